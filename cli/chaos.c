@@ -8,7 +8,7 @@
 #include "cli/chaos/chaos_job.h"
 #include "cli/chaos/chaos_net.h"
 #include "cli/chaos/chaos_run.h"
-#include "cli/launch/preflight.h"
+#include "cli/preflight/preflight.h"
 #include "cli/replay/digest_log.h"
 #include "cli/run/job_load.h"
 #include "cli/run/run_client.h"

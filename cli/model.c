@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/launch/preflight.h"
+#include "cli/preflight/preflight.h"
 #include "cli/run/job_load.h"
 #include "cli/verbs.h"
 #include "common/base/json.h"

@@ -43,7 +43,7 @@ done
 # rooms; sed puts them in.
 room_table() {
     sed -E -e 's,COMMON,PURE common/etcd common/rpc common/program,' \
-        -e 's,VERBS,cli/run cli/runs cli/launch cli/checkpoint cli/chaos cli/infer cli/replay cli/plot cli/init,' \
+        -e 's,VERBS,cli/run cli/runs cli/preflight cli/launch cli/checkpoint cli/chaos cli/infer cli/replay cli/plot cli/init,' \
         -e 's,PURE,common/base common/tensors common/job common/training,' <<'TABLE'
 common/base:
 common/tensors: common/base
@@ -79,8 +79,9 @@ cli/run: COMMON proto
 cli/runs: COMMON proto cli/run
 cli/checkpoint: COMMON kernels proto ps/storage coordinator/etcd cli/run
 cli/init: common/base common/job worker/data worker/data/text
-cli/launch: COMMON proto worker/data worker/data/table worker/model cli/run cli/checkpoint
-cli/infer: COMMON worker worker/core worker/data worker/model cli/run cli/checkpoint cli/launch
+cli/preflight: COMMON worker/data worker/data/table worker/model cli/run
+cli/launch: COMMON proto cli/run cli/checkpoint cli/preflight
+cli/infer: COMMON worker worker/core worker/data worker/model cli/run cli/checkpoint cli/preflight cli/launch
 cli/replay: COMMON kernels ps/core worker cli/run cli/checkpoint
 cli/plot: COMMON worker/data worker/model worker/model/graph cli/run cli/checkpoint
 cli/chaos: COMMON proto worker/data cli/faultdisk cli/run cli/launch cli/plot

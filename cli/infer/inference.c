@@ -13,7 +13,7 @@
 
 #include "cli/infer/sources.h"
 #include "cli/launch/children.h"
-#include "cli/launch/preflight.h"
+#include "cli/preflight/preflight.h"
 #include "cli/run/job_load.h"
 #include "cli/run/leftovers.h"
 #include "cli/run/run_client.h"

@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include "cli/launch/launcher_internal.h"
-#include "cli/launch/train_job.h"
+#include "cli/preflight/train_job.h"
 #include "cli/run/run_client.h"
 #include "cli/run/verb.h"
 #include "common/base/json.h"

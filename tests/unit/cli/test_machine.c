@@ -2,8 +2,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/launch/machine.h"
-#include "cli/launch/model_probe.h"
+#include "cli/preflight/machine.h"
+#include "cli/preflight/model_probe.h"
 #include "tests/lib/suite.h"
 
 static struct kelp_error error;

@@ -2,8 +2,8 @@
  * The library of model.plugin in the run's folder: the run works with its own copy, whatever
  * becomes of the file that the job named: <run>/plugin/<XXH3-64 of its bytes>/<its name>.
  */
-#ifndef KELP_CLI_LAUNCH_RUN_PLUGIN_H
-#define KELP_CLI_LAUNCH_RUN_PLUGIN_H
+#ifndef KELP_CLI_PREFLIGHT_RUN_PLUGIN_H
+#define KELP_CLI_PREFLIGHT_RUN_PLUGIN_H
 
 #include "common/base/status.h"
 #include "common/job/job.h"

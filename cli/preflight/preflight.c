@@ -1,4 +1,4 @@
-#include "cli/launch/preflight.h"
+#include "cli/preflight/preflight.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -6,8 +6,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "cli/launch/machine.h"
-#include "cli/launch/model_probe.h"
+#include "cli/preflight/machine.h"
+#include "cli/preflight/model_probe.h"
 #include "common/base/text.h"
 #include "common/tensors/safetensors.h"
 #include "common/training/control.h"

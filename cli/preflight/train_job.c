@@ -1,4 +1,4 @@
-#include "cli/launch/train_job.h"
+#include "cli/preflight/train_job.h"
 
 #include <stdio.h>
 #include <stdlib.h>

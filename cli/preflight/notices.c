@@ -1,4 +1,4 @@
-#include "cli/launch/notices.h"
+#include "cli/preflight/notices.h"
 
 #include <inttypes.h>
 #include <stdio.h>

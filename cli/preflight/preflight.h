@@ -2,8 +2,8 @@
  * Everything about a job that can be found wrong before a process is started: its data is read and
  * its model is built once, as the workers will do.
  */
-#ifndef KELP_CLI_LAUNCH_PREFLIGHT_H
-#define KELP_CLI_LAUNCH_PREFLIGHT_H
+#ifndef KELP_CLI_PREFLIGHT_PREFLIGHT_H
+#define KELP_CLI_PREFLIGHT_PREFLIGHT_H
 
 #include "common/base/status.h"
 #include "common/job/job.h"
@@ -19,7 +19,7 @@ struct kelp_derived {
 };
 
 /* The model of samples of this shape; one of a library is built in a child process first
- * (cli/launch/model_probe.h). Errors: those of both. */
+ * (cli/preflight/model_probe.h). Errors: those of both. */
 kelp_status kelp_model_build(const struct kelp_job *job, const struct kelp_sample_shape *shape,
                              struct kelp_model **ret_model,
                              struct kelp_error *reterr) KELP_MUST_USE;

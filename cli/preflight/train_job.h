@@ -1,8 +1,8 @@
 /*
  * The job of `kelp train`: file, environment and options laid over one another.
  */
-#ifndef KELP_CLI_LAUNCH_TRAIN_JOB_H
-#define KELP_CLI_LAUNCH_TRAIN_JOB_H
+#ifndef KELP_CLI_PREFLIGHT_TRAIN_JOB_H
+#define KELP_CLI_PREFLIGHT_TRAIN_JOB_H
 
 #include "common/base/status.h"
 #include "common/job/job.h"

@@ -1,4 +1,4 @@
-#include "cli/launch/model_probe.h"
+#include "cli/preflight/model_probe.h"
 
 #include <errno.h>
 #include <fcntl.h>

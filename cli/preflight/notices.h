@@ -1,10 +1,10 @@
 /*
  * What of a job is allowed and hardly meant, said once when a run starts.
  */
-#ifndef KELP_CLI_LAUNCH_NOTICES_H
-#define KELP_CLI_LAUNCH_NOTICES_H
+#ifndef KELP_CLI_PREFLIGHT_NOTICES_H
+#define KELP_CLI_PREFLIGHT_NOTICES_H
 
-#include "cli/launch/preflight.h"
+#include "cli/preflight/preflight.h"
 #include "cli/run/display.h"
 #include "common/job/job.h"
 #include "common/program/options.h"

@@ -2,8 +2,8 @@
  * Libraries of model.plugin are code of others: what ends the process while such a model is built
  * ends a child of ours first, and is told in one line.
  */
-#ifndef KELP_CLI_LAUNCH_MODEL_PROBE_H
-#define KELP_CLI_LAUNCH_MODEL_PROBE_H
+#ifndef KELP_CLI_PREFLIGHT_MODEL_PROBE_H
+#define KELP_CLI_PREFLIGHT_MODEL_PROBE_H
 
 #include <stdint.h>
 

@@ -1,4 +1,4 @@
-#include "cli/launch/run_plugin.h"
+#include "cli/preflight/run_plugin.h"
 
 #include <inttypes.h>
 #include <limits.h>

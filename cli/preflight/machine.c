@@ -1,4 +1,4 @@
-#include "cli/launch/machine.h"
+#include "cli/preflight/machine.h"
 
 #include <inttypes.h>
 #include <stdio.h>

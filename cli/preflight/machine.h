@@ -1,8 +1,8 @@
 /*
  * What this machine has, as the system and its limits tell, against what a job takes here.
  */
-#ifndef KELP_CLI_LAUNCH_MACHINE_H
-#define KELP_CLI_LAUNCH_MACHINE_H
+#ifndef KELP_CLI_PREFLIGHT_MACHINE_H
+#define KELP_CLI_PREFLIGHT_MACHINE_H
 
 #include <stdint.h>
 
