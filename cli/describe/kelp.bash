@@ -106,7 +106,7 @@ _kelp_read() {
             option=""
         elif [[ "$word" == -* ]]; then
             if [[ "$word" != *=* && -n "$(_kelp_hint "$path $word")" ]]; then option="$word"; fi
-        elif [ "$position" -eq 1 ] && _kelp_verbs "$path" | grep -q "^$word"$'\t'; then
+        elif [ "$position" -eq 1 ] && grep -q "^$word"$'\t' <<<"$(_kelp_verbs "$path")"; then
             path="$path $word"
         else
             position=$((position < 9 ? position + 1 : 9))

@@ -78,7 +78,8 @@ kelp_status kelp_run_dir_remove(const struct kelp_run_dir *run, const char *name
                                 struct kelp_error *reterr) KELP_MUST_USE;
 
 /* A file of the folder, NUL-terminated; *ret_text is owned (free()).
- * Errors: KELP_ERR_NOT_FOUND, KELP_ERR_IO, KELP_ERR_LIMIT (over KELP_RUN_FILE_MAX). */
+ * Errors: KELP_ERR_NOT_FOUND, KELP_ERR_IO, KELP_ERR_INVALID (no file), KELP_ERR_LIMIT (over
+ * KELP_RUN_FILE_MAX). */
 kelp_status kelp_run_dir_read(const char *run_path, const char *name, char **ret_text,
                               struct kelp_error *reterr) KELP_MUST_USE;
 

@@ -157,7 +157,7 @@ KELP_TEST(test_files)
     ck_assert_int_ne(stat("r/result.json.new", &info), 0);
     ck_assert_int_eq(truncate("r/result.json", KELP_RUN_FILE_MAX + 1), 0);
     ck_assert_int_eq(kelp_run_dir_read("r", "result.json", &text, &error), KELP_ERR_LIMIT);
-    ck_assert_int_eq(kelp_run_dir_read("r", "logs", &text, &error), KELP_ERR_IO);
+    ck_assert_int_eq(kelp_run_dir_read("r", "logs", &text, &error), KELP_ERR_INVALID);
     kelp_run_dir_close(&run);
 }
 
