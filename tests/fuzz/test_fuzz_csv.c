@@ -107,7 +107,7 @@ static bool parse_input(uint64_t input)
     const char *target = input % 3 == 0 ? NULL : "OT";
     struct kelp_series series = {0};
     struct kelp_error error = {0};
-    kelp_status status = kelp_csv_parse("fuzz.csv", text, bytes, target, &series, &error);
+    kelp_status status = kelp_series_parse("fuzz.csv", text, bytes, target, &series, &error);
     free(text);
     if (status == KELP_OK) {
         check_series(&series, target, input);

@@ -158,9 +158,9 @@ static kelp_status read_series(struct kelp_csv *csv, const char *target,
     return KELP_OK;
 }
 
-kelp_status kelp_csv_parse(const char *name, const char *text, size_t text_bytes,
-                           const char *target, struct kelp_series *ret_series,
-                           struct kelp_error *reterr)
+kelp_status kelp_series_parse(const char *name, const char *text, size_t text_bytes,
+                              const char *target, struct kelp_series *ret_series,
+                              struct kelp_error *reterr)
 {
     struct kelp_csv *csv = NULL;
     kelp_status status = kelp_csv_open_memory(name, text, text_bytes, &csv, reterr);
@@ -171,25 +171,14 @@ kelp_status kelp_csv_parse(const char *name, const char *text, size_t text_bytes
     return status;
 }
 
-kelp_status kelp_csv_read(const char *path, const char *target, struct kelp_series *ret_series,
-                          struct kelp_error *reterr)
+kelp_status kelp_series_read(const char *path, const char *target,
+                             const struct kelp_card_columns *columns,
+                             struct kelp_series *ret_series, struct kelp_error *reterr)
 {
     struct kelp_csv *csv = NULL;
     kelp_status status = kelp_csv_open(path, &csv, reterr);
     if (status == KELP_OK) {
-        status = read_series(csv, target, NULL, ret_series, reterr);
-    }
-    kelp_csv_close(csv);
-    return status;
-}
-
-kelp_status kelp_csv_read_columns(const char *path, const struct kelp_card_columns *columns,
-                                  struct kelp_series *ret_series, struct kelp_error *reterr)
-{
-    struct kelp_csv *csv = NULL;
-    kelp_status status = kelp_csv_open(path, &csv, reterr);
-    if (status == KELP_OK) {
-        status = read_series(csv, NULL, columns, ret_series, reterr);
+        status = read_series(csv, target, columns, ret_series, reterr);
     }
     kelp_csv_close(csv);
     return status;

@@ -413,9 +413,8 @@ kelp_status kelp__dataset_open_csv(struct kelp_dataset *dataset, const struct ke
                          "data.path: is not set; data.kind csv needs the path of a CSV file");
     }
     struct kelp_series series = {0};
-    kelp_status status = dataset->card
-                             ? kelp_csv_read_columns(path, &dataset->card->inputs, &series, reterr)
-                             : kelp_csv_read(path, target_column(job), &series, reterr);
+    const struct kelp_card_columns *columns = dataset->card ? &dataset->card->inputs : NULL;
+    kelp_status status = kelp_series_read(path, target_column(job), columns, &series, reterr);
     if (status == KELP_OK) {
         const struct kelp_series_source source = {.name = path, .is_file = true};
         status = open_series(dataset, job, &series, &source, reterr);

@@ -36,23 +36,22 @@ kelp_status kelp_series_init(struct kelp_series *series, uint64_t row_count, uin
  * Errors: KELP_ERR_FORMAT, KELP_ERR_INVALID (no such column), KELP_ERR_LIMIT, KELP_ERR_NO_MEMORY.
  *         *ret_series is set on success only.
  */
-kelp_status kelp_csv_parse(const char *name, const char *text, size_t text_bytes,
-                           const char *target, struct kelp_series *ret_series,
-                           struct kelp_error *reterr) KELP_MUST_USE;
-
-/* Read the file at path with kelp_csv_parse(). Errors: also KELP_ERR_NOT_FOUND, KELP_ERR_IO. */
-kelp_status kelp_csv_read(const char *path, const char *target, struct kelp_series *ret_series,
-                          struct kelp_error *reterr) KELP_MUST_USE;
+kelp_status kelp_series_parse(const char *name, const char *text, size_t text_bytes,
+                              const char *target, struct kelp_series *ret_series,
+                              struct kelp_error *reterr) KELP_MUST_USE;
 
 /*
- * The same with the columns that a model was trained with, in its order; the file may have others.
- * Errors: KELP_ERR_INVALID when one is not there (the text names it, and all of them).
+ * The same of the file at path, which need not fit into memory as a text. columns: those that a
+ * model was trained with are taken instead of the target, in its order, and the file may have
+ * others; NULL: none. Errors: also KELP_ERR_NOT_FOUND, KELP_ERR_IO; KELP_ERR_INVALID when a column
+ * of the model is not there (the text names it, and all of them).
  */
-kelp_status kelp_csv_read_columns(const char *path, const struct kelp_card_columns *columns,
-                                  struct kelp_series *ret_series,
-                                  struct kelp_error *reterr) KELP_MUST_USE;
+kelp_status kelp_series_read(const char *path, const char *target,
+                             const struct kelp_card_columns *columns,
+                             struct kelp_series *ret_series,
+                             struct kelp_error *reterr) KELP_MUST_USE;
 
-/* Generate row_count rows of the synthetic series; target as in kelp_csv_parse(). */
+/* Generate row_count rows of the synthetic series; target as in kelp_series_parse(). */
 kelp_status kelp_synthetic_generate(uint64_t row_count, uint64_t seed, const char *target,
                                     struct kelp_series *ret_series,
                                     struct kelp_error *reterr) KELP_MUST_USE;

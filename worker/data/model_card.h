@@ -64,12 +64,11 @@ struct kelp_model_card {
 /* An empty one is all zero. */
 void kelp_model_card_fini(struct kelp_model_card *card);
 
-/*
- * Give an empty list so many columns, without names, that are not scaled; room for the targets of
- * series->count series. Errors: KELP_ERR_NO_MEMORY.
- */
+/* Give an empty list so many columns, without names and not scaled. Errors: KELP_ERR_LIMIT (too
+ * many), KELP_ERR_NO_MEMORY. */
 kelp_status kelp_card_columns_init(struct kelp_card_columns *columns, uint64_t count,
                                    struct kelp_error *reterr) KELP_MUST_USE;
+/* Room for the targets of series.count series, all zero. Errors: KELP_ERR_NO_MEMORY. */
 kelp_status kelp_model_card_add_series_targets(struct kelp_model_card *card,
                                                struct kelp_error *reterr) KELP_MUST_USE;
 
