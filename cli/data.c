@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "cli/run/out_file.h"
 #include "cli/verbs.h"
 #include "worker/data/dataset.h"
 #include "worker/data/limits.h"
@@ -34,8 +35,11 @@ static int data(const struct kelp_options *given)
         return kelp_complain(KELP_EXIT_USAGE, "'%s' is nothing kelp data can do; 'generate' is",
                              action);
     }
-    kelp_status status =
-        kelp_dataset_write_synthetic(path, rows, kelp_options_integer(given, "seed"), &error);
+    kelp_status status = kelp_out_file_check("--out", path, &error);
+    if (status == KELP_OK) {
+        status =
+            kelp_dataset_write_synthetic(path, rows, kelp_options_integer(given, "seed"), &error);
+    }
     if (status != KELP_OK) {
         return kelp_complain(status == KELP_ERR_INVALID ? KELP_EXIT_USAGE : KELP_EXIT_FAILED, "%s",
                              error.text);

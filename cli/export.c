@@ -2,6 +2,7 @@
 #include <stdlib.h>
 
 #include "cli/run/model_file.h"
+#include "cli/run/out_file.h"
 #include "cli/run/run_client.h"
 #include "cli/verbs.h"
 #include "common/tensors/safetensors.h"
@@ -115,7 +116,8 @@ static int export(const struct kelp_options *given)
     struct kelp_error error;
     char run_path[KELP_RUN_PATH_MAX + 1];
 
-    if (kelp_run_choose(kelp_verb_typed(given), run_path, &error) != KELP_OK) {
+    if (kelp_out_file_check("--out", out, &error) != KELP_OK ||
+        kelp_run_choose(kelp_verb_typed(given), run_path, &error) != KELP_OK) {
         return kelp_complain(KELP_EXIT_USAGE, "%s", error.text);
     }
     return kelp_run_dir_running(run_path)

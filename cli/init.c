@@ -9,6 +9,7 @@
 #include "cli/init/job_choice.h"
 #include "cli/init/job_print.h"
 #include "cli/init/table_read.h"
+#include "cli/run/out_file.h"
 #include "cli/verbs.h"
 #include "common/base/files.h"
 #include "common/base/text.h"
@@ -247,6 +248,10 @@ static int init(const struct kelp_options *given)
         return kelp_complain(KELP_EXIT_USAGE,
                              "%s: is there already; --force replaces it, --out FILE writes another",
                              asked.out);
+    }
+    struct kelp_error error;
+    if (strcmp(asked.out, "-") != 0 && kelp_out_file_check("--out", asked.out, &error) != KELP_OK) {
+        return kelp_complain(KELP_EXIT_USAGE, "%s", error.text);
     }
     return make(&asked);
 }

@@ -3,6 +3,7 @@
 
 #include "cli/run/csv_text.h"
 #include "cli/run/metrics_log.h"
+#include "cli/run/out_file.h"
 #include "cli/run/run_client.h"
 #include "cli/verbs.h"
 #include "common/base/files.h"
@@ -85,6 +86,9 @@ static int metrics(const struct kelp_options *given)
     struct kelp_metrics_log log;
     struct kelp_error error;
 
+    if (path && kelp_out_file_check("--out", path, &error) != KELP_OK) {
+        return kelp_complain(KELP_EXIT_USAGE, "%s", error.text);
+    }
     kelp_status status = kelp_run_choose(kelp_verb_typed(given), run_path, &error);
     if (status == KELP_OK) {
         status = kelp_metrics_log_read(run_path, &log, &error);

@@ -10,6 +10,7 @@
 
 #include "cli/infer/inference.h"
 #include "cli/infer/prediction_table.h"
+#include "cli/run/out_file.h"
 #include "cli/verbs.h"
 #include "common/base/files.h"
 #include "common/base/log.h"
@@ -56,30 +57,6 @@ static bool choose_format(const char *out, enum kelp_prediction_format *ret_form
 {
     *ret_format = ends_with(out, ".npy") ? KELP_PREDICTION_NPY : KELP_PREDICTION_CSV;
     return ends_with(out, ".npy") || ends_with(out, ".csv");
-}
-
-/* Told before the predictions are made, not when they are to be written. */
-static kelp_status check_writable(const char *out, struct kelp_error *reterr)
-{
-    struct stat about;
-    char folder[PATH_MAX];
-    const char *slash = strrchr(out, '/');
-    int length = !slash         ? snprintf(folder, sizeof(folder), ".")
-                 : slash == out ? snprintf(folder, sizeof(folder), "/")
-                                : snprintf(folder, sizeof(folder), "%.*s", (int)(slash - out), out);
-
-    if (length < 0 || (size_t)length >= sizeof(folder)) {
-        return kelp_fail(reterr, KELP_ERR_LIMIT, "--out: the path is too long");
-    }
-    if (stat(out, &about) == 0 && !S_ISREG(about.st_mode)) {
-        return kelp_fail(reterr, KELP_ERR_INVALID, "--out '%s': is %s; give a file", out,
-                         S_ISDIR(about.st_mode) ? "a folder" : "not a regular file");
-    }
-    if (access(folder, W_OK | X_OK) != 0) {
-        return kelp_fail(reterr, KELP_ERR_INVALID, "--out '%s': no file can be made in '%s': %s",
-                         out, folder, strerror(errno));
-    }
-    return KELP_OK;
 }
 
 static int write_table(const struct kelp_inference *inference, const struct kelp_options *given,
@@ -129,7 +106,7 @@ static int predict(const struct kelp_options *given)
     if (format == KELP_PREDICTION_NPY && kelp_options_flag(given, "targets")) {
         return kelp_complain(KELP_EXIT_USAGE, "--targets goes with a .csv file alone");
     }
-    if (check_writable(out, &error) != KELP_OK) {
+    if (kelp_out_file_check("--out", out, &error) != KELP_OK) {
         return kelp_complain(KELP_EXIT_USAGE, "%s", error.text);
     }
     struct kelp_inference *inference = kelp_inference_create(given, KELP_RUN_PREDICT);

@@ -131,7 +131,10 @@ kelp_status kelp_checkpoint_copy(const struct kelp_checkpoint *checkpoint, const
         status = join(to, run_path, name, reterr);
     }
     if (status == KELP_OK && access(path, F_OK) == 0) {
-        status = kelp_fail(reterr, KELP_ERR_EXISTS, "'%s' is there already", path);
+        status = kelp_fail(reterr, KELP_ERR_EXISTS,
+                           "'%s' is there already: the run has that checkpoint (kelp checkpoint rm "
+                           "%s removes it)",
+                           path, checkpoint->name);
     }
     if (status != KELP_OK) {
         return status;

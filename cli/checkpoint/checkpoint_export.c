@@ -6,6 +6,7 @@
 
 #include "cli/checkpoint/checkpoint_verbs.h"
 #include "cli/run/model_file.h"
+#include "cli/run/out_file.h"
 #include "common/tensors/safetensors.h"
 
 #define NAME_BYTES (KELP_TENSOR_NAME_MAX + 64)
@@ -162,6 +163,9 @@ static int export_named(const struct kelp_options *given)
     struct kelp_error error;
     int exit_status = KELP_EXIT_OK;
 
+    if (kelp_out_file_check("FILE", path, &error) != KELP_OK) {
+        return kelp_complain(KELP_EXIT_USAGE, "%s", error.text);
+    }
     const struct kelp_checkpoint *checkpoint =
         kelp_checkpoint_find(&source, given, kelp_options_positional(given, 0), &exit_status);
     if (checkpoint &&

@@ -47,13 +47,20 @@ static kelp_status open_source(const char *path, struct kelp_checkpoint *ret_che
                          path);
     }
     kelp_status status = kelp_checkpoint_open(path, ret_checkpoint, reterr);
-    if (status == KELP_ERR_NOT_FOUND) {
-        return kelp_fail(reterr, status,
-                         "'%s' is no checkpoint: it has no manifest.json, or not the name that a "
-                         "checkpoint has",
-                         path);
+    if (status != KELP_ERR_NOT_FOUND) {
+        return status;
     }
-    return status;
+    if (kelp_run_dir_is_run(path)) {
+        return kelp_fail(reterr, status,
+                         "'%s' is the folder of a run; name one of its checkpoints, such as "
+                         "%s/checkpoints/step-1500.g2",
+                         path, path);
+    }
+    return kelp_fail(
+        reterr, status,
+        "'%s' is no checkpoint: one has a name such as step-1500.g2, and manifest.json "
+        "in it",
+        path);
 }
 
 static void tell(const struct kelp_checkpoint_fault *fault, void *user)

@@ -58,10 +58,11 @@ static kelp_status read_manifest(struct kelp_checkpoint *checkpoint, struct kelp
         return KELP_ERR_CORRUPT;
     }
     if (status == KELP_OK && strcmp(checkpoint->manifest.folder, checkpoint->name) != 0) {
-        status = kelp_fail(reterr, KELP_ERR_CORRUPT,
-                           "%s/manifest.json is of checkpoint %s: a checkpoint's folder keeps its "
-                           "name",
-                           checkpoint->path, checkpoint->manifest.folder);
+        status =
+            kelp_fail(reterr, KELP_ERR_CORRUPT,
+                      "%s/manifest.json is of checkpoint %s: a checkpoint's folder keeps its "
+                      "name; rename it to %s",
+                      checkpoint->path, checkpoint->manifest.folder, checkpoint->manifest.folder);
         kelp_manifest_fini(&checkpoint->manifest);
     }
     return status;

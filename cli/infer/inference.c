@@ -440,8 +440,11 @@ static int start(struct kelp_inference *inference, struct kelp_sources *sources)
         return exit_status;
     }
     status = make_run(inference, sources, &error);
-    return status == KELP_OK ? KELP_EXIT_OK
-                             : kelp_complain(exit_status_of(status), "%s", error.text);
+    if (status != KELP_OK) {
+        name_option(inference, &error);
+        return kelp_complain(exit_status_of(status), "%s", error.text);
+    }
+    return KELP_EXIT_OK;
 }
 
 int kelp_inference_run(struct kelp_inference *inference)

@@ -109,11 +109,13 @@ static kelp_status use_checkpoint(struct kelp_sources *sources, const char *name
         return kelp_checkpoints_find(&from->list, name, &sources->checkpoint, reterr);
     }
     sources->checkpoint = kelp_checkpoints_before(&from->list, UINT64_MAX);
-    return sources->checkpoint ? KELP_OK
-                               : kelp_fail(reterr, KELP_ERR_NOT_FOUND,
-                                           "run '%s' has neither a model.safetensors nor a "
-                                           "checkpoint yet",
-                                           sources->run_path);
+    return sources->checkpoint
+               ? KELP_OK
+               : kelp_fail(reterr, KELP_ERR_NOT_FOUND, "run '%s' has %s (kelp checkpoint ls)",
+                           sources->run_path,
+                           name ? "no complete checkpoint"
+                                : "neither a model.safetensors nor a checkpoint "
+                                  "yet");
 }
 
 kelp_status kelp_sources_find_weights(struct kelp_sources *sources,
@@ -159,7 +161,7 @@ static kelp_status load_job_of_model(const struct kelp_sources *sources,
 
     kelp_status status = kelp_model_card_text_of(sources->weights_path, &text, reterr);
     if (status != KELP_OK) {
-        goto release;
+        return status; /* which names the file */
     }
     if (!text) {
         return kelp_fail(reterr, KELP_ERR_INVALID,

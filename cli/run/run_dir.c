@@ -177,7 +177,11 @@ static kelp_status make_leaf(const char *path, struct kelp_error *reterr)
         return kelp_fail(reterr, errno == ENOSPC ? KELP_ERR_NO_SPACE : KELP_ERR_IO,
                          "cannot make run folder '%s': %s", path, strerror(errno));
     }
-    if (stat(path, &info) == 0 && S_ISDIR(info.st_mode) && !folder_has_content(path)) {
+    if (stat(path, &info) == 0 && !S_ISDIR(info.st_mode)) {
+        return kelp_fail(reterr, KELP_ERR_EXISTS,
+                         "run folder '%s' is a file; choose another name with --run", path);
+    }
+    if (!folder_has_content(path)) {
         return KELP_OK;
     }
     return kelp_fail(

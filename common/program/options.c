@@ -263,7 +263,7 @@ static kelp_status fill_in(struct kelp_options *options, size_t index, struct ke
 {
     const struct kelp_option *option = &options->program->options[index];
     struct value *value = &options->values[index];
-    char variable[KELP_OPTION_VARIABLE_MAX + 1];
+    char variable[KELP_OPTION_VARIABLE_MAX + 1], placeholder[KELP_OPTION_VALUE_MAX + 1];
 
     if (value->given || option->repeatable) {
         return KELP_OK;
@@ -278,8 +278,9 @@ static kelp_status fill_in(struct kelp_options *options, size_t index, struct ke
         return status;
     }
     if (option->required) {
-        return kelp_fail(reterr, KELP_ERR_INVALID, "--%s is missing (or %s in the environment)",
-                         option->name, variable);
+        kelp_option_value(option, placeholder);
+        return kelp_fail(reterr, KELP_ERR_INVALID, "--%s%s%s is missing (or %s in the environment)",
+                         option->name, placeholder[0] != '\0' ? " " : "", placeholder, variable);
     }
     if (option->default_text) {
         value->text = option->default_text;

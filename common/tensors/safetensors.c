@@ -250,6 +250,30 @@ static kelp_status parse_entries(struct kelp_safetensors *file, uint64_t data_of
     return check_tensors(file, data_offset, reterr);
 }
 
+/* What the file is instead, and what would be right; NULL where that is not known. */
+static const char *other_format(const struct kelp_safetensors *file)
+{
+    static const struct {
+        const char *begins, *text;
+    } formats[] = {
+        {"PK\003\004",
+         "it is a zip archive, as torch.save() and numpy.savez() write; "
+         "safetensors.torch.save_file(model.state_dict(), FILE) writes the right one"},
+        {"\200\002", "it is a pickle of Python; safetensors.torch.save_file(model.state_dict(), "
+                     "FILE) writes the right one"},
+        {"\223NUMPY", "it is an array of NumPy (data.kind npy)"},
+        {"\211HDF", "it is an HDF5 file; safetensors.numpy.save_file(tensors, FILE) writes the "
+                    "right one"},
+    };
+
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(formats); i++) {
+        if (memcmp(file->bytes, formats[i].begins, strlen(formats[i].begins)) == 0) {
+            return formats[i].text;
+        }
+    }
+    return NULL;
+}
+
 static kelp_status parse_file(struct kelp_safetensors *file, struct kelp_error *reterr)
 {
     uint64_t header_bytes;
@@ -260,11 +284,12 @@ static kelp_status parse_file(struct kelp_safetensors *file, struct kelp_error *
     }
     memcpy(&header_bytes, file->bytes, sizeof(header_bytes));
     if (header_bytes > KELP_SAFETENSORS_HEADER_MAX) {
-        return kelp_fail(
-            reterr, KELP_ERR_LIMIT,
-            "is no safetensors file: its first 8 bytes, the length of a header, are over "
-            "%u",
-            KELP_SAFETENSORS_HEADER_MAX);
+        const char *other = other_format(file);
+        return other ? kelp_fail(reterr, KELP_ERR_LIMIT, "is no safetensors file: %s", other)
+                     : kelp_fail(reterr, KELP_ERR_LIMIT,
+                                 "is no safetensors file: its first 8 bytes, the length of a "
+                                 "header, are over %u",
+                                 KELP_SAFETENSORS_HEADER_MAX);
     }
     if (header_bytes > file->byte_count - HEADER_LENGTH_BYTES) {
         return kelp_fail(reterr, KELP_ERR_FORMAT,

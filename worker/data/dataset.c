@@ -7,6 +7,7 @@
 #include "common/tensors/digest.h"
 #include "common/tensors/safetensors.h"
 #include "worker/data/dataset_internal.h"
+#include "worker/data/model_card_internal.h"
 
 static kelp_dataset_opener *const openers[] = {
     [KELP_DATA_CSV] = kelp__dataset_open_csv,
@@ -104,8 +105,10 @@ static kelp_status check_kind(const struct kelp_dataset *dataset, const struct k
     if (dataset->card && dataset->card->kind != job->data.kind &&
         !(is_series(dataset->card->kind) && is_series(job->data.kind))) {
         return kelp_fail(reterr, KELP_ERR_MISMATCH,
-                         "%s: the model was trained on another data.kind than the job's",
-                         job->model.init);
+                         "%s: the model was trained on data.kind %s, the job has %s; give the "
+                         "job that it was trained with",
+                         job->model.init, kelp__card_kinds[dataset->card->kind],
+                         kelp__card_kinds[job->data.kind]);
     }
     return KELP_OK;
 }

@@ -162,7 +162,7 @@ KELP_TEST(test_required)
 
     ck_assert_int_eq(kelp_options_parse(&daemon, 1, argv, &wish, &options, &error),
                      KELP_ERR_INVALID);
-    ck_assert_str_eq(error.text, "--etcd is missing (or KELP_ETCD in the environment)");
+    ck_assert_str_eq(error.text, "--etcd TEXT is missing (or KELP_ETCD in the environment)");
 }
 
 /* The help names each option with range and default, and no line is over 80 columns. */

@@ -1,0 +1,15 @@
+/* A file that a command is asked to write: looked at before there is anything to write. */
+#ifndef KELP_CLI_RUN_OUT_FILE_H
+#define KELP_CLI_RUN_OUT_FILE_H
+
+#include "common/base/status.h"
+
+/*
+ * Can a file be made at path, in the place of what is there? Never of a folder or a device: files
+ * are replaced by renaming. The text names the option ("--out"). Errors: KELP_ERR_INVALID,
+ * KELP_ERR_LIMIT.
+ */
+kelp_status kelp_out_file_check(const char *option, const char *path,
+                                struct kelp_error *reterr) KELP_MUST_USE;
+
+#endif
