@@ -38,7 +38,7 @@ kelp_status kelp_journal_append(struct kelp_journal *journal, const struct kelp_
 
 /*
  * Forget the lines of `version` and of all after it: another job than the one that wrote them goes
- * on from there. keep: a folder where a file that loses lines is copied to before; or NULL.
+ * on from there. keep: a folder into which a file is copied before it loses lines; or NULL.
  * Errors: KELP_ERR_IO, and as kelp_journal_open() about lines that others appended.
  */
 kelp_status kelp_journal_truncate(struct kelp_journal *journal, uint64_t version, const char *keep,

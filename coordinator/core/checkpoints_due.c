@@ -115,7 +115,8 @@ static bool near(const struct kelp_checkpointer *checkpoints, uint64_t step)
            step - here(checkpoints) <= KELP_COORDINATOR_WINDOW * margin(checkpoints);
 }
 
-/* Is one due by time? A job without any has more to lose. */
+/* Is a checkpoint due by time? The first one of a job comes early: without it, the loss of a shard
+ * costs everything. */
 static bool timed_now(const struct kelp_checkpointer *checkpoints, uint64_t now_ms)
 {
     uint32_t interval_ms = checkpoints->options.interval_ms;

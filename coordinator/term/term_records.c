@@ -33,9 +33,9 @@ static void notice_end(struct kelp_term *term, uint64_t generation)
     }
 }
 
-/* Before anything of this job is on file. A job that was forced on another one's checkpoints need
- * not come to what that one recorded. False: later, since the disk does not take it now, or the
- * generation is not known yet. */
+/* The run's folder becomes this job's, before anything of this job is on file. Records of another
+ * job are cut: what this one computes need not be the same (--force). False: not yet. The disk did
+ * not take it, or the generation is not known. */
 static bool take_hold(struct kelp_term *term)
 {
     const struct kelp_outside *outside = &term->outside;
@@ -58,7 +58,7 @@ static bool take_hold(struct kelp_term *term)
     return hold->taken;
 }
 
-/* What the checkpoints go by: of the current generation alone. */
+/* The checkpoints go by progress of the current generation alone. */
 static void tell_progress(struct kelp_term *term, uint64_t generation)
 {
     if (generation == 0 || generation != term->keeper.machine.map.generation) {
