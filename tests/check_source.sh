@@ -43,7 +43,8 @@ done
 # rooms; sed puts them in.
 room_table() {
     sed -E -e 's,COMMON,PURE common/etcd common/rpc common/program,' \
-        -e 's,VERBS,cli/run cli/runs cli/preflight cli/launch cli/checkpoint cli/chaos cli/infer cli/replay cli/plot cli/init,' \
+        -e 's,VERBS,cli/run cli/runs SETS cli/checkpoint cli/chaos cli/infer cli/replay cli/plot cli/init,' \
+        -e 's,SETS,cli/preflight cli/launch,' \
         -e 's,PURE,common/base common/tensors common/job common/training,' <<'TABLE'
 common/base:
 common/tensors: common/base

@@ -1,5 +1,6 @@
 #include "cli/runs/live_view.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -73,30 +74,65 @@ static int fitting(const char *line, size_t length, unsigned columns)
     return (int)at;
 }
 
-/* Over what stands there: up to its first line, and everything below is cleared. What does not fit
- * the terminal is left out: lines that have scrolled away cannot be drawn over. */
-static void redraw(struct kelp_live_view *view, const char *text)
+/* In one piece: whoever ends us meanwhile sees a whole table, or the one before. */
+static void put(const char *text, size_t bytes)
+{
+    (void)fflush(stdout);
+    while (bytes > 0) {
+        ssize_t written = write(STDOUT_FILENO, text, bytes);
+        if (written < 0 && errno == EINTR) {
+            continue;
+        }
+        if (written <= 0) {
+            return; /* the terminal is gone, and the next look ends this */
+        }
+        text += written;
+        bytes -= (size_t)written;
+    }
+}
+
+/* The lines that fit the terminal: those that have scrolled away cannot be drawn over. Returns how
+ * many. */
+static unsigned print_fitting(const struct kelp_live_view *view, const char *text, FILE *out)
 {
     unsigned columns;
     unsigned lines;
+    unsigned count = 0;
 
     kelp_display_room(&view->display, &columns, &lines);
-    if (view->lines > 0) {
-        (void)printf("\033[%uA", view->lines);
-    }
-    (void)printf("\r\033[J");
-    view->lines = 0;
-    while (*text && view->lines < lines) {
+    while (*text && count < lines) {
         size_t length = strcspn(text, "\n");
         const char *next = text + length + (text[length] != '\0');
-        if (view->lines + 1 == lines && *next) {
-            (void)printf("...\n");
+        if (++count == lines && *next) {
+            (void)fprintf(out, "...\n");
         } else {
-            (void)printf("%.*s\n", fitting(text, length, columns), text);
+            (void)fprintf(out, "%.*s\n", fitting(text, length, columns), text);
         }
-        view->lines++;
         text = next;
     }
+    return count;
+}
+
+/* Over what stands there: up to its first line, and everything below is cleared. */
+static void redraw(struct kelp_live_view *view, const char *text)
+{
+    char *drawn = NULL;
+    size_t bytes = 0;
+    FILE *out = open_memstream(&drawn, &bytes);
+
+    if (!out) {
+        return; /* out of memory: the next look may have some */
+    }
+    if (view->lines > 0) {
+        (void)fprintf(out, "\033[%uA", view->lines);
+    }
+    (void)fprintf(out, "\r\033[J");
+    unsigned lines = print_fitting(view, text, out);
+    if (fclose(out) == 0) {
+        put(drawn, bytes);
+        view->lines = lines;
+    }
+    free(drawn);
 }
 
 static void show_table(struct kelp_live_view *view, const Kelp__V1__StatusReply *reply,
