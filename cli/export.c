@@ -39,6 +39,7 @@ static int report(const char *path)
     }
     const char *step = kelp_safetensors_metadata(file, "kelp.step");
     (void)printf("%s: step %s, digest %s\n", path, step ? step : "unknown", digest);
+    kelp_out_file_tell_safetensors(path);
     kelp_safetensors_close(file);
     return KELP_EXIT_OK;
 }

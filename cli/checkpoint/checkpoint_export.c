@@ -174,6 +174,7 @@ static int export_named(const struct kelp_options *given)
         exit_status = kelp_complain(KELP_EXIT_FAILED, "%s", error.text);
     } else if (checkpoint) {
         (void)printf("%s: step %" PRIu64 ", digest %s\n", path, checkpoint->manifest.step, digest);
+        kelp_out_file_tell_safetensors(path);
     }
     kelp_checkpoint_source_fini(&source);
     return exit_status;

@@ -7,6 +7,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "cli/run/verb.h"
+
 kelp_status kelp_out_file_check(const char *option, const char *path, struct kelp_error *reterr)
 {
     struct stat about;
@@ -29,4 +31,20 @@ kelp_status kelp_out_file_check(const char *option, const char *path, struct kel
                          option, path, folder, strerror(errno));
     }
     return KELP_OK;
+}
+
+void kelp_out_file_tell_safetensors(const char *path)
+{
+    static const char *const endings[] = {".pt", ".pth", ".bin", ".ckpt"};
+    size_t bytes = strlen(path);
+
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(endings); i++) {
+        size_t ending = strlen(endings[i]);
+        if (bytes > ending && strcmp(path + bytes - ending, endings[i]) == 0) {
+            (void)kelp_complain(KELP_EXIT_OK,
+                                "%s holds safetensors: safetensors.torch.load_file() reads it, "
+                                "torch.load() does not",
+                                path);
+        }
+    }
 }

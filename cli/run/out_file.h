@@ -12,4 +12,7 @@
 kelp_status kelp_out_file_check(const char *option, const char *path,
                                 struct kelp_error *reterr) KELP_MUST_USE;
 
+/* Safetensors under a name that PyTorch's own files have: say on standard error what reads it. */
+void kelp_out_file_tell_safetensors(const char *path);
+
 #endif

@@ -104,7 +104,7 @@ static size_t prefix_bytes(const char *in_file, const char *name)
 {
     size_t bytes = strlen(in_file), own = strlen(name);
 
-    return bytes > own + 1 && in_file[bytes - own - 1] == '.' &&
+    return bytes > own + 1 && strchr("./", in_file[bytes - own - 1]) &&
                    strcasecmp(in_file + bytes - own, name) == 0
                ? bytes - own
                : 0;

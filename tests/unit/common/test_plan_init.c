@@ -137,6 +137,12 @@ KELP_TEST(what_is_missing)
     (void)kelp__init_lacks(file, &job, "fc.weight", &error);
     ck_assert_str_eq(error.text, "m: no tensor fc.weight; the file has net.model.FC.weight: set "
                                  "model.init_prefix to 'net.model.'");
+    teardown();
+    open_file((const char *[]){"param/fc.weight", NULL});
+    (void)kelp__init_lacks(file, &job, "fc.weight", &error);
+    ck_assert_ptr_nonnull(strstr(error.text, "set model.init_prefix to 'param/'"));
+    teardown();
+    open_file((const char *[]){"net.model.FC.weight", NULL});
     (void)kelp__init_lacks(file, &job, "fc.bias", &error);
     ck_assert_str_eq(error.text, "m: no tensor fc.bias; the file has net.model.FC.weight "
                                  "(model.init_map renames them)");
