@@ -29,6 +29,7 @@ extern const struct kelp_verb kelp_verb_chaos;
 extern const struct kelp_verb kelp_verb_init;
 extern const struct kelp_verb kelp_verb_model;
 extern const struct kelp_verb kelp_verb_data;
+extern const struct kelp_verb kelp_verb_certs;
 extern const struct kelp_verb kelp_verb_explain;
 
 /* `kelp` itself, for its help and its man page: no options of its own. */

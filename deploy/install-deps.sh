@@ -6,7 +6,7 @@ set -euo pipefail
 packages=(
     cmake ninja-build gcc g++ pkg-config
     libgrpc-dev libprotobuf-c-dev protobuf-c-compiler protobuf-compiler
-    libcurl4-openssl-dev libyaml-dev libcjson-dev libxxhash-dev zlib1g-dev libcairo2-dev
+    libcurl4-openssl-dev libssl-dev libyaml-dev libcjson-dev libxxhash-dev zlib1g-dev libcairo2-dev
     libopenblas-pthread-dev libdnnl-dev
     librocksdb-dev
     etcd-server etcd-client

@@ -55,7 +55,8 @@ install(TARGETS kelp_worker_archive ARCHIVE DESTINATION lib ${development})
 install(FILES ${pkgconfig}/kelp-worker.pc DESTINATION lib/pkgconfig ${development})
 install(FILES include/kelp/worker.h DESTINATION include/kelp ${development})
 foreach(header base/log.h base/status.h base/value.h etcd/etcd.h job/job.h program/daemon.h program/options.h
-        rpc/rpc.h training/control.h training/decision_share.h training/metrics.h training/plan.h)
+        rpc/rpc.h tls/certificate.h tls/credentials.h tls/spiffe.h training/control.h training/decision_share.h
+        training/metrics.h training/plan.h)
   get_filename_component(folder ${header} DIRECTORY)
   install(FILES common/${header} DESTINATION include/kelp/common/${folder} ${development})
 endforeach()
@@ -91,7 +92,8 @@ workers as processes of their own, and looks after runs and checkpoints.")
 set(CPACK_DEBIAN_KELP-DEV_PACKAGE_NAME kelp-dev)
 set(CPACK_DEBIAN_KELP-DEV_PACKAGE_SECTION libdevel)
 string(CONCAT depends "kelp (= ${PROJECT_VERSION}-${CPACK_DEBIAN_PACKAGE_RELEASE}), libgrpc-dev, libprotobuf-c-dev, "
-  "libcurl4-openssl-dev, libyaml-dev, libcjson-dev, libxxhash-dev, zlib1g-dev, libopenblas-pthread-dev, libdnnl-dev")
+  "libcurl4-openssl-dev, libssl-dev, libyaml-dev, libcjson-dev, libxxhash-dev, zlib1g-dev, "
+  "libopenblas-pthread-dev, libdnnl-dev")
 set(CPACK_DEBIAN_KELP-DEV_PACKAGE_DEPENDS ${depends})
 set(CPACK_COMPONENT_KELP-DEV_DESCRIPTION
 "worker of Kelp as a library

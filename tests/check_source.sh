@@ -42,18 +42,19 @@ done
 # includes what lies further up alone, so there is no circle. Words in capitals stand for several
 # rooms; sed puts them in.
 room_table() {
-    sed -E -e 's,COMMON,PURE common/etcd common/rpc common/program,' \
-        -e 's,VERBS,cli/run cli/runs SETS cli/checkpoint cli/chaos cli/infer cli/replay cli/plot cli/init,' \
-        -e 's,SETS,cli/preflight cli/launch,' \
+    sed -E -e 's,COMMON,PURE common/etcd common/rpc common/program common/tls,' \
+        -e 's,VERBS,cli/run cli/runs SETS cli/checkpoint cli/chaos cli/infer cli/replay cli/plot,' \
+        -e 's,SETS,cli/init cli/certs cli/preflight cli/launch,' \
         -e 's,PURE,common/base common/tensors common/job common/training,' <<'TABLE'
 common/base:
 common/tensors: common/base
-common/etcd: common/base
-common/rpc: common/base
+common/tls: common/base
+common/etcd: common/base common/tls
+common/rpc: common/base common/tls
 common/job: common/base common/tensors
 common/training: common/base common/tensors common/job
-common/program: common/base common/etcd common/job
-include/kelp: common/base common/job common/program common/training
+common/program: common/base common/etcd common/job common/tls
+include/kelp: common/base common/job common/program common/tls common/training
 proto: common/base common/rpc common/training
 kernels: common/base common/job common/training
 kernels/cpu: kernels
@@ -79,6 +80,7 @@ cli/faultdisk: common/base
 cli/run: COMMON proto
 cli/runs: COMMON proto cli/run
 cli/checkpoint: COMMON kernels proto ps/storage coordinator/etcd cli/run
+cli/certs: common/base common/program common/tls cli/run
 cli/init: common/base common/job worker/data worker/data/text
 cli/preflight: COMMON worker/data worker/data/table worker/model cli/run
 cli/launch: COMMON proto cli/run cli/checkpoint cli/preflight
@@ -196,7 +198,7 @@ mapfile -t long < <(LC_ALL=C.UTF-8 xargs -d '\n' grep -InHE '^.{121,}' <"$scratc
 for line in "${long[@]}"; do report "$line: is longer than 120 columns"; done
 
 # ---- headers -------------------------------------------------------------------------------------
-libraries=(grpc libprotobuf-c libcurl yaml-0.1 libcjson libxxhash zlib openblas cairo check)
+libraries=(grpc libprotobuf-c libcurl libcrypto yaml-0.1 libcjson libxxhash zlib openblas cairo check)
 read -ra flags <<<"$(pkg-config --cflags "${libraries[@]}")"
 flags+=(-D_GNU_SOURCE "-I$source_dir" "-I$source_dir/include" "-I$build_dir" "-I$build_dir/proto/generated")
 mapfile -t headers < <(printf '%s\n' "${sources[@]}" | grep '\.h$')

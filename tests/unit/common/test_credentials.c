@@ -1,0 +1,155 @@
+/* The folder with a process's certificate: what is refused, and what a replaced file changes. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "tests/lib/cluster/run_command.h"
+#include "tests/lib/cluster/test_files.h"
+#include "tests/lib/suite.h"
+#include "tests/lib/tls/test_certificates.h"
+
+static struct kelp_test_folder folder;
+
+static void issue(const char *out, const char *name, int days)
+{
+    kelp_test_issue(&(struct kelp_test_issue){folder.path, "authority", out, name, NULL, days});
+}
+
+static void setup(void)
+{
+    kelp_test_folder_init(&folder);
+    kelp_test_authority(folder.path, "authority");
+    issue("own", "j/worker/worker-0", 5);
+}
+
+static void teardown(void)
+{
+    kelp_test_folder_fini(&folder);
+}
+
+static void path_of(const char *name, char path[300])
+{
+    (void)snprintf(path, 300, "%s/%s", folder.path, name);
+}
+
+/* The folder `own` is refused, with these words. */
+static void expect_refused(const char *text)
+{
+    struct kelp_credentials *credentials = NULL;
+    struct kelp_error error;
+    char path[300];
+
+    path_of("own", path);
+    ck_assert_int_ne(kelp_credentials_open(path, &credentials, &error), KELP_OK);
+    ck_assert_msg(strstr(error.text, text) != NULL, "%s", error.text);
+}
+
+static mode_t mode_of(const char *name)
+{
+    struct stat info;
+    char path[300];
+
+    path_of(name, path);
+    ck_assert_int_eq(stat(path, &info), 0);
+    return info.st_mode & 07777;
+}
+
+KELP_CASE("credentials", .setup = setup, .teardown = teardown)
+
+/* Keys and their folders are for their owner alone, whatever the umask. */
+KELP_TEST(modes)
+{
+    (void)umask(0);
+    issue("open", "j/worker", 1);
+    ck_assert_uint_eq(mode_of("authority"), 0700);
+    ck_assert_uint_eq(mode_of("authority/ca-key.pem"), 0600);
+    ck_assert_uint_eq(mode_of("open"), 0700);
+    ck_assert_uint_eq(mode_of("open/key.pem"), 0600);
+}
+
+/* What a certificate says is what was asked for. */
+KELP_TEST(says)
+{
+    struct kelp_credentials *credentials = kelp_test_credentials(folder.path, "own");
+    const struct kelp_spiffe *name = kelp_credentials_name(credentials);
+    struct kelp_credential_texts texts;
+    struct kelp_certificate certificate;
+
+    ck_assert_int_eq(name->role, KELP_ROLE_WORKER);
+    ck_assert_str_eq(name->job, "j");
+    ck_assert_str_eq(name->id, "worker-0");
+    ck_assert_int_eq(kelp_credentials_take(credentials, &texts, NULL), KELP_OK);
+    ck_assert_int_eq(kelp_certificate_read(texts.certificate, &certificate, NULL), KELP_OK);
+    ck_assert_str_eq(certificate.subject, "O = kelp"); /* no common name: etcd refuses those */
+    ck_assert(!certificate.is_authority);
+    ck_assert_int_eq(kelp_certificate_read(texts.ca, &certificate, NULL), KELP_OK);
+    ck_assert(certificate.is_authority && !certificate.has_name);
+    kelp_credential_texts_fini(&texts);
+    kelp_credentials_close(credentials);
+}
+
+KELP_TEST(others_may_read_the_key)
+{
+    char path[300];
+
+    path_of("own/key.pem", path);
+    ck_assert_int_eq(chmod(path, 0644), 0);
+    expect_refused("others may read the key");
+}
+
+KELP_TEST(another_key)
+{
+    issue("other", "j/worker", 1);
+    kelp_test_move(folder.path, "other/key.pem", "own/key.pem");
+    expect_refused("key.pem is not the key of cert.pem");
+}
+
+KELP_TEST(no_certificate)
+{
+    (void)kelp_test_write(folder.path, "own/cert.pem", "-----BEGIN CERTIFICATE-----\nnone\n");
+    expect_refused("own/cert.pem: it holds no certificate in PEM");
+}
+
+KELP_TEST(no_name)
+{
+    kelp_test_move(folder.path, "authority/ca.pem", "own/cert.pem");
+    expect_refused("it has no name spiffe://kelp/JOB/ROLE[/ID]");
+}
+
+KELP_TEST(missing)
+{
+    kelp_test_remove(folder.path, "own/ca.pem");
+    expect_refused("own/ca.pem");
+}
+
+/* New files are seen and taken; a file alone, or another name, leaves what was there, said once. */
+KELP_TEST(replaced)
+{
+    struct kelp_credentials *credentials = kelp_test_credentials(folder.path, "own");
+    struct kelp_error error;
+
+    ck_assert_uint_eq(kelp_credentials_refresh(credentials, &error), 1);
+    issue("own", "j/worker/worker-0", 6);
+    ck_assert_uint_eq(kelp_credentials_refresh(credentials, &error), 2);
+    ck_assert_int_eq(error.status, KELP_OK);
+
+    issue("other", "j/worker/worker-0", 6);
+    kelp_test_move(folder.path, "other/cert.pem", "own/cert.pem");
+    ck_assert_uint_eq(kelp_credentials_refresh(credentials, &error), 2);
+    ck_assert_int_eq(error.status, KELP_ERR_INVALID);
+    ck_assert_uint_eq(kelp_credentials_refresh(credentials, &error), 2);
+    ck_assert_int_eq(error.status, KELP_OK);
+    kelp_test_move(folder.path, "other/key.pem", "own/key.pem");
+    ck_assert_uint_eq(kelp_credentials_refresh(credentials, &error), 3);
+    ck_assert_int_eq(error.status, KELP_OK);
+
+    issue("own", "j/operator", 6);
+    ck_assert_uint_eq(kelp_credentials_refresh(credentials, &error), 3);
+    ck_assert_ptr_nonnull(strstr(error.text, "has another name now: spiffe://kelp/j/operator"));
+    kelp_test_remove(folder.path, "own");
+    ck_assert_uint_eq(kelp_credentials_refresh(credentials, &error), 3);
+    ck_assert_int_eq(error.status, KELP_ERR_NOT_FOUND);
+    kelp_credentials_close(credentials);
+}
