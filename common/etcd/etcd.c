@@ -85,6 +85,12 @@ kelp_status kelp__etcd_transfer_prepare(struct kelp_etcd *etcd, struct etcd_tran
     if (status != KELP_OK) {
         return status;
     }
+    if (etcd->certificates) {
+        status = kelp_etcd_certificates_apply(curl, etcd->certificates);
+        if (status != KELP_OK) {
+            return status;
+        }
+    }
     (void)curl_easy_setopt(curl, CURLOPT_PRIVATE, transfer);
     (void)curl_easy_setopt(curl, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
     (void)curl_easy_setopt(curl, CURLOPT_POST, 1L);
@@ -225,6 +231,22 @@ static kelp_status parse_endpoints(struct kelp_etcd *etcd, const char *text,
     }
 }
 
+static kelp_status set_certificates(struct kelp_etcd *etcd, const char *folder,
+                                    struct kelp_error *reterr)
+{
+    for (size_t i = 0; i < etcd->endpoint_count; i++) {
+        if (!kelp_etcd_endpoint_is_safe(etcd->endpoints[i])) {
+            return kelp_fail(reterr, KELP_ERR_INVALID,
+                             "etcd endpoint '%s' is not encrypted: with --certs it must be "
+                             "https://HOST:PORT or unix:/PATH",
+                             etcd->endpoints[i]);
+        }
+    }
+    etcd->certificates = calloc(1, sizeof(*etcd->certificates));
+    return etcd->certificates ? kelp_etcd_certificates_init(etcd->certificates, folder, reterr)
+                              : kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
+}
+
 /* NULL when memory is short. */
 static struct curl_slist *make_headers(bool chunked)
 {
@@ -258,6 +280,7 @@ static void free_client(struct kelp_etcd *etcd)
     (void)pthread_cond_destroy(&etcd->changed);
     (void)pthread_mutex_destroy(&etcd->lock);
     free(etcd->endpoints);
+    free(etcd->certificates);
     free(etcd);
 }
 
@@ -277,6 +300,12 @@ static int start_thread(struct kelp_etcd *etcd)
 kelp_status kelp_etcd_open(const char *endpoints, struct kelp_etcd **ret_etcd,
                            struct kelp_error *reterr)
 {
+    return kelp_etcd_open_certified(endpoints, NULL, ret_etcd, reterr);
+}
+
+kelp_status kelp_etcd_open_certified(const char *endpoints, const char *folder,
+                                     struct kelp_etcd **ret_etcd, struct kelp_error *reterr)
+{
     struct kelp_etcd *etcd = calloc(1, sizeof(*etcd));
 
     if (!etcd) {
@@ -293,6 +322,9 @@ kelp_status kelp_etcd_open(const char *endpoints, struct kelp_etcd **ret_etcd,
     etcd->headers = make_headers(false);
     etcd->stream_headers = make_headers(true);
     kelp_status status = parse_endpoints(etcd, endpoints, reterr);
+    if (status == KELP_OK && folder) {
+        status = set_certificates(etcd, folder, reterr);
+    }
     if (status == KELP_OK && (!etcd->multi || !etcd->headers || !etcd->stream_headers)) {
         status = kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
     }

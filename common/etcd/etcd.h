@@ -46,6 +46,12 @@ void kelp_etcd_range_fini(struct kelp_etcd_range *range);
  * commas. curl_global_init() was called by main(). */
 kelp_status kelp_etcd_open(const char *endpoints, struct kelp_etcd **ret_etcd,
                            struct kelp_error *reterr) KELP_MUST_USE;
+/* The same for endpoints with mutual TLS: folder has ca.pem, cert.pem and key.pem, which are read
+ * for each new connection. Endpoints are https:// or unix: then: KELP_ERR_INVALID otherwise. NULL
+ * as the folder: kelp_etcd_open(). */
+kelp_status kelp_etcd_open_certified(const char *endpoints, const char *folder,
+                                     struct kelp_etcd **ret_etcd,
+                                     struct kelp_error *reterr) KELP_MUST_USE;
 /* Ends and frees its watches, elections and leases; leases are revoked as far as etcd answers
  * within 1 s. No call may be running. No callback runs after it returned. NULL is fine. */
 void kelp_etcd_close(struct kelp_etcd *etcd);

@@ -73,3 +73,41 @@ kelp_status kelp_etcd_endpoint_apply(CURL *curl, const char *endpoint, const cha
     (void)curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http,https");
     return KELP_OK;
 }
+
+/* ---- TLS ---- */
+
+bool kelp_etcd_endpoint_is_safe(const char *endpoint)
+{
+    return !starts_with(endpoint, strlen(endpoint), "http://");
+}
+
+kelp_status kelp_etcd_certificates_init(struct kelp_etcd_certificates *certificates,
+                                        const char *folder, struct kelp_error *reterr)
+{
+    if (strlen(folder) > KELP_CREDENTIALS_PATH_MAX) {
+        return kelp_fail(reterr, KELP_ERR_LIMIT, "the path of the certificates is over %d bytes",
+                         KELP_CREDENTIALS_PATH_MAX);
+    }
+    (void)snprintf(certificates->ca, sizeof(certificates->ca), "%s/" KELP_CREDENTIALS_CA, folder);
+    (void)snprintf(certificates->certificate, sizeof(certificates->certificate),
+                   "%s/" KELP_CREDENTIALS_CERTIFICATE, folder);
+    (void)snprintf(certificates->key, sizeof(certificates->key), "%s/" KELP_CREDENTIALS_KEY,
+                   folder);
+    return KELP_OK;
+}
+
+kelp_status kelp_etcd_certificates_apply(CURL *curl,
+                                         const struct kelp_etcd_certificates *certificates)
+{
+    if (curl_easy_setopt(curl, CURLOPT_CAINFO, certificates->ca) != CURLE_OK ||
+        curl_easy_setopt(curl, CURLOPT_SSLCERT, certificates->certificate) != CURLE_OK ||
+        curl_easy_setopt(curl, CURLOPT_SSLKEY, certificates->key) != CURLE_OK) {
+        return KELP_ERR_NO_MEMORY;
+    }
+    /* Nothing else is believed, and nothing is kept from before the files were replaced. */
+    (void)curl_easy_setopt(curl, CURLOPT_CAPATH, NULL);
+    (void)curl_easy_setopt(curl, CURLOPT_CA_CACHE_TIMEOUT, 0L);
+    (void)curl_easy_setopt(curl, CURLOPT_SSL_SESSIONID_CACHE, 0L);
+    (void)curl_easy_setopt(curl, CURLOPT_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_2);
+    return KELP_OK;
+}

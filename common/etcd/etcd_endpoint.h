@@ -9,6 +9,7 @@
 #include <stddef.h>
 
 #include "common/base/status.h"
+#include "common/tls/credentials.h"
 
 #define KELP_ETCD_ENDPOINT_MAX 255 /* bytes of one endpoint */
 
@@ -16,6 +17,24 @@
  * Errors: KELP_ERR_INVALID. */
 kelp_status kelp_etcd_endpoint_check(const char *text, size_t length,
                                      struct kelp_error *reterr) KELP_MUST_USE;
+
+/* Where libcurl finds what mutual TLS needs. */
+struct kelp_etcd_certificates {
+    char ca[KELP_CREDENTIALS_PATH_MAX + 16];
+    char certificate[KELP_CREDENTIALS_PATH_MAX + 16];
+    char key[KELP_CREDENTIALS_PATH_MAX + 16];
+};
+/* Errors: KELP_ERR_LIMIT. */
+kelp_status kelp_etcd_certificates_init(struct kelp_etcd_certificates *certificates,
+                                        const char *folder,
+                                        struct kelp_error *reterr) KELP_MUST_USE;
+/* Is nothing sent in clear to an endpoint that was checked? */
+bool kelp_etcd_endpoint_is_safe(const char *endpoint);
+/* Read the files for each connection, and ask etcd for its certificate. Errors: KELP_ERR_NO_MEMORY.
+ */
+kelp_status
+kelp_etcd_certificates_apply(CURL *curl,
+                             const struct kelp_etcd_certificates *certificates) KELP_MUST_USE;
 
 /* Lead the transfer to path ("/v3/kv/range") at an endpoint that was checked; no proxy is asked.
  * Errors: KELP_ERR_NO_MEMORY. */

@@ -179,6 +179,7 @@ struct etcd_post {
 struct kelp_etcd {
     char (*endpoints)[KELP_ETCD_ENDPOINT_MAX + 1]; /* "http://127.0.0.1:2379"; never changes */
     size_t endpoint_count;
+    struct kelp_etcd_certificates *certificates; /* NULL: none */
 
     struct curl_slist *headers;        /* of every request; never changes */
     struct curl_slist *stream_headers; /* of one whose body has no known end */
