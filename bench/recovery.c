@@ -86,7 +86,9 @@ static void find_shard(void)
         kelp_rpc_channel_close(channel);
         channel = NULL;
         memcpy(address, found, sizeof(address));
-        ck_assert_int_eq(kelp_rpc_channel_open(loop, address, 1 << 20, &channel, NULL), KELP_OK);
+        ck_assert_int_eq(
+            kelp_rpc_channel_open(loop, address, KELP_ROLE_SHARD, 1 << 20, &channel, NULL),
+            KELP_OK);
     }
     cJSON_Delete(json);
     free(text);

@@ -181,7 +181,8 @@ static void run_client(int index, int client_count, size_t bytes)
     kelp_rpc_global_init();
     (void)snprintf(address, sizeof(address), "127.0.0.1:%d", atomic_load(&shared->port));
     if (kelp_rpc_loop_create(&loop, NULL) != KELP_OK ||
-        kelp_rpc_channel_open(loop, address, BYTES_MAX, &channel, NULL) != KELP_OK ||
+        kelp_rpc_channel_open(loop, address, KELP_ROLE_SHARD, BYTES_MAX, &channel, NULL) !=
+            KELP_OK ||
         kelp_rpc_stream_open(channel,
                              &(struct kelp_rpc_stream_options){.path = "/bench/Echo",
                                                                .first_message_ms = 5000,

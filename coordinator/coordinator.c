@@ -49,6 +49,7 @@ static kelp_status open_etcd(struct kelp_coordinator *coordinator, struct kelp_e
         .loop = coordinator->loop,
         .tasks = coordinator->tasks,
         .endpoints = coordinator->options.etcd,
+        .certs = kelp_credentials_folder(coordinator->options.credentials),
         .job = coordinator->options.job,
         .id = coordinator->options.id,
         .run_folder = coordinator->options.run_folder,
@@ -127,6 +128,7 @@ kelp_status kelp_coordinator_create(const struct kelp_coordinator_options *optio
         free(coordinator);
         return status;
     }
+    kelp_rpc_loop_credentials(coordinator->loop, options->credentials);
     *ret_coordinator = coordinator;
     return KELP_OK;
 }

@@ -5,13 +5,16 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "common/tls/credentials.h"
+
 struct kelp_coordinator_options {
     const char *etcd; /* endpoints */
     const char *job;
     const char *id;
     const char *run_folder;
-    const char *listen; /* host:port */
-    bool force;         /* take checkpoints of a job that kelp_job_compare() refuses */
+    const char *listen;                   /* host:port */
+    struct kelp_credentials *credentials; /* borrowed; NULL: no TLS */
+    bool force; /* take checkpoints of a job that kelp_job_compare() refuses */
     uint64_t incarnation;
 };
 

@@ -309,7 +309,7 @@ static kelp_status connect(struct kelp_shard_stream *stream, const struct kelp_m
     stream->shard = *shard;
     return stream->channel != NULL
                ? KELP_OK
-               : kelp_rpc_channel_open(stream->streams->loop, shard->address,
+               : kelp_rpc_channel_open(stream->streams->loop, shard->address, KELP_ROLE_SHARD,
                                        KELP_COORDINATOR_MESSAGE_BYTES, &stream->channel, reterr);
 }
 

@@ -98,6 +98,9 @@ static void on_hello(struct kelp_worker_stream *stream, struct kelp_term *term,
     struct kelp_error error;
     stream->identified = true;
     kelp_status status = kelp_identity_check(stream->streams->identity, report->hello, &error);
+    if (status == KELP_OK) {
+        status = kelp_rpc_stream_check_id(stream->stream, report->hello->id, &error);
+    }
     if (status != KELP_OK) {
         kelp_term_worker_refused(term, stream->session, status, error.text);
         return;
@@ -260,9 +263,15 @@ static void on_checkpoint(struct kelp_rpc_request *request, struct kelp_rpc_mess
 }
 
 static const struct kelp_rpc_method methods[] = {
-    {.path = "/kelp.v1.Coordinator/Join", .accept = on_accept},
-    {.path = "/kelp.v1.Coordinator/Status", .unary = on_status},
-    {.path = "/kelp.v1.Coordinator/Checkpoint", .unary = on_checkpoint},
+    {.path = "/kelp.v1.Coordinator/Join",
+     .roles = KELP_ROLE_BIT(KELP_ROLE_WORKER),
+     .accept = on_accept},
+    {.path = "/kelp.v1.Coordinator/Status",
+     .roles = KELP_ROLE_BIT(KELP_ROLE_OPERATOR) | KELP_ROLE_BIT(KELP_ROLE_READER),
+     .unary = on_status},
+    {.path = "/kelp.v1.Coordinator/Checkpoint",
+     .roles = KELP_ROLE_BIT(KELP_ROLE_OPERATOR),
+     .unary = on_checkpoint},
 };
 
 const struct kelp_rpc_method *kelp_worker_streams_methods(size_t *ret_count)

@@ -25,6 +25,7 @@ struct daemon {
     const char *id;
     const char *listen;
     const char *run;
+    struct kelp_credentials *credentials; /* NULL: no TLS */
     uint32_t threads;
     uint64_t incarnation;
     char address[300];
@@ -73,7 +74,8 @@ static kelp_status start(struct daemon *daemon, struct kelp_error *reterr)
     kelp_status status = kelp_random_id(&daemon->incarnation, reterr);
 
     if (status == KELP_OK) {
-        status = kelp_etcd_open(daemon->etcd_url, &daemon->etcd, reterr);
+        status = kelp_etcd_open_certified(
+            daemon->etcd_url, kelp_credentials_folder(daemon->credentials), &daemon->etcd, reterr);
     }
     if (status == KELP_OK) {
         status = kelp_daemon_read_job(daemon->etcd, daemon->job_name, &daemon->stop,
@@ -85,6 +87,7 @@ static kelp_status start(struct daemon *daemon, struct kelp_error *reterr)
     if (status != KELP_OK) {
         return status;
     }
+    kelp_rpc_loop_credentials(loop, daemon->credentials);
     (void)pthread_mutex_lock(&daemon->lock);
     daemon->loop = loop;
     (void)pthread_mutex_unlock(&daemon->lock);
@@ -199,7 +202,13 @@ int main(int argc, char **argv)
     daemon.listen = kelp_options_text(options, "listen");
     daemon.run = kelp_options_text(options, "run");
     daemon.threads = (uint32_t)kelp_options_integer(options, "threads");
-    exit_code = kelp_daemon_begin(&kelp_ps_program, options, "ps") ? run(&daemon) : KELP_EXIT_USAGE;
+    exit_code = KELP_EXIT_USAGE;
+    if (kelp_daemon_begin(&kelp_ps_program, options, "ps") &&
+        kelp_daemon_credentials(&kelp_ps_program, options, KELP_ROLE_SHARD, &daemon.credentials)) {
+        kelp_daemon_warn_open(daemon.listen, daemon.credentials);
+        exit_code = run(&daemon);
+    }
+    kelp_credentials_close(daemon.credentials);
     kelp_options_destroy(options);
     return exit_code;
 }

@@ -192,7 +192,8 @@ static void connect_stream(struct kelp_coordinator_link *m)
     }
     memcpy(m->channel_to, leader, sizeof(m->channel_to));
     if (!m->channel) {
-        status = kelp_rpc_channel_open(m->loop, leader, COMMAND_MAX, &m->channel, &error);
+        status = kelp_rpc_channel_open(m->loop, leader, KELP_ROLE_COORDINATOR, COMMAND_MAX,
+                                       &m->channel, &error);
     }
     if (status == KELP_OK) {
         status = kelp_rpc_stream_open(
@@ -400,6 +401,7 @@ kelp_status kelp_coordinator_link_open(const struct kelp_coordinator_link_option
     (void)snprintf(key, sizeof(key), "/kelp/%s/coordinator", options->job);
     kelp_status status = kelp_rpc_loop_create(&m->loop, reterr);
     if (status == KELP_OK) {
+        kelp_rpc_loop_credentials(m->loop, options->credentials);
         status = kelp_etcd_watch_open(options->etcd, key, &watch_events, m, &m->watch, reterr);
     }
     if (status == KELP_OK && pthread_create(&m->thread, NULL, run, m) != 0) {

@@ -12,6 +12,7 @@
 
 #include "common/base/status.h"
 #include "common/etcd/etcd.h"
+#include "common/tls/credentials.h"
 #include "worker/core/joining.h"
 
 struct kelp_worker_shard {
@@ -34,7 +35,8 @@ void kelp_worker_map_free(struct kelp_worker_map *map);
 void kelp_worker_map_places(const struct kelp_worker_map *map, struct kelp_places *ret_places);
 
 struct kelp_coordinator_link_options {
-    struct kelp_etcd *etcd; /* borrowed until close */
+    struct kelp_etcd *etcd;               /* borrowed until close */
+    struct kelp_credentials *credentials; /* the same; NULL: no TLS */
     const char *job;
     uint64_t spec_digest;
     const char *id;

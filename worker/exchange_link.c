@@ -268,7 +268,7 @@ kelp_status kelp_shard_link_open(const struct kelp_shard_link_options *options,
         size_t message_max =
             2 * (size_t)options->piece_bytes + partition_bytes(link, 0) + FIELDS_MAX;
         status = kelp_rpc_channel_open(options->loop, options->map->shards[options->shard].address,
-                                       message_max, &link->channel, reterr);
+                                       KELP_ROLE_SHARD, message_max, &link->channel, reterr);
     }
     if (status != KELP_OK) {
         link_free(link);

@@ -51,7 +51,8 @@ static kelp_status work(struct kelp_worker *worker, const struct kelp_options *v
     return status;
 }
 
-static kelp_status run(const struct kelp_options *values, struct kelp_error *reterr)
+static kelp_status run(const struct kelp_options *values, struct kelp_credentials *credentials,
+                       struct kelp_error *reterr)
 {
     struct stop_context context = {.stop = KELP_STOP_INIT};
     struct kelp_signals *signals = NULL;
@@ -61,6 +62,7 @@ static kelp_status run(const struct kelp_options *values, struct kelp_error *ret
         .etcd = kelp_options_text(values, "etcd"),
         .job = kelp_options_text(values, "job"),
         .id = kelp_options_text(values, "id"),
+        .credentials = credentials,
     };
     kelp_rpc_global_several_loops(); /* membership has its own; before any thread */
     kelp_status status = kelp_signals_start(on_signal, &context, &signals, reterr);
@@ -85,20 +87,23 @@ static kelp_status run(const struct kelp_options *values, struct kelp_error *ret
 int main(int argc, char **argv)
 {
     struct kelp_options *values = NULL;
+    struct kelp_credentials *credentials = NULL;
     struct kelp_error error = {.text = ""};
     int exit_code;
 
     if (!kelp_options_read(&kelp_worker_program, argc, argv, &values, &exit_code)) {
         return exit_code;
     }
-    if (!kelp_daemon_begin(&kelp_worker_program, values, "worker")) {
+    if (!kelp_daemon_begin(&kelp_worker_program, values, "worker") ||
+        !kelp_daemon_credentials(&kelp_worker_program, values, KELP_ROLE_WORKER, &credentials)) {
         kelp_options_destroy(values);
         return KELP_EXIT_USAGE;
     }
-    kelp_status status = run(values, &error);
+    kelp_status status = run(values, credentials, &error);
     if (status != KELP_OK) {
         kelp_log_error("%s", error.text);
     }
+    kelp_credentials_close(credentials);
     kelp_options_destroy(values);
     return kelp_daemon_exit_code(status);
 }

@@ -73,7 +73,8 @@ kelp_status kelp_worker_open(const struct kelp_worker_options *options, struct k
     if (status != KELP_OK) {
         goto fail;
     }
-    status = kelp_etcd_open(options->etcd, &worker->etcd, reterr);
+    status = kelp_etcd_open_certified(options->etcd, kelp_credentials_folder(options->credentials),
+                                      &worker->etcd, reterr);
     if (status != KELP_OK) {
         goto fail;
     }
@@ -85,6 +86,7 @@ kelp_status kelp_worker_open(const struct kelp_worker_options *options, struct k
     if (status != KELP_OK) {
         goto fail;
     }
+    kelp_rpc_loop_credentials(worker->loop, options->credentials);
     worker->job = kelp_job_file_job(worker->file);
     kelp__v1__hello__init(&worker->hello);
     worker->hello.job = worker->job_name;
@@ -431,6 +433,7 @@ kelp_status kelp_worker_join(struct kelp_worker *worker, const struct kelp_plan 
     }
     struct kelp_coordinator_link_options options = {
         .etcd = worker->etcd,
+        .credentials = worker->options.credentials,
         .job = worker->job_name,
         .spec_digest = worker->hello.spec_digest,
         .id = worker->id,

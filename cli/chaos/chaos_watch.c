@@ -50,8 +50,8 @@ static bool connect_to_aim(struct kelp_chaos_watch *watch)
         return watch->channel != NULL;
     }
     memcpy(watch->channel_address, address, sizeof(address));
-    return kelp_rpc_channel_open(watch->loop, address, ANSWER_MAX, &watch->channel, NULL) ==
-           KELP_OK;
+    return kelp_rpc_channel_open(watch->loop, address, KELP_ROLE_SHARD, ANSWER_MAX, &watch->channel,
+                                 NULL) == KELP_OK;
 }
 
 static kelp_status ask(struct kelp_chaos_watch *watch, struct kelp_chaos_look *ret_look)

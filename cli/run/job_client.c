@@ -164,8 +164,8 @@ static kelp_status find_coordinator(struct kelp_job_client *client, uint32_t dea
     }
     forget_coordinator(client);
     memcpy(client->address, address, sizeof(address));
-    return kelp_rpc_channel_open(client->loop, address, KELP_JOB_CLIENT_ANSWER_MAX,
-                                 &client->channel, reterr);
+    return kelp_rpc_channel_open(client->loop, address, KELP_ROLE_COORDINATOR,
+                                 KELP_JOB_CLIENT_ANSWER_MAX, &client->channel, reterr);
 }
 
 /* One call of the coordinator that etcd names. */

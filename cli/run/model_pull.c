@@ -169,8 +169,8 @@ static kelp_status open_shards(struct pull *pull, struct kelp_error *reterr)
     for (size_t i = 0; i < map->n_shards && status == KELP_OK; i++) {
         struct shard *shard = &pull->shards[i];
         shard->pull = pull;
-        status = kelp_rpc_channel_open(pull->loop, map->shards[i]->address, KELP_MODEL_ANSWER_MAX,
-                                       &shard->channel, reterr);
+        status = kelp_rpc_channel_open(pull->loop, map->shards[i]->address, KELP_ROLE_SHARD,
+                                       KELP_MODEL_ANSWER_MAX, &shard->channel, reterr);
         if (status == KELP_OK) {
             status = kelp_rpc_stream_open(
                 shard->channel,

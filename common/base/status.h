@@ -31,6 +31,7 @@
     X(EXISTS, -43, CALLER, "exists already")                                                       \
     X(MISMATCH, -44, CALLER, "belongs to another job")                                             \
     X(UNSUPPORTED, -45, CALLER, "not supported")                                                   \
+    X(DENIED, -46, CALLER, "not allowed")                                                          \
     X(NO_MEMORY, -50, RESOURCE, "out of memory")                                                   \
     X(NO_SPACE, -51, RESOURCE, "no space left")                                                    \
     X(DEVICE, -52, RESOURCE, "device failed")                                                      \

@@ -45,6 +45,67 @@ bool kelp_daemon_begin(const struct kelp_program *program, const struct kelp_opt
     return true;
 }
 
+static kelp_status check_own_name(const struct kelp_spiffe *name, enum kelp_role role,
+                                  const struct kelp_options *options, struct kelp_error *reterr)
+{
+    const char *job = kelp_options_text(options, "job");
+    const char *id = kelp_options_text(options, "id");
+    char text[KELP_SPIFFE_MAX + 1];
+
+    if (name->role == role && strcmp(name->job, job) == 0 && kelp_spiffe_allows(name, id)) {
+        return KELP_OK;
+    }
+    kelp_spiffe_print(name, text);
+    return kelp_fail(reterr, KELP_ERR_DENIED,
+                     "the certificate is %s, and this process is spiffe://kelp/%s/%s/%s", text, job,
+                     kelp_role_names[role], id);
+}
+
+bool kelp_daemon_credentials(const struct kelp_program *program, const struct kelp_options *options,
+                             enum kelp_role role, struct kelp_credentials **ret_credentials)
+{
+    const char *folder = kelp_options_text(options, "certs");
+    struct kelp_credentials *credentials = NULL;
+    struct kelp_error error;
+
+    *ret_credentials = NULL;
+    if (!folder) {
+        return true;
+    }
+    kelp_status status = kelp_credentials_open(folder, &credentials, &error);
+    if (status == KELP_OK) {
+        status = check_own_name(kelp_credentials_name(credentials), role, options, &error);
+    }
+    if (status != KELP_OK) {
+        (void)fprintf(stderr, "%s: --certs: %s\n", program->name, error.text);
+        kelp_credentials_close(credentials);
+        return false;
+    }
+    *ret_credentials = credentials;
+    return true;
+}
+
+static bool stays_here(const char *listen)
+{
+    static const char *const starts[] = {"unix:", "127.", "localhost:", "[::1]:"};
+
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(starts); i++) {
+        if (strncmp(listen, starts[i], strlen(starts[i])) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+void kelp_daemon_warn_open(const char *listen, const struct kelp_credentials *credentials)
+{
+    if (!credentials && !stays_here(listen)) {
+        kelp_log_warn("everybody who reaches this port can read, steer and stop the job: --certs "
+                      "closes it listen=%s",
+                      listen);
+    }
+}
+
 int kelp_daemon_exit_code(kelp_status status)
 {
     switch (kelp_status_group(status)) {

@@ -13,6 +13,15 @@
 #include "common/etcd/etcd.h"
 #include "common/job/job.h"
 #include "common/program/options.h"
+#include "common/tls/credentials.h"
+
+/* Of whatever connects to a job. */
+#define KELP_CERTS_OPTION                                                                          \
+    {                                                                                              \
+        .name = "certs", .type = KELP_OPTION_TEXT, .placeholder = "FOLDER",                        \
+        .help =                                                                                    \
+            "ca.pem, cert.pem and key.pem of this process: mutual TLS on every port and to etcd"   \
+    }
 
 /* What a worker logs, at any level, when it fails as its --fault asks: who started it looks for it.
  */
@@ -35,6 +44,7 @@
          .placeholder = "NAME",                                                                    \
          .required = true,                                                                         \
          .help = "name of this process, unique in the job"},                                       \
+        KELP_CERTS_OPTION,                                                                         \
     {                                                                                              \
         .name = "log-level", .type = KELP_OPTION_CHOICE, .default_text = "info",                   \
         .choices = kelp_log_level_names,                                                           \
@@ -47,6 +57,16 @@
  */
 bool kelp_daemon_begin(const struct kelp_program *program, const struct kelp_options *options,
                        const char *role);
+
+/*
+ * What --certs names, if it is given; *ret_credentials is owned (kelp_credentials_close()), NULL
+ * when it is not. The certificate must be of that role, of --job, and of --id or of every id. On a
+ * mistake: one line to standard error and false; the exit status is KELP_EXIT_USAGE then.
+ */
+bool kelp_daemon_credentials(const struct kelp_program *program, const struct kelp_options *options,
+                             enum kelp_role role, struct kelp_credentials **ret_credentials);
+/* Without credentials, at an address that others than this machine reach: say so in the log. */
+void kelp_daemon_warn_open(const char *listen, const struct kelp_credentials *credentials);
 
 /* Caller and data errors are bad input (2), the rest is a failure (1). */
 int kelp_daemon_exit_code(kelp_status status);

@@ -19,6 +19,7 @@
 #include <stdint.h>
 
 #include "common/base/status.h"
+#include "common/tls/credentials.h"
 
 /* ---- messages ---- */
 
@@ -69,6 +70,11 @@ void kelp_rpc_loop_destroy(struct kelp_rpc_loop *loop);
  * defaults (KELP_RPC_KEEPALIVE_MS, _TIMEOUT_MS), which leave time to compute. */
 void kelp_rpc_loop_keepalive(struct kelp_rpc_loop *loop, uint32_t time_ms, uint32_t timeout_ms);
 
+/* What is opened from now on at a port uses mutual TLS: servers ask each client for a certificate,
+ * and channels show these and ask the server for its own. Unix sockets need none: whoever can open
+ * them is the same user. Borrowed until the loop is destroyed; NULL: none. */
+void kelp_rpc_loop_credentials(struct kelp_rpc_loop *loop, struct kelp_credentials *credentials);
+
 /* Handle at most one event; wait for it up to timeout_ms (0: only look; -1: until
  * kelp_rpc_loop_wake or an event). Returns true if one was handled. */
 bool kelp_rpc_loop_run(struct kelp_rpc_loop *loop, int timeout_ms);
@@ -115,6 +121,12 @@ void kelp_rpc_stream_close(struct kelp_rpc_stream *stream, kelp_status status, c
 size_t kelp_rpc_stream_queued(struct kelp_rpc_stream *stream);
 /* "ipv4:127.0.0.1:51234"; borrowed for the life of the stream. */
 const char *kelp_rpc_stream_peer(struct kelp_rpc_stream *stream);
+/* Of a stream that a server took: the name in the peer's certificate. NULL: the connection has
+ * none, which is a unix socket or a server without credentials. Borrowed. */
+const struct kelp_spiffe *kelp_rpc_stream_name(struct kelp_rpc_stream *stream);
+/* May that peer call itself id? Errors: KELP_ERR_DENIED. */
+kelp_status kelp_rpc_stream_check_id(struct kelp_rpc_stream *stream, const char *id,
+                                     struct kelp_error *reterr) KELP_MUST_USE;
 
 /* ---- server ---- */
 
@@ -130,6 +142,9 @@ void kelp_rpc_request_fail(struct kelp_rpc_request *request, kelp_status status,
 
 struct kelp_rpc_method {
     const char *path; /* "/kelp.v1.ParameterServer/Exchange" */
+    /* KELP_ROLE_BIT()s of those who may call it. On a connection with TLS the server refuses all
+     * others, and those of another job, with KELP_ERR_DENIED before the method sees them. */
+    unsigned roles;
     /* A stream method: accept decides the events and the user data of a new stream; returning NULL
      * refuses it. */
     const struct kelp_rpc_stream_events *(*accept)(struct kelp_rpc_stream *stream,
@@ -171,8 +186,11 @@ void kelp_rpc_server_close(struct kelp_rpc_server *server);
  * opened (at most every KELP_RPC_RECONNECT_MS); streams do not: their owner opens another after
  * closed(), and tries again when that one finds nobody. */
 struct kelp_rpc_channel;
+/* server: with TLS, the role that its certificate must have, in the job of our own; whoever else
+ * answers at that address counts as unreachable, and the log says why. */
 kelp_status kelp_rpc_channel_open(struct kelp_rpc_loop *loop, const char *address,
-                                  size_t message_bytes_max, struct kelp_rpc_channel **ret_channel,
+                                  enum kelp_role server, size_t message_bytes_max,
+                                  struct kelp_rpc_channel **ret_channel,
                                   struct kelp_error *reterr) KELP_MUST_USE;
 /* All its streams must have reported closed() (from inside the last closed() is fine). NULL does
  * nothing. */

@@ -200,6 +200,11 @@ kelp_status kelp__rpc_address_try(const char *address, char dial[KELP_RPC_ADDRES
     return status;
 }
 
+bool kelp__rpc_address_is_local(const char *address)
+{
+    return unix_path(address) != NULL;
+}
+
 void kelp__rpc_address_add_port(char dial[KELP_RPC_ADDRESS_MAX + 1], uint16_t port)
 {
     size_t length = strlen(dial);

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/log.h"
 #include "common/rpc/rpc_internal.h"
 
 /* One blocking call, with its own queue. Its write can be stuck behind a stopped peer after the
@@ -35,13 +36,23 @@ struct watcher {
     struct kelp_rpc_loop *loop;
 };
 
-struct kelp_rpc_channel {
-    struct kelp_rpc_loop *loop;
+struct retired {
+    struct retired *next;
     grpc_channel *channel;
     struct watcher *watcher;
+};
+
+struct kelp_rpc_channel {
+    struct kelp_rpc_loop *loop;
     char *target;
+    enum kelp_role server;
+    bool secure;
     size_t message_bytes_max;
     pthread_mutex_t lock; /* guards what follows */
+    grpc_channel *channel;
+    struct watcher *watcher;
+    uint64_t version;      /* of the credentials that it shows */
+    struct retired *first; /* made with older ones: their streams may still run */
     struct unary *stuck;
     int64_t attempt_us; /* when the last attempt to connect was started by us */
 };
@@ -75,12 +86,12 @@ static void watched(struct kelp__rpc_op *op, bool success)
     }
 }
 
-static void watcher_start(struct watcher *watcher, struct kelp_rpc_channel *channel)
+static void watcher_start(struct watcher *watcher, struct kelp_rpc_loop *loop,
+                          grpc_channel *channel)
 {
     watcher->op.done = watched;
-    watcher->loop = channel->loop;
-    watcher->channel = channel->channel;
-    channel->watcher = watcher;
+    watcher->loop = loop;
+    watcher->channel = channel;
     (void)pthread_mutex_init(&watcher->lock, NULL);
     watch(watcher);
 }
@@ -93,25 +104,18 @@ static void watcher_stop(struct watcher *watcher)
     (void)pthread_mutex_unlock(&watcher->lock);
 }
 
-kelp_status kelp_rpc_channel_open(struct kelp_rpc_loop *loop, const char *address,
-                                  size_t message_bytes_max, struct kelp_rpc_channel **ret_channel,
-                                  struct kelp_error *reterr)
+/* NULL without memory. */
+static grpc_channel *dial(const struct kelp_rpc_channel *channel)
 {
-    if (!strchr(address, ':') || strlen(address) > KELP_RPC_ADDRESS_MAX) {
-        return kelp_fail(reterr, KELP_ERR_INVALID,
-                         "address '%.300s' is not HOST:PORT or unix:/PATH", address);
-    }
-    struct kelp_rpc_channel *channel = calloc(1, sizeof(*channel));
-    struct watcher *watcher = calloc(1, sizeof(*watcher));
-    char *target = kelp__rpc_address_target(address);
-    if (!channel || !watcher || !target) {
-        free(channel);
-        free(watcher);
-        free(target);
-        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for a connection to %s", address);
-    }
     struct kelp__rpc_args args;
-    kelp__rpc_args_common(&args, loop, message_bytes_max);
+    char host[KELP_ROLE_HOST_MAX + 1];
+    grpc_channel_credentials *credentials = kelp__rpc_channel_credentials(
+        channel->secure ? channel->loop->credentials : NULL, channel->server);
+
+    if (!credentials) {
+        return NULL;
+    }
+    kelp__rpc_args_common(&args, channel->loop, channel->message_bytes_max);
     kelp__rpc_args_add(&args, GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, KELP_RPC_CONNECT_MS);
     kelp__rpc_args_add(&args, GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, KELP_RPC_CONNECT_MS);
     kelp__rpc_args_add(&args, GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, KELP_RPC_CONNECT_MS);
@@ -119,25 +123,103 @@ kelp_status kelp_rpc_channel_open(struct kelp_rpc_loop *loop, const char *addres
     kelp__rpc_args_add(&args, GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
     kelp__rpc_args_add(&args, GRPC_ARG_SERVICE_CONFIG_DISABLE_RESOLUTION, 1);
     kelp__rpc_args_add(&args, GRPC_ARG_DNS_MIN_TIME_BETWEEN_RESOLUTIONS_MS, 1000);
-
+    kelp_role_host(channel->server, host);
+    if (channel->secure) {
+        kelp__rpc_args_add_text(&args, GRPC_SSL_TARGET_NAME_OVERRIDE_ARG, host);
+    }
     grpc_channel_args list = {.num_args = args.count, .args = args.list};
-    grpc_channel_credentials *credentials = grpc_insecure_credentials_create();
+    grpc_channel *made = grpc_channel_create(channel->target, credentials, &list);
+    grpc_channel_credentials_release(credentials);
+    return made;
+}
+
+/* The newest version of the loop's credentials; 0: they are not used. */
+static uint64_t refresh(const struct kelp_rpc_channel *channel)
+{
+    struct kelp_error error = {.status = KELP_OK};
+    uint64_t version =
+        channel->secure ? kelp_credentials_refresh(channel->loop->credentials, &error) : 0;
+
+    if (error.status != KELP_OK) {
+        kelp_log_warn("certificates not read again, the ones before stay in use reason=\"%s\"",
+                      error.text);
+    }
+    return version;
+}
+
+/* Connect with the credentials of that version; what ran before runs on. False without memory. */
+static bool redial_locked(struct kelp_rpc_channel *channel, uint64_t version)
+{
+    struct retired *old = channel->channel ? calloc(1, sizeof(*old)) : NULL;
+    struct watcher *watcher = calloc(1, sizeof(*watcher));
+    grpc_channel *made = watcher && (old || !channel->channel) ? dial(channel) : NULL;
+
+    if (!made) {
+        free(old);
+        free(watcher);
+        return false;
+    }
+    if (old) {
+        *old = (struct retired){
+            .next = channel->first, .channel = channel->channel, .watcher = channel->watcher};
+        channel->first = old;
+    }
+    channel->channel = made;
+    channel->watcher = watcher;
+    channel->version = version;
+    watcher_start(watcher, channel->loop, made);
+    return true;
+}
+
+/* To be used for a new stream or call. */
+static grpc_channel *newest(struct kelp_rpc_channel *channel)
+{
+    uint64_t version = refresh(channel);
+
+    (void)pthread_mutex_lock(&channel->lock);
+    if (version != channel->version) {
+        (void)redial_locked(channel, version); /* without memory the one before will do */
+    }
+    grpc_channel *newest = channel->channel;
+    (void)pthread_mutex_unlock(&channel->lock);
+    return newest;
+}
+
+kelp_status kelp_rpc_channel_open(struct kelp_rpc_loop *loop, const char *address,
+                                  enum kelp_role server, size_t message_bytes_max,
+                                  struct kelp_rpc_channel **ret_channel, struct kelp_error *reterr)
+{
+    if (!strchr(address, ':') || strlen(address) > KELP_RPC_ADDRESS_MAX) {
+        return kelp_fail(reterr, KELP_ERR_INVALID,
+                         "address '%.300s' is not HOST:PORT or unix:/PATH", address);
+    }
+    struct kelp_rpc_channel *channel = calloc(1, sizeof(*channel));
+    char *target = kelp__rpc_address_target(address);
+    if (!channel || !target) {
+        free(channel);
+        free(target);
+        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for a connection to %s", address);
+    }
     channel->loop = loop;
     channel->target = target;
+    channel->server = server;
+    channel->secure = loop->credentials && !kelp__rpc_address_is_local(address);
     channel->message_bytes_max = message_bytes_max;
-    channel->channel = grpc_channel_create(target, credentials, &list);
-    grpc_channel_credentials_release(credentials);
     (void)pthread_mutex_init(&channel->lock, NULL);
-    watcher_start(watcher, channel);
+    if (!redial_locked(channel, refresh(channel))) {
+        (void)pthread_mutex_destroy(&channel->lock);
+        free(channel);
+        free(target);
+        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for a connection to %s", address);
+    }
     *ret_channel = channel;
     return KELP_OK;
 }
 
 /* Somebody wants to use the channel: do not sit out a back-off. True if an attempt was started. */
-static bool try_again(struct kelp_rpc_channel *channel)
+static bool try_again(struct kelp_rpc_channel *channel, grpc_channel *newest)
 {
-    if (grpc_channel_check_connectivity_state(channel->channel, 1) !=
-        GRPC_CHANNEL_TRANSIENT_FAILURE) {
+    if (grpc_channel_check_connectivity_state(newest, 1) != GRPC_CHANNEL_TRANSIENT_FAILURE) {
         return false;
     }
     (void)pthread_mutex_lock(&channel->lock);
@@ -146,23 +228,23 @@ static bool try_again(struct kelp_rpc_channel *channel)
     channel->attempt_us = due ? now_us : channel->attempt_us;
     (void)pthread_mutex_unlock(&channel->lock);
     if (due) {
-        grpc_channel_reset_connect_backoff(channel->channel);
+        grpc_channel_reset_connect_backoff(newest);
     }
     return due;
 }
 
 /* The same for a caller whose loop does not run: give the attempt a moment in a queue of its own.
  */
-static void try_again_blocking(struct kelp_rpc_channel *channel)
+static void try_again_blocking(struct kelp_rpc_channel *channel, grpc_channel *newest)
 {
-    if (!try_again(channel)) {
+    if (!try_again(channel, newest)) {
         return;
     }
     grpc_completion_queue *queue = grpc_completion_queue_create_for_next(NULL);
     gpr_timespec until = gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC),
                                       gpr_time_from_millis(KELP_RPC_RECONNECT_MS, GPR_TIMESPAN));
-    grpc_channel_watch_connectivity_state(channel->channel, GRPC_CHANNEL_TRANSIENT_FAILURE, until,
-                                          queue, queue);
+    grpc_channel_watch_connectivity_state(newest, GRPC_CHANNEL_TRANSIENT_FAILURE, until, queue,
+                                          queue);
     (void)grpc_completion_queue_next(queue, gpr_inf_future(GPR_CLOCK_MONOTONIC), NULL);
     grpc_completion_queue_shutdown(queue);
     (void)grpc_completion_queue_next(queue, gpr_inf_future(GPR_CLOCK_MONOTONIC), NULL);
@@ -173,12 +255,13 @@ kelp_status kelp_rpc_stream_open(struct kelp_rpc_channel *channel,
                                  const struct kelp_rpc_stream_options *options,
                                  struct kelp_rpc_stream **ret_stream, struct kelp_error *reterr)
 {
-    (void)try_again(channel);
+    grpc_channel *to = newest(channel);
+    (void)try_again(channel, to);
     /* The path is copied: gRPC may look at it after we returned. */
     grpc_slice method = grpc_slice_from_copied_string(options->path);
-    grpc_call *call = grpc_channel_create_call(channel->channel, NULL, GRPC_PROPAGATE_DEFAULTS,
-                                               channel->loop->queue, method, NULL,
-                                               gpr_inf_future(GPR_CLOCK_MONOTONIC), NULL);
+    grpc_call *call =
+        grpc_channel_create_call(to, NULL, GRPC_PROPAGATE_DEFAULTS, channel->loop->queue, method,
+                                 NULL, gpr_inf_future(GPR_CLOCK_MONOTONIC), NULL);
     grpc_slice_unref(method);
     struct kelp_rpc_stream *stream = kelp__rpc_stream_create(
         channel->loop, call, NULL, channel->target, channel->message_bytes_max);
@@ -229,6 +312,13 @@ void kelp_rpc_channel_close(struct kelp_rpc_channel *channel)
                                           gpr_inf_future(GPR_CLOCK_MONOTONIC), NULL);
         unary_free(unary);
     }
+    while (channel->first) {
+        struct retired *old = channel->first;
+        channel->first = old->next;
+        watcher_stop(old->watcher);
+        grpc_channel_destroy(old->channel);
+        free(old);
+    }
     watcher_stop(channel->watcher);
     grpc_channel_destroy(channel->channel);
     (void)pthread_mutex_destroy(&channel->lock);
@@ -244,7 +334,7 @@ static void start(struct unary *unary, const grpc_op *ops, size_t count, void *t
     (void)error;
 }
 
-static struct unary *unary_start(struct kelp_rpc_channel *channel, const char *path,
+static struct unary *unary_start(grpc_channel *to, const char *path,
                                  const struct kelp_rpc_message *request, uint32_t deadline_ms)
 {
     struct unary *unary = calloc(1, sizeof(*unary));
@@ -258,8 +348,8 @@ static struct unary *unary_start(struct kelp_rpc_channel *channel, const char *p
     grpc_slice method = grpc_slice_from_copied_string(path);
     gpr_timespec deadline =
         gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC), gpr_time_from_millis(deadline_ms, GPR_TIMESPAN));
-    unary->call = grpc_channel_create_call(channel->channel, NULL, GRPC_PROPAGATE_DEFAULTS,
-                                           unary->queue, method, NULL, deadline, NULL);
+    unary->call = grpc_channel_create_call(to, NULL, GRPC_PROPAGATE_DEFAULTS, unary->queue, method,
+                                           NULL, deadline, NULL);
     grpc_slice_unref(method);
     unary->sent = kelp__rpc_message_to_buffer(request);
 
@@ -309,8 +399,9 @@ kelp_status kelp_rpc_call(struct kelp_rpc_channel *channel, const char *path,
                           struct kelp_rpc_message *request, uint32_t deadline_ms,
                           struct kelp_rpc_message **ret_answer, struct kelp_error *reterr)
 {
-    try_again_blocking(channel);
-    struct unary *unary = unary_start(channel, path, request, deadline_ms);
+    grpc_channel *to = newest(channel);
+    try_again_blocking(channel, to);
+    struct unary *unary = unary_start(to, path, request, deadline_ms);
     gpr_timespec never = gpr_inf_future(GPR_CLOCK_MONOTONIC);
 
     kelp_rpc_message_unref(request);

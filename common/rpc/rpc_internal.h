@@ -54,9 +54,11 @@ struct kelp_rpc_loop {
     atomic_bool wake_pending;
     atomic_uint keepalive_ms;
     atomic_uint keepalive_timeout_ms;
-    atomic_int waiters;              /* threads that may block in the queue */
-    atomic_int_fast64_t next_due_us; /* deadline of the first timer; INT64_MAX: none */
-    pthread_mutex_t timers_lock;     /* guards the list and the timers' flags */
+    struct kelp_credentials *credentials; /* NULL: no TLS */
+    struct kelp__rpc_fetch *fetches;      /* of its servers */
+    atomic_int waiters;                   /* threads that may block in the queue */
+    atomic_int_fast64_t next_due_us;      /* deadline of the first timer; INT64_MAX: none */
+    pthread_mutex_t timers_lock;          /* guards the list and the timers' flags */
     struct kelp_rpc_timer *first, *last;
 };
 
@@ -78,6 +80,25 @@ void kelp__rpc_address_add_port(char dial[KELP_RPC_ADDRESS_MAX + 1], uint16_t po
 /* "127.0.0.1:1" to "ipv4:127.0.0.1:1", so that no resolver and none of its timers is involved.
  * Owned; NULL without memory. */
 char *kelp__rpc_address_target(const char *address);
+
+bool kelp__rpc_address_is_local(const char *address); /* "unix:/PATH" */
+
+/* ---- TLS (rpc_tls.c) ---- */
+
+/* NULL: out of memory. secure false, credentials NULL: without TLS. */
+grpc_server_credentials *kelp__rpc_server_credentials(struct kelp_rpc_loop *loop, bool secure);
+grpc_channel_credentials *kelp__rpc_channel_credentials(struct kelp_credentials *credentials,
+                                                        enum kelp_role server);
+void kelp__rpc_fetches_free(struct kelp_rpc_loop *loop);
+/* The name in the certificate of the caller; false: there is none. */
+bool kelp__rpc_peer_name(grpc_call *call, struct kelp_spiffe *ret_name);
+/* May that peer (NULL: without a name) call the method? Logs the refusal. Errors: KELP_ERR_DENIED.
+ */
+kelp_status kelp__rpc_judge(const struct kelp_spiffe *own, const struct kelp_spiffe *peer,
+                            const struct kelp_rpc_method *method, const char *address,
+                            struct kelp_error *reterr) KELP_MUST_USE;
+/* A handshake that failed, for the log; no more than a line a second. */
+void kelp__rpc_log_handshake(const char *why);
 
 /* ---- messages ---- */
 
@@ -119,6 +140,8 @@ struct kelp__rpc_args {
 void kelp__rpc_args_common(struct kelp__rpc_args *args, const struct kelp_rpc_loop *loop,
                            size_t message_bytes_max);
 void kelp__rpc_args_add(struct kelp__rpc_args *args, const char *key, int value);
+/* text stays valid until the arguments were used. */
+void kelp__rpc_args_add_text(struct kelp__rpc_args *args, const char *key, const char *text);
 
 /* ---- streams ---- */
 
@@ -128,6 +151,8 @@ void kelp__rpc_args_add(struct kelp__rpc_args *args, const char *key, int value)
 struct kelp_rpc_stream *kelp__rpc_stream_create(struct kelp_rpc_loop *loop, grpc_call *call,
                                                 struct kelp_rpc_server *server, const char *peer,
                                                 size_t message_bytes_max);
+/* On the server, before any callback: the name in the peer's certificate. */
+void kelp__rpc_stream_set_name(struct kelp_rpc_stream *stream, const struct kelp_spiffe *name);
 /* Send the initial metadata and watch for the end: sending may begin. */
 void kelp__rpc_stream_begin(struct kelp_rpc_stream *stream);
 /* Start to read; callbacks may run from here on. first_message_ms 0: no deadline. */

@@ -8,6 +8,7 @@
 #include <grpc/support/log.h>
 #include <malloc.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 #include "common/base/clock.h"
@@ -263,6 +264,11 @@ void kelp_rpc_loop_keepalive(struct kelp_rpc_loop *loop, uint32_t time_ms, uint3
     atomic_store(&loop->keepalive_timeout_ms, timeout_ms);
 }
 
+void kelp_rpc_loop_credentials(struct kelp_rpc_loop *loop, struct kelp_credentials *credentials)
+{
+    loop->credentials = credentials;
+}
+
 static void dispatch(const grpc_event *event)
 {
     struct kelp__rpc_op *op = event->tag;
@@ -292,6 +298,7 @@ void kelp_rpc_loop_destroy(struct kelp_rpc_loop *loop)
     assert(!loop->first); /* a timer was not stopped */
     grpc_completion_queue_destroy(loop->queue);
     (void)pthread_mutex_destroy(&loop->timers_lock);
+    kelp__rpc_fetches_free(loop);
     free(loop);
 }
 
@@ -344,6 +351,14 @@ void kelp__rpc_args_add(struct kelp__rpc_args *args, const char *key, int value)
                                            .value.integer = value};
 }
 
+void kelp__rpc_args_add_text(struct kelp__rpc_args *args, const char *key, const char *text)
+{
+    assert(args->count < KELP__RPC_ARGS_MAX);
+    args->list[args->count++] = (grpc_arg){.type = GRPC_ARG_STRING,
+                                           .key = (char *)key, /* only read, as is the text */
+                                           .value.string = (char *)(uintptr_t)text};
+}
+
 void kelp__rpc_args_common(struct kelp__rpc_args *args, const struct kelp_rpc_loop *loop,
                            size_t message_bytes_max)
 {
@@ -371,10 +386,15 @@ void kelp__rpc_args_common(struct kelp__rpc_args *args, const struct kelp_rpc_lo
 }
 
 /* gRPC reports everything to us as a status; its own log lines on stderr would come between ours.
- */
-static void drop_log(gpr_log_func_args *args)
+ * But for a handshake that failed there is nothing else on the server. */
+static void take_log(gpr_log_func_args *args)
 {
-    (void)args;
+    static const char failed[] = "Handshake failed";
+
+    if (args->severity == GPR_LOG_SEVERITY_ERROR &&
+        strncmp(args->message, failed, strlen(failed)) == 0) {
+        kelp__rpc_log_handshake(args->message);
+    }
 }
 
 void kelp_rpc_global_several_loops(void)
@@ -389,7 +409,7 @@ void kelp_rpc_global_init(void)
      * of them: a factor of 1.3 to 1.75 at 1 MiB. */
     (void)mallopt(M_MMAP_THRESHOLD, 32 << 20);
     (void)mallopt(M_TRIM_THRESHOLD, 2000000000);
-    gpr_set_log_function(drop_log);
+    gpr_set_log_function(take_log);
     grpc_init();
 }
 

@@ -25,6 +25,7 @@ struct kelp_rpc_server {
     grpc_server *server;
     struct kelp_rpc_server_options options; /* its address is not used after open */
     uint16_t port;
+    bool secure;                            /* callers have certificates */
     char address[KELP_RPC_ADDRESS_MAX + 1]; /* as clients dial it */
     struct acceptor acceptors[KELP_RPC_ACCEPTS];
     struct kelp__rpc_op shutdown_op;
@@ -122,9 +123,9 @@ static void request_read(struct kelp__rpc_op *op, bool success)
     kelp__rpc_server_unhold(server);
 }
 
-/* method NULL: only refuse. */
+/* refusal NULL: none. */
 static void request_start(struct kelp_rpc_server *server, const struct kelp_rpc_method *method,
-                          grpc_call *call, const char *refusal)
+                          grpc_call *call, const struct kelp_error *refusal)
 {
     struct kelp_rpc_request *request = calloc(1, sizeof(*request));
 
@@ -136,8 +137,8 @@ static void request_start(struct kelp_rpc_server *server, const struct kelp_rpc_
     request->server = server;
     request->method = method;
     request->call = call;
-    if (!method) {
-        kelp_rpc_request_fail(request, KELP_ERR_UNSUPPORTED, refusal);
+    if (refusal) {
+        kelp_rpc_request_fail(request, refusal->status, refusal->text);
         return;
     }
     grpc_op read = {.op = GRPC_OP_RECV_MESSAGE};
@@ -169,8 +170,9 @@ static void nothing_closed(struct kelp_rpc_stream *stream, kelp_status status, c
 static const struct kelp_rpc_stream_events refused_events = {.message = nothing_message,
                                                              .closed = nothing_closed};
 
+/* name NULL: there is none. */
 static void stream_start(struct kelp_rpc_server *server, const struct kelp_rpc_method *method,
-                         grpc_call *call)
+                         grpc_call *call, const struct kelp_spiffe *name)
 {
     char *peer = grpc_call_get_peer(call);
     struct kelp_rpc_stream *stream = kelp__rpc_stream_create(server->loop, call, server, peer,
@@ -178,6 +180,9 @@ static void stream_start(struct kelp_rpc_server *server, const struct kelp_rpc_m
     gpr_free(peer);
     if (!stream) {
         return;
+    }
+    if (name) {
+        kelp__rpc_stream_set_name(stream, name);
     }
     void *user = NULL;
     kelp__rpc_stream_begin(stream);
@@ -206,21 +211,51 @@ static void accept_next(struct acceptor *acceptor)
     (void)error;
 }
 
-static void serve(struct kelp_rpc_server *server, const grpc_call_details *details, grpc_call *call)
+static const struct kelp_rpc_method *find_method(const struct kelp_rpc_server *server,
+                                                 const grpc_call_details *details)
 {
-    const struct kelp_rpc_method *method = NULL;
-
-    for (size_t i = 0; i < server->options.method_count && !method; i++) {
+    for (size_t i = 0; i < server->options.method_count; i++) {
         if (grpc_slice_str_cmp(details->method, server->options.methods[i].path) == 0) {
-            method = &server->options.methods[i];
+            return &server->options.methods[i];
         }
     }
+    return NULL;
+}
+
+/* Who calls, and may they? *ret_has_name: the connection told. Errors: KELP_ERR_DENIED. */
+static kelp_status identify(struct kelp_rpc_server *server, const struct kelp_rpc_method *method,
+                            grpc_call *call, struct kelp_spiffe *ret_name, bool *ret_has_name,
+                            struct kelp_error *reterr)
+{
+    *ret_has_name = server->secure && kelp__rpc_peer_name(call, ret_name);
+    if (!server->secure) {
+        return KELP_OK;
+    }
+    char *peer = grpc_call_get_peer(call);
+    kelp_status status = kelp__rpc_judge(kelp_credentials_name(server->loop->credentials),
+                                         *ret_has_name ? ret_name : NULL, method, peer, reterr);
+    gpr_free(peer);
+    return status;
+}
+
+static void serve(struct kelp_rpc_server *server, const grpc_call_details *details, grpc_call *call)
+{
+    const struct kelp_rpc_method *method = find_method(server, details);
+    struct kelp_spiffe name;
+    bool has_name = false;
+    struct kelp_error error;
+    kelp_status status = KELP_OK;
+
     if (!method || atomic_load(&server->closing)) {
-        request_start(server, NULL, call, method ? "server is closing" : "no such method");
-    } else if (method->accept) {
-        stream_start(server, method, call);
+        status = kelp_fail(&error, KELP_ERR_UNSUPPORTED,
+                           method ? "server is closing" : "no such method");
     } else {
-        request_start(server, method, call, NULL);
+        status = identify(server, method, call, &name, &has_name, &error);
+    }
+    if (status == KELP_OK && method->accept) {
+        stream_start(server, method, call, has_name ? &name : NULL);
+    } else {
+        request_start(server, method, call, status == KELP_OK ? NULL : &error);
     }
 }
 
@@ -243,7 +278,8 @@ static void accepted(struct kelp__rpc_op *op, bool success)
 
 /* ---- open and close ---- */
 
-static grpc_server *create_listening(const struct kelp_rpc_loop *loop,
+/* *ret_port 0: it could not listen. */
+static grpc_server *create_listening(struct kelp_rpc_loop *loop, bool secure,
                                      const struct kelp_rpc_server_options *options, int *ret_port)
 {
     struct kelp__rpc_args args;
@@ -259,8 +295,8 @@ static grpc_server *create_listening(const struct kelp_rpc_loop *loop,
 
     grpc_channel_args list = {.num_args = args.count, .args = args.list};
     grpc_server *server = grpc_server_create(&list, NULL);
-    grpc_server_credentials *credentials = grpc_insecure_server_credentials_create();
-    *ret_port = grpc_server_add_http2_port(server, options->address, credentials);
+    grpc_server_credentials *credentials = kelp__rpc_server_credentials(loop, secure);
+    *ret_port = credentials ? grpc_server_add_http2_port(server, options->address, credentials) : 0;
     grpc_server_credentials_release(credentials);
     return server;
 }
@@ -288,7 +324,8 @@ kelp_status kelp_rpc_server_open(struct kelp_rpc_loop *loop,
     server->loop = loop;
     server->options = *options;
     server->shutdown_op.done = shutdown_done;
-    server->server = create_listening(loop, options, &port);
+    server->secure = loop->credentials && !kelp__rpc_address_is_local(options->address);
+    server->server = create_listening(loop, server->secure, options, &port);
     grpc_server_register_completion_queue(server->server, loop->queue, NULL);
     atomic_init(&server->holds, 1);
     if (port <= 0) { /* somebody was faster than we, after the check */

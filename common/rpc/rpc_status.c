@@ -40,6 +40,8 @@ grpc_status_code kelp__rpc_status_to_grpc(kelp_status status)
         return GRPC_STATUS_FAILED_PRECONDITION;
     case KELP_ERR_UNSUPPORTED:
         return GRPC_STATUS_UNIMPLEMENTED;
+    case KELP_ERR_DENIED:
+        return GRPC_STATUS_PERMISSION_DENIED;
     case KELP_ERR_LIMIT:
     case KELP_ERR_NO_MEMORY:
     case KELP_ERR_NO_SPACE:
@@ -69,9 +71,10 @@ static kelp_status from_code(grpc_status_code code)
         return KELP_ERR_UNSUPPORTED;
     case GRPC_STATUS_INVALID_ARGUMENT:
     case GRPC_STATUS_OUT_OF_RANGE:
+        return KELP_ERR_INVALID;
     case GRPC_STATUS_UNAUTHENTICATED:
     case GRPC_STATUS_PERMISSION_DENIED:
-        return KELP_ERR_INVALID;
+        return KELP_ERR_DENIED;
     case GRPC_STATUS_NOT_FOUND:
         return KELP_ERR_NOT_FOUND;
     case GRPC_STATUS_ALREADY_EXISTS:

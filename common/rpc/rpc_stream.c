@@ -28,6 +28,8 @@ struct kelp_rpc_stream {
     size_t message_bytes_max;       /* of what we send; the peer has a limit of its own */
     grpc_call *call;
     char *peer;
+    bool has_name; /* the peer's certificate has one */
+    struct kelp_spiffe name;
     const struct kelp_rpc_stream_events *events;
     void *user;
 
@@ -535,6 +537,17 @@ size_t kelp_rpc_stream_queued(struct kelp_rpc_stream *stream)
 const char *kelp_rpc_stream_peer(struct kelp_rpc_stream *stream)
 {
     return stream->peer;
+}
+
+void kelp__rpc_stream_set_name(struct kelp_rpc_stream *stream, const struct kelp_spiffe *name)
+{
+    stream->has_name = true;
+    stream->name = *name;
+}
+
+const struct kelp_spiffe *kelp_rpc_stream_name(struct kelp_rpc_stream *stream)
+{
+    return stream->has_name ? &stream->name : NULL;
 }
 
 /* NOLINTEND(clang-analyzer-unix.Malloc) */

@@ -209,7 +209,8 @@ kelp_status kelp_leader_open(const struct kelp_leader_options *options,
     leader->user = user;
     leader->term = 1;
     set_keys(leader);
-    kelp_status status = kelp_etcd_open(options->endpoints, &leader->etcd, reterr);
+    kelp_status status =
+        kelp_etcd_open_certified(options->endpoints, options->certs, &leader->etcd, reterr);
     if (status == KELP_OK) {
         status = kelp_etcd_watch_open(leader->etcd, leader->spec_key, &watch_events, leader,
                                       &leader->spec_watch, reterr);

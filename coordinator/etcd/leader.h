@@ -51,6 +51,7 @@ struct kelp_leader_options {
     struct kelp_rpc_loop *loop;
     struct kelp_task_thread *tasks;
     const char *endpoints; /* of etcd */
+    const char *certs;     /* folder with certificates for it; NULL: none */
     const char *job;
     const char *id;
     const char *run_folder;

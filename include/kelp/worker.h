@@ -19,6 +19,7 @@
 #include "common/base/status.h"
 #include "common/job/job.h"
 #include "common/program/daemon.h"
+#include "common/tls/credentials.h"
 #include "common/training/control.h"
 #include "common/training/plan.h"
 
@@ -33,6 +34,8 @@ struct kelp_worker_options {
     const char *etcd; /* endpoints, "http://127.0.0.1:2379" */
     const char *job;
     const char *id; /* unique in the job; a second one of the same id replaces the first */
+    /* Mutual TLS on every port; borrowed until close. NULL: none. */
+    struct kelp_credentials *credentials;
 };
 
 /*

@@ -183,6 +183,9 @@ static kelp_status greet(struct leader *leader, const Kelp__V1__ShardCommand *co
 {
     kelp_status status = kelp__service_check_hello(leader->service, command->hello, reterr);
 
+    if (status == KELP_OK) {
+        status = kelp_rpc_stream_check_id(leader->stream, command->hello->id, reterr);
+    }
     if (status != KELP_OK) {
         return status;
     }

@@ -328,7 +328,12 @@ static kelp_status greet(struct kelp__service_peer *peer, struct kelp__service_t
                          const Kelp__V1__ExchangeRequest *request, struct kelp_error *reterr)
 {
     kelp_status status = kelp__service_check_hello(peer->service, request->hello, reterr);
+    const struct kelp_spiffe *name = kelp_rpc_stream_name(peer->stream);
 
+    peer->only_looks = name && name->role != KELP_ROLE_WORKER;
+    if (status == KELP_OK && !peer->only_looks) {
+        status = kelp_rpc_stream_check_id(peer->stream, request->hello->id, reterr);
+    }
     if (status != KELP_OK) {
         return status;
     }
@@ -343,6 +348,19 @@ static kelp_status greet(struct kelp__service_peer *peer, struct kelp__service_t
     list_peer(turn, peer);
     (void)pthread_mutex_unlock(&peer->lock);
     return KELP_OK;
+}
+
+/* Nothing but pulls of what is there: what else a request carries moves the job. */
+static bool is_look(const Kelp__V1__ExchangeRequest *request)
+{
+    bool moves = request->n_push > 0 || request->n_part > 0 || request->n_decision > 0 ||
+                 request->word || request->helps;
+
+    for (size_t i = 0; i < request->n_pull; i++) {
+        moves = moves || (request->pull[i]->mode != KELP__V1__PULL_MODE__PULL_CURRENT &&
+                          request->pull[i]->mode != KELP__V1__PULL_MODE__PULL_STEP);
+    }
+    return !moves;
 }
 
 static kelp_status set_spare(struct kelp__service_peer *peer, bool is_spare,
@@ -381,6 +399,12 @@ static kelp_status handle_request(struct request *request, struct kelp_error *re
 
     if (status != KELP_OK) {
         return status;
+    }
+    if (peer->only_looks && !is_look(fields)) {
+        return kelp_fail(reterr, KELP_ERR_DENIED,
+                         "%s may only pull what is there: the role of its certificate is not "
+                         "worker",
+                         peer->id);
     }
     status = read_word(request, reterr);
     for (size_t i = 0; status == KELP_OK && i < fields->n_push; i++) {

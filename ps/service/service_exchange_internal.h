@@ -30,7 +30,8 @@ struct offered {
 struct kelp__service_peer {
     struct kelp_service *service;
     atomic_uint refs; /* the stream's own, and one for each turn that lists it */
-    bool greeted;     /* only touched by callbacks of the stream, as are helps and rank */
+    bool greeted;     /* only touched by callbacks of the stream, as are helps, rank and ... */
+    bool only_looks;  /* its certificate has another role than worker: it may only pull */
     bool helps;       /* takes offers although it waits for nothing */
     uint64_t rank;    /* among those who are offered lanes */
     char id[KELP_JOB_NAME_MAX + 1];

@@ -48,10 +48,18 @@ static void answer_status(struct kelp_rpc_request *request, struct kelp_rpc_mess
     }
 }
 
+/* Who only looks may pull (service_exchange.c). */
 static const struct kelp_rpc_method methods[] = {
-    {.path = "/kelp.v1.ParameterServer/Exchange", .accept = kelp__service_exchange_accept},
-    {.path = "/kelp.v1.ParameterServer/Control", .accept = kelp__service_control_accept},
-    {.path = "/kelp.v1.ParameterServer/Status", .unary = answer_status},
+    {.path = "/kelp.v1.ParameterServer/Exchange",
+     .roles = KELP_ROLE_BIT(KELP_ROLE_WORKER) | KELP_ROLE_BIT(KELP_ROLE_OPERATOR) |
+              KELP_ROLE_BIT(KELP_ROLE_READER),
+     .accept = kelp__service_exchange_accept},
+    {.path = "/kelp.v1.ParameterServer/Control",
+     .roles = KELP_ROLE_BIT(KELP_ROLE_COORDINATOR),
+     .accept = kelp__service_control_accept},
+    {.path = "/kelp.v1.ParameterServer/Status",
+     .roles = KELP_ROLE_BIT(KELP_ROLE_OPERATOR) | KELP_ROLE_BIT(KELP_ROLE_READER),
+     .unary = answer_status},
 };
 
 kelp_status kelp__service_check_hello(const struct kelp_service *service,

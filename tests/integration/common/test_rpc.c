@@ -161,7 +161,9 @@ static void setup(void)
     ck_assert_msg(kelp_rpc_server_open(loop, &options, &server, &error) == KELP_OK, "%s",
                   error.text);
     (void)snprintf(address, sizeof(address), "127.0.0.1:%u", kelp_rpc_server_port(server));
-    ck_assert_int_eq(kelp_rpc_channel_open(loop, address, BYTES_MAX, &channel, &error), KELP_OK);
+    ck_assert_int_eq(
+        kelp_rpc_channel_open(loop, address, KELP_ROLE_SHARD, BYTES_MAX, &channel, &error),
+        KELP_OK);
 }
 
 /* The same as a program with several loops has it. */

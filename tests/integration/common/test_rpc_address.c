@@ -75,7 +75,8 @@ static void expect_reached(const char *at, const char *start)
     ck_assert_msg(serve(at, &server) == KELP_OK, "%s", error.text);
     const char *dial = kelp_rpc_server_address(server);
     ck_assert_msg(strncmp(dial, start, strlen(start)) == 0, "%s for %s", dial, at);
-    ck_assert_int_eq(kelp_rpc_channel_open(loop, dial, BYTES_MAX, &channel, &error), KELP_OK);
+    ck_assert_int_eq(
+        kelp_rpc_channel_open(loop, dial, KELP_ROLE_SHARD, BYTES_MAX, &channel, &error), KELP_OK);
     ck_assert_int_eq(kelp_rpc_message_copy(message, "hello", 5), KELP_OK);
     ck_assert_int_eq(pthread_create(&thread, NULL, run_loop, &stop), 0);
     kelp_status status = kelp_rpc_call(channel, "/test/Echo", message, 10000, &answer, &error);

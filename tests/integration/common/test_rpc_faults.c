@@ -228,8 +228,9 @@ static void open_channel(size_t message_bytes_max)
     char address[32];
 
     (void)snprintf(address, sizeof(address), "127.0.0.1:%u", server_port);
-    ck_assert_int_eq(kelp_rpc_channel_open(loop, address, message_bytes_max, &channel, NULL),
-                     KELP_OK);
+    ck_assert_int_eq(
+        kelp_rpc_channel_open(loop, address, KELP_ROLE_SHARD, message_bytes_max, &channel, NULL),
+        KELP_OK);
 }
 
 static void setup(void)
@@ -481,8 +482,9 @@ KELP_TEST(bad_addresses)
     options.address = "192.0.2.1:0"; /* not an address of this machine */
     ck_assert_int_eq(kelp_rpc_server_open(loop, &options, &server, &error), KELP_ERR_INVALID);
     ck_assert_msg(strstr(error.text, "192.0.2.1:0"), "%s", error.text);
-    ck_assert_int_eq(kelp_rpc_channel_open(loop, "nonsense", BYTES_MAX, &none, &error),
-                     KELP_ERR_INVALID);
+    ck_assert_int_eq(
+        kelp_rpc_channel_open(loop, "nonsense", KELP_ROLE_SHARD, BYTES_MAX, &none, &error),
+        KELP_ERR_INVALID);
 }
 
 static int connect_raw(void)

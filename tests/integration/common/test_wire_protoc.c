@@ -146,7 +146,8 @@ static void exchange(void)
     ck_assert_int_eq(kelp_rpc_loop_create(&loop, NULL), KELP_OK);
     ck_assert_int_eq(kelp_rpc_server_open(loop, &options, &server, NULL), KELP_OK);
     (void)snprintf(address, sizeof(address), "127.0.0.1:%u", kelp_rpc_server_port(server));
-    ck_assert_int_eq(kelp_rpc_channel_open(loop, address, BYTES_MAX, &channel, NULL), KELP_OK);
+    ck_assert_int_eq(
+        kelp_rpc_channel_open(loop, address, KELP_ROLE_SHARD, BYTES_MAX, &channel, NULL), KELP_OK);
     ck_assert_int_eq(
         kelp_rpc_stream_open(channel,
                              &(struct kelp_rpc_stream_options){method.path, 5000, &events, NULL},

@@ -208,7 +208,8 @@ Kelp__V1__StatusReply *peers_status(struct peers *peers, const char *address)
     ProtobufCMessage *fields = NULL;
     Kelp__V1__StatusRequest wire = KELP__V1__STATUS_REQUEST__INIT;
     ck_assert_int_eq(kelp_wire_encode(&wire.base, &request, &error), KELP_OK);
-    ck_assert_int_eq(kelp_rpc_channel_open(peers->loop, address, MESSAGE, &channel, &error),
+    ck_assert_int_eq(kelp_rpc_channel_open(peers->loop, address, KELP_ROLE_COORDINATOR, MESSAGE,
+                                           &channel, &error),
                      KELP_OK);
     kelp_status status = kelp_rpc_call(channel, STATUS, request, CALL_MS, &answer, &error);
     if (status == KELP_OK) {
@@ -234,7 +235,8 @@ uint64_t peers_checkpoint(struct peers *peers, bool pause)
     wire.pause = pause;
     peers_leader(peers, address);
     ck_assert_int_eq(kelp_wire_encode(&wire.base, &request, &error), KELP_OK);
-    ck_assert_int_eq(kelp_rpc_channel_open(peers->loop, address, MESSAGE, &channel, &error),
+    ck_assert_int_eq(kelp_rpc_channel_open(peers->loop, address, KELP_ROLE_COORDINATOR, MESSAGE,
+                                           &channel, &error),
                      KELP_OK);
     kelp_status status = kelp_rpc_call(channel, CHECKPOINT, request, CALL_MS, &answer, &error);
     ck_assert_msg(status == KELP_OK, "%s", error.text);

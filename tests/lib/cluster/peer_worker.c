@@ -108,9 +108,9 @@ static void worker_look(void *user)
     }
     (void)snprintf(worker->address, sizeof(worker->address), "%s", address);
     if (worker->channel == NULL) {
-        ck_assert_int_eq(
-            kelp_rpc_channel_open(worker->peers->loop, address, MESSAGE, &worker->channel, &error),
-            KELP_OK);
+        ck_assert_int_eq(kelp_rpc_channel_open(worker->peers->loop, address, KELP_ROLE_COORDINATOR,
+                                               MESSAGE, &worker->channel, &error),
+                         KELP_OK);
     }
     worker_join(worker);
 }

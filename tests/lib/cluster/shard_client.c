@@ -140,8 +140,8 @@ void shard_fixture_await_entry(struct shard_fixture *fixture, uint64_t not_this)
 static void open_channel(struct shard_fixture *fixture)
 {
     struct kelp_error error = {.text = ""};
-    kelp_status status = kelp_rpc_channel_open(fixture->loop, fixture->address, 64u << 20,
-                                               &fixture->channel, &error);
+    kelp_status status = kelp_rpc_channel_open(fixture->loop, fixture->address, KELP_ROLE_SHARD,
+                                               64u << 20, &fixture->channel, &error);
 
     ck_assert_msg(status == KELP_OK, "%s", error.text);
 }

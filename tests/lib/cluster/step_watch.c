@@ -65,7 +65,8 @@ static void use_address(struct kelp_step_watch *watch, uint32_t index, const cha
     kelp_rpc_channel_close(shard->channel);
     shard->channel = NULL;
     (void)snprintf(shard->address, sizeof(shard->address), "%s", address);
-    if (kelp_rpc_channel_open(watch->loop, address, ANSWER_MAX, &shard->channel, NULL) != KELP_OK) {
+    if (kelp_rpc_channel_open(watch->loop, address, KELP_ROLE_SHARD, ANSWER_MAX, &shard->channel,
+                              NULL) != KELP_OK) {
         shard->address[0] = '\0';
     }
 }
