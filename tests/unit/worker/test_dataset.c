@@ -405,7 +405,8 @@ KELP_TEST(numbers_round_correctly)
         int bytes = snprintf(text, sizeof(text), "OT\n%s\n", numbers[i]);
         struct kelp_series series;
         struct kelp_error error = {0};
-        ck_assert_int_eq(kelp_series_parse("t", text, (size_t)bytes, "OT", &series, &error), KELP_OK);
+        ck_assert_int_eq(kelp_series_parse("t", text, (size_t)bytes, "OT", &series, &error),
+                         KELP_OK);
         ck_assert_uint_eq(series.row_count, 1);
         ck_assert_msg(series.values[0] == strtod(numbers[i], NULL), "%s became %.17g", numbers[i],
                       series.values[0]);
