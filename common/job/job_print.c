@@ -274,36 +274,33 @@ static bool shapes_model(const char *name)
     return !begins_with(name, "cluster.") || strcmp(name, "cluster.lanes") == 0;
 }
 
-/* False where memory is short, too. */
-static bool is_default(const struct kelp_job_key *key, const struct kelp_job *job)
+/* scratch: room for another job. */
+static bool is_default(const struct kelp_job_key *key, const struct kelp_job *job,
+                       struct kelp_job *scratch)
 {
-    struct kelp_job *plain = malloc(sizeof(*plain));
-    if (!plain) {
-        return false;
-    }
-    *plain = *job;
-    bool same = kelp__job_key_read(key, key->default_text, plain, NULL) == KELP_OK &&
-                memcmp(plain, job, sizeof(*plain)) == 0;
-    free(plain);
-    return same;
+    *scratch = *job;
+    return kelp__job_key_read(key, key->default_text, scratch, NULL) == KELP_OK &&
+           memcmp(scratch, job, sizeof(*scratch)) == 0;
 }
 
 static bool is_printed(const struct kelp_job_key *key, const struct kelp_job *job,
-                       enum print_form form)
+                       enum print_form form, struct kelp_job *scratch)
 {
     if (form == PRINT_WITHOUT_RUN_DIR) {
-        return strcmp(key->name, "run.dir") != 0 && !(key->later && is_default(key, job));
+        return strcmp(key->name, "run.dir") != 0 && !(key->later && is_default(key, job, scratch));
     }
     return form != PRINT_MODEL || shapes_model(key->name);
 }
 
-static void print_file(FILE *out, const struct kelp_job_file *file, enum print_form form)
+/* scratch: for PRINT_WITHOUT_RUN_DIR; NULL for the others. */
+static void print_file(FILE *out, const struct kelp_job_file *file, enum print_form form,
+                       struct kelp_job *scratch)
 {
     char section[32] = "";
 
     for (size_t i = 0; i < kelp__job_key_count; i++) {
         if (!kelp__job_key_applies(&kelp__job_keys[i], &file->job) ||
-            !is_printed(&kelp__job_keys[i], &file->job, form)) {
+            !is_printed(&kelp__job_keys[i], &file->job, form, scratch)) {
             continue;
         }
         print_section(out, &kelp__job_keys[i], section);
@@ -320,13 +317,18 @@ static kelp_status print_to_memory(const struct kelp_job_file *file, enum print_
                                    char **ret_text, size_t *ret_bytes, struct kelp_error *reterr)
 {
     struct kelp_text text;
-    kelp_status status = kelp_text_open(&text, reterr);
+    struct kelp_job *scratch = NULL;
 
-    if (status != KELP_OK) {
-        return status;
+    if (form == PRINT_WITHOUT_RUN_DIR && !(scratch = malloc(sizeof(*scratch)))) {
+        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
     }
-    print_file(text.out, file, form);
-    return kelp_text_close(&text, ret_text, ret_bytes, reterr);
+    kelp_status status = kelp_text_open(&text, reterr);
+    if (status == KELP_OK) {
+        print_file(text.out, file, form, scratch);
+        status = kelp_text_close(&text, ret_text, ret_bytes, reterr);
+    }
+    free(scratch);
+    return status;
 }
 
 kelp_status kelp_job_file_print(const struct kelp_job_file *file, bool with_origin, char **ret_text,
