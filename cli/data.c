@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "cli/run/out_file.h"
+#include "cli/verb/out_file.h"
 #include "cli/verbs.h"
 #include "worker/data/dataset.h"
 #include "worker/data/limits.h"

@@ -2,8 +2,8 @@
 #include <stdlib.h>
 
 #include "cli/run/model_file.h"
-#include "cli/run/out_file.h"
 #include "cli/run/run_client.h"
+#include "cli/verb/out_file.h"
 #include "cli/verbs.h"
 #include "common/tensors/safetensors.h"
 

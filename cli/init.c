@@ -9,7 +9,7 @@
 #include "cli/init/job_choice.h"
 #include "cli/init/job_print.h"
 #include "cli/init/table_read.h"
-#include "cli/run/out_file.h"
+#include "cli/verb/out_file.h"
 #include "cli/verbs.h"
 #include "common/base/files.h"
 #include "common/base/text.h"

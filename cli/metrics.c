@@ -1,10 +1,10 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#include "cli/run/csv_text.h"
 #include "cli/run/metrics_log.h"
-#include "cli/run/out_file.h"
 #include "cli/run/run_client.h"
+#include "cli/verb/csv_text.h"
+#include "cli/verb/out_file.h"
 #include "cli/verbs.h"
 #include "common/base/files.h"
 #include "common/base/json.h"

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "cli/preflight/preflight.h"
-#include "cli/run/job_load.h"
+#include "cli/verb/job_load.h"
 #include "cli/verbs.h"
 #include "common/base/json.h"
 #include "worker/model/footprint.h"

@@ -10,7 +10,7 @@
 
 #include "cli/infer/inference.h"
 #include "cli/infer/prediction_table.h"
-#include "cli/run/out_file.h"
+#include "cli/verb/out_file.h"
 #include "cli/verbs.h"
 #include "common/base/files.h"
 #include "common/base/log.h"

@@ -4,7 +4,7 @@
 #ifndef KELP_CLI_VERBS_H
 #define KELP_CLI_VERBS_H
 
-#include "cli/run/verb.h"
+#include "cli/verb/verb.h"
 
 /* The table, ending with NULL. */
 extern const struct kelp_verb *const kelp_verbs[];

@@ -43,7 +43,7 @@ done
 # rooms; sed puts them in.
 room_table() {
     sed -E -e 's,COMMON,PURE common/etcd common/rpc common/program common/tls,' \
-        -e 's,VERBS,cli/run cli/runs SETS cli/checkpoint cli/chaos cli/infer cli/replay cli/plot,' \
+        -e 's,VERBS,cli/verb cli/run cli/runs SETS cli/checkpoint cli/chaos cli/infer cli/replay cli/plot,' \
         -e 's,SETS,cli/init cli/certs cli/preflight cli/launch,' \
         -e 's,PURE,common/base common/tensors common/job common/training,' <<'TABLE'
 common/base:
@@ -77,19 +77,20 @@ coordinator/term: PURE coordinator/core
 coordinator/etcd: COMMON coordinator/core coordinator/term
 coordinator: COMMON proto coordinator/core coordinator/term coordinator/etcd
 cli/faultdisk: common/base
-cli/run: COMMON proto
-cli/runs: COMMON proto cli/run
-cli/checkpoint: COMMON kernels proto ps/storage coordinator/etcd cli/run
-cli/certs: common/base common/program common/tls cli/run
+cli/verb: common/base common/job common/program
+cli/run: COMMON proto cli/verb
+cli/runs: COMMON proto cli/verb cli/run
+cli/checkpoint: COMMON kernels proto ps/storage coordinator/etcd cli/verb cli/run
+cli/certs: common/base common/program common/tls cli/verb
 cli/init: common/base common/job worker/data worker/data/text
-cli/preflight: COMMON worker/data worker/data/table worker/model cli/run
-cli/launch: COMMON proto cli/run cli/checkpoint cli/preflight
-cli/infer: COMMON worker worker/core worker/data worker/model cli/run cli/checkpoint cli/preflight cli/launch
+cli/preflight: COMMON worker/data worker/data/table worker/model cli/verb cli/run
+cli/launch: COMMON proto cli/verb cli/run cli/checkpoint cli/preflight
+cli/infer: COMMON worker worker/core worker/data worker/model cli/verb cli/run cli/checkpoint cli/preflight cli/launch
 cli/replay: COMMON kernels ps/core worker cli/run cli/checkpoint
 cli/plot: COMMON worker/data worker/model worker/model/graph cli/run cli/checkpoint
-cli/chaos: COMMON proto worker/data cli/faultdisk cli/run cli/launch cli/plot
+cli/chaos: COMMON proto worker/data cli/faultdisk cli/verb cli/run cli/launch cli/plot
 cli: COMMON worker worker/data worker/data/table worker/model worker/model/graph VERBS
-cli/describe: COMMON coordinator ps worker cli/run cli
+cli/describe: COMMON coordinator ps worker cli/verb cli
 TABLE
 }
 # Tests and benchmarks may include anything; nothing else may include them.

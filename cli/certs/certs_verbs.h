@@ -2,7 +2,7 @@
 #ifndef KELP_CLI_CERTS_CERTS_VERBS_H
 #define KELP_CLI_CERTS_CERTS_VERBS_H
 
-#include "cli/run/verb.h"
+#include "cli/verb/verb.h"
 
 extern const struct kelp_verb kelp_certs_verb_init;
 extern const struct kelp_verb kelp_certs_verb_issue;

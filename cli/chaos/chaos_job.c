@@ -3,8 +3,8 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#include "cli/run/job_load.h"
 #include "cli/run/run_client.h"
+#include "cli/verb/job_load.h"
 #include "worker/data/dataset.h"
 
 /* Over the file and the environment, below what is asked for by options. */

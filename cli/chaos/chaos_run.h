@@ -11,9 +11,9 @@
 
 #include "cli/chaos/chaos_report.h"
 #include "cli/launch/guard.h"
-#include "cli/run/display.h"
 #include "cli/run/result.h"
 #include "cli/run/run_dir.h"
+#include "cli/verb/display.h"
 
 struct kelp_chaos_options {
     const char *folder;       /* of this command: quiet/ and chaos/ are the runs in it */

@@ -6,7 +6,7 @@
 
 #include "cli/checkpoint/checkpoint_verbs.h"
 #include "cli/run/model_file.h"
-#include "cli/run/out_file.h"
+#include "cli/verb/out_file.h"
 #include "common/tensors/safetensors.h"
 
 #define NAME_BYTES (KELP_TENSOR_NAME_MAX + 64)

@@ -7,8 +7,8 @@
 #include <time.h>
 
 #include "cli/checkpoint/checkpoint_verbs.h"
-#include "cli/run/meter.h"
 #include "cli/run/run_client.h"
+#include "cli/verb/meter.h"
 #include "common/base/json.h"
 
 #define METRICS KELP_CHECKPOINT_METRICS

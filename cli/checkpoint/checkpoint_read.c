@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "cli/run/job_load.h"
+#include "cli/verb/job_load.h"
 #include "common/base/files.h"
 #include "common/base/text.h"
 #include "ps/storage/snapshot_store.h"

@@ -5,7 +5,7 @@
 #define KELP_CLI_CHECKPOINT_CHECKPOINT_VERBS_H
 
 #include "cli/checkpoint/checkpoint_read.h"
-#include "cli/run/verb.h"
+#include "cli/verb/verb.h"
 
 /* `kelp checkpoint VERB`; ends with NULL. */
 extern const struct kelp_verb *const kelp_checkpoint_verbs[];

@@ -6,7 +6,7 @@
 
 #include <stddef.h>
 
-#include "cli/run/verb.h"
+#include "cli/verb/verb.h"
 
 #define KELP_PAGES_MAX     128
 #define KELP_PAGE_NAME_MAX 63

@@ -16,7 +16,7 @@
 
 #include "cli/checkpoint/checkpoint_read.h"
 #include "cli/launch/launcher.h"
-#include "cli/run/verb.h"
+#include "cli/verb/verb.h"
 #include "common/base/process.h"
 #include "worker/data/dataset.h"
 

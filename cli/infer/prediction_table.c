@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "cli/run/csv_text.h"
+#include "cli/verb/csv_text.h"
 #include "common/base/files.h"
 #include "worker/core/schedule.h"
 #include "worker/predictions.h"

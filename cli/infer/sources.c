@@ -7,10 +7,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "cli/run/job_load.h"
 #include "cli/run/model_file.h"
 #include "cli/run/run_client.h"
-#include "cli/run/verb.h"
+#include "cli/verb/job_load.h"
+#include "cli/verb/verb.h"
 #include "common/base/files.h"
 #include "worker/data/dataset.h"
 #include "worker/data/model_card.h"

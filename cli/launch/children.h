@@ -11,7 +11,7 @@
 
 #include "cli/launch/supervise.h"
 #include "cli/launch/trial.h"
-#include "cli/run/display.h"
+#include "cli/verb/display.h"
 #include "common/base/process.h"
 #include "common/base/status.h"
 

@@ -7,7 +7,7 @@
 
 #include <stdint.h>
 
-#include "cli/run/display.h"
+#include "cli/verb/display.h"
 
 #define KELP_DAMAGE_MAX 64 /* folders of one run; beyond that they are not told */
 

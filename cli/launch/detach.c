@@ -13,7 +13,7 @@
 #include "cli/launch/guard.h"
 #include "cli/run/log_tail.h"
 #include "cli/run/run_dir.h"
-#include "cli/run/verb.h"
+#include "cli/verb/verb.h"
 #include "common/base/value.h"
 
 #define VARIABLE      "KELP_DETACHED_REPORT" /* the descriptor of the pipe */

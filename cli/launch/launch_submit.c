@@ -7,7 +7,7 @@
 #include "cli/launch/launcher_internal.h"
 #include "cli/preflight/train_job.h"
 #include "cli/run/run_client.h"
-#include "cli/run/verb.h"
+#include "cli/verb/verb.h"
 #include "common/base/json.h"
 #include "common/base/process.h"
 

@@ -14,9 +14,9 @@
 
 #include "cli/launch/guard.h"
 #include "cli/launch/trial.h"
-#include "cli/run/display.h"
 #include "cli/run/result.h"
 #include "cli/run/run_dir.h"
+#include "cli/verb/display.h"
 #include "common/base/status.h"
 #include "common/job/job.h"
 #include "common/program/options.h"

@@ -5,7 +5,7 @@
 #define KELP_CLI_PREFLIGHT_NOTICES_H
 
 #include "cli/preflight/preflight.h"
-#include "cli/run/display.h"
+#include "cli/verb/display.h"
 #include "common/job/job.h"
 #include "common/program/options.h"
 

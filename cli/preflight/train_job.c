@@ -4,9 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/run/job_load.h"
 #include "cli/run/run_client.h"
 #include "cli/run/run_dir.h"
+#include "cli/verb/job_load.h"
 #include "common/base/json.h"
 
 /* The run to go on with: its folder, or its name in runs/, as other verbs take it. */

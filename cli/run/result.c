@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/run/meter.h"
+#include "cli/verb/meter.h"
 #include "common/base/json.h"
 
 static void add(struct kelp_result_metric *metrics, uint32_t *count, const char *name, double value)

@@ -5,7 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "cli/run/job_load.h"
+#include "cli/verb/job_load.h"
 #include "common/base/json.h"
 #include "common/program/run_next.h"
 

@@ -5,8 +5,8 @@
 #ifndef KELP_CLI_RUN_STATUS_VIEW_H
 #define KELP_CLI_RUN_STATUS_VIEW_H
 
-#include "cli/run/meter.h"
 #include "cli/run/result.h"
+#include "cli/verb/meter.h"
 #include "common/base/status.h"
 #include "proto/kelp.pb-c.h"
 

@@ -5,9 +5,9 @@
 #ifndef KELP_CLI_RUNS_LIVE_VIEW_H
 #define KELP_CLI_RUNS_LIVE_VIEW_H
 
-#include "cli/run/display.h"
 #include "cli/run/job_client.h"
-#include "cli/run/meter.h"
+#include "cli/verb/display.h"
+#include "cli/verb/meter.h"
 #include "common/base/status.h"
 
 struct kelp_live_view {

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/run/csv_text.h"
+#include "cli/verb/csv_text.h"
 #include "common/base/json.h"
 
 #define CELL_BYTES 48

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/run/job_load.h"
+#include "cli/verb/job_load.h"
 #include "tests/lib/cluster/json_fields.h"
 #include "tests/lib/cluster/run_command.h"
 #include "tests/lib/cluster/test_files.h"

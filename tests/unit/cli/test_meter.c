@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/run/meter.h"
+#include "cli/verb/meter.h"
 #include "tests/lib/suite.h"
 
 static struct kelp_meter busy(void)

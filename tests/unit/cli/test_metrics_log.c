@@ -4,9 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/run/csv_text.h"
 #include "cli/run/metrics_log.h"
 #include "cli/runs/metrics_compare.h"
+#include "cli/verb/csv_text.h"
 #include "common/base/files.h"
 #include "tests/lib/suite.h"
 

@@ -1,8 +1,8 @@
 /*
  * How a verb loads a job: the file, the environment and options laid over one another.
  */
-#ifndef KELP_CLI_RUN_JOB_LOAD_H
-#define KELP_CLI_RUN_JOB_LOAD_H
+#ifndef KELP_CLI_VERB_JOB_LOAD_H
+#define KELP_CLI_VERB_JOB_LOAD_H
 
 #include "common/base/status.h"
 #include "common/job/job.h"

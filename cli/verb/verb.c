@@ -1,4 +1,4 @@
-#include "cli/run/verb.h"
+#include "cli/verb/verb.h"
 
 #include <stdarg.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-#include "cli/run/job_load.h"
+#include "cli/verb/job_load.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -2,8 +2,8 @@
  * What every verb of `kelp` shares: the shape of a verb, the options that many have, how one prints
  * and how one complains.
  */
-#ifndef KELP_CLI_RUN_VERB_H
-#define KELP_CLI_RUN_VERB_H
+#ifndef KELP_CLI_VERB_VERB_H
+#define KELP_CLI_VERB_VERB_H
 
 #include "common/base/log.h"
 #include "common/base/status.h"

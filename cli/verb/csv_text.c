@@ -1,4 +1,4 @@
-#include "cli/run/csv_text.h"
+#include "cli/verb/csv_text.h"
 
 #include <math.h>
 #include <string.h>

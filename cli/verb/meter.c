@@ -1,4 +1,4 @@
-#include "cli/run/meter.h"
+#include "cli/verb/meter.h"
 
 #include <assert.h>
 #include <inttypes.h>

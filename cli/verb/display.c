@@ -1,4 +1,4 @@
-#include "cli/run/display.h"
+#include "cli/verb/display.h"
 
 #include <errno.h>
 #include <stdarg.h>

@@ -2,8 +2,8 @@
  * Fields of a CSV file as RFC 4180 has them. Numbers have 17 digits; what is not finite is empty,
  * as a missing value is.
  */
-#ifndef KELP_CLI_RUN_CSV_TEXT_H
-#define KELP_CLI_RUN_CSV_TEXT_H
+#ifndef KELP_CLI_VERB_CSV_TEXT_H
+#define KELP_CLI_VERB_CSV_TEXT_H
 
 #include <stdio.h>
 

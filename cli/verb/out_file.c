@@ -1,4 +1,4 @@
-#include "cli/run/out_file.h"
+#include "cli/verb/out_file.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "cli/run/verb.h"
+#include "cli/verb/verb.h"
 
 kelp_status kelp_out_file_check(const char *option, const char *path, struct kelp_error *reterr)
 {

@@ -4,10 +4,10 @@
  *
  * Threads: one.
  */
-#ifndef KELP_CLI_RUN_DISPLAY_H
-#define KELP_CLI_RUN_DISPLAY_H
+#ifndef KELP_CLI_VERB_DISPLAY_H
+#define KELP_CLI_VERB_DISPLAY_H
 
-#include "cli/run/meter.h"
+#include "cli/verb/meter.h"
 #include "common/base/status.h"
 
 #define KELP_DISPLAY_LINE_MS 5000 /* between plain lines while nothing else changes */

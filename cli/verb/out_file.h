@@ -1,6 +1,6 @@
 /* A file that a command is asked to write: looked at before there is anything to write. */
-#ifndef KELP_CLI_RUN_OUT_FILE_H
-#define KELP_CLI_RUN_OUT_FILE_H
+#ifndef KELP_CLI_VERB_OUT_FILE_H
+#define KELP_CLI_VERB_OUT_FILE_H
 
 #include "common/base/status.h"
 

@@ -2,8 +2,8 @@
  * What a run shows while it goes on, as text: a bar for a terminal, plain lines for anything else.
  * Pure: time and width come from the caller.
  */
-#ifndef KELP_CLI_RUN_METER_H
-#define KELP_CLI_RUN_METER_H
+#ifndef KELP_CLI_VERB_METER_H
+#define KELP_CLI_VERB_METER_H
 
 #include <stdbool.h>
 #include <stddef.h>
