@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cli/run/run_client.h"
 #include "cli/run/run_dir.h"
@@ -28,7 +29,17 @@ static kelp_status choose_file(const struct kelp_options *given, char *path, siz
     char folder[KELP_RUN_PATH_MAX + 1];
 
     if (kelp_options_positional_count(given) > 0) {
-        int length = snprintf(path, path_bytes, "%s", kelp_options_positional(given, 0));
+        const char *typed = kelp_options_positional(given, 0);
+        char job[KELP_RUN_PATH_MAX + 64];
+        if (kelp_run_dir_path(typed, "job.yaml", job, sizeof(job), NULL) == KELP_OK &&
+            access(job, F_OK) == 0) {
+            return kelp_fail(
+                reterr, KELP_ERR_INVALID,
+                "%s is a run's folder, not a job; kelp train --resume --run %s goes on "
+                "with it",
+                typed, typed);
+        }
+        int length = snprintf(path, path_bytes, "%s", typed);
         return length >= 0 && (size_t)length < path_bytes
                    ? KELP_OK
                    : kelp_fail(reterr, KELP_ERR_LIMIT, "the job file's path is too long");

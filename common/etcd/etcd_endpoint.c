@@ -13,17 +13,14 @@ static bool starts_with(const char *text, size_t length, const char *start)
 }
 
 /* Visible ASCII without the refused ones, so that an endpoint can stand in JSON as it is. */
-static kelp_status check_bytes(const char *text, size_t length, size_t from, const char *refused,
-                               struct kelp_error *reterr)
+static bool is_plain(const char *text, size_t length, const char *refused)
 {
-    for (size_t i = from; i < length; i++) {
+    for (size_t i = 0; i < length; i++) {
         if (text[i] <= ' ' || text[i] >= 0x7f || strchr(refused, text[i])) {
-            return kelp_fail(reterr, KELP_ERR_INVALID,
-                             "etcd endpoint '%.*s' has a byte in it that does not belong there",
-                             (int)length, text);
+            return false;
         }
     }
-    return KELP_OK;
+    return true;
 }
 
 static kelp_status check_unix(const char *text, size_t length, struct kelp_error *reterr)
@@ -31,12 +28,14 @@ static kelp_status check_unix(const char *text, size_t length, struct kelp_error
     const size_t path = strlen(UNIX_SCHEME);
     struct sockaddr_un address;
 
-    if (length <= path || text[path] != '/' || length - path >= sizeof(address.sun_path)) {
+    if (length <= path || text[path] != '/' || length - path >= sizeof(address.sun_path) ||
+        !is_plain(text, length, "\"\\")) {
         return kelp_fail(reterr, KELP_ERR_INVALID,
-                         "etcd endpoint '%.*s' is not unix:/PATH with a path of at most %zu bytes",
+                         "etcd endpoint '%.*s' is not unix:/PATH with a path of at most %zu bytes, "
+                         "none of them a blank or a quote",
                          (int)(length < 200 ? length : 200), text, sizeof(address.sun_path) - 1);
     }
-    return check_bytes(text, length, path, "\"\\", reterr);
+    return KELP_OK;
 }
 
 kelp_status kelp_etcd_endpoint_check(const char *text, size_t length, struct kelp_error *reterr)
@@ -53,7 +52,12 @@ kelp_status kelp_etcd_endpoint_check(const char *text, size_t length, struct kel
                          "unix:/PATH",
                          (int)(length < 200 ? length : 200), text);
     }
-    return check_bytes(text, length, scheme, "\"/?#@\\", reterr);
+    if (!is_plain(text + scheme, length - scheme, "\"/?#@\\")) {
+        return kelp_fail(reterr, KELP_ERR_INVALID,
+                         "etcd endpoint '%.*s' has something else than HOST:PORT in it",
+                         (int)length, text);
+    }
+    return KELP_OK;
 }
 
 kelp_status kelp_etcd_endpoint_apply(CURL *curl, const char *endpoint, const char *path)

@@ -175,8 +175,10 @@ static void stream_start(struct kelp_rpc_server *server, const struct kelp_rpc_m
                          grpc_call *call, const struct kelp_spiffe *name)
 {
     char *peer = grpc_call_get_peer(call);
-    struct kelp_rpc_stream *stream = kelp__rpc_stream_create(server->loop, call, server, peer,
-                                                             server->options.message_bytes_max);
+    /* Who connects to a unix socket has no name of his own: gRPC says "unix:". */
+    struct kelp_rpc_stream *stream = kelp__rpc_stream_create(
+        server->loop, call, server, strcmp(peer, "unix:") == 0 ? "a process of this host" : peer,
+        server->options.message_bytes_max);
     gpr_free(peer);
     if (!stream) {
         return;
