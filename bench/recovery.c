@@ -249,7 +249,8 @@ static void set_up(void)
                           NULL};
     kelp_test_command_start(&train, folder.path, args);
     ck_assert_int_eq(kelp_rpc_loop_create(&loop, NULL), KELP_OK);
-    kelp_status status = kelp_job_client_open(kelp_etcd_server_url(etcd), JOB, &client, &error);
+    kelp_status status =
+        kelp_job_client_open(kelp_etcd_server_url(etcd), JOB, NULL, &client, &error);
     ck_assert_msg(status == KELP_OK, "%s", error.text);
 }
 

@@ -19,6 +19,7 @@ static const struct kelp_option options[] = {
                      "how long to wait for the checkpoint"),
     KELP_VERB_ETCD(
         NULL, "find the job in this etcd; the argument is then a job's name, not a run's folder"),
+    KELP_VERB_CERTS(NULL, "with --etcd: an operator's ca.pem, cert.pem and key.pem"),
 };
 
 static const struct kelp_program program = {
@@ -105,13 +106,15 @@ static int request(struct kelp_job_client *client, uint32_t timeout_ms, bool jso
     }
 }
 
-static kelp_status open_client(const char *typed, const char *etcd,
+static kelp_status open_client(const char *typed, const struct kelp_options *given,
                                struct kelp_job_client **ret_client, struct kelp_error *reterr)
 {
+    const char *etcd = kelp_options_text(given, "etcd");
     char run_path[KELP_RUN_PATH_MAX + 1];
 
     if (etcd) {
-        return typed ? kelp_job_client_open(etcd, typed, ret_client, reterr)
+        return typed ? kelp_job_client_open(etcd, typed, kelp_options_text(given, "certs"),
+                                            ret_client, reterr)
                      : kelp_fail(reterr, KELP_ERR_INVALID, "--etcd needs the name of a job");
     }
     kelp_status status = kelp_run_choose(typed, run_path, reterr);
@@ -149,7 +152,7 @@ static int ask_for_one(const struct kelp_options *given)
                              "'%s'?",
                              typed, meant);
     }
-    if (open_client(typed, kelp_options_text(given, "etcd"), &client, &error) != KELP_OK) {
+    if (open_client(typed, given, &client, &error) != KELP_OK) {
         return kelp_complain(KELP_EXIT_USAGE, "%s", error.text);
     }
     int exit_status = request(client, (uint32_t)kelp_options_duration_ms(given, "timeout"),

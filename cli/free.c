@@ -8,6 +8,7 @@
 
 static const struct kelp_option options[] = {
     KELP_VERB_REQUIRED("etcd", "URL", "the etcd that holds the job"),
+    KELP_VERB_CERTS(NULL, "an operator's ca.pem, cert.pem and key.pem of the job"),
     KELP_VERB_FLAG("dry-run", NULL, "say what would be removed; remove nothing"),
     KELP_VERB_NUMBER("timeout", DURATION, 100, 600000, "5s", NULL, "how long to try to reach etcd"),
 };
@@ -151,8 +152,9 @@ static int free_job(const struct kelp_options *given)
     if (strlen(kelp_verb_typed(given)) > 63) {
         return kelp_complain(KELP_EXIT_USAGE, "a job's name has at most 63 bytes");
     }
-    kelp_status status = kelp_job_client_open(kelp_options_text(given, "etcd"),
-                                              kelp_verb_typed(given), &client, &error);
+    kelp_status status =
+        kelp_job_client_open(kelp_options_text(given, "etcd"), kelp_verb_typed(given),
+                             kelp_options_text(given, "certs"), &client, &error);
     if (status != KELP_OK) {
         return kelp_complain(KELP_EXIT_USAGE, "%s", error.text);
     }

@@ -52,6 +52,13 @@ static const struct kelp_option options[] = {
     KELP_VERB_TEXT("listen", "HOST", "Cluster",
                    "serve at ports of this loopback address, such as 127.0.0.1; else all processes "
                    "meet on unix sockets that only this user can open"),
+    {.name = "certs",
+     .type = KELP_OPTION_TEXT,
+     .placeholder = "FOLDER",
+     .no_environment = true,
+     .group = "Cluster",
+     .help = "mutual TLS at ports and to etcd: a folder with coordinator/, shard/, worker/ and "
+             "operator/, as kelp certs issues them for the job"},
     KELP_VERB_COORDINATORS("Cluster", "1", "coordinators to start: one leads, the others stand by"),
     KELP_VERB_LOG_LEVEL("Cluster", "least important lines in the run's logs/"),
     KELP_VERB_FAULT("make the first start of a process fail, such as worker-1:kill@step=120"),
@@ -83,6 +90,7 @@ struct train {
     struct kelp_train_changes changes; /* resumed: since the earlier job */
     struct kelp_run_dir run;
     char bin_folder[KELP_PROCESS_PATH_MAX];
+    char certs[KELP_LAUNCH_CERTS_MAX + 1]; /* "": none */
     struct kelp_display display;
     bool force;    /* the job goes on from checkpoints of another one */
     bool linked;   /* runs/latest stands for this run */
@@ -279,6 +287,7 @@ static int work(struct kelp_guard *guard, void *user)
         .etcd_program = kelp_options_text(train->given, "etcd-program"),
         .log_level = kelp_log_level_names[kelp_options_choice(train->given, "log-level")],
         .listen = kelp_options_text(train->given, "listen"),
+        .certs = train->certs[0] ? train->certs : NULL,
         .trials = &train->trials,
         .coordinators = (uint32_t)kelp_options_integer(train->given, "coordinators"),
         .no_restart = kelp_options_flag(train->given, "no-restart"),
@@ -443,6 +452,11 @@ static kelp_status prepare(struct train *train, struct kelp_error *reterr)
     if (status == KELP_OK) {
         status = check_listen(train, reterr);
     }
+    if (status == KELP_OK && kelp_options_text(train->given, "certs")) {
+        status =
+            kelp_launcher_find_certs(kelp_options_text(train->given, "certs"),
+                                     kelp_job_file_job(train->file)->name, train->certs, reterr);
+    }
     if (status == KELP_OK) {
         status = kelp_preflight_bin_folder(train->bin_folder, sizeof(train->bin_folder), reterr);
     }
@@ -472,7 +486,11 @@ static int train_job(struct train *train)
     if (status != KELP_OK) {
         return kelp_complain(exit_status_of(status), "%s", error.text);
     }
-    int exit_status = kelp_launcher_find_etcd(train->given, kelp_job_file_job(train->file)->name,
+    char operator_certs[KELP_CREDENTIALS_PATH_MAX + 1];
+    (void)snprintf(operator_certs, sizeof(operator_certs), "%s/%s", train->certs,
+                   kelp_role_names[KELP_ROLE_OPERATOR]);
+    int exit_status = kelp_launcher_find_etcd(train->given, train->certs[0] ? operator_certs : NULL,
+                                              kelp_job_file_job(train->file)->name,
                                               kelp_options_flag(train->given, "resume"));
     if (exit_status != KELP_EXIT_OK) {
         return exit_status;

@@ -198,7 +198,7 @@ static kelp_status start(struct run *run, struct kelp_error *reterr)
         status = kelp_chaos_watch_start(&run->watch, reterr);
     }
     if (status == KELP_OK) {
-        status = kelp_monitor_start(run->url, run->options->job, &run->monitor, reterr);
+        status = kelp_monitor_start(run->url, run->options->job, NULL, &run->monitor, reterr);
     }
     run->report->start_ms = kelp_clock_ms();
     run->alive_ms = run->report->start_ms;
@@ -314,7 +314,7 @@ static kelp_status forget_dead(const struct run *run, struct kelp_error *reterr)
     static const char *const names[] = {"coordinator", "ps/"};
     struct kelp_job_client *client = NULL;
 
-    kelp_status status = kelp_job_client_open(run->url, run->options->job, &client, reterr);
+    kelp_status status = kelp_job_client_open(run->url, run->options->job, NULL, &client, reterr);
     for (size_t i = 0; status == KELP_OK && i < KELP_ARRAY_COUNT(names); i++) {
         status = kelp_job_client_forget(client, names[i], KELP_LAUNCH_ETCD_MS, reterr);
     }

@@ -85,8 +85,9 @@ static kelp_status connect(struct kelp_run_etcd *etcd, const struct kelp_run_dir
         status = start_private(etcd, run->path, reterr);
     }
     if (status == KELP_OK) {
-        status = kelp_etcd_open(etcd->server ? kelp_etcd_server_url(etcd->server) : cluster->etcd,
-                                &etcd->etcd, reterr);
+        status = kelp_etcd_open_certified(
+            etcd->server ? kelp_etcd_server_url(etcd->server) : cluster->etcd,
+            cluster->certs[0] ? cluster->certs : NULL, &etcd->etcd, reterr);
     }
     return status == KELP_OK && !etcd->server ? check_alone(etcd, reterr) : status;
 }

@@ -434,8 +434,8 @@ static int start(struct kelp_inference *inference, struct kelp_sources *sources)
         name_option(inference, &error);
         return kelp_complain(exit_status_of(status), "%s", error.text);
     }
-    int exit_status =
-        kelp_launcher_find_etcd(inference->given, kelp_job_file_job(inference->file)->name, false);
+    int exit_status = kelp_launcher_find_etcd(inference->given, NULL,
+                                              kelp_job_file_job(inference->file)->name, false);
     if (exit_status != KELP_EXIT_OK) {
         return exit_status;
     }

@@ -15,10 +15,11 @@
 #include "common/tensors/digest.h"
 
 #define LOG_LINES     6 /* of a child that ends for one reason again and again */
-#define ARGUMENTS_MAX (18 + 2 * KELP_TRIALS_MAX)
+#define ARGUMENTS_MAX (20 + 2 * KELP_TRIALS_MAX)
 
 #define LISTEN_BYTES 256
 
+/* Also of the roles of their certificates. */
 static const char *const kind_names[] = {"coordinator", "shard", "worker"};
 static const char *const kind_programs[] = {"kelp-coordinator", "kelp-ps", "kelp-worker"};
 
@@ -123,6 +124,7 @@ static kelp_status start(struct kelp_children *children, struct kelp_child *chil
     char program[KELP_PROCESS_PATH_MAX];
     char log[KELP_RUN_PATH_MAX + 64];
     char listen[LISTEN_BYTES];
+    char certs[KELP_CREDENTIALS_PATH_MAX + 1];
     const char *argv[ARGUMENTS_MAX] = {program,   "--etcd",      options->etcd_url,
                                        "--job",   options->job,  "--id",
                                        child->id, "--log-level", options->log_level};
@@ -138,6 +140,11 @@ static kelp_status start(struct kelp_children *children, struct kelp_child *chil
     }
     if (child->kind == KELP_CHILD_COORDINATOR && options->force) {
         argv[count++] = "--force";
+    }
+    if (options->certs) {
+        (void)snprintf(certs, sizeof(certs), "%s/%s", options->certs, kind_names[child->kind]);
+        argv[count++] = "--certs";
+        argv[count++] = certs;
     }
     fault_arguments(children, child, argv, &count);
     argv[count] = NULL;

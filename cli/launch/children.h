@@ -41,6 +41,7 @@ struct kelp_children_options {
     const char *log_level;
     const char *listen;  /* HOST at whose ports they serve; NULL: unix sockets in: */
     const char *sockets; /* a private folder (common/program/socket_folder.h) */
+    const char *certs;   /* has a folder ROLE with certificates for each kind; NULL: none */
     bool force;          /* passed on to coordinators */
     const struct kelp_trials *trials;
     struct kelp_display *display;

@@ -27,8 +27,7 @@ static kelp_status save_model(struct kelp_launcher *launcher, struct kelp_error 
     char digest[KELP_DIGEST_HEX_BYTES];
     char *card = NULL;
 
-    kelp_status status =
-        kelp_job_client_open(kelp__launch_etcd_url(launcher), launch->job->name, &client, reterr);
+    kelp_status status = kelp__launch_client(launcher, &client, reterr);
     if (status != KELP_OK) {
         return status;
     }

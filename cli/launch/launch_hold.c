@@ -177,8 +177,7 @@ static kelp_status put_back_etcd(const struct kelp_launcher *launcher, struct ke
     if (!launcher->launch->etcd_url || !launcher->submitted) {
         return KELP_OK;
     }
-    kelp_status status = kelp_job_client_open(kelp__launch_etcd_url(launcher),
-                                              launcher->launch->job->name, &client, reterr);
+    kelp_status status = kelp__launch_client(launcher, &client, reterr);
     if (status == KELP_OK) {
         status = put_back_key(client, "spec", launcher->spec_before, reterr);
     }
@@ -236,8 +235,7 @@ bool kelp__launch_etcd_spare(struct kelp_launcher *launcher)
     if (launch->job->run.mode != KELP_RUN_TRAIN) {
         return true;
     }
-    if (!launcher->etcd || kelp_job_client_open(kelp__launch_etcd_url(launcher), launch->job->name,
-                                                &client, NULL) != KELP_OK) {
+    if (!launcher->etcd || kelp__launch_client(launcher, &client, NULL) != KELP_OK) {
         return false;
     }
     kelp_job_client_key(client, "checkpoint/", prefix);

@@ -10,6 +10,9 @@
 #include "cli/verb/verb.h"
 #include "common/base/json.h"
 #include "common/base/process.h"
+#include "common/base/text.h"
+
+#define CLUSTER_BYTES_MAX 8192 /* of cluster.json */
 
 /* etcd must hold this job, or one that this job may continue. That one is replaced: no process of
  * the run is up that could have read it. What our own etcd holds was compared in the run's folder,
@@ -202,8 +205,7 @@ kelp_status kelp__launch_submit(struct kelp_launcher *launcher, struct kelp_erro
 {
     struct kelp_job_client *client = NULL;
 
-    kelp_status status = kelp_job_client_open(kelp__launch_etcd_url(launcher),
-                                              launcher->launch->job->name, &client, reterr);
+    kelp_status status = kelp__launch_client(launcher, &client, reterr);
     if (status == KELP_OK && launcher->launch->resume) {
         status = before_resume(launcher, client, reterr);
     }
@@ -223,8 +225,7 @@ void kelp__launch_put_failure(struct kelp_launcher *launcher, const char *reason
     struct kelp_job_client *client = NULL;
     struct kelp_error error;
 
-    kelp_status status = kelp_job_client_open(kelp__launch_etcd_url(launcher),
-                                              launcher->launch->job->name, &client, &error);
+    kelp_status status = kelp__launch_client(launcher, &client, &error);
     if (status == KELP_OK) {
         status = put_state(client, "failed", reason, KELP_LAUNCH_FAILURE_MS, &error);
         kelp_job_client_close(client);
@@ -235,16 +236,60 @@ void kelp__launch_put_failure(struct kelp_launcher *launcher, const char *reason
     }
 }
 
+/* ---- the way to the run ------------------------------------------------------------------- */
+
+const char *kelp__launch_certs(const struct kelp_launcher *launcher)
+{
+    return launcher->certs[0] != '\0' ? launcher->certs : NULL;
+}
+
+kelp_status kelp__launch_client(const struct kelp_launcher *launcher,
+                                struct kelp_job_client **ret_client, struct kelp_error *reterr)
+{
+    return kelp_job_client_open(kelp__launch_etcd_url(launcher), launcher->launch->job->name,
+                                kelp__launch_certs(launcher), ret_client, reterr);
+}
+
+static void print_cluster(const void *what, FILE *out)
+{
+    const struct kelp_launcher *launcher = what;
+
+    /* Neither the job's name nor an endpoint that etcd's client took holds quotes, and a folder of
+     * sockets is plain. */
+    (void)fprintf(out,
+                  "{\"job\":\"%s\",\"etcd\":\"%s\",\"private\":%s,\"pid\":%ld,"
+                  "\"sockets\":\"%s\"",
+                  launcher->launch->job->name, kelp__launch_etcd_url(launcher),
+                  launcher->launch->etcd_url ? "false" : "true", (long)getpid(), launcher->sockets);
+    if (kelp__launch_certs(launcher)) {
+        kelp_json_print_member(out, ",", "certs", launcher->certs);
+    }
+    (void)fputs("}\n", out);
+}
+
+kelp_status kelp__launch_write_cluster(const struct kelp_launcher *launcher,
+                                       struct kelp_error *reterr)
+{
+    char *text = NULL;
+
+    kelp_status status = kelp_text_print(print_cluster, launcher, CLUSTER_BYTES_MAX, &text, reterr);
+    if (status == KELP_OK) {
+        status = kelp_run_dir_write(launcher->launch->run, "cluster.json", text, reterr);
+    }
+    free(text);
+    return status;
+}
+
 /* ---- before anything starts ---------------------------------------------------------------- */
 
-static kelp_status check_etcd(const char *etcd_url, const char *job, bool resume,
+static kelp_status check_etcd(const char *etcd_url, const char *certs, const char *job, bool resume,
                               struct kelp_error *reterr)
 {
     struct kelp_etcd *etcd = NULL;
     struct kelp_etcd_range range = {0};
     char prefix[KELP_JOB_CLIENT_KEY_MAX + 1];
 
-    kelp_status status = kelp_etcd_open(etcd_url, &etcd, reterr);
+    kelp_status status = kelp_etcd_open_certified(etcd_url, certs, &etcd, reterr);
     if (status != KELP_OK) {
         return status;
     }
@@ -261,14 +306,16 @@ static kelp_status check_etcd(const char *etcd_url, const char *job, bool resume
     return status;
 }
 
-static kelp_status find_etcd(const char *url, const char *etcd_program, const char *job,
+static kelp_status find_etcd(const struct kelp_options *given, const char *certs, const char *job,
                              bool resume, struct kelp_error *reterr)
 {
+    const char *url = kelp_options_text(given, "etcd");
+    const char *etcd_program = kelp_options_text(given, "etcd-program");
     char path[KELP_PROCESS_PATH_MAX];
     struct stat info;
 
     if (url) {
-        return check_etcd(url, job, resume, reterr);
+        return check_etcd(url, certs, job, resume, reterr);
     }
     if (etcd_program &&
         (kelp_process_find(etcd_program, path, NULL) != KELP_OK || access(path, X_OK) != 0 ||
@@ -285,12 +332,12 @@ static kelp_status find_etcd(const char *url, const char *etcd_program, const ch
     return KELP_OK;
 }
 
-int kelp_launcher_find_etcd(const struct kelp_options *given, const char *job, bool resume)
+int kelp_launcher_find_etcd(const struct kelp_options *given, const char *certs, const char *job,
+                            bool resume)
 {
     struct kelp_error error;
 
-    kelp_status status = find_etcd(kelp_options_text(given, "etcd"),
-                                   kelp_options_text(given, "etcd-program"), job, resume, &error);
+    kelp_status status = find_etcd(given, certs, job, resume, &error);
     if (status == KELP_OK) {
         return KELP_EXIT_OK;
     }

@@ -77,20 +77,6 @@ static kelp_status start_etcd(struct kelp_launcher *launcher, struct kelp_error 
     return status;
 }
 
-static kelp_status write_cluster(const struct kelp_launcher *launcher, struct kelp_error *reterr)
-{
-    char text[1024];
-
-    /* Neither the job's name nor an endpoint that etcd's client took holds quotes, and a folder of
-     * sockets is plain. */
-    (void)snprintf(
-        text, sizeof(text),
-        "{\"job\":\"%s\",\"etcd\":\"%s\",\"private\":%s,\"pid\":%ld,\"sockets\":\"%s\"}\n",
-        launcher->launch->job->name, kelp__launch_etcd_url(launcher),
-        launcher->launch->etcd_url ? "false" : "true", (long)getpid(), launcher->sockets);
-    return kelp_run_dir_write(launcher->launch->run, "cluster.json", text, reterr);
-}
-
 /* MAX workers, less those that --at adds later, but no fewer than the job needs to begin. */
 static uint32_t workers_at_start(const struct kelp_launch *launch)
 {
@@ -113,6 +99,7 @@ static kelp_status init_children(struct kelp_launcher *launcher, struct kelp_err
         .log_level = launch->log_level,
         .listen = launch->listen,
         .sockets = sockets(launcher),
+        .certs = launch->certs,
         .force = launch->force,
         .trials = &launcher->trials,
         .display = launcher->display,
@@ -150,7 +137,8 @@ static kelp_status start_all(struct kelp_launcher *launcher, struct kelp_error *
 {
     kelp_status status = kelp__launch_remember(launcher, reterr);
 
-    if (status == KELP_OK && !launcher->launch->listen) {
+    /* The private etcd stays off ports when whoever reaches them must have a certificate. */
+    if (status == KELP_OK && (!launcher->launch->listen || launcher->launch->certs)) {
         status = make_sockets(launcher, reterr);
     }
     if (status == KELP_OK && !launcher->launch->etcd_url) {
@@ -160,14 +148,14 @@ static kelp_status start_all(struct kelp_launcher *launcher, struct kelp_error *
         status = init_children(launcher, reterr);
     }
     if (status == KELP_OK) {
-        status = write_cluster(launcher, reterr);
+        status = kelp__launch_write_cluster(launcher, reterr);
     }
     if (status == KELP_OK && !stopping(launcher)) {
         status = kelp__launch_submit(launcher, reterr);
     }
     if (status == KELP_OK && !stopping(launcher)) {
         status = kelp_monitor_start(kelp__launch_etcd_url(launcher), launcher->launch->job->name,
-                                    &launcher->monitor, reterr);
+                                    kelp__launch_certs(launcher), &launcher->monitor, reterr);
     }
     if (status == KELP_OK && !stopping(launcher)) {
         status = start_children(launcher, reterr);
@@ -576,6 +564,10 @@ int kelp_launcher_run(const struct kelp_launch *launch, struct kelp_guard *guard
     launcher->display = display;
     launcher->result = result;
     launcher->trials = *launch->trials;
+    if (launch->certs) {
+        (void)snprintf(launcher->certs, sizeof(launcher->certs), "%s/%s", launch->certs,
+                       kelp_role_names[KELP_ROLE_OPERATOR]);
+    }
     kelp_damage_init(&launcher->damage, launch->run->path);
     (void)snprintf(result->job, sizeof(result->job), "%s", launch->job->name);
     open_events(launcher);

@@ -20,6 +20,7 @@
 #include "common/base/status.h"
 #include "common/job/job.h"
 #include "common/program/options.h"
+#include "common/tls/credentials.h"
 
 #define KELP_LAUNCH_ETCD_MS       5000  /* for questions to etcd at the start */
 #define KELP_LAUNCH_PULL_MS       60000 /* for the model at the end */
@@ -37,6 +38,8 @@ struct kelp_launch {
     const char *etcd_program; /* NULL: found on PATH */
     const char *log_level;
     const char *listen; /* HOST at whose ports everything serves; NULL: unix sockets */
+    /* Has a folder ROLE for each role of kelp certs, but etcd's; absolute. NULL: no TLS. */
+    const char *certs;
     const struct kelp_trials *trials;
     uint32_t coordinators;
     /* For a job that does not train: how many entries of the schedule it has, and what to call one.
@@ -82,9 +85,21 @@ int kelp_launcher_run(const struct kelp_launch *launch, struct kelp_guard *guard
 /*
  * Where the etcd comes from must be sure before a folder is made. One that is not ours (url): does
  * it answer, and is the job's prefix free (unless resume is set)? Else: is there a program, the one
- * that is named or one on PATH? given has the options etcd and etcd-program. Returns the exit
- * status of the command; whatever is not 0 has been said.
+ * that is named or one on PATH? given has the options etcd and etcd-program; certs is the
+ * operator's folder, or NULL. Returns the exit status of the command; whatever is not 0 has been
+ * said.
  */
-int kelp_launcher_find_etcd(const struct kelp_options *given, const char *job, bool resume);
+int kelp_launcher_find_etcd(const struct kelp_options *given, const char *certs, const char *job,
+                            bool resume);
+
+/*
+ * Is there a certificate for each process of the job in folder/ROLE, and is it the right one? path
+ * is the folder, absolute. Errors: KELP_ERR_NOT_FOUND, KELP_ERR_INVALID, those of
+ * kelp_credentials_open().
+ */
+#define KELP_LAUNCH_CERTS_MAX (KELP_CREDENTIALS_PATH_MAX - 32) /* a role fits behind it */
+kelp_status kelp_launcher_find_certs(const char *folder, const char *job,
+                                     char path[KELP_LAUNCH_CERTS_MAX + 1],
+                                     struct kelp_error *reterr) KELP_MUST_USE;
 
 #endif

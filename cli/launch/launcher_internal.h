@@ -27,8 +27,9 @@ struct kelp_launcher {
     struct kelp_etcd_server *etcd; /* NULL: an etcd that is not ours, or one that is down */
     char etcd_url[128]; /* of ours, also while it is down; else launch->etcd_url counts */
     uint16_t etcd_port;
-    char sockets[KELP_SOCKET_FOLDER_MAX + 1]; /* "": there is none */
-    uint64_t etcd_start_ms;                   /* started, or to be started when etcd is NULL */
+    char sockets[KELP_SOCKET_FOLDER_MAX + 1];  /* "": there is none */
+    char certs[KELP_CREDENTIALS_PATH_MAX + 1]; /* the operator's; "": there is none */
+    uint64_t etcd_start_ms;                    /* started, or to be started when etcd is NULL */
     struct kelp_supervise_child etcd_supervise;
     struct kelp_monitor *monitor;
     struct kelp_children children;
@@ -57,6 +58,15 @@ struct kelp_launcher {
 bool kelp__launch_state_is(const struct kelp_launcher *launcher, const char *state);
 /* Whichever etcd the run uses. */
 const char *kelp__launch_etcd_url(const struct kelp_launcher *launcher);
+/* The folder of the operator's certificate; NULL: there is none. */
+const char *kelp__launch_certs(const struct kelp_launcher *launcher);
+/* Tell by cluster.json how the run is reached. */
+kelp_status kelp__launch_write_cluster(const struct kelp_launcher *launcher,
+                                       struct kelp_error *reterr) KELP_MUST_USE;
+/* A client of the run, with the operator's certificate if there is one. */
+kelp_status kelp__launch_client(const struct kelp_launcher *launcher,
+                                struct kelp_job_client **ret_client,
+                                struct kelp_error *reterr) KELP_MUST_USE;
 
 /* The job's text into /kelp/<job>/spec; a job that goes on forgets how it ended before, and what
  * dead processes left in an etcd of our own. */

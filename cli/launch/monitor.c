@@ -74,7 +74,7 @@ void kelp_monitor_pause(struct kelp_monitor *monitor)
     atomic_store(&monitor->pause, true);
 }
 
-kelp_status kelp_monitor_start(const char *etcd_urls, const char *job,
+kelp_status kelp_monitor_start(const char *etcd_urls, const char *job, const char *certs,
                                struct kelp_monitor **ret_monitor, struct kelp_error *reterr)
 {
     struct kelp_monitor *monitor = calloc(1, sizeof(*monitor));
@@ -86,7 +86,7 @@ kelp_status kelp_monitor_start(const char *etcd_urls, const char *job,
     }
     kelp_status status = kelp_watcher_create(&options, &monitor->watcher, reterr);
     if (status == KELP_OK) {
-        status = kelp_job_client_open(etcd_urls, job, &monitor->client, reterr);
+        status = kelp_job_client_open(etcd_urls, job, certs, &monitor->client, reterr);
     }
     if (status == KELP_OK) {
         status = kelp_watcher_start(monitor->watcher, reterr);

@@ -15,7 +15,7 @@
 
 struct kelp_monitor;
 
-kelp_status kelp_monitor_start(const char *etcd_urls, const char *job,
+kelp_status kelp_monitor_start(const char *etcd_urls, const char *job, const char *certs,
                                struct kelp_monitor **ret_monitor,
                                struct kelp_error *reterr) KELP_MUST_USE;
 /* Ends the thread (within the deadline of its question) and frees. NULL is fine. */

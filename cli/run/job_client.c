@@ -13,13 +13,32 @@
 
 struct kelp_job_client {
     char *job;
+    struct kelp_credentials *credentials; /* NULL: no TLS */
     struct kelp_etcd *etcd;
     struct kelp_rpc_loop *loop;
     struct kelp_rpc_channel *channel; /* to `address`; NULL: not known, ask etcd */
     char address[KELP_JOB_CLIENT_ADDRESS_MAX + 1];
 };
 
-kelp_status kelp_job_client_open(const char *etcd_urls, const char *job,
+static kelp_status open_credentials(struct kelp_job_client *client, const char *certs,
+                                    struct kelp_error *reterr)
+{
+    kelp_status status = kelp_credentials_open(certs, &client->credentials, reterr);
+    const struct kelp_spiffe *name =
+        status == KELP_OK ? kelp_credentials_name(client->credentials) : NULL;
+
+    if (name && (strcmp(name->job, client->job) != 0 ||
+                 (name->role != KELP_ROLE_OPERATOR && name->role != KELP_ROLE_READER))) {
+        char text[KELP_SPIFFE_MAX + 1];
+        kelp_spiffe_print(name, text);
+        status = kelp_fail(reterr, KELP_ERR_INVALID,
+                           "the certificate in '%.200s' is %s, not an operator or reader of job %s",
+                           certs, text, client->job);
+    }
+    return status;
+}
+
+kelp_status kelp_job_client_open(const char *etcd_urls, const char *job, const char *certs,
                                  struct kelp_job_client **ret_client, struct kelp_error *reterr)
 {
     struct kelp_job_client *client = calloc(1, sizeof(*client));
@@ -30,11 +49,15 @@ kelp_status kelp_job_client_open(const char *etcd_urls, const char *job,
     client->job = strdup(job);
     kelp_status status =
         client->job ? KELP_OK : kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
+    if (status == KELP_OK && certs) {
+        status = open_credentials(client, certs, reterr);
+    }
     if (status == KELP_OK) {
         status = kelp_rpc_loop_create(&client->loop, reterr);
     }
     if (status == KELP_OK) {
-        status = kelp_etcd_open(etcd_urls, &client->etcd, reterr);
+        kelp_rpc_loop_credentials(client->loop, client->credentials);
+        status = kelp_etcd_open_certified(etcd_urls, certs, &client->etcd, reterr);
     }
     if (status != KELP_OK) {
         kelp_job_client_close(client);
@@ -64,6 +87,7 @@ void kelp_job_client_close(struct kelp_job_client *client)
     if (client->etcd) {
         kelp_etcd_close(client->etcd);
     }
+    kelp_credentials_close(client->credentials);
     free(client->job);
     free(client);
 }

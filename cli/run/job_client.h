@@ -20,8 +20,9 @@
 
 struct kelp_job_client;
 
-/* etcd_urls as kelp_etcd_open() takes them. Connects to nothing yet. */
-kelp_status kelp_job_client_open(const char *etcd_urls, const char *job,
+/* etcd_urls as kelp_etcd_open() takes them. certs: the folder of an operator's or reader's
+ * certificate of the job, for mutual TLS at every port; NULL: none. Connects to nothing yet. */
+kelp_status kelp_job_client_open(const char *etcd_urls, const char *job, const char *certs,
                                  struct kelp_job_client **ret_client,
                                  struct kelp_error *reterr) KELP_MUST_USE;
 void kelp_job_client_close(struct kelp_job_client *client); /* NULL is fine */

@@ -28,6 +28,10 @@ static kelp_status parse_cluster(const cJSON *json, struct kelp_run_cluster *clu
         status =
             kelp_json_string(json, "sockets", cluster->sockets, sizeof(cluster->sockets), reterr);
     }
+    cluster->certs[0] = '\0';
+    if (status == KELP_OK && cJSON_GetObjectItemCaseSensitive(json, "certs")) {
+        status = kelp_json_string(json, "certs", cluster->certs, sizeof(cluster->certs), reterr);
+    }
     cluster->pid = (int64_t)pid;
     cluster->private_etcd = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(json, "private"));
     return status;
@@ -126,7 +130,8 @@ kelp_status kelp_run_client_open(const char *run_path, struct kelp_job_client **
     if (status != KELP_OK) {
         return status;
     }
-    return kelp_job_client_open(cluster.etcd, cluster.job, ret_client, reterr);
+    return kelp_job_client_open(cluster.etcd, cluster.job, cluster.certs[0] ? cluster.certs : NULL,
+                                ret_client, reterr);
 }
 
 /* A run of runs/ by its name alone, as kelp ls shows it. */

@@ -18,6 +18,7 @@ struct kelp_run_cluster {
     bool private_etcd; /* the run's own, in its folder: gone with the run */
     int64_t pid;       /* of the launcher */
     char sockets[128]; /* folder of the run's unix sockets; "": it serves at ports */
+    char certs[1024];  /* folder with its operator's certificate; "": it has none */
 };
 
 /* Errors: KELP_ERR_NOT_FOUND (the run never got as far), KELP_ERR_FORMAT. */

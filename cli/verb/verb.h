@@ -77,9 +77,10 @@ bool kelp_verb_json(const struct kelp_options *given);
     KELP_VERB_NUMBER("shards", INTEGER, 1, 1024, NULL, heading, text)
 #define KELP_VERB_COORDINATORS(heading, number, text)                                              \
     KELP_VERB_NUMBER("coordinators", INTEGER, 1, 16, number, heading, text)
-#define KELP_VERB_SET(heading, text)  KELP_VERB_TEXTS("set", "KEY=VALUE", heading, text)
-#define KELP_VERB_RUN(heading, text)  KELP_VERB_TEXT("run", "DIR", heading, text)
-#define KELP_VERB_ETCD(heading, text) KELP_VERB_TEXT("etcd", "URL", heading, text)
+#define KELP_VERB_SET(heading, text)   KELP_VERB_TEXTS("set", "KEY=VALUE", heading, text)
+#define KELP_VERB_RUN(heading, text)   KELP_VERB_TEXT("run", "DIR", heading, text)
+#define KELP_VERB_ETCD(heading, text)  KELP_VERB_TEXT("etcd", "URL", heading, text)
+#define KELP_VERB_CERTS(heading, text) KELP_VERB_TEXT("certs", "FOLDER", heading, text)
 #define KELP_VERB_ETCD_PROGRAM(heading)                                                            \
     KELP_VERB_TEXT("etcd-program", "FILE", heading, "the etcd to start; else the one on PATH")
 #define KELP_VERB_FAULT(text) KELP_VERB_TEXTS("fault", "ID:FAULT", "Testing", text)
