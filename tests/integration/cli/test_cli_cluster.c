@@ -338,7 +338,7 @@ KELP_TEST(test_live_verbs)
     runs_verb((const char *[]){"digest", "now.safetensors", NULL});
     ck_assert_str_eq(runs.verb.out, exported);
     runs_verb((const char *[]){"export", "r", "--out", "long.yaml/x", NULL});
-    ck_assert_int_eq(runs.verb.exit_code, 1);
+    ck_assert_int_eq(runs.verb.exit_code, 2);
     runs_await_training();
     runs_stop(SIGINT);
 }
