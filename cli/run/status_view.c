@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "cli/run/run_client.h"
 #include "common/base/json.h"
 #include "common/training/control.h"
 #include "proto/convert.h"
@@ -157,12 +158,24 @@ static void print_checkpoint(FILE *out, const Kelp__V1__CheckpointStatus *checkp
     }
 }
 
+/* What errors in the data's own unit are called, as in the summary of the run. */
+static void name_unit(const char *run_path, struct kelp_result *result)
+{
+    struct kelp_job_file *file = NULL;
+
+    if (kelp_run_job_read(run_path, &file, NULL) == KELP_OK) {
+        kelp_result_unit(kelp_job_file_job(file), result);
+        kelp_job_file_destroy(file);
+    }
+}
+
 static void print_head(FILE *out, const Kelp__V1__StatusReply *status, const char *run_path)
 {
     double loss;
     struct kelp_result result = {0};
 
     kelp_status_result(status, &result);
+    name_unit(run_path, &result);
     (void)fprintf(out, "job        %s\nrun        %s\nstate      %s%s%s\n", status->job, run_path,
                   status->state, status->reason[0] ? ": " : "", status->reason);
     if (status->word) {

@@ -1,0 +1,65 @@
+/* `kelp status` of a run that goes on: its metrics are called as the summary at its end calls them.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/run/status_view.h"
+#include "common/base/text.h"
+#include "proto/convert.h"
+#include "tests/lib/cluster/run_command.h"
+#include "tests/lib/suite.h"
+
+static struct kelp_test_folder folder;
+
+static void setup(void)
+{
+    kelp_test_folder_init(&folder);
+}
+
+static void teardown(void)
+{
+    kelp_test_folder_fini(&folder);
+}
+
+/* The text of a run whose validation was measured. Owned. */
+static char *table(void)
+{
+    struct kelp_record record = {.word = {.kind = KELP_STEP_EVALUATE_VAL, .sample_count = 1}};
+    struct kelp_wire_record message;
+    Kelp__V1__StatusReply reply = KELP__V1__STATUS_REPLY__INIT;
+    struct kelp_text text;
+    char *bytes = NULL;
+    size_t count = 0;
+
+    record.metrics.present = 1u << KELP_METRIC_LOSS | 1u << KELP_METRIC_MAE_UNSCALED;
+    record.metrics.of[KELP_METRIC_LOSS] = 0.5;
+    record.metrics.of[KELP_METRIC_MAE_UNSCALED] = 34.25;
+    kelp_wire_put_record(&record, &message);
+    reply.latest_val = &message.message;
+    ck_assert_int_eq(kelp_text_open(&text, NULL), KELP_OK);
+    kelp_status_table(&reply, folder.path, text.out);
+    ck_assert_int_eq(kelp_text_close(&text, &bytes, &count, NULL), KELP_OK);
+    return bytes;
+}
+
+static void expect(const char *wanted)
+{
+    char *text = table();
+
+    ck_assert_msg(strstr(text, wanted) != NULL, "no '%s' in:\n%s", wanted, text);
+    free(text);
+}
+
+KELP_CASE("status_view", .setup = setup, .teardown = teardown)
+
+KELP_TEST(unit_of_the_data)
+{
+    expect("mae (unscaled)"); /* a run without a job that can be read */
+    (void)kelp_test_write(folder.path, "job.yaml",
+                          "name: j\nmodel: {kind: dlinear}\n"
+                          "data: {kind: synthetic, unit: rides, split: [200, 60, 60], seq_len: 8,\n"
+                          "       pred_len: 4}\n");
+    expect("mae (rides)");
+    expect("34.25");
+}
