@@ -27,8 +27,10 @@ verbs_of() {
 {
     printf '%s\n' kelp kelp-coordinator kelp-ps kelp-worker
     "$build_dir/bin/kelp" --help | verbs_of | sed 's/^/kelp-/'
-    "$build_dir/bin/kelp" checkpoint --help |
-        sed -nE 's/^ *kelp checkpoint ([a-z]+(\|[a-z]+)+) --help$/\1/p' | tr '|' '\n' | sed 's/^/kelp-checkpoint-/'
+    for verb in checkpoint certs; do
+        "$build_dir/bin/kelp" "$verb" --help |
+            sed -nE "s/^ *kelp $verb ([a-z]+(\|[a-z]+)+) --help\$/\1/p" | tr '|' '\n' | sed "s/^/kelp-$verb-/"
+    done
 } | sort >"$scratch/expected"
 find "$pages" -name '*.1' -printf '%f\n' | sed 's/\.1$//' | sort >"$scratch/found"
 diff "$scratch/expected" "$scratch/found" >"$scratch/diff" ||
@@ -53,9 +55,9 @@ options_of() {
 while IFS= read -r name; do
     page="$pages/$name.1"
     show "$page"
-    # Pages of one word below kelp-checkpoint are three words.
+    # Verbs below kelp checkpoint and kelp certs are three words.
     program="$name"
-    if [[ "$name" =~ ^kelp-(checkpoint)-([a-z]+)$ ]]; then
+    if [[ "$name" =~ ^kelp-(checkpoint|certs)-([a-z]+)$ ]]; then
         program="kelp ${BASH_REMATCH[1]} ${BASH_REMATCH[2]}"
     elif "$build_dir/bin/kelp" --help | verbs_of | grep -x "${name#kelp-}" >/dev/null; then
         program="kelp ${name#kelp-}"
