@@ -18,6 +18,7 @@ static const struct kelp_option options_table[] = {
      .default_text = "127.0.0.1:0",
      .help = "address to serve workers at; port 0 takes a free one, and unix:/PATH is a socket in "
              "the file system"},
+    KELP_INSECURE_OPTION,
 };
 
 const struct kelp_program kelp_coordinator_program = {
@@ -25,8 +26,9 @@ const struct kelp_program kelp_coordinator_program = {
     .summary = "assigns lanes and partitions of a job, or stands by",
     .examples = "  kelp-coordinator --etcd http://127.0.0.1:2379 --job etth1 --id coordinator-0 "
                 "--run runs/etth1\n"
-                "  kelp-coordinator --etcd http://10.0.0.5:2379 --job etth1 --id coordinator-1 "
-                "--run /shared/etth1 --listen 10.0.0.7:7000\n",
+                "  kelp-coordinator --etcd https://10.0.0.5:2379 --job etth1 --id coordinator-1 "
+                "\\\n"
+                "    --run /shared/etth1 --listen 10.0.0.7:7000 --certs coordinator\n",
     .options = options_table,
     .option_count = KELP_ARRAY_COUNT(options_table),
 };

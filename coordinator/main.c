@@ -128,11 +128,12 @@ int main(int argc, char **argv)
         return KELP_EXIT_USAGE;
     }
     if (!kelp_daemon_credentials(&kelp_coordinator_program, given, KELP_ROLE_COORDINATOR,
-                                 &options.credentials)) {
+                                 &options.credentials) ||
+        !kelp_daemon_may_listen(&kelp_coordinator_program, given, options.credentials)) {
+        kelp_credentials_close(options.credentials);
         kelp_options_destroy(given);
         return KELP_EXIT_USAGE;
     }
-    kelp_daemon_warn_open(options.listen, options.credentials);
     (void)signal(SIGPIPE, SIG_IGN);
     exit_code = serve_with_signals(&options);
     kelp_credentials_close(options.credentials);

@@ -204,8 +204,8 @@ int main(int argc, char **argv)
     daemon.threads = (uint32_t)kelp_options_integer(options, "threads");
     exit_code = KELP_EXIT_USAGE;
     if (kelp_daemon_begin(&kelp_ps_program, options, "ps") &&
-        kelp_daemon_credentials(&kelp_ps_program, options, KELP_ROLE_SHARD, &daemon.credentials)) {
-        kelp_daemon_warn_open(daemon.listen, daemon.credentials);
+        kelp_daemon_credentials(&kelp_ps_program, options, KELP_ROLE_SHARD, &daemon.credentials) &&
+        kelp_daemon_may_listen(&kelp_ps_program, options, daemon.credentials)) {
         exit_code = run(&daemon);
     }
     kelp_credentials_close(daemon.credentials);

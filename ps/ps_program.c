@@ -11,6 +11,7 @@ static const struct kelp_option option_list[] = {
      .default_text = "127.0.0.1:0",
      .help = "address to serve at, which others must reach; port 0 takes a free one, and "
              "unix:/PATH is a socket in the file system"},
+    KELP_INSECURE_OPTION,
     {.name = "run",
      .type = KELP_OPTION_TEXT,
      .placeholder = "FOLDER",
@@ -31,7 +32,7 @@ const struct kelp_program kelp_ps_program = {
                "serves weights",
     .examples =
         "  kelp-ps --etcd http://127.0.0.1:2379 --job etth1 --id shard-0\n"
-        "  kelp-ps --etcd http://10.0.0.1:2379,http://10.0.0.2:2379 --job etth1 --id shard-1 "
-        "--listen 10.0.0.7:7001\n",
+        "  kelp-ps --etcd https://10.0.0.1:2379,https://10.0.0.2:2379 --job etth1 --id shard-1 \\\n"
+        "    --listen 10.0.0.7:7001 --certs shard\n",
     .options = option_list,
     .option_count = KELP_ARRAY_COUNT(option_list)};

@@ -84,8 +84,9 @@ static const struct kelp_option issue_options[] = {
                    "the process that it is for, as its --id; else every one of the role"),
     KELP_VERB_TEXTS("host", "NAME|ADDRESS", NULL,
                     "where clients reach it; etcd needs one, the others none"),
-    KELP_VERB_TEXT("out", "FOLDER", NULL,
-                   "where to write ca.pem, cert.pem and key.pem; else AUTHORITY/JOB/ROLE[-ID]"),
+    KELP_VERB_TEXT(
+        "out", "FOLDER", NULL,
+        "where to write ca.pem, cert.pem and key.pem; else AUTHORITY/JOB/ROLE, or ROLE-ID"),
     KELP_VERB_NUMBER("days", INTEGER, 1, 3650, "90", NULL, "how long the certificate is valid"),
 };
 
@@ -132,14 +133,16 @@ static kelp_status set_role(const struct kelp_options *given, struct kelp_spiffe
 {
     const char *typed = kelp_options_positional(given, 0);
 
-    if (!find_role(typed, &name->role)) {
-        const char *near = kelp_value_nearest(typed, kelp_role_names);
-        return kelp_fail(reterr, KELP_ERR_INVALID,
-                         "there is no role '%.60s'%s%s%s; roles are coordinator, shard, worker, "
-                         "operator, reader and etcd",
-                         typed, near ? "; did you mean '" : "", near ? near : "", near ? "'?" : "");
+    if (find_role(typed, &name->role)) {
+        return KELP_OK;
     }
-    return KELP_OK;
+    const char *near = kelp_value_nearest(typed, kelp_role_names);
+    return near ? kelp_fail(reterr, KELP_ERR_INVALID,
+                            "there is no role '%.60s'; did you mean '%s'?", typed, near)
+                : kelp_fail(reterr, KELP_ERR_INVALID,
+                            "there is no role '%.60s'; roles are coordinator, shard, worker, "
+                            "operator, reader and etcd",
+                            typed);
 }
 
 static kelp_status check_role(const struct kelp_spiffe *name, size_t host_count,
@@ -181,12 +184,16 @@ static kelp_status read_request(const struct kelp_options *given,
     return status == KELP_OK ? check_role(&request->name, request->host_count, reterr) : status;
 }
 
+/* AUTHORITY/JOB/ROLE[-ID]; an id that begins with the role stands alone. */
 static void default_out(const struct kelp_authority_request *request, char path[PATH_BYTES])
 {
     const struct kelp_spiffe *name = &request->name;
+    const char *role = kelp_role_names[name->role];
+    size_t length = strlen(role);
+    bool named = strncmp(name->id, role, length) == 0 && name->id[length] == '-';
 
     (void)snprintf(path, PATH_BYTES, "%s/%s%s%s%s%s", request->authority, name->job,
-                   name->job[0] ? "/" : "", kelp_role_names[name->role], name->id[0] ? "-" : "",
+                   name->job[0] ? "/" : "", named ? "" : role, named || !name->id[0] ? "" : "-",
                    name->id);
 }
 

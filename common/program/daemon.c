@@ -85,25 +85,38 @@ bool kelp_daemon_credentials(const struct kelp_program *program, const struct ke
     return true;
 }
 
+/* A name, but for localhost, may be any machine's. */
 static bool stays_here(const char *listen)
 {
-    static const char *const starts[] = {"unix:", "127.", "localhost:", "[::1]:"};
+    static const char *const starts[] = {"unix:", "localhost:", "[::1]:"};
 
     for (size_t i = 0; i < KELP_ARRAY_COUNT(starts); i++) {
         if (strncmp(listen, starts[i], strlen(starts[i])) == 0) {
             return true;
         }
     }
-    return false;
+    return strncmp(listen, "127.", 4) == 0 && listen[strspn(listen, "0123456789.")] == ':';
 }
 
-void kelp_daemon_warn_open(const char *listen, const struct kelp_credentials *credentials)
+bool kelp_daemon_may_listen(const struct kelp_program *program, const struct kelp_options *options,
+                            const struct kelp_credentials *credentials)
 {
-    if (!credentials && !stays_here(listen)) {
-        kelp_log_warn("everybody who reaches this port can read, steer and stop the job: --certs "
-                      "closes it listen=%s",
-                      listen);
+    const char *listen = kelp_options_text(options, "listen");
+
+    if (credentials || stays_here(listen)) {
+        return true;
     }
+    if (!kelp_options_flag(options, "insecure")) {
+        (void)fprintf(stderr,
+                      "%s: --listen %.255s: other machines reach it; close it with --certs FOLDER, "
+                      "or let everybody in with --insecure\n",
+                      program->name, listen);
+        return false;
+    }
+    kelp_log_warn("everybody who reaches this port can read, steer and stop the job: --certs "
+                  "closes it listen=%s",
+                  listen);
+    return true;
 }
 
 int kelp_daemon_exit_code(kelp_status status)

@@ -27,6 +27,14 @@
  */
 #define KELP_WORKER_FAILING "failing as asked"
 
+/* Of a daemon that listens. */
+#define KELP_INSECURE_OPTION                                                                       \
+    {                                                                                              \
+        .name = "insecure", .type = KELP_OPTION_FLAG,                                              \
+        .help = "listen beyond this machine without --certs: everybody who reaches the port can "  \
+                "read, steer and stop the job"                                                     \
+    }
+
 /* Entries for a daemon's table of options. */
 #define KELP_DAEMON_OPTIONS                                                                        \
     {.name = "etcd",                                                                               \
@@ -65,8 +73,13 @@ bool kelp_daemon_begin(const struct kelp_program *program, const struct kelp_opt
  */
 bool kelp_daemon_credentials(const struct kelp_program *program, const struct kelp_options *options,
                              enum kelp_role role, struct kelp_credentials **ret_credentials);
-/* Without credentials, at an address that others than this machine reach: say so in the log. */
-void kelp_daemon_warn_open(const char *listen, const struct kelp_credentials *credentials);
+/*
+ * May it listen at --listen? Without credentials an address that other machines reach needs
+ * --insecure, and a warning in the log. Otherwise: one line to standard error and false; the exit
+ * status is KELP_EXIT_USAGE then.
+ */
+bool kelp_daemon_may_listen(const struct kelp_program *program, const struct kelp_options *options,
+                            const struct kelp_credentials *credentials);
 
 /* Caller and data errors are bad input (2), the rest is a failure (1). */
 int kelp_daemon_exit_code(kelp_status status);
