@@ -10,6 +10,7 @@
 
 #define SPIFFE_SCHEME "spiffe:"
 
+/* NOLINTNEXTLINE(readability-non-const-parameter): the form that OpenSSL asks for */
 static int no_password(char *buffer, int size, int writing, void *user)
 {
     (void)buffer;

@@ -236,7 +236,7 @@ static kelp_status take_new(struct kelp_credentials *credentials, struct kelp_er
 
 uint64_t kelp_credentials_refresh(struct kelp_credentials *credentials, struct kelp_error *reterr)
 {
-    struct trace traces[FILES];
+    struct trace traces[FILES] = {{.inode = 0}};
     struct kelp_error error = {.status = KELP_OK};
 
     (void)pthread_mutex_lock(&credentials->lock);
