@@ -385,30 +385,60 @@ static void expect_shut_out(const char *certs)
     }
 }
 
+/* ---- keys ----------------------------------------------------------------------------------- */
+
+/* The first line of the shards' key: what nothing else holds. */
+static void read_key_line(char key[128])
+{
+    char *text = kelp_test_read(run.folder, "certs/shard/key.pem", NULL);
+    const char *line = strchr(text, '\n') + 1;
+
+    (void)snprintf(key, 128, "%.*s", (int)strcspn(line, "\n"), line);
+    ck_assert_uint_ge(strlen(key), 40);
+    free(text);
+}
+
+/* Neither the arguments nor the environment of a process of the run have it. */
+static void expect_no_key(const char *key)
+{
+    static const char *const files[] = {"cmdline", "environ"};
+    pid_t pids[32];
+    size_t count = kelp_test_command_processes(&run.command, pids, KELP_ARRAY_COUNT(pids));
+
+    ck_assert_uint_ge(count, 5); /* kelp, the coordinator, two shards, a worker or two */
+    for (size_t i = 0; i < 2 * count; i++) {
+        char path[64];
+        char bytes[65536] = "";
+        (void)snprintf(path, sizeof(path), "/proc/%ld/%s", (long)pids[i / 2], files[i % 2]);
+        FILE *in = fopen(path, "re");
+        size_t got = in ? fread(bytes, 1, sizeof(bytes), in) : 0;
+        ck_assert_msg(!memmem(bytes, got, key, strlen(key)), "the key is in %s", path);
+        if (in) {
+            (void)fclose(in);
+        }
+    }
+}
+
 /* ---- tests ---------------------------------------------------------------------------------- */
 
 KELP_CASE("mutual tls", .timeout_s = KELP_TEST_HANG_S, .setup = setup, .teardown = teardown)
 
 /* A job ends with the bits that it has without certificates, and its commands find their way by its
- * folder alone. No key, and no part of one, is in a command line, a log or the run's folder. */
+ * folder alone. No key is in a log or another file of the run. */
 KELP_TEST(same_bits)
 {
     static const char *const status_args[] = {"status", "run", "-o", "json", NULL};
-    char *key = NULL;
+    char key[128];
+    char command[900];
 
     train_plain();
     start_closed("3");
     kelp_run_finish(&run, 0);
     expect_same_digest();
     kelp_test_command_says(run.folder, status_args, 0, "\"done\"");
-    key = kelp_test_read(run.folder, "certs/shard/key.pem", NULL);
-    char *body = strchr(key, '\n') + 1;
-    *strchr(body, '\n') = '\0';
-    ck_assert_uint_ge(strlen(body), 40);
-    char command[900];
-    (void)snprintf(command, sizeof(command), "grep -rqF -- '%s' '%s'", body, run.run_folder);
+    read_key_line(key);
+    (void)snprintf(command, sizeof(command), "grep -rqF -- '%s' '%s'", key, run.run_folder);
     ck_assert_int_ne(system(command), 0); /* NOLINT(cert-env33-c): a test's own words */
-    free(key);
 }
 
 /* Each stranger is refused, each refusal is one line in the log, and the run does not notice. */
@@ -461,9 +491,13 @@ KELP_TEST(strangers)
  * later shows the new one. */
 KELP_TEST(rotation)
 {
+    char key[128];
+
     train_plain();
     start_closed("100000");
     kelp_run_await_step(&run, 1);
+    read_key_line(key);
+    expect_no_key(key);
     issue_all();
     (void)kelp_test_command_signal(&run.command, "kelp-worker", "worker-1", SIGKILL);
     expect_log("shard-0", "(read again)");
