@@ -111,11 +111,11 @@ count_results() {
     done < <(grep -E '<testcase name="' "$2" || true)
 }
 
-# Minutes of waiting for leases, elections, restarts and whole runs: under the sanitizers only when
-# their preset is asked for.
-long_under_sanitizers='^test_(etcd(_cluster|_election|_faults|_server|_watch)?|rpc(_faults)?|resume|recovery'
-long_under_sanitizers+='|power_loss|cover_workers|survival|chaos|cli_cluster|same_bits(_models)?|update_bits'
-long_under_sanitizers+='|resume_killed|moved_run|run_control|model_card_kinds|init)$'
+# Minutes of waiting for leases, elections, restarts and whole runs, or of starting the same command
+# hundreds of times: under the sanitizers only when their preset is asked for.
+long_under_sanitizers='^mistakes$|^readme$|^test_(etcd(_cluster|_election|_faults|_server|_watch)?|rpc(_faults)?'
+long_under_sanitizers+='|resume|recovery|power_loss|cover_workers|survival|chaos|cli_(cluster|ends)|same_bits(_models)?'
+long_under_sanitizers+='|update_bits|resume_killed|moved_run|run_control|model_card_kinds|init)$'
 
 # run_preset NAME LABELS [EXCEPT]: build it and run the tests whose label matches (all when empty) and
 # whose name does not match EXCEPT.
