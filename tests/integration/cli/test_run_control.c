@@ -192,7 +192,6 @@ KELP_TEST(killed_and_cleared)
     start_training();
     says(clear, 0, "there is nothing to remove"); /* it goes on */
     kelp_test_command_kill_all(&train);
-    (void)kelp_test_command_wait(&train, KELP_TEST_HANG_MS);
     says((const char *[]){"gc", "--leftovers", "--dry-run", NULL}, 0, "runs/one/etcd");
     says((const char *[]){"gc", "--leftovers", "--yes", "-o", "json", NULL}, 0,
          "\"removed\":true}]");
