@@ -30,7 +30,7 @@ static const struct kelp_program program = {
     .examples = "  kelp checkpoint\n"
                 "  kelp checkpoint ls|show|verify|export|import|rm --help\n"
                 "  kelp checkpoint runs/etth1-dlinear-20260131-120000 --timeout 10s\n"
-                "  kelp checkpoint --etcd http://10.0.0.1:2379 etth1-dlinear\n",
+                "  kelp checkpoint --etcd https://10.0.0.1:2379 --certs operator etth1-dlinear\n",
     KELP_VERB_OPTIONS(options),
 };
 

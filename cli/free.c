@@ -19,8 +19,8 @@ static const struct kelp_program program = {
     .positional = "JOB",
     .positional_min = 1,
     .positional_max = 1,
-    .examples = "  kelp free fare --etcd http://10.0.0.7:2379\n"
-                "  kelp free fare --etcd http://10.0.0.7:2379 --dry-run\n",
+    .examples = "  kelp free fare --etcd https://10.0.0.7:2379 --certs operator\n"
+                "  kelp free fare --etcd https://10.0.0.7:2379 --certs operator --dry-run\n",
     KELP_VERB_OPTIONS(options),
 };
 

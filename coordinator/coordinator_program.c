@@ -25,7 +25,8 @@ const struct kelp_program kelp_coordinator_program = {
     .name = "kelp-coordinator",
     .summary = "assigns lanes and partitions of a job, or stands by",
     .examples = "  kelp-coordinator --etcd http://127.0.0.1:2379 --job etth1 --id coordinator-0 "
-                "--run runs/etth1\n"
+                "\\\n"
+                "    --run runs/etth1 --listen unix:/run/etth1\n"
                 "  kelp-coordinator --etcd https://10.0.0.5:2379 --job etth1 --id coordinator-1 "
                 "\\\n"
                 "    --run /shared/etth1 --listen 10.0.0.7:7000 --certs coordinator\n",

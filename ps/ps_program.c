@@ -31,7 +31,8 @@ const struct kelp_program kelp_ps_program = {
     .summary = "hosts partitions of a job's weights: adds gradients, applies the optimizer, "
                "serves weights",
     .examples =
-        "  kelp-ps --etcd http://127.0.0.1:2379 --job etth1 --id shard-0\n"
+        "  kelp-ps --etcd http://127.0.0.1:2379 --job etth1 --id shard-0 --listen "
+        "unix:/run/shard-0\n"
         "  kelp-ps --etcd https://10.0.0.1:2379,https://10.0.0.2:2379 --job etth1 --id shard-1 \\\n"
         "    --listen 10.0.0.7:7001 --certs shard\n",
     .options = option_list,

@@ -202,35 +202,6 @@ void kelp__etcd_run(struct kelp_etcd *etcd, void (*run)(struct kelp_etcd *etcd, 
 
 /* ---- open and close ---- */
 
-static kelp_status parse_endpoints(struct kelp_etcd *etcd, const char *text,
-                                   struct kelp_error *reterr)
-{
-    etcd->endpoints = calloc(ETCD_ENDPOINTS_MAX, sizeof(*etcd->endpoints));
-    if (!etcd->endpoints) {
-        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
-    }
-    for (;;) {
-        size_t length = strcspn(text, ",");
-        size_t used = length;
-        if (used > 0 && text[used - 1] == '/') {
-            used--; /* "http://host:port/" is what people paste */
-        }
-        kelp_status status = kelp_etcd_endpoint_check(text, used, reterr);
-        if (status != KELP_OK) {
-            return status;
-        }
-        if (etcd->endpoint_count == ETCD_ENDPOINTS_MAX) {
-            return kelp_fail(reterr, KELP_ERR_LIMIT, "more than %d etcd endpoints",
-                             ETCD_ENDPOINTS_MAX);
-        }
-        memcpy(etcd->endpoints[etcd->endpoint_count++], text, used);
-        if (text[length] == '\0') {
-            return KELP_OK;
-        }
-        text += length + 1;
-    }
-}
-
 static kelp_status set_certificates(struct kelp_etcd *etcd, const char *folder,
                                     struct kelp_error *reterr)
 {
@@ -321,7 +292,8 @@ kelp_status kelp_etcd_open_certified(const char *endpoints, const char *folder,
     etcd->multi = curl_multi_init();
     etcd->headers = make_headers(false);
     etcd->stream_headers = make_headers(true);
-    kelp_status status = parse_endpoints(etcd, endpoints, reterr);
+    kelp_status status =
+        kelp_etcd_endpoints_parse(endpoints, &etcd->endpoints, &etcd->endpoint_count, reterr);
     if (status == KELP_OK && folder) {
         status = set_certificates(etcd, folder, reterr);
     }

@@ -1,8 +1,11 @@
 #include "common/etcd/etcd_endpoint.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/un.h>
+
+#include "common/base/address.h"
 
 #define UNIX_SCHEME    "unix:"
 #define PATH_MAX_BYTES 64 /* of what is asked for at the endpoint */
@@ -38,7 +41,12 @@ static kelp_status check_unix(const char *text, size_t length, struct kelp_error
     return KELP_OK;
 }
 
-kelp_status kelp_etcd_endpoint_check(const char *text, size_t length, struct kelp_error *reterr)
+bool kelp_etcd_endpoint_is_safe(const char *endpoint)
+{
+    return !starts_with(endpoint, strlen(endpoint), "http://");
+}
+
+static kelp_status check_endpoint(const char *text, size_t length, struct kelp_error *reterr)
 {
     if (starts_with(text, length, UNIX_SCHEME)) {
         return check_unix(text, length, reterr);
@@ -57,6 +65,49 @@ kelp_status kelp_etcd_endpoint_check(const char *text, size_t length, struct kel
                          "etcd endpoint '%.*s' has something else than HOST:PORT in it",
                          (int)length, text);
     }
+    if (!kelp_etcd_endpoint_is_safe(text) &&
+        !kelp_address_is_loopback(text + scheme, length - scheme)) {
+        return kelp_fail(reterr, KELP_ERR_INVALID,
+                         "etcd endpoint '%.*s' is on another machine and not encrypted: there it "
+                         "must be https://HOST:PORT, with --certs FOLDER (kelp certs)",
+                         (int)length, text);
+    }
+    return KELP_OK;
+}
+
+kelp_status kelp_etcd_endpoints_parse(const char *text,
+                                      char (**ret_endpoints)[KELP_ETCD_ENDPOINT_MAX + 1],
+                                      size_t *ret_count, struct kelp_error *reterr)
+{
+    size_t found = 0;
+    kelp_status status = KELP_OK;
+    char(*endpoints)[KELP_ETCD_ENDPOINT_MAX + 1] =
+        calloc(KELP_ETCD_ENDPOINTS_MAX, sizeof(*endpoints));
+
+    if (!endpoints) {
+        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
+    }
+    for (bool more = true; more && status == KELP_OK;) {
+        size_t length = strcspn(text, ",");
+        /* "http://host:port/" is what people paste */
+        size_t used = length > 0 && text[length - 1] == '/' ? length - 1 : length;
+        status = check_endpoint(text, used, reterr);
+        if (status == KELP_OK && found == KELP_ETCD_ENDPOINTS_MAX) {
+            status = kelp_fail(reterr, KELP_ERR_LIMIT, "more than %d etcd endpoints",
+                               KELP_ETCD_ENDPOINTS_MAX);
+        }
+        if (status == KELP_OK) {
+            memcpy(endpoints[found++], text, used);
+        }
+        more = text[length] != '\0';
+        text += length + 1;
+    }
+    if (status != KELP_OK) {
+        free(endpoints);
+        return status;
+    }
+    *ret_endpoints = endpoints;
+    *ret_count = found;
     return KELP_OK;
 }
 
@@ -79,11 +130,6 @@ kelp_status kelp_etcd_endpoint_apply(CURL *curl, const char *endpoint, const cha
 }
 
 /* ---- TLS ---- */
-
-bool kelp_etcd_endpoint_is_safe(const char *endpoint)
-{
-    return !starts_with(endpoint, strlen(endpoint), "http://");
-}
 
 kelp_status kelp_etcd_certificates_init(struct kelp_etcd_certificates *certificates,
                                         const char *folder, struct kelp_error *reterr)

@@ -11,12 +11,14 @@
 #include "common/base/status.h"
 #include "common/tls/credentials.h"
 
-#define KELP_ETCD_ENDPOINT_MAX 255 /* bytes of one endpoint */
+#define KELP_ETCD_ENDPOINT_MAX  255 /* bytes of one endpoint */
+#define KELP_ETCD_ENDPOINTS_MAX 16  /* a cluster has 3 to 7 members */
 
-/* Is it one of these, without anything behind it? text need not end after length.
- * Errors: KELP_ERR_INVALID. */
-kelp_status kelp_etcd_endpoint_check(const char *text, size_t length,
-                                     struct kelp_error *reterr) KELP_MUST_USE;
+/* Several, separated by commas; http:// only at loopback. *ret_endpoints is the caller's: free().
+ * Errors: KELP_ERR_INVALID, KELP_ERR_LIMIT, KELP_ERR_NO_MEMORY. */
+kelp_status kelp_etcd_endpoints_parse(const char *text,
+                                      char (**ret_endpoints)[KELP_ETCD_ENDPOINT_MAX + 1],
+                                      size_t *ret_count, struct kelp_error *reterr) KELP_MUST_USE;
 
 /* Where libcurl finds what mutual TLS needs. */
 struct kelp_etcd_certificates {

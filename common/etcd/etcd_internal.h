@@ -25,7 +25,6 @@ enum {
     ETCD_KEY_MAX = 4096,              /* bytes of a key, with the NUL */
     ETCD_KEYS_MAX = 65536,            /* keys of one listing or one watch */
     ETCD_OPERATIONS_MAX = 128,        /* etcd's own limit for a transaction */
-    ETCD_ENDPOINTS_MAX = 16,          /* a cluster has 3 to 7 members */
     ETCD_CONNECT_MS = 1000,           /* a host on the network that does not answer */
     ETCD_ATTEMPT_MS = 2000,           /* a member that is stopped: another one is asked then */
     ETCD_BACKOFF_MIN_MS = 50,         /* between attempts: quick enough for a restart ... */

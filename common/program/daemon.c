@@ -7,7 +7,9 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "common/base/address.h"
 #include "common/base/log.h"
+#include "common/etcd/etcd_endpoint.h"
 
 #define ETCD_DEADLINE_MS 1000u
 #define ETCD_RETRY_MS    250u
@@ -31,12 +33,29 @@ static void raise_descriptors(void)
     }
 }
 
+static bool check_etcd(const struct kelp_program *program, const char *text)
+{
+    char(*endpoints)[KELP_ETCD_ENDPOINT_MAX + 1] = NULL;
+    size_t count = 0;
+    struct kelp_error error;
+
+    if (kelp_etcd_endpoints_parse(text, &endpoints, &count, &error) != KELP_OK) {
+        (void)fprintf(stderr, "%s: --etcd: %s\n", program->name, error.text);
+        return false;
+    }
+    free(endpoints);
+    return true;
+}
+
 bool kelp_daemon_begin(const struct kelp_program *program, const struct kelp_options *options,
                        const char *role)
 {
     if (!is_name(kelp_options_text(options, "job")) || !is_name(kelp_options_text(options, "id"))) {
         (void)fprintf(stderr, "%s: --job and --id are 1 to %d letters, digits, '-', '_' or '.'\n",
                       program->name, KELP_JOB_NAME_MAX);
+        return false;
+    }
+    if (!check_etcd(program, kelp_options_text(options, "etcd"))) {
         return false;
     }
     raise_descriptors();
@@ -85,37 +104,32 @@ bool kelp_daemon_credentials(const struct kelp_program *program, const struct ke
     return true;
 }
 
-/* A name, but for localhost, may be any machine's. */
-static bool stays_here(const char *listen)
-{
-    static const char *const starts[] = {"unix:", "localhost:", "[::1]:"};
-
-    for (size_t i = 0; i < KELP_ARRAY_COUNT(starts); i++) {
-        if (strncmp(listen, starts[i], strlen(starts[i])) == 0) {
-            return true;
-        }
-    }
-    return strncmp(listen, "127.", 4) == 0 && listen[strspn(listen, "0123456789.")] == ':';
-}
-
 bool kelp_daemon_may_listen(const struct kelp_program *program, const struct kelp_options *options,
                             const struct kelp_credentials *credentials)
 {
     const char *listen = kelp_options_text(options, "listen");
+    bool insecure = kelp_options_flag(options, "insecure");
+    const char *what = NULL;
 
-    if (credentials || stays_here(listen)) {
+    if (credentials) {
+        what = insecure ? "--insecure with --certs: give one of them" : NULL;
+    } else if (strncmp(listen, "unix:", 5) == 0) {
         return true;
+    } else if (!kelp_address_is_loopback(listen, strlen(listen))) {
+        what = "other machines reach it: it needs certificates, --certs FOLDER (kelp certs)";
+    } else if (!insecure) {
+        what = "every user of this machine reaches it: give it certificates, --certs FOLDER (kelp "
+               "certs), or a socket, unix:/PATH, or leave it open with --insecure";
     }
-    if (!kelp_options_flag(options, "insecure")) {
-        (void)fprintf(stderr,
-                      "%s: --listen %.255s: other machines reach it; close it with --certs FOLDER, "
-                      "or let everybody in with --insecure\n",
-                      program->name, listen);
+    if (what) {
+        (void)fprintf(stderr, "%s: --listen %.255s: %s\n", program->name, listen, what);
         return false;
     }
-    kelp_log_warn("everybody who reaches this port can read, steer and stop the job: --certs "
-                  "closes it listen=%s",
-                  listen);
+    if (!credentials) { /* at every --log-level */
+        kelp_log_error("insecure: every user of this machine can read, steer and stop the job at "
+                       "this port; --certs closes it listen=%s",
+                       listen);
+    }
     return true;
 }
 

@@ -30,8 +30,8 @@
 /* Of a daemon that listens. */
 #define KELP_INSECURE_OPTION                                                                       \
     {                                                                                              \
-        .name = "insecure", .type = KELP_OPTION_FLAG,                                              \
-        .help = "listen beyond this machine without --certs: everybody who reaches the port can "  \
+        .name = "insecure", .type = KELP_OPTION_FLAG, .no_environment = true,                      \
+        .help = "listen at a port of loopback without --certs: every user of this machine can "    \
                 "read, steer and stop the job"                                                     \
     }
 
@@ -60,8 +60,8 @@
     }
 
 /*
- * Check --job and --id, which become parts of etcd keys, and set up the log. On a mistake: one line
- * to standard error and false; the exit status is KELP_EXIT_USAGE then.
+ * Check --job and --id, which become parts of etcd keys, and --etcd, and set up the log. On a
+ * mistake: one line to standard error and false; the exit status is KELP_EXIT_USAGE then.
  */
 bool kelp_daemon_begin(const struct kelp_program *program, const struct kelp_options *options,
                        const char *role);
@@ -74,9 +74,9 @@ bool kelp_daemon_begin(const struct kelp_program *program, const struct kelp_opt
 bool kelp_daemon_credentials(const struct kelp_program *program, const struct kelp_options *options,
                              enum kelp_role role, struct kelp_credentials **ret_credentials);
 /*
- * May it listen at --listen? Without credentials an address that other machines reach needs
- * --insecure, and a warning in the log. Otherwise: one line to standard error and false; the exit
- * status is KELP_EXIT_USAGE then.
+ * May it listen at --listen? Without credentials at no address that other machines reach, and at a
+ * port of loopback only with --insecure, which is a warning in the log. Otherwise: one line to
+ * standard error and false; the exit status is KELP_EXIT_USAGE then.
  */
 bool kelp_daemon_may_listen(const struct kelp_program *program, const struct kelp_options *options,
                             const struct kelp_credentials *credentials);

@@ -28,6 +28,7 @@ KELP_CASE("cluster", .timeout_s = 60, .setup = demo_setup, .teardown = demo_tear
 KELP_TEST(starts_up)
 {
     demo_start();
+    ck_assert(peers_logged(&demo.peers, 0, "error coordinator/coordinator-0 insecure: every user"));
     char *plan = peers_get(&demo.peers, "plan");
     char *expected = peers_plan(1);
     ck_assert_str_eq(plan, expected);
@@ -356,9 +357,9 @@ KELP_TEST(port_in_use)
     peers_coordinator(&demo.peers, 0, listen);
     demo_wait_for_end(0, 2);
     char *log = peers_file(&demo.peers, "coordinator-0.log");
-    ck_assert_ptr_nonnull(strstr(log, listen));
-    ck_assert_ptr_nonnull(strstr(log, "in use"));
-    ck_assert_ptr_eq(strchr(log, '\n'), log + strlen(log) - 1);
+    const char *line = strstr(log, "cannot listen on ");
+    ck_assert_msg(line && strstr(line, listen) && strstr(line, "in use"), "%s", log);
+    ck_assert_ptr_eq(strchr(line, '\n'), log + strlen(log) - 1);
     free(log);
 }
 

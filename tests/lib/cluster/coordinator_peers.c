@@ -112,6 +112,7 @@ void peers_coordinator(struct peers *peers, uint32_t index, const char *listen)
                           peers->folder,
                           "--listen",
                           listen == NULL ? "127.0.0.1:0" : listen,
+                          "--insecure",
                           NULL};
     struct kelp_process_options options = {
         .argv = argv, .stdout_fd = KELP_PROCESS_NULL, .stderr_fd = fd};

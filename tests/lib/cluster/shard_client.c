@@ -81,8 +81,9 @@ struct kelp_process *shard_fixture_spawn(const struct shard_fixture *fixture)
     struct kelp_error error = {.text = ""};
 
     (void)snprintf(path, sizeof(path), "%s/kelp-ps", folder ? folder : "build/release/bin");
-    const char *const argv[] = {path,   "--etcd",    fixture->etcd.url, "--job", "shards",
-                                "--id", fixture->id, "--log-level",     "debug", NULL};
+    const char *const argv[] = {path,   "--etcd",    fixture->etcd.url, "--job",       "shards",
+                                "--id", fixture->id, "--insecure",      "--log-level", "debug",
+                                NULL};
     struct kelp_process_options options = {
         .argv = argv, .stdout_fd = KELP_PROCESS_INHERIT, .stderr_fd = KELP_PROCESS_NULL};
     if (getenv("KELP_TEST_VERBOSE")) {

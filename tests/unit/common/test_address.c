@@ -1,0 +1,48 @@
+/* Network addresses: which of them other machines reach. */
+#include <string.h>
+
+#include "common/base/address.h"
+#include "common/base/status.h"
+#include "tests/lib/suite.h"
+
+/* Numbers of loopback, and the one name for it, with and without a port. */
+KELP_TEST(loopback)
+{
+    static const char *const inside[] = {"127.0.0.1:0",    "127.0.0.1", "127.200.3.4:7001",
+                                         "localhost:2379", "localhost", "[::1]:7000",
+                                         "[::1]"};
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(inside); i++) {
+        ck_assert_msg(kelp_address_is_loopback(inside[i], strlen(inside[i])), "%s", inside[i]);
+    }
+}
+
+/* What only looks like it is somebody else's. */
+KELP_TEST(elsewhere)
+{
+    static const char *const outside[] = {"0.0.0.0:7000",
+                                          "10.0.0.5:2379",
+                                          "[::]:7000",
+                                          "[::1",
+                                          "[fe80::1]:1",
+                                          "::1",
+                                          "127.example.org:7000",
+                                          "127.0.0.1.example.org",
+                                          "localhost.example.org:1",
+                                          "127.0.0.1@10.0.0.5:1",
+                                          "127.1:0",
+                                          "",
+                                          ":0"};
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(outside); i++) {
+        ck_assert_msg(!kelp_address_is_loopback(outside[i], strlen(outside[i])), "%s", outside[i]);
+    }
+}
+
+/* Only as many bytes as said are read. */
+KELP_TEST(length)
+{
+    const char text[] = "127.0.0.1:1,10.0.0.5:1";
+
+    ck_assert(kelp_address_is_loopback(text, strlen("127.0.0.1")));
+    ck_assert(!kelp_address_is_loopback(text, strlen("127.0.0.")));
+    ck_assert(!kelp_address_is_loopback("localhost", strlen("local")));
+}
