@@ -62,6 +62,7 @@ void kelp_worker_stream_send(struct kelp_worker_stream *stream,
     command.assignment_epoch = news->assignment_epoch;
     command.lane_first = news->lanes.first;
     command.lane_count = news->lanes.count;
+    command.error = (char *)(uintptr_t)(news->waits ? news->waits : ""); /* only read */
     command.leave = news->leave;
     command.heartbeat = news->heartbeat;
     send(stream, &command);
@@ -105,8 +106,10 @@ static void on_hello(struct kelp_worker_stream *stream, struct kelp_term *term,
         kelp_term_worker_refused(term, stream->session, status, error.text);
         return;
     }
+    const struct kelp_spiffe *name = kelp_rpc_stream_name(stream->stream);
     const struct kelp_session_hello hello = {.id = report->hello->id,
                                              .incarnation = report->hello->incarnation,
+                                             .named = name && name->id[0] != '\0',
                                              .plan = report->plan,
                                              .peer = kelp_rpc_stream_peer(stream->stream)};
     (void)snprintf(stream->id, sizeof(stream->id), "%s", hello.id);

@@ -268,6 +268,9 @@ static void hear_command(struct kelp_coordinator_link *m, const Kelp__V1__Worker
     if (command->map && map_decode(command->map, &map, &error) != KELP_OK) {
         kelp_log_warn("map not used error=\"%s\"", error.text);
     }
+    if (command->status == KELP_OK && command->error[0] != '\0') {
+        kelp_log_warn("waits for its place in the job reason=\"%s\"", command->error);
+    }
     handle_event(m, &(struct kelp_joining_event){.kind = KELP_JOINING_COMMAND,
                                                  .command = {
                                                      .map = map,

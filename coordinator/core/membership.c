@@ -64,11 +64,12 @@ const struct kelp_member *kelp_membership_find(const struct kelp_membership *mem
     return find(membership, key);
 }
 
-static struct kelp_member *find_id(const struct kelp_membership *membership,
-                                   enum kelp_member_kind kind, const char *id)
+/* NULL: nobody. */
+static const struct kelp_member *find_id(const struct kelp_membership *membership,
+                                         enum kelp_member_kind kind, const char *id)
 {
     for (uint32_t i = 0; i < membership->count; i++) {
-        struct kelp_member *member = &membership->members[i];
+        const struct kelp_member *member = &membership->members[i];
         if (member->kind == kind && strcmp(member->id, id) == 0) {
             return member;
         }
@@ -76,9 +77,18 @@ static struct kelp_member *find_id(const struct kelp_membership *membership,
     return NULL;
 }
 
-static kelp_status check_join(const struct kelp_membership *membership,
-                              const struct kelp_member_joined *joined, bool replaces,
-                              struct kelp_error *reterr)
+/* Shards are told apart by their registration in etcd. */
+static bool gives_way(const struct kelp_member *older, const struct kelp_member_joined *joined)
+{
+    if (older->kind == KELP_MEMBER_SHARD || (joined->named && !older->named)) {
+        return true;
+    }
+    return joined->incarnation == older->incarnation && joined->named == older->named;
+}
+
+kelp_status kelp_membership_may_join(const struct kelp_membership *membership,
+                                     const struct kelp_member_joined *joined,
+                                     struct kelp_error *reterr)
 {
     bool worker = joined->kind == KELP_MEMBER_WORKER;
     if (!kelp_member_id_valid(joined->id)) {
@@ -86,10 +96,14 @@ static kelp_status check_join(const struct kelp_membership *membership,
                          "id is not 1 to %d letters, digits, '-', '_' or '.'",
                          KELP_COORDINATOR_ID_MAX);
     }
+    const struct kelp_member *older = find_id(membership, joined->kind, joined->id);
+    if (older && !gives_way(older, joined)) {
+        return kelp_fail(reterr, KELP_ERR_EXISTS, "another process has the id %s", joined->id);
+    }
     uint32_t max = worker ? KELP_COORDINATOR_WORKERS_MAX : KELP_COORDINATOR_SHARDS_MAX;
-    if (!replaces && membership->counts[joined->kind] >= max) {
-        return kelp_fail(reterr, KELP_ERR_LIMIT, "%s refused: there are %u %ss already", joined->id,
-                         max, worker ? "worker" : "shard");
+    if (!older && membership->counts[joined->kind] >= max) {
+        return kelp_fail(reterr, KELP_ERR_LIMIT, "no room for %s: there are %u %ss already",
+                         joined->id, max, worker ? "worker" : "shard");
     }
     return KELP_OK;
 }
@@ -99,11 +113,11 @@ kelp_status kelp_membership_join(struct kelp_membership *membership,
                                  uint64_t *ret_key, uint64_t *ret_replaced,
                                  struct kelp_error *reterr)
 {
-    struct kelp_member *older = find_id(membership, joined->kind, joined->id);
-    kelp_status status = check_join(membership, joined, older != NULL, reterr);
+    kelp_status status = kelp_membership_may_join(membership, joined, reterr);
     if (status != KELP_OK) {
         return status;
     }
+    const struct kelp_member *older = find_id(membership, joined->kind, joined->id);
     *ret_replaced = 0;
     if (older) {
         *ret_replaced = older->key;
@@ -115,6 +129,7 @@ kelp_status kelp_membership_join(struct kelp_membership *membership,
         .key = membership->next_key++,
         .kind = joined->kind,
         .incarnation = joined->incarnation,
+        .named = joined->named,
         .joined_ms = now_ms,
         .heard_ms = now_ms,
     };

@@ -3,6 +3,10 @@
  * last heard, and which workers compute which lanes. Pure: time arrives in the events, in
  * milliseconds of any clock that does not go back.
  *
+ * A worker that is there keeps its id. Another process that asks for it waits until the holder is
+ * lost, unless it shows more: the holder's incarnation (its next stream), or a certificate for that
+ * very id while the holder has none. So nobody is put out by somebody who merely says a name.
+ *
  * A member is lost when it was silent for detect_ms, or when the shell says that its stream broke.
  * A gap in the ticks themselves (this process was stopped, or its machine slept) is not the
  * members' silence: after one everybody gets the whole time again.
@@ -20,6 +24,7 @@ struct kelp_member {
     enum kelp_member_kind kind;
     char id[KELP_COORDINATOR_ID_MAX + 1];
     uint64_t incarnation;
+    bool named; /* its certificate is for this id alone */
     uint64_t joined_ms;
     uint64_t heard_ms;
     uint64_t lanes_computed; /* workers, as last reported */
@@ -50,11 +55,17 @@ struct kelp_member_joined {
     enum kelp_member_kind kind;
     const char *id;
     uint64_t incarnation;
+    bool named; /* its certificate is for this id alone */
 };
+/* May it join now? Errors: KELP_ERR_INVALID (id), and two that pass once a member has left:
+ * KELP_ERR_EXISTS (a worker has the id and keeps it), KELP_ERR_LIMIT. */
+kelp_status kelp_membership_may_join(const struct kelp_membership *membership,
+                                     const struct kelp_member_joined *joined,
+                                     struct kelp_error *reterr) KELP_MUST_USE;
 /*
- * *ret_key names the new member. A member of the same kind and id that is there already is
- * replaced: *ret_replaced is its key, which is gone now (0: none). Errors: KELP_ERR_INVALID (id),
- * KELP_ERR_LIMIT. Unchanged on every error.
+ * *ret_key names the new member. A member of the same kind and id that gives way to it is
+ * replaced: *ret_replaced is its key, which is gone now (0: none). Errors: those of
+ * kelp_membership_may_join(). Unchanged on every error.
  */
 kelp_status kelp_membership_join(struct kelp_membership *membership,
                                  const struct kelp_member_joined *joined, uint64_t now_ms,

@@ -13,11 +13,19 @@ kelp_status kelp_plan_offer_keep(struct kelp_plan_offer *offer, const struct kel
     return status;
 }
 
+/* No honest worker derives a plan that the job cannot be done with, such as one without samples:
+ * taken, it would turn them all away. */
 static kelp_status offer_first(struct kelp_plan_offer *offer, const struct kelp_outside *outside,
-                               const char *text, struct kelp_error *reterr)
+                               const struct kelp_job *job, const char *text,
+                               struct kelp_error *reterr)
 {
     kelp_status status = kelp_plan_offer_keep(offer, outside, text, KELP_PLAN_OFFERED, reterr);
+    if (status == KELP_OK) {
+        status = kelp_control_check(job, offer->plan, reterr);
+    }
     if (status != KELP_OK) {
+        offer->plan = NULL;
+        offer->state = KELP_PLAN_NONE;
         kelp_error_prefix(reterr, "the worker's plan");
         return status;
     }
@@ -28,10 +36,11 @@ static kelp_status offer_first(struct kelp_plan_offer *offer, const struct kelp_
 }
 
 kelp_status kelp_plan_offer_check(struct kelp_plan_offer *offer, const struct kelp_outside *outside,
-                                  const char *text, struct kelp_error *reterr)
+                                  const struct kelp_job *job, const char *text,
+                                  struct kelp_error *reterr)
 {
     if (offer->state == KELP_PLAN_NONE) {
-        return offer_first(offer, outside, text, reterr);
+        return offer_first(offer, outside, job, text, reterr);
     }
     return outside->effects->compare_plan(text, reterr, outside->user);
 }

@@ -24,10 +24,11 @@ struct kelp_plan_offer {
 kelp_status kelp_plan_offer_keep(struct kelp_plan_offer *offer, const struct kelp_outside *outside,
                                  const char *text, enum kelp_plan_state state,
                                  struct kelp_error *reterr) KELP_MUST_USE;
-/* Is a worker's plan the job's? The first one becomes it. Errors: those of kelp_plan_parse(),
- * KELP_ERR_MISMATCH. */
+/* Is a worker's plan the job's? The first one that the job can be done with becomes it. Errors:
+ * those of kelp_plan_parse() and kelp_control_check(), KELP_ERR_MISMATCH. */
 kelp_status kelp_plan_offer_check(struct kelp_plan_offer *offer, const struct kelp_outside *outside,
-                                  const char *text, struct kelp_error *reterr) KELP_MUST_USE;
+                                  const struct kelp_job *job, const char *text,
+                                  struct kelp_error *reterr) KELP_MUST_USE;
 /* Try to write it, if it is time. */
 void kelp_plan_offer_tick(struct kelp_plan_offer *offer, const struct kelp_outside *outside,
                           uint64_t now_ms);

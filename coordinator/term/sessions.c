@@ -30,6 +30,7 @@ struct kelp_session *kelp_worker_sessions_add(struct kelp_worker_sessions *sessi
     if (session) {
         session->end = end;
         session->opened_ms = now_ms;
+        session->heard_ms = now_ms;
         session->next = sessions->first;
         sessions->first = session;
     }
@@ -66,16 +67,36 @@ void kelp_worker_sessions_fini(struct kelp_worker_sessions *sessions,
     }
 }
 
-void kelp_worker_sessions_sweep(struct kelp_worker_sessions *sessions,
-                                const struct kelp_outside *outside, uint64_t now_ms)
+/* A gap in the sweeps is ours, and nobody's silence. */
+static bool is_overslept(const struct kelp_worker_sessions *sessions, uint64_t now_ms)
 {
+    return sessions->swept_ms == 0 || now_ms > sessions->swept_ms + 5u * KELP_COORDINATOR_TICK_MS;
+}
+
+static void close_silent(struct kelp_session *session, const struct kelp_outside *outside,
+                         uint64_t now_ms, uint32_t detect_ms)
+{
+    if (session->state == KELP_SESSION_NEW &&
+        now_ms > session->opened_ms + KELP_COORDINATOR_HELLO_MS) {
+        kelp_session_close(session, outside, KELP_ERR_TIMEOUT, "no hello");
+    } else if (session->state == KELP_SESSION_HELD && now_ms > session->heard_ms + detect_ms) {
+        kelp_session_close(session, outside, KELP_ERR_TIMEOUT, "silent for too long");
+    }
+}
+
+void kelp_worker_sessions_sweep(struct kelp_worker_sessions *sessions,
+                                const struct kelp_outside *outside, uint64_t now_ms,
+                                uint32_t detect_ms)
+{
+    const bool overslept = is_overslept(sessions, now_ms);
     struct kelp_session **at = &sessions->first;
+    sessions->swept_ms = now_ms;
     while (*at) {
         struct kelp_session *session = *at;
-        if (session->state == KELP_SESSION_NEW &&
-            now_ms > session->opened_ms + KELP_COORDINATOR_HELLO_MS) {
-            kelp_session_close(session, outside, KELP_ERR_TIMEOUT, "no hello");
+        if (overslept) {
+            session->heard_ms = now_ms;
         }
+        close_silent(session, outside, now_ms, detect_ms);
         if (session->state == KELP_SESSION_GONE) {
             *at = session->next;
             destroy(session);
@@ -85,26 +106,62 @@ void kelp_worker_sessions_sweep(struct kelp_worker_sessions *sessions,
     }
 }
 
+/* Equal ones: the list has the oldest last. */
+static bool goes_first(const struct kelp_session *session, const struct kelp_session *best)
+{
+    return !best || session->named > best->named ||
+           (session->named == best->named && session->opened_ms <= best->opened_ms);
+}
+
+struct kelp_session *kelp_worker_sessions_next(const struct kelp_worker_sessions *sessions,
+                                               const struct kelp_membership *membership)
+{
+    struct kelp_session *best = NULL;
+    for (struct kelp_session *session = sessions->first; session; session = session->next) {
+        struct kelp_member_joined joined = kelp_session_joined(session);
+        if (session->state == KELP_SESSION_HELD && session->waits[0] != '\0' &&
+            goes_first(session, best) &&
+            kelp_membership_may_join(membership, &joined, NULL) == KELP_OK) {
+            best = session;
+        }
+    }
+    return best;
+}
+
 /* ---- sending ---- */
+
+static bool add_lanes(struct kelp_session *session, const struct kelp_session_view *view,
+                      struct kelp_session_news *news)
+{
+    struct kelp_lane_range lanes = kelp_assignment_of(view->assignment, session->key);
+    if (session->lanes_sent && lanes.first == session->lanes.first &&
+        lanes.count == session->lanes.count) {
+        return false;
+    }
+    news->has_lanes = true;
+    news->assignment_epoch = view->assignment->epoch;
+    news->lanes = lanes;
+    session->lanes = lanes;
+    session->lanes_sent = true;
+    return true;
+}
 
 /* What the worker does not know yet; false: it knows everything. */
 static bool add_news(struct kelp_session *session, const struct kelp_session_view *view,
                      struct kelp_session_news *news)
 {
-    struct kelp_lane_range lanes = kelp_assignment_of(view->assignment, session->key);
+    const bool member = session->state == KELP_SESSION_MEMBER;
     bool any = false;
-    if (view->map && session->generation_sent != view->map->generation) {
+    if (member && view->map && session->generation_sent != view->map->generation) {
         news->map = view->map;
         session->generation_sent = view->map->generation;
         any = true;
     }
-    if (!session->lanes_sent || lanes.first != session->lanes.first ||
-        lanes.count != session->lanes.count) {
-        news->has_lanes = true;
-        news->assignment_epoch = view->assignment->epoch;
-        news->lanes = lanes;
-        session->lanes = lanes;
-        session->lanes_sent = true;
+    if (member) {
+        any = add_lanes(session, view, news) || any;
+    } else if (session->waits[0] != '\0' && !session->waits_sent) {
+        news->waits = session->waits;
+        session->waits_sent = true;
         any = true;
     }
     if (view->leave && !session->leave_sent) {
@@ -119,14 +176,12 @@ static void update(struct kelp_session *session, const struct kelp_outside *outs
                    const struct kelp_session_view *view, bool beat)
 {
     struct kelp_session_news news = {.hello = !session->hello_sent};
-    bool member = session->state == KELP_SESSION_MEMBER;
-    if ((session->state != KELP_SESSION_HELD && !member) ||
+    if ((session->state != KELP_SESSION_HELD && session->state != KELP_SESSION_MEMBER) ||
         outside->effects->session_full(session->end, outside->user)) {
         return; /* one that does not read is ended by its silence */
     }
     session->hello_sent = true;
-    bool any = member && add_news(session, view, &news);
-    if (any || news.hello || beat) {
+    if (add_news(session, view, &news) || news.hello || beat) {
         news.heartbeat = beat ? view->heartbeat : 0;
         outside->effects->session_send(session->end, &news, outside->user);
     }
@@ -155,6 +210,7 @@ kelp_status kelp_session_identify(struct kelp_session *session,
 {
     (void)snprintf(session->id, sizeof(session->id), "%s", hello->id);
     session->incarnation = hello->incarnation;
+    session->named = hello->named;
     session->peer = hello->peer;
     session->plan = strdup(hello->plan);
     if (!session->plan) {
@@ -162,6 +218,24 @@ kelp_status kelp_session_identify(struct kelp_session *session,
     }
     move_to(session, KELP_SESSION_HELD);
     return KELP_OK;
+}
+
+struct kelp_member_joined kelp_session_joined(const struct kelp_session *session)
+{
+    return (struct kelp_member_joined){.kind = KELP_MEMBER_WORKER,
+                                       .id = session->id,
+                                       .incarnation = session->incarnation,
+                                       .named = session->named};
+}
+
+bool kelp_session_wait(struct kelp_session *session, const char *text)
+{
+    if (strncmp(session->waits, text, sizeof(session->waits) - 1) == 0) {
+        return false;
+    }
+    (void)snprintf(session->waits, sizeof(session->waits), "%s", text); /* may be cut */
+    session->waits_sent = false;
+    return true;
 }
 
 void kelp_session_admit(struct kelp_session *session, uint64_t key)

@@ -92,7 +92,8 @@ static void lose_silent(struct kelp_term *term)
 void kelp_term_tick(struct kelp_term *term)
 {
     kelp__term_try_state(term);
-    kelp_worker_sessions_sweep(&term->sessions, &term->outside, term->now_ms);
+    kelp_worker_sessions_sweep(&term->sessions, &term->outside, term->now_ms,
+                               term->membership.detect_ms);
     kelp_shard_links_sweep(&term->links, &term->outside, &term->placement);
     kelp__term_update_shards(term, true);
     kelp__term_ask_etcd(term);

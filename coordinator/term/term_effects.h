@@ -62,6 +62,7 @@ struct kelp_session_news {
     bool has_lanes;
     uint64_t assignment_epoch;
     struct kelp_lane_range lanes;
+    const char *waits; /* why it is no member yet; NULL: nothing new */
     bool leave;
     uint64_t heartbeat; /* 0: none */
 };

@@ -14,18 +14,11 @@ static void count_workers(struct kelp_term *term)
                                .worker_count = term->membership.counts[KELP_MEMBER_WORKER]});
 }
 
-/* counted: as a loss. */
-static void member_gone(struct kelp_term *term, uint64_t key, bool counted)
-{
-    kelp_membership_remove(&term->membership, key, counted);
-    count_workers(term);
-    kelp__term_update_workers(term, false);
-}
-
 /* Is its plan the job's? The first one becomes it, and is written at once. */
 static kelp_status check_plan(struct kelp_term *term, const char *text, struct kelp_error *reterr)
 {
-    kelp_status status = kelp_plan_offer_check(&term->offer, &term->outside, text, reterr);
+    kelp_status status =
+        kelp_plan_offer_check(&term->offer, &term->outside, term->options.job, text, reterr);
     if (status == KELP_OK && term->placement.state != KELP_PLACEMENT_FAILED) {
         kelp_plan_offer_tick(&term->offer, &term->outside, term->now_ms);
     }
@@ -34,33 +27,16 @@ static kelp_status check_plan(struct kelp_term *term, const char *text, struct k
 
 static void replace(struct kelp_term *term, struct kelp_session *older, uint64_t by_incarnation)
 {
-    if (older->incarnation == by_incarnation) {
-        kelp_session_close(older, &term->outside, KELP_ERR_CLOSED,
-                           "the worker has opened another stream");
-    } else {
-        kelp_session_refuse(older, &term->outside, KELP_ERR_EXISTS,
-                            "another worker with the same id has joined");
-    }
+    kelp_session_close(older, &term->outside, KELP_ERR_CLOSED,
+                       older->incarnation == by_incarnation
+                           ? "the worker has opened another stream"
+                           : "a process with a certificate for this id has joined");
 }
 
-static void admit(struct kelp_term *term, struct kelp_session *session)
+/* It has a seat from now on. older: whose place it takes; NULL: nobody's. */
+static void welcome(struct kelp_term *term, struct kelp_session *session, uint64_t key,
+                    struct kelp_session *older)
 {
-    struct kelp_member_joined joined = {
-        .kind = KELP_MEMBER_WORKER, .id = session->id, .incarnation = session->incarnation};
-    struct kelp_error error;
-    uint64_t key = 0;
-    uint64_t replaced = 0;
-    kelp_status status = check_plan(term, session->plan, &error);
-    if (status == KELP_OK) {
-        status =
-            kelp_membership_join(&term->membership, &joined, term->now_ms, &key, &replaced, &error);
-    }
-    if (status != KELP_OK) {
-        kelp_session_refuse(session, &term->outside, status, error.text);
-        return;
-    }
-    struct kelp_session *older =
-        replaced == 0 ? NULL : kelp_worker_sessions_of(&term->sessions, replaced);
     if (older) {
         replace(term, older, session->incarnation);
     }
@@ -73,15 +49,60 @@ static void admit(struct kelp_term *term, struct kelp_session *session)
     kelp__term_update_workers(term, false);
 }
 
+/* No fault of its own: it stays, and joins when a member has left. */
+static void let_wait(struct kelp_term *term, struct kelp_session *session, const char *text)
+{
+    if (kelp_session_wait(session, text)) {
+        kelp_outside_log(&term->outside, KELP_LOG_WARN,
+                         "worker waits worker=%s peer=%s reason=\"%s\"", session->id, session->peer,
+                         text);
+        kelp__term_update_workers(term, false);
+    }
+}
+
+static void admit(struct kelp_term *term, struct kelp_session *session)
+{
+    const struct kelp_member_joined joined = kelp_session_joined(session);
+    struct kelp_error error;
+    uint64_t key = 0;
+    uint64_t replaced = 0;
+    kelp_status status = check_plan(term, session->plan, &error);
+    if (status == KELP_OK) {
+        status =
+            kelp_membership_join(&term->membership, &joined, term->now_ms, &key, &replaced, &error);
+        if (status == KELP_ERR_EXISTS || status == KELP_ERR_LIMIT) {
+            let_wait(term, session, error.text);
+            return;
+        }
+    }
+    if (status != KELP_OK) {
+        kelp_session_refuse(session, &term->outside, status, error.text);
+        return;
+    }
+    welcome(term, session, key,
+            replaced == 0 ? NULL : kelp_worker_sessions_of(&term->sessions, replaced));
+}
+
+/* counted: as a loss. */
+static void member_gone(struct kelp_term *term, uint64_t key, bool counted)
+{
+    kelp_membership_remove(&term->membership, key, counted);
+    count_workers(term);
+    kelp__term_update_workers(term, false);
+    struct kelp_session *next;
+    while ((next = kelp_worker_sessions_next(&term->sessions, &term->membership)) != NULL) {
+        admit(term, next); /* it waits no more, whatever comes of it */
+    }
+}
+
 /* A member whose plan was compared before etcd's was known. */
 static void review_member(struct kelp_term *term, struct kelp_session *session)
 {
     struct kelp_error error;
     kelp_status status = check_plan(term, session->plan, &error);
     if (status != KELP_OK) {
-        kelp_membership_remove(&term->membership, session->key, false);
         kelp_session_refuse(session, &term->outside, status, error.text);
-        count_workers(term);
+        member_gone(term, session->key, false);
     } else if (term->offer.state == KELP_PLAN_WRITTEN) {
         kelp_session_drop_plan(session);
     }
@@ -120,6 +141,7 @@ struct kelp_session *kelp_term_worker_opened(struct kelp_term *term, void *end)
 void kelp_term_worker_hello(struct kelp_term *term, struct kelp_session *session,
                             const struct kelp_session_hello *hello)
 {
+    session->heard_ms = term->now_ms;
     kelp_status status = kelp_session_identify(session, hello);
     if (status != KELP_OK) {
         kelp_session_close(session, &term->outside, status, kelp_status_text(status));
@@ -141,6 +163,7 @@ void kelp_term_worker_refused(struct kelp_term *term, struct kelp_session *sessi
 void kelp_term_worker_heard(struct kelp_term *term, struct kelp_session *session,
                             const struct kelp_member_heard *heard)
 {
+    session->heard_ms = term->now_ms;
     if (session->state != KELP_SESSION_MEMBER) {
         return;
     }

@@ -268,10 +268,13 @@ static void worker_toggles(int index)
         uint64_t replaced = 0;
         (void)snprintf(id, sizeof(id), "worker-%d", index);
         uint64_t before = world.workers[index];
+        joined.named = draw(4) == 0;
+        const struct kelp_member *older = kelp_membership_find(&world.membership, before);
+        bool keeps = older && (older->named || !joined.named);
         ck_assert_int_eq(kelp_membership_join(&world.membership, &joined, world.now,
                                               &world.workers[index], &replaced, NULL),
-                         KELP_OK);
-        ck_assert_uint_eq(replaced, before);
+                         keeps ? KELP_ERR_EXISTS : KELP_OK);
+        ck_assert_uint_eq(replaced, keeps ? 0 : before);
     }
     count_workers();
 }

@@ -175,25 +175,35 @@ KELP_TEST(garbage_is_refused)
     peers_wait(&demo.peers, demo_has_all_lanes, &demo.workers[0], "worker-0 to have all lanes");
 }
 
-static bool share_after_replacement(void *user)
+static bool is_told_to_wait(void *user)
+{
+    const struct peer_worker *worker = user;
+    return worker->waits[0] != '\0';
+}
+
+static bool newer_has_its_lanes(void *user)
 {
     (void)user;
     return demo.workers[2].lane_count == 4 && demo.workers[0].lane_count == 4;
 }
 
-/* A second process with the same id takes the place of the first, which is told to end. */
-KELP_TEST(same_id_replaces)
+/* A second process with the same id puts nobody out: it waits, and takes the place once the first
+ * one has gone. */
+KELP_TEST(same_id_waits)
 {
     demo_start();
     demo.workers[2].id = "worker-1";
     peer_worker_start(&demo.peers, &demo.workers[2]);
-    peers_wait(&demo.peers, demo_was_refused, &demo.workers[1], "the older one's end");
-    ck_assert_int_eq(demo.workers[1].status, KELP_ERR_EXISTS);
-    peers_wait(&demo.peers, share_after_replacement, NULL, "the newer one to have its lanes");
-    Kelp__V1__StatusReply *reply = demo_status();
-    ck_assert_uint_eq(reply->n_workers, 2);
-    ck_assert_uint_eq(reply->worker_losses, 0);
-    kelp__v1__status_reply__free_unpacked(reply, NULL);
+    peers_wait(&demo.peers, is_told_to_wait, &demo.workers[2], "the newer one to be told");
+    ck_assert_str_eq(demo.workers[2].waits, "another process has the id worker-1");
+    ck_assert_int_eq(demo.workers[1].status, KELP_OK);
+    ck_assert_uint_eq(demo.workers[1].closes, 0);
+    ck_assert(!demo.workers[2].assigned);
+    ck_assert(peers_logged(&demo.peers, 0, "worker waits worker=worker-1"));
+    peer_worker_stop(&demo.workers[1]);
+    demo.workers[1].timer = NULL;
+    peers_wait(&demo.peers, newer_has_its_lanes, NULL, "the newer one to have its lanes");
+    ck_assert_uint_eq(demo.workers[2].closes, 0);
 }
 
 static bool stream_ended(void *user)

@@ -87,7 +87,8 @@ struct peer_worker {
     uint32_t lane_first;
     uint32_t lane_count;
     bool leave;
-    int status; /* of a refusal */
+    char waits[160]; /* why it is no member yet */
+    int status;      /* of a refusal */
     char error[512];
     uint32_t closes;
 };

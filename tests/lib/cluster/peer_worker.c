@@ -37,6 +37,8 @@ static void worker_message(struct kelp_rpc_stream *stream, struct kelp_rpc_messa
     if (command->status != KELP_OK) {
         worker->status = command->status;
         (void)snprintf(worker->error, sizeof(worker->error), "%s", command->error);
+    } else if (command->error[0] != '\0') {
+        (void)snprintf(worker->waits, sizeof(worker->waits), "%s", command->error);
     }
     if (command->heartbeat > 0) {
         Kelp__V1__WorkerReport report = KELP__V1__WORKER_REPORT__INIT;

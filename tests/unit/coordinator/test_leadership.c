@@ -12,9 +12,13 @@ static struct kelp_term_effects term_effects;
 static uint64_t now;
 static struct {
     int reads, maps, states, opens, closes, stands, resigns, gives_up;
-    char state[16];         /* written last */
-    int session_sends;      /* to workers */
-    struct kelp_link *link; /* newest */
+    char state[16];    /* written last */
+    int session_sends; /* to workers */
+    int session_closes;
+    kelp_status refusal;          /* of the worker that was sent away for good last */
+    char waits[160];              /* why a worker is no member yet */
+    struct kelp_lane_range lanes; /* as a worker heard last */
+    struct kelp_link *link;       /* newest */
     int commits;
     uint64_t restored; /* by the map written last */
     uint32_t gone;     /* manifests that it takes out */
@@ -182,9 +186,30 @@ static void close_end(void *end, kelp_status status, const char *text, void *use
 static void session_send(void *end, const struct kelp_session_news *news, void *user)
 {
     (void)end;
-    (void)news;
     (void)user;
     done.session_sends++;
+    if (news->waits) {
+        (void)snprintf(done.waits, sizeof(done.waits), "%s", news->waits);
+    }
+    if (news->has_lanes) {
+        done.lanes = news->lanes;
+    }
+}
+
+static void session_close(void *end, kelp_status status, const char *text, void *user)
+{
+    (void)end;
+    (void)status;
+    (void)text;
+    (void)user;
+    done.session_closes++;
+}
+
+static void session_refuse(void *end, bool hello, kelp_status status, const char *text, void *user)
+{
+    (void)hello;
+    session_close(end, status, text, user);
+    done.refusal = status;
 }
 
 static void nothing(void *user)
@@ -267,7 +292,8 @@ static void setup(void)
         .link_close = close_end,
         .session_full = is_full,
         .session_send = session_send,
-        .session_close = close_end,
+        .session_refuse = session_refuse,
+        .session_close = session_close,
     };
     const struct kelp_leadership_options options = {
         .effects = &leadership_effects, .outside = {.effects = &term_effects}, .incarnation = 7000};
@@ -304,15 +330,22 @@ static void answer_read(uint64_t generation)
     kelp_map_fini(&found.map);
 }
 
-/* A worker joins, and its plan is written. */
-static void join(void)
+static struct kelp_session *greet(uint64_t incarnation)
 {
     struct kelp_session *session = kelp_term_worker_opened(leadership.term, &done);
     ck_assert_ptr_nonnull(session);
     const struct kelp_session_hello hello = {
-        .id = "worker-0", .incarnation = 3, .plan = "plan", .peer = "here"};
+        .id = "worker-0", .incarnation = incarnation, .plan = "plan", .peer = "here"};
     kelp_term_worker_hello(leadership.term, session, &hello);
+    return session;
+}
+
+/* A worker joins, and its plan is written. */
+static struct kelp_session *join(void)
+{
+    struct kelp_session *session = greet(3);
     kelp_term_plan_written(leadership.term, KELP_OK, "plan", "");
+    return session;
 }
 
 /* A shard registers and answers: all is there to open a generation. */
@@ -374,6 +407,71 @@ KELP_TEST(a_term)
     ck_assert_int_eq(done.closes, 1);
     tick(100);
     ck_assert_ptr_null(leadership.term);
+}
+
+static struct kelp_session *lead_with_worker(void)
+{
+    kelp_leadership_elected(&leadership, 10);
+    answer_read(0);
+    return join();
+}
+
+/* Whoever asks for an id that is taken waits, is told why, and joins once it is free. */
+KELP_TEST(a_taken_id_is_waited_for)
+{
+    struct kelp_session *first = lead_with_worker();
+    struct kelp_session *second = greet(4);
+    ck_assert_int_eq(second->state, KELP_SESSION_HELD);
+    ck_assert_str_eq(done.waits, "another process has the id worker-0");
+    ck_assert_int_eq(first->state, KELP_SESSION_MEMBER);
+    ck_assert_int_eq(done.session_closes, 0);
+    kelp_term_worker_closed(leadership.term, first, true, "died");
+    ck_assert_int_eq(second->state, KELP_SESSION_MEMBER);
+    ck_assert_uint_eq(done.lanes.count, 4);
+}
+
+/* A first plan that the job cannot be done with turns away who brought it, and nobody else. */
+KELP_TEST(a_plan_without_samples_is_nobodys)
+{
+    kelp_leadership_elected(&leadership, 10);
+    answer_read(0);
+    plan.samples[KELP_SPLIT_TRAIN] = 0;
+    ck_assert_int_eq(greet(4)->state, KELP_SESSION_GONE);
+    ck_assert_int_eq(done.refusal, KELP_ERR_INVALID);
+    ck_assert_int_eq(leadership.term->offer.state, KELP_PLAN_NONE);
+    plan.samples[KELP_SPLIT_TRAIN] = 100;
+    ck_assert_int_eq(greet(5)->state, KELP_SESSION_MEMBER);
+    ck_assert_int_eq(leadership.term->offer.state, KELP_PLAN_OFFERED);
+}
+
+/* Of those that wait, who has waited longest goes first. */
+KELP_TEST(waiting_is_in_order)
+{
+    struct kelp_session *first = lead_with_worker();
+    struct kelp_session *second = greet(4);
+    tick(100);
+    struct kelp_session *third = greet(5);
+    kelp_term_worker_closed(leadership.term, first, false, "left");
+    ck_assert_int_eq(second->state, KELP_SESSION_MEMBER);
+    ck_assert_int_eq(third->state, KELP_SESSION_HELD);
+}
+
+/* One that waits and says nothing is let go. */
+KELP_TEST(who_waits_silently_is_closed)
+{
+    job.failure.detect_ms = 1000;
+    struct kelp_session *first = lead_with_worker();
+    struct kelp_session *second = greet(4);
+    const struct kelp_member_heard heard = {.trouble = ""};
+    for (int i = 0; i < 9; i++) {
+        tick(100);
+        kelp_term_worker_heard(leadership.term, first, &heard);
+    }
+    ck_assert_int_eq(done.session_closes, 0);
+    ck_assert_int_eq(second->state, KELP_SESSION_HELD);
+    tick(300);
+    ck_assert_int_eq(done.session_closes, 1);
+    ck_assert_int_eq(first->state, KELP_SESSION_MEMBER);
 }
 
 /* While etcd was away another coordinator may have led: elected again, a term writes no map before

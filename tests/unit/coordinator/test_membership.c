@@ -46,17 +46,51 @@ KELP_TEST(joining_workers_get_lanes)
     ck_assert_uint_eq(membership.counts[KELP_MEMBER_SHARD], 1);
 }
 
-/* A second process with the same id replaces the first and is no loss. */
-KELP_TEST(same_id_replaces)
+/* Who holds an id keeps it, whatever another process says that it is called. */
+KELP_TEST(a_taken_id_is_kept)
+{
+    struct kelp_member_joined joined = {.id = "worker-0", .incarnation = 2};
+    struct kelp_error error;
+    uint64_t replaced = 0;
+    uint64_t key = 77;
+    uint64_t a = join(KELP_MEMBER_WORKER, "worker-0", 1, 10, &replaced);
+    ck_assert_int_eq(kelp_membership_may_join(&membership, &joined, &error), KELP_ERR_EXISTS);
+    ck_assert_str_eq(error.text, "another process has the id worker-0");
+    ck_assert_int_eq(kelp_membership_join(&membership, &joined, 20, &key, &replaced, &error),
+                     KELP_ERR_EXISTS);
+    ck_assert_uint_eq(key, 77);
+    ck_assert_uint_eq(kelp_membership_find(&membership, a)->incarnation, 1);
+    ck_assert_uint_eq(kelp_assignment_of(&membership.assignment, a).count, 8);
+    kelp_membership_remove(&membership, a, true);
+    ck_assert_int_eq(kelp_membership_may_join(&membership, &joined, &error), KELP_OK);
+}
+
+/* The next stream of the same process takes its place, and is no loss. */
+KELP_TEST(same_incarnation_replaces)
 {
     uint64_t replaced = 0;
     uint64_t a = join(KELP_MEMBER_WORKER, "worker-0", 1, 10, &replaced);
-    uint64_t b = join(KELP_MEMBER_WORKER, "worker-0", 2, 20, &replaced);
+    uint64_t b = join(KELP_MEMBER_WORKER, "worker-0", 1, 20, &replaced);
     ck_assert_uint_eq(replaced, a);
     ck_assert_ptr_null(kelp_membership_find(&membership, a));
-    ck_assert_uint_eq(kelp_membership_find(&membership, b)->incarnation, 2);
+    ck_assert_ptr_nonnull(kelp_membership_find(&membership, b));
     ck_assert_uint_eq(membership.losses[KELP_MEMBER_WORKER], 0);
     ck_assert_uint_eq(membership.counts[KELP_MEMBER_WORKER], 1);
+}
+
+/* A certificate for that very id goes before one for any; nobody copies an incarnation past it. */
+KELP_TEST(a_certificate_for_the_id_goes_first)
+{
+    struct kelp_member_joined named = {.id = "worker-0", .incarnation = 2, .named = true};
+    struct kelp_member_joined copied = {.id = "worker-0", .incarnation = 2};
+    uint64_t replaced = 0;
+    uint64_t key = 0;
+    uint64_t a = join(KELP_MEMBER_WORKER, "worker-0", 1, 10, &replaced);
+    ck_assert_int_eq(kelp_membership_join(&membership, &named, 20, &key, &replaced, NULL), KELP_OK);
+    ck_assert_uint_eq(replaced, a);
+    ck_assert_int_eq(kelp_membership_may_join(&membership, &copied, NULL), KELP_ERR_EXISTS);
+    named.incarnation = 3;
+    ck_assert_int_eq(kelp_membership_may_join(&membership, &named, NULL), KELP_ERR_EXISTS);
 }
 
 /* Silence over detect_ms, counted from the latest sign of life. */
