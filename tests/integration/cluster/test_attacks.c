@@ -1,0 +1,468 @@
+/*
+ * A job that trains at open ports while strangers play against it what would harm it: each attack
+ * without TLS, without a certificate, with that of another job, an expired one, one of another role
+ * and one for another id. Nobody is heard, the log names them, and the job ends as if it had been
+ * alone. Each message is well-formed and would do what it says if its sender were believed.
+ */
+#include <curl/curl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/run/run_client.h"
+#include "common/base/files.h"
+#include "common/base/json.h"
+#include "proto/kelp.pb-c.h"
+#include "tests/lib/attack/http2_client.h"
+#include "tests/lib/cluster/json_fields.h"
+#include "tests/lib/cluster/run_train.h"
+#include "tests/lib/cluster/run_watch.h"
+#include "tests/lib/etcd/etcd_fixture.h"
+#include "tests/lib/suite.h"
+#include "tests/lib/tls/test_certificates.h"
+
+#define JOB         "attacked"
+#define ANSWER_MS   30000 /* only reached by a failure, or at the end of the run */
+#define ENDING_MS   60000
+#define RSS_MAX_KIB (200L << 10)
+#define SHARDS      2
+
+#define TEXT(text) ((char *)(uintptr_t)(text)) /* messages are only read */
+
+/* A rate that does not change, so that a step done twice or left out would be seen; and nobody is
+ * lost because the machine is busy. */
+static const char job_text[] = "name: " JOB "\nseed: 3\n"
+                               "model: {kind: dlinear}\n"
+                               "data: {kind: synthetic, rows: 3000, split: [2000, 400, 400],\n"
+                               "       seq_len: 48, pred_len: 24}\n"
+                               "train: {batch_size: 32}\n"
+                               "cluster: {workers: 2, shards: 2, lanes: 4}\n"
+                               "failure: {detect: 60s}\n"
+                               "checkpoint: {digest_steps: 5}\n";
+
+static struct kelp_run run;
+static uint64_t spec_digest;
+static char coordinator[256];
+static char shards[SHARDS][256];
+
+/* ---- attacks -------------------------------------------------------------------------------- */
+
+static void fill_hello(Kelp__V1__Hello *hello, const char *id)
+{
+    kelp__v1__hello__init(hello);
+    hello->job = TEXT(JOB);
+    hello->spec_digest = spec_digest;
+    hello->id = TEXT(id);
+    hello->incarnation = 7;
+    hello->protocol = 1;
+}
+
+/* The id of a worker that is there, and a plan without samples. */
+static void join(struct kelp_http2 *client, uint32_t stream)
+{
+    Kelp__V1__WorkerReport report = KELP__V1__WORKER_REPORT__INIT;
+    Kelp__V1__Hello hello;
+
+    fill_hello(&hello, "worker-0");
+    report.hello = &hello;
+    report.plan = TEXT("{\"samples\":[0,0,0],\"data_fingerprint\":\"0000000000000001\","
+                       "\"compute_kind\":\"none\",\"compute_answer\":\"0000000000000001\","
+                       "\"partitions\":1,\"tensors\":[]}");
+    (void)kelp_http2_send_message(client, stream, &report.base);
+}
+
+/* Makes all that is there old, and puts the partitions at an address of the attacker's. */
+static void open_generation(struct kelp_http2 *client, uint32_t stream)
+{
+    Kelp__V1__ShardCommand command = KELP__V1__SHARD_COMMAND__INIT;
+    Kelp__V1__Map map = KELP__V1__MAP__INIT;
+    Kelp__V1__ShardPlace place = KELP__V1__SHARD_PLACE__INIT;
+    Kelp__V1__ShardPlace *places[] = {&place};
+    Kelp__V1__Hello hello;
+
+    fill_hello(&hello, "coordinator-0");
+    place.shard = TEXT("shard-0");
+    place.incarnation = 7;
+    place.address = TEXT("127.0.0.1:1");
+    map.generation = UINT64_C(1) << 40;
+    map.n_shards = 1;
+    map.shards = places;
+    command.hello = &hello;
+    command.map = &map;
+    (void)kelp_http2_send_message(client, stream, &command.base);
+}
+
+/* After it no order of the leader's would be taken. */
+static void order_last(struct kelp_http2 *client, uint32_t stream)
+{
+    Kelp__V1__ShardCommand command = KELP__V1__SHARD_COMMAND__INIT;
+    Kelp__V1__SnapshotOrder order = KELP__V1__SNAPSHOT_ORDER__INIT;
+    Kelp__V1__Hello hello;
+
+    fill_hello(&hello, "coordinator-0");
+    order.serial = UINT64_MAX;
+    order.generation = 1;
+    order.step = UINT64_MAX;
+    order.folder = TEXT("step-1.g1");
+    command.hello = &hello;
+    command.snapshot = &order;
+    (void)kelp_http2_send_message(client, stream, &command.base);
+}
+
+/* Takes a place among the few streams of leaders, and says nothing. */
+static void stay_silent(struct kelp_http2 *client, uint32_t stream)
+{
+    (void)client;
+    (void)stream;
+}
+
+static void pause_job(struct kelp_http2 *client, uint32_t stream)
+{
+    Kelp__V1__CheckpointRequest request = KELP__V1__CHECKPOINT_REQUEST__INIT;
+
+    request.pause = true;
+    (void)kelp_http2_send_message(client, stream, &request.base);
+    kelp_http2_finish(client, stream);
+}
+
+static void look(struct kelp_http2 *client, uint32_t stream)
+{
+    (void)kelp_http2_send(client, stream, NULL, 0, 0);
+    kelp_http2_finish(client, stream);
+}
+
+/* A gradient of zeros for all lanes, with a control word that nobody gave. */
+static void push_zeros(struct kelp_http2 *client, uint32_t stream)
+{
+    Kelp__V1__ExchangeRequest request = KELP__V1__EXCHANGE_REQUEST__INIT;
+    Kelp__V1__ControlWord word = KELP__V1__CONTROL_WORD__INIT;
+    Kelp__V1__PushItem items[SHARDS];
+    Kelp__V1__PushItem *pointers[SHARDS];
+    Kelp__V1__Hello hello;
+
+    fill_hello(&hello, "worker-0");
+    word.version = 1;
+    word.kind = 1;
+    word.sample_count = 32;
+    word.lr = 1e6;
+    for (uint32_t i = 0; i < SHARDS; i++) {
+        kelp__v1__push_item__init(&items[i]);
+        items[i].partition = i;
+        items[i].map_epoch = 1;
+        items[i].lane_count = 4;
+        pointers[i] = &items[i];
+    }
+    request.hello = &hello;
+    request.generation = 1;
+    request.word = &word;
+    request.n_push = SHARDS;
+    request.push = pointers;
+    (void)kelp_http2_send_message(client, stream, &request.base);
+}
+
+/* As many pulls as fit into a message, each of no bytes. */
+static void pull_nothing(struct kelp_http2 *client, uint32_t stream)
+{
+    const size_t count = 900000;
+    uint8_t *items = malloc(2 * count);
+
+    ck_assert_ptr_nonnull(items);
+    for (size_t i = 0; i < count; i++) {
+        items[2 * i] = 0x2a; /* field 5, pull */
+        items[2 * i + 1] = 0;
+    }
+    (void)kelp_http2_send(client, stream, items, 2 * count, 2 * count);
+    free(items);
+}
+
+/* Half of a large message, before any hello. */
+static void send_half(struct kelp_http2 *client, uint32_t stream)
+{
+    static const uint8_t zeros[1u << 20];
+
+    (void)kelp_http2_send(client, stream, zeros, sizeof(zeros), 2 * sizeof(zeros));
+}
+
+static const struct attack {
+    const char *path;
+    const char *role;     /* whose certificate the method asks for */
+    const char *wrong;    /* another role */
+    const char *other_id; /* a certificate of the role for another id; NULL: the role needs none */
+    void (*play)(struct kelp_http2 *client, uint32_t stream);
+} attacks[] = {
+    {"/kelp.v1.Coordinator/Join", "worker", "operator", "worker-9", join},
+    {"/kelp.v1.Coordinator/Checkpoint", "operator", "worker", NULL, pause_job},
+    {"/kelp.v1.Coordinator/Checkpoint", "operator", "reader", NULL, pause_job},
+    {"/kelp.v1.Coordinator/Status", "reader", "worker", NULL, look},
+    {"/kelp.v1.ParameterServer/Control", "coordinator", "worker", "coordinator-9", open_generation},
+    {"/kelp.v1.ParameterServer/Control", "coordinator", "operator", "coordinator-9", order_last},
+    {"/kelp.v1.ParameterServer/Control", "coordinator", "worker", NULL, stay_silent},
+    {"/kelp.v1.ParameterServer/Exchange", "worker", "shard", "worker-9", push_zeros},
+    {"/kelp.v1.ParameterServer/Exchange", "worker", "coordinator", NULL, pull_nothing},
+    {"/kelp.v1.ParameterServer/Exchange", "worker", "shard", NULL, send_half},
+    {"/kelp.v1.ParameterServer/Status", "reader", "worker", NULL, look},
+};
+
+/* ---- who attacks ---------------------------------------------------------------------------- */
+
+/* The server must have said that the certificate does not allow it; otherwise it says nothing. */
+struct intruder {
+    const char *what;
+    bool tls;
+    const char *certs; /* NULL: none */
+    bool denied;
+};
+
+static bool run_ends(void)
+{
+    uint64_t until_ms = kelp_clock_ms() + ENDING_MS;
+
+    while (!kelp_test_command_ended(&run.command) && kelp_clock_ms() < until_ms) {
+        kelp_test_look_later();
+    }
+    return kelp_test_command_ended(&run.command);
+}
+
+/* False: the run was over. */
+static bool play(const struct attack *attack, const struct intruder *intruder, const char *address)
+{
+    char certs[400];
+    struct kelp_http2_target target = {.address = address, .tls = intruder->tls};
+
+    if (intruder->certs) {
+        (void)snprintf(certs, sizeof(certs), "%s/%s", run.folder, intruder->certs);
+        target.certs = certs;
+    }
+    struct kelp_http2 *client = kelp_http2_open(&target);
+    ck_assert_ptr_nonnull(client);
+    uint32_t stream = kelp_http2_call(client, attack->path);
+    attack->play(client, stream);
+    kelp_http2_run(client, stream, ANSWER_MS);
+    struct kelp_http2_answer answer = kelp_http2_answer(client, stream);
+    kelp_http2_close(client);
+    ck_assert_msg(answer.grpc_status != 0 && (intruder->denied || answer.messages == 0),
+                  "%s %s: it was heard", attack->path, intruder->what);
+    if (answer.ended && answer.kelp_status == (intruder->denied ? KELP_ERR_DENIED : KELP_OK)) {
+        return true;
+    }
+    ck_assert_msg(run_ends(), "%s %s: status %d, gRPC's %d, %sended", attack->path, intruder->what,
+                  answer.kelp_status, answer.grpc_status, answer.ended ? "" : "not ");
+    return false;
+}
+
+static bool play_by_all(const struct attack *attack, const char *address)
+{
+    char other[64];
+    char expired[64];
+    char wrong[64];
+
+    (void)snprintf(other, sizeof(other), "other/%s", attack->role);
+    (void)snprintf(expired, sizeof(expired), "expired/%s", attack->role);
+    (void)snprintf(wrong, sizeof(wrong), "certs/%s", attack->wrong);
+    const struct intruder intruders[] = {
+        {"without TLS", false, NULL, false},
+        {"without a certificate", true, NULL, false},
+        {"with another authority's certificate", true, "foreign", false},
+        {"with an expired certificate", true, expired, false},
+        {"with another job's certificate", true, other, true},
+        {"with another role's certificate", true, wrong, true},
+        {"with another id's certificate", true, attack->other_id, true},
+    };
+    size_t count = KELP_ARRAY_COUNT(intruders) - (attack->other_id ? 0 : 1);
+
+    for (size_t i = 0; i < count; i++) {
+        if (!play(attack, &intruders[i], address)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* One round of all attacks; false: the run was over before its end. */
+static bool play_round(unsigned number)
+{
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(attacks); i++) {
+        bool shard = strstr(attacks[i].path, "ParameterServer") != NULL;
+        if (!play_by_all(&attacks[i], shard ? shards[(number + i) % SHARDS] : coordinator)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* ---- the run -------------------------------------------------------------------------------- */
+
+static void issue(const char *out, const char *name, int days)
+{
+    kelp_test_issue(&(struct kelp_test_issue){run.folder, "authority", out, name, NULL, days});
+}
+
+static void issue_all(void)
+{
+    static const char *const roles[] = {"coordinator", "shard", "worker", "operator", "reader"};
+
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(roles); i++) {
+        char out[64];
+        char name[64];
+        (void)snprintf(out, sizeof(out), "certs/%s", roles[i]);
+        (void)snprintf(name, sizeof(name), JOB "/%s", roles[i]);
+        issue(out, name, 5);
+        (void)snprintf(out, sizeof(out), "expired/%s", roles[i]);
+        issue(out, name, -1);
+        (void)snprintf(out, sizeof(out), "other/%s", roles[i]);
+        (void)snprintf(name, sizeof(name), "other/%s", roles[i]);
+        issue(out, name, 5);
+    }
+    issue("worker-9", JOB "/worker/worker-9", 5);
+    issue("coordinator-9", JOB "/coordinator/coordinator-9", 5);
+    kelp_test_issue(
+        &(struct kelp_test_issue){run.folder, "elsewhere", "foreign", JOB "/operator", NULL, 5});
+}
+
+static void setup(void)
+{
+    etcd_fixture_require();
+    ck_assert_int_eq(curl_global_init(CURL_GLOBAL_ALL), CURLE_OK);
+    kelp_rpc_global_init();
+    kelp_run_prepare(&run);
+    kelp_test_authority(run.folder, "authority");
+    kelp_test_authority(run.folder, "elsewhere");
+    issue_all();
+    (void)kelp_test_write(run.folder, "job.yaml", job_text);
+}
+
+static void teardown(void)
+{
+    kelp_run_fini(&run);
+    kelp_rpc_global_fini();
+}
+
+static void read_address(struct kelp_job_client *client, const char *key, char address[256])
+{
+    char *value = NULL;
+    cJSON *json = NULL;
+
+    ck_assert_int_eq(kelp_job_client_get(client, key, ANSWER_MS, &value, NULL), KELP_OK);
+    ck_assert_int_eq(kelp_json_parse(value, strlen(value), &json, NULL), KELP_OK);
+    ck_assert_int_eq(kelp_json_string(json, "address", address, 256, NULL), KELP_OK);
+    cJSON_Delete(json);
+    free(value);
+}
+
+static void find_servers(void)
+{
+    struct kelp_job_client *client = NULL;
+    struct kelp_error error;
+
+    ck_assert_msg(kelp_run_client_open(run.run_folder, &client, &error) == KELP_OK, "%s",
+                  error.text);
+    read_address(client, "coordinator", coordinator);
+    for (unsigned i = 0; i < SHARDS; i++) {
+        char key[32];
+        (void)snprintf(key, sizeof(key), "ps/shard-%u", i);
+        read_address(client, key, shards[i]);
+    }
+    kelp_job_client_close(client);
+    ck_assert_int_eq(kelp_run_spec_digest(run.run_folder, &spec_digest, NULL), KELP_OK);
+}
+
+/* The most memory that the shards have had; 0 when they are gone. */
+static void expect_small_shards(void)
+{
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+    pid_t pids[32];
+    size_t count = kelp_test_command_processes(&run.command, pids, KELP_ARRAY_COUNT(pids));
+
+    for (size_t i = 0; i < count; i++) {
+        char path[64], line[256], name[64] = "";
+        long kib = 0;
+        (void)snprintf(path, sizeof(path), "/proc/%ld/status", (long)pids[i]);
+        FILE *file = fopen(path, "re");
+        while (file && fgets(line, sizeof(line), file) && sscanf(line, "VmHWM: %ld", &kib) != 1) {
+            (void)sscanf(line, "Name: %63s", name);
+        }
+        if (file) {
+            (void)fclose(file);
+        }
+        ck_assert_msg(strcmp(name, "kelp-ps") != 0 || kib < RSS_MAX_KIB, "a shard had %ld KiB",
+                      kib);
+    }
+#endif
+}
+
+/* The job in FOLDER/run, attacked until its end. Returns how many whole rounds there were. */
+static unsigned train_attacked(const char *epochs)
+{
+    char certs[400];
+    unsigned rounds = 0;
+
+    (void)snprintf(certs, sizeof(certs), "%s/certs", run.folder);
+    const char *args[] = {"--listen", "127.0.0.1", "--certs", certs, "--set", epochs, NULL};
+    (void)kelp_files_remove(run.run_folder, NULL); /* of a run that was too short */
+    kelp_run_start(&run, "job.yaml", args);
+    kelp_run_await_step(&run, 5);
+    find_servers();
+    while (!kelp_test_command_ended(&run.command) && play_round(rounds)) {
+        expect_small_shards();
+        rounds++;
+    }
+    kelp_run_finish(&run, 0);
+    return rounds;
+}
+
+/* The same job alone, on unix sockets, in FOLDER/plain: its digest. */
+static void train_alone(const char *epochs, char digest[33])
+{
+    const char *args[] = {"train", "job.yaml", "--run", "plain", "--set", epochs, NULL};
+    struct kelp_test_command command;
+
+    kelp_test_command_run(&command, run.folder, args, KELP_TEST_HANG_MS);
+    ck_assert_msg(command.exit_code == 0, "%s", command.err);
+    kelp_test_command_fini(&command);
+    cJSON *result = kelp_test_read_json(run.folder, "plain/result.json");
+    (void)snprintf(digest, 33, "%s", kelp_test_text(result, "digest"));
+    cJSON_Delete(result);
+}
+
+static void expect_log(const char *name, const char *text)
+{
+    char path[64];
+
+    (void)snprintf(path, sizeof(path), "run/logs/%s.log", name);
+    char *log = kelp_test_read(run.folder, path, NULL);
+    ck_assert_msg(strstr(log, text) != NULL, "%s does not say '%s'", name, text);
+    free(log);
+}
+
+/* Each kind of refusal is in the log; which of a kind is, when there are many, is not said. */
+static void expect_named(void)
+{
+    expect_log("shard-0", "connection refused: the handshake failed");
+    expect_log("coordinator-0", "connection refused: the handshake failed");
+    expect_log("shard-0", "call refused method=/kelp.v1.ParameterServer/");
+    expect_log("coordinator-0", "call refused method=/kelp.v1.Coordinator/");
+    expect_log("shard-0", "does not allow the id 'worker-0'");
+    expect_log("shard-0", "does not allow the id 'coordinator-0'");
+    expect_log("coordinator-0", "does not allow the id 'worker-0'");
+    ck_assert_msg(!kelp_run_logged(&run, "generation=2"), "there was a second generation");
+}
+
+KELP_CASE("attacks", .timeout_s = KELP_TEST_HANG_S, .setup = setup, .teardown = teardown)
+
+/* A run that is over before each attack was played says nothing; then a longer one is attacked. */
+KELP_TEST(nobody_is_heard)
+{
+    char digest[33];
+    char epochs[64];
+    unsigned rounds = 0;
+
+    for (unsigned count = 60; rounds == 0; count *= 3) {
+        ck_assert_uint_lt(count, 10000);
+        (void)snprintf(epochs, sizeof(epochs), "train.epochs=%u", count);
+        rounds = train_attacked(epochs);
+        (void)printf("%s: %u rounds\n", epochs, rounds);
+    }
+    train_alone(epochs, digest);
+    ck_assert_str_eq(kelp_run_digest(&run), digest);
+    expect_named();
+}

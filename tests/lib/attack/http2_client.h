@@ -1,0 +1,69 @@
+/*
+ * An HTTP/2 client over a plain socket or TLS, for tests that attack a server: it sends what it is
+ * told, well-formed or not, shows any certificate or none, and believes whoever answers. It knows
+ * as much of gRPC as a call needs. Nothing here fails a test: what the peer does is the result.
+ *
+ * Threads: one client, one thread. Nothing happens but inside these functions.
+ */
+#ifndef KELP_TESTS_LIB_ATTACK_HTTP2_CLIENT_H
+#define KELP_TESTS_LIB_ATTACK_HTTP2_CLIENT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <protobuf-c/protobuf-c.h>
+
+#define KELP_HTTP2_HEADERS      1u
+#define KELP_HTTP2_RST_STREAM   3u
+#define KELP_HTTP2_PING         6u
+#define KELP_HTTP2_CONTINUATION 9u
+#define KELP_HTTP2_END_STREAM   0x1u
+#define KELP_HTTP2_END_HEADERS  0x4u
+
+struct kelp_http2;
+
+struct kelp_http2_target {
+    const char *address; /* "127.0.0.1:41234" */
+    bool tls;
+    const char *certs; /* folder with cert.pem and key.pem to show; NULL: none */
+    bool reads_little; /* grants no bytes of an answer, on any stream */
+};
+
+/* What came on a stream so far. */
+struct kelp_http2_answer {
+    bool ended;      /* by the peer, or with the connection */
+    int grpc_status; /* -1: none came */
+    int kelp_status; /* of the trailer; 0: none came */
+    unsigned messages;
+};
+
+/* Connects, and sends what begins a connection. NULL: no memory. A peer that refuses gives a client
+ * that is not alive. */
+struct kelp_http2 *kelp_http2_open(const struct kelp_http2_target *target);
+void kelp_http2_close(struct kelp_http2 *client); /* NULL does nothing */
+bool kelp_http2_alive(const struct kelp_http2 *client);
+
+/* The headers of a call; the number of its stream. */
+uint32_t kelp_http2_call(struct kelp_http2 *client, const char *path);
+/* A message of `declared` bytes, of which the first `count` follow. Waits for the peer's window, up
+ * to 5 s; false: it could not be sent. */
+bool kelp_http2_send(struct kelp_http2 *client, uint32_t stream, const void *bytes, size_t count,
+                     size_t declared);
+bool kelp_http2_send_message(struct kelp_http2 *client, uint32_t stream,
+                             const ProtobufCMessage *message);
+void kelp_http2_finish(struct kelp_http2 *client, uint32_t stream);
+/* Any frame, sent as it is. */
+bool kelp_http2_frame(struct kelp_http2 *client, uint8_t type, uint8_t flags, uint32_t stream,
+                      const void *bytes, size_t count);
+
+/* Send and receive for up to that long, or until the stream has ended (0: none is meant). */
+void kelp_http2_run(struct kelp_http2 *client, uint32_t stream, uint32_t ms);
+/* The same until so many messages came, or it ended. */
+void kelp_http2_await(struct kelp_http2 *client, uint32_t stream, unsigned messages, uint32_t ms);
+struct kelp_http2_answer kelp_http2_answer(const struct kelp_http2 *client, uint32_t stream);
+/* The newest whole message of the stream, borrowed until the next call; NULL: none. */
+const uint8_t *kelp_http2_newest(const struct kelp_http2 *client, uint32_t stream,
+                                 size_t *ret_count);
+
+#endif
