@@ -34,6 +34,16 @@
 /* Milliseconds from a close until the stream is cancelled when the peer does not answer it. */
 #define KELP_RPC_CLOSE_MS 1000
 
+/* ---- rpc, per server process ---- */
+
+/* Connections that a process takes; more are closed at once. A job has at most 4096 workers, and
+ * each of them two while it reconnects. */
+#define KELP_RPC_CONNECTIONS_MAX 8192
+/* Descriptors that connections from outside leave to files and to connections of our own: this
+ * many, and at least this part of what the system allows. */
+#define KELP_RPC_DESCRIPTORS_SPARE      64
+#define KELP_RPC_DESCRIPTORS_SPARE_PART 8
+
 /* ---- rpc, per connection ---- */
 
 /* Streams that one connection may have open; a Kelp process uses two or three. */

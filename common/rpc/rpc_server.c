@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "common/rpc/rpc_internal.h"
+#include "common/rpc/rpc_sockets.h"
 
 /* One call that we asked gRPC for. */
 struct acceptor {
@@ -327,6 +328,7 @@ kelp_status kelp_rpc_server_open(struct kelp_rpc_loop *loop,
     server->options = *options;
     server->shutdown_op.done = shutdown_done;
     server->secure = loop->credentials && !kelp__rpc_address_is_local(options->address);
+    kelp__rpc_sockets_open();
     server->server = create_listening(loop, server->secure, options, &port);
     grpc_server_register_completion_queue(server->server, loop->queue, NULL);
     atomic_init(&server->holds, 1);
@@ -372,5 +374,6 @@ void kelp_rpc_server_close(struct kelp_rpc_server *server)
         (void)kelp_rpc_loop_run(loop, 100);
     }
     grpc_server_destroy(server->server);
+    kelp__rpc_sockets_close();
     free(server);
 }

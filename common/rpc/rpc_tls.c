@@ -9,42 +9,21 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/base/clock.h"
 #include "common/base/log.h"
+#include "common/base/log_gate.h"
 #include "common/rpc/rpc_internal.h"
-
-/* Lines of one kind in the log: more of them a second only count. */
-#define LINES_MS 1000u
 
 /* ---- log lines that a stranger can cause ---- */
 
-struct gate {
-    pthread_mutex_t lock; /* guards what follows */
-    uint64_t open_ms;     /* the next line may be written then */
-    unsigned held;        /* lines since the last that was */
-};
-
-static struct gate refusals = {.lock = PTHREAD_MUTEX_INITIALIZER};
-static struct gate handshakes = {.lock = PTHREAD_MUTEX_INITIALIZER};
-
-static bool pass(struct gate *gate, unsigned *ret_held)
-{
-    uint64_t now_ms = kelp_clock_ms();
-
-    (void)pthread_mutex_lock(&gate->lock);
-    bool passes = now_ms >= gate->open_ms;
-    *ret_held = gate->held;
-    gate->held = passes ? 0 : gate->held + 1;
-    gate->open_ms = passes ? now_ms + LINES_MS : gate->open_ms;
-    (void)pthread_mutex_unlock(&gate->lock);
-    return passes;
-}
+static struct kelp_log_gate refusals = KELP_LOG_GATE_INIT;
+static struct kelp_log_gate handshakes = KELP_LOG_GATE_INIT;
 
 void kelp__rpc_log_handshake(const char *why)
 {
     unsigned held = 0;
 
-    if (pass(&handshakes, &held)) {
+    /* gRPC does not say who it was. */
+    if (kelp_log_gate_pass(&handshakes, "", &held)) {
         kelp_log_warn("connection refused: the handshake failed reason=\"%s\" more_before=%u", why,
                       held);
     }
@@ -211,7 +190,7 @@ kelp_status kelp__rpc_judge(const struct kelp_spiffe *own, const struct kelp_spi
     if (peer) {
         kelp_spiffe_print(peer, name);
     }
-    if (pass(&refusals, &held)) {
+    if (kelp_log_gate_pass(&refusals, address, &held)) {
         kelp_log_warn("call refused method=%s peer=%s name=%s needs=%s of_job=%s more_before=%u",
                       method->path, address, name, roles, own->job, held);
     }

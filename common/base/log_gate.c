@@ -1,0 +1,40 @@
+#include "common/base/log_gate.h"
+
+#include <string.h>
+
+#include "common/base/clock.h"
+
+/* Each connection has another port: a host is one peer. */
+static size_t host_length(const char *peer)
+{
+    const char *colon = strncmp(peer, "ipv", 3) == 0 ? strrchr(peer, ':') : NULL;
+
+    return colon ? (size_t)(colon - peer) : strlen(peer);
+}
+
+/* FNV-1a, mixed once more. */
+static size_t place(const char *peer)
+{
+    uint64_t hash = 14695981039346656037u;
+
+    for (size_t i = 0, length = host_length(peer); i < length; i++) {
+        hash = (hash ^ (uint8_t)peer[i]) * 1099511628211u;
+    }
+    return (size_t)((hash ^ (hash >> 29)) * 11400714819323198485u >> 40) % KELP_LOG_GATE_PEERS;
+}
+
+bool kelp_log_gate_pass(struct kelp_log_gate *gate, const char *peer, unsigned *ret_held)
+{
+    const uint64_t now_ms = kelp_clock_ms();
+    const size_t at = place(peer);
+
+    (void)pthread_mutex_lock(&gate->lock);
+    bool passes = now_ms >= gate->peers[at].open_ms;
+    *ret_held = gate->peers[at].held;
+    gate->peers[at].held = passes ? 0 : gate->peers[at].held + 1;
+    if (passes) {
+        gate->peers[at].open_ms = now_ms + KELP_LOG_GATE_MS;
+    }
+    (void)pthread_mutex_unlock(&gate->lock);
+    return passes;
+}

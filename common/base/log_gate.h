@@ -1,0 +1,36 @@
+/*
+ * Log lines that a peer can cause: a peer has one line a second at each gate, and the next one that
+ * it gets says how many were left out. A gate has KELP_LOG_GATE_PEERS places: more peers share them
+ * and their lines, so that it writes no more than that many a second, whoever comes.
+ *
+ * Threads: any. Memory: none beyond the gate.
+ */
+#ifndef KELP_COMMON_BASE_LOG_GATE_H
+#define KELP_COMMON_BASE_LOG_GATE_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#define KELP_LOG_GATE_MS    1000u /* between two lines of a peer */
+#define KELP_LOG_GATE_PEERS 16
+
+struct kelp_log_gate {
+    pthread_mutex_t lock; /* guards what follows */
+    struct {
+        uint64_t open_ms; /* the next line may be written then; 0: at once */
+        unsigned held;    /* lines since the last that was */
+    } peers[KELP_LOG_GATE_PEERS];
+};
+
+#define KELP_LOG_GATE_INIT                                                                         \
+    {                                                                                              \
+        .lock = PTHREAD_MUTEX_INITIALIZER                                                          \
+    }
+
+/* May a line about that peer be written now? peer: "ipv4:10.0.0.5:4711", whose port does not count,
+ * or any other text. ret_held: lines of this peer that were not, which the one that is should say.
+ */
+bool kelp_log_gate_pass(struct kelp_log_gate *gate, const char *peer, unsigned *ret_held);
+
+#endif

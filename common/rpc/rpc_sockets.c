@@ -1,0 +1,171 @@
+/* libgrpc's way to new connections, and their bound (rpc_sockets.h). */
+#include "common/rpc/rpc_sockets.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "common/base/limits.h"
+#include "common/base/log.h"
+#include "common/base/log_gate.h"
+
+typedef int accept4_function(int listener, struct sockaddr *address, socklen_t *length, int flags);
+
+/* The system gives the lowest free descriptor: one at or above this says that as many are in use.
+ * 0: no server, no bound. */
+static atomic_int descriptors_max;
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards what follows */
+static unsigned servers;
+static int spare = -1; /* given up for a moment when there is no other descriptor */
+
+static struct kelp_log_gate refusals = KELP_LOG_GATE_INIT;
+
+/* ---- the bound ---- */
+
+static int find_descriptors_max(void)
+{
+    struct rlimit limit = {.rlim_cur = 0};
+    const rlim_t most = KELP_RPC_CONNECTIONS_MAX + KELP_RPC_DESCRIPTORS_SPARE;
+
+    (void)getrlimit(RLIMIT_NOFILE, &limit); /* cannot fail for this resource */
+    rlim_t kept = limit.rlim_cur / KELP_RPC_DESCRIPTORS_SPARE_PART;
+    kept = kept > KELP_RPC_DESCRIPTORS_SPARE ? kept : KELP_RPC_DESCRIPTORS_SPARE;
+    rlim_t max = limit.rlim_cur > 2 * kept ? limit.rlim_cur - kept : limit.rlim_cur / 2;
+    return (int)(max < most ? max : most);
+}
+
+static int open_spare(void)
+{
+    return open("/dev/null", O_RDONLY | O_CLOEXEC);
+}
+
+void kelp__rpc_sockets_open(void)
+{
+    (void)pthread_mutex_lock(&lock);
+    if (servers++ == 0) {
+        spare = open_spare();
+        atomic_store(&descriptors_max, find_descriptors_max());
+    }
+    (void)pthread_mutex_unlock(&lock);
+}
+
+void kelp__rpc_sockets_close(void)
+{
+    (void)pthread_mutex_lock(&lock);
+    if (--servers == 0) {
+        atomic_store(&descriptors_max, 0);
+        if (spare >= 0) {
+            (void)close(spare);
+        }
+        spare = -1;
+    }
+    (void)pthread_mutex_unlock(&lock);
+}
+
+static void log_refusal(const char *why)
+{
+    unsigned held = 0;
+
+    if (kelp_log_gate_pass(&refusals, why, &held)) {
+        kelp_log_warn("connection refused: %s max=%d more_before=%u", why,
+                      atomic_load(&descriptors_max), held);
+    }
+}
+
+/* ---- libgrpc calls this ---- */
+
+static accept4_function *c_library(void)
+{
+    static _Atomic(void *) found;
+    void *symbol = atomic_load_explicit(&found, memory_order_acquire);
+    accept4_function *function;
+
+    if (!symbol) {
+        symbol = dlsym(RTLD_NEXT, "accept4");
+        if (!symbol) {
+            abort(); /* no program of ours runs without a C library */
+        }
+        atomic_store_explicit(&found, symbol, memory_order_release);
+    }
+    memcpy(&function, &symbol, sizeof(function));
+    return function;
+}
+
+/* No descriptor is left: take one connection in place of the spare one and close it, so that those
+ * who wait see an end. False: none waits, or none can be taken. */
+static bool drop_one(int listener)
+{
+    (void)pthread_mutex_lock(&lock);
+    if (spare >= 0) {
+        (void)close(spare);
+    }
+    int fd = c_library()(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (fd >= 0) {
+        (void)close(fd);
+    }
+    spare = open_spare();
+    (void)pthread_mutex_unlock(&lock);
+    return fd >= 0;
+}
+
+/* One that was about to be taken is gone; the next is tried. accept(2) lists them. */
+static bool is_of_one_connection(int error)
+{
+    switch (error) {
+    case ECONNABORTED:
+    case EINTR:
+    case ENETDOWN:
+    case EPROTO:
+    case ENOPROTOOPT:
+    case EHOSTDOWN:
+    case ENONET:
+    case EHOSTUNREACH:
+    case ENETUNREACH:
+        return true;
+    default:
+        return false;
+    }
+}
+
+static bool is_lack(int error)
+{
+    return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM;
+}
+
+/* In place of the C library's, for the whole process. */
+__attribute__((visibility("default"))) int accept4(int listener, struct sockaddr *address,
+                                                   socklen_t *length, int flags)
+{
+    const int max = atomic_load(&descriptors_max);
+    const socklen_t room = length ? *length : 0;
+
+    for (;;) {
+        int fd = c_library()(listener, address, length, flags);
+        if (max == 0 || (fd >= 0 && fd < max)) {
+            return fd;
+        }
+        if (fd >= 0) {
+            (void)close(fd);
+            log_refusal("too many descriptors are in use");
+        } else if (is_lack(errno) && drop_one(listener)) {
+            log_refusal("the system has no descriptor or memory for it");
+        } else if (is_lack(errno)) {
+            errno = EAGAIN; /* libgrpc asks again when the next one comes */
+            return -1;
+        } else if (!is_of_one_connection(errno)) {
+            return -1;
+        }
+        if (length) {
+            *length = room;
+        }
+    }
+}

@@ -1,0 +1,241 @@
+/*
+ * What strangers can make a server hold or do, with a real server in a process of its own: however
+ * they behave, it serves others, at once or after they have gone.
+ */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "common/base/clock.h"
+#include "common/base/limits.h"
+#include "common/rpc/rpc.h"
+#include "tests/lib/suite.h"
+
+#define BYTES_MAX   (4u << 20)
+#define DESCRIPTORS 256 /* that the server may have */
+#define CROWD       400 /* connections of strangers */
+#define DEADLINE_MS 30000
+
+/* ---- the server process ------------------------------------------------------------------------
+ */
+
+static void unary_echo(struct kelp_rpc_request *request, struct kelp_rpc_message *message,
+                       void *server_user)
+{
+    (void)server_user;
+    kelp_rpc_message_ref(message);
+    kelp_rpc_request_answer(request, message);
+}
+
+static const struct kelp_rpc_method methods[] = {{.path = "/test/Unary", .unary = unary_echo}};
+
+static void limit_descriptors(rlim_t count)
+{
+    struct rlimit limit = {.rlim_cur = count, .rlim_max = DESCRIPTORS};
+
+    (void)setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+/* From now on there is none, or all are there again. */
+static void on_signal(int number)
+{
+    int next = number == SIGUSR1 ? dup(STDERR_FILENO) : DESCRIPTORS;
+
+    limit_descriptors((rlim_t)next);
+    if (number == SIGUSR1) {
+        (void)close(next);
+    }
+}
+
+static void serve(int report)
+{
+    struct kelp_rpc_server_options options = {.address = "127.0.0.1:0",
+                                              .message_bytes_max = BYTES_MAX,
+                                              .methods = methods,
+                                              .method_count = KELP_ARRAY_COUNT(methods)};
+    struct kelp_rpc_loop *loop = NULL;
+    struct kelp_rpc_server *server = NULL;
+    struct kelp_error error = {0};
+
+    limit_descriptors(DESCRIPTORS);
+    (void)signal(SIGUSR1, on_signal);
+    (void)signal(SIGUSR2, on_signal);
+    kelp_rpc_global_init();
+    if (kelp_rpc_loop_create(&loop, &error) != KELP_OK ||
+        kelp_rpc_server_open(loop, &options, &server, &error) != KELP_OK) {
+        (void)fprintf(stderr, "server: %s\n", error.text);
+        _exit(1);
+    }
+    uint16_t port = kelp_rpc_server_port(server);
+    if (write(report, &port, sizeof(port)) != sizeof(port)) {
+        _exit(1);
+    }
+    for (;;) {
+        (void)kelp_rpc_loop_run(loop, -1);
+    }
+}
+
+static pid_t server_pid;
+static uint16_t server_port;
+
+static void start_server(void)
+{
+    int report[2];
+
+    ck_assert_int_eq(pipe2(report, O_CLOEXEC), 0);
+    server_pid = fork();
+    ck_assert_int_ge(server_pid, 0);
+    if (server_pid == 0) {
+        (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+        serve(report[1]);
+    }
+    (void)close(report[1]);
+    ck_assert_int_eq(read(report[0], &server_port, sizeof(server_port)), sizeof(server_port));
+    (void)close(report[0]);
+}
+
+/* ---- strangers ---------------------------------------------------------------------------------
+ */
+
+static int crowd[CROWD];
+
+static int connect_raw(void)
+{
+    struct sockaddr_in to = {.sin_family = AF_INET,
+                             .sin_port = htons(server_port),
+                             .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    ck_assert_int_ge(fd, 0);
+    ck_assert_int_eq(connect(fd, (struct sockaddr *)&to, sizeof(to)), 0);
+    return fd;
+}
+
+/* Wait until the server has closed it: nothing else makes it readable before it spoke. */
+static bool is_closed(int fd, int wait_ms)
+{
+    struct pollfd look = {.fd = fd, .events = POLLIN};
+    char byte;
+
+    if (poll(&look, 1, wait_ms) <= 0) {
+        return false;
+    }
+    return recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) <= 0;
+}
+
+static size_t count_closed(void)
+{
+    size_t count = 0;
+
+    for (size_t i = 0; i < CROWD; i++) {
+        count += is_closed(crowd[i], 0) ? 1 : 0;
+    }
+    return count;
+}
+
+/* ---- somebody who belongs there ----------------------------------------------------------------
+ */
+
+static struct kelp_rpc_loop *loop;
+static struct kelp_rpc_channel *channel;
+
+static kelp_status call(uint32_t deadline_ms)
+{
+    struct kelp_rpc_message *request = kelp_rpc_message_create();
+    struct kelp_rpc_message *answer = NULL;
+
+    ck_assert_int_eq(kelp_rpc_message_copy(request, "hello", 5), KELP_OK);
+    kelp_status status = kelp_rpc_call(channel, "/test/Unary", request, deadline_ms, &answer, NULL);
+    kelp_rpc_message_unref(answer);
+    return status;
+}
+
+static void await_served(void)
+{
+    uint64_t end_ms = kelp_clock_ms() + DEADLINE_MS;
+    kelp_status status = KELP_ERR_TIMEOUT;
+
+    while (status != KELP_OK && kelp_clock_ms() < end_ms) {
+        status = call(1000);
+        if (status != KELP_OK) {
+            (void)poll(NULL, 0, 20);
+        }
+    }
+    ck_assert_int_eq(status, KELP_OK);
+}
+
+static void open_channel(void)
+{
+    char address[32];
+
+    (void)snprintf(address, sizeof(address), "127.0.0.1:%u", server_port);
+    ck_assert_int_eq(
+        kelp_rpc_channel_open(loop, address, KELP_ROLE_SHARD, BYTES_MAX, &channel, NULL), KELP_OK);
+}
+
+static void setup(void)
+{
+    struct rlimit limit;
+
+    start_server();
+    ck_assert_int_eq(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    limit.rlim_cur = limit.rlim_max;
+    ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    kelp_rpc_global_init();
+    ck_assert_int_eq(kelp_rpc_loop_create(&loop, NULL), KELP_OK);
+    open_channel();
+}
+
+static void teardown(void)
+{
+    kelp_rpc_channel_close(channel);
+    kelp_rpc_loop_destroy(loop);
+    kelp_rpc_global_fini();
+    (void)kill(server_pid, SIGKILL);
+    (void)waitpid(server_pid, NULL, 0);
+}
+
+KELP_CASE("connections", .setup = setup, .teardown = teardown, .timeout_s = 90)
+
+/* More connections than the server has descriptors: the last are closed at once. When the strangers
+ * have gone it serves as before, and who was there is served all the time. */
+KELP_TEST(crowd_comes_and_goes)
+{
+    ck_assert_int_eq(call(DEADLINE_MS), KELP_OK);
+    for (size_t i = 0; i < CROWD; i++) {
+        crowd[i] = connect_raw();
+    }
+    ck_assert(is_closed(crowd[CROWD - 1], DEADLINE_MS));
+    ck_assert_uint_ge(count_closed(), CROWD - DESCRIPTORS);
+    ck_assert_int_eq(call(DEADLINE_MS), KELP_OK);
+    for (size_t i = 0; i < CROWD; i++) {
+        (void)close(crowd[i]);
+    }
+    kelp_rpc_channel_close(channel);
+    open_channel();
+    await_served();
+}
+
+/* A process whose descriptors are all in use, by files as well: who comes is turned away, and the
+ * next are served as soon as there are descriptors. */
+KELP_TEST(no_descriptor_is_left)
+{
+    ck_assert_int_eq(kill(server_pid, SIGUSR1), 0);
+    for (int i = 0; i < 10; i++) {
+        int fd = connect_raw();
+        ck_assert(is_closed(fd, DEADLINE_MS));
+        (void)close(fd);
+    }
+    ck_assert_int_eq(kill(server_pid, SIGUSR2), 0);
+    await_served();
+}
