@@ -220,6 +220,10 @@ static kelp_status open_folder(struct chaos *chaos, struct kelp_error *reterr)
         status = kelp_run_dir_create(wanted ? wanted : path, !wanted, &chaos->folder, reterr);
     }
     if (status == KELP_OK) {
+        status = kelp_run_dir_protect(&chaos->folder, kelp_job_file_job(chaos->file)->run.closed,
+                                      reterr);
+    }
+    if (status == KELP_OK) {
         status = kelp_job_file_print(chaos->file, false, &spec, reterr);
     }
     if (status == KELP_OK) {

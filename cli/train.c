@@ -213,6 +213,9 @@ static kelp_status open_run(struct train *train, bool *ret_done, struct kelp_err
     } else {
         status = kelp_run_dir_create(train->run_path, job->run.dir[0] == '\0', &train->run, reterr);
     }
+    if (status == KELP_OK) {
+        status = kelp_run_dir_protect(&train->run, job->run.closed, reterr);
+    }
     if (status == KELP_OK && done_already(train)) {
         *ret_done = true;
         return kelp_launcher_clear(&train->run, reterr);

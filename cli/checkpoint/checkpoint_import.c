@@ -129,7 +129,10 @@ static kelp_status make_run(struct kelp_job_file *file, const char *path,
     if (status != KELP_OK) {
         return status;
     }
-    status = kelp_job_file_set(file, "run.dir", path, KELP_ORIGIN_FLAG, reterr);
+    status = kelp_run_dir_protect(ret_run, kelp_job_file_job(file)->run.closed, reterr);
+    if (status == KELP_OK) {
+        status = kelp_job_file_set(file, "run.dir", path, KELP_ORIGIN_FLAG, reterr);
+    }
     if (status != KELP_OK) {
         goto close_run;
     }

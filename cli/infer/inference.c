@@ -325,7 +325,11 @@ static kelp_status make_run(struct kelp_inference *inference, const struct kelp_
         return status;
     }
     clear_beside(inference->run.path);
-    status = settle(inference, sources, reterr);
+    status = kelp_run_dir_protect(&inference->run, kelp_job_file_job(inference->file)->run.closed,
+                                  reterr);
+    if (status == KELP_OK) {
+        status = settle(inference, sources, reterr);
+    }
     if (status != KELP_OK) { /* nothing has run: nothing is left behind */
         kelp_run_dir_close(&inference->run);
         (void)kelp_files_remove(inference->run.path, NULL);

@@ -239,6 +239,16 @@ kelp_status kelp_run_dir_create(const char *path, bool numbered, struct kelp_run
     return hand_out(&run, status, ret_run, reterr);
 }
 
+kelp_status kelp_run_dir_protect(const struct kelp_run_dir *run, bool closed,
+                                 struct kelp_error *reterr)
+{
+    if (!closed || chmod(run->path, 0700) == 0) {
+        return KELP_OK;
+    }
+    return kelp_fail(reterr, KELP_ERR_IO, "run.private: cannot close '%s' to others: %s", run->path,
+                     strerror(errno));
+}
+
 kelp_status kelp_run_dir_resume(const char *path, struct kelp_run_dir *ret_run,
                                 struct kelp_error *reterr)
 {

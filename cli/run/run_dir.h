@@ -41,6 +41,11 @@ kelp_status kelp_run_dir_create(const char *path, bool numbered, struct kelp_run
 kelp_status kelp_run_dir_resume(const char *path, struct kelp_run_dir *ret_run,
                                 struct kelp_error *reterr) KELP_MUST_USE;
 
+/* With closed set (job key run.private) only its user may open the folder from now on. Errors:
+ * KELP_ERR_IO (it is another user's). */
+kelp_status kelp_run_dir_protect(const struct kelp_run_dir *run, bool closed,
+                                 struct kelp_error *reterr) KELP_MUST_USE;
+
 /* Give up the lock. Safe on one that was never opened with lock_fd = -1. */
 void kelp_run_dir_close(struct kelp_run_dir *run);
 

@@ -9,6 +9,7 @@
 
 #include <stdint.h>
 
+#include "common/base/sha256.h"
 #include "common/base/status.h"
 #include "common/base/value.h"
 
@@ -145,14 +146,16 @@ struct kelp_job {
         char dir[KELP_JOB_PATH_MAX + 1]; /* empty: runs/<name>-<time> */
         enum kelp_run_mode mode;
         enum kelp_run_part part; /* predict */
+        bool closed;             /* run.private: the folder is its user's alone */
     } run;
     struct {
         enum kelp_model_kind kind;
         uint32_t hidden[KELP_JOB_LIST_MAX]; /* mlp: widths of the hidden layers */
         uint32_t hidden_count;
         char plugin[KELP_JOB_PATH_MAX + 1]; /* shared library with a model (include/kelp/model.h) */
-        char params[KELP_JOB_TEXTS_MAX + 1]; /* plugin: "name=value" texts */
-        double dropout[KELP_JOB_LIST_MAX];   /* of each dropout layer; empty: as in the paper */
+        char plugin_sha256[KELP_SHA256_HEX_BYTES]; /* of that library; "": any */
+        char params[KELP_JOB_TEXTS_MAX + 1];       /* plugin: "name=value" texts */
+        double dropout[KELP_JOB_LIST_MAX]; /* of each dropout layer; empty: as in the paper */
         uint32_t dropout_count;
         uint32_t classes;                 /* convnet, resnet18 */
         uint32_t embedding_dim;           /* deepfm */
@@ -350,6 +353,9 @@ bool kelp_job_variable_unknown(const char *variable, char *nearest, size_t neare
  * the chosen kinds …). Call it once all values are set; after it the job may be used. */
 kelp_status kelp_job_file_finish(struct kelp_job_file *file,
                                  struct kelp_error *reterr) KELP_MUST_USE;
+
+/* Where the value of that key came from; there is such a key. */
+enum kelp_origin_kind kelp_job_file_origin(const struct kelp_job_file *file, const char *key);
 
 /* Borrowed until the file is destroyed. */
 const struct kelp_job *kelp_job_file_job(const struct kelp_job_file *file);

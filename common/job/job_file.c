@@ -44,6 +44,14 @@ const struct kelp_job *kelp_job_file_job(const struct kelp_job_file *file)
     return &file->job;
 }
 
+enum kelp_origin_kind kelp_job_file_origin(const struct kelp_job_file *file, const char *key)
+{
+    size_t index = kelp__job_key_find(key);
+
+    assert(index < kelp__job_key_count);
+    return file->origins[index].kind;
+}
+
 /* ---- errors ---- */
 
 /* Put in front of the text where the key's value comes from. */
@@ -306,6 +314,11 @@ static kelp_status check_model(const struct kelp_job_file *file, struct kelp_err
     if (job->model.kind == KELP_MODEL_PLUGIN && job->model.plugin[0] == '\0') {
         return kelp__job_refuse(file, "model.plugin", reterr,
                                 "is empty; model.kind plugin wants a library");
+    }
+    if (job->model.plugin_sha256[0] != '\0' && !kelp_sha256_is(job->model.plugin_sha256)) {
+        return kelp__job_refuse(file, "model.plugin_sha256", reterr,
+                                "'%s' is no SHA-256: 64 hexadecimal digits in lower case",
+                                job->model.plugin_sha256);
     }
     kelp_status status = check_dropout(file, reterr);
     if (status != KELP_OK) {

@@ -127,6 +127,10 @@ const struct kelp_job_key kelp__job_keys[] = {
              "run's folder"},
     {KEY(run.part, CHOICE), .choices = run_parts, .default_text = "test", .only_with = "run.mode",
      .only_values = BIT(KELP_RUN_PREDICT), .help = "The split to predict"},
+    {KEY_AT("run.private", run.closed, BOOL), .change = KELP_JOB_CHANGES, .later = true,
+     .default_text = "false",
+     .help =
+         "Only you can open the run's folder (mode 0700); else the group of it can, too (0750)"},
 
     {KEY(model.kind, CHOICE), .choices = model_kinds, .default_text = "dlinear",
      .required = "model: {kind: mlp}",
@@ -147,6 +151,10 @@ const struct kelp_job_key kelp__job_keys[] = {
     {KEY(model.plugin, PATH), .default_text = "", WITH_MODEL(MODEL_PLUGIN),
      .help = "Shared library with a model of your own (docs/MODELS.md). Where it is set and "
              "model.kind is not, model.kind is `plugin`"},
+    {KEY(model.plugin_sha256, TEXT), .change = KELP_JOB_CHANGES, .later = true, .default_text = "",
+     WITH_MODEL(MODEL_PLUGIN),
+     .help = "SHA-256 of that library, 64 hexadecimal digits: another one is refused before it is "
+             "opened. Empty: `kelp` fills in what the library has when a run begins"},
     {KEY(model.params, TEXTS), .default_text = "[]", WITH_MODEL(MODEL_PLUGIN),
      .help = "Parameters for the library, each as `name=value`"},
     {KEY(model.classes, U32), WITHIN(2, 1 << 20), .default_text = "10", WITH_MODEL(MODEL_IMAGES),

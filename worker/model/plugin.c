@@ -1,13 +1,18 @@
 #include "worker/model/plugin.h"
 
 #include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
 #include <link.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "common/base/files.h"
+#include "common/base/sha256.h"
 #include "common/tensors/digest.h"
 #include "worker/model/limits.h"
 
@@ -101,37 +106,143 @@ static bool is_whole(const char *bytes, size_t count)
     return true;
 }
 
-static bool check_file(struct kelp_graph *graph, const char *path)
+/* Is it the library that is meant, wherever that is said? */
+static kelp_status check_sha256(const struct kelp_job *job, const char *bytes, size_t count,
+                                struct kelp_error *reterr)
 {
+    char actual[KELP_SHA256_HEX_BYTES];
+
+    if (job->model.plugin_sha256[0] == '\0') {
+        return KELP_OK;
+    }
+    const kelp_status status = kelp_sha256(bytes, count, actual, reterr);
+    if (status != KELP_OK || strcmp(actual, job->model.plugin_sha256) == 0) {
+        return status;
+    }
+    return kelp_fail(reterr, KELP_ERR_MISMATCH,
+                     "%.200s has the SHA-256 %s, and model.plugin_sha256 is %s", job->model.plugin,
+                     actual, job->model.plugin_sha256);
+}
+
+/* The library's bytes, owned; NULL with the failure in the graph. */
+static char *read_library(struct kelp_graph *graph, const struct kelp_job *job, size_t *ret_count)
+{
+    const char *path = job->model.plugin;
     struct kelp_error error;
     char *bytes = NULL;
-    size_t count = 0;
-    const kelp_status status = kelp_files_read(path, KELP_PLUGIN_BYTES_MAX, &bytes, &count, &error);
-    const bool whole = status == KELP_OK && is_whole(bytes, count);
-    free(bytes);
-    if (status != KELP_OK) {
-        (void)kelp_graph_fail(graph, KELP_ERR_INVALID, "model.plugin: %s", error.text);
-    } else if (!whole) {
-        (void)kelp_graph_fail(graph, KELP_ERR_INVALID,
-                              "model.plugin: %s is no shared library, or not all of one", path);
+
+    kelp_status status = kelp_files_read(path, KELP_PLUGIN_BYTES_MAX, &bytes, ret_count, &error);
+    if (status == KELP_OK && !is_whole(bytes, *ret_count)) {
+        status =
+            kelp_fail(&error, KELP_ERR_INVALID, "%s is no shared library, or not all of one", path);
     }
-    return whole;
+    if (status == KELP_OK) {
+        status = check_sha256(job, bytes, *ret_count, &error);
+    }
+    if (status == KELP_OK) {
+        return bytes;
+    }
+    (void)kelp_graph_fail(graph, KELP_ERR_INVALID, "model.plugin: %s", error.text);
+    free(bytes);
+    return NULL;
+}
+
+/* A file in memory that has these bytes, and that nobody changes. -1: errno says why not. */
+static int seal(const char *bytes, size_t count)
+{
+    int fd = memfd_create("kelp-plugin", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+
+    if (fd >= 0 &&
+        (!kelp_files_write_all(fd, bytes, count) ||
+         fcntl(fd, F_ADD_SEALS, F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE) != 0)) {
+        const int error = errno;
+        (void)close(fd);
+        errno = error;
+        return -1;
+    }
+    return fd;
+}
+
+#define NAME_BYTES (KELP_JOB_PATH_MAX + 3)
+
+/* The loader takes one name for one library, and some libraries stay when they are closed: another
+ * descriptor has another name. -1: errno says why there is none; *fd is closed then. */
+static int name_sealed(int fd, char name[NAME_BYTES])
+{
+    for (;;) {
+        (void)snprintf(name, NAME_BYTES, "/proc/self/fd/%d", fd);
+        void *other = dlopen(name, RTLD_NOW | RTLD_NOLOAD);
+        if (!other) {
+            return fd;
+        }
+        (void)dlclose(other);
+        const int next = fcntl(fd, F_DUPFD_CLOEXEC, fd + 1);
+        const int error = errno;
+        (void)close(fd);
+        if (next < 0) {
+            errno = error;
+            return -1;
+        }
+        fd = next;
+    }
+}
+
+/* What the loader opens: for bytes that were compared a copy of them, since the file may be another
+ * one by now. False with the failure in the graph. *ret_fd: to be closed; -1: none. */
+static bool name_library(struct kelp_graph *graph, const struct kelp_job *job, const char *bytes,
+                         size_t count, char name[NAME_BYTES], int *ret_fd)
+{
+    const char *path = job->model.plugin;
+
+    *ret_fd = -1;
+    if (job->model.plugin_sha256[0] == '\0') {
+        /* The loader looks for a name without '/' in the system's folders: the job means a file. */
+        (void)snprintf(name, NAME_BYTES, "%s%s", !strchr(path, '/') ? "./" : "", path);
+        return true;
+    }
+    *ret_fd = seal(bytes, count);
+    if (*ret_fd >= 0) {
+        *ret_fd = name_sealed(*ret_fd, name);
+    }
+    if (*ret_fd < 0) {
+        (void)kelp_graph_fail(graph, KELP_ERR_INVALID,
+                              "model.plugin: %s cannot be copied into memory: %s", path,
+                              strerror(errno));
+    }
+    return *ret_fd >= 0;
+}
+
+/* What the loader says, under the name that the job has. */
+static void fail_of_loader(struct kelp_graph *graph, const char *name, const char *path)
+{
+    const char *said = dlerror(); /* NOLINT(concurrency-mt-unsafe): the loader's own */
+    const size_t length = strlen(name);
+
+    said = said ? said : "";
+    const bool named = strncmp(said, name, length) == 0;
+    (void)kelp_graph_fail(graph, KELP_ERR_INVALID, "model.plugin: %s%s", named ? path : "",
+                          named ? said + length : said);
 }
 
 /* Owned by the caller (dlclose()); NULL with the failure in the graph. */
-static void *open_library(struct kelp_graph *graph, const char *path)
+static void *open_library(struct kelp_graph *graph, const struct kelp_job *job)
 {
-    if (!check_file(graph, path)) {
-        return NULL;
+    char name[NAME_BYTES];
+    void *library = NULL;
+    size_t count = 0;
+    int fd = -1;
+
+    char *bytes = read_library(graph, job, &count);
+    if (bytes && name_library(graph, job, bytes, count, name, &fd)) {
+        library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+        if (!library) {
+            fail_of_loader(graph, name, job->model.plugin);
+        }
     }
-    /* The loader looks for a name without '/' in the system's folders: the job means a file. */
-    char with_folder[KELP_JOB_PATH_MAX + 3];
-    (void)snprintf(with_folder, sizeof(with_folder), "%s%s", !strchr(path, '/') ? "./" : "", path);
-    void *library = dlopen(with_folder, RTLD_NOW | RTLD_LOCAL);
-    if (!library) {
-        (void)kelp_graph_fail(graph, KELP_ERR_INVALID, "model.plugin: %s",
-                              dlerror()); /* NOLINT(concurrency-mt-unsafe): the loader's own */
+    if (fd >= 0) {
+        (void)close(fd); /* it stays mapped */
     }
+    free(bytes);
     return library;
 }
 
@@ -184,8 +295,7 @@ uint32_t kelp__plugin_build(struct kelp_graph *graph, const struct kelp_job *job
     ret_target->rank = shape->target.rank;
     memcpy(ret_target->dims, shape->target.dims, sizeof(shape->target.dims));
     uint32_t output = KELP_GRAPH_NONE;
-    void *library =
-        read_params(b, job->model.params) ? open_library(graph, job->model.plugin) : NULL;
+    void *library = read_params(b, job->model.params) ? open_library(graph, job) : NULL;
     const struct kelp_model_plugin *plugin =
         library ? find_plugin(graph, library, job->model.plugin) : NULL;
     if (plugin) {

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "common/base/files.h"
@@ -28,6 +29,7 @@
 static const char job_text[] =
     "name: forecast\n"
     "seed: 5\n"
+    "run: {private: true}\n"
     "model: {kind: dlinear}\n"
     "data: {kind: synthetic, features: M, seq_len: 24, pred_len: 12, rows: 1400,"
     " split: [700, 300, 400]}\n"
@@ -90,6 +92,17 @@ static void predict(const char *const *args)
     free(run_or_fail(args));
 }
 
+/* The permissions of a folder there. */
+static unsigned mode_of(const char *name)
+{
+    char path[512];
+    struct stat about;
+
+    (void)snprintf(path, sizeof(path), "%s/%s", trained.folder, name);
+    ck_assert_int_eq(stat(path, &about), 0);
+    return about.st_mode & 07777;
+}
+
 /* ---- what is in the file ------------------------------------------------------------------- */
 
 /* The next number of a line, up to a comma or the line's end. */
@@ -118,6 +131,8 @@ KELP_TEST(each_sample_once_and_in_order)
     double squared = 0.0, absolute = 0.0;
     size_t count = 0;
     predict(args);
+    ck_assert_uint_eq(mode_of("run"), 0700); /* run.private */
+    ck_assert_uint_eq(mode_of("p1"), 0700);
     char *text = read_file("all.csv", &count), *at = text + strlen(header);
     ck_assert_int_eq(strncmp(text, header, strlen(header)), 0);
     for (uint32_t line = 0; line < SAMPLES * AHEAD; line++) {

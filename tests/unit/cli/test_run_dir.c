@@ -65,6 +65,28 @@ KELP_TEST(test_create)
     ck_assert_int_eq(kelp_run_dir_create("", false, &run, &error), KELP_ERR_LIMIT);
 }
 
+/* Logs and weights are for the user and the group, or for the user alone. */
+KELP_TEST(test_modes)
+{
+    struct kelp_run_dir run;
+    struct stat info;
+
+    (void)umask(0);
+    ck_assert_int_eq(kelp_run_dir_create("r", false, &run, &error), KELP_OK);
+    ck_assert_int_eq(kelp_run_dir_protect(&run, false, &error), KELP_OK);
+    ck_assert_int_eq(stat("r", &info), 0);
+    ck_assert_uint_eq(info.st_mode & 07777, 0750);
+    ck_assert_int_eq(kelp_run_dir_protect(&run, true, &error), KELP_OK);
+    ck_assert_int_eq(stat("r", &info), 0);
+    ck_assert_uint_eq(info.st_mode & 07777, 0700);
+    kelp_run_dir_close(&run);
+    ck_assert_int_eq(rmdir("r/logs"), 0);
+    ck_assert_int_eq(unlink("r/lock"), 0);
+    ck_assert_int_eq(rmdir("r"), 0);
+    ck_assert_int_eq(kelp_run_dir_protect(&run, true, &error), KELP_ERR_IO);
+    ck_assert_ptr_nonnull(strstr(error.text, "run.private"));
+}
+
 /* The lock is seen from outside while it is held, keeps a second run out, and ends with the
  * process that held it, however it ended. */
 KELP_TEST(test_lock)

@@ -6,6 +6,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/base/files.h"
+#include "common/base/sha256.h"
 #include "tests/lib/suite.h"
 #include "worker/model/model.h"
 #include "worker/model/plugin.h"
@@ -185,6 +187,29 @@ KELP_TEST(test_mistakes)
         (void)snprintf(job.model.params, sizeof(job.model.params), "mistake=%zu", i);
         expect_refused(texts[i]);
     }
+}
+
+/* Another library than the one that is meant is refused, and its code does not run: this one would
+ * end the process. */
+KELP_TEST(test_sha256)
+{
+    char *bytes = NULL;
+    size_t count = 0;
+    ck_assert_int_eq(kelp_files_read(job.model.plugin, 1u << 24, &bytes, &count, &error), KELP_OK);
+    ck_assert_int_eq(kelp_sha256(bytes, count, job.model.plugin_sha256, &error), KELP_OK);
+    kelp_model_destroy(build());
+    use_plugin("unruly");
+    (void)snprintf(job.model.params, sizeof(job.model.params), "how=abort");
+    expect_refused("unruly.so has the SHA-256 ");
+    ck_assert_ptr_nonnull(strstr(error.text, job.model.plugin_sha256));
+    /* One that the loader refuses is called by its own name. */
+    job.model.params[0] = '\0';
+    free(bytes);
+    use_plugin("no_symbol");
+    ck_assert_int_eq(kelp_files_read(job.model.plugin, 1u << 24, &bytes, &count, &error), KELP_OK);
+    ck_assert_int_eq(kelp_sha256(bytes, count, job.model.plugin_sha256, &error), KELP_OK);
+    expect_refused("no_symbol.so: no symbol");
+    free(bytes);
 }
 
 /* Two workers with two libraries have different plans, in words. */
