@@ -4,6 +4,7 @@
 #include <time.h>
 
 #include "cli/replay/compare.h"
+#include "cli/run/plugin_consent.h"
 #include "cli/run/run_client.h"
 #include "cli/runs/metrics_compare.h"
 #include "cli/verbs.h"
@@ -13,6 +14,7 @@
 
 static const struct kelp_option options[] = {
     KELP_VERB_FLAG("no-replay", NULL, "compare only the records; compute nothing again"),
+    KELP_VERB_ALLOW_PLUGIN,
     KELP_VERB_OUTPUT("lines for people, or one JSON object"),
 };
 
@@ -312,6 +314,7 @@ static int compare_runs(struct kelp_compare *compare, const struct kelp_options 
     if (status != KELP_OK) {
         return kelp_complain(KELP_EXIT_USAGE, "%s", error.text);
     }
+    compare->allow_plugin = kelp_options_flag(given, "allow-plugin");
     if (compare->outcome == KELP_COMPARE_RECORDS && !kelp_options_flag(given, "no-replay") &&
         kelp_compare_replay(compare, &error, warn) != KELP_OK) {
         return kelp_complain(KELP_EXIT_FAILED, "%s", error.text);

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "cli/preflight/preflight.h"
+#include "cli/run/plugin_consent.h"
 #include "cli/verb/job_load.h"
 #include "cli/verbs.h"
 #include "common/base/json.h"
@@ -49,6 +50,10 @@ static kelp_status derive(struct shown *shown, const struct kelp_options *given,
                                            .user = given};
 
     kelp_status status = kelp_job_load(&source, &shown->file, reterr);
+    if (status == KELP_OK) {
+        status = kelp_plugin_consent(shown->file, &(struct kelp_plugin_consent){.own_job = true},
+                                     reterr);
+    }
     if (status == KELP_OK) {
         shown->job = kelp_job_file_job(shown->file);
         status = kelp_derived_open(shown->job, NULL, &shown->derived, reterr);

@@ -2,11 +2,13 @@
 #include <stdio.h>
 
 #include "cli/plot/plot_run.h"
+#include "cli/run/plugin_consent.h"
 #include "cli/run/run_client.h"
 #include "cli/verbs.h"
 
 static const struct kelp_option options[] = {
     KELP_VERB_TEXT("out", "FOLDER", NULL, "where to write, instead of RUN/" KELP_PLOTS_FOLDER),
+    KELP_VERB_ALLOW_PLUGIN,
 };
 
 static const struct kelp_program program = {
@@ -29,7 +31,11 @@ static int plot(const struct kelp_options *given)
     if (status != KELP_OK) {
         return kelp_complain(KELP_EXIT_USAGE, "%s", error.text);
     }
-    status = kelp_plot_run(run_path, NULL, out, &error);
+    status =
+        kelp_plot_run(run_path,
+                      &(struct kelp_plot_what){
+                          .folder = out, .allow_plugin = kelp_options_flag(given, "allow-plugin")},
+                      &error);
     if (status != KELP_OK) {
         enum kelp_status_group group = kelp_status_group(status);
         bool input = group == KELP_GROUP_CALLER || group == KELP_GROUP_DATA;

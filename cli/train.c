@@ -16,6 +16,7 @@
 #include "cli/preflight/preflight.h"
 #include "cli/preflight/run_plugin.h"
 #include "cli/preflight/train_job.h"
+#include "cli/run/plugin_consent.h"
 #include "cli/run/run_client.h"
 #include "cli/verb/job_load.h"
 #include "cli/verbs.h"
@@ -37,6 +38,7 @@ static const struct kelp_option options[] = {
         "resume", NULL,
         "continue the run in that folder from its newest checkpoint; the job may differ where "
         "docs/JOB.md allows it"),
+    KELP_VERB_ALLOW_PLUGIN,
     KELP_VERB_FLAG("force", NULL, "resume although the job differs in keys that shape the result"),
     KELP_VERB_NUMBER(
         "pause-timeout", DURATION, 0, 86400000, "25s", NULL,
@@ -338,8 +340,8 @@ static void draw(struct train *train)
     if (strcmp(train->result.status, "done") != 0 || kelp_options_flag(train->given, "no-plots")) {
         return;
     }
-    kelp_status status =
-        kelp_plot_run(train->run.path, kelp_job_file_job(train->file), NULL, &error);
+    kelp_status status = kelp_plot_run(
+        train->run.path, &(struct kelp_plot_what){.job = kelp_job_file_job(train->file)}, &error);
     if (status != KELP_OK && status != KELP_ERR_NOT_FOUND) {
         kelp_display_say(&train->display, "no pictures of the run: %s", error.text);
     }
@@ -444,6 +446,12 @@ static kelp_status prepare(struct train *train, struct kelp_error *reterr)
     kelp_status status = choose_run(train, reterr);
     if (status == KELP_OK) {
         status = check_mode(train, reterr);
+    }
+    if (status == KELP_OK) {
+        const struct kelp_plugin_consent consent = {
+            .own_job = kelp_options_positional_count(train->given) > 0,
+            .allowed = kelp_options_flag(train->given, "allow-plugin")};
+        status = kelp_plugin_consent(train->file, &consent, reterr);
     }
     if (status == KELP_OK) {
         status = kelp_preflight(train->file, &watch, &train->carried, reterr);

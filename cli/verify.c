@@ -5,6 +5,7 @@
 
 #include "cli/checkpoint/checkpoint_verbs.h"
 #include "cli/replay/recompute.h"
+#include "cli/run/plugin_consent.h"
 #include "cli/run/run_client.h"
 #include "cli/verbs.h"
 #include "common/base/json.h"
@@ -14,6 +15,7 @@ static const struct kelp_option options[] = {
         "replay", NULL,
         "compute again from the checkpoint before the newest one (or version 0) to the end of the "
         "record, and compare digests and state; in a failed run, find the lane and the tensor"),
+    KELP_VERB_ALLOW_PLUGIN,
     KELP_VERB_NUMBER("steps", INTEGER, 1, 0, NULL, NULL,
                      "with --replay: compute at most N training steps"),
     KELP_VERB_OUTPUT("lines for people, or one JSON object"),
@@ -126,6 +128,7 @@ static int replay(struct verify *verify, const struct kelp_options *given)
     struct kelp_recompute what = {.run_path = verify->run_path,
                                   .from = verify->before,
                                   .to = verify->newest,
+                                  .allow_plugin = kelp_options_flag(given, "allow-plugin"),
                                   .steps_max = steps > 0 ? steps : UINT64_MAX};
     struct kelp_recomputed result;
 

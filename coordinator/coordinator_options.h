@@ -14,6 +14,7 @@ struct kelp_coordinator_options {
     const char *run_folder;
     const char *listen;                   /* host:port */
     struct kelp_credentials *credentials; /* borrowed; NULL: no TLS */
+    const char *spec_sha256;              /* of the job's text in etcd; NULL: any */
     bool force; /* take checkpoints of a job that kelp_job_compare() refuses */
     uint64_t incarnation;
 };

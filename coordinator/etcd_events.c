@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "common/base/log.h"
+#include "common/program/daemon.h"
 #include "coordinator/parts.h"
 #include "coordinator/term_now.h"
 
@@ -33,7 +34,11 @@ static void on_spec(const char *text, size_t text_bytes, void *user)
         }
         return;
     }
-    kelp_status status = kelp_identity_set_spec(identity, text, text_bytes, &error);
+    kelp_status status = kelp_daemon_check_spec(identity->job_name, text, text_bytes,
+                                                coordinator->options.spec_sha256, &error);
+    if (status == KELP_OK) {
+        status = kelp_identity_set_spec(identity, text, text_bytes, &error);
+    }
     if (status == KELP_OK) {
         kelp_log_info("job read digest=%016" PRIx64 ", standing for election",
                       identity->spec_digest);

@@ -25,6 +25,7 @@ struct daemon {
     const char *id;
     const char *listen;
     const char *run;
+    const char *spec_sha256;              /* NULL: any */
     struct kelp_credentials *credentials; /* NULL: no TLS */
     uint32_t threads;
     uint64_t incarnation;
@@ -78,8 +79,8 @@ static kelp_status start(struct daemon *daemon, struct kelp_error *reterr)
             daemon->etcd_url, kelp_credentials_folder(daemon->credentials), &daemon->etcd, reterr);
     }
     if (status == KELP_OK) {
-        status = kelp_daemon_read_job(daemon->etcd, daemon->job_name, &daemon->stop,
-                                      &daemon->job_file, reterr);
+        status = kelp_daemon_read_job(daemon->etcd, daemon->job_name, daemon->spec_sha256,
+                                      &daemon->stop, &daemon->job_file, reterr);
     }
     if (status == KELP_OK) {
         status = kelp_rpc_loop_create(&loop, reterr);
@@ -201,6 +202,7 @@ int main(int argc, char **argv)
     daemon.id = kelp_options_text(options, "id");
     daemon.listen = kelp_options_text(options, "listen");
     daemon.run = kelp_options_text(options, "run");
+    daemon.spec_sha256 = kelp_options_text(options, "spec-sha256");
     daemon.threads = (uint32_t)kelp_options_integer(options, "threads");
     exit_code = KELP_EXIT_USAGE;
     if (kelp_daemon_begin(&kelp_ps_program, options, "ps") &&

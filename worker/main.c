@@ -32,14 +32,30 @@ static void on_signal(int signal_number, void *user)
     }
 }
 
+/* A library is opened only when whoever started this worker meant it: etcd alone has no say. */
+static kelp_status check_plugin(const struct kelp_job *job, const char *spec_sha256,
+                                struct kelp_error *reterr)
+{
+    if (job->model.kind != KELP_MODEL_PLUGIN || (spec_sha256 && job->model.plugin_sha256[0])) {
+        return KELP_OK;
+    }
+    return kelp_fail(reterr, KELP_ERR_DENIED,
+                     "the job in etcd names the library %.200s (model.plugin): %s",
+                     job->model.plugin,
+                     spec_sha256 ? "it must have model.plugin_sha256 too, as kelp train writes it"
+                                 : "start the worker with --spec-sha256, which cluster.json of the "
+                                   "run has as spec_sha256");
+}
+
 static kelp_status work(struct kelp_worker *worker, const struct kelp_options *values,
                         struct kelp_stop *stop, struct kelp_trainer **ret_trainer,
                         struct kelp_error *reterr)
 {
     struct kelp_worker_fault fault = {.kind = KELP_FAULT_NONE};
-    kelp_status status = KELP_OK;
+    kelp_status status =
+        check_plugin(kelp_worker_job(worker), kelp_options_text(values, "spec-sha256"), reterr);
 
-    if (kelp_options_text(values, "fault")) {
+    if (status == KELP_OK && kelp_options_text(values, "fault")) {
         status = kelp_worker_fault_parse(kelp_options_text(values, "fault"), &fault, reterr);
     }
     if (status == KELP_OK) {
@@ -63,6 +79,7 @@ static kelp_status run(const struct kelp_options *values, struct kelp_credential
         .job = kelp_options_text(values, "job"),
         .id = kelp_options_text(values, "id"),
         .credentials = credentials,
+        .spec_sha256 = kelp_options_text(values, "spec-sha256"),
     };
     kelp_rpc_global_several_loops(); /* membership has its own; before any thread */
     kelp_status status = kelp_signals_start(on_signal, &context, &signals, reterr);

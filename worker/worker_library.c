@@ -78,7 +78,8 @@ kelp_status kelp_worker_open(const struct kelp_worker_options *options, struct k
     if (status != KELP_OK) {
         goto fail;
     }
-    status = kelp_daemon_read_job(worker->etcd, worker->job_name, stop, &worker->file, reterr);
+    status = kelp_daemon_read_job(worker->etcd, worker->job_name, options->spec_sha256, stop,
+                                  &worker->file, reterr);
     if (status != KELP_OK) {
         goto fail;
     }

@@ -260,6 +260,12 @@ static kelp_status settle(struct kelp_inference *inference, const struct kelp_so
         status = kelp_job_file_finish(inference->file, reterr);
     }
     if (status == KELP_OK) {
+        const struct kelp_plugin_consent consent = {
+            .own_job = sources->own_job,
+            .allowed = kelp_options_flag(inference->given, "allow-plugin")};
+        status = kelp_plugin_consent(inference->file, &consent, reterr);
+    }
+    if (status == KELP_OK) {
         status = open_data(inference, reterr);
     }
     if (status == KELP_OK && !carries) {

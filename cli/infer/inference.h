@@ -16,6 +16,7 @@
 
 #include "cli/checkpoint/checkpoint_read.h"
 #include "cli/launch/launcher.h"
+#include "cli/run/plugin_consent.h"
 #include "cli/verb/verb.h"
 #include "common/base/process.h"
 #include "worker/data/dataset.h"
@@ -31,6 +32,7 @@
         KELP_VERB_TEXT("data", "PATH", NULL,                                                       \
                        "other data to use, all of it: a file, a pattern of files or a folder of "  \
                        "images; the training data are not read"),                                  \
+        KELP_VERB_ALLOW_PLUGIN,                                                                    \
         KELP_VERB_NUMBER("workers", RANGE, 1, 1024, NULL, NULL,                                    \
                          "N or MIN:MAX workers (job key cluster.workers)"),                        \
         KELP_VERB_SHARDS(NULL, "parameter-server shards (job key cluster.shards)"),                \

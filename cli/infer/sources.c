@@ -69,6 +69,7 @@ kelp_status kelp_sources_find_job(struct kelp_sources *sources, const struct kel
                                  sources->job_path, sizeof(sources->job_path), reterr);
     }
     if (typed && stat(typed, &about) == 0 && S_ISREG(about.st_mode)) {
+        sources->own_job = true;
         int length = snprintf(sources->job_path, sizeof(sources->job_path), "%s", typed);
         return length > 0 && (size_t)length < sizeof(sources->job_path)
                    ? KELP_OK

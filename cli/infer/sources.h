@@ -22,6 +22,7 @@ struct kelp_sources {
     char job_path[KELP_RUN_PATH_MAX + 64];
     char weights_path[PATH_MAX]; /* safetensors file, absolute; "": a checkpoint */
     bool alone;                  /* that file has the job, too */
+    bool own_job;                /* a job file was typed */
     struct kelp_checkpoint_source checkpoints;
     const struct kelp_checkpoint *checkpoint; /* of checkpoints */
 };

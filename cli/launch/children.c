@@ -15,7 +15,7 @@
 #include "common/tensors/digest.h"
 
 #define LOG_LINES     6 /* of a child that ends for one reason again and again */
-#define ARGUMENTS_MAX (20 + 2 * KELP_TRIALS_MAX)
+#define ARGUMENTS_MAX (24 + 2 * KELP_TRIALS_MAX)
 
 #define LISTEN_BYTES 256
 
@@ -131,6 +131,8 @@ static kelp_status start(struct kelp_children *children, struct kelp_child *chil
     int count = 9;
     int log_fd = -1;
 
+    argv[count++] = "--spec-sha256";
+    argv[count++] = options->spec_sha256;
     if (child->kind != KELP_CHILD_WORKER) {
         argv[count++] = "--run";
         argv[count++] = children->run_folder;

@@ -258,9 +258,10 @@ static void print_cluster(const void *what, FILE *out)
      * sockets is plain. */
     (void)fprintf(out,
                   "{\"job\":\"%s\",\"etcd\":\"%s\",\"private\":%s,\"pid\":%ld,"
-                  "\"sockets\":\"%s\"",
+                  "\"sockets\":\"%s\",\"spec_sha256\":\"%s\"",
                   launcher->launch->job->name, kelp__launch_etcd_url(launcher),
-                  launcher->launch->etcd_url ? "false" : "true", (long)getpid(), launcher->sockets);
+                  launcher->launch->etcd_url ? "false" : "true", (long)getpid(), launcher->sockets,
+                  launcher->spec_sha256);
     if (kelp__launch_certs(launcher)) {
         kelp_json_print_member(out, ",", "certs", launcher->certs);
     }

@@ -100,6 +100,7 @@ static kelp_status init_children(struct kelp_launcher *launcher, struct kelp_err
         .listen = launch->listen,
         .sockets = sockets(launcher),
         .certs = launch->certs,
+        .spec_sha256 = launcher->spec_sha256,
         .force = launch->force,
         .trials = &launcher->trials,
         .display = launcher->display,
@@ -135,8 +136,12 @@ static kelp_status start_children(struct kelp_launcher *launcher, struct kelp_er
 
 static kelp_status start_all(struct kelp_launcher *launcher, struct kelp_error *reterr)
 {
-    kelp_status status = kelp__launch_remember(launcher, reterr);
+    const char *spec = launcher->launch->spec;
+    kelp_status status = kelp_sha256(spec, strlen(spec), launcher->spec_sha256, reterr);
 
+    if (status == KELP_OK) {
+        status = kelp__launch_remember(launcher, reterr);
+    }
     /* The private etcd stays off ports when whoever reaches them must have a certificate. */
     if (status == KELP_OK && (!launcher->launch->listen || launcher->launch->certs)) {
         status = make_sockets(launcher, reterr);

@@ -29,6 +29,7 @@ struct kelp_launcher {
     uint16_t etcd_port;
     char sockets[KELP_SOCKET_FOLDER_MAX + 1];  /* "": there is none */
     char certs[KELP_CREDENTIALS_PATH_MAX + 1]; /* the operator's; "": there is none */
+    char spec_sha256[KELP_SHA256_HEX_BYTES];   /* of launch->spec */
     uint64_t etcd_start_ms;                    /* started, or to be started when etcd is NULL */
     struct kelp_supervise_child etcd_supervise;
     struct kelp_monitor *monitor;

@@ -8,6 +8,7 @@
 
 #include "cli/plot/plot_curves.h"
 #include "cli/plot/plot_forecast.h"
+#include "cli/run/plugin_consent.h"
 #include "cli/run/result.h"
 #include "cli/run/run_client.h"
 #include "cli/run/run_dir.h"
@@ -87,17 +88,12 @@ free_tables:
     return status;
 }
 
-static kelp_status plot_forecasts(const char *run_path, const struct kelp_job *job,
+static kelp_status plot_forecasts(const char *weights, const struct kelp_job *job,
                                   const char *folder, struct kelp_error *reterr)
 {
-    char weights[KELP_RUN_PATH_MAX + 64];
     struct kelp_forecasts *forecasts;
+    kelp_status status;
 
-    kelp_status status =
-        kelp_run_dir_path(run_path, "model.safetensors", weights, sizeof(weights), reterr);
-    if (status != KELP_OK || !kelp_forecasts_apply(job) || access(weights, R_OK) != 0) {
-        return status; /* no weights yet: the run goes on, or failed */
-    }
     forecasts = calloc(1, sizeof(*forecasts));
     if (!forecasts) {
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
@@ -112,44 +108,68 @@ static kelp_status plot_forecasts(const char *run_path, const struct kelp_job *j
         kelp_forecasts_fini(forecasts);
     }
     free(forecasts);
+    return status;
+}
+
+/* Is there anything to forecast with? */
+static bool has_forecasts(const char *run_path, const struct kelp_job *job,
+                          char weights[KELP_RUN_PATH_MAX + 64])
+{
+    return kelp_forecasts_apply(job) &&
+           kelp_run_dir_path(run_path, "model.safetensors", weights, KELP_RUN_PATH_MAX + 64,
+                             NULL) == KELP_OK &&
+           access(weights, R_OK) == 0; /* no weights yet: the run goes on, or failed */
+}
+
+/* The run's own job, whose library, if it has one, may be loaded. */
+static kelp_status consent(struct kelp_job_file *file, const struct kelp_plot_what *what,
+                           struct kelp_error *reterr)
+{
+    const struct kelp_plugin_consent given = {.allowed = what->allow_plugin};
+
+    return file ? kelp_plugin_consent(file, &given, reterr) : KELP_OK;
+}
+
+static kelp_status draw(const char *run_path, struct kelp_job_file *file,
+                        const struct kelp_plot_what *what, struct kelp_error *reterr)
+{
+    const struct kelp_job *job = file ? kelp_job_file_job(file) : what->job;
+    const char *folder = what->folder;
+    char own[KELP_RUN_PATH_MAX + 64], weights[KELP_RUN_PATH_MAX + 64];
+    kelp_status status = KELP_OK;
+
+    if (!folder) {
+        status = kelp_run_dir_path(run_path, KELP_PLOTS_FOLDER, own, sizeof(own), reterr);
+        folder = own;
+    }
+    if (status == KELP_OK) {
+        status = kelp_files_make_folder(folder, reterr);
+    }
+    if (status == KELP_OK) {
+        status = plot_curves(run_path, job->name, folder, reterr);
+    }
+    if (status != KELP_OK || !has_forecasts(run_path, job, weights)) {
+        return status;
+    }
+    status = consent(file, what, reterr);
+    if (status == KELP_OK) {
+        status = plot_forecasts(weights, job, folder, reterr);
+    }
     if (status != KELP_OK) {
         kelp_error_prefix(reterr, "forecasts");
     }
     return status;
 }
 
-kelp_status kelp_plot_run(const char *run_path, const struct kelp_job *job, const char *folder,
+kelp_status kelp_plot_run(const char *run_path, const struct kelp_plot_what *what,
                           struct kelp_error *reterr)
 {
     struct kelp_job_file *file = NULL;
-    char own[KELP_RUN_PATH_MAX + 64];
-    kelp_status status = KELP_OK;
+    kelp_status status = what->job ? KELP_OK : kelp_run_job_read(run_path, &file, reterr);
 
-    if (!job) {
-        status = kelp_run_job_read(run_path, &file, reterr);
-        if (status != KELP_OK) {
-            return status;
-        }
-        job = kelp_job_file_job(file);
+    if (status == KELP_OK) {
+        status = draw(run_path, file, what, reterr);
     }
-    if (!folder) {
-        status = kelp_run_dir_path(run_path, KELP_PLOTS_FOLDER, own, sizeof(own), reterr);
-        if (status != KELP_OK) {
-            goto release;
-        }
-        folder = own;
-    }
-    status = kelp_files_make_folder(folder, reterr);
-    if (status != KELP_OK) {
-        goto release;
-    }
-    status = plot_curves(run_path, job->name, folder, reterr);
-    if (status != KELP_OK) {
-        goto release;
-    }
-    status = plot_forecasts(run_path, job, folder, reterr);
-
-release:
     kelp_job_file_destroy(file);
     return status;
 }

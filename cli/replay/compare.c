@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "cli/run/plugin_consent.h"
 #include "cli/run/run_client.h"
 
 /* ---- what is on record --------------------------------------------------------------------- */
@@ -292,7 +293,11 @@ static kelp_status replay_both(struct kelp_compare *compare, struct kelp_error *
     kelp_status status = KELP_OK;
 
     for (int i = 0; status == KELP_OK && i < 2; i++) {
-        status = kelp_replay_create(kelp_job_file_job(runs[i].file), &runs[i].replay, reterr);
+        status = kelp_plugin_consent(
+            runs[i].file, &(struct kelp_plugin_consent){.allowed = compare->allow_plugin}, reterr);
+        if (status == KELP_OK) {
+            status = kelp_replay_create(kelp_job_file_job(runs[i].file), &runs[i].replay, reterr);
+        }
         if (status != KELP_OK) {
             kelp_error_prefix(reterr, "%s", runs[i].path);
         }

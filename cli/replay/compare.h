@@ -42,6 +42,7 @@ struct kelp_compare {
     struct kelp_digest_log_comparison records;
     enum kelp_compare_outcome outcome;
     char text[512];
+    bool allow_plugin; /* to be set before it is computed again (cli/run/plugin_consent.h) */
     uint64_t step; /* FOUND: so many training steps are complete in the first states that differ */
     uint32_t tensor_count; /* FOUND: that differ, in all vectors */
     struct kelp_model_state_tensor tensors[KELP_COMPARE_TENSORS_MAX];

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "cli/replay/replay.h"
+#include "cli/run/plugin_consent.h"
 #include "cli/run/run_client.h"
 
 struct work {
@@ -84,6 +85,10 @@ static kelp_status begin(struct work *work, struct kelp_error *reterr)
     }
     if (status == KELP_ERR_NOT_FOUND && what->to) {
         status = KELP_OK; /* the state at the end is what counts */
+    }
+    if (status == KELP_OK) {
+        status = kelp_plugin_consent(
+            work->file, &(struct kelp_plugin_consent){.allowed = what->allow_plugin}, reterr);
     }
     if (status == KELP_OK) {
         status = kelp_replay_create(kelp_job_file_job(work->file), &work->replay, reterr);

@@ -17,6 +17,7 @@ struct kelp_recompute {
      * job is the one that made this checkpoint, or the run's. */
     const struct kelp_checkpoint *to;
     uint64_t steps_max; /* training steps, at most */
+    bool allow_plugin;  /* cli/run/plugin_consent.h */
 };
 
 struct kelp_recomputed {

@@ -3,15 +3,24 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-bool kelp_environment_cache(char *ret_path, size_t path_bytes)
+static bool choose(const char *folder, const char *below_home, char *ret_path, size_t path_bytes)
 {
-    const char *cache = getenv("XDG_CACHE_HOME");
     const char *home = getenv("HOME");
     int bytes = -1;
-    if (cache && cache[0] == '/') { /* the XDG rules have relative ones ignored */
-        bytes = snprintf(ret_path, path_bytes, "%s/kelp", cache);
+    if (folder && folder[0] == '/') { /* the XDG rules have relative ones ignored */
+        bytes = snprintf(ret_path, path_bytes, "%s/kelp", folder);
     } else if (home && home[0] == '/') {
-        bytes = snprintf(ret_path, path_bytes, "%s/.cache/kelp", home);
+        bytes = snprintf(ret_path, path_bytes, "%s/%s/kelp", home, below_home);
     }
     return bytes > 0 && (size_t)bytes < path_bytes;
+}
+
+bool kelp_environment_cache(char *ret_path, size_t path_bytes)
+{
+    return choose(getenv("XDG_CACHE_HOME"), ".cache", ret_path, path_bytes);
+}
+
+bool kelp_environment_state(char *ret_path, size_t path_bytes)
+{
+    return choose(getenv("XDG_STATE_HOME"), ".local/state", ret_path, path_bytes);
 }

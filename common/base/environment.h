@@ -9,4 +9,7 @@
  * neither is set (to an absolute path), or it does not fit. Nothing is made. */
 bool kelp_environment_cache(char *ret_path, size_t path_bytes);
 
+/* The same for what should outlast a command: $XDG_STATE_HOME/kelp, or $HOME/.local/state/kelp. */
+bool kelp_environment_state(char *ret_path, size_t path_bytes);
+
 #endif

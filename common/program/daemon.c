@@ -9,6 +9,7 @@
 
 #include "common/base/address.h"
 #include "common/base/log.h"
+#include "common/base/sha256.h"
 #include "common/etcd/etcd_endpoint.h"
 
 #define ETCD_DEADLINE_MS 1000u
@@ -56,6 +57,12 @@ bool kelp_daemon_begin(const struct kelp_program *program, const struct kelp_opt
         return false;
     }
     if (!check_etcd(program, kelp_options_text(options, "etcd"))) {
+        return false;
+    }
+    const char *sha256 = kelp_options_text(options, "spec-sha256");
+    if (sha256 && !kelp_sha256_is(sha256)) {
+        (void)fprintf(stderr, "%s: --spec-sha256 is 64 hexadecimal digits in lower case\n",
+                      program->name);
         return false;
     }
     raise_descriptors();
@@ -213,8 +220,36 @@ static kelp_status wait_for_spec(struct kelp_etcd *etcd, const char *job, struct
     return kelp_fail(reterr, KELP_ERR_TIMEOUT, "stopped while waiting for %s", key);
 }
 
-kelp_status kelp_daemon_read_job(struct kelp_etcd *etcd, const char *job, struct kelp_stop *stop,
-                                 struct kelp_job_file **ret_file, struct kelp_error *reterr)
+kelp_status kelp_daemon_check_spec(const char *job, const char *text, size_t text_bytes,
+                                   const char *sha256, struct kelp_error *reterr)
+{
+    char actual[KELP_SHA256_HEX_BYTES];
+
+    kelp_status status = kelp_sha256(text, text_bytes, actual, reterr);
+    if (status != KELP_OK) {
+        return status;
+    }
+    kelp_log_info("the job is there key=/kelp/%s/spec sha256=%s", job, actual);
+    if (!sha256 || strcmp(actual, sha256) == 0) {
+        return KELP_OK;
+    }
+    return kelp_fail(reterr, KELP_ERR_MISMATCH,
+                     "/kelp/%s/spec in etcd is not the job that is meant: its SHA-256 is %s, and "
+                     "--spec-sha256 is %s",
+                     job, actual, sha256);
+}
+
+static kelp_status parse_spec(struct kelp_job_file *file, const char *text,
+                              struct kelp_error *reterr)
+{
+    kelp_status status = kelp_job_file_parse(file, "spec in etcd", text, strlen(text), reterr);
+
+    return status == KELP_OK ? kelp_job_file_finish(file, reterr) : status;
+}
+
+kelp_status kelp_daemon_read_job(struct kelp_etcd *etcd, const char *job, const char *sha256,
+                                 struct kelp_stop *stop, struct kelp_job_file **ret_file,
+                                 struct kelp_error *reterr)
 {
     char *text = NULL;
     kelp_status status = wait_for_spec(etcd, job, stop, &text, reterr);
@@ -222,12 +257,12 @@ kelp_status kelp_daemon_read_job(struct kelp_etcd *etcd, const char *job, struct
         return status;
     }
     struct kelp_job_file *file = kelp_job_file_create();
-    status = file ? kelp_job_file_parse(file, "spec in etcd", text, strlen(text), reterr)
+    status = file ? kelp_daemon_check_spec(job, text, strlen(text), sha256, reterr)
                   : kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for the job");
-    free(text);
     if (status == KELP_OK) {
-        status = kelp_job_file_finish(file, reterr);
+        status = parse_spec(file, text, reterr);
     }
+    free(text);
     if (status != KELP_OK) {
         kelp_job_file_destroy(file);
         return status;

@@ -52,6 +52,11 @@
          .placeholder = "NAME",                                                                    \
          .required = true,                                                                         \
          .help = "name of this process, unique in the job"},                                       \
+        {.name = "spec-sha256",                                                                    \
+         .type = KELP_OPTION_TEXT,                                                                 \
+         .placeholder = "HEX",                                                                     \
+         .help = "SHA-256 of the job's text: refuse another one that etcd has; a worker needs it " \
+                 "for a job with model.plugin"},                                                   \
         KELP_CERTS_OPTION,                                                                         \
     {                                                                                              \
         .name = "log-level", .type = KELP_OPTION_CHOICE, .default_text = "info",                   \
@@ -60,8 +65,8 @@
     }
 
 /*
- * Check --job and --id, which become parts of etcd keys, and --etcd, and set up the log. On a
- * mistake: one line to standard error and false; the exit status is KELP_EXIT_USAGE then.
+ * Check --job and --id, which become parts of etcd keys, --etcd and --spec-sha256, and set up the
+ * log. On a mistake: one line to standard error and false; the exit status is KELP_EXIT_USAGE then.
  */
 bool kelp_daemon_begin(const struct kelp_program *program, const struct kelp_options *options,
                        const char *role);
@@ -98,12 +103,20 @@ void kelp_stop_raise(struct kelp_stop *stop);
 bool kelp_stop_raised(struct kelp_stop *stop);
 
 /*
- * Wait for /kelp/<job>/spec, and for etcd itself, without limit, saying in the log for what; read
- * it. *ret_file is owned (kelp_job_file_destroy()). Errors: KELP_ERR_TIMEOUT (stop was raised),
- * KELP_ERR_INVALID (the specification), KELP_ERR_NO_MEMORY.
+ * Is this text of a job the one that is meant (--spec-sha256)? Says in the log which one it is.
+ * sha256 NULL: any is. Errors: KELP_ERR_MISMATCH, KELP_ERR_NO_MEMORY.
  */
-kelp_status kelp_daemon_read_job(struct kelp_etcd *etcd, const char *job, struct kelp_stop *stop,
-                                 struct kelp_job_file **ret_file,
+kelp_status kelp_daemon_check_spec(const char *job, const char *text, size_t text_bytes,
+                                   const char *sha256, struct kelp_error *reterr) KELP_MUST_USE;
+
+/*
+ * Wait for /kelp/<job>/spec, and for etcd itself, without limit, saying in the log for what; check
+ * it (sha256 may be NULL), and read it. *ret_file is owned (kelp_job_file_destroy()). Errors:
+ * KELP_ERR_TIMEOUT (stop was raised), KELP_ERR_INVALID (the specification), those of
+ * kelp_daemon_check_spec().
+ */
+kelp_status kelp_daemon_read_job(struct kelp_etcd *etcd, const char *job, const char *sha256,
+                                 struct kelp_stop *stop, struct kelp_job_file **ret_file,
                                  struct kelp_error *reterr) KELP_MUST_USE;
 
 #endif

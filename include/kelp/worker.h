@@ -36,12 +36,14 @@ struct kelp_worker_options {
     const char *id; /* unique in the job; a second one of the same id replaces the first */
     /* Mutual TLS on every port; borrowed until close. NULL: none. */
     struct kelp_credentials *credentials;
+    const char *spec_sha256; /* of the job's text in etcd: another one is refused; NULL: any */
 };
 
 /*
  * Connect to etcd and read the job's specification; waits until both are there and says so in the
  * log. Raising stop ends the wait with KELP_ERR_TIMEOUT.
- * Errors: KELP_ERR_INVALID (the specification), KELP_ERR_NO_MEMORY.
+ * Errors: KELP_ERR_INVALID (the specification), KELP_ERR_MISMATCH (another one than is meant),
+ * KELP_ERR_NO_MEMORY.
  */
 kelp_status kelp_worker_open(const struct kelp_worker_options *options, struct kelp_stop *stop,
                              struct kelp_worker **ret_worker,

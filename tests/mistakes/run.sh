@@ -23,7 +23,7 @@ export PATH="$bin:$PATH"
 scratch="$(mktemp -d)"
 trap 'rm -rf "$scratch"' EXIT
 mkdir "$scratch/files" "$scratch/out" "$scratch/cache"
-export XDG_CACHE_HOME="$scratch/cache"
+export XDG_CACHE_HOME="$scratch/cache" XDG_STATE_HOME="$scratch/state"
 (cd "$scratch/files" && bash -eu "$here/files.sh" >"$scratch/log" 2>&1) || {
     cat "$scratch/log"
     echo "files.sh failed"

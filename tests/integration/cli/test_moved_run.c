@@ -113,6 +113,30 @@ static void same_digest(const char *run, const char *other)
     free(digests[1]);
 }
 
+/* Somebody else, or on another machine: the run's library is not loaded until it is let in, and
+ * from then on without asking. A job file that is typed names the library. */
+static void ask_first(const char *run)
+{
+    const char *const resume[] = {"train", "--resume", "--run", run, NULL};
+    const char *const evaluate[] = {"evaluate", run, NULL};
+    const char *const verify[] = {"verify", run, "--replay", "--steps", "1", NULL};
+    const char *const *const asked[] = {resume, evaluate, verify};
+    char *known = strdup(getenv("XDG_STATE_HOME")), state[200];
+
+    (void)snprintf(state, sizeof(state), "%s/state", top.path);
+    ck_assert_int_eq(setenv("XDG_STATE_HOME", state, 1), 0);
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(asked); i++) {
+        kelp_test_command_says(top.path, asked[i], 2, "--allow-plugin lets it in");
+    }
+    kelp_test_command_says(top.path, (const char *[]){"evaluate", run, "--allow-plugin", NULL}, 0,
+                           "");
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(asked); i++) {
+        kelp_test_command_says(top.path, asked[i], 0, "");
+    }
+    ck_assert_int_eq(setenv("XDG_STATE_HOME", known, 1), 0);
+    free(known);
+}
+
 KELP_CASE("moved_run", .setup = setup, .teardown = teardown, .timeout_s = KELP_TEST_HANG_S)
 
 /* Trained from one folder, moved, the library deleted, gone on with from another folder: as if
@@ -132,6 +156,7 @@ KELP_TEST(moved_and_resumed)
     same_digest("archive/old/result.json", "elsewhere/whole/result.json");
     /* the job's own file does as well, once the library is back */
     copy_plugin("windows");
+    ask_first("archive/old");
     kelp_test_command_says(jobs,
                            (const char *[]){"train", "job.yaml", "--resume", "--run",
                                             "../../archive/old", "--set", "train.epochs=3", NULL},

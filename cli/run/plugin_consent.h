@@ -1,0 +1,39 @@
+/*
+ * May the library that a job names be loaded? It is code of others that runs as the user. One that
+ * the user's own command names, by a job file, --set or KELP_MODEL_PLUGIN, is meant. One that a
+ * run, a checkpoint or a model brings along must be known by its SHA-256: a command of this user
+ * named it once, or let it in by --allow-plugin.
+ *
+ * What is known lies in $XDG_STATE_HOME/kelp/plugins (or $HOME/.local/state/kelp/plugins), a file
+ * without contents for each.
+ */
+#ifndef KELP_CLI_RUN_PLUGIN_CONSENT_H
+#define KELP_CLI_RUN_PLUGIN_CONSENT_H
+
+#include "cli/verb/verb.h"
+#include "common/base/status.h"
+#include "common/job/job.h"
+
+#define KELP_VERB_ALLOW_PLUGIN                                                                     \
+    KELP_VERB_FLAG(                                                                                \
+        "allow-plugin", NULL,                                                                      \
+        "load the library that the run's job names (model.plugin), from now on without "           \
+        "asking")
+
+struct kelp_plugin_consent {
+    bool own_job; /* the command line names the file of the job */
+    bool allowed; /* --allow-plugin */
+};
+
+/*
+ * After kelp_job_file_finish(), before anything is made of the job. Where the library may be loaded
+ * the job has its SHA-256 as model.plugin_sha256 from now on, so that no other one is; and it is
+ * known from now on, where that can be written. A job without a library: nothing happens.
+ * Errors: KELP_ERR_DENIED, KELP_ERR_MISMATCH (another one than model.plugin_sha256 says), those of
+ * reading it.
+ */
+kelp_status kelp_plugin_consent(struct kelp_job_file *file,
+                                const struct kelp_plugin_consent *consent,
+                                struct kelp_error *reterr) KELP_MUST_USE;
+
+#endif
