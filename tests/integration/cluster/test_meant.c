@@ -171,12 +171,16 @@ KELP_TEST(by_hand)
 {
     char *other = other_job(), sha256[KELP_SHA256_HEX_BYTES];
     const char *const another[] = {"--spec-sha256", NO_JOB, NULL};
-    const char *const run_another[] = {"--spec-sha256", NO_JOB, "--run", folder.path, NULL};
+    char listen[200];
+    const char *const serving[] = {"--spec-sha256", NO_JOB,      "--listen", listen,
+                                   "--run",         folder.path, NULL};
+
+    (void)snprintf(listen, sizeof(listen), "unix:%s/socket", folder.path);
 
     put_spec(other);
     daemon_says("kelp-worker", another, "in etcd is not the job that is meant");
-    daemon_says("kelp-ps", another, "in etcd is not the job that is meant");
-    daemon_says("kelp-coordinator", run_another, "in etcd is not the job that is meant");
+    daemon_says("kelp-ps", serving, "in etcd is not the job that is meant");
+    daemon_says("kelp-coordinator", serving, "in etcd is not the job that is meant");
     daemon_says("kelp-ps", (const char *[]){"--spec-sha256", "12", NULL},
                 "--spec-sha256 is 64 hexadecimal digits");
     daemon_says("kelp-worker", (const char *[]){NULL}, "start the worker with --spec-sha256");
