@@ -282,6 +282,22 @@ static kelp_status settle(struct kelp_inference *inference, const struct kelp_so
                : status;
 }
 
+static kelp_status find_certs(struct kelp_inference *inference, struct kelp_error *reterr)
+{
+    const char *folder = kelp_options_text(inference->given, "certs");
+
+    if (!folder) {
+        return KELP_OK;
+    }
+    kelp_status status = kelp_launcher_find_certs(folder, kelp_job_file_job(inference->file)->name,
+                                                  inference->certs, reterr);
+    if (status == KELP_OK) {
+        (void)snprintf(inference->operator_certs, sizeof(inference->operator_certs), "%s/%s",
+                       inference->certs, kelp_role_names[KELP_ROLE_OPERATOR]);
+    }
+    return status;
+}
+
 /* All that can be told without making anything. */
 static kelp_status prepare(struct kelp_inference *inference, struct kelp_sources *sources,
                            struct kelp_error *reterr)
@@ -290,6 +306,9 @@ static kelp_status prepare(struct kelp_inference *inference, struct kelp_sources
 
     if (status == KELP_OK) {
         status = read_job(inference, sources, reterr);
+    }
+    if (status == KELP_OK) {
+        status = find_certs(inference, reterr);
     }
     if (status == KELP_OK) {
         status =
@@ -366,6 +385,7 @@ static int work(struct kelp_guard *guard, void *user)
         .etcd_url = kelp_options_text(inference->given, "etcd"),
         .etcd_program = kelp_options_text(inference->given, "etcd-program"),
         .log_level = kelp_log_level_names[kelp_options_choice(inference->given, "log-level")],
+        .certs = inference->certs[0] ? inference->certs : NULL,
         .trials = &inference->trials,
         .coordinators = 1,
         .entries = count_entries(inference),
@@ -374,6 +394,12 @@ static int work(struct kelp_guard *guard, void *user)
     };
 
     return kelp_launcher_run(&launch, guard, &inference->display, &inference->result);
+}
+
+/* The certificate of whoever gives the command; NULL: none. */
+static const char *own_certs(const struct kelp_inference *inference)
+{
+    return inference->certs[0] ? inference->operator_certs : NULL;
 }
 
 /* Remove the job from an etcd that is not ours: no command continues it, and the next job may have
@@ -389,7 +415,7 @@ static void forget_job(struct kelp_inference *inference)
         return;
     }
     (void)snprintf(prefix, sizeof(prefix), "/kelp/%s/", kelp_job_file_job(inference->file)->name);
-    kelp_status status = kelp_etcd_open(url, &etcd, &error);
+    kelp_status status = kelp_etcd_open_certified(url, own_certs(inference), &etcd, &error);
     if (status == KELP_OK) {
         status = kelp_etcd_delete_prefix(etcd, prefix, KELP_LAUNCH_ETCD_MS, &error);
         kelp_etcd_close(etcd);
@@ -444,7 +470,7 @@ static int start(struct kelp_inference *inference, struct kelp_sources *sources)
         name_option(inference, &error);
         return kelp_complain(exit_status_of(status), "%s", error.text);
     }
-    int exit_status = kelp_launcher_find_etcd(inference->given, NULL,
+    int exit_status = kelp_launcher_find_etcd(inference->given, own_certs(inference),
                                               kelp_job_file_job(inference->file)->name, false);
     if (exit_status != KELP_EXIT_OK) {
         return exit_status;

@@ -39,6 +39,9 @@
         KELP_VERB_SET(NULL, "set a job key, such as data.test_path=new.csv"),                      \
         KELP_VERB_RUN(NULL, "folder for the logs and the result; else runs/NAME-VERB-TIME"),       \
         KELP_VERB_ETCD("Cluster", "use this etcd instead of a private one"),                       \
+        KELP_VERB_JOB_CERTS("Cluster",                                                             \
+                            "mutual TLS to etcd and between the processes: a folder as kelp "      \
+                            "certs issues it for the job JOB-VERB, such as etth1-predict"),        \
         KELP_VERB_ETCD_PROGRAM("Cluster"),                                                         \
         KELP_VERB_LOG_LEVEL("Cluster", "least important lines in the folder's logs/"),             \
         KELP_VERB_FAULT("make the first start of a process fail, such as worker-1:kill@version=3")
@@ -60,6 +63,8 @@ struct kelp_inference {
     struct kelp_trials trials;
     char *spec;
     char bin_folder[KELP_PROCESS_PATH_MAX];
+    char certs[KELP_LAUNCH_CERTS_MAX + 1];              /* "": none */
+    char operator_certs[KELP_CREDENTIALS_PATH_MAX + 1]; /* the folder in it */
 };
 
 /* Everything empty but these; owned. NULL: out of memory, which has been said. */

@@ -81,6 +81,12 @@ bool kelp_verb_json(const struct kelp_options *given);
 #define KELP_VERB_RUN(heading, text)   KELP_VERB_TEXT("run", "DIR", heading, text)
 #define KELP_VERB_ETCD(heading, text)  KELP_VERB_TEXT("etcd", "URL", heading, text)
 #define KELP_VERB_CERTS(heading, text) KELP_VERB_TEXT("certs", "FOLDER", heading, text)
+/* Of what starts a job's processes; KELP_CERTS is for one process alone. */
+#define KELP_VERB_JOB_CERTS(heading, text)                                                         \
+    {                                                                                              \
+        .name = "certs", .type = KELP_OPTION_TEXT, .placeholder = "FOLDER",                        \
+        .no_environment = true, .group = (heading), .help = (text)                                 \
+    }
 #define KELP_VERB_ETCD_PROGRAM(heading)                                                            \
     KELP_VERB_TEXT("etcd-program", "FILE", heading, "the etcd to start; else the one on PATH")
 #define KELP_VERB_FAULT(text) KELP_VERB_TEXTS("fault", "ID:FAULT", "Testing", text)

@@ -441,6 +441,48 @@ KELP_TEST(same_bits)
     ck_assert_int_ne(system(command), 0); /* NOLINT(cert-env33-c): a test's own words */
 }
 
+/* What uses a model has certificates of a job of its own, at the same etcd; another job's do not
+ * do. Nothing of it stays there. */
+KELP_TEST(predict_and_evaluate)
+{
+    static const char *const roles[] = {"coordinator", "shard", "worker", "operator"};
+    static const char *const verbs[] = {"predict", "evaluate"};
+    char out[64], name[64];
+
+    train_plain();
+    for (size_t i = 0; i < 2 * KELP_ARRAY_COUNT(roles); i++) {
+        (void)snprintf(out, sizeof(out), "%s/%s", verbs[i % 2], roles[i / 2]);
+        (void)snprintf(name, sizeof(name), JOB "-%s/%s", verbs[i % 2], roles[i / 2]);
+        issue(out, name, 5);
+    }
+    kelp_test_command_says(run.folder,
+                           (const char *[]){"predict", "plain", "--out", "plain.csv", NULL}, 0, "");
+    kelp_test_command_says(run.folder,
+                           (const char *[]){"predict", "plain", "--out", "closed.csv", "--etcd",
+                                            etcd_url, "--certs", "predict", NULL},
+                           0, "");
+    kelp_test_command_says(
+        run.folder,
+        (const char *[]){"evaluate", "plain", "--etcd", etcd_url, "--certs", "evaluate", NULL}, 0,
+        "");
+    kelp_test_command_says(
+        run.folder,
+        (const char *[]){"evaluate", "plain", "--etcd", etcd_url, "--certs", "certs", NULL}, 2,
+        "not for every coordinator of job " JOB "-evaluate");
+    char *plain = kelp_test_read(run.folder, "plain.csv", NULL);
+    char *closed = kelp_test_read(run.folder, "closed.csv", NULL);
+    ck_assert_str_eq(plain, closed);
+    free(plain);
+    free(closed);
+    struct kelp_etcd *client = open_etcd("certs/operator");
+    struct kelp_etcd_range range = {0};
+    struct kelp_error error;
+    ck_assert_int_eq(kelp_etcd_get_prefix(client, "/kelp/", DEADLINE_MS, &range, &error), KELP_OK);
+    ck_assert_uint_eq(range.count, 0);
+    kelp_etcd_range_fini(&range);
+    kelp_etcd_close(client);
+}
+
 /* Each stranger is refused, each refusal is one line in the log, and the run does not notice. */
 KELP_TEST(strangers)
 {
