@@ -14,6 +14,7 @@
 #include "common/base/json.h"
 #include "proto/kelp.pb-c.h"
 #include "tests/lib/attack/http2_client.h"
+#include "tests/lib/attack/speaker.h"
 #include "tests/lib/cluster/json_fields.h"
 #include "tests/lib/cluster/run_train.h"
 #include "tests/lib/cluster/run_watch.h"
@@ -391,7 +392,7 @@ static void expect_small_shards(void)
 }
 
 /* The job in FOLDER/run, attacked until its end. Returns how many whole rounds there were. */
-static unsigned train_attacked(const char *epochs)
+static unsigned train_attacked(const char *epochs, bool (*round)(unsigned number))
 {
     char certs[400];
     unsigned rounds = 0;
@@ -402,7 +403,7 @@ static unsigned train_attacked(const char *epochs)
     kelp_run_start(&run, "job.yaml", args);
     kelp_run_await_step(&run, 5);
     find_servers();
-    while (!kelp_test_command_ended(&run.command) && play_round(rounds)) {
+    while (!kelp_test_command_ended(&run.command) && round(rounds)) {
         expect_small_shards();
         rounds++;
     }
@@ -444,25 +445,97 @@ static void expect_named(void)
     expect_log("shard-0", "does not allow the id 'worker-0'");
     expect_log("shard-0", "does not allow the id 'coordinator-0'");
     expect_log("coordinator-0", "does not allow the id 'worker-0'");
-    ck_assert_msg(!kelp_run_logged(&run, "generation=2"), "there was a second generation");
+}
+
+/* ---- who may not act, and speaks ------------------------------------------------------------ */
+
+static const char *const ids[] = {"worker-0", "worker-1", "coordinator-0", "shard-0", NULL};
+static struct kelp_speaker *speakers[6];
+static char speaker_certs[KELP_ARRAY_COUNT(speakers)][400];
+
+/* Readers look, shards may do nothing, nor may another job's worker; to shards and coordinator. */
+static void open_speakers(void)
+{
+    static const char *const paths[] = {"/kelp.v1.ParameterServer/Exchange",
+                                        "/kelp.v1.ParameterServer/Control",
+                                        "/kelp.v1.ParameterServer/Status",
+                                        "/kelp.v1.Coordinator/Join",
+                                        "/kelp.v1.Coordinator/Status",
+                                        "/kelp.v1.Coordinator/Checkpoint",
+                                        NULL};
+    static const char *const certs[] = {"certs/reader", "certs/shard", "other/worker"};
+
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(speakers); i++) {
+        (void)snprintf(speaker_certs[i], sizeof(speaker_certs[i]), "%s/%s", run.folder,
+                       certs[i / 2]);
+        kelp_speaker_close(speakers[i]); /* of a run that was too short */
+        speakers[i] = kelp_speaker_open(&(struct kelp_speaker_options){
+            .target = {i % 2 ? coordinator : shards[i / 2 % SHARDS], true, speaker_certs[i], false},
+            .paths = paths,
+            .ids = ids,
+            .job = JOB,
+            .spec_digest = spec_digest,
+            .seed = i});
+        ck_assert_ptr_nonnull(speakers[i]);
+    }
+}
+
+static bool speak(unsigned number)
+{
+    if (number == 0) {
+        open_speakers();
+    }
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(speakers); i++) {
+        kelp_speaker_say(speakers[i], 20);
+    }
+    return true;
+}
+
+static uint64_t close_speakers(void)
+{
+    uint64_t answers = 0;
+
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(speakers); i++) {
+        struct kelp_speaker_counts counts = kelp_speaker_counts(speakers[i]);
+        (void)printf("%s: %llu messages, %llu answers\n", speaker_certs[i],
+                     (unsigned long long)counts.messages, (unsigned long long)counts.answers);
+        answers += counts.answers;
+        kelp_speaker_close(speakers[i]);
+        speakers[i] = NULL;
+    }
+    return answers;
 }
 
 KELP_CASE("attacks", .timeout_s = KELP_TEST_HANG_S, .setup = setup, .teardown = teardown)
 
-/* A run that is over before each attack was played says nothing; then a longer one is attacked. */
-KELP_TEST(nobody_is_heard)
+/* A run that is over before so many rounds were played says nothing; then a longer one is attacked.
+ */
+static void expect_undisturbed(bool (*round)(unsigned number), unsigned at_least)
 {
     char digest[33];
     char epochs[64];
     unsigned rounds = 0;
 
-    for (unsigned count = 60; rounds == 0; count *= 3) {
+    for (unsigned count = 60; rounds < at_least; count *= 3) {
         ck_assert_uint_lt(count, 10000);
         (void)snprintf(epochs, sizeof(epochs), "train.epochs=%u", count);
-        rounds = train_attacked(epochs);
+        rounds = train_attacked(epochs, round);
         (void)printf("%s: %u rounds\n", epochs, rounds);
     }
     train_alone(epochs, digest);
     ck_assert_str_eq(kelp_run_digest(&run), digest);
+    ck_assert_msg(!kelp_run_logged(&run, "generation=2"), "there was a second generation");
+}
+
+KELP_TEST(nobody_is_heard)
+{
+    expect_undisturbed(play_round, 1);
     expect_named();
+}
+
+/* Who has a certificate, but no right to act, says whatever the protocol has. */
+KELP_TEST(speaking_changes_nothing)
+{
+    expect_undisturbed(speak, 5);
+    ck_assert_uint_gt(close_speakers(), 50); /* or nobody was heard at all */
 }

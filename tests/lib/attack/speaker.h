@@ -1,0 +1,39 @@
+/*
+ * Somebody who speaks the whole protocol to a server, and means none of it: well-formed messages of
+ * rolled values (message_dice.h) in any order, on a few streams at a time. It begins a stream with
+ * a good hello most of the time, learns from the answers, and comes back when it was thrown out.
+ */
+#ifndef KELP_TESTS_LIB_ATTACK_SPEAKER_H
+#define KELP_TESTS_LIB_ATTACK_SPEAKER_H
+
+#include "tests/lib/attack/http2_client.h"
+#include "tests/lib/attack/message_dice.h"
+
+struct kelp_speaker_options {
+    struct kelp_http2_target target; /* what it points to is borrowed until the close */
+    const char *const *paths;        /* of the methods that it calls; ends with NULL */
+    const char *const *ids;          /* that it calls itself; ends with NULL */
+    const char *job;
+    uint64_t spec_digest;
+    const struct kelp_dice_text *texts;
+    size_t text_count;
+    uint64_t seed;
+};
+
+struct kelp_speaker;
+
+/* All of it is borrowed until the close. NULL: no memory. */
+struct kelp_speaker *kelp_speaker_open(const struct kelp_speaker_options *options);
+void kelp_speaker_close(struct kelp_speaker *speaker); /* NULL does nothing */
+
+/* Say so many messages. */
+void kelp_speaker_say(struct kelp_speaker *speaker, unsigned count);
+/* For messages that somebody else sends. */
+struct kelp_dice *kelp_speaker_dice(struct kelp_speaker *speaker);
+
+struct kelp_speaker_counts {
+    uint64_t connections, streams, messages, answers;
+};
+struct kelp_speaker_counts kelp_speaker_counts(const struct kelp_speaker *speaker);
+
+#endif
