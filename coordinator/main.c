@@ -12,6 +12,7 @@
 #include "common/base/random_id.h"
 #include "common/base/signals.h"
 #include "common/program/daemon.h"
+#include "common/program/expiry_watch.h"
 #include "common/program/options.h"
 #include "common/rpc/rpc.h"
 #include "coordinator/coordinator.h"
@@ -74,9 +75,13 @@ static void set_stopped(struct stopper *stopper, struct kelp_coordinator *coordi
 static int serve(const struct kelp_coordinator_options *options, struct stopper *stopper)
 {
     struct kelp_coordinator *coordinator = NULL;
+    struct kelp_expiry_watch *expiry = NULL;
     struct kelp_error error;
     int exit_code = KELP_EXIT_FAILED;
-    kelp_status status = kelp_coordinator_create(options, &coordinator, &error);
+    kelp_status status = kelp_expiry_watch_start(options->credentials, &expiry, &error);
+    if (status == KELP_OK) {
+        status = kelp_coordinator_create(options, &coordinator, &error);
+    }
     if (status == KELP_OK) {
         status = kelp_coordinator_open(coordinator, &error);
     }
@@ -89,6 +94,7 @@ static int serve(const struct kelp_coordinator_options *options, struct stopper 
         exit_code = kelp_daemon_exit_code(status);
     }
     kelp_coordinator_destroy(coordinator);
+    kelp_expiry_watch_stop(expiry);
     return exit_code;
 }
 

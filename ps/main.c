@@ -12,6 +12,7 @@
 #include "common/etcd/etcd.h"
 #include "common/job/job.h"
 #include "common/program/daemon.h"
+#include "common/program/expiry_watch.h"
 #include "common/program/options.h"
 #include "common/rpc/rpc.h"
 #include "ps/core/limits.h"
@@ -164,17 +165,22 @@ static void finish(struct daemon *daemon)
 static int run(struct daemon *daemon)
 {
     struct kelp_signals *signals = NULL;
+    struct kelp_expiry_watch *expiry = NULL;
     struct kelp_error error = {.text = ""};
     kelp_status status = kelp_signals_start(on_signal, daemon, &signals, &error);
 
     if (status == KELP_OK) {
         (void)curl_global_init(CURL_GLOBAL_DEFAULT);
         kelp_rpc_global_init();
-        status = start(daemon, &error);
+        status = kelp_expiry_watch_start(daemon->credentials, &expiry, &error);
+        if (status == KELP_OK) {
+            status = start(daemon, &error);
+        }
         if (status == KELP_OK) {
             serve_on_all_threads(daemon);
         }
         finish(daemon);
+        kelp_expiry_watch_stop(expiry);
         kelp_rpc_global_fini();
         curl_global_cleanup();
     }

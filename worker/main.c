@@ -8,6 +8,7 @@
 #include "common/base/log.h"
 #include "common/base/signals.h"
 #include "common/program/daemon.h"
+#include "common/program/expiry_watch.h"
 #include "common/program/options.h"
 #include "common/rpc/rpc.h"
 #include "kelp/worker.h"
@@ -74,6 +75,7 @@ static kelp_status run(const struct kelp_options *values, struct kelp_credential
     struct kelp_signals *signals = NULL;
     struct kelp_worker *worker = NULL;
     struct kelp_trainer *trainer = NULL;
+    struct kelp_expiry_watch *expiry = NULL;
     const struct kelp_worker_options worker_options = {
         .etcd = kelp_options_text(values, "etcd"),
         .job = kelp_options_text(values, "job"),
@@ -86,6 +88,9 @@ static kelp_status run(const struct kelp_options *values, struct kelp_credential
     if (status == KELP_OK) {
         (void)curl_global_init(CURL_GLOBAL_DEFAULT);
         kelp_rpc_global_init();
+        status = kelp_expiry_watch_start(credentials, &expiry, reterr);
+    }
+    if (status == KELP_OK) {
         status = kelp_worker_open(&worker_options, &context.stop, &worker, reterr);
     }
     if (status == KELP_OK) {
@@ -96,6 +101,7 @@ static kelp_status run(const struct kelp_options *values, struct kelp_credential
     kelp_signals_stop(signals); /* before what its callback uses goes */
     kelp_worker_close(worker);
     kelp_trainer_destroy(trainer);
+    kelp_expiry_watch_stop(expiry);
     kelp_rpc_global_fini();
     curl_global_cleanup();
     return status == KELP_ERR_TIMEOUT && kelp_stop_raised(&context.stop) ? KELP_OK : status;

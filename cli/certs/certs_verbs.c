@@ -15,7 +15,6 @@
 
 #define DAY_S      INT64_C(86400)
 #define EARLY_S    300 /* clocks of hosts differ: valid that much before now */
-#define DATE_BYTES 32
 #define PATH_BYTES (KELP_AUTHORITY_PATH_MAX + 160)
 
 const struct kelp_verb *const kelp_certs_verbs[] = {
@@ -245,15 +244,6 @@ static const struct kelp_program show_program = {
     KELP_VERB_OPTIONS(show_options),
 };
 
-static void print_date(int64_t at_s, char text[DATE_BYTES])
-{
-    struct tm parts;
-    time_t at = (time_t)at_s;
-
-    (void)gmtime_r(&at, &parts);
-    (void)strftime(text, DATE_BYTES, "%Y-%m-%dT%H:%M:%SZ", &parts);
-}
-
 static const char *role_of(const struct kelp_certificate *certificate)
 {
     return certificate->has_name       ? kelp_role_names[certificate->name.role]
@@ -263,10 +253,10 @@ static const char *role_of(const struct kelp_certificate *certificate)
 
 static void print_text(const struct kelp_certificate *certificate, const char *name, int64_t now_s)
 {
-    char until[DATE_BYTES];
+    char until[KELP_CERTIFICATE_DATE_BYTES];
     int64_t left_s = certificate->until_s - now_s;
 
-    print_date(certificate->until_s, until);
+    kelp_certificate_date(certificate->until_s, until);
     (void)printf("name     %s\n", certificate->has_name ? name : "-");
     (void)printf("role     %s\n", role_of(certificate));
     (void)printf("job      %s\n", certificate->name.job[0] ? certificate->name.job : "-");
@@ -282,11 +272,11 @@ static void print_text(const struct kelp_certificate *certificate, const char *n
 
 static void print_json(const struct kelp_certificate *certificate, const char *name, int64_t now_s)
 {
-    char from[DATE_BYTES];
-    char until[DATE_BYTES];
+    char from[KELP_CERTIFICATE_DATE_BYTES];
+    char until[KELP_CERTIFICATE_DATE_BYTES];
 
-    print_date(certificate->from_s, from);
-    print_date(certificate->until_s, until);
+    kelp_certificate_date(certificate->from_s, from);
+    kelp_certificate_date(certificate->until_s, until);
     kelp_json_print_member(stdout, "{", "name", certificate->has_name ? name : "");
     kelp_json_print_member(stdout, ",", "role", role_of(certificate));
     kelp_json_print_member(stdout, ",", "job", certificate->name.job);

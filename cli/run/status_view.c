@@ -3,7 +3,9 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
+#include "cli/run/run_certificates.h"
 #include "cli/run/run_client.h"
 #include "common/base/json.h"
 #include "common/training/control.h"
@@ -204,6 +206,7 @@ static void print_head(FILE *out, const Kelp__V1__StatusReply *status, const cha
         (void)fprintf(out, "digest     %s (step %" PRIu64 ")\n", status->digest,
                       status->digest_step);
     }
+    kelp_run_certificates_warn(run_path, (int64_t)time(NULL), out);
 }
 
 static void print_rows(FILE *out, const Kelp__V1__StatusReply *status)
@@ -321,5 +324,6 @@ void kelp_status_json(const Kelp__V1__StatusReply *status, const char *run_path,
     json_checkpoint(out, status->checkpoint);
     json_workers(out, status);
     json_shards(out, status);
+    kelp_run_certificates_json(run_path, (int64_t)time(NULL), out);
     (void)fputs("}\n", out);
 }

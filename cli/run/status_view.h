@@ -1,6 +1,7 @@
 /*
  * A coordinator's status in other forms: for the progress bar, for result.json, as the table and
- * the JSON of `kelp status`. Pure.
+ * the JSON of `kelp status`. Those two also have what the run's folder says of its data's unit and
+ * of its certificates.
  */
 #ifndef KELP_CLI_RUN_STATUS_VIEW_H
 #define KELP_CLI_RUN_STATUS_VIEW_H

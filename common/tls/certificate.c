@@ -153,3 +153,24 @@ bool kelp_certificate_fits_key(const char *pem, const char *key)
     ERR_clear_error();
     return fits;
 }
+
+/* ---- dates ---- */
+
+bool kelp_certificate_ends_soon(const struct kelp_certificate *certificate, int64_t now_s)
+{
+    const int64_t tenth_s = (certificate->until_s - certificate->from_s) / 10;
+    const int64_t soon_s = tenth_s < KELP_CERTIFICATE_SOON_S ? tenth_s : KELP_CERTIFICATE_SOON_S;
+
+    return certificate->until_s - now_s < soon_s || certificate->until_s < now_s;
+}
+
+void kelp_certificate_date(int64_t at_s, char text[KELP_CERTIFICATE_DATE_BYTES])
+{
+    struct tm parts = {.tm_mday = 1};
+    time_t at = (time_t)at_s;
+
+    (void)gmtime_r(&at, &parts);
+    if (strftime(text, KELP_CERTIFICATE_DATE_BYTES, "%Y-%m-%dT%H:%M:%SZ", &parts) == 0) {
+        text[0] = '\0'; /* a year of many digits */
+    }
+}

@@ -23,6 +23,14 @@ struct kelp_certificate {
 kelp_status kelp_certificate_read(const char *pem, struct kelp_certificate *ret_certificate,
                                   struct kelp_error *reterr) KELP_MUST_USE;
 
+/* Less than a tenth of its life is left, and less than KELP_CERTIFICATE_SOON_S; or it is over. */
+#define KELP_CERTIFICATE_SOON_S (30 * INT64_C(86400))
+bool kelp_certificate_ends_soon(const struct kelp_certificate *certificate, int64_t now_s);
+
+/* "2026-01-31T12:00:00Z". */
+#define KELP_CERTIFICATE_DATE_BYTES 32
+void kelp_certificate_date(int64_t at_s, char text[KELP_CERTIFICATE_DATE_BYTES]);
+
 /* Do the certificate and the private key, both PEM, belong together? */
 bool kelp_certificate_fits_key(const char *pem, const char *key);
 

@@ -211,6 +211,14 @@ const char *kelp_credentials_folder(const struct kelp_credentials *credentials)
     return credentials ? credentials->folder : NULL;
 }
 
+void kelp_credentials_certificate(struct kelp_credentials *credentials,
+                                  struct kelp_certificate *ret_certificate)
+{
+    (void)pthread_mutex_lock(&credentials->lock);
+    *ret_certificate = credentials->set.certificate;
+    (void)pthread_mutex_unlock(&credentials->lock);
+}
+
 static kelp_status take_new(struct kelp_credentials *credentials, struct kelp_error *reterr)
 {
     struct set set;

@@ -36,6 +36,10 @@ const struct kelp_spiffe *kelp_credentials_name(const struct kelp_credentials *c
 /* NULL for NULL, so that what is optional can be handed on. */
 const char *kelp_credentials_folder(const struct kelp_credentials *credentials);
 
+/* What is in use now. */
+void kelp_credentials_certificate(struct kelp_credentials *credentials,
+                                  struct kelp_certificate *ret_certificate);
+
 /* Look at the files. A number that grows each time that new ones are taken. *reterr (may be NULL)
  * says, once for each change, why what is there is not taken; its status is KELP_OK otherwise. */
 uint64_t kelp_credentials_refresh(struct kelp_credentials *credentials, struct kelp_error *reterr);

@@ -3,12 +3,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
+#include "cli/run/run_certificates.h"
 #include "cli/run/status_view.h"
 #include "common/base/text.h"
 #include "proto/convert.h"
 #include "tests/lib/cluster/run_command.h"
 #include "tests/lib/suite.h"
+#include "tests/lib/tls/test_certificates.h"
 
 static struct kelp_test_folder folder;
 
@@ -62,4 +65,31 @@ KELP_TEST(unit_of_the_data)
                           "       pred_len: 4}\n");
     expect("mae (rides)");
     expect("34.25");
+}
+
+/* One that has ended, and not those that have long to go. */
+KELP_TEST(certificates)
+{
+    static const char *const roles[] = {"operator", "worker"};
+    struct kelp_run_certificate list[KELP_RUN_CERTIFICATES_MAX];
+    char text[400], out[64], name[64];
+
+    kelp_test_authority(folder.path, "authority");
+    for (int i = 0; i < 2; i++) {
+        (void)snprintf(out, sizeof(out), "certs/%s", roles[i]);
+        (void)snprintf(name, sizeof(name), "j/%s", roles[i]);
+        kelp_test_issue(
+            &(struct kelp_test_issue){folder.path, "authority", out, name, NULL, i == 0 ? 5 : -1});
+    }
+    (void)snprintf(text, sizeof(text),
+                   "{\"job\":\"j\",\"etcd\":\"http://127.0.0.1:1\",\"private\":false,\"pid\":1,"
+                   "\"certs\":\"%s/certs/operator\"}",
+                   folder.path);
+    (void)kelp_test_write(folder.path, "cluster.json", text);
+    ck_assert_uint_eq(kelp_run_certificates(folder.path, (int64_t)time(NULL), list), 3);
+    expect("warning    the certificate of worker has ended: 20");
+    char *shown = table();
+    ck_assert_ptr_null(strstr(shown, "of operator"));
+    ck_assert_ptr_null(strstr(shown, "of authority"));
+    free(shown);
 }

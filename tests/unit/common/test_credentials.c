@@ -1,10 +1,13 @@
 /* The folder with a process's certificate: what is refused, and what a replaced file changes. */
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/base/log.h"
+#include "common/program/expiry_watch.h"
 #include "tests/lib/cluster/run_command.h"
 #include "tests/lib/cluster/test_files.h"
 #include "tests/lib/suite.h"
@@ -152,4 +155,54 @@ KELP_TEST(replaced)
     ck_assert_uint_eq(kelp_credentials_refresh(credentials, &error), 3);
     ck_assert_int_eq(error.status, KELP_ERR_NOT_FOUND);
     kelp_credentials_close(credentials);
+}
+
+/* A tenth of a life, thirty days at most. */
+KELP_TEST(ends_soon)
+{
+    const int64_t day_s = 86400;
+    struct kelp_certificate certificate = {.from_s = 0, .until_s = 90 * day_s};
+
+    ck_assert(!kelp_certificate_ends_soon(&certificate, 0));
+    ck_assert(!kelp_certificate_ends_soon(&certificate, 81 * day_s));
+    ck_assert(kelp_certificate_ends_soon(&certificate, 81 * day_s + 1));
+    ck_assert(kelp_certificate_ends_soon(&certificate, 91 * day_s));
+    certificate.until_s = 3650 * day_s;
+    ck_assert(!kelp_certificate_ends_soon(&certificate, 3620 * day_s));
+    ck_assert(kelp_certificate_ends_soon(&certificate, 3620 * day_s + 1));
+}
+
+/* What the log has so far. */
+static bool log_says(const char *words)
+{
+    char *text = kelp_test_read(folder.path, "log", NULL);
+    bool says = strstr(text, words) != NULL;
+
+    free(text);
+    return says;
+}
+
+/* A daemon says at its start that its certificate has ended, and of one that has not nothing. */
+KELP_TEST(end_is_logged)
+{
+    struct kelp_expiry_watch *watches[2] = {NULL, NULL};
+    struct kelp_credentials *good = kelp_test_credentials(folder.path, "own");
+    struct kelp_error error;
+    char path[300];
+
+    path_of("log", path);
+    int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+    kelp_log_init("worker", "worker-0", KELP_LOG_INFO, fd);
+    issue("over", "j/worker/worker-0", -1);
+    struct kelp_credentials *ended = kelp_test_credentials(folder.path, "over");
+    ck_assert_int_eq(kelp_expiry_watch_start(good, &watches[0], &error), KELP_OK);
+    kelp_expiry_watch_stop(watches[0]);
+    ck_assert(!log_says("the certificate"));
+    ck_assert_int_eq(kelp_expiry_watch_start(ended, &watches[1], &error), KELP_OK);
+    KELP_TEST_AWAIT(log_says("the certificate has ended: nobody new is let in until="),
+                    "the log does not say it");
+    kelp_expiry_watch_stop(watches[1]);
+    kelp_credentials_close(good);
+    kelp_credentials_close(ended);
+    ck_assert_int_eq(close(fd), 0);
 }

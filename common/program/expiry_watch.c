@@ -1,0 +1,123 @@
+#include "common/program/expiry_watch.h"
+
+#include <inttypes.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "common/base/log.h"
+
+#define LOOK_S INT64_C(3600)
+#define DAY_S  INT64_C(86400)
+
+struct kelp_expiry_watch {
+    struct kelp_credentials *credentials;
+    int64_t told_s; /* the thread's; 0: not yet */
+    pthread_t thread;
+    pthread_mutex_t lock; /* guards what follows */
+    pthread_cond_t change;
+    bool stopped;
+};
+
+static void tell(struct kelp_expiry_watch *watch)
+{
+    const int64_t now_s = (int64_t)time(NULL);
+    struct kelp_certificate certificate;
+    struct kelp_error error;
+    char until[KELP_CERTIFICATE_DATE_BYTES];
+
+    (void)kelp_credentials_refresh(watch->credentials, &error);
+    if (error.status != KELP_OK) {
+        kelp_log_warn("certificates not read again, the ones before stay in use reason=\"%s\"",
+                      error.text);
+    }
+    kelp_credentials_certificate(watch->credentials, &certificate);
+    if (!kelp_certificate_ends_soon(&certificate, now_s) ||
+        (watch->told_s != 0 && now_s - watch->told_s < DAY_S)) {
+        return;
+    }
+    kelp_certificate_date(certificate.until_s, until);
+    kelp_log_warn("the certificate %s until=%s days_left=%" PRId64 " folder=%s",
+                  certificate.until_s < now_s ? "has ended: nobody new is let in"
+                                              : "ends soon: write a new one over it",
+                  until, certificate.until_s < now_s ? 0 : (certificate.until_s - now_s) / DAY_S,
+                  kelp_credentials_folder(watch->credentials));
+    watch->told_s = now_s;
+}
+
+static void *look(void *user)
+{
+    struct kelp_expiry_watch *watch = user;
+    struct timespec next;
+
+    (void)pthread_mutex_lock(&watch->lock);
+    while (!watch->stopped) {
+        (void)pthread_mutex_unlock(&watch->lock);
+        tell(watch);
+        (void)clock_gettime(CLOCK_REALTIME, &next);
+        next.tv_sec += LOOK_S;
+        (void)pthread_mutex_lock(&watch->lock);
+        while (!watch->stopped &&
+               pthread_cond_timedwait(&watch->change, &watch->lock, &next) == 0) {
+        }
+    }
+    (void)pthread_mutex_unlock(&watch->lock);
+    return NULL;
+}
+
+/* Signals are for the thread that waits for them. */
+static int start_thread(struct kelp_expiry_watch *watch)
+{
+    sigset_t all, before;
+
+    (void)sigfillset(&all);
+    (void)pthread_sigmask(SIG_SETMASK, &all, &before);
+    int error = pthread_create(&watch->thread, NULL, look, watch);
+    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return error;
+}
+
+static void destroy(struct kelp_expiry_watch *watch)
+{
+    (void)pthread_cond_destroy(&watch->change);
+    (void)pthread_mutex_destroy(&watch->lock);
+    free(watch);
+}
+
+kelp_status kelp_expiry_watch_start(struct kelp_credentials *credentials,
+                                    struct kelp_expiry_watch **ret_watch, struct kelp_error *reterr)
+{
+    *ret_watch = NULL;
+    if (!credentials) {
+        return KELP_OK;
+    }
+    struct kelp_expiry_watch *watch = calloc(1, sizeof(*watch));
+    if (!watch) {
+        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
+    }
+    watch->credentials = credentials;
+    (void)pthread_mutex_init(&watch->lock, NULL);
+    (void)pthread_cond_init(&watch->change, NULL);
+    int error = start_thread(watch);
+    if (error != 0) {
+        destroy(watch);
+        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no thread: %s", strerror(error));
+    }
+    *ret_watch = watch;
+    return KELP_OK;
+}
+
+void kelp_expiry_watch_stop(struct kelp_expiry_watch *watch)
+{
+    if (!watch) {
+        return;
+    }
+    (void)pthread_mutex_lock(&watch->lock);
+    watch->stopped = true;
+    (void)pthread_cond_signal(&watch->change);
+    (void)pthread_mutex_unlock(&watch->lock);
+    (void)pthread_join(watch->thread, NULL);
+    destroy(watch);
+}
