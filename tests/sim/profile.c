@@ -69,6 +69,11 @@ static void draw_turns(struct sim *sim)
         job->train.plateau_patience = (uint32_t)sim_draw(sim, 2);
         job->train.plateau_factor = 0.5;
     }
+    /* No worker derives a plan that the job cannot be done with, and no leader takes one. */
+    if (kelp_control_check(job, &sim->plan, NULL) != KELP_OK) {
+        sim->plan.samples[KELP_SPLIT_VAL] = 5;
+        sim->plan.samples[KELP_SPLIT_TEST] = 7;
+    }
 }
 
 static void draw_cluster(struct sim *sim)
