@@ -55,6 +55,7 @@ static kelp_status open_etcd(struct kelp_coordinator *coordinator, struct kelp_e
         .run_folder = coordinator->options.run_folder,
         .force = coordinator->options.force,
         .incarnation = coordinator->options.incarnation,
+        .proof_digest = coordinator->identity.proof_digest,
     };
     return kelp_leader_open(&leader, &kelp_coordinator_etcd_events, coordinator,
                             &coordinator->leader, reterr);
@@ -99,6 +100,9 @@ kelp_status kelp_coordinator_open(struct kelp_coordinator *coordinator, struct k
     }
     if (status == KELP_OK) {
         init_parts(coordinator);
+        status = kelp_identity_draw(&coordinator->identity, reterr);
+    }
+    if (status == KELP_OK) {
         status = open_etcd(coordinator, reterr);
     }
     if (status == KELP_OK) {

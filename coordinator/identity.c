@@ -25,6 +25,13 @@ static kelp_status parse(const struct kelp_identity *identity, struct kelp_job_f
     return status;
 }
 
+kelp_status kelp_identity_draw(struct kelp_identity *identity, struct kelp_error *reterr)
+{
+    kelp_status status = kelp_proof_draw(identity->proof, reterr);
+    return status == KELP_OK ? kelp_proof_digest(identity->proof, identity->proof_digest, reterr)
+                             : status;
+}
+
 kelp_status kelp_identity_set_spec(struct kelp_identity *identity, const char *text,
                                    size_t text_bytes, struct kelp_error *reterr)
 {

@@ -75,6 +75,7 @@ void kelp_shard_stream_send(struct kelp_shard_stream *stream, const struct kelp_
     if (news->hello) {
         kelp_identity_hello(streams->identity, &hello);
         command.hello = &hello;
+        command.proof = (char *)(uintptr_t)streams->identity->proof; /* only read */
         command.spec = streams->identity->spec;
         command.records_after = news->records_after;
     }

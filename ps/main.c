@@ -16,6 +16,7 @@
 #include "common/program/options.h"
 #include "common/rpc/rpc.h"
 #include "ps/core/limits.h"
+#include "ps/etcd_leader.h"
 #include "ps/etcd_registration.h"
 #include "ps/ps_program.h"
 #include "ps/service/shard_service.h"
@@ -35,6 +36,7 @@ struct daemon {
     struct kelp_job_file *job_file;
     struct kelp_rpc_loop *loop;
     struct kelp_service *service;
+    struct kelp_leader_watch *leader;
     struct kelp_registration *registration;
     atomic_bool replaced;
 
@@ -66,6 +68,13 @@ static void on_replaced(void *user)
 
     atomic_store(&daemon->replaced, true);
     request_stop(daemon);
+}
+
+static void on_leader_known(const char *proof_digest, void *user)
+{
+    struct daemon *daemon = user;
+
+    kelp_service_leader(daemon->service, proof_digest);
 }
 
 /* ---- start ---- */
@@ -108,6 +117,21 @@ static kelp_status start(struct daemon *daemon, struct kelp_error *reterr)
                    kelp_service_address(daemon->service));
     kelp_log_info("serving job=%s address=%s incarnation=%" PRIu64, daemon->job_name,
                   daemon->address, daemon->incarnation);
+    return KELP_OK;
+}
+
+/* Whom do we obey, and who finds us? */
+static kelp_status meet(struct daemon *daemon, struct kelp_error *reterr)
+{
+    const struct kelp_leader_watch_options leader = {.etcd = daemon->etcd,
+                                                     .loop = daemon->loop,
+                                                     .job = daemon->job_name,
+                                                     .known = on_leader_known,
+                                                     .user = daemon};
+    kelp_status status = kelp_leader_watch_open(&leader, &daemon->leader, reterr);
+    if (status != KELP_OK) {
+        return status;
+    }
     struct kelp_registration_options entry = {.etcd = daemon->etcd,
                                               .job = daemon->job_name,
                                               .shard = daemon->id,
@@ -151,6 +175,7 @@ static void serve_on_all_threads(struct daemon *daemon)
 
 static void finish(struct daemon *daemon)
 {
+    kelp_leader_watch_close(daemon->leader);
     kelp_registration_close(daemon->registration);
     kelp_service_close(daemon->service);
     (void)pthread_mutex_lock(&daemon->lock);
@@ -158,6 +183,7 @@ static void finish(struct daemon *daemon)
     daemon->loop = NULL;
     (void)pthread_mutex_unlock(&daemon->lock);
     kelp_rpc_loop_destroy(loop);
+    kelp_leader_watch_destroy(daemon->leader);
     kelp_job_file_destroy(daemon->job_file);
     kelp_etcd_close(daemon->etcd);
 }
@@ -175,6 +201,9 @@ static int run(struct daemon *daemon)
         status = kelp_expiry_watch_start(daemon->credentials, &expiry, &error);
         if (status == KELP_OK) {
             status = start(daemon, &error);
+        }
+        if (status == KELP_OK) {
+            status = meet(daemon, &error);
         }
         if (status == KELP_OK) {
             serve_on_all_threads(daemon);

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "common/job/job.h"
+#include "common/tls/proof.h"
 
 /* ---- from the etcd client's thread to the loop ---- */
 
@@ -259,10 +260,11 @@ kelp_status kelp_leader_stand(struct kelp_leader *leader, const char *address,
 {
     leader->job_file = job_file;
     leader->spec_digest = kelp_job_file_digest(job_file);
-    char value[KELP_COORDINATOR_ADDRESS_MAX + KELP_COORDINATOR_ID_MAX + 96];
-    int length = snprintf(value, sizeof(value),
-                          "{\"id\":\"%s\",\"address\":\"%s\",\"incarnation\":\"%" PRIu64 "\"}",
-                          leader->options.id, address, leader->options.incarnation);
+    char value[KELP_COORDINATOR_ADDRESS_MAX + KELP_COORDINATOR_ID_MAX + KELP_PROOF_HEX + 128];
+    int length = snprintf(
+        value, sizeof(value),
+        "{\"id\":\"%s\",\"address\":\"%s\",\"incarnation\":\"%" PRIu64 "\",\"proof\":\"%s\"}",
+        leader->options.id, address, leader->options.incarnation, leader->options.proof_digest);
     assert(length > 0 && (size_t)length < sizeof(value));
     kelp_status status = kelp_etcd_watch_open(leader->etcd, leader->election_key, &watch_events,
                                               leader, &leader->election_watch, reterr);

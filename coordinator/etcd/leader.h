@@ -57,6 +57,7 @@ struct kelp_leader_options {
     const char *run_folder;
     bool force; /* checkpoints of another job are taken */
     uint64_t incarnation;
+    const char *proof_digest; /* borrowed; goes into our key (common/tls/proof.h) */
 };
 
 /* Opens the client and waits for the spec. */

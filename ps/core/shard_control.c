@@ -8,15 +8,17 @@
 /* A coordinator's stream. */
 struct stream {
     uint64_t id;
-    bool greeted;   /* its first command came */
-    bool has_hello; /* its first report left */
+    char proof[KELP_SHARD_PROOF_MAX + 1]; /* digest; "": none shown yet */
+    bool greeted;                         /* its first command came */
+    bool has_hello;                       /* its first report left */
     uint64_t heartbeat;
     size_t cursor; /* records before it have been handed out */
 };
 
 struct kelp_shard_control {
     struct kelp_shard_control_config config;
-    struct stream streams[KELP_PS_CONTROL_STREAMS_MAX];
+    char leader[KELP_SHARD_PROOF_MAX + 1];              /* digest of its proof; "": not known */
+    struct stream streams[KELP_PS_CONTROL_STREAMS_MAX]; /* the oldest first */
     uint32_t stream_count;
 
     uint64_t generation; /* served; 0: none */
@@ -395,6 +397,21 @@ static void on_loaded(struct kelp_shard_control *control, const struct kelp_shar
 
 /* ---- streams ---- */
 
+static bool leads(const struct kelp_shard_control *control, const struct stream *stream)
+{
+    return control->leader[0] != '\0' && strcmp(stream->proof, control->leader) == 0;
+}
+
+bool kelp_shard_control_obeys(const struct kelp_shard_control *control, uint64_t stream)
+{
+    for (uint32_t i = 0; i < control->stream_count; i++) {
+        if (control->streams[i].id == stream) {
+            return leads(control, &control->streams[i]);
+        }
+    }
+    return false;
+}
+
 /* NULL: none. */
 static struct stream *find_stream(struct kelp_shard_control *control, uint64_t id)
 {
@@ -406,14 +423,44 @@ static struct stream *find_stream(struct kelp_shard_control *control, uint64_t i
     return NULL;
 }
 
-static kelp_status on_connect(struct kelp_shard_control *control, uint64_t id)
+static void remove_stream(struct kelp_shard_control *control, uint32_t at)
+{
+    control->stream_count--;
+    memmove(&control->streams[at], &control->streams[at + 1],
+            (control->stream_count - at) * sizeof(control->streams[0]));
+}
+
+/* The oldest one that does not lead: the leader's own stream before, at the worst. */
+static void make_room(struct kelp_shard_control *control, struct kelp_shard_actions *actions)
+{
+    uint32_t at = 0;
+
+    while (at + 1 < control->stream_count && leads(control, &control->streams[at])) {
+        at++;
+    }
+    add(actions, KELP_SHARD_DO_GIVE_WAY)->stream = control->streams[at].id;
+    remove_stream(control, at);
+}
+
+static void on_connect(struct kelp_shard_control *control, uint64_t id,
+                       struct kelp_shard_actions *actions)
 {
     assert(!find_stream(control, id));
     if (control->stream_count == KELP_PS_CONTROL_STREAMS_MAX) {
-        return KELP_ERR_LIMIT;
+        make_room(control, actions);
     }
     control->streams[control->stream_count++] = (struct stream){.id = id};
-    return KELP_OK;
+}
+
+static kelp_status on_hello(struct kelp_shard_control *control, uint64_t id, const char *proof)
+{
+    struct stream *stream = find_stream(control, id);
+
+    if (!stream) {
+        return KELP_ERR_CLOSED; /* it has given way */
+    }
+    (void)snprintf(stream->proof, sizeof(stream->proof), "%s", proof);
+    return leads(control, stream) ? KELP_OK : KELP_ERR_NOT_LEADER;
 }
 
 static void on_close(struct kelp_shard_control *control, uint64_t id)
@@ -421,7 +468,7 @@ static void on_close(struct kelp_shard_control *control, uint64_t id)
     struct stream *stream = find_stream(control, id);
 
     if (stream) {
-        *stream = control->streams[--control->stream_count];
+        remove_stream(control, (uint32_t)(stream - control->streams));
     }
 }
 
@@ -439,7 +486,9 @@ static kelp_status on_command(struct kelp_shard_control *control,
 {
     struct stream *stream = find_stream(control, command->stream);
 
-    assert(stream);
+    if (!stream || !leads(control, stream)) {
+        return KELP_ERR_NOT_LEADER;
+    }
     if (!stream->greeted) {
         stream->greeted = true;
         while (stream->cursor < control->record_count &&
@@ -460,8 +509,14 @@ kelp_status kelp_shard_control_apply(struct kelp_shard_control *control,
                                      struct kelp_shard_actions *actions)
 {
     switch (event->kind) {
+    case KELP_SHARD_ON_LEADER:
+        (void)snprintf(control->leader, sizeof(control->leader), "%s", event->leader);
+        return KELP_OK;
     case KELP_SHARD_ON_CONNECT:
-        return on_connect(control, event->stream);
+        on_connect(control, event->stream, actions);
+        return KELP_OK;
+    case KELP_SHARD_ON_HELLO:
+        return on_hello(control, event->hello.stream, event->hello.proof);
     case KELP_SHARD_ON_CLOSE:
         on_close(control, event->stream);
         return KELP_OK;

@@ -10,8 +10,11 @@
  *     | loaded or failed |                                     | loaded or failed: LOAD the newest
  *     --------------------                LOADING <-------------
  *
- * More than one coordinator may be connected for a moment. Maps are fenced by their generation, so
- * that a deposed leader can do no harm.
+ * Only who leads is obeyed. The leader's key in etcd says by which proof it is known, and a stream
+ * shows its proof with the hello. So nobody else's maps, orders and serials count, however large
+ * their numbers are, and a new leader counts at once. While etcd is away the newest leader known is
+ * obeyed. Streams without the proof give way when there are too many. Maps are fenced by their
+ * generation besides, so that a leader who is deposed meanwhile can do no harm.
  *
  * Records are kept until another generation is served, and sent to each stream once, in order. A
  * coordinator that connects says which records it has already.
@@ -29,9 +32,12 @@ struct kelp_shard_control;
 /* ---- events ---- */
 
 enum kelp_shard_event_kind {
-    KELP_SHARD_ON_CONNECT,         /* a coordinator's stream. KELP_ERR_LIMIT: there are too many */
+    KELP_SHARD_ON_LEADER,          /* what the leader's key in etcd says */
+    KELP_SHARD_ON_CONNECT,         /* a coordinator's stream */
+    KELP_SHARD_ON_HELLO,           /* its first message. KELP_ERR_NOT_LEADER: it is to wait */
     KELP_SHARD_ON_CLOSE,           /* a stream ended; one that never connected is ignored */
-    KELP_SHARD_ON_COMMAND,         /* KELP_ERR_OLD_GENERATION: the snapshot order is out of date */
+    KELP_SHARD_ON_COMMAND,         /* KELP_ERR_OLD_GENERATION: the snapshot order is out of date;
+                                      KELP_ERR_NOT_LEADER: nothing of it is done */
     KELP_SHARD_ON_UNSENT,          /* a REPORT was not sent: its records are to be sent again */
     KELP_SHARD_ON_STORAGE_MISSING, /* the load waits. KELP_OK: look again later; else: give up */
     KELP_SHARD_ON_LOADED,          /* the load is over: it is served, or it failed */
@@ -70,7 +76,12 @@ struct kelp_shard_loaded {
 struct kelp_shard_event {
     enum kelp_shard_event_kind kind;
     union {
-        uint64_t stream; /* CONNECT, CLOSE */
+        uint64_t stream;    /* CONNECT, CLOSE */
+        const char *leader; /* LEADER: digest of its proof */
+        struct {
+            uint64_t stream;
+            const char *proof; /* digest of what it showed */
+        } hello;
         struct kelp_shard_command command;
         struct {
             uint64_t stream;
@@ -113,6 +124,7 @@ enum kelp_shard_action_kind {
     KELP_SHARD_DO_STOP_TIMER,
     KELP_SHARD_DO_SNAPSHOT, /* any action of ps/core/snapshot.h but KELP_SNAPSHOT_DO_REPORT */
     KELP_SHARD_DO_LOG,      /* a line about `news`; the view says the rest */
+    KELP_SHARD_DO_GIVE_WAY, /* end this stream: it has shown no proof, and a newer one wants in */
 };
 
 enum kelp_shard_news {
@@ -134,10 +146,12 @@ struct kelp_shard_action {
         uint64_t generation;
         struct kelp_snapshot_action snapshot;
         enum kelp_shard_news news;
+        uint64_t stream; /* GIVE_WAY */
     };
 };
 
 /* Each event reports to each stream at most four times, and does little else. */
+#define KELP_SHARD_PROOF_MAX   64 /* bytes of a proof's digest */
 #define KELP_SHARD_ACTIONS_MAX (4 * KELP_PS_CONTROL_STREAMS_MAX + 2 * KELP_SNAPSHOT_ACTIONS_MAX + 8)
 
 /* The caller's; events append to it. */
@@ -158,6 +172,9 @@ kelp_status kelp_shard_control_create(const struct kelp_shard_control_config *co
                                       struct kelp_error *reterr) KELP_MUST_USE;
 /* NULL does nothing. */
 void kelp_shard_control_destroy(struct kelp_shard_control *control);
+
+/* Does this stream belong to who leads? */
+bool kelp_shard_control_obeys(const struct kelp_shard_control *control, uint64_t stream);
 
 /* Is this map to be taken? KELP_ERR_MISMATCH: it names another incarnation of this shard, and the
  * leader will find the present one. KELP_ERR_OLD_GENERATION: known, or of a deposed leader. */

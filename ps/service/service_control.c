@@ -8,21 +8,27 @@
 #include <stdlib.h>
 
 #include "common/base/log.h"
+#include "common/tls/proof.h"
 #include "ps/service/shard_service_internal.h"
 
 /* A coordinator's stream; its address is the stream's number for ps/core/shard_control.h. */
-struct leader {
+struct kelp__service_leader {
     struct kelp_service *service;
+    struct kelp__service_leader *next; /* of the service; control_lock */
     struct kelp_rpc_stream *stream;
     bool greeted;
     char id[KELP_JOB_NAME_MAX + 1];
+    /* The first message of one that does not lead, as far as we know: etcd may say so any moment.
+     * NULL: none. */
+    Kelp__V1__ShardCommand *held;
 };
 
 /* ---- reports ---- */
 
 static kelp_status send_report(struct kelp_service *service, const struct kelp_shard_action *action)
 {
-    const struct leader *leader = (const struct leader *)(uintptr_t)action->report.stream;
+    const struct kelp__service_leader *leader =
+        (const struct kelp__service_leader *)(uintptr_t)action->report.stream;
     const size_t record_count = action->report.record_count;
     Kelp__V1__ShardReport report = KELP__V1__SHARD_REPORT__INIT;
     struct kelp_wire_record wires[KELP_PS_REPORT_RECORDS_MAX];
@@ -129,6 +135,10 @@ static void carry_out(struct kelp_service *service, const struct kelp_shard_acti
     case KELP_SHARD_DO_LOG:
         log_news(service, action->news);
         break;
+    case KELP_SHARD_DO_GIVE_WAY:
+        kelp_rpc_stream_close(((struct kelp__service_leader *)(uintptr_t)action->stream)->stream,
+                              KELP_ERR_LIMIT, "gives way: it has not shown that it leads");
+        break;
     }
 }
 
@@ -178,13 +188,33 @@ void kelp__service_control_failed(uint32_t partition, kelp_status status, const 
 
 /* ---- streams ---- */
 
-static kelp_status greet(struct leader *leader, const Kelp__V1__ShardCommand *command,
+/* KELP_ERR_NOT_LEADER: it does not lead, as far as we know. */
+static kelp_status prove(struct kelp__service_leader *leader, const Kelp__V1__ShardCommand *command,
+                         struct kelp_error *reterr)
+{
+    char digest[KELP_PROOF_HEX + 1];
+    kelp_status status = kelp_proof_digest(command->proof, digest, reterr);
+
+    if (status != KELP_OK) {
+        return status;
+    }
+    status = kelp__service_control_apply(
+        leader->service,
+        &(struct kelp_shard_event){.kind = KELP_SHARD_ON_HELLO,
+                                   .hello = {(uint64_t)(uintptr_t)leader, digest}});
+    return status == KELP_OK ? status : kelp_fail(reterr, status, "etcd names another leader");
+}
+
+static kelp_status greet(struct kelp__service_leader *leader, const Kelp__V1__ShardCommand *command,
                          struct kelp_error *reterr)
 {
     kelp_status status = kelp__service_check_hello(leader->service, command->hello, reterr);
 
     if (status == KELP_OK) {
         status = kelp_rpc_stream_check_id(leader->stream, command->hello->id, reterr);
+    }
+    if (status == KELP_OK) {
+        status = prove(leader, command, reterr);
     }
     if (status != KELP_OK) {
         return status;
@@ -197,7 +227,7 @@ static kelp_status greet(struct leader *leader, const Kelp__V1__ShardCommand *co
 }
 
 /* control_lock is held. with_order: the command's snapshot order, if any, is taken too. */
-static kelp_status obey(struct leader *leader, const Kelp__V1__ShardCommand *command,
+static kelp_status obey(struct kelp__service_leader *leader, const Kelp__V1__ShardCommand *command,
                         bool with_order, struct kelp_error *reterr)
 {
     struct kelp_service *service = leader->service;
@@ -208,6 +238,9 @@ static kelp_status obey(struct leader *leader, const Kelp__V1__ShardCommand *com
                                                  .records_after = command->records_after}};
     kelp_status status = leader->greeted ? KELP_OK : greet(leader, command, reterr);
 
+    if (status == KELP_OK && !kelp_shard_control_obeys(service->control, event.command.stream)) {
+        status = kelp_fail(reterr, KELP_ERR_NOT_LEADER, "etcd names another leader");
+    }
     if (status == KELP_OK && command->plan[0] != '\0') {
         status = kelp__service_load_plan(service, command->plan, reterr);
     }
@@ -235,8 +268,8 @@ static kelp_status obey(struct leader *leader, const Kelp__V1__ShardCommand *com
 
 /* A command with a snapshot order: what the partitions are to hear, they hear before the next one.
  */
-static kelp_status obey_order(struct leader *leader, const Kelp__V1__ShardCommand *command,
-                              struct kelp_error *reterr)
+static kelp_status obey_order(struct kelp__service_leader *leader,
+                              const Kelp__V1__ShardCommand *command, struct kelp_error *reterr)
 {
     struct kelp_service *service = leader->service;
     struct kelp__service_turn *turn = kelp__service_turn_take(service);
@@ -259,7 +292,7 @@ static kelp_status obey_order(struct leader *leader, const Kelp__V1__ShardComman
     return status;
 }
 
-static void refuse_stream(struct leader *leader, kelp_status status, char *text)
+static void refuse_stream(struct kelp__service_leader *leader, kelp_status status, char *text)
 {
     Kelp__V1__ShardReport report = KELP__V1__SHARD_REPORT__INIT;
     struct kelp_rpc_message *answer = NULL;
@@ -277,10 +310,49 @@ static void refuse_stream(struct leader *leader, kelp_status status, char *text)
     kelp_rpc_stream_close(leader->stream, status, text);
 }
 
+/* The command waits until its sender leads; control_lock is held. */
+static void hold(struct kelp__service_leader *leader, Kelp__V1__ShardCommand *command)
+{
+    kelp_log_info(
+        "coordinator waits coordinator=%.63s peer=%s reason=\"etcd names another leader\"",
+        command->hello->id, kelp_rpc_stream_peer(leader->stream));
+    leader->held = command;
+}
+
+/* As obey(); true: the command is kept. */
+static bool obey_or_hold(struct kelp__service_leader *leader, Kelp__V1__ShardCommand *command,
+                         kelp_status *ret_status, struct kelp_error *reterr)
+{
+    (void)pthread_mutex_lock(&leader->service->control_lock);
+    *ret_status = obey(leader, command, false, reterr);
+    bool kept = *ret_status == KELP_ERR_NOT_LEADER && !leader->greeted && !leader->held;
+    if (kept) {
+        hold(leader, command);
+    }
+    (void)pthread_mutex_unlock(&leader->service->control_lock);
+    return kept;
+}
+
+/* Takes the command. */
+static void follow(struct kelp__service_leader *leader, Kelp__V1__ShardCommand *command)
+{
+    struct kelp_error error = {.text = ""};
+    kelp_status status = KELP_OK;
+
+    if (command->snapshot) {
+        status = obey_order(leader, command, &error);
+    } else if (obey_or_hold(leader, command, &status, &error)) {
+        return;
+    }
+    if (status != KELP_OK) {
+        refuse_stream(leader, status, error.text);
+    }
+    kelp__v1__shard_command__free_unpacked(command, NULL);
+}
+
 static void on_message(struct kelp_rpc_stream *stream, struct kelp_rpc_message *message, void *user)
 {
-    struct leader *leader = user;
-    struct kelp_service *service = leader->service;
+    struct kelp__service_leader *leader = user;
     struct kelp_error error = {.text = ""};
     ProtobufCMessage *fields = NULL;
     struct kelp_wire_payload payload;
@@ -289,33 +361,74 @@ static void on_message(struct kelp_rpc_stream *stream, struct kelp_rpc_message *
     kelp_status status = kelp_wire_decode(message, &kelp__v1__shard_command__descriptor,
                                           KELP_PS_COMMAND_BYTES_MAX, &fields, &payload, &error);
     if (status == KELP_OK) {
-        const Kelp__V1__ShardCommand *command = (const void *)fields;
-        if (command->snapshot) {
-            status = obey_order(leader, command, &error);
-        } else {
-            (void)pthread_mutex_lock(&service->control_lock);
-            status = obey(leader, command, false, &error);
-            (void)pthread_mutex_unlock(&service->control_lock);
-        }
-        protobuf_c_message_free_unpacked(fields, NULL);
-    }
-    if (status != KELP_OK) {
+        follow(leader, (Kelp__V1__ShardCommand *)(void *)fields);
+    } else {
         refuse_stream(leader, status, error.text);
     }
+}
+
+/* The next stream whose first message waits for this leader; control_lock is held. */
+static struct kelp__service_leader *find_held(struct kelp_service *service)
+{
+    struct kelp_error error;
+
+    for (struct kelp__service_leader *leader = service->leaders; leader; leader = leader->next) {
+        if (leader->held && prove(leader, leader->held, &error) == KELP_OK) {
+            return leader;
+        }
+    }
+    return NULL;
+}
+
+void kelp_service_leader(struct kelp_service *service, const char *proof_digest)
+{
+    struct kelp__service_leader *leader;
+
+    (void)pthread_mutex_lock(&service->control_lock);
+    (void)kelp__service_control_apply(
+        service, &(struct kelp_shard_event){.kind = KELP_SHARD_ON_LEADER, .leader = proof_digest});
+    while ((leader = find_held(service)) != NULL) {
+        struct kelp_error error = {.text = ""};
+        Kelp__V1__ShardCommand *command = leader->held;
+        leader->held = NULL;
+        kelp_status status = obey(leader, command, false, &error); /* a first one has no order */
+        if (status != KELP_OK) {
+            refuse_stream(leader, status, error.text);
+        }
+        kelp__v1__shard_command__free_unpacked(command, NULL);
+    }
+    (void)pthread_mutex_unlock(&service->control_lock);
+}
+
+static void unlink_leader(struct kelp__service_leader *leader)
+{
+    struct kelp__service_leader **at = &leader->service->leaders;
+
+    while (*at != leader) {
+        at = &(*at)->next;
+    }
+    *at = leader->next;
 }
 
 static void on_closed(struct kelp_rpc_stream *stream, kelp_status status, const char *text,
                       void *user)
 {
-    struct leader *leader = user;
+    struct kelp__service_leader *leader = user;
+    struct kelp_service *service = leader->service;
     struct kelp_shard_event event = {.kind = KELP_SHARD_ON_CLOSE,
                                      .stream = (uint64_t)(uintptr_t)leader};
 
     (void)stream;
-    (void)kelp__service_control_apply_locked(leader->service, &event); /* cannot fail */
+    (void)pthread_mutex_lock(&service->control_lock);
+    unlink_leader(leader);
+    (void)kelp__service_control_apply(service, &event); /* cannot fail */
+    (void)pthread_mutex_unlock(&service->control_lock);
     if (leader->greeted) {
         kelp_log_info("coordinator's stream ended coordinator=%s status=%s text=\"%s\"", leader->id,
                       kelp_status_name(status), text ? text : "");
+    }
+    if (leader->held) {
+        kelp__v1__shard_command__free_unpacked(leader->held, NULL);
     }
     free(leader);
 }
@@ -326,20 +439,21 @@ static const struct kelp_rpc_stream_events control_events = {.message = on_messa
 const struct kelp_rpc_stream_events *
 kelp__service_control_accept(struct kelp_rpc_stream *stream, void *server_user, void **ret_user)
 {
-    struct leader *leader = calloc(1, sizeof(*leader));
+    struct kelp__service_leader *leader = calloc(1, sizeof(*leader));
     struct kelp_shard_event event = {.kind = KELP_SHARD_ON_CONNECT,
                                      .stream = (uint64_t)(uintptr_t)leader};
 
     if (!leader) {
         return NULL;
     }
-    leader->service = server_user;
+    struct kelp_service *service = server_user;
+    leader->service = service;
     leader->stream = stream;
-    if (kelp__service_control_apply_locked(server_user, &event) != KELP_OK) {
-        kelp_log_warn("control stream refused: there are %d already", KELP_PS_CONTROL_STREAMS_MAX);
-        free(leader);
-        return NULL;
-    }
+    (void)pthread_mutex_lock(&service->control_lock);
+    leader->next = service->leaders;
+    service->leaders = leader;
+    (void)kelp__service_control_apply(service, &event); /* cannot fail */
+    (void)pthread_mutex_unlock(&service->control_lock);
     *ret_user = leader;
     return &control_events;
 }

@@ -27,6 +27,8 @@ struct kelp_service_options {
 kelp_status kelp_service_open(const struct kelp_service_options *options,
                               struct kelp_service **ret_service,
                               struct kelp_error *reterr) KELP_MUST_USE;
+/* Who leads, by the digest of its proof (common/tls/proof.h): its streams alone are obeyed. */
+void kelp_service_leader(struct kelp_service *service, const char *proof_digest);
 const char *kelp_service_address(const struct kelp_service *service);
 /* Runs the loop until all streams have ended; no other thread runs it any more. NULL does nothing.
  */

@@ -15,9 +15,10 @@
 
 #define KELP__PROTOCOL 1
 
-struct kelp__service_peer; /* one Exchange stream */
-struct kelp__service_load; /* a generation that is being prepared */
-struct kelp__service_turn; /* scratch memory of one message */
+struct kelp__service_peer;   /* one Exchange stream */
+struct kelp__service_leader; /* one Control stream */
+struct kelp__service_load;   /* a generation that is being prepared */
+struct kelp__service_turn;   /* scratch memory of one message */
 struct kelp__service_snapshots;
 
 struct kelp_service {
@@ -48,8 +49,9 @@ struct kelp_service {
      * locks a partition is called under it.
      */
     pthread_mutex_t control_lock;
-    struct kelp_shard_control *control; /* decides what is loaded, reported and saved */
-    struct kelp_rpc_timer *timer;       /* of its reports */
+    struct kelp_shard_control *control;   /* decides what is loaded, reported and saved */
+    struct kelp__service_leader *leaders; /* Control streams */
+    struct kelp_rpc_timer *timer;         /* of its reports */
     struct kelp__service_snapshots *snapshots;
     struct kelp_plan *plan; /* once known, for good */
     char *plan_text;

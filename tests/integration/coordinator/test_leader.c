@@ -180,7 +180,8 @@ static void setup(void)
                                           .job = "job",
                                           .id = "coordinator-0",
                                           .run_folder = fixture.folder,
-                                          .incarnation = 7};
+                                          .incarnation = 7,
+                                          .proof_digest = "0123"};
     ck_assert_int_eq(kelp_leader_open(&options, &events, NULL, &leader, NULL), KELP_OK);
     ck_assert_int_eq(kelp_leader_stand(leader, "127.0.0.1:1", job_file, NULL), KELP_OK);
     for (int i = 0; answers.elected == 0; i++) {

@@ -168,6 +168,7 @@ KELP_TEST(whole_job)
     Kelp__V1__Hello hello;
     shard_hello(&fixture, &hello, "coordinator-2");
     command.hello = &hello;
+    command.proof = (char *)(uintptr_t)SHARD_PROOF; /* only read */
     command.records_after = 3;
     command.heartbeat = 41;
     shard_stream_send(&later, &command.base, NULL, 0);

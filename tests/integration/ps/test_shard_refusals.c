@@ -93,6 +93,7 @@ KELP_LOOP_TEST(hello_is_checked, 0, KELP_ARRAY_COUNT(hellos))
     hello.protocol = hellos[_i].protocol;
     request.hello = hellos[_i].missing ? NULL : &hello;
     command.hello = request.hello;
+    command.proof = (char *)(uintptr_t)SHARD_PROOF; /* only read */
     shard_stream_open(&stream, &fixture, hellos[_i].method);
     shard_stream_send(&stream, exchange ? &request.base : &command.base, NULL, 0);
     if (exchange) {
@@ -315,6 +316,7 @@ KELP_TEST(maps_are_checked)
     shard_hello(&fixture, &hello, "coordinator-9");
     map.generation = 1;
     command.hello = &hello;
+    command.proof = (char *)(uintptr_t)SHARD_PROOF; /* only read */
     command.map = &map;
     shard_stream_open(&other, &fixture, "Control"); /* no plan yet */
     shard_stream_send(&other, &command.base, NULL, 0);
@@ -336,6 +338,43 @@ KELP_TEST(maps_are_checked)
     ck_assert_int_eq(other.status, KELP_ERR_MISMATCH);
     shard_stream_close(&other);
     shard_load(&control, 1);
+}
+
+/* Somebody who does not lead: a generation of 2^40 changes nothing, and eight streams that wait do
+ * not lock out who leads next. */
+KELP_TEST(who_does_not_lead_waits)
+{
+    Kelp__V1__ShardCommand command = KELP__V1__SHARD_COMMAND__INIT;
+    Kelp__V1__Hello hello;
+    Kelp__V1__Map map = KELP__V1__MAP__INIT;
+    struct shard_stream strangers[9];
+    struct shard_stream next;
+
+    shard_load(&control, 1);
+    shard_hello(&fixture, &hello, "coordinator-9");
+    map.generation = UINT64_C(1) << 40;
+    command.hello = &hello;
+    command.plan = fixture.plan_text;
+    command.map = &map;
+    command.proof = (char *)(uintptr_t) "forged";
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(strangers); i++) {
+        shard_stream_open(&strangers[i], &fixture, "Control");
+        shard_stream_send(&strangers[i], &command.base, NULL, 0);
+    }
+    shard_load(&control, 2);
+    shard_fixture_lead(&fixture, "next");
+    command.map = NULL;
+    command.proof = (char *)(uintptr_t) "next";
+    shard_stream_open(&next, &fixture, "Control");
+    shard_stream_send(&next, &command.base, NULL, 0);
+    Kelp__V1__ShardReport *report = shard_take_report(&next);
+    ck_assert_uint_eq(report->loaded_generation, 2);
+    kelp__v1__shard_report__free_unpacked(report, NULL);
+    shard_stream_close(&next);
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(strangers); i++) {
+        ck_assert_uint_eq(strangers[i].message_count, 0); /* not even a report */
+        shard_stream_close(&strangers[i]);
+    }
 }
 
 /* A gradient that is not finite: nothing is applied, and the leader is told at which step. */

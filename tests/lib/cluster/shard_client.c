@@ -12,6 +12,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/json.h"
+#include "common/tls/proof.h"
 
 /* ---- the process -------------------------------------------------------------------------------
  */
@@ -147,6 +148,22 @@ static void open_channel(struct shard_fixture *fixture)
     ck_assert_msg(status == KELP_OK, "%s", error.text);
 }
 
+void shard_fixture_lead(struct shard_fixture *fixture, const char *proof)
+{
+    char digest[KELP_PROOF_HEX + 1];
+    char value[256];
+    struct kelp_error error = {.text = ""};
+
+    ck_assert_int_eq(kelp_proof_digest(proof, digest, &error), KELP_OK);
+    (void)snprintf(value, sizeof(value),
+                   "{\"id\":\"coordinator-1\",\"address\":\"127.0.0.1:1\",\"incarnation\":\"77\","
+                   "\"proof\":\"%s\"}",
+                   digest);
+    kelp_status status =
+        kelp_etcd_put(fixture->client, "/kelp/shards/coordinator", value, 0, 5000, &error);
+    ck_assert_msg(status == KELP_OK, "%s", error.text);
+}
+
 void shard_fixture_start(struct shard_fixture *fixture, const char *const *settings,
                          uint64_t elements, uint64_t samples)
 {
@@ -161,6 +178,7 @@ void shard_fixture_start(struct shard_fixture *fixture, const char *const *setti
     fixture->client = etcd_fixture_client(&fixture->etcd);
     fixture->process = shard_fixture_spawn(fixture); /* waits for the job */
     ck_assert_int_eq(kelp_job_file_print(fixture->job_file, false, &spec, &error), KELP_OK);
+    shard_fixture_lead(fixture, SHARD_PROOF);
     kelp_status status = kelp_etcd_put(fixture->client, "/kelp/shards/spec", spec, 0, 5000, &error);
     ck_assert_msg(status == KELP_OK, "%s", error.text);
     free(spec);
@@ -389,6 +407,7 @@ void shard_send_map(struct shard_stream *control, uint64_t generation, bool with
     if (with_hello) {
         shard_hello(fixture, &hello, "coordinator-1");
         command.hello = &hello;
+        command.proof = (char *)(uintptr_t)SHARD_PROOF; /* only read */
         command.plan = fixture->plan_text;
     }
     command.map = &map;

@@ -75,6 +75,11 @@ void shard_stream_await_closed(struct shard_stream *stream);
 /* Run the loop for a while; for "nothing comes". */
 void shard_stream_pass(struct shard_stream *stream, uint32_t ms);
 
+/* What the scripted leader shows with its hello; the fixture's etcd names it. */
+#define SHARD_PROOF "scripted"
+/* etcd names who shows this as the leader from now on. */
+void shard_fixture_lead(struct shard_fixture *fixture, const char *proof);
+
 /* A hello that the shard accepts, from `id`. */
 void shard_hello(const struct shard_fixture *fixture, Kelp__V1__Hello *hello, const char *id);
 /* Send hello, plan and a map of `generation` that puts all partitions on the shard with map_epoch =

@@ -109,6 +109,7 @@ void shard_cluster_send_map(struct shard_cluster *cluster, uint32_t to, bool wit
     if (with_hello) {
         shard_hello(&shard_bench.first, &hello, "coordinator-1");
         command.hello = &hello;
+        command.proof = (char *)(uintptr_t)SHARD_PROOF; /* only read */
         command.plan = shard_bench.first.plan_text;
     }
     command.map = &map;

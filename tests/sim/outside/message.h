@@ -157,6 +157,7 @@ struct sim_reply {
 struct sim_shard_command {
     struct sim_message base;
     bool hello;
+    uint64_t proof; /* with hello: the coordinator's incarnation, as etcd names it */
     bool plan;
     struct sim_map *map;           /* a reference, or NULL */
     struct sim_manifest *manifest; /* a reference, or NULL; goes with the map */

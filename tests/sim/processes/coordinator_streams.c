@@ -38,6 +38,7 @@ static void link_send(void *data, const struct kelp_link_news *news, void *user)
     const struct sim_link_end *end = data;
     struct sim_shard_command *command = sim_message_create(SIM_SHARD_COMMAND, sizeof(*command));
     command->hello = news->hello;
+    command->proof = coordinator->process->incarnation;
     command->plan = news->plan;
     command->records_after = news->records_after;
     command->heartbeat = news->heartbeat;

@@ -82,6 +82,15 @@ struct sim_outbox {
     struct sim_reply *reply;
 };
 
+/* The first message of a coordinator's stream that does not lead, as far as the shard knows. */
+struct sim_held {
+    uint64_t stream; /* 0: none */
+    uint64_t records_after;
+    uint64_t proof;
+    bool plan;
+};
+#define SIM_HELD_MAX 8
+
 /* The thread that writes snapshots. */
 struct sim_writer {
     struct kelp_snapshot_work work;
@@ -120,6 +129,9 @@ struct sim_shard {
 
     bool plan; /* it has heard the plan */
     struct kelp_shard_control *control;
+    uint64_t leader_watch;
+    struct sim_held held[SIM_HELD_MAX];
+    size_t held_count; /* so far */
     struct sim_writer writer;
     struct kelp_snapshot_order
         order;                     /* for the partitions, once it was written down; serial 0: no */

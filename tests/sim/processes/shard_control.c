@@ -191,6 +191,9 @@ static void carry_out(struct sim_shard *shard, const struct kelp_shard_action *a
     case KELP_SHARD_DO_LOG:
         log_news(shard, action->news);
         break;
+    case KELP_SHARD_DO_GIVE_WAY:
+        sim_stream_close(shard->sim, action->stream, SIM_SERVER);
+        break;
     }
 }
 
@@ -245,10 +248,72 @@ static uint64_t take_map(struct sim_shard *shard, struct sim_map *map,
 static void on_accept(struct sim *sim, struct sim_process *process, uint64_t stream)
 {
     struct kelp_shard_event event = {.kind = KELP_SHARD_ON_CONNECT, .stream = stream};
-    if (sim_control_apply(sim_shard_of(process), &event) != KELP_OK) {
-        sim_stream_close(sim, stream, SIM_SERVER);
+    (void)sim;
+    (void)sim_control_apply(sim_shard_of(process), &event);
+}
+
+/* ---- who leads ---- */
+
+static void print_proof(uint64_t proof, char text[24])
+{
+    (void)snprintf(text, 24, "%llu", (unsigned long long)proof);
+}
+
+static kelp_status prove(struct sim_shard *shard, uint64_t stream, uint64_t proof)
+{
+    char text[24];
+    print_proof(proof, text);
+    return sim_control_apply(
+        shard, &(struct kelp_shard_event){.kind = KELP_SHARD_ON_HELLO, .hello = {stream, text}});
+}
+
+/* Its first message is carried out once etcd says that it leads. */
+static void hold(struct sim_shard *shard, uint64_t stream, const struct sim_shard_command *command)
+{
+    shard->held[shard->held_count++ % SIM_HELD_MAX] =
+        (struct sim_held){.stream = stream,
+                          .records_after = command->records_after,
+                          .proof = command->proof,
+                          .plan = command->plan};
+    sim_say(shard->sim, shard->process, "lets a coordinator wait: etcd names another leader");
+}
+
+static void let_in(struct sim_shard *shard, const struct sim_held *held)
+{
+    struct kelp_shard_event event = {
+        .kind = KELP_SHARD_ON_COMMAND,
+        .command = {.stream = held->stream, .records_after = held->records_after}};
+    shard->plan = shard->plan || held->plan;
+    (void)sim_control_apply(shard, &event);
+    sim_shard_end_turn(shard);
+}
+
+static void on_leader(struct sim *sim, struct sim_process *process, const struct sim_key *key)
+{
+    struct sim_shard *shard = sim_shard_of(process);
+    char text[24];
+    (void)sim;
+    print_proof(key->value->holder, text);
+    (void)sim_control_apply(
+        shard, &(struct kelp_shard_event){.kind = KELP_SHARD_ON_LEADER, .leader = text});
+    for (size_t i = 0; i < SIM_HELD_MAX; i++) {
+        struct sim_held held = shard->held[i];
+        if (held.stream != 0 && prove(shard, held.stream, held.proof) == KELP_OK) {
+            shard->held[i].stream = 0;
+            let_in(shard, &held);
+        }
     }
 }
+
+static void on_leader_gone(struct sim *sim, struct sim_process *process, const char *key)
+{
+    (void)sim; /* the one before is obeyed until another one leads */
+    (void)process;
+    (void)key;
+}
+
+static const struct sim_watch_events leader_events = {.changed = on_leader,
+                                                      .removed = on_leader_gone};
 
 static void on_message(struct sim *sim, struct sim_process *process, uint64_t stream,
                        struct sim_message *message, bool stray)
@@ -263,6 +328,14 @@ static void on_message(struct sim *sim, struct sim_process *process, uint64_t st
                     .order = command->has_order ? &command->order : NULL,
                     .give_up = command->give_up}};
     (void)stray; /* control streams are not doubled */
+    if (command->hello && prove(shard, stream, command->proof) != KELP_OK) {
+        hold(shard, stream, command);
+        return;
+    }
+    if (!kelp_shard_control_obeys(shard->control, stream)) {
+        sim_stream_close(sim, stream, SIM_SERVER);
+        return;
+    }
     shard->plan = shard->plan || command->plan;
     if (command->map && !shard->plan) {
         sim_fail(sim, "a map comes after the plan", "%s has none", process->id);
@@ -282,9 +355,13 @@ static void on_message(struct sim *sim, struct sim_process *process, uint64_t st
 static void on_closed(struct sim *sim, struct sim_process *process, uint64_t stream, bool broken)
 {
     struct kelp_shard_event event = {.kind = KELP_SHARD_ON_CLOSE, .stream = stream};
+    struct sim_shard *shard = sim_shard_of(process);
     (void)sim;
     (void)broken;
-    (void)sim_control_apply(sim_shard_of(process), &event);
+    for (size_t i = 0; i < SIM_HELD_MAX; i++) {
+        shard->held[i].stream = shard->held[i].stream == stream ? 0 : shard->held[i].stream;
+    }
+    (void)sim_control_apply(shard, &event);
 }
 
 const struct sim_stream_events sim_control_server = {
@@ -300,10 +377,12 @@ void sim_control_open(struct sim_shard *shard)
     if (kelp_shard_control_create(&config, &shard->control, NULL) != KELP_OK) {
         abort();
     }
+    shard->leader_watch = sim_etcd_watch(shard->sim, shard->process, "coordinator", &leader_events);
 }
 
 void sim_control_close(struct sim_shard *shard)
 {
+    sim_etcd_unwatch(shard->sim, shard->leader_watch);
     kelp_shard_control_destroy(shard->control);
     free_load(shard->loading);
     free_load(shard->wanted);

@@ -10,12 +10,31 @@
 static struct kelp_shard_control *control;
 static struct kelp_shard_actions actions;
 
+static kelp_status apply(struct kelp_shard_event event)
+{
+    actions.count = 0;
+    return kelp_shard_control_apply(control, &event, &actions);
+}
+
+/* etcd says that who shows this leads. */
+static void lead(const char *proof)
+{
+    ck_assert_int_eq(
+        apply((struct kelp_shard_event){.kind = KELP_SHARD_ON_LEADER, .leader = proof}), KELP_OK);
+}
+
+static kelp_status show(uint64_t stream, const char *proof)
+{
+    return apply((struct kelp_shard_event){.kind = KELP_SHARD_ON_HELLO, .hello = {stream, proof}});
+}
+
 static void open_control(void)
 {
     struct kelp_shard_control_config config = {.report_records_max = 2, .storage_wait_ms = 1000};
 
     ck_assert_int_eq(kelp_shard_control_create(&config, &control, NULL), KELP_OK);
     actions.count = 0;
+    lead("leader");
 }
 
 static void close_control(void)
@@ -23,21 +42,16 @@ static void close_control(void)
     kelp_shard_control_destroy(control);
 }
 
-static kelp_status apply(struct kelp_shard_event event)
-{
-    actions.count = 0;
-    return kelp_shard_control_apply(control, &event, &actions);
-}
-
 /* Exactly these actions came, as letters: Report, Load, Cancel, Timer, Halt of it, Snapshot; the
- * lines for the log: f(ailed), m(issing), s(napshot). */
+ * lines for the log: f(ailed), m(issing), s(napshot); gives Way. */
 static void expect(const char *letters)
 {
     char text[KELP_SHARD_ACTIONS_MAX + 1] = "";
 
     for (uint32_t i = 0; i < actions.count; i++) {
         const struct kelp_shard_action *action = &actions.items[i];
-        text[i] = action->kind == KELP_SHARD_DO_LOG ? "fms"[action->news] : "RLCTHS"[action->kind];
+        text[i] =
+            action->kind == KELP_SHARD_DO_LOG ? "fms"[action->news] : "RLCTHS.W"[action->kind];
     }
     ck_assert_str_eq(text, letters);
 }
@@ -65,6 +79,8 @@ static void connect(uint64_t stream)
 {
     ck_assert_int_eq(
         apply((struct kelp_shard_event){.kind = KELP_SHARD_ON_CONNECT, .stream = stream}), KELP_OK);
+    expect("");
+    ck_assert_int_eq(show(stream, "leader"), KELP_OK);
     expect("");
 }
 
@@ -145,15 +161,66 @@ KELP_TEST(the_first_report_of_a_stream_carries_the_hello)
     ck_assert_uint_eq(view().generation, 0);
 }
 
-KELP_TEST(there_is_room_for_so_many_coordinators)
+static kelp_status forge(uint64_t stream)
 {
-    for (uint64_t i = 1; i <= KELP_PS_CONTROL_STREAMS_MAX; i++) {
-        connect(i);
+    struct kelp_snapshot_order wanted = {.serial = UINT64_MAX, .generation = 1, .step = 1};
+    return apply((struct kelp_shard_event){
+        .kind = KELP_SHARD_ON_COMMAND,
+        .command = {.stream = stream, .map_generation = (uint64_t)1 << 40, .order = &wanted}});
+}
+
+/* Whatever number a stranger's map or order has, nothing of it is done, and the leader's count. */
+KELP_TEST(who_does_not_lead_is_not_obeyed)
+{
+    serve(1);
+    (void)apply((struct kelp_shard_event){.kind = KELP_SHARD_ON_CONNECT, .stream = 2});
+    ck_assert(!kelp_shard_control_obeys(control, 2));
+    ck_assert_int_eq(forge(2), KELP_ERR_NOT_LEADER);
+    ck_assert_int_eq(show(2, "stranger"), KELP_ERR_NOT_LEADER);
+    ck_assert_int_eq(forge(2), KELP_ERR_NOT_LEADER);
+    expect("");
+    ck_assert_int_eq(order(1, 5, 1, false), KELP_OK);
+    ck_assert_uint_eq(view().snapshot.order.serial, 5);
+    command(1, 0, 2);
+    ck_assert_uint_eq(view().loading, 2);
+}
+
+/* Nobody is obeyed before etcd has said who leads; who leads next is obeyed at once, and the one
+ * before no more. */
+KELP_TEST(the_newest_leader_is_obeyed)
+{
+    serve(1);
+    (void)apply((struct kelp_shard_event){.kind = KELP_SHARD_ON_CONNECT, .stream = 2});
+    ck_assert_int_eq(show(2, "next"), KELP_ERR_NOT_LEADER);
+    lead("next");
+    ck_assert(kelp_shard_control_obeys(control, 2));
+    ck_assert(!kelp_shard_control_obeys(control, 1));
+    ck_assert_int_eq(forge(1), KELP_ERR_NOT_LEADER);
+    command(2, 0, 2);
+    ck_assert_uint_eq(view().loading, 2);
+    lead("");
+    ck_assert_int_eq(show(2, ""), KELP_ERR_NOT_LEADER);
+}
+
+/* Silent streams do not lock the leader out: the oldest of them gives way, never the leader's. */
+KELP_TEST(strangers_give_way)
+{
+    connect(1);
+    for (uint64_t i = 2; i <= KELP_PS_CONTROL_STREAMS_MAX; i++) {
+        ck_assert_int_eq(
+            apply((struct kelp_shard_event){.kind = KELP_SHARD_ON_CONNECT, .stream = i}), KELP_OK);
+        expect("");
     }
-    struct kelp_shard_event one_more = {.kind = KELP_SHARD_ON_CONNECT, .stream = 99};
-    ck_assert_int_eq(apply(one_more), KELP_ERR_LIMIT);
-    (void)apply((struct kelp_shard_event){.kind = KELP_SHARD_ON_CLOSE, .stream = 3});
-    ck_assert_int_eq(apply(one_more), KELP_OK);
+    for (uint64_t i = 90; i < 100; i++) {
+        ck_assert_int_eq(
+            apply((struct kelp_shard_event){.kind = KELP_SHARD_ON_CONNECT, .stream = i}), KELP_OK);
+        expect("W");
+        ck_assert_uint_ne(actions.items[0].stream, 1);
+    }
+    ck_assert_int_eq(show(2, "leader"), KELP_ERR_CLOSED); /* it was the first to go */
+    ck_assert_int_eq(show(99, "leader"), KELP_OK);
+    command(1, 0, 0);
+    expect("R");
 }
 
 /* The newest map is loaded, whatever becomes of those before it. */
