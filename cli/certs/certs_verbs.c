@@ -7,10 +7,10 @@
 #include <sys/stat.h>
 #include <time.h>
 
-#include "cli/certs/authority.h"
 #include "common/base/files.h"
 #include "common/base/json.h"
 #include "common/base/value.h"
+#include "common/tls/authority.h"
 #include "common/tls/credentials.h"
 
 #define DAY_S      INT64_C(86400)

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "cli/certs/authority.h"
+#include "common/tls/authority.h"
 
 #define PATH_BYTES 400
 #define DAY_S      INT64_C(86400)

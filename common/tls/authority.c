@@ -1,4 +1,4 @@
-#include "cli/certs/authority.h"
+#include "common/tls/authority.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -65,21 +65,14 @@ static kelp_status make_private_folder(const char *folder, struct kelp_error *re
     return status;
 }
 
-static bool write_bytes(int fd, const char *bytes, size_t count)
-{
-    while (count > 0) {
-        ssize_t wrote = write(fd, bytes, count);
-        if (wrote < 0 && errno != EINTR) {
-            return false;
-        }
-        bytes += wrote > 0 ? wrote : 0;
-        count -= wrote > 0 ? (size_t)wrote : 0;
-    }
-    return true;
-}
+/* Where files are written. */
+struct place {
+    const char *folder;
+    bool unsynced;
+};
 
 /* Replace a file whole, with that mode from its first byte on. */
-static kelp_status write_file(const char *folder, const char *name, mode_t mode, BIO *from,
+static kelp_status write_file(const struct place *place, const char *name, mode_t mode, BIO *from,
                               struct kelp_error *reterr)
 {
     char path[PATH_BYTES];
@@ -87,14 +80,15 @@ static kelp_status write_file(const char *folder, const char *name, mode_t mode,
     char *bytes = NULL;
     long count = BIO_get_mem_data(from, &bytes);
 
-    path_in(folder, name, path);
+    path_in(place->folder, name, path);
     (void)snprintf(beside, sizeof(beside), "%s.new", path);
     (void)unlink(beside);
     int fd = open(beside, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, mode);
     if (fd < 0) {
         return kelp_files_error(errno, "make", beside, reterr);
     }
-    bool wrote = write_bytes(fd, bytes, (size_t)count) && fsync(fd) == 0;
+    bool wrote =
+        kelp_files_write_all(fd, bytes, (size_t)count) && (place->unsynced || fsync(fd) == 0);
     int error = errno;
     if (close(fd) != 0 || !wrote) {
         (void)unlink(beside);
@@ -103,7 +97,7 @@ static kelp_status write_file(const char *folder, const char *name, mode_t mode,
     if (rename(beside, path) != 0) {
         return kelp_files_error(errno, "rename", beside, reterr);
     }
-    return kelp_files_sync(folder, reterr);
+    return place->unsynced ? KELP_OK : kelp_files_sync(place->folder, reterr);
 }
 
 /* ---- certificates ---- */
@@ -111,6 +105,10 @@ static kelp_status write_file(const char *folder, const char *name, mode_t mode,
 struct pair {
     EVP_PKEY *key;
     X509 *certificate;
+};
+
+struct kelp_authority {
+    struct pair pair;
 };
 
 static void pair_fini(struct pair *pair)
@@ -176,24 +174,24 @@ static bool finish(struct pair *pair, X509 *issuer, EVP_PKEY *issuer_key)
            X509_sign(pair->certificate, issuer_key, EVP_sha256()) > 0;
 }
 
-static kelp_status write_certificate(const char *folder, const char *name, X509 *certificate,
+static kelp_status write_certificate(const struct place *place, const char *name, X509 *certificate,
                                      struct kelp_error *reterr)
 {
     BIO *out = BIO_new(BIO_s_mem());
     kelp_status status = out && PEM_write_bio_X509(out, certificate) == 1
-                             ? write_file(folder, name, 0644, out, reterr)
+                             ? write_file(place, name, 0644, out, reterr)
                              : openssl_failed(reterr, "print a certificate");
     BIO_free(out);
     return status;
 }
 
-static kelp_status write_key(const char *folder, const char *name, EVP_PKEY *key,
+static kelp_status write_key(const struct place *place, const char *name, EVP_PKEY *key,
                              struct kelp_error *reterr)
 {
     BIO *out = BIO_new(BIO_s_secmem());
     kelp_status status =
         out && PEM_write_bio_PKCS8PrivateKey(out, key, NULL, NULL, 0, NULL, NULL) == 1
-            ? write_file(folder, name, 0600, out, reterr)
+            ? write_file(place, name, 0600, out, reterr)
             : openssl_failed(reterr, "print a key");
     BIO_free(out);
     return status;
@@ -224,11 +222,29 @@ static kelp_status check_folder(const char *folder, struct kelp_error *reterr)
     return KELP_OK;
 }
 
+/* pair is to be freed, also after an error. */
+static kelp_status make_authority(struct pair *pair, int64_t from_s, int64_t until_s,
+                                  struct kelp_error *reterr)
+{
+    char name[64];
+
+    (void)snprintf(name, sizeof(name), "kelp authority of %lld", (long long)from_s);
+    if (!begin(pair, name, from_s, until_s) ||
+        !add_extension(pair->certificate, pair->certificate, NID_basic_constraints,
+                       "critical,CA:TRUE,pathlen:0") ||
+        !add_extension(pair->certificate, pair->certificate, NID_key_usage,
+                       "critical,keyCertSign,cRLSign") ||
+        !finish(pair, pair->certificate, pair->key)) {
+        return openssl_failed(reterr, "make an authority");
+    }
+    return KELP_OK;
+}
+
 kelp_status kelp_authority_init(const char *folder, int64_t from_s, int64_t until_s,
                                 struct kelp_error *reterr)
 {
+    const struct place place = {.folder = folder};
     struct pair pair = {.key = NULL};
-    char name[64];
 
     kelp_status status = check_path(folder, reterr);
     if (status == KELP_OK) {
@@ -237,26 +253,42 @@ kelp_status kelp_authority_init(const char *folder, int64_t from_s, int64_t unti
     if (status == KELP_OK) {
         status = check_folder(folder, reterr);
     }
-    if (status != KELP_OK) {
-        return status;
-    }
-    (void)snprintf(name, sizeof(name), "kelp authority of %lld", (long long)from_s);
-    if (!begin(&pair, name, from_s, until_s) ||
-        !add_extension(pair.certificate, pair.certificate, NID_basic_constraints,
-                       "critical,CA:TRUE,pathlen:0") ||
-        !add_extension(pair.certificate, pair.certificate, NID_key_usage,
-                       "critical,keyCertSign,cRLSign") ||
-        !finish(&pair, pair.certificate, pair.key)) {
-        status = openssl_failed(reterr, "make an authority");
+    if (status == KELP_OK) {
+        status = make_authority(&pair, from_s, until_s, reterr);
     }
     if (status == KELP_OK) {
-        status = write_key(folder, CA_KEY_NAME, pair.key, reterr);
+        status = write_key(&place, CA_KEY_NAME, pair.key, reterr);
     }
     if (status == KELP_OK) {
-        status = write_certificate(folder, CA_NAME, pair.certificate, reterr);
+        status = write_certificate(&place, CA_NAME, pair.certificate, reterr);
     }
     pair_fini(&pair);
     return status;
+}
+
+kelp_status kelp_authority_create(int64_t from_s, int64_t until_s,
+                                  struct kelp_authority **ret_authority, struct kelp_error *reterr)
+{
+    struct kelp_authority *authority = calloc(1, sizeof(*authority));
+
+    if (!authority) {
+        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
+    }
+    kelp_status status = make_authority(&authority->pair, from_s, until_s, reterr);
+    if (status != KELP_OK) {
+        kelp_authority_destroy(authority);
+        return status;
+    }
+    *ret_authority = authority;
+    return KELP_OK;
+}
+
+void kelp_authority_destroy(struct kelp_authority *authority)
+{
+    if (authority) {
+        pair_fini(&authority->pair);
+        free(authority);
+    }
 }
 
 static kelp_status check_key_mode(const char *path, struct kelp_error *reterr)
@@ -381,12 +413,46 @@ static kelp_status sign(const struct kelp_authority_request *request, const stru
     return status;
 }
 
+/* Key, certificate, and the authority's own. */
+static kelp_status write_all(const struct kelp_authority_request *request, const struct pair *pair,
+                             X509 *authority, struct kelp_error *reterr)
+{
+    const struct place place = {.folder = request->out, .unsynced = request->unsynced};
+
+    kelp_status status = make_private_folder(request->out, reterr);
+    if (status == KELP_OK) {
+        status = write_key(&place, KELP_CREDENTIALS_KEY, pair->key, reterr);
+    }
+    if (status == KELP_OK) {
+        status = write_certificate(&place, KELP_CREDENTIALS_CERTIFICATE, pair->certificate, reterr);
+    }
+    return status == KELP_OK ? write_certificate(&place, KELP_CREDENTIALS_CA, authority, reterr)
+                             : status;
+}
+
+static kelp_status issue(const struct kelp_authority_request *request, const struct pair *authority,
+                         struct kelp_error *reterr)
+{
+    struct pair pair = {.key = NULL};
+    time_t until = (time_t)request->until_s;
+
+    if (X509_cmp_time(X509_get0_notAfter(authority->certificate), &until) < 0) {
+        return kelp_fail(reterr, KELP_ERR_INVALID,
+                         "the authority '%s' ends before that; give fewer --days",
+                         request->authority ? request->authority : "in memory");
+    }
+    kelp_status status = sign(request, authority, &pair, reterr);
+    if (status == KELP_OK) {
+        status = write_all(request, &pair, authority->certificate, reterr);
+    }
+    pair_fini(&pair);
+    return status;
+}
+
 kelp_status kelp_authority_issue(const struct kelp_authority_request *request,
                                  struct kelp_error *reterr)
 {
     struct pair authority = {.key = NULL};
-    struct pair pair = {.key = NULL};
-    time_t until = (time_t)request->until_s;
 
     kelp_status status = check_path(request->authority, reterr);
     if (status == KELP_OK) {
@@ -395,32 +461,18 @@ kelp_status kelp_authority_issue(const struct kelp_authority_request *request,
     if (status == KELP_OK) {
         status = open_authority(request->authority, &authority, reterr);
     }
-    if (status != KELP_OK) {
-        return status;
-    }
-    if (X509_cmp_time(X509_get0_notAfter(authority.certificate), &until) < 0) {
-        status =
-            kelp_fail(reterr, KELP_ERR_INVALID,
-                      "the authority '%s' ends before that; give fewer --days", request->authority);
-    }
     if (status == KELP_OK) {
-        status = sign(request, &authority, &pair, reterr);
+        status = issue(request, &authority, reterr);
+        pair_fini(&authority);
     }
-    if (status == KELP_OK) {
-        status = make_private_folder(request->out, reterr);
-    }
-    if (status == KELP_OK) {
-        status = write_key(request->out, KELP_CREDENTIALS_KEY, pair.key, reterr);
-    }
-    if (status == KELP_OK) {
-        status =
-            write_certificate(request->out, KELP_CREDENTIALS_CERTIFICATE, pair.certificate, reterr);
-    }
-    if (status == KELP_OK) {
-        status =
-            write_certificate(request->out, KELP_CREDENTIALS_CA, authority.certificate, reterr);
-    }
-    pair_fini(&pair);
-    pair_fini(&authority);
     return status;
+}
+
+kelp_status kelp_authority_sign(const struct kelp_authority *authority,
+                                const struct kelp_authority_request *request,
+                                struct kelp_error *reterr)
+{
+    kelp_status status = check_path(request->out, reterr);
+
+    return status == KELP_OK ? issue(request, &authority->pair, reterr) : status;
 }
