@@ -52,8 +52,9 @@ static const struct kelp_option options[] = {
     KELP_VERB_ETCD("Cluster", "use this etcd instead of a private one in the run's folder"),
     KELP_VERB_ETCD_PROGRAM("Cluster"),
     KELP_VERB_TEXT("listen", "HOST", "Cluster",
-                   "serve at ports of this loopback address, such as 127.0.0.1; else all processes "
-                   "meet on unix sockets that only this user can open"),
+                   "serve at ports of this loopback address, such as 127.0.0.1, with certificates "
+                   "made for this run unless --certs names others; else all processes meet on unix "
+                   "sockets that only this user can open"),
     {.name = "certs",
      .type = KELP_OPTION_TEXT,
      .placeholder = "FOLDER",
@@ -394,19 +395,25 @@ static void tell_rows(void *user, const char *path, uint64_t rows)
     kelp_display_prepare(user, path, rows, kelp_clock_ms());
 }
 
-/* Ports are for those who watch or disturb the network of one machine: nobody is asked who he is.
- */
+/* Ports are for those who watch or disturb the network of one machine. An authority of the run's
+ * own stands for its own etcd alone. */
 static kelp_status check_listen(const struct train *train, struct kelp_error *reterr)
 {
     const char *host = kelp_options_text(train->given, "listen");
     struct in_addr address;
 
-    if (!host || strcmp(host, "[::1]") == 0 ||
-        (inet_pton(AF_INET, host, &address) == 1 && ntohl(address.s_addr) >> 24 == 127)) {
-        return KELP_OK;
+    if (host && strcmp(host, "[::1]") != 0 &&
+        (inet_pton(AF_INET, host, &address) != 1 || ntohl(address.s_addr) >> 24 != 127)) {
+        return kelp_fail(reterr, KELP_ERR_INVALID,
+                         "--listen %.100s: no loopback address; there are 127.0.0.1 and [::1]",
+                         host);
     }
-    return kelp_fail(reterr, KELP_ERR_INVALID,
-                     "--listen %.100s: no loopback address; there are 127.0.0.1 and [::1]", host);
+    return !host || !kelp_options_text(train->given, "etcd") ||
+                   kelp_options_text(train->given, "certs")
+               ? KELP_OK
+               : kelp_fail(reterr, KELP_ERR_INVALID,
+                           "--listen with --etcd needs --certs FOLDER: certificates of the "
+                           "authority that this etcd has");
 }
 
 /* Before anything is looked for: what such a run worked with may be gone. */

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cli/chaos/chaos_target.h"
 #include "cli/launch/launcher.h"
@@ -14,7 +15,7 @@
 #include "cli/run/run_client.h"
 #include "common/base/clock.h"
 #include "common/etcd/etcd_endpoint.h"
-#include "common/program/socket_folder.h"
+#include "common/program/run_certs.h"
 
 #define PATH_BYTES (KELP_RUN_PATH_MAX + 64)
 #define TICK_MS    200 /* without an event */
@@ -39,8 +40,12 @@ struct run {
     char etcd_folder[PATH_BYTES];
     char etcd_log[PATH_BYTES];
     char url[KELP_ETCD_ENDPOINT_MAX + 1];
-    char sockets[KELP_SOCKET_FOLDER_MAX +
-                 1]; /* "": everything serves at ports, which can be split */
+    char sockets[KELP_SOCKET_FOLDER_MAX + 1]; /* private folder of etcd; "": not made yet */
+    int sockets_held;                         /* kelp_socket_folder_hold() */
+    /* Where everything serves at ports, which can be split; each "" else. */
+    char certs[KELP_RUN_CERTS_MAX + 1]; /* folder with a folder for each role, and that of: */
+    char etcd_certs[KELP_RUN_CERTS_MAX + 1];
+    char operator_certs[KELP_RUN_CERTS_MAX + 1];
     char coordinators[16];
     struct kelp_faultdisk_environment disk;
     const char *environment[4];
@@ -125,6 +130,8 @@ static kelp_status start_train(struct run *run, bool resume, struct kelp_error *
                                                    run->options->log_level,
                                                    run->options->ports ? "--listen" : NULL,
                                                    LOOPBACK,
+                                                   "--certs",
+                                                   run->certs,
                                                    NULL};
 
     (void)snprintf(job_path, sizeof(job_path), "%s/job.yaml", run->options->folder);
@@ -179,26 +186,47 @@ static kelp_status prepare_disk(struct run *run, struct kelp_error *reterr)
     return KELP_OK;
 }
 
+/* All commands of the run have the same certificates, so that it can be resumed. */
+static kelp_status make_certs(struct run *run, struct kelp_error *reterr)
+{
+    kelp_run_certs_path(run->sockets, run->certs);
+    kelp_run_certs_role(run->sockets, KELP_ROLE_ETCD, run->etcd_certs);
+    kelp_run_certs_role(run->sockets, KELP_ROLE_OPERATOR, run->operator_certs);
+    return kelp_run_certs_make(run->sockets, run->options->job, reterr);
+}
+
+/* NULL: there are no ports. */
+static const char *operator_certs(const struct run *run)
+{
+    return run->options->ports ? run->operator_certs : NULL;
+}
+
 static kelp_status start(struct run *run, struct kelp_error *reterr)
 {
     set_paths(run);
     kelp_status status = run->options->disk_library ? prepare_disk(run, reterr) : KELP_OK;
     struct kelp_etcd_server_options etcd = {.data_folder = run->etcd_folder,
                                             .log_path = run->etcd_log,
+                                            .socket_folder = run->sockets,
+                                            .certs = run->options->ports ? run->etcd_certs : NULL,
                                             .program = run->options->etcd_program};
-    if (status == KELP_OK && !run->options->ports) {
+    if (status == KELP_OK) {
         status = kelp_socket_folder_make(run->sockets, reterr);
-        etcd.socket_folder = run->sockets;
+        run->sockets_held = kelp_socket_folder_hold(run->sockets);
+    }
+    if (status == KELP_OK && run->options->ports) {
+        status = make_certs(run, reterr);
     }
     if (status == KELP_OK) {
         status = kelp_chaos_etcd_open(&etcd, &run->target.etcd, reterr);
     }
     if (status == KELP_OK) {
         (void)snprintf(run->url, sizeof(run->url), "%s", kelp_chaos_etcd_url(run->target.etcd));
-        status = kelp_chaos_watch_start(&run->watch, reterr);
+        status = kelp_chaos_watch_start(operator_certs(run), &run->watch, reterr);
     }
     if (status == KELP_OK) {
-        status = kelp_monitor_start(run->url, run->options->job, NULL, &run->monitor, reterr);
+        status = kelp_monitor_start(run->url, run->options->job, operator_certs(run), &run->monitor,
+                                    reterr);
     }
     run->report->start_ms = kelp_clock_ms();
     run->alive_ms = run->report->start_ms;
@@ -314,7 +342,8 @@ static kelp_status forget_dead(const struct run *run, struct kelp_error *reterr)
     static const char *const names[] = {"coordinator", "ps/"};
     struct kelp_job_client *client = NULL;
 
-    kelp_status status = kelp_job_client_open(run->url, run->options->job, NULL, &client, reterr);
+    kelp_status status =
+        kelp_job_client_open(run->url, run->options->job, operator_certs(run), &client, reterr);
     for (size_t i = 0; status == KELP_OK && i < KELP_ARRAY_COUNT(names); i++) {
         status = kelp_job_client_forget(client, names[i], KELP_LAUNCH_ETCD_MS, reterr);
     }
@@ -477,6 +506,9 @@ static void remove_sockets(const struct run *run)
     if (kelp_run_cluster_read(run->run_path, &cluster, NULL) == KELP_OK) {
         kelp_socket_folder_remove(cluster.sockets);
     }
+    if (run->sockets_held >= 0) {
+        (void)close(run->sockets_held);
+    }
     kelp_socket_folder_remove(run->sockets);
 }
 
@@ -492,6 +524,7 @@ kelp_status kelp_chaos_run(const struct kelp_chaos_options *options,
     assert(options->fault_count <= KELP_CHAOS_FAULTS_MAX);
     run->options = options;
     run->report = report;
+    run->sockets_held = -1;
     kelp_status status = start(run, reterr);
     if (status == KELP_OK) {
         status = follow(run, reterr);

@@ -13,7 +13,8 @@
 #define ADDRESS_MAX 255
 
 struct kelp_chaos_watch {
-    struct kelp_rpc_loop *loop; /* the thread's own once it runs, as are the next two */
+    struct kelp_credentials *credentials; /* NULL: none */
+    struct kelp_rpc_loop *loop;           /* the thread's own once it runs, as are the next two */
     struct kelp_rpc_channel *channel;
     char channel_address[ADDRESS_MAX + 1];
     struct kelp_watcher *watcher; /* its lock guards what follows */
@@ -99,7 +100,8 @@ static void look(void *user)
     }
 }
 
-kelp_status kelp_chaos_watch_start(struct kelp_chaos_watch **ret_watch, struct kelp_error *reterr)
+kelp_status kelp_chaos_watch_start(const char *certs, struct kelp_chaos_watch **ret_watch,
+                                   struct kelp_error *reterr)
 {
     struct kelp_chaos_watch *watch = calloc(1, sizeof(*watch));
     const struct kelp_watcher_options options = {
@@ -109,10 +111,14 @@ kelp_status kelp_chaos_watch_start(struct kelp_chaos_watch **ret_watch, struct k
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
     }
     kelp_status status = kelp_watcher_create(&options, &watch->watcher, reterr);
+    if (status == KELP_OK && certs) {
+        status = kelp_credentials_open(certs, &watch->credentials, reterr);
+    }
     if (status == KELP_OK) {
         status = kelp_rpc_loop_create(&watch->loop, reterr);
     }
     if (status == KELP_OK) {
+        kelp_rpc_loop_credentials(watch->loop, watch->credentials);
         status = kelp_watcher_start(watch->watcher, reterr);
     }
     if (status != KELP_OK) {
@@ -129,6 +135,7 @@ void kelp_chaos_watch_stop(struct kelp_chaos_watch *watch)
         kelp_watcher_stop(watch->watcher);
         kelp_rpc_channel_close(watch->channel);
         kelp_rpc_loop_destroy(watch->loop);
+        kelp_credentials_close(watch->credentials);
         free(watch);
     }
 }

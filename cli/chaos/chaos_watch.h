@@ -24,7 +24,8 @@ struct kelp_chaos_look {
 
 struct kelp_chaos_watch;
 
-kelp_status kelp_chaos_watch_start(struct kelp_chaos_watch **ret_watch,
+/* certs: folder of an operator's or reader's certificate of the job; NULL: none. */
+kelp_status kelp_chaos_watch_start(const char *certs, struct kelp_chaos_watch **ret_watch,
                                    struct kelp_error *reterr) KELP_MUST_USE;
 /* Ends the thread (within the deadline of its question) and frees. NULL is fine. */
 void kelp_chaos_watch_stop(struct kelp_chaos_watch *watch);

@@ -139,9 +139,6 @@ static kelp_status start(struct kelp_children *children, struct kelp_child *chil
         listen_address(children, child, listen);
         argv[count++] = "--listen";
         argv[count++] = listen;
-        if (options->listen && !options->certs) {
-            argv[count++] = "--insecure";
-        }
     }
     if (child->kind == KELP_CHILD_COORDINATOR && options->force) {
         argv[count++] = "--force";

@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/launch/launcher.h"
+#include "cli/launch/launcher_internal.h"
 
 static kelp_status check(const char *folder, enum kelp_role role, const char *job,
                          struct kelp_error *reterr)
@@ -49,4 +49,31 @@ kelp_status kelp_launcher_find_certs(const char *folder, const char *job,
     }
     free(real);
     return status;
+}
+
+bool kelp__launch_own_certs(const struct kelp_launch *launch)
+{
+    return launch->listen && !launch->certs;
+}
+
+static void set_certs(struct kelp_launcher *launcher, const char *folder)
+{
+    (void)snprintf(launcher->roles, sizeof(launcher->roles), "%s", folder);
+    (void)snprintf(launcher->certs, sizeof(launcher->certs), "%.*s/%s", KELP_LAUNCH_CERTS_MAX,
+                   folder, kelp_role_names[KELP_ROLE_OPERATOR]);
+}
+
+kelp_status kelp__launch_make_certs(struct kelp_launcher *launcher, struct kelp_error *reterr)
+{
+    char folder[KELP_RUN_CERTS_MAX + 1];
+
+    if (launcher->launch->certs) {
+        set_certs(launcher, launcher->launch->certs);
+    }
+    if (!kelp__launch_own_certs(launcher->launch)) {
+        return KELP_OK;
+    }
+    kelp_run_certs_path(launcher->sockets, folder);
+    set_certs(launcher, folder);
+    return kelp_run_certs_make(launcher->sockets, launcher->launch->job->name, reterr);
 }

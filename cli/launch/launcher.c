@@ -35,12 +35,6 @@ static bool asked_to_stop(void *user)
     return stopping(user);
 }
 
-/* NULL: everything serves at ports. */
-static const char *sockets(const struct kelp_launcher *launcher)
-{
-    return launcher->sockets[0] != '\0' ? launcher->sockets : NULL;
-}
-
 /* What a launcher that was killed has left goes. */
 static kelp_status make_sockets(struct kelp_launcher *launcher, struct kelp_error *reterr)
 {
@@ -49,24 +43,32 @@ static kelp_status make_sockets(struct kelp_launcher *launcher, struct kelp_erro
     if (kelp_run_cluster_read(launcher->launch->run->path, &before, NULL) == KELP_OK) {
         kelp_socket_folder_remove(before.sockets);
     }
-    return kelp_socket_folder_make(launcher->sockets, reterr);
+    kelp_status status = kelp_socket_folder_make(launcher->sockets, reterr);
+    if (status == KELP_OK) {
+        launcher->sockets_held = kelp_socket_folder_hold(launcher->sockets);
+    }
+    return status;
 }
 
 static kelp_status start_etcd(struct kelp_launcher *launcher, struct kelp_error *reterr)
 {
     char folder[KELP_RUN_PATH_MAX + 64];
     char log[KELP_RUN_PATH_MAX + 64];
+    char certs[KELP_RUN_CERTS_MAX + 1];
     const char *run = launcher->launch->run->path;
 
     (void)snprintf(folder, sizeof(folder), "%s/etcd", run);
     (void)snprintf(log, sizeof(log), "%s/logs/etcd.log", run);
-    struct kelp_etcd_server_options options = {.data_folder = folder,
-                                               .log_path = log,
-                                               .program = launcher->launch->etcd_program,
-                                               .socket_folder = sockets(launcher),
-                                               .client_port = launcher->etcd_port,
-                                               .given_up = asked_to_stop,
-                                               .user = launcher};
+    kelp_run_certs_role(launcher->sockets, KELP_ROLE_ETCD, certs);
+    struct kelp_etcd_server_options options = {
+        .data_folder = folder,
+        .log_path = log,
+        .program = launcher->launch->etcd_program,
+        .socket_folder = launcher->sockets,
+        .certs = kelp__launch_own_certs(launcher->launch) ? certs : NULL,
+        .client_port = launcher->etcd_port,
+        .given_up = asked_to_stop,
+        .user = launcher};
     kelp_status status = kelp_etcd_server_start(&options, &launcher->etcd, reterr);
     if (status == KELP_OK) {
         launcher->etcd_port = kelp_etcd_server_port(launcher->etcd);
@@ -98,8 +100,8 @@ static kelp_status init_children(struct kelp_launcher *launcher, struct kelp_err
         .job = job->name,
         .log_level = launch->log_level,
         .listen = launch->listen,
-        .sockets = sockets(launcher),
-        .certs = launch->certs,
+        .sockets = launcher->sockets,
+        .certs = launcher->roles[0] != '\0' ? launcher->roles : NULL,
         .spec_sha256 = launcher->spec_sha256,
         .force = launch->force,
         .trials = &launcher->trials,
@@ -142,9 +144,11 @@ static kelp_status start_all(struct kelp_launcher *launcher, struct kelp_error *
     if (status == KELP_OK) {
         status = kelp__launch_remember(launcher, reterr);
     }
-    /* The private etcd stays off ports when whoever reaches them must have a certificate. */
-    if (status == KELP_OK && (!launcher->launch->listen || launcher->launch->certs)) {
+    if (status == KELP_OK) {
         status = make_sockets(launcher, reterr);
+    }
+    if (status == KELP_OK) {
+        status = kelp__launch_make_certs(launcher, reterr);
     }
     if (status == KELP_OK && !launcher->launch->etcd_url) {
         status = start_etcd(launcher, reterr);
@@ -543,6 +547,9 @@ static void stop_all(struct kelp_launcher *launcher)
     kelp_monitor_stop(launcher->monitor);
     bool spare = !launcher->launch->etcd_url && kelp__launch_etcd_spare(launcher);
     kelp_etcd_server_stop(launcher->etcd, KELP_LAUNCH_ETCD_GRACE_MS);
+    if (launcher->sockets_held >= 0) {
+        (void)close(launcher->sockets_held);
+    }
     kelp_socket_folder_remove(launcher->sockets);
     if (spare) {
         kelp__launch_remove_etcd(launcher);
@@ -569,10 +576,7 @@ int kelp_launcher_run(const struct kelp_launch *launch, struct kelp_guard *guard
     launcher->display = display;
     launcher->result = result;
     launcher->trials = *launch->trials;
-    if (launch->certs) {
-        (void)snprintf(launcher->certs, sizeof(launcher->certs), "%s/%s", launch->certs,
-                       kelp_role_names[KELP_ROLE_OPERATOR]);
-    }
+    launcher->sockets_held = -1;
     kelp_damage_init(&launcher->damage, launch->run->path);
     (void)snprintf(result->job, sizeof(result->job), "%s", launch->job->name);
     open_events(launcher);

@@ -38,7 +38,8 @@ struct kelp_launch {
     const char *etcd_program; /* NULL: found on PATH */
     const char *log_level;
     const char *listen; /* HOST at whose ports everything serves; NULL: unix sockets */
-    /* Has a folder ROLE for each role of kelp certs, but etcd's; absolute. NULL: no TLS. */
+    /* Has a folder ROLE for each role of kelp certs, but etcd's; absolute. NULL: ports have
+     * certificates that are made for the run. */
     const char *certs;
     const struct kelp_trials *trials;
     uint32_t coordinators;

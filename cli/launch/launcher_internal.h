@@ -15,6 +15,7 @@
 #include "cli/launch/monitor.h"
 #include "cli/run/event_file.h"
 #include "common/program/etcd_server.h"
+#include "common/program/run_certs.h"
 #include "common/program/socket_folder.h"
 
 #define KELP_LAUNCH_POLL_ROOM (KELP_CHILDREN_MAX + 3)
@@ -27,7 +28,9 @@ struct kelp_launcher {
     struct kelp_etcd_server *etcd; /* NULL: an etcd that is not ours, or one that is down */
     char etcd_url[128]; /* of ours, also while it is down; else launch->etcd_url counts */
     uint16_t etcd_port;
-    char sockets[KELP_SOCKET_FOLDER_MAX + 1];  /* "": there is none */
+    char sockets[KELP_SOCKET_FOLDER_MAX + 1];  /* private folder of the run; "": not made yet */
+    int sockets_held;                          /* kelp_socket_folder_hold() */
+    char roles[KELP_CREDENTIALS_PATH_MAX + 1]; /* folder with certificates by role; "": none */
     char certs[KELP_CREDENTIALS_PATH_MAX + 1]; /* the operator's; "": there is none */
     char spec_sha256[KELP_SHA256_HEX_BYTES];   /* of launch->spec */
     uint64_t etcd_start_ms;                    /* started, or to be started when etcd is NULL */
@@ -61,6 +64,11 @@ bool kelp__launch_state_is(const struct kelp_launcher *launcher, const char *sta
 const char *kelp__launch_etcd_url(const struct kelp_launcher *launcher);
 /* The folder of the operator's certificate; NULL: there is none. */
 const char *kelp__launch_certs(const struct kelp_launcher *launcher);
+/* Do the run's ports have certificates of its own? */
+bool kelp__launch_own_certs(const struct kelp_launch *launch);
+/* Make those in the private folder, which is there, or take what --certs names. */
+kelp_status kelp__launch_make_certs(struct kelp_launcher *launcher,
+                                    struct kelp_error *reterr) KELP_MUST_USE;
 /* Tell by cluster.json how the run is reached. */
 kelp_status kelp__launch_write_cluster(const struct kelp_launcher *launcher,
                                        struct kelp_error *reterr) KELP_MUST_USE;

@@ -17,7 +17,7 @@ struct kelp_run_cluster {
     char etcd[1024];
     bool private_etcd; /* the run's own, in its folder: gone with the run */
     int64_t pid;       /* of the launcher */
-    char sockets[128]; /* folder of the run's unix sockets; "": it serves at ports */
+    char sockets[128]; /* private folder of the run, for unix sockets and certificates */
     char certs[1024];  /* folder with its operator's certificate; "": it has none */
 };
 

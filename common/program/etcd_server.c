@@ -1,4 +1,4 @@
-#include "common/program/etcd_server.h"
+#include "common/program/etcd_server_internal.h"
 
 #include <arpa/inet.h>
 #include <assert.h>
@@ -18,7 +18,6 @@
 #include <unistd.h>
 
 #include "common/base/clock.h"
-#include "common/etcd/etcd_endpoint.h"
 #include "common/program/socket_folder.h"
 
 enum {
@@ -28,25 +27,6 @@ enum {
     PROBE_MS = 500,              /* one look */
     ANSWER_MAX = 64 * 1024,      /* bytes of an answer of etcd's that we read */
     LOG_TAIL = 8192,             /* bytes of the log searched for the reason of a failure */
-    URL_BYTES = 80,
-};
-
-/* Etcd takes host:port alone for a unix socket, which becomes a file of that name in its working
- * folder. The peer's URL among the members must be http all the same. */
-#define CLIENT_SOCKET "localhost:1"
-#define PEER_SOCKET   "localhost:2"
-
-struct kelp_etcd_server {
-    struct kelp_process *process;
-    uint16_t client_port;
-    uint16_t peer_port;
-    int lock_fd;
-    char *data_folder;         /* absolute, owned: etcd's working folder may be another */
-    char name[40];             /* proves that the etcd that answers on our port is ours */
-    char url[URL_BYTES];       /* for clients of ours */
-    char client[URL_BYTES];    /* the same as etcd takes it */
-    char peer[URL_BYTES];      /* where it would listen to other members */
-    char advertise[URL_BYTES]; /* what those would dial */
 };
 
 /* ---- addresses ---- */
@@ -76,16 +56,33 @@ static int bind_port(uint16_t port, uint16_t *ret_port)
     return fd;
 }
 
+/* The port of clients; -1 with *reterr set, or a descriptor that holds the port. */
+static int hold_client_port(struct kelp_etcd_server *server, uint16_t client_port,
+                            const char *scheme, kelp_status *ret_status, struct kelp_error *reterr)
+{
+    int fd = bind_port(client_port, &server->client_port);
+
+    if (fd < 0) {
+        *ret_status = kelp_fail(reterr, errno == EADDRINUSE ? KELP_ERR_EXISTS : KELP_ERR_IO,
+                                "port %u on 127.0.0.1 cannot be used for etcd: %s", client_port,
+                                strerror(errno));
+        return -1;
+    }
+    (void)snprintf(server->url, sizeof(server->url), "%s://127.0.0.1:%u", scheme,
+                   server->client_port);
+    (void)snprintf(server->client, sizeof(server->client), "%s", server->url);
+    return fd;
+}
+
 /* Both ports are held at once, so that they differ, and let go just before etcd starts. */
 static kelp_status choose_ports(struct kelp_etcd_server *server, uint16_t client_port,
                                 struct kelp_error *reterr)
 {
-    int client_fd = bind_port(client_port, &server->client_port);
+    kelp_status status = KELP_OK;
+    int client_fd = hold_client_port(server, client_port, "http", &status, reterr);
 
     if (client_fd < 0) {
-        return kelp_fail(reterr, errno == EADDRINUSE ? KELP_ERR_EXISTS : KELP_ERR_IO,
-                         "port %u on 127.0.0.1 cannot be used for etcd: %s", client_port,
-                         strerror(errno));
+        return status;
     }
     int peer_fd = bind_port(0, &server->peer_port);
     int error = errno;
@@ -94,13 +91,12 @@ static kelp_status choose_ports(struct kelp_etcd_server *server, uint16_t client
         return kelp_fail(reterr, KELP_ERR_IO, "no free port on 127.0.0.1: %s", strerror(error));
     }
     (void)close(peer_fd);
-    (void)snprintf(server->url, sizeof(server->url), "http://127.0.0.1:%u", server->client_port);
-    (void)snprintf(server->client, sizeof(server->client), "%s", server->url);
     (void)snprintf(server->peer, sizeof(server->peer), "http://127.0.0.1:%u", server->peer_port);
     (void)snprintf(server->advertise, sizeof(server->advertise), "%s", server->peer);
     return KELP_OK;
 }
 
+/* There are no other members: theirs is a socket whatever clients have. */
 static kelp_status choose_sockets(struct kelp_etcd_server *server, const char *folder,
                                   struct kelp_error *reterr)
 {
@@ -122,8 +118,15 @@ static kelp_status choose_addresses(struct kelp_etcd_server *server,
                                     const struct kelp_etcd_server_options *options,
                                     struct kelp_error *reterr)
 {
-    return options->socket_folder ? choose_sockets(server, options->socket_folder, reterr)
-                                  : choose_ports(server, options->client_port, reterr);
+    if (!options->socket_folder) {
+        return choose_ports(server, options->client_port, reterr);
+    }
+    kelp_status status = choose_sockets(server, options->socket_folder, reterr);
+    if (status == KELP_OK && options->certs) {
+        int fd = hold_client_port(server, options->client_port, "https", &status, reterr);
+        status = fd >= 0 && close(fd) == 0 ? KELP_OK : status;
+    }
+    return status;
 }
 
 /* ---- asking it ---- */
@@ -152,7 +155,9 @@ static cJSON *ask(const struct kelp_etcd_server *server, const char *path, const
     struct answer *answer = calloc(1, sizeof(*answer));
     CURL *curl = curl_easy_init();
 
-    if (answer && curl && kelp_etcd_endpoint_apply(curl, server->url, path) == KELP_OK) {
+    if (answer && curl && kelp_etcd_endpoint_apply(curl, server->url, path) == KELP_OK &&
+        (!server->certificates ||
+         kelp_etcd_certificates_apply(curl, server->certificates) == KELP_OK)) {
         (void)curl_easy_setopt(curl, CURLOPT_TIMEOUT_MS, (long)PROBE_MS);
         (void)curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, receive_answer);
         (void)curl_easy_setopt(curl, CURLOPT_WRITEDATA, answer);
@@ -196,47 +201,6 @@ static bool is_ours(const struct kelp_etcd_server *server)
 }
 
 /* ---- starting ---- */
-
-static kelp_status launch(struct kelp_etcd_server *server, const char *program,
-                          const struct kelp_etcd_server_options *options, int log_fd,
-                          struct kelp_error *reterr)
-{
-    char name[64], data[KELP_PROCESS_PATH_MAX + 16], client[URL_BYTES + 32];
-    char advertise_client[URL_BYTES + 32], peer[URL_BYTES + 32], advertise_peer[URL_BYTES + 48];
-    char cluster[URL_BYTES + 80];
-    static const char *const unset[] = {"ETCD_*",   "http_proxy", "https_proxy", "all_proxy",
-                                        "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY",
-                                        "NO_PROXY", NULL};
-#ifdef __aarch64__
-    static const char *const set[] = {"ETCD_UNSUPPORTED_ARCH=arm64", NULL};
-#else
-    static const char *const set[] = {NULL};
-#endif
-    const char *argv[] = {
-        program, name, data, client, advertise_client, peer, advertise_peer, cluster,
-        "--initial-cluster-state=new", "--heartbeat-interval=50", "--election-timeout=500",
-        /* Old revisions would grow the store for ever: shards renew their keys for weeks. */
-        "--auto-compaction-mode=periodic", "--auto-compaction-retention=1h", "--logger=zap",
-        "--log-outputs=stderr", "--log-level=warn", NULL};
-
-    (void)snprintf(name, sizeof(name), "--name=%s", server->name);
-    (void)snprintf(data, sizeof(data), "--data-dir=%s", server->data_folder);
-    (void)snprintf(client, sizeof(client), "--listen-client-urls=%s", server->client);
-    (void)snprintf(advertise_client, sizeof(advertise_client), "--advertise-client-urls=%s",
-                   server->client);
-    (void)snprintf(peer, sizeof(peer), "--listen-peer-urls=%s", server->peer);
-    (void)snprintf(advertise_peer, sizeof(advertise_peer), "--initial-advertise-peer-urls=%s",
-                   server->advertise);
-    (void)snprintf(cluster, sizeof(cluster), "--initial-cluster=%s=%s", server->name,
-                   server->advertise);
-    struct kelp_process_options process = {.argv = argv,
-                                           .set_environment = set,
-                                           .unset_environment = unset,
-                                           .folder = options->socket_folder,
-                                           .stdout_fd = log_fd,
-                                           .stderr_fd = log_fd};
-    return kelp_process_start(&process, &server->process, reterr);
-}
 
 /* The end of the log in tail, as one NUL-terminated string. */
 static void read_tail(int log_fd, off_t start, char tail[LOG_TAIL])
@@ -331,7 +295,7 @@ static kelp_status start_once(struct kelp_etcd_server *server, const char *progr
     kelp_status status = choose_addresses(server, options, reterr);
 
     if (status == KELP_OK) {
-        status = launch(server, program, options, log_fd, reterr);
+        status = kelp__etcd_server_launch(server, program, options, log_fd, reterr);
     }
     if (status == KELP_OK) {
         status = wait_until_served(server, options, log_fd, log_start, end_ms, reterr);
@@ -448,6 +412,24 @@ static kelp_status start_in_folder(struct kelp_etcd_server *server, const char *
     return status;
 }
 
+static kelp_status set_certificates(struct kelp_etcd_server *server,
+                                    const struct kelp_etcd_server_options *options,
+                                    struct kelp_error *reterr)
+{
+    assert(options->socket_folder);
+    server->certificates = calloc(1, sizeof(*server->certificates));
+    return server->certificates
+               ? kelp_etcd_certificates_init(server->certificates, options->certs, reterr)
+               : kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
+}
+
+static void free_server(struct kelp_etcd_server *server)
+{
+    free(server->certificates);
+    free(server->data_folder);
+    free(server);
+}
+
 kelp_status kelp_etcd_server_start(const struct kelp_etcd_server_options *options,
                                    struct kelp_etcd_server **ret_server, struct kelp_error *reterr)
 {
@@ -462,7 +444,10 @@ kelp_status kelp_etcd_server_start(const struct kelp_etcd_server_options *option
     if (!server) {
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
     }
-    status = lock_folder(server, options->data_folder, reterr);
+    status = options->certs ? set_certificates(server, options, reterr) : KELP_OK;
+    if (status == KELP_OK) {
+        status = lock_folder(server, options->data_folder, reterr);
+    }
     if (status == KELP_OK) {
         status = start_in_folder(server, program, options, reterr);
         if (status != KELP_OK) {
@@ -470,8 +455,7 @@ kelp_status kelp_etcd_server_start(const struct kelp_etcd_server_options *option
         }
     }
     if (status != KELP_OK) {
-        free(server->data_folder);
-        free(server);
+        free_server(server);
         return status;
     }
     *ret_server = server;
@@ -486,8 +470,7 @@ void kelp_etcd_server_stop(struct kelp_etcd_server *server, uint32_t grace_ms)
     kelp_process_stop(server->process, grace_ms);
     kelp_process_destroy(server->process);
     (void)close(server->lock_fd);
-    free(server->data_folder);
-    free(server);
+    free_server(server);
 }
 
 const char *kelp_etcd_server_url(const struct kelp_etcd_server *server)

@@ -2,8 +2,9 @@
  * A private etcd of one member, run as a child process: what `kelp train` and the tests use when no
  * cluster's etcd is named.
  *
- * It listens on sockets in a folder that only its user can open, or on free ports of loopback,
- * which every user of the machine reaches. It keeps everything in one folder, and dies with its
+ * It listens on sockets in a folder that only its user can open, or at a free port of loopback with
+ * mutual TLS. Tests have it on ports that every user of the machine reaches. Pages of other origins
+ * and other names of the host are refused. It keeps everything in one folder, and dies with its
  * parent (common/base/process.h; the same rule about threads holds). Writes are synced as etcd does
  * by default: a machine crash loses nothing that was acknowledged.
  */
@@ -22,8 +23,11 @@ struct kelp_etcd_server_options {
     const char *log_path;    /* etcd's output is appended to it */
     const char *program;     /* NULL: "etcd" on PATH, else /usr/bin/etcd */
     /* It listens on unix sockets in this folder, which others must not be able to open; at most
-     * KELP_SOCKET_FOLDER_MAX bytes, absolute. NULL: on ports of loopback. */
+     * KELP_SOCKET_FOLDER_MAX bytes, absolute. NULL: on ports of loopback, open to every user. */
     const char *socket_folder;
+    /* With a socket folder: clients have a port of loopback instead, and need certificates of the
+     * authority of this folder, etcd's own (common/tls/credentials.h). NULL: they have a socket. */
+    const char *certs;
     uint16_t client_port; /* 0: a free one, chosen again when somebody else takes it first */
     uint32_t deadline_ms; /* until it must be healthy; 0: 15 s */
     /* Asked many times a second until etcd is healthy. True: give up. NULL: never. */
@@ -47,10 +51,10 @@ kelp_status kelp_etcd_server_start(const struct kelp_etcd_server_options *option
 /* Ends etcd (SIGTERM, after grace_ms SIGKILL; 0: SIGKILL at once) and frees. NULL is fine. */
 void kelp_etcd_server_stop(struct kelp_etcd_server *server, uint32_t grace_ms);
 
-/* "http://127.0.0.1:41234" or "unix:/tmp/kelp-x7Kd2a/localhost:1", for kelp_etcd_open(); borrowed
- * for the life of the server. */
+/* "http://127.0.0.1:41234", "https://127.0.0.1:41234" or "unix:/tmp/kelp-x7Kd2a/localhost:1", for
+ * kelp_etcd_open(); borrowed for the life of the server. */
 const char *kelp_etcd_server_url(const struct kelp_etcd_server *server);
-/* 0 with a socket folder. */
+/* Of clients; 0: they have a socket. */
 uint16_t kelp_etcd_server_port(const struct kelp_etcd_server *server);
 /* To wait on it beside other children; borrowed. */
 struct kelp_process *kelp_etcd_server_process(struct kelp_etcd_server *server);

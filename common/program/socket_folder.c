@@ -6,10 +6,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
+
+#include "common/base/files.h"
 
 #define PATTERN "/kelp-XXXXXX"
 
@@ -64,11 +67,10 @@ static bool is_dead(int folder, const char *path, const char *name)
     return dead;
 }
 
-static void remove_dead(int folder, const char *path, const char *name)
+/* True when it is gone. */
+static bool remove_dead(int folder, const char *path, const char *name)
 {
-    if (is_dead(folder, path, name)) {
-        (void)unlinkat(folder, name, 0);
-    }
+    return is_dead(folder, path, name) && unlinkat(folder, name, 0) == 0;
 }
 
 /* A folder that was made here, by this user: its path may come from a file. */
@@ -101,15 +103,28 @@ void kelp_socket_folder_sweep(const char *path, const char *name)
     int folder = open_folder(path);
 
     if (folder >= 0) {
-        remove_dead(folder, path, name);
+        (void)remove_dead(folder, path, name);
         (void)close(folder);
     }
 }
 
-void kelp_socket_folder_remove(const char *path)
+int kelp_socket_folder_hold(const char *path)
 {
     int fd = open_folder(path);
+
+    if (fd >= 0 && flock(fd, LOCK_SH | LOCK_NB) != 0) { /* systemd-tmpfiles respects it */
+        (void)close(fd);
+        fd = -1;
+    }
+    return fd;
+}
+
+void kelp_socket_folder_remove(const char *path)
+{
+    char certs[KELP_SOCKET_FOLDER_MAX + sizeof("/" KELP_SOCKET_FOLDER_CERTS)];
+    int fd = open_folder(path);
     DIR *folder = fd >= 0 ? fdopendir(fd) : NULL;
+    unsigned left = 0;
 
     if (!folder) {
         if (fd >= 0) {
@@ -118,8 +133,15 @@ void kelp_socket_folder_remove(const char *path)
         return;
     }
     for (struct dirent *entry = readdir(folder); entry; entry = readdir(folder)) {
-        remove_dead(dirfd(folder), path, entry->d_name);
+        bool known = entry->d_name[0] == '.' ||
+                     strcmp(entry->d_name, KELP_SOCKET_FOLDER_CERTS) == 0 ||
+                     remove_dead(dirfd(folder), path, entry->d_name);
+        left += !known;
     }
     (void)closedir(folder);
+    if (left == 0) {
+        (void)snprintf(certs, sizeof(certs), "%s/" KELP_SOCKET_FOLDER_CERTS, path);
+        (void)kelp_files_remove(certs, NULL); /* what stays keeps the folder */
+    }
     (void)rmdir(path); /* not when somebody is served in it still */
 }

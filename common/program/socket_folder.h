@@ -1,6 +1,6 @@
 /*
- * A private folder for the unix sockets of one run: who can open the folder (0700) is the same
- * user, and nobody else can reach what listens in it.
+ * A private folder for the unix sockets of one run, and for its certificates (run_certs.h): who can
+ * open the folder (0700) is the same user, and nobody else can reach what listens in it.
  *
  * It lies in TMPDIR or in /tmp and not in the run's folder: the path of a socket has at most 107
  * bytes, and not every network file system takes sockets.
@@ -10,7 +10,8 @@
 
 #include "common/base/status.h"
 
-#define KELP_SOCKET_FOLDER_MAX 64 /* bytes of its path; leaves 42 for a socket's name */
+#define KELP_SOCKET_FOLDER_MAX   64 /* bytes of its path; leaves 42 for a socket's name */
+#define KELP_SOCKET_FOLDER_CERTS "certs"
 
 /* Make "/tmp/kelp-x7Kd2a". Errors: KELP_ERR_IO. */
 kelp_status kelp_socket_folder_make(char path[KELP_SOCKET_FOLDER_MAX + 1],
@@ -20,9 +21,14 @@ kelp_status kelp_socket_folder_make(char path[KELP_SOCKET_FOLDER_MAX + 1],
  * left. */
 void kelp_socket_folder_sweep(const char *path, const char *name);
 
-/* Remove it with the sockets in it that nobody serves any more: after the processes have ended, or
- * for a run that was killed. "" is fine, and so is a folder that is gone. Nothing is touched that
- * kelp_socket_folder_make() would not have made for this user; what is served still, stays. */
+/* Keep what clears old files out of /tmp away from it while the descriptor is open, which is
+ * returned; -1 when that is not to be had. */
+int kelp_socket_folder_hold(const char *path);
+
+/* Remove it with the sockets in it that nobody serves any more, and then with its certificates:
+ * after the processes have ended, or for a run that was killed. "" is fine, and so is a folder that
+ * is gone. Nothing is touched that kelp_socket_folder_make() would not have made for this user;
+ * what is served still, stays, and the certificates with it. */
 void kelp_socket_folder_remove(const char *path);
 
 #endif

@@ -154,6 +154,34 @@ static int connect_as(uid_t user)
     return WEXITSTATUS(wait_status);
 }
 
+/* ---- ports --------------------------------------------------------------------------------- */
+
+/* What a reader of the job's text gets with the certificates of that folder; NULL: none. */
+static kelp_status read_spec(const char *etcd_url, const char *certs)
+{
+    struct kelp_etcd_range range = {0};
+    struct kelp_etcd *etcd = NULL;
+    struct kelp_error error;
+
+    kelp_status status = kelp_etcd_open_certified(etcd_url, certs, &etcd, &error);
+    ck_assert_msg(status == KELP_OK, "%s", error.text);
+    status = kelp_etcd_get(etcd, "/kelp/long/spec", certs ? KELP_TEST_HANG_MS : 1000, &range, NULL);
+    kelp_etcd_range_fini(&range);
+    kelp_etcd_close(etcd);
+    return status;
+}
+
+/* It serves with a certificate, by its log. */
+static void expect_closed(const char *name)
+{
+    char path[64];
+
+    (void)snprintf(path, sizeof(path), "run/logs/%s.log", name);
+    char *log = kelp_test_read(folder.path, path, NULL);
+    ck_assert_msg(strstr(log, "serving with a certificate") && !strstr(log, "insecure"), "%s", log);
+    free(log);
+}
+
 KELP_SUITE(.before = etcd_fixture_require)
 KELP_CASE("doors", .setup = setup, .teardown = teardown, .timeout_s = KELP_TEST_HANG_S)
 
@@ -194,13 +222,28 @@ KELP_TEST(killed_and_resumed)
     ck_assert_int_ne(access(before, F_OK), 0);
 }
 
-/* Ports are there for who asks for them, at loopback alone. */
+/* Ports are there for who asks for them, at loopback alone, and for nobody without a certificate
+ * that was made for the run. */
 KELP_TEST(ports_on_request)
 {
+    char etcd[200], certs[300];
+
     start_training(
         (const char *[]){"train", "job.yaml", "--run", "run", "--listen", "127.0.0.1", NULL});
-    ck_assert_str_eq(sockets, "");
-    ck_assert_uint_ge(listening(), 4); /* etcd, the coordinator, two shards */
+    ck_assert_uint_eq(listening(), 4); /* etcd, the coordinator, two shards */
+    read_cluster("etcd", etcd, sizeof(etcd));
+    ck_assert_int_eq(strncmp(etcd, "https://127.0.0.1:", 18), 0);
+    read_cluster("certs", certs, sizeof(certs));
+    ck_assert_int_eq(strncmp(certs, sockets, strlen(sockets)), 0);
+    ck_assert_int_ne(read_spec(etcd, NULL), KELP_OK);
+    ck_assert_int_eq(read_spec(etcd, certs), KELP_OK);
+    expect_closed("shard-0");
+    expect_closed("coordinator-0");
+    kelp_test_command_says(folder.path, (const char *[]){"status", "run", NULL}, 0, "running");
+    kelp_test_command_says(folder.path, (const char *[]){"stop", "run", NULL}, 0, "");
+    (void)kelp_test_command_wait(&train, KELP_TEST_HANG_MS);
+    ck_assert_int_ne(access(sockets, F_OK), 0);
+    kelp_test_command_says(folder.path, (const char *[]){"status", "run", NULL}, 0, "paused");
     kelp_test_command_says(folder.path,
                            (const char *[]){"train", "job.yaml", "--listen", "0.0.0.0", NULL}, 2,
                            "--listen 0.0.0.0: no loopback address; there are 127.0.0.1 and [::1]");

@@ -10,11 +10,13 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
-#include "common/program/socket_folder.h"
+#include "common/etcd/etcd_endpoint.h"
+#include "common/program/run_certs.h"
 #include "tests/lib/etcd/etcd_fixture.h"
 #include "tests/lib/etcd/tcp_double.h"
 #include "tests/lib/suite.h"
@@ -35,6 +37,75 @@ static void teardown(void)
 static struct kelp_etcd_server_options options_in(const char *data, const char *log)
 {
     return (struct kelp_etcd_server_options){.data_folder = data, .log_path = log};
+}
+
+static size_t drop_bytes(char *bytes, size_t size, size_t count, void *user)
+{
+    (void)bytes;
+    (void)user;
+    return size * count;
+}
+
+static size_t note_header(char *bytes, size_t size, size_t count, void *user)
+{
+    bool *allowed = user;
+
+    *allowed = *allowed || strncasecmp(bytes, "Access-Control-Allow-Origin",
+                                       strlen("Access-Control-Allow-Origin")) == 0;
+    return size * count;
+}
+
+/* What a request with one more header comes to: HTTP's status; 0: no answer. */
+static long ask_with(const char *url, const char *header, bool *ret_allowed)
+{
+    CURL *curl = curl_easy_init();
+    struct curl_slist *headers = curl_slist_append(NULL, header);
+    long status = 0;
+
+    *ret_allowed = false;
+    ck_assert_int_eq(kelp_etcd_endpoint_apply(curl, url, "/version"), KELP_OK);
+    (void)curl_easy_setopt(curl, CURLOPT_HTTPHEADER, headers);
+    (void)curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, drop_bytes);
+    (void)curl_easy_setopt(curl, CURLOPT_HEADERFUNCTION, note_header);
+    (void)curl_easy_setopt(curl, CURLOPT_HEADERDATA, ret_allowed);
+    if (curl_easy_perform(curl) == CURLE_OK) {
+        (void)curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &status);
+    }
+    curl_easy_cleanup(curl);
+    curl_slist_free_all(headers);
+    return status;
+}
+
+/* Pages of a browser: neither another origin nor another name for this host. */
+static void expect_closed_to_pages(const char *url)
+{
+    bool allowed = false;
+
+    ck_assert_int_eq(ask_with(url, "X-Nothing: 1", &allowed), 200);
+    ck_assert_int_eq(ask_with(url, "Origin: http://evil.example", &allowed), 200);
+    ck_assert(!allowed);
+    ck_assert_int_eq(ask_with(url, "Host: evil.example", &allowed), 421);
+}
+
+static unsigned mode_of(const char *folder, const char *name)
+{
+    char path[200];
+    struct stat about;
+
+    (void)snprintf(path, sizeof(path), "%s/%s", folder, name);
+    ck_assert_msg(lstat(path, &about) == 0, "%s", path);
+    return about.st_mode & 07777;
+}
+
+/* What a write comes to with the certificates of that folder (NULL: none). */
+static kelp_status put_with(const char *url, const char *certs)
+{
+    struct kelp_etcd *etcd = NULL;
+
+    ck_assert_int_eq(kelp_etcd_open_certified(url, certs, &etcd, &error), KELP_OK);
+    kelp_status status = kelp_etcd_put(etcd, "/a", "1", 0, 2000, &error);
+    kelp_etcd_close(etcd);
+    return status;
 }
 
 static void put(const char *key, const char *value)
@@ -113,8 +184,71 @@ KELP_TEST(on_sockets)
         ck_assert_uint_eq(range.count, 1);
         kelp_etcd_range_fini(&range);
         kelp_etcd_close(etcd);
+        expect_closed_to_pages(kelp_etcd_server_url(server));
         kelp_etcd_server_stop(server, 0); /* killed: its sockets stay */
     }
+    kelp_socket_folder_remove(folder);
+    ck_assert_int_ne(access(folder, F_OK), 0);
+}
+
+/* At a port: only with a certificate of its authority, also after a kill; other members have no
+ * port to reach. What was made for it goes with its folder. */
+KELP_TEST(with_certificates)
+{
+    char data[96], log[96], folder[KELP_SOCKET_FOLDER_MAX + 1], other[KELP_SOCKET_FOLDER_MAX + 1];
+    char own[KELP_RUN_CERTS_MAX + 1], operator[KELP_RUN_CERTS_MAX + 1],
+        foreign[KELP_RUN_CERTS_MAX + 1];
+    struct kelp_etcd_server *server = NULL;
+
+    (void)snprintf(data, sizeof(data), "%s/other", fixture.folder);
+    (void)snprintf(log, sizeof(log), "%s/other.log", fixture.folder);
+    ck_assert_int_eq(kelp_socket_folder_make(folder, &error), KELP_OK);
+    ck_assert_int_eq(kelp_socket_folder_make(other, &error), KELP_OK);
+    ck_assert_int_eq(kelp_run_certs_make(folder, "a", &error), KELP_OK);
+    ck_assert_int_eq(kelp_run_certs_make(other, "a", &error), KELP_OK);
+    ck_assert_uint_eq(mode_of(folder, "certs/etcd"), 0700);
+    ck_assert_uint_eq(mode_of(folder, "certs/shard/key.pem"), 0600);
+    kelp_run_certs_role(folder, KELP_ROLE_ETCD, own);
+    kelp_run_certs_role(folder, KELP_ROLE_OPERATOR, operator);
+    kelp_run_certs_role(other, KELP_ROLE_OPERATOR, foreign);
+    struct kelp_etcd_server_options options = options_in(data, log);
+    options.socket_folder = folder;
+    options.certs = own;
+    for (int round = 0; round < 2; round++) {
+        kelp_status status = kelp_etcd_server_start(&options, &server, &error);
+        ck_assert_msg(status == KELP_OK, "%s", error.text);
+        const char *url = kelp_etcd_server_url(server);
+        ck_assert_int_eq(strncmp(url, "https://127.0.0.1:", 18), 0);
+        options.client_port = kelp_etcd_server_port(server);
+        ck_assert_int_eq(put_with(url, operator), KELP_OK);
+        ck_assert_int_ne(put_with(url, foreign), KELP_OK);
+        ck_assert_int_ne(put_with(url, NULL), KELP_OK);
+        kelp_etcd_server_stop(server, 0);
+    }
+    kelp_socket_folder_remove(folder);
+    kelp_socket_folder_remove(other);
+    ck_assert_int_ne(access(folder, F_OK), 0);
+    ck_assert_int_ne(access(other, F_OK), 0);
+}
+
+/* A folder in which somebody is served keeps its certificates. */
+KELP_TEST(certificates_stay_with_the_served)
+{
+    char folder[KELP_SOCKET_FOLDER_MAX + 1];
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+
+    ck_assert_int_eq(kelp_socket_folder_make(folder, &error), KELP_OK);
+    ck_assert_int_eq(kelp_run_certs_make(folder, "a", &error), KELP_OK);
+    int held = kelp_socket_folder_hold(folder);
+    ck_assert_int_ge(held, 0);
+    (void)snprintf(address.sun_path, sizeof(address.sun_path), "%s/served", folder);
+    int server = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    ck_assert_int_eq(bind(server, (struct sockaddr *)&address, sizeof(address)), 0);
+    ck_assert_int_eq(listen(server, 1), 0);
+    kelp_socket_folder_remove(folder);
+    ck_assert_uint_eq(mode_of(folder, "certs/worker/key.pem"), 0600);
+    (void)close(server);
+    (void)close(held);
     kelp_socket_folder_remove(folder);
     ck_assert_int_ne(access(folder, F_OK), 0);
 }
