@@ -327,6 +327,7 @@ kelp_status kelp_shard_stream_open(struct kelp_shard_stream *stream,
             stream->channel,
             &(struct kelp_rpc_stream_options){.path = CONTROL_PATH,
                                               .first_message_ms = KELP_COORDINATOR_FIRST_MS,
+                                              .hello = true,
                                               .events = &stream_events,
                                               .user = stream},
             &stream->stream, reterr);

@@ -106,6 +106,7 @@ static void on_hello(struct kelp_worker_stream *stream, struct kelp_term *term,
         kelp_term_worker_refused(term, stream->session, status, error.text);
         return;
     }
+    kelp_rpc_stream_trust(stream->stream);
     const struct kelp_spiffe *name = kelp_rpc_stream_name(stream->stream);
     const struct kelp_session_hello hello = {.id = report->hello->id,
                                              .incarnation = report->hello->incarnation,

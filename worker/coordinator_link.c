@@ -200,6 +200,7 @@ static void connect_stream(struct kelp_coordinator_link *m)
             m->channel,
             &(struct kelp_rpc_stream_options){.path = JOIN_PATH,
                                               .first_message_ms = m->options.connect_timeout_ms,
+                                              .hello = true,
                                               .events = &stream_events,
                                               .user = m},
             &m->stream, &error);

@@ -235,6 +235,7 @@ void kelp_shard_link_connect(struct kelp_shard_link *link)
         link->channel,
         &(struct kelp_rpc_stream_options){.path = EXCHANGE_PATH,
                                           .first_message_ms = link->options.connect_timeout_ms,
+                                          .hello = true,
                                           .events = &stream_events,
                                           .user = link},
         &link->stream, &error);

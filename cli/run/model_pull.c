@@ -176,6 +176,7 @@ static kelp_status open_shards(struct pull *pull, struct kelp_error *reterr)
                 shard->channel,
                 &(struct kelp_rpc_stream_options){.path = EXCHANGE_PATH,
                                                   .first_message_ms = pull->request->deadline_ms,
+                                                  .hello = true,
                                                   .events = &stream_events,
                                                   .user = shard},
                 &shard->stream, reterr);

@@ -44,10 +44,28 @@
 #define KELP_RPC_DESCRIPTORS_SPARE      64
 #define KELP_RPC_DESCRIPTORS_SPARE_PART 8
 
+/* ---- rpc, before the hello ---- */
+
+/* Milliseconds from the call until the first message of a stream, or the request of a call, is
+ * there: a host on which all processors compute needs seconds. */
+#define KELP_RPC_HELLO_MS 5000
+/* Bytes that each connection may send before a hello on it was accepted: the TLS handshake takes 6
+ * KiB, a hello 200 bytes, and a job's text at most 64 KiB. */
+#define KELP_RPC_STRANGER_BYTES (64u << 10)
+/* Bytes that all of them may send beyond that, and again in each KELP_RPC_HELLO_MS: a coordinator's
+ * first message to a shard has the map, and a worker's the plan, of up to 4 MiB. */
+#define KELP_RPC_STRANGERS_BYTES (32u << 20)
+/* Bytes between two messages of a connection whose hello was accepted, in largest messages with
+ * their read-ahead: a few streams may each have one under way. */
+#define KELP_RPC_UNHEARD_MESSAGES 4
+
 /* ---- rpc, per connection ---- */
 
-/* Streams that one connection may have open; a Kelp process uses two or three. */
-#define KELP_RPC_STREAMS_PER_CONNECTION 4096
+/* Streams that one connection may have open; a Kelp process uses two or three. Calls beyond it wait
+ * with the client. */
+#define KELP_RPC_STREAMS_PER_CONNECTION 64
+/* Bytes of a call's headers, which are gRPC's and at most a status text of ours. */
+#define KELP_RPC_METADATA_BYTES 8192
 /* Milliseconds until a connection that has not completed the HTTP/2 handshake is closed: garbage on
  * the port, or a port scanner. */
 #define KELP_RPC_HANDSHAKE_MS 5000

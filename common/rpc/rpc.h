@@ -124,6 +124,9 @@ const char *kelp_rpc_stream_peer(struct kelp_rpc_stream *stream);
 /* Of a stream that a server took: the name in the peer's certificate. NULL: the connection has
  * none, which is a unix socket or a server without credentials. Borrowed. */
 const struct kelp_spiffe *kelp_rpc_stream_name(struct kelp_rpc_stream *stream);
+/* On a server that expects a hello: the peer's was accepted, so its connection is no stranger's any
+ * more. */
+void kelp_rpc_stream_trust(struct kelp_rpc_stream *stream);
 /* May that peer call itself id? Errors: KELP_ERR_DENIED. */
 kelp_status kelp_rpc_stream_check_id(struct kelp_rpc_stream *stream, const char *id,
                                      struct kelp_error *reterr) KELP_MUST_USE;
@@ -159,6 +162,10 @@ struct kelp_rpc_server_options {
      * must be where nobody else can put one. What a dead process left there is replaced. */
     const char *address;
     size_t message_bytes_max;
+    /* The first message of each stream is a hello: without one in KELP_RPC_HELLO_MS it is ended. At
+     * a port, connections without an accepted one (kelp_rpc_stream_trust()) may send few bytes:
+     * KELP_RPC_STRANGER_BYTES, and what all of them share. */
+    bool hello;
     const struct kelp_rpc_method *methods; /* borrowed for the life of the server */
     size_t method_count;
     void *user;
@@ -203,6 +210,9 @@ struct kelp_rpc_stream_options {
     uint32_t first_message_ms;
     const struct kelp_rpc_stream_events *events;
     void *user;
+    /* The first message is a hello that the server answers: the next wait for its answer here,
+     * since a server takes few bytes of those that it does not know. */
+    bool hello;
 };
 kelp_status kelp_rpc_stream_open(struct kelp_rpc_channel *channel,
                                  const struct kelp_rpc_stream_options *options,

@@ -270,6 +270,9 @@ kelp_status kelp_rpc_stream_open(struct kelp_rpc_channel *channel,
                          channel->target);
     }
     *ret_stream = stream; /* before callbacks can run */
+    if (options->hello) {
+        kelp__rpc_stream_expect_answer(stream);
+    }
     kelp__rpc_stream_begin(stream);
     kelp__rpc_stream_read(stream, options->events, options->user, options->first_message_ms);
     kelp__rpc_stream_release(stream);

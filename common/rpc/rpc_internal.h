@@ -19,6 +19,7 @@
 
 #include "common/base/limits.h"
 #include "common/rpc/rpc.h"
+#include "common/rpc/rpc_trust.h"
 
 /* ---- operations ---- */
 
@@ -151,8 +152,12 @@ void kelp__rpc_args_add_text(struct kelp__rpc_args *args, const char *key, const
 struct kelp_rpc_stream *kelp__rpc_stream_create(struct kelp_rpc_loop *loop, grpc_call *call,
                                                 struct kelp_rpc_server *server, const char *peer,
                                                 size_t message_bytes_max);
-/* On the server, before any callback: the name in the peer's certificate. */
+/* On the server, before any callback: what it came on, and the name in the peer's certificate. */
+void kelp__rpc_stream_set_connection(struct kelp_rpc_stream *stream,
+                                     const struct kelp__rpc_connection *connection);
 void kelp__rpc_stream_set_name(struct kelp_rpc_stream *stream, const struct kelp_spiffe *name);
+/* On the client, before anything is sent: kelp_rpc_stream_options.hello. */
+void kelp__rpc_stream_expect_answer(struct kelp_rpc_stream *stream);
 /* Send the initial metadata and watch for the end: sending may begin. */
 void kelp__rpc_stream_begin(struct kelp_rpc_stream *stream);
 /* Start to read; callbacks may run from here on. first_message_ms 0: no deadline. */

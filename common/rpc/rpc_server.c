@@ -60,12 +60,22 @@ struct kelp_rpc_request {
     struct kelp_rpc_server *server; /* held until the method has the request */
     const struct kelp_rpc_method *method;
     grpc_call *call;
+    atomic_uint holds; /* until it was answered, and the timer's */
+    struct kelp_rpc_timer read_timer;
     struct kelp__rpc_op read_op;
     struct kelp__rpc_op answer_op;
     grpc_byte_buffer *received;
     grpc_byte_buffer *sent;
     struct kelp__rpc_trailer trailer;
 };
+
+static void request_unhold(struct kelp_rpc_request *request)
+{
+    if (atomic_fetch_sub(&request->holds, 1) == 1) {
+        grpc_call_unref(request->call);
+        free(request);
+    }
+}
 
 static void request_answered(struct kelp__rpc_op *op, bool success)
 {
@@ -76,8 +86,7 @@ static void request_answered(struct kelp__rpc_op *op, bool success)
         grpc_byte_buffer_destroy(request->sent);
     }
     kelp__rpc_trailer_fini(&request->trailer);
-    grpc_call_unref(request->call);
-    free(request);
+    request_unhold(request);
 }
 
 static void answer(struct kelp_rpc_request *request, struct kelp_rpc_message *message,
@@ -106,12 +115,24 @@ void kelp_rpc_request_fail(struct kelp_rpc_request *request, kelp_status status,
     answer(request, NULL, status == KELP_OK ? KELP_ERR_INTERNAL : status, text);
 }
 
+/* Half a message, or none: the read ends without one. */
+static void request_late(void *user)
+{
+    struct kelp_rpc_request *request = user;
+
+    (void)grpc_call_cancel(request->call, NULL);
+    request_unhold(request);
+}
+
 static void request_read(struct kelp__rpc_op *op, bool success)
 {
     struct kelp_rpc_request *request = KELP_CONTAINER_OF(op, struct kelp_rpc_request, read_op);
     struct kelp_rpc_server *server = request->server;
     struct kelp_rpc_message *message = NULL;
 
+    if (kelp__rpc_timer_unset(&request->read_timer)) {
+        request_unhold(request);
+    }
     if (success && request->received) {
         message = kelp__rpc_message_from_buffer(request->received);
     }
@@ -138,6 +159,7 @@ static void request_start(struct kelp_rpc_server *server, const struct kelp_rpc_
     request->server = server;
     request->method = method;
     request->call = call;
+    atomic_init(&request->holds, 1);
     if (refusal) {
         kelp_rpc_request_fail(request, refusal->status, refusal->text);
         return;
@@ -146,6 +168,9 @@ static void request_start(struct kelp_rpc_server *server, const struct kelp_rpc_
     read.data.recv_message.recv_message = &request->received;
     request->read_op.done = request_read;
     kelp__rpc_server_hold(server);
+    atomic_fetch_add(&request->holds, 1);
+    kelp__rpc_timer_set(server->loop, &request->read_timer, KELP_RPC_HELLO_MS, request_late,
+                        request);
     kelp__rpc_start(call, &read, 1, &request->read_op);
 }
 
@@ -180,10 +205,12 @@ static void stream_start(struct kelp_rpc_server *server, const struct kelp_rpc_m
     struct kelp_rpc_stream *stream = kelp__rpc_stream_create(
         server->loop, call, server, strcmp(peer, "unix:") == 0 ? "a process of this host" : peer,
         server->options.message_bytes_max);
+    struct kelp__rpc_connection connection = kelp__rpc_trust_find(peer);
     gpr_free(peer);
     if (!stream) {
         return;
     }
+    kelp__rpc_stream_set_connection(stream, &connection);
     if (name) {
         kelp__rpc_stream_set_name(stream, name);
     }
@@ -195,7 +222,7 @@ static void stream_start(struct kelp_rpc_server *server, const struct kelp_rpc_m
         kelp_rpc_stream_close(stream, KELP_ERR_UNSUPPORTED, "stream refused");
         events = &refused_events;
     }
-    kelp__rpc_stream_read(stream, events, user, 0);
+    kelp__rpc_stream_read(stream, events, user, server->options.hello ? KELP_RPC_HELLO_MS : 0);
     kelp__rpc_stream_release(stream);
 }
 
@@ -291,6 +318,7 @@ static grpc_server *create_listening(struct kelp_rpc_loop *loop, bool secure,
     /* Without this, two servers on one port take turns, without an error. */
     kelp__rpc_args_add(&args, GRPC_ARG_ALLOW_REUSEPORT, 0);
     kelp__rpc_args_add(&args, GRPC_ARG_MAX_CONCURRENT_STREAMS, KELP_RPC_STREAMS_PER_CONNECTION);
+    kelp__rpc_args_add(&args, GRPC_ARG_MAX_METADATA_SIZE, KELP_RPC_METADATA_BYTES);
     kelp__rpc_args_add(&args, GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, KELP_RPC_HANDSHAKE_MS);
     /* Our clients ping more often than gRPC allows by default. */
     kelp__rpc_args_add(&args, GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 50);
@@ -338,6 +366,9 @@ kelp_status kelp_rpc_server_open(struct kelp_rpc_loop *loop,
     }
     server->port = (uint16_t)port;
     kelp__rpc_address_add_port(server->address, server->port);
+    if (options->hello && !kelp__rpc_address_is_local(options->address)) {
+        kelp__rpc_trust_add_server(server->port, options->message_bytes_max);
+    }
     grpc_server_start(server->server);
     for (size_t i = 0; i < KELP_RPC_ACCEPTS; i++) {
         server->acceptors[i].op.done = accepted;
@@ -374,6 +405,7 @@ void kelp_rpc_server_close(struct kelp_rpc_server *server)
         (void)kelp_rpc_loop_run(loop, 100);
     }
     grpc_server_destroy(server->server);
+    kelp__rpc_trust_remove_server(server->port);
     kelp__rpc_sockets_close();
     free(server);
 }

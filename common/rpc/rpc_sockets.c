@@ -16,8 +16,10 @@
 #include "common/base/limits.h"
 #include "common/base/log.h"
 #include "common/base/log_gate.h"
+#include "common/rpc/rpc_trust.h"
 
-typedef int accept4_function(int listener, struct sockaddr *address, socklen_t *length, int flags);
+/* Segments of a read of a stranger; libgrpc has up to 64. */
+#define SEGMENTS_MAX 64
 
 /* The system gives the lowest free descriptor: one at or above this says that as many are in use.
  * 0: no server, no bound. */
@@ -83,21 +85,37 @@ static void log_refusal(const char *why)
 
 /* ---- libgrpc calls this ---- */
 
-static accept4_function *c_library(void)
+static void *c_library(const char *name)
 {
-    static _Atomic(void *) found;
-    void *symbol = atomic_load_explicit(&found, memory_order_acquire);
-    accept4_function *function;
+    void *symbol = dlsym(RTLD_NEXT, name);
 
     if (!symbol) {
-        symbol = dlsym(RTLD_NEXT, "accept4");
-        if (!symbol) {
-            abort(); /* no program of ours runs without a C library */
-        }
-        atomic_store_explicit(&found, symbol, memory_order_release);
+        abort(); /* no program of ours runs without a C library */
     }
-    memcpy(&function, &symbol, sizeof(function));
-    return function;
+    return symbol;
+}
+
+/* The C library's own function of this name, looked up once. */
+#define NEXT(name)                                                                                 \
+    static _Atomic(void *) found;                                                                  \
+    void *symbol = atomic_load_explicit(&found, memory_order_acquire);                             \
+    if (!symbol) {                                                                                 \
+        symbol = c_library(#name);                                                                 \
+        atomic_store_explicit(&found, symbol, memory_order_release);                               \
+    }                                                                                              \
+    __typeof__(name) *next;                                                                        \
+    memcpy(&next, &symbol, sizeof(next))
+
+static int next_accept4(int listener, struct sockaddr *address, socklen_t *length, int flags)
+{
+    NEXT(accept4);
+    return next(listener, address, length, flags);
+}
+
+static ssize_t next_recvmsg(int fd, struct msghdr *message, int flags)
+{
+    NEXT(recvmsg);
+    return next(fd, message, flags);
 }
 
 /* No descriptor is left: take one connection in place of the spare one and close it, so that those
@@ -108,7 +126,7 @@ static bool drop_one(int listener)
     if (spare >= 0) {
         (void)close(spare);
     }
-    int fd = c_library()(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    int fd = next_accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (fd >= 0) {
         (void)close(fd);
     }
@@ -141,7 +159,8 @@ static bool is_lack(int error)
     return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM;
 }
 
-/* In place of the C library's, for the whole process. */
+/* ---- in place of the C library's, for the whole process ---- */
+
 __attribute__((visibility("default"))) int accept4(int listener, struct sockaddr *address,
                                                    socklen_t *length, int flags)
 {
@@ -149,7 +168,10 @@ __attribute__((visibility("default"))) int accept4(int listener, struct sockaddr
     const socklen_t room = length ? *length : 0;
 
     for (;;) {
-        int fd = c_library()(listener, address, length, flags);
+        int fd = next_accept4(listener, address, length, flags);
+        if (fd >= 0 && fd < max && address) {
+            kelp__rpc_trust_begin(fd, address);
+        }
         if (max == 0 || (fd >= 0 && fd < max)) {
             return fd;
         }
@@ -168,4 +190,41 @@ __attribute__((visibility("default"))) int accept4(int listener, struct sockaddr
             *length = room;
         }
     }
+}
+
+/* No more than room of what the caller would take. */
+static ssize_t receive_some(int fd, struct msghdr *message, int flags, size_t room)
+{
+    struct iovec segments[SEGMENTS_MAX];
+    struct msghdr less = *message;
+
+    less.msg_iov = segments;
+    less.msg_iovlen = 0;
+    for (size_t i = 0; i < message->msg_iovlen && i < SEGMENTS_MAX && room > 0; i++) {
+        segments[i] = message->msg_iov[i];
+        segments[i].iov_len = segments[i].iov_len < room ? segments[i].iov_len : room;
+        room -= segments[i].iov_len;
+        less.msg_iovlen++;
+    }
+    ssize_t count = next_recvmsg(fd, &less, flags);
+    message->msg_namelen = less.msg_namelen;
+    message->msg_controllen = less.msg_controllen;
+    message->msg_flags = less.msg_flags;
+    return count;
+}
+
+__attribute__((visibility("default"))) ssize_t recvmsg(int fd, struct msghdr *message, int flags)
+{
+    const size_t room = kelp__rpc_trust_room(fd);
+
+    if (room == 0) {
+        errno = ECONNRESET;
+        return -1;
+    }
+    ssize_t count = room == KELP__RPC_ALL ? next_recvmsg(fd, message, flags)
+                                          : receive_some(fd, message, flags, room);
+    if (count > 0) {
+        kelp__rpc_trust_read(fd, (size_t)count);
+    }
+    return count;
 }

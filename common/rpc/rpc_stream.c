@@ -16,6 +16,7 @@
  *       \------------------ peer ends, cancel, break, deadline -----------------------------/
  */
 #include <assert.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,6 +31,7 @@ struct kelp_rpc_stream {
     char *peer;
     bool has_name; /* the peer's certificate has one */
     struct kelp_spiffe name;
+    struct kelp__rpc_connection connection; /* on a server */
     const struct kelp_rpc_stream_events *events;
     void *user;
 
@@ -57,13 +59,14 @@ struct kelp_rpc_stream {
     unsigned writes;      /* start, send and finish operations: the memory waits for them too */
     struct kelp_rpc_message **queue; /* ring of capacity queue_size */
     size_t queue_size, queue_first, queue_count;
-    bool sending;       /* the write side is owned by somebody */
-    bool closing;       /* no more messages to or from the owner */
-    bool finish_wanted; /* end the write side when the queue is empty */
-    bool finished;      /* that was handed to gRPC */
-    bool broken;        /* nothing can be sent any more */
-    bool closed;        /* closed() was or is being called */
-    bool owner_closed;  /* the owner's status is the stream's */
+    bool sending;        /* the write side is owned by somebody */
+    unsigned unanswered; /* messages that may leave before the peer's first; UINT_MAX: all */
+    bool closing;        /* no more messages to or from the owner */
+    bool finish_wanted;  /* end the write side when the queue is empty */
+    bool finished;       /* that was handed to gRPC */
+    bool broken;         /* nothing can be sent any more */
+    bool closed;         /* closed() was or is being called */
+    bool owner_closed;   /* the owner's status is the stream's */
     bool timed_out;
     kelp_status status;
     char text[KELP_RPC_TEXT_MAX + 1];
@@ -103,6 +106,8 @@ struct kelp_rpc_stream *kelp__rpc_stream_create(struct kelp_rpc_loop *loop, grpc
     grpc_metadata_array_init(&stream->initial_metadata);
     grpc_metadata_array_init(&stream->trailing_metadata);
     stream->details = grpc_empty_slice();
+    stream->connection.fd = -1;
+    stream->unanswered = UINT_MAX;
     stream->holds = 1;
     (void)pthread_mutex_init(&stream->lock, NULL);
     if (server) {
@@ -276,17 +281,19 @@ static void pump(struct kelp_rpc_stream *stream)
 
     (void)pthread_mutex_lock(&stream->lock);
     assert(stream->sending);
-    if (stream->queue_count > 0 && !stream->broken) {
+    if (stream->queue_count > 0 && !stream->broken && stream->unanswered > 0) {
+        stream->unanswered -= stream->unanswered < UINT_MAX ? 1 : 0;
         message = stream->queue[stream->queue_first];
         stream->queue_first = (stream->queue_first + 1) % stream->queue_size;
         stream->queue_count--;
-    } else if (stream->finish_wanted && !stream->finished && !stream->broken) {
+    } else if (stream->finish_wanted && !stream->finished && !stream->broken &&
+               stream->queue_count == 0) {
         finish = true;
         stream->finished = true;
     }
     stream->sending = message || finish;
     stream->writes += stream->sending ? 1 : 0;
-    bool more = stream->queue_count > 0;
+    bool more = stream->queue_count > 0 && stream->unanswered > 0;
     (void)pthread_mutex_unlock(&stream->lock);
 
     if (message) {
@@ -391,6 +398,19 @@ static void read_ended(struct kelp_rpc_stream *stream)
     let_go(stream, false);
 }
 
+/* The peer answered: what waited for that leaves. */
+static void first_heard(struct kelp_rpc_stream *stream)
+{
+    (void)pthread_mutex_lock(&stream->lock);
+    stream->unanswered = UINT_MAX;
+    bool start = !stream->sending;
+    stream->sending = true;
+    (void)pthread_mutex_unlock(&stream->lock);
+    if (start) {
+        pump(stream); /* the read's hold keeps the stream */
+    }
+}
+
 static void read_done(struct kelp__rpc_op *op, bool success)
 {
     struct kelp_rpc_stream *stream = KELP_CONTAINER_OF(op, struct kelp_rpc_stream, read_op);
@@ -400,11 +420,13 @@ static void read_done(struct kelp__rpc_op *op, bool success)
         if (kelp__rpc_timer_unset(&stream->first_message_timer)) {
             let_go(stream, false);
         }
+        first_heard(stream);
     }
     if (!success || !stream->received) {
         read_ended(stream);
         return;
     }
+    kelp__rpc_trust_heard(&stream->connection);
     struct kelp_rpc_message *message = kelp__rpc_message_from_buffer(stream->received);
     (void)pthread_mutex_lock(&stream->lock);
     bool deliver = !stream->closing;
@@ -537,6 +559,22 @@ size_t kelp_rpc_stream_queued(struct kelp_rpc_stream *stream)
 const char *kelp_rpc_stream_peer(struct kelp_rpc_stream *stream)
 {
     return stream->peer;
+}
+
+void kelp__rpc_stream_set_connection(struct kelp_rpc_stream *stream,
+                                     const struct kelp__rpc_connection *connection)
+{
+    stream->connection = *connection;
+}
+
+void kelp_rpc_stream_trust(struct kelp_rpc_stream *stream)
+{
+    kelp__rpc_trust_grant(&stream->connection);
+}
+
+void kelp__rpc_stream_expect_answer(struct kelp_rpc_stream *stream)
+{
+    stream->unanswered = 1;
 }
 
 void kelp__rpc_stream_set_name(struct kelp_rpc_stream *stream, const struct kelp_spiffe *name)

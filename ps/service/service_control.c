@@ -221,6 +221,7 @@ static kelp_status greet(struct kelp__service_leader *leader, const Kelp__V1__Sh
     }
     (void)snprintf(leader->id, sizeof(leader->id), "%s", command->hello->id); /* log: may be cut */
     leader->greeted = true;
+    kelp_rpc_stream_trust(leader->stream);
     kelp_log_info("coordinator connected coordinator=%s peer=%s", leader->id,
                   kelp_rpc_stream_peer(leader->stream));
     return KELP_OK;

@@ -340,6 +340,7 @@ static kelp_status greet(struct kelp__service_peer *peer, struct kelp__service_t
     (void)snprintf(peer->id, sizeof(peer->id), "%s", request->hello->id); /* for the log: cut */
     peer->rank = XXH3_64bits(request->hello->id, strlen(request->hello->id));
     peer->greeted = true;
+    kelp_rpc_stream_trust(peer->stream);
     kelp_log_debug("worker connected worker=%s peer=%s", peer->id,
                    kelp_rpc_stream_peer(peer->stream));
     /* Its first message is answered in any case, so that it knows that it is heard. */

@@ -344,11 +344,14 @@ static kelp_status stream_as(const char *certs, const char *path, const Protobuf
 
     stranger_open(&stranger, certs, path);
     ck_assert_int_eq(kelp_wire_encode(first, &message, NULL), KELP_OK);
-    ck_assert_int_eq(kelp_rpc_stream_open(stranger.channel,
-                                          &(struct kelp_rpc_stream_options){
-                                              path, DEADLINE_MS, &stranger_events, &stranger},
-                                          &stream, NULL),
-                     KELP_OK);
+    ck_assert_int_eq(
+        kelp_rpc_stream_open(stranger.channel,
+                             &(struct kelp_rpc_stream_options){.path = path,
+                                                               .first_message_ms = DEADLINE_MS,
+                                                               .events = &stranger_events,
+                                                               .user = &stranger},
+                             &stream, NULL),
+        KELP_OK);
     kelp_status sent = kelp_rpc_stream_send(stream, message);
     ck_assert(sent == KELP_OK || sent == KELP_ERR_CLOSED); /* refused already */
     while (!stranger.closed) {

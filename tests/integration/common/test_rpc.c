@@ -184,11 +184,14 @@ static void teardown(void)
 
 static void open_stream(const char *path, uint32_t first_message_ms)
 {
-    ck_assert_int_eq(kelp_rpc_stream_open(channel,
-                                          &(struct kelp_rpc_stream_options){
-                                              path, first_message_ms, &client_events, &at_client},
-                                          &at_client.stream, NULL),
-                     KELP_OK);
+    ck_assert_int_eq(
+        kelp_rpc_stream_open(channel,
+                             &(struct kelp_rpc_stream_options){.path = path,
+                                                               .first_message_ms = first_message_ms,
+                                                               .events = &client_events,
+                                                               .user = &at_client},
+                             &at_client.stream, NULL),
+        KELP_OK);
 }
 
 /* Runs the loop until condition holds; 10 s are only reached by a failure. */
@@ -456,11 +459,14 @@ KELP_LOOP_TEST(many_streams, 0, 4)
     }
     for (unsigned i = 0; i < STREAMS; i++) {
         all[i].finished = &finished;
-        ck_assert_int_eq(kelp_rpc_stream_open(channel,
-                                              &(struct kelp_rpc_stream_options){"/test/Many", 5000,
-                                                                                &events, &all[i]},
-                                              &all[i].stream, NULL),
-                         KELP_OK);
+        ck_assert_int_eq(
+            kelp_rpc_stream_open(channel,
+                                 &(struct kelp_rpc_stream_options){.path = "/test/Many",
+                                                                   .first_message_ms = 5000,
+                                                                   .events = &events,
+                                                                   .user = &all[i]},
+                                 &all[i].stream, NULL),
+            KELP_OK);
         send_round(&all[i]);
     }
     RUN_UNTIL(atomic_load(&finished) == STREAMS);
@@ -489,11 +495,14 @@ KELP_TEST(torn_down_in_flight)
         ck_assert_int_eq(pthread_create(&threads[i], NULL, run_loop, &stop), 0);
     }
     for (unsigned i = 0; i < STREAMS; i++) {
-        ck_assert_int_eq(kelp_rpc_stream_open(channel,
-                                              &(struct kelp_rpc_stream_options){"/test/Many", 5000,
-                                                                                &events, &all[i]},
-                                              &all[i].stream, NULL),
-                         KELP_OK);
+        ck_assert_int_eq(
+            kelp_rpc_stream_open(channel,
+                                 &(struct kelp_rpc_stream_options){.path = "/test/Many",
+                                                                   .first_message_ms = 5000,
+                                                                   .events = &events,
+                                                                   .user = &all[i]},
+                                 &all[i].stream, NULL),
+            KELP_OK);
     }
     kelp_rpc_server_close(server);
     server = NULL;

@@ -261,8 +261,10 @@ static void open_stream(uint32_t first_message_ms)
 {
     ck_assert_int_eq(
         kelp_rpc_stream_open(channel,
-                             &(struct kelp_rpc_stream_options){"/test/Count", first_message_ms,
-                                                               &client_events, &side},
+                             &(struct kelp_rpc_stream_options){.path = "/test/Count",
+                                                               .first_message_ms = first_message_ms,
+                                                               .events = &client_events,
+                                                               .user = &side},
                              &side.stream, NULL),
         KELP_OK);
 }
@@ -315,11 +317,14 @@ KELP_TEST(killed_and_back)
     RUN_UNTIL(side.closed == 1);
     ck_assert_int_eq(side.status, KELP_ERR_UNREACHABLE);
     ck_assert_msg(now_s() - at_s < 0.5, "seen after %.3f s", now_s() - at_s);
-    ck_assert_int_eq(kelp_rpc_stream_open(channel,
-                                          &(struct kelp_rpc_stream_options){"/test/Count", 500,
-                                                                            &client_events, &side},
-                                          &side.stream, NULL),
-                     KELP_OK);
+    ck_assert_int_eq(
+        kelp_rpc_stream_open(channel,
+                             &(struct kelp_rpc_stream_options){.path = "/test/Count",
+                                                               .first_message_ms = 500,
+                                                               .events = &client_events,
+                                                               .user = &side},
+                             &side.stream, NULL),
+        KELP_OK);
     RUN_UNTIL(side.closed == 2); /* refused now */
     ck_assert_int_eq(side.status, KELP_ERR_UNREACHABLE);
 

@@ -19,6 +19,7 @@
 #include "common/base/clock.h"
 #include "common/base/limits.h"
 #include "common/rpc/rpc.h"
+#include "tests/lib/attack/http2_client.h"
 #include "tests/lib/suite.h"
 
 #define BYTES_MAX   (4u << 20)
@@ -37,7 +38,45 @@ static void unary_echo(struct kelp_rpc_request *request, struct kelp_rpc_message
     kelp_rpc_request_answer(request, message);
 }
 
-static const struct kelp_rpc_method methods[] = {{.path = "/test/Unary", .unary = unary_echo}};
+/* Answers each message with a byte; one that begins with 'h' is a hello that is accepted. */
+static void on_request(struct kelp_rpc_stream *stream, struct kelp_rpc_message *message, void *user)
+{
+    struct kelp_rpc_message *answer = kelp_rpc_message_create();
+
+    (void)user;
+    if (kelp_rpc_message_segment(message, 0).bytes[0] == 'h') {
+        kelp_rpc_stream_trust(stream);
+    }
+    if (kelp_rpc_message_copy(answer, "a", 1) != KELP_OK) {
+        abort();
+    }
+    kelp_status status = kelp_rpc_stream_send(stream, answer);
+    if (status != KELP_OK && status != KELP_ERR_CLOSED) {
+        abort();
+    }
+}
+
+static void ignore_closed(struct kelp_rpc_stream *stream, kelp_status status, const char *text,
+                          void *user)
+{
+    (void)stream;
+    (void)status;
+    (void)text;
+    (void)user;
+}
+
+static const struct kelp_rpc_stream_events *accept_all(struct kelp_rpc_stream *stream,
+                                                       void *server_user, void **ret_user)
+{
+    static const struct kelp_rpc_stream_events events = {on_request, ignore_closed};
+
+    (void)stream;
+    *ret_user = server_user;
+    return &events;
+}
+
+static const struct kelp_rpc_method methods[] = {{.path = "/test/Unary", .unary = unary_echo},
+                                                 {.path = "/test/Stream", .accept = accept_all}};
 
 static void limit_descriptors(rlim_t count)
 {
@@ -57,10 +96,11 @@ static void on_signal(int number)
     }
 }
 
-static void serve(int report)
+static void serve(const char *address, int report)
 {
-    struct kelp_rpc_server_options options = {.address = "127.0.0.1:0",
+    struct kelp_rpc_server_options options = {.address = address,
                                               .message_bytes_max = BYTES_MAX,
+                                              .hello = true,
                                               .methods = methods,
                                               .method_count = KELP_ARRAY_COUNT(methods)};
     struct kelp_rpc_loop *loop = NULL;
@@ -88,7 +128,7 @@ static void serve(int report)
 static pid_t server_pid;
 static uint16_t server_port;
 
-static void start_server(void)
+static void start_server(const char *address)
 {
     int report[2];
 
@@ -97,7 +137,7 @@ static void start_server(void)
     ck_assert_int_ge(server_pid, 0);
     if (server_pid == 0) {
         (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
-        serve(report[1]);
+        serve(address, report[1]);
     }
     (void)close(report[1]);
     ck_assert_int_eq(read(report[0], &server_port, sizeof(server_port)), sizeof(server_port));
@@ -174,26 +214,32 @@ static void await_served(void)
     ck_assert_int_eq(status, KELP_OK);
 }
 
-static void open_channel(void)
+static void open_channel(const char *host)
 {
     char address[32];
 
-    (void)snprintf(address, sizeof(address), "127.0.0.1:%u", server_port);
+    (void)snprintf(address, sizeof(address), "%s:%u", host, server_port);
     ck_assert_int_eq(
         kelp_rpc_channel_open(loop, address, KELP_ROLE_SHARD, BYTES_MAX, &channel, NULL), KELP_OK);
 }
 
-static void setup(void)
+/* A server at an address, and a channel to it at that host. */
+static void begin(const char *address, const char *host)
 {
     struct rlimit limit;
 
-    start_server();
+    start_server(address);
     ck_assert_int_eq(getrlimit(RLIMIT_NOFILE, &limit), 0);
     limit.rlim_cur = limit.rlim_max;
     ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &limit), 0);
     kelp_rpc_global_init();
     ck_assert_int_eq(kelp_rpc_loop_create(&loop, NULL), KELP_OK);
-    open_channel();
+    open_channel(host);
+}
+
+static void setup(void)
+{
+    begin("127.0.0.1:0", "127.0.0.1");
 }
 
 static void teardown(void)
@@ -222,7 +268,7 @@ KELP_TEST(crowd_comes_and_goes)
         (void)close(crowd[i]);
     }
     kelp_rpc_channel_close(channel);
-    open_channel();
+    open_channel("127.0.0.1");
     await_served();
 }
 
@@ -237,5 +283,131 @@ KELP_TEST(no_descriptor_is_left)
         (void)close(fd);
     }
     ck_assert_int_eq(kill(server_pid, SIGUSR2), 0);
+    await_served();
+}
+
+/* ---- before a hello, and between messages ------------------------------------------------------
+ */
+
+#define SENT  64 /* messages of BYTES_MAX, far more than strangers may send */
+#define FRAME 16000
+#define OTHER 0xfau /* a type of frame that does not exist, and is skipped */
+
+struct side {
+    struct kelp_rpc_stream *stream;
+    unsigned messages;
+    bool closed;
+};
+
+static struct side side;
+static uint8_t bytes[BYTES_MAX];
+
+static void on_answer(struct kelp_rpc_stream *stream, struct kelp_rpc_message *message, void *user)
+{
+    (void)stream;
+    (void)message;
+    ((struct side *)user)->messages++;
+}
+
+static void on_closed(struct kelp_rpc_stream *stream, kelp_status status, const char *text,
+                      void *user)
+{
+    (void)stream;
+    (void)status;
+    (void)text;
+    ((struct side *)user)->closed = true;
+}
+
+static void ignore_release(void *user)
+{
+    (void)user;
+}
+
+static void send_one(uint8_t first, size_t length)
+{
+    struct kelp_rpc_message *message = kelp_rpc_message_create();
+
+    ck_assert_int_eq(kelp_rpc_message_copy(message, &first, 1), KELP_OK);
+    if (length > 1) {
+        ck_assert_int_eq(kelp_rpc_message_borrow(message, bytes, length - 1, ignore_release, NULL),
+                         KELP_OK);
+    }
+    kelp_status status = kelp_rpc_stream_send(side.stream, message);
+    ck_assert(status == KELP_OK || status == KELP_ERR_CLOSED);
+}
+
+/* Say something, and then send a lot, waiting for each answer. */
+static void talk(uint8_t first)
+{
+    static const struct kelp_rpc_stream_events events = {on_answer, on_closed};
+    struct kelp_rpc_stream_options options = {.path = "/test/Stream",
+                                              .first_message_ms = DEADLINE_MS,
+                                              .events = &events,
+                                              .user = &side,
+                                              .hello = true};
+
+    side = (struct side){.stream = NULL};
+    ck_assert_int_eq(kelp_rpc_stream_open(channel, &options, &side.stream, NULL), KELP_OK);
+    send_one(first, 1);
+    for (unsigned sent = 0; sent < SENT && !side.closed; sent++) {
+        send_one('m', BYTES_MAX);
+        while (side.messages < sent + 2 && !side.closed) {
+            (void)kelp_rpc_loop_run(loop, 100);
+        }
+    }
+    if (!side.closed) {
+        kelp_rpc_stream_close(side.stream, KELP_OK, NULL);
+    }
+    while (!side.closed) {
+        (void)kelp_rpc_loop_run(loop, 100);
+    }
+}
+
+static const struct {
+    const char *listen;
+    const char *host;
+} addresses[] = {{"127.0.0.1:0", "127.0.0.1"}, {"0.0.0.0:0", "127.0.0.1"}, {"[::1]:0", "[::1]"}};
+
+KELP_CASE("bytes", .teardown = teardown, .timeout_s = 90)
+
+/* Who said hello may send as much as it likes, message by message; who did not is cut off. */
+KELP_LOOP_TEST(hello_makes_the_difference, 0, KELP_ARRAY_COUNT(addresses))
+{
+    begin(addresses[_i].listen, addresses[_i].host);
+    talk('h');
+    ck_assert_uint_eq(side.messages, 1 + SENT);
+    kelp_rpc_channel_close(channel);
+    open_channel(addresses[_i].host);
+    talk('x');
+    ck_assert_uint_lt(side.messages, 1 + SENT);
+    ck_assert_uint_ge(side.messages, KELP_RPC_STRANGERS_BYTES / BYTES_MAX);
+}
+
+/* After its hello too: bytes that are no messages end. */
+KELP_TEST(no_messages)
+{
+    static const uint8_t zeros[FRAME];
+    char address[32];
+    size_t sent = 0;
+    const size_t most =
+        KELP_RPC_UNHEARD_MESSAGES * ((size_t)BYTES_MAX + KELP_RPC_LOOKAHEAD_BYTES) + (8u << 20);
+
+    begin("127.0.0.1:0", "127.0.0.1");
+    (void)snprintf(address, sizeof(address), "127.0.0.1:%u", server_port);
+    struct kelp_http2 *peer = kelp_http2_open(&(struct kelp_http2_target){.address = address});
+    uint32_t stream = kelp_http2_call(peer, "/test/Stream");
+    ck_assert(kelp_http2_send(peer, stream, "h", 1, 1));
+    kelp_http2_await(peer, stream, 1, DEADLINE_MS);
+    ck_assert_uint_eq(kelp_http2_answer(peer, stream).messages, 1);
+    while (kelp_http2_alive(peer) && sent < 2 * most) {
+        (void)kelp_http2_frame(peer, OTHER, 0, 0, zeros, sizeof(zeros));
+        sent += sizeof(zeros);
+        if (sent % (100 * sizeof(zeros)) == 0) {
+            kelp_http2_run(peer, 0, 1); /* frames leave here */
+        }
+    }
+    ck_assert_uint_lt(sent, 2 * most);
+    ck_assert_uint_gt(sent, KELP_RPC_STRANGERS_BYTES);
+    kelp_http2_close(peer);
     await_served();
 }

@@ -287,11 +287,14 @@ static void stream_as(const char *certs, const char *id, struct end *end)
 
     *end = (struct end){.closed = false};
     client_open(&client, certs, KELP_ROLE_SHARD);
-    ck_assert_int_eq(kelp_rpc_stream_open(client.channel,
-                                          &(struct kelp_rpc_stream_options){
-                                              "/test/Stream", DEADLINE_MS, &client_events, end},
-                                          &stream, NULL),
-                     KELP_OK);
+    ck_assert_int_eq(
+        kelp_rpc_stream_open(client.channel,
+                             &(struct kelp_rpc_stream_options){.path = "/test/Stream",
+                                                               .first_message_ms = DEADLINE_MS,
+                                                               .events = &client_events,
+                                                               .user = end},
+                             &stream, NULL),
+        KELP_OK);
     ck_assert_int_eq(kelp_rpc_message_copy(message, id, strlen(id)), KELP_OK);
     ck_assert_int_eq(kelp_rpc_stream_send(stream, message), KELP_OK);
     while (!end->closed) {

@@ -149,9 +149,11 @@ static void exchange(void)
     ck_assert_int_eq(
         kelp_rpc_channel_open(loop, address, KELP_ROLE_SHARD, BYTES_MAX, &channel, NULL), KELP_OK);
     ck_assert_int_eq(
-        kelp_rpc_stream_open(channel,
-                             &(struct kelp_rpc_stream_options){method.path, 5000, &events, NULL},
-                             &stream, NULL),
+        kelp_rpc_stream_open(
+            channel,
+            &(struct kelp_rpc_stream_options){
+                .path = method.path, .first_message_ms = 5000, .events = &events, .user = NULL},
+            &stream, NULL),
         KELP_OK);
     ck_assert_int_eq(kelp_rpc_stream_send(stream, make_request()), KELP_OK);
     while (closed < 2) {

@@ -73,9 +73,11 @@ static void worker_join(struct peer_worker *worker)
     Kelp__V1__Hello hello;
     char *plan = worker->plan == NULL ? peers_plan(1) : strdup(worker->plan);
     ck_assert_int_eq(
-        kelp_rpc_stream_open(worker->channel,
-                             &(struct kelp_rpc_stream_options){JOIN, 1000, &worker_events, worker},
-                             &worker->stream, &error),
+        kelp_rpc_stream_open(
+            worker->channel,
+            &(struct kelp_rpc_stream_options){
+                .path = JOIN, .first_message_ms = 1000, .events = &worker_events, .user = worker},
+            &worker->stream, &error),
         KELP_OK);
     peer_fill_hello(&hello, worker->job,
                     worker->spec_digest == 0 ? worker->peers->spec_digest : worker->spec_digest,

@@ -274,10 +274,13 @@ void shard_stream_open(struct shard_stream *stream, struct shard_fixture *fixtur
     memset(stream, 0, sizeof(*stream));
     stream->fixture = fixture;
     (void)snprintf(path, sizeof(path), "/kelp.v1.ParameterServer/%s", method);
-    kelp_status status = kelp_rpc_stream_open(
-        fixture->channel,
-        &(struct kelp_rpc_stream_options){path, SHARD_WAIT_MS, &stream_events, stream},
-        &stream->stream, &error);
+    kelp_status status =
+        kelp_rpc_stream_open(fixture->channel,
+                             &(struct kelp_rpc_stream_options){.path = path,
+                                                               .first_message_ms = SHARD_WAIT_MS,
+                                                               .events = &stream_events,
+                                                               .user = stream},
+                             &stream->stream, &error);
     ck_assert_msg(status == KELP_OK, "%s", error.text);
 }
 

@@ -1,0 +1,125 @@
+/* What one peer can make a real kelp-ps hold or do, before its hello and after. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/clock.h"
+#include "common/base/limits.h"
+#include "tests/lib/attack/http2_client.h"
+#include "tests/lib/cluster/shard_worker.h"
+#include "tests/lib/suite.h"
+
+#define ELEMENTS    5000 /* five partitions, the last one shorter */
+#define SAMPLES     16   /* two steps of 8 an epoch */
+#define STRANGERS   120
+#define HALF        (12u << 20) /* bytes that a message of a stranger announces */
+#define RSS_MAX_KIB (200L << 10)
+
+#define EXCHANGE "/kelp.v1.ParameterServer/Exchange"
+#define CONTROL  "/kelp.v1.ParameterServer/Control"
+#define STATUS   "/kelp.v1.ParameterServer/Status"
+
+static struct shard_fixture fixture;
+static struct shard_stream control;
+static uint8_t bytes[HALF];
+
+static void set_up(void)
+{
+    static const char *const settings[] = {"train.epochs", "1", NULL};
+
+    shard_fixture_start(&fixture, settings, ELEMENTS, SAMPLES);
+    shard_stream_open(&control, &fixture, "Control");
+    shard_load(&control, 1);
+}
+
+static void tear_down(void)
+{
+    shard_stream_close(&control);
+    shard_fixture_stop(&fixture);
+}
+
+KELP_SUITE(.before = etcd_fixture_require)
+
+/* The most memory that the shard has had. */
+static long rss_max_kib(void)
+{
+    char path[64];
+    char line[256];
+    long kib = 0;
+
+    (void)snprintf(path, sizeof(path), "/proc/%d/status", (int)kelp_process_pid(fixture.process));
+    FILE *file = fopen(path, "r");
+    while (file && fgets(line, sizeof(line), file) && sscanf(line, "VmHWM: %ld", &kib) != 1) {
+    }
+    if (file) {
+        (void)fclose(file);
+    }
+    ck_assert_int_gt(kib, 0);
+    return kib;
+}
+
+static struct kelp_http2 *open_stranger(bool reads_little)
+{
+    struct kelp_http2_target target = {.address = fixture.address, .reads_little = reads_little};
+    struct kelp_http2 *stranger = kelp_http2_open(&target);
+
+    ck_assert_ptr_nonnull(stranger);
+    return stranger;
+}
+
+/* A worker is served as ever. */
+static void assert_serves(void)
+{
+    struct shard_stream worker;
+    struct kelp_control_word word;
+    float *weights = shard_worker_new_flat(&fixture);
+
+    shard_worker_open(&worker, &fixture, 1, weights, &word);
+    shard_stream_close(&worker);
+    free(weights);
+}
+
+KELP_CASE("strangers", .timeout_s = 120, .setup = set_up, .teardown = tear_down)
+
+/* Messages that never end, on many connections: the shard keeps a few bytes of each. */
+KELP_TEST(half_messages)
+{
+    struct kelp_http2 *strangers[STRANGERS];
+
+    for (size_t i = 0; i < STRANGERS; i++) {
+        strangers[i] = open_stranger(false);
+        uint32_t stream = kelp_http2_call(strangers[i], i % 2 == 0 ? EXCHANGE : STATUS);
+        (void)kelp_http2_send(strangers[i], stream, bytes, HALF - 1, HALF);
+    }
+    assert_serves();
+    long kib = rss_max_kib();
+    ck_assert_msg(kib < RSS_MAX_KIB, "the shard had %ld KiB", kib);
+    for (size_t i = 0; i < STRANGERS; i++) {
+        kelp_http2_close(strangers[i]);
+    }
+}
+
+/* Who says nothing, or half a word, is not waited for. */
+KELP_TEST(silence_ends)
+{
+    static const struct {
+        const char *path;
+        size_t sent; /* of 1000 bytes */
+    } calls[] = {{EXCHANGE, 0}, {EXCHANGE, 500}, {CONTROL, 0}, {STATUS, 0}, {STATUS, 500}};
+    struct kelp_http2 *strangers[KELP_ARRAY_COUNT(calls)];
+    uint32_t streams[KELP_ARRAY_COUNT(calls)];
+    uint64_t began_ms = kelp_clock_ms();
+
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(calls); i++) {
+        strangers[i] = open_stranger(false);
+        streams[i] = kelp_http2_call(strangers[i], calls[i].path);
+        ck_assert(calls[i].sent == 0 ||
+                  kelp_http2_send(strangers[i], streams[i], bytes, calls[i].sent, 1000));
+    }
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(calls); i++) {
+        kelp_http2_run(strangers[i], streams[i], SHARD_WAIT_MS);
+        ck_assert_msg(kelp_http2_answer(strangers[i], streams[i]).ended, "call %zu", i);
+        kelp_http2_close(strangers[i]);
+    }
+    ck_assert_uint_ge(kelp_clock_ms() - began_ms, KELP_RPC_HELLO_MS - 100);
+}
