@@ -9,6 +9,7 @@
 #include <time.h>
 
 #define SPIFFE_SCHEME "spiffe:"
+#define HOST_MAX      255
 
 /* NOLINTNEXTLINE(readability-non-const-parameter): the form that OpenSSL asks for */
 static int no_password(char *buffer, int size, int writing, void *user)
@@ -32,12 +33,20 @@ static X509 *read_x509(const char *pem)
 
 /* ---- names ---- */
 
+/* What is no letter of a host's name becomes '?': terminals see it. */
 static void add_host(struct kelp_certificate *certificate, const char *text, size_t length)
 {
+    char host[HOST_MAX + 1] = "";
     size_t used = strlen(certificate->hosts);
 
-    (void)snprintf(certificate->hosts + used, sizeof(certificate->hosts) - used, "%s%.*s",
-                   used > 0 ? ", " : "", (int)(length < 255 ? length : 255), text);
+    for (size_t i = 0; i < length && i < HOST_MAX; i++) {
+        host[i] = '?';
+        if (text[i] > ' ' && text[i] < 0x7f) {
+            host[i] = text[i];
+        }
+    }
+    (void)snprintf(certificate->hosts + used, sizeof(certificate->hosts) - used, "%s%s",
+                   used > 0 ? ", " : "", host);
 }
 
 static void add_address(struct kelp_certificate *certificate, const ASN1_OCTET_STRING *bytes)
