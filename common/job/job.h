@@ -129,6 +129,11 @@ enum kelp_nan_policy {
     KELP_NAN_STOP, /* nothing of the step is applied, the job fails */
     KELP_NAN_SKIP, /* the step is left out: its weights are those before it */
 };
+/* Two workers pushed different contents of the same lanes. */
+enum kelp_conflict_policy {
+    KELP_CONFLICT_STOP,  /* the job fails */
+    KELP_CONFLICT_FIRST, /* the first one counts, with a warning */
+};
 enum kelp_checkpoint_metric {
     KELP_CHECKPOINT_VAL_LOSS,
     KELP_CHECKPOINT_VAL_MSE,
@@ -285,6 +290,7 @@ struct kelp_job {
         uint32_t restart_backoff_ms; /* before the second restart in a row; the first is at once */
         uint32_t storage_wait_ms;    /* for storage that is not there yet; 0: without limit */
         enum kelp_nan_policy on_nan;
+        enum kelp_conflict_policy on_conflict;
     } failure;
     struct {
         uint32_t digest_steps; /* a digest every so many training steps; 0: at epochs' ends alone */

@@ -19,6 +19,7 @@ static const char *const monitors[] = {"val/loss",     "val/mse", "val/mae",
                                        "val/accuracy", "val/auc", NULL};
 static const char *const feature_kinds[] = {"S", "M", "MS", NULL};
 static const char *const nan_policies[] = {"stop", "skip", NULL};
+static const char *const conflict_policies[] = {"stop", "first", NULL};
 static const char *const loss_kinds[] = {"mse",           "mae", "smooth_l1", "huber",
                                          "cross_entropy", "nll", "bce",       "bce_with_logits",
                                          "quantile",      NULL};
@@ -482,6 +483,12 @@ const struct kelp_job_key kelp__job_keys[] = {
      .help = "What to do with a gradient that is not finite. `stop`: the job fails. `skip`: the "
              "step is left out. It counts, and the weights stay as they are. The job fails all "
              "the same when at an epoch's end more of its steps were left out than made"},
+    {KEY(failure.on_conflict, CHOICE), .later = true, .choices = conflict_policies,
+     .change = KELP_JOB_CHANGES, .default_text = "stop",
+     .help =
+         "What to do when two workers push different results for the same lanes, which honest "
+         "ones never do. `stop`: the job fails and names both. `first`: what came first counts, "
+         "with a warning. Nothing is compared with cluster.mixed"},
 
     {KEY(checkpoint.digest_steps, U32), .max = UINT32_MAX, .default_text = "0",
      .help = "Record the model's digest every N steps. 0: only at the ends of epochs"},

@@ -51,6 +51,14 @@ void kelp_digest_hex(const struct kelp_digest *digest, char ret_hex[KELP_DIGEST_
                    (uint64_t)hash.high64, (uint64_t)hash.low64);
 }
 
+void kelp_digest_words(const struct kelp_digest *digest, uint64_t ret_words[2])
+{
+    XXH128_hash_t hash = XXH3_128bits_digest(const_state_of(digest));
+
+    ret_words[0] = hash.low64;
+    ret_words[1] = hash.high64;
+}
+
 uint64_t kelp_digest_short(const struct kelp_digest *digest)
 {
     return XXH3_64bits_digest(const_state_of(digest));
@@ -59,4 +67,12 @@ uint64_t kelp_digest_short(const struct kelp_digest *digest)
 uint64_t kelp_digest_bytes(const void *bytes, size_t count)
 {
     return XXH3_64bits(bytes, count);
+}
+
+void kelp_digest_bytes_words(const void *bytes, size_t count, uint64_t ret_words[2])
+{
+    XXH128_hash_t hash = XXH3_128bits(bytes, count);
+
+    ret_words[0] = hash.low64;
+    ret_words[1] = hash.high64;
 }

@@ -26,10 +26,14 @@ void kelp_digest_tensor(struct kelp_digest *digest, const char *name, uint32_t r
 
 /* XXH3-128 of what was added so far, most significant digit first (as xxhsum prints it). */
 void kelp_digest_hex(const struct kelp_digest *digest, char ret_hex[KELP_DIGEST_HEX_BYTES]);
+/* The same as numbers: first the low half. */
+void kelp_digest_words(const struct kelp_digest *digest, uint64_t ret_words[2]);
 /* XXH3-64 of what was added so far. */
 uint64_t kelp_digest_short(const struct kelp_digest *digest);
 
 /* XXH3-64 of one piece of memory. */
 uint64_t kelp_digest_bytes(const void *bytes, size_t count);
+/* XXH3-128 of one piece of memory, as kelp_digest_words(). */
+void kelp_digest_bytes_words(const void *bytes, size_t count, uint64_t ret_words[2]);
 
 #endif

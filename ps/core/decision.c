@@ -92,7 +92,7 @@ kelp_status kelp_decision_add(struct kelp_decision *decision, uint32_t partition
     struct known *of = &decision->of[partition];
     size_t bytes = share->count * sizeof(share->values[0]);
     if (of->known) {
-        return memcmp(of->share.values, share->values, bytes) == 0 ? KELP_OK : KELP_ERR_INVALID;
+        return memcmp(of->share.values, share->values, bytes) == 0 ? KELP_OK : KELP_ERR_MISMATCH;
     }
     of->known = true;
     of->share.count = share->count;

@@ -22,7 +22,8 @@ void kelp_decision_destroy(struct kelp_decision *decision);
 
 /* Another step: nothing of it is known. */
 void kelp_decision_begin(struct kelp_decision *decision);
-/* Errors: KELP_ERR_INVALID (no such partition, not a share, or another one than before). */
+/* Errors: KELP_ERR_INVALID (no such partition, or not a share), KELP_ERR_MISMATCH (another one than
+ * before). */
 kelp_status kelp_decision_add(struct kelp_decision *decision, uint32_t partition,
                               const struct kelp_decision_share *share) KELP_MUST_USE;
 /* True when all shares are there; *ret_skip: the step is to be left out. Otherwise ret_values has

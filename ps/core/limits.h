@@ -26,6 +26,16 @@
 /* Control streams at once: the leader, and earlier leaders that have not noticed yet. */
 #define KELP_PS_CONTROL_STREAMS_MAX 8
 
+/* Entries of one partition whose duplicates are compared: a worker that was suspended for longer is
+ * not. 40 bytes for each node of each. */
+#define KELP_PS_EVIDENCE_ENTRIES 64
+/* Contents of duplicates that one partition keeps until they add up to what was taken: enough for
+ * as many workers, and small beside what it may have to collect for one step. */
+#define KELP_PS_EVIDENCE_HELD_MAX 32
+
+/* Names of workers that a shard remembers for its life, to say who differs. */
+#define KELP_PS_AUTHORS_MAX 4096
+
 /* Milliseconds between two reports of records and progress. */
 #define KELP_PS_REPORT_MS 50
 

@@ -22,6 +22,7 @@ static const struct kelp_state phases[KELP_PARTITION_PHASE_COUNT] = {
                                                    KELP_STATE_BIT(KELP_PARTITION_ABSENT)},
     [KELP_PARTITION_DECIDING] = {"deciding", KELP_STATE_BIT(KELP_PARTITION_COLLECTING) |
                                                  KELP_STATE_BIT(KELP_PARTITION_APPLYING) |
+                                                 KELP_STATE_BIT(KELP_PARTITION_FAILED) |
                                                  KELP_STATE_BIT(KELP_PARTITION_ABSENT)},
     [KELP_PARTITION_APPLYING] = {"applying", KELP_STATE_BIT(KELP_PARTITION_COLLECTING) |
                                                  KELP_STATE_BIT(KELP_PARTITION_FAILED) |
@@ -42,7 +43,19 @@ kelp_status kelp__partition_reserve(const struct kelp_partition *partition,
                                     struct kelp_actions *actions)
 {
     return kelp__actions_reserve(actions, kelp_reduction_actions_max(partition->reduction) +
-                                              partition->waiting_count + ACTIONS_BESIDES);
+                                              partition->waiting_count +
+                                              kelp_evidence_actions_max() + ACTIONS_BESIDES);
+}
+
+void kelp__partition_stop_if_needed(struct kelp_partition *partition, struct kelp_actions *actions)
+{
+    const bool waits = partition->phase == KELP_PARTITION_COLLECTING ||
+                       partition->phase == KELP_PARTITION_DECIDING;
+
+    if (waits && kelp__partition_must_stop(partition)) {
+        kelp_reduction_clear(partition->reduction, actions);
+        move_to(partition, KELP_PARTITION_FAILED);
+    }
 }
 
 /* ---- life ---- */
@@ -59,9 +72,14 @@ static kelp_status prepare_decisions(struct kelp_partition *partition, struct ke
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for decisions of %u values",
                          partition->decision_count);
     }
-    return partition->index == 0
+    if (partition->index != 0) {
+        return KELP_OK;
+    }
+    partition->share_authors = calloc(partition->plan->partition_count, sizeof(uint32_t));
+    return partition->share_authors
                ? kelp_decision_create(partition->job, partition->plan, &partition->decision, reterr)
-               : KELP_OK;
+               : kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for the shares of %u partitions",
+                           partition->plan->partition_count);
 }
 
 kelp_status kelp_partition_create(const struct kelp_partition_config *config,
@@ -79,8 +97,11 @@ kelp_status kelp_partition_create(const struct kelp_partition_config *config,
     partition->lanes = config->job->cluster.lanes;
     partition->reduction = kelp_reduction_create(partition->lanes, config->index == 0);
     partition->cover = kelp_cover_create(partition->lanes);
+    const bool compares = !config->job->cluster.mixed;
+    partition->evidence = compares ? kelp_evidence_create(partition->lanes) : NULL;
     kelp_status status = prepare_decisions(partition, reterr);
-    if (status == KELP_OK && (!partition->reduction || !partition->cover)) {
+    if (status == KELP_OK &&
+        (!partition->reduction || !partition->cover || (compares && !partition->evidence))) {
         status = kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for a partition of %u lanes",
                            config->job->cluster.lanes);
     }
@@ -97,6 +118,8 @@ void kelp_partition_destroy(struct kelp_partition *partition)
     if (partition) {
         kelp_reduction_destroy(partition->reduction);
         kelp_cover_destroy(partition->cover);
+        kelp_evidence_destroy(partition->evidence);
+        free(partition->share_authors);
         kelp_decision_destroy(partition->decision);
         free(partition->decided);
         free(partition->candidates);
@@ -133,6 +156,9 @@ void kelp_partition_load(struct kelp_partition *partition, const struct kelp_par
     kelp_cover_restart(partition->cover);
     partition->has_share = false;
     partition->decided_count = 0;
+    partition->heard.version = 0;
+    partition->word_disputed = false;
+    partition->has_conflict = false;
     if (partition->decision) {
         kelp_decision_begin(partition->decision);
     }
@@ -162,6 +188,9 @@ kelp_status kelp_partition_unload(struct kelp_partition *partition, kelp_status 
     /* The root of an apply under way is read until applied() comes; it is released here, and the
      * shell, which carries actions out in order, keeps what it still reads. */
     kelp_reduction_clear(partition->reduction, actions);
+    if (partition->evidence) {
+        kelp_evidence_clear(partition->evidence, actions);
+    }
     move_to(partition, KELP_PARTITION_ABSENT);
     partition->generation = 0;
     partition->snapshot.serial = 0;
@@ -221,35 +250,37 @@ kelp_status kelp__partition_check_fences(const struct kelp_partition *partition,
 }
 
 /*
- * A partition other than 0 hears a word of the step it is at. Versions of one step: evaluation
- * entries first, then the training entry, which ends the step. So a later version passes
- * evaluation entries, but nothing passes a TRAIN word.
+ * Versions of one step: evaluation entries first, then the training entry, which ends the step. So
+ * nothing passes a TRAIN word, which alone is kept here: evaluations do not concern the partition.
  */
-kelp_status kelp__partition_learn_word(struct kelp_partition *partition,
+kelp_status kelp__partition_judge_word(const struct kelp_partition *partition,
                                        const struct kelp_control_word *word)
 {
     assert(!kelp__partition_holds_control(partition));
     assert(word->step == partition->step);
     if (!partition->has_word) {
-        if (word->version < partition->version) {
-            return KELP_ERR_CONTROL_WORD;
-        }
-        if (word->version > partition->version) {
-            kelp_cover_begin_late(partition->cover, partition->now_us);
-        }
-    } else if (word->version == partition->word.version) {
-        return kelp_control_word_equal(word, &partition->word) ? KELP_OK : KELP_ERR_CONTROL_WORD;
-    } else if (word->version < partition->word.version) {
-        return word->kind == KELP_STEP_TRAIN ? KELP_ERR_CONTROL_WORD : KELP_OK; /* a late one */
-    } else if (partition->word.kind == KELP_STEP_TRAIN) {
-        return KELP_ERR_CONTROL_WORD;
-    } else {
+        return word->version < partition->version ? KELP_ERR_CONTROL_WORD : KELP_OK;
+    }
+    assert(partition->word.kind == KELP_STEP_TRAIN);
+    if (word->version < partition->word.version && word->kind != KELP_STEP_TRAIN) {
+        return KELP_OK; /* a late one */
+    }
+    return kelp_control_word_equal(word, &partition->word) ? KELP_OK : KELP_ERR_CONTROL_WORD;
+}
+
+/* Only what was taken teaches a word: nobody can make right pushes be refused by words alone. */
+void kelp__partition_learn_word(struct kelp_partition *partition, const struct kelp_push *push)
+{
+    if (kelp__partition_holds_control(partition) || partition->has_word) {
+        return;
+    }
+    if (push->word->version > partition->version) {
         kelp_cover_begin_late(partition->cover, partition->now_us);
     }
     partition->has_word = true;
-    partition->word = *word;
-    partition->version = word->version;
-    return KELP_OK;
+    partition->word = *push->word;
+    partition->word_author = push->author;
+    partition->version = push->word->version;
 }
 
 /* ---- entries ---- */
@@ -263,6 +294,7 @@ bool kelp__partition_has_given_up(const struct kelp_partition *partition)
 static void begin_step(struct kelp_partition *partition)
 {
     partition->digest[0] = '\0';
+    partition->word_disputed = false;
     if (partition->decision) {
         kelp_decision_begin(partition->decision);
     }
@@ -291,6 +323,7 @@ static void complete_entry(struct kelp_partition *partition, const double *sums,
     struct kelp_control_word completed = partition->word;
 
     kelp_reduction_clear(partition->reduction, actions);
+    kelp__partition_complete_evidence(partition, &completed, skipped, actions);
     kelp_cover_complete(partition->cover, completed.kind, partition->now_us);
     if (completed.kind == KELP_STEP_TRAIN) {
         partition->older_word = completed;
@@ -312,6 +345,10 @@ static void complete_entry(struct kelp_partition *partition, const double *sums,
     begin_step(partition);
     if (kelp__partition_has_given_up(partition)) {
         give_up(partition, actions);
+        return;
+    }
+    if (kelp__partition_must_stop(partition)) {
+        move_to(partition, KELP_PARTITION_FAILED);
         return;
     }
     kelp__partition_settle_snapshot(partition, actions);
@@ -426,11 +463,12 @@ kelp_status kelp_partition_measured(struct kelp_partition *partition, uint64_t t
 }
 
 /* A partition other than 0 hears the word of a later version: the decision is part of it. */
-void kelp__partition_hear_decision(struct kelp_partition *partition,
-                                   const struct kelp_control_word *word,
-                                   const struct kelp_step_decision *heard,
+void kelp__partition_hear_decision(struct kelp_partition *partition, const struct kelp_pull *pull,
                                    struct kelp_actions *actions)
 {
+    const struct kelp_control_word *word = pull->word;
+    const struct kelp_step_decision *heard = &pull->decision;
+
     if (kelp__partition_holds_control(partition) || partition->phase != KELP_PARTITION_DECIDING ||
         word->step != partition->step + 1 || word->version <= partition->word.version) {
         return;
@@ -441,6 +479,8 @@ void kelp__partition_hear_decision(struct kelp_partition *partition,
     if (!word->skipped && heard->count > 0) {
         memcpy(partition->decided, heard->values, heard->count * sizeof(partition->decided[0]));
     }
+    partition->heard = *word;
+    partition->heard_author = pull->author;
     decide(partition, word->skipped, actions);
 }
 
@@ -450,10 +490,29 @@ kelp_status kelp_partition_merged(struct kelp_partition *partition, uint64_t tok
     if (kelp__partition_reserve(partition, actions) != KELP_OK) {
         return KELP_ERR_NO_MEMORY;
     }
+    if (kelp_evidence_owns(token)) {
+        assert(partition->evidence);
+        kelp_evidence_merged(partition->evidence, token, handle, actions);
+        kelp__partition_stop_if_needed(partition, actions);
+        return KELP_OK;
+    }
     kelp_reduction_merged(partition->reduction, token, handle, actions);
     if (partition->phase == KELP_PARTITION_COLLECTING) {
         kelp__partition_after_reduction(partition, actions);
     }
+    return KELP_OK;
+}
+
+kelp_status kelp_partition_compared(struct kelp_partition *partition, uint64_t token,
+                                    const struct kelp_content *content,
+                                    struct kelp_actions *actions)
+{
+    assert(partition->evidence && kelp_evidence_owns(token));
+    if (kelp__partition_reserve(partition, actions) != KELP_OK) {
+        return KELP_ERR_NO_MEMORY;
+    }
+    kelp_evidence_compared(partition->evidence, token, content, actions);
+    kelp__partition_stop_if_needed(partition, actions);
     return KELP_OK;
 }
 

@@ -107,6 +107,11 @@ kelp_status kelp_partition_pull(struct kelp_partition *partition, const struct k
 kelp_status kelp_partition_merged(struct kelp_partition *partition, uint64_t token, uint64_t handle,
                                   struct kelp_actions *actions) KELP_MUST_USE;
 
+/* The COMPARE of `token` gave `content`. */
+kelp_status kelp_partition_compared(struct kelp_partition *partition, uint64_t token,
+                                    const struct kelp_content *content,
+                                    struct kelp_actions *actions) KELP_MUST_USE;
+
 /* The APPLY of `token` is done; `finite` false: the gradient was not finite, nothing was applied.
  */
 kelp_status kelp_partition_applied(struct kelp_partition *partition, uint64_t token, bool finite,

@@ -16,19 +16,27 @@
 
 /* ---- events ---- */
 
+/* Digest of a gradient's bytes; zeros: there are none. */
+struct kelp_content {
+    uint64_t low;
+    uint64_t high;
+};
+
 /* One pushed node. */
 struct kelp_push {
     uint64_t requester; /* the stream it came on; for the REFUSE action */
+    uint32_t author;    /* names its worker for good; for the CONFLICT action */
     uint64_t generation;
     uint64_t map_epoch;
     const struct kelp_control_word *word; /* of the entry it belongs to */
     uint32_t lane_first;                  /* aligned: a multiple of lane_count */
     uint32_t lane_count;                  /* a power of two */
-    uint64_t handle;    /* gradient, given to the partition until a RELEASE or MERGE names it; or
-                           KELP_HANDLE_NONE: no samples, or not a training step */
-    const double *sums; /* partition 0 alone, NULL elsewhere */
-    uint32_t sum_count; /* at most KELP_METRIC_SUM_COUNT; the sums from here on are zero */
-    const char *digest; /* of w_v, 32 hexadecimal digits; "" or NULL: none */
+    uint64_t handle; /* gradient, given to the partition until a RELEASE or MERGE names it; or
+                        KELP_HANDLE_NONE: no samples, or not a training step */
+    struct kelp_content content; /* of the handle */
+    const double *sums;          /* partition 0 alone, NULL elsewhere */
+    uint32_t sum_count;          /* at most KELP_METRIC_SUM_COUNT; the sums from here on are zero */
+    const char *digest;          /* of w_v, 32 hexadecimal digits; "" or NULL: none */
 };
 
 enum kelp_pull_mode {
@@ -40,6 +48,7 @@ enum kelp_pull_mode {
 
 struct kelp_pull {
     uint64_t requester;
+    uint32_t author; /* as in kelp_push */
     uint64_t generation;
     uint64_t map_epoch;
     const struct kelp_control_word *word; /* that the requester acts by, or NULL */
@@ -55,6 +64,7 @@ struct kelp_pull {
 /* The share of another partition, brought to partition 0. */
 struct kelp_share_push {
     uint64_t requester;
+    uint32_t author; /* as in kelp_push */
     uint64_t generation;
     uint64_t map_epoch;
     const struct kelp_control_word *word; /* of the step that it is about */
@@ -94,6 +104,8 @@ enum kelp_action_kind {
     KELP_ACTION_SNAPSHOT, /* keep the current state; nothing of the next step is applied yet */
     KELP_ACTION_PAST,     /* the step of a snapshot is behind it, or about to be */
     KELP_ACTION_OFFER,    /* ask a requester to compute lanes that are missing */
+    KELP_ACTION_COMPARE,  /* compute the content of the handle; then compared() */
+    KELP_ACTION_CONFLICT, /* two workers said different things where honest ones cannot */
 };
 
 enum kelp_weights_label { KELP_WEIGHTS_NONE, KELP_WEIGHTS_CURRENT, KELP_WEIGHTS_OLDER };
@@ -126,6 +138,30 @@ struct kelp_offer {
     struct kelp_control_word word; /* of the late entry */
     uint32_t lane_first;           /* aligned */
     uint32_t lane_count;
+};
+
+enum kelp_conflict_kind {
+    KELP_CONFLICT_GRADIENT,
+    KELP_CONFLICT_SUMS,     /* metric sums */
+    KELP_CONFLICT_DIGEST,   /* of the weights */
+    KELP_CONFLICT_SHARE,    /* in a decision */
+    KELP_CONFLICT_DECISION, /* what partition 0 is said to have decided */
+    KELP_CONFLICT_WORD,     /* of an entry that is complete */
+    KELP_CONFLICT_OPEN_WORD /* of the current entry: nothing of it has been applied, and nothing can
+                               be before the partition is loaded again */
+};
+
+/* What differs, and who said it. */
+struct kelp_conflict {
+    enum kelp_conflict_kind kind;
+    uint64_t version;
+    uint64_t step;
+    uint32_t lane_first; /* of nodes */
+    uint32_t lane_count;
+    uint32_t share;  /* SHARE: whose */
+    uint32_t first;  /* author of what counts */
+    uint32_t second; /* author of what differs */
+    bool is_sum;     /* `second` and others sent parts of what differs */
 };
 
 struct kelp_action {
@@ -163,6 +199,11 @@ struct kelp_action {
             uint64_t step; /* where the partition stands, or goes by the apply under way */
         } past;
         struct kelp_offer offer;
+        struct {
+            uint64_t handle; /* stays the partition's */
+            uint64_t token;  /* for kelp_partition_compared() */
+        } compare;
+        struct kelp_conflict conflict;
     };
 };
 

@@ -4,6 +4,7 @@
 
 #include "ps/core/cover.h"
 #include "ps/core/decision.h"
+#include "ps/core/evidence.h"
 #include "ps/core/partition.h"
 #include "ps/core/reduction.h"
 
@@ -34,18 +35,25 @@ struct kelp_partition {
      * the others learn it from requests, and have none at the start of a step. */
     bool has_word;
     struct kelp_control_word word;
+    uint32_t word_author;                /* others: whose push brought it */
+    bool word_disputed;                  /* another word came for the entry, and that was told */
     struct kelp_control_word older_word; /* partition 0: the TRAIN word that consumed w_{step-1} */
     struct kelp_control_state control;   /* partition 0 */
     char digest[33];                     /* partition 0: of w_v, from the node with lane 0 */
 
     struct kelp_reduction *reduction;
+    struct kelp_evidence *evidence; /* NULL: workers may differ (cluster.mixed) */
     uint64_t apply_serial; /* counts applies and measures; the token of the one under way */
 
     struct kelp_decision *decision; /* partition 0, of jobs that need decisions */
+    uint32_t *share_authors;        /* with it: of each partition's share */
     /* About the training step before the current one, or that which is applied now; owned. */
     double *decided;
     uint32_t decided_count;  /* 0: nothing was decided besides leaving it out */
     uint32_t decision_count; /* values of each decision in this job */
+    struct kelp_control_word
+        heard; /* others: the word that told what was decided; version 0: none */
+    uint32_t heard_author;
     bool has_share;
     uint64_t share_step; /* that `share` is about: the current one, or the one before */
     struct kelp_decision_share share;
@@ -61,6 +69,7 @@ struct kelp_partition {
     struct kelp_cover_candidate *candidates; /* workspace */
     size_t candidate_capacity;
 
+    bool has_conflict; /* besides those that the evidence found */
     uint64_t pushes;
     uint64_t duplicates;
     uint64_t refusals;
@@ -74,9 +83,11 @@ kelp_status kelp__partition_reserve(const struct kelp_partition *partition,
 kelp_status kelp__partition_check_fences(const struct kelp_partition *partition,
                                          uint64_t generation, uint64_t map_epoch,
                                          const char **ret_why) KELP_MUST_USE;
-/* A partition other than 0 hears a word of the step it is at. */
-kelp_status kelp__partition_learn_word(struct kelp_partition *partition,
+/* Can a word of the step that a partition other than 0 is at be right? KELP_ERR_CONTROL_WORD. */
+kelp_status kelp__partition_judge_word(const struct kelp_partition *partition,
                                        const struct kelp_control_word *word) KELP_MUST_USE;
+/* A partition other than 0 takes the first push of its step: it acts by that word. */
+void kelp__partition_learn_word(struct kelp_partition *partition, const struct kelp_push *push);
 /* A node or a sum came in: is the entry's root complete? */
 void kelp__partition_after_reduction(struct kelp_partition *partition,
                                      struct kelp_actions *actions);
@@ -84,14 +95,33 @@ void kelp__partition_after_reduction(struct kelp_partition *partition,
 void kelp__partition_decide_if_known(struct kelp_partition *partition,
                                      struct kelp_actions *actions);
 /* A partition other than 0 hears the word of a later version: the decision is part of it. */
-void kelp__partition_hear_decision(struct kelp_partition *partition,
-                                   const struct kelp_control_word *word,
-                                   const struct kelp_step_decision *heard,
+void kelp__partition_hear_decision(struct kelp_partition *partition, const struct kelp_pull *pull,
                                    struct kelp_actions *actions);
 
 /* Partition 0: the job ends here without being done. Then nobody hears of the next entry, and no
  * snapshot is taken of a state that leads nowhere. */
 bool kelp__partition_has_given_up(const struct kelp_partition *partition);
+
+/* partition_evidence.c: a push was taken, dropped (its handle is given up), or refused for its
+ * word; an entry is complete; and what somebody says was decided. */
+void kelp__partition_push_taken(struct kelp_partition *partition, const struct kelp_push *push,
+                                struct kelp_actions *actions);
+void kelp__partition_push_dropped(struct kelp_partition *partition, const struct kelp_push *push,
+                                  struct kelp_actions *actions);
+void kelp__partition_word_differs(struct kelp_partition *partition, const struct kelp_push *push,
+                                  struct kelp_actions *actions);
+void kelp__partition_share_differs(struct kelp_partition *partition,
+                                   const struct kelp_share_push *push,
+                                   struct kelp_actions *actions);
+void kelp__partition_compare_decision(struct kelp_partition *partition,
+                                      const struct kelp_pull *pull, struct kelp_actions *actions);
+void kelp__partition_complete_evidence(struct kelp_partition *partition,
+                                       const struct kelp_control_word *word, bool skipped,
+                                       struct kelp_actions *actions);
+/* With failure.on_conflict: stop, the partition stays where it is once a conflict was found. */
+bool kelp__partition_must_stop(const struct kelp_partition *partition);
+/* The event is over, and the partition must stop: FAILED, from where it waits for workers. */
+void kelp__partition_stop_if_needed(struct kelp_partition *partition, struct kelp_actions *actions);
 
 /* partition_snapshot.c: an order that waits may be due, or too late: after each training step,
  * before anything of the next one, and when the order comes. */

@@ -123,7 +123,7 @@ static kelp_status judge_pull(struct kelp_partition *partition, const struct kel
                     kelp_control_word_equal(pull->word, &partition->word);
         return same ? KELP_OK : KELP_ERR_CONTROL_WORD;
     }
-    return pull->word->step == partition->step ? kelp__partition_learn_word(partition, pull->word)
+    return pull->word->step == partition->step ? kelp__partition_judge_word(partition, pull->word)
                                                : KELP_OK;
 }
 
@@ -180,9 +180,11 @@ kelp_status kelp_partition_pull(struct kelp_partition *partition, const struct k
     if (status == KELP_OK) {
         kelp_cover_begin(partition->cover, partition->now_us);
         if (pull->word) {
-            kelp__partition_hear_decision(partition, pull->word, &pull->decision, actions);
+            kelp__partition_compare_decision(partition, pull, actions);
+            kelp__partition_hear_decision(partition, pull, actions);
         }
     }
+    kelp__partition_stop_if_needed(partition, actions);
     if (status == KELP_OK && !answerable(partition, &waiting, &status, &label)) {
         status = place_waiting(partition, &waiting);
         if (status == KELP_OK || status == KELP_ERR_NO_MEMORY) {

@@ -25,8 +25,9 @@ static bool digest_well_formed(const char *digest)
     return strlen(digest) == 32 && strspn(digest, "0123456789abcdef") == 32;
 }
 
-static enum verdict judge_entry(struct kelp_partition *partition, const struct kelp_push *push,
-                                kelp_status *ret_status, const char **ret_why)
+static enum verdict judge_entry(const struct kelp_partition *partition,
+                                const struct kelp_push *push, kelp_status *ret_status,
+                                const char **ret_why)
 {
     const struct kelp_control_word *word = push->word;
 
@@ -51,7 +52,7 @@ static enum verdict judge_entry(struct kelp_partition *partition, const struct k
     if (word->step > partition->step) {
         return refuse(KELP_ERR_INVALID, "a step that is not there yet", ret_status, ret_why);
     }
-    if (kelp__partition_learn_word(partition, word) != KELP_OK) {
+    if (kelp__partition_judge_word(partition, word) != KELP_OK) {
         return refuse(KELP_ERR_CONTROL_WORD, "another control word", ret_status, ret_why);
     }
     return TAKE;
@@ -96,7 +97,7 @@ static enum verdict judge_content(const struct kelp_partition *partition,
     return TAKE;
 }
 
-static enum verdict judge_push(struct kelp_partition *partition, const struct kelp_push *push,
+static enum verdict judge_push(const struct kelp_partition *partition, const struct kelp_push *push,
                                kelp_status *ret_status, const char **ret_why)
 {
     enum verdict verdict;
@@ -128,11 +129,15 @@ kelp_status kelp_partition_push(struct kelp_partition *partition, const struct k
     }
     partition->pushes++;
     enum verdict verdict = judge_push(partition, push, &status, &why);
-    if (verdict == TAKE && !kelp_reduction_add(partition->reduction, push, actions)) {
+    if (verdict == TAKE &&
+        kelp_reduction_covered(partition->reduction, push->lane_first, push->lane_count)) {
         verdict = DROP;
     }
     switch (verdict) {
     case TAKE:
+        kelp__partition_learn_word(partition, push);
+        kelp__partition_push_taken(partition, push, actions);
+        (void)kelp_reduction_add(partition->reduction, push, actions); /* not covered: see above */
         if (kelp__partition_holds_control(partition) && partition->word.digest_due &&
             push->lane_first == 0) {
             memcpy(partition->digest, push->digest, sizeof(partition->digest));
@@ -144,7 +149,11 @@ kelp_status kelp_partition_push(struct kelp_partition *partition, const struct k
         break;
     case DROP:
         partition->duplicates++;
-        kelp__actions_add_release(actions, push->handle);
+        if (judge_content(partition, push, &status, &why) == TAKE) {
+            kelp__partition_push_dropped(partition, push, actions);
+        } else {
+            kelp__actions_add_release(actions, push->handle);
+        }
         break;
     case REFUSE:
         partition->refusals++;
@@ -155,8 +164,12 @@ kelp_status kelp_partition_push(struct kelp_partition *partition, const struct k
                                   .version = push->word->version,
                                   .why = why};
         kelp__actions_add_release(actions, push->handle);
+        if (status == KELP_ERR_CONTROL_WORD) {
+            kelp__partition_word_differs(partition, push, actions);
+        }
         break;
     }
+    kelp__partition_stop_if_needed(partition, actions);
     return KELP_OK;
 }
 
@@ -181,11 +194,14 @@ static enum verdict judge_part(struct kelp_partition *partition, const struct ke
     if (!kelp_control_word_equal(push->word, &partition->word)) {
         return refuse(KELP_ERR_CONTROL_WORD, "another control word", ret_status, ret_why);
     }
-    if (kelp_decision_add(partition->decision, push->partition, &push->share) != KELP_OK) {
-        return refuse(KELP_ERR_INVALID, "not a share, or another one than before", ret_status,
-                      ret_why);
+    switch (kelp_decision_add(partition->decision, push->partition, &push->share)) {
+    case KELP_OK:
+        return TAKE;
+    case KELP_ERR_MISMATCH:
+        return refuse(KELP_ERR_MISMATCH, "another share than before", ret_status, ret_why);
+    default:
+        return refuse(KELP_ERR_INVALID, "not a share", ret_status, ret_why);
     }
-    return TAKE;
 }
 
 kelp_status kelp_partition_share(struct kelp_partition *partition,
@@ -199,12 +215,17 @@ kelp_status kelp_partition_share(struct kelp_partition *partition,
     }
     switch (judge_part(partition, push, &status, &why)) {
     case TAKE:
+        partition->share_authors[push->partition] = push->author;
         kelp__partition_decide_if_known(partition, actions);
         break;
     case DROP:
         break;
     case REFUSE:
         partition->refusals++;
+        if (status == KELP_ERR_MISMATCH) {
+            kelp__partition_share_differs(partition, push, actions);
+            status = KELP_ERR_INVALID;
+        }
         kelp__actions_add(actions, KELP_ACTION_REFUSE)->refuse =
             (struct kelp_refusal){.requester = push->requester,
                                   .status = status,
@@ -213,5 +234,6 @@ kelp_status kelp_partition_share(struct kelp_partition *partition,
                                   .why = why};
         break;
     }
+    kelp__partition_stop_if_needed(partition, actions);
     return KELP_OK;
 }

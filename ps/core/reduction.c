@@ -89,6 +89,18 @@ static bool covered(const struct kelp_reduction *reduction, uint32_t index)
     return false;
 }
 
+static uint32_t index_of(const struct kelp_reduction *reduction, uint32_t lane_first,
+                         uint32_t lane_count)
+{
+    return reduction->lanes / lane_count + lane_first / lane_count;
+}
+
+bool kelp_reduction_covered(const struct kelp_reduction *reduction, uint32_t lane_first,
+                            uint32_t lane_count)
+{
+    return covered(reduction, index_of(reduction, lane_first, lane_count));
+}
+
 /* A merge under way keeps running; its result will find no node and be released. */
 static void remove_node(struct kelp_reduction *reduction, uint32_t index,
                         struct kelp_actions *actions)
@@ -118,6 +130,44 @@ static void remove_descendants(struct kelp_reduction *reduction, uint32_t index,
             remove_node(reduction, first + i, actions);
         }
     }
+}
+
+static void take_out(struct kelp_reduction *reduction, uint32_t index,
+                     struct kelp_reduction_node *ret_node)
+{
+    struct node *node = &reduction->nodes[index];
+    const struct sums *sums = reduction->sums ? &reduction->sums[index] : NULL;
+    uint32_t level_first = 1;
+
+    while (2 * level_first <= index) {
+        level_first *= 2;
+    }
+    uint32_t count = reduction->lanes / level_first;
+    *ret_node = (struct kelp_reduction_node){.lane_first = (index - level_first) * count,
+                                             .lane_count = count,
+                                             .handle = node->handle,
+                                             .sums = sums ? sums->values : NULL,
+                                             .sum_count = sums ? sums->count : 0};
+    *node = (struct node){.state = NODE_NONE};
+    assert(reduction->pending > 0);
+    reduction->pending--;
+}
+
+bool kelp_reduction_pop(struct kelp_reduction *reduction, uint32_t lane_first, uint32_t lane_count,
+                        struct kelp_reduction_node *ret_node)
+{
+    uint32_t first = 2 * index_of(reduction, lane_first, lane_count);
+    uint32_t count = 2;
+
+    for (; first < 2 * reduction->lanes && reduction->pending > 0; first *= 2, count *= 2) {
+        for (uint32_t i = first; i < first + count; i++) {
+            if (reduction->nodes[i].state == NODE_READY) {
+                take_out(reduction, i, ret_node);
+                return true;
+            }
+        }
+    }
+    return false;
 }
 
 /* Zeros again where there were more. */
@@ -190,7 +240,7 @@ bool kelp_reduction_add(struct kelp_reduction *reduction, const struct kelp_push
     assert(kelp_reduction_aligned(reduction, push->lane_first, push->lane_count));
     assert(push->sums || push->sum_count == 0);
     assert(push->sum_count <= KELP_METRIC_SUM_COUNT);
-    uint32_t index = reduction->lanes / push->lane_count + push->lane_first / push->lane_count;
+    uint32_t index = index_of(reduction, push->lane_first, push->lane_count);
 
     if (covered(reduction, index)) {
         return false;

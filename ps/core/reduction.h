@@ -30,6 +30,23 @@ bool kelp_reduction_aligned(const struct kelp_reduction *reduction, uint32_t lan
 bool kelp_reduction_add(struct kelp_reduction *reduction, const struct kelp_push *push,
                         struct kelp_actions *actions);
 
+/* True when an addition of these lanes would change nothing. */
+bool kelp_reduction_covered(const struct kelp_reduction *reduction, uint32_t lane_first,
+                            uint32_t lane_count);
+
+/* A node that the tree gave up. */
+struct kelp_reduction_node {
+    uint32_t lane_first;
+    uint32_t lane_count;
+    uint64_t handle;    /* the caller's */
+    const double *sums; /* borrowed until the next addition; NULL when none are kept */
+    uint32_t sum_count;
+};
+/* Take out one node that an addition of these lanes would replace, if there is one. Those that are
+ * being merged stay. */
+bool kelp_reduction_pop(struct kelp_reduction *reduction, uint32_t lane_first, uint32_t lane_count,
+                        struct kelp_reduction_node *ret_node);
+
 /* A MERGE came back. A result that nobody waits for any more is released. */
 void kelp_reduction_merged(struct kelp_reduction *reduction, uint64_t token, uint64_t handle,
                            struct kelp_actions *actions);

@@ -168,6 +168,7 @@ const struct kelp_shard_events kelp__service_shard_events = {
     .answer = on_answer,
     .refused = on_refused,
     .offer = on_offer,
+    .conflict = kelp__service_conflict,
     .record = kelp__service_control_record,
     .snapshot_taken = kelp__service_snapshot_taken,
     .snapshot_past = kelp__service_snapshot_past,
@@ -264,6 +265,7 @@ static kelp_status push_item(const struct request *request, const Kelp__V1__Push
     }
     struct kelp_shard_push push = {.partition = item->partition,
                                    .push = {.requester = (uint64_t)(uintptr_t)request->peer,
+                                            .author = request->peer->author,
                                             .generation = request->fields->generation,
                                             .map_epoch = item->map_epoch,
                                             .word = request->word,
@@ -289,6 +291,7 @@ static kelp_status push_share(const struct request *request, const Kelp__V1__Ste
                          item->partition, item->n_values, KELP_DECISION_SHARE_VALUES_MAX);
     }
     struct kelp_share_push push = {.requester = (uint64_t)(uintptr_t)request->peer,
+                                   .author = request->peer->author,
                                    .generation = request->fields->generation,
                                    .map_epoch = item->map_epoch,
                                    .word = request->word,
@@ -309,6 +312,7 @@ static kelp_status pull_item(const struct request *request, const Kelp__V1__Pull
                          item->table, item->kind);
     }
     struct kelp_pull pull = {.requester = (uint64_t)(uintptr_t)request->peer,
+                             .author = request->peer->author,
                              .generation = request->fields->generation,
                              .map_epoch = item->map_epoch,
                              .word = request->word,
@@ -339,6 +343,7 @@ static kelp_status greet(struct kelp__service_peer *peer, struct kelp__service_t
     }
     (void)snprintf(peer->id, sizeof(peer->id), "%s", request->hello->id); /* for the log: cut */
     peer->rank = XXH3_64bits(request->hello->id, strlen(request->hello->id));
+    peer->author = kelp__service_author(peer->service, peer->id);
     peer->greeted = true;
     kelp_rpc_stream_trust(peer->stream);
     kelp_log_debug("worker connected worker=%s peer=%s", peer->id,

@@ -34,6 +34,7 @@ struct kelp__service_peer {
     bool only_looks;  /* its certificate has another role than worker: it may only pull */
     bool helps;       /* takes offers although it waits for nothing */
     uint64_t rank;    /* among those who are offered lanes */
+    uint32_t author;  /* kelp__service_author() */
     char id[KELP_JOB_NAME_MAX + 1];
 
     pthread_mutex_t lock;           /* guards everything below */

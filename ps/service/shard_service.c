@@ -105,6 +105,7 @@ kelp_status kelp_service_open(const struct kelp_service_options *options,
     }
     service->options = *options;
     (void)pthread_mutex_init(&service->turns_lock, NULL);
+    (void)pthread_mutex_init(&service->names_lock, NULL);
     (void)pthread_mutex_init(&service->tick_lock, NULL);
     (void)pthread_mutex_init(&service->orders_lock, NULL);
     (void)pthread_mutex_init(&service->control_lock, NULL);
@@ -167,7 +168,9 @@ void kelp_service_close(struct kelp_service *service)
     kelp__service_snapshots_close(service);
     kelp__service_control_close(service);
     kelp__service_turns_free(service);
+    kelp__service_authors_free(service);
     (void)pthread_mutex_destroy(&service->turns_lock);
+    (void)pthread_mutex_destroy(&service->names_lock);
     (void)pthread_mutex_destroy(&service->tick_lock);
     (void)pthread_cond_destroy(&service->load_cancelled);
     (void)pthread_mutex_destroy(&service->orders_lock);

@@ -30,6 +30,11 @@ struct kelp_service {
     pthread_mutex_t turns_lock;       /* guards turns; a leaf */
     struct kelp__service_turn *turns; /* free ones */
 
+    pthread_mutex_t names_lock; /* guards names; a leaf */
+    char **names;               /* of workers, by author - 1 */
+    uint32_t name_count;
+    uint32_t name_capacity;
+
     atomic_uint_fast64_t generation; /* served */
     atomic_uint_fast64_t bytes_in;
     atomic_uint_fast64_t bytes_out;
@@ -76,6 +81,12 @@ struct kelp_shard_turn *kelp__service_turn_shard(struct kelp__service_turn *turn
 void kelp__service_turn_finish(struct kelp_service *service, struct kelp__service_turn *turn);
 void kelp__service_turns_free(struct kelp_service *service);
 void kelp__service_ticks_stop(struct kelp_service *service);
+
+/* service_conflict.c: the number that stands for the worker in events of the shard, for the life of
+ * the service; 0: there are too many. */
+uint32_t kelp__service_author(struct kelp_service *service, const char *id);
+void kelp__service_authors_free(struct kelp_service *service);
+void kelp__service_conflict(uint32_t partition, const struct kelp_conflict *conflict, void *user);
 
 /* service_control.c */
 const struct kelp_rpc_stream_events *

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/tensors/digest.h"
 #include "ps/core/partition.h"
 #include "ps/shard/weights.h"
 
@@ -149,6 +150,45 @@ uint64_t kelp_gradients_receive(struct kelp_gradients *gradients,
     gradient->offset = offset;
     kelp_rpc_message_ref(payload->message);
     return to_handle(gradient);
+}
+
+/* Most payloads lie in one piece, which needs no state. */
+struct hasher {
+    size_t length;
+    uint64_t words[2];
+    struct kelp_digest digest;
+};
+
+static void hash_piece(const uint8_t *bytes, size_t length, size_t at, void *user)
+{
+    struct hasher *hasher = user;
+
+    if (length == hasher->length) {
+        kelp_digest_bytes_words(bytes, length, hasher->words);
+        return;
+    }
+    if (at == 0) {
+        kelp_digest_init(&hasher->digest);
+    }
+    kelp_digest_update(&hasher->digest, bytes, length);
+    if (at + length == hasher->length) {
+        kelp_digest_words(&hasher->digest, hasher->words);
+    }
+}
+
+struct kelp_content kelp_gradients_content(uint64_t handle)
+{
+    const struct gradient *gradient = to_gradient(handle);
+    struct hasher hasher; /* not cleared: its state is large, and mostly not needed */
+
+    hasher.length = (size_t)gradient->count * sizeof(float);
+    if (gradient->dense) {
+        kelp_digest_bytes_words(gradient->dense, hasher.length, hasher.words);
+    } else {
+        kelp_wire_payload_pieces(&gradient->payload, gradient->offset, hasher.length, hash_piece,
+                                 &hasher);
+    }
+    return (struct kelp_content){.low = hasher.words[0], .high = hasher.words[1]};
 }
 
 /* Adding bytes that arrive in pieces which may split a float. */

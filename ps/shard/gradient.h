@@ -11,6 +11,7 @@
 #include "common/base/status.h"
 #include "kernels/optimizer.h"
 #include "proto/wire.h"
+#include "ps/core/partition_events.h"
 
 struct kelp_gradients;
 
@@ -33,6 +34,9 @@ uint64_t kelp_gradients_merge(struct kelp_gradients *gradients, uint64_t left, u
 
 /* The values in one piece, valid until the handle is released; NULL: out of memory. */
 const float *kelp_gradients_values(struct kelp_gradients *gradients, uint64_t handle);
+
+/* Digest of the values. */
+struct kelp_content kelp_gradients_content(uint64_t handle);
 
 void kelp_gradients_release(struct kelp_gradients *gradients, uint64_t handle);
 

@@ -136,6 +136,9 @@ static kelp_status push_hosted(struct kelp_shard *shard, struct hosted *hosted,
         if (core.handle == KELP_HANDLE_NONE) {
             return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for a pushed gradient");
         }
+        if (!shard->job->cluster.mixed) { /* where nothing is compared */
+            core.content = kelp_gradients_content(core.handle);
+        }
     }
     (void)pthread_mutex_lock(&hosted->lock);
     kelp_partition_clock(hosted->core, turn->now_us);

@@ -44,6 +44,8 @@ struct kelp_shard_events {
     /* Ask a requester to compute lanes of a late entry. */
     void (*offer)(uint32_t partition, uint64_t map_epoch, const struct kelp_offer *offer,
                   void *turn, void *user);
+    /* Two workers said different things where honest ones cannot. */
+    void (*conflict)(uint32_t partition, const struct kelp_conflict *conflict, void *user);
     /* A partition keeps its state for the snapshot of this ticket; false: nobody wants it any more.
      * word: of the version that is saved, from partition 0; NULL from others. */
     bool (*snapshot_taken)(uint64_t ticket, uint32_t partition,

@@ -187,6 +187,14 @@ static void do_record(const struct scene *scene, const struct kelp_action *actio
                                  kelp_partition_best(scene->hosted->core), scene->shard->user);
 }
 
+static kelp_status do_compare(const struct scene *scene, const struct kelp_action *action)
+{
+    const struct kelp_content content = kelp_gradients_content(action->compare.handle);
+
+    return kelp_partition_compared(scene->hosted->core, action->compare.token, &content,
+                                   &scene->turn->actions);
+}
+
 void kelp__shard_run_actions(const struct scene *scene)
 {
     struct kelp_actions *actions = &scene->turn->actions;
@@ -233,6 +241,13 @@ void kelp__shard_run_actions(const struct scene *scene)
         case KELP_ACTION_OFFER:
             scene->shard->events->offer(scene->hosted->index, scene->hosted->map_epoch,
                                         &action.offer, scene->turn->user, scene->shard->user);
+            break;
+        case KELP_ACTION_COMPARE:
+            status = do_compare(scene, &action);
+            break;
+        case KELP_ACTION_CONFLICT:
+            scene->shard->events->conflict(scene->hosted->index, &action.conflict,
+                                           scene->shard->user);
             break;
         }
         if (status != KELP_OK) {

@@ -1,5 +1,6 @@
 #include "tests/lib/partition_bench.h"
 
+#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +16,23 @@ uint64_t bench_new_handle(const char *text)
     bench.gradients[handle] = strdup(text);
     ck_assert_ptr_nonnull(bench.gradients[handle]);
     return handle;
+}
+
+struct kelp_content bench_content(const char *text)
+{
+    struct kelp_content content = {.low = UINT64_C(0xcbf29ce484222325), .high = 1};
+
+    for (; *text != '\0'; text++) {
+        if (isalnum((unsigned char)*text)) {
+            content.low = (content.low ^ (unsigned char)*text) * UINT64_C(0x100000001b3);
+        }
+    }
+    return content;
+}
+
+static struct kelp_content content_of(const char *text)
+{
+    return bench.compares && text ? bench_content(text) : (struct kelp_content){0};
 }
 
 static void bench_free_handle(uint64_t handle)
@@ -45,7 +63,8 @@ struct kelp_partition_view bench_view(void)
 void bench_take_actions(void)
 {
     for (size_t i = 0; i < bench.actions.count; i++) {
-        const struct kelp_action *action = &bench.actions.items[i];
+        const struct kelp_action copy = bench.actions.items[i]; /* the list may move */
+        const struct kelp_action *action = &copy;
         switch (action->kind) {
         case KELP_ACTION_MERGE:
             bench.merges[bench.merge_count++] = *action;
@@ -91,6 +110,17 @@ void bench_take_actions(void)
         case KELP_ACTION_OFFER:
             ck_assert_uint_lt(bench.offer_count, BENCH_OFFERS_MAX);
             bench.offers[bench.offer_count++] = action->offer;
+            break;
+        case KELP_ACTION_COMPARE: {
+            const struct kelp_content content = content_of(bench.gradients[action->compare.handle]);
+            ck_assert_int_eq(kelp_partition_compared(bench.partition, action->compare.token,
+                                                     &content, &bench.actions),
+                             KELP_OK);
+            break;
+        }
+        case KELP_ACTION_CONFLICT:
+            bench.conflict = action->conflict;
+            bench.conflict_count++;
             break;
         }
     }
@@ -211,7 +241,9 @@ void bench_push_as(const struct kelp_control_word *word, uint32_t first, uint32_
         .word = word,
         .lane_first = first,
         .lane_count = count,
+        .author = bench.author,
         .handle = text ? bench_new_handle(text) : KELP_HANDLE_NONE,
+        .content = content_of(text),
         .sums = bench.index == 0 ? sums : NULL,
         .sum_count = bench.index == 0 ? kelp_metric_sum_trim(sums, KELP_METRIC_SUM_COUNT) : 0,
         .digest = word->digest_due && first == 0 ? "00112233445566778899aabbccddeeff" : ""};

@@ -43,10 +43,16 @@ struct bench {
     size_t past_count;
     struct kelp_offer offers[BENCH_OFFERS_MAX];
     size_t offer_count;
+    bool compares;   /* contents are the letters of the text; false: all are the same */
+    uint32_t author; /* of what is pushed next */
+    struct kelp_conflict conflict; /* the latest */
+    size_t conflict_count;
 };
 extern struct bench bench;
 
 uint64_t bench_new_handle(const char *text);
+/* FNV-1a of the letters and digits of a text: "(0+1)" and "01" have the same. */
+struct kelp_content bench_content(const char *text);
 size_t bench_live_handles(void);
 struct kelp_partition_view bench_view(void);
 /* Sort what the partition asked for into the bench. */

@@ -64,6 +64,7 @@ struct world {
     uint32_t offer_partition;
     struct kelp_offer offer;
     uint64_t offers;
+    uint64_t comparisons; /* of sums of duplicates */
     uint64_t skips;
     uint64_t decisions; /* values that partitions applied */
 };
@@ -316,10 +317,30 @@ static void take_offer(uint32_t partition, const struct kelp_offer *offer)
     world.offer = *offer;
 }
 
+static struct kelp_content content_of(const char *text)
+{
+    struct kelp_content content = {.low = UINT64_C(0xcbf29ce484222325), .high = 1};
+
+    for (; *text != '\0'; text++) {
+        content.low = (content.low ^ (unsigned char)*text) * UINT64_C(0x100000001b3);
+    }
+    return content;
+}
+
+static void compare(uint32_t partition, const struct kelp_action *action)
+{
+    must(world.texts[action->compare.handle]);
+    const struct kelp_content content = content_of(world.texts[action->compare.handle]);
+    must(kelp_partition_compared(world.partitions[partition], action->compare.token, &content,
+                                 &world.actions) == KELP_OK);
+    world.comparisons++;
+}
+
 static void take_actions(uint32_t partition)
 {
     for (size_t i = 0; i < world.actions.count; i++) {
-        const struct kelp_action *action = &world.actions.items[i];
+        const struct kelp_action copy = world.actions.items[i]; /* the list may move */
+        const struct kelp_action *action = &copy;
         switch (action->kind) {
         case KELP_ACTION_REPEAT:
             must(skipped_at(world.steps[partition]));
@@ -361,6 +382,12 @@ static void take_actions(uint32_t partition)
             break;
         case KELP_ACTION_OFFER:
             take_offer(partition, &action->offer);
+            break;
+        case KELP_ACTION_COMPARE:
+            compare(partition, action);
+            break;
+        case KELP_ACTION_CONFLICT: /* whoever is honest never differs, in whatever order */
+            must(false);
             break;
         }
     }
@@ -423,6 +450,7 @@ static void push(uint32_t partition, const struct kelp_control_word *word, uint3
     }
     if (text[0] != '\0') {
         push.handle = new_handle(text);
+        push.content = content_of(text);
     }
     for (uint32_t lane = first; lane < first + count; lane++) {
         sums[KELP_METRIC_SUM_LOSS] += (double)(UINT64_C(1) << lane);
@@ -672,17 +700,19 @@ KELP_CASE("orders", .timeout_s = 250)
 /* Many seeds in one test: a process for each would take longer than the runs. */
 KELP_LOOP_TEST(random_orders, 0, kelp_suite_seed() < 0 ? TESTS : 0)
 {
-    uint64_t offers = 0, skips = 0, decisions = 0;
+    uint64_t offers = 0, skips = 0, decisions = 0, comparisons = 0;
 
     for (uint64_t i = 0; i < SEEDS_EACH; i++) {
         run_seed((uint64_t)_i * SEEDS_EACH + i + 1);
         offers += world.offers;
         skips += world.skips;
         decisions += world.decisions;
+        comparisons += world.comparisons;
     }
     ck_assert_uint_gt(offers, 200); /* else these worlds are too quiet to show anything */
     ck_assert_uint_gt(skips, 50);
     ck_assert_uint_gt(decisions, 100);
+    ck_assert_uint_gt(comparisons, 100);
 }
 
 KELP_LOOP_TEST(one_seed, kelp_suite_seed(), kelp_suite_seed() < 0 ? -1 : kelp_suite_seed() + 1)

@@ -1,5 +1,6 @@
 /* What a real kelp-ps refuses of coordinators and workers: strangers, garbage, another model. */
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -412,6 +413,55 @@ KELP_TEST(not_finite)
     ck_assert_uint_eq(reply->answer[3]->step, 1);
     kelp__v1__exchange_reply__free_unpacked(reply, NULL);
     shard_stream_close(&worker);
+    free(weights);
+    free(gradient);
+}
+
+static void push_all(struct shard_stream *worker, const struct kelp_control_word *word,
+                     const float *gradient, const char *id)
+{
+    struct shard_request request;
+
+    shard_request_init(&request, 1);
+    if (id) {
+        shard_request_hello(&request, &fixture);
+        request.hello.id = (char *)(uintptr_t)id; /* only read */
+    }
+    shard_request_word(&request, word);
+    shard_request_push_lanes(&request, &fixture, 0, 4, true);
+    shard_stream_send(worker, &request.message.base, gradient, shard_worker_flat_bytes(&fixture));
+}
+
+/* One worker pushes zeros for all lanes; when another one pushes the gradient, the leader is told
+ * who differs, and the shard stays where it is. */
+KELP_TEST(workers_differ)
+{
+    struct shard_stream worker, liar;
+    struct kelp_control_word word;
+    char text[512] = "";
+
+    shard_load(&control, 1);
+    float *weights = shard_worker_new_flat(&fixture);
+    shard_worker_open(&worker, &fixture, 1, weights, &word);
+    shard_stream_open(&liar, &fixture, "Exchange");
+    float *gradient = shard_worker_new_flat(&fixture);
+    push_all(&liar, &word, gradient, "worker-9");
+    take_empty_reply(&liar);
+    gradient[ELEMENTS - 1] = 1.0f; /* the last partition */
+    push_all(&worker, &word, gradient, NULL);
+    while (text[0] == '\0') {
+        Kelp__V1__ShardReport *report = shard_take_report(&control);
+        if (report->status != KELP_OK) {
+            ck_assert_int_eq(report->status, KELP_ERR_MISMATCH);
+            (void)snprintf(text, sizeof(text), "%s", report->error);
+        }
+        kelp__v1__shard_report__free_unpacked(report, NULL);
+    }
+    ck_assert_msg(strstr(text, "worker-9 and worker-7 sent different gradients of lanes 0 to 3 in "
+                               "step 0 (partition 4)"),
+                  "%s", text);
+    shard_stream_close(&worker);
+    shard_stream_close(&liar);
     free(weights);
     free(gradient);
 }

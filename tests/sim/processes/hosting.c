@@ -259,6 +259,34 @@ static void do_snapshot(struct sim_hosting *hosting, struct sim_hosted *hosted,
     hosted->capture_ticket = wanted ? action->snapshot.serial : 0;
 }
 
+static struct kelp_content content_of(const float *values, size_t count)
+{
+    struct kelp_content content = {.low = 1, .high = count};
+    for (size_t i = 0; i < count; i++) {
+        uint32_t bits;
+        memcpy(&bits, &values[i], sizeof(bits));
+        content.low = sim_mix(content.low + bits);
+    }
+    return content;
+}
+
+static void do_compare(struct sim_hosting *hosting, struct sim_hosted *hosted,
+                       const struct kelp_action *action)
+{
+    struct kelp_content content =
+        content_of(gradient_of(hosting, action->compare.handle)->values, hosted->range.count);
+    no_memory(
+        kelp_partition_compared(hosted->core, action->compare.token, &content, &hosting->actions));
+}
+
+static void do_conflict(struct sim_hosting *hosting, const struct kelp_conflict *conflict)
+{
+    sim_fail(hosting->shard->sim, "honest workers agree",
+             "%s finds conflict %d of authors %u and %u in version %llu, lanes %u+%u",
+             hosting->shard->process->id, (int)conflict->kind, conflict->first, conflict->second,
+             (unsigned long long)conflict->version, conflict->lane_first, conflict->lane_count);
+}
+
 /* The list may grow while it is worked off. */
 static void run_actions(struct sim_hosting *hosting, struct sim_hosted *hosted)
 {
@@ -302,6 +330,12 @@ static void run_actions(struct sim_hosting *hosting, struct sim_hosted *hosted)
                      (unsigned long long)action.give_up.steps);
         case KELP_ACTION_OFFER:
             sim_shard_offer(hosting->shard, hosted->index, &action.offer);
+            break;
+        case KELP_ACTION_COMPARE:
+            do_compare(hosting, hosted, &action);
+            break;
+        case KELP_ACTION_CONFLICT:
+            do_conflict(hosting, &action.conflict);
             break;
         case KELP_ACTION_SNAPSHOT:
             do_snapshot(hosting, hosted, &action);
@@ -466,6 +500,7 @@ void sim_hosting_push(struct sim_hosting *hosting, uint64_t stream,
         core.handle = new_gradient(
             hosting, &node->values[hosted->range.first], hosted->range.count,
             lanes_with_samples(sim, &request->word, node->lane_first, node->lane_count));
+        core.content = content_of(&node->values[hosted->range.first], hosted->range.count);
     }
     tell_time(hosting, hosted);
     no_memory(kelp_partition_push(hosted->core, &core, &hosting->actions));

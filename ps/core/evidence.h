@@ -1,0 +1,61 @@
+/*
+ * What workers said about the last entries of one partition, so that a liar is found: honest
+ * workers never differ (docs/ARCHITECTURE.md, "Two workers that differ").
+ *
+ * Each node that was ever pushed for an entry is a claim: its digest, and who pushed it. A second
+ * push of the same node must have the same digest. Duplicates below a claimed node are kept, and
+ * added up along the tree as their siblings come; a sum must have the digest of the claim that it
+ * reaches. So a node of all lanes is compared with the smaller nodes that come later, or that it
+ * replaced, as soon as these are complete.
+ *
+ * Sums of values that are not numbers have no bits of their own. So gradients count as different
+ * only once the entry's root was found finite, and entries that were left out are not compared.
+ *
+ * Pure: it belongs to ps/core/partition.h. What runs out of memory is not compared.
+ */
+#ifndef KELP_PS_CORE_EVIDENCE_H
+#define KELP_PS_CORE_EVIDENCE_H
+
+#include "ps/core/partition_events.h"
+#include "ps/core/reduction.h"
+
+struct kelp_evidence;
+
+/* lanes is a power of two. NULL: out of memory. */
+struct kelp_evidence *kelp_evidence_create(uint32_t lanes);
+/* Handles that it holds are forgotten: clear first. */
+void kelp_evidence_destroy(struct kelp_evidence *evidence);
+/* A generation ends: nothing is known any more. */
+void kelp_evidence_clear(struct kelp_evidence *evidence, struct kelp_actions *actions);
+
+/*
+ * A push that was taken, of the entry `key`: keys grow from entry to entry. Like all that follow,
+ * it appends at most kelp_evidence_actions_max() actions, and a CONFLICT where something differs.
+ */
+void kelp_evidence_taken(struct kelp_evidence *evidence, uint64_t key, const struct kelp_push *push,
+                         struct kelp_actions *actions);
+/* A node that the push that was just taken has replaced; its handle is taken over. */
+void kelp_evidence_replaced(struct kelp_evidence *evidence, uint64_t key,
+                            const struct kelp_reduction_node *node, struct kelp_actions *actions);
+/* A push that was dropped. True: its handle is taken over. */
+bool kelp_evidence_dropped(struct kelp_evidence *evidence, uint64_t key,
+                           const struct kelp_push *push, struct kelp_actions *actions);
+/* The entry is complete. finite: its root was, so that gradients can be compared; false: the step
+ * was left out. */
+void kelp_evidence_complete(struct kelp_evidence *evidence, uint64_t key, bool finite,
+                            struct kelp_actions *actions);
+
+/* Is the token of a MERGE or COMPARE ours? */
+bool kelp_evidence_owns(uint64_t token);
+/* A MERGE of ours gave `handle`. */
+void kelp_evidence_merged(struct kelp_evidence *evidence, uint64_t token, uint64_t handle,
+                          struct kelp_actions *actions);
+/* A COMPARE gave `content`. */
+void kelp_evidence_compared(struct kelp_evidence *evidence, uint64_t token,
+                            const struct kelp_content *content, struct kelp_actions *actions);
+
+/* There was a CONFLICT since the last clear. */
+bool kelp_evidence_found(const struct kelp_evidence *evidence);
+size_t kelp_evidence_actions_max(void);
+
+#endif

@@ -1,0 +1,109 @@
+/* Two workers that differ: their names, and what comes of it (failure.on_conflict). */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/log.h"
+#include "ps/service/service_exchange_internal.h"
+
+/* ---- names ---- */
+
+uint32_t kelp__service_author(struct kelp_service *service, const char *id)
+{
+    uint32_t author = 0;
+
+    (void)pthread_mutex_lock(&service->names_lock);
+    for (uint32_t i = 0; i < service->name_count && author == 0; i++) {
+        author = strcmp(service->names[i], id) == 0 ? i + 1 : 0;
+    }
+    if (author == 0 && service->name_count == service->name_capacity) {
+        const uint32_t capacity = service->name_capacity ? 2 * service->name_capacity : 16;
+        if (capacity <= KELP_PS_AUTHORS_MAX &&
+            kelp__service_resize((void **)&service->names, capacity, sizeof(*service->names))) {
+            service->name_capacity = capacity;
+        }
+    }
+    if (author == 0 && service->name_count < service->name_capacity) {
+        char *name = strdup(id);
+        if (name) {
+            service->names[service->name_count++] = name;
+            author = service->name_count;
+        }
+    }
+    (void)pthread_mutex_unlock(&service->names_lock);
+    return author;
+}
+
+void kelp__service_authors_free(struct kelp_service *service)
+{
+    for (uint32_t i = 0; i < service->name_count; i++) {
+        free(service->names[i]);
+    }
+    free(service->names);
+}
+
+static void name_author(struct kelp_service *service, uint32_t author, char *text, size_t bytes)
+{
+    (void)pthread_mutex_lock(&service->names_lock);
+    const bool known = author > 0 && author <= service->name_count;
+    (void)snprintf(text, bytes, "%s", known ? service->names[author - 1] : "an unnamed worker");
+    (void)pthread_mutex_unlock(&service->names_lock);
+}
+
+/* ---- conflicts ---- */
+
+/* "different gradients of lanes 0 to 3 in step 12" */
+static void describe(const struct kelp_conflict *conflict, char *text, size_t bytes)
+{
+    const uint32_t lane_last = conflict->lane_first + conflict->lane_count - 1;
+
+    switch (conflict->kind) {
+    case KELP_CONFLICT_GRADIENT:
+    case KELP_CONFLICT_SUMS:
+        (void)snprintf(text, bytes, "%s of lanes %u to %u in step %" PRIu64,
+                       conflict->kind == KELP_CONFLICT_SUMS ? "metric sums" : "gradients",
+                       conflict->lane_first, lane_last, conflict->step);
+        break;
+    case KELP_CONFLICT_DIGEST:
+        (void)snprintf(text, bytes, "digests of the weights of step %" PRIu64, conflict->step);
+        break;
+    case KELP_CONFLICT_SHARE:
+        (void)snprintf(text, bytes, "shares of partition %u in step %" PRIu64, conflict->share,
+                       conflict->step);
+        break;
+    case KELP_CONFLICT_DECISION:
+        (void)snprintf(text, bytes, "decisions before step %" PRIu64, conflict->step);
+        break;
+    case KELP_CONFLICT_WORD:
+    case KELP_CONFLICT_OPEN_WORD:
+        (void)snprintf(text, bytes, "control words of step %" PRIu64, conflict->step);
+        break;
+    }
+}
+
+void kelp__service_conflict(uint32_t partition, const struct kelp_conflict *conflict, void *user)
+{
+    struct kelp_service *service = user;
+    const bool stops = service->options.job->failure.on_conflict == KELP_CONFLICT_STOP;
+    char first[KELP_JOB_NAME_MAX + 1];
+    char second[KELP_JOB_NAME_MAX + 1];
+    char what[96];
+    char text[480];
+
+    name_author(service, conflict->first, first, sizeof(first));
+    name_author(service, conflict->second, second, sizeof(second));
+    describe(conflict, what, sizeof(what));
+    (void)snprintf(text, sizeof(text),
+                   "%s and %s%s sent different %s (partition %u), so one of them is wrong: check "
+                   "their hosts, and resume without it from a checkpoint up to step %" PRIu64,
+                   first, second, conflict->is_sum ? " with others" : "", what, partition,
+                   conflict->step);
+    if (stops) {
+        kelp__service_control_failed(partition, KELP_ERR_MISMATCH, text, user);
+    } else {
+        kelp_log_warn("workers differ, the first one counts first=%s second=%s%s what=\"%s\" "
+                      "partition=%u",
+                      first, second, conflict->is_sum ? ",…" : "", what, partition);
+    }
+}
