@@ -11,6 +11,12 @@
 
 #define LOG_NAME "digests.jsonl"
 
+/* It is printed where two differ, so it is looked at. */
+static bool is_digest(const char *text)
+{
+    return strspn(text, "0123456789abcdef") == KELP_DIGEST_HEX_BYTES - 1;
+}
+
 static kelp_status parse_line(const cJSON *json, void *into, struct kelp_error *reterr)
 {
     struct kelp_digest_log_line *line = into;
@@ -25,6 +31,9 @@ static kelp_status parse_line(const cJSON *json, void *into, struct kelp_error *
     }
     if (status == KELP_OK) {
         status = kelp_json_string(json, "digest", line->digest, sizeof(line->digest), reterr);
+    }
+    if (status == KELP_OK && !is_digest(line->digest)) {
+        status = kelp_fail(reterr, KELP_ERR_FORMAT, "'digest' must be 32 hexadecimal digits");
     }
     return status;
 }
