@@ -233,6 +233,14 @@ static void on_status(struct kelp_rpc_request *request, struct kelp_rpc_message 
     kelp_rpc_request_answer(request, answer);
 }
 
+static void tell_asked(const struct kelp_rpc_request *request, bool pause, kelp_status status)
+{
+    char peer[128];
+    kelp_rpc_request_peer(request, peer, sizeof(peer));
+    kelp_log_info("%s asked for peer=%s status=%s", pause ? "pause" : "checkpoint", peer,
+                  kelp_status_name(status));
+}
+
 /* Only taken here: how it ended is seen in Status. */
 static void on_checkpoint(struct kelp_rpc_request *request, struct kelp_rpc_message *message,
                           void *server_user)
@@ -256,6 +264,7 @@ static void on_checkpoint(struct kelp_rpc_request *request, struct kelp_rpc_mess
             (const Kelp__V1__CheckpointRequest *)(void *)fields;
         reply.status = kelp_term_request(term, asked->pause, &reply.serial, &error);
         reply.error = error.text;
+        tell_asked(request, asked->pause, reply.status);
         protobuf_c_message_free_unpacked(fields, NULL);
         status = kelp_wire_encode(&reply.base, &answer, &error);
     }

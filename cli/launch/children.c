@@ -236,6 +236,41 @@ bool kelp_children_fence(struct kelp_children *children, const char *id, uint64_
     return true;
 }
 
+void kelp_children_take_down(struct kelp_children *children, enum kelp_child_kind kind, bool hard)
+{
+    for (uint32_t i = 0; i < children->count; i++) {
+        struct kelp_child *child = &children->items[i];
+        if (child->kind == kind && child->process) {
+            kelp_process_signal(child->process, hard ? SIGKILL : SIGTERM);
+        }
+        child->down = child->down || (child->kind == kind && (child->process || child->start_due));
+        child->start_due = child->start_due && !child->down;
+    }
+}
+
+bool kelp_children_any(const struct kelp_children *children, enum kelp_child_kind kind)
+{
+    for (uint32_t i = 0; i < children->count; i++) {
+        if (children->items[i].kind == kind && children->items[i].process) {
+            return true;
+        }
+    }
+    return false;
+}
+
+void kelp_children_bring_up(struct kelp_children *children, uint64_t now)
+{
+    for (uint32_t i = 0; i < children->count; i++) {
+        struct kelp_child *child = &children->items[i];
+        if (child->down || child->left) {
+            child->start_due = true;
+            child->start_ms = now;
+        }
+        child->down = false;
+        child->left = false;
+    }
+}
+
 uint32_t kelp_children_poll(const struct kelp_children *children, struct pollfd *items,
                             uint32_t room)
 {
@@ -358,6 +393,9 @@ static kelp_status handle_end(struct kelp_children *children, struct kelp_child 
 
     kelp_process_destroy(child->process);
     child->process = NULL;
+    if (child->down) {
+        return KELP_OK;
+    }
     kelp_process_describe(wait_status, how, sizeof(how));
     struct kelp_supervise_end end = {
         .now_ms = now,
@@ -372,6 +410,7 @@ static kelp_status handle_end(struct kelp_children *children, struct kelp_child 
     case KELP_SUPERVISE_FAIL:
         return fail_of_input(children, child, reterr);
     case KELP_SUPERVISE_LEAVE:
+        child->left = end.exited && end.exit_status == 0;
         if (!end.exited || end.exit_status != 0) { /* in order: also how a run ends */
             kelp_display_say(children->options.display, "%s %s; it stays away", child->id, how);
         }

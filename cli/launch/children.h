@@ -25,6 +25,8 @@ struct kelp_child {
     struct kelp_process *process; /* NULL: not running */
     bool start_due;               /* at start_ms */
     bool fenced;                  /* killed because it hung; its end is on its way */
+    bool down;                    /* taken down: not started again by itself */
+    bool left;                    /* it ended in order, and stays away */
     uint64_t start_ms;            /* started, or to be started */
     uint32_t starts;
     long log_first; /* bytes of its log before the first start */
@@ -86,6 +88,14 @@ bool kelp_children_kill(struct kelp_children *children, const char *id);
  */
 bool kelp_children_fence(struct kelp_children *children, const char *id, uint64_t asked_ms,
                          uint64_t silent_ms);
+
+/* End all of a kind, as no failure of theirs: SIGTERM, or SIGKILL with hard. They stay down until
+ * kelp_children_bring_up(). */
+void kelp_children_take_down(struct kelp_children *children, enum kelp_child_kind kind, bool hard);
+/* Does any of that kind run? */
+bool kelp_children_any(const struct kelp_children *children, enum kelp_child_kind kind);
+/* Start what was taken down, and workers that had left in order. */
+void kelp_children_bring_up(struct kelp_children *children, uint64_t now_ms);
 
 /* Descriptors to poll for ends: at most `room`; returns how many. */
 uint32_t kelp_children_poll(const struct kelp_children *children, struct pollfd *items,

@@ -116,6 +116,11 @@ static kelp_status put_state(struct kelp_job_client *client, const char *state, 
     return status;
 }
 
+kelp_status kelp__launch_put_starting(struct kelp_job_client *client, struct kelp_error *reterr)
+{
+    return put_state(client, "starting", "", KELP_LAUNCH_ETCD_MS, reterr);
+}
+
 /* How the job ended before says nothing about how it goes on: what made it fail may be mended, and
  * a job that was done may have more epochs now. */
 static kelp_status forget_end(const struct kelp_launcher *launcher, struct kelp_job_client *client,
@@ -125,7 +130,7 @@ static kelp_status forget_end(const struct kelp_launcher *launcher, struct kelp_
      * run out otherwise: seconds in which nobody can lead. */
     static const char *const left_behind[] = {"coordinator", "ps/"};
 
-    kelp_status status = put_state(client, "starting", "", KELP_LAUNCH_ETCD_MS, reterr);
+    kelp_status status = kelp__launch_put_starting(client, reterr);
     for (size_t i = 0; !launcher->launch->etcd_url && i < KELP_ARRAY_COUNT(left_behind); i++) {
         if (status == KELP_OK) {
             status = kelp_job_client_forget(client, left_behind[i], KELP_LAUNCH_ETCD_MS, reterr);

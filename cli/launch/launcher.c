@@ -477,6 +477,7 @@ static kelp_status run(struct kelp_launcher *launcher, struct kelp_error *reterr
         if (status != KELP_OK || ended(launcher) || !wind_down(launcher)) {
             return status;
         }
+        kelp__launch_go_on(launcher, now);
         status = tend_etcd(launcher, now, reterr);
         if (status == KELP_OK) {
             status = kelp_children_tend(&launcher->children, now, &launcher->gave_up, reterr);

@@ -49,7 +49,11 @@ struct kelp_launcher {
     struct kelp_event_file events; /* fd -1: none are written */
     bool training;                 /* steps are being made, or were, of a run that took hold */
     bool pausing;
-    bool gave_up; /* restarts are used up */
+    /* A pause that was not asked for here (launch_again.c). */
+    uint64_t again_ms;       /* coordinators were told to end then; 0: nothing is under way */
+    uint64_t again_retry_ms; /* etcd is not asked before */
+    uint64_t again_done_ms;  /* they were started again; a status of before is out of date */
+    bool gave_up;            /* restarts are used up */
     /* What a resume that does not take hold puts back, owned; NULL: there was none. */
     char *cluster_before;
     char *spec_before;
@@ -83,6 +87,12 @@ kelp_status kelp__launch_submit(struct kelp_launcher *launcher,
                                 struct kelp_error *reterr) KELP_MUST_USE;
 /* Write into etcd that the launcher gave the job up. The coordinators are stopped. */
 void kelp__launch_put_failure(struct kelp_launcher *launcher, const char *reason);
+
+/* The job's state in etcd is "starting" from now on. */
+kelp_status kelp__launch_put_starting(struct kelp_job_client *client,
+                                      struct kelp_error *reterr) KELP_MUST_USE;
+/* A pause that this command did not ask for does not end the run. */
+void kelp__launch_go_on(struct kelp_launcher *launcher, uint64_t now);
 
 /* Before anything of a resume is written. */
 kelp_status kelp__launch_remember(struct kelp_launcher *launcher,

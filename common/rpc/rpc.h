@@ -142,6 +142,8 @@ struct kelp_rpc_request;
 void kelp_rpc_request_answer(struct kelp_rpc_request *request,
                              struct kelp_rpc_message *answer /* transferred */);
 void kelp_rpc_request_fail(struct kelp_rpc_request *request, kelp_status status, const char *text);
+/* Who asks: "ipv4:127.0.0.1:51234", cut to size. Before it is answered. */
+void kelp_rpc_request_peer(const struct kelp_rpc_request *request, char *text, size_t text_bytes);
 
 struct kelp_rpc_method {
     const char *path; /* "/kelp.v1.ParameterServer/Exchange" */

@@ -110,6 +110,13 @@ void kelp_rpc_request_answer(struct kelp_rpc_request *request, struct kelp_rpc_m
     answer(request, message, KELP_OK, NULL);
 }
 
+void kelp_rpc_request_peer(const struct kelp_rpc_request *request, char *text, size_t text_bytes)
+{
+    char *peer = grpc_call_get_peer(request->call);
+    (void)snprintf(text, text_bytes, "%s", peer); /* may be cut */
+    gpr_free(peer);
+}
+
 void kelp_rpc_request_fail(struct kelp_rpc_request *request, kelp_status status, const char *text)
 {
     answer(request, NULL, status == KELP_OK ? KELP_ERR_INTERNAL : status, text);

@@ -327,7 +327,8 @@ static void tell_end(struct kelp_term *term)
 static void tell_pause(struct kelp_term *term, uint64_t step)
 {
     char text[128];
-    (void)snprintf(text, sizeof(text), "paused at step %" PRIu64, step);
+    (void)snprintf(text, sizeof(text),
+                   "paused at step %" PRIu64 "; kelp train --resume goes on from it", step);
     kelp__term_place(term,
                      (struct kelp_placement_event){.kind = KELP_PLACEMENT_PAUSE, .pause = text});
 }

@@ -8,6 +8,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "cli/run/run_client.h"
+#include "common/rpc/rpc.h"
 #include "tests/lib/cluster/json_fields.h"
 #include "tests/lib/cluster/run_terminal.h"
 #include "tests/lib/etcd/etcd_fixture.h"
@@ -164,6 +166,55 @@ static char *watch(unsigned tables, bool by_keys, int exit_status)
     char *seen = kelp_test_terminal_seen(&terminal);
     kelp_test_terminal_fini(&terminal);
     return seen;
+}
+
+/* As somebody does who reaches the coordinator. */
+static void ask_for_pause(const char *run_path)
+{
+    struct kelp_job_client *client = NULL;
+    struct kelp_error error = {.text = ""};
+    uint64_t serial = 0;
+
+    kelp_rpc_global_init();
+    kelp_status status = kelp_run_client_open(run_path, &client, &error);
+    ck_assert_msg(status == KELP_OK, "%s", error.text);
+    status = kelp_job_client_checkpoint(client, true, 10000, &serial, &error);
+    ck_assert_msg(status == KELP_OK, "%s", error.text);
+    kelp_job_client_close(client);
+    kelp_rpc_global_fini();
+}
+
+/* Lines of `kelp train` that tell of such a pause. */
+static unsigned pauses_told(void)
+{
+    size_t bytes = 0;
+    char *text = kelp_test_read("", train.err_path, &bytes);
+    unsigned told = count_of(text, "by a request that did not come from this command");
+
+    free(text);
+    return told;
+}
+
+/* A pause that `kelp train` did not ask for is told, and does not end the run. Twice, and with all
+ * workers. */
+KELP_TEST(paused_by_somebody_else)
+{
+    char run_path[300];
+    char path[340];
+
+    start_training();
+    (void)snprintf(run_path, sizeof(run_path), "%s/runs/one", folder.path);
+    (void)snprintf(path, sizeof(path), "%s/digests.jsonl", run_path);
+    for (unsigned i = 1; i <= 2; i++) {
+        ask_for_pause(run_path);
+        KELP_TEST_AWAIT_FROM(&train, pauses_told() == i, "the pause is not told");
+        long before = bytes_of(path);
+        KELP_TEST_AWAIT_FROM(&train, bytes_of(path) > before + 2000, "the run does not go on");
+    }
+    says((const char *[]){"status", "one", NULL}, 0, "worker-1");
+    says((const char *[]){"logs", "coordinator-0", "--run", "one", NULL}, 0,
+         "pause asked for peer=");
+    says((const char *[]){"stop", NULL}, 0, "state      paused at step ");
 }
 
 /* On a terminal, however small, each table is drawn over the one before. Ctrl-C ends the look and

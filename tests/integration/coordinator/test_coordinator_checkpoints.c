@@ -453,7 +453,7 @@ static bool told_to_leave(void *user)
 /* A request with pause: committed, then the state says so and workers leave. */
 KELP_TEST(pauses)
 {
-    char expected[128];
+    char expected[160];
     start_all();
     struct made made = order_from(4, true);
     reach(&made);
@@ -462,9 +462,10 @@ KELP_TEST(pauses)
     Kelp__V1__StatusReply *reply = await(made.step, 0, "an answer");
     ck_assert_str_eq(reply->state, "paused");
     kelp__v1__status_reply__free_unpacked(reply, NULL);
-    (void)snprintf(expected, sizeof(expected),
-                   "\"state\":\"paused\",\"reason\":\"paused at step %llu\"",
-                   (unsigned long long)made.step);
+    (void)snprintf(
+        expected, sizeof(expected),
+        "\"state\":\"paused\",\"reason\":\"paused at step %llu; kelp train --resume goes on",
+        (unsigned long long)made.step);
     char *state = peers_get(&peers, "state");
     ck_assert_msg(strstr(state, expected) != NULL, "%s", state);
     free(state);
