@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "proto/wire_measure.h"
+
 /* The payload's tag has one byte, since its field number is below 16. */
 _Static_assert(KELP_WIRE_PAYLOAD_FIELD < 16, "the payload's tag has one byte");
 #define PAYLOAD_TAG      ((KELP_WIRE_PAYLOAD_FIELD << 3) | 2)
@@ -266,6 +268,31 @@ static kelp_status walk(struct reader *reader, bool has_payload, struct collecte
     return status;
 }
 
+/* protobuf-c makes a structure of each empty item of two bytes: fields of this many bytes take a
+ * few MiB at most, longer ones are measured before. */
+#define MEASURED_BYTES (64u << 10)
+/* Memory per byte that fields may have at most: a pull of 12 bytes becomes 100. */
+#define MEMORY_FACTOR 4
+
+static kelp_status check_memory(const struct collected *collected,
+                                const ProtobufCMessageDescriptor *descriptor,
+                                struct kelp_error *reterr)
+{
+    const size_t most = MEMORY_FACTOR * collected->length_max;
+
+    if (collected->length <= MEASURED_BYTES) {
+        return KELP_OK;
+    }
+    kelp_status status = kelp_wire_measure(collected->bytes, collected->length, descriptor, most);
+    if (status == KELP_ERR_LIMIT) {
+        return kelp_fail(reterr, status, "the items of a %s take more than %zu bytes",
+                         descriptor->name, most);
+    }
+    return status == KELP_OK
+               ? KELP_OK
+               : kelp_fail(reterr, status, "message is not a valid %s", descriptor->name);
+}
+
 kelp_status kelp_wire_decode(struct kelp_rpc_message *message,
                              const ProtobufCMessageDescriptor *descriptor, size_t fields_bytes_max,
                              ProtobufCMessage **ret_fields, struct kelp_wire_payload *ret_payload,
@@ -284,6 +311,9 @@ kelp_status kelp_wire_decode(struct kelp_rpc_message *message,
     collected.length_max = fields_bytes_max;
     reader_init(&reader, message);
     kelp_status status = walk(&reader, has_payload, &collected, &payload, reterr);
+    if (status == KELP_OK) {
+        status = check_memory(&collected, descriptor, reterr);
+    }
     if (status == KELP_OK) {
         ProtobufCMessage *fields =
             protobuf_c_message_unpack(descriptor, NULL, collected.length, collected.bytes);

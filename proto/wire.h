@@ -34,7 +34,8 @@ struct kelp_wire_payload {
 
 /*
  * Decode. Fields may come in any order; field 15 may appear once at most. *ret_fields is owned
- * (protobuf_c_message_free_unpacked). fields_bytes_max bounds everything but the payload. Errors:
+ * (protobuf_c_message_free_unpacked). fields_bytes_max bounds everything but the payload, and four
+ * times as much what it takes in memory, which is counted before anything is made. Errors:
  * KELP_ERR_FORMAT (garbage, truncated, a second payload, a length beyond the message),
  * KELP_ERR_LIMIT.
  */

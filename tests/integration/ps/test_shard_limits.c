@@ -123,3 +123,33 @@ KELP_TEST(silence_ends)
     }
     ck_assert_uint_ge(kelp_clock_ms() - began_ms, KELP_RPC_HELLO_MS - 100);
 }
+
+/* ---- after the hello --------------------------------------------------------------------------
+ */
+
+KELP_CASE("workers", .timeout_s = 120, .setup = set_up, .teardown = tear_down)
+
+/* A message of 900,000 empty pulls is refused before it takes memory. */
+KELP_TEST(empty_pulls)
+{
+    static uint8_t pulls[1800000];
+    struct shard_stream worker;
+    struct shard_request request;
+
+    for (size_t i = 0; i < sizeof(pulls); i += 2) {
+        pulls[i] = 0x2a; /* ExchangeRequest.pull, of no bytes */
+    }
+    shard_stream_open(&worker, &fixture, "Exchange");
+    shard_request_init(&request, 1);
+    shard_request_hello(&request, &fixture);
+    shard_stream_send(&worker, &request.message.base, NULL, 0);
+    Kelp__V1__ExchangeReply *reply = shard_worker_take_reply(&worker, NULL, NULL);
+    kelp__v1__exchange_reply__free_unpacked(reply, NULL);
+    long before_kib = rss_max_kib();
+    shard_stream_send_raw(&worker, pulls, sizeof(pulls));
+    shard_stream_await_closed(&worker);
+    ck_assert_int_eq(worker.status, KELP_ERR_LIMIT);
+    shard_stream_close(&worker);
+    ck_assert_int_lt(rss_max_kib() - before_kib, 20L << 10);
+    assert_serves();
+}

@@ -208,6 +208,89 @@ KELP_TEST(fields_limit)
     kelp_rpc_message_unref(message);
 }
 
+#define LARGE_MAX (2u << 20) /* bytes of a worker's fields */
+
+static kelp_status decode_large(const uint8_t *bytes, size_t length,
+                                const ProtobufCMessageDescriptor *descriptor,
+                                struct kelp_error *reterr)
+{
+    struct kelp_rpc_message *message = kelp_test_split(bytes, length, 4096, &generator);
+    ProtobufCMessage *fields = NULL;
+
+    kelp_status status = kelp_wire_decode(message, descriptor, LARGE_MAX, &fields, NULL, reterr);
+    if (status == KELP_OK) {
+        protobuf_c_message_free_unpacked(fields, NULL);
+    }
+    kelp_rpc_message_unref(message);
+    return status;
+}
+
+/* Empty items have two bytes each and a structure in memory: they are counted before one is made,
+ * at the top and inside other messages. */
+KELP_TEST(empty_items)
+{
+    uint8_t *bytes = calloc(1, LARGE_MAX);
+    struct kelp_error error = {.text = ""};
+    const size_t inside = 1800000;
+
+    ck_assert_ptr_nonnull(bytes);
+    for (size_t i = 0; i + 1 < inside; i += 2) {
+        bytes[i] = 0x2a; /* a pull */
+    }
+    ck_assert_int_eq(decode_large(bytes, inside, &kelp__v1__exchange_request__descriptor, &error),
+                     KELP_ERR_LIMIT);
+    ck_assert_msg(strstr(error.text, "take more than 8388608 bytes"), "%s", error.text);
+
+    memcpy(bytes, (const uint8_t[]){0x22, 0xc0, 0xee, 0x6d}, 4); /* a map of 1800000 bytes */
+    for (size_t i = 4; i + 1 < 4 + inside; i += 2) {
+        bytes[i] = 0x1a; /* a shard */
+        bytes[i + 1] = 0;
+    }
+    ck_assert_int_eq(decode_large(bytes, 4 + inside, &kelp__v1__shard_command__descriptor, &error),
+                     KELP_ERR_LIMIT);
+    memcpy(bytes + 4, (const uint8_t[]){0x1a, 0xff, 0xff, 0xff, 0x7f}, 5); /* one beyond the end */
+    ck_assert_int_eq(decode_large(bytes, 4 + inside, &kelp__v1__shard_command__descriptor, &error),
+                     KELP_ERR_FORMAT);
+    free(bytes);
+}
+
+/* The largest that workers send is far from that bound. */
+KELP_TEST(many_items)
+{
+    enum { COUNT = 2048, VALUES = 200000 };
+    static Kelp__V1__PushItem pushes[COUNT];
+    static Kelp__V1__PushItem *push_pointers[COUNT];
+    static Kelp__V1__PullItem pulls[COUNT];
+    static Kelp__V1__PullItem *pull_pointers[COUNT];
+    static double values[VALUES];
+    Kelp__V1__ExchangeRequest request = KELP__V1__EXCHANGE_REQUEST__INIT;
+    struct kelp_rpc_message *message = NULL;
+    struct kelp_error error = {.text = ""};
+    size_t length = 0;
+
+    for (uint32_t i = 0; i < COUNT; i++) {
+        kelp__v1__push_item__init(&pushes[i]);
+        pushes[i].partition = i;
+        pushes[i].map_epoch = i;
+        push_pointers[i] = &pushes[i];
+        kelp__v1__pull_item__init(&pulls[i]);
+        pulls[i].partition = i;
+        pull_pointers[i] = &pulls[i];
+    }
+    request.n_push = COUNT;
+    request.push = push_pointers;
+    request.n_pull = COUNT;
+    request.pull = pull_pointers;
+    request.n_decision = VALUES;
+    request.decision = values;
+    ck_assert_int_eq(kelp_wire_encode(&request.base, &message, NULL), KELP_OK);
+    uint8_t *bytes = kelp_test_join(message, &length);
+    kelp_rpc_message_unref(message);
+    ck_assert_int_eq(decode_large(bytes, length, &kelp__v1__exchange_request__descriptor, &error),
+                     KELP_OK);
+    free(bytes);
+}
+
 /* A message type without a payload has nothing special about field 15. */
 KELP_TEST(without_payload)
 {
