@@ -17,7 +17,7 @@
 
 #define ELEMENTS    5000 /* five partitions, the last one shorter */
 #define SAMPLES     1600
-#define MESSAGES    4000
+#define MESSAGES    3000
 #define BLOCK       50 /* messages between two looks at the daemon */
 #define RSS_MAX_KIB (200L << 10)
 #define TIMEOUT_S   7200 /* for an hour by hand */
@@ -245,7 +245,8 @@ KELP_TEST(shard_by_leaders)
     const struct kelp_dice_text texts[] = {{"plan", fixture.plan_text},
                                            {"shard", fixture.id},
                                            {"address", fixture.address},
-                                           {"folder", "step-8.g1"}};
+                                           {"folder", "step-8.g1"},
+                                           {"proof", SHARD_PROOF}};
 
     fuzz_shard(&(struct kelp_speaker_options){.target = {.address = fixture.address},
                                               .paths = paths,

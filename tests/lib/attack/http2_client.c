@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <netinet/tcp.h>
 #include <openssl/ssl.h>
 #include <poll.h>
 #include <signal.h>
@@ -93,6 +94,7 @@ static void write_u32(uint8_t *at, uint32_t value)
 static bool dial(struct kelp_http2 *client, const char *address)
 {
     struct sockaddr_in to = {.sin_family = AF_INET};
+    const int now = 1;
     char host[64];
     const char *colon = strrchr(address, ':');
 
@@ -104,6 +106,7 @@ static bool dial(struct kelp_http2 *client, const char *address)
     client->fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     return client->fd >= 0 && inet_pton(AF_INET, host, &to.sin_addr) == 1 &&
            connect(client->fd, (const struct sockaddr *)&to, sizeof(to)) == 0 &&
+           setsockopt(client->fd, IPPROTO_TCP, TCP_NODELAY, &now, sizeof(now)) == 0 &&
            fcntl(client->fd, F_SETFL, O_NONBLOCK) == 0;
 }
 

@@ -8,6 +8,7 @@
 #define STREAMS   6
 #define CONNECTED 800 /* messages until a new connection, about */
 #define WAIT_MS   2
+#define HELLO_MS  5
 
 static const struct method {
     const char *path;
@@ -174,7 +175,11 @@ void kelp_speaker_say(struct kelp_speaker *speaker, unsigned count)
         if (!talk->method) {
             open_talk(speaker, talk);
         }
+        bool first = talk->said == 0;
         say(speaker, talk);
+        if (first && !talk->method->unary) { /* more is not taken before the hello was */
+            kelp_http2_await(speaker->client, talk->stream, 1, HELLO_MS);
+        }
         if (kelp_dice_once_in(&speaker->dice, 24)) {
             end_talk(speaker, talk);
         }
