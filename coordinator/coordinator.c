@@ -16,11 +16,25 @@
 #include "coordinator/parts.h"
 #include "coordinator/term_now.h"
 
+static void watch_anew(struct kelp_coordinator *coordinator)
+{
+    struct kelp_error error;
+    kelp_leadership_starved(&coordinator->leadership);
+    if (!coordinator->identity.job &&
+        kelp_leader_watch_spec(coordinator->leader, &error) != KELP_OK) {
+        const struct kelp_outside *outside = &coordinator->leadership.options.outside;
+        outside->effects->give_up(error.text, outside->user);
+    }
+}
+
 static void on_tick(void *user)
 {
     struct kelp_coordinator *coordinator = user;
     (void)kelp_term_now(&coordinator->leadership);
     (void)kelp_shard_streams_sweep(&coordinator->shards);
+    if (kelp_leader_lost_event(coordinator->leader)) {
+        watch_anew(coordinator);
+    }
     kelp_leadership_tick(&coordinator->leadership);
 }
 

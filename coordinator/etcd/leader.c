@@ -22,33 +22,27 @@ enum post_kind {
     POST_TROUBLE
 };
 
-struct post {
-    struct kelp_leader *leader;
-    enum post_kind kind;
-    int64_t revision;
-    size_t text_bytes;
-    char key[KELP__KEY_MAX];
-    char text[]; /* value or reason, NUL-terminated */
-};
-
 static void report_event(void *user);
 
+/* An event that is lost would never be noticed again: kelp_leader_lost_event(). */
 static void post(struct kelp_leader *leader, enum post_kind kind, const char *key, const char *text,
                  size_t text_bytes, int64_t revision)
 {
-    struct post *event = malloc(sizeof(*event) + text_bytes + 1);
+    struct kelp__leader_post *event = malloc(sizeof(*event) + text_bytes + 1);
     if (!event) {
-        abort(); /* an event of etcd that is lost would never be noticed again */
+        atomic_store(&leader->lost_event, true);
+        return;
     }
     event->leader = leader;
-    event->kind = kind;
+    event->kind = (int)kind;
     event->revision = revision;
     event->text_bytes = text_bytes;
     (void)snprintf(event->key, sizeof(event->key), "%s", key);
     memcpy(event->text, text, text_bytes);
     event->text[text_bytes] = '\0';
     if (kelp_rpc_loop_post(leader->options.loop, report_event, event) != KELP_OK) {
-        abort(); /* as above */
+        atomic_store(&leader->lost_event, true);
+        free(event);
     }
 }
 
@@ -111,7 +105,7 @@ static void on_deposed(const char *why, void *user)
 static const struct kelp_etcd_election_events election_events = {.elected = on_elected,
                                                                  .deposed = on_deposed};
 
-static void report_shard(struct kelp_leader *leader, const struct post *event)
+static void report_shard(struct kelp_leader *leader, const struct kelp__leader_post *event)
 {
     struct kelp_map_shard shard = {.incarnation = 0};
     struct kelp_error error;
@@ -131,7 +125,7 @@ static void report_shard(struct kelp_leader *leader, const struct post *event)
 }
 
 /* Who holds the election key? {"id","address","incarnation"} */
-static void report_leader(struct kelp_leader *leader, const struct post *event)
+static void report_leader(struct kelp_leader *leader, const struct kelp__leader_post *event)
 {
     struct kelp_map_shard holder = {.incarnation = 0};
     struct kelp_error error;
@@ -146,13 +140,13 @@ static void report_leader(struct kelp_leader *leader, const struct post *event)
 
 static void report_event(void *user)
 {
-    struct post *event = user;
+    struct kelp__leader_post *event = user;
     struct kelp_leader *leader = event->leader;
     if (leader->closed) {
         free(event);
         return;
     }
-    switch (event->kind) {
+    switch ((enum post_kind)event->kind) {
     case POST_SPEC:
         leader->events->spec(event->text, event->text_bytes, leader->user);
         break;
@@ -196,6 +190,19 @@ static void set_keys(struct kelp_leader *leader)
     (void)snprintf(leader->checkpoint_prefix, KELP__KEY_MAX, "/kelp/%s/checkpoint/", job);
 }
 
+kelp_status kelp_leader_watch_spec(struct kelp_leader *leader, struct kelp_error *reterr)
+{
+    kelp_etcd_watch_close(leader->spec_watch);
+    leader->spec_watch = NULL;
+    return kelp_etcd_watch_open(leader->etcd, leader->spec_key, &watch_events, leader,
+                                &leader->spec_watch, reterr);
+}
+
+bool kelp_leader_lost_event(struct kelp_leader *leader)
+{
+    return atomic_exchange(&leader->lost_event, false);
+}
+
 kelp_status kelp_leader_open(const struct kelp_leader_options *options,
                              const struct kelp_leader_events *events, void *user,
                              struct kelp_leader **ret_leader, struct kelp_error *reterr)
@@ -213,8 +220,7 @@ kelp_status kelp_leader_open(const struct kelp_leader_options *options,
     kelp_status status =
         kelp_etcd_open_certified(options->endpoints, options->certs, &leader->etcd, reterr);
     if (status == KELP_OK) {
-        status = kelp_etcd_watch_open(leader->etcd, leader->spec_key, &watch_events, leader,
-                                      &leader->spec_watch, reterr);
+        status = kelp_leader_watch_spec(leader, reterr);
     }
     if (status != KELP_OK) {
         kelp_leader_close(leader);

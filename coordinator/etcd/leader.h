@@ -70,6 +70,13 @@ void kelp_leader_close(struct kelp_leader *leader);
 /* After the loop was destroyed, since posts may be under way in it. NULL does nothing. */
 void kelp_leader_destroy(struct kelp_leader *leader);
 
+/* Watch the specification, anew if it is watched. */
+kelp_status kelp_leader_watch_spec(struct kelp_leader *leader,
+                                   struct kelp_error *reterr) KELP_MUST_USE;
+/* Was an event of etcd lost, since there was no memory for it? True once: whatever is watched is to
+ * be watched anew then, which resigning does. */
+bool kelp_leader_lost_event(struct kelp_leader *leader);
+
 /* Stand for election; address is where workers reach us. job_file is borrowed. */
 kelp_status kelp_leader_stand(struct kelp_leader *leader, const char *address,
                               const struct kelp_job_file *job_file,

@@ -6,9 +6,21 @@
 #ifndef KELP_COORDINATOR_ETCD_LEADER_INTERNAL_H
 #define KELP_COORDINATOR_ETCD_LEADER_INTERNAL_H
 
+#include <stdatomic.h>
+
 #include "coordinator/etcd/leader.h"
 
 #define KELP__KEY_MAX 160 /* bytes: "/kelp/", a job's name, "/ps/", a shard's name */
+
+/* An event of etcd on its way to the loop. */
+struct kelp__leader_post {
+    struct kelp_leader *leader;
+    int kind;
+    int64_t revision;
+    size_t text_bytes;
+    char key[KELP__KEY_MAX];
+    char text[]; /* value or reason, NUL-terminated */
+};
 
 struct kelp_leader {
     struct kelp_leader_options options;
@@ -20,9 +32,10 @@ struct kelp_leader {
     struct kelp_etcd_watch *shard_watch;
     struct kelp_etcd_election *election;
     bool closed;
-    uint64_t term;         /* results of an older one are dropped */
-    int64_t revision;      /* of our election key; 0: we hold none */
-    int64_t last_revision; /* of the one that we held last */
+    atomic_bool lost_event; /* there was no memory for one */
+    uint64_t term;          /* results of an older one are dropped */
+    int64_t revision;       /* of our election key; 0: we hold none */
+    int64_t last_revision;  /* of the one that we held last */
     /* Of map and fence as read or written last; 0: there was none. The tasks's thread alone. */
     int64_t map_revision;
     uint64_t map_generation; /* of that map */

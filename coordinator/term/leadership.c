@@ -73,6 +73,20 @@ static void resign(struct kelp_leadership *leadership)
     leadership->stand_at_ms = leadership->now_ms + KELP_COORDINATOR_CUT_OFF_MS;
 }
 
+void kelp_leadership_starved(struct kelp_leadership *leadership)
+{
+    const struct kelp_leadership_options *options = &leadership->options;
+    kelp_outside_log(&options->outside, KELP_LOG_ERROR,
+                     "out of memory: an event of etcd was lost, and this coordinator resigns");
+    if (!leadership->job) {
+        return; /* it has not stood yet */
+    }
+    kelp_leadership_end(leadership, "out of memory");
+    options->effects->resign(options->outside.user);
+    leadership->elected = false;
+    leadership->stand_at_ms = leadership->now_ms + KELP_COORDINATOR_RETRY_MS;
+}
+
 /* ---- elections ---- */
 
 kelp_status kelp_leadership_stand(struct kelp_leadership *leadership, const struct kelp_job *job,

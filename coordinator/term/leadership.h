@@ -55,6 +55,9 @@ void kelp_leadership_elected(struct kelp_leadership *leadership, int64_t revisio
 void kelp_leadership_deposed(struct kelp_leadership *leadership, const char *why);
 /* Another process holds the key. */
 void kelp_leadership_superseded(struct kelp_leadership *leadership, const char *by);
+/* An event of etcd was lost for want of memory, so that what we know may be out of date: resign,
+ * and stand again soon, which reads and watches everything anew. */
+void kelp_leadership_starved(struct kelp_leadership *leadership);
 /* The answer to a read of the term (kelp_term_read()). */
 void kelp_leadership_read(struct kelp_leadership *leadership, kelp_status status,
                           struct kelp_found *found, const char *text);

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "common/base/files.h"
-#include "coordinator/etcd/leader.h"
+#include "coordinator/etcd/leader_internal.h"
 #include "tests/lib/etcd/etcd_fixture.h"
 #include "tests/lib/suite.h"
 
@@ -27,6 +27,7 @@ struct answers {
     int commits;
     enum kelp_checkpointer_result commit; /* the latest */
     uint64_t refused;                     /* serial of the latest commit that was, 0: none */
+    int shards;                           /* registered */
     int states;
     bool taken; /* the latest state that was written */
 };
@@ -124,6 +125,7 @@ static void on_shard(const struct kelp_map_shard *shard, void *user)
 {
     (void)shard;
     (void)user;
+    answers.shards++;
 }
 
 static const struct kelp_leader_events events = {
@@ -287,6 +289,45 @@ KELP_TEST(read_of_another_election)
     await_count(&answers.reads, 2);
     ck_assert_int_eq(answers.read, KELP_ERR_NOT_LEADER);
 }
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+
+/* glibc's own allocator, under the name that it keeps for programs that replace malloc(). The size
+ * that fails is that of one event alone. */
+extern void *__libc_malloc(size_t bytes);
+#define VALUE_BYTES 4099
+static atomic_bool starves;
+
+void *malloc(size_t bytes)
+{
+    bool event = bytes == sizeof(struct kelp__leader_post) + VALUE_BYTES + 1;
+    return event && atomic_load(&starves) ? NULL : __libc_malloc(bytes);
+}
+
+/* No memory for an event of etcd: that is told, and watching anew brings what was lost. */
+KELP_TEST(an_event_without_memory)
+{
+    char value[VALUE_BYTES + 1];
+    (void)snprintf(value, sizeof(value), "{\"address\":\"127.0.0.1:2\",\"incarnation\":\"9\"%*s",
+                   VALUE_BYTES - 42, "}");
+    ck_assert_uint_eq(strlen(value), VALUE_BYTES);
+    ck_assert_int_eq(kelp_leader_watch_shards(leader, NULL), KELP_OK);
+    atomic_store(&starves, true);
+    ck_assert_int_eq(kelp_etcd_put(etcd, "/kelp/job/ps/shard-0", value, 0, ANSWER_MS, NULL),
+                     KELP_OK);
+    for (int i = 0; !kelp_leader_lost_event(leader); i++) {
+        ck_assert_msg(i < ANSWER_MS / 10, "the loss is not told");
+        (void)kelp_rpc_loop_run(loop, 10);
+    }
+    ck_assert(!kelp_leader_lost_event(leader));
+    ck_assert_int_eq(answers.shards, 0);
+    atomic_store(&starves, false);
+    kelp_leader_step_down(leader);
+    ck_assert_int_eq(kelp_leader_watch_shards(leader, NULL), KELP_OK);
+    await_count(&answers.shards, 1);
+}
+
+#endif
 
 /* A folder of the run, with a file in it, unless that is NULL. */
 static void lay(const char *folder, const char *name, const char *text)

@@ -474,6 +474,25 @@ KELP_TEST(who_waits_silently_is_closed)
     ck_assert_int_eq(first->state, KELP_SESSION_MEMBER);
 }
 
+/* An event of etcd that is lost for want of memory: it resigns, and stands again with a new term.
+ */
+KELP_TEST(out_of_memory_is_a_resignation)
+{
+    (void)lead_with_worker();
+    int stands = done.stands;
+    kelp_leadership_starved(&leadership);
+    ck_assert_ptr_null(leadership.term);
+    ck_assert_int_eq(done.resigns, 1);
+    tick(KELP_COORDINATOR_RETRY_MS - 1);
+    ck_assert_int_eq(done.stands, stands);
+    tick(1);
+    ck_assert_int_eq(done.stands, stands + 1);
+    int reads = done.reads;
+    kelp_leadership_elected(&leadership, 20);
+    ck_assert_ptr_nonnull(leadership.term);
+    ck_assert_int_eq(done.reads, reads + 1);
+}
+
 /* While etcd was away another coordinator may have led: elected again, a term writes no map before
  * it has compared what etcd holds. */
 KELP_TEST(no_map_before_it_compares)
