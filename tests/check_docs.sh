@@ -128,6 +128,16 @@ for page in "${pages[@]}"; do
         while IFS= read -r path; do expand "$path"; done | sort -u)
 done
 
+# ---- tests ---------------------------------------------------------------------------------------
+# `test_program:name` in backticks is a test of that program.
+# shellcheck disable=SC2016 # the backticks of Markdown
+while IFS=: read -r program name; do
+    file="$(find tests -name "$program.c")"
+    if [ -z "$file" ] || ! grep -qE "TEST(_AGAIN)?\($name[,)]" "$file"; then
+        report "a page names the test $program:$name, which is not there"
+    fi
+done < <(grep -ohE '`test_[a-z_0-9]+:[a-z_0-9]+`' "${pages[@]}" | tr -d '`' | sort -u)
+
 # ---- messages and names --------------------------------------------------------------------------
 # Messages that docs/OPERATIONS.md quotes are those of the programs: each run of three words or more, between numbers,
 # names, values and what is left out, stands in the source. So do functions that a page names.
