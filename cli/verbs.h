@@ -31,6 +31,7 @@ extern const struct kelp_verb kelp_verb_model;
 extern const struct kelp_verb kelp_verb_data;
 extern const struct kelp_verb kelp_verb_certs;
 extern const struct kelp_verb kelp_verb_explain;
+extern const struct kelp_verb kelp_verb_doctor;
 
 /* `kelp` itself, for its help and its man page: no options of its own. */
 extern const struct kelp_program kelp_command_program;

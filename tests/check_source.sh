@@ -43,7 +43,7 @@ done
 # rooms; sed puts them in.
 room_table() {
     sed -E -e 's,COMMON,PURE common/etcd common/rpc common/program common/tls,' \
-        -e 's,VERBS,cli/verb cli/run cli/runs SETS cli/checkpoint cli/chaos cli/infer cli/replay cli/plot,' \
+        -e 's,VERBS,cli/verb cli/run cli/runs SETS cli/doctor cli/checkpoint cli/chaos cli/infer cli/replay cli/plot,' \
         -e 's,SETS,cli/init cli/certs cli/preflight cli/launch,' \
         -e 's,PURE,common/base common/tensors common/job common/training,' <<'TABLE'
 common/base:
@@ -81,6 +81,7 @@ cli/verb: common/base common/job common/program
 cli/run: COMMON proto cli/verb
 cli/runs: COMMON proto cli/verb cli/run
 cli/checkpoint: COMMON kernels proto ps/storage coordinator/etcd cli/verb cli/run
+cli/doctor: COMMON cli/verb cli/run
 cli/certs: common/base common/program common/tls cli/verb
 cli/init: common/base common/job worker/data worker/data/text
 cli/preflight: COMMON worker/data worker/data/table worker/model cli/verb cli/run

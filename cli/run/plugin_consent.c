@@ -34,7 +34,7 @@ static bool name_entry(const char *sha256, char path[PATH_MAX])
 }
 
 /* Written by this user, where nobody else writes? */
-static bool is_known(const char *sha256)
+bool kelp_plugin_is_known(const char *sha256)
 {
     char folder[PATH_MAX], entry[PATH_MAX];
     struct stat about;
@@ -52,7 +52,7 @@ static void remember(const char *sha256)
     char folder[PATH_MAX], entry[PATH_MAX];
     struct stat about;
 
-    if (is_known(sha256) || !name_folder(folder) || !name_entry(sha256, entry) ||
+    if (kelp_plugin_is_known(sha256) || !name_folder(folder) || !name_entry(sha256, entry) ||
         kelp_files_make_folder(folder, NULL) != KELP_OK || stat(folder, &about) != 0 ||
         about.st_uid != geteuid() || chmod(folder, 0700) != 0) {
         return;
@@ -122,7 +122,7 @@ kelp_status kelp_plugin_consent(struct kelp_job_file *file,
     if (status != KELP_OK) {
         return status;
     }
-    if (!meant && !is_known(sha256)) {
+    if (!meant && !kelp_plugin_is_known(sha256)) {
         return kelp_fail(reterr, KELP_ERR_DENIED,
                          "model.plugin: %.200s (SHA-256 %s) is code that would run as you, and you "
                          "have not named it here before; --allow-plugin lets it in",

@@ -25,6 +25,9 @@ struct kelp_plugin_consent {
     bool allowed; /* --allow-plugin */
 };
 
+/* Has this user named the library of that SHA-256, or let it in? */
+bool kelp_plugin_is_known(const char *sha256);
+
 /*
  * After kelp_job_file_finish(), before anything is made of the job. Where the library may be loaded
  * the job has its SHA-256 as model.plugin_sha256 from now on, so that no other one is; and it is

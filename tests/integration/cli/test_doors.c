@@ -36,7 +36,9 @@ static char sockets[108];
 
 static void setup(void)
 {
+    (void)umask(022);
     kelp_test_folder_init(&folder);
+    ck_assert_int_eq(setenv("XDG_CACHE_HOME", folder.path, 1), 0);
     (void)kelp_test_write(folder.path, "job.yaml", job_text);
     memset(&train, 0, sizeof(train));
 }
@@ -133,6 +135,14 @@ static unsigned listening(void)
            listening_in("/proc/self/net/tcp6", pids, count);
 }
 
+static void set_run_mode(mode_t mode)
+{
+    char path[300];
+
+    (void)snprintf(path, sizeof(path), "%s/run", folder.path);
+    ck_assert_int_eq(chmod(path, mode), 0);
+}
+
 /* ---- other users --------------------------------------------------------------------------- */
 
 /* What a process of that user gets that connects to the etcd of the run; 0: a connection. */
@@ -202,6 +212,12 @@ KELP_TEST(no_port_is_open)
         ck_assert_int_eq(connect_as(NOBODY), EACCES);
     }
     kelp_test_command_says(folder.path, (const char *[]){"status", "run", NULL}, 0, "running");
+    kelp_test_command_says(folder.path, (const char *[]){"doctor", "run", NULL}, 0,
+                           "processes listens at a port");
+    set_run_mode(0707);
+    kelp_test_command_says(folder.path, (const char *[]){"doctor", "run", "-o", "json", NULL}, 1,
+                           "\"open\":true");
+    set_run_mode(0750);
     kelp_test_command_says(folder.path, (const char *[]){"stop", "run", NULL}, 0, "");
     (void)kelp_test_command_wait(&train, KELP_TEST_HANG_MS);
     ck_assert_int_ne(access(sockets, F_OK), 0);
@@ -239,6 +255,8 @@ KELP_TEST(ports_on_request)
     ck_assert_int_eq(read_spec(etcd, certs), KELP_OK);
     expect_closed("shard-0");
     expect_closed("coordinator-0");
+    kelp_test_command_says(folder.path, (const char *[]){"doctor", "run", NULL}, 0,
+                           ": who connects needs a certificate");
     kelp_test_command_says(folder.path, (const char *[]){"status", "run", NULL}, 0, "running");
     kelp_test_command_says(folder.path, (const char *[]){"stop", "run", NULL}, 0, "");
     (void)kelp_test_command_wait(&train, KELP_TEST_HANG_MS);

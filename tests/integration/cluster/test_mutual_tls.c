@@ -422,6 +422,19 @@ static void expect_no_key(const char *key)
     }
 }
 
+/* Each port of the run asks for a certificate, and kelp doctor says so. */
+static void expect_doors_closed(void)
+{
+    struct kelp_test_command command;
+
+    kelp_test_command_run(&command, run.folder, (const char *[]){"doctor", "run", NULL},
+                          KELP_TEST_HANG_MS);
+    ck_assert_msg(strstr(command.out, "shard-0 listens at 127.0.0.1:") != NULL, "%s", command.out);
+    ck_assert_msg(!strstr(command.out, "ports        OPEN"), "%s", command.out);
+    ck_assert_msg(!strstr(command.out, "etcd         OPEN"), "%s", command.out);
+    kelp_test_command_fini(&command);
+}
+
 /* ---- tests ---------------------------------------------------------------------------------- */
 
 KELP_CASE("mutual tls", .timeout_s = KELP_TEST_HANG_S, .setup = setup, .teardown = teardown)
@@ -543,6 +556,7 @@ KELP_TEST(rotation)
     kelp_run_await_step(&run, 1);
     read_key_line(key);
     expect_no_key(key);
+    expect_doors_closed();
     issue_all();
     (void)kelp_test_command_signal(&run.command, "kelp-worker", "worker-1", SIGKILL);
     expect_log("shard-0", "(read again)");

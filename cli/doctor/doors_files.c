@@ -1,0 +1,220 @@
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "cli/doctor/doors.h"
+#include "cli/run/plugin_consent.h"
+#include "cli/run/run_certificates.h"
+#include "common/base/environment.h"
+
+#define DAY_S INT64_C(86400)
+
+/* Owner and mode, as people know them. */
+static unsigned mode_of(const struct stat *about)
+{
+    return (unsigned)(about->st_mode & 07777);
+}
+
+static bool is_foreign(const struct stat *about)
+{
+    return about->st_uid != geteuid() && about->st_uid != 0;
+}
+
+/* May others change what is in the folder, or the file? A sticky folder is none of ours either. */
+static bool others_write(const struct stat *about)
+{
+    return is_foreign(about) || (about->st_mode & (S_IWGRP | S_IWOTH)) != 0;
+}
+
+/* ---- folders ------------------------------------------------------------------------------- */
+
+static void look_at_run(const char *path, struct kelp_findings *findings)
+{
+    struct stat about;
+
+    if (stat(path, &about) != 0) {
+        kelp_findings_add(findings, "run folder", KELP_DOOR_NOTE, "%.300s: %s", path,
+                          strerror(errno));
+    } else if (others_write(&about)) {
+        kelp_findings_add(findings, "run folder", KELP_DOOR_OPEN,
+                          "others can put another job or other weights into %.200s (mode %04o)",
+                          path, mode_of(&about));
+    } else if ((about.st_mode & S_IRWXO) != 0) {
+        kelp_findings_add(findings, "run folder", KELP_DOOR_OPEN,
+                          "all users can read weights and logs in %.200s (mode %04o)", path,
+                          mode_of(&about));
+    } else if ((about.st_mode & S_IRWXG) != 0) {
+        kelp_findings_add(findings, "run folder", KELP_DOOR_CLOSED,
+                          "you and the folder's group read %.200s (mode %04o); run.private: true "
+                          "is for you alone",
+                          path, mode_of(&about));
+    } else {
+        kelp_findings_add(findings, "run folder", KELP_DOOR_CLOSED, "you alone (mode %04o)",
+                          mode_of(&about));
+    }
+}
+
+static void look_at_cache(const struct kelp_job *job, struct kelp_findings *findings)
+{
+    char path[PATH_MAX];
+    struct stat about;
+
+    if (job->data.cache[0] != '\0') {
+        (void)snprintf(path, sizeof(path), "%s", job->data.cache);
+    } else if (!kelp_environment_cache(path, sizeof(path))) {
+        return;
+    }
+    if (stat(path, &about) != 0) {
+        kelp_findings_add(findings, "data.cache", KELP_DOOR_CLOSED, "there is none");
+    } else if (others_write(&about)) {
+        kelp_findings_add(findings, "data.cache", KELP_DOOR_OPEN,
+                          "others can write into %.200s (mode %04o): they can keep prepared data "
+                          "from being used, or fill the disk",
+                          path, mode_of(&about));
+    } else {
+        kelp_findings_add(findings, "data.cache", KELP_DOOR_CLOSED,
+                          "nobody else writes into %.200s (mode %04o)", path, mode_of(&about));
+    }
+}
+
+void kelp_doors_folders(const struct kelp_doctor_run *run, struct kelp_findings *findings)
+{
+    look_at_run(run->path, findings);
+    look_at_cache(run->job, findings);
+}
+
+void kelp_doors_sockets(const struct kelp_doctor_run *run, struct kelp_findings *findings)
+{
+    const char *path = run->cluster.sockets;
+    struct stat about;
+
+    if (!run->running || !run->has_cluster || path[0] == '\0') {
+        return;
+    }
+    if (lstat(path, &about) != 0) {
+        kelp_findings_add(findings, "sockets", KELP_DOOR_NOTE, "%s: %s", path, strerror(errno));
+    } else if (!S_ISDIR(about.st_mode) || is_foreign(&about) ||
+               (about.st_mode & (S_IRWXG | S_IRWXO)) != 0) {
+        kelp_findings_add(findings, "sockets", KELP_DOOR_OPEN,
+                          "others can reach the run's sockets in %s (mode %04o, not 0700)", path,
+                          mode_of(&about));
+    } else {
+        kelp_findings_add(findings, "sockets", KELP_DOOR_CLOSED,
+                          "the run's processes meet in %s, which you alone can open", path);
+    }
+}
+
+/* ---- keys ---------------------------------------------------------------------------------- */
+
+/* True: there is such a key. */
+static bool look_at_key(const char *folder, const char *file, const char *what,
+                        struct kelp_findings *findings)
+{
+    char path[PATH_MAX];
+    struct stat about;
+
+    int length = snprintf(path, sizeof(path), "%s/%s", folder, file);
+    if (length < 0 || (size_t)length >= sizeof(path) || stat(path, &about) != 0) {
+        return false;
+    }
+    if (is_foreign(&about) || (about.st_mode & (S_IRWXG | S_IRWXO)) != 0) {
+        kelp_findings_add(findings, "keys", KELP_DOOR_OPEN,
+                          "others can read the key of %s, %.250s (mode %04o): chmod 600", what,
+                          path, mode_of(&about));
+    }
+    return true;
+}
+
+/* The key of the authority, where kelp certs keeps it: above the folder of the job. */
+static void look_at_authority(const char *operator_folder, struct kelp_findings *findings)
+{
+    char folder[KELP_CREDENTIALS_PATH_MAX + 1];
+
+    (void)snprintf(folder, sizeof(folder), "%s", operator_folder);
+    for (int level = 0; level < 2; level++) {
+        char *slash = strrchr(folder, '/');
+        if (!slash) {
+            return;
+        }
+        *slash = '\0';
+    }
+    if (look_at_key(folder, "ca-key.pem", "the authority", findings)) {
+        kelp_findings_add(findings, "keys", KELP_DOOR_NOTE,
+                          "the key of the authority lies beside the run's, in %.250s: keep it on a "
+                          "machine that takes no part",
+                          folder);
+    }
+}
+
+static void look_at_end(const struct kelp_run_certificate *certificate, int64_t now_s,
+                        struct kelp_findings *findings)
+{
+    char until[KELP_CERTIFICATE_DATE_BYTES];
+
+    kelp_certificate_date(certificate->until_s, until);
+    if (certificate->over || certificate->soon) {
+        kelp_findings_add(findings, "certificates", KELP_DOOR_NOTE, "that of %s %s %s",
+                          certificate->what,
+                          certificate->over ? "has ended:" : "ends soon:", until);
+    } else {
+        kelp_findings_add(findings, "certificates", KELP_DOOR_CLOSED,
+                          "that of %s lasts %lld more days", certificate->what,
+                          (long long)((certificate->until_s - now_s) / DAY_S));
+    }
+}
+
+void kelp_doors_certificates(const struct kelp_doctor_run *run, struct kelp_findings *findings)
+{
+    struct kelp_run_certificate list[KELP_RUN_CERTIFICATES_MAX];
+    const int64_t now_s = (int64_t)time(NULL);
+    const bool open_before = findings->open;
+
+    const uint32_t count = kelp_run_certificates(run->path, now_s, list);
+    for (uint32_t i = 0; i < count; i++) {
+        look_at_end(&list[i], now_s, findings);
+        if (strcmp(list[i].what, "authority") != 0) {
+            (void)look_at_key(list[i].folder, KELP_CREDENTIALS_KEY, list[i].what, findings);
+        }
+    }
+    if (count > 0) {
+        look_at_authority(run->cluster.certs, findings);
+        if (findings->open == open_before) {
+            kelp_findings_add(findings, "keys", KELP_DOOR_CLOSED, "nobody else reads them");
+        }
+    }
+}
+
+/* ---- the library --------------------------------------------------------------------------- */
+
+void kelp_doors_library(const struct kelp_doctor_run *run, struct kelp_findings *findings)
+{
+    const char *path = run->job->model.plugin;
+    struct stat about;
+
+    if (run->job->model.kind != KELP_MODEL_PLUGIN) {
+        kelp_findings_add(findings, "library", KELP_DOOR_CLOSED, "the job names none");
+    } else if (stat(path, &about) != 0) {
+        kelp_findings_add(findings, "library", KELP_DOOR_NOTE, "model.plugin: %.250s: %s", path,
+                          strerror(errno));
+    } else if (run->job->model.plugin_sha256[0] == '\0') {
+        kelp_findings_add(findings, "library",
+                          others_write(&about) ? KELP_DOOR_OPEN : KELP_DOOR_NOTE,
+                          "model.plugin: %.250s is code that runs as you, and the job does not say "
+                          "which (model.plugin_sha256)%s",
+                          path, others_write(&about) ? "; others can write it" : "");
+    } else if (!kelp_plugin_is_known(run->job->model.plugin_sha256)) {
+        kelp_findings_add(findings, "library", KELP_DOOR_NOTE,
+                          "model.plugin: %.250s is code that you have not named: commands ask for "
+                          "--allow-plugin",
+                          path);
+    } else {
+        kelp_findings_add(findings, "library", KELP_DOOR_CLOSED,
+                          "model.plugin: %.250s is code that you have named, and no other is taken",
+                          path);
+    }
+}

@@ -1,0 +1,212 @@
+/* Doors of a run, each made open and found. */
+#include <arpa/inet.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "cli/doctor/doors.h"
+#include "cli/doctor/proc.h"
+#include "tests/lib/cluster/run_command.h"
+#include "tests/lib/suite.h"
+#include "tests/lib/tls/test_certificates.h"
+
+static struct kelp_test_folder folder;
+static struct kelp_findings *findings;
+static struct kelp_job *job;
+static struct kelp_doctor_run run;
+
+static void setup(void)
+{
+    kelp_test_folder_init(&folder);
+    findings = calloc(1, sizeof(*findings));
+    job = calloc(1, sizeof(*job));
+    ck_assert(findings && job);
+    (void)snprintf(job->name, sizeof(job->name), "j");
+    (void)snprintf(job->data.cache, sizeof(job->data.cache), "%s/cache", folder.path);
+    run = (struct kelp_doctor_run){.path = folder.path, .job = job};
+}
+
+static void teardown(void)
+{
+    free(findings);
+    free(job);
+    kelp_test_folder_fini(&folder);
+}
+
+/* The mode of a folder in the folder ("": of itself). */
+static void set_mode(const char *name, mode_t mode)
+{
+    char path[400];
+
+    (void)snprintf(path, sizeof(path), "%s/%s", folder.path, name);
+    ck_assert_int_eq(chmod(path, mode), 0);
+}
+
+/* Is there a finding of that door and state with these words? Forgets all. */
+static bool found(const char *door, enum kelp_door state, const char *words)
+{
+    bool is = false;
+
+    for (uint32_t i = 0; i < findings->count; i++) {
+        const struct kelp_finding *item = &findings->items[i];
+        is = is || (strcmp(item->door, door) == 0 && item->state == state &&
+                    strstr(item->text, words) != NULL);
+    }
+    ck_assert(findings->open || state != KELP_DOOR_OPEN);
+    memset(findings, 0, sizeof(*findings));
+    return is;
+}
+
+KELP_CASE("doctor", .setup = setup, .teardown = teardown)
+
+/* A port of this process is found, with who can connect, and not once it is closed. */
+KELP_TEST(ports)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET};
+    socklen_t length = sizeof(address);
+    struct kelp_proc_port ports[4];
+    bool hidden = true;
+    char wanted[64];
+
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    ck_assert_int_eq(bind(fd, (struct sockaddr *)&address, sizeof(address)), 0);
+    ck_assert_uint_eq(kelp_proc_ports(getpid(), ports, 4, &hidden), 0);
+    ck_assert_int_eq(listen(fd, 1), 0);
+    ck_assert_int_eq(getsockname(fd, (struct sockaddr *)&address, &length), 0);
+    (void)snprintf(wanted, sizeof(wanted), "127.0.0.1:%u", ntohs(address.sin_port));
+    ck_assert_uint_eq(kelp_proc_ports(getpid(), ports, 4, &hidden), 1);
+    ck_assert(!hidden && ports[0].loopback);
+    ck_assert_str_eq(ports[0].address, wanted);
+    run.running = run.has_cluster = true;
+    run.cluster.pid = getpid();
+    kelp_doors_ports(&run, findings);
+    ck_assert(found("ports", KELP_DOOR_OPEN, "every user of this machine can connect"));
+    ck_assert_int_eq(close(fd), 0);
+    kelp_doors_ports(&run, findings);
+    ck_assert(found("ports", KELP_DOOR_CLOSED, "none of the 1 processes listens at a port"));
+    run.running = false;
+    kelp_doors_ports(&run, findings);
+    ck_assert(found("ports", KELP_DOOR_CLOSED, "no process of the run is on this machine"));
+}
+
+KELP_TEST(etcds)
+{
+    static const struct {
+        const char *urls, *certs;
+        enum kelp_door state;
+        const char *words;
+    } cases[] = {
+        {"unix:/tmp/kelp-x/localhost:1", "", KELP_DOOR_CLOSED, "who can open its folder"},
+        {"http://127.0.0.1:2379", "", KELP_DOOR_OPEN, "who reaches it steers the job"},
+        {"https://a:1,https://b:1", "/c", KELP_DOOR_CLOSED, "https://b:1: with certificates"},
+        {"https://a:1", "", KELP_DOOR_NOTE, "nobody is asked"},
+    };
+
+    run.running = run.has_cluster = true;
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(cases); i++) {
+        (void)snprintf(run.cluster.etcd, sizeof(run.cluster.etcd), "%s", cases[i].urls);
+        (void)snprintf(run.cluster.certs, sizeof(run.cluster.certs), "%s", cases[i].certs);
+        kelp_doors_etcd(&run, findings);
+        ck_assert_msg(found("etcd", cases[i].state, cases[i].words), "%s", cases[i].urls);
+    }
+}
+
+KELP_TEST(folders)
+{
+    char path[400];
+
+    (void)snprintf(path, sizeof(path), "%s/cache", folder.path);
+    ck_assert_int_eq(mkdir(path, 0700), 0);
+    set_mode("", 0700);
+    kelp_doors_folders(&run, findings);
+    ck_assert(!findings->open);
+    ck_assert(found("run folder", KELP_DOOR_CLOSED, "you alone"));
+    set_mode("", 0750);
+    kelp_doors_folders(&run, findings);
+    ck_assert(found("run folder", KELP_DOOR_CLOSED, "the folder's group"));
+    set_mode("", 0755);
+    kelp_doors_folders(&run, findings);
+    ck_assert(found("run folder", KELP_DOOR_OPEN, "all users can read"));
+    set_mode("", 0770);
+    kelp_doors_folders(&run, findings);
+    ck_assert(found("run folder", KELP_DOOR_OPEN, "others can put another job"));
+    set_mode("cache", 01777);
+    kelp_doors_folders(&run, findings);
+    ck_assert(found("data.cache", KELP_DOOR_OPEN, "others can write into"));
+}
+
+KELP_TEST(sockets)
+{
+    run.running = run.has_cluster = true;
+    (void)snprintf(run.cluster.sockets, sizeof(run.cluster.sockets), "%s", folder.path);
+    kelp_doors_sockets(&run, findings);
+    ck_assert(found("sockets", KELP_DOOR_CLOSED, "you alone can open"));
+    set_mode("", 0711);
+    kelp_doors_sockets(&run, findings);
+    ck_assert(found("sockets", KELP_DOOR_OPEN, "mode 0711, not 0700"));
+}
+
+/* One that has ended, a key that others read, and the authority's beside it. */
+KELP_TEST(certificates)
+{
+    char text[500];
+
+    kelp_test_authority(folder.path, "authority");
+    kelp_test_issue(&(struct kelp_test_issue){folder.path, "authority", "authority/j/operator",
+                                              "j/operator", NULL, 5});
+    kelp_test_issue(&(struct kelp_test_issue){folder.path, "authority", "authority/j/worker",
+                                              "j/worker", NULL, -1});
+    (void)snprintf(text, sizeof(text),
+                   "{\"job\":\"j\",\"etcd\":\"https://127.0.0.1:1\",\"private\":false,\"pid\":1,"
+                   "\"certs\":\"%s/authority/j/operator\"}",
+                   folder.path);
+    (void)kelp_test_write(folder.path, "cluster.json", text);
+    ck_assert_int_eq(kelp_run_cluster_read(folder.path, &run.cluster, NULL), KELP_OK);
+    kelp_doors_certificates(&run, findings);
+    ck_assert(!findings->open);
+    ck_assert(found("certificates", KELP_DOOR_NOTE, "that of worker has ended: "));
+    kelp_doors_certificates(&run, findings);
+    ck_assert(found("keys", KELP_DOOR_NOTE, "the key of the authority lies beside"));
+    set_mode("authority/j/worker/key.pem", 0640);
+    kelp_doors_certificates(&run, findings);
+    ck_assert(found("keys", KELP_DOOR_OPEN, "others can read the key of worker"));
+    set_mode("authority/j/worker/key.pem", 0600);
+    set_mode("authority/ca-key.pem", 0644);
+    kelp_doors_certificates(&run, findings);
+    ck_assert(found("keys", KELP_DOOR_OPEN, "others can read the key of the authority"));
+}
+
+KELP_TEST(library)
+{
+    kelp_doors_library(&run, findings);
+    ck_assert(found("library", KELP_DOOR_CLOSED, "the job names none"));
+    job->model.kind = KELP_MODEL_PLUGIN;
+    (void)snprintf(job->model.plugin, sizeof(job->model.plugin), "%s",
+                   kelp_test_write(folder.path, "model.so", ""));
+    set_mode("model.so", 0644);
+    kelp_doors_library(&run, findings);
+    ck_assert(found("library", KELP_DOOR_NOTE, "the job does not say which"));
+    set_mode("model.so", 0666);
+    kelp_doors_library(&run, findings);
+    ck_assert(found("library", KELP_DOOR_OPEN, "others can write it"));
+    memset(job->model.plugin_sha256, 'a', sizeof(job->model.plugin_sha256) - 1);
+    kelp_doors_library(&run, findings);
+    ck_assert(found("library", KELP_DOOR_NOTE, "you have not named"));
+}
+
+/* More findings than there is room for: an open door is not forgotten, and no name of a file plays
+ * with the terminal. */
+KELP_TEST(many)
+{
+    for (uint32_t i = 0; i <= KELP_FINDINGS_MAX; i++) {
+        kelp_findings_add(findings, "ports",
+                          i < KELP_FINDINGS_MAX ? KELP_DOOR_CLOSED : KELP_DOOR_OPEN, "a\033[2Jb");
+    }
+    ck_assert_uint_eq(findings->left_out, 1);
+    ck_assert(findings->open);
+    ck_assert_str_eq(findings->items[0].text, "a [2Jb");
+}
