@@ -133,7 +133,7 @@ done
 # shellcheck disable=SC2016 # the backticks of Markdown
 while IFS=: read -r program name; do
     file="$(find tests -name "$program.c")"
-    if [ -z "$file" ] || ! grep -qE "TEST(_AGAIN)?\($name[,)]" "$file"; then
+    if [ -z "$file" ] || ! grep -qE "TEST(_AGAIN)?\(${name}[,)]" "$file"; then
         report "a page names the test $program:$name, which is not there"
     fi
 done < <(grep -ohE '`test_[a-z_0-9]+:[a-z_0-9]+`' "${pages[@]}" | tr -d '`' | sort -u)
