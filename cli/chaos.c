@@ -8,6 +8,7 @@
 #include "cli/chaos/chaos_job.h"
 #include "cli/chaos/chaos_net.h"
 #include "cli/chaos/chaos_run.h"
+#include "cli/launch/launcher.h"
 #include "cli/preflight/preflight.h"
 #include "cli/replay/digest_log.h"
 #include "cli/run/run_client.h"
@@ -40,6 +41,9 @@ static const struct kelp_option options[] = {
     KELP_VERB_RUN(RUNS, "folder for both runs and the report; else runs/NAME-chaos-TIME"),
     KELP_VERB_NUMBER("stall", DURATION, 1000, 3600000, "60s", RUNS,
                      "a run without a step for this long counts as hanging"),
+    KELP_VERB_JOB_CERTS(RUNS, "serve at ports of loopback, with mutual TLS by these: a folder with "
+                              "coordinator/, shard/, worker/, operator/ and etcd/, as kelp certs "
+                              "issues them for the job, etcd's with --host 127.0.0.1"),
     KELP_VERB_ETCD_PROGRAM(RUNS),
     KELP_VERB_LOG_LEVEL(RUNS, "least important lines in the runs' logs/"),
 };
@@ -65,6 +69,7 @@ struct chaos {
     uint32_t left_out;
     char bin_folder[KELP_PROCESS_PATH_MAX];
     char disk_library[KELP_PROCESS_PATH_MAX]; /* "": no faults of the disk */
+    char certs[KELP_LAUNCH_CERTS_MAX + 1];    /* "": made for the run */
     struct kelp_run_dir folder;
     struct kelp_display display;
     struct kelp_chaos_report report;
@@ -206,6 +211,33 @@ static kelp_status set_length(struct chaos *chaos, struct kelp_error *reterr)
     return status == KELP_OK && quiet ? kelp_chaos_job_same(chaos->file, quiet, reterr) : status;
 }
 
+/* Those of the job's processes, and of the etcd that is started for it. */
+static kelp_status find_certs(struct chaos *chaos, struct kelp_error *reterr)
+{
+    const char *folder = kelp_options_text(chaos->given, "certs");
+    char etcd[KELP_CREDENTIALS_PATH_MAX + 1];
+    struct kelp_credentials *credentials = NULL;
+
+    if (!folder) {
+        return KELP_OK;
+    }
+    kelp_status status = kelp_launcher_find_certs(folder, kelp_job_file_job(chaos->file)->name,
+                                                  chaos->certs, reterr);
+    if (status != KELP_OK) {
+        return status;
+    }
+    (void)snprintf(etcd, sizeof(etcd), "%s/%s", chaos->certs, kelp_role_names[KELP_ROLE_ETCD]);
+    status = kelp_credentials_open(etcd, &credentials, reterr);
+    if (status == KELP_OK && kelp_credentials_name(credentials)->role != KELP_ROLE_ETCD) {
+        status = kelp_fail(reterr, KELP_ERR_INVALID, "'%.200s' is not for etcd", etcd);
+    }
+    if (status != KELP_OK) {
+        kelp_error_prefix(reterr, "--certs");
+    }
+    kelp_credentials_close(credentials);
+    return status;
+}
+
 /* The folder, with the job as both runs take it. */
 static kelp_status open_folder(struct chaos *chaos, struct kelp_error *reterr)
 {
@@ -257,7 +289,8 @@ static struct kelp_chaos_options run_options(struct chaos *chaos, struct kelp_gu
         .etcd_program = kelp_options_text(given, "etcd-program"),
         .log_level = kelp_log_level_names[kelp_options_choice(given, "log-level")],
         .disk_library = chaos->disk_library[0] != '\0' ? chaos->disk_library : NULL,
-        .ports = has_faults(chaos, KELP_CHAOS_SPLIT, KELP_CHAOS_LOSS),
+        .ports = chaos->certs[0] != '\0' || has_faults(chaos, KELP_CHAOS_SPLIT, KELP_CHAOS_LOSS),
+        .certs = chaos->certs[0] != '\0' ? chaos->certs : NULL,
         .coordinators = (uint32_t)kelp_options_integer(given, "coordinators"),
         .shards = kelp_job_file_job(chaos->file)->cluster.shards,
         .faults = chaos->faults,
@@ -459,6 +492,9 @@ static kelp_status make_ready(struct chaos *chaos, struct kelp_error *reterr)
     kelp_status status =
         kelp_preflight_bin_folder(chaos->bin_folder, sizeof(chaos->bin_folder), reterr);
 
+    if (status == KELP_OK) {
+        status = find_certs(chaos, reterr);
+    }
     if (status == KELP_OK) {
         status = set_length(chaos, reterr);
     }

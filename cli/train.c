@@ -55,13 +55,9 @@ static const struct kelp_option options[] = {
                    "serve at ports of this loopback address, such as 127.0.0.1, with certificates "
                    "made for this run unless --certs names others; else all processes meet on unix "
                    "sockets that only this user can open"),
-    {.name = "certs",
-     .type = KELP_OPTION_TEXT,
-     .placeholder = "FOLDER",
-     .no_environment = true,
-     .group = "Cluster",
-     .help = "mutual TLS at ports and to etcd: a folder with coordinator/, shard/, worker/ and "
-             "operator/, as kelp certs issues them for the job"},
+    KELP_VERB_JOB_CERTS("Cluster",
+                        "mutual TLS at ports and to etcd: a folder with coordinator/, shard/, "
+                        "worker/ and operator/, as kelp certs issues them for the job"),
     KELP_VERB_COORDINATORS("Cluster", "1", "coordinators to start: one leads, the others stand by"),
     KELP_VERB_LOG_LEVEL("Cluster", "least important lines in the run's logs/"),
     KELP_VERB_FAULT("make the first start of a process fail, such as worker-1:kill@step=120"),

@@ -43,9 +43,9 @@ struct run {
     char sockets[KELP_SOCKET_FOLDER_MAX + 1]; /* private folder of etcd; "": not made yet */
     int sockets_held;                         /* kelp_socket_folder_hold() */
     /* Where everything serves at ports, which can be split; each "" else. */
-    char certs[KELP_RUN_CERTS_MAX + 1]; /* folder with a folder for each role, and that of: */
-    char etcd_certs[KELP_RUN_CERTS_MAX + 1];
-    char operator_certs[KELP_RUN_CERTS_MAX + 1];
+    char certs[KELP_CREDENTIALS_PATH_MAX + 1]; /* a folder for each role in it, and that of: */
+    char etcd_certs[KELP_CREDENTIALS_PATH_MAX + 1];
+    char operator_certs[KELP_CREDENTIALS_PATH_MAX + 1];
     char coordinators[16];
     struct kelp_faultdisk_environment disk;
     const char *environment[4];
@@ -189,10 +189,17 @@ static kelp_status prepare_disk(struct run *run, struct kelp_error *reterr)
 /* All commands of the run have the same certificates, so that it can be resumed. */
 static kelp_status make_certs(struct run *run, struct kelp_error *reterr)
 {
-    kelp_run_certs_path(run->sockets, run->certs);
-    kelp_run_certs_role(run->sockets, KELP_ROLE_ETCD, run->etcd_certs);
-    kelp_run_certs_role(run->sockets, KELP_ROLE_OPERATOR, run->operator_certs);
-    return kelp_run_certs_make(run->sockets, run->options->job, reterr);
+    char own[KELP_RUN_CERTS_MAX + 1];
+
+    kelp_run_certs_path(run->sockets, own);
+    (void)snprintf(run->certs, sizeof(run->certs), "%s",
+                   run->options->certs ? run->options->certs : own);
+    (void)snprintf(run->etcd_certs, sizeof(run->etcd_certs), "%.*s/%s", KELP_LAUNCH_CERTS_MAX,
+                   run->certs, kelp_role_names[KELP_ROLE_ETCD]);
+    (void)snprintf(run->operator_certs, sizeof(run->operator_certs), "%.*s/%s",
+                   KELP_LAUNCH_CERTS_MAX, run->certs, kelp_role_names[KELP_ROLE_OPERATOR]);
+    return run->options->certs ? KELP_OK
+                               : kelp_run_certs_make(run->sockets, run->options->job, reterr);
 }
 
 /* NULL: there are no ports. */

@@ -23,6 +23,9 @@ struct kelp_chaos_options {
     const char *log_level;
     const char *disk_library; /* kelp-faultdisk.so; NULL: the disk has no faults */
     bool ports; /* processes serve at ports of loopback, which faults of the network need */
+    /* For ports: has a folder ROLE for each role of kelp certs, etcd's with the host 127.0.0.1;
+     * absolute. NULL: made for the run. */
+    const char *certs;
     uint32_t coordinators;
     uint32_t shards;
     const struct kelp_chaos_fault *faults; /* by ascending step */

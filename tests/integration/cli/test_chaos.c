@@ -12,6 +12,7 @@
 #include "tests/lib/cluster/run_command.h"
 #include "tests/lib/shared_files.h"
 #include "tests/lib/suite.h"
+#include "tests/lib/tls/test_certificates.h"
 
 #define HANG_MS 1800000 /* far beyond what the slowest machine needs */
 #define FAULTS  10      /* at least, in the short version */
@@ -104,15 +105,33 @@ KELP_LOOP_TEST(quick_plan, 0, getenv("KELP_CHAOS_SEEDS") ? 0 : 1)
     ck_assert_int_eq(fclose(fopen(path, "r")), 0);
 }
 
-/* Another digest than that of the quiet run is found, and said. */
+/* FOLDER/certs for the job, and for the etcd of chaos. */
+static void issue_all(const char *job)
+{
+    static const char *const roles[] = {"coordinator", "shard", "worker", "operator", "etcd"};
+    char out[64], name[64];
+
+    kelp_test_authority(folder.path, "authority");
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(roles); i++) {
+        bool etcd = strcmp(roles[i], "etcd") == 0;
+        (void)snprintf(out, sizeof(out), "certs/%s", roles[i]);
+        (void)snprintf(name, sizeof(name), "%s%s%s", etcd ? "" : job, etcd ? "" : "/", roles[i]);
+        kelp_test_issue(&(struct kelp_test_issue){folder.path, "authority", out, name,
+                                                  etcd ? "127.0.0.1" : NULL, 5});
+    }
+}
+
+/* Another digest than that of the quiet run is found, and said; also with certificates, which all
+ * processes have then. */
 KELP_LOOP_TEST(difference, 0, getenv("KELP_CHAOS_SEEDS") ? 0 : 1)
 {
     static const char *const args[] = {
-        "chaos",  "job.yaml",       "--run",    "chaos",
-        "--plan", "plan.yaml",      "--set",    "data.kind=synthetic",
-        "--set",  "train.epochs=2", "--digest", "0123456789abcdef0123456789abcdef",
-        NULL};
+        "chaos",   "job.yaml",       "--run",    "chaos",
+        "--plan",  "plan.yaml",      "--set",    "data.kind=synthetic",
+        "--set",   "train.epochs=2", "--digest", "0123456789abcdef0123456789abcdef",
+        "--certs", "certs",          NULL};
 
+    issue_all("difference");
     (void)kelp_test_write(folder.path, "job.yaml", "name: difference\nmodel: {kind: dlinear}\n");
     (void)kelp_test_write(folder.path, "plan.yaml",
                           "faults: [{kind: kill, target: worker, step: 20}]\n");
@@ -122,6 +141,10 @@ KELP_LOOP_TEST(difference, 0, getenv("KELP_CHAOS_SEEDS") ? 0 : 1)
     ck_assert_msg(strstr(command.out, "DIFFERENT: the quiet run ends with 0123456789abcdef") !=
                       NULL,
                   "it said:\n%s", command.out);
+    char *cluster = kelp_test_read(folder.path, "chaos/chaos/cluster.json", NULL);
+    ck_assert_msg(strstr(cluster, "\"https://127.0.0.1:") && strstr(cluster, "/certs/operator\""),
+                  "%s", cluster);
+    free(cluster);
 }
 
 /* What cannot be done is one line and exit status 2, and leaves nothing behind. */
@@ -141,6 +164,8 @@ KELP_LOOP_TEST(mistakes, 0, getenv("KELP_CHAOS_SEEDS") ? 0 : 1)
          "the plan's last fault is at step 2000000"},
         {"faults: [{kind: kill, target: worker, step: 20}]\n", "plan.yaml", "--quiet-run",
          "nowhere", "nowhere/job.yaml"},
+        {"faults: [{kind: kill, target: worker, step: 20}]\n", "plan.yaml", "--certs", "nowhere",
+         "--certs: 'nowhere' is no folder"},
     };
     char run[256];
 
