@@ -52,6 +52,7 @@ static kelp_status open_server(struct kelp_coordinator *coordinator, struct kelp
     kelp_status status =
         kelp_rpc_server_open(coordinator->loop, &server, &coordinator->server, reterr);
     if (status == KELP_OK) {
+        kelp_rpc_server_queue_max(coordinator->server, KELP_COORDINATOR_QUEUE_BYTES);
         (void)snprintf(coordinator->address, sizeof(coordinator->address), "%s",
                        kelp_rpc_server_address(coordinator->server));
     }
@@ -97,7 +98,8 @@ static void init_parts(struct kelp_coordinator *coordinator)
                                                             .leadership = &coordinator->leadership,
                                                             .identity = &coordinator->identity};
     coordinator->workers = (struct kelp_worker_streams){.leadership = &coordinator->leadership,
-                                                        .identity = &coordinator->identity};
+                                                        .identity = &coordinator->identity,
+                                                        .refusals = KELP_LOG_GATE_INIT};
     coordinator->shards = (struct kelp_shard_streams){.loop = coordinator->loop,
                                                       .leadership = &coordinator->leadership,
                                                       .identity = &coordinator->identity,

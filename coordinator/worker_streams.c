@@ -20,6 +20,18 @@ struct kelp_worker_stream {
 
 /* ---- sending ---- */
 
+static void log_end(struct kelp_worker_stream *stream, const char *what, kelp_status status,
+                    const char *reason)
+{
+    const char *peer = kelp_rpc_stream_peer(stream->stream);
+    unsigned held = 0;
+
+    if (kelp_log_gate_pass(&stream->streams->refusals, peer, status, &held)) {
+        kelp_log_warn("%s worker=%s peer=%s reason=\"%s\" more_before=%u", what, stream->id, peer,
+                      reason, held);
+    }
+}
+
 static void send(struct kelp_worker_stream *stream, const Kelp__V1__WorkerCommand *command)
 {
     struct kelp_rpc_message *message = NULL;
@@ -29,7 +41,7 @@ static void send(struct kelp_worker_stream *stream, const Kelp__V1__WorkerComman
         status = kelp_rpc_stream_send(stream->stream, message);
     }
     if (status != KELP_OK && status != KELP_ERR_CLOSED) {
-        kelp_log_warn("command not sent worker=%s error=%s", stream->id, kelp_status_text(status));
+        log_end(stream, "command not sent", status, kelp_status_text(status));
         kelp_rpc_stream_close(stream->stream, status, kelp_status_text(status));
     }
 }
@@ -81,8 +93,7 @@ void kelp_worker_stream_refuse(struct kelp_worker_stream *stream, bool hello, ke
 {
     Kelp__V1__WorkerCommand command = KELP__V1__WORKER_COMMAND__INIT;
     Kelp__V1__Hello ours;
-    kelp_log_warn("worker refused worker=%s peer=%s reason=\"%s\"", stream->id,
-                  kelp_rpc_stream_peer(stream->stream), text);
+    log_end(stream, "worker refused", status, text);
     kelp_identity_hello(stream->streams->identity, &ours);
     command.hello = hello ? &ours : NULL;
     command.status = status;
@@ -182,6 +193,32 @@ static void on_closed(struct kelp_rpc_stream *rpc, kelp_status status, const cha
 static const struct kelp_rpc_stream_events stream_events = {.message = on_message,
                                                             .closed = on_closed};
 
+/* Who has not said who it is yet and waits longest; NULL: all have. */
+static struct kelp_worker_stream *find_silent(const struct kelp_worker_streams *streams)
+{
+    struct kelp_worker_stream *oldest = NULL;
+    for (struct kelp_worker_stream *stream = streams->first; stream; stream = stream->next) {
+        if (stream->session && !stream->identified) {
+            oldest = stream; /* the newest come first */
+        }
+    }
+    return oldest;
+}
+
+/* A new one came. False: it is one too many, and nobody gives way. */
+static bool make_room(struct kelp_worker_streams *streams, struct kelp_term *term)
+{
+    if (streams->count <= KELP_COORDINATOR_SESSIONS_MAX) {
+        return true;
+    }
+    struct kelp_worker_stream *silent = find_silent(streams);
+    if (silent) {
+        kelp_term_worker_refused(term, silent->session, KELP_ERR_LIMIT,
+                                 "too many streams: one that said nothing gives way");
+    }
+    return silent != NULL;
+}
+
 static const struct kelp_rpc_stream_events *on_accept(struct kelp_rpc_stream *rpc,
                                                       void *server_user, void **ret_user)
 {
@@ -200,7 +237,7 @@ static const struct kelp_rpc_stream_events *on_accept(struct kelp_rpc_stream *rp
     *ret_user = stream;
     if (!term) {
         kelp_rpc_stream_close(rpc, KELP_ERR_NOT_LEADER, "this coordinator does not lead");
-    } else if (streams->count > KELP_COORDINATOR_SESSIONS_MAX) {
+    } else if (!make_room(streams, term)) {
         kelp_rpc_stream_close(rpc, KELP_ERR_LIMIT, "too many streams");
     } else {
         stream->session = kelp_term_worker_opened(term, stream);

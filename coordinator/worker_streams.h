@@ -6,6 +6,7 @@
 #ifndef KELP_COORDINATOR_WORKER_STREAMS_H
 #define KELP_COORDINATOR_WORKER_STREAMS_H
 
+#include "common/base/log_gate.h"
 #include "common/rpc/rpc.h"
 #include "coordinator/identity.h"
 #include "coordinator/term/leadership.h"
@@ -17,6 +18,7 @@ struct kelp_worker_streams {
     const struct kelp_identity *identity; /* borrowed */
     struct kelp_worker_stream *first;     /* owned; freed as they end */
     uint32_t count;
+    struct kelp_log_gate refusals; /* lines about streams that are ended */
 };
 
 /* Borrowed for the life of the process; the server's user is the streams. */

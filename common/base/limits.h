@@ -27,6 +27,9 @@
  * nodes, and once more after a reconnect: a peer with this many unsent messages does not read any
  * more. */
 #define KELP_RPC_SEND_QUEUE_MAX 65536
+/* Bytes that a message which waits takes besides its own, and each segment of it. */
+#define KELP_RPC_QUEUED_BYTES         1024
+#define KELP_RPC_QUEUED_SEGMENT_BYTES 192
 /* Bytes of one message that we build; gRPC's length prefix has 32 bits, protobuf stops at 2 GiB. */
 #define KELP_RPC_MESSAGE_BYTES_MAX (1u << 30)
 /* Bytes of status text that crosses the wire; it is a header, and headers are bounded at 8 KiB. */

@@ -13,9 +13,9 @@ static size_t host_length(const char *peer)
 }
 
 /* FNV-1a, mixed once more. */
-static size_t place(const char *peer)
+static size_t place(const char *peer, int kind)
 {
-    uint64_t hash = 14695981039346656037u;
+    uint64_t hash = 14695981039346656037u ^ (uint64_t)(int64_t)kind;
 
     for (size_t i = 0, length = host_length(peer); i < length; i++) {
         hash = (hash ^ (uint8_t)peer[i]) * 1099511628211u;
@@ -23,10 +23,10 @@ static size_t place(const char *peer)
     return (size_t)((hash ^ (hash >> 29)) * 11400714819323198485u >> 40) % KELP_LOG_GATE_PEERS;
 }
 
-bool kelp_log_gate_pass(struct kelp_log_gate *gate, const char *peer, unsigned *ret_held)
+bool kelp_log_gate_pass(struct kelp_log_gate *gate, const char *peer, int kind, unsigned *ret_held)
 {
     const uint64_t now_ms = kelp_clock_ms();
-    const size_t at = place(peer);
+    const size_t at = place(peer, kind);
 
     (void)pthread_mutex_lock(&gate->lock);
     bool passes = now_ms >= gate->peers[at].open_ms;

@@ -1,7 +1,8 @@
 /*
- * Log lines that a peer can cause: a peer has one line a second at each gate, and the next one that
- * it gets says how many were left out. A gate has KELP_LOG_GATE_PEERS places: more peers share them
- * and their lines, so that it writes no more than that many a second, whoever comes.
+ * Log lines that a peer can cause: a peer has one line of a kind a second at each gate, and the
+ * next one that it gets says how many were left out. A gate has KELP_LOG_GATE_PEERS places: more
+ * peers share them and their lines, so that it writes no more than that many a second, whoever
+ * comes.
  *
  * Threads: any. Memory: none beyond the gate.
  */
@@ -13,7 +14,7 @@
 #include <stdint.h>
 
 #define KELP_LOG_GATE_MS    1000u /* between two lines of a peer */
-#define KELP_LOG_GATE_PEERS 16
+#define KELP_LOG_GATE_PEERS 64
 
 struct kelp_log_gate {
     pthread_mutex_t lock; /* guards what follows */
@@ -28,9 +29,9 @@ struct kelp_log_gate {
         .lock = PTHREAD_MUTEX_INITIALIZER                                                          \
     }
 
-/* May a line about that peer be written now? peer: "ipv4:10.0.0.5:4711", whose port does not count,
- * or any other text. ret_held: lines of this peer that were not, which the one that is should say.
- */
-bool kelp_log_gate_pass(struct kelp_log_gate *gate, const char *peer, unsigned *ret_held);
+/* May a line of that kind about that peer be written now? peer: "ipv4:10.0.0.5:4711", whose port
+ * does not count, or any other text; kind: such as a status. ret_held: lines of this peer and kind
+ * that were not, which the one that is should say. */
+bool kelp_log_gate_pass(struct kelp_log_gate *gate, const char *peer, int kind, unsigned *ret_held);
 
 #endif

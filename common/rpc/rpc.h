@@ -109,8 +109,9 @@ struct kelp_rpc_stream_events {
 };
 
 /* Send; the message is transferred even on an error. Messages leave in order; at most
- * KELP_RPC_SEND_QUEUE_MAX wait, of message_bytes_max each (more: KELP_ERR_LIMIT). After close or a
- * break: KELP_ERR_CLOSED. Any thread. */
+ * KELP_RPC_SEND_QUEUE_MAX wait, of message_bytes_max each, and on a server as many bytes as
+ * kelp_rpc_server_queue_max() says (more: KELP_ERR_LIMIT). After close or a break: KELP_ERR_CLOSED.
+ * Any thread. */
 kelp_status kelp_rpc_stream_send(struct kelp_rpc_stream *stream,
                                  struct kelp_rpc_message *message) KELP_MUST_USE;
 /* Client: half-close, then cancel. Server: finish with status and text. What is queued is sent
@@ -184,6 +185,10 @@ uint16_t kelp_rpc_server_port(const struct kelp_rpc_server *server);
 /* What clients dial: "127.0.0.1:41234", "unix:/PATH". A host is given as numbers; one that stands
  * for every interface (0.0.0.0) as the first that is up and not loopback. Borrowed. */
 const char *kelp_rpc_server_address(const struct kelp_rpc_server *server);
+/* Bytes of memory that may wait for readers, in all streams of the server together; what messages
+ * borrow does not count. Beyond it a stream that has more than its part takes no message, which is
+ * all of it when only one waits. 0, the beginning: no bound. Any thread. */
+void kelp_rpc_server_queue_max(struct kelp_rpc_server *server, size_t bytes);
 /* Refuse new calls, cancel the running ones, wait (running the loop) until all callbacks ended;
  * frees the server. Not from a callback. A request that has not been answered yet must still be,
  * before the loop is destroyed. NULL does nothing. */

@@ -105,8 +105,12 @@ void kelp__rpc_log_handshake(const char *why);
 
 struct kelp_rpc_message {
     atomic_uint refs;
+    size_t borrowed; /* bytes that are not ours */
     grpc_slice_buffer slices;
 };
+
+/* Memory that it takes while it waits to be sent; what is borrowed is there anyway. */
+size_t kelp__rpc_message_weight(const struct kelp_rpc_message *message);
 
 /* A new byte buffer that shares the message's slices. */
 grpc_byte_buffer *kelp__rpc_message_to_buffer(const struct kelp_rpc_message *message);
@@ -166,6 +170,8 @@ void kelp__rpc_stream_read(struct kelp_rpc_stream *stream,
                            uint32_t first_message_ms);
 void kelp__rpc_stream_release(struct kelp_rpc_stream *stream);
 
+/* What its streams share. */
+struct kelp__rpc_queues *kelp__rpc_server_queues(struct kelp_rpc_server *server);
 /* A stream of the server came or is gone. */
 void kelp__rpc_server_hold(struct kelp_rpc_server *server);
 void kelp__rpc_server_unhold(struct kelp_rpc_server *server);

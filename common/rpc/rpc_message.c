@@ -10,6 +10,7 @@ struct kelp_rpc_message *kelp_rpc_message_create(void)
 
     if (message) {
         atomic_init(&message->refs, 1);
+        message->borrowed = 0;
         grpc_slice_buffer_init(&message->slices);
     }
     return message;
@@ -47,6 +48,7 @@ kelp_status kelp_rpc_message_borrow(struct kelp_rpc_message *message, const void
     /* gRPC takes the memory as writable but only reads it. */
     grpc_slice slice = grpc_slice_new_with_user_data((void *)bytes, length, release, user);
     (void)grpc_slice_buffer_add_indexed(&message->slices, slice);
+    message->borrowed += length;
     return KELP_OK;
 }
 
@@ -71,6 +73,12 @@ void kelp_rpc_message_unref(struct kelp_rpc_message *message)
 size_t kelp_rpc_message_length(const struct kelp_rpc_message *message)
 {
     return message->slices.length;
+}
+
+size_t kelp__rpc_message_weight(const struct kelp_rpc_message *message)
+{
+    return message->slices.length - message->borrowed + KELP_RPC_QUEUED_BYTES +
+           message->slices.count * KELP_RPC_QUEUED_SEGMENT_BYTES;
 }
 
 size_t kelp_rpc_message_segment_count(const struct kelp_rpc_message *message)

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "common/rpc/rpc_internal.h"
+#include "common/rpc/rpc_queue_internal.h"
 #include "common/rpc/rpc_sockets.h"
 
 /* One call that we asked gRPC for. */
@@ -34,7 +35,18 @@ struct kelp_rpc_server {
     /* Acceptors, streams, refusals, requests that were not given to their method yet, and one for
      * the server itself until its shutdown completed. */
     atomic_uint holds;
+    struct kelp__rpc_queues queues;
 };
+
+void kelp_rpc_server_queue_max(struct kelp_rpc_server *server, size_t bytes)
+{
+    atomic_store(&server->queues.bytes_max, bytes);
+}
+
+struct kelp__rpc_queues *kelp__rpc_server_queues(struct kelp_rpc_server *server)
+{
+    return &server->queues;
+}
 
 void kelp__rpc_server_hold(struct kelp_rpc_server *server)
 {

@@ -77,7 +77,7 @@ static void log_refusal(const char *why)
 {
     unsigned held = 0;
 
-    if (kelp_log_gate_pass(&refusals, why, &held)) {
+    if (kelp_log_gate_pass(&refusals, why, 0, &held)) {
         kelp_log_warn("connection refused: %s max=%d more_before=%u", why,
                       atomic_load(&descriptors_max), held);
     }

@@ -22,6 +22,7 @@
 #include <string.h>
 
 #include "common/rpc/rpc_internal.h"
+#include "common/rpc/rpc_queue_internal.h"
 
 struct kelp_rpc_stream {
     struct kelp_rpc_loop *loop;
@@ -57,8 +58,8 @@ struct kelp_rpc_stream {
     pthread_mutex_t lock; /* guards everything below */
     unsigned holds;       /* read, watch, timers and the creator: closed() waits for them */
     unsigned writes;      /* start, send and finish operations: the memory waits for them too */
-    struct kelp_rpc_message **queue; /* ring of capacity queue_size */
-    size_t queue_size, queue_first, queue_count;
+    struct kelp__rpc_queue queue;
+    size_t sent_bytes;   /* that the message in `sent` counts in it */
     bool sending;        /* the write side is owned by somebody */
     unsigned unanswered; /* messages that may leave before the peer's first; UINT_MAX: all */
     bool closing;        /* no more messages to or from the owner */
@@ -111,6 +112,7 @@ struct kelp_rpc_stream *kelp__rpc_stream_create(struct kelp_rpc_loop *loop, grpc
     stream->holds = 1;
     (void)pthread_mutex_init(&stream->lock, NULL);
     if (server) {
+        stream->queue.queues = kelp__rpc_server_queues(server);
         kelp__rpc_server_hold(server);
     }
     return stream;
@@ -125,7 +127,7 @@ static void stream_free(struct kelp_rpc_stream *stream)
     grpc_slice_unref(stream->details);
     grpc_call_unref(stream->call);
     (void)pthread_mutex_destroy(&stream->lock);
-    free(stream->queue);
+    free(stream->queue.ring);
     free(stream->peer);
     free(stream);
     if (server) {
@@ -138,13 +140,10 @@ static void stream_free(struct kelp_rpc_stream *stream)
 static void drop_queue(struct kelp_rpc_stream *stream)
 {
     for (;;) {
+        size_t bytes = 0;
         (void)pthread_mutex_lock(&stream->lock);
-        struct kelp_rpc_message *message = NULL;
-        if (stream->queue_count > 0) {
-            message = stream->queue[stream->queue_first];
-            stream->queue_first = (stream->queue_first + 1) % stream->queue_size;
-            stream->queue_count--;
-        }
+        struct kelp_rpc_message *message = kelp__rpc_queue_pop(&stream->queue, &bytes);
+        kelp__rpc_queue_done(&stream->queue, bytes);
         (void)pthread_mutex_unlock(&stream->lock);
         if (!message) {
             return;
@@ -228,28 +227,6 @@ void kelp__rpc_stream_release(struct kelp_rpc_stream *stream)
 
 /* ---- sending ---- */
 
-static kelp_status queue_push_locked(struct kelp_rpc_stream *stream,
-                                     struct kelp_rpc_message *message)
-{
-    if (stream->queue_count == stream->queue_size) {
-        size_t size = stream->queue_size ? stream->queue_size * 2 : 8;
-        struct kelp_rpc_message **queue = calloc(size, sizeof(struct kelp_rpc_message *));
-        if (!queue) {
-            return KELP_ERR_NO_MEMORY;
-        }
-        for (size_t i = 0; i < stream->queue_count; i++) {
-            queue[i] = stream->queue[(stream->queue_first + i) % stream->queue_size];
-        }
-        free(stream->queue);
-        stream->queue = queue;
-        stream->queue_size = size;
-        stream->queue_first = 0;
-    }
-    stream->queue[(stream->queue_first + stream->queue_count) % stream->queue_size] = message;
-    stream->queue_count++;
-    return KELP_OK;
-}
-
 static void send_message(struct kelp_rpc_stream *stream, struct kelp_rpc_message *message,
                          bool more)
 {
@@ -281,19 +258,17 @@ static void pump(struct kelp_rpc_stream *stream)
 
     (void)pthread_mutex_lock(&stream->lock);
     assert(stream->sending);
-    if (stream->queue_count > 0 && !stream->broken && stream->unanswered > 0) {
+    if (stream->queue.count > 0 && !stream->broken && stream->unanswered > 0) {
         stream->unanswered -= stream->unanswered < UINT_MAX ? 1 : 0;
-        message = stream->queue[stream->queue_first];
-        stream->queue_first = (stream->queue_first + 1) % stream->queue_size;
-        stream->queue_count--;
+        message = kelp__rpc_queue_pop(&stream->queue, &stream->sent_bytes);
     } else if (stream->finish_wanted && !stream->finished && !stream->broken &&
-               stream->queue_count == 0) {
+               stream->queue.count == 0) {
         finish = true;
         stream->finished = true;
     }
     stream->sending = message || finish;
     stream->writes += stream->sending ? 1 : 0;
-    bool more = stream->queue_count > 0 && stream->unanswered > 0;
+    bool more = stream->queue.count > 0 && stream->unanswered > 0;
     (void)pthread_mutex_unlock(&stream->lock);
 
     if (message) {
@@ -309,11 +284,10 @@ static void send_done(struct kelp__rpc_op *op, bool success)
 
     grpc_byte_buffer_destroy(stream->sent);
     stream->sent = NULL;
-    if (!success) {
-        (void)pthread_mutex_lock(&stream->lock);
-        stream->broken = true; /* the watch will say why */
-        (void)pthread_mutex_unlock(&stream->lock);
-    }
+    (void)pthread_mutex_lock(&stream->lock);
+    stream->broken = stream->broken || !success; /* the watch will say why */
+    kelp__rpc_queue_done(&stream->queue, stream->sent_bytes);
+    (void)pthread_mutex_unlock(&stream->lock);
     pump(stream);
     let_go(stream, true);
 }
@@ -345,11 +319,10 @@ kelp_status kelp_rpc_stream_send(struct kelp_rpc_stream *stream, struct kelp_rpc
     (void)pthread_mutex_lock(&stream->lock);
     if (stream->closing || stream->broken) {
         status = KELP_ERR_CLOSED;
-    } else if (stream->queue_count >= KELP_RPC_SEND_QUEUE_MAX ||
-               kelp_rpc_message_length(message) > stream->message_bytes_max) {
+    } else if (kelp_rpc_message_length(message) > stream->message_bytes_max) {
         status = KELP_ERR_LIMIT;
     } else {
-        status = queue_push_locked(stream, message);
+        status = kelp__rpc_queue_push(&stream->queue, message);
     }
     if (status == KELP_OK && !stream->sending) {
         stream->sending = true;
@@ -551,7 +524,7 @@ void kelp__rpc_stream_read(struct kelp_rpc_stream *stream,
 size_t kelp_rpc_stream_queued(struct kelp_rpc_stream *stream)
 {
     (void)pthread_mutex_lock(&stream->lock);
-    size_t count = stream->queue_count;
+    size_t count = stream->queue.count;
     (void)pthread_mutex_unlock(&stream->lock);
     return count;
 }

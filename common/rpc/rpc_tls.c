@@ -23,7 +23,7 @@ void kelp__rpc_log_handshake(const char *why)
     unsigned held = 0;
 
     /* gRPC does not say who it was. */
-    if (kelp_log_gate_pass(&handshakes, "", &held)) {
+    if (kelp_log_gate_pass(&handshakes, "", 0, &held)) {
         kelp_log_warn("connection refused: the handshake failed reason=\"%s\" more_before=%u", why,
                       held);
     }
@@ -190,7 +190,7 @@ kelp_status kelp__rpc_judge(const struct kelp_spiffe *own, const struct kelp_spi
     if (peer) {
         kelp_spiffe_print(peer, name);
     }
-    if (kelp_log_gate_pass(&refusals, address, &held)) {
+    if (kelp_log_gate_pass(&refusals, address, 0, &held)) {
         kelp_log_warn("call refused method=%s peer=%s name=%s needs=%s of_job=%s more_before=%u",
                       method->path, address, name, roles, own->job, held);
     }

@@ -183,7 +183,7 @@ static void log_cut(const struct connection *connection, bool trusted)
 {
     unsigned held = 0;
 
-    if (kelp_log_gate_pass(&cuts, connection->peer, &held)) {
+    if (kelp_log_gate_pass(&cuts, connection->peer, trusted, &held)) {
         kelp_log_warn("connection closed: too many bytes %s bytes=%zu peer=%s more_before=%u",
                       trusted ? "without a message" : "before a hello",
                       atomic_load(&connection->bytes), connection->peer, held);

@@ -50,6 +50,8 @@
 #define KELP_COORDINATOR_PAUSE_MAX_MS    30000
 #define KELP_COORDINATOR_END_TRIES       3 /* of the final state, before it is given up */
 
+/* Bytes that wait for workers: a large map for each. */
+#define KELP_COORDINATOR_QUEUE_BYTES   (256u << 20)
 #define KELP_COORDINATOR_MESSAGE_BYTES (4u << 20) /* largest message: plan, spec and map fit */
 #define KELP_COORDINATOR_JOURNAL_BYTES (1u << 30) /* largest journal file that is read back */
 #define KELP_COORDINATOR_LINE_MAX      4096       /* bytes of one journal line */

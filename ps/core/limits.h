@@ -23,6 +23,10 @@
  * whose transport.piece_bytes is larger may have larger slices. */
 #define KELP_PS_PARTITION_BYTES_MAX (4u << 20)
 
+/* Bytes that wait for workers who do not read, in all streams together, besides twice the model:
+ * weights are lent to messages, and copied once KELP_PS_WEIGHT_SLOTS_MAX are lent. */
+#define KELP_PS_QUEUE_BYTES_MAX (64u << 20)
+
 /* Control streams at once: the leader, and earlier leaders that have not noticed yet. */
 #define KELP_PS_CONTROL_STREAMS_MAX 8
 

@@ -298,9 +298,15 @@ static void refuse_stream(struct kelp__service_leader *leader, kelp_status statu
     Kelp__V1__ShardReport report = KELP__V1__SHARD_REPORT__INIT;
     struct kelp_rpc_message *answer = NULL;
 
-    kelp_log_warn("control stream refused coordinator=%s peer=%s status=%s error=\"%s\"",
-                  leader->greeted ? leader->id : "?", kelp_rpc_stream_peer(leader->stream),
-                  kelp_status_name(status), text);
+    const char *peer = kelp_rpc_stream_peer(leader->stream);
+    unsigned held = 0;
+
+    if (kelp_log_gate_pass(&leader->service->refusals, peer, status, &held)) {
+        kelp_log_warn("control stream refused coordinator=%s peer=%s status=%s error=\"%s\" "
+                      "more_before=%u",
+                      leader->greeted ? leader->id : "?", peer, kelp_status_name(status), text,
+                      held);
+    }
     report.hello = &leader->service->hello;
     report.status = status;
     report.error = text;
@@ -314,9 +320,14 @@ static void refuse_stream(struct kelp__service_leader *leader, kelp_status statu
 /* The command waits until its sender leads; control_lock is held. */
 static void hold(struct kelp__service_leader *leader, Kelp__V1__ShardCommand *command)
 {
-    kelp_log_info(
-        "coordinator waits coordinator=%.63s peer=%s reason=\"etcd names another leader\"",
-        command->hello->id, kelp_rpc_stream_peer(leader->stream));
+    const char *peer = kelp_rpc_stream_peer(leader->stream);
+    unsigned held = 0;
+
+    if (kelp_log_gate_pass(&leader->service->waits, peer, 0, &held)) {
+        kelp_log_info("coordinator waits coordinator=%.63s peer=%s reason=\"etcd names another "
+                      "leader\" more_before=%u",
+                      command->hello->id, peer, held);
+    }
     leader->held = command;
 }
 

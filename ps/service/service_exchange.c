@@ -74,6 +74,19 @@ void kelp__service_peer_break_off(struct kelp__service_peer *peer, kelp_status s
     }
 }
 
+void kelp__service_peer_log(struct kelp__service_peer *peer, const char *what, kelp_status status,
+                            const char *text)
+{
+    const char *from = kelp_rpc_stream_peer(peer->stream);
+    const int kind = 2 * (int)status + (peer->greeted ? 1 : 0);
+    unsigned held = 0;
+
+    if (kelp_log_gate_pass(&peer->service->refusals, from, kind, &held)) {
+        kelp_log_warn("%s worker=%s peer=%s status=%s error=\"%s\" more_before=%u", what,
+                      peer->greeted ? peer->id : "?", from, kelp_status_name(status), text, held);
+    }
+}
+
 /* What the answer lends until the event returns is copied; false: out of memory. */
 static bool keep_answer(struct outgoing *outgoing, const struct kelp_shard_answer *answer)
 {
@@ -490,9 +503,7 @@ static void refuse_stream(struct kelp__service_peer *peer, kelp_status status, c
     Kelp__V1__ExchangeReply reply = KELP__V1__EXCHANGE_REPLY__INIT;
     struct kelp_rpc_message *message = NULL;
 
-    kelp_log_warn("stream refused worker=%s peer=%s status=%s error=\"%s\"",
-                  peer->greeted ? peer->id : "?", kelp_rpc_stream_peer(peer->stream),
-                  kelp_status_name(status), text);
+    kelp__service_peer_log(peer, "stream refused", status, text);
     reply.status = status;
     reply.error = (char *)(uintptr_t)text; /* only read */
     reply.generation = atomic_load(&peer->service->generation);

@@ -80,5 +80,8 @@ void kelp__service_peer_unref(struct kelp__service_peer *peer);
 /* End its stream, saying why. The peer is locked. */
 void kelp__service_peer_break_off(struct kelp__service_peer *peer, kelp_status status,
                                   const char *text);
+/* Why its stream ends. It has one. */
+void kelp__service_peer_log(struct kelp__service_peer *peer, const char *what, kelp_status status,
+                            const char *text);
 
 #endif

@@ -316,6 +316,8 @@ kelp_status kelp__service_load_plan(struct kelp_service *service, const char *te
         return status;
     }
     service->plan = plan;
+    kelp_rpc_server_queue_max(service->server, KELP_PS_QUEUE_BYTES_MAX +
+                                                   2 * (size_t)plan->flat_count * sizeof(float));
     service->plan_text = copy;
     kelp_log_info("plan taken tensors=%u elements=%" PRIu64 " partitions=%u", plan->tensor_count,
                   plan->flat_count, plan->partition_count);

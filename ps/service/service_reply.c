@@ -283,6 +283,7 @@ static void send_replies(struct kelp__service_turn *turn, struct kelp__service_p
         }
         peer->owes_greeting = false;
         if (status != KELP_OK) {
+            kelp__service_peer_log(peer, "answers not sent", status, error.text);
             kelp__service_peer_break_off(peer, status, error.text);
         }
     }

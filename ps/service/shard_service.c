@@ -109,6 +109,8 @@ kelp_status kelp_service_open(const struct kelp_service_options *options,
     (void)pthread_mutex_init(&service->tick_lock, NULL);
     (void)pthread_mutex_init(&service->orders_lock, NULL);
     (void)pthread_mutex_init(&service->control_lock, NULL);
+    (void)pthread_mutex_init(&service->refusals.lock, NULL);
+    (void)pthread_mutex_init(&service->waits.lock, NULL);
     kelp__service_load_init(service);
     kelp__v1__hello__init(&service->hello);
     service->hello.job = (char *)(uintptr_t)options->job->name; /* only read */
@@ -139,6 +141,7 @@ kelp_status kelp_service_open(const struct kelp_service_options *options,
     if (status != KELP_OK) {
         goto err_close;
     }
+    kelp_rpc_server_queue_max(service->server, KELP_PS_QUEUE_BYTES_MAX);
     *ret_service = service;
     return KELP_OK;
 
@@ -175,5 +178,7 @@ void kelp_service_close(struct kelp_service *service)
     (void)pthread_cond_destroy(&service->load_cancelled);
     (void)pthread_mutex_destroy(&service->orders_lock);
     (void)pthread_mutex_destroy(&service->control_lock);
+    (void)pthread_mutex_destroy(&service->refusals.lock);
+    (void)pthread_mutex_destroy(&service->waits.lock);
     free(service);
 }

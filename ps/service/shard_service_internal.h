@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "common/base/log_gate.h"
 #include "proto/convert.h"
 #include "proto/wire.h"
 #include "ps/core/limits.h"
@@ -34,6 +35,9 @@ struct kelp_service {
     char **names;               /* of workers, by author - 1 */
     uint32_t name_count;
     uint32_t name_capacity;
+
+    struct kelp_log_gate refusals; /* lines about streams that are ended ... */
+    struct kelp_log_gate waits;    /* ... and about those that wait to be the leader's */
 
     atomic_uint_fast64_t generation; /* served */
     atomic_uint_fast64_t bytes_in;

@@ -14,6 +14,8 @@
 #define STRANGERS   120
 #define HALF        (12u << 20) /* bytes that a message of a stranger announces */
 #define RSS_MAX_KIB (200L << 10)
+#define IDLERS      8     /* workers who ask and do not read */
+#define ASKED       40000 /* times */
 
 #define EXCHANGE "/kelp.v1.ParameterServer/Exchange"
 #define CONTROL  "/kelp.v1.ParameterServer/Control"
@@ -152,4 +154,51 @@ KELP_TEST(empty_pulls)
     shard_stream_close(&worker);
     ck_assert_int_lt(rss_max_kib() - before_kib, 20L << 10);
     assert_serves();
+}
+
+static void greet(struct kelp_http2 *peer, uint32_t stream)
+{
+    struct shard_request request;
+
+    shard_request_init(&request, 1);
+    shard_request_hello(&request, &fixture);
+    ck_assert(kelp_http2_send_message(peer, stream, &request.message.base));
+}
+
+/* Answers that nobody reads wait, but not without end: those streams are ended, and others served.
+ */
+KELP_TEST(answers_nobody_reads)
+{
+    struct kelp_http2 *idlers[IDLERS];
+    uint32_t streams[IDLERS];
+    struct shard_request request;
+
+    for (size_t i = 0; i < IDLERS; i++) {
+        idlers[i] = open_stranger(true);
+        streams[i] = kelp_http2_call(idlers[i], EXCHANGE);
+        greet(idlers[i], streams[i]);
+        kelp_http2_run(idlers[i], 0, 1);
+    }
+    shard_request_init(&request, 1);
+    (void)shard_request_pull(&request, 0, KELP__V1__PULL_MODE__PULL_CURRENT, 0);
+    for (size_t asked = 0; asked < ASKED; asked++) {
+        for (size_t i = 0; i < IDLERS; i++) {
+            (void)kelp_http2_send_message(idlers[i], streams[i], &request.message.base);
+            if (asked % 500 == 0) {
+                kelp_http2_run(idlers[i], 0, 1);
+            }
+        }
+    }
+    unsigned ended = 0;
+    for (size_t i = 0; i < IDLERS; i++) {
+        kelp_http2_run(idlers[i], streams[i], i == 0 ? SHARD_WAIT_MS : 1);
+        ended += kelp_http2_answer(idlers[i], streams[i]).ended ? 1 : 0;
+    }
+    ck_assert_uint_ge(ended, IDLERS / 2);
+    assert_serves();
+    long kib = rss_max_kib();
+    ck_assert_msg(kib < RSS_MAX_KIB, "the shard had %ld KiB", kib);
+    for (size_t i = 0; i < IDLERS; i++) {
+        kelp_http2_close(idlers[i]);
+    }
 }

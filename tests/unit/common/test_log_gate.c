@@ -20,16 +20,17 @@ KELP_TEST(one_line_for_a_peer)
     struct kelp_log_gate gate = KELP_LOG_GATE_INIT;
     unsigned held = 7;
 
-    ck_assert(kelp_log_gate_pass(&gate, "ipv4:10.0.0.5:4711", &held));
+    ck_assert(kelp_log_gate_pass(&gate, "ipv4:10.0.0.5:4711", 3, &held));
     ck_assert_uint_eq(held, 0);
     shut(&gate);
-    ck_assert(!kelp_log_gate_pass(&gate, "ipv4:10.0.0.5:4712", &held));
-    ck_assert(!kelp_log_gate_pass(&gate, "ipv4:10.0.0.5:4711", &held));
+    ck_assert(!kelp_log_gate_pass(&gate, "ipv4:10.0.0.5:4712", 3, &held));
+    ck_assert(!kelp_log_gate_pass(&gate, "ipv4:10.0.0.5:4711", 3, &held));
     for (size_t i = 0; i < KELP_LOG_GATE_PEERS; i++) {
         gate.peers[i].open_ms = 0;
     }
-    ck_assert(kelp_log_gate_pass(&gate, "ipv4:10.0.0.5:1", &held));
+    ck_assert(kelp_log_gate_pass(&gate, "ipv4:10.0.0.5:1", 3, &held));
     ck_assert_uint_eq(held, 2);
+    ck_assert(kelp_log_gate_pass(&gate, "ipv4:10.0.0.5:1", 4, &held)); /* another kind */
 }
 
 /* Others have lines of their own, and all of them together no more than there are places. */
@@ -42,7 +43,7 @@ KELP_TEST(bounded_for_all)
     for (int i = 0; i < 5000; i++) {
         char peer[32];
         (void)snprintf(peer, sizeof(peer), "ipv4:10.0.%d.%d:1", i / 250, i % 250);
-        passed += kelp_log_gate_pass(&gate, peer, &held) ? 1 : 0;
+        passed += kelp_log_gate_pass(&gate, peer, 3, &held) ? 1 : 0;
         shut(&gate);
     }
     ck_assert_uint_eq(passed, KELP_LOG_GATE_PEERS);
