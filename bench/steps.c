@@ -145,11 +145,14 @@ static struct kelp_process *start_daemon(const char *name, const char *id, const
     kelp_test_program(name, program, sizeof(program));
     (void)snprintf(log_path, sizeof(log_path), "%s/%s.log", folder, id);
     int fd = open(log_path, O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
-    const char *argv[] = {program, "--etcd", url,  "--job", "bench-idle",
-                          "--id",  id,       NULL, NULL,    NULL};
+    const char *argv[] = {program, "--etcd", url,  "--job", "bench-idle", "--id",
+                          id,      NULL,     NULL, NULL,    NULL};
+    if (strcmp(name, "kelp-worker") != 0) {
+        argv[7] = "--insecure";
+    }
     if (strcmp(name, "kelp-coordinator") == 0) {
-        argv[7] = "--run";
-        argv[8] = folder;
+        argv[8] = "--run";
+        argv[9] = folder;
     }
     struct kelp_process_options options = {.argv = argv, .stdout_fd = fd, .stderr_fd = fd};
     if (fd < 0 || kelp_process_start(&options, &process, &error) != KELP_OK) {

@@ -1,0 +1,303 @@
+/*
+ * What mutual TLS costs: training steps per second of daemons that meet on unix sockets, on plain
+ * ports of loopback and on ports with certificates, in turn on the same machine. DLinear, where the
+ * protocol is all there is, and an MLP of 18 MB, where the bytes are. Two workers and two shards,
+ * etcd on a socket.
+ *
+ *     transports [--rounds N] [--seconds N]
+ */
+#include <curl/curl.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <check.h>
+
+#include "cli/run/job_client.h"
+#include "common/base/clock.h"
+#include "common/job/job.h"
+#include "common/program/etcd_server.h"
+#include "tests/lib/cluster/run_train.h"
+#include "tests/lib/tls/test_certificates.h"
+
+#define JOB        "bench-transports"
+#define ROUNDS_MAX 21
+#define CALL_MS    5000
+#define WARM_STEPS 20
+#define START_MS   120000
+
+static const char *const cluster_text =
+    "name: " JOB "\nseed: 1\n"
+    "train: {epochs: 100000, batch_size: 64, drop_last: true, evaluate: false}\n"
+    "cluster: {lanes: 2, workers: 2, shards: 2}\n";
+
+static const struct model {
+    const char *name;
+    const char *text;
+} models[] = {
+    {"DLinear", "model: {kind: dlinear}\ndata: {kind: synthetic}\n"},
+    /* 336 · 2048 + 2048 · 1792 + 1792 · 96 weights, and biases */
+    {"MLP 18 MB", "model: {kind: mlp, hidden: [2048, 1792]}\n"
+                  "data: {kind: synthetic, seq_len: 336, pred_len: 96}\n"},
+};
+
+enum way { SOCKETS, PLAIN, TLS, WAYS };
+static const char *const way_names[WAYS] = {"unix sockets", "plain TCP", "mutual TLS"};
+static const char *const roles[] = {"coordinator", "shard", "worker", "operator"};
+static const struct daemon {
+    const char *program, *id, *role;
+} daemons[] = {{"kelp-coordinator", "coordinator-0", "coordinator"},
+               {"kelp-ps", "shard-0", "shard"},
+               {"kelp-ps", "shard-1", "shard"},
+               {"kelp-worker", "worker-0", "worker"},
+               {"kelp-worker", "worker-1", "worker"}};
+
+static struct kelp_run run; /* its folder alone */
+static unsigned rounds = 5;
+static unsigned seconds = 5;
+
+static void must(kelp_status status, const char *what, const struct kelp_error *error)
+{
+    if (status != KELP_OK) {
+        (void)fprintf(stderr, "%s: %s\n", what, error->text);
+        exit(1);
+    }
+}
+
+static double median(double *values, unsigned count)
+{
+    for (unsigned i = 1; i < count; i++) {
+        for (unsigned at = i; at > 0 && values[at - 1] > values[at]; at--) {
+            double value = values[at];
+            values[at] = values[at - 1];
+            values[at - 1] = value;
+        }
+    }
+    return count % 2 ? values[count / 2] : (values[count / 2 - 1] + values[count / 2]) / 2;
+}
+
+/* ---- the cluster ---------------------------------------------------------------------------- */
+
+static const char *in_folder(const char *name, const char *more, char path[400])
+{
+    (void)snprintf(path, 400, "%s/%s%s", run.folder, name, more);
+    return path;
+}
+
+static struct kelp_etcd_server *start_etcd(void)
+{
+    struct kelp_etcd_server *server = NULL;
+    struct kelp_error error;
+    char data[400], log[400], sockets[400];
+    struct kelp_etcd_server_options options = {.data_folder = in_folder("etcd", "", data),
+                                               .log_path = in_folder("etcd", ".log", log),
+                                               .socket_folder = in_folder("s", "", sockets)};
+
+    (void)mkdir(sockets, 0700); /* there from the second round on */
+    must(kelp_etcd_server_start(&options, &server, &error), "etcd", &error);
+    return server;
+}
+
+static void put_spec(const char *url, const struct model *model)
+{
+    struct kelp_error error = {.text = ""};
+    struct kelp_etcd *etcd = NULL;
+    struct kelp_job_file *file = kelp_job_file_create();
+    char text[2000];
+    char *canonical = NULL;
+
+    (void)snprintf(text, sizeof(text), "%s%s", cluster_text, model->text);
+    must(kelp_job_file_parse(file, "job", text, strlen(text), &error), "job", &error);
+    must(kelp_job_file_finish(file, &error), "job", &error);
+    must(kelp_job_file_print(file, false, &canonical, &error), "job", &error);
+    must(kelp_etcd_open(url, &etcd, &error), "etcd", &error);
+    must(kelp_etcd_put(etcd, "/kelp/" JOB "/spec", canonical, 0, CALL_MS, &error), "spec", &error);
+    kelp_etcd_close(etcd);
+    kelp_job_file_destroy(file);
+    free(canonical);
+}
+
+static struct kelp_process *start_daemon(const struct daemon *daemon, enum way way, const char *url)
+{
+    char program[512], log[400], listen[400], certs[400];
+    struct kelp_process *process = NULL;
+    struct kelp_error error;
+    bool serves = strcmp(daemon->program, "kelp-worker") != 0;
+    const char *argv[16] = {program, "--etcd", url, "--job", JOB, "--id", daemon->id};
+    size_t count = 7;
+
+    kelp_test_program(daemon->program, program, sizeof(program));
+    if (serves) {
+        argv[count++] = "--run";
+        argv[count++] = run.folder;
+    }
+    if (serves && way == SOCKETS) {
+        (void)snprintf(listen, sizeof(listen), "unix:%s/s/%s", run.folder, daemon->id);
+        argv[count++] = "--listen";
+        argv[count++] = listen;
+    }
+    if (serves && way == PLAIN) {
+        argv[count++] = "--insecure";
+    }
+    if (way == TLS) {
+        argv[count++] = "--certs";
+        argv[count++] = in_folder("certs/", daemon->role, certs);
+    }
+    int fd =
+        open(in_folder(daemon->id, ".log", log), O_CREAT | O_WRONLY | O_APPEND | O_CLOEXEC, 0600);
+    struct kelp_process_options options = {.argv = argv, .stdout_fd = fd, .stderr_fd = fd};
+    must(kelp_process_start(&options, &process, &error), daemon->id, &error);
+    (void)close(fd);
+    return process;
+}
+
+/* ---- steps ---------------------------------------------------------------------------------- */
+
+/* Training steps that are complete; 0: nobody can say. */
+static uint64_t step_now(struct kelp_job_client *client)
+{
+    Kelp__V1__StatusReply *reply = NULL;
+    uint64_t step = 0;
+
+    if (kelp_job_client_status(client, CALL_MS, &reply, NULL) == KELP_OK) {
+        step = reply->word ? reply->word->step : 0;
+        kelp_job_client_status_free(reply);
+    }
+    return step;
+}
+
+/* Steps a second, between two changes of the step, after it is warm. */
+static double measure(struct kelp_job_client *client)
+{
+    uint64_t give_up_ms = kelp_clock_ms() + START_MS;
+    uint64_t first = 0, last = 0, begin_us = 0, end_us = 0;
+
+    while (end_us < begin_us + seconds * 1000000ull || begin_us == 0) {
+        uint64_t step = step_now(client);
+        uint64_t now_us = kelp_clock_us();
+        if (step > WARM_STEPS && first == 0) {
+            first = step;
+            begin_us = now_us;
+        }
+        end_us = step > last ? now_us : end_us;
+        last = step;
+        if (begin_us == 0 && kelp_clock_ms() > give_up_ms) {
+            (void)fprintf(stderr, "training does not begin; see %s\n", run.folder);
+            exit(1);
+        }
+        kelp_test_look_later();
+    }
+    return (double)(last - first) * 1e6 / (double)(end_us - begin_us);
+}
+
+static double steps_per_s(const struct model *model, enum way way)
+{
+    struct kelp_process *processes[KELP_ARRAY_COUNT(daemons)];
+    struct kelp_job_client *client = NULL;
+    struct kelp_error error;
+    char certs[400];
+
+    kelp_run_prepare(&run);
+    kelp_test_authority(run.folder, "authority");
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(roles); i++) {
+        char name[64], out[64];
+        (void)snprintf(name, sizeof(name), JOB "/%s", roles[i]);
+        (void)snprintf(out, sizeof(out), "certs/%s", roles[i]);
+        kelp_test_issue(&(struct kelp_test_issue){run.folder, "authority", out, name, NULL, 5});
+    }
+    struct kelp_etcd_server *server = start_etcd();
+    const char *url = kelp_etcd_server_url(server);
+    put_spec(url, model);
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(daemons); i++) {
+        processes[i] = start_daemon(&daemons[i], way, url);
+    }
+    must(kelp_job_client_open(url, JOB, way == TLS ? in_folder("certs/operator", "", certs) : NULL,
+                              &client, &error),
+         "client", &error);
+    double rate = measure(client);
+    kelp_job_client_close(client);
+    for (size_t i = KELP_ARRAY_COUNT(daemons); i > 0; i--) {
+        kelp_process_stop(processes[i - 1], 2000);
+        kelp_process_destroy(processes[i - 1]);
+    }
+    kelp_etcd_server_stop(server, 1000);
+    kelp_run_fini(&run);
+    return rate;
+}
+
+static void print_model(const struct model *model)
+{
+    double rates[WAYS][ROUNDS_MAX];
+
+    printf("\n%-10s %-6s", model->name, "round");
+    for (unsigned way = 0; way < WAYS; way++) {
+        printf(" %14s", way_names[way]);
+    }
+    printf("\n");
+    for (unsigned i = 0; i < rounds; i++) {
+        printf("%-10s %-6u", "", i + 1);
+        for (unsigned way = 0; way < WAYS; way++) {
+            rates[way][i] = steps_per_s(model, (enum way)way);
+            printf(" %14.1f", rates[way][i]);
+            (void)fflush(stdout);
+        }
+        printf("\n");
+    }
+    printf("%-10s %-6s", "", "median");
+    for (unsigned way = 0; way < WAYS; way++) {
+        printf(" %14.1f", median(rates[way], rounds));
+    }
+    printf("  steps/s\n%-10s %-6s", "", "a step");
+    for (unsigned way = 0; way < WAYS; way++) {
+        printf(" %14.2f", 1e3 / median(rates[way], rounds));
+    }
+    printf("  ms\n");
+    (void)fflush(stdout);
+}
+
+/* What starts clusters is made for tests: it reports by Check. */
+START_TEST(transports)
+{
+    printf("2 workers, 2 shards, 2 lanes of 32 samples; %u s each, in turn\n", seconds);
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(models); i++) {
+        print_model(&models[i]);
+    }
+}
+END_TEST
+
+int main(int argc, char **argv)
+{
+    for (int i = 1; i < argc; i += 2) {
+        if (i + 1 < argc && strcmp(argv[i], "--rounds") == 0) {
+            rounds = (unsigned)strtoul(argv[i + 1], NULL, 10);
+        } else if (i + 1 < argc && strcmp(argv[i], "--seconds") == 0) {
+            seconds = (unsigned)strtoul(argv[i + 1], NULL, 10);
+        } else {
+            (void)fprintf(stderr, "usage: transports [--rounds N] [--seconds N]\n");
+            return 2;
+        }
+    }
+    if (rounds < 1 || rounds > ROUNDS_MAX || seconds < 1 || seconds > 600) {
+        (void)fprintf(stderr, "transports: --rounds is 1 to %d, --seconds 1 to 600\n", ROUNDS_MAX);
+        return 2;
+    }
+    (void)setenv("KELP_BIN", KELP_BIN_DIR, 0);
+    (void)setenv("OPENBLAS_NUM_THREADS", "1", 0);
+    (void)curl_global_init(CURL_GLOBAL_DEFAULT);
+    kelp_rpc_global_init();
+    Suite *suite = suite_create("bench");
+    TCase *tcase = tcase_create("transports");
+    tcase_add_test(tcase, transports);
+    suite_add_tcase(suite, tcase);
+    SRunner *runner = srunner_create(suite);
+    srunner_set_fork_status(runner, CK_NOFORK);
+    srunner_run_all(runner, CK_SILENT);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    kelp_rpc_global_fini();
+    curl_global_cleanup();
+    return failed == 0 ? 0 : 1;
+}
