@@ -50,7 +50,7 @@ show() {
 
 # Options as --help lists them, without the value.
 options_of() {
-    grep -oE '^  (-[a-zA-Z], |    )--[a-z-]+' | grep -oE -- '--[a-z-]+' | sort -u
+    grep -oE '^  (-[a-zA-Z], |    )--[a-z0-9-]+' | grep -oE -- '--[a-z0-9-]+' | sort -u
 }
 while IFS= read -r name; do
     page="$pages/$name.1"
