@@ -32,6 +32,7 @@
 #define KELP_COORDINATOR_RETRY_MS      500  /* back-off after a failed write to etcd */
 #define KELP_COORDINATOR_LOAD_RETRY_MS 1000 /* back-off after a shard could not load; doubled */
 #define KELP_COORDINATOR_LOAD_TRIES    3    /* then a checkpoint that cannot be read is left */
+#define KELP_COORDINATOR_BLOCK_TRIES   3 /* generations given up for a word, before the job fails */
 #define KELP_COORDINATOR_FIRST_MS      1000 /* a new shard stream must answer within this */
 
 /* Checkpoints. */

@@ -16,6 +16,9 @@
  * says so; then it is marked, and another generation starts from the one before it. So is one whose
  * reading fails again and again.
  *
+ * A shard that two workers told different control words of one step is blocked: it goes on with the
+ * next generation alone. From RUNNING and LOADING that leads to WAITING, as a loss does.
+ *
  * DONE says that the whole final model is there, so it needs the finish of the generation that
  * runs. A finish may come earlier (a new leader hears it while LOADING) or too late (a shard was
  * lost while the records were synced): it is remembered with its generation until that one runs,
@@ -60,6 +63,7 @@ enum kelp_placement_event_kind {
     KELP_PLACEMENT_STORAGE,      /* what its loading waits for has changed */
     KELP_PLACEMENT_LOADED,       /* it has loaded a generation */
     KELP_PLACEMENT_LOAD_FAILED,  /* it could not */
+    KELP_PLACEMENT_BLOCKED,      /* it cannot go on with this generation, but with the next one */
     KELP_PLACEMENT_MISSING,      /* before MAP_READ: choosing a checkpoint waits for something */
     KELP_PLACEMENT_RESTORE,      /* where the next generation starts */
     KELP_PLACEMENT_WRITTEN,      /* how the write of the next map went */
@@ -111,7 +115,7 @@ struct kelp_placement_event {
             uint64_t incarnation;
             kelp_status status;
             const char *text;
-        } load_failed;
+        } load_failed;       /* BLOCKED too */
         const char *missing; /* what it waits for */
         struct {
             uint64_t version;    /* 0: none */
@@ -193,6 +197,7 @@ struct kelp_placement {
     bool undecided;               /* a commit's outcome is not known yet */
     uint32_t load_failures;       /* in a row, of failed_version, that may pass */
     uint64_t failed_version;
+    uint32_t blocks;      /* generations that were given up because a shard was blocked */
     bool choosing;        /* which one it is: RESTORE will say */
     bool restore_final;   /* it is the final state */
     uint64_t cut_off_ms;  /* since when no shard is heard; 0: one is */

@@ -226,6 +226,25 @@ static void on_load_failed(struct kelp_placement *placement,
     }
 }
 
+/* Two workers differ about what a step is. Nothing of it has been applied where that was found, so
+ * another generation mends it; whoever does it again and again ends the job. */
+static void on_blocked(struct kelp_placement *placement, const struct kelp_placement_event *event,
+                       struct kelp_placement_actions *actions)
+{
+    if (placement->state != KELP_PLACEMENT_RUNNING && placement->state != KELP_PLACEMENT_LOADING) {
+        return;
+    }
+    if (++placement->blocks > KELP_COORDINATOR_BLOCK_TRIES) {
+        kelp__placement_fail(placement, event, actions, event->load_failed.id,
+                             event->load_failed.text);
+        return;
+    }
+    kelp__placement_move(placement, KELP_PLACEMENT_WAITING, actions);
+    kelp__placement_say(placement, actions, "%s: %.250s", event->load_failed.id,
+                        event->load_failed.text);
+    placement->not_before_ms = event->now_ms + KELP_COORDINATOR_LOAD_RETRY_MS;
+}
+
 /* What a shard serves already, perhaps of an etcd that has been emptied since. */
 static void note_served(struct kelp_placement *placement, uint64_t generation)
 {
@@ -388,6 +407,11 @@ kelp_status kelp__placement_take(struct kelp_placement *placement,
     case KELP_PLACEMENT_LOAD_FAILED:
         if (speaker(placement, event->load_failed.id, event->load_failed.incarnation)) {
             on_load_failed(placement, event, actions);
+        }
+        break;
+    case KELP_PLACEMENT_BLOCKED:
+        if (speaker(placement, event->load_failed.id, event->load_failed.incarnation)) {
+            on_blocked(placement, event, actions);
         }
         break;
     case KELP_PLACEMENT_MISSING:

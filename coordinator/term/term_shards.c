@@ -133,18 +133,20 @@ static void on_failure(struct kelp_term *term, struct kelp_link *link, kelp_stat
                        const char *text)
 {
     char reason[KELP_COORDINATOR_REASON_MAX + 1];
+    bool blocked = status == KELP_ERR_CONTROL_WORD;
     kelp_link_failed(link, &term->outside, status, text);
-    if (term->placement.state == KELP_PLACEMENT_RUNNING) {
+    if (term->placement.state == KELP_PLACEMENT_RUNNING && !blocked) {
         (void)snprintf(reason, sizeof(reason), "%s: %s", link->shard.id, text);
         kelp__term_fail_job(term, reason);
         return;
     }
-    kelp__term_place(
-        term, (struct kelp_placement_event){.kind = KELP_PLACEMENT_LOAD_FAILED,
-                                            .load_failed = {.id = link->shard.id,
-                                                            .incarnation = link->shard.incarnation,
-                                                            .status = status,
-                                                            .text = text}});
+    kelp__term_place(term,
+                     (struct kelp_placement_event){
+                         .kind = blocked ? KELP_PLACEMENT_BLOCKED : KELP_PLACEMENT_LOAD_FAILED,
+                         .load_failed = {.id = link->shard.id,
+                                         .incarnation = link->shard.incarnation,
+                                         .status = status,
+                                         .text = text}});
 }
 
 static void on_waiting(struct kelp_term *term, const struct kelp_link *link, const char *text)

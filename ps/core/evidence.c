@@ -4,39 +4,17 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "ps/core/evidence_claims.h"
 #include "ps/core/evidence_held.h"
 #include "ps/core/limits.h"
 
 /* A token of ours: this bit, the serial of the entry, and the node. */
 #define TOKEN_OURS      (UINT64_C(1) << 63)
-#define TOKEN_NODE_BITS 11 /* nodes of KELP_JOB_LANES_MAX lanes */
+#define TOKEN_TREE      (UINT64_C(1) << 62) /* of a node of the tree, whose content is not held */
+#define TOKEN_NODE_BITS 11                  /* nodes of KELP_JOB_LANES_MAX lanes */
 #define TOKEN_NODE_MASK ((UINT64_C(1) << TOKEN_NODE_BITS) - 1)
 
 _Static_assert(2 * KELP_JOB_LANES_MAX <= 1 << TOKEN_NODE_BITS, "a node's index fits in a token");
-
-/* What was said of a node; nodes lie in heap order, as in ps/core/reduction.c. */
-struct claim {
-    struct kelp_content content;
-    uint64_t sums; /* hash of the metric sums */
-    uint32_t author;
-    uint16_t node;
-    bool is_spent; /* its content has been added to its sibling's */
-};
-
-/* Small: those of all partitions are gone through in each step. */
-struct entry {
-    uint64_t serial; /* 0: none */
-    uint64_t key;
-    struct kelp_control_word word;
-    struct claim *claims;
-    uint32_t claim_count;
-    uint32_t claim_capacity;
-    uint64_t digest; /* hash of what was said of the weights; 0: nothing */
-    uint32_t digest_author;
-    bool is_complete;
-    bool is_left_out; /* nothing of it is compared */
-    bool is_told;     /* one conflict of an entry is enough */
-};
 
 struct kelp_evidence {
     uint32_t lanes;
@@ -76,47 +54,7 @@ size_t kelp_evidence_actions_max(void)
     return KELP_PS_EVIDENCE_HELD_MAX + 8;
 }
 
-/* ---- sums of metrics ---- */
-
-static uint64_t mix(uint64_t value)
-{
-    value = (value ^ (value >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-    value = (value ^ (value >> 27)) * UINT64_C(0x94d049bb133111eb);
-    return value ^ (value >> 31);
-}
-
-/* Zeros at the end do not count, and all values that are not numbers are one. */
-static uint64_t hash_sums(const double *sums, uint32_t count)
-{
-    uint64_t hash = 0;
-
-    while (count > 0 && sums[count - 1] == 0.0) {
-        count--;
-    }
-    for (uint32_t i = 0; i < count; i++) {
-        uint64_t bits = 0;
-        if (sums[i] == sums[i]) {
-            memcpy(&bits, &sums[i], sizeof(bits));
-        } else {
-            bits = UINT64_MAX;
-        }
-        hash = mix(hash + bits + UINT64_C(0x9e3779b97f4a7c15));
-    }
-    return hash;
-}
-
-/* Never 0. */
-static uint64_t hash_text(const char *text)
-{
-    uint64_t hash = 0;
-
-    for (; *text != '\0'; text++) {
-        hash = mix(hash + (unsigned char)*text + UINT64_C(0x9e3779b97f4a7c15));
-    }
-    return hash | 1;
-}
-
-/* ---- entries and claims ---- */
+/* ---- entries ---- */
 
 static uint32_t node_of(const struct kelp_evidence *evidence, uint32_t lane_first,
                         uint32_t lane_count)
@@ -144,43 +82,6 @@ static struct entry *find_entry(const struct kelp_evidence *evidence, uint64_t k
     return NULL;
 }
 
-static struct claim *find_claim(struct entry *entry, uint32_t node)
-{
-    for (uint32_t i = 0; i < entry->claim_count; i++) {
-        if (entry->claims[i].node == node) {
-            return &entry->claims[i];
-        }
-    }
-    return NULL;
-}
-
-/* A larger node is claimed, which this one is part of. */
-static bool is_below_claim(struct entry *entry, uint32_t node)
-{
-    for (uint32_t i = node / 2; i >= 1; i /= 2) {
-        if (find_claim(entry, i)) {
-            return true;
-        }
-    }
-    return false;
-}
-
-/* False: out of memory. */
-static bool add_claim(struct entry *entry, const struct claim *claim)
-{
-    if (entry->claim_count == entry->claim_capacity) {
-        const uint32_t capacity = entry->claim_capacity ? 2 * entry->claim_capacity : 4;
-        struct claim *claims = realloc(entry->claims, capacity * sizeof(*claims));
-        if (!claims) {
-            return false;
-        }
-        entry->claims = claims;
-        entry->claim_capacity = capacity;
-    }
-    entry->claims[entry->claim_count++] = *claim;
-    return true;
-}
-
 void kelp_evidence_clear(struct kelp_evidence *evidence, struct kelp_actions *actions)
 {
     kelp__held_discard_all(&evidence->held, 0, actions);
@@ -203,8 +104,13 @@ static void tell(struct kelp_evidence *evidence, struct entry *entry,
     }
 }
 
+static struct kelp_authors one(uint32_t author)
+{
+    return (struct kelp_authors){.of = {author}, .count = 1};
+}
+
 static struct kelp_conflict conflict_of(const struct entry *entry, enum kelp_conflict_kind kind,
-                                        uint32_t first, uint32_t second)
+                                        struct kelp_authors first, struct kelp_authors second)
 {
     return (struct kelp_conflict){.kind = kind,
                                   .version = entry->word.version,
@@ -214,26 +120,31 @@ static struct kelp_conflict conflict_of(const struct entry *entry, enum kelp_con
 }
 
 /* Somebody says this of the node too; true: it agrees with the claim. */
-static bool agrees(struct kelp_evidence *evidence, struct entry *entry, const struct claim *claim,
-                   const struct claim *other, bool is_sum, struct kelp_actions *actions)
+static bool agrees(struct kelp_evidence *evidence, struct entry *entry, struct claim *claim,
+                   const struct claim *other, struct kelp_actions *actions)
 {
     const bool same_content =
         claim->content.low == other->content.low && claim->content.high == other->content.high;
     uint32_t level_first = 1;
 
     assert(claim->node == other->node);
+    if (claim->is_coming && claim->sums == other->sums) {
+        claim->is_doubted = true;
+        claim->author = other->author;
+        claim->content = other->content;
+        return true;
+    }
     if (same_content && claim->sums == other->sums) {
         return true;
     }
     while (2 * level_first <= claim->node) {
         level_first *= 2;
     }
-    struct kelp_conflict conflict =
-        conflict_of(entry, same_content ? KELP_CONFLICT_SUMS : KELP_CONFLICT_GRADIENT,
-                    claim->author, other->author);
+    struct kelp_conflict conflict = conflict_of(
+        entry, same_content ? KELP_CONFLICT_SUMS : KELP_CONFLICT_GRADIENT,
+        kelp__claim_authors(entry, claim, true), kelp__claim_authors(entry, other, false));
     conflict.lane_count = evidence->lanes / level_first;
     conflict.lane_first = (claim->node - level_first) * conflict.lane_count;
-    conflict.is_sum = is_sum;
     if (same_content || entry->is_complete) {
         tell(evidence, entry, &conflict, actions);
     } else if (evidence->disputed != entry->serial) {
@@ -248,13 +159,13 @@ static bool derive(struct kelp_evidence *evidence, struct entry *entry, const st
                    const struct kelp_content *content, struct kelp_actions *actions)
 {
     const struct claim other = {.content = *content,
-                                .sums = hash_sums(held->sums, held->sum_count),
+                                .sums = kelp__hash_sums(held->sums, held->sum_count),
                                 .author = held->author,
-                                .node = (uint16_t)held->node};
-    const struct claim *claim = find_claim(entry, held->node);
+                                .node = (uint16_t)held->node,
+                                .is_sum = true};
+    struct claim *claim = kelp__claim_find(entry, held->node);
 
-    return claim ? agrees(evidence, entry, claim, &other, held->is_sum, actions)
-                 : add_claim(entry, &other);
+    return claim ? agrees(evidence, entry, claim, &other, actions) : kelp__claim_add(entry, &other);
 }
 
 static uint64_t token_of(const struct entry *entry, uint32_t node)
@@ -279,7 +190,6 @@ static void join(const struct entry *entry, struct held *held, struct held *sibl
     sibling->state = HELD_NONE;
     sibling->handle = KELP_HANDLE_NONE;
     held->node /= 2;
-    held->is_sum = held->is_sum || sibling->is_sum || held->author != sibling->author;
     if (left_handle == KELP_HANDLE_NONE || right_handle == KELP_HANDLE_NONE) {
         held->handle = left_handle != KELP_HANDLE_NONE ? left_handle : right_handle;
         return;
@@ -299,7 +209,7 @@ static void climb(struct kelp_evidence *evidence, struct entry *entry, struct he
     while (held->state == HELD_READY) {
         struct held *sibling =
             kelp__held_find(&evidence->held, entry->serial, held->node ^ 1, HELD_READY, NULL);
-        if (!is_below_claim(entry, held->node) ||
+        if (!kelp__claim_is_above(entry, held->node) ||
             kelp__held_find(&evidence->held, entry->serial, held->node, HELD_READY, held)) {
             kelp__held_discard(held, actions);
             return;
@@ -307,8 +217,8 @@ static void climb(struct kelp_evidence *evidence, struct entry *entry, struct he
         if (!sibling) {
             return;
         }
-        struct claim *ours = find_claim(entry, held->node);
-        struct claim *theirs = find_claim(entry, sibling->node);
+        struct claim *ours = kelp__claim_find(entry, held->node);
+        struct claim *theirs = kelp__claim_find(entry, sibling->node);
         assert(ours && theirs); /* what is ready is claimed */
         struct kelp_content content = {.low = ours->content.low | theirs->content.low,
                                        .high = ours->content.high | theirs->content.high};
@@ -349,7 +259,7 @@ static bool same_digest(struct kelp_evidence *evidence, struct entry *entry,
     if (!entry->word.digest_due || push->lane_first != 0 || !push->digest) {
         return true;
     }
-    const uint64_t digest = hash_text(push->digest);
+    const uint64_t digest = kelp__hash_text(push->digest);
     if (entry->digest == 0) {
         entry->digest = digest;
         entry->digest_author = push->author;
@@ -358,7 +268,7 @@ static bool same_digest(struct kelp_evidence *evidence, struct entry *entry,
         return true;
     }
     const struct kelp_conflict conflict =
-        conflict_of(entry, KELP_CONFLICT_DIGEST, entry->digest_author, push->author);
+        conflict_of(entry, KELP_CONFLICT_DIGEST, one(entry->digest_author), one(push->author));
     tell(evidence, entry, &conflict, actions);
     return false;
 }
@@ -366,7 +276,7 @@ static bool same_digest(struct kelp_evidence *evidence, struct entry *entry,
 static struct claim claim_of(const struct kelp_evidence *evidence, const struct kelp_push *push)
 {
     return (struct claim){.content = push->content,
-                          .sums = hash_sums(push->sums, push->sum_count),
+                          .sums = kelp__hash_sums(push->sums, push->sum_count),
                           .author = push->author,
                           .node = (uint16_t)node_of(evidence, push->lane_first, push->lane_count)};
 }
@@ -375,13 +285,19 @@ void kelp_evidence_taken(struct kelp_evidence *evidence, uint64_t key, const str
                          struct kelp_actions *actions)
 {
     struct entry *entry = entry_of_serial(evidence, evidence->serial);
-    const struct claim claim = claim_of(evidence, push);
+    struct claim claim = claim_of(evidence, push);
 
     if (!entry || entry->key != key) {
         entry = open_entry(evidence, key, push->word, actions);
     }
+    for (uint32_t i = 0; i < entry->claim_count; i++) {
+        if (kelp__node_is_below(entry->claims[i].node, claim.node)) {
+            entry->claims[i].is_taken = false; /* it is replaced */
+        }
+    }
+    claim.is_taken = true;
     (void)same_digest(evidence, entry, push, actions);
-    (void)add_claim(entry, &claim); /* without memory it is not compared */
+    (void)kelp__claim_add(entry, &claim); /* without memory it is not compared */
 }
 
 /* COMPARE; nothing has to be computed of an empty node. */
@@ -400,6 +316,70 @@ static void ask_content(struct kelp_evidence *evidence, const struct entry *entr
     action->compare.token = token;
 }
 
+/* Has content; what is left of it is the content of the parent too. */
+static bool is_empty(const struct claim *claim)
+{
+    return claim->content.low == 0 && claim->content.high == 0 && !claim->is_coming;
+}
+
+void kelp_evidence_formed(struct kelp_evidence *evidence, uint64_t key,
+                          const struct kelp_reduction_node *node)
+{
+    struct entry *entry = find_entry(evidence, key);
+    const uint32_t index = node_of(evidence, node->lane_first, node->lane_count);
+    const struct claim *left = entry ? kelp__claim_find(entry, 2 * index) : NULL;
+    const struct claim *right = entry ? kelp__claim_find(entry, 2 * index + 1) : NULL;
+
+    if (!left || !right || kelp__claim_find(entry, index)) {
+        return;
+    }
+    const struct claim *child = is_empty(left) ? right : left;
+    struct claim claim = {.sums = kelp__hash_sums(node->sums, node->sum_count),
+                          .author = child->author,
+                          .node = (uint16_t)index,
+                          .is_sum = true,
+                          .is_coming = node->is_merging || child->is_coming};
+    if (!claim.is_coming) {
+        claim.content = child->content;
+    }
+    (void)kelp__claim_add(entry, &claim);
+}
+
+void kelp_evidence_summed(struct kelp_evidence *evidence, uint64_t key,
+                          const struct kelp_reduction_node *node, uint64_t handle,
+                          struct kelp_actions *actions)
+{
+    const struct entry *entry = find_entry(evidence, key);
+
+    if (entry) {
+        struct kelp_action *action = kelp__actions_add(actions, KELP_ACTION_COMPARE);
+        action->compare.handle = handle;
+        action->compare.token =
+            TOKEN_TREE | token_of(entry, node_of(evidence, node->lane_first, node->lane_count));
+    }
+}
+
+/* The content of a sum of the tree is known, and so that of sums of it and nothing. */
+static void fill_in(struct kelp_evidence *evidence, struct entry *entry, uint32_t node,
+                    const struct kelp_content *content, struct kelp_actions *actions)
+{
+    struct claim *claim = kelp__claim_find(entry, node);
+
+    while (claim && claim->is_coming) {
+        const struct claim other = *claim;
+        claim->is_coming = false;
+        claim->is_doubted = false;
+        claim->content = *content;
+        if (other.is_doubted) {
+            struct claim pushed = other;
+            pushed.is_sum = false;
+            (void)agrees(evidence, entry, claim, &pushed, actions);
+        }
+        const struct claim *sibling = kelp__claim_find(entry, claim->node ^ 1);
+        claim = sibling && is_empty(sibling) ? kelp__claim_find(entry, claim->node / 2) : NULL;
+    }
+}
+
 void kelp_evidence_replaced(struct kelp_evidence *evidence, uint64_t key,
                             const struct kelp_reduction_node *node, struct kelp_actions *actions)
 {
@@ -414,15 +394,13 @@ void kelp_evidence_replaced(struct kelp_evidence *evidence, uint64_t key,
     held->serial = entry->serial;
     held->node = node_of(evidence, node->lane_first, node->lane_count);
     held->handle = node->handle;
-    held->is_sum = false;
-    const struct claim *claim = find_claim(entry, held->node);
-    if (claim) {
+    const struct claim *claim = kelp__claim_find(entry, held->node);
+    if (claim && !claim->is_coming) {
         held->author = claim->author;
         held->state = HELD_READY;
         climb(evidence, entry, held, actions);
         return;
     }
-    held->is_sum = true; /* of smaller nodes: the first of their authors stands for all */
     held->author = entry->claims[0].author;
     ask_content(evidence, entry, held, actions);
 }
@@ -431,7 +409,7 @@ void kelp_evidence_replaced(struct kelp_evidence *evidence, uint64_t key,
 static bool keep(struct kelp_evidence *evidence, struct entry *entry, uint32_t node,
                  const struct kelp_push *push, struct kelp_actions *actions)
 {
-    if (!is_below_claim(entry, node) ||
+    if (!kelp__claim_is_above(entry, node) ||
         kelp__held_find(&evidence->held, entry->serial, node, HELD_READY, NULL)) {
         return false;
     }
@@ -443,7 +421,6 @@ static bool keep(struct kelp_evidence *evidence, struct entry *entry, uint32_t n
     held->serial = entry->serial;
     held->node = node;
     held->author = push->author;
-    held->is_sum = false;
     held->handle = push->handle;
     climb(evidence, entry, held, actions);
     return true;
@@ -458,19 +435,19 @@ bool kelp_evidence_dropped(struct kelp_evidence *evidence, uint64_t key,
         return false;
     }
     const struct claim other = claim_of(evidence, push);
-    struct claim *claim = find_claim(entry, other.node);
+    struct claim *claim = kelp__claim_find(entry, other.node);
     if (!kelp_control_word_equal(push->word, &entry->word)) {
-        const struct kelp_conflict conflict =
-            conflict_of(entry, KELP_CONFLICT_WORD,
-                        entry->claim_count > 0 ? entry->claims[0].author : 0, push->author);
+        const struct kelp_conflict conflict = conflict_of(
+            entry, KELP_CONFLICT_WORD, one(entry->claim_count > 0 ? entry->claims[0].author : 0),
+            one(push->author));
         tell(evidence, entry, &conflict, actions);
         return false;
     }
     if (!same_digest(evidence, entry, push, actions)) {
         return false;
     }
-    if (claim ? !agrees(evidence, entry, claim, &other, false, actions) || claim->is_spent
-              : !add_claim(entry, &other)) {
+    if (claim ? !agrees(evidence, entry, claim, &other, actions) || claim->is_spent
+              : !kelp__claim_add(entry, &other)) {
         return false;
     }
     return keep(evidence, entry, other.node, push, actions);
@@ -499,10 +476,15 @@ bool kelp_evidence_owns(uint64_t token)
     return (token & TOKEN_OURS) != 0;
 }
 
+static uint64_t serial_of(uint64_t token)
+{
+    return (token & ~(TOKEN_OURS | TOKEN_TREE)) >> TOKEN_NODE_BITS;
+}
+
 static struct held *of_token(struct kelp_evidence *evidence, uint64_t token, enum held_state state,
                              struct entry **ret_entry)
 {
-    const uint64_t serial = (token & ~TOKEN_OURS) >> TOKEN_NODE_BITS;
+    const uint64_t serial = serial_of(token);
 
     assert(kelp_evidence_owns(token));
     *ret_entry = entry_of_serial(evidence, serial);
@@ -529,8 +511,15 @@ void kelp_evidence_compared(struct kelp_evidence *evidence, uint64_t token,
                             const struct kelp_content *content, struct kelp_actions *actions)
 {
     struct entry *entry;
-    struct held *held = of_token(evidence, token, HELD_COMPARING, &entry);
 
+    if ((token & TOKEN_TREE) != 0) {
+        entry = entry_of_serial(evidence, serial_of(token));
+        if (entry) {
+            fill_in(evidence, entry, (uint32_t)(token & TOKEN_NODE_MASK), content, actions);
+        }
+        return;
+    }
+    struct held *held = of_token(evidence, token, HELD_COMPARING, &entry);
     if (!held) {
         return; /* nobody needs it any more */
     }

@@ -2,11 +2,12 @@
  * What workers said about the last entries of one partition, so that a liar is found: honest
  * workers never differ (docs/ARCHITECTURE.md, "Two workers that differ").
  *
- * Each node that was ever pushed for an entry is a claim: its digest, and who pushed it. A second
- * push of the same node must have the same digest. Duplicates below a claimed node are kept, and
- * added up along the tree as their siblings come; a sum must have the digest of the claim that it
- * reaches. So a node of all lanes is compared with the smaller nodes that come later, or that it
- * replaced, as soon as these are complete.
+ * Each node of an entry that was ever pushed, or is a sum of such nodes, is a claim: its digest,
+ * and who pushed it. Another push of the same node must have the same digest. Duplicates below a
+ * pushed node are kept, and added up along the tree as their siblings come; a sum must have the
+ * digest of the claim that it reaches. So a node of all lanes is compared with the smaller nodes
+ * that come later, or that it replaced, as soon as these are complete; and it with their sum, if
+ * they were first.
  *
  * Sums of values that are not numbers have no bits of their own. So gradients count as different
  * only once the entry's root was found finite, and entries that were left out are not compared.
@@ -34,6 +35,14 @@ void kelp_evidence_clear(struct kelp_evidence *evidence, struct kelp_actions *ac
  */
 void kelp_evidence_taken(struct kelp_evidence *evidence, uint64_t key, const struct kelp_push *push,
                          struct kelp_actions *actions);
+/* A node that nodes of the entry, taken before, add up to. Its content is that of the only one that
+ * has any, or comes with kelp_evidence_summed(). */
+void kelp_evidence_formed(struct kelp_evidence *evidence, uint64_t key,
+                          const struct kelp_reduction_node *node);
+/* That sum is `handle`, which stays the tree's. */
+void kelp_evidence_summed(struct kelp_evidence *evidence, uint64_t key,
+                          const struct kelp_reduction_node *node, uint64_t handle,
+                          struct kelp_actions *actions);
 /* A node that the push that was just taken has replaced; its handle is taken over. */
 void kelp_evidence_replaced(struct kelp_evidence *evidence, uint64_t key,
                             const struct kelp_reduction_node *node, struct kelp_actions *actions);

@@ -20,7 +20,6 @@ struct held {
     uint64_t serial; /* of the entry */
     uint32_t node;
     uint32_t author; /* who sent the last part of it */
-    bool is_sum;
     uint64_t handle;
     double
         *sums; /* KELP_METRIC_SUM_COUNT of them, kept with the slot; NULL: there were never any */

@@ -496,7 +496,9 @@ kelp_status kelp_partition_merged(struct kelp_partition *partition, uint64_t tok
         kelp__partition_stop_if_needed(partition, actions);
         return KELP_OK;
     }
+    kelp__partition_node_merged(partition, token, handle, actions);
     kelp_reduction_merged(partition->reduction, token, handle, actions);
+    kelp__partition_nodes_formed(partition);
     if (partition->phase == KELP_PARTITION_COLLECTING) {
         kelp__partition_after_reduction(partition, actions);
     }

@@ -151,6 +151,15 @@ enum kelp_conflict_kind {
                                be before the partition is loaded again */
 };
 
+#define KELP_AUTHORS_MAX 4
+
+/* One, or several whose nodes were added up. */
+struct kelp_authors {
+    uint32_t of[KELP_AUTHORS_MAX];
+    uint32_t count;
+    bool more; /* there were others */
+};
+
 /* What differs, and who said it. */
 struct kelp_conflict {
     enum kelp_conflict_kind kind;
@@ -158,10 +167,9 @@ struct kelp_conflict {
     uint64_t step;
     uint32_t lane_first; /* of nodes */
     uint32_t lane_count;
-    uint32_t share;  /* SHARE: whose */
-    uint32_t first;  /* author of what counts */
-    uint32_t second; /* author of what differs */
-    bool is_sum;     /* `second` and others sent parts of what differs */
+    uint32_t share;             /* SHARE: whose */
+    struct kelp_authors first;  /* of what counts */
+    struct kelp_authors second; /* of what differs */
 };
 
 struct kelp_action {

@@ -31,6 +31,33 @@ void kelp__partition_push_taken(struct kelp_partition *partition, const struct k
     }
 }
 
+/* The entry that the partition is at. */
+static uint64_t current_key(const struct kelp_partition *partition)
+{
+    return kelp__partition_holds_control(partition) ? partition->version : partition->step;
+}
+
+void kelp__partition_nodes_formed(struct kelp_partition *partition)
+{
+    struct kelp_reduction_node node;
+
+    for (uint32_t i = 0;
+         partition->evidence && i < kelp_reduction_formed_count(partition->reduction); i++) {
+        kelp_reduction_formed(partition->reduction, i, &node);
+        kelp_evidence_formed(partition->evidence, current_key(partition), &node);
+    }
+}
+
+void kelp__partition_node_merged(struct kelp_partition *partition, uint64_t token, uint64_t handle,
+                                 struct kelp_actions *actions)
+{
+    struct kelp_reduction_node node;
+
+    if (partition->evidence && kelp_reduction_expects(partition->reduction, token, &node)) {
+        kelp_evidence_summed(partition->evidence, current_key(partition), &node, handle, actions);
+    }
+}
+
 void kelp__partition_push_dropped(struct kelp_partition *partition, const struct kelp_push *push,
                                   struct kelp_actions *actions)
 {
@@ -47,6 +74,11 @@ void kelp__partition_complete_evidence(struct kelp_partition *partition,
     if (partition->evidence) {
         kelp_evidence_complete(partition->evidence, key_of(partition, word), !skipped, actions);
     }
+}
+
+static struct kelp_authors one(uint32_t author)
+{
+    return (struct kelp_authors){.of = {author}, .count = 1};
 }
 
 static void tell(struct kelp_partition *partition, const struct kelp_conflict *conflict,
@@ -66,12 +98,13 @@ void kelp__partition_word_differs(struct kelp_partition *partition, const struct
         return;
     }
     partition->word_disputed = true;
+    const bool is_open = partition->phase != KELP_PARTITION_APPLYING;
     tell(partition,
-         &(struct kelp_conflict){.kind = KELP_CONFLICT_OPEN_WORD,
+         &(struct kelp_conflict){.kind = is_open ? KELP_CONFLICT_OPEN_WORD : KELP_CONFLICT_WORD,
                                  .version = partition->word.version,
                                  .step = partition->word.step,
-                                 .first = partition->word_author,
-                                 .second = push->author},
+                                 .first = one(partition->word_author),
+                                 .second = one(push->author)},
          actions);
 }
 
@@ -86,8 +119,8 @@ void kelp__partition_share_differs(struct kelp_partition *partition,
                                  .version = partition->word.version,
                                  .step = partition->word.step,
                                  .share = push->partition,
-                                 .first = partition->share_authors[push->partition],
-                                 .second = push->author},
+                                 .first = one(partition->share_authors[push->partition]),
+                                 .second = one(push->author)},
          actions);
 }
 
@@ -111,8 +144,8 @@ void kelp__partition_compare_decision(struct kelp_partition *partition,
          &(struct kelp_conflict){.kind = KELP_CONFLICT_DECISION,
                                  .version = heard->version,
                                  .step = heard->step,
-                                 .first = partition->heard_author,
-                                 .second = pull->author},
+                                 .first = one(partition->heard_author),
+                                 .second = one(pull->author)},
          actions);
     partition->heard.version = 0; /* one is enough */
 }

@@ -106,6 +106,10 @@ bool kelp__partition_has_given_up(const struct kelp_partition *partition);
  * word; an entry is complete; and what somebody says was decided. */
 void kelp__partition_push_taken(struct kelp_partition *partition, const struct kelp_push *push,
                                 struct kelp_actions *actions);
+/* After an addition, and after a merge of the tree; before a merge. */
+void kelp__partition_nodes_formed(struct kelp_partition *partition);
+void kelp__partition_node_merged(struct kelp_partition *partition, uint64_t token, uint64_t handle,
+                                 struct kelp_actions *actions);
 void kelp__partition_push_dropped(struct kelp_partition *partition, const struct kelp_push *push,
                                   struct kelp_actions *actions);
 void kelp__partition_word_differs(struct kelp_partition *partition, const struct kelp_push *push,

@@ -138,6 +138,7 @@ kelp_status kelp_partition_push(struct kelp_partition *partition, const struct k
         kelp__partition_learn_word(partition, push);
         kelp__partition_push_taken(partition, push, actions);
         (void)kelp_reduction_add(partition->reduction, push, actions); /* not covered: see above */
+        kelp__partition_nodes_formed(partition);
         if (kelp__partition_holds_control(partition) && partition->word.digest_due &&
             push->lane_first == 0) {
             memcpy(partition->digest, push->digest, sizeof(partition->digest));

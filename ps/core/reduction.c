@@ -11,6 +11,9 @@
  * their parent at once. So at most `lanes` nodes are there at any time.
  */
 
+#define LEVELS_MAX 16 /* of KELP_JOB_LANES_MAX lanes, and more */
+_Static_assert(KELP_JOB_LANES_MAX < 1 << LEVELS_MAX, "a node for each level fits");
+
 enum node_state {
     NODE_NONE,
     NODE_READY,  /* handle is valid */
@@ -32,9 +35,11 @@ struct sums {
 struct kelp_reduction {
     uint32_t lanes;
     uint32_t pending;
-    uint32_t serial;    /* counts merges, so that a late result finds its node or nobody */
-    struct node *nodes; /* 2 * lanes */
-    struct sums *sums;  /* 2 * lanes, or NULL */
+    uint32_t serial; /* counts merges, so that a late result finds its node or nobody */
+    uint32_t formed_count;
+    uint16_t formed[LEVELS_MAX]; /* nodes, by the last event */
+    struct node *nodes;          /* 2 * lanes */
+    struct sums *sums;           /* 2 * lanes, or NULL */
 };
 
 static bool power_of_two(uint32_t value)
@@ -132,10 +137,10 @@ static void remove_descendants(struct kelp_reduction *reduction, uint32_t index,
     }
 }
 
-static void take_out(struct kelp_reduction *reduction, uint32_t index,
+static void describe(const struct kelp_reduction *reduction, uint32_t index,
                      struct kelp_reduction_node *ret_node)
 {
-    struct node *node = &reduction->nodes[index];
+    const struct node *node = &reduction->nodes[index];
     const struct sums *sums = reduction->sums ? &reduction->sums[index] : NULL;
     uint32_t level_first = 1;
 
@@ -145,12 +150,31 @@ static void take_out(struct kelp_reduction *reduction, uint32_t index,
     uint32_t count = reduction->lanes / level_first;
     *ret_node = (struct kelp_reduction_node){.lane_first = (index - level_first) * count,
                                              .lane_count = count,
+                                             .is_merging = node->state == NODE_MERGING,
                                              .handle = node->handle,
                                              .sums = sums ? sums->values : NULL,
                                              .sum_count = sums ? sums->count : 0};
-    *node = (struct node){.state = NODE_NONE};
+}
+
+static void take_out(struct kelp_reduction *reduction, uint32_t index,
+                     struct kelp_reduction_node *ret_node)
+{
+    describe(reduction, index, ret_node);
+    reduction->nodes[index] = (struct node){.state = NODE_NONE};
     assert(reduction->pending > 0);
     reduction->pending--;
+}
+
+uint32_t kelp_reduction_formed_count(const struct kelp_reduction *reduction)
+{
+    return reduction->formed_count;
+}
+
+void kelp_reduction_formed(const struct kelp_reduction *reduction, uint32_t which,
+                           struct kelp_reduction_node *ret_node)
+{
+    assert(which < reduction->formed_count);
+    describe(reduction, reduction->formed[which], ret_node);
 }
 
 bool kelp_reduction_pop(struct kelp_reduction *reduction, uint32_t lane_first, uint32_t lane_count,
@@ -214,6 +238,7 @@ static void climb(struct kelp_reduction *reduction, uint32_t index, struct kelp_
 
         add_sums(reduction, parent);
         reduction->pending--; /* two nodes become one */
+        reduction->formed[reduction->formed_count++] = (uint16_t)parent;
         if (needs_merge(left->handle, right->handle)) {
             node->state = NODE_MERGING;
             node->serial = ++reduction->serial;
@@ -242,6 +267,7 @@ bool kelp_reduction_add(struct kelp_reduction *reduction, const struct kelp_push
     assert(push->sum_count <= KELP_METRIC_SUM_COUNT);
     uint32_t index = index_of(reduction, push->lane_first, push->lane_count);
 
+    reduction->formed_count = 0;
     if (covered(reduction, index)) {
         return false;
     }
@@ -259,6 +285,23 @@ bool kelp_reduction_add(struct kelp_reduction *reduction, const struct kelp_push
     return true;
 }
 
+static bool waits_for(const struct kelp_reduction *reduction, uint64_t token)
+{
+    const struct node *node = &reduction->nodes[token >> 32];
+
+    return node->state == NODE_MERGING && node->serial == (uint32_t)token;
+}
+
+bool kelp_reduction_expects(const struct kelp_reduction *reduction, uint64_t token,
+                            struct kelp_reduction_node *ret_node)
+{
+    if (!waits_for(reduction, token)) {
+        return false;
+    }
+    describe(reduction, (uint32_t)(token >> 32), ret_node);
+    return true;
+}
+
 void kelp_reduction_merged(struct kelp_reduction *reduction, uint64_t token, uint64_t handle,
                            struct kelp_actions *actions)
 {
@@ -267,7 +310,8 @@ void kelp_reduction_merged(struct kelp_reduction *reduction, uint64_t token, uin
     assert(handle != KELP_HANDLE_NONE);
     struct node *node = &reduction->nodes[index];
 
-    if (node->state != NODE_MERGING || node->serial != (uint32_t)token) {
+    reduction->formed_count = 0;
+    if (!waits_for(reduction, token)) {
         kelp__actions_add_release(actions, handle);
         return;
     }

@@ -34,18 +34,28 @@ bool kelp_reduction_add(struct kelp_reduction *reduction, const struct kelp_push
 bool kelp_reduction_covered(const struct kelp_reduction *reduction, uint32_t lane_first,
                             uint32_t lane_count);
 
-/* A node that the tree gave up. */
+/* A node, as others see it. */
 struct kelp_reduction_node {
     uint32_t lane_first;
     uint32_t lane_count;
-    uint64_t handle;    /* the caller's */
+    bool is_merging;
+    uint64_t handle;
     const double *sums; /* borrowed until the next addition; NULL when none are kept */
     uint32_t sum_count;
 };
-/* Take out one node that an addition of these lanes would replace, if there is one. Those that are
- * being merged stay. */
+/* Take out, with its handle, one node that an addition of these lanes would replace, if there is
+ * one. Those that are being merged stay. */
 bool kelp_reduction_pop(struct kelp_reduction *reduction, uint32_t lane_first, uint32_t lane_count,
                         struct kelp_reduction_node *ret_node);
+
+/* The nodes that the last addition or merge has formed of smaller ones, from below. */
+uint32_t kelp_reduction_formed_count(const struct kelp_reduction *reduction);
+/* With a MERGE under way, is_merging, and no handle; else the handle stays the tree's. */
+void kelp_reduction_formed(const struct kelp_reduction *reduction, uint32_t which,
+                           struct kelp_reduction_node *ret_node);
+/* Does the tree wait for this MERGE? Then the node is the one that it gives. */
+bool kelp_reduction_expects(const struct kelp_reduction *reduction, uint64_t token,
+                            struct kelp_reduction_node *ret_node);
 
 /* A MERGE came back. A result that nobody waits for any more is released. */
 void kelp_reduction_merged(struct kelp_reduction *reduction, uint64_t token, uint64_t handle,

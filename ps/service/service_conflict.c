@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/clock.h"
 #include "common/base/log.h"
 #include "ps/service/service_exchange_internal.h"
 
@@ -43,12 +44,24 @@ void kelp__service_authors_free(struct kelp_service *service)
     free(service->names);
 }
 
-static void name_author(struct kelp_service *service, uint32_t author, char *text, size_t bytes)
+/* "worker-1", or "worker-1/worker-2/…" of nodes that were added up. */
+static void name_authors(struct kelp_service *service, const struct kelp_authors *authors,
+                         char *text, size_t bytes)
 {
+    size_t used = 0;
+
+    text[0] = '\0';
     (void)pthread_mutex_lock(&service->names_lock);
-    const bool known = author > 0 && author <= service->name_count;
-    (void)snprintf(text, bytes, "%s", known ? service->names[author - 1] : "an unnamed worker");
+    for (uint32_t i = 0; i < authors->count && used < bytes; i++) {
+        const uint32_t author = authors->of[i];
+        const bool known = author > 0 && author <= service->name_count;
+        used += (size_t)snprintf(text + used, bytes - used, "%s%s", i > 0 ? "/" : "",
+                                 known ? service->names[author - 1] : "an unnamed worker");
+    }
     (void)pthread_mutex_unlock(&service->names_lock);
+    if (authors->more && used < bytes) {
+        (void)snprintf(text + used, bytes - used, "/…");
+    }
 }
 
 /* ---- conflicts ---- */
@@ -82,28 +95,44 @@ static void describe(const struct kelp_conflict *conflict, char *text, size_t by
     }
 }
 
+/* One line a second; *ret_held: those left out before. */
+static bool may_warn(struct kelp_service *service, unsigned *ret_held)
+{
+    const uint64_t now_ms = kelp_clock_ms();
+
+    (void)pthread_mutex_lock(&service->names_lock);
+    const bool passes = now_ms >= service->warn_after_ms;
+    *ret_held = service->warnings_held;
+    service->warnings_held = passes ? 0 : service->warnings_held + 1;
+    service->warn_after_ms = passes ? now_ms + 1000 : service->warn_after_ms;
+    (void)pthread_mutex_unlock(&service->names_lock);
+    return passes;
+}
+
 void kelp__service_conflict(uint32_t partition, const struct kelp_conflict *conflict, void *user)
 {
     struct kelp_service *service = user;
     const bool stops = service->options.job->failure.on_conflict == KELP_CONFLICT_STOP;
-    char first[KELP_JOB_NAME_MAX + 1];
-    char second[KELP_JOB_NAME_MAX + 1];
+    char first[2 * KELP_JOB_NAME_MAX];
+    char second[2 * KELP_JOB_NAME_MAX];
     char what[96];
     char text[480];
+    unsigned held = 0;
 
-    name_author(service, conflict->first, first, sizeof(first));
-    name_author(service, conflict->second, second, sizeof(second));
+    name_authors(service, &conflict->first, first, sizeof(first));
+    name_authors(service, &conflict->second, second, sizeof(second));
     describe(conflict, what, sizeof(what));
     (void)snprintf(text, sizeof(text),
-                   "%s and %s%s sent different %s (partition %u), so one of them is wrong: check "
-                   "their hosts, and resume without it from a checkpoint up to step %" PRIu64,
-                   first, second, conflict->is_sum ? " with others" : "", what, partition,
-                   conflict->step);
-    if (stops) {
+                   "%s and %s sent different %s (partition %u), so one of them is wrong: check "
+                   "both, and resume without it from a checkpoint up to step %" PRIu64,
+                   first, second, what, partition, conflict->step);
+    if (conflict->kind == KELP_CONFLICT_OPEN_WORD) {
+        kelp__service_control_failed(partition, KELP_ERR_CONTROL_WORD, text, user);
+    } else if (stops) {
         kelp__service_control_failed(partition, KELP_ERR_MISMATCH, text, user);
-    } else {
-        kelp_log_warn("workers differ, the first one counts first=%s second=%s%s what=\"%s\" "
-                      "partition=%u",
-                      first, second, conflict->is_sum ? ",…" : "", what, partition);
+    } else if (may_warn(service, &held)) {
+        kelp_log_warn("workers differ, the first one counts first=%s second=%s what=\"%s\" "
+                      "partition=%u more_before=%u",
+                      first, second, what, partition, held);
     }
 }

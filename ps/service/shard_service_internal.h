@@ -31,10 +31,12 @@ struct kelp_service {
     pthread_mutex_t turns_lock;       /* guards turns; a leaf */
     struct kelp__service_turn *turns; /* free ones */
 
-    pthread_mutex_t names_lock; /* guards names; a leaf */
+    pthread_mutex_t names_lock; /* guards names and warnings; a leaf */
     char **names;               /* of workers, by author - 1 */
     uint32_t name_count;
     uint32_t name_capacity;
+    uint64_t warn_after_ms;
+    unsigned warnings_held;
 
     struct kelp_log_gate refusals; /* lines about streams that are ended ... */
     struct kelp_log_gate waits;    /* ... and about those that wait to be the leader's */

@@ -107,6 +107,9 @@ static void check_primary(const struct sim_process *process, const struct sim_ho
 static void check_state(const struct sim_process *process, const struct sim_hosted *hosted)
 {
     const struct sim_reference *reference = process->sim->reference;
+    if (process->sim->lie.told) {
+        return;
+    }
     const float *weights = &reference->weights[hosted->step][hosted->range.first];
     const float *momentum = &reference->momentum[hosted->step][hosted->range.first];
     size_t bytes = hosted->range.count * sizeof(float);
@@ -185,6 +188,9 @@ void sim_invariants_applied(const struct sim_process *process, const struct sim_
 static void check_record(struct sim *sim, const char *id, const struct kelp_record *record)
 {
     const struct kelp_record *wanted = &sim->reference->records[record->word.version];
+    if (sim->lie.told) {
+        return;
+    }
     if (record->word.version >= sim->reference->versions ||
         !kelp_control_word_equal(&record->word, &wanted->word)) {
         sim_fail(sim, "records", "%s completes version %llu as another entry", id,
@@ -251,6 +257,9 @@ void sim_invariants_captured(const struct sim_process *process, const struct sim
                  (unsigned long long)step);
     }
     check_state(process, hosted);
+    if (sim->lie.told) {
+        return;
+    }
     if (part->has_control != (hosted->index == 0) ||
         (part->has_control &&
          (part->control.step != step ||
@@ -408,6 +417,9 @@ void sim_invariants_held(const struct sim_process *process, const struct kelp_co
 {
     struct sim *sim = process->sim;
     struct kelp_control_word wanted;
+    if (sim->lie.told) {
+        return;
+    }
     if (word->version > sim->reference->versions) {
         sim_fail(sim, "state", "%s works on version %llu; the job has %llu", process->id,
                  (unsigned long long)word->version, (unsigned long long)sim->reference->versions);

@@ -1,6 +1,9 @@
 #include "tests/sim/profile.h"
 
+#include <string.h>
+
 #include "tests/sim/faults.h"
+#include "tests/sim/model.h"
 
 static void draw_job(struct sim *sim)
 {
@@ -126,6 +129,45 @@ static void draw_faults(struct sim *sim)
     profile->weights[SIM_FAULT_STREAM]++; /* something */
 }
 
+/*
+ * In some runs a worker lies once, to one of the partitions, early. Else nobody dies, and no step
+ * is left out: then the others push all lanes of that step, so that the lie is found. Not drawn, as
+ * above.
+ */
+static void plan_lie(struct sim *sim)
+{
+    struct sim_profile *profile = &sim->profile;
+    const uint64_t dice = sim_mix(sim->seed + 59);
+    const uint32_t lanes = sim->job.cluster.lanes;
+    const uint64_t steps = kelp_control_total_steps(&sim->job, &sim->plan);
+    uint32_t partitions = 0; /* that have elements */
+    while (partitions < sim->plan.partition_count && sim_slice(sim, partitions).count > 0) {
+        partitions++;
+    }
+    if (profile->quiet || dice % 16 != 3 || sim->job.run.mode != KELP_RUN_TRAIN ||
+        profile->workers < 2 || partitions < 2 || steps < 6) {
+        return;
+    }
+    memset(profile->weights, 0, sizeof(profile->weights));
+    profile->weights[SIM_FAULT_PAUSE] = 1;
+    profile->sluggish = false;
+    profile->lost_rate = profile->etcd_rate = profile->disk_rate = 0;
+    sim->job.cluster.workers.min = profile->workers;
+    sim->job.failure.on_nan = KELP_NAN_STOP;
+    sim->job.train.clip_norm = 0;
+    sim->job.checkpoint.steps = sim->job.checkpoint.interval_ms = sim->job.checkpoint.epochs = 0;
+    sim->job.checkpoint.at_end = false;
+    uint32_t count = lanes >> (dice >> 8) % 3;
+    count = count > 0 ? count : 1;
+    sim->lie = (struct sim_lie){.planned = true,
+                                .about_word = (dice >> 12) % 4 == 0,
+                                .step = (dice >> 16) % 3,
+                                .partition = 1 + (uint32_t)((dice >> 20) % (partitions - 1)),
+                                .lane_first = (uint32_t)((dice >> 28) % (lanes / count)) * count,
+                                .lane_count = count,
+                                .delay_us = (dice >> 40) % (2 * profile->lane_us)};
+}
+
 static void add_process(struct sim *sim, enum sim_role role, unsigned index, const char *name)
 {
     struct sim_process *process = &sim->processes[sim->process_count];
@@ -147,6 +189,7 @@ void sim_profile_draw(struct sim *sim)
     if (!sim->profile.quiet) {
         draw_faults(sim);
     }
+    plan_lie(sim);
     for (unsigned i = 0; i < SIM_COORDINATORS; i++) {
         add_process(sim, SIM_COORDINATOR, i, "coordinator");
     }

@@ -50,6 +50,7 @@ enum sim_count {
     SIM_COUNT_FILE_TORN,
     SIM_COUNT_BIT_FLIPPED,
     SIM_COUNT_STORAGE_AWAY,
+    SIM_COUNT_LIE,
     SIM_COUNT_FAULTS, /* what is above is a fault */
     SIM_COUNT_GENERATION = SIM_COUNT_FAULTS,
     SIM_COUNT_RESTORE,
@@ -58,6 +59,8 @@ enum sim_count {
     SIM_COUNT_STEP_AGAIN,
     SIM_COUNT_SKIPPED,
     SIM_COUNT_PAUSED,
+    SIM_COUNT_LIAR_FOUND,
+    SIM_COUNT_WORD_MENDED,
     SIM_COUNT_CHECKPOINT,
     SIM_COUNT_CHECKPOINT_ABANDONED,
     SIM_COUNT_CHECKPOINT_REMOVED,
@@ -126,6 +129,19 @@ struct sim_profile {
     uint32_t weights[16]; /* of the kinds of faults (faults.c) */
 };
 
+/* A worker that lies: once, to one partition, besides what it computes. */
+struct sim_lie {
+    bool planned;
+    bool about_word; /* else about the gradient */
+    uint64_t step;
+    uint32_t partition;
+    uint32_t lane_first;
+    uint32_t lane_count;
+    uint64_t delay_us; /* after the liar began the step */
+    bool told;         /* from now on the job is not the quiet run's ... */
+    bool found;        /* ... until a shard says so, and it fails */
+};
+
 struct sim_queue {
     struct sim_event *heap;
     size_t count;
@@ -150,6 +166,7 @@ struct sim {
     struct sim_reference *reference;
     struct sim_invariants *invariants;
     struct sim_faults *faults;
+    struct sim_lie lie;
     bool resuming; /* the job rests, and will be resumed */
     uint64_t counts[SIM_COUNT_COUNT];
     struct sim_manifest **manifests; /* all that were ever made; owned */

@@ -118,7 +118,8 @@ struct sim_request {
     size_t pull_count;
     struct sim_pull *pulls; /* owned */
     bool helps;
-    uint64_t rank; /* of the worker: the program's shards hash its name */
+    uint64_t rank;   /* of the worker: the program's shards hash its name */
+    uint32_t author; /* likewise; they number it */
 };
 
 struct sim_answer {

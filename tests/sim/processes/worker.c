@@ -114,6 +114,7 @@ static void begin_version(struct sim_worker *worker, const struct kelp_stepper_a
         worker->current = 1 - worker->current;
     }
     sim_invariants_held(worker->process, word, worker->weights[worker->current]);
+    sim_worker_lie(worker, word);
     kelp_joining_progress(&worker->joining, worker->map->map.generation, word->version, 0);
 }
 

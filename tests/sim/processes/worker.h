@@ -56,6 +56,8 @@ struct sim_worker *sim_worker_of(const struct sim_process *process);
 void sim_worker_turn(struct sim_worker *worker);
 /* Encode and send one message. */
 void sim_worker_send(struct sim_worker *worker, const struct kelp_stepper_message *message);
+/* It begins this version: perhaps it lies about it, besides (struct sim_lie). */
+void sim_worker_lie(struct sim_worker *worker, const struct kelp_control_word *word);
 void sim_worker_join_cluster(struct sim_worker *worker);
 
 #endif

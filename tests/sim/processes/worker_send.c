@@ -1,4 +1,5 @@
 /* A simulated worker's messages to shards: what the stepper says, as a sim_request. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "tests/sim/processes/worker.h"
@@ -45,6 +46,7 @@ void sim_worker_send(struct sim_worker *worker, const struct kelp_stepper_messag
     request->generation = message->generation;
     request->helps = message->helps;
     request->rank = sim_mix(worker->process->place + 1);
+    request->author = worker->process->place + 1;
     request->has_word = message->has_word;
     if (message->has_word) {
         request->word = message->word;
@@ -57,4 +59,75 @@ void sim_worker_send(struct sim_worker *worker, const struct kelp_stepper_messag
     put_shares(message, request);
     put_pulls(message, request);
     sim_stream_send(worker->sim, link->stream, SIM_CLIENT, request);
+}
+
+/* ---- lies ------------------------------------------------------------------------------------ */
+
+struct lie {
+    struct kelp_control_word word;
+    uint64_t generation;
+    struct sim_node *node; /* a reference */
+};
+
+static void drop_lie(void *data)
+{
+    struct lie *lie = data;
+    sim_node_unref(lie->node);
+    free(lie);
+}
+
+/* It waits in vain when its stream has ended meanwhile, or a newer map came. */
+static void tell_lie(struct sim *sim, struct sim_process *process, void *data, uint64_t number)
+{
+    struct sim_worker *worker = sim_worker_of(process);
+    struct lie *lie = data;
+    const struct kelp_map *map = &worker->map->map;
+    const struct kelp_map_partition *place = &map->partitions[sim->lie.partition];
+    const uint64_t stream = worker->links[place->primary].stream;
+    (void)number;
+    if (stream == 0 || map->generation != lie->generation) {
+        drop_lie(lie);
+        return;
+    }
+    struct sim_request *request = sim_message_create(SIM_REQUEST, sizeof(*request));
+    request->generation = lie->generation;
+    request->author = process->place + 1;
+    request->has_word = true;
+    request->word = lie->word;
+    request->push_count = 1;
+    request->pushes = sim_alloc(sizeof(*request->pushes));
+    request->pushes[0] = (struct sim_push){
+        .partition = sim->lie.partition, .map_epoch = place->map_epoch, .node = lie->node};
+    sim_stream_send(sim, stream, SIM_CLIENT, request);
+    free(lie);
+    sim->lie.told = true;
+    sim->counts[SIM_COUNT_LIE]++;
+    sim_say(sim, process, "lies to partition %u about lanes [%u, +%u)%s", sim->lie.partition,
+            sim->lie.lane_first, sim->lie.lane_count, sim->lie.about_word ? ": the word" : "");
+}
+
+void sim_worker_lie(struct sim_worker *worker, const struct kelp_control_word *word)
+{
+    struct sim *sim = worker->sim;
+    struct sim_lie *plan = &sim->lie;
+    if (!plan->planned || worker->process->index != 0 || word->kind != KELP_STEP_TRAIN ||
+        word->step != plan->step) {
+        return;
+    }
+    plan->planned = false;
+    struct lie *lie = sim_alloc(sizeof(*lie));
+    lie->word = *word;
+    lie->generation = worker->map->map.generation;
+    lie->node = sim_model_node(sim, word, worker->weights[worker->current], plan->lane_first,
+                               plan->lane_count);
+    if (plan->about_word) {
+        lie->word.lr *= 2;
+    } else {
+        for (size_t i = 0; i < SIM_FLAT_MAX; i++) {
+            lie->node->values[i] += 1.0f;
+        }
+    }
+    sim_after(sim, plan->delay_us,
+              &(struct sim_call){
+                  .process = worker->process, .run = tell_lie, .data = lie, .drop = drop_lie});
 }

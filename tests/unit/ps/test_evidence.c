@@ -37,8 +37,8 @@ static void expect_conflict(uint32_t first, uint32_t second, uint32_t lane_first
                             uint32_t lane_count)
 {
     ck_assert_uint_eq(bench.conflict_count, 1);
-    ck_assert_uint_eq(bench.conflict.first, first);
-    ck_assert_uint_eq(bench.conflict.second, second);
+    ck_assert_uint_eq(bench.conflict.first.of[0], first);
+    ck_assert_uint_eq(bench.conflict.second.of[0], second);
     ck_assert_uint_eq(bench.conflict.lane_first, lane_first);
     ck_assert_uint_eq(bench.conflict.lane_count, lane_count);
 }
@@ -74,7 +74,7 @@ KELP_TEST(same_node)
     expect_conflict(LIAR, HONEST, 0, 2);
     ck_assert_int_eq(bench.conflict.kind, KELP_CONFLICT_GRADIENT);
     ck_assert_uint_eq(bench.conflict.step, 0);
-    ck_assert(!bench.conflict.is_sum);
+    ck_assert_uint_eq(bench.conflict.second.count, 1);
     ck_assert_uint_eq(bench_view().phase, KELP_PARTITION_FAILED);
 }
 
@@ -99,8 +99,8 @@ KELP_TEST(covering_node)
     push_late(HONEST, 0, 2, "01");
     ck_assert_uint_eq(bench.conflict_count, 0); /* perhaps it is part of it */
     push_late(OTHER, 2, 2, "23");
-    expect_conflict(LIAR, OTHER, 0, 4);
-    ck_assert(bench.conflict.is_sum);
+    expect_conflict(LIAR, HONEST, 0, 4);
+    ck_assert_uint_eq(bench.conflict.second.count, 2); /* the other one too */
     ck_assert_uint_eq(bench_view().phase, KELP_PARTITION_FAILED);
 }
 
@@ -112,8 +112,25 @@ KELP_TEST(covering_node_replaces)
     push_by(LIAR, 0, 4, "zero");
     bench_finish_apply(true);
     push_late(OTHER, 2, 2, "23");
-    expect_conflict(LIAR, OTHER, 0, 4);
-    ck_assert(bench.conflict.is_sum);
+    expect_conflict(LIAR, HONEST, 0, 4);
+    ck_assert_uint_eq(bench.conflict.second.count, 2); /* the other one too */
+}
+
+/* Small nodes first, which are taken: whoever pushes them as one node is compared with their sum.
+ */
+KELP_TEST(small_nodes)
+{
+    push_by(OTHER, 0, 1, "0");
+    push_by(LIAR, 1, 1, "zero");
+    push_by(OTHER, 2, 2, "23");
+    bench_finish_apply(true);
+    push_late(HONEST, 0, 2, "01");
+    ck_assert_uint_eq(bench.conflict_count, 1);
+    ck_assert_uint_eq(bench.conflict.lane_count, 2);
+    ck_assert_uint_eq(bench.conflict.first.count, 2);
+    ck_assert_uint_eq(bench.conflict.first.of[0], OTHER);
+    ck_assert_uint_eq(bench.conflict.first.of[1], LIAR);
+    ck_assert_uint_eq(bench.conflict.second.of[0], HONEST);
 }
 
 /* Whoever lies also sends what would agree with the lie, in pieces of whatever size, before the
@@ -137,7 +154,7 @@ KELP_LOOP_TEST(false_evidence, 0, 3)
     push_late(HONEST, 1, 1, "1");
     push_late(OTHER, 2, 2, "23");
     ck_assert_uint_eq(bench.conflict_count, 1);
-    ck_assert_uint_eq(bench.conflict.first, LIAR);
+    ck_assert_uint_eq(bench.conflict.first.of[0], LIAR);
 }
 
 /* What was left out, or ended the job, is not compared: the digests may differ by nature. */
@@ -228,8 +245,8 @@ KELP_TEST(open_word)
     ck_assert_int_eq(bench.refusal.status, KELP_ERR_CONTROL_WORD);
     ck_assert_uint_eq(bench.conflict_count, 1);
     ck_assert_int_eq(bench.conflict.kind, KELP_CONFLICT_OPEN_WORD);
-    ck_assert_uint_eq(bench.conflict.first, LIAR);
-    ck_assert_uint_eq(bench.conflict.second, HONEST);
+    ck_assert_uint_eq(bench.conflict.first.of[0], LIAR);
+    ck_assert_uint_eq(bench.conflict.second.of[0], HONEST);
     ck_assert_uint_eq(bench_view().phase, KELP_PARTITION_COLLECTING);
 }
 
@@ -245,8 +262,8 @@ KELP_TEST(past_word)
     push_late(HONEST, 0, 4, "0123");
     ck_assert_uint_eq(bench.conflict_count, 1);
     ck_assert_int_eq(bench.conflict.kind, KELP_CONFLICT_WORD);
-    ck_assert_uint_eq(bench.conflict.first, LIAR);
-    ck_assert_uint_eq(bench.conflict.second, HONEST);
+    ck_assert_uint_eq(bench.conflict.first.of[0], LIAR);
+    ck_assert_uint_eq(bench.conflict.second.of[0], HONEST);
     ck_assert_uint_eq(bench_view().phase, KELP_PARTITION_FAILED);
 }
 
