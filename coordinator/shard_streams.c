@@ -213,6 +213,9 @@ static void on_report(struct kelp_shard_stream *stream, struct kelp_term *term,
         .records = from,
         .latest_train = has_latest ? &latest : NULL,
     };
+    for (size_t i = 0; i < from->n_work; i++) {
+        kelp_term_worker_worked(term, from->work[i]->id);
+    }
     kelp_term_shard_report(term, stream->link, &report);
 }
 

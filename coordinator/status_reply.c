@@ -39,6 +39,14 @@ static uint64_t since(const struct kelp_term *term, uint64_t then_ms)
     return term->now_ms > then_ms ? term->now_ms - then_ms : 0;
 }
 
+static char *trouble_of(struct kelp_member *member)
+{
+    static char tried[] = "none of its lanes came in time: others compute them, and it is tried";
+    return member->trouble[0] == '\0' && member->tried && member->proofs_needed > 1
+               ? tried
+               : member->trouble;
+}
+
 static void fill_workers(const struct kelp_term *term, struct reply *reply)
 {
     const struct kelp_membership *membership = &term->membership;
@@ -49,7 +57,7 @@ static void fill_workers(const struct kelp_term *term, struct reply *reply)
             continue;
         }
         Kelp__V1__WorkerStatus *worker = &reply->workers[count];
-        struct kelp_lane_range lanes = kelp_assignment_of(&membership->assignment, member->key);
+        struct kelp_lane_range lanes = kelp_membership_lanes(membership, member->key);
         kelp__v1__worker_status__init(worker);
         worker->id = member->id;
         worker->incarnation = member->incarnation;
@@ -58,7 +66,7 @@ static void fill_workers(const struct kelp_term *term, struct reply *reply)
         worker->lanes_computed = member->lanes_computed;
         worker->age_ms = since(term, member->joined_ms);
         worker->silent_ms = since(term, member->heard_ms);
-        worker->trouble = member->trouble;
+        worker->trouble = trouble_of(member);
         reply->worker_pointers[count++] = worker;
     }
     reply->message.n_workers = count;

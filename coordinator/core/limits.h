@@ -26,6 +26,12 @@
     8000 /* no shard heard though all leases live: longer than those */
 #define KELP_COORDINATOR_HELLO_MS 5000 /* a worker's stream says who it is within this */
 
+/* A worker with lanes shows work within both; then it is tried (membership_seats.c). */
+#define KELP_COORDINATOR_IDLE_MS      3000
+#define KELP_COORDINATOR_IDLE_ENTRIES 8
+#define KELP_COORDINATOR_PROBE_MS     10000 /* after a newcomer that never worked; doubled */
+#define KELP_COORDINATOR_PROBE_MAX_MS 600000
+
 #define KELP_COORDINATOR_TICK_MS       100  /* heartbeats and every other timer */
 #define KELP_COORDINATOR_LEASE_S       3    /* a dead leader is replaced after this */
 #define KELP_COORDINATOR_ETCD_MS       2000 /* deadline of one blocking etcd call */

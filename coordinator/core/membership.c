@@ -77,13 +77,24 @@ static const struct kelp_member *find_id(const struct kelp_membership *membershi
     return NULL;
 }
 
+struct kelp_member *kelp__membership_worker(struct kelp_membership *membership, const char *id)
+{
+    const struct kelp_member *member = find_id(membership, KELP_MEMBER_WORKER, id);
+    return member ? find(membership, member->key) : NULL;
+}
+
 /* Shards are told apart by their registration in etcd. */
-static bool gives_way(const struct kelp_member *older, const struct kelp_member_joined *joined)
+static bool gives_way(const struct kelp_membership *membership, const struct kelp_member *older,
+                      const struct kelp_member_joined *joined)
 {
     if (older->kind == KELP_MEMBER_SHARD || (joined->named && !older->named)) {
         return true;
     }
-    return joined->incarnation == older->incarnation && joined->named == older->named;
+    if (joined->named < older->named) {
+        return false;
+    }
+    return joined->incarnation == older->incarnation ||
+           kelp__membership_is_idler(membership, older);
 }
 
 kelp_status kelp_membership_may_join(const struct kelp_membership *membership,
@@ -97,7 +108,7 @@ kelp_status kelp_membership_may_join(const struct kelp_membership *membership,
                          KELP_COORDINATOR_ID_MAX);
     }
     const struct kelp_member *older = find_id(membership, joined->kind, joined->id);
-    if (older && !gives_way(older, joined)) {
+    if (older && !gives_way(membership, older, joined)) {
         return kelp_fail(reterr, KELP_ERR_EXISTS, "another process has the id %s", joined->id);
     }
     uint32_t max = worker ? KELP_COORDINATOR_WORKERS_MAX : KELP_COORDINATOR_SHARDS_MAX;
@@ -118,8 +129,12 @@ kelp_status kelp_membership_join(struct kelp_membership *membership,
         return status;
     }
     const struct kelp_member *older = find_id(membership, joined->kind, joined->id);
+    uint32_t patience_ms = KELP_COORDINATOR_PROBE_MS;
     *ret_replaced = 0;
     if (older) {
+        patience_ms = 2 * older->patience_ms < KELP_COORDINATOR_PROBE_MAX_MS
+                          ? 2 * older->patience_ms
+                          : KELP_COORDINATOR_PROBE_MAX_MS;
         *ret_replaced = older->key;
         kelp_membership_remove(membership, older->key, false);
     }
@@ -130,16 +145,16 @@ kelp_status kelp_membership_join(struct kelp_membership *membership,
         .kind = joined->kind,
         .incarnation = joined->incarnation,
         .named = joined->named,
+        .patience_ms = patience_ms,
         .joined_ms = now_ms,
         .heard_ms = now_ms,
     };
     (void)snprintf(member->id, sizeof(member->id), "%s", joined->id);
-    if (joined->kind == KELP_MEMBER_WORKER) {
-        status = kelp_assignment_add(&membership->assignment, member->key);
-        assert(status == KELP_OK); /* keys are new and the limit was checked */
-    }
     membership->count++;
     membership->counts[joined->kind]++;
+    if (joined->kind == KELP_MEMBER_WORKER) {
+        kelp__membership_place(membership, member, now_ms);
+    }
     *ret_key = member->key;
     return KELP_OK;
 }
@@ -180,8 +195,9 @@ void kelp_membership_remove(struct kelp_membership *membership, uint64_t key, bo
     memmove(member, member + 1, (membership->count - index) * sizeof(*member));
     if (kind == KELP_MEMBER_WORKER) {
         kelp_assignment_remove(&membership->assignment, key);
+        kelp__membership_fill(membership, membership->ticked_ms);
     }
-    assert(membership->assignment.count == membership->counts[KELP_MEMBER_WORKER]);
+    assert(membership->assignment.count <= membership->counts[KELP_MEMBER_WORKER]);
 }
 
 uint32_t kelp_membership_tick(struct kelp_membership *membership, uint64_t now_ms, uint64_t *lost,

@@ -7,6 +7,10 @@
  * lost, unless it shows more: the holder's incarnation (its next stream), or a certificate for that
  * very id while the holder has none. So nobody is put out by somebody who merely says a name.
  *
+ * Seats: workers with a seat share the lanes (assignment.h). One that has lanes and shows no work,
+ * while others do, loses its seat, and is tried with a single lane that somebody else has too; work
+ * on it earns the seat again (membership_seats.c). Results do not depend on who computes.
+ *
  * A member is lost when it was silent for detect_ms, or when the shell says that its stream broke.
  * A gap in the ticks themselves (this process was stopped, or its machine slept) is not the
  * members' silence: after one everybody gets the whole time again.
@@ -25,6 +29,15 @@ struct kelp_member {
     char id[KELP_COORDINATOR_ID_MAX + 1];
     uint64_t incarnation;
     bool named; /* its certificate is for this id alone */
+    /* Workers: */
+    bool tried;             /* it has no seat */
+    bool worked;            /* it has shown work since it got its seat */
+    bool has_lanes;         /* of a seat, when seats were looked at last */
+    uint64_t since_ms;      /* it got its lanes, or has shown work last */
+    uint64_t since_version; /* where training stood then */
+    uint32_t proofs;        /* of work while it is tried */
+    uint32_t proofs_needed; /* 1: it has lost no seat yet */
+    uint32_t patience_ms;   /* with it while nobody works and another process wants its id */
     uint64_t joined_ms;
     uint64_t heard_ms;
     uint64_t lanes_computed; /* workers, as last reported */
@@ -43,7 +56,11 @@ struct kelp_membership {
     struct kelp_member *members;
     uint32_t count;
     uint32_t capacity;
-    struct kelp_assignment assignment;
+    struct kelp_assignment assignment; /* of those with a seat */
+    uint64_t version;                  /* where training stands */
+    uint64_t judged_epoch;             /* of the assignment, when seats were looked at last */
+    uint64_t probe_ms;                 /* no newcomer gets a seat earlier */
+    uint32_t probe_wait_ms;            /* the latest wait; 0: none */
 };
 
 /* Errors: as kelp_assignment_init(). */
@@ -91,6 +108,29 @@ void kelp_membership_remove(struct kelp_membership *membership, uint64_t key, bo
  * stay members until the shell removes them. */
 uint32_t kelp_membership_tick(struct kelp_membership *membership, uint64_t now_ms, uint64_t *lost,
                               uint32_t lost_max);
+
+/* ---- seats ---- */
+
+/* The lanes of a worker: of its seat, or the one that it is tried with; none of a stranger. */
+struct kelp_lane_range kelp_membership_lanes(const struct kelp_membership *membership,
+                                             uint64_t key);
+/* Partition 0 took lanes that a worker of this id pushed. True: it has earned its seat with that.
+ */
+bool kelp_membership_worked(struct kelp_membership *membership, const char *id, uint64_t now_ms);
+/* Training stands at this version: take the seat of one that shows no work, whose key is returned
+ * (0: nobody), and give one to a newcomer. assignment.epoch says whether anything changed. */
+uint64_t kelp_membership_judge(struct kelp_membership *membership, uint64_t version,
+                               uint64_t now_ms);
+
+/* Internal. The worker of that id, or NULL. A worker that holds up training, or the start of it,
+ * and has nothing to show: its id goes to who asks for it. A new one gets a seat or is tried. When
+ * no seat is left, everybody gets one. */
+struct kelp_member *kelp__membership_worker(struct kelp_membership *membership, const char *id);
+bool kelp__membership_is_idler(const struct kelp_membership *membership,
+                               const struct kelp_member *member);
+void kelp__membership_place(struct kelp_membership *membership, struct kelp_member *member,
+                            uint64_t now_ms);
+void kelp__membership_fill(struct kelp_membership *membership, uint64_t now_ms);
 
 /* NULL when there is none. Borrowed until the next change. */
 const struct kelp_member *kelp_membership_find(const struct kelp_membership *membership,

@@ -133,13 +133,13 @@ struct kelp_session *kelp_worker_sessions_next(const struct kelp_worker_sessions
 static bool add_lanes(struct kelp_session *session, const struct kelp_session_view *view,
                       struct kelp_session_news *news)
 {
-    struct kelp_lane_range lanes = kelp_assignment_of(view->assignment, session->key);
+    struct kelp_lane_range lanes = kelp_membership_lanes(view->membership, session->key);
     if (session->lanes_sent && lanes.first == session->lanes.first &&
         lanes.count == session->lanes.count) {
         return false;
     }
     news->has_lanes = true;
-    news->assignment_epoch = view->assignment->epoch;
+    news->assignment_epoch = view->membership->assignment.epoch;
     news->lanes = lanes;
     session->lanes = lanes;
     session->lanes_sent = true;

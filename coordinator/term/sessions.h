@@ -49,7 +49,7 @@ struct kelp_worker_sessions {
 /* What workers are to know. */
 struct kelp_session_view {
     const struct kelp_map *map; /* loaded everywhere; NULL: none */
-    const struct kelp_assignment *assignment;
+    const struct kelp_membership *membership;
     bool leave;
     uint64_t heartbeat; /* newest */
 };

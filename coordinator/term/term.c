@@ -98,6 +98,7 @@ void kelp_term_tick(struct kelp_term *term)
     kelp__term_update_shards(term, true);
     kelp__term_ask_etcd(term);
     lose_silent(term);
+    kelp__term_judge_workers(term);
     kelp__term_file_records(term);
     kelp__term_place(term, (struct kelp_placement_event){.kind = KELP_PLACEMENT_TICK});
     kelp__term_checkpoint(term, (struct kelp_checkpointer_event){.kind = KELP_CHECKPOINTER_TICK});

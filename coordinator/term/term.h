@@ -169,6 +169,8 @@ void kelp_term_worker_refused(struct kelp_term *term, struct kelp_session *sessi
                               kelp_status status, const char *text);
 void kelp_term_worker_heard(struct kelp_term *term, struct kelp_session *session,
                             const struct kelp_member_heard *heard);
+/* Partition 0 took lanes that a worker of this id pushed. */
+void kelp_term_worker_worked(struct kelp_term *term, const char *id);
 /* Its stream has ended. */
 void kelp_term_worker_closed(struct kelp_term *term, struct kelp_session *session, bool lost,
                              const char *text);

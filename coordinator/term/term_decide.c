@@ -31,7 +31,7 @@ void kelp__term_update_workers(struct kelp_term *term, bool beat)
 {
     const struct kelp_session_view view = {
         .map = kelp_placement_loaded_map(&term->placement),
-        .assignment = &term->membership.assignment,
+        .membership = &term->membership,
         .leave = term->end.ended || kelp_checkpointer_holds(&term->keeper.machine),
         .heartbeat = term->heartbeat,
     };

@@ -45,6 +45,8 @@ void kelp__term_file_records(struct kelp_term *term);
 /* A member that was silent for too long. */
 void kelp__term_lose_shard(struct kelp_term *term, uint64_t key);
 void kelp__term_lose_worker(struct kelp_term *term, uint64_t key);
+/* Take lanes from workers that show no work, and let newcomers have them. */
+void kelp__term_judge_workers(struct kelp_term *term);
 /* etcd has been read, or the plan in it is another than the one compared before: look at each
  * session again. */
 void kelp__term_review_workers(struct kelp_term *term);

@@ -28,9 +28,8 @@ static kelp_status check_plan(struct kelp_term *term, const char *text, struct k
 static void replace(struct kelp_term *term, struct kelp_session *older, uint64_t by_incarnation)
 {
     kelp_session_close(older, &term->outside, KELP_ERR_CLOSED,
-                       older->incarnation == by_incarnation
-                           ? "the worker has opened another stream"
-                           : "a process with a certificate for this id has joined");
+                       older->incarnation == by_incarnation ? "the worker has opened another stream"
+                                                            : "another process has this id now");
 }
 
 /* It has a seat from now on. older: whose place it takes; NULL: nobody's. */
@@ -83,16 +82,21 @@ static void admit(struct kelp_term *term, struct kelp_session *session)
             replaced == 0 ? NULL : kelp_worker_sessions_of(&term->sessions, replaced));
 }
 
+static void admit_waiting(struct kelp_term *term)
+{
+    struct kelp_session *next;
+    while ((next = kelp_worker_sessions_next(&term->sessions, &term->membership)) != NULL) {
+        admit(term, next); /* it waits no more, whatever comes of it */
+    }
+}
+
 /* counted: as a loss. */
 static void member_gone(struct kelp_term *term, uint64_t key, bool counted)
 {
     kelp_membership_remove(&term->membership, key, counted);
     count_workers(term);
     kelp__term_update_workers(term, false);
-    struct kelp_session *next;
-    while ((next = kelp_worker_sessions_next(&term->sessions, &term->membership)) != NULL) {
-        admit(term, next); /* it waits no more, whatever comes of it */
-    }
+    admit_waiting(term);
 }
 
 /* A member whose plan was compared before etcd's was known. */
@@ -131,7 +135,33 @@ void kelp__term_lose_worker(struct kelp_term *term, uint64_t key)
     member_gone(term, key, true);
 }
 
+void kelp__term_judge_workers(struct kelp_term *term)
+{
+    const uint64_t epoch = term->membership.assignment.epoch;
+    uint64_t key =
+        kelp_membership_judge(&term->membership, term->progress.word.version, term->now_ms);
+    const struct kelp_member *member = kelp_membership_find(&term->membership, key);
+    if (member) {
+        kelp_outside_log(&term->outside, KELP_LOG_WARN,
+                         "worker loses its lanes worker=%s reason=\"none of them came in time for "
+                         "%u s, while others work: it is tried with one\"",
+                         member->id, KELP_COORDINATOR_IDLE_MS / 1000);
+    }
+    admit_waiting(term); /* for an id whose holder does nothing */
+    if (term->membership.assignment.epoch != epoch) {
+        kelp__term_update_workers(term, false);
+    }
+}
+
 /* ---- events ---- */
+
+void kelp_term_worker_worked(struct kelp_term *term, const char *id)
+{
+    if (kelp_membership_worked(&term->membership, id, term->now_ms)) {
+        kelp_outside_log(&term->outside, KELP_LOG_INFO, "worker has lanes again worker=%s", id);
+        kelp__term_update_workers(term, false);
+    }
+}
 
 struct kelp_session *kelp_term_worker_opened(struct kelp_term *term, void *end)
 {

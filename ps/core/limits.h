@@ -37,8 +37,10 @@
  * as many workers, and small beside what it may have to collect for one step. */
 #define KELP_PS_EVIDENCE_HELD_MAX 32
 
-/* Names of workers that a shard remembers for its life, to say who differs. */
+/* Names of workers that a shard remembers for its life, to say who differs and who works. */
 #define KELP_PS_AUTHORS_MAX 4096
+/* Workers in one report of who has shown work. */
+#define KELP_PS_REPORT_WORK_MAX 256
 
 /* Milliseconds between two reports of records and progress. */
 #define KELP_PS_REPORT_MS 50

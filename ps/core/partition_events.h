@@ -220,6 +220,7 @@ struct kelp_actions {
     struct kelp_action *items;
     size_t count;
     size_t capacity;
+    uint32_t taken_lanes; /* of the push, when partition 0 took it; else 0 */
 };
 void kelp_actions_fini(struct kelp_actions *actions);
 

@@ -128,6 +128,7 @@ kelp_status kelp_partition_push(struct kelp_partition *partition, const struct k
         return KELP_ERR_NO_MEMORY;
     }
     partition->pushes++;
+    actions->taken_lanes = 0;
     enum verdict verdict = judge_push(partition, push, &status, &why);
     if (verdict == TAKE &&
         kelp_reduction_covered(partition->reduction, push->lane_first, push->lane_count)) {
@@ -135,6 +136,7 @@ kelp_status kelp_partition_push(struct kelp_partition *partition, const struct k
     }
     switch (verdict) {
     case TAKE:
+        actions->taken_lanes = kelp__partition_holds_control(partition) ? push->lane_count : 0;
         kelp__partition_learn_word(partition, push);
         kelp__partition_push_taken(partition, push, actions);
         (void)kelp_reduction_add(partition->reduction, push, actions); /* not covered: see above */

@@ -36,8 +36,36 @@ uint32_t kelp__service_author(struct kelp_service *service, const char *id)
     return author;
 }
 
+void kelp__service_worked(uint32_t author, uint32_t lanes, void *user)
+{
+    struct kelp_service *service = user;
+
+    if (author > 0) {
+        (void)atomic_fetch_add_explicit(&service->work[author - 1], lanes, memory_order_relaxed);
+    }
+}
+
+size_t kelp__service_take_work(struct kelp_service *service, Kelp__V1__WorkerWork *ret_work,
+                               size_t max)
+{
+    size_t count = 0;
+
+    (void)pthread_mutex_lock(&service->names_lock);
+    for (uint32_t i = 0; i < service->name_count && count < max; i++) {
+        const uint64_t lanes = atomic_exchange_explicit(&service->work[i], 0, memory_order_relaxed);
+        if (lanes > 0) {
+            kelp__v1__worker_work__init(&ret_work[count]);
+            ret_work[count].id = service->names[i]; /* names stay */
+            ret_work[count++].lanes = lanes;
+        }
+    }
+    (void)pthread_mutex_unlock(&service->names_lock);
+    return count;
+}
+
 void kelp__service_authors_free(struct kelp_service *service)
 {
+    free(service->work);
     for (uint32_t i = 0; i < service->name_count; i++) {
         free(service->names[i]);
     }

@@ -33,6 +33,8 @@ static kelp_status send_report(struct kelp_service *service, const struct kelp_s
     Kelp__V1__ShardReport report = KELP__V1__SHARD_REPORT__INIT;
     struct kelp_wire_record wires[KELP_PS_REPORT_RECORDS_MAX];
     Kelp__V1__Record *pointers[KELP_PS_REPORT_RECORDS_MAX];
+    Kelp__V1__WorkerWork work[KELP_PS_REPORT_WORK_MAX];
+    Kelp__V1__WorkerWork *workers[KELP_PS_REPORT_WORK_MAX];
     struct kelp_wire_record latest;
     struct kelp_wire_best best;
     Kelp__V1__ControlWord word;
@@ -51,6 +53,11 @@ static kelp_status send_report(struct kelp_service *service, const struct kelp_s
         kelp_wire_put_record(&view.records[action->report.record_first + i], &wires[i]);
         pointers[i] = &wires[i].message;
     }
+    report.n_work = kelp__service_take_work(service, work, KELP_ARRAY_COUNT(work));
+    for (size_t i = 0; i < report.n_work; i++) {
+        workers[i] = &work[i];
+    }
+    report.work = workers;
     report.n_records = record_count;
     report.records = pointers;
     if (view.word) {

@@ -182,6 +182,7 @@ const struct kelp_shard_events kelp__service_shard_events = {
     .refused = on_refused,
     .offer = on_offer,
     .conflict = kelp__service_conflict,
+    .worked = kelp__service_worked,
     .record = kelp__service_control_record,
     .snapshot_taken = kelp__service_snapshot_taken,
     .snapshot_past = kelp__service_snapshot_past,

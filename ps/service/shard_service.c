@@ -104,6 +104,11 @@ kelp_status kelp_service_open(const struct kelp_service_options *options,
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for the service");
     }
     service->options = *options;
+    service->work = calloc(KELP_PS_AUTHORS_MAX, sizeof(*service->work));
+    if (!service->work) {
+        free(service);
+        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for the service");
+    }
     (void)pthread_mutex_init(&service->turns_lock, NULL);
     (void)pthread_mutex_init(&service->names_lock, NULL);
     (void)pthread_mutex_init(&service->tick_lock, NULL);

@@ -33,6 +33,7 @@ struct kelp_service {
 
     pthread_mutex_t names_lock; /* guards names and warnings; a leaf */
     char **names;               /* of workers, by author - 1 */
+    atomic_uint_fast64_t *work; /* of each author: lanes that are not reported yet */
     uint32_t name_count;
     uint32_t name_capacity;
     uint64_t warn_after_ms;
@@ -92,6 +93,11 @@ void kelp__service_ticks_stop(struct kelp_service *service);
  * the service; 0: there are too many. */
 uint32_t kelp__service_author(struct kelp_service *service, const char *id);
 void kelp__service_authors_free(struct kelp_service *service);
+/* An event of the shard. */
+void kelp__service_worked(uint32_t author, uint32_t lanes, void *user);
+/* Who has shown work since the last call: at most max of them. */
+size_t kelp__service_take_work(struct kelp_service *service, Kelp__V1__WorkerWork *ret_work,
+                               size_t max);
 void kelp__service_conflict(uint32_t partition, const struct kelp_conflict *conflict, void *user);
 
 /* service_control.c */

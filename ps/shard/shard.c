@@ -143,6 +143,9 @@ static kelp_status push_hosted(struct kelp_shard *shard, struct hosted *hosted,
     (void)pthread_mutex_lock(&hosted->lock);
     kelp_partition_clock(hosted->core, turn->now_us);
     kelp_status status = kelp_partition_push(hosted->core, &core, &turn->actions);
+    if (status == KELP_OK && turn->actions.taken_lanes > 0) {
+        shard->events->worked(core.author, turn->actions.taken_lanes, shard->user);
+    }
     if (status == KELP_OK) {
         kelp__shard_run_actions(&scene);
     }

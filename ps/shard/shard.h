@@ -44,6 +44,8 @@ struct kelp_shard_events {
     /* Ask a requester to compute lanes of a late entry. */
     void (*offer)(uint32_t partition, uint64_t map_epoch, const struct kelp_offer *offer,
                   void *turn, void *user);
+    /* Partition 0 took lanes that this author pushed. */
+    void (*worked)(uint32_t author, uint32_t lanes, void *user);
     /* Two workers said different things where honest ones cannot. */
     void (*conflict)(uint32_t partition, const struct kelp_conflict *conflict, void *user);
     /* A partition keeps its state for the snapshot of this ticket; false: nobody wants it any more.

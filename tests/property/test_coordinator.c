@@ -270,7 +270,9 @@ static void worker_toggles(int index)
         uint64_t before = world.workers[index];
         joined.named = draw(4) == 0;
         const struct kelp_member *older = kelp_membership_find(&world.membership, before);
-        bool keeps = older && (older->named || !joined.named);
+        bool idler = older && kelp__membership_is_idler(&world.membership, older);
+        bool keeps =
+            older && joined.named <= older->named && (joined.named < older->named || !idler);
         ck_assert_int_eq(kelp_membership_join(&world.membership, &joined, world.now,
                                               &world.workers[index], &replaced, NULL),
                          keeps ? KELP_ERR_EXISTS : KELP_OK);

@@ -85,6 +85,7 @@ static void draw_cluster(struct sim *sim)
     profile->shards = sim->job.cluster.shards;
     profile->workers = profile->quiet ? 1 : (unsigned)sim_between(sim, 1, SIM_WORKERS_MAX);
     profile->hosts = (unsigned)sim_between(sim, 1, 4);
+    profile->idler = profile->workers > 1 && sim_mix(sim->seed + 5) % 6 == 0; /* not drawn */
     profile->turning = sim_draw(sim, 2) == 0;
     profile->disk_us = SIM_MS << (2 * sim_draw(sim, 5)); /* 1 to 256 ms */
     profile->deferred = sim_draw(sim, 2) == 0;

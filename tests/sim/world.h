@@ -113,6 +113,7 @@ struct sim_profile {
     unsigned shards;
     unsigned workers;
     unsigned hosts;
+    bool idler;           /* the last worker joins and answers, and computes nothing */
     bool turning;         /* workers look at what shards sent also between lanes */
     bool deferred;        /* merges and applies take time of their own */
     bool sluggish;        /* etcd and the coordinators' disks take seconds now and then */

@@ -206,6 +206,39 @@ KELP_TEST(same_id_waits)
     ck_assert_uint_eq(demo.workers[2].closes, 0);
 }
 
+/* Partition 0 takes what worker-0 pushes, and training goes on, until the worker has so many lanes.
+ */
+static bool works_alone(void *user)
+{
+    static uint64_t version;
+    (void)user;
+    version++;
+    peer_shard_word(&demo.shards[0], version, version, KELP_STEP_TRAIN);
+    return demo.workers[0].lane_count == 8 && demo.workers[1].lane_count == 1;
+}
+
+static bool share_again(void *user)
+{
+    (void)user;
+    return demo.workers[0].lane_count == 4 && demo.workers[1].lane_count == 4;
+}
+
+/* A worker that answers and computes nothing, while another one works, loses its lanes. It is tried
+ * with one, and has them again when a shard says that it works. */
+KELP_TEST(lanes_are_for_who_works)
+{
+    demo_start();
+    demo.shards[0].worked = "worker-0";
+    peers_wait(&demo.peers, works_alone, NULL, "the idle worker to lose its lanes");
+    ck_assert(peers_logged(&demo.peers, 0, "worker loses its lanes worker=worker-1"));
+    Kelp__V1__StatusReply *reply = demo_status();
+    ck_assert_uint_eq(reply->n_workers, 2);
+    ck_assert_uint_eq(reply->worker_losses, 0);
+    kelp__v1__status_reply__free_unpacked(reply, NULL);
+    demo.shards[0].worked = "worker-1";
+    peers_wait(&demo.peers, share_again, NULL, "both to share the lanes again");
+}
+
 static bool stream_ended(void *user)
 {
     const struct peer_shard *shard = user;

@@ -136,6 +136,7 @@ struct peer_shard {
     uint64_t order_step;
     char order_folder[128];
     char manifest[8192]; /* that came with the newest map */
+    const char *worked;  /* a worker whose lanes partition 0 took, in each report; NULL: none */
     bool has_word;       /* partition 0's current word, in each report */
     uint64_t word_version;
     uint64_t word_step;

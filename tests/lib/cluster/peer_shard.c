@@ -93,6 +93,8 @@ static void write_snapshot(const struct peer_shard *shard)
 static void shard_report(struct peer_shard *shard, bool with_hello, Kelp__V1__Record **records,
                          size_t count)
 {
+    Kelp__V1__WorkerWork work = KELP__V1__WORKER_WORK__INIT;
+    Kelp__V1__WorkerWork *workers[] = {&work};
     Kelp__V1__ShardReport report = KELP__V1__SHARD_REPORT__INIT;
     Kelp__V1__Hello hello;
     Kelp__V1__ControlWord word = KELP__V1__CONTROL_WORD__INIT;
@@ -109,6 +111,12 @@ static void shard_report(struct peer_shard *shard, bool with_hello, Kelp__V1__Re
     report.n_records = count;
     report.records = records;
     report.waiting = shard->waiting;
+    if (shard->worked) {
+        work.id = (char *)(uintptr_t)shard->worked; /* only read */
+        work.lanes = 1;
+        report.n_work = 1;
+        report.work = workers;
+    }
     if (shard->has_word) {
         word.version = shard->word_version;
         word.step = shard->word_step;

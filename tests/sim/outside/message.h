@@ -182,6 +182,7 @@ struct sim_shard_report {
     size_t record_count;
     struct kelp_record *records; /* owned */
     char waiting[80];            /* what loading waits for */
+    uint32_t workers;            /* that partition 0 took lanes of: a bit for each number */
     struct sim_snapshot_report snapshot;
 };
 

@@ -158,6 +158,13 @@ static void take_report(struct kelp_term *term, struct sim_link_end *end,
                                            .record_count = report->record_count,
                                            .record = record_at,
                                            .records = report->records};
+    for (unsigned i = 0; i < 32; i++) {
+        if (report->workers & 1u << i) {
+            char id[24];
+            (void)snprintf(id, sizeof(id), "worker-%u", i);
+            kelp_term_worker_worked(term, id);
+        }
+    }
     kelp_term_shard_report(term, end->link, &taken);
 }
 

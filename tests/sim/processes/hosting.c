@@ -530,6 +530,9 @@ void sim_hosting_push(struct sim_hosting *hosting, uint64_t stream,
     }
     tell_time(hosting, hosted);
     no_memory(kelp_partition_push(hosted->core, &core, &hosting->actions));
+    if (hosting->actions.taken_lanes > 0) {
+        hosting->shard->worked |= 1u << sim_stream_peer(sim, stream, SIM_SERVER)->index;
+    }
     run_actions(hosting, hosted);
 }
 

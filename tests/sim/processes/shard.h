@@ -129,6 +129,7 @@ struct sim_shard {
 
     bool plan; /* it has heard the plan */
     struct kelp_shard_control *control;
+    uint32_t worked; /* workers that partition 0 took lanes of: a bit for each; not reported yet */
     uint64_t leader_watch;
     struct sim_held held[SIM_HELD_MAX];
     size_t held_count; /* so far */

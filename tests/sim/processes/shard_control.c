@@ -33,6 +33,8 @@ static void send_report(struct sim_shard *shard, const struct kelp_shard_action 
                count * sizeof(*report->records));
     }
     report->record_count = count;
+    report->workers = shard->worked;
+    shard->worked = 0;
     if (!sim_stream_open_for(shard->sim, action->report.stream, SIM_SERVER)) {
         struct kelp_shard_event event = {
             .kind = KELP_SHARD_ON_UNSENT,

@@ -379,9 +379,31 @@ static void take_inbox(struct sim_worker *worker)
     worker->inbox_count = 0;
 }
 
+/* It has joined, answers, and does nothing else until the job is over. */
+static bool is_idler(const struct sim_worker *worker)
+{
+    const struct sim_profile *profile = &worker->sim->profile;
+    return profile->idler && worker->process->index == profile->workers - 1;
+}
+
+static void idle(struct sim_worker *worker)
+{
+    struct kelp_news news;
+    if (kelp_joining_take_news(&worker->joining, &news)) {
+        sim_map_unref(news.map);
+        if (news.leave) {
+            leave(worker);
+        }
+    }
+}
+
 void sim_worker_turn(struct sim_worker *worker)
 {
     bool again = true;
+    if (is_idler(worker)) {
+        idle(worker);
+        return;
+    }
     while (again && !worker->computing) {
         again = worker->inbox_count > 0;
         if (!take_news(worker)) {

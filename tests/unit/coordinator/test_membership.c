@@ -93,6 +93,161 @@ KELP_TEST(a_certificate_for_the_id_goes_first)
     ck_assert_int_eq(kelp_membership_may_join(&membership, &named, NULL), KELP_ERR_EXISTS);
 }
 
+/* ---- seats ---- */
+
+static uint64_t training_stands; /* version */
+
+static uint32_t lanes(uint64_t key)
+{
+    return kelp_membership_lanes(&membership, key).count;
+}
+
+/* A second goes by in which training makes `entries` entries and worker-0 to worker-(count - 1)
+ * show work. The key of one that lost its seat. */
+static uint64_t second(uint64_t *now, uint32_t entries, int count)
+{
+    char id[32];
+    uint64_t lost = 0;
+    for (int tenth = 0; tenth < 10; tenth++) {
+        *now += 100;
+        for (int i = 0; i < count; i++) {
+            (void)snprintf(id, sizeof(id), "worker-%d", i);
+            (void)kelp_membership_worked(&membership, id, *now);
+        }
+        training_stands += tenth == 9 ? entries : 0;
+        uint64_t key = kelp_membership_judge(&membership, training_stands, *now);
+        lost = key == 0 ? lost : key;
+    }
+    return lost;
+}
+
+/* Of two workers one only answers: it loses its lanes after some seconds, and is tried with one
+ * that the other has too. Work earns them again; the next time more of it is wanted. */
+KELP_TEST(who_computes_nothing_loses_its_lanes)
+{
+    uint64_t replaced = 0;
+    uint64_t now = 1000;
+    uint64_t a = join(KELP_MEMBER_WORKER, "worker-0", 1, now, &replaced);
+    uint64_t b = join(KELP_MEMBER_WORKER, "worker-1", 2, now, &replaced);
+    for (int i = 0; i < 3; i++) {
+        ck_assert_uint_eq(second(&now, 100, 1), 0);
+    }
+    ck_assert_uint_eq(lanes(b), 4);
+    ck_assert_uint_eq(second(&now, 100, 1), b);
+    ck_assert_uint_eq(lanes(a), 8);
+    ck_assert_uint_eq(lanes(b), 1);
+    ck_assert_uint_eq(membership.counts[KELP_MEMBER_WORKER], 2);
+    ck_assert(!kelp_membership_worked(&membership, "worker-1", now));
+    ck_assert(kelp_membership_worked(&membership, "worker-1", now)); /* the second time */
+    ck_assert_uint_eq(lanes(a), 4);
+    for (int i = 0; i < 5; i++) {
+        (void)second(&now, 100, 1);
+    }
+    for (int i = 0; i < 3; i++) {
+        ck_assert(!kelp_membership_worked(&membership, "worker-1", now));
+    }
+    ck_assert(kelp_membership_worked(&membership, "worker-1", now));
+}
+
+/* Where training is slow or stands, where nobody works, or where both do, nobody loses a seat. */
+KELP_TEST(patience_goes_by_entries)
+{
+    uint64_t replaced = 0;
+    uint64_t now = 1000;
+    (void)join(KELP_MEMBER_WORKER, "worker-0", 1, now, &replaced);
+    uint64_t b = join(KELP_MEMBER_WORKER, "worker-1", 2, now, &replaced);
+    for (int i = 0; i < 7; i++) {
+        ck_assert_uint_eq(second(&now, 1, 1), 0);
+    }
+    ck_assert_uint_eq(second(&now, 1, 1), b); /* eight entries without it */
+    (void)kelp_membership_worked(&membership, "worker-1", now);
+    ck_assert(kelp_membership_worked(&membership, "worker-1", now));
+    for (int i = 0; i < 10; i++) {
+        ck_assert_uint_eq(second(&now, 100, 2), 0);
+        ck_assert_uint_eq(second(&now, 100, 0), 0);
+    }
+    training_stands = 0; /* a restore: what it did before does not count against it */
+    (void)second(&now, 2, 1);
+    (void)second(&now, 2, 1);
+    (void)second(&now, 2, 1);
+    ck_assert_uint_eq(second(&now, 1, 1), 0);
+}
+
+/* Thirty members that only answer: one at a time gets lanes, for a smaller and smaller part of the
+ * time, however many they are; a newcomer that works has its seat at once. */
+KELP_TEST(idlers_cost_less_and_less)
+{
+    uint64_t replaced = 0;
+    uint64_t now = 1000;
+    char id[32];
+    uint64_t a = join(KELP_MEMBER_WORKER, "worker-0", 1, now, &replaced);
+    (void)second(&now, 100, 1);
+    for (uint64_t i = 0; i < 30; i++) {
+        (void)snprintf(id, sizeof(id), "idler-%d", (int)i);
+        (void)join(KELP_MEMBER_WORKER, id, 10 + i, now, &replaced);
+    }
+    ck_assert_uint_eq(lanes(a), 4);
+    uint32_t shared = 0;
+    for (int i = 0; i < 1000; i++) {
+        (void)second(&now, 100, 1);
+        shared += lanes(a) < 8;
+    }
+    ck_assert_uint_lt(shared, 40); /* of 1000 seconds */
+    uint64_t b = join(KELP_MEMBER_WORKER, "worker-1", 2, now, &replaced);
+    ck_assert_uint_eq(lanes(b), 1);
+    ck_assert(kelp_membership_worked(&membership, "worker-1", now));
+    ck_assert_uint_eq(lanes(b), 4);
+}
+
+/* When nobody with a seat is left, those that were tried share the lanes. */
+KELP_TEST(the_last_seat_is_filled)
+{
+    uint64_t replaced = 0;
+    uint64_t now = 1000;
+    uint64_t a = join(KELP_MEMBER_WORKER, "worker-0", 1, now, &replaced);
+    uint64_t b = join(KELP_MEMBER_WORKER, "worker-1", 2, now, &replaced);
+    for (int i = 0; i < 4; i++) {
+        (void)second(&now, 100, 1);
+    }
+    ck_assert_uint_eq(lanes(b), 1);
+    kelp_membership_remove(&membership, a, true);
+    ck_assert_uint_eq(lanes(b), 8);
+}
+
+/* Who lost its seat gives its id to another process that asks for it. So does the one that holds up
+ * the start for long; the next has twice as long. */
+KELP_TEST(an_idler_gives_its_id_away)
+{
+    struct kelp_member_joined other = {.id = "worker-1", .incarnation = 3};
+    uint64_t replaced = 0;
+    uint64_t lost[4];
+    uint64_t now = 1000;
+    uint64_t key = 0;
+    (void)join(KELP_MEMBER_WORKER, "worker-0", 1, now, &replaced);
+    uint64_t b = join(KELP_MEMBER_WORKER, "worker-1", 2, now, &replaced);
+    (void)second(&now, 100, 1);
+    ck_assert_int_eq(kelp_membership_may_join(&membership, &other, NULL), KELP_ERR_EXISTS);
+    for (int i = 0; i < 3; i++) {
+        (void)second(&now, 100, 1);
+    }
+    ck_assert_int_eq(kelp_membership_join(&membership, &other, now, &key, &replaced, NULL),
+                     KELP_OK);
+    ck_assert_uint_eq(replaced, b);
+
+    struct kelp_member_joined third = {.id = "only", .incarnation = 3};
+    kelp_membership_fini(&membership);
+    ck_assert_int_eq(kelp_membership_init(&membership, 8, 1000, NULL), KELP_OK);
+    (void)join(KELP_MEMBER_WORKER, "only", 1, 1000, &replaced);
+    (void)kelp_membership_tick(&membership, 1000 + KELP_COORDINATOR_PROBE_MS, lost, 4);
+    ck_assert_int_eq(kelp_membership_may_join(&membership, &third, NULL), KELP_ERR_EXISTS);
+    (void)kelp_membership_tick(&membership, 1001 + KELP_COORDINATOR_PROBE_MS, lost, 4);
+    ck_assert_int_eq(kelp_membership_join(&membership, &third, 20000, &key, &replaced, NULL),
+                     KELP_OK);
+    third.incarnation = 4;
+    (void)kelp_membership_tick(&membership, 20000 + 2 * KELP_COORDINATOR_PROBE_MS, lost, 4);
+    ck_assert_int_eq(kelp_membership_may_join(&membership, &third, NULL), KELP_ERR_EXISTS);
+}
+
 /* Silence over detect_ms, counted from the latest sign of life. */
 KELP_TEST(silence_is_a_loss)
 {
