@@ -10,6 +10,7 @@
 
 #define GROWTH_MAX  4096 /* bytes by which an input may grow over its seed */
 #define CHANGES_MAX 6
+#define ROUND       (UINT64_C(1) << 32) /* inputs between a block and the same in the next round */
 
 struct dice {
     uint64_t input;
@@ -124,7 +125,7 @@ static void run_one(const struct kelp_fuzz *fuzz, uint64_t input)
     free(exact);
 }
 
-void kelp_fuzz_run(const struct kelp_fuzz *fuzz, uint64_t first, uint64_t count)
+static void run_block(const struct kelp_fuzz *fuzz, uint64_t first, uint64_t count)
 {
     bool trace = getenv("KELP_FUZZ_TRACE") != NULL;
 
@@ -133,5 +134,15 @@ void kelp_fuzz_run(const struct kelp_fuzz *fuzz, uint64_t first, uint64_t count)
             (void)fprintf(stderr, "input %llu\n", (unsigned long long)input);
         }
         run_one(fuzz, input);
+    }
+}
+
+void kelp_fuzz_run(const struct kelp_fuzz *fuzz, uint64_t first, uint64_t count)
+{
+    const char *times = getenv("KELP_FUZZ_TIMES");
+    uint64_t blocks = times ? strtoull(times, NULL, 10) : 1;
+
+    for (uint64_t block = 0; block < blocks; block++) {
+        run_block(fuzz, first + block * ROUND, count);
     }
 }

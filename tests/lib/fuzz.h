@@ -32,7 +32,8 @@ struct kelp_fuzz {
 };
 
 /* Run inputs [first, first + count); fails the Check test with the number of the input. With
- * KELP_FUZZ_TRACE in the environment each number is printed before it runs, for crashes. */
+ * KELP_FUZZ_TRACE in the environment each number is printed before it runs, for crashes; with
+ * KELP_FUZZ_TIMES=N there are N times as many inputs (CK_TIMEOUT_MULTIPLIER=N too). */
 void kelp_fuzz_run(const struct kelp_fuzz *fuzz, uint64_t first, uint64_t count);
 
 /* The usual test: so many inputs from arrays of seeds and words, in blocks of a process each. */

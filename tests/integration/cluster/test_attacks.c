@@ -16,8 +16,7 @@
 #include "cli/run/run_client.h"
 #include "common/base/files.h"
 #include "common/base/json.h"
-#include "proto/kelp.pb-c.h"
-#include "tests/lib/attack/http2_client.h"
+#include "tests/lib/attack/plays.h"
 #include "tests/lib/attack/speaker.h"
 #include "tests/lib/cluster/json_fields.h"
 #include "tests/lib/cluster/run_train.h"
@@ -33,8 +32,6 @@
 #define SHARDS      2
 #define CONNECTIONS 1300
 #define STOLEN_MS   30 /* for an answer that need not come */
-
-#define TEXT(text) ((char *)(uintptr_t)(text)) /* messages are only read */
 
 /* A rate that does not change, so that a step done twice or left out would be seen; and nobody is
  * lost because the machine is busy. */
@@ -54,142 +51,6 @@ static char shards[SHARDS][256];
 
 /* ---- attacks -------------------------------------------------------------------------------- */
 
-static void fill_hello(Kelp__V1__Hello *hello, const char *id)
-{
-    kelp__v1__hello__init(hello);
-    hello->job = TEXT(JOB);
-    hello->spec_digest = spec_digest;
-    hello->id = TEXT(id);
-    hello->incarnation = 7;
-    hello->protocol = 1;
-}
-
-/* The id of a worker that is there, and a plan without samples. */
-static void join(struct kelp_http2 *client, uint32_t stream)
-{
-    Kelp__V1__WorkerReport report = KELP__V1__WORKER_REPORT__INIT;
-    Kelp__V1__Hello hello;
-
-    fill_hello(&hello, "worker-0");
-    report.hello = &hello;
-    report.plan = TEXT("{\"samples\":[0,0,0],\"data_fingerprint\":\"0000000000000001\","
-                       "\"compute_kind\":\"none\",\"compute_answer\":\"0000000000000001\","
-                       "\"partitions\":1,\"tensors\":[]}");
-    (void)kelp_http2_send_message(client, stream, &report.base);
-}
-
-/* Makes all that is there old, and puts the partitions at an address of the attacker's. */
-static void open_generation(struct kelp_http2 *client, uint32_t stream)
-{
-    Kelp__V1__ShardCommand command = KELP__V1__SHARD_COMMAND__INIT;
-    Kelp__V1__Map map = KELP__V1__MAP__INIT;
-    Kelp__V1__ShardPlace place = KELP__V1__SHARD_PLACE__INIT;
-    Kelp__V1__ShardPlace *places[] = {&place};
-    Kelp__V1__Hello hello;
-
-    fill_hello(&hello, "coordinator-0");
-    place.shard = TEXT("shard-0");
-    place.incarnation = 7;
-    place.address = TEXT("127.0.0.1:1");
-    map.generation = UINT64_C(1) << 40;
-    map.n_shards = 1;
-    map.shards = places;
-    command.hello = &hello;
-    command.map = &map;
-    (void)kelp_http2_send_message(client, stream, &command.base);
-}
-
-/* After it no order of the leader's would be taken. */
-static void order_last(struct kelp_http2 *client, uint32_t stream)
-{
-    Kelp__V1__ShardCommand command = KELP__V1__SHARD_COMMAND__INIT;
-    Kelp__V1__SnapshotOrder order = KELP__V1__SNAPSHOT_ORDER__INIT;
-    Kelp__V1__Hello hello;
-
-    fill_hello(&hello, "coordinator-0");
-    order.serial = UINT64_MAX;
-    order.generation = 1;
-    order.step = UINT64_MAX;
-    order.folder = TEXT("step-1.g1");
-    command.hello = &hello;
-    command.snapshot = &order;
-    (void)kelp_http2_send_message(client, stream, &command.base);
-}
-
-/* Takes a place among the few streams of leaders, and says nothing. */
-static void stay_silent(struct kelp_http2 *client, uint32_t stream)
-{
-    (void)client;
-    (void)stream;
-}
-
-static void pause_job(struct kelp_http2 *client, uint32_t stream)
-{
-    Kelp__V1__CheckpointRequest request = KELP__V1__CHECKPOINT_REQUEST__INIT;
-
-    request.pause = true;
-    (void)kelp_http2_send_message(client, stream, &request.base);
-    kelp_http2_finish(client, stream);
-}
-
-static void look(struct kelp_http2 *client, uint32_t stream)
-{
-    (void)kelp_http2_send(client, stream, NULL, 0, 0);
-    kelp_http2_finish(client, stream);
-}
-
-/* A gradient of zeros for all lanes, with a control word that nobody gave. */
-static void push_zeros(struct kelp_http2 *client, uint32_t stream)
-{
-    Kelp__V1__ExchangeRequest request = KELP__V1__EXCHANGE_REQUEST__INIT;
-    Kelp__V1__ControlWord word = KELP__V1__CONTROL_WORD__INIT;
-    Kelp__V1__PushItem items[SHARDS];
-    Kelp__V1__PushItem *pointers[SHARDS];
-    Kelp__V1__Hello hello;
-
-    fill_hello(&hello, "worker-0");
-    word.version = 1;
-    word.kind = 1;
-    word.sample_count = 32;
-    word.lr = 1e6;
-    for (uint32_t i = 0; i < SHARDS; i++) {
-        kelp__v1__push_item__init(&items[i]);
-        items[i].partition = i;
-        items[i].map_epoch = 1;
-        items[i].lane_count = 4;
-        pointers[i] = &items[i];
-    }
-    request.hello = &hello;
-    request.generation = 1;
-    request.word = &word;
-    request.n_push = SHARDS;
-    request.push = pointers;
-    (void)kelp_http2_send_message(client, stream, &request.base);
-}
-
-/* As many pulls as fit into a message, each of no bytes. */
-static void pull_nothing(struct kelp_http2 *client, uint32_t stream)
-{
-    const size_t count = 900000;
-    uint8_t *items = malloc(2 * count);
-
-    ck_assert_ptr_nonnull(items);
-    for (size_t i = 0; i < count; i++) {
-        items[2 * i] = 0x2a; /* field 5, pull */
-        items[2 * i + 1] = 0;
-    }
-    (void)kelp_http2_send(client, stream, items, 2 * count, 2 * count);
-    free(items);
-}
-
-/* Half of a large message, before any hello. */
-static void send_half(struct kelp_http2 *client, uint32_t stream)
-{
-    static const uint8_t zeros[1u << 20];
-
-    (void)kelp_http2_send(client, stream, zeros, sizeof(zeros), 2 * sizeof(zeros));
-}
-
 static const struct attack {
     const char *path;
     const char *role;     /* whose certificate the method asks for */
@@ -197,17 +58,19 @@ static const struct attack {
     const char *other_id; /* a certificate of the role for another id; NULL: the role needs none */
     void (*play)(struct kelp_http2 *client, uint32_t stream);
 } attacks[] = {
-    {"/kelp.v1.Coordinator/Join", "worker", "operator", "worker-9", join},
-    {"/kelp.v1.Coordinator/Checkpoint", "operator", "worker", NULL, pause_job},
-    {"/kelp.v1.Coordinator/Checkpoint", "operator", "reader", NULL, pause_job},
-    {"/kelp.v1.Coordinator/Status", "reader", "worker", NULL, look},
-    {"/kelp.v1.ParameterServer/Control", "coordinator", "worker", "coordinator-9", open_generation},
-    {"/kelp.v1.ParameterServer/Control", "coordinator", "operator", "coordinator-9", order_last},
-    {"/kelp.v1.ParameterServer/Control", "coordinator", "worker", NULL, stay_silent},
-    {"/kelp.v1.ParameterServer/Exchange", "worker", "shard", "worker-9", push_zeros},
-    {"/kelp.v1.ParameterServer/Exchange", "worker", "coordinator", NULL, pull_nothing},
-    {"/kelp.v1.ParameterServer/Exchange", "worker", "shard", NULL, send_half},
-    {"/kelp.v1.ParameterServer/Status", "reader", "worker", NULL, look},
+    {"/kelp.v1.Coordinator/Join", "worker", "operator", "worker-9", kelp_play_join},
+    {"/kelp.v1.Coordinator/Checkpoint", "operator", "worker", NULL, kelp_play_pause_job},
+    {"/kelp.v1.Coordinator/Checkpoint", "operator", "reader", NULL, kelp_play_pause_job},
+    {"/kelp.v1.Coordinator/Status", "reader", "worker", NULL, kelp_play_look},
+    {"/kelp.v1.ParameterServer/Control", "coordinator", "worker", "coordinator-9",
+     kelp_play_open_generation},
+    {"/kelp.v1.ParameterServer/Control", "coordinator", "operator", "coordinator-9",
+     kelp_play_order_last},
+    {"/kelp.v1.ParameterServer/Control", "coordinator", "worker", NULL, kelp_play_stay_silent},
+    {"/kelp.v1.ParameterServer/Exchange", "worker", "shard", "worker-9", kelp_play_push_zeros},
+    {"/kelp.v1.ParameterServer/Exchange", "worker", "coordinator", NULL, kelp_play_pull_nothing},
+    {"/kelp.v1.ParameterServer/Exchange", "worker", "shard", NULL, kelp_play_send_half},
+    {"/kelp.v1.ParameterServer/Status", "reader", "worker", NULL, kelp_play_look},
 };
 
 /* ---- who attacks ---------------------------------------------------------------------------- */
@@ -307,12 +170,15 @@ static const struct stolen {
     unsigned streams;
     void (*play)(struct kelp_http2 *client, uint32_t stream);
 } stolen[] = {
-    {"/kelp.v1.Coordinator/Join", "worker", 3, join},
-    {"/kelp.v1.ParameterServer/Control", "coordinator", 1, open_generation},
-    {"/kelp.v1.ParameterServer/Control", "coordinator", 1, order_last},
-    {"/kelp.v1.ParameterServer/Control", "coordinator", 12, stay_silent},
-    {"/kelp.v1.ParameterServer/Exchange", "worker", 1, pull_nothing},
-    {"/kelp.v1.ParameterServer/Exchange", "worker", 4, send_half},
+    {"/kelp.v1.Coordinator/Join", "worker", 3, kelp_play_join},
+    {"/kelp.v1.ParameterServer/Control", "coordinator", 1, kelp_play_open_generation},
+    {"/kelp.v1.ParameterServer/Control", "coordinator", 1, kelp_play_order_last},
+    {"/kelp.v1.ParameterServer/Control", "coordinator", 12, kelp_play_stay_silent},
+    {"/kelp.v1.ParameterServer/Exchange", "worker", 1, kelp_play_pull_nothing},
+    {"/kelp.v1.ParameterServer/Exchange", "worker", 4, kelp_play_send_half},
+    {"/kelp.v1.ParameterServer/Exchange", "worker", 1, kelp_play_pull_unread},
+    {"/kelp.v1.ParameterServer/Exchange", "worker", 1, kelp_play_flood_headers},
+    {"/kelp.v1.ParameterServer/Exchange", "worker", 1, kelp_play_reset_streams},
 };
 static struct kelp_http2 *held[KELP_ARRAY_COUNT(stolen)];
 
@@ -356,7 +222,7 @@ static void expect_status(const char *address)
     struct kelp_http2 *client = kelp_http2_open(&target);
     uint32_t stream = kelp_http2_call(client, "/kelp.v1.ParameterServer/Status");
 
-    look(client, stream);
+    kelp_play_look(client, stream);
     kelp_http2_run(client, stream, ANSWER_MS);
     bool answered = kelp_http2_answer(client, stream).messages == 1;
     kelp_http2_close(client);
@@ -383,6 +249,11 @@ static bool connect_many(unsigned number)
     }
     expect_status(address);
     return true;
+}
+
+static bool play_stolen_and_connect(unsigned number)
+{
+    return play_stolen(number) && connect_many(number);
 }
 
 static void allow_descriptors(void)
@@ -469,6 +340,7 @@ static void find_servers(void)
     }
     kelp_job_client_close(client);
     ck_assert_int_eq(kelp_run_spec_digest(run.run_folder, &spec_digest, NULL), KELP_OK);
+    kelp_plays_name(JOB, spec_digest);
 }
 
 /* The most memory that the shards have had; 0 when they are gone. */
@@ -557,7 +429,8 @@ static const char *const ids[] = {"worker-0", "worker-1", "coordinator-0", "shar
 static struct kelp_speaker *speakers[6];
 static char speaker_certs[KELP_ARRAY_COUNT(speakers)][400];
 
-/* Readers look, shards may do nothing, nor may another job's worker; to shards and coordinator. */
+/* Readers kelp_play_look, shards may do nothing, nor may another job's worker; to shards and
+ * coordinator. */
 static void open_speakers(void)
 {
     static const char *const paths[] = {"/kelp.v1.ParameterServer/Exchange",
@@ -637,17 +510,12 @@ KELP_TEST(nobody_is_heard)
     expect_named();
 }
 
+/* Beside them come 1,300 connections at a time; the shard answers after each round of them. */
 KELP_TEST(stolen_certificates)
 {
-    expect_undisturbed(play_stolen, 5);
-    let_go();
-}
-
-/* They are refused, or closed after a while: the shard answers after each round of them. */
-KELP_TEST(many_connections)
-{
     allow_descriptors();
-    expect_undisturbed(connect_many, 2);
+    expect_undisturbed(play_stolen_and_connect, 3);
+    let_go();
 }
 
 /* Who has a certificate, but no right to act, says whatever the protocol has. */

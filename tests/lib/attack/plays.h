@@ -1,0 +1,36 @@
+/*
+ * Single well-formed messages, and floods of them, that do harm where their sender is believed.
+ * Each begins on a stream that was just called, and does not wait for what comes of it.
+ */
+#ifndef KELP_TESTS_LIB_ATTACK_PLAYS_H
+#define KELP_TESTS_LIB_ATTACK_PLAYS_H
+
+#include "tests/lib/attack/http2_client.h"
+
+/* The job that all hellos name from now on; job is borrowed. */
+void kelp_plays_name(const char *job, uint64_t spec_digest);
+
+/* Coordinator/Join: the id worker-0, and a plan without samples. */
+void kelp_play_join(struct kelp_http2 *client, uint32_t stream);
+/* Coordinator/Checkpoint, with pause. */
+void kelp_play_pause_job(struct kelp_http2 *client, uint32_t stream);
+/* Any method that takes one empty message, such as Status. */
+void kelp_play_look(struct kelp_http2 *client, uint32_t stream);
+
+/* ParameterServer/Control: a map of generation 2^40; an order of the largest serial; nothing. */
+void kelp_play_open_generation(struct kelp_http2 *client, uint32_t stream);
+void kelp_play_order_last(struct kelp_http2 *client, uint32_t stream);
+void kelp_play_stay_silent(struct kelp_http2 *client, uint32_t stream);
+
+/* ParameterServer/Exchange: zeros for all lanes with a control word that nobody gave; 900,000 empty
+ * pulls in one message; half a message; pulls that are never read (client->reads_little). */
+void kelp_play_push_zeros(struct kelp_http2 *client, uint32_t stream);
+void kelp_play_pull_nothing(struct kelp_http2 *client, uint32_t stream);
+void kelp_play_send_half(struct kelp_http2 *client, uint32_t stream);
+void kelp_play_pull_unread(struct kelp_http2 *client, uint32_t stream);
+
+/* Beside any stream: 40 MiB of headers without an end; 1,000 streams that are reset at once. */
+void kelp_play_flood_headers(struct kelp_http2 *client, uint32_t stream);
+void kelp_play_reset_streams(struct kelp_http2 *client, uint32_t stream);
+
+#endif
