@@ -411,3 +411,40 @@ KELP_TEST(no_messages)
     kelp_http2_close(peer);
     await_served();
 }
+
+#define HEADERS_MORE 80 /* of 120 bytes: over KELP_RPC_METADATA_BYTES */
+
+/* Headers that some versions of gRPC end the process for when they print them, as too many: those
+ * and nobody else's are refused. The limit counts once the client has taken the server's settings.
+ */
+KELP_TEST(wrong_headers)
+{
+    static const char *const wrong[][2] = {
+        {"te", "x"}, {":scheme", "x"}, {"grpclb_client_stats", "x"}};
+    const char *headers[HEADERS_MORE + 5][2] = {
+        {":method", "POST"}, {":path", "/test/Stream"}, {":authority", "kelp.test"}};
+    char address[32], long_value[121];
+
+    memset(long_value, 'v', sizeof(long_value) - 1);
+    long_value[sizeof(long_value) - 1] = '\0';
+    begin("127.0.0.1:0", "127.0.0.1");
+    (void)snprintf(address, sizeof(address), "127.0.0.1:%u", server_port);
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(wrong); i++) {
+        struct kelp_http2 *peer = kelp_http2_open(&(struct kelp_http2_target){.address = address});
+        uint32_t stream = kelp_http2_call(peer, "/test/Stream");
+        ck_assert(kelp_http2_send(peer, stream, "h", 1, 1));
+        kelp_http2_await(peer, stream, 1, DEADLINE_MS);
+        ck_assert_uint_eq(kelp_http2_answer(peer, stream).messages, 1);
+        memcpy(headers[3], wrong[i], sizeof(headers[3]));
+        for (size_t more = 4; more < KELP_ARRAY_COUNT(headers); more++) {
+            headers[more][0] = "x";
+            headers[more][1] = long_value;
+        }
+        stream = kelp_http2_headers(peer, headers, KELP_ARRAY_COUNT(headers));
+        kelp_http2_run(peer, stream, DEADLINE_MS);
+        ck_assert(kelp_http2_answer(peer, stream).ended);
+        ck_assert_int_ne(kelp_http2_answer(peer, stream).grpc_status, 0);
+        ck_assert_int_eq(call(DEADLINE_MS), KELP_OK);
+        kelp_http2_close(peer);
+    }
+}

@@ -433,31 +433,37 @@ static size_t put_header(uint8_t *block, const char *name, const char *value)
     return 3 + name_bytes + value_bytes;
 }
 
+uint32_t kelp_http2_headers(struct kelp_http2 *client, const char *const headers[][2], size_t count)
+{
+    uint8_t block[FRAME_MAX];
+    size_t used = 0;
+    uint32_t id = (uint32_t)(2 * client->stream_count + 1);
+    struct stream *streams =
+        realloc(client->streams, (client->stream_count + 1) * sizeof(*client->streams));
+
+    client->streams = streams ? streams : client->streams;
+    for (size_t i = 0; i < count; i++) {
+        size_t name = strlen(headers[i][0]), value = strlen(headers[i][1]);
+        if (!streams || name > 120 || value > 120 || used + name + value + 3 > sizeof(block)) {
+            client->dead = true;
+            return 0;
+        }
+        used += put_header(block + used, headers[i][0], headers[i][1]);
+    }
+    streams[client->stream_count++] =
+        (struct stream){.answer = {.grpc_status = -1}, .window = client->first_window};
+    (void)kelp_http2_frame(client, KELP_HTTP2_HEADERS, KELP_HTTP2_END_HEADERS, id, block, used);
+    return id;
+}
+
 uint32_t kelp_http2_call(struct kelp_http2 *client, const char *path)
 {
     const char *const headers[][2] = {
         {":method", "POST"}, {":scheme", client->tls ? "https" : "http"},
         {":path", path},     {":authority", "kelp.test"},
         {"te", "trailers"},  {"content-type", "application/grpc"}};
-    uint8_t block[600];
-    size_t used = 0;
-    uint32_t id = (uint32_t)(2 * client->stream_count + 1);
-    struct stream *streams =
-        realloc(client->streams, (client->stream_count + 1) * sizeof(*client->streams));
 
-    if (!streams || strlen(path) > 120) {
-        client->dead = true;
-        client->streams = streams ? streams : client->streams;
-        return 0;
-    }
-    client->streams = streams;
-    streams[client->stream_count++] =
-        (struct stream){.answer = {.grpc_status = -1}, .window = client->first_window};
-    for (size_t i = 0; i < sizeof(headers) / sizeof(headers[0]); i++) {
-        used += put_header(block + used, headers[i][0], headers[i][1]);
-    }
-    (void)kelp_http2_frame(client, KELP_HTTP2_HEADERS, KELP_HTTP2_END_HEADERS, id, block, used);
-    return id;
+    return kelp_http2_headers(client, headers, sizeof(headers) / sizeof(headers[0]));
 }
 
 static size_t least(size_t a, size_t b)

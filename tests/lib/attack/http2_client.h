@@ -46,6 +46,9 @@ bool kelp_http2_alive(const struct kelp_http2 *client);
 
 /* The headers of a call; the number of its stream. */
 uint32_t kelp_http2_call(struct kelp_http2 *client, const char *path);
+/* The same with any headers, of at most 120 bytes each; all in one frame. */
+uint32_t kelp_http2_headers(struct kelp_http2 *client, const char *const headers[][2],
+                            size_t count);
 /* A message of `declared` bytes, of which the first `count` follow. Waits for the peer's window, up
  * to 5 s; false: it could not be sent. */
 bool kelp_http2_send(struct kelp_http2 *client, uint32_t stream, const void *bytes, size_t count,
