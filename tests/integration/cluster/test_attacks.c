@@ -42,10 +42,11 @@ static const char job_text[] = "name: " JOB "\nseed: 3\n"
                                "train: {batch_size: 32}\n"
                                "cluster: {workers: 2, shards: 2, lanes: 4}\n"
                                "failure: {detect: 60s}\n"
-                               "checkpoint: {digest_steps: 5}\n";
+                               "checkpoint: {digest_steps: 5, epochs: 20}\n";
 
 static struct kelp_run run;
 static uint64_t spec_digest;
+static char *plan;
 static char coordinator[256];
 static char shards[SHARDS][256];
 
@@ -170,6 +171,7 @@ static const struct stolen {
     unsigned streams;
     void (*play)(struct kelp_http2 *client, uint32_t stream);
 } stolen[] = {
+    {"/kelp.v1.Coordinator/Join", "worker", 1, kelp_play_join_idle},
     {"/kelp.v1.Coordinator/Join", "worker", 3, kelp_play_join},
     {"/kelp.v1.ParameterServer/Control", "coordinator", 1, kelp_play_open_generation},
     {"/kelp.v1.ParameterServer/Control", "coordinator", 1, kelp_play_order_last},
@@ -273,10 +275,10 @@ static void issue(const char *out, const char *name, int days)
     kelp_test_issue(&(struct kelp_test_issue){run.folder, "authority", out, name, NULL, days});
 }
 
+static const char *const roles[] = {"coordinator", "shard", "worker", "operator", "reader"};
+
 static void issue_all(void)
 {
-    static const char *const roles[] = {"coordinator", "shard", "worker", "operator", "reader"};
-
     for (size_t i = 0; i < KELP_ARRAY_COUNT(roles); i++) {
         char out[64];
         char name[64];
@@ -309,6 +311,7 @@ static void setup(void)
 
 static void teardown(void)
 {
+    free(plan);
     kelp_run_fini(&run);
     kelp_rpc_global_fini();
 }
@@ -338,9 +341,11 @@ static void find_servers(void)
         (void)snprintf(key, sizeof(key), "ps/shard-%u", i);
         read_address(client, key, shards[i]);
     }
+    free(plan); /* of a run that was too short */
+    ck_assert_int_eq(kelp_job_client_get(client, "plan", ANSWER_MS, &plan, NULL), KELP_OK);
     kelp_job_client_close(client);
     ck_assert_int_eq(kelp_run_spec_digest(run.run_folder, &spec_digest, NULL), KELP_OK);
-    kelp_plays_name(JOB, spec_digest);
+    kelp_plays_name(JOB, spec_digest, plan);
 }
 
 /* The most memory that the shards have had; 0 when they are gone. */
@@ -483,6 +488,26 @@ static uint64_t close_speakers(void)
     return answers;
 }
 
+/* No line of a key's body is in a file of the run: logs, checkpoints, results. */
+static void expect_no_keys(void)
+{
+    char name[64], command[900];
+
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(roles); i++) {
+        (void)snprintf(name, sizeof(name), "certs/%s/key.pem", roles[i]);
+        char *text = kelp_test_read(run.folder, name, NULL);
+        const char *line = strchr(text, '\n') + 1;
+        int count = (int)strcspn(line, "\n");
+        ck_assert_int_ge(count, 40);
+        (void)snprintf(command, sizeof(command), "grep -rqF -- '%.*s' '%s'", count, line,
+                       run.run_folder);
+        ck_assert_msg(system(command) != 0, "the key of %s is in %s", /* NOLINT(cert-env33-c) */
+                      roles[i], run.run_folder);
+        free(text);
+    }
+    ck_assert_int_gt(kelp_run_newest(&run, (struct kelp_run_wanted){NULL, 0, 0}).step, 0);
+}
+
 KELP_CASE("attacks", .timeout_s = KELP_TEST_HANG_S, .setup = setup, .teardown = teardown)
 
 /* A run that is over before so many rounds were played says nothing; then a longer one is attacked.
@@ -508,6 +533,7 @@ KELP_TEST(nobody_is_heard)
 {
     expect_undisturbed(play_round, 1);
     expect_named();
+    expect_no_keys();
 }
 
 /* Beside them come 1,300 connections at a time; the shard answers after each round of them. */

@@ -1,20 +1,25 @@
 #include "tests/lib/attack/plays.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "common/base/status.h"
 #include "proto/kelp.pb-c.h"
 
 #define PARTITIONS 2
+#define IDLE       30 /* workers that compute nothing */
+#define BEATS      20
 #define HELLO_MS   30 /* for the answer to a hello that is not read */
 
 #define TEXT(text) ((char *)(uintptr_t)(text)) /* messages are only read */
 
 static const char *played_job = "";
+static const char *played_plan = "";
 static uint64_t played_digest;
 
-void kelp_plays_name(const char *job, uint64_t spec_digest)
+void kelp_plays_name(const char *job, uint64_t spec_digest, const char *plan)
 {
+    played_plan = plan;
     played_job = job;
     played_digest = spec_digest;
 }
@@ -41,6 +46,48 @@ void kelp_play_join(struct kelp_http2 *client, uint32_t stream)
                        "\"compute_kind\":\"none\",\"compute_answer\":\"0000000000000001\","
                        "\"partitions\":1,\"tensors\":[]}");
     (void)kelp_http2_send_message(client, stream, &report.base);
+}
+
+/* Says what the newest command asks to be said: who says so is not lost. */
+static void answer_heartbeat(struct kelp_http2 *client, uint32_t stream)
+{
+    Kelp__V1__WorkerReport report = KELP__V1__WORKER_REPORT__INIT;
+    size_t count = 0;
+    const uint8_t *bytes = kelp_http2_newest(client, stream, &count);
+    Kelp__V1__WorkerCommand *command =
+        bytes ? kelp__v1__worker_command__unpack(NULL, count, bytes) : NULL;
+
+    if (command) {
+        report.heartbeat = command->heartbeat;
+        report.assignment_epoch = command->assignment_epoch;
+        report.generation = 1;
+        (void)kelp_http2_send_message(client, stream, &report.base);
+        kelp__v1__worker_command__free_unpacked(command, NULL);
+    }
+}
+
+void kelp_play_join_idle(struct kelp_http2 *client, uint32_t stream)
+{
+    uint32_t streams[IDLE] = {stream};
+
+    for (unsigned i = 0; i < IDLE; i++) {
+        Kelp__V1__WorkerReport report = KELP__V1__WORKER_REPORT__INIT;
+        Kelp__V1__Hello hello;
+        char id[32];
+        (void)snprintf(id, sizeof(id), "idle-%u", i);
+        fill_hello(&hello, id);
+        report.hello = &hello;
+        report.plan = TEXT(played_plan);
+        streams[i] = i > 0 ? kelp_http2_call(client, "/kelp.v1.Coordinator/Join") : stream;
+        (void)kelp_http2_send_message(client, streams[i], &report.base);
+        kelp_http2_await(client, streams[i], 1, HELLO_MS);
+    }
+    for (unsigned beat = 0; beat < BEATS; beat++) {
+        kelp_http2_run(client, 0, HELLO_MS);
+        for (unsigned i = 0; i < IDLE; i++) {
+            answer_heartbeat(client, streams[i]);
+        }
+    }
 }
 
 /* Makes all that is there old, and puts the partitions at an address of the attacker's. */
