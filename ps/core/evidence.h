@@ -43,7 +43,8 @@ void kelp_evidence_formed(struct kelp_evidence *evidence, uint64_t key,
 void kelp_evidence_summed(struct kelp_evidence *evidence, uint64_t key,
                           const struct kelp_reduction_node *node, uint64_t handle,
                           struct kelp_actions *actions);
-/* A node that the push that was just taken has replaced; its handle is taken over. */
+/* A node that the push that was just taken has replaced; its handle is taken over. (A sum that is
+ * still being computed then is lost. In the program none is, between two events.) */
 void kelp_evidence_replaced(struct kelp_evidence *evidence, uint64_t key,
                             const struct kelp_reduction_node *node, struct kelp_actions *actions);
 /* A push that was dropped. True: its handle is taken over. */

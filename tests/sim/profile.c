@@ -152,6 +152,7 @@ static void plan_lie(struct sim *sim)
     memset(profile->weights, 0, sizeof(profile->weights));
     profile->weights[SIM_FAULT_PAUSE] = 1;
     profile->sluggish = false;
+    profile->deferred = false; /* a sum under way that a lie replaces is lost */
     profile->lost_rate = profile->etcd_rate = profile->disk_rate = 0;
     sim->job.cluster.workers.min = profile->workers;
     sim->job.failure.on_nan = KELP_NAN_STOP;

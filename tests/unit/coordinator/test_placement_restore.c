@@ -261,12 +261,12 @@ KELP_TEST(rests_when_paused)
 
 static uint32_t blocked(const char *id, uint64_t incarnation)
 {
-    return placement_apply((struct kelp_placement_event){
-        .kind = KELP_PLACEMENT_BLOCKED,
-        .load_failed = {.id = id,
-                        .incarnation = incarnation,
-                        .status = KELP_ERR_CONTROL_WORD,
-                        .text = "worker-7 and worker-1 differ"}});
+    return placement_apply(
+        (struct kelp_placement_event){.kind = KELP_PLACEMENT_BLOCKED,
+                                      .load_failed = {.id = id,
+                                                      .incarnation = incarnation,
+                                                      .status = KELP_ERR_CONTROL_WORD,
+                                                      .text = "worker-7 and worker-1 differ"}});
 }
 
 /* Two workers sent a shard different words: it goes on with another generation, a few times. */
@@ -277,16 +277,15 @@ KELP_TEST(blocked_shard)
     for (uint64_t generation = 2; generation < 5; generation++) {
         (void)blocked("shard-1", 11);
         ck_assert_int_eq(placement_bench.machine.state, KELP_PLACEMENT_WAITING);
-        ck_assert_str_eq(placement_bench.machine.reason,
-                         "shard-1: worker-7 and worker-1 differ");
+        ck_assert_str_eq(placement_bench.machine.reason, "shard-1: worker-7 and worker-1 differ");
         (void)blocked("shard-0", 10); /* it says so too */
         ck_assert_uint_ne(placement_tick(1000) & DID(WRITE_MAP), 0);
         ck_assert_uint_eq(placement_bench.machine.next.generation, generation);
         (void)placement_written(KELP_WRITTEN_OK);
-        (void)placement_apply((struct kelp_placement_event){
-            .kind = KELP_PLACEMENT_LOADED, .loaded = {"shard-0", 10, generation}});
-        (void)placement_apply((struct kelp_placement_event){
-            .kind = KELP_PLACEMENT_LOADED, .loaded = {"shard-1", 11, generation}});
+        (void)placement_apply((struct kelp_placement_event){.kind = KELP_PLACEMENT_LOADED,
+                                                            .loaded = {"shard-0", 10, generation}});
+        (void)placement_apply((struct kelp_placement_event){.kind = KELP_PLACEMENT_LOADED,
+                                                            .loaded = {"shard-1", 11, generation}});
         ck_assert_int_eq(placement_bench.machine.state, KELP_PLACEMENT_RUNNING);
     }
     (void)blocked("shard-1", 11);
