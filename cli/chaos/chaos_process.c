@@ -3,7 +3,6 @@
 #include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <poll.h>
 #include <signal.h>
@@ -15,6 +14,7 @@
 #include <unistd.h>
 
 #include "common/base/clock.h"
+#include "common/base/proc_file.h"
 
 #define TEXT_MAX 8192 /* of a command line or a status */
 
@@ -22,22 +22,9 @@
 static size_t read_proc(pid_t pid, const char *name, char text[TEXT_MAX])
 {
     char path[64];
-    size_t used = 0;
 
-    (void)snprintf(path, sizeof(path), "/proc/%ld/%s", (long)pid, name);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    while (fd >= 0 && used < TEXT_MAX - 1) {
-        ssize_t got = read(fd, text + used, TEXT_MAX - 1 - used);
-        if (got <= 0) {
-            break;
-        }
-        used += (size_t)got;
-    }
-    if (fd >= 0) {
-        (void)close(fd);
-    }
-    text[used] = '\0';
-    return used;
+    (void)snprintf(path, sizeof(path), "%ld/%s", (long)pid, name);
+    return kelp_proc_file_read(path, text, TEXT_MAX);
 }
 
 struct stat_line {

@@ -5,6 +5,7 @@
 
 #include "cli/doctor/doors.h"
 #include "cli/doctor/proc.h"
+#include "common/base/proc_file.h"
 
 #define PROCESSES_MAX 4200 /* of a run, with kelp and etcd */
 #define PORTS_MAX     64   /* of one process */
@@ -85,10 +86,10 @@ void kelp_doors_ports(const struct kelp_doctor_run *run, struct kelp_findings *f
 
 static void look_at_cores(struct kelp_findings *findings)
 {
-    char pattern[KELP_PROC_TEXT_MAX];
+    char pattern[256];
     struct rlimit limit = {0};
 
-    (void)kelp_proc_read("sys/kernel/core_pattern", pattern);
+    (void)kelp_proc_file_read("sys/kernel/core_pattern", pattern, sizeof(pattern));
     pattern[strcspn(pattern, "\n")] = '\0';
     if (getrlimit(RLIMIT_CORE, &limit) != 0 || (limit.rlim_cur == 0 && pattern[0] != '|')) {
         kelp_findings_add(findings, "core files", KELP_DOOR_CLOSED, "a crash writes none");

@@ -4,43 +4,23 @@
 #include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "common/base/proc_file.h"
+
 #define INODES_MAX 4096
 #define LISTENING  0x0a /* of the kernel's table of sockets */
 #define DEPTH_MAX  8    /* of a process below the launcher */
-
-size_t kelp_proc_read(const char *name, char text[KELP_PROC_TEXT_MAX])
-{
-    char path[128];
-    size_t used = 0;
-
-    (void)snprintf(path, sizeof(path), "/proc/%s", name);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    while (fd >= 0 && used < KELP_PROC_TEXT_MAX - 1) {
-        ssize_t got = read(fd, text + used, KELP_PROC_TEXT_MAX - 1 - used);
-        if (got <= 0) {
-            break;
-        }
-        used += (size_t)got;
-    }
-    if (fd >= 0) {
-        (void)close(fd);
-    }
-    text[used] = '\0';
-    return used;
-}
 
 static size_t read_of(pid_t pid, const char *file, char text[KELP_PROC_TEXT_MAX])
 {
     char name[64];
 
     (void)snprintf(name, sizeof(name), "%ld/%s", (long)pid, file);
-    return kelp_proc_read(name, text);
+    return kelp_proc_file_read(name, text, KELP_PROC_TEXT_MAX);
 }
 
 /* ---- who ----------------------------------------------------------------------------------- */

@@ -38,7 +38,4 @@ struct kelp_proc_port {
  * and nothing can be seen. */
 size_t kelp_proc_ports(pid_t pid, struct kelp_proc_port *list, size_t room, bool *ret_hidden);
 
-/* A file of /proc, such as "self/limits", NUL-terminated; its length, 0 when it cannot be read. */
-size_t kelp_proc_read(const char *name, char text[KELP_PROC_TEXT_MAX]);
-
 #endif

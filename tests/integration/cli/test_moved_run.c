@@ -120,7 +120,8 @@ static void ask_first(const char *run)
     const char *const resume[] = {"train", "--resume", "--run", run, NULL};
     const char *const evaluate[] = {"evaluate", run, NULL};
     const char *const verify[] = {"verify", run, "--replay", "--steps", "1", NULL};
-    const char *const *const asked[] = {resume, evaluate, verify};
+    const char *const plot[] = {"plot", run, NULL};
+    const char *const *const asked[] = {resume, evaluate, verify, plot};
     char *known = strdup(getenv("XDG_STATE_HOME")), state[200];
 
     (void)snprintf(state, sizeof(state), "%s/state", top.path);
