@@ -7,12 +7,12 @@
 static const struct kelp_program program = {
     .name = "kelp certs",
     .summary = "makes the certificates with which processes of a cluster know one another",
-    .positional = "init|issue|show",
+    .positional = "init|issue|show|users",
     .positional_min = 1,
     .positional_max = 1,
     .examples = "  kelp certs init\n"
                 "  kelp certs issue worker --job etth1\n"
-                "  kelp certs init|issue|show --help\n",
+                "  kelp certs init|issue|show|users --help\n",
 };
 
 /* Only what is none of the verbs comes here. */
@@ -28,8 +28,9 @@ static int refuse(const struct kelp_options *given)
     return near ? kelp_complain(KELP_EXIT_USAGE,
                                 "'%s' is no verb of kelp certs; did you mean '%s'?", typed, near)
                 : kelp_complain(KELP_EXIT_USAGE,
-                                "'%s' is no verb of kelp certs; init, issue and show are", typed);
+                                "'%s' is no verb of kelp certs; init, issue, show and users are",
+                                typed);
 }
 
-const struct kelp_verb kelp_verb_certs = {"certs", "make certificates: init, issue, show", &program,
-                                          refuse, kelp_certs_verbs};
+const struct kelp_verb kelp_verb_certs = {"certs", "make certificates: init, issue, show, users",
+                                          &program, refuse, kelp_certs_verbs};

@@ -82,7 +82,7 @@ cli/run: COMMON proto cli/verb
 cli/runs: COMMON proto cli/verb cli/run
 cli/checkpoint: COMMON kernels proto ps/storage coordinator/etcd cli/verb cli/run
 cli/doctor: COMMON cli/verb cli/run
-cli/certs: common/base common/program common/tls cli/verb
+cli/certs: common/base common/etcd common/program common/tls cli/verb
 cli/init: common/base common/job worker/data worker/data/text
 cli/preflight: COMMON worker/data worker/data/table worker/model cli/verb cli/run
 cli/launch: COMMON proto cli/verb cli/run cli/checkpoint cli/preflight

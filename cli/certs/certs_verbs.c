@@ -21,14 +21,9 @@ const struct kelp_verb *const kelp_certs_verbs[] = {
     &kelp_certs_verb_init,
     &kelp_certs_verb_issue,
     &kelp_certs_verb_show,
+    &kelp_certs_verb_users,
     NULL,
 };
-
-#define OPTION_AUTHORITY                                                                           \
-    {                                                                                              \
-        .name = "authority", .type = KELP_OPTION_TEXT, .placeholder = "FOLDER",                    \
-        .default_text = "authority", .help = "folder of the authority, with its key"               \
-    }
 
 static int64_t days_from_now(const struct kelp_options *given)
 {
@@ -45,7 +40,7 @@ static int failed(kelp_status status, const struct kelp_error *error)
 /* ---- init ---------------------------------------------------------------------------------- */
 
 static const struct kelp_option init_options[] = {
-    OPTION_AUTHORITY,
+    KELP_CERTS_AUTHORITY,
     KELP_VERB_NUMBER("days", INTEGER, 1, 36500, "3650", NULL, "how long the authority is valid"),
 };
 
@@ -77,7 +72,7 @@ const struct kelp_verb kelp_certs_verb_init = {"init", "make an authority", &ini
 /* ---- issue --------------------------------------------------------------------------------- */
 
 static const struct kelp_option issue_options[] = {
-    OPTION_AUTHORITY,
+    KELP_CERTS_AUTHORITY,
     KELP_VERB_TEXT("job", "NAME", NULL, "the job that it is for; every role but etcd needs it"),
     KELP_VERB_TEXT("id", "NAME", NULL,
                    "the process that it is for, as its --id; else every one of the role"),

@@ -71,6 +71,32 @@ static void fire_timers(struct kelp_etcd *etcd)
 
 /* ---- transfers ---- */
 
+/* NULL when memory is short. token: a line of its own, or NULL. */
+static struct curl_slist *make_headers(bool chunked, const char *token)
+{
+    const char *const lines[] = {
+        "Content-Type: application/json",
+        /* Empty: no "Expect: 100-continue", which would cost large requests a round trip. */
+        "Expect:",
+        token,
+        chunked ? "Transfer-Encoding: chunked" : NULL,
+        /* Go's HTTP/1.1 server reads a request to its end before it answers, unless the connection
+         * is to be closed behind it: only then both directions flow at once. */
+        chunked ? "Connection: close" : NULL,
+    };
+    struct curl_slist *headers = NULL;
+
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(lines); i++) {
+        struct curl_slist *longer = lines[i] ? curl_slist_append(headers, lines[i]) : headers;
+        if (!longer) {
+            curl_slist_free_all(headers);
+            return NULL;
+        }
+        headers = longer;
+    }
+    return headers;
+}
+
 kelp_status kelp__etcd_transfer_prepare(struct kelp_etcd *etcd, struct etcd_transfer *transfer,
                                         const char *path, size_t endpoint)
 {
@@ -94,7 +120,11 @@ kelp_status kelp__etcd_transfer_prepare(struct kelp_etcd *etcd, struct etcd_tran
     (void)curl_easy_setopt(curl, CURLOPT_PRIVATE, transfer);
     (void)curl_easy_setopt(curl, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
     (void)curl_easy_setopt(curl, CURLOPT_POST, 1L);
-    (void)curl_easy_setopt(curl, CURLOPT_HTTPHEADER, etcd->headers);
+    transfer->headers = make_headers(transfer->streams, etcd->token);
+    if (!transfer->headers) {
+        return KELP_ERR_NO_MEMORY;
+    }
+    (void)curl_easy_setopt(curl, CURLOPT_HTTPHEADER, transfer->headers);
     (void)curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT_MS, (long)ETCD_CONNECT_MS);
     return KELP_OK;
 }
@@ -110,7 +140,9 @@ void kelp__etcd_transfer_end(struct kelp_etcd *etcd, struct etcd_transfer *trans
     if (transfer->curl) {
         (void)curl_multi_remove_handle(etcd->multi, transfer->curl); /* also when not added */
         curl_easy_cleanup(transfer->curl);
+        curl_slist_free_all(transfer->headers);
         transfer->curl = NULL;
+        transfer->headers = NULL;
     }
 }
 
@@ -214,40 +246,17 @@ static kelp_status set_certificates(struct kelp_etcd *etcd, const char *folder,
         }
     }
     etcd->certificates = calloc(1, sizeof(*etcd->certificates));
-    return etcd->certificates ? kelp_etcd_certificates_init(etcd->certificates, folder, reterr)
-                              : kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
-}
-
-/* NULL when memory is short. */
-static struct curl_slist *make_headers(bool chunked)
-{
-    static const char *const lines[] = {
-        "Content-Type: application/json",
-        /* Empty: no "Expect: 100-continue", which would cost large requests a round trip. */
-        "Expect:",
-        "Transfer-Encoding: chunked",
-        /* Go's HTTP/1.1 server reads a request to its end before it answers, unless the connection
-         * is to be closed behind it: only then both directions flow at once. */
-        "Connection: close",
-    };
-    struct curl_slist *headers = NULL;
-
-    for (size_t i = 0; i < (chunked ? 4 : 2); i++) {
-        struct curl_slist *longer = curl_slist_append(headers, lines[i]);
-        if (!longer) {
-            curl_slist_free_all(headers);
-            return NULL;
-        }
-        headers = longer;
-    }
-    return headers;
+    etcd->login_folder = strdup(folder);
+    return etcd->certificates && etcd->login_folder
+               ? kelp_etcd_certificates_init(etcd->certificates, folder, reterr)
+               : kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
 }
 
 static void free_client(struct kelp_etcd *etcd)
 {
     curl_multi_cleanup(etcd->multi);
-    curl_slist_free_all(etcd->headers);
-    curl_slist_free_all(etcd->stream_headers);
+    kelp__etcd_forget_token(etcd);
+    free(etcd->login_folder);
     (void)pthread_cond_destroy(&etcd->changed);
     (void)pthread_mutex_destroy(&etcd->lock);
     free(etcd->endpoints);
@@ -290,14 +299,13 @@ kelp_status kelp_etcd_open_certified(const char *endpoints, const char *folder,
     (void)pthread_mutex_init(&etcd->lock, NULL);
     (void)pthread_cond_init(&etcd->changed, NULL);
     etcd->multi = curl_multi_init();
-    etcd->headers = make_headers(false);
-    etcd->stream_headers = make_headers(true);
+    LIST_INIT(&etcd->waiting);
     kelp_status status =
         kelp_etcd_endpoints_parse(endpoints, &etcd->endpoints, &etcd->endpoint_count, reterr);
     if (status == KELP_OK && folder) {
         status = set_certificates(etcd, folder, reterr);
     }
-    if (status == KELP_OK && (!etcd->multi || !etcd->headers || !etcd->stream_headers)) {
+    if (status == KELP_OK && !etcd->multi) {
         status = kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
     }
     if (status == KELP_OK) {
@@ -330,6 +338,7 @@ static void begin_close(struct kelp_etcd *etcd, void *user)
     while ((lease = LIST_FIRST(&etcd->leases))) {
         kelp__etcd_revoke(etcd, kelp__etcd_lease_end(lease));
     }
+    kelp__etcd_login_cancel(etcd);
     etcd->closing = true; /* the thread ends with the last revocation */
 }
 

@@ -11,8 +11,8 @@
  * certainly not applied, or is a read), KELP_ERR_TIMEOUT (a write that may have been applied: its
  * answer was lost), KELP_ERR_LIMIT (a request over 1 MiB, an answer over 16), KELP_ERR_FORMAT (an
  * answer that is not etcd's), KELP_ERR_NO_MEMORY; and what etcd itself refuses: KELP_ERR_NOT_FOUND
- * (no such lease), KELP_ERR_NO_SPACE (its store is full), KELP_ERR_BUSY, KELP_ERR_INVALID. The text
- * names the endpoint.
+ * (no such lease), KELP_ERR_DENIED (the user may not, or there is no login), KELP_ERR_NO_SPACE (its
+ * store is full), KELP_ERR_BUSY, KELP_ERR_INVALID. The text names the endpoint.
  *
  * Keys are texts of 1 to 4095 bytes, values texts; both without a zero byte when they are ours.
  */
@@ -47,8 +47,9 @@ void kelp_etcd_range_fini(struct kelp_etcd_range *range);
 kelp_status kelp_etcd_open(const char *endpoints, struct kelp_etcd **ret_etcd,
                            struct kelp_error *reterr) KELP_MUST_USE;
 /* The same for endpoints with mutual TLS: folder has ca.pem, cert.pem and key.pem, which are read
- * for each new connection. Endpoints are https:// or unix: then: KELP_ERR_INVALID otherwise. NULL
- * as the folder: kelp_etcd_open(). */
+ * for each new connection. When etcd has users, the client logs in with the name and password of
+ * the file etcd-login there (common/tls/login.h). Endpoints are https:// or unix: then:
+ * KELP_ERR_INVALID otherwise. NULL as the folder: kelp_etcd_open(). */
 kelp_status kelp_etcd_open_certified(const char *endpoints, const char *folder,
                                      struct kelp_etcd **ret_etcd,
                                      struct kelp_error *reterr) KELP_MUST_USE;
@@ -172,5 +173,25 @@ kelp_status kelp_etcd_election_open(struct kelp_etcd *etcd,
 /* Resigns: the next one is elected at once (waits for etcd, at most 1 s). deposed() is not called.
  */
 void kelp_etcd_election_close(struct kelp_etcd_election *election);
+
+/*
+ * Users of an etcd. What they may do is said by roles; each is made, or changed to that, and may be
+ * there already. Names and passwords are as in common/tls/login.h.
+ */
+struct kelp_etcd_permission {
+    const char *key;
+    bool prefix; /* all keys that begin so */
+    bool write;  /* as well as read */
+};
+kelp_status kelp_etcd_set_role(struct kelp_etcd *etcd, const char *role,
+                               const struct kelp_etcd_permission *permissions, size_t count,
+                               uint32_t deadline_ms, struct kelp_error *reterr) KELP_MUST_USE;
+kelp_status kelp_etcd_set_user(struct kelp_etcd *etcd, const char *user, const char *password,
+                               const char *role, uint32_t deadline_ms,
+                               struct kelp_error *reterr) KELP_MUST_USE;
+/* From now on everybody must log in; there is a user root with the role root. Errors too:
+ * KELP_ERR_INVALID (there is none). */
+kelp_status kelp_etcd_enable_users(struct kelp_etcd *etcd, uint32_t deadline_ms,
+                                   struct kelp_error *reterr) KELP_MUST_USE;
 
 #endif

@@ -20,10 +20,12 @@ enum {
     GRPC_INVALID_ARGUMENT = 3,
     GRPC_DEADLINE_EXCEEDED = 4,
     GRPC_NOT_FOUND = 5,
+    GRPC_PERMISSION_DENIED = 7,
     GRPC_RESOURCE_EXHAUSTED = 8,
     GRPC_FAILED_PRECONDITION = 9,
     GRPC_UNIMPLEMENTED = 12,
     GRPC_UNAVAILABLE = 14,
+    GRPC_UNAUTHENTICATED = 16,
 };
 
 static void attempt(struct etcd_call *call);
@@ -59,6 +61,9 @@ void kelp__etcd_call_destroy(struct etcd_call *call)
         return;
     }
     assert(!call->transfer.curl);
+    if (call->is_secret && call->body.bytes) {
+        explicit_bzero(call->body.bytes, call->body.used);
+    }
     kelp__etcd_buffer_fini(&call->body);
     kelp__etcd_buffer_fini(&call->answer);
     free(call);
@@ -66,6 +71,7 @@ void kelp__etcd_call_destroy(struct etcd_call *call)
 
 static void finish(struct etcd_call *call)
 {
+    kelp__etcd_login_leave(call);
     kelp__etcd_timer_fini(&call->retry);
     assert(call->etcd->call_count > 0);
     call->etcd->call_count--;
@@ -76,6 +82,12 @@ static void fail(struct etcd_call *call, kelp_status status, const char *what)
 {
     call->status = kelp_fail(&call->error, status, "etcd at %s: %s",
                              call->etcd->endpoints[call->endpoint], what);
+}
+
+void kelp__etcd_call_fail(struct etcd_call *call, kelp_status status, const char *what)
+{
+    fail(call, status, what);
+    finish(call);
 }
 
 /* Where the call is tried again, if time is left; else it has failed for good. */
@@ -124,6 +136,9 @@ kelp_status kelp__etcd_refusal_status(const struct etcd_refusal *refusal)
         return strstr(refusal->message, "too large") ? KELP_ERR_LIMIT : KELP_ERR_INVALID;
     case GRPC_NOT_FOUND:
         return KELP_ERR_NOT_FOUND;
+    case GRPC_PERMISSION_DENIED:
+    case GRPC_UNAUTHENTICATED:
+        return KELP_ERR_DENIED;
     case GRPC_RESOURCE_EXHAUSTED:
         return strstr(refusal->message, "space") ? KELP_ERR_NO_SPACE : KELP_ERR_BUSY;
     case GRPC_FAILED_PRECONDITION:
@@ -151,6 +166,10 @@ static void refused(struct etcd_call *call, long http_status)
                        http_status);
         fail(call, KELP_ERR_FORMAT, text);
         finish(call);
+        return;
+    }
+    if (!call->is_login && kelp__etcd_wants_login(&refusal)) {
+        kelp__etcd_login_wait(call); /* it was not applied */
         return;
     }
     kelp_status status = kelp__etcd_refusal_status(&refusal);
@@ -233,7 +252,9 @@ static void attempt(struct etcd_call *call)
 {
     int64_t left_ms = call->deadline_ms - kelp__etcd_now_ms();
 
+    kelp__etcd_login_leave(call);
     call->endpoint = call->etcd->endpoint;
+    call->token_number = call->etcd->token_number;
     call->attempts++;
     kelp__etcd_buffer_fini(&call->answer);
     call->answer.max = ETCD_ANSWER_MAX;
@@ -261,6 +282,7 @@ void kelp__etcd_call_start(struct etcd_call *call)
 
 void kelp__etcd_call_cancel(struct etcd_call *call)
 {
+    kelp__etcd_login_leave(call);
     kelp__etcd_transfer_end(call->etcd, &call->transfer);
     kelp__etcd_timer_fini(&call->retry);
     assert(call->etcd->call_count > 0);

@@ -31,6 +31,9 @@ enum {
     ETCD_BACKOFF_MAX_MS = 500,        /* ... and no load while etcd is away */
     ETCD_LEASE_TTL_MAX_S = 3600,      /* a typing mistake beyond that */
     ETCD_REVOKE_MS = 1000,            /* giving a lease back, when closing */
+    ETCD_LOGIN_MS = 5000,             /* etcd spends 0.1 s on a password, each after the other */
+    ETCD_LOGINS_MAX = 3,              /* that one call waits for */
+    ETCD_TOKEN_MAX = 1024,            /* bytes; a signed one of etcd's has some hundred */
     ETCD_WATCH_PROBE_MS = 2000,       /* a watch without news asks for a sign of life */
     ETCD_WATCH_SILENCE_MS = 6000,     /* without any: the connection is dead */
 };
@@ -135,7 +138,9 @@ struct etcd_timer {
 
 /* One HTTP transfer; ended() runs on the thread, never inside a curl callback. */
 struct etcd_transfer {
-    CURL *curl; /* NULL: none is running */
+    CURL *curl;                 /* NULL: none is running */
+    struct curl_slist *headers; /* its own */
+    bool streams;               /* set before: the body has no known end */
     void (*ended)(struct etcd_transfer *transfer, CURLcode code);
 };
 
@@ -162,6 +167,12 @@ struct etcd_call {
     struct etcd_buffer answer;
 
     bool answer_over; /* the answer was over its limit */
+    bool is_login;
+    bool is_secret;        /* the body is wiped */
+    bool waits;            /* for the login: it is in the list of those */
+    unsigned logins;       /* that it has waited for */
+    uint64_t token_number; /* that the running attempt shows */
+    LIST_ENTRY(etcd_call) wait_link;
     struct etcd_transfer transfer;
     struct etcd_timer retry;
     unsigned attempts;
@@ -180,8 +191,11 @@ struct kelp_etcd {
     size_t endpoint_count;
     struct kelp_etcd_certificates *certificates; /* NULL: none */
 
-    struct curl_slist *headers;        /* of every request; never changes */
-    struct curl_slist *stream_headers; /* of one whose body has no known end */
+    char *login_folder;             /* where a name and a password are; NULL: nowhere */
+    struct etcd_call *login;        /* under way, or NULL */
+    LIST_HEAD(, etcd_call) waiting; /* for it */
+    char *token;                    /* "Authorization: TOKEN" of the newest login; NULL: none */
+    uint64_t token_number;          /* of that login */
 
     size_t endpoint; /* the one tried first */
     CURLM *multi;
@@ -233,6 +247,36 @@ void kelp__etcd_call_start(struct etcd_call *call);
 void kelp__etcd_call_cancel(struct etcd_call *call);
 /* Any other thread: start and wait; returns call->status and fills reterr. */
 kelp_status kelp__etcd_call_run(struct etcd_call *call, struct kelp_error *reterr) KELP_MUST_USE;
+
+/* Thread: it failed for good; done() runs inside. */
+void kelp__etcd_call_fail(struct etcd_call *call, kelp_status status, const char *what);
+
+/* ---- users (etcd_login.c) ---- */
+
+/* Does etcd refuse because of who asks, or because nobody does? */
+bool kelp__etcd_wants_login(const struct etcd_refusal *refusal);
+/* Thread: try the call again once somebody is logged in; it may fail inside. */
+void kelp__etcd_login_wait(struct etcd_call *call);
+/* Thread: it waits no more. */
+void kelp__etcd_login_leave(struct etcd_call *call);
+/* Thread: wait for no login any more. */
+void kelp__etcd_login_cancel(struct kelp_etcd *etcd);
+void kelp__etcd_forget_token(struct kelp_etcd *etcd);
+
+/* Members of an object; no text holds what JSON would have to escape. */
+struct etcd_text {
+    const char *name, *value;
+};
+kelp_status kelp__etcd_encode_texts(const struct etcd_text *texts, size_t count,
+                                    struct etcd_buffer *ret_body,
+                                    struct kelp_error *reterr) KELP_MUST_USE;
+kelp_status kelp__etcd_encode_permission(const char *role,
+                                         const struct kelp_etcd_permission *permission,
+                                         struct etcd_buffer *ret_body,
+                                         struct kelp_error *reterr) KELP_MUST_USE;
+/* *ret_token is owned. */
+kelp_status kelp__etcd_decode_token(const char *bytes, size_t count, char **ret_token,
+                                    struct kelp_error *reterr) KELP_MUST_USE;
 
 /* Errors: KELP_ERR_INVALID, naming what is allowed. Any thread. */
 kelp_status kelp__etcd_check_key(const char *key, struct kelp_error *reterr) KELP_MUST_USE;

@@ -323,6 +323,31 @@ kelp_status kelp__etcd_decode_grant(const char *bytes, size_t count, int64_t *re
     return status;
 }
 
+kelp_status kelp__etcd_decode_token(const char *bytes, size_t count, char **ret_token,
+                                    struct kelp_error *reterr)
+{
+    cJSON *json;
+    kelp_status status = parse_object(bytes, count, &json, reterr);
+
+    if (status != KELP_OK) {
+        return status;
+    }
+    const char *text = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(json, "token"));
+    size_t length = text ? strlen(text) : 0;
+    bool plain = length > 0 && length <= ETCD_TOKEN_MAX;
+    for (size_t i = 0; i < length; i++) { /* it becomes a line of a header */
+        plain = plain && text[i] > ' ' && text[i] < 0x7f;
+    }
+    char *token = plain ? strdup(text) : NULL;
+    cJSON_Delete(json);
+    if (!token) {
+        return plain ? kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory")
+                     : foreign(reterr, "a token");
+    }
+    *ret_token = token;
+    return KELP_OK;
+}
+
 kelp_status kelp__etcd_decode_keep_alive(const char *bytes, size_t count, int64_t *ret_ttl_s,
                                          struct kelp_error *reterr)
 {

@@ -250,6 +250,44 @@ kelp_status kelp__etcd_encode_transaction(const struct kelp_etcd_compare *compar
     return writer_end(&writer, reterr);
 }
 
+static void put_plain(struct writer *writer, const char *name, const char *value)
+{
+    put_text(writer, "\"");
+    put_text(writer, name);
+    put_text(writer, "\":\"");
+    put_text(writer, value);
+    put_text(writer, "\"");
+}
+
+kelp_status kelp__etcd_encode_texts(const struct etcd_text *texts, size_t count,
+                                    struct etcd_buffer *ret_body, struct kelp_error *reterr)
+{
+    struct writer writer = writer_start(ret_body);
+
+    for (size_t i = 0; i < count; i++) {
+        put_text(&writer, i == 0 ? "{" : ",");
+        put_plain(&writer, texts[i].name, texts[i].value);
+    }
+    put_text(&writer, count > 0 ? "}" : "{}");
+    return writer_end(&writer, reterr);
+}
+
+kelp_status kelp__etcd_encode_permission(const char *role,
+                                         const struct kelp_etcd_permission *permission,
+                                         struct etcd_buffer *ret_body, struct kelp_error *reterr)
+{
+    struct writer writer = writer_start(ret_body);
+
+    put_text(&writer, "{");
+    put_plain(&writer, "name", role);
+    put_text(&writer, ",\"perm\":{");
+    put_plain(&writer, "permType", permission->write ? "READWRITE" : "READ");
+    put_text(&writer, ",");
+    put_range(&writer, permission->key, permission->prefix);
+    put_text(&writer, "}}");
+    return writer_end(&writer, reterr);
+}
+
 kelp_status kelp__etcd_encode_grant(uint32_t ttl_s, struct etcd_buffer *ret_body,
                                     struct kelp_error *reterr)
 {

@@ -172,7 +172,6 @@ static kelp_status start_stream(struct kelp_etcd_watch *watch)
     }
     if (status == KELP_OK) {
         CURL *curl = watch->stream.curl;
-        (void)curl_easy_setopt(curl, CURLOPT_HTTPHEADER, etcd->stream_headers);
         (void)curl_easy_setopt(curl, CURLOPT_READFUNCTION, give_upload);
         (void)curl_easy_setopt(curl, CURLOPT_READDATA, watch);
         (void)curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, receive_lines);
@@ -426,6 +425,7 @@ struct kelp_etcd_watch *kelp__etcd_watch_start(struct kelp_etcd *etcd, const cha
     watch->user = user;
     watch->backoff_ms = ETCD_BACKOFF_MIN_MS;
     watch->stream.ended = stream_ended;
+    watch->stream.streams = true;
     kelp__etcd_timer_init(etcd, &watch->timer, timer_fired, watch);
     watch->timer.at_ms = 0;
     LIST_INSERT_HEAD(&etcd->watches, watch, link);

@@ -135,6 +135,7 @@ static const char *check_numbers(const char *bytes, size_t count)
     int64_t ttl_s = 1;
     bool succeeded;
     struct etcd_refusal refusal;
+    char *token = NULL;
 
     if (kelp__etcd_decode_header(bytes, count, &revision, NULL) == KELP_OK && revision < 0) {
         return "a negative revision";
@@ -149,6 +150,13 @@ static const char *check_numbers(const char *bytes, size_t count)
     }
     if (kelp__etcd_decode_keep_alive(bytes, count, &ttl_s, NULL) == KELP_OK && ttl_s < 0) {
         return "a negative time to live";
+    }
+    if (kelp__etcd_decode_token(bytes, count, &token, NULL) == KELP_OK) {
+        bool ends = strpbrk(token, "\r\n") != NULL;
+        free(token);
+        if (ends) {
+            return "a token that ends its line";
+        }
     }
     if (kelp__etcd_decode_refusal(bytes, count, &refusal) == KELP_OK &&
         (refusal.code < 0 || !memchr(refusal.message, '\0', sizeof(refusal.message)))) {

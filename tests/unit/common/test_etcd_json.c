@@ -254,11 +254,35 @@ KELP_TEST(refusals)
     ck_assert_int_eq(refusal.code, 5);
     ck_assert_str_eq(refusal.message, "etcdserver: requested lease not found");
     ck_assert_int_eq(kelp__etcd_refusal_status(&refusal), KELP_ERR_NOT_FOUND);
+    /* Who asks: in, again in, or not allowed. */
+    refusal = (struct etcd_refusal){.code = 16, .message = "etcdserver: invalid auth token"};
+    ck_assert(kelp__etcd_wants_login(&refusal));
+    refusal = (struct etcd_refusal){.code = 3, .message = "etcdserver: user name is empty"};
+    ck_assert(kelp__etcd_wants_login(&refusal));
+    refusal = (struct etcd_refusal){.code = 7, .message = "etcdserver: permission denied"};
+    ck_assert(!kelp__etcd_wants_login(&refusal));
+    ck_assert_int_eq(kelp__etcd_refusal_status(&refusal), KELP_ERR_DENIED);
     /* A member that lost the lead while it had our request: passing trouble, not a refusal. */
     refusal = (struct etcd_refusal){.code = 2, .message = "raft proposal dropped"};
     ck_assert_int_eq(kelp__etcd_refusal_status(&refusal), KELP_ERR_UNREACHABLE);
     for (size_t i = 0; i < KELP_ARRAY_COUNT(bad); i++) {
         ck_assert_int_eq(kelp__etcd_decode_refusal(bad[i], strlen(bad[i]), &refusal),
+                         KELP_ERR_FORMAT);
+    }
+}
+
+KELP_TEST(tokens)
+{
+    static const char good[] = "{\"header\":{},\"token\":\"abc.7\"}";
+    static const char *const bad[] = {"{}", "{\"token\":\"\"}", "{\"token\":7}",
+                                      "{\"token\":\"a\\r\\nX: b\"}", "{\"token\":\"a b\"}"};
+    char *token = NULL;
+
+    ck_assert_int_eq(kelp__etcd_decode_token(good, strlen(good), &token, &error), KELP_OK);
+    ck_assert_str_eq(token, "abc.7");
+    free(token);
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(bad); i++) {
+        ck_assert_int_eq(kelp__etcd_decode_token(bad[i], strlen(bad[i]), &token, &error),
                          KELP_ERR_FORMAT);
     }
 }
