@@ -88,38 +88,66 @@ static bool equals(const char *text, const char *wanted)
     return text && text[0] != '\0' && strcmp(text, wanted) == 0;
 }
 
-/* Is it a daemon of the run that somebody started by hand? */
-static bool is_by_hand(const char *text, size_t length, const struct kelp_proc_run *run)
+/* What a process was started with. */
+struct words {
+    char arguments[KELP_PROC_TEXT_MAX];
+    char environment[KELP_PROC_TEXT_MAX];
+    size_t arguments_length, environment_length;
+};
+
+/* The value that a daemon has for an option, by its command line or its environment; NULL: none. */
+static const char *given(const struct words *words, const char *option)
 {
-    return equals(argument(text, length, "--job"), run->job) &&
-           (equals(argument(text, length, "--etcd"), run->etcd) ||
-            equals(argument(text, length, "--run"), run->folder));
+    char name[32], variable[32];
+
+    (void)snprintf(name, sizeof(name), "--%s", option);
+    const char *value = argument(words->arguments, words->arguments_length, name);
+    if (value) {
+        return value;
+    }
+    size_t length = (size_t)snprintf(variable, sizeof(variable), "KELP_%s", option);
+    for (size_t i = 0; i < length; i++) {
+        variable[i] = (char)toupper((unsigned char)variable[i]);
+    }
+    value = argument(words->environment, words->environment_length, variable);
+    return value && value[0] != '\0' ? value : NULL;
+}
+
+/* Is it a daemon of the run that somebody started by hand? */
+static bool is_by_hand(const struct words *words, const struct kelp_proc_run *run)
+{
+    return equals(given(words, "job"), run->job) &&
+           (equals(given(words, "etcd"), run->etcd) || equals(given(words, "run"), run->folder));
+}
+
+static bool is_of_run(pid_t pid, const char *program, const struct words *words,
+                      const struct kelp_proc_run *run)
+{
+    return is_below(pid, run->launcher) || (is_daemon(program) && is_by_hand(words, run));
 }
 
 /* False: it is none of the run's. */
-static bool describe(pid_t pid, const struct kelp_proc_run *run, struct kelp_proc *ret_proc)
+static bool describe(pid_t pid, const struct kelp_proc_run *run, struct words *words,
+                     struct kelp_proc *ret_proc)
 {
-    char text[KELP_PROC_TEXT_MAX];
-    size_t length = read_of(pid, "cmdline", text);
-
-    if (length == 0) {
-        return false;
-    }
+    words->arguments_length = read_of(pid, "cmdline", words->arguments);
+    words->environment_length = read_of(pid, "environ", words->environment);
+    const char *text = words->arguments;
     const char *slash = strrchr(text, '/');
-    const char *id = argument(text, length, "--id");
     struct kelp_proc proc = {.pid = pid};
     (void)snprintf(proc.program, sizeof(proc.program), "%.31s", slash ? slash + 1 : text);
-    if (!is_below(pid, run->launcher) &&
-        !(is_daemon(proc.program) && is_by_hand(text, length, run))) {
+    if (words->arguments_length == 0 || !is_of_run(pid, proc.program, words, run)) {
         return false;
     }
     if (is_daemon(proc.program)) {
+        const char *id = given(words, "id");
         (void)snprintf(proc.id, sizeof(proc.id), "%.63s", id ? id : "");
-        proc.certified = argument(text, length, "--certs") != NULL;
+        proc.certified = given(words, "certs") != NULL;
     } else {
-        proc.certified = holds(text, length, "client-cert-auth");
-        proc.open_urls = is_clear(argument(text, length, "--listen-client-urls")) ||
-                         is_clear(argument(text, length, "--listen-peer-urls"));
+        proc.certified = holds(text, words->arguments_length, "client-cert-auth");
+        proc.open_urls =
+            is_clear(argument(text, words->arguments_length, "--listen-client-urls")) ||
+            is_clear(argument(text, words->arguments_length, "--listen-peer-urls"));
     }
     *ret_proc = proc;
     return true;
@@ -127,20 +155,22 @@ static bool describe(pid_t pid, const struct kelp_proc_run *run, struct kelp_pro
 
 size_t kelp_proc_list(const struct kelp_proc_run *run, struct kelp_proc *list, size_t room)
 {
-    DIR *folder = opendir("/proc");
+    struct words *words = malloc(sizeof(*words));
+    DIR *folder = words ? opendir("/proc") : NULL;
     size_t count = 0;
 
     for (struct dirent *entry = folder ? readdir(folder) : NULL; entry && count < room;
          entry = readdir(folder)) {
         pid_t pid =
             isdigit((unsigned char)entry->d_name[0]) ? (pid_t)strtol(entry->d_name, NULL, 10) : 0;
-        if (pid > 0 && describe(pid, run, &list[count])) {
+        if (pid > 0 && describe(pid, run, words, &list[count])) {
             count++;
         }
     }
     if (folder) {
         (void)closedir(folder);
     }
+    free(words);
     return count;
 }
 

@@ -1,10 +1,12 @@
 /* Doors of a run, each made open and found. */
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "cli/doctor/doors.h"
@@ -91,6 +93,44 @@ KELP_TEST(ports)
     run.running = false;
     kelp_doors_ports(&run, findings);
     ck_assert(found("ports", KELP_DOOR_CLOSED, "no process of the run is on this machine"));
+}
+
+/* The processes of run->folder, at most four. */
+static size_t list_by_hand(struct kelp_proc list[4])
+{
+    const struct kelp_proc_run who = {
+        .job = "j", .etcd = "http://127.0.0.1:9", .folder = folder.path};
+
+    return kelp_proc_list(&who, list, 4);
+}
+
+/* Daemons that somebody started are found by their job and their etcd or folder, by arguments and
+ * by variables. */
+KELP_TEST(by_hand)
+{
+    static char *const argv[] = {"/bin/kelp-ps", "-c", "read nothing", "--job", "j",
+                                 "--id=s-1",     NULL};
+    static char *const environment[] = {"KELP_ETCD=http://127.0.0.1:9", "KELP_CERTS=shard", NULL};
+    struct kelp_proc list[4];
+    int ends[2], wait_status = 0;
+
+    ck_assert_uint_eq(list_by_hand(list), 0);
+    ck_assert_int_eq(pipe2(ends, O_CLOEXEC), 0);
+    pid_t child = fork();
+    if (child == 0) {
+        (void)dup2(ends[0], STDIN_FILENO); /* it waits for that to end */
+        (void)execve("/bin/sh", argv, environment);
+        _exit(127);
+    }
+    KELP_TEST_AWAIT(list_by_hand(list) == 1, "it is not found");
+    ck_assert_int_eq(list[0].pid, child);
+    ck_assert_str_eq(list[0].program, "kelp-ps");
+    ck_assert_str_eq(list[0].id, "s-1");
+    ck_assert(list[0].certified);
+    ck_assert_int_eq(close(ends[0]), 0);
+    ck_assert_int_eq(close(ends[1]), 0);
+    ck_assert_int_eq(waitpid(child, &wait_status, 0), child);
+    ck_assert_uint_eq(list_by_hand(list), 0);
 }
 
 KELP_TEST(etcds)
