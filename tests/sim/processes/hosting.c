@@ -121,6 +121,7 @@ static void work_done(struct sim *sim, struct sim_process *process, void *data, 
     }
     run_actions(hosting, work->hosted);
     if (!hosting->retired) {
+        sim_shard_heard(hosting->shard); /* the program does such work before it looks */
         sim_shard_end_turn(hosting->shard);
     }
     drop_work(work);

@@ -147,6 +147,11 @@ static void follow_ticker(struct sim_shard *shard, bool changed)
     }
 }
 
+void sim_shard_heard(struct sim_shard *shard)
+{
+    follow_ticker(shard, kelp_ticker_heard(&shard->ticker));
+}
+
 /* number: the timer's setting. */
 static void on_tick(struct sim *sim, struct sim_process *process, void *data, uint64_t number)
 {
@@ -196,7 +201,7 @@ static void on_message(struct sim *sim, struct sim_process *process, uint64_t st
     (void)sim;
     if (!stray) {
         set_spare(shard, stream, request);
-        follow_ticker(shard, kelp_ticker_heard(&shard->ticker));
+        sim_shard_heard(shard);
     }
     for (size_t i = 0; i < request->push_count; i++) {
         push_node(shard, stream, request, &request->pushes[i]);

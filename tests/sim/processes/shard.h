@@ -156,5 +156,7 @@ void sim_shard_refuse(struct sim_shard *shard, uint32_t partition,
 void sim_shard_offer(struct sim_shard *shard, uint32_t partition, const struct kelp_offer *offer);
 /* Everything that was answered since leaves. */
 void sim_shard_end_turn(struct sim_shard *shard);
+/* Something came, or was completed: look soon for what is late. */
+void sim_shard_heard(struct sim_shard *shard);
 
 #endif
