@@ -24,6 +24,8 @@
 #define KELP_COORDINATOR_APPEND_MS   1000  /* before a full disk is tried again */
 #define KELP_COORDINATOR_CUT_OFF_MS                                                                \
     8000 /* no shard heard though all leases live: longer than those */
+#define KELP_COORDINATOR_HANG_MS                                                                   \
+    6000 /* a shard is not heard and training stands, though its lease lives: longer than that */
 #define KELP_COORDINATOR_HELLO_MS 5000 /* a worker's stream says who it is within this */
 
 /* A worker with lanes shows work within both; then it is tried (membership_seats.c). */

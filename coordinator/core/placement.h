@@ -34,6 +34,10 @@
  * workers may still reach the shard; its process may still be there (kelp_placement_silent()), and
  * whoever started it may kill it and start it again.
  *
+ * Progress is a witness for all shards, since each step needs each of them: while training goes on,
+ * none is lost or hangs, however slow its answers to us are. So a stall is no loss. Without
+ * progress, silence means a process that hangs once it has lasted longer than leases do.
+ *
  * When no shard of the map is heard though all their leases live, it is us who are cut off: RESIGN.
  */
 #ifndef KELP_COORDINATOR_CORE_PLACEMENT_H
@@ -200,6 +204,7 @@ struct kelp_placement {
     uint32_t blocks;      /* generations that were given up because a shard was blocked */
     bool choosing;        /* which one it is: RESTORE will say */
     bool restore_final;   /* it is the final state */
+    uint64_t progress_ms; /* training went on last; 0: never */
     uint64_t cut_off_ms;  /* since when no shard is heard; 0: one is */
     struct kelp_map map;  /* as written; generation 0: none */
     struct kelp_map next; /* being written */
@@ -218,6 +223,9 @@ kelp_status kelp_placement_apply(struct kelp_placement *placement,
                                  const struct kelp_placement_event *event,
                                  struct kelp_placement_actions *ret_actions,
                                  struct kelp_error *reterr) KELP_MUST_USE;
+
+/* Training has gone on. */
+void kelp_placement_progressed(struct kelp_placement *placement, uint64_t now_ms);
 
 /* Is the job over, for this leader: done, paused or failed? */
 bool kelp_placement_settled(const struct kelp_placement *placement);

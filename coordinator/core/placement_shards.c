@@ -71,6 +71,23 @@ bool kelp__placement_overdue(const struct kelp_placement *placement,
            now_ms - shard->changed_ms >= placement->options.shard_wait_ms;
 }
 
+void kelp_placement_progressed(struct kelp_placement *placement, uint64_t now_ms)
+{
+    placement->progress_ms = now_ms;
+}
+
+static bool goes_on(const struct kelp_placement *placement, uint64_t now_ms)
+{
+    return placement->progress_ms != 0 &&
+           now_ms < placement->progress_ms + placement->options.shard_wait_ms;
+}
+
+/* A process that is stopped loses its lease within this; one that lives and hangs does not. */
+static bool hangs(const struct kelp_placement_shard *shard, uint64_t now_ms)
+{
+    return !shard->registered || now_ms >= shard->changed_ms + KELP_COORDINATOR_HANG_MS;
+}
+
 static bool lost(const struct kelp_placement *placement, const struct kelp_map_shard *mapped,
                  uint64_t now_ms)
 {
@@ -80,7 +97,7 @@ static bool lost(const struct kelp_placement *placement, const struct kelp_map_s
         return true;
     }
     return (!shard->registered || shard->broken) && !shard->connected &&
-           kelp__placement_overdue(placement, shard, now_ms);
+           kelp__placement_overdue(placement, shard, now_ms) && !goes_on(placement, now_ms);
 }
 
 bool kelp_placement_silent(const struct kelp_placement *placement,
@@ -89,7 +106,8 @@ bool kelp_placement_silent(const struct kelp_placement *placement,
     int32_t index = kelp_map_find(&placement->map, shard->at.id);
     bool ours = index >= 0 && shard->at.incarnation == placement->map.shards[index].incarnation;
     return shard->silent || (ours && !shard->connected && !shard->broken &&
-                             kelp__placement_overdue(placement, shard, now_ms));
+                             kelp__placement_overdue(placement, shard, now_ms) &&
+                             hangs(shard, now_ms) && !goes_on(placement, now_ms));
 }
 
 static bool hosts(const struct kelp_placement *placement, const struct kelp_map_shard *mapped)

@@ -188,6 +188,9 @@ void kelp__term_apply_records(struct kelp_term *term, const struct kelp_link_rep
                               uint64_t generation)
 {
     struct kelp_progress *progress = &term->progress;
+    if (report->word && progress->word_known && report->word->version > progress->word.version) {
+        kelp_placement_progressed(&term->placement, term->now_ms);
+    }
     if (report->word) {
         kelp_progress_stand(progress, report->word, report->best);
         tell_progress(term, generation);

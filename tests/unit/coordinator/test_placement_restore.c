@@ -173,6 +173,9 @@ KELP_LOOP_TEST(broken_or_silent, 0, 2)
     uint32_t actions = placement_tick(3000);
     ck_assert((actions & DID(COUNT_LOSS)) == (_i == 0 ? DID(COUNT_LOSS) : 0));
     shard = kelp_placement_find(&placement_bench.machine, "shard-1");
+    ck_assert(!kelp_placement_silent(&placement_bench.machine, shard, placement_bench.now));
+    (void)placement_tick(KELP_COORDINATOR_HANG_MS - 3000);
+    shard = kelp_placement_find(&placement_bench.machine, "shard-1");
     ck_assert(kelp_placement_silent(&placement_bench.machine, shard, placement_bench.now) ==
               (_i == 1));
     if (_i == 1) {
@@ -184,6 +187,27 @@ KELP_LOOP_TEST(broken_or_silent, 0, 2)
         shard = kelp_placement_find(&placement_bench.machine, "shard-1");
         ck_assert(!kelp_placement_silent(&placement_bench.machine, shard, placement_bench.now));
     }
+}
+
+/* While training goes on, each shard takes part: neither a broken stream nor silence is a loss.
+ * Once it stands, they are. */
+KELP_LOOP_TEST(progress_speaks_for_shards, 0, 2)
+{
+    placement_start();
+    (void)disconnected("shard-1", _i == 0);
+    for (int i = 0; i < 20; i++) {
+        kelp_placement_progressed(&placement_bench.machine, placement_bench.now);
+        ck_assert_uint_eq(placement_tick(1000) & DID(COUNT_LOSS), 0);
+        const struct kelp_placement_shard *shard =
+            kelp_placement_find(&placement_bench.machine, "shard-1");
+        ck_assert(!kelp_placement_silent(&placement_bench.machine, shard, placement_bench.now));
+    }
+    uint32_t actions = placement_tick(3000);
+    ck_assert((actions & DID(COUNT_LOSS)) == (_i == 0 ? DID(COUNT_LOSS) : 0));
+    const struct kelp_placement_shard *shard =
+        kelp_placement_find(&placement_bench.machine, "shard-1");
+    ck_assert(kelp_placement_silent(&placement_bench.machine, shard, placement_bench.now) ==
+              (_i == 1));
 }
 
 /* No shard is heard, and all their leases live: it is us. One that was broken off, or whose lease
