@@ -63,4 +63,7 @@ bool kelp_vector_finite(const float *values, uint64_t count);
 /* sum[i] = sum[i] + other[i]; `other` may be unaligned bytes of received floats. */
 void kelp_vector_add(float *sum, const void *other, uint64_t count);
 
+/* XXH3-128 of `length` bytes of any alignment: what kelp_digest_bytes_words() gives, faster. */
+void kelp_vector_digest(const void *bytes, uint64_t length, uint64_t ret_words[2]);
+
 #endif

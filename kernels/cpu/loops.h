@@ -48,7 +48,9 @@ struct kelp_optimizer_loops {
     bool (*statistic)(float momentum, const struct kelp_optimizer_buffers *buffers, uint64_t count);
     bool (*vector_finite)(const float *values, uint64_t count);
     void (*vector_add)(float *sum, const void *other, uint64_t count);
+    void (*digest)(const void *bytes, uint64_t length, uint64_t ret_words[2]);
 };
+void KELP_LOOPS_NAME(kelp__loop_digest)(const void *bytes, uint64_t length, uint64_t ret_words[2]);
 
 /* The planes of [samples, channels, inner]. */
 struct kelp_channels {

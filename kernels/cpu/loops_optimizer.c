@@ -419,4 +419,5 @@ const struct kelp_optimizer_loops KELP_LOOPS_NAME(kelp__optimizer_loops) = {
     .statistic = statistic,
     .vector_finite = vector_finite,
     .vector_add = vector_add,
+    .digest = KELP_LOOPS_NAME(kelp__loop_digest),
 };

@@ -209,3 +209,8 @@ void kelp_vector_add(float *sum, const void *other, uint64_t count)
 {
     kelp__loops()->optimizer->vector_add(sum, other, count);
 }
+
+void kelp_vector_digest(const void *bytes, uint64_t length, uint64_t ret_words[2])
+{
+    kelp__loops()->optimizer->digest(bytes, length, ret_words);
+}

@@ -152,7 +152,10 @@ uint64_t kelp_gradients_receive(struct kelp_gradients *gradients,
     return to_handle(gradient);
 }
 
-/* Most payloads lie in one piece, which needs no state. */
+/* Up to so many bytes in several pieces are copied first: a digest of one piece needs no state. */
+#define HASH_COPY_MAX 16384
+
+/* What lies in one piece needs no state either. */
 struct hasher {
     size_t length;
     uint64_t words[2];
@@ -164,7 +167,7 @@ static void hash_piece(const uint8_t *bytes, size_t length, size_t at, void *use
     struct hasher *hasher = user;
 
     if (length == hasher->length) {
-        kelp_digest_bytes_words(bytes, length, hasher->words);
+        kelp_vector_digest(bytes, length, hasher->words);
         return;
     }
     if (at == 0) {
@@ -176,6 +179,20 @@ static void hash_piece(const uint8_t *bytes, size_t length, size_t at, void *use
     }
 }
 
+static size_t first_piece(const struct kelp_wire_payload *payload, size_t offset)
+{
+    size_t index = payload->segment;
+    size_t skip = payload->segment_offset + offset;
+
+    for (;;) {
+        const struct kelp_rpc_segment segment = kelp_rpc_message_segment(payload->message, index++);
+        if (skip < segment.length) {
+            return segment.length - skip;
+        }
+        skip -= segment.length;
+    }
+}
+
 struct kelp_content kelp_gradients_content(uint64_t handle)
 {
     const struct gradient *gradient = to_gradient(handle);
@@ -183,7 +200,12 @@ struct kelp_content kelp_gradients_content(uint64_t handle)
 
     hasher.length = (size_t)gradient->count * sizeof(float);
     if (gradient->dense) {
-        kelp_digest_bytes_words(gradient->dense, hasher.length, hasher.words);
+        kelp_vector_digest(gradient->dense, hasher.length, hasher.words);
+    } else if (hasher.length <= HASH_COPY_MAX &&
+               first_piece(&gradient->payload, gradient->offset) < hasher.length) {
+        uint8_t bytes[HASH_COPY_MAX];
+        kelp_wire_payload_copy(&gradient->payload, gradient->offset, hasher.length, bytes);
+        kelp_vector_digest(bytes, hasher.length, hasher.words);
     } else {
         kelp_wire_payload_pieces(&gradient->payload, gradient->offset, hasher.length, hash_piece,
                                  &hasher);

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/tensors/digest.h"
 #include "common/tensors/philox.h"
 #include "kernels/cpu/loops.h"
 #include "kernels/optimizer.h"
@@ -373,6 +374,27 @@ KELP_TEST(test_vector_add_takes_any_alignment)
         fill_random(sum, COUNT, 1);
         variant->optimizer->vector_add(sum, bytes + 4, COUNT);
         ck_assert_mem_eq(sum, expected, sizeof(sum));
+    }
+}
+
+/* Every variant gives the digest that files have. */
+KELP_TEST(test_vector_digest)
+{
+    static char bytes[6000];
+    const struct kelp_loops *variant;
+
+    for (size_t i = 0; i < sizeof(bytes); i++) {
+        bytes[i] = (char)(i * 31 + i / 256);
+    }
+    for (uint64_t length = 0; length < sizeof(bytes) - 3; length += 1 + length / 8) {
+        uint64_t expected[2], words[2];
+        kelp_digest_bytes_words(bytes + 3, length, expected);
+        kelp_vector_digest(bytes + 3, length, words);
+        ck_assert_mem_eq(words, expected, sizeof(words));
+        for (uint32_t n = 0; (variant = kelp__loops_variant(n)) != NULL; n++) {
+            variant->optimizer->digest(bytes + 3, length, words);
+            ck_assert_mem_eq(words, expected, sizeof(words));
+        }
     }
 }
 

@@ -1,11 +1,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/tensors/digest.h"
 #include "ps/core/partition.h"
 #include "ps/shard/gradient.h"
 #include "tests/lib/suite.h"
 
 #define COUNT 300
+#define LARGE 5000 /* elements, more than are copied to be digested */
 
 static struct kelp_gradients *gradients;
 static int messages_alive;
@@ -13,7 +15,7 @@ static int messages_alive;
 static void set_up(void)
 {
     kelp_rpc_global_init();
-    ck_assert_int_eq(kelp_gradients_create(COUNT, &gradients, NULL), KELP_OK);
+    ck_assert_int_eq(kelp_gradients_create(LARGE, &gradients, NULL), KELP_OK);
     messages_alive = 0;
 }
 
@@ -39,15 +41,15 @@ static float value_at(unsigned which, unsigned i)
  * Values of gradient `which` as they come in: behind `offset` bytes of something else, in segments
  * of `piece` bytes, so that floats are unaligned and straddle segments.
  */
-static uint64_t receive(unsigned which, size_t offset, size_t piece)
+static uint64_t receive_some(unsigned count, unsigned which, size_t offset, size_t piece)
 {
-    size_t length = offset + COUNT * sizeof(float);
+    size_t length = offset + count * sizeof(float);
     uint8_t *bytes = malloc(length);
     struct kelp_rpc_message *message = kelp_rpc_message_create();
 
     ck_assert_ptr_nonnull(bytes);
     memset(bytes, 0xee, offset);
-    for (unsigned i = 0; i < COUNT; i++) {
+    for (unsigned i = 0; i < count; i++) {
         float value = value_at(which, i);
         memcpy(bytes + offset + i * sizeof(float), &value, sizeof(value));
     }
@@ -61,10 +63,15 @@ static uint64_t receive(unsigned which, size_t offset, size_t piece)
     }
     free(bytes);
     struct kelp_wire_payload payload = {.message = message, .length = length};
-    uint64_t handle = kelp_gradients_receive(gradients, &payload, offset, COUNT);
+    uint64_t handle = kelp_gradients_receive(gradients, &payload, offset, count);
     ck_assert_uint_ne(handle, KELP_HANDLE_NONE);
     kelp_rpc_message_unref(message);
     return handle;
+}
+
+static uint64_t receive(unsigned which, size_t offset, size_t piece)
+{
+    return receive_some(COUNT, which, offset, piece);
 }
 
 /* Odd pieces: 1 to 7 bytes, around cache lines, and everything at once. */
@@ -86,6 +93,26 @@ KELP_LOOP_TEST(values, 0, KELP_ARRAY_COUNT(shapes))
     for (unsigned i = 0; i < COUNT; i++) {
         ck_assert_float_eq(result[i], value_at(1, i));
     }
+    kelp_gradients_release(gradients, handle);
+}
+
+/* The digest is that of the values, in whatever pieces they came, and once they lie in a buffer. */
+KELP_LOOP_TEST(contents, 0, 2 * KELP_ARRAY_COUNT(shapes))
+{
+    const unsigned count = _i % 2 == 0 ? COUNT : LARGE;
+    const size_t offset = shapes[_i / 2].offset;
+    const size_t piece = shapes[_i / 2].piece * (_i % 2 == 0 ? 1 : 16);
+    uint64_t handle = receive_some(count, 1, offset, piece);
+    const struct kelp_content received = kelp_gradients_content(handle);
+    const float *values = kelp_gradients_values(gradients, handle);
+    uint64_t words[2];
+
+    kelp_digest_bytes_words(values, count * sizeof(float), words);
+    ck_assert_uint_eq(received.low, words[0]);
+    ck_assert_uint_eq(received.high, words[1]);
+    const struct kelp_content dense = kelp_gradients_content(handle);
+    ck_assert_uint_eq(dense.low, words[0]);
+    ck_assert_uint_eq(dense.high, words[1]);
     kelp_gradients_release(gradients, handle);
 }
 
