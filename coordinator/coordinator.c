@@ -44,6 +44,7 @@ static kelp_status open_server(struct kelp_coordinator *coordinator, struct kelp
 {
     struct kelp_rpc_server_options server = {
         .address = coordinator->options.listen,
+        .advertise = coordinator->options.advertise,
         .message_bytes_max = KELP_COORDINATOR_MESSAGE_BYTES,
         .hello = true,
         .user = &coordinator->workers,

@@ -18,6 +18,7 @@ static const struct kelp_option options_table[] = {
      .default_text = "127.0.0.1:0",
      .help = "address to serve workers at; port 0 takes a free one, and unix:/PATH is a socket in "
              "the file system"},
+    KELP_ADVERTISE_OPTION,
     KELP_INSECURE_OPTION,
 };
 

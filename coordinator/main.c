@@ -28,6 +28,7 @@ static kelp_status set_up(const struct kelp_options *given,
         .id = kelp_options_text(given, "id"),
         .run_folder = kelp_options_text(given, "run"),
         .listen = kelp_options_text(given, "listen"),
+        .advertise = kelp_options_text(given, "advertise"),
         .spec_sha256 = kelp_options_text(given, "spec-sha256"),
         .force = kelp_options_flag(given, "force"),
     };

@@ -26,6 +26,7 @@ struct daemon {
     const char *job_name;
     const char *id;
     const char *listen;
+    const char *advertise;
     const char *run;
     const char *spec_sha256;              /* NULL: any */
     struct kelp_credentials *credentials; /* NULL: no TLS */
@@ -108,6 +109,7 @@ static kelp_status start(struct daemon *daemon, struct kelp_error *reterr)
                                            .id = daemon->id,
                                            .incarnation = daemon->incarnation,
                                            .listen = daemon->listen,
+                                           .advertise = daemon->advertise,
                                            .run = daemon->run};
     status = kelp_service_open(&options, &daemon->service, reterr);
     if (status != KELP_OK) {
@@ -236,6 +238,7 @@ int main(int argc, char **argv)
     daemon.job_name = kelp_options_text(options, "job");
     daemon.id = kelp_options_text(options, "id");
     daemon.listen = kelp_options_text(options, "listen");
+    daemon.advertise = kelp_options_text(options, "advertise");
     daemon.run = kelp_options_text(options, "run");
     daemon.spec_sha256 = kelp_options_text(options, "spec-sha256");
     daemon.threads = (uint32_t)kelp_options_integer(options, "threads");

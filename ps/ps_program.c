@@ -11,6 +11,7 @@ static const struct kelp_option option_list[] = {
      .default_text = "127.0.0.1:0",
      .help = "address to serve at, which others must reach; port 0 takes a free one, and "
              "unix:/PATH is a socket in the file system"},
+    KELP_ADVERTISE_OPTION,
     KELP_INSECURE_OPTION,
     {.name = "run",
      .type = KELP_OPTION_TEXT,

@@ -9,4 +9,8 @@
  * text need not end after length. */
 bool kelp_address_is_loopback(const char *text, size_t length);
 
+/* Can it be dialled as it stands: numbers, none of them 0.0.0.0 or [::], and a port from 1 on or
+ * none? *ret_port says whether there is one. */
+bool kelp_address_is_dialled(const char *text, bool *ret_port);
+
 #endif

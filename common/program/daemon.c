@@ -111,6 +111,24 @@ bool kelp_daemon_credentials(const struct kelp_program *program, const struct ke
     return true;
 }
 
+static bool may_advertise(const struct kelp_program *program, const char *listen,
+                          const char *advertise)
+{
+    bool has_port = false;
+    const char *what = NULL;
+
+    if (advertise && strncmp(listen, "unix:", 5) == 0) {
+        what = "a socket in the file system is dialled as it stands";
+    } else if (advertise && !kelp_address_is_dialled(advertise, &has_port)) {
+        what = "HOST or HOST:PORT is expected, in numbers that others can dial, such as "
+               "203.0.113.7:7001";
+    }
+    if (what) {
+        (void)fprintf(stderr, "%s: --advertise %.255s: %s\n", program->name, advertise, what);
+    }
+    return !what;
+}
+
 bool kelp_daemon_may_listen(const struct kelp_program *program, const struct kelp_options *options,
                             const struct kelp_credentials *credentials)
 {
@@ -118,6 +136,9 @@ bool kelp_daemon_may_listen(const struct kelp_program *program, const struct kel
     bool insecure = kelp_options_flag(options, "insecure");
     const char *what = NULL;
 
+    if (!may_advertise(program, listen, kelp_options_text(options, "advertise"))) {
+        return false;
+    }
     if (credentials) {
         what = insecure ? "--insecure with --certs: give one of them" : NULL;
     } else if (strncmp(listen, "unix:", 5) == 0) {

@@ -35,6 +35,14 @@
                 "read, steer and stop the job"                                                     \
     }
 
+#define KELP_ADVERTISE_OPTION                                                                      \
+    {                                                                                              \
+        .name = "advertise", .type = KELP_OPTION_TEXT, .placeholder = "HOST[:PORT]",               \
+        .help = "what others dial, in numbers, when that is not --listen: behind a NAT, or with "  \
+                "several interfaces and --listen 0.0.0.0; else that address, or the first "        \
+                "interface's"                                                                      \
+    }
+
 /* Entries for a daemon's table of options. */
 #define KELP_DAEMON_OPTIONS                                                                        \
     {.name = "etcd",                                                                               \
@@ -79,9 +87,9 @@ bool kelp_daemon_begin(const struct kelp_program *program, const struct kelp_opt
 bool kelp_daemon_credentials(const struct kelp_program *program, const struct kelp_options *options,
                              enum kelp_role role, struct kelp_credentials **ret_credentials);
 /*
- * May it listen at --listen? Without credentials at no address that other machines reach, and at a
- * port of loopback only with --insecure, which is a warning in the log. Otherwise: one line to
- * standard error and false; the exit status is KELP_EXIT_USAGE then.
+ * May it listen at --listen, and be dialled at --advertise? Without credentials at no address that
+ * other machines reach, and at a port of loopback only with --insecure, which is a warning in the
+ * log. Otherwise: one line to standard error and false; the exit status is KELP_EXIT_USAGE then.
  */
 bool kelp_daemon_may_listen(const struct kelp_program *program, const struct kelp_options *options,
                             const struct kelp_credentials *credentials);

@@ -164,6 +164,9 @@ struct kelp_rpc_server_options {
     /* "127.0.0.1:0" (port 0 is a free one) or "unix:/PATH": a socket in the file system, which
      * must be where nobody else can put one. What a dead process left there is replaced. */
     const char *address;
+    /* What clients dial instead, "203.0.113.7" or with a port, when it is known elsewhere by
+     * another address; a numeric one. NULL: as it listens. */
+    const char *advertise;
     size_t message_bytes_max;
     /* The first message of each stream is a hello: without one in KELP_RPC_HELLO_MS it is ended. At
      * a port, connections without an accepted one (kelp_rpc_stream_trust()) may send few bytes:

@@ -13,6 +13,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "common/base/address.h"
 #include "common/rpc/rpc_internal.h"
 
 #define UNIX_SCHEME "unix:"
@@ -211,6 +212,19 @@ void kelp__rpc_address_add_port(char dial[KELP_RPC_ADDRESS_MAX + 1], uint16_t po
 
     if (!unix_path(dial)) {
         (void)snprintf(dial + length, KELP_RPC_ADDRESS_MAX + 1 - length, ":%u", port);
+    }
+}
+
+void kelp__rpc_address_advertise(char dial[KELP_RPC_ADDRESS_MAX + 1], const char *advertise,
+                                 uint16_t port)
+{
+    bool has_port = false;
+
+    if (advertise && kelp_address_is_dialled(advertise, &has_port)) {
+        (void)snprintf(dial, KELP_RPC_ADDRESS_MAX + 1, "%s", advertise);
+    }
+    if (!has_port) {
+        kelp__rpc_address_add_port(dial, port);
     }
 }
 

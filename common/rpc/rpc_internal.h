@@ -78,6 +78,9 @@ bool kelp__rpc_timer_unset(struct kelp_rpc_timer *timer);
 kelp_status kelp__rpc_address_try(const char *address, char dial[KELP_RPC_ADDRESS_MAX + 1],
                                   struct kelp_error *reterr) KELP_MUST_USE;
 void kelp__rpc_address_add_port(char dial[KELP_RPC_ADDRESS_MAX + 1], uint16_t port);
+/* That, or what is advertised instead (may be NULL), with the port if that has none. */
+void kelp__rpc_address_advertise(char dial[KELP_RPC_ADDRESS_MAX + 1], const char *advertise,
+                                 uint16_t port);
 /* "127.0.0.1:1" to "ipv4:127.0.0.1:1", so that no resolver and none of its timers is involved.
  * Owned; NULL without memory. */
 char *kelp__rpc_address_target(const char *address);

@@ -384,7 +384,7 @@ kelp_status kelp_rpc_server_open(struct kelp_rpc_loop *loop,
         return kelp_fail(reterr, KELP_ERR_EXISTS, "cannot listen on %s", options->address);
     }
     server->port = (uint16_t)port;
-    kelp__rpc_address_add_port(server->address, server->port);
+    kelp__rpc_address_advertise(server->address, options->advertise, server->port);
     if (options->hello && !kelp__rpc_address_is_local(options->address)) {
         kelp__rpc_trust_add_server(server->port, options->message_bytes_max);
     }

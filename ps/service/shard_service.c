@@ -124,6 +124,7 @@ kelp_status kelp_service_open(const struct kelp_service_options *options,
     service->hello.incarnation = options->incarnation;
     service->hello.protocol = KELP__PROTOCOL;
     struct kelp_rpc_server_options server = {.address = options->listen,
+                                             .advertise = options->advertise,
                                              .message_bytes_max = message_bytes_max(options->job),
                                              .hello = true,
                                              .methods = methods,

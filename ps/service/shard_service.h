@@ -19,8 +19,9 @@ struct kelp_service_options {
     uint64_t spec_digest;
     const char *id; /* "shard-0" */
     uint64_t incarnation;
-    const char *listen; /* "127.0.0.1:0" */
-    const char *run;    /* folder of the run, which all hosts reach; "": no checkpoints */
+    const char *listen;    /* "127.0.0.1:0" */
+    const char *advertise; /* what clients dial; NULL: that */
+    const char *run;       /* folder of the run, which all hosts reach; "": no checkpoints */
 };
 
 /* Errors: those of kelp_rpc_server_open(). */

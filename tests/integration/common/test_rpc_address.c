@@ -142,6 +142,33 @@ KELP_TEST(unix_socket_in_use)
     expect_reached(address, address);
 }
 
+/* What is advertised is what clients are told, with the port where it listens if it has none. */
+KELP_TEST(advertised)
+{
+    static const struct {
+        const char *advertise, *told;
+    } cases[] = {{"203.0.113.7:7001", "203.0.113.7:7001"},
+                 {"203.0.113.7", "203.0.113.7:"},
+                 {"[2001:db8::7]", "[2001:db8::7]:"}};
+
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(cases); i++) {
+        struct kelp_rpc_server *server = NULL;
+        struct kelp_rpc_server_options options = {.address = "127.0.0.1:0",
+                                                  .advertise = cases[i].advertise,
+                                                  .message_bytes_max = BYTES_MAX,
+                                                  .methods = methods,
+                                                  .method_count = KELP_ARRAY_COUNT(methods)};
+        char told[64];
+
+        ck_assert_int_eq(kelp_rpc_server_open(loop, &options, &server, &error), KELP_OK);
+        bool whole = cases[i].told[strlen(cases[i].told) - 1] != ':';
+        (void)snprintf(told, sizeof(told), whole ? "%s" : "%s%u", cases[i].told,
+                       kelp_rpc_server_port(server));
+        ck_assert_str_eq(kelp_rpc_server_address(server), told);
+        kelp_rpc_server_close(server);
+    }
+}
+
 KELP_TEST(unix_paths)
 {
     char path[200] = "unix:/";

@@ -388,6 +388,25 @@ KELP_TEST(etcd_is_away)
     ck_assert_uint_eq(demo.shards[0].generation, 1);
 }
 
+static bool is_advertised(void *user)
+{
+    char *entry = peers_get(&demo.peers, "coordinator");
+    bool advertised = strstr(entry, user) != NULL;
+
+    free(entry);
+    return advertised;
+}
+
+/* Behind a NAT the address that others dial is not the one that it listens at. */
+KELP_TEST(advertised_address)
+{
+    char expected[] = "\"address\":\"203.0.113.7:7000\"";
+
+    demo.peers.advertise = "203.0.113.7:7000";
+    peers_coordinator(&demo.peers, 0, NULL);
+    peers_wait(&demo.peers, is_advertised, expected, "the advertised address");
+}
+
 /* ---- mistakes of whoever starts it ---------------------------------------------------------- */
 
 /* One line that names the address, and exit code 2. */

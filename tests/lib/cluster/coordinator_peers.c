@@ -113,6 +113,8 @@ void peers_coordinator(struct peers *peers, uint32_t index, const char *listen)
                           "--listen",
                           listen == NULL ? "127.0.0.1:0" : listen,
                           "--insecure",
+                          peers->advertise == NULL ? NULL : "--advertise",
+                          peers->advertise,
                           NULL};
     struct kelp_process_options options = {
         .argv = argv, .stdout_fd = KELP_PROCESS_NULL, .stderr_fd = fd};

@@ -24,6 +24,7 @@ struct peers {
     char *spec;
     uint64_t spec_digest;
     struct kelp_process *coordinators[PEERS_COORDINATORS]; /* ids coordinator-0, … */
+    const char *advertise;         /* of coordinators, or NULL: where they listen */
     const char *coordinators_etcd; /* where coordinators find etcd, or NULL: directly */
 };
 

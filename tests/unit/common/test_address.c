@@ -46,3 +46,42 @@ KELP_TEST(length)
     ck_assert(!kelp_address_is_loopback(text, strlen("127.0.0.")));
     ck_assert(!kelp_address_is_loopback("localhost", strlen("local")));
 }
+
+/* What can be dialled without asking anybody for a name. */
+KELP_TEST(dialled)
+{
+    static const struct {
+        const char *text;
+        bool good, port;
+    } cases[] = {
+        {"203.0.113.7", true, false},
+        {"203.0.113.7:7001", true, true},
+        {"[2001:db8::7]", true, false},
+        {"[2001:db8::7]:1", true, true},
+        {"127.0.0.1:65535", true, true},
+        {"0.0.0.0", false, false},
+        {"0.0.0.0:7001", false, false},
+        {"[::]:7001", false, false},
+        {"a.example.org", false, false},
+        {"localhost:1", false, false},
+        {"203.0.113.7:", false, false},
+        {"203.0.113.7:0", false, false},
+        {"203.0.113.7:70000", false, false},
+        {"203.0.113.7:1x", false, false},
+        {"203.0.113.7:+1", false, false},
+        {"203.0.113", false, false},
+        {"2001:db8::7", false, false},
+        {"[2001:db8::7", false, false},
+        {"[203.0.113.7]:1", false, false},
+        {"", false, false},
+        {":7001", false, false},
+        {"203.0.113.7 :1", false, false},
+        {"[2001:db8::7]x", false, false},
+    };
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(cases); i++) {
+        bool port = false;
+        bool good = kelp_address_is_dialled(cases[i].text, &port);
+        ck_assert_msg(good == cases[i].good && (!good || port == cases[i].port), "%s",
+                      cases[i].text);
+    }
+}
