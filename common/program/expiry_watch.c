@@ -21,30 +21,42 @@ struct kelp_expiry_watch {
     bool stopped;
 };
 
+/* False: it lasts. */
+static bool tell_of(const struct kelp_certificate *certificate, const char *what, int64_t now_s,
+                    const char *folder)
+{
+    char until[KELP_CERTIFICATE_DATE_BYTES];
+    const bool over = certificate->until_s < now_s;
+
+    if (!kelp_certificate_ends_soon(certificate, now_s)) {
+        return false;
+    }
+    kelp_certificate_date(certificate->until_s, until);
+    kelp_log_warn("the %s %s until=%s days_left=%" PRId64 " folder=%s", what,
+                  over ? "has ended: nobody new is let in" : "ends soon: write a new one over it",
+                  until, over ? 0 : (certificate->until_s - now_s) / DAY_S, folder);
+    return true;
+}
+
 static void tell(struct kelp_expiry_watch *watch)
 {
     const int64_t now_s = (int64_t)time(NULL);
-    struct kelp_certificate certificate;
+    const char *folder = kelp_credentials_folder(watch->credentials);
+    struct kelp_certificate own, authority;
     struct kelp_error error;
-    char until[KELP_CERTIFICATE_DATE_BYTES];
 
     (void)kelp_credentials_refresh(watch->credentials, &error);
     if (error.status != KELP_OK) {
         kelp_log_warn("certificates not read again, the ones before stay in use reason=\"%s\"",
                       error.text);
     }
-    kelp_credentials_certificate(watch->credentials, &certificate);
-    if (!kelp_certificate_ends_soon(&certificate, now_s) ||
-        (watch->told_s != 0 && now_s - watch->told_s < DAY_S)) {
+    if (watch->told_s != 0 && now_s - watch->told_s < DAY_S) {
         return;
     }
-    kelp_certificate_date(certificate.until_s, until);
-    kelp_log_warn("the certificate %s until=%s days_left=%" PRId64 " folder=%s",
-                  certificate.until_s < now_s ? "has ended: nobody new is let in"
-                                              : "ends soon: write a new one over it",
-                  until, certificate.until_s < now_s ? 0 : (certificate.until_s - now_s) / DAY_S,
-                  kelp_credentials_folder(watch->credentials));
-    watch->told_s = now_s;
+    kelp_credentials_certificates(watch->credentials, &own, &authority);
+    bool told = tell_of(&own, "certificate", now_s, folder);
+    told = tell_of(&authority, "authority", now_s, folder) || told;
+    watch->told_s = told ? now_s : watch->told_s;
 }
 
 static void *look(void *user)

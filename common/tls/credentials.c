@@ -27,7 +27,7 @@ struct trace {
 
 struct set {
     char *texts[FILES];
-    struct kelp_certificate certificate;
+    struct kelp_certificate certificate, authority;
 };
 
 struct kelp_credentials {
@@ -123,9 +123,7 @@ static kelp_status read_texts(const char *folder, struct set *set, struct kelp_e
 
 static kelp_status check(const char *folder, struct set *set, struct kelp_error *reterr)
 {
-    struct kelp_certificate authority;
-
-    kelp_status status = kelp_certificate_read(set->texts[CA], &authority, reterr);
+    kelp_status status = kelp_certificate_read(set->texts[CA], &set->authority, reterr);
     if (status != KELP_OK) {
         kelp_error_prefix(reterr, "%s/%s", folder, file_names[CA]);
         return status;
@@ -211,11 +209,13 @@ const char *kelp_credentials_folder(const struct kelp_credentials *credentials)
     return credentials ? credentials->folder : NULL;
 }
 
-void kelp_credentials_certificate(struct kelp_credentials *credentials,
-                                  struct kelp_certificate *ret_certificate)
+void kelp_credentials_certificates(struct kelp_credentials *credentials,
+                                   struct kelp_certificate *ret_own,
+                                   struct kelp_certificate *ret_authority)
 {
     (void)pthread_mutex_lock(&credentials->lock);
-    *ret_certificate = credentials->set.certificate;
+    *ret_own = credentials->set.certificate;
+    *ret_authority = credentials->set.authority;
     (void)pthread_mutex_unlock(&credentials->lock);
 }
 

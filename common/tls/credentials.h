@@ -36,9 +36,10 @@ const struct kelp_spiffe *kelp_credentials_name(const struct kelp_credentials *c
 /* NULL for NULL, so that what is optional can be handed on. */
 const char *kelp_credentials_folder(const struct kelp_credentials *credentials);
 
-/* What is in use now. */
-void kelp_credentials_certificate(struct kelp_credentials *credentials,
-                                  struct kelp_certificate *ret_certificate);
+/* What is in use now: its own, and the first authority that is believed. */
+void kelp_credentials_certificates(struct kelp_credentials *credentials,
+                                   struct kelp_certificate *ret_own,
+                                   struct kelp_certificate *ret_authority);
 
 /* Look at the files. A number that grows each time that new ones are taken. *reterr (may be NULL)
  * says, once for each change, why what is there is not taken; its status is KELP_OK otherwise. */

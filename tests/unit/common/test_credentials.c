@@ -4,10 +4,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "common/base/log.h"
 #include "common/program/expiry_watch.h"
+#include "common/tls/authority.h"
 #include "tests/lib/cluster/run_command.h"
 #include "tests/lib/cluster/test_files.h"
 #include "tests/lib/suite.h"
@@ -182,6 +184,31 @@ static bool log_says(const char *words)
     return says;
 }
 
+/* So does an authority, which takes all that it issued with it. */
+KELP_TEST(end_of_the_authority)
+{
+    const int64_t now_s = (int64_t)time(NULL);
+    struct kelp_expiry_watch *watch = NULL;
+    struct kelp_error error;
+    char path[300];
+
+    path_of("short", path);
+    ck_assert_int_eq(kelp_authority_init(path, now_s - 86400, now_s + 3600, &error), KELP_OK);
+    issue("lasting", "j/shard", 9);
+    kelp_test_move(folder.path, "short/ca.pem", "lasting/ca.pem");
+    path_of("log", path);
+    int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+    kelp_log_init("ps", "shard-0", KELP_LOG_INFO, fd);
+    struct kelp_credentials *lasting = kelp_test_credentials(folder.path, "lasting");
+    ck_assert_int_eq(kelp_expiry_watch_start(lasting, &watch, &error), KELP_OK);
+    KELP_TEST_AWAIT(log_says("the authority ends soon: write a new one over it until="),
+                    "the log does not say it");
+    kelp_expiry_watch_stop(watch);
+    ck_assert(!log_says("the certificate"));
+    kelp_credentials_close(lasting);
+    ck_assert_int_eq(close(fd), 0);
+}
+
 /* A daemon says at its start that its certificate has ended, and of one that has not nothing. */
 KELP_TEST(end_is_logged)
 {
@@ -202,6 +229,7 @@ KELP_TEST(end_is_logged)
     KELP_TEST_AWAIT(log_says("the certificate has ended: nobody new is let in until="),
                     "the log does not say it");
     kelp_expiry_watch_stop(watches[1]);
+    ck_assert(!log_says("the authority"));
     kelp_credentials_close(good);
     kelp_credentials_close(ended);
     ck_assert_int_eq(close(fd), 0);
