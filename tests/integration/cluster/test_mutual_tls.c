@@ -545,10 +545,11 @@ KELP_TEST(strangers)
     ck_assert(!log_says("coordinator-0", "generation=2"));
 }
 
-/* All certificates are replaced while the job trains: nobody is disturbed, and a worker that starts
- * later shows the new one. */
+/* All certificates are replaced while the job trains, etcd's too: nobody is disturbed, no step is
+ * made again, and a worker that starts later shows the new one. */
 KELP_TEST(rotation)
 {
+    static const char *const status_args[] = {"status", "run", "-o", "json", NULL};
     char key[128];
 
     train_plain();
@@ -558,6 +559,8 @@ KELP_TEST(rotation)
     expect_no_key(key);
     expect_doors_closed();
     issue_all();
+    kelp_test_issue(
+        &(struct kelp_test_issue){run.folder, "authority", "certs/etcd", "etcd", "127.0.0.1", 5});
     (void)kelp_test_command_signal(&run.command, "kelp-worker", "worker-1", SIGKILL);
     expect_log("shard-0", "(read again)");
     expect_log("coordinator-0", "(read again)");
@@ -565,4 +568,8 @@ KELP_TEST(rotation)
     kelp_run_await_step(&run, COMPARED);
     expect_same_digest();
     ck_assert(!log_says("coordinator-0", "generation=2"));
+    kelp_test_command_says(run.folder, status_args, 0, "\"steps_recomputed\":0");
+    struct kelp_etcd *client = open_etcd("certs/operator");
+    ck_assert_int_eq(read_etcd(client, DEADLINE_MS), KELP_OK);
+    kelp_etcd_close(client);
 }
