@@ -31,8 +31,11 @@
 /* A worker with lanes shows work within both; then it is tried (membership_seats.c). */
 #define KELP_COORDINATOR_IDLE_MS      3000
 #define KELP_COORDINATOR_IDLE_ENTRIES 8
-#define KELP_COORDINATOR_PROBE_MS     10000 /* after a newcomer that never worked; doubled */
-#define KELP_COORDINATOR_PROBE_MAX_MS 600000
+/* ... or both of these, where each entry waits long for it. */
+#define KELP_COORDINATOR_IDLE_LONG_MS      15000
+#define KELP_COORDINATOR_IDLE_LONG_ENTRIES 2
+#define KELP_COORDINATOR_PROBE_MS          10000 /* after a newcomer that never worked; doubled */
+#define KELP_COORDINATOR_PROBE_MAX_MS      600000
 
 #define KELP_COORDINATOR_TICK_MS       100  /* heartbeats and every other timer */
 #define KELP_COORDINATOR_LEASE_S       3    /* a dead leader is replaced after this */

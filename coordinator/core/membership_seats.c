@@ -167,14 +167,22 @@ static void look_at_lanes(struct kelp_membership *membership, uint64_t now_ms)
     }
 }
 
+/* With nothing to show for. */
+static bool is_long(uint64_t entries, uint64_t time_ms)
+{
+    return (entries >= KELP_COORDINATOR_IDLE_ENTRIES && time_ms > KELP_COORDINATOR_IDLE_MS) ||
+           (entries >= KELP_COORDINATOR_IDLE_LONG_ENTRIES &&
+            time_ms > KELP_COORDINATOR_IDLE_LONG_MS);
+}
+
 static bool is_idle(const struct kelp_membership *membership, struct kelp_member *member,
                     uint64_t now_ms)
 {
     if (membership->version < member->since_version) { /* training went back */
         member->since_version = membership->version;
     }
-    return member->has_lanes && now_ms > member->since_ms + KELP_COORDINATOR_IDLE_MS &&
-           membership->version >= member->since_version + KELP_COORDINATOR_IDLE_ENTRIES &&
+    return member->has_lanes && now_ms > member->since_ms &&
+           is_long(membership->version - member->since_version, now_ms - member->since_ms) &&
            others_work(membership, member);
 }
 

@@ -379,29 +379,27 @@ static void take_inbox(struct sim_worker *worker)
     worker->inbox_count = 0;
 }
 
-/* It has joined, answers, and does nothing else until the job is over. */
+/* It has joined, answers, and does nothing else until the job is over, unless nobody else is left:
+ * a job that was done may have to be computed again. */
 static bool is_idler(const struct sim_worker *worker)
 {
-    const struct sim_profile *profile = &worker->sim->profile;
-    return profile->idler && worker->process->index == profile->workers - 1;
-}
-
-static void idle(struct sim_worker *worker)
-{
-    struct kelp_news news;
-    if (kelp_joining_take_news(&worker->joining, &news)) {
-        sim_map_unref(news.map);
-        if (news.leave) {
-            leave(worker);
-        }
+    const struct sim *sim = worker->sim;
+    bool others = false;
+    for (unsigned i = 0; i < sim->process_count; i++) {
+        const struct sim_process *process = &sim->processes[i];
+        others =
+            others || (process->role == SIM_WORKER && process != worker->process && !process->over);
     }
+    return sim->profile.idler && worker->process->index == sim->profile.workers - 1 && others;
 }
 
 void sim_worker_turn(struct sim_worker *worker)
 {
     bool again = true;
     if (is_idler(worker)) {
-        idle(worker);
+        if (worker->joining.news.leave) {
+            leave(worker);
+        }
         return;
     }
     while (again && !worker->computing) {

@@ -90,6 +90,10 @@ static void tell_lie(struct sim *sim, struct sim_process *process, void *data, u
         return;
     }
     struct sim_request *request = sim_message_create(SIM_REQUEST, sizeof(*request));
+    struct kelp_stepper_view view;
+    kelp_stepper_view(worker->stepper, &view);
+    request->helps = view.spare; /* as it said before */
+    request->rank = sim_mix(process->place + 1);
     request->generation = lie->generation;
     request->author = process->place + 1;
     request->has_word = true;

@@ -162,6 +162,14 @@ KELP_TEST(patience_goes_by_entries)
     ck_assert_uint_eq(second(&now, 1, 1), b); /* eight entries without it */
     (void)kelp_membership_worked(&membership, "worker-1", now);
     ck_assert(kelp_membership_worked(&membership, "worker-1", now));
+    for (int i = 0; i < 15; i++) {
+        ck_assert_uint_eq(second(&now, i == 7, 1), 0);
+    }
+    ck_assert_uint_eq(second(&now, 1, 1), b); /* two that took long */
+    (void)kelp_membership_worked(&membership, "worker-1", now);
+    (void)kelp_membership_worked(&membership, "worker-1", now);
+    (void)kelp_membership_worked(&membership, "worker-1", now);
+    ck_assert(kelp_membership_worked(&membership, "worker-1", now));
     for (int i = 0; i < 10; i++) {
         ck_assert_uint_eq(second(&now, 100, 2), 0);
         ck_assert_uint_eq(second(&now, 100, 0), 0);
