@@ -47,6 +47,9 @@
 #define KELP_RPC_DESCRIPTORS_SPARE      64
 #define KELP_RPC_DESCRIPTORS_SPARE_PART 8
 
+/* Part of the machine's memory that gRPC may buffer in: rather streams than the process. */
+#define KELP_RPC_MEMORY_PART 4
+
 /* ---- rpc, before the hello ---- */
 
 /* Milliseconds from the call until the first message of a stream, or the request of a call, is
@@ -55,9 +58,11 @@
 /* Bytes that each connection may send before a hello on it was accepted: the TLS handshake takes 6
  * KiB, a hello 200 bytes, and a job's text at most 64 KiB. */
 #define KELP_RPC_STRANGER_BYTES (64u << 10)
-/* Bytes that all of them may send beyond that, and again in each KELP_RPC_HELLO_MS: a coordinator's
- * first message to a shard has the map, and a worker's the plan, of up to 4 MiB. */
+/* Bytes that all of them may send beyond that, and again in each KELP_RPC_STRANGERS_MS: a
+ * coordinator's first message to a shard has the map, and a worker's the plan, of up to 4 MiB. What
+ * they hold is free again after KELP_RPC_HELLO_MS; floods of small frames cost time besides. */
 #define KELP_RPC_STRANGERS_BYTES (32u << 20)
+#define KELP_RPC_STRANGERS_MS    60000
 /* Bytes between two messages of a connection whose hello was accepted, in largest messages with
  * their read-ahead: a few streams may each have one under way. */
 #define KELP_RPC_UNHEARD_MESSAGES 4

@@ -172,6 +172,9 @@ struct kelp_rpc_server_options {
      * a port, connections without an accepted one (kelp_rpc_stream_trust()) may send few bytes:
      * KELP_RPC_STRANGER_BYTES, and what all of them share. */
     bool hello;
+    /* Bytes that gRPC may buffer for all connections; 0: KELP_RPC_MEMORY_PART of the machine's.
+     * When they are used up, gRPC ends streams and takes no connection until there is room. */
+    size_t memory_max;
     const struct kelp_rpc_method *methods; /* borrowed for the life of the server */
     size_t method_count;
     void *user;

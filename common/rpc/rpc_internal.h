@@ -150,6 +150,8 @@ void kelp__rpc_args_common(struct kelp__rpc_args *args, const struct kelp_rpc_lo
 void kelp__rpc_args_add(struct kelp__rpc_args *args, const char *key, int value);
 /* text stays valid until the arguments were used. */
 void kelp__rpc_args_add_text(struct kelp__rpc_args *args, const char *key, const char *text);
+void kelp__rpc_args_add_pointer(struct kelp__rpc_args *args, const char *key, void *pointer,
+                                const grpc_arg_pointer_vtable *vtable);
 
 /* ---- streams ---- */
 

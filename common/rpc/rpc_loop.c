@@ -359,6 +359,15 @@ void kelp__rpc_args_add_text(struct kelp__rpc_args *args, const char *key, const
                                            .value.string = (char *)(uintptr_t)text};
 }
 
+void kelp__rpc_args_add_pointer(struct kelp__rpc_args *args, const char *key, void *pointer,
+                                const grpc_arg_pointer_vtable *vtable)
+{
+    assert(args->count < KELP__RPC_ARGS_MAX);
+    args->list[args->count++] = (grpc_arg){.type = GRPC_ARG_POINTER,
+                                           .key = (char *)key, /* only read */
+                                           .value.pointer = {.p = pointer, .vtable = vtable}};
+}
+
 void kelp__rpc_args_common(struct kelp__rpc_args *args, const struct kelp_rpc_loop *loop,
                            size_t message_bytes_max)
 {

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "common/rpc/rpc_internal.h"
 #include "common/rpc/rpc_queue_internal.h"
@@ -327,6 +328,22 @@ static void accepted(struct kelp__rpc_op *op, bool success)
 
 /* ---- open and close ---- */
 
+/* What gRPC may buffer. Owned. */
+static grpc_resource_quota *create_quota(size_t memory_max)
+{
+    long pages = sysconf(_SC_PHYS_PAGES);
+    long page = sysconf(_SC_PAGESIZE);
+    grpc_resource_quota *quota = grpc_resource_quota_create("kelp");
+
+    if (memory_max == 0 && pages > 0 && page > 0) {
+        memory_max = (size_t)pages / KELP_RPC_MEMORY_PART * (size_t)page;
+    }
+    if (memory_max > 0) {
+        grpc_resource_quota_resize(quota, memory_max);
+    }
+    return quota;
+}
+
 /* *ret_port 0: it could not listen. */
 static grpc_server *create_listening(struct kelp_rpc_loop *loop, bool secure,
                                      const struct kelp_rpc_server_options *options, int *ret_port)
@@ -343,8 +360,12 @@ static grpc_server *create_listening(struct kelp_rpc_loop *loop, bool secure,
     kelp__rpc_args_add(&args, GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 50);
     kelp__rpc_args_add(&args, GRPC_ARG_HTTP2_MAX_PING_STRIKES, 0);
 
+    grpc_resource_quota *quota = create_quota(options->memory_max);
+    kelp__rpc_args_add_pointer(&args, GRPC_ARG_RESOURCE_QUOTA, quota,
+                               grpc_resource_quota_arg_vtable());
     grpc_channel_args list = {.num_args = args.count, .args = args.list};
     grpc_server *server = grpc_server_create(&list, NULL);
+    grpc_resource_quota_unref(quota);
     grpc_server_credentials *credentials = kelp__rpc_server_credentials(loop, secure);
     *ret_port = credentials ? grpc_server_add_http2_port(server, options->address, credentials) : 0;
     grpc_server_credentials_release(credentials);

@@ -158,7 +158,7 @@ void kelp__rpc_trust_begin(int fd, const struct sockaddr *peer)
 static size_t shared_now(void)
 {
     uint64_t now_ms = kelp_clock_ms();
-    uint64_t grown = (now_ms - shared_at_ms) * (KELP_RPC_STRANGERS_BYTES / KELP_RPC_HELLO_MS);
+    uint64_t grown = (now_ms - shared_at_ms) * (KELP_RPC_STRANGERS_BYTES / KELP_RPC_STRANGERS_MS);
     uint64_t left = shared_left + grown;
 
     shared_at_ms = now_ms;

@@ -7,7 +7,7 @@
  *
  * A stranger has KELP_RPC_STRANGER_BYTES of its own, and then what is left of the bytes that all
  * strangers share; whoever finds none left is cut off. The deadline of the hello ends streams, and
- * with them what they hold, so that the shared bytes can grow again in that time.
+ * with them what they hold, so that the shared bytes can grow again, but more slowly.
  *
  * Connections are known by their descriptor, and by the system's cookie of the socket when the
  * descriptor has become another one's. Unix sockets are not watched: their peers are this user.
