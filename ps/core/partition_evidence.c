@@ -131,13 +131,16 @@ void kelp__partition_compare_decision(struct kelp_partition *partition,
     const struct kelp_control_word *heard = &partition->heard;
     const struct kelp_step_decision *other = &pull->decision;
 
-    if (heard->version == 0 || heard->version != pull->word->version) {
+    if (heard->version == 0 || heard->step != pull->word->step) {
         return;
     }
     const bool both_known = other->count > 0 && other->count == partition->decided_count;
-    if (kelp_control_word_equal(heard, pull->word) &&
-        !(both_known && memcmp(partition->decided, other->values,
-                               other->count * sizeof(other->values[0])) != 0)) {
+    const bool same_values = !both_known || memcmp(partition->decided, other->values,
+                                                   other->count * sizeof(other->values[0])) == 0;
+    const bool same_word =
+        heard->version != pull->word->version || kelp_control_word_equal(heard, pull->word);
+    /* All entries up to the next training step say whether the one before them was left out. */
+    if (same_values && same_word && heard->skipped == pull->word->skipped) {
         return;
     }
     tell(partition,

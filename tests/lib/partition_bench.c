@@ -158,6 +158,8 @@ void bench_finish_apply(bool finite)
     bench_take_actions();
 }
 
+static uint32_t partition_count = 1;
+
 static void bench_open(uint32_t index)
 {
     bool hollow = bench.hollow;
@@ -174,7 +176,7 @@ static void bench_open(uint32_t index)
     bench.job.train.evaluate_epochs = 1;
     bench.job.train.lr = 0.5;
     bench.job.failure.on_nan = skips ? KELP_NAN_SKIP : KELP_NAN_STOP;
-    bench.plan.partition_count = 1;
+    bench.plan.partition_count = partition_count;
     bench.plan.samples[KELP_SPLIT_TRAIN] =
         BENCH_BATCH + 1; /* two steps an epoch, the second of 1 */
     bench.plan.samples[KELP_SPLIT_VAL] = 3;
@@ -207,6 +209,15 @@ void bench_open_skipping(void)
 void bench_open_other(void)
 {
     bench_open(1);
+}
+
+void bench_open_deciding(uint32_t index)
+{
+    bench.skips = true;
+    partition_count = 2;
+    bench_open(index);
+    partition_count = 1;
+    bench.skips = false;
 }
 
 void bench_close(void)

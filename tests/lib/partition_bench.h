@@ -64,6 +64,8 @@ void bench_open_hollow(void);
 void bench_open_control(void);
 void bench_open_skipping(void);
 void bench_open_other(void);
+/* Of two partitions, this one, of a job that leaves steps out. */
+void bench_open_deciding(uint32_t index);
 void bench_close(void);
 struct kelp_control_word bench_train_word(uint64_t version, uint64_t step);
 void bench_push_as(const struct kelp_control_word *word, uint32_t first, uint32_t count,

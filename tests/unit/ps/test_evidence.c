@@ -306,3 +306,91 @@ KELP_TEST(sums_agree)
     bench_finish_merges();
     ck_assert_uint_eq(bench.conflict_count, 0);
 }
+
+static void finish_measure(void)
+{
+    const struct kelp_decision_share share = {.count = 1,
+                                              .values = {[KELP_DECISION_SHARE_FINITE] = 1.0}};
+
+    ck_assert_int_eq(
+        kelp_partition_measured(bench.partition, bench.measure.apply.token, &share, &bench.actions),
+        KELP_OK);
+    bench_take_actions();
+    ck_assert_uint_eq(bench_view().phase, KELP_PARTITION_DECIDING);
+}
+
+static void open_deciding(void)
+{
+    bench_open_deciding(0);
+    bench.compares = true;
+}
+
+KELP_CASE("decisions", .setup = open_deciding, .teardown = bench_close)
+
+static void bring_share(uint32_t author, double finite)
+{
+    struct kelp_control_word word = bench_view().word;
+    struct kelp_share_push push = {.requester = 11,
+                                   .author = author,
+                                   .generation = 3,
+                                   .map_epoch = 7,
+                                   .word = &word,
+                                   .partition = 1,
+                                   .share = {.count = 1, .values = {finite}}};
+
+    ck_assert_int_eq(kelp_partition_share(bench.partition, &push, &bench.actions), KELP_OK);
+    bench_take_actions();
+}
+
+/* What another partition is said to have told. */
+KELP_TEST(shares)
+{
+    bring_share(LIAR, 0.0);
+    bring_share(LIAR, 0.0);
+    ck_assert_uint_eq(bench.conflict_count, 0);
+    bring_share(HONEST, 1.0);
+    expect_conflict(LIAR, HONEST, 0, 0);
+    ck_assert_int_eq(bench.conflict.kind, KELP_CONFLICT_SHARE);
+    ck_assert_uint_eq(bench.conflict.share, 1);
+    ck_assert_int_eq(bench.refusal.status, KELP_ERR_INVALID);
+    ck_assert_uint_eq(bench_view().phase, KELP_PARTITION_FAILED);
+}
+
+static void open_other_deciding(void)
+{
+    bench_open_deciding(1);
+    bench.compares = true;
+}
+
+KELP_CASE("other decisions", .setup = open_other_deciding, .teardown = bench_close)
+
+static void pull_with(uint32_t author, uint64_t version, bool skipped)
+{
+    struct kelp_control_word word = bench_train_word(version, 1);
+    struct kelp_pull pull = {.requester = 11,
+                             .author = author,
+                             .generation = 3,
+                             .map_epoch = 7,
+                             .word = &word,
+                             .mode = KELP_PULL_CURRENT};
+
+    word.skipped = skipped;
+    ck_assert_int_eq(kelp_partition_pull(bench.partition, &pull, &bench.actions), KELP_OK);
+    bench_take_actions();
+}
+
+/* What partition 0 is said to have decided: each partition hears it from one worker, and compares
+ * what the others say. */
+KELP_LOOP_TEST(decisions, 1, 3)
+{
+    push_by(HONEST, 0, 4, "0123");
+    finish_measure();
+    pull_with(LIAR, (uint64_t)_i, true);
+    ck_assert_uint_eq(bench.repeat_count, 1); /* it is left out */
+    pull_with(LIAR, (uint64_t)_i, true);
+    ck_assert_uint_eq(bench.conflict_count, 0);
+    pull_with(HONEST, 1, false);
+    expect_conflict(LIAR, HONEST, 0, 0);
+    ck_assert_int_eq(bench.conflict.kind, KELP_CONFLICT_DECISION);
+    ck_assert_uint_eq(bench_view().phase, KELP_PARTITION_FAILED);
+}
