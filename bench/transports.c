@@ -2,7 +2,8 @@
  * What mutual TLS costs: training steps per second of daemons that meet on unix sockets, on plain
  * ports of loopback and on ports with certificates, in turn on the same machine. DLinear, where the
  * protocol is all there is, and an MLP of 18 MB, where the bytes are. Two workers and two shards,
- * etcd on a socket.
+ * etcd on a socket. And the processor time of a step, over all daemons, which a busy machine
+ * changes less.
  *
  *     transports [--rounds N] [--seconds N]
  */
@@ -18,6 +19,7 @@
 
 #include "cli/run/job_client.h"
 #include "common/base/clock.h"
+#include "common/base/proc_file.h"
 #include "common/job/job.h"
 #include "common/program/etcd_server.h"
 #include "tests/lib/cluster/run_train.h"
@@ -169,9 +171,34 @@ static uint64_t step_now(struct kelp_job_client *client)
     return step;
 }
 
-/* Steps a second, between two changes of the step, after it is warm. */
-static double measure(struct kelp_job_client *client)
+/* User and system time of the daemons, seconds. */
+static double cpu_seconds(struct kelp_process *const *processes)
 {
+    double seconds_all = 0;
+
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(daemons); i++) {
+        char name[64], text[1024];
+        unsigned long user = 0, system = 0;
+        (void)snprintf(name, sizeof(name), "%ld/stat", (long)kelp_process_pid(processes[i]));
+        (void)kelp_proc_file_read(name, text, sizeof(text));
+        const char *rest = strrchr(text, ')');
+        if (rest && sscanf(rest + 2, "%*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu", &user,
+                           &system) == 2) {
+            seconds_all += (double)(user + system) / (double)sysconf(_SC_CLK_TCK);
+        }
+    }
+    return seconds_all;
+}
+
+struct rate {
+    double steps_per_s;
+    double cpu_ms; /* of a step */
+};
+
+/* Between two changes of the step, after it is warm. */
+static struct rate measure(struct kelp_job_client *client, struct kelp_process *const *processes)
+{
+    double cpu_s = 0;
     uint64_t give_up_ms = kelp_clock_ms() + START_MS;
     uint64_t first = 0, last = 0, begin_us = 0, end_us = 0;
 
@@ -181,6 +208,7 @@ static double measure(struct kelp_job_client *client)
         if (step > WARM_STEPS && first == 0) {
             first = step;
             begin_us = now_us;
+            cpu_s = cpu_seconds(processes);
         }
         end_us = step > last ? now_us : end_us;
         last = step;
@@ -190,10 +218,12 @@ static double measure(struct kelp_job_client *client)
         }
         kelp_test_look_later();
     }
-    return (double)(last - first) * 1e6 / (double)(end_us - begin_us);
+    double steps = (double)(last - first);
+    return (struct rate){.steps_per_s = steps * 1e6 / (double)(end_us - begin_us),
+                         .cpu_ms = (cpu_seconds(processes) - cpu_s) * 1e3 / steps};
 }
 
-static double steps_per_s(const struct model *model, enum way way)
+static struct rate train(const struct model *model, enum way way)
 {
     struct kelp_process *processes[KELP_ARRAY_COUNT(daemons)];
     struct kelp_job_client *client = NULL;
@@ -217,7 +247,7 @@ static double steps_per_s(const struct model *model, enum way way)
     must(kelp_job_client_open(url, JOB, way == TLS ? in_folder("certs/operator", "", certs) : NULL,
                               &client, &error),
          "client", &error);
-    double rate = measure(client);
+    struct rate rate = measure(client, processes);
     kelp_job_client_close(client);
     for (size_t i = KELP_ARRAY_COUNT(daemons); i > 0; i--) {
         kelp_process_stop(processes[i - 1], 2000);
@@ -230,7 +260,7 @@ static double steps_per_s(const struct model *model, enum way way)
 
 static void print_model(const struct model *model)
 {
-    double rates[WAYS][ROUNDS_MAX];
+    double rates[WAYS][ROUNDS_MAX], cpu[WAYS][ROUNDS_MAX];
 
     printf("\n%-10s %-6s", model->name, "round");
     for (unsigned way = 0; way < WAYS; way++) {
@@ -240,7 +270,9 @@ static void print_model(const struct model *model)
     for (unsigned i = 0; i < rounds; i++) {
         printf("%-10s %-6u", "", i + 1);
         for (unsigned way = 0; way < WAYS; way++) {
-            rates[way][i] = steps_per_s(model, (enum way)way);
+            struct rate rate = train(model, (enum way)way);
+            rates[way][i] = rate.steps_per_s;
+            cpu[way][i] = rate.cpu_ms;
             printf(" %14.1f", rates[way][i]);
             (void)fflush(stdout);
         }
@@ -254,7 +286,11 @@ static void print_model(const struct model *model)
     for (unsigned way = 0; way < WAYS; way++) {
         printf(" %14.2f", 1e3 / median(rates[way], rounds));
     }
-    printf("  ms\n");
+    printf("  ms\n%-10s %-6s", "", "CPU");
+    for (unsigned way = 0; way < WAYS; way++) {
+        printf(" %14.2f", median(cpu[way], rounds));
+    }
+    printf("  ms a step\n");
     (void)fflush(stdout);
 }
 
