@@ -498,7 +498,8 @@ const struct kelp_job_key kelp__job_keys[] = {
     {KEY_AT("checkpoint.interval", checkpoint.interval_ms, DURATION), .max = 604800000,
      .change = KELP_JOB_CHANGES, .default_text = "1m",
      .help = "Write a checkpoint this long after the one before, the first one after at most 10s. "
-             "0s: not by time"},
+             "So much of the training at most is computed again when a shard is lost. 0s: not by "
+             "time"},
     {KEY(checkpoint.epochs, U32), .max = 1000000, .change = KELP_JOB_CHANGES, .default_text = "0",
      .help = "Write a checkpoint at the end of every N epochs. 0: not by epochs"},
     {KEY(checkpoint.at_end, BOOL), .change = KELP_JOB_CHANGES, .default_text = "true",
