@@ -1,13 +1,20 @@
-/* Names in certificates and addresses of etcd, damaged: refused, or what was taken holds together.
- */
+/* Names in certificates, addresses of etcd and logins to it, damaged: refused, or what was taken
+ * holds together. */
+#include <ctype.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
+#include "common/base/files.h"
 #include "common/etcd/etcd_endpoint.h"
+#include "common/tls/login.h"
 #include "common/tls/spiffe.h"
+#include "tests/lib/cluster/run_command.h"
 #include "tests/lib/fuzz.h"
 
 #define INPUTS 50000
+#define FILES  1000 /* each is written and read again */
 
 static char *copy(const uint8_t *bytes, size_t count)
 {
@@ -128,3 +135,53 @@ static const char *read_endpoints(const uint8_t *bytes, size_t count)
 KELP_CASE("addresses", .timeout_s = 60)
 
 KELP_FUZZ_TEST(endpoints, INPUTS, endpoint_seeds, endpoint_words, read_endpoints)
+
+/* ---- logins --------------------------------------------------------------------------------- */
+
+static struct kelp_test_folder folder;
+
+static void folder_setup(void)
+{
+    kelp_test_folder_init(&folder);
+}
+
+static void folder_teardown(void)
+{
+    kelp_test_folder_fini(&folder);
+}
+
+static const struct kelp_fuzz_seed login_seeds[] = {
+    KELP_FUZZ_TEXT("etth1/worker\n0123456789abcdef0123456789abcdef\n"),
+    KELP_FUZZ_TEXT("etth1/shard/shard-0\nA-b_c.d~!#$%&()*+,/:;<=>?@[]^`{|}\n")};
+static const char *const login_words[] = {"\n", "\r\n", "\"",   "\\", " ", "\x1b[2J", "'",
+                                          "{}", "user", "\xff", "/",  "=", "\t"};
+
+/* The password goes into JSON as it is. */
+static const char *read_login(const uint8_t *bytes, size_t count)
+{
+    char path[200];
+    struct kelp_login login;
+    struct kelp_error error = {.text = ""};
+
+    (void)snprintf(path, sizeof(path), "%s/" KELP_LOGIN_FILE, folder.path);
+    ck_assert_int_eq(kelp_files_write(path, bytes, count, NULL), KELP_OK);
+    ck_assert_int_eq(chmod(path, 0600), 0);
+    if (kelp_login_read(folder.path, &login, &error) != KELP_OK) {
+        return error.text[0] ? NULL : "refused without a word";
+    }
+    for (const char *at = login.password; *at; at++) {
+        if (*at <= ' ' || *at >= 0x7f || *at == '"' || *at == '\\') {
+            return "a password that JSON would not hold was taken";
+        }
+    }
+    for (const char *at = login.user; *at; at++) {
+        if (!isalnum((unsigned char)*at) && !strchr("-_./", *at)) {
+            return "a user that is no name was taken";
+        }
+    }
+    return login.user[0] && login.password[0] ? NULL : "an empty login was taken";
+}
+
+KELP_CASE("logins", .timeout_s = 60, .setup = folder_setup, .teardown = folder_teardown)
+
+KELP_FUZZ_TEST(login, FILES, login_seeds, login_words, read_login)

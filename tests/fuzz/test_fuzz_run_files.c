@@ -11,7 +11,7 @@
 #include "tests/lib/fuzz.h"
 
 #define TEXTS 20000
-#define FILES 5000 /* each is written and read again */
+#define FILES 2000 /* each is written and read again */
 
 static struct kelp_test_folder folder;
 
