@@ -54,18 +54,16 @@ static kelp_status start_etcd(struct kelp_launcher *launcher, struct kelp_error 
 {
     char folder[KELP_RUN_PATH_MAX + 64];
     char log[KELP_RUN_PATH_MAX + 64];
-    char certs[KELP_RUN_CERTS_MAX + 1];
     const char *run = launcher->launch->run->path;
 
     (void)snprintf(folder, sizeof(folder), "%s/etcd", run);
     (void)snprintf(log, sizeof(log), "%s/logs/etcd.log", run);
-    kelp_run_certs_role(launcher->sockets, KELP_ROLE_ETCD, certs);
+    /* On a socket even when our processes have ports: nobody elsewhere needs it. */
     struct kelp_etcd_server_options options = {
         .data_folder = folder,
         .log_path = log,
         .program = launcher->launch->etcd_program,
         .socket_folder = launcher->sockets,
-        .certs = kelp__launch_own_certs(launcher->launch) ? certs : NULL,
         .client_port = launcher->etcd_port,
         .given_up = asked_to_stop,
         .user = launcher};
