@@ -59,14 +59,13 @@ static kelp_status start_etcd(struct kelp_launcher *launcher, struct kelp_error 
     (void)snprintf(folder, sizeof(folder), "%s/etcd", run);
     (void)snprintf(log, sizeof(log), "%s/logs/etcd.log", run);
     /* On a socket even when our processes have ports: nobody elsewhere needs it. */
-    struct kelp_etcd_server_options options = {
-        .data_folder = folder,
-        .log_path = log,
-        .program = launcher->launch->etcd_program,
-        .socket_folder = launcher->sockets,
-        .client_port = launcher->etcd_port,
-        .given_up = asked_to_stop,
-        .user = launcher};
+    struct kelp_etcd_server_options options = {.data_folder = folder,
+                                               .log_path = log,
+                                               .program = launcher->launch->etcd_program,
+                                               .socket_folder = launcher->sockets,
+                                               .client_port = launcher->etcd_port,
+                                               .given_up = asked_to_stop,
+                                               .user = launcher};
     kelp_status status = kelp_etcd_server_start(&options, &launcher->etcd, reterr);
     if (status == KELP_OK) {
         launcher->etcd_port = kelp_etcd_server_port(launcher->etcd);
