@@ -196,7 +196,8 @@ static void let_go(void)
 static bool play_stolen(unsigned number)
 {
     let_go();
-    for (size_t i = 0; i < KELP_ARRAY_COUNT(stolen); i++) {
+    /* Idle members cost steps each time they join: they come in the first round alone. */
+    for (size_t i = number > 0 ? 1 : 0; i < KELP_ARRAY_COUNT(stolen); i++) {
         bool shard = strstr(stolen[i].path, "ParameterServer") != NULL;
         char certs[400];
         (void)snprintf(certs, sizeof(certs), "%s/certs/%s", run.folder, stolen[i].role);
