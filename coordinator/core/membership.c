@@ -190,6 +190,7 @@ void kelp_membership_remove(struct kelp_membership *membership, uint64_t key, bo
     assert(membership->counts[kind] > 0);
     membership->counts[kind]--;
     membership->losses[kind] += counted ? 1 : 0;
+    kelp__membership_leave(membership, member);
     size_t index = (size_t)(member - membership->members);
     membership->count--;
     memmove(member, member + 1, (membership->count - index) * sizeof(*member));

@@ -123,13 +123,14 @@ uint64_t kelp_membership_judge(struct kelp_membership *membership, uint64_t vers
                                uint64_t now_ms);
 
 /* Internal. The worker of that id, or NULL. A worker that holds up training, or the start of it,
- * and has nothing to show: its id goes to who asks for it. A new one gets a seat or is tried. When
- * no seat is left, everybody gets one. */
+ * and has nothing to show: its id goes to who asks for it. A new one gets a seat or is tried. One
+ * is about to go, with its seat. When no seat is left, everybody gets one. */
 struct kelp_member *kelp__membership_worker(struct kelp_membership *membership, const char *id);
 bool kelp__membership_is_idler(const struct kelp_membership *membership,
                                const struct kelp_member *member);
 void kelp__membership_place(struct kelp_membership *membership, struct kelp_member *member,
                             uint64_t now_ms);
+void kelp__membership_leave(struct kelp_membership *membership, const struct kelp_member *member);
 void kelp__membership_fill(struct kelp_membership *membership, uint64_t now_ms);
 
 /* NULL when there is none. Borrowed until the next change. */

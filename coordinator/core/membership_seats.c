@@ -11,8 +11,9 @@
  *
  * Who joins while others work gets a seat at once, but one newcomer at a time: the next when the
  * one before has shown work or lost its seat, and after that loss only when a while has passed,
- * twice as long each time. So members that merely answer heartbeats, however many and however often
- * they join, hold up training for less and less of the time.
+ * twice as long each time. Who leaves its seat without having worked counts as lost. So members
+ * that merely answer heartbeats, however many and however often they join, hold up training for
+ * less and less of the time.
  */
 #include <assert.h>
 
@@ -118,15 +119,28 @@ bool kelp_membership_worked(struct kelp_membership *membership, const char *id, 
     return true;
 }
 
-static void withdraw(struct kelp_membership *membership, struct kelp_member *member,
-                     uint64_t now_ms)
+/* A newcomer has shown no work: the next one waits, twice as long each time. */
+static void postpone(struct kelp_membership *membership, uint64_t now_ms)
 {
     uint32_t wait_ms =
         membership->probe_wait_ms == 0 ? KELP_COORDINATOR_PROBE_MS : 2 * membership->probe_wait_ms;
+    membership->probe_wait_ms =
+        wait_ms < KELP_COORDINATOR_PROBE_MAX_MS ? wait_ms : KELP_COORDINATOR_PROBE_MAX_MS;
+    membership->probe_ms = now_ms + membership->probe_wait_ms;
+}
+
+void kelp__membership_leave(struct kelp_membership *membership, const struct kelp_member *member)
+{
+    if (is_seated(member) && !member->worked && any_works(membership)) {
+        postpone(membership, membership->ticked_ms);
+    }
+}
+
+static void withdraw(struct kelp_membership *membership, struct kelp_member *member,
+                     uint64_t now_ms)
+{
     if (!member->worked) {
-        membership->probe_wait_ms =
-            wait_ms < KELP_COORDINATOR_PROBE_MAX_MS ? wait_ms : KELP_COORDINATOR_PROBE_MAX_MS;
-        membership->probe_ms = now_ms + membership->probe_wait_ms;
+        postpone(membership, now_ms);
     }
     kelp_assignment_remove(&membership->assignment, member->key);
     member->tried = true;

@@ -207,6 +207,26 @@ KELP_TEST(idlers_cost_less_and_less)
     ck_assert_uint_eq(lanes(b), 4);
 }
 
+/* The same of members that go before their seat is lost, and come again under other names. */
+KELP_TEST(leaving_idlers_cost_less_and_less)
+{
+    uint64_t replaced = 0;
+    uint64_t now = 1000;
+    char id[32];
+    uint64_t a = join(KELP_MEMBER_WORKER, "worker-0", 1, now, &replaced);
+    uint32_t shared = 0;
+    (void)second(&now, 100, 1);
+    for (uint64_t i = 0; i < 1000; i++) {
+        (void)snprintf(id, sizeof(id), "idler-%d", (int)i);
+        uint64_t idler = join(KELP_MEMBER_WORKER, id, 10 + i, now, &replaced);
+        (void)second(&now, 100, 1);
+        shared += lanes(a) < 8;
+        (void)kelp_membership_tick(&membership, now, NULL, 0);
+        kelp_membership_remove(&membership, idler, true);
+    }
+    ck_assert_uint_lt(shared, 10); /* of 1000 seconds */
+}
+
 /* When nobody with a seat is left, those that were tried share the lanes. */
 KELP_TEST(the_last_seat_is_filled)
 {
