@@ -128,7 +128,8 @@ run_preset() {
         return
     fi
     printf '== %s: testing%s\n' "$1" "${2:+ ($2)}"
-    ctest --preset "$1" -j "$(nproc)" ${2:+-L "$2"} ${3:+-E "$3"} --output-junit "$results" || true
+    # Twice as many as processors: integration tests wait most of the time.
+    ctest --preset "$1" -j "$((2 * $(nproc)))" ${2:+-L "$2"} ${3:+-E "$3"} --output-junit "$results" || true
     if [ -s "$results" ]; then count_results "$1" "$results"; fi
     if [ $((passed + failed + skipped)) -eq "$before" ]; then
         failed=$((failed + 1))
