@@ -95,10 +95,10 @@ static void look_at_cores(struct kelp_findings *findings)
         kelp_findings_add(findings, "core files", KELP_DOOR_CLOSED, "a crash writes none");
     } else if (pattern[0] == '|') {
         kelp_findings_add(findings, "core files", KELP_DOOR_NOTE,
-                          "a crash hands memory, with weights and keys, to %.200s", pattern + 1);
+                          "a crash hands memory, with weights, to %.200s", pattern + 1);
     } else {
         kelp_findings_add(findings, "core files", KELP_DOOR_NOTE,
-                          "a crash writes memory, with weights and keys, to %.200s; ulimit -c 0 "
+                          "a crash writes memory, with weights, to %.200s; ulimit -c 0 "
                           "prevents it",
                           pattern);
     }

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "common/base/files.h"
+#include "common/tls/core_files.h"
 #include "common/tls/credentials.h"
 
 #define CA_NAME      "ca.pem"
@@ -146,6 +147,7 @@ static bool set_serial(X509 *certificate)
 /* Everything but names and purposes; the subject is "O=kelp", and a common name if there is one. */
 static bool begin(struct pair *pair, const char *common_name, int64_t from_s, int64_t until_s)
 {
+    kelp_core_files_forbid();
     pair->key = EVP_EC_gen("P-256");
     pair->certificate = X509_new();
     if (!pair->key || !pair->certificate) {
@@ -322,6 +324,7 @@ static kelp_status open_authority(const char *folder, struct pair *ret_pair,
     if (status != KELP_OK) {
         return status;
     }
+    kelp_core_files_forbid();
     BIO *in = BIO_new_file(path, "r");
     BIO *key_in = BIO_new_file(key_path, "r");
     pair.certificate = in ? PEM_read_bio_X509(in, NULL, NULL, NULL) : NULL;

@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 
 #include "common/base/files.h"
+#include "common/tls/core_files.h"
 
 enum { CA, CERTIFICATE, KEY, FILES };
 
@@ -175,6 +176,7 @@ kelp_status kelp_credentials_open(const char *folder, struct kelp_credentials **
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
     }
     (void)snprintf(credentials->folder, sizeof(credentials->folder), "%s", folder);
+    kelp_core_files_forbid();
     kelp_status status = look(folder, credentials->traces, reterr);
     if (status == KELP_OK) {
         status = read_set(folder, &credentials->set, reterr);

@@ -24,7 +24,8 @@
 
 struct kelp_credentials;
 
-/* Errors: KELP_ERR_NOT_FOUND, KELP_ERR_INVALID (others may read the key; it is no key of that
+/* From then on a crash of this process leaves no core file (core_files.h).
+ * Errors: KELP_ERR_NOT_FOUND, KELP_ERR_INVALID (others may read the key; it is no key of that
  * certificate; the certificate has no name), KELP_ERR_FORMAT, KELP_ERR_LIMIT, KELP_ERR_NO_MEMORY.
  */
 kelp_status kelp_credentials_open(const char *folder, struct kelp_credentials **ret_credentials,

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -72,6 +73,20 @@ KELP_TEST(modes)
     ck_assert_uint_eq(mode_of("authority/ca-key.pem"), 0600);
     ck_assert_uint_eq(mode_of("open"), 0700);
     ck_assert_uint_eq(mode_of("open/key.pem"), 0600);
+}
+
+/* Who has read a key leaves no core file, in a folder or by a program. */
+KELP_TEST(no_core_files)
+{
+    struct rlimit limit;
+
+    ck_assert_int_eq(getrlimit(RLIMIT_CORE, &limit), 0);
+    limit.rlim_cur = limit.rlim_max;
+    ck_assert_int_eq(setrlimit(RLIMIT_CORE, &limit), 0);
+    struct kelp_credentials *credentials = kelp_test_credentials(folder.path, "own");
+    ck_assert_int_eq(getrlimit(RLIMIT_CORE, &limit), 0);
+    ck_assert_uint_eq(limit.rlim_cur, limit.rlim_max == 0 ? 0 : 1);
+    kelp_credentials_close(credentials);
 }
 
 /* What a certificate says is what was asked for. */
