@@ -21,6 +21,7 @@
 #include "common/base/files.h"
 #include "common/training/manifest.h"
 #include "ps/storage/snapshot_store.h"
+#include "tests/lib/bench_suite.h"
 #include "tests/lib/cluster/scripted_worker.h"
 
 #define PART_BYTES   (4u << 20)
@@ -506,22 +507,8 @@ int main(int argc, char **argv)
         return 2;
     }
     etcd_fixture_require();
-    Suite *suite = suite_create("bench");
-    TCase *bench = tcase_create("checkpoint");
-    tcase_add_test(bench, store);
-    if (rounds > 0) {
-        tcase_add_test(bench, shard);
-    }
-    tcase_set_timeout(bench, 0);
-    suite_add_tcase(suite, bench);
-    SRunner *runner = srunner_create(suite);
-    srunner_set_fork_status(runner, CK_NOFORK);
-    srunner_run_all(runner, CK_MINIMAL);
-    int failed = srunner_ntests_failed(runner);
-    if (failed > 0) {
-        srunner_print(runner, CK_NORMAL);
-    }
-    srunner_free(runner);
+    const TTest *const measurements[] = {store, shard};
+    int failed = kelp_bench_run("checkpoint", measurements, rounds > 0 ? 2 : 1);
     (void)kelp_files_remove(folder, NULL); /* a folder for temporary files */
     return failed == 0 ? 0 : 1;
 }

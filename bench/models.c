@@ -19,6 +19,7 @@
 
 #include "common/tensors/philox.h"
 #include "common/tensors/safetensors.h"
+#include "tests/lib/bench_suite.h"
 #include "tests/lib/cluster/run_train.h"
 
 #define ROUNDS_MAX  21
@@ -266,19 +267,6 @@ static double torch_steps(const struct model *model)
 static unsigned rounds = 3;
 static const char *only = NULL;
 
-static double median(double *values, unsigned count)
-{
-    for (unsigned i = 1; i < count; i++) {
-        double value = values[i];
-        unsigned at = i;
-        for (; at > 0 && values[at - 1] > value; at--) {
-            values[at] = values[at - 1];
-        }
-        values[at] = value;
-    }
-    return count % 2 ? values[count / 2] : (values[count / 2 - 1] + values[count / 2]) / 2;
-}
-
 static void print_row(const struct model *model)
 {
     double kelp[ROUNDS_MAX], torch[ROUNDS_MAX], ratios[ROUNDS_MAX];
@@ -295,11 +283,12 @@ static void print_row(const struct model *model)
             ratios[torch_count++] = kelp[i] / steps_per_s;
         }
     }
-    const double steps = median(kelp, rounds);
+    const double steps = kelp_bench_median(kelp, rounds);
     printf("%-9s %5u %9.1f %10.0f", model->name, model->batch, steps, steps * 2 * model->batch);
     if (torch_count > 0) {
-        const double other = median(torch, torch_count);
-        printf(" %9.1f %10.0f %6.2f", other, other * 2 * model->batch, median(ratios, torch_count));
+        const double other = kelp_bench_median(torch, torch_count);
+        printf(" %9.1f %10.0f %6.2f", other, other * 2 * model->batch,
+               kelp_bench_median(ratios, torch_count));
     } else {
         printf(" %9s %10s %6s", "-", "-", "-");
     }
@@ -344,15 +333,7 @@ int main(int argc, char **argv)
     (void)setenv("KELP_BIN", KELP_BIN_DIR, 0);
     (void)setenv("KELP_SOURCE", KELP_SOURCE_DIR, 0);
     (void)curl_global_init(CURL_GLOBAL_DEFAULT);
-    Suite *suite = suite_create("bench");
-    TCase *tcase = tcase_create("models");
-    tcase_add_test(tcase, table);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_set_fork_status(runner, CK_NOFORK);
-    srunner_run_all(runner, CK_SILENT);
-    const int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
+    int failed = kelp_bench_run("models", &table, 1);
     curl_global_cleanup();
     return failed == 0 ? 0 : 1;
 }

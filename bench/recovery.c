@@ -23,6 +23,7 @@
 #include "common/program/etcd_server.h"
 #include "common/rpc/rpc.h"
 #include "proto/wire.h"
+#include "tests/lib/bench_suite.h"
 #include "tests/lib/cluster/run_command.h"
 #include "tests/lib/cluster/run_train.h"
 
@@ -343,15 +344,7 @@ int main(int argc, char **argv)
     (void)setenv("KELP_SOURCE", KELP_SOURCE_DIR, 0);
     (void)curl_global_init(CURL_GLOBAL_DEFAULT);
     kelp_rpc_global_init();
-    Suite *suite = suite_create("bench");
-    TCase *tcase = tcase_create("recovery");
-    tcase_add_test(tcase, recovery);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_set_fork_status(runner, CK_NOFORK);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
+    int failed = kelp_bench_run("recovery", &recovery, 1);
     kelp_rpc_global_fini();
     curl_global_cleanup();
     return failed == 0 && !over_limit ? 0 : 1;

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "common/base/clock.h"
+#include "tests/lib/bench_suite.h"
 #include "tests/lib/cluster/scripted_worker.h"
 
 #define WORKERS 2
@@ -110,22 +111,9 @@ END_TEST
 
 int main(int argc, char **argv)
 {
-    Suite *suite = suite_create("bench");
-    TCase *bench = tcase_create("shard");
-
     elements = argc > 1 ? strtoull(argv[1], NULL, 10) : elements;
     steps = argc > 2 ? strtoull(argv[2], NULL, 10) : steps;
     etcd_fixture_require();
-    tcase_add_test(bench, measure);
-    tcase_set_timeout(bench, 0);
-    suite_add_tcase(suite, bench);
-    SRunner *runner = srunner_create(suite);
-    srunner_set_fork_status(runner, CK_NOFORK);
-    srunner_run_all(runner, CK_MINIMAL);
-    int failed = srunner_ntests_failed(runner);
-    if (failed > 0) {
-        srunner_print(runner, CK_NORMAL);
-    }
-    srunner_free(runner);
+    int failed = kelp_bench_run("shard", &measure, 1);
     return failed == 0 ? 0 : 1;
 }

@@ -25,6 +25,7 @@
 #include "common/etcd/etcd.h"
 #include "common/job/job.h"
 #include "common/program/etcd_server.h"
+#include "tests/lib/bench_suite.h"
 #include "tests/lib/cluster/run_train.h"
 
 #define ROUNDS_MAX   21
@@ -37,19 +38,6 @@ static const char job_text[] =
     "data: {kind: synthetic}\n"
     "train: {epochs: 20, batch_size: 64, drop_last: true, evaluate: false}\n"
     "cluster: {lanes: 2, workers: 2, shards: 1}\n";
-
-static double median(double *values, unsigned count)
-{
-    for (unsigned i = 1; i < count; i++) {
-        double value = values[i];
-        unsigned at = i;
-        for (; at > 0 && values[at - 1] > value; at--) {
-            values[at] = values[at - 1];
-        }
-        values[at] = value;
-    }
-    return count % 2 ? values[count / 2] : (values[count / 2 - 1] + values[count / 2]) / 2;
-}
 
 static double kelp_steps(const char *epochs)
 {
@@ -260,9 +248,10 @@ static void print_table(void)
         }
         (void)fflush(stdout);
     }
-    printf("%-7s %10.0f", "median", median(kelp, rounds));
+    printf("%-7s %10.0f", "median", kelp_bench_median(kelp, rounds));
     if (torch_count > 0) {
-        printf(" %14.0f %8.2f", median(torch, torch_count), median(ratios, torch_count));
+        printf(" %14.0f %8.2f", kelp_bench_median(torch, torch_count),
+               kelp_bench_median(ratios, torch_count));
     }
     printf("\n");
 }
@@ -296,15 +285,7 @@ int main(int argc, char **argv)
     (void)setenv("KELP_BIN", KELP_BIN_DIR, 0);
     (void)setenv("KELP_SOURCE", KELP_SOURCE_DIR, 0);
     (void)curl_global_init(CURL_GLOBAL_DEFAULT);
-    Suite *suite = suite_create("bench");
-    TCase *tcase = tcase_create("steps");
-    tcase_add_test(tcase, steps);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_set_fork_status(runner, CK_NOFORK);
-    srunner_run_all(runner, CK_SILENT);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
+    int failed = kelp_bench_run("steps", &steps, 1);
     curl_global_cleanup();
     return failed == 0 ? 0 : 1;
 }

@@ -22,6 +22,7 @@
 #include "common/base/proc_file.h"
 #include "common/job/job.h"
 #include "common/program/etcd_server.h"
+#include "tests/lib/bench_suite.h"
 #include "tests/lib/cluster/run_train.h"
 #include "tests/lib/tls/test_certificates.h"
 
@@ -67,18 +68,6 @@ static void must(kelp_status status, const char *what, const struct kelp_error *
         (void)fprintf(stderr, "%s: %s\n", what, error->text);
         exit(1);
     }
-}
-
-static double median(double *values, unsigned count)
-{
-    for (unsigned i = 1; i < count; i++) {
-        for (unsigned at = i; at > 0 && values[at - 1] > values[at]; at--) {
-            double value = values[at];
-            values[at] = values[at - 1];
-            values[at - 1] = value;
-        }
-    }
-    return count % 2 ? values[count / 2] : (values[count / 2 - 1] + values[count / 2]) / 2;
 }
 
 /* ---- the cluster ---------------------------------------------------------------------------- */
@@ -280,15 +269,15 @@ static void print_model(const struct model *model)
     }
     printf("%-10s %-6s", "", "median");
     for (unsigned way = 0; way < WAYS; way++) {
-        printf(" %14.1f", median(rates[way], rounds));
+        printf(" %14.1f", kelp_bench_median(rates[way], rounds));
     }
     printf("  steps/s\n%-10s %-6s", "", "a step");
     for (unsigned way = 0; way < WAYS; way++) {
-        printf(" %14.2f", 1e3 / median(rates[way], rounds));
+        printf(" %14.2f", 1e3 / kelp_bench_median(rates[way], rounds));
     }
     printf("  ms\n%-10s %-6s", "", "CPU");
     for (unsigned way = 0; way < WAYS; way++) {
-        printf(" %14.2f", median(cpu[way], rounds));
+        printf(" %14.2f", kelp_bench_median(cpu[way], rounds));
     }
     printf("  ms a step\n");
     (void)fflush(stdout);
@@ -324,15 +313,7 @@ int main(int argc, char **argv)
     (void)setenv("OPENBLAS_NUM_THREADS", "1", 0);
     (void)curl_global_init(CURL_GLOBAL_DEFAULT);
     kelp_rpc_global_init();
-    Suite *suite = suite_create("bench");
-    TCase *tcase = tcase_create("transports");
-    tcase_add_test(tcase, transports);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_set_fork_status(runner, CK_NOFORK);
-    srunner_run_all(runner, CK_SILENT);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
+    int failed = kelp_bench_run("transports", &transports, 1);
     kelp_rpc_global_fini();
     curl_global_cleanup();
     return failed == 0 ? 0 : 1;

@@ -1,0 +1,38 @@
+#include "tests/lib/bench_suite.h"
+
+#include <stdlib.h>
+
+static int compare_doubles(const void *left, const void *right)
+{
+    double a = *(const double *)left;
+    double b = *(const double *)right;
+    return (a > b) - (a < b);
+}
+
+double kelp_bench_median(double *values, size_t count)
+{
+    ck_assert_uint_gt(count, 0);
+    qsort(values, count, sizeof(*values), compare_doubles);
+    return count % 2 ? values[count / 2] : (values[count / 2 - 1] + values[count / 2]) / 2;
+}
+
+int kelp_bench_run(const char *name, const TTest *const *measurements, size_t count)
+{
+    Suite *suite = suite_create("bench");
+    TCase *tcase = tcase_create(name);
+
+    for (size_t i = 0; i < count; i++) {
+        tcase_add_test(tcase, measurements[i]);
+    }
+    tcase_set_timeout(tcase, 0);
+    suite_add_tcase(suite, tcase);
+    SRunner *runner = srunner_create(suite);
+    srunner_set_fork_status(runner, CK_NOFORK);
+    srunner_run_all(runner, CK_SILENT);
+    int failed = srunner_ntests_failed(runner);
+    if (failed > 0) {
+        srunner_print(runner, CK_NORMAL);
+    }
+    srunner_free(runner);
+    return failed;
+}
