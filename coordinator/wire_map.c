@@ -11,6 +11,11 @@ void kelp_wire_map_fini(struct kelp_wire_map *wire)
     *wire = (struct kelp_wire_map){.shards = NULL};
 }
 
+static uint32_t follower(uint32_t index)
+{
+    return index == KELP_MAP_NOBODY ? 0 : index + 1;
+}
+
 kelp_status kelp_wire_map_init(struct kelp_wire_map *wire, const struct kelp_map *map)
 {
     *wire = (struct kelp_wire_map){.shards = NULL};
@@ -29,6 +34,7 @@ kelp_status kelp_wire_map_init(struct kelp_wire_map *wire, const struct kelp_map
         kelp__v1__shard_place__init(&wire->shards[i]);
         wire->shards[i].shard = map->shards[i].id;
         wire->shards[i].address = map->shards[i].address;
+        wire->shards[i].zone = map->shards[i].zone;
         wire->shards[i].incarnation = map->shards[i].incarnation;
         wire->shard_pointers[i] = &wire->shards[i];
     }
@@ -37,9 +43,12 @@ kelp_status kelp_wire_map_init(struct kelp_wire_map *wire, const struct kelp_map
         wire->partitions[i].partition = i;
         wire->partitions[i].map_epoch = map->partitions[i].map_epoch;
         wire->partitions[i].primary = map->partitions[i].primary;
+        wire->partitions[i].backup = follower(map->partitions[i].backup);
+        wire->partitions[i].joiner = follower(map->partitions[i].joiner);
         wire->partition_pointers[i] = &wire->partitions[i];
     }
     wire->message.generation = map->generation;
+    wire->message.serial = map->serial;
     wire->message.restore_version = map->restore_version;
     wire->message.n_shards = map->shard_count;
     wire->message.shards = wire->shard_pointers;

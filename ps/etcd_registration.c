@@ -236,9 +236,11 @@ kelp_status kelp_registration_open(const struct kelp_registration_options *optio
     registration->options = *options;
     int key_bytes = snprintf(registration->key, sizeof(registration->key), "/kelp/%s/ps/%s",
                              options->job, options->shard);
-    int value_bytes = snprintf(registration->value, sizeof(registration->value),
-                               "{\"address\":\"%s\",\"incarnation\":\"%" PRIu64 "\"}",
-                               options->address, options->incarnation);
+    bool zone = options->zone[0] != '\0';
+    int value_bytes =
+        snprintf(registration->value, sizeof(registration->value),
+                 "{\"address\":\"%s\",\"incarnation\":\"%" PRIu64 "\"%s%s%s}", options->address,
+                 options->incarnation, zone ? ",\"zone\":\"" : "", options->zone, zone ? "\"" : "");
     if (key_bytes < 0 || (size_t)key_bytes >= sizeof(registration->key) || value_bytes < 0 ||
         (size_t)value_bytes >= sizeof(registration->value)) {
         free(registration);

@@ -1,8 +1,8 @@
 /*
  * A shard's entry in etcd: /kelp/<job>/ps/<shard> with a lease, value
- * {"address":"host:port","incarnation":"<decimal>"}. One thread puts it there, and again after the
- * lease was lost; it never gives up. A process that finds another incarnation in its entry has been
- * replaced.
+ * {"address":"host:port","incarnation":"<decimal>","zone":"<name>"}, the zone if it has one. One
+ * thread puts it there, and again after the lease was lost; it never gives up. A process that finds
+ * another incarnation in its entry has been replaced.
  */
 #ifndef KELP_PS_ETCD_REGISTRATION_H
 #define KELP_PS_ETCD_REGISTRATION_H
@@ -20,6 +20,7 @@ struct kelp_registration_options {
     const char *shard;
     const char *address;
     uint64_t incarnation;
+    const char *zone; /* "": none; as an id */
     /* Another process has taken the entry: this one must end. Any thread, at most once. */
     void (*replaced)(void *user);
     void *user;

@@ -28,6 +28,7 @@ struct daemon {
     const char *listen;
     const char *advertise;
     const char *run;
+    const char *zone;
     const char *spec_sha256;              /* NULL: any */
     struct kelp_credentials *credentials; /* NULL: no TLS */
     uint32_t threads;
@@ -139,6 +140,7 @@ static kelp_status meet(struct daemon *daemon, struct kelp_error *reterr)
                                               .shard = daemon->id,
                                               .address = daemon->address,
                                               .incarnation = daemon->incarnation,
+                                              .zone = daemon->zone,
                                               .replaced = on_replaced,
                                               .user = daemon};
     return kelp_registration_open(&entry, &daemon->registration, reterr);
@@ -225,6 +227,17 @@ static int run(struct daemon *daemon)
     return atomic_load(&daemon->replaced) ? KELP_EXIT_FAILED : kelp_daemon_exit_code(status);
 }
 
+static bool check_zone(const char *zone)
+{
+    bool good = zone[0] == '\0' || kelp_daemon_is_name(zone);
+
+    if (!good) {
+        (void)fprintf(stderr, "%s: --zone is 1 to %d letters, digits, '-', '_' or '.'\n",
+                      kelp_ps_program.name, KELP_JOB_NAME_MAX);
+    }
+    return good;
+}
+
 int main(int argc, char **argv)
 {
     struct kelp_options *options;
@@ -240,10 +253,11 @@ int main(int argc, char **argv)
     daemon.listen = kelp_options_text(options, "listen");
     daemon.advertise = kelp_options_text(options, "advertise");
     daemon.run = kelp_options_text(options, "run");
+    daemon.zone = kelp_options_text(options, "zone");
     daemon.spec_sha256 = kelp_options_text(options, "spec-sha256");
     daemon.threads = (uint32_t)kelp_options_integer(options, "threads");
     exit_code = KELP_EXIT_USAGE;
-    if (kelp_daemon_begin(&kelp_ps_program, options, "ps") &&
+    if (kelp_daemon_begin(&kelp_ps_program, options, "ps") && check_zone(daemon.zone) &&
         kelp_daemon_credentials(&kelp_ps_program, options, KELP_ROLE_SHARD, &daemon.credentials) &&
         kelp_daemon_may_listen(&kelp_ps_program, options, daemon.credentials)) {
         exit_code = run(&daemon);

@@ -19,6 +19,12 @@ static const struct kelp_option option_list[] = {
      .default_text = "",
      .help = "folder of the run for checkpoints, an absolute path that all hosts of the job reach; "
              "empty: no checkpoints"},
+    {.name = "zone",
+     .type = KELP_OPTION_TEXT,
+     .placeholder = "NAME",
+     .default_text = "",
+     .help = "what fails together with this shard, as a host or a rack: copies of a partition are "
+             "kept in different zones"},
     {.name = "threads",
      .type = KELP_OPTION_INTEGER,
      .default_text = "1",

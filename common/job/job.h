@@ -276,7 +276,9 @@ struct kelp_job {
         uint32_t lanes; /* power of two */
         uint32_t lane_threads;
         enum kelp_device_kind device;
-        bool mixed; /* workers of another compute kind are let in */
+        bool mixed;         /* workers of another compute kind are let in */
+        uint32_t replicas;  /* of each partition */
+        uint32_t move_rate; /* bytes a second that moves of partitions may take, of each shard */
     } cluster;
     struct {
         uint32_t piece_bytes; /* largest payload of one message */

@@ -378,6 +378,10 @@ static kelp_status check_cluster(const struct kelp_job_file *file, struct kelp_e
                                 "%" PRIu32 " is over cluster.max_shards (%" PRIu32 ")",
                                 job->cluster.shards, job->cluster.max_shards);
     }
+    if (job->cluster.replicas > 1) {
+        return kelp__job_refuse(file, "cluster.replicas", reterr,
+                                "%" PRIu32 " is not possible yet; 1 is", job->cluster.replicas);
+    }
     return KELP_OK;
 }
 

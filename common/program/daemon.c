@@ -15,7 +15,7 @@
 #define ETCD_DEADLINE_MS 1000u
 #define ETCD_RETRY_MS    250u
 
-static bool is_name(const char *text)
+bool kelp_daemon_is_name(const char *text)
 {
     size_t length = strlen(text);
     return length > 0 && length <= KELP_JOB_NAME_MAX &&
@@ -51,7 +51,8 @@ static bool check_etcd(const struct kelp_program *program, const char *text)
 bool kelp_daemon_begin(const struct kelp_program *program, const struct kelp_options *options,
                        const char *role)
 {
-    if (!is_name(kelp_options_text(options, "job")) || !is_name(kelp_options_text(options, "id"))) {
+    if (!kelp_daemon_is_name(kelp_options_text(options, "job")) ||
+        !kelp_daemon_is_name(kelp_options_text(options, "id"))) {
         (void)fprintf(stderr, "%s: --job and --id are 1 to %d letters, digits, '-', '_' or '.'\n",
                       program->name, KELP_JOB_NAME_MAX);
         return false;

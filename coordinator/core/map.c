@@ -24,6 +24,10 @@ kelp_status kelp_map_init(struct kelp_map *map, uint32_t shard_count, uint32_t p
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for a map of %u partitions",
                          partition_count);
     }
+    for (uint32_t i = 0; i < partition_count; i++) {
+        map->partitions[i].backup = KELP_MAP_NOBODY;
+        map->partitions[i].joiner = KELP_MAP_NOBODY;
+    }
     return KELP_OK;
 }
 
@@ -43,6 +47,7 @@ kelp_status kelp_map_copy(const struct kelp_map *map, struct kelp_map *ret_copy)
     }
     assert(copy.shards && copy.partitions);
     copy.generation = map->generation;
+    copy.serial = map->serial;
     copy.restore_version = map->restore_version;
     memcpy(copy.nonce, map->nonce, sizeof(copy.nonce));
     if (map->shard_count > 0) {
@@ -55,13 +60,18 @@ kelp_status kelp_map_copy(const struct kelp_map *map, struct kelp_map *ret_copy)
     return KELP_OK;
 }
 
+/* Did the shard host the partition, and nobody else? */
 static bool same_host(const struct kelp_map *before, uint32_t partition,
                       const struct kelp_map_shard *shard)
 {
     if (partition >= before->partition_count) {
         return false;
     }
-    const struct kelp_map_shard *old = &before->shards[before->partitions[partition].primary];
+    const struct kelp_map_partition *entry = &before->partitions[partition];
+    if (entry->backup != KELP_MAP_NOBODY || entry->joiner != KELP_MAP_NOBODY) {
+        return false;
+    }
+    const struct kelp_map_shard *old = &before->shards[entry->primary];
     return old->incarnation == shard->incarnation && strcmp(old->id, shard->id) == 0;
 }
 
@@ -83,6 +93,7 @@ kelp_status kelp_map_spread(const struct kelp_map *before, const struct kelp_map
     }
     assert(map.shards && map.partitions);
     map.generation = before->generation + 1;
+    map.serial = 1;
     memcpy(map.shards, shards, shard_count * sizeof(*shards));
     for (uint32_t i = 0; i < partition_count; i++) {
         uint32_t primary = (uint32_t)((uint64_t)i * shard_count / partition_count);
@@ -105,17 +116,47 @@ static kelp_status check_shard(const struct kelp_map *map, uint32_t index,
     if (shard->address[0] == '\0') {
         return kelp_fail(reterr, KELP_ERR_FORMAT, "map: shard %s has no address", shard->id);
     }
+    if (shard->zone[0] != '\0' && !kelp_member_id_valid(shard->zone)) {
+        return kelp_fail(reterr, KELP_ERR_FORMAT, "map: shard %s has no valid zone", shard->id);
+    }
     if (kelp_map_find(map, shard->id) != (int32_t)index) {
         return kelp_fail(reterr, KELP_ERR_FORMAT, "map: shard %s is listed twice", shard->id);
     }
     return KELP_OK;
 }
 
+static kelp_status check_entry(const struct kelp_map *map, uint32_t index,
+                               struct kelp_error *reterr)
+{
+    const struct kelp_map_partition *entry = &map->partitions[index];
+    if (entry->primary >= map->shard_count || entry->map_epoch == 0) {
+        return kelp_fail(reterr, KELP_ERR_FORMAT,
+                         "map: partition %u names shard %u of %u, map epoch %llu", index,
+                         entry->primary, map->shard_count, (unsigned long long)entry->map_epoch);
+    }
+    const uint32_t followers[] = {entry->backup, entry->joiner};
+    for (uint32_t i = 0; i < KELP_ARRAY_COUNT(followers); i++) {
+        if (followers[i] != KELP_MAP_NOBODY &&
+            (followers[i] >= map->shard_count || followers[i] == entry->primary)) {
+            return kelp_fail(reterr, KELP_ERR_FORMAT,
+                             "map: partition %u of shard %u names shard %u of %u as its follower",
+                             index, entry->primary, followers[i], map->shard_count);
+        }
+    }
+    if (entry->backup != KELP_MAP_NOBODY && entry->backup == entry->joiner) {
+        return kelp_fail(reterr, KELP_ERR_FORMAT,
+                         "map: partition %u has shard %u as backup and as joiner", index,
+                         entry->backup);
+    }
+    return KELP_OK;
+}
+
 kelp_status kelp_map_check(const struct kelp_map *map, struct kelp_error *reterr)
 {
-    if (map->generation == 0 || map->shard_count == 0 || map->partition_count == 0) {
+    if (map->generation == 0 || map->serial == 0 || map->shard_count == 0 ||
+        map->partition_count == 0) {
         return kelp_fail(reterr, KELP_ERR_FORMAT,
-                         "map: generation, shards and partitions are at least 1");
+                         "map: generation, serial, shards and partitions are at least 1");
     }
     for (uint32_t i = 0; i < map->shard_count; i++) {
         kelp_status status = check_shard(map, i, reterr);
@@ -124,14 +165,18 @@ kelp_status kelp_map_check(const struct kelp_map *map, struct kelp_error *reterr
         }
     }
     for (uint32_t i = 0; i < map->partition_count; i++) {
-        if (map->partitions[i].primary >= map->shard_count || map->partitions[i].map_epoch == 0) {
-            return kelp_fail(reterr, KELP_ERR_FORMAT,
-                             "map: partition %u names shard %u of %u, map epoch %llu", i,
-                             map->partitions[i].primary, map->shard_count,
-                             (unsigned long long)map->partitions[i].map_epoch);
+        kelp_status status = check_entry(map, i, reterr);
+        if (status != KELP_OK) {
+            return status;
         }
     }
     return KELP_OK;
+}
+
+bool kelp_map_older(const struct kelp_map *a, const struct kelp_map *b)
+{
+    return a->generation < b->generation ||
+           (a->generation == b->generation && a->serial < b->serial);
 }
 
 int32_t kelp_map_find(const struct kelp_map *map, const char *id)

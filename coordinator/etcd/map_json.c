@@ -7,6 +7,7 @@
 
 #include "common/base/json.h"
 #include "common/training/plan.h"
+#include "coordinator/core/membership.h"
 
 /* ---- printing ---- */
 
@@ -20,6 +21,14 @@ static kelp_status finish(FILE *out, char **text, char **ret_text, struct kelp_e
     return KELP_OK;
 }
 
+/* Left out where there is none. */
+static void print_follower(FILE *out, const char *name, uint32_t shard)
+{
+    if (shard != KELP_MAP_NOBODY) {
+        (void)fprintf(out, ",\"%s\":%u", name, shard);
+    }
+}
+
 kelp_status kelp_map_print(const struct kelp_map *map, char **ret_text, struct kelp_error *reterr)
 {
     char *text = NULL;
@@ -28,8 +37,10 @@ kelp_status kelp_map_print(const struct kelp_map *map, char **ret_text, struct k
     if (!out) {
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for the map's text");
     }
-    (void)fprintf(out, "{\"generation\":%" PRIu64 ",\"restore_version\":%" PRIu64 ",\"nonce\":",
-                  map->generation, map->restore_version);
+    (void)fprintf(out,
+                  "{\"generation\":%" PRIu64 ",\"serial\":%" PRIu64 ",\"restore_version\":%" PRIu64
+                  ",\"nonce\":",
+                  map->generation, map->serial, map->restore_version);
     kelp_json_print_string(out, map->nonce);
     (void)fprintf(out, ",\"shards\":[");
     for (uint32_t i = 0; i < map->shard_count; i++) {
@@ -37,12 +48,20 @@ kelp_status kelp_map_print(const struct kelp_map *map, char **ret_text, struct k
         kelp_json_print_string(out, map->shards[i].id);
         (void)fprintf(out, ",\"address\":");
         kelp_json_print_string(out, map->shards[i].address);
+        if (map->shards[i].zone[0] != '\0') {
+            (void)fprintf(out, ",\"zone\":");
+            kelp_json_print_string(out, map->shards[i].zone);
+        }
         (void)fprintf(out, ",\"incarnation\":\"%" PRIu64 "\"}", map->shards[i].incarnation);
     }
     (void)fprintf(out, "],\"partitions\":[");
     for (uint32_t i = 0; i < map->partition_count; i++) {
-        (void)fprintf(out, "%s{\"map_epoch\":%" PRIu64 ",\"primary\":%u}", i > 0 ? "," : "",
-                      map->partitions[i].map_epoch, map->partitions[i].primary);
+        const struct kelp_map_partition *entry = &map->partitions[i];
+        (void)fprintf(out, "%s{\"map_epoch\":%" PRIu64 ",\"primary\":%u", i > 0 ? "," : "",
+                      entry->map_epoch, entry->primary);
+        print_follower(out, "backup", entry->backup);
+        print_follower(out, "joiner", entry->joiner);
+        (void)fputc('}', out);
     }
     (void)fprintf(out, "]}");
     return finish(out, &text, ret_text, reterr);
@@ -100,6 +119,14 @@ static kelp_status parse_place(const cJSON *json, void *into, struct kelp_error 
     if (status == KELP_OK && shard.address[0] == '\0') {
         status = kelp_fail(reterr, KELP_ERR_FORMAT, "address: empty; host:port is needed");
     }
+    if (status == KELP_OK && cJSON_HasObjectItem(json, "zone")) {
+        status = kelp_json_string(json, "zone", shard.zone, sizeof(shard.zone), reterr);
+        if (status == KELP_OK && !kelp_member_id_valid(shard.zone)) {
+            status =
+                kelp_fail(reterr, KELP_ERR_FORMAT,
+                          "zone: '%s' is not a name of letters, digits, '-', '_', '.'", shard.zone);
+        }
+    }
     if (status == KELP_OK) {
         *ret_shard = shard;
     }
@@ -128,6 +155,16 @@ static kelp_status parse_shards(const cJSON *array, struct kelp_map *map, struct
     return KELP_OK;
 }
 
+/* KELP_MAP_NOBODY unless the entry has one. */
+static kelp_status parse_follower(const cJSON *json, const char *name, uint32_t *ret_shard,
+                                  struct kelp_error *reterr)
+{
+    *ret_shard = KELP_MAP_NOBODY;
+    return cJSON_HasObjectItem(json, name)
+               ? kelp_json_u32(json, name, KELP_COORDINATOR_SHARDS_MAX, ret_shard, reterr)
+               : KELP_OK;
+}
+
 static kelp_status parse_partitions(const cJSON *array, struct kelp_map *map,
                                     struct kelp_error *reterr)
 {
@@ -139,6 +176,12 @@ static kelp_status parse_partitions(const cJSON *array, struct kelp_map *map,
         if (status == KELP_OK) {
             status = kelp_json_u32(item, "primary", KELP_COORDINATOR_SHARDS_MAX,
                                    &partition->primary, reterr);
+        }
+        if (status == KELP_OK) {
+            status = parse_follower(item, "backup", &partition->backup, reterr);
+        }
+        if (status == KELP_OK) {
+            status = parse_follower(item, "joiner", &partition->joiner, reterr);
         }
         if (status != KELP_OK) {
             return status;
@@ -163,6 +206,12 @@ static kelp_status parse_map(const cJSON *json, void *into, struct kelp_error *r
     }
     if (status == KELP_OK) {
         status = kelp_json_u64(json, "generation", KELP_JSON_INTEGER_MAX, &map->generation, reterr);
+    }
+    if (status == KELP_OK) {
+        map->serial = 1; /* older versions wrote none */
+        status = cJSON_HasObjectItem(json, "serial")
+                     ? kelp_json_u64(json, "serial", KELP_JSON_INTEGER_MAX, &map->serial, reterr)
+                     : KELP_OK;
     }
     if (status == KELP_OK) {
         status = kelp_json_u64(json, "restore_version", KELP_JSON_INTEGER_MAX,

@@ -15,7 +15,8 @@ kelp_status kelp_map_print(const struct kelp_map *map, char **ret_text,
 kelp_status kelp_map_parse(const char *text, size_t text_bytes, struct kelp_map *ret_map,
                            struct kelp_error *reterr) KELP_MUST_USE;
 
-/* {"address","incarnation"} of a shard's key; ret_shard->id is left alone. */
+/* {"address","incarnation","zone"} of a shard's key, the zone if it has one; ret_shard->id is left
+ * alone. */
 kelp_status kelp_registration_parse(const char *text, size_t text_bytes,
                                     struct kelp_map_shard *ret_shard,
                                     struct kelp_error *reterr) KELP_MUST_USE;

@@ -193,6 +193,12 @@ static const struct {
                                    "did you mean 2:8?"},
     {"cluster:\n  lanes: 6\n", "job.yaml:2: cluster.lanes: 6 is not a power of two"},
     {"cluster:\n  shards: 5\n", "job.yaml:2: cluster.shards: 5 is over cluster.max_shards (4)"},
+    {"cluster:\n  replicas: 2\n", "job.yaml:2: cluster.replicas: 2 is not possible yet; 1 is"},
+    {"cluster:\n  replicas: 3\n",
+     "job.yaml:2: cluster.replicas: '3' is not an integer from 1 to 2"},
+    {"cluster:\n  move_rate: 0B\n",
+     "job.yaml:2: cluster.move_rate: '0B' is not a size from 64KiB to 1GiB (a whole number with B, "
+     "KiB, MiB or GiB)"},
     {"model:\n  kernel_size: 24\n", "job.yaml:2: model.kernel_size: 24 is even; it must be odd"},
     {"model:\n  kind: mlp\n  kernel_size: 25\n",
      "job.yaml:3: model.kernel_size: does not apply with model.kind mlp; it goes with dlinear"},
@@ -414,7 +420,8 @@ KELP_TEST(test_precedence)
     ck_assert_int_eq(kelp_job_file_set(file, "cluster", "3", KELP_ORIGIN_FLAG, &error),
                      KELP_ERR_INVALID);
     ck_assert_str_eq(error.text, "command line: cluster: unknown key; allowed in cluster are "
-                                 "workers, shards, max_shards, lanes, lane_threads, device, mixed");
+                                 "workers, shards, max_shards, lanes, lane_threads, device, mixed, "
+                                 "replicas, move_rate");
     ck_assert_int_eq(setenv("KELP_TRAIN_LR", "x", 1), 0);
     ck_assert_int_eq(kelp_job_file_environment(file, &error), KELP_ERR_INVALID);
     ck_assert_str_eq(error.text, "environment KELP_TRAIN_LR: 'x' is not a number from 0 to 1000");

@@ -7,10 +7,12 @@
 #include "tests/lib/suite.h"
 
 static const char good[] =
-    "{\"generation\":3,\"restore_version\":0,\"nonce\":\"n-1\",\"shards\":[{\"shard\":\"shard-0\","
-    "\"address\":\"h:1\",\"incarnation\":\"18446744073709551615\"},{\"shard\":\"shard-1\","
-    "\"address\":\"h:2\",\"incarnation\":\"7\"}],\"partitions\":[{\"map_epoch\":2,\"primary\":0},"
-    "{\"map_epoch\":1,\"primary\":1}]}";
+    "{\"generation\":3,\"serial\":5,\"restore_version\":0,\"nonce\":\"n-1\",\"shards\":["
+    "{\"shard\":\"shard-0\",\"address\":\"h:1\",\"incarnation\":\"18446744073709551615\"},"
+    "{\"shard\":\"shard-1\",\"address\":\"h:2\",\"zone\":\"rack-1\",\"incarnation\":\"7\"},"
+    "{\"shard\":\"shard-2\",\"address\":\"h:3\",\"zone\":\"rack-2\",\"incarnation\":\"8\"}],"
+    "\"partitions\":[{\"map_epoch\":2,\"primary\":0},"
+    "{\"map_epoch\":1,\"primary\":1,\"backup\":0,\"joiner\":2}]}";
 
 /* Reading and writing are inverse, and all 64 bits of an incarnation survive. */
 KELP_TEST(map_round_trip)
@@ -21,7 +23,14 @@ KELP_TEST(map_round_trip)
     ck_assert_int_eq(kelp_map_parse(good, strlen(good), &map, &error), KELP_OK);
     ck_assert_uint_eq(map.generation, 3);
     ck_assert_uint_eq(map.shards[0].incarnation, UINT64_MAX);
+    ck_assert_uint_eq(map.serial, 5);
+    ck_assert_uint_eq(map.partitions[0].backup, KELP_MAP_NOBODY);
+    ck_assert_uint_eq(map.partitions[0].joiner, KELP_MAP_NOBODY);
     ck_assert_uint_eq(map.partitions[1].primary, 1);
+    ck_assert_uint_eq(map.partitions[1].backup, 0);
+    ck_assert_uint_eq(map.partitions[1].joiner, 2);
+    ck_assert_str_eq(map.shards[0].zone, "");
+    ck_assert_str_eq(map.shards[1].zone, "rack-1");
     ck_assert_str_eq(map.nonce, "n-1");
     ck_assert_int_eq(kelp_map_print(&map, &text, &error), KELP_OK);
     ck_assert_str_eq(text, good);
@@ -30,7 +39,7 @@ KELP_TEST(map_round_trip)
 }
 
 /* Each one change to the good text makes it a map that must not be used. */
-KELP_LOOP_TEST(map_refusals, 0, 21)
+KELP_LOOP_TEST(map_refusals, 0, 28)
 {
     static const char *const changes[][2] = {
         {"\"generation\":3", "\"generation\":0"},
@@ -48,7 +57,14 @@ KELP_LOOP_TEST(map_refusals, 0, 21)
         {"\"7\"", "\"-7\""},
         {"\"7\"", "\"7a\""},
         {"\"7\"", "\"18446744073709551616\""},
-        {"\"primary\":1", "\"primary\":2"},
+        {"\"serial\":5", "\"serial\":0"},
+        {"\"serial\":5", "\"serial\":\"5\""},
+        {"\"rack-1\"", "\"\""},
+        {"\"rack-1\"", "1"},
+        {"\"backup\":0", "\"backup\":1"},
+        {"\"backup\":0", "\"backup\":2"},
+        {"\"joiner\":2", "\"joiner\":3"},
+        {"\"primary\":1", "\"primary\":3"},
         {"\"map_epoch\":1", "\"map_epoch\":0"},
         {"\"partitions\":[", "\"partitions\":[1,"},
         {"\"shards\":[", "\"shards\":[null,"},
@@ -64,6 +80,19 @@ KELP_LOOP_TEST(map_refusals, 0, 21)
                    at + strlen(changes[_i][0]));
     ck_assert_int_eq(kelp_map_parse(text, strlen(text), &map, &error), KELP_ERR_FORMAT);
     ck_assert_str_ne(error.text, "");
+}
+
+/* Maps of before there were changes within a generation. */
+KELP_TEST(map_without_serial)
+{
+    char text[sizeof(good)];
+    struct kelp_map map;
+    const char *at = strstr(good, "\"serial\":5,");
+    (void)snprintf(text, sizeof(text), "%.*s%s", (int)(at - good), good,
+                   at + strlen("\"serial\":5,"));
+    ck_assert_int_eq(kelp_map_parse(text, strlen(text), &map, NULL), KELP_OK);
+    ck_assert_uint_eq(map.serial, 1);
+    kelp_map_fini(&map);
 }
 
 /* Every truncation of a good text is refused. */
@@ -84,6 +113,13 @@ KELP_TEST(registrations)
     ck_assert_str_eq(shard.id, "shard-0");
     ck_assert_str_eq(shard.address, "127.0.0.1:99");
     ck_assert_uint_eq(shard.incarnation, 12);
+    ck_assert_str_eq(shard.zone, "");
+    text = "{\"address\":\"127.0.0.1:99\",\"incarnation\":\"12\",\"zone\":\"rack-1\"}";
+    ck_assert_int_eq(kelp_registration_parse(text, strlen(text), &shard, &error), KELP_OK);
+    ck_assert_str_eq(shard.zone, "rack-1");
+    text = "{\"address\":\"127.0.0.1:99\",\"incarnation\":\"12\",\"zone\":\"a b\"}";
+    ck_assert_int_eq(kelp_registration_parse(text, strlen(text), &shard, &error), KELP_ERR_FORMAT);
+    ck_assert_str_eq(error.text, "zone: 'a b' is not a name of letters, digits, '-', '_', '.'");
     text = "{\"address\":\"127.0.0.1:99\"}";
     ck_assert_int_eq(kelp_registration_parse(text, strlen(text), &shard, &error), KELP_ERR_FORMAT);
     ck_assert_ptr_nonnull(strstr(error.text, "incarnation"));

@@ -297,6 +297,15 @@ KELP_LOOP_TEST(early_finish_waits, 0, 4)
                      lost ? KELP_PLACEMENT_RUNNING : KELP_PLACEMENT_DONE);
 }
 
+KELP_TEST(orders_maps)
+{
+    struct kelp_map map = {.generation = 2, .serial = 3};
+    ck_assert(!kelp_map_older(&map, &map));
+    ck_assert(kelp_map_older(&map, &(struct kelp_map){.generation = 2, .serial = 4}));
+    ck_assert(kelp_map_older(&map, &(struct kelp_map){.generation = 3, .serial = 1}));
+    ck_assert(!kelp_map_older(&map, &(struct kelp_map){.generation = 1, .serial = 9}));
+}
+
 KELP_TEST(orders_names)
 {
     ck_assert_int_lt(kelp_map_compare_ids("shard-2", "shard-10"), 0);
@@ -319,6 +328,21 @@ KELP_TEST(checks_maps)
     map.generation = 0;
     ck_assert_int_eq(kelp_map_check(&map, NULL), KELP_ERR_FORMAT);
     map.generation = 1;
+    map.serial = 0;
+    ck_assert_int_eq(kelp_map_check(&map, NULL), KELP_ERR_FORMAT);
+    map.serial = 1;
+    ck_assert_int_eq(kelp_map_check(&map, NULL), KELP_OK);
+    map.partitions[2].backup = 0;
+    ck_assert_int_eq(kelp_map_check(&map, NULL), KELP_ERR_FORMAT);
+    map.partitions[2].backup = 2;
+    ck_assert_int_eq(kelp_map_check(&map, NULL), KELP_ERR_FORMAT);
+    map.partitions[2].backup = 1;
+    ck_assert_int_eq(kelp_map_check(&map, NULL), KELP_OK);
+    map.partitions[2].joiner = 1;
+    ck_assert_int_eq(kelp_map_check(&map, NULL), KELP_ERR_FORMAT);
+    map.partitions[2].joiner = KELP_MAP_NOBODY;
+    (void)snprintf(map.shards[1].zone, sizeof(map.shards[1].zone), "a b");
+    ck_assert_int_eq(kelp_map_check(&map, NULL), KELP_ERR_FORMAT);
     map.shards[1] = map.shards[0];
     ck_assert_int_eq(kelp_map_check(&map, NULL), KELP_ERR_FORMAT);
     kelp_map_fini(&map);
