@@ -37,6 +37,10 @@
  * as many workers, and small beside what it may have to collect for one step. */
 #define KELP_PS_EVIDENCE_HELD_MAX 32
 
+/* Roots of one partition under way to a joiner that has not caught up: so many steps may go by
+ * while a copy of 4 MiB travels, and the joiner holds no more than that many gradients. */
+#define KELP_PS_FORWARDS_QUEUED_MAX 4
+
 /* Names of workers that a shard remembers for its life, to say who differs and who works. */
 #define KELP_PS_AUTHORS_MAX 4096
 /* Workers in one report of who has shown work. */

@@ -22,6 +22,17 @@
  * kelp_control_gives_up(). Workers carry shares and words between partitions, with messages that
  * they send anyway.
  *
+ * With followers (ps/core/replication.h), a primary that has applied a step is SYNCING until they
+ * have it too; then the version becomes visible. A follower is FILLING until it has a copy, and
+ * then FOLLOWING, or APPLYING a root that was forwarded to it. Changes of the map's entry lead
+ *
+ *    FOLLOWING ---------> SYNCING ----------> COLLECTING      promoted; shown when its own
+ * followers ^                                        |           have stated that they have it
+ *        ------------------------------------------           demoted
+ *
+ * and leave an APPLYING partition to end what it applies. Workers are answered by a primary alone,
+ * and by one that is SYNCING only once it has what they ask for to show.
+ *
  * Threads: one caller per partition at a time. No I/O, no clock, never blocks.
  * Errors:  KELP_ERR_NO_MEMORY, and the partition is unchanged then. What a peer did wrong is not an
  *          error of the call: it is a REFUSE action or the status of an ANSWER.
@@ -33,6 +44,7 @@
 #include "common/training/plan.h"
 #include "ps/core/cover.h"
 #include "ps/core/partition_events.h"
+#include "ps/core/replication.h"
 
 enum kelp_partition_phase {
     KELP_PARTITION_ABSENT,     /* nothing loaded: everything is refused */
@@ -40,6 +52,9 @@ enum kelp_partition_phase {
     KELP_PARTITION_MEASURING,  /* the root is complete, the shell computes the share */
     KELP_PARTITION_DECIDING,   /* the decision about the step is not known yet */
     KELP_PARTITION_APPLYING,   /* the root is complete, the shell computes the next weights */
+    KELP_PARTITION_SYNCING,    /* applied, and not visible before the followers have it */
+    KELP_PARTITION_FILLING,    /* a joiner that waits for its copy */
+    KELP_PARTITION_FOLLOWING,  /* a follower that waits for the next root */
     KELP_PARTITION_FAILED,     /* the gradient was not finite, or partition 0 gave up: stays at this
                                   step until unloaded */
     KELP_PARTITION_PHASE_COUNT
@@ -140,6 +155,41 @@ kelp_status kelp_partition_share(struct kelp_partition *partition,
                                  const struct kelp_share_push *push,
                                  struct kelp_actions *actions) KELP_MUST_USE;
 
+/* ---- replication: ps/core/replication.h has the rules ---- */
+
+/* The map has another entry for this partition, of the same generation. An older one, or the same
+ * again, is ignored. KELP_REPLICA_NOBODY unloads it: pulls that wait are answered
+ * KELP_ERR_NOT_PRIMARY. */
+kelp_status kelp_partition_enter(struct kelp_partition *partition,
+                                 const struct kelp_replica_entry *entry,
+                                 struct kelp_actions *actions) KELP_MUST_USE;
+/* The link to a follower is up, or broken: primary. On a follower, process 0 is its primary. */
+kelp_status kelp_partition_linked(struct kelp_partition *partition, uint64_t process, bool is_up,
+                                  struct kelp_actions *actions) KELP_MUST_USE;
+/* Primary: what a follower says. */
+kelp_status kelp_partition_acknowledged(struct kelp_partition *partition,
+                                        const struct kelp_acknowledgement *acknowledgement,
+                                        struct kelp_actions *actions) KELP_MUST_USE;
+/* Follower: a GREET came. */
+kelp_status kelp_partition_greeted(struct kelp_partition *partition, uint64_t generation,
+                                   uint64_t map_epoch, struct kelp_actions *actions) KELP_MUST_USE;
+/* Follower: a FORWARD came. The handle is given to the partition, as with a push. */
+kelp_status kelp_partition_forwarded(struct kelp_partition *partition,
+                                     const struct kelp_forward *forward,
+                                     struct kelp_actions *actions) KELP_MUST_USE;
+/* Primary: after WANT_COPY it is this partition's turn. COPY follows, at once or when applied
+ * equals visible again; nothing, when the joiner needs none any more. */
+kelp_status kelp_partition_copy(struct kelp_partition *partition, uint64_t process,
+                                struct kelp_actions *actions) KELP_MUST_USE;
+/* Follower: may the shell write these pieces of a copy into the partition's memory? KELP_OK while
+ * it is FILLING in this generation and epoch; else the status of a fence, or KELP_ERR_INVALID. */
+kelp_status kelp_partition_may_fill(const struct kelp_partition *partition, uint64_t generation,
+                                    uint64_t map_epoch) KELP_MUST_USE;
+/* Follower: the copy is complete; weights and slots are in place. */
+kelp_status kelp_partition_filled(struct kelp_partition *partition, uint64_t generation,
+                                  uint64_t map_epoch, const struct kelp_replica_state *state,
+                                  struct kelp_actions *actions) KELP_MUST_USE;
+
 /* The requester is gone: forget its waiting pulls, and offer to others what it was offered. */
 void kelp_partition_drop(struct kelp_partition *partition, uint64_t requester);
 
@@ -174,6 +224,8 @@ struct kelp_partition_view {
     uint64_t offers; /* lanes offered */
     bool has_word;   /* partition 0: its current word */
     struct kelp_control_word word;
+    enum kelp_replica_place place;
+    struct kelp_replication_view replication;
 };
 void kelp_partition_view(const struct kelp_partition *partition,
                          struct kelp_partition_view *ret_view);

@@ -72,13 +72,79 @@ struct kelp_share_push {
     struct kelp_decision_share share;
 };
 
-/* Where a generation starts from. */
+/* ---- events of replication (ps/core/replication.h) ---- */
+
+enum kelp_replica_place {
+    KELP_REPLICA_PRIMARY, /* serves workers; forwards roots to its followers */
+    KELP_REPLICA_BACKUP,  /* follows, and is in sync */
+    KELP_REPLICA_JOINER,  /* follows, once it has the copy */
+    KELP_REPLICA_NOBODY,  /* the entry does not name this process */
+};
+
+/* An entry of the map, as the process sees it. Others are named by numbers larger than 0, one for
+ * each incarnation, which the shell chooses and keeps for the generation. */
+struct kelp_replica_entry {
+    uint64_t map_epoch;
+    enum kelp_replica_place place; /* of this process */
+    uint64_t backup;               /* the primary alone needs these two; 0: none */
+    uint64_t joiner;
+};
+
+/*
+ * A partition's state is named by what it has: completed entries at partition 0 (the version of its
+ * control state), completed training steps at the others. `held` always means that.
+ */
+
+/* What completes one entry: the reduced root and what was decided. From the primary to followers.
+ * A follower whose state is the one that `word` belongs to applies it. */
+struct kelp_forward {
+    uint64_t generation;
+    uint64_t map_epoch;
+    struct kelp_control_word word; /* of the entry that it completes */
+    uint64_t handle;    /* the root's gradient; KELP_HANDLE_NONE: no elements, no training step, or
+                           left out */
+    bool skipped;       /* the step is left out: nothing is applied */
+    const double *sums; /* partition 0 alone, NULL elsewhere. Borrowed */
+    uint32_t sum_count; /* at most KELP_METRIC_SUM_COUNT; the sums from here on are zero */
+    const char *digest; /* of w_v, as in kelp_push; borrowed */
+    struct kelp_step_decision decision; /* about this step; borrowed */
+};
+
+/* A follower says what it has: at once with each new epoch, when it is asked (GREET), and after
+ * each root. It counts as its acknowledgement. */
+struct kelp_acknowledgement {
+    uint64_t process; /* who says so */
+    uint64_t generation;
+    uint64_t map_epoch;
+    bool holds;    /* false: nothing, it has to be filled */
+    uint64_t held; /* see above */
+};
+
+/* A state that is copied to a joiner, besides weights (both buffers) and slots. Of one version
+ * there is one state: pieces of a copy are told apart by generation, map epoch and held alone. */
+struct kelp_replica_state {
+    uint64_t held;
+    uint64_t step;
+    uint64_t version;
+    bool has_older; /* the weights of step - 1 belong to it */
+    /* Partition 0 alone: */
+    struct kelp_control_state control;
+    struct kelp_control_word older_word; /* with has_older */
+    struct kelp_step_decision decided;   /* about the training step before; borrowed */
+};
+
+/* Where a generation starts from, or a process that a later map names. */
 struct kelp_partition_start {
     uint64_t generation; /* larger than 0 */
     uint64_t map_epoch;
     uint64_t step;
     uint64_t version;
     const struct kelp_control_state *control; /* partition 0 alone: c_v; NULL: the initial state */
+    /* As in kelp_replica_entry; all zero: a primary without followers. A JOINER begins with
+     * nothing, whatever step and version say. */
+    enum kelp_replica_place place;
+    uint64_t backup;
+    uint64_t joiner;
 };
 
 /* A snapshot: the state that the partition has when `step` training steps are complete and the next
@@ -106,6 +172,16 @@ enum kelp_action_kind {
     KELP_ACTION_OFFER,    /* ask a requester to compute lanes that are missing */
     KELP_ACTION_COMPARE,  /* compute the content of the handle; then compared() */
     KELP_ACTION_CONFLICT, /* two workers said different things where honest ones cannot */
+    /* Of replication. What cannot be sent since there is no link is forgotten: a link that comes up
+     * begins with a GREET (kelp_partition_linked()). */
+    KELP_ACTION_FORWARD,     /* primary: send it to a follower; before its own APPLY */
+    KELP_ACTION_GREET,       /* primary: ask a follower what it has, in this epoch */
+    KELP_ACTION_ACKNOWLEDGE, /* follower: tell the primary of this epoch */
+    KELP_ACTION_WANT_COPY,   /* primary: its joiner needs a copy; copy() when its turn has come */
+    KELP_ACTION_COPY,        /* primary: keep the current state and send it to the joiner */
+    KELP_ACTION_IN_SYNC,     /* primary: tell the leader, bound to this epoch */
+    KELP_ACTION_NEED_MAP,    /* somebody knows a newer map: get it */
+    KELP_ACTION_DIVERGES,    /* follower: its state is not that of the primary. It failed */
 };
 
 enum kelp_weights_label { KELP_WEIGHTS_NONE, KELP_WEIGHTS_CURRENT, KELP_WEIGHTS_OLDER };
@@ -212,6 +288,32 @@ struct kelp_action {
             uint64_t token;  /* for kelp_partition_compared() */
         } compare;
         struct kelp_conflict conflict;
+        struct {
+            uint64_t process; /* to whom. The shell keeps the bytes until they are sent, also beyond
+                                 the handle's RELEASE; the pointers are borrowed until the
+                                 partition's next event */
+            struct kelp_forward forward;
+        } forward;
+        struct {
+            uint64_t process;
+            uint64_t map_epoch;
+        } greet;
+        struct kelp_acknowledgement acknowledge; /* process is 0: ourselves */
+        struct {
+            uint64_t process;
+            uint64_t map_epoch;
+            struct kelp_replica_state state; /* COPY alone */
+        } copy;                              /* and WANT_COPY */
+        struct {
+            uint64_t process;
+            uint64_t map_epoch;
+            bool is_joiner;
+        } in_sync;
+        struct {
+            uint64_t generation;
+            uint64_t map_epoch;
+        } need_map;
+        uint64_t diverges; /* what it held */
     };
 };
 

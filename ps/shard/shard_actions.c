@@ -249,6 +249,15 @@ void kelp__shard_run_actions(const struct scene *scene)
             scene->shard->events->conflict(scene->hosted->index, &action.conflict,
                                            scene->shard->user);
             break;
+        case KELP_ACTION_FORWARD:
+        case KELP_ACTION_GREET:
+        case KELP_ACTION_ACKNOWLEDGE:
+        case KELP_ACTION_WANT_COPY:
+        case KELP_ACTION_COPY:
+        case KELP_ACTION_IN_SYNC:
+        case KELP_ACTION_NEED_MAP:
+        case KELP_ACTION_DIVERGES:
+            break; /* no map names a follower yet */
         }
         if (status != KELP_OK) {
             kelp__shard_report_failure(scene, status, "no memory to add up or apply gradients");

@@ -122,6 +122,15 @@ void bench_take_actions(void)
             bench.conflict = action->conflict;
             bench.conflict_count++;
             break;
+        case KELP_ACTION_FORWARD:
+        case KELP_ACTION_GREET:
+        case KELP_ACTION_ACKNOWLEDGE:
+        case KELP_ACTION_WANT_COPY:
+        case KELP_ACTION_COPY:
+        case KELP_ACTION_IN_SYNC:
+        case KELP_ACTION_NEED_MAP:
+        case KELP_ACTION_DIVERGES:
+            ck_abort_msg("an action of replication");
         }
     }
     bench.actions.count = 0;

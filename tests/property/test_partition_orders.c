@@ -389,6 +389,16 @@ static void take_actions(uint32_t partition)
         case KELP_ACTION_CONFLICT: /* whoever is honest never differs, in whatever order */
             must(false);
             break;
+        case KELP_ACTION_FORWARD:
+        case KELP_ACTION_GREET:
+        case KELP_ACTION_ACKNOWLEDGE:
+        case KELP_ACTION_WANT_COPY:
+        case KELP_ACTION_COPY:
+        case KELP_ACTION_IN_SYNC:
+        case KELP_ACTION_NEED_MAP:
+        case KELP_ACTION_DIVERGES:
+            must(false); /* nobody follows */
+            break;
         }
     }
     world.actions.count = 0;

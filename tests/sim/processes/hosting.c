@@ -369,6 +369,15 @@ static void run_actions(struct sim_hosting *hosting, struct sim_hosted *hosted)
         case KELP_ACTION_PAST:
             sim_snapshot_past(hosting->shard, action.past.serial, action.past.step);
             break;
+        case KELP_ACTION_FORWARD:
+        case KELP_ACTION_GREET:
+        case KELP_ACTION_ACKNOWLEDGE:
+        case KELP_ACTION_WANT_COPY:
+        case KELP_ACTION_COPY:
+        case KELP_ACTION_IN_SYNC:
+        case KELP_ACTION_NEED_MAP:
+        case KELP_ACTION_DIVERGES:
+            break; /* no map names a follower yet */
         }
     }
     hosting->actions.count = 0;
