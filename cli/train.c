@@ -283,6 +283,7 @@ static int work(struct kelp_guard *guard, void *user)
         .job = kelp_job_file_job(train->file),
         .spec = train->spec,
         .spec_digest = kelp_job_file_digest(train->file),
+        .plan = train->carried.plan,
         .run = &train->run,
         .bin_folder = train->bin_folder,
         .etcd_url = kelp_options_text(train->given, "etcd"),
@@ -546,6 +547,7 @@ static int train(const struct kelp_options *given)
     free(train->spec);
     free(train->abandoned);
     free(train->carried.card);
+    free(train->carried.plan);
     free(train);
     return exit_status;
 }

@@ -236,6 +236,9 @@ static kelp_status open_data(struct kelp_inference *inference, struct kelp_error
         inference->dataset = derived.dataset;
         inference->plan = derived.plan;
     }
+    if (status == KELP_OK) {
+        status = kelp_plan_print(&inference->plan, &inference->plan_text, reterr);
+    }
     return status == KELP_OK ? check_targets(inference, reterr) : status;
 }
 
@@ -380,6 +383,7 @@ static int work(struct kelp_guard *guard, void *user)
         .job = kelp_job_file_job(inference->file),
         .spec = inference->spec,
         .spec_digest = kelp_job_file_digest(inference->file),
+        .plan = inference->plan_text,
         .run = &inference->run,
         .bin_folder = inference->bin_folder,
         .etcd_url = kelp_options_text(inference->given, "etcd"),
@@ -524,5 +528,6 @@ void kelp_inference_destroy(struct kelp_inference *inference)
     kelp_plan_fini(&inference->plan);
     kelp_job_file_destroy(inference->file);
     free(inference->spec);
+    free(inference->plan_text);
     free(inference);
 }

@@ -62,6 +62,7 @@ struct kelp_inference {
     char weights[PATH_MAX];
     struct kelp_trials trials;
     char *spec;
+    char *plan_text;
     char bin_folder[KELP_PROCESS_PATH_MAX];
     char certs[KELP_LAUNCH_CERTS_MAX + 1];              /* "": none */
     char operator_certs[KELP_CREDENTIALS_PATH_MAX + 1]; /* the folder in it */

@@ -43,27 +43,55 @@ static kelp_status renew_spec(struct kelp_job_client *client, const char *key,
     return status;
 }
 
+/* What no generation was opened with is nobody's plan yet. Another one stays: workers say how it
+ * differs. */
+static kelp_status renew_plan(struct kelp_job_client *client, const char *key,
+                              const struct kelp_launch *launch, struct kelp_error *reterr)
+{
+    char map_key[KELP_JOB_CLIENT_KEY_MAX + 1];
+    bool succeeded = false;
+
+    kelp_job_client_key(client, "map", map_key);
+    struct kelp_etcd_compare compare = {.key = map_key, .what = KELP_ETCD_CREATE_REVISION};
+    struct kelp_etcd_operation operation = {.key = key, .value = launch->plan};
+    return kelp_etcd_transaction(
+        kelp_job_client_etcd(client),
+        &(struct kelp_etcd_transaction){.compares = &compare,
+                                        .compare_count = 1,
+                                        .operations = &operation,
+                                        .operation_count = 1,
+                                        .deadline_ms = KELP_LAUNCH_ETCD_MS},
+        &succeeded, NULL, reterr);
+}
+
+/* The job's text and its plan in one: whoever reads the text finds the plan of the one who wrote
+ * it. Left to the workers, the first one that joins would say what it is. */
 static kelp_status put_spec(struct kelp_job_client *client, const struct kelp_launch *launch,
                             struct kelp_error *reterr)
 {
-    char key[KELP_JOB_CLIENT_KEY_MAX + 1];
+    char key[KELP_JOB_CLIENT_KEY_MAX + 1], plan_key[KELP_JOB_CLIENT_KEY_MAX + 1];
     bool succeeded = false;
     int64_t revision = 0;
 
     kelp_job_client_key(client, "spec", key);
+    kelp_job_client_key(client, "plan", plan_key);
     struct kelp_etcd_compare compare = {.key = key, .what = KELP_ETCD_CREATE_REVISION};
-    struct kelp_etcd_operation operation = {.key = key, .value = launch->spec};
+    struct kelp_etcd_operation operations[2] = {{.key = key, .value = launch->spec},
+                                                {.key = plan_key, .value = launch->plan}};
     /* Whose value stands there does not matter as long as it is this job's: no nonce. */
     kelp_status status =
         kelp_etcd_transaction(kelp_job_client_etcd(client),
                               &(struct kelp_etcd_transaction){.compares = &compare,
                                                               .compare_count = 1,
-                                                              .operations = &operation,
-                                                              .operation_count = 1,
+                                                              .operations = operations,
+                                                              .operation_count = 2,
                                                               .deadline_ms = KELP_LAUNCH_ETCD_MS},
                               &succeeded, &revision, reterr);
     if (status == KELP_ERR_TIMEOUT || (status == KELP_OK && !succeeded)) {
         status = renew_spec(client, key, launch, reterr);
+        if (status == KELP_OK) {
+            status = renew_plan(client, plan_key, launch, reterr);
+        }
     }
     return status;
 }

@@ -2,7 +2,7 @@
  * A whole cluster on this machine, from the first process to the last: etcd, coordinators, shards
  * and workers as children, watched until the job is done, failed, or asked to stop.
  *
- *     STARTING   etcd, then the job's text to /kelp/<job>/spec, then the daemons
+ *     STARTING   etcd, then the job's text and its plan into it, then the daemons
  *     RUNNING    ends are taken in, the dead start again, progress is shown; a signal asks for a
  *                checkpoint, which ends the run when it is committed
  *     ENDING     the model is pulled, checked and written, everything is stopped
@@ -32,6 +32,7 @@ struct kelp_launch {
     const struct kelp_job *job;
     const char *spec; /* canonical text of the job */
     uint64_t spec_digest;
+    const char *plan; /* text of the job's plan */
     const struct kelp_run_dir *run;
     const char *bin_folder;
     const char *etcd_url;     /* NULL: a private one */

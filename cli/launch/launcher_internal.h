@@ -81,8 +81,8 @@ kelp_status kelp__launch_client(const struct kelp_launcher *launcher,
                                 struct kelp_job_client **ret_client,
                                 struct kelp_error *reterr) KELP_MUST_USE;
 
-/* The job's text into /kelp/<job>/spec; a job that goes on forgets how it ended before, and what
- * dead processes left in an etcd of our own. */
+/* The job's text into /kelp/<job>/spec, and its plan beside it, so that no worker's counts; a job
+ * that goes on forgets how it ended before, and what dead processes left in an etcd of our own. */
 kelp_status kelp__launch_submit(struct kelp_launcher *launcher,
                                 struct kelp_error *reterr) KELP_MUST_USE;
 /* Write into etcd that the launcher gave the job up. The coordinators are stopped. */

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -153,6 +154,9 @@ kelp_status kelp_preflight(const struct kelp_job_file *file, const struct kelp_d
     }
     status = kelp_derived_check(job, &derived, reterr);
     if (status == KELP_OK) {
+        status = kelp_plan_print(&derived.plan, &carried.plan, reterr);
+    }
+    if (status == KELP_OK) {
         status = describe(file, derived.dataset, &carried, reterr);
         list_classes(derived.dataset, carried.classes, sizeof(carried.classes));
         list_untrained(derived.dataset, carried.untrained, sizeof(carried.untrained));
@@ -160,10 +164,13 @@ kelp_status kelp_preflight(const struct kelp_job_file *file, const struct kelp_d
         carried.steps = kelp_control_total_steps(job, &derived.plan);
     }
     kelp_derived_close(&derived);
-    if (status == KELP_OK) {
-        *ret_carried = carried;
+    if (status != KELP_OK) {
+        free(carried.card);
+        free(carried.plan);
+        return status;
     }
-    return status;
+    *ret_carried = carried;
+    return KELP_OK;
 }
 
 kelp_status kelp_preflight_bin_folder(char *ret_path, size_t path_bytes, struct kelp_error *reterr)

@@ -38,10 +38,11 @@ kelp_status kelp_derived_check(const struct kelp_job *job, const struct kelp_der
 
 #define KELP_CARRIED_CLASSES_BYTES 400
 
-/* What the model that is trained will carry (worker/data/model_card.h), and how much there is to
- * train. */
+/* What the model that is trained will carry (worker/data/model_card.h), how much there is to train,
+ * and the job's plan. */
 struct kelp_carried {
     char *card;            /* owned (free()); NULL: nothing, or the job does not train */
+    char *plan;            /* owned (free()): what every worker must derive */
     struct kelp_error why; /* it carries nothing: it would be too much */
     uint64_t samples;      /* of the training split */
     uint64_t steps;        /* of the whole job */

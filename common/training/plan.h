@@ -1,8 +1,8 @@
 /*
- * The plan: what a job means for its data and its model. The first worker that joins derives it,
- * the leader writes it to etcd once (/kelp/<job>/plan), every other worker must derive the same
- * text, and shards lay out and initialise their partitions by it. It is a function of the job file
- * and the data alone.
+ * The plan: what a job means for its data and its model. The launcher derives it and writes it to
+ * etcd with the job (/kelp/<job>/plan); where nobody did, the first worker that joins proposes it
+ * and the leader writes it. Every worker must derive the same text; shards lay out their
+ * partitions by it. It is a function of the job file and the data alone.
  */
 #ifndef KELP_COMMON_TRAINING_PLAN_H
 #define KELP_COMMON_TRAINING_PLAN_H

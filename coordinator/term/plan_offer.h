@@ -1,6 +1,6 @@
 /*
- * The job's plan: the first worker offers it, etcd keeps it, everybody else must have the same.
- * Pure; a part of a leader's term.
+ * The job's plan: etcd has it of the launcher, else the first worker offers it and etcd keeps it.
+ * Everybody else must have the same. Pure; a part of a leader's term.
  */
 #ifndef KELP_COORDINATOR_TERM_PLAN_OFFER_H
 #define KELP_COORDINATOR_TERM_PLAN_OFFER_H

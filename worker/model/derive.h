@@ -1,7 +1,7 @@
 /*
- * The plan of a job, derived from its data set and model: what the first worker proposes and every
- * other one must derive too (common/training/plan.h). The launcher calls it before it starts
- * anything, so that bad input is found at once.
+ * The plan of a job, derived from its data set and model: what every worker must derive alike
+ * (common/training/plan.h). The launcher derives it before it starts anything: so bad input is
+ * found at once, and no worker says what the job is.
  */
 #ifndef KELP_WORKER_MODEL_DERIVE_H
 #define KELP_WORKER_MODEL_DERIVE_H

@@ -166,6 +166,32 @@ KELP_TEST(the_digest_is_that_of_the_text)
     kelp_test_command_says(folder.path, (const char *[]){"stop", "run", "--now", NULL}, 0, "");
 }
 
+static int64_t created(const char *key)
+{
+    struct kelp_etcd *client = etcd_fixture_client(&etcd);
+    struct kelp_etcd_range range = {0};
+
+    ck_assert_int_eq(kelp_etcd_get(client, key, ETCD_MS, &range, &error), KELP_OK);
+    int64_t revision = range.count == 1 ? range.pairs[0].create_revision : 0;
+    kelp_etcd_range_fini(&range);
+    kelp_etcd_close(client);
+    return revision;
+}
+
+/* The plan is that of kelp train: it stands there with the job's text, before anybody can join. */
+KELP_TEST(the_plan_is_not_a_workers)
+{
+    kelp_test_command_start(
+        &train, folder.path,
+        (const char *[]){"train", "job.yaml", "--run", "run", "--etcd", etcd.url, NULL});
+    KELP_TEST_AWAIT_FROM(&train, has_begun(), "training does not begin");
+    ck_assert_int_gt(created("/kelp/meant/plan"), 0);
+    ck_assert_int_eq(created("/kelp/meant/plan"), created("/kelp/meant/spec"));
+    ck_assert_int_lt(created("/kelp/meant/plan"), created("/kelp/meant/coordinator"));
+    ck_assert(!log_says("run/logs/coordinator-0.log", "plan offered"));
+    kelp_test_command_says(folder.path, (const char *[]){"stop", "run", "--now", NULL}, 0, "");
+}
+
 /* Daemons by hand: each takes the job that it is told, and a worker loads a library only then. */
 KELP_TEST(by_hand)
 {

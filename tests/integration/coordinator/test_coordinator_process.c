@@ -157,6 +157,29 @@ KELP_LOOP_TEST(strangers_are_refused, 0, 3)
     free(plan);
 }
 
+/* Where the launcher has written the plan, the first worker does not say what it is: one with
+ * another plan is refused, and those that come after it train. */
+KELP_TEST(first_worker_has_another_plan)
+{
+    char *plan = peers_plan(1), *forged = peers_plan(2);
+    uint64_t generation = 1;
+
+    ck_assert_int_eq(
+        kelp_etcd_put(demo.peers.client, "/kelp/demo/plan", plan, 0, PEERS_HANG_MS, NULL), KELP_OK);
+    peers_coordinator(&demo.peers, 0, NULL);
+    demo.workers[2].plan = forged;
+    peer_worker_start(&demo.peers, &demo.workers[2]);
+    peers_wait(&demo.peers, demo_was_refused, &demo.workers[2], "the refusal");
+    ck_assert_int_eq(demo.workers[2].status, KELP_ERR_MISMATCH);
+    for (int i = 0; i < 2; i++) {
+        peer_shard_start(&demo.peers, &demo.shards[i]);
+        peer_worker_start(&demo.peers, &demo.workers[i]);
+    }
+    peers_wait(&demo.peers, demo_both_run, &generation, "both workers to have map and lanes");
+    free(plan);
+    free(forged);
+}
+
 /* Bytes that are no protobuf, and a plan that is none, end that stream alone. */
 KELP_TEST(garbage_is_refused)
 {
