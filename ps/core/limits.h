@@ -8,8 +8,8 @@
 
 /* Weight buffers of one partition: current, older, and those that a snapshot or slow streams hold.
  * When they are used up, weights are copied into messages instead of lent. */
-#define KELP_PS_WEIGHT_SLOTS_MIN 3
-#define KELP_PS_WEIGHT_SLOTS_MAX 8
+#define KELP_PS_WEIGHT_BUFFERS_MIN 3
+#define KELP_PS_WEIGHT_BUFFERS_MAX 8
 
 /* Bytes of everything but the payload in one message: 1024 partitions, a push and a pull of each at
  * about 200 bytes, or a part of up to KELP_DECISION_SHARE_VALUES_MAX numbers, with room. */
@@ -24,7 +24,7 @@
 #define KELP_PS_PARTITION_BYTES_MAX (4u << 20)
 
 /* Bytes that wait for workers who do not read, in all streams together, besides twice the model:
- * weights are lent to messages, and copied once KELP_PS_WEIGHT_SLOTS_MAX are lent. */
+ * weights are lent to messages, and copied once KELP_PS_WEIGHT_BUFFERS_MAX are lent. */
 #define KELP_PS_QUEUE_BYTES_MAX (64u << 20)
 
 /* Control streams at once: the leader, and earlier leaders that have not noticed yet. */

@@ -10,8 +10,8 @@ struct outgoing {
     uint32_t partition;
     uint64_t map_epoch;
     struct kelp_answer core;
-    struct kelp_weights_loan loan; /* when bytes > 0 and no copy */
-    void *copy;                    /* owned; instead of a loan */
+    struct kelp_extent_loan loan; /* when bytes > 0 and no copy */
+    void *copy;                   /* owned; instead of a loan */
     size_t bytes;
     double *values; /* owned; core.value_count of them */
 };

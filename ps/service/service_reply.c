@@ -1,10 +1,15 @@
 /*
  * What a turn leaves to be sent: for each stream one message, or pieces of transport.piece_bytes
- * when it is large. Weights are lent to the message, slices that follow one another in one piece.
+ * when it is large. Weights are lent to the message, but for slices so small that a copy costs
+ * less.
  */
 #include <stdlib.h>
+#include <string.h>
 
 #include "ps/service/service_exchange_internal.h"
+
+/* Slices of at most so many bytes are copied: lending one costs about as much. */
+#define COPY_BYTES_MAX 16384
 
 void kelp__service_outgoing_discard(struct outgoing *outgoing)
 {
@@ -14,7 +19,7 @@ void kelp__service_outgoing_discard(struct outgoing *outgoing)
         free(outgoing->copy);
         outgoing->copy = NULL;
     } else if (outgoing->bytes > 0) {
-        kelp_weights_return(&outgoing->loan);
+        kelp_extent_return(&outgoing->loan);
     }
     outgoing->bytes = 0;
 }
@@ -58,25 +63,6 @@ static bool scratch_room(struct kelp__service_turn *turn, const struct kelp__ser
         turn->offer_capacity = capacity;
     }
     return true;
-}
-
-static int compare_outgoing(const void *a, const void *b)
-{
-    const struct outgoing *left = a;
-    const struct outgoing *right = b;
-
-    return (left->partition > right->partition) - (left->partition < right->partition);
-}
-
-/* By partition, so that slices which follow one another in memory leave in one piece. */
-static void sort_outgoing(struct kelp__service_peer *peer)
-{
-    for (size_t i = 1; i < peer->outgoing_count; i++) {
-        if (peer->outgoing[i - 1].partition > peer->outgoing[i].partition) {
-            qsort(peer->outgoing, peer->outgoing_count, sizeof(*peer->outgoing), compare_outgoing);
-            return;
-        }
-    }
 }
 
 static void put_answer(struct kelp__service_turn *turn, size_t index,
@@ -146,7 +132,7 @@ static void put_offers(struct kelp__service_turn *turn, const struct kelp__servi
 /* A loan on its way through gRPC, which may give it back on any of its threads. Its own reference
  * count orders the two; `handed` says so in terms of the language. */
 struct lent {
-    struct kelp_weights_loan loan;
+    struct kelp_extent_loan loan;
     atomic_bool handed;
 };
 
@@ -155,16 +141,16 @@ static void release_loan(void *user)
     struct lent *lent = user;
 
     (void)atomic_load_explicit(&lent->handed, memory_order_acquire);
-    kelp_weights_return(&lent->loan);
+    kelp_extent_return(&lent->loan);
     free(lent);
 }
 
-/* Lend a run of joined slices to the message; the loan is used up. */
-static kelp_status add_loan(struct kelp_rpc_message *message, const struct kelp_weights_loan *loan)
+/* Lend the weights to the message; the loan is used up. */
+static kelp_status add_loan(struct kelp_rpc_message *message, const struct kelp_extent_loan *loan)
 {
     struct lent *lent = malloc(sizeof(*lent));
     size_t bytes;
-    const void *values = kelp_weights_loan_bytes(loan, &bytes);
+    const void *values = kelp_extent_loan_bytes(loan, &bytes);
     kelp_status status = lent ? KELP_OK : KELP_ERR_NO_MEMORY;
 
     if (lent) {
@@ -173,35 +159,63 @@ static kelp_status add_loan(struct kelp_rpc_message *message, const struct kelp_
         status = kelp_rpc_message_borrow(message, values, bytes, release_loan, lent);
     }
     if (status != KELP_OK) {
-        kelp_weights_return(loan);
+        kelp_extent_return(loan);
         free(lent);
     }
     return status;
 }
 
-/* The tensor bytes of answers [first, end), in their order; all are used up, also on an error. */
+static const void *bytes_of(const struct outgoing *outgoing)
+{
+    size_t bytes;
+
+    return outgoing->copy ? outgoing->copy : kelp_extent_loan_bytes(&outgoing->loan, &bytes);
+}
+
+static bool is_copied(const struct outgoing *outgoing)
+{
+    return outgoing->copy || outgoing->bytes <= COPY_BYTES_MAX;
+}
+
+/* Answers from outgoing[0] on that are copied, in one piece; *ret_count of them are used up. */
+static kelp_status add_copies(struct kelp_rpc_message *message, struct outgoing *outgoing,
+                              size_t count, size_t *ret_count)
+{
+    size_t bytes = 0;
+    size_t end = 0;
+
+    while (end < count && is_copied(&outgoing[end])) {
+        bytes += outgoing[end++].bytes;
+    }
+    *ret_count = end;
+    char *to = bytes > 0 ? kelp_rpc_message_extend(message, bytes) : NULL;
+    for (size_t i = 0; i < end; i++) {
+        if (to && outgoing[i].bytes > 0) {
+            memcpy(to, bytes_of(&outgoing[i]), outgoing[i].bytes);
+            to += outgoing[i].bytes;
+        }
+        kelp__service_outgoing_discard(&outgoing[i]);
+    }
+    return to || bytes == 0 ? KELP_OK : KELP_ERR_LIMIT;
+}
+
+/* The tensor bytes of answers, in their order; on an error the caller discards what is left. */
 static kelp_status add_payload(struct kelp_rpc_message *message, struct outgoing *outgoing,
                                size_t count)
 {
     kelp_status status = KELP_OK;
+    size_t i = 0;
 
-    for (size_t i = 0; i < count; i++) {
-        if (status != KELP_OK || outgoing[i].bytes == 0) {
-            kelp__service_outgoing_discard(&outgoing[i]);
-            continue;
+    while (status == KELP_OK && i < count) {
+        size_t used = 1;
+        if (is_copied(&outgoing[i])) {
+            status = add_copies(message, &outgoing[i], count - i, &used);
+        } else {
+            struct kelp_extent_loan loan = outgoing[i].loan;
+            outgoing[i].bytes = 0;
+            status = add_loan(message, &loan);
         }
-        if (outgoing[i].copy) {
-            status = kelp_rpc_message_copy(message, outgoing[i].copy, outgoing[i].bytes);
-            kelp__service_outgoing_discard(&outgoing[i]);
-            continue;
-        }
-        struct kelp_weights_loan loan = outgoing[i].loan;
-        outgoing[i].bytes = 0;
-        while (i + 1 < count && outgoing[i + 1].bytes > 0 && !outgoing[i + 1].copy &&
-               kelp_weights_loan_join(&loan, &outgoing[i + 1].loan)) {
-            outgoing[++i].bytes = 0;
-        }
-        status = add_loan(message, &loan);
+        i += used;
     }
     return status;
 }
@@ -273,7 +287,6 @@ static void send_replies(struct kelp__service_turn *turn, struct kelp__service_p
     (void)pthread_mutex_lock(&peer->lock);
     peer->listed = false;
     if (peer->stream) {
-        sort_outgoing(peer);
         status = scratch_room(turn, peer) ? KELP_OK : KELP_ERR_NO_MEMORY;
         bool more = peer->outgoing_count > 0 || peer->refused_count > 0 ||
                     peer->offered_count > 0 || peer->owes_greeting;

@@ -78,7 +78,7 @@ static struct kelp_capture_buffer take(struct kelp_capture_pool *pool, size_t by
     pool->out++;
     (void)pthread_mutex_unlock(&pool->lock);
     if (!found) {
-        buffer.values = kelp__weights_alloc_staggered(bytes, index, &buffer.base);
+        buffer.values = kelp__extent_alloc_staggered(bytes, index, &buffer.base);
     }
     if (!buffer.values) {
         (void)pthread_mutex_lock(&pool->lock);
@@ -133,7 +133,7 @@ void kelp_capture_pool_fill(struct kelp_capture_pool *pool, uint32_t count, size
         (void)pthread_mutex_unlock(&pool->lock);
         struct kelp_capture_buffer buffer = {.bytes = bytes};
         if (!enough) {
-            buffer.values = kelp__weights_alloc_staggered(bytes, index, &buffer.base);
+            buffer.values = kelp__extent_alloc_staggered(bytes, index, &buffer.base);
         }
         if (!buffer.values) {
             return;
@@ -151,44 +151,51 @@ void kelp_capture_pool_fill(struct kelp_capture_pool *pool, uint32_t count, size
 
 /* ---- captures ---- */
 
-static kelp_status keep_weights(struct kelp_capture *capture,
-                                const struct kelp_capture_source *source)
+static kelp_status keep_weights(struct kelp_capture *capture)
 {
-    capture->lent = kelp_weights_lend(source->weights, source->place, KELP_WEIGHTS_CURRENT,
-                                      &capture->weights, &capture->loan);
+    capture->lent =
+        kelp_extent_lend(capture->extent, KELP_WEIGHTS_CURRENT, &capture->weights, &capture->loan);
     if (capture->lent) {
         return KELP_OK;
     }
-    capture->weights_copy = take(capture->pool, source->bytes);
+    capture->weights_copy = take(capture->pool, capture->bytes);
     if (!capture->weights_copy.values) {
         return KELP_ERR_NO_MEMORY;
     }
-    memcpy(capture->weights_copy.values, capture->weights, source->bytes);
+    memcpy(capture->weights_copy.values, capture->weights, capture->bytes);
     capture->weights = capture->weights_copy.values;
     return KELP_OK;
 }
 
+/* Nothing of the capture is live any more. */
+static void let_go(struct kelp_capture *capture)
+{
+    kelp_extent_unref(capture->extent);
+    capture->extent = NULL;
+}
+
 kelp_status kelp_capture_take(struct kelp_capture *capture, struct kelp_capture_pool *pool,
-                              uint64_t ticket, const struct kelp_capture_source *source,
+                              uint64_t ticket, struct kelp_extent *extent,
                               const struct kelp_control_state *control)
 {
     assert(!capture->pool);
-    assert(source->slot_count <= KELP_OPTIMIZER_SLOTS_MAX);
     *capture = (struct kelp_capture){.pool = pool,
                                      .ticket = ticket,
                                      .has_control = control != NULL,
-                                     .bytes = source->bytes,
-                                     .slot_count = source->slot_count};
+                                     .bytes = kelp_extent_bytes(extent),
+                                     .slot_count = kelp_extent_slot_count(extent)};
     if (control) {
         capture->control = *control;
     }
-    if (source->bytes == 0) {
+    if (capture->bytes == 0) {
         return KELP_OK;
     }
-    for (uint32_t i = 0; i < source->slot_count; i++) {
-        capture->slots[i] = source->slots[i];
+    kelp_extent_ref(extent);
+    capture->extent = extent;
+    for (uint32_t i = 0; i < capture->slot_count; i++) {
+        capture->slots[i] = kelp_extent_slot(extent, i);
     }
-    kelp_status status = keep_weights(capture, source);
+    kelp_status status = keep_weights(capture);
     if (status != KELP_OK) {
         kelp_capture_release(capture);
     }
@@ -197,9 +204,9 @@ kelp_status kelp_capture_take(struct kelp_capture *capture, struct kelp_capture_
 
 kelp_status kelp_capture_detach(struct kelp_capture *capture)
 {
-    for (uint32_t i = 0; capture->bytes > 0 && i < capture->slot_count; i++) {
+    for (uint32_t i = 0; capture->extent && i < capture->slot_count; i++) {
         if (capture->copies[i].values) {
-            continue;
+            continue; /* an attempt before ran out of memory at a later one */
         }
         capture->copies[i] = take(capture->pool, capture->bytes);
         if (!capture->copies[i].values) {
@@ -208,6 +215,7 @@ kelp_status kelp_capture_detach(struct kelp_capture *capture)
         memcpy(capture->copies[i].values, capture->slots[i], capture->bytes);
         capture->slots[i] = capture->copies[i].values;
     }
+    let_go(capture);
     return KELP_OK;
 }
 
@@ -216,8 +224,9 @@ void kelp_capture_release(struct kelp_capture *capture)
     if (!capture->pool) {
         return;
     }
+    let_go(capture);
     if (capture->lent) {
-        kelp_weights_return(&capture->loan);
+        kelp_extent_return(&capture->loan);
     }
     give(capture->pool, &capture->weights_copy);
     for (uint32_t i = 0; i < capture->slot_count; i++) {

@@ -1,8 +1,8 @@
 /*
  * One partition's state after a step, kept while training goes on (copy on write). The weights are
- * lent, so that the next apply writes to another slot (ps/shard/weights.h). Optimizer slots are
+ * lent, so that the next apply writes to another buffer (ps/shard/extent.h). Optimizer slots are
  * updated in place: the apply that would overwrite them copies them first, unless the writer has
- * them already.
+ * them already. A capture outlives its partition: nothing changes the memory of one that has left.
  *
  * Copies lie in buffers that are used again and again: fresh pages for each snapshot would cost
  * half the speed.
@@ -12,7 +12,7 @@
 
 #include "common/training/control.h"
 #include "kernels/optimizer.h"
-#include "ps/shard/weights.h"
+#include "ps/shard/extent.h"
 
 /* ---- buffers ---- */
 
@@ -36,24 +36,16 @@ void kelp_capture_pool_fill(struct kelp_capture_pool *pool, uint32_t count, size
 
 /* ---- captures ---- */
 
-/* Where a partition's state lies. */
-struct kelp_capture_source {
-    struct kelp_weights *weights;
-    uint32_t place;
-    size_t bytes; /* of the weights, and of each slot; 0: no elements */
-    uint32_t slot_count;
-    const float *slots[KELP_OPTIMIZER_SLOTS_MAX];
-};
-
 /* All zero: empty. Its owner sees to it that one thread at a time uses it. */
 struct kelp_capture {
     struct kelp_capture_pool *pool; /* NULL: empty */
     uint64_t ticket;                /* of the snapshot that it belongs to */
     bool has_control;
     struct kelp_control_state control; /* partition 0 */
+    struct kelp_extent *extent;        /* referenced while slots are live; NULL: none is */
     size_t bytes;
     bool lent;
-    struct kelp_weights_loan loan;
+    struct kelp_extent_loan loan;
     const float *weights;
     struct kelp_capture_buffer weights_copy; /* when they could not be lent */
     uint32_t slot_count;
@@ -64,11 +56,11 @@ struct kelp_capture {
 /* Take the current state. control: partition 0's, NULL for others. capture must be empty, and is on
  * an error. Errors: KELP_ERR_NO_MEMORY. */
 kelp_status kelp_capture_take(struct kelp_capture *capture, struct kelp_capture_pool *pool,
-                              uint64_t ticket, const struct kelp_capture_source *source,
+                              uint64_t ticket, struct kelp_extent *extent,
                               const struct kelp_control_state *control) KELP_MUST_USE;
-/* Copy what is still live: afterwards the partition may go on, and even end, without changing the
- * capture. Empty ones, and those that are copied already: nothing to do. Errors:
- * KELP_ERR_NO_MEMORY: the capture is still live. */
+/* Copy what is still live: afterwards the partition may go on without changing the capture. Empty
+ * ones, and those that are copied already: nothing to do. Errors: KELP_ERR_NO_MEMORY: the capture
+ * is still live. */
 kelp_status kelp_capture_detach(struct kelp_capture *capture) KELP_MUST_USE;
 /* Give everything back; empty afterwards. */
 void kelp_capture_release(struct kelp_capture *capture);

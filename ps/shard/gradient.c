@@ -7,7 +7,7 @@
 
 #include "common/tensors/digest.h"
 #include "ps/core/partition.h"
-#include "ps/shard/weights.h"
+#include "ps/shard/extent.h"
 
 /* Places of dense buffers within a page, behind those of weights and optimizer slots. */
 #define STAGGER_FIRST 16
@@ -98,8 +98,8 @@ static struct gradient *take(struct kelp_gradients *gradients, bool buffered)
     gradient = calloc(1, sizeof(*gradient));
     if (gradient && buffered) {
         gradient->buffer =
-            kelp__weights_alloc_staggered((size_t)gradients->count_max * sizeof(float),
-                                          STAGGER_FIRST + index % STAGGER_COUNT, &gradient->base);
+            kelp__extent_alloc_staggered((size_t)gradients->count_max * sizeof(float),
+                                         STAGGER_FIRST + index % STAGGER_COUNT, &gradient->base);
     }
     if (!gradient || (buffered && !gradient->buffer)) {
         free(gradient);

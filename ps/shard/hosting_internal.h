@@ -7,40 +7,56 @@
 #include "kernels/update.h"
 #include "ps/core/partition.h"
 #include "ps/shard/capture.h"
+#include "ps/shard/extent.h"
 #include "ps/shard/gradient.h"
 #include "ps/shard/hosting.h"
-#include "ps/shard/weights.h"
 
+/* One partition that is hosted here. */
 struct hosted {
     pthread_mutex_t lock; /* guards everything below */
     struct kelp_partition *core;
     uint32_t index;
-    uint32_t place; /* in weights and slots */
     uint64_t map_epoch;
     struct kelp_slice_range range;
-    struct kelp_update update;   /* of the range */
-    uint64_t slot_offset;        /* elements, in each optimizer slot's block */
+    struct kelp_update update; /* of the range */
+    struct kelp_extent *extent;
     struct kelp_capture capture; /* for a snapshot, until the writer takes it */
 };
 
+/* Which partitions it holds changes under the shard's lock alone (ps/shard/shard_internal.h). */
 struct kelp_hosting {
     const struct kelp_job *job;
+    const struct kelp_plan *plan;
     uint64_t generation;
-    struct hosted *hosted;
-    uint32_t count;
-    uint32_t partition_count;
-    struct hosted **by_index; /* partition_count; NULL: another shard's */
-    struct kelp_weights *weights;
+    uint32_t partition_count; /* of the job */
+    uint32_t count;           /* hosted here */
+    struct hosted **by_index; /* partition_count; NULL: not hosted here */
     struct kelp_gradients *gradients;
-    uint64_t element_count; /* of all partitions, and of each optimizer slot's block */
-    uint32_t slot_count;
-    float *slots[KELP_OPTIMIZER_SLOTS_MAX];
-    void *slot_bases[KELP_OPTIMIZER_SLOTS_MAX];
 };
+
+/* The hosted partition with the lowest index from *at on, and *at is behind it; NULL: none, or
+ * hosting is NULL. */
+static inline struct hosted *kelp__hosting_next(const struct kelp_hosting *hosting, uint32_t *at)
+{
+    while (hosting && *at < hosting->partition_count) {
+        struct hosted *hosted = hosting->by_index[(*at)++];
+        if (hosted) {
+            return hosted;
+        }
+    }
+    return NULL;
+}
+
+/* hosting.c: a partition with its memory, not loaded. Errors: those of kelp_hosting_prepare(). */
+kelp_status kelp__hosted_create(const struct kelp_hosting *hosting,
+                                const struct kelp_hosting_place *place, struct hosted **ret_hosted,
+                                struct kelp_error *reterr) KELP_MUST_USE;
+/* NULL does nothing. */
+void kelp__hosted_destroy(struct hosted *hosted);
 
 /* hosting_restore.c: read weights, slots and control state of all partitions, and load them; the
  * memory is there. */
-kelp_status kelp__hosting_restore(struct kelp_hosting *hosting, const struct kelp_plan *plan,
+kelp_status kelp__hosting_restore(struct kelp_hosting *hosting,
                                   const struct kelp_hosting_restore *restore,
                                   struct kelp_error *reterr) KELP_MUST_USE;
 

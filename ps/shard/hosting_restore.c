@@ -13,14 +13,14 @@
 
 struct restoring {
     struct kelp_hosting *hosting;
-    const struct kelp_plan *plan;
     const struct kelp_hosting_restore *restore;
     struct kelp_control_state control; /* once partition 0 was read */
 };
 
-static const struct kelp_manifest_part *part_of(const struct restoring *restoring, uint32_t place)
+static const struct kelp_manifest_part *part_of(const struct restoring *restoring,
+                                                const struct hosted *hosted)
 {
-    return &restoring->restore->manifest->parts[restoring->hosting->hosted[place].index];
+    return &restoring->restore->manifest->parts[hosted->index];
 }
 
 static kelp_status read_control(struct restoring *restoring, const unsigned char *bytes,
@@ -28,8 +28,8 @@ static kelp_status read_control(struct restoring *restoring, const unsigned char
 {
     const struct kelp_manifest *manifest = restoring->restore->manifest;
     struct kelp_control_state *control = &restoring->control;
-    kelp_status status =
-        kelp_control_unpack(bytes, restoring->hosting->job, restoring->plan, control, reterr);
+    kelp_status status = kelp_control_unpack(bytes, restoring->hosting->job,
+                                             restoring->hosting->plan, control, reterr);
 
     if (status != KELP_OK) {
         return status;
@@ -44,12 +44,10 @@ static kelp_status read_control(struct restoring *restoring, const unsigned char
 }
 
 static kelp_status read_items(struct restoring *restoring, struct kelp_snapshot_reader *reader,
-                              uint32_t place, struct kelp_error *reterr)
+                              const struct hosted *hosted, struct kelp_error *reterr)
 {
-    struct kelp_hosting *hosting = restoring->hosting;
-    const struct hosted *hosted = &hosting->hosted[place];
     const bool holds_control = hosted->index == 0;
-    size_t bytes = (size_t)hosted->range.count * sizeof(float);
+    const size_t bytes = kelp_extent_bytes(hosted->extent);
     unsigned char control[KELP_CONTROL_BYTES];
     kelp_status status = kelp_snapshot_reader_part(reader, hosted->index, reterr);
 
@@ -60,27 +58,26 @@ static kelp_status read_items(struct restoring *restoring, struct kelp_snapshot_
     if (status != KELP_OK) {
         return status;
     }
-    status =
-        kelp_snapshot_reader_item(reader, KELP_SNAPSHOT_WEIGHTS,
-                                  kelp_weights_current(hosting->weights, place), bytes, reterr);
-    for (uint32_t i = 0; status == KELP_OK && i < hosting->slot_count; i++) {
+    status = kelp_snapshot_reader_item(reader, KELP_SNAPSHOT_WEIGHTS,
+                                       kelp_extent_current(hosted->extent), bytes, reterr);
+    for (uint32_t i = 0; status == KELP_OK && i < kelp_extent_slot_count(hosted->extent); i++) {
         status = kelp_snapshot_reader_item(reader, KELP_SNAPSHOT_SLOT + i,
-                                           hosting->slots[i] + hosted->slot_offset, bytes, reterr);
+                                           kelp_extent_slot(hosted->extent, i), bytes, reterr);
     }
     if (status != KELP_OK) {
         return status;
     }
-    status = kelp_snapshot_reader_check(reader, part_of(restoring, place)->digest, reterr);
+    status = kelp_snapshot_reader_check(reader, part_of(restoring, hosted)->digest, reterr);
     return status == KELP_OK && holds_control ? read_control(restoring, control, reterr) : status;
 }
 
 static kelp_status read_part(struct restoring *restoring, struct kelp_snapshot_reader *reader,
-                             uint32_t place, struct kelp_error *reterr)
+                             const struct hosted *hosted, struct kelp_error *reterr)
 {
-    kelp_status status = read_items(restoring, reader, place, reterr);
+    kelp_status status = read_items(restoring, reader, hosted, reterr);
 
     if (status != KELP_OK) {
-        kelp_error_prefix(reterr, "partition %u", restoring->hosting->hosted[place].index);
+        kelp_error_prefix(reterr, "partition %u", hosted->index);
     }
     return status;
 }
@@ -91,6 +88,8 @@ static kelp_status read_storage(struct restoring *restoring, uint32_t storage,
     const struct kelp_manifest *manifest = restoring->restore->manifest;
     struct kelp_snapshot_id id = {.generation = manifest->generation, .step = manifest->step};
     struct kelp_snapshot_reader *reader = NULL;
+    const struct hosted *hosted;
+    uint32_t at = 0;
     char path[PATH_MAX];
 
     if (snprintf(path, sizeof(path), "%s/%s/%s/%s", restoring->restore->run,
@@ -99,9 +98,9 @@ static kelp_status read_storage(struct restoring *restoring, uint32_t storage,
         return kelp_fail(reterr, KELP_ERR_LIMIT, "the path of the run's folder is too long");
     }
     kelp_status status = kelp_snapshot_reader_open(path, &id, &reader, reterr);
-    for (uint32_t i = 0; status == KELP_OK && i < restoring->hosting->count; i++) {
-        if (part_of(restoring, i)->storage == storage) {
-            status = read_part(restoring, reader, i, reterr);
+    while (status == KELP_OK && (hosted = kelp__hosting_next(restoring->hosting, &at)) != NULL) {
+        if (part_of(restoring, hosted)->storage == storage) {
+            status = read_part(restoring, reader, hosted, reterr);
         }
     }
     kelp_snapshot_reader_close(reader);
@@ -116,18 +115,19 @@ static kelp_status read_storage(struct restoring *restoring, uint32_t storage,
  * either, and none may be given up for it. */
 static kelp_status check_sizes(const struct restoring *restoring, struct kelp_error *reterr)
 {
-    const struct kelp_hosting *hosting = restoring->hosting;
+    const struct hosted *hosted;
+    uint32_t at = 0;
 
-    for (uint32_t i = 0; i < hosting->count; i++) {
-        const struct hosted *hosted = &hosting->hosted[i];
-        uint64_t bytes = hosted->range.count * sizeof(float) * (1 + (uint64_t)hosting->slot_count) +
+    while ((hosted = kelp__hosting_next(restoring->hosting, &at)) != NULL) {
+        uint64_t arrays = 1 + (uint64_t)kelp_extent_slot_count(hosted->extent);
+        uint64_t bytes = hosted->range.count * sizeof(float) * arrays +
                          (hosted->index == 0 ? KELP_CONTROL_BYTES : 0);
-        if (part_of(restoring, i)->bytes != bytes) {
+        if (part_of(restoring, hosted)->bytes != bytes) {
             return kelp_fail(reterr, KELP_ERR_MISMATCH,
                              "checkpoint %s has %" PRIu64 " bytes of partition %u, this job's "
                              "model and optimizer have %" PRIu64 ": it belongs to another job",
-                             restoring->restore->manifest->folder, part_of(restoring, i)->bytes,
-                             hosted->index, bytes);
+                             restoring->restore->manifest->folder,
+                             part_of(restoring, hosted)->bytes, hosted->index, bytes);
         }
     }
     return KELP_OK;
@@ -135,8 +135,11 @@ static kelp_status check_sizes(const struct restoring *restoring, struct kelp_er
 
 static bool needs_storage(const struct restoring *restoring, uint32_t storage)
 {
-    for (uint32_t i = 0; i < restoring->hosting->count; i++) {
-        if (part_of(restoring, i)->storage == storage) {
+    const struct hosted *hosted;
+    uint32_t at = 0;
+
+    while ((hosted = kelp__hosting_next(restoring->hosting, &at)) != NULL) {
+        if (part_of(restoring, hosted)->storage == storage) {
             return true;
         }
     }
@@ -170,11 +173,12 @@ static void load(struct restoring *restoring)
 
     /* Partitions other than 0 hear of versions, and must not have heard of too late a one: a longer
      * job has fewer entries at its former end. */
-    uint64_t next = kelp_control_version_after(hosting->job, restoring->plan, manifest->step);
+    uint64_t next = kelp_control_version_after(hosting->job, hosting->plan, manifest->step);
     uint64_t version = manifest->version < next ? manifest->version : next;
+    const struct hosted *hosted;
+    uint32_t at = 0;
 
-    for (uint32_t i = 0; i < hosting->count; i++) {
-        const struct hosted *hosted = &hosting->hosted[i];
+    while ((hosted = kelp__hosting_next(hosting, &at)) != NULL) {
         struct kelp_partition_start start = {.generation = hosting->generation,
                                              .map_epoch = hosted->map_epoch,
                                              .step = manifest->step,
@@ -187,11 +191,11 @@ static void load(struct restoring *restoring)
     }
 }
 
-kelp_status kelp__hosting_restore(struct kelp_hosting *hosting, const struct kelp_plan *plan,
+kelp_status kelp__hosting_restore(struct kelp_hosting *hosting,
                                   const struct kelp_hosting_restore *restore,
                                   struct kelp_error *reterr)
 {
-    struct restoring restoring = {.hosting = hosting, .plan = plan, .restore = restore};
+    struct restoring restoring = {.hosting = hosting, .restore = restore};
     const struct kelp_manifest *manifest = restore->manifest;
 
     if (restore->run[0] == '\0') {
@@ -199,10 +203,10 @@ kelp_status kelp__hosting_restore(struct kelp_hosting *hosting, const struct kel
                          "checkpoint %s: no place for checkpoints: start with --run",
                          manifest->folder);
     }
-    if (manifest->part_count != plan->partition_count) {
+    if (manifest->part_count != hosting->partition_count) {
         return kelp_fail(reterr, KELP_ERR_MISMATCH,
                          "checkpoint %s has %u partitions, this job's model %u", manifest->folder,
-                         manifest->part_count, plan->partition_count);
+                         manifest->part_count, hosting->partition_count);
     }
     kelp_status status = check_sizes(&restoring, reterr);
     if (status == KELP_OK) {

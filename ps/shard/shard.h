@@ -16,8 +16,8 @@
 #include "proto/wire.h"
 #include "ps/core/partition.h"
 #include "ps/shard/capture.h"
+#include "ps/shard/extent.h"
 #include "ps/shard/hosting.h"
-#include "ps/shard/weights.h"
 
 struct kelp_shard;
 
@@ -27,9 +27,9 @@ struct kelp_shard_answer {
     uint64_t map_epoch;
     struct kelp_answer core; /* core.send tells whether there are weights */
     /* With weights: `bytes` of them. Lent: `loan` is the receiver's, to be given back with
-     * kelp_weights_return(). Not lent: valid until the event returns, to be copied. */
+     * kelp_extent_return(). Not lent: valid until the event returns, to be copied. */
     bool lent;
-    struct kelp_weights_loan loan;
+    struct kelp_extent_loan loan;
     const void *weights;
     size_t bytes;
 };
@@ -80,6 +80,22 @@ void kelp_shard_destroy(struct kelp_shard *shard);
  * KELP_ERR_OLD_GENERATION. */
 void kelp_shard_install(struct kelp_shard *shard, struct kelp_hosting *hosting,
                         struct kelp_shard_turn *turn);
+
+/*
+ * Host one more partition of the generation that is served: its memory is there, and nothing is
+ * loaded, so that it refuses everybody. place->partition: one of the plan. Data paths of other
+ * partitions wait for a pointer to be set at most.
+ *
+ * Errors: KELP_ERR_OLD_GENERATION (another generation is served), KELP_ERR_EXISTS (it is hosted),
+ * KELP_ERR_LIMIT, KELP_ERR_NO_MEMORY.
+ */
+kelp_status kelp_shard_attach(struct kelp_shard *shard, uint64_t generation,
+                              const struct kelp_hosting_place *place,
+                              struct kelp_error *reterr) KELP_MUST_USE;
+/* Host it no longer: pulls that wait are answered KELP_ERR_OLD_MAP_EPOCH. Its memory stays as long
+ * as messages and captures hold it. Not hosted, or of another generation: nothing to do. */
+void kelp_shard_detach(struct kelp_shard *shard, uint64_t generation, uint32_t partition,
+                       struct kelp_shard_turn *turn);
 
 /* ---- the data path ---- */
 

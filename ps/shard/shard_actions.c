@@ -43,20 +43,12 @@ static void keep_for_snapshot(const struct scene *scene)
 
 static void do_snapshot(const struct scene *scene, const struct kelp_action *action)
 {
-    struct kelp_hosting *hosting = scene->hosting;
     struct hosted *hosted = scene->hosted;
     uint64_t ticket = action->snapshot.serial;
     bool has_control = action->snapshot.has_control;
-    struct kelp_capture_source source = {.weights = hosting->weights,
-                                         .place = hosted->place,
-                                         .bytes = (size_t)hosted->range.count * sizeof(float),
-                                         .slot_count = hosting->slot_count};
 
-    for (uint32_t i = 0; i < hosting->slot_count; i++) {
-        source.slots[i] = hosting->slots[i] + hosted->slot_offset;
-    }
     kelp_capture_release(&hosted->capture); /* of one that was discarded */
-    if (kelp_capture_take(&hosted->capture, scene->shard->pool, ticket, &source,
+    if (kelp_capture_take(&hosted->capture, scene->shard->pool, ticket, hosted->extent,
                           has_control ? &action->snapshot.control : NULL) != KELP_OK) {
         kelp__shard_give_up_snapshot(scene, ticket);
     } else if (!scene->shard->events->snapshot_taken(ticket, hosted->index,
@@ -98,10 +90,10 @@ static bool update_buffers(const struct scene *scene, const struct kelp_action *
     const struct kelp_control_word *word = &action->apply.word;
 
     *buffers = (struct kelp_optimizer_buffers){
-        .weights = kelp_weights_current(hosting->weights, hosted->place),
+        .weights = kelp_extent_current(hosted->extent),
         .gradient = kelp_gradients_values(hosting->gradients, action->apply.root)};
-    for (uint32_t i = 0; i < hosting->slot_count; i++) {
-        buffers->slots[i] = hosting->slots[i] + hosted->slot_offset;
+    for (uint32_t i = 0; i < kelp_extent_slot_count(hosted->extent); i++) {
+        buffers->slots[i] = kelp_extent_slot(hosted->extent, i);
     }
     kelp_optimizer_prepare(step, hosting->job, word->lr, word->step + 1);
     return buffers->gradient != NULL;
@@ -137,7 +129,6 @@ static kelp_status do_measure(const struct scene *scene, const struct kelp_actio
 
 static kelp_status do_apply(const struct scene *scene, const struct kelp_action *action)
 {
-    struct kelp_hosting *hosting = scene->hosting;
     struct hosted *hosted = scene->hosted;
     bool finite = true;
 
@@ -145,15 +136,14 @@ static kelp_status do_apply(const struct scene *scene, const struct kelp_action 
         struct kelp_optimizer_step step;
         struct kelp_optimizer_buffers buffers;
         bool ready = update_buffers(scene, action, &step, &buffers);
-        buffers.weights_next =
-            kelp_weights_next(hosting->weights, hosted->place, action->apply.word.step);
+        buffers.weights_next = kelp_extent_next(hosted->extent);
         if (!ready || !buffers.weights_next) {
             return KELP_ERR_NO_MEMORY;
         }
         keep_for_snapshot(scene);
         finite = kelp_update_apply(&hosted->update, &step, &action->apply.decision, &buffers);
         if (finite) {
-            kelp_weights_commit(hosting->weights, hosted->place);
+            kelp_extent_commit(hosted->extent);
         }
     }
     if (!finite) {
@@ -170,10 +160,10 @@ static void do_answer(const struct scene *scene, const struct kelp_action *actio
 
     if (answer.core.send != KELP_WEIGHTS_NONE && scene->hosted->range.count > 0) {
         const float *values;
-        answer.lent = kelp_weights_lend(scene->hosting->weights, scene->hosted->place,
-                                        answer.core.send, &values, &answer.loan);
+        answer.lent =
+            kelp_extent_lend(scene->hosted->extent, answer.core.send, &values, &answer.loan);
         answer.weights = values;
-        answer.bytes = (size_t)scene->hosted->range.count * sizeof(float);
+        answer.bytes = kelp_extent_bytes(scene->hosted->extent);
     }
     scene->shard->events->answer(&answer, scene->turn->user, scene->shard->user);
 }
@@ -210,7 +200,7 @@ void kelp__shard_run_actions(const struct scene *scene)
             status = do_measure(scene, &action);
             break;
         case KELP_ACTION_REPEAT:
-            kelp_weights_repeat(scene->hosting->weights, scene->hosted->place);
+            kelp_extent_repeat(scene->hosted->extent);
             break;
         case KELP_ACTION_APPLY:
             status = do_apply(scene, &action);

@@ -1,4 +1,4 @@
-/* What ps/shard/shard.c and ps/shard/shard_actions.c share; nobody else includes it. */
+/* What ps/shard/shard*.c share; nobody else includes it. */
 #ifndef KELP_PS_SHARD_SHARD_INTERNAL_H
 #define KELP_PS_SHARD_SHARD_INTERNAL_H
 
@@ -10,11 +10,24 @@ struct kelp_shard {
     const struct kelp_job *job;
     const struct kelp_shard_events *events;
     void *user;
-    pthread_rwlock_t lock; /* guards hosting: read to use it, written to replace it */
+    /* Held while what is hosted changes; taken before all other locks of the shard. */
+    pthread_mutex_t change_lock;
+    /* Guards hosting and its list of partitions: read to use them, written (inside change_lock) to
+     * replace the one or change the other. A partition's own lock is taken inside it. */
+    pthread_rwlock_t lock;
     struct kelp_hosting *hosting;
     struct kelp_capture_pool *pool; /* of snapshots */
+    pthread_mutex_t left_lock;      /* guards left; a leaf */
+    struct left_capture *left;      /* captures of partitions that have left */
     pthread_mutex_t spares_lock;    /* guards spares; taken outside partitions' locks */
     struct kelp_spares spares;
+};
+
+/* What a snapshot wants of a partition that is not hosted any more. */
+struct left_capture {
+    uint32_t partition;
+    struct kelp_capture capture;
+    struct left_capture *next;
 };
 
 /* Everything that one event on one partition needs; the partition is locked. */
@@ -31,5 +44,9 @@ void kelp__shard_run_actions(const struct scene *scene);
 void kelp__shard_report_failure(const struct scene *scene, kelp_status status, const char *text);
 /* A snapshot that cannot be kept is given up; training goes on. */
 void kelp__shard_give_up_snapshot(const struct scene *scene, uint64_t ticket);
+/* shard_snapshot.c: the partition leaves; what it keeps stays until it is written or discarded. */
+void kelp__shard_leave_capture(const struct scene *scene);
+/* Let go of what partitions left for this ticket and those before it. */
+void kelp__shard_discard_left(struct kelp_shard *shard, uint64_t ticket);
 
 #endif

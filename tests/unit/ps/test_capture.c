@@ -10,9 +10,8 @@
 #define BYTES    (ELEMENTS * sizeof(float))
 #define SLOTS    2
 
-static struct kelp_weights *weights;
+static struct kelp_extent *extent;
 static struct kelp_capture_pool *pool;
-static float slots[SLOTS][ELEMENTS];
 static uint64_t step;
 
 static void fill(float *values, float value)
@@ -24,41 +23,34 @@ static void fill(float *values, float value)
 
 static void set_up(void)
 {
-    uint64_t count = ELEMENTS;
-
-    ck_assert_int_eq(kelp_weights_create(&count, 1, &weights, NULL), KELP_OK);
+    ck_assert_int_eq(kelp_extent_create(ELEMENTS, SLOTS, &extent, NULL), KELP_OK);
     ck_assert_int_eq(kelp_capture_pool_create(&pool, NULL), KELP_OK);
     kelp_capture_pool_limit(pool, 4);
     step = 0;
-    fill(kelp_weights_current(weights, 0), 0.5f);
-    fill(slots[0], 10);
-    fill(slots[1], 20);
+    fill(kelp_extent_current(extent), 0.5f);
+    fill(kelp_extent_slot(extent, 0), 10);
+    fill(kelp_extent_slot(extent, 1), 20);
 }
 
-/* The pool's destroy asserts that all buffers came back, and so does the weights' reference count
+/* The pool's destroy asserts that all buffers came back, and so does the extent's reference count
  * under the address sanitizer. */
 static void tear_down(void)
 {
     kelp_capture_pool_destroy(pool);
-    kelp_weights_unref(weights);
+    kelp_extent_unref(extent);
 }
 
-static struct kelp_capture_source source(void)
-{
-    return (struct kelp_capture_source){
-        .weights = weights, .bytes = BYTES, .slot_count = SLOTS, .slots = {slots[0], slots[1]}};
-}
-
-/* What an apply does: new weights in another slot, optimizer slots in place. */
+/* What an apply does: new weights in another buffer, optimizer slots in place. */
 static void apply(struct kelp_capture *capture)
 {
     ck_assert_int_eq(kelp_capture_detach(capture), KELP_OK);
-    float *next = kelp_weights_next(weights, 0, step++);
+    float *next = kelp_extent_next(extent);
     ck_assert_ptr_nonnull(next);
+    step++;
     fill(next, 100 + (float)step);
-    kelp_weights_commit(weights, 0);
+    kelp_extent_commit(extent);
     for (size_t i = 0; i < SLOTS; i++) {
-        fill(slots[i], 1000 + (float)step);
+        fill(kelp_extent_slot(extent, (uint32_t)i), 1000 + (float)step);
     }
 }
 
@@ -78,10 +70,9 @@ KELP_TEST(steps_do_not_change_it)
 {
     struct kelp_control_state control = {.version = 7};
     struct kelp_capture capture = {0};
-    struct kelp_capture_source from = source();
 
-    ck_assert_int_eq(kelp_capture_take(&capture, pool, 3, &from, &control), KELP_OK);
-    ck_assert_ptr_eq(capture.slots[0], slots[0]); /* nothing was copied yet */
+    ck_assert_int_eq(kelp_capture_take(&capture, pool, 3, extent, &control), KELP_OK);
+    ck_assert_ptr_eq(capture.slots[0], kelp_extent_slot(extent, 0)); /* nothing was copied yet */
     ck_assert(capture.lent);
     control.version = 8;
     for (int i = 0; i < 5; i++) {
@@ -95,47 +86,51 @@ KELP_TEST(steps_do_not_change_it)
     kelp_capture_release(&capture); /* empty: nothing */
 }
 
-/* Detached, it outlives the partition's memory. */
-KELP_TEST(outlives_the_generation)
+/* It outlives the partition, copied or live. */
+KELP_TEST(outlives_the_partition)
 {
-    struct kelp_capture capture = {0};
-    struct kelp_capture_source from = source();
+    struct kelp_capture captures[2] = {{0}};
 
-    ck_assert_int_eq(kelp_capture_take(&capture, pool, 1, &from, NULL), KELP_OK);
-    ck_assert_int_eq(kelp_capture_detach(&capture), KELP_OK);
-    kelp_weights_unref(weights);
-    weights = NULL;
-    memset(slots, 0, sizeof(slots));
-    expect(&capture, 0.5f, 10, 20);
-    ck_assert(!capture.has_control);
-    kelp_capture_release(&capture);
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(captures); i++) {
+        ck_assert_int_eq(kelp_capture_take(&captures[i], pool, 1, extent, NULL), KELP_OK);
+    }
+    ck_assert_int_eq(kelp_capture_detach(&captures[0]), KELP_OK);
+    kelp_extent_unref(extent);
+    extent = NULL;
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(captures); i++) {
+        expect(&captures[i], 0.5f, 10, 20);
+        ck_assert(!captures[i].has_control);
+    }
+    ck_assert_int_eq(kelp_capture_detach(&captures[1]), KELP_OK);
+    expect(&captures[1], 0.5f, 10, 20);
+    kelp_capture_release(&captures[0]);
+    kelp_capture_release(&captures[1]);
 }
 
-/* When streams hold too many weight slots, the weights are copied at once. */
+/* When streams hold too many weight buffers, the weights are copied at once. */
 KELP_TEST(weights_that_cannot_be_lent)
 {
-    struct kelp_weights_loan loans[KELP_PS_WEIGHT_SLOTS_MAX];
+    struct kelp_extent_loan loans[KELP_PS_WEIGHT_BUFFERS_MAX];
     const float *values;
     size_t count = 0;
     struct kelp_capture capture = {0}, empty = {0};
-    struct kelp_capture_source from = source();
 
-    while (kelp_weights_lend(weights, 0, KELP_WEIGHTS_CURRENT, &values, &loans[count])) {
+    while (kelp_extent_lend(extent, KELP_WEIGHTS_CURRENT, &values, &loans[count])) {
         count++;
         apply(&empty);
-        ck_assert_uint_lt(count, KELP_PS_WEIGHT_SLOTS_MAX);
+        ck_assert_uint_lt(count, KELP_PS_WEIGHT_BUFFERS_MAX);
     }
-    fill(slots[0], 1);
-    fill(slots[1], 2);
-    float now = kelp_weights_current(weights, 0)[0];
-    ck_assert_int_eq(kelp_capture_take(&capture, pool, 1, &from, NULL), KELP_OK);
+    fill(kelp_extent_slot(extent, 0), 1);
+    fill(kelp_extent_slot(extent, 1), 2);
+    float now = kelp_extent_current(extent)[0];
+    ck_assert_int_eq(kelp_capture_take(&capture, pool, 1, extent, NULL), KELP_OK);
     ck_assert(!capture.lent);
     apply(&capture);
     apply(&capture);
     expect(&capture, now, 1, 2);
     kelp_capture_release(&capture);
     while (count > 0) {
-        kelp_weights_return(&loans[--count]);
+        kelp_extent_return(&loans[--count]);
     }
 }
 
@@ -143,22 +138,21 @@ KELP_TEST(weights_that_cannot_be_lent)
 KELP_TEST(buffers_are_used_again)
 {
     struct kelp_capture captures[4] = {{0}};
-    struct kelp_capture_source from = source();
     const float *before[SLOTS];
 
     kelp_capture_pool_fill(pool, SLOTS, BYTES);
-    ck_assert_int_eq(kelp_capture_take(&captures[0], pool, 1, &from, NULL), KELP_OK);
+    ck_assert_int_eq(kelp_capture_take(&captures[0], pool, 1, extent, NULL), KELP_OK);
     ck_assert_int_eq(kelp_capture_detach(&captures[0]), KELP_OK);
     before[0] = captures[0].slots[0];
     before[1] = captures[0].slots[1];
     kelp_capture_release(&captures[0]);
-    ck_assert_int_eq(kelp_capture_take(&captures[0], pool, 2, &from, NULL), KELP_OK);
+    ck_assert_int_eq(kelp_capture_take(&captures[0], pool, 2, extent, NULL), KELP_OK);
     ck_assert_int_eq(kelp_capture_detach(&captures[0]), KELP_OK);
     for (size_t i = 0; i < SLOTS; i++) {
         ck_assert(captures[0].slots[i] == before[0] || captures[0].slots[i] == before[1]);
     }
     for (size_t i = 1; i < 4; i++) {
-        ck_assert_int_eq(kelp_capture_take(&captures[i], pool, 2, &from, NULL), KELP_OK);
+        ck_assert_int_eq(kelp_capture_take(&captures[i], pool, 2, extent, NULL), KELP_OK);
         ck_assert_int_eq(kelp_capture_detach(&captures[i]), KELP_OK);
     }
     for (size_t i = 0; i < 4; i++) {
@@ -173,11 +167,13 @@ KELP_TEST(hollow)
 {
     struct kelp_control_state control = {.version = 7};
     struct kelp_capture capture = {0};
-    struct kelp_capture_source from = {.weights = weights, .slot_count = SLOTS};
+    struct kelp_extent *none = NULL;
 
-    ck_assert_int_eq(kelp_capture_take(&capture, pool, 1, &from, &control), KELP_OK);
+    ck_assert_int_eq(kelp_extent_create(0, SLOTS, &none, NULL), KELP_OK);
+    ck_assert_int_eq(kelp_capture_take(&capture, pool, 1, none, &control), KELP_OK);
     ck_assert_int_eq(kelp_capture_detach(&capture), KELP_OK);
     ck_assert_uint_eq(capture.bytes, 0);
     ck_assert(!capture.lent);
     kelp_capture_release(&capture);
+    kelp_extent_unref(none);
 }

@@ -1,0 +1,164 @@
+#include <stdint.h>
+#include <stdlib.h>
+
+#include "ps/core/limits.h"
+#include "ps/shard/extent.h"
+#include "tests/lib/suite.h"
+
+#define COUNT 32
+#define SLOTS 2
+
+static struct kelp_extent *extent;
+
+static void set_up(void)
+{
+    ck_assert_int_eq(kelp_extent_create(COUNT, SLOTS, &extent, NULL), KELP_OK);
+}
+
+static void tear_down(void)
+{
+    kelp_extent_unref(extent);
+}
+
+/* One step: the next weights are all `value`. */
+static void step_to(float value)
+{
+    float *next = kelp_extent_next(extent);
+
+    ck_assert_ptr_nonnull(next);
+    ck_assert_ptr_ne(next, kelp_extent_current(extent));
+    for (size_t i = 0; i < COUNT; i++) {
+        next[i] = value;
+    }
+    kelp_extent_commit(extent);
+    ck_assert_ptr_eq(kelp_extent_current(extent), next);
+}
+
+KELP_CASE("all", .setup = set_up, .teardown = tear_down)
+
+/* Weights and slots are zero at first, aligned to cache lines, and at different places of a page.
+ */
+KELP_TEST(arrays)
+{
+    const float *arrays[] = {kelp_extent_current(extent), kelp_extent_slot(extent, 0),
+                             kelp_extent_slot(extent, 1)};
+
+    ck_assert_uint_eq(kelp_extent_bytes(extent), COUNT * sizeof(float));
+    ck_assert_uint_eq(kelp_extent_slot_count(extent), SLOTS);
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(arrays); i++) {
+        ck_assert_uint_eq((uintptr_t)arrays[i] % 64, 0);
+        for (size_t e = 0; e < COUNT; e++) {
+            ck_assert_float_eq(arrays[i][e], 0.0f);
+        }
+        for (size_t j = 0; j < i; j++) {
+            ck_assert_uint_ne((uintptr_t)arrays[i] % 4096, (uintptr_t)arrays[j] % 4096);
+        }
+    }
+}
+
+/* The older weights can be read until the next ones are begun. */
+KELP_TEST(older_weights)
+{
+    const float *values;
+    struct kelp_extent_loan loan;
+
+    step_to(1.0f);
+    step_to(2.0f);
+    ck_assert(kelp_extent_lend(extent, KELP_WEIGHTS_OLDER, &values, &loan));
+    ck_assert_float_eq(values[31], 1.0f);
+    kelp_extent_return(&loan);
+    ck_assert(kelp_extent_lend(extent, KELP_WEIGHTS_CURRENT, &values, &loan));
+    ck_assert_float_eq(values[0], 2.0f);
+    kelp_extent_return(&loan);
+}
+
+/* A step that changes nothing: both labels have the same weights. */
+KELP_TEST(repeated_weights)
+{
+    const float *values[2];
+    struct kelp_extent_loan loans[2];
+
+    step_to(1.0f);
+    kelp_extent_repeat(extent);
+    ck_assert(kelp_extent_lend(extent, KELP_WEIGHTS_OLDER, &values[0], &loans[0]));
+    ck_assert(kelp_extent_lend(extent, KELP_WEIGHTS_CURRENT, &values[1], &loans[1]));
+    ck_assert_ptr_eq(values[0], values[1]);
+    kelp_extent_return(&loans[0]);
+    kelp_extent_return(&loans[1]);
+}
+
+/* What is lent keeps its values, however many steps follow; slow readers never stop training. */
+KELP_TEST(loans_are_not_overwritten)
+{
+    struct kelp_extent_loan loans[64];
+    const float *values[64];
+    float expected[64];
+    size_t lent = 0, refused = 0;
+
+    for (uint64_t step = 0; step < 64; step++) {
+        if (kelp_extent_lend(extent, KELP_WEIGHTS_CURRENT, &values[lent], &loans[lent])) {
+            expected[lent++] = (float)step;
+        } else {
+            refused++;
+            ck_assert_float_eq(values[lent][5], (float)step); /* to be copied */
+        }
+        step_to((float)step + 1);
+        for (size_t i = 0; i < lent; i++) {
+            ck_assert_float_eq(values[i][5], expected[i]);
+        }
+    }
+    ck_assert_uint_eq(lent, KELP_PS_WEIGHT_BUFFERS_MAX - 2);
+    ck_assert_uint_gt(refused, 0);
+    for (size_t i = 0; i < lent; i++) {
+        kelp_extent_return(&loans[i]);
+    }
+    ck_assert(kelp_extent_lend(extent, KELP_WEIGHTS_CURRENT, &values[0], &loans[0]));
+    kelp_extent_return(&loans[0]);
+}
+
+/* Loans outlive their partition. */
+KELP_TEST(loans_keep_the_memory)
+{
+    struct kelp_extent_loan loan;
+    const float *values;
+    size_t bytes;
+
+    step_to(7.0f);
+    ck_assert(kelp_extent_lend(extent, KELP_WEIGHTS_CURRENT, &values, &loan));
+    kelp_extent_unref(extent);
+    ck_assert_float_eq(values[31], 7.0f);
+    ck_assert_ptr_eq(kelp_extent_loan_bytes(&loan, &bytes), values);
+    ck_assert_uint_eq(bytes, COUNT * sizeof(float));
+    kelp_extent_return(&loan);
+    extent = NULL;
+}
+
+/* Memory that was reserved is what a step takes when a buffer is lent; contents are not touched. */
+KELP_TEST(reserved_buffers)
+{
+    struct kelp_extent_loan loan;
+    const float *values;
+
+    step_to(1);
+    kelp_extent_reserve(extent, KELP_PS_WEIGHT_BUFFERS_MIN);
+    ck_assert_float_eq(kelp_extent_current(extent)[0], 1);
+    ck_assert(kelp_extent_lend(extent, KELP_WEIGHTS_CURRENT, &values, &loan));
+    step_to(2);
+    step_to(3);
+    kelp_extent_reserve(extent, KELP_PS_WEIGHT_BUFFERS_MAX);
+    ck_assert_float_eq(kelp_extent_current(extent)[0], 3);
+    ck_assert_float_eq(values[0], 1);
+    kelp_extent_ref(extent);
+    kelp_extent_unref(extent);
+    kelp_extent_return(&loan);
+}
+
+/* A partition without elements has no bytes, and needs none. */
+KELP_TEST(hollow)
+{
+    struct kelp_extent *none = NULL;
+
+    ck_assert_int_eq(kelp_extent_create(0, SLOTS, &none, NULL), KELP_OK);
+    ck_assert_uint_eq(kelp_extent_bytes(none), 0);
+    kelp_extent_unref(none);
+}

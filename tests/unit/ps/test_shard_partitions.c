@@ -1,0 +1,235 @@
+/* One shard without rpc: partitions come and leave within a generation, and what was lent or
+ * captured stays. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "ps/shard/shard.h"
+#include "tests/lib/suite.h"
+
+#define ELEMENTS   2048
+#define PARTITIONS 2 /* of 1024 elements */
+#define BYTES      (ELEMENTS / PARTITIONS * sizeof(float))
+#define GENERATION 3
+
+static struct kelp_job job;
+static struct kelp_plan plan;
+static struct kelp_shard *shard;
+static struct kelp_shard_turn turn;
+
+/* What the events said last. */
+static struct {
+    uint32_t answers;
+    struct kelp_shard_answer answer; /* a loan is ours */
+    uint32_t refusals;
+    kelp_status refusal;
+    uint32_t taken;
+    uint32_t failed;
+} seen;
+
+static void on_answer(const struct kelp_shard_answer *answer, void *user_turn, void *user)
+{
+    (void)user_turn, (void)user;
+    if (seen.answer.lent) {
+        kelp_extent_return(&seen.answer.loan);
+    }
+    seen.answers++;
+    seen.answer = *answer;
+}
+
+static void on_refused(uint32_t partition, const struct kelp_refusal *refusal, void *user_turn,
+                       void *user)
+{
+    (void)partition, (void)user_turn, (void)user;
+    seen.refusals++;
+    seen.refusal = refusal->status;
+}
+
+static bool on_taken(uint64_t ticket, uint32_t partition, const struct kelp_control_word *word,
+                     void *user)
+{
+    (void)ticket, (void)partition, (void)word, (void)user;
+    seen.taken++;
+    return true;
+}
+
+static void on_failed(uint32_t partition, kelp_status status, const char *text, void *user)
+{
+    (void)partition, (void)status, (void)text, (void)user;
+    seen.failed++;
+}
+
+static void on_worked(uint32_t author, uint32_t lanes, void *user)
+{
+    (void)author, (void)lanes, (void)user;
+}
+
+static const struct kelp_shard_events events = {.answer = on_answer,
+                                                .refused = on_refused,
+                                                .worked = on_worked,
+                                                .snapshot_taken = on_taken,
+                                                .failed = on_failed};
+
+/* Partition 1 alone is hosted. */
+static void set_up(void)
+{
+    struct kelp_hosting *hosting = NULL;
+    const struct kelp_hosting_place place = {.partition = 1, .map_epoch = 1};
+
+    memset(&seen, 0, sizeof(seen));
+    job = (struct kelp_job){
+        .train = {.optimizer = KELP_OPTIMIZER_ADAMW, .lr = 0.5, .epochs = 100, .batch_size = 4},
+        .cluster = {.lanes = 1}};
+    plan = (struct kelp_plan){.tensor_count = 1, .samples = {[KELP_SPLIT_TRAIN] = 4}};
+    plan.tensors = calloc(1, sizeof(*plan.tensors));
+    plan.tensors[0] = (struct kelp_tensor){
+        .name = "w", .rank = 1, .shape = {ELEMENTS}, .init = KELP_INIT_CONSTANT, .init_a = 0.25f};
+    ck_assert_int_eq(kelp_plan_lay_out(&plan, 1, NULL), KELP_OK);
+    ck_assert_uint_eq(plan.partition_count, PARTITIONS);
+    ck_assert_int_eq(kelp_shard_create(&job, &events, NULL, &shard, NULL), KELP_OK);
+    const struct kelp_hosting_config config = {
+        .job = &job, .plan = &plan, .generation = GENERATION, .places = &place, .place_count = 1};
+    ck_assert_int_eq(kelp_hosting_prepare(&config, &hosting, NULL), KELP_OK);
+    kelp_shard_install(shard, hosting, &turn);
+}
+
+static void tear_down(void)
+{
+    kelp_shard_destroy(shard);
+    if (seen.answer.lent) {
+        kelp_extent_return(&seen.answer.loan); /* after the shard: loans keep their memory */
+    }
+    kelp_shard_turn_fini(&turn);
+    turn = (struct kelp_shard_turn){0};
+    kelp_plan_fini(&plan);
+    ck_assert_uint_eq(seen.failed, 0);
+}
+
+static void pull(uint32_t partition, enum kelp_pull_mode mode, uint64_t step)
+{
+    const struct kelp_pull pull = {
+        .requester = 5, .generation = GENERATION, .map_epoch = 1, .mode = mode, .step = step};
+
+    ck_assert_int_eq(kelp_shard_pull(shard, partition, &pull, &turn, NULL), KELP_OK);
+}
+
+/* One worker pushes all of step `step` to partition 1. */
+static void push(uint64_t step)
+{
+    static const float gradient[ELEMENTS / PARTITIONS] = {1.0f};
+    struct kelp_rpc_message *message = kelp_rpc_message_create();
+    const struct kelp_control_word word = {
+        .version = step, .step = step, .kind = KELP_STEP_TRAIN, .sample_count = 4, .lr = 0.5};
+
+    ck_assert_ptr_nonnull(message);
+    ck_assert_int_eq(kelp_rpc_message_copy(message, gradient, BYTES), KELP_OK);
+    const struct kelp_wire_payload payload = {.message = message, .length = BYTES};
+    const struct kelp_shard_push push = {.partition = 1,
+                                         .push = {.requester = 5,
+                                                  .author = 1,
+                                                  .generation = GENERATION,
+                                                  .map_epoch = 1,
+                                                  .word = &word,
+                                                  .lane_count = 1},
+                                         .payload = &payload,
+                                         .length = BYTES};
+    ck_assert_int_eq(kelp_shard_push(shard, &push, &turn, NULL), KELP_OK);
+    kelp_rpc_message_unref(message);
+}
+
+static uint32_t hosted_count(void)
+{
+    struct kelp_shard_view view;
+
+    kelp_shard_view(shard, &view);
+    return view.partition_count;
+}
+
+KELP_CASE("partitions come and leave", .setup = set_up, .teardown = tear_down)
+
+/* One that leaves takes nothing away that was lent: neither bytes nor memory. */
+KELP_TEST(lent_weights_outlive_the_partition)
+{
+    pull(1, KELP_PULL_CURRENT, 0);
+    ck_assert_int_eq(seen.answer.core.status, KELP_OK);
+    ck_assert(seen.answer.lent);
+    kelp_shard_detach(shard, GENERATION, 1, &turn);
+    ck_assert_uint_eq(hosted_count(), 0);
+    size_t bytes;
+    const float *values = kelp_extent_loan_bytes(&seen.answer.loan, &bytes);
+    ck_assert_uint_eq(bytes, BYTES);
+    ck_assert_float_eq(values[0], 0.25f);
+    ck_assert_float_eq(values[ELEMENTS / PARTITIONS - 1], 0.25f);
+}
+
+/* Who waits for the next weights of a partition that leaves is told to take the newer map. */
+KELP_TEST(waiting_pulls_are_answered)
+{
+    pull(1, KELP_PULL_STEP, 1);
+    ck_assert_uint_eq(seen.answers, 0);
+    kelp_shard_detach(shard, GENERATION, 1, &turn);
+    ck_assert_uint_eq(seen.answers, 1);
+    ck_assert_int_eq(seen.answer.core.status, KELP_ERR_OLD_MAP_EPOCH);
+    push(0);
+    ck_assert_uint_eq(seen.refusals, 1);
+}
+
+/* What a snapshot keeps of a partition that leaves is written all the same, and no later one's. */
+KELP_TEST(captures_outlive_the_partition)
+{
+    const struct kelp_snapshot_order order = {.serial = 9, .generation = GENERATION, .step = 1};
+    struct kelp_capture capture = {0};
+    struct kelp_error error;
+
+    push(0);
+    kelp_shard_snapshot(shard, &order, &turn);
+    ck_assert_uint_eq(seen.taken, 1);
+    push(1);
+    pull(1, KELP_PULL_CURRENT, 0);
+    ck_assert_uint_eq(seen.answer.core.step, 2);
+    kelp_shard_detach(shard, GENERATION, 1, &turn);
+    ck_assert_int_eq(kelp_shard_snapshot_part(shard, 8, 1, &capture, &error), KELP_ERR_NOT_FOUND);
+    ck_assert_int_eq(kelp_shard_snapshot_part(shard, 9, 0, &capture, &error), KELP_ERR_NOT_FOUND);
+    ck_assert_int_eq(kelp_shard_snapshot_part(shard, 9, 1, &capture, &error), KELP_OK);
+    ck_assert_float_ne(capture.weights[0], 0.25f);
+    ck_assert_float_eq(capture.weights[1], 0.25f);
+    kelp_capture_release(&capture);
+    ck_assert_int_eq(kelp_shard_snapshot_part(shard, 9, 1, &capture, &error), KELP_ERR_NOT_FOUND);
+}
+
+/* … unless the snapshot is given up. */
+KELP_TEST(captures_of_partitions_that_left_are_discarded)
+{
+    const struct kelp_snapshot_order order = {.serial = 9, .generation = GENERATION, .step = 0};
+    struct kelp_capture capture = {0};
+    struct kelp_error error;
+
+    kelp_shard_snapshot(shard, &order, &turn);
+    kelp_shard_detach(shard, GENERATION, 1, &turn);
+    kelp_shard_snapshot_discard(shard, 9);
+    ck_assert_int_eq(kelp_shard_snapshot_part(shard, 9, 1, &capture, &error), KELP_ERR_NOT_FOUND);
+}
+
+/* One that comes serves nobody before it has a state; the others go on, and so does a generation
+ * that follows. */
+KELP_TEST(attached_partitions_wait_for_their_state)
+{
+    const struct kelp_hosting_place place = {.partition = 0, .map_epoch = 1};
+    struct kelp_error error;
+
+    ck_assert_int_eq(kelp_shard_attach(shard, GENERATION - 1, &place, &error),
+                     KELP_ERR_OLD_GENERATION);
+    ck_assert_int_eq(kelp_shard_attach(shard, GENERATION, &place, &error), KELP_OK);
+    ck_assert_int_eq(kelp_shard_attach(shard, GENERATION, &place, &error), KELP_ERR_EXISTS);
+    ck_assert_uint_eq(hosted_count(), 2);
+    pull(0, KELP_PULL_CURRENT, 0);
+    ck_assert_int_ne(seen.answer.core.status, KELP_OK);
+    push(0);
+    pull(1, KELP_PULL_CURRENT, 0);
+    ck_assert_int_eq(seen.answer.core.status, KELP_OK);
+    ck_assert_uint_eq(seen.answer.core.step, 1);
+    kelp_shard_detach(shard, GENERATION - 1, 0, &turn); /* of another generation: ignored */
+    ck_assert_uint_eq(hosted_count(), 2);
+    kelp_shard_detach(shard, GENERATION, 0, &turn);
+    kelp_shard_detach(shard, GENERATION, 0, &turn); /* it is gone already */
+    ck_assert_uint_eq(hosted_count(), 1);
+}
