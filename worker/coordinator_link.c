@@ -13,9 +13,9 @@
 #include "common/training/plan.h"
 #include "proto/kelp.pb-c.h"
 #include "proto/wire.h"
+#include "worker/wire_map.h"
 
 #define COMMAND_MAX (1u << 20) /* bytes: a map of 1024 partitions is under 32 KiB */
-#define SHARDS_MAX  1024u
 #define PROTOCOL    1u
 #define JOIN_PATH   "/kelp.v1.Coordinator/Join"
 
@@ -36,100 +36,6 @@ struct kelp_coordinator_link {
     bool stop;
     struct kelp_joining joining;
 };
-
-void kelp_worker_map_free(struct kelp_worker_map *map)
-{
-    if (map) {
-        free(map->shards);
-        free(map->primary);
-        free(map->map_epoch);
-        free(map);
-    }
-}
-
-void kelp_worker_map_places(const struct kelp_worker_map *map, struct kelp_places *ret_places)
-{
-    *ret_places = (struct kelp_places){
-        .generation = map->generation,
-        .shard_count = map->shard_count,
-        .partition_count = map->partition_count,
-        .primary = map->primary,
-        .map_epoch = map->map_epoch,
-    };
-}
-
-/* ---- decoding -------------------------------------------------------------------------------- */
-
-static kelp_status fill_shards(struct kelp_worker_map *map, const Kelp__V1__Map *wire,
-                               struct kelp_error *reterr)
-{
-    for (size_t i = 0; i < wire->n_shards; i++) {
-        const Kelp__V1__ShardPlace *from = wire->shards[i];
-        struct kelp_worker_shard *to = &map->shards[i];
-        if (strlen(from->shard) >= sizeof(to->name) ||
-            strlen(from->address) >= sizeof(to->address)) {
-            return kelp_fail(reterr, KELP_ERR_LIMIT,
-                             "map: name or address of shard %zu is too long", i);
-        }
-        memcpy(to->name, from->shard, strlen(from->shard) + 1);
-        memcpy(to->address, from->address, strlen(from->address) + 1);
-        to->incarnation = from->incarnation;
-    }
-    return KELP_OK;
-}
-
-static kelp_status fill_partitions(struct kelp_worker_map *map, const Kelp__V1__Map *wire,
-                                   struct kelp_error *reterr)
-{
-    for (size_t i = 0; i < wire->n_partitions; i++) {
-        const Kelp__V1__PartitionPlace *from = wire->partitions[i];
-        if (from->partition != i || from->primary >= wire->n_shards) {
-            return kelp_fail(reterr, KELP_ERR_FORMAT,
-                             "map: entry %zu is partition %u on shard %u of %zu", i,
-                             from->partition, from->primary, wire->n_shards);
-        }
-        map->primary[i] = from->primary;
-        map->map_epoch[i] = from->map_epoch;
-    }
-    return KELP_OK;
-}
-
-static kelp_status map_decode(const Kelp__V1__Map *wire, struct kelp_worker_map **ret_map,
-                              struct kelp_error *reterr)
-{
-    if (wire->n_shards == 0 || wire->n_shards > SHARDS_MAX || wire->n_partitions == 0 ||
-        wire->n_partitions > KELP_PARTITIONS_MAX) {
-        return kelp_fail(reterr, KELP_ERR_LIMIT,
-                         "map: %zu shards and %zu partitions are out of range", wire->n_shards,
-                         wire->n_partitions);
-    }
-    struct kelp_worker_map *map = calloc(1, sizeof(*map));
-    if (!map) {
-        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "map: out of memory");
-    }
-    map->generation = wire->generation;
-    map->shard_count = (uint32_t)wire->n_shards;
-    map->partition_count = (uint32_t)wire->n_partitions;
-    map->shards = calloc(wire->n_shards, sizeof(*map->shards));
-    map->primary = calloc(wire->n_partitions, sizeof(*map->primary));
-    map->map_epoch = calloc(wire->n_partitions, sizeof(*map->map_epoch));
-    kelp_status status = KELP_OK;
-    if (!map->shards || !map->primary || !map->map_epoch) {
-        status = kelp_fail(reterr, KELP_ERR_NO_MEMORY, "map: out of memory");
-    }
-    if (status == KELP_OK) {
-        status = fill_shards(map, wire, reterr);
-    }
-    if (status == KELP_OK) {
-        status = fill_partitions(map, wire, reterr);
-    }
-    if (status != KELP_OK) {
-        kelp_worker_map_free(map);
-        return status;
-    }
-    *ret_map = map;
-    return KELP_OK;
-}
 
 /* ---- the stream ------------------------------------------------------------------------------ */
 
@@ -266,7 +172,7 @@ static void hear_command(struct kelp_coordinator_link *m, const Kelp__V1__Worker
     struct kelp_error error;
     struct kelp_worker_map *map = NULL;
 
-    if (command->map && map_decode(command->map, &map, &error) != KELP_OK) {
+    if (command->map && kelp_worker_map_decode(command->map, &map, &error) != KELP_OK) {
         kelp_log_warn("map not used error=\"%s\"", error.text);
     }
     if (command->status == KELP_OK && command->error[0] != '\0') {
@@ -275,6 +181,8 @@ static void hear_command(struct kelp_coordinator_link *m, const Kelp__V1__Worker
     handle_event(m, &(struct kelp_joining_event){.kind = KELP_JOINING_COMMAND,
                                                  .command = {
                                                      .map = map,
+                                                     .map_generation = map ? map->generation : 0,
+                                                     .map_serial = map ? map->serial : 0,
                                                      .has_assignment = command->has_assignment,
                                                      .assignment_epoch = command->assignment_epoch,
                                                      .lane_first = command->lane_first,

@@ -15,25 +15,6 @@
 #include "common/tls/credentials.h"
 #include "worker/core/joining.h"
 
-struct kelp_worker_shard {
-    char name[64];
-    char address[KELP_WORKER_ADDRESS_MAX + 1];
-    uint64_t incarnation;
-};
-
-/* The partition map as workers need it. Freed with kelp_worker_map_free(). */
-struct kelp_worker_map {
-    uint64_t generation;
-    uint32_t shard_count;
-    uint32_t partition_count;
-    struct kelp_worker_shard *shards;
-    uint32_t *primary;   /* of each partition: index into shards */
-    uint64_t *map_epoch; /* of each partition */
-};
-void kelp_worker_map_free(struct kelp_worker_map *map);
-/* Borrowed from the map. */
-void kelp_worker_map_places(const struct kelp_worker_map *map, struct kelp_places *ret_places);
-
 struct kelp_coordinator_link_options {
     struct kelp_etcd *etcd;               /* borrowed until close */
     struct kelp_credentials *credentials; /* the same; NULL: no TLS */
@@ -53,7 +34,8 @@ kelp_status kelp_coordinator_link_open(const struct kelp_coordinator_link_option
                                        struct kelp_error *reterr) KELP_MUST_USE;
 void kelp_coordinator_link_close(struct kelp_coordinator_link *link);
 
-/* Take what is new: news->map is a struct kelp_worker_map. False: nothing. Threads: the trainer's.
+/* Take what is new: news->map is a struct kelp_worker_map (worker/wire_map.h). False: nothing.
+ * Threads: the trainer's.
  */
 bool kelp_coordinator_link_take_news(struct kelp_coordinator_link *link,
                                      struct kelp_news *ret_news);

@@ -13,6 +13,7 @@
 
 struct kelp_shard_link {
     struct kelp_shard_link_options options;
+    struct kelp_place place;
     struct kelp_rpc_channel *channel;
     struct kelp_rpc_stream *stream;
     struct kelp_rpc_timer *timer; /* only while there is no stream */
@@ -45,10 +46,10 @@ static size_t partition_bytes(const struct kelp_shard_link *link, uint32_t parti
     return (size_t)kelp_plan_partition(link->options.plan, partition).count * sizeof(float);
 }
 
-static bool is_here(const struct kelp_shard_link *link, uint32_t partition)
+/* Whether the shard still has it, the stepper knows. */
+static bool is_partition(const struct kelp_shard_link *link, uint32_t partition)
 {
-    const struct kelp_worker_map *map = link->options.map;
-    return partition < map->partition_count && map->primary[partition] == link->options.shard;
+    return partition < link->options.plan->partition_count;
 }
 
 /* ---- receiving ------------------------------------------------------------------------------- */
@@ -57,10 +58,10 @@ static kelp_status check_answer(const struct kelp_shard_link *link,
                                 const Kelp__V1__PullAnswer *answer,
                                 const struct kelp_wire_payload *payload, struct kelp_error *reterr)
 {
-    if (answer->table != 0 || answer->kind != 0 || !is_here(link, answer->partition)) {
+    if (answer->table != 0 || answer->kind != 0 || !is_partition(link, answer->partition)) {
         return kelp_fail(reterr, KELP_ERR_FORMAT,
-                         "answer for partition %u, which this shard does not have",
-                         answer->partition);
+                         "answer for partition %u of table %u, kind %u, which is not there",
+                         answer->partition, answer->table, answer->kind);
     }
     if (!kelp_status_known(answer->status)) {
         return kelp_fail(reterr, KELP_ERR_FORMAT, "answer with unknown status %d", answer->status);
@@ -91,11 +92,21 @@ static kelp_status check_offer(const struct kelp_shard_link *link, const Kelp__V
 {
     uint32_t lanes = link->options.lanes;
 
-    if (!offer->word || !is_here(link, offer->partition) || offer->lane_first > lanes ||
+    if (!offer->word || !is_partition(link, offer->partition) || offer->lane_first > lanes ||
         offer->lane_count > lanes - offer->lane_first) {
         return kelp_fail(reterr, KELP_ERR_FORMAT,
                          "offer of lanes [%u, +%u) of partition %u, which has %u",
                          offer->lane_first, offer->lane_count, offer->partition, lanes);
+    }
+    return KELP_OK;
+}
+
+static kelp_status check_refusal(const struct kelp_shard_link *link,
+                                 const Kelp__V1__Refusal *refusal, struct kelp_error *reterr)
+{
+    if (!is_partition(link, refusal->partition) || !kelp_status_known(refusal->status)) {
+        return kelp_fail(reterr, KELP_ERR_FORMAT, "refusal of partition %u with status %d",
+                         refusal->partition, refusal->status);
     }
     return KELP_OK;
 }
@@ -106,10 +117,11 @@ static kelp_status hear_content(struct kelp_shard_link *link, const Kelp__V1__Ex
 {
     kelp_status status = KELP_OK;
 
-    for (size_t i = 0; i < reply->n_refused; i++) {
-        const Kelp__V1__Refusal *refusal = reply->refused[i];
-        kelp_log_warn("push refused partition=%u version=%" PRIu64 " status=%s", refusal->partition,
-                      refusal->version, kelp_status_name(refusal->status));
+    for (size_t i = 0; i < reply->n_refused && !link->closing && status == KELP_OK; i++) {
+        status = check_refusal(link, reply->refused[i], reterr);
+        if (status == KELP_OK) {
+            link->options.events->refused(link, reply->refused[i], link->options.user);
+        }
     }
     for (size_t i = 0; i < reply->n_answer && !link->closing && status == KELP_OK; i++) {
         status = check_answer(link, reply->answer[i], payload, reterr);
@@ -133,14 +145,13 @@ static kelp_status hear_reply(struct kelp_shard_link *link, const Kelp__V1__Exch
 {
     if (reply->status != KELP_OK) {
         kelp_log_warn("shard refused a message address=%s status=%s reason=\"%s\"",
-                      link->options.map->shards[link->options.shard].address,
-                      kelp_status_name(reply->status), reply->error);
+                      link->place.address, kelp_status_name(reply->status), reply->error);
         return KELP_OK; /* it closes the stream */
     }
     link->told = false;
-    if (reply->generation != link->options.map->generation) {
+    if (reply->generation != link->options.generation) {
         kelp_log_info("shard is in another generation ours=%" PRIu64 " its=%" PRIu64,
-                      link->options.map->generation, reply->generation);
+                      link->options.generation, reply->generation);
         return KELP_OK; /* the map comes from the coordinator */
     }
     return hear_content(link, reply, payload, reterr);
@@ -206,9 +217,7 @@ static void on_closed(struct kelp_rpc_stream *stream, kelp_status status, const 
     }
     if (!link->told) {
         kelp_log_warn("shard stream ended shard=%s address=%s status=%s reason=\"%s\"",
-                      link->options.map->shards[link->options.shard].name,
-                      link->options.map->shards[link->options.shard].address,
-                      kelp_status_name(status), text);
+                      link->place.shard, link->place.address, kelp_status_name(status), text);
         link->told = true; /* once until it works again */
     }
     link->options.events->closed(link, link->options.user);
@@ -223,7 +232,7 @@ static kelp_status send_hello(struct kelp_shard_link *link, struct kelp_error *r
     Kelp__V1__ExchangeRequest request = KELP__V1__EXCHANGE_REQUEST__INIT;
 
     request.hello = (Kelp__V1__Hello *)(uintptr_t)link->options.hello;
-    request.generation = link->options.map->generation;
+    request.generation = link->options.generation;
     kelp_status status = kelp_wire_encode(&request.base, &message, reterr);
     return status == KELP_OK ? kelp_rpc_stream_send(link->stream, message) : status;
 }
@@ -257,6 +266,8 @@ kelp_status kelp_shard_link_open(const struct kelp_shard_link_options *options,
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "shard link: out of memory");
     }
     link->options = *options;
+    link->place = *options->place;
+    link->options.place = &link->place;
     (*options->alive)++;
     link->push_items = calloc(KELP_STEPPER_ITEMS_MAX, sizeof(*link->push_items));
     link->push_pointers = calloc(KELP_STEPPER_ITEMS_MAX, sizeof(*link->push_pointers));
@@ -268,8 +279,8 @@ kelp_status kelp_shard_link_open(const struct kelp_shard_link_options *options,
     } else {
         size_t message_max =
             2 * (size_t)options->piece_bytes + partition_bytes(link, 0) + FIELDS_MAX;
-        status = kelp_rpc_channel_open(options->loop, options->map->shards[options->shard].address,
-                                       KELP_ROLE_SHARD, message_max, &link->channel, reterr);
+        status = kelp_rpc_channel_open(options->loop, link->place.address, KELP_ROLE_SHARD,
+                                       message_max, &link->channel, reterr);
     }
     if (status != KELP_OK) {
         link_free(link);
@@ -297,9 +308,14 @@ void kelp_shard_link_close(struct kelp_shard_link *link)
     link_free(link);
 }
 
-uint32_t kelp_shard_link_shard(const struct kelp_shard_link *link)
+uint32_t kelp_shard_link_number(const struct kelp_shard_link *link)
 {
-    return link->options.shard;
+    return link->options.number;
+}
+
+uint64_t kelp_shard_link_generation(const struct kelp_shard_link *link)
+{
+    return link->options.generation;
 }
 
 /* ---- sending --------------------------------------------------------------------------------- */
@@ -397,7 +413,7 @@ static void put_pulls(struct kelp_shard_link *link, const struct kelp_stepper_me
 static kelp_status put_shares(struct kelp_shard_link *link,
                               const struct kelp_stepper_message *message, struct kelp_error *reterr)
 {
-    uint32_t count = link->options.map->partition_count;
+    uint32_t count = link->options.plan->partition_count;
 
     if (message->share_count > 0 && !link->share_items) {
         link->share_items = calloc(count, sizeof(*link->share_items));

@@ -21,21 +21,24 @@ struct kelp_shard_link_events {
     void (*closed)(struct kelp_shard_link *link, void *user);
     /* The delay of kelp_shard_link_retry_later() is over. */
     void (*retry)(struct kelp_shard_link *link, void *user);
-    /* An answer of the link's own generation, partition, offset and length checked. payload is NULL
-     * without weights. */
+    /* An answer of the link's own generation, offset and length checked. payload is NULL without
+     * weights. */
     void (*answer)(struct kelp_shard_link *link, const Kelp__V1__PullAnswer *answer,
                    const struct kelp_wire_payload *payload, void *user);
+    /* A push or a share of the link's own generation was refused. */
+    void (*refused)(struct kelp_shard_link *link, const Kelp__V1__Refusal *refusal, void *user);
     /* A partition of the link's own generation asks for these lanes; the range is checked. */
     void (*offered)(struct kelp_shard_link *link, const Kelp__V1__Offer *offer, void *user);
 };
 
 struct kelp_shard_link_options {
     struct kelp_rpc_loop *loop;
-    const Kelp__V1__Hello *hello;      /* borrowed for the life of the link */
-    const struct kelp_worker_map *map; /* borrowed for the life of the link */
+    const Kelp__V1__Hello *hello; /* borrowed for the life of the link */
+    uint64_t generation;
+    const struct kelp_place *place; /* copied */
     const struct kelp_plan *plan;
     uint32_t lanes;
-    uint32_t shard;  /* index into map->shards */
+    uint32_t number; /* of the link, for its owner */
     uint32_t *alive; /* counts links that have not ended; must outlive them */
     uint32_t piece_bytes;
     uint32_t connect_timeout_ms;
@@ -50,7 +53,8 @@ kelp_status kelp_shard_link_open(const struct kelp_shard_link_options *options,
 /* No event after it returned; the stream ends in the background, the loop must still run for it. */
 void kelp_shard_link_close(struct kelp_shard_link *link);
 
-uint32_t kelp_shard_link_shard(const struct kelp_shard_link *link);
+uint32_t kelp_shard_link_number(const struct kelp_shard_link *link);
+uint64_t kelp_shard_link_generation(const struct kelp_shard_link *link);
 
 /* Open a stream and say hello. closed() follows when that fails. */
 void kelp_shard_link_connect(struct kelp_shard_link *link);

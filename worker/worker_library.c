@@ -17,6 +17,7 @@
 #include "worker/coordinator_link.h"
 #include "worker/core/stepper.h"
 #include "worker/exchange_link.h"
+#include "worker/wire_map.h"
 
 #define SPIN_US        40u  /* waking a blocked thread costs more than a small step (bench/steps) */
 #define TURN_MS        100u /* the loop is turned so often while lanes are computed */
@@ -37,10 +38,8 @@ struct kelp_worker {
 
     struct kelp_rpc_loop *loop;
     struct kelp_coordinator_link *coordinator;
-    int news; /* atomic: the link has something to take */
-    struct kelp_worker_map *map;
-    struct kelp_worker_map *new_map; /* of the news that is being handled */
-    struct kelp_shard_link **links;  /* map->shard_count */
+    int news;                       /* atomic: the link has something to take */
+    struct kelp_shard_link **links; /* by their numbers; NULL: none */
     uint32_t link_count;
     uint32_t links_alive; /* closed ones that have not ended yet included */
 
@@ -124,13 +123,13 @@ static void handle_event(struct kelp_worker *worker, const struct kelp_stepper_e
 static void on_closed(struct kelp_shard_link *link, void *user)
 {
     handle_event(user, &(struct kelp_stepper_event){.kind = KELP_STEPPER_CLOSED,
-                                                    .shard = kelp_shard_link_shard(link)});
+                                                    .link = kelp_shard_link_number(link)});
 }
 
 static void on_retry(struct kelp_shard_link *link, void *user)
 {
     handle_event(user, &(struct kelp_stepper_event){.kind = KELP_STEPPER_RETRY,
-                                                    .shard = kelp_shard_link_shard(link)});
+                                                    .link = kelp_shard_link_number(link)});
 }
 
 /* Did the event lead to an action of this kind? */
@@ -150,9 +149,9 @@ static void on_answer(struct kelp_shard_link *link, const Kelp__V1__PullAnswer *
 {
     struct kelp_worker *worker = user;
     struct kelp_control_word word;
+    struct kelp_place primary;
     struct kelp_error error;
     bool has_word = answer->partition == 0 && answer->word;
-    (void)link;
 
     if (has_word && !kelp_wire_get_word(answer->word, &word)) {
         (void)kelp_fail(&error, KELP_ERR_FORMAT, "control word of version %" PRIu64 " is malformed",
@@ -161,7 +160,10 @@ static void on_answer(struct kelp_shard_link *link, const Kelp__V1__PullAnswer *
         return;
     }
     struct kelp_stepper_event event = {.kind = KELP_STEPPER_ANSWER};
-    event.answer.generation = worker->map->generation;
+    event.answer.link = kelp_shard_link_number(link);
+    event.answer.generation = kelp_shard_link_generation(link);
+    event.answer.map_epoch = answer->map_epoch;
+    event.answer.primary = kelp_worker_place_decode(answer->primary, &primary) ? &primary : NULL;
     event.answer.answer = (struct kelp_sync_answer){
         .partition = answer->partition,
         .status = (kelp_status)answer->status,
@@ -181,13 +183,32 @@ static void on_answer(struct kelp_shard_link *link, const Kelp__V1__PullAnswer *
     }
 }
 
+static void on_refused(struct kelp_shard_link *link, const Kelp__V1__Refusal *refusal, void *user)
+{
+    struct kelp_stepper_event event = {.kind = KELP_STEPPER_REFUSED};
+    struct kelp_place primary;
+
+    /* It is sent again for all of these reasons. */
+    bool passes = kelp_status_group((kelp_status)refusal->status) <= KELP_GROUP_FENCED;
+
+    kelp_log(passes ? KELP_LOG_DEBUG : KELP_LOG_WARN,
+             "push refused partition=%u version=%" PRIu64 " status=%s", refusal->partition,
+             refusal->version, kelp_status_name((kelp_status)refusal->status));
+    event.refused.link = kelp_shard_link_number(link);
+    event.refused.generation = kelp_shard_link_generation(link);
+    event.refused.partition = refusal->partition;
+    event.refused.map_epoch = refusal->map_epoch;
+    event.refused.primary = kelp_worker_place_decode(refusal->primary, &primary) ? &primary : NULL;
+    event.refused.status = (kelp_status)refusal->status;
+    handle_event(user, &event);
+}
+
 static void on_offered(struct kelp_shard_link *link, const Kelp__V1__Offer *offer, void *user)
 {
     struct kelp_worker *worker = user;
     struct kelp_stepper_event event = {.kind = KELP_STEPPER_OFFER};
-    (void)link;
 
-    event.offer.generation = worker->map->generation;
+    event.offer.generation = kelp_shard_link_generation(link);
     event.offer.lane_first = offer->lane_first;
     event.offer.lane_count = offer->lane_count;
     if (kelp_wire_get_word(offer->word, &event.offer.word)) {
@@ -196,64 +217,86 @@ static void on_offered(struct kelp_shard_link *link, const Kelp__V1__Offer *offe
 }
 
 static const struct kelp_shard_link_events link_events = {
-    .closed = on_closed, .retry = on_retry, .answer = on_answer, .offered = on_offered};
+    .closed = on_closed,
+    .retry = on_retry,
+    .answer = on_answer,
+    .refused = on_refused,
+    .offered = on_offered,
+};
 
 /* ---- actions --------------------------------------------------------------------------------- */
+
+static void close_link(struct kelp_worker *worker, uint32_t number)
+{
+    if (number < worker->link_count) {
+        kelp_shard_link_close(worker->links[number]);
+        worker->links[number] = NULL;
+    }
+}
 
 static void close_links(struct kelp_worker *worker)
 {
     for (uint32_t i = 0; i < worker->link_count; i++) {
-        kelp_shard_link_close(worker->links[i]);
+        close_link(worker, i);
     }
     free(worker->links);
     worker->links = NULL;
     worker->link_count = 0;
 }
 
-static kelp_status open_links(struct kelp_worker *worker, struct kelp_error *reterr)
+static bool make_room(struct kelp_worker *worker, uint32_t number)
 {
-    worker->links = calloc(worker->map->shard_count, sizeof(*worker->links));
-    if (!worker->links) {
-        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "map: out of memory");
+    if (number < worker->link_count) {
+        return true;
     }
-    for (uint32_t i = 0; i < worker->map->shard_count; i++) {
-        struct kelp_shard_link_options options = {
-            .loop = worker->loop,
-            .hello = &worker->hello,
-            .map = worker->map,
-            .plan = worker->plan,
-            .lanes = worker->job->cluster.lanes,
-            .shard = i,
-            .alive = &worker->links_alive,
-            .piece_bytes = worker->job->transport.piece_bytes,
-            .connect_timeout_ms = worker->job->transport.connect_timeout_ms,
-            .events = &link_events,
-            .user = worker,
-        };
-        kelp_status status = kelp_shard_link_open(&options, &worker->links[i], reterr);
-        if (status != KELP_OK) {
-            return status;
-        }
-        worker->link_count = i + 1;
+    struct kelp_shard_link **links =
+        realloc(worker->links, ((size_t)number + 1) * sizeof(*worker->links));
+    if (!links) {
+        return false;
     }
-    return KELP_OK;
+    worker->links = links;
+    while (worker->link_count <= number) {
+        worker->links[worker->link_count++] = NULL;
+    }
+    return true;
 }
 
-/* The links of the old map go; those of the new one have no streams yet. */
-static void adopt_map(struct kelp_worker *worker)
+static kelp_status open_link(struct kelp_worker *worker, const struct kelp_stepper_action *action,
+                             struct kelp_error *reterr)
 {
-    struct kelp_worker_map *map = worker->new_map;
-    struct kelp_error error;
+    const struct kelp_shard_link_options options = {
+        .loop = worker->loop,
+        .hello = &worker->hello,
+        .generation = action->connect.generation,
+        .place = action->connect.place,
+        .plan = worker->plan,
+        .lanes = worker->job->cluster.lanes,
+        .number = action->connect.link,
+        .alive = &worker->links_alive,
+        .piece_bytes = worker->job->transport.piece_bytes,
+        .connect_timeout_ms = worker->job->transport.connect_timeout_ms,
+        .events = &link_events,
+        .user = worker,
+    };
+    return kelp_shard_link_open(&options, &worker->links[action->connect.link], reterr);
+}
 
-    kelp_log_info("new map generation=%" PRIu64 " shards=%u partitions=%u", map->generation,
-                  map->shard_count, map->partition_count);
-    close_links(worker);
-    kelp_worker_map_free(worker->map);
-    worker->map = map;
-    worker->new_map = NULL;
-    if (open_links(worker, &error) != KELP_OK) {
-        keep_failure(worker, &error);
+static void connect_link(struct kelp_worker *worker, const struct kelp_stepper_action *action)
+{
+    uint32_t number = action->connect.link;
+    struct kelp_error error;
+    kelp_status status = KELP_OK;
+
+    if (!make_room(worker, number)) {
+        status = kelp_fail(&error, KELP_ERR_NO_MEMORY, "map: out of memory");
+    } else if (!worker->links[number]) {
+        status = open_link(worker, action, &error);
     }
+    if (status != KELP_OK) {
+        keep_failure(worker, &error);
+        return;
+    }
+    kelp_shard_link_connect(worker->links[number]);
 }
 
 /* A shard was busy: ask again after a pause. */
@@ -280,15 +323,17 @@ static void begin_version(struct kelp_worker *worker, const struct kelp_stepper_
     if (action->begin.swap) {
         worker->current = 1 - worker->current;
     }
-    kelp_coordinator_link_progress(worker->coordinator, worker->map->generation,
-                                   action->begin.word.version, worker->lanes_computed);
+    struct kelp_stepper_view view;
+    kelp_stepper_view(worker->stepper, &view);
+    kelp_coordinator_link_progress(worker->coordinator, view.generation, action->begin.word.version,
+                                   worker->lanes_computed);
 }
 
 static void send_message(struct kelp_worker *worker, const struct kelp_stepper_message *message)
 {
     struct kelp_error error;
-    if (message->shard < worker->link_count &&
-        kelp_shard_link_send(worker->links[message->shard], message, &error) != KELP_OK) {
+    if (message->link < worker->link_count && worker->links[message->link] &&
+        kelp_shard_link_send(worker->links[message->link], message, &error) != KELP_OK) {
         keep_failure(worker, &error);
     }
 }
@@ -306,24 +351,26 @@ static void carry_out(struct kelp_worker *worker, const struct kelp_stepper_acti
         keep_failure(worker, &over);
         break;
     case KELP_STEPPER_ADOPT:
-        adopt_map(worker);
+        kelp_log_info("newer map generation=%" PRIu64 " serial=%" PRIu64 " changed=%u",
+                      action->adopt.generation, action->adopt.serial, action->adopt.changed);
+        break;
+    case KELP_STEPPER_CLOSE:
+        close_link(worker, action->close);
         break;
     case KELP_STEPPER_CONNECT:
-        if (action->shard < worker->link_count) {
-            kelp_shard_link_connect(worker->links[action->shard]);
-        }
+        connect_link(worker, action);
         break;
     case KELP_STEPPER_SEND:
         send_message(worker, &action->send);
         break;
     case KELP_STEPPER_RETRY_LATER:
-        kelp_shard_link_retry_later(worker->links[action->later.shard], action->later.after_ms);
+        kelp_shard_link_retry_later(worker->links[action->later.link], action->later.after_ms);
         break;
     case KELP_STEPPER_ASK_LATER:
         start_ask_timer(worker, action->later.after_ms);
         break;
     case KELP_STEPPER_STALE:
-        kelp_log_info("pull refused partition=%u status=%s", action->stale.partition,
+        kelp_log_info("refused by an old map partition=%u status=%s", action->stale.partition,
                       kelp_status_name(action->stale.status));
         break;
     case KELP_STEPPER_BEGIN:
@@ -369,14 +416,12 @@ static void hear_news(struct kelp_worker *worker)
         !kelp_coordinator_link_take_news(worker->coordinator, &news)) {
         return;
     }
-    worker->new_map = news.map;
-    if (worker->new_map) {
-        kelp_worker_map_places(worker->new_map, &places);
+    if (news.map) {
+        kelp_worker_map_places(news.map, &places);
         event.news.places = &places;
     }
     handle_event(worker, &event);
-    kelp_worker_map_free(worker->new_map); /* an old one, which was not adopted */
-    worker->new_map = NULL;
+    kelp_worker_map_free(news.map);
 }
 
 static void on_changed(void *user)
@@ -553,7 +598,6 @@ void kelp_worker_close(struct kelp_worker *worker)
     kelp_stepper_actions_fini(&worker->actions);
     kelp_stepper_destroy(worker->stepper);
     kelp_gradient_pool_destroy(worker->gradients);
-    kelp_worker_map_free(worker->map);
     free(worker->memory);
     free(worker->plan_text);
     if (worker->etcd) {

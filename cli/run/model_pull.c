@@ -39,7 +39,8 @@ struct partition {
 struct shard {
     struct pull *pull;
     struct kelp_rpc_channel *channel;
-    struct kelp_rpc_stream *stream; /* NULL: closed */
+    struct kelp_rpc_stream *stream; /* NULL: closed, or it is primary of nothing */
+    bool is_primary;                /* of some partition */
 };
 
 struct pull {
@@ -169,6 +170,9 @@ static kelp_status open_shards(struct pull *pull, struct kelp_error *reterr)
     for (size_t i = 0; i < map->n_shards && status == KELP_OK; i++) {
         struct shard *shard = &pull->shards[i];
         shard->pull = pull;
+        if (!shard->is_primary) {
+            continue;
+        }
         status = kelp_rpc_channel_open(pull->loop, map->shards[i]->address, KELP_ROLE_SHARD,
                                        KELP_MODEL_ANSWER_MAX, &shard->channel, reterr);
         if (status == KELP_OK) {
@@ -359,6 +363,7 @@ static kelp_status pull_weights(struct kelp_job_client *client, const struct req
     for (uint32_t i = 0; i < pull.partition_count; i++) {
         pull.partitions[i].shard = request->map->partitions[i]->primary;
         pull.partitions[i].map_epoch = request->map->partitions[i]->map_epoch;
+        pull.shards[pull.partitions[i].shard].is_primary = true;
     }
     memset(flat, 0, request->plan->flat_count * sizeof(*flat)); /* padding is zero */
     status = kelp_random_id(&pull.incarnation, reterr);
@@ -426,9 +431,9 @@ kelp_status kelp_model_fetch(struct kelp_job_client *client, uint64_t spec_diges
         uint64_t now = kelp_clock_ms();
         request.deadline_ms = now < end_ms ? (uint32_t)(end_ms - now) : 1;
         status = fetch_flat(client, &request, copy.flat, &copy.step, reterr);
-        /* Fenced or broken: the map has changed, or is about to. */
+        /* Fenced, busy or broken: the map has changed, or is about to. */
     } while ((kelp_status_group(status) == KELP_GROUP_FENCED ||
-              kelp_status_group(status) == KELP_GROUP_PEER) &&
+              kelp_status_group(status) == KELP_GROUP_PEER || status == KELP_ERR_BUSY) &&
              kelp_clock_ms() + 50 < end_ms && usleep(50000) == 0);
     if (status != KELP_OK) {
         kelp_model_copy_fini(&copy);

@@ -29,14 +29,14 @@ static void say_worker(struct sim *sim, const struct sim_process *process)
     struct kelp_stepper_view view;
     uint32_t links = 0;
     kelp_stepper_view(worker->stepper, &view);
-    for (uint32_t i = 0; i < worker->link_count; i++) {
+    for (uint32_t i = 0; i < SIM_WORKER_LINKS_MAX; i++) {
         links += worker->links[i].stream != 0 ? 1 : 0;
     }
     sim_say(sim, process,
             "%s; version %" PRIu64 " of generation %" PRIu64
-            ", lanes [%u, +%u)%s, %u of %u streams, %s%s",
+            ", lanes [%u, +%u)%s, %u streams, %s%s",
             kelp_sync_state_name(view.sync), view.word.version, view.generation, view.lane_first,
-            view.lane_count, view.spare ? " (a spare)" : "", links, worker->link_count,
+            view.lane_count, view.spare ? " (a spare)" : "", links,
             worker->join ? "in the cluster" : "without a coordinator",
             worker->computing ? ", computing" : "");
 }

@@ -62,17 +62,37 @@ static void follow_leader(struct kelp_joining *joining, const char *leader,
     connect_or_retry(joining, actions);
 }
 
+/* The newest counts: a coordinator that leads no more may send an older one late. */
+static void keep_map(struct kelp_joining *joining, const struct kelp_joining_event *event,
+                     struct kelp_joining_actions *actions)
+{
+    struct kelp_news *news = &joining->news;
+    uint64_t generation = event->command.map_generation;
+    uint64_t serial = event->command.map_serial;
+
+    if (!event->command.map) {
+        return;
+    }
+    bool older = news->map && (generation < news->map_generation ||
+                               (generation == news->map_generation && serial < news->map_serial));
+    if (older) {
+        emit(actions, KELP_JOINING_DROP_MAP)->map = event->command.map;
+        return;
+    }
+    if (news->map) {
+        emit(actions, KELP_JOINING_DROP_MAP)->map = news->map;
+    }
+    news->map = event->command.map;
+    news->map_generation = generation;
+    news->map_serial = serial;
+}
+
 static void hear(struct kelp_joining *joining, const struct kelp_joining_event *event,
                  struct kelp_joining_actions *actions)
 {
     struct kelp_news *news = &joining->news;
     bool refused = event->command.status != KELP_OK;
-    if (event->command.map) {
-        if (news->map) {
-            emit(actions, KELP_JOINING_DROP_MAP)->map = news->map;
-        }
-        news->map = event->command.map;
-    }
+    keep_map(joining, event, actions);
     if (event->command.has_assignment) {
         news->has_assignment = true;
         news->assignment_epoch = event->command.assignment_epoch;

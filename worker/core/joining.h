@@ -13,8 +13,6 @@
 
 #include "worker/core/news.h"
 
-#define KELP_WORKER_ADDRESS_MAX 255
-
 enum kelp_joining_event_kind {
     KELP_JOINING_LEADER,  /* the leader's key says who leads */
     KELP_JOINING_CLOSED,  /* the stream ended, or could not be opened */
@@ -29,6 +27,8 @@ struct kelp_joining_event {
         const char *leader; /* address, at most KELP_WORKER_ADDRESS_MAX bytes */
         struct {
             void *map; /* given to the machine; or NULL */
+            uint64_t map_generation;
+            uint64_t map_serial;
             bool has_assignment;
             uint64_t assignment_epoch;
             uint32_t lane_first;
@@ -47,7 +47,7 @@ enum kelp_joining_action_kind {
     KELP_JOINING_REPORT,      /* send a report; without a stream it is dropped */
     KELP_JOINING_RETRY_LATER, /* RETRY after a delay */
     KELP_JOINING_TELL,        /* wake the worker's loop: there is news */
-    KELP_JOINING_DROP_MAP,    /* free a map that a newer one replaced before it was taken */
+    KELP_JOINING_DROP_MAP,    /* free a map: a newer one is there that was not taken yet */
 };
 
 struct kelp_joining_report {

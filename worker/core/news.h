@@ -10,11 +10,23 @@
 
 #include "common/base/status.h"
 
-/* Where partitions are. A shard has one contiguous run of partitions. */
+#define KELP_WORKER_ADDRESS_MAX 255
+#define KELP_PLACE_SHARD_MAX    63
+
+/* One start of one shard: a shard that was started again is another place. */
+struct kelp_place {
+    char shard[KELP_PLACE_SHARD_MAX + 1]; /* its name */
+    char address[KELP_WORKER_ADDRESS_MAX + 1];
+    uint64_t incarnation;
+};
+
+/* Where partitions are. */
 struct kelp_places {
     uint64_t generation;
+    uint64_t serial; /* of the map within its generation */
     uint32_t shard_count;
     uint32_t partition_count;
+    const struct kelp_place *shards;
     const uint32_t *primary;   /* of each partition: which shard */
     const uint64_t *map_epoch; /* of each partition */
 };
@@ -22,6 +34,8 @@ struct kelp_places {
 struct kelp_news {
     bool any;
     void *map; /* the newest, or NULL; the caller's type; taking the news takes it too */
+    uint64_t map_generation;
+    uint64_t map_serial;
     bool has_assignment;
     uint64_t assignment_epoch;
     uint32_t lane_first;

@@ -5,8 +5,9 @@
 
 #include "worker/core/stepper_internal.h"
 
-#define RETRY_MS 50u /* of a stream to a shard */
-#define BUSY_MS  20u
+#define RETRY_MS    50u /* of a stream to a shard */
+#define BUSY_MS     20u
+#define BUSY_MS_MAX 160u
 
 /* ---- actions --------------------------------------------------------------------------------- */
 
@@ -65,6 +66,7 @@ static void begin_version(struct kelp_stepper *stepper, const struct kelp_contro
     drop_nodes(stepper);
     stepper->word = *word;
     stepper->working = true;
+    stepper->busy_ms = BUSY_MS;
     if (stepper->fetching) {
         kelp_offers_fetched(&stepper->offers, word);
     }
@@ -78,7 +80,8 @@ static void begin_version(struct kelp_stepper *stepper, const struct kelp_contro
 static void send_all(struct kelp_stepper *stepper)
 {
     for (uint32_t i = 0; i < stepper->link_count; i++) {
-        kelp__stepper_send(stepper, &(struct kelp__stepper_sending){.shard = i, .pulls = true});
+        kelp__stepper_send(
+            stepper, &(struct kelp__stepper_sending){.link = i, .fresh = true, .pulls = true});
     }
     for (size_t i = 0; i < stepper->node_count; i++) {
         stepper->nodes[i].sent = true;
@@ -203,43 +206,124 @@ static kelp_status add_computed(struct kelp_stepper *stepper,
 
 /* ---- streams to shards ----------------------------------------------------------------------- */
 
-/* What the shard has not got, or has forgotten with the old stream, is sent and asked for again. */
-static void connect_link(struct kelp_stepper *stepper, uint32_t shard)
+void kelp__stepper_repeat(struct kelp_stepper *stepper, uint32_t partition)
 {
-    struct kelp__stepper_link *link = &stepper->links[shard];
+    stepper->routes[partition].again = true;
+    stepper->routes[partition].busy = false;
+    kelp_sync_reask(stepper->sync, partition);
+}
 
-    kelp__stepper_emit(stepper, KELP_STEPPER_CONNECT)->shard = shard;
+void kelp__stepper_connect(struct kelp_stepper *stepper, uint32_t number)
+{
+    struct kelp__stepper_link *link = &stepper->links[number];
+    struct kelp_stepper_action *action = kelp__stepper_emit(stepper, KELP_STEPPER_CONNECT);
+
+    action->connect.link = number;
+    action->connect.generation = stepper->generation;
+    action->connect.place = &link->place;
     link->connected = true;
     link->helps = false;
-    for (uint32_t p = link->partition_first; p < link->partition_end; p++) {
-        kelp_sync_reask(stepper->sync, p);
+    for (uint32_t i = link->first; i < link->end; i++) {
+        kelp__stepper_repeat(stepper, stepper->order[i]);
     }
-    kelp__stepper_send(
-        stepper, &(struct kelp__stepper_sending){.shard = shard, .resend = true, .pulls = true});
+    kelp__stepper_send(stepper, &(struct kelp__stepper_sending){.link = number, .pulls = true});
 }
 
-static void link_closed(struct kelp_stepper *stepper, uint32_t shard)
+static bool is_link(const struct kelp_stepper *stepper, uint32_t link)
 {
-    struct kelp_stepper_action *action = kelp__stepper_emit(stepper, KELP_STEPPER_RETRY_LATER);
-    stepper->links[shard].connected = false;
-    action->later.shard = shard;
-    action->later.after_ms = RETRY_MS;
+    return link < stepper->link_count && stepper->links[link].used;
 }
 
-/* The shard does not have our map yet, or too many pulls wait there. */
-static void ask_later(struct kelp_stepper *stepper)
+static void link_closed(struct kelp_stepper *stepper, uint32_t link)
 {
+    if (is_link(stepper, link)) {
+        struct kelp_stepper_action *action = kelp__stepper_emit(stepper, KELP_STEPPER_RETRY_LATER);
+        stepper->links[link].connected = false;
+        action->later.link = link;
+        action->later.after_ms = RETRY_MS;
+    }
+}
+
+/* The shard does not have our map yet, is not ready, or too many pulls wait there. What is sent
+ * again may be large: each time in a row the delay is longer. */
+static void ask_later(struct kelp_stepper *stepper, uint32_t partition)
+{
+    stepper->routes[partition].busy = true;
     if (!stepper->asking_later) {
         stepper->asking_later = true;
-        kelp__stepper_emit(stepper, KELP_STEPPER_ASK_LATER)->later.after_ms = BUSY_MS;
+        kelp__stepper_emit(stepper, KELP_STEPPER_ASK_LATER)->later.after_ms = stepper->busy_ms;
+        stepper->busy_ms = stepper->busy_ms < BUSY_MS_MAX ? 2 * stepper->busy_ms : BUSY_MS_MAX;
     }
 }
 
 static void ask_again(struct kelp_stepper *stepper)
 {
     stepper->asking_later = false;
-    for (uint32_t p = 0; p < stepper->plan->partition_count; p++) {
-        kelp_sync_reask(stepper->sync, p);
+    for (uint32_t i = 0; i < stepper->link_count; i++) {
+        const struct kelp__stepper_link *link = &stepper->links[i];
+        bool any = false;
+        for (uint32_t k = link->first; link->used && k < link->end; k++) {
+            if (stepper->routes[stepper->order[k]].busy) {
+                kelp__stepper_repeat(stepper, stepper->order[k]);
+                any = true;
+            }
+        }
+        if (any) {
+            kelp__stepper_send(stepper, &(struct kelp__stepper_sending){.link = i, .pulls = true});
+        }
+    }
+}
+
+/* What a shard that refuses tells of the partition. */
+struct refusal {
+    uint32_t partition;
+    kelp_status status;
+    uint64_t map_epoch;
+    const struct kelp_place *primary;
+};
+
+/* True: that was all. False: the status has another reason. */
+static bool hear_refusal(struct kelp_stepper *stepper, const struct refusal *refusal)
+{
+    if (kelp__stepper_hear_entry(stepper, refusal->partition, refusal->map_epoch,
+                                 refusal->primary)) {
+        kelp__stepper_moved(stepper);
+        return true;
+    }
+    switch (refusal->status) {
+    case KELP_ERR_BUSY:
+    case KELP_ERR_NOT_PRIMARY: /* not yet, or not any more: then a newer map is on its way */
+        ask_later(stepper, refusal->partition);
+        return true;
+    case KELP_ERR_OLD_MAP_EPOCH: /* when the newer entry came it was sent again, or it will be */
+    case KELP_ERR_OLD_GENERATION: {
+        struct kelp_stepper_action *action = kelp__stepper_emit(stepper, KELP_STEPPER_STALE);
+        action->stale.partition = refusal->partition;
+        action->stale.status = refusal->status;
+        return true;
+    }
+    default:
+        return false;
+    }
+}
+
+/* Of our generation, and from the process that we take for the partition's primary? Else it is an
+ * answer to what was sent before a change, and that was sent again. */
+static bool is_current(const struct kelp_stepper *stepper, uint32_t link, uint64_t generation,
+                       uint32_t partition)
+{
+    return generation == stepper->generation && partition < stepper->plan->partition_count &&
+           stepper->routes[partition].link == link;
+}
+
+static void hear_refused(struct kelp_stepper *stepper, const struct kelp_stepper_event *event)
+{
+    if (is_current(stepper, event->refused.link, event->refused.generation,
+                   event->refused.partition)) {
+        (void)hear_refusal(stepper, &(struct refusal){.partition = event->refused.partition,
+                                                      .status = event->refused.status,
+                                                      .map_epoch = event->refused.map_epoch,
+                                                      .primary = event->refused.primary});
     }
 }
 
@@ -248,18 +332,12 @@ static void hear_answer(struct kelp_stepper *stepper, const struct kelp_stepper_
     struct kelp_sync_answer answer = event->answer.answer;
     bool bytes_came = answer.has_weights;
 
-    if (event->answer.generation != stepper->generation) {
-        return; /* the map comes from the coordinator */
-    }
-    if (answer.status == KELP_ERR_BUSY) {
-        ask_later(stepper);
-        return;
-    }
-    if (answer.status == KELP_ERR_OLD_MAP_EPOCH || answer.status == KELP_ERR_OLD_GENERATION ||
-        answer.status == KELP_ERR_NOT_PRIMARY) {
-        struct kelp_stepper_action *action = kelp__stepper_emit(stepper, KELP_STEPPER_STALE);
-        action->stale.partition = answer.partition;
-        action->stale.status = answer.status;
+    if (!is_current(stepper, event->answer.link, event->answer.generation, answer.partition) ||
+        (answer.status != KELP_OK &&
+         hear_refusal(stepper, &(struct refusal){.partition = answer.partition,
+                                                 .status = answer.status,
+                                                 .map_epoch = event->answer.map_epoch,
+                                                 .primary = event->answer.primary}))) {
         return;
     }
     /* The last partitions may be empty: then nothing is sent, and nothing is missing. */
@@ -291,63 +369,27 @@ static void hear_offer(struct kelp_stepper *stepper, const struct kelp_stepper_e
 
 /* ---- news ------------------------------------------------------------------------------------ */
 
-static struct kelp_error *fail(struct kelp_stepper *stepper)
-{
-    return &kelp__stepper_emit(stepper, KELP_STEPPER_FAIL)->fail;
-}
-
-/* The run of partitions of each shard. */
-static bool find_runs(struct kelp_stepper *stepper, const struct kelp_places *places)
-{
-    memset(stepper->links, 0, places->shard_count * sizeof(*stepper->links));
-    for (uint32_t p = 0; p < places->partition_count; p++) {
-        struct kelp__stepper_link *link = &stepper->links[places->primary[p]];
-        if (link->partition_end == 0) {
-            link->partition_first = p;
-        } else if (link->partition_end != p) {
-            (void)kelp_fail(fail(stepper), KELP_ERR_FORMAT,
-                            "map: partitions of shard %u are not one run", places->primary[p]);
-            return false;
-        }
-        link->partition_end = p + 1;
-    }
-    return true;
-}
-
 /* A new generation: nothing of the old one counts. */
-static void adopt_map(struct kelp_stepper *stepper, const struct kelp_places *places)
+static void forget_all(struct kelp_stepper *stepper)
 {
-    if (places->generation <= stepper->generation) {
-        return; /* a new leader sends the map that we have */
-    }
-    if (places->partition_count != stepper->plan->partition_count) {
-        (void)kelp_fail(fail(stepper), KELP_ERR_FORMAT, "map has %u partitions, the plan %u",
-                        places->partition_count, stepper->plan->partition_count);
-        return;
-    }
-    void *links = realloc(stepper->links, places->shard_count * sizeof(*stepper->links));
-    if (!links) {
-        stepper->status = KELP_ERR_NO_MEMORY;
-        return;
-    }
-    stepper->links = links;
-    stepper->link_count = 0;
-    if (!find_runs(stepper, places)) {
-        return;
-    }
-    stepper->generation = places->generation;
-    stepper->link_count = places->shard_count;
-    memcpy(stepper->map_epoch, places->map_epoch,
-           places->partition_count * sizeof(*stepper->map_epoch));
     stepper->working = false;
     stepper->spare = false;
     stepper->fetching = false;
     drop_nodes(stepper);
     kelp_offers_clear(&stepper->offers);
     kelp_sync_restart(stepper->sync);
-    (void)kelp__stepper_emit(stepper, KELP_STEPPER_ADOPT);
-    for (uint32_t i = 0; i < stepper->link_count; i++) {
-        connect_link(stepper, i);
+}
+
+static void hear_map(struct kelp_stepper *stepper, const struct kelp_places *places)
+{
+    enum kelp__stepper_map heard = kelp__stepper_hear_map(stepper, places);
+
+    if (heard == KELP__MAP_BEGINS) {
+        forget_all(stepper);
+    }
+    if (heard != KELP__MAP_NOTHING) {
+        stepper->busy_ms = BUSY_MS;
+        kelp__stepper_moved(stepper);
     }
 }
 
@@ -361,13 +403,14 @@ static void hear_news(struct kelp_stepper *stepper, const struct kelp_news *news
         return;
     }
     if (news->refused.status != KELP_OK) {
-        *fail(stepper) = news->refused;
+        *kelp__stepper_fail(stepper) = news->refused;
         return;
     }
     if (news->has_assignment) {
         if (news->lane_first > lanes || news->lane_count > lanes - news->lane_first) {
-            (void)kelp_fail(fail(stepper), KELP_ERR_FORMAT, "assigned lanes [%u, +%u) of %u",
-                            news->lane_first, news->lane_count, lanes);
+            (void)kelp_fail(kelp__stepper_fail(stepper), KELP_ERR_FORMAT,
+                            "assigned lanes [%u, +%u) of %u", news->lane_first, news->lane_count,
+                            lanes);
             return;
         }
         stepper->assigned = true;
@@ -375,7 +418,7 @@ static void hear_news(struct kelp_stepper *stepper, const struct kelp_news *news
         stepper->lane_count = news->lane_count;
     }
     if (places) {
-        adopt_map(stepper, places);
+        hear_map(stepper, places);
     }
 }
 
@@ -390,10 +433,12 @@ struct kelp_stepper *kelp_stepper_create(const struct kelp_job *job, const struc
     stepper->job = job;
     stepper->plan = plan;
     stepper->decides = kelp_control_decides(job);
-    stepper->map_epoch = calloc(plan->partition_count, sizeof(*stepper->map_epoch));
+    stepper->busy_ms = BUSY_MS;
+    stepper->routes = calloc(plan->partition_count, sizeof(*stepper->routes));
+    stepper->order = calloc(plan->partition_count, sizeof(*stepper->order));
     stepper->nodes = calloc(job->cluster.lanes, sizeof(*stepper->nodes));
     stepper->sync = kelp_sync_create(plan->partition_count);
-    if (!stepper->map_epoch || !stepper->nodes || !stepper->sync ||
+    if (!stepper->routes || !stepper->order || !stepper->nodes || !stepper->sync ||
         (stepper->decides &&
          kelp_sync_decide(stepper->sync, kelp_step_decision_count(job, plan)) != KELP_OK)) {
         kelp_stepper_destroy(stepper);
@@ -412,7 +457,8 @@ void kelp_stepper_destroy(struct kelp_stepper *stepper)
     free(stepper->items.pulls);
     free(stepper->items.shares);
     free(stepper->nodes);
-    free(stepper->map_epoch);
+    free(stepper->order);
+    free(stepper->routes);
     free(stepper->links);
     free(stepper);
 }
@@ -426,14 +472,19 @@ static kelp_status dispatch(struct kelp_stepper *stepper, const struct kelp_step
     case KELP_STEPPER_ANSWER:
         hear_answer(stepper, event);
         break;
+    case KELP_STEPPER_REFUSED:
+        hear_refused(stepper, event);
+        break;
     case KELP_STEPPER_OFFER:
         hear_offer(stepper, event);
         break;
     case KELP_STEPPER_CLOSED:
-        link_closed(stepper, event->shard);
+        link_closed(stepper, event->link);
         break;
     case KELP_STEPPER_RETRY:
-        connect_link(stepper, event->shard);
+        if (is_link(stepper, event->link)) {
+            kelp__stepper_connect(stepper, event->link);
+        }
         break;
     case KELP_STEPPER_ASK_AGAIN:
         ask_again(stepper);
@@ -445,7 +496,7 @@ static kelp_status dispatch(struct kelp_stepper *stepper, const struct kelp_step
         break;
     case KELP_STEPPER_HALF:
         if (stepper->link_count > 0) {
-            kelp__stepper_send(stepper, &(struct kelp__stepper_sending){.shard = 0});
+            kelp__stepper_send(stepper, &(struct kelp__stepper_sending){.link = 0, .fresh = true});
         }
         break;
     }
@@ -488,4 +539,11 @@ void kelp_stepper_view(const struct kelp_stepper *stepper, struct kelp_stepper_v
         .lane_first = stepper->lane_first,
         .lane_count = stepper->lane_count,
     };
+}
+
+void kelp_stepper_route(const struct kelp_stepper *stepper, uint32_t partition, uint32_t *ret_link,
+                        uint64_t *ret_map_epoch)
+{
+    *ret_link = stepper->routes[partition].link;
+    *ret_map_epoch = stepper->routes[partition].map_epoch;
 }

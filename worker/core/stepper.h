@@ -5,8 +5,13 @@
  * and which streams to shards are open. Weights, gradients and streams are the caller's. A gradient
  * is a handle here: the stepper has it from COMPUTED until a RELEASE names it.
  *
- * The nodes pushed for a version are kept until the next version is whole. A shard that lost them
- * gets them again on the next stream.
+ * The nodes pushed for a version are kept until the next version is whole. They are pushed again,
+ * and what waits is asked for again: on a new stream, where they were refused, and to each
+ * partition whose entry in the map changed, wherever it is now.
+ *
+ * Maps of one generation are taken as differences: of each partition the entry with the largest
+ * epoch counts, also when a shard told it that refused something. Streams belong to links, one for
+ * each process (name and incarnation) that is primary of some partition, by number.
  *
  * A worker without lanes is a spare. It keeps its streams, asks for nothing, and tells the shards
  * that it helps. An offer makes it fetch the weights, compute the offered lanes, and become a spare
@@ -31,6 +36,7 @@
 enum kelp_stepper_event_kind {
     KELP_STEPPER_NEWS,      /* the coordinator sent something */
     KELP_STEPPER_ANSWER,    /* a shard answered a pull */
+    KELP_STEPPER_REFUSED,   /* a shard refused a push or a share */
     KELP_STEPPER_OFFER,     /* a shard offers lanes of a late entry */
     KELP_STEPPER_CLOSED,    /* the stream to a shard ended, or could not be opened */
     KELP_STEPPER_RETRY,     /* the delay of RETRY_LATER is over */
@@ -48,16 +54,27 @@ struct kelp_stepper_event {
             const struct kelp_places *places; /* of news->map; NULL: no map */
         } news;
         struct {
-            uint64_t generation;            /* of the message */
-            struct kelp_sync_answer answer; /* has_weights: bytes came with it */
+            uint32_t link;
+            uint64_t generation;              /* of the message */
+            uint64_t map_epoch;               /* of the partition, there */
+            const struct kelp_place *primary; /* of that epoch, with a refusal; NULL: not told */
+            struct kelp_sync_answer answer;   /* has_weights: bytes came with it */
         } answer;
+        struct {
+            uint32_t link;
+            uint64_t generation;
+            uint32_t partition;
+            uint64_t map_epoch;
+            const struct kelp_place *primary;
+            kelp_status status;
+        } refused;
         struct {
             uint64_t generation;
             struct kelp_control_word word;
             uint32_t lane_first;
             uint32_t lane_count;
         } offer;
-        uint32_t shard; /* CLOSED, RETRY */
+        uint32_t link; /* CLOSED, RETRY */
         struct {
             uint32_t lane_first; /* aligned: a multiple of lane_count, which is a power of two */
             uint32_t lane_count;
@@ -72,13 +89,14 @@ struct kelp_stepper_event {
 enum kelp_stepper_action_kind {
     KELP_STEPPER_FAIL,        /* the worker cannot go on */
     KELP_STEPPER_LEAVE,       /* the job is over */
-    KELP_STEPPER_ADOPT,       /* close all streams; the map of the NEWS event is the map now */
-    KELP_STEPPER_CONNECT,     /* open a stream to the shard */
-    KELP_STEPPER_SEND,        /* a message to a shard; a stream that has ended takes nothing */
+    KELP_STEPPER_ADOPT,       /* for the log: a newer map, or entry, is in use */
+    KELP_STEPPER_CLOSE,       /* the link ends, with its stream: it is needed no more */
+    KELP_STEPPER_CONNECT,     /* open a stream; a number that is not in use begins a link */
+    KELP_STEPPER_SEND,        /* a message on a link; a stream that has ended takes nothing */
     KELP_STEPPER_RETRY_LATER, /* RETRY after a delay */
     KELP_STEPPER_ASK_LATER,   /* ASK_AGAIN after a delay */
     KELP_STEPPER_KEEP,        /* copy the answer's weights into the next vector */
-    KELP_STEPPER_STALE,       /* for the log: a pull by an old map; a newer map is on its way */
+    KELP_STEPPER_STALE,       /* for the log: refused by an old map; a newer one is on its way */
     KELP_STEPPER_BEGIN,       /* a version is whole: begin to work on it */
     KELP_STEPPER_COMPUTE,     /* compute lanes from the current vector, then COMPUTED and TURN */
     KELP_STEPPER_RELEASE,     /* the stepper needs the content of a node no more */
@@ -113,9 +131,9 @@ struct kelp_stepper_share {
 
 #define KELP_STEPPER_ITEMS_MAX (2u * KELP_PARTITIONS_MAX) /* of a kind, in one message */
 
-/* One message to a shard. Everything it points to is borrowed until the next event. */
+/* One message on a link. Everything it points to is borrowed until the next event. */
 struct kelp_stepper_message {
-    uint32_t shard;
+    uint32_t link;
     uint64_t generation;
     bool helps; /* takes offers although it asks for nothing */
     bool has_word;
@@ -134,10 +152,20 @@ struct kelp_stepper_action {
     enum kelp_stepper_action_kind kind;
     union {
         struct kelp_error fail;
-        uint32_t shard; /* CONNECT */
+        struct {
+            uint64_t generation;
+            uint64_t serial;
+            uint32_t changed; /* partitions */
+        } adopt;
+        uint32_t close; /* link */
+        struct {
+            uint32_t link;
+            uint64_t generation;
+            const struct kelp_place *place; /* borrowed until the next event */
+        } connect;
         struct kelp_stepper_message send;
         struct {
-            uint32_t shard; /* RETRY_LATER */
+            uint32_t link; /* RETRY_LATER */
             uint32_t after_ms;
         } later;
         struct {
@@ -194,5 +222,8 @@ struct kelp_stepper_view {
     uint32_t lane_count;
 };
 void kelp_stepper_view(const struct kelp_stepper *stepper, struct kelp_stepper_view *ret_view);
+/* Where a partition is, once there is a map: the link, and its epoch. */
+void kelp_stepper_route(const struct kelp_stepper *stepper, uint32_t partition, uint32_t *ret_link,
+                        uint64_t *ret_map_epoch);
 
 #endif

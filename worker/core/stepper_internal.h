@@ -6,10 +6,23 @@
 #include "worker/core/stepper.h"
 
 struct kelp__stepper_link {
+    bool used;
     bool connected;
-    bool helps;               /* what the shard was told on this stream */
-    uint32_t partition_first; /* the shard's run; end 0: none */
-    uint32_t partition_end;
+    bool helps;   /* what the shard was told on this stream */
+    bool fresh;   /* of this event: has no stream yet */
+    bool changed; /* of this event: has a partition whose entry changed */
+    struct kelp_place place;
+    uint32_t first; /* its partitions are order[first] to order[end - 1] */
+    uint32_t end;
+};
+
+/* A partition's entry in the map. */
+struct kelp__stepper_route {
+    uint32_t link;
+    uint64_t map_epoch;
+    bool again;                  /* the next message carries the nodes that were sent already */
+    bool busy;                   /* something was refused: ASK_AGAIN sends it again */
+    const struct kelp_place *to; /* of this event: where the entry leads now; NULL: unchanged */
 };
 
 /* Of one event. Messages name their items by position until the event ends. */
@@ -31,9 +44,12 @@ struct kelp_stepper {
     bool decides; /* the job's training steps need decisions */
 
     uint64_t generation; /* 0: no map yet */
-    uint32_t link_count;
+    uint64_t serial;
+    uint32_t link_count; /* used or not */
+    size_t link_capacity;
     struct kelp__stepper_link *links;
-    uint64_t *map_epoch; /* of each partition */
+    struct kelp__stepper_route *routes; /* of each partition */
+    uint32_t *order;                    /* partitions by link */
 
     bool assigned;
     uint32_t lane_first;
@@ -42,6 +58,7 @@ struct kelp_stepper {
     bool fetching; /* no lanes, but an offer: gets the newest weights */
     struct kelp_offers offers;
     bool asking_later;
+    uint32_t busy_ms; /* the next delay of ASK_LATER */
 
     struct kelp_sync *sync;
     bool working; /* word is in progress, and its weights are in the current vector */
@@ -63,12 +80,33 @@ void *kelp__stepper_reserve(struct kelp_stepper *stepper, void *items, size_t co
                             size_t *capacity, size_t bytes);
 
 struct kelp__stepper_sending {
-    uint32_t shard;
-    bool resend; /* also the nodes that were sent before */
-    bool pulls;  /* and what sync asks for and carries */
+    uint32_t link;
+    bool fresh; /* the nodes that were not sent yet; those sent before go where `again` says */
+    bool pulls; /* what sync asks for and carries */
 };
-/* Messages to one shard: nodes, shares, pulls. None when there is nothing to tell. */
+/* Messages on one link: nodes, shares, pulls. None when there is nothing to tell. */
 void kelp__stepper_send(struct kelp_stepper *stepper, const struct kelp__stepper_sending *sending);
+/* What was sent to the partition, and what it was asked for, is for its next message again. */
+void kelp__stepper_repeat(struct kelp_stepper *stepper, uint32_t partition);
+/* Open a stream, and send what the shard has not got, or has forgotten with the old one. */
+void kelp__stepper_connect(struct kelp_stepper *stepper, uint32_t link);
+
+enum kelp__stepper_map {
+    KELP__MAP_NOTHING, /* nothing new, or it cannot be used */
+    KELP__MAP_BEGINS,  /* a new generation: routes are as it says, and there are no links yet */
+    KELP__MAP_CHANGES, /* routes of this generation changed */
+};
+/* Take a map: its entries that are newer. kelp__stepper_moved() follows. */
+enum kelp__stepper_map kelp__stepper_hear_map(struct kelp_stepper *stepper,
+                                              const struct kelp_places *places);
+/* Take one entry that a shard told. False: it is not newer. */
+bool kelp__stepper_hear_entry(struct kelp_stepper *stepper, uint32_t partition, uint64_t map_epoch,
+                              const struct kelp_place *primary);
+/* Links follow the routes that changed: streams that are needed no more close, new ones open, and
+ * the partitions get what they may lack. */
+void kelp__stepper_moved(struct kelp_stepper *stepper);
+/* The error of a FAIL action. */
+struct kelp_error *kelp__stepper_fail(struct kelp_stepper *stepper);
 /* At the end of an event: messages point to their items. */
 void kelp__stepper_point(struct kelp_stepper *stepper);
 

@@ -13,8 +13,8 @@ static const struct kelp_step_decision undecided = {.count = 0};
 struct outbox {
     struct kelp_stepper *stepper;
     const struct kelp__stepper_link *link;
-    uint32_t shard;
-    bool resend;
+    uint32_t number; /* of the link */
+    bool fresh;      /* with the nodes that were not sent yet */
     size_t push_first;
     size_t pull_first;
     size_t share_first;
@@ -49,7 +49,7 @@ static void finish_message(struct outbox *box, const struct kelp_control_word *w
     struct kelp_stepper *stepper = box->stepper;
     struct kelp_stepper_message *message = &kelp__stepper_emit(stepper, KELP_STEPPER_SEND)->send;
     *message = (struct kelp_stepper_message){
-        .shard = box->shard,
+        .link = box->number,
         .generation = stepper->generation,
         .helps = stepper->spare,
         .has_word = word,
@@ -86,20 +86,22 @@ static void collect_push(struct outbox *box, const struct kelp_stepper_node *nod
     items->pushes = room;
     items->pushes[items->push_count++] = (struct kelp_stepper_push){
         .partition = partition,
-        .map_epoch = stepper->map_epoch[partition],
+        .map_epoch = stepper->routes[partition].map_epoch,
         .bytes = carries ? bytes : 0,
         .node = node,
     };
     box->push_bytes += carries ? bytes : 0;
 }
 
-/* The first partition of a run that ends before `end` and fits into one message. */
+/* The first of the link's partitions, by position, that end before `end` and fit into one message.
+ */
 static uint32_t run_before(const struct outbox *box, uint32_t end)
 {
+    const uint32_t *order = box->stepper->order;
     uint32_t first = end - 1;
-    uint64_t bytes = slice_bytes(box->stepper, first);
-    while (first > box->link->partition_first) {
-        bytes += slice_bytes(box->stepper, first - 1);
+    uint64_t bytes = slice_bytes(box->stepper, order[first]);
+    while (first > box->link->first) {
+        bytes += slice_bytes(box->stepper, order[first - 1]);
         if (bytes > box->stepper->job->transport.piece_bytes) {
             break;
         }
@@ -108,7 +110,14 @@ static uint32_t run_before(const struct outbox *box, uint32_t end)
     return first;
 }
 
-/* The nodes for partitions [first, end). */
+/* Was it sent, and is it wanted again, or is it new? */
+static bool is_due(const struct outbox *box, const struct kelp_stepper_node *node,
+                   uint32_t partition)
+{
+    return node->sent ? box->stepper->routes[partition].again : box->fresh;
+}
+
+/* The nodes for the link's partitions at positions [first, end). */
 static void collect_run(struct outbox *box, uint32_t first, uint32_t end)
 {
     struct kelp_stepper *stepper = box->stepper;
@@ -116,8 +125,12 @@ static void collect_run(struct outbox *box, uint32_t first, uint32_t end)
 
     for (size_t n = 0; n < stepper->node_count; n++) {
         const struct kelp_stepper_node *node = &stepper->nodes[n];
-        for (uint32_t p = first; p < end && (!node->sent || box->resend); p++) {
+        for (uint32_t i = first; i < end; i++) {
+            uint32_t p = stepper->order[i];
             size_t count = pushes_collected(box);
+            if (!is_due(box, node, p)) {
+                continue;
+            }
             bool full = box->push_bytes + slice_bytes(stepper, p) > piece_bytes;
             if (count == KELP_STEPPER_ITEMS_MAX || (count > 0 && full)) {
                 finish_message(box, &stepper->word, &undecided);
@@ -131,8 +144,8 @@ static void collect_run(struct outbox *box, uint32_t first, uint32_t end)
 static void collect_pushes(struct outbox *box)
 {
     bool train = box->stepper->word.kind == KELP_STEP_TRAIN;
-    uint32_t begin = box->link->partition_first;
-    uint32_t end = train ? box->link->partition_end : (begin == 0 ? 1 : 0);
+    uint32_t begin = box->link->first;
+    uint32_t end = train ? box->link->end : begin + (box->stepper->order[begin] == 0 ? 1 : 0);
     while (end > begin) {
         uint32_t first = run_before(box, end);
         collect_run(box, first, end);
@@ -146,7 +159,7 @@ static void collect_shares(struct outbox *box)
     struct kelp_stepper *stepper = box->stepper;
     struct kelp__stepper_items *items = &stepper->items;
 
-    if (box->link->partition_first != 0 || !kelp_sync_shares_due(stepper->sync)) {
+    if (stepper->routes[0].link != box->number || !kelp_sync_shares_due(stepper->sync)) {
         return;
     }
     for (uint32_t p = 1; p < stepper->plan->partition_count; p++) {
@@ -158,7 +171,7 @@ static void collect_shares(struct outbox *box)
         items->shares = room;
         items->shares[items->share_count++] =
             (struct kelp_stepper_share){.partition = p,
-                                        .map_epoch = stepper->map_epoch[0],
+                                        .map_epoch = stepper->routes[0].map_epoch,
                                         .share = kelp_sync_share(stepper->sync, p)};
     }
 }
@@ -169,7 +182,8 @@ static void collect_pulls(struct outbox *box)
     struct kelp__stepper_items *items = &stepper->items;
     struct kelp_sync_pull pull;
 
-    for (uint32_t p = box->link->partition_first; p < box->link->partition_end; p++) {
+    for (uint32_t i = box->link->first; i < box->link->end; i++) {
+        uint32_t p = stepper->order[i];
         while (kelp_sync_pull(stepper->sync, p, &pull)) {
             assert(items->pull_count - box->pull_first < KELP_STEPPER_ITEMS_MAX);
             void *room = kelp__stepper_reserve(stepper, items->pulls, items->pull_count,
@@ -179,21 +193,21 @@ static void collect_pulls(struct outbox *box)
             }
             items->pulls = room;
             items->pulls[items->pull_count++] =
-                (struct kelp_stepper_pull){.map_epoch = stepper->map_epoch[p], .pull = pull};
+                (struct kelp_stepper_pull){.map_epoch = stepper->routes[p].map_epoch, .pull = pull};
         }
     }
 }
 
 void kelp__stepper_send(struct kelp_stepper *stepper, const struct kelp__stepper_sending *sending)
 {
-    struct kelp__stepper_link *link = &stepper->links[sending->shard];
+    struct kelp__stepper_link *link = &stepper->links[sending->link];
     const struct kelp_control_word *working = stepper->working ? &stepper->word : NULL;
     struct kelp_sync *sync = sending->pulls && !stepper->spare ? stepper->sync : NULL;
     struct outbox box = {
-        .stepper = stepper, .link = link, .shard = sending->shard, .resend = sending->resend};
+        .stepper = stepper, .link = link, .number = sending->link, .fresh = sending->fresh};
     struct kelp_step_decision decision = undecided;
 
-    if (!link->connected || link->partition_end == 0) {
+    if (!link->used || !link->connected) {
         return;
     }
     bool news = link->helps != stepper->spare;
@@ -201,6 +215,9 @@ void kelp__stepper_send(struct kelp_stepper *stepper, const struct kelp__stepper
     begin_message(&box);
     if (working) {
         collect_pushes(&box);
+    }
+    for (uint32_t i = link->first; i < link->end; i++) {
+        stepper->routes[stepper->order[i]].again = false;
     }
     if (working && sync) {
         collect_shares(&box);

@@ -1,6 +1,7 @@
 #include "tests/sim/processes/worker.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,33 +20,34 @@ struct sim_worker *sim_worker_of(const struct sim_process *process)
 
 static struct sim_worker_link *link_of(struct sim_worker *worker, uint64_t stream)
 {
-    for (uint32_t i = 0; i < worker->link_count; i++) {
-        if (worker->links[i].stream == stream) {
+    for (uint32_t i = 0; i < SIM_WORKER_LINKS_MAX; i++) {
+        if (stream != 0 && worker->links[i].stream == stream) {
             return &worker->links[i];
         }
     }
     return NULL;
 }
 
-/* number: the life of the links * 16 + the link. */
+/* number: the life of the link * SIM_WORKER_LINKS_MAX + the link. */
 static void retry(struct sim *sim, struct sim_process *process, void *data, uint64_t number)
 {
     struct sim_worker *worker = sim_worker_of(process);
+    uint32_t link = (uint32_t)(number % SIM_WORKER_LINKS_MAX);
     (void)sim;
     (void)data;
-    if (number / 16 == worker->links_life) {
-        take_event(worker, &(struct kelp_stepper_event){.kind = KELP_STEPPER_RETRY,
-                                                        .shard = (uint32_t)(number % 16)});
+    if (number / SIM_WORKER_LINKS_MAX == worker->links[link].life) {
+        take_event(worker, &(struct kelp_stepper_event){.kind = KELP_STEPPER_RETRY, .link = link});
         sim_worker_turn(worker);
     }
 }
 
 static void retry_later(struct sim_worker *worker, const struct kelp_stepper_action *action)
 {
+    uint64_t life = worker->links[action->later.link].life;
     sim_after(worker->sim, action->later.after_ms * SIM_MS,
               &(struct sim_call){.process = worker->process,
                                  .run = retry,
-                                 .number = worker->links_life * 16 + action->later.shard});
+                                 .number = life * SIM_WORKER_LINKS_MAX + action->later.link});
 }
 
 static void ask_again(struct sim *sim, struct sim_process *process, void *data, uint64_t number)
@@ -58,25 +60,25 @@ static void ask_again(struct sim *sim, struct sim_process *process, void *data, 
     sim_worker_turn(worker);
 }
 
-/* The links of the old map go; those of the new one have no streams yet. */
-static void adopt_map(struct sim_worker *worker)
+static void close_link(struct sim_worker *worker, uint32_t number)
 {
-    for (uint32_t i = 0; i < worker->link_count; i++) {
-        if (worker->links[i].stream != 0) {
-            sim_stream_close(worker->sim, worker->links[i].stream, SIM_CLIENT);
-        }
+    struct sim_worker_link *link = &worker->links[number];
+    if (link->stream != 0) {
+        sim_stream_close(worker->sim, link->stream, SIM_CLIENT);
     }
-    sim_map_unref(worker->map);
-    worker->map = worker->new_map;
-    worker->new_map = NULL;
-    worker->links_life++;
-    const struct kelp_map *map = &worker->map->map;
-    sim_say(worker->sim, worker->process, "takes the map of generation %" PRIu64, map->generation);
-    worker->link_count = map->shard_count;
-    for (uint32_t i = 0; i < map->shard_count; i++) {
-        worker->links[i] =
-            (struct sim_worker_link){.shard = sim_find_id(worker->sim, map->shards[i].id)};
+    *link = (struct sim_worker_link){.life = link->life + 1};
+}
+
+static void connect_link(struct sim_worker *worker, const struct kelp_stepper_action *action)
+{
+    struct sim_worker_link *link = &worker->links[action->connect.link];
+    if (action->connect.link >= SIM_WORKER_LINKS_MAX) {
+        abort();
     }
+    link->shard = sim_find_id(worker->sim, action->connect.place->shard);
+    link->generation = action->connect.generation;
+    link->stream = sim_stream_open(worker->sim, worker->process, link->shard, SIM_EXCHANGE,
+                                   worker->sim->job.transport.connect_timeout_ms);
 }
 
 /* ---- actions --------------------------------------------------------------------------------- */
@@ -107,6 +109,13 @@ static void leave(struct sim_worker *worker)
     sim_supervisor_ended(worker->sim, worker->process);
 }
 
+static struct kelp_stepper_view view_of(const struct sim_worker *worker)
+{
+    struct kelp_stepper_view view;
+    kelp_stepper_view(worker->stepper, &view);
+    return view;
+}
+
 static void begin_version(struct sim_worker *worker, const struct kelp_stepper_action *action)
 {
     const struct kelp_control_word *word = &action->begin.word;
@@ -115,7 +124,7 @@ static void begin_version(struct sim_worker *worker, const struct kelp_stepper_a
     }
     sim_invariants_held(worker->process, word, worker->weights[worker->current]);
     sim_worker_lie(worker, word);
-    kelp_joining_progress(&worker->joining, worker->map->map.generation, word->version, 0);
+    kelp_joining_progress(&worker->joining, view_of(worker).generation, word->version, 0);
 }
 
 /* False: the process has ended. */
@@ -130,12 +139,15 @@ static bool carry_out(struct sim_worker *worker, const struct kelp_stepper_actio
         leave(worker);
         return false;
     case KELP_STEPPER_ADOPT:
-        adopt_map(worker);
+        sim_say(worker->sim, worker->process,
+                "takes the map of generation %" PRIu64 ", serial %" PRIu64,
+                action->adopt.generation, action->adopt.serial);
+        break;
+    case KELP_STEPPER_CLOSE:
+        close_link(worker, action->close);
         break;
     case KELP_STEPPER_CONNECT:
-        worker->links[action->shard].stream =
-            sim_stream_open(worker->sim, worker->process, worker->links[action->shard].shard,
-                            SIM_EXCHANGE, worker->sim->job.transport.connect_timeout_ms);
+        connect_link(worker, action);
         break;
     case KELP_STEPPER_SEND:
         sim_worker_send(worker, &action->send);
@@ -178,7 +190,10 @@ static const struct kelp_stepper_action *find_action(const struct sim_worker *wo
  * next time another offer may come in between again. */
 static void check_sent(struct sim_worker *worker, const struct sim_node *node)
 {
-    if (!node->sent && worker->links[worker->map->map.partitions[0].primary].stream != 0) {
+    uint32_t link;
+    uint64_t map_epoch;
+    kelp_stepper_route(worker->stepper, 0, &link, &map_epoch);
+    if (!node->sent && worker->links[link].stream != 0) {
         sim_fail(worker->sim, "what a spare computes is sent", "by %s", worker->process->id);
     }
 }
@@ -208,10 +223,12 @@ static void take_event(struct sim_worker *worker, const struct kelp_stepper_even
 
 /* ---- replies --------------------------------------------------------------------------------- */
 
-static void take_answer(struct sim_worker *worker, const struct sim_reply *reply,
+static void take_answer(struct sim_worker *worker, uint32_t link, const struct sim_reply *reply,
                         const struct sim_answer *answer)
 {
     struct kelp_stepper_event event = {.kind = KELP_STEPPER_ANSWER};
+    event.answer.link = link;
+    event.answer.map_epoch = answer->map_epoch;
     event.answer.generation = reply->generation;
     event.answer.answer = (struct kelp_sync_answer){
         .partition = answer->partition,
@@ -232,12 +249,30 @@ static void take_answer(struct sim_worker *worker, const struct sim_reply *reply
     }
 }
 
-static void take_reply(struct sim_worker *worker, const struct sim_reply *reply)
+static void take_refusal(struct sim_worker *worker, uint32_t link, const struct sim_reply *reply,
+                         const struct sim_refusal *refusal)
 {
-    for (size_t i = 0; i < reply->answer_count; i++) {
-        take_answer(worker, reply, &reply->answers[i]);
+    struct kelp_stepper_event event = {.kind = KELP_STEPPER_REFUSED};
+    event.refused.link = link;
+    event.refused.generation = reply->generation;
+    event.refused.partition = refusal->partition;
+    event.refused.map_epoch = refusal->core.map_epoch;
+    event.refused.status = refusal->core.status;
+    take_event(worker, &event);
+}
+
+/* What it leads to may end the link. */
+static void take_reply(struct sim_worker *worker, uint64_t stream, const struct sim_reply *reply)
+{
+    for (size_t i = 0; i < reply->refusal_count && link_of(worker, stream); i++) {
+        take_refusal(worker, (uint32_t)(link_of(worker, stream) - worker->links), reply,
+                     &reply->refusals[i]);
     }
-    for (size_t i = 0; i < reply->offer_count; i++) {
+    for (size_t i = 0; i < reply->answer_count && link_of(worker, stream); i++) {
+        take_answer(worker, (uint32_t)(link_of(worker, stream) - worker->links), reply,
+                    &reply->answers[i]);
+    }
+    for (size_t i = 0; i < reply->offer_count && link_of(worker, stream); i++) {
         const struct kelp_offer *offer = &reply->offers[i].core;
         struct kelp_stepper_event event = {.kind = KELP_STEPPER_OFFER};
         event.offer.generation = reply->generation;
@@ -254,7 +289,7 @@ static void take_closed(struct sim_worker *worker, uint64_t stream)
     if (link) {
         link->stream = 0;
         take_event(worker, &(struct kelp_stepper_event){.kind = KELP_STEPPER_CLOSED,
-                                                        .shard = (uint32_t)(link - worker->links)});
+                                                        .link = (uint32_t)(link - worker->links)});
     }
 }
 
@@ -277,7 +312,7 @@ static void on_message(struct sim *sim, struct sim_process *process, uint64_t st
     if (worker->computing && !worker->sim->profile.turning) {
         keep_for_later(worker, stream, message);
     } else if (link_of(worker, stream)) {
-        take_reply(worker, (const struct sim_reply *)message);
+        take_reply(worker, stream, (const struct sim_reply *)message);
         sim_worker_turn(worker);
     }
 }
@@ -299,38 +334,52 @@ const struct sim_stream_events sim_exchange_client = {.message = on_message, .cl
 
 /* ---- the loop -------------------------------------------------------------------------------- */
 
+/* A map as the stepper takes it. */
+struct known_places {
+    struct kelp_places places;
+    struct kelp_place shards[SIM_SHARDS_MAX];
+    uint32_t primary[SIM_PARTITIONS_MAX];
+    uint64_t map_epoch[SIM_PARTITIONS_MAX];
+};
+
+static void know_places(const struct kelp_map *map, struct known_places *known)
+{
+    for (uint32_t i = 0; i < map->shard_count; i++) {
+        known->shards[i] = (struct kelp_place){.incarnation = map->shards[i].incarnation};
+        (void)snprintf(known->shards[i].shard, sizeof(known->shards[i].shard), "%s",
+                       map->shards[i].id);
+    }
+    for (uint32_t p = 0; p < map->partition_count; p++) {
+        known->primary[p] = map->partitions[p].primary;
+        known->map_epoch[p] = map->partitions[p].map_epoch;
+    }
+    known->places = (struct kelp_places){.generation = map->generation,
+                                         .serial = map->serial,
+                                         .shard_count = map->shard_count,
+                                         .partition_count = map->partition_count,
+                                         .shards = known->shards,
+                                         .primary = known->primary,
+                                         .map_epoch = known->map_epoch};
+}
+
 /* False: the job is over, and this process has ended. */
 static bool take_news(struct sim_worker *worker)
 {
     struct kelp_news news;
-    struct kelp_places places;
-    uint32_t primary[SIM_PARTITIONS_MAX];
-    uint64_t map_epoch[SIM_PARTITIONS_MAX];
+    struct known_places known;
     struct kelp_stepper_event event = {.kind = KELP_STEPPER_NEWS, .news = {.news = &news}};
 
     if (!kelp_joining_take_news(&worker->joining, &news)) {
         return true;
     }
-    worker->new_map = news.map;
-    if (worker->new_map) {
-        const struct kelp_map *map = &worker->new_map->map;
-        for (uint32_t p = 0; p < map->partition_count; p++) {
-            primary[p] = map->partitions[p].primary;
-            map_epoch[p] = map->partitions[p].map_epoch;
-        }
-        places = (struct kelp_places){.generation = map->generation,
-                                      .shard_count = map->shard_count,
-                                      .partition_count = map->partition_count,
-                                      .primary = primary,
-                                      .map_epoch = map_epoch};
-        event.news.places = &places;
+    struct sim_map *map = news.map;
+    if (map) {
+        know_places(&map->map, &known);
+        event.news.places = &known.places;
     }
-    if (!try_event(worker, &event)) {
-        return false;
-    }
-    sim_map_unref(worker->new_map); /* when it is not the one of now */
-    worker->new_map = NULL;
-    return true;
+    bool goes_on = try_event(worker, &event);
+    sim_map_unref(map);
+    return goes_on;
 }
 
 static void push_computed(struct sim_worker *worker)
@@ -372,7 +421,7 @@ static void take_inbox(struct sim_worker *worker)
             continue;
         }
         if (link_of(worker, item->stream)) {
-            take_reply(worker, (const struct sim_reply *)item->message);
+            take_reply(worker, item->stream, (const struct sim_reply *)item->message);
         }
         sim_message_unref(item->message);
     }
@@ -444,8 +493,6 @@ void sim_worker_forget(struct sim_process *process)
         }
     }
     free(worker->inbox);
-    sim_map_unref(worker->map);
-    sim_map_unref(worker->new_map);
     sim_map_unref(worker->joining.news.map);
     kelp_stepper_actions_fini(&worker->actions);
     kelp_stepper_destroy(worker->stepper);

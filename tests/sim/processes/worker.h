@@ -19,9 +19,13 @@ struct sim_inbox {
     struct sim_message *message; /* NULL: the stream ended */
 };
 
+#define SIM_WORKER_LINKS_MAX 16
+
 struct sim_worker_link {
     struct sim_process *shard;
     uint64_t stream; /* 0: none */
+    uint64_t generation;
+    uint64_t life; /* counts its ends: timers of an older one mean nothing */
 };
 
 struct sim_worker {
@@ -32,11 +36,7 @@ struct sim_worker {
 
     struct kelp_stepper *stepper; /* its contents are struct sim_node: references */
     struct kelp_stepper_actions actions;
-    struct sim_map *map;     /* a reference */
-    struct sim_map *new_map; /* of the news that is being handled; a reference */
-    uint64_t links_life;     /* counts openings of links: timers of older ones mean nothing */
-    struct sim_worker_link links[SIM_SHARDS_MAX];
-    uint32_t link_count;
+    struct sim_worker_link links[SIM_WORKER_LINKS_MAX]; /* by their numbers */
     float weights[2][SIM_FLAT_MAX];
     unsigned current;
     bool computing;

@@ -81,6 +81,8 @@ static void on_message(struct sim *sim, struct sim_process *process, uint64_t st
                            .kind = KELP_JOINING_COMMAND,
                            .command = {
                                .map = command->map ? sim_map_ref(command->map) : NULL,
+                               .map_generation = command->map ? command->map->map.generation : 0,
+                               .map_serial = command->map ? command->map->map.serial : 0,
                                .has_assignment = command->has_assignment,
                                .assignment_epoch = command->assignment_epoch,
                                .lane_first = command->lane_first,

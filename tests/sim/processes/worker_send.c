@@ -38,7 +38,7 @@ static void put_pulls(const struct kelp_stepper_message *message, struct sim_req
 
 void sim_worker_send(struct sim_worker *worker, const struct kelp_stepper_message *message)
 {
-    const struct sim_worker_link *link = &worker->links[message->shard];
+    const struct sim_worker_link *link = &worker->links[message->link];
     if (link->stream == 0) {
         return;
     }
@@ -81,17 +81,18 @@ static void tell_lie(struct sim *sim, struct sim_process *process, void *data, u
 {
     struct sim_worker *worker = sim_worker_of(process);
     struct lie *lie = data;
-    const struct kelp_map *map = &worker->map->map;
-    const struct kelp_map_partition *place = &map->partitions[sim->lie.partition];
-    const uint64_t stream = worker->links[place->primary].stream;
+    struct kelp_stepper_view view;
+    uint32_t link;
+    uint64_t map_epoch;
     (void)number;
-    if (stream == 0 || map->generation != lie->generation) {
+    kelp_stepper_view(worker->stepper, &view);
+    kelp_stepper_route(worker->stepper, sim->lie.partition, &link, &map_epoch);
+    const uint64_t stream = worker->links[link].stream;
+    if (stream == 0 || view.generation != lie->generation) {
         drop_lie(lie);
         return;
     }
     struct sim_request *request = sim_message_create(SIM_REQUEST, sizeof(*request));
-    struct kelp_stepper_view view;
-    kelp_stepper_view(worker->stepper, &view);
     request->helps = view.spare; /* as it said before */
     request->rank = sim_mix(process->place + 1);
     request->generation = lie->generation;
@@ -101,7 +102,7 @@ static void tell_lie(struct sim *sim, struct sim_process *process, void *data, u
     request->push_count = 1;
     request->pushes = sim_alloc(sizeof(*request->pushes));
     request->pushes[0] = (struct sim_push){
-        .partition = sim->lie.partition, .map_epoch = place->map_epoch, .node = lie->node};
+        .partition = sim->lie.partition, .map_epoch = map_epoch, .node = lie->node};
     sim_stream_send(sim, stream, SIM_CLIENT, request);
     free(lie);
     sim->lie.told = true;
@@ -121,7 +122,9 @@ void sim_worker_lie(struct sim_worker *worker, const struct kelp_control_word *w
     plan->planned = false;
     struct lie *lie = sim_alloc(sizeof(*lie));
     lie->word = *word;
-    lie->generation = worker->map->map.generation;
+    struct kelp_stepper_view view;
+    kelp_stepper_view(worker->stepper, &view);
+    lie->generation = view.generation;
     lie->node = sim_model_node(sim, word, worker->weights[worker->current], plan->lane_first,
                                plan->lane_count);
     if (plan->about_word) {

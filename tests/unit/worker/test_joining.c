@@ -53,6 +53,33 @@ KELP_TEST(a_leader_gets_a_hello)
     expect(0, 0);
 }
 
+static void get_map(void *map, uint64_t generation, uint64_t serial)
+{
+    struct kelp_joining_event event = {.kind = KELP_JOINING_COMMAND};
+    event.command.map = map;
+    event.command.map_generation = generation;
+    event.command.map_serial = serial;
+    command(&event);
+}
+
+/* A coordinator that leads no more may send its map last. */
+KELP_TEST(the_newest_map_is_kept)
+{
+    char maps[4];
+    struct kelp_news news;
+    get_map(&maps[0], 1, 7);
+    expect(1, KELP_JOINING_TELL);
+    get_map(&maps[1], 2, 1);
+    expect(2, KELP_JOINING_DROP_MAP);
+    ck_assert_ptr_eq(actions.items[0].map, &maps[0]);
+    get_map(&maps[2], 1, 8);
+    ck_assert_ptr_eq(actions.items[0].map, &maps[2]);
+    get_map(&maps[3], 2, 2);
+    ck_assert_ptr_eq(actions.items[0].map, &maps[1]);
+    ck_assert(kelp_joining_take_news(&joining, &news));
+    ck_assert_ptr_eq(news.map, &maps[3]);
+}
+
 KELP_TEST(a_new_leader_is_followed_after_the_old_stream)
 {
     lead("a:1");
