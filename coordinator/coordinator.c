@@ -88,6 +88,7 @@ static void init_parts(struct kelp_coordinator *coordinator)
         .incarnation = options->incarnation,
         .force = options->force,
     };
+    coordinator->peers_lines = (struct kelp_log_gate)KELP_LOG_GATE_OF(KELP_COORDINATOR_PEER_LINES);
     kelp_leadership_init(&coordinator->leadership, &leadership);
     coordinator->identity = (struct kelp_identity){
         .job_name = options->job, .id = options->id, .incarnation = options->incarnation};
@@ -98,9 +99,11 @@ static void init_parts(struct kelp_coordinator *coordinator)
                                                             .disk = coordinator->disk,
                                                             .leadership = &coordinator->leadership,
                                                             .identity = &coordinator->identity};
-    coordinator->workers = (struct kelp_worker_streams){.leadership = &coordinator->leadership,
-                                                        .identity = &coordinator->identity,
-                                                        .refusals = KELP_LOG_GATE_INIT};
+    coordinator->workers =
+        (struct kelp_worker_streams){.leadership = &coordinator->leadership,
+                                     .identity = &coordinator->identity,
+                                     .refusals = KELP_LOG_GATE_INIT,
+                                     .requests = KELP_LOG_GATE_OF(KELP_COORDINATOR_REQUEST_LINES)};
     coordinator->shards = (struct kelp_shard_streams){.loop = coordinator->loop,
                                                       .leadership = &coordinator->leadership,
                                                       .identity = &coordinator->identity,

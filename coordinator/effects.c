@@ -1,14 +1,23 @@
 #include "coordinator/effects.h"
 
 #include "common/base/log.h"
+#include "common/base/log_gate.h"
 #include "coordinator/parts.h"
 
 /* ---- the process ---- */
 
-static void on_log(enum kelp_log_level level, const char *text, void *user)
+static void on_log(enum kelp_log_level level, const char *peer, const char *text, void *user)
 {
-    (void)user;
-    kelp_log(level, "%s", text);
+    struct kelp_coordinator *coordinator = user;
+    unsigned held = 0;
+    if (peer && !kelp_log_gate_pass(&coordinator->peers_lines, peer, 0, &held)) {
+        return;
+    }
+    if (held > 0) {
+        kelp_log(level, "%s more_before=%u", text, held);
+    } else {
+        kelp_log(level, "%s", text);
+    }
 }
 
 static void give_up(const char *text, void *user)

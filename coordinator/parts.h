@@ -6,6 +6,7 @@
 #ifndef KELP_COORDINATOR_PARTS_H
 #define KELP_COORDINATOR_PARTS_H
 
+#include "common/base/log_gate.h"
 #include "common/rpc/rpc.h"
 #include "coordinator/checkpoint_folders.h"
 #include "coordinator/coordinator_options.h"
@@ -23,7 +24,8 @@ struct kelp_coordinator {
     char address[KELP_COORDINATOR_ADDRESS_MAX + 1]; /* where workers reach us */
     bool stopping;
     int exit_code;
-    char trouble[256]; /* with etcd, as logged last */
+    char trouble[256];                /* with etcd, as logged last */
+    struct kelp_log_gate peers_lines; /* that workers and shards cause */
 
     struct kelp_rpc_loop *loop;
     struct kelp_rpc_server *server;

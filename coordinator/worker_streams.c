@@ -270,12 +270,16 @@ static void on_status(struct kelp_rpc_request *request, struct kelp_rpc_message 
     kelp_rpc_request_answer(request, answer);
 }
 
-static void tell_asked(const struct kelp_rpc_request *request, bool pause, kelp_status status)
+static void tell_asked(struct kelp_worker_streams *streams, const struct kelp_rpc_request *request,
+                       bool pause, kelp_status status)
 {
     char peer[128];
+    unsigned held = 0;
     kelp_rpc_request_peer(request, peer, sizeof(peer));
-    kelp_log_info("%s asked for peer=%s status=%s", pause ? "pause" : "checkpoint", peer,
-                  kelp_status_name(status));
+    if (kelp_log_gate_pass(&streams->requests, peer, pause, &held)) {
+        kelp_log_info("%s asked for peer=%s status=%s more_before=%u",
+                      pause ? "pause" : "checkpoint", peer, kelp_status_name(status), held);
+    }
 }
 
 /* Only taken here: how it ended is seen in Status. */
@@ -301,7 +305,7 @@ static void on_checkpoint(struct kelp_rpc_request *request, struct kelp_rpc_mess
             (const Kelp__V1__CheckpointRequest *)(void *)fields;
         reply.status = kelp_term_request(term, asked->pause, &reply.serial, &error);
         reply.error = error.text;
-        tell_asked(request, asked->pause, reply.status);
+        tell_asked(streams, request, asked->pause, reply.status);
         protobuf_c_message_free_unpacked(fields, NULL);
         status = kelp_wire_encode(&reply.base, &answer, &error);
     }

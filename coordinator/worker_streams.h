@@ -18,7 +18,8 @@ struct kelp_worker_streams {
     const struct kelp_identity *identity; /* borrowed */
     struct kelp_worker_stream *first;     /* owned; freed as they end */
     uint32_t count;
-    struct kelp_log_gate refusals; /* lines about streams that are ended */
+    struct kelp_log_gate refusals; /* lines about streams that are ended, */
+    struct kelp_log_gate requests; /* and about checkpoints that were asked for */
 };
 
 /* Borrowed for the life of the process; the server's user is the streams. */

@@ -26,14 +26,16 @@ static size_t place(const char *peer, int kind)
 bool kelp_log_gate_pass(struct kelp_log_gate *gate, const char *peer, int kind, unsigned *ret_held)
 {
     const uint64_t now_ms = kelp_clock_ms();
+    const uint64_t ahead_ms = (uint64_t)KELP_LOG_GATE_MS * (gate->burst > 0 ? gate->burst - 1 : 0);
     const size_t at = place(peer, kind);
 
     (void)pthread_mutex_lock(&gate->lock);
-    bool passes = now_ms >= gate->peers[at].open_ms;
+    const uint64_t open_ms = gate->peers[at].open_ms;
+    bool passes = now_ms + ahead_ms >= open_ms;
     *ret_held = gate->peers[at].held;
     gate->peers[at].held = passes ? 0 : gate->peers[at].held + 1;
     if (passes) {
-        gate->peers[at].open_ms = now_ms + KELP_LOG_GATE_MS;
+        gate->peers[at].open_ms = (now_ms > open_ms ? now_ms : open_ms) + KELP_LOG_GATE_MS;
     }
     (void)pthread_mutex_unlock(&gate->lock);
     return passes;

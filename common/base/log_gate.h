@@ -1,8 +1,8 @@
 /*
  * Log lines that a peer can cause: a peer has one line of a kind a second at each gate, and the
- * next one that it gets says how many were left out. A gate has KELP_LOG_GATE_PEERS places: more
- * peers share them and their lines, so that it writes no more than that many a second, whoever
- * comes.
+ * next one that it gets says how many were left out. Where lines of ordinary runs come in bursts, a
+ * gate lets so many of them pass at once. A gate has KELP_LOG_GATE_PEERS places: more peers share
+ * them and their lines, so that it writes no more than that many a second, whoever comes.
  *
  * Threads: any. Memory: none beyond the gate.
  */
@@ -17,16 +17,18 @@
 #define KELP_LOG_GATE_PEERS 64
 
 struct kelp_log_gate {
+    unsigned burst;       /* lines that a peer has at once after silence; 0: one */
     pthread_mutex_t lock; /* guards what follows */
     struct {
-        uint64_t open_ms; /* the next line may be written then; 0: at once */
-        unsigned held;    /* lines since the last that was */
+        uint64_t open_ms; /* all lines that were written are paid for then */
+        unsigned held;    /* lines since the last that was written */
     } peers[KELP_LOG_GATE_PEERS];
 };
 
-#define KELP_LOG_GATE_INIT                                                                         \
+#define KELP_LOG_GATE_INIT KELP_LOG_GATE_OF(1)
+#define KELP_LOG_GATE_OF(lines)                                                                    \
     {                                                                                              \
-        .lock = PTHREAD_MUTEX_INITIALIZER                                                          \
+        .burst = (lines), .lock = PTHREAD_MUTEX_INITIALIZER                                        \
     }
 
 /* May a line of that kind about that peer be written now? peer: "ipv4:10.0.0.5:4711", whose port

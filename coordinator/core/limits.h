@@ -12,8 +12,12 @@
 #define KELP_COORDINATOR_WORKERS_MAX  4096 /* lanes go to 1024; the rest are spares */
 #define KELP_COORDINATOR_SHARDS_MAX   1024 /* a partition each, KELP_PARTITIONS_MAX */
 #define KELP_COORDINATOR_SESSIONS_MAX 8192 /* worker streams, unidentified ones included */
-#define KELP_COORDINATOR_TASKS_MAX    256  /* blocking calls that wait for the helper thread */
-#define KELP_COORDINATOR_QUEUED_MAX   64 /* messages waiting in a stream: no heartbeats above it */
+/* Lines that the log takes at once of what peers at one host cause (common/base/log_gate.h): a
+ * thousand workers that join and leave; requests for checkpoints. Then it is one a second. */
+#define KELP_COORDINATOR_PEER_LINES    2048
+#define KELP_COORDINATOR_REQUEST_LINES 20
+#define KELP_COORDINATOR_TASKS_MAX     256 /* blocking calls that wait for the helper thread */
+#define KELP_COORDINATOR_QUEUED_MAX    64 /* messages waiting in a stream: no heartbeats above it */
 
 #define KELP_COORDINATOR_CHECKPOINTS_MAX                                                           \
     4096 /* committed at a time; retention keeps far fewer, KELP_CHECKPOINT_KEEP_MAX */

@@ -222,9 +222,9 @@ void kelp_link_failed(struct kelp_link *link, const struct kelp_outside *outside
                       kelp_status status, const char *text)
 {
     if (text[0] != '\0' && strncmp(link->failure, text, sizeof(link->failure) - 1) != 0) {
-        kelp_outside_log(outside, KELP_LOG_ERROR,
-                         "shard reports a failure shard=%s status=%s text=\"%s\"", link->shard.id,
-                         kelp_status_name(status), text);
+        kelp_outside_log_of(outside, link->shard.address, KELP_LOG_ERROR,
+                            "shard reports a failure shard=%s status=%s text=\"%s\"",
+                            link->shard.id, kelp_status_name(status), text);
     }
     (void)snprintf(link->failure, sizeof(link->failure), "%s", text);
 }

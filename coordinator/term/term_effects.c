@@ -3,19 +3,32 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+static void say(const struct kelp_outside *outside, const char *peer, enum kelp_log_level level,
+                const char *format, va_list args)
+{
+    char text[1024];
+    if (outside->effects->log) {
+        (void)vsnprintf(text, sizeof(text), format, args);
+        outside->effects->log(level, peer, text, outside->user);
+    }
+}
+
 void kelp_outside_log(const struct kelp_outside *outside, enum kelp_log_level level,
                       const char *format, ...)
 {
-    char text[1024];
     va_list args;
-    if (!outside->effects->log) {
-        return;
-    }
     va_start(args, format);
-    /* NOLINTNEXTLINE(clang-analyzer-valist.Uninitialized): va_start is right above */
-    (void)vsnprintf(text, sizeof(text), format, args);
+    say(outside, NULL, level, format, args);
     va_end(args);
-    outside->effects->log(level, text, outside->user);
+}
+
+void kelp_outside_log_of(const struct kelp_outside *outside, const char *peer,
+                         enum kelp_log_level level, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    say(outside, peer, level, format, args);
+    va_end(args);
 }
 
 enum kelp_placement_written kelp_written_of(kelp_status status, bool applied)

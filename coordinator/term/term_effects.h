@@ -80,8 +80,9 @@ struct kelp_link;
 struct kelp_session;
 
 struct kelp_term_effects {
-    /* NULL: nobody listens. */
-    void (*log)(enum kelp_log_level level, const char *text, void *user);
+    /* NULL: nobody listens. peer: who caused the line, and may do so as often as it likes; NULL:
+     * nobody in particular. */
+    void (*log)(enum kelp_log_level level, const char *peer, const char *text, void *user);
     /* Something is wrong that neither waiting nor another process can mend. */
     void (*give_up)(const char *text, void *user);
 
@@ -153,5 +154,8 @@ enum kelp_checkpointer_result kelp_checkpointer_result_of(kelp_status status, bo
 
 void kelp_outside_log(const struct kelp_outside *outside, enum kelp_log_level level,
                       const char *format, ...) KELP_PRINTF(3, 4);
+/* A line that a peer causes. */
+void kelp_outside_log_of(const struct kelp_outside *outside, const char *peer,
+                         enum kelp_log_level level, const char *format, ...) KELP_PRINTF(4, 5);
 
 #endif

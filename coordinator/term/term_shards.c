@@ -93,9 +93,9 @@ bool kelp_term_shard_hello(struct kelp_term *term, struct kelp_link *link,
         return false;
     }
     kelp_link_greet(link, key);
-    kelp_outside_log(&term->outside, KELP_LOG_INFO,
-                     "shard connected shard=%s incarnation=%" PRIu64 " address=%s", link->shard.id,
-                     link->shard.incarnation, link->shard.address);
+    kelp_outside_log_of(&term->outside, link->shard.address, KELP_LOG_INFO,
+                        "shard connected shard=%s incarnation=%" PRIu64 " address=%s",
+                        link->shard.id, link->shard.incarnation, link->shard.address);
     kelp__term_place(
         term, (struct kelp_placement_event){.kind = KELP_PLACEMENT_CONNECTED,
                                             .connected = {.id = link->shard.id,
@@ -114,8 +114,8 @@ bool kelp_term_shard_hello(struct kelp_term *term, struct kelp_link *link,
 void kelp_term_shard_unreadable(struct kelp_term *term, struct kelp_link *link, kelp_status status,
                                 const char *text)
 {
-    kelp_outside_log(&term->outside, KELP_LOG_WARN, "unreadable report shard=%s error=\"%s\"",
-                     link->shard.id, text);
+    kelp_outside_log_of(&term->outside, link->shard.address, KELP_LOG_WARN,
+                        "unreadable report shard=%s error=\"%s\"", link->shard.id, text);
     disconnected(term, link, false);
     kelp_link_close(link, &term->outside, status, text);
 }
@@ -157,8 +157,8 @@ static void on_waiting(struct kelp_term *term, const struct kelp_link *link, con
         return;
     }
     if (text[0] != '\0') {
-        kelp_outside_log(&term->outside, KELP_LOG_WARN, "shard waits shard=%s for=\"%s\"",
-                         link->shard.id, text);
+        kelp_outside_log_of(&term->outside, link->shard.address, KELP_LOG_WARN,
+                            "shard waits shard=%s for=\"%s\"", link->shard.id, text);
     }
     kelp__term_place(
         term, (struct kelp_placement_event){.kind = KELP_PLACEMENT_STORAGE,

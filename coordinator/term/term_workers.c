@@ -40,10 +40,10 @@ static void welcome(struct kelp_term *term, struct kelp_session *session, uint64
         replace(term, older, session->incarnation);
     }
     kelp_session_admit(session, key);
-    kelp_outside_log(&term->outside, KELP_LOG_INFO,
-                     "worker joined worker=%s incarnation=%" PRIu64 " peer=%s workers=%u",
-                     session->id, session->incarnation, session->peer,
-                     term->membership.counts[KELP_MEMBER_WORKER]);
+    kelp_outside_log_of(&term->outside, session->peer, KELP_LOG_INFO,
+                        "worker joined worker=%s incarnation=%" PRIu64 " peer=%s workers=%u",
+                        session->id, session->incarnation, session->peer,
+                        term->membership.counts[KELP_MEMBER_WORKER]);
     count_workers(term);
     kelp__term_update_workers(term, false);
 }
@@ -52,9 +52,9 @@ static void welcome(struct kelp_term *term, struct kelp_session *session, uint64
 static void let_wait(struct kelp_term *term, struct kelp_session *session, const char *text)
 {
     if (kelp_session_wait(session, text)) {
-        kelp_outside_log(&term->outside, KELP_LOG_WARN,
-                         "worker waits worker=%s peer=%s reason=\"%s\"", session->id, session->peer,
-                         text);
+        kelp_outside_log_of(&term->outside, session->peer, KELP_LOG_WARN,
+                            "worker waits worker=%s peer=%s reason=\"%s\"", session->id,
+                            session->peer, text);
         kelp__term_update_workers(term, false);
     }
 }
@@ -128,9 +128,9 @@ void kelp__term_lose_worker(struct kelp_term *term, uint64_t key)
 {
     struct kelp_session *session = kelp_worker_sessions_of(&term->sessions, key);
     assert(session); /* each member has one */
-    kelp_outside_log(&term->outside, KELP_LOG_WARN,
-                     "worker lost worker=%s reason=\"silent for %u ms\"", session->id,
-                     term->options.job->failure.detect_ms);
+    kelp_outside_log_of(&term->outside, session->peer, KELP_LOG_WARN,
+                        "worker lost worker=%s reason=\"silent for %u ms\"", session->id,
+                        term->options.job->failure.detect_ms);
     kelp_session_close(session, &term->outside, KELP_ERR_TIMEOUT, "silent for too long");
     member_gone(term, key, true);
 }
@@ -200,8 +200,9 @@ void kelp_term_worker_heard(struct kelp_term *term, struct kelp_session *session
     const struct kelp_member *member = kelp_membership_find(&term->membership, session->key);
     if (member && heard->trouble && heard->trouble[0] != '\0' &&
         strncmp(member->trouble, heard->trouble, sizeof(member->trouble) - 1) != 0) {
-        kelp_outside_log(&term->outside, KELP_LOG_WARN,
-                         "worker in trouble worker=%s trouble=\"%s\"", session->id, heard->trouble);
+        kelp_outside_log_of(&term->outside, session->peer, KELP_LOG_WARN,
+                            "worker in trouble worker=%s trouble=\"%s\"", session->id,
+                            heard->trouble);
     }
     kelp_membership_heard(&term->membership, session->key, heard, term->now_ms);
 }
@@ -212,9 +213,9 @@ void kelp_term_worker_closed(struct kelp_term *term, struct kelp_session *sessio
     bool member = session->state == KELP_SESSION_MEMBER;
     kelp_session_ended(session);
     if (member) {
-        kelp_outside_log(&term->outside, lost ? KELP_LOG_WARN : KELP_LOG_INFO,
-                         "worker %s worker=%s reason=\"%s\"", lost ? "lost" : "left", session->id,
-                         text);
+        kelp_outside_log_of(&term->outside, session->peer, lost ? KELP_LOG_WARN : KELP_LOG_INFO,
+                            "worker %s worker=%s reason=\"%s\"", lost ? "lost" : "left",
+                            session->id, text);
         member_gone(term, session->key, lost);
     }
 }

@@ -41,6 +41,9 @@
  * while a copy of 4 MiB travels, and the joiner holds no more than that many gradients. */
 #define KELP_PS_FORWARDS_QUEUED_MAX 4
 
+/* Lines that the log takes at once of leaders that come and go; then it is one a second. */
+#define KELP_PS_LEADER_LINES 20
+
 /* Names of workers that a shard remembers for its life, to say who differs and who works. */
 #define KELP_PS_AUTHORS_MAX 4096
 /* Workers in one report of who has shown work. */

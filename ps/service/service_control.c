@@ -212,10 +212,18 @@ static kelp_status prove(struct kelp__service_leader *leader, const Kelp__V1__Sh
     return status == KELP_OK ? status : kelp_fail(reterr, status, "etcd names another leader");
 }
 
+/* One that leads may come and go as often as it likes. */
+static bool may_log(struct kelp__service_leader *leader, unsigned *ret_held)
+{
+    return kelp_log_gate_pass(&leader->service->leader_lines, kelp_rpc_stream_peer(leader->stream),
+                              0, ret_held);
+}
+
 static kelp_status greet(struct kelp__service_leader *leader, const Kelp__V1__ShardCommand *command,
                          struct kelp_error *reterr)
 {
     kelp_status status = kelp__service_check_hello(leader->service, command->hello, reterr);
+    unsigned held = 0;
 
     if (status == KELP_OK) {
         status = kelp_rpc_stream_check_id(leader->stream, command->hello->id, reterr);
@@ -229,8 +237,10 @@ static kelp_status greet(struct kelp__service_leader *leader, const Kelp__V1__Sh
     (void)snprintf(leader->id, sizeof(leader->id), "%s", command->hello->id); /* log: may be cut */
     leader->greeted = true;
     kelp_rpc_stream_trust(leader->stream);
-    kelp_log_info("coordinator connected coordinator=%s peer=%s", leader->id,
-                  kelp_rpc_stream_peer(leader->stream));
+    if (may_log(leader, &held)) {
+        kelp_log_info("coordinator connected coordinator=%s peer=%s more_before=%u", leader->id,
+                      kelp_rpc_stream_peer(leader->stream), held);
+    }
     return KELP_OK;
 }
 
@@ -436,15 +446,17 @@ static void on_closed(struct kelp_rpc_stream *stream, kelp_status status, const 
     struct kelp_service *service = leader->service;
     struct kelp_shard_event event = {.kind = KELP_SHARD_ON_CLOSE,
                                      .stream = (uint64_t)(uintptr_t)leader};
+    unsigned held = 0;
 
     (void)stream;
     (void)pthread_mutex_lock(&service->control_lock);
     unlink_leader(leader);
     (void)kelp__service_control_apply(service, &event); /* cannot fail */
     (void)pthread_mutex_unlock(&service->control_lock);
-    if (leader->greeted) {
-        kelp_log_info("coordinator's stream ended coordinator=%s status=%s text=\"%s\"", leader->id,
-                      kelp_status_name(status), text ? text : "");
+    if (leader->greeted && may_log(leader, &held)) {
+        kelp_log_info("coordinator's stream ended coordinator=%s status=%s text=\"%s\" "
+                      "more_before=%u",
+                      leader->id, kelp_status_name(status), text ? text : "", held);
     }
     if (leader->held) {
         kelp__v1__shard_command__free_unpacked(leader->held, NULL);

@@ -114,8 +114,9 @@ kelp_status kelp_service_open(const struct kelp_service_options *options,
     (void)pthread_mutex_init(&service->tick_lock, NULL);
     (void)pthread_mutex_init(&service->orders_lock, NULL);
     (void)pthread_mutex_init(&service->control_lock, NULL);
-    (void)pthread_mutex_init(&service->refusals.lock, NULL);
-    (void)pthread_mutex_init(&service->waits.lock, NULL);
+    service->refusals = (struct kelp_log_gate)KELP_LOG_GATE_INIT;
+    service->waits = (struct kelp_log_gate)KELP_LOG_GATE_INIT;
+    service->leader_lines = (struct kelp_log_gate)KELP_LOG_GATE_OF(KELP_PS_LEADER_LINES);
     kelp__service_load_init(service);
     kelp__v1__hello__init(&service->hello);
     service->hello.job = (char *)(uintptr_t)options->job->name; /* only read */
@@ -184,7 +185,5 @@ void kelp_service_close(struct kelp_service *service)
     (void)pthread_cond_destroy(&service->load_cancelled);
     (void)pthread_mutex_destroy(&service->orders_lock);
     (void)pthread_mutex_destroy(&service->control_lock);
-    (void)pthread_mutex_destroy(&service->refusals.lock);
-    (void)pthread_mutex_destroy(&service->waits.lock);
     free(service);
 }

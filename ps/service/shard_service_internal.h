@@ -39,8 +39,9 @@ struct kelp_service {
     uint64_t warn_after_ms;
     unsigned warnings_held;
 
-    struct kelp_log_gate refusals; /* lines about streams that are ended ... */
-    struct kelp_log_gate waits;    /* ... and about those that wait to be the leader's */
+    struct kelp_log_gate refusals;     /* lines about streams that are ended, ... */
+    struct kelp_log_gate waits;        /* ... about those that wait to be the leader's, ... */
+    struct kelp_log_gate leader_lines; /* ... and about leaders that come and go */
 
     atomic_uint_fast64_t generation; /* served */
     atomic_uint_fast64_t bytes_in;

@@ -35,7 +35,7 @@ KELP_TEST(starts_up)
     free(plan);
     free(expected);
     char *map = peers_get(&demo.peers, "map");
-    ck_assert_ptr_nonnull(strstr(map, "\"generation\":1,\"restore_version\":0,"));
+    ck_assert_ptr_nonnull(strstr(map, "\"generation\":1,\"serial\":1,\"restore_version\":0,"));
     free(map);
     ck_assert_uint_eq(demo.shards[0].generation, 1);
     ck_assert_uint_eq(demo.workers[0].shards, 2);
@@ -260,6 +260,29 @@ KELP_TEST(lanes_are_for_who_works)
     kelp__v1__status_reply__free_unpacked(reply, NULL);
     demo.shards[0].worked = "worker-1";
     peers_wait(&demo.peers, share_again, NULL, "both to share the lanes again");
+}
+
+static unsigned count_asked(void)
+{
+    char *log = peers_file(&demo.peers, "coordinator-0.log");
+    unsigned count = 0;
+    for (const char *at = log; (at = strstr(at, "checkpoint asked for peer=")) != NULL; at++) {
+        count++;
+    }
+    free(log);
+    return count;
+}
+
+/* Who asks without end fills no log: after some lines it is one a second, which counts. */
+KELP_TEST(lines_are_bounded)
+{
+    demo_start();
+    uint64_t begun = kelp_clock_ms();
+    for (unsigned i = 0; i < 100; i++) {
+        (void)peers_checkpoint(&demo.peers, false);
+    }
+    ck_assert_uint_ge(count_asked(), 20);
+    ck_assert_uint_le(count_asked(), 21 + (kelp_clock_ms() - begun) / 1000);
 }
 
 static bool stream_ended(void *user)

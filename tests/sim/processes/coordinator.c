@@ -42,13 +42,14 @@ void sim_coordinator_request(const struct sim_process *process, bool pause)
 
 /* ---- effects of no file in particular ---- */
 
-static void on_log(enum kelp_log_level level, const char *text, void *user)
+static void on_log(enum kelp_log_level level, const char *peer, const char *text, void *user)
 {
     struct sim_coordinator *coordinator = user;
     if (strstr(text, "refused an event") != NULL) {
         sim_fail(coordinator->sim, "cores take every event", "%s", text);
     }
     (void)level;
+    (void)peer;
     sim_say(coordinator->sim, coordinator->process, "%s", text);
 }
 

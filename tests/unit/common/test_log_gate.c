@@ -33,6 +33,25 @@ KELP_TEST(one_line_for_a_peer)
     ck_assert(kelp_log_gate_pass(&gate, "ipv4:10.0.0.5:1", 4, &held)); /* another kind */
 }
 
+/* Ordinary runs have their lines at once; after so many it is one a second, as for the others. */
+KELP_TEST(lines_at_once)
+{
+    struct kelp_log_gate gate = KELP_LOG_GATE_OF(20);
+    unsigned held = 7;
+
+    for (int i = 0; i < 20; i++) {
+        ck_assert(kelp_log_gate_pass(&gate, "unix:", 0, &held));
+        ck_assert_uint_eq(held, 0);
+    }
+    shut(&gate);
+    ck_assert(!kelp_log_gate_pass(&gate, "unix:", 0, &held));
+    for (size_t i = 0; i < KELP_LOG_GATE_PEERS; i++) {
+        gate.peers[i].open_ms = 0;
+    }
+    ck_assert(kelp_log_gate_pass(&gate, "unix:", 0, &held));
+    ck_assert_uint_eq(held, 1);
+}
+
 /* Others have lines of their own, and all of them together no more than there are places. */
 KELP_TEST(bounded_for_all)
 {
