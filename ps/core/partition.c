@@ -10,29 +10,53 @@
 /* Actions of one event besides those of the tree and the answers: release, refuse, apply, record,
  * snapshot. */
 #define ACTIONS_BESIDES 8
+/* With followers, or as one: a greeting, a root and a report for each of two, a copy, the root that
+ * was kept. Each root that a follower had queued is released, applied, recorded and acknowledged.
+ */
+#define ACTIONS_OF_REPLICAS (16 + 5 * KELP_PS_FORWARDS_QUEUED_MAX)
 
 static const struct kelp_state phases[KELP_PARTITION_PHASE_COUNT] = {
-    [KELP_PARTITION_ABSENT] = {"absent", KELP_STATE_BIT(KELP_PARTITION_COLLECTING)},
+    [KELP_PARTITION_ABSENT] = {"absent", KELP_STATE_BIT(KELP_PARTITION_COLLECTING) |
+                                             KELP_STATE_BIT(KELP_PARTITION_FILLING) |
+                                             KELP_STATE_BIT(KELP_PARTITION_FOLLOWING)},
     [KELP_PARTITION_COLLECTING] = {"collecting", KELP_STATE_BIT(KELP_PARTITION_APPLYING) |
                                                      KELP_STATE_BIT(KELP_PARTITION_MEASURING) |
+                                                     KELP_STATE_BIT(KELP_PARTITION_SYNCING) |
+                                                     KELP_STATE_BIT(KELP_PARTITION_FOLLOWING) |
                                                      KELP_STATE_BIT(KELP_PARTITION_FAILED) |
                                                      KELP_STATE_BIT(KELP_PARTITION_ABSENT)},
     [KELP_PARTITION_MEASURING] = {"measuring", KELP_STATE_BIT(KELP_PARTITION_DECIDING) |
+                                                   KELP_STATE_BIT(KELP_PARTITION_FOLLOWING) |
                                                    KELP_STATE_BIT(KELP_PARTITION_FAILED) |
                                                    KELP_STATE_BIT(KELP_PARTITION_ABSENT)},
     [KELP_PARTITION_DECIDING] = {"deciding", KELP_STATE_BIT(KELP_PARTITION_COLLECTING) |
                                                  KELP_STATE_BIT(KELP_PARTITION_APPLYING) |
+                                                 KELP_STATE_BIT(KELP_PARTITION_SYNCING) |
+                                                 KELP_STATE_BIT(KELP_PARTITION_FOLLOWING) |
                                                  KELP_STATE_BIT(KELP_PARTITION_FAILED) |
                                                  KELP_STATE_BIT(KELP_PARTITION_ABSENT)},
     [KELP_PARTITION_APPLYING] = {"applying", KELP_STATE_BIT(KELP_PARTITION_COLLECTING) |
+                                                 KELP_STATE_BIT(KELP_PARTITION_SYNCING) |
+                                                 KELP_STATE_BIT(KELP_PARTITION_FOLLOWING) |
                                                  KELP_STATE_BIT(KELP_PARTITION_FAILED) |
                                                  KELP_STATE_BIT(KELP_PARTITION_ABSENT)},
+    [KELP_PARTITION_SYNCING] = {"syncing", KELP_STATE_BIT(KELP_PARTITION_COLLECTING) |
+                                               KELP_STATE_BIT(KELP_PARTITION_FOLLOWING) |
+                                               KELP_STATE_BIT(KELP_PARTITION_ABSENT)},
+    [KELP_PARTITION_FILLING] = {"filling", KELP_STATE_BIT(KELP_PARTITION_FOLLOWING) |
+                                               KELP_STATE_BIT(KELP_PARTITION_FAILED) |
+                                               KELP_STATE_BIT(KELP_PARTITION_ABSENT)},
+    [KELP_PARTITION_FOLLOWING] = {"following", KELP_STATE_BIT(KELP_PARTITION_APPLYING) |
+                                                   KELP_STATE_BIT(KELP_PARTITION_SYNCING) |
+                                                   KELP_STATE_BIT(KELP_PARTITION_FILLING) |
+                                                   KELP_STATE_BIT(KELP_PARTITION_FAILED) |
+                                                   KELP_STATE_BIT(KELP_PARTITION_ABSENT)},
     [KELP_PARTITION_FAILED] = {"failed", KELP_STATE_BIT(KELP_PARTITION_ABSENT)},
 };
 
 static const struct kelp_state_table phase_table = KELP_STATE_TABLE(phases);
 
-static void move_to(struct kelp_partition *partition, enum kelp_partition_phase phase)
+void kelp__partition_move(struct kelp_partition *partition, enum kelp_partition_phase phase)
 {
     partition->phase =
         (enum kelp_partition_phase)kelp_state_move(&phase_table, partition->phase, phase);
@@ -42,9 +66,11 @@ static void move_to(struct kelp_partition *partition, enum kelp_partition_phase 
 kelp_status kelp__partition_reserve(const struct kelp_partition *partition,
                                     struct kelp_actions *actions)
 {
-    return kelp__actions_reserve(actions, kelp_reduction_actions_max(partition->reduction) +
-                                              partition->waiting_count +
-                                              kelp_evidence_actions_max() + ACTIONS_BESIDES);
+    const size_t replicas = partition->replication ? ACTIONS_OF_REPLICAS : 0;
+
+    return kelp__actions_reserve(
+        actions, kelp_reduction_actions_max(partition->reduction) + partition->waiting_count +
+                     kelp_evidence_actions_max() + ACTIONS_BESIDES + replicas);
 }
 
 void kelp__partition_stop_if_needed(struct kelp_partition *partition, struct kelp_actions *actions)
@@ -54,7 +80,7 @@ void kelp__partition_stop_if_needed(struct kelp_partition *partition, struct kel
 
     if (waits && kelp__partition_must_stop(partition)) {
         kelp_reduction_clear(partition->reduction, actions);
-        move_to(partition, KELP_PARTITION_FAILED);
+        kelp__partition_move(partition, KELP_PARTITION_FAILED);
     }
 }
 
@@ -73,7 +99,11 @@ static kelp_status prepare_decisions(struct kelp_partition *partition, struct ke
                          partition->decision_count);
     }
     if (partition->index != 0) {
-        return KELP_OK;
+        partition->early = calloc((size_t)partition->decision_count + 1, sizeof(double));
+        return partition->early
+                   ? KELP_OK
+                   : kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for decisions of %u values",
+                               partition->decision_count);
     }
     partition->share_authors = calloc(partition->plan->partition_count, sizeof(uint32_t));
     return partition->share_authors
@@ -100,6 +130,9 @@ kelp_status kelp_partition_create(const struct kelp_partition_config *config,
     const bool compares = !config->job->cluster.mixed;
     partition->evidence = compares ? kelp_evidence_create(partition->lanes) : NULL;
     kelp_status status = prepare_decisions(partition, reterr);
+    if (status == KELP_OK && config->replicated) {
+        status = kelp__partition_prepare_replicas(partition);
+    }
     if (status == KELP_OK &&
         (!partition->reduction || !partition->cover || (compares && !partition->evidence))) {
         status = kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for a partition of %u lanes",
@@ -121,7 +154,9 @@ void kelp_partition_destroy(struct kelp_partition *partition)
         kelp_evidence_destroy(partition->evidence);
         free(partition->share_authors);
         kelp_decision_destroy(partition->decision);
+        kelp_replication_destroy(partition->replication);
         free(partition->decided);
+        free(partition->early);
         free(partition->candidates);
         free(partition->waiting);
         free(partition);
@@ -144,7 +179,18 @@ void kelp_partition_load(struct kelp_partition *partition, const struct kelp_par
     assert(partition->waiting_count == 0);
     assert(kelp_reduction_pending(partition->reduction) == 0);
 
-    move_to(partition, KELP_PARTITION_COLLECTING);
+    kelp__partition_move(partition, start->place == KELP_REPLICA_PRIMARY ? KELP_PARTITION_COLLECTING
+                                    : start->place == KELP_REPLICA_JOINER
+                                        ? KELP_PARTITION_FILLING
+                                        : KELP_PARTITION_FOLLOWING);
+    partition->place = start->place;
+    partition->is_applied = false;
+    partition->early_word.version = 0;
+    assert(partition->replication ||
+           (start->place == KELP_REPLICA_PRIMARY && start->backup == 0 && start->joiner == 0));
+    if (partition->replication) {
+        kelp_replication_enter(partition->replication, start->backup, start->joiner);
+    }
     partition->generation = start->generation;
     partition->map_epoch = start->map_epoch;
     partition->step = start->step;
@@ -185,14 +231,18 @@ kelp_status kelp_partition_unload(struct kelp_partition *partition, kelp_status 
         return KELP_OK;
     }
     kelp__partition_end_waiting(partition, status, actions);
+    if (partition->replication) {
+        kelp_replication_clear(partition->replication, actions);
+    }
     /* The root of an apply under way is read until applied() comes; it is released here, and the
      * shell, which carries actions out in order, keeps what it still reads. */
     kelp_reduction_clear(partition->reduction, actions);
     if (partition->evidence) {
         kelp_evidence_clear(partition->evidence, actions);
     }
-    move_to(partition, KELP_PARTITION_ABSENT);
+    kelp__partition_move(partition, KELP_PARTITION_ABSENT);
     partition->generation = 0;
+    partition->is_applied = false;
     partition->snapshot.serial = 0;
     return KELP_OK;
 }
@@ -246,6 +296,10 @@ kelp_status kelp__partition_check_fences(const struct kelp_partition *partition,
         *ret_why = "another map epoch";
         return map_epoch < partition->map_epoch ? KELP_ERR_OLD_MAP_EPOCH : KELP_ERR_BUSY;
     }
+    if (partition->place != KELP_REPLICA_PRIMARY) {
+        *ret_why = "this shard follows";
+        return KELP_ERR_NOT_PRIMARY;
+    }
     return KELP_OK;
 }
 
@@ -291,17 +345,17 @@ bool kelp__partition_has_given_up(const struct kelp_partition *partition)
            kelp_control_gives_up(&partition->control, partition->job, partition->plan);
 }
 
-static void begin_step(struct kelp_partition *partition)
+void kelp__partition_begin_entry(struct kelp_partition *partition)
 {
     partition->digest[0] = '\0';
     partition->word_disputed = false;
+    partition->early_word.version = 0;
     if (partition->decision) {
         kelp_decision_begin(partition->decision);
     }
     if (kelp__partition_holds_control(partition)) {
         derive_word(partition);
     } else {
-        partition->version = partition->word.version + 1;
         partition->has_word = false;
     }
 }
@@ -312,16 +366,50 @@ static void give_up(struct kelp_partition *partition, struct kelp_actions *actio
 
     action->give_up.steps = partition->control.step;
     action->give_up.skipped = partition->control.steps_skipped;
-    move_to(partition, KELP_PARTITION_FAILED);
+    kelp__partition_move(partition, KELP_PARTITION_FAILED);
 }
 
-/* The entry is complete: partition 0 moves its control state on, everyone answers who waited. */
-static void complete_entry(struct kelp_partition *partition, const double *sums, bool skipped,
-                           struct kelp_actions *actions)
+/* Sums of the current entry: those that were forwarded, or the tree's. */
+static const double *entry_sums(const struct kelp_partition *partition)
+{
+    uint64_t root;
+    const double *sums;
+    const struct kelp_root *kept = kelp__partition_kept(partition);
+
+    if (kept && kept->held == kelp__partition_held(partition)) {
+        return kept->sums;
+    }
+    bool complete = kelp_reduction_root(partition->reduction, &root, &sums);
+    assert(complete);
+    return complete ? sums : NULL;
+}
+
+/* Partition 0 moves its control state on. */
+static void advance_control(struct kelp_partition *partition, bool skipped,
+                            struct kelp_actions *actions)
+{
+    struct kelp_record *record = &kelp__actions_add(actions, KELP_ACTION_RECORD)->record;
+    const double *sums = entry_sums(partition);
+
+    if (skipped) {
+        kelp_control_skip(&partition->control, partition->job, partition->plan, sums,
+                          partition->digest, record);
+    } else {
+        kelp_control_apply(&partition->control, partition->job, partition->plan, sums,
+                           partition->digest, record);
+    }
+    assert(partition->control.version == partition->word.version + 1);
+}
+
+void kelp__partition_advance(struct kelp_partition *partition, bool skipped,
+                             struct kelp_actions *actions)
 {
     assert(partition->has_word);
     struct kelp_control_word completed = partition->word;
 
+    if (kelp__partition_holds_control(partition)) {
+        advance_control(partition, skipped, actions);
+    }
     kelp_reduction_clear(partition->reduction, actions);
     kelp__partition_complete_evidence(partition, &completed, skipped, actions);
     kelp_cover_complete(partition->cover, completed.kind, partition->now_us);
@@ -330,29 +418,43 @@ static void complete_entry(struct kelp_partition *partition, const double *sums,
         partition->step++;
         partition->has_older = true;
     }
-    if (kelp__partition_holds_control(partition)) {
-        struct kelp_action *action = kelp__actions_add(actions, KELP_ACTION_RECORD);
-        if (skipped) {
-            kelp_control_skip(&partition->control, partition->job, partition->plan, sums,
-                              partition->digest, &action->record);
-        } else {
-            kelp_control_apply(&partition->control, partition->job, partition->plan, sums,
-                               partition->digest, &action->record);
-        }
-        assert(partition->control.version == completed.version + 1);
-        assert(partition->control.step == partition->step);
+    assert(!kelp__partition_holds_control(partition) || partition->control.step == partition->step);
+    if (!kelp__partition_holds_control(partition)) {
+        partition->version = completed.version + 1;
     }
-    begin_step(partition);
+    partition->is_applied = false;
+    kelp__partition_begin_entry(partition);
+}
+
+void kelp__partition_show(struct kelp_partition *partition, struct kelp_actions *actions)
+{
     if (kelp__partition_has_given_up(partition)) {
         give_up(partition, actions);
         return;
     }
     if (kelp__partition_must_stop(partition)) {
-        move_to(partition, KELP_PARTITION_FAILED);
+        kelp__partition_move(partition, KELP_PARTITION_FAILED);
         return;
     }
     kelp__partition_settle_snapshot(partition, actions);
     kelp__partition_answer_waiting(partition, actions);
+}
+
+void kelp__partition_finish(struct kelp_partition *partition, bool skipped,
+                            struct kelp_actions *actions)
+{
+    if (kelp__partition_is_followed(partition)) {
+        partition->is_applied = true;
+        partition->is_skipped = skipped;
+        kelp__partition_move(partition, KELP_PARTITION_SYNCING);
+        kelp__partition_replicate(partition, actions);
+        return;
+    }
+    if (partition->phase != KELP_PARTITION_COLLECTING) {
+        kelp__partition_move(partition, KELP_PARTITION_COLLECTING);
+    }
+    kelp__partition_advance(partition, skipped, actions);
+    kelp__partition_show(partition, actions);
 }
 
 static void add_apply(struct kelp_partition *partition, enum kelp_action_kind kind, uint64_t root,
@@ -367,10 +469,10 @@ static void add_apply(struct kelp_partition *partition, enum kelp_action_kind ki
                                                          .values = partition->decided};
 }
 
-static void begin_apply(struct kelp_partition *partition, uint64_t root,
-                        struct kelp_actions *actions)
+void kelp__partition_begin_apply(struct kelp_partition *partition, uint64_t root,
+                                 struct kelp_actions *actions)
 {
-    move_to(partition, KELP_PARTITION_APPLYING);
+    kelp__partition_move(partition, KELP_PARTITION_APPLYING);
     partition->has_older = false; /* its buffer takes the next weights */
     add_apply(partition, KELP_ACTION_APPLY, root, actions);
 }
@@ -380,108 +482,28 @@ void kelp__partition_after_reduction(struct kelp_partition *partition, struct ke
     uint64_t root;
     const double *sums;
 
-    if (!kelp_reduction_root(partition->reduction, &root, &sums)) {
+    if (!kelp_reduction_root(partition->reduction, &root, &sums) ||
+        !kelp__partition_may_forward(partition)) {
         return;
     }
     assert(partition->has_word);
     if (partition->word.kind != KELP_STEP_TRAIN) {
         assert(kelp__partition_holds_control(partition));
         assert(root == KELP_HANDLE_NONE);
-        complete_entry(partition, sums, false, actions);
+        kelp__partition_forward(partition, false, actions);
+        kelp__partition_finish(partition, false, actions);
         return;
     }
     /* A step has at least one sample: judge_content(). */
     assert(root != KELP_HANDLE_NONE || partition->hollow);
     if (kelp_control_decides(partition->job)) {
-        move_to(partition, KELP_PARTITION_MEASURING);
+        kelp__partition_move(partition, KELP_PARTITION_MEASURING);
         partition->decided_count = 0; /* that about the step before is known to all */
         add_apply(partition, KELP_ACTION_MEASURE, root, actions);
     } else {
-        begin_apply(partition, root, actions);
+        kelp__partition_forward(partition, false, actions);
+        kelp__partition_begin_apply(partition, root, actions);
     }
-}
-
-/* ---- decisions ---- */
-
-/* The decision about the current step is known: to leave it out, or what `decided` has. */
-static void decide(struct kelp_partition *partition, bool skip, struct kelp_actions *actions)
-{
-    uint64_t root;
-    const double *sums;
-    bool complete = kelp_reduction_root(partition->reduction, &root, &sums);
-
-    assert(partition->phase == KELP_PARTITION_DECIDING);
-    assert(complete);
-    partition->decided_count = skip ? 0 : partition->decision_count;
-    if (!skip && complete) {
-        begin_apply(partition, root, actions);
-        return;
-    }
-    move_to(partition, KELP_PARTITION_COLLECTING);
-    (void)kelp__actions_add(actions, KELP_ACTION_REPEAT);
-    complete_entry(partition, sums, true, actions);
-}
-
-void kelp__partition_decide_if_known(struct kelp_partition *partition, struct kelp_actions *actions)
-{
-    bool skip;
-
-    if (partition->phase == KELP_PARTITION_DECIDING && partition->decision &&
-        kelp_decision_made(partition->decision, &skip, partition->decided)) {
-        decide(partition, skip, actions);
-    }
-}
-
-kelp_status kelp_partition_measured(struct kelp_partition *partition, uint64_t token,
-                                    const struct kelp_decision_share *share,
-                                    struct kelp_actions *actions)
-{
-    if (kelp__partition_reserve(partition, actions) != KELP_OK) {
-        return KELP_ERR_NO_MEMORY;
-    }
-    if (partition->phase != KELP_PARTITION_MEASURING || token != partition->apply_serial) {
-        return KELP_OK; /* unloaded meanwhile */
-    }
-    if (share->values[KELP_DECISION_SHARE_FINITE] == 0.0 &&
-        partition->job->failure.on_nan != KELP_NAN_SKIP) {
-        kelp_reduction_clear(partition->reduction, actions);
-        move_to(partition, KELP_PARTITION_FAILED);
-        return KELP_OK;
-    }
-    move_to(partition, KELP_PARTITION_DECIDING);
-    partition->has_share = true;
-    partition->share_step = partition->step;
-    partition->share = *share;
-    if (partition->decision) {
-        kelp_status status = kelp_decision_add(partition->decision, partition->index, share);
-        assert(status == KELP_OK); /* the shell gives well-formed ones, and nobody else gave ours */
-        (void)status;
-    }
-    kelp__partition_answer_waiting(partition, actions);
-    kelp__partition_decide_if_known(partition, actions);
-    return KELP_OK;
-}
-
-/* A partition other than 0 hears the word of a later version: the decision is part of it. */
-void kelp__partition_hear_decision(struct kelp_partition *partition, const struct kelp_pull *pull,
-                                   struct kelp_actions *actions)
-{
-    const struct kelp_control_word *word = pull->word;
-    const struct kelp_step_decision *heard = &pull->decision;
-
-    if (kelp__partition_holds_control(partition) || partition->phase != KELP_PARTITION_DECIDING ||
-        word->step != partition->step + 1 || word->version <= partition->word.version) {
-        return;
-    }
-    if (!word->skipped && heard->count != partition->decision_count) {
-        return; /* the word alone, which somebody acts by who has not asked what was decided */
-    }
-    if (!word->skipped && heard->count > 0) {
-        memcpy(partition->decided, heard->values, heard->count * sizeof(partition->decided[0]));
-    }
-    partition->heard = *word;
-    partition->heard_author = pull->author;
-    decide(partition, word->skipped, actions);
 }
 
 kelp_status kelp_partition_merged(struct kelp_partition *partition, uint64_t token, uint64_t handle,
@@ -521,24 +543,20 @@ kelp_status kelp_partition_compared(struct kelp_partition *partition, uint64_t t
 kelp_status kelp_partition_applied(struct kelp_partition *partition, uint64_t token, bool finite,
                                    struct kelp_actions *actions)
 {
-    uint64_t root;
-    const double *sums;
-
     if (kelp__partition_reserve(partition, actions) != KELP_OK) {
         return KELP_ERR_NO_MEMORY;
     }
     if (partition->phase != KELP_PARTITION_APPLYING || token != partition->apply_serial) {
         return KELP_OK; /* unloaded meanwhile */
     }
-    bool complete = kelp_reduction_root(partition->reduction, &root, &sums);
-    assert(complete);
-    if (!finite || !complete) {
+    if (!finite) {
         kelp_reduction_clear(partition->reduction, actions);
-        move_to(partition, KELP_PARTITION_FAILED);
-        return KELP_OK;
+        kelp__partition_move(partition, KELP_PARTITION_FAILED);
+    } else if (partition->place == KELP_REPLICA_PRIMARY) {
+        kelp__partition_finish(partition, false, actions);
+    } else {
+        kelp__partition_followed(partition, false, actions);
     }
-    move_to(partition, KELP_PARTITION_COLLECTING);
-    complete_entry(partition, sums, false, actions);
     return KELP_OK;
 }
 
@@ -560,7 +578,12 @@ void kelp_partition_view(const struct kelp_partition *partition,
         .offers = partition->offers,
         .has_word = partition->has_word,
         .word = partition->word,
+        .place = partition->place,
+        .held = kelp__partition_held(partition) + (partition->is_applied ? 1 : 0),
     };
+    if (partition->replication) {
+        kelp_replication_view(partition->replication, &ret_view->replication);
+    }
 }
 
 const struct kelp_best *kelp_partition_best(const struct kelp_partition *partition)

@@ -76,6 +76,8 @@ struct kelp_partition;
 
 struct kelp_partition_config {
     uint32_t index; /* partition 0 holds the control state */
+    bool
+        replicated; /* it is loaded with followers, or as one; later entries may name them anyway */
     bool hollow;    /* its slice has no elements (the last ones of a small model): no gradients */
     const struct kelp_job *job;   /* borrowed for the partition's life */
     const struct kelp_plan *plan; /* borrowed for the partition's life */
@@ -88,7 +90,7 @@ kelp_status kelp_partition_create(const struct kelp_partition_config *config,
 /* Handles that are still pending are forgotten: unload first. NULL does nothing. */
 void kelp_partition_destroy(struct kelp_partition *partition);
 
-/* Begin a generation; the phase must be ABSENT. */
+/* Begin a generation, or a life within one; the phase must be ABSENT. */
 void kelp_partition_load(struct kelp_partition *partition,
                          const struct kelp_partition_start *start);
 /* End a generation: pulls that wait are answered with `status`, pending gradients released. A MERGE
@@ -163,7 +165,8 @@ kelp_status kelp_partition_share(struct kelp_partition *partition,
 kelp_status kelp_partition_enter(struct kelp_partition *partition,
                                  const struct kelp_replica_entry *entry,
                                  struct kelp_actions *actions) KELP_MUST_USE;
-/* The link to a follower is up, or broken: primary. On a follower, process 0 is its primary. */
+/* The link to a follower is up, or broken; on a follower, that to its primary, as process 0. After
+ * a load, all links that are up are to be named. */
 kelp_status kelp_partition_linked(struct kelp_partition *partition, uint64_t process, bool is_up,
                                   struct kelp_actions *actions) KELP_MUST_USE;
 /* Primary: what a follower says. */
@@ -181,11 +184,13 @@ kelp_status kelp_partition_forwarded(struct kelp_partition *partition,
  * equals visible again; nothing, when the joiner needs none any more. */
 kelp_status kelp_partition_copy(struct kelp_partition *partition, uint64_t process,
                                 struct kelp_actions *actions) KELP_MUST_USE;
-/* Follower: may the shell write these pieces of a copy into the partition's memory? KELP_OK while
- * it is FILLING in this generation and epoch; else the status of a fence, or KELP_ERR_INVALID. */
-kelp_status kelp_partition_may_fill(const struct kelp_partition *partition, uint64_t generation,
-                                    uint64_t map_epoch) KELP_MUST_USE;
-/* Follower: the copy is complete; weights and slots are in place. */
+/* Follower: a piece of a copy of the state `held` came. KELP_OK: the shell is to write it into the
+ * partition's memory; what the partition had is gone. KELP_ERR_INVALID: it has as much already.
+ * Else the status of a fence. */
+kelp_status kelp_partition_fill(struct kelp_partition *partition, uint64_t generation,
+                                uint64_t map_epoch, uint64_t held,
+                                struct kelp_actions *actions) KELP_MUST_USE;
+/* Follower: the copy is complete; weights and slots are in place. Ignored unless it is FILLING. */
 kelp_status kelp_partition_filled(struct kelp_partition *partition, uint64_t generation,
                                   uint64_t map_epoch, const struct kelp_replica_state *state,
                                   struct kelp_actions *actions) KELP_MUST_USE;
@@ -225,6 +230,7 @@ struct kelp_partition_view {
     bool has_word;   /* partition 0: its current word */
     struct kelp_control_word word;
     enum kelp_replica_place place;
+    uint64_t held; /* what is applied: ps/core/partition_events.h */
     struct kelp_replication_view replication;
 };
 void kelp_partition_view(const struct kelp_partition *partition,

@@ -307,7 +307,6 @@ struct kelp_action {
         struct {
             uint64_t process;
             uint64_t map_epoch;
-            bool is_joiner;
         } in_sync;
         struct {
             uint64_t generation;

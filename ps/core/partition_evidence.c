@@ -152,3 +152,23 @@ void kelp__partition_compare_decision(struct kelp_partition *partition,
          actions);
     partition->heard.version = 0; /* one is enough */
 }
+
+void kelp__partition_compare_early(struct kelp_partition *partition, const struct kelp_pull *pull,
+                                   struct kelp_actions *actions)
+{
+    const struct kelp_control_word *heard = &partition->early_word;
+    const bool same_values =
+        heard->skipped || memcmp(partition->early, pull->decision.values,
+                                 pull->decision.count * sizeof(partition->early[0])) == 0;
+
+    if (heard->skipped == pull->word->skipped && same_values) {
+        return;
+    }
+    tell(partition,
+         &(struct kelp_conflict){.kind = KELP_CONFLICT_DECISION,
+                                 .version = heard->version,
+                                 .step = heard->step,
+                                 .first = one(partition->early_author),
+                                 .second = one(pull->author)},
+         actions);
+}

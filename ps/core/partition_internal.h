@@ -27,6 +27,10 @@ struct kelp_partition {
     enum kelp_partition_phase phase;
     uint64_t generation;
     uint64_t map_epoch;
+    enum kelp_replica_place place;
+    struct kelp_replication *replication; /* NULL: it never had a follower, nor was one */
+    bool is_applied;  /* SYNCING: the current entry, which becomes visible when it is everywhere */
+    bool is_skipped;  /* with it: was left out */
     uint64_t step;    /* label of the current weights */
     uint64_t version; /* partition 0: of its control state; others: the newest they heard of */
     bool has_older;   /* weights of step - 1 are readable */
@@ -54,6 +58,10 @@ struct kelp_partition {
     struct kelp_control_word
         heard; /* others: the word that told what was decided; version 0: none */
     uint32_t heard_author;
+    /* Others, while lanes are still missing: the same about the step that they are at. */
+    struct kelp_control_word early_word; /* version 0: none */
+    uint32_t early_author;
+    double *early; /* owned; partition 0 has none, nor have jobs that decide nothing */
     bool has_share;
     uint64_t share_step; /* that `share` is about: the current one, or the one before */
     struct kelp_decision_share share;
@@ -91,7 +99,33 @@ void kelp__partition_learn_word(struct kelp_partition *partition, const struct k
 /* A node or a sum came in: is the entry's root complete? */
 void kelp__partition_after_reduction(struct kelp_partition *partition,
                                      struct kelp_actions *actions);
-/* Partition 0: perhaps all shares of a decision are there. */
+void kelp__partition_move(struct kelp_partition *partition, enum kelp_partition_phase phase);
+/* The shell computes the next weights from the root. */
+void kelp__partition_begin_apply(struct kelp_partition *partition, uint64_t root,
+                                 struct kelp_actions *actions);
+/* The primary's current entry is applied, or nothing is: visible, now or when it is everywhere. */
+void kelp__partition_finish(struct kelp_partition *partition, bool skipped,
+                            struct kelp_actions *actions);
+/* Nothing of the entry that it is at has come. */
+void kelp__partition_begin_entry(struct kelp_partition *partition);
+/* The two halves of that: the state moves on by the current entry; workers see what there is. */
+void kelp__partition_advance(struct kelp_partition *partition, bool skipped,
+                             struct kelp_actions *actions);
+void kelp__partition_show(struct kelp_partition *partition, struct kelp_actions *actions);
+
+/* partition_replica.c. Primary: the current entry's root leaves the tree and goes to the followers,
+ * before it is applied; nothing happens without followers. */
+void kelp__partition_forward(struct kelp_partition *partition, bool skipped,
+                             struct kelp_actions *actions);
+/* Primary: whatever followers need, or have made possible. */
+void kelp__partition_replicate(struct kelp_partition *partition, struct kelp_actions *actions);
+/* Follower: the entry whose root is kept is applied. */
+void kelp__partition_followed(struct kelp_partition *partition, bool skipped,
+                              struct kelp_actions *actions);
+/* The room that an entry with others in it needs. */
+kelp_status kelp__partition_prepare_replicas(struct kelp_partition *partition) KELP_MUST_USE;
+
+/* partition_decision.c. Partition 0: perhaps all shares of a decision are there. */
 void kelp__partition_decide_if_known(struct kelp_partition *partition,
                                      struct kelp_actions *actions);
 /* A partition other than 0 hears the word of a later version: the decision is part of it. */
@@ -119,6 +153,9 @@ void kelp__partition_share_differs(struct kelp_partition *partition,
                                    struct kelp_actions *actions);
 void kelp__partition_compare_decision(struct kelp_partition *partition,
                                       const struct kelp_pull *pull, struct kelp_actions *actions);
+/* What is said to be decided about the current step, against what was heard before. */
+void kelp__partition_compare_early(struct kelp_partition *partition, const struct kelp_pull *pull,
+                                   struct kelp_actions *actions);
 void kelp__partition_complete_evidence(struct kelp_partition *partition,
                                        const struct kelp_control_word *word, bool skipped,
                                        struct kelp_actions *actions);
@@ -140,6 +177,29 @@ void kelp__partition_end_waiting(struct kelp_partition *partition, kelp_status s
 static inline bool kelp__partition_holds_control(const struct kelp_partition *partition)
 {
     return partition->index == 0;
+}
+
+/* What it has of entries, completed: how replicas name a state. */
+static inline uint64_t kelp__partition_held(const struct kelp_partition *partition)
+{
+    return kelp__partition_holds_control(partition) ? partition->version : partition->step;
+}
+
+/* Would a version have to be acknowledged by others? */
+static inline bool kelp__partition_is_followed(const struct kelp_partition *partition)
+{
+    return partition->replication && !kelp_replication_alone(partition->replication);
+}
+
+static inline bool kelp__partition_may_forward(const struct kelp_partition *partition)
+{
+    return !partition->replication ||
+           kelp_replication_may_forward(partition->replication, kelp__partition_held(partition));
+}
+
+static inline const struct kelp_root *kelp__partition_kept(const struct kelp_partition *partition)
+{
+    return partition->replication ? kelp_replication_kept(partition->replication) : NULL;
 }
 
 #endif

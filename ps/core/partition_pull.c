@@ -47,6 +47,9 @@ static bool answerable(const struct kelp_partition *partition, const struct wait
 {
     *ret_status = KELP_OK;
     *ret_label = KELP_WEIGHTS_CURRENT;
+    if (partition->phase == KELP_PARTITION_SYNCING && pull->mode != KELP_PULL_SHARE) {
+        return false; /* what is there is not to be seen yet */
+    }
     switch (pull->mode) {
     case KELP_PULL_CURRENT:
         return true;

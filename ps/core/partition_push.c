@@ -111,6 +111,9 @@ static enum verdict judge_push(const struct kelp_partition *partition, const str
     if (verdict == TAKE) {
         verdict = judge_content(partition, push, ret_status, ret_why);
     }
+    if (verdict == TAKE && partition->phase == KELP_PARTITION_SYNCING && !partition->is_applied) {
+        return refuse(KELP_ERR_BUSY, "the followers have not been heard yet", ret_status, ret_why);
+    }
     if (verdict == TAKE && partition->phase != KELP_PARTITION_COLLECTING) {
         verdict = DROP; /* all lanes of this entry are in */
     }

@@ -16,17 +16,18 @@ static void add_snapshot(const struct kelp_partition *partition, struct kelp_act
 
 void kelp__partition_settle_snapshot(struct kelp_partition *partition, struct kelp_actions *actions)
 {
-    bool applying = partition->phase == KELP_PARTITION_APPLYING;
+    const bool applies = partition->phase == KELP_PARTITION_APPLYING || partition->is_applied;
 
-    if (partition->snapshot.serial == 0 || partition->snapshot.step > partition->step) {
+    if (partition->snapshot.serial == 0 || partition->snapshot.step > partition->step ||
+        (partition->phase == KELP_PARTITION_SYNCING && !applies)) {
         return;
     }
-    if (partition->snapshot.step == partition->step && !applying) {
+    if (partition->snapshot.step == partition->step && !applies) {
         add_snapshot(partition, actions);
     } else {
         struct kelp_action *action = kelp__actions_add(actions, KELP_ACTION_PAST);
         action->past.serial = partition->snapshot.serial;
-        action->past.step = partition->step + (applying ? 1 : 0);
+        action->past.step = partition->step + (applies ? 1 : 0);
     }
     partition->snapshot.serial = 0;
 }
@@ -38,7 +39,8 @@ kelp_status kelp_partition_snapshot(struct kelp_partition *partition,
     if (kelp__partition_reserve(partition, actions) != KELP_OK) {
         return KELP_ERR_NO_MEMORY;
     }
-    if (partition->phase == KELP_PARTITION_ABSENT || order->generation != partition->generation) {
+    if (partition->phase == KELP_PARTITION_ABSENT || partition->place != KELP_REPLICA_PRIMARY ||
+        order->generation != partition->generation) {
         return KELP_OK;
     }
     partition->snapshot = *order;

@@ -334,6 +334,16 @@ bool kelp_reduction_root(const struct kelp_reduction *reduction, uint64_t *ret_h
     return true;
 }
 
+uint64_t kelp_reduction_take_root(struct kelp_reduction *reduction)
+{
+    struct node *root = &reduction->nodes[1];
+    const uint64_t handle = root->handle;
+
+    assert(root->state == NODE_READY);
+    root->handle = KELP_HANDLE_NONE;
+    return handle;
+}
+
 void kelp_reduction_clear(struct kelp_reduction *reduction, struct kelp_actions *actions)
 {
     for (uint32_t i = 1; i < 2 * reduction->lanes && reduction->pending > 0; i++) {

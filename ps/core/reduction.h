@@ -68,6 +68,9 @@ void kelp_reduction_merged(struct kelp_reduction *reduction, uint64_t token, uin
 bool kelp_reduction_root(const struct kelp_reduction *reduction, uint64_t *ret_handle,
                          const double **ret_sums);
 
+/* Take the gradient of the complete root out; its sums stay until kelp_reduction_clear(). */
+uint64_t kelp_reduction_take_root(struct kelp_reduction *reduction);
+
 /* Forget all nodes and release their handles. */
 void kelp_reduction_clear(struct kelp_reduction *reduction, struct kelp_actions *actions);
 

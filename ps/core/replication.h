@@ -30,8 +30,6 @@
 #include "ps/core/limits.h"
 #include "ps/core/partition_events.h"
 
-/* ---- roots ---- */
-
 /* What completes one entry, kept. */
 struct kelp_root {
     bool there;
@@ -40,26 +38,19 @@ struct kelp_root {
     uint64_t handle; /* owned */
     bool skipped;
     char digest[33];
-    uint32_t sum_count;
-    double *sums; /* owned room; NULL: none are kept */
+    double *sums; /* owned; KELP_METRIC_SUM_COUNT of them, or NULL: none are kept */
     uint32_t decision_count;
-    double *decision; /* owned room; NULL: the job decides nothing */
+    double *decision; /* owned; NULL: the job decides nothing */
 };
 
-/* Roots that came before they can be applied, in order. */
-struct kelp_root_queue {
-    struct kelp_root items[KELP_PS_FORWARDS_QUEUED_MAX];
-    uint32_t count;
-};
-
-/* ---- a follower, as its primary knows it ---- */
-
+/* A follower, as its primary knows it. */
 struct kelp_follower {
     uint64_t process; /* 0: none */
     bool stated;      /* what it has, in this epoch and over this link */
     bool holds;       /* in this epoch it has said that it has `held`, or more */
     uint64_t held;
     bool counts;  /* a version is not visible without it */
+    bool in_sync; /* the leader was told */
     bool streams; /* it gets all roots from the state `stream_from` on */
     uint64_t stream_from;
     bool sent;       /* the newest root */
@@ -69,8 +60,9 @@ struct kelp_follower {
 
 struct kelp_replication;
 
-/* sum_count, decision_count: room for each root; 0: none. Errors: KELP_ERR_NO_MEMORY. */
-kelp_status kelp_replication_create(uint32_t sum_count, uint32_t decision_count,
+/* with_sums: roots of partition 0. decision_max: most values of a decision. Errors:
+ * KELP_ERR_NO_MEMORY. */
+kelp_status kelp_replication_create(bool with_sums, uint32_t decision_max,
                                     struct kelp_replication **ret_replication) KELP_MUST_USE;
 /* Handles that are still kept are forgotten: kelp_replication_clear() first. NULL does nothing. */
 void kelp_replication_destroy(struct kelp_replication *replication);
@@ -80,46 +72,51 @@ void kelp_replication_clear(struct kelp_replication *replication, struct kelp_ac
 /* ---- the primary ---- */
 
 /* The followers of a new epoch, of which nothing is known yet. Roots stay. */
-void kelp_replication_enter(struct kelp_replication *replication,
-                            const struct kelp_replica_entry *entry);
+void kelp_replication_enter(struct kelp_replication *replication, uint64_t backup, uint64_t joiner);
 bool kelp_replication_alone(const struct kelp_replication *replication);
-/* The link to this process changed. */
-void kelp_replication_linked(struct kelp_replication *replication, uint64_t process, bool is_up);
+/* The `which`-th follower, from 0; NULL: no more. */
+const struct kelp_follower *kelp_replication_follower(const struct kelp_replication *replication,
+                                                      uint32_t which);
+/* The link to this process changed: what was under way is lost. False: nobody of ours. */
+bool kelp_replication_linked(struct kelp_replication *replication, uint64_t process);
 /* A statement of this generation and epoch; `applied` is what the primary has. False: nobody of
  * ours. */
 bool kelp_replication_stated(struct kelp_replication *replication,
                              const struct kelp_acknowledgement *said, uint64_t applied);
 /* Is the state `held` at every follower that counts? */
 bool kelp_replication_covers(const struct kelp_replication *replication, uint64_t held);
-/* May the entry of the state `held` be completed: is there room for its root at the joiner? */
+/* Is there room at the joiner for the root of the state `held`? Else its entry has to wait. */
 bool kelp_replication_may_forward(const struct kelp_replication *replication, uint64_t held);
-/* The next follower that lacks the newest root, marked as served; NULL: none. */
+/* The next follower that lacks the newest root, which it gets now. NULL: none. */
 const struct kelp_follower *kelp_replication_serve(struct kelp_replication *replication);
-/* The joiner, when it has just come to need a copy: said once. NULL: it does not. */
-const struct kelp_follower *kelp_replication_want_copy(struct kelp_replication *replication);
-/* Its turn has come; false: it needs none. */
-bool kelp_replication_permit_copy(struct kelp_replication *replication, uint64_t process);
-/* A copy of the state `held` may be taken now: the joiner, whose stream begins. NULL: nobody waits
- * for one. */
-const struct kelp_follower *kelp_replication_begin_copy(struct kelp_replication *replication,
-                                                        uint64_t held);
-/* The next follower that is in sync with `applied` and was not told to the leader yet; it counts
- * from now on. NULL: none. */
+/* The next follower that has what is applied, and was not reported: it counts from now on. NULL:
+ * none. */
 const struct kelp_follower *kelp_replication_count_in(struct kelp_replication *replication,
                                                       uint64_t applied);
+/* The joiner, when it has come to need a copy: said once. NULL: it does not. */
+const struct kelp_follower *kelp_replication_want_copy(struct kelp_replication *replication);
+/* Its turn has come, unless it needs none any more. */
+void kelp_replication_permit_copy(struct kelp_replication *replication, uint64_t process);
+/* The joiner whose turn it is: it gets a copy of the state `held` now, and the roots from then on.
+ * NULL: none. */
+const struct kelp_follower *kelp_replication_begin_copy(struct kelp_replication *replication,
+                                                        uint64_t held);
 
 /* ---- roots, on both sides ---- */
 
 /* The newest root, which takes the place of the one before. Its handle is transferred. */
 void kelp_replication_keep(struct kelp_replication *replication, uint64_t held,
                            const struct kelp_forward *root, struct kelp_actions *actions);
+/* None is kept: there was an entry without followers. */
+void kelp_replication_drop_kept(struct kelp_replication *replication, struct kelp_actions *actions);
+/* NULL: none. */
 const struct kelp_root *kelp_replication_kept(const struct kelp_replication *replication);
 
-/* Follower: a root that cannot be applied yet; false: no room. The handle is transferred when true.
- */
+/* Follower: a root that cannot be applied yet; false: no room, or it is there. The handle is
+ * transferred when true. */
 bool kelp_replication_queue(struct kelp_replication *replication, uint64_t held,
                             const struct kelp_forward *root);
-/* Take the queued root of this state out and keep it; older ones are released. False: it is not
+/* The queued root of this state is kept from now on; older ones are released. False: it is not
  * there. */
 bool kelp_replication_unqueue(struct kelp_replication *replication, uint64_t held,
                               struct kelp_actions *actions);
@@ -133,11 +130,10 @@ struct kelp_replication_view {
     bool has_joiner;
     bool backup_in_sync;  /* in this map epoch */
     bool joiner_in_sync;  /* likewise */
-    uint64_t held;        /* applied */
     uint64_t backup_held; /* acknowledged; 0: nothing yet */
     uint64_t joiner_held;
 };
-void kelp_replication_view(const struct kelp_replication *replication, uint64_t applied,
+void kelp_replication_view(const struct kelp_replication *replication,
                            struct kelp_replication_view *ret_view);
 
 #endif

@@ -130,7 +130,9 @@ void bench_take_actions(void)
         case KELP_ACTION_IN_SYNC:
         case KELP_ACTION_NEED_MAP:
         case KELP_ACTION_DIVERGES:
-            ck_abort_msg("an action of replication");
+            ck_assert_uint_lt(bench.replicated_count, BENCH_REPLICATED_MAX);
+            bench.replicated[bench.replicated_count++] = *action;
+            break;
         }
     }
     bench.actions.count = 0;
@@ -169,7 +171,17 @@ void bench_finish_apply(bool finite)
 
 static uint32_t partition_count = 1;
 
-static void bench_open(uint32_t index)
+struct kelp_action bench_replicated(enum kelp_action_kind kind)
+{
+    ck_assert_uint_gt(bench.replicated_count, 0);
+    struct kelp_action action = bench.replicated[0];
+    ck_assert_int_eq((int)action.kind, (int)kind);
+    memmove(&bench.replicated[0], &bench.replicated[1],
+            --bench.replicated_count * sizeof(bench.replicated[0]));
+    return action;
+}
+
+static void bench_open_at(uint32_t index, const struct kelp_partition_start *start)
 {
     bool hollow = bench.hollow;
     bool skips = bench.skips;
@@ -190,11 +202,24 @@ static void bench_open(uint32_t index)
         BENCH_BATCH + 1; /* two steps an epoch, the second of 1 */
     bench.plan.samples[KELP_SPLIT_VAL] = 3;
     bench.plan.samples[KELP_SPLIT_TEST] = 3;
-    struct kelp_partition_config config = {
-        .index = index, .hollow = bench.hollow, .job = &bench.job, .plan = &bench.plan};
+    struct kelp_partition_config config = {.index = index,
+                                           .replicated = start->place != KELP_REPLICA_PRIMARY ||
+                                                         start->backup != 0 || start->joiner != 0,
+                                           .hollow = bench.hollow,
+                                           .job = &bench.job,
+                                           .plan = &bench.plan};
     ck_assert_int_eq(kelp_partition_create(&config, &bench.partition, NULL), KELP_OK);
-    struct kelp_partition_start start = {.generation = 3, .map_epoch = 7};
-    kelp_partition_load(bench.partition, &start);
+    kelp_partition_load(bench.partition, start);
+}
+
+static void bench_open(uint32_t index)
+{
+    bench_open_at(index, &(struct kelp_partition_start){.generation = 3, .map_epoch = 7});
+}
+
+void bench_open_replica(uint32_t index, const struct kelp_partition_start *start)
+{
+    bench_open_at(index, start);
 }
 
 void bench_open_hollow(void)

@@ -7,10 +7,11 @@
 
 #include "ps/core/partition.h"
 
-#define BENCH_HANDLES_MAX 256
-#define BENCH_LANES       4
-#define BENCH_BATCH       8
-#define BENCH_OFFERS_MAX  32
+#define BENCH_HANDLES_MAX    256
+#define BENCH_LANES          4
+#define BENCH_BATCH          8
+#define BENCH_OFFERS_MAX     32
+#define BENCH_REPLICATED_MAX 32
 
 struct bench {
     struct kelp_job job;
@@ -47,6 +48,8 @@ struct bench {
     uint32_t author; /* of what is pushed next */
     struct kelp_conflict conflict; /* the latest */
     size_t conflict_count;
+    struct kelp_action replicated[BENCH_REPLICATED_MAX]; /* actions of replication, in order */
+    size_t replicated_count;
 };
 extern struct bench bench;
 
@@ -64,6 +67,10 @@ void bench_open_hollow(void);
 void bench_open_control(void);
 void bench_open_skipping(void);
 void bench_open_other(void);
+/* Partition `index` in another place than that of a primary that is alone. */
+void bench_open_replica(uint32_t index, const struct kelp_partition_start *start);
+/* The next action of replication, which must be of this kind. */
+struct kelp_action bench_replicated(enum kelp_action_kind kind);
 /* Of two partitions, this one, of a job that leaves steps out. */
 void bench_open_deciding(uint32_t index);
 void bench_close(void);

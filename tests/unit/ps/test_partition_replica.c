@@ -1,0 +1,367 @@
+/* One partition with others in its entry: what a primary waits for, what a follower takes, and what
+ * becomes of it when the entry changes. */
+#include <string.h>
+
+#include "tests/lib/partition_bench.h"
+#include "tests/lib/suite.h"
+
+#define BACKUP 21
+#define JOINER 22
+
+static void open_primary(void)
+{
+    bench_open_replica(
+        1, &(struct kelp_partition_start){.generation = 3, .map_epoch = 7, .backup = BACKUP});
+}
+
+static void open_control(void)
+{
+    bench_open_replica(
+        0, &(struct kelp_partition_start){.generation = 3, .map_epoch = 7, .backup = BACKUP});
+}
+
+static void open_backup(void)
+{
+    bench_open_replica(1, &(struct kelp_partition_start){
+                              .generation = 3, .map_epoch = 7, .place = KELP_REPLICA_BACKUP});
+}
+
+static void open_joiner(void)
+{
+    bench_open_replica(1, &(struct kelp_partition_start){
+                              .generation = 3, .map_epoch = 7, .place = KELP_REPLICA_JOINER});
+}
+
+static void say(uint64_t process, uint64_t map_epoch, bool holds, uint64_t held)
+{
+    const struct kelp_acknowledgement said = {
+        .process = process, .generation = 3, .map_epoch = map_epoch, .holds = holds, .held = held};
+    ck_assert_int_eq(kelp_partition_acknowledged(bench.partition, &said, &bench.actions), KELP_OK);
+    bench_take_actions();
+}
+
+static void enter(uint64_t map_epoch, enum kelp_replica_place place, uint64_t backup,
+                  uint64_t joiner)
+{
+    const struct kelp_replica_entry entry = {
+        .map_epoch = map_epoch, .place = place, .backup = backup, .joiner = joiner};
+    ck_assert_int_eq(kelp_partition_enter(bench.partition, &entry, &bench.actions), KELP_OK);
+    bench_take_actions();
+}
+
+static void forward(uint64_t map_epoch, uint64_t step, const char *text)
+{
+    const struct kelp_forward root = {.generation = 3,
+                                      .map_epoch = map_epoch,
+                                      .word = bench_train_word(step, step),
+                                      .handle = bench_new_handle(text)};
+    ck_assert_int_eq(kelp_partition_forwarded(bench.partition, &root, &bench.actions), KELP_OK);
+    bench_take_actions();
+}
+
+/* The next acknowledgement says this. */
+static void check_says(uint64_t map_epoch, bool holds, uint64_t held)
+{
+    const struct kelp_action said = bench_replicated(KELP_ACTION_ACKNOWLEDGE);
+
+    ck_assert_uint_eq(said.acknowledge.map_epoch, map_epoch);
+    ck_assert_int_eq(said.acknowledge.holds, holds);
+    ck_assert_uint_eq(said.acknowledge.held, held);
+}
+
+/* The backup says that it is level. */
+static void level(uint64_t held)
+{
+    say(BACKUP, 7, true, held);
+    (void)bench_replicated(KELP_ACTION_IN_SYNC);
+}
+
+KELP_CASE("a primary with a backup", .setup = open_primary, .teardown = bench_close)
+
+/* The root goes out before it is applied, and nobody sees the version before it is there too. */
+KELP_TEST(visible_once_acknowledged)
+{
+    level(0);
+    bench_pull(5, KELP_PULL_STEP, 1, false, 0);
+    bench_push(0, 4, "r");
+    const struct kelp_action sent = bench_replicated(KELP_ACTION_FORWARD);
+    ck_assert_uint_eq(sent.forward.process, BACKUP);
+    ck_assert_str_eq(bench.gradients[sent.forward.forward.handle], "r");
+    bench_finish_apply(true);
+    ck_assert_uint_eq(bench_view().phase, KELP_PARTITION_SYNCING);
+    ck_assert_uint_eq(bench_view().step, 0);
+    ck_assert_uint_eq(bench_view().held, 1);
+    ck_assert_uint_eq(bench.answer_count, 0);
+    say(BACKUP, 6, true, 1); /* of an older epoch */
+    say(JOINER, 7, true, 1); /* of somebody else */
+    ck_assert_uint_eq(bench_view().step, 0);
+    say(BACKUP, 7, true, 1);
+    ck_assert_uint_eq(bench_view().step, 1);
+    ck_assert_uint_eq(bench.answer_count, 1);
+    ck_assert_uint_eq(bench.answers[0].step, 1);
+}
+
+/* An acknowledgement may come first. */
+KELP_TEST(acknowledged_before_it_is_applied)
+{
+    level(0);
+    bench_push(0, 4, "r");
+    say(BACKUP, 7, true, 1);
+    ck_assert_uint_eq(bench_view().phase, KELP_PARTITION_APPLYING);
+    bench_finish_apply(true);
+    ck_assert_uint_eq(bench_view().step, 1);
+}
+
+/* What was sent over a link that broke is sent again, when the backup has said what it has. */
+KELP_TEST(sent_again_after_a_broken_link)
+{
+    level(0);
+    bench_push(0, 4, "r");
+    bench_finish_apply(true);
+    (void)bench_replicated(KELP_ACTION_FORWARD);
+    ck_assert_int_eq(kelp_partition_linked(bench.partition, BACKUP, false, &bench.actions),
+                     KELP_OK);
+    ck_assert_int_eq(kelp_partition_linked(bench.partition, BACKUP, true, &bench.actions), KELP_OK);
+    bench_take_actions();
+    (void)bench_replicated(KELP_ACTION_GREET);
+    ck_assert_uint_eq(bench.replicated_count, 0);
+    say(BACKUP, 7, true, 0);
+    (void)bench_replicated(KELP_ACTION_FORWARD);
+    say(BACKUP, 7, true, 1);
+    ck_assert_uint_eq(bench_view().step, 1);
+}
+
+/* The map alone lets a backup go. */
+KELP_TEST(lost_backup_leaves_by_the_map)
+{
+    level(0);
+    bench_push(0, 4, "r");
+    bench_finish_apply(true);
+    ck_assert_uint_eq(bench_view().step, 0);
+    enter(8, KELP_REPLICA_PRIMARY, 0, 0);
+    ck_assert_uint_eq(bench_view().step, 1);
+    bench.replicated_count = 0;
+}
+
+/* A joiner gets a copy where applied equals visible, and the roots from then on; it counts once it
+ * has what is applied. */
+KELP_TEST(joiner_catches_up)
+{
+    level(0);
+    enter(8, KELP_REPLICA_PRIMARY, BACKUP, JOINER);
+    (void)bench_replicated(KELP_ACTION_GREET);
+    (void)bench_replicated(KELP_ACTION_GREET);
+    say(BACKUP, 8, true, 0);
+    (void)bench_replicated(KELP_ACTION_IN_SYNC);
+    say(JOINER, 8, false, 0);
+    (void)bench_replicated(KELP_ACTION_WANT_COPY);
+    bench_push_as(&(struct kelp_control_word){.kind = KELP_STEP_TRAIN, .sample_count = 8}, 0, 4,
+                  NULL, 0);               /* refused: of the older epoch */
+    enter(8, KELP_REPLICA_PRIMARY, 0, 0); /* the same again */
+    ck_assert_int_eq(kelp_partition_copy(bench.partition, JOINER, &bench.actions), KELP_OK);
+    bench_take_actions();
+    const struct kelp_action copy = bench_replicated(KELP_ACTION_COPY);
+    ck_assert_uint_eq(copy.copy.process, JOINER);
+    ck_assert_uint_eq(copy.copy.state.held, 0);
+    say(JOINER, 8, true, 0);
+    ck_assert_uint_eq(bench_replicated(KELP_ACTION_IN_SYNC).in_sync.process, JOINER);
+    ck_assert(bench_view().replication.joiner_in_sync);
+}
+
+/* Demoted in the middle of an apply, it ends it and says so. */
+KELP_TEST(apply_under_way_counts_after_a_demotion)
+{
+    level(0);
+    bench_pull(5, KELP_PULL_STEP, 1, false, 0);
+    bench_push(0, 4, "r");
+    (void)bench_replicated(KELP_ACTION_FORWARD);
+    enter(8, KELP_REPLICA_BACKUP, 0, 0);
+    ck_assert_uint_eq(bench.answer_count, 1);
+    ck_assert_int_eq(bench.answers[0].status, KELP_ERR_NOT_PRIMARY);
+    ck_assert_uint_eq(bench.replicated_count, 0); /* it says what it has when it is done */
+    bench_finish_apply(true);
+    check_says(8, true, 1);
+    ck_assert_uint_eq(bench_view().phase, KELP_PARTITION_FOLLOWING);
+}
+
+KELP_CASE("partition 0 with a backup", .setup = open_control, .teardown = bench_close)
+
+/* Entries that move no weights are forwarded too, with their sums and digest. */
+KELP_TEST(evaluations_are_forwarded)
+{
+    level(0);
+    for (uint64_t version = 0; version < 3; version++) {
+        bench_push(0, 4, version < 2 ? "r" : NULL);
+        const struct kelp_action sent = bench_replicated(KELP_ACTION_FORWARD);
+        ck_assert_uint_eq(sent.forward.forward.word.version, version);
+        ck_assert_uint_gt(sent.forward.forward.sum_count, KELP_METRIC_SUM_SAMPLES);
+        if (version < 2) {
+            bench_finish_apply(true);
+        }
+        ck_assert_uint_eq(bench.record_count, version);
+        say(BACKUP, 7, true, version + 1);
+        ck_assert_uint_eq(bench.record_count, version + 1);
+    }
+}
+
+KELP_CASE("a backup", .setup = open_backup, .teardown = bench_close)
+
+KELP_TEST(follows_root_after_root)
+{
+    forward(7, 0, "a");
+    ck_assert_str_eq(bench.gradients[bench.apply.apply.root], "a");
+    bench_finish_apply(true);
+    check_says(7, true, 1);
+    forward(7, 0, "a"); /* twice: it says again what it has */
+    check_says(7, true, 1);
+    forward(7, 2, "c"); /* not of its own state: kept, not applied */
+    ck_assert_uint_eq(bench.apply_count, 1);
+    forward(7, 1, "b");
+    bench_finish_apply(true);
+    check_says(7, true, 2);
+    ck_assert_str_eq(bench.gradients[bench.apply.apply.root], "c");
+    bench_finish_apply(true);
+    check_says(7, true, 3);
+}
+
+KELP_TEST(older_epoch_is_refused_and_newer_makes_it_ask)
+{
+    forward(6, 0, "a");
+    ck_assert_uint_eq(bench.apply_count, 0);
+    ck_assert_uint_eq(bench.replicated_count, 0);
+    forward(8, 0, "a");
+    ck_assert_uint_eq(bench.apply_count, 0);
+    ck_assert_uint_eq(bench_replicated(KELP_ACTION_NEED_MAP).need_map.map_epoch, 8);
+}
+
+KELP_TEST(workers_are_refused)
+{
+    bench_push(0, 4, "r");
+    ck_assert_int_eq(bench.refusal.status, KELP_ERR_NOT_PRIMARY);
+    ck_assert_uint_eq(bench.refusal.map_epoch, 7);
+}
+
+/* Promoted, it shows what it has once its own follower has it: it sends what it kept. */
+KELP_TEST(promoted_shows_when_its_follower_has_it)
+{
+    struct kelp_pull pull = {
+        .requester = 5, .generation = 3, .map_epoch = 8, .mode = KELP_PULL_CURRENT};
+
+    forward(7, 0, "a");
+    bench_finish_apply(true);
+    check_says(7, true, 1);
+    enter(8, KELP_REPLICA_PRIMARY, BACKUP, 0);
+    (void)bench_replicated(KELP_ACTION_GREET);
+    ck_assert_int_eq(kelp_partition_pull(bench.partition, &pull, &bench.actions), KELP_OK);
+    bench_take_actions();
+    ck_assert_uint_eq(bench.answer_count, 0);
+    say(BACKUP, 8, true, 0);
+    const struct kelp_action sent = bench_replicated(KELP_ACTION_FORWARD);
+    ck_assert_str_eq(bench.gradients[sent.forward.forward.handle], "a");
+    say(BACKUP, 8, true, 1);
+    (void)bench_replicated(KELP_ACTION_IN_SYNC);
+    ck_assert_uint_eq(bench.answer_count, 1);
+    ck_assert_uint_eq(bench.answers[0].step, 1);
+}
+
+KELP_TEST(promoted_alone_shows_at_once)
+{
+    forward(7, 0, "a");
+    enter(8, KELP_REPLICA_PRIMARY, 0, 0); /* in the middle of an apply */
+    bench_finish_apply(true);
+    ck_assert_uint_eq(bench_view().phase, KELP_PARTITION_COLLECTING);
+    ck_assert_uint_eq(bench_view().step, 1);
+}
+
+KELP_CASE("a joiner", .setup = open_joiner, .teardown = bench_close)
+
+/* Roots that come before the copy is complete are kept and applied after it. */
+KELP_TEST(roots_before_the_copy_are_kept)
+{
+    const struct kelp_replica_state state = {.held = 4, .step = 4, .version = 4, .has_older = true};
+
+    ck_assert_int_eq(kelp_partition_fill(bench.partition, 3, 7, 4, &bench.actions), KELP_OK);
+    forward(7, 4, "e");
+    forward(7, 3, "d");
+    forward(7, 5, "f");
+    ck_assert_uint_eq(bench.apply_count, 0);
+    ck_assert_int_eq(kelp_partition_filled(bench.partition, 3, 7, &state, &bench.actions), KELP_OK);
+    bench_take_actions();
+    check_says(7, true, 4);
+    ck_assert_str_eq(bench.gradients[bench.apply.apply.root], "e");
+    bench_finish_apply(true);
+    check_says(7, true, 5);
+    bench_finish_apply(true);
+    check_says(7, true, 6);
+    ck_assert_int_eq(kelp_partition_fill(bench.partition, 3, 7, 5, &bench.actions),
+                     KELP_ERR_INVALID);
+}
+
+/* Promoted without a state it cannot serve, and says so. */
+KELP_TEST(promoted_without_a_state_fails)
+{
+    enter(8, KELP_REPLICA_PRIMARY, 0, 0);
+    (void)bench_replicated(KELP_ACTION_DIVERGES);
+    ck_assert_uint_eq(bench_view().phase, KELP_PARTITION_FAILED);
+}
+
+static void open_hearing(void)
+{
+    bench_open_deciding(1);
+}
+
+KELP_CASE("decisions", .setup = open_hearing, .teardown = bench_close)
+
+/* A worker says what was decided about `step`. */
+static void hear(uint64_t step, bool skipped)
+{
+    struct kelp_control_word word = bench_train_word(step + 1, step + 1);
+    const struct kelp_pull pull = {.requester = 5,
+                                   .generation = 3,
+                                   .map_epoch = 7,
+                                   .word = &word,
+                                   .mode = KELP_PULL_STEP,
+                                   .step = step + 1};
+
+    word.skipped = skipped;
+    ck_assert_int_eq(kelp_partition_pull(bench.partition, &pull, &bench.actions), KELP_OK);
+    bench_take_actions();
+}
+
+static void measure(void)
+{
+    const struct kelp_decision_share share = {.count = 1,
+                                              .values = {[KELP_DECISION_SHARE_FINITE] = 1.0}};
+
+    ck_assert_int_eq(
+        kelp_partition_measured(bench.partition, bench.measure.apply.token, &share, &bench.actions),
+        KELP_OK);
+    bench_take_actions();
+}
+
+/* What comes before the lanes do (a new primary lacks them) is not said twice: it is remembered for
+ * its step, and for no other. */
+KELP_TEST(early_decision_is_remembered_for_its_step)
+{
+    hear(0, true);
+    bench_push(0, 4, "r");
+    measure();
+    ck_assert_uint_eq(bench.repeat_count, 1);
+    ck_assert_uint_eq(bench_view().step, 1);
+    bench_push(0, 4, "s");
+    measure();
+    ck_assert_uint_eq(bench_view().phase, KELP_PARTITION_DECIDING);
+    hear(1, false);
+    ck_assert_uint_eq(bench.apply_count, 1);
+    bench_finish_apply(true);
+}
+
+KELP_TEST(two_early_decisions_are_compared)
+{
+    hear(0, true);
+    hear(0, true);
+    ck_assert_uint_eq(bench.conflict_count, 0);
+    hear(0, false);
+    ck_assert_uint_eq(bench.conflict_count, 1);
+    ck_assert_int_eq((int)bench.conflict.kind, KELP_CONFLICT_DECISION);
+}
