@@ -212,6 +212,8 @@ static void on_report(struct kelp_shard_stream *stream, struct kelp_term *term,
         .record = record_at,
         .records = from,
         .latest_train = has_latest ? &latest : NULL,
+        .conflicts = from->conflicts,
+        .conflict = from->conflict,
     };
     for (size_t i = 0; i < from->n_work; i++) {
         kelp_term_worker_worked(term, from->work[i]->id);

@@ -217,6 +217,8 @@ kelp_status kelp_status_reply(const struct kelp_term *term, const struct kelp_id
         message->map = placement->map.generation == 0 ? NULL : &reply.map.message;
         message->worker_losses = term->membership.losses[KELP_MEMBER_WORKER];
         message->shard_losses = term->shard_losses;
+        message->conflicts = term->conflicts;
+        message->conflict = (char *)(uintptr_t)term->conflict; /* only read */
         fill_progress(term, &reply);
         fill_workers(term, &reply);
         fill_shards(term, &reply);

@@ -322,25 +322,6 @@ static void show(struct kelp_launcher *launcher, uint64_t now)
     kelp_display_update(launcher->display, &meter, now);
 }
 
-/* A checkpoint that failed is said once. */
-static void tell_checkpoint(struct kelp_launcher *launcher)
-{
-    const Kelp__V1__StatusReply *status = launcher->status;
-    const Kelp__V1__CheckpointStatus *checkpoint = status->checkpoint;
-
-    if (!checkpoint) {
-        return;
-    }
-    if (strcmp(launcher->leader, status->leader) != 0) {
-        (void)snprintf(launcher->leader, sizeof(launcher->leader), "%.63s", status->leader);
-        launcher->checkpoints_failed = 0;
-    }
-    if (checkpoint->failed > launcher->checkpoints_failed) {
-        kelp_display_say(launcher->display, "a checkpoint failed: %.300s", checkpoint->error);
-    }
-    launcher->checkpoints_failed = checkpoint->failed;
-}
-
 /* Shards that the coordinator does not hear, although their processes live: what hangs must go,
  * also so that it cannot come back as if nothing had been. */
 static void fence(struct kelp_launcher *launcher, uint64_t asked_ms)
@@ -353,19 +334,6 @@ static void fence(struct kelp_launcher *launcher, uint64_t asked_ms)
                              shard->shard, (double)shard->silent_ms / 1000);
         }
     }
-}
-
-/* Training goes on from a checkpoint that need not be the newest. */
-static void tell_damage(struct kelp_launcher *launcher)
-{
-    const Kelp__V1__StatusReply *status = launcher->status;
-
-    if (status->generation == launcher->generation || strcmp(status->state, "starting") == 0) {
-        return;
-    }
-    launcher->generation = status->generation;
-    kelp_damage_tell(&launcher->damage, launcher->launch->run->path, status->leader,
-                     status->restore_step, launcher->display);
 }
 
 static kelp_status read_status(struct kelp_launcher *launcher, uint64_t now,
@@ -381,7 +349,7 @@ static kelp_status read_status(struct kelp_launcher *launcher, uint64_t now,
     launcher->status = status;
     launcher->status_ms = now;
     kelp_ledger_add(&launcher->ledger, status);
-    tell_checkpoint(launcher);
+    kelp__launch_tell_news(launcher);
     fence(launcher, asked_ms);
     if (!status->word) {
         kelp_rate_add(&launcher->rate, 0, now);
@@ -397,7 +365,7 @@ static kelp_status read_status(struct kelp_launcher *launcher, uint64_t now,
     if (!last || launcher->rate.highest_ms - launcher->rate.first_ms < KELP_RATE_SHORT_MS) {
         kelp_rate_add(&launcher->rate, progress(launcher), now);
     }
-    tell_damage(launcher);
+    kelp__launch_tell_damage(launcher);
     return apply_timed(launcher, status->word->step, reterr);
 }
 

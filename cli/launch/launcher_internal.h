@@ -94,6 +94,11 @@ kelp_status kelp__launch_put_starting(struct kelp_job_client *client,
 /* A pause that this command did not ask for does not end the run. */
 void kelp__launch_go_on(struct kelp_launcher *launcher, uint64_t now);
 
+/* Tell people what the newest answer of the coordinator has. */
+void kelp__launch_tell_news(struct kelp_launcher *launcher);
+/* Training goes on from a checkpoint that need not be the newest. */
+void kelp__launch_tell_damage(struct kelp_launcher *launcher);
+
 /* Before anything of a resume is written. */
 kelp_status kelp__launch_remember(struct kelp_launcher *launcher,
                                   struct kelp_error *reterr) KELP_MUST_USE;

@@ -30,9 +30,27 @@ static void count_checkpoints(struct kelp_ledger *ledger, const Kelp__V1__Status
     ledger->leader_committed = committed;
 }
 
+static void count_conflicts(struct kelp_ledger *ledger, const Kelp__V1__StatusReply *status)
+{
+    if (status->conflicts > ledger->conflicts) {
+        ledger->conflicts = status->conflicts;
+        (void)snprintf(ledger->conflict, sizeof(ledger->conflict), "%s", status->conflict);
+    }
+}
+
+bool kelp_ledger_tells_conflict(struct kelp_ledger *ledger)
+{
+    if (ledger->conflicts == 0 || ledger->conflicts / 2 < ledger->conflicts_told) {
+        return false;
+    }
+    ledger->conflicts_told = ledger->conflicts;
+    return true;
+}
+
 void kelp_ledger_add(struct kelp_ledger *ledger, const Kelp__V1__StatusReply *status)
 {
     count_checkpoints(ledger, status);
+    count_conflicts(ledger, status);
     for (size_t i = 0; i < status->n_workers; i++) {
         const Kelp__V1__WorkerStatus *worker = status->workers[i];
         struct kelp_ledger_entry *entry = find(ledger, worker->id);
@@ -59,4 +77,6 @@ void kelp_ledger_result(const struct kelp_ledger *ledger, struct kelp_result *re
     }
     result->worker_count = ledger->count;
     result->checkpoints = ledger->committed_before + ledger->leader_committed;
+    result->conflicts = ledger->conflicts;
+    (void)snprintf(result->conflict, sizeof(result->conflict), "%s", ledger->conflict);
 }

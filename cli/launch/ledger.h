@@ -21,10 +21,16 @@ struct kelp_ledger {
     char leader[64];           /* newest seen */
     uint64_t leader_committed; /* checkpoints of that leader */
     uint64_t committed_before; /* of the leaders before it */
+    uint64_t conflicts;        /* most that a leader told: another one hears all of them again */
+    uint64_t conflicts_told;   /* to people */
+    char conflict[512];        /* the newest */
 };
 
 void kelp_ledger_add(struct kelp_ledger *ledger, const Kelp__V1__StatusReply *status);
-/* Fill result->workers, in the order in which they were first seen, and result->checkpoints. */
+/* Are there so many more conflicts that people are told again: the first, and at each doubling? */
+bool kelp_ledger_tells_conflict(struct kelp_ledger *ledger);
+/* Fill result->workers, in the order in which they were first seen, result->checkpoints and
+ * its conflicts. */
 void kelp_ledger_result(const struct kelp_ledger *ledger, struct kelp_result *result);
 
 #endif

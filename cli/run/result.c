@@ -127,9 +127,11 @@ void kelp_result_print(const struct kelp_result *result, FILE *out)
     print_stamp(out, ",", result);
     (void)fprintf(out,
                   ",\"restarts\":%u,\"restores\":%" PRIu64 ",\"steps_recomputed\":%" PRIu64 ","
-                  "\"checkpoints\":%" PRIu64 ",\"workers\":[",
-                  result->restarts, result->restores, result->steps_recomputed,
-                  result->checkpoints);
+                  "\"checkpoints\":%" PRIu64 ",\"conflicts\":%" PRIu64,
+                  result->restarts, result->restores, result->steps_recomputed, result->checkpoints,
+                  result->conflicts);
+    kelp_json_print_member(out, ",", "conflict", result->conflict);
+    (void)fputs(",\"workers\":[", out);
     for (uint32_t i = 0; i < result->worker_count; i++) {
         kelp_json_print_member(out, i > 0 ? ",{" : "{", "id", result->workers[i].id);
         (void)fprintf(out, ",\"lanes_computed\":%" PRIu64 "}", result->workers[i].lanes_computed);
@@ -222,6 +224,7 @@ static kelp_status parse_counts(const cJSON *json, struct kelp_result *result,
     } counts[] = {{"restores", &result->restores},
                   {"steps_recomputed", &result->steps_recomputed},
                   {"checkpoints", &result->checkpoints},
+                  {"conflicts", &result->conflicts},
                   {"steps_skipped", &result->steps_skipped}};
     kelp_status status = kelp_json_u32(json, "restarts", UINT32_MAX, &result->restarts, reterr);
 
@@ -247,7 +250,8 @@ static kelp_status parse_stamp(const cJSON *json, struct kelp_result *result,
                  {"ended", result->ended, sizeof(result->ended)},
                  {"host", result->host, sizeof(result->host)},
                  {"version", result->version, sizeof(result->version)},
-                 {"unit", result->unit, sizeof(result->unit)}};
+                 {"unit", result->unit, sizeof(result->unit)},
+                 {"conflict", result->conflict, sizeof(result->conflict)}};
     kelp_status status = KELP_OK;
 
     for (size_t i = 0; status == KELP_OK && i < KELP_ARRAY_COUNT(texts); i++) {
@@ -334,6 +338,10 @@ static void print_outcome(FILE *out, const struct kelp_result *result)
         (void)fprintf(
             out, "skipped    %" PRIu64 " of %" PRIu64 " steps: their gradient was not finite\n",
             result->steps_skipped, result->step);
+    }
+    if (result->conflicts > 0) {
+        (void)fprintf(out, "conflicts  %" PRIu64 ", the newest: %s\n", result->conflicts,
+                      result->conflict);
     }
 }
 

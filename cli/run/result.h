@@ -58,6 +58,8 @@ struct kelp_result {
                           included, since it began */
     uint64_t steps_recomputed; /* by these */
     uint64_t checkpoints;      /* committed while this command ran */
+    uint64_t conflicts;        /* workers that differed, where the first one counts */
+    char conflict[512];        /* the newest */
     struct kelp_result_worker workers[KELP_RESULT_WORKERS_MAX];
     uint32_t worker_count;
 };

@@ -136,6 +136,8 @@ void kelp_status_result(const Kelp__V1__StatusReply *status, struct kelp_result 
     (void)snprintf(result->digest, sizeof(result->digest), "%s", status->digest);
     result->restores = status->generation > 0 ? status->generation - 1 : 0;
     result->steps_recomputed = status->steps_recomputed;
+    result->conflicts = status->conflicts;
+    (void)snprintf(result->conflict, sizeof(result->conflict), "%s", status->conflict);
 }
 
 static void print_checkpoint(FILE *out, const Kelp__V1__CheckpointStatus *checkpoint)
@@ -196,6 +198,10 @@ static void print_head(FILE *out, const Kelp__V1__StatusReply *status, const cha
     if (status->generation > 1) {
         (void)fprintf(out, "restored   from step %" PRIu64 ", %" PRIu64 " computed again so far\n",
                       status->restore_step, status->steps_recomputed);
+    }
+    if (status->conflicts > 0) {
+        (void)fprintf(out, "conflicts  %" PRIu64 ", the newest: %s\n", status->conflicts,
+                      status->conflict);
     }
     print_checkpoint(out, status->checkpoint);
     if (newest_loss(status, &loss)) {
@@ -321,6 +327,8 @@ void kelp_status_json(const Kelp__V1__StatusReply *status, const char *run_path,
         status->generation, status->worker_losses, status->shard_losses);
     (void)fprintf(out, ",\"restore_step\":%" PRIu64 ",\"steps_recomputed\":%" PRIu64,
                   status->restore_step, status->steps_recomputed);
+    (void)fprintf(out, ",\"conflicts\":%" PRIu64, status->conflicts);
+    kelp_json_print_member(out, ",", "conflict", status->conflict);
     json_checkpoint(out, status->checkpoint);
     json_workers(out, status);
     json_shards(out, status);

@@ -20,6 +20,7 @@ struct kelp_link {
     uint64_t map_heartbeat; /* reports that repeat this one know of that map */
     uint64_t order_sent;    /* serial */
     char failure[160];      /* the latest error reported, so that it is logged once */
+    uint64_t conflicts;     /* that it has told, of this start */
 };
 
 struct kelp_shard_links {

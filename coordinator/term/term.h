@@ -65,6 +65,8 @@ struct kelp_term {
     int64_t election;   /* revision of the newest one that we won */
     uint64_t heartbeat; /* newest */
     uint64_t shard_losses;
+    uint64_t conflicts; /* between workers, as shards told it */
+    char conflict[KELP_COORDINATOR_REASON_MAX + 1];
     bool opened;          /* the map that the placement takes next was written by us just now */
     bool cut_off;         /* no shard is heard though all their leases live: resign */
     const char *replaced; /* why another leader has been there in between: start over; NULL: no */
@@ -145,6 +147,8 @@ struct kelp_link_report {
     bool (*record)(const void *records, size_t index, struct kelp_record *ret_record);
     const void *records;
     const struct kelp_record *latest_train; /* NULL: none */
+    uint64_t conflicts;                     /* between workers, since the shard's start */
+    const char *conflict;                   /* the newest */
 };
 /* True: it is a member now. */
 bool kelp_term_shard_hello(struct kelp_term *term, struct kelp_link *link,

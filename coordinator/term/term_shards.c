@@ -191,12 +191,25 @@ static void on_snapshot(struct kelp_term *term, const struct kelp_checkpointer_r
     }
 }
 
+/* A shard that was started again counts from 0. */
+static void on_conflicts(struct kelp_term *term, struct kelp_link *link,
+                         const struct kelp_link_report *report)
+{
+    const uint64_t before = report->conflicts < link->conflicts ? 0 : link->conflicts;
+    if (report->conflicts > before) {
+        term->conflicts += report->conflicts - before;
+        (void)snprintf(term->conflict, sizeof(term->conflict), "%s", report->conflict);
+    }
+    link->conflicts = report->conflicts;
+}
+
 void kelp_term_shard_report(struct kelp_term *term, struct kelp_link *link,
                             const struct kelp_link_report *report)
 {
     const struct kelp_placement *placement = &term->placement;
     kelp_membership_heard(&term->membership, link->key, NULL, term->now_ms);
     on_loaded(term, link, report->loaded_generation);
+    on_conflicts(term, link, report);
     bool current = kelp_link_current(link, placement, report->heartbeat);
     if (report->status != KELP_OK && current) {
         on_failure(term, link, report->status, report->error);

@@ -123,12 +123,24 @@ static void describe(const struct kelp_conflict *conflict, char *text, size_t by
     }
 }
 
-/* One line a second; *ret_held: those left out before. */
-static bool may_warn(struct kelp_service *service, unsigned *ret_held)
+uint64_t kelp__service_conflicts(struct kelp_service *service, char *text, size_t bytes)
+{
+    (void)pthread_mutex_lock(&service->names_lock);
+    const uint64_t count = service->conflicts;
+    (void)snprintf(text, bytes, "%s", service->conflict);
+    (void)pthread_mutex_unlock(&service->names_lock);
+    return count;
+}
+
+/* The leader hears of it in the next report. One line a second; *ret_held: those left out before.
+ */
+static bool note(struct kelp_service *service, const char *text, unsigned *ret_held)
 {
     const uint64_t now_ms = kelp_clock_ms();
 
     (void)pthread_mutex_lock(&service->names_lock);
+    service->conflicts++;
+    (void)snprintf(service->conflict, sizeof(service->conflict), "%s", text);
     const bool passes = now_ms >= service->warn_after_ms;
     *ret_held = service->warnings_held;
     service->warnings_held = passes ? 0 : service->warnings_held + 1;
@@ -158,7 +170,7 @@ void kelp__service_conflict(uint32_t partition, const struct kelp_conflict *conf
         kelp__service_control_failed(partition, KELP_ERR_CONTROL_WORD, text, user);
     } else if (stops) {
         kelp__service_control_failed(partition, KELP_ERR_MISMATCH, text, user);
-    } else if (may_warn(service, &held)) {
+    } else if (note(service, text, &held)) {
         kelp_log_warn("workers differ, the first one counts first=%s second=%s what=\"%s\" "
                       "partition=%u more_before=%u",
                       first, second, what, partition, held);

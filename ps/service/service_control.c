@@ -40,6 +40,7 @@ static kelp_status send_report(struct kelp_service *service, const struct kelp_s
     Kelp__V1__ControlWord word;
     struct kelp_shard_control_view view;
     struct kelp_rpc_message *message = NULL;
+    char conflict[sizeof(service->conflict)];
 
     assert(record_count <= KELP_PS_REPORT_RECORDS_MAX);
     kelp_shard_control_view(service->control, &view);
@@ -53,6 +54,8 @@ static kelp_status send_report(struct kelp_service *service, const struct kelp_s
         kelp_wire_put_record(&view.records[action->report.record_first + i], &wires[i]);
         pointers[i] = &wires[i].message;
     }
+    report.conflicts = kelp__service_conflicts(service, conflict, sizeof(conflict));
+    report.conflict = conflict;
     report.n_work = kelp__service_take_work(service, work, KELP_ARRAY_COUNT(work));
     for (size_t i = 0; i < report.n_work; i++) {
         workers[i] = &work[i];

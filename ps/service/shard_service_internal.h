@@ -31,13 +31,15 @@ struct kelp_service {
     pthread_mutex_t turns_lock;       /* guards turns; a leaf */
     struct kelp__service_turn *turns; /* free ones */
 
-    pthread_mutex_t names_lock; /* guards names and warnings; a leaf */
+    pthread_mutex_t names_lock; /* guards names and conflicts; a leaf */
     char **names;               /* of workers, by author - 1 */
     atomic_uint_fast64_t *work; /* of each author: lanes that are not reported yet */
     uint32_t name_count;
     uint32_t name_capacity;
     uint64_t warn_after_ms;
     unsigned warnings_held;
+    uint64_t conflicts; /* that did not end the job, since the start */
+    char conflict[480]; /* the newest */
 
     struct kelp_log_gate refusals;     /* lines about streams that are ended, ... */
     struct kelp_log_gate waits;        /* ... about those that wait to be the leader's, ... */
@@ -94,6 +96,8 @@ void kelp__service_ticks_stop(struct kelp_service *service);
  * the service; 0: there are too many. */
 uint32_t kelp__service_author(struct kelp_service *service, const char *id);
 void kelp__service_authors_free(struct kelp_service *service);
+/* How often workers differed; text is the newest. */
+uint64_t kelp__service_conflicts(struct kelp_service *service, char *text, size_t bytes);
 /* An event of the shard. */
 void kelp__service_worked(uint32_t author, uint32_t lanes, void *user);
 /* Who has shown work since the last call: at most max of them. */

@@ -11,6 +11,7 @@
 #include "cli/run/run_client.h"
 #include "common/base/json.h"
 #include "proto/wire.h"
+#include "tests/lib/cluster/json_fields.h"
 #include "tests/lib/cluster/run_train.h"
 #include "tests/lib/cluster/run_watch.h"
 #include "tests/lib/etcd/etcd_fixture.h"
@@ -274,7 +275,7 @@ KELP_TEST(stops)
                   run.output);
 }
 
-/* It goes on; the shard's log says the same. */
+/* It goes on; the shard's log, the terminal, the status and the result say the same. */
 KELP_TEST(first_counts)
 {
     start("failure.on_conflict=first");
@@ -282,4 +283,14 @@ KELP_TEST(first_counts)
     ck_assert(has_warned());
     kelp_run_await_step(&run, kelp_run_step(&run) + 50);
     ck_assert(!has_ended());
+    kelp_test_command_await(&run.command, "workers differ (");
+    kelp_test_command_says(run.folder, (const char *[]){"status", "run", NULL}, 0, "\nconflicts  ");
+    kelp_test_command_says(run.folder, (const char *[]){"status", "run", "-o", "json", NULL}, 0,
+                           " sent different ");
+    kelp_test_command_says(run.folder, (const char *[]){"stop", "run", "--now", NULL}, 0, "");
+    (void)kelp_test_command_wait(&run.command, KELP_TEST_HANG_MS);
+    cJSON *result = kelp_test_read_json(run.folder, "run/result.json");
+    ck_assert_double_gt(kelp_test_number(result, "conflicts"), 0);
+    ck_assert_ptr_nonnull(strstr(kelp_test_text(result, "conflict"), LIAR));
+    cJSON_Delete(result);
 }
