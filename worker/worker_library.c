@@ -17,10 +17,10 @@
 #include "worker/coordinator_link.h"
 #include "worker/core/stepper.h"
 #include "worker/exchange_link.h"
+#include "worker/loop_keeper.h"
 #include "worker/wire_map.h"
 
-#define SPIN_US        40u  /* waking a blocked thread costs more than a small step (bench/steps) */
-#define TURN_MS        100u /* the loop is turned so often while lanes are computed */
+#define SPIN_US        40u /* waking a blocked thread costs more than a small step (bench/steps) */
 #define TOLD_MS        5000u
 #define STAGGER_FLOATS 80u /* 320 bytes: see worker/gradients.c */
 
@@ -37,6 +37,7 @@ struct kelp_worker {
     Kelp__V1__Hello hello;
 
     struct kelp_rpc_loop *loop;
+    struct kelp_loop_keeper *keeper; /* runs the loop while lanes are computed */
     struct kelp_coordinator_link *coordinator;
     int news;                       /* atomic: the link has something to take */
     struct kelp_shard_link **links; /* by their numbers; NULL: none */
@@ -50,7 +51,6 @@ struct kelp_worker {
     unsigned current;
     struct kelp_gradient_pool *gradients;
     uint64_t lanes_computed;
-    uint64_t turned_ms;               /* when the loop was run last */
     uint64_t told_ms;                 /* when the log was told last that late lanes are computed */
     struct kelp_rpc_timer *ask_timer; /* only after a shard answered "busy" */
     struct kelp_error failure;        /* kelp_worker_next() reports it */
@@ -424,6 +424,12 @@ static void hear_news(struct kelp_worker *worker)
     kelp_worker_map_free(news.map);
 }
 
+/* The keeper has handled an event: news too are taken while lanes are computed. */
+static void on_kept(void *user)
+{
+    hear_news(user);
+}
+
 static void on_changed(void *user)
 {
     struct kelp_worker *worker = user;
@@ -433,6 +439,7 @@ static void on_changed(void *user)
 
 void kelp_worker_send_half(struct kelp_worker *worker)
 {
+    kelp_loop_keeper_return(worker->keeper);
     if (worker->link_count > 0) {
         handle_event(worker, &(struct kelp_stepper_event){.kind = KELP_STEPPER_HALF});
         for (int i = 0; i < 100 && kelp_rpc_loop_run(worker->loop, 1); i++) {
@@ -474,6 +481,9 @@ kelp_status kelp_worker_join(struct kelp_worker *worker, const struct kelp_plan 
     if (status == KELP_OK) {
         status = allocate(worker, reterr);
     }
+    if (status == KELP_OK) {
+        status = kelp_loop_keeper_start(worker->loop, on_kept, worker, &worker->keeper, reterr);
+    }
     if (status != KELP_OK) {
         return status;
     }
@@ -503,16 +513,16 @@ static void hand_out(struct kelp_worker *worker, const struct kelp_stepper_actio
         .lane_first = action->compute.lane_first,
         .lane_count = action->compute.lane_count,
     };
-    worker->turned_ms = kelp_clock_ms();
-    if (action->compute.offered && worker->turned_ms - worker->told_ms >= TOLD_MS) {
-        worker->told_ms = worker->turned_ms;
+    uint64_t now_ms = action->compute.offered ? kelp_clock_ms() : 0;
+    if (now_ms - worker->told_ms >= TOLD_MS && now_ms > 0) {
+        worker->told_ms = now_ms;
         kelp_log_info("computing lanes that are late version=%" PRIu64 " lanes=%u+%u",
                       ret_work->word.version, ret_work->lane_first, ret_work->lane_count);
     }
 }
 
-kelp_status kelp_worker_next(struct kelp_worker *worker, struct kelp_stop *stop,
-                             struct kelp_work *ret_work, struct kelp_error *reterr)
+static kelp_status wait_for_work(struct kelp_worker *worker, struct kelp_stop *stop,
+                                 struct kelp_work *ret_work, struct kelp_error *reterr)
 {
     for (;;) {
         hear_news(worker);
@@ -534,21 +544,19 @@ kelp_status kelp_worker_next(struct kelp_worker *worker, struct kelp_stop *stop,
     }
 }
 
-/* Connections live only while the loop is run: turn it between lanes that take long. */
-static void turn(struct kelp_worker *worker)
+kelp_status kelp_worker_next(struct kelp_worker *worker, struct kelp_stop *stop,
+                             struct kelp_work *ret_work, struct kelp_error *reterr)
 {
-    uint64_t now = kelp_clock_ms();
-
-    if (now - worker->turned_ms >= TURN_MS) {
-        worker->turned_ms = now;
-        while (kelp_rpc_loop_run(worker->loop, 0)) {
-        }
+    kelp_loop_keeper_return(worker->keeper);
+    kelp_status status = wait_for_work(worker, stop, ret_work, reterr);
+    if (status == KELP_OK) {
+        kelp_loop_keeper_leave(worker->keeper);
     }
+    return status;
 }
 
 struct kelp_gradient *kelp_worker_gradient(struct kelp_worker *worker)
 {
-    turn(worker);
     return kelp_gradient_get(worker->gradients);
 }
 
@@ -562,15 +570,21 @@ kelp_status kelp_worker_push(struct kelp_worker *worker, const struct kelp_node 
                      .present = node->gradient->present,
                      .content = node->gradient},
     };
-    if (kelp_stepper_event(worker->stepper, &event, &worker->actions) != KELP_OK) {
+    if (node->digest) {
+        (void)snprintf(node->gradient->digest, sizeof(node->gradient->digest), "%s", node->digest);
+    }
+    kelp_loop_keeper_pause(worker->keeper);
+    kelp_status status = kelp_stepper_event(worker->stepper, &event, &worker->actions);
+    if (status == KELP_OK) {
+        worker->lanes_computed += node->lane_count;
+        carry_out_all(worker);
+    }
+    kelp_loop_keeper_resume(worker->keeper);
+    if (status != KELP_OK) {
         kelp_gradient_unref(node->gradient);
         return kelp_fail(reterr, KELP_ERR_INVALID, "push of lanes [%u, +%u) of %u",
                          node->lane_first, node->lane_count, worker->job->cluster.lanes);
     }
-    if (node->digest) {
-        (void)snprintf(node->gradient->digest, sizeof(node->gradient->digest), "%s", node->digest);
-    }
-    worker->lanes_computed += node->lane_count;
     return KELP_OK;
 }
 
@@ -581,6 +595,7 @@ void kelp_worker_close(struct kelp_worker *worker)
     if (!worker) {
         return;
     }
+    kelp_loop_keeper_stop(worker->keeper);
     kelp_coordinator_link_close(worker->coordinator);
     close_links(worker);
     if (worker->ask_timer) {

@@ -9,7 +9,8 @@
  *
  * A worker keeps no state that matters: it can be killed at any moment, and what it pushes twice is
  * dropped. All functions are called from one thread. Everything else (streams, reconnection, maps,
- * generations, resending) happens inside kelp_worker_next().
+ * generations, resending) happens inside kelp_worker_next(), and on a thread of the library while
+ * the caller computes for long.
  */
 #ifndef KELP_WORKER_H
 #define KELP_WORKER_H

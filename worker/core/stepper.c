@@ -96,6 +96,7 @@ static void compute(struct kelp_stepper *stepper, uint32_t first, uint32_t count
     action->compute.lane_count = count;
     action->compute.offered = offered;
     memset(stepper->computed + first, 1, count);
+    stepper->handed_out = true;
 }
 
 /* The first run of assigned lanes that nobody computed here yet. */
@@ -168,6 +169,8 @@ static void turn(struct kelp_stepper *stepper)
     struct kelp_control_word word;
     bool swap;
 
+    stepper->handed_out = false;
+    stepper->overtaken = false;
     if (stepper->generation == 0) {
         return;
     }
@@ -191,9 +194,13 @@ static kelp_status add_computed(struct kelp_stepper *stepper,
     uint32_t count = event->computed.lane_count;
     bool aligned = count > 0 && (count & (count - 1)) == 0 && first % count == 0;
 
-    if (!stepper->working || !aligned || first >= lanes || count > lanes - first ||
-        stepper->node_count == lanes) {
+    bool room = stepper->overtaken || (stepper->working && stepper->node_count < lanes);
+    if (!aligned || first >= lanes || count > lanes - first || !room) {
         return KELP_ERR_INVALID;
+    }
+    if (stepper->overtaken) {
+        kelp__stepper_emit(stepper, KELP_STEPPER_RELEASE)->release = event->computed.content;
+        return stepper->status;
     }
     stepper->nodes[stepper->node_count++] = (struct kelp_stepper_node){
         .lane_first = first,
@@ -373,6 +380,7 @@ static void hear_offer(struct kelp_stepper *stepper, const struct kelp_stepper_e
 static void forget_all(struct kelp_stepper *stepper)
 {
     stepper->working = false;
+    stepper->overtaken = stepper->handed_out;
     stepper->spare = false;
     stepper->fetching = false;
     drop_nodes(stepper);

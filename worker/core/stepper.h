@@ -98,7 +98,8 @@ enum kelp_stepper_action_kind {
     KELP_STEPPER_KEEP,        /* copy the answer's weights into the next vector */
     KELP_STEPPER_STALE,       /* for the log: refused by an old map; a newer one is on its way */
     KELP_STEPPER_BEGIN,       /* a version is whole: begin to work on it */
-    KELP_STEPPER_COMPUTE,     /* compute lanes from the current vector, then COMPUTED and TURN */
+    KELP_STEPPER_COMPUTE,     /* compute lanes from the current vector, then COMPUTED and TURN; all
+                                 other events may come meanwhile */
     KELP_STEPPER_RELEASE,     /* the stepper needs the content of a node no more */
 };
 

@@ -66,6 +66,8 @@ struct kelp_stepper {
     uint8_t computed[KELP_JOB_LANES_MAX]; /* lanes of word handed out or pushed */
     struct kelp_stepper_node *nodes;      /* pushed for word; room for one for each lane */
     size_t node_count;
+    bool handed_out; /* lanes are being computed: until the next TURN */
+    bool overtaken;  /* ... of a generation that is over: what is computed is not needed */
 
     struct kelp__stepper_items items;
     struct kelp_stepper_actions *actions; /* of the event under way */

@@ -444,11 +444,15 @@ static bool is_idler(const struct sim_worker *worker)
 
 void sim_worker_turn(struct sim_worker *worker)
 {
+    const struct sim *sim = worker->sim;
     bool again = true;
     if (is_idler(worker)) {
         if (worker->joining.news.leave) {
             leave(worker);
         }
+        return;
+    }
+    if (worker->computing && sim->profile.turning && !take_news(worker)) {
         return;
     }
     while (again && !worker->computing) {

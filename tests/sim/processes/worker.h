@@ -2,8 +2,8 @@
  * A simulated kelp-worker around the cores of worker/core that ship: kelp_joining and kelp_stepper
  * decide, this shell carries out what they say on simulated streams and a virtual clock.
  *
- * The program has two threads: while lanes are computed, the coordinator is still answered, but
- * what shards send waits. So does it here.
+ * While lanes are computed, the coordinator is answered. What shards send, and news of the
+ * coordinator, wait for the end, or are taken at once when that takes long (profile.turning).
  */
 #ifndef KELP_TESTS_SIM_PROCESSES_WORKER_H
 #define KELP_TESTS_SIM_PROCESSES_WORKER_H

@@ -286,6 +286,28 @@ KELP_TEST(lanes_that_do_not_exist)
     ck_assert_int_eq(find(KELP_STEPPER_FAIL, 0)->fail.status, KELP_ERR_FORMAT);
 }
 
+/* A lane takes long: meanwhile another generation begins, and its lanes are handed out after it. */
+KELP_TEST(work_is_overtaken)
+{
+    struct kelp_stepper_event again = {.kind = KELP_STEPPER_COMPUTED};
+    push_first_step(&job);
+    get_news(2, 0, 2); /* nothing is being computed */
+    ck_assert_ptr_eq(find(KELP_STEPPER_RELEASE, 0)->release, &job);
+    answer_all(2, 0);
+    turn();
+    ck_assert_ptr_nonnull(find(KELP_STEPPER_COMPUTE, 0));
+    get_news(3, 0, 2);
+    answer_all(3, 0);
+    push(0, 2, &plan);
+    ck_assert_ptr_eq(find(KELP_STEPPER_RELEASE, 0)->release, &plan);
+    again.computed.lane_count = 3;
+    ck_assert_int_eq(kelp_stepper_event(stepper, &again, &actions), KELP_ERR_INVALID);
+    turn();
+    ck_assert_ptr_nonnull(find(KELP_STEPPER_COMPUTE, 0));
+    push(0, 2, &job);
+    ck_assert_uint_eq(count_of(KELP_STEPPER_RELEASE), 0);
+}
+
 /* ---- maps of one generation ------------------------------------------------------------------ */
 
 /* What was under way to a process that is gone is pushed and asked for again, where the partition
