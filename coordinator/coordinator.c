@@ -36,6 +36,7 @@ static void on_tick(void *user)
         watch_anew(coordinator);
     }
     kelp_leadership_tick(&coordinator->leadership);
+    kelp_follower_streams_tick(&coordinator->followers);
 }
 
 /* ---- opening ---- */
@@ -85,6 +86,7 @@ static void init_parts(struct kelp_coordinator *coordinator)
     const struct kelp_leadership_options leadership = {
         .effects = &kelp_coordinator_leadership_effects,
         .outside = {.effects = &kelp_coordinator_term_effects, .user = coordinator},
+        .id = options->id,
         .incarnation = options->incarnation,
         .force = options->force,
     };
@@ -102,12 +104,18 @@ static void init_parts(struct kelp_coordinator *coordinator)
     coordinator->workers =
         (struct kelp_worker_streams){.leadership = &coordinator->leadership,
                                      .identity = &coordinator->identity,
+                                     .followers = &coordinator->followers,
                                      .refusals = KELP_LOG_GATE_INIT,
                                      .requests = KELP_LOG_GATE_OF(KELP_COORDINATOR_REQUEST_LINES)};
     coordinator->shards = (struct kelp_shard_streams){.loop = coordinator->loop,
                                                       .leadership = &coordinator->leadership,
                                                       .identity = &coordinator->identity,
                                                       .plan = &coordinator->plan};
+    coordinator->followers = (struct kelp_follower_streams){.leadership = &coordinator->leadership,
+                                                            .identity = &coordinator->identity};
+    coordinator->leaders = (struct kelp_leader_streams){.loop = coordinator->loop,
+                                                        .leadership = &coordinator->leadership,
+                                                        .identity = &coordinator->identity};
 }
 
 kelp_status kelp_coordinator_open(struct kelp_coordinator *coordinator, struct kelp_error *reterr)
@@ -199,7 +207,8 @@ void kelp_coordinator_destroy(struct kelp_coordinator *coordinator)
     if (coordinator->leader) {
         kelp_leader_close(coordinator->leader);
     }
-    while (!kelp_shard_streams_sweep(&coordinator->shards)) {
+    kelp_leader_streams_unfollow(&coordinator->leaders);
+    while (!kelp_shard_streams_sweep(&coordinator->shards) || coordinator->leaders.count > 0) {
         (void)kelp_rpc_loop_run(coordinator->loop, 10);
     }
     kelp_rpc_server_close(coordinator->server);

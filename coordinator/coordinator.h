@@ -6,6 +6,8 @@
  *     etcd_events.c         what etcd/ reports, told to the leadership and its term
  *     worker_streams.c      streams of workers, and calls: the Coordinator service
  *     shard_streams.c       streams to shards
+ *     follower_streams.c    streams of coordinators that stand by
+ *     leader_streams.c      our stream to who leads
  *     record_files.c        records on file (journal.c)
  *     checkpoint_folders.c  checkpoints' folders and manifests
  *

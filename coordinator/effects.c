@@ -287,8 +287,27 @@ static kelp_status open_term(struct kelp_error *reterr, void *user)
 static void close_term(void *user)
 {
     struct kelp_coordinator *coordinator = user;
+    kelp_follower_streams_end(&coordinator->followers);
     kelp_record_files_close(&coordinator->records);
     kelp_job_plan_forget(&coordinator->plan);
+}
+
+static bool follow(const struct kelp_holder *holder, void *user)
+{
+    struct kelp_coordinator *coordinator = user;
+    return kelp_leader_streams_follow(&coordinator->leaders, holder);
+}
+
+static void unfollow(void *user)
+{
+    struct kelp_coordinator *coordinator = user;
+    kelp_leader_streams_unfollow(&coordinator->leaders);
+}
+
+static void depose(int64_t revision, void *user)
+{
+    struct kelp_coordinator *coordinator = user;
+    kelp_leader_depose(coordinator->leader, revision);
 }
 
 static void step_down(void *user)
@@ -316,4 +335,7 @@ const struct kelp_leadership_effects kelp_coordinator_leadership_effects = {
     .stand = stand,
     .open = open_term,
     .close = close_term,
+    .follow = follow,
+    .unfollow = unfollow,
+    .depose = depose,
 };

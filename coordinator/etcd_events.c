@@ -60,9 +60,14 @@ static void on_deposed(const char *why, void *user)
     kelp_leadership_deposed(leadership_of(user), why);
 }
 
-static void on_superseded(const char *by, void *user)
+static void on_superseded(const struct kelp_holder *holder, void *user)
 {
-    kelp_leadership_superseded(leadership_of(user), by);
+    kelp_leadership_superseded(leadership_of(user), holder);
+}
+
+static void on_vacant(void *user)
+{
+    kelp_leadership_vacant(leadership_of(user));
 }
 
 /* ---- answers: those of an older term do not come ---- */
@@ -134,6 +139,7 @@ const struct kelp_leader_events kelp_coordinator_etcd_events = {
     .elected = on_elected,
     .deposed = on_deposed,
     .superseded = on_superseded,
+    .vacant = on_vacant,
     .read = on_read,
     .plan_written = on_plan_written,
     .map_written = on_map_written,

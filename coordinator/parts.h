@@ -12,8 +12,10 @@
 #include "coordinator/coordinator_options.h"
 #include "coordinator/etcd/leader.h"
 #include "coordinator/etcd/task_thread.h"
+#include "coordinator/follower_streams.h"
 #include "coordinator/identity.h"
 #include "coordinator/job_plan.h"
+#include "coordinator/leader_streams.h"
 #include "coordinator/record_files.h"
 #include "coordinator/shard_streams.h"
 #include "coordinator/term/leadership.h"
@@ -41,6 +43,8 @@ struct kelp_coordinator {
     struct kelp_checkpoint_folders folders;
     struct kelp_worker_streams workers;
     struct kelp_shard_streams shards;
+    struct kelp_follower_streams followers;
+    struct kelp_leader_streams leaders;
 };
 
 #endif

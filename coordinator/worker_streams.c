@@ -248,6 +248,13 @@ static const struct kelp_rpc_stream_events *on_accept(struct kelp_rpc_stream *rp
     return &stream_events;
 }
 
+static const struct kelp_rpc_stream_events *on_follow(struct kelp_rpc_stream *rpc,
+                                                      void *server_user, void **ret_user)
+{
+    const struct kelp_worker_streams *streams = server_user;
+    return kelp_follower_streams_accept(streams->followers, rpc, ret_user);
+}
+
 /* ---- calls ---- */
 
 static void on_status(struct kelp_rpc_request *request, struct kelp_rpc_message *message,
@@ -326,6 +333,9 @@ static const struct kelp_rpc_method methods[] = {
     {.path = "/kelp.v1.Coordinator/Checkpoint",
      .roles = KELP_ROLE_BIT(KELP_ROLE_OPERATOR),
      .unary = on_checkpoint},
+    {.path = "/kelp.v1.Coordinator/Follow",
+     .roles = KELP_ROLE_BIT(KELP_ROLE_COORDINATOR),
+     .accept = on_follow},
 };
 
 const struct kelp_rpc_method *kelp_worker_streams_methods(size_t *ret_count)

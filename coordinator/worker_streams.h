@@ -8,15 +8,17 @@
 
 #include "common/base/log_gate.h"
 #include "common/rpc/rpc.h"
+#include "coordinator/follower_streams.h"
 #include "coordinator/identity.h"
 #include "coordinator/term/leadership.h"
 
 struct kelp_worker_stream;
 
 struct kelp_worker_streams {
-    struct kelp_leadership *leadership;   /* borrowed */
-    const struct kelp_identity *identity; /* borrowed */
-    struct kelp_worker_stream *first;     /* owned; freed as they end */
+    struct kelp_leadership *leadership;      /* borrowed */
+    const struct kelp_identity *identity;    /* borrowed */
+    struct kelp_follower_streams *followers; /* borrowed; has the streams of Follow */
+    struct kelp_worker_stream *first;        /* owned; freed as they end */
     uint32_t count;
     struct kelp_log_gate refusals; /* lines about streams that are ended, */
     struct kelp_log_gate requests; /* and about checkpoints that were asked for */

@@ -153,7 +153,8 @@ void kelp_etcd_watch_close(struct kelp_etcd_watch *watch); /* no callback runs a
 /*
  * Stand for election on a key: created with a lease, value is ours. elected() with the key's create
  * revision (every write of a leader compares it); deposed() when the key or the lease is gone, or
- * when no keep-alive got through for ttl_s. After deposed() the election stands again by itself.
+ * when no keep-alive got through for ttl_s. After deposed() the election stands again by itself;
+ * when somebody deleted the key, it lets others go first for a second.
  */
 struct kelp_etcd_election;
 struct kelp_etcd_election_events {
@@ -170,6 +171,10 @@ kelp_status kelp_etcd_election_open(struct kelp_etcd *etcd,
                                     const struct kelp_etcd_election_options *options,
                                     struct kelp_etcd_election **ret_election,
                                     struct kelp_error *reterr) KELP_MUST_USE;
+/* Delete the key, if it was created at that revision, and try to be elected at once. Nothing
+ * happens when the key is another one, is gone, or is ours; when etcd does not answer it is for the
+ * caller to ask again. */
+void kelp_etcd_election_depose(struct kelp_etcd_election *election, int64_t create_revision);
 /* Resigns: the next one is elected at once (waits for etcd, at most 1 s). deposed() is not called.
  */
 void kelp_etcd_election_close(struct kelp_etcd_election *election);

@@ -17,21 +17,27 @@
  *          |  ------------------ LEADING
  *          ------------------------^   the watch shows our key: an answer was lost
  *
+ *          WAITING ------------> DEPOSING ---------------------> WAITING
+ *                   with a lease, when we are told to delete another's key
+ *
  * It campaigns when the watch shows no key, and pauses after a failure. Our lease's number, which
  * nobody else has, tells whether the key is ours. The watch may lag behind our own transaction, so
  * while we lead it counts only from our key's revision on.
  */
-enum state { STATE_WAITING, STATE_GRANTING, STATE_CAMPAIGNING, STATE_LEADING };
+enum state { STATE_WAITING, STATE_GRANTING, STATE_CAMPAIGNING, STATE_LEADING, STATE_DEPOSING };
 
 static const struct kelp_state states[] = {
     /* It stays when a lease is lost that was not used yet. */
     [STATE_WAITING] = {"waiting", KELP_STATE_BIT(STATE_WAITING) | KELP_STATE_BIT(STATE_GRANTING) |
                                       KELP_STATE_BIT(STATE_CAMPAIGNING) |
-                                      KELP_STATE_BIT(STATE_LEADING)},
+                                      KELP_STATE_BIT(STATE_LEADING) |
+                                      KELP_STATE_BIT(STATE_DEPOSING)},
     [STATE_GRANTING] = {"granting", KELP_STATE_BIT(STATE_WAITING)},
     [STATE_CAMPAIGNING] = {"campaigning",
                            KELP_STATE_BIT(STATE_WAITING) | KELP_STATE_BIT(STATE_LEADING)},
     [STATE_LEADING] = {"leading", KELP_STATE_BIT(STATE_WAITING)},
+    /* Another lease of ours may have created the key meanwhile: the watch shows it. */
+    [STATE_DEPOSING] = {"deposing", KELP_STATE_BIT(STATE_WAITING) | KELP_STATE_BIT(STATE_LEADING)},
 };
 static const struct kelp_state_table state_table = KELP_STATE_TABLE(states);
 
@@ -47,6 +53,9 @@ struct kelp_etcd_election {
     struct kelp_etcd_watch *watch;
     bool synced;                   /* the watch has shown what there is */
     bool taken;                    /* the watch shows the key */
+    int64_t taken_revision;        /* at which that key was created */
+    int64_t depose_revision;       /* delete the key of that one; 0: none */
+    int64_t stand_back_ms;         /* no campaign before it */
     int64_t create_revision;       /* of our key, while leading */
     struct kelp_etcd_lease *lease; /* NULL: none */
     int64_t lease_id;
@@ -88,6 +97,14 @@ static void depose(struct kelp_etcd_election *election, const char *why)
     move_to(election, STATE_WAITING);
     look_later(election);
     election->events.deposed(why, election->user);
+}
+
+/* Our lease lives, so somebody deleted the key: whoever it was goes first. */
+static void lose_key(struct kelp_etcd_election *election)
+{
+    election->stand_back_ms = kelp__etcd_now_ms() + ETCD_STAND_BACK_MS;
+    depose(election, "the key is gone");
+    election->timer.at_ms = election->stand_back_ms;
 }
 
 static void drop_call(struct kelp_etcd_election *election)
@@ -207,17 +224,59 @@ static void campaign(struct kelp_etcd_election *election)
           STATE_CAMPAIGNING, campaigned);
 }
 
-/* Do what comes next, if anything. */
+static void key_deleted(struct etcd_call *call, void *user)
+{
+    struct kelp_etcd_election *election = user;
+    bool succeeded = false;
+    int64_t revision = 0;
+    kelp_status status = call->status;
+
+    election->call = NULL;
+    move_to(election, STATE_WAITING);
+    if (status == KELP_OK) {
+        status = kelp__etcd_decode_transaction(call->answer.bytes, call->answer.used, &succeeded,
+                                               &revision, NULL);
+    }
+    kelp__etcd_call_destroy(call);
+    if (status == KELP_OK && succeeded && election->taken_revision == election->depose_revision) {
+        election->taken = false; /* the watch will show it too */
+    }
+    election->depose_revision = 0;
+    look(election);
+}
+
+/* The key of another, by the revision that it was created at. */
+static void delete_key(struct kelp_etcd_election *election)
+{
+    struct kelp_etcd_compare same = {.key = election->key,
+                                     .what = KELP_ETCD_CREATE_REVISION,
+                                     .revision = election->depose_revision};
+    struct kelp_etcd_operation gone = {.key = election->key};
+    struct etcd_call *call =
+        kelp__etcd_call_create(election->etcd, "/v3/kv/txn", ETCD_ONCE, election->ttl_s * 1000);
+
+    begin(election, call,
+          call ? kelp__etcd_encode_transaction(&same, 1, &gone, 1, &call->body, NULL) : KELP_OK,
+          STATE_DEPOSING, key_deleted);
+}
+
+/* Do what comes next, if anything. The lease comes first: the key is free for as short as it can
+ * be. */
 static void look(struct kelp_etcd_election *election)
 {
     election->timer.at_ms = INT64_MAX;
-    if (election->state != STATE_WAITING || !election->synced || election->taken) {
+    if (election->state != STATE_WAITING || !election->synced ||
+        (election->taken && election->depose_revision == 0)) {
         return;
     }
-    if (election->lease) {
-        campaign(election);
-    } else {
+    if (!election->taken && kelp__etcd_now_ms() < election->stand_back_ms) {
+        election->timer.at_ms = election->stand_back_ms;
+    } else if (!election->lease) {
         ask_for_lease(election);
+    } else if (election->taken) {
+        delete_key(election);
+    } else {
+        campaign(election);
     }
 }
 
@@ -229,6 +288,10 @@ static void key_changed(const struct kelp_etcd_pair *pair, void *user)
     bool ours = election->lease && pair->lease == election->lease_id;
 
     election->taken = true;
+    election->taken_revision = pair->create_revision;
+    if (election->depose_revision != election->taken_revision) {
+        election->depose_revision = 0; /* that one is gone */
+    }
     if (election->state == STATE_LEADING) {
         if (!ours && pair->mod_revision > election->create_revision) {
             depose(election, "somebody else wrote the key");
@@ -248,7 +311,7 @@ static void key_removed(const char *key, int64_t revision, void *user)
     election->taken = false;
     if (election->state == STATE_LEADING) {
         if (revision > election->create_revision) {
-            depose(election, "the key is gone");
+            lose_key(election);
         }
     } else {
         look(election);
@@ -263,7 +326,7 @@ static void key_synced(int64_t revision, void *user)
     if (election->state == STATE_LEADING && !election->taken &&
         revision >= election->create_revision) {
         /* Our key came and went between two listings, so that the watch never showed it. */
-        depose(election, "the key is gone");
+        lose_key(election);
         return;
     }
     look(election);
@@ -361,6 +424,30 @@ static void end_election(struct kelp_etcd *etcd, void *user)
 
     (void)etcd;
     request->lease_id = kelp__etcd_election_end(request->election);
+}
+
+struct depose_request {
+    struct kelp_etcd_election *election;
+    int64_t create_revision;
+};
+
+static void depose_holder(struct kelp_etcd *etcd, void *user)
+{
+    const struct depose_request *request = user;
+    struct kelp_etcd_election *election = request->election;
+
+    (void)etcd;
+    if (election->taken && election->taken_revision == request->create_revision &&
+        election->state != STATE_LEADING) {
+        election->depose_revision = request->create_revision;
+        look(election);
+    }
+}
+
+void kelp_etcd_election_depose(struct kelp_etcd_election *election, int64_t create_revision)
+{
+    struct depose_request request = {.election = election, .create_revision = create_revision};
+    kelp__etcd_run(election->etcd, depose_holder, &request);
 }
 
 void kelp_etcd_election_close(struct kelp_etcd_election *election)

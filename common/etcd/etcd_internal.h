@@ -29,6 +29,7 @@ enum {
     ETCD_ATTEMPT_MS = 2000,           /* a member that is stopped: another one is asked then */
     ETCD_BACKOFF_MIN_MS = 50,         /* between attempts: quick enough for a restart ... */
     ETCD_BACKOFF_MAX_MS = 500,        /* ... and no load while etcd is away */
+    ETCD_STAND_BACK_MS = 1000,        /* who was deposed lets those who did it go first */
     ETCD_LEASE_TTL_MAX_S = 3600,      /* a typing mistake beyond that */
     ETCD_REVOKE_MS = 1000,            /* giving a lease back, when closing */
     ETCD_LOGIN_MS = 5000,             /* etcd spends 0.1 s on a password, each after the other */

@@ -42,13 +42,20 @@
 #define KELP_COORDINATOR_PROBE_MAX_MS      600000
 
 #define KELP_COORDINATOR_TICK_MS       100  /* heartbeats and every other timer */
-#define KELP_COORDINATOR_LEASE_S       3    /* a dead leader is replaced after this */
+#define KELP_COORDINATOR_LEASE_S       3    /* whom nobody follows is replaced after this */
 #define KELP_COORDINATOR_ETCD_MS       2000 /* deadline of one blocking etcd call */
 #define KELP_COORDINATOR_RETRY_MS      500  /* back-off after a failed write to etcd */
 #define KELP_COORDINATOR_LOAD_RETRY_MS 1000 /* back-off after a shard could not load; doubled */
 #define KELP_COORDINATOR_LOAD_TRIES    3    /* then a checkpoint that cannot be read is left */
 #define KELP_COORDINATOR_BLOCK_TRIES   3 /* generations given up for a word, before the job fails */
 #define KELP_COORDINATOR_FIRST_MS      1000 /* a new shard stream must answer within this */
+
+/* Who stands by hears the leader at each of its ticks. Five without a word are ten times what a
+ * loaded machine delays one; together with what follows they stay below a second. */
+#define KELP_COORDINATOR_SILENT_TICKS     5
+#define KELP_COORDINATOR_SILENT_TICKS_MAX 20 /* for one that was accused before; the lease ends */
+#define KELP_COORDINATOR_JUDGED_MS        30000 /* for so long */
+#define KELP_COORDINATOR_FOLLOWERS_MAX    16    /* streams of those who stand by */
 
 /* Checkpoints. */
 #define KELP_COORDINATOR_LEAD_MS 100 /* from a report of progress to an order's arrival */

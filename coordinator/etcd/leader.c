@@ -17,6 +17,7 @@ enum post_kind {
     POST_ELECTED,
     POST_DEPOSED,
     POST_LEADER,
+    POST_VACANT,
     POST_SHARD,
     POST_SHARD_GONE,
     POST_TROUBLE
@@ -65,14 +66,16 @@ static void on_changed(const struct kelp_etcd_pair *pair, void *user)
     } else if (strncmp(pair->key, leader->shard_prefix, strlen(leader->shard_prefix)) != 0) {
         return; /* another key that begins alike */
     }
-    post(leader, kind, pair->key, pair->value, pair->value_bytes, pair->mod_revision);
+    post(leader, kind, pair->key, pair->value, pair->value_bytes, pair->create_revision);
 }
 
 static void on_removed(const char *key, void *user)
 {
     struct kelp_leader *leader = user;
-    if (strlen(key) < KELP__KEY_MAX &&
-        strncmp(key, leader->shard_prefix, strlen(leader->shard_prefix)) == 0) {
+    if (strcmp(key, leader->election_key) == 0) {
+        post(leader, POST_VACANT, key, "", 0, 0);
+    } else if (strlen(key) < KELP__KEY_MAX &&
+               strncmp(key, leader->shard_prefix, strlen(leader->shard_prefix)) == 0) {
         post(leader, POST_SHARD_GONE, key, "", 0, 0);
     }
 }
@@ -124,17 +127,16 @@ static void report_shard(struct kelp_leader *leader, const struct kelp__leader_p
     leader->events->shard_registered(&shard, leader->user);
 }
 
-/* Who holds the election key? {"id","address","incarnation"} */
 static void report_leader(struct kelp_leader *leader, const struct kelp__leader_post *event)
 {
-    struct kelp_map_shard holder = {.incarnation = 0};
+    struct kelp_holder holder = {.revision = event->revision};
     struct kelp_error error;
-    if (kelp_registration_parse(event->text, event->text_bytes, &holder, &error) != KELP_OK) {
+    if (kelp_holder_parse(event->text, event->text_bytes, &holder, &error) != KELP_OK) {
         kelp_error_prefix(&error, "%s", event->key);
         leader->events->trouble(error.text, leader->user);
     } else if (holder.incarnation != leader->options.incarnation &&
                event->revision > leader->last_revision) { /* not an older event that came late */
-        leader->events->superseded(event->text, leader->user);
+        leader->events->superseded(&holder, leader->user);
     }
 }
 
@@ -161,6 +163,9 @@ static void report_event(void *user)
         break;
     case POST_LEADER:
         report_leader(leader, event);
+        break;
+    case POST_VACANT:
+        leader->events->vacant(leader->user);
         break;
     case POST_SHARD:
         report_shard(leader, event);
@@ -305,6 +310,13 @@ void kelp_leader_resign(struct kelp_leader *leader)
         leader->election_watch = NULL;
     }
     leader->revision = 0;
+}
+
+void kelp_leader_depose(struct kelp_leader *leader, int64_t revision)
+{
+    if (leader->election) {
+        kelp_etcd_election_depose(leader->election, revision);
+    }
 }
 
 void kelp_leader_step_down(struct kelp_leader *leader)

@@ -20,6 +20,7 @@
 #include "coordinator/etcd/checkpoint_files.h"
 #include "coordinator/etcd/map_json.h"
 #include "coordinator/etcd/task_thread.h"
+#include "coordinator/term/standby.h"
 #include "coordinator/term/term_effects.h"
 
 struct kelp_leader;
@@ -29,7 +30,8 @@ struct kelp_leader_events {
     void (*spec)(const char *text, size_t text_bytes, void *user);
     void (*elected)(int64_t revision, void *user);
     void (*deposed)(const char *why, void *user);
-    void (*superseded)(const char *by, void *user);
+    void (*superseded)(const struct kelp_holder *holder, void *user);
+    void (*vacant)(void *user); /* nobody holds the key */
     /* Answer to kelp_leader_read(). The callback may take plan, map and the checkpoints' texts out
      * of found. */
     void (*read)(kelp_status status, struct kelp_found *found, const char *text, void *user);
@@ -86,6 +88,8 @@ kelp_status kelp_leader_watch_shards(struct kelp_leader *leader,
                                      struct kelp_error *reterr) KELP_MUST_USE;
 /* Give the election up, and stand again only when told to. Waits for etcd, at most 1 s. */
 void kelp_leader_resign(struct kelp_leader *leader);
+/* Delete another's key, if it was created at that revision, and be elected if we can. */
+void kelp_leader_depose(struct kelp_leader *leader, int64_t revision);
 /* Leadership ends: results that are under way are not reported any more. */
 void kelp_leader_step_down(struct kelp_leader *leader);
 

@@ -139,6 +139,29 @@ kelp_status kelp_registration_parse(const char *text, size_t text_bytes,
     return kelp_json_read(text, text_bytes, parse_place, ret_shard, reterr);
 }
 
+static kelp_status parse_holder(const cJSON *json, void *user, struct kelp_error *reterr)
+{
+    struct kelp_holder *holder = user;
+    kelp_status status = kelp_json_string(json, "id", holder->id, sizeof(holder->id), reterr);
+    if (status == KELP_OK) {
+        status =
+            kelp_json_string(json, "address", holder->address, sizeof(holder->address), reterr);
+    }
+    if (status == KELP_OK) {
+        status = parse_incarnation(json, &holder->incarnation, reterr);
+    }
+    if (status == KELP_OK && !kelp_member_id_valid(holder->id)) {
+        status = kelp_fail(reterr, KELP_ERR_FORMAT, "id: is no name of a coordinator");
+    }
+    return status;
+}
+
+kelp_status kelp_holder_parse(const char *text, size_t text_bytes, struct kelp_holder *ret_holder,
+                              struct kelp_error *reterr)
+{
+    return kelp_json_read(text, text_bytes, parse_holder, ret_holder, reterr);
+}
+
 static kelp_status parse_shards(const cJSON *array, struct kelp_map *map, struct kelp_error *reterr)
 {
     uint32_t index = 0;

@@ -6,6 +6,7 @@
 #define KELP_COORDINATOR_ETCD_MAP_JSON_H
 
 #include "coordinator/core/found.h"
+#include "coordinator/term/standby.h"
 
 /* ret_text is owned by the caller (free()). */
 kelp_status kelp_map_print(const struct kelp_map *map, char **ret_text,
@@ -20,6 +21,9 @@ kelp_status kelp_map_parse(const char *text, size_t text_bytes, struct kelp_map 
 kelp_status kelp_registration_parse(const char *text, size_t text_bytes,
                                     struct kelp_map_shard *ret_shard,
                                     struct kelp_error *reterr) KELP_MUST_USE;
+/* {"id","address","incarnation"} of a leader's key; the revision is left alone. */
+kelp_status kelp_holder_parse(const char *text, size_t text_bytes, struct kelp_holder *ret_holder,
+                              struct kelp_error *reterr) KELP_MUST_USE;
 
 kelp_status kelp_job_state_print(const struct kelp_job_state *state, char **ret_text,
                                  struct kelp_error *reterr) KELP_MUST_USE;

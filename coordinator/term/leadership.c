@@ -1,6 +1,7 @@
 #include "coordinator/term/leadership.h"
 
 #include <inttypes.h>
+#include <string.h>
 
 void kelp_leadership_init(struct kelp_leadership *leadership,
                           const struct kelp_leadership_options *options)
@@ -61,6 +62,67 @@ void kelp_leadership_end(struct kelp_leadership *leadership, const char *why)
     options->effects->close(options->outside.user);
 }
 
+/* ---- standing by ---- */
+
+static void carry_out(struct kelp_leadership *leadership, enum kelp_standby_action action)
+{
+    const struct kelp_leadership_options *options = &leadership->options;
+    const struct kelp_holder *holder = &leadership->standby.holder;
+    switch (action) {
+    case KELP_STANDBY_NOTHING:
+        break;
+    case KELP_STANDBY_FOLLOW:
+        if (!options->effects->follow(holder, options->outside.user)) {
+            (void)kelp_standby_lost(&leadership->standby, true, leadership->now_ms);
+        }
+        break;
+    case KELP_STANDBY_DEPOSE:
+        kelp_outside_log(&options->outside, KELP_LOG_WARN,
+                         "the leader does not answer: its key is to go leader=%s address=%s",
+                         holder->id, holder->address);
+        options->effects->depose(holder->revision, options->outside.user);
+        break;
+    }
+}
+
+static void stop_following(struct kelp_leadership *leadership)
+{
+    const struct kelp_leadership_options *options = &leadership->options;
+    if (leadership->standby.following) {
+        options->effects->unfollow(options->outside.user);
+    }
+    kelp_standby_end(&leadership->standby);
+}
+
+void kelp_leadership_vacant(struct kelp_leadership *leadership)
+{
+    stop_following(leadership);
+}
+
+void kelp_leadership_leader_heard(struct kelp_leadership *leadership)
+{
+    if (kelp_standby_heard(&leadership->standby)) {
+        kelp_outside_log(&leadership->options.outside, KELP_LOG_INFO,
+                         "the leader is heard leader=%s", leadership->standby.holder.id);
+    }
+}
+
+void kelp_leadership_leader_lost(struct kelp_leadership *leadership, bool alive)
+{
+    carry_out(leadership, kelp_standby_lost(&leadership->standby, alive, leadership->now_ms));
+}
+
+/* ---- resigning ---- */
+
+static void give_up_election(struct kelp_leadership *leadership, uint64_t again_ms)
+{
+    const struct kelp_leadership_options *options = &leadership->options;
+    stop_following(leadership);
+    options->effects->resign(options->outside.user);
+    leadership->elected = false;
+    leadership->stand_at_ms = leadership->now_ms + again_ms;
+}
+
 static void resign(struct kelp_leadership *leadership)
 {
     const struct kelp_leadership_options *options = &leadership->options;
@@ -68,9 +130,7 @@ static void resign(struct kelp_leadership *leadership)
                      "no shard is heard though all their leases live: this coordinator is cut off "
                      "and resigns");
     kelp_leadership_end(leadership, "cut off from all shards");
-    options->effects->resign(options->outside.user);
-    leadership->elected = false;
-    leadership->stand_at_ms = leadership->now_ms + KELP_COORDINATOR_CUT_OFF_MS;
+    give_up_election(leadership, KELP_COORDINATOR_CUT_OFF_MS);
 }
 
 void kelp_leadership_starved(struct kelp_leadership *leadership)
@@ -82,9 +142,7 @@ void kelp_leadership_starved(struct kelp_leadership *leadership)
         return; /* it has not stood yet */
     }
     kelp_leadership_end(leadership, "out of memory");
-    options->effects->resign(options->outside.user);
-    leadership->elected = false;
-    leadership->stand_at_ms = leadership->now_ms + KELP_COORDINATOR_RETRY_MS;
+    give_up_election(leadership, KELP_COORDINATOR_RETRY_MS);
 }
 
 /* ---- elections ---- */
@@ -99,6 +157,7 @@ kelp_status kelp_leadership_stand(struct kelp_leadership *leadership, const stru
 
 void kelp_leadership_elected(struct kelp_leadership *leadership, int64_t revision)
 {
+    stop_following(leadership);
     leadership->election = revision;
     leadership->elected = true;
     if (!leadership->term) {
@@ -121,10 +180,15 @@ void kelp_leadership_deposed(struct kelp_leadership *leadership, const char *why
     }
 }
 
-void kelp_leadership_superseded(struct kelp_leadership *leadership, const char *by)
+void kelp_leadership_superseded(struct kelp_leadership *leadership,
+                                const struct kelp_holder *holder)
 {
+    bool ours = strcmp(holder->id, leadership->options.id) == 0;
     kelp_leadership_end(leadership, "another coordinator leads");
-    kelp_outside_log(&leadership->options.outside, KELP_LOG_INFO, "standing by leader=%s", by);
+    kelp_outside_log(&leadership->options.outside, KELP_LOG_INFO,
+                     "standing by leader=%s address=%s", holder->id, holder->address);
+    stop_following(leadership);
+    carry_out(leadership, kelp_standby_begin(&leadership->standby, holder, ours));
 }
 
 /* If nobody else leads by the time, we are better than nobody. */
@@ -159,6 +223,7 @@ void kelp_leadership_read(struct kelp_leadership *leadership, kelp_status status
 void kelp_leadership_tick(struct kelp_leadership *leadership)
 {
     stand_again(leadership);
+    carry_out(leadership, kelp_standby_tick(&leadership->standby, leadership->now_ms));
     if (!leadership->term) {
         return;
     }

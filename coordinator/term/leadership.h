@@ -6,10 +6,13 @@
  * go on leading without writing. When etcd is back, we are elected again and read what it has; if
  * somebody else led in between (its map is newer, or its key stands there), the term ends, and a
  * new one begins.
+ *
+ * Who does not lead listens to who does (standby.h).
  */
 #ifndef KELP_COORDINATOR_TERM_LEADERSHIP_H
 #define KELP_COORDINATOR_TERM_LEADERSHIP_H
 
+#include "coordinator/term/standby.h"
 #include "coordinator/term/term.h"
 
 struct kelp_leadership_effects {
@@ -21,11 +24,18 @@ struct kelp_leadership_effects {
     /* A term begins: the run's records are opened, which close() undoes. */
     kelp_status (*open)(struct kelp_error *reterr, void *user);
     void (*close)(void *user);
+    /* Listen to who leads, in place of whom we listen to: kelp_leadership_leader_heard(), _lost().
+     * False: it cannot be tried now. */
+    bool (*follow)(const struct kelp_holder *holder, void *user);
+    void (*unfollow)(void *user);
+    /* Delete the election key, if it was created at that revision. */
+    void (*depose)(int64_t revision, void *user);
 };
 
 struct kelp_leadership_options {
     const struct kelp_leadership_effects *effects; /* borrowed */
     struct kelp_outside outside;                   /* for the terms; its user for effects too */
+    const char *id;                                /* borrowed; ours */
     uint64_t incarnation;
     bool force;
 };
@@ -39,6 +49,7 @@ struct kelp_leadership {
     bool elected;           /* the election key is ours now */
     int64_t election;       /* revision of the newest one that we won */
     uint64_t stand_at_ms;   /* after resigning: stand for election again; 0: not */
+    struct kelp_standby standby;
 };
 
 void kelp_leadership_init(struct kelp_leadership *leadership,
@@ -54,7 +65,14 @@ kelp_status kelp_leadership_stand(struct kelp_leadership *leadership, const stru
 void kelp_leadership_elected(struct kelp_leadership *leadership, int64_t revision);
 void kelp_leadership_deposed(struct kelp_leadership *leadership, const char *why);
 /* Another process holds the key. */
-void kelp_leadership_superseded(struct kelp_leadership *leadership, const char *by);
+void kelp_leadership_superseded(struct kelp_leadership *leadership,
+                                const struct kelp_holder *holder);
+/* Nobody holds the key. */
+void kelp_leadership_vacant(struct kelp_leadership *leadership);
+/* A word of whom we follow. */
+void kelp_leadership_leader_heard(struct kelp_leadership *leadership);
+/* The stream to it has ended; alive: with an answer of its own. */
+void kelp_leadership_leader_lost(struct kelp_leadership *leadership, bool alive);
 /* An event of etcd was lost for want of memory, so that what we know may be out of date: resign,
  * and stand again soon, which reads and watches everything anew. */
 void kelp_leadership_starved(struct kelp_leadership *leadership);

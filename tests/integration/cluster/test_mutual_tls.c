@@ -182,14 +182,20 @@ static void write_job(const char *epochs)
     (void)kelp_test_write(run.folder, "job.yaml", text);
 }
 
-static void start_closed(const char *epochs)
+static void start_with(const char *epochs, const char *coordinators)
 {
     char certs[400];
-    const char *args[] = {
-        "--listen", "127.0.0.1", "--etcd", etcd_url, "--certs", in_folder("certs", certs), NULL};
+    const char *args[] = {"--listen",       "127.0.0.1",  "--etcd",
+                          etcd_url,         "--certs",    in_folder("certs", certs),
+                          "--coordinators", coordinators, NULL};
 
     write_job(epochs);
     kelp_run_start(&run, "job.yaml", args);
+}
+
+static void start_closed(const char *epochs)
+{
+    start_with(epochs, "1");
 }
 
 /* The digest of a step by digests.jsonl of that run, or "" when it is not there. */
@@ -455,6 +461,16 @@ KELP_TEST(same_bits)
     read_key_line(key);
     (void)snprintf(command, sizeof(command), "grep -rqF -- '%s' '%s'", key, run.run_folder);
     ck_assert_int_ne(system(command), 0); /* NOLINT(cert-env33-c): a test's own words */
+}
+
+/* A coordinator that stands by may listen to the one that leads. */
+KELP_TEST(standby)
+{
+    start_with("100000", "2");
+    kelp_run_await_step(&run, 1);
+    KELP_TEST_AWAIT(log_says("coordinator-0", "the leader is heard") ||
+                        log_says("coordinator-1", "the leader is heard"),
+                    "no coordinator hears the other");
 }
 
 /* What uses a model has certificates of a job of its own, at the same etcd; another job's do not

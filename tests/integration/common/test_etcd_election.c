@@ -115,6 +115,29 @@ KELP_TEST(hand_over_when_one_resigns)
     kelp_etcd_election_close(two);
 }
 
+/* Another's key is deleted by its revision, and no other one is: who did it leads at once, and who
+ * led lets it, though its own lease lives. */
+KELP_TEST(deposed_by_another)
+{
+    struct kelp_etcd_election *one = stand(first_client, "one", &first);
+
+    expect_elected(&first, "one");
+    struct kelp_etcd_election *two = stand(second_client, "two", &second);
+    int64_t revision = leader_is("one");
+    kelp_etcd_election_depose(two, revision + 1);
+    kelp_etcd_election_depose(one, revision); /* not oneself */
+    ck_assert(event_log_quiet(&first, 500));
+    do { /* its watch may not have shown the key yet */
+        kelp_etcd_election_depose(two, revision);
+    } while (event_log_quiet(&second, 50));
+    expect_elected(&second, "two");
+    event_log_skip_to(&first, WAIT_MS, "deposed: the key is gone");
+    ck_assert(event_log_quiet(&first, 0));
+    kelp_etcd_election_close(two);
+    event_log_skip_to(&first, WAIT_MS, "elected");
+    kelp_etcd_election_close(one);
+}
+
 /* Closing the client resigns as well. */
 KELP_TEST(hand_over_when_a_client_closes)
 {

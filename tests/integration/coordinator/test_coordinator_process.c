@@ -354,6 +354,12 @@ static bool stands_by(void *user)
     return peers_logged(&demo.peers, *index, "standing by leader=");
 }
 
+static bool hears(void *user)
+{
+    uint32_t *index = user;
+    return peers_logged(&demo.peers, *index, "the leader is heard");
+}
+
 static bool rejoined(void *user)
 {
     (void)user;
@@ -368,11 +374,12 @@ KELP_TEST(standby_takes_over)
     uint32_t standby = 1;
     demo_start();
     peers_coordinator(&demo.peers, 1, NULL);
-    peers_wait(&demo.peers, stands_by, &standby, "the second one to stand by");
+    peers_wait(&demo.peers, hears, &standby, "the second one to hear the first");
     ck_assert(!peers_logged(&demo.peers, 1, "leading address"));
     char *before = peers_get(&demo.peers, "map");
     peers_coordinator_kill(&demo.peers, 0);
     peers_wait(&demo.peers, standby_leads, &standby, "the standby to lead");
+    ck_assert(peers_logged(&demo.peers, 1, "the leader does not answer"));
     peers_wait(&demo.peers, rejoined, NULL, "the workers to be back with map and lanes");
     char *after = peers_get(&demo.peers, "map");
     ck_assert_str_eq(before, after);
@@ -384,6 +391,40 @@ KELP_TEST(standby_takes_over)
     kelp__v1__status_reply__free_unpacked(reply, NULL);
     free(before);
     free(after);
+}
+
+/* The leader is stopped, so that it keeps its lease for a while and its streams for longer: the
+ * standby deletes its key. When it goes on, it finds that it was deposed, and stands by. */
+KELP_TEST(standby_replaces_a_leader_that_hangs)
+{
+    uint32_t first = 0, standby = 1;
+    demo_start();
+    peers_coordinator(&demo.peers, 1, NULL);
+    peers_wait(&demo.peers, hears, &standby, "the second one to hear the first");
+    kelp_process_signal(demo.peers.coordinators[0], SIGSTOP);
+    peers_wait(&demo.peers, standby_leads, &standby, "the standby to lead");
+    ck_assert(peers_logged(&demo.peers, 1, "the leader does not answer"));
+    kelp_process_signal(demo.peers.coordinators[0], SIGCONT);
+    peers_wait(&demo.peers, hears, &first, "the first one to hear the second");
+    peers_wait(&demo.peers, rejoined, NULL, "the workers to be back with map and lanes");
+    ck_assert_uint_eq(demo.shards[0].generation, 1);
+}
+
+static bool accuses(void *user)
+{
+    (void)user;
+    return peers_logged(&demo.peers, 0, "the leader does not answer");
+}
+
+/* A leader that is started again under its name finds its own key in etcd, and does not wait for
+ * the lease of its predecessor. */
+KELP_TEST(leader_is_started_again)
+{
+    demo_start();
+    peers_coordinator_kill(&demo.peers, 0);
+    peers_coordinator(&demo.peers, 0, NULL);
+    peers_wait(&demo.peers, accuses, NULL, "it to find that its predecessor is gone");
+    peers_wait(&demo.peers, rejoined, NULL, "the workers to be back with map and lanes");
 }
 
 /* A leader that is told to stop resigns before it ends: the standby need not wait for the lease. */

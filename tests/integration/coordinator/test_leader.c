@@ -128,11 +128,23 @@ static void on_shard(const struct kelp_map_shard *shard, void *user)
     answers.shards++;
 }
 
+static void on_superseded(const struct kelp_holder *holder, void *user)
+{
+    (void)holder;
+    (void)user;
+}
+
+static void on_vacant(void *user)
+{
+    (void)user;
+}
+
 static const struct kelp_leader_events events = {
     .spec = on_spec,
     .elected = on_elected,
     .deposed = on_text,
-    .superseded = on_text,
+    .superseded = on_superseded,
+    .vacant = on_vacant,
     .read = on_read,
     .plan_written = on_plan,
     .map_written = on_map,

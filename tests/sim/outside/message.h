@@ -19,6 +19,7 @@ enum sim_message_kind {
     SIM_SHARD_REPORT,   /* shard to coordinator */
     SIM_WORKER_COMMAND, /* coordinator to worker */
     SIM_WORKER_REPORT,  /* worker to coordinator */
+    SIM_LEADER_BEAT,    /* coordinator that leads to one that stands by: FollowReply */
 };
 
 struct sim_message {

@@ -46,6 +46,7 @@ static const struct sim_stream_events *const events[SIM_STREAM_KIND_COUNT][2] = 
     [SIM_EXCHANGE] = {&sim_exchange_client, &sim_exchange_server},
     [SIM_CONTROL] = {&sim_control_client, &sim_control_server},
     [SIM_JOIN] = {&sim_join_client, &sim_join_server},
+    [SIM_FOLLOW] = {&sim_follow_client, &sim_follow_server},
 };
 
 struct sim_network *sim_network_create(void)

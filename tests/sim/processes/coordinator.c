@@ -72,6 +72,7 @@ static void end_term(void *user)
 {
     struct sim_coordinator *coordinator = user;
     coordinator->given_up = 0;
+    sim_coordinator_leave_followers(coordinator);
 }
 
 static kelp_status keep_plan(const char *text, const struct kelp_plan **ret_plan,
@@ -151,6 +152,7 @@ static void on_tick(struct sim *sim, struct sim_process *process, void *data, ui
               &(struct sim_call){.process = process, .run = on_tick});
     count_abandoned(coordinator, sim_coordinator_term(coordinator));
     kelp_leadership_tick(&coordinator->leadership);
+    sim_coordinator_beat(coordinator);
 }
 
 /* ---- life ---- */
@@ -171,6 +173,7 @@ static void set_effects(struct sim_coordinator *coordinator)
     coordinator->leadership_effects =
         (struct kelp_leadership_effects){.open = begin_term, .close = end_term};
     sim_coordinator_election_effects(coordinator);
+    sim_coordinator_follow_effects(&coordinator->leadership_effects);
 }
 
 void sim_coordinator_start(struct sim *sim, struct sim_process *process)
@@ -185,6 +188,7 @@ void sim_coordinator_start(struct sim *sim, struct sim_process *process)
     const struct kelp_leadership_options options = {
         .effects = &coordinator->leadership_effects,
         .outside = {.effects = &coordinator->term_effects, .user = coordinator},
+        .id = process->id,
         .incarnation = process->incarnation * 1000};
     kelp_leadership_init(&coordinator->leadership, &options);
     if (kelp_leadership_stand(sim_coordinator_touch(coordinator), &sim->job, &error) != KELP_OK) {

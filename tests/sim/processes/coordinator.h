@@ -2,7 +2,8 @@
  * A simulated kelp-coordinator: the leadership and the terms of coordinator/core, which decide,
  * with the effects of a simulated process. coordinator.c has life and time; coordinator_etcd.c is
  * what the election of common/etcd is; coordinator_tasks.c the threads that ask etcd and the disk,
- * coordinator_found.c what they find; coordinator_streams.c the streams to shards and workers.
+ * coordinator_found.c what they find; coordinator_streams.c the streams to shards and workers,
+ * coordinator_follow.c those among coordinators.
  */
 #ifndef KELP_TESTS_SIM_PROCESSES_COORDINATOR_H
 #define KELP_TESTS_SIM_PROCESSES_COORDINATOR_H
@@ -13,6 +14,7 @@
 #include "tests/sim/outside/network.h"
 
 #define SIM_SESSIONS_MAX  64
+#define SIM_FOLLOWERS_MAX 16
 #define SIM_MANIFESTS_MAX 20 /* in etcd at a time */
 
 /* The process's side of a worker's stream. */
@@ -81,7 +83,12 @@ struct sim_task {
     struct kelp_found found;
 };
 
-enum sim_election { SIM_ELECTION_WAITING, SIM_ELECTION_CAMPAIGNING, SIM_ELECTION_LEADING };
+enum sim_election {
+    SIM_ELECTION_WAITING,
+    SIM_ELECTION_CAMPAIGNING,
+    SIM_ELECTION_LEADING,
+    SIM_ELECTION_DEPOSING
+};
 
 struct sim_thread {
     struct sim_task *tasks; /* a queue; the first one is being carried out */
@@ -103,7 +110,10 @@ struct sim_coordinator {
     enum sim_election election;
     bool synced;
     bool taken;
-    uint64_t lease; /* 0: none */
+    int64_t taken_revision;  /* at which that key was created */
+    int64_t depose_revision; /* delete the key of that one; 0: none */
+    uint64_t stand_back_us;  /* no campaign before it */
+    uint64_t lease;          /* 0: none */
     uint64_t kept_us;
     int64_t revision; /* of our key; 0: we hold none */
     int64_t last_revision;
@@ -121,6 +131,8 @@ struct sim_coordinator {
 
     struct sim_session_end sessions[SIM_SESSIONS_MAX];
     struct sim_link_end links[SIM_SHARDS_MAX];
+    uint64_t followers[SIM_FOLLOWERS_MAX]; /* streams of those who listen to us; 0: free */
+    uint64_t following;                    /* our stream to who leads; 0: none */
 };
 
 void sim_coordinator_start(struct sim *sim, struct sim_process *process);
@@ -161,5 +173,13 @@ kelp_status sim_coordinator_make_manifest(const struct kelp_checkpointer *from,
 /* ---- coordinator_streams.c ---- */
 
 void sim_coordinator_stream_effects(struct kelp_term_effects *effects);
+
+/* ---- coordinator_follow.c ---- */
+
+void sim_coordinator_follow_effects(struct kelp_leadership_effects *effects);
+/* A heartbeat to each that listens to us, if we lead. */
+void sim_coordinator_beat(struct sim_coordinator *coordinator);
+/* We lead no more. */
+void sim_coordinator_leave_followers(struct sim_coordinator *coordinator);
 
 #endif

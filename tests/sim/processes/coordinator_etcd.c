@@ -3,8 +3,9 @@
 
 #include "tests/sim/processes/coordinator.h"
 
-#define LEASE_US   (KELP_COORDINATOR_LEASE_S * SIM_SECOND)
-#define BACKOFF_US (100 * SIM_MS)
+#define LEASE_US      (KELP_COORDINATOR_LEASE_S * SIM_SECOND)
+#define BACKOFF_US    (100 * SIM_MS)
+#define STAND_BACK_US SIM_SECOND /* who was deposed lets those who did it go first */
 
 /* ---- election (common/etcd/etcd_election.c)
  * ---------------------------------------------------------
@@ -40,6 +41,13 @@ static void deposed(struct sim_coordinator *coordinator, const char *why)
     coordinator->revision = 0;
     kelp_leadership_deposed(sim_coordinator_touch(coordinator), why);
     look_later(coordinator);
+}
+
+/* Our lease lives, so somebody deleted the key: whoever it was goes first. */
+static void lose_key(struct sim_coordinator *coordinator)
+{
+    coordinator->stand_back_us = coordinator->sim->now + STAND_BACK_US;
+    deposed(coordinator, "the key is gone");
 }
 
 static void keep_lease(struct sim *sim, struct sim_process *process, void *data, uint64_t number)
@@ -104,11 +112,48 @@ static void campaign(struct sim_coordinator *coordinator)
                     (void *)(uintptr_t)coordinator->lease);
 }
 
+static void key_deleted(struct sim *sim, struct sim_process *process, void *data,
+                        const struct sim_outcome *outcome)
+{
+    struct sim_coordinator *coordinator = sim_coordinator_of(process);
+    (void)sim;
+    if (coordinator->election != SIM_ELECTION_DEPOSING ||
+        coordinator->lease != (uint64_t)(uintptr_t)data) {
+        return;
+    }
+    coordinator->election = SIM_ELECTION_WAITING;
+    if (outcome->status == KELP_OK && outcome->succeeded &&
+        coordinator->taken_revision == coordinator->depose_revision) {
+        coordinator->taken = false;
+    }
+    coordinator->depose_revision = 0;
+    look(coordinator);
+}
+
+static void delete_key(struct sim_coordinator *coordinator)
+{
+    const struct sim_transaction transaction = {
+        .compare_count = 1,
+        .compares = {{.key = "coordinator",
+                      .create = true,
+                      .revision = coordinator->depose_revision}},
+        .operation_count = 1,
+        .operations = {{.key = "coordinator"}}};
+    coordinator->election = SIM_ELECTION_DEPOSING;
+    coordinator->sim->counts[SIM_COUNT_DEPOSED]++;
+    sim_etcd_submit(coordinator->sim, coordinator->process, &transaction, key_deleted,
+                    (void *)(uintptr_t)coordinator->lease);
+}
+
 static void look(struct sim_coordinator *coordinator)
 {
     struct sim *sim = coordinator->sim;
     if (coordinator->election != SIM_ELECTION_WAITING || !coordinator->synced ||
-        coordinator->taken) {
+        (coordinator->taken && coordinator->depose_revision == 0)) {
+        return;
+    }
+    if (!coordinator->taken && sim->now < coordinator->stand_back_us) {
+        look_later(coordinator);
         return;
     }
     if (coordinator->lease == 0) {
@@ -123,7 +168,11 @@ static void look(struct sim_coordinator *coordinator)
                                      .run = keep_lease,
                                      .number = coordinator->lease});
     }
-    campaign(coordinator);
+    if (coordinator->taken) {
+        delete_key(coordinator);
+    } else {
+        campaign(coordinator);
+    }
 }
 
 static void key_changed(struct sim *sim, struct sim_process *process, const struct sim_key *key)
@@ -131,6 +180,10 @@ static void key_changed(struct sim *sim, struct sim_process *process, const stru
     struct sim_coordinator *coordinator = sim_coordinator_of(process);
     bool ours = coordinator->lease != 0 && key->lease == coordinator->lease;
     coordinator->taken = true;
+    coordinator->taken_revision = key->create_revision;
+    if (coordinator->depose_revision != coordinator->taken_revision) {
+        coordinator->depose_revision = 0;
+    }
     if (coordinator->election == SIM_ELECTION_LEADING) {
         if (!ours && key->mod_revision > coordinator->revision) {
             deposed(coordinator, "somebody else wrote the key");
@@ -140,8 +193,10 @@ static void key_changed(struct sim *sim, struct sim_process *process, const stru
     }
     if (key->value->holder != process->incarnation &&
         key->mod_revision > coordinator->last_revision) {
-        kelp_leadership_superseded(sim_coordinator_touch(coordinator),
-                                   sim->processes[key->value->place].id);
+        struct kelp_holder holder = {.revision = key->create_revision,
+                                     .incarnation = key->value->holder};
+        (void)snprintf(holder.id, sizeof(holder.id), "%s", sim->processes[key->value->place].id);
+        kelp_leadership_superseded(sim_coordinator_touch(coordinator), &holder);
     }
 }
 
@@ -152,10 +207,11 @@ static void key_removed(struct sim *sim, struct sim_process *process, const char
     (void)key;
     coordinator->taken = false;
     if (coordinator->election == SIM_ELECTION_LEADING) {
-        deposed(coordinator, "the key is gone");
+        lose_key(coordinator);
     } else {
         look(coordinator);
     }
+    kelp_leadership_vacant(sim_coordinator_touch(coordinator));
 }
 
 static void key_synced(struct sim *sim, struct sim_process *process)
@@ -163,7 +219,7 @@ static void key_synced(struct sim *sim, struct sim_process *process)
     struct sim_coordinator *coordinator = sim_coordinator_of(process);
     coordinator->synced = true;
     if (coordinator->election == SIM_ELECTION_LEADING && !sim_etcd_look(sim, "coordinator")) {
-        deposed(coordinator, "the key is gone");
+        lose_key(coordinator);
         return;
     }
     look(coordinator);
@@ -179,6 +235,16 @@ static kelp_status stand(struct kelp_error *reterr, void *user)
     coordinator->election_watch =
         sim_etcd_watch(coordinator->sim, coordinator->process, "coordinator", &election_events);
     return KELP_OK;
+}
+
+static void depose(int64_t revision, void *user)
+{
+    struct sim_coordinator *coordinator = user;
+    if (coordinator->taken && coordinator->taken_revision == revision &&
+        coordinator->election != SIM_ELECTION_LEADING) {
+        coordinator->depose_revision = revision;
+        look(coordinator);
+    }
 }
 
 static void resign(void *user)
@@ -240,6 +306,7 @@ void sim_coordinator_election_effects(struct sim_coordinator *coordinator)
 {
     coordinator->leadership_effects.stand = stand;
     coordinator->leadership_effects.resign = resign;
+    coordinator->leadership_effects.depose = depose;
     coordinator->leadership_effects.step_down = step_down;
     coordinator->term_effects.watch_shards = watch_shards;
 }

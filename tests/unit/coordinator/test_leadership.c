@@ -23,6 +23,8 @@ static struct {
     uint64_t restored; /* by the map written last */
     uint32_t gone;     /* manifests that it takes out */
     uint64_t serial;   /* of the order whose folder was described */
+    int follows, unfollows, deposes;
+    int64_t followed, deposed; /* revision of the newest */
 } done;
 
 /* ---- effects ---- */
@@ -245,10 +247,38 @@ static void close_term(void *user)
     done.closes++;
 }
 
+static bool follow(const struct kelp_holder *holder, void *user)
+{
+    (void)user;
+    done.followed = holder->revision;
+    done.follows++;
+    return true;
+}
+
+static void unfollow(void *user)
+{
+    (void)user;
+    done.unfollows++;
+}
+
+static void depose(int64_t revision, void *user)
+{
+    (void)user;
+    done.deposed = revision;
+    done.deposes++;
+}
+
+/* Who leads while we do not. */
+static const struct kelp_holder other = {
+    .revision = 70, .incarnation = 71, .id = "coordinator-1", .address = "a:7"};
+
 static const struct kelp_leadership_effects leadership_effects = {
     .step_down = nothing,
     .resign = resign,
     .stand = stand,
+    .follow = follow,
+    .unfollow = unfollow,
+    .depose = depose,
     .open = open_term,
     .close = close_term,
 };
@@ -295,8 +325,10 @@ static void setup(void)
         .session_refuse = session_refuse,
         .session_close = session_close,
     };
-    const struct kelp_leadership_options options = {
-        .effects = &leadership_effects, .outside = {.effects = &term_effects}, .incarnation = 7000};
+    const struct kelp_leadership_options options = {.effects = &leadership_effects,
+                                                    .outside = {.effects = &term_effects},
+                                                    .id = "coordinator-0",
+                                                    .incarnation = 7000};
     kelp_leadership_init(&leadership, &options);
     kelp_leadership_touch(&leadership, now);
     ck_assert_int_eq(kelp_leadership_stand(&leadership, &job, NULL), KELP_OK);
@@ -402,7 +434,7 @@ KELP_TEST(a_term)
     ck_assert_int_gt(done.session_sends, 0);
     connect_shard();
     ck_assert_int_eq(done.maps, 1);
-    kelp_leadership_superseded(&leadership, "coordinator-1");
+    kelp_leadership_superseded(&leadership, &other);
     ck_assert_ptr_null(leadership.term);
     ck_assert_int_eq(done.closes, 1);
     tick(100);
