@@ -29,7 +29,7 @@ struct header {
     uint64_t values;
     uint64_t digest;
 };
-_Static_assert(sizeof(struct header) == 56, "the header has no padding");
+_Static_assert(sizeof(struct header) == KELP_PREDICTION_HEADER_BYTES, "the header has no padding");
 _Static_assert(__BYTE_ORDER == __LITTLE_ENDIAN, "floats are written as they are in memory");
 
 struct kelp_prediction_writer {
@@ -203,29 +203,43 @@ static kelp_status check_header(const struct header *header, const char *path,
     return KELP_OK;
 }
 
-/* The file's bytes behind the header, whose number the header and the file must agree on. */
-static kelp_status read_values(const struct header *header, const char *path, char *bytes,
-                               size_t count, float **ret_values, struct kelp_error *reterr)
+/* The bytes behind the header, whose number the header and the file must agree on. */
+static kelp_status check_values(const struct header *header, const char *path, const uint8_t *bytes,
+                                size_t count, struct kelp_error *reterr)
 {
     uint64_t expected = 0;
     if (__builtin_mul_overflow(le64toh(header->count), le64toh(header->values), &expected) ||
-        __builtin_mul_overflow(expected, sizeof(float), &expected) ||
-        expected != count - sizeof(*header)) {
+        __builtin_mul_overflow(expected, sizeof(float), &expected) || expected != count) {
         return corrupt(path, "is cut off or too long", reterr);
     }
-    if (kelp_digest_bytes(bytes + sizeof(*header), (size_t)expected) != le64toh(header->digest)) {
-        return corrupt(path, "is damaged: its digest differs", reterr);
+    return kelp_digest_bytes(bytes, count) == le64toh(header->digest)
+               ? KELP_OK
+               : corrupt(path, "is damaged: its digest differs", reterr);
+}
+
+kelp_status kelp_prediction_check(const char *path, const void *bytes, size_t count,
+                                  struct kelp_prediction_part *part, struct kelp_error *reterr)
+{
+    struct header header;
+    if (count < sizeof(header)) {
+        return corrupt(path, "is cut off or too long", reterr);
     }
-    memmove(bytes, bytes + sizeof(*header), (size_t)expected); /* malloc aligns for any type */
-    *ret_values = (float *)(void *)bytes;
-    return KELP_OK;
+    memcpy(&header, bytes, sizeof(header));
+    kelp_status status = check_header(&header, path, part, reterr);
+    if (status == KELP_OK) {
+        status = check_values(&header, path, (const uint8_t *)bytes + sizeof(header),
+                              count - sizeof(header), reterr);
+    }
+    if (status == KELP_OK) {
+        part->values = le64toh(header.values);
+    }
+    return status;
 }
 
 kelp_status kelp_prediction_read(const char *folder, struct kelp_prediction_part *part,
                                  float **ret_values, struct kelp_error *reterr)
 {
     char path[KELP_PREDICTION_PATH_MAX];
-    struct header header;
     char *bytes = NULL;
     size_t count = 0;
     kelp_status status = part_path(folder, part, path, reterr);
@@ -235,20 +249,13 @@ kelp_status kelp_prediction_read(const char *folder, struct kelp_prediction_part
     if (status != KELP_OK) {
         return status;
     }
-    if (count < sizeof(header)) {
-        status = corrupt(path, "is cut off or too long", reterr);
-    } else {
-        memcpy(&header, bytes, sizeof(header));
-        status = check_header(&header, path, part, reterr);
-    }
-    if (status == KELP_OK) {
-        status = read_values(&header, path, bytes, count, ret_values, reterr);
-    }
+    status = kelp_prediction_check(path, bytes, count, part, reterr);
     if (status != KELP_OK) {
         free(bytes);
         return status;
     }
-    part->values = le64toh(header.values);
+    memmove(bytes, bytes + sizeof(struct header), count - sizeof(struct header));
+    *ret_values = (float *)(void *)bytes; /* malloc aligns for any type */
     return KELP_OK;
 }
 

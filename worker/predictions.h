@@ -51,6 +51,14 @@ void kelp_prediction_drop(struct kelp_prediction_writer *writer);
  */
 kelp_status kelp_prediction_read(const char *folder, struct kelp_prediction_part *part,
                                  float **ret_values, struct kelp_error *reterr) KELP_MUST_USE;
+/*
+ * Is that such a file, and this part's? path is for messages. part->values may be 0, and is set.
+ * The values begin at KELP_PREDICTION_HEADER_BYTES. Errors: KELP_ERR_CORRUPT.
+ */
+#define KELP_PREDICTION_HEADER_BYTES 56
+kelp_status kelp_prediction_check(const char *path, const void *bytes, size_t count,
+                                  struct kelp_prediction_part *part,
+                                  struct kelp_error *reterr) KELP_MUST_USE;
 /* Remove it. Errors: KELP_ERR_IO. */
 kelp_status kelp_prediction_remove(const char *folder, const struct kelp_prediction_part *part,
                                    struct kelp_error *reterr);

@@ -25,30 +25,37 @@ static size_t file_bytes(uint64_t columns)
     return sizeof(struct header) + (size_t)columns * 2 * sizeof(double);
 }
 
+bool kelp_survey_facts_take(const void *bytes, size_t count, struct kelp_survey_facts *facts)
+{
+    const uint8_t *from = bytes;
+    const size_t half = (size_t)facts->columns * sizeof(double);
+    struct header header;
+    if (count != file_bytes(facts->columns)) {
+        return false;
+    }
+    memcpy(&header, from, sizeof(header));
+    if (memcmp(header.magic, MAGIC, sizeof(header.magic)) != 0 ||
+        header.columns != facts->columns || header.class_largest > UINT32_MAX ||
+        header.digest != kelp_digest_bytes(from + DIGEST_FROM, count - DIGEST_FROM)) {
+        return false;
+    }
+    facts->fingerprint = header.fingerprint;
+    facts->class_largest = (uint32_t)header.class_largest;
+    if (half > 0) {
+        memcpy(facts->shift, from + sizeof(header), half);
+        memcpy(facts->factor, from + sizeof(header) + half, half);
+    }
+    return true;
+}
+
 bool kelp_survey_facts_load(const char *path, struct kelp_survey_facts *facts)
 {
-    struct header header;
     char *bytes = NULL;
     size_t count = 0;
     if (kelp_files_read(path, KELP_SURVEY_BYTES_MAX, &bytes, &count, NULL) != KELP_OK) {
         return false;
     }
-    bool good = count == file_bytes(facts->columns);
-    if (good) {
-        memcpy(&header, bytes, sizeof(header));
-        good = memcmp(header.magic, MAGIC, sizeof(header.magic)) == 0 &&
-               header.columns == facts->columns && header.class_largest <= UINT32_MAX &&
-               header.digest == kelp_digest_bytes(bytes + DIGEST_FROM, count - DIGEST_FROM);
-    }
-    if (good) {
-        size_t half = (size_t)facts->columns * sizeof(double);
-        facts->fingerprint = header.fingerprint;
-        facts->class_largest = (uint32_t)header.class_largest;
-        if (half > 0) {
-            memcpy(facts->shift, bytes + sizeof(header), half);
-            memcpy(facts->factor, bytes + sizeof(header) + half, half);
-        }
-    }
+    bool good = kelp_survey_facts_take(bytes, count, facts);
     free(bytes);
     return good;
 }

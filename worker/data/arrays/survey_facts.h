@@ -8,6 +8,7 @@
 #ifndef KELP_WORKER_DATA_ARRAYS_SURVEY_FACTS_H
 #define KELP_WORKER_DATA_ARRAYS_SURVEY_FACTS_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 #include "common/base/status.h"
@@ -22,6 +23,8 @@ struct kelp_survey_facts {
 /* Fill in all but columns, which must be those of the file. False, with nothing changed, when there
  * is no such file or it is damaged: then they have to be found again. */
 bool kelp_survey_facts_load(const char *path, struct kelp_survey_facts *facts);
+/* The same of a file's bytes. */
+bool kelp_survey_facts_take(const void *bytes, size_t count, struct kelp_survey_facts *facts);
 /* Replace the file. One that cannot be written costs another look the next time, and no more. */
 void kelp_survey_facts_save(const char *path, const struct kelp_survey_facts *facts);
 
