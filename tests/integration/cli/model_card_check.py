@@ -71,7 +71,7 @@ def main():
     try:
         outputs = (forward_torch if how == "torch" else forward_plain)(layers, rows)
     except ModuleNotFoundError:
-        print("skipped: PyTorch is not installed")
+        print("%s has no PyTorch" % sys.executable)
         return 77
     with open(predictions_path, newline="", encoding="utf-8") as file:
         predictions = [float(row[target["name"]]) for row in csv.DictReader(file)]

@@ -113,8 +113,25 @@ static void same_digest(const char *run, const char *other)
     free(digests[1]);
 }
 
-/* Somebody else, or on another machine: the run's library is not loaded until it is let in, and
- * from then on without asking. A job file that is typed names the library. */
+/* Somebody else, or on another machine: nothing was let in yet. Returns what was before; owned. */
+static char *forget_consent(const char *name)
+{
+    char *known = strdup(getenv("XDG_STATE_HOME")), state[200];
+
+    ck_assert_ptr_nonnull(known);
+    (void)snprintf(state, sizeof(state), "%s/%s", top.path, name);
+    ck_assert_int_eq(setenv("XDG_STATE_HOME", state, 1), 0);
+    return known;
+}
+
+static void remember_consent(char *known)
+{
+    ck_assert_int_eq(setenv("XDG_STATE_HOME", known, 1), 0);
+    free(known);
+}
+
+/* The run's library is not loaded until it is let in, and from then on without asking. A job file
+ * that is typed names the library. */
 static void ask_first(const char *run)
 {
     const char *const resume[] = {"train", "--resume", "--run", run, NULL};
@@ -122,10 +139,8 @@ static void ask_first(const char *run)
     const char *const verify[] = {"verify", run, "--replay", "--steps", "1", NULL};
     const char *const plot[] = {"plot", run, NULL};
     const char *const *const asked[] = {resume, evaluate, verify, plot};
-    char *known = strdup(getenv("XDG_STATE_HOME")), state[200];
+    char *known = forget_consent("state");
 
-    (void)snprintf(state, sizeof(state), "%s/state", top.path);
-    ck_assert_int_eq(setenv("XDG_STATE_HOME", state, 1), 0);
     for (size_t i = 0; i < KELP_ARRAY_COUNT(asked); i++) {
         kelp_test_command_says(top.path, asked[i], 2, "--allow-plugin lets it in");
     }
@@ -134,8 +149,20 @@ static void ask_first(const char *run)
     for (size_t i = 0; i < KELP_ARRAY_COUNT(asked); i++) {
         kelp_test_command_says(top.path, asked[i], 0, "");
     }
-    ck_assert_int_eq(setenv("XDG_STATE_HOME", known, 1), 0);
-    free(known);
+    remember_consent(known);
+}
+
+/* Two runs that differ are computed again, but not with a library that was not let in. */
+static void diff_asks_first(const char *run, const char *other)
+{
+    const char *const diff[] = {"diff", run, other, NULL};
+    const char *const allowed[] = {"diff", run, other, "--allow-plugin", NULL};
+    char *known = forget_consent("other-state");
+
+    kelp_test_command_says(top.path, diff, 1, "--allow-plugin lets it in");
+    kelp_test_command_says(top.path, allowed, 1, "first      ");
+    kelp_test_command_says(top.path, diff, 1, "first      ");
+    remember_consent(known);
 }
 
 KELP_CASE("moved_run", .setup = setup, .teardown = teardown, .timeout_s = KELP_TEST_HANG_S)
@@ -149,6 +176,8 @@ KELP_TEST(moved_and_resumed)
                                       "--no-plots", NULL});
     train(elsewhere, (const char *[]){"train", "../project/jobs/job.yaml", "--run", "whole",
                                       "--set", "train.epochs=3", "--no-plots", NULL});
+    train(elsewhere, (const char *[]){"train", "../project/jobs/job.yaml", "--run", "other",
+                                      "--set", "seed=5", "--no-plots", NULL});
     (void)snprintf(library, sizeof(library), "%s/model.so", jobs);
     ck_assert_int_eq(unlink(library), 0);
     move("elsewhere/run", "archive/old");
@@ -158,6 +187,7 @@ KELP_TEST(moved_and_resumed)
     /* the job's own file does as well, once the library is back */
     copy_plugin("windows");
     ask_first("archive/old");
+    diff_asks_first("archive/old", "elsewhere/other");
     kelp_test_command_says(jobs,
                            (const char *[]){"train", "job.yaml", "--resume", "--run",
                                             "../../archive/old", "--set", "train.epochs=3", NULL},
