@@ -134,21 +134,25 @@ bool kelp_checkpoint_folders_set_aside(struct kelp_checkpoint_folders *folders, 
 
 /* ---- manifests ---- */
 
-/* Storages in the order of the map's shards. */
-static void fill_parts(const struct kelp_checkpointer *from, struct kelp_manifest *manifest)
+static void fill_parts(const struct kelp_checkpointer *from, const uint32_t *places,
+                       struct kelp_manifest *manifest)
 {
     for (uint32_t i = 0; i < from->map.shard_count; i++) {
-        memcpy(manifest->storages[i], from->shards[i].storage, sizeof(manifest->storages[i]));
+        if (places[i] != KELP_MAP_NOBODY) {
+            memcpy(manifest->storages[places[i]], from->shards[i].storage,
+                   sizeof(manifest->storages[places[i]]));
+        }
     }
     for (uint32_t i = 0; i < from->map.partition_count; i++) {
-        manifest->parts[i].storage = from->parts[i].shard;
+        manifest->parts[i].storage = places[from->parts[i].shard];
         manifest->parts[i].bytes = from->parts[i].bytes;
         memcpy(manifest->parts[i].digest, from->parts[i].digest, sizeof(manifest->parts[i].digest));
     }
 }
 
 static void fill(const struct kelp_checkpoint_folders *folders,
-                 const struct kelp_checkpointer *from, struct kelp_manifest *manifest)
+                 const struct kelp_checkpointer *from, const uint32_t *places,
+                 struct kelp_manifest *manifest)
 {
     const struct kelp_identity *identity = folders->identity;
     (void)snprintf(manifest->job, sizeof(manifest->job), "%s", identity->job_name);
@@ -166,7 +170,7 @@ static void fill(const struct kelp_checkpoint_folders *folders,
     (void)snprintf(manifest->nonce, sizeof(manifest->nonce), "%" PRIx64 "-%" PRIx64,
                    identity->incarnation, from->order.serial);
     memcpy(manifest->folder, from->order.folder, sizeof(manifest->folder));
-    fill_parts(from, manifest);
+    fill_parts(from, places, manifest);
 }
 
 kelp_status kelp_checkpoint_folders_make(const struct kelp_checkpoint_folders *folders,
@@ -176,12 +180,13 @@ kelp_status kelp_checkpoint_folders_make(const struct kelp_checkpoint_folders *f
 {
     struct kelp_manifest manifest;
     char *text = NULL;
-    kelp_status status =
-        kelp_manifest_init(&manifest, from->map.shard_count, from->map.partition_count, reterr);
+    uint32_t places[KELP_COORDINATOR_SHARDS_MAX];
+    uint32_t storages = kelp_checkpointer_storages(from, places);
+    kelp_status status = kelp_manifest_init(&manifest, storages, from->map.partition_count, reterr);
     if (status != KELP_OK) {
         return status;
     }
-    fill(folders, from, &manifest);
+    fill(folders, from, places, &manifest);
     status = kelp_manifest_print(&manifest, &text, reterr);
     if (status == KELP_OK) {
         kelp_committed_of(&manifest, ret_committed);

@@ -60,6 +60,12 @@ static bool write_map(const struct kelp_opening *opening, void *user)
     return kelp_leader_write_map(coordinator->leader, opening) == KELP_OK;
 }
 
+static bool change_map(const struct kelp_map *map, void *user)
+{
+    struct kelp_coordinator *coordinator = user;
+    return kelp_leader_change_map(coordinator->leader, map) == KELP_OK;
+}
+
 static bool write_state(const struct kelp_job_state *state, void *user)
 {
     struct kelp_coordinator *coordinator = user;
@@ -244,6 +250,7 @@ const struct kelp_term_effects kelp_coordinator_term_effects = {
     .read_map = read_map,
     .write_plan = write_plan,
     .write_map = write_map,
+    .change_map = change_map,
     .write_state = write_state,
     .commit = commit,
     .remove = remove_manifest,

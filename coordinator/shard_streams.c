@@ -152,6 +152,42 @@ static enum kelp_checkpointer_answer answer_of(Kelp__V1__SnapshotState state)
     }
 }
 
+/* What a report says of replicas and peers. */
+struct followers {
+    struct kelp_replica_report replicas[KELP_PARTITIONS_MAX];
+    struct kelp_link_peer peers[KELP_COORDINATOR_SHARDS_MAX];
+};
+
+static void add_followers(const Kelp__V1__ShardReport *from, struct followers *followers,
+                          struct kelp_link_report *report)
+{
+    if (from->n_replica > KELP_PARTITIONS_MAX || from->n_peer > KELP_COORDINATOR_SHARDS_MAX) {
+        return; /* there is no map with so many */
+    }
+    for (size_t i = 0; i < from->n_replica; i++) {
+        const Kelp__V1__ReplicaReport *replica = from->replica[i];
+        followers->replicas[i] =
+            (struct kelp_replica_report){.partition = replica->partition,
+                                         .map_epoch = replica->map_epoch,
+                                         .backup_in_sync = replica->backup_in_sync,
+                                         .joiner_in_sync = replica->joiner_in_sync,
+                                         .lag = replica->lag,
+                                         .copied = replica->copied,
+                                         .to_copy = replica->to_copy};
+    }
+    for (size_t i = 0; i < from->n_peer; i++) {
+        const Kelp__V1__PeerReport *peer = from->peer[i];
+        followers->peers[i] = (struct kelp_link_peer){.id = peer->shard,
+                                                      .incarnation = peer->incarnation,
+                                                      .silent_ms = peer->silent_ms,
+                                                      .broken = peer->broken};
+    }
+    report->replicas = followers->replicas;
+    report->replica_count = from->n_replica;
+    report->peers = followers->peers;
+    report->peer_count = from->n_peer;
+}
+
 /* A snapshot's report with what it points at. */
 struct snapshot {
     struct kelp_checkpointer_report report;
@@ -192,6 +228,7 @@ static void on_report(struct kelp_shard_stream *stream, struct kelp_term *term,
                       const Kelp__V1__ShardReport *from)
 {
     struct snapshot snapshot;
+    struct followers followers;
     struct kelp_control_word word;
     struct kelp_best best;
     struct kelp_record latest;
@@ -199,9 +236,11 @@ static void on_report(struct kelp_shard_stream *stream, struct kelp_term *term,
     bool has_word = from->word && kelp_wire_get_word(from->word, &word);
     bool has_best = from->best && kelp_wire_get_best(from->best, &best);
     bool has_latest = from->latest_train && kelp_wire_get_record(from->latest_train, &latest);
-    const struct kelp_link_report report = {
+    struct kelp_link_report report = {
         .heartbeat = from->heartbeat,
         .loaded_generation = from->loaded_generation,
+        .map_generation = from->map_generation,
+        .map_serial = from->map_serial,
         .status = known ? (kelp_status)from->status : KELP_ERR_FORMAT,
         .error = from->error,
         .waiting = from->waiting,
@@ -215,6 +254,7 @@ static void on_report(struct kelp_shard_stream *stream, struct kelp_term *term,
         .conflicts = from->conflicts,
         .conflict = from->conflict,
     };
+    add_followers(from, &followers, &report);
     for (size_t i = 0; i < from->n_work; i++) {
         kelp_term_worker_worked(term, from->work[i]->id);
     }

@@ -21,6 +21,7 @@ void kelp_checkpointer_fini(struct kelp_checkpointer *checkpoints)
 {
     kelp_committed_list_fini(&checkpoints->list);
     kelp_map_fini(&checkpoints->map);
+    kelp_map_fini(&checkpoints->newer);
     free(checkpoints->shards);
     free(checkpoints->parts);
     *checkpoints = (struct kelp_checkpointer){.state = KELP_CHECKPOINTER_IDLE};
@@ -82,7 +83,7 @@ static kelp_status copy_map(struct kelp_checkpointer *checkpoints, const struct 
                             struct kelp_error *reterr)
 {
     struct kelp_map copy = {0};
-    struct kelp_checkpointer_shard *shards = calloc((size_t)map->shard_count + 1, sizeof(*shards));
+    struct kelp_checkpointer_shard *shards = calloc(KELP_COORDINATOR_SHARDS_MAX, sizeof(*shards));
     struct kelp_checkpointer_pending_part *parts =
         calloc((size_t)map->partition_count + 1, sizeof(*parts));
     if (!shards || !parts || kelp_map_copy(map, &copy) != KELP_OK) {
@@ -92,6 +93,7 @@ static kelp_status copy_map(struct kelp_checkpointer *checkpoints, const struct 
                          map->partition_count);
     }
     kelp_map_fini(&checkpoints->map);
+    kelp_map_fini(&checkpoints->newer);
     free(checkpoints->shards);
     free(checkpoints->parts);
     checkpoints->map = copy;
@@ -149,6 +151,29 @@ static kelp_status on_generation(struct kelp_checkpointer *checkpoints,
     checkpoints->rate = 0;
     /* One whose commit was under way when it was decided on is gone with it. */
     kelp__checkpointer_want(actions, KELP_CHECKPOINTER_DO_RESTORE);
+    return KELP_OK;
+}
+
+/* The order under way goes by the map of when it was made, whoever has joined or moved since. */
+static kelp_status on_changed(struct kelp_checkpointer *checkpoints,
+                              const struct kelp_checkpointer_event *event,
+                              struct kelp_checkpointer_actions *actions, struct kelp_error *reterr)
+{
+    struct kelp_map copy;
+    if (event->changed.map->generation != checkpoints->map.generation) {
+        return KELP_OK;
+    }
+    if (kelp_map_copy(event->changed.map, &copy) != KELP_OK) {
+        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for a map");
+    }
+    kelp_map_fini(&checkpoints->newer);
+    checkpoints->newer = copy;
+    if (checkpoints->state == KELP_CHECKPOINTER_ORDERED && event->changed.fails_over) {
+        kelp__checkpointer_say_trouble(
+            checkpoints, actions, "checkpoint of step %" PRIu64 " was abandoned: a shard was lost",
+            checkpoints->order.step);
+        kelp__checkpointer_abandon(checkpoints, KELP__INTERRUPTED, event->now_ms, actions);
+    }
     return KELP_OK;
 }
 
@@ -233,6 +258,8 @@ static kelp_status take(struct kelp_checkpointer *checkpoints,
         return kelp__checkpointer_on_list(checkpoints, event, actions, reterr);
     case KELP_CHECKPOINTER_GENERATION:
         return on_generation(checkpoints, event, actions, reterr);
+    case KELP_CHECKPOINTER_CHANGED:
+        return on_changed(checkpoints, event, actions, reterr);
     case KELP_CHECKPOINTER_RUNNING:
         on_running(checkpoints, event->now_ms);
         break;
@@ -286,10 +313,20 @@ static kelp_status take(struct kelp_checkpointer *checkpoints,
 
 /* ---- time ---- */
 
+/* The next order goes by the map as it is. */
+static void take_newer_map(struct kelp_checkpointer *checkpoints)
+{
+    if (checkpoints->newer.generation > 0) {
+        kelp_map_fini(&checkpoints->map);
+        checkpoints->map = checkpoints->newer;
+        checkpoints->newer = (struct kelp_map){0};
+    }
+}
+
 static bool all_durable(const struct kelp_checkpointer *checkpoints)
 {
     for (uint32_t i = 0; i < checkpoints->map.shard_count; i++) {
-        if (!checkpoints->shards[i].durable) {
+        if (!checkpoints->shards[i].durable && kelp_map_load(&checkpoints->map, i) > 0) {
             return false;
         }
     }
@@ -303,7 +340,8 @@ static void check_waiting(struct kelp_checkpointer *checkpoints, uint64_t now_ms
     for (uint32_t i = 0; i < checkpoints->map.shard_count; i++) {
         const struct kelp_checkpointer_shard *shard = &checkpoints->shards[i];
         uint64_t limit_ms = shard->heard ? KELP_COORDINATOR_WRITE_MS : KELP_COORDINATOR_ANSWER_MS;
-        if (!shard->durable && now_ms >= checkpoints->reached_ms + limit_ms) {
+        if (!shard->durable && now_ms >= checkpoints->reached_ms + limit_ms &&
+            kelp_map_load(&checkpoints->map, i) > 0) {
             kelp__checkpointer_say_trouble(
                 checkpoints, actions, "checkpoint of step %" PRIu64 ": %s %s within %" PRIu64 " s",
                 checkpoints->order.step, checkpoints->map.shards[i].id,
@@ -349,6 +387,7 @@ static void advance(struct kelp_checkpointer *checkpoints, uint64_t now_ms,
         kelp__checkpointer_want(actions, KELP_CHECKPOINTER_DO_COMMIT);
     }
     if (checkpoints->state == KELP_CHECKPOINTER_IDLE) {
+        take_newer_map(checkpoints);
         try_order(checkpoints, now_ms, actions);
     }
     kelp__checkpointer_try_remove(checkpoints, now_ms, actions);

@@ -34,6 +34,7 @@ enum kelp_checkpointer_state {
 enum kelp_checkpointer_event_kind {
     KELP_CHECKPOINTER_LISTED,     /* all that etcd has */
     KELP_CHECKPOINTER_GENERATION, /* this map stands in etcd */
+    KELP_CHECKPOINTER_CHANGED,    /* the map changed within its generation */
     KELP_CHECKPOINTER_RUNNING,    /* it is loaded everywhere: orders may go out */
     KELP_CHECKPOINTER_STOPPED,    /* it runs no more (a shard is lost, the job failed) */
     KELP_CHECKPOINTER_PROGRESS,   /* partition 0's current word */
@@ -109,6 +110,10 @@ struct kelp_checkpointer_event {
             bool opened; /* by us, just now: no leader before us ordered anything in it */
             struct kelp_checkpointer_schedule schedule;
         } generation;
+        struct {
+            const struct kelp_map *map;
+            bool fails_over; /* a primary was lost, and with it what it was to save */
+        } changed;
         const char *stopped; /* why */
         const struct kelp_control_word *progress;
         struct {
@@ -180,7 +185,7 @@ struct kelp_checkpointer_order {
     char folder[KELP_FOLDER_NAME_MAX + 1];
 };
 
-/* Of a shard of the map, by its index there. */
+/* Of a shard of the map, by its index there. One that leads no partition saves nothing. */
 struct kelp_checkpointer_shard {
     bool heard; /* it knows of the order */
     bool durable;
@@ -216,7 +221,8 @@ struct kelp_checkpointer {
     enum kelp_checkpointer_state state;
 
     /* The generation. */
-    struct kelp_map map; /* own copy; generation 0: none */
+    struct kelp_map map;   /* own copy, as when the order was made; generation 0: none */
+    struct kelp_map newer; /* as it is now; generation 0: it has not changed since */
     bool listed;
     bool running;
     bool names_free; /* nobody before us used folder names of this generation */
@@ -253,7 +259,7 @@ struct kelp_checkpointer {
     bool undecided;                               /* it was sent and may stand in etcd */
     uint64_t evaluation_ms;                       /* the metric is waited for until then; 0: not */
     struct kelp_control_word saved;               /* of partition 0, as reported */
-    struct kelp_checkpointer_shard *shards;       /* owned; of map.shards */
+    struct kelp_checkpointer_shard *shards;       /* owned; room for any map's */
     struct kelp_checkpointer_pending_part *parts; /* owned; of map.partitions */
 
     /* The schedule. */
@@ -318,6 +324,11 @@ bool kelp_checkpointer_holds(const struct kelp_checkpointer *checkpoints);
 /* Of the validation split at this step, by enum kelp_checkpoint_metric; NULL when it is not known.
  * Borrowed until the next event. */
 const double *kelp_checkpointer_metric(const struct kelp_checkpointer *checkpoints, uint64_t step);
+
+/* The storages of a manifest: of the shards that lead partitions, in the order of the map. Their
+ * number; ret_places[i] is that of the map's shard i, KELP_MAP_NOBODY when it saved nothing. */
+uint32_t kelp_checkpointer_storages(const struct kelp_checkpointer *checkpoints,
+                                    uint32_t ret_places[KELP_COORDINATOR_SHARDS_MAX]);
 
 /* Does the order under way wait for the answer to its commit, and is it this one? A commit of an
  * order before may be answered late: that says nothing about ours. */

@@ -135,6 +135,16 @@ void kelp__checkpointer_on_report(struct kelp_checkpointer *checkpoints,
 
 /* ---- committing ---- */
 
+uint32_t kelp_checkpointer_storages(const struct kelp_checkpointer *checkpoints,
+                                    uint32_t ret_places[KELP_COORDINATOR_SHARDS_MAX])
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < checkpoints->map.shard_count; i++) {
+        ret_places[i] = kelp_map_load(&checkpoints->map, i) > 0 ? count++ : KELP_MAP_NOBODY;
+    }
+    return count;
+}
+
 const double *kelp_checkpointer_metric(const struct kelp_checkpointer *checkpoints, uint64_t step)
 {
     for (uint32_t i = 0; i < checkpoints->evaluation_count; i++) {

@@ -106,6 +106,36 @@ kelp_status kelp_map_spread(const struct kelp_map *before, const struct kelp_map
     return KELP_OK;
 }
 
+static uint32_t moved(const uint32_t *places, uint32_t shard)
+{
+    return shard == KELP_MAP_NOBODY ? KELP_MAP_NOBODY : places[shard];
+}
+
+void kelp_map_drop_idle(struct kelp_map *map)
+{
+    uint32_t places[KELP_COORDINATOR_SHARDS_MAX];
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < map->shard_count; i++) {
+        bool idle = true;
+        for (uint32_t p = 0; p < map->partition_count && idle; p++) {
+            const struct kelp_map_partition *entry = &map->partitions[p];
+            idle = entry->primary != i && entry->backup != i && entry->joiner != i;
+        }
+        if (!idle && kept != i) {
+            map->shards[kept] = map->shards[i];
+        }
+        places[i] = kept;
+        kept += idle ? 0 : 1;
+    }
+    map->shard_count = kept;
+    for (uint32_t p = 0; p < map->partition_count; p++) {
+        struct kelp_map_partition *entry = &map->partitions[p];
+        entry->primary = moved(places, entry->primary);
+        entry->backup = moved(places, entry->backup);
+        entry->joiner = moved(places, entry->joiner);
+    }
+}
+
 static kelp_status check_shard(const struct kelp_map *map, uint32_t index,
                                struct kelp_error *reterr)
 {

@@ -63,6 +63,9 @@ kelp_status kelp_map_spread(const struct kelp_map *before, const struct kelp_map
  * shard in two parts of one entry. */
 kelp_status kelp_map_check(const struct kelp_map *map, struct kelp_error *reterr) KELP_MUST_USE;
 
+/* Take out shards that are in no entry. */
+void kelp_map_drop_idle(struct kelp_map *map);
+
 /* Is a the older of two maps? */
 bool kelp_map_older(const struct kelp_map *a, const struct kelp_map *b);
 

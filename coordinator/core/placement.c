@@ -31,6 +31,7 @@ void kelp_placement_fini(struct kelp_placement *placement)
 {
     kelp_map_fini(&placement->map);
     kelp_map_fini(&placement->next);
+    kelp_replicas_fini(&placement->replicas);
     free(placement->shards);
     *placement = (struct kelp_placement){0};
 }
@@ -59,7 +60,7 @@ const struct kelp_map *kelp_placement_loaded_map(const struct kelp_placement *pl
         placement->state == KELP_PLACEMENT_RUNNING ||
         ((placement->state == KELP_PLACEMENT_DONE || placement->state == KELP_PLACEMENT_PAUSED) &&
          placement->map.generation > 0);
-    return loaded ? &placement->map : NULL;
+    return loaded && placement->told ? &placement->map : NULL;
 }
 
 /* ---- opening ---- */
@@ -131,9 +132,7 @@ static kelp_status open_generation(struct kelp_placement *placement,
         next.generation = placement->served_generation + 1; /* shards take newer maps alone */
     }
     assert(next.generation > placement->map.generation);
-    (void)snprintf(next.nonce, sizeof(next.nonce), "%016llx-%llu",
-                   (unsigned long long)placement->options.writer,
-                   (unsigned long long)++placement->writes);
+    kelp__placement_name_write(placement, &next);
     kelp_map_fini(&placement->next);
     placement->next = next;
     kelp__placement_move(placement, KELP_PLACEMENT_OPENING, actions);
@@ -147,7 +146,7 @@ static kelp_status wait_or_open(struct kelp_placement *placement, uint64_t now_m
                                 struct kelp_placement_actions *actions, struct kelp_error *reterr)
 {
     uint32_t count = kelp__placement_ready_count(placement);
-    if (placement->choosing) {
+    if (placement->choosing || placement->change != KELP_CHANGE_NONE) {
         return KELP_OK;
     }
     if (!placement->map_read && placement->missing[0] != '\0') {
@@ -174,12 +173,12 @@ static kelp_status wait_or_open(struct kelp_placement *placement, uint64_t now_m
 
 /* ---- checks ---- */
 
-/* In LOADING and RUNNING: is a shard of the map lost? */
+/* Is a shard lost, and with it the last replica of a partition? */
 static bool check_loss(struct kelp_placement *placement, uint64_t now_ms,
-                       struct kelp_placement_actions *actions)
+                       enum kelp_failover_verdict verdict, struct kelp_placement_actions *actions)
 {
     const char *gone = kelp__placement_first_lost(placement, now_ms);
-    if (!gone) {
+    if (!gone || verdict != KELP_FAILOVER_NOBODY) {
         return false;
     }
     struct kelp_placement_shard *shard = kelp__placement_find(placement, gone);
@@ -270,6 +269,7 @@ static void load(struct kelp_placement *placement, uint64_t now_ms,
         return;
     }
     placement->load_failures = 0;
+    placement->told = placement->told || placement->map.serial == 1; /* who loaded it has it */
     kelp__placement_move(placement, KELP_PLACEMENT_RUNNING, actions);
     kelp__placement_want(actions, KELP_PLACEMENT_DO_MAP_TO_WORKERS);
 }
@@ -304,12 +304,23 @@ static kelp_status advance(struct kelp_placement *placement,
                            struct kelp_placement_actions *actions, struct kelp_error *reterr)
 {
     uint64_t now_ms = event->now_ms;
-    if (placement->state == KELP_PLACEMENT_DONE) {
-        (void)check_loss(placement, now_ms, actions);
+    enum kelp_failover_verdict verdict = KELP_FAILOVER_NOTHING;
+    bool loaded =
+        placement->state == KELP_PLACEMENT_RUNNING || placement->state == KELP_PLACEMENT_DONE;
+    if (loaded || placement->state == KELP_PLACEMENT_LOADING) {
+        kelp_status status =
+            kelp__placement_fail_over(placement, now_ms, actions, &verdict, reterr);
+        if (status != KELP_OK) {
+            return status;
+        }
+    }
+    if (placement->state == KELP_PLACEMENT_DONE && placement->restore_final) {
+        (void)check_loss(placement, now_ms, verdict, actions);
     }
     if ((placement->state == KELP_PLACEMENT_LOADING ||
          placement->state == KELP_PLACEMENT_RUNNING) &&
-        !check_loss(placement, now_ms, actions) && !check_cut_off(placement, now_ms, actions)) {
+        !check_loss(placement, now_ms, verdict, actions) &&
+        !check_cut_off(placement, now_ms, actions)) {
         if (finished(placement)) {
             kelp__placement_move(placement, KELP_PLACEMENT_DONE, actions);
             kelp__placement_say(placement, actions, "%s", "");
@@ -324,6 +335,9 @@ static kelp_status advance(struct kelp_placement *placement,
     }
     if (placement->state == KELP_PLACEMENT_RUNNING) {
         run(placement, actions);
+    }
+    if (loaded) {
+        kelp__placement_tell(placement, now_ms, actions);
     }
     if (placement->state == KELP_PLACEMENT_WAITING && !check_missing(placement, event, actions)) {
         return wait_or_open(placement, now_ms, actions, reterr);
@@ -342,14 +356,17 @@ static bool outlives_the_end(enum kelp_placement_event_kind kind)
     case KELP_PLACEMENT_DISCONNECTED:
     case KELP_PLACEMENT_STORAGE:
     case KELP_PLACEMENT_LOADED:
+    case KELP_PLACEMENT_TAKEN:
+    case KELP_PLACEMENT_REPLICAS:
+    case KELP_PLACEMENT_DOUBTED:
     case KELP_PLACEMENT_RESTORE:
+    case KELP_PLACEMENT_MAP_READ: /* of a change, as WRITTEN */
+    case KELP_PLACEMENT_WRITTEN:
         return true;
-    case KELP_PLACEMENT_MAP_READ:
     case KELP_PLACEMENT_PLAN:
     case KELP_PLACEMENT_LOAD_FAILED:
     case KELP_PLACEMENT_BLOCKED:
     case KELP_PLACEMENT_MISSING:
-    case KELP_PLACEMENT_WRITTEN:
     case KELP_PLACEMENT_FINISHED:
     case KELP_PLACEMENT_PAUSE:
     case KELP_PLACEMENT_STOPPED:
@@ -370,10 +387,10 @@ kelp_status kelp_placement_apply(struct kelp_placement *placement,
     if (!kelp_placement_settled(placement) || outlives_the_end(event->kind)) {
         status = kelp__placement_take(placement, event, &actions, reterr);
     }
-    bool reopens = placement->state == KELP_PLACEMENT_DONE && placement->restore_final;
-    if (status == KELP_OK && (!kelp_placement_settled(placement) || reopens)) {
+    if (status == KELP_OK &&
+        (!kelp_placement_settled(placement) || placement->state == KELP_PLACEMENT_DONE)) {
         status = advance(placement, event, &actions, reterr);
-        kelp__placement_forget(placement);
+        kelp__placement_forget(placement, event->now_ms);
     }
     if (event->kind == KELP_PLACEMENT_MAP_READ) {
         kelp_map_fini(event->map_read); /* what was not taken */

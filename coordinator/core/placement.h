@@ -11,6 +11,25 @@
  *     DONE is left when a shard is lost and there is a checkpoint of the final state: it is loaded
  *     again, so that whoever fetches the model finds all of it.
  *
+ * In LOADING, RUNNING and DONE the map may change within its generation (placement_changes.c):
+ *
+ *           an entry is to change                written
+ *     NONE ----------------------> WRITING ------------------> NONE, the map's serial is one higher
+ *       ^                            |   |
+ *       |         not written        |   | the answer was lost
+ *       +----------------------------+   v
+ *       +---------------------------- READING
+ *               what stands in etcd
+ *
+ * Shards get a change first. Workers get it when every primary that we hear has taken it; a worker
+ * that meets one which has not is only told to ask again.
+ *
+ * When a shard is lost whose partitions all have another replica in sync, entries change
+ * (failover.h), and training goes on. Only without one is another generation opened, from a
+ * checkpoint. So the first needs one witness: a wrong guess costs a copy, and no step. These are
+ * its stream, which its end broke off; silence, together with a peer's word that it hears nothing
+ * from it either, or with training that stands still; or a lease that has run out.
+ *
  * A generation starts from the newest checkpoint that is not known to be damaged, or from version
  * 0. Storage that is not there yet is waited for by name. A shard that finds the checkpoint damaged
  * says so; then it is marked, and another generation starts from the one before it. So is one whose
@@ -28,11 +47,11 @@
  * new leader starts in WAITING with the map that it read, goes to LOADING with it, and finds its
  * shards loaded already.
  *
- * A shard of the map is lost when another incarnation of it has registered, or when two witnesses
- * say so: we have not heard it for shard_wait_ms, *and* either its end of the stream was broken off
- * (the process ended) or its lease in etcd is gone. Silence alone is a reason to reconnect, since
- * workers may still reach the shard; its process may still be there (kelp_placement_silent()), and
- * whoever started it may kill it and start it again.
+ * For a generation, a shard of the map is lost when another incarnation of it has registered, or
+ * when two witnesses say so: we have not heard it for shard_wait_ms, *and* either its end of the
+ * stream was broken off (the process ended) or its lease in etcd is gone. Silence alone is a reason
+ * to reconnect, since workers may still reach the shard; its process may still be there
+ * (kelp_placement_silent()), and whoever started it may kill it and start it again.
  *
  * Progress is a witness for all shards, since each step needs each of them: while training goes on,
  * none is lost or hangs, however slow its answers to us are. So a stall is no loss. Without
@@ -43,7 +62,7 @@
 #ifndef KELP_COORDINATOR_CORE_PLACEMENT_H
 #define KELP_COORDINATOR_CORE_PLACEMENT_H
 
-#include "coordinator/core/map.h"
+#include "coordinator/core/replicas.h"
 
 enum kelp_placement_state {
     KELP_PLACEMENT_WAITING,
@@ -66,6 +85,9 @@ enum kelp_placement_event_kind {
     KELP_PLACEMENT_DISCONNECTED, /* its stream has ended */
     KELP_PLACEMENT_STORAGE,      /* what its loading waits for has changed */
     KELP_PLACEMENT_LOADED,       /* it has loaded a generation */
+    KELP_PLACEMENT_TAKEN,        /* it has taken a map */
+    KELP_PLACEMENT_REPLICAS,     /* it has said how its followers are */
+    KELP_PLACEMENT_DOUBTED,      /* a peer hears nothing from it */
     KELP_PLACEMENT_LOAD_FAILED,  /* it could not */
     KELP_PLACEMENT_BLOCKED,      /* it cannot go on with this generation, but with the next one */
     KELP_PLACEMENT_MISSING,      /* before MAP_READ: choosing a checkpoint waits for something */
@@ -117,6 +139,23 @@ struct kelp_placement_event {
         struct {
             const char *id;
             uint64_t incarnation;
+            uint64_t generation;
+            uint64_t serial;
+        } taken;
+        struct {
+            const char *id;
+            uint64_t incarnation;
+            uint64_t generation; /* of the map that it goes by */
+            const struct kelp_replica_report *reports;
+            size_t count;
+        } replicas;
+        struct {
+            const char *id; /* of the one that is not heard */
+            uint64_t incarnation;
+        } doubted;
+        struct {
+            const char *id;
+            uint64_t incarnation;
             kelp_status status;
             const char *text;
         } load_failed;       /* BLOCKED too */
@@ -136,14 +175,17 @@ struct kelp_placement_event {
 
 /* What is done after an event, in this order. */
 enum kelp_placement_action_kind {
-    KELP_PLACEMENT_DO_COUNT_LOSS,     /* a shard of the map was lost */
-    KELP_PLACEMENT_DO_MAP_TO_SHARDS,  /* map changed: to all shards */
-    KELP_PLACEMENT_DO_MAP_TO_WORKERS, /* map is loaded: to all workers */
-    KELP_PLACEMENT_DO_STATE,          /* state or reason changed */
-    KELP_PLACEMENT_DO_READ_MAP,       /* answer with MAP_READ */
-    KELP_PLACEMENT_DO_WRITE_MAP,      /* next, by compare-and-swap; answer with WRITTEN */
-    KELP_PLACEMENT_DO_DAMAGED,        /* a version cannot be restored: RESTORE another */
-    KELP_PLACEMENT_DO_RESIGN,         /* we are the one that is cut off: let somebody else lead */
+    KELP_PLACEMENT_DO_COUNT_LOSS,        /* a shard of the map was lost */
+    KELP_PLACEMENT_DO_MAP_TO_SHARDS,     /* another generation: to all shards */
+    KELP_PLACEMENT_DO_CHANGE_TO_SHARDS,  /* the map changed within its generation: to all shards */
+    KELP_PLACEMENT_DO_MAP_TO_WORKERS,    /* map is loaded: to all workers */
+    KELP_PLACEMENT_DO_CHANGE_TO_WORKERS, /* a change has been taken: to all workers */
+    KELP_PLACEMENT_DO_STATE,             /* state or reason changed */
+    KELP_PLACEMENT_DO_READ_MAP,          /* answer with MAP_READ */
+    KELP_PLACEMENT_DO_WRITE_MAP,         /* next, a generation; answer with WRITTEN */
+    KELP_PLACEMENT_DO_WRITE_CHANGE,      /* next, within the generation; answer with WRITTEN */
+    KELP_PLACEMENT_DO_DAMAGED,           /* a version cannot be restored: RESTORE another */
+    KELP_PLACEMENT_DO_RESIGN, /* we are the one that is cut off: let somebody else lead */
     KELP_PLACEMENT_ACTION_COUNT
 };
 
@@ -151,6 +193,7 @@ struct kelp_placement_action {
     enum kelp_placement_action_kind kind;
     union {
         const char *lost; /* COUNT_LOSS: the shard's id; borrowed from the placement */
+        bool fails_over;  /* CHANGE_TO_SHARDS: a primary was lost */
         uint64_t damaged; /* version */
     };
 };
@@ -170,8 +213,20 @@ struct kelp_placement_shard {
     bool broken;         /* its side ended the stream */
     bool silent;         /* lost, and its process may still be there */
     uint64_t loaded_generation;
+    uint64_t taken_generation; /* of the newest map that it has */
+    uint64_t taken_serial;
+    uint64_t dropped;             /* incarnation that a failover took out of the map; 0: none */
+    uint64_t doubted_incarnation; /* whom a peer did not hear */
+    uint64_t doubted_ms;          /* when it said so last */
     char waiting[KELP_COORDINATOR_WAITING_MAX + 1]; /* what loading waits for */
     uint64_t waiting_ms;                            /* since when */
+};
+
+/* Of the map within its generation. */
+enum kelp_placement_change {
+    KELP_CHANGE_NONE,
+    KELP_CHANGE_WRITING,
+    KELP_CHANGE_READING, /* it may stand in etcd */
 };
 
 struct kelp_placement_options {
@@ -208,6 +263,12 @@ struct kelp_placement {
     uint64_t cut_off_ms;  /* since when no shard is heard; 0: one is */
     struct kelp_map map;  /* as written; generation 0: none */
     struct kelp_map next; /* being written */
+    struct kelp_replicas replicas;
+    enum kelp_placement_change change;
+    bool fails_over;       /* the change: a primary was lost */
+    uint64_t change_at_ms; /* no attempt earlier */
+    bool told;             /* workers may know the map as it is */
+    uint64_t tell_ms;      /* and do from then on in any case */
     uint32_t shard_count;
     struct kelp_placement_shard *shards; /* owned */
 };
@@ -237,7 +298,7 @@ bool kelp_placement_silent(const struct kelp_placement *placement,
 /* What people see: starting, running, done, paused, failed. */
 const char *kelp_placement_state_text(enum kelp_placement_state state);
 
-/* The map that workers may use now, or NULL. */
+/* The map that workers may use now, or NULL: none, or a change that no primary has taken yet. */
 const struct kelp_map *kelp_placement_loaded_map(const struct kelp_placement *placement);
 
 /* NULL when nothing is known of it. Borrowed until the next event. */

@@ -2,123 +2,28 @@
  * What each event of a placement changes; what follows from it is placement.c's.
  */
 #include <assert.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "common/base/json.h"
-#include "common/base/state_table.h"
 #include "coordinator/core/placement_internal.h"
 
-/* ---- saying and moving ---- */
-
-static const struct kelp_state states[KELP_PLACEMENT_STATE_COUNT] = {
-    [KELP_PLACEMENT_WAITING] = {"waiting", KELP_STATE_BIT(KELP_PLACEMENT_OPENING) |
-                                               KELP_STATE_BIT(KELP_PLACEMENT_LOADING) |
-                                               KELP_STATE_BIT(KELP_PLACEMENT_FAILED)},
-    [KELP_PLACEMENT_OPENING] = {"opening", KELP_STATE_BIT(KELP_PLACEMENT_WAITING) |
-                                               KELP_STATE_BIT(KELP_PLACEMENT_LOADING) |
-                                               KELP_STATE_BIT(KELP_PLACEMENT_FAILED)},
-    [KELP_PLACEMENT_LOADING] = {"loading", KELP_STATE_BIT(KELP_PLACEMENT_WAITING) |
-                                               KELP_STATE_BIT(KELP_PLACEMENT_RUNNING) |
-                                               KELP_STATE_BIT(KELP_PLACEMENT_FAILED)},
-    [KELP_PLACEMENT_RUNNING] = {"running", KELP_STATE_BIT(KELP_PLACEMENT_WAITING) |
-                                               KELP_STATE_BIT(KELP_PLACEMENT_DONE) |
-                                               KELP_STATE_BIT(KELP_PLACEMENT_PAUSED) |
-                                               KELP_STATE_BIT(KELP_PLACEMENT_FAILED)},
-    [KELP_PLACEMENT_DONE] = {"done", KELP_STATE_BIT(KELP_PLACEMENT_WAITING)},
-    [KELP_PLACEMENT_PAUSED] = {"paused", 0},
-    [KELP_PLACEMENT_FAILED] = {"failed", 0},
-};
-static const struct kelp_state_table table = KELP_STATE_TABLE(states);
-
-static void insert(struct kelp_placement_actions *actions, struct kelp_placement_action action)
-{
-    uint32_t at = 0;
-    while (at < actions->count && actions->items[at].kind < action.kind) {
-        at++;
-    }
-    if (at == actions->count || actions->items[at].kind != action.kind) {
-        memmove(&actions->items[at + 1], &actions->items[at],
-                (actions->count - at) * sizeof(actions->items[0]));
-        actions->count++;
-    }
-    actions->items[at] = action;
-}
-
-void kelp__placement_want(struct kelp_placement_actions *actions,
-                          enum kelp_placement_action_kind kind)
-{
-    insert(actions, (struct kelp_placement_action){.kind = kind});
-}
-
-void kelp__placement_want_loss(struct kelp_placement_actions *actions, const char *lost)
-{
-    insert(actions,
-           (struct kelp_placement_action){.kind = KELP_PLACEMENT_DO_COUNT_LOSS, .lost = lost});
-}
-
-void kelp__placement_move(struct kelp_placement *placement, enum kelp_placement_state state,
-                          struct kelp_placement_actions *actions)
-{
-    placement->state = kelp_state_move(&table, placement->state, state);
-    kelp__placement_want(actions, KELP_PLACEMENT_DO_STATE);
-}
-
-void kelp__placement_say(struct kelp_placement *placement, struct kelp_placement_actions *actions,
-                         const char *format, ...)
-{
-    char text[sizeof(placement->reason)];
-    va_list args;
-    va_start(args, format);
-    /* NOLINTNEXTLINE(clang-analyzer-valist.Uninitialized): va_start is right above */
-    (void)vsnprintf(text, sizeof(text), format, args);
-    va_end(args);
-    if (strcmp(text, placement->reason) != 0) {
-        memcpy(placement->reason, text, sizeof(text));
-        kelp__placement_want(actions, KELP_PLACEMENT_DO_STATE);
-    }
-}
-
-/* The job cannot go on; hint says where it stood and how to resume it. */
-void kelp__placement_fail(struct kelp_placement *placement,
-                          const struct kelp_placement_event *event,
-                          struct kelp_placement_actions *actions, const char *id, const char *text)
-{
-    kelp__placement_move(placement, KELP_PLACEMENT_FAILED, actions);
-    kelp__placement_say(placement, actions, "%s%s%.250s%s%s", id, id[0] == '\0' ? "" : ": ", text,
-                        event->hint ? "; " : "", event->hint ? event->hint : "");
-}
-
 /* ---- maps ---- */
-
-/* Make map (not empty) the current one. Each of its shards gets an entry, so that one that never
- * shows up is noticed too. */
-static kelp_status adopt_map(struct kelp_placement *placement, struct kelp_map *map,
-                             uint64_t now_ms, struct kelp_error *reterr)
-{
-    for (uint32_t i = 0; i < map->shard_count; i++) {
-        if (!kelp__placement_shard_of(placement, map->shards[i].id, now_ms)) {
-            return kelp_fail(reterr, KELP_ERR_LIMIT, "more than %d shards",
-                             KELP_COORDINATOR_SHARDS_MAX);
-        }
-    }
-    assert(map->generation >= placement->map.generation);
-    kelp_map_fini(&placement->map);
-    placement->map = *map;
-    *map = (struct kelp_map){0};
-    return KELP_OK;
-}
 
 static kelp_status on_map_read(struct kelp_placement *placement,
                                const struct kelp_placement_event *event,
                                struct kelp_placement_actions *actions, struct kelp_error *reterr)
 {
+    if (placement->change == KELP_CHANGE_READING) {
+        return kelp__placement_change_read(placement, event->map_read, event->now_ms, actions,
+                                           reterr);
+    }
     if (placement->state != KELP_PLACEMENT_WAITING || placement->map_read) {
         return KELP_OK;
     }
     if (event->map_read->generation > placement->map.generation) {
-        kelp_status status = adopt_map(placement, event->map_read, event->now_ms, reterr);
+        kelp_status status =
+            kelp__placement_adopt(placement, event->map_read, event->now_ms, reterr);
         if (status != KELP_OK) {
             return status;
         }
@@ -134,12 +39,17 @@ static kelp_status on_written(struct kelp_placement *placement,
                               const struct kelp_placement_event *event,
                               struct kelp_placement_actions *actions, struct kelp_error *reterr)
 {
+    if (placement->change == KELP_CHANGE_WRITING) {
+        return kelp__placement_change_written(placement, event->written, event->now_ms, actions,
+                                              reterr);
+    }
     if (placement->state != KELP_PLACEMENT_OPENING) {
         return KELP_OK; /* the job ended meanwhile */
     }
     switch (event->written) {
     case KELP_WRITTEN_OK: {
-        kelp_status status = adopt_map(placement, &placement->next, event->now_ms, reterr);
+        kelp_status status =
+            kelp__placement_adopt(placement, &placement->next, event->now_ms, reterr);
         if (status != KELP_OK) {
             return status;
         }
@@ -175,8 +85,9 @@ static void leave_checkpoint(struct kelp_placement *placement,
                         (unsigned long long)placement->map.restore_version, why,
                         event->load_failed.id, event->load_failed.text);
     placement->choosing = true;
-    insert(actions, (struct kelp_placement_action){.kind = KELP_PLACEMENT_DO_DAMAGED,
-                                                   .damaged = placement->map.restore_version});
+    kelp__placement_act(actions,
+                        (struct kelp_placement_action){.kind = KELP_PLACEMENT_DO_DAMAGED,
+                                                       .damaged = placement->map.restore_version});
 }
 
 /* Something that may pass, as a host without memory: tried again, later each time. A disk that
@@ -289,6 +200,8 @@ static kelp_status on_connected(struct kelp_placement *placement,
     shard->connected_incarnation = event->connected.incarnation;
     shard->changed_ms = event->now_ms;
     shard->loaded_generation = 0; /* until it says so on this stream */
+    shard->taken_generation = 0;
+    shard->taken_serial = 0;
     note_served(placement, event->connected.generation);
     shard->waiting[0] = '\0';
     shard->broken = false;
@@ -336,6 +249,40 @@ static void on_loaded(struct kelp_placement *placement, const struct kelp_placem
     if (shard) {
         shard->loaded_generation = event->loaded.generation;
         note_served(placement, event->loaded.generation);
+    }
+}
+
+static void on_taken(struct kelp_placement *placement, const struct kelp_placement_event *event)
+{
+    struct kelp_placement_shard *shard =
+        speaker(placement, event->taken.id, event->taken.incarnation);
+    if (shard) {
+        shard->taken_generation = event->taken.generation;
+        shard->taken_serial = event->taken.serial;
+    }
+}
+
+static void on_replicas(struct kelp_placement *placement, const struct kelp_placement_event *event)
+{
+    const struct kelp_map *map = &placement->map;
+    int32_t index = kelp_map_find(map, event->replicas.id);
+    if (index < 0 || event->replicas.generation != map->generation ||
+        event->replicas.incarnation != map->shards[index].incarnation ||
+        !speaker(placement, event->replicas.id, event->replicas.incarnation)) {
+        return;
+    }
+    for (size_t i = 0; i < event->replicas.count; i++) {
+        (void)kelp_replicas_take(&placement->replicas, map, (uint32_t)index,
+                                 &event->replicas.reports[i]);
+    }
+}
+
+static void on_doubted(struct kelp_placement *placement, const struct kelp_placement_event *event)
+{
+    struct kelp_placement_shard *shard = kelp__placement_find(placement, event->doubted.id);
+    if (shard) {
+        shard->doubted_incarnation = event->doubted.incarnation;
+        shard->doubted_ms = event->now_ms;
     }
 }
 
@@ -403,6 +350,15 @@ kelp_status kelp__placement_take(struct kelp_placement *placement,
         break;
     case KELP_PLACEMENT_LOADED:
         on_loaded(placement, event);
+        break;
+    case KELP_PLACEMENT_TAKEN:
+        on_taken(placement, event);
+        break;
+    case KELP_PLACEMENT_REPLICAS:
+        on_replicas(placement, event);
+        break;
+    case KELP_PLACEMENT_DOUBTED:
+        on_doubted(placement, event);
         break;
     case KELP_PLACEMENT_LOAD_FAILED:
         if (speaker(placement, event->load_failed.id, event->load_failed.incarnation)) {

@@ -1,10 +1,12 @@
 /*
  * What the files of a placement share: placement.c (states, checks) calls placement_events.c (what
- * an event changes), and both placement_shards.c (what is known of shards).
+ * an event changes), both placement_changes.c (the map within its generation), and all of them
+ * placement_says.c (states and actions) and placement_shards.c (what is known of shards).
  */
 #ifndef KELP_COORDINATOR_CORE_PLACEMENT_INTERNAL_H
 #define KELP_COORDINATOR_CORE_PLACEMENT_INTERNAL_H
 
+#include "coordinator/core/failover.h"
 #include "coordinator/core/placement.h"
 
 /* ---- placement_shards.c ---- */
@@ -20,6 +22,14 @@ uint32_t kelp__placement_ready_count(const struct kelp_placement *placement);
 /* Has it been away for as long as it is waited for? */
 bool kelp__placement_overdue(const struct kelp_placement *placement,
                              const struct kelp_placement_shard *shard, uint64_t now_ms);
+/* Is the shard of the map lost, by one witness or by two? */
+bool kelp__placement_suspected(const struct kelp_placement *placement,
+                               const struct kelp_map_shard *mapped, uint64_t now_ms);
+bool kelp__placement_lost(const struct kelp_placement *placement,
+                          const struct kelp_map_shard *mapped, uint64_t now_ms);
+/* Do we hear this very incarnation? */
+bool kelp__placement_hears(const struct kelp_placement *placement,
+                           const struct kelp_map_shard *mapped);
 /* The first shard of the map that is lost, not reached, has not loaded it; NULL: none. */
 const char *kelp__placement_first_lost(const struct kelp_placement *placement, uint64_t now_ms);
 const char *kelp__placement_first_unreached(const struct kelp_placement *placement);
@@ -28,10 +38,39 @@ const char *kelp__placement_first_unloaded(const struct kelp_placement *placemen
 const char *kelp__placement_missing_storage(const struct kelp_placement *placement, uint64_t now_ms,
                                             const struct kelp_placement_shard **ret_shard);
 /* Drop the entries of shards that left for good. */
-void kelp__placement_forget(struct kelp_placement *placement);
+void kelp__placement_forget(struct kelp_placement *placement, uint64_t now_ms);
 
-/* ---- placement_events.c ---- */
+/* ---- placement_changes.c ---- */
 
+/* A shard is lost whose partitions have other replicas: change their entries. What is to be done
+ * then; NOBODY: by two witnesses nobody is left who may lead some partition. Errors:
+ * KELP_ERR_NO_MEMORY. */
+kelp_status kelp__placement_fail_over(struct kelp_placement *placement, uint64_t now_ms,
+                                      struct kelp_placement_actions *actions,
+                                      enum kelp_failover_verdict *ret_verdict,
+                                      struct kelp_error *reterr) KELP_MUST_USE;
+/* The answers to a change under way. Errors: as kelp__placement_adopt(). */
+kelp_status kelp__placement_change_written(struct kelp_placement *placement,
+                                           enum kelp_placement_written written, uint64_t now_ms,
+                                           struct kelp_placement_actions *actions,
+                                           struct kelp_error *reterr) KELP_MUST_USE;
+kelp_status kelp__placement_change_read(struct kelp_placement *placement, struct kelp_map *found,
+                                        uint64_t now_ms, struct kelp_placement_actions *actions,
+                                        struct kelp_error *reterr) KELP_MUST_USE;
+/* Let workers know of a change that primaries have taken. */
+void kelp__placement_tell(struct kelp_placement *placement, uint64_t now_ms,
+                          struct kelp_placement_actions *actions);
+/* Make map (not empty) the current one; it is emptied. Errors: KELP_ERR_LIMIT,
+ * KELP_ERR_NO_MEMORY. */
+kelp_status kelp__placement_adopt(struct kelp_placement *placement, struct kelp_map *map,
+                                  uint64_t now_ms, struct kelp_error *reterr) KELP_MUST_USE;
+/* A nonce that no write had before. */
+void kelp__placement_name_write(struct kelp_placement *placement, struct kelp_map *map);
+
+/* ---- placement_says.c ---- */
+
+void kelp__placement_act(struct kelp_placement_actions *actions,
+                         struct kelp_placement_action action);
 void kelp__placement_want(struct kelp_placement_actions *actions,
                           enum kelp_placement_action_kind kind);
 void kelp__placement_want_loss(struct kelp_placement_actions *actions, const char *lost);
@@ -44,6 +83,9 @@ void kelp__placement_say(struct kelp_placement *placement, struct kelp_placement
 void kelp__placement_fail(struct kelp_placement *placement,
                           const struct kelp_placement_event *event,
                           struct kelp_placement_actions *actions, const char *id, const char *text);
+
+/* ---- placement_events.c ---- */
+
 /* Take an event in. */
 kelp_status kelp__placement_take(struct kelp_placement *placement,
                                  const struct kelp_placement_event *event,

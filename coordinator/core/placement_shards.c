@@ -88,8 +88,30 @@ static bool hangs(const struct kelp_placement_shard *shard, uint64_t now_ms)
     return !shard->registered || now_ms >= shard->changed_ms + KELP_COORDINATOR_HANG_MS;
 }
 
-static bool lost(const struct kelp_placement *placement, const struct kelp_map_shard *mapped,
-                 uint64_t now_ms)
+/* Does a peer say so, just now? */
+static bool doubted(const struct kelp_placement_shard *shard, uint64_t incarnation, uint64_t now_ms)
+{
+    return shard->doubted_incarnation == incarnation &&
+           now_ms < shard->doubted_ms + KELP_COORDINATOR_DOUBT_MS;
+}
+
+bool kelp__placement_suspected(const struct kelp_placement *placement,
+                               const struct kelp_map_shard *mapped, uint64_t now_ms)
+{
+    const struct kelp_placement_shard *shard = kelp__placement_find(placement, mapped->id);
+    assert(shard); /* taking a map makes an entry for each of its shards */
+    if (shard->registered && shard->at.incarnation != mapped->incarnation) {
+        return true;
+    }
+    if (shard->connected) {
+        return false;
+    }
+    bool silent = kelp__placement_overdue(placement, shard, now_ms) && !goes_on(placement, now_ms);
+    return shard->broken || silent || doubted(shard, mapped->incarnation, now_ms);
+}
+
+bool kelp__placement_lost(const struct kelp_placement *placement,
+                          const struct kelp_map_shard *mapped, uint64_t now_ms)
 {
     const struct kelp_placement_shard *shard = kelp__placement_find(placement, mapped->id);
     assert(shard); /* taking a map makes an entry for each of its shards */
@@ -105,12 +127,15 @@ bool kelp_placement_silent(const struct kelp_placement *placement,
 {
     int32_t index = kelp_map_find(&placement->map, shard->at.id);
     bool ours = index >= 0 && shard->at.incarnation == placement->map.shards[index].incarnation;
-    return shard->silent || (ours && !shard->connected && !shard->broken &&
-                             kelp__placement_overdue(placement, shard, now_ms) &&
-                             hangs(shard, now_ms) && !goes_on(placement, now_ms));
+    bool dropped = shard->dropped != 0 && shard->at.incarnation == shard->dropped;
+    return shard->silent ||
+           (((ours && !goes_on(placement, now_ms)) || dropped) && !shard->connected &&
+            !shard->broken && kelp__placement_overdue(placement, shard, now_ms) &&
+            hangs(shard, now_ms));
 }
 
-static bool hosts(const struct kelp_placement *placement, const struct kelp_map_shard *mapped)
+bool kelp__placement_hears(const struct kelp_placement *placement,
+                           const struct kelp_map_shard *mapped)
 {
     const struct kelp_placement_shard *shard = kelp__placement_find(placement, mapped->id);
     return shard && shard->connected && shard->connected_incarnation == mapped->incarnation;
@@ -119,7 +144,7 @@ static bool hosts(const struct kelp_placement *placement, const struct kelp_map_
 const char *kelp__placement_first_lost(const struct kelp_placement *placement, uint64_t now_ms)
 {
     for (uint32_t i = 0; i < placement->map.shard_count; i++) {
-        if (lost(placement, &placement->map.shards[i], now_ms)) {
+        if (kelp__placement_lost(placement, &placement->map.shards[i], now_ms)) {
             return placement->map.shards[i].id;
         }
     }
@@ -129,7 +154,7 @@ const char *kelp__placement_first_lost(const struct kelp_placement *placement, u
 const char *kelp__placement_first_unreached(const struct kelp_placement *placement)
 {
     for (uint32_t i = 0; i < placement->map.shard_count; i++) {
-        if (!hosts(placement, &placement->map.shards[i])) {
+        if (!kelp__placement_hears(placement, &placement->map.shards[i])) {
             return placement->map.shards[i].id;
         }
     }
@@ -173,14 +198,17 @@ const char *kelp__placement_missing_storage(const struct kelp_placement *placeme
 }
 
 /* Shards that left for good need no entry: not registered, not connected, in no map. */
-void kelp__placement_forget(struct kelp_placement *placement)
+void kelp__placement_forget(struct kelp_placement *placement, uint64_t now_ms)
 {
     uint32_t kept = 0;
     for (uint32_t i = 0; i < placement->shard_count; i++) {
-        const struct kelp_placement_shard *shard = &placement->shards[i];
+        struct kelp_placement_shard *shard = &placement->shards[i];
+        shard->silent = shard->silent ||
+                        (shard->dropped != 0 && kelp_placement_silent(placement, shard, now_ms));
         bool wanted = shard->registered || shard->connected || shard->silent ||
                       kelp_map_find(&placement->map, shard->at.id) >= 0 ||
-                      (placement->state == KELP_PLACEMENT_OPENING &&
+                      ((placement->state == KELP_PLACEMENT_OPENING ||
+                        placement->change != KELP_CHANGE_NONE) &&
                        kelp_map_find(&placement->next, shard->at.id) >= 0);
         if (wanted) {
             if (kept != i) {

@@ -103,6 +103,10 @@ kelp_status kelp_leader_write_plan(struct kelp_leader *leader, const char *plan)
  * so that no commit of a generation before can succeed any more. */
 kelp_status kelp_leader_write_map(struct kelp_leader *leader,
                                   const struct kelp_opening *opening) KELP_MUST_USE;
+/* Change the map within its generation, in one transaction: our election key and the map as we know
+ * it stand there; then the map is put. Answered as kelp_leader_write_map(). */
+kelp_status kelp_leader_change_map(struct kelp_leader *leader,
+                                   const struct kelp_map *map) KELP_MUST_USE;
 /* Put a manifest, if election key, map and fence stand as we know them and there is none of that
  * version; one that is there with this very text is success. */
 kelp_status kelp_leader_commit(struct kelp_leader *leader,

@@ -390,3 +390,31 @@ kelp_status kelp__leader_open_map(struct kelp__leader_task *task)
     }
     return status;
 }
+
+kelp_status kelp__leader_change_map(struct kelp__leader_task *task)
+{
+    struct kelp_leader *leader = task->leader;
+    struct kelp_etcd_compare compares[COMPARE_COUNT];
+    struct kelp_etcd_operation operation = {.key = leader->map_key, .value = task->text};
+    int64_t revision = 0;
+    kelp_status status = fill_compares(task, compares);
+    if (status != KELP_OK) {
+        return status;
+    }
+    compares[COMPARE_FENCE] = compares[COMPARE_MAP]; /* commits of this generation go on */
+    status = kelp_etcd_transaction(
+        leader->etcd,
+        &(struct kelp_etcd_transaction){.compares = compares,
+                                        .compare_count = COMPARE_FENCE + 1,
+                                        .operations = &operation,
+                                        .operation_count = 1,
+                                        .nonce_key = leader->map_key,
+                                        .deadline_ms = KELP_COORDINATOR_ETCD_MS},
+        &task->succeeded, &revision, &task->error);
+    if (status != KELP_OK) {
+        kelp_error_prefix(&task->error, "writing %s", leader->map_key);
+    } else if (task->succeeded) {
+        leader->map_revision = revision;
+    }
+    return status;
+}

@@ -60,6 +60,7 @@ enum kelp__leader_task_kind {
     KELP__TASK_READ_MAP,
     KELP__TASK_PLAN,
     KELP__TASK_MAP,
+    KELP__TASK_CHANGE,
     KELP__TASK_STATE,
     KELP__TASK_COMMIT,
     KELP__TASK_REMOVE
@@ -105,5 +106,7 @@ kelp_status kelp__leader_commit(struct kelp__leader_task *task);
 kelp_status kelp__leader_remove(struct kelp__leader_task *task);
 /* Open a generation. */
 kelp_status kelp__leader_open_map(struct kelp__leader_task *task);
+/* Change the map within its generation. */
+kelp_status kelp__leader_change_map(struct kelp__leader_task *task);
 
 #endif

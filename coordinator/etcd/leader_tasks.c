@@ -154,6 +154,9 @@ static void run_task(struct kelp_task *base)
     case KELP__TASK_MAP:
         task->status = kelp__leader_open_map(task);
         break;
+    case KELP__TASK_CHANGE:
+        task->status = kelp__leader_change_map(task);
+        break;
     case KELP__TASK_STATE:
         task->status = put_state(task);
         break;
@@ -212,6 +215,7 @@ static void report(struct kelp_leader *leader, struct kelp__leader_task *task)
         leader->events->plan_written(task->status, task->found.plan, text, leader->user);
         break;
     case KELP__TASK_MAP:
+    case KELP__TASK_CHANGE:
         report_map(leader, task);
         break;
     case KELP__TASK_STATE:
@@ -323,6 +327,13 @@ kelp_status kelp_leader_write_map(struct kelp_leader *leader, const struct kelp_
     }
     new_fence(leader, task);
     return hand_in(task);
+}
+
+kelp_status kelp_leader_change_map(struct kelp_leader *leader, const struct kelp_map *map)
+{
+    char *text = NULL;
+    kelp_status status = kelp_map_print(map, &text, NULL);
+    return status == KELP_OK ? submit(leader, KELP__TASK_CHANGE, text) : status;
 }
 
 kelp_status kelp_leader_commit(struct kelp_leader *leader, const struct kelp_commit *commit)

@@ -89,7 +89,9 @@ static bool add_order(struct kelp_link *link, const struct kelp_checkpointer *ch
     bool under_way = checkpointer->state == KELP_CHECKPOINTER_ORDERED;
     bool unknown = under_way ? link->order_sent != order->serial
                              : link->order_sent != 0 && link->order_sent == checkpointer->given_up;
-    if (!unknown || kelp_map_find(&checkpointer->map, link->shard.id) < 0 ||
+    int32_t index = kelp_map_find(&checkpointer->map, link->shard.id);
+    bool leads = index >= 0 && kelp_map_load(&checkpointer->map, (uint32_t)index) > 0;
+    if (!unknown || (under_way && !leads) ||
         link->generation_sent != checkpointer->map.generation) {
         return false;
     }
@@ -112,12 +114,14 @@ static bool add_news(struct kelp_link *link, const struct kelp_link_view *view,
         link->plan_sent = true;
         any = true;
     }
-    if (view->map->generation > 0 && link->generation_sent != view->map->generation &&
-        link->plan_sent) {
+    bool opened = link->generation_sent != view->map->generation;
+    if (view->map->generation > 0 && link->plan_sent &&
+        (opened || link->serial_sent != view->map->serial)) {
         news->map = view->map;
         news->manifest = view->manifest;
         link->generation_sent = view->map->generation;
-        link->map_heartbeat = view->heartbeat + 1;
+        link->serial_sent = view->map->serial;
+        link->map_heartbeat = opened ? view->heartbeat + 1 : link->map_heartbeat;
         any = true;
     }
     return add_order(link, view->checkpointer, news) || any;

@@ -16,8 +16,9 @@ struct kelp_link {
     bool greeted;                /* its hello was checked: it is a member */
     uint64_t key;                /* of the membership, when greeted */
     bool plan_sent;
-    uint64_t generation_sent;
-    uint64_t map_heartbeat; /* reports that repeat this one know of that map */
+    uint64_t generation_sent; /* of the map, with its serial */
+    uint64_t serial_sent;
+    uint64_t map_heartbeat; /* reports that repeat this one know of that generation */
     uint64_t order_sent;    /* serial */
     char failure[160];      /* the latest error reported, so that it is logged once */
     uint64_t conflicts;     /* that it has told, of this start */

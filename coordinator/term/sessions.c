@@ -152,9 +152,12 @@ static bool add_news(struct kelp_session *session, const struct kelp_session_vie
 {
     const bool member = session->state == KELP_SESSION_MEMBER;
     bool any = false;
-    if (member && view->map && session->generation_sent != view->map->generation) {
+    if (member && view->map &&
+        (session->generation_sent != view->map->generation ||
+         session->serial_sent != view->map->serial)) {
         news->map = view->map;
         session->generation_sent = view->map->generation;
+        session->serial_sent = view->map->serial;
         any = true;
     }
     if (member) {

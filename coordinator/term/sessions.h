@@ -36,6 +36,7 @@ struct kelp_session {
     uint64_t key;     /* of the membership */
     bool hello_sent;
     uint64_t generation_sent; /* of the map; 0: none */
+    uint64_t serial_sent;
     bool lanes_sent;
     struct kelp_lane_range lanes; /* as sent */
     bool leave_sent;

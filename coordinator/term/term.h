@@ -132,10 +132,23 @@ struct kelp_link_hello {
     const char *text;
     uint64_t loaded_generation;
 };
+/* Another shard, on the other end of a stream of the reporter's. */
+struct kelp_link_peer {
+    const char *id;
+    uint64_t incarnation;
+    uint64_t silent_ms;
+    bool broken; /* its end broke the stream off */
+};
 /* All borrowed, and as it came from outside. */
 struct kelp_link_report {
     uint64_t heartbeat; /* newest that it has seen */
     uint64_t loaded_generation;
+    uint64_t map_generation; /* of the newest map that it has taken */
+    uint64_t map_serial;
+    const struct kelp_replica_report *replicas; /* that changed */
+    size_t replica_count;
+    const struct kelp_link_peer *peers; /* of which something is wrong */
+    size_t peer_count;
     kelp_status status; /* of what it failed at */
     const char *error;
     const char *waiting;                             /* what loading waits for; "": nothing */

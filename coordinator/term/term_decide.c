@@ -218,6 +218,29 @@ static void map_to_shards(struct kelp_term *term)
     begin_generation(term, opened);
 }
 
+/* Within the generation; it fails over: what a primary captured is lost with it. */
+static void change_to_shards(struct kelp_term *term, bool fails_over)
+{
+    const struct kelp_map *map = &term->placement.map;
+    kelp_outside_log(&term->outside, KELP_LOG_INFO,
+                     "map changed generation=%" PRIu64 " serial=%" PRIu64 " shards=%u",
+                     map->generation, map->serial, map->shard_count);
+    kelp__term_checkpoint(
+        term, (struct kelp_checkpointer_event){.kind = KELP_CHECKPOINTER_CHANGED,
+                                               .changed = {.map = map, .fails_over = fails_over}});
+    kelp__term_update_shards(term, false);
+}
+
+static void write_change(struct kelp_term *term)
+{
+    const struct kelp_outside *outside = &term->outside;
+    if (!kelp_reading_settled(&term->reading) ||
+        !outside->effects->change_map(&term->placement.next, outside->user)) {
+        kelp__term_place(term, (struct kelp_placement_event){.kind = KELP_PLACEMENT_WRITTEN,
+                                                             .written = KELP_WRITTEN_NOT});
+    }
+}
+
 static void carry_out(struct kelp_term *term, const struct kelp_placement_action *action)
 {
     switch (action->kind) {
@@ -227,8 +250,14 @@ static void carry_out(struct kelp_term *term, const struct kelp_placement_action
     case KELP_PLACEMENT_DO_MAP_TO_SHARDS:
         map_to_shards(term);
         break;
+    case KELP_PLACEMENT_DO_CHANGE_TO_SHARDS:
+        change_to_shards(term, action->fails_over);
+        break;
     case KELP_PLACEMENT_DO_MAP_TO_WORKERS:
         map_to_workers(term);
+        break;
+    case KELP_PLACEMENT_DO_CHANGE_TO_WORKERS:
+        kelp__term_update_workers(term, false);
         break;
     case KELP_PLACEMENT_DO_STATE:
         kelp__term_report_state(term);
@@ -238,6 +267,9 @@ static void carry_out(struct kelp_term *term, const struct kelp_placement_action
         break;
     case KELP_PLACEMENT_DO_WRITE_MAP:
         write_map(term);
+        break;
+    case KELP_PLACEMENT_DO_WRITE_CHANGE:
+        write_change(term);
         break;
     case KELP_PLACEMENT_DO_DAMAGED:
         leave_damaged(term, action->damaged);

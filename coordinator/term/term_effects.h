@@ -93,6 +93,7 @@ struct kelp_term_effects {
     bool (*read_map)(void *user);            /* kelp_term_map_read(): map and checkpoints alone */
     bool (*write_plan)(void *user);          /* the kept one; kelp_term_plan_written() */
     bool (*write_map)(const struct kelp_opening *opening, void *user); /* kelp_term_map_written() */
+    bool (*change_map)(const struct kelp_map *map, void *user);        /* likewise; the map alone */
     bool (*write_state)(const struct kelp_job_state *state,
                         void *user);                              /* kelp_term_state_written() */
     bool (*commit)(const struct kelp_commit *commit, void *user); /* kelp_term_committed() */

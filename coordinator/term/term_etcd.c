@@ -116,8 +116,9 @@ static void compare_found(struct kelp_term *term, struct kelp_found *found)
     const struct kelp_placement *placement = &term->placement;
     bool same = found->map.generation == placement->map.generation &&
                 strcmp(found->map.nonce, placement->map.nonce) == 0;
-    bool opening = placement->state == KELP_PLACEMENT_OPENING &&
-                   found->map.generation == placement->next.generation &&
+    bool writing =
+        placement->state == KELP_PLACEMENT_OPENING || placement->change != KELP_CHANGE_NONE;
+    bool opening = writing && found->map.generation == placement->next.generation &&
                    strcmp(found->map.nonce, placement->next.nonce) == 0;
     if (!same && !opening) {
         term->replaced = "the map in etcd is not ours";

@@ -180,6 +180,43 @@ static void on_loaded(struct kelp_term *term, const struct kelp_link *link, uint
     }
 }
 
+static void on_map(struct kelp_term *term, const struct kelp_link *link,
+                   const struct kelp_link_report *report)
+{
+    const struct kelp_placement_shard *placed =
+        kelp_placement_find(&term->placement, link->shard.id);
+    if (placed && (placed->taken_generation != report->map_generation ||
+                   placed->taken_serial != report->map_serial)) {
+        kelp__term_place(
+            term, (struct kelp_placement_event){.kind = KELP_PLACEMENT_TAKEN,
+                                                .taken = {.id = link->shard.id,
+                                                          .incarnation = link->shard.incarnation,
+                                                          .generation = report->map_generation,
+                                                          .serial = report->map_serial}});
+    }
+    if (report->replica_count > 0) {
+        kelp__term_place(
+            term, (struct kelp_placement_event){.kind = KELP_PLACEMENT_REPLICAS,
+                                                .replicas = {.id = link->shard.id,
+                                                             .incarnation = link->shard.incarnation,
+                                                             .generation = report->map_generation,
+                                                             .reports = report->replicas,
+                                                             .count = report->replica_count}});
+    }
+}
+
+/* Whom we do not hear, and a peer neither. */
+static void on_peer(struct kelp_term *term, const struct kelp_link_peer *peer)
+{
+    const struct kelp_placement_shard *placed = kelp_placement_find(&term->placement, peer->id);
+    bool wrong = peer->broken || peer->silent_ms >= term->membership.detect_ms / 2;
+    if (wrong && placed && !placed->connected) {
+        kelp__term_place(term, (struct kelp_placement_event){
+                                   .kind = KELP_PLACEMENT_DOUBTED,
+                                   .doubted = {.id = peer->id, .incarnation = peer->incarnation}});
+    }
+}
+
 /* Each report repeats the newest answer. */
 static void on_snapshot(struct kelp_term *term, const struct kelp_checkpointer_report *report)
 {
@@ -210,6 +247,10 @@ void kelp_term_shard_report(struct kelp_term *term, struct kelp_link *link,
     kelp_membership_heard(&term->membership, link->key, NULL, term->now_ms);
     on_loaded(term, link, report->loaded_generation);
     on_conflicts(term, link, report);
+    on_map(term, link, report);
+    for (size_t i = 0; i < report->peer_count; i++) {
+        on_peer(term, &report->peers[i]);
+    }
     bool current = kelp_link_current(link, placement, report->heartbeat);
     if (report->status != KELP_OK && current) {
         on_failure(term, link, report->status, report->error);

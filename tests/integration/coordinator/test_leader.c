@@ -233,6 +233,19 @@ static void open_generation(uint64_t generation)
     kelp_map_fini(&map);
 }
 
+/* The map of generation 1 under another serial. */
+static void change_map(uint64_t serial)
+{
+    struct kelp_map before = {.generation = 0};
+    struct kelp_map_shard shard = {.id = "shard-0", .address = "127.0.0.1:2", .incarnation = 9};
+    struct kelp_map map;
+    ck_assert_int_eq(kelp_map_spread(&before, &shard, 1, 2, &map, NULL), KELP_OK);
+    map.serial = serial;
+    (void)snprintf(map.nonce, sizeof(map.nonce), "change-%llu", (unsigned long long)serial);
+    ck_assert_int_eq(kelp_leader_change_map(leader, &map), KELP_OK);
+    kelp_map_fini(&map);
+}
+
 /* The order's serial is the version. */
 static void commit(uint64_t version, uint64_t generation, int64_t election)
 {
@@ -272,6 +285,33 @@ KELP_TEST(commit_behind_an_opening)
     ck_assert_uint_eq(answers.refused, 5);
     ck_assert_int_eq(answers.commit, KELP_CHECKPOINTER_OK);
     ck_assert_uint_eq(manifests(), 1);
+}
+
+/* The map alone changes: a commit of its generation still succeeds, one behind a change too. A
+ * change by a leader whose key is gone does not. */
+KELP_TEST(change_within_the_generation)
+{
+    struct kelp_etcd_range range;
+    struct kelp_map map;
+    open_generation(1);
+    await_count(&answers.maps, 1);
+    change_map(2);
+    commit(5, 1, answers.elected);
+    await_count(&answers.commits, 1);
+    ck_assert_int_eq(answers.map, KELP_WRITTEN_OK);
+    ck_assert_int_eq(answers.commit, KELP_CHECKPOINTER_OK);
+    ck_assert_int_eq(kelp_etcd_delete_prefix(etcd, "/kelp/job/coordinator", ANSWER_MS, NULL),
+                     KELP_OK);
+    change_map(3); /* before we hear of it */
+    await_count(&answers.maps, 3);
+    ck_assert_int_ne(answers.map, KELP_WRITTEN_OK);
+    ck_assert_int_eq(kelp_etcd_get(etcd, "/kelp/job/map", ANSWER_MS, &range, NULL), KELP_OK);
+    ck_assert_int_eq(kelp_map_parse(range.pairs[0].value, range.pairs[0].value_bytes, &map, NULL),
+                     KELP_OK);
+    ck_assert_uint_eq(map.generation, 1);
+    ck_assert_uint_eq(map.serial, 2);
+    kelp_map_fini(&map);
+    kelp_etcd_range_fini(&range);
 }
 
 /* What was ordered by an election that is over does not count; what it committed does. */

@@ -39,6 +39,7 @@ enum sim_task_kind {
     SIM_TASK_READ_MAP,
     SIM_TASK_PLAN,
     SIM_TASK_MAP,
+    SIM_TASK_CHANGE, /* of the map within its generation */
     SIM_TASK_STATE,
     SIM_TASK_COMMIT,
     SIM_TASK_REMOVE,

@@ -183,14 +183,17 @@ kelp_status sim_coordinator_make_manifest(const struct kelp_checkpointer *from,
     manifest->version = from->saved.version;
     manifest->step = from->saved.step;
     manifest->generation = from->order.generation;
-    manifest->storage_count = from->map.shard_count;
+    uint32_t places[KELP_COORDINATOR_SHARDS_MAX];
+    manifest->storage_count = kelp_checkpointer_storages(from, places);
     (void)snprintf(manifest->folder, sizeof(manifest->folder), "%s", from->order.folder);
     for (uint32_t i = 0; i < from->map.shard_count; i++) {
-        (void)snprintf(manifest->storages[i], sizeof(manifest->storages[i]), "%s",
-                       from->shards[i].storage);
+        if (places[i] != KELP_MAP_NOBODY) {
+            (void)snprintf(manifest->storages[places[i]], sizeof(manifest->storages[places[i]]),
+                           "%s", from->shards[i].storage);
+        }
     }
     for (uint32_t i = 0; i < from->map.partition_count; i++) {
-        manifest->parts[i].storage = from->parts[i].shard;
+        manifest->parts[i].storage = places[from->parts[i].shard];
         memcpy(manifest->parts[i].digest, from->parts[i].digest, sizeof(manifest->parts[i].digest));
     }
     to_committed(coordinator->sim, manifest, ret_committed);

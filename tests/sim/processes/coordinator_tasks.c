@@ -82,6 +82,7 @@ static void task_done(struct sim_coordinator *coordinator, struct kelp_term *ter
                                plan_text, "as etcd says");
         break;
     case SIM_TASK_MAP:
+    case SIM_TASK_CHANGE:
         map_written(coordinator, term, task);
         break;
     case SIM_TASK_STATE:
@@ -205,6 +206,8 @@ static void note_revisions(struct sim_coordinator *coordinator, struct sim_task 
         coordinator->map_revision = revision;
         coordinator->map_generation = task->map.generation;
         coordinator->fence_revision = revision;
+    } else if (task->kind == SIM_TASK_CHANGE) {
+        coordinator->map_revision = revision;
     } else if (task->kind == SIM_TASK_REMOVE) {
         coordinator->fence_revision = revision;
     } else if (task->kind == SIM_TASK_STATE) {
@@ -269,22 +272,35 @@ static void fill_state(const struct sim_coordinator *coordinator, const struct s
     add_operation(transaction, "state", value);
 }
 
-static void fill_map(const struct sim_coordinator *coordinator, const struct sim_task *task,
-                     struct sim_transaction *transaction)
+static struct sim_value *map_value(const struct sim_task *task)
 {
-    char key[SIM_ETCD_KEY_MAX + 1];
     struct sim_value *value = new_value(task);
     struct sim_map *map = sim_map_create(&task->map);
     map->asked_us = task->asked_us;
     value->content = map;
     value->unref = (void (*)(void *))sim_map_unref;
+    return value;
+}
+
+static void fill_change(const struct sim_coordinator *coordinator, const struct sim_task *task,
+                        struct sim_transaction *transaction)
+{
+    add_compare(transaction, "map", false, coordinator->map_revision);
+    add_operation(transaction, "map", map_value(task));
+    (void)snprintf(transaction->nonce_key, sizeof(transaction->nonce_key), "map");
+}
+
+static void fill_map(const struct sim_coordinator *coordinator, const struct sim_task *task,
+                     struct sim_transaction *transaction)
+{
+    char key[SIM_ETCD_KEY_MAX + 1];
     add_compare(transaction, "fence", false, coordinator->fence_revision);
     add_compare(transaction, "map", false, coordinator->map_revision);
     if (task->map.restore_version > 0) {
         manifest_key(task->map.restore_version, key);
         add_compare(transaction, key, false, task->opening.restored_revision);
     }
-    add_operation(transaction, "map", value);
+    add_operation(transaction, "map", map_value(task));
     add_operation(transaction, "fence", new_value(task));
     for (uint32_t i = 0; i < task->opening.gone_count; i++) {
         manifest_key(task->opening.gone[i], key);
@@ -349,6 +365,8 @@ static void write_etcd(struct sim_coordinator *coordinator, const struct sim_tas
         fill_state(coordinator, task, &transaction);
     } else if (task->kind == SIM_TASK_MAP) {
         fill_map(coordinator, task, &transaction);
+    } else if (task->kind == SIM_TASK_CHANGE) {
+        fill_change(coordinator, task, &transaction);
     } else if (task->kind == SIM_TASK_COMMIT) {
         fill_commit(coordinator, task, &transaction);
     } else {
@@ -436,13 +454,28 @@ static bool write_plan(void *user)
     return submit(user, SIM_TASK_PLAN);
 }
 
+static struct sim_task *add_map_task(struct sim_coordinator *coordinator, enum sim_task_kind kind,
+                                     const struct kelp_map *map)
+{
+    struct sim_task *task = add_task(coordinator, kind);
+    if (kelp_map_copy(map, &task->map) != KELP_OK) {
+        abort();
+    }
+    return task;
+}
+
+static bool change_map(const struct kelp_map *map, void *user)
+{
+    struct sim_coordinator *coordinator = user;
+    (void)add_map_task(coordinator, SIM_TASK_CHANGE, map);
+    run_first(coordinator, &coordinator->etcd);
+    return true;
+}
+
 static bool write_map(const struct kelp_opening *opening, void *user)
 {
     struct sim_coordinator *coordinator = user;
-    struct sim_task *task = add_task(coordinator, SIM_TASK_MAP);
-    if (kelp_map_copy(opening->map, &task->map) != KELP_OK) {
-        abort();
-    }
+    struct sim_task *task = add_map_task(coordinator, SIM_TASK_MAP, opening->map);
     task->opening = *opening;
     task->opening.map = NULL;
     run_first(coordinator, &coordinator->etcd);
@@ -525,6 +558,7 @@ void sim_coordinator_task_effects(struct kelp_term_effects *effects)
     effects->read_map = read_map;
     effects->write_plan = write_plan;
     effects->write_map = write_map;
+    effects->change_map = change_map;
     effects->write_state = write_state;
     effects->commit = commit;
     effects->remove = remove_manifest;

@@ -262,6 +262,63 @@ KELP_TEST(needs_all_shards)
     ck_assert_str_eq(checkpoint_bench.machine.shards[1].storage, "shard-1.b");
 }
 
+/* The map changes within its generation: who followed or follows now has nothing to save, and the
+ * order goes on by the map that it was made for. A primary that was lost takes it along. */
+KELP_LOOP_TEST(changed_map, 0, 2)
+{
+    bool fails_over = _i == 1;
+    struct kelp_map changed;
+    checkpoint_begin((struct kelp_checkpointer_options){.steps = 50});
+    (void)checkpoint_run_to(49, 100);
+    uint64_t serial = checkpoint_bench.machine.order.serial;
+    ck_assert_uint_ne(serial, 0);
+    ck_assert_int_eq(kelp_map_copy(&checkpoint_bench.map, &changed), KELP_OK);
+    changed.serial++;
+    for (uint32_t i = 0; i < 4; i++) {
+        changed.partitions[i].map_epoch++;
+        changed.partitions[i].primary = fails_over ? 0 : changed.partitions[i].primary;
+        changed.partitions[i].backup =
+            fails_over ? KELP_MAP_NOBODY : 1 - changed.partitions[i].primary;
+    }
+    uint32_t actions = checkpoint_apply((struct kelp_checkpointer_event){
+        .kind = KELP_CHECKPOINTER_CHANGED, .changed = {.map = &changed, .fails_over = fails_over}});
+    kelp_map_fini(&changed);
+    ck_assert_int_eq((actions & DID(DISCARD)) != 0, fails_over);
+    ck_assert_int_eq((actions & DID(SAY)) != 0, fails_over);
+    ck_assert_uint_eq(checkpoint_bench.machine.given_up, fails_over ? serial : 0);
+    ck_assert_uint_eq(checkpoint_bench.machine.map.serial, fails_over ? 2 : 1);
+    if (fails_over) {
+        ck_assert_uint_ne(checkpoint_bench.machine.order.serial, serial);
+        return;
+    }
+    ck_assert_uint_eq(checkpoint_bench.machine.order.serial, serial);
+    (void)checkpoint_run_to(50, 100);
+    (void)checkpoint_report(0, KELP_CHECKPOINTER_ANSWER_DURABLE);
+    ck_assert_uint_ne(checkpoint_report(1, KELP_CHECKPOINTER_ANSWER_DURABLE) & DID(COMMIT), 0);
+    (void)checkpoint_committed(KELP_CHECKPOINTER_OK);
+    ck_assert_uint_eq(checkpoint_bench.machine.map.serial, 2);
+}
+
+/* A shard that leads nothing is not waited for, and has no storage in the manifest. */
+KELP_TEST(followers_save_nothing)
+{
+    struct kelp_map changed;
+    uint32_t places[KELP_COORDINATOR_SHARDS_MAX];
+    checkpoint_begin((struct kelp_checkpointer_options){.steps = 50});
+    ck_assert_int_eq(kelp_map_copy(&checkpoint_bench.map, &changed), KELP_OK);
+    changed.serial++;
+    for (uint32_t i = 0; i < 4; i++) {
+        changed.partitions[i].primary = 1;
+        changed.partitions[i].backup = 0;
+    }
+    (void)checkpoint_apply((struct kelp_checkpointer_event){.kind = KELP_CHECKPOINTER_CHANGED,
+                                                            .changed = {.map = &changed}});
+    kelp_map_fini(&changed);
+    ck_assert_uint_eq(kelp_checkpointer_storages(&checkpoint_bench.machine, places), 1);
+    ck_assert_uint_eq(places[0], KELP_MAP_NOBODY);
+    ck_assert_uint_eq(places[1], 0);
+}
+
 /* Reports of another order, another incarnation, a stranger, and parts that are not theirs. */
 KELP_LOOP_TEST(wrong_reports, 0, 6)
 {

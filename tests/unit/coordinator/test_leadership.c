@@ -11,7 +11,7 @@ static struct kelp_leadership leadership;
 static struct kelp_term_effects term_effects;
 static uint64_t now;
 static struct {
-    int reads, maps, states, opens, closes, stands, resigns, gives_up;
+    int reads, maps, changes, states, opens, closes, stands, resigns, gives_up;
     char state[16];    /* written last */
     int session_sends; /* to workers */
     int session_closes;
@@ -20,9 +20,12 @@ static struct {
     struct kelp_lane_range lanes; /* as a worker heard last */
     struct kelp_link *link;       /* newest */
     int commits;
-    uint64_t restored; /* by the map written last */
-    uint32_t gone;     /* manifests that it takes out */
-    uint64_t serial;   /* of the order whose folder was described */
+    uint64_t restored;       /* by the map written last */
+    uint32_t gone;           /* manifests that it takes out */
+    uint64_t serial_written; /* of the map */
+    uint64_t map_to_shard;   /* serial, sent last */
+    uint64_t map_to_worker;
+    uint64_t serial; /* of the order whose folder was described */
     int follows, unfollows, deposes;
     int64_t followed, deposed; /* revision of the newest */
 } done;
@@ -62,6 +65,14 @@ static bool write_map(const struct kelp_opening *opening, void *user)
     done.maps++;
     done.restored = opening->map->restore_version;
     done.gone = opening->gone_count;
+    return true;
+}
+
+static bool change_map(const struct kelp_map *map, void *user)
+{
+    (void)user;
+    done.changes++;
+    done.serial_written = map->serial;
     return true;
 }
 
@@ -173,8 +184,10 @@ static bool is_full(void *end, void *user)
 static void link_send(void *end, const struct kelp_link_news *news, void *user)
 {
     (void)end;
-    (void)news;
     (void)user;
+    if (news->map) {
+        done.map_to_shard = news->map->serial;
+    }
 }
 
 static void close_end(void *end, kelp_status status, const char *text, void *user)
@@ -190,6 +203,9 @@ static void session_send(void *end, const struct kelp_session_news *news, void *
     (void)end;
     (void)user;
     done.session_sends++;
+    if (news->map) {
+        done.map_to_worker = news->map->serial;
+    }
     if (news->waits) {
         (void)snprintf(done.waits, sizeof(done.waits), "%s", news->waits);
     }
@@ -306,6 +322,7 @@ static void setup(void)
         .read = read_everything,
         .write_plan = write_plan,
         .write_map = write_map,
+        .change_map = change_map,
         .write_state = write_state,
         .commit = commit,
         .make_manifest = make_manifest,
@@ -419,7 +436,62 @@ static void report(struct kelp_link *link, uint64_t step, uint64_t serial)
     kelp_term_shard_report(leadership.term, link, &of);
 }
 
+/* etcd has a map of generation 1 whose two shards are each other's backup. */
+static void answer_replicated(void)
+{
+    struct kelp_map before = {.generation = 0};
+    struct kelp_map_shard shards[2] = {{.id = "shard-0", .address = "a:1", .incarnation = 9},
+                                       {.id = "shard-1", .address = "a:1", .incarnation = 9}};
+    static char text[] = "plan";
+    struct kelp_found found = {.plan = text};
+    ck_assert_int_eq(kelp_map_spread(&before, shards, 2, 2, &found.map, NULL), KELP_OK);
+    found.map.partitions[0].backup = 1;
+    found.map.partitions[1].backup = 0;
+    kelp_leadership_read(&leadership, KELP_OK, &found, "");
+    kelp_map_fini(&found.map);
+}
+
+static void report_map(struct kelp_link *link, uint64_t serial)
+{
+    const struct kelp_link_report of = {.loaded_generation = 1,
+                                        .map_generation = 1,
+                                        .map_serial = serial,
+                                        .error = "",
+                                        .waiting = ""};
+    kelp_term_shard_report(leadership.term, link, &of);
+}
+
 KELP_CASE("leadership", .setup = setup, .teardown = teardown)
+
+/* A stream breaks: the other shard leads its partitions, by a change of the map alone. Shards hear
+ * of it first, and workers when that one has. Training is not sent back. */
+KELP_TEST(fails_over)
+{
+    kelp_leadership_elected(&leadership, 10);
+    answer_replicated();
+    (void)join();
+    connect_one("shard-0", 1);
+    struct kelp_link *lost = done.link;
+    connect_one("shard-1", 1);
+    struct kelp_link *left = done.link;
+    report_map(lost, 1);
+    report_map(left, 1);
+    ck_assert_int_eq(leadership.term->placement.state, KELP_PLACEMENT_RUNNING);
+    ck_assert_uint_eq(done.map_to_worker, 1);
+    kelp_term_shard_closed(leadership.term, lost, true, KELP_ERR_CLOSED, "");
+    ck_assert_int_eq(done.changes, 1);
+    ck_assert_uint_eq(done.serial_written, 2);
+    kelp_term_map_written(leadership.term, KELP_WRITTEN_OK, "");
+    ck_assert_uint_eq(done.map_to_shard, 2);
+    ck_assert_uint_eq(done.map_to_worker, 1);
+    report_map(left, 2);
+    ck_assert_uint_eq(done.map_to_worker, 2);
+    tick(100);
+    ck_assert_int_eq(leadership.term->placement.state, KELP_PLACEMENT_RUNNING);
+    ck_assert_int_eq(done.maps, 0);
+    ck_assert_uint_eq(leadership.term->shard_losses, 1);
+    ck_assert_uint_eq(leadership.term->steps.recomputed, 0);
+}
 
 /* A term begins with an election, reads etcd, and ends when another coordinator leads. */
 KELP_TEST(a_term)

@@ -1,0 +1,208 @@
+/*
+ * The map within its generation: what a failover changes, on its way to etcd, to shards and then to
+ * workers. The states are drawn in placement.h.
+ */
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "coordinator/core/placement_internal.h"
+
+/* ---- maps ---- */
+
+void kelp__placement_name_write(struct kelp_placement *placement, struct kelp_map *map)
+{
+    (void)snprintf(map->nonce, sizeof(map->nonce), "%016llx-%llu",
+                   (unsigned long long)placement->options.writer,
+                   (unsigned long long)++placement->writes);
+}
+
+/* Each shard of the map gets an entry, so that one that never shows up is noticed too. */
+kelp_status kelp__placement_adopt(struct kelp_placement *placement, struct kelp_map *map,
+                                  uint64_t now_ms, struct kelp_error *reterr)
+{
+    for (uint32_t i = 0; i < map->shard_count; i++) {
+        if (!kelp__placement_shard_of(placement, map->shards[i].id, now_ms)) {
+            return kelp_fail(reterr, KELP_ERR_LIMIT, "more than %d shards",
+                             KELP_COORDINATOR_SHARDS_MAX);
+        }
+    }
+    assert(kelp_map_older(&placement->map, map));
+    if (map->generation != placement->map.generation) {
+        kelp_status status =
+            kelp_replicas_reset(&placement->replicas, map->partition_count, reterr);
+        if (status != KELP_OK) {
+            return status;
+        }
+    }
+    kelp_map_fini(&placement->map);
+    placement->map = *map;
+    *map = (struct kelp_map){0};
+    placement->told = false;
+    placement->tell_ms = now_ms + KELP_COORDINATOR_TELL_MS;
+    return KELP_OK;
+}
+
+/* ---- failover ---- */
+
+typedef bool lost_by(const struct kelp_placement *placement, const struct kelp_map_shard *mapped,
+                     uint64_t now_ms);
+
+/* What is to become of the entries when those shards are lost. */
+static enum kelp_failover_verdict judge(const struct kelp_placement *placement, lost_by *is_lost,
+                                        uint64_t now_ms, struct kelp_map_partition *ret_entries)
+{
+    struct kelp_failover_shard shards[KELP_COORDINATOR_SHARDS_MAX];
+    const struct kelp_map *map = &placement->map;
+    for (uint32_t i = 0; i < map->shard_count; i++) {
+        const struct kelp_placement_shard *shard =
+            kelp__placement_find(placement, map->shards[i].id);
+        shards[i] = (struct kelp_failover_shard){
+            .lost = is_lost(placement, &map->shards[i], now_ms),
+            .ready = kelp__placement_hears(placement, &map->shards[i]) &&
+                     shard->loaded_generation == map->generation};
+    }
+    return kelp_failover_of(map, shards, &placement->replicas, ret_entries);
+}
+
+/* Write the map with the entries that failover wants; false: it wants nothing else than what there
+ * is. */
+static kelp_status change(struct kelp_placement *placement, lost_by *is_lost, uint64_t now_ms,
+                          struct kelp_placement_actions *actions, struct kelp_error *reterr)
+{
+    struct kelp_map next;
+    if (kelp_map_copy(&placement->map, &next) != KELP_OK) {
+        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for a map");
+    }
+    enum kelp_failover_verdict verdict = judge(placement, is_lost, now_ms, next.partitions);
+    assert(verdict == KELP_FAILOVER_CHANGE);
+    (void)verdict;
+    placement->fails_over = false;
+    for (uint32_t i = 0; i < next.partition_count; i++) {
+        if (next.partitions[i].primary != placement->map.partitions[i].primary) {
+            placement->fails_over = true;
+        }
+    }
+    for (uint32_t i = 0; i < next.shard_count; i++) {
+        if (is_lost(placement, &next.shards[i], now_ms)) {
+            (void)snprintf(placement->loss, sizeof(placement->loss), "%s", next.shards[i].id);
+            break;
+        }
+    }
+    kelp_map_drop_idle(&next);
+    next.serial++;
+    kelp__placement_name_write(placement, &next);
+    kelp_map_fini(&placement->next);
+    placement->next = next;
+    placement->change = KELP_CHANGE_WRITING;
+    kelp__placement_want(actions, KELP_PLACEMENT_DO_WRITE_CHANGE);
+    return KELP_OK;
+}
+
+kelp_status kelp__placement_fail_over(struct kelp_placement *placement, uint64_t now_ms,
+                                      struct kelp_placement_actions *actions,
+                                      enum kelp_failover_verdict *ret_verdict,
+                                      struct kelp_error *reterr)
+{
+    static lost_by *const witnesses[] = {kelp__placement_suspected, kelp__placement_lost};
+    *ret_verdict = KELP_FAILOVER_NOTHING;
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(witnesses); i++) {
+        enum kelp_failover_verdict verdict = judge(placement, witnesses[i], now_ms, NULL);
+        *ret_verdict = verdict;
+        if (verdict == KELP_FAILOVER_NOTHING) {
+            return KELP_OK;
+        }
+        if (verdict == KELP_FAILOVER_CHANGE) {
+            bool may = placement->change == KELP_CHANGE_NONE && now_ms >= placement->change_at_ms;
+            return may ? change(placement, witnesses[i], now_ms, actions, reterr) : KELP_OK;
+        }
+    }
+    return KELP_OK;
+}
+
+/* ---- what etcd says ---- */
+
+static kelp_status take_change(struct kelp_placement *placement, struct kelp_map *map,
+                               uint64_t now_ms, struct kelp_placement_actions *actions,
+                               struct kelp_error *reterr)
+{
+    bool fails_over = placement->fails_over;
+    for (uint32_t i = 0; i < placement->map.shard_count; i++) {
+        const struct kelp_map_shard *mapped = &placement->map.shards[i];
+        if (kelp_map_find(map, mapped->id) < 0) {
+            kelp__placement_find(placement, mapped->id)->dropped = mapped->incarnation;
+        }
+    }
+    kelp_status status = kelp__placement_adopt(placement, map, now_ms, reterr);
+    if (status != KELP_OK) {
+        return status;
+    }
+    kelp__placement_want_loss(actions, placement->loss);
+    kelp__placement_act(actions,
+                        (struct kelp_placement_action){.kind = KELP_PLACEMENT_DO_CHANGE_TO_SHARDS,
+                                                       .fails_over = fails_over});
+    return KELP_OK;
+}
+
+kelp_status kelp__placement_change_written(struct kelp_placement *placement,
+                                           enum kelp_placement_written written, uint64_t now_ms,
+                                           struct kelp_placement_actions *actions,
+                                           struct kelp_error *reterr)
+{
+    assert(placement->change == KELP_CHANGE_WRITING);
+    placement->change = KELP_CHANGE_NONE;
+    switch (written) {
+    case KELP_WRITTEN_OK:
+        return take_change(placement, &placement->next, now_ms, actions, reterr);
+    case KELP_WRITTEN_NOT:
+        placement->change_at_ms = now_ms + KELP_COORDINATOR_RETRY_MS;
+        break;
+    case KELP_WRITTEN_UNKNOWN:
+        placement->change = KELP_CHANGE_READING;
+        kelp__placement_want(actions, KELP_PLACEMENT_DO_READ_MAP);
+        break;
+    }
+    return KELP_OK;
+}
+
+kelp_status kelp__placement_change_read(struct kelp_placement *placement, struct kelp_map *found,
+                                        uint64_t now_ms, struct kelp_placement_actions *actions,
+                                        struct kelp_error *reterr)
+{
+    assert(placement->change == KELP_CHANGE_READING);
+    placement->change = KELP_CHANGE_NONE;
+    if (found->generation == placement->map.generation && kelp_map_older(&placement->map, found)) {
+        return take_change(placement, found, now_ms, actions, reterr);
+    }
+    placement->change_at_ms = now_ms + KELP_COORDINATOR_RETRY_MS;
+    return KELP_OK;
+}
+
+/* ---- telling workers ---- */
+
+/* Has every primary that we hear taken the map as it is? */
+static bool primaries_took(const struct kelp_placement *placement)
+{
+    const struct kelp_map *map = &placement->map;
+    for (uint32_t i = 0; i < map->shard_count; i++) {
+        const struct kelp_placement_shard *shard =
+            kelp__placement_find(placement, map->shards[i].id);
+        bool took = shard->loaded_generation == map->generation &&
+                    (map->serial == 1 || (shard->taken_generation == map->generation &&
+                                          shard->taken_serial >= map->serial));
+        if (!took && kelp__placement_hears(placement, &map->shards[i]) &&
+            kelp_map_load(map, i) > 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
+void kelp__placement_tell(struct kelp_placement *placement, uint64_t now_ms,
+                          struct kelp_placement_actions *actions)
+{
+    if (!placement->told && (now_ms >= placement->tell_ms || primaries_took(placement))) {
+        placement->told = true;
+        kelp__placement_want(actions, KELP_PLACEMENT_DO_CHANGE_TO_WORKERS);
+    }
+}
