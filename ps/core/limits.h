@@ -44,8 +44,10 @@
 /* Lines that the log takes at once of leaders that come and go; then it is one a second. */
 #define KELP_PS_LEADER_LINES 20
 
-/* Names of workers that a shard remembers for its life, to say who differs and who works. */
-#define KELP_PS_AUTHORS_MAX 4096
+/* Names of workers that a shard remembers, to say who differs and who works; those that one host
+ * may have of them: as many workers as a job has. */
+#define KELP_PS_AUTHORS_MAX     4096
+#define KELP_PS_AUTHORS_OF_HOST 1024
 /* Workers in one report of who has shown work. */
 #define KELP_PS_REPORT_WORK_MAX 256
 

@@ -10,66 +10,35 @@
 
 /* ---- names ---- */
 
-uint32_t kelp__service_author(struct kelp_service *service, const char *id)
+uint32_t kelp__service_author(struct kelp_service *service, const char *id, const char *peer)
 {
-    uint32_t author = 0;
-
     (void)pthread_mutex_lock(&service->names_lock);
-    for (uint32_t i = 0; i < service->name_count && author == 0; i++) {
-        author = strcmp(service->names[i], id) == 0 ? i + 1 : 0;
-    }
-    if (author == 0 && service->name_count == service->name_capacity) {
-        const uint32_t capacity = service->name_capacity ? 2 * service->name_capacity : 16;
-        if (capacity <= KELP_PS_AUTHORS_MAX &&
-            kelp__service_resize((void **)&service->names, capacity, sizeof(*service->names))) {
-            service->name_capacity = capacity;
-        }
-    }
-    if (author == 0 && service->name_count < service->name_capacity) {
-        char *name = strdup(id);
-        if (name) {
-            service->names[service->name_count++] = name;
-            author = service->name_count;
-        }
-    }
+    const uint32_t author = kelp_roster_enter(service->roster, id, peer);
     (void)pthread_mutex_unlock(&service->names_lock);
     return author;
+}
+
+void kelp__service_author_leaves(struct kelp_service *service, uint32_t author)
+{
+    (void)pthread_mutex_lock(&service->names_lock);
+    kelp_roster_leave(service->roster, author);
+    (void)pthread_mutex_unlock(&service->names_lock);
 }
 
 void kelp__service_worked(uint32_t author, uint32_t lanes, void *user)
 {
     struct kelp_service *service = user;
 
-    if (author > 0) {
-        (void)atomic_fetch_add_explicit(&service->work[author - 1], lanes, memory_order_relaxed);
-    }
+    kelp_roster_worked(service->roster, author, lanes);
 }
 
-size_t kelp__service_take_work(struct kelp_service *service, Kelp__V1__WorkerWork *ret_work,
+size_t kelp__service_take_work(struct kelp_service *service, struct kelp_roster_work *ret_work,
                                size_t max)
 {
-    size_t count = 0;
-
     (void)pthread_mutex_lock(&service->names_lock);
-    for (uint32_t i = 0; i < service->name_count && count < max; i++) {
-        const uint64_t lanes = atomic_exchange_explicit(&service->work[i], 0, memory_order_relaxed);
-        if (lanes > 0) {
-            kelp__v1__worker_work__init(&ret_work[count]);
-            ret_work[count].id = service->names[i]; /* names stay */
-            ret_work[count++].lanes = lanes;
-        }
-    }
+    const size_t count = kelp_roster_take_work(service->roster, ret_work, max);
     (void)pthread_mutex_unlock(&service->names_lock);
     return count;
-}
-
-void kelp__service_authors_free(struct kelp_service *service)
-{
-    free(service->work);
-    for (uint32_t i = 0; i < service->name_count; i++) {
-        free(service->names[i]);
-    }
-    free(service->names);
 }
 
 /* "worker-1", or "worker-1/worker-2/…" of nodes that were added up. */
@@ -81,10 +50,9 @@ static void name_authors(struct kelp_service *service, const struct kelp_authors
     text[0] = '\0';
     (void)pthread_mutex_lock(&service->names_lock);
     for (uint32_t i = 0; i < authors->count && used < bytes; i++) {
-        const uint32_t author = authors->of[i];
-        const bool known = author > 0 && author <= service->name_count;
+        const char *name = kelp_roster_name(service->roster, authors->of[i]);
         used += (size_t)snprintf(text + used, bytes - used, "%s%s", i > 0 ? "/" : "",
-                                 known ? service->names[author - 1] : "an unnamed worker");
+                                 name ? name : "an unnamed worker");
     }
     (void)pthread_mutex_unlock(&service->names_lock);
     if (authors->more && used < bytes) {

@@ -33,6 +33,7 @@ static kelp_status send_report(struct kelp_service *service, const struct kelp_s
     Kelp__V1__ShardReport report = KELP__V1__SHARD_REPORT__INIT;
     struct kelp_wire_record wires[KELP_PS_REPORT_RECORDS_MAX];
     Kelp__V1__Record *pointers[KELP_PS_REPORT_RECORDS_MAX];
+    struct kelp_roster_work worked[KELP_PS_REPORT_WORK_MAX];
     Kelp__V1__WorkerWork work[KELP_PS_REPORT_WORK_MAX];
     Kelp__V1__WorkerWork *workers[KELP_PS_REPORT_WORK_MAX];
     struct kelp_wire_record latest;
@@ -56,8 +57,11 @@ static kelp_status send_report(struct kelp_service *service, const struct kelp_s
     }
     report.conflicts = kelp__service_conflicts(service, conflict, sizeof(conflict));
     report.conflict = conflict;
-    report.n_work = kelp__service_take_work(service, work, KELP_ARRAY_COUNT(work));
+    report.n_work = kelp__service_take_work(service, worked, KELP_ARRAY_COUNT(worked));
     for (size_t i = 0; i < report.n_work; i++) {
+        kelp__v1__worker_work__init(&work[i]);
+        work[i].id = worked[i].id;
+        work[i].lanes = worked[i].lanes;
         workers[i] = &work[i];
     }
     report.work = workers;

@@ -357,7 +357,10 @@ static kelp_status greet(struct kelp__service_peer *peer, struct kelp__service_t
     }
     (void)snprintf(peer->id, sizeof(peer->id), "%s", request->hello->id); /* for the log: cut */
     peer->rank = XXH3_64bits(request->hello->id, strlen(request->hello->id));
-    peer->author = kelp__service_author(peer->service, peer->id);
+    if (!peer->only_looks) {
+        peer->author =
+            kelp__service_author(peer->service, peer->id, kelp_rpc_stream_peer(peer->stream));
+    }
     peer->greeted = true;
     kelp_rpc_stream_trust(peer->stream);
     kelp_log_debug("worker connected worker=%s peer=%s", peer->id,
@@ -561,6 +564,7 @@ static void on_closed(struct kelp_rpc_stream *stream, kelp_status status, const 
     peer->stream = NULL;
     (void)pthread_mutex_unlock(&peer->lock);
     kelp_shard_drop(peer->service->shard, (uint64_t)(uintptr_t)peer);
+    kelp__service_author_leaves(peer->service, peer->author);
     kelp__service_peer_unref(peer);
 }
 

@@ -104,8 +104,8 @@ kelp_status kelp_service_open(const struct kelp_service_options *options,
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for the service");
     }
     service->options = *options;
-    service->work = calloc(KELP_PS_AUTHORS_MAX, sizeof(*service->work));
-    if (!service->work) {
+    service->roster = kelp_roster_create();
+    if (!service->roster) {
         free(service);
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for the service");
     }
@@ -178,7 +178,7 @@ void kelp_service_close(struct kelp_service *service)
     kelp__service_snapshots_close(service);
     kelp__service_control_close(service);
     kelp__service_turns_free(service);
-    kelp__service_authors_free(service);
+    kelp_roster_destroy(service->roster);
     (void)pthread_mutex_destroy(&service->turns_lock);
     (void)pthread_mutex_destroy(&service->names_lock);
     (void)pthread_mutex_destroy(&service->tick_lock);

@@ -9,6 +9,7 @@
 #include "proto/convert.h"
 #include "proto/wire.h"
 #include "ps/core/limits.h"
+#include "ps/core/roster.h"
 #include "ps/core/shard_control.h"
 #include "ps/core/ticker.h"
 #include "ps/service/shard_service.h"
@@ -32,10 +33,7 @@ struct kelp_service {
     struct kelp__service_turn *turns; /* free ones */
 
     pthread_mutex_t names_lock; /* guards names and conflicts; a leaf */
-    char **names;               /* of workers, by author - 1 */
-    atomic_uint_fast64_t *work; /* of each author: lanes that are not reported yet */
-    uint32_t name_count;
-    uint32_t name_capacity;
+    struct kelp_roster *roster; /* names of workers; owned */
     uint64_t warn_after_ms;
     unsigned warnings_held;
     uint64_t conflicts; /* that did not end the job, since the start */
@@ -92,16 +90,16 @@ void kelp__service_turn_finish(struct kelp_service *service, struct kelp__servic
 void kelp__service_turns_free(struct kelp_service *service);
 void kelp__service_ticks_stop(struct kelp_service *service);
 
-/* service_conflict.c: the number that stands for the worker in events of the shard, for the life of
- * the service; 0: there are too many. */
-uint32_t kelp__service_author(struct kelp_service *service, const char *id);
-void kelp__service_authors_free(struct kelp_service *service);
+/* service_conflict.c: the number that stands for the worker of a stream in events of the shard; 0:
+ * there are too many. Each stream that came in ends by leave. */
+uint32_t kelp__service_author(struct kelp_service *service, const char *id, const char *peer);
+void kelp__service_author_leaves(struct kelp_service *service, uint32_t author);
 /* How often workers differed; text is the newest. */
 uint64_t kelp__service_conflicts(struct kelp_service *service, char *text, size_t bytes);
 /* An event of the shard. */
 void kelp__service_worked(uint32_t author, uint32_t lanes, void *user);
 /* Who has shown work since the last call: at most max of them. */
-size_t kelp__service_take_work(struct kelp_service *service, Kelp__V1__WorkerWork *ret_work,
+size_t kelp__service_take_work(struct kelp_service *service, struct kelp_roster_work *ret_work,
                                size_t max);
 void kelp__service_conflict(uint32_t partition, const struct kelp_conflict *conflict, void *user);
 
