@@ -88,6 +88,15 @@ kelp_status kelp_partition_measured(struct kelp_partition *partition, uint64_t t
     return KELP_OK;
 }
 
+/* The step that it is at is not decided; a promoted partition may still wait for its followers. */
+static bool awaits_decision(const struct kelp_partition *partition)
+{
+    return partition->phase == KELP_PARTITION_COLLECTING ||
+           partition->phase == KELP_PARTITION_MEASURING ||
+           partition->phase == KELP_PARTITION_DECIDING ||
+           (partition->phase == KELP_PARTITION_SYNCING && !partition->is_applied);
+}
+
 /* A partition other than 0 hears the word of a later version: the decision is part of it. Nobody
  * repeats it, so that it is remembered until the step is complete. */
 void kelp__partition_hear_decision(struct kelp_partition *partition, const struct kelp_pull *pull,
@@ -96,10 +105,7 @@ void kelp__partition_hear_decision(struct kelp_partition *partition, const struc
     const struct kelp_control_word *word = pull->word;
     const struct kelp_step_decision *heard = &pull->decision;
 
-    if (!partition->early || word->step != partition->step + 1 ||
-        (partition->phase != KELP_PARTITION_COLLECTING &&
-         partition->phase != KELP_PARTITION_MEASURING &&
-         partition->phase != KELP_PARTITION_DECIDING)) {
+    if (!partition->early || word->step != partition->step + 1 || !awaits_decision(partition)) {
         return;
     }
     if ((partition->has_word && word->version <= partition->word.version) ||

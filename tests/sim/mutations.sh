@@ -24,10 +24,11 @@ libraries=("$build_dir/tests/libkelp_sim.a" "$build_dir/coordinator/libkelp_coor
 
 # try PATCH: prints what happened; fails when the bug is not found.
 try() {
-    local patch="$1" name file wanted
+    local patch="$1" name file wanted world=()
     name="$(basename "$patch" .patch)"
     file="$(sed -n 's,^+++ b/,,p' "$patch")"
     wanted="$(sed -n 's,^Seeds: ,,p' "$patch")"
+    if grep -q '^World: replicas$' "$patch"; then world=(--replicas); fi
     mkdir -p "$scratch/$name/$(dirname "$file")"
     cp "$source_dir/$file" "$scratch/$name/$file"
     if ! patch --quiet --fuzz=0 --strip=1 --directory="$scratch/$name" <"$patch" >"$scratch/log" 2>&1; then
@@ -39,7 +40,7 @@ try() {
         report "$name: does not compile: $(head -n 1 "$scratch/log")"
         return
     fi
-    if "$scratch/$name/kelp-sim" --seeds "${wanted:-$seeds}" >"$scratch/log" 2>/dev/null; then
+    if "$scratch/$name/kelp-sim" "${world[@]}" --seeds "${wanted:-$seeds}" >"$scratch/log" 2>/dev/null; then
         report "$name: NOT FOUND within ${wanted:-$seeds} seeds: $(head -n 1 "$patch")"
     else
         printf '%s: found. %s\n' "$name" "$(grep -m1 -E '^seed ' "$scratch/log")"
@@ -48,6 +49,9 @@ try() {
 
 if ! "$build_dir/tests/kelp-sim" --seeds "$seeds" >"$scratch/log"; then
     report "without a bug: $(grep -m1 -E '^seed ' "$scratch/log")"
+fi
+if ! "$build_dir/tests/kelp-sim" --replicas --seeds "$seeds" >"$scratch/log"; then
+    report "replicas without a bug: $(grep -m1 -E '^seed ' "$scratch/log")"
 fi
 for patch in "$source_dir"/tests/sim/mutations/*.patch; do try "$patch"; done
 if [ "$problems" -gt 0 ]; then

@@ -59,6 +59,21 @@ static void forward(uint64_t map_epoch, uint64_t step, const char *text)
     bench_take_actions();
 }
 
+/* All lanes of a step, from a worker that knows this epoch. */
+static void push_at(uint64_t map_epoch, uint64_t step, const char *text)
+{
+    const struct kelp_control_word word = bench_train_word(step, step);
+    const struct kelp_push push = {.requester = 11,
+                                   .generation = 3,
+                                   .map_epoch = map_epoch,
+                                   .word = &word,
+                                   .lane_count = BENCH_LANES,
+                                   .handle = bench_new_handle(text),
+                                   .content = bench_content(text)};
+    ck_assert_int_eq(kelp_partition_push(bench.partition, &push, &bench.actions), KELP_OK);
+    bench_take_actions();
+}
+
 /* The next acknowledgement says this. */
 static void check_says(uint64_t map_epoch, bool holds, uint64_t held)
 {
@@ -155,9 +170,7 @@ KELP_TEST(joiner_catches_up)
     (void)bench_replicated(KELP_ACTION_IN_SYNC);
     say(JOINER, 8, false, 0);
     (void)bench_replicated(KELP_ACTION_WANT_COPY);
-    bench_push_as(&(struct kelp_control_word){.kind = KELP_STEP_TRAIN, .sample_count = 8}, 0, 4,
-                  NULL, 0);               /* refused: of the older epoch */
-    enter(8, KELP_REPLICA_PRIMARY, 0, 0); /* the same again */
+    enter(8, KELP_REPLICA_PRIMARY, 0, 0); /* not newer: nothing */
     ck_assert_int_eq(kelp_partition_copy(bench.partition, JOINER, &bench.actions), KELP_OK);
     bench_take_actions();
     const struct kelp_action copy = bench_replicated(KELP_ACTION_COPY);
@@ -166,6 +179,27 @@ KELP_TEST(joiner_catches_up)
     say(JOINER, 8, true, 0);
     ck_assert_uint_eq(bench_replicated(KELP_ACTION_IN_SYNC).in_sync.process, JOINER);
     ck_assert(bench_view().replication.joiner_in_sync);
+}
+
+/* What is under way to a joiner is bounded: the next step waits for it. */
+KELP_TEST(roots_for_a_joiner_are_bounded)
+{
+    enter(8, KELP_REPLICA_PRIMARY, 0, JOINER);
+    say(JOINER, 8, false, 0);
+    ck_assert_int_eq(kelp_partition_copy(bench.partition, JOINER, &bench.actions), KELP_OK);
+    bench_take_actions();
+    for (uint64_t step = 0; step < KELP_PS_FORWARDS_QUEUED_MAX; step++) {
+        push_at(8, step, "r");
+        ck_assert_uint_eq(bench_view().phase, KELP_PARTITION_APPLYING);
+        bench_finish_apply(true); /* visible at once: nobody counts */
+    }
+    push_at(8, KELP_PS_FORWARDS_QUEUED_MAX, "r");
+    ck_assert_uint_eq(bench_view().phase, KELP_PARTITION_COLLECTING);
+    say(JOINER, 8, true, 0);
+    ck_assert_uint_eq(bench_view().phase, KELP_PARTITION_COLLECTING);
+    say(JOINER, 8, true, 1);
+    ck_assert_uint_eq(bench_view().phase, KELP_PARTITION_APPLYING);
+    bench.replicated_count = 0;
 }
 
 /* Demoted in the middle of an apply, it ends it and says so. */
