@@ -37,6 +37,26 @@ bool kelp_checkpointer_holds(const struct kelp_checkpointer *checkpoints)
            checkpoints->word.step > checkpoints->order.step;
 }
 
+bool kelp_checkpointer_owes(const struct kelp_checkpointer *checkpoints,
+                            bool ret_owes[KELP_PARTITIONS_MAX])
+{
+    const struct kelp_map *map = &checkpoints->map;
+    bool any = false;
+    if (checkpoints->state != KELP_CHECKPOINTER_ORDERED) {
+        return false;
+    }
+    for (uint32_t i = 0; i < map->partition_count; i++) {
+        ret_owes[i] = !checkpoints->shards[map->partitions[i].primary].durable;
+        any = any || ret_owes[i];
+    }
+    return any;
+}
+
+bool kelp_checkpointer_pauses(const struct kelp_checkpointer *checkpoints)
+{
+    return checkpoints->pause_serial != 0 || checkpoints->paused;
+}
+
 struct kelp_checkpointer_restore
 kelp_checkpointer_restores(const struct kelp_checkpointer *checkpoints)
 {
@@ -66,7 +86,8 @@ static void try_order(struct kelp_checkpointer *checkpoints, uint64_t now_ms,
         (here || !checkpoints->options.at_end)) {
         kelp__checkpointer_end(checkpoints, actions);
     }
-    if (checkpoints->overtaken > checkpoints->serial || now_ms < checkpoints->not_before_ms ||
+    if (checkpoints->changes || checkpoints->overtaken > checkpoints->serial ||
+        now_ms < checkpoints->not_before_ms ||
         !kelp__checkpointer_due_now(checkpoints, now_ms, &due)) {
         return;
     }
@@ -372,6 +393,9 @@ static void wait_for_shards(struct kelp_checkpointer *checkpoints, uint64_t now_
                due.step < checkpoints->order.step) {
         /* Training has come to a standstill before it: ordered again where it stands. */
         kelp__checkpointer_abandon(checkpoints, KELP__LATE, now_ms, actions);
+    } else if (checkpoints->changes && kelp__checkpointer_stands_still(checkpoints, now_ms)) {
+        /* A change waits for it, and its step does not come. */
+        kelp__checkpointer_abandon(checkpoints, KELP__LATE, now_ms, actions);
     }
 }
 
@@ -416,6 +440,7 @@ kelp_status kelp_checkpointer_apply(struct kelp_checkpointer *checkpoints,
                                     struct kelp_error *reterr)
 {
     struct kelp_checkpointer_actions actions = {.count = 0};
+    checkpoints->changes = event->changes;
     kelp_status status = take(checkpoints, event, &actions, reterr);
     if (status == KELP_OK) {
         advance(checkpoints, event->now_ms, &actions);

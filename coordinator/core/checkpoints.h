@@ -21,6 +21,7 @@
 #define KELP_COORDINATOR_CORE_CHECKPOINTS_H
 
 #include "common/training/control.h"
+#include "common/training/plan.h"
 #include "coordinator/core/committed_list.h"
 #include "coordinator/core/map.h"
 
@@ -99,6 +100,7 @@ struct kelp_checkpointer_schedule {
 struct kelp_checkpointer_event {
     enum kelp_checkpointer_event_kind kind;
     uint64_t now_ms;
+    bool changes; /* entries of the map change, or wait to: nothing is ordered */
     union {
         struct {
             struct kelp_committed *entries; /* texts that were taken are NULL afterwards */
@@ -246,6 +248,7 @@ struct kelp_checkpointer {
     uint32_t evaluation_next;
 
     /* The one under way. */
+    bool changes; /* as the newest event said */
     struct kelp_checkpointer_order order;
     uint64_t given_up; /* serial of the newest order that came to nothing: shards may stop */
     bool for_request;  /* answers requests up to for_serial */
@@ -324,6 +327,13 @@ bool kelp_checkpointer_holds(const struct kelp_checkpointer *checkpoints);
 /* Of the validation split at this step, by enum kelp_checkpoint_metric; NULL when it is not known.
  * Borrowed until the next event. */
 const double *kelp_checkpointer_metric(const struct kelp_checkpointer *checkpoints, uint64_t step);
+
+/* Which partitions are still to be saved by their primaries, which are to lead them until then?
+ * False: none. ret_owes: of each partition of the map. */
+bool kelp_checkpointer_owes(const struct kelp_checkpointer *checkpoints,
+                            bool ret_owes[KELP_PARTITIONS_MAX]);
+/* Is the job to rest? */
+bool kelp_checkpointer_pauses(const struct kelp_checkpointer *checkpoints);
 
 /* The storages of a manifest: of the shards that lead partitions, in the order of the map. Their
  * number; ret_places[i] is that of the map's shard i, KELP_MAP_NOBODY when it saved nothing. */

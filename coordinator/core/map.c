@@ -75,6 +75,38 @@ static bool same_host(const struct kelp_map *before, uint32_t partition,
     return old->incarnation == shard->incarnation && strcmp(old->id, shard->id) == 0;
 }
 
+uint64_t kelp_map_next_epoch(const struct kelp_map *before, uint32_t partition,
+                             const struct kelp_map_shard *primary, uint32_t backup)
+{
+    uint64_t epoch =
+        partition < before->partition_count ? before->partitions[partition].map_epoch : 0;
+    bool same = backup == KELP_MAP_NOBODY && same_host(before, partition, primary);
+    return same ? epoch : epoch + 1;
+}
+
+kelp_status kelp_map_add(struct kelp_map *map, const struct kelp_map_shard *shard,
+                         uint32_t *ret_index, struct kelp_error *reterr)
+{
+    int32_t index = kelp_map_find(map, shard->id);
+    if (index >= 0) {
+        *ret_index = (uint32_t)index;
+        return KELP_OK;
+    }
+    if (map->shard_count == KELP_COORDINATOR_SHARDS_MAX) {
+        return kelp_fail(reterr, KELP_ERR_LIMIT, "a map has at most %d shards",
+                         KELP_COORDINATOR_SHARDS_MAX);
+    }
+    struct kelp_map_shard *shards =
+        realloc(map->shards, ((size_t)map->shard_count + 1) * sizeof(*shards));
+    if (!shards) {
+        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for a map");
+    }
+    map->shards = shards;
+    map->shards[map->shard_count] = *shard;
+    *ret_index = map->shard_count++;
+    return KELP_OK;
+}
+
 kelp_status kelp_map_spread(const struct kelp_map *before, const struct kelp_map_shard *shards,
                             uint32_t shard_count, uint32_t partition_count,
                             struct kelp_map *ret_map, struct kelp_error *reterr)
@@ -97,9 +129,9 @@ kelp_status kelp_map_spread(const struct kelp_map *before, const struct kelp_map
     memcpy(map.shards, shards, shard_count * sizeof(*shards));
     for (uint32_t i = 0; i < partition_count; i++) {
         uint32_t primary = (uint32_t)((uint64_t)i * shard_count / partition_count);
-        uint64_t epoch = i < before->partition_count ? before->partitions[i].map_epoch : 0;
         map.partitions[i].primary = primary;
-        map.partitions[i].map_epoch = same_host(before, i, &shards[primary]) ? epoch : epoch + 1;
+        map.partitions[i].map_epoch =
+            kelp_map_next_epoch(before, i, &shards[primary], KELP_MAP_NOBODY);
     }
     assert(map.partitions[partition_count - 1].primary == shard_count - 1);
     *ret_map = map;

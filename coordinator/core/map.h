@@ -63,6 +63,13 @@ kelp_status kelp_map_spread(const struct kelp_map *before, const struct kelp_map
  * shard in two parts of one entry. */
 kelp_status kelp_map_check(const struct kelp_map *map, struct kelp_error *reterr) KELP_MUST_USE;
 
+/* The index of the shard, which is added if it is not there. Errors: KELP_ERR_LIMIT,
+ * KELP_ERR_NO_MEMORY. */
+kelp_status kelp_map_add(struct kelp_map *map, const struct kelp_map_shard *shard,
+                         uint32_t *ret_index, struct kelp_error *reterr) KELP_MUST_USE;
+/* The epoch of a partition's entry in a generation that follows `before`. */
+uint64_t kelp_map_next_epoch(const struct kelp_map *before, uint32_t partition,
+                             const struct kelp_map_shard *primary, uint32_t backup);
 /* Take out shards that are in no entry. */
 void kelp_map_drop_idle(struct kelp_map *map);
 

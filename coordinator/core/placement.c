@@ -54,6 +54,11 @@ const char *kelp_placement_state_text(enum kelp_placement_state state)
     return texts[state];
 }
 
+bool kelp_placement_changes(const struct kelp_placement *placement)
+{
+    return placement->change != KELP_CHANGE_NONE || placement->promotion_waits;
+}
+
 const struct kelp_map *kelp_placement_loaded_map(const struct kelp_placement *placement)
 {
     bool loaded =
@@ -121,6 +126,9 @@ static kelp_status open_generation(struct kelp_placement *placement,
     kelp_status status =
         kelp_map_spread(&placement->map, chosen, count, placement->partition_count, &next, reterr);
     free(chosen);
+    if (status == KELP_OK && placement->options.replicas > 1) {
+        status = kelp__placement_lay_out(placement, &next, reterr);
+    }
     if (status != KELP_OK) {
         return status;
     }
@@ -335,6 +343,10 @@ static kelp_status advance(struct kelp_placement *placement,
     }
     if (placement->state == KELP_PLACEMENT_RUNNING) {
         run(placement, actions);
+        kelp_status status = kelp__placement_move_partitions(placement, event, actions, reterr);
+        if (status != KELP_OK) {
+            return status;
+        }
     }
     if (loaded) {
         kelp__placement_tell(placement, now_ms, actions);

@@ -111,6 +111,8 @@ struct kelp_placement_event {
     enum kelp_placement_event_kind kind;
     uint64_t now_ms;
     const char *hint; /* for the reason of a failure: where the job stood, how to go on; or NULL */
+    const bool *owes; /* of each partition: its primary is to save it still; NULL: none is */
+    bool still;       /* nothing is to be attached */
     union {
         struct kelp_map *map_read; /* generation 0: none; transferred */
         uint32_t partition_count;  /* PLAN */
@@ -212,6 +214,7 @@ struct kelp_placement_shard {
     uint64_t changed_ms; /* when it was connected or disconnected last */
     bool broken;         /* its side ended the stream */
     bool silent;         /* lost, and its process may still be there */
+    bool draining;       /* it is to end with nothing */
     uint64_t loaded_generation;
     uint64_t taken_generation; /* of the newest map that it has */
     uint64_t taken_serial;
@@ -231,6 +234,8 @@ enum kelp_placement_change {
 
 struct kelp_placement_options {
     uint32_t shards;      /* wanted */
+    uint32_t replicas;    /* of each partition, likewise */
+    bool moves;           /* partitions are moved while training goes on */
     uint32_t workers_min; /* before the first generation opens */
     uint32_t shard_wait_ms;
     uint32_t storage_wait_ms; /* 0: without limit */
@@ -265,7 +270,12 @@ struct kelp_placement {
     struct kelp_map next; /* being written */
     struct kelp_replicas replicas;
     enum kelp_placement_change change;
-    bool fails_over;       /* the change: a primary was lost */
+    bool loses;                                    /* the change: a shard was lost */
+    bool fails_over;                               /* and it was a primary */
+    char because[KELP_COORDINATOR_REASON_MAX + 1]; /* the change, for people */
+    bool unarranged;                               /* partitions may have to be moved */
+    bool held_up;          /* not all of it could be done: to be looked at again */
+    bool promotion_waits;  /* for a snapshot that its primary owes: order no other one */
     uint64_t change_at_ms; /* no attempt earlier */
     bool told;             /* workers may know the map as it is */
     uint64_t tell_ms;      /* and do from then on in any case */
@@ -297,6 +307,10 @@ bool kelp_placement_silent(const struct kelp_placement *placement,
 
 /* What people see: starting, running, done, paused, failed. */
 const char *kelp_placement_state_text(enum kelp_placement_state state);
+
+/* Is an entry changing, or about to? Then no snapshot is ordered, which would be one of whoever
+ * leads before it. */
+bool kelp_placement_changes(const struct kelp_placement *placement);
 
 /* The map that workers may use now, or NULL: none, or a change that no primary has taken yet. */
 const struct kelp_map *kelp_placement_loaded_map(const struct kelp_placement *placement);

@@ -38,6 +38,7 @@ kelp_status kelp__placement_adopt(struct kelp_placement *placement, struct kelp_
     kelp_map_fini(&placement->map);
     placement->map = *map;
     *map = (struct kelp_map){0};
+    placement->unarranged = true;
     placement->told = false;
     placement->tell_ms = now_ms + KELP_COORDINATOR_TELL_MS;
     return KELP_OK;
@@ -65,8 +66,20 @@ static enum kelp_failover_verdict judge(const struct kelp_placement *placement, 
     return kelp_failover_of(map, shards, &placement->replicas, ret_entries);
 }
 
-/* Write the map with the entries that failover wants; false: it wants nothing else than what there
- * is. */
+void kelp__placement_begin_change(struct kelp_placement *placement, struct kelp_map *next,
+                                  struct kelp_placement_actions *actions)
+{
+    kelp_map_drop_idle(next);
+    next->serial++;
+    kelp__placement_name_write(placement, next);
+    kelp_map_fini(&placement->next);
+    placement->next = *next;
+    *next = (struct kelp_map){0};
+    placement->change = KELP_CHANGE_WRITING;
+    kelp__placement_want(actions, KELP_PLACEMENT_DO_WRITE_CHANGE);
+}
+
+/* Write the map with the entries that failover wants. */
 static kelp_status change(struct kelp_placement *placement, lost_by *is_lost, uint64_t now_ms,
                           struct kelp_placement_actions *actions, struct kelp_error *reterr)
 {
@@ -77,6 +90,7 @@ static kelp_status change(struct kelp_placement *placement, lost_by *is_lost, ui
     enum kelp_failover_verdict verdict = judge(placement, is_lost, now_ms, next.partitions);
     assert(verdict == KELP_FAILOVER_CHANGE);
     (void)verdict;
+    placement->loses = true;
     placement->fails_over = false;
     for (uint32_t i = 0; i < next.partition_count; i++) {
         if (next.partitions[i].primary != placement->map.partitions[i].primary) {
@@ -89,13 +103,8 @@ static kelp_status change(struct kelp_placement *placement, lost_by *is_lost, ui
             break;
         }
     }
-    kelp_map_drop_idle(&next);
-    next.serial++;
-    kelp__placement_name_write(placement, &next);
-    kelp_map_fini(&placement->next);
-    placement->next = next;
-    placement->change = KELP_CHANGE_WRITING;
-    kelp__placement_want(actions, KELP_PLACEMENT_DO_WRITE_CHANGE);
+    (void)snprintf(placement->because, sizeof(placement->because), "%s is lost", placement->loss);
+    kelp__placement_begin_change(placement, &next, actions);
     return KELP_OK;
 }
 
@@ -129,7 +138,7 @@ static kelp_status take_change(struct kelp_placement *placement, struct kelp_map
     bool fails_over = placement->fails_over;
     for (uint32_t i = 0; i < placement->map.shard_count; i++) {
         const struct kelp_map_shard *mapped = &placement->map.shards[i];
-        if (kelp_map_find(map, mapped->id) < 0) {
+        if (placement->loses && kelp_map_find(map, mapped->id) < 0) {
             kelp__placement_find(placement, mapped->id)->dropped = mapped->incarnation;
         }
     }
@@ -137,7 +146,9 @@ static kelp_status take_change(struct kelp_placement *placement, struct kelp_map
     if (status != KELP_OK) {
         return status;
     }
-    kelp__placement_want_loss(actions, placement->loss);
+    if (placement->loses) {
+        kelp__placement_want_loss(actions, placement->loss);
+    }
     kelp__placement_act(actions,
                         (struct kelp_placement_action){.kind = KELP_PLACEMENT_DO_CHANGE_TO_SHARDS,
                                                        .fails_over = fails_over});

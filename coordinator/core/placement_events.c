@@ -181,6 +181,7 @@ static kelp_status on_registered(struct kelp_placement *placement,
     }
     if (shard->at.incarnation != at->incarnation) {
         shard->silent = false; /* whoever started it has seen to the one before */
+        shard->draining = false;
     }
     shard->at = *at;
     shard->registered = true;
@@ -322,10 +323,19 @@ static void on_pause(struct kelp_placement *placement, const char *why,
     }
 }
 
+/* May partitions have to be moved after it? */
+static bool rearranges(const struct kelp_placement *placement, enum kelp_placement_event_kind kind)
+{
+    return kind == KELP_PLACEMENT_REGISTERED || kind == KELP_PLACEMENT_UNREGISTERED ||
+           kind == KELP_PLACEMENT_CONNECTED || kind == KELP_PLACEMENT_REPLICAS ||
+           (kind == KELP_PLACEMENT_TICK && placement->held_up);
+}
+
 kelp_status kelp__placement_take(struct kelp_placement *placement,
                                  const struct kelp_placement_event *event,
                                  struct kelp_placement_actions *actions, struct kelp_error *reterr)
 {
+    placement->unarranged = placement->unarranged || rearranges(placement, event->kind);
     switch (event->kind) {
     case KELP_PLACEMENT_MAP_READ:
         return on_map_read(placement, event, actions, reterr);

@@ -1,7 +1,8 @@
 /*
  * What the files of a placement share: placement.c (states, checks) calls placement_events.c (what
- * an event changes), both placement_changes.c (the map within its generation), and all of them
- * placement_says.c (states and actions) and placement_shards.c (what is known of shards).
+ * an event changes) and placement_moves.c (which partitions move), all three placement_changes.c
+ * (the map within its generation), and all of them placement_says.c (states and actions) and
+ * placement_shards.c (what is known of shards).
  */
 #ifndef KELP_COORDINATOR_CORE_PLACEMENT_INTERNAL_H
 #define KELP_COORDINATOR_CORE_PLACEMENT_INTERNAL_H
@@ -49,6 +50,9 @@ kelp_status kelp__placement_fail_over(struct kelp_placement *placement, uint64_t
                                       struct kelp_placement_actions *actions,
                                       enum kelp_failover_verdict *ret_verdict,
                                       struct kelp_error *reterr) KELP_MUST_USE;
+/* The change is on its way; next is emptied. */
+void kelp__placement_begin_change(struct kelp_placement *placement, struct kelp_map *next,
+                                  struct kelp_placement_actions *actions);
 /* The answers to a change under way. Errors: as kelp__placement_adopt(). */
 kelp_status kelp__placement_change_written(struct kelp_placement *placement,
                                            enum kelp_placement_written written, uint64_t now_ms,
@@ -66,6 +70,17 @@ kelp_status kelp__placement_adopt(struct kelp_placement *placement, struct kelp_
                                   uint64_t now_ms, struct kelp_error *reterr) KELP_MUST_USE;
 /* A nonce that no write had before. */
 void kelp__placement_name_write(struct kelp_placement *placement, struct kelp_map *map);
+
+/* ---- placement_moves.c ---- */
+
+/* Entries with backups for a map of a generation that opens. Errors: KELP_ERR_NO_MEMORY. */
+kelp_status kelp__placement_lay_out(const struct kelp_placement *placement, struct kelp_map *map,
+                                    struct kelp_error *reterr) KELP_MUST_USE;
+/* Begin the next moves, if any are wanted and may be made now. Errors: KELP_ERR_NO_MEMORY. */
+kelp_status kelp__placement_move_partitions(struct kelp_placement *placement,
+                                            const struct kelp_placement_event *event,
+                                            struct kelp_placement_actions *actions,
+                                            struct kelp_error *reterr) KELP_MUST_USE;
 
 /* ---- placement_says.c ---- */
 

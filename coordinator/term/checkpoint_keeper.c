@@ -283,6 +283,7 @@ void kelp_keeper_apply(struct kelp_keeper *keeper, const struct kelp_keeper_call
     struct kelp_error error = {.text = ""};
     struct kelp_checkpointer_actions actions;
     event.now_ms = call->now_ms;
+    event.changes = call->changes;
     kelp_status status = kelp_checkpointer_apply(&keeper->machine, &event, &actions, &error);
     if (status != KELP_OK) {
         kelp_outside_log(call->outside, KELP_LOG_ERROR, "checkpoints refused an event error=\"%s\"",

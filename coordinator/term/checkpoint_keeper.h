@@ -29,6 +29,7 @@ struct kelp_keeper_call {
     uint64_t now_ms;
     int64_t election; /* that we won last */
     bool settled;     /* kelp_reading_settled(): else nothing goes to etcd yet */
+    bool changes;     /* kelp_placement_changes() */
     struct kelp_keeper_requests *requests;
 };
 

@@ -223,8 +223,9 @@ static void change_to_shards(struct kelp_term *term, bool fails_over)
 {
     const struct kelp_map *map = &term->placement.map;
     kelp_outside_log(&term->outside, KELP_LOG_INFO,
-                     "map changed generation=%" PRIu64 " serial=%" PRIu64 " shards=%u",
-                     map->generation, map->serial, map->shard_count);
+                     "map changed generation=%" PRIu64 " serial=%" PRIu64
+                     " shards=%u because=\"%s\"",
+                     map->generation, map->serial, map->shard_count, term->placement.because);
     kelp__term_checkpoint(
         term, (struct kelp_checkpointer_event){.kind = KELP_CHECKPOINTER_CHANGED,
                                                .changed = {.map = map, .fails_over = fails_over}});
@@ -295,7 +296,10 @@ void kelp__term_place(struct kelp_term *term, struct kelp_placement_event event)
     const char *lost = NULL;
     char hint[256];
     uint32_t next = 0;
+    bool owes[KELP_PARTITIONS_MAX];
     event.now_ms = term->now_ms;
+    event.owes = kelp_checkpointer_owes(&term->keeper.machine, owes) ? owes : NULL;
+    event.still = kelp_checkpointer_pauses(&term->keeper.machine);
     if (!term->end.found && !term->end.ended) { /* else it says so */
         event.hint = resume_hint(term, hint);
     }
@@ -403,6 +407,7 @@ void kelp__term_keeper_begin(struct kelp_term *term, struct kelp__keeper_visit *
                                             .now_ms = term->now_ms,
                                             .election = term->election,
                                             .settled = kelp_reading_settled(&term->reading),
+                                            .changes = kelp_placement_changes(&term->placement),
                                             .requests = &visit->requests};
 }
 

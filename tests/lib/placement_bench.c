@@ -12,6 +12,7 @@ void placement_setup(void)
     struct kelp_placement_options options = {
         .shards = 2, .workers_min = 2, .shard_wait_ms = 3000, .writer = 77};
     placement_bench.now = 1000;
+    placement_bench.owes = NULL;
     ck_assert_int_eq(kelp_placement_init(&placement_bench.machine, &options, NULL), KELP_OK);
 }
 
@@ -25,6 +26,7 @@ uint32_t placement_apply(struct kelp_placement_event event)
     struct kelp_placement_actions actions;
     uint32_t done = 0;
     event.now_ms = placement_bench.now;
+    event.owes = placement_bench.owes;
     ck_assert_int_eq(kelp_placement_apply(&placement_bench.machine, &event, &actions, NULL),
                      KELP_OK);
     for (uint32_t i = 0; i < actions.count; i++) {

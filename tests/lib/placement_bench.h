@@ -13,6 +13,7 @@
 extern struct placement_bench {
     struct kelp_placement machine;
     uint64_t now;
+    const bool *owes; /* what each event says of snapshots; NULL: nothing */
 } placement_bench;
 
 void placement_setup(void);
