@@ -3,7 +3,11 @@
  * detection, restart and restore included, as the shard itself tells its steps. An MLP with 10 MB
  * of state (weights and Adam's slots), one shard, two workers, a checkpoint every second.
  *
- *     recovery [--rounds N] [--etcd-down SECONDS] [--only worker|shard|coordinator|etcd]
+ *     recovery [--rounds N] [--etcd-down SECONDS]
+ *              [--only worker|shard|coordinator|leader|leader-hangs|etcd]
+ *
+ * `leader` and `leader-hangs` (SIGSTOP) measure until another coordinator says that training goes
+ * on with all shards, whose maps it has taken then.
  *
  * Exit status 1 when a median is over its limit.
  */
@@ -33,8 +37,9 @@
 #define WORKERS      2 /* of job_text */
 #define JOB          "bench-recovery"
 #define SHARD_STATUS "/kelp.v1.ParameterServer/Status"
-#define LOOK_US      1000  /* between looks at the step */
-#define PATIENCE_MS  30000 /* nothing here takes so long in order */
+#define LOOK_US      1000    /* between looks at the step */
+#define SETTLE_US    1500000 /* a standby that was started again hears the leader by then */
+#define PATIENCE_MS  30000   /* nothing here takes so long in order */
 
 /* Children that keep dying young are our doing here: the back-off is short, and ROUNDS_EACH. */
 static const char job_text[] = "name: " JOB "\n"
@@ -200,10 +205,77 @@ static double lose_shard(void)
     return now_s() - start;
 }
 
+/* The name of who leads, by etcd; "": nobody. */
+static void find_leader(char id[64])
+{
+    char *text = NULL;
+    cJSON *json = NULL;
+    id[0] = '\0';
+    if (kelp_job_client_get(client, "coordinator", 1000, &text, NULL) == KELP_OK &&
+        kelp_json_parse(text, strlen(text), &json, NULL) == KELP_OK &&
+        kelp_json_string(json, "id", id, 64, NULL) != KELP_OK) {
+        id[0] = '\0';
+    }
+    cJSON_Delete(json);
+    free(text);
+}
+
 static double lose_coordinator(void)
 {
-    kill_child("kelp-coordinator", "coordinator-0");
+    char leader[64];
+    find_leader(leader);
+    kill_child("kelp-coordinator", leader);
     return longest_gap(5); /* past the old leader's lease */
+}
+
+/* Does another one than that lead, and training goes on? It is asked for only once it is another,
+ * since one that is stopped would let us wait. */
+static bool another_leads(const char *before)
+{
+    Kelp__V1__StatusReply *reply = NULL;
+    char now[64];
+    find_leader(now);
+    if (now[0] == '\0' || strcmp(now, before) == 0 ||
+        kelp_job_client_status(client, 200, &reply, NULL) != KELP_OK) {
+        return false;
+    }
+    bool good = strcmp(reply->state, "running") == 0 && reply->n_shards > 0;
+    for (size_t i = 0; i < reply->n_shards; i++) {
+        good = good && reply->shards[i]->connected;
+    }
+    kelp_job_client_status_free(reply);
+    return good;
+}
+
+/* Both coordinators have been there for longer than it takes to hear one another. */
+static double replace_leader(int number)
+{
+    char leader[64];
+    find_leader(leader);
+    pid_t pid = kelp_test_command_find(&train, "kelp-coordinator", leader);
+    ck_assert_msg(pid > 0, "no leader runs");
+    (void)usleep(SETTLE_US);
+    double start = now_s();
+    ck_assert_int_eq(kill(pid, number), 0);
+    while (!another_leads(leader)) {
+        ck_assert_msg(now_s() - start < PATIENCE_MS / 1000.0, "nobody leads");
+        (void)usleep(LOOK_US);
+    }
+    double seconds = now_s() - start;
+    if (number == SIGSTOP) {
+        ck_assert_int_eq(kill(pid, SIGKILL), 0);
+    }
+    return seconds;
+}
+
+static double kill_leader(void)
+{
+    return replace_leader(SIGKILL);
+}
+
+static double stop_leader(void)
+{
+    return replace_leader(SIGSTOP);
 }
 
 static void start_etcd(uint16_t port)
@@ -237,6 +309,8 @@ static const struct {
     {"worker", "longest gap", lose_worker, 0.3},
     {"shard", "killed to next step", lose_shard, 1.5},
     {"coordinator", "longest gap", lose_coordinator, 0.1},
+    {"leader", "killed to next leader", kill_leader, 1.0},
+    {"leader-hangs", "stopped to next leader", stop_leader, 1.0},
     {"etcd", "longest gap", lose_etcd, 0.1},
 };
 
@@ -246,8 +320,9 @@ static void set_up(void)
     kelp_test_folder_init(&folder);
     start_etcd(0);
     (void)kelp_test_write(folder.path, "job.yaml", job_text);
-    const char *args[] = {"train", "job.yaml", "--run", "run", "--etcd", kelp_etcd_server_url(etcd),
-                          NULL};
+    const char *args[] = {
+        "train",          "job.yaml", "--run", "run", "--etcd", kelp_etcd_server_url(etcd),
+        "--coordinators", "2",        NULL};
     kelp_test_command_start(&train, folder.path, args);
     ck_assert_int_eq(kelp_rpc_loop_create(&loop, NULL), KELP_OK);
     kelp_status status =
@@ -291,7 +366,7 @@ static void measure(size_t part)
     double median =
         rounds % 2 ? seconds[rounds / 2] : (seconds[rounds / 2 - 1] + seconds[rounds / 2]) / 2;
     over_limit = over_limit || median > parts[part].limit_s;
-    printf("%-12s %-20s %7u %8.3f s %8.3f s %8.3f s%s\n", parts[part].name, parts[part].what,
+    printf("%-12s %-22s %7u %8.3f s %8.3f s %8.3f s%s\n", parts[part].name, parts[part].what,
            rounds, median, seconds[rounds - 1], parts[part].limit_s,
            median > parts[part].limit_s ? "  OVER" : "");
     (void)fflush(stdout);
@@ -305,7 +380,7 @@ START_TEST(recovery)
     printf("an MLP with 10 MB of state, 1 shard, 2 workers, a checkpoint every second; longest "
            "gap between\nsteps while nothing is lost: %.3f s\n\n",
            longest_gap(5));
-    printf("%-12s %-20s %7s %10s %10s %10s\n", "LOST", "MEASURE", "ROUNDS", "MEDIAN", "WORST",
+    printf("%-12s %-22s %7s %10s %10s %10s\n", "LOST", "MEASURE", "ROUNDS", "MEDIAN", "WORST",
            "LIMIT");
     for (size_t part = 0; part < KELP_ARRAY_COUNT(parts); part++) {
         if (only == NULL || strcmp(only, parts[part].name) == 0) {
