@@ -105,22 +105,16 @@ static kelp_status compare_plan(const char *text, struct kelp_error *reterr, voi
 
 /* ---- records ---- */
 
-static kelp_status append(const struct kelp_record *record, struct kelp_error *reterr, void *user)
+static bool file(const struct kelp_record *records, size_t count, bool sync, void *user)
 {
     struct kelp_coordinator *coordinator = user;
-    return kelp_journal_append(coordinator->records.journal, record, reterr);
+    return kelp_record_files_file(&coordinator->records, records, count, sync);
 }
 
-static bool sync_records(bool finish, void *user)
+static bool take_hold(const struct kelp_hold *hold, void *user)
 {
     struct kelp_coordinator *coordinator = user;
-    return kelp_record_files_sync(&coordinator->records, finish);
-}
-
-static kelp_status take_hold(const struct kelp_hold *hold, struct kelp_error *reterr, void *user)
-{
-    struct kelp_coordinator *coordinator = user;
-    return kelp_record_files_hold(&coordinator->records, hold, coordinator->identity.job, reterr);
+    return kelp_record_files_hold(&coordinator->records, hold, coordinator->identity.job);
 }
 
 static uint64_t recorded_step(void *user)
@@ -256,8 +250,7 @@ const struct kelp_term_effects kelp_coordinator_term_effects = {
     .remove = remove_manifest,
     .keep_plan = keep_plan,
     .compare_plan = compare_plan,
-    .append = append,
-    .sync = sync_records,
+    .file = file,
     .take_hold = take_hold,
     .recorded_step = recorded_step,
     .recorded_metric = recorded_metric,

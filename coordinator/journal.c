@@ -24,6 +24,7 @@ kelp_status kelp_journal_open(const char *folder, struct kelp_journal **ret_jour
     if (!journal) {
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for the journal");
     }
+    (void)pthread_mutex_init(&journal->lock, NULL);
     journal->metrics.fd = -1;
     journal->digests.fd = -1;
     kelp_status status =
@@ -52,6 +53,7 @@ void kelp_journal_close(struct kelp_journal *journal)
     }
     free(journal->known);
     free(journal->evaluations);
+    (void)pthread_mutex_destroy(&journal->lock);
     free(journal);
 }
 
@@ -124,7 +126,8 @@ static void print_digest(FILE *out, const struct kelp_record *record)
                   record->digest);
 }
 
-static kelp_status append_line(struct kelp__lines *lines, const struct kelp_record *record,
+static kelp_status append_line(struct kelp_journal *journal, struct kelp__lines *lines,
+                               const struct kelp_record *record,
                                void (*print)(FILE *out, const struct kelp_record *record),
                                struct kelp_error *reterr)
 {
@@ -139,9 +142,7 @@ static kelp_status append_line(struct kelp__lines *lines, const struct kelp_reco
     assert(whole); /* a handful of numbers */
     kelp_status status = put_line(lines, text, (size_t)length, reterr);
     if (status == KELP_OK) {
-        lines->any = true;
-        lines->newest = record->word.version;
-        lines->step = record->word.step;
+        kelp__lines_stand(journal, lines, record->word.version, record->word.step);
     }
     return status;
 }
@@ -172,9 +173,11 @@ static kelp_status append_digest(struct kelp_journal *journal, const struct kelp
     if (status != KELP_OK) {
         return kelp_fail(reterr, status, "no memory for the digests on file");
     }
-    status = append_line(&journal->digests, record, print_digest, reterr);
+    status = append_line(journal, &journal->digests, record, print_digest, reterr);
     if (status != KELP_OK) {
+        (void)pthread_mutex_lock(&journal->lock);
         journal->known_count--; /* it was the newest */
+        (void)pthread_mutex_unlock(&journal->lock);
     }
     return status;
 }
@@ -194,7 +197,7 @@ kelp_status kelp_journal_append(struct kelp_journal *journal, const struct kelp_
         status = kelp__lines_lock(journal, &journal->metrics, reterr);
         if (status == KELP_OK) {
             if (is_news(&journal->metrics, record)) {
-                status = append_line(&journal->metrics, record, print_metrics, reterr);
+                status = append_line(journal, &journal->metrics, record, print_metrics, reterr);
             }
             kelp__lines_unlock(&journal->metrics);
         }
@@ -237,8 +240,8 @@ static kelp_status find_line(const struct kelp__lines *lines, uint64_t version, 
 }
 
 /* The lock is held. */
-static kelp_status cut_lines(struct kelp__lines *lines, uint64_t version, const char *keep,
-                             struct kelp_error *reterr)
+static kelp_status cut_lines(struct kelp_journal *journal, struct kelp__lines *lines,
+                             uint64_t version, const char *keep, struct kelp_error *reterr)
 {
     struct kelp__lines rest;
     FILE *in = fopen(lines->path, "re");
@@ -256,11 +259,13 @@ static kelp_status cut_lines(struct kelp__lines *lines, uint64_t version, const 
                            strerror(errno));
     }
     if (status == KELP_OK) {
+        (void)pthread_mutex_lock(&journal->lock);
         lines->bytes = rest.bytes;
         lines->count = rest.count;
         lines->any = rest.any;
         lines->newest = rest.newest;
         lines->step = rest.step;
+        (void)pthread_mutex_unlock(&journal->lock);
     }
     return status;
 }
@@ -274,13 +279,15 @@ kelp_status kelp_journal_truncate(struct kelp_journal *journal, uint64_t version
         if (status != KELP_OK) {
             return status;
         }
-        status = cut_lines(files[i], version, keep, reterr);
+        status = cut_lines(journal, files[i], version, keep, reterr);
         kelp__lines_unlock(files[i]);
         if (status != KELP_OK) {
             return status;
         }
     }
+    (void)pthread_mutex_lock(&journal->lock);
     journal->known_count = kelp__journal_known_index(journal, version);
+    (void)pthread_mutex_unlock(&journal->lock);
     return KELP_OK;
 }
 
@@ -316,43 +323,52 @@ kelp_status kelp_journal_lengthen(struct kelp_journal *journal, const struct kel
     return KELP_OK;
 }
 
-bool kelp_journal_evaluated(const struct kelp_journal *journal, uint64_t step,
+bool kelp_journal_evaluated(struct kelp_journal *journal, uint64_t step,
                             double ret_metric[KELP_CHECKPOINT_METRICS])
 {
-    for (size_t i = journal->evaluation_count; i-- > 0;) {
-        if (journal->evaluations[i].step == step) {
+    bool found = false;
+    (void)pthread_mutex_lock(&journal->lock);
+    for (size_t i = journal->evaluation_count; i-- > 0 && !found;) {
+        found = journal->evaluations[i].step == step;
+        if (found) {
             memcpy(ret_metric, journal->evaluations[i].metric,
                    sizeof(journal->evaluations[i].metric));
-            return true;
         }
     }
-    return false;
+    (void)pthread_mutex_unlock(&journal->lock);
+    return found;
 }
 
-bool kelp_journal_latest(const struct kelp_journal *journal, enum kelp_split part,
+bool kelp_journal_latest(struct kelp_journal *journal, enum kelp_split part,
                          struct kelp_record *ret_record)
 {
-    if (journal->seen[part]) {
+    (void)pthread_mutex_lock(&journal->lock);
+    bool seen = journal->seen[part];
+    if (seen) {
         *ret_record = journal->latest[part];
     }
-    return journal->seen[part];
+    (void)pthread_mutex_unlock(&journal->lock);
+    return seen;
 }
 
-bool kelp_journal_digest(const struct kelp_journal *journal, char ret_digest[33],
-                         uint64_t *ret_step)
+bool kelp_journal_digest(struct kelp_journal *journal, char ret_digest[33], uint64_t *ret_step)
 {
-    if (journal->known_count == 0) {
-        return false;
+    (void)pthread_mutex_lock(&journal->lock);
+    bool any = journal->known_count > 0;
+    if (any) {
+        memcpy(ret_digest, journal->known[journal->known_count - 1].digest, DIGEST_CHARS + 1);
+        *ret_step = journal->digests.step;
     }
-    memcpy(ret_digest, journal->known[journal->known_count - 1].digest, DIGEST_CHARS + 1);
-    *ret_step = journal->digests.step;
-    return true;
+    (void)pthread_mutex_unlock(&journal->lock);
+    return any;
 }
 
-uint64_t kelp_journal_step(const struct kelp_journal *journal)
+uint64_t kelp_journal_step(struct kelp_journal *journal)
 {
+    (void)pthread_mutex_lock(&journal->lock);
     uint64_t metrics = journal->metrics.any ? journal->metrics.step : 0;
     uint64_t digests = journal->digests.any ? journal->digests.step : 0;
+    (void)pthread_mutex_unlock(&journal->lock);
     return metrics > digests ? metrics : digests;
 }
 

@@ -11,7 +11,8 @@
  * append locks the file and reads what others appended first. A file that holds a version twice
  * with one digest, as written without the lock, is read all the same.
  *
- * Threads: the loop's thread, kelp_journal_sync() any.
+ * Threads: one at a time, which a disk that hangs may hold up; kelp_journal_latest(), _digest(),
+ * _step() and _evaluated() from any, and never for long.
  */
 #ifndef KELP_COORDINATOR_JOURNAL_H
 #define KELP_COORDINATOR_JOURNAL_H
@@ -55,17 +56,16 @@ kelp_status kelp_journal_lengthen(struct kelp_journal *journal, const struct kel
 
 /* What stands in the newest lines: of the training split epoch_loss, of the others the measures,
  * and the digest. False: there is none. */
-bool kelp_journal_latest(const struct kelp_journal *journal, enum kelp_split part,
+bool kelp_journal_latest(struct kelp_journal *journal, enum kelp_split part,
                          struct kelp_record *ret_record);
-bool kelp_journal_digest(const struct kelp_journal *journal, char ret_digest[33],
-                         uint64_t *ret_step);
+bool kelp_journal_digest(struct kelp_journal *journal, char ret_digest[33], uint64_t *ret_step);
 
 /* How far training is known to have been: completed training steps of the newest lines. */
-uint64_t kelp_journal_step(const struct kelp_journal *journal);
+uint64_t kelp_journal_step(struct kelp_journal *journal);
 
 /* Loss, mse and mae of the validation split at this step, of the lines that were there when the
  * journal was opened or that others appended; false: it is not known from those. */
-bool kelp_journal_evaluated(const struct kelp_journal *journal, uint64_t step,
+bool kelp_journal_evaluated(struct kelp_journal *journal, uint64_t step,
                             double ret_metric[KELP_CHECKPOINT_METRICS]);
 
 /* Make what was appended last. Errors: KELP_ERR_IO. */

@@ -5,6 +5,7 @@
 #ifndef KELP_COORDINATOR_JOURNAL_INTERNAL_H
 #define KELP_COORDINATOR_JOURNAL_INTERNAL_H
 
+#include <pthread.h>
 #include <stdio.h>
 
 #include "common/base/json.h"
@@ -34,7 +35,10 @@ struct kelp__evaluation {
     double metric[KELP_CHECKPOINT_METRICS]; /* by enum kelp_checkpoint_metric; NaN: none */
 };
 
+/* Who writes files changes what is known of them under `lock`, and reads it without: it is one
+ * thread at a time. */
 struct kelp_journal {
+    pthread_mutex_t lock; /* of what others ask for; never held while a file is touched */
     struct kelp__lines metrics;
     bool seen[KELP_SPLIT_COUNT]; /* in metrics.jsonl */
     struct kelp_record latest[KELP_SPLIT_COUNT];
@@ -57,6 +61,9 @@ kelp_status kelp__journal_check_digest(const struct kelp_journal *journal, uint6
 kelp_status kelp__journal_parse_line(const char *text, size_t text_bytes, cJSON **ret_json,
                                      uint64_t *ret_version, uint64_t *ret_step,
                                      struct kelp_error *reterr);
+/* The newest line is of that version. */
+void kelp__lines_stand(struct kelp_journal *journal, struct kelp__lines *lines, uint64_t version,
+                       uint64_t step);
 void kelp__lines_unlock(struct kelp__lines *lines);
 /* Lock the file for a moment, which others do as briefly, and learn what they appended. Not locked
  * after an error. */

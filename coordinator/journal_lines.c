@@ -40,8 +40,8 @@ static const char *known_digest(const struct kelp_journal *journal, uint64_t ver
     return found ? journal->known[at].digest : NULL;
 }
 
-kelp_status kelp__journal_remember(struct kelp_journal *journal, uint64_t version,
-                                   const char *digest)
+/* The lock is held. */
+static kelp_status remember(struct kelp_journal *journal, uint64_t version, const char *digest)
 {
     if (journal->known_count == journal->known_capacity) {
         size_t capacity = journal->known_capacity == 0 ? 256 : 2 * journal->known_capacity;
@@ -59,6 +59,15 @@ kelp_status kelp__journal_remember(struct kelp_journal *journal, uint64_t versio
     entry->version = version;
     (void)snprintf(entry->digest, sizeof(entry->digest), "%s", digest);
     return KELP_OK;
+}
+
+kelp_status kelp__journal_remember(struct kelp_journal *journal, uint64_t version,
+                                   const char *digest)
+{
+    (void)pthread_mutex_lock(&journal->lock);
+    kelp_status status = remember(journal, version, digest);
+    (void)pthread_mutex_unlock(&journal->lock);
+    return status;
 }
 
 kelp_status kelp__journal_check_digest(const struct kelp_journal *journal, uint64_t version,
@@ -104,7 +113,7 @@ kelp_status kelp__journal_parse_line(const char *text, size_t text_bytes, cJSON 
 }
 
 /* A line of the validation split: kept, so that a new leader knows what its checkpoints are worth.
- */
+ * The lock is held. */
 static kelp_status read_evaluation(struct kelp_journal *journal, uint64_t step, const cJSON *json)
 {
     struct kelp__evaluation evaluation = {.step = step};
@@ -133,7 +142,7 @@ static kelp_status read_evaluation(struct kelp_journal *journal, uint64_t step, 
 }
 
 /* The newest line of each part, so that a new leader can tell what a job came to. A value that is
- * not finite is null on file. */
+ * not finite is null on file. The lock is held. */
 static void keep_latest(struct kelp_journal *journal, uint64_t version, uint64_t step,
                         const cJSON *json)
 {
@@ -174,14 +183,14 @@ static kelp_status read_line(struct kelp_journal *journal, struct kelp__lines *l
         status = read_digest(journal, version, json, reterr);
     }
     if (status == KELP_OK && lines == &journal->metrics) {
+        (void)pthread_mutex_lock(&journal->lock);
         status = read_evaluation(journal, step, json);
         keep_latest(journal, version, step, json);
+        (void)pthread_mutex_unlock(&journal->lock);
     }
     cJSON_Delete(json);
     if (status == KELP_OK && (!lines->any || version > lines->newest)) {
-        lines->any = true;
-        lines->newest = version;
-        lines->step = step;
+        kelp__lines_stand(journal, lines, version, step);
     }
     return status;
 }
@@ -253,6 +262,16 @@ static kelp_status read_new_lines(struct kelp_journal *journal, struct kelp__lin
                            lines->path, strerror(errno));
     }
     return status;
+}
+
+void kelp__lines_stand(struct kelp_journal *journal, struct kelp__lines *lines, uint64_t version,
+                       uint64_t step)
+{
+    (void)pthread_mutex_lock(&journal->lock);
+    lines->any = true;
+    lines->newest = version;
+    lines->step = step;
+    (void)pthread_mutex_unlock(&journal->lock);
 }
 
 void kelp__lines_unlock(struct kelp__lines *lines)

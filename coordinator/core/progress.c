@@ -111,6 +111,13 @@ kelp_status kelp_progress_record(struct kelp_progress *progress, const struct ke
     return KELP_OK;
 }
 
+const struct kelp_record *kelp_progress_waiting(const struct kelp_progress *progress,
+                                                size_t *ret_count)
+{
+    *ret_count = progress->queue_count;
+    return kelp_progress_peek(progress);
+}
+
 const struct kelp_record *kelp_progress_peek(const struct kelp_progress *progress)
 {
     return progress->queue_count == 0 ? NULL : &progress->queue[progress->queue_first];

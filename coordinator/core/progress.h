@@ -49,6 +49,9 @@ kelp_status kelp_progress_record(struct kelp_progress *progress,
 void kelp_progress_note(struct kelp_progress *progress, const struct kelp_record *record,
                         enum kelp_split part);
 
+/* All that wait for the file, in order; borrowed until kelp_progress_pop() or the next record. */
+const struct kelp_record *kelp_progress_waiting(const struct kelp_progress *progress,
+                                                size_t *ret_count);
 /* The next one for the file, or NULL; borrowed until kelp_progress_pop() or the next record. */
 const struct kelp_record *kelp_progress_peek(const struct kelp_progress *progress);
 void kelp_progress_pop(struct kelp_progress *progress);

@@ -112,14 +112,14 @@ kelp_status kelp_task_thread_start(struct kelp_rpc_loop *loop, struct kelp_task_
     return KELP_OK;
 }
 
-kelp_status kelp_task_thread_submit(struct kelp_task_thread *tasks, struct kelp_task *task)
+static kelp_status submit(struct kelp_task_thread *tasks, struct kelp_task *task, size_t limit)
 {
     kelp_status status = KELP_OK;
     task->cancelled = false;
     (void)pthread_mutex_lock(&tasks->lock);
     if (tasks->stopping) {
         status = KELP_ERR_CLOSED;
-    } else if (tasks->todo.count >= KELP_COORDINATOR_TASKS_MAX) {
+    } else if (tasks->todo.count >= limit) {
         status = KELP_ERR_LIMIT;
     } else {
         list_push(&tasks->todo, task);
@@ -127,6 +127,16 @@ kelp_status kelp_task_thread_submit(struct kelp_task_thread *tasks, struct kelp_
     }
     (void)pthread_mutex_unlock(&tasks->lock);
     return status;
+}
+
+kelp_status kelp_task_thread_submit(struct kelp_task_thread *tasks, struct kelp_task *task)
+{
+    return submit(tasks, task, KELP_COORDINATOR_TASKS_MAX);
+}
+
+kelp_status kelp_task_thread_submit_last(struct kelp_task_thread *tasks, struct kelp_task *task)
+{
+    return submit(tasks, task, SIZE_MAX);
 }
 
 void kelp_task_thread_stop(struct kelp_task_thread *tasks)

@@ -25,6 +25,9 @@ kelp_status kelp_task_thread_start(struct kelp_rpc_loop *loop, struct kelp_task_
  * wait), KELP_ERR_CLOSED (stopped). Threads: the loop's. */
 kelp_status kelp_task_thread_submit(struct kelp_task_thread *tasks,
                                     struct kelp_task *task) KELP_MUST_USE;
+/* One that must be done: there is no limit. Errors: KELP_ERR_CLOSED. */
+kelp_status kelp_task_thread_submit_last(struct kelp_task_thread *tasks,
+                                         struct kelp_task *task) KELP_MUST_USE;
 /* Wait for the running task, cancel the others, call every done() that is left. The loop's thread.
  * Twice is harmless. */
 void kelp_task_thread_stop(struct kelp_task_thread *tasks);

@@ -124,7 +124,8 @@ static void commit(struct kelp_keeper *keeper, const struct kelp_keeper_call *ca
                                  .serial = machine->order.serial,
                                  .manifest = keeper->commit.manifest};
     struct kelp_checkpointer_event event = {.kind = KELP_CHECKPOINTER_SENT};
-    if (!call->settled || !outside->effects->commit(&wanted, outside->user)) {
+    if (!call->settled || wanted.version > call->filed ||
+        !outside->effects->commit(&wanted, outside->user)) {
         event.kind = KELP_CHECKPOINTER_COMMITTED;
         event.committed.serial = wanted.serial;
         event.committed.result = KELP_CHECKPOINTER_AWAY;

@@ -30,6 +30,7 @@ struct kelp_keeper_call {
     int64_t election; /* that we won last */
     bool settled;     /* kelp_reading_settled(): else nothing goes to etcd yet */
     bool changes;     /* kelp_placement_changes() */
+    uint64_t filed;   /* version before which records are on file: no commit beyond it */
     struct kelp_keeper_requests *requests;
 };
 

@@ -47,12 +47,15 @@ struct kelp_term_options {
 struct kelp_term_records {
     uint64_t finish_generation; /* newest that a FINISH record came from; 0: none */
     bool finish_on_file;        /* a FINISH record is; those of all generations are the same */
-    uint64_t append_at_ms;      /* next attempt */
+    size_t filing;              /* the first of those that wait are at the disk */
+    uint64_t file_at_ms;        /* next attempt */
+    uint64_t moved_ms;          /* when one came on file last, or none waited */
 };
 
 /* Has training gone on from what the generation restored, so that the run is this job's? */
 struct kelp_term_hold {
     bool taken;
+    bool asked;        /* the disk is at it */
     bool opened;       /* the generation is ours */
     uint64_t retry_ms; /* next attempt */
 };
@@ -120,7 +123,10 @@ void kelp_term_shard_gone(struct kelp_term *term, const char *id);
 
 /* ---- files ---- */
 
-void kelp_term_synced(struct kelp_term *term, bool finish);
+void kelp_term_filed(struct kelp_term *term, const struct kelp_filed *filed);
+/* status: of a hold in that generation. */
+void kelp_term_held(struct kelp_term *term, uint64_t generation, kelp_status status,
+                    const char *text);
 void kelp_term_described(struct kelp_term *term, uint64_t serial, kelp_status status,
                          const char *text);
 

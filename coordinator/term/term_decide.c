@@ -408,6 +408,7 @@ void kelp__term_keeper_begin(struct kelp_term *term, struct kelp__keeper_visit *
                                             .election = term->election,
                                             .settled = kelp_reading_settled(&term->reading),
                                             .changes = kelp_placement_changes(&term->placement),
+                                            .filed = kelp__term_filed_version(term),
                                             .requests = &visit->requests};
 }
 

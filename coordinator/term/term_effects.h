@@ -70,10 +70,18 @@ struct kelp_session_news {
 /* Training goes on with this job: what a resume has laid ready in the run's folder is put in place,
  * and lines of records that are not this job's are forgotten. */
 struct kelp_hold {
+    uint64_t generation;          /* comes back with the answer */
     const struct kelp_plan *plan; /* borrowed; a longer job than before forgets its end */
     bool force;                   /* the job may be another one */
     bool opened;                  /* its generation is ours */
     uint64_t restored;            /* version that it began with */
+};
+
+/* How far records came that were handed out to be filed. */
+struct kelp_filed {
+    size_t count;       /* of the first ones, which are on file */
+    kelp_status status; /* of the next one; KELP_OK: there is none */
+    const char *text;
 };
 
 struct kelp_link;
@@ -106,10 +114,10 @@ struct kelp_term_effects {
                              struct kelp_error *reterr, void *user);
     kelp_status (*compare_plan)(const char *text, struct kelp_error *reterr, void *user);
 
-    /* Records on file (coordinator/journal.h). sync: kelp_term_synced(). */
-    kelp_status (*append)(const struct kelp_record *record, struct kelp_error *reterr, void *user);
-    bool (*sync)(bool finish, void *user);
-    kelp_status (*take_hold)(const struct kelp_hold *hold, struct kelp_error *reterr, void *user);
+    /* Records on file (coordinator/journal.h), in the order of the calls. file: kelp_term_filed();
+     * sync: after what can be done that they survive a crash. take_hold: kelp_term_held(). */
+    bool (*file)(const struct kelp_record *records, size_t count, bool sync, void *user);
+    bool (*take_hold)(const struct kelp_hold *hold, void *user);
     uint64_t (*recorded_step)(void *user);
     bool (*recorded_metric)(uint64_t step, double ret_metric[KELP_CHECKPOINT_METRICS], void *user);
     void (*recall)(struct kelp_progress *progress, void *user); /* what the files say of the end */

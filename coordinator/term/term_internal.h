@@ -39,6 +39,9 @@ void kelp__term_apply_records(struct kelp_term *term, const struct kelp_link_rep
                               uint64_t generation);
 /* Put what waits on file, as far as the disk takes it. */
 void kelp__term_file_records(struct kelp_term *term);
+/* Records of entries before this version are on file; or the disk has stood for a while, and nobody
+ * waits for it any more. */
+uint64_t kelp__term_filed_version(const struct kelp_term *term);
 
 /* ---- term_shards.c, term_workers.c ---- */
 

@@ -34,28 +34,42 @@ static void notice_end(struct kelp_term *term, uint64_t generation)
 }
 
 /* The run's folder becomes this job's, before anything of this job is on file. Records of another
- * job are cut: what this one computes need not be the same (--force). False: not yet. The disk did
- * not take it, or the generation is not known. */
+ * job are cut: what this one computes need not be the same (--force). False: not yet. The disk has
+ * not taken it, or the generation is not known. */
 static bool take_hold(struct kelp_term *term)
 {
     const struct kelp_outside *outside = &term->outside;
     const struct kelp_map *map = &term->placement.map;
     struct kelp_term_hold *hold = &term->hold;
-    struct kelp_error error;
-    if (hold->taken || map->generation == 0 || !term->offer.plan || term->now_ms < hold->retry_ms) {
+    if (hold->taken || hold->asked || map->generation == 0 || !term->offer.plan ||
+        term->now_ms < hold->retry_ms) {
         return hold->taken;
     }
-    const struct kelp_hold wanted = {.plan = term->offer.plan,
+    const struct kelp_hold wanted = {.generation = map->generation,
+                                     .plan = term->offer.plan,
                                      .force = term->options.force,
                                      .opened = hold->opened,
                                      .restored = map->restore_version};
-    hold->taken = outside->effects->take_hold(&wanted, &error, outside->user) == KELP_OK;
+    hold->asked = outside->effects->take_hold(&wanted, outside->user);
+    hold->retry_ms = term->now_ms + KELP_COORDINATOR_APPEND_MS;
+    return false;
+}
+
+void kelp_term_held(struct kelp_term *term, uint64_t generation, kelp_status status,
+                    const char *text)
+{
+    struct kelp_term_hold *hold = &term->hold;
+    if (generation != term->placement.map.generation) {
+        return;
+    }
+    hold->asked = false;
+    hold->taken = status == KELP_OK;
     if (!hold->taken) {
-        kelp_outside_log(outside, KELP_LOG_ERROR, "the run stays as it was for now error=\"%s\"",
-                         error.text);
+        kelp_outside_log(&term->outside, KELP_LOG_ERROR,
+                         "the run stays as it was for now error=\"%s\"", text);
         hold->retry_ms = term->now_ms + KELP_COORDINATOR_APPEND_MS;
     }
-    return hold->taken;
+    kelp__term_file_records(term);
 }
 
 /* The checkpoints go by progress of the current generation alone. */
@@ -111,51 +125,64 @@ static void log_record(const struct kelp_term *term, const struct kelp_record *r
     }
 }
 
-/* False: later, since the disk does not take it now. */
-static bool append(struct kelp_term *term, const struct kelp_record *record)
-{
-    const struct kelp_outside *outside = &term->outside;
-    struct kelp_error error;
-    kelp_status status = outside->effects->append(record, &error, outside->user);
-    if (status == KELP_ERR_MISMATCH) {
-        kelp_outside_log(outside, KELP_LOG_ERROR, "%s", error.text);
-        kelp__term_fail_job(term, error.text);
-    } else if (status != KELP_OK) {
-        kelp_outside_log(outside, KELP_LOG_ERROR, "records wait waiting=%zu error=\"%s\"",
-                         term->progress.queue_count, error.text);
-        term->records.append_at_ms = term->now_ms + KELP_COORDINATOR_APPEND_MS;
-        return false;
-    }
-    return true;
-}
-
+/* Those that wait, all at once, one batch after the other. */
 void kelp__term_file_records(struct kelp_term *term)
 {
-    const struct kelp_record *record = NULL;
+    struct kelp_term_records *records = &term->records;
+    size_t count = 0;
+    const struct kelp_record *first = kelp_progress_waiting(&term->progress, &count);
     bool sync = false;
-    bool finish = false;
-    if (term->now_ms < term->records.append_at_ms) {
-        return;
+    if (count == 0) {
+        records->moved_ms = term->now_ms;
     }
-    while ((record = kelp_progress_peek(&term->progress)) != NULL && take_hold(term) &&
-           append(term, record)) {
-        log_record(term, record);
-        sync = sync || record->epoch_end || record->word.kind != KELP_STEP_TRAIN;
-        finish = finish || record->word.kind == KELP_STEP_FINISH;
-        kelp_progress_pop(&term->progress);
-    }
-    if (sync && !term->outside.effects->sync(finish, term->outside.user)) {
-        kelp_term_synced(term, finish); /* that it may not survive a crash is in the log */
+    if (count > 0 && records->filing == 0 && term->now_ms >= records->file_at_ms &&
+        take_hold(term)) {
+        count = count > KELP_COORDINATOR_FILE_MAX ? KELP_COORDINATOR_FILE_MAX : count;
+        for (size_t i = 0; i < count; i++) {
+            sync = sync || first[i].epoch_end || first[i].word.kind != KELP_STEP_TRAIN;
+        }
+        bool asked = term->outside.effects->file(first, count, sync, term->outside.user);
+        records->filing = asked ? count : 0;
+        records->file_at_ms = asked ? 0 : term->now_ms + KELP_COORDINATOR_APPEND_MS;
     }
     tell_finish(term);
 }
 
-void kelp_term_synced(struct kelp_term *term, bool finish)
+/* The first one that waits is on file, or never will be. */
+static void pop_record(struct kelp_term *term)
 {
-    if (finish) {
-        term->records.finish_on_file = true;
-        tell_finish(term);
+    const struct kelp_record *record = kelp_progress_peek(&term->progress);
+    log_record(term, record);
+    term->records.finish_on_file =
+        term->records.finish_on_file || record->word.kind == KELP_STEP_FINISH;
+    term->records.moved_ms = term->now_ms;
+    kelp_progress_pop(&term->progress);
+}
+
+void kelp_term_filed(struct kelp_term *term, const struct kelp_filed *filed)
+{
+    const struct kelp_outside *outside = &term->outside;
+    for (size_t i = 0; i < filed->count; i++) {
+        pop_record(term);
     }
+    term->records.filing = 0;
+    if (filed->status == KELP_ERR_MISMATCH) {
+        kelp_outside_log(outside, KELP_LOG_ERROR, "%s", filed->text);
+        pop_record(term);
+        kelp__term_fail_job(term, filed->text);
+    } else if (filed->status != KELP_OK) {
+        kelp_outside_log(outside, KELP_LOG_ERROR, "records wait waiting=%zu error=\"%s\"",
+                         term->progress.queue_count, filed->text);
+        term->records.file_at_ms = term->now_ms + KELP_COORDINATOR_APPEND_MS;
+    }
+    kelp__term_file_records(term);
+}
+
+uint64_t kelp__term_filed_version(const struct kelp_term *term)
+{
+    const struct kelp_record *first = kelp_progress_peek(&term->progress);
+    bool stuck = term->now_ms - term->records.moved_ms >= KELP_COORDINATOR_FILING_MS;
+    return first && !stuck ? first->word.version : UINT64_MAX;
 }
 
 /* False: it was not taken, and the job has failed with that. */

@@ -4,8 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cli/faultdisk/faultdisk.h"
 #include "common/training/control.h"
 #include "tests/lib/cluster/coordinator_demo.h"
+#include "tests/lib/cluster/run_command.h"
 #include "tests/lib/suite.h"
 
 KELP_SUITE(.before = etcd_fixture_require)
@@ -172,4 +174,98 @@ KELP_TEST(shard_reports_failure)
     ck_assert_ptr_nonnull(strstr(state, "\"state\":\"failed\""));
     ck_assert_ptr_nonnull(strstr(state, "shard-1: gradient of step 7 is not finite"));
     free(state);
+}
+
+/* ---- a disk that hangs ---------------------------------------------------------------------- */
+
+static struct kelp_faultdisk *disk;
+
+static void put_environment(const char *entry)
+{
+    char name[32];
+    const char *equals = strchr(entry, '=');
+    (void)snprintf(name, sizeof(name), "%.*s", (int)(equals - entry), entry);
+    ck_assert_int_eq(setenv(name, equals + 1, 1), 0);
+}
+
+/* Of the coordinator's files metrics.jsonl alone is on that disk: its log goes on. */
+static void setup_disk(void)
+{
+    struct kelp_faultdisk_environment environment;
+    struct kelp_error error = {.text = ""};
+    char library[512], control[128], root[128];
+    const char *bin = getenv("KELP_BIN");
+    demo_setup();
+    (void)snprintf(library, sizeof(library), "%s/kelp-faultdisk.so",
+                   bin ? bin : "build/release/bin");
+    (void)snprintf(control, sizeof(control), "%s/control", demo.peers.folder);
+    (void)snprintf(root, sizeof(root), "%s/metrics.jsonl", demo.peers.folder);
+    (void)kelp_test_write(demo.peers.folder, "metrics.jsonl", "");
+    kelp_status status = kelp_faultdisk_open(control, &disk, &error);
+    ck_assert_msg(status == KELP_OK, "%s", error.text);
+    const struct kelp_faultdisk_paths paths = {
+        .library = library, .control = control, .root = root};
+    status = kelp_faultdisk_environment(&paths, &environment, &error);
+    ck_assert_msg(status == KELP_OK, "%s", error.text);
+    put_environment(environment.preload);
+    put_environment(environment.control);
+    put_environment(environment.root);
+}
+
+static void set_disk(enum kelp_faultdisk_mode mode)
+{
+    kelp_faultdisk_set(disk, &(struct kelp_faultdisk_fault){.mode = mode, .slow_ms = 600000});
+}
+
+static void teardown_disk(void)
+{
+    set_disk(KELP_FAULTDISK_OK);
+    demo_teardown();
+    kelp_faultdisk_close(disk);
+    (void)unsetenv("LD_PRELOAD");
+}
+
+static bool disk_is_hit(void *user)
+{
+    (void)user;
+    return kelp_faultdisk_hits(disk) > 0;
+}
+
+static bool metrics_on_file(void *user)
+{
+    (void)user;
+    char *metrics = peers_file(&demo.peers, "metrics.jsonl");
+    bool found = strstr(metrics, "\"version\":1,") != NULL;
+    free(metrics);
+    return found;
+}
+
+KELP_CASE("disk", .timeout_s = 60, .setup = setup_disk, .teardown = teardown_disk)
+
+/* While a write of the run's records hangs, a lost shard is replaced and Status answers. The job is
+ * done only once its last record is on file. */
+KELP_TEST(disk_hangs)
+{
+    struct entry entries[2];
+    Kelp__V1__Record *records[2] = {&entries[0].record, &entries[1].record};
+    uint64_t generation = 2;
+    demo_start();
+    set_disk(KELP_FAULTDISK_SLOW);
+    fill(&entries[0], 1, KELP_STEP_TRAIN, digest_a);
+    fill(&entries[1], 2, KELP_STEP_FINISH, digest_b);
+    peer_shard_records(&demo.shards[0], records, 1);
+    peers_wait(&demo.peers, disk_is_hit, NULL, "the disk to hang");
+    peer_shard_stop(&demo.shards[1]);
+    peer_shard_start(&demo.peers, &demo.shards[1]);
+    peers_wait(&demo.peers, demo_both_run, &generation, "the workers to have generation 2");
+    peer_shard_records(&demo.shards[0], records, 2);
+    Kelp__V1__StatusReply *reply = demo_status();
+    ck_assert_str_eq(reply->state, "running");
+    ck_assert_uint_eq(reply->generation, 2);
+    kelp__v1__status_reply__free_unpacked(reply, NULL);
+    ck_assert(!metrics_on_file(NULL));
+    ck_assert(!demo.workers[0].leave);
+    set_disk(KELP_FAULTDISK_OK);
+    peers_wait(&demo.peers, metrics_on_file, NULL, "the record to be on file");
+    peers_wait(&demo.peers, demo_leaves, &demo.workers[0], "the worker to be told to leave");
 }

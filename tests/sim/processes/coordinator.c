@@ -95,23 +95,6 @@ static kelp_status compare_plan(const char *text, struct kelp_error *reterr, voi
 
 /* ---- records on file ---- */
 
-static kelp_status append(const struct kelp_record *record, struct kelp_error *reterr, void *user)
-{
-    struct sim_coordinator *coordinator = user;
-    (void)reterr;
-    sim_journal_append(coordinator->sim, record);
-    return KELP_OK;
-}
-
-/* Nobody forces a job on another one's checkpoints, or makes it longer. */
-static kelp_status take_hold(const struct kelp_hold *hold, struct kelp_error *reterr, void *user)
-{
-    (void)hold;
-    (void)reterr;
-    (void)user;
-    return KELP_OK;
-}
-
 static uint64_t recorded_step(void *user)
 {
     struct sim_coordinator *coordinator = user;
@@ -163,8 +146,6 @@ static void set_effects(struct sim_coordinator *coordinator)
                                                            .give_up = give_up,
                                                            .keep_plan = keep_plan,
                                                            .compare_plan = compare_plan,
-                                                           .append = append,
-                                                           .take_hold = take_hold,
                                                            .recorded_step = recorded_step,
                                                            .recorded_metric = recorded_metric,
                                                            .recall = recall};

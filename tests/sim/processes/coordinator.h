@@ -43,7 +43,8 @@ enum sim_task_kind {
     SIM_TASK_STATE,
     SIM_TASK_COMMIT,
     SIM_TASK_REMOVE,
-    SIM_TASK_SYNC,     /* the journal; the first of the disk's */
+    SIM_TASK_FILE, /* records; the first of the disk's */
+    SIM_TASK_HOLD,
     SIM_TASK_DESCRIBE, /* job and plan beside the checkpoint, before it is committed */
     SIM_TASK_REMOVE_FOLDER
 };
@@ -71,9 +72,12 @@ struct sim_task {
     struct sim_manifest *manifest; /* COMMIT: to write; a reference */
     uint64_t nonce;
     struct kelp_job_state state; /* STATE */
-    bool finish;                 /* SYNC: the job's last record is on file with this */
-    int64_t election;            /* COMMIT: by which it was ordered */
-    uint64_t serial;             /* COMMIT, DESCRIBE: of the order */
+    struct kelp_record *records; /* FILE; owned */
+    size_t record_count;
+    bool sync;           /* FILE */
+    uint64_t generation; /* HOLD */
+    int64_t election;    /* COMMIT: by which it was ordered */
+    uint64_t serial;     /* COMMIT, DESCRIBE: of the order */
     char folder[SIM_NAME_MAX + 1];
     enum sim_read_stage stage;
     bool still_elected; /* READ: at its end */

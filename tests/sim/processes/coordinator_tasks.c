@@ -12,6 +12,7 @@ static void run_first(struct sim_coordinator *coordinator, struct sim_thread *th
 static void task_fini(struct sim_task *task)
 {
     kelp_map_fini(&task->map);
+    free(task->records);
     sim_manifest_unref(task->manifest);
     sim_coordinator_found_fini(&task->found);
 }
@@ -94,8 +95,11 @@ static void task_done(struct sim_coordinator *coordinator, struct kelp_term *ter
     case SIM_TASK_REMOVE:
         removed(coordinator, term, task);
         break;
-    case SIM_TASK_SYNC:
-        kelp_term_synced(term, task->finish);
+    case SIM_TASK_FILE:
+        kelp_term_filed(term, &(struct kelp_filed){.count = task->record_count, .text = ""});
+        break;
+    case SIM_TASK_HOLD:
+        kelp_term_held(term, task->generation, KELP_OK, "");
         break;
     case SIM_TASK_DESCRIBE:
         kelp_term_described(term, task->serial, KELP_OK, "");
@@ -378,14 +382,24 @@ static void write_etcd(struct sim_coordinator *coordinator, const struct sim_tas
 /* ---- the disk ----------------------------------------------------------------------------------
  */
 
+static void file_now(struct sim *sim, const struct sim_task *task)
+{
+    for (size_t i = 0; i < task->record_count; i++) {
+        sim_journal_append(sim, &task->records[i]);
+    }
+    if (task->sync) {
+        sim_journal_sync(sim);
+    }
+}
+
 static void disk_done(struct sim *sim, struct sim_process *process, void *data, uint64_t number)
 {
     struct sim_coordinator *coordinator = sim_coordinator_of(process);
     const struct sim_task *task = &coordinator->disk.tasks[0];
     (void)data;
     (void)number;
-    if (task->kind == SIM_TASK_SYNC) {
-        sim_journal_sync(sim);
+    if (task->kind == SIM_TASK_FILE) {
+        file_now(sim, task);
     } else if (task->kind == SIM_TASK_REMOVE_FOLDER) {
         sim_checkpoint_remove(sim, task->folder);
     }
@@ -402,10 +416,12 @@ static void run_first(struct sim_coordinator *coordinator, struct sim_thread *th
     }
     const struct sim_task *task = &thread->tasks[0];
     thread->busy = true;
-    if (task->kind >= SIM_TASK_SYNC) {
+    if (task->kind >= SIM_TASK_FILE) {
         struct sim *sim = coordinator->sim;
         bool slow = sim->profile.sluggish && sim_chance(sim, 1, 3);
-        sim_after(sim, sim_between(sim, SIM_MS, slow ? SIM_SECOND : 20 * SIM_MS),
+        bool hangs = slow && sim_chance(sim, 1, 10);
+        uint64_t longest = hangs ? 8 * SIM_SECOND : slow ? SIM_SECOND : 20 * SIM_MS;
+        sim_after(sim, sim_between(sim, SIM_MS, longest),
                   &(struct sim_call){.process = coordinator->process, .run = disk_done});
     } else if (task->kind == SIM_TASK_READ) {
         read_stage(coordinator, SIM_READ_PLAN);
@@ -418,7 +434,7 @@ static void run_first(struct sim_coordinator *coordinator, struct sim_thread *th
 
 static struct sim_task *add_task(struct sim_coordinator *coordinator, enum sim_task_kind kind)
 {
-    struct sim_thread *thread = kind >= SIM_TASK_SYNC ? &coordinator->disk : &coordinator->etcd;
+    struct sim_thread *thread = kind >= SIM_TASK_FILE ? &coordinator->disk : &coordinator->etcd;
     thread->tasks =
         sim_grow(thread->tasks, thread->count, &thread->capacity, sizeof(*thread->tasks));
     struct sim_task *task = &thread->tasks[thread->count++];
@@ -509,10 +525,23 @@ static bool remove_manifest(uint64_t version, void *user)
     return true;
 }
 
-static bool sync_records(bool finish, void *user)
+static bool file_records(const struct kelp_record *records, size_t count, bool sync, void *user)
 {
     struct sim_coordinator *coordinator = user;
-    add_task(coordinator, SIM_TASK_SYNC)->finish = finish;
+    struct sim_task *task = add_task(coordinator, SIM_TASK_FILE);
+    task->records = sim_alloc(count * sizeof(*records));
+    memcpy(task->records, records, count * sizeof(*records));
+    task->record_count = count;
+    task->sync = sync;
+    run_first(coordinator, &coordinator->disk);
+    return true;
+}
+
+/* Nobody forces a job on another one's checkpoints, or makes it longer. */
+static bool take_hold(const struct kelp_hold *hold, void *user)
+{
+    struct sim_coordinator *coordinator = user;
+    add_task(coordinator, SIM_TASK_HOLD)->generation = hold->generation;
     run_first(coordinator, &coordinator->disk);
     return true;
 }
@@ -562,7 +591,8 @@ void sim_coordinator_task_effects(struct kelp_term_effects *effects)
     effects->write_state = write_state;
     effects->commit = commit;
     effects->remove = remove_manifest;
-    effects->sync = sync_records;
+    effects->file = file_records;
+    effects->take_hold = take_hold;
     effects->describe = describe;
     effects->remove_folder = remove_folder;
     effects->set_aside = set_aside;

@@ -25,7 +25,11 @@ static struct {
     uint64_t serial_written; /* of the map */
     uint64_t map_to_shard;   /* serial, sent last */
     uint64_t map_to_worker;
-    uint64_t serial; /* of the order whose folder was described */
+    uint64_t serial;  /* of the order whose folder was described */
+    int holds, files; /* asked for */
+    uint64_t filed_version;
+    size_t filed_count;
+    bool sync;
     int follows, unfollows, deposes;
     int64_t followed, deposed; /* revision of the newest */
 } done;
@@ -140,12 +144,23 @@ static kelp_status compare_plan(const char *text, struct kelp_error *reterr, voi
     return KELP_OK;
 }
 
-static kelp_status take_hold(const struct kelp_hold *hold, struct kelp_error *reterr, void *user)
+static bool take_hold(const struct kelp_hold *hold, void *user)
 {
     (void)hold;
-    (void)reterr;
     (void)user;
-    return KELP_OK;
+    done.holds++;
+    return true;
+}
+
+static bool file(const struct kelp_record *records, size_t count, bool sync, void *user)
+{
+    (void)user;
+    ck_assert_uint_gt(count, 0);
+    done.filed_version = records[0].word.version;
+    done.filed_count = count;
+    done.sync = sync;
+    done.files++;
+    return true;
 }
 
 static void *link_create(struct kelp_link *link, void *user)
@@ -331,6 +346,7 @@ static void setup(void)
         .keep_plan = keep_plan,
         .compare_plan = compare_plan,
         .take_hold = take_hold,
+        .file = file,
         .link_create = link_create,
         .link_destroy = link_destroy,
         .link_open = link_open,
@@ -690,6 +706,65 @@ KELP_TEST(reads_again)
     ck_assert_int_eq(done.reads, 1);
     kelp_leadership_elected(&leadership, 20);
     ck_assert_int_eq(done.reads, 2);
+}
+
+static bool record_at(const void *records, size_t index, struct kelp_record *ret_record)
+{
+    *ret_record = ((const struct kelp_record *)records)[index];
+    return true;
+}
+
+static void report_record(struct kelp_link *link, uint64_t version)
+{
+    const struct kelp_control_word word = {.version = version + 1, .kind = KELP_STEP_TRAIN};
+    const struct kelp_record record = {.word = {.version = version, .kind = KELP_STEP_TRAIN},
+                                       .epoch_end = true};
+    const struct kelp_link_report of = {.loaded_generation = 1,
+                                        .error = "",
+                                        .waiting = "",
+                                        .word = &word,
+                                        .record_count = 1,
+                                        .record = record_at,
+                                        .records = &record};
+    kelp_term_shard_report(leadership.term, link, &of);
+}
+
+/* Records go to the disk in batches, one after the other, once the run's folder is ours; what the
+ * disk refuses waits, and is tried again. */
+KELP_TEST(records_wait_for_the_disk)
+{
+    kelp_leadership_elected(&leadership, 10);
+    answer_read(1);
+    join();
+    connect_one("shard-0", 1);
+    struct kelp_link *link = done.link;
+    report_record(link, 0);
+    ck_assert_int_eq(done.holds, 1);
+    ck_assert_int_eq(done.files, 0);
+    kelp_term_held(leadership.term, 1, KELP_ERR_IO, "the disk is broken");
+    ck_assert_int_eq(done.files, 0);
+    tick(KELP_COORDINATOR_APPEND_MS);
+    ck_assert_int_eq(done.holds, 2);
+    kelp_term_held(leadership.term, 7, KELP_OK, ""); /* in another generation */
+    ck_assert_int_eq(done.files, 0);
+    kelp_term_held(leadership.term, 1, KELP_OK, "");
+    ck_assert_int_eq(done.files, 1);
+    report_record(link, 1);
+    report_record(link, 2);
+    ck_assert_int_eq(done.files, 1);
+    kelp_term_filed(leadership.term, &(struct kelp_filed){.count = 1});
+    ck_assert_int_eq(done.files, 2);
+    ck_assert_uint_eq(done.filed_version, 1);
+    ck_assert_uint_eq(done.filed_count, 2);
+    ck_assert(done.sync);
+    kelp_term_filed(leadership.term,
+                    &(struct kelp_filed){.count = 1, .status = KELP_ERR_NO_SPACE, .text = "full"});
+    ck_assert_int_eq(done.files, 2);
+    tick(KELP_COORDINATOR_APPEND_MS);
+    ck_assert_int_eq(done.files, 3);
+    ck_assert_uint_eq(done.filed_version, 2);
+    kelp_term_filed(leadership.term, &(struct kelp_filed){.count = 1});
+    ck_assert_ptr_null(kelp_progress_peek(&leadership.term->progress));
 }
 
 /* No shard of the map is heard though its lease lives: resign, and stand again after a while. */
