@@ -63,6 +63,7 @@ static void send_report(struct kelp_coordinator_link *m, const struct kelp_joini
     report.lanes_computed = from->lanes_computed;
     report.version = from->version;
     report.generation = from->generation;
+    report.trouble = (char *)(uintptr_t)from->trouble; /* only read */
     if (kelp_wire_encode(&report.base, &message, &error) != KELP_OK) {
         kelp_log_warn("report not sent error=\"%s\"", error.text);
         return;
@@ -364,5 +365,19 @@ void kelp_coordinator_link_progress(struct kelp_coordinator_link *m, uint64_t ge
 {
     pthread_mutex_lock(&m->mutex);
     kelp_joining_progress(&m->joining, generation, version, lanes_computed);
+    pthread_mutex_unlock(&m->mutex);
+}
+
+void kelp_coordinator_link_trouble(struct kelp_coordinator_link *m, const char *text)
+{
+    pthread_mutex_lock(&m->mutex);
+    kelp_joining_trouble(&m->joining, text);
+    pthread_mutex_unlock(&m->mutex);
+}
+
+void kelp_coordinator_link_leave(struct kelp_coordinator_link *m)
+{
+    pthread_mutex_lock(&m->mutex);
+    kelp_joining_leave(&m->joining);
     pthread_mutex_unlock(&m->mutex);
 }

@@ -40,6 +40,10 @@ void kelp_coordinator_link_close(struct kelp_coordinator_link *link);
 bool kelp_coordinator_link_take_news(struct kelp_coordinator_link *link,
                                      struct kelp_news *ret_news);
 
+/* What heartbeat answers tell from now on (kelp_joining_trouble(), kelp_joining_leave()). Threads:
+ * any. */
+void kelp_coordinator_link_trouble(struct kelp_coordinator_link *link, const char *text);
+void kelp_coordinator_link_leave(struct kelp_coordinator_link *link);
 /* What the next heartbeat answer tells. Threads: the trainer's. */
 void kelp_coordinator_link_progress(struct kelp_coordinator_link *link, uint64_t generation,
                                     uint64_t version, uint64_t lanes_computed);

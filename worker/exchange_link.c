@@ -20,6 +20,7 @@ struct kelp_shard_link {
     bool closing;
     bool unopened; /* the stream could not be opened: closed() is due */
     bool told;     /* the reason why there is no stream has been logged */
+    bool heard;    /* something came on this stream */
     /* Message under construction; memory reused. */
     Kelp__V1__PushItem *push_items;
     Kelp__V1__PushItem **push_pointers;
@@ -149,6 +150,10 @@ static kelp_status hear_reply(struct kelp_shard_link *link, const Kelp__V1__Exch
         return KELP_OK; /* it closes the stream */
     }
     link->told = false;
+    if (!link->heard) {
+        link->heard = true;
+        link->options.events->opened(link, link->options.user);
+    }
     if (reply->generation != link->options.generation) {
         kelp_log_info("shard is in another generation ours=%" PRIu64 " its=%" PRIu64,
                       link->options.generation, reply->generation);
@@ -240,6 +245,7 @@ static kelp_status send_hello(struct kelp_shard_link *link, struct kelp_error *r
 void kelp_shard_link_connect(struct kelp_shard_link *link)
 {
     struct kelp_error error = {.text = ""};
+    link->heard = false;
     kelp_status status = kelp_rpc_stream_open(
         link->channel,
         &(struct kelp_rpc_stream_options){.path = EXCHANGE_PATH,

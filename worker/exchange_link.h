@@ -19,6 +19,8 @@ struct kelp_shard_link;
 struct kelp_shard_link_events {
     /* The stream ended, or could not be opened. Never from inside a function of the link. */
     void (*closed)(struct kelp_shard_link *link, void *user);
+    /* The first message came on a new stream. */
+    void (*opened)(struct kelp_shard_link *link, void *user);
     /* The delay of kelp_shard_link_retry_later() is over. */
     void (*retry)(struct kelp_shard_link *link, void *user);
     /* An answer of the link's own generation, offset and length checked. payload is NULL without

@@ -9,6 +9,7 @@
 #include "common/base/signals.h"
 #include "common/program/daemon.h"
 #include "common/program/expiry_watch.h"
+#include "common/program/grace.h"
 #include "common/program/options.h"
 #include "common/rpc/rpc.h"
 #include "kelp/worker.h"
@@ -19,6 +20,7 @@
 struct stop_context {
     struct kelp_worker *worker; /* atomic */
     struct kelp_stop stop;
+    struct kelp_grace grace;
 };
 
 /* On the signals' thread. */
@@ -27,6 +29,7 @@ static void on_signal(int signal_number, void *user)
     struct stop_context *context = user;
     kelp_log_info("stopping signal=%d", signal_number);
     kelp_stop_raise(&context->stop);
+    kelp_grace_begin(&context->grace);
     struct kelp_worker *worker = __atomic_load_n(&context->worker, __ATOMIC_ACQUIRE);
     if (worker) {
         kelp_worker_wake(worker);
@@ -72,6 +75,7 @@ static kelp_status run(const struct kelp_options *values, struct kelp_credential
                        struct kelp_error *reterr)
 {
     struct stop_context context = {.stop = KELP_STOP_INIT};
+    const uint32_t grace_ms = (uint32_t)kelp_options_duration_ms(values, "grace");
     struct kelp_signals *signals = NULL;
     struct kelp_worker *worker = NULL;
     struct kelp_trainer *trainer = NULL;
@@ -82,7 +86,9 @@ static kelp_status run(const struct kelp_options *values, struct kelp_credential
         .id = kelp_options_text(values, "id"),
         .credentials = credentials,
         .spec_sha256 = kelp_options_text(values, "spec-sha256"),
+        .grace_ms = grace_ms / 4 * 3, /* the rest is for streams to end */
     };
+    kelp_grace_init(&context.grace, grace_ms, "not all lanes that it computed were sent");
     kelp_rpc_global_several_loops(); /* membership has its own; before any thread */
     kelp_status status = kelp_signals_start(on_signal, &context, &signals, reterr);
     if (status == KELP_OK) {
@@ -104,6 +110,7 @@ static kelp_status run(const struct kelp_options *values, struct kelp_credential
     kelp_expiry_watch_stop(expiry);
     kelp_rpc_global_fini();
     curl_global_cleanup();
+    kelp_grace_fini(&context.grace);
     return status == KELP_ERR_TIMEOUT && kelp_stop_raised(&context.stop) ? KELP_OK : status;
 }
 

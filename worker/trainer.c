@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "common/base/log.h"
 #include "common/program/daemon.h"
@@ -53,7 +54,8 @@ kelp_status kelp_worker_fault_parse(const char *text, struct kelp_worker_fault *
         int kind;
     } kinds[] = {{"kill@", KELP_FAULT_KILL},
                  {"kill-pushing@", KELP_FAULT_KILL_PUSHING},
-                 {"stall@", KELP_FAULT_STALL}};
+                 {"stall@", KELP_FAULT_STALL},
+                 {"hang@", KELP_FAULT_HANG}};
 
     for (size_t i = 0; i < KELP_ARRAY_COUNT(kinds); i++) {
         size_t length = strlen(kinds[i].prefix);
@@ -66,7 +68,7 @@ kelp_status kelp_worker_fault_parse(const char *text, struct kelp_worker_fault *
     }
     return kelp_fail(reterr, KELP_ERR_INVALID,
                      "fault \"%s\" is not known; allowed: kill@step=N, kill-pushing@step=N, "
-                     "stall@step=N, and the same with @version=N",
+                     "stall@step=N, hang@step=N, and the same with @version=N",
                      text);
 }
 
@@ -94,6 +96,9 @@ static void fail_if_asked(struct kelp_trainer *trainer, const struct kelp_work *
         struct timespec stall = {.tv_sec = STALL_S};
         (void)nanosleep(&stall, NULL); /* being late is the fault */
         return;
+    }
+    while (fault->kind == KELP_FAULT_HANG) {
+        (void)pause(); /* other threads of the worker go on */
     }
     if (fault->kind == KELP_FAULT_KILL_PUSHING) {
         kelp_worker_send_half(trainer->worker);

@@ -15,12 +15,14 @@ struct kelp_worker_fault {
         KELP_FAULT_KILL,         /* SIGKILL with the lanes computed, nothing pushed */
         KELP_FAULT_KILL_PUSHING, /* SIGKILL when pushed to the first shard, not to the others */
         KELP_FAULT_STALL,        /* three seconds without a push: a worker that is slow once */
+        KELP_FAULT_HANG,         /* a lane that does not end */
     } kind;
     bool by_version; /* step is a version: completed entries, evaluations and such too */
     uint64_t step;
 };
 
-/* "kill@step=120", "kill-pushing@step=120", "stall@step=120", or "@version=3" instead of a step.
+/* "kill@step=120", "kill-pushing@step=120", "stall@step=120", "hang@step=120", or "@version=3"
+ * instead of a step.
  * Errors: KELP_ERR_INVALID naming what is allowed. */
 kelp_status kelp_worker_fault_parse(const char *text, struct kelp_worker_fault *ret_fault,
                                     struct kelp_error *reterr) KELP_MUST_USE;

@@ -12,49 +12,12 @@
 #include "common/base/random_id.h"
 #include "common/etcd/etcd.h"
 #include "common/program/daemon.h"
-#include "kelp/worker.h"
-#include "proto/convert.h"
-#include "worker/coordinator_link.h"
-#include "worker/core/stepper.h"
-#include "worker/exchange_link.h"
-#include "worker/loop_keeper.h"
 #include "worker/wire_map.h"
+#include "worker/worker_internal.h"
 
 #define SPIN_US        40u /* waking a blocked thread costs more than a small step (bench/steps) */
 #define TOLD_MS        5000u
 #define STAGGER_FLOATS 80u /* 320 bytes: see worker/gradients.c */
-
-struct kelp_worker {
-    struct kelp_worker_options options;
-    char id[KELP_JOB_NAME_MAX + 1];
-    char job_name[KELP_JOB_NAME_MAX + 1];
-    uint64_t incarnation;
-    struct kelp_etcd *etcd;
-    struct kelp_job_file *file;
-    const struct kelp_job *job;
-    const struct kelp_plan *plan;
-    char *plan_text;
-    Kelp__V1__Hello hello;
-
-    struct kelp_rpc_loop *loop;
-    struct kelp_loop_keeper *keeper; /* runs the loop while lanes are computed */
-    struct kelp_coordinator_link *coordinator;
-    int news;                       /* atomic: the link has something to take */
-    struct kelp_shard_link **links; /* by their numbers; NULL: none */
-    uint32_t link_count;
-    uint32_t links_alive; /* closed ones that have not ended yet included */
-
-    struct kelp_stepper *stepper;
-    struct kelp_stepper_actions actions;
-    float *memory;
-    float *weights[2];
-    unsigned current;
-    struct kelp_gradient_pool *gradients;
-    uint64_t lanes_computed;
-    uint64_t told_ms;                 /* when the log was told last that late lanes are computed */
-    struct kelp_rpc_timer *ask_timer; /* only after a shard answered "busy" */
-    struct kelp_error failure;        /* kelp_worker_next() reports it */
-};
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
@@ -109,32 +72,16 @@ const struct kelp_job *kelp_worker_job(const struct kelp_worker *worker)
 
 /* ---- the version in progress ----------------------------------------------------------------- */
 
-static void keep_failure(struct kelp_worker *worker, const struct kelp_error *error)
+void kelp__worker_fail(struct kelp_worker *worker, const struct kelp_error *error)
 {
     if (worker->failure.status == KELP_OK) {
         worker->failure = *error;
     }
 }
 
-static void handle_event(struct kelp_worker *worker, const struct kelp_stepper_event *event);
-
-/* ---- events of links ------------------------------------------------------------------------- */
-
-static void on_closed(struct kelp_shard_link *link, void *user)
-{
-    handle_event(user, &(struct kelp_stepper_event){.kind = KELP_STEPPER_CLOSED,
-                                                    .link = kelp_shard_link_number(link)});
-}
-
-static void on_retry(struct kelp_shard_link *link, void *user)
-{
-    handle_event(user, &(struct kelp_stepper_event){.kind = KELP_STEPPER_RETRY,
-                                                    .link = kelp_shard_link_number(link)});
-}
-
 /* Did the event lead to an action of this kind? */
-static const struct kelp_stepper_action *find_action(const struct kelp_worker *worker,
-                                                     enum kelp_stepper_action_kind kind)
+const struct kelp_stepper_action *kelp__worker_action(const struct kelp_worker *worker,
+                                                      enum kelp_stepper_action_kind kind)
 {
     for (size_t i = 0; i < worker->actions.count; i++) {
         if (worker->actions.items[i].kind == kind) {
@@ -144,168 +91,12 @@ static const struct kelp_stepper_action *find_action(const struct kelp_worker *w
     return NULL;
 }
 
-static void on_answer(struct kelp_shard_link *link, const Kelp__V1__PullAnswer *answer,
-                      const struct kelp_wire_payload *payload, void *user)
-{
-    struct kelp_worker *worker = user;
-    struct kelp_control_word word;
-    struct kelp_place primary;
-    struct kelp_error error;
-    bool has_word = answer->partition == 0 && answer->word;
-
-    if (has_word && !kelp_wire_get_word(answer->word, &word)) {
-        (void)kelp_fail(&error, KELP_ERR_FORMAT, "control word of version %" PRIu64 " is malformed",
-                        answer->word->version);
-        keep_failure(worker, &error);
-        return;
-    }
-    struct kelp_stepper_event event = {.kind = KELP_STEPPER_ANSWER};
-    event.answer.link = kelp_shard_link_number(link);
-    event.answer.generation = kelp_shard_link_generation(link);
-    event.answer.map_epoch = answer->map_epoch;
-    event.answer.primary = kelp_worker_place_decode(answer->primary, &primary) ? &primary : NULL;
-    event.answer.answer = (struct kelp_sync_answer){
-        .partition = answer->partition,
-        .status = (kelp_status)answer->status,
-        .step = answer->step,
-        .current_step = answer->current_step,
-        .has_weights = payload,
-        .word = has_word ? &word : NULL,
-        .is_share = answer->is_part,
-        .values = answer->is_part ? answer->part : answer->decision,
-        .value_count = (uint32_t)(answer->is_part ? answer->n_part : answer->n_decision),
-    };
-    handle_event(worker, &event);
-    if (find_action(worker, KELP_STEPPER_KEEP)) {
-        struct kelp_slice_range range = kelp_plan_partition(worker->plan, answer->partition);
-        kelp_wire_payload_copy(payload, (size_t)answer->offset, (size_t)answer->length,
-                               worker->weights[1 - worker->current] + range.first);
-    }
-}
-
-static void on_refused(struct kelp_shard_link *link, const Kelp__V1__Refusal *refusal, void *user)
-{
-    struct kelp_stepper_event event = {.kind = KELP_STEPPER_REFUSED};
-    struct kelp_place primary;
-
-    /* It is sent again for all of these reasons. */
-    bool passes = kelp_status_group((kelp_status)refusal->status) <= KELP_GROUP_FENCED;
-
-    kelp_log(passes ? KELP_LOG_DEBUG : KELP_LOG_WARN,
-             "push refused partition=%u version=%" PRIu64 " status=%s", refusal->partition,
-             refusal->version, kelp_status_name((kelp_status)refusal->status));
-    event.refused.link = kelp_shard_link_number(link);
-    event.refused.generation = kelp_shard_link_generation(link);
-    event.refused.partition = refusal->partition;
-    event.refused.map_epoch = refusal->map_epoch;
-    event.refused.primary = kelp_worker_place_decode(refusal->primary, &primary) ? &primary : NULL;
-    event.refused.status = (kelp_status)refusal->status;
-    handle_event(user, &event);
-}
-
-static void on_offered(struct kelp_shard_link *link, const Kelp__V1__Offer *offer, void *user)
-{
-    struct kelp_worker *worker = user;
-    struct kelp_stepper_event event = {.kind = KELP_STEPPER_OFFER};
-
-    event.offer.generation = kelp_shard_link_generation(link);
-    event.offer.lane_first = offer->lane_first;
-    event.offer.lane_count = offer->lane_count;
-    if (kelp_wire_get_word(offer->word, &event.offer.word)) {
-        handle_event(worker, &event); /* else nothing is lost: an offer is only advice */
-    }
-}
-
-static const struct kelp_shard_link_events link_events = {
-    .closed = on_closed,
-    .retry = on_retry,
-    .answer = on_answer,
-    .refused = on_refused,
-    .offered = on_offered,
-};
-
-/* ---- actions --------------------------------------------------------------------------------- */
-
-static void close_link(struct kelp_worker *worker, uint32_t number)
-{
-    if (number < worker->link_count) {
-        kelp_shard_link_close(worker->links[number]);
-        worker->links[number] = NULL;
-    }
-}
-
-static void close_links(struct kelp_worker *worker)
-{
-    for (uint32_t i = 0; i < worker->link_count; i++) {
-        close_link(worker, i);
-    }
-    free(worker->links);
-    worker->links = NULL;
-    worker->link_count = 0;
-}
-
-static bool make_room(struct kelp_worker *worker, uint32_t number)
-{
-    if (number < worker->link_count) {
-        return true;
-    }
-    struct kelp_shard_link **links =
-        realloc(worker->links, ((size_t)number + 1) * sizeof(*worker->links));
-    if (!links) {
-        return false;
-    }
-    worker->links = links;
-    while (worker->link_count <= number) {
-        worker->links[worker->link_count++] = NULL;
-    }
-    return true;
-}
-
-static kelp_status open_link(struct kelp_worker *worker, const struct kelp_stepper_action *action,
-                             struct kelp_error *reterr)
-{
-    const struct kelp_shard_link_options options = {
-        .loop = worker->loop,
-        .hello = &worker->hello,
-        .generation = action->connect.generation,
-        .place = action->connect.place,
-        .plan = worker->plan,
-        .lanes = worker->job->cluster.lanes,
-        .number = action->connect.link,
-        .alive = &worker->links_alive,
-        .piece_bytes = worker->job->transport.piece_bytes,
-        .connect_timeout_ms = worker->job->transport.connect_timeout_ms,
-        .events = &link_events,
-        .user = worker,
-    };
-    return kelp_shard_link_open(&options, &worker->links[action->connect.link], reterr);
-}
-
-static void connect_link(struct kelp_worker *worker, const struct kelp_stepper_action *action)
-{
-    uint32_t number = action->connect.link;
-    struct kelp_error error;
-    kelp_status status = KELP_OK;
-
-    if (!make_room(worker, number)) {
-        status = kelp_fail(&error, KELP_ERR_NO_MEMORY, "map: out of memory");
-    } else if (!worker->links[number]) {
-        status = open_link(worker, action, &error);
-    }
-    if (status != KELP_OK) {
-        keep_failure(worker, &error);
-        return;
-    }
-    kelp_shard_link_connect(worker->links[number]);
-}
-
 /* A shard was busy: ask again after a pause. */
 static void on_ask_timer(void *user)
 {
     struct kelp_worker *worker = user;
-    kelp_rpc_timer_stop(worker->ask_timer);
-    worker->ask_timer = NULL;
-    handle_event(worker, &(struct kelp_stepper_event){.kind = KELP_STEPPER_ASK_AGAIN});
+    kelp__worker_end_timer(&worker->ask_timer);
+    kelp__worker_event(worker, &(struct kelp_stepper_event){.kind = KELP_STEPPER_ASK_AGAIN});
 }
 
 static void start_ask_timer(struct kelp_worker *worker, uint32_t after_ms)
@@ -314,7 +105,7 @@ static void start_ask_timer(struct kelp_worker *worker, uint32_t after_ms)
     if (kelp_rpc_timer_start(worker->loop, after_ms, on_ask_timer, worker, &worker->ask_timer) !=
         KELP_OK) {
         (void)kelp_fail(&error, KELP_ERR_NO_MEMORY, "no memory for a timer");
-        keep_failure(worker, &error);
+        kelp__worker_fail(worker, &error);
     }
 }
 
@@ -334,7 +125,7 @@ static void send_message(struct kelp_worker *worker, const struct kelp_stepper_m
     struct kelp_error error;
     if (message->link < worker->link_count && worker->links[message->link] &&
         kelp_shard_link_send(worker->links[message->link], message, &error) != KELP_OK) {
-        keep_failure(worker, &error);
+        kelp__worker_fail(worker, &error);
     }
 }
 
@@ -344,21 +135,22 @@ static void carry_out(struct kelp_worker *worker, const struct kelp_stepper_acti
 
     switch (action->kind) {
     case KELP_STEPPER_FAIL:
-        keep_failure(worker, &action->fail);
+        kelp__worker_fail(worker, &action->fail);
         break;
     case KELP_STEPPER_LEAVE:
-        (void)kelp_fail(&over, KELP_ERR_CLOSED, "the job is over");
-        keep_failure(worker, &over);
+        (void)kelp_fail(&over, worker->leave_by_ms > 0 ? KELP_ERR_TIMEOUT : KELP_ERR_CLOSED,
+                        worker->leave_by_ms > 0 ? "stopped" : "the job is over");
+        kelp__worker_fail(worker, &over);
         break;
     case KELP_STEPPER_ADOPT:
         kelp_log_info("newer map generation=%" PRIu64 " serial=%" PRIu64 " changed=%u",
                       action->adopt.generation, action->adopt.serial, action->adopt.changed);
         break;
     case KELP_STEPPER_CLOSE:
-        close_link(worker, action->close);
+        kelp__worker_close_link(worker, action->close);
         break;
     case KELP_STEPPER_CONNECT:
-        connect_link(worker, action);
+        kelp__worker_connect_link(worker, action);
         break;
     case KELP_STEPPER_SEND:
         send_message(worker, &action->send);
@@ -381,7 +173,7 @@ static void carry_out(struct kelp_worker *worker, const struct kelp_stepper_acti
         break;
     case KELP_STEPPER_KEEP:
     case KELP_STEPPER_COMPUTE:
-        break; /* the caller of handle_event() looks for them */
+        break; /* the caller of kelp__worker_event() looks for them */
     }
 }
 
@@ -392,13 +184,13 @@ static void carry_out_all(struct kelp_worker *worker)
     }
 }
 
-static void handle_event(struct kelp_worker *worker, const struct kelp_stepper_event *event)
+void kelp__worker_event(struct kelp_worker *worker, const struct kelp_stepper_event *event)
 {
     struct kelp_error error;
     kelp_status status = kelp_stepper_event(worker->stepper, event, &worker->actions);
     if (status != KELP_OK) {
         (void)kelp_fail(&error, status, "worker: no memory for what is to be sent");
-        keep_failure(worker, &error);
+        kelp__worker_fail(worker, &error);
         return;
     }
     carry_out_all(worker);
@@ -420,7 +212,7 @@ static void hear_news(struct kelp_worker *worker)
         kelp_worker_map_places(news.map, &places);
         event.news.places = &places;
     }
-    handle_event(worker, &event);
+    kelp__worker_event(worker, &event);
     kelp_worker_map_free(news.map);
 }
 
@@ -441,7 +233,7 @@ void kelp_worker_send_half(struct kelp_worker *worker)
 {
     kelp_loop_keeper_return(worker->keeper);
     if (worker->link_count > 0) {
-        handle_event(worker, &(struct kelp_stepper_event){.kind = KELP_STEPPER_HALF});
+        kelp__worker_event(worker, &(struct kelp_stepper_event){.kind = KELP_STEPPER_HALF});
         for (int i = 0; i < 100 && kelp_rpc_loop_run(worker->loop, 1); i++) {
         }
     }
@@ -449,6 +241,15 @@ void kelp_worker_send_half(struct kelp_worker *worker)
 
 void kelp_worker_wake(struct kelp_worker *worker)
 {
+    struct kelp_coordinator_link *coordinator =
+        __atomic_load_n(&worker->coordinator, __ATOMIC_ACQUIRE);
+    uint64_t never = 0;
+
+    (void)__atomic_compare_exchange_n(&worker->asked_ms, &never, kelp_clock_ms(), false,
+                                      __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
+    if (coordinator) {
+        kelp_coordinator_link_leave(coordinator);
+    }
     kelp_rpc_loop_wake(worker->loop);
 }
 
@@ -499,7 +300,10 @@ kelp_status kelp_worker_join(struct kelp_worker *worker, const struct kelp_plan 
         .changed = on_changed,
         .user = worker,
     };
-    return kelp_coordinator_link_open(&options, &worker->coordinator, reterr);
+    struct kelp_coordinator_link *coordinator = NULL;
+    status = kelp_coordinator_link_open(&options, &coordinator, reterr);
+    __atomic_store_n(&worker->coordinator, coordinator, __ATOMIC_RELEASE); /* kelp_worker_wake() */
+    return status;
 }
 
 /* ---- working --------------------------------------------------------------------------------- */
@@ -521,25 +325,41 @@ static void hand_out(struct kelp_worker *worker, const struct kelp_stepper_actio
     }
 }
 
+/* Asked to end: what was computed is sent, and seen through. False: there is no time left for it.
+ */
+static bool leave(struct kelp_worker *worker, int *ret_wait_ms)
+{
+    uint64_t now_ms = kelp_clock_ms();
+
+    if (worker->leave_by_ms == 0) {
+        uint64_t asked_ms = __atomic_load_n(&worker->asked_ms, __ATOMIC_ACQUIRE);
+        worker->leave_by_ms = (asked_ms > 0 ? asked_ms : now_ms) + worker->options.grace_ms;
+        kelp__worker_event(worker, &(struct kelp_stepper_event){.kind = KELP_STEPPER_FINISH});
+    }
+    *ret_wait_ms = now_ms < worker->leave_by_ms ? (int)(worker->leave_by_ms - now_ms) : 0;
+    return *ret_wait_ms > 0;
+}
+
 static kelp_status wait_for_work(struct kelp_worker *worker, struct kelp_stop *stop,
                                  struct kelp_work *ret_work, struct kelp_error *reterr)
 {
     for (;;) {
+        int wait_ms = -1;
         hear_news(worker);
         if (worker->failure.status != KELP_OK) {
             return kelp_fail(reterr, worker->failure.status, "%s", worker->failure.text);
         }
-        if (kelp_stop_raised(stop)) {
+        if (kelp_stop_raised(stop) && !leave(worker, &wait_ms)) {
             return kelp_fail(reterr, KELP_ERR_TIMEOUT, "stopped");
         }
-        handle_event(worker, &(struct kelp_stepper_event){.kind = KELP_STEPPER_TURN});
-        const struct kelp_stepper_action *work = find_action(worker, KELP_STEPPER_COMPUTE);
+        kelp__worker_event(worker, &(struct kelp_stepper_event){.kind = KELP_STEPPER_TURN});
+        const struct kelp_stepper_action *work = kelp__worker_action(worker, KELP_STEPPER_COMPUTE);
         if (work) {
             hand_out(worker, work, ret_work);
             return KELP_OK;
         }
         if (worker->failure.status == KELP_OK) {
-            (void)kelp_rpc_loop_run_spin(worker->loop, SPIN_US, -1);
+            (void)kelp_rpc_loop_run_spin(worker->loop, SPIN_US, wait_ms);
         }
     }
 }
@@ -597,10 +417,9 @@ void kelp_worker_close(struct kelp_worker *worker)
     }
     kelp_loop_keeper_stop(worker->keeper);
     kelp_coordinator_link_close(worker->coordinator);
-    close_links(worker);
-    if (worker->ask_timer) {
-        kelp_rpc_timer_stop(worker->ask_timer);
-    }
+    kelp__worker_close_links(worker);
+    kelp__worker_end_timer(&worker->ask_timer);
+    kelp__worker_end_timer(&worker->trouble_timer);
     while (worker->links_alive > 0) {
         (void)kelp_rpc_loop_run(worker->loop, -1); /* each ends within a second of being closed */
     }

@@ -4,13 +4,20 @@
 
 static const struct kelp_option options[] = {
     KELP_DAEMON_OPTIONS,
+    {.name = "grace",
+     .type = KELP_OPTION_DURATION,
+     .min = 100,
+     .max = 86400000,
+     .default_text = "5s",
+     .help = "after SIGTERM: time to compute and send the lanes that were begun; then it ends "
+             "without them"},
     {.name = "fault",
      .type = KELP_OPTION_TEXT,
      .placeholder = "KIND@step=N",
      .group = "Testing",
      .help = "fail at a training step, or at any entry by @version=N: kill@step=N dies by SIGKILL "
              "before its push, kill-pushing@step=N during its push, stall@step=N is three seconds "
-             "late"},
+             "late, hang@step=N never ends that lane"},
 };
 
 const struct kelp_program kelp_worker_program = {

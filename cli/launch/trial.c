@@ -44,7 +44,7 @@ static size_t begins_with(const char *text, const char *const *words, size_t cou
 /* What kelp-worker --fault takes. */
 static bool fault_spec(const char *text)
 {
-    static const char *const kinds[] = {"kill@", "kill-pushing@", "stall@"};
+    static const char *const kinds[] = {"kill@", "kill-pushing@", "stall@", "hang@"};
     static const char *const units[] = {"step=", "version="};
 
     size_t kind = begins_with(text, kinds, KELP_ARRAY_COUNT(kinds));
@@ -64,7 +64,7 @@ kelp_status kelp_trials_add_fault(struct kelp_trials *trials, const char *text,
         !fault_spec(colon + 1)) {
         return kelp_fail(reterr, KELP_ERR_INVALID,
                          "--fault '%s': expected worker-N:FAULT@step=N, or @version=N, FAULT one "
-                         "of kill, kill-pushing, stall",
+                         "of kill, kill-pushing, stall, hang",
                          text);
     }
     if (trials->fault_count == KELP_TRIALS_MAX) {

@@ -178,6 +178,9 @@ void kelp_membership_heard(struct kelp_membership *membership, uint64_t key,
     member->assignment_epoch = heard->assignment_epoch;
     (void)snprintf(member->trouble, sizeof(member->trouble), "%s",
                    heard->trouble ? heard->trouble : "");
+    if (member->kind == KELP_MEMBER_WORKER && member->troubled != (member->trouble[0] != '\0')) {
+        kelp__membership_relieve(membership, now_ms);
+    }
 }
 
 void kelp_membership_remove(struct kelp_membership *membership, uint64_t key, bool counted)
@@ -196,6 +199,7 @@ void kelp_membership_remove(struct kelp_membership *membership, uint64_t key, bo
     memmove(member, member + 1, (membership->count - index) * sizeof(*member));
     if (kind == KELP_MEMBER_WORKER) {
         kelp_assignment_remove(&membership->assignment, key);
+        kelp__membership_relieve(membership, membership->ticked_ms);
         kelp__membership_fill(membership, membership->ticked_ms);
     }
     assert(membership->assignment.count <= membership->counts[KELP_MEMBER_WORKER]);

@@ -9,7 +9,9 @@
  *
  * Seats: workers with a seat share the lanes (assignment.h). One that has lanes and shows no work,
  * while others do, loses its seat, and is tried with a single lane that somebody else has too; work
- * on it earns the seat again (membership_seats.c). Results do not depend on who computes.
+ * on it earns the seat again (membership_seats.c). One that says that it is in trouble (it cannot
+ * reach a shard, or was asked to end) has no lanes until that is over, unless all say so. Results
+ * do not depend on who computes.
  *
  * A member is lost when it was silent for detect_ms, or when the shell says that its stream broke.
  * A gap in the ticks themselves (this process was stopped, or its machine slept) is not the
@@ -31,6 +33,7 @@ struct kelp_member {
     bool named; /* its certificate is for this id alone */
     /* Workers: */
     bool tried;             /* it has no seat */
+    bool troubled;          /* its lanes are with others, since `trouble` */
     bool worked;            /* it has shown work since it got its seat */
     bool has_lanes;         /* of a seat, when seats were looked at last */
     uint64_t since_ms;      /* it got its lanes, or has shown work last */
@@ -132,6 +135,8 @@ void kelp__membership_place(struct kelp_membership *membership, struct kelp_memb
                             uint64_t now_ms);
 void kelp__membership_leave(struct kelp_membership *membership, const struct kelp_member *member);
 void kelp__membership_fill(struct kelp_membership *membership, uint64_t now_ms);
+/* Lanes go from those in trouble to those who are not, and back. */
+void kelp__membership_relieve(struct kelp_membership *membership, uint64_t now_ms);
 
 /* NULL when there is none. Borrowed until the next change. */
 const struct kelp_member *kelp_membership_find(const struct kelp_membership *membership,

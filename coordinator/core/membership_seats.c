@@ -23,13 +23,13 @@
 
 static bool is_seated(const struct kelp_member *member)
 {
-    return member->kind == KELP_MEMBER_WORKER && !member->tried;
+    return member->kind == KELP_MEMBER_WORKER && !member->tried && !member->troubled;
 }
 
 static struct kelp_lane_range lanes_of(const struct kelp_membership *membership,
                                        const struct kelp_member *member)
 {
-    if (member->kind == KELP_MEMBER_WORKER && member->tried) {
+    if (member->kind == KELP_MEMBER_WORKER && member->tried && !member->troubled) {
         uint32_t lane = (uint32_t)(member->key % membership->assignment.lanes);
         return (struct kelp_lane_range){.first = lane, .count = 1};
     }
@@ -95,7 +95,40 @@ void kelp__membership_fill(struct kelp_membership *membership, uint64_t now_ms)
     for (uint32_t i = 0; empty && i < membership->count; i++) {
         struct kelp_member *member = &membership->members[i];
         if (member->kind == KELP_MEMBER_WORKER) {
+            member->troubled = false;
             seat(membership, member, now_ms);
+        }
+    }
+}
+
+/* Is there a seat of somebody who can work? */
+static bool any_relief(const struct kelp_membership *membership)
+{
+    for (uint32_t i = 0; i < membership->count; i++) {
+        const struct kelp_member *member = &membership->members[i];
+        if (is_seated(member) && member->trouble[0] == '\0') {
+            return true;
+        }
+    }
+    return false;
+}
+
+void kelp__membership_relieve(struct kelp_membership *membership, uint64_t now_ms)
+{
+    for (uint32_t i = 0; i < membership->count; i++) {
+        struct kelp_member *member = &membership->members[i];
+        bool over = member->trouble[0] == '\0';
+        if (member->kind != KELP_MEMBER_WORKER || member->troubled != over) {
+            continue;
+        }
+        if (!over && any_relief(membership)) {
+            kelp_assignment_remove(&membership->assignment, member->key);
+            member->troubled = true;
+        } else if (over) {
+            member->troubled = false;
+            if (!member->tried) {
+                seat(membership, member, now_ms);
+            }
         }
     }
 }
@@ -112,7 +145,7 @@ bool kelp_membership_worked(struct kelp_membership *membership, const char *id, 
         membership->probe_wait_ms = 0;
     }
     member->worked = true;
-    if (!member->tried || ++member->proofs < member->proofs_needed) {
+    if (!member->tried || member->troubled || ++member->proofs < member->proofs_needed) {
         return false;
     }
     seat(membership, member, now_ms);
@@ -216,7 +249,8 @@ static struct kelp_member *next_newcomer(const struct kelp_membership *membershi
     }
     for (uint32_t i = 0; i < membership->count; i++) {
         struct kelp_member *member = &membership->members[i];
-        if (member->kind == KELP_MEMBER_WORKER && member->tried && member->proofs_needed == 1) {
+        if (member->kind == KELP_MEMBER_WORKER && member->tried && !member->troubled &&
+            member->proofs_needed == 1) {
             return member;
         }
     }

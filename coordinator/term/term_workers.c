@@ -198,13 +198,21 @@ void kelp_term_worker_heard(struct kelp_term *term, struct kelp_session *session
         return;
     }
     const struct kelp_member *member = kelp_membership_find(&term->membership, session->key);
-    if (member && heard->trouble && heard->trouble[0] != '\0' &&
-        strncmp(member->trouble, heard->trouble, sizeof(member->trouble) - 1) != 0) {
+    const uint64_t epoch = term->membership.assignment.epoch;
+    const bool was_in_trouble = member && member->trouble[0] != '\0';
+    const bool is_in_trouble = heard->trouble && heard->trouble[0] != '\0';
+    if (member && is_in_trouble && !was_in_trouble) {
         kelp_outside_log_of(&term->outside, session->peer, KELP_LOG_WARN,
                             "worker in trouble worker=%s trouble=\"%s\"", session->id,
                             heard->trouble);
+    } else if (was_in_trouble && !is_in_trouble) {
+        kelp_outside_log_of(&term->outside, session->peer, KELP_LOG_INFO,
+                            "worker works again worker=%s", session->id);
     }
     kelp_membership_heard(&term->membership, session->key, heard, term->now_ms);
+    if (term->membership.assignment.epoch != epoch) {
+        kelp__term_update_workers(term, false);
+    }
 }
 
 void kelp_term_worker_closed(struct kelp_term *term, struct kelp_session *session, bool lost,

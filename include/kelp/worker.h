@@ -38,6 +38,9 @@ struct kelp_worker_options {
     /* Mutual TLS on every port; borrowed until close. NULL: none. */
     struct kelp_credentials *credentials;
     const char *spec_sha256; /* of the job's text in etcd: another one is refused; NULL: any */
+    /* After stop was raised, kelp_worker_next() sends what was pushed, and waits for so long until
+     * all shards have used it. */
+    uint32_t grace_ms;
 };
 
 /*
@@ -69,13 +72,14 @@ struct kelp_work {
 
 /*
  * Wait for work. Errors: KELP_ERR_CLOSED (the job is over), KELP_ERR_TIMEOUT (stop was raised, and
- * kelp_worker_wake() called), KELP_ERR_MISMATCH and others (the coordinator refuses this worker;
- * the text says why).
+ * kelp_worker_wake() called; what was pushed is in, or grace_ms are over), KELP_ERR_MISMATCH and
+ * others (the coordinator refuses this worker; the text says why).
  */
 kelp_status kelp_worker_next(struct kelp_worker *worker, struct kelp_stop *stop,
                              struct kelp_work *ret_work, struct kelp_error *reterr) KELP_MUST_USE;
 
-/* Make a blocked kelp_worker_next() look at stop. Any thread, not a signal handler. */
+/* stop was raised: a blocked kelp_worker_next() looks at it, and the coordinator gives this worker
+ * no more lanes. Any thread, not a signal handler. */
 void kelp_worker_wake(struct kelp_worker *worker);
 
 /* A buffer for a lane's or node's gradient; NULL: out of memory. Transferred to kelp_worker_push(),

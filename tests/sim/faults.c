@@ -8,6 +8,7 @@
 #include "tests/sim/outside/network.h"
 #include "tests/sim/processes/coordinator.h"
 #include "tests/sim/processes/supervisor.h"
+#include "tests/sim/processes/worker.h"
 
 struct sim_faults {
     bool split;
@@ -58,6 +59,19 @@ static void kill_one(struct sim *sim, enum sim_role role, enum sim_count count)
     if (process) {
         sim->counts[count]++;
         sim_supervisor_kill(sim, process, false, some_time(sim, 6 * SIM_SECOND));
+    }
+}
+
+/* Some are asked to end, as by SIGTERM. */
+static void end_worker(struct sim *sim)
+{
+    const bool asks = sim_mix(sim->seed + sim->now) % 3 == 0;
+    struct sim_process *process = asks ? pick(sim, SIM_WORKER) : NULL;
+    if (!asks) {
+        kill_one(sim, SIM_WORKER, SIM_COUNT_CRASH_WORKER);
+    } else if (process && !process->paused) {
+        sim->counts[SIM_COUNT_ASKED_WORKER]++;
+        sim_worker_ask_to_end(process);
     }
 }
 
@@ -178,7 +192,7 @@ static void cause(struct sim *sim, enum sim_fault fault)
 {
     switch (fault) {
     case SIM_FAULT_KILL_WORKER:
-        kill_one(sim, SIM_WORKER, SIM_COUNT_CRASH_WORKER);
+        end_worker(sim);
         break;
     case SIM_FAULT_KILL_WORKERS:
         kill_workers(sim);

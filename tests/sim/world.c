@@ -6,6 +6,7 @@
 
 const char *const sim_count_names[SIM_COUNT_COUNT] = {
     [SIM_COUNT_CRASH_WORKER] = "workers killed",
+    [SIM_COUNT_ASKED_WORKER] = "workers asked to end",
     [SIM_COUNT_CRASH_SHARD] = "shards killed",
     [SIM_COUNT_CRASH_COORDINATOR] = "coordinators killed",
     [SIM_COUNT_PAUSE] = "processes stopped for a while",

@@ -32,6 +32,7 @@ enum sim_role { SIM_COORDINATOR, SIM_SHARD, SIM_WORKER };
 /* What is counted over runs; sim_count_names has a text for each. */
 enum sim_count {
     SIM_COUNT_CRASH_WORKER,
+    SIM_COUNT_ASKED_WORKER,
     SIM_COUNT_CRASH_SHARD,
     SIM_COUNT_CRASH_COORDINATOR,
     SIM_COUNT_PAUSE,

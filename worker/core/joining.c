@@ -18,7 +18,9 @@ static struct kelp_joining_action *emit(struct kelp_joining_actions *actions,
 static void report(const struct kelp_joining *joining, bool hello, uint64_t heartbeat,
                    struct kelp_joining_actions *actions)
 {
-    emit(actions, KELP_JOINING_REPORT)->report = (struct kelp_joining_report){
+    struct kelp_joining_report *to = &emit(actions, KELP_JOINING_REPORT)->report;
+
+    *to = (struct kelp_joining_report){
         .hello = hello,
         .heartbeat = heartbeat,
         .assignment_epoch = joining->news.assignment_epoch,
@@ -26,6 +28,8 @@ static void report(const struct kelp_joining *joining, bool hello, uint64_t hear
         .version = joining->version,
         .lanes_computed = joining->lanes_computed,
     };
+    (void)snprintf(to->trouble, sizeof(to->trouble), "%s",
+                   joining->leaving ? "it was asked to end" : joining->trouble);
 }
 
 static void retry_later(struct kelp_joining *joining, struct kelp_joining_actions *actions)
@@ -147,6 +151,16 @@ void kelp_joining_progress(struct kelp_joining *joining, uint64_t generation, ui
     joining->generation = generation;
     joining->version = version;
     joining->lanes_computed = lanes_computed;
+}
+
+void kelp_joining_trouble(struct kelp_joining *joining, const char *text)
+{
+    (void)snprintf(joining->trouble, sizeof(joining->trouble), "%s", text);
+}
+
+void kelp_joining_leave(struct kelp_joining *joining)
+{
+    joining->leaving = true;
 }
 
 bool kelp_joining_take_news(struct kelp_joining *joining, struct kelp_news *ret_news)

@@ -50,6 +50,7 @@ enum kelp_joining_action_kind {
     KELP_JOINING_DROP_MAP,    /* free a map: a newer one is there that was not taken yet */
 };
 
+#define KELP_JOINING_TROUBLE_MAX 255
 struct kelp_joining_report {
     bool hello;
     uint64_t heartbeat; /* 0: answers none */
@@ -57,6 +58,7 @@ struct kelp_joining_report {
     uint64_t generation;
     uint64_t version;
     uint64_t lanes_computed;
+    char trouble[KELP_JOINING_TROUBLE_MAX + 1];
 };
 
 struct kelp_joining_action {
@@ -85,6 +87,8 @@ struct kelp_joining {
     uint64_t generation; /* progress, for reports */
     uint64_t version;
     uint64_t lanes_computed;
+    bool leaving; /* it was asked to end */
+    char trouble[KELP_JOINING_TROUBLE_MAX + 1];
 };
 
 void kelp_joining_event(struct kelp_joining *joining, const struct kelp_joining_event *event,
@@ -93,6 +97,11 @@ void kelp_joining_event(struct kelp_joining *joining, const struct kelp_joining_
 /* What the next report tells. */
 void kelp_joining_progress(struct kelp_joining *joining, uint64_t generation, uint64_t version,
                            uint64_t lanes_computed);
+
+/* Why the worker should get no lanes now, for people; "": nothing is wrong. */
+void kelp_joining_trouble(struct kelp_joining *joining, const char *text);
+/* The worker was asked to end: it takes no more lanes than it has begun. */
+void kelp_joining_leave(struct kelp_joining *joining);
 
 /* Take what is new. False: nothing. */
 bool kelp_joining_take_news(struct kelp_joining *joining, struct kelp_news *ret_news);

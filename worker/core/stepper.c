@@ -5,10 +5,6 @@
 
 #include "worker/core/stepper_internal.h"
 
-#define RETRY_MS    50u /* of a stream to a shard */
-#define BUSY_MS     20u
-#define BUSY_MS_MAX 160u
-
 /* ---- actions --------------------------------------------------------------------------------- */
 
 void *kelp__stepper_reserve(struct kelp_stepper *stepper, void *items, size_t count,
@@ -66,7 +62,7 @@ static void begin_version(struct kelp_stepper *stepper, const struct kelp_contro
     drop_nodes(stepper);
     stepper->word = *word;
     stepper->working = true;
-    stepper->busy_ms = BUSY_MS;
+    stepper->busy_ms = KELP__STEPPER_BUSY_MS;
     if (stepper->fetching) {
         kelp_offers_fetched(&stepper->offers, word);
     }
@@ -164,6 +160,25 @@ static void follow(struct kelp_stepper *stepper)
     send_all(stepper);
 }
 
+/* Asked to end: what was computed is sent, and seen through until all partitions have it, as long
+ * as anybody can be reached. */
+static void finish(struct kelp_stepper *stepper)
+{
+    struct kelp_control_word word;
+    bool swap;
+
+    if (stepper->node_count == 0 || kelp_sync_complete(stepper->sync, &word, &swap) ||
+        !kelp__stepper_reaches_any(stepper)) {
+        (void)kelp__stepper_emit(stepper, KELP_STEPPER_LEAVE);
+        return;
+    }
+    if (kelp_sync_state(stepper->sync) == KELP_SYNC_HOLDING) {
+        stepper->spare = false;
+        kelp_sync_next(stepper->sync);
+    }
+    send_all(stepper);
+}
+
 static void turn(struct kelp_stepper *stepper)
 {
     struct kelp_control_word word;
@@ -171,6 +186,10 @@ static void turn(struct kelp_stepper *stepper)
 
     stepper->handed_out = false;
     stepper->overtaken = false;
+    if (stepper->finishing) {
+        finish(stepper);
+        return;
+    }
     if (stepper->generation == 0) {
         return;
     }
@@ -211,150 +230,7 @@ static kelp_status add_computed(struct kelp_stepper *stepper,
     return KELP_OK;
 }
 
-/* ---- streams to shards ----------------------------------------------------------------------- */
-
-void kelp__stepper_repeat(struct kelp_stepper *stepper, uint32_t partition)
-{
-    stepper->routes[partition].again = true;
-    stepper->routes[partition].busy = false;
-    kelp_sync_reask(stepper->sync, partition);
-}
-
-void kelp__stepper_connect(struct kelp_stepper *stepper, uint32_t number)
-{
-    struct kelp__stepper_link *link = &stepper->links[number];
-    struct kelp_stepper_action *action = kelp__stepper_emit(stepper, KELP_STEPPER_CONNECT);
-
-    action->connect.link = number;
-    action->connect.generation = stepper->generation;
-    action->connect.place = &link->place;
-    link->connected = true;
-    link->helps = false;
-    for (uint32_t i = link->first; i < link->end; i++) {
-        kelp__stepper_repeat(stepper, stepper->order[i]);
-    }
-    kelp__stepper_send(stepper, &(struct kelp__stepper_sending){.link = number, .pulls = true});
-}
-
-static bool is_link(const struct kelp_stepper *stepper, uint32_t link)
-{
-    return link < stepper->link_count && stepper->links[link].used;
-}
-
-static void link_closed(struct kelp_stepper *stepper, uint32_t link)
-{
-    if (is_link(stepper, link)) {
-        struct kelp_stepper_action *action = kelp__stepper_emit(stepper, KELP_STEPPER_RETRY_LATER);
-        stepper->links[link].connected = false;
-        action->later.link = link;
-        action->later.after_ms = RETRY_MS;
-    }
-}
-
-/* The shard does not have our map yet, is not ready, or too many pulls wait there. What is sent
- * again may be large: each time in a row the delay is longer. */
-static void ask_later(struct kelp_stepper *stepper, uint32_t partition)
-{
-    stepper->routes[partition].busy = true;
-    if (!stepper->asking_later) {
-        stepper->asking_later = true;
-        kelp__stepper_emit(stepper, KELP_STEPPER_ASK_LATER)->later.after_ms = stepper->busy_ms;
-        stepper->busy_ms = stepper->busy_ms < BUSY_MS_MAX ? 2 * stepper->busy_ms : BUSY_MS_MAX;
-    }
-}
-
-static void ask_again(struct kelp_stepper *stepper)
-{
-    stepper->asking_later = false;
-    for (uint32_t i = 0; i < stepper->link_count; i++) {
-        const struct kelp__stepper_link *link = &stepper->links[i];
-        bool any = false;
-        for (uint32_t k = link->first; link->used && k < link->end; k++) {
-            if (stepper->routes[stepper->order[k]].busy) {
-                kelp__stepper_repeat(stepper, stepper->order[k]);
-                any = true;
-            }
-        }
-        if (any) {
-            kelp__stepper_send(stepper, &(struct kelp__stepper_sending){.link = i, .pulls = true});
-        }
-    }
-}
-
-/* What a shard that refuses tells of the partition. */
-struct refusal {
-    uint32_t partition;
-    kelp_status status;
-    uint64_t map_epoch;
-    const struct kelp_place *primary;
-};
-
-/* True: that was all. False: the status has another reason. */
-static bool hear_refusal(struct kelp_stepper *stepper, const struct refusal *refusal)
-{
-    if (kelp__stepper_hear_entry(stepper, refusal->partition, refusal->map_epoch,
-                                 refusal->primary)) {
-        kelp__stepper_moved(stepper);
-        return true;
-    }
-    switch (refusal->status) {
-    case KELP_ERR_BUSY:
-    case KELP_ERR_NOT_PRIMARY: /* not yet, or not any more: then a newer map is on its way */
-        ask_later(stepper, refusal->partition);
-        return true;
-    case KELP_ERR_OLD_MAP_EPOCH: /* when the newer entry came it was sent again, or it will be */
-    case KELP_ERR_OLD_GENERATION: {
-        struct kelp_stepper_action *action = kelp__stepper_emit(stepper, KELP_STEPPER_STALE);
-        action->stale.partition = refusal->partition;
-        action->stale.status = refusal->status;
-        return true;
-    }
-    default:
-        return false;
-    }
-}
-
-/* Of our generation, and from the process that we take for the partition's primary? Else it is an
- * answer to what was sent before a change, and that was sent again. */
-static bool is_current(const struct kelp_stepper *stepper, uint32_t link, uint64_t generation,
-                       uint32_t partition)
-{
-    return generation == stepper->generation && partition < stepper->plan->partition_count &&
-           stepper->routes[partition].link == link;
-}
-
-static void hear_refused(struct kelp_stepper *stepper, const struct kelp_stepper_event *event)
-{
-    if (is_current(stepper, event->refused.link, event->refused.generation,
-                   event->refused.partition)) {
-        (void)hear_refusal(stepper, &(struct refusal){.partition = event->refused.partition,
-                                                      .status = event->refused.status,
-                                                      .map_epoch = event->refused.map_epoch,
-                                                      .primary = event->refused.primary});
-    }
-}
-
-static void hear_answer(struct kelp_stepper *stepper, const struct kelp_stepper_event *event)
-{
-    struct kelp_sync_answer answer = event->answer.answer;
-    bool bytes_came = answer.has_weights;
-
-    if (!is_current(stepper, event->answer.link, event->answer.generation, answer.partition) ||
-        (answer.status != KELP_OK &&
-         hear_refusal(stepper, &(struct refusal){.partition = answer.partition,
-                                                 .status = answer.status,
-                                                 .map_epoch = event->answer.map_epoch,
-                                                 .primary = event->answer.primary}))) {
-        return;
-    }
-    /* The last partitions may be empty: then nothing is sent, and nothing is missing. */
-    answer.has_weights =
-        bytes_came || kelp_plan_partition(stepper->plan, answer.partition).count == 0;
-    answer.word = answer.partition == 0 ? answer.word : NULL;
-    if (kelp_sync_take(stepper->sync, &answer) && bytes_came) {
-        (void)kelp__stepper_emit(stepper, KELP_STEPPER_KEEP);
-    }
-}
+/* ---- offers ---------------------------------------------------------------------------------- */
 
 /* An offer is only advice: an old one, or one too many, is forgotten. */
 static void hear_offer(struct kelp_stepper *stepper, const struct kelp_stepper_event *event)
@@ -396,7 +272,7 @@ static void hear_map(struct kelp_stepper *stepper, const struct kelp_places *pla
         forget_all(stepper);
     }
     if (heard != KELP__MAP_NOTHING) {
-        stepper->busy_ms = BUSY_MS;
+        stepper->busy_ms = KELP__STEPPER_BUSY_MS;
         kelp__stepper_moved(stepper);
     }
 }
@@ -441,7 +317,7 @@ struct kelp_stepper *kelp_stepper_create(const struct kelp_job *job, const struc
     stepper->job = job;
     stepper->plan = plan;
     stepper->decides = kelp_control_decides(job);
-    stepper->busy_ms = BUSY_MS;
+    stepper->busy_ms = KELP__STEPPER_BUSY_MS;
     stepper->routes = calloc(plan->partition_count, sizeof(*stepper->routes));
     stepper->order = calloc(plan->partition_count, sizeof(*stepper->order));
     stepper->nodes = calloc(job->cluster.lanes, sizeof(*stepper->nodes));
@@ -478,24 +354,28 @@ static kelp_status dispatch(struct kelp_stepper *stepper, const struct kelp_step
         hear_news(stepper, event->news.news, event->news.places);
         break;
     case KELP_STEPPER_ANSWER:
-        hear_answer(stepper, event);
+        kelp__stepper_answer(stepper, event);
         break;
     case KELP_STEPPER_REFUSED:
-        hear_refused(stepper, event);
+        kelp__stepper_refused(stepper, event);
         break;
     case KELP_STEPPER_OFFER:
         hear_offer(stepper, event);
         break;
     case KELP_STEPPER_CLOSED:
-        link_closed(stepper, event->link);
+        kelp__stepper_closed(stepper, event->stream.link, event->stream.now_ms);
         break;
     case KELP_STEPPER_RETRY:
-        if (is_link(stepper, event->link)) {
-            kelp__stepper_connect(stepper, event->link);
-        }
+        kelp__stepper_retry(stepper, event->stream.link);
+        break;
+    case KELP_STEPPER_OPENED:
+        kelp__stepper_opened(stepper, event->stream.link);
+        break;
+    case KELP_STEPPER_FINISH:
+        stepper->finishing = true;
         break;
     case KELP_STEPPER_ASK_AGAIN:
-        ask_again(stepper);
+        kelp__stepper_ask_again(stepper);
         break;
     case KELP_STEPPER_COMPUTED:
         return add_computed(stepper, event);

@@ -38,11 +38,13 @@ enum kelp_stepper_event_kind {
     KELP_STEPPER_ANSWER,    /* a shard answered a pull */
     KELP_STEPPER_REFUSED,   /* a shard refused a push or a share */
     KELP_STEPPER_OFFER,     /* a shard offers lanes of a late entry */
+    KELP_STEPPER_OPENED,    /* the first message came on a new stream */
     KELP_STEPPER_CLOSED,    /* the stream to a shard ended, or could not be opened */
     KELP_STEPPER_RETRY,     /* the delay of RETRY_LATER is over */
     KELP_STEPPER_ASK_AGAIN, /* the delay of ASK_LATER is over */
     KELP_STEPPER_COMPUTED,  /* a node to push */
     KELP_STEPPER_TURN,      /* the caller's loop has handled everything that came */
+    KELP_STEPPER_FINISH,    /* the worker is asked to end: LEAVE once what it computed is in */
     KELP_STEPPER_HALF,      /* fault injection: send what is computed to the first shard alone */
 };
 
@@ -74,7 +76,10 @@ struct kelp_stepper_event {
             uint32_t lane_first;
             uint32_t lane_count;
         } offer;
-        uint32_t link; /* CLOSED, RETRY */
+        struct {
+            uint32_t link;
+            uint64_t now_ms; /* CLOSED */
+        } stream;            /* OPENED, CLOSED, RETRY */
         struct {
             uint32_t lane_first; /* aligned: a multiple of lane_count, which is a power of two */
             uint32_t lane_count;
@@ -88,7 +93,7 @@ struct kelp_stepper_event {
 
 enum kelp_stepper_action_kind {
     KELP_STEPPER_FAIL,        /* the worker cannot go on */
-    KELP_STEPPER_LEAVE,       /* the job is over */
+    KELP_STEPPER_LEAVE,       /* the job is over, or what FINISH asks for is done */
     KELP_STEPPER_ADOPT,       /* for the log: a newer map, or entry, is in use */
     KELP_STEPPER_CLOSE,       /* the link ends, with its stream: it is needed no more */
     KELP_STEPPER_CONNECT,     /* open a stream; a number that is not in use begins a link */
@@ -223,6 +228,15 @@ struct kelp_stepper_view {
     uint32_t lane_count;
 };
 void kelp_stepper_view(const struct kelp_stepper *stepper, struct kelp_stepper_view *ret_view);
+/* The shard that cannot be reached for longest. */
+struct kelp_stepper_trouble {
+    const struct kelp_place *shard; /* NULL: all are reached; borrowed until the next event */
+    uint64_t apart_ms;              /* for how long */
+    bool lasts;                     /* so long that the worker should get no lanes */
+};
+/* now_ms: as in CLOSED. */
+void kelp_stepper_trouble(const struct kelp_stepper *stepper, uint64_t now_ms,
+                          struct kelp_stepper_trouble *ret_trouble);
 /* Where a partition is, once there is a map: the link, and its epoch. */
 void kelp_stepper_route(const struct kelp_stepper *stepper, uint32_t partition, uint32_t *ret_link,
                         uint64_t *ret_map_epoch);

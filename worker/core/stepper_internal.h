@@ -5,12 +5,16 @@
 #include "worker/core/offers.h"
 #include "worker/core/stepper.h"
 
+#define KELP__STEPPER_BUSY_MS 20u /* the first delay of ASK_LATER */
+
 struct kelp__stepper_link {
     bool used;
     bool connected;
-    bool helps;   /* what the shard was told on this stream */
-    bool fresh;   /* of this event: has no stream yet */
-    bool changed; /* of this event: has a partition whose entry changed */
+    bool apart;        /* its last stream ended, and no message has come on the one after it */
+    uint64_t apart_ms; /* since when */
+    bool helps;        /* what the shard was told on this stream */
+    bool fresh;        /* of this event: has no stream yet */
+    bool changed;      /* of this event: has a partition whose entry changed */
     struct kelp_place place;
     uint32_t first; /* its partitions are order[first] to order[end - 1] */
     uint32_t end;
@@ -67,6 +71,7 @@ struct kelp_stepper {
     struct kelp_stepper_node *nodes;      /* pushed for word; room for one for each lane */
     size_t node_count;
     bool handed_out; /* lanes are being computed: until the next TURN */
+    bool finishing;  /* nothing new is begun */
     bool overtaken;  /* ... of a generation that is over: what is computed is not needed */
 
     struct kelp__stepper_items items;
@@ -90,6 +95,14 @@ struct kelp__stepper_sending {
 void kelp__stepper_send(struct kelp_stepper *stepper, const struct kelp__stepper_sending *sending);
 /* What was sent to the partition, and what it was asked for, is for its next message again. */
 void kelp__stepper_repeat(struct kelp_stepper *stepper, uint32_t partition);
+void kelp__stepper_retry(struct kelp_stepper *stepper, uint32_t link);
+void kelp__stepper_opened(struct kelp_stepper *stepper, uint32_t link);
+void kelp__stepper_closed(struct kelp_stepper *stepper, uint32_t link, uint64_t now_ms);
+/* Is there a stream that did not just end? */
+bool kelp__stepper_reaches_any(const struct kelp_stepper *stepper);
+void kelp__stepper_answer(struct kelp_stepper *stepper, const struct kelp_stepper_event *event);
+void kelp__stepper_refused(struct kelp_stepper *stepper, const struct kelp_stepper_event *event);
+void kelp__stepper_ask_again(struct kelp_stepper *stepper);
 /* Open a stream, and send what the shard has not got, or has forgotten with the old one. */
 void kelp__stepper_connect(struct kelp_stepper *stepper, uint32_t link);
 

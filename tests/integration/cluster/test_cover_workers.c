@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/files.h"
+#include "common/program/daemon.h"
 #include "common/rpc/rpc.h"
 #include "tests/lib/cluster/json_fields.h"
 #include "tests/lib/cluster/run_train.h"
@@ -16,7 +18,8 @@
 #include "tests/lib/suite.h"
 
 #define STOP_AT 300 /* step */
-#define GO_ON   50  /* steps without the worker; its computing late is noticed at each */
+#define LOG_MAX (16u << 20)
+#define GO_ON   50 /* steps without the worker; its computing late is noticed at each */
 
 /* The coordinator takes a silent worker's lanes away after failure.detect: not in these tests,
  * where steps go on by offers of the shards or not at all. */
@@ -81,26 +84,70 @@ static void steps_go_on(void)
     KELP_TEST_AWAIT(kelp_step_watch_offers(watch) > 0, "no lane was offered");
 }
 
-/* Of the worker by `kelp status`; -1: it is not a member. */
-static int lanes_of(const char *id)
+/* What `kelp status` says; owned. */
+static cJSON *ask_status(void)
 {
     struct kelp_test_command status = {.process = NULL};
     const char *args[] = {"status", "run", "-o", "json", "--timeout", "60s", NULL};
-    int lanes = -1;
 
     kelp_test_command_run(&status, run.folder, args, KELP_TEST_HANG_MS);
     ck_assert_msg(status.exit_code == 0, "%s", status.err);
     cJSON *json = kelp_test_json(status.out);
-    const cJSON *worker = NULL;
-    cJSON_ArrayForEach(worker, kelp_test_member(json, "workers"))
+    kelp_test_command_fini(&status);
+    return json;
+}
+
+/* NULL: it is not there. */
+static const cJSON *member_of(const cJSON *status, const char *list, const char *key,
+                              const char *id)
+{
+    const cJSON *member = NULL;
+    cJSON_ArrayForEach(member, kelp_test_member(status, list))
     {
-        if (strcmp(kelp_test_text(worker, "id"), id) == 0) {
-            lanes = (int)kelp_test_number(worker, "lane_count");
+        if (strcmp(kelp_test_text(member, key), id) == 0) {
+            return member;
         }
     }
-    cJSON_Delete(json);
-    kelp_test_command_fini(&status);
+    return NULL;
+}
+
+/* Of the worker by `kelp status`; -1: it is not a member. */
+static int lanes_of(const char *id)
+{
+    cJSON *status = ask_status();
+    const cJSON *worker = member_of(status, "workers", "id", id);
+    int lanes = worker ? (int)kelp_test_number(worker, "lane_count") : -1;
+    cJSON_Delete(status);
     return lanes;
+}
+
+/* It is a member, its trouble begins with text, and it has lanes or none. */
+static bool is_in_trouble(const char *id, const char *text, bool has_lanes)
+{
+    cJSON *status = ask_status();
+    const cJSON *worker = member_of(status, "workers", "id", id);
+    bool is = worker && strncmp(kelp_test_text(worker, "trouble"), text, strlen(text)) == 0 &&
+              (text[0] != '\0' || kelp_test_text(worker, "trouble")[0] == '\0') &&
+              (kelp_test_number(worker, "lane_count") > 0) == has_lanes;
+    cJSON_Delete(status);
+    return is;
+}
+
+/* In the log of a process of the run. */
+static bool has_logged(const char *id, const char *text)
+{
+    char path[400];
+    char *log = NULL;
+    size_t bytes = 0;
+    (void)snprintf(path, sizeof(path), "%s/logs/%s.log", run.run_folder, id);
+    bool found = kelp_files_read(path, LOG_MAX, &log, &bytes, NULL) == KELP_OK && strstr(log, text);
+    free(log);
+    return found;
+}
+
+static void await_log(const char *id, const char *text)
+{
+    KELP_TEST_AWAIT_FROM(&run.command, has_logged(id, text), "%s never said: %s", id, text);
 }
 
 static void begin_libraries(void)
@@ -187,5 +234,67 @@ KELP_TEST(woken_worker_comes_back)
     KELP_TEST_AWAIT_FROM(&run.command, lanes_of("worker-1") > 0, "it did not come back");
     /* the same process */
     ck_assert_int_eq(kelp_test_command_find(&run.command, "kelp-worker", "worker-1"), worker);
+    end();
+}
+
+/* ---- lanes that take long ---------------------------------------------------------------------
+ */
+
+/* A lane that does not end: the worker follows the map meanwhile. Asked to end, it gives up. */
+KELP_TEST(hung_worker)
+{
+    static const char *const more[] = {"--fault", "worker-1:hang@step=300", ENDLESS, NULL};
+    ck_assert_int_eq(setenv("KELP_GRACE", "300ms", 1), 0);
+    start(more, STOP_AT);
+    ck_assert_int_eq(unsetenv("KELP_GRACE"), 0);
+    steps_go_on();
+    await_log("worker-1", "newer map generation=1");
+    (void)signal_to("kelp-ps", "shard-0", SIGKILL);
+    await_log("worker-1", "newer map generation=2");
+    (void)signal_to("kelp-worker", "worker-1", SIGTERM);
+    await_log("worker-1", "gives up after its grace period");
+    end();
+}
+
+/* Asked to end in the middle of its lanes, it sends them. Nobody else could have computed them: it
+ * is alone, and who would start another worker is stopped. */
+KELP_TEST(asked_to_end)
+{
+    static const char *const more[] = {
+        "--fault", "worker-0:stall@step=300", "--set", "cluster.workers=1", ENDLESS, NULL};
+    start(more, STOP_AT);
+    await_log("worker-0", KELP_WORKER_FAILING);
+    pid_t launcher = signal_to("kelp", "train", SIGSTOP);
+    (void)signal_to("kelp-worker", "worker-0", SIGTERM);
+    kelp_step_watch_await(watch, STOP_AT + 1);
+    await_log("worker-0", "ends peak_memory");
+    ck_assert(!has_logged("worker-0", "gives up"));
+    ck_assert_uint_eq(kelp_step_watch_step(watch), STOP_AT + 1);
+    ck_assert_int_eq(kill(launcher, SIGCONT), 0);
+    end();
+}
+
+/* A worker that cannot reach a shard says so, and has no lanes until that is over. */
+KELP_TEST(shard_out_of_reach)
+{
+    static const char *const more[] = {ENDLESS, NULL};
+    char socket[300];
+    char away[310];
+
+    start(more, 50);
+    cJSON *status = ask_status();
+    const cJSON *shard = member_of(status, "shards", "id", "shard-1");
+    ck_assert_ptr_nonnull(shard);
+    (void)snprintf(socket, sizeof(socket), "%s", kelp_test_text(shard, "address"));
+    cJSON_Delete(status);
+    ck_assert(strncmp(socket, "unix:", 5) == 0);
+    (void)snprintf(away, sizeof(away), "%s.away", socket + 5);
+    ck_assert_int_eq(rename(socket + 5, away), 0); /* streams that are open stay */
+    (void)signal_to("kelp-worker", "worker-1", SIGKILL);
+    KELP_TEST_AWAIT_FROM(&run.command, is_in_trouble("worker-1", "cannot reach shard-1 at", false),
+                         "it did not say that it cannot reach the shard");
+    kelp_step_watch_await(watch, kelp_step_watch_step(watch) + GO_ON);
+    ck_assert_int_eq(rename(away, socket + 5), 0);
+    KELP_TEST_AWAIT_FROM(&run.command, is_in_trouble("worker-1", "", true), "it has no lanes");
     end();
 }

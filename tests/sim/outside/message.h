@@ -206,6 +206,7 @@ struct sim_worker_report {
     uint64_t assignment_epoch;
     uint64_t version;
     uint64_t generation;
+    bool trouble;
 };
 
 #endif

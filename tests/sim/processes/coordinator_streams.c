@@ -291,7 +291,8 @@ static void on_worker_report(struct sim *sim, struct sim_process *process, uint6
         term, end->session,
         &(struct kelp_member_heard){.version = report->version,
                                     .generation = report->generation,
-                                    .assignment_epoch = report->assignment_epoch});
+                                    .assignment_epoch = report->assignment_epoch,
+                                    .trouble = report->trouble ? "trouble" : ""});
 }
 
 static void on_worker_closed(struct sim *sim, struct sim_process *process, uint64_t stream,

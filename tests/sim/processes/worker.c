@@ -9,6 +9,8 @@
 #include "tests/sim/processes/supervisor.h"
 #include "worker/core/schedule.h"
 
+#define GRACE_US (3 * SIM_SECOND)
+
 static void take_event(struct sim_worker *worker, const struct kelp_stepper_event *event);
 
 struct sim_worker *sim_worker_of(const struct sim_process *process)
@@ -36,7 +38,8 @@ static void retry(struct sim *sim, struct sim_process *process, void *data, uint
     (void)sim;
     (void)data;
     if (number / SIM_WORKER_LINKS_MAX == worker->links[link].life) {
-        take_event(worker, &(struct kelp_stepper_event){.kind = KELP_STEPPER_RETRY, .link = link});
+        take_event(worker,
+                   &(struct kelp_stepper_event){.kind = KELP_STEPPER_RETRY, .stream.link = link});
         sim_worker_turn(worker);
     }
 }
@@ -77,6 +80,7 @@ static void connect_link(struct sim_worker *worker, const struct kelp_stepper_ac
     }
     link->shard = sim_find_id(worker->sim, action->connect.place->shard);
     link->generation = action->connect.generation;
+    link->heard = false;
     link->stream = sim_stream_open(worker->sim, worker->process, link->shard, SIM_EXCHANGE,
                                    worker->sim->job.transport.connect_timeout_ms);
 }
@@ -264,6 +268,13 @@ static void take_refusal(struct sim_worker *worker, uint32_t link, const struct 
 /* What it leads to may end the link. */
 static void take_reply(struct sim_worker *worker, uint64_t stream, const struct sim_reply *reply)
 {
+    struct sim_worker_link *link = link_of(worker, stream);
+    if (!link->heard) {
+        link->heard = true;
+        take_event(worker,
+                   &(struct kelp_stepper_event){.kind = KELP_STEPPER_OPENED,
+                                                .stream.link = (uint32_t)(link - worker->links)});
+    }
     for (size_t i = 0; i < reply->refusal_count && link_of(worker, stream); i++) {
         take_refusal(worker, (uint32_t)(link_of(worker, stream) - worker->links), reply,
                      &reply->refusals[i]);
@@ -288,8 +299,10 @@ static void take_closed(struct sim_worker *worker, uint64_t stream)
     struct sim_worker_link *link = link_of(worker, stream);
     if (link) {
         link->stream = 0;
-        take_event(worker, &(struct kelp_stepper_event){.kind = KELP_STEPPER_CLOSED,
-                                                        .link = (uint32_t)(link - worker->links)});
+        take_event(worker,
+                   &(struct kelp_stepper_event){.kind = KELP_STEPPER_CLOSED,
+                                                .stream = {.link = (uint32_t)(link - worker->links),
+                                                           .now_ms = worker->sim->now / SIM_MS}});
     }
 }
 
@@ -445,6 +458,7 @@ static bool is_idler(const struct sim_worker *worker)
 void sim_worker_turn(struct sim_worker *worker)
 {
     const struct sim *sim = worker->sim;
+    const struct kelp_stepper_event turn = {.kind = KELP_STEPPER_TURN};
     bool again = true;
     if (is_idler(worker)) {
         if (worker->joining.news.leave) {
@@ -457,10 +471,9 @@ void sim_worker_turn(struct sim_worker *worker)
     }
     while (again && !worker->computing) {
         again = worker->inbox_count > 0;
-        if (!take_news(worker)) {
+        if (!take_news(worker) || !try_event(worker, &turn)) {
             return;
         }
-        take_event(worker, &(struct kelp_stepper_event){.kind = KELP_STEPPER_TURN});
         if (!worker->computing) {
             take_inbox(worker);
         }
@@ -468,6 +481,28 @@ void sim_worker_turn(struct sim_worker *worker)
 }
 
 /* ---- life ------------------------------------------------------------------------------------ */
+
+static void give_up(struct sim *sim, struct sim_process *process, void *data, uint64_t number)
+{
+    (void)sim;
+    (void)data;
+    (void)number;
+    leave(sim_worker_of(process));
+}
+
+void sim_worker_ask_to_end(struct sim_process *process)
+{
+    struct sim_worker *worker = sim_worker_of(process);
+    if (worker->asked) {
+        return;
+    }
+    sim_say(worker->sim, process, "is asked to end");
+    worker->asked = true;
+    kelp_joining_leave(&worker->joining);
+    take_event(worker, &(struct kelp_stepper_event){.kind = KELP_STEPPER_FINISH});
+    sim_after(worker->sim, GRACE_US, &(struct sim_call){.process = process, .run = give_up});
+    sim_worker_turn(worker);
+}
 
 void sim_worker_start(struct sim *sim, struct sim_process *process)
 {

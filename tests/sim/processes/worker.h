@@ -25,6 +25,7 @@ struct sim_worker_link {
     struct sim_process *shard;
     uint64_t stream; /* 0: none */
     uint64_t generation;
+    bool heard;    /* something came on the stream */
     uint64_t life; /* counts its ends: timers of an older one mean nothing */
 };
 
@@ -40,6 +41,7 @@ struct sim_worker {
     float weights[2][SIM_FLAT_MAX];
     unsigned current;
     bool computing;
+    bool asked;                      /* to end */
     struct kelp_stepper_action work; /* COMPUTE under way */
     struct sim_inbox *inbox;
     size_t inbox_count;
@@ -48,6 +50,8 @@ struct sim_worker {
 
 void sim_worker_start(struct sim *sim, struct sim_process *process);
 void sim_worker_forget(struct sim_process *process);
+/* As SIGTERM does: it finishes what it has begun, within a grace period. */
+void sim_worker_ask_to_end(struct sim_process *process);
 struct sim_worker *sim_worker_of(const struct sim_process *process);
 
 /* ---- between the files of the worker --------------------------------------------------------- */

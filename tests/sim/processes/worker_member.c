@@ -12,6 +12,7 @@ static void send_report(struct sim_worker *worker, const struct kelp_joining_rep
     message->assignment_epoch = from->assignment_epoch;
     message->version = from->version;
     message->generation = from->generation;
+    message->trouble = from->trouble[0] != '\0';
     sim_stream_send(worker->sim, worker->join, SIM_CLIENT, message);
 }
 
@@ -77,6 +78,9 @@ static void on_message(struct sim *sim, struct sim_process *process, uint64_t st
     if (stream != worker->join) {
         return;
     }
+    struct kelp_stepper_trouble trouble;
+    kelp_stepper_trouble(worker->stepper, worker->sim->now / SIM_MS, &trouble);
+    kelp_joining_trouble(&worker->joining, trouble.lasts ? "cannot reach a shard" : "");
     take_event(worker, &(struct kelp_joining_event){
                            .kind = KELP_JOINING_COMMAND,
                            .command = {

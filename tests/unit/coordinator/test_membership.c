@@ -46,6 +46,42 @@ KELP_TEST(joining_workers_get_lanes)
     ck_assert_uint_eq(membership.counts[KELP_MEMBER_SHARD], 1);
 }
 
+static void report_trouble(uint64_t key, const char *text)
+{
+    const struct kelp_member_heard heard = {.trouble = text};
+    kelp_membership_heard(&membership, key, &heard, 20);
+}
+
+static uint32_t lanes_of(uint64_t key)
+{
+    return kelp_membership_lanes(&membership, key).count;
+}
+
+/* Lanes go to those who can work, and come back; when nobody can they stay. */
+KELP_TEST(trouble_takes_the_lanes)
+{
+    uint64_t replaced = 0;
+    uint64_t a = join(KELP_MEMBER_WORKER, "worker-0", 1, 10, &replaced);
+    uint64_t b = join(KELP_MEMBER_WORKER, "worker-1", 2, 10, &replaced);
+    uint64_t c = join(KELP_MEMBER_WORKER, "worker-2", 3, 10, &replaced);
+    report_trouble(a, "cannot reach shard-1 at 127.0.0.1:9 for 3 s");
+    ck_assert_uint_eq(lanes_of(a), 0);
+    ck_assert_uint_eq(lanes_of(b), 4);
+    uint64_t epoch = membership.assignment.epoch;
+    report_trouble(a, "cannot reach shard-1 at 127.0.0.1:9 for 4 s");
+    ck_assert_uint_eq(membership.assignment.epoch, epoch);
+    report_trouble(b, "it was asked to end");
+    ck_assert_uint_eq(lanes_of(c), 8);
+    report_trouble(c, "cannot reach shard-1 at 127.0.0.1:9 for 3 s");
+    ck_assert_uint_eq(lanes_of(c), 8);
+    report_trouble(a, NULL);
+    ck_assert_uint_eq(lanes_of(a) + lanes_of(c), 8);
+    report_trouble(c, "cannot reach shard-1 at 127.0.0.1:9 for 4 s");
+    ck_assert_uint_eq(lanes_of(a), 8);
+    kelp_membership_remove(&membership, a, false);
+    ck_assert_uint_eq(lanes_of(b) + lanes_of(c), 8);
+}
+
 /* Who holds an id keeps it, whatever another process says that it is called. */
 KELP_TEST(a_taken_id_is_kept)
 {

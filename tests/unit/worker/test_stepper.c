@@ -197,11 +197,11 @@ KELP_LOOP_TEST(pushes_fill_messages, 1, 3)
 KELP_TEST(a_new_stream_gets_pushes_and_pulls_again)
 {
     push_first_step(&job);
-    take(&(struct kelp_stepper_event){.kind = KELP_STEPPER_CLOSED, .link = 1});
+    take(&(struct kelp_stepper_event){.kind = KELP_STEPPER_CLOSED, .stream.link = 1});
     ck_assert_uint_eq(find(KELP_STEPPER_RETRY_LATER, 0)->later.after_ms, 50);
     turn();
     ck_assert_uint_eq(count_of(KELP_STEPPER_SEND), 0);
-    take(&(struct kelp_stepper_event){.kind = KELP_STEPPER_RETRY, .link = 1});
+    take(&(struct kelp_stepper_event){.kind = KELP_STEPPER_RETRY, .stream.link = 1});
     ck_assert_uint_eq(find(KELP_STEPPER_CONNECT, 0)->connect.link, 1);
     const struct kelp_stepper_message *again = &find(KELP_STEPPER_SEND, 0)->send;
     ck_assert_uint_eq(again->link, 1);
@@ -458,6 +458,81 @@ KELP_TEST(answers_of_the_one_before)
     event.answer.link = link_of(1);
     take(&event);
     ck_assert_uint_eq(count_of(KELP_STEPPER_KEEP), 1);
+}
+
+/* ---- the end --------------------------------------------------------------------------------- */
+
+/* Asked to end in the middle of a lane: the lane is sent, and seen through, and nothing is begun.
+ */
+KELP_TEST(lanes_are_finished)
+{
+    get_news(1, 0, 2);
+    answer_all(1, 0);
+    turn();
+    ck_assert_ptr_nonnull(find(KELP_STEPPER_COMPUTE, 0));
+    push(0, 2, &job);
+    take(&(struct kelp_stepper_event){.kind = KELP_STEPPER_FINISH});
+    turn();
+    ck_assert_uint_eq(find(KELP_STEPPER_SEND, 0)->send.push_count, 2);
+    ck_assert_uint_eq(find(KELP_STEPPER_SEND, 0)->send.pull_count, 2);
+    refuse(2, KELP_ERR_BUSY, 0, NULL);
+    take(&(struct kelp_stepper_event){.kind = KELP_STEPPER_ASK_AGAIN});
+    ck_assert_uint_eq(find(KELP_STEPPER_SEND, 0)->send.push_count, 1);
+    turn();
+    ck_assert_uint_eq(count_of(KELP_STEPPER_LEAVE), 0);
+    answer_all(1, 1);
+    turn();
+    ck_assert_uint_eq(count_of(KELP_STEPPER_LEAVE), 1);
+    ck_assert_uint_eq(count_of(KELP_STEPPER_COMPUTE), 0);
+}
+
+/* Without anything to send, or anybody to send it to, it leaves at once. */
+KELP_LOOP_TEST(there_is_nothing_to_finish, 0, 3)
+{
+    if (_i == 1) {
+        get_news(1, 0, 2);
+        answer_all(1, 0);
+    } else if (_i == 2) {
+        push_first_step(&job);
+        for (uint32_t link = 0; link < 2; link++) {
+            take(&(struct kelp_stepper_event){.kind = KELP_STEPPER_CLOSED, .stream.link = link});
+        }
+    }
+    take(&(struct kelp_stepper_event){.kind = KELP_STEPPER_FINISH});
+    turn();
+    ck_assert_uint_eq(count_of(KELP_STEPPER_LEAVE), 1);
+    ck_assert_uint_eq(count_of(KELP_STEPPER_COMPUTE), 0);
+}
+
+static struct kelp_stepper_trouble trouble_at(uint64_t now_ms)
+{
+    struct kelp_stepper_trouble trouble;
+    kelp_stepper_trouble(stepper, now_ms, &trouble);
+    return trouble;
+}
+
+static void close_at(uint32_t link, uint64_t now_ms)
+{
+    take(&(struct kelp_stepper_event){.kind = KELP_STEPPER_CLOSED,
+                                      .stream = {.link = link, .now_ms = now_ms}});
+}
+
+/* Attempts that fail do not begin the time anew; the first message ends it. */
+KELP_TEST(trouble_names_the_shard)
+{
+    push_first_step(&job);
+    ck_assert_ptr_null(trouble_at(5000).shard);
+    close_at(1, 1000);
+    take(&(struct kelp_stepper_event){.kind = KELP_STEPPER_RETRY, .stream.link = 1});
+    close_at(1, 3000);
+    close_at(0, 3000);
+    ck_assert_str_eq(trouble_at(3900).shard->shard, "shard-1");
+    ck_assert(!trouble_at(3900).lasts);
+    ck_assert(trouble_at(4000).lasts);
+    ck_assert_uint_eq(trouble_at(4000).apart_ms, 3000);
+    take(&(struct kelp_stepper_event){.kind = KELP_STEPPER_OPENED, .stream.link = 1});
+    ck_assert_str_eq(trouble_at(4000).shard->shard, "shard-0");
+    ck_assert(!trouble_at(4000).lasts);
 }
 
 KELP_TEST(the_end_is_told)

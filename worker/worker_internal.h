@@ -1,0 +1,61 @@
+/* The parts of the worker library that its files share. */
+#ifndef KELP_WORKER_WORKER_INTERNAL_H
+#define KELP_WORKER_WORKER_INTERNAL_H
+
+#include "common/rpc/rpc.h"
+#include "kelp/worker.h"
+#include "worker/coordinator_link.h"
+#include "worker/core/stepper.h"
+#include "worker/exchange_link.h"
+#include "worker/loop_keeper.h"
+
+struct kelp_worker {
+    struct kelp_worker_options options;
+    char id[KELP_JOB_NAME_MAX + 1];
+    char job_name[KELP_JOB_NAME_MAX + 1];
+    uint64_t incarnation;
+    struct kelp_etcd *etcd;
+    struct kelp_job_file *file;
+    const struct kelp_job *job;
+    const struct kelp_plan *plan;
+    char *plan_text;
+    Kelp__V1__Hello hello;
+
+    struct kelp_rpc_loop *loop;
+    struct kelp_loop_keeper *keeper; /* runs the loop while lanes are computed */
+    struct kelp_coordinator_link *coordinator;
+    int news;                       /* atomic: the link has something to take */
+    struct kelp_shard_link **links; /* by their numbers; NULL: none */
+    uint32_t link_count;
+    uint32_t links_alive; /* closed ones that have not ended yet included */
+
+    struct kelp_stepper *stepper;
+    struct kelp_stepper_actions actions;
+    float *memory;
+    float *weights[2];
+    unsigned current;
+    struct kelp_gradient_pool *gradients;
+    uint64_t lanes_computed;
+    uint64_t told_ms;                 /* when the log was told last that late lanes are computed */
+    struct kelp_rpc_timer *ask_timer; /* only after a shard answered "busy" */
+    struct kelp_rpc_timer *trouble_timer; /* only while a shard cannot be reached */
+    uint64_t asked_ms;                    /* atomic: when the worker was asked to end; 0: not yet */
+    uint64_t leave_by_ms;                 /* 0: not leaving */
+    struct kelp_error failure;            /* kelp_worker_next() reports it */
+};
+
+/* Give the event to the stepper, and carry out what it says. */
+void kelp__worker_event(struct kelp_worker *worker, const struct kelp_stepper_event *event);
+/* Did the event lead to an action of this kind? NULL: no. */
+const struct kelp_stepper_action *kelp__worker_action(const struct kelp_worker *worker,
+                                                      enum kelp_stepper_action_kind kind);
+/* The first failure is what kelp_worker_next() reports. */
+void kelp__worker_fail(struct kelp_worker *worker, const struct kelp_error *error);
+void kelp__worker_end_timer(struct kelp_rpc_timer **timer);
+
+void kelp__worker_connect_link(struct kelp_worker *worker,
+                               const struct kelp_stepper_action *action);
+void kelp__worker_close_link(struct kelp_worker *worker, uint32_t number);
+void kelp__worker_close_links(struct kelp_worker *worker);
+
+#endif
