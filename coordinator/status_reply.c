@@ -87,6 +87,27 @@ static uint64_t shard_silence(const struct kelp_term *term,
     return since(term, shard->changed_ms);
 }
 
+/* What it has to do with partitions, by the map and by what primaries have reported. */
+static void fill_roles(const struct kelp_placement *placement, uint32_t index,
+                       Kelp__V1__ShardInfo *shard)
+{
+    const struct kelp_map *map = &placement->map;
+    for (uint32_t i = 0; i < map->partition_count; i++) {
+        const struct kelp_map_partition *entry = &map->partitions[i];
+        const struct kelp_replica_report *report = kelp_replicas_of(&placement->replicas, map, i);
+        shard->partitions += entry->primary == index ? 1 : 0;
+        shard->backups += entry->backup == index ? 1 : 0;
+        shard->joining += entry->joiner == index ? 1 : 0;
+        if (report && entry->joiner == index) {
+            shard->copied += report->copied;
+            shard->to_copy += report->to_copy;
+        }
+        if (report && entry->primary == index && report->lag > shard->lag) {
+            shard->lag = report->lag;
+        }
+    }
+}
+
 static void fill_shards(const struct kelp_term *term, struct reply *reply)
 {
     const struct kelp_placement *placement = &term->placement;
@@ -98,7 +119,11 @@ static void fill_shards(const struct kelp_term *term, struct reply *reply)
         shard->shard = from->at.id;
         shard->incarnation = from->at.incarnation;
         shard->address = from->at.address;
-        shard->partitions = index < 0 ? 0 : kelp_map_load(&placement->map, (uint32_t)index);
+        shard->zone = from->at.zone;
+        shard->draining = from->draining;
+        if (index >= 0) {
+            fill_roles(placement, (uint32_t)index, shard);
+        }
         shard->connected = from->connected;
         shard->silent_ms = shard_silence(term, from);
         reply->shard_pointers[i] = shard;

@@ -215,6 +215,43 @@ static void print_head(FILE *out, const Kelp__V1__StatusReply *status, const cha
     kelp_run_certificates_warn(run_path, (int64_t)time(NULL), out);
 }
 
+/* "5 partitions, 3 backups, 2 joining 40%" */
+static void shard_work(const Kelp__V1__ShardInfo *shard, char *text, size_t text_bytes)
+{
+    int used = snprintf(text, text_bytes, "%u partition%s", shard->partitions,
+                        shard->partitions == 1 ? "" : "s");
+    if (shard->backups > 0) {
+        used += snprintf(text + used, text_bytes - (size_t)used, ", %u backup%s", shard->backups,
+                         shard->backups == 1 ? "" : "s");
+    }
+    if (shard->joining > 0) {
+        used += snprintf(text + used, text_bytes - (size_t)used, ", %u joining", shard->joining);
+    }
+    if (shard->joining > 0 && shard->to_copy > 0) {
+        (void)snprintf(text + used, text_bytes - (size_t)used, " %u%%",
+                       (unsigned)(100.0 * (double)shard->copied / (double)shard->to_copy));
+    }
+}
+
+static const char *shard_state(const Kelp__V1__ShardInfo *shard)
+{
+    return !shard->connected ? "lost" : shard->draining ? "draining" : "serving";
+}
+
+static void print_shard(FILE *out, const Kelp__V1__ShardInfo *shard)
+{
+    char text[128];
+
+    shard_work(shard, text, sizeof(text));
+    (void)fprintf(out, "%-15s %-12s %-24s %10s\n", shard->shard, shard_state(shard), text, "-");
+    if (shard->zone[0]) {
+        (void)fprintf(out, "    zone %s\n", shard->zone);
+    }
+    if (shard->lag > 1) { /* one is on its way in each step */
+        (void)fprintf(out, "    a follower is %" PRIu64 " versions behind\n", shard->lag);
+    }
+}
+
 static void print_rows(FILE *out, const Kelp__V1__StatusReply *status)
 {
     char text[64];
@@ -223,11 +260,7 @@ static void print_rows(FILE *out, const Kelp__V1__StatusReply *status)
     (void)fprintf(out, "\n%-15s %-12s %-24s %10s\n", "NAME", "STATE", "WORK", "AGE");
     (void)fprintf(out, "%-15s %-12s %-24s %10s\n", status->leader, "leading", "-", "-");
     for (size_t i = 0; i < status->n_shards; i++) {
-        const Kelp__V1__ShardInfo *shard = status->shards[i];
-        (void)snprintf(text, sizeof(text), "%u partition%s", shard->partitions,
-                       shard->partitions == 1 ? "" : "s");
-        (void)fprintf(out, "%-15s %-12s %-24s %10s\n", shard->shard,
-                      shard->connected ? "serving" : "lost", text, "-");
+        print_shard(out, status->shards[i]);
     }
     for (size_t i = 0; i < status->n_workers; i++) {
         const Kelp__V1__WorkerStatus *worker = status->workers[i];
@@ -306,8 +339,15 @@ static void json_shards(FILE *out, const Kelp__V1__StatusReply *status)
         const Kelp__V1__ShardInfo *shard = status->shards[i];
         kelp_json_print_member(out, i > 0 ? ",{" : "{", "id", shard->shard);
         kelp_json_print_member(out, ",", "address", shard->address);
-        (void)fprintf(out, ",\"partitions\":%u,\"connected\":%s,\"silent_ms\":%" PRIu64 "}",
-                      shard->partitions, shard->connected ? "true" : "false", shard->silent_ms);
+        kelp_json_print_member(out, ",", "zone", shard->zone);
+        (void)fprintf(out,
+                      ",\"partitions\":%u,\"backups\":%u,\"joining\":%u,\"copied\":%" PRIu64
+                      ",\"to_copy\":%" PRIu64 ",\"lag\":%" PRIu64,
+                      shard->partitions, shard->backups, shard->joining, shard->copied,
+                      shard->to_copy, shard->lag);
+        (void)fprintf(out, ",\"connected\":%s,\"draining\":%s,\"silent_ms\":%" PRIu64 "}",
+                      shard->connected ? "true" : "false", shard->draining ? "true" : "false",
+                      shard->silent_ms);
     }
     (void)fputc(']', out);
 }
@@ -322,9 +362,11 @@ void kelp_status_json(const Kelp__V1__StatusReply *status, const char *run_path,
     kelp_json_print_member(out, ",", "run", run_path);
     kelp_json_print_member(out, ",", "reason", status->reason);
     kelp_json_print_member(out, ",", "leader", status->leader);
-    (void)fprintf(
-        out, ",\"generation\":%" PRIu64 ",\"worker_losses\":%" PRIu64 ",\"shard_losses\":%" PRIu64,
-        status->generation, status->worker_losses, status->shard_losses);
+    (void)fprintf(out,
+                  ",\"generation\":%" PRIu64 ",\"map_serial\":%" PRIu64
+                  ",\"worker_losses\":%" PRIu64 ",\"shard_losses\":%" PRIu64,
+                  status->generation, status->map ? status->map->serial : 0, status->worker_losses,
+                  status->shard_losses);
     (void)fprintf(out, ",\"restore_step\":%" PRIu64 ",\"steps_recomputed\":%" PRIu64,
                   status->restore_step, status->steps_recomputed);
     (void)fprintf(out, ",\"conflicts\":%" PRIu64, status->conflicts);

@@ -326,7 +326,11 @@ KELP_TEST(test_live_verbs)
     ck_assert_ptr_nonnull(status);
     ck_assert_str_eq(kelp_test_text(status, "status"), "running");
     ck_assert_int_eq(cJSON_GetArraySize(cJSON_GetObjectItem(status, "workers")), 2);
-    ck_assert_int_eq(cJSON_GetArraySize(cJSON_GetObjectItem(status, "shards")), 2);
+    cJSON *shards = cJSON_GetObjectItem(status, "shards");
+    ck_assert_int_eq(cJSON_GetArraySize(shards), 2);
+    ck_assert_int_gt(cJSON_GetObjectItem(cJSON_GetArrayItem(shards, 1), "partitions")->valueint, 0);
+    ck_assert_int_eq(cJSON_GetObjectItem(cJSON_GetArrayItem(shards, 1), "backups")->valueint, 0);
+    ck_assert_int_eq(cJSON_GetObjectItem(status, "map_serial")->valueint, 1);
     cJSON_Delete(status);
     runs_verb((const char *[]){"export", "r", "--out", "now.safetensors", NULL});
     ck_assert_msg(runs.verb.exit_code == 0, "exit %d: %s", runs.verb.exit_code, runs.verb.err);
