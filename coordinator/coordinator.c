@@ -35,6 +35,7 @@ static void on_tick(void *user)
     if (kelp_leader_lost_event(coordinator->leader)) {
         watch_anew(coordinator);
     }
+    kelp_leader_tick(coordinator->leader);
     kelp_leadership_tick(&coordinator->leadership);
     kelp_follower_streams_tick(&coordinator->followers);
 }

@@ -326,7 +326,7 @@ static kelp_status stand(struct kelp_error *reterr, void *user)
 {
     struct kelp_coordinator *coordinator = user;
     return kelp_leader_stand(coordinator->leader, coordinator->address,
-                             coordinator->identity.job_file, reterr);
+                             coordinator->identity.job_file, coordinator->identity.spec, reterr);
 }
 
 const struct kelp_leadership_effects kelp_coordinator_leadership_effects = {

@@ -14,6 +14,7 @@
 
 enum post_kind {
     POST_SPEC,
+    POST_SPEC_GONE,
     POST_ELECTED,
     POST_DEPOSED,
     POST_LEADER,
@@ -74,6 +75,8 @@ static void on_removed(const char *key, void *user)
     struct kelp_leader *leader = user;
     if (strcmp(key, leader->election_key) == 0) {
         post(leader, POST_VACANT, key, "", 0, 0);
+    } else if (strcmp(key, leader->spec_key) == 0) {
+        post(leader, POST_SPEC_GONE, key, "", 0, 0);
     } else if (strlen(key) < KELP__KEY_MAX &&
                strncmp(key, leader->shard_prefix, strlen(leader->shard_prefix)) == 0) {
         post(leader, POST_SHARD_GONE, key, "", 0, 0);
@@ -150,7 +153,11 @@ static void report_event(void *user)
     }
     switch ((enum post_kind)event->kind) {
     case POST_SPEC:
+        leader->spec_gone = false;
         leader->events->spec(event->text, event->text_bytes, leader->user);
+        break;
+    case POST_SPEC_GONE:
+        leader->spec_gone = true;
         break;
     case POST_ELECTED:
         leader->revision = event->revision;
@@ -263,13 +270,18 @@ void kelp_leader_close(struct kelp_leader *leader)
 
 void kelp_leader_destroy(struct kelp_leader *leader)
 {
+    if (leader) {
+        free(leader->plan);
+    }
     free(leader);
 }
 
 kelp_status kelp_leader_stand(struct kelp_leader *leader, const char *address,
-                              const struct kelp_job_file *job_file, struct kelp_error *reterr)
+                              const struct kelp_job_file *job_file, const char *spec,
+                              struct kelp_error *reterr)
 {
     leader->job_file = job_file;
+    leader->spec = spec;
     leader->spec_digest = kelp_job_file_digest(job_file);
     char value[KELP_COORDINATOR_ADDRESS_MAX + KELP_COORDINATOR_ID_MAX + KELP_PROOF_HEX + 128];
     int length = snprintf(

@@ -79,10 +79,14 @@ kelp_status kelp_leader_watch_spec(struct kelp_leader *leader,
  * be watched anew then, which resigning does. */
 bool kelp_leader_lost_event(struct kelp_leader *leader);
 
-/* Stand for election; address is where workers reach us. job_file is borrowed. */
+/* Stand for election; address is where workers reach us. job_file and spec, its text as it was in
+ * etcd, are borrowed. */
 kelp_status kelp_leader_stand(struct kelp_leader *leader, const char *address,
-                              const struct kelp_job_file *job_file,
+                              const struct kelp_job_file *job_file, const char *spec,
                               struct kelp_error *reterr) KELP_MUST_USE;
+/* Every KELP_COORDINATOR_TICK_MS: put the specification back, if it is gone while we lead. Who
+ * emptied etcd has not ended the job, and processes that start wait for it. */
+void kelp_leader_tick(struct kelp_leader *leader);
 /* Report registrations from now on, beginning with those that are there. */
 kelp_status kelp_leader_watch_shards(struct kelp_leader *leader,
                                      struct kelp_error *reterr) KELP_MUST_USE;

@@ -40,8 +40,13 @@ struct kelp_leader {
     int64_t map_revision;
     uint64_t map_generation; /* of that map */
     int64_t state_revision;
+    char *plan; /* that we have seen, which is the job's for good; owned; NULL: none */
     int64_t fence_revision;
     const struct kelp_job_file *job_file; /* borrowed; NULL until kelp_leader_stand() */
+    const char *spec;                     /* likewise */
+    bool spec_gone;                       /* as etcd says */
+    bool spec_under_way;                  /* to be put again */
+    uint32_t spec_wait;                   /* ticks until it is tried again */
     uint64_t spec_digest;
     bool force;
     uint64_t fences; /* counts values of the fence */
@@ -58,6 +63,7 @@ struct kelp_leader {
 enum kelp__leader_task_kind {
     KELP__TASK_READ,
     KELP__TASK_READ_MAP,
+    KELP__TASK_SPEC,
     KELP__TASK_PLAN,
     KELP__TASK_MAP,
     KELP__TASK_CHANGE,

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/log.h"
+
 static void found_fini(struct kelp_found *found)
 {
     free(found->plan);
@@ -19,14 +21,17 @@ static void found_fini(struct kelp_found *found)
 
 static kelp_status get_plan(struct kelp__leader_task *task)
 {
+    struct kelp_leader *leader = task->leader;
     struct kelp_etcd_range range = {0};
-    kelp_status status = kelp__leader_get(task, task->leader->plan_key, &range);
+    kelp_status status = kelp__leader_get(task, leader->plan_key, &range);
     if (status != KELP_OK) {
         return status;
     }
     if (range.count > 0) {
         task->found.plan = strdup(range.pairs[0].value);
-        if (!task->found.plan) {
+        free(leader->plan);
+        leader->plan = strdup(range.pairs[0].value);
+        if (!task->found.plan || !leader->plan) {
             status = kelp_fail(&task->error, KELP_ERR_NO_MEMORY, "no memory for the plan");
         }
     }
@@ -117,9 +122,25 @@ static kelp_status put_state(struct kelp__leader_task *task)
     return status == KELP_OK && !task->succeeded ? get_state(task) : status;
 }
 
+/* etcd has lost the plan that we have seen there: else whoever joins first would say what it is. */
+static kelp_status put_plan_back(struct kelp__leader_task *task)
+{
+    int64_t absent = 0;
+    task->text = strdup(task->leader->plan);
+    if (!task->text) {
+        return kelp_fail(&task->error, KELP_ERR_NO_MEMORY, "no memory for the plan");
+    }
+    kelp_status status = put_if_leading(task, task->leader->plan_key, &absent);
+    task->succeeded = false;
+    return status == KELP_OK ? get_plan(task) : status;
+}
+
 static kelp_status read_all(struct kelp__leader_task *task)
 {
     kelp_status status = get_plan(task);
+    if (status == KELP_OK && !task->found.plan && task->leader->plan) {
+        status = put_plan_back(task);
+    }
     if (status == KELP_OK) {
         status = get_map(task);
     }
@@ -143,6 +164,9 @@ static void run_task(struct kelp_task *base)
         if (task->status == KELP_OK) {
             task->status = kelp__leader_get_checkpoints(task);
         }
+        break;
+    case KELP__TASK_SPEC:
+        task->status = put_if_leading(task, leader->spec_key, &absent);
         break;
     case KELP__TASK_PLAN:
         task->status = put_if_leading(task, leader->plan_key, &absent);
@@ -207,6 +231,13 @@ static void report(struct kelp_leader *leader, struct kelp__leader_task *task)
     case KELP__TASK_READ_MAP:
         leader->events->map_read(task->status, &task->found, text, leader->user);
         break;
+    case KELP__TASK_SPEC:
+        if (task->status != KELP_OK) {
+            leader->events->trouble(text, leader->user);
+        } else if (task->succeeded) {
+            kelp_log_warn("etcd had lost the job's specification: it is there again");
+        }
+        break;
     case KELP__TASK_PLAN:
         if (task->status == KELP_OK && !task->found.plan) {
             task->status = KELP_ERR_NOT_LEADER;
@@ -235,6 +266,9 @@ static void task_done(struct kelp_task *base)
 {
     struct kelp__leader_task *task = KELP_CONTAINER_OF(base, struct kelp__leader_task, task);
     struct kelp_leader *leader = task->leader;
+    if (task->kind == KELP__TASK_SPEC) {
+        leader->spec_under_way = false;
+    }
     if (!base->cancelled && !leader->closed && task->term == leader->term) {
         report(leader, task);
     }
@@ -279,6 +313,19 @@ static kelp_status submit(struct kelp_leader *leader, enum kelp__leader_task_kin
 {
     struct kelp__leader_task *task = make(leader, kind, text);
     return task ? hand_in(task) : KELP_ERR_NO_MEMORY;
+}
+
+void kelp_leader_tick(struct kelp_leader *leader)
+{
+    if (!leader->spec_gone || leader->revision == 0 || leader->spec_under_way) {
+        leader->spec_wait = 0;
+    } else if (leader->spec_wait > 0) {
+        leader->spec_wait--;
+    } else {
+        char *text = strdup(leader->spec);
+        leader->spec_wait = KELP_COORDINATOR_RETRY_MS / KELP_COORDINATOR_TICK_MS;
+        leader->spec_under_way = text && submit(leader, KELP__TASK_SPEC, text) == KELP_OK;
+    }
 }
 
 /* A value of the fence that nobody wrote before. */

@@ -14,8 +14,10 @@
 /* What was answered. */
 struct answers {
     int64_t elected; /* 0: not yet */
+    int specs;
     int reads;
     kelp_status read; /* the latest, and what it said */
+    char plan[16];
     bool empty;
     uint64_t last_generation;
     char missing[192];
@@ -42,9 +44,10 @@ static struct answers answers;
 
 static void on_spec(const char *text, size_t text_bytes, void *user)
 {
-    (void)text;
-    (void)text_bytes;
     (void)user;
+    ck_assert_uint_eq(text_bytes, strlen("the job"));
+    ck_assert_str_eq(text, "the job");
+    answers.specs++;
 }
 
 static void on_elected(int64_t revision, void *user)
@@ -65,6 +68,7 @@ static void on_read(kelp_status status, struct kelp_found *found, const char *te
     (void)user;
     answers.read = status;
     answers.empty = found->empty;
+    (void)snprintf(answers.plan, sizeof(answers.plan), "%s", found->plan ? found->plan : "");
     answers.last_generation = found->last_generation;
     (void)snprintf(answers.missing, sizeof(answers.missing), "%s", found->missing);
     answers.checkpoints = found->checkpoint_count;
@@ -197,7 +201,7 @@ static void setup(void)
                                           .incarnation = 7,
                                           .proof_digest = "0123"};
     ck_assert_int_eq(kelp_leader_open(&options, &events, NULL, &leader, NULL), KELP_OK);
-    ck_assert_int_eq(kelp_leader_stand(leader, "127.0.0.1:1", job_file, NULL), KELP_OK);
+    ck_assert_int_eq(kelp_leader_stand(leader, "127.0.0.1:1", job_file, "the job", NULL), KELP_OK);
     for (int i = 0; answers.elected == 0; i++) {
         ck_assert_msg(i < ANSWER_MS / 10, "not elected");
         (void)kelp_rpc_loop_run(loop, 10);
@@ -312,6 +316,44 @@ KELP_TEST(change_within_the_generation)
     ck_assert_uint_eq(map.serial, 2);
     kelp_map_fini(&map);
     kelp_etcd_range_fini(&range);
+}
+
+static void put(const char *key, const char *value)
+{
+    ck_assert_int_eq(kelp_etcd_put(etcd, key, value, 0, ANSWER_MS, NULL), KELP_OK);
+}
+
+static void expect_value(const char *key, const char *value)
+{
+    struct kelp_etcd_range range;
+    ck_assert_int_eq(kelp_etcd_get(etcd, key, ANSWER_MS, &range, NULL), KELP_OK);
+    ck_assert_uint_eq(range.count, 1);
+    ck_assert_str_eq(range.pairs[0].value, value);
+    kelp_etcd_range_fini(&range);
+}
+
+/* Somebody empties etcd: the job's text and its plan are there again once we lead again, so that
+ * processes that start find them, and no worker says what the plan is. */
+KELP_TEST(etcd_was_emptied)
+{
+    int64_t before = answers.elected;
+    put("/kelp/job/spec", "the job");
+    put("/kelp/job/plan", "the plan");
+    await_count(&answers.specs, 1);
+    ck_assert_int_eq(kelp_leader_read(leader), KELP_OK);
+    await_count(&answers.reads, 2);
+    ck_assert_int_eq(kelp_etcd_delete_prefix(etcd, "/kelp/job/", ANSWER_MS, NULL), KELP_OK);
+    for (int i = 0; answers.specs < 2; i++) {
+        ck_assert_msg(i < ANSWER_MS / 10, "the job's text is not put back");
+        kelp_leader_tick(leader);
+        (void)kelp_rpc_loop_run(loop, 10);
+    }
+    ck_assert_int_gt(answers.elected, before);
+    expect_value("/kelp/job/spec", "the job");
+    ck_assert_int_eq(kelp_leader_read(leader), KELP_OK);
+    await_count(&answers.reads, 3);
+    expect_value("/kelp/job/plan", "the plan");
+    ck_assert_str_eq(answers.plan, "the plan");
 }
 
 /* What was ordered by an election that is over does not count; what it committed does. */
