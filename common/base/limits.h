@@ -72,6 +72,10 @@
 /* Streams that one connection may have open; a Kelp process uses two or three. Calls beyond it wait
  * with the client. */
 #define KELP_RPC_STREAMS_PER_CONNECTION 64
+/* Calls that a connection may begin at once, and milliseconds until it may begin one more. Clients
+ * of ours begin 50 a second at most; streams that are reset at once are calls too. */
+#define KELP_RPC_CALLS   1000
+#define KELP_RPC_CALL_MS 5
 /* Bytes of a call's headers, which are gRPC's and at most a status text of ours. */
 #define KELP_RPC_METADATA_BYTES 8192
 /* Milliseconds until a connection that has not completed the HTTP/2 handshake is closed: garbage on
@@ -98,6 +102,10 @@
 #define KELP_RPC_LOOKAHEAD_BYTES (8 << 20)
 #define KELP_RPC_READ_BYTES      (1 << 20)
 #define KELP_RPC_READ_BYTES_MAX  (4 << 20)
+/* Milliseconds between two pings of a client; so many that come sooner, with nothing sent to it in
+ * between, end its connection. Ours wait for each answer. */
+#define KELP_RPC_PING_APART_MS 50
+#define KELP_RPC_PING_STRIKES  100
 /* New calls that a server has asked gRPC for at one time; more only queue inside gRPC. */
 #define KELP_RPC_ACCEPTS 4
 

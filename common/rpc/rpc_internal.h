@@ -94,13 +94,20 @@ grpc_server_credentials *kelp__rpc_server_credentials(struct kelp_rpc_loop *loop
 grpc_channel_credentials *kelp__rpc_channel_credentials(struct kelp_credentials *credentials,
                                                         enum kelp_role server);
 void kelp__rpc_fetches_free(struct kelp_rpc_loop *loop);
-/* The name in the certificate of the caller; false: there is none. */
-bool kelp__rpc_peer_name(grpc_call *call, struct kelp_spiffe *ret_name);
-/* May that peer (NULL: without a name) call the method? Logs the refusal. Errors: KELP_ERR_DENIED.
- */
-kelp_status kelp__rpc_judge(const struct kelp_spiffe *own, const struct kelp_spiffe *peer,
+/* Who calls, by the certificate of the handshake. */
+struct kelp__rpc_caller {
+    bool has_name;
+    struct kelp_spiffe name;
+    int64_t until_s; /* when the certificate ends; 0: it cannot be read */
+};
+void kelp__rpc_caller_read(grpc_call *call, struct kelp__rpc_caller *ret_caller);
+/* May they call the method? Logs the refusal. Errors: KELP_ERR_DENIED; KELP_ERR_UNREACHABLE: the
+ * certificate has ended since the handshake, and another one would do. */
+kelp_status kelp__rpc_judge(const struct kelp_spiffe *own, const struct kelp__rpc_caller *caller,
                             const struct kelp_rpc_method *method, const char *address,
                             struct kelp_error *reterr) KELP_MUST_USE;
+/* A stream ends, since its caller's certificate has; no more than a line a second. */
+void kelp__rpc_log_expired(const char *address);
 /* A handshake that failed, for the log; no more than a line a second. */
 void kelp__rpc_log_handshake(const char *why);
 
@@ -161,10 +168,12 @@ void kelp__rpc_args_add_pointer(struct kelp__rpc_args *args, const char *key, vo
 struct kelp_rpc_stream *kelp__rpc_stream_create(struct kelp_rpc_loop *loop, grpc_call *call,
                                                 struct kelp_rpc_server *server, const char *peer,
                                                 size_t message_bytes_max);
-/* On the server, before any callback: what it came on, and the name in the peer's certificate. */
+/* On the server, before any callback: what it came on, and whose certificate the peer has, with
+ * which the stream ends. */
 void kelp__rpc_stream_set_connection(struct kelp_rpc_stream *stream,
                                      const struct kelp__rpc_connection *connection);
-void kelp__rpc_stream_set_name(struct kelp_rpc_stream *stream, const struct kelp_spiffe *name);
+void kelp__rpc_stream_set_caller(struct kelp_rpc_stream *stream,
+                                 const struct kelp__rpc_caller *caller);
 /* On the client, before anything is sent: kelp_rpc_stream_options.hello. */
 void kelp__rpc_stream_expect_answer(struct kelp_rpc_stream *stream);
 /* Send the initial metadata and watch for the end: sending may begin. */

@@ -216,24 +216,26 @@ static void nothing_closed(struct kelp_rpc_stream *stream, kelp_status status, c
 static const struct kelp_rpc_stream_events refused_events = {.message = nothing_message,
                                                              .closed = nothing_closed};
 
-/* name NULL: there is none. */
+/* Who calls. */
+struct origin {
+    char *peer; /* gRPC's */
+    struct kelp__rpc_connection connection;
+    struct kelp__rpc_caller caller; /* without a name: there is no certificate */
+};
+
 static void stream_start(struct kelp_rpc_server *server, const struct kelp_rpc_method *method,
-                         grpc_call *call, const struct kelp_spiffe *name)
+                         grpc_call *call, const struct origin *origin)
 {
-    char *peer = grpc_call_get_peer(call);
     /* Who connects to a unix socket has no name of his own: gRPC says "unix:". */
     struct kelp_rpc_stream *stream = kelp__rpc_stream_create(
-        server->loop, call, server, strcmp(peer, "unix:") == 0 ? "a process of this host" : peer,
+        server->loop, call, server,
+        strcmp(origin->peer, "unix:") == 0 ? "a process of this host" : origin->peer,
         server->options.message_bytes_max);
-    struct kelp__rpc_connection connection = kelp__rpc_trust_find(peer);
-    gpr_free(peer);
     if (!stream) {
         return;
     }
-    kelp__rpc_stream_set_connection(stream, &connection);
-    if (name) {
-        kelp__rpc_stream_set_name(stream, name);
-    }
+    kelp__rpc_stream_set_connection(stream, &origin->connection);
+    kelp__rpc_stream_set_caller(stream, &origin->caller);
     void *user = NULL;
     kelp__rpc_stream_begin(stream);
     const struct kelp_rpc_stream_events *events =
@@ -272,41 +274,39 @@ static const struct kelp_rpc_method *find_method(const struct kelp_rpc_server *s
     return NULL;
 }
 
-/* Who calls, and may they? *ret_has_name: the connection told. Errors: KELP_ERR_DENIED. */
+/* May they call it? Errors: those of kelp__rpc_judge(). */
 static kelp_status identify(struct kelp_rpc_server *server, const struct kelp_rpc_method *method,
-                            grpc_call *call, struct kelp_spiffe *ret_name, bool *ret_has_name,
-                            struct kelp_error *reterr)
+                            grpc_call *call, struct origin *origin, struct kelp_error *reterr)
 {
-    *ret_has_name = server->secure && kelp__rpc_peer_name(call, ret_name);
     if (!server->secure) {
         return KELP_OK;
     }
-    char *peer = grpc_call_get_peer(call);
-    kelp_status status = kelp__rpc_judge(kelp_credentials_name(server->loop->credentials),
-                                         *ret_has_name ? ret_name : NULL, method, peer, reterr);
-    gpr_free(peer);
-    return status;
+    kelp__rpc_caller_read(call, &origin->caller);
+    return kelp__rpc_judge(kelp_credentials_name(server->loop->credentials), &origin->caller,
+                           method, origin->peer, reterr);
 }
 
 static void serve(struct kelp_rpc_server *server, const grpc_call_details *details, grpc_call *call)
 {
     const struct kelp_rpc_method *method = find_method(server, details);
-    struct kelp_spiffe name;
-    bool has_name = false;
+    struct origin origin = {.peer = grpc_call_get_peer(call)};
     struct kelp_error error;
     kelp_status status = KELP_OK;
 
+    origin.connection = kelp__rpc_trust_find(origin.peer);
+    kelp__rpc_trust_called(&origin.connection);
     if (!method || atomic_load(&server->closing)) {
         status = kelp_fail(&error, KELP_ERR_UNSUPPORTED,
                            method ? "server is closing" : "no such method");
     } else {
-        status = identify(server, method, call, &name, &has_name, &error);
+        status = identify(server, method, call, &origin, &error);
     }
     if (status == KELP_OK && method->accept) {
-        stream_start(server, method, call, has_name ? &name : NULL);
+        stream_start(server, method, call, &origin);
     } else {
         request_start(server, method, call, status == KELP_OK ? NULL : &error);
     }
+    gpr_free(origin.peer);
 }
 
 static void accepted(struct kelp__rpc_op *op, bool success)
@@ -357,8 +357,9 @@ static grpc_server *create_listening(struct kelp_rpc_loop *loop, bool secure,
     kelp__rpc_args_add(&args, GRPC_ARG_MAX_METADATA_SIZE, KELP_RPC_METADATA_BYTES);
     kelp__rpc_args_add(&args, GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, KELP_RPC_HANDSHAKE_MS);
     /* Our clients ping more often than gRPC allows by default. */
-    kelp__rpc_args_add(&args, GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 50);
-    kelp__rpc_args_add(&args, GRPC_ARG_HTTP2_MAX_PING_STRIKES, 0);
+    kelp__rpc_args_add(&args, GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
+                       KELP_RPC_PING_APART_MS);
+    kelp__rpc_args_add(&args, GRPC_ARG_HTTP2_MAX_PING_STRIKES, KELP_RPC_PING_STRIKES);
 
     grpc_resource_quota *quota = create_quota(options->memory_max);
     kelp__rpc_args_add_pointer(&args, GRPC_ARG_RESOURCE_QUOTA, quota,

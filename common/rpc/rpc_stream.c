@@ -21,62 +21,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/rpc/rpc_internal.h"
-#include "common/rpc/rpc_queue_internal.h"
-
-struct kelp_rpc_stream {
-    struct kelp_rpc_loop *loop;
-    struct kelp_rpc_server *server; /* NULL on the client */
-    size_t message_bytes_max;       /* of what we send; the peer has a limit of its own */
-    grpc_call *call;
-    char *peer;
-    bool has_name; /* the peer's certificate has one */
-    struct kelp_spiffe name;
-    struct kelp__rpc_connection connection; /* on a server */
-    const struct kelp_rpc_stream_events *events;
-    void *user;
-
-    struct kelp__rpc_op start_op;
-    struct kelp__rpc_op read_op;
-    struct kelp__rpc_op watch_op;
-    struct kelp__rpc_op send_op;
-    struct kelp__rpc_op finish_op;
-    struct kelp_rpc_timer first_message_timer;
-    struct kelp_rpc_timer close_timer;
-
-    /* Where batches put their results. */
-    grpc_byte_buffer *received;
-    grpc_metadata_array initial_metadata;
-    grpc_metadata_array trailing_metadata;
-    grpc_status_code code;
-    grpc_slice details;
-    int cancelled;
-    grpc_byte_buffer *sent;
-    struct kelp__rpc_trailer trailer;
-    bool read_before; /* by the read operation alone */
-
-    pthread_mutex_t lock; /* guards everything below */
-    unsigned holds;       /* read, watch, timers and the creator: closed() waits for them */
-    unsigned writes;      /* start, send and finish operations: the memory waits for them too */
-    struct kelp__rpc_queue queue;
-    size_t sent_bytes;   /* that the message in `sent` counts in it */
-    bool sending;        /* the write side is owned by somebody */
-    unsigned unanswered; /* messages that may leave before the peer's first; UINT_MAX: all */
-    bool closing;        /* no more messages to or from the owner */
-    bool finish_wanted;  /* end the write side when the queue is empty */
-    bool finished;       /* that was handed to gRPC */
-    bool broken;         /* nothing can be sent any more */
-    bool closed;         /* closed() was or is being called */
-    bool owner_closed;   /* the owner's status is the stream's */
-    bool timed_out;
-    kelp_status status;
-    char text[KELP_RPC_TEXT_MAX + 1];
-};
+#include "common/rpc/rpc_stream_internal.h"
 
 /* ---- life ---- */
 
 static void read_done(struct kelp__rpc_op *op, bool success);
-static void watch_done(struct kelp__rpc_op *op, bool success);
 static void start_done(struct kelp__rpc_op *op, bool success);
 static void send_done(struct kelp__rpc_op *op, bool success);
 static void finish_done(struct kelp__rpc_op *op, bool success);
@@ -101,7 +50,7 @@ struct kelp_rpc_stream *kelp__rpc_stream_create(struct kelp_rpc_loop *loop, grpc
     stream->message_bytes_max = message_bytes_max;
     stream->start_op.done = start_done;
     stream->read_op.done = read_done;
-    stream->watch_op.done = watch_done;
+    stream->watch_op.done = kelp__rpc_stream_watched;
     stream->send_op.done = send_done;
     stream->finish_op.done = finish_done;
     grpc_metadata_array_init(&stream->initial_metadata);
@@ -196,7 +145,7 @@ static void report_closed(struct kelp_rpc_stream *stream)
  * NOLINTBEGIN(clang-analyzer-unix.Malloc) */
 
 /* Drop a hold (is_write: a write operation) and do what was waiting for it. */
-static void let_go(struct kelp_rpc_stream *stream, bool is_write)
+void kelp__rpc_stream_let_go(struct kelp_rpc_stream *stream, bool is_write)
 {
     (void)pthread_mutex_lock(&stream->lock);
     unsigned *count = is_write ? &stream->writes : &stream->holds;
@@ -214,7 +163,7 @@ static void let_go(struct kelp_rpc_stream *stream, bool is_write)
 
     if (report) {
         report_closed(stream);
-        let_go(stream, true);
+        kelp__rpc_stream_let_go(stream, true);
     } else if (last) {
         stream_free(stream);
     }
@@ -222,7 +171,7 @@ static void let_go(struct kelp_rpc_stream *stream, bool is_write)
 
 void kelp__rpc_stream_release(struct kelp_rpc_stream *stream)
 {
-    let_go(stream, false);
+    kelp__rpc_stream_let_go(stream, false);
 }
 
 /* ---- sending ---- */
@@ -251,7 +200,7 @@ static void send_finish(struct kelp_rpc_stream *stream)
 }
 
 /* Hand the next thing to gRPC; the caller owns the write side, and gives it up if there is none. */
-static void pump(struct kelp_rpc_stream *stream)
+void kelp__rpc_stream_pump(struct kelp_rpc_stream *stream)
 {
     struct kelp_rpc_message *message = NULL;
     bool finish = false;
@@ -288,8 +237,8 @@ static void send_done(struct kelp__rpc_op *op, bool success)
     stream->broken = stream->broken || !success; /* the watch will say why */
     kelp__rpc_queue_done(&stream->queue, stream->sent_bytes);
     (void)pthread_mutex_unlock(&stream->lock);
-    pump(stream);
-    let_go(stream, true);
+    kelp__rpc_stream_pump(stream);
+    kelp__rpc_stream_let_go(stream, true);
 }
 
 static void finish_done(struct kelp__rpc_op *op, bool success)
@@ -300,7 +249,7 @@ static void finish_done(struct kelp__rpc_op *op, bool success)
     if (stream->server) {
         kelp__rpc_trailer_fini(&stream->trailer);
     }
-    let_go(stream, true);
+    kelp__rpc_stream_let_go(stream, true);
 }
 
 static void start_done(struct kelp__rpc_op *op, bool success)
@@ -308,7 +257,7 @@ static void start_done(struct kelp__rpc_op *op, bool success)
     struct kelp_rpc_stream *stream = KELP_CONTAINER_OF(op, struct kelp_rpc_stream, start_op);
 
     (void)success;
-    let_go(stream, true);
+    kelp__rpc_stream_let_go(stream, true);
 }
 
 kelp_status kelp_rpc_stream_send(struct kelp_rpc_stream *stream, struct kelp_rpc_message *message)
@@ -327,7 +276,7 @@ kelp_status kelp_rpc_stream_send(struct kelp_rpc_stream *stream, struct kelp_rpc
     if (status == KELP_OK && !stream->sending) {
         stream->sending = true;
         start = true;
-        stream->writes++; /* until pump() returned */
+        stream->writes++; /* until kelp__rpc_stream_pump() returned */
     }
     (void)pthread_mutex_unlock(&stream->lock);
 
@@ -335,8 +284,8 @@ kelp_status kelp_rpc_stream_send(struct kelp_rpc_stream *stream, struct kelp_rpc
         kelp_rpc_message_unref(message);
     }
     if (start) {
-        pump(stream);
-        let_go(stream, true);
+        kelp__rpc_stream_pump(stream);
+        kelp__rpc_stream_let_go(stream, true);
     }
     return status;
 }
@@ -365,10 +314,10 @@ static void read_ended(struct kelp_rpc_stream *stream)
         stream->sending = true;
         (void)pthread_mutex_unlock(&stream->lock);
         if (start) {
-            pump(stream);
+            kelp__rpc_stream_pump(stream);
         }
     }
-    let_go(stream, false);
+    kelp__rpc_stream_let_go(stream, false);
 }
 
 /* The peer answered: what waited for that leaves. */
@@ -380,7 +329,7 @@ static void first_heard(struct kelp_rpc_stream *stream)
     stream->sending = true;
     (void)pthread_mutex_unlock(&stream->lock);
     if (start) {
-        pump(stream); /* the read's hold keeps the stream */
+        kelp__rpc_stream_pump(stream); /* the read's hold keeps the stream */
     }
 }
 
@@ -390,9 +339,7 @@ static void read_done(struct kelp__rpc_op *op, bool success)
 
     if (!stream->read_before) {
         stream->read_before = true;
-        if (kelp__rpc_timer_unset(&stream->first_message_timer)) {
-            let_go(stream, false);
-        }
+        kelp__rpc_stream_stop_timer(stream, &stream->first_message_timer);
         first_heard(stream);
     }
     if (!success || !stream->received) {
@@ -413,77 +360,6 @@ static void read_done(struct kelp__rpc_op *op, bool success)
     start_read(stream);
 }
 
-/* ---- the end ---- */
-
-/* The close timer has no work once the call has ended. */
-static void watch_done(struct kelp__rpc_op *op, bool success)
-{
-    struct kelp_rpc_stream *stream = KELP_CONTAINER_OF(op, struct kelp_rpc_stream, watch_op);
-
-    (void)success;
-    (void)pthread_mutex_lock(&stream->lock);
-    stream->broken = true; /* a message that was read before may still be delivered */
-    (void)pthread_mutex_unlock(&stream->lock);
-    if (kelp__rpc_timer_unset(&stream->close_timer)) {
-        let_go(stream, false);
-    }
-    let_go(stream, false);
-}
-
-static void first_message_late(void *user)
-{
-    struct kelp_rpc_stream *stream = user;
-
-    (void)pthread_mutex_lock(&stream->lock);
-    stream->timed_out = !stream->closing && !stream->broken;
-    stream->closing = true;
-    (void)pthread_mutex_unlock(&stream->lock);
-    (void)grpc_call_cancel(stream->call, NULL); /* harmless when it has ended */
-    let_go(stream, false);
-}
-
-static void close_late(void *user)
-{
-    struct kelp_rpc_stream *stream = user;
-
-    (void)grpc_call_cancel(stream->call, NULL);
-    let_go(stream, false);
-}
-
-void kelp_rpc_stream_close(struct kelp_rpc_stream *stream, kelp_status status, const char *text)
-{
-    (void)pthread_mutex_lock(&stream->lock);
-    if (stream->closing || stream->broken) {
-        stream->closing = true; /* broken: the watch knows why, and its word stays */
-        (void)pthread_mutex_unlock(&stream->lock);
-        return;
-    }
-    stream->closing = true;
-    stream->owner_closed = true;
-    stream->status = status;
-    (void)snprintf(stream->text, sizeof(stream->text), "%.*s", KELP_RPC_TEXT_MAX, text ? text : "");
-    bool cancel = !stream->server && status != KELP_OK;
-    stream->broken = cancel;
-    stream->finish_wanted = !cancel;
-    bool start = !cancel && !stream->sending;
-    stream->sending = stream->sending || start;
-    if (!cancel) {
-        stream->holds++;
-        kelp__rpc_timer_set(stream->loop, &stream->close_timer, KELP_RPC_CLOSE_MS, close_late,
-                            stream);
-    }
-    stream->writes++; /* until we are done with the call */
-    (void)pthread_mutex_unlock(&stream->lock);
-
-    if (cancel) {
-        (void)grpc_call_cancel_with_status(stream->call, kelp__rpc_status_to_grpc(status),
-                                           "closed by its owner", NULL);
-    } else if (start) {
-        pump(stream);
-    }
-    let_go(stream, true);
-}
-
 /* ---- small things ---- */
 
 void kelp__rpc_stream_begin(struct kelp_rpc_stream *stream)
@@ -493,6 +369,10 @@ void kelp__rpc_stream_begin(struct kelp_rpc_stream *stream)
 
     stream->holds++; /* the watch's; nobody else knows the stream yet */
     stream->writes++;
+    if (stream->caller.has_name) {
+        stream->holds++;
+        kelp__rpc_stream_await_expiry(stream);
+    }
     if (stream->server) {
         watch.data.recv_close_on_server.cancelled = &stream->cancelled;
     } else {
@@ -516,7 +396,7 @@ void kelp__rpc_stream_read(struct kelp_rpc_stream *stream,
     (void)pthread_mutex_unlock(&stream->lock);
     if (first_message_ms > 0) {
         kelp__rpc_timer_set(stream->loop, &stream->first_message_timer, first_message_ms,
-                            first_message_late, stream);
+                            kelp__rpc_stream_late, stream);
     }
     start_read(stream);
 }
@@ -550,15 +430,15 @@ void kelp__rpc_stream_expect_answer(struct kelp_rpc_stream *stream)
     stream->unanswered = 1;
 }
 
-void kelp__rpc_stream_set_name(struct kelp_rpc_stream *stream, const struct kelp_spiffe *name)
+void kelp__rpc_stream_set_caller(struct kelp_rpc_stream *stream,
+                                 const struct kelp__rpc_caller *caller)
 {
-    stream->has_name = true;
-    stream->name = *name;
+    stream->caller = *caller;
 }
 
 const struct kelp_spiffe *kelp_rpc_stream_name(struct kelp_rpc_stream *stream)
 {
-    return stream->has_name ? &stream->name : NULL;
+    return stream->caller.has_name ? &stream->caller.name : NULL;
 }
 
 /* NOLINTEND(clang-analyzer-unix.Malloc) */

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "common/base/log.h"
 #include "common/base/log_gate.h"
@@ -17,6 +18,7 @@
 
 static struct kelp_log_gate refusals = KELP_LOG_GATE_INIT;
 static struct kelp_log_gate handshakes = KELP_LOG_GATE_INIT;
+static struct kelp_log_gate expiries = KELP_LOG_GATE_INIT;
 
 void kelp__rpc_log_handshake(const char *why)
 {
@@ -149,17 +151,30 @@ grpc_channel_credentials *kelp__rpc_channel_credentials(struct kelp_credentials 
 
 /* ---- who called ---- */
 
-bool kelp__rpc_peer_name(grpc_call *call, struct kelp_spiffe *ret_name)
+/* The first value of a property; NULL: there is none. Borrowed from the context. */
+static const grpc_auth_property *find_property(const grpc_auth_context *context, const char *name)
+{
+    grpc_auth_property_iterator all = grpc_auth_context_find_properties_by_name(context, name);
+
+    return grpc_auth_property_iterator_next(&all);
+}
+
+void kelp__rpc_caller_read(grpc_call *call, struct kelp__rpc_caller *ret_caller)
 {
     grpc_auth_context *context = grpc_call_auth_context(call);
-    grpc_auth_property_iterator all =
-        grpc_auth_context_find_properties_by_name(context, GRPC_PEER_SPIFFE_ID_PROPERTY_NAME);
-    const grpc_auth_property *property = grpc_auth_property_iterator_next(&all);
+    const grpc_auth_property *id = find_property(context, GRPC_PEER_SPIFFE_ID_PROPERTY_NAME);
+    const grpc_auth_property *pem = find_property(context, GRPC_X509_PEM_CERT_PROPERTY_NAME);
+    struct kelp_certificate certificate;
+    char *text = pem ? strndup(pem->value, pem->value_length) : NULL;
 
-    bool found = property && kelp_spiffe_parse(property->value, property->value_length, ret_name,
-                                               NULL) == KELP_OK;
+    *ret_caller = (struct kelp__rpc_caller){.has_name = false};
+    ret_caller->has_name =
+        id && kelp_spiffe_parse(id->value, id->value_length, &ret_caller->name, NULL) == KELP_OK;
+    if (text && kelp_certificate_read(text, &certificate, NULL) == KELP_OK) {
+        ret_caller->until_s = certificate.until_s;
+    }
+    free(text);
     grpc_auth_context_release(context);
-    return found;
 }
 
 static void list_roles(unsigned roles, char *text, size_t bytes)
@@ -175,16 +190,39 @@ static void list_roles(unsigned roles, char *text, size_t bytes)
     }
 }
 
-kelp_status kelp__rpc_judge(const struct kelp_spiffe *own, const struct kelp_spiffe *peer,
+void kelp__rpc_log_expired(const char *address)
+{
+    unsigned held = 0;
+
+    if (kelp_log_gate_pass(&expiries, address, 0, &held)) {
+        kelp_log_warn("stream ended: the certificate of its caller has ended peer=%s "
+                      "more_before=%u",
+                      address, held);
+    }
+}
+
+/* The role is right; so is the certificate as long as it lasts. */
+static kelp_status check_until(const struct kelp__rpc_caller *caller, const char *address,
+                               struct kelp_error *reterr)
+{
+    if ((int64_t)time(NULL) < caller->until_s) {
+        return KELP_OK;
+    }
+    kelp__rpc_log_expired(address);
+    return kelp_fail(reterr, KELP_ERR_UNREACHABLE, "the certificate has ended");
+}
+
+kelp_status kelp__rpc_judge(const struct kelp_spiffe *own, const struct kelp__rpc_caller *caller,
                             const struct kelp_rpc_method *method, const char *address,
                             struct kelp_error *reterr)
 {
     char name[KELP_SPIFFE_MAX + 1] = "none";
     char roles[128];
+    const struct kelp_spiffe *peer = caller->has_name ? &caller->name : NULL;
     unsigned held = 0;
 
     if (peer && strcmp(peer->job, own->job) == 0 && (method->roles & KELP_ROLE_BIT(peer->role))) {
-        return KELP_OK;
+        return check_until(caller, address, reterr);
     }
     list_roles(method->roles, roles, sizeof(roles));
     if (peer) {

@@ -23,6 +23,7 @@ struct connection {
     atomic_size_t bytes; /* read: all of a stranger, since its last message of a trusted one */
     atomic_uint_fast64_t cookie;
     size_t trusted_max; /* for bytes, once trusted; written before `watched` */
+    uint64_t calls_ms;  /* its calls are all paid for then, at KELP_RPC_CALL_MS each; locked */
     char peer[PEER_MAX];
 };
 
@@ -144,6 +145,7 @@ void kelp__rpc_trust_begin(int fd, const struct sockaddr *peer)
         by_port[port] = fd;
     }
     connection->trusted_max = trusted_max;
+    connection->calls_ms = 0;
     (void)pthread_mutex_unlock(&lock);
     atomic_store(&connection->cookie, cookie_of(fd));
     atomic_store(&connection->bytes, 0);
@@ -179,13 +181,14 @@ static size_t room_of_stranger(const struct connection *connection)
     return left < KELP_RPC_STRANGER_BYTES ? left : KELP_RPC_STRANGER_BYTES;
 }
 
-static void log_cut(const struct connection *connection, bool trusted)
+/* Its next read fails. */
+static void cut(struct connection *connection, const char *why)
 {
     unsigned held = 0;
 
-    if (kelp_log_gate_pass(&cuts, connection->peer, trusted, &held)) {
-        kelp_log_warn("connection closed: too many bytes %s bytes=%zu peer=%s more_before=%u",
-                      trusted ? "without a message" : "before a hello",
+    if (!atomic_exchange(&connection->cut, true) &&
+        kelp_log_gate_pass(&cuts, connection->peer, 0, &held)) {
+        kelp_log_warn("connection closed: too many %s bytes=%zu peer=%s more_before=%u", why,
                       atomic_load(&connection->bytes), connection->peer, held);
     }
 }
@@ -207,8 +210,8 @@ size_t kelp__rpc_trust_room(int fd)
         return KELP__RPC_ALL;
     }
     size_t room = trusted || atomic_load(&connection->cut) ? 0 : room_of_stranger(connection);
-    if (room == 0 && !atomic_exchange(&connection->cut, true)) {
-        log_cut(connection, trusted);
+    if (room == 0) {
+        cut(connection, trusted ? "bytes without a message" : "bytes before a hello");
     }
     return room;
 }
@@ -274,7 +277,8 @@ struct kelp__rpc_connection kelp__rpc_trust_find(const char *peer)
 
 void kelp__rpc_trust_grant(const struct kelp__rpc_connection *connection)
 {
-    if (connection->fd >= 0 && same_cookie(&connections[connection->fd], connection->cookie)) {
+    if (connection->fd >= 0 && same_cookie(&connections[connection->fd], connection->cookie) &&
+        !atomic_load(&connections[connection->fd].cut)) {
         atomic_store(&connections[connection->fd].trusted, true);
         atomic_store(&connections[connection->fd].bytes, 0);
     }
@@ -289,5 +293,24 @@ void kelp__rpc_trust_heard(const struct kelp__rpc_connection *connection)
     if (atomic_load_explicit(&at->trusted, memory_order_relaxed) &&
         same_cookie(at, connection->cookie)) {
         atomic_store_explicit(&at->bytes, 0, memory_order_relaxed);
+    }
+}
+
+void kelp__rpc_trust_called(const struct kelp__rpc_connection *connection)
+{
+    const uint64_t now_ms = kelp_clock_ms();
+
+    if (connection->fd < 0) {
+        return;
+    }
+    struct connection *at = &connections[connection->fd];
+    (void)pthread_mutex_lock(&lock);
+    at->calls_ms = (at->calls_ms > now_ms ? at->calls_ms : now_ms) + KELP_RPC_CALL_MS;
+    bool ends = at->calls_ms > now_ms + (uint64_t)KELP_RPC_CALLS * KELP_RPC_CALL_MS &&
+                same_cookie(at, connection->cookie);
+    (void)pthread_mutex_unlock(&lock);
+    if (ends) {
+        atomic_store(&at->trusted, false);
+        cut(at, "calls");
     }
 }

@@ -1,7 +1,8 @@
 /*
  * How many bytes a connection from outside may send before it is trusted, and between its messages
- * afterwards. gRPC 1.51 buffers a message of any announced length, up to 4 GiB, before it looks at
- * its own limit, on each stream; so the bytes are counted where they are read (rpc_sockets.c).
+ * afterwards; and how many calls it may begin. gRPC 1.51 buffers a message of any announced length,
+ * up to 4 GiB, before it looks at its own limit, on each stream; so the bytes are counted where
+ * they are read (rpc_sockets.c).
  *
  *     accepted --hello accepted--> trusted
  *
@@ -40,6 +41,8 @@ void kelp__rpc_trust_begin(int fd, const struct sockaddr *peer);
 size_t kelp__rpc_trust_room(int fd);
 void kelp__rpc_trust_read(int fd, size_t bytes);
 
+/* A call began on it; too many at a time end the connection: streams that are reset at once. */
+void kelp__rpc_trust_called(const struct kelp__rpc_connection *connection);
 /* peer: as gRPC names it, "ipv4:127.0.0.1:4711". */
 struct kelp__rpc_connection kelp__rpc_trust_find(const char *peer);
 /* A hello was accepted. */

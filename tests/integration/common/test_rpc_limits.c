@@ -531,3 +531,53 @@ KELP_TEST(headers_without_end)
     kelp_http2_close(peer);
     await_served();
 }
+
+/* Somebody whose hello was accepted, and what follows. */
+static struct kelp_http2 *trusted(void)
+{
+    char address[32];
+
+    begin("127.0.0.1:0", "127.0.0.1");
+    (void)snprintf(address, sizeof(address), "127.0.0.1:%u", server_port);
+    struct kelp_http2 *peer = kelp_http2_open(&(struct kelp_http2_target){.address = address});
+    uint32_t stream = kelp_http2_call(peer, "/test/Stream");
+    ck_assert(kelp_http2_send(peer, stream, "h", 1, 1));
+    kelp_http2_await(peer, stream, 1, DEADLINE_MS);
+    ck_assert_uint_eq(kelp_http2_answer(peer, stream).messages, 1);
+    return peer;
+}
+
+/* Pings, each of which the server answers: after some the connection ends. */
+KELP_TEST(pings_without_end)
+{
+    static const uint8_t zeros[8];
+    struct kelp_http2 *peer = trusted();
+
+    for (unsigned i = 0; kelp_http2_alive(peer) && i < 20000; i++) {
+        (void)kelp_http2_frame(peer, KELP_HTTP2_PING, 0, 0, zeros, sizeof(zeros));
+        if (i % 100 == 99) {
+            kelp_http2_run(peer, 0, 1);
+        }
+    }
+    expect_cut_off(peer);
+    kelp_http2_close(peer);
+    await_served();
+}
+
+/* Streams that are begun and reset at once, in number far below what bytes would end. */
+KELP_TEST(resets_without_end)
+{
+    static const uint8_t cancel[4] = {0, 0, 0, 8};
+    struct kelp_http2 *peer = trusted();
+
+    for (unsigned i = 0; kelp_http2_alive(peer) && i < 50000; i++) {
+        uint32_t stream = kelp_http2_call(peer, "/test/Stream");
+        (void)kelp_http2_frame(peer, KELP_HTTP2_RST_STREAM, 0, stream, cancel, sizeof(cancel));
+        if (i % 50 == 49) {
+            kelp_http2_run(peer, 0, 1);
+        }
+    }
+    expect_cut_off(peer);
+    kelp_http2_close(peer);
+    await_served();
+}

@@ -338,3 +338,47 @@ KELP_TEST(rotation)
     expect_logged("(read again)");
     client_close(&client);
 }
+
+static void issue_short(int seconds)
+{
+    kelp_test_issue_for(
+        &(struct kelp_test_issue){folder.path, "authority", "short", "j/worker", NULL, 0}, seconds);
+}
+
+/* A connection that was open before the certificate ended: its streams end then, and it takes no
+ * call any more. With a new certificate the same channel is served again. */
+KELP_TEST(expires_while_open)
+{
+    struct client client;
+    struct kelp_error error;
+    struct kelp_rpc_stream *stream = NULL;
+    struct end end = {.closed = false};
+    kelp_status status = KELP_ERR_TIMEOUT;
+
+    for (int seconds = 3; status != KELP_OK; seconds *= 2) { /* as long as this machine needs */
+        issue_short(seconds);
+        client_open(&client, "short", KELP_ROLE_SHARD);
+        status = call(&client, SHORT_MS, &error);
+        if (status != KELP_OK) {
+            client_close(&client);
+        }
+    }
+    ck_assert_int_eq(
+        kelp_rpc_stream_open(client.channel,
+                             &(struct kelp_rpc_stream_options){.path = "/test/Stream",
+                                                               .first_message_ms = DEADLINE_MS,
+                                                               .events = &client_events,
+                                                               .user = &end},
+                             &stream, NULL),
+        KELP_OK);
+    while (!end.closed) {
+        (void)kelp_rpc_loop_run(client.loop, 100);
+    }
+    ck_assert_int_eq(end.status, KELP_ERR_UNREACHABLE);
+    ck_assert_msg(strstr(end.text, "the certificate has ended") != NULL, "%s", end.text);
+    ck_assert_int_eq(call(&client, SHORT_MS, &error), KELP_ERR_UNREACHABLE);
+    expect_logged("the certificate of its caller has ended peer=ipv4:127.0.0.1:");
+    issue_short(86400);
+    ck_assert_msg(call(&client, DEADLINE_MS, &error) == KELP_OK, "%s", error.text);
+    client_close(&client);
+}

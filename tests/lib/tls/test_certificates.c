@@ -26,7 +26,7 @@ void kelp_test_authority(const char *folder, const char *authority)
     ck_assert_msg(status == KELP_OK, "%s", error.text);
 }
 
-void kelp_test_issue(const struct kelp_test_issue *issue)
+void kelp_test_issue_for(const struct kelp_test_issue *issue, int seconds)
 {
     char authority[PATH_BYTES];
     char out[PATH_BYTES];
@@ -37,7 +37,7 @@ void kelp_test_issue(const struct kelp_test_issue *issue)
                                              .host_count = issue->host ? 1 : 0,
                                              .hosts = {issue->host},
                                              .from_s = now_s() - 9 * DAY_S,
-                                             .until_s = now_s() + issue->days * DAY_S};
+                                             .until_s = now_s() + issue->days * DAY_S + seconds};
 
     (void)snprintf(authority, sizeof(authority), "%s/%s", issue->folder, issue->authority);
     (void)snprintf(out, sizeof(out), "%s/%s", issue->folder, issue->out);
@@ -45,6 +45,11 @@ void kelp_test_issue(const struct kelp_test_issue *issue)
     ck_assert_msg(kelp_spiffe_parse(name, strlen(name), &request.name, &error) == KELP_OK, "%s",
                   error.text);
     ck_assert_msg(kelp_authority_issue(&request, &error) == KELP_OK, "%s", error.text);
+}
+
+void kelp_test_issue(const struct kelp_test_issue *issue)
+{
+    kelp_test_issue_for(issue, 0);
 }
 
 struct kelp_credentials *kelp_test_credentials(const char *folder, const char *out)
