@@ -49,6 +49,7 @@ void *sim_message_create(enum sim_message_kind kind, size_t bytes)
         [SIM_SHARD_REPORT] = destroy_shard_report,
         [SIM_WORKER_COMMAND] = destroy_worker_command,
         [SIM_WORKER_REPORT] = NULL,
+        [SIM_LEADER_BEAT] = NULL,
     };
     struct sim_message *message = sim_alloc(bytes);
     message->kind = kind;
