@@ -227,7 +227,7 @@ static struct kelp__service_load *make_load(struct kelp_service *service, const 
         const Kelp__V1__PartitionPlace *place = map->partitions[i];
         if (is_us(service, map->shards[place->primary])) {
             load->places[load->count++] = (struct kelp_hosting_place){
-                .partition = place->partition, .map_epoch = place->map_epoch};
+                .partition = place->partition, .entry = {.map_epoch = place->map_epoch}};
         }
     }
     qsort(load->places, load->count, sizeof(*load->places), compare_places);

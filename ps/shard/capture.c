@@ -17,6 +17,7 @@ struct kelp_capture_pool {
     uint32_t limit; /* of idle_count */
     uint32_t out;   /* in use */
     uint32_t made;  /* so far: staggers them */
+    bool ended;     /* the owner let go: freed with the last buffer */
 };
 
 kelp_status kelp_capture_pool_create(struct kelp_capture_pool **ret_pool, struct kelp_error *reterr)
@@ -31,16 +32,28 @@ kelp_status kelp_capture_pool_create(struct kelp_capture_pool **ret_pool, struct
     return KELP_OK;
 }
 
+static void free_pool(struct kelp_capture_pool *pool)
+{
+    while (pool->idle_count > 0) {
+        free(pool->idle[--pool->idle_count].base);
+    }
+    free(pool->idle);
+    (void)pthread_mutex_destroy(&pool->lock);
+    free(pool);
+}
+
 void kelp_capture_pool_destroy(struct kelp_capture_pool *pool)
 {
     if (!pool) {
         return;
     }
-    assert(pool->out == 0);
-    kelp_capture_pool_limit(pool, 0);
-    free(pool->idle);
-    (void)pthread_mutex_destroy(&pool->lock);
-    free(pool);
+    (void)pthread_mutex_lock(&pool->lock);
+    pool->ended = true;
+    bool last = pool->out == 0;
+    (void)pthread_mutex_unlock(&pool->lock);
+    if (last) {
+        free_pool(pool);
+    }
 }
 
 void kelp_capture_pool_limit(struct kelp_capture_pool *pool, uint32_t count)
@@ -115,10 +128,13 @@ static void give(struct kelp_capture_pool *pool, struct kelp_capture_buffer *buf
     (void)pthread_mutex_lock(&pool->lock);
     bool kept = keep_idle(pool, buffer);
     assert(pool->out > 0);
-    pool->out--;
+    bool last = --pool->out == 0 && pool->ended;
     (void)pthread_mutex_unlock(&pool->lock);
     if (!kept) {
         free(buffer->base);
+    }
+    if (last) {
+        free_pool(pool);
     }
     *buffer = (struct kelp_capture_buffer){0};
 }

@@ -26,7 +26,7 @@ struct kelp_capture_buffer {
 
 kelp_status kelp_capture_pool_create(struct kelp_capture_pool **ret_pool,
                                      struct kelp_error *reterr) KELP_MUST_USE;
-/* All buffers were given back. NULL does nothing. */
+/* Gone once all buffers are given back. NULL does nothing. */
 void kelp_capture_pool_destroy(struct kelp_capture_pool *pool);
 /* Keep at most so many idle buffers from now on. */
 void kelp_capture_pool_limit(struct kelp_capture_pool *pool, uint32_t count);

@@ -219,6 +219,33 @@ void kelp_extent_repeat(struct kelp_extent *extent)
     extent->older = extent->current;
 }
 
+bool kelp_extent_refill(struct kelp_extent *extent)
+{
+    uint32_t found[2];
+    uint32_t count = 0;
+
+    (void)pthread_mutex_lock(&extent->lock);
+    for (uint32_t i = 0; i < BUFFERS && count < KELP_ARRAY_COUNT(found); i++) {
+        if (extent->lent[i] == 0 && buffer_ready(extent, i)) {
+            found[count++] = i;
+        }
+    }
+    (void)pthread_mutex_unlock(&extent->lock);
+    if (count < KELP_ARRAY_COUNT(found)) {
+        return false;
+    }
+    extent->current = found[0];
+    extent->older = found[1];
+    extent->next = NO_BUFFER;
+    return true;
+}
+
+float *kelp_extent_older(struct kelp_extent *extent)
+{
+    assert(extent->older != NO_BUFFER);
+    return values_of(extent, extent->older);
+}
+
 bool kelp_extent_lend(struct kelp_extent *extent, enum kelp_weights_label label,
                       const float **ret_values, struct kelp_extent_loan *ret_loan)
 {

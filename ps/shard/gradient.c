@@ -2,6 +2,7 @@
 
 #include <assert.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,6 +16,7 @@
 
 struct gradient {
     struct gradient *next; /* in the free list */
+    atomic_uint refs;      /* the handle's own, and one for each loan */
     uint64_t count;
     struct kelp_wire_payload payload; /* when dense is NULL; the message is referenced */
     size_t offset;
@@ -30,6 +32,7 @@ struct kelp_gradients {
     struct gradient *free_buffered; /* with one */
     uint32_t buffer_count;
     uint32_t live;
+    bool ended; /* the owner let go: freed with the last loan */
 };
 
 kelp_status kelp_gradients_create(uint64_t count_max, struct kelp_gradients **ret_gradients,
@@ -56,14 +59,25 @@ static void free_list(struct gradient *list)
     }
 }
 
+static void free_all(struct kelp_gradients *gradients)
+{
+    free_list(gradients->free_plain);
+    free_list(gradients->free_buffered);
+    (void)pthread_mutex_destroy(&gradients->lock);
+    free(gradients);
+}
+
 void kelp_gradients_destroy(struct kelp_gradients *gradients)
 {
-    if (gradients) {
-        assert(gradients->live == 0);
-        free_list(gradients->free_plain);
-        free_list(gradients->free_buffered);
-        (void)pthread_mutex_destroy(&gradients->lock);
-        free(gradients);
+    if (!gradients) {
+        return;
+    }
+    (void)pthread_mutex_lock(&gradients->lock);
+    gradients->ended = true;
+    bool last = gradients->live == 0;
+    (void)pthread_mutex_unlock(&gradients->lock);
+    if (last) {
+        free_all(gradients);
     }
 }
 
@@ -93,6 +107,7 @@ static struct gradient *take(struct kelp_gradients *gradients, bool buffered)
     gradients->live++;
     (void)pthread_mutex_unlock(&gradients->lock);
     if (gradient) {
+        atomic_store_explicit(&gradient->refs, 1, memory_order_relaxed);
         return gradient;
     }
     gradient = calloc(1, sizeof(*gradient));
@@ -108,6 +123,7 @@ static struct gradient *take(struct kelp_gradients *gradients, bool buffered)
         (void)pthread_mutex_unlock(&gradients->lock);
         return NULL;
     }
+    atomic_init(&gradient->refs, 1);
     return gradient;
 }
 
@@ -122,16 +138,44 @@ static void drop_message(struct gradient *gradient)
 void kelp_gradients_release(struct kelp_gradients *gradients, uint64_t handle)
 {
     struct gradient *gradient = to_gradient(handle);
-    struct gradient **list = gradient->buffer ? &gradients->free_buffered : &gradients->free_plain;
 
+    if (atomic_fetch_sub_explicit(&gradient->refs, 1, memory_order_acq_rel) != 1) {
+        return;
+    }
+    struct gradient **list = gradient->buffer ? &gradients->free_buffered : &gradients->free_plain;
     drop_message(gradient);
     gradient->dense = NULL;
     (void)pthread_mutex_lock(&gradients->lock);
     gradient->next = *list;
     *list = gradient;
     assert(gradients->live > 0);
-    gradients->live--;
+    bool last = --gradients->live == 0 && gradients->ended;
     (void)pthread_mutex_unlock(&gradients->lock);
+    if (last) {
+        free_all(gradients);
+    }
+}
+
+kelp_status kelp_gradients_lend(struct kelp_gradients *gradients, uint64_t handle,
+                                struct kelp_gradients_loan *ret_loan)
+{
+    struct gradient *gradient = to_gradient(handle);
+    const float *values = kelp_gradients_values(gradients, handle);
+
+    if (!values) {
+        return KELP_ERR_NO_MEMORY;
+    }
+    atomic_fetch_add_explicit(&gradient->refs, 1, memory_order_relaxed);
+    *ret_loan = (struct kelp_gradients_loan){.gradients = gradients,
+                                             .handle = handle,
+                                             .values = values,
+                                             .bytes = (size_t)gradient->count * sizeof(float)};
+    return KELP_OK;
+}
+
+void kelp_gradients_return(const struct kelp_gradients_loan *loan)
+{
+    kelp_gradients_release(loan->gradients, loan->handle);
 }
 
 uint64_t kelp_gradients_receive(struct kelp_gradients *gradients,

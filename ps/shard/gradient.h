@@ -18,7 +18,7 @@ struct kelp_gradients;
 /* count_max: elements of the largest slice. Owned. */
 kelp_status kelp_gradients_create(uint64_t count_max, struct kelp_gradients **ret_gradients,
                                   struct kelp_error *reterr) KELP_MUST_USE;
-/* All handles have been released. NULL does nothing. */
+/* Gone once all that was lent is back; all other handles have been released. NULL does nothing. */
 void kelp_gradients_destroy(struct kelp_gradients *gradients);
 
 /*
@@ -39,5 +39,19 @@ const float *kelp_gradients_values(struct kelp_gradients *gradients, uint64_t ha
 struct kelp_content kelp_gradients_content(uint64_t handle);
 
 void kelp_gradients_release(struct kelp_gradients *gradients, uint64_t handle);
+
+/* Values that are lent for sending. */
+struct kelp_gradients_loan {
+    struct kelp_gradients *gradients;
+    uint64_t handle;
+    const float *values;
+    size_t bytes;
+};
+/* The values stay as they are and where they are until kelp_gradients_return(), whatever becomes of
+ * the handle, which is to be merged with no other any more. Errors: KELP_ERR_NO_MEMORY. */
+kelp_status kelp_gradients_lend(struct kelp_gradients *gradients, uint64_t handle,
+                                struct kelp_gradients_loan *ret_loan) KELP_MUST_USE;
+/* Any thread, inside any call of rpc: takes only a lock of its own. */
+void kelp_gradients_return(const struct kelp_gradients_loan *loan);
 
 #endif

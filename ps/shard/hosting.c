@@ -42,7 +42,11 @@ static kelp_status check_size(const struct kelp_hosting *hosting, const struct h
 static kelp_status prepare_hosted(const struct kelp_hosting *hosting, struct hosted *hosted,
                                   struct kelp_error *reterr)
 {
+    const struct kelp_replica_entry *entry = &hosted->entry;
+    const bool alone =
+        entry->place == KELP_REPLICA_PRIMARY && entry->backup == 0 && entry->joiner == 0;
     const struct kelp_partition_config config = {.index = hosted->index,
+                                                 .replicated = !alone,
                                                  .hollow = hosted->range.count == 0,
                                                  .job = hosting->job,
                                                  .plan = hosting->plan};
@@ -75,7 +79,8 @@ kelp_status kelp__hosted_create(const struct kelp_hosting *hosting,
     }
     (void)pthread_mutex_init(&hosted->lock, NULL);
     hosted->index = place->partition;
-    hosted->map_epoch = place->map_epoch;
+    hosted->entry = place->entry;
+    hosted->primary = place->primary;
     hosted->range = kelp_plan_partition(hosting->plan, hosted->index);
     kelp_status status = prepare_hosted(hosting, hosted, reterr);
     if (status != KELP_OK) {
@@ -84,6 +89,19 @@ kelp_status kelp__hosted_create(const struct kelp_hosting *hosting,
     }
     *ret_hosted = hosted;
     return KELP_OK;
+}
+
+void kelp__hosted_load(const struct kelp_hosting *hosting, const struct hosted *hosted,
+                       const struct kelp_partition_start *from)
+{
+    struct kelp_partition_start start = *from;
+
+    start.generation = hosting->generation;
+    start.map_epoch = hosted->entry.map_epoch;
+    start.place = hosted->entry.place;
+    start.backup = hosted->entry.backup;
+    start.joiner = hosted->entry.joiner;
+    kelp_partition_load(hosted->core, &start);
 }
 
 /* ---- all of them ---- */
@@ -149,8 +167,7 @@ static kelp_status initialise_hosted(const struct kelp_hosting *hosting, struct 
                                      const struct kelp_safetensors *init_data,
                                      struct kelp_error *reterr)
 {
-    const struct kelp_partition_start start = {.generation = hosting->generation,
-                                               .map_epoch = hosted->map_epoch};
+    const struct kelp_partition_start start = {.step = 0};
     kelp_status status = KELP_OK;
 
     start_slots(hosting->job, hosted);
@@ -161,7 +178,7 @@ static kelp_status initialise_hosted(const struct kelp_hosting *hosting, struct 
             kelp_extent_current(hosted->extent), reterr);
     }
     if (status == KELP_OK) {
-        kelp_partition_load(hosted->core, &start);
+        kelp__hosted_load(hosting, hosted, &start);
     }
     return status;
 }

@@ -10,13 +10,16 @@
 #include "common/job/job.h"
 #include "common/training/manifest.h"
 #include "common/training/plan.h"
+#include "ps/core/partition_events.h"
 
 struct kelp_hosting;
 
-/* One partition of the map that this shard hosts. */
+/* One partition of the map that this shard hosts, in whichever part. Other processes go by numbers
+ * (ps/core/partition_events.h). */
 struct kelp_hosting_place {
     uint32_t partition;
-    uint64_t map_epoch;
+    struct kelp_replica_entry entry;
+    uint64_t primary; /* process; 0: this one */
 };
 
 /* A checkpoint that a generation starts from. Everything is borrowed for the call. */

@@ -16,11 +16,14 @@ struct hosted {
     pthread_mutex_t lock; /* guards everything below */
     struct kelp_partition *core;
     uint32_t index;
-    uint64_t map_epoch;
+    struct kelp_replica_entry entry; /* of the newest map */
+    uint64_t primary;                /* process; 0: this one */
     struct kelp_slice_range range;
     struct kelp_update update; /* of the range */
     struct kelp_extent *extent;
     struct kelp_capture capture; /* for a snapshot, until the writer takes it */
+    uint64_t filled;             /* bytes of a copy that came so far, in the order of its pieces */
+    bool fill_older;             /* there are older weights among them */
 };
 
 /* Which partitions it holds changes under the shard's lock alone (ps/shard/shard_internal.h). */
@@ -51,6 +54,10 @@ static inline struct hosted *kelp__hosting_next(const struct kelp_hosting *hosti
 kelp_status kelp__hosted_create(const struct kelp_hosting *hosting,
                                 const struct kelp_hosting_place *place, struct hosted **ret_hosted,
                                 struct kelp_error *reterr) KELP_MUST_USE;
+/* Begin its life in the generation, from S_0 or (step, version, control) a checkpoint; a joiner
+ * has nothing. */
+void kelp__hosted_load(const struct kelp_hosting *hosting, const struct hosted *hosted,
+                       const struct kelp_partition_start *from);
 /* NULL does nothing. */
 void kelp__hosted_destroy(struct hosted *hosted);
 

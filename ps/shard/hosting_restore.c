@@ -179,15 +179,12 @@ static void load(struct restoring *restoring)
     uint32_t at = 0;
 
     while ((hosted = kelp__hosting_next(hosting, &at)) != NULL) {
-        struct kelp_partition_start start = {.generation = hosting->generation,
-                                             .map_epoch = hosted->map_epoch,
-                                             .step = manifest->step,
-                                             .version = version};
+        struct kelp_partition_start start = {.step = manifest->step, .version = version};
         if (hosted->index == 0) {
             start.version = restoring->control.version;
             start.control = &restoring->control;
         }
-        kelp_partition_load(hosted->core, &start);
+        kelp__hosted_load(hosting, hosted, &start);
     }
 }
 

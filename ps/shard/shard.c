@@ -78,6 +78,16 @@ static void limit_pool(struct kelp_shard *shard)
                             kelp_optimizer_slot_count(shard->job) * (shard->hosting->count + 2));
 }
 
+static void tell_links_to_all(struct kelp_shard *shard, struct kelp_shard_turn *turn)
+{
+    struct scene scene = {.shard = shard, .hosting = shard->hosting, .turn = turn};
+    uint32_t at = 0;
+
+    while ((scene.hosted = kelp__hosting_next(scene.hosting, &at)) != NULL) {
+        kelp__shard_tell_links(&scene);
+    }
+}
+
 void kelp_shard_install(struct kelp_shard *shard, struct kelp_hosting *hosting,
                         struct kelp_shard_turn *turn)
 {
@@ -86,6 +96,7 @@ void kelp_shard_install(struct kelp_shard *shard, struct kelp_hosting *hosting,
     struct kelp_hosting *before = shard->hosting;
     shard->hosting = hosting;
     limit_pool(shard);
+    tell_links_to_all(shard, turn);
     /* Still locked, so that a requester who leaves cannot be missed by kelp_shard_drop(). */
     retire(shard, before, KELP_ERR_OLD_GENERATION, turn);
     kelp__shard_discard_left(shard, UINT64_MAX);
@@ -94,59 +105,102 @@ void kelp_shard_install(struct kelp_shard *shard, struct kelp_hosting *hosting,
     kelp_hosting_destroy(before);
 }
 
-static bool serves(const struct kelp_shard *shard, uint64_t generation)
-{
-    return shard->hosting && shard->hosting->generation == generation;
-}
+/* ---- one partition comes or leaves ---- */
 
-kelp_status kelp_shard_attach(struct kelp_shard *shard, uint64_t generation,
-                              const struct kelp_hosting_place *place, struct kelp_error *reterr)
+/* change_lock is held, so that nobody else changes what is hosted. */
+static void attach(const struct scene *scene, const struct kelp_hosting_place *place)
 {
-    struct hosted *hosted = NULL;
-    kelp_status status = KELP_ERR_OLD_GENERATION;
+    static const struct kelp_partition_start nothing;
+    struct kelp_hosting *hosting = scene->hosting;
+    struct scene ours = *scene;
+    struct kelp_error error = {.text = ""};
 
-    (void)pthread_mutex_lock(&shard->change_lock);
-    struct kelp_hosting *hosting = shard->hosting; /* nobody else changes it meanwhile */
-    if (!serves(shard, generation)) {
-        (void)kelp_fail(reterr, status, "generation %" PRIu64 " is not served", generation);
-    } else if (hosting->by_index[place->partition]) {
+    kelp_status status = kelp__hosted_create(hosting, place, &ours.hosted, &error);
+    if (status == KELP_OK && place->entry.place != KELP_REPLICA_JOINER) {
         status =
-            kelp_fail(reterr, KELP_ERR_EXISTS, "partition %u is hosted already", place->partition);
-    } else {
-        status = kelp__hosted_create(hosting, place, &hosted, reterr);
+            kelp_fail(&error, KELP_ERR_MISMATCH,
+                      "the map says that partition %u is here, and it never was", place->partition);
+        kelp__hosted_destroy(ours.hosted);
     }
-    if (status == KELP_OK) {
-        (void)pthread_rwlock_wrlock(&shard->lock);
-        hosting->by_index[place->partition] = hosted;
-        hosting->count++;
-        limit_pool(shard);
-        (void)pthread_rwlock_unlock(&shard->lock);
+    if (status != KELP_OK) {
+        scene->shard->events->failed(place->partition, status, error.text, scene->shard->user);
+        return;
     }
-    (void)pthread_mutex_unlock(&shard->change_lock);
-    return status;
+    kelp__hosted_load(hosting, ours.hosted, &nothing);
+    (void)pthread_rwlock_wrlock(&scene->shard->lock);
+    hosting->by_index[place->partition] = ours.hosted;
+    hosting->count++;
+    limit_pool(scene->shard);
+    kelp__shard_tell_links(&ours);
+    (void)pthread_rwlock_unlock(&scene->shard->lock);
 }
 
-void kelp_shard_detach(struct kelp_shard *shard, uint64_t generation, uint32_t partition,
-                       struct kelp_shard_turn *turn)
+/* change_lock is held. */
+static void detach(const struct scene *scene, struct hosted *hosted)
+{
+    struct kelp_shard *shard = scene->shard;
+    struct scene ours = *scene;
+
+    ours.hosted = hosted;
+    (void)pthread_rwlock_wrlock(&shard->lock);
+    scene->hosting->by_index[hosted->index] = NULL;
+    scene->hosting->count--;
+    limit_pool(shard);
+    retire_hosted(&ours, KELP_ERR_NOT_PRIMARY);
+    kelp__shard_leave_capture(&ours);
+    (void)pthread_rwlock_unlock(&shard->lock);
+    kelp__hosted_destroy(hosted);
+}
+
+/* It stays, perhaps in another part. */
+static void enter(const struct scene *scene, const struct kelp_hosting_place *place)
+{
+    struct hosted *hosted = scene->hosting->by_index[place->partition];
+    struct scene ours = *scene;
+
+    ours.hosted = hosted;
+    (void)pthread_mutex_lock(&hosted->lock);
+    hosted->entry = place->entry;
+    hosted->primary = place->primary;
+    kelp__shard_follow(&ours,
+                       kelp_partition_enter(hosted->core, &place->entry, &scene->turn->actions));
+    (void)pthread_mutex_unlock(&hosted->lock);
+}
+
+static bool names(const struct kelp_hosting_place *places, uint32_t count, uint32_t partition)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        if (places[i].partition == partition) {
+            return true;
+        }
+    }
+    return false;
+}
+
+void kelp_shard_enter(struct kelp_shard *shard, uint64_t generation,
+                      const struct kelp_hosting_place *places, uint32_t place_count,
+                      struct kelp_shard_turn *turn)
 {
     struct scene scene = {.shard = shard, .turn = turn};
+    struct hosted *hosted;
+    uint32_t at = 0;
 
     (void)pthread_mutex_lock(&shard->change_lock);
-    (void)pthread_rwlock_wrlock(&shard->lock);
-    if (serves(shard, generation)) {
-        scene.hosting = shard->hosting;
-        scene.hosted = scene.hosting->by_index[partition];
+    scene.hosting =
+        shard->hosting && shard->hosting->generation == generation ? shard->hosting : NULL;
+    while ((hosted = kelp__hosting_next(scene.hosting, &at)) != NULL) {
+        if (!names(places, place_count, hosted->index)) {
+            detach(&scene, hosted);
+        }
     }
-    if (scene.hosted) {
-        scene.hosting->by_index[partition] = NULL;
-        scene.hosting->count--;
-        limit_pool(shard);
-        retire_hosted(&scene, KELP_ERR_OLD_MAP_EPOCH);
-        kelp__shard_leave_capture(&scene);
+    for (uint32_t i = 0; scene.hosting && i < place_count; i++) {
+        if (scene.hosting->by_index[places[i].partition]) {
+            enter(&scene, &places[i]);
+        } else {
+            attach(&scene, &places[i]);
+        }
     }
-    (void)pthread_rwlock_unlock(&shard->lock);
     (void)pthread_mutex_unlock(&shard->change_lock);
-    kelp__hosted_destroy(scene.hosted);
 }
 
 void kelp_shard_destroy(struct kelp_shard *shard)
@@ -160,6 +214,7 @@ void kelp_shard_destroy(struct kelp_shard *shard)
     kelp__shard_discard_left(shard, UINT64_MAX);
     kelp_hosting_destroy(shard->hosting);
     kelp_capture_pool_destroy(shard->pool);
+    free(shard->links);
     (void)pthread_rwlock_destroy(&shard->lock);
     (void)pthread_mutex_destroy(&shard->change_lock);
     (void)pthread_mutex_destroy(&shard->left_lock);
@@ -197,7 +252,7 @@ void kelp_shard_view(struct kelp_shard *shard, struct kelp_shard_view *ret_view)
         ret_view->refusals += view.refusals;
         ret_view->waiting += view.waiting;
         ret_view->offers += view.offers;
-        if (hosted->index == 0) {
+        if (hosted->index == 0 && view.place == KELP_REPLICA_PRIMARY) {
             ret_view->has_word = view.has_word;
             ret_view->word = view.word;
         }

@@ -17,7 +17,9 @@
 #include "ps/core/partition.h"
 #include "ps/shard/capture.h"
 #include "ps/shard/extent.h"
+#include "ps/shard/gradient.h"
 #include "ps/shard/hosting.h"
+#include "ps/shard/replica_copy.h"
 
 struct kelp_shard;
 
@@ -32,6 +34,23 @@ struct kelp_shard_answer {
     struct kelp_extent_loan loan;
     const void *weights;
     size_t bytes;
+};
+
+/* A root for a follower. */
+struct kelp_shard_root {
+    uint32_t partition;
+    uint64_t process;                   /* to whom */
+    const struct kelp_forward *forward; /* its handle has been lent: see loan */
+    bool lent;                          /* there are values; the loan is the receiver's */
+    struct kelp_gradients_loan loan;
+};
+
+/* A follower is asked what it has. */
+struct kelp_shard_greeting {
+    uint32_t partition;
+    uint64_t process; /* to whom */
+    uint64_t generation;
+    uint64_t map_epoch;
 };
 
 struct kelp_shard_events {
@@ -52,6 +71,18 @@ struct kelp_shard_events {
      * word: of the version that is saved, from partition 0; NULL from others. */
     bool (*snapshot_taken)(uint64_t ticket, uint32_t partition,
                            const struct kelp_control_word *word, void *user);
+    /* Of replication (ps/core/partition_events.h). process: to whom. */
+    void (*forward)(const struct kelp_shard_root *root, void *turn, void *user);
+    void (*greet)(const struct kelp_shard_greeting *greeting, void *turn, void *user);
+    void (*acknowledge)(uint32_t partition, uint64_t process,
+                        const struct kelp_acknowledgement *said, void *turn, void *user);
+    /* kelp_shard_copy() when it is this partition's turn. */
+    void (*want_copy)(uint32_t partition, uint64_t process, size_t bytes, void *user);
+    /* The copy is the receiver's: kelp_replica_copy_unref(). */
+    void (*copy)(struct kelp_replica_copy *copy, uint64_t process, void *user);
+    /* What kelp_shard_replicas() tells has changed: the leader waits for it. */
+    void (*in_sync)(uint32_t partition, void *user);
+    void (*need_map)(uint32_t partition, void *user);
     void (*snapshot_past)(uint64_t ticket, uint64_t step, void *user);
     void (*snapshot_failed)(uint64_t ticket, kelp_status status, const char *text, void *user);
     /* A partition cannot go on: KELP_ERR_INVALID (its gradient was not finite: nothing was
@@ -82,20 +113,80 @@ void kelp_shard_install(struct kelp_shard *shard, struct kelp_hosting *hosting,
                         struct kelp_shard_turn *turn);
 
 /*
- * Host one more partition of the generation that is served: its memory is there, and nothing is
- * loaded, so that it refuses everybody. place->partition: one of the plan. Data paths of other
- * partitions wait for a pointer to be set at most.
- *
- * Errors: KELP_ERR_OLD_GENERATION (another generation is served), KELP_ERR_EXISTS (it is hosted),
- * KELP_ERR_LIMIT, KELP_ERR_NO_MEMORY.
+ * A newer map of the generation that is served; another one is ignored. places: all partitions that
+ * this process has a part in. Those that it has not hosted come, as joiners; those that are not
+ * named leave, and who waits there is answered KELP_ERR_NOT_PRIMARY. Memory of one that leaves
+ * stays as long as messages and captures hold it. The data paths of partitions that stay as they
+ * are wait for a pointer to be set at most.
  */
-kelp_status kelp_shard_attach(struct kelp_shard *shard, uint64_t generation,
-                              const struct kelp_hosting_place *place,
-                              struct kelp_error *reterr) KELP_MUST_USE;
-/* Host it no longer: pulls that wait are answered KELP_ERR_OLD_MAP_EPOCH. Its memory stays as long
- * as messages and captures hold it. Not hosted, or of another generation: nothing to do. */
-void kelp_shard_detach(struct kelp_shard *shard, uint64_t generation, uint32_t partition,
-                       struct kelp_shard_turn *turn);
+void kelp_shard_enter(struct kelp_shard *shard, uint64_t generation,
+                      const struct kelp_hosting_place *places, uint32_t place_count,
+                      struct kelp_shard_turn *turn);
+
+/* ---- replication: ps/core/replication.h ---- */
+
+enum kelp_shard_link {
+    KELP_SHARD_LINK_FOLLOWER, /* from here to a follower */
+    KELP_SHARD_LINK_PRIMARY,  /* from a primary to here */
+};
+/* That link is up, or broken. Holds over generations. */
+void kelp_shard_linked(struct kelp_shard *shard, enum kelp_shard_link link, uint64_t process,
+                       bool is_up, struct kelp_shard_turn *turn);
+
+/* Primary: what the follower said->process says. */
+void kelp_shard_acknowledged(struct kelp_shard *shard, uint32_t partition,
+                             const struct kelp_acknowledgement *said, struct kelp_shard_turn *turn);
+/* Primary: the turn of this partition's copy has come. */
+void kelp_shard_copy(struct kelp_shard *shard, uint32_t partition, uint64_t process,
+                     struct kelp_shard_turn *turn);
+
+/* Follower: a GREET came. */
+void kelp_shard_greeted(struct kelp_shard *shard, uint32_t partition, uint64_t generation,
+                        uint64_t map_epoch, struct kelp_shard_turn *turn);
+
+/* Follower: a root as it came in; forward.handle is set here, from the payload. */
+struct kelp_shard_forwarded {
+    uint32_t partition;
+    uint64_t process; /* from whom: what does not come from the primary is not applied */
+    struct kelp_forward forward;
+    const struct kelp_wire_payload *payload; /* offset + length lie inside it */
+    uint64_t offset;
+    uint64_t length; /* bytes */
+};
+/* Errors: KELP_ERR_FORMAT (length is neither 0 nor the partition's), KELP_ERR_NO_MEMORY. */
+kelp_status kelp_shard_forwarded(struct kelp_shard *shard,
+                                 const struct kelp_shard_forwarded *forwarded,
+                                 struct kelp_shard_turn *turn,
+                                 struct kelp_error *reterr) KELP_MUST_USE;
+
+/* Follower: a piece of a copy as it came in. */
+struct kelp_shard_piece {
+    uint32_t partition;
+    uint64_t process;
+    uint64_t generation;
+    uint64_t map_epoch;
+    uint64_t held;
+    uint32_t kind; /* KELP_REPLICA_WEIGHTS, … */
+    uint64_t position;
+    const struct kelp_wire_payload *payload; /* offset + length lie inside it */
+    uint64_t offset;
+    uint64_t length;
+    const struct kelp_replica_state *state; /* with the last piece; else NULL */
+};
+/* Errors: KELP_ERR_FORMAT (not the piece that follows the one before, or beyond the partition's
+ * memory), KELP_ERR_NO_MEMORY. */
+kelp_status kelp_shard_fill(struct kelp_shard *shard, const struct kelp_shard_piece *piece,
+                            struct kelp_shard_turn *turn, struct kelp_error *reterr) KELP_MUST_USE;
+
+/* What the leader is to know of a partition that has followers. */
+struct kelp_shard_replica {
+    uint32_t partition;
+    uint64_t map_epoch;
+    struct kelp_replication_view view;
+};
+/* Of all partitions whose primary is here; at most max. */
+size_t kelp_shard_replicas(struct kelp_shard *shard, struct kelp_shard_replica *ret_replicas,
+                           size_t max);
 
 /* ---- the data path ---- */
 
@@ -157,7 +248,7 @@ struct kelp_shard_view {
     uint32_t partition_count;
     uint32_t partitions[KELP_PARTITIONS_MAX];
     uint64_t step; /* the lowest of its partitions */
-    bool has_word; /* it hosts partition 0 */
+    bool has_word; /* it is the primary of partition 0 */
     struct kelp_control_word word;
     struct kelp_best best; /* partition 0: when known */
     uint64_t pushes;

@@ -29,8 +29,7 @@ void kelp__shard_give_up_snapshot(const struct scene *scene, uint64_t ticket)
                                           scene->shard->user);
 }
 
-/* Optimizer slots are about to be overwritten. */
-static void keep_for_snapshot(const struct scene *scene)
+void kelp__shard_keep_for_snapshot(const struct scene *scene)
 {
     struct kelp_capture *capture = &scene->hosted->capture;
 
@@ -140,7 +139,7 @@ static kelp_status do_apply(const struct scene *scene, const struct kelp_action 
         if (!ready || !buffers.weights_next) {
             return KELP_ERR_NO_MEMORY;
         }
-        keep_for_snapshot(scene);
+        kelp__shard_keep_for_snapshot(scene);
         finite = kelp_update_apply(&hosted->update, &step, &action->apply.decision, &buffers);
         if (finite) {
             kelp_extent_commit(hosted->extent);
@@ -155,7 +154,7 @@ static kelp_status do_apply(const struct scene *scene, const struct kelp_action 
 static void do_answer(const struct scene *scene, const struct kelp_action *action)
 {
     struct kelp_shard_answer answer = {.partition = scene->hosted->index,
-                                       .map_epoch = scene->hosted->map_epoch,
+                                       .map_epoch = scene->hosted->entry.map_epoch,
                                        .core = action->answer};
 
     if (answer.core.send != KELP_WEIGHTS_NONE && scene->hosted->range.count > 0) {
@@ -229,7 +228,7 @@ void kelp__shard_run_actions(const struct scene *scene)
                                                 scene->shard->user);
             break;
         case KELP_ACTION_OFFER:
-            scene->shard->events->offer(scene->hosted->index, scene->hosted->map_epoch,
+            scene->shard->events->offer(scene->hosted->index, scene->hosted->entry.map_epoch,
                                         &action.offer, scene->turn->user, scene->shard->user);
             break;
         case KELP_ACTION_COMPARE:
@@ -247,7 +246,8 @@ void kelp__shard_run_actions(const struct scene *scene)
         case KELP_ACTION_IN_SYNC:
         case KELP_ACTION_NEED_MAP:
         case KELP_ACTION_DIVERGES:
-            break; /* no map names a follower yet */
+            status = kelp__shard_replicate(scene, &action);
+            break;
         }
         if (status != KELP_OK) {
             kelp__shard_report_failure(scene, status, "no memory to add up or apply gradients");

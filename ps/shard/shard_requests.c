@@ -4,6 +4,39 @@
 
 #include "ps/shard/shard_internal.h"
 
+/* ---- one partition ---- */
+
+bool kelp__shard_lock(struct scene *scene, uint32_t partition)
+{
+    struct kelp_shard *shard = scene->shard;
+
+    (void)pthread_rwlock_rdlock(&shard->lock);
+    scene->hosting = shard->hosting;
+    scene->hosted = scene->hosting && partition < scene->hosting->partition_count
+                        ? scene->hosting->by_index[partition]
+                        : NULL;
+    if (!scene->hosted) {
+        (void)pthread_rwlock_unlock(&shard->lock);
+        return false;
+    }
+    (void)pthread_mutex_lock(&scene->hosted->lock);
+    return true;
+}
+
+void kelp__shard_unlock(const struct scene *scene)
+{
+    (void)pthread_mutex_unlock(&scene->hosted->lock);
+    (void)pthread_rwlock_unlock(&scene->shard->lock);
+}
+
+void kelp__shard_follow(const struct scene *scene, kelp_status status)
+{
+    if (status != KELP_OK) {
+        kelp__shard_report_failure(scene, status, "no memory for what another shard says");
+    }
+    kelp__shard_run_actions(scene);
+}
+
 /* ---- the data path ---- */
 
 /* 0: none. */

@@ -73,7 +73,7 @@ static const struct kelp_shard_events events = {.answer = on_answer,
 static void set_up(void)
 {
     struct kelp_hosting *hosting = NULL;
-    const struct kelp_hosting_place place = {.partition = 1, .map_epoch = 1};
+    const struct kelp_hosting_place place = {.partition = 1, .entry = {.map_epoch = 1}};
 
     memset(&seen, 0, sizeof(seen));
     job = (struct kelp_job){
@@ -136,6 +136,12 @@ static void push(uint64_t step)
     kelp_rpc_message_unref(message);
 }
 
+/* The map's next serial: this process has no part in partition 1 any more. */
+static void leave(void)
+{
+    kelp_shard_enter(shard, GENERATION, NULL, 0, &turn);
+}
+
 static uint32_t hosted_count(void)
 {
     struct kelp_shard_view view;
@@ -152,7 +158,7 @@ KELP_TEST(lent_weights_outlive_the_partition)
     pull(1, KELP_PULL_CURRENT, 0);
     ck_assert_int_eq(seen.answer.core.status, KELP_OK);
     ck_assert(seen.answer.lent);
-    kelp_shard_detach(shard, GENERATION, 1, &turn);
+    leave();
     ck_assert_uint_eq(hosted_count(), 0);
     size_t bytes;
     const float *values = kelp_extent_loan_bytes(&seen.answer.loan, &bytes);
@@ -161,14 +167,14 @@ KELP_TEST(lent_weights_outlive_the_partition)
     ck_assert_float_eq(values[ELEMENTS / PARTITIONS - 1], 0.25f);
 }
 
-/* Who waits for the next weights of a partition that leaves is told to take the newer map. */
+/* Who waits for the next weights of a partition that leaves is told to look for its primary. */
 KELP_TEST(waiting_pulls_are_answered)
 {
     pull(1, KELP_PULL_STEP, 1);
     ck_assert_uint_eq(seen.answers, 0);
-    kelp_shard_detach(shard, GENERATION, 1, &turn);
+    leave();
     ck_assert_uint_eq(seen.answers, 1);
-    ck_assert_int_eq(seen.answer.core.status, KELP_ERR_OLD_MAP_EPOCH);
+    ck_assert_int_eq(seen.answer.core.status, KELP_ERR_NOT_PRIMARY);
     push(0);
     ck_assert_uint_eq(seen.refusals, 1);
 }
@@ -186,7 +192,7 @@ KELP_TEST(captures_outlive_the_partition)
     push(1);
     pull(1, KELP_PULL_CURRENT, 0);
     ck_assert_uint_eq(seen.answer.core.step, 2);
-    kelp_shard_detach(shard, GENERATION, 1, &turn);
+    leave();
     ck_assert_int_eq(kelp_shard_snapshot_part(shard, 8, 1, &capture, &error), KELP_ERR_NOT_FOUND);
     ck_assert_int_eq(kelp_shard_snapshot_part(shard, 9, 0, &capture, &error), KELP_ERR_NOT_FOUND);
     ck_assert_int_eq(kelp_shard_snapshot_part(shard, 9, 1, &capture, &error), KELP_OK);
@@ -204,22 +210,22 @@ KELP_TEST(captures_of_partitions_that_left_are_discarded)
     struct kelp_error error;
 
     kelp_shard_snapshot(shard, &order, &turn);
-    kelp_shard_detach(shard, GENERATION, 1, &turn);
+    leave();
     kelp_shard_snapshot_discard(shard, 9);
     ck_assert_int_eq(kelp_shard_snapshot_part(shard, 9, 1, &capture, &error), KELP_ERR_NOT_FOUND);
 }
 
-/* One that comes serves nobody before it has a state; the others go on, and so does a generation
- * that follows. */
-KELP_TEST(attached_partitions_wait_for_their_state)
+/* One that comes serves nobody before it has a state; the others go on. */
+KELP_TEST(joiners_wait_for_their_state)
 {
-    const struct kelp_hosting_place place = {.partition = 0, .map_epoch = 1};
-    struct kelp_error error;
+    const struct kelp_hosting_place places[] = {
+        {.partition = 0, .entry = {.map_epoch = 2, .place = KELP_REPLICA_JOINER}, .primary = 77},
+        {.partition = 1, .entry = {.map_epoch = 1}}};
 
-    ck_assert_int_eq(kelp_shard_attach(shard, GENERATION - 1, &place, &error),
-                     KELP_ERR_OLD_GENERATION);
-    ck_assert_int_eq(kelp_shard_attach(shard, GENERATION, &place, &error), KELP_OK);
-    ck_assert_int_eq(kelp_shard_attach(shard, GENERATION, &place, &error), KELP_ERR_EXISTS);
+    kelp_shard_enter(shard, GENERATION - 1, places, 2, &turn);
+    ck_assert_uint_eq(hosted_count(), 1); /* of another generation */
+    kelp_shard_enter(shard, GENERATION, places, 2, &turn);
+    kelp_shard_enter(shard, GENERATION, places, 2, &turn);
     ck_assert_uint_eq(hosted_count(), 2);
     pull(0, KELP_PULL_CURRENT, 0);
     ck_assert_int_ne(seen.answer.core.status, KELP_OK);
@@ -227,9 +233,19 @@ KELP_TEST(attached_partitions_wait_for_their_state)
     pull(1, KELP_PULL_CURRENT, 0);
     ck_assert_int_eq(seen.answer.core.status, KELP_OK);
     ck_assert_uint_eq(seen.answer.core.step, 1);
-    kelp_shard_detach(shard, GENERATION - 1, 0, &turn); /* of another generation: ignored */
-    ck_assert_uint_eq(hosted_count(), 2);
-    kelp_shard_detach(shard, GENERATION, 0, &turn);
-    kelp_shard_detach(shard, GENERATION, 0, &turn); /* it is gone already */
+    kelp_shard_enter(shard, GENERATION, &places[1], 1, &turn);
     ck_assert_uint_eq(hosted_count(), 1);
+}
+
+/* A map that says that a state is here which never was is an error, not a zero state. */
+KELP_TEST(states_are_not_made_up)
+{
+    const struct kelp_hosting_place places[] = {
+        {.partition = 0, .entry = {.map_epoch = 2, .place = KELP_REPLICA_BACKUP}, .primary = 77},
+        {.partition = 1, .entry = {.map_epoch = 1}}};
+
+    kelp_shard_enter(shard, GENERATION, places, 2, &turn);
+    ck_assert_uint_eq(hosted_count(), 1);
+    ck_assert_uint_eq(seen.failed, 1);
+    seen.failed = 0;
 }
