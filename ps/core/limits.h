@@ -60,6 +60,18 @@
 #define KELP_PS_TICK_SOON_MS 12
 #define KELP_PS_TICK_MAX_MS  1000
 
+/* Milliseconds between two looks at links to other shards: broken ones are opened again, copies go
+ * on. A link that sent nothing for KELP_PS_REPLICA_SILENT_MS shows that it lives. */
+#define KELP_PS_REPLICA_TICK_MS   50
+#define KELP_PS_REPLICA_SILENT_MS 100
+/* Bytes of roots that a turn collects for one follower before they leave: small ones of many
+ * partitions go in one message, and large ones go before they are applied here. */
+#define KELP_PS_FORWARD_BYTES (128u << 10)
+/* Bytes of a piece of a copy, unless transport.piece is smaller. */
+#define KELP_PS_COPY_PIECE_BYTES (1u << 20)
+/* Streams of primaries at once: one of each other shard, and those that are about to end. */
+#define KELP_PS_FOLLOWINGS_MAX 2048
+
 /* Records kept for a leader that comes later (about 200 bytes each), and in one report. */
 #define KELP_PS_RECORDS_MAX        (1u << 20)
 #define KELP_PS_REPORT_RECORDS_MAX 256

@@ -21,10 +21,13 @@ struct kelp_shard_control {
     struct stream streams[KELP_PS_CONTROL_STREAMS_MAX]; /* the oldest first */
     uint32_t stream_count;
 
-    uint64_t generation; /* served; 0: none */
-    uint64_t loading;    /* generation; 0: none */
-    bool cancelled;      /* the load: a newer map came, or the process ends */
-    bool missing;        /* the load waits for storage */
+    uint64_t generation;     /* served; 0: none */
+    uint64_t serial;         /* of the newest map taken, of the newest generation */
+    uint64_t map_generation; /* of the newest map that is carried out; 0: none */
+    uint64_t map_serial;
+    uint64_t loading; /* generation; 0: none */
+    bool cancelled;   /* the load: a newer map came, or the process ends */
+    bool missing;     /* the load waits for storage */
     uint64_t missing_since_ms;
     uint64_t wanted; /* generation of the newest map, once the load is over; 0: none */
     struct kelp_snapshot *snapshot;
@@ -32,7 +35,7 @@ struct kelp_shard_control {
     kelp_status status;
     char error[512];
     char waiting[256];
-    bool has_word;
+    bool has_word; /* partition 0 is led here */
     struct kelp_control_word word;
     struct kelp_best best; /* when known */
     bool has_train;
@@ -95,7 +98,7 @@ static void report(const struct kelp_shard_control *control, struct stream *stre
                    struct kelp_shard_actions *actions)
 {
     struct kelp_shard_action *action = add(actions, KELP_SHARD_DO_REPORT);
-    const size_t left = control->record_count - stream->cursor;
+    const size_t left = control->has_word ? control->record_count - stream->cursor : 0;
 
     action->report.stream = stream->id;
     action->report.hello = !stream->has_hello;
@@ -138,7 +141,8 @@ static void on_timer(struct kelp_shard_control *control, struct kelp_shard_actio
         struct stream *stream = &control->streams[i];
         if (stream->greeted) {
             report(control, stream, actions);
-            control->dirty = control->dirty || stream->cursor < control->record_count;
+            control->dirty =
+                control->dirty || (control->has_word && stream->cursor < control->record_count);
         }
     }
 }
@@ -208,9 +212,10 @@ static void on_record(struct kelp_shard_control *control, const struct kelp_shar
     } else if (event->record.best) {
         control->best = *event->record.best;
     }
-    control->has_word = true;
     control->word = *event->record.word;
-    mark_dirty(control, actions);
+    if (control->has_word) {
+        mark_dirty(control, actions);
+    }
 }
 
 /* ---- snapshots ---- */
@@ -283,11 +288,19 @@ static uint64_t newest_generation(const struct kelp_shard_control *control)
     return control->loading != 0 ? control->loading : control->generation;
 }
 
+bool kelp_shard_control_changes(const struct kelp_shard_control *control, uint64_t generation)
+{
+    return kelp_fence_generation(newest_generation(control), generation) == KELP_OK;
+}
+
 kelp_status kelp_shard_control_judge(const struct kelp_shard_control *control, uint64_t generation,
-                                     bool names_another_incarnation)
+                                     uint64_t serial, bool names_another_incarnation)
 {
     if (names_another_incarnation) {
         return KELP_ERR_MISMATCH;
+    }
+    if (kelp_shard_control_changes(control, generation) && serial > control->serial) {
+        return KELP_OK;
     }
     return kelp_fence_generation(newest_generation(control), generation) == KELP_ERR_BUSY
                ? KELP_OK
@@ -312,12 +325,17 @@ static void load(struct kelp_shard_control *control, uint64_t generation,
     add(actions, KELP_SHARD_DO_LOAD)->generation = generation;
 }
 
-static void on_map(struct kelp_shard_control *control, uint64_t generation,
+static void on_map(struct kelp_shard_control *control, uint64_t generation, uint64_t serial,
                    struct kelp_shard_actions *actions)
 {
     struct kelp_snapshot_actions snapshot = {.count = 0};
+    const bool changes = kelp_shard_control_changes(control, generation);
 
-    assert(kelp_shard_control_judge(control, generation, false) == KELP_OK);
+    assert(kelp_shard_control_judge(control, generation, serial, false) == KELP_OK);
+    control->serial = serial;
+    if (changes) {
+        return; /* the shell carries it out at once, or after the load */
+    }
     kelp_snapshot_cancel(control->snapshot, KELP_ERR_OLD_GENERATION,
                          "a newer generation is being loaded", &snapshot);
     add_snapshot(control, &snapshot, actions);
@@ -355,6 +373,33 @@ static kelp_status on_storage_missing(struct kelp_shard_control *control, const 
                                                                           : KELP_OK;
 }
 
+static void lead(struct kelp_shard_control *control, const struct kelp_shard_led *led)
+{
+    control->has_word = led->word != NULL;
+    /* What a record said since is newer. */
+    if (led->word && led->word->version >= control->word.version) {
+        control->word = *led->word;
+        control->best = led->best ? *led->best : (struct kelp_best){0};
+    }
+}
+
+static void on_entered(struct kelp_shard_control *control, const struct kelp_shard_event *event,
+                       struct kelp_shard_actions *actions)
+{
+    struct kelp_snapshot_actions snapshot = {.count = 0};
+    const struct kelp_shard_led *led = &event->entered.led;
+
+    if (kelp_fence_generation(control->generation, event->entered.generation) != KELP_OK) {
+        return;
+    }
+    control->map_generation = event->entered.generation;
+    control->map_serial = event->entered.serial;
+    lead(control, led);
+    kelp_snapshot_lead(control->snapshot, led->partitions, led->partition_count, &snapshot);
+    add_snapshot(control, &snapshot, actions);
+    report_to_all(control, actions);
+}
+
 static void serve(struct kelp_shard_control *control, const struct kelp_shard_loaded *loaded,
                   struct kelp_shard_actions *actions)
 {
@@ -365,14 +410,14 @@ static void serve(struct kelp_shard_control *control, const struct kelp_shard_lo
     for (uint32_t i = 0; i < control->stream_count; i++) {
         control->streams[i].cursor = 0;
     }
-    control->has_word = loaded->word != NULL;
-    control->word = loaded->word ? *loaded->word : (struct kelp_control_word){0};
-    control->best = loaded->best ? *loaded->best : (struct kelp_best){0};
+    control->word = (struct kelp_control_word){0};
+    control->best = (struct kelp_best){0};
+    lead(control, &loaded->led);
     control->has_train = false;
     control->status = KELP_OK;
     control->error[0] = '\0';
-    kelp_snapshot_generation(control->snapshot, control->generation, loaded->partitions,
-                             loaded->partition_count, &snapshot);
+    kelp_snapshot_generation(control->snapshot, control->generation, loaded->led.partitions,
+                             loaded->led.partition_count, &snapshot);
     add_snapshot(control, &snapshot, actions);
 }
 
@@ -497,7 +542,7 @@ static kelp_status on_command(struct kelp_shard_control *control,
         }
     }
     if (command->map_generation != 0) {
-        on_map(control, command->map_generation, actions);
+        on_map(control, command->map_generation, command->map_serial, actions);
     }
     stream->heartbeat = command->heartbeat;
     report(control, stream, actions);
@@ -530,6 +575,12 @@ kelp_status kelp_shard_control_apply(struct kelp_shard_control *control,
     case KELP_SHARD_ON_LOADED:
         on_loaded(control, &event->loaded, actions);
         return KELP_OK;
+    case KELP_SHARD_ON_ENTERED:
+        on_entered(control, event, actions);
+        return KELP_OK;
+    case KELP_SHARD_ON_REPLICAS:
+        report_to_all(control, actions);
+        return KELP_OK;
     case KELP_SHARD_ON_RECORD:
         on_record(control, event, actions);
         return KELP_OK;
@@ -560,13 +611,15 @@ void kelp_shard_control_view(const struct kelp_shard_control *control,
 {
     *ret_view = (struct kelp_shard_control_view){
         .generation = control->generation,
+        .map_generation = control->map_generation,
+        .map_serial = control->map_serial,
         .loading = control->loading,
         .status = control->status,
         .error = control->error,
         .waiting = control->waiting,
         .word = control->has_word ? &control->word : NULL,
         .best = control->has_word && control->best.known ? &control->best : NULL,
-        .latest_train = control->has_train ? &control->latest_train : NULL,
+        .latest_train = control->has_word && control->has_train ? &control->latest_train : NULL,
         .records = control->records,
         .record_count = control->record_count};
     kelp_snapshot_view(control->snapshot, &ret_view->snapshot);

@@ -16,7 +16,8 @@
  * obeyed. Streams without the proof give way when there are too many. Maps are fenced by their
  * generation besides, so that a leader who is deposed meanwhile can do no harm.
  *
- * Records are kept until another generation is served, and sent to each stream once, in order. A
+ * Records are kept until another generation is served, and sent to each stream once, in order, as
+ * long as partition 0 is led here: a follower keeps them, for the day on which it is promoted. A
  * coordinator that connects says which records it has already.
  *
  * Threads: one caller at a time. No I/O, no clock, never blocks.
@@ -41,6 +42,8 @@ enum kelp_shard_event_kind {
     KELP_SHARD_ON_UNSENT,          /* a REPORT was not sent: its records are to be sent again */
     KELP_SHARD_ON_STORAGE_MISSING, /* the load waits. KELP_OK: look again later; else: give up */
     KELP_SHARD_ON_LOADED,          /* the load is over: it is served, or it failed */
+    KELP_SHARD_ON_ENTERED,         /* a map is carried out here, within the generation served */
+    KELP_SHARD_ON_REPLICAS,        /* there is news of followers */
     KELP_SHARD_ON_RECORD,          /* partition 0 completed an entry */
     KELP_SHARD_ON_FAILURE,  /* a partition cannot go on. KELP_ERR_OLD_GENERATION: not reported */
     KELP_SHARD_ON_TIMER,    /* KELP_PS_REPORT_MS went by */
@@ -59,18 +62,24 @@ struct kelp_shard_command {
     uint64_t heartbeat;
     uint64_t records_after;  /* first command of a stream: records before this version are known */
     uint64_t map_generation; /* of a map that kelp_shard_control_judge() accepts; 0: none */
+    uint64_t map_serial;     /* of that map */
     const struct kelp_snapshot_order *order; /* NULL: none */
     bool give_up;                            /* the order */
+};
+
+/* What this shard is the primary of. */
+struct kelp_shard_led {
+    const uint32_t *partitions; /* ascending */
+    uint32_t partition_count;
+    const struct kelp_control_word *word; /* partition 0 is among them; NULL: it is not */
+    const struct kelp_best *best;         /* likewise; NULL: none */
 };
 
 struct kelp_shard_loaded {
     kelp_status status;
     const char *text; /* unless status is KELP_OK */
     /* With KELP_OK: */
-    const uint32_t *partitions; /* ascending */
-    uint32_t partition_count;
-    const struct kelp_control_word *word; /* partition 0 is here; NULL: it is not */
-    const struct kelp_best *best;         /* likewise; NULL: none */
+    struct kelp_shard_led led;
 };
 
 struct kelp_shard_event {
@@ -92,6 +101,11 @@ struct kelp_shard_event {
             uint64_t now_ms; /* of any monotonic clock */
         } missing;
         struct kelp_shard_loaded loaded;
+        struct {
+            uint64_t generation;
+            uint64_t serial;
+            struct kelp_shard_led led;
+        } entered;
         struct {
             const struct kelp_record *record;
             const struct kelp_control_word *word; /* of the next entry */
@@ -179,7 +193,10 @@ bool kelp_shard_control_obeys(const struct kelp_shard_control *control, uint64_t
 /* Is this map to be taken? KELP_ERR_MISMATCH: it names another incarnation of this shard, and the
  * leader will find the present one. KELP_ERR_OLD_GENERATION: known, or of a deposed leader. */
 kelp_status kelp_shard_control_judge(const struct kelp_shard_control *control, uint64_t generation,
-                                     bool names_another_incarnation) KELP_MUST_USE;
+                                     uint64_t serial, bool names_another_incarnation) KELP_MUST_USE;
+/* Of a map that is to be taken: is it a change within the generation that is served or loaded? Then
+ * nothing is loaded; ENTERED follows once it is carried out. */
+bool kelp_shard_control_changes(const struct kelp_shard_control *control, uint64_t generation);
 
 /* The result says what became of the event, by its kind (above); the caller passes it on. */
 kelp_status kelp_shard_control_apply(struct kelp_shard_control *control,
@@ -188,12 +205,14 @@ kelp_status kelp_shard_control_apply(struct kelp_shard_control *control,
 
 /* What reports say. Everything is borrowed until the next event. */
 struct kelp_shard_control_view {
-    uint64_t generation;                    /* served; 0: none */
+    uint64_t generation;     /* served; 0: none */
+    uint64_t map_generation; /* of the newest map that is carried out; 0: none */
+    uint64_t map_serial;
     uint64_t loading;                       /* generation that is being loaded; 0: none */
     kelp_status status;                     /* loading or training failed */
     const char *error;                      /* why; "" */
     const char *waiting;                    /* what a load waits for; "": for nothing */
-    const struct kelp_control_word *word;   /* NULL: partition 0 is not here */
+    const struct kelp_control_word *word;   /* NULL: partition 0 is not led here */
     const struct kelp_best *best;           /* NULL: none is known */
     const struct kelp_record *latest_train; /* NULL: none yet in this generation */
     const struct kelp_record *records;      /* that belong into the result files */

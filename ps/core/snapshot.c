@@ -14,7 +14,7 @@ struct progress {
 
 struct kelp_snapshot {
     uint64_t generation; /* served; 0: none */
-    uint32_t count;      /* partitions that are hosted in it */
+    uint32_t count;      /* partitions of the order */
     uint64_t ticket;     /* of the order; counts up */
     uint32_t part_count; /* parts of the order that were written */
     uint32_t next;       /* partitions before it were handed out for writing */
@@ -26,7 +26,9 @@ struct kelp_snapshot {
     char error[256];
     bool has_word;
     struct kelp_control_word word;
-    uint32_t partitions[KELP_PARTITIONS_MAX]; /* ascending */
+    uint32_t partitions[KELP_PARTITIONS_MAX]; /* of the order, ascending */
+    uint32_t led_count;
+    uint32_t led[KELP_PARTITIONS_MAX]; /* those of the next order, ascending */
     struct progress progress[KELP_PARTITIONS_MAX];
     struct kelp_snapshot_part parts[KELP_PARTITIONS_MAX];
 };
@@ -134,18 +136,46 @@ void kelp_snapshot_past(struct kelp_snapshot *snapshot, uint64_t ticket, uint64_
     }
 }
 
+static void set_led(struct kelp_snapshot *snapshot, const uint32_t *partitions, uint32_t count)
+{
+    assert(count <= KELP_PARTITIONS_MAX);
+    snapshot->led_count = count;
+    for (uint32_t i = 0; i < count; i++) {
+        assert(i == 0 || partitions[i] > partitions[i - 1]);
+        snapshot->led[i] = partitions[i];
+    }
+}
+
 void kelp_snapshot_generation(struct kelp_snapshot *snapshot, uint64_t generation,
                               const uint32_t *partitions, uint32_t count,
                               struct kelp_snapshot_actions *actions)
 {
-    assert(count <= KELP_PARTITIONS_MAX);
     assert(generation > snapshot->generation);
     kelp_snapshot_cancel(snapshot, KELP_ERR_OLD_GENERATION, "another generation opened", actions);
     snapshot->generation = generation;
-    snapshot->count = count;
-    for (uint32_t i = 0; i < count; i++) {
-        assert(i == 0 || partitions[i] > partitions[i - 1]);
-        snapshot->partitions[i] = partitions[i];
+    set_led(snapshot, partitions, count);
+}
+
+static bool leads(const struct kelp_snapshot *snapshot, uint32_t partition)
+{
+    for (uint32_t i = 0; i < snapshot->led_count; i++) {
+        if (snapshot->led[i] == partition) {
+            return true;
+        }
+    }
+    return false;
+}
+
+void kelp_snapshot_lead(struct kelp_snapshot *snapshot, const uint32_t *partitions, uint32_t count,
+                        struct kelp_snapshot_actions *actions)
+{
+    set_led(snapshot, partitions, count);
+    for (uint32_t i = 0; i < snapshot->count; i++) {
+        if (!snapshot->progress[i].taken && !leads(snapshot, snapshot->partitions[i])) {
+            kelp_snapshot_cancel(snapshot, KELP_ERR_BUSY, "a partition is led elsewhere by now",
+                                 actions);
+            return;
+        }
     }
 }
 
@@ -202,6 +232,8 @@ kelp_status kelp_snapshot_order(struct kelp_snapshot *snapshot,
     snapshot->writing = false;
     snapshot->has_word = false;
     memset(snapshot->progress, 0, sizeof(snapshot->progress));
+    snapshot->count = snapshot->led_count;
+    memcpy(snapshot->partitions, snapshot->led, snapshot->led_count * sizeof(snapshot->led[0]));
     move_to(snapshot, KELP_SNAPSHOT_TAKING, actions);
     if (fence != KELP_OK) {
         fail(snapshot, fence, "the generation of the order is not loaded here yet", actions);
@@ -222,7 +254,7 @@ void kelp_snapshot_give_up(struct kelp_snapshot *snapshot, uint64_t generation, 
     }
 }
 
-/* Where the partition is among those hosted; count: it is not. */
+/* Where the partition is among those of the order; count: it is not. */
 static uint32_t place_of(const struct kelp_snapshot *snapshot, uint32_t partition)
 {
     uint32_t place = 0;

@@ -69,11 +69,17 @@ kelp_status kelp_snapshot_create(struct kelp_snapshot **ret_snapshot,
 /* NULL does nothing. */
 void kelp_snapshot_destroy(struct kelp_snapshot *snapshot);
 
-/* A generation is served from now on, with these partitions (ascending, may be none): what was
- * under way in the one before is discarded. */
+/* A generation is served from now on, and these partitions are led here (ascending, may be none):
+ * what was under way in the one before is discarded. */
 void kelp_snapshot_generation(struct kelp_snapshot *snapshot, uint64_t generation,
                               const uint32_t *partitions, uint32_t count,
                               struct kelp_snapshot_actions *actions);
+
+/* From now on it leads these partitions (ascending, may be none) in the generation that it serves:
+ * for the orders that follow. One under way fails with KELP_ERR_BUSY if it still waits for a
+ * partition that is led elsewhere. */
+void kelp_snapshot_lead(struct kelp_snapshot *snapshot, const uint32_t *partitions, uint32_t count,
+                        struct kelp_snapshot_actions *actions);
 
 /*
  * An order came. The same one again does nothing. A shard without partitions is durable at once,

@@ -48,6 +48,8 @@ static kelp_status send_report(struct kelp_service *service, const struct kelp_s
     report.hello = action->report.hello ? &service->hello : NULL;
     report.heartbeat = action->report.heartbeat;
     report.loaded_generation = view.generation;
+    report.map_generation = view.map_generation;
+    report.map_serial = view.map_serial;
     report.status = view.status;
     report.error = (char *)(uintptr_t)view.error;     /* only read */
     report.waiting = (char *)(uintptr_t)view.waiting; /* only read */
@@ -80,7 +82,9 @@ static kelp_status send_report(struct kelp_service *service, const struct kelp_s
         report.latest_train = &latest.message;
     }
     report.snapshot = kelp__service_snapshots_report(service, &view.snapshot);
+    report.replica = kelp__service_replicas_report(service, &report.n_replica);
     kelp_status status = kelp_wire_encode(&report.base, &message, NULL);
+    free(report.replica);
     return status == KELP_OK ? kelp_rpc_stream_send(leader->stream, message) : status;
 }
 
@@ -270,8 +274,8 @@ static kelp_status obey(struct kelp__service_leader *leader, const Kelp__V1__Sha
         status = kelp__service_load_plan(service, command->plan, reterr);
     }
     if (status == KELP_OK && command->map) {
-        status = kelp__service_load_map(service, command->map, command->manifest,
-                                        &event.command.map_generation, reterr);
+        status = kelp__service_map_take(service, command->map, command->manifest, &event.command,
+                                        reterr);
     }
     if (status != KELP_OK) {
         return status;
@@ -380,6 +384,7 @@ static void follow(struct kelp__service_leader *leader, Kelp__V1__ShardCommand *
     } else if (obey_or_hold(leader, command, &status, &error)) {
         return;
     }
+    kelp__service_map_carry_out(leader->service);
     if (status != KELP_OK) {
         refuse_stream(leader, status, error.text);
     }
@@ -434,6 +439,7 @@ void kelp_service_leader(struct kelp_service *service, const char *proof_digest)
         kelp__v1__shard_command__free_unpacked(command, NULL);
     }
     (void)pthread_mutex_unlock(&service->control_lock);
+    kelp__service_map_carry_out(service);
 }
 
 static void unlink_leader(struct kelp__service_leader *leader)
@@ -516,5 +522,6 @@ void kelp__service_control_close(struct kelp_service *service)
         free(service->plan);
     }
     free(service->plan_text);
+    kelp__service_map_unref(service->map);
     kelp_shard_control_destroy(service->control);
 }

@@ -184,6 +184,13 @@ const struct kelp_shard_events kelp__service_shard_events = {
     .conflict = kelp__service_conflict,
     .worked = kelp__service_worked,
     .record = kelp__service_control_record,
+    .forward = kelp__service_forward,
+    .greet = kelp__service_greet,
+    .acknowledge = kelp__service_acknowledge,
+    .want_copy = kelp__service_want_copy,
+    .copy = kelp__service_copy,
+    .in_sync = kelp__service_in_sync,
+    .need_map = kelp__service_need_map,
     .snapshot_taken = kelp__service_snapshot_taken,
     .snapshot_past = kelp__service_snapshot_past,
     .snapshot_failed = kelp__service_snapshot_failed,
@@ -485,7 +492,7 @@ static void on_tick(void *user)
 }
 
 /* A message came; mostly the next look is soon anyway. */
-static void keep_ticking(struct kelp_service *service)
+void kelp__service_keep_ticking(struct kelp_service *service)
 {
     if (atomic_load(&service->ticking) || atomic_exchange(&service->ticking, true)) {
         return;
@@ -545,7 +552,7 @@ static void on_message(struct kelp_rpc_stream *stream, struct kelp_rpc_message *
     if (turn) {
         kelp__service_turn_finish(service,
                                   turn); /* also after an error: others may have been answered */
-        keep_ticking(service);
+        kelp__service_keep_ticking(service);
     }
     if (status != KELP_OK) {
         refuse_stream(peer, status, error.text);

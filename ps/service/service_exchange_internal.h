@@ -58,6 +58,8 @@ struct kelp__service_turn {
     struct kelp_shard_turn shard;
     struct kelp_service *service;
     struct kelp__service_peer *touched;
+    struct kelp__service_link *links;
+    struct kelp__service_following *followings;
     Kelp__V1__PullAnswer *answers;
     Kelp__V1__PullAnswer **answer_pointers;
     Kelp__V1__ControlWord *words;

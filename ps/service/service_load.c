@@ -1,5 +1,5 @@
 /*
- * Maps in, generations out.
+ * Plans in, generations out.
  *
  * A generation is prepared on a thread of its own: a large model takes seconds to initialise or to
  * read, and heartbeats go on meanwhile. It is installed in the loop. The thread also waits for
@@ -13,7 +13,7 @@
 #include <time.h>
 
 #include "common/base/log.h"
-#include "ps/service/shard_service_internal.h"
+#include "ps/service/service_map_internal.h"
 
 /* What a map means for this shard, and what became of it. */
 struct kelp__service_load {
@@ -133,10 +133,7 @@ static void loaded(void *user)
     if (load->status == KELP_OK) {
         kelp_shard_install(service->shard, load->hosting, kelp__service_turn_shard(turn));
         kelp_shard_view(service->shard, view);
-        event.loaded.partitions = view->partitions;
-        event.loaded.partition_count = view->partition_count;
-        event.loaded.word = view->has_word ? &view->word : NULL;
-        event.loaded.best = view->has_word ? &view->best : NULL;
+        event.loaded.led = kelp__service_led(view);
         kelp_log_info("generation loaded generation=%" PRIu64 " partitions=%u", view->generation,
                       view->partition_count);
     }
@@ -145,94 +142,18 @@ static void loaded(void *user)
         atomic_store(&service->generation, load->generation);
     }
     service->loading = NULL;
+    service->map_due = service->map_due || load->status == KELP_OK;
     (void)kelp__service_control_apply(service, &event); /* cannot fail */
     (void)pthread_mutex_unlock(&service->control_lock);
     if (turn) {
         kelp__service_turn_finish(service, turn);
     }
+    kelp__service_map_carry_out(service); /* it may have changed meanwhile */
     free(view);
     free_load(load);
 }
 
-/* ---- maps ---- */
-
-static int compare_places(const void *a, const void *b)
-{
-    const struct kelp_hosting_place *left = a;
-    const struct kelp_hosting_place *right = b;
-
-    return (left->partition > right->partition) - (left->partition < right->partition);
-}
-
-/* Each partition of the plan exactly once, each on a shard that the map lists. */
-static kelp_status check_map(const struct kelp_service *service, const Kelp__V1__Map *map,
-                             struct kelp_error *reterr)
-{
-    const uint32_t count = service->plan->partition_count;
-    bool seen[KELP_PARTITIONS_MAX] = {false};
-
-    if (map->generation == 0) {
-        return kelp_fail(reterr, KELP_ERR_FORMAT, "map of generation 0: they count from 1");
-    }
-    if (map->n_partitions != count) {
-        return kelp_fail(reterr, KELP_ERR_FORMAT, "map has %zu partitions, the plan %u",
-                         map->n_partitions, count);
-    }
-    for (size_t i = 0; i < map->n_partitions; i++) {
-        const Kelp__V1__PartitionPlace *place = map->partitions[i];
-        if (place->partition >= count || seen[place->partition]) {
-            return kelp_fail(reterr, KELP_ERR_FORMAT,
-                             "map names partition %u twice, or it is beyond %u", place->partition,
-                             count);
-        }
-        if (place->primary >= map->n_shards) {
-            return kelp_fail(reterr, KELP_ERR_FORMAT, "map puts partition %u on shard %u of %zu",
-                             place->partition, place->primary, map->n_shards);
-        }
-        seen[place->partition] = true;
-    }
-    return KELP_OK;
-}
-
-/* Is this entry this process? A map may still name the one before us. */
-static bool is_us(const struct kelp_service *service, const Kelp__V1__ShardPlace *shard)
-{
-    return strcmp(shard->shard, service->options.id) == 0 &&
-           shard->incarnation == service->options.incarnation;
-}
-
-static bool names_another_of_us(const struct kelp_service *service, const Kelp__V1__Map *map)
-{
-    for (size_t i = 0; i < map->n_shards; i++) {
-        if (strcmp(map->shards[i]->shard, service->options.id) == 0 &&
-            !is_us(service, map->shards[i])) {
-            return true;
-        }
-    }
-    return false;
-}
-
-static struct kelp__service_load *make_load(struct kelp_service *service, const Kelp__V1__Map *map)
-{
-    struct kelp__service_load *load =
-        calloc(1, sizeof(*load) + map->n_partitions * sizeof(struct kelp_hosting_place));
-
-    if (!load) {
-        return NULL;
-    }
-    load->service = service;
-    load->plan = service->plan;
-    load->generation = map->generation;
-    for (size_t i = 0; i < map->n_partitions; i++) {
-        const Kelp__V1__PartitionPlace *place = map->partitions[i];
-        if (is_us(service, map->shards[place->primary])) {
-            load->places[load->count++] = (struct kelp_hosting_place){
-                .partition = place->partition, .entry = {.map_epoch = place->map_epoch}};
-        }
-    }
-    qsort(load->places, load->count, sizeof(*load->places), compare_places);
-    return load;
-}
+/* ---- what is to be loaded ---- */
 
 /* The checkpoint that the map restores: the manifest that came with it must be that one. A shard
  * that hosts nothing needs none, and gets none when it comes after that checkpoint has been
@@ -259,39 +180,26 @@ static kelp_status parse_manifest(struct kelp__service_load *load, uint64_t vers
     return KELP_OK;
 }
 
-kelp_status kelp__service_load_map(struct kelp_service *service, const Kelp__V1__Map *map,
-                                   const char *manifest, uint64_t *ret_generation,
-                                   struct kelp_error *reterr)
+kelp_status kelp__service_load_want(struct kelp_service *service, const struct service_map *map,
+                                    const char *manifest, struct kelp_error *reterr)
 {
-    if (!service->plan) {
-        return kelp_fail(reterr, KELP_ERR_FORMAT, "map without a plan");
-    }
-    kelp_status status = check_map(service, map, reterr);
-    if (status != KELP_OK) {
-        return status;
-    }
-    status = kelp_shard_control_judge(service->control, map->generation,
-                                      names_another_of_us(service, map));
-    if (status == KELP_ERR_MISMATCH) {
-        kelp_log_warn("map names another incarnation of this shard: not taken generation=%" PRIu64,
-                      map->generation);
-    }
-    if (status != KELP_OK) {
-        return KELP_OK; /* not for us, or known, or of a leader that was deposed */
-    }
-    struct kelp__service_load *load = make_load(service, map);
+    struct kelp__service_load *load =
+        calloc(1, sizeof(*load) + map->partition_count * sizeof(struct kelp_hosting_place));
+
     if (!load) {
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for a map");
     }
-    status = parse_manifest(load, map->restore_version, manifest, reterr);
+    load->service = service;
+    load->plan = service->plan;
+    load->generation = map->generation;
+    load->count = kelp__service_map_places(map, load->places);
+    kelp_status status = parse_manifest(load, map->restore_version, manifest, reterr);
     if (status != KELP_OK) {
         free_load(load);
         return status;
     }
     free_load(service->wanted);
     service->wanted = load;
-    *ret_generation = load->generation;
-    kelp_log_info("map taken generation=%" PRIu64 " partitions=%u", load->generation, load->count);
     return KELP_OK;
 }
 

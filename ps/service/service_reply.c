@@ -317,6 +317,8 @@ void kelp__service_turn_finish(struct kelp_service *service, struct kelp__servic
         send_replies(turn, peer);
         kelp__service_peer_unref(peer);
     }
+    kelp__service_links_flush(turn);
+    kelp__service_followings_flush(turn);
     (void)pthread_mutex_lock(&service->turns_lock);
     turn->next = service->turns;
     service->turns = turn;

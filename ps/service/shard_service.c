@@ -57,6 +57,9 @@ static const struct kelp_rpc_method methods[] = {
     {.path = "/kelp.v1.ParameterServer/Control",
      .roles = KELP_ROLE_BIT(KELP_ROLE_COORDINATOR),
      .accept = kelp__service_control_accept},
+    {.path = "/kelp.v1.ParameterServer/Replicate",
+     .roles = KELP_ROLE_BIT(KELP_ROLE_SHARD),
+     .accept = kelp__service_follow_accept},
     {.path = "/kelp.v1.ParameterServer/Status",
      .roles = KELP_ROLE_BIT(KELP_ROLE_OPERATOR) | KELP_ROLE_BIT(KELP_ROLE_READER),
      .unary = answer_status},
@@ -135,6 +138,10 @@ kelp_status kelp_service_open(const struct kelp_service_options *options,
     if (status != KELP_OK) {
         goto err_close;
     }
+    status = kelp__service_replicas_open(service, reterr);
+    if (status != KELP_OK) {
+        goto err_close;
+    }
     status = kelp_shard_create(options->job, &kelp__service_shard_events, service, &service->shard,
                                reterr);
     if (status != KELP_OK) {
@@ -171,11 +178,13 @@ void kelp_service_close(struct kelp_service *service)
     if (service->server) {
         kelp_rpc_server_close(service->server);
     }
+    kelp__service_replicas_stop(service);
     kelp__service_load_stop(service);      /* a map may have come with the last messages */
     kelp__service_snapshots_stop(service); /* its events may still come from the last messages */
     kelp__service_ticks_stop(service);
     kelp_shard_destroy(service->shard);
     kelp__service_snapshots_close(service);
+    kelp__service_replicas_close(service);
     kelp__service_control_close(service);
     kelp__service_turns_free(service);
     kelp_roster_destroy(service->roster);

@@ -22,11 +22,14 @@ struct kelp__service_leader; /* one Control stream */
 struct kelp__service_load;   /* a generation that is being prepared */
 struct kelp__service_turn;   /* scratch memory of one message */
 struct kelp__service_snapshots;
+struct kelp__service_replicas;
+struct service_map;
 
 struct kelp_service {
     struct kelp_service_options options;
     struct kelp_rpc_server *server;
     struct kelp_shard *shard;
+    struct kelp__service_replicas *replicas;
     Kelp__V1__Hello hello; /* ours */
 
     pthread_mutex_t turns_lock;       /* guards turns; a leaf */
@@ -53,8 +56,8 @@ struct kelp_service {
     struct kelp_ticker ticker;
     struct kelp_rpc_timer *tick_timer;
 
-    /* Held while an order goes to the partitions, so that they hear orders in the order in which
-     * they were taken. Taken before control_lock and before any partition's lock. */
+    /* Held while an order or a map goes to the partitions, so that they hear them in the order in
+     * which they were taken. Taken before control_lock and before any partition's lock. */
     pthread_mutex_t orders_lock;
 
     /*
@@ -70,6 +73,8 @@ struct kelp_service {
     char *plan_text;
     struct kelp__service_load *loading; /* at most one at a time */
     struct kelp__service_load *wanted;  /* of the newest map that was taken */
+    struct service_map *map;            /* the newest that was taken; NULL: none */
+    bool map_due;                       /* it is to be carried out */
     pthread_cond_t load_cancelled;
 };
 
@@ -88,6 +93,8 @@ struct kelp_shard_turn *kelp__service_turn_shard(struct kelp__service_turn *turn
  * turn is free again. */
 void kelp__service_turn_finish(struct kelp_service *service, struct kelp__service_turn *turn);
 void kelp__service_turns_free(struct kelp_service *service);
+/* A message came: look soon for what is late. */
+void kelp__service_keep_ticking(struct kelp_service *service);
 void kelp__service_ticks_stop(struct kelp_service *service);
 
 /* service_conflict.c: the number that stands for the worker of a stream in events of the shard; 0:
@@ -123,15 +130,21 @@ kelp_status kelp__service_control_open(struct kelp_service *service,
 /* Free what belongs to the control side. */
 void kelp__service_control_close(struct kelp_service *service);
 
+/* service_map.c. control_lock is held: take a map, and say in the command which; a known or older
+ * one is ignored. manifest: of the checkpoint that it restores, or "". */
+kelp_status kelp__service_map_take(struct kelp_service *service, const Kelp__V1__Map *map,
+                                   const char *manifest, struct kelp_shard_command *command,
+                                   struct kelp_error *reterr) KELP_MUST_USE;
+/* No lock is held: carry out what was taken, as far as its generation is served. */
+void kelp__service_map_carry_out(struct kelp_service *service);
+/* Borrows from the view. */
+struct kelp_shard_led kelp__service_led(const struct kelp_shard_view *view);
+void kelp__service_map_unref(struct service_map *map);
+
 /* service_load.c; control_lock is held but for init and stop */
 void kelp__service_load_init(struct kelp_service *service);
 kelp_status kelp__service_load_plan(struct kelp_service *service, const char *text,
                                     struct kelp_error *reterr) KELP_MUST_USE;
-/* Make service->wanted of a map that is to be taken, and set *ret_generation; a known or older one
- * is ignored. manifest: of the checkpoint that the map restores, or "". */
-kelp_status kelp__service_load_map(struct kelp_service *service, const Kelp__V1__Map *map,
-                                   const char *manifest, uint64_t *ret_generation,
-                                   struct kelp_error *reterr) KELP_MUST_USE;
 void kelp__service_load_start(struct kelp_service *service, uint64_t generation);
 void kelp__service_load_cancel(struct kelp_service *service);
 /* Wait for a generation that is being prepared; none is any more. */
@@ -159,5 +172,38 @@ bool kelp__service_snapshot_taken(uint64_t ticket, uint32_t partition,
 void kelp__service_snapshot_past(uint64_t ticket, uint64_t step, void *user);
 void kelp__service_snapshot_failed(uint64_t ticket, kelp_status status, const char *text,
                                    void *user);
+
+/* service_replicas.c */
+kelp_status kelp__service_replicas_open(struct kelp_service *service,
+                                        struct kelp_error *reterr) KELP_MUST_USE;
+/* No link and no timer is left; the loop runs meanwhile. The server is closed. */
+void kelp__service_replicas_stop(struct kelp_service *service);
+void kelp__service_replicas_close(struct kelp_service *service);
+/* What a report says of followers, whose rows stay valid as long as control_lock is held. Owned
+ * array: free(). NULL: there are none. */
+Kelp__V1__ReplicaReport **kelp__service_replicas_report(struct kelp_service *service,
+                                                        size_t *ret_count);
+/* Events of the shard. */
+void kelp__service_in_sync(uint32_t partition, void *user);
+void kelp__service_need_map(uint32_t partition, void *user);
+
+/* service_links.c: have links to the followers of this map, and no others. */
+void kelp__service_links_follow(struct kelp_service *service, const struct service_map *map);
+/* Send what the turn's events left. */
+void kelp__service_links_flush(struct kelp__service_turn *turn);
+/* Events of the shard. */
+void kelp__service_forward(const struct kelp_shard_root *root, void *turn, void *user);
+void kelp__service_greet(const struct kelp_shard_greeting *greeting, void *turn, void *user);
+
+/* service_follow.c */
+const struct kelp_rpc_stream_events *
+kelp__service_follow_accept(struct kelp_rpc_stream *stream, void *server_user, void **ret_user);
+void kelp__service_followings_flush(struct kelp__service_turn *turn);
+void kelp__service_acknowledge(uint32_t partition, uint64_t process,
+                               const struct kelp_acknowledgement *said, void *turn, void *user);
+
+/* service_copies.c: events of the shard. */
+void kelp__service_want_copy(uint32_t partition, uint64_t process, size_t bytes, void *user);
+void kelp__service_copy(struct kelp_replica_copy *copy, uint64_t process, void *user);
 
 #endif

@@ -247,6 +247,9 @@ void kelp_shard_view(struct kelp_shard *shard, struct kelp_shard_view *ret_view)
             ret_view->step = view.step;
         }
         ret_view->partitions[ret_view->partition_count++] = hosted->index;
+        if (view.place == KELP_REPLICA_PRIMARY) {
+            ret_view->led[ret_view->led_count++] = hosted->index;
+        }
         ret_view->pushes += view.pushes;
         ret_view->duplicates += view.duplicates;
         ret_view->refusals += view.refusals;

@@ -125,12 +125,12 @@ void kelp_shard_enter(struct kelp_shard *shard, uint64_t generation,
 
 /* ---- replication: ps/core/replication.h ---- */
 
-enum kelp_shard_link {
-    KELP_SHARD_LINK_FOLLOWER, /* from here to a follower */
-    KELP_SHARD_LINK_PRIMARY,  /* from a primary to here */
+enum kelp_replica_link {
+    KELP_REPLICA_LINK_FOLLOWER, /* from here to a follower */
+    KELP_REPLICA_LINK_PRIMARY,  /* from a primary to here */
 };
 /* That link is up, or broken. Holds over generations. */
-void kelp_shard_linked(struct kelp_shard *shard, enum kelp_shard_link link, uint64_t process,
+void kelp_shard_linked(struct kelp_shard *shard, enum kelp_replica_link link, uint64_t process,
                        bool is_up, struct kelp_shard_turn *turn);
 
 /* Primary: what the follower said->process says. */
@@ -182,6 +182,7 @@ kelp_status kelp_shard_fill(struct kelp_shard *shard, const struct kelp_shard_pi
 struct kelp_shard_replica {
     uint32_t partition;
     uint64_t map_epoch;
+    uint64_t held; /* what is applied */
     struct kelp_replication_view view;
 };
 /* Of all partitions whose primary is here; at most max. */
@@ -247,6 +248,8 @@ struct kelp_shard_view {
     uint64_t generation;
     uint32_t partition_count;
     uint32_t partitions[KELP_PARTITIONS_MAX];
+    uint32_t led_count; /* of those whose primary is here */
+    uint32_t led[KELP_PARTITIONS_MAX];
     uint64_t step; /* the lowest of its partitions */
     bool has_word; /* it is the primary of partition 0 */
     struct kelp_control_word word;

@@ -26,7 +26,7 @@ struct kelp_shard {
 };
 
 struct linked {
-    enum kelp_shard_link kind;
+    enum kelp_replica_link kind;
     uint64_t process;
 };
 

@@ -16,7 +16,7 @@ static void tell_link(const struct scene *scene, const struct linked *link, bool
     const bool leads = hosted->entry.place == KELP_REPLICA_PRIMARY;
     uint64_t process = link->process;
 
-    if (leads != (link->kind == KELP_SHARD_LINK_FOLLOWER)) {
+    if (leads != (link->kind == KELP_REPLICA_LINK_FOLLOWER)) {
         return;
     }
     if (!leads) {
@@ -57,7 +57,7 @@ static bool note_link(struct kelp_shard *shard, const struct linked *link, bool 
     return true;
 }
 
-void kelp_shard_linked(struct kelp_shard *shard, enum kelp_shard_link kind, uint64_t process,
+void kelp_shard_linked(struct kelp_shard *shard, enum kelp_replica_link kind, uint64_t process,
                        bool is_up, struct kelp_shard_turn *turn)
 {
     const struct linked link = {.kind = kind, .process = process};

@@ -97,7 +97,8 @@ static void begin_generation(struct sim_shard *shard, struct sim_hosting *hostin
     struct sim_hosting *before = shard->hosting;
     struct kelp_partition_view view;
     uint32_t partitions[SIM_PARTITIONS_MAX];
-    struct kelp_shard_loaded loaded = {.partitions = partitions, .partition_count = hosting->count};
+    struct kelp_shard_loaded loaded = {
+        .led = {.partitions = partitions, .partition_count = hosting->count}};
     shard->hosting = hosting;
     if (before) {
         sim_hosting_retire(before);
@@ -107,8 +108,8 @@ static void begin_generation(struct sim_shard *shard, struct sim_hosting *hostin
     }
     if (hosting->by_index[0]) {
         kelp_partition_view(hosting->by_index[0]->core, &view);
-        loaded.word = &view.word;
-        loaded.best = kelp_partition_best(hosting->by_index[0]->core);
+        loaded.led.word = &view.word;
+        loaded.led.best = kelp_partition_best(hosting->by_index[0]->core);
     }
     sim_invariants_loaded(shard->process, hosting);
     sim_say(shard->sim, shard->process, "has loaded generation %llu: %u partitions",
@@ -229,7 +230,7 @@ static uint64_t take_map(struct sim_shard *shard, struct sim_map *map,
                          struct sim_manifest *manifest)
 {
     const uint64_t generation = map->map.generation;
-    if (kelp_shard_control_judge(shard->control, generation,
+    if (kelp_shard_control_judge(shard->control, generation, 0,
                                  names_another_of_us(shard, &map->map)) != KELP_OK) {
         return 0;
     }

@@ -90,7 +90,8 @@ static void command(uint64_t stream, uint64_t records_after, uint64_t map_genera
                                      .command = {.stream = stream,
                                                  .heartbeat = 7,
                                                  .records_after = records_after,
-                                                 .map_generation = map_generation}};
+                                                 .map_generation = map_generation,
+                                                 .map_serial = map_generation ? 1 : 0}};
 
     ck_assert_int_eq(apply(event), KELP_OK);
 }
@@ -111,7 +112,7 @@ static void loaded(void)
 
     (void)apply((struct kelp_shard_event){
         .kind = KELP_SHARD_ON_LOADED,
-        .loaded = {.partitions = hosted, .partition_count = 2, .word = &word}});
+        .loaded = {.led = {.partitions = hosted, .partition_count = 2, .word = &word}}});
 }
 
 static void not_loaded(kelp_status status)
@@ -227,16 +228,16 @@ KELP_TEST(strangers_give_way)
 KELP_TEST(a_newer_map_takes_the_place_of_one_that_is_loaded)
 {
     connect(1);
-    ck_assert_int_eq(kelp_shard_control_judge(control, 2, false), KELP_OK);
-    ck_assert_int_eq(kelp_shard_control_judge(control, 2, true), KELP_ERR_MISMATCH);
+    ck_assert_int_eq(kelp_shard_control_judge(control, 2, 1, false), KELP_OK);
+    ck_assert_int_eq(kelp_shard_control_judge(control, 2, 1, true), KELP_ERR_MISMATCH);
     command(1, 0, 2);
     expect("LR");
-    ck_assert_int_eq(kelp_shard_control_judge(control, 2, false), KELP_ERR_OLD_GENERATION);
+    ck_assert_int_eq(kelp_shard_control_judge(control, 2, 1, false), KELP_ERR_OLD_GENERATION);
     command(1, 0, 3);
     expect("CR");
     command(1, 0, 5);
     expect("R");
-    ck_assert_int_eq(kelp_shard_control_judge(control, 4, false), KELP_ERR_OLD_GENERATION);
+    ck_assert_int_eq(kelp_shard_control_judge(control, 4, 1, false), KELP_ERR_OLD_GENERATION);
     not_loaded(KELP_ERR_NOT_FOUND);
     expect("RL"); /* what became of the cancelled one is nobody's failure */
     ck_assert_uint_eq(actions.items[1].generation, 5);
@@ -245,6 +246,61 @@ KELP_TEST(a_newer_map_takes_the_place_of_one_that_is_loaded)
     expect("R");
     ck_assert_uint_eq(view().generation, 5);
     ck_assert_uint_eq(view().word->version, 4);
+}
+
+static void enter(uint64_t generation, uint64_t serial, const struct kelp_control_word *word)
+{
+    static const uint32_t led[] = {0, 3, 4};
+
+    (void)apply((struct kelp_shard_event){
+        .kind = KELP_SHARD_ON_ENTERED,
+        .entered = {generation, serial, {.partitions = led, .partition_count = 3, .word = word}}});
+}
+
+/* A map of the same generation with a larger serial loads nothing; it is reported once it is
+ * carried out. */
+KELP_TEST(a_change_of_the_map_loads_nothing)
+{
+    const struct kelp_control_word word = {.version = 4, .step = 4, .kind = KELP_STEP_TRAIN};
+
+    serve(2);
+    ck_assert_int_eq(kelp_shard_control_judge(control, 2, 2, false), KELP_OK);
+    ck_assert(kelp_shard_control_changes(control, 2));
+    ck_assert(!kelp_shard_control_changes(control, 3));
+    (void)apply(
+        (struct kelp_shard_event){.kind = KELP_SHARD_ON_COMMAND,
+                                  .command = {.stream = 1, .map_generation = 2, .map_serial = 4}});
+    expect("R");
+    ck_assert_uint_eq(view().map_serial, 0);
+    ck_assert_int_eq(kelp_shard_control_judge(control, 2, 4, false), KELP_ERR_OLD_GENERATION);
+    ck_assert_int_eq(kelp_shard_control_judge(control, 2, 3, false), KELP_ERR_OLD_GENERATION);
+    ck_assert_int_eq(kelp_shard_control_judge(control, 2, 5, false), KELP_OK);
+    enter(2, 4, &word);
+    expect("R");
+    ck_assert_uint_eq(view().map_generation, 2);
+    ck_assert_uint_eq(view().map_serial, 4);
+    enter(1, 9, &word); /* of a generation that has ended */
+    expect("");
+}
+
+/* A follower of partition 0 keeps records, and hands them out once it is promoted. */
+KELP_TEST(records_of_a_follower_wait)
+{
+    const struct kelp_control_word word = {.version = 6, .step = 6, .kind = KELP_STEP_TRAIN};
+
+    serve(2);
+    enter(2, 1, NULL);
+    expect("R");
+    record(5, KELP_STEP_EVALUATE_VAL, "");
+    expect("");
+    ck_assert_ptr_null(view().word);
+    command(1, 0, 0);
+    expect("R");
+    ck_assert_uint_eq(actions.items[0].report.record_count, 0);
+    enter(2, 2, &word);
+    expect("R");
+    ck_assert_uint_eq(actions.items[0].report.record_count, 1);
+    ck_assert_uint_eq(view().word->version, 6);
 }
 
 KELP_TEST(a_load_that_fails_is_reported_until_the_next_map)

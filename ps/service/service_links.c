@@ -1,0 +1,443 @@
+/*
+ * Links from here to the followers of what is led here: one stream to each process that the newest
+ * map names, kept open while it does. Roots and greetings of a turn leave as one message; large
+ * roots at once, so that the follower applies them while we do.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/log.h"
+#include "ps/service/service_exchange_internal.h"
+#include "ps/service/service_links_internal.h"
+
+#define REPLICATE_PATH "/kelp.v1.ParameterServer/Replicate"
+
+/* ---- life ---- */
+
+void kelp__service_link_unref(struct kelp__service_link *link)
+{
+    if (atomic_fetch_sub(&link->refs, 1) != 1) {
+        return;
+    }
+    kelp__service_link_discard(link);
+    kelp_rpc_channel_close(link->channel);
+    free(link->roots);
+    free(link->greetings);
+    free(link->scratch.forwards);
+    free(link->scratch.forward_pointers);
+    free(link->scratch.words);
+    free(link->scratch.greetings);
+    free(link->scratch.greeting_pointers);
+    free(link->id);
+    free(link->address);
+    (void)pthread_mutex_destroy(&link->lock);
+    free(link);
+}
+
+static kelp_status send_hello(struct kelp__service_link *link)
+{
+    Kelp__V1__ReplicateRequest request = KELP__V1__REPLICATE_REQUEST__INIT;
+    struct kelp_rpc_message *message = NULL;
+    kelp_status status;
+
+    request.hello = &link->service->hello;
+    request.generation = atomic_load(&link->service->generation);
+    status = kelp_wire_encode(&request.base, &message, NULL);
+    return status == KELP_OK ? kelp_rpc_stream_send(link->stream, message) : status;
+}
+
+static void on_message(struct kelp_rpc_stream *stream, struct kelp_rpc_message *message,
+                       void *user);
+static void on_closed(struct kelp_rpc_stream *stream, kelp_status status, const char *text,
+                      void *user);
+static const struct kelp_rpc_stream_events link_events = {.message = on_message,
+                                                          .closed = on_closed};
+
+/* The link is locked, and has no stream. When it fails, the timer tries again. */
+static void connect_link(struct kelp__service_link *link)
+{
+    const struct kelp_job *job = link->service->options.job;
+    struct kelp_error error = {.text = ""};
+    const struct kelp_rpc_stream_options options = {.path = REPLICATE_PATH,
+                                                    .first_message_ms =
+                                                        job->transport.connect_timeout_ms,
+                                                    .hello = true,
+                                                    .events = &link_events,
+                                                    .user = link};
+
+    atomic_fetch_add(&link->refs, 1); /* the stream's */
+    atomic_fetch_add(&link->service->replicas->streams, 1);
+    if (kelp_rpc_stream_open(link->channel, &options, &link->stream, &error) != KELP_OK) {
+        link->stream = NULL;
+        atomic_fetch_sub(&link->refs, 1); /* the list still has one */
+        atomic_fetch_sub(&link->service->replicas->streams, 1);
+        return;
+    }
+    (void)send_hello(link); /* when it fails, closed() follows */
+}
+
+static struct kelp__service_link *make_link(struct kelp_service *service,
+                                            const struct service_map_shard *shard)
+{
+    struct kelp__service_link *link = calloc(1, sizeof(*link));
+    struct kelp_error error = {.text = "out of memory"};
+
+    if (!link) {
+        return NULL;
+    }
+    link->service = service;
+    atomic_init(&link->refs, 1);
+    (void)pthread_mutex_init(&link->lock, NULL);
+    link->process = shard->process;
+    link->incarnation = shard->incarnation;
+    link->id = strdup(shard->id);
+    link->address = strdup(shard->address);
+    if (!link->id || !link->address ||
+        kelp_rpc_channel_open(service->options.loop, shard->address, KELP_ROLE_SHARD,
+                              KELP_PS_FIELDS_BYTES_MAX, &link->channel, &error) != KELP_OK) {
+        kelp_log_error("no link to a follower shard=%s error=\"%s\"", shard->id, error.text);
+        kelp__service_link_unref(link);
+        return NULL;
+    }
+    return link;
+}
+
+/* ---- which ones there are ---- */
+
+/* replicas->lock is held. NULL: there is none. */
+static struct kelp__service_link *find_link(const struct kelp_service *service, uint64_t process)
+{
+    struct kelp__service_link *link = service->replicas->links;
+
+    while (link && link->process != process) {
+        link = link->next;
+    }
+    return link;
+}
+
+/* Referenced; NULL: there is none. */
+static struct kelp__service_link *take_link(struct kelp_service *service, uint64_t process)
+{
+    (void)pthread_mutex_lock(&service->replicas->lock);
+    struct kelp__service_link *link = find_link(service, process);
+    if (link) {
+        atomic_fetch_add(&link->refs, 1);
+    }
+    (void)pthread_mutex_unlock(&service->replicas->lock);
+    return link;
+}
+
+static void want_link(struct kelp_service *service, const struct service_map *map, uint32_t shard)
+{
+    struct kelp__service_replicas *replicas = service->replicas;
+
+    if (shard == SERVICE_NOBODY) {
+        return;
+    }
+    struct kelp__service_link *link = find_link(service, map->shards[shard].process);
+    if (!link && !replicas->closing) {
+        link = make_link(service, &map->shards[shard]);
+        if (link) {
+            link->next = replicas->links;
+            replicas->links = link;
+        }
+    }
+    if (link) {
+        link->wanted = true;
+    }
+}
+
+/* replicas->lock is held: take those that nobody wants out of the list. */
+static struct kelp__service_link *unlist_unwanted(struct kelp__service_replicas *replicas)
+{
+    struct kelp__service_link **at = &replicas->links;
+    struct kelp__service_link *unwanted = NULL;
+
+    while (*at) {
+        struct kelp__service_link *link = *at;
+        if (link->wanted) {
+            at = &link->next;
+            continue;
+        }
+        *at = link->next;
+        link->next = unwanted;
+        unwanted = link;
+    }
+    return unwanted;
+}
+
+/* They are in no list any more. */
+static void close_links(struct kelp__service_link *link)
+{
+    while (link) {
+        struct kelp__service_link *next = link->next;
+        (void)pthread_mutex_lock(&link->lock);
+        link->ended = true;
+        if (link->stream) {
+            kelp_rpc_stream_close(link->stream, KELP_OK, "no partition is led here and kept there");
+        }
+        (void)pthread_mutex_unlock(&link->lock);
+        kelp__service_link_unref(link);
+        link = next;
+    }
+}
+
+void kelp__service_links_follow(struct kelp_service *service, const struct service_map *map)
+{
+    struct kelp__service_replicas *replicas = service->replicas;
+
+    (void)pthread_mutex_lock(&replicas->lock);
+    for (struct kelp__service_link *link = replicas->links; link; link = link->next) {
+        link->wanted = false;
+    }
+    for (uint32_t i = 0; i < map->partition_count; i++) {
+        const struct service_map_partition *partition = &map->partitions[i];
+        if (map->shards[partition->primary].process == 0) {
+            want_link(service, map, partition->backup);
+            want_link(service, map, partition->joiner);
+        }
+    }
+    struct kelp__service_link *unwanted = unlist_unwanted(replicas);
+    const bool any = replicas->links != NULL;
+    (void)pthread_mutex_unlock(&replicas->lock);
+    close_links(unwanted);
+    if (any) {
+        kelp__service_replicas_tick(service);
+        kelp__service_replicas_hurry(service);
+    }
+}
+
+void kelp__service_links_stop(struct kelp_service *service)
+{
+    struct kelp__service_replicas *replicas = service->replicas;
+
+    (void)pthread_mutex_lock(&replicas->lock);
+    for (struct kelp__service_link *link = replicas->links; link; link = link->next) {
+        link->wanted = false;
+    }
+    struct kelp__service_link *unwanted = unlist_unwanted(replicas);
+    (void)pthread_mutex_unlock(&replicas->lock);
+    close_links(unwanted);
+    while (atomic_load(&replicas->streams) > 0) {
+        (void)kelp_rpc_loop_run(service->options.loop, 1000);
+    }
+}
+
+void kelp__service_links_tick(struct kelp_service *service, uint64_t now_us)
+{
+    struct kelp__service_replicas *replicas = service->replicas;
+
+    (void)pthread_mutex_lock(&replicas->lock);
+    for (struct kelp__service_link *link = replicas->links; link; link = link->next) {
+        (void)pthread_mutex_lock(&link->lock);
+        if (!link->stream) {
+            connect_link(link);
+        } else if (link->is_up && now_us - link->sent_us >= KELP_PS_REPLICA_SILENT_MS * 1000u) {
+            kelp__service_link_send(link, true);
+        }
+        (void)pthread_mutex_unlock(&link->lock);
+    }
+    (void)pthread_mutex_unlock(&replicas->lock);
+}
+
+/* ---- what leaves ---- */
+
+/* The link is locked. */
+static void list_link(struct kelp__service_turn *turn, struct kelp__service_link *link)
+{
+    if (!link->listed) {
+        link->listed = true;
+        atomic_fetch_add(&link->refs, 1);
+        link->next_listed = turn->links;
+        turn->links = link;
+    }
+}
+
+void kelp__service_forward(const struct kelp_shard_root *root, void *turn, void *user)
+{
+    struct kelp__service_link *link = take_link(user, root->process);
+    bool kept = false;
+
+    if (link) {
+        (void)pthread_mutex_lock(&link->lock);
+        kept = link->is_up && kelp__service_link_add_root(link, root);
+        if (kept && link->root_bytes >= KELP_PS_FORWARD_BYTES) {
+            kelp__service_link_send(link, false);
+        } else if (kept) {
+            list_link(turn, link);
+        }
+        (void)pthread_mutex_unlock(&link->lock);
+        kelp__service_link_unref(link);
+    }
+    if (!kept && root->lent) {
+        kelp_gradients_return(&root->loan);
+    }
+}
+
+void kelp__service_greet(const struct kelp_shard_greeting *greeting, void *turn, void *user)
+{
+    struct kelp__service_link *link = take_link(user, greeting->process);
+
+    if (!link) {
+        return;
+    }
+    (void)pthread_mutex_lock(&link->lock);
+    if (link->is_up && kelp__service_link_add_greeting(link, greeting)) {
+        list_link(turn, link);
+    }
+    (void)pthread_mutex_unlock(&link->lock);
+    kelp__service_link_unref(link);
+}
+
+void kelp__service_links_flush(struct kelp__service_turn *turn)
+{
+    while (turn->links) {
+        struct kelp__service_link *link = turn->links;
+        turn->links = link->next_listed; /* it may be listed again once it is unlocked */
+        (void)pthread_mutex_lock(&link->lock);
+        link->listed = false;
+        if (link->root_count > 0 || link->greeting_count > 0) {
+            kelp__service_link_send(link, false);
+        }
+        (void)pthread_mutex_unlock(&link->lock);
+        kelp__service_link_unref(link);
+    }
+}
+
+void kelp__service_links_copy(struct kelp_service *service, struct kelp_replica_copy *copy,
+                              uint64_t process)
+{
+    struct kelp__service_link *link = take_link(service, process);
+
+    if (link) {
+        (void)pthread_mutex_lock(&link->lock);
+        if (link->is_up) {
+            kelp__service_link_send(link, false); /* what came before it */
+            kelp__service_link_send_copy(link, copy);
+        }
+        (void)pthread_mutex_unlock(&link->lock);
+        kelp__service_link_unref(link);
+    }
+    kelp_replica_copy_unref(copy);
+}
+
+/* ---- what comes in ---- */
+
+/* The first reply: is it who we meant? */
+static kelp_status check_first(const struct kelp__service_link *link,
+                               const Kelp__V1__ReplicateReply *reply, struct kelp_error *reterr)
+{
+    kelp_status status = kelp__service_check_hello(link->service, reply->hello, reterr);
+
+    if (status != KELP_OK) {
+        return status;
+    }
+    if (strcmp(reply->hello->id, link->id) != 0 || reply->hello->incarnation != link->incarnation) {
+        return kelp_fail(reterr, KELP_ERR_MISMATCH, "there is %.63s, another process",
+                         reply->hello->id);
+    }
+    return KELP_OK;
+}
+
+static kelp_status hear_reply(struct kelp__service_link *link, struct kelp__service_turn *turn,
+                              const Kelp__V1__ReplicateReply *reply, struct kelp_error *reterr)
+{
+    struct kelp_service *service = link->service;
+    struct kelp_shard_turn *shard_turn = kelp__service_turn_shard(turn);
+
+    if (reply->status != KELP_OK) {
+        kelp_log_warn("follower refused a message shard=%s status=%s reason=\"%s\"", link->id,
+                      kelp_status_known(reply->status) ? kelp_status_name(reply->status) : "?",
+                      reply->error);
+        return KELP_OK; /* it closes the stream */
+    }
+    if (!link->heard) {
+        kelp_status status = check_first(link, reply, reterr);
+        if (status != KELP_OK) {
+            return status;
+        }
+        link->heard = true;
+        (void)pthread_mutex_lock(&link->lock);
+        link->is_up = link->stream && !link->ended;
+        const bool is_up = link->is_up;
+        (void)pthread_mutex_unlock(&link->lock);
+        kelp_log_info("follower connected shard=%s", link->id);
+        if (is_up) {
+            kelp_shard_linked(service->shard, KELP_REPLICA_LINK_FOLLOWER, link->process, true,
+                              shard_turn);
+        }
+    }
+    for (size_t i = 0; i < reply->n_acknowledgement; i++) {
+        const Kelp__V1__Acknowledgement *said = reply->acknowledgement[i];
+        const struct kelp_acknowledgement acknowledgement = {.process = link->process,
+                                                             .generation = reply->generation,
+                                                             .map_epoch = said->map_epoch,
+                                                             .holds = said->holds,
+                                                             .held = said->held};
+        kelp_shard_acknowledged(service->shard, said->partition, &acknowledgement, shard_turn);
+    }
+    return KELP_OK;
+}
+
+static void on_message(struct kelp_rpc_stream *stream, struct kelp_rpc_message *message, void *user)
+{
+    struct kelp__service_link *link = user;
+    struct kelp_service *service = link->service;
+    struct kelp__service_turn *turn = kelp__service_turn_take(service);
+    struct kelp_error error = {.text = "no memory for a message"};
+    struct kelp_wire_payload payload;
+    ProtobufCMessage *fields = NULL;
+    kelp_status status = KELP_ERR_NO_MEMORY;
+
+    if (turn) {
+        status = kelp_wire_decode(message, &kelp__v1__replicate_reply__descriptor,
+                                  KELP_PS_FIELDS_BYTES_MAX, &fields, &payload, &error);
+    }
+    if (status == KELP_OK) {
+        status = hear_reply(link, turn, (const void *)fields, &error);
+        protobuf_c_message_free_unpacked(fields, NULL);
+    }
+    if (turn) {
+        kelp__service_turn_finish(service, turn);
+        kelp__service_keep_ticking(service);
+    }
+    if (status != KELP_OK) {
+        kelp_log_warn("follower's message cannot be used shard=%s error=\"%s\"", link->id,
+                      error.text);
+        kelp_rpc_stream_close(stream, status, error.text);
+    }
+}
+
+static void on_closed(struct kelp_rpc_stream *stream, kelp_status status, const char *text,
+                      void *user)
+{
+    struct kelp__service_link *link = user;
+    struct kelp_service *service = link->service;
+
+    (void)stream;
+    (void)pthread_mutex_lock(&link->lock);
+    const bool was_up = link->is_up;
+    const bool ended = link->ended;
+    link->stream = NULL;
+    link->is_up = false;
+    link->heard = false;
+    kelp__service_link_discard(link);
+    (void)pthread_mutex_unlock(&link->lock);
+    if (was_up) {
+        struct kelp__service_turn *turn = kelp__service_turn_take(service);
+        kelp_log_info("follower's stream ended shard=%s status=%s text=\"%s\"", link->id,
+                      kelp_status_name(status), text ? text : "");
+        if (turn) {
+            kelp_shard_linked(service->shard, KELP_REPLICA_LINK_FOLLOWER, link->process, false,
+                              kelp__service_turn_shard(turn));
+            kelp__service_turn_finish(service, turn);
+        }
+        if (!ended) {
+            kelp__service_replicas_hurry(service); /* the first attempt is made at once */
+        }
+    }
+    kelp__service_link_unref(link);
+    atomic_fetch_sub(&service->replicas->streams, 1);
+}

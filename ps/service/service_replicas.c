@@ -1,0 +1,200 @@
+/* What the streams between shards have in common: one timer, and what the leader is told. */
+#include "ps/service/service_replicas_internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/clock.h"
+#include "common/base/log.h"
+
+kelp_status kelp__service_replicas_open(struct kelp_service *service, struct kelp_error *reterr)
+{
+    struct kelp__service_replicas *replicas = calloc(1, sizeof(*replicas));
+
+    if (replicas) {
+        replicas->fresh = calloc(KELP_PARTITIONS_MAX, sizeof(*replicas->fresh));
+        replicas->rows = calloc(KELP_PARTITIONS_MAX, sizeof(*replicas->rows));
+    }
+    if (!replicas || !replicas->fresh || !replicas->rows) {
+        free(replicas ? replicas->fresh : NULL);
+        free(replicas);
+        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for replicas");
+    }
+    (void)pthread_mutex_init(&replicas->lock, NULL);
+    (void)pthread_mutex_init(&replicas->look_lock, NULL);
+    service->replicas = replicas;
+    return KELP_OK;
+}
+
+void kelp__service_replicas_stop(struct kelp_service *service)
+{
+    struct kelp__service_replicas *replicas = service->replicas;
+
+    if (!replicas) {
+        return;
+    }
+    (void)pthread_mutex_lock(&replicas->lock);
+    replicas->closing = true;
+    kelp_rpc_timer_stop(replicas->timer);
+    replicas->timer = NULL;
+    (void)pthread_mutex_unlock(&replicas->lock);
+    kelp__service_links_stop(service);
+    while (atomic_load(&replicas->posted)) {
+        (void)kelp_rpc_loop_run(service->options.loop, 1000);
+    }
+}
+
+void kelp__service_replicas_close(struct kelp_service *service)
+{
+    struct kelp__service_replicas *replicas = service->replicas;
+
+    if (!replicas) {
+        return;
+    }
+    (void)pthread_mutex_destroy(&replicas->lock);
+    (void)pthread_mutex_destroy(&replicas->look_lock);
+    free(replicas->wishes);
+    free(replicas->fresh);
+    free(replicas->rows);
+    free(replicas);
+    service->replicas = NULL;
+}
+
+/* ---- what the leader is told ---- */
+
+/* Is there something that the leader waits for? How far followers lag, it hears with the next
+ * report anyway. */
+static bool has_news(const struct kelp__service_replicas *replicas, size_t count)
+{
+    bool news = count != replicas->row_count;
+
+    for (size_t i = 0; i < count && !news; i++) {
+        const struct kelp_shard_replica *before = &replicas->rows[i];
+        const struct kelp_shard_replica *after = &replicas->fresh[i];
+        news = before->partition != after->partition || before->map_epoch != after->map_epoch ||
+               before->view.backup_in_sync != after->view.backup_in_sync ||
+               before->view.joiner_in_sync != after->view.joiner_in_sync;
+    }
+    return news;
+}
+
+/* look_lock is held. */
+static void look_at_followers(struct kelp_service *service)
+{
+    struct kelp__service_replicas *replicas = service->replicas;
+    const size_t count = kelp_shard_replicas(service->shard, replicas->fresh, KELP_PARTITIONS_MAX);
+
+    (void)pthread_mutex_lock(&service->control_lock);
+    const bool news = has_news(replicas, count);
+    memcpy(replicas->rows, replicas->fresh, count * sizeof(*replicas->fresh));
+    replicas->row_count = count;
+    if (news) {
+        struct kelp_shard_event event = {.kind = KELP_SHARD_ON_REPLICAS};
+        (void)kelp__service_control_apply(service, &event); /* cannot fail */
+    }
+    (void)pthread_mutex_unlock(&service->control_lock);
+}
+
+/* Versions that the slowest follower is behind. */
+static uint64_t lag_of(const struct kelp_shard_replica *row)
+{
+    const struct kelp_replication_view *view = &row->view;
+    uint64_t slowest = row->held;
+
+    if (view->has_backup && view->backup_held < slowest) {
+        slowest = view->backup_held;
+    }
+    if (view->has_joiner && view->joiner_held < slowest) {
+        slowest = view->joiner_held;
+    }
+    return row->held - slowest;
+}
+
+Kelp__V1__ReplicaReport **kelp__service_replicas_report(struct kelp_service *service,
+                                                        size_t *ret_count)
+{
+    const struct kelp__service_replicas *replicas = service->replicas;
+    const size_t count = replicas->row_count;
+    Kelp__V1__ReplicaReport **reports = NULL;
+
+    *ret_count = 0;
+    if (count > 0) {
+        reports = malloc(count * (sizeof(*reports) + sizeof(**reports)));
+    }
+    if (!reports) {
+        return NULL; /* out of memory: the next report says it */
+    }
+    Kelp__V1__ReplicaReport *items = (Kelp__V1__ReplicaReport *)(void *)(reports + count);
+    for (size_t i = 0; i < count; i++) {
+        const struct kelp_shard_replica *row = &replicas->rows[i];
+        kelp__v1__replica_report__init(&items[i]);
+        items[i].partition = row->partition;
+        items[i].map_epoch = row->map_epoch;
+        items[i].backup_in_sync = row->view.backup_in_sync;
+        items[i].joiner_in_sync = row->view.joiner_in_sync;
+        items[i].lag = lag_of(row);
+        reports[i] = &items[i];
+    }
+    *ret_count = count;
+    return reports;
+}
+
+/* ---- from time to time ---- */
+
+static void look(struct kelp_service *service)
+{
+    const uint64_t now_us = kelp_clock_us();
+
+    (void)pthread_mutex_lock(&service->replicas->look_lock);
+    kelp__service_links_tick(service, now_us);
+    kelp__service_copies_tick(service, now_us);
+    look_at_followers(service);
+    (void)pthread_mutex_unlock(&service->replicas->look_lock);
+}
+
+static void on_timer(void *user)
+{
+    look(user);
+}
+
+static void on_post(void *user)
+{
+    struct kelp_service *service = user;
+
+    atomic_store(&service->replicas->posted, false);
+    look(service);
+}
+
+void kelp__service_replicas_hurry(struct kelp_service *service)
+{
+    if (!atomic_exchange(&service->replicas->posted, true) &&
+        kelp_rpc_loop_post(service->options.loop, on_post, service) != KELP_OK) {
+        atomic_store(&service->replicas->posted, false); /* no memory: the timer looks, too */
+    }
+}
+
+void kelp__service_in_sync(uint32_t partition, void *user)
+{
+    (void)partition; /* the report names all */
+    kelp__service_replicas_hurry(user);
+}
+
+/* The leader sends maps to shards first: it is on its way. */
+void kelp__service_need_map(uint32_t partition, void *user)
+{
+    (void)user;
+    kelp_log_debug("another shard has a newer map partition=%u", partition);
+}
+
+void kelp__service_replicas_tick(struct kelp_service *service)
+{
+    struct kelp__service_replicas *replicas = service->replicas;
+
+    (void)pthread_mutex_lock(&replicas->lock);
+    if (!replicas->timer && !replicas->closing &&
+        kelp_rpc_timer_start(service->options.loop, KELP_PS_REPLICA_TICK_MS, on_timer, service,
+                             &replicas->timer) != KELP_OK) {
+        kelp_log_error("no memory for a timer: broken links to other shards stay broken");
+    }
+    (void)pthread_mutex_unlock(&replicas->lock);
+}

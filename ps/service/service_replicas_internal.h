@@ -1,0 +1,62 @@
+/*
+ * Streams between shards: links from here to followers (service_links.c), from primaries to here
+ * (service_follow.c), and the order of copies (service_copies.c).
+ *
+ * Locks: replicas->lock guards lists and counters and is taken inside partitions' locks and inside
+ * control_lock; a link's or a following's own lock inside it or alone. Nothing that locks a
+ * partition or control_lock is called under either.
+ */
+#ifndef KELP_PS_SERVICE_SERVICE_REPLICAS_INTERNAL_H
+#define KELP_PS_SERVICE_SERVICE_REPLICAS_INTERNAL_H
+
+#include "ps/service/service_map_internal.h"
+
+struct kelp__service_link;      /* from here to a follower */
+struct kelp__service_following; /* from a primary to here */
+
+/* A copy that is wanted. */
+struct service_wish {
+    uint32_t partition;
+    uint64_t process;
+    size_t bytes;
+};
+
+struct kelp__service_replicas {
+    pthread_mutex_t lock;
+    struct kelp__service_link *links;
+    struct kelp__service_following *followings;
+    struct kelp_rpc_timer *timer; /* while there is any of both, and then for good */
+    bool closing;
+    atomic_uint streams;            /* of links, until they have closed */
+    atomic_uint_fast64_t bytes_out; /* to followers */
+
+    /* Copies, one at a time. */
+    struct service_wish *wishes;
+    size_t wish_count;
+    size_t wish_capacity;
+    atomic_size_t copying; /* bytes of copies that messages hold */
+    uint64_t next_copy_us; /* not before */
+    atomic_bool posted;    /* look() is on its way */
+
+    pthread_mutex_t look_lock;        /* one look at a time; taken outside all others */
+    struct kelp_shard_replica *fresh; /* look_lock: KELP_PARTITIONS_MAX */
+
+    /* control_lock guards the rest: what reports say. */
+    struct kelp_shard_replica *rows; /* KELP_PARTITIONS_MAX */
+    size_t row_count;
+};
+
+/* Look soon at links, and what is to be copied and reported. Any thread, inside any lock. */
+void kelp__service_replicas_hurry(struct kelp_service *service);
+/* The timer that does so every KELP_PS_REPLICA_TICK_MS runs from now on. */
+void kelp__service_replicas_tick(struct kelp_service *service);
+/* service_links.c: connect what is not, and show those that are that we live. */
+void kelp__service_links_tick(struct kelp_service *service, uint64_t now_us);
+void kelp__service_links_stop(struct kelp_service *service);
+/* The copy is used up. */
+void kelp__service_links_copy(struct kelp_service *service, struct kelp_replica_copy *copy,
+                              uint64_t process);
+/* service_copies.c: the next copy, if its time has come. */
+void kelp__service_copies_tick(struct kelp_service *service, uint64_t now_us);
+
+#endif
