@@ -23,11 +23,12 @@
 #include "tests/lib/suite.h"
 #include "tests/lib/tls/test_certificates.h"
 
-#define JOB         "doors"
-#define ANSWER_MAX  (4u << 20)
-#define DEADLINE_MS 60000 /* only reached by a failure */
-#define SHORT_MS    1500  /* of a call that must fail, and may only do so by its deadline */
-#define COMPARED    180   /* a step that the short job makes */
+#define JOB          "doors"
+#define ANSWER_MAX   (4u << 20)
+#define DEADLINE_MS  60000 /* only reached by a failure */
+#define SHORT_MS     1500  /* of a call that must fail, and may only do so by its deadline */
+#define COMPARED     180   /* a step that the short job makes */
+#define SHORT_LIFE_S 8     /* of certificates that end while a job trains */
 
 #define JOB_STATUS       "/kelp.v1.Coordinator/Status"
 #define JOB_CHECKPOINT   "/kelp.v1.Coordinator/Checkpoint"
@@ -588,4 +589,36 @@ KELP_TEST(rotation)
     struct kelp_etcd *client = open_etcd("certs/operator");
     ck_assert_int_eq(read_etcd(client, DEADLINE_MS), KELP_OK);
     kelp_etcd_close(client);
+}
+
+static bool all_have_ended(void)
+{
+    return log_says("shard-0", "the certificate of its caller has ended") &&
+           log_says("coordinator-0", "the certificate of its caller has ended");
+}
+
+/* Certificates end while the job trains, and new ones lie there: streams end, processes are back
+ * with what is new, and no step is lost. On a machine that takes so long to begin that there is
+ * none to end, the job begins with new ones. */
+KELP_TEST(certificates_end)
+{
+    static const char *const roles[] = {"coordinator", "shard", "worker", "operator"};
+    static const char *const status_args[] = {"status", "run", "-o", "json", NULL};
+    char out[64], name[64];
+    const uint64_t ends_ms = kelp_clock_ms() + SHORT_LIFE_S * 1000;
+
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(roles); i++) {
+        (void)snprintf(out, sizeof(out), "certs/%s", roles[i]);
+        (void)snprintf(name, sizeof(name), JOB "/%s", roles[i]);
+        kelp_test_issue_for(&(struct kelp_test_issue){run.folder, "authority", out, name, NULL, 0},
+                            SHORT_LIFE_S);
+    }
+    start_closed("100000");
+    KELP_TEST_AWAIT(kelp_run_step(&run) > 0 || kelp_clock_ms() > ends_ms, "never");
+    const bool begun = kelp_run_step(&run) > 0;
+    issue_all();
+    KELP_TEST_AWAIT_FROM(&run.command, !begun || all_have_ended(), "no stream ends");
+    kelp_run_await_step(&run, kelp_run_step(&run) + COMPARED);
+    ck_assert(!log_says("coordinator-0", "generation=2"));
+    kelp_test_command_says(run.folder, status_args, 0, "\"steps_recomputed\":0");
 }
