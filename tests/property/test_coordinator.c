@@ -1,7 +1,8 @@
 /*
  * The pure coordinator in a random world: shards and workers come, go and come back as others,
- * writes to etcd succeed, fail or lose their answer, leaders die. A run is a function of its seed,
- * which a failure prints.
+ * writes to etcd succeed, fail or lose their answer, leaders die. In every second world partitions
+ * have backups: whoever is to lead one has all of it, and no generation is opened while each has a
+ * replica that lives. A run is a function of its seed, which a failure prints.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,22 +22,25 @@
 
 struct process {
     char id[16];
-    uint64_t incarnation; /* 0: dead */
-    uint64_t registered;  /* what etcd says; 0: nothing */
-    uint64_t link;        /* incarnation that the leader talks to; 0: no stream */
-    uint64_t loaded;      /* generation */
+    uint64_t incarnation;   /* 0: dead */
+    uint64_t registered;    /* what etcd says; 0: nothing */
+    uint64_t link;          /* incarnation that the leader talks to; 0: no stream */
+    uint64_t loaded;        /* generation */
+    bool holds[PARTITIONS]; /* everything of it that was ever shown */
 };
 
 struct world {
     uint64_t random;
     uint64_t now;
     uint64_t incarnations;
+    bool replicated;
     struct kelp_map etcd; /* the map's key; generation 0: none */
     struct process shards[SHARDS];
     uint64_t workers[WORKERS]; /* keys; 0: not there */
     struct kelp_placement placement;
     struct kelp_membership membership;
-    bool writing; /* a write is under way */
+    bool writing;  /* a write is under way */
+    bool changing; /* within the generation */
     bool reading;
     uint64_t seen_generation; /* newest that this leader had */
     uint64_t seen_assignment;
@@ -112,6 +116,66 @@ static void check_running(void)
     }
 }
 
+/* ---- replicas ---------------------------------------------------------------------------------
+ */
+
+/* The process of a shard of the map, if that very one lives. */
+static struct process *living(const struct kelp_map *map, uint32_t shard)
+{
+    for (int i = 0; shard != KELP_MAP_NOBODY && i < SHARDS; i++) {
+        if (strcmp(world.shards[i].id, map->shards[shard].id) == 0 &&
+            world.shards[i].incarnation == map->shards[shard].incarnation) {
+            return &world.shards[i];
+        }
+    }
+    return NULL;
+}
+
+static bool is_held(const struct kelp_map *map, uint32_t shard, uint32_t partition)
+{
+    const struct process *process = living(map, shard);
+    return process && process->holds[partition];
+}
+
+/* A generation is opened when a partition has nobody left, and only then. */
+static void check_opening(void)
+{
+    const struct kelp_map *map = &world.etcd;
+    if (!world.replicated || map->generation == 0 ||
+        strcmp(map->nonce, world.placement.map.nonce) != 0) {
+        return;
+    }
+    for (uint32_t i = 0; i < map->partition_count; i++) {
+        const struct kelp_map_partition *entry = &map->partitions[i];
+        if (!is_held(map, entry->primary, i) && !is_held(map, entry->backup, i)) {
+            return;
+        }
+    }
+    ck_abort_msg("a generation is opened though all partitions live");
+}
+
+/* The map in etcd is another one now: who is in an entry no more drops the partition. */
+static void settle_holders(const struct kelp_map *map, bool opened)
+{
+    for (uint32_t i = 0; i < map->partition_count; i++) {
+        const struct kelp_map_partition *entry = &map->partitions[i];
+        const struct process *joiner = living(map, entry->joiner);
+        struct process *replicas[] = {living(map, entry->primary), living(map, entry->backup)};
+        for (size_t k = 0; k < KELP_ARRAY_COUNT(replicas); k++) {
+            if (replicas[k] && opened) {
+                replicas[k]->holds[i] = true; /* once it has loaded */
+            }
+            ck_assert(!replicas[k] || replicas[k]->holds[i]);
+        }
+        for (int s = 0; s < SHARDS; s++) {
+            struct process *process = &world.shards[s];
+            if (process != replicas[0] && process != replicas[1] && process != joiner) {
+                process->holds[i] = false;
+            }
+        }
+    }
+}
+
 /* ---- events -----------------------------------------------------------------------------------
  */
 
@@ -122,8 +186,14 @@ static void apply(struct kelp_placement_event event)
     ck_assert_int_eq(kelp_placement_apply(&world.placement, &event, &actions, NULL), KELP_OK);
     for (uint32_t i = 0; i < actions.count; i++) {
         enum kelp_placement_action_kind kind = actions.items[i].kind;
-        ck_assert(kind != KELP_PLACEMENT_DO_WRITE_MAP || !world.writing); /* one at a time */
-        world.writing = world.writing || kind == KELP_PLACEMENT_DO_WRITE_MAP;
+        if (kind == KELP_PLACEMENT_DO_WRITE_MAP || kind == KELP_PLACEMENT_DO_WRITE_CHANGE) {
+            ck_assert(!world.writing);
+            world.writing = true;
+            world.changing = kind == KELP_PLACEMENT_DO_WRITE_CHANGE;
+        }
+        if (kind == KELP_PLACEMENT_DO_WRITE_MAP) {
+            check_opening();
+        }
         world.reading = world.reading || kind == KELP_PLACEMENT_DO_READ_MAP;
         if (kind == KELP_PLACEMENT_DO_MAP_TO_WORKERS) {
             check_running();
@@ -140,6 +210,7 @@ static void apply_shard(enum kelp_placement_event_kind kind, const struct proces
         event.unregistered = shard->id;
     } else if (kind == KELP_PLACEMENT_DISCONNECTED) {
         event.disconnected.id = shard->id;
+        event.disconnected.broken = world.replicated && shard->link != shard->incarnation;
     } else if (kind == KELP_PLACEMENT_CONNECTED) {
         event.connected.id = shard->id;
         event.connected.incarnation = shard->link;
@@ -155,11 +226,15 @@ static void apply_shard(enum kelp_placement_event_kind kind, const struct proces
 /* etcd takes the write if nobody wrote since this leader read or wrote last. */
 static bool etcd_takes(void)
 {
-    if (world.etcd.generation != world.placement.map.generation) {
+    if (world.etcd.generation != world.placement.map.generation ||
+        world.etcd.serial != world.placement.map.serial) {
         return false;
     }
     struct kelp_map copy;
-    ck_assert_uint_eq(world.placement.next.generation, world.etcd.generation + 1);
+    ck_assert_uint_eq(world.placement.next.generation,
+                      world.etcd.generation + (world.changing ? 0 : 1));
+    ck_assert_uint_eq(world.placement.next.serial, world.changing ? world.etcd.serial + 1 : 1);
+    ck_assert_int_eq(kelp_map_check(&world.placement.next, NULL), KELP_OK);
     for (uint32_t i = 0; i < world.etcd.partition_count; i++) {
         ck_assert_uint_ge(world.placement.next.partitions[i].map_epoch,
                           world.etcd.partitions[i].map_epoch);
@@ -167,6 +242,7 @@ static bool etcd_takes(void)
     ck_assert_int_eq(kelp_map_copy(&world.placement.next, &copy), KELP_OK);
     kelp_map_fini(&world.etcd);
     world.etcd = copy;
+    settle_holders(&world.etcd, !world.changing);
     return true;
 }
 
@@ -204,12 +280,13 @@ static void shard_dies(struct process *shard)
 {
     shard->incarnation = 0;
     shard->loaded = 0;
+    memset(shard->holds, 0, sizeof(shard->holds));
 }
 
 static void shard_starts(struct process *shard)
 {
+    shard_dies(shard);
     shard->incarnation = ++world.incarnations;
-    shard->loaded = 0;
 }
 
 /* The leader hears from etcd what is registered now. */
@@ -248,6 +325,38 @@ static void shard_loads(struct process *shard)
         shard->loaded = world.placement.map.generation;
     }
     apply_shard(KELP_PLACEMENT_LOADED, shard);
+    apply((struct kelp_placement_event){.kind = KELP_PLACEMENT_TAKEN,
+                                        .taken = {.id = shard->id,
+                                                  .incarnation = shard->link,
+                                                  .generation = world.placement.map.generation,
+                                                  .serial = world.placement.map.serial}});
+}
+
+/* It says how its followers are; of one epoch before what is wrong, and must not count. */
+static void shard_reports(struct process *shard)
+{
+    const struct kelp_map *map = &world.etcd;
+    if (shard->link == 0 || shard->link != shard->incarnation) {
+        return;
+    }
+    for (uint32_t i = 0; i < map->partition_count; i++) {
+        const struct kelp_map_partition *entry = &map->partitions[i];
+        struct process *joiner = living(map, entry->joiner);
+        bool old = draw(4) == 0;
+        if (living(map, entry->primary) != shard || !joiner) {
+            continue;
+        }
+        joiner->holds[i] = joiner->holds[i] || !old;
+        const struct kelp_replica_report report = {
+            .partition = i, .map_epoch = entry->map_epoch - (old ? 1 : 0), .joiner_in_sync = true};
+        apply((struct kelp_placement_event){.kind = KELP_PLACEMENT_REPLICAS,
+                                            .replicas = {.id = shard->id,
+                                                         .incarnation = shard->incarnation,
+                                                         .generation = map->generation,
+                                                         .reports = &report,
+                                                         .count = 1}});
+        map = &world.etcd;
+    }
 }
 
 static void count_workers(void)
@@ -308,8 +417,12 @@ static void time_passes(uint64_t ms, bool workers_answer)
 
 static void leader_starts(void)
 {
-    struct kelp_placement_options options = {
-        .shards = 3, .workers_min = 2, .shard_wait_ms = 2000, .writer = ++world.incarnations};
+    struct kelp_placement_options options = {.shards = 3,
+                                             .replicas = world.replicated ? 2 : 1,
+                                             .moves = world.replicated,
+                                             .workers_min = 2,
+                                             .shard_wait_ms = 2000,
+                                             .writer = ++world.incarnations};
     ck_assert_int_eq(kelp_placement_init(&world.placement, &options, NULL), KELP_OK);
     ck_assert_int_eq(kelp_membership_init(&world.membership, LANES, 1000, NULL), KELP_OK);
     memset(world.workers, 0, sizeof(world.workers));
@@ -356,6 +469,8 @@ static void random_event(void)
         shard_link(shard);
         break;
     case 6:
+        shard_reports(shard);
+        break;
     case 7:
         shard_loads(shard);
         break;
@@ -401,16 +516,21 @@ static void check_recovery(void)
             worker_toggles(i);
         }
     }
-    for (int round = 0; round < 60; round++) {
+    for (int round = 0; round < (world.replicated ? 200 : 60); round++) {
         time_passes(100, true);
         finish_write(true);
         finish_read();
         for (int i = 0; i < SHARDS; i++) {
             shard_loads(&world.shards[i]);
+            shard_reports(&world.shards[i]);
         }
     }
     ck_assert_msg(world.placement.state == KELP_PLACEMENT_RUNNING, "stuck: %s",
                   world.placement.reason);
+    for (uint32_t i = 0; world.replicated && i < PARTITIONS; i++) {
+        ck_assert_uint_ne(world.placement.map.partitions[i].backup, KELP_MAP_NOBODY);
+        ck_assert_uint_eq(world.placement.map.partitions[i].joiner, KELP_MAP_NOBODY);
+    }
     for (uint32_t i = 0; i < world.placement.map.shard_count; i++) {
         const struct kelp_map_shard *mapped = &world.placement.map.shards[i];
         for (int k = 0; k < SHARDS; k++) {
@@ -427,6 +547,7 @@ static void run_world(uint64_t seed)
     memset(&world, 0, sizeof(world));
     world.random = seed;
     world.now = 1000;
+    world.replicated = seed % 2 == 1;
     for (int i = 0; i < SHARDS; i++) {
         (void)snprintf(world.shards[i].id, sizeof(world.shards[i].id), "shard-%d", i);
     }
