@@ -106,26 +106,6 @@ static int request(struct kelp_job_client *client, uint32_t timeout_ms, bool jso
     }
 }
 
-static kelp_status open_client(const char *typed, const struct kelp_options *given,
-                               struct kelp_job_client **ret_client, struct kelp_error *reterr)
-{
-    const char *etcd = kelp_options_text(given, "etcd");
-    char run_path[KELP_RUN_PATH_MAX + 1];
-
-    if (etcd) {
-        return typed ? kelp_job_client_open(etcd, typed, kelp_options_text(given, "certs"),
-                                            ret_client, reterr)
-                     : kelp_fail(reterr, KELP_ERR_INVALID, "--etcd needs the name of a job");
-    }
-    kelp_status status = kelp_run_choose(typed, run_path, reterr);
-    if (status == KELP_OK && !kelp_run_dir_running(run_path)) {
-        return kelp_fail(reterr, KELP_ERR_NOT_FOUND,
-                         "run '%s' does not run; continue it with kelp train --resume --run %s",
-                         run_path, run_path);
-    }
-    return status != KELP_OK ? status : kelp_run_client_open(run_path, ret_client, reterr);
-}
-
 /* `kelp checkpoint lss`: the verb that is near, or NULL. */
 static const char *verb_meant(const char *typed)
 {
@@ -152,7 +132,8 @@ static int ask_for_one(const struct kelp_options *given)
                              "'%s'?",
                              typed, meant);
     }
-    if (open_client(typed, given, &client, &error) != KELP_OK) {
+    if (kelp_run_client_choose(typed, kelp_options_text(given, "etcd"),
+                               kelp_options_text(given, "certs"), &client, &error) != KELP_OK) {
         return kelp_complain(KELP_EXIT_USAGE, "%s", error.text);
     }
     int exit_status = request(client, (uint32_t)kelp_options_duration_ms(given, "timeout"),

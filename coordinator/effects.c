@@ -72,6 +72,12 @@ static bool write_state(const struct kelp_job_state *state, void *user)
     return kelp_leader_write_state(coordinator->leader, state) == KELP_OK;
 }
 
+static bool write_scale(const struct kelp_scale *scale, void *user)
+{
+    struct kelp_coordinator *coordinator = user;
+    return kelp_leader_write_scale(coordinator->leader, scale) == KELP_OK;
+}
+
 static bool commit(const struct kelp_commit *wanted, void *user)
 {
     struct kelp_coordinator *coordinator = user;
@@ -246,6 +252,7 @@ const struct kelp_term_effects kelp_coordinator_term_effects = {
     .write_map = write_map,
     .change_map = change_map,
     .write_state = write_state,
+    .write_scale = write_scale,
     .commit = commit,
     .remove = remove_manifest,
     .keep_plan = keep_plan,

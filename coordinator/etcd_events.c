@@ -107,6 +107,11 @@ static void on_state_written(bool taken, void *user)
     kelp_term_state_written(term_of(user), taken);
 }
 
+static void on_scale_written(const struct kelp_targets *written, void *user)
+{
+    kelp_term_scale_written(term_of(user), written);
+}
+
 /* ---- shards ---- */
 
 static void on_shard_registered(const struct kelp_map_shard *shard, void *user)
@@ -147,6 +152,7 @@ const struct kelp_leader_events kelp_coordinator_etcd_events = {
     .committed = on_committed,
     .removed = on_removed,
     .state_written = on_state_written,
+    .scale_written = on_scale_written,
     .shard_registered = on_shard_registered,
     .shard_gone = on_shard_gone,
     .trouble = on_trouble,

@@ -22,6 +22,7 @@ struct reply {
     Kelp__V1__ShardInfo **shard_pointers;
     Kelp__V1__ShardInfo **silent_pointers;
     Kelp__V1__CheckpointStatus checkpoint;
+    Kelp__V1__Targets targets;
 };
 
 static void reply_fini(struct reply *reply)
@@ -215,6 +216,15 @@ static void fill_checkpoint(const struct kelp_term *term, struct reply *reply)
     reply->message.steps_recomputed = term->steps.recomputed;
 }
 
+static void fill_targets(const struct kelp_term *term, struct reply *reply)
+{
+    const struct kelp_targets *from = &term->size.now;
+    kelp__v1__targets__init(&reply->targets);
+    reply->targets.workers_min = from->workers_min;
+    reply->targets.workers_max = from->workers_max;
+    reply->message.targets = &reply->targets;
+}
+
 kelp_status kelp_status_reply(const struct kelp_term *term, const struct kelp_identity *identity,
                               struct kelp_rpc_message **ret_answer, struct kelp_error *reterr)
 {
@@ -248,6 +258,7 @@ kelp_status kelp_status_reply(const struct kelp_term *term, const struct kelp_id
         fill_workers(term, &reply);
         fill_shards(term, &reply);
         fill_checkpoint(term, &reply);
+        fill_targets(term, &reply);
         status = kelp_wire_encode(&message->base, ret_answer, reterr);
     }
     reply_fini(&reply);

@@ -74,6 +74,7 @@ void kelp_worker_stream_send(struct kelp_worker_stream *stream,
     command.assignment_epoch = news->assignment_epoch;
     command.lane_first = news->lanes.first;
     command.lane_count = news->lanes.count;
+    command.rests = news->rests;
     command.error = (char *)(uintptr_t)(news->waits ? news->waits : ""); /* only read */
     command.leave = news->leave;
     command.heartbeat = news->heartbeat;
@@ -277,15 +278,18 @@ static void on_status(struct kelp_rpc_request *request, struct kelp_rpc_message 
     kelp_rpc_request_answer(request, answer);
 }
 
+enum request { ASKED_CHECKPOINT, ASKED_PAUSE, ASKED_SIZE };
+
 static void tell_asked(struct kelp_worker_streams *streams, const struct kelp_rpc_request *request,
-                       bool pause, kelp_status status)
+                       enum request what, kelp_status status)
 {
+    static const char *const texts[] = {"checkpoint", "pause", "another size"};
     char peer[128];
     unsigned held = 0;
     kelp_rpc_request_peer(request, peer, sizeof(peer));
-    if (kelp_log_gate_pass(&streams->requests, peer, pause, &held)) {
-        kelp_log_info("%s asked for peer=%s status=%s more_before=%u",
-                      pause ? "pause" : "checkpoint", peer, kelp_status_name(status), held);
+    if (kelp_log_gate_pass(&streams->requests, peer, (int)what, &held)) {
+        kelp_log_info("%s asked for peer=%s status=%s more_before=%u", texts[what], peer,
+                      kelp_status_name(status), held);
     }
 }
 
@@ -312,8 +316,56 @@ static void on_checkpoint(struct kelp_rpc_request *request, struct kelp_rpc_mess
             (const Kelp__V1__CheckpointRequest *)(void *)fields;
         reply.status = kelp_term_request(term, asked->pause, &reply.serial, &error);
         reply.error = error.text;
-        tell_asked(streams, request, asked->pause, reply.status);
+        tell_asked(streams, request, asked->pause ? ASKED_PAUSE : ASKED_CHECKPOINT, reply.status);
         protobuf_c_message_free_unpacked(fields, NULL);
+        status = kelp_wire_encode(&reply.base, &answer, &error);
+    }
+    if (status != KELP_OK) {
+        kelp_rpc_request_fail(request, status, error.text);
+        return;
+    }
+    kelp_rpc_request_answer(request, answer);
+}
+
+/* Likewise: that it stands in etcd is seen in Status. */
+static kelp_status scale(struct kelp_term *term, struct kelp_rpc_message *message,
+                         Kelp__V1__ScaleReply *reply, struct kelp_error *reterr)
+{
+    ProtobufCMessage *fields = NULL;
+    struct kelp_wire_payload payload;
+    kelp_status status =
+        kelp_wire_decode(message, &kelp__v1__scale_request__descriptor,
+                         KELP_COORDINATOR_MESSAGE_BYTES, &fields, &payload, reterr);
+    if (status != KELP_OK) {
+        return status;
+    }
+    const Kelp__V1__ScaleRequest *asked = (const Kelp__V1__ScaleRequest *)(void *)fields;
+    struct kelp_targets request = {0};
+    if (asked->targets) {
+        request = (struct kelp_targets){.workers_min = asked->targets->workers_min,
+                                        .workers_max = asked->targets->workers_max};
+    }
+    reply->status = kelp_term_scale(term, &request, reterr);
+    protobuf_c_message_free_unpacked(fields, NULL);
+    return KELP_OK;
+}
+
+static void on_scale(struct kelp_rpc_request *request, struct kelp_rpc_message *message,
+                     void *server_user)
+{
+    struct kelp_worker_streams *streams = server_user;
+    struct kelp_term *term = kelp_term_now(streams->leadership);
+    Kelp__V1__ScaleReply reply = KELP__V1__SCALE_REPLY__INIT;
+    struct kelp_rpc_message *answer = NULL;
+    struct kelp_error error = {.text = ""};
+    if (!term) {
+        kelp_rpc_request_fail(request, KELP_ERR_NOT_LEADER, "this coordinator does not lead");
+        return;
+    }
+    kelp_status status = scale(term, message, &reply, &error);
+    if (status == KELP_OK) {
+        reply.error = error.text;
+        tell_asked(streams, request, ASKED_SIZE, (kelp_status)reply.status);
         status = kelp_wire_encode(&reply.base, &answer, &error);
     }
     if (status != KELP_OK) {
@@ -333,6 +385,9 @@ static const struct kelp_rpc_method methods[] = {
     {.path = "/kelp.v1.Coordinator/Checkpoint",
      .roles = KELP_ROLE_BIT(KELP_ROLE_OPERATOR),
      .unary = on_checkpoint},
+    {.path = "/kelp.v1.Coordinator/Scale",
+     .roles = KELP_ROLE_BIT(KELP_ROLE_OPERATOR),
+     .unary = on_scale},
     {.path = "/kelp.v1.Coordinator/Follow",
      .roles = KELP_ROLE_BIT(KELP_ROLE_COORDINATOR),
      .accept = on_follow},

@@ -188,6 +188,7 @@ static void hear_command(struct kelp_coordinator_link *m, const Kelp__V1__Worker
                                                      .assignment_epoch = command->assignment_epoch,
                                                      .lane_first = command->lane_first,
                                                      .lane_count = command->lane_count,
+                                                     .rests = command->rests,
                                                      .leave = command->leave,
                                                      .status = (kelp_status)command->status,
                                                      .error = command->error,

@@ -60,7 +60,8 @@ static void allow(struct rights *rights, const struct kelp_spiffe *name, const c
 /* Everybody of the job reads all of it. */
 static void set_rights(const struct kelp_spiffe *name, struct rights *rights)
 {
-    static const char *const leads[] = {"coordinator", "plan", "map", "state", "checkpoint_fence"};
+    static const char *const leads[] = {"coordinator", "plan",  "map",
+                                        "state",       "scale", "checkpoint_fence"};
     char own[KELP_SPIFFE_NAME_MAX + 8];
 
     *rights = (struct rights){.count = 0};

@@ -202,6 +202,58 @@ kelp_status kelp_children_add(struct kelp_children *children, enum kelp_child_ki
     return status;
 }
 
+/* Does it run, or will it be started again? */
+static bool is_wanted(const struct kelp_child *child)
+{
+    return !child->retired && (child->process || child->start_due || child->down);
+}
+
+/* SIGTERM lets it finish and send what it computes. */
+static void retire(struct kelp_child *child)
+{
+    child->retired = true;
+    child->start_due = false;
+    child->down = false;
+    if (child->process) {
+        kelp_process_signal(child->process, SIGTERM);
+    }
+}
+
+/* One of those that left before, or a new one. */
+static kelp_status add_worker(struct kelp_children *children, struct kelp_error *reterr)
+{
+    for (uint32_t i = 0; i < children->count; i++) {
+        struct kelp_child *child = &children->items[i];
+        if (child->kind == KELP_CHILD_WORKER && !child->process && !is_wanted(child)) {
+            child->retired = false;
+            child->left = false;
+            child->start_due = true;
+            child->start_ms = kelp_clock_ms();
+            return KELP_OK;
+        }
+    }
+    return kelp_children_add(children, KELP_CHILD_WORKER, reterr);
+}
+
+kelp_status kelp_children_scale_workers(struct kelp_children *children, uint32_t count,
+                                        uint32_t least, struct kelp_error *reterr)
+{
+    uint32_t wanted = 0;
+    kelp_status status = KELP_OK;
+
+    children->options.workers_min = least;
+    for (uint32_t i = 0; i < children->count; i++) {
+        struct kelp_child *child = &children->items[i];
+        if (child->kind == KELP_CHILD_WORKER && is_wanted(child) && ++wanted > count) {
+            retire(child);
+        }
+    }
+    for (; wanted < count && status == KELP_OK; wanted++) {
+        status = add_worker(children, reterr);
+    }
+    return status;
+}
+
 /* The child of that id when it runs, or NULL. */
 static struct kelp_child *find_running(struct kelp_children *children, const char *id)
 {
@@ -243,7 +295,7 @@ void kelp_children_take_down(struct kelp_children *children, enum kelp_child_kin
         if (child->kind == kind && child->process) {
             kelp_process_signal(child->process, hard ? SIGKILL : SIGTERM);
         }
-        child->down = child->down || (child->kind == kind && (child->process || child->start_due));
+        child->down = child->down || (child->kind == kind && is_wanted(child));
         child->start_due = child->start_due && !child->down;
     }
 }
@@ -262,7 +314,7 @@ void kelp_children_bring_up(struct kelp_children *children, uint64_t now)
 {
     for (uint32_t i = 0; i < children->count; i++) {
         struct kelp_child *child = &children->items[i];
-        if (child->down || child->left) {
+        if (!child->retired && (child->down || child->left)) {
             child->start_due = true;
             child->start_ms = now;
         }
@@ -393,7 +445,7 @@ static kelp_status handle_end(struct kelp_children *children, struct kelp_child 
 
     kelp_process_destroy(child->process);
     child->process = NULL;
-    if (child->down) {
+    if (child->down || child->retired) {
         return KELP_OK;
     }
     kelp_process_describe(wait_status, how, sizeof(how));

@@ -27,6 +27,7 @@ struct kelp_child {
     bool fenced;                  /* killed because it hung; its end is on its way */
     bool down;                    /* taken down: not started again by itself */
     bool left;                    /* it ended in order, and stays away */
+    bool retired;                 /* it was told to leave, and is not started again */
     uint64_t start_ms;            /* started, or to be started */
     uint32_t starts;
     long log_first; /* bytes of its log before the first start */
@@ -74,6 +75,11 @@ kelp_status kelp_children_init(struct kelp_children *children,
 /* Start one more of a kind; its id is the next of its kind. */
 kelp_status kelp_children_add(struct kelp_children *children, enum kelp_child_kind kind,
                               struct kelp_error *reterr) KELP_MUST_USE;
+
+/* Bring workers to this number: start some, those first that were told to leave before, or tell the
+ * last ones to leave. least: below it workers that leave in order are replaced. */
+kelp_status kelp_children_scale_workers(struct kelp_children *children, uint32_t count,
+                                        uint32_t least, struct kelp_error *reterr) KELP_MUST_USE;
 
 /* Has the child failed as asked? It says so in the log of its first start. */
 bool kelp_children_faulted(const struct kelp_children *children, const struct kelp_fault *fault);

@@ -248,6 +248,9 @@ kelp_status kelp__launch_submit(struct kelp_launcher *launcher, struct kelp_erro
         if (status == KELP_OK && launcher->launch->resume) {
             status = forget_end(launcher, client, reterr);
         }
+        if (status == KELP_OK && launcher->launch->resume && !launcher->launch->etcd_url) {
+            status = kelp__launch_put_size(launcher, client, reterr);
+        }
     }
     kelp_job_client_close(client);
     return status;

@@ -351,6 +351,10 @@ static kelp_status read_status(struct kelp_launcher *launcher, uint64_t now,
     kelp_ledger_add(&launcher->ledger, status);
     kelp__launch_tell_news(launcher);
     fence(launcher, asked_ms);
+    kelp_status followed = kelp__launch_follow_size(launcher, reterr);
+    if (followed != KELP_OK) {
+        return followed;
+    }
     if (!status->word) {
         kelp_rate_add(&launcher->rate, 0, now);
         return KELP_OK;
@@ -543,6 +547,7 @@ int kelp_launcher_run(const struct kelp_launch *launch, struct kelp_guard *guard
     launcher->result = result;
     launcher->trials = *launch->trials;
     launcher->sockets_held = -1;
+    launcher->workers = launch->job->cluster.workers;
     kelp_damage_init(&launcher->damage, launch->run->path);
     (void)snprintf(result->job, sizeof(result->job), "%s", launch->job->name);
     open_events(launcher);

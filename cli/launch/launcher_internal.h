@@ -37,6 +37,7 @@ struct kelp_launcher {
     struct kelp_supervise_child etcd_supervise;
     struct kelp_monitor *monitor;
     struct kelp_children children;
+    struct kelp_range workers; /* as the coordinator wants them, and as they are */
     struct kelp_trials trials; /* with what has happened already */
     struct kelp_rate rate;
     struct kelp_ledger ledger;
@@ -98,6 +99,14 @@ void kelp__launch_go_on(struct kelp_launcher *launcher, uint64_t now);
 void kelp__launch_tell_news(struct kelp_launcher *launcher);
 /* Training goes on from a checkpoint that need not be the newest. */
 void kelp__launch_tell_damage(struct kelp_launcher *launcher);
+
+/* Put the size that the run had into a private etcd. */
+kelp_status kelp__launch_put_size(const struct kelp_launcher *launcher,
+                                  struct kelp_job_client *client,
+                                  struct kelp_error *reterr) KELP_MUST_USE;
+/* Start or end processes as the newest status wants it. */
+kelp_status kelp__launch_follow_size(struct kelp_launcher *launcher,
+                                     struct kelp_error *reterr) KELP_MUST_USE;
 
 /* Before anything of a resume is written. */
 kelp_status kelp__launch_remember(struct kelp_launcher *launcher,

@@ -10,6 +10,7 @@
 
 #define STATUS_PATH     "/kelp.v1.Coordinator/Status"
 #define CHECKPOINT_PATH "/kelp.v1.Coordinator/Checkpoint"
+#define SCALE_PATH      "/kelp.v1.Coordinator/Scale"
 
 struct kelp_job_client {
     char *job;
@@ -287,6 +288,45 @@ kelp_status kelp_job_client_checkpoint(struct kelp_job_client *client, bool paus
         kelp_rpc_message_unref(answer);
     }
     if (status != KELP_OK) {
+        forget_coordinator(client);
+    }
+    return status;
+}
+
+static kelp_status decode_scale(struct kelp_rpc_message *answer, struct kelp_error *reterr)
+{
+    ProtobufCMessage *fields = NULL;
+    struct kelp_wire_payload payload;
+
+    kelp_status status = kelp_wire_decode(answer, &kelp__v1__scale_reply__descriptor,
+                                          KELP_JOB_CLIENT_ANSWER_MAX, &fields, &payload, reterr);
+    if (status != KELP_OK) {
+        return status;
+    }
+    Kelp__V1__ScaleReply *reply = (Kelp__V1__ScaleReply *)(void *)fields;
+    if (reply->status != KELP_OK && kelp_status_known(reply->status)) {
+        status = kelp_fail(reterr, (kelp_status)reply->status, "%.300s", reply->error);
+    } else if (reply->status != KELP_OK) {
+        status = kelp_fail(reterr, KELP_ERR_FORMAT, "the coordinator's answer makes no sense");
+    }
+    kelp__v1__scale_reply__free_unpacked(reply, NULL);
+    return status;
+}
+
+kelp_status kelp_job_client_scale(struct kelp_job_client *client, const Kelp__V1__Targets *targets,
+                                  uint32_t deadline_ms, struct kelp_error *reterr)
+{
+    Kelp__V1__ScaleRequest request = KELP__V1__SCALE_REQUEST__INIT;
+    Kelp__V1__Targets wanted = *targets;
+    struct kelp_rpc_message *answer = NULL;
+
+    request.targets = &wanted;
+    kelp_status status = ask(client, SCALE_PATH, &request.base, deadline_ms, &answer, reterr);
+    if (status == KELP_OK) {
+        status = decode_scale(answer, reterr);
+        kelp_rpc_message_unref(answer);
+    }
+    if (status != KELP_OK && status != KELP_ERR_INVALID) {
         forget_coordinator(client);
     }
     return status;

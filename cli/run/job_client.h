@@ -65,6 +65,12 @@ kelp_status kelp_job_client_status(struct kelp_job_client *client, uint32_t dead
 kelp_status kelp_job_client_checkpoint(struct kelp_job_client *client, bool pause,
                                        uint32_t deadline_ms, uint64_t *ret_serial,
                                        struct kelp_error *reterr) KELP_MUST_USE;
+/*
+ * Ask the leading coordinator for another size of the cluster; it counts once the status has it.
+ * Errors: as kelp_job_client_status(), and KELP_ERR_INVALID: there is no such size.
+ */
+kelp_status kelp_job_client_scale(struct kelp_job_client *client, const Kelp__V1__Targets *targets,
+                                  uint32_t deadline_ms, struct kelp_error *reterr) KELP_MUST_USE;
 void kelp_job_client_status_free(Kelp__V1__StatusReply *reply); /* NULL is fine */
 
 #endif

@@ -168,3 +168,21 @@ kelp_status kelp_run_choose(const char *typed, char ret_path[KELP_RUN_PATH_MAX +
     }
     return kelp_run_dir_resolve(path, ret_path, reterr);
 }
+
+kelp_status kelp_run_client_choose(const char *typed, const char *etcd, const char *certs,
+                                   struct kelp_job_client **ret_client, struct kelp_error *reterr)
+{
+    char run_path[KELP_RUN_PATH_MAX + 1];
+
+    if (etcd) {
+        return typed ? kelp_job_client_open(etcd, typed, certs, ret_client, reterr)
+                     : kelp_fail(reterr, KELP_ERR_INVALID, "--etcd needs the name of a job");
+    }
+    kelp_status status = kelp_run_choose(typed, run_path, reterr);
+    if (status == KELP_OK && !kelp_run_dir_running(run_path)) {
+        return kelp_fail(reterr, KELP_ERR_NOT_FOUND,
+                         "run '%s' does not run; continue it with kelp train --resume --run %s",
+                         run_path, run_path);
+    }
+    return status != KELP_OK ? status : kelp_run_client_open(run_path, ret_client, reterr);
+}

@@ -53,4 +53,10 @@ kelp_status kelp_run_client_open(const char *run_path, struct kelp_job_client **
 kelp_status kelp_run_choose(const char *typed, char ret_path[KELP_RUN_PATH_MAX + 1],
                             struct kelp_error *reterr) KELP_MUST_USE;
 
+/* A client of what a command means: the run as kelp_run_choose() has it, which must go on; or with
+ * etcd, the job of the name that was typed. Errors: those of both, KELP_ERR_INVALID. */
+kelp_status kelp_run_client_choose(const char *typed, const char *etcd, const char *certs,
+                                   struct kelp_job_client **ret_client,
+                                   struct kelp_error *reterr) KELP_MUST_USE;
+
 #endif

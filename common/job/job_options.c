@@ -433,8 +433,9 @@ const struct kelp_job_key kelp__job_keys[] = {
 
     {KEY(cluster.workers, RANGE), WITHIN(1, 1024), .change = KELP_JOB_CHANGES,
      .default_text = "2:2",
-     .help = "`MIN:MAX` worker processes, or `N`. The job starts once MIN are there. It changes no "
-             "result"},
+     .help =
+         "`MIN:MAX` worker processes, or `N`. The job starts once MIN are there. With MIN below "
+         "MAX, training rests while fewer are. It changes no result"},
     {KEY(cluster.shards, U32), WITHIN(1, 1024), .change = KELP_JOB_CHANGES, .default_text = "1",
      .help = "Parameter-server processes. It changes no result"},
     {KEY(cluster.max_shards, U32), WITHIN(1, 1024), .default_text = "4",

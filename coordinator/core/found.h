@@ -6,6 +6,7 @@
 
 #include "coordinator/core/committed_list.h"
 #include "coordinator/core/map.h"
+#include "coordinator/core/targets.h"
 
 /* What stands under the job's state key. */
 struct kelp_job_state {
@@ -14,6 +15,12 @@ struct kelp_job_state {
     uint64_t version; /* as known when it was written */
     uint64_t step;
     uint64_t steps_recomputed; /* over the run */
+};
+
+/* What stands under the job's scale key: another size, and which one the job had then. */
+struct kelp_scale {
+    struct kelp_targets targets;
+    struct kelp_targets of_job;
 };
 
 /* Names of folders; owned. */
@@ -28,6 +35,8 @@ struct kelp_found {
     struct kelp_map map; /* generation 0: none */
     bool has_state;
     struct kelp_job_state state;
+    bool has_scale;
+    struct kelp_scale scale;
     struct kelp_committed *checkpoints; /* ascending versions; unreadable ones are damaged */
     uint32_t checkpoint_count;
     struct kelp_checkpoint_names folders; /* of a whole read: to be removed */

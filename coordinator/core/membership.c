@@ -150,8 +150,12 @@ kelp_status kelp_membership_join(struct kelp_membership *membership,
         .heard_ms = now_ms,
     };
     (void)snprintf(member->id, sizeof(member->id), "%s", joined->id);
+    bool rested = kelp_membership_rests(membership);
     membership->count++;
     membership->counts[joined->kind]++;
+    if (rested && !kelp_membership_rests(membership)) {
+        kelp__membership_wake(membership, now_ms);
+    }
     if (joined->kind == KELP_MEMBER_WORKER) {
         kelp__membership_place(membership, member, now_ms);
     }

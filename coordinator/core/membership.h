@@ -64,6 +64,7 @@ struct kelp_membership {
     uint64_t judged_epoch;             /* of the assignment, when seats were looked at last */
     uint64_t probe_ms;                 /* no newcomer gets a seat earlier */
     uint32_t probe_wait_ms;            /* the latest wait; 0: none */
+    uint32_t workers_least;            /* with fewer nobody computes */
 };
 
 /* Errors: as kelp_assignment_init(). */
@@ -114,6 +115,12 @@ uint32_t kelp_membership_tick(struct kelp_membership *membership, uint64_t now_m
 
 /* ---- seats ---- */
 
+/* With fewer workers than this nobody has lanes: 0 and 1 mean that somebody always has. */
+void kelp_membership_rest_below(struct kelp_membership *membership, uint32_t least,
+                                uint64_t now_ms);
+/* Are there too few? */
+bool kelp_membership_rests(const struct kelp_membership *membership);
+
 /* The lanes of a worker: of its seat, or the one that it is tried with; none of a stranger. */
 struct kelp_lane_range kelp_membership_lanes(const struct kelp_membership *membership,
                                              uint64_t key);
@@ -127,7 +134,9 @@ uint64_t kelp_membership_judge(struct kelp_membership *membership, uint64_t vers
 
 /* Internal. The worker of that id, or NULL. A worker that holds up training, or the start of it,
  * and has nothing to show: its id goes to who asks for it. A new one gets a seat or is tried. One
- * is about to go, with its seat. When no seat is left, everybody gets one. */
+ * is about to go, with its seat. When no seat is left, everybody gets one. All have rested until
+ * now.
+ */
 struct kelp_member *kelp__membership_worker(struct kelp_membership *membership, const char *id);
 bool kelp__membership_is_idler(const struct kelp_membership *membership,
                                const struct kelp_member *member);
@@ -137,6 +146,7 @@ void kelp__membership_leave(struct kelp_membership *membership, const struct kel
 void kelp__membership_fill(struct kelp_membership *membership, uint64_t now_ms);
 /* Lanes go from those in trouble to those who are not, and back. */
 void kelp__membership_relieve(struct kelp_membership *membership, uint64_t now_ms);
+void kelp__membership_wake(struct kelp_membership *membership, uint64_t now_ms);
 
 /* NULL when there is none. Borrowed until the next change. */
 const struct kelp_member *kelp_membership_find(const struct kelp_membership *membership,

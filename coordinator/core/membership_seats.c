@@ -36,10 +36,16 @@ static struct kelp_lane_range lanes_of(const struct kelp_membership *membership,
     return kelp_assignment_of(&membership->assignment, member->key);
 }
 
+bool kelp_membership_rests(const struct kelp_membership *membership)
+{
+    return membership->counts[KELP_MEMBER_WORKER] < membership->workers_least;
+}
+
 struct kelp_lane_range kelp_membership_lanes(const struct kelp_membership *membership, uint64_t key)
 {
     const struct kelp_member *member = kelp_membership_find(membership, key);
-    return member ? lanes_of(membership, member) : (struct kelp_lane_range){0};
+    return member && !kelp_membership_rests(membership) ? lanes_of(membership, member)
+                                                        : (struct kelp_lane_range){0};
 }
 
 static void mark(const struct kelp_membership *membership, struct kelp_member *member,
@@ -47,6 +53,23 @@ static void mark(const struct kelp_membership *membership, struct kelp_member *m
 {
     member->since_ms = now_ms;
     member->since_version = membership->version;
+}
+
+/* Nobody could show work while all rested. */
+void kelp__membership_wake(struct kelp_membership *membership, uint64_t now_ms)
+{
+    for (uint32_t i = 0; i < membership->count; i++) {
+        mark(membership, &membership->members[i], now_ms);
+    }
+}
+
+void kelp_membership_rest_below(struct kelp_membership *membership, uint32_t least, uint64_t now_ms)
+{
+    bool rested = kelp_membership_rests(membership);
+    membership->workers_least = least;
+    if (rested && !kelp_membership_rests(membership)) {
+        kelp__membership_wake(membership, now_ms);
+    }
 }
 
 static void seat(struct kelp_membership *membership, struct kelp_member *member, uint64_t now_ms)

@@ -289,6 +289,10 @@ static void run(struct kelp_placement *placement, struct kelp_placement_actions 
         kelp__placement_say(placement, actions, "%s does not answer", missing);
     } else if (placement->worker_count == 0) {
         kelp__placement_say(placement, actions, "waiting for a worker");
+    } else if (placement->worker_count < placement->workers_least) {
+        kelp__placement_say(placement, actions,
+                            "training rests: %u workers are here, and it needs %u",
+                            placement->worker_count, placement->workers_least);
     } else {
         kelp__placement_say(placement, actions, "%s", "");
     }
@@ -362,6 +366,7 @@ static bool outlives_the_end(enum kelp_placement_event_kind kind)
 {
     switch (kind) {
     case KELP_PLACEMENT_WORKERS:
+    case KELP_PLACEMENT_SIZE:
     case KELP_PLACEMENT_REGISTERED:
     case KELP_PLACEMENT_UNREGISTERED:
     case KELP_PLACEMENT_CONNECTED:

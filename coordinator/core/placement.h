@@ -79,6 +79,7 @@ enum kelp_placement_event_kind {
     KELP_PLACEMENT_MAP_READ,     /* what etcd has */
     KELP_PLACEMENT_PLAN,         /* the job's plan stands in etcd */
     KELP_PLACEMENT_WORKERS,      /* the number of workers has changed */
+    KELP_PLACEMENT_SIZE,         /* the cluster is to have another size */
     KELP_PLACEMENT_REGISTERED,   /* a shard's key is in etcd */
     KELP_PLACEMENT_UNREGISTERED, /* it is gone from there */
     KELP_PLACEMENT_CONNECTED,    /* its stream answered */
@@ -117,6 +118,10 @@ struct kelp_placement_event {
         struct kelp_map *map_read; /* generation 0: none; transferred */
         uint32_t partition_count;  /* PLAN */
         uint32_t worker_count;     /* WORKERS: there now */
+        struct {
+            uint32_t workers_min;   /* before the first generation opens */
+            uint32_t workers_least; /* with fewer training rests */
+        } size;
         const struct kelp_map_shard *registered;
         const char *unregistered; /* id */
         struct {
@@ -252,6 +257,7 @@ struct kelp_placement {
     uint64_t missing_ms;                            /* since when */
     uint32_t partition_count;                       /* 0: no plan yet */
     uint32_t worker_count;
+    uint32_t workers_least;       /* with fewer training rests */
     uint64_t writes;              /* counts nonces */
     uint64_t not_before_ms;       /* no new generation earlier */
     uint64_t finished_generation; /* newest that completed the schedule; 0: none */

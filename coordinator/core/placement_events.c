@@ -345,6 +345,10 @@ kelp_status kelp__placement_take(struct kelp_placement *placement,
     case KELP_PLACEMENT_WORKERS:
         placement->worker_count = event->worker_count;
         break;
+    case KELP_PLACEMENT_SIZE:
+        placement->options.workers_min = event->size.workers_min;
+        placement->workers_least = event->size.workers_least;
+        break;
     case KELP_PLACEMENT_REGISTERED:
         return on_registered(placement, event, reterr);
     case KELP_PLACEMENT_UNREGISTERED:

@@ -196,6 +196,7 @@ static void set_keys(struct kelp_leader *leader)
     (void)snprintf(leader->plan_key, KELP__KEY_MAX, "/kelp/%s/plan", job);
     (void)snprintf(leader->map_key, KELP__KEY_MAX, "/kelp/%s/map", job);
     (void)snprintf(leader->state_key, KELP__KEY_MAX, "/kelp/%s/state", job);
+    (void)snprintf(leader->scale_key, KELP__KEY_MAX, "/kelp/%s/scale", job);
     (void)snprintf(leader->election_key, KELP__KEY_MAX, "/kelp/%s/coordinator", job);
     (void)snprintf(leader->shard_prefix, KELP__KEY_MAX, "/kelp/%s/ps/", job);
     (void)snprintf(leader->fence_key, KELP__KEY_MAX, "/kelp/%s/checkpoint_fence", job);

@@ -44,6 +44,7 @@ struct kelp_leader_events {
     void (*committed)(const struct kelp_commit_answer *answer, void *user);
     void (*removed)(enum kelp_checkpointer_result result, const char *text, void *user);
     void (*state_written)(bool taken, void *user);
+    void (*scale_written)(const struct kelp_targets *written, void *user); /* NULL: not taken */
     void (*shard_registered)(const struct kelp_map_shard *shard, void *user);
     void (*shard_gone)(const char *id, void *user);
     void (*trouble)(const char *text, void *user); /* etcd does not answer; for the log */
@@ -120,6 +121,9 @@ kelp_status kelp_leader_remove(struct kelp_leader *leader, uint64_t version) KEL
 /* Put the job's state. */
 kelp_status kelp_leader_write_state(struct kelp_leader *leader,
                                     const struct kelp_job_state *state) KELP_MUST_USE;
+/* Put the size that the cluster is to have. */
+kelp_status kelp_leader_write_scale(struct kelp_leader *leader,
+                                    const struct kelp_scale *scale) KELP_MUST_USE;
 /* What a manifest says of its checkpoint; revision and text are left out. */
 void kelp_committed_of(const struct kelp_manifest *manifest, struct kelp_committed *ret_committed);
 

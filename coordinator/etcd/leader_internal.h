@@ -41,6 +41,7 @@ struct kelp_leader {
     uint64_t map_generation; /* of that map */
     int64_t state_revision;
     char *plan; /* that we have seen, which is the job's for good; owned; NULL: none */
+    int64_t scale_revision;
     int64_t fence_revision;
     const struct kelp_job_file *job_file; /* borrowed; NULL until kelp_leader_stand() */
     const char *spec;                     /* likewise */
@@ -54,6 +55,7 @@ struct kelp_leader {
     char plan_key[KELP__KEY_MAX];
     char map_key[KELP__KEY_MAX];
     char state_key[KELP__KEY_MAX];
+    char scale_key[KELP__KEY_MAX];
     char election_key[KELP__KEY_MAX];
     char shard_prefix[KELP__KEY_MAX];
     char fence_key[KELP__KEY_MAX];
@@ -68,6 +70,7 @@ enum kelp__leader_task_kind {
     KELP__TASK_MAP,
     KELP__TASK_CHANGE,
     KELP__TASK_STATE,
+    KELP__TASK_SCALE,
     KELP__TASK_COMMIT,
     KELP__TASK_REMOVE
 };

@@ -81,6 +81,26 @@ static kelp_status get_state(struct kelp__leader_task *task)
     return status;
 }
 
+static kelp_status get_scale(struct kelp__leader_task *task)
+{
+    struct kelp_etcd_range range = {0};
+    kelp_status status = kelp__leader_get(task, task->leader->scale_key, &range);
+    if (status != KELP_OK) {
+        return status;
+    }
+    task->leader->scale_revision = range.count > 0 ? range.pairs[0].mod_revision : 0;
+    if (range.count > 0) {
+        task->found.has_scale = true;
+        status = kelp_scale_parse(range.pairs[0].value, range.pairs[0].value_bytes,
+                                  &task->found.scale, &task->error);
+        if (status != KELP_OK) {
+            kelp_error_prefix(&task->error, "%s", task->leader->scale_key);
+        }
+    }
+    kelp_etcd_range_fini(&range);
+    return status;
+}
+
 /* Put key = task->text if our election key still stands, and the key as *revision says (0: not
  * there), which is that of our put afterwards. */
 static kelp_status put_if_leading(struct kelp__leader_task *task, const char *key,
@@ -135,6 +155,19 @@ static kelp_status put_plan_back(struct kelp__leader_task *task)
     return status == KELP_OK ? get_plan(task) : status;
 }
 
+/* Likewise. */
+static kelp_status put_scale(struct kelp__leader_task *task)
+{
+    struct kelp_leader *leader = task->leader;
+    const struct kelp_scale scale = task->found.scale;
+    kelp_status status = put_if_leading(task, leader->scale_key, &leader->scale_revision);
+    if (status == KELP_OK && !task->succeeded) {
+        status = get_scale(task);
+    }
+    task->found.scale = scale;
+    return status;
+}
+
 static kelp_status read_all(struct kelp__leader_task *task)
 {
     kelp_status status = get_plan(task);
@@ -146,6 +179,9 @@ static kelp_status read_all(struct kelp__leader_task *task)
     }
     if (status == KELP_OK) {
         status = get_state(task);
+    }
+    if (status == KELP_OK) {
+        status = get_scale(task);
     }
     return status == KELP_OK ? kelp__leader_get_checkpoints(task) : status;
 }
@@ -183,6 +219,9 @@ static void run_task(struct kelp_task *base)
         break;
     case KELP__TASK_STATE:
         task->status = put_state(task);
+        break;
+    case KELP__TASK_SCALE:
+        task->status = put_scale(task);
         break;
     case KELP__TASK_COMMIT:
         task->status = kelp__leader_commit(task);
@@ -251,6 +290,11 @@ static void report(struct kelp_leader *leader, struct kelp__leader_task *task)
         break;
     case KELP__TASK_STATE:
         leader->events->state_written(task->status == KELP_OK && task->succeeded, leader->user);
+        break;
+    case KELP__TASK_SCALE:
+        leader->events->scale_written(
+            task->status == KELP_OK && task->succeeded ? &task->found.scale.targets : NULL,
+            leader->user);
         break;
     case KELP__TASK_COMMIT:
         report_commit(leader, task);
@@ -413,4 +457,17 @@ kelp_status kelp_leader_write_state(struct kelp_leader *leader, const struct kel
     char *text = NULL;
     kelp_status status = kelp_job_state_print(state, &text, NULL);
     return status == KELP_OK ? submit(leader, KELP__TASK_STATE, text) : status;
+}
+
+kelp_status kelp_leader_write_scale(struct kelp_leader *leader, const struct kelp_scale *scale)
+{
+    char *text = NULL;
+    kelp_status status = kelp_scale_print(scale, &text, NULL);
+    struct kelp__leader_task *task =
+        status == KELP_OK ? make(leader, KELP__TASK_SCALE, text) : NULL;
+    if (!task) {
+        return KELP_ERR_NO_MEMORY;
+    }
+    task->found.scale = *scale;
+    return hand_in(task);
 }

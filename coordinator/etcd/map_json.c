@@ -67,6 +67,29 @@ kelp_status kelp_map_print(const struct kelp_map *map, char **ret_text, struct k
     return finish(out, &text, ret_text, reterr);
 }
 
+static void print_targets(FILE *out, const char *name, const struct kelp_targets *targets)
+{
+    (void)fprintf(out, "\"%s\":{\"workers_min\":%u,\"workers_max\":%u}", name, targets->workers_min,
+                  targets->workers_max);
+}
+
+kelp_status kelp_scale_print(const struct kelp_scale *scale, char **ret_text,
+                             struct kelp_error *reterr)
+{
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *out = open_memstream(&text, &bytes);
+    if (!out) {
+        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for the scale's text");
+    }
+    (void)fputc('{', out);
+    print_targets(out, "targets", &scale->targets);
+    (void)fputc(',', out);
+    print_targets(out, "of_job", &scale->of_job);
+    (void)fputc('}', out);
+    return finish(out, &text, ret_text, reterr);
+}
+
 kelp_status kelp_job_state_print(const struct kelp_job_state *state, char **ret_text,
                                  struct kelp_error *reterr)
 {
@@ -294,6 +317,38 @@ kelp_status kelp_job_state_parse(const char *text, size_t text_bytes,
     kelp_status status = kelp_json_read(text, text_bytes, parse_state, &state, reterr);
     if (status == KELP_OK) {
         *ret_state = state;
+    }
+    return status;
+}
+
+static kelp_status parse_targets(const cJSON *json, const char *name,
+                                 struct kelp_targets *ret_targets, struct kelp_error *reterr)
+{
+    const cJSON *member = cJSON_GetObjectItemCaseSensitive(json, name);
+    if (!cJSON_IsObject(member)) {
+        return kelp_fail(reterr, KELP_ERR_FORMAT, "%s: is missing, or no object", name);
+    }
+    kelp_status status =
+        kelp_json_u32(member, "workers_min", KELP_JOB_LANES_MAX, &ret_targets->workers_min, reterr);
+    return status == KELP_OK ? kelp_json_u32(member, "workers_max", KELP_JOB_LANES_MAX,
+                                             &ret_targets->workers_max, reterr)
+                             : status;
+}
+
+static kelp_status parse_scale(const cJSON *json, void *into, struct kelp_error *reterr)
+{
+    struct kelp_scale *scale = into;
+    kelp_status status = parse_targets(json, "targets", &scale->targets, reterr);
+    return status == KELP_OK ? parse_targets(json, "of_job", &scale->of_job, reterr) : status;
+}
+
+kelp_status kelp_scale_parse(const char *text, size_t text_bytes, struct kelp_scale *ret_scale,
+                             struct kelp_error *reterr)
+{
+    struct kelp_scale scale = {.targets = {0}};
+    kelp_status status = kelp_json_read(text, text_bytes, parse_scale, &scale, reterr);
+    if (status == KELP_OK) {
+        *ret_scale = scale;
     }
     return status;
 }

@@ -25,6 +25,12 @@ kelp_status kelp_registration_parse(const char *text, size_t text_bytes,
 kelp_status kelp_holder_parse(const char *text, size_t text_bytes, struct kelp_holder *ret_holder,
                               struct kelp_error *reterr) KELP_MUST_USE;
 
+kelp_status kelp_scale_print(const struct kelp_scale *scale, char **ret_text,
+                             struct kelp_error *reterr) KELP_MUST_USE;
+/* Numbers are bounded; whether they make a size for the job is not said. */
+kelp_status kelp_scale_parse(const char *text, size_t text_bytes, struct kelp_scale *ret_scale,
+                             struct kelp_error *reterr) KELP_MUST_USE;
+
 kelp_status kelp_job_state_print(const struct kelp_job_state *state, char **ret_text,
                                  struct kelp_error *reterr) KELP_MUST_USE;
 kelp_status kelp_job_state_parse(const char *text, size_t text_bytes,

@@ -134,11 +134,14 @@ static bool add_lanes(struct kelp_session *session, const struct kelp_session_vi
                       struct kelp_session_news *news)
 {
     struct kelp_lane_range lanes = kelp_membership_lanes(view->membership, session->key);
+    bool rests = kelp_membership_rests(view->membership);
     if (session->lanes_sent && lanes.first == session->lanes.first &&
-        lanes.count == session->lanes.count) {
+        lanes.count == session->lanes.count && rests == session->rests) {
         return false;
     }
     news->has_lanes = true;
+    news->rests = rests;
+    session->rests = rests;
     news->assignment_epoch = view->membership->assignment.epoch;
     news->lanes = lanes;
     session->lanes = lanes;

@@ -39,6 +39,7 @@ struct kelp_session {
     uint64_t serial_sent;
     bool lanes_sent;
     struct kelp_lane_range lanes; /* as sent */
+    bool rests;                   /* as sent with them */
     bool leave_sent;
 };
 

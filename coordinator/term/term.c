@@ -39,6 +39,7 @@ kelp_status kelp_term_create(const struct kelp_term_options *options,
     term->now_ms = now_ms;
     term->elected = options->elected;
     term->election = options->election;
+    kelp_size_init(&term->size, options->job);
     kelp_status status = init_machines(term, reterr);
     if (status == KELP_OK) {
         status = outside->effects->watch_shards(reterr, outside->user);
@@ -94,6 +95,7 @@ static void lose_silent(struct kelp_term *term)
 void kelp_term_tick(struct kelp_term *term)
 {
     kelp__term_try_state(term);
+    kelp__term_try_scale(term);
     kelp_worker_sessions_sweep(&term->sessions, &term->outside, term->now_ms,
                                term->membership.detect_ms);
     kelp_shard_links_sweep(&term->links, &term->outside, &term->placement);

@@ -10,6 +10,7 @@
  *     end         (job_end.h)             the job's state in etcd, and an end found there
  *     steps       (step_count.h)          steps that are computed again
  *     reading     (reading.h)             when etcd is read
+ *     size        (size.h)                how large the cluster is to be
  *     offer       (plan_offer.h)          the plan, on its way to etcd
  *     links       (links.h)         streams to shards
  *     sessions    (sessions.h)     streams of workers
@@ -32,6 +33,7 @@
 #include "coordinator/term/plan_offer.h"
 #include "coordinator/term/reading.h"
 #include "coordinator/term/sessions.h"
+#include "coordinator/term/size.h"
 #include "coordinator/term/step_count.h"
 #include "coordinator/term/term_effects.h"
 
@@ -81,6 +83,7 @@ struct kelp_term {
     struct kelp_job_end end;
     struct kelp_step_count steps;
     struct kelp_reading reading;
+    struct kelp_size size;
     struct kelp_plan_offer offer;
     struct kelp_shard_links links;
     struct kelp_worker_sessions sessions;
@@ -115,6 +118,8 @@ void kelp_term_plan_written(struct kelp_term *term, kelp_status status, const ch
 void kelp_term_map_written(struct kelp_term *term, enum kelp_placement_written result,
                            const char *text);
 void kelp_term_state_written(struct kelp_term *term, bool taken);
+/* written: what stands in etcd; NULL: it was not taken. */
+void kelp_term_scale_written(struct kelp_term *term, const struct kelp_targets *written);
 void kelp_term_committed(struct kelp_term *term, const struct kelp_commit_answer *answer);
 void kelp_term_removed(struct kelp_term *term, enum kelp_checkpointer_result result,
                        const char *text);
@@ -201,5 +206,9 @@ void kelp_term_worker_closed(struct kelp_term *term, struct kelp_session *sessio
  * KELP_ERR_INVALID: the job is over. */
 kelp_status kelp_term_request(struct kelp_term *term, bool pause, uint64_t *ret_serial,
                               struct kelp_error *reterr) KELP_MUST_USE;
+/* Somebody wants another size; it counts once it stands in etcd. Errors: KELP_ERR_BUSY,
+ * KELP_ERR_INVALID: no such size, or the job is over. */
+kelp_status kelp_term_scale(struct kelp_term *term, const struct kelp_targets *request,
+                            struct kelp_error *reterr) KELP_MUST_USE;
 
 #endif

@@ -48,6 +48,19 @@ void kelp__term_try_state(struct kelp_term *term)
     }
 }
 
+void kelp__term_try_scale(struct kelp_term *term)
+{
+    const struct kelp_targets *due = kelp_size_due(&term->size, term->now_ms);
+    if (!term->elected || !due || !kelp_reading_settled(&term->reading)) {
+        return;
+    }
+    const struct kelp_scale scale = {.targets = *due,
+                                     .of_job = kelp_targets_of_job(term->options.job)};
+    if (term->outside.effects->write_scale(&scale, term->outside.user)) {
+        kelp_size_sent(&term->size);
+    }
+}
+
 void kelp__term_report_state(struct kelp_term *term)
 {
     const struct kelp_placement *placement = &term->placement;
@@ -428,4 +441,19 @@ void kelp__term_checkpoint(struct kelp_term *term, struct kelp_checkpointer_even
     kelp__term_keeper_begin(term, &visit);
     kelp_keeper_apply(&term->keeper, &visit.call, event);
     kelp__term_keeper_end(term, &visit);
+}
+
+/* ---- the size ---- */
+
+void kelp__term_resize(struct kelp_term *term)
+{
+    const struct kelp_targets *now = &term->size.now;
+    uint32_t least = kelp_targets_least_workers(now);
+    kelp_outside_log(&term->outside, KELP_LOG_INFO, "size workers=%u:%u", now->workers_min,
+                     now->workers_max);
+    kelp_membership_rest_below(&term->membership, least, term->now_ms);
+    kelp__term_place(term, (struct kelp_placement_event){
+                               .kind = KELP_PLACEMENT_SIZE,
+                               .size = {.workers_min = now->workers_min, .workers_least = least}});
+    kelp__term_update_workers(term, false);
 }

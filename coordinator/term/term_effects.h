@@ -60,6 +60,7 @@ struct kelp_session_news {
     bool hello;
     const struct kelp_map *map; /* NULL: none */
     bool has_lanes;
+    bool rests; /* with them: compute nothing */
     uint64_t assignment_epoch;
     struct kelp_lane_range lanes;
     const char *waits; /* why it is no member yet; NULL: nothing new */
@@ -103,9 +104,10 @@ struct kelp_term_effects {
     bool (*write_map)(const struct kelp_opening *opening, void *user); /* kelp_term_map_written() */
     bool (*change_map)(const struct kelp_map *map, void *user);        /* likewise; the map alone */
     bool (*write_state)(const struct kelp_job_state *state,
-                        void *user);                              /* kelp_term_state_written() */
-    bool (*commit)(const struct kelp_commit *commit, void *user); /* kelp_term_committed() */
-    bool (*remove)(uint64_t version, void *user);                 /* kelp_term_removed() */
+                        void *user);                                 /* kelp_term_state_written() */
+    bool (*write_scale)(const struct kelp_scale *scale, void *user); /* kelp_term_scale_written() */
+    bool (*commit)(const struct kelp_commit *commit, void *user);    /* kelp_term_committed() */
+    bool (*remove)(uint64_t version, void *user);                    /* kelp_term_removed() */
 
     /* The plan: the process keeps its text. keep: it is this one from now on; *ret_plan is borrowed
      * until the next one or the term's end. Errors: those of kelp_plan_parse(). compare: is it the

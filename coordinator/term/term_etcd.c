@@ -96,6 +96,8 @@ static void begin_from(struct kelp_term *term, struct kelp_found *found)
                      found->has_state ? found->state.state : "none");
     kelp_step_count_read(&term->steps, found->state.step, found->state.steps_recomputed);
     kelp_job_end_read(&term->end, &found->state, found->map.generation);
+    (void)kelp_size_read(&term->size, found);
+    kelp__term_resize(term);
     if (found->plan) {
         plan_settled(term);
     }
@@ -127,6 +129,9 @@ static void compare_found(struct kelp_term *term, struct kelp_found *found)
     kelp_outside_log(&term->outside, KELP_LOG_INFO, "going on leading generation=%" PRIu64,
                      placement->map.generation);
     pass_list(term, found, false);
+    if (kelp_size_read(&term->size, found)) {
+        kelp__term_resize(term);
+    }
     kelp__term_report_state(term);
 }
 
@@ -212,6 +217,14 @@ void kelp_term_state_written(struct kelp_term *term, bool taken)
         kelp__term_update_workers(term, false);
     }
     kelp__term_try_state(term); /* one that came meanwhile */
+}
+
+void kelp_term_scale_written(struct kelp_term *term, const struct kelp_targets *written)
+{
+    if (kelp_size_written(&term->size, written, term->now_ms)) {
+        kelp__term_resize(term);
+    }
+    kelp__term_try_scale(term); /* one that came meanwhile */
 }
 
 /* ---- checkpoints ---- */

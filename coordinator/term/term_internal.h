@@ -25,8 +25,11 @@ void kelp__term_keeper_end(struct kelp_term *term, const struct kelp__keeper_vis
 void kelp__term_fail_job(struct kelp_term *term, const char *reason);
 /* Put the placement's state and reason into the log and into etcd. */
 void kelp__term_report_state(struct kelp_term *term);
-/* Write the state, if that is due. */
+/* Write the state, or the size, if that is due. */
 void kelp__term_try_state(struct kelp_term *term);
+void kelp__term_try_scale(struct kelp_term *term);
+/* The cluster is to have another size now. */
+void kelp__term_resize(struct kelp_term *term);
 /* What shards and workers are to know now. */
 void kelp__term_update_shards(struct kelp_term *term, bool beat);
 void kelp__term_update_workers(struct kelp_term *term, bool beat);

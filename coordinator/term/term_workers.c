@@ -228,8 +228,8 @@ void kelp_term_worker_closed(struct kelp_term *term, struct kelp_session *sessio
     }
 }
 
-kelp_status kelp_term_request(struct kelp_term *term, bool pause, uint64_t *ret_serial,
-                              struct kelp_error *reterr)
+/* May somebody ask for something now? */
+static kelp_status check_open(const struct kelp_term *term, struct kelp_error *reterr)
 {
     const struct kelp_placement *placement = &term->placement;
     if (!term->reading.done) {
@@ -239,8 +239,31 @@ kelp_status kelp_term_request(struct kelp_term *term, bool pause, uint64_t *ret_
         return kelp_fail(reterr, KELP_ERR_INVALID, "the job is %s: %.300s",
                          kelp_placement_state_text(placement->state), placement->reason);
     }
+    return KELP_OK;
+}
+
+kelp_status kelp_term_request(struct kelp_term *term, bool pause, uint64_t *ret_serial,
+                              struct kelp_error *reterr)
+{
+    kelp_status status = check_open(term, reterr);
+    if (status != KELP_OK) {
+        return status;
+    }
     kelp__term_checkpoint(term, (struct kelp_checkpointer_event){.kind = KELP_CHECKPOINTER_REQUEST,
                                                                  .request = {.pause = pause}});
     *ret_serial = term->keeper.machine.requested;
     return KELP_OK;
+}
+
+kelp_status kelp_term_scale(struct kelp_term *term, const struct kelp_targets *request,
+                            struct kelp_error *reterr)
+{
+    kelp_status status = check_open(term, reterr);
+    if (status == KELP_OK) {
+        status = kelp_size_ask(&term->size, request, reterr);
+    }
+    if (status == KELP_OK) {
+        kelp__term_try_scale(term);
+    }
+    return status;
 }

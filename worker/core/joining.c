@@ -102,6 +102,7 @@ static void hear(struct kelp_joining *joining, const struct kelp_joining_event *
         news->assignment_epoch = event->command.assignment_epoch;
         news->lane_first = event->command.lane_first;
         news->lane_count = event->command.lane_count;
+        news->rests = event->command.rests;
     }
     if (refused) {
         (void)kelp_fail(&news->refused, event->command.status, "%s", event->command.error);

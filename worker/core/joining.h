@@ -33,6 +33,7 @@ struct kelp_joining_event {
             uint64_t assignment_epoch;
             uint32_t lane_first;
             uint32_t lane_count;
+            bool rests;
             bool leave;
             kelp_status status; /* other than KELP_OK: refused */
             const char *error;

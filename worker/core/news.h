@@ -40,6 +40,7 @@ struct kelp_news {
     uint64_t assignment_epoch;
     uint32_t lane_first;
     uint32_t lane_count;
+    bool rests;                /* with the assignment: nothing is computed, offered or not */
     bool leave;                /* the job is over */
     struct kelp_error refused; /* status other than KELP_OK: the coordinator refuses this worker */
 };

@@ -122,7 +122,7 @@ static bool compute_offered(struct kelp_stepper *stepper)
     uint32_t first;
     uint32_t count;
 
-    if (!stepper->working || stepper->word.kind == KELP_STEP_DONE ||
+    if (!stepper->working || stepper->rests || stepper->word.kind == KELP_STEP_DONE ||
         !kelp_offers_find(&stepper->offers, &stepper->word, stepper->computed, &first, &count)) {
         return false;
     }
@@ -237,7 +237,7 @@ static void hear_offer(struct kelp_stepper *stepper, const struct kelp_stepper_e
 {
     const struct kelp_control_word *word = &event->offer.word;
 
-    if (event->offer.generation != stepper->generation ||
+    if (event->offer.generation != stepper->generation || stepper->rests ||
         !kelp_offers_add(&stepper->offers, word, event->offer.lane_first,
                          event->offer.lane_count)) {
         return;
@@ -300,6 +300,7 @@ static void hear_news(struct kelp_stepper *stepper, const struct kelp_news *news
         stepper->assigned = true;
         stepper->lane_first = news->lane_first;
         stepper->lane_count = news->lane_count;
+        stepper->rests = news->rests;
     }
     if (places) {
         hear_map(stepper, places);

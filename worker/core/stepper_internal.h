@@ -58,6 +58,7 @@ struct kelp_stepper {
     bool assigned;
     uint32_t lane_first;
     uint32_t lane_count;
+    bool rests;    /* computes nothing: too few workers are there */
     bool spare;    /* no lanes: does not follow the versions */
     bool fetching; /* no lanes, but an offer: gets the newest weights */
     struct kelp_offers offers;

@@ -450,3 +450,51 @@ KELP_TEST(metrics_and_gc)
     says((const char *[]){"ls", "runs/a", NULL}, 2, "runs/a");
     says((const char *[]){"gc", "--keep", "0", "--yes", NULL}, 0, "there is nothing to remove");
 }
+
+/* Workers that the leader has lanes for, and training goes on; 0 while nobody answers. */
+static size_t workers_there(void)
+{
+    char run_path[300];
+    struct kelp_job_client *client = NULL;
+    Kelp__V1__StatusReply *reply = NULL;
+    size_t count = 0;
+
+    (void)snprintf(run_path, sizeof(run_path), "%s/runs/one", folder.path);
+    kelp_rpc_global_init();
+    if (kelp_run_client_open(run_path, &client, NULL) == KELP_OK &&
+        kelp_job_client_status(client, 1000, &reply, NULL) == KELP_OK) {
+        for (size_t i = 0; i < reply->n_workers; i++) {
+            count += reply->workers[i]->lane_count > 0 ? 1 : 0;
+        }
+        count = strcmp(reply->state, "running") == 0 ? count : 0;
+    }
+    kelp_job_client_status_free(reply);
+    kelp_job_client_close(client);
+    kelp_rpc_global_fini();
+    return count;
+}
+
+/* Workers come and go as asked for; what cannot be is refused, and changes nothing. The size is
+ * kept over a resume, unless the job has another one. */
+KELP_TEST(scaled)
+{
+    start_training();
+    says((const char *[]){"scale", "--workers", "3", NULL}, 0, "workers    3:3");
+    KELP_TEST_AWAIT_FROM(&train, workers_there() == 3, "no third worker");
+    says((const char *[]){"scale", "one", "--workers", "5", NULL}, 2, "the job has 4 lanes");
+    says((const char *[]){"scale", "--workers", "0", NULL}, 2, "--workers: '0' is not");
+    says((const char *[]){"scale", NULL}, 2, "--workers is needed");
+    says((const char *[]){"scale", "--workers", "1:4", NULL}, 0, "workers    1:4");
+    KELP_TEST_AWAIT_FROM(&train, workers_there() == 4, "no fourth worker");
+    says((const char *[]){"scale", "--workers", "1", NULL}, 0, "workers    1:1");
+    KELP_TEST_AWAIT_FROM(&train, workers_there() == 1, "workers stay");
+    says((const char *[]){"stop", NULL}, 0, "state      paused at step ");
+    says((const char *[]){"train", "--resume", "--detach", "--run", "one", NULL}, 0,
+         "training has started");
+    KELP_TEST_AWAIT_FROM(&train, workers_there() == 1, "the size is forgotten");
+    says((const char *[]){"stop", NULL}, 0, "state      paused at step ");
+    says((const char *[]){"train", "--resume", "--detach", "--run", "one", "--workers", "3", NULL},
+         0, "training has started");
+    KELP_TEST_AWAIT_FROM(&train, workers_there() == 3, "the job's own size counts for nothing");
+    says((const char *[]){"stop", NULL}, 0, "state      paused at step ");
+}

@@ -195,6 +195,7 @@ struct sim_worker_command {
     uint64_t assignment_epoch;
     uint32_t lane_first;
     uint32_t lane_count;
+    bool rests;
     bool leave;
     uint64_t heartbeat;
 };

@@ -216,6 +216,7 @@ static void session_send(void *data, const struct kelp_session_news *news, void 
     command->assignment_epoch = news->assignment_epoch;
     command->lane_first = news->lanes.first;
     command->lane_count = news->lanes.count;
+    command->rests = news->rests;
     command->leave = news->leave;
     command->heartbeat = news->heartbeat;
     sim_stream_send(coordinator->sim, end->stream, SIM_SERVER, command);

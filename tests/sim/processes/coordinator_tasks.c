@@ -506,6 +506,14 @@ static bool write_state(const struct kelp_job_state *state, void *user)
     return true;
 }
 
+/* Nobody asks for another size here. */
+static bool write_scale(const struct kelp_scale *scale, void *user)
+{
+    (void)scale;
+    (void)user;
+    return false;
+}
+
 static bool commit(const struct kelp_commit *wanted, void *user)
 {
     struct sim_coordinator *coordinator = user;
@@ -589,6 +597,7 @@ void sim_coordinator_task_effects(struct kelp_term_effects *effects)
     effects->write_map = write_map;
     effects->change_map = change_map;
     effects->write_state = write_state;
+    effects->write_scale = write_scale;
     effects->commit = commit;
     effects->remove = remove_manifest;
     effects->file = file_records;

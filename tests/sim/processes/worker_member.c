@@ -91,6 +91,7 @@ static void on_message(struct sim *sim, struct sim_process *process, uint64_t st
                                .assignment_epoch = command->assignment_epoch,
                                .lane_first = command->lane_first,
                                .lane_count = command->lane_count,
+                               .rests = command->rests,
                                .leave = command->leave,
                                .status = command->status,
                                .error = "refused",

@@ -141,3 +141,27 @@ KELP_TEST(states)
     ck_assert_int_eq(kelp_job_state_parse(text, strlen(text) - 1, &back, NULL), KELP_ERR_FORMAT);
     free(text);
 }
+
+/* Another size, and the one that the job had then. */
+KELP_TEST(scales)
+{
+    static const char *const wrong[] = {
+        "{}", "{\"targets\":{\"workers_min\":1,\"workers_max\":2}}",
+        "{\"targets\":[],\"of_job\":{}}",
+        "{\"targets\":{\"workers_min\":1},\"of_job\":{\"workers_min\":1,\"workers_max\":2}}",
+        "{\"targets\":{\"workers_min\":1,\"workers_max\":99999},"
+        "\"of_job\":{\"workers_min\":1,\"workers_max\":2}}"};
+    const struct kelp_scale scale = {.targets = {.workers_min = 2, .workers_max = 6},
+                                     .of_job = {.workers_min = 1, .workers_max = 4}};
+    struct kelp_scale back;
+    char *text = NULL;
+    ck_assert_int_eq(kelp_scale_print(&scale, &text, NULL), KELP_OK);
+    ck_assert_int_eq(kelp_scale_parse(text, strlen(text), &back, NULL), KELP_OK);
+    free(text);
+    ck_assert(kelp_targets_equal(&back.targets, &scale.targets));
+    ck_assert(kelp_targets_equal(&back.of_job, &scale.of_job));
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(wrong); i++) {
+        ck_assert_int_eq(kelp_scale_parse(wrong[i], strlen(wrong[i]), &back, NULL),
+                         KELP_ERR_FORMAT);
+    }
+}

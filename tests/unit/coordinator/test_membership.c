@@ -381,3 +381,23 @@ KELP_TEST(workers_are_bounded)
                      KELP_ERR_LIMIT);
     ck_assert_ptr_nonnull(strstr(error.text, "4096"));
 }
+
+KELP_CASE("rest", .timeout_s = 60, .setup = setup, .teardown = teardown)
+
+/* Below the least number nobody has lanes. Who waited so long has missed nothing. */
+KELP_TEST(too_few_workers_rest)
+{
+    uint64_t replaced = 0;
+    kelp_membership_rest_below(&membership, 2, 10);
+    uint64_t a = join(KELP_MEMBER_WORKER, "worker-0", 1, 10, &replaced);
+    ck_assert(kelp_membership_rests(&membership));
+    ck_assert_uint_eq(kelp_membership_lanes(&membership, a).count, 0);
+    uint64_t b = join(KELP_MEMBER_WORKER, "worker-1", 2, 90000, &replaced);
+    ck_assert(!kelp_membership_rests(&membership));
+    ck_assert_uint_eq(kelp_membership_lanes(&membership, a).count, 4);
+    ck_assert_uint_eq(kelp_membership_find(&membership, a)->since_ms, 90000);
+    kelp_membership_remove(&membership, b, true);
+    ck_assert_uint_eq(kelp_membership_lanes(&membership, a).count, 0);
+    kelp_membership_rest_below(&membership, 1, 90010);
+    ck_assert_uint_eq(kelp_membership_lanes(&membership, a).count, 8);
+}

@@ -275,6 +275,24 @@ KELP_TEST(a_spare_helps)
     ck_assert_uint_eq(work->compute.lane_first, 2);
 }
 
+/* Where too few workers are, nobody computes what is offered either. */
+KELP_TEST(who_rests_does_not_help)
+{
+    struct kelp_news news = {.has_assignment = true, .rests = true};
+    get_news(1, 0, 0);
+    take(&(struct kelp_stepper_event){.kind = KELP_STEPPER_NEWS, .news = {.news = &news}});
+    turn();
+    struct kelp_stepper_event offer = {.kind = KELP_STEPPER_OFFER};
+    offer.offer.generation = 1;
+    offer.offer.word = word_of(5);
+    offer.offer.lane_count = 1;
+    take(&offer);
+    turn();
+    turn();
+    ck_assert_ptr_null(find(KELP_STEPPER_COMPUTE, 0));
+    ck_assert_uint_eq(actions.count, 0);
+}
+
 KELP_TEST(lanes_that_do_not_exist)
 {
     push_first_step(&job);

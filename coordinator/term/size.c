@@ -1,0 +1,57 @@
+#include "coordinator/term/size.h"
+
+#include <assert.h>
+
+void kelp_size_init(struct kelp_size *size, const struct kelp_job *job)
+{
+    *size = (struct kelp_size){.job = job, .now = kelp_targets_of_job(job)};
+    size->wanted = size->now;
+}
+
+static bool take(struct kelp_size *size, struct kelp_targets now)
+{
+    bool changed = !kelp_targets_equal(&size->now, &now);
+    size->now = now;
+    size->due = size->due && !kelp_targets_equal(&size->wanted, &now);
+    return changed;
+}
+
+bool kelp_size_read(struct kelp_size *size, const struct kelp_found *found)
+{
+    const struct kelp_targets of_job = kelp_targets_of_job(size->job);
+    bool counts = found->has_scale && kelp_targets_equal(&found->scale.of_job, &of_job);
+    return take(size, counts ? found->scale.targets : of_job);
+}
+
+kelp_status kelp_size_ask(struct kelp_size *size, const struct kelp_targets *request,
+                          struct kelp_error *reterr)
+{
+    const struct kelp_targets *from = size->due ? &size->wanted : &size->now;
+    kelp_status status = kelp_targets_change(from, request, size->job, &size->wanted, reterr);
+    if (status == KELP_OK) {
+        size->due = !kelp_targets_equal(&size->wanted, &size->now) || size->under_way;
+        size->at_ms = 0;
+    }
+    return status;
+}
+
+const struct kelp_targets *kelp_size_due(const struct kelp_size *size, uint64_t now_ms)
+{
+    return size->due && !size->under_way && now_ms >= size->at_ms ? &size->wanted : NULL;
+}
+
+void kelp_size_sent(struct kelp_size *size)
+{
+    assert(size->due);
+    size->under_way = true;
+}
+
+bool kelp_size_written(struct kelp_size *size, const struct kelp_targets *written, uint64_t now_ms)
+{
+    size->under_way = false;
+    if (!written) {
+        size->at_ms = now_ms + KELP_COORDINATOR_RETRY_MS;
+        return false;
+    }
+    return take(size, *written);
+}
