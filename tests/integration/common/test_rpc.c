@@ -7,6 +7,7 @@
 
 #include "common/base/limits.h"
 #include "common/rpc/rpc.h"
+#include "tests/lib/rpc_process.h"
 #include "tests/lib/suite.h"
 
 #define BYTES_MAX (16u << 20)
@@ -97,14 +98,6 @@ static const struct kelp_rpc_stream_events *accept_never(struct kelp_rpc_stream 
     return NULL;
 }
 
-static void unary_echo(struct kelp_rpc_request *request, struct kelp_rpc_message *message,
-                       void *server_user)
-{
-    (void)server_user;
-    kelp_rpc_message_ref(message);
-    kelp_rpc_request_answer(request, message);
-}
-
 /* Fails with the status that the request names. */
 static void unary_status(struct kelp_rpc_request *request, struct kelp_rpc_message *message,
                          void *server_user)
@@ -133,7 +126,7 @@ static const struct kelp_rpc_method methods[] = {
     {.path = "/test/Echo", .accept = accept_echo},
     {.path = "/test/Never", .accept = accept_never},
     {.path = "/test/Many", .accept = accept_many},
-    {.path = "/test/Unary", .unary = unary_echo},
+    {.path = "/test/Unary", .unary = kelp_test_rpc_echo},
     {.path = "/test/Refuse", .unary = unary_refuse},
     {.path = "/test/Status", .unary = unary_status},
 };

@@ -17,6 +17,7 @@
 
 #include "common/base/limits.h"
 #include "common/rpc/rpc.h"
+#include "tests/lib/rpc_process.h"
 #include "tests/lib/suite.h"
 
 #define BYTES_MAX (4u << 20)
@@ -52,137 +53,36 @@ static void count_message(struct kelp_rpc_stream *stream, struct kelp_rpc_messag
     }
 }
 
-static void ignore_closed(struct kelp_rpc_stream *stream, kelp_status status, const char *text,
-                          void *user)
-{
-    (void)stream;
-    (void)status;
-    (void)text;
-    (void)user;
-}
-
-static const struct kelp_rpc_stream_events *accept_count(struct kelp_rpc_stream *stream,
-                                                         void *server_user, void **ret_user)
-{
-    static const struct kelp_rpc_stream_events events = {count_message, ignore_closed};
-
-    (void)stream;
-    *ret_user = server_user;
-    return &events;
-}
-
-static void unary_echo(struct kelp_rpc_request *request, struct kelp_rpc_message *message,
-                       void *server_user)
-{
-    (void)server_user;
-    kelp_rpc_message_ref(message);
-    kelp_rpc_request_answer(request, message);
-}
-
+static const struct kelp_rpc_stream_events server_events = {count_message,
+                                                            kelp_test_rpc_ignore_closed};
 static const struct kelp_rpc_method methods[] = {
-    {.path = "/test/Count", .accept = accept_count},
-    {.path = "/test/Unary", .unary = unary_echo},
+    {.path = "/test/Count", .accept = kelp_test_rpc_accept},
+    {.path = "/test/Unary", .unary = kelp_test_rpc_echo},
 };
+static const struct kelp_rpc_server_options server_options = {
+    .message_bytes_max = BYTES_MAX,
+    .methods = methods,
+    .method_count = KELP_ARRAY_COUNT(methods),
+    .user = (void *)(uintptr_t)&server_events};
 
-static void serve(const char *address, int report)
-{
-    struct kelp_rpc_server_options options = {.address = address,
-                                              .message_bytes_max = BYTES_MAX,
-                                              .methods = methods,
-                                              .method_count = KELP_ARRAY_COUNT(methods)};
-    struct kelp_rpc_loop *loop = NULL;
-    struct kelp_rpc_server *server = NULL;
-    struct kelp_error error = {0};
-
-    kelp_rpc_global_init();
-    if (kelp_rpc_loop_create(&loop, &error) != KELP_OK ||
-        kelp_rpc_server_open(loop, &options, &server, &error) != KELP_OK) {
-        (void)fprintf(stderr, "server: %s\n", error.text);
-        _exit(1);
-    }
-    uint16_t port = kelp_rpc_server_port(server);
-    if (write(report, &port, sizeof(port)) != sizeof(port)) {
-        _exit(1);
-    }
-    for (;;) {
-        (void)kelp_rpc_loop_run(loop, -1);
-    }
-}
-
-static pid_t server_pid;
-static pid_t spare_pid;
-static int spare_go;     /* a byte here lets the spare server start */
-static int spare_report; /* and it writes its port here */
-static uint16_t server_port;
-
-static int report_port(int from)
-{
-    return read(from, &server_port, sizeof(server_port)) == sizeof(server_port) ? 0 : -1;
-}
-
-/* A process that waits for a byte and then serves. Both are forked before gRPC has threads here. */
-static pid_t fork_server(int *ret_go, int *ret_report)
-{
-    int go[2];
-    int report[2];
-
-    ck_assert_int_eq(pipe(go), 0);
-    ck_assert_int_eq(pipe(report), 0);
-    pid_t pid = fork();
-    ck_assert_int_ge(pid, 0);
-    if (pid == 0) {
-        uint16_t port = 0;
-        char address[32];
-        (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
-        if (read(go[0], &port, sizeof(port)) != sizeof(port)) {
-            _exit(1);
-        }
-        (void)snprintf(address, sizeof(address), "127.0.0.1:%u", port);
-        serve(address, report[1]);
-    }
-    (void)close(go[0]);
-    (void)close(report[1]);
-    *ret_go = go[1];
-    *ret_report = report[0];
-    return pid;
-}
+/* Both are forked before gRPC has threads here. */
+static struct kelp_test_rpc_process server;
+static struct kelp_test_rpc_process spare; /* waits */
 
 static void start_server(void)
 {
-    int go = -1;
-    int report = -1;
-    uint16_t any = 0;
-
-    server_pid = fork_server(&go, &report);
-    spare_pid = fork_server(&spare_go, &spare_report);
-    ck_assert_int_eq(write(go, &any, sizeof(any)), sizeof(any));
-    ck_assert_int_eq(report_port(report), 0);
-    (void)close(go);
-    (void)close(report);
+    kelp_test_rpc_fork(&server, &server_options, NULL);
+    kelp_test_rpc_fork(&spare, &server_options, NULL);
+    kelp_test_rpc_serve(&server, "127.0.0.1:0");
 }
 
 /* On the port of the one that was ended. */
 static void start_spare(void)
 {
-    ck_assert_int_eq(write(spare_go, &server_port, sizeof(server_port)), sizeof(server_port));
-    ck_assert_int_eq(report_port(spare_report), 0);
-}
+    char address[KELP_TEST_RPC_ADDRESS_BYTES];
 
-static void end_server(void)
-{
-    if (server_pid > 0) {
-        (void)kill(server_pid, SIGKILL);
-        (void)waitpid(server_pid, NULL, 0);
-        server_pid = 0;
-    }
-}
-
-static void end_spare(void)
-{
-    (void)kill(spare_pid, SIGKILL);
-    (void)waitpid(spare_pid, NULL, 0);
-    (void)close(spare_go);
-    (void)close(spare_report);
+    kelp_test_rpc_address(&server, "127.0.0.1", address);
+    kelp_test_rpc_serve(&spare, address);
 }
 
 /* ---- the client --------------------------------------------------------------------------------
@@ -225,9 +125,9 @@ static const struct kelp_rpc_stream_events client_events = {on_message, on_close
 
 static void open_channel(size_t message_bytes_max)
 {
-    char address[32];
+    char address[KELP_TEST_RPC_ADDRESS_BYTES];
 
-    (void)snprintf(address, sizeof(address), "127.0.0.1:%u", server_port);
+    kelp_test_rpc_address(&server, "127.0.0.1", address);
     ck_assert_int_eq(
         kelp_rpc_channel_open(loop, address, KELP_ROLE_SHARD, message_bytes_max, &channel, NULL),
         KELP_OK);
@@ -250,8 +150,8 @@ static void teardown(void)
     kelp_rpc_channel_close(channel);
     kelp_rpc_loop_destroy(loop);
     kelp_rpc_global_fini();
-    end_server();
-    end_spare();
+    kelp_test_rpc_end(&server);
+    kelp_test_rpc_end(&spare);
     unsigned given = atomic_load(&borrowed);
     unsigned back = atomic_load(&released);
     ck_assert_uint_eq(back, given);
@@ -313,7 +213,7 @@ KELP_TEST(killed_and_back)
     send_bytes(100);
     RUN_UNTIL(side.messages == 1);
     double at_s = now_s();
-    end_server();
+    kelp_test_rpc_end(&server);
     RUN_UNTIL(side.closed == 1);
     ck_assert_int_eq(side.status, KELP_ERR_UNREACHABLE);
     ck_assert_msg(now_s() - at_s < 0.5, "seen after %.3f s", now_s() - at_s);
@@ -348,7 +248,7 @@ KELP_TEST(killed_and_back)
 /* A server that accepts the connection but never answers ends in the first message's deadline. */
 KELP_TEST(stopped_before_the_first_message)
 {
-    ck_assert_int_eq(kill(server_pid, SIGSTOP), 0);
+    ck_assert_int_eq(kill(server.pid, SIGSTOP), 0);
     double at_s = now_s();
     open_stream(300);
     send_bytes(100);
@@ -363,7 +263,7 @@ KELP_TEST(stopped_later)
     open_stream(2000);
     send_bytes(100);
     RUN_UNTIL(side.messages == 1);
-    ck_assert_int_eq(kill(server_pid, SIGSTOP), 0);
+    ck_assert_int_eq(kill(server.pid, SIGSTOP), 0);
     double at_s = now_s();
     RUN_UNTIL(side.closed == 1);
     ck_assert_int_eq(side.status, KELP_ERR_UNREACHABLE);
@@ -378,7 +278,7 @@ KELP_LOOP_TEST(closing_with_writes_stuck, 0, 2)
     open_stream(2000);
     send_bytes(100);
     RUN_UNTIL(side.messages == 1);
-    ck_assert_int_eq(kill(server_pid, SIGSTOP), 0);
+    ck_assert_int_eq(kill(server.pid, SIGSTOP), 0);
     for (int i = 0; i < 32; i++) {
         send_bytes(BYTES_MAX);
     }
@@ -405,7 +305,7 @@ KELP_TEST(unary_deadline)
     ck_assert_int_eq(kelp_rpc_call(channel, "/test/Unary", borrowing(100), 2000, &answer, &error),
                      KELP_OK);
     kelp_rpc_message_unref(answer);
-    ck_assert_int_eq(kill(server_pid, SIGSTOP), 0);
+    ck_assert_int_eq(kill(server.pid, SIGSTOP), 0);
     for (int i = 0; i < 4; i++) {
         double at_s = now_s();
         ck_assert_int_eq(
@@ -421,7 +321,7 @@ KELP_TEST(refused)
     struct kelp_rpc_message *answer = NULL;
     struct kelp_error error = {0};
 
-    end_server();
+    kelp_test_rpc_end(&server);
     double at_s = now_s();
     open_stream(5000);
     send_bytes(100);
@@ -473,19 +373,19 @@ KELP_TEST(bad_addresses)
                                               .message_bytes_max = BYTES_MAX,
                                               .methods = methods,
                                               .method_count = KELP_ARRAY_COUNT(methods)};
-    struct kelp_rpc_server *server = NULL;
+    struct kelp_rpc_server *second = NULL;
     struct kelp_error error = {0};
     struct kelp_rpc_channel *none = NULL;
 
-    (void)snprintf(address, sizeof(address), "127.0.0.1:%u", server_port);
-    ck_assert_int_eq(kelp_rpc_server_open(loop, &options, &server, &error), KELP_ERR_EXISTS);
+    kelp_test_rpc_address(&server, "127.0.0.1", address);
+    ck_assert_int_eq(kelp_rpc_server_open(loop, &options, &second, &error), KELP_ERR_EXISTS);
     ck_assert_msg(strstr(error.text, address), "%s", error.text);
     ck_assert_msg(strstr(error.text, "in use"), "%s", error.text);
     options.address = "127.0.0.1";
-    ck_assert_int_eq(kelp_rpc_server_open(loop, &options, &server, &error), KELP_ERR_INVALID);
+    ck_assert_int_eq(kelp_rpc_server_open(loop, &options, &second, &error), KELP_ERR_INVALID);
     ck_assert_msg(strstr(error.text, "HOST:PORT"), "%s", error.text);
     options.address = "192.0.2.1:0"; /* not an address of this machine */
-    ck_assert_int_eq(kelp_rpc_server_open(loop, &options, &server, &error), KELP_ERR_INVALID);
+    ck_assert_int_eq(kelp_rpc_server_open(loop, &options, &second, &error), KELP_ERR_INVALID);
     ck_assert_msg(strstr(error.text, "192.0.2.1:0"), "%s", error.text);
     ck_assert_int_eq(
         kelp_rpc_channel_open(loop, "nonsense", KELP_ROLE_SHARD, BYTES_MAX, &none, &error),
@@ -495,7 +395,7 @@ KELP_TEST(bad_addresses)
 static int connect_raw(void)
 {
     struct sockaddr_in to = {.sin_family = AF_INET,
-                             .sin_port = htons(server_port),
+                             .sin_port = htons(server.port),
                              .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
@@ -574,7 +474,7 @@ static void count_each(void *user)
  * connection meanwhile, on a thread of its own, and then releases the first.) */
 KELP_TEST(queue_limit)
 {
-    ck_assert_int_eq(kill(server_pid, SIGSTOP), 0);
+    ck_assert_int_eq(kill(server.pid, SIGSTOP), 0);
     open_stream(300);
     kelp_status status = KELP_OK;
     size_t sent = 0;

@@ -20,6 +20,7 @@
 #include "common/base/limits.h"
 #include "common/rpc/rpc.h"
 #include "tests/lib/attack/http2_client.h"
+#include "tests/lib/rpc_process.h"
 #include "tests/lib/suite.h"
 
 #define BYTES_MAX   (4u << 20)
@@ -30,14 +31,6 @@
 
 /* ---- the server process ------------------------------------------------------------------------
  */
-
-static void unary_echo(struct kelp_rpc_request *request, struct kelp_rpc_message *message,
-                       void *server_user)
-{
-    (void)server_user;
-    kelp_rpc_message_ref(message);
-    kelp_rpc_request_answer(request, message);
-}
 
 /* Answers each message with a byte; one that begins with 'h' is a hello that is accepted. */
 static void on_request(struct kelp_rpc_stream *stream, struct kelp_rpc_message *message, void *user)
@@ -57,27 +50,17 @@ static void on_request(struct kelp_rpc_stream *stream, struct kelp_rpc_message *
     }
 }
 
-static void ignore_closed(struct kelp_rpc_stream *stream, kelp_status status, const char *text,
-                          void *user)
-{
-    (void)stream;
-    (void)status;
-    (void)text;
-    (void)user;
-}
-
-static const struct kelp_rpc_stream_events *accept_all(struct kelp_rpc_stream *stream,
-                                                       void *server_user, void **ret_user)
-{
-    static const struct kelp_rpc_stream_events events = {on_request, ignore_closed};
-
-    (void)stream;
-    *ret_user = server_user;
-    return &events;
-}
-
-static const struct kelp_rpc_method methods[] = {{.path = "/test/Unary", .unary = unary_echo},
-                                                 {.path = "/test/Stream", .accept = accept_all}};
+static const struct kelp_rpc_stream_events events = {on_request, kelp_test_rpc_ignore_closed};
+static const struct kelp_rpc_method methods[] = {
+    {.path = "/test/Unary", .unary = kelp_test_rpc_echo},
+    {.path = "/test/Stream", .accept = kelp_test_rpc_accept}};
+static const struct kelp_rpc_server_options server_options = {.message_bytes_max = BYTES_MAX,
+                                                              .hello = true,
+                                                              .memory_max = MEMORY,
+                                                              .methods = methods,
+                                                              .method_count =
+                                                                  KELP_ARRAY_COUNT(methods),
+                                                              .user = (void *)(uintptr_t)&events};
 
 static void limit_descriptors(rlim_t count)
 {
@@ -97,54 +80,14 @@ static void on_signal(int number)
     }
 }
 
-static void serve(const char *address, int report)
+static void prepare(void)
 {
-    struct kelp_rpc_server_options options = {.address = address,
-                                              .message_bytes_max = BYTES_MAX,
-                                              .hello = true,
-                                              .memory_max = MEMORY,
-                                              .methods = methods,
-                                              .method_count = KELP_ARRAY_COUNT(methods)};
-    struct kelp_rpc_loop *loop = NULL;
-    struct kelp_rpc_server *server = NULL;
-    struct kelp_error error = {0};
-
     limit_descriptors(DESCRIPTORS);
     (void)signal(SIGUSR1, on_signal);
     (void)signal(SIGUSR2, on_signal);
-    kelp_rpc_global_init();
-    if (kelp_rpc_loop_create(&loop, &error) != KELP_OK ||
-        kelp_rpc_server_open(loop, &options, &server, &error) != KELP_OK) {
-        (void)fprintf(stderr, "server: %s\n", error.text);
-        _exit(1);
-    }
-    uint16_t port = kelp_rpc_server_port(server);
-    if (write(report, &port, sizeof(port)) != sizeof(port)) {
-        _exit(1);
-    }
-    for (;;) {
-        (void)kelp_rpc_loop_run(loop, -1);
-    }
 }
 
-static pid_t server_pid;
-static uint16_t server_port;
-
-static void start_server(const char *address)
-{
-    int report[2];
-
-    ck_assert_int_eq(pipe2(report, O_CLOEXEC), 0);
-    server_pid = fork();
-    ck_assert_int_ge(server_pid, 0);
-    if (server_pid == 0) {
-        (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
-        serve(address, report[1]);
-    }
-    (void)close(report[1]);
-    ck_assert_int_eq(read(report[0], &server_port, sizeof(server_port)), sizeof(server_port));
-    (void)close(report[0]);
-}
+static struct kelp_test_rpc_process server;
 
 /* ---- strangers ---------------------------------------------------------------------------------
  */
@@ -154,7 +97,7 @@ static int crowd[CROWD];
 static int connect_raw(void)
 {
     struct sockaddr_in to = {.sin_family = AF_INET,
-                             .sin_port = htons(server_port),
+                             .sin_port = htons(server.port),
                              .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
@@ -218,9 +161,9 @@ static void await_served(void)
 
 static void open_channel(const char *host)
 {
-    char address[32];
+    char address[KELP_TEST_RPC_ADDRESS_BYTES];
 
-    (void)snprintf(address, sizeof(address), "%s:%u", host, server_port);
+    kelp_test_rpc_address(&server, host, address);
     ck_assert_int_eq(
         kelp_rpc_channel_open(loop, address, KELP_ROLE_SHARD, BYTES_MAX, &channel, NULL), KELP_OK);
 }
@@ -230,7 +173,8 @@ static void begin(const char *address, const char *host)
 {
     struct rlimit limit;
 
-    start_server(address);
+    kelp_test_rpc_fork(&server, &server_options, prepare);
+    kelp_test_rpc_serve(&server, address);
     ck_assert_int_eq(getrlimit(RLIMIT_NOFILE, &limit), 0);
     limit.rlim_cur = limit.rlim_max;
     ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &limit), 0);
@@ -249,8 +193,7 @@ static void teardown(void)
     kelp_rpc_channel_close(channel);
     kelp_rpc_loop_destroy(loop);
     kelp_rpc_global_fini();
-    (void)kill(server_pid, SIGKILL);
-    (void)waitpid(server_pid, NULL, 0);
+    kelp_test_rpc_end(&server);
 }
 
 KELP_CASE("connections", .setup = setup, .teardown = teardown, .timeout_s = 90)
@@ -278,13 +221,13 @@ KELP_TEST(crowd_comes_and_goes)
  * next are served as soon as there are descriptors. */
 KELP_TEST(no_descriptor_is_left)
 {
-    ck_assert_int_eq(kill(server_pid, SIGUSR1), 0);
+    ck_assert_int_eq(kill(server.pid, SIGUSR1), 0);
     for (int i = 0; i < 10; i++) {
         int fd = connect_raw();
         ck_assert(is_closed(fd, DEADLINE_MS));
         (void)close(fd);
     }
-    ck_assert_int_eq(kill(server_pid, SIGUSR2), 0);
+    ck_assert_int_eq(kill(server.pid, SIGUSR2), 0);
     await_served();
 }
 
@@ -341,10 +284,10 @@ static void send_one(uint8_t first, size_t length)
 /* Say something, and then send a lot, waiting for each answer. */
 static void talk(uint8_t first)
 {
-    static const struct kelp_rpc_stream_events events = {on_answer, on_closed};
+    static const struct kelp_rpc_stream_events answers = {on_answer, on_closed};
     struct kelp_rpc_stream_options options = {.path = "/test/Stream",
                                               .first_message_ms = DEADLINE_MS,
-                                              .events = &events,
+                                              .events = &answers,
                                               .user = &side,
                                               .hello = true};
 
@@ -399,13 +342,13 @@ static void expect_cut_off(struct kelp_http2 *peer)
 KELP_TEST(no_messages)
 {
     static const uint8_t zeros[FRAME];
-    char address[32];
+    char address[KELP_TEST_RPC_ADDRESS_BYTES];
     size_t sent = 0;
     const size_t most =
         KELP_RPC_UNHEARD_MESSAGES * ((size_t)BYTES_MAX + KELP_RPC_LOOKAHEAD_BYTES) + (8u << 20);
 
     begin("127.0.0.1:0", "127.0.0.1");
-    (void)snprintf(address, sizeof(address), "127.0.0.1:%u", server_port);
+    kelp_test_rpc_address(&server, "127.0.0.1", address);
     struct kelp_http2 *peer = kelp_http2_open(&(struct kelp_http2_target){.address = address});
     uint32_t stream = kelp_http2_call(peer, "/test/Stream");
     ck_assert(kelp_http2_send(peer, stream, "h", 1, 1));
@@ -435,12 +378,12 @@ KELP_TEST(wrong_headers)
         {"te", "x"}, {":scheme", "x"}, {"grpclb_client_stats", "x"}};
     const char *headers[HEADERS_MORE + 5][2] = {
         {":method", "POST"}, {":path", "/test/Stream"}, {":authority", "kelp.test"}};
-    char address[32], long_value[121];
+    char address[KELP_TEST_RPC_ADDRESS_BYTES], long_value[121];
 
     memset(long_value, 'v', sizeof(long_value) - 1);
     long_value[sizeof(long_value) - 1] = '\0';
     begin("127.0.0.1:0", "127.0.0.1");
-    (void)snprintf(address, sizeof(address), "127.0.0.1:%u", server_port);
+    kelp_test_rpc_address(&server, "127.0.0.1", address);
     for (size_t i = 0; i < KELP_ARRAY_COUNT(wrong); i++) {
         struct kelp_http2 *peer = kelp_http2_open(&(struct kelp_http2_target){.address = address});
         uint32_t stream = kelp_http2_call(peer, "/test/Stream");
@@ -469,7 +412,7 @@ static long rss_max_kib(void)
     char line[256];
     long kib = 0;
 
-    (void)snprintf(path, sizeof(path), "/proc/%d/status", (int)server_pid);
+    (void)snprintf(path, sizeof(path), "/proc/%d/status", (int)server.pid);
     FILE *file = fopen(path, "r");
     while (file && fgets(line, sizeof(line), file) && sscanf(line, "VmHWM: %ld", &kib) != 1) {
     }
@@ -486,10 +429,10 @@ static long rss_max_kib(void)
 KELP_TEST(memory_of_all)
 {
     struct kelp_http2 *peers[6];
-    char address[32];
+    char address[KELP_TEST_RPC_ADDRESS_BYTES];
 
     begin("127.0.0.1:0", "127.0.0.1");
-    (void)snprintf(address, sizeof(address), "127.0.0.1:%u", server_port);
+    kelp_test_rpc_address(&server, "127.0.0.1", address);
     for (size_t i = 0; i < KELP_ARRAY_COUNT(peers); i++) {
         peers[i] = kelp_http2_open(&(struct kelp_http2_target){.address = address});
         uint32_t stream = kelp_http2_call(peers[i], "/test/Stream");
@@ -513,11 +456,11 @@ KELP_TEST(memory_of_all)
 KELP_TEST(headers_without_end)
 {
     static const uint8_t zeros[FRAME];
-    char address[32];
+    char address[KELP_TEST_RPC_ADDRESS_BYTES];
     size_t sent = 0;
 
     begin("127.0.0.1:0", "127.0.0.1");
-    (void)snprintf(address, sizeof(address), "127.0.0.1:%u", server_port);
+    kelp_test_rpc_address(&server, "127.0.0.1", address);
     struct kelp_http2 *peer = kelp_http2_open(&(struct kelp_http2_target){.address = address});
     (void)kelp_http2_frame(peer, KELP_HTTP2_HEADERS, 0, 1, zeros, 0);
     while (kelp_http2_alive(peer) && sent < 2 * KELP_RPC_STRANGERS_BYTES) {
@@ -535,10 +478,10 @@ KELP_TEST(headers_without_end)
 /* Somebody whose hello was accepted, and what follows. */
 static struct kelp_http2 *trusted(void)
 {
-    char address[32];
+    char address[KELP_TEST_RPC_ADDRESS_BYTES];
 
     begin("127.0.0.1:0", "127.0.0.1");
-    (void)snprintf(address, sizeof(address), "127.0.0.1:%u", server_port);
+    kelp_test_rpc_address(&server, "127.0.0.1", address);
     struct kelp_http2 *peer = kelp_http2_open(&(struct kelp_http2_target){.address = address});
     uint32_t stream = kelp_http2_call(peer, "/test/Stream");
     ck_assert(kelp_http2_send(peer, stream, "h", 1, 1));

@@ -13,6 +13,7 @@
 #include "common/base/log.h"
 #include "common/rpc/rpc.h"
 #include "tests/lib/cluster/run_command.h"
+#include "tests/lib/rpc_process.h"
 #include "tests/lib/suite.h"
 #include "tests/lib/tls/test_certificates.h"
 
@@ -29,14 +30,6 @@ static pthread_t thread;
 
 /* ---- the server, a shard with a thread of its own ---- */
 
-static void unary_echo(struct kelp_rpc_request *request, struct kelp_rpc_message *message,
-                       void *server_user)
-{
-    (void)server_user;
-    kelp_rpc_message_ref(message);
-    kelp_rpc_request_answer(request, message);
-}
-
 static void stream_message(struct kelp_rpc_stream *stream, struct kelp_rpc_message *message,
                            void *user)
 {
@@ -50,16 +43,8 @@ static void stream_message(struct kelp_rpc_stream *stream, struct kelp_rpc_messa
     kelp_rpc_stream_close(stream, status, error.text);
 }
 
-static void stream_closed(struct kelp_rpc_stream *stream, kelp_status status, const char *text,
-                          void *user)
-{
-    (void)stream;
-    (void)status;
-    (void)text;
-    (void)user;
-}
-
-static const struct kelp_rpc_stream_events server_events = {stream_message, stream_closed};
+static const struct kelp_rpc_stream_events server_events = {stream_message,
+                                                            kelp_test_rpc_ignore_closed};
 
 static const struct kelp_rpc_stream_events *accept_stream(struct kelp_rpc_stream *stream,
                                                           void *server_user, void **ret_user)
@@ -71,7 +56,7 @@ static const struct kelp_rpc_stream_events *accept_stream(struct kelp_rpc_stream
 }
 
 static const struct kelp_rpc_method methods[] = {
-    {.path = "/test/Work", .roles = KELP_ROLE_BIT(KELP_ROLE_WORKER), .unary = unary_echo},
+    {.path = "/test/Work", .roles = KELP_ROLE_BIT(KELP_ROLE_WORKER), .unary = kelp_test_rpc_echo},
     {.path = "/test/Stream", .roles = KELP_ROLE_BIT(KELP_ROLE_WORKER), .accept = accept_stream},
 };
 
