@@ -31,6 +31,7 @@ kelp_status kelp__partition_prepare_replicas(struct kelp_partition *partition)
 /* The current entry's root leaves the tree, and is kept. */
 static void keep_root(struct kelp_partition *partition, bool skipped, struct kelp_actions *actions)
 {
+    const bool trains = partition->word.kind == KELP_STEP_TRAIN; /* else it is about another */
     uint64_t handle;
     const double *sums;
     bool complete = kelp_reduction_root(partition->reduction, &handle, &sums);
@@ -40,16 +41,16 @@ static void keep_root(struct kelp_partition *partition, bool skipped, struct kel
     if (!skipped) {
         handle = kelp_reduction_take_root(partition->reduction);
     }
-    kelp_replication_keep(
-        partition->replication, kelp__partition_held(partition),
-        &(struct kelp_forward){.word = partition->word,
-                               .handle = skipped ? KELP_HANDLE_NONE : handle,
-                               .skipped = skipped,
-                               .sums = sums,
-                               .sum_count = sums ? KELP_METRIC_SUM_COUNT : 0,
-                               .digest = partition->digest,
-                               .decision = {partition->decided_count, partition->decided}},
-        actions);
+    kelp_replication_keep(partition->replication, kelp__partition_held(partition),
+                          &(struct kelp_forward){.word = partition->word,
+                                                 .handle = skipped ? KELP_HANDLE_NONE : handle,
+                                                 .skipped = skipped,
+                                                 .sums = sums,
+                                                 .sum_count = sums ? KELP_METRIC_SUM_COUNT : 0,
+                                                 .digest = partition->digest,
+                                                 .decision = {trains ? partition->decided_count : 0,
+                                                              partition->decided}},
+                          actions);
 }
 
 static void forward_kept(struct kelp_partition *partition, struct kelp_actions *actions)
