@@ -1,7 +1,8 @@
 /*
  * The invariants, in the words of a failure:
  *
- *   one primary            at most one process serves a partition under one map epoch
+ *   one primary            at most one process shows a partition under one map epoch
+ *   what was shown         is kept: who leads next in the generation has it
  *   one step apart         no two partitions of one generation differ by more than one training
  * step one by one             versions go back only with a new generation, and forward one by one
  *   each lane once         a step is applied from each lane that has samples, once
@@ -21,8 +22,10 @@
 
 /* One partition in one generation. */
 struct line {
-    uint64_t incarnation; /* who serves it; 0: nobody has loaded it yet */
-    uint64_t step;
+    bool there;     /* somebody has loaded it */
+    uint64_t step;  /* that the furthest process has applied */
+    uint64_t epoch; /* the newest in which somebody has shown something */
+    uint64_t shown; /* what the furthest primary has shown, as replicas count */
 };
 
 struct generation {
@@ -51,6 +54,7 @@ struct sim_invariants {
     size_t order_count;
     size_t order_capacity;
     uint64_t furthest_step; /* ever applied by partition 0 */
+    uint64_t opened; /* newest generation */
     bool finish_filed;
 };
 
@@ -83,25 +87,27 @@ static struct generation *generation_of(struct sim *sim, uint64_t number)
 /* ---- shards ------------------------------------------------------------------------------------
  */
 
-static void check_primary(const struct sim_process *process, const struct sim_hosted *hosted)
+/* Only who the entry names shows anything in that epoch. */
+static void check_primary(const struct sim_process *process, const struct sim_hosting *hosting,
+                          const struct sim_hosted *hosted, uint64_t map_epoch)
 {
     struct sim_invariants *all = process->sim->invariants;
+    (void)hosting;
     for (size_t i = 0; i < all->primary_count; i++) {
         const struct primary *primary = &all->primaries[i];
-        if (primary->partition == hosted->index && primary->map_epoch == hosted->map_epoch) {
+        if (primary->partition == hosted->index && primary->map_epoch == map_epoch) {
             if (primary->incarnation != process->incarnation) {
                 sim_fail(process->sim, "one primary",
                          "%s serves partition %u under map epoch %llu, which another process has",
-                         process->id, hosted->index, (unsigned long long)hosted->map_epoch);
+                         process->id, hosted->index, (unsigned long long)map_epoch);
             }
             return;
         }
     }
     all->primaries = sim_grow(all->primaries, all->primary_count, &all->primary_capacity,
                               sizeof(*all->primaries));
-    all->primaries[all->primary_count++] = (struct primary){.partition = hosted->index,
-                                                            .map_epoch = hosted->map_epoch,
-                                                            .incarnation = process->incarnation};
+    all->primaries[all->primary_count++] = (struct primary){
+        .partition = hosted->index, .map_epoch = map_epoch, .incarnation = process->incarnation};
 }
 
 static void check_state(const struct sim_process *process, const struct sim_hosted *hosted)
@@ -128,21 +134,65 @@ static bool same_control(const struct kelp_control_state *a, const struct kelp_c
     return memcmp(bytes[0], bytes[1], sizeof(bytes[0])) == 0;
 }
 
+static bool shows(const struct kelp_partition_view *view)
+{
+    return view->place == KELP_REPLICA_PRIMARY &&
+           (view->phase == KELP_PARTITION_COLLECTING || view->phase == KELP_PARTITION_MEASURING ||
+            view->phase == KELP_PARTITION_DECIDING || view->phase == KELP_PARTITION_APPLYING);
+}
+
+/*
+ * Who leads in the newest epoch has every version that was shown in the generation: nobody shows
+ * less than was shown before, under a newer epoch.
+ */
+void sim_invariants_seen(const struct sim_process *process, const struct sim_hosting *hosting,
+                         const struct sim_hosted *hosted)
+{
+    struct generation *generation = generation_of(process->sim, hosting->generation);
+    struct line *line = &generation->lines[hosted->index];
+    struct kelp_partition_view view;
+    kelp_partition_view(hosted->core, &view);
+    if (!shows(&view)) {
+        return;
+    }
+    check_primary(process, hosting, hosted, view.map_epoch);
+    if (view.map_epoch > line->epoch && view.held < line->shown) {
+        sim_fail(process->sim, "what was shown is kept",
+                 "partition %u of %s has %llu in map epoch %llu; %llu was shown", hosted->index,
+                 process->id, (unsigned long long)view.held, (unsigned long long)view.map_epoch,
+                 (unsigned long long)line->shown);
+    }
+    line->epoch = view.map_epoch > line->epoch ? view.map_epoch : line->epoch;
+    line->shown = view.held > line->shown ? view.held : line->shown;
+}
+
 void sim_invariants_loaded(const struct sim_process *process, const struct sim_hosting *hosting)
 {
     struct generation *generation = generation_of(process->sim, hosting->generation);
-    for (uint32_t i = 0; i < hosting->count; i++) {
-        const struct sim_hosted *hosted = &hosting->hosted[i];
-        struct line *line = &generation->lines[hosted->index];
-        check_primary(process, hosted);
-        check_state(process, hosted);
-        if (line->incarnation != 0) {
-            sim_fail(process->sim, "one primary",
-                     "partition %u of generation %llu is loaded a second time, by %s",
-                     hosted->index, (unsigned long long)hosting->generation, process->id);
+    for (uint32_t p = 0; p < hosting->partition_count; p++) {
+        const struct sim_hosted *hosted = hosting->by_index[p];
+        struct line *line = &generation->lines[p];
+        struct kelp_partition_view view;
+        if (!hosted) {
+            continue;
         }
-        *line = (struct line){.incarnation = process->incarnation, .step = hosted->step};
+        kelp_partition_view(hosted->core, &view);
+        if (view.phase == KELP_PARTITION_FILLING) {
+            continue;
+        }
+        check_state(process, hosted);
+        if (!line->there) {
+            *line = (struct line){.there = true, .step = hosted->step};
+        }
+        sim_invariants_seen(process, hosting, hosted);
     }
+}
+
+void sim_invariants_filled(const struct sim_process *process, const struct sim_hosting *hosting,
+                           const struct sim_hosted *hosted)
+{
+    (void)hosting;
+    check_state(process, hosted);
 }
 
 static void check_spread(const struct sim_process *process, const struct generation *generation,
@@ -150,7 +200,7 @@ static void check_spread(const struct sim_process *process, const struct generat
 {
     for (uint32_t p = 0; p < process->sim->plan.partition_count; p++) {
         const struct line *line = &generation->lines[p];
-        if (line->incarnation != 0 && line->step + 1 < hosted->step) {
+        if (line->there && line->step + 1 < hosted->step) {
             sim_fail(process->sim, "one step apart",
                      "partition %u of %s is at step %llu while partition %u is at %llu",
                      hosted->index, process->id, (unsigned long long)hosted->step, p,
@@ -165,15 +215,16 @@ void sim_invariants_applied(const struct sim_process *process, const struct sim_
     struct sim *sim = process->sim;
     struct generation *generation = generation_of(sim, hosting->generation);
     struct line *line = &generation->lines[hosted->index];
-    if (hosted->step > sim->reference->steps || line->incarnation != process->incarnation ||
-        line->step + 1 != hosted->step) {
-        sim_fail(sim, "one by one", "partition %u of %s goes from step %llu to %llu", hosted->index,
-                 process->id, (unsigned long long)line->step, (unsigned long long)hosted->step);
+    if (hosted->step > sim->reference->steps || hosted->step > line->step + 1) {
+        sim_fail(sim, "one by one", "partition %u of %s goes to step %llu; %llu was the furthest",
+                 hosted->index, process->id, (unsigned long long)hosted->step,
+                 (unsigned long long)line->step);
     }
-    line->step = hosted->step;
+    const bool first = hosted->step > line->step;
+    line->step = first ? hosted->step : line->step;
     check_spread(process, generation, hosted);
     check_state(process, hosted);
-    if (hosted->index == 0) {
+    if (hosted->index == 0 && first) {
         sim_say(sim, process, "completes training step %llu of generation %llu",
                 (unsigned long long)hosted->step, (unsigned long long)hosting->generation);
         sim->counts[SIM_COUNT_STEP]++;
@@ -374,6 +425,10 @@ void sim_invariants_opened(struct sim *sim, const struct sim_map *opened)
     const struct kelp_map *map = &opened->map;
     const struct sim_key *key;
     bool there = map->restore_version == 0;
+    if (map->generation == sim->invariants->opened) {
+        return; /* its entries change */
+    }
+    sim->invariants->opened = map->generation;
     for (size_t i = 0; (key = sim_etcd_list(sim, "checkpoint/", i)) != NULL; i++) {
         const struct sim_manifest *manifest = key->value->content;
         there = there || manifest->version == map->restore_version;

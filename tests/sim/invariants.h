@@ -15,6 +15,12 @@ void sim_invariants_destroy(struct sim_invariants *invariants);
 
 /* The process serves these partitions from now on. */
 void sim_invariants_loaded(const struct sim_process *process, const struct sim_hosting *hosting);
+/* The partition has done something, and perhaps shows more than before. */
+void sim_invariants_seen(const struct sim_process *process, const struct sim_hosting *hosting,
+                         const struct sim_hosted *hosted);
+/* It has got a copy. */
+void sim_invariants_filled(const struct sim_process *process, const struct sim_hosting *hosting,
+                           const struct sim_hosted *hosted);
 /* hosted->step counts a step more, and its weights are the new ones. */
 void sim_invariants_applied(const struct sim_process *process, const struct sim_hosting *hosting,
                             const struct sim_hosted *hosted);

@@ -19,6 +19,8 @@ static void draw_job(struct sim *sim)
     job->cluster.lanes = 1u << sim_draw(sim, 5);
     job->cluster.shards = (uint32_t)sim_between(sim, 1, SIM_SHARDS_MAX);
     job->cluster.max_shards = SIM_SHARDS_MAX;
+    /* Not drawn: what a seed draws besides stays as it is. */
+    job->cluster.replicas = job->cluster.shards > 1 && sim_mix(sim->seed + 43) % 3 == 0 ? 2 : 1;
     job->transport.connect_timeout_ms = 1000;
     job->transport.piece_bytes = SIM_BLOCK << sim_mix(job->seed + 37) % 8; /* not drawn, too */
     job->failure.detect_ms = 1000;

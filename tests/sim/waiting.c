@@ -10,16 +10,20 @@ static void say_shard(struct sim *sim, const struct sim_process *process)
 {
     const struct sim_shard *shard = sim_shard_of(process);
     static const char *const phases[KELP_PARTITION_PHASE_COUNT] = {
-        "absent", "collecting", "applying", "measuring", "deciding", "failed"};
-    for (uint32_t i = 0; shard->hosting && i < shard->hosting->count; i++) {
+        "absent",  "collecting", "measuring", "deciding", "applying",
+        "syncing", "filling",    "following", "failed"};
+    for (uint32_t i = 0; shard->hosting && i < shard->hosting->partition_count; i++) {
         struct kelp_partition_view view;
+        if (!shard->hosting->by_index[i]) {
+            continue;
+        }
         kelp_partition_view(shard->hosting->hosted[i].core, &view);
         sim_say(sim, process,
                 "partition %u of generation %" PRIu64 " is %s at step %" PRIu64 ", version %" PRIu64
                 ": %u nodes are "
-                "there, %u pulls wait",
+                "there, %u pulls wait, it holds %" PRIu64 " in epoch %" PRIu64,
                 shard->hosting->hosted[i].index, view.generation, phases[view.phase], view.step,
-                view.version, view.pending, view.waiting);
+                view.version, view.pending, view.waiting, view.held, view.map_epoch);
     }
 }
 

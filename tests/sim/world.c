@@ -30,6 +30,7 @@ const char *const sim_count_names[SIM_COUNT_COUNT] = {
     [SIM_COUNT_RESTORE] = "of these from a checkpoint",
     [SIM_COUNT_LEADER] = "coordinators elected",
     [SIM_COUNT_DEPOSED] = "coordinators deposed",
+    [SIM_COUNT_COPY] = "copies of a partition to a joiner",
     [SIM_COUNT_STEP] = "training steps",
     [SIM_COUNT_STEP_AGAIN] = "of these computed again",
     [SIM_COUNT_SKIPPED] = "of these left out",

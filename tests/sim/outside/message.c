@@ -35,6 +35,11 @@ static void destroy_shard_report(struct sim_message *message)
     free(((struct sim_shard_report *)message)->records);
 }
 
+static void destroy_replica(struct sim_message *message)
+{
+    free(((struct sim_replica_message *)message)->records);
+}
+
 static void destroy_worker_command(struct sim_message *message)
 {
     sim_map_unref(((struct sim_worker_command *)message)->map);
@@ -50,6 +55,7 @@ void *sim_message_create(enum sim_message_kind kind, size_t bytes)
         [SIM_WORKER_COMMAND] = destroy_worker_command,
         [SIM_WORKER_REPORT] = NULL,
         [SIM_LEADER_BEAT] = NULL,
+        [SIM_REPLICA] = destroy_replica,
     };
     struct sim_message *message = sim_alloc(bytes);
     message->kind = kind;

@@ -5,7 +5,7 @@
 #ifndef KELP_TESTS_SIM_OUTSIDE_MESSAGE_H
 #define KELP_TESTS_SIM_OUTSIDE_MESSAGE_H
 
-#include "coordinator/core/map.h"
+#include "coordinator/core/replicas.h"
 #include "ps/core/partition.h"
 #include "ps/core/snapshot.h"
 #include "tests/sim/model.h"
@@ -20,6 +20,7 @@ enum sim_message_kind {
     SIM_WORKER_COMMAND, /* coordinator to worker */
     SIM_WORKER_REPORT,  /* worker to coordinator */
     SIM_LEADER_BEAT,    /* coordinator that leads to one that stands by: FollowReply */
+    SIM_REPLICA,        /* between shards: ReplicateRequest and ReplicateReply */
 };
 
 struct sim_message {
@@ -156,6 +157,39 @@ struct sim_reply {
     struct sim_offer *offers; /* owned */
 };
 
+/* Of a primary to a follower, and back: one thing at a time. */
+enum sim_replica_kind {
+    SIM_REPLICA_HELLO, /* of the follower: the stream is up */
+    SIM_REPLICA_FORWARD,
+    SIM_REPLICA_GREET,
+    SIM_REPLICA_STATE, /* of the follower: what it has */
+    SIM_REPLICA_PIECE, /* the first half of a copy */
+    SIM_REPLICA_COPY,  /* the rest */
+};
+
+struct sim_replica_message {
+    struct sim_message base;
+    enum sim_replica_kind kind;
+    uint64_t process; /* whose it is: its incarnation */
+    uint32_t partition;
+    uint64_t generation;
+    uint64_t map_epoch;
+    struct kelp_forward forward; /* its pointers are set when it arrives */
+    double sums[KELP_METRIC_SUM_SCALARS];
+    char digest[33];
+    struct sim_values values; /* of the decision */
+    bool has_root;
+    uint32_t lanes;
+    float root[SIM_SLICE_MAX];
+    struct kelp_acknowledgement said;
+    struct kelp_replica_state state;
+    uint64_t step;                   /* of the copied weights */
+    float weights[2][SIM_SLICE_MAX]; /* current and older */
+    float momentum[SIM_SLICE_MAX];
+    size_t record_count;         /* of this generation, with partition 0 */
+    struct kelp_record *records; /* owned */
+};
+
 struct sim_shard_command {
     struct sim_message base;
     bool hello;
@@ -183,7 +217,11 @@ struct sim_shard_report {
     size_t record_count;
     struct kelp_record *records; /* owned */
     char waiting[80];            /* what loading waits for */
-    uint32_t workers;            /* that partition 0 took lanes of: a bit for each number */
+    uint64_t map_generation;     /* of the newest map that is carried out */
+    uint64_t map_serial;
+    size_t replica_count;
+    struct kelp_replica_report replicas[SIM_PARTITIONS_MAX];
+    uint32_t workers; /* that partition 0 took lanes of: a bit for each number */
     struct sim_snapshot_report snapshot;
 };
 

@@ -47,6 +47,7 @@ static const struct sim_stream_events *const events[SIM_STREAM_KIND_COUNT][2] = 
     [SIM_CONTROL] = {&sim_control_client, &sim_control_server},
     [SIM_JOIN] = {&sim_join_client, &sim_join_server},
     [SIM_FOLLOW] = {&sim_follow_client, &sim_follow_server},
+    [SIM_REPLICATE] = {&sim_replicate_client, &sim_replicate_server},
 };
 
 struct sim_network *sim_network_create(void)
@@ -226,7 +227,7 @@ static void carry(struct sim *sim, uint64_t id, enum sim_side to, struct sim_mes
 {
     struct stream *stream = find(sim, id);
     struct end *end = &stream->ends[to];
-    bool data = stream->kind == SIM_EXCHANGE;
+    bool data = stream->kind == SIM_EXCHANGE || stream->kind == SIM_REPLICATE;
     if (data && sim_chance(sim, sim->profile.double_rate, 10000)) {
         sim->counts[SIM_COUNT_MESSAGE_DOUBLED]++;
         sim_message_ref(message);

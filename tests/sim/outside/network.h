@@ -17,7 +17,14 @@
 
 #include "tests/sim/outside/message.h"
 
-enum sim_stream_kind { SIM_EXCHANGE, SIM_CONTROL, SIM_JOIN, SIM_FOLLOW, SIM_STREAM_KIND_COUNT };
+enum sim_stream_kind {
+    SIM_EXCHANGE,
+    SIM_CONTROL,
+    SIM_JOIN,
+    SIM_FOLLOW,
+    SIM_REPLICATE,
+    SIM_STREAM_KIND_COUNT
+};
 enum sim_side { SIM_CLIENT, SIM_SERVER };
 
 /* What a process makes of its streams; by kind and side. The message is borrowed. `stray`: doubled,
@@ -35,6 +42,7 @@ extern const struct sim_stream_events sim_exchange_server, sim_exchange_client;
 extern const struct sim_stream_events sim_control_server, sim_control_client;
 extern const struct sim_stream_events sim_join_server, sim_join_client;
 extern const struct sim_stream_events sim_follow_server, sim_follow_client;
+extern const struct sim_stream_events sim_replicate_server, sim_replicate_client;
 
 struct sim_network *sim_network_create(void);
 void sim_network_destroy(struct sim_network *network);

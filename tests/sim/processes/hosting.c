@@ -5,6 +5,7 @@
 
 #include "tests/sim/invariants.h"
 #include "tests/sim/processes/shard_control.h"
+#include "tests/sim/processes/shard_replicas.h"
 #include "tests/sim/processes/shard_snapshot.h"
 
 /* ---- gradients ---- */
@@ -19,8 +20,13 @@ static struct sim_gradient *gradient_of(struct sim_hosting *hosting, uint64_t ha
     return &hosting->gradients[handle - 1];
 }
 
-static uint64_t new_gradient(struct sim_hosting *hosting, const float *values, size_t count,
-                             uint32_t lanes)
+const struct sim_gradient *sim_hosting_values(struct sim_hosting *hosting, uint64_t handle)
+{
+    return gradient_of(hosting, handle);
+}
+
+uint64_t sim_hosting_gradient(struct sim_hosting *hosting, const float *values, size_t count,
+                              uint32_t lanes)
 {
     size_t at = 0;
     while (at < hosting->gradient_count && hosting->gradients[at].used) {
@@ -60,46 +66,43 @@ static uint32_t lanes_with_samples(const struct sim *sim, const struct kelp_cont
 struct work {
     struct sim_hosting *hosting; /* a reference */
     struct sim_hosted *hosted;
+    uint64_t life; /* of the hosted partition */
     struct kelp_action action;
     uint64_t handle;                  /* MERGE: the sum */
     struct kelp_decision_share share; /* MEASURE */
 };
 
-static void unref(struct sim_hosting *hosting);
-
 static void drop_work(void *data)
 {
     struct work *work = data;
-    unref(work->hosting);
+    sim_hosting_unref(work->hosting);
     free(work);
 }
 
-static void run_actions(struct sim_hosting *hosting, struct sim_hosted *hosted);
-
 /* Before each event: for what it starts or ends. */
-static void tell_time(const struct sim_hosting *hosting, const struct sim_hosted *hosted)
+void sim_hosting_tell_time(const struct sim_hosting *hosting, const struct sim_hosted *hosted)
 {
     kelp_partition_clock(hosted->core, hosting->shard->sim->now + SIM_SECOND);
 }
 
-static void no_memory(kelp_status status)
+void sim_must(kelp_status status)
 {
     if (status != KELP_OK) {
         abort(); /* the only error of these calls */
     }
 }
 
-static void commit_apply(struct sim_hosting *hosting, struct sim_hosted *hosted,
+static void commit_apply(struct sim_hosting *hosting, struct sim_hosted *hosted, uint64_t life,
                          const struct kelp_action *action)
 {
     struct kelp_actions *actions = &hosting->actions;
-    if (!hosting->retired) {
+    if (!hosting->retired && hosted->life == life) {
         hosted->current = 1 - hosted->current;
         memcpy(hosted->momentum, hosted->momentum_next, sizeof(hosted->momentum));
         hosted->step++;
         sim_invariants_applied(hosting->shard->process, hosting, hosted);
     }
-    no_memory(kelp_partition_applied(hosted->core, action->apply.token, true, actions));
+    sim_must(kelp_partition_applied(hosted->core, action->apply.token, true, actions));
 }
 
 static void work_done(struct sim *sim, struct sim_process *process, void *data, uint64_t number)
@@ -109,17 +112,17 @@ static void work_done(struct sim *sim, struct sim_process *process, void *data, 
     (void)sim;
     (void)process;
     (void)number;
-    tell_time(hosting, work->hosted);
+    sim_hosting_tell_time(hosting, work->hosted);
     if (work->action.kind == KELP_ACTION_MERGE) {
-        no_memory(kelp_partition_merged(work->hosted->core, work->action.merge.token, work->handle,
-                                        &hosting->actions));
+        sim_must(kelp_partition_merged(work->hosted->core, work->action.merge.token, work->handle,
+                                       &hosting->actions));
     } else if (work->action.kind == KELP_ACTION_MEASURE) {
-        no_memory(kelp_partition_measured(work->hosted->core, work->action.apply.token,
-                                          &work->share, &hosting->actions));
+        sim_must(kelp_partition_measured(work->hosted->core, work->action.apply.token, &work->share,
+                                         &hosting->actions));
     } else {
-        commit_apply(hosting, work->hosted, &work->action);
+        commit_apply(hosting, work->hosted, work->life, &work->action);
     }
-    run_actions(hosting, work->hosted);
+    sim_hosting_run(hosting, work->hosted);
     if (!hosting->retired) {
         sim_shard_heard(hosting->shard); /* the program does such work before it looks */
         sim_shard_end_turn(hosting->shard);
@@ -133,8 +136,11 @@ static void defer(struct sim_hosting *hosting, struct sim_hosted *hosted,
 {
     struct sim *sim = hosting->shard->sim;
     struct work *work = sim_alloc(sizeof(*work));
-    *work =
-        (struct work){.hosting = hosting, .hosted = hosted, .action = *action, .handle = handle};
+    *work = (struct work){.hosting = hosting,
+                          .hosted = hosted,
+                          .life = hosted->life,
+                          .action = *action,
+                          .handle = handle};
     if (share) {
         work->share = *share;
     }
@@ -160,12 +166,12 @@ static void do_merge(struct sim_hosting *hosting, struct sim_hosted *hosted,
         left.values[i] += right.values[i];
     }
     uint64_t sum =
-        new_gradient(hosting, left.values, hosted->range.count, left.lanes | right.lanes);
+        sim_hosting_gradient(hosting, left.values, hosted->range.count, left.lanes | right.lanes);
     if (sim->profile.deferred) {
         defer(hosting, hosted, action, sum, NULL);
         return;
     }
-    no_memory(kelp_partition_merged(hosted->core, action->merge.token, sum, &hosting->actions));
+    sim_must(kelp_partition_merged(hosted->core, action->merge.token, sum, &hosting->actions));
 }
 
 /* The partition's share in the decision about the step. */
@@ -181,8 +187,7 @@ static void do_measure(struct sim_hosting *hosting, struct sim_hosted *hosted,
         defer(hosting, hosted, action, 0, &share);
         return;
     }
-    no_memory(
-        kelp_partition_measured(hosted->core, action->apply.token, &share, &hosting->actions));
+    sim_must(kelp_partition_measured(hosted->core, action->apply.token, &share, &hosting->actions));
 }
 
 /* The step is left out: the current weights are those before it too. */
@@ -221,7 +226,7 @@ static void do_apply(struct sim_hosting *hosting, struct sim_hosted *hosted,
         defer(hosting, hosted, action, 0, NULL);
         return;
     }
-    commit_apply(hosting, hosted, action);
+    commit_apply(hosting, hosted, hosted->life, action);
 }
 
 static void do_answer(struct sim_hosting *hosting, struct sim_hosted *hosted,
@@ -276,7 +281,7 @@ static void do_compare(struct sim_hosting *hosting, struct sim_hosted *hosted,
 {
     struct kelp_content content =
         content_of(gradient_of(hosting, action->compare.handle)->values, hosted->range.count);
-    no_memory(
+    sim_must(
         kelp_partition_compared(hosted->core, action->compare.token, &content, &hosting->actions));
 }
 
@@ -314,7 +319,7 @@ static void do_conflict(struct sim_hosting *hosting, const struct kelp_conflict 
 }
 
 /* The list may grow while it is worked off. */
-static void run_actions(struct sim_hosting *hosting, struct sim_hosted *hosted)
+void sim_hosting_run(struct sim_hosting *hosting, struct sim_hosted *hosted)
 {
     struct kelp_partition_view view;
     for (size_t i = 0; i < hosting->actions.count; i++) {
@@ -377,138 +382,13 @@ static void run_actions(struct sim_hosting *hosting, struct sim_hosted *hosted)
         case KELP_ACTION_IN_SYNC:
         case KELP_ACTION_NEED_MAP:
         case KELP_ACTION_DIVERGES:
-            break; /* no map names a follower yet */
+            sim_replicas_act(hosting, hosted, &action);
+            break;
         }
     }
     hosting->actions.count = 0;
-}
-
-/* ---- life ---- */
-
-/* Where a partition starts: from its part of a checkpoint, or from w_0. */
-static void start_from(struct sim_hosted *hosted, const struct sim *sim,
-                       const struct sim_manifest *manifest, const struct sim_part *part,
-                       struct kelp_partition_start *start)
-{
-    float flat[SIM_FLAT_MAX];
-    if (!part) {
-        sim_model_initialise(sim, flat);
-        memcpy(hosted->weights[0], &flat[hosted->range.first], hosted->range.count * sizeof(float));
-        return;
-    }
-    memcpy(hosted->weights[0], part->weights, sizeof(hosted->weights[0]));
-    memcpy(hosted->momentum, part->momentum, sizeof(hosted->momentum));
-    hosted->step = manifest->step;
-    start->step = manifest->step;
-    start->version = manifest->version;
-    start->control = part->has_control ? &part->control : NULL;
-}
-
-static void host(struct sim_hosting *hosting, uint32_t partition, uint64_t map_epoch,
-                 const struct sim_manifest *manifest, const struct sim_part *part)
-{
-    struct sim *sim = hosting->shard->sim;
-    struct sim_hosted *hosted = &hosting->hosted[hosting->count++];
-    hosted->index = partition;
-    hosted->map_epoch = map_epoch;
-    hosted->range = sim_slice(sim, partition);
-    hosting->by_index[partition] = hosted;
-    struct kelp_partition_config config = {.index = partition,
-                                           .hollow = hosted->range.count == 0,
-                                           .job = &sim->job,
-                                           .plan = &sim->plan};
-    no_memory(kelp_partition_create(&config, &hosted->core, NULL));
-    struct kelp_partition_start start = {.generation = hosting->generation, .map_epoch = map_epoch};
-    start_from(hosted, sim, manifest, part, &start);
-    kelp_partition_load(hosted->core, &start);
-}
-
-/* The partition's part of the checkpoint; NULL: *ret_status says why. */
-static const struct sim_part *read_part(const struct sim *sim, const struct sim_manifest *manifest,
-                                        uint32_t partition, kelp_status *ret_status,
-                                        char ret_text[80])
-{
-    const struct sim_manifest_part *wanted = &manifest->parts[partition];
-    const char *name = manifest->storages[wanted->storage];
-    const struct sim_storage *storage = sim_storage_find(sim, manifest->folder, name);
-    (void)snprintf(ret_text, 80, "%s", name);
-    if (!storage) {
-        *ret_status = KELP_ERR_NOT_FOUND;
-        return NULL;
-    }
-    struct sim_part part = storage->parts[partition];
-    sim_part_digest(&part);
-    if (!part.there || strcmp(part.digest, wanted->digest) != 0) {
-        *ret_status = KELP_ERR_CORRUPT;
-        return NULL;
-    }
-    return &storage->parts[partition];
-}
-
-struct sim_hosting *sim_hosting_create(struct sim_shard *shard, const struct kelp_map *map,
-                                       const struct sim_manifest *manifest, kelp_status *ret_status,
-                                       char ret_text[80])
-{
-    struct sim_hosting *hosting = sim_alloc(sizeof(*hosting));
-    hosting->refs = 1;
-    hosting->shard = shard;
-    hosting->generation = map->generation;
-    for (uint32_t p = 0; p < map->partition_count; p++) {
-        const struct kelp_map_shard *at = &map->shards[map->partitions[p].primary];
-        const struct sim_part *part = NULL;
-        if (strcmp(at->id, shard->process->id) != 0 ||
-            at->incarnation != shard->process->incarnation) {
-            continue;
-        }
-        if (manifest) {
-            part = read_part(shard->sim, manifest, p, ret_status, ret_text);
-            if (!part) {
-                sim_hosting_destroy(hosting);
-                return NULL;
-            }
-        }
-        host(hosting, p, map->partitions[p].map_epoch, manifest, part);
-    }
-    *ret_status = KELP_OK;
-    return hosting;
-}
-
-static void unref(struct sim_hosting *hosting)
-{
-    if (--hosting->refs > 0) {
-        return;
-    }
-    for (uint32_t i = 0; i < hosting->count; i++) {
-        kelp_partition_destroy(hosting->hosted[i].core);
-    }
-    kelp_actions_fini(&hosting->actions);
-    free(hosting->gradients);
-    free(hosting);
-}
-
-void sim_hosting_retire(struct sim_hosting *hosting)
-{
-    hosting->retired = true;
-    for (uint32_t i = 0; i < hosting->count; i++) {
-        struct sim_hosted *hosted = &hosting->hosted[i];
-        no_memory(kelp_partition_unload(hosted->core, KELP_ERR_OLD_GENERATION, &hosting->actions));
-        run_actions(hosting, hosted);
-    }
-    for (size_t i = 0; i < hosting->gradient_count && hosting->refs == 1; i++) {
-        if (hosting->gradients[i].used) {
-            sim_fail(hosting->shard->sim, "gradients are given back",
-                     "%s ends generation %llu and still holds a gradient",
-                     hosting->shard->process->id, (unsigned long long)hosting->generation);
-        }
-    }
-    unref(hosting);
-}
-
-void sim_hosting_destroy(struct sim_hosting *hosting)
-{
-    if (hosting) {
-        hosting->retired = true;
-        unref(hosting);
+    if (!hosting->retired) {
+        sim_invariants_seen(hosting->shard->process, hosting, hosted);
     }
 }
 
@@ -533,17 +413,17 @@ void sim_hosting_push(struct sim_hosting *hosting, uint64_t stream,
             push->partition == 0 ? kelp_metric_sum_trim(node->sums, KELP_METRIC_SUM_SCALARS) : 0,
         .digest = node->digest};
     if (node->present && hosted->range.count > 0) {
-        core.handle = new_gradient(
+        core.handle = sim_hosting_gradient(
             hosting, &node->values[hosted->range.first], hosted->range.count,
             lanes_with_samples(sim, &request->word, node->lane_first, node->lane_count));
         core.content = content_of(&node->values[hosted->range.first], hosted->range.count);
     }
-    tell_time(hosting, hosted);
-    no_memory(kelp_partition_push(hosted->core, &core, &hosting->actions));
+    sim_hosting_tell_time(hosting, hosted);
+    sim_must(kelp_partition_push(hosted->core, &core, &hosting->actions));
     if (hosting->actions.taken_lanes > 0) {
         hosting->shard->worked |= 1u << sim_stream_peer(sim, stream, SIM_SERVER)->index;
     }
-    run_actions(hosting, hosted);
+    sim_hosting_run(hosting, hosted);
 }
 
 void sim_hosting_share(struct sim_hosting *hosting, uint64_t stream,
@@ -557,9 +437,9 @@ void sim_hosting_share(struct sim_hosting *hosting, uint64_t stream,
                                    .word = &request->word,
                                    .partition = share->partition,
                                    .share = share->share};
-    tell_time(hosting, hosted);
-    no_memory(kelp_partition_share(hosted->core, &core, &hosting->actions));
-    run_actions(hosting, hosted);
+    sim_hosting_tell_time(hosting, hosted);
+    sim_must(kelp_partition_share(hosted->core, &core, &hosting->actions));
+    sim_hosting_run(hosting, hosted);
 }
 
 void sim_hosting_pull(struct sim_hosting *hosting, uint64_t stream,
@@ -579,26 +459,31 @@ void sim_hosting_pull(struct sim_hosting *hosting, uint64_t stream,
         .holds = pull->pull.holds,
         .held_step = pull->pull.held_step,
         .rank = request->rank};
-    tell_time(hosting, hosted);
-    no_memory(kelp_partition_pull(hosted->core, &core, &hosting->actions));
-    run_actions(hosting, hosted);
+    sim_hosting_tell_time(hosting, hosted);
+    sim_must(kelp_partition_pull(hosted->core, &core, &hosting->actions));
+    sim_hosting_run(hosting, hosted);
 }
 
 void sim_hosting_snapshot(struct sim_hosting *hosting, const struct kelp_snapshot_order *order)
 {
-    for (uint32_t i = 0; i < hosting->count; i++) {
-        struct sim_hosted *hosted = &hosting->hosted[i];
-        tell_time(hosting, hosted);
-        no_memory(kelp_partition_snapshot(hosted->core, order, &hosting->actions));
-        run_actions(hosting, hosted);
+    for (uint32_t i = 0; i < hosting->partition_count; i++) {
+        struct sim_hosted *hosted = hosting->by_index[i];
+        if (!hosted) {
+            continue;
+        }
+        sim_hosting_tell_time(hosting, hosted);
+        sim_must(kelp_partition_snapshot(hosted->core, order, &hosting->actions));
+        sim_hosting_run(hosting, hosted);
     }
 }
 
 void sim_hosting_drop(struct sim_hosting *hosting, uint64_t stream)
 {
-    for (uint32_t i = 0; i < hosting->count; i++) {
-        tell_time(hosting, &hosting->hosted[i]);
-        kelp_partition_drop(hosting->hosted[i].core, stream);
+    for (uint32_t i = 0; i < hosting->partition_count; i++) {
+        if (hosting->by_index[i]) {
+            sim_hosting_tell_time(hosting, &hosting->hosted[i]);
+            kelp_partition_drop(hosting->hosted[i].core, stream);
+        }
     }
 }
 
@@ -606,14 +491,17 @@ void sim_hosting_tick(struct sim_hosting *hosting, uint64_t *ret_next_us)
 {
     const struct sim_shard *shard = hosting->shard;
     *ret_next_us = UINT64_MAX;
-    for (uint32_t i = 0; i < hosting->count; i++) {
-        struct sim_hosted *hosted = &hosting->hosted[i];
+    for (uint32_t i = 0; i < hosting->partition_count; i++) {
+        struct sim_hosted *hosted = hosting->by_index[i];
+        if (!hosted) {
+            continue;
+        }
         uint64_t next_us;
-        tell_time(hosting, hosted);
-        no_memory(kelp_partition_tick(hosted->core, shard->spares.items, shard->spares.count,
-                                      &hosting->actions, &next_us));
-        run_actions(hosting, hosted);
+        sim_hosting_tell_time(hosting, hosted);
+        sim_must(kelp_partition_tick(hosted->core, shard->spares.items, shard->spares.count,
+                                     &hosting->actions, &next_us));
+        sim_hosting_run(hosting, hosted);
         *ret_next_us = next_us < *ret_next_us ? next_us : *ret_next_us;
     }
-    *ret_next_us -= *ret_next_us == UINT64_MAX ? 0 : SIM_SECOND; /* tell_time() */
+    *ret_next_us -= *ret_next_us == UINT64_MAX ? 0 : SIM_SECOND; /* sim_hosting_tell_time() */
 }

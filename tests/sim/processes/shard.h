@@ -1,6 +1,6 @@
 /*
- * A simulated kelp-ps: shells around the product's pure cores (ps/core), which decide. hosting.c
- * does what ps/shard/shard.c does, shard.c what ps/service/service_exchange.c and
+ * A simulated kelp-ps: shells around the product's pure cores (ps/core), which decide. hosting*.c
+ * do what ps/shard/shard.c does, shard.c what ps/service/service_exchange.c and
  * ps/etcd_registration.c do, shard_control.c what ps/service/service_control.c and service_load.c
  * do.
  */
@@ -25,7 +25,12 @@ struct sim_gradient {
 };
 
 struct sim_hosted {
-    struct kelp_partition *core;
+    struct kelp_partition *core; /* NULL: never here in this generation */
+    uint64_t life;               /* counts its comings and goings: older work does nothing */
+    uint64_t primary;            /* process that leads it; 0: this one */
+    uint64_t filling;            /* a copy whose first half came: its state + 1; 0: none */
+    struct sim_replica_message *copying; /* the rest of a copy that is on its way; owned */
+    uint64_t copying_to;
     uint32_t index;
     uint64_t map_epoch;
     struct kelp_slice_range range;
@@ -43,10 +48,10 @@ struct sim_hosting {
     bool retired;
     struct sim_shard *shard;
     uint64_t generation;
-    uint32_t count;
-    struct sim_hosted hosted[SIM_PARTITIONS_MAX];
-    struct sim_hosted *by_index[SIM_PARTITIONS_MAX];
-    struct sim_gradient *gradients; /* handle h is gradients[h - 1] */
+    uint32_t partition_count;
+    struct sim_hosted hosted[SIM_PARTITIONS_MAX];    /* by partition */
+    struct sim_hosted *by_index[SIM_PARTITIONS_MAX]; /* those that are here now; else NULL */
+    struct sim_gradient *gradients;                  /* handle h is gradients[h - 1] */
     size_t gradient_count;
     size_t gradient_capacity;
     struct kelp_actions actions;
@@ -73,6 +78,27 @@ void sim_hosting_snapshot(struct sim_hosting *hosting, const struct kelp_snapsho
 void sim_hosting_drop(struct sim_hosting *hosting, uint64_t stream);
 /* Offer what is late. *ret_next_us: when to ask again; UINT64_MAX: not before something happens. */
 void sim_hosting_tick(struct sim_hosting *hosting, uint64_t *ret_next_us);
+
+/* What this process is in an entry; ret_primary: who leads it, 0: this one. */
+struct kelp_replica_entry sim_hosting_entry(const struct sim_shard *shard,
+                                            const struct kelp_map *map, uint32_t partition,
+                                            uint64_t *ret_primary);
+/* Carry out a map of the generation that is hosted. */
+void sim_hosting_enter(struct sim_hosting *hosting, const struct kelp_map *map);
+/* Partitions that are led here, ascending; partition 0's word among them. */
+struct kelp_shard_led sim_hosting_led(const struct sim_hosting *hosting,
+                                      uint32_t partitions[SIM_PARTITIONS_MAX],
+                                      struct kelp_partition_view *ret_view);
+/* Before each event: for what it starts or ends. */
+void sim_hosting_tell_time(const struct sim_hosting *hosting, const struct sim_hosted *hosted);
+/* Of calls that fail for lack of memory alone. */
+void sim_must(kelp_status status);
+void sim_hosting_unref(struct sim_hosting *hosting);
+/* Run what an event of ps/core/partition.h asks for. */
+void sim_hosting_run(struct sim_hosting *hosting, struct sim_hosted *hosted);
+uint64_t sim_hosting_gradient(struct sim_hosting *hosting, const float *values, size_t count,
+                              uint32_t lanes);
+const struct sim_gradient *sim_hosting_values(struct sim_hosting *hosting, uint64_t handle);
 
 /* ---- the process ---- */
 
@@ -108,6 +134,16 @@ struct sim_load {
     bool cancelled;
 };
 
+/* A stream to or from another shard. */
+struct sim_replica_link {
+    uint64_t process; /* whose: its incarnation; 0: free */
+    uint64_t stream;  /* 0: none, it is opened again soon */
+    bool is_up;
+    bool is_primary; /* it comes from a primary */
+    uint32_t place;  /* of the process, in sim->processes */
+};
+#define SIM_REPLICA_LINKS_MAX 64
+
 struct sim_shard {
     struct sim *sim;
     struct sim_process *process;
@@ -139,7 +175,9 @@ struct sim_shard {
     char folder[SIM_NAME_MAX + 1]; /* of the newest order */
     bool timer;                    /* of reports */
     struct sim_load *loading;      /* owned */
-    struct sim_load *wanted;       /* of the newest map that was taken; owned */
+    struct sim_load *wanted;       /* of the newest generation that was taken; owned */
+    struct sim_map *map;           /* the newest that was taken, a reference; NULL: none */
+    struct sim_replica_link links[SIM_REPLICA_LINKS_MAX];
 };
 
 void sim_shard_start(struct sim *sim, struct sim_process *process);

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "tests/sim/invariants.h"
+#include "tests/sim/processes/shard_replicas.h"
 #include "tests/sim/processes/shard_snapshot.h"
 
 #define REPORT_RECORDS_MAX 16 /* few, so that records need more than one report */
@@ -33,6 +34,9 @@ static void send_report(struct sim_shard *shard, const struct kelp_shard_action 
                count * sizeof(*report->records));
     }
     report->record_count = count;
+    report->map_generation = view.map_generation;
+    report->map_serial = view.map_serial;
+    report->replica_count = sim_replicas_report(shard, report->replicas);
     report->workers = shard->worked;
     shard->worked = 0;
     if (!sim_stream_open_for(shard->sim, action->report.stream, SIM_SERVER)) {
@@ -92,29 +96,44 @@ static void load_over(struct sim_shard *shard, const struct kelp_shard_loaded *l
     sim_shard_end_turn(shard);
 }
 
+/* The newest map, if it is of the generation that is served. */
+static void enter_map(struct sim_shard *shard)
+{
+    uint32_t partitions[SIM_PARTITIONS_MAX];
+    struct kelp_partition_view view;
+    if (!shard->map || sim_shard_generation(shard) != shard->map->map.generation) {
+        return;
+    }
+    sim_hosting_enter(shard->hosting, &shard->map->map);
+    sim_replicas_connect(shard);
+    struct kelp_shard_event event = {
+        .kind = KELP_SHARD_ON_ENTERED,
+        .entered = {shard->map->map.generation, shard->map->map.serial,
+                    sim_hosting_led(shard->hosting, partitions, &view)}};
+    (void)sim_control_apply(shard, &event);
+}
+
 static void begin_generation(struct sim_shard *shard, struct sim_hosting *hosting)
 {
     struct sim_hosting *before = shard->hosting;
     struct kelp_partition_view view;
     uint32_t partitions[SIM_PARTITIONS_MAX];
-    struct kelp_shard_loaded loaded = {
-        .led = {.partitions = partitions, .partition_count = hosting->count}};
+    struct kelp_shard_loaded loaded = {.led = sim_hosting_led(hosting, partitions, &view)};
     shard->hosting = hosting;
     if (before) {
         sim_hosting_retire(before);
     }
-    for (uint32_t i = 0; i < hosting->count; i++) {
-        partitions[i] = hosting->hosted[i].index;
-    }
-    if (hosting->by_index[0]) {
-        kelp_partition_view(hosting->by_index[0]->core, &view);
-        loaded.led.word = &view.word;
-        loaded.led.best = kelp_partition_best(hosting->by_index[0]->core);
-    }
     sim_invariants_loaded(shard->process, hosting);
-    sim_say(shard->sim, shard->process, "has loaded generation %llu: %u partitions",
-            (unsigned long long)hosting->generation, hosting->count);
+    sim_say(shard->sim, shard->process, "has loaded generation %llu: leads %u partitions",
+            (unsigned long long)hosting->generation, loaded.led.partition_count);
     load_over(shard, &loaded);
+    for (uint32_t p = 0; p < hosting->partition_count; p++) {
+        if (hosting->by_index[p]) {
+            sim_replicas_name_links(hosting, &hosting->hosted[p]);
+        }
+    }
+    enter_map(shard);
+    sim_shard_end_turn(shard);
 }
 
 static bool waits_for_storage(struct sim_shard *shard, const char *text)
@@ -225,27 +244,33 @@ static bool hosts_any(const struct sim_shard *shard, const struct kelp_map *map)
     return at >= 0 && kelp_map_load(map, (uint32_t)at) > 0;
 }
 
-/* The map's generation when it is to be taken, else 0. */
-static uint64_t take_map(struct sim_shard *shard, struct sim_map *map,
-                         struct sim_manifest *manifest)
+/* Its generation and serial go into the command when it is to be taken. */
+static void take_map(struct sim_shard *shard, struct sim_map *map, struct sim_manifest *manifest,
+                     struct kelp_shard_command *command)
 {
     const uint64_t generation = map->map.generation;
-    if (kelp_shard_control_judge(shard->control, generation, 0,
+    if (kelp_shard_control_judge(shard->control, generation, map->map.serial,
                                  names_another_of_us(shard, &map->map)) != KELP_OK) {
-        return 0;
+        return;
     }
-    if (map->map.restore_version > 0 && !manifest && hosts_any(shard, &map->map)) {
+    const bool changes = kelp_shard_control_changes(shard->control, generation);
+    if (!changes && map->map.restore_version > 0 && !manifest && hosts_any(shard, &map->map)) {
         sim_fail(shard->sim, "a map comes with what it restores",
                  "%s gets no manifest with generation %llu", shard->process->id,
                  (unsigned long long)generation);
     }
-    sim_say(shard->sim, shard->process, "takes the map of generation %llu",
-            (unsigned long long)generation);
-    free_load(shard->wanted);
-    shard->wanted = sim_alloc(sizeof(*shard->wanted));
-    *shard->wanted = (struct sim_load){.map = sim_map_ref(map),
-                                       .manifest = manifest ? sim_manifest_ref(manifest) : NULL};
-    return generation;
+    sim_say(shard->sim, shard->process, "takes the map of generation %llu, serial %llu",
+            (unsigned long long)generation, (unsigned long long)map->map.serial);
+    sim_map_unref(shard->map);
+    shard->map = sim_map_ref(map);
+    command->map_generation = generation;
+    command->map_serial = map->map.serial;
+    if (!changes) {
+        free_load(shard->wanted);
+        shard->wanted = sim_alloc(sizeof(*shard->wanted));
+        *shard->wanted = (struct sim_load){
+            .map = sim_map_ref(map), .manifest = manifest ? sim_manifest_ref(manifest) : NULL};
+    }
 }
 
 static void on_accept(struct sim *sim, struct sim_process *process, uint64_t stream)
@@ -344,13 +369,16 @@ static void on_message(struct sim *sim, struct sim_process *process, uint64_t st
         sim_fail(sim, "a map comes after the plan", "%s has none", process->id);
     }
     if (command->map) {
-        event.command.map_generation = take_map(shard, command->map, command->manifest);
+        take_map(shard, command->map, command->manifest, &event.command);
     }
     if (command->has_order && !command->give_up) {
         sim_invariants_ordered(process, &command->order, command->folder);
     }
     memcpy(shard->folder, command->folder, sizeof(shard->folder));
     (void)sim_control_apply(shard, &event);
+    if (event.command.map_generation != 0) {
+        enter_map(shard);
+    }
     sim_snapshot_hand_out(shard);
     sim_shard_end_turn(shard);
 }
@@ -389,4 +417,5 @@ void sim_control_close(struct sim_shard *shard)
     kelp_shard_control_destroy(shard->control);
     free_load(shard->loading);
     free_load(shard->wanted);
+    sim_map_unref(shard->map);
 }

@@ -99,7 +99,7 @@ static void write_part(struct sim_shard *shard, uint64_t ticket, uint32_t partit
 {
     struct sim *sim = shard->sim;
     struct sim_writer *writer = &shard->writer;
-    struct sim_hosted *hosted = shard->hosting ? shard->hosting->by_index[partition] : NULL;
+    struct sim_hosted *hosted = shard->hosting ? &shard->hosting->hosted[partition] : NULL;
     if (writer->storage == 0) {
         char name[SIM_NAME_MAX + 1];
         (void)snprintf(name, sizeof(name), "%s.%016llx", shard->process->id,
