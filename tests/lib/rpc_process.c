@@ -1,11 +1,13 @@
 #include "tests/lib/rpc_process.h"
 
+#include <arpa/inet.h>
 #include <check.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -76,6 +78,18 @@ void kelp_test_rpc_address(const struct kelp_test_rpc_process *process, const ch
                            char address[KELP_TEST_RPC_ADDRESS_BYTES])
 {
     (void)snprintf(address, KELP_TEST_RPC_ADDRESS_BYTES, "%s:%u", host, process->port);
+}
+
+int kelp_test_rpc_connect(const struct kelp_test_rpc_process *process)
+{
+    struct sockaddr_in to = {.sin_family = AF_INET,
+                             .sin_port = htons(process->port),
+                             .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    ck_assert_int_ge(fd, 0);
+    ck_assert_int_eq(connect(fd, (struct sockaddr *)&to, sizeof(to)), 0);
+    return fd;
 }
 
 void kelp_test_rpc_end(struct kelp_test_rpc_process *process)

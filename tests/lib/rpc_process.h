@@ -26,6 +26,8 @@ void kelp_test_rpc_serve(struct kelp_test_rpc_process *process, const char *addr
 #define KELP_TEST_RPC_ADDRESS_BYTES 32
 void kelp_test_rpc_address(const struct kelp_test_rpc_process *process, const char *host,
                            char address[KELP_TEST_RPC_ADDRESS_BYTES]);
+/* A connection to its port at loopback, over which nothing was said. */
+int kelp_test_rpc_connect(const struct kelp_test_rpc_process *process);
 /* Kill it, if it is there. */
 void kelp_test_rpc_end(struct kelp_test_rpc_process *process);
 

@@ -2,16 +2,13 @@
  * What a client sees when its server dies, stops, refuses or is fed garbage, with a real server in
  * a process of its own; and that sent memory is given back exactly once in every case.
  */
-#include <arpa/inet.h>
 #include <errno.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -392,18 +389,6 @@ KELP_TEST(bad_addresses)
         KELP_ERR_INVALID);
 }
 
-static int connect_raw(void)
-{
-    struct sockaddr_in to = {.sin_family = AF_INET,
-                             .sin_port = htons(server.port),
-                             .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-
-    ck_assert_int_ge(fd, 0);
-    ck_assert_int_eq(connect(fd, (struct sockaddr *)&to, sizeof(to)), 0);
-    return fd;
-}
-
 /* Random bytes, another protocol, a preface that stops half-way, and silence on the port: whoever
  * sent them is cut off, everybody else is served. */
 KELP_TEST(garbage)
@@ -417,7 +402,7 @@ KELP_TEST(garbage)
     int fds[16];
 
     for (size_t i = 0; i < KELP_ARRAY_COUNT(fds); i++) {
-        fds[i] = connect_raw();
+        fds[i] = kelp_test_rpc_connect(&server);
         if (i < KELP_ARRAY_COUNT(texts)) {
             ck_assert_int_eq(send(fds[i], texts[i], strlen(texts[i]), MSG_NOSIGNAL),
                              (ssize_t)strlen(texts[i]));

@@ -2,7 +2,6 @@
  * What strangers can make a server hold or do, with a real server in a process of its own: however
  * they behave, it serves others, at once or after they have gone.
  */
-#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -10,10 +9,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "common/base/clock.h"
@@ -93,18 +90,6 @@ static struct kelp_test_rpc_process server;
  */
 
 static int crowd[CROWD];
-
-static int connect_raw(void)
-{
-    struct sockaddr_in to = {.sin_family = AF_INET,
-                             .sin_port = htons(server.port),
-                             .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-
-    ck_assert_int_ge(fd, 0);
-    ck_assert_int_eq(connect(fd, (struct sockaddr *)&to, sizeof(to)), 0);
-    return fd;
-}
 
 /* Wait until the server has closed it: nothing else makes it readable before it spoke. */
 static bool is_closed(int fd, int wait_ms)
@@ -204,7 +189,7 @@ KELP_TEST(crowd_comes_and_goes)
 {
     ck_assert_int_eq(call(DEADLINE_MS), KELP_OK);
     for (size_t i = 0; i < CROWD; i++) {
-        crowd[i] = connect_raw();
+        crowd[i] = kelp_test_rpc_connect(&server);
     }
     ck_assert(is_closed(crowd[CROWD - 1], DEADLINE_MS));
     ck_assert_uint_ge(count_closed(), CROWD - DESCRIPTORS);
@@ -223,7 +208,7 @@ KELP_TEST(no_descriptor_is_left)
 {
     ck_assert_int_eq(kill(server.pid, SIGUSR1), 0);
     for (int i = 0; i < 10; i++) {
-        int fd = connect_raw();
+        int fd = kelp_test_rpc_connect(&server);
         ck_assert(is_closed(fd, DEADLINE_MS));
         (void)close(fd);
     }
