@@ -71,6 +71,7 @@ struct kelp__service_turn {
     Kelp__V1__Offer **offer_pointers;
     Kelp__V1__ControlWord *offer_words;
     size_t offer_capacity;
+    struct service_map *told;        /* a reference, while something is refused */
     struct kelp__service_turn *next; /* in the free list */
 };
 

@@ -114,6 +114,10 @@ static bool fill_shard(const struct kelp_service *service, const Kelp__V1__Shard
     to->address = strdup(from->address);
     to->incarnation = from->incarnation;
     to->process = is_us(service, from) ? 0 : kelp__service_process(from->shard, from->incarnation);
+    kelp__v1__shard_place__init(&to->place);
+    to->place.shard = to->id;
+    to->place.address = to->address;
+    to->place.incarnation = to->incarnation;
     return to->id && to->address;
 }
 
@@ -192,6 +196,38 @@ uint32_t kelp__service_map_places(const struct service_map *map,
     return count;
 }
 
+const Kelp__V1__ShardPlace *kelp__service_map_tell(const struct service_map *map,
+                                                   uint64_t generation, uint32_t partition,
+                                                   uint64_t *ret_map_epoch)
+{
+    if (!map || map->generation != generation || partition >= map->partition_count) {
+        return NULL;
+    }
+    *ret_map_epoch = map->partitions[partition].map_epoch;
+    return &map->shards[map->partitions[partition].primary].place;
+}
+
+static void tell_map(struct kelp_service *service, struct service_map *map)
+{
+    kelp__service_map_ref(map);
+    (void)pthread_mutex_lock(&service->told_lock);
+    struct service_map *before = service->told;
+    service->told = map;
+    (void)pthread_mutex_unlock(&service->told_lock);
+    kelp__service_map_unref(before);
+}
+
+struct service_map *kelp__service_told(struct kelp_service *service)
+{
+    (void)pthread_mutex_lock(&service->told_lock);
+    struct service_map *map = service->told;
+    if (map) {
+        kelp__service_map_ref(map);
+    }
+    (void)pthread_mutex_unlock(&service->told_lock);
+    return map;
+}
+
 struct kelp_shard_led kelp__service_led(const struct kelp_shard_view *view)
 {
     return (struct kelp_shard_led){.partitions = view->led,
@@ -233,6 +269,7 @@ kelp_status kelp__service_map_take(struct kelp_service *service, const Kelp__V1_
     }
     kelp__service_map_unref(service->map);
     service->map = map;
+    tell_map(service, map);
     service->map_due = true;
     command->map_generation = map->generation;
     command->map_serial = map->serial;

@@ -10,7 +10,8 @@ struct service_map_shard {
     char *id;      /* owned */
     char *address; /* owned */
     uint64_t incarnation;
-    uint64_t process; /* its number; 0: this process */
+    uint64_t process;           /* its number; 0: this process */
+    Kelp__V1__ShardPlace place; /* all of it, borrowed, for messages */
 };
 
 struct service_map_partition {
@@ -34,6 +35,12 @@ struct service_map {
 
 void kelp__service_map_ref(struct service_map *map);
 void kelp__service_map_unref(struct service_map *map);
+
+/* What is told to a worker whose request came by an older map: the partition's epoch and primary,
+ * if the map is of that generation; else NULL. Borrowed. */
+const Kelp__V1__ShardPlace *kelp__service_map_tell(const struct service_map *map,
+                                                   uint64_t generation, uint32_t partition,
+                                                   uint64_t *ret_map_epoch);
 
 /* The partitions that this process has a part in, ascending; room for all. Returns how many. */
 uint32_t kelp__service_map_places(const struct service_map *map,

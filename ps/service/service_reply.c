@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "ps/service/service_exchange_internal.h"
+#include "ps/service/service_map_internal.h"
 
 /* Slices of at most so many bytes are copied: lending one costs about as much. */
 #define COPY_BYTES_MAX 16384
@@ -65,6 +66,28 @@ static bool scratch_room(struct kelp__service_turn *turn, const struct kelp__ser
     return true;
 }
 
+/* Whoever was refused for an old map is told the partition's entry, if we know a newer one than it
+ * has: it may not hear the leader. */
+static void tell_entry(struct kelp__service_turn *turn, uint32_t partition, kelp_status status,
+                       uint64_t *map_epoch, Kelp__V1__ShardPlace **ret_primary)
+{
+    const uint64_t generation = atomic_load(&turn->service->generation);
+    uint64_t epoch;
+
+    if (status != KELP_ERR_NOT_PRIMARY && status != KELP_ERR_OLD_MAP_EPOCH) {
+        return;
+    }
+    if (!turn->told) {
+        turn->told = kelp__service_told(turn->service);
+    }
+    const Kelp__V1__ShardPlace *primary =
+        kelp__service_map_tell(turn->told, generation, partition, &epoch);
+    if (primary && epoch >= *map_epoch) {
+        *map_epoch = epoch;
+        *ret_primary = (Kelp__V1__ShardPlace *)(uintptr_t)primary; /* only read */
+    }
+}
+
 static void put_answer(struct kelp__service_turn *turn, size_t index,
                        const struct outgoing *outgoing, size_t offset)
 {
@@ -74,6 +97,8 @@ static void put_answer(struct kelp__service_turn *turn, size_t index,
     answer->partition = outgoing->partition;
     answer->map_epoch = outgoing->map_epoch;
     answer->status = outgoing->core.status;
+    tell_entry(turn, outgoing->partition, outgoing->core.status, &answer->map_epoch,
+               &answer->primary);
     answer->step = outgoing->core.step;
     answer->current_step = outgoing->core.current_step;
     if (outgoing->core.has_word) {
@@ -104,6 +129,8 @@ static void put_refusals(struct kelp__service_turn *turn, const struct kelp__ser
         refusal->partition = peer->refused[i].partition;
         refusal->map_epoch = peer->refused[i].core.map_epoch;
         refusal->status = peer->refused[i].core.status;
+        tell_entry(turn, refusal->partition, peer->refused[i].core.status, &refusal->map_epoch,
+                   &refusal->primary);
         refusal->version = peer->refused[i].core.version;
         turn->refusal_pointers[i] = refusal;
     }
@@ -319,6 +346,8 @@ void kelp__service_turn_finish(struct kelp_service *service, struct kelp__servic
     }
     kelp__service_links_flush(turn);
     kelp__service_followings_flush(turn);
+    kelp__service_map_unref(turn->told);
+    turn->told = NULL;
     (void)pthread_mutex_lock(&service->turns_lock);
     turn->next = service->turns;
     service->turns = turn;

@@ -114,6 +114,7 @@ kelp_status kelp_service_open(const struct kelp_service_options *options,
     }
     (void)pthread_mutex_init(&service->turns_lock, NULL);
     (void)pthread_mutex_init(&service->names_lock, NULL);
+    (void)pthread_mutex_init(&service->told_lock, NULL);
     (void)pthread_mutex_init(&service->tick_lock, NULL);
     (void)pthread_mutex_init(&service->orders_lock, NULL);
     (void)pthread_mutex_init(&service->control_lock, NULL);
@@ -190,6 +191,7 @@ void kelp_service_close(struct kelp_service *service)
     kelp_roster_destroy(service->roster);
     (void)pthread_mutex_destroy(&service->turns_lock);
     (void)pthread_mutex_destroy(&service->names_lock);
+    (void)pthread_mutex_destroy(&service->told_lock);
     (void)pthread_mutex_destroy(&service->tick_lock);
     (void)pthread_cond_destroy(&service->load_cancelled);
     (void)pthread_mutex_destroy(&service->orders_lock);

@@ -42,6 +42,9 @@ struct kelp_service {
     uint64_t conflicts; /* that did not end the job, since the start */
     char conflict[480]; /* the newest */
 
+    pthread_mutex_t told_lock; /* guards told; a leaf */
+    struct service_map *told;  /* the newest map that was taken, a reference; NULL: none */
+
     struct kelp_log_gate refusals;     /* lines about streams that are ended, ... */
     struct kelp_log_gate waits;        /* ... about those that wait to be the leader's, ... */
     struct kelp_log_gate leader_lines; /* ... and about leaders that come and go */
@@ -140,6 +143,8 @@ void kelp__service_map_carry_out(struct kelp_service *service);
 /* Borrows from the view. */
 struct kelp_shard_led kelp__service_led(const struct kelp_shard_view *view);
 void kelp__service_map_unref(struct service_map *map);
+/* The newest map that was taken, referenced; NULL: none. Any thread, whatever it has locked. */
+struct service_map *kelp__service_told(struct kelp_service *service);
 
 /* service_load.c; control_lock is held but for init and stop */
 void kelp__service_load_init(struct kelp_service *service);

@@ -465,3 +465,85 @@ KELP_TEST(workers_differ)
     free(weights);
     free(gradient);
 }
+
+/* ---- an older map ---------------------------------------------------------------------------- */
+
+/* The second map of generation 1: partition 0 has another epoch, partition 1 another primary. */
+static void change_map(void)
+{
+    Kelp__V1__ShardCommand command = KELP__V1__SHARD_COMMAND__INIT;
+    Kelp__V1__Map map = KELP__V1__MAP__INIT;
+    Kelp__V1__ShardPlace shards[2];
+    Kelp__V1__ShardPlace *shard_pointers[] = {&shards[0], &shards[1]};
+    Kelp__V1__PartitionPlace places[64];
+    Kelp__V1__PartitionPlace *pointers[64];
+
+    for (uint32_t i = 0; i < 2; i++) {
+        kelp__v1__shard_place__init(&shards[i]);
+        shards[i].shard = (char *)(uintptr_t)(i == 0 ? "shard-0" : "shard-9"); /* only read */
+        shards[i].address = i == 0 ? fixture.address : (char *)(uintptr_t) "127.0.0.1:9";
+        shards[i].incarnation = i == 0 ? fixture.incarnation : 99;
+    }
+    for (uint32_t i = 0; i < fixture.plan.partition_count; i++) {
+        kelp__v1__partition_place__init(&places[i]);
+        places[i].partition = i;
+        places[i].map_epoch = i < 2 ? 2 : 1;
+        places[i].primary = i == 1 ? 1 : 0;
+        pointers[i] = &places[i];
+    }
+    map.generation = 1;
+    map.serial = 2;
+    map.n_shards = 2;
+    map.shards = shard_pointers;
+    map.n_partitions = fixture.plan.partition_count;
+    map.partitions = pointers;
+    command.map = &map;
+    shard_stream_send(&control, &command.base, NULL, 0);
+    for (uint64_t serial = 0; serial < 2;) {
+        Kelp__V1__ShardReport *report = shard_take_report(&control);
+        serial = report->map_serial;
+        kelp__v1__shard_report__free_unpacked(report, NULL);
+    }
+}
+
+/* A worker that has missed a change is told the newer entries, with the processes to ask. */
+KELP_TEST(newer_entries_are_told)
+{
+    static const struct {
+        kelp_status status;
+        uint64_t incarnation;
+    } expected[] = {{KELP_ERR_OLD_MAP_EPOCH, 0}, {KELP_ERR_NOT_PRIMARY, 99}};
+    struct shard_stream worker;
+    struct shard_request request;
+    struct kelp_control_word word;
+
+    shard_load(&control, 1);
+    float *weights = shard_worker_new_flat(&fixture);
+    shard_worker_open(&worker, &fixture, 1, weights, &word);
+    change_map();
+    shard_request_init(&request, 1);
+    shard_request_word(&request, &word);
+    for (uint32_t p = 0; p < 2; p++) {
+        (void)shard_request_push(&request, &fixture, p, true);
+        (void)shard_request_pull(&request, p, KELP__V1__PULL_MODE__PULL_STEP, 1);
+    }
+    shard_stream_send(&worker, &request.message.base, weights, shard_worker_flat_bytes(&fixture));
+    Kelp__V1__ExchangeReply *reply = shard_worker_take_reply(&worker, NULL, NULL);
+    ck_assert_uint_eq(reply->n_refused, 2);
+    ck_assert_uint_eq(reply->n_answer, 2);
+    for (uint32_t p = 0; p < 2; p++) {
+        uint64_t incarnation = p == 0 ? fixture.incarnation : expected[p].incarnation;
+        ck_assert_int_eq(reply->refused[p]->status, expected[p].status);
+        ck_assert_uint_eq(reply->refused[p]->map_epoch, 2);
+        ck_assert_ptr_nonnull(reply->refused[p]->primary);
+        ck_assert_uint_eq(reply->refused[p]->primary->incarnation, incarnation);
+        ck_assert_int_eq(reply->answer[p]->status, expected[p].status);
+        ck_assert_uint_eq(reply->answer[p]->map_epoch, 2);
+        ck_assert_ptr_nonnull(reply->answer[p]->primary);
+        ck_assert_uint_eq(reply->answer[p]->primary->incarnation, incarnation);
+    }
+    ck_assert_str_eq(reply->refused[1]->primary->address, "127.0.0.1:9");
+    kelp__v1__exchange_reply__free_unpacked(reply, NULL);
+    shard_stream_close(&worker);
+    free(weights);
+}
