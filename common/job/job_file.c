@@ -378,9 +378,10 @@ static kelp_status check_cluster(const struct kelp_job_file *file, struct kelp_e
                                 "%" PRIu32 " is over cluster.max_shards (%" PRIu32 ")",
                                 job->cluster.shards, job->cluster.max_shards);
     }
-    if (job->cluster.replicas > 1) {
+    if (job->cluster.replicas > job->cluster.shards) {
         return kelp__job_refuse(file, "cluster.replicas", reterr,
-                                "%" PRIu32 " is not possible yet; 1 is", job->cluster.replicas);
+                                "%" PRIu32 " need as many shards, and cluster.shards is %" PRIu32,
+                                job->cluster.replicas, job->cluster.shards);
     }
     return KELP_OK;
 }

@@ -155,14 +155,25 @@ static void loaded(void *user)
 
 /* ---- what is to be loaded ---- */
 
+/* Joiners get copies of what others have. */
+static bool reads_checkpoint(const struct kelp__service_load *load)
+{
+    for (uint32_t i = 0; i < load->count; i++) {
+        if (load->places[i].entry.place != KELP_REPLICA_JOINER) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* The checkpoint that the map restores: the manifest that came with it must be that one. A shard
- * that hosts nothing needs none, and gets none when it comes after that checkpoint has been
+ * that reads nothing of it needs none, and gets none when it comes after that checkpoint has been
  * removed.
  */
 static kelp_status parse_manifest(struct kelp__service_load *load, uint64_t version,
                                   const char *text, struct kelp_error *reterr)
 {
-    if (version == 0 || load->count == 0) {
+    if (version == 0 || !reads_checkpoint(load)) {
         return KELP_OK;
     }
     kelp_status status = kelp_manifest_parse(text, strlen(text), &load->manifest, reterr);

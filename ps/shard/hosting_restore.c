@@ -82,6 +82,14 @@ static kelp_status read_part(struct restoring *restoring, struct kelp_snapshot_r
     return status;
 }
 
+/* A joiner gets a copy of what its primary has. */
+static bool is_read(const struct restoring *restoring, const struct hosted *hosted,
+                    uint32_t storage)
+{
+    return hosted->entry.place != KELP_REPLICA_JOINER &&
+           part_of(restoring, hosted)->storage == storage;
+}
+
 static kelp_status read_storage(struct restoring *restoring, uint32_t storage,
                                 struct kelp_error *reterr)
 {
@@ -99,7 +107,7 @@ static kelp_status read_storage(struct restoring *restoring, uint32_t storage,
     }
     kelp_status status = kelp_snapshot_reader_open(path, &id, &reader, reterr);
     while (status == KELP_OK && (hosted = kelp__hosting_next(restoring->hosting, &at)) != NULL) {
-        if (part_of(restoring, hosted)->storage == storage) {
+        if (is_read(restoring, hosted, storage)) {
             status = read_part(restoring, reader, hosted, reterr);
         }
     }
@@ -139,7 +147,7 @@ static bool needs_storage(const struct restoring *restoring, uint32_t storage)
     uint32_t at = 0;
 
     while ((hosted = kelp__hosting_next(restoring->hosting, &at)) != NULL) {
-        if (part_of(restoring, hosted)->storage == storage) {
+        if (is_read(restoring, hosted, storage)) {
             return true;
         }
     }
@@ -180,7 +188,9 @@ static void load(struct restoring *restoring)
 
     while ((hosted = kelp__hosting_next(hosting, &at)) != NULL) {
         struct kelp_partition_start start = {.step = manifest->step, .version = version};
-        if (hosted->index == 0) {
+        if (hosted->entry.place == KELP_REPLICA_JOINER) {
+            start = (struct kelp_partition_start){.step = 0};
+        } else if (hosted->index == 0) {
             start.version = restoring->control.version;
             start.control = &restoring->control;
         }
