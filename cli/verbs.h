@@ -18,6 +18,7 @@ extern const struct kelp_verb kelp_verb_free;
 extern const struct kelp_verb kelp_verb_metrics;
 extern const struct kelp_verb kelp_verb_ls;
 extern const struct kelp_verb kelp_verb_logs;
+extern const struct kelp_verb kelp_verb_events;
 extern const struct kelp_verb kelp_verb_checkpoint;
 extern const struct kelp_verb kelp_verb_digest;
 extern const struct kelp_verb kelp_verb_export;

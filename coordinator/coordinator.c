@@ -102,6 +102,8 @@ static void init_parts(struct kelp_coordinator *coordinator)
                                                             .disk = coordinator->disk,
                                                             .leadership = &coordinator->leadership,
                                                             .identity = &coordinator->identity};
+    coordinator->events = (struct kelp_event_log){
+        .run_folder = options->run_folder, .leader = options->id, .disk = coordinator->disk};
     coordinator->workers =
         (struct kelp_worker_streams){.leadership = &coordinator->leadership,
                                      .identity = &coordinator->identity,

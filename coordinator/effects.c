@@ -28,6 +28,12 @@ static void give_up(const char *text, void *user)
     coordinator->stopping = true;
 }
 
+static void tell(const struct kelp_event *event, void *user)
+{
+    struct kelp_coordinator *coordinator = user;
+    kelp_event_log_add(&coordinator->events, event);
+}
+
 /* ---- etcd ---- */
 
 static kelp_status watch_shards(struct kelp_error *reterr, void *user)
@@ -244,6 +250,7 @@ static void session_close(void *end, kelp_status status, const char *text, void 
 
 const struct kelp_term_effects kelp_coordinator_term_effects = {
     .log = on_log,
+    .tell = tell,
     .give_up = give_up,
     .watch_shards = watch_shards,
     .read = read_everything,

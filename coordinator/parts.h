@@ -12,6 +12,7 @@
 #include "coordinator/coordinator_options.h"
 #include "coordinator/etcd/leader.h"
 #include "coordinator/etcd/task_thread.h"
+#include "coordinator/event_log.h"
 #include "coordinator/follower_streams.h"
 #include "coordinator/identity.h"
 #include "coordinator/job_plan.h"
@@ -41,6 +42,7 @@ struct kelp_coordinator {
     struct kelp_job_plan plan;
     struct kelp_record_files records;
     struct kelp_checkpoint_folders folders;
+    struct kelp_event_log events;
     struct kelp_worker_streams workers;
     struct kelp_shard_streams shards;
     struct kelp_follower_streams followers;

@@ -26,8 +26,11 @@
 
 #define KELP_COORDINATOR_RECORDS_MAX 65536 /* records waiting for a disk that is full */
 #define KELP_COORDINATOR_APPEND_MS   1000  /* before a full disk is tried again */
-#define KELP_COORDINATOR_FILE_MAX    256   /* records that are handed to the disk at a time */
-#define KELP_COORDINATOR_FILING_MS   2000  /* that a commit waits for a disk that stands */
+#define KELP_COORDINATOR_EVENTS_MAX  64    /* events that wait for the disk; more are counted */
+#define KELP_COORDINATOR_EVENTS_BYTES                                                              \
+    (16u << 20) /* of events.jsonl; then it is moved to events.jsonl.1, over the one there */
+#define KELP_COORDINATOR_FILE_MAX  256  /* records that are handed to the disk at a time */
+#define KELP_COORDINATOR_FILING_MS 2000 /* that a commit waits for a disk that stands */
 #define KELP_COORDINATOR_CUT_OFF_MS                                                                \
     8000 /* no shard heard though all leases live: longer than those */
 #define KELP_COORDINATOR_HANG_MS                                                                   \

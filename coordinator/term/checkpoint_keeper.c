@@ -166,6 +166,12 @@ static bool copy_commit(struct kelp_keeper *keeper, const struct kelp_keeper_cal
                      " folder=%s state_digest=%s",
                      ret_committed->step, ret_committed->version, keeper->machine.word.step,
                      ret_committed->folder, ret_committed->state_digest);
+    kelp_outside_tell(outside, &(struct kelp_event){.kind = KELP_EVENT_CHECKPOINT,
+                                                    .generation = ret_committed->generation,
+                                                    .has_step = true,
+                                                    .step = ret_committed->step,
+                                                    .timed = true,
+                                                    .took_ms = call->now_ms - keeper->order_ms});
     write_manifest(outside, ret_committed->folder, ret_committed->manifest);
     return true;
 }
@@ -227,6 +233,7 @@ static void place_order(struct kelp_keeper *keeper, const struct kelp_keeper_cal
 {
     const struct kelp_checkpointer_order *order = &keeper->machine.order;
     keeper->order_election = call->election;
+    keeper->order_ms = call->now_ms;
     if (order->serial != 0) {
         kelp_outside_log(call->outside, KELP_LOG_INFO,
                          "checkpoint ordered step=%" PRIu64 " at_step=%" PRIu64 " folder=%s",
@@ -253,6 +260,10 @@ static void carry_out(struct kelp_keeper *keeper, const struct kelp_keeper_call 
     switch (action->kind) {
     case KELP_CHECKPOINTER_DO_SAY:
         kelp_outside_log(outside, KELP_LOG_ERROR, "%s", action->text);
+        kelp_outside_tell(outside,
+                          &(struct kelp_event){.kind = KELP_EVENT_CHECKPOINT_FAILED,
+                                               .generation = keeper->machine.map.generation,
+                                               .why = action->text});
         break;
     case KELP_CHECKPOINTER_DO_DISCARD:
         remove_folder(outside, action->folder);

@@ -11,6 +11,7 @@
 struct kelp_keeper {
     struct kelp_checkpointer machine;
     uint64_t last_generation;     /* newest that made any of them */
+    uint64_t order_ms;            /* when that order was placed */
     int64_t order_election;       /* by which the order under way was placed */
     struct kelp_committed commit; /* of that order, once its manifest is made; owns its text */
     uint64_t commit_serial;       /* of the order that `commit` is of; 0: none */

@@ -34,6 +34,10 @@ static void begin(struct kelp_leadership *leadership)
                                            .elected = leadership->elected,
                                            .force = options->force};
     struct kelp_error error;
+    const struct kelp_event leads = {.kind = KELP_EVENT_LEADS,
+                                     .why = leadership->vacant,
+                                     .timed = leadership->vacant_ms != 0,
+                                     .took_ms = leadership->now_ms - leadership->vacant_ms};
     kelp_status status = options->effects->open(&error, options->outside.user);
     if (status != KELP_OK) {
         give_up(leadership, error.text);
@@ -45,7 +49,11 @@ static void begin(struct kelp_leadership *leadership)
         options->effects->step_down(options->outside.user);
         options->effects->close(options->outside.user);
         give_up(leadership, error.text);
+        return;
     }
+    kelp_outside_tell(&options->outside, &leads);
+    leadership->vacant_ms = 0;
+    leadership->vacant = NULL;
 }
 
 void kelp_leadership_end(struct kelp_leadership *leadership, const char *why)
@@ -56,6 +64,8 @@ void kelp_leadership_end(struct kelp_leadership *leadership, const char *why)
         return;
     }
     kelp_outside_log(&options->outside, KELP_LOG_INFO, "not leading any more reason=\"%s\"", why);
+    kelp_outside_tell(&options->outside,
+                      &(struct kelp_event){.kind = KELP_EVENT_LEADS_NO_MORE, .why = why});
     leadership->term = NULL;
     options->effects->step_down(options->outside.user);
     kelp_term_destroy(term);
@@ -63,6 +73,14 @@ void kelp_leadership_end(struct kelp_leadership *leadership, const char *why)
 }
 
 /* ---- standing by ---- */
+
+static void note_vacancy(struct kelp_leadership *leadership, const char *why)
+{
+    if (leadership->vacant_ms == 0) {
+        leadership->vacant_ms = leadership->now_ms;
+        leadership->vacant = why;
+    }
+}
 
 static void carry_out(struct kelp_leadership *leadership, enum kelp_standby_action action)
 {
@@ -80,6 +98,7 @@ static void carry_out(struct kelp_leadership *leadership, enum kelp_standby_acti
         kelp_outside_log(&options->outside, KELP_LOG_WARN,
                          "the leader does not answer: its key is to go leader=%s address=%s",
                          holder->id, holder->address);
+        note_vacancy(leadership, "the leader before did not answer");
         options->effects->depose(holder->revision, options->outside.user);
         break;
     }
@@ -97,6 +116,7 @@ static void stop_following(struct kelp_leadership *leadership)
 void kelp_leadership_vacant(struct kelp_leadership *leadership)
 {
     stop_following(leadership);
+    note_vacancy(leadership, "the leader before has resigned, or its lease ran out");
 }
 
 void kelp_leadership_leader_heard(struct kelp_leadership *leadership)
@@ -164,6 +184,7 @@ void kelp_leadership_elected(struct kelp_leadership *leadership, int64_t revisio
         begin(leadership);
         return;
     }
+    leadership->vacant_ms = 0;
     kelp_outside_log(&leadership->options.outside, KELP_LOG_INFO, "elected again revision=%" PRId64,
                      revision);
     kelp_term_elected(leadership->term, revision);
@@ -188,6 +209,7 @@ void kelp_leadership_superseded(struct kelp_leadership *leadership,
     kelp_outside_log(&leadership->options.outside, KELP_LOG_INFO,
                      "standing by leader=%s address=%s", holder->id, holder->address);
     stop_following(leadership);
+    leadership->vacant_ms = 0;
     carry_out(leadership, kelp_standby_begin(&leadership->standby, holder, ours));
 }
 

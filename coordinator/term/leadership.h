@@ -50,6 +50,8 @@ struct kelp_leadership {
     int64_t election;       /* revision of the newest one that we won */
     uint64_t stand_at_ms;   /* after resigning: stand for election again; 0: not */
     struct kelp_standby standby;
+    uint64_t vacant_ms; /* since when nobody leads, as far as we know; 0: somebody does */
+    const char *vacant; /* why */
 };
 
 void kelp_leadership_init(struct kelp_leadership *leadership,

@@ -37,6 +37,7 @@ kelp_status kelp_term_create(const struct kelp_term_options *options,
     term->options = *options;
     term->outside = *outside;
     term->now_ms = now_ms;
+    term->cause_ms = now_ms;
     term->elected = options->elected;
     term->election = options->election;
     kelp_size_init(&term->size, options->job);

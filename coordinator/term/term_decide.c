@@ -7,6 +7,13 @@
 
 #include "coordinator/term/term_internal.h"
 
+void kelp__term_tell(const struct kelp_term *term, struct kelp_event event)
+{
+    event.generation = term->placement.map.generation;
+    event.serial = term->placement.map.serial;
+    kelp_outside_tell(&term->outside, &event);
+}
+
 /* ---- what others are to know ---- */
 
 struct kelp_link_view kelp__term_shard_view(const struct kelp_term *term)
@@ -74,6 +81,13 @@ void kelp__term_report_state(struct kelp_term *term)
                      placement->state == KELP_PLACEMENT_FAILED ? KELP_LOG_ERROR : KELP_LOG_INFO,
                      "job state=%s reason=\"%s\" generation=%" PRIu64, name, state.reason,
                      placement->map.generation);
+    if (strcmp(term->end.state.state, state.state) != 0) {
+        kelp__term_tell(term, (struct kelp_event){.kind = KELP_EVENT_STATE,
+                                                  .who = name,
+                                                  .why = placement->reason,
+                                                  .has_step = true,
+                                                  .step = state.step});
+    }
     kelp_job_end_report(&term->end, &state, kelp_placement_settled(placement));
     kelp__term_try_state(term);
 }
@@ -125,6 +139,16 @@ static void count_recomputed(struct kelp_term *term, uint64_t restored)
     const struct kelp_outside *outside = &term->outside;
     uint64_t recorded = outside->effects->recorded_step(outside->user);
     uint64_t from = kelp_step_count_restore(&term->steps, restored, recorded);
+    const char *lost = term->placement.loss;
+    char why[KELP_COORDINATOR_ID_MAX + 16] = "";
+    if (lost[0] != '\0') {
+        (void)snprintf(why, sizeof(why), "%s was lost", lost);
+    }
+    kelp__term_tell(term, (struct kelp_event){.kind = KELP_EVENT_GENERATION,
+                                              .why = why,
+                                              .has_step = true,
+                                              .step = restored,
+                                              .recomputed = from > restored ? from - restored : 0});
     if (from > 0) {
         kelp_outside_log(outside, KELP_LOG_WARN,
                          "going back from_step=%" PRIu64 " to_step=%" PRIu64, from, restored);
@@ -169,6 +193,9 @@ static void begin_generation(struct kelp_term *term, bool opened)
 
 static void map_to_workers(struct kelp_term *term)
 {
+    kelp__term_tell(term, (struct kelp_event){.kind = KELP_EVENT_LOADED,
+                                              .timed = true,
+                                              .took_ms = term->now_ms - term->cause_ms});
     kelp_worker_sessions_map_changed(&term->sessions);
     kelp__term_update_workers(term, false);
     kelp__term_checkpoint(term,
@@ -213,9 +240,22 @@ static void leave_damaged(struct kelp_term *term, uint64_t version)
     kelp__term_keeper_end(term, &visit);
 }
 
+static const char *why_lost(const struct kelp_term *term, const char *shard)
+{
+    const struct kelp_placement_shard *placed = kelp_placement_find(&term->placement, shard);
+    if (!placed || !placed->registered) {
+        return "its lease in etcd is gone";
+    }
+    return placed->broken ? "its process has ended, or another took its place" : "it is silent";
+}
+
 static void count_loss(struct kelp_term *term, const char *shard)
 {
     term->shard_losses++;
+    term->cause_ms = term->now_ms;
+    kelp__term_tell(term, (struct kelp_event){.kind = KELP_EVENT_SHARD_LOST,
+                                              .who = shard,
+                                              .why = why_lost(term, shard)});
     kelp_outside_log(&term->outside, KELP_LOG_WARN, "shard lost shard=%s generation=%" PRIu64,
                      shard, term->placement.map.generation);
 }
@@ -239,6 +279,11 @@ static void change_to_shards(struct kelp_term *term, bool fails_over)
                      "map changed generation=%" PRIu64 " serial=%" PRIu64
                      " shards=%u because=\"%s\"",
                      map->generation, map->serial, map->shard_count, term->placement.because);
+    kelp__term_tell(term,
+                    (struct kelp_event){.kind = fails_over ? KELP_EVENT_PROMOTED : KELP_EVENT_MOVED,
+                                        .why = term->placement.because,
+                                        .timed = fails_over,
+                                        .took_ms = term->now_ms - term->cause_ms});
     kelp__term_checkpoint(
         term, (struct kelp_checkpointer_event){.kind = KELP_CHECKPOINTER_CHANGED,
                                                .changed = {.map = map, .fails_over = fails_over}});

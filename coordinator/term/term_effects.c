@@ -13,6 +13,13 @@ static void say(const struct kelp_outside *outside, const char *peer, enum kelp_
     }
 }
 
+void kelp_outside_tell(const struct kelp_outside *outside, const struct kelp_event *event)
+{
+    if (outside->effects->tell) {
+        outside->effects->tell(event, outside->user);
+    }
+}
+
 void kelp_outside_log(const struct kelp_outside *outside, enum kelp_log_level level,
                       const char *format, ...)
 {

@@ -85,6 +85,39 @@ struct kelp_filed {
     const char *text;
 };
 
+/* What people want to know afterwards (kelp events): what changed, why, how long it took. */
+enum kelp_event_kind {
+    KELP_EVENT_LEADS,             /* a term began; took: since nobody led */
+    KELP_EVENT_LEADS_NO_MORE,     /* it ended */
+    KELP_EVENT_WORKER_JOINED,     /* who */
+    KELP_EVENT_WORKER_LEFT,       /* who */
+    KELP_EVENT_WORKER_LOST,       /* who */
+    KELP_EVENT_SHARD_JOINED,      /* who */
+    KELP_EVENT_SHARD_LOST,        /* who */
+    KELP_EVENT_GENERATION,        /* one was opened: from step; recomputed */
+    KELP_EVENT_PROMOTED,          /* backups took the place of primaries; took: since the loss */
+    KELP_EVENT_MOVED,             /* partitions move, within the generation */
+    KELP_EVENT_LOADED,            /* all shards have the generation; took: since the loss */
+    KELP_EVENT_CHECKPOINT,        /* one was committed: of step; took: since it was ordered */
+    KELP_EVENT_CHECKPOINT_FAILED, /* of step */
+    KELP_EVENT_STATE,             /* the job's: who is the state */
+    KELP_EVENT_KIND_COUNT
+};
+
+/* Texts are borrowed. */
+struct kelp_event {
+    enum kelp_event_kind kind;
+    const char *who;     /* NULL: nobody in particular */
+    const char *why;     /* NULL or "": nothing to say */
+    uint64_t generation; /* 0: none yet */
+    uint64_t serial;     /* of the map in it; 0: none */
+    bool has_step;
+    uint64_t step;
+    uint64_t recomputed; /* steps; 0: none */
+    bool timed;
+    uint64_t took_ms;
+};
+
 struct kelp_link;
 struct kelp_session;
 
@@ -92,6 +125,8 @@ struct kelp_term_effects {
     /* NULL: nobody listens. peer: who caused the line, and may do so as often as it likes; NULL:
      * nobody in particular. */
     void (*log)(enum kelp_log_level level, const char *peer, const char *text, void *user);
+    /* Keep it for people, if that can be done. NULL: nobody does. */
+    void (*tell)(const struct kelp_event *event, void *user);
     /* Something is wrong that neither waiting nor another process can mend. */
     void (*give_up)(const char *text, void *user);
 
@@ -163,6 +198,7 @@ struct kelp_outside {
 enum kelp_placement_written kelp_written_of(kelp_status status, bool applied);
 enum kelp_checkpointer_result kelp_checkpointer_result_of(kelp_status status, bool applied);
 
+void kelp_outside_tell(const struct kelp_outside *outside, const struct kelp_event *event);
 void kelp_outside_log(const struct kelp_outside *outside, enum kelp_log_level level,
                       const char *format, ...) KELP_PRINTF(3, 4);
 /* A line that a peer causes. */

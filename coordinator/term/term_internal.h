@@ -21,6 +21,8 @@ struct kelp__keeper_visit {
 void kelp__term_keeper_begin(struct kelp_term *term, struct kelp__keeper_visit *visit);
 void kelp__term_keeper_end(struct kelp_term *term, const struct kelp__keeper_visit *visit);
 
+/* Keep it for people; generation and serial are filled in. */
+void kelp__term_tell(const struct kelp_term *term, struct kelp_event event);
 /* The job cannot go on. */
 void kelp__term_fail_job(struct kelp_term *term, const char *reason);
 /* Put the placement's state and reason into the log and into etcd. */

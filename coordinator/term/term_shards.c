@@ -93,6 +93,8 @@ bool kelp_term_shard_hello(struct kelp_term *term, struct kelp_link *link,
         return false;
     }
     kelp_link_greet(link, key);
+    kelp__term_tell(term,
+                    (struct kelp_event){.kind = KELP_EVENT_SHARD_JOINED, .who = link->shard.id});
     kelp_outside_log_of(&term->outside, link->shard.address, KELP_LOG_INFO,
                         "shard connected shard=%s incarnation=%" PRIu64 " address=%s",
                         link->shard.id, link->shard.incarnation, link->shard.address);

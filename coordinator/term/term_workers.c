@@ -40,6 +40,8 @@ static void welcome(struct kelp_term *term, struct kelp_session *session, uint64
         replace(term, older, session->incarnation);
     }
     kelp_session_admit(session, key);
+    kelp__term_tell(term,
+                    (struct kelp_event){.kind = KELP_EVENT_WORKER_JOINED, .who = session->id});
     kelp_outside_log_of(&term->outside, session->peer, KELP_LOG_INFO,
                         "worker joined worker=%s incarnation=%" PRIu64 " peer=%s workers=%u",
                         session->id, session->incarnation, session->peer,
@@ -131,6 +133,9 @@ void kelp__term_lose_worker(struct kelp_term *term, uint64_t key)
     kelp_outside_log_of(&term->outside, session->peer, KELP_LOG_WARN,
                         "worker lost worker=%s reason=\"silent for %u ms\"", session->id,
                         term->options.job->failure.detect_ms);
+    kelp__term_tell(term, (struct kelp_event){.kind = KELP_EVENT_WORKER_LOST,
+                                              .who = session->id,
+                                              .why = "silent for too long"});
     kelp_session_close(session, &term->outside, KELP_ERR_TIMEOUT, "silent for too long");
     member_gone(term, key, true);
 }
@@ -184,6 +189,10 @@ void kelp_term_worker_refused(struct kelp_term *term, struct kelp_session *sessi
                               kelp_status status, const char *text)
 {
     bool member = session->state == KELP_SESSION_MEMBER;
+    if (member) {
+        kelp__term_tell(term, (struct kelp_event){
+                                  .kind = KELP_EVENT_WORKER_LOST, .who = session->id, .why = text});
+    }
     kelp_session_refuse(session, &term->outside, status, text);
     if (member) {
         member_gone(term, session->key, true);
@@ -224,6 +233,10 @@ void kelp_term_worker_closed(struct kelp_term *term, struct kelp_session *sessio
         kelp_outside_log_of(&term->outside, session->peer, lost ? KELP_LOG_WARN : KELP_LOG_INFO,
                             "worker %s worker=%s reason=\"%s\"", lost ? "lost" : "left",
                             session->id, text);
+        kelp__term_tell(term, (struct kelp_event){.kind = lost ? KELP_EVENT_WORKER_LOST
+                                                               : KELP_EVENT_WORKER_LEFT,
+                                                  .who = session->id,
+                                                  .why = text});
         member_gone(term, session->key, lost);
     }
 }

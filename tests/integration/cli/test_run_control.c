@@ -98,15 +98,17 @@ KELP_CASE("control", .timeout_s = 2 * KELP_TEST_HANG_S, .setup = setup, .teardow
  * order, and says how to go on. */
 KELP_TEST(seen_and_stopped)
 {
-    struct kelp_test_command followers[2];
+    struct kelp_test_command followers[3];
 
     start_training();
     says((const char *[]){"ls", NULL}, 0, "running");
     says((const char *[]){"ls", "runs/one", "-o", "csv", NULL}, 0, "one,runs/one,long,running,");
     start(&followers[0], (const char *[]){"logs", "-f", NULL});
     start(&followers[1], (const char *[]){"status", "one", "--watch", "-o", "json", NULL});
+    start(&followers[2], (const char *[]){"events", "-f", NULL});
     KELP_TEST_AWAIT_FROM(&followers[0], bytes_of(followers[0].out_path) > 0, "no line followed");
     KELP_TEST_AWAIT_FROM(&followers[1], bytes_of(followers[1].out_path) > 0, "nothing watched");
+    KELP_TEST_AWAIT_FROM(&followers[2], bytes_of(followers[2].out_path) > 0, "no event followed");
     says((const char *[]){"stop", NULL}, 0, "state      paused at step ");
     (void)kelp_test_command_wait(&train, KELP_TEST_HANG_MS);
     for (size_t i = 0; i < KELP_ARRAY_COUNT(followers); i++) {
@@ -115,6 +117,9 @@ KELP_TEST(seen_and_stopped)
     }
     ck_assert_ptr_nonnull(strstr(followers[1].out, "\"left_s\":"));
     ck_assert_ptr_nonnull(strstr(followers[1].out, "\"paused\""));
+    ck_assert_ptr_nonnull(strstr(followers[2].out, " worker-joined      worker-0\n"));
+    ck_assert_ptr_nonnull(strstr(followers[2].out, " state              paused step "));
+    says((const char *[]){"events", "one", "-o", "json", NULL}, 0, "\"event\":\"loaded\"");
 
     /* Of the end: every line, the newest ones, one process, a kind of them. */
     struct kelp_test_command logs;
@@ -384,6 +389,7 @@ KELP_TEST(mistakes)
     static const char *const cases[][4] = {
         {"stop", "nowhere", NULL},          {"logs", "worker-7", NULL},
         {"logs", "--run", "nowhere", NULL}, {"ls", "nowhere", NULL},
+        {"events", "nowhere", NULL},        {"events", "-o", "csv", NULL},
         {"ls", "--sort", "zebra", NULL},    {"gc", NULL},
         {"gc", "--keep", "1", "nowhere"},   {"metrics", "nowhere", NULL}};
 

@@ -328,6 +328,12 @@ KELP_TEST(restarted_shard)
     ck_assert_uint_eq(reply->map->partitions[0]->map_epoch, 2);
     ck_assert_uint_eq(reply->map->partitions[15]->map_epoch, 1);
     kelp__v1__status_reply__free_unpacked(reply, NULL);
+    char *events = peers_file(&demo.peers, "events.jsonl");
+    ck_assert_ptr_nonnull(strstr(events, "\"event\":\"shard-lost\",\"who\":\"shard-0\","
+                                         "\"why\":\"its process has ended"));
+    ck_assert_ptr_nonnull(strstr(events, "\"event\":\"generation\",\"why\":\"shard-0 was lost\","
+                                         "\"generation\":2,"));
+    free(events);
 }
 
 /* A shard that stays away: after failure.shard_wait its partitions go to the other one. */
