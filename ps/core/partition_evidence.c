@@ -98,7 +98,7 @@ void kelp__partition_word_differs(struct kelp_partition *partition, const struct
         return;
     }
     partition->word_disputed = true;
-    const bool is_open = partition->phase != KELP_PARTITION_APPLYING;
+    const bool is_open = partition->phase != KELP_PARTITION_APPLYING && !partition->is_applied;
     tell(partition,
          &(struct kelp_conflict){.kind = is_open ? KELP_CONFLICT_OPEN_WORD : KELP_CONFLICT_WORD,
                                  .version = partition->word.version,
