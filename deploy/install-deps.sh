@@ -10,7 +10,7 @@ packages=(
     libopenblas-pthread-dev libdnnl-dev
     librocksdb-dev
     etcd-server etcd-client
-    check iproute2 man-db
+    check iproute2 man-db spin
 )
 dev_packages=(clang-format-14 clang-tidy-14 shellcheck gdb zsh fish lintian mmdebstrap)
 bench_packages=(python3-torch)

@@ -54,7 +54,7 @@ struct sim_invariants {
     size_t order_count;
     size_t order_capacity;
     uint64_t furthest_step; /* ever applied by partition 0 */
-    uint64_t opened; /* newest generation */
+    uint64_t opened;        /* newest generation */
     bool finish_filed;
 };
 
