@@ -69,8 +69,8 @@
 #define KELP_PS_FORWARD_BYTES (128u << 10)
 /* Bytes of a piece of a copy, unless transport.piece is smaller. */
 #define KELP_PS_COPY_PIECE_BYTES (1u << 20)
-/* Streams of primaries at once: one of each other shard, and those that are about to end. */
-#define KELP_PS_FOLLOWINGS_MAX 2048
+/* Records that go with a copy of partition 0: the leader has all older ones since long. */
+#define KELP_PS_COPY_RECORDS_MAX 1024
 
 /* Records kept for a leader that comes later (about 200 bytes each), and in one report. */
 #define KELP_PS_RECORDS_MAX        (1u << 20)

@@ -198,6 +198,17 @@ static void keep_record(struct kelp_shard_control *control, const struct kelp_re
     control->records[control->record_count++] = *record;
 }
 
+/* Records come in the order of their versions, and copies repeat what is known. */
+static void on_copied_record(struct kelp_shard_control *control, const struct kelp_record *record,
+                             struct kelp_shard_actions *actions)
+{
+    const size_t count = control->record_count;
+
+    if (count == 0 || record->word.version > control->records[count - 1].word.version) {
+        keep_record(control, record, actions);
+    }
+}
+
 static void on_record(struct kelp_shard_control *control, const struct kelp_shard_event *event,
                       struct kelp_shard_actions *actions)
 {
@@ -580,6 +591,9 @@ kelp_status kelp_shard_control_apply(struct kelp_shard_control *control,
         return KELP_OK;
     case KELP_SHARD_ON_REPLICAS:
         report_to_all(control, actions);
+        return KELP_OK;
+    case KELP_SHARD_ON_COPIED_RECORD:
+        on_copied_record(control, event->record.record, actions);
         return KELP_OK;
     case KELP_SHARD_ON_RECORD:
         on_record(control, event, actions);

@@ -44,6 +44,7 @@ enum kelp_shard_event_kind {
     KELP_SHARD_ON_LOADED,          /* the load is over: it is served, or it failed */
     KELP_SHARD_ON_ENTERED,         /* a map is carried out here, within the generation served */
     KELP_SHARD_ON_REPLICAS,        /* there is news of followers */
+    KELP_SHARD_ON_COPIED_RECORD,   /* with a copy of partition 0: one that its primary has kept */
     KELP_SHARD_ON_RECORD,          /* partition 0 completed an entry */
     KELP_SHARD_ON_FAILURE,  /* a partition cannot go on. KELP_ERR_OLD_GENERATION: not reported */
     KELP_SHARD_ON_TIMER,    /* KELP_PS_REPORT_MS went by */
@@ -110,7 +111,7 @@ struct kelp_shard_event {
             const struct kelp_record *record;
             const struct kelp_control_word *word; /* of the next entry */
             const struct kelp_best *best;         /* NULL: none */
-        } record;
+        } record;                                 /* COPIED_RECORD: the record alone */
         struct {
             kelp_status status;
             const char *text;

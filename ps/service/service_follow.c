@@ -250,6 +250,27 @@ static kelp_status read_state(const struct incoming *incoming, const Kelp__V1__C
                                &ret_state->control, reterr);
 }
 
+/* Before what the partition records as it goes on from the copy. */
+static kelp_status take_records(const struct incoming *incoming, const Kelp__V1__CopyState *state,
+                                struct kelp_error *reterr)
+{
+    struct kelp_record record;
+
+    if (state->n_records > KELP_PS_COPY_RECORDS_MAX) {
+        return kelp_fail(reterr, KELP_ERR_FORMAT, "copy with %zu records, at most %d",
+                         state->n_records, KELP_PS_COPY_RECORDS_MAX);
+    }
+    for (size_t i = 0; i < state->n_records; i++) {
+        const struct kelp_shard_event event = {.kind = KELP_SHARD_ON_COPIED_RECORD,
+                                               .record = {.record = &record}};
+        if (!kelp_wire_get_record(state->records[i], &record)) {
+            return kelp_fail(reterr, KELP_ERR_FORMAT, "copy with a bad record");
+        }
+        (void)kelp__service_control_apply_locked(incoming->following->service, &event);
+    }
+    return KELP_OK;
+}
+
 static kelp_status take_piece(const struct incoming *incoming, const Kelp__V1__CopyPiece *item,
                               struct kelp_error *reterr)
 {
@@ -269,6 +290,9 @@ static kelp_status take_piece(const struct incoming *incoming, const Kelp__V1__C
 
     if (status == KELP_OK && item->state) {
         status = read_state(incoming, item, &state, reterr);
+    }
+    if (status == KELP_OK && item->state && item->partition == 0) {
+        status = take_records(incoming, item->state, reterr);
     }
     return status == KELP_OK ? kelp_shard_fill(incoming->following->service->shard, &piece,
                                                incoming->turn, reterr)

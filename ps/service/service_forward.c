@@ -361,7 +361,38 @@ struct state_out {
     unsigned char control[KELP_CONTROL_BYTES];
 };
 
-static void put_state(const struct kelp_replica_copy_view *view, struct state_out *out)
+bool kelp__service_copied_records(struct kelp_service *service, struct copied_records *ret_records)
+{
+    struct kelp_shard_control_view view;
+    struct copied_records records = {.count = 0};
+    bool room = true;
+
+    (void)pthread_mutex_lock(&service->control_lock);
+    kelp_shard_control_view(service->control, &view);
+    const size_t count =
+        view.record_count < KELP_PS_COPY_RECORDS_MAX ? view.record_count : KELP_PS_COPY_RECORDS_MAX;
+    if (count > 0) {
+        records.items = malloc(count * sizeof(*records.items));
+        records.pointers = malloc(count * sizeof(Kelp__V1__Record *));
+        room = records.items && records.pointers;
+    }
+    for (size_t i = 0; room && i < count; i++) {
+        kelp_wire_put_record(&view.records[view.record_count - count + i], &records.items[i]);
+        records.pointers[records.count++] = &records.items[i].message;
+    }
+    (void)pthread_mutex_unlock(&service->control_lock);
+    *ret_records = records;
+    return room;
+}
+
+void kelp__service_copied_records_free(struct copied_records *records)
+{
+    free(records->items);
+    free(records->pointers);
+}
+
+static void put_state(const struct kelp_replica_copy_view *view,
+                      const struct copied_records *records, struct state_out *out)
 {
     const struct kelp_replica_state *state = view->state;
 
@@ -380,9 +411,12 @@ static void put_state(const struct kelp_replica_copy_view *view, struct state_ou
     }
     out->state.n_decided = state->decided.count;
     out->state.decided = (double *)(uintptr_t)state->decided.values; /* only read */
+    out->state.n_records = records->count;
+    out->state.records = records->pointers;
 }
 
-void kelp__service_link_send_copy(struct kelp__service_link *link, struct kelp_replica_copy *copy)
+void kelp__service_link_send_copy(struct kelp__service_link *link, struct kelp_replica_copy *copy,
+                                  const struct copied_records *records)
 {
     const size_t piece_max = link->service->options.job->transport.piece_bytes;
     const size_t step = piece_max < KELP_PS_COPY_PIECE_BYTES ? piece_max : KELP_PS_COPY_PIECE_BYTES;
@@ -391,7 +425,7 @@ void kelp__service_link_send_copy(struct kelp__service_link *link, struct kelp_r
     kelp_status status = KELP_OK;
 
     kelp_replica_copy_view(copy, &view);
-    put_state(&view, &out);
+    put_state(&view, records, &out);
     for (uint32_t i = 0; i < view.item_count; i++) {
         for (size_t at = 0; status == KELP_OK && at < view.item_bytes; at += step) {
             const size_t left = view.item_bytes - at;

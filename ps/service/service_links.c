@@ -310,16 +310,22 @@ void kelp__service_links_copy(struct kelp_service *service, struct kelp_replica_
                               uint64_t process)
 {
     struct kelp__service_link *link = take_link(service, process);
+    struct copied_records records;
 
-    if (link) {
+    if (!kelp__service_copied_records(service, &records)) {
+        kelp__service_control_failed(0, KELP_ERR_NO_MEMORY, "no memory for a copy", service);
+    } else if (link) {
         (void)pthread_mutex_lock(&link->lock);
         if (link->is_up) {
             kelp__service_link_send(link, false); /* what came before it */
-            kelp__service_link_send_copy(link, copy);
+            kelp__service_link_send_copy(link, copy, &records);
         }
         (void)pthread_mutex_unlock(&link->lock);
+    }
+    if (link) {
         kelp__service_link_unref(link);
     }
+    kelp__service_copied_records_free(&records);
     kelp_replica_copy_unref(copy);
 }
 

@@ -54,6 +54,16 @@ struct kelp__service_link {
     struct link_scratch scratch;
 };
 
+/* Records as they go with a copy of partition 0. */
+struct copied_records {
+    struct kelp_wire_record *items;
+    Kelp__V1__Record **pointers;
+    size_t count;
+};
+/* service_forward.c: the newest ones; no link is locked. False: out of memory. */
+bool kelp__service_copied_records(struct kelp_service *service, struct copied_records *ret_records);
+void kelp__service_copied_records_free(struct copied_records *records);
+
 void kelp__service_link_unref(struct kelp__service_link *link);
 
 /* service_forward.c. The link is locked for all that follow. */
@@ -66,7 +76,8 @@ bool kelp__service_link_add_greeting(struct kelp__service_link *link,
 /* Send what was added; with nothing, only if `empty` is wanted. */
 void kelp__service_link_send(struct kelp__service_link *link, bool empty);
 /* All pieces of a copy. */
-void kelp__service_link_send_copy(struct kelp__service_link *link, struct kelp_replica_copy *copy);
+void kelp__service_link_send_copy(struct kelp__service_link *link, struct kelp_replica_copy *copy,
+                                  const struct copied_records *records);
 /* Give back what was added. */
 void kelp__service_link_discard(struct kelp__service_link *link);
 

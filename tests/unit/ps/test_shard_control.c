@@ -303,6 +303,27 @@ KELP_TEST(records_of_a_follower_wait)
     ck_assert_uint_eq(view().word->version, 6);
 }
 
+/* Records that come with a copy are kept once, and only those that are not known. */
+KELP_TEST(copied_records)
+{
+    const struct kelp_control_word word = {.version = 9, .step = 9, .kind = KELP_STEP_TRAIN};
+
+    serve(2);
+    enter(2, 1, NULL);
+    for (int again = 0; again < 2; again++) {
+        for (uint64_t version = 3; version < 6; version++) {
+            const struct kelp_record copied = {
+                .word = {.version = version, .kind = KELP_STEP_EVALUATE_VAL}};
+            (void)apply((struct kelp_shard_event){.kind = KELP_SHARD_ON_COPIED_RECORD,
+                                                  .record = {.record = &copied}});
+        }
+    }
+    record(6, KELP_STEP_EVALUATE_VAL, "");
+    ck_assert_uint_eq(view().record_count, 4);
+    enter(2, 2, &word);
+    ck_assert_uint_eq(actions.items[0].report.record_count, 2); /* of the most in one report */
+}
+
 KELP_TEST(a_load_that_fails_is_reported_until_the_next_map)
 {
     serve(1);
