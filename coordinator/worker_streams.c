@@ -134,6 +134,7 @@ static void on_report(struct kelp_worker_stream *stream, struct kelp_term *term,
 {
     const struct kelp_member_heard heard = {
         .lanes_computed = report->lanes_computed,
+        .busy_us = report->busy_us,
         .version = report->version,
         .generation = report->generation,
         .assignment_epoch = report->assignment_epoch,

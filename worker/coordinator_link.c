@@ -60,9 +60,10 @@ static void send_report(struct kelp_coordinator_link *m, const struct kelp_joini
     }
     report.heartbeat = from->heartbeat;
     report.assignment_epoch = from->assignment_epoch;
-    report.lanes_computed = from->lanes_computed;
-    report.version = from->version;
-    report.generation = from->generation;
+    report.lanes_computed = from->progress.lanes_computed;
+    report.busy_us = from->progress.busy_us;
+    report.version = from->progress.version;
+    report.generation = from->progress.generation;
     report.trouble = (char *)(uintptr_t)from->trouble; /* only read */
     if (kelp_wire_encode(&report.base, &message, &error) != KELP_OK) {
         kelp_log_warn("report not sent error=\"%s\"", error.text);
@@ -361,11 +362,11 @@ bool kelp_coordinator_link_take_news(struct kelp_coordinator_link *m, struct kel
     return any;
 }
 
-void kelp_coordinator_link_progress(struct kelp_coordinator_link *m, uint64_t generation,
-                                    uint64_t version, uint64_t lanes_computed)
+void kelp_coordinator_link_progress(struct kelp_coordinator_link *m,
+                                    const struct kelp_joining_progress *progress)
 {
     pthread_mutex_lock(&m->mutex);
-    kelp_joining_progress(&m->joining, generation, version, lanes_computed);
+    kelp_joining_progress(&m->joining, progress);
     pthread_mutex_unlock(&m->mutex);
 }
 

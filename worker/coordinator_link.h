@@ -45,7 +45,7 @@ bool kelp_coordinator_link_take_news(struct kelp_coordinator_link *link,
 void kelp_coordinator_link_trouble(struct kelp_coordinator_link *link, const char *text);
 void kelp_coordinator_link_leave(struct kelp_coordinator_link *link);
 /* What the next heartbeat answer tells. Threads: the trainer's. */
-void kelp_coordinator_link_progress(struct kelp_coordinator_link *link, uint64_t generation,
-                                    uint64_t version, uint64_t lanes_computed);
+void kelp_coordinator_link_progress(struct kelp_coordinator_link *link,
+                                    const struct kelp_joining_progress *progress);
 
 #endif

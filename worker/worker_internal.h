@@ -36,8 +36,10 @@ struct kelp_worker {
     unsigned current;
     struct kelp_gradient_pool *gradients;
     uint64_t lanes_computed;
-    uint64_t told_ms;                 /* when the log was told last that late lanes are computed */
-    struct kelp_rpc_timer *ask_timer; /* only after a shard answered "busy" */
+    uint64_t busy_us;       /* with them */
+    uint64_t handed_out_us; /* when lanes were handed out that are not done; 0: none are */
+    uint64_t told_ms;       /* when the log was told last that late lanes are computed */
+    struct kelp_rpc_timer *ask_timer;     /* only after a shard answered "busy" */
     struct kelp_rpc_timer *trouble_timer; /* only while a shard cannot be reached */
     uint64_t asked_ms;                    /* atomic: when the worker was asked to end; 0: not yet */
     uint64_t leave_by_ms;                 /* 0: not leaving */

@@ -116,8 +116,11 @@ static void begin_version(struct kelp_worker *worker, const struct kelp_stepper_
     }
     struct kelp_stepper_view view;
     kelp_stepper_view(worker->stepper, &view);
-    kelp_coordinator_link_progress(worker->coordinator, view.generation, action->begin.word.version,
-                                   worker->lanes_computed);
+    const struct kelp_joining_progress progress = {.generation = view.generation,
+                                                   .version = action->begin.word.version,
+                                                   .lanes_computed = worker->lanes_computed,
+                                                   .busy_us = worker->busy_us};
+    kelp_coordinator_link_progress(worker->coordinator, &progress);
 }
 
 static void send_message(struct kelp_worker *worker, const struct kelp_stepper_message *message)
@@ -317,7 +320,8 @@ static void hand_out(struct kelp_worker *worker, const struct kelp_stepper_actio
         .lane_first = action->compute.lane_first,
         .lane_count = action->compute.lane_count,
     };
-    uint64_t now_ms = action->compute.offered ? kelp_clock_ms() : 0;
+    worker->handed_out_us = kelp_clock_us();
+    uint64_t now_ms = action->compute.offered ? worker->handed_out_us / 1000 : 0;
     if (now_ms - worker->told_ms >= TOLD_MS && now_ms > 0) {
         worker->told_ms = now_ms;
         kelp_log_info("computing lanes that are late version=%" PRIu64 " lanes=%u+%u",
@@ -368,6 +372,10 @@ kelp_status kelp_worker_next(struct kelp_worker *worker, struct kelp_stop *stop,
                              struct kelp_work *ret_work, struct kelp_error *reterr)
 {
     kelp_loop_keeper_return(worker->keeper);
+    if (worker->handed_out_us > 0) {
+        worker->busy_us += kelp_clock_us() - worker->handed_out_us;
+        worker->handed_out_us = 0;
+    }
     kelp_status status = wait_for_work(worker, stop, ret_work, reterr);
     if (status == KELP_OK) {
         kelp_loop_keeper_leave(worker->keeper);

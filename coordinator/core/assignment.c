@@ -26,9 +26,11 @@ kelp_status kelp_assignment_init(struct kelp_assignment *assignment, uint32_t la
     size_t side = (size_t)lanes / 2 + 2;
     assignment->members = calloc(capacity, sizeof(*assignment->members));
     assignment->ranges = calloc(capacity, sizeof(*assignment->ranges));
+    assignment->lane_us = calloc(capacity, sizeof(*assignment->lane_us));
     assignment->choices = calloc(side * side, sizeof(*assignment->choices));
     assignment->costs = calloc(2 * side, sizeof(*assignment->costs));
-    if (!assignment->members || !assignment->ranges || !assignment->choices || !assignment->costs) {
+    if (!assignment->members || !assignment->ranges || !assignment->lane_us ||
+        !assignment->choices || !assignment->costs) {
         kelp_assignment_fini(assignment);
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for an assignment of %u lanes",
                          lanes);
@@ -40,6 +42,7 @@ void kelp_assignment_fini(struct kelp_assignment *assignment)
 {
     free(assignment->members);
     free(assignment->ranges);
+    free(assignment->lane_us);
     free(assignment->choices);
     free(assignment->costs);
     *assignment = (struct kelp_assignment){0};
@@ -92,14 +95,13 @@ static void split_plan(struct kelp_assignment *assignment, uint32_t seats)
     }
 }
 
-static void split(struct kelp_assignment *assignment)
+uint32_t kelp_assignment_seats(const struct kelp_assignment *assignment)
 {
-    uint32_t seats = assignment->count < assignment->lanes ? assignment->count : assignment->lanes;
-    memset(assignment->ranges, 0, assignment->count * sizeof(*assignment->ranges));
-    assignment->epoch++;
-    if (seats == 0) {
-        return;
-    }
+    return assignment->count < assignment->lanes ? assignment->count : assignment->lanes;
+}
+
+static void split_evenly(struct kelp_assignment *assignment, uint32_t seats)
+{
     split_plan(assignment, seats);
     uint32_t larger = assignment->lanes % seats;
     uint32_t given = 0;
@@ -113,6 +115,116 @@ static void split(struct kelp_assignment *assignment)
     }
     assert(lane == assignment->lanes);
     assert(given == larger);
+}
+
+/* ---- by what a lane takes ---- */
+
+/* Each lane to the seat that would be done first with it, ties to the first: so the last one is
+ * done as early as can be. counts has room for each seat; returns when that is. */
+static uint64_t share_by_time(uint32_t lanes, uint32_t seats, const uint32_t *lane_us,
+                              uint32_t *counts)
+{
+    uint64_t last = 0;
+    for (uint32_t seat = 0; seat < seats; seat++) {
+        counts[seat] = 1;
+        last = lane_us[seat] > last ? lane_us[seat] : last;
+    }
+    for (uint32_t lane = seats; lane < lanes; lane++) {
+        uint32_t best = 0;
+        for (uint32_t seat = 1; seat < seats; seat++) {
+            if ((uint64_t)(counts[seat] + 1) * lane_us[seat] <
+                (uint64_t)(counts[best] + 1) * lane_us[best]) {
+                best = seat;
+            }
+        }
+        counts[best]++;
+        uint64_t end = (uint64_t)counts[best] * lane_us[best];
+        last = end > last ? end : last;
+    }
+    return last;
+}
+
+/* When the last one is done if shares differ by one at most, whoever has the larger ones. */
+static uint64_t even_time(uint32_t lanes, uint32_t seats, const uint32_t *lane_us)
+{
+    uint64_t last = 0;
+    for (uint32_t seat = 0; seat < seats; seat++) {
+        uint64_t end = (uint64_t)((lanes + seats - 1) / seats) * lane_us[seat];
+        last = end > last ? end : last;
+    }
+    return last;
+}
+
+/* Those that are not known are taken for the average of the others. */
+static void fill_times(struct kelp_assignment *assignment, uint32_t seats)
+{
+    uint64_t sum = 0;
+    uint32_t known = 0;
+    for (uint32_t seat = 0; seat < seats; seat++) {
+        sum += assignment->lane_us[seat];
+        known += assignment->lane_us[seat] > 0 ? 1 : 0;
+    }
+    for (uint32_t seat = 0; seat < seats; seat++) {
+        if (assignment->lane_us[seat] == 0) {
+            assignment->lane_us[seat] = known > 0 ? (uint32_t)(sum / known) : 1;
+        }
+    }
+}
+
+/* Not by a hair: even shares make the fewest nodes. */
+static bool pays(struct kelp_assignment *assignment, uint32_t seats)
+{
+    fill_times(assignment, seats);
+    return even_time(assignment->lanes, seats, assignment->lane_us) * 10 >
+           share_by_time(assignment->lanes, seats, assignment->lane_us, assignment->costs) * 11;
+}
+
+static void split_by_time(struct kelp_assignment *assignment, uint32_t seats)
+{
+    uint32_t lane = 0;
+    (void)share_by_time(assignment->lanes, seats, assignment->lane_us, assignment->costs);
+    for (uint32_t seat = 0; seat < seats; seat++) {
+        assignment->ranges[seat] =
+            (struct kelp_lane_range){.first = lane, .count = assignment->costs[seat]};
+        lane += assignment->costs[seat];
+    }
+    assert(lane == assignment->lanes);
+}
+
+static void split(struct kelp_assignment *assignment)
+{
+    uint32_t seats = kelp_assignment_seats(assignment);
+    memset(assignment->ranges, 0, assignment->count * sizeof(*assignment->ranges));
+    assignment->epoch++;
+    assignment->weighed = assignment->weighed && pays(assignment, seats);
+    if (seats > 0 && assignment->weighed) {
+        split_by_time(assignment, seats);
+    } else if (seats > 0) {
+        split_evenly(assignment, seats);
+    }
+}
+
+bool kelp_assignment_is_uneven(const struct kelp_assignment *assignment, const uint32_t *lane_us)
+{
+    uint32_t seats = kelp_assignment_seats(assignment);
+    uint64_t now = 0;
+    if (seats < 2) {
+        return false;
+    }
+    for (uint32_t seat = 0; seat < seats; seat++) {
+        uint64_t end = (uint64_t)assignment->ranges[seat].count * lane_us[seat];
+        now = end > now ? end : now;
+    }
+    return now * 5 > share_by_time(assignment->lanes, seats, lane_us, assignment->costs) * 6;
+}
+
+void kelp_assignment_weigh(struct kelp_assignment *assignment, const uint32_t *lane_us)
+{
+    uint32_t seats = kelp_assignment_seats(assignment);
+    memset(assignment->lane_us, 0, assignment->count * sizeof(*assignment->lane_us));
+    memcpy(assignment->lane_us, lane_us, seats * sizeof(*lane_us));
+    assignment->weighed = seats > 1;
+    split(assignment);
 }
 
 static uint32_t seat_of(const struct kelp_assignment *assignment, uint64_t key)
@@ -132,6 +244,7 @@ kelp_status kelp_assignment_add(struct kelp_assignment *assignment, uint64_t key
     if (assignment->count == assignment->capacity) {
         return KELP_ERR_LIMIT;
     }
+    assignment->lane_us[assignment->count] = 0;
     assignment->members[assignment->count++] = key;
     split(assignment);
     return KELP_OK;
@@ -144,12 +257,15 @@ void kelp_assignment_remove(struct kelp_assignment *assignment, uint64_t key)
         return;
     }
     uint64_t *members = assignment->members;
+    uint32_t *lane_us = assignment->lane_us;
     uint32_t gap = seat;
     if (seat < assignment->lanes && assignment->count > assignment->lanes) {
         members[seat] = members[assignment->lanes]; /* the first spare takes the seat */
+        lane_us[seat] = 0;
         gap = assignment->lanes;
     }
     memmove(&members[gap], &members[gap + 1], (assignment->count - gap - 1) * sizeof(*members));
+    memmove(&lane_us[gap], &lane_us[gap + 1], (assignment->count - gap - 1) * sizeof(*lane_us));
     assignment->count--;
     split(assignment);
 }

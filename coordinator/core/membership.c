@@ -176,7 +176,9 @@ void kelp_membership_heard(struct kelp_membership *membership, uint64_t key,
     if (!heard) {
         return;
     }
+    kelp__membership_measure(member, heard);
     member->lanes_computed = heard->lanes_computed;
+    member->busy_us = heard->busy_us;
     member->version = heard->version;
     member->generation = heard->generation;
     member->assignment_epoch = heard->assignment_epoch;

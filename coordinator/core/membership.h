@@ -44,6 +44,9 @@ struct kelp_member {
     uint64_t joined_ms;
     uint64_t heard_ms;
     uint64_t lanes_computed; /* workers, as last reported */
+    uint64_t busy_us;        /* with them */
+    uint32_t lane_us;        /* that a lane takes it lately; 0: not known */
+    uint64_t samples;        /* reports with more lanes than the one before */
     uint64_t version;
     uint64_t generation;
     uint64_t assignment_epoch; /* taken */
@@ -65,6 +68,9 @@ struct kelp_membership {
     uint64_t probe_ms;                 /* no newcomer gets a seat earlier */
     uint32_t probe_wait_ms;            /* the latest wait; 0: none */
     uint32_t workers_least;            /* with fewer nobody computes */
+    uint64_t slow_key; /* who is done last, where another split pays; 0: it does not */
+    uint64_t slow_since_ms;
+    uint64_t slow_samples; /* it had then */
 };
 
 /* Errors: as kelp_assignment_init(). */
@@ -95,6 +101,7 @@ kelp_status kelp_membership_join(struct kelp_membership *membership,
 
 struct kelp_member_heard {
     uint64_t lanes_computed;
+    uint64_t busy_us; /* with them; 0: not said */
     uint64_t version;
     uint64_t generation;
     uint64_t assignment_epoch;
@@ -147,6 +154,11 @@ void kelp__membership_fill(struct kelp_membership *membership, uint64_t now_ms);
 /* Lanes go from those in trouble to those who are not, and back. */
 void kelp__membership_relieve(struct kelp_membership *membership, uint64_t now_ms);
 void kelp__membership_wake(struct kelp_membership *membership, uint64_t now_ms);
+
+/* What a worker needs for a lane (membership_speed.c): its newest report is in. Another split,
+ * where that would have paid for a while. */
+void kelp__membership_measure(struct kelp_member *member, const struct kelp_member_heard *heard);
+void kelp__membership_even_out(struct kelp_membership *membership, uint64_t now_ms);
 
 /* NULL when there is none. Borrowed until the next change. */
 const struct kelp_member *kelp_membership_find(const struct kelp_membership *membership,

@@ -297,5 +297,8 @@ uint64_t kelp_membership_judge(struct kelp_membership *membership, uint64_t vers
     if (newcomer) {
         seat(membership, newcomer, now_ms);
     }
+    if (!kelp_membership_rests(membership)) {
+        kelp__membership_even_out(membership, now_ms);
+    }
     return withdrawn;
 }

@@ -73,6 +73,7 @@ struct kelp_term {
     uint64_t conflicts; /* between workers, as shards told it */
     char conflict[KELP_COORDINATOR_REASON_MAX + 1];
     uint64_t cause_ms;    /* when what the next map is for began: a loss, or the term */
+    bool sent_away;       /* the job was done once, and its workers were told to leave */
     bool opened;          /* the map that the placement takes next was written by us just now */
     bool cut_off;         /* no shard is heard though all their leases live: resign */
     const char *replaced; /* why another leader has been there in between: start over; NULL: no */

@@ -493,7 +493,8 @@ void kelp__term_checkpoint(struct kelp_term *term, struct kelp_checkpointer_even
 void kelp__term_resize(struct kelp_term *term)
 {
     const struct kelp_targets *now = &term->size.now;
-    uint32_t least = kelp_targets_least_workers(now);
+    /* Whoever is left computes again what was lost after the end. */
+    uint32_t least = term->sent_away ? 1 : kelp_targets_least_workers(now);
     kelp_outside_log(&term->outside, KELP_LOG_INFO, "size workers=%u:%u", now->workers_min,
                      now->workers_max);
     kelp_membership_rest_below(&term->membership, least, term->now_ms);

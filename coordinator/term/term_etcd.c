@@ -96,6 +96,7 @@ static void begin_from(struct kelp_term *term, struct kelp_found *found)
                      found->has_state ? found->state.state : "none");
     kelp_step_count_read(&term->steps, found->state.step, found->state.steps_recomputed);
     kelp_job_end_read(&term->end, &found->state, found->map.generation);
+    term->sent_away = found->has_state && strcmp(found->state.state, "done") == 0;
     (void)kelp_size_read(&term->size, found);
     kelp__term_resize(term);
     if (found->plan) {
@@ -214,6 +215,8 @@ void kelp_term_map_written(struct kelp_term *term, enum kelp_placement_written r
 void kelp_term_state_written(struct kelp_term *term, bool taken)
 {
     if (kelp_job_end_written(&term->end, taken, term->now_ms)) {
+        term->sent_away = true;
+        kelp__term_resize(term);
         kelp__term_update_workers(term, false);
     }
     kelp__term_try_state(term); /* one that came meanwhile */

@@ -24,9 +24,7 @@ static void report(const struct kelp_joining *joining, bool hello, uint64_t hear
         .hello = hello,
         .heartbeat = heartbeat,
         .assignment_epoch = joining->news.assignment_epoch,
-        .generation = joining->generation,
-        .version = joining->version,
-        .lanes_computed = joining->lanes_computed,
+        .progress = joining->progress,
     };
     (void)snprintf(to->trouble, sizeof(to->trouble), "%s",
                    joining->leaving ? "it was asked to end" : joining->trouble);
@@ -146,12 +144,10 @@ void kelp_joining_event(struct kelp_joining *joining, const struct kelp_joining_
     }
 }
 
-void kelp_joining_progress(struct kelp_joining *joining, uint64_t generation, uint64_t version,
-                           uint64_t lanes_computed)
+void kelp_joining_progress(struct kelp_joining *joining,
+                           const struct kelp_joining_progress *progress)
 {
-    joining->generation = generation;
-    joining->version = version;
-    joining->lanes_computed = lanes_computed;
+    joining->progress = *progress;
 }
 
 void kelp_joining_trouble(struct kelp_joining *joining, const char *text)

@@ -52,13 +52,19 @@ enum kelp_joining_action_kind {
 };
 
 #define KELP_JOINING_TROUBLE_MAX 255
+/* How far the worker is. */
+struct kelp_joining_progress {
+    uint64_t generation;
+    uint64_t version;
+    uint64_t lanes_computed; /* since the process started */
+    uint64_t busy_us;        /* with them */
+};
+
 struct kelp_joining_report {
     bool hello;
     uint64_t heartbeat; /* 0: answers none */
     uint64_t assignment_epoch;
-    uint64_t generation;
-    uint64_t version;
-    uint64_t lanes_computed;
+    struct kelp_joining_progress progress;
     char trouble[KELP_JOINING_TROUBLE_MAX + 1];
 };
 
@@ -85,9 +91,7 @@ struct kelp_joining {
     bool retrying;
     bool over; /* stopped, told to leave, or refused: no new stream */
     struct kelp_news news;
-    uint64_t generation; /* progress, for reports */
-    uint64_t version;
-    uint64_t lanes_computed;
+    struct kelp_joining_progress progress;
     bool leaving; /* it was asked to end */
     char trouble[KELP_JOINING_TROUBLE_MAX + 1];
 };
@@ -96,8 +100,8 @@ void kelp_joining_event(struct kelp_joining *joining, const struct kelp_joining_
                         struct kelp_joining_actions *ret_actions);
 
 /* What the next report tells. */
-void kelp_joining_progress(struct kelp_joining *joining, uint64_t generation, uint64_t version,
-                           uint64_t lanes_computed);
+void kelp_joining_progress(struct kelp_joining *joining,
+                           const struct kelp_joining_progress *progress);
 
 /* Why the worker should get no lanes now, for people; "": nothing is wrong. */
 void kelp_joining_trouble(struct kelp_joining *joining, const char *text);

@@ -10,6 +10,7 @@
 #include "ps/core/snapshot.h"
 #include "tests/sim/model.h"
 #include "tests/sim/outside/disk.h"
+#include "worker/core/joining.h"
 #include "worker/core/sync.h"
 
 enum sim_message_kind {
@@ -243,8 +244,7 @@ struct sim_worker_report {
     uint64_t incarnation; /* 0: no hello */
     uint64_t heartbeat;
     uint64_t assignment_epoch;
-    uint64_t version;
-    uint64_t generation;
+    struct kelp_joining_progress progress;
     bool trouble;
 };
 

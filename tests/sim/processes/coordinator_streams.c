@@ -294,8 +294,10 @@ static void on_worker_report(struct sim *sim, struct sim_process *process, uint6
     }
     kelp_term_worker_heard(
         term, end->session,
-        &(struct kelp_member_heard){.version = report->version,
-                                    .generation = report->generation,
+        &(struct kelp_member_heard){.lanes_computed = report->progress.lanes_computed,
+                                    .busy_us = report->progress.busy_us,
+                                    .version = report->progress.version,
+                                    .generation = report->progress.generation,
                                     .assignment_epoch = report->assignment_epoch,
                                     .trouble = report->trouble ? "trouble" : ""});
 }

@@ -1,9 +1,12 @@
 #include "tests/sim/processes/supervisor.h"
 
+#include "tests/sim/outside/etcd.h"
 #include "tests/sim/outside/network.h"
 #include "tests/sim/processes/coordinator.h"
 #include "tests/sim/processes/shard.h"
 #include "tests/sim/processes/worker.h"
+
+#define AGAIN_US (5 * SIM_SECOND) /* before somebody looks at a job that is over */
 
 static void (*const start[])(struct sim *, struct sim_process *) = {
     [SIM_COORDINATOR] = sim_coordinator_start,
@@ -49,9 +52,15 @@ static void start_again(struct sim *sim, struct sim_process *nobody, void *data,
     struct sim_process *process = &sim->processes[number];
     (void)nobody;
     (void)data;
-    if (process->incarnation == 0 && !process->over) {
-        sim_supervisor_start(sim, process);
+    if (process->incarnation != 0) {
+        return;
     }
+    if (process->over && sim_job_state(sim, "done")) {
+        sim_after(sim, AGAIN_US, &(struct sim_call){.run = start_again, .number = number});
+        return;
+    }
+    process->over = false; /* the job was done, and is computed again: workers are needed */
+    sim_supervisor_start(sim, process);
 }
 
 static void free_state(struct sim *sim, struct sim_process *nobody, void *data, uint64_t number)

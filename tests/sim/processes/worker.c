@@ -95,6 +95,7 @@ static void start_computing(struct sim_worker *worker, const struct kelp_stepper
     uint32_t count = action->compute.lane_count;
     worker->work = *action;
     worker->computing = true;
+    worker->handed_out_us = worker->sim->now;
     if (action->compute.offered) {
         worker->sim->counts[SIM_COUNT_COVERED] += count;
     }
@@ -128,7 +129,9 @@ static void begin_version(struct sim_worker *worker, const struct kelp_stepper_a
     }
     sim_invariants_held(worker->process, word, worker->weights[worker->current]);
     sim_worker_lie(worker, word);
-    kelp_joining_progress(&worker->joining, view_of(worker).generation, word->version, 0);
+    worker->progress.generation = view_of(worker).generation;
+    worker->progress.version = word->version;
+    kelp_joining_progress(&worker->joining, &worker->progress);
 }
 
 /* False: the process has ended. */
@@ -416,10 +419,11 @@ static void push_computed(struct sim_worker *worker)
 static void computed(struct sim *sim, struct sim_process *process, void *data, uint64_t number)
 {
     struct sim_worker *worker = sim_worker_of(process);
-    (void)sim;
     (void)data;
     (void)number;
     worker->computing = false;
+    worker->progress.lanes_computed += worker->work.compute.lane_count;
+    worker->progress.busy_us += sim->now - worker->handed_out_us;
     push_computed(worker);
     /* Before anything that came meanwhile is looked at: the program goes round its loop once. */
     sim_worker_turn(worker);

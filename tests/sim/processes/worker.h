@@ -41,6 +41,8 @@ struct sim_worker {
     float weights[2][SIM_FLAT_MAX];
     unsigned current;
     bool computing;
+    uint64_t handed_out_us; /* when that began */
+    struct kelp_joining_progress progress;
     bool asked;                      /* to end */
     struct kelp_stepper_action work; /* COMPUTE under way */
     struct sim_inbox *inbox;

@@ -10,8 +10,7 @@ static void send_report(struct sim_worker *worker, const struct kelp_joining_rep
     message->incarnation = from->hello ? worker->process->incarnation : 0;
     message->heartbeat = from->heartbeat;
     message->assignment_epoch = from->assignment_epoch;
-    message->version = from->version;
-    message->generation = from->generation;
+    message->progress = from->progress;
     message->trouble = from->trouble[0] != '\0';
     sim_stream_send(worker->sim, worker->join, SIM_CLIENT, message);
 }

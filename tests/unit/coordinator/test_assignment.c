@@ -131,3 +131,63 @@ KELP_TEST(refuses_what_is_wrong)
     ck_assert_uint_eq(kelp_assignment_of(&bad, 9).count, 0);
     kelp_assignment_fini(&bad);
 }
+
+KELP_CASE("by speed", .timeout_s = 60)
+
+/* The last one is done as early as with any way to hand out the lanes, tried one by one. */
+KELP_LOOP_TEST(ends_as_early_as_can_be, 0, 64)
+{
+    const uint32_t lane_us[3] = {1 + (uint32_t)_i % 4, 1 + (uint32_t)_i / 4 % 4,
+                                 1 + (uint32_t)_i / 16};
+    uint64_t best = UINT64_MAX;
+    uint64_t last = 0;
+    for (uint32_t a = 1; a < 15; a++) {
+        for (uint32_t b = 1; a + b < 16; b++) {
+            uint64_t ends[3] = {(uint64_t)a * lane_us[0], (uint64_t)b * lane_us[1],
+                                (uint64_t)(16 - a - b) * lane_us[2]};
+            uint64_t end = ends[0] > ends[1] ? ends[0] : ends[1];
+            end = end > ends[2] ? end : ends[2];
+            best = end < best ? end : best;
+        }
+    }
+    setup(16);
+    for (uint32_t n = 1; n <= 3; n++) {
+        ck_assert_int_eq(kelp_assignment_add(&assignment, n), KELP_OK);
+    }
+    kelp_assignment_weigh(&assignment, lane_us);
+    uint32_t lane = 0;
+    for (uint32_t i = 0; i < 3; i++) {
+        ck_assert_uint_eq(assignment.ranges[i].first, lane);
+        ck_assert_uint_ge(assignment.ranges[i].count, 1);
+        lane += assignment.ranges[i].count;
+        uint64_t end = (uint64_t)assignment.ranges[i].count * lane_us[i];
+        last = end > last ? end : last;
+    }
+    ck_assert_uint_eq(lane, 16);
+    ck_assert_uint_le(last * 10, best * 11); /* even shares may be a hair later */
+    ck_assert(!kelp_assignment_is_uneven(&assignment, lane_us));
+    teardown();
+}
+
+/* A quarter of the speed: one lane. Whoever joins counts as the others do, and who leaves takes the
+ * slowness along. */
+KELP_TEST(a_slow_one_has_few_lanes)
+{
+    const uint32_t lane_us[4] = {100, 400, 105, 98};
+    setup(16);
+    for (uint32_t n = 1; n <= 4; n++) {
+        ck_assert_int_eq(kelp_assignment_add(&assignment, n), KELP_OK);
+    }
+    ck_assert(kelp_assignment_is_uneven(&assignment, lane_us));
+    kelp_assignment_weigh(&assignment, lane_us);
+    ck_assert_uint_eq(kelp_assignment_of(&assignment, 2).count, 1);
+    ck_assert_uint_eq(kelp_assignment_of(&assignment, 1).count, 5);
+    ck_assert_int_eq(kelp_assignment_add(&assignment, 5), KELP_OK);
+    ck_assert_uint_eq(kelp_assignment_of(&assignment, 2).count, 1);
+    ck_assert_uint_ge(kelp_assignment_of(&assignment, 5).count, 2);
+    kelp_assignment_remove(&assignment, 5);
+    kelp_assignment_remove(&assignment, 2);
+    check_cover(3, 16);
+    ck_assert(!assignment.weighed);
+    teardown();
+}

@@ -401,3 +401,102 @@ KELP_TEST(too_few_workers_rest)
     kelp_membership_rest_below(&membership, 1, 90010);
     ck_assert_uint_eq(kelp_membership_lanes(&membership, a).count, 8);
 }
+
+/* ---- speed ---- */
+
+static uint64_t workers[4];
+static uint64_t done[4][2]; /* lanes, and microseconds */
+
+static void join_four(void)
+{
+    static const char *const ids[4] = {"worker-0", "worker-1", "worker-2", "worker-3"};
+    uint64_t replaced = 0;
+    for (uint32_t i = 0; i < 4; i++) {
+        workers[i] = join(KELP_MEMBER_WORKER, ids[i], i + 1, 10, &replaced);
+        done[i][0] = done[i][1] = 0;
+    }
+}
+
+/* Each worker has computed its lanes some times since the report before. */
+static void report_lanes(uint64_t now, const uint32_t lane_us[4])
+{
+    for (uint32_t i = 0; i < 4; i++) {
+        uint32_t lanes = 3 * kelp_membership_lanes(&membership, workers[i]).count;
+        done[i][0] += lanes;
+        done[i][1] += (uint64_t)lanes * lane_us[i];
+        kelp_membership_heard(
+            &membership, workers[i],
+            &(struct kelp_member_heard){.lanes_computed = done[i][0], .busy_us = done[i][1]}, now);
+        (void)kelp_membership_worked(&membership, kelp_membership_find(&membership, workers[i])->id,
+                                     now);
+    }
+    (void)kelp_membership_judge(&membership, now / 10, now);
+}
+
+static void setup_speed(void)
+{
+    ck_assert_int_eq(kelp_membership_init(&membership, 16, 1000, NULL), KELP_OK);
+    join_four();
+}
+
+KELP_CASE("speed", .timeout_s = 60, .setup = setup_speed, .teardown = teardown)
+
+/* One becomes slow for good, and then as fast as the others again: two changes of the split. */
+KELP_TEST(lanes_follow_the_speed)
+{
+    static const uint32_t alike[4] = {1000, 1000, 1000, 1000};
+    static const uint32_t one_slow[4] = {1000, 1000, 4000, 1000};
+    uint64_t now = 1000;
+    for (; now < 3000; now += 100) {
+        report_lanes(now, alike);
+    }
+    uint64_t epoch = membership.assignment.epoch;
+    ck_assert_uint_eq(lanes_of(workers[2]), 4);
+    for (; now < 8000; now += 100) {
+        report_lanes(now, one_slow);
+    }
+    ck_assert_uint_eq(lanes_of(workers[2]), 1);
+    ck_assert_uint_eq(lanes_of(workers[0]), 5);
+    ck_assert_uint_le(membership.assignment.epoch, epoch + 2); /* while the average follows */
+    epoch = membership.assignment.epoch;
+    for (; now < 13000; now += 100) {
+        report_lanes(now, alike);
+    }
+    ck_assert_uint_eq(lanes_of(workers[2]), 4);
+    ck_assert_uint_le(membership.assignment.epoch, epoch + 2);
+}
+
+/* Times that vary by a half, and a stall of seconds now and then: nothing changes, for minutes. */
+KELP_TEST(no_flapping)
+{
+    uint64_t random = 12345;
+    uint64_t now = 1000;
+    uint64_t epoch = membership.assignment.epoch;
+    for (uint32_t round = 0; round < 3000; round++, now += 100) {
+        uint32_t lane_us[4];
+        for (uint32_t i = 0; i < 4; i++) {
+            random = random * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+            lane_us[i] = 750 + (uint32_t)(random >> 33) % 500;
+            if (round % 50 == 7 + i) {
+                lane_us[i] = 2000000;
+            }
+        }
+        report_lanes(now, lane_us);
+    }
+    ck_assert_uint_eq(membership.assignment.epoch, epoch);
+}
+
+/* Who says nothing of its times is no reason to change anything. */
+KELP_TEST(unknown_speeds)
+{
+    uint64_t epoch = membership.assignment.epoch;
+    for (uint64_t now = 1000; now < 5000; now += 100) {
+        for (uint32_t i = 1; i < 4; i++) {
+            kelp_membership_heard(
+                &membership, workers[i],
+                &(struct kelp_member_heard){.lanes_computed = now, .busy_us = now * 100 * i}, now);
+        }
+        (void)kelp_membership_judge(&membership, 1, now);
+    }
+    ck_assert_uint_eq(membership.assignment.epoch, epoch);
+}

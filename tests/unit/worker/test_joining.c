@@ -111,15 +111,17 @@ KELP_TEST(one_retry_at_a_time)
 KELP_TEST(a_heartbeat_is_answered_with_progress)
 {
     lead("a:1");
-    kelp_joining_progress(&joining, 3, 17, 99);
+    kelp_joining_progress(
+        &joining, &(struct kelp_joining_progress){
+                      .generation = 3, .version = 17, .lanes_computed = 99, .busy_us = 4000});
     command(&(struct kelp_joining_event){.command = {.heartbeat = 5}});
     expect(1, KELP_JOINING_REPORT);
     const struct kelp_joining_report *report = &actions.items[0].report;
     ck_assert(!report->hello);
     ck_assert_uint_eq(report->heartbeat, 5);
-    ck_assert_uint_eq(report->generation, 3);
-    ck_assert_uint_eq(report->version, 17);
-    ck_assert_uint_eq(report->lanes_computed, 99);
+    ck_assert_uint_eq(report->progress.generation, 3);
+    ck_assert_uint_eq(report->progress.version, 17);
+    ck_assert_uint_eq(report->progress.lanes_computed, 99);
 }
 
 /* The newest map counts; the lanes stay until others come. */
