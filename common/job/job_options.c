@@ -452,8 +452,8 @@ const struct kelp_job_key kelp__job_keys[] = {
      .help = "Accept workers of another compute kind. Runs then need not end with the same bits"},
     {KEY(cluster.replicas, U32), WITHIN(1, 2), .change = KELP_JOB_CHANGES, .later = true,
      .default_text = "1",
-     .help = "Shards that keep each partition. With 2, the job goes on at once when a shard is "
-             "lost. It changes no result"},
+     .help = "Shards that keep each partition, in different zones where shards name them. With 2, "
+             "the job goes on at once when a shard is lost. It changes no result"},
     {KEY(cluster.move_rate, SIZE), WITHIN(64 << 10, 1 << 30), .change = KELP_JOB_CHANGES,
      .later = true, .default_text = "128MiB",
      .help = "Bytes a second that each shard may send to move its partitions to other shards"},

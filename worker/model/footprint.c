@@ -77,7 +77,7 @@ void kelp_footprint(const struct kelp_job *job, const struct kelp_plan *plan,
 uint64_t kelp_footprint_shards(const struct kelp_job *job, const struct kelp_plan *plan)
 {
     const uint64_t slots = job->run.mode == KELP_RUN_TRAIN ? kelp_optimizer_slot_count(job) : 0;
-    return plan->flat_count * sizeof(float) * (3 + slots);
+    return plan->flat_count * sizeof(float) * (3 + slots) * job->cluster.replicas;
 }
 
 uint64_t kelp_footprint_peak(void)

@@ -79,6 +79,20 @@ KELP_LOOP_TEST(killed, 0, KELP_ARRAY_COUNT(kills))
     finish_with_quiet_digest(kills[_i].what);
 }
 
+/* Two replicas: training goes on with the backup, never steps back, and there is a new backup. */
+KELP_TEST(killed_with_a_backup)
+{
+    static const char *const more[] = {"--set", "cluster.replicas=2", NULL};
+    kelp_run_start(&run, "job.yaml", more);
+    kelp_run_await_step(&run, KILL_AT);
+    (void)kelp_test_command_signal(&run.command, "kelp-ps", "shard-0", SIGKILL);
+    kelp_run_await_log(&run, "because=\"shard-0 is lost\"");
+    kelp_run_await_log(&run, "because=\"take over");
+    finish_with_quiet_digest("a shard killed that had a backup");
+    ck_assert(kelp_run_logged(&run, "map taken generation=1"));
+    ck_assert(!kelp_run_logged(&run, "map taken generation=2"));
+}
+
 /* So many small partitions that the last one is empty: nobody waits for it. */
 KELP_TEST(empty_partition)
 {
