@@ -116,7 +116,8 @@ static void release_root(void *user)
 }
 
 /* The root's loan goes to the message, or stays. */
-static kelp_status lend_root(struct kelp_rpc_message *message, struct kept_root *kept)
+static kelp_status lend_root(struct kelp__service_link *link, struct kelp_rpc_message *message,
+                             struct kept_root *kept)
 {
     struct lent_root *lent = malloc(sizeof(*lent));
 
@@ -129,6 +130,7 @@ static kelp_status lend_root(struct kelp_rpc_message *message, struct kept_root 
         kelp_rpc_message_borrow(message, lent->loan.values, lent->loan.bytes, release_root, lent);
     if (status == KELP_OK) {
         kept->lent = false;
+        link->sent_values += kept->loan.bytes;
     } else {
         free(lent);
     }
@@ -237,7 +239,7 @@ static kelp_status build(struct kelp__service_link *link, struct kelp_rpc_messag
     for (size_t i = 0; status == KELP_OK && i < link->root_count; i++) {
         struct kept_root *kept = &link->roots[i];
         if (kept->forward.generation == request.generation && kept->lent) {
-            status = lend_root(*ret_message, kept);
+            status = lend_root(link, *ret_message, kept);
         }
     }
     return status;
@@ -249,8 +251,6 @@ static void send_message(struct kelp__service_link *link, struct kelp_rpc_messag
     struct kelp_service *service = link->service;
 
     atomic_fetch_add_explicit(&service->bytes_out, kelp_rpc_message_length(message),
-                              memory_order_relaxed);
-    atomic_fetch_add_explicit(&service->replicas->bytes_out, kelp_rpc_message_length(message),
                               memory_order_relaxed);
     link->sent_us = kelp_clock_us();
     const kelp_status status = kelp_rpc_stream_send(link->stream, message);
@@ -266,6 +266,7 @@ void kelp__service_link_send(struct kelp__service_link *link, bool empty)
     if (link->is_up && (empty || link->root_count > 0 || link->greeting_count > 0)) {
         const kelp_status status = build(link, &message);
         if (status == KELP_OK) {
+            link->sent_bytes += kelp_rpc_message_length(message);
             send_message(link, message);
         } else {
             kelp_rpc_message_unref(message);

@@ -426,6 +426,10 @@ static void on_closed(struct kelp_rpc_stream *stream, kelp_status status, const 
     (void)pthread_mutex_lock(&link->lock);
     const bool was_up = link->is_up;
     const bool ended = link->ended;
+    const uint64_t sent_bytes = link->sent_bytes;
+    const uint64_t sent_values = link->sent_values;
+    link->sent_bytes = 0;
+    link->sent_values = 0;
     link->stream = NULL;
     link->is_up = false;
     link->heard = false;
@@ -433,8 +437,10 @@ static void on_closed(struct kelp_rpc_stream *stream, kelp_status status, const 
     (void)pthread_mutex_unlock(&link->lock);
     if (was_up) {
         struct kelp__service_turn *turn = kelp__service_turn_take(service);
-        kelp_log_info("follower's stream ended shard=%s status=%s text=\"%s\"", link->id,
-                      kelp_status_name(status), text ? text : "");
+        kelp_log_info("follower's stream ended shard=%s bytes=%" PRIu64 " values=%" PRIu64
+                      " status=%s text=\"%s\"",
+                      link->id, sent_bytes, sent_values, kelp_status_name(status),
+                      text ? text : "");
         if (turn) {
             kelp_shard_linked(service->shard, KELP_REPLICA_LINK_FOLLOWER, link->process, false,
                               kelp__service_turn_shard(turn));

@@ -44,6 +44,8 @@ struct kelp__service_link {
     bool listed;                    /* in some turn's list, which will send */
     struct kelp__service_link *next_listed;
     uint64_t sent_us;
+    uint64_t sent_bytes;  /* over this stream, copies left out ... */
+    uint64_t sent_values; /* ... and how many of them are roots' values */
     struct kept_root *roots;
     size_t root_count;
     size_t root_capacity;

@@ -27,8 +27,7 @@ struct kelp__service_replicas {
     struct kelp__service_following *followings;
     struct kelp_rpc_timer *timer; /* while there is any of both, and then for good */
     bool closing;
-    atomic_uint streams;            /* of links, until they have closed */
-    atomic_uint_fast64_t bytes_out; /* to followers */
+    atomic_uint streams; /* of links, until they have closed */
 
     /* Copies, one at a time. */
     struct service_wish *wishes;
