@@ -177,10 +177,11 @@ static kelp_status make_possible(struct chaos *chaos, struct kelp_error *reterr)
 static kelp_status draw(struct chaos *chaos, struct kelp_error *reterr)
 {
     const struct kelp_job *job = kelp_job_file_job(chaos->file);
-    struct kelp_chaos_size size = {
-        .workers = job->cluster.workers.max,
-        .shards = job->cluster.shards,
-        .coordinators = (uint32_t)kelp_options_integer(chaos->given, "coordinators")};
+    struct kelp_chaos_size size = {.workers = job->cluster.workers.max,
+                                   .shards = job->cluster.shards,
+                                   .coordinators =
+                                       (uint32_t)kelp_options_integer(chaos->given, "coordinators"),
+                                   .replicas = job->cluster.replicas};
 
     return kelp_chaos_plan_draw(&chaos->plan, &size, kelp_options_integer(chaos->given, "seed"),
                                 chaos->faults, &chaos->fault_count, reterr);
@@ -356,6 +357,32 @@ static void first_difference(const struct chaos *chaos, char *text, size_t text_
     kelp_digest_log_fini(&ours);
 }
 
+/* With replicas nothing is computed again while one of each partition lives. */
+static bool keeps_its_state(struct chaos *chaos)
+{
+    struct kelp_chaos_report *report = &chaos->report;
+    const struct kelp_chaos_restore *needless = kelp_chaos_report_needless(report);
+
+    if (kelp_job_file_job(chaos->file)->cluster.replicas < 2) {
+        return true;
+    }
+    if (needless) {
+        (void)snprintf(report->verdict, sizeof(report->verdict),
+                       "equal, but generation %" PRIu64 " went back to step %" PRIu64
+                       " though each partition had a replica that lived",
+                       needless->generation, needless->to_step);
+        return false;
+    }
+    if (!kelp_chaos_report_alone(report) && report->steps_recomputed > 0) {
+        (void)snprintf(report->verdict, sizeof(report->verdict),
+                       "equal, but %" PRIu64
+                       " steps were computed again though each partition had a replica that lived",
+                       report->steps_recomputed);
+        return false;
+    }
+    return true;
+}
+
 /* One line, and whether all is as it must be. */
 static bool judge(struct chaos *chaos)
 {
@@ -380,6 +407,9 @@ static bool judge(struct chaos *chaos)
                        "equal, but generation %" PRIu64 " went back to step %" PRIu64
                        " where the checkpoint of step %" PRIu64 " was committed",
                        far->generation, far->to_step, report->events[far->event].checkpoint_step);
+        return false;
+    }
+    if (!keeps_its_state(chaos)) {
         return false;
     }
     if (report->event_count < report->planned) {

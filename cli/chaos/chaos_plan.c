@@ -10,8 +10,9 @@
 
 static const char *const kind_names[] = {"kill", "pause", "restart", "slow",
                                          "full", "split", "loss"};
-static const char *const role_names[] = {"worker",  "shard", "coordinator", "leader",
-                                         "standby", "etcd",  "disk",        "everything"};
+static const char *const role_names[] = {"worker",  "shard",   "coordinator", "leader",
+                                         "standby", "primary", "backup",      "both",
+                                         "etcd",    "disk",    "everything"};
 _Static_assert(KELP_ARRAY_COUNT(kind_names) == KELP_CHAOS_KIND_COUNT, "a kind has no name");
 _Static_assert(KELP_ARRAY_COUNT(role_names) == KELP_CHAOS_ROLE_COUNT, "a role has no name");
 
@@ -143,6 +144,10 @@ kelp_status kelp__chaos_entry_check(const struct kelp_chaos_entry *entry, struct
         entry->kind != KELP_CHAOS_RESTART) {
         return kelp_fail(reterr, KELP_ERR_INVALID, "everything can be killed or restarted");
     }
+    if (entry->role == KELP_CHAOS_BOTH && entry->kind != KELP_CHAOS_KILL &&
+        entry->kind != KELP_CHAOS_PAUSE) {
+        return kelp_fail(reterr, KELP_ERR_INVALID, "both can be killed or paused");
+    }
     if (of_disk != (entry->role == KELP_CHAOS_DISK)) {
         return kelp_fail(reterr, KELP_ERR_INVALID, "a disk can be slow or full, nothing else can");
     }
@@ -202,6 +207,12 @@ static kelp_status draw_target(const struct kelp_chaos_plan *plan,
     if (entry->role == KELP_CHAOS_STANDBY && size->coordinators < 2) {
         return kelp_fail(reterr, KELP_ERR_INVALID,
                          "%s:%" PRIu32 ": there is no standby: --coordinators is 1", plan->name,
+                         entry->line);
+    }
+    if ((entry->role == KELP_CHAOS_BACKUP || entry->role == KELP_CHAOS_BOTH) &&
+        size->replicas < 2) {
+        return kelp_fail(reterr, KELP_ERR_INVALID,
+                         "%s:%" PRIu32 ": there is no backup: cluster.replicas is 1", plan->name,
                          entry->line);
     }
     if (!has_index(entry->role)) {

@@ -52,6 +52,9 @@ enum kelp_chaos_role {
     KELP_CHAOS_COORDINATOR, /* by number; without one the seed takes the leader or a standby */
     KELP_CHAOS_LEADER,      /* the coordinator that leads when the fault happens */
     KELP_CHAOS_STANDBY,     /* one that does not */
+    KELP_CHAOS_PRIMARY,     /* the shard that leads partition 0 */
+    KELP_CHAOS_BACKUP,      /* the one that follows it */
+    KELP_CHAOS_BOTH,        /* both at once */
     KELP_CHAOS_ETCD,
     KELP_CHAOS_DISK,       /* on which the run's checkpoints are written */
     KELP_CHAOS_EVERYTHING, /* all processes of the run at once, or `kelp train` asked to pause; the
@@ -98,6 +101,7 @@ struct kelp_chaos_size {
     uint32_t workers;
     uint32_t shards;
     uint32_t coordinators;
+    uint32_t replicas; /* of each partition */
 };
 
 /*
@@ -114,7 +118,7 @@ const char *kelp_chaos_plan_builtin(const char *name);
 /*
  * Draw the faults, by ascending step, into ret_faults[KELP_CHAOS_FAULTS_MAX].
  * Errors: KELP_ERR_INVALID when a target has a number that the cluster does not have, or a standby
- * is to be hit where one coordinator runs; KELP_ERR_LIMIT (more than fit, or a step too high).
+ * or a backup is to be hit where there is none; KELP_ERR_LIMIT (more than fit, or a step too high).
  */
 kelp_status kelp_chaos_plan_draw(const struct kelp_chaos_plan *plan,
                                  const struct kelp_chaos_size *size, uint64_t seed,

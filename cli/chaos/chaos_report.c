@@ -49,7 +49,9 @@ static void keep(struct kelp_chaos_report *report, const struct kelp_chaos_look 
 /* A loss of a shard is what rolls a run back: of several faults that are not over, that one. */
 static bool loses_state(const struct kelp_chaos_event *event)
 {
-    return event->fault.role == KELP_CHAOS_SHARD || event->fault.role == KELP_CHAOS_EVERYTHING;
+    enum kelp_chaos_role role = event->fault.role;
+    return role == KELP_CHAOS_SHARD || role == KELP_CHAOS_PRIMARY || role == KELP_CHAOS_BOTH ||
+           role == KELP_CHAOS_EVERYTHING;
 }
 
 static uint32_t cause_of_restore(const struct kelp_chaos_report *report)
@@ -163,8 +165,41 @@ const struct kelp_chaos_restore *kelp_chaos_report_too_far(const struct kelp_cha
     return NULL;
 }
 
+bool kelp_chaos_report_alone(const struct kelp_chaos_report *report)
+{
+    for (uint32_t i = 0; i < report->event_count; i++) {
+        if (report->events[i].alone) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool is_explained(const struct kelp_chaos_report *report,
+                         const struct kelp_chaos_restore *restore)
+{
+    for (uint32_t i = 0; i < report->event_count; i++) {
+        const struct kelp_chaos_event *event = &report->events[i];
+        uint64_t end_ms = event->at_ms + event->left_ms + event->fault.for_ms + KELP_CHAOS_ALONE_MS;
+        if (event->alone && event->at_ms <= restore->at_ms && restore->at_ms <= end_ms) {
+            return true;
+        }
+    }
+    return false;
+}
+
+const struct kelp_chaos_restore *kelp_chaos_report_needless(const struct kelp_chaos_report *report)
+{
+    for (uint32_t i = 0; i < report->restore_count; i++) {
+        if (!is_explained(report, &report->restores[i])) {
+            return &report->restores[i];
+        }
+    }
+    return NULL;
+}
+
 void kelp_chaos_report_fault(struct kelp_chaos_report *report, const struct kelp_chaos_fault *fault,
-                             const char *target, uint64_t now_ms)
+                             const char *target, bool alone, uint64_t now_ms)
 {
     assert(report->event_count < KELP_CHAOS_FAULTS_MAX && report->any);
     struct kelp_chaos_event *event = &report->events[report->event_count++];
@@ -174,6 +209,7 @@ void kelp_chaos_report_fault(struct kelp_chaos_report *report, const struct kelp
                                        .version = report->newest.version,
                                        .step = report->newest.step,
                                        .checkpoint_step = report->checkpoint_step};
+    event->alone = alone;
     event->leaving = fault->kind == KELP_CHAOS_RESTART && fault->role != KELP_CHAOS_EVERYTHING &&
                      fault->role != KELP_CHAOS_ETCD;
     (void)snprintf(event->target, sizeof(event->target), "%s", target);
@@ -286,8 +322,8 @@ static void json_event(FILE *out, const struct kelp_chaos_event *event)
     } else {
         (void)fputs("null", out);
     }
-    (void)fprintf(out, ",\"checkpoint_step\":%" PRIu64 ",\"steps_again\":%" PRIu64 "}",
-                  event->checkpoint_step, event->steps_again);
+    (void)fprintf(out, ",\"checkpoint_step\":%" PRIu64 ",\"steps_again\":%" PRIu64 ",\"alone\":%s}",
+                  event->checkpoint_step, event->steps_again, event->alone ? "true" : "false");
 }
 
 void kelp_chaos_report_json(const struct kelp_chaos_report *report, FILE *out)

@@ -14,7 +14,8 @@
 #define KELP_CHAOS_RESTORES_MAX 4096  /* restores kept; more are not told apart */
 #define KELP_CHAOS_LINE_MAX     256   /* bytes of one line of the timeline */
 /* Steps that a look may miss: how long after a fault looks still tell where it hit. */
-#define KELP_CHAOS_SETTLE_MS UINT64_C(40) /* two looks */
+#define KELP_CHAOS_ALONE_MS  UINT64_C(60000) /* what such a fault explains comes within this */
+#define KELP_CHAOS_SETTLE_MS UINT64_C(40)    /* two looks */
 
 /* A fault that was done. Times are milliseconds since the run began. */
 struct kelp_chaos_event {
@@ -26,6 +27,7 @@ struct kelp_chaos_event {
     uint64_t step;
     uint64_t checkpoint_step; /* of the newest checkpoint that was committed; 0: none */
     uint64_t left_ms;         /* RESTART: after at_ms the process had ended */
+    bool alone;               /* some partition had no other replica that was left */
     bool leaving;             /* the process was asked to end and has not yet: it still works */
     bool recovered;
     uint64_t recovery_ms; /* until an entry that began after the fault was complete */
@@ -92,9 +94,14 @@ void kelp_chaos_report_restored(struct kelp_chaos_report *report, uint64_t gener
  */
 const struct kelp_chaos_restore *kelp_chaos_report_too_far(const struct kelp_chaos_report *report);
 
+/* With replicas: a restore though each partition had a replica that lived, or NULL. */
+const struct kelp_chaos_restore *kelp_chaos_report_needless(const struct kelp_chaos_report *report);
+/* Did any fault leave a partition without a replica? */
+bool kelp_chaos_report_alone(const struct kelp_chaos_report *report);
+
 /* A fault was done at now_ms (CLOCK_MONOTONIC). At most KELP_CHAOS_FAULTS_MAX. */
 void kelp_chaos_report_fault(struct kelp_chaos_report *report, const struct kelp_chaos_fault *fault,
-                             const char *target, uint64_t now_ms);
+                             const char *target, bool alone, uint64_t now_ms);
 
 /* The process of a RESTART has ended (now_ms by CLOCK_MONOTONIC): from here on recovery counts. An
  * index that is not there does nothing. */

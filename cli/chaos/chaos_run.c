@@ -382,7 +382,8 @@ static kelp_status try_fault(struct run *run, uint32_t index, struct kelp_error 
                                     : kelp_chaos_target_do(&run->target, &attempt, reterr);
     if (attempt.done) {
         run->done[index] = true;
-        kelp_chaos_report_fault(run->report, fault, attempt.name, attempt.now_ms);
+        kelp_chaos_report_fault(run->report, fault, attempt.name, everything || attempt.alone,
+                                attempt.now_ms);
         run->alive_ms = attempt.now_ms + fault->for_ms;
     }
     if (status == KELP_OK && attempt.done && everything && !run->pausing) {

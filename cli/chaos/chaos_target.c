@@ -117,6 +117,18 @@ static void name_target(const struct kelp_chaos_target *target,
     (void)snprintf(ret_name, 32, "%.31s", name);
 }
 
+/* The shard that leads partition 0, or its backup; false: nobody is known. */
+static bool name_replica(const Kelp__V1__StatusReply *status, bool primary, char ret_name[32])
+{
+    const Kelp__V1__Map *map = status ? status->map : NULL;
+    uint32_t index = primary ? kelp_chaos_replicas_primary(map) : kelp_chaos_replicas_backup(map);
+    if (index == UINT32_MAX) {
+        return false;
+    }
+    (void)snprintf(ret_name, 32, "%.31s", map->shards[index]->shard);
+    return true;
+}
+
 /* The process that the fault is for, held; false when it is not there, or not at work. */
 static bool find_process(const struct kelp_chaos_target *target, struct kelp_chaos_try *attempt,
                          struct kelp_chaos_process *ret_process)
@@ -135,6 +147,12 @@ static bool find_process(const struct kelp_chaos_target *target, struct kelp_cha
             return false;
         }
         (void)snprintf(attempt->name, sizeof(attempt->name), "%.31s", status->leader);
+        break;
+    case KELP_CHAOS_PRIMARY:
+    case KELP_CHAOS_BACKUP:
+        if (!name_replica(status, fault->role == KELP_CHAOS_PRIMARY, attempt->name)) {
+            return false;
+        }
         break;
     case KELP_CHAOS_STANDBY:
         return status && find_standby(target, attempt, status->leader, ret_process);
@@ -245,16 +263,79 @@ static void do_to_disk(struct kelp_chaos_target *target, struct kelp_chaos_try *
     }
 }
 
+/* A shard is hit: does each partition keep a replica? */
+static void note_hit(struct kelp_chaos_target *target, struct kelp_chaos_try *attempt)
+{
+    const Kelp__V1__StatusReply *status = fresh_status(target, attempt->now_ms);
+    const struct kelp_chaos_fault *fault = attempt->fault;
+    bool heals = fault->kind != KELP_CHAOS_KILL && fault->kind != KELP_CHAOS_RESTART;
+    bool alone = kelp_chaos_replicas_hit(&target->hits, status ? status->map : NULL, attempt->name,
+                                         attempt->now_ms,
+                                         heals ? attempt->now_ms + fault->for_ms : UINT64_MAX);
+    attempt->alone = attempt->alone || alone;
+}
+
+static bool is_shard(enum kelp_chaos_role role)
+{
+    return role == KELP_CHAOS_SHARD || role == KELP_CHAOS_PRIMARY || role == KELP_CHAOS_BACKUP;
+}
+
+static kelp_status do_to_one(struct kelp_chaos_target *target, struct kelp_chaos_try *attempt,
+                             struct kelp_error *reterr)
+{
+    struct kelp_chaos_process process;
+    uint32_t before = target->undo_count;
+    kelp_status status = KELP_OK;
+
+    if (find_process(target, attempt, &process)) {
+        status = do_to_process(target, attempt, &process, reterr);
+    }
+    if (attempt->done && is_shard(attempt->fault->role)) {
+        note_hit(target, attempt);
+    }
+    if (target->undo_count > before) {
+        target->undos[before].event = attempt->event;
+    }
+    return status;
+}
+
+/* Primary and backup, if both are there. */
+static kelp_status do_to_both(struct kelp_chaos_target *target, struct kelp_chaos_try *attempt,
+                              struct kelp_error *reterr)
+{
+    struct kelp_chaos_fault faults[2] = {*attempt->fault, *attempt->fault};
+    struct kelp_chaos_try tries[2] = {*attempt, *attempt};
+    struct kelp_chaos_process process;
+
+    faults[0].role = KELP_CHAOS_BACKUP;
+    faults[1].role = KELP_CHAOS_PRIMARY;
+    for (size_t i = 0; i < 2; i++) {
+        tries[i].fault = &faults[i];
+        if (!find_process(target, &tries[i], &process)) {
+            return KELP_OK;
+        }
+        kelp_chaos_process_close(&process);
+    }
+    kelp_status status = do_to_one(target, &tries[0], reterr);
+    if (status == KELP_OK && tries[0].done) {
+        status = do_to_one(target, &tries[1], reterr);
+    }
+    attempt->done = tries[0].done;
+    attempt->alone = tries[0].alone || tries[1].alone;
+    (void)snprintf(attempt->name, sizeof(attempt->name), "%.14s+%.14s", tries[1].name,
+                   tries[0].name);
+    return status;
+}
+
 kelp_status kelp_chaos_target_do(struct kelp_chaos_target *target, struct kelp_chaos_try *attempt,
                                  struct kelp_error *reterr)
 {
     const struct kelp_chaos_fault *fault = attempt->fault;
-    struct kelp_chaos_process process;
-    kelp_status status = KELP_OK;
 
     assert(fault->role != KELP_CHAOS_EVERYTHING);
     attempt->done = false;
-    if (target->undo_count == KELP_CHAOS_UNDO_MAX) {
+    attempt->alone = false;
+    if (target->undo_count + 1 >= KELP_CHAOS_UNDO_MAX) { /* both may last */
         return KELP_OK;
     }
     if (fault->role == KELP_CHAOS_ETCD) {
@@ -266,14 +347,8 @@ kelp_status kelp_chaos_target_do(struct kelp_chaos_target *target, struct kelp_c
         do_to_disk(target, attempt);
         return KELP_OK;
     }
-    uint32_t before = target->undo_count;
-    if (find_process(target, attempt, &process)) {
-        status = do_to_process(target, attempt, &process, reterr);
-    }
-    if (target->undo_count > before) {
-        target->undos[before].event = attempt->event;
-    }
-    return status;
+    return fault->role == KELP_CHAOS_BOTH ? do_to_both(target, attempt, reterr)
+                                          : do_to_one(target, attempt, reterr);
 }
 
 /* ---- undoing ------------------------------------------------------------------------------- */

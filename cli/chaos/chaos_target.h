@@ -11,6 +11,7 @@
 #include "cli/chaos/chaos_net.h"
 #include "cli/chaos/chaos_plan.h"
 #include "cli/chaos/chaos_process.h"
+#include "cli/chaos/chaos_replicas.h"
 #include "cli/chaos/chaos_train.h"
 #include "cli/faultdisk/faultdisk.h"
 #include "proto/kelp.pb-c.h"
@@ -48,6 +49,7 @@ struct kelp_chaos_target {
     uint64_t progress_ms; /* CLOCK_MONOTONIC of the last step seen */
     struct kelp_chaos_undo undos[KELP_CHAOS_UNDO_MAX];
     uint32_t undo_count;
+    struct kelp_chaos_hits hits;        /* shards that were hit */
     uint32_t gone[KELP_CHAOS_UNDO_MAX]; /* events whose process has ended since they were taken */
     uint32_t gone_count;
 };
@@ -58,6 +60,7 @@ struct kelp_chaos_try {
     uint64_t now_ms;
     uint32_t event; /* comes back in target->gone when a process that was asked to end has ended */
     bool done;      /* the answer: it hit something */
+    bool alone;     /* the answer: no replica of some partition is left by it */
     char name[32];  /* the answer: which process */
 };
 

@@ -130,7 +130,7 @@ static kelp_status read_target(const char *text, struct kelp_chaos_entry *entry,
     }
     return kelp_fail(reterr, KELP_ERR_INVALID,
                      "no target; allowed are worker, shard, coordinator (each also with a number, "
-                     "as shard-0), leader, standby, etcd, disk, everything");
+                     "as shard-0), leader, standby, primary, backup, both, etcd, disk, everything");
 }
 
 static kelp_status read_for(const char *text, struct kelp_chaos_entry *entry,

@@ -163,6 +163,13 @@ KELP_TEST(test_targets_there)
     ck_assert_int_eq(kelp_chaos_plan_draw(&plan, &small, 1, faults, &count, &error),
                      KELP_ERR_INVALID);
     ck_assert_ptr_nonnull(strstr(error.text, "there is no standby"));
+    must_parse("faults:\n  - {kind: kill, target: both, step: 5}\n");
+    ck_assert_int_eq(kelp_chaos_plan_draw(&plan, &small, 1, faults, &count, &error),
+                     KELP_ERR_INVALID);
+    ck_assert_str_eq(error.text, "plan.yaml:2: there is no backup: cluster.replicas is 1");
+    small.replicas = 2;
+    ck_assert_int_eq(kelp_chaos_plan_draw(&plan, &small, 1, faults, &count, &error), KELP_OK);
+    ck_assert_int_eq(faults[0].role, KELP_CHAOS_BOTH);
     must_parse("faults:\n  - {kind: kill, target: coordinator, step: 5}\n");
     ck_assert_int_eq(kelp_chaos_plan_draw(&plan, &small, 1, faults, &count, &error), KELP_OK);
     ck_assert_int_eq(faults[0].role, KELP_CHAOS_LEADER);
@@ -181,6 +188,12 @@ KELP_TEST(test_limit)
     ck_assert_int_eq(kelp_chaos_plan_draw(&plan, &size, 1, faults, &count, &error), KELP_ERR_LIMIT);
 }
 
+/* A cluster without backups does not have them. */
+static bool is_replica(int role)
+{
+    return role == KELP_CHAOS_PRIMARY || role == KELP_CHAOS_BACKUP || role == KELP_CHAOS_BOTH;
+}
+
 /* The plans that are built in: quick hits every kind of process, all has fifty faults of every
  * kind, everything three times. */
 KELP_TEST(test_builtin)
@@ -194,7 +207,8 @@ KELP_TEST(test_builtin)
         roles[faults[i].role]++;
     }
     for (int role = 0; role < KELP_CHAOS_ROLE_COUNT; role++) {
-        ck_assert(role == KELP_CHAOS_COORDINATOR || role == KELP_CHAOS_DISK || roles[role] > 0);
+        ck_assert(role == KELP_CHAOS_COORDINATOR || role == KELP_CHAOS_DISK || is_replica(role) ||
+                  roles[role] > 0);
     }
     must_parse(kelp_chaos_plan_builtin("all"));
     must_draw(1);

@@ -42,7 +42,7 @@ static unsigned look(uint64_t at_ms, uint64_t generation, uint64_t step)
 
 static void fault(const struct kelp_chaos_fault *done, uint64_t at_ms)
 {
-    kelp_chaos_report_fault(&report, done, "target-1", START_MS + at_ms);
+    kelp_chaos_report_fault(&report, done, "target-1", false, START_MS + at_ms);
 }
 
 KELP_CASE("report", .setup = setup, .teardown = teardown)
@@ -270,4 +270,24 @@ KELP_TEST(test_table)
     ck_assert_ptr_nonnull(strstr(text, "pause leader"));
     ck_assert_ptr_null(strstr(text, "kill worker"));
     free(text);
+}
+
+/* With replicas: a restore is explained by a fault that left a partition without any, for a while.
+ */
+KELP_TEST(test_needless_restores)
+{
+    const struct kelp_chaos_fault kill = {.kind = KELP_CHAOS_KILL, .role = KELP_CHAOS_PRIMARY};
+
+    look(100, 1, 10);
+    kelp_chaos_report_fault(&report, &kill, "shard-0", false, START_MS + 110);
+    ck_assert_ptr_null(kelp_chaos_report_needless(&report));
+    look(500, 2, 5);
+    ck_assert_uint_eq(report.restore_count, 1);
+    ck_assert_ptr_eq(kelp_chaos_report_needless(&report), &report.restores[0]);
+    ck_assert(!kelp_chaos_report_alone(&report));
+    report.events[0].alone = true;
+    ck_assert_ptr_null(kelp_chaos_report_needless(&report));
+    ck_assert(kelp_chaos_report_alone(&report));
+    look(100000, 3, 2);
+    ck_assert_ptr_eq(kelp_chaos_report_needless(&report), &report.restores[1]);
 }
