@@ -3,8 +3,12 @@
  * detection, restart and restore included, as the shard itself tells its steps. An MLP with 10 MB
  * of state (weights and Adam's slots), one shard, two workers, a checkpoint every second.
  *
- *     recovery [--rounds N] [--etcd-down SECONDS]
- *              [--only worker|shard|coordinator|leader|leader-hangs|etcd]
+ *     recovery [--rounds N] [--etcd-down SECONDS] [--replicas 1|2]
+ *              [--only worker|shard|shard-hangs|shard-and-leader|coordinator|leader|
+ *                      leader-hangs|etcd]
+ *
+ * With two replicas there are two shards, each the backup of the other. They are lost in turn, and
+ * the other one tells its steps. No generation may be opened then, and no step computed again.
  *
  * `leader` and `leader-hangs` (SIGSTOP) measure until another coordinator says that training goes
  * on with all shards, whose maps it has taken then.
@@ -54,6 +58,8 @@ static const char job_text[] = "name: " JOB "\n"
 static unsigned rounds = 20;
 static unsigned etcd_down_s = 10;
 static const char *only;
+static unsigned replicas = 1;
+static char seen_shard[] = "shard-0"; /* whose steps are looked at */
 static bool over_limit;
 
 static struct kelp_test_folder folder;
@@ -83,7 +89,9 @@ static void find_shard(void)
     char *text = NULL;
     cJSON *json = NULL;
     char found[sizeof(address)];
-    if (kelp_job_client_get(client, "ps/shard-0", 1000, &text, NULL) != KELP_OK) {
+    char key[32];
+    (void)snprintf(key, sizeof(key), "ps/%s", seen_shard);
+    if (kelp_job_client_get(client, key, 1000, &text, NULL) != KELP_OK) {
         return;
     }
     if (kelp_json_parse(text, strlen(text), &json, NULL) == KELP_OK &&
@@ -144,8 +152,20 @@ static double longest_gap(double watch_s)
     return now_s() - last > gap ? now_s() - last : gap;
 }
 
-/* Training goes on, led by a coordinator that answers, with all workers, and a checkpoint of this
- * generation is there. */
+/* Is each partition backed up, and was training never sent back? */
+static bool backed_up(const Kelp__V1__StatusReply *reply)
+{
+    size_t backups = 0;
+    ck_assert_uint_eq(reply->generation, 1);
+    ck_assert_uint_eq(reply->steps_recomputed, 0);
+    for (size_t i = 0; i < reply->n_shards; i++) {
+        backups += reply->shards[i]->backups;
+    }
+    return backups == reply->map->n_partitions;
+}
+
+/* Training goes on, led by a coordinator that answers, with all workers and backups, and a
+ * checkpoint of this generation is there. */
 static void await_order(void)
 {
     double end = now_s() + PATIENCE_MS / 1000.0;
@@ -156,7 +176,9 @@ static void await_order(void)
                       kelp_test_command_peek(&train));
         if (kelp_job_client_status(client, 1000, &reply, NULL) == KELP_OK) {
             good = strcmp(reply->state, "running") == 0 && reply->n_workers == WORKERS &&
-                   reply->checkpoint != NULL && reply->checkpoint->generation == reply->generation;
+                   reply->checkpoint != NULL &&
+                   reply->checkpoint->generation == reply->generation &&
+                   (replicas == 1 || backed_up(reply));
             kelp_job_client_status_free(reply);
         }
         (void)usleep(20000);
@@ -203,6 +225,33 @@ static double lose_shard(void)
         }
     }
     return now_s() - start;
+}
+
+/* One of the two shards, in turn; the other one is looked at. */
+static double lose_replica_by(int number, double watch_s)
+{
+    static unsigned turn;
+    const char *victim = turn % 2 == 0 ? "shard-0" : "shard-1";
+    seen_shard[sizeof(seen_shard) - 2] = turn++ % 2 == 0 ? '1' : '0';
+    find_shard();
+    pid_t pid = kelp_test_command_find(&train, "kelp-ps", victim);
+    ck_assert_msg(pid > 0, "no %s runs", victim);
+    ck_assert_int_eq(kill(pid, number), 0);
+    double gap = longest_gap(watch_s);
+    if (number == SIGSTOP) {
+        (void)kill(pid, SIGKILL); /* unless the launcher has done so */
+    }
+    return gap;
+}
+
+static double lose_replica(void)
+{
+    return lose_replica_by(SIGKILL, 2); /* with the copies for the one that is started again */
+}
+
+static double stop_replica(void)
+{
+    return lose_replica_by(SIGSTOP, 4);
 }
 
 /* The name of who leads, by etcd; "": nobody. */
@@ -268,6 +317,15 @@ static double replace_leader(int number)
     return seconds;
 }
 
+static double lose_leader_and_replica(void)
+{
+    char leader[64];
+    find_leader(leader);
+    (void)usleep(SETTLE_US);
+    kill_child("kelp-coordinator", leader);
+    return lose_replica_by(SIGKILL, 4);
+}
+
 static double kill_leader(void)
 {
     return replace_leader(SIGKILL);
@@ -304,14 +362,18 @@ static const struct {
     const char *name;
     const char *what;
     double (*lose)(void);
-    double limit_s; /* of the median */
+    double limit_s;    /* of the median */
+    unsigned replicas; /* 0: with any number */
 } parts[] = {
-    {"worker", "longest gap", lose_worker, 0.3},
-    {"shard", "killed to next step", lose_shard, 1.5},
-    {"coordinator", "longest gap", lose_coordinator, 0.1},
-    {"leader", "killed to next leader", kill_leader, 1.0},
-    {"leader-hangs", "stopped to next leader", stop_leader, 1.0},
-    {"etcd", "longest gap", lose_etcd, 0.1},
+    {"worker", "longest gap", lose_worker, 0.3, 0},
+    {"shard", "killed to next step", lose_shard, 1.5, 1},
+    {"shard", "longest gap", lose_replica, 0.2, 2},
+    {"shard-hangs", "longest gap", stop_replica, 1.5, 2},
+    {"shard-and-leader", "longest gap", lose_leader_and_replica, 2.0, 2},
+    {"coordinator", "longest gap", lose_coordinator, 0.1, 0},
+    {"leader", "killed to next leader", kill_leader, 1.0, 0},
+    {"leader-hangs", "stopped to next leader", stop_leader, 1.0, 0},
+    {"etcd", "longest gap", lose_etcd, 0.1, 0},
 };
 
 static void set_up(void)
@@ -320,9 +382,20 @@ static void set_up(void)
     kelp_test_folder_init(&folder);
     start_etcd(0);
     (void)kelp_test_write(folder.path, "job.yaml", job_text);
-    const char *args[] = {
-        "train",          "job.yaml", "--run", "run", "--etcd", kelp_etcd_server_url(etcd),
-        "--coordinators", "2",        NULL};
+    const char *number = replicas == 2 ? "cluster.replicas=2" : "cluster.replicas=1";
+    const char *args[] = {"train",
+                          "job.yaml",
+                          "--run",
+                          "run",
+                          "--etcd",
+                          kelp_etcd_server_url(etcd),
+                          "--coordinators",
+                          "2",
+                          "--shards",
+                          replicas == 2 ? "2" : "1",
+                          "--set",
+                          number,
+                          NULL};
     kelp_test_command_start(&train, folder.path, args);
     ck_assert_int_eq(kelp_rpc_loop_create(&loop, NULL), KELP_OK);
     kelp_status status =
@@ -366,7 +439,7 @@ static void measure(size_t part)
     double median =
         rounds % 2 ? seconds[rounds / 2] : (seconds[rounds / 2 - 1] + seconds[rounds / 2]) / 2;
     over_limit = over_limit || median > parts[part].limit_s;
-    printf("%-12s %-22s %7u %8.3f s %8.3f s %8.3f s%s\n", parts[part].name, parts[part].what,
+    printf("%-16s %-22s %7u %8.3f s %8.3f s %8.3f s%s\n", parts[part].name, parts[part].what,
            rounds, median, seconds[rounds - 1], parts[part].limit_s,
            median > parts[part].limit_s ? "  OVER" : "");
     (void)fflush(stdout);
@@ -377,13 +450,14 @@ START_TEST(recovery)
 {
     set_up();
     await_order();
-    printf("an MLP with 10 MB of state, 1 shard, 2 workers, a checkpoint every second; longest "
+    printf("an MLP with 10 MB of state, %u replicas, 2 workers, a checkpoint every second; longest "
            "gap between\nsteps while nothing is lost: %.3f s\n\n",
-           longest_gap(5));
-    printf("%-12s %-22s %7s %10s %10s %10s\n", "LOST", "MEASURE", "ROUNDS", "MEDIAN", "WORST",
+           replicas, longest_gap(5));
+    printf("%-16s %-22s %7s %10s %10s %10s\n", "LOST", "MEASURE", "ROUNDS", "MEDIAN", "WORST",
            "LIMIT");
     for (size_t part = 0; part < KELP_ARRAY_COUNT(parts); part++) {
-        if (only == NULL || strcmp(only, parts[part].name) == 0) {
+        bool applies = parts[part].replicas == 0 || parts[part].replicas == replicas;
+        if (applies && (only == NULL || strcmp(only, parts[part].name) == 0)) {
             measure(part);
         }
     }
@@ -398,20 +472,23 @@ static bool parse(int argc, char **argv)
             rounds = (unsigned)strtoul(argv[i + 1], NULL, 10);
         } else if (i + 1 < argc && strcmp(argv[i], "--etcd-down") == 0) {
             etcd_down_s = (unsigned)strtoul(argv[i + 1], NULL, 10);
+        } else if (i + 1 < argc && strcmp(argv[i], "--replicas") == 0) {
+            replicas = (unsigned)strtoul(argv[i + 1], NULL, 10);
         } else if (i + 1 < argc && strcmp(argv[i], "--only") == 0) {
             only = argv[i + 1];
         } else {
             return false;
         }
     }
-    return rounds >= 1 && rounds <= ROUNDS_MAX;
+    return rounds >= 1 && rounds <= ROUNDS_MAX && replicas >= 1 && replicas <= 2;
 }
 
 int main(int argc, char **argv)
 {
     if (!parse(argc, argv)) {
         (void)fprintf(stderr,
-                      "usage: recovery [--rounds 1..%d] [--etcd-down SECONDS] [--only LOST]\n",
+                      "usage: recovery [--rounds 1..%d] [--etcd-down SECONDS] [--replicas 1|2] "
+                      "[--only LOST]\n",
                       ROUNDS_MAX);
         return 2;
     }
