@@ -64,6 +64,12 @@
  * on. A link that sent nothing for KELP_PS_REPLICA_SILENT_MS shows that it lives. */
 #define KELP_PS_REPLICA_TICK_MS   50
 #define KELP_PS_REPLICA_SILENT_MS 100
+
+/* Shards at the other ends of our streams: those that are silent for so long are reported, and
+ * those that were not heard for so long are forgotten. */
+#define KELP_PS_PEERS_MAX      1024
+#define KELP_PS_PEER_SILENT_MS 300
+#define KELP_PS_PEER_FORGET_MS 10000
 /* Bytes of roots that a turn collects for one follower before they leave: small ones of many
  * partitions go in one message, and large ones go before they are applied here. */
 #define KELP_PS_FORWARD_BYTES (128u << 10)

@@ -83,8 +83,10 @@ static kelp_status send_report(struct kelp_service *service, const struct kelp_s
     }
     report.snapshot = kelp__service_snapshots_report(service, &view.snapshot);
     report.replica = kelp__service_replicas_report(service, &report.n_replica);
+    report.peer = kelp__service_peer_reports(service, &report.n_peer);
     kelp_status status = kelp_wire_encode(&report.base, &message, NULL);
     free(report.replica);
+    free(report.peer);
     return status == KELP_OK ? kelp_rpc_stream_send(leader->stream, message) : status;
 }
 

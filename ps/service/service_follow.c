@@ -23,6 +23,7 @@ struct kelp__service_following {
     atomic_uint refs; /* the stream's own, and one for each turn that lists it */
     bool greeted;     /* only touched by callbacks of the stream */
     uint64_t process;
+    uint64_t incarnation;
     char id[KELP_JOB_NAME_MAX + 1];
 
     pthread_mutex_t lock;           /* guards what follows */
@@ -339,6 +340,7 @@ static kelp_status greet(struct incoming *incoming, struct kelp__service_turn *t
     }
     (void)snprintf(following->id, sizeof(following->id), "%s", hello->id); /* for the log: cut */
     following->process = kelp__service_process(hello->id, hello->incarnation);
+    following->incarnation = hello->incarnation;
     following->greeted = true;
     kelp_rpc_stream_trust(following->stream);
     kelp_log_info("primary connected shard=%s peer=%s", following->id,
@@ -419,6 +421,8 @@ static void on_message(struct kelp_rpc_stream *stream, struct kelp_rpc_message *
         const bool empty = incoming.fields->n_forward == 0 && incoming.fields->n_copy == 0;
         status = following->greeted ? KELP_OK : greet(&incoming, turn, &error);
         if (status == KELP_OK) {
+            kelp__service_peers_heard(service->replicas->peers, following->id,
+                                      following->incarnation);
             status = take_content(&incoming, &error);
         }
         if (status == KELP_OK && empty) {
@@ -464,6 +468,10 @@ static void on_closed(struct kelp_rpc_stream *stream, kelp_status status, const 
     (void)pthread_mutex_unlock(&following->lock);
     if (unlist(following) && following->greeted) {
         turn = kelp__service_turn_take(service);
+    }
+    if (following->greeted) {
+        kelp__service_peers_ended(service->replicas->peers, following->id, following->incarnation,
+                                  status != KELP_OK);
     }
     if (turn) {
         kelp_log_info("primary's stream ended shard=%s status=%s text=\"%s\"", following->id,

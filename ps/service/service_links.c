@@ -402,6 +402,7 @@ static void on_message(struct kelp_rpc_stream *stream, struct kelp_rpc_message *
                                   KELP_PS_FIELDS_BYTES_MAX, &fields, &payload, &error);
     }
     if (status == KELP_OK) {
+        kelp__service_peers_heard(service->replicas->peers, link->id, link->incarnation);
         status = hear_reply(link, turn, (const void *)fields, &error);
         protobuf_c_message_free_unpacked(fields, NULL);
     }
@@ -435,6 +436,7 @@ static void on_closed(struct kelp_rpc_stream *stream, kelp_status status, const 
     link->heard = false;
     kelp__service_link_discard(link);
     (void)pthread_mutex_unlock(&link->lock);
+    kelp__service_peers_ended(service->replicas->peers, link->id, link->incarnation, !ended);
     if (was_up) {
         struct kelp__service_turn *turn = kelp__service_turn_take(service);
         kelp_log_info("follower's stream ended shard=%s bytes=%" PRIu64 " values=%" PRIu64

@@ -14,9 +14,14 @@ kelp_status kelp__service_replicas_open(struct kelp_service *service, struct kel
     if (replicas) {
         replicas->fresh = calloc(KELP_PARTITIONS_MAX, sizeof(*replicas->fresh));
         replicas->rows = calloc(KELP_PARTITIONS_MAX, sizeof(*replicas->rows));
+        replicas->peers = kelp__service_peers_create();
     }
-    if (!replicas || !replicas->fresh || !replicas->rows) {
-        free(replicas ? replicas->fresh : NULL);
+    if (!replicas || !replicas->fresh || !replicas->rows || !replicas->peers) {
+        if (replicas) {
+            kelp__service_peers_destroy(replicas->peers);
+            free(replicas->fresh);
+            free(replicas->rows);
+        }
         free(replicas);
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for replicas");
     }
@@ -53,6 +58,7 @@ void kelp__service_replicas_close(struct kelp_service *service)
     }
     (void)pthread_mutex_destroy(&replicas->lock);
     (void)pthread_mutex_destroy(&replicas->look_lock);
+    kelp__service_peers_destroy(replicas->peers);
     free(replicas->wishes);
     free(replicas->fresh);
     free(replicas->rows);
@@ -137,6 +143,11 @@ Kelp__V1__ReplicaReport **kelp__service_replicas_report(struct kelp_service *ser
     }
     *ret_count = count;
     return reports;
+}
+
+Kelp__V1__PeerReport **kelp__service_peer_reports(struct kelp_service *service, size_t *ret_count)
+{
+    return kelp__service_peers_report(service->replicas->peers, ret_count);
 }
 
 /* ---- from time to time ---- */

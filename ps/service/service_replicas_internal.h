@@ -10,6 +10,7 @@
 #define KELP_PS_SERVICE_SERVICE_REPLICAS_INTERNAL_H
 
 #include "ps/service/service_map_internal.h"
+#include "ps/service/service_peers.h"
 
 struct kelp__service_link;      /* from here to a follower */
 struct kelp__service_following; /* from a primary to here */
@@ -25,7 +26,8 @@ struct kelp__service_replicas {
     pthread_mutex_t lock;
     struct kelp__service_link *links;
     struct kelp__service_following *followings;
-    struct kelp_rpc_timer *timer; /* while there is any of both, and then for good */
+    struct kelp__service_peers *peers; /* how the other ends of both do */
+    struct kelp_rpc_timer *timer;      /* while there is any of both, and then for good */
     bool closing;
     atomic_uint streams; /* of links, until they have closed */
 

@@ -188,6 +188,8 @@ void kelp__service_replicas_close(struct kelp_service *service);
  * array: free(). NULL: there are none. */
 Kelp__V1__ReplicaReport **kelp__service_replicas_report(struct kelp_service *service,
                                                         size_t *ret_count);
+/* Likewise the shards of which something is wrong. */
+Kelp__V1__PeerReport **kelp__service_peer_reports(struct kelp_service *service, size_t *ret_count);
 /* Events of the shard. */
 void kelp__service_in_sync(uint32_t partition, void *user);
 void kelp__service_need_map(uint32_t partition, void *user);

@@ -93,6 +93,18 @@ KELP_TEST(killed_with_a_backup)
     ck_assert(!kelp_run_logged(&run, "map taken generation=2"));
 }
 
+/* Nothing is heard from it any more, by the leader and by the other shard. */
+KELP_TEST(stopped_with_a_backup)
+{
+    static const char *const more[] = {"--set", "cluster.replicas=2", NULL};
+    kelp_run_start(&run, "job.yaml", more);
+    kelp_run_await_step(&run, KILL_AT);
+    pid_t pid = kelp_test_command_signal(&run.command, "kelp-ps", "shard-0", SIGSTOP);
+    kelp_run_await_log(&run, "because=\"shard-0 is lost\"");
+    (void)kill(pid, SIGKILL); /* unless the launcher has done so */
+    finish_with_quiet_digest("a shard stopped that had a backup");
+}
+
 /* So many small partitions that the last one is empty: nobody waits for it. */
 KELP_TEST(empty_partition)
 {
