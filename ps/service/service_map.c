@@ -323,6 +323,7 @@ void kelp__service_map_carry_out(struct kelp_service *service)
     (void)pthread_mutex_unlock(&service->orders_lock);
     if (turn) {
         kelp__service_turn_finish(service, turn);
+        kelp__service_keep_ticking(service); /* perhaps a version is visible now */
     }
     free(view);
     kelp__service_map_unref(map);

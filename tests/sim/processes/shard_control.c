@@ -105,6 +105,7 @@ static void enter_map(struct sim_shard *shard)
         return;
     }
     sim_hosting_enter(shard->hosting, &shard->map->map);
+    sim_shard_heard(shard); /* perhaps a version is visible now */
     sim_replicas_connect(shard);
     struct kelp_shard_event event = {
         .kind = KELP_SHARD_ON_ENTERED,

@@ -69,6 +69,7 @@ static void link_changed(struct sim_shard *shard, const struct sim_replica_link 
             changed(hosting, hosted, now.process, now.is_up);
         }
     }
+    sim_shard_heard(shard);
 }
 
 void sim_replicas_name_links(struct sim_hosting *hosting, struct sim_hosted *hosted)
@@ -384,6 +385,7 @@ static void take(struct sim_shard *shard, const struct sim_replica_message *mess
         break;
     }
     sim_hosting_run(hosting, hosted);
+    sim_shard_heard(shard); /* perhaps a version is visible now */
     sim_shard_end_turn(shard);
 }
 
