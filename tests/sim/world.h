@@ -143,6 +143,7 @@ struct sim_lie {
     uint32_t lane_count;
     uint64_t delay_us; /* after the liar began the step */
     bool told;         /* from now on the job is not the quiet run's ... */
+    bool mended;       /* it was found before it did harm; it may come a second time */
     bool found;        /* ... until a shard says so, and it fails */
 };
 

@@ -300,9 +300,11 @@ static void do_conflict(struct sim_hosting *hosting, const struct kelp_conflict 
     struct sim *sim = hosting->shard->sim;
     const uint32_t liar = sim_find(sim, SIM_WORKER, 0)->place + 1;
     const bool is_open = conflict->kind == KELP_CONFLICT_OPEN_WORD;
-    if (sim->lie.told && (names(&conflict->first, liar) || names(&conflict->second, liar))) {
+    if ((sim->lie.told || sim->lie.mended) &&
+        (names(&conflict->first, liar) || names(&conflict->second, liar))) {
         sim->counts[is_open ? SIM_COUNT_WORD_MENDED : SIM_COUNT_LIAR_FOUND]++;
         sim->lie.told = !is_open; /* nothing was applied: all is well again */
+        sim->lie.mended = is_open;
         sim->lie.found = !is_open;
         (void)sim_control_apply(hosting->shard,
                                 &(struct kelp_shard_event){
