@@ -5,6 +5,13 @@
 #include "ps/service/service_exchange_internal.h"
 #include "ps/service/service_replicas_internal.h"
 
+void kelp__service_copying_unref(struct service_copying *copying)
+{
+    if (copying && atomic_fetch_sub_explicit(&copying->refs, 1, memory_order_acq_rel) == 1) {
+        free(copying);
+    }
+}
+
 /* replicas->lock is held. The newest wish of a partition takes the place of the one before. */
 static struct service_wish *place_for(struct kelp__service_replicas *replicas, uint32_t partition)
 {
@@ -35,6 +42,8 @@ void kelp__service_want_copy(uint32_t partition, uint64_t process, size_t bytes,
         *wish = (struct service_wish){.partition = partition, .process = process, .bytes = bytes};
     }
     (void)pthread_mutex_unlock(&replicas->lock);
+    atomic_store(&replicas->copying->partitions[partition].sent, 0);
+    atomic_store(&replicas->copying->partitions[partition].total, bytes);
     if (!wish) {
         kelp__service_control_failed(partition, KELP_ERR_NO_MEMORY, "no memory for a copy", user);
     }
@@ -52,7 +61,7 @@ static bool next_wish(struct kelp_service *service, uint64_t now_us, struct serv
 
     (void)pthread_mutex_lock(&replicas->lock);
     bool found = replicas->wish_count > 0 && now_us >= replicas->next_copy_us &&
-                 atomic_load(&replicas->copying) == 0;
+                 atomic_load(&replicas->copying->bytes) == 0;
     if (found) {
         *ret_wish = replicas->wishes[0];
         replicas->wish_count--;

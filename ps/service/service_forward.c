@@ -280,7 +280,8 @@ void kelp__service_link_send(struct kelp__service_link *link, bool empty)
 
 /* A piece of a copy that a message holds. */
 struct lent_piece {
-    struct kelp_service *service;
+    struct service_copying *copying;
+    uint32_t partition;
     struct kelp_replica_copy *copy;
     size_t bytes;
     atomic_bool handed;
@@ -291,28 +292,11 @@ static void release_piece(void *user)
     struct lent_piece *lent = user;
 
     (void)atomic_load_explicit(&lent->handed, memory_order_acquire);
-    atomic_fetch_sub(&lent->service->replicas->copying, lent->bytes);
+    atomic_fetch_add(&lent->copying->partitions[lent->partition].sent, lent->bytes);
+    atomic_fetch_sub(&lent->copying->bytes, lent->bytes);
+    kelp__service_copying_unref(lent->copying);
     kelp_replica_copy_unref(lent->copy);
     free(lent);
-}
-
-static kelp_status lend_piece(struct kelp__service_link *link, struct kelp_rpc_message *message,
-                              struct kelp_replica_copy *copy, const char *bytes, size_t length)
-{
-    struct lent_piece *lent = malloc(sizeof(*lent));
-
-    if (!lent) {
-        return KELP_ERR_NO_MEMORY;
-    }
-    *lent = (struct lent_piece){.service = link->service, .copy = copy, .bytes = length};
-    kelp_replica_copy_ref(copy);
-    atomic_fetch_add(&link->service->replicas->copying, length);
-    atomic_store_explicit(&lent->handed, true, memory_order_release);
-    kelp_status status = kelp_rpc_message_borrow(message, bytes, length, release_piece, lent);
-    if (status != KELP_OK) {
-        release_piece(lent);
-    }
-    return status;
 }
 
 /* What a piece's message says. */
@@ -324,6 +308,31 @@ struct piece {
     size_t length;
     Kelp__V1__CopyState *state; /* with the last piece; else NULL */
 };
+
+static kelp_status lend_piece(struct kelp__service_link *link, struct kelp_rpc_message *message,
+                              struct kelp_replica_copy *copy, const struct piece *piece)
+{
+    struct service_copying *copying = link->service->replicas->copying;
+    struct lent_piece *lent = malloc(sizeof(*lent));
+
+    if (!lent) {
+        return KELP_ERR_NO_MEMORY;
+    }
+    *lent = (struct lent_piece){.copying = copying,
+                                .partition = piece->view->partition,
+                                .copy = copy,
+                                .bytes = piece->length};
+    kelp_replica_copy_ref(copy);
+    atomic_fetch_add(&copying->refs, 1);
+    atomic_fetch_add(&copying->bytes, piece->length);
+    atomic_store_explicit(&lent->handed, true, memory_order_release);
+    kelp_status status = kelp_rpc_message_borrow(message, piece->bytes + piece->position,
+                                                 piece->length, release_piece, lent);
+    if (status != KELP_OK) {
+        release_piece(lent);
+    }
+    return status;
+}
 
 static kelp_status send_piece(struct kelp__service_link *link, struct kelp_replica_copy *copy,
                               const struct piece *piece)
@@ -345,7 +354,7 @@ static kelp_status send_piece(struct kelp__service_link *link, struct kelp_repli
     item.state = piece->state;
     kelp_status status = kelp_wire_encode_payload(&request.base, piece->length, &message, NULL);
     if (status == KELP_OK && piece->length > 0) {
-        status = lend_piece(link, message, copy, piece->bytes + piece->position, piece->length);
+        status = lend_piece(link, message, copy, piece);
     }
     if (status != KELP_OK) {
         kelp_rpc_message_unref(message);

@@ -7,6 +7,19 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 
+/* Half-built ones and NULL too. */
+static void free_all(struct kelp__service_replicas *replicas)
+{
+    if (replicas) {
+        kelp__service_peers_destroy(replicas->peers);
+        kelp__service_copying_unref(replicas->copying);
+        free(replicas->wishes);
+        free(replicas->fresh);
+        free(replicas->rows);
+        free(replicas);
+    }
+}
+
 kelp_status kelp__service_replicas_open(struct kelp_service *service, struct kelp_error *reterr)
 {
     struct kelp__service_replicas *replicas = calloc(1, sizeof(*replicas));
@@ -15,16 +28,14 @@ kelp_status kelp__service_replicas_open(struct kelp_service *service, struct kel
         replicas->fresh = calloc(KELP_PARTITIONS_MAX, sizeof(*replicas->fresh));
         replicas->rows = calloc(KELP_PARTITIONS_MAX, sizeof(*replicas->rows));
         replicas->peers = kelp__service_peers_create();
+        replicas->copying = calloc(1, sizeof(*replicas->copying));
     }
-    if (!replicas || !replicas->fresh || !replicas->rows || !replicas->peers) {
-        if (replicas) {
-            kelp__service_peers_destroy(replicas->peers);
-            free(replicas->fresh);
-            free(replicas->rows);
-        }
-        free(replicas);
+    if (!replicas || !replicas->fresh || !replicas->rows || !replicas->peers ||
+        !replicas->copying) {
+        free_all(replicas);
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for replicas");
     }
+    atomic_init(&replicas->copying->refs, 1);
     (void)pthread_mutex_init(&replicas->lock, NULL);
     (void)pthread_mutex_init(&replicas->look_lock, NULL);
     service->replicas = replicas;
@@ -58,11 +69,7 @@ void kelp__service_replicas_close(struct kelp_service *service)
     }
     (void)pthread_mutex_destroy(&replicas->lock);
     (void)pthread_mutex_destroy(&replicas->look_lock);
-    kelp__service_peers_destroy(replicas->peers);
-    free(replicas->wishes);
-    free(replicas->fresh);
-    free(replicas->rows);
-    free(replicas);
+    free_all(replicas);
     service->replicas = NULL;
 }
 
@@ -139,6 +146,10 @@ Kelp__V1__ReplicaReport **kelp__service_replicas_report(struct kelp_service *ser
         items[i].backup_in_sync = row->view.backup_in_sync;
         items[i].joiner_in_sync = row->view.joiner_in_sync;
         items[i].lag = lag_of(row);
+        if (row->view.has_joiner) {
+            items[i].copied = atomic_load(&replicas->copying->partitions[row->partition].sent);
+            items[i].to_copy = atomic_load(&replicas->copying->partitions[row->partition].total);
+        }
         reports[i] = &items[i];
     }
     *ret_count = count;

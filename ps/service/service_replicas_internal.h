@@ -22,6 +22,17 @@ struct service_wish {
     size_t bytes;
 };
 
+/* How far copies are. Messages that are under way reference it, and may outlive the service. */
+struct service_copying {
+    atomic_uint refs;
+    atomic_size_t bytes; /* that messages hold */
+    struct {
+        atomic_size_t sent;  /* of the newest copy */
+        atomic_size_t total; /* 0: none was wanted */
+    } partitions[KELP_PARTITIONS_MAX];
+};
+void kelp__service_copying_unref(struct service_copying *copying);
+
 struct kelp__service_replicas {
     pthread_mutex_t lock;
     struct kelp__service_link *links;
@@ -35,7 +46,7 @@ struct kelp__service_replicas {
     struct service_wish *wishes;
     size_t wish_count;
     size_t wish_capacity;
-    atomic_size_t copying; /* bytes of copies that messages hold */
+    struct service_copying *copying;
     uint64_t next_copy_us; /* not before */
     atomic_bool posted;    /* look() is on its way */
 
