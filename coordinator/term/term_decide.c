@@ -251,8 +251,9 @@ static const char *why_lost(const struct kelp_term *term, const char *shard)
 
 static void count_loss(struct kelp_term *term, const char *shard)
 {
+    const struct kelp_placement_shard *placed = kelp_placement_find(&term->placement, shard);
     term->shard_losses++;
-    term->cause_ms = term->now_ms;
+    term->cause_ms = placed && placed->changed_ms > 0 ? placed->changed_ms : term->now_ms;
     kelp__term_tell(term, (struct kelp_event){.kind = KELP_EVENT_SHARD_LOST,
                                               .who = shard,
                                               .why = why_lost(term, shard)});
