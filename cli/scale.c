@@ -13,6 +13,8 @@ static const struct kelp_option options[] = {
     KELP_VERB_NUMBER("workers", RANGE, 1, 1024, NULL, NULL,
                      "N or MIN:MAX workers: MAX are started; with MIN below MAX training rests "
                      "while fewer than MIN are there"),
+    KELP_VERB_NUMBER("shards", INTEGER, 1, 1024, NULL, NULL,
+                     "N shards: partitions move to new ones, and from those that are too many"),
     KELP_VERB_NUMBER("timeout", DURATION, 100, 86400000, "60s", NULL,
                      "how long to try to reach the run's coordinator"),
     KELP_VERB_ETCD(
@@ -26,14 +28,15 @@ static const struct kelp_program program = {
     .positional = "[RUN|JOB]",
     .positional_max = 1,
     .examples = "  kelp scale --workers 4\n"
-                "  kelp scale runs/etth1-dlinear-20260131-120000 --workers 2:6\n",
+                "  kelp scale runs/etth1-dlinear-20260131-120000 --workers 2:6 --shards 3\n",
     KELP_VERB_OPTIONS(options),
 };
 
 static bool stands(const Kelp__V1__Targets *now, const Kelp__V1__Targets *wanted)
 {
-    return now && now->workers_min == wanted->workers_min &&
-           now->workers_max == wanted->workers_max;
+    return now && (wanted->shards == 0 || now->shards == wanted->shards) &&
+           (wanted->workers_max == 0 ||
+            (now->workers_min == wanted->workers_min && now->workers_max == wanted->workers_max));
 }
 
 /* One question, and the request where the answer is another. True when the size stands in etcd. */
@@ -56,6 +59,16 @@ static bool settle(struct kelp_job_client *client, const Kelp__V1__Targets *want
     return done;
 }
 
+static void tell(const Kelp__V1__Targets *wanted)
+{
+    if (wanted->workers_max > 0) {
+        (void)printf("workers    %u:%u\n", wanted->workers_min, wanted->workers_max);
+    }
+    if (wanted->shards > 0) {
+        (void)printf("shards     %u\n", wanted->shards);
+    }
+}
+
 static int request(struct kelp_job_client *client, const Kelp__V1__Targets *wanted,
                    uint32_t timeout_ms)
 {
@@ -72,7 +85,7 @@ static int request(struct kelp_job_client *client, const Kelp__V1__Targets *want
                                  error.status == KELP_OK ? "it is being written" : error.text);
         }
         if (settle(client, wanted, (uint32_t)(end_ms - now), &asked, &error)) {
-            (void)printf("workers    %u:%u\n", wanted->workers_min, wanted->workers_max);
+            tell(wanted);
             return KELP_EXIT_OK;
         }
         if (error.status == KELP_ERR_MISMATCH || error.status == KELP_ERR_UNSUPPORTED ||
@@ -89,12 +102,18 @@ static int scale(const struct kelp_options *given)
     struct kelp_job_client *client = NULL;
     struct kelp_error error;
 
-    if (!kelp_options_given(given, "workers")) {
-        return kelp_complain(KELP_EXIT_USAGE, "--workers is needed: how many are there to be?");
+    if (!kelp_options_given(given, "workers") && !kelp_options_given(given, "shards")) {
+        return kelp_complain(KELP_EXIT_USAGE,
+                             "--workers or --shards is needed: how many are there to be?");
     }
-    struct kelp_range workers = kelp_options_range(given, "workers");
-    wanted.workers_min = workers.min;
-    wanted.workers_max = workers.max;
+    if (kelp_options_given(given, "workers")) {
+        struct kelp_range workers = kelp_options_range(given, "workers");
+        wanted.workers_min = workers.min;
+        wanted.workers_max = workers.max;
+    }
+    if (kelp_options_given(given, "shards")) {
+        wanted.shards = (uint32_t)kelp_options_integer(given, "shards");
+    }
     if (kelp_run_client_choose(kelp_verb_typed(given), kelp_options_text(given, "etcd"),
                                kelp_options_text(given, "certs"), &client, &error) != KELP_OK) {
         return kelp_complain(KELP_EXIT_USAGE, "%s", error.text);

@@ -222,7 +222,8 @@ static void fill_targets(const struct kelp_term *term, struct reply *reply)
     kelp__v1__targets__init(&reply->targets);
     reply->targets.workers_min = from->workers_min;
     reply->targets.workers_max = from->workers_max;
-    reply->message.targets = &reply->targets;
+    reply->targets.shards = from->shards;
+    reply->message.targets = term->reading.done ? &reply->targets : NULL; /* not known yet */
 }
 
 kelp_status kelp_status_reply(const struct kelp_term *term, const struct kelp_identity *identity,

@@ -344,7 +344,8 @@ static kelp_status scale(struct kelp_term *term, struct kelp_rpc_message *messag
     struct kelp_targets request = {0};
     if (asked->targets) {
         request = (struct kelp_targets){.workers_min = asked->targets->workers_min,
-                                        .workers_max = asked->targets->workers_max};
+                                        .workers_max = asked->targets->workers_max,
+                                        .shards = asked->targets->shards};
     }
     reply->status = kelp_term_scale(term, &request, reterr);
     protobuf_c_message_free_unpacked(fields, NULL);

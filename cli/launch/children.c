@@ -220,11 +220,12 @@ static void retire(struct kelp_child *child)
 }
 
 /* One of those that left before, or a new one. */
-static kelp_status add_worker(struct kelp_children *children, struct kelp_error *reterr)
+static kelp_status add_one(struct kelp_children *children, enum kelp_child_kind kind,
+                           struct kelp_error *reterr)
 {
     for (uint32_t i = 0; i < children->count; i++) {
         struct kelp_child *child = &children->items[i];
-        if (child->kind == KELP_CHILD_WORKER && !child->process && !is_wanted(child)) {
+        if (child->kind == kind && !child->process && !is_wanted(child)) {
             child->retired = false;
             child->left = false;
             child->start_due = true;
@@ -232,26 +233,47 @@ static kelp_status add_worker(struct kelp_children *children, struct kelp_error 
             return KELP_OK;
         }
     }
-    return kelp_children_add(children, KELP_CHILD_WORKER, reterr);
+    return kelp_children_add(children, kind, reterr);
 }
 
-kelp_status kelp_children_scale_workers(struct kelp_children *children, uint32_t count,
-                                        uint32_t least, struct kelp_error *reterr)
+uint32_t kelp_children_wanted(const struct kelp_children *children, enum kelp_child_kind kind)
 {
-    uint32_t wanted = 0;
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < children->count; i++) {
+        count += children->items[i].kind == kind && is_wanted(&children->items[i]) ? 1 : 0;
+    }
+    return count;
+}
+
+kelp_status kelp_children_grow(struct kelp_children *children, enum kelp_child_kind kind,
+                               uint32_t count, struct kelp_error *reterr)
+{
     kelp_status status = KELP_OK;
 
-    children->options.workers_min = least;
-    for (uint32_t i = 0; i < children->count; i++) {
-        struct kelp_child *child = &children->items[i];
-        if (child->kind == KELP_CHILD_WORKER && is_wanted(child) && ++wanted > count) {
-            retire(child);
-        }
-    }
-    for (; wanted < count && status == KELP_OK; wanted++) {
-        status = add_worker(children, reterr);
+    for (uint32_t there = kelp_children_wanted(children, kind); there < count && status == KELP_OK;
+         there++) {
+        status = add_one(children, kind, reterr);
     }
     return status;
+}
+
+bool kelp_children_retire(struct kelp_children *children, enum kelp_child_kind kind,
+                          bool (*may_go)(const char *id, void *user), void *user)
+{
+    for (uint32_t i = children->count; i-- > 0;) {
+        struct kelp_child *child = &children->items[i];
+        if (child->kind == kind && is_wanted(child) && (!may_go || may_go(child->id, user))) {
+            retire(child);
+            return true;
+        }
+    }
+    return false;
+}
+
+void kelp_children_need(struct kelp_children *children, uint32_t least)
+{
+    children->options.workers_min = least;
 }
 
 /* The child of that id when it runs, or NULL. */

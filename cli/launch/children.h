@@ -76,10 +76,16 @@ kelp_status kelp_children_init(struct kelp_children *children,
 kelp_status kelp_children_add(struct kelp_children *children, enum kelp_child_kind kind,
                               struct kelp_error *reterr) KELP_MUST_USE;
 
-/* Bring workers to this number: start some, those first that were told to leave before, or tell the
- * last ones to leave. least: below it workers that leave in order are replaced. */
-kelp_status kelp_children_scale_workers(struct kelp_children *children, uint32_t count,
-                                        uint32_t least, struct kelp_error *reterr) KELP_MUST_USE;
+/* Those of a kind that run, or will be started again. */
+uint32_t kelp_children_wanted(const struct kelp_children *children, enum kelp_child_kind kind);
+/* Start some up to this number, those first that were told to leave before. */
+kelp_status kelp_children_grow(struct kelp_children *children, enum kelp_child_kind kind,
+                               uint32_t count, struct kelp_error *reterr) KELP_MUST_USE;
+/* Tell the last one that may go (may_go NULL: any) to leave for good. False: there is none. */
+bool kelp_children_retire(struct kelp_children *children, enum kelp_child_kind kind,
+                          bool (*may_go)(const char *id, void *user), void *user);
+/* Below this number workers that leave in order are replaced. */
+void kelp_children_need(struct kelp_children *children, uint32_t least);
 
 /* Has the child failed as asked? It says so in the log of its first start. */
 bool kelp_children_faulted(const struct kelp_children *children, const struct kelp_fault *fault);

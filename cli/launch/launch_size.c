@@ -3,6 +3,7 @@
  * in the run's folder, since a private etcd goes with the command.
  */
 #include <stdlib.h>
+#include <string.h>
 
 #include "cli/launch/launcher_internal.h"
 
@@ -44,22 +45,77 @@ kelp_status kelp__launch_put_size(const struct kelp_launcher *launcher,
     return status;
 }
 
-kelp_status kelp__launch_follow_size(struct kelp_launcher *launcher, struct kelp_error *reterr)
+static kelp_status follow_workers(struct kelp_launcher *launcher, struct kelp_error *reterr)
 {
-    const Kelp__V1__Targets *targets = launcher->status->targets;
-    const struct kelp_range now = {.min = targets ? targets->workers_min : 0,
-                                   .max = targets ? targets->workers_max : 0};
+    struct kelp_children *children = &launcher->children;
+    uint32_t count = launcher->size.workers_max;
+
+    kelp_children_need(children, launcher->size.workers_min);
+    while (kelp_children_wanted(children, KELP_CHILD_WORKER) > count &&
+           kelp_children_retire(children, KELP_CHILD_WORKER, NULL, NULL)) {
+    }
+    return kelp_children_grow(children, KELP_CHILD_WORKER, count, reterr);
+}
+
+/* Its partitions are elsewhere, as the newest status says. */
+static bool is_empty(const char *id, void *user)
+{
+    const struct kelp_launcher *launcher = user;
+
+    for (size_t i = 0; i < launcher->status->n_shards; i++) {
+        const Kelp__V1__ShardInfo *shard = launcher->status->shards[i];
+        if (strcmp(shard->shard, id) == 0) {
+            return shard->partitions == 0 && shard->backups == 0 && shard->joining == 0;
+        }
+    }
+    return false;
+}
+
+/* A shard goes once it is empty. */
+static void end_empty_shards(struct kelp_launcher *launcher)
+{
+    struct kelp_children *children = &launcher->children;
+
+    while (kelp__launch_state_is(launcher, "running") &&
+           kelp_children_wanted(children, KELP_CHILD_SHARD) > launcher->size.shards &&
+           kelp_children_retire(children, KELP_CHILD_SHARD, is_empty, launcher)) {
+    }
+}
+
+static void tell(struct kelp_launcher *launcher)
+{
     struct kelp_error error;
 
-    if (now.max == 0 || kelp__launch_state_is(launcher, "starting") ||
-        (now.min == launcher->workers.min && now.max == launcher->workers.max)) {
-        return KELP_OK;
-    }
-    kelp_display_say(launcher->display, "%u workers from now on, training needs %u", now.max,
-                     now.min < now.max ? now.min : 1);
-    launcher->workers = now;
+    kelp_display_say(launcher->display, "from now on %u:%u workers and %u shards are wanted",
+                     launcher->size.workers_min, launcher->size.workers_max, launcher->size.shards);
     if (keep(launcher, &error) != KELP_OK) {
         kelp_display_say(launcher->display, "%s; a resume will not know this size", error.text);
     }
-    return kelp_children_scale_workers(&launcher->children, now.max, now.min, reterr);
+}
+
+kelp_status kelp__launch_follow_size(struct kelp_launcher *launcher, struct kelp_error *reterr)
+{
+    const Kelp__V1__Targets *now = launcher->status->targets;
+    struct kelp_launch_size *size = &launcher->size;
+    kelp_status status = KELP_OK;
+
+    if (!now || now->shards == 0) {
+        return KELP_OK; /* the leader does not know it yet */
+    }
+    bool workers = now->workers_min != size->workers_min || now->workers_max != size->workers_max;
+    bool shards = now->shards != size->shards;
+    *size = (struct kelp_launch_size){now->workers_min, now->workers_max, now->shards};
+    if (workers || shards) {
+        tell(launcher);
+    }
+    if (workers) {
+        status = follow_workers(launcher, reterr);
+    }
+    if (status == KELP_OK && shards) {
+        status = kelp_children_grow(&launcher->children, KELP_CHILD_SHARD, size->shards, reterr);
+    }
+    if (status == KELP_OK) {
+        end_empty_shards(launcher);
+    }
+    return status;
 }

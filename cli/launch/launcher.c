@@ -547,7 +547,9 @@ int kelp_launcher_run(const struct kelp_launch *launch, struct kelp_guard *guard
     launcher->result = result;
     launcher->trials = *launch->trials;
     launcher->sockets_held = -1;
-    launcher->workers = launch->job->cluster.workers;
+    launcher->size =
+        (struct kelp_launch_size){launch->job->cluster.workers.min,
+                                  launch->job->cluster.workers.max, launch->job->cluster.shards};
     kelp_damage_init(&launcher->damage, launch->run->path);
     (void)snprintf(result->job, sizeof(result->job), "%s", launch->job->name);
     open_events(launcher);

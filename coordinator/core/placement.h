@@ -121,6 +121,7 @@ struct kelp_placement_event {
         struct {
             uint32_t workers_min;   /* before the first generation opens */
             uint32_t workers_least; /* with fewer training rests */
+            uint32_t shards;
         } size;
         const struct kelp_map_shard *registered;
         const char *unregistered; /* id */

@@ -326,9 +326,9 @@ static void on_pause(struct kelp_placement *placement, const char *why,
 /* May partitions have to be moved after it? */
 static bool rearranges(const struct kelp_placement *placement, enum kelp_placement_event_kind kind)
 {
-    return kind == KELP_PLACEMENT_REGISTERED || kind == KELP_PLACEMENT_UNREGISTERED ||
-           kind == KELP_PLACEMENT_CONNECTED || kind == KELP_PLACEMENT_REPLICAS ||
-           (kind == KELP_PLACEMENT_TICK && placement->held_up);
+    return kind == KELP_PLACEMENT_SIZE || kind == KELP_PLACEMENT_REGISTERED ||
+           kind == KELP_PLACEMENT_UNREGISTERED || kind == KELP_PLACEMENT_CONNECTED ||
+           kind == KELP_PLACEMENT_REPLICAS || (kind == KELP_PLACEMENT_TICK && placement->held_up);
 }
 
 kelp_status kelp__placement_take(struct kelp_placement *placement,
@@ -348,6 +348,7 @@ kelp_status kelp__placement_take(struct kelp_placement *placement,
     case KELP_PLACEMENT_SIZE:
         placement->options.workers_min = event->size.workers_min;
         placement->workers_least = event->size.workers_least;
+        placement->options.shards = event->size.shards;
         break;
     case KELP_PLACEMENT_REGISTERED:
         return on_registered(placement, event, reterr);

@@ -1,14 +1,18 @@
 #include "coordinator/core/targets.h"
 
+#include "coordinator/core/limits.h"
+
 struct kelp_targets kelp_targets_of_job(const struct kelp_job *job)
 {
     return (struct kelp_targets){.workers_min = job->cluster.workers.min,
-                                 .workers_max = job->cluster.workers.max};
+                                 .workers_max = job->cluster.workers.max,
+                                 .shards = job->cluster.shards};
 }
 
 bool kelp_targets_equal(const struct kelp_targets *a, const struct kelp_targets *b)
 {
-    return a->workers_min == b->workers_min && a->workers_max == b->workers_max;
+    return a->workers_min == b->workers_min && a->workers_max == b->workers_max &&
+           a->shards == b->shards;
 }
 
 uint32_t kelp_targets_least_workers(const struct kelp_targets *targets)
@@ -16,27 +20,60 @@ uint32_t kelp_targets_least_workers(const struct kelp_targets *targets)
     return targets->workers_min < targets->workers_max ? targets->workers_min : 1;
 }
 
+static kelp_status check_workers(const struct kelp_targets *targets, const struct kelp_job *job,
+                                 struct kelp_error *reterr)
+{
+    if (targets->workers_min == 0 || targets->workers_min > targets->workers_max) {
+        return kelp_fail(reterr, KELP_ERR_INVALID,
+                         "%u:%u workers: the first number is from 1 to the second",
+                         targets->workers_min, targets->workers_max);
+    }
+    if (targets->workers_max > job->cluster.lanes) {
+        return kelp_fail(reterr, KELP_ERR_INVALID,
+                         "%u workers: the job has %u lanes (cluster.lanes), and no more workers "
+                         "than that can work at once",
+                         targets->workers_max, job->cluster.lanes);
+    }
+    return KELP_OK;
+}
+
+static kelp_status check_shards(const struct kelp_targets *targets, const struct kelp_job *job,
+                                struct kelp_error *reterr)
+{
+    if (targets->shards > KELP_COORDINATOR_SHARDS_MAX) {
+        return kelp_fail(reterr, KELP_ERR_INVALID, "%u shards: at most %d", targets->shards,
+                         KELP_COORDINATOR_SHARDS_MAX);
+    }
+    if (targets->shards < job->cluster.replicas) {
+        return kelp_fail(reterr, KELP_ERR_INVALID,
+                         "%u shards: each partition has %u replicas (cluster.replicas), each on a "
+                         "shard of its own",
+                         targets->shards, job->cluster.replicas);
+    }
+    return KELP_OK;
+}
+
 kelp_status kelp_targets_change(const struct kelp_targets *now, const struct kelp_targets *request,
                                 const struct kelp_job *job, struct kelp_targets *ret_targets,
                                 struct kelp_error *reterr)
 {
     struct kelp_targets next = *now;
-    if (request->workers_min == 0 && request->workers_max == 0) {
+    bool workers = request->workers_min > 0 || request->workers_max > 0;
+    kelp_status status = KELP_OK;
+    if (!workers && request->shards == 0) {
         return kelp_fail(reterr, KELP_ERR_INVALID, "nothing to change was named");
     }
-    next.workers_min = request->workers_min;
-    next.workers_max = request->workers_max;
-    if (next.workers_min == 0 || next.workers_min > next.workers_max) {
-        return kelp_fail(reterr, KELP_ERR_INVALID,
-                         "%u:%u workers: the first number is from 1 to the second",
-                         next.workers_min, next.workers_max);
+    if (workers) {
+        next.workers_min = request->workers_min;
+        next.workers_max = request->workers_max;
+        status = check_workers(&next, job, reterr);
     }
-    if (next.workers_max > job->cluster.lanes) {
-        return kelp_fail(reterr, KELP_ERR_INVALID,
-                         "%u workers: the job has %u lanes (cluster.lanes), and no more workers "
-                         "than that can work at once",
-                         next.workers_max, job->cluster.lanes);
+    if (status == KELP_OK && request->shards > 0) {
+        next.shards = request->shards;
+        status = check_shards(&next, job, reterr);
     }
-    *ret_targets = next;
-    return KELP_OK;
+    if (status == KELP_OK) {
+        *ret_targets = next;
+    }
+    return status;
 }

@@ -13,6 +13,7 @@
 struct kelp_targets {
     uint32_t workers_min;
     uint32_t workers_max;
+    uint32_t shards;
 };
 
 struct kelp_targets kelp_targets_of_job(const struct kelp_job *job);

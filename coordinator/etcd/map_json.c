@@ -69,8 +69,8 @@ kelp_status kelp_map_print(const struct kelp_map *map, char **ret_text, struct k
 
 static void print_targets(FILE *out, const char *name, const struct kelp_targets *targets)
 {
-    (void)fprintf(out, "\"%s\":{\"workers_min\":%u,\"workers_max\":%u}", name, targets->workers_min,
-                  targets->workers_max);
+    (void)fprintf(out, "\"%s\":{\"workers_min\":%u,\"workers_max\":%u,\"shards\":%u}", name,
+                  targets->workers_min, targets->workers_max, targets->shards);
 }
 
 kelp_status kelp_scale_print(const struct kelp_scale *scale, char **ret_text,
@@ -330,8 +330,12 @@ static kelp_status parse_targets(const cJSON *json, const char *name,
     }
     kelp_status status =
         kelp_json_u32(member, "workers_min", KELP_JOB_LANES_MAX, &ret_targets->workers_min, reterr);
-    return status == KELP_OK ? kelp_json_u32(member, "workers_max", KELP_JOB_LANES_MAX,
-                                             &ret_targets->workers_max, reterr)
+    if (status == KELP_OK) {
+        status = kelp_json_u32(member, "workers_max", KELP_JOB_LANES_MAX, &ret_targets->workers_max,
+                               reterr);
+    }
+    return status == KELP_OK ? kelp_json_u32(member, "shards", KELP_COORDINATOR_SHARDS_MAX,
+                                             &ret_targets->shards, reterr)
                              : status;
 }
 

@@ -496,11 +496,12 @@ void kelp__term_resize(struct kelp_term *term)
     const struct kelp_targets *now = &term->size.now;
     /* Whoever is left computes again what was lost after the end. */
     uint32_t least = term->sent_away ? 1 : kelp_targets_least_workers(now);
-    kelp_outside_log(&term->outside, KELP_LOG_INFO, "size workers=%u:%u", now->workers_min,
-                     now->workers_max);
+    kelp_outside_log(&term->outside, KELP_LOG_INFO, "size workers=%u:%u shards=%u",
+                     now->workers_min, now->workers_max, now->shards);
     kelp_membership_rest_below(&term->membership, least, term->now_ms);
-    kelp__term_place(term, (struct kelp_placement_event){
-                               .kind = KELP_PLACEMENT_SIZE,
-                               .size = {.workers_min = now->workers_min, .workers_least = least}});
+    kelp__term_place(term, (struct kelp_placement_event){.kind = KELP_PLACEMENT_SIZE,
+                                                         .size = {.workers_min = now->workers_min,
+                                                                  .workers_least = least,
+                                                                  .shards = now->shards}});
     kelp__term_update_workers(term, false);
 }

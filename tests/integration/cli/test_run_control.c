@@ -457,6 +457,31 @@ KELP_TEST(metrics_and_gc)
     says((const char *[]){"gc", "--keep", "0", "--yes", NULL}, 0, "there is nothing to remove");
 }
 
+/* Shards that are there, if each of them leads partitions, in the first generation; else 0. */
+static size_t shards_used(void)
+{
+    char run_path[300];
+    struct kelp_job_client *client = NULL;
+    Kelp__V1__StatusReply *reply = NULL;
+    size_t used = 0;
+    size_t there = 0;
+
+    (void)snprintf(run_path, sizeof(run_path), "%s/runs/one", folder.path);
+    kelp_rpc_global_init();
+    if (kelp_run_client_open(run_path, &client, NULL) == KELP_OK &&
+        kelp_job_client_status(client, 1000, &reply, NULL) == KELP_OK) {
+        ck_assert_uint_le(reply->generation, 1);
+        there = reply->n_shards;
+        for (size_t i = 0; i < there; i++) {
+            used += reply->shards[i]->partitions > 0 ? 1 : 0;
+        }
+    }
+    kelp_job_client_status_free(reply);
+    kelp_job_client_close(client);
+    kelp_rpc_global_fini();
+    return used == there ? used : 0;
+}
+
 /* Workers that the leader has lanes for, and training goes on; 0 while nobody answers. */
 static size_t workers_there(void)
 {
@@ -487,9 +512,15 @@ KELP_TEST(scaled)
     start_training();
     says((const char *[]){"scale", "--workers", "3", NULL}, 0, "workers    3:3");
     KELP_TEST_AWAIT_FROM(&train, workers_there() == 3, "no third worker");
+    says((const char *[]){"scale", "--shards", "3", NULL}, 0, "shards     3");
+    KELP_TEST_AWAIT_FROM(&train, shards_used() == 3, "partitions do not move");
+    says((const char *[]){"scale", "--shards", "1", NULL}, 0, "shards     1");
+    KELP_TEST_AWAIT_FROM(&train, shards_used() == 1, "partitions do not come back");
+    says((const char *[]){"scale", "--shards", "2", NULL}, 0, "shards     2");
+    says((const char *[]){"scale", "--shards", "0", NULL}, 2, "--shards: '0' is not");
     says((const char *[]){"scale", "one", "--workers", "5", NULL}, 2, "the job has 4 lanes");
     says((const char *[]){"scale", "--workers", "0", NULL}, 2, "--workers: '0' is not");
-    says((const char *[]){"scale", NULL}, 2, "--workers is needed");
+    says((const char *[]){"scale", NULL}, 2, "--workers or --shards is needed");
     says((const char *[]){"scale", "--workers", "1:4", NULL}, 0, "workers    1:4");
     KELP_TEST_AWAIT_FROM(&train, workers_there() == 4, "no fourth worker");
     says((const char *[]){"scale", "--workers", "1", NULL}, 0, "workers    1:1");

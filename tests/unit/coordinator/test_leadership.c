@@ -322,6 +322,7 @@ static void setup(void)
     memset(&job, 0, sizeof(job));
     now = 1000;
     job.cluster.shards = 1;
+    job.cluster.replicas = 1;
     job.cluster.lanes = 4;
     job.cluster.workers.min = 1;
     job.failure.detect_ms = 1000000;
@@ -483,6 +484,8 @@ KELP_CASE("leadership", .setup = setup, .teardown = teardown)
  * of it first, and workers when that one has. Training is not sent back. */
 KELP_TEST(fails_over)
 {
+    job.cluster.shards = 2;
+    job.cluster.replicas = 2;
     kelp_leadership_elected(&leadership, 10);
     answer_replicated();
     (void)join();

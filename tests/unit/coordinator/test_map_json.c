@@ -146,13 +146,14 @@ KELP_TEST(states)
 KELP_TEST(scales)
 {
     static const char *const wrong[] = {
-        "{}", "{\"targets\":{\"workers_min\":1,\"workers_max\":2}}",
+        "{}", "{\"targets\":{\"workers_min\":1,\"workers_max\":2,\"shards\":1}}",
         "{\"targets\":[],\"of_job\":{}}",
-        "{\"targets\":{\"workers_min\":1},\"of_job\":{\"workers_min\":1,\"workers_max\":2}}",
-        "{\"targets\":{\"workers_min\":1,\"workers_max\":99999},"
-        "\"of_job\":{\"workers_min\":1,\"workers_max\":2}}"};
-    const struct kelp_scale scale = {.targets = {.workers_min = 2, .workers_max = 6},
-                                     .of_job = {.workers_min = 1, .workers_max = 4}};
+        "{\"targets\":{\"workers_min\":1},\"of_job\":{\"workers_min\":1,\"workers_max\":2,"
+        "\"shards\":1}}",
+        "{\"targets\":{\"workers_min\":1,\"workers_max\":99999,\"shards\":1},"
+        "\"of_job\":{\"workers_min\":1,\"workers_max\":2,\"shards\":1}}"};
+    const struct kelp_scale scale = {.targets = {.workers_min = 2, .workers_max = 6, .shards = 3},
+                                     .of_job = {.workers_min = 1, .workers_max = 4, .shards = 1}};
     struct kelp_scale back;
     char *text = NULL;
     ck_assert_int_eq(kelp_scale_print(&scale, &text, NULL), KELP_OK);

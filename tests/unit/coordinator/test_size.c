@@ -12,6 +12,8 @@ static void setup(void)
     memset(&job, 0, sizeof(job));
     job.cluster.workers = (struct kelp_range){.min = 2, .max = 2};
     job.cluster.lanes = 8;
+    job.cluster.shards = 2;
+    job.cluster.replicas = 2;
     kelp_size_init(&size, &job);
 }
 
@@ -61,9 +63,10 @@ KELP_TEST(the_last_request_wins)
 /* A job with another size than when it was asked for counts itself. */
 KELP_TEST(a_new_size_of_the_job_counts)
 {
-    struct kelp_found found = {.has_scale = true,
-                               .scale = {.targets = {.workers_min = 3, .workers_max = 6},
-                                         .of_job = {.workers_min = 2, .workers_max = 2}}};
+    struct kelp_found found = {
+        .has_scale = true,
+        .scale = {.targets = {.workers_min = 3, .workers_max = 6, .shards = 2},
+                  .of_job = {.workers_min = 2, .workers_max = 2, .shards = 2}}};
     ck_assert(kelp_size_read(&size, &found));
     ck_assert_uint_eq(size.now.workers_max, 6);
     ck_assert_uint_eq(kelp_targets_least_workers(&size.now), 3);
@@ -83,6 +86,14 @@ KELP_TEST(impossible_sizes)
     ck_assert_int_eq(ask(3, 2, &error), KELP_ERR_INVALID);
     ck_assert_int_eq(ask(1, 9, &error), KELP_ERR_INVALID);
     ck_assert_ptr_nonnull(strstr(error.text, "8 lanes"));
+    ck_assert_int_eq(kelp_size_ask(&size, &(struct kelp_targets){.shards = 1}, &error),
+                     KELP_ERR_INVALID);
+    ck_assert_ptr_nonnull(strstr(error.text, "2 replicas"));
+    ck_assert_int_eq(kelp_size_ask(&size, &(struct kelp_targets){.shards = 99999}, &error),
+                     KELP_ERR_INVALID);
     ck_assert_ptr_null(kelp_size_due(&size, 0));
     ck_assert_uint_eq(size.now.workers_max, 2);
+    ck_assert_int_eq(kelp_size_ask(&size, &(struct kelp_targets){.shards = 3}, &error), KELP_OK);
+    ck_assert_uint_eq(kelp_size_due(&size, 0)->shards, 3);
+    ck_assert_uint_eq(kelp_size_due(&size, 0)->workers_max, 2);
 }
