@@ -189,6 +189,25 @@ static void ask_for_pause(const char *run_path)
     kelp_rpc_global_fini();
 }
 
+static bool has_worker(const char *run_path, const char *id)
+{
+    struct kelp_job_client *client = NULL;
+    Kelp__V1__StatusReply *reply = NULL;
+    bool found = false;
+
+    kelp_rpc_global_init();
+    ck_assert_int_eq(kelp_run_client_open(run_path, &client, NULL), KELP_OK);
+    if (kelp_job_client_status(client, 1000, &reply, NULL) == KELP_OK) {
+        for (size_t i = 0; i < reply->n_workers && !found; i++) {
+            found = strcmp(reply->workers[i]->id, id) == 0;
+        }
+        kelp_job_client_status_free(reply);
+    }
+    kelp_job_client_close(client);
+    kelp_rpc_global_fini();
+    return found;
+}
+
 /* Lines of `kelp train` that tell of such a pause. */
 static unsigned pauses_told(void)
 {
@@ -216,6 +235,7 @@ KELP_TEST(paused_by_somebody_else)
         long before = bytes_of(path);
         KELP_TEST_AWAIT_FROM(&train, bytes_of(path) > before + 2000, "the run does not go on");
     }
+    KELP_TEST_AWAIT_FROM(&train, has_worker(run_path, "worker-1"), "worker-1 is not back");
     says((const char *[]){"status", "one", NULL}, 0, "worker-1");
     says((const char *[]){"logs", "coordinator-0", "--run", "one", NULL}, 0,
          "pause asked for peer=");
