@@ -157,9 +157,10 @@ void kelp__partition_compare_early(struct kelp_partition *partition, const struc
                                    struct kelp_actions *actions)
 {
     const struct kelp_control_word *heard = &partition->early_word;
+    const struct kelp_step_decision *other = &pull->decision;
     const bool same_values =
-        heard->skipped || memcmp(partition->early, pull->decision.values,
-                                 pull->decision.count * sizeof(partition->early[0])) == 0;
+        heard->skipped || other->count == 0 ||
+        memcmp(partition->early, other->values, other->count * sizeof(other->values[0])) == 0;
 
     if (heard->skipped == pull->word->skipped && same_values) {
         return;
