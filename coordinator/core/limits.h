@@ -35,6 +35,7 @@
     8000 /* no shard heard though all leases live: longer than those */
 #define KELP_COORDINATOR_HANG_MS                                                                   \
     6000 /* a shard is not heard and training stands, though its lease lives: longer than that */
+#define KELP_COORDINATOR_MOVE_MS     50  /* between two changes that move partitions: steps go on */
 #define KELP_COORDINATOR_JOINERS_MAX 8   /* partitions that are copied at a time */
 #define KELP_COORDINATOR_DOUBT_MS    500 /* what a peer says of a shard counts for so long */
 #define KELP_COORDINATOR_TELL_MS     300 /* then workers get a change that a primary has not taken */

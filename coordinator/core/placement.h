@@ -284,6 +284,7 @@ struct kelp_placement {
     bool held_up;          /* not all of it could be done: to be looked at again */
     bool promotion_waits;  /* for a snapshot that its primary owes: order no other one */
     uint64_t change_at_ms; /* no attempt earlier */
+    uint64_t move_at_ms;   /* no move earlier */
     bool told;             /* workers may know the map as it is */
     uint64_t tell_ms;      /* and do from then on in any case */
     uint32_t shard_count;

@@ -146,6 +146,7 @@ static kelp_status take_change(struct kelp_placement *placement, struct kelp_map
     if (status != KELP_OK) {
         return status;
     }
+    placement->move_at_ms = now_ms + KELP_COORDINATOR_MOVE_MS;
     if (placement->loses) {
         kelp__placement_want_loss(actions, placement->loss);
     }

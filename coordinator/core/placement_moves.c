@@ -190,7 +190,7 @@ kelp_status kelp__placement_move_partitions(struct kelp_placement *placement,
     placement->promotion_waits = placement->promotion_waits && event->owes;
     if (!placement->options.moves || !placement->unarranged || !placement->told ||
         placement->change != KELP_CHANGE_NONE || event->now_ms < placement->change_at_ms ||
-        kelp__placement_first_unreached(placement)) {
+        event->now_ms < placement->move_at_ms || kelp__placement_first_unreached(placement)) {
         return KELP_OK;
     }
     kelp_status status = layout_init(&layout, placement, placement->map.partition_count, reterr);
