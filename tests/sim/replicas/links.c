@@ -191,3 +191,16 @@ void replicas_link(struct replicas *world, uint64_t from, uint64_t to, bool is_u
     notice(world, from, to, is_up);
     notice(world, to, from, is_up);
 }
+
+void replicas_free_links(struct replicas *world)
+{
+    for (uint64_t from = 1; from <= REPLICAS_PROCESSES; from++) {
+        for (uint64_t to = 1; to <= REPLICAS_PROCESSES; to++) {
+            struct replicas_link *link = link_of(world, from, to);
+            for (uint32_t i = 0; i < link->count; i++) {
+                free(link->queue[i]);
+            }
+            link->count = 0;
+        }
+    }
+}

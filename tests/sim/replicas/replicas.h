@@ -139,6 +139,9 @@ void replicas_send_rest(struct replicas *world, uint64_t process);
 void replicas_stop_copy(struct replicas *world, uint64_t process);
 void replicas_link(struct replicas *world, uint64_t from, uint64_t to, bool is_up);
 
+/* What is still under way, at the end. */
+void replicas_free_links(struct replicas *world);
+
 /* leader.c: one change of the entry, if there is one to make. */
 void replicas_lead(struct replicas *world);
 bool replicas_is_named(const struct replicas *world, uint64_t process);

@@ -434,6 +434,7 @@ static void close_world(struct replicas *world)
         kelp_partition_destroy(world->processes[i - 1].partition);
         kelp_actions_fini(&world->processes[i - 1].actions);
     }
+    replicas_free_links(world);
     for (uint64_t i = 0; i < REPLICAS_HANDLES; i++) {
         if (world->gradients[i] != 0) {
             replicas_fail(world, "every gradient is given back");
