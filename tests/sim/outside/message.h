@@ -125,9 +125,16 @@ struct sim_request {
     uint32_t author; /* likewise; they number it */
 };
 
+/* The primary of a partition, with a refusal. */
+struct sim_told {
+    char shard[KELP_PLACE_SHARD_MAX + 1]; /* "": not told */
+    uint64_t incarnation;
+};
+
 struct sim_answer {
     uint32_t partition;
     uint64_t map_epoch;
+    struct sim_told told;
     struct kelp_answer core; /* its values lie in `values` */
     struct sim_values values;
     bool has_weights;
@@ -136,6 +143,7 @@ struct sim_answer {
 
 struct sim_refusal {
     uint32_t partition;
+    struct sim_told told;
     struct kelp_refusal core;
 };
 

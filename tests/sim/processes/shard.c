@@ -1,5 +1,6 @@
 #include "tests/sim/processes/shard.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -38,12 +39,31 @@ static struct sim_reply *reply_to(struct sim_shard *shard, uint64_t stream)
     return reply;
 }
 
+/* Who asked by an older map is told the newer entry. */
+static void tell_entry(const struct sim_shard *shard, uint32_t partition, kelp_status status,
+                       uint64_t *map_epoch, struct sim_told *told)
+{
+    const struct kelp_map *map = shard->map ? &shard->map->map : NULL;
+    if (!map || map->generation != sim_shard_generation(shard) ||
+        (status != KELP_ERR_NOT_PRIMARY && status != KELP_ERR_OLD_MAP_EPOCH)) {
+        return;
+    }
+    const struct kelp_map_partition *entry = &map->partitions[partition];
+    if (entry->map_epoch >= *map_epoch) {
+        *map_epoch = entry->map_epoch;
+        told->incarnation = map->shards[entry->primary].incarnation;
+        (void)snprintf(told->shard, sizeof(told->shard), "%s", map->shards[entry->primary].id);
+    }
+}
+
 void sim_shard_answer(struct sim_shard *shard, const struct sim_answer *answer)
 {
     struct sim_reply *reply = reply_to(shard, answer->core.requester);
     reply->answers = sim_grow(reply->answers, reply->answer_count, &reply->answer_capacity,
                               sizeof(*reply->answers));
-    reply->answers[reply->answer_count++] = *answer;
+    struct sim_answer *to = &reply->answers[reply->answer_count++];
+    *to = *answer;
+    tell_entry(shard, to->partition, to->core.status, &to->map_epoch, &to->told);
 }
 
 void sim_shard_refuse(struct sim_shard *shard, uint32_t partition,
@@ -54,8 +74,9 @@ void sim_shard_refuse(struct sim_shard *shard, uint32_t partition,
             (unsigned long long)refusal->version, partition, refusal->why);
     reply->refusals = sim_grow(reply->refusals, reply->refusal_count, &reply->refusal_capacity,
                                sizeof(*reply->refusals));
-    reply->refusals[reply->refusal_count++] =
-        (struct sim_refusal){.partition = partition, .core = *refusal};
+    struct sim_refusal *to = &reply->refusals[reply->refusal_count++];
+    *to = (struct sim_refusal){.partition = partition, .core = *refusal};
+    tell_entry(shard, partition, refusal->status, &to->core.map_epoch, &to->told);
 }
 
 void sim_shard_offer(struct sim_shard *shard, uint32_t partition, const struct kelp_offer *offer)

@@ -230,12 +230,22 @@ static void take_event(struct sim_worker *worker, const struct kelp_stepper_even
 
 /* ---- replies --------------------------------------------------------------------------------- */
 
+/* NULL: not told. */
+static const struct kelp_place *told_place(const struct sim_told *told, struct kelp_place *place)
+{
+    *place = (struct kelp_place){.incarnation = told->incarnation};
+    (void)snprintf(place->shard, sizeof(place->shard), "%s", told->shard);
+    return told->shard[0] != '\0' ? place : NULL;
+}
+
 static void take_answer(struct sim_worker *worker, uint32_t link, const struct sim_reply *reply,
                         const struct sim_answer *answer)
 {
     struct kelp_stepper_event event = {.kind = KELP_STEPPER_ANSWER};
     event.answer.link = link;
+    struct kelp_place primary;
     event.answer.map_epoch = answer->map_epoch;
+    event.answer.primary = told_place(&answer->told, &primary);
     event.answer.generation = reply->generation;
     event.answer.answer = (struct kelp_sync_answer){
         .partition = answer->partition,
@@ -263,7 +273,9 @@ static void take_refusal(struct sim_worker *worker, uint32_t link, const struct 
     event.refused.link = link;
     event.refused.generation = reply->generation;
     event.refused.partition = refusal->partition;
+    struct kelp_place primary;
     event.refused.map_epoch = refusal->core.map_epoch;
+    event.refused.primary = told_place(&refusal->told, &primary);
     event.refused.status = refusal->core.status;
     take_event(worker, &event);
 }
