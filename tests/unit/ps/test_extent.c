@@ -153,6 +153,27 @@ KELP_TEST(reserved_buffers)
     kelp_extent_return(&loan);
 }
 
+/* A copy that comes in takes the place of both weights, and of nothing that is still being sent. */
+KELP_TEST(refilled_weights)
+{
+    struct kelp_extent_loan loans[2];
+    const float *values[2];
+
+    step_to(1);
+    ck_assert(kelp_extent_lend(extent, KELP_WEIGHTS_CURRENT, &values[0], &loans[0]));
+    ck_assert(kelp_extent_lend(extent, KELP_WEIGHTS_OLDER, &values[1], &loans[1]));
+    ck_assert(kelp_extent_refill(extent));
+    ck_assert_ptr_ne(kelp_extent_current(extent), kelp_extent_older(extent));
+    kelp_extent_current(extent)[0] = 8;
+    kelp_extent_older(extent)[0] = 7;
+    ck_assert_float_eq(values[0][0], 1);
+    ck_assert_float_eq(values[1][0], 0);
+    kelp_extent_return(&loans[0]);
+    kelp_extent_return(&loans[1]);
+    step_to(9);
+    ck_assert_float_eq(kelp_extent_older(extent)[0], 8);
+}
+
 /* A partition without elements has no bytes, and needs none. */
 KELP_TEST(hollow)
 {

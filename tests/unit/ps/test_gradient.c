@@ -154,3 +154,24 @@ KELP_TEST(buffers_are_reused)
         kelp_gradients_release(gradients, root);
     }
 }
+
+/* What is lent stays where it is, whatever becomes of the handle, and even of all of them. */
+KELP_TEST(lent_values_outlive_the_handle)
+{
+    struct kelp_gradients_loan loan;
+    uint64_t handle = receive(0, 3, 64);
+
+    ck_assert_int_eq(kelp_gradients_lend(gradients, handle, &loan), KELP_OK);
+    ck_assert_uint_eq(loan.bytes, COUNT * sizeof(float));
+    ck_assert_ptr_eq(kelp_gradients_values(gradients, handle), loan.values);
+    kelp_gradients_release(gradients, handle);
+    handle = receive(1, 0, 64); /* takes another place */
+    ck_assert_ptr_nonnull(kelp_gradients_values(gradients, handle));
+    kelp_gradients_release(gradients, handle);
+    kelp_gradients_destroy(gradients);
+    gradients = NULL;
+    for (unsigned i = 0; i < COUNT; i++) {
+        ck_assert(loan.values[i] == value_at(0, i));
+    }
+    kelp_gradients_return(&loan);
+}
