@@ -157,6 +157,7 @@ static void plan_lie(struct sim *sim)
     profile->deferred = false; /* a sum under way that a lie replaces is lost */
     profile->lost_rate = profile->etcd_rate = profile->disk_rate = 0;
     sim->job.cluster.workers.min = profile->workers;
+    sim->job.cluster.replicas = 1; /* what is compared stays behind when a partition moves */
     sim->job.failure.on_nan = KELP_NAN_STOP;
     sim->job.train.clip_norm = 0;
     sim->job.checkpoint.steps = sim->job.checkpoint.interval_ms = sim->job.checkpoint.epochs = 0;
