@@ -52,7 +52,7 @@
 
 /* Lanes are split by speed once that would have paid for so long and over so many reports. */
 #define KELP_COORDINATOR_UNEVEN_MS      1000
-#define KELP_COORDINATOR_UNEVEN_SAMPLES 4
+#define KELP_COORDINATOR_UNEVEN_SAMPLES 2
 
 #define KELP_COORDINATOR_TICK_MS       100  /* heartbeats and every other timer */
 #define KELP_COORDINATOR_LEASE_S       3    /* whom nobody follows is replaced after this */

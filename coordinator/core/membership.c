@@ -176,7 +176,7 @@ void kelp_membership_heard(struct kelp_membership *membership, uint64_t key,
     if (!heard) {
         return;
     }
-    kelp__membership_measure(member, heard);
+    kelp__membership_measure(member, heard, now_ms);
     member->lanes_computed = heard->lanes_computed;
     member->busy_us = heard->busy_us;
     member->version = heard->version;

@@ -46,7 +46,10 @@ struct kelp_member {
     uint64_t lanes_computed; /* workers, as last reported */
     uint64_t busy_us;        /* with them */
     uint32_t lane_us;        /* that a lane takes it lately; 0: not known */
-    uint64_t samples;        /* reports with more lanes than the one before */
+    uint64_t samples;        /* of that, so far */
+    uint64_t sampled_ms;     /* the newest one, with what was reported then */
+    uint64_t sampled_lanes;
+    uint64_t sampled_us;
     uint64_t version;
     uint64_t generation;
     uint64_t assignment_epoch; /* taken */
@@ -157,7 +160,8 @@ void kelp__membership_wake(struct kelp_membership *membership, uint64_t now_ms);
 
 /* What a worker needs for a lane (membership_speed.c): its newest report is in. Another split,
  * where that would have paid for a while. */
-void kelp__membership_measure(struct kelp_member *member, const struct kelp_member_heard *heard);
+void kelp__membership_measure(struct kelp_member *member, const struct kelp_member_heard *heard,
+                              uint64_t now_ms);
 void kelp__membership_even_out(struct kelp_membership *membership, uint64_t now_ms);
 
 /* NULL when there is none. Borrowed until the next change. */

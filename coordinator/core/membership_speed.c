@@ -4,24 +4,27 @@
  * A worker reports how many lanes it has computed and how long it was busy with them. The time for
  * a lane is smoothed; one lane that took very long, as while the process was stopped, moves it
  * little. Lanes are split anew when the last worker would be done a fifth earlier, and that has
- * held for a while, over some reports of the same last worker. Then it takes a fifth in the other
+ * held for a while, over some of its times. Then it takes a fifth in the other
  * direction to change anything again. So times that vary change nothing, and a worker that becomes
  * slow or fast for good does.
  */
 #include "common/job/job.h"
 #include "coordinator/core/membership.h"
 
-#define SMOOTHING   4u /* a new time counts a quarter */
-#define JUMP_MAX    8u /* one time counts as so many times the usual one at most */
+#define SMOOTHING   2u   /* a new time counts a half */
+#define JUMP_MAX    2u   /* one time counts as so many times the usual one at most */
+#define SAMPLE_MS   500u /* a time is the mean over so long: a process may be slow in bursts */
 #define LANE_US_MAX 3600000000u
 
-void kelp__membership_measure(struct kelp_member *member, const struct kelp_member_heard *heard)
+void kelp__membership_measure(struct kelp_member *member, const struct kelp_member_heard *heard,
+                              uint64_t now_ms)
 {
-    if (heard->lanes_computed <= member->lanes_computed || heard->busy_us <= member->busy_us) {
+    if (now_ms < member->sampled_ms + SAMPLE_MS || heard->lanes_computed <= member->sampled_lanes ||
+        heard->busy_us <= member->sampled_us) {
         return;
     }
-    uint64_t lanes = heard->lanes_computed - member->lanes_computed;
-    uint64_t lane_us = (heard->busy_us - member->busy_us) / lanes;
+    uint64_t lanes = heard->lanes_computed - member->sampled_lanes;
+    uint64_t lane_us = (heard->busy_us - member->sampled_us) / lanes;
     uint64_t usual_us = member->lane_us;
     if (usual_us > 0) {
         lane_us = lane_us < JUMP_MAX * usual_us ? lane_us : JUMP_MAX * usual_us;
@@ -29,6 +32,9 @@ void kelp__membership_measure(struct kelp_member *member, const struct kelp_memb
     }
     lane_us = lane_us < LANE_US_MAX ? lane_us : LANE_US_MAX;
     member->lane_us = lane_us > 0 ? (uint32_t)lane_us : 1;
+    member->sampled_ms = now_ms;
+    member->sampled_lanes = heard->lanes_computed;
+    member->sampled_us = heard->busy_us;
     member->samples++;
 }
 

@@ -459,7 +459,7 @@ KELP_TEST(lanes_follow_the_speed)
     ck_assert_uint_eq(lanes_of(workers[0]), 5);
     ck_assert_uint_le(membership.assignment.epoch, epoch + 2); /* while the average follows */
     epoch = membership.assignment.epoch;
-    for (; now < 13000; now += 100) {
+    for (; now < 20000; now += 100) {
         report_lanes(now, alike);
     }
     ck_assert_uint_eq(lanes_of(workers[2]), 4);
