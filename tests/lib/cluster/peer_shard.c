@@ -87,7 +87,10 @@ static void write_snapshot(const struct peer_shard *shard)
     ck_assert_msg(kelp_files_make_folder(path, &error) == KELP_OK, "%s", error.text);
     size_t length = strlen(path);
     (void)snprintf(path + length, sizeof(path) - length, "/data");
-    ck_assert_msg(kelp_files_write(path, "x", 1, &error) == KELP_OK, "%s", error.text);
+    if (kelp_files_write(path, "x", 1, &error) != KELP_OK) {
+        path[length] = '\0'; /* gone with an order that the leader has given up meanwhile? */
+        ck_assert_msg(access(path, F_OK) != 0, "%s", error.text);
+    }
 }
 
 static void shard_report(struct peer_shard *shard, bool with_hello, Kelp__V1__Record **records,
