@@ -17,7 +17,7 @@
     X(BUSY, -1, RETRY, "busy, try again")                                                          \
     X(TIMEOUT, -2, RETRY, "timed out")                                                             \
     X(UNREACHABLE, -10, PEER, "peer cannot be reached")                                            \
-    X(NOT_PRIMARY, -11, PEER, "peer does not host this partition")                                 \
+    X(NOT_PRIMARY, -11, PEER, "peer is not this partition's primary")                              \
     X(NOT_LEADER, -12, PEER, "peer is not the leading coordinator")                                \
     X(CLOSED, -13, PEER, "stream closed")                                                          \
     X(OLD_MAP_EPOCH, -20, FENCED, "older map epoch")                                               \

@@ -55,7 +55,7 @@
 #define KELP_COORDINATOR_UNEVEN_SAMPLES 2
 
 #define KELP_COORDINATOR_TICK_MS       100  /* heartbeats and every other timer */
-#define KELP_COORDINATOR_LEASE_S       3    /* whom nobody follows is replaced after this */
+#define KELP_COORDINATOR_LEASE_S       3    /* a leader that no standby has heard goes after this */
 #define KELP_COORDINATOR_ETCD_MS       2000 /* deadline of one blocking etcd call */
 #define KELP_COORDINATOR_RETRY_MS      500  /* back-off after a failed write to etcd */
 #define KELP_COORDINATOR_LOAD_RETRY_MS 1000 /* back-off after a shard could not load; doubled */
@@ -63,11 +63,11 @@
 #define KELP_COORDINATOR_BLOCK_TRIES   3 /* generations given up for a word, before the job fails */
 #define KELP_COORDINATOR_FIRST_MS      1000 /* a new shard stream must answer within this */
 
-/* Who stands by hears the leader at each of its ticks. Five without a word are ten times what a
- * loaded machine delays one; together with what follows they stay below a second. */
+/* Who stands by hears the leader at each of its ticks. Five silent ticks are ten times the delay of
+ * a loaded machine; with election and reading the map, another leads within a second. */
 #define KELP_COORDINATOR_SILENT_TICKS     5
-#define KELP_COORDINATOR_SILENT_TICKS_MAX 20 /* for one that was accused before; the lease ends */
-#define KELP_COORDINATOR_JUDGED_MS        30000 /* for so long */
+#define KELP_COORDINATOR_SILENT_TICKS_MAX 20    /* patience with one that was accused lately */
+#define KELP_COORDINATOR_JUDGED_MS        30000 /* how long that is remembered */
 #define KELP_COORDINATOR_FOLLOWERS_MAX    16    /* streams of those who stand by */
 
 /* Checkpoints. */

@@ -142,20 +142,23 @@ bool kelp_membership_worked(struct kelp_membership *membership, const char *id, 
 uint64_t kelp_membership_judge(struct kelp_membership *membership, uint64_t version,
                                uint64_t now_ms);
 
-/* Internal. The worker of that id, or NULL. A worker that holds up training, or the start of it,
- * and has nothing to show: its id goes to who asks for it. A new one gets a seat or is tried. One
- * is about to go, with its seat. When no seat is left, everybody gets one. All have rested until
- * now.
- */
+/* ---- internal ---- */
+
+/* The worker of that id, or NULL. */
 struct kelp_member *kelp__membership_worker(struct kelp_membership *membership, const char *id);
+/* Does it hold up training, or the start of it, with nothing to show? Then its id may be taken. */
 bool kelp__membership_is_idler(const struct kelp_membership *membership,
                                const struct kelp_member *member);
+/* A newcomer gets a seat or is tried. */
 void kelp__membership_place(struct kelp_membership *membership, struct kelp_member *member,
                             uint64_t now_ms);
+/* The member is about to be removed: free its seat. */
 void kelp__membership_leave(struct kelp_membership *membership, const struct kelp_member *member);
+/* When no seat is taken, everybody gets one. */
 void kelp__membership_fill(struct kelp_membership *membership, uint64_t now_ms);
 /* Lanes go from those in trouble to those who are not, and back. */
 void kelp__membership_relieve(struct kelp_membership *membership, uint64_t now_ms);
+/* Workers rested until now: nobody is judged by that time. */
 void kelp__membership_wake(struct kelp_membership *membership, uint64_t now_ms);
 
 /* What a worker needs for a lane (membership_speed.c): its newest report is in. Another split,

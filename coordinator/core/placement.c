@@ -1,5 +1,5 @@
-/* A lost shard leads to another generation: check_loss(), wait_or_open(), open_generation(). The
- * states are drawn in placement.h. */
+/* The loss of a partition's last replica leads to another generation: check_loss(), wait_or_open(),
+ * open_generation(). The states are drawn in placement.h. */
 #include "coordinator/core/placement.h"
 
 #include <assert.h>
@@ -128,6 +128,9 @@ static kelp_status open_generation(struct kelp_placement *placement,
     free(chosen);
     if (status == KELP_OK && placement->options.replicas > 1) {
         status = kelp__placement_lay_out(placement, &next, reterr);
+        if (status != KELP_OK) {
+            kelp_map_fini(&next);
+        }
     }
     if (status != KELP_OK) {
         return status;

@@ -26,9 +26,9 @@
  *
  * When a shard is lost whose partitions all have another replica in sync, entries change
  * (failover.h), and training goes on. Only without one is another generation opened, from a
- * checkpoint. So the first needs one witness: a wrong guess costs a copy, and no step. These are
- * its stream, which its end broke off; silence, together with a peer's word that it hears nothing
- * from it either, or with training that stands still; or a lease that has run out.
+ * checkpoint. So the first needs one witness, since a wrong guess costs a copy and no step. Each of
+ * these is one: a new incarnation under its name; its stream, broken off by its end; silence to us
+ * and to a peer; silence for shard_wait_ms while training stands still.
  *
  * A generation starts from the newest checkpoint that is not known to be damaged, or from version
  * 0. Storage that is not there yet is waited for by name. A shard that finds the checkpoint damaged

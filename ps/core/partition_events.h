@@ -180,7 +180,7 @@ enum kelp_action_kind {
     KELP_ACTION_WANT_COPY,   /* primary: its joiner needs a copy; copy() when its turn has come */
     KELP_ACTION_COPY,        /* primary: keep the current state and send it to the joiner */
     KELP_ACTION_IN_SYNC,     /* primary: tell the leader, bound to this epoch */
-    KELP_ACTION_NEED_MAP,    /* somebody knows a newer map: get it */
+    KELP_ACTION_NEED_MAP,    /* for the log: a peer knows a newer map, which is on its way */
     KELP_ACTION_DIVERGES,    /* follower: its state is not that of the primary. It failed */
 };
 

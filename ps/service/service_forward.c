@@ -166,17 +166,20 @@ static bool scratch_ready(struct kelp__service_link *link)
     return true;
 }
 
-/* The generation of the newest of them: what is older is of no use to anybody. */
+/* The newest generation of them: what is older is of no use to anybody. */
 static uint64_t generation_of(const struct kelp__service_link *link)
 {
-    uint64_t generation = atomic_load(&link->service->generation);
+    uint64_t generation = 0;
 
-    if (link->root_count > 0) {
-        generation = link->roots[link->root_count - 1].forward.generation;
-    } else if (link->greeting_count > 0) {
-        generation = link->greetings[link->greeting_count - 1].generation;
+    for (size_t i = 0; i < link->root_count; i++) {
+        const uint64_t of_root = link->roots[i].forward.generation;
+        generation = of_root > generation ? of_root : generation;
     }
-    return generation;
+    for (size_t i = 0; i < link->greeting_count; i++) {
+        const uint64_t of_greeting = link->greetings[i].generation;
+        generation = of_greeting > generation ? of_greeting : generation;
+    }
+    return generation > 0 ? generation : atomic_load(&link->service->generation);
 }
 
 static void put_root(struct kelp__service_link *link, struct kept_root *kept, uint64_t offset,

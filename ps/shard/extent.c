@@ -242,8 +242,7 @@ bool kelp_extent_refill(struct kelp_extent *extent)
 
 float *kelp_extent_older(struct kelp_extent *extent)
 {
-    assert(extent->older != NO_BUFFER);
-    return values_of(extent, extent->older);
+    return extent->older != NO_BUFFER ? values_of(extent, extent->older) : NULL;
 }
 
 bool kelp_extent_lend(struct kelp_extent *extent, enum kelp_weights_label label,

@@ -49,7 +49,8 @@ void kelp_extent_repeat(struct kelp_extent *extent);
 /* Other weights come from elsewhere: two buffers that nobody reads, for the current and the older
  * ones. False: no memory, and nothing changed. */
 bool kelp_extent_refill(struct kelp_extent *extent);
-/* The older weights, to be written after kelp_extent_refill(); to be read while they are there. */
+/* The older weights, to be written after kelp_extent_refill(); to be read while they are there.
+ * NULL: there are none. */
 float *kelp_extent_older(struct kelp_extent *extent);
 
 /* One buffer, lent for sending. */

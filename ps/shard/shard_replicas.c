@@ -121,8 +121,10 @@ size_t kelp_shard_replicas(struct kelp_shard *shard, struct kelp_shard_replica *
         (void)pthread_mutex_unlock(&hosted->lock);
         if (view.place == KELP_REPLICA_PRIMARY &&
             (view.replication.has_backup || view.replication.has_joiner)) {
-            ret_replicas[count++] = (struct kelp_shard_replica){
-                .partition = hosted->index, .map_epoch = view.map_epoch, .view = view.replication};
+            ret_replicas[count++] = (struct kelp_shard_replica){.partition = hosted->index,
+                                                                .map_epoch = view.map_epoch,
+                                                                .held = view.held,
+                                                                .view = view.replication};
         }
     }
     (void)pthread_rwlock_unlock(&shard->lock);

@@ -249,3 +249,30 @@ KELP_TEST(states_are_not_made_up)
     ck_assert_uint_eq(seen.failed, 1);
     seen.failed = 0;
 }
+
+/* A piece for an array that is not there yet is refused, not written anywhere. */
+KELP_TEST(copies_begin_at_their_beginning)
+{
+    static const uint32_t kinds[] = {KELP_REPLICA_OLDER, KELP_REPLICA_SLOT, KELP_REPLICA_SLOT + 9};
+    static const float values[ELEMENTS / PARTITIONS] = {1.0f};
+    const struct kelp_hosting_place joiner = {
+        .partition = 0, .entry = {.map_epoch = 2, .place = KELP_REPLICA_JOINER}, .primary = 77};
+    struct kelp_rpc_message *message = kelp_rpc_message_create();
+
+    ck_assert_ptr_nonnull(message);
+    ck_assert_int_eq(kelp_rpc_message_copy(message, values, BYTES), KELP_OK);
+    const struct kelp_wire_payload payload = {.message = message, .length = BYTES};
+    kelp_shard_enter(shard, GENERATION, &joiner, 1, &turn);
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(kinds); i++) {
+        const struct kelp_shard_piece piece = {.partition = 0,
+                                               .process = 77,
+                                               .generation = GENERATION,
+                                               .map_epoch = 2,
+                                               .kind = kinds[i],
+                                               .payload = &payload,
+                                               .length = BYTES};
+        struct kelp_error error;
+        ck_assert_int_eq(kelp_shard_fill(shard, &piece, &turn, &error), KELP_ERR_FORMAT);
+    }
+    kelp_rpc_message_unref(message);
+}
