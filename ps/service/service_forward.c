@@ -363,6 +363,7 @@ static kelp_status send_piece(struct kelp__service_link *link, struct kelp_repli
         kelp_rpc_message_unref(message);
         return status;
     }
+    link->sent_copies += piece->length;
     send_message(link, message);
     return KELP_OK;
 }

@@ -96,7 +96,8 @@ static struct kelp__service_link *make_link(struct kelp_service *service,
     link->address = strdup(shard->address);
     if (!link->id || !link->address ||
         kelp_rpc_channel_open(service->options.loop, shard->address, KELP_ROLE_SHARD,
-                              KELP_PS_FIELDS_BYTES_MAX, &link->channel, &error) != KELP_OK) {
+                              kelp__service_message_bytes_max(service->options.job), &link->channel,
+                              &error) != KELP_OK) {
         kelp_log_error("no link to a follower shard=%s error=\"%s\"", shard->id, error.text);
         kelp__service_link_unref(link);
         return NULL;
@@ -429,8 +430,10 @@ static void on_closed(struct kelp_rpc_stream *stream, kelp_status status, const 
     const bool ended = link->ended;
     const uint64_t sent_bytes = link->sent_bytes;
     const uint64_t sent_values = link->sent_values;
+    const uint64_t sent_copies = link->sent_copies;
     link->sent_bytes = 0;
     link->sent_values = 0;
+    link->sent_copies = 0;
     link->stream = NULL;
     link->is_up = false;
     link->heard = false;
@@ -440,8 +443,8 @@ static void on_closed(struct kelp_rpc_stream *stream, kelp_status status, const 
     if (was_up) {
         struct kelp__service_turn *turn = kelp__service_turn_take(service);
         kelp_log_info("follower's stream ended shard=%s bytes=%" PRIu64 " values=%" PRIu64
-                      " status=%s text=\"%s\"",
-                      link->id, sent_bytes, sent_values, kelp_status_name(status),
+                      " copies=%" PRIu64 " status=%s text=\"%s\"",
+                      link->id, sent_bytes, sent_values, sent_copies, kelp_status_name(status),
                       text ? text : "");
         if (turn) {
             kelp_shard_linked(service->shard, KELP_REPLICA_LINK_FOLLOWER, link->process, false,

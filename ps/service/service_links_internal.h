@@ -46,6 +46,7 @@ struct kelp__service_link {
     uint64_t sent_us;
     uint64_t sent_bytes;  /* over this stream, copies left out ... */
     uint64_t sent_values; /* ... and how many of them are roots' values */
+    uint64_t sent_copies; /* bytes of copies */
     struct kept_root *roots;
     size_t root_count;
     size_t root_capacity;

@@ -90,7 +90,7 @@ kelp_status kelp__service_check_hello(const struct kelp_service *service,
     return KELP_OK;
 }
 
-static size_t message_bytes_max(const struct kelp_job *job)
+size_t kelp__service_message_bytes_max(const struct kelp_job *job)
 {
     /* A sender fills a message up to piece_bytes and never splits a slice. */
     return (size_t)job->transport.piece_bytes * 2 + KELP_PS_PARTITION_BYTES_MAX +
@@ -130,7 +130,8 @@ kelp_status kelp_service_open(const struct kelp_service_options *options,
     service->hello.protocol = KELP__PROTOCOL;
     struct kelp_rpc_server_options server = {.address = options->listen,
                                              .advertise = options->advertise,
-                                             .message_bytes_max = message_bytes_max(options->job),
+                                             .message_bytes_max =
+                                                 kelp__service_message_bytes_max(options->job),
                                              .hello = true,
                                              .methods = methods,
                                              .method_count = KELP_ARRAY_COUNT(methods),

@@ -84,6 +84,8 @@ struct kelp_service {
 /* shard_service.c: does the first message of a stream belong to us? KELP_ERR_MISMATCH. */
 kelp_status kelp__service_check_hello(const struct kelp_service *service,
                                       const Kelp__V1__Hello *hello, struct kelp_error *reterr);
+/* The largest message of a stream between a shard and whoever pushes to it: its primary too. */
+size_t kelp__service_message_bytes_max(const struct kelp_job *job);
 
 /* service_exchange.c */
 extern const struct kelp_shard_events kelp__service_shard_events;

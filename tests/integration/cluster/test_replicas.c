@@ -101,6 +101,15 @@ static void expect_same(const char *ours, const char *quiet)
     }
 }
 
+/* 36 MB in 16 partitions, whose roots are beyond 2 MB. */
+static const char large_text[] = "name: large\nseed: 11\n"
+                                 "model: {kind: mlp, hidden: [3000, 3000]}\n"
+                                 "data: {kind: synthetic}\n"
+                                 "train: {epochs: 100000, batch_size: 4, evaluate: false}\n"
+                                 "cluster: {workers: 1, shards: 2, replicas: 2, lanes: 2}\n"
+                                 "failure: {restart_backoff: 100ms}\n"
+                                 "checkpoint: {digest_steps: 5}\n";
+
 KELP_CASE("replicas", .setup = setup, .teardown = teardown, .timeout_s = 200)
 
 /* Both shards, one after the other: each has been primary of partition 0, and has had copies of
@@ -118,4 +127,15 @@ KELP_TEST(shards_are_killed_in_turn)
     expect_same(ours, quiet);
     free(ours);
     free(quiet);
+}
+
+/* Slices of a large model go to backups, and the backup goes on from there. */
+KELP_TEST(large_slices)
+{
+    (void)kelp_test_write(run.folder, "job.yaml", large_text);
+    kelp_run_start(&run, "job.yaml", NULL);
+    kelp_run_await_step(&run, 5);
+    (void)kelp_test_command_signal(&run.command, "kelp-ps", "shard-0", SIGKILL);
+    kelp_run_await_step(&run, kelp_run_step(&run) + 10);
+    free(end());
 }
