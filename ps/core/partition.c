@@ -10,7 +10,7 @@
 /* Actions of one event besides those of the tree and the answers: release, refuse, apply, record,
  * snapshot. */
 #define ACTIONS_BESIDES 8
-/* With followers, or as one: a greeting, a root and a report for each of two, a copy, the root that
+/* With followers, or as one: a question, a root and a report for each of two, a copy, the root that
  * was kept. Each root that a follower had queued is released, applied, recorded and acknowledged.
  */
 #define ACTIONS_OF_REPLICAS (16 + 5 * KELP_PS_FORWARDS_QUEUED_MAX)

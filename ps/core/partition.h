@@ -173,9 +173,9 @@ kelp_status kelp_partition_linked(struct kelp_partition *partition, uint64_t pro
 kelp_status kelp_partition_acknowledged(struct kelp_partition *partition,
                                         const struct kelp_acknowledgement *acknowledgement,
                                         struct kelp_actions *actions) KELP_MUST_USE;
-/* Follower: a GREET came. */
-kelp_status kelp_partition_greeted(struct kelp_partition *partition, uint64_t generation,
-                                   uint64_t map_epoch, struct kelp_actions *actions) KELP_MUST_USE;
+/* Follower: its primary asks what it has. */
+kelp_status kelp_partition_asked(struct kelp_partition *partition, uint64_t generation,
+                                 uint64_t map_epoch, struct kelp_actions *actions) KELP_MUST_USE;
 /* Follower: a FORWARD came. The handle is given to the partition, as with a push. */
 kelp_status kelp_partition_forwarded(struct kelp_partition *partition,
                                      const struct kelp_forward *forward,

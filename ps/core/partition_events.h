@@ -110,7 +110,7 @@ struct kelp_forward {
     struct kelp_step_decision decision; /* about this step; borrowed */
 };
 
-/* A follower says what it has: at once with each new epoch, when it is asked (GREET), and after
+/* A follower says what it has: at once with each new epoch, when it is asked (ASK), and after
  * each root. It counts as its acknowledgement. */
 struct kelp_acknowledgement {
     uint64_t process; /* who says so */
@@ -173,14 +173,13 @@ enum kelp_action_kind {
     KELP_ACTION_COMPARE,  /* compute the content of the handle; then compared() */
     KELP_ACTION_CONFLICT, /* two workers said different things where honest ones cannot */
     /* Of replication. What cannot be sent since there is no link is forgotten: a link that comes up
-     * begins with a GREET (kelp_partition_linked()). */
+     * begins with an ASK (kelp_partition_linked()). */
     KELP_ACTION_FORWARD,     /* primary: send it to a follower; before its own APPLY */
-    KELP_ACTION_GREET,       /* primary: ask a follower what it has, in this epoch */
+    KELP_ACTION_ASK,         /* primary: ask a follower what it has, in this epoch */
     KELP_ACTION_ACKNOWLEDGE, /* follower: tell the primary of this epoch */
     KELP_ACTION_WANT_COPY,   /* primary: its joiner needs a copy; copy() when its turn has come */
     KELP_ACTION_COPY,        /* primary: keep the current state and send it to the joiner */
     KELP_ACTION_IN_SYNC,     /* primary: tell the leader, bound to this epoch */
-    KELP_ACTION_NEED_MAP,    /* for the log: a peer knows a newer map, which is on its way */
     KELP_ACTION_DIVERGES,    /* follower: its state is not that of the primary. It failed */
 };
 
@@ -297,7 +296,7 @@ struct kelp_action {
         struct {
             uint64_t process;
             uint64_t map_epoch;
-        } greet;
+        } ask;
         struct kelp_acknowledgement acknowledge; /* process is 0: ourselves */
         struct {
             uint64_t process;
@@ -308,10 +307,6 @@ struct kelp_action {
             uint64_t process;
             uint64_t map_epoch;
         } in_sync;
-        struct {
-            uint64_t generation;
-            uint64_t map_epoch;
-        } need_map;
         uint64_t diverges; /* what it held */
     };
 };

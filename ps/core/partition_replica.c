@@ -172,26 +172,15 @@ kelp_status kelp_partition_copy(struct kelp_partition *partition, uint64_t proce
 
 /* ---- what they say to one another ---- */
 
-static void add_need_map(uint64_t generation, uint64_t map_epoch, struct kelp_actions *actions)
-{
-    struct kelp_action *action = kelp__actions_add(actions, KELP_ACTION_NEED_MAP);
-
-    action->need_map.generation = generation;
-    action->need_map.map_epoch = map_epoch;
-}
-
-/* Is what a replica says of our generation and epoch? Asks for the map when it is of a newer one.
- */
+/* Is what a replica says of our generation and epoch? KELP_ERR_BUSY: of a newer one, whose map the
+ * leader is about to send. */
 static kelp_status check_replica(const struct kelp_partition *partition, uint64_t generation,
-                                 uint64_t map_epoch, struct kelp_actions *actions)
+                                 uint64_t map_epoch)
 {
     kelp_status status = kelp_fence_generation(partition->generation, generation);
 
     if (status == KELP_OK && map_epoch != partition->map_epoch) {
         status = map_epoch < partition->map_epoch ? KELP_ERR_OLD_MAP_EPOCH : KELP_ERR_BUSY;
-    }
-    if (status == KELP_ERR_BUSY) {
-        add_need_map(generation, map_epoch, actions);
     }
     return status;
 }
@@ -210,13 +199,13 @@ static void state_held(const struct kelp_partition *partition, struct kelp_actio
                                       .held = kelp__partition_held(partition)};
 }
 
-static void greet(const struct kelp_partition *partition, const struct kelp_follower *follower,
-                  struct kelp_actions *actions)
+static void ask(const struct kelp_partition *partition, const struct kelp_follower *follower,
+                struct kelp_actions *actions)
 {
-    struct kelp_action *action = kelp__actions_add(actions, KELP_ACTION_GREET);
+    struct kelp_action *action = kelp__actions_add(actions, KELP_ACTION_ASK);
 
-    action->greet.process = follower->process;
-    action->greet.map_epoch = partition->map_epoch;
+    action->ask.process = follower->process;
+    action->ask.map_epoch = partition->map_epoch;
 }
 
 kelp_status kelp_partition_acknowledged(struct kelp_partition *partition,
@@ -226,7 +215,7 @@ kelp_status kelp_partition_acknowledged(struct kelp_partition *partition,
     if (kelp__partition_reserve(partition, actions) != KELP_OK) {
         return KELP_ERR_NO_MEMORY;
     }
-    if (check_replica(partition, said->generation, said->map_epoch, actions) == KELP_OK &&
+    if (check_replica(partition, said->generation, said->map_epoch) == KELP_OK &&
         partition->place == KELP_REPLICA_PRIMARY && partition->replication &&
         kelp_replication_stated(partition->replication, said, applied_held(partition))) {
         kelp__partition_replicate(partition, actions);
@@ -234,15 +223,13 @@ kelp_status kelp_partition_acknowledged(struct kelp_partition *partition,
     return KELP_OK;
 }
 
-kelp_status kelp_partition_greeted(struct kelp_partition *partition, uint64_t generation,
-                                   uint64_t map_epoch, struct kelp_actions *actions)
+kelp_status kelp_partition_asked(struct kelp_partition *partition, uint64_t generation,
+                                 uint64_t map_epoch, struct kelp_actions *actions)
 {
     if (kelp__partition_reserve(partition, actions) != KELP_OK) {
         return KELP_ERR_NO_MEMORY;
     }
-    /* An older epoch is answered too, so that its sender asks for the map. */
-    kelp_status status = check_replica(partition, generation, map_epoch, actions);
-    if (status == KELP_OK || status == KELP_ERR_OLD_MAP_EPOCH) {
+    if (check_replica(partition, generation, map_epoch) == KELP_OK) {
         state_held(partition, actions);
     }
     return KELP_OK;
@@ -271,7 +258,7 @@ kelp_status kelp_partition_linked(struct kelp_partition *partition, uint64_t pro
     }
     for (uint32_t i = 0; (follower = kelp_replication_follower(partition->replication, i)); i++) {
         if (is_up && follower->process == process) {
-            greet(partition, follower, actions);
+            ask(partition, follower, actions);
         }
     }
     kelp__partition_replicate(partition, actions); /* the step may have waited for a joiner */
@@ -396,7 +383,7 @@ kelp_status kelp_partition_forwarded(struct kelp_partition *partition,
     if (kelp__partition_reserve(partition, actions) != KELP_OK) {
         return KELP_ERR_NO_MEMORY;
     }
-    if (check_replica(partition, forward->generation, forward->map_epoch, actions) != KELP_OK ||
+    if (check_replica(partition, forward->generation, forward->map_epoch) != KELP_OK ||
         partition->place == KELP_REPLICA_PRIMARY || forward->sum_count > KELP_METRIC_SUM_COUNT ||
         forward->decision.count > partition->decision_count ||
         !take_root(partition, forward, actions)) {
@@ -411,7 +398,7 @@ kelp_status kelp_partition_fill(struct kelp_partition *partition, uint64_t gener
     if (kelp__partition_reserve(partition, actions) != KELP_OK) {
         return KELP_ERR_NO_MEMORY;
     }
-    kelp_status status = check_replica(partition, generation, map_epoch, actions);
+    kelp_status status = check_replica(partition, generation, map_epoch);
     if (status != KELP_OK || partition->phase == KELP_PARTITION_FILLING) {
         return status;
     }
@@ -442,7 +429,7 @@ kelp_status kelp_partition_filled(struct kelp_partition *partition, uint64_t gen
     if (kelp__partition_reserve(partition, actions) != KELP_OK) {
         return KELP_ERR_NO_MEMORY;
     }
-    if (check_replica(partition, generation, map_epoch, actions) != KELP_OK ||
+    if (check_replica(partition, generation, map_epoch) != KELP_OK ||
         partition->phase != KELP_PARTITION_FILLING) {
         return KELP_OK;
     }
@@ -521,7 +508,7 @@ static void begin_epoch(struct kelp_partition *partition, struct kelp_actions *a
         keep_root(partition, false, actions);
     }
     for (uint32_t i = 0; (follower = kelp_replication_follower(partition->replication, i)); i++) {
-        greet(partition, follower, actions);
+        ask(partition, follower, actions);
     }
     kelp__partition_replicate(partition, actions);
 }

@@ -9,8 +9,8 @@
  * until the next one, and so does a follower, so that whoever is promoted can bring the others
  * level.
  *  2. A follower says in each epoch, at once or when the apply under way is done, what it has; and
- *     again after each root. It applies only the root of its own state, refuses an older epoch, and
- *     asks for the map when it hears of a newer one.
+ *     again after each root. It applies only the root of its own state, and refuses other
+ *     epochs: the map of a newer one is on its way from the leader.
  *  3. A version is visible when every follower that counts has acknowledged it in the primary's own
  *     epoch. The backup counts always. The joiner counts once it has acknowledged, in this epoch,
  *     what the primary has *applied*; in that moment the primary tells the leader that it is in

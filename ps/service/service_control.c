@@ -524,7 +524,6 @@ void kelp__service_control_close(struct kelp_service *service)
         free(service->plan);
     }
     free(service->plan_text);
-    kelp__service_map_unref(service->map);
     kelp__service_map_unref(service->told);
     kelp_shard_control_destroy(service->control);
 }

@@ -361,9 +361,9 @@ static kelp_status take_content(struct incoming *incoming, struct kelp_error *re
     struct kelp_shard *shard = incoming->following->service->shard;
     kelp_status status = KELP_OK;
 
-    for (size_t i = 0; i < fields->n_greeting; i++) {
-        kelp_shard_greeted(shard, fields->greeting[i]->partition, fields->generation,
-                           fields->greeting[i]->map_epoch, incoming->turn);
+    for (size_t i = 0; i < fields->n_question; i++) {
+        kelp_shard_asked(shard, fields->question[i]->partition, fields->generation,
+                         fields->question[i]->map_epoch, incoming->turn);
     }
     for (size_t i = 0; status == KELP_OK && i < fields->n_forward; i++) {
         status = take_forward(incoming, fields->forward[i], reterr);

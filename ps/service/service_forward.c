@@ -1,4 +1,4 @@
-/* Messages to a follower: roots, greetings and copies. Tensor bytes are lent to the message. */
+/* Messages to a follower: roots, questions and copies. Tensor bytes are lent to the message. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -72,15 +72,15 @@ bool kelp__service_link_add_root(struct kelp__service_link *link,
     return true;
 }
 
-bool kelp__service_link_add_greeting(struct kelp__service_link *link,
-                                     const struct kelp_shard_greeting *greeting)
+bool kelp__service_link_add_question(struct kelp__service_link *link,
+                                     const struct kelp_shard_question *question)
 {
-    if (!room((void **)&link->greetings, &link->greeting_capacity, link->greeting_count,
-              sizeof(*link->greetings))) {
+    if (!room((void **)&link->questions, &link->question_capacity, link->question_count,
+              sizeof(*link->questions))) {
         break_off(link, KELP_ERR_NO_MEMORY);
         return false;
     }
-    link->greetings[link->greeting_count++] = *greeting;
+    link->questions[link->question_count++] = *question;
     return true;
 }
 
@@ -94,7 +94,7 @@ void kelp__service_link_discard(struct kelp__service_link *link)
     }
     link->root_count = 0;
     link->root_bytes = 0;
-    link->greeting_count = 0;
+    link->question_count = 0;
 }
 
 /* ---- lent bytes ---- */
@@ -137,7 +137,7 @@ static kelp_status lend_root(struct kelp__service_link *link, struct kelp_rpc_me
     return status;
 }
 
-/* ---- roots and greetings ---- */
+/* ---- roots and questions ---- */
 
 static bool scratch_ready(struct kelp__service_link *link)
 {
@@ -153,15 +153,15 @@ static bool scratch_ready(struct kelp__service_link *link)
         }
         scratch->forward_capacity = count;
     }
-    if (link->greeting_count > scratch->greeting_capacity) {
-        const size_t count = link->greeting_capacity;
-        if (!kelp__service_resize((void **)&scratch->greetings, count,
-                                  sizeof(*scratch->greetings)) ||
-            !kelp__service_resize((void **)&scratch->greeting_pointers, count,
-                                  sizeof(*scratch->greeting_pointers))) {
+    if (link->question_count > scratch->question_capacity) {
+        const size_t count = link->question_capacity;
+        if (!kelp__service_resize((void **)&scratch->questions, count,
+                                  sizeof(*scratch->questions)) ||
+            !kelp__service_resize((void **)&scratch->question_pointers, count,
+                                  sizeof(*scratch->question_pointers))) {
             return false;
         }
-        scratch->greeting_capacity = count;
+        scratch->question_capacity = count;
     }
     return true;
 }
@@ -175,9 +175,9 @@ static uint64_t generation_of(const struct kelp__service_link *link)
         const uint64_t of_root = link->roots[i].forward.generation;
         generation = of_root > generation ? of_root : generation;
     }
-    for (size_t i = 0; i < link->greeting_count; i++) {
-        const uint64_t of_greeting = link->greetings[i].generation;
-        generation = of_greeting > generation ? of_greeting : generation;
+    for (size_t i = 0; i < link->question_count; i++) {
+        const uint64_t of_question = link->questions[i].generation;
+        generation = of_question > generation ? of_question : generation;
     }
     return generation > 0 ? generation : atomic_load(&link->service->generation);
 }
@@ -205,19 +205,19 @@ static void put_root(struct kelp__service_link *link, struct kept_root *kept, ui
     link->scratch.forward_pointers[index] = item;
 }
 
-static void put_greetings(struct kelp__service_link *link, Kelp__V1__ReplicateRequest *request)
+static void put_questions(struct kelp__service_link *link, Kelp__V1__ReplicateRequest *request)
 {
-    for (size_t i = 0; i < link->greeting_count; i++) {
-        Kelp__V1__Greeting *item = &link->scratch.greetings[request->n_greeting];
-        if (link->greetings[i].generation != request->generation) {
+    for (size_t i = 0; i < link->question_count; i++) {
+        Kelp__V1__Question *item = &link->scratch.questions[request->n_question];
+        if (link->questions[i].generation != request->generation) {
             continue;
         }
-        kelp__v1__greeting__init(item);
-        item->partition = link->greetings[i].partition;
-        item->map_epoch = link->greetings[i].map_epoch;
-        link->scratch.greeting_pointers[request->n_greeting++] = item;
+        kelp__v1__question__init(item);
+        item->partition = link->questions[i].partition;
+        item->map_epoch = link->questions[i].map_epoch;
+        link->scratch.question_pointers[request->n_question++] = item;
     }
-    request->greeting = link->scratch.greeting_pointers;
+    request->question = link->scratch.question_pointers;
 }
 
 /* The message's fields, and the roots' bytes lent to it. */
@@ -237,7 +237,7 @@ static kelp_status build(struct kelp__service_link *link, struct kelp_rpc_messag
         }
     }
     request.forward = link->scratch.forward_pointers;
-    put_greetings(link, &request);
+    put_questions(link, &request);
     kelp_status status = kelp_wire_encode_payload(&request.base, bytes, ret_message, NULL);
     for (size_t i = 0; status == KELP_OK && i < link->root_count; i++) {
         struct kept_root *kept = &link->roots[i];
@@ -266,7 +266,7 @@ void kelp__service_link_send(struct kelp__service_link *link, bool empty)
 {
     struct kelp_rpc_message *message = NULL;
 
-    if (link->is_up && (empty || link->root_count > 0 || link->greeting_count > 0)) {
+    if (link->is_up && (empty || link->root_count > 0 || link->question_count > 0)) {
         const kelp_status status = build(link, &message);
         if (status == KELP_OK) {
             link->sent_bytes += kelp_rpc_message_length(message);

@@ -1,6 +1,6 @@
 /*
  * Links from here to the followers of what is led here: one stream to each process that the newest
- * map names, kept open while it does. Roots and greetings of a turn leave as one message; large
+ * map names, kept open while it does. Roots and questions of a turn leave as one message; large
  * roots at once, so that the follower applies them while we do.
  */
 #include <inttypes.h>
@@ -24,12 +24,12 @@ void kelp__service_link_unref(struct kelp__service_link *link)
     kelp__service_link_discard(link);
     kelp_rpc_channel_close(link->channel);
     free(link->roots);
-    free(link->greetings);
+    free(link->questions);
     free(link->scratch.forwards);
     free(link->scratch.forward_pointers);
     free(link->scratch.words);
-    free(link->scratch.greetings);
-    free(link->scratch.greeting_pointers);
+    free(link->scratch.questions);
+    free(link->scratch.question_pointers);
     free(link->id);
     free(link->address);
     (void)pthread_mutex_destroy(&link->lock);
@@ -277,15 +277,15 @@ void kelp__service_forward(const struct kelp_shard_root *root, void *turn, void 
     }
 }
 
-void kelp__service_greet(const struct kelp_shard_greeting *greeting, void *turn, void *user)
+void kelp__service_ask(const struct kelp_shard_question *question, void *turn, void *user)
 {
-    struct kelp__service_link *link = take_link(user, greeting->process);
+    struct kelp__service_link *link = take_link(user, question->process);
 
     if (!link) {
         return;
     }
     (void)pthread_mutex_lock(&link->lock);
-    if (link->is_up && kelp__service_link_add_greeting(link, greeting)) {
+    if (link->is_up && kelp__service_link_add_question(link, question)) {
         list_link(turn, link);
     }
     (void)pthread_mutex_unlock(&link->lock);
@@ -299,7 +299,7 @@ void kelp__service_links_flush(struct kelp__service_turn *turn)
         turn->links = link->next_listed; /* it may be listed again once it is unlocked */
         (void)pthread_mutex_lock(&link->lock);
         link->listed = false;
-        if (link->root_count > 0 || link->greeting_count > 0) {
+        if (link->root_count > 0 || link->question_count > 0) {
             kelp__service_link_send(link, false);
         }
         (void)pthread_mutex_unlock(&link->lock);

@@ -20,9 +20,9 @@ struct link_scratch {
     Kelp__V1__Forward **forward_pointers;
     Kelp__V1__ControlWord *words;
     size_t forward_capacity;
-    Kelp__V1__Greeting *greetings;
-    Kelp__V1__Greeting **greeting_pointers;
-    size_t greeting_capacity;
+    Kelp__V1__Question *questions;
+    Kelp__V1__Question **question_pointers;
+    size_t question_capacity;
 };
 
 struct kelp__service_link {
@@ -51,9 +51,9 @@ struct kelp__service_link {
     size_t root_count;
     size_t root_capacity;
     size_t root_bytes;
-    struct kelp_shard_greeting *greetings;
-    size_t greeting_count;
-    size_t greeting_capacity;
+    struct kelp_shard_question *questions;
+    size_t question_count;
+    size_t question_capacity;
     struct link_scratch scratch;
 };
 
@@ -74,8 +74,8 @@ void kelp__service_link_unref(struct kelp__service_link *link);
 /* False: out of memory, and the stream ends. True: the root's loan is taken. */
 bool kelp__service_link_add_root(struct kelp__service_link *link,
                                  const struct kelp_shard_root *root);
-bool kelp__service_link_add_greeting(struct kelp__service_link *link,
-                                     const struct kelp_shard_greeting *greeting);
+bool kelp__service_link_add_question(struct kelp__service_link *link,
+                                     const struct kelp_shard_question *question);
 /* Send what was added; with nothing, only if `empty` is wanted. */
 void kelp__service_link_send(struct kelp__service_link *link, bool empty);
 /* All pieces of a copy. */

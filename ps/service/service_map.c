@@ -207,9 +207,9 @@ const Kelp__V1__ShardPlace *kelp__service_map_tell(const struct service_map *map
     return &map->shards[map->partitions[partition].primary].place;
 }
 
+/* The map is transferred. */
 static void tell_map(struct kelp_service *service, struct service_map *map)
 {
-    kelp__service_map_ref(map);
     (void)pthread_mutex_lock(&service->told_lock);
     struct service_map *before = service->told;
     service->told = map;
@@ -267,13 +267,11 @@ kelp_status kelp__service_map_take(struct kelp_service *service, const Kelp__V1_
         kelp__service_map_unref(map);
         return status;
     }
-    kelp__service_map_unref(service->map);
-    service->map = map;
-    tell_map(service, map);
     service->map_due = true;
     command->map_generation = map->generation;
     command->map_serial = map->serial;
     kelp_log_info("map taken generation=%" PRIu64 " serial=%" PRIu64, map->generation, map->serial);
+    tell_map(service, map);
     return KELP_OK;
 }
 
@@ -285,8 +283,7 @@ static struct service_map *take_due(struct kelp_service *service)
     (void)pthread_mutex_lock(&service->control_lock);
     if (service->map_due) {
         service->map_due = false;
-        map = service->map;
-        kelp__service_map_ref(map);
+        map = kelp__service_told(service);
     }
     (void)pthread_mutex_unlock(&service->control_lock);
     return map;

@@ -201,13 +201,6 @@ void kelp__service_in_sync(uint32_t partition, void *user)
     kelp__service_replicas_hurry(user);
 }
 
-/* The leader sends maps to shards first: it is on its way. */
-void kelp__service_need_map(uint32_t partition, void *user)
-{
-    (void)user;
-    kelp_log_debug("another shard has a newer map partition=%u", partition);
-}
-
 void kelp__service_replicas_tick(struct kelp_service *service)
 {
     struct kelp__service_replicas *replicas = service->replicas;

@@ -76,8 +76,7 @@ struct kelp_service {
     char *plan_text;
     struct kelp__service_load *loading; /* at most one at a time */
     struct kelp__service_load *wanted;  /* of the newest map that was taken */
-    struct service_map *map;            /* the newest that was taken; NULL: none */
-    bool map_due;                       /* it is to be carried out */
+    bool map_due;                       /* what is told is to be carried out */
     pthread_cond_t load_cancelled;
 };
 
@@ -194,7 +193,6 @@ Kelp__V1__ReplicaReport **kelp__service_replicas_report(struct kelp_service *ser
 Kelp__V1__PeerReport **kelp__service_peer_reports(struct kelp_service *service, size_t *ret_count);
 /* Events of the shard. */
 void kelp__service_in_sync(uint32_t partition, void *user);
-void kelp__service_need_map(uint32_t partition, void *user);
 
 /* service_links.c: have links to the followers of this map, and no others. */
 void kelp__service_links_follow(struct kelp_service *service, const struct service_map *map);
@@ -202,7 +200,7 @@ void kelp__service_links_follow(struct kelp_service *service, const struct servi
 void kelp__service_links_flush(struct kelp__service_turn *turn);
 /* Events of the shard. */
 void kelp__service_forward(const struct kelp_shard_root *root, void *turn, void *user);
-void kelp__service_greet(const struct kelp_shard_greeting *greeting, void *turn, void *user);
+void kelp__service_ask(const struct kelp_shard_question *question, void *turn, void *user);
 
 /* service_follow.c */
 const struct kelp_rpc_stream_events *

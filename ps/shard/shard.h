@@ -46,7 +46,7 @@ struct kelp_shard_root {
 };
 
 /* A follower is asked what it has. */
-struct kelp_shard_greeting {
+struct kelp_shard_question {
     uint32_t partition;
     uint64_t process; /* to whom */
     uint64_t generation;
@@ -73,7 +73,7 @@ struct kelp_shard_events {
                            const struct kelp_control_word *word, void *user);
     /* Of replication (ps/core/partition_events.h). process: to whom. */
     void (*forward)(const struct kelp_shard_root *root, void *turn, void *user);
-    void (*greet)(const struct kelp_shard_greeting *greeting, void *turn, void *user);
+    void (*ask)(const struct kelp_shard_question *question, void *turn, void *user);
     void (*acknowledge)(uint32_t partition, uint64_t process,
                         const struct kelp_acknowledgement *said, void *turn, void *user);
     /* kelp_shard_copy() when it is this partition's turn. */
@@ -82,7 +82,6 @@ struct kelp_shard_events {
     void (*copy)(struct kelp_replica_copy *copy, uint64_t process, void *user);
     /* What kelp_shard_replicas() tells has changed: the leader waits for it. */
     void (*in_sync)(uint32_t partition, void *user);
-    void (*need_map)(uint32_t partition, void *user);
     void (*snapshot_past)(uint64_t ticket, uint64_t step, void *user);
     void (*snapshot_failed)(uint64_t ticket, kelp_status status, const char *text, void *user);
     /* A partition cannot go on: KELP_ERR_INVALID (its gradient was not finite: nothing was
@@ -140,9 +139,9 @@ void kelp_shard_acknowledged(struct kelp_shard *shard, uint32_t partition,
 void kelp_shard_copy(struct kelp_shard *shard, uint32_t partition, uint64_t process,
                      struct kelp_shard_turn *turn);
 
-/* Follower: a GREET came. */
-void kelp_shard_greeted(struct kelp_shard *shard, uint32_t partition, uint64_t generation,
-                        uint64_t map_epoch, struct kelp_shard_turn *turn);
+/* Follower: it is asked. */
+void kelp_shard_asked(struct kelp_shard *shard, uint32_t partition, uint64_t generation,
+                      uint64_t map_epoch, struct kelp_shard_turn *turn);
 
 /* Follower: a root as it came in; forward.handle is set here, from the payload. */
 struct kelp_shard_forwarded {

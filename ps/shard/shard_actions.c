@@ -239,12 +239,11 @@ void kelp__shard_run_actions(const struct scene *scene)
                                            scene->shard->user);
             break;
         case KELP_ACTION_FORWARD:
-        case KELP_ACTION_GREET:
+        case KELP_ACTION_ASK:
         case KELP_ACTION_ACKNOWLEDGE:
         case KELP_ACTION_WANT_COPY:
         case KELP_ACTION_COPY:
         case KELP_ACTION_IN_SYNC:
-        case KELP_ACTION_NEED_MAP:
         case KELP_ACTION_DIVERGES:
             status = kelp__shard_replicate(scene, &action);
             break;

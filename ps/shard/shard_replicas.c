@@ -133,14 +133,14 @@ size_t kelp_shard_replicas(struct kelp_shard *shard, struct kelp_shard_replica *
 
 /* ---- a follower ---- */
 
-void kelp_shard_greeted(struct kelp_shard *shard, uint32_t partition, uint64_t generation,
-                        uint64_t map_epoch, struct kelp_shard_turn *turn)
+void kelp_shard_asked(struct kelp_shard *shard, uint32_t partition, uint64_t generation,
+                      uint64_t map_epoch, struct kelp_shard_turn *turn)
 {
     struct scene scene = {.shard = shard, .turn = turn};
 
     if (kelp__shard_lock(&scene, partition)) {
-        kelp__shard_follow(&scene, kelp_partition_greeted(scene.hosted->core, generation, map_epoch,
-                                                          &turn->actions));
+        kelp__shard_follow(&scene, kelp_partition_asked(scene.hosted->core, generation, map_epoch,
+                                                        &turn->actions));
         kelp__shard_unlock(&scene);
     }
 }
@@ -168,8 +168,7 @@ static kelp_status receive_root(const struct scene *scene,
                : KELP_OK;
 }
 
-/* What somebody else than the primary sends is not looked at, but may show that there is a newer
- * map. */
+/* What somebody else than the primary sends is not looked at. */
 static bool comes_from_primary(const struct scene *scene, uint64_t process)
 {
     return scene->hosted->entry.place != KELP_REPLICA_PRIMARY && scene->hosted->primary == process;
@@ -187,10 +186,7 @@ kelp_status kelp_shard_forwarded(struct kelp_shard *shard,
         return KELP_OK; /* it has left; the map says so to the sender, too */
     }
     kelp_partition_clock(scene.hosted->core, turn->now_us);
-    if (!comes_from_primary(&scene, forwarded->process)) {
-        kelp__shard_follow(&scene, kelp_partition_greeted(scene.hosted->core, forward.generation,
-                                                          forward.map_epoch, &turn->actions));
-    } else {
+    if (comes_from_primary(&scene, forwarded->process)) {
         status = receive_root(&scene, forwarded, &forward.handle, reterr);
         if (status == KELP_OK) {
             kelp__shard_follow(
@@ -325,9 +321,6 @@ kelp_status kelp_shard_fill(struct kelp_shard *shard, const struct kelp_shard_pi
     }
     if (comes_from_primary(&scene, piece->process)) {
         status = fill_hosted(&scene, piece, reterr);
-    } else {
-        kelp__shard_follow(&scene, kelp_partition_greeted(scene.hosted->core, piece->generation,
-                                                          piece->map_epoch, &turn->actions));
     }
     kelp__shard_unlock(&scene);
     return status;
@@ -399,12 +392,12 @@ kelp_status kelp__shard_replicate(const struct scene *scene, const struct kelp_a
     switch (action->kind) {
     case KELP_ACTION_FORWARD:
         return do_forward(scene, action);
-    case KELP_ACTION_GREET:
-        events->greet(&(struct kelp_shard_greeting){.partition = partition,
-                                                    .process = action->greet.process,
-                                                    .generation = scene->hosting->generation,
-                                                    .map_epoch = action->greet.map_epoch},
-                      scene->turn->user, user);
+    case KELP_ACTION_ASK:
+        events->ask(&(struct kelp_shard_question){.partition = partition,
+                                                  .process = action->ask.process,
+                                                  .generation = scene->hosting->generation,
+                                                  .map_epoch = action->ask.map_epoch},
+                    scene->turn->user, user);
         return KELP_OK;
     case KELP_ACTION_ACKNOWLEDGE:
         events->acknowledge(partition, scene->hosted->primary, &action->acknowledge,
@@ -417,9 +410,6 @@ kelp_status kelp__shard_replicate(const struct scene *scene, const struct kelp_a
         return do_copy(scene, action);
     case KELP_ACTION_IN_SYNC:
         events->in_sync(partition, user);
-        return KELP_OK;
-    case KELP_ACTION_NEED_MAP:
-        events->need_map(partition, user);
         return KELP_OK;
     default:
         assert(action->kind == KELP_ACTION_DIVERGES);

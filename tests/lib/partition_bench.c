@@ -123,12 +123,11 @@ void bench_take_actions(void)
             bench.conflict_count++;
             break;
         case KELP_ACTION_FORWARD:
-        case KELP_ACTION_GREET:
+        case KELP_ACTION_ASK:
         case KELP_ACTION_ACKNOWLEDGE:
         case KELP_ACTION_WANT_COPY:
         case KELP_ACTION_COPY:
         case KELP_ACTION_IN_SYNC:
-        case KELP_ACTION_NEED_MAP:
         case KELP_ACTION_DIVERGES:
             ck_assert_uint_lt(bench.replicated_count, BENCH_REPLICATED_MAX);
             bench.replicated[bench.replicated_count++] = *action;

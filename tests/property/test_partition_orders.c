@@ -390,12 +390,11 @@ static void take_actions(uint32_t partition)
             must(false);
             break;
         case KELP_ACTION_FORWARD:
-        case KELP_ACTION_GREET:
+        case KELP_ACTION_ASK:
         case KELP_ACTION_ACKNOWLEDGE:
         case KELP_ACTION_WANT_COPY:
         case KELP_ACTION_COPY:
         case KELP_ACTION_IN_SYNC:
-        case KELP_ACTION_NEED_MAP:
         case KELP_ACTION_DIVERGES:
             must(false); /* nobody follows */
             break;

@@ -170,7 +170,7 @@ struct sim_reply {
 enum sim_replica_kind {
     SIM_REPLICA_HELLO, /* of the follower: the stream is up */
     SIM_REPLICA_FORWARD,
-    SIM_REPLICA_GREET,
+    SIM_REPLICA_ASK,
     SIM_REPLICA_STATE, /* of the follower: what it has */
     SIM_REPLICA_PIECE, /* the first half of a copy */
     SIM_REPLICA_COPY,  /* the rest */

@@ -377,12 +377,11 @@ void sim_hosting_run(struct sim_hosting *hosting, struct sim_hosted *hosted)
             sim_snapshot_past(hosting->shard, action.past.serial, action.past.step);
             break;
         case KELP_ACTION_FORWARD:
-        case KELP_ACTION_GREET:
+        case KELP_ACTION_ASK:
         case KELP_ACTION_ACKNOWLEDGE:
         case KELP_ACTION_WANT_COPY:
         case KELP_ACTION_COPY:
         case KELP_ACTION_IN_SYNC:
-        case KELP_ACTION_NEED_MAP:
         case KELP_ACTION_DIVERGES:
             sim_replicas_act(hosting, hosted, &action);
             break;

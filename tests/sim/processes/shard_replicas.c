@@ -267,9 +267,9 @@ void sim_replicas_act(struct sim_hosting *hosting, struct sim_hosted *hosted,
     case KELP_ACTION_FORWARD:
         forward(hosting, hosted, action);
         break;
-    case KELP_ACTION_GREET:
-        send_to(shard, action->greet.process, false,
-                message_of(hosting, hosted, SIM_REPLICA_GREET, action->greet.map_epoch));
+    case KELP_ACTION_ASK:
+        send_to(shard, action->ask.process, false,
+                message_of(hosting, hosted, SIM_REPLICA_ASK, action->ask.map_epoch));
         break;
     case KELP_ACTION_ACKNOWLEDGE:
         message = message_of(hosting, hosted, SIM_REPLICA_STATE, action->acknowledge.map_epoch);
@@ -294,7 +294,7 @@ void sim_replicas_act(struct sim_hosting *hosting, struct sim_hosted *hosted,
     case KELP_ACTION_DIVERGES:
         sim_fail(shard->sim, "a follower has its primary's state", "partition %u of %s",
                  hosted->index, shard->process->id);
-    default: /* NEED_MAP: the leader tells it */
+    default:
         break;
     }
 }
@@ -370,9 +370,9 @@ static void take(struct sim_shard *shard, const struct sim_replica_message *mess
     case SIM_REPLICA_FORWARD:
         take_forward(hosting, hosted, message);
         break;
-    case SIM_REPLICA_GREET:
-        sim_must(kelp_partition_greeted(hosted->core, message->generation, message->map_epoch,
-                                        &hosting->actions));
+    case SIM_REPLICA_ASK:
+        sim_must(kelp_partition_asked(hosted->core, message->generation, message->map_epoch,
+                                      &hosting->actions));
         break;
     case SIM_REPLICA_STATE:
         sim_must(kelp_partition_acknowledged(hosted->core, &message->said, &hosting->actions));

@@ -107,9 +107,8 @@ static void take_message(struct replicas *world, struct replicas_process *proces
     case REPLICAS_FORWARD:
         take_forward(world, process, message);
         break;
-    case REPLICAS_GREET:
-        status =
-            kelp_partition_greeted(process->partition, 1, message->map_epoch, &process->actions);
+    case REPLICAS_ASK:
+        status = kelp_partition_asked(process->partition, 1, message->map_epoch, &process->actions);
         break;
     case REPLICAS_ACKNOWLEDGE:
         status = kelp_partition_acknowledged(process->partition, &message->said, &process->actions);

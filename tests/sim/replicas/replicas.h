@@ -21,7 +21,7 @@
 /* What travels over a link, in order, until the link breaks. */
 enum replicas_message_kind {
     REPLICAS_FORWARD,
-    REPLICAS_GREET,
+    REPLICAS_ASK,
     REPLICAS_ACKNOWLEDGE,
     REPLICAS_PIECE, /* the first half of a copy: nothing of the state before is left */
     REPLICAS_COPY,  /* the rest of it */

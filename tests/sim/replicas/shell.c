@@ -119,10 +119,10 @@ static void run_action(struct replicas *world, uint64_t process, const struct ke
     case KELP_ACTION_FORWARD:
         forward(world, process, action);
         break;
-    case KELP_ACTION_GREET:
-        message.kind = REPLICAS_GREET;
-        message.map_epoch = action->greet.map_epoch;
-        replicas_send(world, process, action->greet.process, &message);
+    case KELP_ACTION_ASK:
+        message.kind = REPLICAS_ASK;
+        message.map_epoch = action->ask.map_epoch;
+        replicas_send(world, process, action->ask.process, &message);
         break;
     case KELP_ACTION_ACKNOWLEDGE:
         message.kind = REPLICAS_ACKNOWLEDGE;
@@ -141,7 +141,6 @@ static void run_action(struct replicas *world, uint64_t process, const struct ke
             world->map[action->in_sync.map_epoch].in_sync = true;
         }
         break;
-    case KELP_ACTION_NEED_MAP:
         ours->needs_map = true;
         break;
     case KELP_ACTION_REFUSE: /* workers send again */
