@@ -36,6 +36,8 @@ const char *kelp_event_name(enum kelp_event_kind kind)
         [KELP_EVENT_WORKER_LOST] = "worker-lost",
         [KELP_EVENT_SHARD_JOINED] = "shard-joined",
         [KELP_EVENT_SHARD_LOST] = "shard-lost",
+        [KELP_EVENT_DRAINING] = "draining",
+        [KELP_EVENT_DRAINED] = "drained",
         [KELP_EVENT_GENERATION] = "generation",
         [KELP_EVENT_PROMOTED] = "promoted",
         [KELP_EVENT_MOVED] = "moved",

@@ -96,6 +96,9 @@ void kelp_shard_stream_send(struct kelp_shard_stream *stream, const struct kelp_
         fill_order(news, &order);
         command.snapshot = &order;
     }
+    if (news->leave) {
+        command.leave = (char *)(uintptr_t)news->leave; /* only read by the encoder */
+    }
     command.heartbeat = news->heartbeat;
     send(stream, &command);
     kelp_wire_map_fini(&map);
@@ -253,6 +256,7 @@ static void on_report(struct kelp_shard_stream *stream, struct kelp_term *term,
         .latest_train = has_latest ? &latest : NULL,
         .conflicts = from->conflicts,
         .conflict = from->conflict,
+        .leaving = from->leaving,
     };
     add_followers(from, &followers, &report);
     for (size_t i = 0; i < from->n_work; i++) {

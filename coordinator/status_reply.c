@@ -23,6 +23,8 @@ struct reply {
     Kelp__V1__ShardInfo **silent_pointers;
     Kelp__V1__CheckpointStatus checkpoint;
     Kelp__V1__Targets targets;
+    Kelp__V1__Drain drains[KELP_COORDINATOR_DRAINS_MAX];
+    Kelp__V1__Drain *drain_pointers[KELP_COORDINATOR_DRAINS_MAX];
 };
 
 static void reply_fini(struct reply *reply)
@@ -68,6 +70,7 @@ static void fill_workers(const struct kelp_term *term, struct reply *reply)
         worker->age_ms = since(term, member->joined_ms);
         worker->silent_ms = since(term, member->heard_ms);
         worker->trouble = trouble_of(member);
+        worker->draining = kelp_targets_drain(&term->size.now, member->id, member->incarnation);
         reply->worker_pointers[count++] = worker;
     }
     reply->message.n_workers = count;
@@ -223,6 +226,14 @@ static void fill_targets(const struct kelp_term *term, struct reply *reply)
     reply->targets.workers_min = from->workers_min;
     reply->targets.workers_max = from->workers_max;
     reply->targets.shards = from->shards;
+    for (uint32_t i = 0; i < from->drain_count; i++) {
+        kelp__v1__drain__init(&reply->drains[i]);
+        reply->drains[i].id = (char *)(uintptr_t)from->drains[i].id; /* only read */
+        reply->drains[i].incarnation = from->drains[i].incarnation;
+        reply->drain_pointers[i] = &reply->drains[i];
+    }
+    reply->targets.n_drains = from->drain_count;
+    reply->targets.drains = reply->drain_pointers;
     reply->message.targets = term->reading.done ? &reply->targets : NULL; /* not known yet */
 }
 

@@ -77,6 +77,7 @@ void kelp_worker_stream_send(struct kelp_worker_stream *stream,
     command.rests = news->rests;
     command.error = (char *)(uintptr_t)(news->waits ? news->waits : ""); /* only read */
     command.leave = news->leave;
+    command.drain = news->drain;
     command.heartbeat = news->heartbeat;
     send(stream, &command);
     kelp_wire_map_fini(&map);
@@ -279,12 +280,12 @@ static void on_status(struct kelp_rpc_request *request, struct kelp_rpc_message 
     kelp_rpc_request_answer(request, answer);
 }
 
-enum request { ASKED_CHECKPOINT, ASKED_PAUSE, ASKED_SIZE };
+enum request { ASKED_CHECKPOINT, ASKED_PAUSE, ASKED_SIZE, ASKED_DRAIN };
 
 static void tell_asked(struct kelp_worker_streams *streams, const struct kelp_rpc_request *request,
                        enum request what, kelp_status status)
 {
-    static const char *const texts[] = {"checkpoint", "pause", "another size"};
+    static const char *const texts[] = {"checkpoint", "pause", "another size", "a drain"};
     char peer[128];
     unsigned held = 0;
     kelp_rpc_request_peer(request, peer, sizeof(peer));
@@ -328,9 +329,29 @@ static void on_checkpoint(struct kelp_rpc_request *request, struct kelp_rpc_mess
     kelp_rpc_request_answer(request, answer);
 }
 
+static kelp_status scale_or_drain(struct kelp_term *term, const Kelp__V1__ScaleRequest *asked,
+                                  struct kelp_error *reterr)
+{
+    const Kelp__V1__Targets *targets = asked->targets;
+    struct kelp_targets request = {.drain_count = 0};
+    kelp_status status = KELP_OK;
+    if (targets) {
+        request.workers_min = targets->workers_min;
+        request.workers_max = targets->workers_max;
+        request.shards = targets->shards;
+    }
+    if (targets || asked->drain[0] == '\0') {
+        status = kelp_term_scale(term, &request, reterr);
+    }
+    return status == KELP_OK && asked->drain[0] != '\0'
+               ? kelp_term_drain(term, asked->drain, reterr)
+               : status;
+}
+
 /* Likewise: that it stands in etcd is seen in Status. */
 static kelp_status scale(struct kelp_term *term, struct kelp_rpc_message *message,
-                         Kelp__V1__ScaleReply *reply, struct kelp_error *reterr)
+                         Kelp__V1__ScaleReply *reply, enum request *ret_what,
+                         struct kelp_error *reterr)
 {
     ProtobufCMessage *fields = NULL;
     struct kelp_wire_payload payload;
@@ -341,13 +362,8 @@ static kelp_status scale(struct kelp_term *term, struct kelp_rpc_message *messag
         return status;
     }
     const Kelp__V1__ScaleRequest *asked = (const Kelp__V1__ScaleRequest *)(void *)fields;
-    struct kelp_targets request = {0};
-    if (asked->targets) {
-        request = (struct kelp_targets){.workers_min = asked->targets->workers_min,
-                                        .workers_max = asked->targets->workers_max,
-                                        .shards = asked->targets->shards};
-    }
-    reply->status = kelp_term_scale(term, &request, reterr);
+    *ret_what = asked->drain[0] != '\0' ? ASKED_DRAIN : ASKED_SIZE;
+    reply->status = scale_or_drain(term, asked, reterr);
     protobuf_c_message_free_unpacked(fields, NULL);
     return KELP_OK;
 }
@@ -364,10 +380,11 @@ static void on_scale(struct kelp_rpc_request *request, struct kelp_rpc_message *
         kelp_rpc_request_fail(request, KELP_ERR_NOT_LEADER, "this coordinator does not lead");
         return;
     }
-    kelp_status status = scale(term, message, &reply, &error);
+    enum request what = ASKED_SIZE;
+    kelp_status status = scale(term, message, &reply, &what, &error);
     if (status == KELP_OK) {
         reply.error = error.text;
-        tell_asked(streams, request, ASKED_SIZE, (kelp_status)reply.status);
+        tell_asked(streams, request, what, (kelp_status)reply.status);
         status = kelp_wire_encode(&reply.base, &answer, &error);
     }
     if (status != KELP_OK) {

@@ -191,6 +191,7 @@ static void hear_command(struct kelp_coordinator_link *m, const Kelp__V1__Worker
                                                      .lane_count = command->lane_count,
                                                      .rests = command->rests,
                                                      .leave = command->leave,
+                                                     .drain = command->drain,
                                                      .status = (kelp_status)command->status,
                                                      .error = command->error,
                                                      .heartbeat = command->heartbeat,

@@ -43,6 +43,7 @@ struct kelp_worker {
     struct kelp_rpc_timer *trouble_timer; /* only while a shard cannot be reached */
     uint64_t asked_ms;                    /* atomic: when the worker was asked to end; 0: not yet */
     uint64_t leave_by_ms;                 /* 0: not leaving */
+    bool drained;                         /* atomic: the coordinator wants it to end */
     struct kelp_error failure;            /* kelp_worker_next() reports it */
 };
 

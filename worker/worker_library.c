@@ -215,6 +215,10 @@ static void hear_news(struct kelp_worker *worker)
         kelp_worker_map_places(news.map, &places);
         event.news.places = &places;
     }
+    if (news.drain && !__atomic_exchange_n(&worker->drained, true, __ATOMIC_ACQ_REL)) {
+        kelp_log_info("drained: finishes and leaves");
+        kelp_coordinator_link_leave(worker->coordinator);
+    }
     kelp__worker_event(worker, &event);
     kelp_worker_map_free(news.map);
 }
@@ -352,6 +356,9 @@ static kelp_status wait_for_work(struct kelp_worker *worker, struct kelp_stop *s
         hear_news(worker);
         if (worker->failure.status != KELP_OK) {
             return kelp_fail(reterr, worker->failure.status, "%s", worker->failure.text);
+        }
+        if (__atomic_load_n(&worker->drained, __ATOMIC_ACQUIRE)) {
+            kelp_stop_raise(stop);
         }
         if (kelp_stop_raised(stop) && !leave(worker, &wait_ms)) {
             return kelp_fail(reterr, KELP_ERR_TIMEOUT, "stopped");

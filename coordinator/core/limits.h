@@ -35,11 +35,14 @@
     8000 /* no shard heard though all leases live: longer than those */
 #define KELP_COORDINATOR_HANG_MS                                                                   \
     6000 /* a shard is not heard and training stands, though its lease lives: longer than that */
-#define KELP_COORDINATOR_MOVE_MS     50  /* between two changes that move partitions: steps go on */
-#define KELP_COORDINATOR_JOINERS_MAX 8   /* partitions that are copied at a time */
-#define KELP_COORDINATOR_DOUBT_MS    500 /* what a peer says of a shard counts for so long */
-#define KELP_COORDINATOR_TELL_MS     300 /* then workers get a change that a primary has not taken */
-#define KELP_COORDINATOR_HELLO_MS    5000 /* a worker's stream says who it is within this */
+#define KELP_COORDINATOR_MOVE_MS     50 /* between two changes that move partitions: steps go on */
+#define KELP_COORDINATOR_JOINERS_MAX 8  /* partitions that are copied at a time */
+#define KELP_COORDINATOR_DRAINS_MAX  64 /* processes that `kelp drain` names at a time */
+#define KELP_COORDINATOR_DRAIN_MS                                                                  \
+    10000 /* a process that is to be drained is not there: then its name is forgotten */
+#define KELP_COORDINATOR_DOUBT_MS 500  /* what a peer says of a shard counts for so long */
+#define KELP_COORDINATOR_TELL_MS  300  /* then workers get a change that a primary has not taken */
+#define KELP_COORDINATOR_HELLO_MS 5000 /* a worker's stream says who it is within this */
 
 /* A worker with lanes shows work within both; then it is tried (membership_seats.c). */
 #define KELP_COORDINATOR_IDLE_MS      3000

@@ -118,7 +118,7 @@ static kelp_status open_generation(struct kelp_placement *placement,
     }
     uint32_t count = 0;
     for (uint32_t i = 0; i < placement->shard_count && count < placement->options.shards; i++) {
-        if (kelp__placement_ready(&placement->shards[i])) {
+        if (kelp__placement_usable(placement, &placement->shards[i])) {
             chosen[count++] = placement->shards[i].at;
         }
     }
@@ -156,7 +156,7 @@ static kelp_status open_generation(struct kelp_placement *placement,
 static kelp_status wait_or_open(struct kelp_placement *placement, uint64_t now_ms,
                                 struct kelp_placement_actions *actions, struct kelp_error *reterr)
 {
-    uint32_t count = kelp__placement_ready_count(placement);
+    uint32_t count = kelp__placement_usable_count(placement);
     if (placement->choosing || placement->change != KELP_CHANGE_NONE) {
         return KELP_OK;
     }
@@ -379,6 +379,7 @@ static bool outlives_the_end(enum kelp_placement_event_kind kind)
     case KELP_PLACEMENT_TAKEN:
     case KELP_PLACEMENT_REPLICAS:
     case KELP_PLACEMENT_DOUBTED:
+    case KELP_PLACEMENT_LEAVING:
     case KELP_PLACEMENT_RESTORE:
     case KELP_PLACEMENT_MAP_READ: /* of a change, as WRITTEN */
     case KELP_PLACEMENT_WRITTEN:
@@ -397,6 +398,13 @@ static bool outlives_the_end(enum kelp_placement_event_kind kind)
     return false;
 }
 
+/* May others have to be drained after it? */
+static bool redrains(enum kelp_placement_event_kind kind)
+{
+    return kind == KELP_PLACEMENT_SIZE || kind == KELP_PLACEMENT_REGISTERED ||
+           kind == KELP_PLACEMENT_UNREGISTERED || kind == KELP_PLACEMENT_LEAVING;
+}
+
 kelp_status kelp_placement_apply(struct kelp_placement *placement,
                                  const struct kelp_placement_event *event,
                                  struct kelp_placement_actions *ret_actions,
@@ -406,6 +414,9 @@ kelp_status kelp_placement_apply(struct kelp_placement *placement,
     kelp_status status = KELP_OK;
     if (!kelp_placement_settled(placement) || outlives_the_end(event->kind)) {
         status = kelp__placement_take(placement, event, &actions, reterr);
+    }
+    if (redrains(event->kind)) {
+        kelp__placement_find_drained(placement, event->now_ms);
     }
     if (status == KELP_OK &&
         (!kelp_placement_settled(placement) || placement->state == KELP_PLACEMENT_DONE)) {

@@ -58,11 +58,17 @@
  * progress, silence means a process that hangs once it has lasted longer than leases do.
  *
  * When no shard of the map is heard though all their leases live, it is us who are cut off: RESIGN.
+ *
+ * A shard is drained when it is named (`kelp drain`) or says that it was told to end: it gets no
+ * partition, and those that it has move away. Then it may leave (kelp_placement_leave()). When
+ * nobody else is left who may have them, names count for nothing, and one that was told to end
+ * leaves as it is, which is a loss.
  */
 #ifndef KELP_COORDINATOR_CORE_PLACEMENT_H
 #define KELP_COORDINATOR_CORE_PLACEMENT_H
 
 #include "coordinator/core/replicas.h"
+#include "coordinator/core/targets.h"
 
 enum kelp_placement_state {
     KELP_PLACEMENT_WAITING,
@@ -89,6 +95,7 @@ enum kelp_placement_event_kind {
     KELP_PLACEMENT_TAKEN,        /* it has taken a map */
     KELP_PLACEMENT_REPLICAS,     /* it has said how its followers are */
     KELP_PLACEMENT_DOUBTED,      /* a peer hears nothing from it */
+    KELP_PLACEMENT_LEAVING,      /* it was told to end, and asks to be drained before */
     KELP_PLACEMENT_LOAD_FAILED,  /* it could not */
     KELP_PLACEMENT_BLOCKED,      /* it cannot go on with this generation, but with the next one */
     KELP_PLACEMENT_MISSING,      /* before MAP_READ: choosing a checkpoint waits for something */
@@ -122,6 +129,8 @@ struct kelp_placement_event {
             uint32_t workers_min;   /* before the first generation opens */
             uint32_t workers_least; /* with fewer training rests */
             uint32_t shards;
+            const struct kelp_drain *drains; /* processes that are to go */
+            uint32_t drain_count;
         } size;
         const struct kelp_map_shard *registered;
         const char *unregistered; /* id */
@@ -161,6 +170,10 @@ struct kelp_placement_event {
             const char *id; /* of the one that is not heard */
             uint64_t incarnation;
         } doubted;
+        struct {
+            const char *id;
+            uint64_t incarnation;
+        } leaving;
         struct {
             const char *id;
             uint64_t incarnation;
@@ -217,10 +230,12 @@ struct kelp_placement_shard {
     bool registered;
     bool connected;
     uint64_t connected_incarnation;
-    uint64_t changed_ms; /* when it was connected or disconnected last */
-    bool broken;         /* its side ended the stream */
-    bool silent;         /* lost, and its process may still be there */
-    bool draining;       /* it is to end with nothing */
+    uint64_t changed_ms;  /* when it was connected or disconnected last */
+    bool broken;          /* its side ended the stream */
+    bool silent;          /* lost, and its process may still be there */
+    uint64_t leaving;     /* incarnation that was told to end; 0: none */
+    bool draining;        /* it is to end with nothing */
+    uint64_t draining_ms; /* since when */
     uint64_t loaded_generation;
     uint64_t taken_generation; /* of the newest map that it has */
     uint64_t taken_serial;
@@ -287,6 +302,8 @@ struct kelp_placement {
     uint64_t move_at_ms;   /* no move earlier */
     bool told;             /* workers may know the map as it is */
     uint64_t tell_ms;      /* and do from then on in any case */
+    struct kelp_drain drains[KELP_COORDINATOR_DRAINS_MAX]; /* who is to go; workers too */
+    uint32_t drain_count;
     uint32_t shard_count;
     struct kelp_placement_shard *shards; /* owned */
 };
@@ -319,6 +336,16 @@ const char *kelp_placement_state_text(enum kelp_placement_state state);
 /* Is an entry changing, or about to? Then no snapshot is ordered, which would be one of whoever
  * leads before it. */
 bool kelp_placement_changes(const struct kelp_placement *placement);
+
+/* May a shard end now? */
+enum kelp_placement_leave {
+    KELP_LEAVE_NOT,
+    KELP_LEAVE_EMPTY, /* its partitions are elsewhere */
+    KELP_LEAVE_LAST,  /* they have nowhere to go */
+    KELP_LEAVE_OVER,  /* nobody needs them any more */
+};
+enum kelp_placement_leave kelp_placement_leave(const struct kelp_placement *placement,
+                                               const struct kelp_placement_shard *shard);
 
 /* The map that workers may use now, or NULL: none, or a change that no primary has taken yet. */
 const struct kelp_map *kelp_placement_loaded_map(const struct kelp_placement *placement);

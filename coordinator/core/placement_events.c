@@ -181,7 +181,6 @@ static kelp_status on_registered(struct kelp_placement *placement,
     }
     if (shard->at.incarnation != at->incarnation) {
         shard->silent = false; /* whoever started it has seen to the one before */
-        shard->draining = false;
     }
     shard->at = *at;
     shard->registered = true;
@@ -287,6 +286,27 @@ static void on_doubted(struct kelp_placement *placement, const struct kelp_place
     }
 }
 
+static void on_leaving(struct kelp_placement *placement, const struct kelp_placement_event *event)
+{
+    struct kelp_placement_shard *shard =
+        speaker(placement, event->leaving.id, event->leaving.incarnation);
+    if (shard) {
+        shard->leaving = event->leaving.incarnation;
+    }
+}
+
+static void on_size(struct kelp_placement *placement, const struct kelp_placement_event *event)
+{
+    assert(event->size.drain_count <= KELP_COORDINATOR_DRAINS_MAX);
+    placement->options.workers_min = event->size.workers_min;
+    placement->workers_least = event->size.workers_least;
+    placement->options.shards = event->size.shards;
+    placement->drain_count = event->size.drain_count;
+    for (uint32_t i = 0; i < event->size.drain_count; i++) {
+        placement->drains[i] = event->size.drains[i];
+    }
+}
+
 static void on_unregistered(struct kelp_placement *placement, const char *id)
 {
     struct kelp_placement_shard *shard = kelp__placement_find(placement, id);
@@ -346,9 +366,7 @@ kelp_status kelp__placement_take(struct kelp_placement *placement,
         placement->worker_count = event->worker_count;
         break;
     case KELP_PLACEMENT_SIZE:
-        placement->options.workers_min = event->size.workers_min;
-        placement->workers_least = event->size.workers_least;
-        placement->options.shards = event->size.shards;
+        on_size(placement, event);
         break;
     case KELP_PLACEMENT_REGISTERED:
         return on_registered(placement, event, reterr);
@@ -374,6 +392,9 @@ kelp_status kelp__placement_take(struct kelp_placement *placement,
         break;
     case KELP_PLACEMENT_DOUBTED:
         on_doubted(placement, event);
+        break;
+    case KELP_PLACEMENT_LEAVING:
+        on_leaving(placement, event);
         break;
     case KELP_PLACEMENT_LOAD_FAILED:
         if (speaker(placement, event->load_failed.id, event->load_failed.incarnation)) {

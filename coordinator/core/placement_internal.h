@@ -19,7 +19,12 @@ struct kelp_placement_shard *kelp__placement_find(const struct kelp_placement *p
 struct kelp_placement_shard *kelp__placement_shard_of(struct kelp_placement *placement,
                                                       const char *id, uint64_t now_ms);
 bool kelp__placement_ready(const struct kelp_placement_shard *shard);
-uint32_t kelp__placement_ready_count(const struct kelp_placement *placement);
+/* May a generation that opens use it? One that is drained only where there is no other. */
+bool kelp__placement_usable(const struct kelp_placement *placement,
+                            const struct kelp_placement_shard *shard);
+uint32_t kelp__placement_usable_count(const struct kelp_placement *placement);
+/* Names, or shards, have changed: who is drained? */
+void kelp__placement_find_drained(struct kelp_placement *placement, uint64_t now_ms);
 /* Has it been away for as long as it is waited for? */
 bool kelp__placement_overdue(const struct kelp_placement *placement,
                              const struct kelp_placement_shard *shard, uint64_t now_ms);

@@ -32,13 +32,26 @@ bool kelp__placement_ready(const struct kelp_placement_shard *shard)
            shard->connected_incarnation == shard->at.incarnation;
 }
 
-uint32_t kelp__placement_ready_count(const struct kelp_placement *placement)
+static uint32_t count_ready(const struct kelp_placement *placement, bool draining)
 {
     uint32_t count = 0;
     for (uint32_t i = 0; i < placement->shard_count; i++) {
-        count += kelp__placement_ready(&placement->shards[i]) ? 1 : 0;
+        const struct kelp_placement_shard *shard = &placement->shards[i];
+        count += kelp__placement_ready(shard) && shard->draining == draining ? 1 : 0;
     }
     return count;
+}
+
+bool kelp__placement_usable(const struct kelp_placement *placement,
+                            const struct kelp_placement_shard *shard)
+{
+    return kelp__placement_ready(shard) && (!shard->draining || count_ready(placement, false) == 0);
+}
+
+uint32_t kelp__placement_usable_count(const struct kelp_placement *placement)
+{
+    uint32_t count = count_ready(placement, false);
+    return count > 0 ? count : count_ready(placement, true);
 }
 
 /* The entry of that id, a new one in the order of names if need be; NULL: the table is full. */
@@ -60,6 +73,74 @@ struct kelp_placement_shard *kelp__placement_shard_of(struct kelp_placement *pla
     (void)snprintf(shard->at.id, sizeof(shard->at.id), "%s", id);
     placement->shard_count++;
     return shard;
+}
+
+/* ---- who is to go ---- */
+
+static bool told_to_end(const struct kelp_placement_shard *shard)
+{
+    return shard->leaving != 0 && shard->leaving == shard->at.incarnation;
+}
+
+static bool named(const struct kelp_placement *placement, const struct kelp_placement_shard *shard)
+{
+    for (uint32_t i = 0; i < placement->drain_count; i++) {
+        if (placement->drains[i].incarnation == shard->at.incarnation &&
+            strcmp(placement->drains[i].id, shard->at.id) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Is there a shard with a lease that stays? */
+static bool somebody_stays(const struct kelp_placement *placement, bool names_count)
+{
+    for (uint32_t i = 0; i < placement->shard_count; i++) {
+        const struct kelp_placement_shard *shard = &placement->shards[i];
+        if (shard->registered && !told_to_end(shard) && !(names_count && named(placement, shard))) {
+            return true;
+        }
+    }
+    return false;
+}
+
+void kelp__placement_find_drained(struct kelp_placement *placement, uint64_t now_ms)
+{
+    bool names_count = somebody_stays(placement, true);
+    for (uint32_t i = 0; i < placement->shard_count; i++) {
+        struct kelp_placement_shard *shard = &placement->shards[i];
+        bool draining = told_to_end(shard) || (names_count && named(placement, shard));
+        shard->draining_ms = shard->draining ? shard->draining_ms : now_ms;
+        placement->unarranged = placement->unarranged || draining != shard->draining;
+        shard->draining = draining;
+    }
+}
+
+static bool has_role(const struct kelp_placement *placement, const char *id)
+{
+    bool opens = placement->state == KELP_PLACEMENT_OPENING;
+    return kelp_map_find(&placement->map, id) >= 0 ||
+           ((opens || placement->change != KELP_CHANGE_NONE) &&
+            kelp_map_find(&placement->next, id) >= 0);
+}
+
+enum kelp_placement_leave kelp_placement_leave(const struct kelp_placement *placement,
+                                               const struct kelp_placement_shard *shard)
+{
+    if (!shard->draining || !placement->map_read) {
+        return KELP_LEAVE_NOT;
+    }
+    if (kelp_placement_settled(placement)) {
+        return told_to_end(shard) ? KELP_LEAVE_OVER : KELP_LEAVE_NOT;
+    }
+    /* Workers that know the newest map do not ask it for anything. */
+    bool told = placement->told || placement->state != KELP_PLACEMENT_RUNNING;
+    if (told && !has_role(placement, shard->at.id)) {
+        return KELP_LEAVE_EMPTY;
+    }
+    return told_to_end(shard) && !somebody_stays(placement, false) ? KELP_LEAVE_LAST
+                                                                   : KELP_LEAVE_NOT;
 }
 
 /* ---- what a shard of the map is doing ---- */

@@ -1,6 +1,7 @@
 #include "coordinator/core/targets.h"
 
-#include "coordinator/core/limits.h"
+#include <stdio.h>
+#include <string.h>
 
 struct kelp_targets kelp_targets_of_job(const struct kelp_job *job)
 {
@@ -9,10 +10,30 @@ struct kelp_targets kelp_targets_of_job(const struct kelp_job *job)
                                  .shards = job->cluster.shards};
 }
 
+/* Its index, or the number of drains. */
+static uint32_t find_drain(const struct kelp_targets *targets, const char *id, uint64_t incarnation)
+{
+    uint32_t i = 0;
+    while (i < targets->drain_count && (targets->drains[i].incarnation != incarnation ||
+                                        strcmp(targets->drains[i].id, id) != 0)) {
+        i++;
+    }
+    return i;
+}
+
+bool kelp_targets_drain(const struct kelp_targets *targets, const char *id, uint64_t incarnation)
+{
+    return find_drain(targets, id, incarnation) < targets->drain_count;
+}
+
 bool kelp_targets_equal(const struct kelp_targets *a, const struct kelp_targets *b)
 {
-    return a->workers_min == b->workers_min && a->workers_max == b->workers_max &&
-           a->shards == b->shards;
+    bool equal = a->workers_min == b->workers_min && a->workers_max == b->workers_max &&
+                 a->shards == b->shards && a->drain_count == b->drain_count;
+    for (uint32_t i = 0; equal && i < a->drain_count; i++) {
+        equal = kelp_targets_drain(b, a->drains[i].id, a->drains[i].incarnation);
+    }
+    return equal;
 }
 
 uint32_t kelp_targets_least_workers(const struct kelp_targets *targets)
@@ -76,4 +97,28 @@ kelp_status kelp_targets_change(const struct kelp_targets *now, const struct kel
         *ret_targets = next;
     }
     return status;
+}
+
+kelp_status kelp_targets_add_drain(struct kelp_targets *targets, const char *id,
+                                   uint64_t incarnation, struct kelp_error *reterr)
+{
+    if (kelp_targets_drain(targets, id, incarnation)) {
+        return KELP_OK;
+    }
+    if (targets->drain_count == KELP_COORDINATOR_DRAINS_MAX) {
+        return kelp_fail(reterr, KELP_ERR_LIMIT, "%d processes are being drained: wait for them",
+                         KELP_COORDINATOR_DRAINS_MAX);
+    }
+    struct kelp_drain *drain = &targets->drains[targets->drain_count++];
+    *drain = (struct kelp_drain){.incarnation = incarnation};
+    (void)snprintf(drain->id, sizeof(drain->id), "%s", id);
+    return KELP_OK;
+}
+
+void kelp_targets_remove_drain(struct kelp_targets *targets, const char *id, uint64_t incarnation)
+{
+    uint32_t at = find_drain(targets, id, incarnation);
+    if (at < targets->drain_count) {
+        targets->drains[at] = targets->drains[--targets->drain_count];
+    }
 }

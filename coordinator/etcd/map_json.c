@@ -69,8 +69,14 @@ kelp_status kelp_map_print(const struct kelp_map *map, char **ret_text, struct k
 
 static void print_targets(FILE *out, const char *name, const struct kelp_targets *targets)
 {
-    (void)fprintf(out, "\"%s\":{\"workers_min\":%u,\"workers_max\":%u,\"shards\":%u}", name,
+    (void)fprintf(out, "\"%s\":{\"workers_min\":%u,\"workers_max\":%u,\"shards\":%u", name,
                   targets->workers_min, targets->workers_max, targets->shards);
+    for (uint32_t i = 0; i < targets->drain_count; i++) {
+        (void)fputs(i == 0 ? ",\"drains\":[" : ",", out);
+        kelp_json_print_member(out, "{", "id", targets->drains[i].id);
+        (void)fprintf(out, ",\"incarnation\":\"%" PRIu64 "\"}", targets->drains[i].incarnation);
+    }
+    (void)fputs(targets->drain_count > 0 ? "]}" : "}", out);
 }
 
 kelp_status kelp_scale_print(const struct kelp_scale *scale, char **ret_text,
@@ -321,6 +327,33 @@ kelp_status kelp_job_state_parse(const char *text, size_t text_bytes,
     return status;
 }
 
+static kelp_status parse_drain(const cJSON *json, void *into, struct kelp_error *reterr)
+{
+    struct kelp_drain drain = {.incarnation = 0};
+    kelp_status status = kelp_json_string(json, "id", drain.id, sizeof(drain.id), reterr);
+    if (status == KELP_OK) {
+        status = parse_incarnation(json, &drain.incarnation, reterr);
+    }
+    if (status == KELP_OK && !kelp_member_id_valid(drain.id)) {
+        status = kelp_fail(reterr, KELP_ERR_FORMAT, "id: is no name of a process");
+    }
+    return status == KELP_OK ? kelp_targets_add_drain(into, drain.id, drain.incarnation, reterr)
+                             : status;
+}
+
+/* Older versions wrote none. */
+static kelp_status parse_drains(const cJSON *json, struct kelp_targets *ret_targets,
+                                struct kelp_error *reterr)
+{
+    const cJSON *drains = NULL;
+    if (!cJSON_HasObjectItem(json, "drains")) {
+        return KELP_OK;
+    }
+    kelp_status status =
+        kelp_json_array(json, "drains", KELP_COORDINATOR_DRAINS_MAX, &drains, reterr);
+    return status == KELP_OK ? kelp_json_each(drains, parse_drain, ret_targets, reterr) : status;
+}
+
 static kelp_status parse_targets(const cJSON *json, const char *name,
                                  struct kelp_targets *ret_targets, struct kelp_error *reterr)
 {
@@ -334,9 +367,11 @@ static kelp_status parse_targets(const cJSON *json, const char *name,
         status = kelp_json_u32(member, "workers_max", KELP_JOB_LANES_MAX, &ret_targets->workers_max,
                                reterr);
     }
-    return status == KELP_OK ? kelp_json_u32(member, "shards", KELP_COORDINATOR_SHARDS_MAX,
-                                             &ret_targets->shards, reterr)
-                             : status;
+    if (status == KELP_OK) {
+        status = kelp_json_u32(member, "shards", KELP_COORDINATOR_SHARDS_MAX, &ret_targets->shards,
+                               reterr);
+    }
+    return status == KELP_OK ? parse_drains(member, ret_targets, reterr) : status;
 }
 
 static kelp_status parse_scale(const cJSON *json, void *into, struct kelp_error *reterr)

@@ -104,6 +104,31 @@ static bool add_order(struct kelp_link *link, const struct kelp_checkpointer *ch
     return true;
 }
 
+/* May it end now? Not while it has parts of a snapshot to write. */
+static bool add_leave(struct kelp_link *link, const struct kelp_link_view *view,
+                      struct kelp_link_news *news)
+{
+    const struct kelp_placement_shard *shard = kelp_placement_find(view->placement, link->shard.id);
+    if (!shard || link->leave_sent) {
+        return false;
+    }
+    switch (kelp_placement_leave(view->placement, shard)) {
+    case KELP_LEAVE_NOT:
+        return false;
+    case KELP_LEAVE_EMPTY:
+        news->leave = "all that it had is on other shards";
+        break;
+    case KELP_LEAVE_LAST:
+        news->leave = "no other shard is there to take over: what it has is lost";
+        break;
+    case KELP_LEAVE_OVER:
+        news->leave = "the job is over";
+        break;
+    }
+    link->leave_sent = true;
+    return true;
+}
+
 /* What the shard does not know yet; false: it knows everything. */
 static bool add_news(struct kelp_link *link, const struct kelp_link_view *view,
                      struct kelp_link_news *news)
@@ -124,7 +149,8 @@ static bool add_news(struct kelp_link *link, const struct kelp_link_view *view,
         link->map_heartbeat = opened ? view->heartbeat + 1 : link->map_heartbeat;
         any = true;
     }
-    return add_order(link, view->checkpointer, news) || any;
+    any = add_order(link, view->checkpointer, news) || any;
+    return add_leave(link, view, news) || any;
 }
 
 void kelp_link_update(struct kelp_link *link, const struct kelp_outside *outside,
@@ -174,6 +200,7 @@ void kelp_link_open(struct kelp_link *link, const struct kelp_outside *outside,
         link->plan_sent = view->plan;
         link->generation_sent = 0;
         link->order_sent = 0;
+        link->leave_sent = false;
     } else if (status != KELP_ERR_BUSY) {
         kelp_outside_log(outside, link->said ? KELP_LOG_DEBUG : KELP_LOG_WARN,
                          "cannot connect shard=%s address=%s error=\"%s\"", link->shard.id,

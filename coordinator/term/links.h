@@ -22,6 +22,7 @@ struct kelp_link {
     uint64_t order_sent;    /* serial */
     char failure[160];      /* the latest error reported, so that it is logged once */
     uint64_t conflicts;     /* that it has told, of this start */
+    bool leave_sent;        /* it may end */
 };
 
 struct kelp_shard_links {
@@ -34,6 +35,7 @@ struct kelp_link_view {
     const char *manifest;       /* of what it restores; "": none */
     bool plan;                  /* it stands in etcd */
     const struct kelp_checkpointer *checkpointer;
+    const struct kelp_placement *placement;
     uint64_t records_after;
     uint64_t heartbeat; /* newest */
 };

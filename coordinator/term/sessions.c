@@ -47,6 +47,20 @@ struct kelp_session *kelp_worker_sessions_of(const struct kelp_worker_sessions *
     return session;
 }
 
+const struct kelp_session *kelp_worker_sessions_find(const struct kelp_worker_sessions *sessions,
+                                                     const char *id)
+{
+    const struct kelp_session *found = NULL;
+    for (const struct kelp_session *session = sessions->first; session; session = session->next) {
+        bool member = session->state == KELP_SESSION_MEMBER;
+        if ((member || session->state == KELP_SESSION_HELD) && (member || !found) &&
+            strcmp(session->id, id) == 0) {
+            found = session;
+        }
+    }
+    return found;
+}
+
 static void destroy(struct kelp_session *session)
 {
     free(session->plan);
@@ -173,6 +187,12 @@ static bool add_news(struct kelp_session *session, const struct kelp_session_vie
     if (view->leave && !session->leave_sent) {
         news->leave = true;
         session->leave_sent = true;
+        any = true;
+    }
+    if (!session->drain_sent &&
+        kelp_targets_drain(view->targets, session->id, session->incarnation)) {
+        news->drain = true;
+        session->drain_sent = true;
         any = true;
     }
     return any;

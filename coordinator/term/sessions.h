@@ -41,6 +41,7 @@ struct kelp_session {
     struct kelp_lane_range lanes; /* as sent */
     bool rests;                   /* as sent with them */
     bool leave_sent;
+    bool drain_sent;
 };
 
 struct kelp_worker_sessions {
@@ -52,6 +53,7 @@ struct kelp_worker_sessions {
 struct kelp_session_view {
     const struct kelp_map *map; /* loaded everywhere; NULL: none */
     const struct kelp_membership *membership;
+    const struct kelp_targets *targets; /* who is to go */
     bool leave;
     uint64_t heartbeat; /* newest */
 };
@@ -67,6 +69,9 @@ struct kelp_session_hello {
 /* NULL: no memory. */
 struct kelp_session *kelp_worker_sessions_add(struct kelp_worker_sessions *sessions, void *end,
                                               uint64_t now_ms);
+/* One that has said that it is of this name, or NULL; a member before others. */
+const struct kelp_session *kelp_worker_sessions_find(const struct kelp_worker_sessions *sessions,
+                                                     const char *id);
 /* The member of that key, or NULL. */
 struct kelp_session *kelp_worker_sessions_of(const struct kelp_worker_sessions *sessions,
                                              uint64_t key);

@@ -18,12 +18,16 @@ struct kelp_size {
 };
 
 void kelp_size_init(struct kelp_size *size, const struct kelp_job *job);
-/* What was found in etcd. Targets that were set when the job had another size count no more. True:
+/* What was found in etcd. Numbers that were set when the job had another size count no more. True:
  * `now` is another one. */
 bool kelp_size_read(struct kelp_size *size, const struct kelp_found *found);
 /* Somebody asks for another size. Errors: those of kelp_targets_change(). */
 kelp_status kelp_size_ask(struct kelp_size *size, const struct kelp_targets *request,
                           struct kelp_error *reterr) KELP_MUST_USE;
+/* A process is to go, or has gone. Errors: KELP_ERR_LIMIT. */
+kelp_status kelp_size_drain(struct kelp_size *size, const char *id, uint64_t incarnation,
+                            struct kelp_error *reterr) KELP_MUST_USE;
+void kelp_size_drained(struct kelp_size *size, const char *id, uint64_t incarnation);
 /* What is to be written now, or NULL; tell kelp_size_sent() when it is on its way. */
 const struct kelp_targets *kelp_size_due(const struct kelp_size *size, uint64_t now_ms);
 void kelp_size_sent(struct kelp_size *size);

@@ -96,6 +96,7 @@ static void lose_silent(struct kelp_term *term)
 void kelp_term_tick(struct kelp_term *term)
 {
     kelp__term_try_state(term);
+    kelp__term_forget_drains(term);
     kelp__term_try_scale(term);
     kelp_worker_sessions_sweep(&term->sessions, &term->outside, term->now_ms,
                                term->membership.detect_ms);

@@ -10,16 +10,16 @@
  *     end         (job_end.h)             the job's state in etcd, and an end found there
  *     steps       (step_count.h)          steps that are computed again
  *     reading     (reading.h)             when etcd is read
- *     size        (size.h)                how large the cluster is to be
+ *     size        (size.h)                how large the cluster is to be, and who is to go
  *     offer       (plan_offer.h)          the plan, on its way to etcd
  *     links       (links.h)         streams to shards
  *     sessions    (sessions.h)     streams of workers
  *     records     (term_records.c)        the last record, on its way to the file
  *     hold        (term_records.c)        the run's folder, on its way to this job
  *
- * Its files call downwards alone: term.c (life, time), term_etcd.c, term_workers.c, term_shards.c
- * (events), term_records.c, term_decide.c (placement and checkpointer, which tell each other), the
- * parts.
+ * Its files call downwards alone: term.c (life, time), term_etcd.c, term_workers.c, term_shards.c,
+ * term_requests.c (events), term_records.c, term_decide.c (placement and checkpointer, which tell
+ * each other), the parts.
  */
 #ifndef KELP_COORDINATOR_TERM_TERM_H
 #define KELP_COORDINATOR_TERM_TERM_H
@@ -162,6 +162,7 @@ struct kelp_link_report {
     size_t replica_count;
     const struct kelp_link_peer *peers; /* of which something is wrong */
     size_t peer_count;
+    bool leaving;       /* it was told to end */
     kelp_status status; /* of what it failed at */
     const char *error;
     const char *waiting;                             /* what loading waits for; "": nothing */
@@ -204,6 +205,9 @@ void kelp_term_worker_worked(struct kelp_term *term, const char *id);
 /* Its stream has ended. */
 void kelp_term_worker_closed(struct kelp_term *term, struct kelp_session *session, bool lost,
                              const char *text);
+
+/* ---- people (term_requests.c) ---- */
+
 /* Somebody wants a checkpoint; how it ends is seen in the keeper. Errors: KELP_ERR_BUSY,
  * KELP_ERR_INVALID: the job is over. */
 kelp_status kelp_term_request(struct kelp_term *term, bool pause, uint64_t *ret_serial,
@@ -211,6 +215,10 @@ kelp_status kelp_term_request(struct kelp_term *term, bool pause, uint64_t *ret_
 /* Somebody wants another size; it counts once it stands in etcd. Errors: KELP_ERR_BUSY,
  * KELP_ERR_INVALID: no such size, or the job is over. */
 kelp_status kelp_term_scale(struct kelp_term *term, const struct kelp_targets *request,
+                            struct kelp_error *reterr) KELP_MUST_USE;
+/* Somebody wants this process to go. Errors: KELP_ERR_BUSY, KELP_ERR_INVALID: there is no such one,
+ * it cannot be spared, or the job is over; KELP_ERR_LIMIT. */
+kelp_status kelp_term_drain(struct kelp_term *term, const char *id,
                             struct kelp_error *reterr) KELP_MUST_USE;
 
 #endif

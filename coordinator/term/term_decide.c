@@ -23,6 +23,7 @@ struct kelp_link_view kelp__term_shard_view(const struct kelp_term *term)
         .manifest = kelp_keeper_manifest(&term->keeper, &term->placement.map),
         .plan = term->offer.state == KELP_PLAN_WRITTEN,
         .checkpointer = &term->keeper.machine,
+        .placement = &term->placement,
         .records_after = term->progress.records_after,
         .heartbeat = term->heartbeat,
     };
@@ -39,6 +40,7 @@ void kelp__term_update_workers(struct kelp_term *term, bool beat)
     const struct kelp_session_view view = {
         .map = kelp_placement_loaded_map(&term->placement),
         .membership = &term->membership,
+        .targets = &term->size.now,
         .leave = term->end.ended || kelp_checkpointer_holds(&term->keeper.machine),
         .heartbeat = term->heartbeat,
     };
@@ -499,9 +501,13 @@ void kelp__term_resize(struct kelp_term *term)
     kelp_outside_log(&term->outside, KELP_LOG_INFO, "size workers=%u:%u shards=%u",
                      now->workers_min, now->workers_max, now->shards);
     kelp_membership_rest_below(&term->membership, least, term->now_ms);
-    kelp__term_place(term, (struct kelp_placement_event){.kind = KELP_PLACEMENT_SIZE,
-                                                         .size = {.workers_min = now->workers_min,
-                                                                  .workers_least = least,
-                                                                  .shards = now->shards}});
+    kelp__term_place(term,
+                     (struct kelp_placement_event){.kind = KELP_PLACEMENT_SIZE,
+                                                   .size = {.workers_min = now->workers_min,
+                                                            .workers_least = least,
+                                                            .shards = now->shards,
+                                                            .drains = now->drains,
+                                                            .drain_count = now->drain_count}});
+    kelp__term_update_shards(term, false);
     kelp__term_update_workers(term, false);
 }

@@ -52,6 +52,7 @@ struct kelp_link_news {
     bool give_up;
     struct kelp_checkpointer_order order;
     uint64_t records_after; /* with hello */
+    const char *leave;      /* it may end: why; NULL: it stays */
     uint64_t heartbeat;     /* 0: none */
 };
 
@@ -65,6 +66,7 @@ struct kelp_session_news {
     struct kelp_lane_range lanes;
     const char *waits; /* why it is no member yet; NULL: nothing new */
     bool leave;
+    bool drain;         /* finish, send what is computed, then end */
     uint64_t heartbeat; /* 0: none */
 };
 
@@ -87,18 +89,20 @@ struct kelp_filed {
 
 /* What people want to know afterwards (kelp events): what changed, why, how long it took. */
 enum kelp_event_kind {
-    KELP_EVENT_LEADS,             /* a term began; took: since nobody led */
-    KELP_EVENT_LEADS_NO_MORE,     /* it ended */
-    KELP_EVENT_WORKER_JOINED,     /* who */
-    KELP_EVENT_WORKER_LEFT,       /* who */
-    KELP_EVENT_WORKER_LOST,       /* who */
-    KELP_EVENT_SHARD_JOINED,      /* who */
-    KELP_EVENT_SHARD_LOST,        /* who */
-    KELP_EVENT_GENERATION,        /* one was opened: from step; recomputed */
-    KELP_EVENT_PROMOTED,          /* backups took the place of primaries; took: since the loss */
-    KELP_EVENT_MOVED,             /* partitions move, within the generation */
-    KELP_EVENT_LOADED,            /* all shards have the generation; took: since the loss */
-    KELP_EVENT_CHECKPOINT,        /* one was committed: of step; took: since it was ordered */
+    KELP_EVENT_LEADS,         /* a term began; took: since nobody led */
+    KELP_EVENT_LEADS_NO_MORE, /* it ended */
+    KELP_EVENT_WORKER_JOINED, /* who */
+    KELP_EVENT_WORKER_LEFT,   /* who */
+    KELP_EVENT_WORKER_LOST,   /* who */
+    KELP_EVENT_SHARD_JOINED,  /* who */
+    KELP_EVENT_SHARD_LOST,    /* who */
+    KELP_EVENT_DRAINING,      /* who is to go; why */
+    KELP_EVENT_DRAINED,       /* who: a shard has left, with nothing; took: since it was to go */
+    KELP_EVENT_GENERATION,    /* one was opened: from step; recomputed */
+    KELP_EVENT_PROMOTED,      /* backups took the place of primaries; took: since the loss */
+    KELP_EVENT_MOVED,         /* partitions move, within the generation */
+    KELP_EVENT_LOADED,        /* all shards have the generation; took: since the loss */
+    KELP_EVENT_CHECKPOINT,    /* one was committed: of step; took: since it was ordered */
     KELP_EVENT_CHECKPOINT_FAILED, /* of step */
     KELP_EVENT_STATE,             /* the job's: who is the state */
     KELP_EVENT_KIND_COUNT

@@ -222,8 +222,23 @@ void kelp_term_state_written(struct kelp_term *term, bool taken)
     kelp__term_try_state(term); /* one that came meanwhile */
 }
 
+/* Who is to go that was not before. */
+static void tell_drains(struct kelp_term *term, const struct kelp_targets *written)
+{
+    for (uint32_t i = 0; written && i < written->drain_count; i++) {
+        const struct kelp_drain *drain = &written->drains[i];
+        if (!kelp_targets_drain(&term->size.now, drain->id, drain->incarnation)) {
+            kelp_outside_log(&term->outside, KELP_LOG_INFO, "process is drained id=%s", drain->id);
+            kelp__term_tell(term, (struct kelp_event){.kind = KELP_EVENT_DRAINING,
+                                                      .who = drain->id,
+                                                      .why = "kelp drain"});
+        }
+    }
+}
+
 void kelp_term_scale_written(struct kelp_term *term, const struct kelp_targets *written)
 {
+    tell_drains(term, written);
     if (kelp_size_written(&term->size, written, term->now_ms)) {
         kelp__term_resize(term);
     }

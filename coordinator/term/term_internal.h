@@ -59,6 +59,11 @@ void kelp__term_judge_workers(struct kelp_term *term);
  * session again. */
 void kelp__term_review_workers(struct kelp_term *term);
 
+/* ---- term_requests.c ---- */
+
+/* Names of processes that are to go and have gone need not be kept. */
+void kelp__term_forget_drains(struct kelp_term *term);
+
 /* ---- term_etcd.c ---- */
 
 /* Try again what etcd did not answer. */

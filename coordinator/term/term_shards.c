@@ -10,12 +10,28 @@
 
 /* ---- who is there ---- */
 
+/* A shard that was to go has gone, if it had nothing any more; else it is lost. */
+static void tell_drained(struct kelp_term *term, const struct kelp_link *link)
+{
+    const struct kelp_placement_shard *placed =
+        kelp_placement_find(&term->placement, link->shard.id);
+    if (link->leave_sent && placed &&
+        kelp_placement_leave(&term->placement, placed) == KELP_LEAVE_EMPTY) {
+        kelp_outside_log(&term->outside, KELP_LOG_INFO, "shard drained shard=%s", link->shard.id);
+        kelp__term_tell(term, (struct kelp_event){.kind = KELP_EVENT_DRAINED,
+                                                  .who = link->shard.id,
+                                                  .timed = true,
+                                                  .took_ms = term->now_ms - placed->draining_ms});
+    }
+}
+
 /* broken: the shard's side ended the stream. */
 static void disconnected(struct kelp_term *term, struct kelp_link *link, bool broken)
 {
     if (!link->greeted) {
         return;
     }
+    tell_drained(term, link);
     kelp_link_leave(link);
     kelp_membership_remove(&term->membership, link->key, false);
     kelp__term_place(term, (struct kelp_placement_event){
@@ -207,6 +223,28 @@ static void on_map(struct kelp_term *term, const struct kelp_link *link,
     }
 }
 
+/* It was told to end, and asks to be drained. */
+static void on_leaving(struct kelp_term *term, const struct kelp_link *link)
+{
+    const struct kelp_placement_shard *placed =
+        kelp_placement_find(&term->placement, link->shard.id);
+    if (!placed || placed->leaving == link->shard.incarnation) {
+        return;
+    }
+    kelp_outside_log_of(&term->outside, link->shard.address, KELP_LOG_INFO,
+                        "shard wants to leave shard=%s", link->shard.id);
+    if (!placed->draining) {
+        kelp__term_tell(term, (struct kelp_event){.kind = KELP_EVENT_DRAINING,
+                                                  .who = link->shard.id,
+                                                  .why = "it was told to end"});
+    }
+    kelp__term_place(
+        term, (struct kelp_placement_event){
+                  .kind = KELP_PLACEMENT_LEAVING,
+                  .leaving = {.id = link->shard.id, .incarnation = link->shard.incarnation}});
+    kelp__term_update_shards(term, false);
+}
+
 /* Whom we do not hear, and a peer neither. */
 static void on_peer(struct kelp_term *term, const struct kelp_link_peer *peer)
 {
@@ -250,6 +288,9 @@ void kelp_term_shard_report(struct kelp_term *term, struct kelp_link *link,
     on_loaded(term, link, report->loaded_generation);
     on_conflicts(term, link, report);
     on_map(term, link, report);
+    if (report->leaving) {
+        on_leaving(term, link);
+    }
     for (size_t i = 0; i < report->peer_count; i++) {
         on_peer(term, &report->peers[i]);
     }

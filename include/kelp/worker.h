@@ -71,7 +71,8 @@ struct kelp_work {
 };
 
 /*
- * Wait for work. Errors: KELP_ERR_CLOSED (the job is over), KELP_ERR_TIMEOUT (stop was raised, and
+ * Wait for work. When the coordinator wants this worker to end (kelp drain), stop is raised here.
+ * Errors: KELP_ERR_CLOSED (the job is over), KELP_ERR_TIMEOUT (stop was raised, and
  * kelp_worker_wake() called; what was pushed is in, or grace_ms are over), KELP_ERR_MISMATCH and
  * others (the coordinator refuses this worker; the text says why).
  */

@@ -106,8 +106,10 @@ static void hear(struct kelp_joining *joining, const struct kelp_joining_event *
         (void)kelp_fail(&news->refused, event->command.status, "%s", event->command.error);
     }
     news->leave = news->leave || event->command.leave;
+    news->drain = news->drain || event->command.drain;
     joining->over = joining->over || news->leave || refused;
-    if (event->command.map || event->command.has_assignment || event->command.leave || refused) {
+    if (event->command.map || event->command.has_assignment || event->command.leave ||
+        event->command.drain || refused) {
         news->any = true;
         emit(actions, KELP_JOINING_TELL);
     }

@@ -35,6 +35,7 @@ struct kelp_joining_event {
             uint32_t lane_count;
             bool rests;
             bool leave;
+            bool drain;
             kelp_status status; /* other than KELP_OK: refused */
             const char *error;
             uint64_t heartbeat; /* number to be answered; 0: none */

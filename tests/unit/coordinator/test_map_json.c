@@ -146,20 +146,35 @@ KELP_TEST(states)
 KELP_TEST(scales)
 {
     static const char *const wrong[] = {
-        "{}", "{\"targets\":{\"workers_min\":1,\"workers_max\":2,\"shards\":1}}",
+        "{}",
+        "{\"targets\":{\"workers_min\":1,\"workers_max\":2,\"shards\":1}}",
         "{\"targets\":[],\"of_job\":{}}",
         "{\"targets\":{\"workers_min\":1},\"of_job\":{\"workers_min\":1,\"workers_max\":2,"
         "\"shards\":1}}",
         "{\"targets\":{\"workers_min\":1,\"workers_max\":99999,\"shards\":1},"
+        "\"of_job\":{\"workers_min\":1,\"workers_max\":2,\"shards\":1}}",
+        "{\"targets\":{\"workers_min\":1,\"workers_max\":2,\"shards\":1,\"drains\":[{\"id\":\"a/"
+        "b\","
+        "\"incarnation\":\"1\"}]},\"of_job\":{\"workers_min\":1,\"workers_max\":2,\"shards\":1}}",
+        "{\"targets\":{\"workers_min\":1,\"workers_max\":2,\"shards\":1,\"drains\":[{\"id\":\"a\"}]"
+        "},"
         "\"of_job\":{\"workers_min\":1,\"workers_max\":2,\"shards\":1}}"};
-    const struct kelp_scale scale = {.targets = {.workers_min = 2, .workers_max = 6, .shards = 3},
-                                     .of_job = {.workers_min = 1, .workers_max = 4, .shards = 1}};
+    const struct kelp_scale scale = {
+        .targets = {.workers_min = 2,
+                    .workers_max = 6,
+                    .shards = 3,
+                    .drains = {{.id = "shard-1", .incarnation = 7},
+                               {.id = "worker-0", .incarnation = UINT64_MAX}},
+                    .drain_count = 2},
+        .of_job = {.workers_min = 1, .workers_max = 4, .shards = 1}};
     struct kelp_scale back;
     char *text = NULL;
     ck_assert_int_eq(kelp_scale_print(&scale, &text, NULL), KELP_OK);
     ck_assert_int_eq(kelp_scale_parse(text, strlen(text), &back, NULL), KELP_OK);
     free(text);
     ck_assert(kelp_targets_equal(&back.targets, &scale.targets));
+    ck_assert(kelp_targets_drain(&back.targets, "worker-0", UINT64_MAX));
+    ck_assert(!kelp_targets_drain(&back.targets, "worker-0", 1));
     ck_assert(kelp_targets_equal(&back.of_job, &scale.of_job));
     for (size_t i = 0; i < KELP_ARRAY_COUNT(wrong); i++) {
         ck_assert_int_eq(kelp_scale_parse(wrong[i], strlen(wrong[i]), &back, NULL),

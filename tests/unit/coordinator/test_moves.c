@@ -200,3 +200,157 @@ KELP_TEST(nothing_moves_while_a_shard_is_away)
     ck_assert_uint_eq(placement_say(KELP_PLACEMENT_CONNECTED, "shard-3", 13) & DID(WRITE_CHANGE),
                       0);
 }
+
+/* ---- draining ---- */
+
+static enum kelp_placement_leave leave_of(uint32_t shard)
+{
+    return kelp_placement_leave(&placement_bench.machine,
+                                kelp_placement_find(&placement_bench.machine, names[shard]));
+}
+
+static void tell_to_end(uint32_t shard)
+{
+    (void)placement_apply(
+        (struct kelp_placement_event){.kind = KELP_PLACEMENT_LEAVING,
+                                      .leaving = {.id = names[shard], .incarnation = 10 + shard}});
+}
+
+/* `kelp drain`, of one start of a shard. */
+static void name_drained(uint32_t shard, uint64_t incarnation)
+{
+    struct kelp_drain drain = {.incarnation = incarnation};
+    (void)snprintf(drain.id, sizeof(drain.id), "%s", names[shard]);
+    (void)placement_apply((struct kelp_placement_event){
+        .kind = KELP_PLACEMENT_SIZE,
+        .size = {.workers_min = 1, .shards = 3, .drains = &drain, .drain_count = 1}});
+}
+
+/* Two moves of settle() at a time, until the shard may leave; it has nothing then, and not before.
+ */
+static void drain_out(uint32_t shard)
+{
+    struct kelp_placement *machine = &placement_bench.machine;
+    for (int round = 0; leave_of(shard) == KELP_LEAVE_NOT; round++) {
+        ck_assert_int_lt(round, 100);
+        (void)catch_up();
+        for (uint32_t i = 0; i < 3; i++) {
+            (void)take(i, 10 + i);
+        }
+        (void)placement_tick(100);
+        if (machine->change == KELP_CHANGE_WRITING) {
+            (void)placement_written(KELP_WRITTEN_OK);
+            ck_assert(kelp_map_find(&machine->map, names[shard]) >= 0 ||
+                      leave_of(shard) == KELP_LEAVE_NOT); /* workers do not know it yet */
+        }
+    }
+    ck_assert_int_eq(leave_of(shard), KELP_LEAVE_EMPTY);
+    ck_assert_int_lt(kelp_map_find(&machine->map, names[shard]), 0);
+    ck_assert_uint_eq(machine->map.generation, 1);
+    ck_assert_uint_eq(count(&machine->map, false), machine->options.replicas > 1 ? PARTITIONS : 0);
+    ck_assert_int_eq(machine->state, KELP_PLACEMENT_RUNNING);
+}
+
+/* A shard that goes is no loss, and nothing follows from its end. */
+static void end_shard(uint32_t shard)
+{
+    uint32_t actions = placement_apply((struct kelp_placement_event){
+        .kind = KELP_PLACEMENT_DISCONNECTED, .disconnected = {.id = names[shard], .broken = true}});
+    actions |= placement_apply((struct kelp_placement_event){.kind = KELP_PLACEMENT_UNREGISTERED,
+                                                             .unregistered = names[shard]});
+    actions |= placement_tick(10000);
+    ck_assert_uint_eq(actions & (DID(COUNT_LOSS) | DID(WRITE_MAP) | DID(WRITE_CHANGE)), 0);
+    ck_assert_ptr_null(kelp_placement_find(&placement_bench.machine, names[shard]));
+}
+
+/* A shard that was told to end gives everything away first. */
+KELP_TEST(a_shard_that_leaves_is_drained)
+{
+    run_three();
+    tell_to_end(2);
+    drain_out(2);
+    end_shard(2);
+}
+
+/* So does one that is named; another start of it is not meant. */
+KELP_TEST(a_named_shard_is_drained)
+{
+    run_three();
+    name_drained(1, 10);
+    ck_assert_uint_eq(placement_tick(100) & DID(WRITE_CHANGE), 0);
+    ck_assert(!kelp_placement_find(&placement_bench.machine, "shard-1")->draining);
+    name_drained(1, 11);
+    drain_out(1);
+    end_shard(1);
+}
+
+/* Without backups a joiner gets the copy, leads, and the shard is detached. */
+KELP_TEST(drains_without_backups)
+{
+    placement_bench.machine.options.replicas = 1;
+    run_three();
+    tell_to_end(0);
+    drain_out(0);
+    end_shard(0);
+}
+
+/* With one other shard left each partition keeps one replica. */
+KELP_TEST(drains_to_fewer_replicas)
+{
+    struct kelp_placement *machine = &placement_bench.machine;
+    run_three();
+    tell_to_end(2);
+    drain_out(2);
+    end_shard(2);
+    tell_to_end(1);
+    machine->options.replicas = 1; /* what drain_out() expects */
+    drain_out(1);
+    end_shard(1);
+}
+
+/* Nobody is left who could take over: names count for nothing, and one that was told to end goes as
+ * it is. */
+KELP_TEST(the_last_one_goes_as_it_is)
+{
+    run_three();
+    tell_to_end(0);
+    tell_to_end(1);
+    ck_assert_int_eq(leave_of(0), KELP_LEAVE_NOT);
+    name_drained(2, 12);
+    ck_assert(!kelp_placement_find(&placement_bench.machine, "shard-2")->draining);
+    ck_assert_int_eq(leave_of(2), KELP_LEAVE_NOT);
+    ck_assert_int_eq(leave_of(1), KELP_LEAVE_NOT);
+    tell_to_end(2);
+    for (uint32_t i = 0; i < 3; i++) {
+        ck_assert_int_eq(leave_of(i), KELP_LEAVE_LAST);
+    }
+}
+
+/* Who is drained is not used by a generation that opens, and may go before it does. */
+KELP_TEST(a_generation_opens_without_it)
+{
+    (void)placement_none_read();
+    (void)placement_plan(PARTITIONS);
+    for (uint32_t i = 0; i < 4; i++) {
+        register_in(i, 10 + i, "here");
+        (void)placement_say(KELP_PLACEMENT_CONNECTED, names[i], 10 + i);
+    }
+    tell_to_end(1);
+    ck_assert_int_eq(leave_of(1), KELP_LEAVE_EMPTY);
+    (void)placement_workers(1);
+    ck_assert_int_eq(placement_bench.machine.state, KELP_PLACEMENT_OPENING);
+    ck_assert_int_lt(kelp_map_find(&placement_bench.machine.next, "shard-1"), 0);
+    ck_assert_int_ge(kelp_map_find(&placement_bench.machine.next, "shard-3"), 0);
+}
+
+/* When the job is over, nobody needs what it has. */
+KELP_TEST(the_end_needs_no_draining)
+{
+    run_three();
+    tell_to_end(0);
+    ck_assert_int_eq(leave_of(0), KELP_LEAVE_NOT);
+    (void)placement_apply(
+        (struct kelp_placement_event){.kind = KELP_PLACEMENT_STOPPED, .stopped = "enough"});
+    ck_assert_int_eq(leave_of(0), KELP_LEAVE_OVER);
+    ck_assert_int_eq(leave_of(1), KELP_LEAVE_NOT);
+}

@@ -97,3 +97,43 @@ KELP_TEST(impossible_sizes)
     ck_assert_uint_eq(kelp_size_due(&size, 0)->shards, 3);
     ck_assert_uint_eq(kelp_size_due(&size, 0)->workers_max, 2);
 }
+
+/* Names of processes that are to go are kept beside the numbers, also when those are the job's
+ * again; they mean one start of a process. */
+KELP_TEST(drains_are_kept)
+{
+    struct kelp_found found = {.has_scale = true};
+    ck_assert_int_eq(kelp_size_drain(&size, "shard-1", 7, NULL), KELP_OK);
+    const struct kelp_targets *due = kelp_size_due(&size, 10);
+    ck_assert_ptr_nonnull(due);
+    ck_assert_int_eq(ask(1, 4, NULL), KELP_OK); /* together */
+    found.scale.targets = size.wanted;
+    found.scale.of_job = kelp_targets_of_job(&job);
+    kelp_size_sent(&size);
+    ck_assert(kelp_size_written(&size, &found.scale.targets, 10));
+    ck_assert_ptr_null(kelp_size_due(&size, 10));
+    ck_assert(kelp_targets_drain(&size.now, "shard-1", 7));
+    ck_assert(!kelp_targets_drain(&size.now, "shard-1", 8));
+    ck_assert_uint_eq(size.now.workers_max, 4);
+
+    job.cluster.shards = 3; /* another size: the numbers go, the names stay */
+    kelp_size_init(&size, &job);
+    ck_assert(kelp_size_read(&size, &found));
+    ck_assert_uint_eq(size.now.workers_max, 2);
+    ck_assert(kelp_targets_drain(&size.now, "shard-1", 7));
+    kelp_size_drained(&size, "shard-1", 7);
+    ck_assert_ptr_nonnull(kelp_size_due(&size, 10));
+    ck_assert_uint_eq(kelp_size_due(&size, 10)->drain_count, 0);
+}
+
+/* There is room for so many at a time. */
+KELP_TEST(drains_are_bounded)
+{
+    struct kelp_error error;
+    for (uint64_t i = 1; i <= KELP_COORDINATOR_DRAINS_MAX; i++) {
+        ck_assert_int_eq(kelp_size_drain(&size, "shard-1", i, NULL), KELP_OK);
+    }
+    ck_assert_int_eq(kelp_size_drain(&size, "shard-1", 1, NULL), KELP_OK); /* known */
+    ck_assert_int_eq(kelp_size_drain(&size, "shard-1", 1000, &error), KELP_ERR_LIMIT);
+    ck_assert_uint_eq(size.wanted.drain_count, KELP_COORDINATOR_DRAINS_MAX);
+}

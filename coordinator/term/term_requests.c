@@ -1,0 +1,175 @@
+/*
+ * What people ask a leader for: checkpoints, another size, that a process goes.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "coordinator/term/term_internal.h"
+
+#define NAMES_BYTES 160 /* of those that a refusal lists */
+
+/* May somebody ask for something now? */
+static kelp_status check_open(const struct kelp_term *term, struct kelp_error *reterr)
+{
+    const struct kelp_placement *placement = &term->placement;
+    if (!term->reading.done) {
+        return kelp_fail(reterr, KELP_ERR_BUSY, "the leader has not read the job's state yet");
+    }
+    if (placement->state == KELP_PLACEMENT_FAILED || placement->state == KELP_PLACEMENT_PAUSED) {
+        return kelp_fail(reterr, KELP_ERR_INVALID, "the job is %s: %.300s",
+                         kelp_placement_state_text(placement->state), placement->reason);
+    }
+    return KELP_OK;
+}
+
+kelp_status kelp_term_request(struct kelp_term *term, bool pause, uint64_t *ret_serial,
+                              struct kelp_error *reterr)
+{
+    kelp_status status = check_open(term, reterr);
+    if (status != KELP_OK) {
+        return status;
+    }
+    kelp__term_checkpoint(term, (struct kelp_checkpointer_event){.kind = KELP_CHECKPOINTER_REQUEST,
+                                                                 .request = {.pause = pause}});
+    *ret_serial = term->keeper.machine.requested;
+    return KELP_OK;
+}
+
+kelp_status kelp_term_scale(struct kelp_term *term, const struct kelp_targets *request,
+                            struct kelp_error *reterr)
+{
+    kelp_status status = check_open(term, reterr);
+    if (status == KELP_OK) {
+        status = kelp_size_ask(&term->size, request, reterr);
+    }
+    if (status == KELP_OK) {
+        kelp__term_try_scale(term);
+    }
+    return status;
+}
+
+/* ---- draining ---- */
+
+/* Those who could be meant; cut where there are many. */
+static void list_names(const struct kelp_term *term, char names[NAMES_BYTES])
+{
+    size_t used = 0;
+    names[0] = '\0';
+    for (uint32_t i = 0; i < term->membership.count && used < NAMES_BYTES; i++) {
+        used += (size_t)snprintf(names + used, NAMES_BYTES - used, "%s%s", i > 0 ? ", " : "",
+                                 term->membership.members[i].id);
+    }
+}
+
+/* Members of a kind, besides the one of that id, that are not to go. */
+static uint32_t count_others(const struct kelp_term *term, enum kelp_member_kind kind,
+                             const char *id)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < term->membership.count; i++) {
+        const struct kelp_member *member = &term->membership.members[i];
+        const struct kelp_placement_shard *shard =
+            kind == KELP_MEMBER_SHARD ? kelp_placement_find(&term->placement, member->id) : NULL;
+        bool goes = (shard && shard->draining) ||
+                    kelp_targets_drain(&term->size.now, member->id, member->incarnation) ||
+                    kelp_targets_drain(&term->size.wanted, member->id, member->incarnation);
+        count += member->kind == kind && !goes && strcmp(member->id, id) != 0 ? 1 : 0;
+    }
+    return count;
+}
+
+static kelp_status check_spare(const struct kelp_term *term, const struct kelp_member *member,
+                               struct kelp_error *reterr)
+{
+    const uint32_t replicas = term->options.job->cluster.replicas;
+    const uint32_t others = count_others(term, member->kind, member->id);
+    if (member->kind == KELP_MEMBER_WORKER && others == 0) {
+        return kelp_fail(reterr, KELP_ERR_INVALID,
+                         "%s is the last worker: start another one first (kelp scale --workers)",
+                         member->id);
+    }
+    if (member->kind == KELP_MEMBER_SHARD && others == 0) {
+        return kelp_fail(reterr, KELP_ERR_INVALID,
+                         "%s is the last shard, and what it has can go nowhere: start another one "
+                         "first (kelp scale --shards)",
+                         member->id);
+    }
+    if (member->kind == KELP_MEMBER_SHARD && others < replicas) {
+        return kelp_fail(reterr, KELP_ERR_INVALID,
+                         "%s cannot be spared: each partition has %u replicas (cluster.replicas), "
+                         "and no more than %u other shard is there; start another one first (kelp "
+                         "scale --shards)",
+                         member->id, replicas, others);
+    }
+    return KELP_OK;
+}
+
+/* A shard before a worker; NULL: nobody of that name is here. */
+static const struct kelp_member *find_member(const struct kelp_term *term, const char *id)
+{
+    const struct kelp_member *found = NULL;
+    for (uint32_t i = 0; i < term->membership.count; i++) {
+        const struct kelp_member *member = &term->membership.members[i];
+        if (strcmp(member->id, id) == 0 && (!found || member->kind == KELP_MEMBER_SHARD)) {
+            found = member;
+        }
+    }
+    return found;
+}
+
+kelp_status kelp_term_drain(struct kelp_term *term, const char *id, struct kelp_error *reterr)
+{
+    char names[NAMES_BYTES];
+    kelp_status status = check_open(term, reterr);
+    if (status == KELP_OK && kelp_placement_settled(&term->placement)) {
+        status = kelp_fail(reterr, KELP_ERR_INVALID, "the job is over: nothing is to be drained");
+    }
+    if (status != KELP_OK) {
+        return status;
+    }
+    const struct kelp_member *member = find_member(term, id);
+    if (!member) {
+        list_names(term, names);
+        return kelp_fail(reterr, KELP_ERR_INVALID, "no shard or worker '%.63s' is there; %s%s", id,
+                         names[0] ? "there are " : "there is none", names);
+    }
+    if (kelp_targets_drain(&term->size.now, id, member->incarnation)) {
+        return KELP_OK;
+    }
+    status = check_spare(term, member, reterr);
+    if (status == KELP_OK) {
+        status = kelp_size_drain(&term->size, id, member->incarnation, reterr);
+    }
+    if (status == KELP_OK) {
+        kelp__term_try_scale(term);
+    }
+    return status;
+}
+
+/* The incarnation that has this name now; 0: none. */
+static uint64_t holder_of(const struct kelp_term *term, const struct kelp_drain *drain)
+{
+    const struct kelp_placement_shard *shard = kelp_placement_find(&term->placement, drain->id);
+    const struct kelp_session *worker = kelp_worker_sessions_find(&term->sessions, drain->id);
+    uint64_t of_shard = 0;
+    if (shard && (shard->registered || shard->connected)) {
+        of_shard = shard->registered ? shard->at.incarnation : shard->connected_incarnation;
+    }
+    return of_shard == drain->incarnation || !worker ? of_shard : worker->incarnation;
+}
+
+void kelp__term_forget_drains(struct kelp_term *term)
+{
+    struct kelp_targets *now = &term->size.now;
+    for (uint32_t i = 0; i < now->drain_count; i++) {
+        struct kelp_drain *drain = &now->drains[i];
+        uint64_t holder = holder_of(term, drain);
+        if (holder == drain->incarnation || drain->seen_ms == 0) {
+            drain->seen_ms = term->now_ms;
+        }
+        if ((holder != 0 && holder != drain->incarnation) ||
+            term->now_ms >= drain->seen_ms + KELP_COORDINATOR_DRAIN_MS) {
+            kelp_size_drained(&term->size, drain->id, drain->incarnation);
+        }
+    }
+}
