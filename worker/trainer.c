@@ -51,7 +51,7 @@ kelp_status kelp_worker_fault_parse(const char *text, struct kelp_worker_fault *
 {
     static const struct {
         const char *prefix;
-        int kind;
+        enum kelp_worker_fault_kind kind;
     } kinds[] = {{"kill@", KELP_FAULT_KILL},
                  {"kill-pushing@", KELP_FAULT_KILL_PUSHING},
                  {"stall@", KELP_FAULT_STALL},

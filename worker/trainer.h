@@ -10,7 +10,7 @@
 
 /* What a test does to the worker at one training step, or at one entry of any kind. */
 struct kelp_worker_fault {
-    enum {
+    enum kelp_worker_fault_kind {
         KELP_FAULT_NONE,
         KELP_FAULT_KILL,         /* SIGKILL with the lanes computed, nothing pushed */
         KELP_FAULT_KILL_PUSHING, /* SIGKILL when pushed to the first shard, not to the others */

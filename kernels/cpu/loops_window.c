@@ -290,15 +290,14 @@ INLINE void turn_block(const struct kelp_turn *turn, const float *x, float *y, c
     load(&b, x + turn->x_ld);
     load(&c, x + 2 * turn->x_ld);
     load(&d, x + 3 * turn->x_ld);
-    const four ab = __builtin_shuffle(a, b, (int __attribute__((vector_size(16)))){0, 4, 1, 5});
-    const four cd = __builtin_shuffle(c, d, (int __attribute__((vector_size(16)))){0, 4, 1, 5});
-    const four ef = __builtin_shuffle(a, b, (int __attribute__((vector_size(16)))){2, 6, 3, 7});
-    const four gh = __builtin_shuffle(c, d, (int __attribute__((vector_size(16)))){2, 6, 3, 7});
-    const int __attribute__((vector_size(16))) low = {0, 1, 4, 5}, high = {2, 3, 6, 7};
-    put(y, __builtin_shuffle(ab, cd, low), bias[0], accumulate);
-    put(y + ld, __builtin_shuffle(ab, cd, high), bias[1], accumulate);
-    put(y + 2 * ld, __builtin_shuffle(ef, gh, low), bias[2], accumulate);
-    put(y + 3 * ld, __builtin_shuffle(ef, gh, high), bias[3], accumulate);
+    const four ab = __builtin_shufflevector(a, b, 0, 4, 1, 5);
+    const four cd = __builtin_shufflevector(c, d, 0, 4, 1, 5);
+    const four ef = __builtin_shufflevector(a, b, 2, 6, 3, 7);
+    const four gh = __builtin_shufflevector(c, d, 2, 6, 3, 7);
+    put(y, __builtin_shufflevector(ab, cd, 0, 1, 4, 5), bias[0], accumulate);
+    put(y + ld, __builtin_shufflevector(ab, cd, 2, 3, 6, 7), bias[1], accumulate);
+    put(y + 2 * ld, __builtin_shufflevector(ef, gh, 0, 1, 4, 5), bias[2], accumulate);
+    put(y + 3 * ld, __builtin_shufflevector(ef, gh, 2, 3, 6, 7), bias[3], accumulate);
 }
 
 INLINE void turn_one(const struct kelp_turn *turn, uint32_t r, uint32_t c, const bool accumulate)

@@ -114,12 +114,14 @@ static const char *const npy_words[] = {"'descr': ",
                                         "1,1,1,1,1,1,1,1,"};
 
 static const struct kelp_fuzz header_fuzz[] = {
-    {.seeds = idx_seeds,
+    {.name = "idx",
+     .seeds = idx_seeds,
      .seed_count = KELP_ARRAY_COUNT(idx_seeds),
      .words = idx_words,
      .word_count = KELP_ARRAY_COUNT(idx_words),
      .target = idx_target},
-    {.seeds = npy_seeds,
+    {.name = "npy",
+     .seeds = npy_seeds,
      .seed_count = KELP_ARRAY_COUNT(npy_seeds),
      .words = npy_words,
      .word_count = KELP_ARRAY_COUNT(npy_words),
@@ -131,7 +133,7 @@ KELP_CASE("headers", .timeout_s = 120)
 KELP_LOOP_TEST(test_headers, 0, ROUNDS)
 {
     for (size_t i = 0; i < KELP_ARRAY_COUNT(header_fuzz); i++) {
-        kelp_fuzz_run(&header_fuzz[i], (uint64_t)_i * ROUND_INPUTS, ROUND_INPUTS);
+        (void)kelp_fuzz_run(&header_fuzz[i], (uint64_t)_i * ROUND_INPUTS, ROUND_INPUTS);
     }
 }
 
@@ -252,14 +254,16 @@ KELP_LOOP_TEST(test_files, 0, ROUNDS / 4)
         seeds[i].count = pack(idx_seeds[i].bytes, idx_seeds[i].count, packed[i], sizeof(packed[i]));
     }
     seeds[3] = idx_seeds[0];
+    fuzz.name = "files";
     fuzz.target = file_target;
-    kelp_fuzz_run(&fuzz, (uint64_t)_i * ROUND_INPUTS, ROUND_INPUTS);
+    (void)kelp_fuzz_run(&fuzz, (uint64_t)_i * ROUND_INPUTS, ROUND_INPUTS);
     /* Two members, and one that grows. */
     memcpy(packed[3], packed[0], seeds[0].count);
     memcpy(packed[3] + seeds[0].count, packed[1], seeds[1].count);
     seeds[3] = (struct kelp_fuzz_seed){packed[3], seeds[0].count + seeds[1].count};
     static uint8_t zeros[200000];
     seeds[2].count = pack(zeros, sizeof(zeros), packed[2], sizeof(packed[2]));
+    fuzz.name = "streams";
     fuzz.target = stream_target;
-    kelp_fuzz_run(&fuzz, (uint64_t)_i * ROUND_INPUTS, ROUND_INPUTS);
+    (void)kelp_fuzz_run(&fuzz, (uint64_t)_i * ROUND_INPUTS, ROUND_INPUTS);
 }

@@ -13,11 +13,9 @@ static const struct kelp_fuzz_seed seeds[] = {{states[0], KELP_CONTROL_BYTES},
                                               {states[1], KELP_CONTROL_BYTES},
                                               {states[2], KELP_CONTROL_BYTES},
                                               {states[3], KELP_CONTROL_BYTES}};
-static const char *const words[] = {"\x01\x00\x00\x00",
-                                    "\xff\xff\xff\xff\xff\xff\xff\xff",
-                                    "\x00\x00\x00\x00\x00\x00\xf0\x7f",
-                                    "\x00\x00\x00\x00\x00\x00\xf8\x7f",
-                                    "\x05",
+static const char *const words[] = {"\x01",     "\xff\xff\xff\xff\xff\xff\xff\xff",
+                                    "\xf0\x7f", /* the end of an infinite number */
+                                    "\xf8\x7f", "\x05",
                                     "\x80"};
 
 /* The current entry is complete, with a loss of 1 a sample. */

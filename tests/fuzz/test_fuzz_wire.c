@@ -10,6 +10,7 @@
 
 #include "proto/kelp.pb-c.h"
 #include "proto/wire.h"
+#include "tests/lib/fuzz.h"
 #include "tests/lib/suite.h"
 #include "tests/lib/wire_split.h"
 
@@ -114,6 +115,31 @@ static uint8_t *digest(const ProtobufCMessageDescriptor *descriptor,
     return bytes;
 }
 
+/* Whether it was accepted, which must not depend on where it is cut. */
+static bool compare_cuts(const ProtobufCMessageDescriptor *descriptor, const uint8_t *bytes,
+                         size_t length, struct kelp_test_random *random)
+{
+    struct kelp_rpc_message *whole = kelp_test_split(bytes, length, 0, random);
+    struct kelp_rpc_message *cut =
+        kelp_test_split(bytes, length, 1 + kelp_test_random_below(random, 40), random);
+    size_t a_length = 0;
+    size_t b_length = 0;
+    uint8_t *a = digest(descriptor, whole, &a_length);
+    uint8_t *b = digest(descriptor, cut, &b_length);
+    bool accepted = a != NULL;
+
+    ck_assert((a == NULL) == (b == NULL));
+    if (accepted) {
+        ck_assert_uint_eq(a_length, b_length);
+        ck_assert_mem_eq(a, b, a_length);
+    }
+    free(a);
+    free(b);
+    kelp_rpc_message_unref(whole);
+    kelp_rpc_message_unref(cut);
+    return accepted;
+}
+
 KELP_CASE("wire", .timeout_s = 60)
 
 KELP_LOOP_TEST(hostile_messages, 0, SEEDS)
@@ -135,23 +161,40 @@ KELP_LOOP_TEST(hostile_messages, 0, SEEDS)
         const ProtobufCMessageDescriptor *descriptor =
             descriptors[round % 2 ? 0
                                   : kelp_test_random_below(&random, KELP_ARRAY_COUNT(descriptors))];
-        struct kelp_rpc_message *whole = kelp_test_split(bytes, length, 0, &random);
-        struct kelp_rpc_message *cut =
-            kelp_test_split(bytes, length, 1 + kelp_test_random_below(&random, 40), &random);
-        size_t a_length = 0;
-        size_t b_length = 0;
-        uint8_t *a = digest(descriptor, whole, &a_length);
-        uint8_t *b = digest(descriptor, cut, &b_length);
-        ck_assert_msg((a == NULL) == (b == NULL), "seed %d round %u", _i, round);
-        if (a) {
-            accepted++;
-            ck_assert_uint_eq(a_length, b_length);
-            ck_assert_mem_eq(a, b, a_length);
-        }
-        free(a);
-        free(b);
-        kelp_rpc_message_unref(whole);
-        kelp_rpc_message_unref(cut);
+        accepted += compare_cuts(descriptor, bytes, length, &random);
     }
     ck_assert_uint_gt(accepted, ROUNDS / 20); /* or the inputs would not get far */
+}
+
+/* The first byte chooses the message, and so how it is cut. */
+static const char *try_message(const uint8_t *bytes, size_t count)
+{
+    if (count > 0) {
+        struct kelp_test_random random = {.state = bytes[0] + UINT64_C(1)};
+        (void)compare_cuts(descriptors[bytes[0] % KELP_ARRAY_COUNT(descriptors)], bytes + 1,
+                           count - 1, &random);
+    }
+    return NULL;
+}
+
+#define MESSAGES 8
+
+KELP_LOOP_TEST(damaged_messages, 0, SEEDS / 4)
+{
+    static uint8_t bytes[MESSAGES][BYTES_MAX + 1];
+    struct kelp_test_random random = {.state = 1};
+    static const char *const words[] = {"\x0a", "\x7a", "\xff\xff\xff\xff\x0f", "\x01"};
+    struct kelp_fuzz_seed seeds[MESSAGES];
+
+    for (size_t i = 0; i < MESSAGES; i++) {
+        bytes[i][0] = (uint8_t)i;
+        seeds[i] = (struct kelp_fuzz_seed){bytes[i], 1 + valid(&random, bytes[i] + 1)};
+    }
+    const struct kelp_fuzz fuzz = {.name = "messages",
+                                   .seeds = seeds,
+                                   .seed_count = MESSAGES,
+                                   .words = words,
+                                   .word_count = KELP_ARRAY_COUNT(words),
+                                   .target = try_message};
+    (void)kelp_fuzz_run(&fuzz, (uint64_t)_i * ROUNDS, ROUNDS);
 }

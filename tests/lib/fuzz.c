@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "common/tensors/philox.h"
+#include "tests/lib/fuzz_guided.h"
 
 #define GROWTH_MAX  4096 /* bytes by which an input may grow over its seed */
 #define CHANGES_MAX 6
@@ -137,12 +138,19 @@ static void run_block(const struct kelp_fuzz *fuzz, uint64_t first, uint64_t cou
     }
 }
 
-void kelp_fuzz_run(const struct kelp_fuzz *fuzz, uint64_t first, uint64_t count)
+bool kelp_fuzz_run(const struct kelp_fuzz *fuzz, uint64_t first, uint64_t count)
 {
+    if (kelp_fuzz_guided_wanted()) {
+        if (first == 0) {
+            kelp_fuzz_guided_run(fuzz);
+        }
+        return false;
+    }
     const char *times = getenv("KELP_FUZZ_TIMES");
     uint64_t blocks = times ? strtoull(times, NULL, 10) : 1;
 
     for (uint64_t block = 0; block < blocks; block++) {
         run_block(fuzz, first + block * ROUND, count);
     }
+    return true;
 }

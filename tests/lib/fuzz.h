@@ -6,6 +6,7 @@
 #ifndef KELP_TESTS_LIB_FUZZ_H
 #define KELP_TESTS_LIB_FUZZ_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -22,9 +23,10 @@ struct kelp_fuzz_seed {
     }
 
 struct kelp_fuzz {
+    const char *name; /* of the target, unique in its program */
     const struct kelp_fuzz_seed *seeds;
     size_t seed_count;
-    const char *const *words; /* what the format is made of: inserted whole */
+    const char *const *words; /* what the format is made of: inserted whole; none is empty */
     size_t word_count;
     /* NULL when all holds, else what does not. The bytes are a heap block of exactly `count`, so
      * that reading past them is seen. */
@@ -33,20 +35,24 @@ struct kelp_fuzz {
 
 /* Run inputs [first, first + count); fails the Check test with the number of the input. With
  * KELP_FUZZ_TRACE in the environment each number is printed before it runs, for crashes; with
- * KELP_FUZZ_TIMES=N there are N times as many inputs (CK_TIMEOUT_MULTIPLIER=N too). */
-void kelp_fuzz_run(const struct kelp_fuzz *fuzz, uint64_t first, uint64_t count);
+ * KELP_FUZZ_TIMES=N there are N times as many inputs (CK_TIMEOUT_MULTIPLIER=N too).
+ *
+ * With KELP_FUZZ_SECONDS=N libFuzzer chooses the inputs instead, in the call whose first is 0.
+ * Returns false then: the target ran in another process, and nothing is known of its counts. */
+bool kelp_fuzz_run(const struct kelp_fuzz *fuzz, uint64_t first, uint64_t count);
 
 /* The usual test: so many inputs from arrays of seeds and words, in blocks of a process each. */
 #define KELP_FUZZ_BLOCK 1000
-#define KELP_FUZZ_TEST(name, inputs, seed_array, word_array, target_function)                      \
-    KELP_LOOP_TEST(name, 0, (inputs) / KELP_FUZZ_BLOCK)                                            \
+#define KELP_FUZZ_TEST(test_name, inputs, seed_array, word_array, target_function)                 \
+    KELP_LOOP_TEST(test_name, 0, (inputs) / KELP_FUZZ_BLOCK)                                       \
     {                                                                                              \
-        static const struct kelp_fuzz fuzz = {.seeds = (seed_array),                               \
+        static const struct kelp_fuzz fuzz = {.name = #test_name,                                  \
+                                              .seeds = (seed_array),                               \
                                               .seed_count = KELP_ARRAY_COUNT(seed_array),          \
                                               .words = (word_array),                               \
                                               .word_count = KELP_ARRAY_COUNT(word_array),          \
                                               .target = (target_function)};                        \
-        kelp_fuzz_run(&fuzz, (uint64_t)_i *KELP_FUZZ_BLOCK, KELP_FUZZ_BLOCK);                      \
+        (void)kelp_fuzz_run(&fuzz, (uint64_t)_i *KELP_FUZZ_BLOCK, KELP_FUZZ_BLOCK);                \
     }
 
 #endif

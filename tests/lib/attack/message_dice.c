@@ -161,8 +161,8 @@ static char *roll_text(struct kelp_dice *dice, const char *field)
                                       "-",
                                       "\xff",
                                       "{\"a\":[[[[[[[[]]]]]]]]}",
-                                      "0123456789012345678901234567890123456789012345678901234567"
-                                      "8901234567890123456789"};
+                                      ("0123456789012345678901234567890123456789012345678901234567"
+                                       "8901234567890123456789")};
     const char *text = odd[below(dice, KELP_ARRAY_COUNT(odd))];
 
     for (size_t i = 0; i < dice->text_count; i++) {
