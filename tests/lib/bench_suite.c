@@ -1,6 +1,23 @@
 #include "tests/lib/bench_suite.h"
 
+#include <stdio.h>
 #include <stdlib.h>
+
+#define TABLE_ROWS 240
+
+void kelp_bench_write_table(const char *folder)
+{
+    char path[512];
+
+    (void)snprintf(path, sizeof(path), "%s/table.csv", folder);
+    FILE *file = fopen(path, "w");
+    ck_assert_ptr_nonnull(file);
+    (void)fprintf(file, "c,x,y\n");
+    for (int i = 0; i < TABLE_ROWS; i++) {
+        (void)fprintf(file, "%d,0.%d,0.%d\n", i, i, i * 7 % 100);
+    }
+    ck_assert_int_eq(fclose(file), 0);
+}
 
 static int compare_doubles(const void *left, const void *right)
 {

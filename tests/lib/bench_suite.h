@@ -6,6 +6,16 @@
 #include <check.h>
 #include <stddef.h>
 
+/*
+ * The part of a job file that makes it all bytes: a model of (dim + 1) * 4 MiB, given as text, of
+ * which a sample needs a row. Its data are in the table below, 240 samples.
+ */
+#define KELP_BENCH_WIDE(dim)                                                                       \
+    "model: {kind: deepfm, embedding_dim: " dim ", hidden: []}\n"                                  \
+    "data: {kind: table, path: table.csv, categories: [c], columns: [x], targets: [y], "           \
+    "vocab: [1048576]}\n"
+void kelp_bench_write_table(const char *folder);
+
 /* Sorts; count is at least 1. */
 double kelp_bench_median(double *values, size_t count);
 
