@@ -259,6 +259,7 @@ static void order_checkpoint(struct bench *bench)
 {
     Kelp__V1__ShardCommand command = KELP__V1__SHARD_COMMAND__INIT;
     Kelp__V1__SnapshotOrder order = KELP__V1__SNAPSHOT_ORDER__INIT;
+    uint32_t partitions[KELP_PARTITIONS_MAX];
     uint64_t step = bench->word.step + 1;
     (void)snprintf(bench->checkpoint, sizeof(bench->checkpoint), "step-%llu.g1",
                    (unsigned long long)step);
@@ -266,6 +267,12 @@ static void order_checkpoint(struct bench *bench)
     order.generation = 1;
     order.step = step;
     order.folder = bench->checkpoint;
+    order.shard = bench->fixture.id;
+    order.incarnation = bench->fixture.incarnation;
+    order.partition = partitions;
+    for (uint32_t i = 0; i < bench->fixture.plan.partition_count; i++) {
+        partitions[order.n_partition++] = i;
+    }
     command.snapshot = &order;
     shard_stream_send(&bench->control, &command.base, NULL, 0);
     bench->pending = true;
@@ -299,6 +306,7 @@ static void take_reports(struct bench *bench)
         Kelp__V1__SnapshotReport *snapshot = report->snapshot;
         if (bench->pending && snapshot && snapshot->serial == bench->serial) {
             ck_assert_msg(snapshot->state == KELP__V1__SNAPSHOT_STATE__SNAPSHOT_TAKING ||
+                              snapshot->state == KELP__V1__SNAPSHOT_STATE__SNAPSHOT_CAPTURED ||
                               snapshot->state == KELP__V1__SNAPSHOT_STATE__SNAPSHOT_DURABLE,
                           "state %d: %s", (int)snapshot->state, snapshot->error);
             if (snapshot->state == KELP__V1__SNAPSHOT_STATE__SNAPSHOT_DURABLE) {

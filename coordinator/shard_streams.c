@@ -55,14 +55,28 @@ bool kelp_shard_stream_full(const struct kelp_shard_stream *stream)
            kelp_rpc_stream_queued(stream->stream) > KELP_COORDINATOR_QUEUED_MAX;
 }
 
-static void fill_order(const struct kelp_link_news *news, Kelp__V1__SnapshotOrder *ret_order)
+/* partitions: room for all of them, used by the message. */
+static void fill_order(const struct kelp_link_news *news, uint32_t *partitions,
+                       Kelp__V1__SnapshotOrder *ret_order)
 {
+    const struct kelp_map *map = news->order_map;
     kelp__v1__snapshot_order__init(ret_order);
     ret_order->serial = news->order.serial;
     ret_order->give_up = news->give_up;
     ret_order->generation = news->order.generation;
     ret_order->step = news->order.step;
     ret_order->folder = (char *)news->order.folder; /* only read by the encoder */
+    if (news->give_up) {
+        return;
+    }
+    ret_order->shard = (char *)map->shards[news->order_shard].id; /* likewise */
+    ret_order->incarnation = map->shards[news->order_shard].incarnation;
+    ret_order->partition = partitions;
+    for (uint32_t i = 0; i < map->partition_count; i++) {
+        if (map->partitions[i].primary == news->order_shard) {
+            partitions[ret_order->n_partition++] = i;
+        }
+    }
 }
 
 void kelp_shard_stream_send(struct kelp_shard_stream *stream, const struct kelp_link_news *news)
@@ -71,6 +85,7 @@ void kelp_shard_stream_send(struct kelp_shard_stream *stream, const struct kelp_
     Kelp__V1__ShardCommand command = KELP__V1__SHARD_COMMAND__INIT;
     Kelp__V1__Hello hello;
     Kelp__V1__SnapshotOrder order;
+    uint32_t partitions[KELP_PARTITIONS_MAX];
     struct kelp_wire_map map = {.shards = NULL};
     if (news->hello) {
         kelp_identity_hello(streams->identity, &hello);
@@ -93,7 +108,7 @@ void kelp_shard_stream_send(struct kelp_shard_stream *stream, const struct kelp_
         command.manifest = (char *)news->manifest; /* only read by the encoder */
     }
     if (news->has_order) {
-        fill_order(news, &order);
+        fill_order(news, partitions, &order);
         command.snapshot = &order;
     }
     if (news->leave) {
@@ -144,6 +159,8 @@ static enum kelp_checkpointer_answer answer_of(Kelp__V1__SnapshotState state)
     switch (state) {
     case KELP__V1__SNAPSHOT_STATE__SNAPSHOT_TAKING:
         return KELP_CHECKPOINTER_ANSWER_TAKING;
+    case KELP__V1__SNAPSHOT_STATE__SNAPSHOT_CAPTURED:
+        return KELP_CHECKPOINTER_ANSWER_CAPTURED;
     case KELP__V1__SNAPSHOT_STATE__SNAPSHOT_DURABLE:
         return KELP_CHECKPOINTER_ANSWER_DURABLE;
     case KELP__V1__SNAPSHOT_STATE__SNAPSHOT_FAILED:

@@ -46,10 +46,26 @@ bool kelp_checkpointer_owes(const struct kelp_checkpointer *checkpoints,
         return false;
     }
     for (uint32_t i = 0; i < map->partition_count; i++) {
-        ret_owes[i] = !checkpoints->shards[map->partitions[i].primary].durable;
+        ret_owes[i] = !checkpoints->shards[map->partitions[i].primary].captured;
         any = any || ret_owes[i];
     }
     return any;
+}
+
+/* Does the order under way still need something of this shard of its map? */
+static bool needs(const struct kelp_checkpointer *checkpoints, uint32_t shard)
+{
+    return checkpoints->state == KELP_CHECKPOINTER_ORDERED &&
+           kelp_map_load(&checkpoints->map, shard) > 0 && !checkpoints->shards[shard].durable;
+}
+
+bool kelp_checkpointer_needs(const struct kelp_checkpointer *checkpoints, const char *id,
+                             uint64_t incarnation)
+{
+    const struct kelp_map *map = &checkpoints->map;
+    int32_t index = kelp_map_find(map, id);
+    return index >= 0 && map->shards[index].incarnation == incarnation &&
+           needs(checkpoints, (uint32_t)index);
 }
 
 bool kelp_checkpointer_pauses(const struct kelp_checkpointer *checkpoints)
@@ -168,11 +184,48 @@ static kelp_status on_generation(struct kelp_checkpointer *checkpoints,
     checkpoints->end_tries = 0;
     checkpoints->word_known = false;
     checkpoints->past_step = 0;
+    checkpoints->again = false;
     checkpoints->margin = 1;
     checkpoints->rate = 0;
     /* One whose commit was under way when it was decided on is gone with it. */
     kelp__checkpointer_want(actions, KELP_CHECKPOINTER_DO_RESTORE);
     return KELP_OK;
+}
+
+static const struct kelp_map *newest_map(const struct kelp_checkpointer *checkpoints)
+{
+    return checkpoints->newer.generation > 0 ? &checkpoints->newer : &checkpoints->map;
+}
+
+static bool has_process(const struct kelp_map *map, const char *id, uint64_t incarnation)
+{
+    int32_t index = kelp_map_find(map, id);
+    return index >= 0 && map->shards[index].incarnation == incarnation;
+}
+
+/* What a process captured is lost with it. */
+static void lose_order(struct kelp_checkpointer *checkpoints, uint64_t now_ms,
+                       struct kelp_checkpointer_actions *actions)
+{
+    kelp__checkpointer_say_trouble(checkpoints, actions,
+                                   "checkpoint of step %" PRIu64 " was abandoned: a shard was lost",
+                                   checkpoints->order.step);
+    kelp__checkpointer_abandon(checkpoints, KELP__INTERRUPTED, now_ms, actions);
+    checkpoints->again = true;
+}
+
+/* Is a process that the order needs in the map before, and not in the one that follows it? */
+static bool loses_needed(const struct kelp_checkpointer *checkpoints, const struct kelp_map *after)
+{
+    const struct kelp_map *before = newest_map(checkpoints);
+    for (uint32_t i = 0; i < checkpoints->map.shard_count; i++) {
+        const struct kelp_map_shard *shard = &checkpoints->map.shards[i];
+        if (needs(checkpoints, i) && has_process(before, shard->id, shard->incarnation) &&
+            !has_process(after, shard->id, shard->incarnation)) {
+            return true;
+        }
+    }
+    return false;
 }
 
 /* The order under way goes by the map of when it was made, whoever has joined or moved since. */
@@ -187,15 +240,27 @@ static kelp_status on_changed(struct kelp_checkpointer *checkpoints,
     if (kelp_map_copy(event->changed.map, &copy) != KELP_OK) {
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for a map");
     }
+    bool lost = event->changed.fails_over ||
+                (event->changed.loses && loses_needed(checkpoints, event->changed.map));
     kelp_map_fini(&checkpoints->newer);
     checkpoints->newer = copy;
-    if (checkpoints->state == KELP_CHECKPOINTER_ORDERED && event->changed.fails_over) {
-        kelp__checkpointer_say_trouble(
-            checkpoints, actions, "checkpoint of step %" PRIu64 " was abandoned: a shard was lost",
-            checkpoints->order.step);
-        kelp__checkpointer_abandon(checkpoints, KELP__INTERRUPTED, event->now_ms, actions);
+    if (checkpoints->state == KELP_CHECKPOINTER_ORDERED && lost) {
+        lose_order(checkpoints, event->now_ms, actions);
     }
     return KELP_OK;
+}
+
+/* Of one that is still in the map the placement will say so. */
+static void on_gone(struct kelp_checkpointer *checkpoints,
+                    const struct kelp_checkpointer_event *event,
+                    struct kelp_checkpointer_actions *actions)
+{
+    const char *id = event->gone.id;
+    uint64_t incarnation = event->gone.incarnation;
+    if (kelp_checkpointer_needs(checkpoints, id, incarnation) &&
+        !has_process(newest_map(checkpoints), id, incarnation)) {
+        lose_order(checkpoints, event->now_ms, actions);
+    }
 }
 
 static void on_running(struct kelp_checkpointer *checkpoints, uint64_t now_ms)
@@ -281,6 +346,9 @@ static kelp_status take(struct kelp_checkpointer *checkpoints,
         return on_generation(checkpoints, event, actions, reterr);
     case KELP_CHECKPOINTER_CHANGED:
         return on_changed(checkpoints, event, actions, reterr);
+    case KELP_CHECKPOINTER_GONE:
+        on_gone(checkpoints, event, actions);
+        break;
     case KELP_CHECKPOINTER_RUNNING:
         on_running(checkpoints, event->now_ms);
         break;
@@ -347,7 +415,7 @@ static void take_newer_map(struct kelp_checkpointer *checkpoints)
 static bool all_durable(const struct kelp_checkpointer *checkpoints)
 {
     for (uint32_t i = 0; i < checkpoints->map.shard_count; i++) {
-        if (!checkpoints->shards[i].durable && kelp_map_load(&checkpoints->map, i) > 0) {
+        if (needs(checkpoints, i)) {
             return false;
         }
     }
@@ -361,8 +429,7 @@ static void check_waiting(struct kelp_checkpointer *checkpoints, uint64_t now_ms
     for (uint32_t i = 0; i < checkpoints->map.shard_count; i++) {
         const struct kelp_checkpointer_shard *shard = &checkpoints->shards[i];
         uint64_t limit_ms = shard->heard ? KELP_COORDINATOR_WRITE_MS : KELP_COORDINATOR_ANSWER_MS;
-        if (!shard->durable && now_ms >= checkpoints->reached_ms + limit_ms &&
-            kelp_map_load(&checkpoints->map, i) > 0) {
+        if (needs(checkpoints, i) && now_ms >= checkpoints->reached_ms + limit_ms) {
             kelp__checkpointer_say_trouble(
                 checkpoints, actions, "checkpoint of step %" PRIu64 ": %s %s within %" PRIu64 " s",
                 checkpoints->order.step, checkpoints->map.shards[i].id,
@@ -396,6 +463,7 @@ static void wait_for_shards(struct kelp_checkpointer *checkpoints, uint64_t now_
     } else if (checkpoints->changes && kelp__checkpointer_stands_still(checkpoints, now_ms)) {
         /* A change waits for it, and its step does not come. */
         kelp__checkpointer_abandon(checkpoints, KELP__LATE, now_ms, actions);
+        checkpoints->again = true;
     }
 }
 

@@ -36,6 +36,7 @@ enum kelp_checkpointer_event_kind {
     KELP_CHECKPOINTER_LISTED,     /* all that etcd has */
     KELP_CHECKPOINTER_GENERATION, /* this map stands in etcd */
     KELP_CHECKPOINTER_CHANGED,    /* the map changed within its generation */
+    KELP_CHECKPOINTER_GONE,       /* a shard's process, perhaps of no map any more, has ended */
     KELP_CHECKPOINTER_RUNNING,    /* it is loaded everywhere: orders may go out */
     KELP_CHECKPOINTER_STOPPED,    /* it runs no more (a shard is lost, the job failed) */
     KELP_CHECKPOINTER_PROGRESS,   /* partition 0's current word */
@@ -65,7 +66,8 @@ enum kelp_checkpointer_answer {
     KELP_CHECKPOINTER_ANSWER_TAKING,
     KELP_CHECKPOINTER_ANSWER_DURABLE,
     KELP_CHECKPOINTER_ANSWER_FAILED,
-    KELP_CHECKPOINTER_ANSWER_PAST
+    KELP_CHECKPOINTER_ANSWER_PAST,
+    KELP_CHECKPOINTER_ANSWER_CAPTURED
 };
 
 struct kelp_checkpointer_part {
@@ -114,8 +116,13 @@ struct kelp_checkpointer_event {
         } generation;
         struct {
             const struct kelp_map *map;
-            bool fails_over; /* a primary was lost, and with it what it was to save */
+            bool loses;      /* shards that are in it no more were lost */
+            bool fails_over; /* and with them a primary */
         } changed;
+        struct {
+            const char *id;
+            uint64_t incarnation;
+        } gone;
         const char *stopped; /* why */
         const struct kelp_control_word *progress;
         struct {
@@ -189,7 +196,8 @@ struct kelp_checkpointer_order {
 
 /* Of a shard of the map, by its index there. One that leads no partition saves nothing. */
 struct kelp_checkpointer_shard {
-    bool heard; /* it knows of the order */
+    bool heard;    /* it knows of the order */
+    bool captured; /* what it is to save is in its memory: it may lead it no more */
     bool durable;
     char storage[KELP_FOLDER_NAME_MAX + 1];
 };
@@ -273,6 +281,7 @@ struct kelp_checkpointer {
     uint64_t last_ms;   /* when the interval began */
     uint64_t not_before_ms;
     uint64_t pause_ms; /* before the next try, after failures in a row */
+    bool again;        /* what a loss or a standstill took is ordered anew, as soon as it can be */
 
     /* Requests. */
     uint64_t requested;
@@ -328,10 +337,14 @@ bool kelp_checkpointer_holds(const struct kelp_checkpointer *checkpoints);
  * Borrowed until the next event. */
 const double *kelp_checkpointer_metric(const struct kelp_checkpointer *checkpoints, uint64_t step);
 
-/* Which partitions are still to be saved by their primaries, which are to lead them until then?
- * False: none. ret_owes: of each partition of the map. */
+/* Which partitions are still to be captured by their primaries, which are to lead them until then?
+ * What is captured is written whoever leads. False: none. ret_owes: of each partition of the map.
+ */
 bool kelp_checkpointer_owes(const struct kelp_checkpointer *checkpoints,
                             bool ret_owes[KELP_PARTITIONS_MAX]);
+/* Has this process still to capture or to write something for the order under way? */
+bool kelp_checkpointer_needs(const struct kelp_checkpointer *checkpoints, const char *id,
+                             uint64_t incarnation);
 /* Is the job to rest? */
 bool kelp_checkpointer_pauses(const struct kelp_checkpointer *checkpoints);
 

@@ -117,8 +117,13 @@ void kelp__checkpointer_on_report(struct kelp_checkpointer *checkpoints,
     case KELP_CHECKPOINTER_ANSWER_NONE:
     case KELP_CHECKPOINTER_ANSWER_TAKING:
         break;
+    case KELP_CHECKPOINTER_ANSWER_CAPTURED:
+        kelp__checkpointer_reach(checkpoints, now_ms);
+        checkpoints->shards[index].captured = true;
+        break;
     case KELP_CHECKPOINTER_ANSWER_DURABLE:
         kelp__checkpointer_reach(checkpoints, now_ms);
+        checkpoints->shards[index].captured = true;
         on_durable(checkpoints, (uint32_t)index, report, now_ms, actions);
         break;
     case KELP_CHECKPOINTER_ANSWER_FAILED:

@@ -135,7 +135,7 @@ bool kelp__checkpointer_due_now(const struct kelp_checkpointer *checkpoints, uin
     bool asked = checkpoints->requested > options->first_serial &&
                  checkpoints->requested > checkpoints->answered &&
                  checkpoints->requested > checkpoints->refused;
-    bool timed = !done && timed_now(checkpoints, now_ms);
+    bool timed = !done && (checkpoints->again || timed_now(checkpoints, now_ms));
     if (done && !checkpoints->finished) {
         return false; /* the end is not on record yet; then its checkpoint answers everybody */
     }

@@ -145,6 +145,7 @@ void kelp__checkpointer_place_order(struct kelp_checkpointer *checkpoints,
     checkpoints->evaluation_ms = 0;
     checkpoints->commit_ms = 0;
     checkpoints->unknown = false;
+    checkpoints->again = false;
     if (due->step > checkpoints->last_step) {
         checkpoints->last_step = due->step;
     }

@@ -214,7 +214,10 @@ struct kelp_placement_action {
     enum kelp_placement_action_kind kind;
     union {
         const char *lost; /* COUNT_LOSS: the shard's id; borrowed from the placement */
-        bool fails_over;  /* CHANGE_TO_SHARDS: a primary was lost */
+        struct {
+            bool loses;      /* CHANGE_TO_SHARDS: a shard was lost */
+            bool fails_over; /* and with it a primary */
+        } change;
         uint64_t damaged; /* version */
     };
 };

@@ -135,7 +135,6 @@ static kelp_status take_change(struct kelp_placement *placement, struct kelp_map
                                uint64_t now_ms, struct kelp_placement_actions *actions,
                                struct kelp_error *reterr)
 {
-    bool fails_over = placement->fails_over;
     for (uint32_t i = 0; i < placement->map.shard_count; i++) {
         const struct kelp_map_shard *mapped = &placement->map.shards[i];
         if (placement->loses && kelp_map_find(map, mapped->id) < 0) {
@@ -150,9 +149,9 @@ static kelp_status take_change(struct kelp_placement *placement, struct kelp_map
     if (placement->loses) {
         kelp__placement_want_loss(actions, placement->loss);
     }
-    kelp__placement_act(actions,
-                        (struct kelp_placement_action){.kind = KELP_PLACEMENT_DO_CHANGE_TO_SHARDS,
-                                                       .fails_over = fails_over});
+    kelp__placement_act(actions, (struct kelp_placement_action){
+                                     .kind = KELP_PLACEMENT_DO_CHANGE_TO_SHARDS,
+                                     .change = {placement->loses, placement->fails_over}});
     return KELP_OK;
 }
 

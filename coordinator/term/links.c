@@ -80,27 +80,37 @@ void kelp_shard_links_sweep(struct kelp_shard_links *links, const struct kelp_ou
 
 /* ---- sending ---- */
 
-/* The order under way, or that the one before is given up, if the shard has the map that it is for
- * and does not know it yet. */
+/* Is this very process to capture something for the order under way? */
+static bool captures(const struct kelp_link *link, const struct kelp_checkpointer *checkpointer,
+                     uint32_t *ret_index)
+{
+    const struct kelp_map *map = &checkpointer->map;
+    int32_t index = kelp_map_find(map, link->shard.id);
+    *ret_index = (uint32_t)index;
+    return checkpointer->state == KELP_CHECKPOINTER_ORDERED && index >= 0 &&
+           kelp_map_load(map, (uint32_t)index) > 0 &&
+           map->shards[index].incarnation == link->shard.incarnation;
+}
+
+/* The order under way, or that one before is given up, if the shard has the map that it is for and
+ * does not know it yet. */
 static bool add_order(struct kelp_link *link, const struct kelp_checkpointer *checkpointer,
                       struct kelp_link_news *news)
 {
     const struct kelp_checkpointer_order *order = &checkpointer->order;
-    bool under_way = checkpointer->state == KELP_CHECKPOINTER_ORDERED;
-    bool unknown = under_way ? link->order_sent != order->serial
-                             : link->order_sent != 0 && link->order_sent == checkpointer->given_up;
-    int32_t index = kelp_map_find(&checkpointer->map, link->shard.id);
-    bool leads = index >= 0 && kelp_map_load(&checkpointer->map, (uint32_t)index) > 0;
-    if (!unknown || (under_way && !leads) ||
-        link->generation_sent != checkpointer->map.generation) {
+    bool asked = captures(link, checkpointer, &news->order_shard);
+    bool over = link->order_sent != 0 && link->order_sent <= checkpointer->given_up;
+    if (link->generation_sent != checkpointer->map.generation ||
+        (asked ? link->order_sent == order->serial : !over)) {
         return false;
     }
     news->has_order = true;
-    news->give_up = !under_way;
+    news->give_up = !asked;
     news->order = *order;
-    news->order.serial = under_way ? order->serial : checkpointer->given_up;
+    news->order.serial = asked ? order->serial : link->order_sent;
     news->order.generation = checkpointer->map.generation;
-    link->order_sent = under_way ? order->serial : 0;
+    news->order_map = &checkpointer->map;
+    link->order_sent = asked ? order->serial : 0;
     return true;
 }
 
@@ -116,6 +126,9 @@ static bool add_leave(struct kelp_link *link, const struct kelp_link_view *view,
     case KELP_LEAVE_NOT:
         return false;
     case KELP_LEAVE_EMPTY:
+        if (kelp_checkpointer_needs(view->checkpointer, link->shard.id, link->shard.incarnation)) {
+            return false;
+        }
         news->leave = "all that it had is on other shards";
         break;
     case KELP_LEAVE_LAST:

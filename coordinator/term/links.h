@@ -19,7 +19,7 @@ struct kelp_link {
     uint64_t generation_sent; /* of the map, with its serial */
     uint64_t serial_sent;
     uint64_t map_heartbeat; /* reports that repeat this one know of that generation */
-    uint64_t order_sent;    /* serial */
+    uint64_t order_sent;    /* serial; 0: none that it may still work on */
     char failure[160];      /* the latest error reported, so that it is logged once */
     uint64_t conflicts;     /* that it has told, of this start */
     bool leave_sent;        /* it may end */

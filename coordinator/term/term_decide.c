@@ -274,8 +274,8 @@ static void map_to_shards(struct kelp_term *term)
     begin_generation(term, opened);
 }
 
-/* Within the generation; it fails over: what a primary captured is lost with it. */
-static void change_to_shards(struct kelp_term *term, bool fails_over)
+/* Within the generation. */
+static void change_to_shards(struct kelp_term *term, bool loses, bool fails_over)
 {
     const struct kelp_map *map = &term->placement.map;
     kelp_outside_log(&term->outside, KELP_LOG_INFO,
@@ -287,9 +287,10 @@ static void change_to_shards(struct kelp_term *term, bool fails_over)
                                         .why = term->placement.because,
                                         .timed = fails_over,
                                         .took_ms = term->now_ms - term->cause_ms});
-    kelp__term_checkpoint(
-        term, (struct kelp_checkpointer_event){.kind = KELP_CHECKPOINTER_CHANGED,
-                                               .changed = {.map = map, .fails_over = fails_over}});
+    kelp__term_checkpoint(term,
+                          (struct kelp_checkpointer_event){
+                              .kind = KELP_CHECKPOINTER_CHANGED,
+                              .changed = {.map = map, .loses = loses, .fails_over = fails_over}});
     kelp__term_update_shards(term, false);
 }
 
@@ -313,7 +314,7 @@ static void carry_out(struct kelp_term *term, const struct kelp_placement_action
         map_to_shards(term);
         break;
     case KELP_PLACEMENT_DO_CHANGE_TO_SHARDS:
-        change_to_shards(term, action->fails_over);
+        change_to_shards(term, action->change.loses, action->change.fails_over);
         break;
     case KELP_PLACEMENT_DO_MAP_TO_WORKERS:
         map_to_workers(term);

@@ -51,9 +51,11 @@ struct kelp_link_news {
     bool has_order;             /* of a snapshot, or that it is given up */
     bool give_up;
     struct kelp_checkpointer_order order;
-    uint64_t records_after; /* with hello */
-    const char *leave;      /* it may end: why; NULL: it stays */
-    uint64_t heartbeat;     /* 0: none */
+    const struct kelp_map *order_map; /* by which it was made: the shard captures what it leads */
+    uint32_t order_shard;             /* the shard's index there */
+    uint64_t records_after;           /* with hello */
+    const char *leave;                /* it may end: why; NULL: it stays */
+    uint64_t heartbeat;               /* 0: none */
 };
 
 /* What a worker does not know yet. Borrowed. */

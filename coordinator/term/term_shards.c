@@ -25,6 +25,19 @@ static void tell_drained(struct kelp_term *term, const struct kelp_link *link)
     }
 }
 
+/* Neither its lease nor its stream is there: what it captured and has not written is lost. */
+static void check_gone(struct kelp_term *term, const char *id, uint64_t incarnation)
+{
+    const struct kelp_placement_shard *placed = kelp_placement_find(&term->placement, id);
+    bool here = placed && placed->at.incarnation == incarnation &&
+                (placed->registered || placed->connected);
+    if (!here) {
+        kelp__term_checkpoint(
+            term, (struct kelp_checkpointer_event){.kind = KELP_CHECKPOINTER_GONE,
+                                                   .gone = {.id = id, .incarnation = incarnation}});
+    }
+}
+
 /* broken: the shard's side ended the stream. */
 static void disconnected(struct kelp_term *term, struct kelp_link *link, bool broken)
 {
@@ -37,6 +50,7 @@ static void disconnected(struct kelp_term *term, struct kelp_link *link, bool br
     kelp__term_place(term, (struct kelp_placement_event){
                                .kind = KELP_PLACEMENT_DISCONNECTED,
                                .disconnected = {.id = link->shard.id, .broken = broken}});
+    check_gone(term, link->shard.id, link->shard.incarnation);
 }
 
 static void set_link(struct kelp_term *term, const struct kelp_map_shard *shard)
@@ -78,6 +92,10 @@ void kelp_term_shard_gone(struct kelp_term *term, const char *id)
     kelp_outside_log(&term->outside, KELP_LOG_WARN, "shard's lease is gone shard=%s", id);
     kelp__term_place(term, (struct kelp_placement_event){.kind = KELP_PLACEMENT_UNREGISTERED,
                                                          .unregistered = id});
+    const struct kelp_link *link = kelp_shard_links_find(&term->links, id);
+    if (link) {
+        check_gone(term, id, link->shard.incarnation);
+    }
 }
 
 void kelp__term_lose_shard(struct kelp_term *term, uint64_t key)

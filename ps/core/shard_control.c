@@ -229,6 +229,24 @@ static void on_record(struct kelp_shard_control *control, const struct kelp_shar
     }
 }
 
+/* ---- who speaks ---- */
+
+/* NULL: none. */
+static struct stream *find_stream(struct kelp_shard_control *control, uint64_t id)
+{
+    for (uint32_t i = 0; i < control->stream_count; i++) {
+        if (control->streams[i].id == id) {
+            return &control->streams[i];
+        }
+    }
+    return NULL;
+}
+
+static bool leads(const struct kelp_shard_control *control, const struct stream *stream)
+{
+    return control->leader[0] != '\0' && strcmp(stream->proof, control->leader) == 0;
+}
+
 /* ---- snapshots ---- */
 
 static void add_snapshot(struct kelp_shard_control *control,
@@ -245,18 +263,21 @@ static void add_snapshot(struct kelp_shard_control *control,
     }
 }
 
-static kelp_status on_order(struct kelp_shard_control *control,
-                            const struct kelp_shard_command *command,
+static kelp_status on_order(struct kelp_shard_control *control, const struct kelp_shard_order *from,
                             struct kelp_shard_actions *actions)
 {
+    const struct stream *stream = find_stream(control, from->stream);
     struct kelp_snapshot_actions snapshot = {.count = 0};
     kelp_status status = KELP_OK;
 
-    if (command->give_up) {
-        kelp_snapshot_give_up(control->snapshot, command->order->generation, command->order->serial,
+    if (!stream || !leads(control, stream)) {
+        return KELP_ERR_NOT_LEADER;
+    }
+    if (from->give_up) {
+        kelp_snapshot_give_up(control->snapshot, from->order->generation, from->order->serial,
                               &snapshot);
     } else {
-        status = kelp_snapshot_order(control->snapshot, command->order, &snapshot);
+        status = kelp_snapshot_order(control->snapshot, from->order, &from->share, &snapshot);
     }
     add_snapshot(control, &snapshot, actions);
     return status;
@@ -453,11 +474,6 @@ static void on_loaded(struct kelp_shard_control *control, const struct kelp_shar
 
 /* ---- streams ---- */
 
-static bool leads(const struct kelp_shard_control *control, const struct stream *stream)
-{
-    return control->leader[0] != '\0' && strcmp(stream->proof, control->leader) == 0;
-}
-
 bool kelp_shard_control_obeys(const struct kelp_shard_control *control, uint64_t stream)
 {
     for (uint32_t i = 0; i < control->stream_count; i++) {
@@ -466,17 +482,6 @@ bool kelp_shard_control_obeys(const struct kelp_shard_control *control, uint64_t
         }
     }
     return false;
-}
-
-/* NULL: none. */
-static struct stream *find_stream(struct kelp_shard_control *control, uint64_t id)
-{
-    for (uint32_t i = 0; i < control->stream_count; i++) {
-        if (control->streams[i].id == id) {
-            return &control->streams[i];
-        }
-    }
-    return NULL;
 }
 
 static void remove_stream(struct kelp_shard_control *control, uint32_t at)
@@ -557,7 +562,7 @@ static kelp_status on_command(struct kelp_shard_control *control,
     }
     stream->heartbeat = command->heartbeat;
     report(control, stream, actions);
-    return command->order ? on_order(control, command, actions) : KELP_OK;
+    return KELP_OK;
 }
 
 kelp_status kelp_shard_control_apply(struct kelp_shard_control *control,
@@ -578,6 +583,8 @@ kelp_status kelp_shard_control_apply(struct kelp_shard_control *control,
         return KELP_OK;
     case KELP_SHARD_ON_COMMAND:
         return on_command(control, &event->command, actions);
+    case KELP_SHARD_ON_ORDER:
+        return on_order(control, &event->order, actions);
     case KELP_SHARD_ON_UNSENT:
         on_unsent(control, event->unsent.stream, event->unsent.record_first);
         return KELP_OK;

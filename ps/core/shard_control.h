@@ -37,8 +37,9 @@ enum kelp_shard_event_kind {
     KELP_SHARD_ON_CONNECT,         /* a coordinator's stream */
     KELP_SHARD_ON_HELLO,           /* its first message. KELP_ERR_NOT_LEADER: it is to wait */
     KELP_SHARD_ON_CLOSE,           /* a stream ended; one that never connected is ignored */
-    KELP_SHARD_ON_COMMAND,         /* KELP_ERR_OLD_GENERATION: the snapshot order is out of date;
-                                      KELP_ERR_NOT_LEADER: nothing of it is done */
+    KELP_SHARD_ON_COMMAND,         /* KELP_ERR_NOT_LEADER: nothing of it is done */
+    KELP_SHARD_ON_ORDER,           /* of a snapshot, once the map that came with it is entered.
+                                      KELP_ERR_OLD_GENERATION: it is out of date; NOT_LEADER too */
     KELP_SHARD_ON_UNSENT,          /* a REPORT was not sent: its records are to be sent again */
     KELP_SHARD_ON_STORAGE_MISSING, /* the load waits. KELP_OK: look again later; else: give up */
     KELP_SHARD_ON_LOADED,          /* the load is over: it is served, or it failed */
@@ -57,15 +58,21 @@ enum kelp_shard_event_kind {
     KELP_SHARD_ON_STOP, /* the process ends: no further map is loaded */
 };
 
-/* What a coordinator's message asks for. Its order, if any, goes with its serial. */
+/* What a coordinator's message asks for, but for its order. */
 struct kelp_shard_command {
     uint64_t stream;
     uint64_t heartbeat;
     uint64_t records_after;  /* first command of a stream: records before this version are known */
     uint64_t map_generation; /* of a map that kelp_shard_control_judge() accepts; 0: none */
     uint64_t map_serial;     /* of that map */
-    const struct kelp_snapshot_order *order; /* NULL: none */
-    bool give_up;                            /* the order */
+};
+
+/* It goes with its serial. */
+struct kelp_shard_order {
+    uint64_t stream;
+    const struct kelp_snapshot_order *order;
+    struct kelp_snapshot_share share;
+    bool give_up; /* the one of this generation and serial */
 };
 
 /* What this shard is the primary of. */
@@ -93,6 +100,7 @@ struct kelp_shard_event {
             const char *proof; /* digest of what it showed */
         } hello;
         struct kelp_shard_command command;
+        struct kelp_shard_order order;
         struct {
             uint64_t stream;
             size_t record_first;

@@ -17,6 +17,7 @@ struct kelp_snapshot {
     uint32_t count;      /* partitions of the order */
     uint64_t ticket;     /* of the order; counts up */
     uint32_t part_count; /* parts of the order that were written */
+    uint32_t taken;      /* partitions of it that were taken */
     uint32_t next;       /* partitions before it were handed out for writing */
     bool writing;        /* a WRITE or the SYNC is under way */
     uint64_t past_step;  /* PAST */
@@ -28,7 +29,7 @@ struct kelp_snapshot {
     struct kelp_control_word word;
     uint32_t partitions[KELP_PARTITIONS_MAX]; /* of the order, ascending */
     uint32_t led_count;
-    uint32_t led[KELP_PARTITIONS_MAX]; /* those of the next order, ascending */
+    uint32_t led[KELP_PARTITIONS_MAX]; /* ascending */
     struct progress progress[KELP_PARTITIONS_MAX];
     struct kelp_snapshot_part parts[KELP_PARTITIONS_MAX];
 };
@@ -38,8 +39,10 @@ struct kelp_snapshot {
 
 static const struct kelp_state states[KELP_SNAPSHOT_STATE_COUNT] = {
     [KELP_SNAPSHOT_NONE] = {"none", ORDERED},
-    [KELP_SNAPSHOT_TAKING] = {"taking", ORDERED | KELP_STATE_BIT(KELP_SNAPSHOT_DURABLE) |
+    [KELP_SNAPSHOT_TAKING] = {"taking", ORDERED | KELP_STATE_BIT(KELP_SNAPSHOT_CAPTURED) |
+                                            KELP_STATE_BIT(KELP_SNAPSHOT_DURABLE) |
                                             KELP_STATE_BIT(KELP_SNAPSHOT_PAST)},
+    [KELP_SNAPSHOT_CAPTURED] = {"captured", ORDERED | KELP_STATE_BIT(KELP_SNAPSHOT_DURABLE)},
     [KELP_SNAPSHOT_DURABLE] = {"durable", ORDERED},
     [KELP_SNAPSHOT_FAILED] = {"failed", ORDERED},
     [KELP_SNAPSHOT_PAST] = {"past", ORDERED},
@@ -90,11 +93,16 @@ void kelp_snapshot_destroy(struct kelp_snapshot *snapshot)
 
 /* ---- ends ---- */
 
+static bool is_open(const struct kelp_snapshot *snapshot)
+{
+    return snapshot->state == KELP_SNAPSHOT_TAKING || snapshot->state == KELP_SNAPSHOT_CAPTURED;
+}
+
 static void fail(struct kelp_snapshot *snapshot, kelp_status status, const char *error,
                  struct kelp_snapshot_actions *actions)
 {
     assert(status != KELP_OK);
-    if (snapshot->state == KELP_SNAPSHOT_TAKING) {
+    if (is_open(snapshot)) {
         (void)add(actions, snapshot, KELP_SNAPSHOT_DO_DISCARD);
     }
     snapshot->status = status;
@@ -104,7 +112,7 @@ static void fail(struct kelp_snapshot *snapshot, kelp_status status, const char 
 
 static bool under_way(const struct kelp_snapshot *snapshot, uint64_t ticket)
 {
-    return snapshot->state == KELP_SNAPSHOT_TAKING && snapshot->ticket == ticket;
+    return is_open(snapshot) && snapshot->ticket == ticket;
 }
 
 void kelp_snapshot_failed(struct kelp_snapshot *snapshot, uint64_t ticket, kelp_status status,
@@ -118,7 +126,7 @@ void kelp_snapshot_failed(struct kelp_snapshot *snapshot, uint64_t ticket, kelp_
 void kelp_snapshot_cancel(struct kelp_snapshot *snapshot, kelp_status status, const char *error,
                           struct kelp_snapshot_actions *actions)
 {
-    if (snapshot->state == KELP_SNAPSHOT_TAKING) {
+    if (is_open(snapshot)) {
         fail(snapshot, status, error, actions);
     }
 }
@@ -126,7 +134,7 @@ void kelp_snapshot_cancel(struct kelp_snapshot *snapshot, kelp_status status, co
 void kelp_snapshot_past(struct kelp_snapshot *snapshot, uint64_t ticket, uint64_t step,
                         struct kelp_snapshot_actions *actions)
 {
-    if (under_way(snapshot, ticket)) {
+    if (snapshot->state == KELP_SNAPSHOT_TAKING && snapshot->ticket == ticket) {
         (void)add(actions, snapshot, KELP_SNAPSHOT_DO_DISCARD);
         snapshot->past_step = step;
         move_to(snapshot, KELP_SNAPSHOT_PAST, actions);
@@ -136,14 +144,21 @@ void kelp_snapshot_past(struct kelp_snapshot *snapshot, uint64_t ticket, uint64_
     }
 }
 
-static void set_led(struct kelp_snapshot *snapshot, const uint32_t *partitions, uint32_t count)
+/* How many. */
+static uint32_t copy_ascending(const uint32_t *partitions, uint32_t count,
+                               uint32_t ret_partitions[KELP_PARTITIONS_MAX])
 {
     assert(count <= KELP_PARTITIONS_MAX);
-    snapshot->led_count = count;
     for (uint32_t i = 0; i < count; i++) {
         assert(i == 0 || partitions[i] > partitions[i - 1]);
-        snapshot->led[i] = partitions[i];
+        ret_partitions[i] = partitions[i];
     }
+    return count;
+}
+
+static void set_led(struct kelp_snapshot *snapshot, const uint32_t *partitions, uint32_t count)
+{
+    snapshot->led_count = copy_ascending(partitions, count, snapshot->led);
 }
 
 void kelp_snapshot_generation(struct kelp_snapshot *snapshot, uint64_t generation,
@@ -166,16 +181,24 @@ static bool leads(const struct kelp_snapshot *snapshot, uint32_t partition)
     return false;
 }
 
+/* Does it wait for a partition that it does not lead? */
+static bool waits_in_vain(const struct kelp_snapshot *snapshot)
+{
+    for (uint32_t i = 0; i < snapshot->count; i++) {
+        if (!snapshot->progress[i].taken && !leads(snapshot, snapshot->partitions[i])) {
+            return true;
+        }
+    }
+    return false;
+}
+
 void kelp_snapshot_lead(struct kelp_snapshot *snapshot, const uint32_t *partitions, uint32_t count,
                         struct kelp_snapshot_actions *actions)
 {
     set_led(snapshot, partitions, count);
-    for (uint32_t i = 0; i < snapshot->count; i++) {
-        if (!snapshot->progress[i].taken && !leads(snapshot, snapshot->partitions[i])) {
-            kelp_snapshot_cancel(snapshot, KELP_ERR_BUSY, "a partition is led elsewhere by now",
-                                 actions);
-            return;
-        }
+    if (waits_in_vain(snapshot)) {
+        kelp_snapshot_cancel(snapshot, KELP_ERR_BUSY, "a partition is led elsewhere by now",
+                             actions);
     }
 }
 
@@ -203,45 +226,64 @@ static void go_on(struct kelp_snapshot *snapshot, struct kelp_snapshot_actions *
     (void)add(actions, snapshot, KELP_SNAPSHOT_DO_SYNC);
 }
 
-kelp_status kelp_snapshot_order(struct kelp_snapshot *snapshot,
-                                const struct kelp_snapshot_order *order,
-                                struct kelp_snapshot_actions *actions)
+/* Is it late, on a stream from before? Serials of leaders grow. */
+static bool is_late(const struct kelp_snapshot *snapshot, const struct kelp_snapshot_order *order)
 {
-    kelp_status fence = kelp_fence_generation(snapshot->generation, order->generation);
+    return snapshot->state != KELP_SNAPSHOT_NONE && order->serial < snapshot->order.serial &&
+           order->generation == snapshot->order.generation;
+}
 
-    if (fence == KELP_ERR_OLD_GENERATION) {
-        return fence;
-    }
-    if (snapshot->state != KELP_SNAPSHOT_NONE && order->serial < snapshot->order.serial &&
-        order->generation == snapshot->order.generation) {
-        return KELP_ERR_OLD_GENERATION; /* late, on a stream from before: leaders' serials grow */
-    }
-    if (snapshot->state != KELP_SNAPSHOT_NONE && order->serial == snapshot->order.serial &&
-        order->generation == snapshot->order.generation && order->step == snapshot->order.step) {
-        return KELP_OK; /* repeated */
-    }
-    if (snapshot->state == KELP_SNAPSHOT_TAKING) {
+static bool is_known(const struct kelp_snapshot *snapshot, const struct kelp_snapshot_order *order)
+{
+    return snapshot->state != KELP_SNAPSHOT_NONE && order->serial == snapshot->order.serial &&
+           order->generation == snapshot->order.generation && order->step == snapshot->order.step;
+}
+
+static void begin(struct kelp_snapshot *snapshot, const struct kelp_snapshot_order *order,
+                  const struct kelp_snapshot_share *share, struct kelp_snapshot_actions *actions)
+{
+    if (is_open(snapshot)) {
         (void)add(actions, snapshot, KELP_SNAPSHOT_DO_DISCARD);
     }
     snapshot->ticket++;
     snapshot->order = *order;
     snapshot->status = KELP_OK;
     snapshot->error[0] = '\0';
+    snapshot->taken = 0;
     snapshot->next = 0;
     snapshot->part_count = 0;
     snapshot->writing = false;
     snapshot->has_word = false;
     memset(snapshot->progress, 0, sizeof(snapshot->progress));
-    snapshot->count = snapshot->led_count;
-    memcpy(snapshot->partitions, snapshot->led, snapshot->led_count * sizeof(snapshot->led[0]));
+    snapshot->count = copy_ascending(share->partitions, share->count, snapshot->partitions);
     move_to(snapshot, KELP_SNAPSHOT_TAKING, actions);
+}
+
+kelp_status kelp_snapshot_order(struct kelp_snapshot *snapshot,
+                                const struct kelp_snapshot_order *order,
+                                const struct kelp_snapshot_share *share,
+                                struct kelp_snapshot_actions *actions)
+{
+    kelp_status fence = kelp_fence_generation(snapshot->generation, order->generation);
+
+    if (fence == KELP_ERR_OLD_GENERATION || is_late(snapshot, order)) {
+        return KELP_ERR_OLD_GENERATION;
+    }
+    if (is_known(snapshot, order)) {
+        return KELP_OK; /* repeated */
+    }
+    begin(snapshot, order, share, actions);
     if (fence != KELP_OK) {
         fail(snapshot, fence, "the generation of the order is not loaded here yet", actions);
-        return KELP_OK;
-    }
-    (void)add(actions, snapshot, KELP_SNAPSHOT_DO_ORDER);
-    if (snapshot->count == 0) {
-        go_on(snapshot, actions);
+    } else if (share->elsewhere) {
+        fail(snapshot, KELP_ERR_BUSY, "the order names another process", actions);
+    } else if (waits_in_vain(snapshot)) {
+        fail(snapshot, KELP_ERR_BUSY, "a partition of the order is led elsewhere", actions);
+    } else {
+        (void)add(actions, snapshot, KELP_SNAPSHOT_DO_ORDER);
+        if (snapshot->count == 0) {
+            go_on(snapshot, actions);
+        }
     }
     return KELP_OK;
 }
@@ -276,9 +318,13 @@ bool kelp_snapshot_taken(struct kelp_snapshot *snapshot, uint64_t ticket, uint32
         return false;
     }
     snapshot->progress[place].taken = true;
+    snapshot->taken++;
     if (word) {
         snapshot->has_word = true;
         snapshot->word = *word;
+    }
+    if (snapshot->taken == snapshot->count) {
+        move_to(snapshot, KELP_SNAPSHOT_CAPTURED, actions);
     }
     go_on(snapshot, actions);
     return true;

@@ -3,13 +3,17 @@
  * which partitions have been taken and written. It calls the snapshot durable only after the disk
  * said that everything is synced, so that a committed checkpoint survives a loss of power.
  *
- *            order                   all taken and written: SYNC        synced
- *    NONE ----------> TAKING ----------------------------------------------------> DURABLE
- *                      |   |
+ *            order             all taken               written: SYNC, synced
+ *    NONE ----------> TAKING --------------> CAPTURED ------------------------> DURABLE
+ *                      |   |                     |
  *                      |   | a partition has gone past the step
  *                      |   -----------------------------------> PAST
  *                      | the disk failed, given up, another generation opens
- *                      ---------------------------------------> FAILED
+ *                      --------------------------+------------> FAILED
+ *
+ * An order names the partitions and the process that is to capture them. While it is TAKING this
+ * process must lead all of them. A CAPTURED one needs that no more: it keeps what it captured until
+ * that is written, whoever leads.
  *
  * A newer order takes the place of any: what is not durable yet is discarded. In one generation
  * serials grow, also from one leader to the next. So an order that comes late, on an old stream, is
@@ -31,9 +35,10 @@ struct kelp_snapshot;
 enum kelp_snapshot_state {
     KELP_SNAPSHOT_NONE,
     KELP_SNAPSHOT_TAKING,
-    KELP_SNAPSHOT_DURABLE, /* everything is synced, directories too */
-    KELP_SNAPSHOT_FAILED,  /* status and error say why */
-    KELP_SNAPSHOT_PAST,    /* a partition has gone past the step */
+    KELP_SNAPSHOT_DURABLE,  /* everything is synced, directories too */
+    KELP_SNAPSHOT_FAILED,   /* status and error say why */
+    KELP_SNAPSHOT_PAST,     /* a partition has gone past the step */
+    KELP_SNAPSHOT_CAPTURED, /* each partition was taken, and is being written */
     KELP_SNAPSHOT_STATE_COUNT
 };
 
@@ -41,7 +46,7 @@ enum kelp_snapshot_state {
 
 enum kelp_snapshot_action_kind {
     KELP_SNAPSHOT_DO_DISCARD, /* forget what was taken and remove what was written of `ticket` */
-    KELP_SNAPSHOT_DO_ORDER,   /* hand `order` to each partition: kelp_partition_snapshot() */
+    KELP_SNAPSHOT_DO_ORDER,   /* hand `order` to its partitions: kelp_partition_snapshot() */
     KELP_SNAPSHOT_DO_WRITE,   /* write `partition`; then written() or failed() */
     KELP_SNAPSHOT_DO_SYNC,    /* make everything durable; then synced() or failed() */
     KELP_SNAPSHOT_DO_REPORT,  /* the coordinator is to hear of the new state at once */
@@ -75,20 +80,27 @@ void kelp_snapshot_generation(struct kelp_snapshot *snapshot, uint64_t generatio
                               const uint32_t *partitions, uint32_t count,
                               struct kelp_snapshot_actions *actions);
 
-/* From now on it leads these partitions (ascending, may be none) in the generation that it serves:
- * for the orders that follow. One under way fails with KELP_ERR_BUSY if it still waits for a
- * partition that is led elsewhere. */
+/* From now on it leads these partitions (ascending, may be none) in the generation that it serves.
+ * An order fails with KELP_ERR_BUSY if it still waits for a partition that is led elsewhere. */
 void kelp_snapshot_lead(struct kelp_snapshot *snapshot, const uint32_t *partitions, uint32_t count,
                         struct kelp_snapshot_actions *actions);
 
+/* What an order asks of a process. */
+struct kelp_snapshot_share {
+    const uint32_t *partitions; /* ascending, at most KELP_PARTITIONS_MAX */
+    uint32_t count;
+    bool elsewhere; /* it names another process */
+};
+
 /*
- * An order came. The same one again does nothing. A shard without partitions is durable at once,
- * with nothing on disk. Errors: KELP_ERR_OLD_GENERATION (of a leader that was deposed, or of a
- * smaller serial: ignored); an order of a generation that is not served yet becomes FAILED with
- * KELP_ERR_BUSY.
+ * An order came. The same one again does nothing. One without partitions is durable at once, with
+ * nothing on disk. Errors: KELP_ERR_OLD_GENERATION (of a leader that was deposed, or of a smaller
+ * serial: ignored). FAILED with KELP_ERR_BUSY becomes an order of a generation that is not served
+ * yet, of a partition that is not led here, and one for another process.
  */
 kelp_status kelp_snapshot_order(struct kelp_snapshot *snapshot,
                                 const struct kelp_snapshot_order *order,
+                                const struct kelp_snapshot_share *share,
                                 struct kelp_snapshot_actions *actions) KELP_MUST_USE;
 /* The leader gives up its order `serial`. Ignored unless that is the one under way: a leader that
  * was deposed must not end its successor's, in the same generation. */

@@ -6,6 +6,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "common/base/log.h"
 #include "common/tls/proof.h"
@@ -257,12 +258,11 @@ static kelp_status greet(struct kelp__service_leader *leader, const Kelp__V1__Sh
     return KELP_OK;
 }
 
-/* control_lock is held. with_order: the command's snapshot order, if any, is taken too. */
+/* All but the command's snapshot order; control_lock is held. */
 static kelp_status obey(struct kelp__service_leader *leader, const Kelp__V1__ShardCommand *command,
-                        bool with_order, struct kelp_error *reterr)
+                        struct kelp_error *reterr)
 {
     struct kelp_service *service = leader->service;
-    struct kelp_snapshot_order order;
     struct kelp_shard_event event = {.kind = KELP_SHARD_ON_COMMAND,
                                      .command = {.stream = (uint64_t)(uintptr_t)leader,
                                                  .heartbeat = command->heartbeat,
@@ -282,44 +282,82 @@ static kelp_status obey(struct kelp__service_leader *leader, const Kelp__V1__Sha
     if (status != KELP_OK) {
         return status;
     }
-    if (with_order) {
-        order = (struct kelp_snapshot_order){.serial = command->snapshot->serial,
-                                             .generation = command->snapshot->generation,
-                                             .step = command->snapshot->step};
-        event.command.order = &order;
-        event.command.give_up = command->snapshot->give_up;
-        kelp__service_snapshots_set_folder(service, command->snapshot->folder);
-    }
-    if (kelp__service_control_apply(service, &event) != KELP_OK) {
-        kelp_log_debug("snapshot order of an older generation ignored generation=%" PRIu64,
-                       order.generation);
+    (void)kelp__service_control_apply(service, &event); /* it is obeyed: cannot fail */
+    return KELP_OK;
+}
+
+/* Ascending, and none beyond the plan; control_lock is held. */
+static kelp_status check_order(const struct kelp_service *service,
+                               const Kelp__V1__SnapshotOrder *from, struct kelp_error *reterr)
+{
+    const uint32_t count = service->plan ? service->plan->partition_count : 0;
+
+    for (size_t i = 0; i < from->n_partition; i++) {
+        if (from->partition[i] >= count ||
+            (i > 0 && from->partition[i] <= from->partition[i - 1])) {
+            return kelp_fail(reterr, KELP_ERR_FORMAT,
+                             "snapshot order names partition %u, which is out of order or beyond "
+                             "the plan's %u",
+                             from->partition[i], count);
+        }
     }
     return KELP_OK;
 }
 
-/* A command with a snapshot order: what the partitions are to hear, they hear before the next one.
- */
+/* control_lock is held. */
 static kelp_status obey_order(struct kelp__service_leader *leader,
-                              const Kelp__V1__ShardCommand *command, struct kelp_error *reterr)
+                              const Kelp__V1__SnapshotOrder *from, struct kelp_error *reterr)
+{
+    struct kelp_service *service = leader->service;
+    const struct kelp_snapshot_order order = {
+        .serial = from->serial, .generation = from->generation, .step = from->step};
+    const struct kelp_shard_event event = {
+        .kind = KELP_SHARD_ON_ORDER,
+        .order = {.stream = (uint64_t)(uintptr_t)leader,
+                  .order = &order,
+                  .share = {.partitions = from->partition,
+                            .count = (uint32_t)from->n_partition,
+                            .elsewhere = strcmp(from->shard, service->options.id) != 0 ||
+                                         from->incarnation != service->options.incarnation},
+                  .give_up = from->give_up}};
+    kelp_status status = check_order(service, from, reterr);
+
+    if (status != KELP_OK) {
+        return status;
+    }
+    kelp__service_snapshots_set_folder(service, from->folder);
+    status = kelp__service_control_apply(service, &event);
+    if (status == KELP_ERR_OLD_GENERATION) {
+        kelp_log_debug("snapshot order ignored: it is late generation=%" PRIu64 " serial=%" PRIu64,
+                       order.generation, order.serial);
+        status = KELP_OK;
+    }
+    return status;
+}
+
+/* A command's snapshot order, once its map is carried out: what the partitions are to hear, they
+ * hear before the next one. */
+static kelp_status follow_order(struct kelp__service_leader *leader,
+                                const Kelp__V1__SnapshotOrder *from, struct kelp_error *reterr)
 {
     struct kelp_service *service = leader->service;
     struct kelp__service_turn *turn = kelp__service_turn_take(service);
 
     if (!turn) {
         kelp_log_warn("snapshot order not taken: out of memory"); /* the leader sees no report */
+        return KELP_OK;
     }
     (void)pthread_mutex_lock(&service->orders_lock);
     (void)pthread_mutex_lock(&service->control_lock);
-    kelp_status status = obey(leader, command, turn != NULL, reterr);
+    kelp_status status = obey_order(leader, from, reterr);
     struct kelp_snapshot_order order = kelp__service_snapshots_pop_order(service);
     (void)pthread_mutex_unlock(&service->control_lock);
     if (order.serial != 0) {
-        kelp_shard_snapshot(service->shard, &order, kelp__service_turn_shard(turn));
+        kelp_shard_snapshot(service->shard, &order, from->partition, from->n_partition,
+                            kelp__service_turn_shard(turn));
     }
     (void)pthread_mutex_unlock(&service->orders_lock);
-    if (turn) {
-        kelp__service_turn_finish(service, turn);
-    }
+    kelp__service_turn_finish(service, turn);
     return status;
 }
 
@@ -366,7 +404,7 @@ static bool obey_or_hold(struct kelp__service_leader *leader, Kelp__V1__ShardCom
                          kelp_status *ret_status, struct kelp_error *reterr)
 {
     (void)pthread_mutex_lock(&leader->service->control_lock);
-    *ret_status = obey(leader, command, false, reterr);
+    *ret_status = obey(leader, command, reterr);
     bool kept = *ret_status == KELP_ERR_NOT_LEADER && !leader->greeted && !leader->held;
     if (kept) {
         hold(leader, command);
@@ -381,12 +419,13 @@ static void follow(struct kelp__service_leader *leader, Kelp__V1__ShardCommand *
     struct kelp_error error = {.text = ""};
     kelp_status status = KELP_OK;
 
-    if (command->snapshot) {
-        status = obey_order(leader, command, &error);
-    } else if (obey_or_hold(leader, command, &status, &error)) {
+    if (obey_or_hold(leader, command, &status, &error)) {
         return;
     }
     kelp__service_map_carry_out(leader->service);
+    if (status == KELP_OK && command->snapshot) {
+        status = follow_order(leader, command->snapshot, &error);
+    }
     if (status != KELP_OK) {
         refuse_stream(leader, status, error.text);
     }
@@ -434,7 +473,7 @@ void kelp_service_leader(struct kelp_service *service, const char *proof_digest)
         struct kelp_error error = {.text = ""};
         Kelp__V1__ShardCommand *command = leader->held;
         leader->held = NULL;
-        kelp_status status = obey(leader, command, false, &error); /* a first one has no order */
+        kelp_status status = obey(leader, command, &error); /* a first one has no order */
         if (status != KELP_OK) {
             refuse_stream(leader, status, error.text);
         }

@@ -18,7 +18,8 @@ _Static_assert((int)KELP_SNAPSHOT_NONE == KELP__V1__SNAPSHOT_STATE__SNAPSHOT_NON
                    (int)KELP_SNAPSHOT_TAKING == KELP__V1__SNAPSHOT_STATE__SNAPSHOT_TAKING &&
                    (int)KELP_SNAPSHOT_DURABLE == KELP__V1__SNAPSHOT_STATE__SNAPSHOT_DURABLE &&
                    (int)KELP_SNAPSHOT_FAILED == KELP__V1__SNAPSHOT_STATE__SNAPSHOT_FAILED &&
-                   (int)KELP_SNAPSHOT_PAST == KELP__V1__SNAPSHOT_STATE__SNAPSHOT_PAST,
+                   (int)KELP_SNAPSHOT_PAST == KELP__V1__SNAPSHOT_STATE__SNAPSHOT_PAST &&
+                   (int)KELP_SNAPSHOT_CAPTURED == KELP__V1__SNAPSHOT_STATE__SNAPSHOT_CAPTURED,
                "states on the wire");
 
 /* control_lock guards it. */
@@ -41,6 +42,10 @@ void kelp__service_snapshots_log(const struct kelp_snapshot_view *view)
     case KELP_SNAPSHOT_NONE:
     case KELP_SNAPSHOT_TAKING:
     case KELP_SNAPSHOT_STATE_COUNT:
+        break;
+    case KELP_SNAPSHOT_CAPTURED:
+        kelp_log_debug("snapshot captured step=%" PRIu64 " generation=%" PRIu64, view->order.step,
+                       view->order.generation);
         break;
     case KELP_SNAPSHOT_DURABLE:
         kelp_log_info("snapshot durable step=%" PRIu64 " generation=%" PRIu64 " partitions=%u",

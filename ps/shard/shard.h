@@ -224,10 +224,10 @@ void kelp_shard_tick(struct kelp_shard *shard, struct kelp_shard_turn *turn, uin
 
 /* ---- snapshots ---- */
 
-/* Hand the order (its serial is the ticket, ps/core/snapshot.h) to all partitions; serial 0 forgets
- * one that waits. What comes of it are events. */
+/* Hand the order (its serial is the ticket, ps/core/snapshot.h) to these partitions. What comes of
+ * it are events. */
 void kelp_shard_snapshot(struct kelp_shard *shard, const struct kelp_snapshot_order *order,
-                         struct kelp_shard_turn *turn);
+                         const uint32_t *partitions, size_t count, struct kelp_shard_turn *turn);
 /* Buffers for what the partitions will have to copy, so that training finds them in place. */
 void kelp_shard_snapshot_prepare(struct kelp_shard *shard);
 /*

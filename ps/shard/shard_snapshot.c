@@ -4,22 +4,30 @@
 #include "ps/core/limits.h"
 #include "ps/shard/shard_internal.h"
 
+static void hand_order(const struct scene *scene, const struct kelp_snapshot_order *order)
+{
+    (void)pthread_mutex_lock(&scene->hosted->lock);
+    if (kelp_partition_snapshot(scene->hosted->core, order, &scene->turn->actions) == KELP_OK) {
+        kelp__shard_run_actions(scene);
+    } else {
+        kelp__shard_give_up_snapshot(scene, order->serial);
+    }
+    (void)pthread_mutex_unlock(&scene->hosted->lock);
+}
+
 void kelp_shard_snapshot(struct kelp_shard *shard, const struct kelp_snapshot_order *order,
-                         struct kelp_shard_turn *turn)
+                         const uint32_t *partitions, size_t count, struct kelp_shard_turn *turn)
 {
     struct scene scene = {.shard = shard, .turn = turn};
-    uint32_t at = 0;
 
     (void)pthread_rwlock_rdlock(&shard->lock);
     scene.hosting = shard->hosting;
-    while ((scene.hosted = kelp__hosting_next(scene.hosting, &at)) != NULL) {
-        (void)pthread_mutex_lock(&scene.hosted->lock);
-        if (kelp_partition_snapshot(scene.hosted->core, order, &turn->actions) == KELP_OK) {
-            kelp__shard_run_actions(&scene);
-        } else {
-            kelp__shard_give_up_snapshot(&scene, order->serial);
+    for (size_t i = 0; scene.hosting && i < count; i++) {
+        bool known = partitions[i] < scene.hosting->partition_count;
+        scene.hosted = known ? scene.hosting->by_index[partitions[i]] : NULL;
+        if (scene.hosted) {
+            hand_order(&scene, order);
         }
-        (void)pthread_mutex_unlock(&scene.hosted->lock);
     }
     (void)pthread_rwlock_unlock(&shard->lock);
 }

@@ -99,6 +99,15 @@ static void carry_out(const struct kelp_snapshot_actions *actions)
     }
 }
 
+static uint32_t waiting(void)
+{
+    uint32_t count = 0;
+    for (uint32_t place = 0; place < model.count; place++) {
+        count += model.waits[place] ? 1 : 0;
+    }
+    return count;
+}
+
 static void check_view(void)
 {
     struct kelp_snapshot_view view;
@@ -112,6 +121,9 @@ static void check_view(void)
         must(view.has_word == (model.count > 0 && model.hosted[0] == 0));
     }
     must(view.state == KELP_SNAPSHOT_DURABLE || view.part_count == 0);
+    if (view.state == KELP_SNAPSHOT_TAKING || view.state == KELP_SNAPSHOT_CAPTURED) {
+        must((view.state == KELP_SNAPSHOT_CAPTURED) == (waiting() == 0));
+    }
 }
 
 static void new_generation(struct kelp_snapshot_actions *actions)
@@ -142,10 +154,16 @@ static void random_order(struct kelp_snapshot_actions *actions)
     kelp_snapshot_view(model.snapshot, &before);
     bool late = before.state != KELP_SNAPSHOT_NONE && order.generation == before.order.generation &&
                 order.serial < before.order.serial;
-    kelp_status status = kelp_snapshot_order(model.snapshot, &order, actions);
+    const struct kelp_snapshot_share share = {.partitions = model.hosted, .count = model.count};
+    kelp_status status = kelp_snapshot_order(model.snapshot, &order, &share, actions);
 
     must((status == KELP_ERR_OLD_GENERATION) == (order.generation < model.generation || late));
     must(status == KELP_OK || actions->count == 0);
+}
+
+static bool is_open(const struct kelp_snapshot_view *view)
+{
+    return view->state == KELP_SNAPSHOT_TAKING || view->state == KELP_SNAPSHOT_CAPTURED;
 }
 
 /* Of the order under way, of one before it, or of another leader's. */
@@ -155,8 +173,8 @@ static void random_give_up(struct kelp_snapshot_actions *actions)
     struct kelp_snapshot_view before;
     kelp_snapshot_view(model.snapshot, &before);
     uint64_t serial = before.order.serial + pick(3) - 1;
-    bool its = before.state == KELP_SNAPSHOT_TAKING && serial == before.order.serial &&
-               generation == before.order.generation;
+    bool its =
+        is_open(&before) && serial == before.order.serial && generation == before.order.generation;
     kelp_snapshot_give_up(model.snapshot, generation, serial, actions);
 
     must((actions->count > 0) == its);

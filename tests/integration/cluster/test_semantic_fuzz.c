@@ -167,6 +167,7 @@ static void teach_step(struct kelp_speaker *speaker)
 {
     static struct shard_request request;
     static Kelp__V1__SnapshotOrder order = KELP__V1__SNAPSHOT_ORDER__INIT;
+    static uint32_t partitions[KELP_PARTITIONS_MAX];
     static uint8_t gradient[(ELEMENTS + 16) * sizeof(float)];
     float *weights = shard_worker_new_flat(&fixture);
     struct shard_stream worker;
@@ -184,6 +185,13 @@ static void teach_step(struct kelp_speaker *speaker)
     order.serial = 1;
     order.generation = 1;
     order.step = 4;
+    order.shard = fixture.id;
+    order.incarnation = fixture.incarnation;
+    order.partition = partitions;
+    order.n_partition = fixture.plan.partition_count;
+    for (uint32_t i = 0; i < fixture.plan.partition_count; i++) {
+        partitions[i] = i;
+    }
     kelp_dice_teach(kelp_speaker_dice(speaker), &request.message.base);
     kelp_dice_teach(kelp_speaker_dice(speaker), &order.base);
 }

@@ -146,6 +146,11 @@ static void take_order(struct peer_shard *shard, const Kelp__V1__SnapshotOrder *
     if (order->serial == shard->order_serial) {
         return;
     }
+    ck_assert_str_eq(order->shard, shard->id); /* what it leads, and nobody else is to capture it */
+    ck_assert_uint_eq(order->incarnation, shard->incarnation);
+    ck_assert_uint_eq(order->n_partition, shard->part_count);
+    ck_assert_mem_eq(order->partition, shard->parts,
+                     order->n_partition * sizeof(order->partition[0]));
     shard->orders++;
     shard->order_serial = order->serial;
     shard->order_generation = order->generation;

@@ -8,6 +8,22 @@
 
 #include "tests/lib/suite.h"
 
+/* What the shard leads: partitions has room for all of them. */
+static void name_process(const struct shard_cluster *cluster, uint32_t shard, uint32_t *partitions,
+                         Kelp__V1__SnapshotOrder *order)
+{
+    const struct shard_fixture *fixture = cluster->shards[shard];
+
+    order->shard = (char *)(uintptr_t)fixture->id;
+    order->incarnation = fixture->incarnation;
+    order->partition = partitions;
+    for (uint32_t i = 0; i < fixture->plan.partition_count && !cluster->elsewhere; i++) {
+        if (shard_cluster_host_of(cluster, i) == shard) {
+            partitions[order->n_partition++] = i;
+        }
+    }
+}
+
 static void send_order(struct shard_cluster *cluster, uint32_t shard,
                        Kelp__V1__SnapshotOrder *order)
 {
@@ -21,7 +37,9 @@ void shard_cluster_order_from(struct shard_cluster *cluster, uint32_t shard, uin
                               uint64_t generation, uint64_t step, const char *name)
 {
     Kelp__V1__SnapshotOrder order = KELP__V1__SNAPSHOT_ORDER__INIT;
+    uint32_t partitions[KELP_PARTITIONS_MAX];
 
+    name_process(cluster, shard, partitions, &order);
     order.serial = serial;
     order.generation = generation;
     order.step = step;
@@ -55,7 +73,8 @@ static Kelp__V1__ShardReport *await_snapshot(struct shard_cluster *cluster, uint
         Kelp__V1__ShardReport *report = shard_take_report(&cluster->control[shard]);
         ck_assert_msg(report->status == KELP_OK, "%s", report->error);
         if (report->snapshot && report->snapshot->serial == serial &&
-            report->snapshot->state > KELP__V1__SNAPSHOT_STATE__SNAPSHOT_TAKING) {
+            report->snapshot->state != KELP__V1__SNAPSHOT_STATE__SNAPSHOT_TAKING &&
+            report->snapshot->state != KELP__V1__SNAPSHOT_STATE__SNAPSHOT_CAPTURED) {
             return report;
         }
         kelp__v1__shard_report__free_unpacked(report, NULL);

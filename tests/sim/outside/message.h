@@ -209,6 +209,9 @@ struct sim_shard_command {
     bool has_order;
     bool give_up; /* the order */
     struct kelp_snapshot_order order;
+    uint32_t order_count;
+    uint32_t order_partitions[SIM_PARTITIONS_MAX];
+    uint64_t order_incarnation; /* of the process that is to capture them */
     char folder[SIM_NAME_MAX + 1];
     uint64_t records_after;
     uint64_t heartbeat;

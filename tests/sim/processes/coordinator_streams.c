@@ -32,6 +32,17 @@ static bool is_full(void *end, void *user)
     return false;
 }
 
+static void name_captures(const struct kelp_map *map, uint32_t shard,
+                          struct sim_shard_command *command)
+{
+    command->order_incarnation = map->shards[shard].incarnation;
+    for (uint32_t i = 0; i < map->partition_count; i++) {
+        if (map->partitions[i].primary == shard) {
+            command->order_partitions[command->order_count++] = i;
+        }
+    }
+}
+
 static void link_send(void *data, const struct kelp_link_news *news, void *user)
 {
     struct sim_coordinator *coordinator = user;
@@ -56,6 +67,9 @@ static void link_send(void *data, const struct kelp_link_news *news, void *user)
         command->order.generation = news->order.generation;
         command->order.step = news->order.step;
         (void)snprintf(command->folder, sizeof(command->folder), "%s", news->order.folder);
+        if (!news->give_up) {
+            name_captures(news->order_map, news->order_shard, command);
+        }
     }
     sim_stream_send(coordinator->sim, end->stream, SIM_CLIENT, command);
 }
@@ -124,6 +138,7 @@ static void fill_snapshot(const struct sim_link_end *end, const struct sim_snaps
         [KELP_SNAPSHOT_DURABLE] = KELP_CHECKPOINTER_ANSWER_DURABLE,
         [KELP_SNAPSHOT_FAILED] = KELP_CHECKPOINTER_ANSWER_FAILED,
         [KELP_SNAPSHOT_PAST] = KELP_CHECKPOINTER_ANSWER_PAST,
+        [KELP_SNAPSHOT_CAPTURED] = KELP_CHECKPOINTER_ANSWER_CAPTURED,
     };
     for (uint32_t i = 0; i < from->part_count; i++) {
         parts[i] = (struct kelp_checkpointer_part){.partition = from->parts[i].partition,

@@ -465,10 +465,11 @@ void sim_hosting_pull(struct sim_hosting *hosting, uint64_t stream,
     sim_hosting_run(hosting, hosted);
 }
 
-void sim_hosting_snapshot(struct sim_hosting *hosting, const struct kelp_snapshot_order *order)
+void sim_hosting_snapshot(struct sim_hosting *hosting, const struct kelp_snapshot_order *order,
+                          const uint32_t *partitions, uint32_t count)
 {
-    for (uint32_t i = 0; i < hosting->partition_count; i++) {
-        struct sim_hosted *hosted = hosting->by_index[i];
+    for (uint32_t i = 0; i < count; i++) {
+        struct sim_hosted *hosted = hosting->by_index[partitions[i]];
         if (!hosted) {
             continue;
         }

@@ -74,7 +74,8 @@ void sim_hosting_share(struct sim_hosting *hosting, uint64_t stream,
                        const struct sim_request *request, const struct sim_share_push *share);
 void sim_hosting_pull(struct sim_hosting *hosting, uint64_t stream,
                       const struct sim_request *request, const struct sim_pull *pull);
-void sim_hosting_snapshot(struct sim_hosting *hosting, const struct kelp_snapshot_order *order);
+void sim_hosting_snapshot(struct sim_hosting *hosting, const struct kelp_snapshot_order *order,
+                          const uint32_t *partitions, uint32_t count);
 void sim_hosting_drop(struct sim_hosting *hosting, uint64_t stream);
 /* Offer what is late. *ret_next_us: when to ask again; UINT64_MAX: not before something happens. */
 void sim_hosting_tick(struct sim_hosting *hosting, uint64_t *ret_next_us);

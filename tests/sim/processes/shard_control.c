@@ -344,18 +344,34 @@ static void on_leader_gone(struct sim *sim, struct sim_process *process, const c
 static const struct sim_watch_events leader_events = {.changed = on_leader,
                                                       .removed = on_leader_gone};
 
+static void take_order(struct sim_shard *shard, uint64_t stream,
+                       const struct sim_shard_command *command)
+{
+    const struct kelp_shard_event event = {
+        .kind = KELP_SHARD_ON_ORDER,
+        .order = {.stream = stream,
+                  .order = &command->order,
+                  .share = {.partitions = command->order_partitions,
+                            .count = command->order_count,
+                            .elsewhere = command->order_incarnation != shard->process->incarnation},
+                  .give_up = command->give_up}};
+    if (!command->give_up) {
+        sim_invariants_ordered(shard->process, &command->order, command->folder);
+    }
+    memcpy(shard->folder, command->folder, sizeof(shard->folder));
+    (void)sim_control_apply(shard, &event);
+    sim_snapshot_hand_out(shard, command->order_partitions, command->order_count);
+}
+
 static void on_message(struct sim *sim, struct sim_process *process, uint64_t stream,
                        struct sim_message *message, bool stray)
 {
     struct sim_shard *shard = sim_shard_of(process);
     const struct sim_shard_command *command = (const struct sim_shard_command *)message;
-    struct kelp_shard_event event = {
-        .kind = KELP_SHARD_ON_COMMAND,
-        .command = {.stream = stream,
-                    .heartbeat = command->heartbeat,
-                    .records_after = command->records_after,
-                    .order = command->has_order ? &command->order : NULL,
-                    .give_up = command->give_up}};
+    struct kelp_shard_event event = {.kind = KELP_SHARD_ON_COMMAND,
+                                     .command = {.stream = stream,
+                                                 .heartbeat = command->heartbeat,
+                                                 .records_after = command->records_after}};
     (void)stray; /* control streams are not doubled */
     if (command->hello && prove(shard, stream, command->proof) != KELP_OK) {
         hold(shard, stream, command);
@@ -372,15 +388,13 @@ static void on_message(struct sim *sim, struct sim_process *process, uint64_t st
     if (command->map) {
         take_map(shard, command->map, command->manifest, &event.command);
     }
-    if (command->has_order && !command->give_up) {
-        sim_invariants_ordered(process, &command->order, command->folder);
-    }
-    memcpy(shard->folder, command->folder, sizeof(shard->folder));
     (void)sim_control_apply(shard, &event);
     if (event.command.map_generation != 0) {
         enter_map(shard);
     }
-    sim_snapshot_hand_out(shard);
+    if (command->has_order) {
+        take_order(shard, stream, command);
+    }
     sim_shard_end_turn(shard);
 }
 

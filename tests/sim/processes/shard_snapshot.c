@@ -54,12 +54,12 @@ void sim_snapshot_act(struct sim_shard *shard, const struct kelp_snapshot_action
     pump(shard);
 }
 
-void sim_snapshot_hand_out(struct sim_shard *shard)
+void sim_snapshot_hand_out(struct sim_shard *shard, const uint32_t *partitions, uint32_t count)
 {
     struct kelp_snapshot_order order = shard->order;
     shard->order.serial = 0;
     if (order.serial != 0 && shard->hosting) {
-        sim_hosting_snapshot(shard->hosting, &order);
+        sim_hosting_snapshot(shard->hosting, &order, partitions, count);
     }
 }
 

@@ -5,8 +5,8 @@
 #include "tests/sim/processes/shard.h"
 
 void sim_snapshot_act(struct sim_shard *shard, const struct kelp_snapshot_action *action);
-/* The partitions hear the order that was taken, if one was. */
-void sim_snapshot_hand_out(struct sim_shard *shard);
+/* These partitions hear the order that was taken, if one was. */
+void sim_snapshot_hand_out(struct sim_shard *shard, const uint32_t *partitions, uint32_t count);
 void sim_snapshot_say(struct sim_shard *shard, const struct kelp_snapshot_view *view);
 /* False: nobody wants it any more. */
 bool sim_snapshot_taken(struct sim_shard *shard, uint64_t ticket, uint32_t partition,

@@ -185,9 +185,10 @@ KELP_TEST(captures_outlive_the_partition)
     const struct kelp_snapshot_order order = {.serial = 9, .generation = GENERATION, .step = 1};
     struct kelp_capture capture = {0};
     struct kelp_error error;
+    const uint32_t both[] = {0, 1};
 
     push(0);
-    kelp_shard_snapshot(shard, &order, &turn);
+    kelp_shard_snapshot(shard, &order, both, 2, &turn);
     ck_assert_uint_eq(seen.taken, 1);
     push(1);
     pull(1, KELP_PULL_CURRENT, 0);
@@ -208,8 +209,9 @@ KELP_TEST(captures_of_partitions_that_left_are_discarded)
     const struct kelp_snapshot_order order = {.serial = 9, .generation = GENERATION, .step = 0};
     struct kelp_capture capture = {0};
     struct kelp_error error;
+    const uint32_t both[] = {0, 1};
 
-    kelp_shard_snapshot(shard, &order, &turn);
+    kelp_shard_snapshot(shard, &order, both, 2, &turn);
     leave();
     kelp_shard_snapshot_discard(shard, 9);
     ck_assert_int_eq(kelp_shard_snapshot_part(shard, 9, 1, &capture, &error), KELP_ERR_NOT_FOUND);

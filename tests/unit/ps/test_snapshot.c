@@ -30,10 +30,17 @@ static struct kelp_snapshot_view view(void)
     return result;
 }
 
+static kelp_status order_of(uint64_t serial, uint64_t generation, struct kelp_snapshot_share share)
+{
+    struct kelp_snapshot_order wanted = {.serial = serial, .generation = generation, .step = 10};
+    return kelp_snapshot_order(snapshot, &wanted, &share, &actions);
+}
+
 static kelp_status order(uint64_t serial, uint64_t generation, uint64_t step)
 {
     struct kelp_snapshot_order wanted = {.serial = serial, .generation = generation, .step = step};
-    return kelp_snapshot_order(snapshot, &wanted, &actions);
+    struct kelp_snapshot_share share = {.partitions = hosted, .count = 3};
+    return kelp_snapshot_order(snapshot, &wanted, &share, &actions);
 }
 
 /* Exactly these actions are asked for, as letters: Discard, Order, Write, Sync, Report. */
@@ -81,8 +88,10 @@ KELP_TEST(durable_only_after_the_sync)
     expect(""); /* 0 first */
     take(ticket, 0);
     expect("W");
+    ck_assert_int_eq((int)view().state, KELP_SNAPSHOT_TAKING);
     take(ticket, 5);
-    expect("");
+    expect("R");
+    ck_assert_int_eq((int)view().state, KELP_SNAPSHOT_CAPTURED);
     write_part(ticket, 0);
     ck_assert_uint_eq(actions.items[0].partition, 3);
     expect("W");
@@ -91,7 +100,7 @@ KELP_TEST(durable_only_after_the_sync)
     expect("W");
     write_part(ticket, 5);
     expect("S");
-    ck_assert_int_eq((int)view().state, KELP_SNAPSHOT_TAKING);
+    ck_assert_int_eq((int)view().state, KELP_SNAPSHOT_CAPTURED);
     ck_assert_uint_eq(view().part_count, 0);
     ck_assert(kelp_snapshot_synced(snapshot, ticket, &actions));
     expect("R");
@@ -198,7 +207,7 @@ KELP_TEST(generations)
     kelp_snapshot_generation(snapshot, 5, others, 1, &actions);
     expect("DR");
     ck_assert_int_eq(view().status, KELP_ERR_OLD_GENERATION);
-    ck_assert_int_eq(order(3, 5, 10), KELP_OK);
+    ck_assert_int_eq(order_of(3, 5, (struct kelp_snapshot_share){others, 1, false}), KELP_OK);
     ticket = actions.items[actions.count - 1].ticket;
     expect("RO");
     take(ticket, 1);
@@ -251,11 +260,56 @@ KELP_TEST(giving_up_what_was_replaced)
     expect("DR");
 }
 
+/* Who captured all that it was asked for may lead other partitions, or none: it is written. Before
+ * that the order is over with the first partition that goes. */
+KELP_LOOP_TEST(led_elsewhere, 0, 2)
+{
+    uint64_t ticket = begin(1, 10);
+
+    take(ticket, 0);
+    take(ticket, 3);
+    if (_i == 1) {
+        take(ticket, 5);
+    }
+    actions.count = 0;
+    kelp_snapshot_lead(snapshot, hosted, 2, &actions);
+    if (_i == 0) {
+        expect("DR");
+        ck_assert_int_eq(view().status, KELP_ERR_BUSY);
+        return;
+    }
+    expect("");
+    for (uint32_t i = 0; i < 3; i++) {
+        write_part(ticket, hosted[i]);
+    }
+    ck_assert(kelp_snapshot_synced(snapshot, ticket, &actions));
+    ck_assert_uint_eq(view().part_count, 3);
+    actions.count = 0;
+    (void)order_of(2, 4, (struct kelp_snapshot_share){hosted, 2, false}); /* those of the order */
+    expect("RO");
+    ck_assert(!kelp_snapshot_taken(snapshot, ticket + 1, 5, NULL, &actions));
+}
+
+/* Nobody captures for an order that is another process's, or of a partition that it does not lead.
+ */
+KELP_TEST(orders_for_others)
+{
+    static const uint32_t others[] = {0, 4};
+
+    ck_assert_int_eq(order_of(1, 4, (struct kelp_snapshot_share){hosted, 3, true}), KELP_OK);
+    expect("RDR");
+    ck_assert_str_eq(view().error, "the order names another process");
+    ck_assert_int_eq(order_of(2, 4, (struct kelp_snapshot_share){others, 2, false}), KELP_OK);
+    expect("RDR");
+    ck_assert_int_eq(view().status, KELP_ERR_BUSY);
+    ck_assert_int_eq((int)view().state, KELP_SNAPSHOT_FAILED);
+}
+
 /* A shard that hosts nothing has nothing to lose. */
 KELP_TEST(nothing_hosted)
 {
     kelp_snapshot_generation(snapshot, 5, NULL, 0, &actions);
-    ck_assert_int_eq(order(1, 5, 10), KELP_OK);
+    ck_assert_int_eq(order_of(1, 5, (struct kelp_snapshot_share){NULL, 0, false}), KELP_OK);
     ck_assert_int_eq((int)view().state, KELP_SNAPSHOT_DURABLE);
     ck_assert_uint_eq(view().part_count, 0);
     expect("ROR");
