@@ -46,9 +46,10 @@ static uint64_t some_time(struct sim *sim, uint64_t longest_us)
 
 static struct sim_process *pick(struct sim *sim, enum sim_role role)
 {
-    unsigned count = role == SIM_COORDINATOR ? SIM_COORDINATORS
-                     : role == SIM_SHARD     ? sim->profile.shards
-                                             : sim->profile.workers;
+    unsigned count = 0;
+    for (unsigned i = 0; i < sim->process_count; i++) {
+        count += sim->processes[i].role == role ? 1 : 0;
+    }
     struct sim_process *process = sim_find(sim, role, (unsigned)sim_draw(sim, count));
     return process->incarnation != 0 ? process : NULL;
 }
@@ -77,9 +78,9 @@ static void end_worker(struct sim *sim)
 
 static void kill_workers(struct sim *sim)
 {
-    for (unsigned i = 0; i < sim->profile.workers; i++) {
-        struct sim_process *process = sim_find(sim, SIM_WORKER, i);
-        if (process->incarnation != 0) {
+    for (unsigned i = 0; i < sim->process_count; i++) {
+        struct sim_process *process = &sim->processes[i];
+        if (process->role == SIM_WORKER && process->incarnation != 0) {
             sim->counts[SIM_COUNT_CRASH_WORKER]++;
             sim_supervisor_kill(sim, process, false, some_time(sim, 3 * SIM_SECOND));
         }
@@ -188,6 +189,27 @@ static void request(struct sim *sim, bool pause)
     }
 }
 
+/* kelp scale. */
+static void scale(struct sim *sim)
+{
+    const uint32_t lanes = sim->job.cluster.lanes;
+    const uint32_t most = lanes < SIM_WORKERS_MAX ? lanes : SIM_WORKERS_MAX;
+    struct kelp_targets targets = {0};
+    if (sim_draw(sim, 3) > 0) {
+        targets.shards = (uint32_t)sim_between(sim, sim->job.cluster.replicas, SIM_SHARDS_MAX);
+    }
+    if (targets.shards == 0 || sim_draw(sim, 2) == 0) {
+        targets.workers_max = (uint32_t)sim_between(sim, 1, most);
+        targets.workers_min = (uint32_t)sim_between(sim, 1, targets.workers_max);
+    }
+    for (unsigned i = 0; i < SIM_COORDINATORS; i++) {
+        struct sim_process *process = sim_find(sim, SIM_COORDINATOR, i);
+        if (process->incarnation != 0 && !process->paused) {
+            sim_coordinator_scale(process, &targets);
+        }
+    }
+}
+
 static void cause(struct sim *sim, enum sim_fault fault)
 {
     switch (fault) {
@@ -231,6 +253,9 @@ static void cause(struct sim *sim, enum sim_fault fault)
         break;
     case SIM_FAULT_PAUSE_JOB:
         request(sim, true);
+        break;
+    case SIM_FAULT_SCALE:
+        scale(sim);
         break;
     case SIM_FAULT_COUNT:
         break;

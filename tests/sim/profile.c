@@ -88,6 +88,7 @@ static void draw_cluster(struct sim *sim)
     profile->workers = profile->quiet ? 1 : (unsigned)sim_between(sim, 1, SIM_WORKERS_MAX);
     profile->hosts = (unsigned)sim_between(sim, 1, 4);
     profile->idler = profile->workers > 1 && sim_mix(sim->seed + 5) % 6 == 0; /* not drawn */
+    profile->zones = (unsigned)(sim_mix(sim->seed + 73) % 4);             /* not drawn */
     profile->turning = sim_draw(sim, 2) == 0;
     profile->disk_us = SIM_MS << (2 * sim_draw(sim, 5)); /* 1 to 256 ms */
     profile->deferred = sim_draw(sim, 2) == 0;
@@ -126,10 +127,12 @@ static void draw_faults(struct sim *sim)
         [SIM_FAULT_REQUEST] = 4,          [SIM_FAULT_PAUSE_JOB] = 1,    [SIM_FAULT_ETCD] = 4,
         [SIM_FAULT_STREAM] = 12,
     };
-    for (int i = 0; i < SIM_FAULT_COUNT; i++) {
+    for (int i = 0; i <= SIM_FAULT_PAUSE_JOB; i++) {
         profile->weights[i] = sim_draw(sim, 4) == 0 ? 0 : usual[i];
     }
     profile->weights[SIM_FAULT_STREAM]++; /* something */
+    profile->scales = sim_mix(sim->seed + 71) % 3 == 0; /* not drawn */
+    profile->weights[SIM_FAULT_SCALE] = profile->scales ? 12 : 0;
 }
 
 /*
@@ -153,6 +156,7 @@ static void plan_lie(struct sim *sim)
     }
     memset(profile->weights, 0, sizeof(profile->weights));
     profile->weights[SIM_FAULT_PAUSE] = 1;
+    profile->scales = false;
     profile->sluggish = false;
     profile->deferred = false; /* a sum under way that a lie replaces is lost */
     profile->lost_rate = profile->etcd_rate = profile->disk_rate = 0;
@@ -181,6 +185,9 @@ static void add_process(struct sim *sim, enum sim_role role, unsigned index, con
                                     .index = index,
                                     .place = sim->process_count++,
                                     .host = (unsigned)sim_draw(sim, sim->profile.hosts)};
+    process->retired =
+        (role == SIM_SHARD && index >= sim->profile.shards) ||
+        (role == SIM_WORKER && index >= sim->profile.workers);
     (void)snprintf(process->id, sizeof(process->id), "%s-%u", name, index);
 }
 
@@ -202,6 +209,12 @@ void sim_profile_draw(struct sim *sim)
         add_process(sim, SIM_SHARD, i, "shard");
     }
     for (unsigned i = 0; i < sim->profile.workers; i++) {
+        add_process(sim, SIM_WORKER, i, "worker");
+    }
+    for (unsigned i = sim->profile.shards; sim->profile.scales && i < SIM_SHARDS_MAX; i++) {
+        add_process(sim, SIM_SHARD, i, "shard");
+    }
+    for (unsigned i = sim->profile.workers; sim->profile.scales && i < SIM_WORKERS_MAX; i++) {
         add_process(sim, SIM_WORKER, i, "worker");
     }
 }

@@ -10,6 +10,7 @@
 #include "tests/sim/outside/etcd.h"
 #include "tests/sim/outside/network.h"
 #include "tests/sim/processes/coordinator.h"
+#include "tests/sim/processes/launcher.h"
 #include "tests/sim/processes/supervisor.h"
 #include "tests/sim/profile.h"
 #include "tests/sim/waiting.h"
@@ -34,7 +35,7 @@ static void start(struct sim *sim, struct sim_process *nobody, void *data, uint6
 {
     (void)nobody;
     (void)data;
-    if (sim->processes[number].incarnation == 0) {
+    if (sim->processes[number].incarnation == 0 && !sim->processes[number].retired) {
         sim_supervisor_start(sim, &sim->processes[number]);
     }
 }
@@ -107,8 +108,9 @@ static bool is_over(struct sim *sim)
     if (!sim_job_state(sim, "done")) {
         return false;
     }
-    for (unsigned i = 0; i < sim->profile.workers; i++) {
-        if (!sim_find(sim, SIM_WORKER, i)->over) {
+    for (unsigned i = 0; i < sim->process_count; i++) {
+        const struct sim_process *process = &sim->processes[i];
+        if (process->role == SIM_WORKER && !process->over && !process->retired) {
             return false;
         }
     }
@@ -125,6 +127,7 @@ static void live(struct sim *sim)
     for (unsigned i = 0; i < sim->process_count; i++) {
         sim_after(sim, sim_draw(sim, STARTS_US), &(struct sim_call){.run = start, .number = i});
     }
+    sim_launcher_begin(sim);
     sim_faults_begin(sim);
     while (!is_over(sim)) {
         if (!sim_next(sim) || sim->now > bound_us) {

@@ -35,6 +35,7 @@ const char *const sim_count_names[SIM_COUNT_COUNT] = {
     [SIM_COUNT_STEP_AGAIN] = "of these computed again",
     [SIM_COUNT_SKIPPED] = "of these left out",
     [SIM_COUNT_PAUSED] = "times the job was to rest",
+    [SIM_COUNT_SCALED] = "times another size was asked for",
     [SIM_COUNT_LIAR_FOUND] = "jobs ended since workers differ",
     [SIM_COUNT_WORD_MENDED] = "false control words mended",
     [SIM_COUNT_CHECKPOINT] = "checkpoints committed",

@@ -62,6 +62,7 @@ enum sim_count {
     SIM_COUNT_STEP_AGAIN,
     SIM_COUNT_SKIPPED,
     SIM_COUNT_PAUSED,
+    SIM_COUNT_SCALED,
     SIM_COUNT_LIAR_FOUND,
     SIM_COUNT_WORD_MENDED,
     SIM_COUNT_CHECKPOINT,
@@ -103,6 +104,7 @@ struct sim_process {
     uint64_t incarnation; /* 0: not running */
     bool paused;
     bool over; /* ended in order: nobody starts it again */
+    bool retired; /* the job is to have fewer processes: nobody starts it */
     void *state;
     void *ended_state;      /* of a life that ended by itself, until it is freed (supervisor.c) */
     struct sim_event *held; /* while paused, in order; owned */
@@ -119,6 +121,8 @@ struct sim_profile {
     bool idler;           /* the last worker joins and answers, and computes nothing */
     bool turning;         /* workers look at what shards sent also between lanes */
     bool deferred;        /* merges and applies take time of their own */
+    unsigned zones;       /* that hosts are in; 0: not said */
+    bool scales;          /* somebody asks for other sizes while the job runs */
     bool sluggish;        /* etcd and the coordinators' disks take seconds now and then */
     uint64_t lane_us;     /* to compute a lane */
     uint64_t disk_us;     /* of one operation of the disk, at most */

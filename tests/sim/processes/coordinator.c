@@ -40,6 +40,24 @@ void sim_coordinator_request(const struct sim_process *process, bool pause)
     }
 }
 
+void sim_coordinator_scale(const struct sim_process *process, const struct kelp_targets *targets)
+{
+    struct sim_coordinator *coordinator = sim_coordinator_of(process);
+    struct kelp_term *term = sim_coordinator_term(coordinator);
+    struct kelp_error error;
+    if (term && kelp_term_scale(term, targets, &error) == KELP_OK) {
+        coordinator->sim->counts[SIM_COUNT_SCALED]++;
+        sim_say(coordinator->sim, process, "was asked for %u:%u workers and %u shards (0: as before)",
+                targets->workers_min, targets->workers_max, targets->shards);
+    }
+}
+
+const struct kelp_term *sim_coordinator_status(const struct sim_process *process)
+{
+    const struct kelp_term *term = sim_coordinator_of(process)->leadership.term;
+    return term && term->reading.done ? term : NULL;
+}
+
 /* ---- effects of no file in particular ---- */
 
 static void on_log(enum kelp_log_level level, const char *peer, const char *text, void *user)

@@ -2,8 +2,9 @@
  * A simulated kelp-coordinator: the leadership and the terms of coordinator/core, which decide,
  * with the effects of a simulated process. coordinator.c has life and time; coordinator_etcd.c is
  * what the election of common/etcd is; coordinator_tasks.c the threads that ask etcd and the disk,
- * coordinator_found.c what they find; coordinator_streams.c the streams to shards and workers,
- * coordinator_follow.c those among coordinators.
+ * coordinator_write.c what they write to etcd, coordinator_found.c what they find;
+ * coordinator_streams.c the streams to shards and workers, coordinator_follow.c those among
+ * coordinators.
  */
 #ifndef KELP_TESTS_SIM_PROCESSES_COORDINATOR_H
 #define KELP_TESTS_SIM_PROCESSES_COORDINATOR_H
@@ -41,6 +42,7 @@ enum sim_task_kind {
     SIM_TASK_MAP,
     SIM_TASK_CHANGE, /* of the map within its generation */
     SIM_TASK_STATE,
+    SIM_TASK_SCALE,
     SIM_TASK_COMMIT,
     SIM_TASK_REMOVE,
     SIM_TASK_FILE, /* records; the first of the disk's */
@@ -49,12 +51,13 @@ enum sim_task_kind {
     SIM_TASK_REMOVE_FOLDER
 };
 
-/* What a read asks for, in this order. A read of the map alone begins at the map, leaves the state
- * out and ends with the manifests. */
+/* What a read asks for, in this order. A read of the map alone begins at the map, leaves state and
+ * scale out and ends with the manifests. */
 enum sim_read_stage {
     SIM_READ_PLAN,
     SIM_READ_MAP,
     SIM_READ_STATE,
+    SIM_READ_SCALE,
     SIM_READ_FENCE,
     SIM_READ_MANIFESTS,
     SIM_READ_ELECTION,
@@ -72,6 +75,7 @@ struct sim_task {
     struct sim_manifest *manifest; /* COMMIT: to write; a reference */
     uint64_t nonce;
     struct kelp_job_state state; /* STATE */
+    struct kelp_scale scale;     /* SCALE: to write */
     struct kelp_record *records; /* FILE; owned */
     size_t record_count;
     bool sync;           /* FILE */
@@ -133,6 +137,7 @@ struct sim_coordinator {
     int64_t map_revision;   /* as read or written last; 0: there was none */
     int64_t fence_revision; /* likewise */
     int64_t state_revision; /* likewise */
+    int64_t scale_revision; /* likewise */
 
     struct sim_session_end sessions[SIM_SESSIONS_MAX];
     struct sim_link_end links[SIM_SHARDS_MAX];
@@ -145,6 +150,10 @@ void sim_coordinator_forget(struct sim_process *process);
 struct sim_coordinator *sim_coordinator_of(const struct sim_process *process);
 /* Somebody asks for a checkpoint; nothing happens when it does not lead. */
 void sim_coordinator_request(const struct sim_process *process, bool pause);
+/* Somebody asks for another size; nothing happens when it does not lead. */
+void sim_coordinator_scale(const struct sim_process *process, const struct kelp_targets *targets);
+/* What it knows as the leader; NULL: it does not lead, or has not read yet what there is. */
+const struct kelp_term *sim_coordinator_status(const struct sim_process *process);
 /* Why it waits, for people: its placement's reason. */
 const char *sim_coordinator_reason(const struct sim_process *process);
 
@@ -161,6 +170,12 @@ void sim_coordinator_election_effects(struct sim_coordinator *coordinator);
 
 void sim_coordinator_task_effects(struct kelp_term_effects *effects);
 void sim_coordinator_forget_tasks(struct sim_coordinator *coordinator);
+
+/* ---- coordinator_write.c ---- */
+
+void sim_coordinator_manifest_key(uint64_t version, char key[SIM_ETCD_KEY_MAX + 1]);
+void sim_coordinator_fill(const struct sim_coordinator *coordinator, const struct sim_task *task,
+                          struct sim_transaction *transaction);
 
 /* ---- coordinator_found.c ---- */
 

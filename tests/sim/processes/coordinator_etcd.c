@@ -272,6 +272,10 @@ static void shard_registered(struct sim *sim, struct sim_process *process,
     (void)snprintf(shard.id, sizeof(shard.id), "%s", key->name + strlen("ps/"));
     (void)snprintf(shard.address, sizeof(shard.address), "host-%u",
                    sim->processes[key->value->place].host);
+    if (sim->profile.zones > 0) {
+        (void)snprintf(shard.zone, sizeof(shard.zone), "zone-%u",
+                       sim->processes[key->value->place].host % sim->profile.zones);
+    }
     kelp_term_shard_registered(term, &shard);
 }
 

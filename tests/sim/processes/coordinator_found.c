@@ -120,6 +120,14 @@ void sim_coordinator_read_part(struct sim *sim, struct sim_process *process)
             found->state = *(const struct kelp_job_state *)key->value->content;
         }
         break;
+    case SIM_READ_SCALE:
+        key = sim_etcd_look(sim, "scale");
+        coordinator->scale_revision = revision_of(key);
+        found->has_scale = key != NULL;
+        if (key) {
+            found->scale = *(const struct kelp_scale *)key->value->content;
+        }
+        break;
     case SIM_READ_FENCE:
         coordinator->fence_revision = revision_of(sim_etcd_look(sim, "fence"));
         break;
@@ -142,7 +150,7 @@ static bool next_stage(struct sim_task *task)
     }
     task->stage++;
     if (task->stage == SIM_READ_STATE && task->kind == SIM_TASK_READ_MAP) {
-        task->stage++;
+        task->stage = SIM_READ_FENCE;
     }
     return task->stage < (task->kind == SIM_TASK_READ ? SIM_READ_STAGE_COUNT : SIM_READ_ELECTION);
 }

@@ -89,6 +89,9 @@ static void task_done(struct sim_coordinator *coordinator, struct kelp_term *ter
     case SIM_TASK_STATE:
         kelp_term_state_written(term, good && task->succeeded);
         break;
+    case SIM_TASK_SCALE:
+        kelp_term_scale_written(term, good && task->succeeded ? &task->scale.targets : NULL);
+        break;
     case SIM_TASK_COMMIT:
         committed(coordinator, term, task);
         break;
@@ -151,41 +154,12 @@ static void read_stage(struct sim_coordinator *coordinator, enum sim_read_stage 
 /* ---- writing etcd ------------------------------------------------------------------------------
  */
 
-static void manifest_key(uint64_t version, char key[SIM_ETCD_KEY_MAX + 1])
-{
-    (void)snprintf(key, SIM_ETCD_KEY_MAX + 1, "checkpoint/%llu", (unsigned long long)version);
-}
-
-static void add_compare(struct sim_transaction *transaction, const char *key, bool create,
-                        int64_t revision)
-{
-    struct sim_compare *compare = &transaction->compares[transaction->compare_count++];
-    *compare = (struct sim_compare){.create = create, .revision = revision};
-    (void)snprintf(compare->key, sizeof(compare->key), "%s", key);
-}
-
-/* value: a reference that is transferred, or NULL: delete. */
-static void add_operation(struct sim_transaction *transaction, const char *key,
-                          struct sim_value *value)
-{
-    struct sim_operation *operation = &transaction->operations[transaction->operation_count++];
-    *operation = (struct sim_operation){.value = value};
-    (void)snprintf(operation->key, sizeof(operation->key), "%s", key);
-}
-
-static struct sim_value *new_value(const struct sim_task *task)
-{
-    struct sim_value *value = sim_value_create();
-    value->nonce = task->nonce;
-    return value;
-}
-
 /* Ours may stand there since an earlier attempt whose answer was lost. */
 static void look_for_ours(struct sim *sim, struct sim_process *process)
 {
     struct sim_task *task = &sim_coordinator_of(process)->etcd.tasks[0];
     char name[SIM_ETCD_KEY_MAX + 1];
-    manifest_key(task->manifest->version, name);
+    sim_coordinator_manifest_key(task->manifest->version, name);
     const struct sim_key *key = sim_etcd_look(sim, name);
     if (key && key->value->content == task->manifest) {
         task->succeeded = true;
@@ -216,6 +190,8 @@ static void note_revisions(struct sim_coordinator *coordinator, struct sim_task 
         coordinator->fence_revision = revision;
     } else if (task->kind == SIM_TASK_STATE) {
         coordinator->state_revision = revision;
+    } else if (task->kind == SIM_TASK_SCALE) {
+        coordinator->scale_revision = revision;
     }
     task->key_revision = revision;
 }
@@ -236,6 +212,8 @@ static void was_put(struct sim *sim, struct sim_process *process, void *data,
         read_stage(coordinator, SIM_READ_PLAN); /* what counts is what stands there */
     } else if (task->kind == SIM_TASK_STATE && answered && !outcome->succeeded) {
         read_stage(coordinator, SIM_READ_STATE); /* who has changed it? */
+    } else if (task->kind == SIM_TASK_SCALE && answered && !outcome->succeeded) {
+        read_stage(coordinator, SIM_READ_SCALE); /* likewise */
     } else if (task->kind == SIM_TASK_COMMIT && answered && !outcome->succeeded) {
         sim_etcd_read(sim, process, look_for_ours, looked_for_ours);
     } else {
@@ -263,83 +241,6 @@ static void too_late(struct sim *sim, struct sim_process *process, void *data, u
     finish_first(coordinator, &coordinator->etcd);
 }
 
-static void fill_state(const struct sim_coordinator *coordinator, const struct sim_task *task,
-                       struct sim_transaction *transaction)
-{
-    struct sim_value *value = new_value(task);
-    struct kelp_job_state *state = sim_alloc(sizeof(*state));
-    *state = task->state;
-    (void)snprintf(value->text, sizeof(value->text), "%s", task->state.state);
-    value->content = state;
-    value->unref = free;
-    add_compare(transaction, "state", false, coordinator->state_revision);
-    add_operation(transaction, "state", value);
-}
-
-static struct sim_value *map_value(const struct sim_task *task)
-{
-    struct sim_value *value = new_value(task);
-    struct sim_map *map = sim_map_create(&task->map);
-    map->asked_us = task->asked_us;
-    value->content = map;
-    value->unref = (void (*)(void *))sim_map_unref;
-    return value;
-}
-
-static void fill_change(const struct sim_coordinator *coordinator, const struct sim_task *task,
-                        struct sim_transaction *transaction)
-{
-    add_compare(transaction, "map", false, coordinator->map_revision);
-    add_operation(transaction, "map", map_value(task));
-    (void)snprintf(transaction->nonce_key, sizeof(transaction->nonce_key), "map");
-}
-
-static void fill_map(const struct sim_coordinator *coordinator, const struct sim_task *task,
-                     struct sim_transaction *transaction)
-{
-    char key[SIM_ETCD_KEY_MAX + 1];
-    add_compare(transaction, "fence", false, coordinator->fence_revision);
-    add_compare(transaction, "map", false, coordinator->map_revision);
-    if (task->map.restore_version > 0) {
-        manifest_key(task->map.restore_version, key);
-        add_compare(transaction, key, false, task->opening.restored_revision);
-    }
-    add_operation(transaction, "map", map_value(task));
-    add_operation(transaction, "fence", new_value(task));
-    for (uint32_t i = 0; i < task->opening.gone_count; i++) {
-        manifest_key(task->opening.gone[i], key);
-        add_operation(transaction, key, NULL);
-    }
-    (void)snprintf(transaction->nonce_key, sizeof(transaction->nonce_key), "map");
-}
-
-static void fill_commit(const struct sim_coordinator *coordinator, const struct sim_task *task,
-                        struct sim_transaction *transaction)
-{
-    char key[SIM_ETCD_KEY_MAX + 1];
-    struct sim_value *value = new_value(task);
-    value->content = sim_manifest_ref(task->manifest);
-    value->unref = (void (*)(void *))sim_manifest_unref;
-    manifest_key(task->manifest->version, key);
-    add_compare(transaction, "fence", false, coordinator->fence_revision);
-    add_compare(transaction, "map", false, coordinator->map_revision);
-    add_compare(transaction, key, false, 0);
-    add_operation(transaction, key, value);
-    memcpy(transaction->nonce_key, key, sizeof(transaction->nonce_key));
-}
-
-static void fill_remove(const struct sim_coordinator *coordinator, const struct sim_task *task,
-                        struct sim_transaction *transaction)
-{
-    char key[SIM_ETCD_KEY_MAX + 1];
-    manifest_key(task->version, key);
-    add_compare(transaction, "fence", false, coordinator->fence_revision);
-    add_compare(transaction, "map", false, coordinator->map_revision);
-    add_operation(transaction, key, NULL);
-    add_operation(transaction, "fence", new_value(task));
-    (void)snprintf(transaction->nonce_key, sizeof(transaction->nonce_key), "fence");
-}
-
 static void write_etcd(struct sim_coordinator *coordinator, const struct sim_task *task)
 {
     struct sim_transaction transaction = {.compare_count = 0};
@@ -361,21 +262,7 @@ static void write_etcd(struct sim_coordinator *coordinator, const struct sim_tas
         sim_etcd_read(coordinator->sim, coordinator->process, look_for_ours, looked_for_ours);
         return;
     }
-    add_compare(&transaction, "coordinator", true, task->revision);
-    if (task->kind == SIM_TASK_PLAN) {
-        add_compare(&transaction, "plan", false, 0);
-        add_operation(&transaction, "plan", new_value(task));
-    } else if (task->kind == SIM_TASK_STATE) {
-        fill_state(coordinator, task, &transaction);
-    } else if (task->kind == SIM_TASK_MAP) {
-        fill_map(coordinator, task, &transaction);
-    } else if (task->kind == SIM_TASK_CHANGE) {
-        fill_change(coordinator, task, &transaction);
-    } else if (task->kind == SIM_TASK_COMMIT) {
-        fill_commit(coordinator, task, &transaction);
-    } else {
-        fill_remove(coordinator, task, &transaction);
-    }
+    sim_coordinator_fill(coordinator, task, &transaction);
     sim_etcd_submit(coordinator->sim, coordinator->process, &transaction, was_put, NULL);
 }
 
@@ -506,12 +393,12 @@ static bool write_state(const struct kelp_job_state *state, void *user)
     return true;
 }
 
-/* Nobody asks for another size here. */
 static bool write_scale(const struct kelp_scale *scale, void *user)
 {
-    (void)scale;
-    (void)user;
-    return false;
+    struct sim_coordinator *coordinator = user;
+    add_task(coordinator, SIM_TASK_SCALE)->scale = *scale;
+    run_first(coordinator, &coordinator->etcd);
+    return true;
 }
 
 static bool commit(const struct kelp_commit *wanted, void *user)

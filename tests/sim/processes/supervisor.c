@@ -52,7 +52,7 @@ static void start_again(struct sim *sim, struct sim_process *nobody, void *data,
     struct sim_process *process = &sim->processes[number];
     (void)nobody;
     (void)data;
-    if (process->incarnation != 0) {
+    if (process->incarnation != 0 || process->retired) {
         return;
     }
     if (process->over && sim_job_state(sim, "done")) {
