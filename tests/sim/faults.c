@@ -10,6 +10,9 @@
 #include "tests/sim/processes/supervisor.h"
 #include "tests/sim/processes/worker.h"
 
+#define PROGRESS_US (3 * SIM_SECOND)
+#define CALM_US     (8 * SIM_SECOND) /* between two faults: longer than a cut and what follows */
+
 struct sim_faults {
     bool split;
     bool away;
@@ -154,6 +157,72 @@ static void split(struct sim *sim)
     sim_after(sim, some_time(sim, 8 * SIM_SECOND), &(struct sim_call){.run = heal});
 }
 
+/* ---- one-way cuts ---- */
+
+/* In calm runs: an entry is completed soon after the network is whole, or none is left. */
+static void check_progress(struct sim *sim, struct sim_process *nobody, void *data, uint64_t number)
+{
+    (void)nobody;
+    (void)data;
+    if (sim->progressed_us < number && sim_job_state(sim, "running") &&
+        !sim_journal_finished(sim)) {
+        sim_fail(sim, "progress after a cut is mended", "no entry was completed for %.1f s",
+                 (double)(sim->now - number) / 1e6);
+    }
+}
+
+static void mend(struct sim *sim, struct sim_process *nobody, void *data, uint64_t number)
+{
+    const unsigned from = (unsigned)number / SIM_PROCESSES_MAX;
+    const unsigned to = (unsigned)number % SIM_PROCESSES_MAX;
+    (void)nobody;
+    (void)data;
+    sim_say(sim, NULL, "what %s sends reaches %s again", sim->processes[from].id,
+            sim->processes[to].id);
+    sim_network_mend(sim, from, to);
+    if (sim->profile.calm) {
+        uint64_t entry_us = 2 * sim->job.cluster.lanes * sim->profile.lane_us;
+        sim_after(sim, PROGRESS_US + entry_us,
+                  &(struct sim_call){.run = check_progress, .number = sim->now});
+    }
+}
+
+/* Between two shards, a shard and a coordinator, a shard and a worker, or any two. */
+static void cut(struct sim *sim)
+{
+    struct sim_process *one = pick(sim, SIM_SHARD);
+    struct sim_process *peer;
+    switch (sim_draw(sim, 4)) {
+    case 0:
+        peer = pick(sim, SIM_SHARD);
+        break;
+    case 1:
+        peer = pick(sim, SIM_COORDINATOR);
+        break;
+    case 2:
+        peer = pick(sim, SIM_WORKER);
+        break;
+    default:
+        one = pick(sim, SIM_COORDINATOR);
+        peer = &sim->processes[sim_draw(sim, sim->process_count)];
+        break;
+    }
+    const bool back = sim_draw(sim, 2) == 0;
+    const struct sim_process *from = back ? peer : one;
+    const struct sim_process *to = back ? one : peer;
+    const uint64_t lasts_us = some_time(sim, sim->profile.calm ? 3 * SIM_SECOND : 8 * SIM_SECOND);
+    if (!one || !peer || one == peer || !sim_network_cut(sim, from->place, to->place)) {
+        return;
+    }
+    sim->counts[SIM_COUNT_CUT]++;
+    sim_say(sim, NULL, "what %s sends reaches %s no more", from->id, to->id);
+    sim_after(
+        sim, lasts_us,
+        &(struct sim_call){.run = mend, .number = from->place * SIM_PROCESSES_MAX + to->place});
+}
+
+/* ---- etcd ---- */
+
 static void etcd_back(struct sim *sim, struct sim_process *process, void *data, uint64_t number)
 {
     (void)process;
@@ -257,6 +326,9 @@ static void cause(struct sim *sim, enum sim_fault fault)
     case SIM_FAULT_SCALE:
         scale(sim);
         break;
+    case SIM_FAULT_CUT:
+        cut(sim);
+        break;
     case SIM_FAULT_COUNT:
         break;
     }
@@ -285,6 +357,7 @@ static void end_faults(struct sim *sim)
     profile->sluggish = false;
     sim_disk_away(sim, 0);
     heal(sim, NULL, NULL, 0);
+    sim_network_mend_all(sim);
     etcd_back(sim, NULL, NULL, 0);
     for (unsigned i = 0; i < sim->process_count; i++) {
         wake(sim, NULL, NULL, i);
@@ -321,7 +394,8 @@ static void next_fault(struct sim *sim, struct sim_process *process, void *data,
         return;
     }
     cause(sim, draw_fault(sim));
-    sim_after(sim, sim_draw(sim, 2 * sim->profile.fault_gap),
+    const uint64_t pause_us = sim->profile.calm ? CALM_US : 0;
+    sim_after(sim, pause_us + sim_draw(sim, 2 * sim->profile.fault_gap),
               &(struct sim_call){.run = next_fault});
 }
 

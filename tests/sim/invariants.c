@@ -266,6 +266,7 @@ static void check_record(struct sim *sim, const char *id, const struct kelp_reco
 void sim_invariants_record(const struct sim_process *process, const struct kelp_record *record)
 {
     check_record(process->sim, process->id, record);
+    process->sim->progressed_us = process->sim->now;
     if (record->word.kind != KELP_STEP_TRAIN) {
         sim_say(process->sim, process, "completes version %llu, %s",
                 (unsigned long long)record->word.version,

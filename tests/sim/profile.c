@@ -88,7 +88,7 @@ static void draw_cluster(struct sim *sim)
     profile->workers = profile->quiet ? 1 : (unsigned)sim_between(sim, 1, SIM_WORKERS_MAX);
     profile->hosts = (unsigned)sim_between(sim, 1, 4);
     profile->idler = profile->workers > 1 && sim_mix(sim->seed + 5) % 6 == 0; /* not drawn */
-    profile->zones = (unsigned)(sim_mix(sim->seed + 73) % 4);             /* not drawn */
+    profile->zones = (unsigned)(sim_mix(sim->seed + 73) % 4);                 /* not drawn */
     profile->turning = sim_draw(sim, 2) == 0;
     profile->disk_us = SIM_MS << (2 * sim_draw(sim, 5)); /* 1 to 256 ms */
     profile->deferred = sim_draw(sim, 2) == 0;
@@ -130,9 +130,28 @@ static void draw_faults(struct sim *sim)
     for (int i = 0; i <= SIM_FAULT_PAUSE_JOB; i++) {
         profile->weights[i] = sim_draw(sim, 4) == 0 ? 0 : usual[i];
     }
-    profile->weights[SIM_FAULT_STREAM]++; /* something */
+    profile->weights[SIM_FAULT_STREAM]++;               /* something */
     profile->scales = sim_mix(sim->seed + 71) % 3 == 0; /* not drawn */
     profile->weights[SIM_FAULT_SCALE] = profile->scales ? 12 : 0;
+    profile->cuts = sim_mix(sim->seed + 79) % 4 == 0; /* neither */
+    profile->weights[SIM_FAULT_CUT] = profile->cuts ? 12 : 0;
+}
+
+/* In some runs only cuts go wrong, one at a time, in a job that takes longer. Not drawn, as above.
+ */
+static void plan_calm(struct sim *sim)
+{
+    struct sim_profile *profile = &sim->profile;
+    if (profile->quiet || sim_mix(sim->seed + 83) % 16 != 0) {
+        return;
+    }
+    memset(profile->weights, 0, sizeof(profile->weights));
+    profile->weights[SIM_FAULT_CUT] = 1;
+    profile->cuts = profile->calm = true;
+    profile->scales = profile->sluggish = false;
+    profile->late_rate = profile->lost_rate = profile->etcd_rate = profile->disk_rate = 0;
+    sim->plan.samples[KELP_SPLIT_TRAIN] *= 3; /* of an epoch */
+    sim->job.cluster.replicas = sim->job.cluster.shards > 1 ? 2 : 1;
 }
 
 /*
@@ -150,7 +169,7 @@ static void plan_lie(struct sim *sim)
     while (partitions < sim->plan.partition_count && sim_slice(sim, partitions).count > 0) {
         partitions++;
     }
-    if (profile->quiet || dice % 16 != 3 || sim->job.run.mode != KELP_RUN_TRAIN ||
+    if (profile->quiet || profile->calm || dice % 16 != 3 || sim->job.run.mode != KELP_RUN_TRAIN ||
         profile->workers < 2 || partitions < 2 || steps < 6) {
         return;
     }
@@ -185,9 +204,8 @@ static void add_process(struct sim *sim, enum sim_role role, unsigned index, con
                                     .index = index,
                                     .place = sim->process_count++,
                                     .host = (unsigned)sim_draw(sim, sim->profile.hosts)};
-    process->retired =
-        (role == SIM_SHARD && index >= sim->profile.shards) ||
-        (role == SIM_WORKER && index >= sim->profile.workers);
+    process->retired = (role == SIM_SHARD && index >= sim->profile.shards) ||
+                       (role == SIM_WORKER && index >= sim->profile.workers);
     (void)snprintf(process->id, sizeof(process->id), "%s-%u", name, index);
 }
 
@@ -201,6 +219,7 @@ void sim_profile_draw(struct sim *sim)
     if (!sim->profile.quiet) {
         draw_faults(sim);
     }
+    plan_calm(sim);
     plan_lie(sim);
     for (unsigned i = 0; i < SIM_COORDINATORS; i++) {
         add_process(sim, SIM_COORDINATOR, i, "coordinator");

@@ -13,6 +13,7 @@ const char *const sim_count_names[SIM_COUNT_COUNT] = {
     [SIM_COUNT_POWER_HOST] = "power losses of a host",
     [SIM_COUNT_POWER_ALL] = "power losses of everything",
     [SIM_COUNT_SPLIT] = "network splits",
+    [SIM_COUNT_CUT] = "one-way cuts between two processes",
     [SIM_COUNT_ETCD_DOWN] = "times etcd was away",
     [SIM_COUNT_STREAM_BROKEN] = "streams broken",
     [SIM_COUNT_MESSAGE_LOST] = "messages lost",

@@ -39,6 +39,7 @@ enum sim_count {
     SIM_COUNT_POWER_HOST,
     SIM_COUNT_POWER_ALL,
     SIM_COUNT_SPLIT,
+    SIM_COUNT_CUT,
     SIM_COUNT_ETCD_DOWN,
     SIM_COUNT_STREAM_BROKEN,
     SIM_COUNT_MESSAGE_LOST,
@@ -103,7 +104,7 @@ struct sim_process {
     unsigned host;
     uint64_t incarnation; /* 0: not running */
     bool paused;
-    bool over; /* ended in order: nobody starts it again */
+    bool over;    /* ended in order: nobody starts it again */
     bool retired; /* the job is to have fewer processes: nobody starts it */
     void *state;
     void *ended_state;      /* of a life that ended by itself, until it is freed (supervisor.c) */
@@ -122,6 +123,8 @@ struct sim_profile {
     bool turning;         /* workers look at what shards sent also between lanes */
     bool deferred;        /* merges and applies take time of their own */
     unsigned zones;       /* that hosts are in; 0: not said */
+    bool cuts;            /* the network is cut between processes, one way */
+    bool calm;            /* nothing else goes wrong: progress is soon */
     bool scales;          /* somebody asks for other sizes while the job runs */
     bool sluggish;        /* etcd and the coordinators' disks take seconds now and then */
     uint64_t lane_us;     /* to compute a lane */
@@ -176,7 +179,8 @@ struct sim {
     struct sim_invariants *invariants;
     struct sim_faults *faults;
     struct sim_lie lie;
-    bool resuming; /* the job rests, and will be resumed */
+    uint64_t progressed_us; /* an entry was completed last */
+    bool resuming;          /* the job rests, and will be resumed */
     uint64_t counts[SIM_COUNT_COUNT];
     struct sim_manifest **manifests; /* all that were ever made; owned */
     size_t manifest_count;

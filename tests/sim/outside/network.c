@@ -31,12 +31,20 @@ struct held {
     struct sim_message *message;
 };
 
+struct cut {
+    unsigned from; /* places */
+    unsigned to;
+};
+#define CUTS_MAX 8
+
 struct sim_network {
     struct stream *streams; /* stream n is streams[n - 1] */
     size_t count;
     size_t capacity;
     bool split;
     uint32_t side;
+    struct cut cuts[CUTS_MAX];
+    size_t cut_count;
     struct held *held; /* in the order in which they were sent */
     size_t held_count;
     size_t held_capacity;
@@ -84,9 +92,28 @@ bool sim_network_reaches(const struct sim *sim, unsigned host, unsigned peer)
     return !network->split || ((network->side >> host) & 1) == ((network->side >> peer) & 1);
 }
 
+static struct cut *find_cut(struct sim_network *network, unsigned from, unsigned to)
+{
+    for (size_t i = 0; i < network->cut_count; i++) {
+        if (network->cuts[i].from == from && network->cuts[i].to == to) {
+            return &network->cuts[i];
+        }
+    }
+    return NULL;
+}
+
+/* Does what the other end sends get here? */
+static bool arrives(const struct sim *sim, const struct stream *stream, enum sim_side here)
+{
+    const struct sim_process *to = stream->ends[here].process;
+    const struct sim_process *from = stream->ends[other(here)].process;
+    return sim_network_reaches(sim, from->host, to->host) &&
+           !find_cut(sim->network, from->place, to->place);
+}
+
 static bool reaches(const struct sim *sim, const struct stream *stream)
 {
-    return sim_network_reaches(sim, stream->ends[0].process->host, stream->ends[1].process->host);
+    return arrives(sim, stream, SIM_CLIENT) && arrives(sim, stream, SIM_SERVER);
 }
 
 static uint64_t latency(struct sim *sim)
@@ -151,7 +178,7 @@ void sim_stream_close(struct sim *sim, uint64_t id, enum sim_side side)
     struct stream *stream = find(sim, id);
     stream->ends[side].deaf = true; /* it does not read any more */
     close_later(sim, id, side, 1, false);
-    if (!reaches(sim, stream)) {
+    if (!arrives(sim, stream, other(side))) {
         close_later(sim, id, other(side), sim_between(sim, PING_MIN_US, PING_MAX_US), false);
     } else if (stream->accepted || side == SIM_SERVER) {
         close_later(sim, id, other(side), latency(sim), true);
@@ -254,7 +281,7 @@ void sim_stream_send(struct sim *sim, uint64_t id, enum sim_side from, void *mes
     struct end *end = &stream->ends[from];
     if (end->closed || end->closing) {
         sim_message_unref(message);
-    } else if (!reaches(sim, stream)) {
+    } else if (!arrives(sim, stream, other(from))) {
         network->held = sim_grow(network->held, network->held_count, &network->held_capacity,
                                  sizeof(*network->held));
         network->held[network->held_count++] =
@@ -339,7 +366,7 @@ void sim_network_process_ended(struct sim *sim, struct sim_process *process, boo
             }
             struct end *peer = &stream->ends[1 - side];
             end->closed = true;
-            if (silent || !reaches(sim, stream)) {
+            if (silent || !arrives(sim, stream, (enum sim_side)(1 - side))) {
                 close_later(sim, id, (enum sim_side)(1 - side),
                             sim_between(sim, PING_MIN_US, PING_MAX_US), false);
             } else {
@@ -372,12 +399,10 @@ bool sim_network_break_one(struct sim *sim)
     return false;
 }
 
-void sim_network_split(struct sim *sim, uint32_t side)
+/* Streams that go over it find out by their pings. */
+static void look_at_streams(struct sim *sim)
 {
-    struct sim_network *network = sim->network;
-    network->split = true;
-    network->side = side;
-    for (uint64_t id = 1; id <= network->count; id++) {
+    for (uint64_t id = 1; id <= sim->network->count; id++) {
         struct stream *stream = find(sim, id);
         if (!stream->ends[0].closed && !reaches(sim, stream)) {
             sim_after(sim, sim_between(sim, PING_MIN_US, PING_MAX_US),
@@ -386,18 +411,61 @@ void sim_network_split(struct sim *sim, uint32_t side)
     }
 }
 
-void sim_network_heal(struct sim *sim)
+/* What waited for it goes on. */
+static void carry_held(struct sim *sim)
 {
     struct sim_network *network = sim->network;
-    network->split = false;
+    size_t kept = 0;
     for (size_t i = 0; i < network->held_count; i++) {
-        struct held *held = &network->held[i];
-        struct end *end = &find(sim, held->stream)->ends[held->to];
-        if (end->closed) {
-            sim_message_unref(held->message);
+        struct held held = network->held[i];
+        const struct stream *stream = find(sim, held.stream);
+        if (stream->ends[held.to].closed) {
+            sim_message_unref(held.message);
+        } else if (arrives(sim, stream, held.to)) {
+            carry(sim, held.stream, held.to, held.message);
         } else {
-            carry(sim, held->stream, held->to, held->message);
+            network->held[kept++] = held;
         }
     }
-    network->held_count = 0;
+    network->held_count = kept;
+}
+
+void sim_network_split(struct sim *sim, uint32_t side)
+{
+    sim->network->split = true;
+    sim->network->side = side;
+    look_at_streams(sim);
+}
+
+void sim_network_heal(struct sim *sim)
+{
+    sim->network->split = false;
+    carry_held(sim);
+}
+
+bool sim_network_cut(struct sim *sim, unsigned from, unsigned to)
+{
+    struct sim_network *network = sim->network;
+    if (network->cut_count == CUTS_MAX || find_cut(network, from, to)) {
+        return false;
+    }
+    network->cuts[network->cut_count++] = (struct cut){from, to};
+    look_at_streams(sim);
+    return true;
+}
+
+void sim_network_mend(struct sim *sim, unsigned from, unsigned to)
+{
+    struct sim_network *network = sim->network;
+    struct cut *cut = find_cut(network, from, to);
+    if (cut) {
+        *cut = network->cuts[--network->cut_count];
+        carry_held(sim);
+    }
+}
+
+void sim_network_mend_all(struct sim *sim)
+{
+    sim->network->cut_count = 0;
+    carry_held(sim);
 }

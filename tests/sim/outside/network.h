@@ -11,6 +11,8 @@
  *             or may not arrive
  *   split     hosts do not reach each other; what was sent arrives when the split heals, or the
  *             streams end before that
+ *   cut       nothing goes from one process to another one, the other way it does. No stream opens
+ *             between them, since that takes both ways; one that is open ends by its pings
  */
 #ifndef KELP_TESTS_SIM_OUTSIDE_NETWORK_H
 #define KELP_TESTS_SIM_OUTSIDE_NETWORK_H
@@ -77,5 +79,9 @@ bool sim_network_break_one(struct sim *sim);
 void sim_network_split(struct sim *sim, uint32_t side);
 void sim_network_heal(struct sim *sim);
 bool sim_network_reaches(const struct sim *sim, unsigned host, unsigned other);
+/* One way, from process to process, by their places; false: it is cut already, or too many are. */
+bool sim_network_cut(struct sim *sim, unsigned from, unsigned to);
+void sim_network_mend(struct sim *sim, unsigned from, unsigned to);
+void sim_network_mend_all(struct sim *sim);
 
 #endif

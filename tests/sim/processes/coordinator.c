@@ -47,8 +47,9 @@ void sim_coordinator_scale(const struct sim_process *process, const struct kelp_
     struct kelp_error error;
     if (term && kelp_term_scale(term, targets, &error) == KELP_OK) {
         coordinator->sim->counts[SIM_COUNT_SCALED]++;
-        sim_say(coordinator->sim, process, "was asked for %u:%u workers and %u shards (0: as before)",
-                targets->workers_min, targets->workers_max, targets->shards);
+        sim_say(coordinator->sim, process,
+                "was asked for %u:%u workers and %u shards (0: as before)", targets->workers_min,
+                targets->workers_max, targets->shards);
     }
 }
 

@@ -104,9 +104,8 @@ static void look(struct sim *sim, struct sim_process *nobody, void *data, uint64
     (void)number;
     for (unsigned i = 0; i < SIM_COORDINATORS; i++) {
         const struct sim_process *process = sim_find(sim, SIM_COORDINATOR, i);
-        const struct kelp_term *term = process->incarnation != 0 && !process->paused
-                                           ? sim_coordinator_status(process)
-                                           : NULL;
+        const struct kelp_term *term =
+            process->incarnation != 0 && !process->paused ? sim_coordinator_status(process) : NULL;
         if (term) {
             follow_workers(sim, term->size.now.workers_max);
             follow_shards(sim, &term->placement, term->size.now.shards);

@@ -465,9 +465,8 @@ static bool is_idler(const struct sim_worker *worker)
     bool others = false;
     for (unsigned i = 0; i < sim->process_count; i++) {
         const struct sim_process *process = &sim->processes[i];
-        others =
-            others || (process->role == SIM_WORKER && process != worker->process && !process->over &&
-                       !process->retired);
+        others = others || (process->role == SIM_WORKER && process != worker->process &&
+                            !process->over && !process->retired);
     }
     return sim->profile.idler && worker->process->index == sim->profile.workers - 1 && others;
 }
