@@ -363,6 +363,7 @@ static void end_faults(struct sim *sim)
         wake(sim, NULL, NULL, i);
     }
     sim->faults->over = true;
+    sim->healed_us = sim->now;
 }
 
 static void kill_writer(struct sim *sim, struct sim_process *process, void *data, uint64_t number)

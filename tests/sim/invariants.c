@@ -2,9 +2,14 @@
  * The invariants, in the words of a failure:
  *
  *   one primary            at most one process shows a partition under one map epoch
- *   what was shown         is kept: who leads next in the generation has it
+ *   what was shown         is kept: who leads next in the generation has it, and so has everybody
+ *                          whom the map may make the next leader
+ *   w_v is readable        on whoever shows w_{v+1}, while some partition has not shown that
+ *   no generation          is opened while each partition has a replica that lives
+ *   moves                  end: nobody joins a partition for long in a world where all is well
  *   one step apart         no two partitions of one generation differ by more than one training
- * step one by one             versions go back only with a new generation, and forward one by one
+ *                          step
+ *   one by one             versions go back only with a new generation, and forward one by one
  *   each lane once         a step is applied from each lane that has samples, once
  *   tree order             what is added is left + right of the fixed tree
  *   state                  weights and slots of step v, on shards and workers, are the quiet run's
@@ -12,77 +17,14 @@
  *   checkpoints            what a manifest names is whole, durable and the quiet run's when it is
  *                          committed, and is not removed while the manifest stands
  *   the newest good one    a generation starts from the newest checkpoint that is not damaged
- *   records                what completing an entry tells is what the quiet run tells
+ *   records                what completing an entry tells is what the quiet run tells; each is
+ *                          on file when the job is done, unless the disk was slow or lost power
  *   the end                the digest on file when the job is done is the quiet run's
  */
-#include "tests/sim/invariants.h"
+#include "tests/sim/invariants_internal.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-/* One partition in one generation. */
-struct line {
-    bool there;     /* somebody has loaded it */
-    uint64_t step;  /* that the furthest process has applied */
-    uint64_t epoch; /* the newest in which somebody has shown something */
-    uint64_t shown; /* what the furthest primary has shown, as replicas count */
-};
-
-struct generation {
-    struct line lines[SIM_PARTITIONS_MAX];
-};
-
-struct primary {
-    uint32_t partition;
-    uint64_t map_epoch;
-    uint64_t incarnation;
-};
-
-struct order {
-    struct kelp_snapshot_order of;
-    char folder[SIM_NAME_MAX + 1];
-};
-
-struct sim_invariants {
-    struct generation *generations; /* [generation - 1] */
-    size_t generation_count;
-    size_t generation_capacity;
-    struct primary *primaries;
-    size_t primary_count;
-    size_t primary_capacity;
-    struct order *orders;
-    size_t order_count;
-    size_t order_capacity;
-    uint64_t furthest_step; /* ever applied by partition 0 */
-    uint64_t opened;        /* newest generation */
-    bool finish_filed;
-};
-
-struct sim_invariants *sim_invariants_create(void)
-{
-    return sim_alloc(sizeof(struct sim_invariants));
-}
-
-void sim_invariants_destroy(struct sim_invariants *invariants)
-{
-    if (invariants) {
-        free(invariants->generations);
-        free(invariants->primaries);
-        free(invariants->orders);
-        free(invariants);
-    }
-}
-
-static struct generation *generation_of(struct sim *sim, uint64_t number)
-{
-    struct sim_invariants *all = sim->invariants;
-    while (all->generation_count < number) {
-        all->generations = sim_grow(all->generations, all->generation_count,
-                                    &all->generation_capacity, sizeof(*all->generations));
-        memset(&all->generations[all->generation_count++], 0, sizeof(*all->generations));
-    }
-    return &all->generations[number - 1];
-}
 
 /* ---- shards ------------------------------------------------------------------------------------
  */
@@ -141,6 +83,23 @@ static bool shows(const struct kelp_partition_view *view)
             view->phase == KELP_PARTITION_DECIDING || view->phase == KELP_PARTITION_APPLYING);
 }
 
+/* Some partition lacks this one's step: those who make it there need the weights before it. */
+static void check_older(const struct sim_process *process, const struct generation *generation,
+                        const struct sim_hosted *hosted, const struct kelp_partition_view *view)
+{
+    const struct sim *sim = process->sim;
+    for (uint32_t p = 0; p < sim->plan.partition_count; p++) {
+        const struct line *line = &generation->lines[p];
+        if (line->there && line->shown_step < view->step && !view->has_older) {
+            sim_fail(process->sim, "w_v is readable while a partition lacks w_{v+1}",
+                     "partition %u of %s is at step %llu and has not the one before; partition %u "
+                     "shows %llu",
+                     hosted->index, process->id, (unsigned long long)view->step, p,
+                     (unsigned long long)line->shown_step);
+        }
+    }
+}
+
 /*
  * Who leads in the newest epoch has every version that was shown in the generation: nobody shows
  * less than was shown before, under a newer epoch.
@@ -148,7 +107,7 @@ static bool shows(const struct kelp_partition_view *view)
 void sim_invariants_seen(const struct sim_process *process, const struct sim_hosting *hosting,
                          const struct sim_hosted *hosted)
 {
-    struct generation *generation = generation_of(process->sim, hosting->generation);
+    struct generation *generation = sim__invariants_generation(process->sim, hosting->generation);
     struct line *line = &generation->lines[hosted->index];
     struct kelp_partition_view view;
     kelp_partition_view(hosted->core, &view);
@@ -164,11 +123,13 @@ void sim_invariants_seen(const struct sim_process *process, const struct sim_hos
     }
     line->epoch = view.map_epoch > line->epoch ? view.map_epoch : line->epoch;
     line->shown = view.held > line->shown ? view.held : line->shown;
+    line->shown_step = view.step > line->shown_step ? view.step : line->shown_step;
+    check_older(process, generation, hosted, &view);
 }
 
 void sim_invariants_loaded(const struct sim_process *process, const struct sim_hosting *hosting)
 {
-    struct generation *generation = generation_of(process->sim, hosting->generation);
+    struct generation *generation = sim__invariants_generation(process->sim, hosting->generation);
     for (uint32_t p = 0; p < hosting->partition_count; p++) {
         const struct sim_hosted *hosted = hosting->by_index[p];
         struct line *line = &generation->lines[p];
@@ -182,7 +143,7 @@ void sim_invariants_loaded(const struct sim_process *process, const struct sim_h
         }
         check_state(process, hosted);
         if (!line->there) {
-            *line = (struct line){.there = true, .step = hosted->step};
+            *line = (struct line){.there = true, .step = hosted->step, .shown_step = hosted->step};
         }
         sim_invariants_seen(process, hosting, hosted);
     }
@@ -213,7 +174,7 @@ void sim_invariants_applied(const struct sim_process *process, const struct sim_
                             const struct sim_hosted *hosted)
 {
     struct sim *sim = process->sim;
-    struct generation *generation = generation_of(sim, hosting->generation);
+    struct generation *generation = sim__invariants_generation(sim, hosting->generation);
     struct line *line = &generation->lines[hosted->index];
     if (hosted->step > sim->reference->steps || hosted->step > line->step + 1) {
         sim_fail(sim, "one by one", "partition %u of %s goes to step %llu; %llu was the furthest",
@@ -409,45 +370,6 @@ void sim_invariants_power_lost(struct sim *sim)
     }
 }
 
-static bool is_damaged(struct sim *sim, const struct sim_manifest *manifest)
-{
-    for (uint32_t p = 0; p < sim->plan.partition_count; p++) {
-        const struct sim_storage *storage =
-            sim_storage_look(sim, manifest->folder, manifest->storages[manifest->parts[p].storage]);
-        if (!storage || storage->parts[p].garbled) {
-            return true;
-        }
-    }
-    return false;
-}
-
-void sim_invariants_opened(struct sim *sim, const struct sim_map *opened)
-{
-    const struct kelp_map *map = &opened->map;
-    const struct sim_key *key;
-    bool there = map->restore_version == 0;
-    if (map->generation == sim->invariants->opened) {
-        return; /* its entries change */
-    }
-    sim->invariants->opened = map->generation;
-    for (size_t i = 0; (key = sim_etcd_list(sim, "checkpoint/", i)) != NULL; i++) {
-        const struct sim_manifest *manifest = key->value->content;
-        there = there || manifest->version == map->restore_version;
-        /* One that is committed after the generation was decided on goes with it. */
-        bool known = manifest->committed_us < opened->asked_us;
-        if (manifest->version > map->restore_version && known && !is_damaged(sim, manifest)) {
-            sim_fail(sim, "the newest good checkpoint is restored",
-                     "generation %llu starts from version %llu; there is %llu",
-                     (unsigned long long)map->generation, (unsigned long long)map->restore_version,
-                     (unsigned long long)manifest->version);
-        }
-    }
-    if (!there) {
-        sim_fail(sim, "what is restored is there", "generation %llu starts from version %llu",
-                 (unsigned long long)map->generation, (unsigned long long)map->restore_version);
-    }
-}
-
 void sim_invariants_removing(struct sim *sim, const struct sim_storage *storage)
 {
     const struct sim_key *key;
@@ -506,9 +428,30 @@ void sim_invariants_filed(struct sim *sim, const struct kelp_record *record)
     }
 }
 
+/* Lines of plain training steps would be as many as steps. */
+static bool is_for_the_files(const struct kelp_record *record)
+{
+    return record->epoch_end || record->window_end || record->digest[0] != 0 ||
+           record->word.kind == KELP_STEP_EVALUATE_VAL ||
+           record->word.kind == KELP_STEP_EVALUATE_TEST;
+}
+
+static void check_all_filed(struct sim *sim)
+{
+    for (uint64_t v = 0; v < sim->reference->versions; v++) {
+        if (is_for_the_files(&sim->reference->records[v]) && !sim_journal_has(sim, v)) {
+            sim_fail(sim, "records", "that of version %llu is not on file", (unsigned long long)v);
+        }
+    }
+}
+
 void sim_invariants_done(struct sim *sim)
 {
     if (!sim->invariants->finish_filed) {
         sim_fail(sim, "the end", "the job is done and its last record is not on file");
+    }
+    const struct sim_profile *profile = &sim->profile;
+    if (profile->quiet || profile->kills || profile->calm) { /* no disk is slow */
+        check_all_filed(sim);
     }
 }

@@ -46,8 +46,9 @@ void sim_invariants_ordered(const struct sim_process *process,
 void sim_invariants_committed(struct sim *sim, struct sim_manifest *manifest);
 /* What is committed must have survived. */
 void sim_invariants_power_lost(struct sim *sim);
-/* A generation is opened; manifests above what it restores are still there. */
-void sim_invariants_opened(struct sim *sim, const struct sim_map *opened);
+/* etcd has this map now: a generation is opened, manifests above what it restores are still there;
+ * or entries of the one before have changed. */
+void sim_invariants_opened(struct sim *sim, struct sim_map *opened);
 /* Somebody removes what is left of this storage. */
 void sim_invariants_removing(struct sim *sim, const struct sim_storage *storage);
 
@@ -63,6 +64,8 @@ void sim_invariants_held(const struct sim_process *process, const struct kelp_co
 
 /* A record goes on file. */
 void sim_invariants_filed(struct sim *sim, const struct kelp_record *record);
+/* Now and then: what lasts too long. */
+void sim_invariants_look(struct sim *sim);
 /* etcd says that the job is done. */
 void sim_invariants_done(struct sim *sim);
 

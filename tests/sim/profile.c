@@ -137,6 +137,30 @@ static void draw_faults(struct sim *sim)
     profile->weights[SIM_FAULT_CUT] = profile->cuts ? 12 : 0;
 }
 
+/* The world is kind but for these faults. */
+static void spare(struct sim *sim)
+{
+    struct sim_profile *profile = &sim->profile;
+    memset(profile->weights, 0, sizeof(profile->weights));
+    profile->cuts = profile->scales = profile->sluggish = false;
+    profile->late_rate = profile->lost_rate = profile->etcd_rate = profile->disk_rate = 0;
+    sim->job.cluster.replicas = sim->job.cluster.shards > 1 ? 2 : 1;
+}
+
+/* In some runs processes are killed and nothing else goes wrong. Not drawn, as above. */
+static void plan_kills(struct sim *sim)
+{
+    struct sim_profile *profile = &sim->profile;
+    if (profile->quiet || sim_mix(sim->seed + 89) % 8 != 0) {
+        return;
+    }
+    spare(sim);
+    profile->kills = true;
+    profile->weights[SIM_FAULT_KILL_SHARD] = 4;
+    profile->weights[SIM_FAULT_KILL_WORKER] = 1;
+    profile->weights[SIM_FAULT_KILL_COORDINATOR] = 1;
+}
+
 /* In some runs only cuts go wrong, one at a time, in a job that takes longer. Not drawn, as above.
  */
 static void plan_calm(struct sim *sim)
@@ -145,13 +169,11 @@ static void plan_calm(struct sim *sim)
     if (profile->quiet || sim_mix(sim->seed + 83) % 16 != 0) {
         return;
     }
-    memset(profile->weights, 0, sizeof(profile->weights));
+    spare(sim);
     profile->weights[SIM_FAULT_CUT] = 1;
     profile->cuts = profile->calm = true;
-    profile->scales = profile->sluggish = false;
-    profile->late_rate = profile->lost_rate = profile->etcd_rate = profile->disk_rate = 0;
+    profile->kills = false;
     sim->plan.samples[KELP_SPLIT_TRAIN] *= 3; /* of an epoch */
-    sim->job.cluster.replicas = sim->job.cluster.shards > 1 ? 2 : 1;
 }
 
 /*
@@ -169,8 +191,9 @@ static void plan_lie(struct sim *sim)
     while (partitions < sim->plan.partition_count && sim_slice(sim, partitions).count > 0) {
         partitions++;
     }
-    if (profile->quiet || profile->calm || dice % 16 != 3 || sim->job.run.mode != KELP_RUN_TRAIN ||
-        profile->workers < 2 || partitions < 2 || steps < 6) {
+    if (profile->quiet || profile->calm || profile->kills || dice % 16 != 3 ||
+        sim->job.run.mode != KELP_RUN_TRAIN || profile->workers < 2 || partitions < 2 ||
+        steps < 6) {
         return;
     }
     memset(profile->weights, 0, sizeof(profile->weights));
@@ -219,6 +242,7 @@ void sim_profile_draw(struct sim *sim)
     if (!sim->profile.quiet) {
         draw_faults(sim);
     }
+    plan_kills(sim);
     plan_calm(sim);
     plan_lie(sim);
     for (unsigned i = 0; i < SIM_COORDINATORS; i++) {

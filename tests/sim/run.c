@@ -94,6 +94,7 @@ static void resume(struct sim *sim, struct sim_process *nobody, void *data, uint
 /* Done is written, and every worker has heard of it. */
 static bool is_over(struct sim *sim)
 {
+    sim_invariants_look(sim);
     if (sim_job_state(sim, "failed") && sim->lie.found) {
         return true;
     }

@@ -124,6 +124,7 @@ struct sim_profile {
     bool deferred;        /* merges and applies take time of their own */
     unsigned zones;       /* that hosts are in; 0: not said */
     bool cuts;            /* the network is cut between processes, one way */
+    bool kills;           /* processes are killed, and nothing else goes wrong */
     bool calm;            /* nothing else goes wrong: progress is soon */
     bool scales;          /* somebody asks for other sizes while the job runs */
     bool sluggish;        /* etcd and the coordinators' disks take seconds now and then */
@@ -179,6 +180,7 @@ struct sim {
     struct sim_invariants *invariants;
     struct sim_faults *faults;
     struct sim_lie lie;
+    uint64_t healed_us;     /* nothing goes wrong any more since */
     uint64_t progressed_us; /* an entry was completed last */
     bool resuming;          /* the job rests, and will be resumed */
     uint64_t counts[SIM_COUNT_COUNT];

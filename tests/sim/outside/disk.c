@@ -95,6 +95,11 @@ void sim_journal_append(struct sim *sim, const struct kelp_record *record)
         record->word.step + (record->word.kind == KELP_STEP_TRAIN ? 1 : 0);
 }
 
+bool sim_journal_has(const struct sim *sim, uint64_t version)
+{
+    return sim->disk->journal[version].there;
+}
+
 uint64_t sim_journal_step(const struct sim *sim)
 {
     uint64_t step = 0;

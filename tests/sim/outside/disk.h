@@ -22,6 +22,7 @@ void sim_disk_power_loss(struct sim *sim, unsigned host, bool all);
 /* A version that is there already must carry the same record. */
 void sim_journal_append(struct sim *sim, const struct kelp_record *record);
 void sim_journal_sync(struct sim *sim);
+bool sim_journal_has(const struct sim *sim, uint64_t version);
 /* Training steps that the records on file say are complete. */
 uint64_t sim_journal_step(const struct sim *sim);
 /* Is the job's last record on file, and synced? */
