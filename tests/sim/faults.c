@@ -354,7 +354,7 @@ static void end_faults(struct sim *sim)
     sim_say(sim, NULL, "nothing goes wrong any more");
     profile->late_rate = profile->lost_rate = profile->double_rate = 0;
     profile->etcd_rate = profile->disk_rate = 0;
-    profile->sluggish = false;
+    profile->sluggish = profile->stuck = false;
     sim_disk_away(sim, 0);
     heal(sim, NULL, NULL, 0);
     sim_network_mend_all(sim);

@@ -154,11 +154,17 @@ static void plan_kills(struct sim *sim)
     if (profile->quiet || sim_mix(sim->seed + 89) % 8 != 0) {
         return;
     }
+    const bool sluggish = profile->sluggish;
+    const bool scales = profile->scales;
     spare(sim);
     profile->kills = true;
+    profile->sluggish = sluggish;
+    profile->scales = scales;
+    profile->stuck = sim_mix(sim->seed + 97) % 3 == 0;
+    profile->weights[SIM_FAULT_SCALE] = scales ? 2 : 0;
     profile->weights[SIM_FAULT_KILL_SHARD] = 4;
     profile->weights[SIM_FAULT_KILL_WORKER] = 1;
-    profile->weights[SIM_FAULT_KILL_COORDINATOR] = 1;
+    profile->weights[SIM_FAULT_KILL_COORDINATOR] = profile->stuck ? 3 : 1;
 }
 
 /* In some runs only cuts go wrong, one at a time, in a job that takes longer. Not drawn, as above.
@@ -172,7 +178,7 @@ static void plan_calm(struct sim *sim)
     spare(sim);
     profile->weights[SIM_FAULT_CUT] = 1;
     profile->cuts = profile->calm = true;
-    profile->kills = false;
+    profile->kills = profile->stuck = false;
     sim->plan.samples[KELP_SPLIT_TRAIN] *= 3; /* of an epoch */
 }
 

@@ -127,6 +127,7 @@ struct sim_profile {
     bool kills;           /* processes are killed, and nothing else goes wrong */
     bool calm;            /* nothing else goes wrong: progress is soon */
     bool scales;          /* somebody asks for other sizes while the job runs */
+    bool stuck;           /* the coordinators' disks take seconds, all the time */
     bool sluggish;        /* etcd and the coordinators' disks take seconds now and then */
     uint64_t lane_us;     /* to compute a lane */
     uint64_t disk_us;     /* of one operation of the disk, at most */

@@ -306,7 +306,7 @@ static void run_first(struct sim_coordinator *coordinator, struct sim_thread *th
     if (task->kind >= SIM_TASK_FILE) {
         struct sim *sim = coordinator->sim;
         bool slow = sim->profile.sluggish && sim_chance(sim, 1, 3);
-        bool hangs = slow && sim_chance(sim, 1, 10);
+        bool hangs = sim->profile.stuck || (slow && sim_chance(sim, 1, 10));
         uint64_t longest = hangs ? 8 * SIM_SECOND : slow ? SIM_SECOND : 20 * SIM_MS;
         sim_after(sim, sim_between(sim, SIM_MS, longest),
                   &(struct sim_call){.process = coordinator->process, .run = disk_done});

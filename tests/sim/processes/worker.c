@@ -270,6 +270,12 @@ static void take_refusal(struct sim_worker *worker, uint32_t link, const struct 
                          const struct sim_refusal *refusal)
 {
     struct kelp_stepper_event event = {.kind = KELP_STEPPER_REFUSED};
+    uint32_t route;
+    uint64_t map_epoch;
+    kelp_stepper_route(worker->stepper, refusal->partition, &route, &map_epoch);
+    if (route == link) {
+        sim_worker_refused(worker, reply, refusal);
+    }
     event.refused.link = link;
     event.refused.generation = reply->generation;
     event.refused.partition = refusal->partition;

@@ -29,6 +29,13 @@ struct sim_worker_link {
     uint64_t life; /* counts its ends: timers of an older one mean nothing */
 };
 
+/* A push that a partition refused and that was not sent again yet. */
+struct sim_refused {
+    uint64_t number; /* counts them; 0: none */
+    uint64_t generation;
+    uint64_t version;
+};
+
 struct sim_worker {
     struct sim *sim;
     struct sim_process *process;
@@ -48,6 +55,8 @@ struct sim_worker {
     struct sim_inbox *inbox;
     size_t inbox_count;
     size_t inbox_capacity;
+    struct sim_refused refused[SIM_PARTITIONS_MAX];
+    uint64_t refused_count;
 };
 
 void sim_worker_start(struct sim *sim, struct sim_process *process);
@@ -62,6 +71,10 @@ struct sim_worker *sim_worker_of(const struct sim_process *process);
 void sim_worker_turn(struct sim_worker *worker);
 /* Encode and send one message. */
 void sim_worker_send(struct sim_worker *worker, const struct kelp_stepper_message *message);
+/* The shard that it takes for the partition's primary has refused a push: it is sent again soon, or
+ * is not needed any more. */
+void sim_worker_refused(struct sim_worker *worker, const struct sim_reply *reply,
+                        const struct sim_refusal *refusal);
 /* It begins this version: perhaps it lies about it, besides (struct sim_lie). */
 void sim_worker_lie(struct sim_worker *worker, const struct kelp_control_word *word);
 void sim_worker_join_cluster(struct sim_worker *worker);

@@ -4,7 +4,10 @@
 
 #include "tests/sim/processes/worker.h"
 
-static void put_pushes(const struct kelp_stepper_message *message, struct sim_request *request)
+#define AGAIN_US SIM_SECOND /* several times the longest delay before it is sent again */
+
+static void put_pushes(struct sim_worker *worker, const struct kelp_stepper_message *message,
+                       struct sim_request *request)
 {
     request->pushes = sim_alloc((message->push_count + 1) * sizeof(*request->pushes));
     for (size_t i = 0; i < message->push_count; i++) {
@@ -12,6 +15,7 @@ static void put_pushes(const struct kelp_stepper_message *message, struct sim_re
         struct sim_node *node = push->node->content;
         node->refs++;
         node->sent = true;
+        worker->refused[push->partition].number = 0;
         request->pushes[request->push_count++] = (struct sim_push){
             .partition = push->partition, .map_epoch = push->map_epoch, .node = node};
     }
@@ -55,10 +59,55 @@ void sim_worker_send(struct sim_worker *worker, const struct kelp_stepper_messag
             request->decision.values[i] = message->decision.values[i];
         }
     }
-    put_pushes(message, request);
+    put_pushes(worker, message, request);
     put_shares(message, request);
     put_pulls(message, request);
     sim_stream_send(worker->sim, link->stream, SIM_CLIENT, request);
+}
+
+/* ---- what was refused ------------------------------------------------------------------------ */
+
+/* number: of the refusal * SIM_PARTITIONS_MAX + the partition. */
+static void check_refused(struct sim *sim, struct sim_process *process, void *data, uint64_t number)
+{
+    struct sim_worker *worker = sim_worker_of(process);
+    const uint32_t partition = (uint32_t)(number % SIM_PARTITIONS_MAX);
+    const struct sim_refused *refused = &worker->refused[partition];
+    struct kelp_stepper_view view;
+    uint32_t link;
+    uint64_t map_epoch;
+    (void)data;
+    kelp_stepper_view(worker->stepper, &view);
+    if (refused->number != number / SIM_PARTITIONS_MAX || !view.working ||
+        view.generation != refused->generation || view.word.version != refused->version) {
+        return;
+    }
+    kelp_stepper_route(worker->stepper, partition, &link, &map_epoch);
+    if (worker->links[link].stream != 0) {
+        sim_fail(sim, "what was refused is sent again",
+                 "%s has not sent its part of version %llu to partition %u again", process->id,
+                 (unsigned long long)refused->version, partition);
+    }
+    sim_after(sim, AGAIN_US,
+              &(struct sim_call){.process = process, .run = check_refused, .number = number});
+}
+
+void sim_worker_refused(struct sim_worker *worker, const struct sim_reply *reply,
+                        const struct sim_refusal *refusal)
+{
+    const uint32_t partition = refusal->partition;
+    const kelp_status status = refusal->core.status;
+    if (worker->refused[partition].number != 0 ||
+        (status != KELP_ERR_BUSY && status != KELP_ERR_NOT_PRIMARY)) {
+        return;
+    }
+    worker->refused[partition] = (struct sim_refused){.number = ++worker->refused_count,
+                                                      .generation = reply->generation,
+                                                      .version = refusal->core.version};
+    sim_after(worker->sim, AGAIN_US,
+              &(struct sim_call){.process = worker->process,
+                                 .run = check_refused,
+                                 .number = worker->refused_count * SIM_PARTITIONS_MAX + partition});
 }
 
 /* ---- lies ------------------------------------------------------------------------------------ */
