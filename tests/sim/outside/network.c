@@ -3,9 +3,10 @@
 #include <assert.h>
 #include <stdlib.h>
 
-#define PING_MIN_US  (SIM_SECOND / 2) /* a silent stream ends so long after; kept short, since */
-#define PING_MAX_US  (4 * SIM_SECOND) /* faults are to meet what happens afterwards */
-#define STRAY_MAX_US (3 * SIM_SECOND)
+#define PING_MIN_US   (SIM_SECOND / 2) /* a silent stream ends so long after; kept short, since */
+#define PING_MAX_US   (4 * SIM_SECOND) /* faults are to meet what happens afterwards */
+#define PING_APART_US (200 * SIM_MS)   /* between its two ends */
+#define STRAY_MAX_US  (3 * SIM_SECOND)
 
 /* One end of a stream. */
 struct end {
@@ -164,12 +165,16 @@ static void close_by_ping(struct sim *sim, uint64_t id)
     }
 }
 
+/* The pings of a stream that a split cuts are due. */
 static void ping_later(struct sim *sim, struct sim_process *process, void *data, uint64_t number)
 {
     (void)process;
     (void)data;
     if (!reaches(sim, find(sim, number))) {
-        close_by_ping(sim, number);
+        close_later(sim, number, SIM_CLIENT, sim_draw(sim, PING_APART_US), false);
+        if (find(sim, number)->accepted) {
+            close_later(sim, number, SIM_SERVER, sim_draw(sim, PING_APART_US), false);
+        }
     }
 }
 
