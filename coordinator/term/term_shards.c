@@ -63,10 +63,12 @@ static void set_link(struct kelp_term *term, const struct kelp_map_shard *shard)
                strcmp(link->shard.address, shard->address) == 0) {
         return;
     } else {
+        const uint64_t before = link->shard.incarnation;
         disconnected(term, link, false);
         kelp_link_close(link, &term->outside, KELP_ERR_CLOSED,
                         "another incarnation has registered");
         kelp_link_move(link, shard);
+        check_gone(term, shard->id, before);
     }
     if (link) {
         kelp_link_open(link, &term->outside, &view);
