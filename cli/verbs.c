@@ -8,19 +8,15 @@
 #define VERBS_MAX 32
 
 const struct kelp_verb *const kelp_verbs[] = {
-    &kelp_verb_train,    &kelp_verb_scale,
-    &kelp_verb_stop,     &kelp_verb_chaos,
-    &kelp_verb_status,   &kelp_verb_ls,
-    &kelp_verb_logs,     &kelp_verb_events,
-    &kelp_verb_metrics,  &kelp_verb_plot,
-    &kelp_verb_diff,     &kelp_verb_verify,
-    &kelp_verb_doctor,   &kelp_verb_checkpoint,
-    &kelp_verb_digest,   &kelp_verb_gc,
-    &kelp_verb_free,     &kelp_verb_predict,
-    &kelp_verb_evaluate, &kelp_verb_export,
-    &kelp_verb_init,     &kelp_verb_model,
-    &kelp_verb_data,     &kelp_verb_explain,
-    &kelp_verb_certs,    NULL,
+    &kelp_verb_train,   &kelp_verb_scale,    &kelp_verb_drain,
+    &kelp_verb_stop,    &kelp_verb_chaos,    &kelp_verb_status,
+    &kelp_verb_ls,      &kelp_verb_logs,     &kelp_verb_events,
+    &kelp_verb_metrics, &kelp_verb_plot,     &kelp_verb_diff,
+    &kelp_verb_verify,  &kelp_verb_doctor,   &kelp_verb_checkpoint,
+    &kelp_verb_digest,  &kelp_verb_gc,       &kelp_verb_free,
+    &kelp_verb_predict, &kelp_verb_evaluate, &kelp_verb_export,
+    &kelp_verb_init,    &kelp_verb_model,    &kelp_verb_data,
+    &kelp_verb_explain, &kelp_verb_certs,    NULL,
 };
 
 /* Where a heading stands in the list: before this verb. */

@@ -13,6 +13,7 @@ extern const struct kelp_verb kelp_verb_train;
 extern const struct kelp_verb kelp_verb_status;
 extern const struct kelp_verb kelp_verb_stop;
 extern const struct kelp_verb kelp_verb_scale;
+extern const struct kelp_verb kelp_verb_drain;
 extern const struct kelp_verb kelp_verb_gc;
 extern const struct kelp_verb kelp_verb_free;
 extern const struct kelp_verb kelp_verb_metrics;

@@ -2,6 +2,7 @@
 #include <curl/curl.h>
 #include <inttypes.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
@@ -13,6 +14,7 @@
 #include "common/job/job.h"
 #include "common/program/daemon.h"
 #include "common/program/expiry_watch.h"
+#include "common/program/grace.h"
 #include "common/program/options.h"
 #include "common/rpc/rpc.h"
 #include "ps/core/limits.h"
@@ -41,9 +43,11 @@ struct daemon {
     struct kelp_leader_watch *leader;
     struct kelp_registration *registration;
     atomic_bool replaced;
+    atomic_bool asked; /* by a signal */
+    struct kelp_grace grace;
 
     struct kelp_stop stop;
-    pthread_mutex_t lock; /* guards loop while it is being set */
+    pthread_mutex_t lock; /* guards loop and service while they are being set */
 };
 
 /* ---- the end ---- */
@@ -58,10 +62,51 @@ static void request_stop(struct daemon *daemon)
     (void)pthread_mutex_unlock(&daemon->lock);
 }
 
+/* Asks for it, if there is anything to be drained. */
+static bool drains(struct daemon *daemon)
+{
+    (void)pthread_mutex_lock(&daemon->lock);
+    bool asked =
+        daemon->service && !kelp_stop_raised(&daemon->stop) && kelp_service_leave(daemon->service);
+    (void)pthread_mutex_unlock(&daemon->lock);
+    return asked;
+}
+
+/* SIGTERM asks to be drained; another signal, or a second one, does not wait for that. */
 static void on_signal(int signal_number, void *user)
 {
+    struct daemon *daemon = user;
+    bool first = !atomic_exchange(&daemon->asked, true);
+
+    if (signal_number == SIGTERM && first && drains(daemon)) {
+        kelp_log_info("is drained before it stops signal=%d grace_ms=%u", signal_number,
+                      daemon->grace.ms);
+        kelp_grace_begin(&daemon->grace);
+        return;
+    }
     kelp_log_info("stopping signal=%d", signal_number);
+    request_stop(daemon);
+}
+
+static void on_may_leave(const char *why, void *user)
+{
+    kelp_log_info("may leave why=\"%s\"", why);
     request_stop(user);
+}
+
+/* What is left here is lost, as by a kill. */
+static void on_grace_over(void *user)
+{
+    struct daemon *daemon = user;
+    char text[96] = "its streams are open";
+
+    (void)pthread_mutex_lock(&daemon->lock);
+    if (daemon->service) {
+        kelp_service_describe(daemon->service, text, sizeof(text));
+    }
+    (void)pthread_mutex_unlock(&daemon->lock);
+    kelp_log_warn("gives up after its grace period ms=%u: %s", daemon->grace.ms, text);
+    request_stop(daemon);
 }
 
 static void on_replaced(void *user)
@@ -111,11 +156,17 @@ static kelp_status start(struct daemon *daemon, struct kelp_error *reterr)
                                            .incarnation = daemon->incarnation,
                                            .listen = daemon->listen,
                                            .advertise = daemon->advertise,
-                                           .run = daemon->run};
-    status = kelp_service_open(&options, &daemon->service, reterr);
+                                           .run = daemon->run,
+                                           .may_leave = on_may_leave,
+                                           .user = daemon};
+    struct kelp_service *service = NULL;
+    status = kelp_service_open(&options, &service, reterr);
     if (status != KELP_OK) {
         return status;
     }
+    (void)pthread_mutex_lock(&daemon->lock);
+    daemon->service = service;
+    (void)pthread_mutex_unlock(&daemon->lock);
     (void)snprintf(daemon->address, sizeof(daemon->address), "%s",
                    kelp_service_address(daemon->service));
     kelp_log_info("serving job=%s address=%s incarnation=%" PRIu64, daemon->job_name,
@@ -181,7 +232,11 @@ static void finish(struct daemon *daemon)
 {
     kelp_leader_watch_close(daemon->leader);
     kelp_registration_close(daemon->registration);
-    kelp_service_close(daemon->service);
+    (void)pthread_mutex_lock(&daemon->lock);
+    struct kelp_service *service = daemon->service;
+    daemon->service = NULL;
+    (void)pthread_mutex_unlock(&daemon->lock);
+    kelp_service_close(service);
     (void)pthread_mutex_lock(&daemon->lock);
     struct kelp_rpc_loop *loop = daemon->loop;
     daemon->loop = NULL;
@@ -218,6 +273,7 @@ static int run(struct daemon *daemon)
         curl_global_cleanup();
     }
     kelp_signals_stop(signals);
+    kelp_grace_fini(&daemon->grace);
     if (status == KELP_ERR_TIMEOUT && kelp_stop_raised(&daemon->stop)) {
         return KELP_EXIT_OK; /* asked to stop before there was a job */
     }
@@ -256,6 +312,8 @@ int main(int argc, char **argv)
     daemon.zone = kelp_options_text(options, "zone");
     daemon.spec_sha256 = kelp_options_text(options, "spec-sha256");
     daemon.threads = (uint32_t)kelp_options_integer(options, "threads");
+    kelp_grace_init(&daemon.grace, (uint32_t)kelp_options_duration_ms(options, "grace"),
+                    on_grace_over, &daemon);
     exit_code = KELP_EXIT_USAGE;
     if (kelp_daemon_begin(&kelp_ps_program, options, "ps") && check_zone(daemon.zone) &&
         kelp_daemon_credentials(&kelp_ps_program, options, KELP_ROLE_SHARD, &daemon.credentials) &&

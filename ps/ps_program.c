@@ -25,6 +25,13 @@ static const struct kelp_option option_list[] = {
      .default_text = "",
      .help = "what fails together with this shard, as a host or a rack: copies of a partition are "
              "kept in different zones"},
+    {.name = "grace",
+     .type = KELP_OPTION_DURATION,
+     .min = 100,
+     .max = 86400000,
+     .default_text = "30s",
+     .help = "after SIGTERM: time to be drained, which moves its partitions to other shards; then "
+             "it ends with them"},
     {.name = "threads",
      .type = KELP_OPTION_INTEGER,
      .default_text = "1",

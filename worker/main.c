@@ -4,6 +4,7 @@
  */
 #include <curl/curl.h>
 #include <inttypes.h>
+#include <unistd.h>
 
 #include "common/base/log.h"
 #include "common/base/signals.h"
@@ -22,6 +23,15 @@ struct stop_context {
     struct kelp_stop stop;
     struct kelp_grace grace;
 };
+
+/* The rest would only be computed again. */
+static void give_up(void *user)
+{
+    const struct stop_context *context = user;
+    kelp_log_warn("gives up after its grace period ms=%u: not all lanes that it computed were sent",
+                  context->grace.ms);
+    _exit(KELP_EXIT_OK);
+}
 
 /* On the signals' thread. */
 static void on_signal(int signal_number, void *user)
@@ -88,7 +98,7 @@ static kelp_status run(const struct kelp_options *values, struct kelp_credential
         .spec_sha256 = kelp_options_text(values, "spec-sha256"),
         .grace_ms = grace_ms / 4 * 3, /* the rest is for streams to end */
     };
-    kelp_grace_init(&context.grace, grace_ms, "not all lanes that it computed were sent");
+    kelp_grace_init(&context.grace, grace_ms, give_up, &context);
     kelp_rpc_global_several_loops(); /* membership has its own; before any thread */
     kelp_status status = kelp_signals_start(on_signal, &context, &signals, reterr);
     if (status == KELP_OK) {

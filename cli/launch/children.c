@@ -192,6 +192,7 @@ kelp_status kelp_children_add(struct kelp_children *children, enum kelp_child_ki
     memset(child, 0, sizeof(*child));
     child->kind = kind;
     child->supervise.worker = kind == KELP_CHILD_WORKER;
+    child->supervise.shard = kind == KELP_CHILD_SHARD;
     (void)snprintf(child->id, sizeof(child->id), "%s-%" PRIu32, kind_names[kind],
                    children->next_number[kind]);
     kelp_status status = start(children, child, reterr);
@@ -503,7 +504,10 @@ static kelp_status handle_end(struct kelp_children *children, struct kelp_child 
         if (end.exited && end.exit_status == 0 && child->supervise.worker) {
             return KELP_OK; /* mostly the end of the job, which is known in a moment */
         }
-        if (delay_ms == 0) {
+        if (end.exited && end.exit_status == 0 && child->supervise.shard) {
+            kelp_display_say(children->options.display,
+                             "%s has left in order; another one takes its place", child->id);
+        } else if (delay_ms == 0) {
             kelp_display_say(children->options.display, "%s %s; it is started again", child->id,
                              how);
         } else {
@@ -542,7 +546,9 @@ void kelp_children_stop(struct kelp_children *children, uint32_t grace_ms)
 
     for (uint32_t i = 0; i < children->count; i++) {
         if (children->items[i].process) {
-            kelp_process_signal(children->items[i].process, SIGTERM);
+            /* A shard is to end with what it has: SIGTERM would have it drained. */
+            kelp_process_signal(children->items[i].process,
+                                children->items[i].kind == KELP_CHILD_SHARD ? SIGINT : SIGTERM);
         }
     }
     for (uint32_t i = 0; i < children->count; i++) {

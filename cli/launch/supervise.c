@@ -84,8 +84,10 @@ enum kelp_supervise_verdict kelp_supervise(const struct kelp_supervise_policy *p
         (end->exited && end->exit_status == 0 && child->worker && end->enough_left)) {
         return KELP_SUPERVISE_LEAVE;
     }
-    if (end->exited && end->exit_status == 0 && child->worker) {
-        *ret_delay_ms = KELP_SUPERVISE_LEFT_MS; /* no failure, so it is not counted as one */
+    if (end->exited && end->exit_status == 0 && (child->worker || child->shard)) {
+        /* No failure, so it is not counted as one. */
+        bool at_once = child->shard && end->lived_ms >= KELP_SUPERVISE_SETTLED_MS;
+        *ret_delay_ms = at_once ? 0 : KELP_SUPERVISE_LEFT_MS;
         return KELP_SUPERVISE_RESTART;
     }
     if (is_stuck(policy, end, child)) {

@@ -6,6 +6,8 @@
  *     exit status 2 (bad input)            FAIL     the same input fails again
  *     exit status 0, a worker, enough left LEAVE    it was asked to go (SIGTERM, or the job is
  *                                                   over)
+ *     exit status 0, another worker        RESTART  after a moment, and not counted
+ *     exit status 0, a shard               RESTART  likewise: it was drained
  *     anything else                        RESTART  at once the first time, then after a back-off
  *                                                   that doubles while it keeps dying young
  *     the failures are used up             GIVE_UP
@@ -48,6 +50,7 @@ struct kelp_failures {
 /* Of one child. */
 struct kelp_supervise_child {
     bool worker;
+    bool shard;
     uint32_t young_deaths; /* in a row */
     uint64_t cause;        /* of its last end */
     uint32_t same;         /* young ends of that cause, in a row */

@@ -313,15 +313,13 @@ static kelp_status decode_scale(struct kelp_rpc_message *answer, struct kelp_err
     return status;
 }
 
-kelp_status kelp_job_client_scale(struct kelp_job_client *client, const Kelp__V1__Targets *targets,
-                                  uint32_t deadline_ms, struct kelp_error *reterr)
+static kelp_status request_scale(struct kelp_job_client *client,
+                                 const Kelp__V1__ScaleRequest *request, uint32_t deadline_ms,
+                                 struct kelp_error *reterr)
 {
-    Kelp__V1__ScaleRequest request = KELP__V1__SCALE_REQUEST__INIT;
-    Kelp__V1__Targets wanted = *targets;
     struct kelp_rpc_message *answer = NULL;
 
-    request.targets = &wanted;
-    kelp_status status = ask(client, SCALE_PATH, &request.base, deadline_ms, &answer, reterr);
+    kelp_status status = ask(client, SCALE_PATH, &request->base, deadline_ms, &answer, reterr);
     if (status == KELP_OK) {
         status = decode_scale(answer, reterr);
         kelp_rpc_message_unref(answer);
@@ -330,6 +328,25 @@ kelp_status kelp_job_client_scale(struct kelp_job_client *client, const Kelp__V1
         forget_coordinator(client);
     }
     return status;
+}
+
+kelp_status kelp_job_client_scale(struct kelp_job_client *client, const Kelp__V1__Targets *targets,
+                                  uint32_t deadline_ms, struct kelp_error *reterr)
+{
+    Kelp__V1__ScaleRequest request = KELP__V1__SCALE_REQUEST__INIT;
+    Kelp__V1__Targets wanted = *targets;
+
+    request.targets = &wanted;
+    return request_scale(client, &request, deadline_ms, reterr);
+}
+
+kelp_status kelp_job_client_drain(struct kelp_job_client *client, const char *id,
+                                  uint32_t deadline_ms, struct kelp_error *reterr)
+{
+    Kelp__V1__ScaleRequest request = KELP__V1__SCALE_REQUEST__INIT;
+
+    request.drain = (char *)(uintptr_t)id; /* only read by the encoder */
+    return request_scale(client, &request, deadline_ms, reterr);
 }
 
 void kelp_job_client_status_free(Kelp__V1__StatusReply *reply)

@@ -71,6 +71,9 @@ kelp_status kelp_job_client_checkpoint(struct kelp_job_client *client, bool paus
  */
 kelp_status kelp_job_client_scale(struct kelp_job_client *client, const Kelp__V1__Targets *targets,
                                   uint32_t deadline_ms, struct kelp_error *reterr) KELP_MUST_USE;
+/* Ask for the end of a process; Status shows the rest. Errors: likewise; KELP_ERR_LIMIT. */
+kelp_status kelp_job_client_drain(struct kelp_job_client *client, const char *id,
+                                  uint32_t deadline_ms, struct kelp_error *reterr) KELP_MUST_USE;
 void kelp_job_client_status_free(Kelp__V1__StatusReply *reply); /* NULL is fine */
 
 #endif

@@ -272,7 +272,10 @@ static void print_rows(FILE *out, const Kelp__V1__StatusReply *status)
         }
         kelp_meter_duration((double)worker->age_ms / 1000, age, sizeof(age));
         (void)fprintf(out, "%-15s %-12s %-24s %10s\n", worker->id,
-                      worker->trouble[0] ? "in trouble" : "working", text, age);
+                      worker->draining     ? "draining"
+                      : worker->trouble[0] ? "in trouble"
+                                           : "working",
+                      text, age);
         if (worker->trouble[0]) {
             (void)fprintf(out, "    %s\n", worker->trouble);
         }
@@ -327,7 +330,7 @@ static void json_workers(FILE *out, const Kelp__V1__StatusReply *status)
                       worker->lane_first, worker->lane_count, worker->lanes_computed,
                       worker->age_ms, worker->silent_ms);
         kelp_json_print_member(out, ",", "trouble", worker->trouble);
-        (void)fputc('}', out);
+        (void)fprintf(out, ",\"draining\":%s}", worker->draining ? "true" : "false");
     }
     (void)fputc(']', out);
 }

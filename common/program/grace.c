@@ -2,16 +2,14 @@
 
 #include <errno.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "common/base/log.h"
-#include "common/program/options.h"
 
-void kelp_grace_init(struct kelp_grace *grace, uint32_t ms, const char *undone)
+void kelp_grace_init(struct kelp_grace *grace, uint32_t ms, void (*over)(void *user), void *user)
 {
     pthread_condattr_t attributes;
 
-    *grace = (struct kelp_grace){.ms = ms, .undone = undone};
+    *grace = (struct kelp_grace){.ms = ms, .over = over, .user = user};
     (void)pthread_mutex_init(&grace->lock, NULL);
     (void)pthread_condattr_init(&attributes);
     (void)pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
@@ -31,14 +29,14 @@ static void *run(void *user)
     until.tv_sec += until.tv_nsec / 1000000000;
     until.tv_nsec %= 1000000000;
     (void)pthread_mutex_lock(&grace->lock);
-    while (!grace->over && waited != ETIMEDOUT) {
+    while (!grace->ended && waited != ETIMEDOUT) {
         waited = pthread_cond_timedwait(&grace->change, &grace->lock, &until);
     }
-    if (!grace->over) {
-        kelp_log_warn("gives up after its grace period ms=%u: %s", grace->ms, grace->undone);
-        _exit(KELP_EXIT_OK);
-    }
+    bool over = !grace->ended;
     (void)pthread_mutex_unlock(&grace->lock);
+    if (over) {
+        grace->over(grace->user);
+    }
     return NULL;
 }
 
@@ -57,7 +55,7 @@ void kelp_grace_begin(struct kelp_grace *grace)
 void kelp_grace_fini(struct kelp_grace *grace)
 {
     (void)pthread_mutex_lock(&grace->lock);
-    grace->over = true;
+    grace->ended = true;
     bool begun = grace->begun;
     (void)pthread_cond_signal(&grace->change);
     (void)pthread_mutex_unlock(&grace->lock);

@@ -12,18 +12,19 @@
 /* In the caller's memory. */
 struct kelp_grace {
     uint32_t ms;
-    const char *undone; /* for the log: "its lanes were not sent" */
+    void (*over)(void *user); /* the time is over; on a thread of its own */
+    void *user;
     pthread_t thread;
     pthread_mutex_t lock; /* guards what follows */
     pthread_cond_t change;
     bool begun;
-    bool over;
+    bool ended;
 };
 
-void kelp_grace_init(struct kelp_grace *grace, uint32_t ms, const char *undone);
-/* The time begins, or has begun: in ms the process ends with exit status 0. Any thread. */
+void kelp_grace_init(struct kelp_grace *grace, uint32_t ms, void (*over)(void *user), void *user);
+/* The time begins, or has begun: in ms over() is called, once. Any thread. */
 void kelp_grace_begin(struct kelp_grace *grace);
-/* The process ends in order. */
+/* The process ends in order: over() is not called any more. */
 void kelp_grace_fini(struct kelp_grace *grace);
 
 #endif

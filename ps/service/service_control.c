@@ -82,6 +82,7 @@ static kelp_status send_report(struct kelp_service *service, const struct kelp_s
         kelp_wire_put_record(view.latest_train, &latest);
         report.latest_train = &latest.message;
     }
+    report.leaving = atomic_load(&service->leaving);
     report.snapshot = kelp__service_snapshots_report(service, &view.snapshot);
     report.replica = kelp__service_replicas_report(service, &report.n_replica);
     report.peer = kelp__service_peer_reports(service, &report.n_peer);
@@ -278,6 +279,9 @@ static kelp_status obey(struct kelp__service_leader *leader, const Kelp__V1__Sha
     if (status == KELP_OK && command->map) {
         status = kelp__service_map_take(service, command->map, command->manifest, &event.command,
                                         reterr);
+    }
+    if (status == KELP_OK && command->leave[0] != '\0') {
+        service->options.may_leave(command->leave, service->options.user);
     }
     if (status != KELP_OK) {
         return status;

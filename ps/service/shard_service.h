@@ -22,6 +22,9 @@ struct kelp_service_options {
     const char *listen;    /* "127.0.0.1:0" */
     const char *advertise; /* what clients dial; NULL: that */
     const char *run;       /* folder of the run, which all hosts reach; "": no checkpoints */
+    /* The leader lets this shard go; why is for people. In the loop, perhaps more than once. */
+    void (*may_leave)(const char *why, void *user);
+    void *user;
 };
 
 /* Errors: those of kelp_rpc_server_open(). */
@@ -30,6 +33,11 @@ kelp_status kelp_service_open(const struct kelp_service_options *options,
                               struct kelp_error *reterr) KELP_MUST_USE;
 /* Who leads, by the digest of its proof (common/tls/proof.h): its streams alone are obeyed. */
 void kelp_service_leader(struct kelp_service *service, const char *proof_digest);
+/* This process was told to end: leaders hear it, take the partitions away, and let it go. False: it
+ * has none, so that nobody needs to know. Any thread. */
+bool kelp_service_leave(struct kelp_service *service);
+/* What of the job is here, for people: "leads 2 partitions, follows 1". Any thread. */
+void kelp_service_describe(struct kelp_service *service, char *text, size_t text_bytes);
 const char *kelp_service_address(const struct kelp_service *service);
 /* Runs the loop until all streams have ended; no other thread runs it any more. NULL does nothing.
  */

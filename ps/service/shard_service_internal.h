@@ -49,6 +49,7 @@ struct kelp_service {
     struct kelp_log_gate waits;        /* ... about those that wait to be the leader's, ... */
     struct kelp_log_gate leader_lines; /* ... and about leaders that come and go */
 
+    atomic_bool leaving;             /* it was told to end */
     atomic_uint_fast64_t generation; /* served */
     atomic_uint_fast64_t bytes_in;
     atomic_uint_fast64_t bytes_out;

@@ -49,8 +49,66 @@ static void assert_exit(struct kelp_process *process, int code)
 
 KELP_CASE("process", .timeout_s = 60, .setup = set_up, .teardown = tear_down)
 
-/* SIGTERM: exit 0, and the entry in etcd is gone. Streams that are open do not hold it up. */
-KELP_TEST(stops_on_sigterm)
+/* A heartbeat; is the shard leaving, by its answer? */
+static bool beat(uint64_t heartbeat)
+{
+    Kelp__V1__ShardCommand command = KELP__V1__SHARD_COMMAND__INIT;
+    command.heartbeat = heartbeat;
+    shard_stream_send(&control, &command.base, NULL, 0);
+    for (;;) {
+        Kelp__V1__ShardReport *report = shard_take_report(&control);
+        bool answers = report->heartbeat == heartbeat;
+        bool leaving = report->leaving;
+        kelp__v1__shard_report__free_unpacked(report, NULL);
+        if (answers) {
+            return leaving;
+        }
+    }
+}
+
+/* SIGTERM: it says so to its leader, and stays until that lets it go. */
+KELP_TEST(is_drained_on_sigterm)
+{
+    Kelp__V1__ShardCommand command = KELP__V1__SHARD_COMMAND__INIT;
+    uint64_t heartbeat = 1;
+
+    shard_load(&control, 1);
+    ck_assert(!beat(heartbeat));
+    kelp_process_signal(fixture.process, SIGTERM);
+    while (!beat(++heartbeat)) {
+    }
+    ck_assert_int_eq(kelp_process_wait(fixture.process, 0, NULL), KELP_ERR_TIMEOUT);
+    command.leave = (char *)"you may";
+    shard_stream_send(&control, &command.base, NULL, 0);
+    assert_exit(fixture.process, 0);
+}
+
+/* A leader may let go one that did not ask. */
+KELP_TEST(goes_when_it_is_let_go)
+{
+    Kelp__V1__ShardCommand command = KELP__V1__SHARD_COMMAND__INIT;
+
+    shard_load(&control, 1);
+    command.leave = (char *)"you may";
+    shard_stream_send(&control, &command.base, NULL, 0);
+    assert_exit(fixture.process, 0);
+}
+
+/* Nobody lets it go: a second signal ends it at once. */
+KELP_TEST(a_second_signal_does_not_wait)
+{
+    uint64_t heartbeat = 1;
+
+    shard_load(&control, 1);
+    kelp_process_signal(fixture.process, SIGTERM);
+    while (!beat(++heartbeat)) {
+    }
+    kelp_process_signal(fixture.process, SIGTERM);
+    assert_exit(fixture.process, 0);
+}
+
+/* SIGINT: exit 0, and the entry in etcd is gone. Streams that are open do not hold it up. */
+KELP_TEST(stops_on_sigint)
 {
     struct kelp_etcd_range range;
     struct shard_stream worker;
@@ -60,7 +118,7 @@ KELP_TEST(stops_on_sigterm)
     shard_load(&control, 1);
     shard_worker_open(&worker, &fixture, 1, weights, &word);
     shard_worker_push_lane(&worker, &word, 0, true);
-    kelp_process_signal(fixture.process, SIGTERM);
+    kelp_process_signal(fixture.process, SIGINT);
     assert_exit(fixture.process, 0);
     ck_assert_int_eq(kelp_etcd_get(fixture.client, "/kelp/shards/ps/shard-0", 2000, &range, NULL),
                      KELP_OK);
@@ -124,7 +182,7 @@ KELP_TEST(stops_without_etcd)
 {
     shard_load(&control, 1);
     etcd_fixture_kill(&fixture.etcd);
-    kelp_process_signal(fixture.process, SIGTERM);
+    kelp_process_signal(fixture.process, SIGINT);
     assert_exit(fixture.process, 0);
 }
 
@@ -167,4 +225,28 @@ KELP_TEST(waiting_is_free)
 
 KELP_CASE("threads", .timeout_s = 60, .setup = set_up_threads, .teardown = tear_down)
 
-KELP_TEST_AGAIN(stops_on_sigterm)
+KELP_TEST_AGAIN(stops_on_sigint)
+KELP_TEST_AGAIN(is_drained_on_sigterm)
+
+static void set_up_grace(void)
+{
+    ck_assert_int_eq(setenv("KELP_GRACE", "200ms", 1), 0);
+    set_up();
+}
+
+KELP_CASE("grace", .timeout_s = 60, .setup = set_up_grace, .teardown = tear_down)
+
+/* Its leader does not let it go, or there is none: it ends with what it has. */
+KELP_TEST(gives_up_after_its_grace)
+{
+    shard_load(&control, 1);
+    kelp_process_signal(fixture.process, SIGTERM);
+    assert_exit(fixture.process, 0);
+}
+
+/* It has nothing that anybody could take over: it does not ask. */
+KELP_TEST(has_nothing_to_give_away)
+{
+    kelp_process_signal(fixture.process, SIGTERM);
+    assert_exit(fixture.process, 0);
+}

@@ -170,24 +170,33 @@ KELP_TEST(test_bad_input)
     ck_assert_uint_eq(failures.total, 0);
 }
 
-/* A worker that leaves in order may go while enough stay; shards and coordinators may not. */
+/* A worker that leaves in order may go while enough stay; shards and coordinators may not. What a
+ * shard leaves was given to others before: that is no failure. */
 KELP_TEST(test_leaving_in_order)
 {
     struct kelp_supervise_child worker = {.worker = true};
-    struct kelp_supervise_child shard = {.worker = false};
+    struct kelp_supervise_child shard = {.shard = true};
+    struct kelp_supervise_child coordinator = {.worker = false};
     struct kelp_supervise_end end = {.exited = true, .exit_status = 0, .enough_left = true};
     struct kelp_failures failures = {.capacity = 0};
     uint32_t delay_ms = 0;
 
     ck_assert_int_eq(kelp_supervise(&policy, &end, &worker, &failures, &delay_ms),
                      KELP_SUPERVISE_LEAVE);
+    ck_assert_int_eq(kelp_supervise(&policy, &end, &coordinator, &failures, &delay_ms),
+                     KELP_SUPERVISE_RESTART);
     ck_assert_int_eq(kelp_supervise(&policy, &end, &shard, &failures, &delay_ms),
                      KELP_SUPERVISE_RESTART);
+    ck_assert_uint_eq(delay_ms, KELP_SUPERVISE_LEFT_MS);
+    end.lived_ms = KELP_SUPERVISE_SETTLED_MS;
+    ck_assert_int_eq(kelp_supervise(&policy, &end, &shard, &failures, &delay_ms),
+                     KELP_SUPERVISE_RESTART);
+    ck_assert_uint_eq(delay_ms, 0);
     end.enough_left = false;
     ck_assert_int_eq(kelp_supervise(&policy, &end, &worker, &failures, &delay_ms),
                      KELP_SUPERVISE_RESTART);
     ck_assert_uint_eq(delay_ms, KELP_SUPERVISE_LEFT_MS);
-    ck_assert_uint_eq(failures.total, 1); /* the shard's alone */
+    ck_assert_uint_eq(failures.total, 1); /* the coordinator's alone */
 }
 
 KELP_TEST(test_trials)

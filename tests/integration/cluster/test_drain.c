@@ -1,0 +1,165 @@
+/*
+ * Shards and workers that end in order: what a shard has goes to others first, by `kelp drain` or
+ * by SIGTERM, with and without backups. No generation, no step again, the digests of the quiet run.
+ */
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/lib/cluster/run_watch.h"
+#include "tests/lib/suite.h"
+
+#define INTERVAL 50 /* steps between two digests */
+#define GO_ON    (2 * INTERVAL)
+
+/* It does not end by itself; and it has what replicas have to agree on besides gradients. */
+static const char job_text[] = "name: drain\nseed: 11\n"
+                               "model: {kind: dlinear}\ndata: {kind: synthetic}\n"
+                               "train: {epochs: 100000, batch_size: 64, clip_norm: 0.5}\n"
+                               "cluster: {workers: 1:2, shards: 3, lanes: 4}\n"
+                               "failure: {on_nan: skip, max_failures: 1}\n"
+                               "checkpoint: {digest_steps: 50}\n";
+
+static struct kelp_run run;
+
+static void setup(void)
+{
+    kelp_run_prepare(&run);
+    (void)kelp_test_write(run.folder, "job.yaml", job_text);
+}
+
+static void teardown(void)
+{
+    kelp_run_fini(&run);
+}
+
+static void go_on(void)
+{
+    kelp_run_await_step(&run, kelp_run_step(&run) + GO_ON);
+}
+
+/* `kelp drain ID run` ends with that status, and says that. */
+static void drain(const char *id, int exit_code, const char *text)
+{
+    kelp_test_command_says(run.folder, (const char *[]){"drain", id, "run", NULL}, exit_code, text);
+}
+
+/* How often a text stands in a log of the run. */
+static unsigned count_logged(const char *log, const char *text)
+{
+    char path[64];
+    (void)snprintf(path, sizeof(path), "logs/%s.log", log);
+    char *all = kelp_test_read(run.run_folder, path, NULL);
+    unsigned count = 0;
+
+    for (const char *at = all; (at = strstr(at, text)) != NULL; at++) {
+        count++;
+    }
+    free(all);
+    return count;
+}
+
+static void await_logged(const char *log, const char *text)
+{
+    KELP_TEST_AWAIT_FROM(&run.command, count_logged(log, text) > 0, "%s does not log: %s", log,
+                         text);
+}
+
+/* digests.jsonl, and the run is no more. */
+static char *end(void)
+{
+    char *digests;
+
+    ck_assert(!kelp_run_logged(&run, "restoring"));
+    ck_assert(!kelp_run_logged(&run, "shard lost"));
+    ck_assert(!kelp_run_logged(&run, "generation=2"));
+    kelp_test_command_kill_all(&run.command);
+    digests = kelp_test_read(run.run_folder, "digests.jsonl", NULL);
+    ck_assert_ptr_nonnull(digests);
+    return digests;
+}
+
+/* Its digests up to there are those of the same job with one shard, which nobody drained. */
+static void expect_quiet(void)
+{
+    static const char *const alone[] = {"--shards", "1", NULL};
+    const double step = kelp_run_step(&run);
+    char *ours = end();
+
+    teardown();
+    setup();
+    kelp_run_start(&run, "job.yaml", alone);
+    kelp_run_await_step(&run, step);
+    char *quiet = end();
+    const size_t bytes = strlen(ours) < strlen(quiet) ? strlen(ours) : strlen(quiet);
+    ck_assert_uint_gt(bytes, 0);
+    ck_assert_int_eq(memcmp(ours, quiet, bytes), 0);
+    free(ours);
+    free(quiet);
+}
+
+KELP_CASE("drain", .setup = setup, .teardown = teardown, .timeout_s = 200)
+
+static const char *const replicas[] = {"cluster.replicas=1", "cluster.replicas=2"};
+
+/* By name, and by SIGTERM while the first one is not back. Each ends with status 0, which is no
+ * failure, and is started again. */
+KELP_LOOP_TEST(by_name_and_by_signal, 0, 2)
+{
+    kelp_run_start(&run, "job.yaml", (const char *[]){"--set", replicas[_i], NULL});
+    go_on();
+    drain("shard-0", 0, "drained");
+    (void)kelp_test_command_signal(&run.command, "kelp-ps", "shard-1", SIGTERM);
+    await_logged("shard-1", "may leave why=\"all that it had is on other shards\"");
+    go_on();
+    expect_quiet();
+}
+
+/* Who is to go is kept over a change of leader; the next process of that name is not meant. */
+KELP_TEST(kept_by_the_next_leader)
+{
+    kelp_run_start(&run, "job.yaml", NULL);
+    go_on();
+    kelp_test_command_says(
+        run.folder, (const char *[]){"drain", "shard-2", "run", "--no-wait", NULL}, 0, "draining");
+    (void)kelp_test_command_signal(&run.command, "kelp-coordinator", "coordinator-0", SIGKILL);
+    await_logged("shard-2", "may leave why=\"all that it had is on other shards\"");
+    KELP_TEST_AWAIT_FROM(&run.command, count_logged("shard-2", "serving job=drain") == 2,
+                         "shard-2 is not started again");
+    go_on();
+    ck_assert_uint_eq(count_logged("shard-2", "may leave"), 1);
+    free(end());
+}
+
+/* What cannot be is refused in one line, and changes nothing. */
+KELP_TEST(refused)
+{
+    kelp_run_start(&run, "job.yaml",
+                   (const char *[]){"--set", "cluster.replicas=2", "--shards", "2", NULL});
+    go_on();
+    drain("shard-0", 2,
+          "shard-0 cannot be spared: each partition has 2 replicas (cluster.replicas), and no more "
+          "than 1 other shard is there");
+    drain("shard-7", 2, "no shard or worker 'shard-7' is there; there are ");
+    drain("coordinator-0", 2, "no shard or worker 'coordinator-0' is there; there are ");
+    drain("worker-0", 0, "drained");
+    ck_assert_uint_eq(count_logged("worker-0", "drained: finishes and leaves"), 1);
+    drain("worker-1", 2, "worker-1 is the last worker: start another one first");
+    go_on();
+    ck_assert_uint_eq(count_logged("coordinator-0", "because=\"attach"), 0);
+    free(end());
+}
+
+/* The last shard has nowhere to put what it has: it says so, and its end is a loss like any other.
+ */
+KELP_TEST(the_last_shard)
+{
+    kelp_run_start(&run, "job.yaml", (const char *[]){"--shards", "1", NULL});
+    go_on();
+    drain("shard-0", 2, "shard-0 is the last shard");
+    (void)kelp_test_command_signal(&run.command, "kelp-ps", "shard-0", SIGTERM);
+    await_logged("shard-0", "may leave why=\"no other shard is there to take over");
+    kelp_run_await_log(&run, "shard lost shard=shard-0");
+    go_on();
+}
