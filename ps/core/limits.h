@@ -64,6 +64,13 @@
  * on. A link that sent nothing for KELP_PS_REPLICA_SILENT_MS shows that it lives. */
 #define KELP_PS_REPLICA_TICK_MS   50
 #define KELP_PS_REPLICA_SILENT_MS 100
+/* A link whose other end says nothing for failure.detect, and at least for this, is given up with
+ * its connection: after a split TCP would wait for seconds. Each question gets five times. */
+#define KELP_PS_LINK_SILENT_MIN_MS (5 * KELP_PS_REPLICA_SILENT_MS)
+/* Milliseconds until a link is opened again, doubled with each attempt: TICK_MS at first, this at
+ * most. One that was up for STEADY_MS is opened at once. */
+#define KELP_PS_LINK_RETRY_MAX_MS 500
+#define KELP_PS_LINK_STEADY_MS    1000
 
 /* Shards at the other ends of our streams: those that are silent for so long are reported, and
  * those that were not heard for so long are forgotten. */
@@ -73,8 +80,10 @@
 /* Bytes of roots that a turn collects for one follower before they leave: small ones of many
  * partitions go in one message, and large ones go before they are applied here. */
 #define KELP_PS_FORWARD_BYTES (128u << 10)
-/* Bytes of a piece of a copy, unless transport.piece is smaller. */
-#define KELP_PS_COPY_PIECE_BYTES (1u << 20)
+/* Bytes of a piece of a copy, unless transport.piece is smaller; and bytes of pieces that a
+ * follower has not taken yet: a root waits behind no more than that. */
+#define KELP_PS_COPY_PIECE_BYTES     (512u << 10)
+#define KELP_PS_COPY_UNDER_WAY_BYTES (2u << 20)
 /* Records that go with a copy of partition 0: the leader has all older ones since long. */
 #define KELP_PS_COPY_RECORDS_MAX 1024
 

@@ -184,6 +184,7 @@ void kelp_partition_load(struct kelp_partition *partition, const struct kelp_par
                                         ? KELP_PARTITION_FILLING
                                         : KELP_PARTITION_FOLLOWING);
     partition->place = start->place;
+    partition->filling.stream = 0;
     partition->is_applied = false;
     partition->early_word.version = 0;
     assert(partition->replication ||

@@ -184,15 +184,17 @@ kelp_status kelp_partition_forwarded(struct kelp_partition *partition,
  * equals visible again; nothing, when the joiner needs none any more. */
 kelp_status kelp_partition_copy(struct kelp_partition *partition, uint64_t process,
                                 struct kelp_actions *actions) KELP_MUST_USE;
-/* Follower: a piece of a copy of the state `held` came. KELP_OK: the shell is to write it into the
- * partition's memory; what the partition had is gone. KELP_ERR_INVALID: it has as much already.
- * Else the status of a fence. */
-kelp_status kelp_partition_fill(struct kelp_partition *partition, uint64_t generation,
-                                uint64_t map_epoch, uint64_t held,
+/* Follower: a piece of a copy came. KELP_OK: the shell is to write it into the partition's memory;
+ * what the partition had is gone. KELP_ERR_INVALID: it has as much already, or another stream has
+ * begun a copy since. KELP_ERR_FORMAT: its beginning has not come. Else the status of a fence. */
+kelp_status kelp_partition_fill(struct kelp_partition *partition,
+                                const struct kelp_copy_piece *piece,
                                 struct kelp_actions *actions) KELP_MUST_USE;
-/* Follower: the copy is complete; weights and slots are in place. Ignored unless it is FILLING. */
-kelp_status kelp_partition_filled(struct kelp_partition *partition, uint64_t generation,
-                                  uint64_t map_epoch, const struct kelp_replica_state *state,
+/* Follower: the last piece, after its fill(); weights and slots are in place. KELP_ERR_INVALID: the
+ * state is none that the partition can have. */
+kelp_status kelp_partition_filled(struct kelp_partition *partition,
+                                  const struct kelp_copy_piece *piece,
+                                  const struct kelp_replica_state *state,
                                   struct kelp_actions *actions) KELP_MUST_USE;
 
 /* The requester is gone: forget its waiting pulls, and offer to others what it was offered. */

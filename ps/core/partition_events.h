@@ -120,8 +120,16 @@ struct kelp_acknowledgement {
     uint64_t held; /* see above */
 };
 
-/* A state that is copied to a joiner, besides weights (both buffers) and slots. Of one version
- * there is one state: pieces of a copy are told apart by generation, map epoch and held alone. */
+/* Which copy a piece belongs to, and whether it begins it. */
+struct kelp_copy_piece {
+    uint64_t generation;
+    uint64_t map_epoch;
+    uint64_t held;   /* what is copied: see above */
+    uint64_t stream; /* that it came on, larger than 0: a copy comes on one */
+    bool is_first;
+};
+
+/* A state that is copied to a joiner, besides weights (both buffers) and slots. */
 struct kelp_replica_state {
     uint64_t held;
     uint64_t step;
@@ -301,7 +309,7 @@ struct kelp_action {
         struct {
             uint64_t process;
             uint64_t map_epoch;
-            struct kelp_replica_state state; /* COPY alone */
+            struct kelp_replica_state state; /* WANT_COPY: has_older alone */
         } copy;                              /* and WANT_COPY */
         struct {
             uint64_t process;

@@ -29,6 +29,7 @@ struct kelp_partition {
     uint64_t map_epoch;
     enum kelp_replica_place place;
     struct kelp_replication *replication; /* NULL: it never had a follower, nor was one */
+    struct kelp_copy_piece filling; /* FILLING: the first piece of the copy; stream 0: none came */
     bool is_applied;  /* SYNCING: the current entry, which becomes visible when it is everywhere */
     bool is_skipped;  /* with it: was left out */
     uint64_t step;    /* label of the current weights */

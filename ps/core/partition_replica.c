@@ -93,6 +93,7 @@ static void add_copy_action(const struct kelp_partition *partition, enum kelp_ac
     action->copy.process = joiner->process;
     action->copy.map_epoch = partition->map_epoch;
     if (kind != KELP_ACTION_COPY) {
+        action->copy.state = (struct kelp_replica_state){.has_older = partition->has_older};
         return;
     }
     action->copy.state =
@@ -392,22 +393,46 @@ kelp_status kelp_partition_forwarded(struct kelp_partition *partition,
     return KELP_OK;
 }
 
-kelp_status kelp_partition_fill(struct kelp_partition *partition, uint64_t generation,
-                                uint64_t map_epoch, uint64_t held, struct kelp_actions *actions)
+/* Is it of the copy that was begun, or does it begin one? */
+static kelp_status check_piece(const struct kelp_partition *partition,
+                               const struct kelp_copy_piece *piece)
+{
+    const struct kelp_copy_piece *begun = &partition->filling;
+
+    if (piece->is_first || (begun->stream == piece->stream && begun->held == piece->held)) {
+        return KELP_OK;
+    }
+    return begun->stream != 0 && begun->stream != piece->stream ? KELP_ERR_INVALID
+                                                                : KELP_ERR_FORMAT;
+}
+
+kelp_status kelp_partition_fill(struct kelp_partition *partition,
+                                const struct kelp_copy_piece *piece, struct kelp_actions *actions)
 {
     if (kelp__partition_reserve(partition, actions) != KELP_OK) {
         return KELP_ERR_NO_MEMORY;
     }
-    kelp_status status = check_replica(partition, generation, map_epoch);
-    if (status != KELP_OK || partition->phase == KELP_PARTITION_FILLING) {
+    kelp_status status = check_replica(partition, piece->generation, piece->map_epoch);
+    if (status != KELP_OK) {
         return status;
     }
-    if (partition->phase != KELP_PARTITION_FOLLOWING || kelp__partition_held(partition) >= held) {
+    const bool lags = partition->phase == KELP_PARTITION_FOLLOWING && piece->is_first &&
+                      kelp__partition_held(partition) < piece->held;
+    if (!lags && partition->phase != KELP_PARTITION_FILLING) {
         return KELP_ERR_INVALID;
     }
-    kelp_replication_drop_kept(partition->replication, actions);
-    partition->has_older = false;
-    kelp__partition_move(partition, KELP_PARTITION_FILLING);
+    status = check_piece(partition, piece);
+    if (status != KELP_OK) {
+        return status;
+    }
+    if (lags) {
+        kelp_replication_drop_kept(partition->replication, actions);
+        partition->has_older = false;
+        kelp__partition_move(partition, KELP_PARTITION_FILLING);
+    }
+    if (piece->is_first) {
+        partition->filling = *piece;
+    }
     return KELP_OK;
 }
 
@@ -422,20 +447,20 @@ static bool state_fits(const struct kelp_partition *partition,
            (state->decided.count == 0 || state->decided.count == partition->decision_count);
 }
 
-kelp_status kelp_partition_filled(struct kelp_partition *partition, uint64_t generation,
-                                  uint64_t map_epoch, const struct kelp_replica_state *state,
+kelp_status kelp_partition_filled(struct kelp_partition *partition,
+                                  const struct kelp_copy_piece *piece,
+                                  const struct kelp_replica_state *state,
                                   struct kelp_actions *actions)
 {
     if (kelp__partition_reserve(partition, actions) != KELP_OK) {
         return KELP_ERR_NO_MEMORY;
     }
-    if (check_replica(partition, generation, map_epoch) != KELP_OK ||
-        partition->phase != KELP_PARTITION_FILLING) {
-        return KELP_OK;
-    }
-    if (!state_fits(partition, state)) {
+    if (check_replica(partition, piece->generation, piece->map_epoch) != KELP_OK ||
+        partition->phase != KELP_PARTITION_FILLING || check_piece(partition, piece) != KELP_OK ||
+        piece->held != state->held || !state_fits(partition, state)) {
         return KELP_ERR_INVALID;
     }
+    partition->filling.stream = 0;
     partition->step = state->step;
     partition->version = state->version;
     partition->has_older = state->has_older;

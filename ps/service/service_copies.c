@@ -3,14 +3,7 @@
 #include <string.h>
 
 #include "ps/service/service_exchange_internal.h"
-#include "ps/service/service_replicas_internal.h"
-
-void kelp__service_copying_unref(struct service_copying *copying)
-{
-    if (copying && atomic_fetch_sub_explicit(&copying->refs, 1, memory_order_acq_rel) == 1) {
-        free(copying);
-    }
-}
+#include "ps/service/service_links_internal.h"
 
 /* replicas->lock is held. The newest wish of a partition takes the place of the one before. */
 static struct service_wish *place_for(struct kelp__service_replicas *replicas, uint32_t partition)
@@ -42,17 +35,52 @@ void kelp__service_want_copy(uint32_t partition, uint64_t process, size_t bytes,
         *wish = (struct service_wish){.partition = partition, .process = process, .bytes = bytes};
     }
     (void)pthread_mutex_unlock(&replicas->lock);
-    atomic_store(&replicas->copying->partitions[partition].sent, 0);
-    atomic_store(&replicas->copying->partitions[partition].total, bytes);
+    atomic_store(&replicas->copying[partition].sent, 0);
+    atomic_store(&replicas->copying[partition].total, bytes);
     if (!wish) {
         kelp__service_control_failed(partition, KELP_ERR_NO_MEMORY, "no memory for a copy", user);
     }
     kelp__service_replicas_hurry(service);
 }
 
-void kelp__service_copy(struct kelp_replica_copy *copy, uint64_t process, void *user)
+void kelp__service_copy(struct kelp_replica_copy *content, uint64_t process, void *user)
 {
-    kelp__service_links_copy(user, copy, process);
+    struct kelp_service *service = user;
+    struct kelp__service_link *link = kelp__service_link_take(service, process);
+    struct link_copy *copy = kelp__service_copy_make(service, content);
+
+    if (!copy) {
+        kelp__service_control_failed(0, KELP_ERR_NO_MEMORY, "no memory for a copy", service);
+    } else if (link) {
+        (void)pthread_mutex_lock(&link->lock);
+        if (link->is_up) {
+            kelp__service_link_send(link, false); /* what came before it */
+            kelp__service_link_add_copy(link, copy);
+            copy = NULL;
+        }
+        (void)pthread_mutex_unlock(&link->lock);
+    }
+    kelp__service_copy_free(copy); /* without a link it is of no use */
+    if (link) {
+        kelp__service_link_unref(link);
+    }
+}
+
+/* replicas->lock is held: the first that could leave at once; one that is stuck stays behind. */
+static bool take_wish(struct kelp_service *service, struct service_wish *ret_wish)
+{
+    struct kelp__service_replicas *replicas = service->replicas;
+
+    for (size_t i = 0; i < replicas->wish_count; i++) {
+        if (kelp__service_links_idle(service, replicas->wishes[i].process)) {
+            *ret_wish = replicas->wishes[i];
+            replicas->wish_count--;
+            memmove(&replicas->wishes[i], &replicas->wishes[i + 1],
+                    (replicas->wish_count - i) * sizeof(replicas->wishes[0]));
+            return true;
+        }
+    }
+    return false;
 }
 
 static bool next_wish(struct kelp_service *service, uint64_t now_us, struct service_wish *ret_wish)
@@ -60,13 +88,8 @@ static bool next_wish(struct kelp_service *service, uint64_t now_us, struct serv
     struct kelp__service_replicas *replicas = service->replicas;
 
     (void)pthread_mutex_lock(&replicas->lock);
-    bool found = replicas->wish_count > 0 && now_us >= replicas->next_copy_us &&
-                 atomic_load(&replicas->copying->bytes) == 0;
+    const bool found = now_us >= replicas->next_copy_us && take_wish(service, ret_wish);
     if (found) {
-        *ret_wish = replicas->wishes[0];
-        replicas->wish_count--;
-        memmove(&replicas->wishes[0], &replicas->wishes[1],
-                replicas->wish_count * sizeof(replicas->wishes[0]));
         replicas->next_copy_us =
             now_us + 1000000 * (uint64_t)ret_wish->bytes / service->options.job->cluster.move_rate;
     }

@@ -24,12 +24,14 @@ struct kelp__service_following {
     bool greeted;     /* only touched by callbacks of the stream */
     uint64_t process;
     uint64_t incarnation;
+    uint64_t serial; /* of the stream, once greeted */
     char id[KELP_JOB_NAME_MAX + 1];
 
     pthread_mutex_t lock;           /* guards what follows */
     struct kelp_rpc_stream *stream; /* NULL once it ended */
     bool listed;                    /* in some turn's list, which will send */
     bool owes;                      /* a reply, whatever there is to say */
+    uint64_t copied;                /* bytes of pieces that came over it */
     bool has_greeted;               /* the hello has been answered */
     struct kelp__service_following *next_listed;
     struct said *said;
@@ -65,9 +67,12 @@ static void list_following(struct kelp__service_turn *turn,
     }
 }
 
-static void owe(struct kelp__service_following *following, struct kelp__service_turn *turn)
+/* copied: bytes of pieces that came. */
+static void owe(struct kelp__service_following *following, struct kelp__service_turn *turn,
+                uint64_t copied)
 {
     (void)pthread_mutex_lock(&following->lock);
+    following->copied += copied;
     following->owes = true;
     list_following(turn, following);
     (void)pthread_mutex_unlock(&following->lock);
@@ -140,6 +145,7 @@ static void send_reply(struct kelp__service_following *following)
         following->pointers[reply.n_acknowledgement++] = item;
     }
     reply.acknowledgement = following->pointers;
+    reply.copied = following->copied;
     kelp_status status = kelp_wire_encode(&reply.base, &message, NULL);
     if (status == KELP_OK) {
         following->has_greeted = true;
@@ -251,9 +257,7 @@ static kelp_status read_state(const struct incoming *incoming, const Kelp__V1__C
                                &ret_state->control, reterr);
 }
 
-/* Before what the partition records as it goes on from the copy. */
-static kelp_status take_records(const struct incoming *incoming, const Kelp__V1__CopyState *state,
-                                struct kelp_error *reterr)
+static kelp_status check_records(const Kelp__V1__CopyState *state, struct kelp_error *reterr)
 {
     struct kelp_record record;
 
@@ -262,55 +266,72 @@ static kelp_status take_records(const struct incoming *incoming, const Kelp__V1_
                          state->n_records, KELP_PS_COPY_RECORDS_MAX);
     }
     for (size_t i = 0; i < state->n_records; i++) {
-        const struct kelp_shard_event event = {.kind = KELP_SHARD_ON_COPIED_RECORD,
-                                               .record = {.record = &record}};
         if (!kelp_wire_get_record(state->records[i], &record)) {
             return kelp_fail(reterr, KELP_ERR_FORMAT, "copy with a bad record");
         }
-        (void)kelp__service_control_apply_locked(incoming->following->service, &event);
     }
     return KELP_OK;
+}
+
+/* They were checked. */
+void kelp__service_copied(uint32_t partition, const void *records, void *user)
+{
+    const Kelp__V1__CopyState *state = records;
+
+    for (size_t i = 0; partition == 0 && i < state->n_records; i++) {
+        struct kelp_record record;
+        const struct kelp_shard_event event = {.kind = KELP_SHARD_ON_COPIED_RECORD,
+                                               .record = {.record = &record}};
+        if (kelp_wire_get_record(state->records[i], &record)) {
+            (void)kelp__service_control_apply_locked(user, &event);
+        }
+    }
 }
 
 static kelp_status take_piece(const struct incoming *incoming, const Kelp__V1__CopyPiece *item,
                               struct kelp_error *reterr)
 {
+    struct kelp__service_following *following = incoming->following;
     struct kelp_replica_state state;
     const struct kelp_shard_piece piece = {.partition = item->partition,
-                                           .process = incoming->following->process,
-                                           .generation = incoming->fields->generation,
-                                           .map_epoch = item->map_epoch,
-                                           .held = item->held,
+                                           .process = following->process,
+                                           .core = {.generation = incoming->fields->generation,
+                                                    .map_epoch = item->map_epoch,
+                                                    .held = item->held,
+                                                    .stream = following->serial},
                                            .kind = item->kind,
                                            .position = item->position,
                                            .payload = &incoming->payload,
                                            .offset = item->offset,
                                            .length = item->length,
-                                           .state = item->state ? &state : NULL};
+                                           .state = item->state ? &state : NULL,
+                                           .records = item->state};
     kelp_status status = check_bytes(incoming, item->partition, item->offset, item->length, reterr);
 
+    if (atomic_load(&following->service->generation) == 0) {
+        return status; /* nothing is served yet, and no plan may be known */
+    }
     if (status == KELP_OK && item->state) {
         status = read_state(incoming, item, &state, reterr);
     }
-    if (status == KELP_OK && item->state && item->partition == 0) {
-        status = take_records(incoming, item->state, reterr);
+    if (status == KELP_OK && item->state) {
+        status = check_records(item->state, reterr);
     }
-    return status == KELP_OK ? kelp_shard_fill(incoming->following->service->shard, &piece,
-                                               incoming->turn, reterr)
-                             : status;
+    return status == KELP_OK
+               ? kelp_shard_fill(following->service->shard, &piece, incoming->turn, reterr)
+               : status;
 }
 
 /* The newest stream of a process is the one that counts. */
-static bool replace_others(struct kelp__service_following *following)
+static void replace_others(struct kelp__service_following *following)
 {
     struct kelp__service_replicas *replicas = following->service->replicas;
-    bool any = false;
 
     (void)pthread_mutex_lock(&replicas->lock);
+    following->serial = atomic_fetch_add(&replicas->stream_serial, 1) + 1;
     for (struct kelp__service_following *other = replicas->followings; other; other = other->next) {
         if (other->process == following->process && !other->replaced) {
             other->replaced = true;
-            any = true;
             (void)pthread_mutex_lock(&other->lock);
             if (other->stream) {
                 kelp_rpc_stream_close(other->stream, KELP_ERR_CLOSED, "a newer stream came");
@@ -321,7 +342,16 @@ static bool replace_others(struct kelp__service_following *following)
     following->next = replicas->followings;
     replicas->followings = following;
     (void)pthread_mutex_unlock(&replicas->lock);
-    return any;
+}
+
+static void tell_link(const struct kelp__service_following *following, bool is_up,
+                      struct kelp_shard_turn *turn)
+{
+    const struct kelp_shard_link link = {.kind = KELP_REPLICA_LINK_PRIMARY,
+                                         .process = following->process,
+                                         .serial = following->serial};
+
+    kelp_shard_linked(following->service->shard, &link, is_up, turn);
 }
 
 static kelp_status greet(struct incoming *incoming, struct kelp__service_turn *turn,
@@ -345,14 +375,20 @@ static kelp_status greet(struct incoming *incoming, struct kelp__service_turn *t
     kelp_rpc_stream_trust(following->stream);
     kelp_log_info("primary connected shard=%s peer=%s", following->id,
                   kelp_rpc_stream_peer(following->stream));
-    owe(following, turn);
-    if (replace_others(following)) {
-        kelp_shard_linked(service->shard, KELP_REPLICA_LINK_PRIMARY, following->process, false,
-                          incoming->turn);
-    }
-    kelp_shard_linked(service->shard, KELP_REPLICA_LINK_PRIMARY, following->process, true,
-                      incoming->turn);
+    owe(following, turn, 0);
+    replace_others(following);
+    tell_link(following, true, incoming->turn);
     return KELP_OK;
+}
+
+static uint64_t piece_bytes(const Kelp__V1__ReplicateRequest *fields)
+{
+    uint64_t bytes = 0;
+
+    for (size_t i = 0; i < fields->n_copy; i++) {
+        bytes += fields->copy[i]->length;
+    }
+    return bytes;
 }
 
 static kelp_status take_content(struct incoming *incoming, struct kelp_error *reterr)
@@ -418,15 +454,15 @@ static void on_message(struct kelp_rpc_stream *stream, struct kelp_rpc_message *
     }
     if (status == KELP_OK) {
         incoming.fields = (const void *)fields;
-        const bool empty = incoming.fields->n_forward == 0 && incoming.fields->n_copy == 0;
         status = following->greeted ? KELP_OK : greet(&incoming, turn, &error);
         if (status == KELP_OK) {
             kelp__service_peers_heard(service->replicas->peers, following->id,
                                       following->incarnation);
             status = take_content(&incoming, &error);
         }
-        if (status == KELP_OK && empty) {
-            owe(following, turn); /* who asks only whether we live is told so */
+        if (status == KELP_OK && (incoming.fields->n_forward == 0 || incoming.fields->n_copy > 0)) {
+            owe(following, turn,
+                piece_bytes(incoming.fields)); /* roots have answers of their own */
         }
         protobuf_c_message_free_unpacked(fields, NULL);
     }
@@ -438,7 +474,7 @@ static void on_message(struct kelp_rpc_stream *stream, struct kelp_rpc_message *
     }
 }
 
-/* False: a newer stream of the process has taken its place. */
+/* True: a newer stream of the process has taken its place. */
 static bool unlist(struct kelp__service_following *following)
 {
     struct kelp__service_replicas *replicas = following->service->replicas;
@@ -450,35 +486,41 @@ static bool unlist(struct kelp__service_following *following)
             break;
         }
     }
-    const bool counts = !following->replaced;
+    const bool replaced = following->replaced;
     (void)pthread_mutex_unlock(&replicas->lock);
-    return counts;
+    return replaced;
+}
+
+/* Its hello was accepted. */
+static void leave(struct kelp__service_following *following, kelp_status status, const char *text)
+{
+    struct kelp_service *service = following->service;
+    const bool replaced = unlist(following);
+    struct kelp__service_turn *turn = kelp__service_turn_take(service);
+
+    if (!replaced) {
+        kelp__service_peers_ended(service->replicas->peers, following->id, following->incarnation,
+                                  status != KELP_OK);
+    }
+    kelp_log_info("primary's stream ended shard=%s status=%s text=\"%s\"", following->id,
+                  kelp_status_name(status), text ? text : "");
+    if (turn) {
+        tell_link(following, false, kelp__service_turn_shard(turn));
+        kelp__service_turn_finish(service, turn);
+    }
 }
 
 static void on_closed(struct kelp_rpc_stream *stream, kelp_status status, const char *text,
                       void *user)
 {
     struct kelp__service_following *following = user;
-    struct kelp_service *service = following->service;
-    struct kelp__service_turn *turn = NULL;
 
     (void)stream;
     (void)pthread_mutex_lock(&following->lock);
     following->stream = NULL;
     (void)pthread_mutex_unlock(&following->lock);
-    if (unlist(following) && following->greeted) {
-        turn = kelp__service_turn_take(service);
-    }
     if (following->greeted) {
-        kelp__service_peers_ended(service->replicas->peers, following->id, following->incarnation,
-                                  status != KELP_OK);
-    }
-    if (turn) {
-        kelp_log_info("primary's stream ended shard=%s status=%s text=\"%s\"", following->id,
-                      kelp_status_name(status), text ? text : "");
-        kelp_shard_linked(service->shard, KELP_REPLICA_LINK_PRIMARY, following->process, false,
-                          kelp__service_turn_shard(turn));
-        kelp__service_turn_finish(service, turn);
+        leave(following, status, text);
     }
     unref(following);
 }

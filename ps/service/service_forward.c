@@ -1,4 +1,4 @@
-/* Messages to a follower: roots, questions and copies. Tensor bytes are lent to the message. */
+/* Messages to a follower: roots and questions. Tensor bytes are lent to the message. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,8 +19,7 @@ static bool room(void **items, size_t *capacity, size_t count, size_t size)
     return true;
 }
 
-/* It lost something, so that the follower has to say again what it has. */
-static void break_off(struct kelp__service_link *link, kelp_status status)
+void kelp__service_link_break_off(struct kelp__service_link *link, kelp_status status)
 {
     if (link->stream) {
         kelp_rpc_stream_close(link->stream, status, "a message could not be sent");
@@ -64,7 +63,7 @@ bool kelp__service_link_add_root(struct kelp__service_link *link,
     if (!room((void **)&link->roots, &link->root_capacity, link->root_count,
               sizeof(*link->roots)) ||
         !keep_values(&kept)) {
-        break_off(link, KELP_ERR_NO_MEMORY);
+        kelp__service_link_break_off(link, KELP_ERR_NO_MEMORY);
         return false;
     }
     link->roots[link->root_count++] = kept;
@@ -77,7 +76,7 @@ bool kelp__service_link_add_question(struct kelp__service_link *link,
 {
     if (!room((void **)&link->questions, &link->question_capacity, link->question_count,
               sizeof(*link->questions))) {
-        break_off(link, KELP_ERR_NO_MEMORY);
+        kelp__service_link_break_off(link, KELP_ERR_NO_MEMORY);
         return false;
     }
     link->questions[link->question_count++] = *question;
@@ -248,8 +247,8 @@ static kelp_status build(struct kelp__service_link *link, struct kelp_rpc_messag
     return status;
 }
 
-/* The message is transferred. */
-static void send_message(struct kelp__service_link *link, struct kelp_rpc_message *message)
+void kelp__service_link_send_message(struct kelp__service_link *link,
+                                     struct kelp_rpc_message *message)
 {
     struct kelp_service *service = link->service;
 
@@ -258,7 +257,7 @@ static void send_message(struct kelp__service_link *link, struct kelp_rpc_messag
     link->sent_us = kelp_clock_us();
     const kelp_status status = kelp_rpc_stream_send(link->stream, message);
     if (status != KELP_OK && status != KELP_ERR_CLOSED) { /* CLOSED: closed() follows */
-        break_off(link, status);
+        kelp__service_link_break_off(link, status);
     }
 }
 
@@ -270,193 +269,11 @@ void kelp__service_link_send(struct kelp__service_link *link, bool empty)
         const kelp_status status = build(link, &message);
         if (status == KELP_OK) {
             link->sent_bytes += kelp_rpc_message_length(message);
-            send_message(link, message);
+            kelp__service_link_send_message(link, message);
         } else {
             kelp_rpc_message_unref(message);
-            break_off(link, status);
+            kelp__service_link_break_off(link, status);
         }
     }
     kelp__service_link_discard(link);
-}
-
-/* ---- copies ---- */
-
-/* A piece of a copy that a message holds. */
-struct lent_piece {
-    struct service_copying *copying;
-    uint32_t partition;
-    struct kelp_replica_copy *copy;
-    size_t bytes;
-    atomic_bool handed;
-};
-
-static void release_piece(void *user)
-{
-    struct lent_piece *lent = user;
-
-    (void)atomic_load_explicit(&lent->handed, memory_order_acquire);
-    atomic_fetch_add(&lent->copying->partitions[lent->partition].sent, lent->bytes);
-    atomic_fetch_sub(&lent->copying->bytes, lent->bytes);
-    kelp__service_copying_unref(lent->copying);
-    kelp_replica_copy_unref(lent->copy);
-    free(lent);
-}
-
-/* What a piece's message says. */
-struct piece {
-    const struct kelp_replica_copy_view *view;
-    uint32_t kind;
-    const char *bytes;
-    size_t position;
-    size_t length;
-    Kelp__V1__CopyState *state; /* with the last piece; else NULL */
-};
-
-static kelp_status lend_piece(struct kelp__service_link *link, struct kelp_rpc_message *message,
-                              struct kelp_replica_copy *copy, const struct piece *piece)
-{
-    struct service_copying *copying = link->service->replicas->copying;
-    struct lent_piece *lent = malloc(sizeof(*lent));
-
-    if (!lent) {
-        return KELP_ERR_NO_MEMORY;
-    }
-    *lent = (struct lent_piece){.copying = copying,
-                                .partition = piece->view->partition,
-                                .copy = copy,
-                                .bytes = piece->length};
-    kelp_replica_copy_ref(copy);
-    atomic_fetch_add(&copying->refs, 1);
-    atomic_fetch_add(&copying->bytes, piece->length);
-    atomic_store_explicit(&lent->handed, true, memory_order_release);
-    kelp_status status = kelp_rpc_message_borrow(message, piece->bytes + piece->position,
-                                                 piece->length, release_piece, lent);
-    if (status != KELP_OK) {
-        release_piece(lent);
-    }
-    return status;
-}
-
-static kelp_status send_piece(struct kelp__service_link *link, struct kelp_replica_copy *copy,
-                              const struct piece *piece)
-{
-    Kelp__V1__ReplicateRequest request = KELP__V1__REPLICATE_REQUEST__INIT;
-    Kelp__V1__CopyPiece item = KELP__V1__COPY_PIECE__INIT;
-    Kelp__V1__CopyPiece *items[] = {&item};
-    struct kelp_rpc_message *message = NULL;
-
-    request.generation = piece->view->generation;
-    request.n_copy = 1;
-    request.copy = items;
-    item.partition = piece->view->partition;
-    item.map_epoch = piece->view->map_epoch;
-    item.held = piece->view->state->held;
-    item.kind = piece->kind;
-    item.position = piece->position;
-    item.length = piece->length;
-    item.state = piece->state;
-    kelp_status status = kelp_wire_encode_payload(&request.base, piece->length, &message, NULL);
-    if (status == KELP_OK && piece->length > 0) {
-        status = lend_piece(link, message, copy, piece);
-    }
-    if (status != KELP_OK) {
-        kelp_rpc_message_unref(message);
-        return status;
-    }
-    link->sent_copies += piece->length;
-    send_message(link, message);
-    return KELP_OK;
-}
-
-/* The state as it goes out; it borrows from the copy. */
-struct state_out {
-    Kelp__V1__CopyState state;
-    Kelp__V1__ControlWord older_word;
-    unsigned char control[KELP_CONTROL_BYTES];
-};
-
-bool kelp__service_copied_records(struct kelp_service *service, struct copied_records *ret_records)
-{
-    struct kelp_shard_control_view view;
-    struct copied_records records = {.count = 0};
-    bool room = true;
-
-    (void)pthread_mutex_lock(&service->control_lock);
-    kelp_shard_control_view(service->control, &view);
-    const size_t count =
-        view.record_count < KELP_PS_COPY_RECORDS_MAX ? view.record_count : KELP_PS_COPY_RECORDS_MAX;
-    if (count > 0) {
-        records.items = malloc(count * sizeof(*records.items));
-        records.pointers = malloc(count * sizeof(Kelp__V1__Record *));
-        room = records.items && records.pointers;
-    }
-    for (size_t i = 0; room && i < count; i++) {
-        kelp_wire_put_record(&view.records[view.record_count - count + i], &records.items[i]);
-        records.pointers[records.count++] = &records.items[i].message;
-    }
-    (void)pthread_mutex_unlock(&service->control_lock);
-    *ret_records = records;
-    return room;
-}
-
-void kelp__service_copied_records_free(struct copied_records *records)
-{
-    free(records->items);
-    free(records->pointers);
-}
-
-static void put_state(const struct kelp_replica_copy_view *view,
-                      const struct copied_records *records, struct state_out *out)
-{
-    const struct kelp_replica_state *state = view->state;
-
-    kelp__v1__copy_state__init(&out->state);
-    out->state.step = state->step;
-    out->state.version = state->version;
-    out->state.has_older = state->has_older;
-    if (view->partition != 0) {
-        return;
-    }
-    kelp_control_pack(&state->control, out->control);
-    out->state.control = (ProtobufCBinaryData){.len = sizeof(out->control), .data = out->control};
-    if (state->has_older) {
-        kelp_wire_put_word(&state->older_word, &out->older_word);
-        out->state.older_word = &out->older_word;
-    }
-    out->state.n_decided = state->decided.count;
-    out->state.decided = (double *)(uintptr_t)state->decided.values; /* only read */
-    out->state.n_records = records->count;
-    out->state.records = records->pointers;
-}
-
-void kelp__service_link_send_copy(struct kelp__service_link *link, struct kelp_replica_copy *copy,
-                                  const struct copied_records *records)
-{
-    const size_t piece_max = link->service->options.job->transport.piece_bytes;
-    const size_t step = piece_max < KELP_PS_COPY_PIECE_BYTES ? piece_max : KELP_PS_COPY_PIECE_BYTES;
-    struct kelp_replica_copy_view view;
-    struct state_out out;
-    kelp_status status = KELP_OK;
-
-    kelp_replica_copy_view(copy, &view);
-    put_state(&view, records, &out);
-    for (uint32_t i = 0; i < view.item_count; i++) {
-        for (size_t at = 0; status == KELP_OK && at < view.item_bytes; at += step) {
-            const size_t left = view.item_bytes - at;
-            const struct piece piece = {.view = &view,
-                                        .kind = view.items[i].kind,
-                                        .bytes = view.items[i].values,
-                                        .position = at,
-                                        .length = left < step ? left : step};
-            status = send_piece(link, copy, &piece);
-        }
-    }
-    if (status == KELP_OK) {
-        status = send_piece(
-            link, copy,
-            &(struct piece){.view = &view, .kind = KELP_REPLICA_WEIGHTS, .state = &out.state});
-    }
-    if (status != KELP_OK) {
-        break_off(link, status);
-    }
 }

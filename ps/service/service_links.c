@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/clock.h"
 #include "common/base/log.h"
 #include "ps/service/service_exchange_internal.h"
 #include "ps/service/service_links_internal.h"
@@ -22,6 +23,7 @@ void kelp__service_link_unref(struct kelp__service_link *link)
         return;
     }
     kelp__service_link_discard(link);
+    kelp__service_link_discard_copies(link);
     kelp_rpc_channel_close(link->channel);
     free(link->roots);
     free(link->questions);
@@ -55,34 +57,73 @@ static void on_closed(struct kelp_rpc_stream *stream, kelp_status status, const 
 static const struct kelp_rpc_stream_events link_events = {.message = on_message,
                                                           .closed = on_closed};
 
-/* The link is locked, and has no stream. When it fails, the timer tries again. */
-static void connect_link(struct kelp__service_link *link)
+/* Silence after which a link is given up. */
+static uint32_t silence_ms(const struct kelp_service *service)
 {
-    const struct kelp_job *job = link->service->options.job;
+    const uint32_t detect_ms = service->options.job->failure.detect_ms;
+
+    return detect_ms > KELP_PS_LINK_SILENT_MIN_MS ? detect_ms : KELP_PS_LINK_SILENT_MIN_MS;
+}
+
+/* The link is locked. Without memory the timer tries again. */
+static bool open_channel(struct kelp__service_link *link)
+{
     struct kelp_error error = {.text = ""};
-    const struct kelp_rpc_stream_options options = {.path = REPLICATE_PATH,
-                                                    .first_message_ms =
-                                                        job->transport.connect_timeout_ms,
-                                                    .hello = true,
-                                                    .events = &link_events,
-                                                    .user = link};
+    const kelp_status status = kelp_rpc_channel_open(
+        link->service->options.loop, link->address, KELP_ROLE_SHARD,
+        kelp__service_message_bytes_max(link->service->options.job), &link->channel, &error);
+
+    if (status != KELP_OK) {
+        link->channel = NULL;
+        kelp_log_error("no link to a follower shard=%s error=\"%s\"", link->id, error.text);
+    }
+    return status == KELP_OK;
+}
+
+static void open_stream(struct kelp__service_link *link)
+{
+    struct kelp__service_replicas *replicas = link->service->replicas;
+    const uint32_t connect_ms = link->service->options.job->transport.connect_timeout_ms;
+    const uint32_t answer_ms = 2 * silence_ms(link->service); /* a handshake comes before it */
+    struct kelp_error error = {.text = ""};
+    const struct kelp_rpc_stream_options options = {
+        .path = REPLICATE_PATH,
+        .first_message_ms = connect_ms < answer_ms ? connect_ms : answer_ms,
+        .hello = true,
+        .events = &link_events,
+        .user = link};
 
     atomic_fetch_add(&link->refs, 1); /* the stream's */
-    atomic_fetch_add(&link->service->replicas->streams, 1);
+    atomic_fetch_add(&replicas->streams, 1);
     if (kelp_rpc_stream_open(link->channel, &options, &link->stream, &error) != KELP_OK) {
         link->stream = NULL;
         atomic_fetch_sub(&link->refs, 1); /* the list still has one */
-        atomic_fetch_sub(&link->service->replicas->streams, 1);
+        atomic_fetch_sub(&replicas->streams, 1);
         return;
     }
+    link->serial = atomic_fetch_add(&replicas->stream_serial, 1) + 1;
     (void)send_hello(link); /* when it fails, closed() follows */
 }
 
+/* The link is locked, and has no stream. When it fails, the timer tries again. */
+static void connect_link(struct kelp__service_link *link, uint64_t now_us)
+{
+    if (now_us < link->open_us) {
+        return;
+    }
+    link->open_us = now_us + link->retry_ms * UINT64_C(1000);
+    link->retry_ms = 2 * link->retry_ms < KELP_PS_LINK_RETRY_MAX_MS ? 2 * link->retry_ms
+                                                                    : KELP_PS_LINK_RETRY_MAX_MS;
+    if (link->channel || open_channel(link)) {
+        open_stream(link);
+    }
+}
+
+/* NULL: out of memory. */
 static struct kelp__service_link *make_link(struct kelp_service *service,
                                             const struct service_map_shard *shard)
 {
     struct kelp__service_link *link = calloc(1, sizeof(*link));
-    struct kelp_error error = {.text = "out of memory"};
 
     if (!link) {
         return NULL;
@@ -90,15 +131,12 @@ static struct kelp__service_link *make_link(struct kelp_service *service,
     link->service = service;
     atomic_init(&link->refs, 1);
     (void)pthread_mutex_init(&link->lock, NULL);
+    link->retry_ms = KELP_PS_REPLICA_TICK_MS;
     link->process = shard->process;
     link->incarnation = shard->incarnation;
     link->id = strdup(shard->id);
     link->address = strdup(shard->address);
-    if (!link->id || !link->address ||
-        kelp_rpc_channel_open(service->options.loop, shard->address, KELP_ROLE_SHARD,
-                              kelp__service_message_bytes_max(service->options.job), &link->channel,
-                              &error) != KELP_OK) {
-        kelp_log_error("no link to a follower shard=%s error=\"%s\"", shard->id, error.text);
+    if (!link->id || !link->address) {
         kelp__service_link_unref(link);
         return NULL;
     }
@@ -118,8 +156,7 @@ static struct kelp__service_link *find_link(const struct kelp_service *service, 
     return link;
 }
 
-/* Referenced; NULL: there is none. */
-static struct kelp__service_link *take_link(struct kelp_service *service, uint64_t process)
+struct kelp__service_link *kelp__service_link_take(struct kelp_service *service, uint64_t process)
 {
     (void)pthread_mutex_lock(&service->replicas->lock);
     struct kelp__service_link *link = find_link(service, process);
@@ -143,6 +180,8 @@ static void want_link(struct kelp_service *service, const struct service_map *ma
         if (link) {
             link->next = replicas->links;
             replicas->links = link;
+        } else {
+            kelp__service_control_failed(0, KELP_ERR_NO_MEMORY, "no memory for a link", service);
         }
     }
     if (link) {
@@ -226,7 +265,23 @@ void kelp__service_links_stop(struct kelp_service *service)
     }
 }
 
-void kelp__service_links_tick(struct kelp_service *service, uint64_t now_us)
+/* The link is locked and has a stream: does the other end live, and does it see that we do? A root
+ * is answered too, but not always at once. */
+static void keep_link(struct kelp__service_link *link, uint64_t now_us, uint32_t quiet_ms)
+{
+    const uint64_t pause_us = KELP_PS_REPLICA_SILENT_MS * UINT64_C(1000);
+    const bool is_due = quiet_ms >= KELP_PS_REPLICA_SILENT_MS || now_us - link->sent_us >= pause_us;
+
+    if (link->is_up && quiet_ms > silence_ms(link->service)) {
+        link->is_silent = true;
+        kelp_rpc_stream_close(link->stream, KELP_ERR_TIMEOUT, "it says nothing any more");
+    } else if (link->is_up && is_due && now_us - link->asked_us >= pause_us) {
+        link->asked_us = now_us;
+        kelp__service_link_send(link, true);
+    }
+}
+
+void kelp__service_links_tick(struct kelp_service *service, uint64_t now_us, uint32_t passed_ms)
 {
     struct kelp__service_replicas *replicas = service->replicas;
 
@@ -234,13 +289,27 @@ void kelp__service_links_tick(struct kelp_service *service, uint64_t now_us)
     for (struct kelp__service_link *link = replicas->links; link; link = link->next) {
         (void)pthread_mutex_lock(&link->lock);
         if (!link->stream) {
-            connect_link(link);
-        } else if (link->is_up && now_us - link->sent_us >= KELP_PS_REPLICA_SILENT_MS * 1000u) {
-            kelp__service_link_send(link, true);
+            connect_link(link, now_us);
+        } else {
+            keep_link(link, now_us,
+                      (uint32_t)atomic_fetch_add(&link->quiet, passed_ms) + passed_ms);
         }
         (void)pthread_mutex_unlock(&link->lock);
     }
     (void)pthread_mutex_unlock(&replicas->lock);
+}
+
+bool kelp__service_links_idle(struct kelp_service *service, uint64_t process)
+{
+    struct kelp__service_link *link = find_link(service, process);
+    bool idle = false;
+
+    if (link) {
+        (void)pthread_mutex_lock(&link->lock);
+        idle = link->is_up && !link->copies;
+        (void)pthread_mutex_unlock(&link->lock);
+    }
+    return idle;
 }
 
 /* ---- what leaves ---- */
@@ -258,7 +327,7 @@ static void list_link(struct kelp__service_turn *turn, struct kelp__service_link
 
 void kelp__service_forward(const struct kelp_shard_root *root, void *turn, void *user)
 {
-    struct kelp__service_link *link = take_link(user, root->process);
+    struct kelp__service_link *link = kelp__service_link_take(user, root->process);
     bool kept = false;
 
     if (link) {
@@ -279,7 +348,7 @@ void kelp__service_forward(const struct kelp_shard_root *root, void *turn, void 
 
 void kelp__service_ask(const struct kelp_shard_question *question, void *turn, void *user)
 {
-    struct kelp__service_link *link = take_link(user, question->process);
+    struct kelp__service_link *link = kelp__service_link_take(user, question->process);
 
     if (!link) {
         return;
@@ -307,29 +376,6 @@ void kelp__service_links_flush(struct kelp__service_turn *turn)
     }
 }
 
-void kelp__service_links_copy(struct kelp_service *service, struct kelp_replica_copy *copy,
-                              uint64_t process)
-{
-    struct kelp__service_link *link = take_link(service, process);
-    struct copied_records records;
-
-    if (!kelp__service_copied_records(service, &records)) {
-        kelp__service_control_failed(0, KELP_ERR_NO_MEMORY, "no memory for a copy", service);
-    } else if (link) {
-        (void)pthread_mutex_lock(&link->lock);
-        if (link->is_up) {
-            kelp__service_link_send(link, false); /* what came before it */
-            kelp__service_link_send_copy(link, copy, &records);
-        }
-        (void)pthread_mutex_unlock(&link->lock);
-    }
-    if (link) {
-        kelp__service_link_unref(link);
-    }
-    kelp__service_copied_records_free(&records);
-    kelp_replica_copy_unref(copy);
-}
-
 /* ---- what comes in ---- */
 
 /* The first reply: is it who we meant? */
@@ -348,44 +394,70 @@ static kelp_status check_first(const struct kelp__service_link *link,
     return KELP_OK;
 }
 
-static kelp_status hear_reply(struct kelp__service_link *link, struct kelp__service_turn *turn,
+static struct kelp_shard_link shard_link(const struct kelp__service_link *link)
+{
+    return (struct kelp_shard_link){
+        .kind = KELP_REPLICA_LINK_FOLLOWER, .process = link->process, .serial = link->serial};
+}
+
+static kelp_status hear_first(struct kelp__service_link *link, struct kelp_shard_turn *turn,
                               const Kelp__V1__ReplicateReply *reply, struct kelp_error *reterr)
 {
-    struct kelp_service *service = link->service;
-    struct kelp_shard_turn *shard_turn = kelp__service_turn_shard(turn);
+    kelp_status status = check_first(link, reply, reterr);
 
+    if (status != KELP_OK) {
+        return status;
+    }
+    link->heard = true;
+    (void)pthread_mutex_lock(&link->lock);
+    link->is_up = link->stream && !link->ended;
+    link->up_us = kelp_clock_us();
+    const bool is_up = link->is_up;
+    const struct kelp_shard_link up = shard_link(link);
+    (void)pthread_mutex_unlock(&link->lock);
+    kelp_log_info("follower connected shard=%s", link->id);
+    if (is_up) {
+        kelp_shard_linked(link->service->shard, &up, true, turn);
+    }
+    return KELP_OK;
+}
+
+/* How much has come of the pieces. */
+static kelp_status hear_copied(struct kelp__service_link *link, uint64_t bytes,
+                               struct kelp_error *reterr)
+{
+    (void)pthread_mutex_lock(&link->lock);
+    const bool fits = kelp__service_link_hear_copied(link, bytes);
+    (void)pthread_mutex_unlock(&link->lock);
+    return fits ? KELP_OK
+                : kelp_fail(reterr, KELP_ERR_FORMAT,
+                            "%" PRIu64 " bytes of copies have come, it says, which were not sent",
+                            bytes);
+}
+
+static kelp_status hear_reply(struct kelp__service_link *link, struct kelp_shard_turn *turn,
+                              const Kelp__V1__ReplicateReply *reply, struct kelp_error *reterr)
+{
     if (reply->status != KELP_OK) {
         kelp_log_warn("follower refused a message shard=%s status=%s reason=\"%s\"", link->id,
                       kelp_status_known(reply->status) ? kelp_status_name(reply->status) : "?",
                       reply->error);
         return KELP_OK; /* it closes the stream */
     }
-    if (!link->heard) {
-        kelp_status status = check_first(link, reply, reterr);
-        if (status != KELP_OK) {
-            return status;
-        }
-        link->heard = true;
-        (void)pthread_mutex_lock(&link->lock);
-        link->is_up = link->stream && !link->ended;
-        const bool is_up = link->is_up;
-        (void)pthread_mutex_unlock(&link->lock);
-        kelp_log_info("follower connected shard=%s", link->id);
-        if (is_up) {
-            kelp_shard_linked(service->shard, KELP_REPLICA_LINK_FOLLOWER, link->process, true,
-                              shard_turn);
-        }
+    kelp_status status = link->heard ? KELP_OK : hear_first(link, turn, reply, reterr);
+    if (status == KELP_OK) {
+        status = hear_copied(link, reply->copied, reterr);
     }
-    for (size_t i = 0; i < reply->n_acknowledgement; i++) {
+    for (size_t i = 0; status == KELP_OK && i < reply->n_acknowledgement; i++) {
         const Kelp__V1__Acknowledgement *said = reply->acknowledgement[i];
         const struct kelp_acknowledgement acknowledgement = {.process = link->process,
                                                              .generation = reply->generation,
                                                              .map_epoch = said->map_epoch,
                                                              .holds = said->holds,
                                                              .held = said->held};
-        kelp_shard_acknowledged(service->shard, said->partition, &acknowledgement, shard_turn);
+        kelp_shard_acknowledged(link->service->shard, said->partition, &acknowledgement, turn);
     }
-    return KELP_OK;
+    return status;
 }
 
 static void on_message(struct kelp_rpc_stream *stream, struct kelp_rpc_message *message, void *user)
@@ -403,8 +475,9 @@ static void on_message(struct kelp_rpc_stream *stream, struct kelp_rpc_message *
                                   KELP_PS_FIELDS_BYTES_MAX, &fields, &payload, &error);
     }
     if (status == KELP_OK) {
+        atomic_store(&link->quiet, 0);
         kelp__service_peers_heard(service->replicas->peers, link->id, link->incarnation);
-        status = hear_reply(link, turn, (const void *)fields, &error);
+        status = hear_reply(link, kelp__service_turn_shard(turn), (const void *)fields, &error);
         protobuf_c_message_free_unpacked(fields, NULL);
     }
     if (turn) {
@@ -418,42 +491,79 @@ static void on_message(struct kelp_rpc_stream *stream, struct kelp_rpc_message *
     }
 }
 
+/* Nothing is sent any more; what was not is lost. True: the link was up. */
+static bool take_down(struct kelp__service_link *link, bool *ret_wanted)
+{
+    (void)pthread_mutex_lock(&link->lock);
+    const bool was_up = link->is_up;
+    *ret_wanted = !link->ended;
+    link->is_up = false;
+    kelp__service_link_discard(link);
+    kelp__service_link_discard_copies(link);
+    (void)pthread_mutex_unlock(&link->lock);
+    return was_up;
+}
+
+static void tell_down(struct kelp__service_link *link)
+{
+    const struct kelp_shard_link down = shard_link(link);
+    struct kelp__service_turn *turn = kelp__service_turn_take(link->service);
+
+    if (turn) {
+        kelp_shard_linked(link->service->shard, &down, false, kelp__service_turn_shard(turn));
+        kelp__service_turn_finish(link->service, turn);
+    }
+}
+
+/* From here on another stream may be opened. True: at once. */
+static bool end_stream(struct kelp__service_link *link, kelp_status status, bool was_up)
+{
+    struct kelp_rpc_channel *channel = NULL;
+
+    (void)pthread_mutex_lock(&link->lock);
+    if (link->is_silent || status == KELP_ERR_TIMEOUT) {
+        channel = link->channel; /* its connection may wait for long to send anything again */
+        link->channel = NULL;
+    }
+    const bool was_steady =
+        was_up && kelp_clock_us() - link->up_us >= KELP_PS_LINK_STEADY_MS * UINT64_C(1000);
+    if (was_steady) {
+        link->open_us = 0;
+        link->retry_ms = KELP_PS_REPLICA_TICK_MS;
+    }
+    const bool hurries = was_steady && !link->ended;
+    link->sent_bytes = 0;
+    link->sent_values = 0;
+    link->copy_sent = 0;
+    link->copy_taken = 0;
+    link->is_silent = false;
+    link->heard = false;
+    atomic_store(&link->quiet, 0);
+    link->stream = NULL;
+    (void)pthread_mutex_unlock(&link->lock);
+    kelp_rpc_channel_close(channel);
+    return hurries;
+}
+
 static void on_closed(struct kelp_rpc_stream *stream, kelp_status status, const char *text,
                       void *user)
 {
     struct kelp__service_link *link = user;
     struct kelp_service *service = link->service;
+    bool wanted = false;
+    const bool was_up = take_down(link, &wanted);
 
     (void)stream;
-    (void)pthread_mutex_lock(&link->lock);
-    const bool was_up = link->is_up;
-    const bool ended = link->ended;
-    const uint64_t sent_bytes = link->sent_bytes;
-    const uint64_t sent_values = link->sent_values;
-    const uint64_t sent_copies = link->sent_copies;
-    link->sent_bytes = 0;
-    link->sent_values = 0;
-    link->sent_copies = 0;
-    link->stream = NULL;
-    link->is_up = false;
-    link->heard = false;
-    kelp__service_link_discard(link);
-    (void)pthread_mutex_unlock(&link->lock);
-    kelp__service_peers_ended(service->replicas->peers, link->id, link->incarnation, !ended);
+    kelp__service_peers_ended(service->replicas->peers, link->id, link->incarnation, wanted);
     if (was_up) {
-        struct kelp__service_turn *turn = kelp__service_turn_take(service);
         kelp_log_info("follower's stream ended shard=%s bytes=%" PRIu64 " values=%" PRIu64
                       " copies=%" PRIu64 " status=%s text=\"%s\"",
-                      link->id, sent_bytes, sent_values, sent_copies, kelp_status_name(status),
-                      text ? text : "");
-        if (turn) {
-            kelp_shard_linked(service->shard, KELP_REPLICA_LINK_FOLLOWER, link->process, false,
-                              kelp__service_turn_shard(turn));
-            kelp__service_turn_finish(service, turn);
-        }
-        if (!ended) {
-            kelp__service_replicas_hurry(service); /* the first attempt is made at once */
-        }
+                      link->id, link->sent_bytes, link->sent_values, link->copy_sent,
+                      kelp_status_name(status), text ? text : "");
+        tell_down(link); /* before another stream is opened */
+    }
+    if (end_stream(link, status, was_up)) {
+        kelp__service_replicas_hurry(service);
     }
     kelp__service_link_unref(link);
     atomic_fetch_sub(&service->replicas->streams, 1);

@@ -1,4 +1,5 @@
-/* What ps/service/service_links.c and service_forward.c share; nobody else includes it. */
+/* What ps/service/service_links.c, service_forward.c and service_pieces.c share; nobody else
+ * includes it. */
 #ifndef KELP_PS_SERVICE_SERVICE_LINKS_INTERNAL_H
 #define KELP_PS_SERVICE_SERVICE_LINKS_INTERNAL_H
 
@@ -25,6 +26,18 @@ struct link_scratch {
     size_t question_capacity;
 };
 
+/* A copy on its way, in pieces. */
+struct link_copy {
+    struct link_copy *next;
+    uint32_t partition;
+    struct kelp_replica_copy *content; /* a reference */
+    uint32_t item;                     /* what of it is sent next ... */
+    size_t position;                   /* ... and from which byte on */
+    struct kelp_wire_record *records;  /* partition 0: the newest ones; owned */
+    Kelp__V1__Record **record_pointers;
+    size_t record_count;
+};
+
 struct kelp__service_link {
     struct kelp_service *service;
     struct kelp__service_link *next; /* of the list; replicas->lock, as is wanted */
@@ -34,19 +47,25 @@ struct kelp__service_link {
     uint64_t incarnation;
     char *id;
     char *address;
-    struct kelp_rpc_channel *channel;
-    bool heard; /* only touched by callbacks of the stream */
+    bool heard;                 /* only touched by callbacks of the stream */
+    atomic_uint_fast32_t quiet; /* milliseconds in which we listened and nothing came */
 
-    pthread_mutex_t lock;           /* guards what follows */
-    struct kelp_rpc_stream *stream; /* NULL: none */
-    bool is_up;                     /* the follower has answered the hello */
-    bool ended;                     /* it is not wanted any more */
-    bool listed;                    /* in some turn's list, which will send */
+    pthread_mutex_t lock;             /* guards what follows */
+    struct kelp_rpc_channel *channel; /* NULL: none */
+    struct kelp_rpc_stream *stream;   /* NULL: none */
+    uint64_t serial;                  /* of the newest stream */
+    bool is_up;                       /* the follower has answered the hello */
+    bool is_silent;                   /* the stream was given up, and so is the connection */
+    bool ended;                       /* it is not wanted any more */
+    bool listed;                      /* in some turn's list, which will send */
     struct kelp__service_link *next_listed;
+    uint64_t open_us;  /* no stream is opened before */
+    uint32_t retry_ms; /* from the next attempt to that after it */
+    uint64_t up_us;
     uint64_t sent_us;
+    uint64_t asked_us;    /* whether it lives */
     uint64_t sent_bytes;  /* over this stream, copies left out ... */
     uint64_t sent_values; /* ... and how many of them are roots' values */
-    uint64_t sent_copies; /* bytes of copies */
     struct kept_root *roots;
     size_t root_count;
     size_t root_capacity;
@@ -55,22 +74,22 @@ struct kelp__service_link {
     size_t question_count;
     size_t question_capacity;
     struct link_scratch scratch;
+    struct link_copy *copies; /* that are sent, one after the other */
+    uint64_t copy_sent;       /* bytes of pieces, over this stream ... */
+    uint64_t copy_taken;      /* ... and what has come of them */
 };
-
-/* Records as they go with a copy of partition 0. */
-struct copied_records {
-    struct kelp_wire_record *items;
-    Kelp__V1__Record **pointers;
-    size_t count;
-};
-/* service_forward.c: the newest ones; no link is locked. False: out of memory. */
-bool kelp__service_copied_records(struct kelp_service *service, struct copied_records *ret_records);
-void kelp__service_copied_records_free(struct copied_records *records);
 
 void kelp__service_link_unref(struct kelp__service_link *link);
+/* Referenced; NULL: there is none. */
+struct kelp__service_link *kelp__service_link_take(struct kelp_service *service, uint64_t process);
 
 /* service_forward.c. The link is locked for all that follow. */
 
+/* It lost something, so that the follower has to say again what it has. */
+void kelp__service_link_break_off(struct kelp__service_link *link, kelp_status status);
+/* The message is transferred. */
+void kelp__service_link_send_message(struct kelp__service_link *link,
+                                     struct kelp_rpc_message *message);
 /* False: out of memory, and the stream ends. True: the root's loan is taken. */
 bool kelp__service_link_add_root(struct kelp__service_link *link,
                                  const struct kelp_shard_root *root);
@@ -78,10 +97,20 @@ bool kelp__service_link_add_question(struct kelp__service_link *link,
                                      const struct kelp_shard_question *question);
 /* Send what was added; with nothing, only if `empty` is wanted. */
 void kelp__service_link_send(struct kelp__service_link *link, bool empty);
-/* All pieces of a copy. */
-void kelp__service_link_send_copy(struct kelp__service_link *link, struct kelp_replica_copy *copy,
-                                  const struct copied_records *records);
 /* Give back what was added. */
 void kelp__service_link_discard(struct kelp__service_link *link);
+
+/* service_pieces.c: the content is transferred; NULL: out of memory. No link is locked. */
+struct link_copy *kelp__service_copy_make(struct kelp_service *service,
+                                          struct kelp_replica_copy *content);
+/* NULL does nothing. */
+void kelp__service_copy_free(struct link_copy *copy);
+/* The link is locked for all that follow. The copy is transferred. */
+void kelp__service_link_add_copy(struct kelp__service_link *link, struct link_copy *copy);
+/* As many pieces as may be under way. */
+void kelp__service_link_send_copies(struct kelp__service_link *link);
+/* So many bytes of pieces have come; false: that cannot be. */
+bool kelp__service_link_hear_copied(struct kelp__service_link *link, uint64_t bytes);
+void kelp__service_link_discard_copies(struct kelp__service_link *link);
 
 #endif

@@ -12,7 +12,6 @@ static void free_all(struct kelp__service_replicas *replicas)
 {
     if (replicas) {
         kelp__service_peers_destroy(replicas->peers);
-        kelp__service_copying_unref(replicas->copying);
         free(replicas->wishes);
         free(replicas->fresh);
         free(replicas->rows);
@@ -28,14 +27,11 @@ kelp_status kelp__service_replicas_open(struct kelp_service *service, struct kel
         replicas->fresh = calloc(KELP_PARTITIONS_MAX, sizeof(*replicas->fresh));
         replicas->rows = calloc(KELP_PARTITIONS_MAX, sizeof(*replicas->rows));
         replicas->peers = kelp__service_peers_create();
-        replicas->copying = calloc(1, sizeof(*replicas->copying));
     }
-    if (!replicas || !replicas->fresh || !replicas->rows || !replicas->peers ||
-        !replicas->copying) {
+    if (!replicas || !replicas->fresh || !replicas->rows || !replicas->peers) {
         free_all(replicas);
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for replicas");
     }
-    atomic_init(&replicas->copying->refs, 1);
     (void)pthread_mutex_init(&replicas->lock, NULL);
     (void)pthread_mutex_init(&replicas->look_lock, NULL);
     service->replicas = replicas;
@@ -147,8 +143,8 @@ Kelp__V1__ReplicaReport **kelp__service_replicas_report(struct kelp_service *ser
         items[i].joiner_in_sync = row->view.joiner_in_sync;
         items[i].lag = lag_of(row);
         if (row->view.has_joiner) {
-            items[i].copied = atomic_load(&replicas->copying->partitions[row->partition].sent);
-            items[i].to_copy = atomic_load(&replicas->copying->partitions[row->partition].total);
+            items[i].copied = atomic_load(&replicas->copying[row->partition].sent);
+            items[i].to_copy = atomic_load(&replicas->copying[row->partition].total);
         }
         reports[i] = &items[i];
     }
@@ -163,12 +159,23 @@ Kelp__V1__PeerReport **kelp__service_peer_reports(struct kelp_service *service, 
 
 /* ---- from time to time ---- */
 
+/* Since the last look; what is more than two ticks was a pause of our own. look_lock is held. */
+static uint32_t passed_ms(struct kelp__service_replicas *replicas, uint64_t now_us)
+{
+    const uint64_t passed_us = now_us - replicas->looked_us;
+    const uint64_t most_us = 2 * KELP_PS_REPLICA_TICK_MS * UINT64_C(1000);
+    const uint32_t counted_ms = (uint32_t)((passed_us < most_us ? passed_us : most_us) / 1000);
+
+    replicas->looked_us += passed_us < most_us ? UINT64_C(1000) * counted_ms : passed_us;
+    return counted_ms;
+}
+
 static void look(struct kelp_service *service)
 {
     const uint64_t now_us = kelp_clock_us();
 
     (void)pthread_mutex_lock(&service->replicas->look_lock);
-    kelp__service_links_tick(service, now_us);
+    kelp__service_links_tick(service, now_us, passed_ms(service->replicas, now_us));
     kelp__service_copies_tick(service, now_us);
     look_at_followers(service);
     (void)pthread_mutex_unlock(&service->replicas->look_lock);

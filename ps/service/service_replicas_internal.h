@@ -22,16 +22,11 @@ struct service_wish {
     size_t bytes;
 };
 
-/* How far copies are. Messages that are under way reference it, and may outlive the service. */
+/* How far the newest copy of a partition is. */
 struct service_copying {
-    atomic_uint refs;
-    atomic_size_t bytes; /* that messages hold */
-    struct {
-        atomic_size_t sent;  /* of the newest copy */
-        atomic_size_t total; /* 0: none was wanted */
-    } partitions[KELP_PARTITIONS_MAX];
+    atomic_size_t sent;
+    atomic_size_t total; /* 0: none was wanted */
 };
-void kelp__service_copying_unref(struct service_copying *copying);
 
 struct kelp__service_replicas {
     pthread_mutex_t lock;
@@ -40,18 +35,20 @@ struct kelp__service_replicas {
     struct kelp__service_peers *peers; /* how the other ends of both do */
     struct kelp_rpc_timer *timer;      /* while there is any of both, and then for good */
     bool closing;
-    atomic_uint streams; /* of links, until they have closed */
+    atomic_uint streams;                /* of links, until they have closed */
+    atomic_uint_fast64_t stream_serial; /* the newest of streams of both kinds */
 
-    /* Copies, one at a time. */
+    /* Copies: one at a time begins, and one over each link. */
     struct service_wish *wishes;
     size_t wish_count;
     size_t wish_capacity;
-    struct service_copying *copying;
+    struct service_copying copying[KELP_PARTITIONS_MAX];
     uint64_t next_copy_us; /* not before */
     atomic_bool posted;    /* look() is on its way */
 
     pthread_mutex_t look_lock;        /* one look at a time; taken outside all others */
     struct kelp_shard_replica *fresh; /* look_lock: KELP_PARTITIONS_MAX */
+    uint64_t looked_us;               /* look_lock */
 
     /* control_lock guards the rest: what reports say. */
     struct kelp_shard_replica *rows; /* KELP_PARTITIONS_MAX */
@@ -62,12 +59,12 @@ struct kelp__service_replicas {
 void kelp__service_replicas_hurry(struct kelp_service *service);
 /* The timer that does so every KELP_PS_REPLICA_TICK_MS runs from now on. */
 void kelp__service_replicas_tick(struct kelp_service *service);
-/* service_links.c: connect what is not, and show those that are that we live. */
-void kelp__service_links_tick(struct kelp_service *service, uint64_t now_us);
+/* service_links.c: connect what is not, ask those that are whether they live, and give up those
+ * that do not say so. passed_ms: since the last time, as far as we listened. */
+void kelp__service_links_tick(struct kelp_service *service, uint64_t now_us, uint32_t passed_ms);
 void kelp__service_links_stop(struct kelp_service *service);
-/* The copy is used up. */
-void kelp__service_links_copy(struct kelp_service *service, struct kelp_replica_copy *copy,
-                              uint64_t process);
+/* Could a copy to this process leave now? */
+bool kelp__service_links_idle(struct kelp_service *service, uint64_t process);
 /* service_copies.c: the next copy, if its time has come. */
 void kelp__service_copies_tick(struct kelp_service *service, uint64_t now_us);
 

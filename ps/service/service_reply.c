@@ -338,14 +338,14 @@ static void send_replies(struct kelp__service_turn *turn, struct kelp__service_p
 
 void kelp__service_turn_finish(struct kelp_service *service, struct kelp__service_turn *turn)
 {
+    kelp__service_links_flush(turn); /* first: a version waits for them */
+    kelp__service_followings_flush(turn);
     while (turn->touched) {
         struct kelp__service_peer *peer = turn->touched;
         turn->touched = peer->next; /* the peer may be listed again as soon as it is unlocked */
         send_replies(turn, peer);
         kelp__service_peer_unref(peer);
     }
-    kelp__service_links_flush(turn);
-    kelp__service_followings_flush(turn);
     kelp__service_map_unref(turn->told);
     turn->told = NULL;
     (void)pthread_mutex_lock(&service->turns_lock);

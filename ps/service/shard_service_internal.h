@@ -209,6 +209,7 @@ kelp__service_follow_accept(struct kelp_rpc_stream *stream, void *server_user, v
 void kelp__service_followings_flush(struct kelp__service_turn *turn);
 void kelp__service_acknowledge(uint32_t partition, uint64_t process,
                                const struct kelp_acknowledgement *said, void *turn, void *user);
+void kelp__service_copied(uint32_t partition, const void *records, void *user);
 
 /* service_copies.c: events of the shard. */
 void kelp__service_want_copy(uint32_t partition, uint64_t process, size_t bytes, void *user);

@@ -78,6 +78,9 @@ struct kelp_shard_events {
                         const struct kelp_acknowledgement *said, void *turn, void *user);
     /* kelp_shard_copy() when it is this partition's turn. */
     void (*want_copy)(uint32_t partition, uint64_t process, size_t bytes, void *user);
+    /* A copy is complete here: these records of its piece come before what is recorded from now on.
+     */
+    void (*copied)(uint32_t partition, const void *records, void *user);
     /* The copy is the receiver's: kelp_replica_copy_unref(). */
     void (*copy)(struct kelp_replica_copy *copy, uint64_t process, void *user);
     /* What kelp_shard_replicas() tells has changed: the leader waits for it. */
@@ -128,9 +131,16 @@ enum kelp_replica_link {
     KELP_REPLICA_LINK_FOLLOWER, /* from here to a follower */
     KELP_REPLICA_LINK_PRIMARY,  /* from a primary to here */
 };
-/* That link is up, or broken. Holds over generations. */
-void kelp_shard_linked(struct kelp_shard *shard, enum kelp_replica_link link, uint64_t process,
-                       bool is_up, struct kelp_shard_turn *turn);
+/* A stream to another process, or from it. */
+struct kelp_shard_link {
+    enum kelp_replica_link kind;
+    uint64_t process;
+    uint64_t serial; /* counts the streams of this process, from 1: a newer one replaces an older */
+};
+/* That link is up, or broken: the end of a stream that was replaced changes nothing. Holds over
+ * generations. */
+void kelp_shard_linked(struct kelp_shard *shard, const struct kelp_shard_link *link, bool is_up,
+                       struct kelp_shard_turn *turn);
 
 /* Primary: what the follower said->process says. */
 void kelp_shard_acknowledged(struct kelp_shard *shard, uint32_t partition,
@@ -162,15 +172,14 @@ kelp_status kelp_shard_forwarded(struct kelp_shard *shard,
 struct kelp_shard_piece {
     uint32_t partition;
     uint64_t process;
-    uint64_t generation;
-    uint64_t map_epoch;
-    uint64_t held;
-    uint32_t kind; /* KELP_REPLICA_WEIGHTS, … */
+    struct kelp_copy_piece core; /* is_first is set here */
+    uint32_t kind;               /* KELP_REPLICA_WEIGHTS, … */
     uint64_t position;
     const struct kelp_wire_payload *payload; /* offset + length lie inside it */
     uint64_t offset;
     uint64_t length;
     const struct kelp_replica_state *state; /* with the last piece; else NULL */
+    const void *records;                    /* for the event `copied` */
 };
 /* Errors: KELP_ERR_FORMAT (not the piece that follows the one before, or beyond the partition's
  * memory), KELP_ERR_NO_MEMORY. */

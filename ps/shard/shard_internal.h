@@ -16,18 +16,13 @@ struct kelp_shard {
      * replace the one or change the other. A partition's own lock is taken inside it. */
     pthread_rwlock_t lock;
     struct kelp_hosting *hosting;
-    struct linked *links; /* change_lock; those that are up */
+    struct kelp_shard_link *links; /* change_lock; those that are up */
     size_t link_count;
     struct kelp_capture_pool *pool; /* of snapshots */
     pthread_mutex_t left_lock;      /* guards left; a leaf */
     struct left_capture *left;      /* captures of partitions that have left */
     pthread_mutex_t spares_lock;    /* guards spares; taken outside partitions' locks */
     struct kelp_spares spares;
-};
-
-struct linked {
-    enum kelp_replica_link kind;
-    uint64_t process;
 };
 
 /* What a snapshot wants of a partition that is not hosted any more. */

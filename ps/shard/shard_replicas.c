@@ -10,7 +10,7 @@
 
 /* ---- links ---- */
 
-static void tell_link(const struct scene *scene, const struct linked *link, bool is_up)
+static void tell_link(const struct scene *scene, const struct kelp_shard_link *link, bool is_up)
 {
     const struct hosted *hosted = scene->hosted;
     const bool leads = hosted->entry.place == KELP_REPLICA_PRIMARY;
@@ -37,18 +37,10 @@ void kelp__shard_tell_links(const struct scene *scene)
 }
 
 /* False: out of memory. */
-static bool note_link(struct kelp_shard *shard, const struct linked *link, bool is_up)
+static bool add_link(struct kelp_shard *shard, const struct kelp_shard_link *link)
 {
-    for (size_t i = 0; i < shard->link_count; i++) {
-        if (shard->links[i].kind == link->kind && shard->links[i].process == link->process) {
-            shard->links[i] = shard->links[--shard->link_count];
-            break;
-        }
-    }
-    if (!is_up) {
-        return true;
-    }
-    struct linked *links = realloc(shard->links, (shard->link_count + 1) * sizeof(*links));
+    struct kelp_shard_link *links = realloc(shard->links, (shard->link_count + 1) * sizeof(*links));
+
     if (!links) {
         return false;
     }
@@ -57,25 +49,50 @@ static bool note_link(struct kelp_shard *shard, const struct linked *link, bool 
     return true;
 }
 
-void kelp_shard_linked(struct kelp_shard *shard, enum kelp_replica_link kind, uint64_t process,
-                       bool is_up, struct kelp_shard_turn *turn)
+/* False: what is said is of a stream that another one has replaced. */
+static bool note_link(struct kelp_shard *shard, const struct kelp_shard_link *link, bool is_up)
 {
-    const struct linked link = {.kind = kind, .process = process};
-    struct scene scene = {.shard = shard, .turn = turn};
-    uint32_t at = 0;
+    size_t at = 0;
 
-    (void)pthread_mutex_lock(&shard->change_lock);
-    if (!note_link(shard, &link, is_up)) {
+    while (at < shard->link_count &&
+           (shard->links[at].kind != link->kind || shard->links[at].process != link->process)) {
+        at++;
+    }
+    const uint64_t known = at < shard->link_count ? shard->links[at].serial : 0;
+    if (is_up ? link->serial < known : link->serial != known) {
+        return false;
+    }
+    if (known != 0) {
+        shard->links[at] = shard->links[--shard->link_count];
+    }
+    if (is_up && !add_link(shard, link)) {
         kelp_log_error("no memory for a link to another shard");
     }
-    (void)pthread_rwlock_rdlock(&shard->lock);
-    scene.hosting = shard->hosting;
+    return true;
+}
+
+static void tell_all(const struct scene *told, const struct kelp_shard_link *link, bool is_up)
+{
+    struct scene scene = *told;
+    uint32_t at = 0;
+
     while ((scene.hosted = kelp__hosting_next(scene.hosting, &at)) != NULL) {
         (void)pthread_mutex_lock(&scene.hosted->lock);
-        tell_link(&scene, &link, is_up);
+        tell_link(&scene, link, is_up);
         (void)pthread_mutex_unlock(&scene.hosted->lock);
     }
-    (void)pthread_rwlock_unlock(&shard->lock);
+}
+
+void kelp_shard_linked(struct kelp_shard *shard, const struct kelp_shard_link *link, bool is_up,
+                       struct kelp_shard_turn *turn)
+{
+    (void)pthread_mutex_lock(&shard->change_lock);
+    if (note_link(shard, link, is_up)) {
+        (void)pthread_rwlock_rdlock(&shard->lock);
+        tell_all(&(struct scene){.shard = shard, .hosting = shard->hosting, .turn = turn}, link,
+                 is_up);
+        (void)pthread_rwlock_unlock(&shard->lock);
+    }
     (void)pthread_mutex_unlock(&shard->change_lock);
 }
 
@@ -248,12 +265,12 @@ static kelp_status write_piece(const struct scene *scene, const struct kelp_shar
     struct hosted *hosted = scene->hosted;
     const uint64_t bytes = kelp_extent_bytes(hosted->extent);
 
-    if (piece->length == 0) {
-        return KELP_OK;
-    }
-    if (piece->kind == KELP_REPLICA_WEIGHTS && piece->position == 0 && !begin_fill(scene)) {
+    if (piece->core.is_first && !begin_fill(scene)) {
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for a copy of partition %u",
                          piece->partition);
+    }
+    if (piece->length == 0) {
+        return KELP_OK;
     }
     hosted->fill_older = hosted->fill_older || piece->kind == KELP_REPLICA_OLDER;
     char *array = array_of(hosted, piece);
@@ -284,11 +301,14 @@ static kelp_status end_fill(const struct scene *scene, const struct kelp_shard_p
                          "copy of partition %u ends after %" PRIu64 " of %" PRIu64 " bytes",
                          piece->partition, hosted->filled, expected);
     }
-    kelp_status status = kelp_partition_filled(hosted->core, piece->generation, piece->map_epoch,
-                                               piece->state, &scene->turn->actions);
+    kelp_status status =
+        kelp_partition_filled(hosted->core, &piece->core, piece->state, &scene->turn->actions);
     if (status == KELP_ERR_INVALID) {
         return kelp_fail(reterr, KELP_ERR_FORMAT, "copy of partition %u: its state is of no use",
                          piece->partition);
+    }
+    if (status == KELP_OK) {
+        scene->shard->events->copied(piece->partition, piece->records, scene->shard->user);
     }
     kelp__shard_follow(scene, status);
     return KELP_OK;
@@ -297,12 +317,16 @@ static kelp_status end_fill(const struct scene *scene, const struct kelp_shard_p
 static kelp_status fill_hosted(const struct scene *scene, const struct kelp_shard_piece *piece,
                                struct kelp_error *reterr)
 {
-    kelp_status status = kelp_partition_fill(scene->hosted->core, piece->generation,
-                                             piece->map_epoch, piece->held, &scene->turn->actions);
+    kelp_status status =
+        kelp_partition_fill(scene->hosted->core, &piece->core, &scene->turn->actions);
     if (status == KELP_ERR_NO_MEMORY) {
         return kelp_fail(reterr, status, "no memory for a copy");
     }
     kelp__shard_run_actions(scene);
+    if (status == KELP_ERR_FORMAT) {
+        return kelp_fail(reterr, status, "copy of partition %u: its first piece has not come",
+                         piece->partition);
+    }
     if (status != KELP_OK) {
         return KELP_OK; /* it is not wanted any more */
     }
@@ -310,17 +334,26 @@ static kelp_status fill_hosted(const struct scene *scene, const struct kelp_shar
     return status == KELP_OK && piece->state ? end_fill(scene, piece, reterr) : status;
 }
 
-kelp_status kelp_shard_fill(struct kelp_shard *shard, const struct kelp_shard_piece *piece,
+/* A partition without elements has one piece, which is the last one too. */
+static bool is_first(const struct scene *scene, const struct kelp_shard_piece *piece)
+{
+    return piece->kind == KELP_REPLICA_WEIGHTS && piece->position == 0 &&
+           (piece->length > 0 || kelp_extent_bytes(scene->hosted->extent) == 0);
+}
+
+kelp_status kelp_shard_fill(struct kelp_shard *shard, const struct kelp_shard_piece *came,
                             struct kelp_shard_turn *turn, struct kelp_error *reterr)
 {
     struct scene scene = {.shard = shard, .turn = turn};
+    struct kelp_shard_piece piece = *came;
     kelp_status status = KELP_OK;
 
-    if (!kelp__shard_lock(&scene, piece->partition)) {
+    if (!kelp__shard_lock(&scene, piece.partition)) {
         return KELP_OK;
     }
-    if (comes_from_primary(&scene, piece->process)) {
-        status = fill_hosted(&scene, piece, reterr);
+    piece.core.is_first = is_first(&scene, &piece);
+    if (comes_from_primary(&scene, piece.process)) {
+        status = fill_hosted(&scene, &piece, reterr);
     }
     kelp__shard_unlock(&scene);
     return status;
@@ -365,11 +398,10 @@ static kelp_status do_copy(const struct scene *scene, const struct kelp_action *
 static void do_want_copy(const struct scene *scene, const struct kelp_action *action)
 {
     const struct kelp_extent *extent = scene->hosted->extent;
+    const size_t arrays = 1 + (size_t)action->copy.state.has_older + kelp_extent_slot_count(extent);
 
     scene->shard->events->want_copy(scene->hosted->index, action->copy.process,
-                                    kelp_extent_bytes(extent) *
-                                        (2 + (size_t)kelp_extent_slot_count(extent)),
-                                    scene->shard->user);
+                                    kelp_extent_bytes(extent) * arrays, scene->shard->user);
 }
 
 static void do_diverge(const struct scene *scene, const struct kelp_action *action)

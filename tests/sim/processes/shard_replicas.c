@@ -333,8 +333,12 @@ static void take_copy(struct sim_hosting *hosting, struct sim_hosted *hosted,
                       const struct sim_replica_message *message)
 {
     struct kelp_replica_state state = message->state;
-    if (kelp_partition_fill(hosted->core, message->generation, message->map_epoch, state.held,
-                            &hosting->actions) != KELP_OK) {
+    const struct kelp_copy_piece piece = {.generation = message->generation,
+                                          .map_epoch = message->map_epoch,
+                                          .held = state.held,
+                                          .stream = 1,
+                                          .is_first = message->kind == SIM_REPLICA_PIECE};
+    if (kelp_partition_fill(hosted->core, &piece, &hosting->actions) != KELP_OK) {
         return;
     }
     if (message->kind == SIM_REPLICA_PIECE) {
@@ -350,8 +354,7 @@ static void take_copy(struct sim_hosting *hosting, struct sim_hosted *hosted,
     memcpy(hosted->weights, message->weights, sizeof(hosted->weights));
     memcpy(hosted->momentum, message->momentum, sizeof(hosted->momentum));
     state.decided = (struct kelp_step_decision){message->values.count, message->values.values};
-    sim_must(kelp_partition_filled(hosted->core, message->generation, message->map_epoch, &state,
-                                   &hosting->actions));
+    sim_must(kelp_partition_filled(hosted->core, &piece, &state, &hosting->actions));
     sim_invariants_filled(hosting->shard->process, hosting, hosted);
     if (hosted->index == 0) {
         take_records(hosting->shard, message);

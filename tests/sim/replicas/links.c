@@ -79,8 +79,12 @@ static void take_piece(struct replicas *world, struct replicas_process *process,
                        const struct replicas_message *message)
 {
     (void)world;
-    kelp_status status = kelp_partition_fill(process->partition, 1, message->map_epoch,
-                                             message->state.held, &process->actions);
+    const struct kelp_copy_piece piece = {.generation = 1,
+                                          .map_epoch = message->map_epoch,
+                                          .held = message->state.held,
+                                          .stream = 1,
+                                          .is_first = message->kind == REPLICAS_PIECE};
+    kelp_status status = kelp_partition_fill(process->partition, &piece, &process->actions);
     if (status != KELP_OK) {
         return;
     }
@@ -91,8 +95,8 @@ static void take_piece(struct replicas *world, struct replicas_process *process,
         process->filling = 0;
         memcpy(process->weights, message->weights, sizeof(process->weights));
         process->recorded = message->state.version; /* records travel with the copy */
-        if (kelp_partition_filled(process->partition, 1, message->map_epoch, &message->state,
-                                  &process->actions) != KELP_OK) {
+        if (kelp_partition_filled(process->partition, &piece, &message->state, &process->actions) !=
+            KELP_OK) {
             replicas_fail(world, "a copy fits");
         }
     }

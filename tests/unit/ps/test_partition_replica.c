@@ -309,26 +309,64 @@ KELP_TEST(promoted_alone_shows_at_once)
 
 KELP_CASE("a joiner", .setup = open_joiner, .teardown = bench_close)
 
+/* A piece of a copy of the state `held` comes. */
+static void fill(uint64_t stream, uint64_t held, bool is_first, kelp_status expected)
+{
+    const struct kelp_copy_piece piece = {
+        .generation = 3, .map_epoch = 7, .held = held, .stream = stream, .is_first = is_first};
+
+    ck_assert_int_eq(kelp_partition_fill(bench.partition, &piece, &bench.actions), expected);
+}
+
+static void complete(uint64_t stream, const struct kelp_replica_state *state, kelp_status expected)
+{
+    const struct kelp_copy_piece piece = {
+        .generation = 3, .map_epoch = 7, .held = state->held, .stream = stream};
+
+    ck_assert_int_eq(kelp_partition_filled(bench.partition, &piece, state, &bench.actions),
+                     expected);
+    bench_take_actions();
+}
+
 /* Roots that come before the copy is complete are kept and applied after it. */
 KELP_TEST(roots_before_the_copy_are_kept)
 {
     const struct kelp_replica_state state = {.held = 4, .step = 4, .version = 4, .has_older = true};
 
-    ck_assert_int_eq(kelp_partition_fill(bench.partition, 3, 7, 4, &bench.actions), KELP_OK);
+    fill(1, 4, true, KELP_OK);
     forward(7, 4, "e");
     forward(7, 3, "d");
     forward(7, 5, "f");
     ck_assert_uint_eq(bench.apply_count, 0);
-    ck_assert_int_eq(kelp_partition_filled(bench.partition, 3, 7, &state, &bench.actions), KELP_OK);
-    bench_take_actions();
+    complete(1, &state, KELP_OK);
     check_says(7, true, 4);
     ck_assert_str_eq(bench.gradients[bench.apply.apply.root], "e");
     bench_finish_apply(true);
     check_says(7, true, 5);
     bench_finish_apply(true);
     check_says(7, true, 6);
-    ck_assert_int_eq(kelp_partition_fill(bench.partition, 3, 7, 5, &bench.actions),
-                     KELP_ERR_INVALID);
+    fill(1, 5, true, KELP_ERR_INVALID);
+}
+
+/* Pieces of two copies are never taken for one: neither those of another state, nor those of a
+ * stream that a newer one has replaced. */
+KELP_TEST(pieces_belong_to_the_copy_that_was_begun)
+{
+    const struct kelp_replica_state state = {.held = 4, .step = 4, .version = 4};
+    const struct kelp_replica_state newer = {.held = 6, .step = 6, .version = 6};
+
+    fill(1, 4, false, KELP_ERR_FORMAT);
+    fill(1, 4, true, KELP_OK);
+    fill(1, 4, false, KELP_OK);
+    fill(1, 6, false, KELP_ERR_FORMAT);
+    fill(2, 6, true, KELP_OK); /* over the next stream */
+    fill(1, 4, false, KELP_ERR_INVALID);
+    fill(1, 6, false, KELP_ERR_INVALID);
+    complete(1, &newer, KELP_ERR_INVALID);
+    complete(2, &state, KELP_ERR_INVALID);
+    ck_assert_uint_eq(bench_view().phase, KELP_PARTITION_FILLING);
+    complete(2, &newer, KELP_OK);
+    check_says(7, true, 6);
 }
 
 /* Promoted without a state it cannot serve, and says so. */

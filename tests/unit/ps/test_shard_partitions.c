@@ -24,6 +24,10 @@ static struct {
     kelp_status refusal;
     uint32_t taken;
     uint32_t failed;
+    uint32_t copied;
+    uint32_t asked;
+    uint32_t forwards;
+    struct kelp_acknowledgement said;
 } seen;
 
 static void on_answer(const struct kelp_shard_answer *answer, void *user_turn, void *user)
@@ -63,7 +67,48 @@ static void on_worked(uint32_t author, uint32_t lanes, void *user)
     (void)author, (void)lanes, (void)user;
 }
 
+static void on_copied(uint32_t partition, const void *records, void *user)
+{
+    (void)partition, (void)user;
+    seen.copied++;
+    ck_assert_ptr_eq(records, &seen);
+}
+
+static void on_ask(const struct kelp_shard_question *question, void *user_turn, void *user)
+{
+    (void)user_turn, (void)user;
+    seen.asked++;
+    ck_assert_uint_eq(question->process, 77);
+}
+
+static void on_forward(const struct kelp_shard_root *root, void *user_turn, void *user)
+{
+    (void)user_turn, (void)user;
+    seen.forwards++;
+    if (root->lent) {
+        struct kelp_gradients_loan loan = root->loan;
+        kelp_gradients_return(&loan);
+    }
+}
+
+static void on_in_sync(uint32_t partition, void *user)
+{
+    (void)partition, (void)user;
+}
+
+static void on_acknowledge(uint32_t partition, uint64_t process,
+                           const struct kelp_acknowledgement *said, void *user_turn, void *user)
+{
+    (void)partition, (void)process, (void)user_turn, (void)user;
+    seen.said = *said;
+}
+
 static const struct kelp_shard_events events = {.answer = on_answer,
+                                                .copied = on_copied,
+                                                .ask = on_ask,
+                                                .forward = on_forward,
+                                                .in_sync = on_in_sync,
+                                                .acknowledge = on_acknowledge,
                                                 .refused = on_refused,
                                                 .worked = on_worked,
                                                 .snapshot_taken = on_taken,
@@ -113,7 +158,7 @@ static void pull(uint32_t partition, enum kelp_pull_mode mode, uint64_t step)
 }
 
 /* One worker pushes all of step `step` to partition 1. */
-static void push(uint64_t step)
+static void push_at(uint64_t map_epoch, uint64_t step)
 {
     static const float gradient[ELEMENTS / PARTITIONS] = {1.0f};
     struct kelp_rpc_message *message = kelp_rpc_message_create();
@@ -127,13 +172,18 @@ static void push(uint64_t step)
                                          .push = {.requester = 5,
                                                   .author = 1,
                                                   .generation = GENERATION,
-                                                  .map_epoch = 1,
+                                                  .map_epoch = map_epoch,
                                                   .word = &word,
                                                   .lane_count = 1},
                                          .payload = &payload,
                                          .length = BYTES};
     ck_assert_int_eq(kelp_shard_push(shard, &push, &turn, NULL), KELP_OK);
     kelp_rpc_message_unref(message);
+}
+
+static void push(uint64_t step)
+{
+    push_at(1, step);
 }
 
 /* The map's next serial: this process has no part in partition 1 any more. */
@@ -266,15 +316,108 @@ KELP_TEST(copies_begin_at_their_beginning)
     const struct kelp_wire_payload payload = {.message = message, .length = BYTES};
     kelp_shard_enter(shard, GENERATION, &joiner, 1, &turn);
     for (size_t i = 0; i < KELP_ARRAY_COUNT(kinds); i++) {
-        const struct kelp_shard_piece piece = {.partition = 0,
-                                               .process = 77,
-                                               .generation = GENERATION,
-                                               .map_epoch = 2,
-                                               .kind = kinds[i],
-                                               .payload = &payload,
-                                               .length = BYTES};
+        const struct kelp_shard_piece piece = {
+            .partition = 0,
+            .process = 77,
+            .core = {.generation = GENERATION, .map_epoch = 2, .stream = 1},
+            .kind = kinds[i],
+            .payload = &payload,
+            .length = BYTES};
         struct kelp_error error;
         ck_assert_int_eq(kelp_shard_fill(shard, &piece, &turn, &error), KELP_ERR_FORMAT);
     }
     kelp_rpc_message_unref(message);
+}
+
+/* A whole copy of partition 1, all of `value`. */
+static kelp_status copy_comes(uint64_t stream, uint64_t process, uint64_t map_epoch, float value)
+{
+    static float values[ELEMENTS / PARTITIONS];
+    const struct kelp_replica_state state = {0};
+    struct kelp_shard_piece piece = {
+        .partition = 1,
+        .process = process,
+        .core = {.generation = GENERATION, .map_epoch = map_epoch, .stream = stream},
+        .length = BYTES};
+    const uint32_t kinds[] = {KELP_REPLICA_WEIGHTS, KELP_REPLICA_SLOT, KELP_REPLICA_SLOT + 1};
+    struct kelp_rpc_message *message = kelp_rpc_message_create();
+    struct kelp_error error;
+    kelp_status status = KELP_OK;
+
+    for (size_t i = 0; i < ELEMENTS / PARTITIONS; i++) {
+        values[i] = value;
+    }
+    ck_assert_int_eq(kelp_rpc_message_copy(message, values, BYTES), KELP_OK);
+    const struct kelp_wire_payload payload = {.message = message, .length = BYTES};
+    piece.payload = &payload;
+    for (size_t i = 0; status == KELP_OK && i < KELP_ARRAY_COUNT(kinds); i++) {
+        piece.kind = kinds[i];
+        status = kelp_shard_fill(shard, &piece, &turn, &error);
+    }
+    piece.kind = KELP_REPLICA_WEIGHTS;
+    piece.length = 0;
+    piece.state = &state;
+    piece.records = &seen;
+    status = status == KELP_OK ? kelp_shard_fill(shard, &piece, &turn, &error) : status;
+    kelp_rpc_message_unref(message);
+    return status;
+}
+
+/* What goes with a copy counts only once the copy does: from the primary, in this epoch. */
+KELP_TEST(records_of_a_copy_come_with_its_end)
+{
+    const struct kelp_hosting_place joiner = {
+        .partition = 1, .entry = {.map_epoch = 2, .place = KELP_REPLICA_JOINER}, .primary = 77};
+
+    leave();
+    kelp_shard_enter(shard, GENERATION, &joiner, 1, &turn);
+    ck_assert_int_eq(copy_comes(1, 78, 2, 0.5f), KELP_OK); /* of somebody else */
+    ck_assert_int_eq(copy_comes(1, 77, 1, 0.5f), KELP_OK); /* of an older epoch */
+    ck_assert_uint_eq(seen.copied, 0);
+    ck_assert_int_eq(copy_comes(1, 77, 2, 0.5f), KELP_OK);
+    ck_assert_uint_eq(seen.copied, 1);
+    ck_assert(seen.said.holds);
+    ck_assert_int_eq(copy_comes(1, 77, 2, 0.75f), KELP_OK); /* again: it has as much already */
+    ck_assert_uint_eq(seen.copied, 1);
+}
+
+static void link_to_backup(uint64_t serial, bool is_up)
+{
+    const struct kelp_shard_link link = {
+        .kind = KELP_REPLICA_LINK_FOLLOWER, .process = 77, .serial = serial};
+
+    kelp_shard_linked(shard, &link, is_up, &turn);
+}
+
+/* A link to the same process came up before the end of the one before it was noticed, or even its
+ * beginning. */
+KELP_TEST(ends_of_older_links_change_nothing)
+{
+    const struct kelp_hosting_place followed = {
+        .partition = 1, .entry = {.map_epoch = 2, .place = KELP_REPLICA_PRIMARY, .backup = 77}};
+    const struct kelp_hosting_place again = {
+        .partition = 1, .entry = {.map_epoch = 3, .place = KELP_REPLICA_PRIMARY, .backup = 77}};
+    const struct kelp_acknowledgement level = {
+        .process = 77, .generation = GENERATION, .map_epoch = 2, .holds = true};
+    struct kelp_shard_replica replica;
+
+    kelp_shard_enter(shard, GENERATION, &followed, 1, &turn);
+    seen.asked = 0;
+    link_to_backup(1, true);
+    link_to_backup(3, true);
+    ck_assert_uint_eq(seen.asked, 2);
+    kelp_shard_acknowledged(shard, 1, &level, &turn);
+    link_to_backup(1, false);
+    link_to_backup(2, true);
+    link_to_backup(2, false);
+    ck_assert_uint_eq(seen.asked, 2);
+    push_at(2, 0); /* its root is sent: the link is not taken for broken */
+    ck_assert_uint_eq(seen.forwards, 1);
+    ck_assert_uint_eq(kelp_shard_replicas(shard, &replica, 1), 1);
+    ck_assert(replica.view.backup_in_sync);
+    link_to_backup(3, false);
+    link_to_backup(3, true);
+    ck_assert_uint_eq(seen.asked, 3);
+    kelp_shard_enter(shard, GENERATION, &again, 1, &turn);
+    ck_assert_uint_eq(seen.asked, 4);
 }
