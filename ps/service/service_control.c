@@ -368,25 +368,15 @@ static kelp_status follow_order(struct kelp__service_leader *leader,
 static void refuse_stream(struct kelp__service_leader *leader, kelp_status status, char *text)
 {
     Kelp__V1__ShardReport report = KELP__V1__SHARD_REPORT__INIT;
-    struct kelp_rpc_message *answer = NULL;
+    const struct service_speaker speaker = {.role = "coordinator",
+                                            .id = leader->greeted ? leader->id : NULL};
 
-    const char *peer = kelp_rpc_stream_peer(leader->stream);
-    unsigned held = 0;
-
-    if (kelp_log_gate_pass(&leader->service->refusals, peer, status, &held)) {
-        kelp_log_warn("control stream refused coordinator=%s peer=%s status=%s error=\"%s\" "
-                      "more_before=%u",
-                      leader->greeted ? leader->id : "?", peer, kelp_status_name(status), text,
-                      held);
-    }
+    kelp__service_log_end(leader->service, leader->stream, &speaker, "control stream refused",
+                          status, text);
     report.hello = &leader->service->hello;
     report.status = status;
     report.error = text;
-    if (kelp_wire_encode(&report.base, &answer, NULL) == KELP_OK &&
-        kelp_rpc_stream_send(leader->stream, answer) != KELP_OK) {
-        kelp_log_debug("refusal not sent"); /* the close says it too */
-    }
-    kelp_rpc_stream_close(leader->stream, status, text);
+    kelp__service_refuse(leader->stream, &report.base, status, text);
 }
 
 /* The command waits until its sender leads; control_lock is held. */

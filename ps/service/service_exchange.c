@@ -77,14 +77,10 @@ void kelp__service_peer_break_off(struct kelp__service_peer *peer, kelp_status s
 void kelp__service_peer_log(struct kelp__service_peer *peer, const char *what, kelp_status status,
                             const char *text)
 {
-    const char *from = kelp_rpc_stream_peer(peer->stream);
-    const int kind = 2 * (int)status + (peer->greeted ? 1 : 0);
-    unsigned held = 0;
+    const struct service_speaker speaker = {.role = "worker",
+                                            .id = peer->greeted ? peer->id : NULL};
 
-    if (kelp_log_gate_pass(&peer->service->refusals, from, kind, &held)) {
-        kelp_log_warn("%s worker=%s peer=%s status=%s error=\"%s\" more_before=%u", what,
-                      peer->greeted ? peer->id : "?", from, kelp_status_name(status), text, held);
-    }
+    kelp__service_log_end(peer->service, peer->stream, &speaker, what, status, text);
 }
 
 /* What the answer lends until the event returns is copied; false: out of memory. */
@@ -512,18 +508,13 @@ void kelp__service_ticks_stop(struct kelp_service *service)
 static void refuse_stream(struct kelp__service_peer *peer, kelp_status status, const char *text)
 {
     Kelp__V1__ExchangeReply reply = KELP__V1__EXCHANGE_REPLY__INIT;
-    struct kelp_rpc_message *message = NULL;
 
     kelp__service_peer_log(peer, "stream refused", status, text);
     reply.status = status;
     reply.error = (char *)(uintptr_t)text; /* only read */
     reply.generation = atomic_load(&peer->service->generation);
     (void)pthread_mutex_lock(&peer->lock);
-    if (kelp_wire_encode(&reply.base, &message, NULL) == KELP_OK &&
-        kelp_rpc_stream_send(peer->stream, message) != KELP_OK) {
-        kelp_log_debug("refusal not sent worker=%s", peer->id); /* the close says it too */
-    }
-    kelp__service_peer_break_off(peer, status, text);
+    kelp__service_refuse(peer->stream, &reply.base, status, text);
     (void)pthread_mutex_unlock(&peer->lock);
 }
 

@@ -413,24 +413,15 @@ static kelp_status take_content(struct incoming *incoming, struct kelp_error *re
 static void refuse_stream(struct kelp__service_following *following, kelp_status status, char *text)
 {
     Kelp__V1__ReplicateReply reply = KELP__V1__REPLICATE_REPLY__INIT;
-    struct kelp_rpc_message *message = NULL;
-    const char *peer = kelp_rpc_stream_peer(following->stream);
-    unsigned held = 0;
+    const struct service_speaker speaker = {.role = "shard",
+                                            .id = following->greeted ? following->id : NULL};
 
-    if (kelp_log_gate_pass(&following->service->refusals, peer, status, &held)) {
-        kelp_log_warn("primary's stream refused shard=%s peer=%s status=%s error=\"%s\" "
-                      "more_before=%u",
-                      following->greeted ? following->id : "?", peer, kelp_status_name(status),
-                      text, held);
-    }
+    kelp__service_log_end(following->service, following->stream, &speaker,
+                          "primary's stream refused", status, text);
     reply.status = status;
     reply.error = text;
     (void)pthread_mutex_lock(&following->lock);
-    if (kelp_wire_encode(&reply.base, &message, NULL) == KELP_OK &&
-        kelp_rpc_stream_send(following->stream, message) != KELP_OK) {
-        kelp_log_debug("refusal not sent"); /* the close says it too */
-    }
-    kelp_rpc_stream_close(following->stream, status, text);
+    kelp__service_refuse(following->stream, &reply.base, status, text);
     (void)pthread_mutex_unlock(&following->lock);
 }
 

@@ -65,6 +65,32 @@ static const struct kelp_rpc_method methods[] = {
      .unary = answer_status},
 };
 
+void kelp__service_log_end(struct kelp_service *service, struct kelp_rpc_stream *stream,
+                           const struct service_speaker *speaker, const char *what,
+                           kelp_status status, const char *text)
+{
+    const char *peer = kelp_rpc_stream_peer(stream);
+    const int kind = 2 * (int)status + (speaker->id ? 1 : 0);
+    unsigned held = 0;
+
+    if (kelp_log_gate_pass(&service->refusals, peer, kind, &held)) {
+        kelp_log_warn("%s %s=%s peer=%s status=%s error=\"%s\" more_before=%u", what, speaker->role,
+                      speaker->id ? speaker->id : "?", peer, kelp_status_name(status), text, held);
+    }
+}
+
+void kelp__service_refuse(struct kelp_rpc_stream *stream, const ProtobufCMessage *reply,
+                          kelp_status status, const char *text)
+{
+    struct kelp_rpc_message *message = NULL;
+
+    if (kelp_wire_encode(reply, &message, NULL) == KELP_OK &&
+        kelp_rpc_stream_send(stream, message) != KELP_OK) {
+        kelp_log_debug("refusal not sent"); /* the close says it too */
+    }
+    kelp_rpc_stream_close(stream, status, text);
+}
+
 kelp_status kelp__service_check_hello(const struct kelp_service *service,
                                       const Kelp__V1__Hello *hello, struct kelp_error *reterr)
 {

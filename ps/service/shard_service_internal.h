@@ -81,7 +81,20 @@ struct kelp_service {
     pthread_cond_t load_cancelled;
 };
 
-/* shard_service.c: does the first message of a stream belong to us? KELP_ERR_MISMATCH. */
+/* Whoever is at the other end of a stream, in lines of the log. */
+struct service_speaker {
+    const char *role; /* "worker" */
+    const char *id;   /* NULL: it has not said, or is not believed */
+};
+/* shard_service.c: one line about a stream that is ended, and no more than one a second of a host.
+ * what: "stream refused". */
+void kelp__service_log_end(struct kelp_service *service, struct kelp_rpc_stream *stream,
+                           const struct service_speaker *speaker, const char *what,
+                           kelp_status status, const char *text);
+/* Send what says why, and end the stream. reply: has status and text, too. */
+void kelp__service_refuse(struct kelp_rpc_stream *stream, const ProtobufCMessage *reply,
+                          kelp_status status, const char *text);
+/* Does the first message of a stream belong to us? KELP_ERR_MISMATCH. */
 kelp_status kelp__service_check_hello(const struct kelp_service *service,
                                       const Kelp__V1__Hello *hello, struct kelp_error *reterr);
 /* The largest message of a stream between a shard and whoever pushes to it: its primary too. */
