@@ -13,11 +13,17 @@ static bool leads(const struct kelp_failover_shard *shards, uint32_t shard)
 /* The entry without those that are lost; its primary is KELP_MAP_NOBODY where nobody may lead. */
 static struct kelp_map_partition without_lost(const struct kelp_map_partition *before,
                                               const struct kelp_failover_shard *shards,
+                                              const struct kelp_failover_silent *silent,
                                               bool in_sync)
 {
     struct kelp_map_partition entry = *before;
-    entry.backup = lost(shards, before->backup) ? KELP_MAP_NOBODY : before->backup;
-    entry.joiner = lost(shards, before->joiner) ? KELP_MAP_NOBODY : before->joiner;
+    bool led = !lost(shards, before->primary);
+    if (lost(shards, before->backup) || (silent->backup && led)) {
+        entry.backup = KELP_MAP_NOBODY;
+    }
+    if (lost(shards, before->joiner) || (silent->joiner && led)) {
+        entry.joiner = KELP_MAP_NOBODY;
+    }
     bool joins = in_sync && leads(shards, entry.joiner);
     if (lost(shards, before->primary) && leads(shards, entry.backup)) {
         entry.primary = entry.backup;
@@ -49,6 +55,7 @@ static enum kelp_failover_verdict judge(const struct kelp_map_partition *before,
 
 enum kelp_failover_verdict kelp_failover_of(const struct kelp_map *map,
                                             const struct kelp_failover_shard *shards,
+                                            const struct kelp_failover_silent *silent,
                                             const struct kelp_replicas *replicas,
                                             struct kelp_map_partition *ret_entries)
 {
@@ -56,7 +63,7 @@ enum kelp_failover_verdict kelp_failover_of(const struct kelp_map *map,
     for (uint32_t i = 0; i < map->partition_count; i++) {
         const struct kelp_replica_report *report = kelp_replicas_of(replicas, map, i);
         const struct kelp_map_partition entry =
-            without_lost(&map->partitions[i], shards, report && report->joiner_in_sync);
+            without_lost(&map->partitions[i], shards, &silent[i], report && report->joiner_in_sync);
         enum kelp_failover_verdict verdict = judge(&map->partitions[i], &entry, shards);
         gravest = verdict > gravest ? verdict : gravest;
         if (ret_entries) {

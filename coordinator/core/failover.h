@@ -29,14 +29,23 @@ enum kelp_failover_verdict {
     KELP_FAILOVER_NOBODY, /* nobody is left who may lead some partition */
 };
 
+/* Of a partition: which follower its primary, which is there, does not hear. It is as good as
+ * lost. */
+struct kelp_failover_silent {
+    bool backup;
+    bool joiner;
+};
+
 /*
  * What becomes of the entries, and the gravest verdict on one of them.
  *
+ * silent       of each partition.
  * ret_entries  room for partition_count of them, or NULL. They are meant with CHANGE: a map epoch
  *              counts up where an entry changes.
  */
 enum kelp_failover_verdict kelp_failover_of(const struct kelp_map *map,
                                             const struct kelp_failover_shard *shards,
+                                            const struct kelp_failover_silent *silent,
                                             const struct kelp_replicas *replicas,
                                             struct kelp_map_partition *ret_entries);
 

@@ -40,9 +40,13 @@
 #define KELP_COORDINATOR_DRAINS_MAX  64 /* processes that `kelp drain` names at a time */
 #define KELP_COORDINATOR_DRAIN_MS                                                                  \
     10000 /* a process that is to be drained is not there: then its name is forgotten */
-#define KELP_COORDINATOR_DOUBT_MS 500  /* what a peer says of a shard counts for so long */
-#define KELP_COORDINATOR_TELL_MS  300  /* then workers get a change that a primary has not taken */
-#define KELP_COORDINATOR_HELLO_MS 5000 /* a worker's stream says who it is within this */
+#define KELP_COORDINATOR_DOUBT_MS     500  /* what a peer says of a shard counts for so long */
+#define KELP_COORDINATOR_DROP_MS      50   /* a primary does not hear its joiner: in two reports */
+#define KELP_COORDINATOR_DOUBTS_MAX   256  /* pairs of primary and follower that are remembered */
+#define KELP_COORDINATOR_AVOID_MS     2000 /* before such a pair is tried again; doubled */
+#define KELP_COORDINATOR_AVOID_MAX_MS 60000
+#define KELP_COORDINATOR_TELL_MS      300 /* then workers get a change that a primary has not taken */
+#define KELP_COORDINATOR_HELLO_MS     5000 /* a worker's stream says who it is within this */
 
 /* A worker with lanes shows work within both; then it is tried (membership_seats.c). */
 #define KELP_COORDINATOR_IDLE_MS      3000

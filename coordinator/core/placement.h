@@ -28,7 +28,8 @@
  * (failover.h), and training goes on. Only without one is another generation opened, from a
  * checkpoint. So the first needs one witness, since a wrong guess costs a copy and no step. Each of
  * these is one: a new incarnation under its name; its stream, broken off by its end; silence to us
- * and to a peer; silence for shard_wait_ms while training stands still.
+ * and to a peer; silence for shard_wait_ms while training stands still. A follower that is silent
+ * to its primary alone holds its partitions up, and leaves their entries (doubts.h).
  *
  * A generation starts from the newest checkpoint that is not known to be damaged, or from version
  * 0. Storage that is not there yet is waited for by name. A shard that finds the checkpoint damaged
@@ -67,6 +68,7 @@
 #ifndef KELP_COORDINATOR_CORE_PLACEMENT_H
 #define KELP_COORDINATOR_CORE_PLACEMENT_H
 
+#include "coordinator/core/doubts.h"
 #include "coordinator/core/replicas.h"
 #include "coordinator/core/targets.h"
 
@@ -169,6 +171,8 @@ struct kelp_placement_event {
         struct {
             const char *id; /* of the one that is not heard */
             uint64_t incarnation;
+            uint64_t by; /* incarnation of the one that says so */
+            bool silent; /* it has not heard it for long; else its stream was broken off just now */
         } doubted;
         struct {
             const char *id;
@@ -262,6 +266,7 @@ struct kelp_placement_options {
     bool moves;           /* partitions are moved while training goes on */
     uint32_t workers_min; /* before the first generation opens */
     uint32_t shard_wait_ms;
+    uint32_t detect_ms;       /* silence that is a loss: failure.detect */
     uint32_t storage_wait_ms; /* 0: without limit */
     uint64_t writer;          /* unique to this leadership, for nonces */
 };
@@ -294,12 +299,13 @@ struct kelp_placement {
     struct kelp_map map;  /* as written; generation 0: none */
     struct kelp_map next; /* being written */
     struct kelp_replicas replicas;
+    struct kelp_doubts doubts;
     enum kelp_placement_change change;
     bool loses;                                    /* the change: a shard was lost */
     bool fails_over;                               /* and it was a primary */
     char because[KELP_COORDINATOR_REASON_MAX + 1]; /* the change, for people */
     bool unarranged;                               /* partitions may have to be moved */
-    bool held_up;          /* not all of it could be done: to be looked at again */
+    uint64_t look_ms;      /* not all of it could be done: look again then; 0: no need to */
     bool promotion_waits;  /* for a snapshot that its primary owes: order no other one */
     uint64_t change_at_ms; /* no attempt earlier */
     uint64_t move_at_ms;   /* no move earlier */

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/training/plan.h"
 #include "coordinator/core/placement_internal.h"
 
 /* ---- maps ---- */
@@ -49,11 +50,41 @@ kelp_status kelp__placement_adopt(struct kelp_placement *placement, struct kelp_
 typedef bool lost_by(const struct kelp_placement *placement, const struct kelp_map_shard *mapped,
                      uint64_t now_ms);
 
+static uint64_t incarnation_of(const struct kelp_map *map, uint32_t shard)
+{
+    return map->shards[shard].incarnation;
+}
+
+/* Does the primary of the entry not hear that follower, for so long? */
+static bool is_silent(const struct kelp_placement *placement,
+                      const struct kelp_map_partition *entry, uint32_t follower, uint64_t for_ms,
+                      uint64_t now_ms)
+{
+    const struct kelp_map *map = &placement->map;
+    return follower != KELP_MAP_NOBODY &&
+           kelp_doubts_last(&placement->doubts, incarnation_of(map, entry->primary),
+                            incarnation_of(map, follower), for_ms, now_ms);
+}
+
+static void find_silent(const struct kelp_placement *placement, uint64_t now_ms,
+                        struct kelp_failover_silent *ret_silent)
+{
+    /* What is doubted was silent for half of this time before. */
+    uint64_t backup_ms = placement->options.detect_ms / 2 + KELP_COORDINATOR_DROP_MS;
+    for (uint32_t i = 0; i < placement->map.partition_count; i++) {
+        const struct kelp_map_partition *entry = &placement->map.partitions[i];
+        ret_silent[i] = (struct kelp_failover_silent){
+            .backup = is_silent(placement, entry, entry->backup, backup_ms, now_ms),
+            .joiner = is_silent(placement, entry, entry->joiner, KELP_COORDINATOR_DROP_MS, now_ms)};
+    }
+}
+
 /* What is to become of the entries when those shards are lost. */
 static enum kelp_failover_verdict judge(const struct kelp_placement *placement, lost_by *is_lost,
                                         uint64_t now_ms, struct kelp_map_partition *ret_entries)
 {
     struct kelp_failover_shard shards[KELP_COORDINATOR_SHARDS_MAX];
+    struct kelp_failover_silent silent[KELP_PARTITIONS_MAX];
     const struct kelp_map *map = &placement->map;
     for (uint32_t i = 0; i < map->shard_count; i++) {
         const struct kelp_placement_shard *shard =
@@ -63,7 +94,8 @@ static enum kelp_failover_verdict judge(const struct kelp_placement *placement, 
             .ready = kelp__placement_hears(placement, &map->shards[i]) &&
                      shard->loaded_generation == map->generation};
     }
-    return kelp_failover_of(map, shards, &placement->replicas, ret_entries);
+    find_silent(placement, now_ms, silent);
+    return kelp_failover_of(map, shards, silent, &placement->replicas, ret_entries);
 }
 
 void kelp__placement_begin_change(struct kelp_placement *placement, struct kelp_map *next,
@@ -79,6 +111,63 @@ void kelp__placement_begin_change(struct kelp_placement *placement, struct kelp_
     kelp__placement_want(actions, KELP_PLACEMENT_DO_WRITE_CHANGE);
 }
 
+/* Which shard is lost, and with it whose place? Of several, the first. */
+static void say_why(struct kelp_placement *placement, const struct kelp_map *next, lost_by *is_lost,
+                    uint64_t now_ms)
+{
+    placement->loses = false;
+    placement->fails_over = false;
+    for (uint32_t i = 0; i < next->partition_count; i++) {
+        if (next->partitions[i].primary != placement->map.partitions[i].primary) {
+            placement->fails_over = true;
+        }
+    }
+    for (uint32_t i = 0; i < next->shard_count && !placement->loses; i++) {
+        if (is_lost(placement, &next->shards[i], now_ms)) {
+            placement->loses = true;
+            (void)snprintf(placement->loss, sizeof(placement->loss), "%s", next->shards[i].id);
+            (void)snprintf(placement->because, sizeof(placement->because), "%s is lost",
+                           next->shards[i].id);
+        }
+    }
+}
+
+/* A follower that is as it was for the leader, and not for its primary, leaves the entry. */
+static void drop_one(struct kelp_placement *placement, uint32_t primary, uint32_t follower,
+                     uint64_t now_ms)
+{
+    const struct kelp_map *map = &placement->map;
+    if (kelp_doubts_until(&placement->doubts, incarnation_of(map, primary),
+                          incarnation_of(map, follower), now_ms) != 0) {
+        return; /* another partition of the pair */
+    }
+    kelp_doubts_drop(&placement->doubts, incarnation_of(map, primary),
+                     incarnation_of(map, follower), now_ms);
+    if (!placement->loses) {
+        (void)snprintf(placement->because, sizeof(placement->because), "%s does not hear %s",
+                       map->shards[primary].id, map->shards[follower].id);
+    }
+}
+
+static void drop_silent(struct kelp_placement *placement, const struct kelp_map *next,
+                        uint64_t now_ms)
+{
+    struct kelp_failover_silent silent[KELP_PARTITIONS_MAX];
+    find_silent(placement, now_ms, silent);
+    for (uint32_t i = 0; i < next->partition_count; i++) {
+        const struct kelp_map_partition *before = &placement->map.partitions[i];
+        if (next->partitions[i].primary != before->primary) {
+            continue;
+        }
+        if (silent[i].backup) {
+            drop_one(placement, before->primary, before->backup, now_ms);
+        }
+        if (silent[i].joiner) {
+            drop_one(placement, before->primary, before->joiner, now_ms);
+        }
+    }
+}
+
 /* Write the map with the entries that failover wants. */
 static kelp_status change(struct kelp_placement *placement, lost_by *is_lost, uint64_t now_ms,
                           struct kelp_placement_actions *actions, struct kelp_error *reterr)
@@ -90,20 +179,8 @@ static kelp_status change(struct kelp_placement *placement, lost_by *is_lost, ui
     enum kelp_failover_verdict verdict = judge(placement, is_lost, now_ms, next.partitions);
     assert(verdict == KELP_FAILOVER_CHANGE);
     (void)verdict;
-    placement->loses = true;
-    placement->fails_over = false;
-    for (uint32_t i = 0; i < next.partition_count; i++) {
-        if (next.partitions[i].primary != placement->map.partitions[i].primary) {
-            placement->fails_over = true;
-        }
-    }
-    for (uint32_t i = 0; i < next.shard_count; i++) {
-        if (is_lost(placement, &next.shards[i], now_ms)) {
-            (void)snprintf(placement->loss, sizeof(placement->loss), "%s", next.shards[i].id);
-            break;
-        }
-    }
-    (void)snprintf(placement->because, sizeof(placement->because), "%s is lost", placement->loss);
+    say_why(placement, &next, is_lost, now_ms);
+    drop_silent(placement, &next, now_ms);
     kelp__placement_begin_change(placement, &next, actions);
     return KELP_OK;
 }

@@ -272,8 +272,9 @@ static void on_replicas(struct kelp_placement *placement, const struct kelp_plac
         return;
     }
     for (size_t i = 0; i < event->replicas.count; i++) {
-        (void)kelp_replicas_take(&placement->replicas, map, (uint32_t)index,
-                                 &event->replicas.reports[i]);
+        bool news = kelp_replicas_take(&placement->replicas, map, (uint32_t)index,
+                                       &event->replicas.reports[i]);
+        placement->unarranged = placement->unarranged || news;
     }
 }
 
@@ -283,6 +284,10 @@ static void on_doubted(struct kelp_placement *placement, const struct kelp_place
     if (shard) {
         shard->doubted_incarnation = event->doubted.incarnation;
         shard->doubted_ms = event->now_ms;
+    }
+    if (event->doubted.silent) {
+        kelp_doubts_say(&placement->doubts, event->doubted.by, event->doubted.incarnation,
+                        event->now_ms);
     }
 }
 
@@ -344,18 +349,21 @@ static void on_pause(struct kelp_placement *placement, const char *why,
 }
 
 /* May partitions have to be moved after it? */
-static bool rearranges(const struct kelp_placement *placement, enum kelp_placement_event_kind kind)
+static bool rearranges(const struct kelp_placement *placement,
+                       const struct kelp_placement_event *event)
 {
+    enum kelp_placement_event_kind kind = event->kind;
+    bool due = placement->look_ms != 0 && event->now_ms >= placement->look_ms;
     return kind == KELP_PLACEMENT_SIZE || kind == KELP_PLACEMENT_REGISTERED ||
            kind == KELP_PLACEMENT_UNREGISTERED || kind == KELP_PLACEMENT_CONNECTED ||
-           kind == KELP_PLACEMENT_REPLICAS || (kind == KELP_PLACEMENT_TICK && placement->held_up);
+           (kind == KELP_PLACEMENT_TICK && due);
 }
 
 kelp_status kelp__placement_take(struct kelp_placement *placement,
                                  const struct kelp_placement_event *event,
                                  struct kelp_placement_actions *actions, struct kelp_error *reterr)
 {
-    placement->unarranged = placement->unarranged || rearranges(placement, event->kind);
+    placement->unarranged = placement->unarranged || rearranges(placement, event);
     switch (event->kind) {
     case KELP_PLACEMENT_MAP_READ:
         return on_map_read(placement, event, actions, reterr);

@@ -160,6 +160,28 @@ static kelp_status arrange(const struct kelp_placement *placement, const bool *o
     return kelp_arrangement_next(&layout->input, layout->moves, ret_count);
 }
 
+/* Pairs that did not hear each other are tried again later. */
+static void leave_out_avoided(struct kelp_placement *placement, const struct layout *layout,
+                              uint32_t *count, uint64_t now_ms)
+{
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < *count; i++) {
+        const struct kelp_arrangement_move *move = &layout->moves[i];
+        uint64_t until_ms = 0;
+        if (move->kind == KELP_ARRANGEMENT_ATTACH) {
+            until_ms = kelp_doubts_until(
+                &placement->doubts, layout->shards[move->entry.primary].at->incarnation,
+                layout->shards[move->entry.joiner].at->incarnation, now_ms);
+        }
+        if (until_ms == 0) {
+            layout->moves[kept++] = *move;
+        } else if (placement->look_ms == 0 || until_ms < placement->look_ms) {
+            placement->look_ms = until_ms;
+        }
+    }
+    *count = kept;
+}
+
 static kelp_status write_moves(struct kelp_placement *placement, const struct layout *layout,
                                uint32_t count, struct kelp_placement_actions *actions,
                                struct kelp_error *reterr)
@@ -199,7 +221,9 @@ kelp_status kelp__placement_move_partitions(struct kelp_placement *placement,
     }
     layout.input.map = &placement->map;
     layout.input.still = event->still;
+    placement->look_ms = event->still || event->owes ? event->now_ms : 0;
     status = arrange(placement, event->owes, &layout, &count);
+    leave_out_avoided(placement, &layout, &count, event->now_ms);
     if (status == KELP_OK && count > 0) {
         status = write_moves(placement, &layout, count, actions, reterr);
     } else if (status == KELP_OK && event->owes) {
@@ -207,7 +231,6 @@ kelp_status kelp__placement_move_partitions(struct kelp_placement *placement,
         placement->promotion_waits = count > 0;
     }
     placement->unarranged = false;
-    placement->held_up = status == KELP_OK && (event->still || event->owes);
     layout_fini(&layout);
     return status;
 }

@@ -32,8 +32,12 @@ bool kelp_replicas_take(struct kelp_replicas *replicas, const struct kelp_map *m
     if (entry->primary != shard || entry->map_epoch != report->map_epoch) {
         return false;
     }
-    replicas->newest[report->partition] = *report;
-    return true;
+    struct kelp_replica_report *newest = &replicas->newest[report->partition];
+    bool news = newest->map_epoch != report->map_epoch ||
+                newest->backup_in_sync != report->backup_in_sync ||
+                newest->joiner_in_sync != report->joiner_in_sync;
+    *newest = *report;
+    return news;
 }
 
 const struct kelp_replica_report *kelp_replicas_of(const struct kelp_replicas *replicas,

@@ -27,7 +27,8 @@ kelp_status kelp_replicas_reset(struct kelp_replicas *replicas, uint32_t partiti
                                 struct kelp_error *reterr) KELP_MUST_USE;
 void kelp_replicas_fini(struct kelp_replicas *replicas);
 
-/* The shard of that index has reported this. False: it is not for it to say, or out of date. */
+/* The shard of that index has reported this. Does it change what may be done with the followers?
+ * No: it is known, or how far they lag; or it is out of date, or not for this shard to say. */
 bool kelp_replicas_take(struct kelp_replicas *replicas, const struct kelp_map *map, uint32_t shard,
                         const struct kelp_replica_report *report);
 /* What is known of the partition in its entry's epoch; NULL: nothing. */

@@ -12,6 +12,7 @@ static kelp_status init_machines(struct kelp_term *term, struct kelp_error *rete
                                                      .moves = true,
                                                      .workers_min = job->cluster.workers.min,
                                                      .shard_wait_ms = job->failure.shard_wait_ms,
+                                                     .detect_ms = job->failure.detect_ms,
                                                      .storage_wait_ms =
                                                          job->failure.storage_wait_ms,
                                                      .writer = term->options.writer};

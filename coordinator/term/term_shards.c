@@ -265,15 +265,18 @@ static void on_leaving(struct kelp_term *term, const struct kelp_link *link)
     kelp__term_update_shards(term, false);
 }
 
-/* Whom we do not hear, and a peer neither. */
-static void on_peer(struct kelp_term *term, const struct kelp_link_peer *peer)
+/* Whom a peer does not hear: we may hear it, or not. */
+static void on_peer(struct kelp_term *term, const struct kelp_link *link,
+                    const struct kelp_link_peer *peer)
 {
-    const struct kelp_placement_shard *placed = kelp_placement_find(&term->placement, peer->id);
-    bool wrong = peer->broken || peer->silent_ms >= term->membership.detect_ms / 2;
-    if (wrong && placed && !placed->connected) {
-        kelp__term_place(term, (struct kelp_placement_event){
-                                   .kind = KELP_PLACEMENT_DOUBTED,
-                                   .doubted = {.id = peer->id, .incarnation = peer->incarnation}});
+    bool silent = peer->silent_ms >= term->membership.detect_ms / 2;
+    if ((peer->broken || silent) && kelp_placement_find(&term->placement, peer->id)) {
+        kelp__term_place(term,
+                         (struct kelp_placement_event){.kind = KELP_PLACEMENT_DOUBTED,
+                                                       .doubted = {.id = peer->id,
+                                                                   .incarnation = peer->incarnation,
+                                                                   .by = link->shard.incarnation,
+                                                                   .silent = silent}});
     }
 }
 
@@ -312,7 +315,7 @@ void kelp_term_shard_report(struct kelp_term *term, struct kelp_link *link,
         on_leaving(term, link);
     }
     for (size_t i = 0; i < report->peer_count; i++) {
-        on_peer(term, &report->peers[i]);
+        on_peer(term, link, &report->peers[i]);
     }
     bool current = kelp_link_current(link, placement, report->heartbeat);
     if (report->status != KELP_OK && current) {

@@ -140,6 +140,7 @@ static struct kelp__service_link *make_link(struct kelp_service *service,
         kelp__service_link_unref(link);
         return NULL;
     }
+    kelp__service_peers_expect(service->replicas->peers, link->id, link->incarnation);
     return link;
 }
 
@@ -219,6 +220,7 @@ static void close_links(struct kelp__service_link *link)
             kelp_rpc_stream_close(link->stream, KELP_OK, "no partition is led here and kept there");
         }
         (void)pthread_mutex_unlock(&link->lock);
+        kelp__service_peers_release(link->service->replicas->peers, link->id, link->incarnation);
         kelp__service_link_unref(link);
         link = next;
     }

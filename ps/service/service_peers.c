@@ -13,6 +13,7 @@ struct peer {
     char id[KELP_JOB_NAME_MAX + 1];
     uint64_t incarnation;
     uint64_t heard_us;
+    bool linked; /* a link to it is kept */
     bool broken;
 };
 
@@ -51,17 +52,57 @@ static struct peer *find(struct kelp__service_peers *peers, const char *id, uint
     return NULL;
 }
 
-/* One that was not heard for so long is in no map any more. The lock is held. */
+/* One without a link that was not heard for so long is in no map any more. The lock is held. */
 static void forget_old(struct kelp__service_peers *peers, uint64_t now_us)
 {
     size_t kept = 0;
 
     for (size_t i = 0; i < peers->count; i++) {
-        if (now_us - peers->items[i].heard_us < KELP_PS_PEER_FORGET_MS * UINT64_C(1000)) {
+        if (peers->items[i].linked ||
+            now_us - peers->items[i].heard_us < KELP_PS_PEER_FORGET_MS * UINT64_C(1000)) {
             peers->items[kept++] = peers->items[i];
         }
     }
     peers->count = kept;
+}
+
+/* A new one counts as heard now. NULL: there are too many. The lock is held. */
+static struct peer *find_or_add(struct kelp__service_peers *peers, const char *id,
+                                uint64_t incarnation, uint64_t now_us)
+{
+    struct peer *peer = find(peers, id, incarnation);
+
+    if (!peer) {
+        forget_old(peers, now_us);
+    }
+    if (!peer && peers->count < KELP_PS_PEERS_MAX) {
+        peer = &peers->items[peers->count++];
+        *peer = (struct peer){.incarnation = incarnation, .heard_us = now_us};
+        (void)snprintf(peer->id, sizeof(peer->id), "%s", id);
+    }
+    return peer;
+}
+
+void kelp__service_peers_expect(struct kelp__service_peers *peers, const char *id,
+                                uint64_t incarnation)
+{
+    (void)pthread_mutex_lock(&peers->lock);
+    struct peer *peer = find_or_add(peers, id, incarnation, kelp_clock_us());
+    if (peer) {
+        peer->linked = true;
+    }
+    (void)pthread_mutex_unlock(&peers->lock);
+}
+
+void kelp__service_peers_release(struct kelp__service_peers *peers, const char *id,
+                                 uint64_t incarnation)
+{
+    (void)pthread_mutex_lock(&peers->lock);
+    struct peer *peer = find(peers, id, incarnation);
+    if (peer) {
+        *peer = peers->items[--peers->count];
+    }
+    (void)pthread_mutex_unlock(&peers->lock);
 }
 
 void kelp__service_peers_heard(struct kelp__service_peers *peers, const char *id,
@@ -70,15 +111,7 @@ void kelp__service_peers_heard(struct kelp__service_peers *peers, const char *id
     const uint64_t now_us = kelp_clock_us();
 
     (void)pthread_mutex_lock(&peers->lock);
-    struct peer *peer = find(peers, id, incarnation);
-    if (!peer) {
-        forget_old(peers, now_us);
-    }
-    if (!peer && peers->count < KELP_PS_PEERS_MAX) {
-        peer = &peers->items[peers->count++];
-        *peer = (struct peer){.incarnation = incarnation};
-        (void)snprintf(peer->id, sizeof(peer->id), "%s", id);
-    }
+    struct peer *peer = find_or_add(peers, id, incarnation, now_us);
     if (peer) {
         peer->heard_us = now_us;
         peer->broken = false;
@@ -93,7 +126,7 @@ void kelp__service_peers_ended(struct kelp__service_peers *peers, const char *id
     struct peer *peer = find(peers, id, incarnation);
     if (peer && broken) {
         peer->broken = true;
-    } else if (peer) {
+    } else if (peer && !peer->linked) {
         *peer = peers->items[--peers->count];
     }
     (void)pthread_mutex_unlock(&peers->lock);

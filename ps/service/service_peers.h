@@ -20,10 +20,17 @@ struct kelp__service_peers;
 struct kelp__service_peers *kelp__service_peers_create(void);
 void kelp__service_peers_destroy(struct kelp__service_peers *peers);
 
+/* A link to this process is kept from now on: it should be heard, and is not forgotten. */
+void kelp__service_peers_expect(struct kelp__service_peers *peers, const char *id,
+                                uint64_t incarnation);
+/* The link is not kept any more. */
+void kelp__service_peers_release(struct kelp__service_peers *peers, const char *id,
+                                 uint64_t incarnation);
 /* Something came from this process. */
 void kelp__service_peers_heard(struct kelp__service_peers *peers, const char *id,
                                uint64_t incarnation);
-/* Its stream has ended: it broke it off, or it was not needed any more. */
+/* Its stream has ended: it broke it off, or it was not needed any more. One that a link is kept to
+ * is not forgotten. */
 void kelp__service_peers_ended(struct kelp__service_peers *peers, const char *id,
                                uint64_t incarnation, bool broken);
 

@@ -13,7 +13,7 @@
 enum { P, B, J, OTHER, SHARDS };
 
 static const struct {
-    const char *lost;   /* of "PBJ" */
+    const char *lost;   /* of "PBJ"; "b", "j": not heard by the primary */
     const char *ready;  /* likewise */
     const char *before; /* who there is */
     const char *after;  /* primary, backup, joiner; '-': nobody */
@@ -42,6 +42,13 @@ static const struct {
     {"P", "PJ", "PBJ", NULL, false, KELP_FAILOVER_WAITS},
     {"P", "", "PB-", NULL, false, KELP_FAILOVER_WAITS},
     {"P", "PB", "PBJ", "B-J", true, KELP_FAILOVER_CHANGE},
+    /* Heard by us, but not by the primary; what one that is lost said counts no more. */
+    {"b", "PBJ", "PB-", "P--", false, KELP_FAILOVER_CHANGE},
+    {"b", "PBJ", "PBJ", "PJ-", true, KELP_FAILOVER_CHANGE},
+    {"b", "PBJ", "PBJ", "P-J", false, KELP_FAILOVER_CHANGE},
+    {"j", "PBJ", "PBJ", "PB-", true, KELP_FAILOVER_CHANGE},
+    {"bj", "PBJ", "PBJ", "P--", true, KELP_FAILOVER_CHANGE},
+    {"Pbj", "PBJ", "PBJ", "BJ-", true, KELP_FAILOVER_CHANGE},
 };
 
 static uint32_t role(const char *text, size_t at)
@@ -63,13 +70,15 @@ KELP_LOOP_TEST(entries, 0, KELP_ARRAY_COUNT(cases))
     struct kelp_failover_shard shards[SHARDS] = {{.lost = false}};
     struct kelp_replicas replicas = {.partition_count = 0};
     const struct kelp_replica_report report = {.map_epoch = 4, .joiner_in_sync = cases[_i].in_sync};
+    const struct kelp_failover_silent silent = {.backup = strchr(cases[_i].lost, 'b') != NULL,
+                                                .joiner = strchr(cases[_i].lost, 'j') != NULL};
     for (uint32_t i = 0; i < 3; i++) {
         shards[i].lost = strchr(cases[_i].lost, "PBJ"[i]) != NULL;
         shards[i].ready = strchr(cases[_i].ready, "PBJ"[i]) != NULL;
     }
     ck_assert_int_eq(kelp_replicas_reset(&replicas, 1, NULL), KELP_OK);
     ck_assert(kelp_replicas_take(&replicas, &map, P, &report));
-    ck_assert_int_eq(kelp_failover_of(&map, shards, &replicas, &after), cases[_i].verdict);
+    ck_assert_int_eq(kelp_failover_of(&map, shards, &silent, &replicas, &after), cases[_i].verdict);
     if (cases[_i].after) {
         ck_assert_uint_eq(after.primary, role(cases[_i].after, 0));
         ck_assert_uint_eq(after.backup, role(cases[_i].after, 1));
@@ -98,6 +107,11 @@ KELP_TEST(reports_are_bound)
     ck_assert_ptr_null(kelp_replicas_of(&replicas, &map, 0));
     ck_assert(kelp_replicas_take(&replicas, &map, P, &report));
     ck_assert_ptr_nonnull(kelp_replicas_of(&replicas, &map, 0));
+    report.lag = 2;
+    ck_assert(!kelp_replicas_take(&replicas, &map, P, &report)); /* nothing that moves may follow */
+    ck_assert_uint_eq(kelp_replicas_of(&replicas, &map, 0)->lag, 2);
+    report.joiner_in_sync = false;
+    ck_assert(kelp_replicas_take(&replicas, &map, P, &report));
     entry.map_epoch = 5;
     ck_assert_ptr_null(kelp_replicas_of(&replicas, &map, 0));
     entry.map_epoch = 4;

@@ -16,6 +16,7 @@ static void setup(void)
                                                    .moves = true,
                                                    .workers_min = 1,
                                                    .shard_wait_ms = 3000,
+                                                   .detect_ms = 1000,
                                                    .writer = 77};
     placement_bench.now = 1000;
     placement_bench.owes = NULL;
@@ -155,18 +156,23 @@ KELP_TEST(replaces_a_lost_backup)
     ck_assert_uint_eq(placement_tick(100) & DID(WRITE_CHANGE), 0);
 }
 
-/* All moves that can be made, written and taken. */
+/* The next moves, written and taken. */
+static void settle_once(void)
+{
+    (void)catch_up();
+    (void)take(0, 10);
+    (void)take(1, 11);
+    (void)placement_tick(100);
+    if (placement_bench.machine.change == KELP_CHANGE_WRITING) {
+        (void)placement_written(KELP_WRITTEN_OK);
+    }
+}
+
+/* All moves that can be made. */
 static void settle(void)
 {
-    struct kelp_placement *machine = &placement_bench.machine;
     for (int round = 0; round < 40; round++) {
-        (void)catch_up();
-        (void)take(0, 10);
-        (void)take(1, 11);
-        (void)placement_tick(100);
-        if (machine->change == KELP_CHANGE_WRITING) {
-            (void)placement_written(KELP_WRITTEN_OK);
-        }
+        settle_once();
     }
 }
 
@@ -199,6 +205,108 @@ KELP_TEST(nothing_moves_while_a_shard_is_away)
     register_in(3, 13, "here");
     ck_assert_uint_eq(placement_say(KELP_PLACEMENT_CONNECTED, "shard-3", 13) & DID(WRITE_CHANGE),
                       0);
+}
+
+/* ---- followers that their primaries do not hear ---- */
+
+static uint32_t doubt(uint64_t by, uint32_t shard)
+{
+    placement_bench.now += 100;
+    return placement_apply((struct kelp_placement_event){
+        .kind = KELP_PLACEMENT_DOUBTED,
+        .doubted = {.id = names[shard], .incarnation = 10 + shard, .by = by, .silent = true}});
+}
+
+static uint32_t count_pair(uint32_t primary, uint32_t follower)
+{
+    const struct kelp_map *map = &placement_bench.machine.map;
+    uint32_t number = 0;
+    for (uint32_t i = 0; i < map->partition_count; i++) {
+        const struct kelp_map_partition *entry = &map->partitions[i];
+        bool backup =
+            entry->backup != NOBODY && map->shards[entry->backup].incarnation == 10 + follower;
+        bool joiner =
+            entry->joiner != NOBODY && map->shards[entry->joiner].incarnation == 10 + follower;
+        number += map->shards[entry->primary].incarnation == 10 + primary && (backup || joiner);
+    }
+    return number;
+}
+
+/* Every shard says so, for so long; true: followers leave their entries. */
+static bool doubt_for(uint32_t primary, uint32_t follower, uint64_t ms)
+{
+    uint32_t actions = 0;
+    for (uint64_t past = 0; past < ms && (actions & DID(WRITE_CHANGE)) == 0; past += 100) {
+        actions |= doubt(10 + primary, follower);
+    }
+    return (actions & DID(WRITE_CHANGE)) != 0;
+}
+
+/* A backup that we hear, and its primary not: it leaves after a while, only those entries, without
+ * a loss; training goes on. It is tried again later, as a joiner that leaves at once, and later
+ * still. Nobody else's word counts. */
+KELP_TEST(silent_followers_are_dropped)
+{
+    struct kelp_placement *machine = &placement_bench.machine;
+    run_three();
+    uint32_t pairs = count_pair(0, 1);
+    uint32_t backups = count(&machine->map, false);
+    ck_assert_uint_gt(pairs, 0);
+    ck_assert(!doubt_for(2, 1, 5000)); /* it is not its follower */
+    ck_assert(!doubt_for(0, 1, 500));
+    placement_bench.now += KELP_COORDINATOR_DOUBT_MS;
+    ck_assert(!doubt_for(0, 1, 500)); /* heard meanwhile */
+    ck_assert(doubt_for(0, 1, 300));
+    ck_assert_str_eq(machine->because, "shard-0 does not hear shard-1");
+    uint32_t actions = placement_written(KELP_WRITTEN_OK);
+    ck_assert_uint_ne(actions & DID(CHANGE_TO_SHARDS), 0);
+    ck_assert_uint_eq(actions & DID(COUNT_LOSS), 0);
+    ck_assert_uint_eq(count_pair(0, 1), 0);
+    ck_assert_uint_eq(count(&machine->map, false), backups - pairs);
+    ck_assert_int_eq(machine->state, KELP_PLACEMENT_RUNNING);
+    uint64_t pause_ms = KELP_COORDINATOR_AVOID_MS;
+    for (int round = 0; round < 3; round++) {
+        uint64_t before = placement_bench.now;
+        while (count_pair(0, 1) == 0) {
+            ck_assert_uint_lt(placement_bench.now, before + 2 * pause_ms);
+            settle_once();
+        }
+        ck_assert_uint_ge(placement_bench.now + 100, before + pause_ms);
+        ck_assert(doubt_for(0, 1, 300));
+        (void)placement_written(KELP_WRITTEN_OK);
+        ck_assert_uint_eq(count_pair(0, 1), 0);
+        pause_ms *= 2;
+    }
+}
+
+/* What is known changes nothing, and nothing is looked for. */
+KELP_TEST(reports_that_say_nothing_new)
+{
+    struct kelp_placement *machine = &placement_bench.machine;
+    (void)replace_lost();
+    ck_assert(!machine->unarranged || count(&machine->map, true) > 0);
+    (void)take(0, 10);
+    (void)take(1, 11);
+    (void)placement_tick(100);
+    ck_assert_int_eq(machine->change, KELP_CHANGE_NONE);
+    ck_assert(!machine->unarranged);
+    for (uint32_t i = 0; i < PARTITIONS; i++) {
+        const struct kelp_map_partition *entry = &machine->map.partitions[i];
+        const struct kelp_map_shard *leads = &machine->map.shards[entry->primary];
+        struct kelp_replica_report report = {.partition = i, .map_epoch = entry->map_epoch};
+        for (report.copied = 1; report.copied < 4; report.copied++) {
+            machine->unarranged = false;
+            placement_bench.machine.move_at_ms = UINT64_MAX; /* what is unarranged stays so */
+            (void)placement_apply(
+                (struct kelp_placement_event){.kind = KELP_PLACEMENT_REPLICAS,
+                                              .replicas = {.id = leads->id,
+                                                           .incarnation = leads->incarnation,
+                                                           .generation = machine->map.generation,
+                                                           .reports = &report,
+                                                           .count = 1}});
+            ck_assert_int_eq(machine->unarranged, report.copied == 1);
+        }
+    }
 }
 
 /* ---- draining ---- */
