@@ -50,14 +50,30 @@ kelp_status kelp_term_scale(struct kelp_term *term, const struct kelp_targets *r
 
 /* ---- draining ---- */
 
+/* The member after that one, in the order of names; NULL: none. */
+static const struct kelp_member *next_member(const struct kelp_term *term,
+                                             const struct kelp_member *before)
+{
+    const struct kelp_member *next = NULL;
+    for (uint32_t i = 0; i < term->membership.count; i++) {
+        const struct kelp_member *member = &term->membership.members[i];
+        if ((!before || kelp_map_compare_ids(before->id, member->id) < 0) &&
+            (!next || kelp_map_compare_ids(member->id, next->id) < 0)) {
+            next = member;
+        }
+    }
+    return next;
+}
+
 /* Those who could be meant; cut where there are many. */
 static void list_names(const struct kelp_term *term, char names[NAMES_BYTES])
 {
     size_t used = 0;
+    const struct kelp_member *member = NULL;
     names[0] = '\0';
-    for (uint32_t i = 0; i < term->membership.count && used < NAMES_BYTES; i++) {
-        used += (size_t)snprintf(names + used, NAMES_BYTES - used, "%s%s", i > 0 ? ", " : "",
-                                 term->membership.members[i].id);
+    while (used < NAMES_BYTES && (member = next_member(term, member)) != NULL) {
+        used += (size_t)snprintf(names + used, NAMES_BYTES - used, "%s%s", used > 0 ? ", " : "",
+                                 member->id);
     }
 }
 

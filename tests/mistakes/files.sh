@@ -7,6 +7,13 @@ data: {kind: synthetic, seq_len: 12, pred_len: 4, rows: 300, split: [200, 50, 50
 train: {epochs: 1, batch_size: 32}
 cluster: {workers: 1, lanes: 2}
 END
+cat >live.yaml <<'END'
+name: live
+model: {kind: mlp, hidden: [4]}
+data: {kind: synthetic, seq_len: 12, pred_len: 4, rows: 300, split: [200, 50, 50]}
+train: {epochs: 1000000, batch_size: 32, evaluate: false}
+cluster: {workers: 1, shards: 2, replicas: 2, lanes: 2}
+END
 cat >table.yaml <<'END'
 name: table
 model: {kind: mlp, hidden: [4]}
