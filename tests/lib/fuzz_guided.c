@@ -3,6 +3,7 @@
 #include <check.h>
 #include <errno.h>
 #include <limits.h>
+#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -108,14 +109,19 @@ _Noreturn static void run_child(const struct kelp_fuzz *fuzz, char *folder)
     write_words(fuzz, words + strlen("-dict="));
     (void)snprintf(artifacts, sizeof(artifacts), "-artifact_prefix=%s/", folder);
     running = fuzz;
+    (void)signal(SIGALRM, SIG_DFL); /* Check's handler ends us; libFuzzer sets its own over none */
     exit(LLVMFuzzerRunDriver(&argc, &argv, run_target));
 }
 
 void kelp_fuzz_guided_run(const struct kelp_fuzz *fuzz)
 {
+    const char *only = getenv("KELP_FUZZ_TARGET");
     char folder[PATH_MAX];
     int status = 0;
 
+    if (only != NULL && strcmp(only, fuzz->name) != 0) {
+        return;
+    }
     make_folder(fuzz->name, folder, sizeof(folder));
     (void)fflush(NULL);
     pid_t pid = fork();
