@@ -12,8 +12,9 @@ struct plan {
     struct kelp__goal goal;
     struct kelp_arrangement_move *moves; /* borrowed */
     uint32_t count;
-    bool *sends;      /* of each shard: it leads a partition with a joiner, once all is done */
-    uint32_t joiners; /* then */
+    uint32_t *sends;  /* of each shard: partitions with a joiner that it leads, once all is done */
+    uint32_t joiners; /* of all of them, then */
+    uint32_t leads;   /* moves so far that change who leads */
     bool settled;     /* every partition lies where it is to lie */
 };
 
@@ -34,8 +35,14 @@ static void move(struct plan *plan, uint32_t partition, enum kelp_arrangement_ki
 {
     assert(plan->count < plan->goal.partition_count);
     assert(entry.primary != NOBODY && entry.primary != entry.backup);
+    plan->leads += entry.primary == plan->goal.entries[partition].primary ? 0 : 1;
     plan->moves[plan->count++] =
         (struct kelp_arrangement_move){.kind = kind, .partition = partition, .entry = entry};
+}
+
+static bool may_change_lead(const struct plan *plan, uint32_t partition)
+{
+    return !plan->input->replicas[partition].captured && plan->leads < plan->input->leads_max;
 }
 
 /* The shard that is to hold a replica; first: to lead. */
@@ -68,7 +75,7 @@ static bool use_joiner(struct plan *plan, uint32_t partition)
         (now.backup != NOBODY && !stays(plan, partition, now.backup) && leader != now.joiner)) {
         move(plan, partition, KELP_ARRANGEMENT_TAKE_OVER,
              (struct kelp_arrangement_entry){now.primary, now.joiner, NOBODY});
-    } else if (plan->input->replicas[partition].captured) {
+    } else if (!may_change_lead(plan, partition)) {
         return false;
     } else if (now.backup != NOBODY && leader == now.backup) {
         move(plan, partition, KELP_ARRANGEMENT_HAND_OVER,
@@ -89,7 +96,7 @@ static void go_on_joining(struct plan *plan, uint32_t partition)
         move(plan, partition, KELP_ARRANGEMENT_DROP,
              (struct kelp_arrangement_entry){now.primary, now.backup, NOBODY});
     } else if (!plan->input->replicas[partition].caught_up || !use_joiner(plan, partition)) {
-        plan->sends[now.primary] = true;
+        plan->sends[now.primary]++;
         plan->joiners++;
     }
 }
@@ -117,7 +124,7 @@ static void let_go(struct plan *plan, uint32_t partition)
              (struct kelp_arrangement_entry){now.primary, NOBODY, NOBODY});
     } else if (!stays(plan, partition, now.primary)) {
         plan->settled = false;
-        if (!plan->input->replicas[partition].captured) {
+        if (may_change_lead(plan, partition)) {
             move(plan, partition, KELP_ARRANGEMENT_EXCHANGE,
                  (struct kelp_arrangement_entry){now.backup, now.primary, NOBODY});
         }
@@ -156,12 +163,13 @@ static void attach(struct plan *plan, uint32_t partition)
 {
     const struct kelp_arrangement_entry now = plan->goal.entries[partition];
     uint32_t joiner = newcomer(plan, partition);
-    if (is_broken(plan, partition) || joiner == NOBODY || plan->sends[now.primary] ||
+    if (is_broken(plan, partition) || joiner == NOBODY ||
+        plan->sends[now.primary] >= plan->input->joiners_each ||
         plan->joiners >= plan->input->joiners_max ||
         plan->input->map->partitions[partition].joiner != NOBODY) {
         return;
     }
-    plan->sends[now.primary] = true;
+    plan->sends[now.primary]++;
     plan->joiners++;
     move(plan, partition, KELP_ARRANGEMENT_ATTACH,
          (struct kelp_arrangement_entry){now.primary, now.backup, joiner});
@@ -190,7 +198,7 @@ static kelp_status exchange_all(struct plan *plan)
         }
     }
     kelp__goal_lead(&plan->goal);
-    kelp_status status = kelp__goal_balance(&plan->goal, plan->input->joiners_max);
+    kelp_status status = kelp__goal_balance(&plan->goal, plan->input->leads_max);
     for (uint32_t i = 0; status == KELP_OK && i < plan->goal.partition_count; i++) {
         const struct kelp_arrangement_entry now = plan->goal.entries[i];
         if (wanted(plan, i, true) != now.primary) {
@@ -227,7 +235,8 @@ kelp_status kelp_arrangement_next(const struct kelp_arrangement_input *input,
                                   struct kelp_arrangement_move *ret_moves, uint32_t *ret_count)
 {
     assert(input->map->generation > 0);
-    assert(input->shards_wanted > 0 && input->joiners_max > 0);
+    assert(input->shards_wanted > 0 && input->leads_max > 0);
+    assert(input->joiners_max > 0 && input->joiners_each > 0);
     assert(input->replicas_wanted > 0 && input->replicas_wanted <= KELP_ARRANGEMENT_REPLICAS_MAX);
     struct plan plan = {.input = input, .moves = ret_moves, .settled = true};
     kelp_status status = kelp__goal_init(&plan.goal, input, input->map->partition_count);

@@ -55,7 +55,9 @@ struct kelp_arrangement_input {
     const struct kelp_arrangement_replica *replicas; /* of each partition */
     uint32_t shards_wanted;                          /* at least 1; more that live stay idle */
     uint32_t replicas_wanted;                        /* 1 or 2; fewer where there is no room */
-    uint32_t joiners_max; /* at a time, and one for each primary; so many exchanges, too */
+    uint32_t joiners_max;  /* at a time; shards copy their partitions one after the other */
+    uint32_t joiners_each; /* of one primary */
+    uint32_t leads_max;    /* partitions that get another primary at a time: steps wait for it */
     bool still; /* nothing is attached: the job pauses, or a snapshot waits to be ordered */
 };
 

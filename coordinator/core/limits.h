@@ -35,9 +35,14 @@
     8000 /* no shard heard though all leases live: longer than those */
 #define KELP_COORDINATOR_HANG_MS                                                                   \
     6000 /* a shard is not heard and training stands, though its lease lives: longer than that */
-#define KELP_COORDINATOR_MOVE_MS     50 /* between two changes that move partitions: steps go on */
-#define KELP_COORDINATOR_JOINERS_MAX 8  /* partitions that are copied at a time */
-#define KELP_COORDINATOR_DRAINS_MAX  64 /* processes that `kelp drain` names at a time */
+#define KELP_COORDINATOR_MOVE_MS   50  /* between two changes that move partitions: steps go on */
+#define KELP_COORDINATOR_GATHER_MS 500 /* ... while some joiners have not caught up yet */
+/* Partitions that have a joiner at a time, of all primaries and of each one: it takes memory for
+ * them from then on. */
+#define KELP_COORDINATOR_JOINERS_MAX  64
+#define KELP_COORDINATOR_JOINERS_EACH 16
+#define KELP_COORDINATOR_LEADS_MAX    8  /* partitions that get another primary at a time */
+#define KELP_COORDINATOR_DRAINS_MAX   64 /* processes that `kelp drain` names at a time */
 #define KELP_COORDINATOR_DRAIN_MS                                                                  \
     10000 /* a process that is to be drained is not there: then its name is forgotten */
 #define KELP_COORDINATOR_DOUBT_MS     500  /* what a peer says of a shard counts for so long */

@@ -263,7 +263,6 @@ enum kelp_placement_change {
 struct kelp_placement_options {
     uint32_t shards;      /* wanted */
     uint32_t replicas;    /* of each partition, likewise */
-    bool moves;           /* partitions are moved while training goes on */
     uint32_t workers_min; /* before the first generation opens */
     uint32_t shard_wait_ms;
     uint32_t detect_ms;       /* silence that is a loss: failure.detect */
@@ -309,6 +308,7 @@ struct kelp_placement {
     bool promotion_waits;  /* for a snapshot that its primary owes: order no other one */
     uint64_t change_at_ms; /* no attempt earlier */
     uint64_t move_at_ms;   /* no move earlier */
+    uint64_t gather_ms;    /* nor before this while joiners catch up */
     bool told;             /* workers may know the map as it is */
     uint64_t tell_ms;      /* and do from then on in any case */
     struct kelp_drain drains[KELP_COORDINATOR_DRAINS_MAX]; /* who is to go; workers too */

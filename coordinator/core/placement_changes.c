@@ -223,6 +223,7 @@ static kelp_status take_change(struct kelp_placement *placement, struct kelp_map
         return status;
     }
     placement->move_at_ms = now_ms + KELP_COORDINATOR_MOVE_MS;
+    placement->gather_ms = now_ms + KELP_COORDINATOR_GATHER_MS;
     if (placement->loses) {
         kelp__placement_want_loss(actions, placement->loss);
     }

@@ -51,7 +51,9 @@ static kelp_status layout_init(struct layout *layout, const struct kelp_placemen
                                                     .replicas = layout->replicas,
                                                     .shards_wanted = placement->options.shards,
                                                     .replicas_wanted = placement->options.replicas,
-                                                    .joiners_max = KELP_COORDINATOR_JOINERS_MAX};
+                                                    .joiners_max = KELP_COORDINATOR_JOINERS_MAX,
+                                                    .joiners_each = KELP_COORDINATOR_JOINERS_EACH,
+                                                    .leads_max = KELP_COORDINATOR_LEADS_MAX};
     return KELP_OK;
 }
 
@@ -160,6 +162,24 @@ static kelp_status arrange(const struct kelp_placement *placement, const bool *o
     return kelp_arrangement_next(&layout->input, layout->moves, ret_count);
 }
 
+/* Joiners catch up one after the other. Those that have are not given their places one by one: what
+ * they hold is safe already, and each change of the map costs a little of a step. */
+static bool gathers(const struct kelp_placement *placement, uint64_t now_ms)
+{
+    if (now_ms >= placement->gather_ms) {
+        return false;
+    }
+    for (uint32_t i = 0; i < placement->map.partition_count; i++) {
+        const struct kelp_replica_report *report =
+            kelp_replicas_of(&placement->replicas, &placement->map, i);
+        if (placement->map.partitions[i].joiner != KELP_MAP_NOBODY &&
+            !(report && report->joiner_in_sync)) {
+            return true;
+        }
+    }
+    return false;
+}
+
 /* Pairs that did not hear each other are tried again later. */
 static void leave_out_avoided(struct kelp_placement *placement, const struct layout *layout,
                               uint32_t *count, uint64_t now_ms)
@@ -210,7 +230,7 @@ kelp_status kelp__placement_move_partitions(struct kelp_placement *placement,
     struct layout layout;
     uint32_t count = 0;
     placement->promotion_waits = placement->promotion_waits && event->owes;
-    if (!placement->options.moves || !placement->unarranged || !placement->told ||
+    if (!placement->unarranged || !placement->told || gathers(placement, event->now_ms) ||
         placement->change != KELP_CHANGE_NONE || event->now_ms < placement->change_at_ms ||
         event->now_ms < placement->move_at_ms || kelp__placement_first_unreached(placement)) {
         return KELP_OK;

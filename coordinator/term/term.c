@@ -9,7 +9,6 @@ static kelp_status init_machines(struct kelp_term *term, struct kelp_error *rete
     const struct kelp_job *job = term->options.job;
     const struct kelp_placement_options placement = {.shards = job->cluster.shards,
                                                      .replicas = job->cluster.replicas,
-                                                     .moves = true,
                                                      .workers_min = job->cluster.workers.min,
                                                      .shard_wait_ms = job->failure.shard_wait_ms,
                                                      .detect_ms = job->failure.detect_ms,

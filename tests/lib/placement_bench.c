@@ -10,7 +10,7 @@ struct placement_bench placement_bench;
 void placement_setup(void)
 {
     struct kelp_placement_options options = {
-        .shards = 2, .workers_min = 2, .shard_wait_ms = 3000, .writer = 77};
+        .shards = 2, .replicas = 1, .workers_min = 2, .shard_wait_ms = 3000, .writer = 77};
     placement_bench.now = 1000;
     placement_bench.owes = NULL;
     ck_assert_int_eq(kelp_placement_init(&placement_bench.machine, &options, NULL), KELP_OK);

@@ -49,6 +49,8 @@ static void make(struct cluster *cluster, uint64_t seed, uint32_t shards, uint32
         .shards_wanted = shards,
         .replicas_wanted = 1,
         .joiners_max = 1 + pick(cluster, 4),
+        .joiners_each = 1 + pick(cluster, 3),
+        .leads_max = 1 + pick(cluster, 3),
     };
 }
 
@@ -132,11 +134,23 @@ static uint32_t check_joiners(const struct cluster *cluster)
         const struct kelp_map_partition *entry = &cluster->map.partitions[i];
         if (entry->joiner != NOBODY) {
             joiners++;
-            ck_assert_uint_eq(++sent[entry->primary], 1);
+            ck_assert_uint_le(++sent[entry->primary], cluster->input.joiners_each);
         }
     }
     ck_assert_uint_le(joiners, cluster->input.joiners_max);
     return joiners;
+}
+
+static void check_leads(const struct cluster *cluster, const struct kelp_arrangement_move *moves,
+                        uint32_t count)
+{
+    uint32_t leads = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        bool joined = moves[i].kind == KELP_ARRANGEMENT_PROMOTE ||
+                      moves[i].kind == KELP_ARRANGEMENT_HAND_OVER; /* others go along one way */
+        leads += joined ? 1 : 0;
+    }
+    ck_assert_uint_le(leads, cluster->input.leads_max);
 }
 
 /* Some joiners catch up, some primaries owe a snapshot for a while. */
@@ -159,6 +173,7 @@ static void settle(struct cluster *cluster)
         uint32_t count = 0;
         ck_assert_msg(round < 40 * PARTITIONS_MAX, "does not end");
         ck_assert_int_eq(kelp_arrangement_next(&cluster->input, moves, &count), KELP_OK);
+        check_leads(cluster, moves, count);
         for (uint32_t i = 0; i < count; i++) {
             carry_out(cluster, &moves[i]);
         }

@@ -419,7 +419,6 @@ static void leader_starts(void)
 {
     struct kelp_placement_options options = {.shards = 3,
                                              .replicas = world.replicated ? 2 : 1,
-                                             .moves = world.replicated,
                                              .workers_min = 2,
                                              .shard_wait_ms = 2000,
                                              .writer = ++world.incarnations};

@@ -35,6 +35,8 @@ static void setup(uint32_t partitions, uint32_t wanted)
         .shards_wanted = wanted,
         .replicas_wanted = 1,
         .joiners_max = 4,
+        .joiners_each = 1,
+        .leads_max = 4,
     };
 }
 
@@ -142,6 +144,39 @@ KELP_TEST(redundancy_comes_first)
     next();
     ck_assert_uint_eq(count, 1);
     expect(0, KELP_ARRANGEMENT_ATTACH, 3, 1, NOBODY, moves[0].entry.joiner);
+}
+
+/* A shard that joins gets all that it is to have at once, in the bounds on joiners. */
+KELP_TEST(several_join_at_once)
+{
+    setup(4, 4);
+    for (uint32_t i = 0; i < 4; i++) {
+        entry(i, 0, NOBODY, NOBODY);
+    }
+    next();
+    ck_assert_uint_eq(count, 1);
+    input.joiners_each = 8;
+    next();
+    ck_assert_uint_eq(count, 3);
+    input.joiners_max = 2;
+    next();
+    ck_assert_uint_eq(count, 2);
+}
+
+/* However many have caught up, only so many partitions get another primary in one change. */
+KELP_TEST(few_get_another_primary_at_once)
+{
+    setup(4, 4);
+    input.leads_max = 2;
+    entry(0, 0, NOBODY, NOBODY);
+    for (uint32_t i = 1; i < 4; i++) {
+        entry(i, 0, NOBODY, i);
+        replicas[i].caught_up = true;
+    }
+    next();
+    ck_assert_uint_eq(count, 2);
+    expect(0, KELP_ARRANGEMENT_PROMOTE, 1, 1, 0, NOBODY);
+    expect(1, KELP_ARRANGEMENT_PROMOTE, 2, 2, 0, NOBODY);
 }
 
 /* A joiner whose process is gone is dropped; a lost primary or backup is left to a failover. */

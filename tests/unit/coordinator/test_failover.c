@@ -128,6 +128,7 @@ KELP_CASE("placement", .setup = placement_setup, .teardown = placement_teardown)
 static void take_over(void)
 {
     struct kelp_map map;
+    placement_bench.machine.options.replicas = 2;
     ck_assert_int_eq(kelp_map_init(&map, 2, 4, NULL), KELP_OK);
     map.generation = 3;
     map.serial = 1;

@@ -13,7 +13,6 @@ static void setup(void)
 {
     const struct kelp_placement_options options = {.shards = 3,
                                                    .replicas = 2,
-                                                   .moves = true,
                                                    .workers_min = 1,
                                                    .shard_wait_ms = 3000,
                                                    .detect_ms = 1000,
@@ -63,23 +62,30 @@ static void run_three(void)
     ck_assert_int_eq(placement_bench.machine.state, KELP_PLACEMENT_RUNNING);
 }
 
-/* Whoever leads a partition with a joiner says that it has caught up. */
+/* Whoever leads the partition says that its joiner has caught up. */
+static uint32_t catch_up_one(uint32_t partition)
+{
+    const struct kelp_map *map = &placement_bench.machine.map;
+    const struct kelp_map_partition *entry = &map->partitions[partition];
+    const struct kelp_map_shard *leads = &map->shards[entry->primary];
+    const struct kelp_replica_report report = {
+        .partition = partition, .map_epoch = entry->map_epoch, .joiner_in_sync = true};
+    return placement_apply(
+        (struct kelp_placement_event){.kind = KELP_PLACEMENT_REPLICAS,
+                                      .replicas = {.id = leads->id,
+                                                   .incarnation = leads->incarnation,
+                                                   .generation = map->generation,
+                                                   .reports = &report,
+                                                   .count = 1}});
+}
+
 static uint32_t catch_up(void)
 {
     const struct kelp_map *map = &placement_bench.machine.map;
     uint32_t actions = 0;
     for (uint32_t i = 0; i < map->partition_count; i++) {
-        const struct kelp_map_shard *leads = &map->shards[map->partitions[i].primary];
-        const struct kelp_replica_report report = {
-            .partition = i, .map_epoch = map->partitions[i].map_epoch, .joiner_in_sync = true};
         if (map->partitions[i].joiner != NOBODY) {
-            actions |= placement_apply(
-                (struct kelp_placement_event){.kind = KELP_PLACEMENT_REPLICAS,
-                                              .replicas = {.id = leads->id,
-                                                           .incarnation = leads->incarnation,
-                                                           .generation = map->generation,
-                                                           .reports = &report,
-                                                           .count = 1}});
+            actions |= catch_up_one(i);
         }
     }
     return actions;
@@ -279,6 +285,30 @@ KELP_TEST(silent_followers_are_dropped)
     }
 }
 
+/* Joiners that catch up one after the other get their places together, and the last at once. */
+KELP_LOOP_TEST(places_are_given_together, 0, 2)
+{
+    struct kelp_placement *machine = &placement_bench.machine;
+    uint32_t lacking = replace_lost();
+    ck_assert_uint_eq(count(&machine->map, true), lacking); /* all of them at once */
+    ck_assert_uint_gt(lacking, 1);
+    (void)take(0, 10);
+    (void)take(1, 11);
+    placement_bench.now += KELP_COORDINATOR_MOVE_MS;
+    for (uint32_t i = 0, caught_up = 0; i < PARTITIONS; i++) {
+        if (machine->map.partitions[i].joiner == NOBODY) {
+            continue;
+        }
+        uint32_t actions = catch_up_one(i);
+        bool last = ++caught_up == lacking;
+        ck_assert_int_eq((actions & DID(WRITE_CHANGE)) != 0, last);
+        if (_i == 1) {
+            ck_assert_uint_ne(placement_tick(KELP_COORDINATOR_GATHER_MS) & DID(WRITE_CHANGE), 0);
+            break;
+        }
+    }
+}
+
 /* What is known changes nothing, and nothing is looked for. */
 KELP_TEST(reports_that_say_nothing_new)
 {
@@ -287,7 +317,7 @@ KELP_TEST(reports_that_say_nothing_new)
     ck_assert(!machine->unarranged || count(&machine->map, true) > 0);
     (void)take(0, 10);
     (void)take(1, 11);
-    (void)placement_tick(100);
+    (void)placement_tick(KELP_COORDINATOR_GATHER_MS);
     ck_assert_int_eq(machine->change, KELP_CHANGE_NONE);
     ck_assert(!machine->unarranged);
     for (uint32_t i = 0; i < PARTITIONS; i++) {
