@@ -89,18 +89,6 @@ static char *quiet_digests(double step)
     return end();
 }
 
-/* One is the beginning of the other, up to the last line that both have. */
-static void expect_same(const char *ours, const char *quiet)
-{
-    const size_t bytes = strlen(ours) < strlen(quiet) ? strlen(ours) : strlen(quiet);
-
-    ck_assert_uint_gt(bytes, 0);
-    for (size_t i = 0; i < bytes; i++) {
-        ck_assert_msg(ours[i] == quiet[i], "digests differ at byte %zu:\n%.200s\n%.200s", i,
-                      ours + i, quiet + i);
-    }
-}
-
 /* 36 MB in 16 partitions, whose roots are beyond 2 MB. */
 static const char large_text[] = "name: large\nseed: 11\n"
                                  "model: {kind: mlp, hidden: [3000, 3000]}\n"
@@ -124,7 +112,7 @@ KELP_TEST(shards_are_killed_in_turn)
     const double step = kelp_run_step(&run);
     char *ours = end();
     char *quiet = quiet_digests(step);
-    expect_same(ours, quiet);
+    kelp_run_expect_same(ours, quiet);
     free(ours);
     free(quiet);
 }

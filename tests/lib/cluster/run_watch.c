@@ -147,3 +147,14 @@ double kelp_run_logged_number(const struct kelp_run *run, const char *until, con
     free(log);
     return value;
 }
+
+void kelp_run_expect_same(const char *ours, const char *quiet)
+{
+    const size_t bytes = strlen(ours) < strlen(quiet) ? strlen(ours) : strlen(quiet);
+
+    ck_assert_uint_gt(bytes, 0);
+    for (size_t i = 0; i < bytes; i++) {
+        ck_assert_msg(ours[i] == quiet[i], "digests differ at byte %zu:\n%.200s\n%.200s", i,
+                      ours + i, quiet + i);
+    }
+}

@@ -11,6 +11,10 @@
 double kelp_run_step(const struct kelp_run *run);
 void kelp_run_await_step(const struct kelp_run *run, double step);
 
+/* Two texts of digests.jsonl: fails the test unless one is the beginning of the other, up to the
+ * last byte that both have. */
+void kelp_run_expect_same(const char *ours, const char *quiet);
+
 struct kelp_run_checkpoint {
     long step;
     unsigned generation;

@@ -1,0 +1,249 @@
+/*
+ * Runs that grow and shrink while processes die, that write a checkpoint while partitions move, and
+ * whose every process is replaced. Always with the digests of the quiet run.
+ */
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/run/run_client.h"
+#include "common/rpc/rpc.h"
+#include "tests/lib/cluster/run_watch.h"
+#include "tests/lib/suite.h"
+
+#define INTERVAL 50 /* steps between two digests */
+#define GO_ON    (2 * INTERVAL)
+
+/* They do not end by themselves, and have what a step can be decided by, and evaluations. */
+#define JOB                                                                                        \
+    "name: rescale\nseed: 11\n"                                                                    \
+    "failure: {restart_backoff: 100ms, on_nan: skip, max_failures: -1}\n"                          \
+    "checkpoint: {digest_steps: 50, steps: 200}\n"
+
+static const char small_text[] = JOB "model: {kind: dlinear}\ndata: {kind: synthetic}\n"
+                                     "train: {epochs: 100000, batch_size: 256}\n"
+                                     "cluster: {workers: 1, shards: 1, lanes: 8}\n";
+
+/* 115,000 parameters, moved 64 KiB a second: half of them and of their slots take 14 s. */
+static const char slow_text[] = JOB "model: {kind: mlp, hidden: [256, 256]}\n"
+                                    "data: {kind: synthetic}\n"
+                                    "train: {epochs: 100000, batch_size: 64, evaluate: false}\n"
+                                    "cluster: {workers: 2, shards: 1, lanes: 4, "
+                                    "move_rate: 64KiB}\n";
+
+static struct kelp_run run;
+
+static void setup(void)
+{
+    kelp_run_prepare(&run);
+}
+
+static void teardown(void)
+{
+    kelp_run_fini(&run);
+}
+
+static void go_on(void)
+{
+    kelp_run_await_step(&run, kelp_run_step(&run) + GO_ON);
+}
+
+static void start(const char *text, const char *const *args)
+{
+    (void)kelp_test_write(run.folder, "job.yaml", text);
+    kelp_run_start(&run, "job.yaml", args);
+    go_on();
+}
+
+static void scale(const char *what, const char *size)
+{
+    kelp_test_command_says(run.folder, (const char *[]){"scale", what, size, "run", NULL}, 0, size);
+}
+
+/* NULL: nobody leads now. Owned. */
+static Kelp__V1__StatusReply *ask(void)
+{
+    struct kelp_job_client *client = NULL;
+    Kelp__V1__StatusReply *reply = NULL;
+
+    if (kelp_run_client_open(run.run_folder, &client, NULL) != KELP_OK ||
+        kelp_job_client_status(client, 1000, &reply, NULL) != KELP_OK) {
+        reply = NULL;
+    }
+    kelp_job_client_close(client);
+    return reply;
+}
+
+/* So many shards share the partitions evenly, with so many replicas, and no copy is under way; and
+ * so many workers have lanes. */
+static bool has_size(uint32_t shards, uint32_t workers, uint32_t replicas)
+{
+    Kelp__V1__StatusReply *reply = ask();
+    uint32_t used = 0, working = 0, backups = 0;
+    bool good = reply && strcmp(reply->state, "running") == 0;
+
+    for (size_t i = 0; good && i < reply->n_shards; i++) {
+        const Kelp__V1__ShardInfo *shard = reply->shards[i];
+        used += shard->partitions > 0 ? 1 : 0;
+        backups += shard->backups;
+        good = shard->joining == 0 &&
+               (shard->partitions == 0 || shard->partitions >= reply->map->n_partitions / shards);
+    }
+    for (size_t i = 0; good && i < reply->n_workers; i++) {
+        working += reply->workers[i]->lane_count > 0 ? 1 : 0;
+    }
+    good = good && used == shards && working == workers &&
+           backups == (replicas - 1) * reply->map->n_partitions;
+    kelp_job_client_status_free(reply);
+    return good;
+}
+
+static void await_size(uint32_t shards, uint32_t workers, uint32_t replicas)
+{
+    KELP_TEST_AWAIT_FROM(&run.command, has_size(shards, workers, replicas),
+                         "it does not get to %u shards and %u workers", shards, workers);
+    go_on();
+}
+
+static void lose(const char *program, const char *id)
+{
+    (void)kelp_test_command_signal(&run.command, program, id, SIGKILL);
+}
+
+/* digests.jsonl, and no process is left. */
+static char *end(void)
+{
+    kelp_test_command_kill_all(&run.command);
+    return kelp_test_read(run.run_folder, "digests.jsonl", NULL);
+}
+
+/* Its digests up to there are those of the same job on one shard, which nothing happens to. */
+static void expect_quiet(const char *text, const char *const *args)
+{
+    const double step = kelp_run_step(&run);
+    char *ours = end();
+
+    teardown();
+    setup();
+    start(text, args);
+    kelp_run_await_step(&run, step);
+    char *quiet = end();
+    kelp_run_expect_same(ours, quiet);
+    free(ours);
+    free(quiet);
+}
+
+KELP_CASE("rescale", .setup = setup, .teardown = teardown, .timeout_s = 300)
+
+/* What a step waits for, besides its gradients: the norm of all partitions', or of each tensor's.
+ */
+static const char *const decided[] = {"train.clip_norm=0.5", "train.optimizer=lamb"};
+
+/* 1 to 4 to 2 to 3 shards, and 1 to 6 to 2 workers, while shards, workers and the leader are
+ * killed: between moves and in the middle of them. */
+KELP_LOOP_TEST(sizes_under_faults, 0, 2)
+{
+    kelp_rpc_global_init();
+    start(small_text, (const char *[]){"--coordinators", "2", "--set", decided[_i], NULL});
+    scale("--shards", "4");
+    scale("--workers", "6");
+    await_size(4, 6, 1);
+    lose("kelp-worker", "worker-3");
+    scale("--shards", "2");
+    lose("kelp-coordinator", "coordinator-0");
+    scale("--workers", "2");
+    await_size(2, 2, 1);
+    scale("--shards", "3");
+    lose("kelp-ps", "shard-1"); /* it has no backup: back to a checkpoint */
+    await_size(3, 2, 1);
+    expect_quiet(small_text, (const char *[]){"--set", decided[_i], NULL});
+    kelp_rpc_global_fini();
+}
+
+/* The number of a line of events.jsonl, from 1, that has both texts: the first such line or the
+ * last. 0: there is none. */
+static unsigned event_line(const char *text, const char *other, bool last)
+{
+    char *all = kelp_test_read(run.run_folder, "events.jsonl", NULL);
+    unsigned number = 0, found = 0;
+    char *rest = NULL;
+
+    for (char *line = strtok_r(all, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) {
+        number++;
+        if ((found == 0 || last) && strstr(line, text) && strstr(line, other)) {
+            found = number;
+        }
+    }
+    free(all);
+    return found;
+}
+
+/* Its parts are of partitions that have moved and of some that have not. Restored on three shards,
+ * it goes on as if nothing had been. */
+KELP_TEST(checkpoint_while_partitions_move)
+{
+    start(slow_text, NULL);
+    scale("--shards", "2");
+    KELP_TEST_AWAIT_FROM(&run.command, event_line("moved", "promote", false) > 0,
+                         "no partition moves");
+    const unsigned before = event_line("\"checkpoint\"", "step", true);
+    kelp_test_command_says(run.folder, (const char *[]){"checkpoint", "run", NULL}, 0, "step");
+    KELP_TEST_AWAIT_FROM(
+        &run.command, event_line("moved", "promote", true) > event_line("\"checkpoint\"", "", true),
+        "the moves end before the checkpoint");
+    ck_assert_uint_gt(event_line("\"checkpoint\"", "", true), before);
+    kelp_test_command_kill_all(&run.command);
+    kelp_run_start(&run, "--resume", (const char *[]){"--shards", "3", NULL});
+    go_on();
+    ck_assert(kelp_run_logged(&run, "restoring"));
+    expect_quiet(slow_text, NULL);
+}
+
+static pid_t pid_of(const char *program, const char *id)
+{
+    return kelp_test_command_find(&run.command, program, id);
+}
+
+static void replace(const char *program, const char *id)
+{
+    const pid_t before = pid_of(program, id);
+
+    if (strcmp(program, "kelp-coordinator") == 0) {
+        lose(program, id); /* it keeps nothing that others do not have */
+    } else {
+        kelp_test_command_says(run.folder, (const char *[]){"drain", id, "run", NULL}, 0,
+                               "drained");
+    }
+    KELP_TEST_AWAIT_FROM(&run.command, pid_of(program, id) != 0 && pid_of(program, id) != before,
+                         "no other %s is started", id);
+}
+
+/* Each machine is replaced, one after the other: its work has gone to others when it ends, and
+ * comes to the next one. No generation, no step again. */
+KELP_TEST(every_process_replaced)
+{
+    static const char *const shards[] = {"shard-0", "shard-1", "shard-2"};
+    static const char *const workers[] = {"worker-0", "worker-1"};
+    static const char *const coordinators[] = {"coordinator-0", "coordinator-1"};
+
+    kelp_rpc_global_init();
+    start(small_text, (const char *[]){"--coordinators", "2", "--shards", "3", "--workers", "2",
+                                       "--set", "cluster.replicas=2", NULL});
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(shards); i++) {
+        replace("kelp-ps", shards[i]);
+        await_size(3, 2, 2);
+    }
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(workers); i++) {
+        replace("kelp-worker", workers[i]);
+        replace("kelp-coordinator", coordinators[i]);
+        await_size(3, 2, 2);
+    }
+    Kelp__V1__StatusReply *reply = NULL;
+    KELP_TEST_AWAIT_FROM(&run.command, (reply = ask()) != NULL, "nobody leads");
+    ck_assert_uint_eq(reply->generation, 1);
+    ck_assert_uint_eq(reply->steps_recomputed, 0);
+    kelp_job_client_status_free(reply);
+    expect_quiet(small_text, NULL);
+    kelp_rpc_global_fini();
+}
