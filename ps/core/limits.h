@@ -77,6 +77,10 @@
 #define KELP_PS_PEERS_MAX      1024
 #define KELP_PS_PEER_SILENT_MS 300
 #define KELP_PS_PEER_FORGET_MS 10000
+/* Training steps between two digests of a partition's weights, which its replicas compare; a hash
+ * of them takes a fraction of an update. Partitions take turns. Before so many steps it is after 1,
+ * 2, 4, …: a process that computes otherwise does so from the beginning. */
+#define KELP_PS_COMPARE_STEPS 64
 /* Bytes of roots that a turn collects for one follower before they leave: small ones of many
  * partitions go in one message, and large ones go before they are applied here. */
 #define KELP_PS_FORWARD_BYTES (128u << 10)

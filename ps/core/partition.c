@@ -42,6 +42,7 @@ static const struct kelp_state phases[KELP_PARTITION_PHASE_COUNT] = {
                                                  KELP_STATE_BIT(KELP_PARTITION_ABSENT)},
     [KELP_PARTITION_SYNCING] = {"syncing", KELP_STATE_BIT(KELP_PARTITION_COLLECTING) |
                                                KELP_STATE_BIT(KELP_PARTITION_FOLLOWING) |
+                                               KELP_STATE_BIT(KELP_PARTITION_FAILED) |
                                                KELP_STATE_BIT(KELP_PARTITION_ABSENT)},
     [KELP_PARTITION_FILLING] = {"filling", KELP_STATE_BIT(KELP_PARTITION_FOLLOWING) |
                                                KELP_STATE_BIT(KELP_PARTITION_FAILED) |
@@ -185,6 +186,7 @@ void kelp_partition_load(struct kelp_partition *partition, const struct kelp_par
                                         : KELP_PARTITION_FOLLOWING);
     partition->place = start->place;
     partition->filling.stream = 0;
+    partition->digest_of = (struct kelp_weights_digest){.held = 0};
     partition->is_applied = false;
     partition->early_word.version = 0;
     assert(partition->replication ||
@@ -476,6 +478,7 @@ void kelp__partition_begin_apply(struct kelp_partition *partition, uint64_t root
     kelp__partition_move(partition, KELP_PARTITION_APPLYING);
     partition->has_older = false; /* its buffer takes the next weights */
     add_apply(partition, KELP_ACTION_APPLY, root, actions);
+    actions->items[actions->count - 1].apply.wants_digest = kelp__partition_wants_digest(partition);
 }
 
 void kelp__partition_after_reduction(struct kelp_partition *partition, struct kelp_actions *actions)
@@ -539,6 +542,17 @@ kelp_status kelp_partition_compared(struct kelp_partition *partition, uint64_t t
     kelp_evidence_compared(partition->evidence, token, content, actions);
     kelp__partition_stop_if_needed(partition, actions);
     return KELP_OK;
+}
+
+void kelp_partition_digested(struct kelp_partition *partition, uint64_t token,
+                             const struct kelp_content *content)
+{
+    if (partition->phase == KELP_PARTITION_APPLYING && token == partition->apply_serial) {
+        partition->digest_of =
+            (struct kelp_weights_digest){.held = kelp__partition_held(partition) + 1,
+                                         .step = partition->step + 1,
+                                         .content = *content};
+    }
 }
 
 kelp_status kelp_partition_applied(struct kelp_partition *partition, uint64_t token, bool finite,

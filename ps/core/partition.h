@@ -133,6 +133,9 @@ kelp_status kelp_partition_compared(struct kelp_partition *partition, uint64_t t
  */
 kelp_status kelp_partition_applied(struct kelp_partition *partition, uint64_t token, bool finite,
                                    struct kelp_actions *actions) KELP_MUST_USE;
+/* Before that, when the action wants it: the content of the next weights. Replicas compare it. */
+void kelp_partition_digested(struct kelp_partition *partition, uint64_t token,
+                             const struct kelp_content *content);
 
 /*
  * Ask for a snapshot: SNAPSHOT at once when the partition stands at order->step (also in the middle

@@ -110,14 +110,29 @@ struct kelp_forward {
     struct kelp_step_decision decision; /* about this step; borrowed */
 };
 
+/* What a replica has come to, of `held` completed entries. */
+struct kelp_weights_digest {
+    uint64_t held;               /* see above */
+    uint64_t step;               /* completed training steps */
+    struct kelp_content content; /* zeros: it was not computed */
+};
+
 /* A follower says what it has: at once with each new epoch, when it is asked (ASK), and after
  * each root. It counts as its acknowledgement. */
 struct kelp_acknowledgement {
     uint64_t process; /* who says so */
     uint64_t generation;
     uint64_t map_epoch;
-    bool holds;    /* false: nothing, it has to be filled */
-    uint64_t held; /* see above */
+    bool holds;                 /* false: nothing, it has to be filled */
+    uint64_t held;              /* see above */
+    struct kelp_content digest; /* of its weights; zeros: it was not computed */
+};
+
+/* Two replicas have different weights, though they got the same gradients. */
+struct kelp_difference {
+    uint64_t process; /* of the follower */
+    struct kelp_weights_digest ours;
+    struct kelp_content theirs;
 };
 
 /* Which copy a piece belongs to, and whether it begins it. */
@@ -189,6 +204,7 @@ enum kelp_action_kind {
     KELP_ACTION_COPY,        /* primary: keep the current state and send it to the joiner */
     KELP_ACTION_IN_SYNC,     /* primary: tell the leader, bound to this epoch */
     KELP_ACTION_DIVERGES,    /* follower: its state is not that of the primary. It failed */
+    KELP_ACTION_DIFFERS,     /* primary: a follower has other weights. It failed */
 };
 
 enum kelp_weights_label { KELP_WEIGHTS_NONE, KELP_WEIGHTS_CURRENT, KELP_WEIGHTS_OLDER };
@@ -268,7 +284,8 @@ struct kelp_action {
             uint64_t token; /* for kelp_partition_applied() */
             struct kelp_control_word word;
             struct kelp_step_decision decision; /* borrowed until the partition's next event */
-        } apply; /* and MEASURE, with a token for kelp_partition_measured() */
+            bool wants_digest; /* of the next weights: digested() before applied() */
+        } apply;               /* and MEASURE, with a token for kelp_partition_measured() */
         struct kelp_answer answer;
         struct kelp_refusal refuse;
         uint64_t release;
@@ -316,6 +333,7 @@ struct kelp_action {
             uint64_t map_epoch;
         } in_sync;
         uint64_t diverges; /* what it held */
+        struct kelp_difference differs;
     };
 };
 

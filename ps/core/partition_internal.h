@@ -30,6 +30,7 @@ struct kelp_partition {
     enum kelp_replica_place place;
     struct kelp_replication *replication; /* NULL: it never had a follower, nor was one */
     struct kelp_copy_piece filling; /* FILLING: the first piece of the copy; stream 0: none came */
+    struct kelp_weights_digest digest_of; /* the newest that was computed */
     bool is_applied;  /* SYNCING: the current entry, which becomes visible when it is everywhere */
     bool is_skipped;  /* with it: was left out */
     uint64_t step;    /* label of the current weights */
@@ -120,6 +121,8 @@ void kelp__partition_forward(struct kelp_partition *partition, bool skipped,
                              struct kelp_actions *actions);
 /* Primary: whatever followers need, or have made possible. */
 void kelp__partition_replicate(struct kelp_partition *partition, struct kelp_actions *actions);
+/* The next weights are compared with those of the other replicas. */
+bool kelp__partition_wants_digest(const struct kelp_partition *partition);
 /* Follower: the entry whose root is kept is applied. */
 void kelp__partition_followed(struct kelp_partition *partition, bool skipped,
                               struct kelp_actions *actions);

@@ -133,12 +133,73 @@ static void report_in_sync(struct kelp_partition *partition, struct kelp_actions
     }
 }
 
+/* ---- do they compute the same? ---- */
+
+/* All replicas must find the same. */
+static bool is_compared(const struct kelp_partition *partition, uint64_t steps)
+{
+    if (steps < KELP_PS_COMPARE_STEPS) {
+        return (steps & (steps - 1)) == 0;
+    }
+    return (steps + partition->index) % KELP_PS_COMPARE_STEPS == 0;
+}
+
+bool kelp__partition_wants_digest(const struct kelp_partition *partition)
+{
+    const bool has_others =
+        partition->place != KELP_REPLICA_PRIMARY || kelp__partition_is_followed(partition);
+
+    return has_others && !partition->hollow && !partition->job->cluster.mixed &&
+           is_compared(partition, partition->step + 1);
+}
+
+static bool same_content(const struct kelp_content *a, const struct kelp_content *b)
+{
+    return a->low == b->low && a->high == b->high;
+}
+
+/* NULL: all that have said what they came to by now have come to the same. */
+static const struct kelp_follower *find_other(const struct kelp_partition *partition)
+{
+    const struct kelp_weights_digest *ours = &partition->digest_of;
+    const struct kelp_content none = {0};
+    const struct kelp_follower *follower;
+
+    if (same_content(&ours->content, &none) || ours->held != applied_held(partition)) {
+        return NULL;
+    }
+    for (uint32_t i = 0; (follower = kelp_replication_follower(partition->replication, i)); i++) {
+        if (follower->holds && follower->held == ours->held &&
+            !same_content(&follower->digest, &none) &&
+            !same_content(&follower->digest, &ours->content)) {
+            return follower;
+        }
+    }
+    return NULL;
+}
+
+/* True: nobody sees what it has come to. */
+static bool stops_over_digests(struct kelp_partition *partition, struct kelp_actions *actions)
+{
+    const struct kelp_follower *other = find_other(partition);
+
+    if (other) {
+        kelp__actions_add(actions, KELP_ACTION_DIFFERS)->differs = (struct kelp_difference){
+            .process = other->process, .ours = partition->digest_of, .theirs = other->digest};
+        kelp__partition_move(partition, KELP_PARTITION_FAILED);
+    }
+    return other != NULL;
+}
+
 void kelp__partition_replicate(struct kelp_partition *partition, struct kelp_actions *actions)
 {
     const struct kelp_follower *joiner;
 
     if (!partition->replication || partition->place != KELP_REPLICA_PRIMARY ||
         partition->phase == KELP_PARTITION_ABSENT || partition->phase == KELP_PARTITION_FAILED) {
+        return;
+    }
+    if (stops_over_digests(partition, actions)) {
         return;
     }
     forward_kept(partition, actions);
@@ -193,11 +254,15 @@ static void state_held(const struct kelp_partition *partition, struct kelp_actio
         partition->phase != KELP_PARTITION_FILLING) {
         return;
     }
-    kelp__actions_add(actions, KELP_ACTION_ACKNOWLEDGE)->acknowledge =
-        (struct kelp_acknowledgement){.generation = partition->generation,
-                                      .map_epoch = partition->map_epoch,
-                                      .holds = partition->phase == KELP_PARTITION_FOLLOWING,
-                                      .held = kelp__partition_held(partition)};
+    struct kelp_acknowledgement *said =
+        &kelp__actions_add(actions, KELP_ACTION_ACKNOWLEDGE)->acknowledge;
+    *said = (struct kelp_acknowledgement){.generation = partition->generation,
+                                          .map_epoch = partition->map_epoch,
+                                          .holds = partition->phase == KELP_PARTITION_FOLLOWING,
+                                          .held = kelp__partition_held(partition)};
+    if (said->holds && partition->digest_of.held == said->held) {
+        said->digest = partition->digest_of.content;
+    }
 }
 
 static void ask(const struct kelp_partition *partition, const struct kelp_follower *follower,

@@ -147,6 +147,7 @@ bool kelp_replication_stated(struct kelp_replication *replication,
     if (said->holds && (!follower->holds || follower->held < said->held)) {
         follower->holds = true;
         follower->held = said->held;
+        follower->digest = said->digest;
     }
     follower->stated = true;
     if (!follower->streams && said->holds && is_near(replication, said->held, applied)) {

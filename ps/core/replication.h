@@ -53,9 +53,10 @@ struct kelp_follower {
     bool in_sync; /* the leader was told */
     bool streams; /* it gets all roots from the state `stream_from` on */
     uint64_t stream_from;
-    bool sent;       /* the newest root */
-    bool wants_copy; /* WANT_COPY was said */
-    bool may_copy;   /* its turn has come; the copy waits for the right moment */
+    bool sent;                  /* the newest root */
+    struct kelp_content digest; /* of the weights of `held`; zeros: it has not said */
+    bool wants_copy;            /* WANT_COPY was said */
+    bool may_copy;              /* its turn has come; the copy waits for the right moment */
 };
 
 struct kelp_replication;

@@ -7,6 +7,7 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "ps/service/service_exchange_internal.h"
+#include "ps/service/service_links_internal.h"
 
 /* ---- names ---- */
 
@@ -142,5 +143,30 @@ void kelp__service_conflict(uint32_t partition, const struct kelp_conflict *conf
         kelp_log_warn("workers differ, the first one counts first=%s second=%s what=\"%s\" "
                       "partition=%u more_before=%u",
                       first, second, what, partition, held);
+    }
+}
+
+/* ---- shards that differ ---- */
+
+void kelp__service_differs(uint32_t partition, const struct kelp_difference *difference, void *user)
+{
+    struct kelp_service *service = user;
+    const struct kelp_weights_digest *ours = &difference->ours;
+    const uint64_t before =
+        ours->step > KELP_PS_COMPARE_STEPS ? ours->step - KELP_PS_COMPARE_STEPS : 0;
+    struct kelp__service_link *link = kelp__service_link_take(service, difference->process);
+    char text[480];
+
+    (void)snprintf(text, sizeof(text),
+                   "replicas of partition %u have different weights after step %" PRIu64
+                   ": %s has %016" PRIx64 "%016" PRIx64 ", %s has %016" PRIx64 "%016" PRIx64
+                   "; one of the two computes wrongly, or its memory does: check both, and resume "
+                   "without it from a checkpoint up to step %" PRIu64,
+                   partition, ours->step, service->options.id, ours->content.high,
+                   ours->content.low, link ? link->id : "its follower", difference->theirs.high,
+                   difference->theirs.low, before);
+    kelp__service_control_failed(partition, KELP_ERR_MISMATCH, text, user);
+    if (link) {
+        kelp__service_link_unref(link);
     }
 }

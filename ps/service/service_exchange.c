@@ -184,6 +184,7 @@ const struct kelp_shard_events kelp__service_shard_events = {
     .ask = kelp__service_ask,
     .acknowledge = kelp__service_acknowledge,
     .want_copy = kelp__service_want_copy,
+    .differs = kelp__service_differs,
     .copied = kelp__service_copied,
     .copy = kelp__service_copy,
     .in_sync = kelp__service_in_sync,

@@ -142,6 +142,8 @@ static void send_reply(struct kelp__service_following *following)
         item->map_epoch = said->core.map_epoch;
         item->held = said->core.held;
         item->holds = said->core.holds;
+        item->digest_low = said->core.digest.low;
+        item->digest_high = said->core.digest.high;
         following->pointers[reply.n_acknowledgement++] = item;
     }
     reply.acknowledgement = following->pointers;

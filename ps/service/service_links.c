@@ -452,11 +452,13 @@ static kelp_status hear_reply(struct kelp__service_link *link, struct kelp_shard
     }
     for (size_t i = 0; status == KELP_OK && i < reply->n_acknowledgement; i++) {
         const Kelp__V1__Acknowledgement *said = reply->acknowledgement[i];
-        const struct kelp_acknowledgement acknowledgement = {.process = link->process,
-                                                             .generation = reply->generation,
-                                                             .map_epoch = said->map_epoch,
-                                                             .holds = said->holds,
-                                                             .held = said->held};
+        const struct kelp_acknowledgement acknowledgement = {
+            .process = link->process,
+            .generation = reply->generation,
+            .map_epoch = said->map_epoch,
+            .holds = said->holds,
+            .held = said->held,
+            .digest = {said->digest_low, said->digest_high}};
         kelp_shard_acknowledged(link->service->shard, said->partition, &acknowledgement, turn);
     }
     return status;

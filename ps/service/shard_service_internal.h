@@ -126,6 +126,8 @@ void kelp__service_worked(uint32_t author, uint32_t lanes, void *user);
 /* Who has shown work since the last call: at most max of them. */
 size_t kelp__service_take_work(struct kelp_service *service, struct kelp_roster_work *ret_work,
                                size_t max);
+void kelp__service_differs(uint32_t partition, const struct kelp_difference *difference,
+                           void *user);
 void kelp__service_conflict(uint32_t partition, const struct kelp_conflict *conflict, void *user);
 
 /* service_control.c */

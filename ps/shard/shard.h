@@ -78,6 +78,8 @@ struct kelp_shard_events {
                         const struct kelp_acknowledgement *said, void *turn, void *user);
     /* kelp_shard_copy() when it is this partition's turn. */
     void (*want_copy)(uint32_t partition, uint64_t process, size_t bytes, void *user);
+    /* A follower has other weights than this primary, which cannot go on. */
+    void (*differs)(uint32_t partition, const struct kelp_difference *difference, void *user);
     /* A copy is complete here: these records of its piece come before what is recorded from now on.
      */
     void (*copied)(uint32_t partition, const void *records, void *user);

@@ -126,6 +126,16 @@ static kelp_status do_measure(const struct scene *scene, const struct kelp_actio
                                    &scene->turn->actions);
 }
 
+static void tell_digest(const struct hosted *hosted, const struct kelp_action *action)
+{
+    uint64_t words[2];
+
+    kelp_vector_digest(kelp_extent_current(hosted->extent), kelp_extent_bytes(hosted->extent),
+                       words);
+    kelp_partition_digested(hosted->core, action->apply.token,
+                            &(struct kelp_content){.low = words[0], .high = words[1]});
+}
+
 static kelp_status do_apply(const struct scene *scene, const struct kelp_action *action)
 {
     struct hosted *hosted = scene->hosted;
@@ -143,6 +153,9 @@ static kelp_status do_apply(const struct scene *scene, const struct kelp_action 
         finite = kelp_update_apply(&hosted->update, &step, &action->apply.decision, &buffers);
         if (finite) {
             kelp_extent_commit(hosted->extent);
+        }
+        if (finite && action->apply.wants_digest) {
+            tell_digest(hosted, action);
         }
     }
     if (!finite) {
@@ -245,6 +258,7 @@ void kelp__shard_run_actions(const struct scene *scene)
         case KELP_ACTION_COPY:
         case KELP_ACTION_IN_SYNC:
         case KELP_ACTION_DIVERGES:
+        case KELP_ACTION_DIFFERS:
             status = kelp__shard_replicate(scene, &action);
             break;
         }

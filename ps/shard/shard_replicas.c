@@ -443,6 +443,9 @@ kelp_status kelp__shard_replicate(const struct scene *scene, const struct kelp_a
     case KELP_ACTION_IN_SYNC:
         events->in_sync(partition, user);
         return KELP_OK;
+    case KELP_ACTION_DIFFERS:
+        events->differs(partition, &action->differs, user);
+        return KELP_OK;
     default:
         assert(action->kind == KELP_ACTION_DIVERGES);
         do_diverge(scene, action);

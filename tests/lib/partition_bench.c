@@ -129,6 +129,7 @@ void bench_take_actions(void)
         case KELP_ACTION_COPY:
         case KELP_ACTION_IN_SYNC:
         case KELP_ACTION_DIVERGES:
+        case KELP_ACTION_DIFFERS:
             ck_assert_uint_lt(bench.replicated_count, BENCH_REPLICATED_MAX);
             bench.replicated[bench.replicated_count++] = *action;
             break;

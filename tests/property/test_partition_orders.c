@@ -396,6 +396,7 @@ static void take_actions(uint32_t partition)
         case KELP_ACTION_COPY:
         case KELP_ACTION_IN_SYNC:
         case KELP_ACTION_DIVERGES:
+        case KELP_ACTION_DIFFERS:
             must(false); /* nobody follows */
             break;
         }

@@ -1,12 +1,17 @@
 /*
  * Shards that keep one another's partitions (cluster.replicas: 2): one that is killed costs neither
  * a generation nor a step, the next one to come gets copies while training goes on, and then the
- * other may be killed. Always with the digests of the quiet run.
+ * other may be killed. Always with the digests of the quiet run. And what two of them compute is
+ * compared.
  */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "tests/lib/cluster/run_watch.h"
 #include "tests/lib/suite.h"
@@ -126,4 +131,102 @@ KELP_TEST(large_slices)
     (void)kelp_test_command_signal(&run.command, "kelp-ps", "shard-0", SIGKILL);
     kelp_run_await_step(&run, kelp_run_step(&run) + 10);
     free(end());
+}
+
+/* ---- weights that are changed behind a shard's back ---- */
+
+/* Steps so small that no weight ever changes, so that one that was changed stays so. */
+static const char still_text[] = "name: still\nseed: 11\n"
+                                 "model: {kind: dlinear}\ndata: {kind: synthetic}\n"
+                                 "train: {epochs: 100000, batch_size: 64, optimizer: sgd,\n"
+                                 "        lr: 1e-30, evaluate: false}\n"
+                                 "cluster: {workers: 1, shards: 2, replicas: 2, lanes: 2}\n"
+                                 "checkpoint: {digest_steps: 50, steps: 50}\n";
+
+#define PATTERN_BYTES 64
+#define REGION_MAX    (256u << 20) /* sanitizers have larger ones of their own */
+
+/* Some of the model's weights, as they lie in a shard's memory. */
+static void find_pattern(char pattern[PATTERN_BYTES])
+{
+    const char *const export[] = {"export", "run", "--out", "weights.safetensors", NULL};
+    uint64_t header = 0;
+    size_t bytes = 0;
+
+    (void)kelp_run_await_checkpoint(&run, (struct kelp_run_wanted){.step = 50});
+    kelp_test_command_says(run.folder, export, 0, "");
+    char *file = kelp_test_read(run.folder, "weights.safetensors", &bytes);
+    memcpy(&header, file, sizeof(header));
+    const size_t first = sizeof(header) + (size_t)header;
+    ck_assert_uint_gt(bytes, first + (16u << 10));
+    memcpy(pattern, file + first + (bytes - first) / 16 * 4, PATTERN_BYTES);
+    free(file);
+}
+
+/* Change one bit wherever the pattern is in a piece of its memory; returns how often. */
+static unsigned change_piece(int memory, const char *piece, size_t bytes, uint64_t address,
+                             const char pattern[PATTERN_BYTES])
+{
+    const char *at = piece;
+    unsigned count = 0;
+
+    while ((at = memmem(at, (size_t)(piece + bytes - at), pattern, PATTERN_BYTES)) != NULL) {
+        const char changed = (char)(at[0] ^ 1);
+        ck_assert_int_eq(pwrite(memory, &changed, 1, (off_t)(address + (uint64_t)(at - piece))), 1);
+        at += PATTERN_BYTES;
+        count++;
+    }
+    return count;
+}
+
+static unsigned change_memory(pid_t pid, const char pattern[PATTERN_BYTES])
+{
+    char path[64];
+    char line[512];
+    unsigned count = 0;
+
+    (void)snprintf(path, sizeof(path), "/proc/%d/mem", (int)pid);
+    const int memory = open(path, O_RDWR | O_CLOEXEC);
+    ck_assert_msg(memory >= 0, "%s: %s", path, strerror(errno));
+    (void)snprintf(path, sizeof(path), "/proc/%d/maps", (int)pid);
+    FILE *maps = fopen(path, "re");
+    ck_assert_ptr_nonnull(maps);
+    while (fgets(line, sizeof(line), maps)) {
+        uint64_t first = 0;
+        uint64_t last = 0;
+        if (sscanf(line, "%" SCNx64 "-%" SCNx64 " rw-p", &first, &last) != 2 ||
+            !strstr(line, " rw-p ") || last - first > REGION_MAX) {
+            continue;
+        }
+        char *piece = malloc(last - first);
+        ck_assert_ptr_nonnull(piece);
+        const ssize_t bytes = pread(memory, piece, last - first, (off_t)first);
+        if (bytes > 0) {
+            count += change_piece(memory, piece, (size_t)bytes, first, pattern);
+        }
+        free(piece);
+    }
+    (void)fclose(maps);
+    (void)close(memory);
+    return count;
+}
+
+KELP_CASE("differing replicas", .setup = setup, .teardown = teardown, .timeout_s = KELP_TEST_HANG_S)
+
+/* The job ends, and says which shard has which weights. */
+KELP_TEST(replicas_that_differ_stop_the_job)
+{
+    char pattern[PATTERN_BYTES];
+
+    (void)kelp_test_write(run.folder, "job.yaml", still_text);
+    kelp_run_start(&run, "job.yaml", NULL);
+    find_pattern(pattern);
+    const pid_t pid = kelp_test_command_find(&run.command, "kelp-ps", "shard-1");
+    ck_assert_int_gt(pid, 0);
+    ck_assert_uint_gt(change_memory(pid, pattern), 0);
+    kelp_run_finish(&run, 4);
+    ck_assert_msg(strstr(run.output, "replicas of partition ") &&
+                      strstr(run.output, " have different weights after step ") &&
+                      strstr(run.output, "shard-0 has ") && strstr(run.output, "shard-1 has "),
+                  "%s", run.output);
 }

@@ -92,6 +92,24 @@ void sim_must(kelp_status status)
     }
 }
 
+static struct kelp_content content_of(const float *values, size_t count)
+{
+    struct kelp_content content = {.low = 1, .high = count};
+    for (size_t i = 0; i < count; i++) {
+        uint32_t bits;
+        memcpy(&bits, &values[i], sizeof(bits));
+        content.low = sim_mix(content.low + bits);
+    }
+    return content;
+}
+
+static void tell_digest(const struct sim_hosted *hosted, const struct kelp_action *action)
+{
+    const struct kelp_content content =
+        content_of(hosted->weights[hosted->current], hosted->range.count);
+    kelp_partition_digested(hosted->core, action->apply.token, &content);
+}
+
 static void commit_apply(struct sim_hosting *hosting, struct sim_hosted *hosted, uint64_t life,
                          const struct kelp_action *action)
 {
@@ -101,6 +119,9 @@ static void commit_apply(struct sim_hosting *hosting, struct sim_hosted *hosted,
         memcpy(hosted->momentum, hosted->momentum_next, sizeof(hosted->momentum));
         hosted->step++;
         sim_invariants_applied(hosting->shard->process, hosting, hosted);
+    }
+    if (action->apply.wants_digest) {
+        tell_digest(hosted, action);
     }
     sim_must(kelp_partition_applied(hosted->core, action->apply.token, true, actions));
 }
@@ -265,17 +286,6 @@ static void do_snapshot(struct sim_hosting *hosting, struct sim_hosted *hosted,
     hosted->capture_ticket = wanted ? action->snapshot.serial : 0;
 }
 
-static struct kelp_content content_of(const float *values, size_t count)
-{
-    struct kelp_content content = {.low = 1, .high = count};
-    for (size_t i = 0; i < count; i++) {
-        uint32_t bits;
-        memcpy(&bits, &values[i], sizeof(bits));
-        content.low = sim_mix(content.low + bits);
-    }
-    return content;
-}
-
 static void do_compare(struct sim_hosting *hosting, struct sim_hosted *hosted,
                        const struct kelp_action *action)
 {
@@ -383,6 +393,7 @@ void sim_hosting_run(struct sim_hosting *hosting, struct sim_hosted *hosted)
         case KELP_ACTION_COPY:
         case KELP_ACTION_IN_SYNC:
         case KELP_ACTION_DIVERGES:
+        case KELP_ACTION_DIFFERS:
             sim_replicas_act(hosting, hosted, &action);
             break;
         }

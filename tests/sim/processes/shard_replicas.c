@@ -294,6 +294,11 @@ void sim_replicas_act(struct sim_hosting *hosting, struct sim_hosted *hosted,
     case KELP_ACTION_DIVERGES:
         sim_fail(shard->sim, "a follower has its primary's state", "partition %u of %s",
                  hosted->index, shard->process->id);
+        break;
+    case KELP_ACTION_DIFFERS:
+        sim_fail(shard->sim, "replicas compute the same", "partition %u of %s", hosted->index,
+                 shard->process->id);
+        break;
     default:
         break;
     }

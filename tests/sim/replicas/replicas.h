@@ -58,8 +58,7 @@ struct replicas_process {
     struct kelp_actions actions;
     uint64_t weights[2]; /* current and older; 0: nothing */
     struct replicas_work work;
-    uint64_t wants_copy; /* process that waits for a permit; 0: none */
-    bool needs_map;
+    uint64_t wants_copy;              /* process that waits for a permit; 0: none */
     struct replicas_message *copying; /* the rest of a copy that is being sent; owned */
     uint64_t copying_to;
     uint64_t told_step; /* a decision that it was told in this epoch: step + 1 */

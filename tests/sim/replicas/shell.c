@@ -141,12 +141,12 @@ static void run_action(struct replicas *world, uint64_t process, const struct ke
             world->map[action->in_sync.map_epoch].in_sync = true;
         }
         break;
-        ours->needs_map = true;
-        break;
     case KELP_ACTION_REFUSE: /* workers send again */
         break;
     case KELP_ACTION_DIVERGES:
         replicas_fail(world, "a follower has its primary's state");
+    case KELP_ACTION_DIFFERS:
+        replicas_fail(world, "replicas compute the same");
     case KELP_ACTION_CONFLICT:
         replicas_fail(world, "honest workers do not differ");
     case KELP_ACTION_MERGE:
@@ -205,6 +205,10 @@ static void apply(struct replicas *world, uint64_t process, const struct replica
     }
     ours->weights[1] = ours->weights[0];
     ours->weights[0] = replicas_weights(world, step + 1);
+    if (work->action.apply.wants_digest) {
+        kelp_partition_digested(ours->partition, work->action.apply.token,
+                                &(struct kelp_content){.low = ours->weights[0], .high = 1});
+    }
     must(kelp_partition_applied(ours->partition, work->action.apply.token, true, &ours->actions));
 }
 
@@ -281,7 +285,6 @@ void replicas_learn(struct replicas *world, uint64_t process, uint64_t epoch)
         return;
     }
     ours->known = epoch;
-    ours->needs_map = false;
     ours->wants_copy = 0;
     ours->filling = 0;
     ours->told_step = 0;

@@ -127,6 +127,79 @@ KELP_TEST(acknowledged_before_it_is_applied)
     ck_assert_uint_eq(bench_view().step, 1);
 }
 
+static void say_digest(uint64_t held, uint64_t low)
+{
+    const struct kelp_acknowledgement said = {.process = BACKUP,
+                                              .generation = 3,
+                                              .map_epoch = 7,
+                                              .holds = true,
+                                              .held = held,
+                                              .digest = {low, 1}};
+
+    ck_assert_int_eq(kelp_partition_acknowledged(bench.partition, &said, &bench.actions), KELP_OK);
+    bench_take_actions();
+}
+
+static void finish_with_digest(uint64_t low)
+{
+    ck_assert(bench.apply.apply.wants_digest);
+    kelp_partition_digested(bench.partition, bench.apply.apply.token,
+                            &(struct kelp_content){low, 1});
+    bench_finish_apply(true);
+}
+
+/* One step by the root of all lanes. */
+static void begin_step(uint64_t step)
+{
+    push_at(7, step, "r");
+    (void)bench_replicated(KELP_ACTION_FORWARD);
+}
+
+/* Whether the backup's digest comes first or ours: the version is not shown when they differ. */
+KELP_LOOP_TEST(replicas_that_differ_stop, 0, 2)
+{
+    level(0);
+    begin_step(0);
+    finish_with_digest(5);
+    say_digest(1, 5); /* the same */
+    ck_assert_uint_eq(bench_view().step, 1);
+    begin_step(1);
+    if (_i == 0) {
+        finish_with_digest(6);
+        say_digest(2, 7);
+    } else {
+        say_digest(2, 7);
+        finish_with_digest(6);
+    }
+    const struct kelp_action differs = bench_replicated(KELP_ACTION_DIFFERS);
+    ck_assert_uint_eq(differs.differs.process, BACKUP);
+    ck_assert_uint_eq(differs.differs.ours.step, 2);
+    ck_assert_uint_eq(differs.differs.ours.content.low, 6);
+    ck_assert_uint_eq(differs.differs.theirs.low, 7);
+    ck_assert_uint_eq(bench_view().phase, KELP_PARTITION_FAILED);
+    ck_assert_uint_eq(bench_view().step, 1);
+}
+
+/* After 1, 2, 4, … steps, and then once in a while; where nothing was computed nothing differs. */
+KELP_TEST(digests_are_rare)
+{
+    unsigned wanted = 0;
+
+    level(0);
+    for (uint64_t step = 0; step < 3 * KELP_PS_COMPARE_STEPS; step++) {
+        begin_step(step);
+        wanted += bench.apply.apply.wants_digest;
+        if (bench.apply.apply.wants_digest) {
+            kelp_partition_digested(bench.partition, bench.apply.apply.token,
+                                    &(struct kelp_content){step, 1});
+        }
+        bench_finish_apply(true);
+        say(BACKUP, 7, true, step + 1);
+    }
+    ck_assert_uint_eq(wanted, 6 + 2);
+    ck_assert_uint_eq(bench_view().step, 3 * KELP_PS_COMPARE_STEPS);
+}
+
 /* What was sent over a link that broke is sent again, when the backup has said what it has. */
 KELP_TEST(sent_again_after_a_broken_link)
 {
@@ -296,6 +369,22 @@ KELP_TEST(promoted_shows_when_its_follower_has_it)
     (void)bench_replicated(KELP_ACTION_IN_SYNC);
     ck_assert_uint_eq(bench.answer_count, 1);
     ck_assert_uint_eq(bench.answers[0].step, 1);
+}
+
+/* A follower says with its version what it has come to, as often as it is asked. */
+KELP_TEST(follower_says_its_digest)
+{
+    forward(7, 0, "a");
+    ck_assert(bench.apply.apply.wants_digest);
+    kelp_partition_digested(bench.partition, bench.apply.apply.token, &(struct kelp_content){9, 1});
+    bench_finish_apply(true);
+    const struct kelp_action said = bench_replicated(KELP_ACTION_ACKNOWLEDGE);
+    ck_assert_uint_eq(said.acknowledge.held, 1);
+    ck_assert_uint_eq(said.acknowledge.digest.low, 9);
+    ck_assert_int_eq(kelp_partition_asked(bench.partition, 3, 7, &bench.actions), KELP_OK);
+    bench_take_actions();
+    const struct kelp_action again = bench_replicated(KELP_ACTION_ACKNOWLEDGE);
+    ck_assert_uint_eq(again.acknowledge.digest.low, 9);
 }
 
 KELP_TEST(promoted_alone_shows_at_once)
