@@ -233,6 +233,13 @@ static kelp_status take_change(struct kelp_placement *placement, struct kelp_map
     return KELP_OK;
 }
 
+/* What was wanted is not written: it may still be, or something else by then. */
+static void try_again(struct kelp_placement *placement, uint64_t now_ms)
+{
+    placement->unarranged = true;
+    placement->change_at_ms = now_ms + KELP_COORDINATOR_RETRY_MS;
+}
+
 kelp_status kelp__placement_change_written(struct kelp_placement *placement,
                                            enum kelp_placement_written written, uint64_t now_ms,
                                            struct kelp_placement_actions *actions,
@@ -244,7 +251,7 @@ kelp_status kelp__placement_change_written(struct kelp_placement *placement,
     case KELP_WRITTEN_OK:
         return take_change(placement, &placement->next, now_ms, actions, reterr);
     case KELP_WRITTEN_NOT:
-        placement->change_at_ms = now_ms + KELP_COORDINATOR_RETRY_MS;
+        try_again(placement, now_ms);
         break;
     case KELP_WRITTEN_UNKNOWN:
         placement->change = KELP_CHANGE_READING;
@@ -263,7 +270,7 @@ kelp_status kelp__placement_change_read(struct kelp_placement *placement, struct
     if (found->generation == placement->map.generation && kelp_map_older(&placement->map, found)) {
         return take_change(placement, found, now_ms, actions, reterr);
     }
-    placement->change_at_ms = now_ms + KELP_COORDINATOR_RETRY_MS;
+    try_again(placement, now_ms);
     return KELP_OK;
 }
 

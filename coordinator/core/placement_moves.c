@@ -250,7 +250,7 @@ kelp_status kelp__placement_move_partitions(struct kelp_placement *placement,
         status = arrange(placement, NULL, &layout, &count);
         placement->promotion_waits = count > 0;
     }
-    placement->unarranged = false;
+    placement->unarranged = status != KELP_OK;
     layout_fini(&layout);
     return status;
 }

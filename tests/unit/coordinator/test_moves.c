@@ -285,6 +285,26 @@ KELP_TEST(silent_followers_are_dropped)
     }
 }
 
+/* etcd did not take a move (0), or nobody knows (1): it is made again, though nothing new is said.
+ */
+KELP_LOOP_TEST(moves_that_were_not_written, 0, 2)
+{
+    struct kelp_map none = {.generation = 0};
+    run_three();
+    (void)placement_apply((struct kelp_placement_event){
+        .kind = KELP_PLACEMENT_DISCONNECTED, .disconnected = {.id = "shard-2", .broken = true}});
+    (void)placement_written(KELP_WRITTEN_OK);
+    (void)take(0, 10);
+    (void)take(1, 11);
+    ck_assert_uint_ne(placement_tick(100) & DID(WRITE_CHANGE), 0);
+    (void)placement_written(_i == 0 ? KELP_WRITTEN_NOT : KELP_WRITTEN_UNKNOWN);
+    if (_i == 1) {
+        (void)placement_map_read(&none);
+    }
+    ck_assert_uint_eq(placement_tick(KELP_COORDINATOR_RETRY_MS - 1) & DID(WRITE_CHANGE), 0);
+    ck_assert_uint_ne(placement_tick(1) & DID(WRITE_CHANGE), 0);
+}
+
 /* Joiners that catch up one after the other get their places together, and the last at once. */
 KELP_LOOP_TEST(places_are_given_together, 0, 2)
 {
