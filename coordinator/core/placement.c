@@ -70,9 +70,10 @@ const struct kelp_map *kelp_placement_loaded_map(const struct kelp_placement *pl
 
 /* ---- opening ---- */
 
-/* A restore goes on without the shards that were waited for long enough; the first start needs all
- * of them. */
-static bool enough_shards(const struct kelp_placement *placement, uint32_t count, uint64_t now_ms)
+/* A restore goes on without the shards that were waited for long enough: those that the job had,
+ * and then more that it is to have now, which may come later too. The first start needs all of
+ * them. */
+static bool enough_shards(struct kelp_placement *placement, uint32_t count, uint64_t now_ms)
 {
     if (count >= placement->options.shards) {
         return true;
@@ -80,14 +81,22 @@ static bool enough_shards(const struct kelp_placement *placement, uint32_t count
     if (count == 0 || placement->map.generation == 0) {
         return false;
     }
+    uint32_t away = 0;
     for (uint32_t i = 0; i < placement->map.shard_count; i++) {
         const struct kelp_placement_shard *shard =
             kelp__placement_find(placement, placement->map.shards[i].id);
-        if (!kelp__placement_ready(shard) && !kelp__placement_overdue(placement, shard, now_ms)) {
+        bool ready = kelp__placement_ready(shard);
+        if (!ready && !kelp__placement_overdue(placement, shard, now_ms)) {
+            placement->growth_ms = 0;
             return false;
         }
+        away += ready ? 0 : 1;
     }
-    return true;
+    if (count + away >= placement->options.shards) {
+        return true;
+    }
+    placement->growth_ms = placement->growth_ms == 0 ? now_ms : placement->growth_ms;
+    return now_ms >= placement->growth_ms + placement->options.shard_wait_ms;
 }
 
 static void say_missing_shards(struct kelp_placement *placement, uint32_t count,
@@ -104,8 +113,24 @@ static void say_missing_shards(struct kelp_placement *placement, uint32_t count,
             used += wrote > 0 ? (size_t)wrote : 0;
         }
     }
+    if (placement->growth_ms != 0) {
+        (void)snprintf(names, sizeof(names), ", for %g s at most: it had %u before",
+                       placement->options.shard_wait_ms / 1000.0, placement->map.shard_count);
+    }
     kelp__placement_say(placement, actions, "waiting for %u of %u shards%s",
                         placement->options.shards - count, placement->options.shards, names);
+}
+
+static void say_opening(struct kelp_placement *placement, uint32_t count,
+                        struct kelp_placement_actions *actions)
+{
+    char fewer[64] = "";
+    if (count < placement->options.shards) {
+        (void)snprintf(fewer, sizeof(fewer), " on %u of %u shards, and more once they come", count,
+                       placement->options.shards);
+    }
+    kelp__placement_say(placement, actions, "opening generation %llu%s",
+                        (unsigned long long)placement->next.generation, fewer);
 }
 
 static kelp_status open_generation(struct kelp_placement *placement,
@@ -147,8 +172,8 @@ static kelp_status open_generation(struct kelp_placement *placement,
     kelp_map_fini(&placement->next);
     placement->next = next;
     kelp__placement_move(placement, KELP_PLACEMENT_OPENING, actions);
-    kelp__placement_say(placement, actions, "opening generation %llu",
-                        (unsigned long long)next.generation);
+    say_opening(placement, count, actions);
+    placement->growth_ms = 0;
     kelp__placement_want(actions, KELP_PLACEMENT_DO_WRITE_MAP);
     return KELP_OK;
 }

@@ -280,9 +280,10 @@ struct kelp_placement {
     uint64_t missing_ms;                            /* since when */
     uint32_t partition_count;                       /* 0: no plan yet */
     uint32_t worker_count;
-    uint32_t workers_least;       /* with fewer training rests */
-    uint64_t writes;              /* counts nonces */
-    uint64_t not_before_ms;       /* no new generation earlier */
+    uint32_t workers_least; /* with fewer training rests */
+    uint64_t writes;        /* counts nonces */
+    uint64_t not_before_ms; /* no new generation earlier */
+    uint64_t growth_ms;     /* since when it waits for more shards than it had; 0: it does not */
     uint64_t finished_generation; /* newest that completed the schedule; 0: none */
     uint64_t restore_version;     /* where the next generation starts */
     uint64_t restore_generation;  /* newest that made any checkpoint: the next one is above it */

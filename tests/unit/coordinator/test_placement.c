@@ -126,6 +126,40 @@ KELP_TEST(new_incarnation_is_a_loss)
     ck_assert_uint_eq(placement_bench.machine.next.partitions[3].map_epoch, 2);
 }
 
+/* The job is to have more shards than it had: they are waited for as long as lost ones are (0), and
+ * what comes later gets partitions while training goes on (1). */
+KELP_LOOP_TEST(growth_is_waited_for, 0, 2)
+{
+    placement_start();
+    (void)placement_apply((struct kelp_placement_event){.kind = KELP_PLACEMENT_SIZE,
+                                                        .size = {.workers_min = 2, .shards = 4}});
+    (void)placement_registered("shard-1", 12);
+    ck_assert_str_eq(placement_bench.machine.reason, "waiting for 3 of 4 shards: shard-1");
+    ck_assert_uint_eq(placement_say(KELP_PLACEMENT_CONNECTED, "shard-1", 12) & DID(WRITE_MAP), 0);
+    ck_assert_str_eq(placement_bench.machine.reason,
+                     "waiting for 2 of 4 shards, for 3 s at most: it had 2 before");
+    ck_assert_uint_eq(placement_appear("shard-2", 13) & DID(WRITE_MAP), 0);
+    if (_i == 0) {
+        ck_assert_uint_ne(placement_appear("shard-3", 14) & DID(WRITE_MAP), 0);
+        ck_assert_uint_eq(placement_bench.machine.next.shard_count, 4);
+        ck_assert_str_eq(placement_bench.machine.reason, "opening generation 2");
+        return;
+    }
+    ck_assert_uint_eq(placement_tick(2999) & DID(WRITE_MAP), 0);
+    ck_assert_uint_ne(placement_tick(1) & DID(WRITE_MAP), 0);
+    ck_assert_uint_eq(placement_bench.machine.next.shard_count, 3);
+    ck_assert_str_eq(placement_bench.machine.reason,
+                     "opening generation 2 on 3 of 4 shards, and more once they come");
+    (void)placement_written(KELP_WRITTEN_OK);
+    (void)placement_say(KELP_PLACEMENT_LOADED, "shard-0", 10);
+    (void)placement_say(KELP_PLACEMENT_LOADED, "shard-1", 12);
+    (void)placement_say(KELP_PLACEMENT_LOADED, "shard-2", 13);
+    ck_assert_int_eq(placement_bench.machine.state, KELP_PLACEMENT_RUNNING);
+    placement_bench.now += KELP_COORDINATOR_MOVE_MS;
+    ck_assert_uint_ne(placement_appear("shard-3", 14) & DID(WRITE_CHANGE), 0);
+    ck_assert_str_eq(placement_bench.machine.because, "attach 1");
+}
+
 /* A loss while the map is being written leads to one more generation, not to two at once. */
 KELP_TEST(loss_while_opening)
 {
