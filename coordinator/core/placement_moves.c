@@ -59,6 +59,19 @@ static kelp_status layout_init(struct layout *layout, const struct kelp_placemen
 
 /* ---- opening ---- */
 
+/* Those that are drained too, where all are. */
+static void use_who_is_there(struct layout *layout)
+{
+    const uint32_t count = layout->input.shard_count;
+    bool any_stays = false;
+    for (uint32_t i = 0; i < count; i++) {
+        any_stays = any_stays || !layout->shards[i].draining;
+    }
+    for (uint32_t i = 0; i < count && !any_stays; i++) {
+        layout->shards[i].draining = false;
+    }
+}
+
 kelp_status kelp__placement_lay_out(const struct kelp_placement *placement, struct kelp_map *map,
                                     struct kelp_error *reterr)
 {
@@ -71,6 +84,7 @@ kelp_status kelp__placement_lay_out(const struct kelp_placement *placement, stru
         free(entries);
         return KELP_ERR_NO_MEMORY;
     }
+    use_who_is_there(&layout);
     status = kelp_arrangement_open(&layout.input, map->partition_count, entries);
     for (uint32_t i = 0; status == KELP_OK && i < map->partition_count; i++) {
         struct kelp_map_partition entry = {.joiner = KELP_MAP_NOBODY, .backup = KELP_MAP_NOBODY};

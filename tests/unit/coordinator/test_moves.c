@@ -501,6 +501,28 @@ KELP_TEST(a_generation_opens_without_it)
     ck_assert_int_ge(kelp_map_find(&placement_bench.machine.next, "shard-3"), 0);
 }
 
+/* Where nobody else answers, a generation opens on who is drained. */
+KELP_TEST(a_generation_opens_on_who_is_there)
+{
+    struct kelp_placement *machine = &placement_bench.machine;
+    run_three();
+    name_drained(1, 11);
+    for (uint32_t i = 0; i < 3; i += 2) {
+        (void)placement_apply((struct kelp_placement_event){
+            .kind = KELP_PLACEMENT_DISCONNECTED, .disconnected = {.id = names[i], .broken = true}});
+    }
+    ck_assert(kelp_placement_find(machine, "shard-1")->draining);
+    for (int round = 0; machine->state != KELP_PLACEMENT_OPENING; round++) {
+        ck_assert_int_lt(round, 10);
+        if (machine->change == KELP_CHANGE_WRITING) {
+            (void)placement_written(KELP_WRITTEN_OK);
+        }
+        (void)placement_tick(10000);
+    }
+    ck_assert_uint_eq(machine->next.shard_count, 1);
+    ck_assert_int_ge(kelp_map_find(&machine->next, "shard-1"), 0);
+}
+
 /* When the job is over, nobody needs what it has. */
 KELP_TEST(the_end_needs_no_draining)
 {
