@@ -7,6 +7,7 @@
 #include "tests/sim/outside/etcd.h"
 #include "tests/sim/outside/network.h"
 #include "tests/sim/processes/coordinator.h"
+#include "tests/sim/processes/shard.h"
 #include "tests/sim/processes/supervisor.h"
 #include "tests/sim/processes/worker.h"
 
@@ -279,6 +280,61 @@ static void scale(struct sim *sim)
     }
 }
 
+/* ---- draining ---- */
+
+/* Is somebody asked to let it go? */
+static bool is_drained(struct sim *sim, const struct sim_process *shard)
+{
+    bool drained = false;
+    for (unsigned i = 0; i < SIM_COORDINATORS; i++) {
+        const struct sim_process *process = sim_find(sim, SIM_COORDINATOR, i);
+        const struct kelp_term *term =
+            process->incarnation != 0 ? sim_coordinator_status(process) : NULL;
+        drained = drained ||
+                  (term && (kelp_targets_drain(&term->size.now, shard->id, shard->incarnation) ||
+                            kelp_targets_drain(&term->size.wanted, shard->id, shard->incarnation)));
+    }
+    return drained;
+}
+
+/* How many could take over: registered, loaded, and not about to leave. */
+static unsigned count_staying(struct sim *sim)
+{
+    unsigned count = 0;
+    for (unsigned i = 0; i < sim->process_count; i++) {
+        const struct sim_process *process = &sim->processes[i];
+        if (process->role == SIM_SHARD && process->incarnation != 0) {
+            const struct sim_shard *shard = sim_shard_of(process);
+            count +=
+                shard->lease != 0 && !shard->leaving && shard->hosting && !is_drained(sim, process)
+                    ? 1
+                    : 0;
+        }
+    }
+    return count;
+}
+
+/* kelp drain, or SIGTERM. Who drains gently leaves somebody. */
+static void drain(struct sim *sim)
+{
+    struct sim_process *process = pick(sim, sim_draw(sim, 4) == 0 ? SIM_WORKER : SIM_SHARD);
+    const bool asks = sim_draw(sim, 2) == 0;
+    if (!process || process->paused) {
+        return;
+    }
+    if (!asks || process->role == SIM_WORKER) {
+        for (unsigned i = 0; i < SIM_COORDINATORS; i++) {
+            struct sim_process *leader = sim_find(sim, SIM_COORDINATOR, i);
+            if (leader->incarnation != 0 && !leader->paused) {
+                sim_coordinator_drain(leader, process->id);
+            }
+        }
+    } else if (!sim->profile.gentle || count_staying(sim) > 1) {
+        sim->counts[SIM_COUNT_ASKED_SHARD]++;
+        sim_shard_ask_to_end(process);
+    }
+}
+
 static void cause(struct sim *sim, enum sim_fault fault)
 {
     switch (fault) {
@@ -328,6 +384,9 @@ static void cause(struct sim *sim, enum sim_fault fault)
         break;
     case SIM_FAULT_CUT:
         cut(sim);
+        break;
+    case SIM_FAULT_DRAIN:
+        drain(sim);
         break;
     case SIM_FAULT_COUNT:
         break;

@@ -20,6 +20,7 @@ enum sim_fault {
     SIM_FAULT_PAUSE_JOB, /* none either: somebody lets the job rest; later it is resumed */
     SIM_FAULT_SCALE,     /* nor this: somebody asks for another size */
     SIM_FAULT_CUT,
+    SIM_FAULT_DRAIN, /* no fault: a process is to go in order */
     SIM_FAULT_COUNT
 };
 _Static_assert(SIM_FAULT_COUNT <= KELP_ARRAY_COUNT(((struct sim_profile *)0)->weights),

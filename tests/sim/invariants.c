@@ -13,7 +13,8 @@
  *   each lane once         a step is applied from each lane that has samples, once
  *   tree order             what is added is left + right of the fixed tree
  *   state                  weights and slots of step v, on shards and workers, are the quiet run's
- *   one order              all shards hear the same of an order of one serial
+ *   one order              all shards hear the same of an order of one serial; it names one process
+ *                          for each partition, which captures it, and is not demoted by plan before
  *   checkpoints            what a manifest names is whole, durable and the quiet run's when it is
  *                          committed, and is not removed while the manifest stands
  *   the newest good one    a generation starts from the newest checkpoint that is not damaged
@@ -286,27 +287,6 @@ void sim_invariants_captured(const struct sim_process *process, const struct sim
 /* ---- checkpoints -------------------------------------------------------------------------------
  */
 
-void sim_invariants_ordered(const struct sim_process *process,
-                            const struct kelp_snapshot_order *order, const char *folder)
-{
-    struct sim_invariants *all = process->sim->invariants;
-    for (size_t i = 0; i < all->order_count; i++) {
-        const struct order *other = &all->orders[i];
-        if (other->of.serial == order->serial && other->of.generation == order->generation) {
-            if (other->of.step != order->step || strcmp(other->folder, folder) != 0) {
-                sim_fail(process->sim, "one order", "order %llx to %s is of %s; another is of %s",
-                         (unsigned long long)order->serial, process->id, folder, other->folder);
-            }
-            return;
-        }
-    }
-    all->orders =
-        sim_grow(all->orders, all->order_count, &all->order_capacity, sizeof(*all->orders));
-    struct order *added = &all->orders[all->order_count++];
-    added->of = *order;
-    (void)snprintf(added->folder, sizeof(added->folder), "%s", folder);
-}
-
 /* The storage that holds the part, whole and durable? NULL: it does; else what is wrong. */
 static const char *part_wrong(struct sim *sim, const struct sim_manifest *manifest,
                               uint32_t partition)
@@ -450,6 +430,12 @@ void sim_invariants_done(struct sim *sim)
 {
     if (!sim->invariants->finish_filed) {
         sim_fail(sim, "the end", "the job is done and its last record is not on file");
+    }
+    if (sim->profile.gentle &&
+        (sim->invariants->opened > 1 || sim->counts[SIM_COUNT_STEP_AGAIN] > 0)) {
+        sim_fail(sim, "who is drained costs no step", "generation %llu, %llu steps were made again",
+                 (unsigned long long)sim->invariants->opened,
+                 (unsigned long long)sim->counts[SIM_COUNT_STEP_AGAIN]);
     }
     if (sim->invariants->opened == 1 && sim->counts[SIM_COUNT_POWER_ALL] == 0) {
         check_all_filed(sim);

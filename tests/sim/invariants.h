@@ -32,6 +32,9 @@ void sim_invariants_merged(const struct sim_process *process, uint32_t partition
 void sim_invariants_root(const struct sim_process *process, uint32_t partition,
                          const struct kelp_control_word *word, uint32_t lanes, uint32_t wanted);
 
+/* It may end, says the leader, for this reason. */
+void sim_invariants_leaves(const struct sim_process *process, const char *why);
+
 /* hosted->capture is what a snapshot of this step keeps. */
 void sim_invariants_captured(const struct sim_process *process, const struct sim_hosted *hosted,
                              uint64_t step);
@@ -39,6 +42,18 @@ void sim_invariants_captured(const struct sim_process *process, const struct sim
 /* ---- checkpoints -------------------------------------------------------------------------------
  */
 
+/* A leader tells of this order, and that the process is to capture the partition. */
+void sim_invariants_named(struct sim *sim, const struct kelp_snapshot_order *order,
+                          uint32_t partition, uint64_t process);
+/* The process has captured the partition for it, and keeps that. */
+void sim_invariants_kept(const struct sim_process *process, const struct kelp_snapshot_order *order,
+                         uint32_t partition);
+/* The leader of this order, which is under way, changes entries by plan. */
+void sim_invariants_moving(struct sim *sim, const struct kelp_snapshot_order *order,
+                           const struct kelp_map *before, const struct kelp_map *after);
+/* Its manifest says that the partition is in this storage. */
+void sim_invariants_stored(struct sim *sim, const struct kelp_snapshot_order *order,
+                           uint32_t partition, const char *storage);
 /* A shard hears of this order. */
 void sim_invariants_ordered(const struct sim_process *process,
                             const struct kelp_snapshot_order *order, const char *folder);

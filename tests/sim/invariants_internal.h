@@ -25,7 +25,9 @@ struct primary {
 
 struct order {
     struct kelp_snapshot_order of;
-    char folder[SIM_NAME_MAX + 1];
+    char folder[SIM_NAME_MAX + 1];         /* as a shard heard it; "": none has */
+    uint64_t captures[SIM_PARTITIONS_MAX]; /* process that is to capture it; 0: nobody is yet */
+    bool captured[SIM_PARTITIONS_MAX];
 };
 
 /* Who joins a partition, as etcd has it. */

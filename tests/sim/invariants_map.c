@@ -157,6 +157,18 @@ void sim_invariants_opened(struct sim *sim, struct sim_map *opened)
     sim->invariants->map = sim_map_ref(opened);
 }
 
+/* Empty, it has no place in any map; and none that is written later names it. */
+void sim_invariants_leaves(const struct sim_process *process, const char *why)
+{
+    const struct sim_map *newest = process->sim->invariants->map;
+    const int32_t at = newest ? kelp_map_find(&newest->map, process->id) : -1;
+    if (strstr(why, "on other shards") && at >= 0 &&
+        newest->map.shards[at].incarnation == process->incarnation) {
+        sim_fail(process->sim, "a drained shard is empty", "%s leaves; the map names it",
+                 process->id);
+    }
+}
+
 void sim_invariants_look(struct sim *sim)
 {
     struct sim_invariants *all = sim->invariants;

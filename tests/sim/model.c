@@ -242,9 +242,6 @@ struct sim_reference *sim_reference_create(const struct sim *sim)
     struct sim_reference *reference = sim_alloc(sizeof(*reference));
     struct kelp_control_state control;
     reference->steps = kelp_control_total_steps(&sim->job, &sim->plan);
-    if (reference->steps + 3 * sim->job.train.epochs + 1 > SIM_VERSIONS_MAX) {
-        abort(); /* the profile draws shorter jobs */
-    }
     reference->weights = sim_alloc((reference->steps + 1) * sizeof(*reference->weights));
     reference->momentum = sim_alloc((reference->steps + 1) * sizeof(*reference->momentum));
     reference->controls = sim_alloc((SIM_VERSIONS_MAX + 1) * sizeof(*reference->controls));
@@ -252,6 +249,9 @@ struct sim_reference *sim_reference_create(const struct sim *sim)
     sim_model_initialise(sim, reference->weights[0]);
     kelp_control_init(&control, &sim->job, &sim->plan);
     while (control.kind != KELP_STEP_DONE) {
+        if (control.version >= SIM_VERSIONS_MAX) {
+            abort(); /* the profile draws shorter jobs */
+        }
         reference->controls[control.version] = control;
         run_entry(sim, reference, &control);
     }

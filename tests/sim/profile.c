@@ -135,6 +135,7 @@ static void draw_faults(struct sim *sim)
     profile->weights[SIM_FAULT_SCALE] = profile->scales ? 12 : 0;
     profile->cuts = sim_mix(sim->seed + 79) % 4 == 0; /* neither */
     profile->weights[SIM_FAULT_CUT] = profile->cuts ? 12 : 0;
+    profile->weights[SIM_FAULT_DRAIN] = sim_mix(sim->seed + 101) % 3 == 0 ? 8 : 0;
 }
 
 /* The world is kind but for these faults. */
@@ -182,6 +183,23 @@ static void plan_calm(struct sim *sim)
     sim->plan.samples[KELP_SPLIT_TRAIN] *= 3; /* of an epoch */
 }
 
+/* In some runs processes are drained and the size changes, and nothing goes wrong. Not drawn, as
+ * above. */
+static void plan_gentle(struct sim *sim)
+{
+    struct sim_profile *profile = &sim->profile;
+    if (profile->quiet || profile->calm || profile->kills || sim_mix(sim->seed + 103) % 16 != 0) {
+        return;
+    }
+    const bool scales = profile->scales;
+    spare(sim);
+    profile->gentle = true;
+    profile->scales = scales;
+    profile->weights[SIM_FAULT_DRAIN] = 3;
+    profile->weights[SIM_FAULT_SCALE] = scales ? 1 : 0;
+    sim->plan.samples[KELP_SPLIT_TRAIN] *= 3; /* of an epoch */
+}
+
 /*
  * In some runs a worker lies once, to one of the partitions, early. Else nobody dies, and no step
  * is left out: then the others push all lanes of that step, so that the lie is found. Not drawn, as
@@ -197,7 +215,7 @@ static void plan_lie(struct sim *sim)
     while (partitions < sim->plan.partition_count && sim_slice(sim, partitions).count > 0) {
         partitions++;
     }
-    if (profile->quiet || profile->calm || profile->kills || dice % 16 != 3 ||
+    if (profile->quiet || profile->calm || profile->kills || profile->gentle || dice % 16 != 3 ||
         sim->job.run.mode != KELP_RUN_TRAIN || profile->workers < 2 || partitions < 2 ||
         steps < 6) {
         return;
@@ -250,6 +268,7 @@ void sim_profile_draw(struct sim *sim)
     }
     plan_kills(sim);
     plan_calm(sim);
+    plan_gentle(sim);
     plan_lie(sim);
     for (unsigned i = 0; i < SIM_COORDINATORS; i++) {
         add_process(sim, SIM_COORDINATOR, i, "coordinator");

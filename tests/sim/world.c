@@ -7,6 +7,7 @@
 const char *const sim_count_names[SIM_COUNT_COUNT] = {
     [SIM_COUNT_CRASH_WORKER] = "workers killed",
     [SIM_COUNT_ASKED_WORKER] = "workers asked to end",
+    [SIM_COUNT_ASKED_SHARD] = "shards asked to end",
     [SIM_COUNT_CRASH_SHARD] = "shards killed",
     [SIM_COUNT_CRASH_COORDINATOR] = "coordinators killed",
     [SIM_COUNT_PAUSE] = "processes stopped for a while",
@@ -37,6 +38,7 @@ const char *const sim_count_names[SIM_COUNT_COUNT] = {
     [SIM_COUNT_SKIPPED] = "of these left out",
     [SIM_COUNT_PAUSED] = "times the job was to rest",
     [SIM_COUNT_SCALED] = "times another size was asked for",
+    [SIM_COUNT_DRAINED] = "processes that were to be drained",
     [SIM_COUNT_LIAR_FOUND] = "jobs ended since workers differ",
     [SIM_COUNT_WORD_MENDED] = "false control words mended",
     [SIM_COUNT_CHECKPOINT] = "checkpoints committed",

@@ -22,7 +22,7 @@
 #define SIM_BLOCK          16 /* elements: slices are made of these (common/training/plan.h) */
 #define SIM_SLICE_MAX      (2 * SIM_BLOCK) /* of a partition */
 #define SIM_FLAT_MAX       (SIM_PARTITIONS_MAX * SIM_SLICE_MAX)
-#define SIM_VERSIONS_MAX   512
+#define SIM_VERSIONS_MAX   1024
 
 #define SIM_MS     UINT64_C(1000) /* virtual microseconds */
 #define SIM_SECOND UINT64_C(1000000)
@@ -33,6 +33,7 @@ enum sim_role { SIM_COORDINATOR, SIM_SHARD, SIM_WORKER };
 enum sim_count {
     SIM_COUNT_CRASH_WORKER,
     SIM_COUNT_ASKED_WORKER,
+    SIM_COUNT_ASKED_SHARD,
     SIM_COUNT_CRASH_SHARD,
     SIM_COUNT_CRASH_COORDINATOR,
     SIM_COUNT_PAUSE,
@@ -64,6 +65,7 @@ enum sim_count {
     SIM_COUNT_SKIPPED,
     SIM_COUNT_PAUSED,
     SIM_COUNT_SCALED,
+    SIM_COUNT_DRAINED,
     SIM_COUNT_LIAR_FOUND,
     SIM_COUNT_WORD_MENDED,
     SIM_COUNT_CHECKPOINT,
@@ -124,6 +126,7 @@ struct sim_profile {
     bool deferred;        /* merges and applies take time of their own */
     unsigned zones;       /* that hosts are in; 0: not said */
     bool cuts;            /* the network is cut between processes, one way */
+    bool gentle;          /* machines are replaced in order: nothing is computed again */
     bool kills;           /* processes are killed, and nothing else goes wrong */
     bool calm;            /* nothing else goes wrong: progress is soon */
     bool scales;          /* somebody asks for other sizes while the job runs */

@@ -214,6 +214,7 @@ struct sim_shard_command {
     uint64_t order_incarnation; /* of the process that is to capture them */
     char folder[SIM_NAME_MAX + 1];
     uint64_t records_after;
+    char leave[80]; /* it may end: why; "": it stays */
     uint64_t heartbeat;
 };
 
@@ -233,6 +234,7 @@ struct sim_shard_report {
     uint64_t map_serial;
     size_t replica_count;
     struct kelp_replica_report replicas[SIM_PARTITIONS_MAX];
+    bool leaving;     /* it was told to end */
     uint32_t workers; /* that partition 0 took lanes of: a bit for each number */
     struct sim_snapshot_report snapshot;
 };
@@ -247,6 +249,7 @@ struct sim_worker_command {
     uint32_t lane_count;
     bool rests;
     bool leave;
+    bool drain;
     uint64_t heartbeat;
 };
 

@@ -53,6 +53,17 @@ void sim_coordinator_scale(const struct sim_process *process, const struct kelp_
     }
 }
 
+void sim_coordinator_drain(const struct sim_process *process, const char *id)
+{
+    struct sim_coordinator *coordinator = sim_coordinator_of(process);
+    struct kelp_term *term = sim_coordinator_term(coordinator);
+    struct kelp_error error;
+    if (term && kelp_term_drain(term, id, &error) == KELP_OK) {
+        coordinator->sim->counts[SIM_COUNT_DRAINED]++;
+        sim_say(coordinator->sim, process, "was asked to let %s go", id);
+    }
+}
+
 const struct kelp_term *sim_coordinator_status(const struct sim_process *process)
 {
     const struct kelp_term *term = sim_coordinator_of(process)->leadership.term;

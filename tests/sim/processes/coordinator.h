@@ -152,6 +152,8 @@ struct sim_coordinator *sim_coordinator_of(const struct sim_process *process);
 void sim_coordinator_request(const struct sim_process *process, bool pause);
 /* Somebody asks for another size; nothing happens when it does not lead. */
 void sim_coordinator_scale(const struct sim_process *process, const struct kelp_targets *targets);
+/* Somebody wants that process to go; likewise. */
+void sim_coordinator_drain(const struct sim_process *process, const char *id);
 /* What it knows as the leader; NULL: it does not lead, or has not read yet what there is. */
 const struct kelp_term *sim_coordinator_status(const struct sim_process *process);
 /* Why it waits, for people: its placement's reason. */

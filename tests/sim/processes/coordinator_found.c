@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/sim/invariants.h"
 #include "tests/sim/outside/disk.h"
 #include "tests/sim/processes/coordinator.h"
 
@@ -203,6 +204,10 @@ kelp_status sim_coordinator_make_manifest(const struct kelp_checkpointer *from,
     for (uint32_t i = 0; i < from->map.partition_count; i++) {
         manifest->parts[i].storage = places[from->parts[i].shard];
         memcpy(manifest->parts[i].digest, from->parts[i].digest, sizeof(manifest->parts[i].digest));
+        sim_invariants_stored(coordinator->sim,
+                              &(struct kelp_snapshot_order){.serial = from->order.serial,
+                                                            .generation = from->order.generation},
+                              i, manifest->storages[manifest->parts[i].storage]);
     }
     to_committed(coordinator->sim, manifest, ret_committed);
     sim_manifest_unref(manifest); /* the register has it */

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/sim/invariants.h"
 #include "tests/sim/processes/coordinator.h"
 
 /* ---- to shards ---- */
@@ -32,13 +33,14 @@ static bool is_full(void *end, void *user)
     return false;
 }
 
-static void name_captures(const struct kelp_map *map, uint32_t shard,
+static void name_captures(struct sim *sim, const struct kelp_map *map, uint32_t shard,
                           struct sim_shard_command *command)
 {
     command->order_incarnation = map->shards[shard].incarnation;
     for (uint32_t i = 0; i < map->partition_count; i++) {
         if (map->partitions[i].primary == shard) {
             command->order_partitions[command->order_count++] = i;
+            sim_invariants_named(sim, &command->order, i, command->order_incarnation);
         }
     }
 }
@@ -52,6 +54,7 @@ static void link_send(void *data, const struct kelp_link_news *news, void *user)
     command->proof = coordinator->process->incarnation;
     command->plan = news->plan;
     command->records_after = news->records_after;
+    (void)snprintf(command->leave, sizeof(command->leave), "%s", news->leave ? news->leave : "");
     command->heartbeat = news->heartbeat;
     if (news->map) {
         command->map = sim_map_create(news->map);
@@ -68,7 +71,7 @@ static void link_send(void *data, const struct kelp_link_news *news, void *user)
         command->order.step = news->order.step;
         (void)snprintf(command->folder, sizeof(command->folder), "%s", news->order.folder);
         if (!news->give_up) {
-            name_captures(news->order_map, news->order_shard, command);
+            name_captures(coordinator->sim, news->order_map, news->order_shard, command);
         }
     }
     sim_stream_send(coordinator->sim, end->stream, SIM_CLIENT, command);
@@ -174,6 +177,7 @@ static void take_report(struct kelp_term *term, struct sim_link_end *end,
                                            .map_serial = report->map_serial,
                                            .replicas = report->replicas,
                                            .replica_count = report->replica_count,
+                                           .leaving = report->leaving,
                                            .record_count = report->record_count,
                                            .record = record_at,
                                            .records = report->records};
@@ -237,6 +241,7 @@ static void session_send(void *data, const struct kelp_session_news *news, void 
     command->lane_count = news->lanes.count;
     command->rests = news->rests;
     command->leave = news->leave;
+    command->drain = news->drain;
     command->heartbeat = news->heartbeat;
     sim_stream_send(coordinator->sim, end->stream, SIM_SERVER, command);
 }

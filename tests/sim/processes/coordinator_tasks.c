@@ -370,6 +370,16 @@ static struct sim_task *add_map_task(struct sim_coordinator *coordinator, enum s
 static bool change_map(const struct kelp_map *map, void *user)
 {
     struct sim_coordinator *coordinator = user;
+    const struct kelp_term *term = coordinator->leadership.term;
+    const struct kelp_checkpointer *checkpointer = &term->keeper.machine;
+    if (checkpointer->state == KELP_CHECKPOINTER_ORDERED && !term->placement.loses) {
+        sim_invariants_moving(
+            coordinator->sim,
+            &(struct kelp_snapshot_order){.serial = checkpointer->order.serial,
+                                          .generation = checkpointer->order.generation,
+                                          .step = checkpointer->order.step},
+            &term->placement.map, map);
+    }
     (void)add_map_task(coordinator, SIM_TASK_CHANGE, map);
     run_first(coordinator, &coordinator->etcd);
     return true;

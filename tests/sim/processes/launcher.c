@@ -1,6 +1,7 @@
 #include "tests/sim/processes/launcher.h"
 
 #include "tests/sim/processes/coordinator.h"
+#include "tests/sim/processes/shard.h"
 #include "tests/sim/processes/supervisor.h"
 #include "tests/sim/processes/worker.h"
 
@@ -70,6 +71,14 @@ static void follow_workers(struct sim *sim, unsigned wanted)
     }
 }
 
+static void end_shard(struct sim *sim, struct sim_process *process, void *data, uint64_t number)
+{
+    (void)sim;
+    (void)data;
+    (void)number;
+    sim_shard_ask_to_end(process);
+}
+
 /* It hosts nothing, as the leader says. */
 static struct sim_process *find_empty(struct sim *sim, const struct kelp_map *map)
 {
@@ -92,8 +101,9 @@ static void follow_shards(struct sim *sim, const struct kelp_placement *placemen
     while (placement->state == KELP_PLACEMENT_RUNNING && count(sim, SIM_SHARD) > wanted &&
            (process = find_empty(sim, &placement->map)) != NULL) {
         process->retired = true;
-        sim_say(sim, process, "is not wanted any more");
-        sim_supervisor_kill(sim, process, false, 0);
+        if (process->incarnation != 0) {
+            sim_after(sim, 0, &(struct sim_call){.process = process, .run = end_shard});
+        }
     }
 }
 

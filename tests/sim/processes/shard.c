@@ -11,6 +11,7 @@
 
 #define LEASE_US  (5 * SIM_SECOND) /* ps/etcd_registration.c */
 #define RETRY_US  (500 * SIM_MS)
+#define GRACE_US  (15 * SIM_SECOND)
 #define PLACE_MAX SIM_ETCD_KEY_MAX
 
 struct sim_shard *sim_shard_of(const struct sim_process *process)
@@ -380,6 +381,36 @@ static void register_soon(struct sim_shard *shard, uint64_t delay_us)
 {
     sim_after(shard->sim, delay_us,
               &(struct sim_call){.process = shard->process, .run = register_now});
+}
+
+/* ---- the end ---- */
+
+void sim_shard_leave(struct sim_shard *shard, const char *why)
+{
+    struct sim *sim = shard->sim;
+    sim_say(sim, shard->process, "leaves: %s", why);
+    if (shard->lease != 0 && sim_etcd_reachable(sim, shard->process)) {
+        sim_etcd_revoke(sim, shard->lease);
+    }
+    sim_supervisor_ended(sim, shard->process);
+}
+
+static void give_up(struct sim *sim, struct sim_process *process, void *data, uint64_t number)
+{
+    (void)sim;
+    (void)data;
+    (void)number;
+    sim_shard_leave(sim_shard_of(process), "it has waited long enough");
+}
+
+void sim_shard_ask_to_end(struct sim_process *process)
+{
+    struct sim_shard *shard = sim_shard_of(process);
+    if (!shard->leaving) {
+        sim_say(shard->sim, process, "is asked to end");
+        shard->leaving = true;
+        sim_after(shard->sim, GRACE_US, &(struct sim_call){.process = process, .run = give_up});
+    }
 }
 
 /* ---- life ---- */

@@ -164,7 +164,8 @@ struct sim_shard {
     bool registered_before;
     uint64_t watch;
 
-    bool plan; /* it has heard the plan */
+    bool plan;    /* it has heard the plan */
+    bool leaving; /* it was told to end */
     struct kelp_shard_control *control;
     uint32_t worked; /* workers that partition 0 took lanes of: a bit for each; not reported yet */
     uint64_t leader_watch;
@@ -185,6 +186,8 @@ void sim_shard_start(struct sim *sim, struct sim_process *process);
 /* Frees its state; the process is dead. */
 void sim_shard_forget(struct sim_process *process);
 struct sim_shard *sim_shard_of(const struct sim_process *process);
+/* As SIGTERM does: it leaves once its partitions are elsewhere, or when its patience ends. */
+void sim_shard_ask_to_end(struct sim_process *process);
 
 /* ---- between the files ---- */
 
@@ -193,6 +196,8 @@ void sim_shard_answer(struct sim_shard *shard, const struct sim_answer *answer);
 void sim_shard_refuse(struct sim_shard *shard, uint32_t partition,
                       const struct kelp_refusal *refusal);
 void sim_shard_offer(struct sim_shard *shard, uint32_t partition, const struct kelp_offer *offer);
+/* It ends by itself, in order. */
+void sim_shard_leave(struct sim_shard *shard, const char *why);
 /* Everything that was answered since leaves. */
 void sim_shard_end_turn(struct sim_shard *shard);
 /* Something came, or was completed: look soon for what is late. */

@@ -37,6 +37,7 @@ static void send_report(struct sim_shard *shard, const struct kelp_shard_action 
     report->map_generation = view.map_generation;
     report->map_serial = view.map_serial;
     report->replica_count = sim_replicas_report(shard, report->replicas);
+    report->leaving = shard->leaving;
     report->workers = shard->worked;
     shard->worked = 0;
     if (!sim_stream_open_for(shard->sim, action->report.stream, SIM_SERVER)) {
@@ -396,6 +397,10 @@ static void on_message(struct sim *sim, struct sim_process *process, uint64_t st
         take_order(shard, stream, command);
     }
     sim_shard_end_turn(shard);
+    if (command->leave[0] != '\0') {
+        sim_invariants_leaves(process, command->leave);
+        sim_shard_leave(shard, command->leave); /* it is no more */
+    }
 }
 
 static void on_closed(struct sim *sim, struct sim_process *process, uint64_t stream, bool broken)

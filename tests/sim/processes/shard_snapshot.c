@@ -71,7 +71,13 @@ bool sim_snapshot_taken(struct sim_shard *shard, uint64_t ticket, uint32_t parti
     struct kelp_shard_event event = {
         .kind = KELP_SHARD_ON_SNAPSHOT_TAKEN,
         .snapshot = {.ticket = ticket, .partition = partition, .word = word}};
-    return sim_control_apply(shard, &event) == KELP_OK;
+    if (sim_control_apply(shard, &event) != KELP_OK) {
+        return false;
+    }
+    struct kelp_shard_control_view view;
+    kelp_shard_control_view(shard->control, &view);
+    sim_invariants_kept(shard->process, &view.snapshot.order, partition);
+    return true;
 }
 
 void sim_snapshot_past(struct sim_shard *shard, uint64_t ticket, uint64_t step)

@@ -396,6 +396,15 @@ static void know_places(const struct kelp_map *map, struct known_places *known)
                                          .map_epoch = known->map_epoch};
 }
 
+/* The coordinator wants it to end. */
+static void drain(struct sim *sim, struct sim_process *process, void *data, uint64_t number)
+{
+    (void)sim;
+    (void)data;
+    (void)number;
+    sim_worker_ask_to_end(process);
+}
+
 /* False: the job is over, and this process has ended. */
 static bool take_news(struct sim_worker *worker)
 {
@@ -413,6 +422,9 @@ static bool take_news(struct sim_worker *worker)
     }
     bool goes_on = try_event(worker, &event);
     sim_map_unref(map);
+    if (goes_on && news.drain) {
+        sim_after(worker->sim, 1, &(struct sim_call){.process = worker->process, .run = drain});
+    }
     return goes_on;
 }
 

@@ -92,6 +92,7 @@ static void on_message(struct sim *sim, struct sim_process *process, uint64_t st
                                .lane_count = command->lane_count,
                                .rests = command->rests,
                                .leave = command->leave,
+                               .drain = command->drain,
                                .status = command->status,
                                .error = "refused",
                                .heartbeat = command->heartbeat,
