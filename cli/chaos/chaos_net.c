@@ -79,16 +79,25 @@ static int tell_kernel(const struct rule *rule)
     return error;
 }
 
-/* The rule that drops what goes to a port (destination) or comes from it. */
-static int drop_rule(bool add, uint16_t port, bool destination)
+static void add_port(struct rule *rule, uint16_t port, unsigned short type)
+{
+    struct fib_rule_port_range range = {.start = port, .end = port};
+
+    if (port != 0) {
+        add_attribute(rule, type, &range, sizeof(range));
+    }
+}
+
+/* The rule that drops what goes from a port to another. */
+static int drop_rule(bool add, struct kelp_chaos_cut cut)
 {
     struct rule rule;
-    struct fib_rule_port_range range = {.start = port, .end = port};
     uint8_t protocol = IPPROTO_TCP;
 
     begin_rule(&rule, add, FR_ACT_BLACKHOLE, PRIORITY_SPLIT);
     add_attribute(&rule, FRA_IP_PROTO, &protocol, sizeof(protocol));
-    add_attribute(&rule, destination ? FRA_DPORT_RANGE : FRA_SPORT_RANGE, &range, sizeof(range));
+    add_port(&rule, cut.from, FRA_SPORT_RANGE);
+    add_port(&rule, cut.to, FRA_DPORT_RANGE);
     return tell_kernel(&rule);
 }
 
@@ -124,6 +133,8 @@ static int loopback_up(void)
 
 kelp_status kelp_chaos_net_enter(struct kelp_error *reterr)
 {
+    const struct kelp_chaos_cut probe = {.to = 1};
+
     if (unshare(CLONE_NEWNET) < 0) {
         return kelp_fail(reterr, KELP_ERR_UNSUPPORTED,
                          "a network namespace of its own: %s (it takes root)", strerror(errno));
@@ -136,10 +147,10 @@ kelp_status kelp_chaos_net_enter(struct kelp_error *reterr)
         error = local_rule(false, 0);
     }
     if (error == 0) { /* whether the kernel knows rules by port is seen by making one */
-        error = drop_rule(true, 1, true);
+        error = drop_rule(true, probe);
     }
     if (error == 0) {
-        error = drop_rule(false, 1, true);
+        error = drop_rule(false, probe);
     }
     return error == 0 ? KELP_OK
                       : kelp_fail(reterr, KELP_ERR_UNSUPPORTED, "routing rules by port: %s",
@@ -182,31 +193,40 @@ static bool is_listed(const unsigned long *inodes, uint32_t count, unsigned long
     return false;
 }
 
-static bool is_cut(const struct kelp_chaos_split *split, uint16_t port)
+static bool is_cut(const struct kelp_chaos_split *split, struct kelp_chaos_cut cut)
 {
     for (uint32_t i = 0; i < split->count; i++) {
-        if (split->ports[i] == port) {
+        if (split->cuts[i].from == cut.from && split->cuts[i].to == cut.to) {
             return true;
         }
     }
     return false;
 }
 
-static kelp_status cut(struct kelp_chaos_split *split, uint16_t port, struct kelp_error *reterr)
+kelp_status kelp_chaos_split_drop(struct kelp_chaos_split *split, struct kelp_chaos_cut cut,
+                                  struct kelp_error *reterr)
 {
-    if (port == 0 || is_cut(split, port) || split->count == KELP_CHAOS_PORTS_MAX) {
+    if (is_cut(split, cut) || split->count == KELP_CHAOS_CUTS_MAX) {
         return KELP_OK;
     }
-    int error = drop_rule(true, port, true);
-    if (error == 0 || error == EEXIST) { /* another split has cut it off already */
-        error = drop_rule(true, port, false);
+    int error = drop_rule(true, cut);
+    if (error != 0 && error != EEXIST) { /* EEXIST: another split has it already */
+        return kelp_fail(reterr, KELP_ERR_IO, "cannot split off ports %u to %u: %s", cut.from,
+                         cut.to, strerror(error));
     }
-    if (error != 0 && error != EEXIST) {
-        return kelp_fail(reterr, KELP_ERR_IO, "cannot split off port %u: %s", port,
-                         strerror(error));
-    }
-    split->ports[split->count++] = port;
+    split->cuts[split->count++] = cut;
     return KELP_OK;
+}
+
+static kelp_status cut_off(struct kelp_chaos_split *split, uint16_t port, struct kelp_error *reterr)
+{
+    if (port == 0) {
+        return KELP_OK;
+    }
+    kelp_status status = kelp_chaos_split_drop(split, (struct kelp_chaos_cut){.to = port}, reterr);
+    return status == KELP_OK
+               ? kelp_chaos_split_drop(split, (struct kelp_chaos_cut){.from = port}, reterr)
+               : status;
 }
 
 /* "  0: 0100007F:9C41 00000000:0000 0A …": the local address and its port in hexadecimal, and the
@@ -241,7 +261,7 @@ static kelp_status cut_listed(struct kelp_chaos_split *split, const char *path,
         unsigned long inode = 0;
         parse_socket(line, &port, &inode);
         if (inode != 0 && is_listed(inodes, count, inode)) {
-            status = cut(split, port, reterr);
+            status = cut_off(split, port, reterr);
         }
     }
     if (in) {
@@ -273,12 +293,10 @@ kelp_status kelp_chaos_split_heal(struct kelp_chaos_split *split, struct kelp_er
     kelp_status status = KELP_OK;
 
     for (uint32_t i = 0; i < split->count; i++) {
-        int error = drop_rule(false, split->ports[i], true);
-        int other = drop_rule(false, split->ports[i], false);
-        error = error == 0 || error == ENOENT ? other : error;
+        int error = drop_rule(false, split->cuts[i]);
         if (error != 0 && error != ENOENT && status == KELP_OK) {
-            status = kelp_fail(reterr, KELP_ERR_IO, "cannot heal the split of port %u: %s",
-                               split->ports[i], strerror(error));
+            status = kelp_fail(reterr, KELP_ERR_IO, "cannot heal the split of ports %u to %u: %s",
+                               split->cuts[i].from, split->cuts[i].to, strerror(error));
         }
     }
     split->count = 0;

@@ -15,7 +15,7 @@
 
 #include "common/base/status.h"
 
-#define KELP_CHAOS_PORTS_MAX 4096 /* of one process that is split off */
+#define KELP_CHAOS_CUTS_MAX 8192 /* of one split: two of each port of a process */
 
 /*
  * Move into the namespace; once, from the main thread, before others are made. Errors:
@@ -24,11 +24,18 @@
  */
 kelp_status kelp_chaos_net_enter(struct kelp_error *reterr) KELP_MUST_USE;
 
-/* Ports that are cut off. All zero: none. */
+/* Which packets are dropped: from one port to another; 0: any port. All zero: none. */
 struct kelp_chaos_split {
-    uint16_t ports[KELP_CHAOS_PORTS_MAX];
+    struct kelp_chaos_cut {
+        uint16_t from;
+        uint16_t to;
+    } cuts[KELP_CHAOS_CUTS_MAX];
     uint32_t count;
 };
+
+/* Drop them from now on, which may be so already; once the split is full, no more. */
+kelp_status kelp_chaos_split_drop(struct kelp_chaos_split *split, struct kelp_chaos_cut cut,
+                                  struct kelp_error *reterr) KELP_MUST_USE;
 
 /* Cut off the ports that the process has now; those that are cut off already stay so. */
 kelp_status kelp_chaos_split_renew(struct kelp_chaos_split *split, pid_t pid,
