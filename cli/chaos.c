@@ -181,7 +181,8 @@ static kelp_status draw(struct chaos *chaos, struct kelp_error *reterr)
                                    .shards = job->cluster.shards,
                                    .coordinators =
                                        (uint32_t)kelp_options_integer(chaos->given, "coordinators"),
-                                   .replicas = job->cluster.replicas};
+                                   .replicas = job->cluster.replicas,
+                                   .lanes = job->cluster.lanes};
 
     return kelp_chaos_plan_draw(&chaos->plan, &size, kelp_options_integer(chaos->given, "seed"),
                                 chaos->faults, &chaos->fault_count, reterr);
@@ -294,6 +295,8 @@ static struct kelp_chaos_options run_options(struct chaos *chaos, struct kelp_gu
         .certs = chaos->certs[0] != '\0' ? chaos->certs : NULL,
         .coordinators = (uint32_t)kelp_options_integer(given, "coordinators"),
         .shards = kelp_job_file_job(chaos->file)->cluster.shards,
+        .workers = kelp_job_file_job(chaos->file)->cluster.workers.max,
+        .replicas = kelp_job_file_job(chaos->file)->cluster.replicas,
         .faults = chaos->faults,
         .fault_count = chaos->fault_count,
         .stall_ms = (uint32_t)kelp_options_duration_ms(given, "stall"),

@@ -8,8 +8,8 @@
 
 #include "common/tensors/philox.h"
 
-static const char *const kind_names[] = {"kill", "pause", "restart", "slow",
-                                         "full", "split", "loss"};
+static const char *const kind_names[] = {"kill",  "pause", "restart", "slow", "full",
+                                         "split", "loss",  "drain",   "scale"};
 static const char *const role_names[] = {"worker",  "shard",   "coordinator", "leader",
                                          "standby", "primary", "backup",      "both",
                                          "etcd",    "disk",    "everything"};
@@ -60,9 +60,13 @@ static const char all_text[] =
     "  - {kind: kill, target: everything, step: 2900:3000}\n"
     "  - {kind: restart, target: everything, step: 3150:3300}\n"
     "  - {kind: kill, target: everything, step: 3400:3700}\n"
+    "  - {kind: drain, target: shard, step: 3750:3800}\n"
+    "  - {kind: scale, target: shard, to: 1:3, step: 3850:3900}\n"
+    "  - {kind: drain, target: worker, step: 3950:4000}\n"
+    "  - {kind: scale, target: worker, to: 1:4, step: 4050:4100}\n"
     "  - {kind: kill, target: everything, step: 4200:4500}\n"
     "draw:\n"
-    "  count: 23\n"
+    "  count: 19\n"
     "  first: 3050:3100\n"
     "  every: 20:120\n"
     "  mix:\n"
@@ -79,6 +83,10 @@ static const char all_text[] =
     "    - {kind: full, target: disk, for: 1s}\n"
     "    - {kind: split, target: shard, for: 500ms:2s}\n"
     "    - {kind: split, target: worker, for: 500ms:2s}\n"
+    "    - {kind: drain, target: shard}\n"
+    "    - {kind: drain, target: worker}\n"
+    "    - {kind: scale, target: shard, to: 1:3}\n"
+    "    - {kind: scale, target: worker, to: 1:4}\n"
     "if_possible: true\n";
 
 const char *kelp_chaos_plan_builtin(const char *name)
@@ -110,7 +118,9 @@ void kelp_chaos_target_print(const struct kelp_chaos_fault *fault, char text[KEL
 {
     const char *role = kelp_chaos_role_name(fault->role);
 
-    if (has_index(fault->role)) {
+    if (fault->kind == KELP_CHAOS_SCALE) {
+        (void)snprintf(text, KELP_CHAOS_TEXT_MAX, "%ss to %" PRIu32, role, fault->to);
+    } else if (has_index(fault->role)) {
         (void)snprintf(text, KELP_CHAOS_TEXT_MAX, "%s-%" PRIu32, role, fault->index);
     } else {
         (void)snprintf(text, KELP_CHAOS_TEXT_MAX, "%s", role);
@@ -130,9 +140,39 @@ void kelp_chaos_fault_print(const struct kelp_chaos_fault *fault, char text[KELP
     }
 }
 
+/* Somebody asks the leader for it. */
+static bool is_asked(enum kelp_chaos_kind kind)
+{
+    return kind == KELP_CHAOS_DRAIN || kind == KELP_CHAOS_SCALE;
+}
+
 static bool lasts(const struct kelp_chaos_entry *entry)
 {
-    return entry->kind != KELP_CHAOS_KILL && entry->kind != KELP_CHAOS_RESTART;
+    return entry->kind != KELP_CHAOS_KILL && entry->kind != KELP_CHAOS_RESTART &&
+           !is_asked(entry->kind);
+}
+
+static kelp_status check_asked(const struct kelp_chaos_entry *entry, struct kelp_error *reterr)
+{
+    bool worker_or_shard = entry->role == KELP_CHAOS_WORKER || entry->role == KELP_CHAOS_SHARD;
+    bool replica = entry->role == KELP_CHAOS_PRIMARY || entry->role == KELP_CHAOS_BACKUP;
+
+    if (entry->kind == KELP_CHAOS_DRAIN && !worker_or_shard && !replica) {
+        return kelp_fail(reterr, KELP_ERR_INVALID,
+                         "a worker, shard, primary or backup can be drained, nothing else can");
+    }
+    if (entry->kind == KELP_CHAOS_SCALE && (!worker_or_shard || entry->numbered)) {
+        return kelp_fail(reterr, KELP_ERR_INVALID,
+                         "scale: of what? worker or shard, without a number");
+    }
+    if (entry->kind == KELP_CHAOS_SCALE && entry->to.max == 0) {
+        return kelp_fail(reterr, KELP_ERR_INVALID, "scale: to how many? for example to: 1:4");
+    }
+    if (entry->for_ms.max > 0) {
+        return kelp_fail(reterr, KELP_ERR_INVALID, "for: %s takes as long as it takes",
+                         kind_names[entry->kind]);
+    }
+    return KELP_OK;
 }
 
 kelp_status kelp__chaos_entry_check(const struct kelp_chaos_entry *entry, struct kelp_error *reterr)
@@ -150,6 +190,12 @@ kelp_status kelp__chaos_entry_check(const struct kelp_chaos_entry *entry, struct
     }
     if (of_disk != (entry->role == KELP_CHAOS_DISK)) {
         return kelp_fail(reterr, KELP_ERR_INVALID, "a disk can be slow or full, nothing else can");
+    }
+    if (entry->to.max > 0 && entry->kind != KELP_CHAOS_SCALE) {
+        return kelp_fail(reterr, KELP_ERR_INVALID, "to: it is for scale alone");
+    }
+    if (is_asked(entry->kind)) {
+        return check_asked(entry, reterr);
     }
     if (lasts(entry) && entry->for_ms.max == 0) {
         return kelp_fail(reterr, KELP_ERR_INVALID, "%s: how long? for example for: 2s", kind);
@@ -228,6 +274,36 @@ static kelp_status draw_target(const struct kelp_chaos_plan *plan,
     return KELP_OK;
 }
 
+/* Could the leader refuse it at any time? */
+static kelp_status check_possible(const struct kelp_chaos_plan *plan,
+                                  const struct kelp_chaos_entry *entry,
+                                  const struct kelp_chaos_size *size, struct kelp_error *reterr)
+{
+    bool worker = entry->role == KELP_CHAOS_WORKER;
+    uint32_t count = worker ? size->workers : size->shards;
+    uint32_t rest = worker || size->replicas == 0 ? 1 : size->replicas;
+
+    if (entry->kind == KELP_CHAOS_DRAIN && count <= rest) {
+        return kelp_fail(reterr, KELP_ERR_INVALID,
+                         "%s:%" PRIu32 ": no %s can be spared: the run has %" PRIu32, plan->name,
+                         entry->line, worker ? "worker" : "shard", count);
+    }
+    if (entry->kind == KELP_CHAOS_SCALE && worker && entry->to.max > size->lanes) {
+        return kelp_fail(reterr, KELP_ERR_INVALID,
+                         "%s:%" PRIu32 ": to: %" PRIu32
+                         " workers are too many: the job has %" PRIu32 " lanes (cluster.lanes)",
+                         plan->name, entry->line, entry->to.max, size->lanes);
+    }
+    if (entry->kind == KELP_CHAOS_SCALE && !worker && entry->to.min < rest) {
+        return kelp_fail(reterr, KELP_ERR_INVALID,
+                         "%s:%" PRIu32 ": to: %" PRIu32
+                         " shards are too few: each partition has %" PRIu32
+                         " replicas (cluster.replicas)",
+                         plan->name, entry->line, entry->to.min, rest);
+    }
+    return KELP_OK;
+}
+
 static kelp_status draw_fault(const struct kelp_chaos_plan *plan,
                               const struct kelp_chaos_entry *entry,
                               const struct kelp_chaos_size *size, const struct draw *draw,
@@ -236,7 +312,16 @@ static kelp_status draw_fault(const struct kelp_chaos_plan *plan,
     struct kelp_chaos_fault fault = {.kind = entry->kind,
                                      .for_ms = within(draw, DRAW_FOR, entry->for_ms)};
 
-    kelp_status status = draw_target(plan, entry, size, draw, &fault, reterr);
+    kelp_status status = check_possible(plan, entry, size, reterr);
+    if (status != KELP_OK) {
+        return plan->if_possible ? KELP_ERR_UNSUPPORTED : status;
+    }
+    if (entry->kind == KELP_CHAOS_SCALE) {
+        fault.role = entry->role;
+        fault.to = within(draw, DRAW_INDEX, entry->to);
+    } else {
+        status = draw_target(plan, entry, size, draw, &fault, reterr);
+    }
     if (status == KELP_OK) {
         *ret_fault = fault;
     }
@@ -276,11 +361,11 @@ static kelp_status draw_mixed(const struct kelp_chaos_plan *plan,
         }
         kelp_status status =
             draw_fault(plan, draw_mix(plan, &draw), size, &draw, &faults[*count], reterr);
-        if (status != KELP_OK) {
+        if (status == KELP_OK) {
+            faults[(*count)++].step = (uint32_t)step;
+        } else if (status != KELP_ERR_UNSUPPORTED) {
             return status;
         }
-        faults[*count].step = (uint32_t)step;
-        *count += 1;
     }
     return KELP_OK;
 }
@@ -311,12 +396,17 @@ kelp_status kelp_chaos_plan_draw(const struct kelp_chaos_plan *plan,
         struct draw draw = {.seed = seed, .item = i};
         kelp_status status =
             draw_fault(plan, &plan->faults[i], size, &draw, &ret_faults[count], reterr);
-        if (status != KELP_OK) {
+        if (status == KELP_OK) {
+            ret_faults[count++].step = within(&draw, DRAW_STEP, plan->faults[i].step);
+        } else if (status != KELP_ERR_UNSUPPORTED) {
             return status;
         }
-        ret_faults[count++].step = within(&draw, DRAW_STEP, plan->faults[i].step);
     }
     kelp_status status = draw_mixed(plan, size, seed, ret_faults, &count, reterr);
+    if (status == KELP_OK && count == 0) {
+        status = kelp_fail(reterr, KELP_ERR_UNSUPPORTED,
+                           "%s: none of its faults is possible in this cluster", plan->name);
+    }
     if (status == KELP_OK) {
         sort_by_step(ret_faults, count);
         *ret_count = count;

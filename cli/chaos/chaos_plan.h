@@ -6,6 +6,7 @@
  *     faults:
  *       - {kind: kill, target: worker-1, step: 120}
  *       - {kind: pause, target: shard, step: 200:400, for: 1s:2s}
+ *       - {kind: scale, target: worker, to: 1:4, step: 450}
  *     draw:
  *       count: 20
  *       first: 100
@@ -31,6 +32,7 @@
 #define KELP_CHAOS_ENTRIES_MAX    128         /* in each of the two lists */
 #define KELP_CHAOS_STEP_MAX       1000000000u /* training steps */
 #define KELP_CHAOS_FOR_MAX_MS     600000      /* of one fault */
+#define KELP_CHAOS_TO_MAX         1024        /* workers or shards of a scale */
 #define KELP_CHAOS_WEIGHT_MAX     1000        /* of one entry of the mix */
 #define KELP_CHAOS_PLAN_BYTES_MAX 65536u      /* of a plan's file */
 #define KELP_CHAOS_TEXT_MAX       64          /* bytes of "restart coordinator-1 1500 ms" */
@@ -43,6 +45,8 @@ enum kelp_chaos_kind {
     KELP_CHAOS_FULL,    /* the disk: no space */
     KELP_CHAOS_SPLIT,   /* nothing of the network reaches the process, nothing leaves it */
     KELP_CHAOS_LOSS,    /* the network comes and goes, several times a second */
+    KELP_CHAOS_DRAIN,   /* as by `kelp drain` */
+    KELP_CHAOS_SCALE,   /* as by `kelp scale` */
     KELP_CHAOS_KIND_COUNT
 };
 
@@ -70,6 +74,7 @@ struct kelp_chaos_fault {
     bool drawn; /* index is by the seed: a shard that has lost its partitions stands for the next */
     uint32_t step; /* training steps completed */
     uint32_t for_ms;
+    uint32_t to; /* SCALE: so many */
 };
 
 /* One entry of a plan. */
@@ -80,8 +85,9 @@ struct kelp_chaos_entry {
     uint32_t index;
     struct kelp_range step; /* `faults` alone */
     struct kelp_range for_ms;
-    uint32_t weight; /* `mix` alone */
-    uint32_t line;   /* of the file, for errors */
+    struct kelp_range to; /* SCALE */
+    uint32_t weight;      /* `mix` alone */
+    uint32_t line;        /* of the file, for errors */
 };
 
 struct kelp_chaos_plan {
@@ -102,6 +108,7 @@ struct kelp_chaos_size {
     uint32_t shards;
     uint32_t coordinators;
     uint32_t replicas; /* of each partition */
+    uint32_t lanes;
 };
 
 /*
@@ -117,8 +124,10 @@ const char *kelp_chaos_plan_builtin(const char *name);
 
 /*
  * Draw the faults, by ascending step, into ret_faults[KELP_CHAOS_FAULTS_MAX].
- * Errors: KELP_ERR_INVALID when a target has a number that the cluster does not have, or a standby
- * or a backup is to be hit where there is none; KELP_ERR_LIMIT (more than fit, or a step too high).
+ * Errors: KELP_ERR_INVALID when a target has a number that the cluster does not have, a standby or
+ * a backup is to be hit where there is none, or nobody can be spared to be drained, or the cluster
+ * cannot have that size (with if_possible these two are left out); KELP_ERR_LIMIT (more than fit,
+ * or a step too high), KELP_ERR_UNSUPPORTED (none is left).
  */
 kelp_status kelp_chaos_plan_draw(const struct kelp_chaos_plan *plan,
                                  const struct kelp_chaos_size *size, uint64_t seed,

@@ -50,6 +50,10 @@ static void keep(struct kelp_chaos_report *report, const struct kelp_chaos_look 
 static bool loses_state(const struct kelp_chaos_event *event)
 {
     enum kelp_chaos_role role = event->fault.role;
+    enum kelp_chaos_kind kind = event->fault.kind;
+    if (kind == KELP_CHAOS_DRAIN || kind == KELP_CHAOS_SCALE) {
+        return false;
+    }
     return role == KELP_CHAOS_SHARD || role == KELP_CHAOS_PRIMARY || role == KELP_CHAOS_BOTH ||
            role == KELP_CHAOS_EVERYTHING;
 }
@@ -210,8 +214,9 @@ void kelp_chaos_report_fault(struct kelp_chaos_report *report, const struct kelp
                                        .step = report->newest.step,
                                        .checkpoint_step = report->checkpoint_step};
     event->alone = alone;
-    event->leaving = fault->kind == KELP_CHAOS_RESTART && fault->role != KELP_CHAOS_EVERYTHING &&
-                     fault->role != KELP_CHAOS_ETCD;
+    event->leaving = (fault->kind == KELP_CHAOS_RESTART && fault->role != KELP_CHAOS_EVERYTHING &&
+                      fault->role != KELP_CHAOS_ETCD) ||
+                     fault->kind == KELP_CHAOS_DRAIN;
     (void)snprintf(event->target, sizeof(event->target), "%s", target);
 }
 

@@ -26,7 +26,7 @@ struct kelp_chaos_event {
     uint64_t version;
     uint64_t step;
     uint64_t checkpoint_step; /* of the newest checkpoint that was committed; 0: none */
-    uint64_t left_ms;         /* RESTART: after at_ms the process had ended */
+    uint64_t left_ms;         /* RESTART, DRAIN: after at_ms the process had ended */
     bool alone;               /* some partition had no other replica that was left */
     bool leaving;             /* the process was asked to end and has not yet: it still works */
     bool recovered;
@@ -103,8 +103,8 @@ bool kelp_chaos_report_alone(const struct kelp_chaos_report *report);
 void kelp_chaos_report_fault(struct kelp_chaos_report *report, const struct kelp_chaos_fault *fault,
                              const char *target, bool alone, uint64_t now_ms);
 
-/* The process of a RESTART has ended (now_ms by CLOCK_MONOTONIC): from here on recovery counts. An
- * index that is not there does nothing. */
+/* The process of a RESTART or DRAIN has ended (now_ms by CLOCK_MONOTONIC): from here on recovery
+ * counts. An index that is not there does nothing. */
 void kelp_chaos_report_gone(struct kelp_chaos_report *report, uint32_t event, uint64_t now_ms);
 
 /* "  12.34 s  step 812   kill shard-1   recovered in 0.84 s, 112 steps again" */

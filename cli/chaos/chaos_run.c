@@ -138,6 +138,12 @@ static kelp_status start_train(struct run *run, bool resume, struct kelp_error *
     return kelp_chaos_train_start(&run->target.train, args, reterr);
 }
 
+/* NULL: there are no ports. */
+static const char *operator_certs(const struct run *run)
+{
+    return run->options->ports ? run->operator_certs : NULL;
+}
+
 static void set_paths(struct run *run)
 {
     const char *folder = run->options->folder;
@@ -150,6 +156,10 @@ static void set_paths(struct run *run)
                    run->options->coordinators);
     run->target.coordinators = run->options->coordinators;
     run->target.shards = run->options->shards;
+    run->target.workers = run->options->workers;
+    run->target.replicas = run->options->replicas;
+    run->target.asks = (struct kelp_chaos_asks){
+        .etcd = run->url, .job = run->options->job, .certs = operator_certs(run)};
     run->target.train = (struct kelp_chaos_train){.bin_folder = run->options->bin_folder,
                                                   .log_path = run->log_path};
 }
@@ -200,12 +210,6 @@ static kelp_status make_certs(struct run *run, struct kelp_error *reterr)
                    KELP_LAUNCH_CERTS_MAX, run->certs, kelp_role_names[KELP_ROLE_OPERATOR]);
     return run->options->certs ? KELP_OK
                                : kelp_run_certs_make(run->sockets, run->options->job, reterr);
-}
-
-/* NULL: there are no ports. */
-static const char *operator_certs(const struct run *run)
-{
-    return run->options->ports ? run->operator_certs : NULL;
 }
 
 static kelp_status start(struct run *run, struct kelp_error *reterr)
@@ -384,6 +388,9 @@ static kelp_status try_fault(struct run *run, uint32_t index, struct kelp_error 
         run->done[index] = true;
         kelp_chaos_report_fault(run->report, fault, attempt.name, everything || attempt.alone,
                                 attempt.now_ms);
+        if (!attempt.leaves) {
+            kelp_chaos_report_gone(run->report, attempt.event, attempt.now_ms);
+        }
         run->alive_ms = attempt.now_ms + fault->for_ms;
     }
     if (status == KELP_OK && attempt.done && everything && !run->pausing) {

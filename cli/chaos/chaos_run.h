@@ -28,6 +28,8 @@ struct kelp_chaos_options {
     const char *certs;
     uint32_t coordinators;
     uint32_t shards;
+    uint32_t workers;
+    uint32_t replicas;                     /* of each partition */
     const struct kelp_chaos_fault *faults; /* by ascending step */
     uint32_t fault_count;
     uint32_t stall_ms; /* without a step until the run counts as hanging */

@@ -89,29 +89,38 @@ static bool find_standby(const struct kelp_chaos_target *target, struct kelp_cha
     return false;
 }
 
-/* Its partitions went to others when it was away for too long, and stay there. */
-static bool has_no_partitions(const Kelp__V1__StatusReply *status, const char *id)
+/* Its partitions went to others when it was away for too long, and stay there; or there are fewer
+ * of them by now. */
+static bool is_idle(const Kelp__V1__StatusReply *status, enum kelp_chaos_role role, const char *id)
 {
-    for (size_t i = 0; status && i < status->n_shards; i++) {
+    for (size_t i = 0; status && role == KELP_CHAOS_SHARD && i < status->n_shards; i++) {
         if (strcmp(status->shards[i]->shard, id) == 0) {
             return status->shards[i]->connected && status->shards[i]->partitions == 0;
         }
     }
-    return false;
+    for (size_t i = 0; status && role == KELP_CHAOS_WORKER && i < status->n_workers; i++) {
+        if (strcmp(status->workers[i]->id, id) == 0) {
+            return false;
+        }
+    }
+    return status != NULL;
 }
 
-/* "worker-1"; of a drawn shard that has nothing to lose, the next one that has. */
+/* "worker-1"; of a drawn one that is not there or has nothing to lose, the next one that has. */
 static void name_target(const struct kelp_chaos_target *target,
                         const struct kelp_chaos_fault *fault, uint64_t now_ms, char ret_name[32])
 {
     struct kelp_chaos_fault wanted = *fault;
     char name[KELP_CHAOS_TEXT_MAX];
 
+    uint32_t count = fault->role == KELP_CHAOS_SHARD    ? target->shards
+                     : fault->role == KELP_CHAOS_WORKER ? target->workers
+                                                        : 0;
     kelp_chaos_target_print(&wanted, name);
-    for (uint32_t i = 1; fault->role == KELP_CHAOS_SHARD && fault->drawn && i < target->shards &&
-                         has_no_partitions(fresh_status(target, now_ms), name);
+    for (uint32_t i = 1;
+         fault->drawn && i < count && is_idle(fresh_status(target, now_ms), fault->role, name);
          i++) {
-        wanted.index = (fault->index + i) % target->shards;
+        wanted.index = (fault->index + i) % count;
         kelp_chaos_target_print(&wanted, name);
     }
     (void)snprintf(ret_name, 32, "%.31s", name);
@@ -215,9 +224,57 @@ static kelp_status do_to_process(struct kelp_chaos_target *target, struct kelp_c
                      attempt->now_ms + fault->for_ms);
         undo->process = *process;
         process->pidfd = -1;
+        attempt->leaves = !paused;
     }
     kelp_chaos_process_close(process);
     return KELP_OK;
+}
+
+/* Are there so few that nobody is spared, whenever it is asked for? */
+static bool none_to_spare(const struct kelp_chaos_target *target, const char *name, uint64_t now_ms)
+{
+    const Kelp__V1__StatusReply *status = fresh_status(target, now_ms);
+    bool worker = strncmp(name, "worker", strlen("worker")) == 0;
+
+    if (!status || !status->targets) {
+        return false;
+    }
+    return worker ? status->targets->workers_max < 2
+                  : status->targets->shards <= (target->replicas > 1 ? target->replicas : 1);
+}
+
+/* A process that is held; it goes to the undo once it is asked to go, or is let go. A refusal that
+ * stands as long as the size does counts as done. */
+static void drain(struct kelp_chaos_target *target, struct kelp_chaos_try *attempt,
+                  struct kelp_chaos_process *process)
+{
+    struct kelp_error error;
+    kelp_status status = kelp_chaos_ask_drain(&target->asks, attempt->name, &error);
+
+    if (status == KELP_OK) {
+        add_undo(target, KELP_CHAOS_UNDO_GONE, attempt->now_ms)->process = *process;
+        process->pidfd = -1;
+        attempt->done = true;
+        attempt->leaves = true;
+    } else if (status == KELP_ERR_INVALID &&
+               none_to_spare(target, attempt->name, attempt->now_ms)) {
+        char name[sizeof(attempt->name)];
+        (void)snprintf(name, sizeof(name), "%.19s (refused)", attempt->name);
+        memcpy(attempt->name, name, sizeof(name));
+        attempt->done = true;
+    }
+    kelp_chaos_process_close(process);
+}
+
+static void scale(const struct kelp_chaos_target *target, struct kelp_chaos_try *attempt)
+{
+    struct kelp_error error;
+    char name[KELP_CHAOS_TEXT_MAX];
+
+    kelp_chaos_target_print(attempt->fault, name);
+    (void)snprintf(attempt->name, sizeof(attempt->name), "%.31s", name);
+    attempt->done = kelp_chaos_target_works(target, attempt->now_ms) &&
+                    kelp_chaos_ask_scale(&target->asks, attempt->fault, &error) == KELP_OK;
 }
 
 static kelp_status do_to_etcd(struct kelp_chaos_target *target, struct kelp_chaos_try *attempt,
@@ -287,10 +344,15 @@ static kelp_status do_to_one(struct kelp_chaos_target *target, struct kelp_chaos
     uint32_t before = target->undo_count;
     kelp_status status = KELP_OK;
 
+    bool drains = attempt->fault->kind == KELP_CHAOS_DRAIN;
     if (find_process(target, attempt, &process)) {
-        status = do_to_process(target, attempt, &process, reterr);
+        if (drains) {
+            drain(target, attempt, &process);
+        } else {
+            status = do_to_process(target, attempt, &process, reterr);
+        }
     }
-    if (attempt->done && is_shard(attempt->fault->role)) {
+    if (attempt->done && !drains && is_shard(attempt->fault->role)) {
         note_hit(target, attempt);
     }
     if (target->undo_count > before) {
@@ -335,6 +397,7 @@ kelp_status kelp_chaos_target_do(struct kelp_chaos_target *target, struct kelp_c
     assert(fault->role != KELP_CHAOS_EVERYTHING);
     attempt->done = false;
     attempt->alone = false;
+    attempt->leaves = false;
     if (target->undo_count + 1 >= KELP_CHAOS_UNDO_MAX) { /* both may last */
         return KELP_OK;
     }
@@ -345,6 +408,10 @@ kelp_status kelp_chaos_target_do(struct kelp_chaos_target *target, struct kelp_c
     if (fault->role == KELP_CHAOS_DISK) {
         (void)snprintf(attempt->name, sizeof(attempt->name), "disk");
         do_to_disk(target, attempt);
+        return KELP_OK;
+    }
+    if (fault->kind == KELP_CHAOS_SCALE) {
+        scale(target, attempt);
         return KELP_OK;
     }
     return fault->role == KELP_CHAOS_BOTH ? do_to_both(target, attempt, reterr)

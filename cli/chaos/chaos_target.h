@@ -7,6 +7,7 @@
 #ifndef KELP_CLI_CHAOS_CHAOS_TARGET_H
 #define KELP_CLI_CHAOS_CHAOS_TARGET_H
 
+#include "cli/chaos/chaos_ask.h"
 #include "cli/chaos/chaos_etcd.h"
 #include "cli/chaos/chaos_net.h"
 #include "cli/chaos/chaos_plan.h"
@@ -44,6 +45,9 @@ struct kelp_chaos_target {
     struct kelp_faultdisk *disk;  /* NULL: the plan has no faults of it; owned */
     uint32_t coordinators;
     uint32_t shards;
+    uint32_t workers;
+    uint32_t replicas;
+    struct kelp_chaos_asks asks;
     const Kelp__V1__StatusReply *status; /* newest of the coordinator; borrowed, may be NULL */
     uint64_t status_ms;
     uint64_t progress_ms; /* CLOCK_MONOTONIC of the last step seen */
@@ -61,6 +65,7 @@ struct kelp_chaos_try {
     uint32_t event; /* comes back in target->gone when a process that was asked to end has ended */
     bool done;      /* the answer: it hit something */
     bool alone;     /* the answer: no replica of some partition is left by it */
+    bool leaves;    /* the answer: a process was asked to end, and will be in target->gone */
     char name[32];  /* the answer: which process */
 };
 

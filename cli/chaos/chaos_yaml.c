@@ -26,6 +26,7 @@ enum value {
     VALUE_TARGET, /* into an entry */
     VALUE_FOR,    /* into an entry */
     VALUE_STEPS,  /* a kelp_range of steps */
+    VALUE_TO,     /* a kelp_range of processes */
     VALUE_NUMBER, /* a uint32_t */
     VALUE_BOOL,
     VALUE_FAULTS, /* a list of entries, into the plan */
@@ -57,11 +58,13 @@ struct mapping {
 static const struct key fault_keys[] = {{"kind", VALUE_KIND, true, 0, 0, 0},
                                         {"target", VALUE_TARGET, true, 0, 0, 0},
                                         {"step", VALUE_STEPS, true, ENTRY(step), 1, 0},
-                                        {"for", VALUE_FOR, false, 0, 0, 0}};
+                                        {"for", VALUE_FOR, false, 0, 0, 0},
+                                        {"to", VALUE_TO, false, ENTRY(to), 1, 0}};
 static const struct key mix_keys[] = {
     {"kind", VALUE_KIND, true, 0, 0, 0},
     {"target", VALUE_TARGET, true, 0, 0, 0},
     {"for", VALUE_FOR, false, 0, 0, 0},
+    {"to", VALUE_TO, false, ENTRY(to), 1, 0},
     {"weight", VALUE_NUMBER, false, ENTRY(weight), 1, KELP_CHAOS_WEIGHT_MAX}};
 static const struct key draw_keys[] = {
     {"count", VALUE_NUMBER, true, PLAN(draw_count), 1, KELP_CHAOS_FAULTS_MAX},
@@ -172,6 +175,8 @@ static kelp_status read_scalar(const struct key *key, const char *text, void *in
         return read_for(text, into, reterr);
     case VALUE_STEPS:
         return kelp_value_range(text, key->min, KELP_CHAOS_STEP_MAX, field, reterr);
+    case VALUE_TO:
+        return kelp_value_range(text, key->min, KELP_CHAOS_TO_MAX, field, reterr);
     case VALUE_BOOL:
         return kelp_value_bool(text, field, reterr);
     default:

@@ -19,16 +19,21 @@ static const struct kelp_fuzz_seed seeds[] = {
     KELP_FUZZ_TEXT("draw:\n  count: 20\n  first: 100\n  every: 60:140\n  mix:\n"
                    "    - {kind: kill, target: worker, weight: 3}\n"
                    "    - kind: split\n      target: leader\n      for: 2s\n"),
+    KELP_FUZZ_TEXT("faults:\n  - {kind: scale, target: shard, to: 1:3, step: 5:9}\n"
+                   "  - {kind: drain, target: primary, step: 20}\n"
+                   "  - {kind: scale, target: worker, to: 2, step: 30}\n"
+                   "if_possible: true\n"),
     KELP_FUZZ_TEXT("faults: &a [{kind: full, target: disk, step: 1, for: 5ms}, *a]\n"
                    "draw: *a\n"),
 };
 static const char *const words[] = {
-    "faults:",    "draw:",      "mix:",    "count: ",  "every: ",  "first: ", "kind: ",
-    "target: ",   "step: ",     "for: ",   "weight: ", "kill",     "pause",   "restart",
-    "split",      "everything", "standby", "worker",   "shard-1",  "1:2",     "4294967295",
-    "1000000000", "0",          "10m",     "1ms:600s", "- ",       "{",       "}",
-    "[",          "]",          "&a ",     "*a",       "\n---\n",  "? ",      "\n    - {",
-    "\\u0000",    "~",          "true",    "\t",       "\xc3\xa9",
+    "faults:",    "draw:",      "mix:",    "count: ",   "every: ", "first: ", "kind: ",
+    "target: ",   "step: ",     "for: ",   "weight: ",  "kill",    "pause",   "restart",
+    "split",      "everything", "standby", "worker",    "shard-1", "1:2",     "4294967295",
+    "1000000000", "0",          "10m",     "1ms:600s",  "- ",      "{",       "}",
+    "to: ",       "scale",      "drain",   "backup",    "[",       "]",       "&a ",
+    "*a",         "\n---\n",    "? ",      "\n    - {", "\\u0000", "~",       "true",
+    "\t",         "\xc3\xa9",
 };
 
 static const char *check_faults(const struct kelp_chaos_fault *faults, uint32_t count,
@@ -44,6 +49,9 @@ static const char *check_faults(const struct kelp_chaos_fault *faults, uint32_t 
         if (fault->step > KELP_CHAOS_STEP_MAX || fault->for_ms > KELP_CHAOS_FOR_MAX_MS) {
             return "a fault is out of bounds";
         }
+        if ((fault->kind == KELP_CHAOS_SCALE) != (fault->to > 0) || fault->to > KELP_CHAOS_TO_MAX) {
+            return "a size is out of bounds";
+        }
         if ((fault->role == KELP_CHAOS_WORKER && fault->index >= size->workers) ||
             (fault->role == KELP_CHAOS_SHARD && fault->index >= size->shards) ||
             (fault->role == KELP_CHAOS_COORDINATOR && fault->index >= size->coordinators)) {
@@ -56,7 +64,8 @@ static const char *check_faults(const struct kelp_chaos_fault *faults, uint32_t 
 
 static const char *target(const uint8_t *bytes, size_t count)
 {
-    static const struct kelp_chaos_size size = {.workers = 2, .shards = 2, .coordinators = 2};
+    static const struct kelp_chaos_size size = {
+        .workers = 2, .shards = 2, .coordinators = 2, .lanes = 8};
     static struct kelp_chaos_plan plan;
     static struct kelp_chaos_fault faults[KELP_CHAOS_FAULTS_MAX];
     struct kelp_error error = {.text = ""};

@@ -112,6 +112,40 @@ KELP_LOOP_TEST(quick_plan, 0, getenv("KELP_CHAOS_SEEDS") ? 0 : 1)
     ck_assert_int_eq(fclose(fopen(path, "r")), 0);
 }
 
+/* Processes come and go in order while one is killed: with replicas no step is computed again. */
+KELP_LOOP_TEST(scale_and_drain, 0, getenv("KELP_CHAOS_SEEDS") ? 0 : 1)
+{
+    static const char *const args[] = {"chaos",  "job.yaml",           "--run",    "chaos",
+                                       "--plan", "plan.yaml",          "--shards", "3",
+                                       "--set",  "cluster.replicas=2", NULL};
+    static const char plan[] = "faults:\n"
+                               "  - {kind: drain, target: shard, step: 50}\n"
+                               "  - {kind: scale, target: worker, to: 3, step: 100}\n"
+                               "  - {kind: scale, target: shard, to: 4, step: 150}\n"
+                               "  - {kind: drain, target: worker, step: 200}\n"
+                               "  - {kind: kill, target: primary, step: 250}\n"
+                               "  - {kind: scale, target: shard, to: 2, step: 300}\n"
+                               "  - {kind: drain, target: primary, step: 350}\n";
+    unsigned hits[KELP_CHAOS_ROLE_COUNT] = {0};
+
+    (void)kelp_test_write(folder.path, "job.yaml",
+                          "name: sizes\nmodel: {kind: dlinear}\ndata: {kind: synthetic}\n"
+                          "train: {batch_size: 32, evaluate: false}\n"
+                          "cluster: {workers: 2, lanes: 8}\n");
+    (void)kelp_test_write(folder.path, "plan.yaml", plan);
+    chaos(args, HANG_MS);
+    ck_assert_msg(command.exit_code == 0, "exit %d; it said:\n%s%s", command.exit_code, command.out,
+                  command.err);
+    ck_assert_msg(strstr(command.out, "(refused)") != NULL, "it said:\n%s", command.out);
+    cJSON *report = kelp_test_read_json(folder.path, "chaos/chaos.json");
+    ck_assert(cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(report, "equal")));
+    ck_assert_double_eq(kelp_test_number(report, "steps_recomputed"), 0);
+    ck_assert_int_eq(cJSON_GetArraySize(cJSON_GetObjectItemCaseSensitive(report, "restores")), 0);
+    count_hits(report, hits);
+    ck_assert_uint_eq(hits[KELP_CHAOS_SHARD] + hits[KELP_CHAOS_WORKER], 5);
+    cJSON_Delete(report);
+}
+
 /* FOLDER/certs for the job, and for the etcd of chaos. */
 static void issue_all(const char *job)
 {

@@ -250,11 +250,10 @@ KELP_TEST(shard_by_leaders)
         "/kelp.v1.ParameterServer/Control", "/kelp.v1.ParameterServer/Control",
         "/kelp.v1.ParameterServer/Control", "/kelp.v1.ParameterServer/Exchange",
         "/kelp.v1.ParameterServer/Status",  NULL};
-    const struct kelp_dice_text texts[] = {{"plan", fixture.plan_text},
-                                           {"shard", fixture.id},
-                                           {"address", fixture.address},
-                                           {"folder", "step-8.g1"},
-                                           {"proof", SHARD_PROOF}};
+    const struct kelp_dice_text texts[] = {
+        {"plan", fixture.plan_text}, {"shard", fixture.id}, {"address", fixture.address},
+        {"folder", "step-8.g1"},     {"leave", ""}, /* a leader may end a shard */
+        {"proof", SHARD_PROOF}};
 
     fuzz_shard(&(struct kelp_speaker_options){.target = {.address = fixture.address},
                                               .paths = paths,

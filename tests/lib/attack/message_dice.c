@@ -167,7 +167,9 @@ static char *roll_text(struct kelp_dice *dice, const char *field)
 
     for (size_t i = 0; i < dice->text_count; i++) {
         bool fits = strcmp(dice->texts[i].field, field) == 0;
-        text = fits && (dice->calm || !kelp_dice_once_in(dice, 4)) ? dice->texts[i].text : text;
+        bool alone = fits && dice->texts[i].text[0] == '\0';
+        text = alone || (fits && (dice->calm || !kelp_dice_once_in(dice, 4))) ? dice->texts[i].text
+                                                                              : text;
     }
     return strdup(text);
 }

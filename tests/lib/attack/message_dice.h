@@ -18,7 +18,7 @@
 /* What a text field of that name would hold. */
 struct kelp_dice_text {
     const char *field;
-    const char *text;
+    const char *text; /* "": and nothing else */
 };
 
 struct kelp_dice {

@@ -11,7 +11,8 @@ static struct kelp_chaos_fault faults[KELP_CHAOS_FAULTS_MAX];
 static struct kelp_chaos_fault again[KELP_CHAOS_FAULTS_MAX];
 static uint32_t count;
 
-static const struct kelp_chaos_size size = {.workers = 3, .shards = 2, .coordinators = 2};
+static const struct kelp_chaos_size size = {
+    .workers = 3, .shards = 2, .coordinators = 2, .lanes = 8};
 
 static kelp_status parse(const char *text)
 {
@@ -136,6 +137,14 @@ static const struct {
     {"draw: {count: 5, every: 1}\n", "plan.yaml:1: mix: is missing"},
     {"draw: {count: 5, every: 1, mix: [{kind: kill, target: worker, step: 4}]}\n",
      "step: unknown key"},
+    {"faults:\n  - {kind: drain, target: etcd, step: 1}\n",
+     "a worker, shard, primary or backup can"},
+    {"faults:\n  - {kind: drain, target: shard, step: 1, for: 1s}\n", "for: drain takes as long"},
+    {"faults:\n  - {kind: scale, target: shard, step: 1}\n", "scale: to how many?"},
+    {"faults:\n  - {kind: scale, target: shard-1, to: 2, step: 1}\n", "scale: of what?"},
+    {"faults:\n  - {kind: scale, target: leader, to: 2, step: 1}\n", "scale: of what?"},
+    {"faults:\n  - {kind: scale, target: shard, to: 0, step: 1}\n", "plan.yaml:2: to: '0'"},
+    {"faults:\n  - {kind: kill, target: shard, to: 2, step: 1}\n", "to: it is for scale alone"},
     {"faults: [[[[[[[[[[[[[[[[[[\n", "nested brackets"},
     {"a: b\n---\nc: d\n", "plan.yaml:1: a: unknown key"},
     {"faults: [{kind: kill, target: worker, step: 1}]\n---\nc: d\n", "a second document"},
@@ -173,6 +182,45 @@ KELP_TEST(test_targets_there)
     must_parse("faults:\n  - {kind: kill, target: coordinator, step: 5}\n");
     ck_assert_int_eq(kelp_chaos_plan_draw(&plan, &small, 1, faults, &count, &error), KELP_OK);
     ck_assert_int_eq(faults[0].role, KELP_CHAOS_LEADER);
+}
+
+/* Somebody must be there to take over, and a size must be one that the cluster can have; what
+ * cannot be is left out where the plan allows it. */
+KELP_TEST(test_scale_and_drain)
+{
+    static const char *const impossible[] = {"{kind: drain, target: shard, step: 5}",
+                                             "{kind: scale, target: shard, to: 1:2, step: 5}",
+                                             "{kind: scale, target: worker, to: 4:9, step: 5}"};
+    static const char *const says[] = {
+        "plan.yaml:1: no shard can be spared: the run has 2",
+        "plan.yaml:1: to: 1 shards are too few: each partition has 2 replicas (cluster.replicas)",
+        "plan.yaml:1: to: 9 workers are too many: the job has 8 lanes (cluster.lanes)"};
+    struct kelp_chaos_size both = size;
+    char text[KELP_CHAOS_TEXT_MAX + 128];
+
+    both.replicas = 2;
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(impossible); i++) {
+        (void)snprintf(text, sizeof(text), "faults: [%s]\n", impossible[i]);
+        must_parse(text);
+        ck_assert_int_eq(kelp_chaos_plan_draw(&plan, &both, 1, faults, &count, &error),
+                         KELP_ERR_INVALID);
+        ck_assert_str_eq(error.text, says[i]);
+        plan.if_possible = true;
+        ck_assert_int_eq(kelp_chaos_plan_draw(&plan, &both, 1, faults, &count, &error),
+                         KELP_ERR_UNSUPPORTED);
+    }
+    must_parse("faults:\n"
+               "  - {kind: scale, target: worker, to: 1:4, step: 5}\n"
+               "  - {kind: drain, target: shard-1, step: 6}\n");
+    must_draw(1);
+    ck_assert_uint_eq(count, 2);
+    ck_assert(faults[0].to >= 1 && faults[0].to <= 4);
+    (void)snprintf(text, sizeof(text), "scale workers to %u", faults[0].to);
+    char printed[KELP_CHAOS_TEXT_MAX];
+    kelp_chaos_fault_print(&faults[0], printed);
+    ck_assert_str_eq(printed, text);
+    kelp_chaos_fault_print(&faults[1], printed);
+    ck_assert_str_eq(printed, "drain shard-1");
 }
 
 /* More faults than fit are refused, not cut off. */
