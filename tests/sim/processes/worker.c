@@ -172,7 +172,8 @@ static bool carry_out(struct sim_worker *worker, const struct kelp_stepper_actio
     case KELP_STEPPER_COMPUTE:
         start_computing(worker, action);
         break;
-    case KELP_STEPPER_RELEASE:
+    case KELP_STEPPER_RELEASE: /* it is of no use any more: nobody is to send it again */
+        memset(worker->refused, 0, sizeof(worker->refused));
         sim_node_unref(action->release);
         break;
     case KELP_STEPPER_KEEP: /* whoever made the event looks for it */
