@@ -244,12 +244,15 @@ struct sim_reference *sim_reference_create(const struct sim *sim)
     reference->steps = kelp_control_total_steps(&sim->job, &sim->plan);
     reference->weights = sim_alloc((reference->steps + 1) * sizeof(*reference->weights));
     reference->momentum = sim_alloc((reference->steps + 1) * sizeof(*reference->momentum));
-    reference->controls = sim_alloc((SIM_VERSIONS_MAX + 1) * sizeof(*reference->controls));
-    reference->records = sim_alloc(SIM_VERSIONS_MAX * sizeof(*reference->records));
+    /* Each step and each epoch may be followed by two evaluations. */
+    const uint64_t most = 3 * (reference->steps + sim->job.train.epochs) +
+                          kelp_control_predict_blocks(&sim->job, &sim->plan) + 8;
+    reference->controls = sim_alloc((most + 1) * sizeof(*reference->controls));
+    reference->records = sim_alloc(most * sizeof(*reference->records));
     sim_model_initialise(sim, reference->weights[0]);
     kelp_control_init(&control, &sim->job, &sim->plan);
     while (control.kind != KELP_STEP_DONE) {
-        if (control.version >= SIM_VERSIONS_MAX) {
+        if (control.version >= most || control.version >= SIM_VERSIONS_MAX) {
             abort(); /* the profile draws shorter jobs */
         }
         reference->controls[control.version] = control;
