@@ -9,6 +9,7 @@
 
 #include "cli/run/run_client.h"
 #include "common/rpc/rpc.h"
+#include "tests/lib/cluster/json_fields.h"
 #include "tests/lib/cluster/run_watch.h"
 #include "tests/lib/suite.h"
 
@@ -62,12 +63,12 @@ static void scale(const char *what, const char *size)
 }
 
 /* NULL: nobody leads now. Owned. */
-static Kelp__V1__StatusReply *ask(void)
+static Kelp__V1__StatusReply *ask(const char *run_folder)
 {
     struct kelp_job_client *client = NULL;
     Kelp__V1__StatusReply *reply = NULL;
 
-    if (kelp_run_client_open(run.run_folder, &client, NULL) != KELP_OK ||
+    if (kelp_run_client_open(run_folder, &client, NULL) != KELP_OK ||
         kelp_job_client_status(client, 1000, &reply, NULL) != KELP_OK) {
         reply = NULL;
     }
@@ -79,7 +80,7 @@ static Kelp__V1__StatusReply *ask(void)
  * so many workers have lanes. */
 static bool has_size(uint32_t shards, uint32_t workers, uint32_t replicas)
 {
-    Kelp__V1__StatusReply *reply = ask();
+    Kelp__V1__StatusReply *reply = ask(run.run_folder);
     uint32_t used = 0, working = 0, backups = 0;
     bool good = reply && strcmp(reply->state, "running") == 0;
 
@@ -240,10 +241,96 @@ KELP_TEST(every_process_replaced)
         await_size(3, 2, 2);
     }
     Kelp__V1__StatusReply *reply = NULL;
-    KELP_TEST_AWAIT_FROM(&run.command, (reply = ask()) != NULL, "nobody leads");
+    KELP_TEST_AWAIT_FROM(&run.command, (reply = ask(run.run_folder)) != NULL, "nobody leads");
     ck_assert_uint_eq(reply->generation, 1);
     ck_assert_uint_eq(reply->steps_recomputed, 0);
     kelp_job_client_status_free(reply);
     expect_quiet(small_text, NULL);
+    kelp_rpc_global_fini();
+}
+
+/* Shards that lead partitions of the job in that folder. */
+static uint32_t shards_used(const char *folder)
+{
+    Kelp__V1__StatusReply *reply = ask(folder);
+    uint32_t used = 0;
+
+    for (size_t i = 0; reply && i < reply->n_shards; i++) {
+        used += reply->shards[i]->partitions > 0 ? 1 : 0;
+    }
+    kelp_job_client_status_free(reply);
+    return used;
+}
+
+/* `kelp VERB` of the trained run, with the arguments more; what it printed, owned. With `grows` its
+ * only worker stands still on the way: shards come, one is killed, and then the worker. */
+static char *infer(const char *verb, const char *folder, const char *const *more, bool grows)
+{
+    const char *args[KELP_TEST_ARGS_MAX] = {verb,   "run",   "--run",
+                                            folder, "--set", "train.batch_size=64"};
+    struct kelp_test_command command;
+    char path[512];
+    size_t count = 6;
+
+    for (; *more; more++) {
+        args[count++] = *more;
+    }
+    kelp_test_command_start(&command, run.folder, args);
+    if (grows) {
+        (void)snprintf(path, sizeof(path), "%s/%s", run.folder, folder);
+        KELP_TEST_AWAIT_FROM(&command, shards_used(path) == 2, "it does not begin");
+        (void)kelp_test_command_signal(&command, "kelp-worker", "worker-0", SIGSTOP);
+        kelp_test_command_says(run.folder, (const char *[]){"scale", "--shards", "3", folder, NULL},
+                               0, "3");
+        KELP_TEST_AWAIT_FROM(&command, shards_used(path) == 3, "partitions do not move");
+        (void)kelp_test_command_signal(&command, "kelp-ps", "shard-0", SIGKILL);
+        (void)kelp_test_command_signal(&command, "kelp-worker", "worker-0", SIGKILL);
+    }
+    (void)kelp_test_command_wait(&command, KELP_TEST_HANG_MS);
+    ck_assert_msg(command.exit_code == 0, "exit %d: %s", command.exit_code, command.err);
+    char *out = command.out;
+    command.out = NULL;
+    kelp_test_command_fini(&command);
+    return out;
+}
+
+/* A run that predicts and one that evaluates: what they give is the same bytes. */
+KELP_CASE("infer", .setup = setup, .teardown = teardown, .timeout_s = 300)
+
+KELP_TEST(predicts_and_evaluates)
+{
+    static const char *const grows[] = {"--workers", "1",
+                                        "--shards",  "2",
+                                        "--set",     "cluster.replicas=2",
+                                        "--set",     "failure.detect=10m",
+                                        "--fault",   "worker-0:stall@version=1",
+                                        NULL};
+    const char *predict[16] = {"--out", "grown.csv"};
+
+    kelp_rpc_global_init();
+    (void)kelp_test_write(run.folder, "job.yaml", small_text);
+    kelp_run_start(&run, "job.yaml", (const char *[]){"--set", "train.epochs=1", NULL});
+    kelp_run_finish(&run, 0);
+    memcpy(&predict[2], grows, sizeof(grows));
+    free(infer("predict", "p1", (const char *[]){"--out", "quiet.csv", NULL}, false));
+    free(infer("predict", "p2", predict, true));
+    char *quiet = kelp_test_read(run.folder, "quiet.csv", NULL);
+    char *grown = kelp_test_read(run.folder, "grown.csv", NULL);
+    ck_assert(strcmp(quiet, grown) == 0);
+    free(quiet);
+    free(grown);
+    quiet = infer("evaluate", "e1", (const char *[]){"-o", "json", NULL}, false);
+    predict[0] = "-o";
+    predict[1] = "json";
+    grown = infer("evaluate", "e2", predict, true);
+    cJSON *one = kelp_test_json(quiet), *other = kelp_test_json(grown);
+    ck_assert_msg(
+        cJSON_Compare(kelp_test_member(one, "metrics"), kelp_test_member(other, "metrics"), true),
+        "%s%s", quiet, grown);
+    ck_assert_double_eq(kelp_test_number(other, "restores"), 0);
+    cJSON_Delete(one);
+    cJSON_Delete(other);
+    free(quiet);
+    free(grown);
     kelp_rpc_global_fini();
 }
