@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "coordinator/core/membership.h"
+#include "common/base/process_name.h"
 
 #define PROTOCOL 1
 
@@ -79,10 +79,10 @@ kelp_status kelp_identity_check(const struct kelp_identity *identity, const Kelp
         return kelp_fail(reterr, KELP_ERR_UNSUPPORTED, "speaks protocol %u; this is %d",
                          hello->protocol, PROTOCOL);
     }
-    if (!kelp_member_id_valid(hello->id)) {
+    if (!kelp_process_name_valid(hello->id)) {
         return kelp_fail(reterr, KELP_ERR_INVALID,
                          "id is not 1 to %d letters, digits, '-', '_' or '.'",
-                         KELP_COORDINATOR_ID_MAX);
+                         KELP_PROCESS_NAME_MAX);
     }
     if (strcmp(hello->job, identity->job_name) != 0) {
         return kelp_fail(reterr, KELP_ERR_MISMATCH, "%s belongs to job %.63s, this is job %s",

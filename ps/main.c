@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "common/base/log.h"
+#include "common/base/process_name.h"
 #include "common/base/random_id.h"
 #include "common/base/signals.h"
 #include "common/etcd/etcd.h"
@@ -285,7 +286,7 @@ static int run(struct daemon *daemon)
 
 static bool check_zone(const char *zone)
 {
-    bool good = zone[0] == '\0' || kelp_daemon_is_name(zone);
+    bool good = zone[0] == '\0' || kelp_process_name_valid(zone);
 
     if (!good) {
         (void)fprintf(stderr, "%s: --zone is 1 to %d letters, digits, '-', '_' or '.'\n",

@@ -96,7 +96,7 @@ static void tell(struct kelp_launcher *launcher)
 kelp_status kelp__launch_follow_size(struct kelp_launcher *launcher, struct kelp_error *reterr)
 {
     const Kelp__V1__Targets *now = launcher->status->targets;
-    struct kelp_launch_size *size = &launcher->size;
+    Kelp__V1__Targets *size = &launcher->size;
     kelp_status status = KELP_OK;
 
     if (!now || now->shards == 0) {
@@ -104,7 +104,9 @@ kelp_status kelp__launch_follow_size(struct kelp_launcher *launcher, struct kelp
     }
     bool workers = now->workers_min != size->workers_min || now->workers_max != size->workers_max;
     bool shards = now->shards != size->shards;
-    *size = (struct kelp_launch_size){now->workers_min, now->workers_max, now->shards};
+    size->workers_min = now->workers_min;
+    size->workers_max = now->workers_max;
+    size->shards = now->shards;
     if (workers || shards) {
         tell(launcher);
     }

@@ -547,9 +547,10 @@ int kelp_launcher_run(const struct kelp_launch *launch, struct kelp_guard *guard
     launcher->result = result;
     launcher->trials = *launch->trials;
     launcher->sockets_held = -1;
-    launcher->size =
-        (struct kelp_launch_size){launch->job->cluster.workers.min,
-                                  launch->job->cluster.workers.max, launch->job->cluster.shards};
+    kelp__v1__targets__init(&launcher->size);
+    launcher->size.workers_min = launch->job->cluster.workers.min;
+    launcher->size.workers_max = launch->job->cluster.workers.max;
+    launcher->size.shards = launch->job->cluster.shards;
     kelp_damage_init(&launcher->damage, launch->run->path);
     (void)snprintf(result->job, sizeof(result->job), "%s", launch->job->name);
     open_events(launcher);

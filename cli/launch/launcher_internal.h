@@ -20,12 +20,6 @@
 
 #define KELP_LAUNCH_POLL_ROOM (KELP_CHILDREN_MAX + 3)
 
-struct kelp_launch_size {
-    uint32_t workers_min;
-    uint32_t workers_max;
-    uint32_t shards;
-};
-
 struct kelp_launcher {
     const struct kelp_launch *launch;
     struct kelp_guard *guard;
@@ -43,8 +37,8 @@ struct kelp_launcher {
     struct kelp_supervise_child etcd_supervise;
     struct kelp_monitor *monitor;
     struct kelp_children children;
-    struct kelp_launch_size size; /* as the coordinator wants it */
-    struct kelp_trials trials;    /* with what has happened already */
+    Kelp__V1__Targets size;    /* as the coordinator wants it, without its drains */
+    struct kelp_trials trials; /* with what has happened already */
     struct kelp_rate rate;
     struct kelp_ledger ledger;
     struct kelp_damage damage;

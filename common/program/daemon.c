@@ -9,19 +9,14 @@
 
 #include "common/base/address.h"
 #include "common/base/log.h"
+#include "common/base/process_name.h"
 #include "common/base/sha256.h"
 #include "common/etcd/etcd_endpoint.h"
 
+_Static_assert(KELP_PROCESS_NAME_MAX == KELP_JOB_NAME_MAX, "--job and --id are alike");
+
 #define ETCD_DEADLINE_MS 1000u
 #define ETCD_RETRY_MS    250u
-
-bool kelp_daemon_is_name(const char *text)
-{
-    size_t length = strlen(text);
-    return length > 0 && length <= KELP_JOB_NAME_MAX &&
-           strspn(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.") ==
-               length;
-}
 
 /* Each peer is a connection: as many as the system allows, not as many as a shell is given. */
 static void raise_descriptors(void)
@@ -51,8 +46,8 @@ static bool check_etcd(const struct kelp_program *program, const char *text)
 bool kelp_daemon_begin(const struct kelp_program *program, const struct kelp_options *options,
                        const char *role)
 {
-    if (!kelp_daemon_is_name(kelp_options_text(options, "job")) ||
-        !kelp_daemon_is_name(kelp_options_text(options, "id"))) {
+    if (!kelp_process_name_valid(kelp_options_text(options, "job")) ||
+        !kelp_process_name_valid(kelp_options_text(options, "id"))) {
         (void)fprintf(stderr, "%s: --job and --id are 1 to %d letters, digits, '-', '_' or '.'\n",
                       program->name, KELP_JOB_NAME_MAX);
         return false;

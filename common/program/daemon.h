@@ -72,9 +72,6 @@
         .help = "least important lines that are logged to standard error"                          \
     }
 
-/* 1 to KELP_JOB_NAME_MAX letters, digits, '-', '_' or '.'. */
-bool kelp_daemon_is_name(const char *text);
-
 /*
  * Check --job and --id, which become parts of etcd keys, --etcd and --spec-sha256, and set up the
  * log. On a mistake: one line to standard error and false; the exit status is KELP_EXIT_USAGE then.

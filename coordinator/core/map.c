@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/process_name.h"
 #include "common/training/plan.h"
-#include "coordinator/core/membership.h"
 
 kelp_status kelp_map_init(struct kelp_map *map, uint32_t shard_count, uint32_t partition_count,
                           struct kelp_error *reterr)
@@ -172,13 +172,13 @@ static kelp_status check_shard(const struct kelp_map *map, uint32_t index,
                                struct kelp_error *reterr)
 {
     const struct kelp_map_shard *shard = &map->shards[index];
-    if (!kelp_member_id_valid(shard->id)) {
+    if (!kelp_process_name_valid(shard->id)) {
         return kelp_fail(reterr, KELP_ERR_FORMAT, "map: shard %u has no valid name", index);
     }
     if (shard->address[0] == '\0') {
         return kelp_fail(reterr, KELP_ERR_FORMAT, "map: shard %s has no address", shard->id);
     }
-    if (shard->zone[0] != '\0' && !kelp_member_id_valid(shard->zone)) {
+    if (shard->zone[0] != '\0' && !kelp_process_name_valid(shard->zone)) {
         return kelp_fail(reterr, KELP_ERR_FORMAT, "map: shard %s has no valid zone", shard->id);
     }
     if (kelp_map_find(map, shard->id) != (int32_t)index) {

@@ -1,10 +1,13 @@
 #include "coordinator/core/membership.h"
 
 #include <assert.h>
-#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "common/base/process_name.h"
+
+_Static_assert(KELP_PROCESS_NAME_MAX == KELP_COORDINATOR_ID_MAX, "names fit");
 
 kelp_status kelp_membership_init(struct kelp_membership *membership, uint32_t lanes,
                                  uint32_t detect_ms, struct kelp_error *reterr)
@@ -32,20 +35,6 @@ void kelp_membership_fini(struct kelp_membership *membership)
     kelp_assignment_fini(&membership->assignment);
     free(membership->members);
     *membership = (struct kelp_membership){0};
-}
-
-bool kelp_member_id_valid(const char *id)
-{
-    size_t length = strnlen(id, KELP_COORDINATOR_ID_MAX + 1);
-    if (length == 0 || length > KELP_COORDINATOR_ID_MAX) {
-        return false;
-    }
-    for (size_t i = 0; i < length; i++) {
-        if (!isalnum((unsigned char)id[i]) && !strchr("-_.", id[i])) {
-            return false;
-        }
-    }
-    return true;
 }
 
 static struct kelp_member *find(const struct kelp_membership *membership, uint64_t key)
@@ -102,7 +91,7 @@ kelp_status kelp_membership_may_join(const struct kelp_membership *membership,
                                      struct kelp_error *reterr)
 {
     bool worker = joined->kind == KELP_MEMBER_WORKER;
-    if (!kelp_member_id_valid(joined->id)) {
+    if (!kelp_process_name_valid(joined->id)) {
         return kelp_fail(reterr, KELP_ERR_INVALID,
                          "id is not 1 to %d letters, digits, '-', '_' or '.'",
                          KELP_COORDINATOR_ID_MAX);

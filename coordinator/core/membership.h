@@ -171,7 +171,4 @@ void kelp__membership_even_out(struct kelp_membership *membership, uint64_t now_
 const struct kelp_member *kelp_membership_find(const struct kelp_membership *membership,
                                                uint64_t key);
 
-/* Letters, digits, '-', '_' and '.', 1 to KELP_COORDINATOR_ID_MAX bytes. */
-bool kelp_member_id_valid(const char *id);
-
 #endif

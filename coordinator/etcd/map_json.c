@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "common/base/json.h"
+#include "common/base/process_name.h"
 #include "common/training/plan.h"
-#include "coordinator/core/membership.h"
 
 /* ---- printing ---- */
 
@@ -150,7 +150,7 @@ static kelp_status parse_place(const cJSON *json, void *into, struct kelp_error 
     }
     if (status == KELP_OK && cJSON_HasObjectItem(json, "zone")) {
         status = kelp_json_string(json, "zone", shard.zone, sizeof(shard.zone), reterr);
-        if (status == KELP_OK && !kelp_member_id_valid(shard.zone)) {
+        if (status == KELP_OK && !kelp_process_name_valid(shard.zone)) {
             status =
                 kelp_fail(reterr, KELP_ERR_FORMAT,
                           "zone: '%s' is not a name of letters, digits, '-', '_', '.'", shard.zone);
@@ -179,7 +179,7 @@ static kelp_status parse_holder(const cJSON *json, void *user, struct kelp_error
     if (status == KELP_OK) {
         status = parse_incarnation(json, &holder->incarnation, reterr);
     }
-    if (status == KELP_OK && !kelp_member_id_valid(holder->id)) {
+    if (status == KELP_OK && !kelp_process_name_valid(holder->id)) {
         status = kelp_fail(reterr, KELP_ERR_FORMAT, "id: is no name of a coordinator");
     }
     return status;
@@ -334,7 +334,7 @@ static kelp_status parse_drain(const cJSON *json, void *into, struct kelp_error 
     if (status == KELP_OK) {
         status = parse_incarnation(json, &drain.incarnation, reterr);
     }
-    if (status == KELP_OK && !kelp_member_id_valid(drain.id)) {
+    if (status == KELP_OK && !kelp_process_name_valid(drain.id)) {
         status = kelp_fail(reterr, KELP_ERR_FORMAT, "id: is no name of a process");
     }
     return status == KELP_OK ? kelp_targets_add_drain(into, drain.id, drain.incarnation, reterr)

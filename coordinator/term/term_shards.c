@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/base/process_name.h"
 #include "coordinator/term/term_internal.h"
 
 /* ---- who is there ---- */
@@ -77,7 +78,7 @@ static void set_link(struct kelp_term *term, const struct kelp_map_shard *shard)
 
 void kelp_term_shard_registered(struct kelp_term *term, const struct kelp_map_shard *shard)
 {
-    if (!kelp_member_id_valid(shard->id)) {
+    if (!kelp_process_name_valid(shard->id)) {
         kelp_outside_log(&term->outside, KELP_LOG_WARN, "shard ignored: its name is not valid");
         return;
     }

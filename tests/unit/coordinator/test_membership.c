@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/base/process_name.h"
 #include "coordinator/core/membership.h"
 #include "tests/lib/suite.h"
 
@@ -355,10 +356,10 @@ KELP_TEST(ids_are_checked)
     char longest[KELP_COORDINATOR_ID_MAX + 2];
     memset(longest, 'x', sizeof(longest));
     longest[KELP_COORDINATOR_ID_MAX + 1] = '\0';
-    ck_assert(!kelp_member_id_valid(longest));
+    ck_assert(!kelp_process_name_valid(longest));
     longest[KELP_COORDINATOR_ID_MAX] = '\0';
-    ck_assert(kelp_member_id_valid(longest));
-    ck_assert(!kelp_member_id_valid(""));
+    ck_assert(kelp_process_name_valid(longest));
+    ck_assert(!kelp_process_name_valid(""));
     ck_assert_int_eq(kelp_membership_join(&membership, &joined, 0, &key, &replaced, &error),
                      KELP_ERR_INVALID);
     ck_assert_uint_eq(membership.count, 0);
