@@ -160,21 +160,30 @@ static void granted(struct etcd_call *call, void *user)
     }
 }
 
-static void campaigned(struct etcd_call *call, void *user)
+/* The transaction under way is answered. Was it applied, at *ret_revision? False: no, or nobody
+ * knows. */
+static bool take_answer(struct kelp_etcd_election *election, struct etcd_call *call,
+                        int64_t *ret_revision)
 {
-    struct kelp_etcd_election *election = user;
     bool succeeded = false;
-    int64_t revision = 0;
     kelp_status status = call->status;
 
     election->call = NULL;
     move_to(election, STATE_WAITING);
     if (status == KELP_OK) {
         status = kelp__etcd_decode_transaction(call->answer.bytes, call->answer.used, &succeeded,
-                                               &revision, NULL);
+                                               ret_revision, NULL);
     }
     kelp__etcd_call_destroy(call);
-    if (status == KELP_OK && succeeded) {
+    return status == KELP_OK && succeeded;
+}
+
+static void campaigned(struct etcd_call *call, void *user)
+{
+    struct kelp_etcd_election *election = user;
+    int64_t revision = 0;
+
+    if (take_answer(election, call, &revision)) {
         lead(election, revision);
         return;
     }
@@ -227,18 +236,10 @@ static void campaign(struct kelp_etcd_election *election)
 static void key_deleted(struct etcd_call *call, void *user)
 {
     struct kelp_etcd_election *election = user;
-    bool succeeded = false;
     int64_t revision = 0;
-    kelp_status status = call->status;
 
-    election->call = NULL;
-    move_to(election, STATE_WAITING);
-    if (status == KELP_OK) {
-        status = kelp__etcd_decode_transaction(call->answer.bytes, call->answer.used, &succeeded,
-                                               &revision, NULL);
-    }
-    kelp__etcd_call_destroy(call);
-    if (status == KELP_OK && succeeded && election->taken_revision == election->depose_revision) {
+    if (take_answer(election, call, &revision) &&
+        election->taken_revision == election->depose_revision) {
         election->taken = false; /* the watch will show it too */
     }
     election->depose_revision = 0;

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "common/base/state_table.h"
+#include "coordinator/core/actions.h"
 #include "coordinator/core/checkpoints_internal.h"
 
 static const struct kelp_state states[KELP_CHECKPOINTER_STATE_COUNT] = {
@@ -29,16 +30,7 @@ void kelp__checkpointer_move(struct kelp_checkpointer *checkpoints,
 void kelp__checkpointer_add(struct kelp_checkpointer_actions *actions,
                             struct kelp_checkpointer_action action)
 {
-    uint32_t at = 0;
-    while (at < actions->count && actions->items[at].kind < action.kind) {
-        at++;
-    }
-    if (at == actions->count || actions->items[at].kind != action.kind) {
-        memmove(&actions->items[at + 1], &actions->items[at],
-                (actions->count - at) * sizeof(actions->items[0]));
-        actions->count++;
-    }
-    actions->items[at] = action;
+    kelp__actions_put(actions->items, &actions->count, &action, sizeof(action));
 }
 
 void kelp__checkpointer_want(struct kelp_checkpointer_actions *actions,

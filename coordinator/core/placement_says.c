@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "common/base/state_table.h"
+#include "coordinator/core/actions.h"
 #include "coordinator/core/placement_internal.h"
 
 static const struct kelp_state states[KELP_PLACEMENT_STATE_COUNT] = {
@@ -31,16 +32,7 @@ static const struct kelp_state_table table = KELP_STATE_TABLE(states);
 void kelp__placement_act(struct kelp_placement_actions *actions,
                          struct kelp_placement_action action)
 {
-    uint32_t at = 0;
-    while (at < actions->count && actions->items[at].kind < action.kind) {
-        at++;
-    }
-    if (at == actions->count || actions->items[at].kind != action.kind) {
-        memmove(&actions->items[at + 1], &actions->items[at],
-                (actions->count - at) * sizeof(actions->items[0]));
-        actions->count++;
-    }
-    actions->items[at] = action;
+    kelp__actions_put(actions->items, &actions->count, &action, sizeof(action));
 }
 
 void kelp__placement_want(struct kelp_placement_actions *actions,

@@ -257,26 +257,48 @@ kelp_status kelp__leader_get_checkpoints(struct kelp__leader_task *task)
 
 /* ---- transactions ---- */
 
-enum { COMPARE_ELECTION, COMPARE_FENCE, COMPARE_MAP, COMPARE_MANIFEST, COMPARE_COUNT };
+/* Each transaction compares the first so many. */
+enum { COMPARE_ELECTION, COMPARE_MAP, COMPARE_FENCE, COMPARE_MANIFEST, COMPARE_COUNT };
 
-/* What every one of them compares; false: we are not elected now. */
-static kelp_status fill_compares(struct kelp__leader_task *task,
-                                 struct kelp_etcd_compare compares[COMPARE_COUNT])
+static kelp_status check_revision(struct kelp__leader_task *task)
+{
+    return task->revision == 0 ? kelp_fail(&task->error, KELP_ERR_NOT_LEADER, "not elected now")
+                               : KELP_OK;
+}
+
+/* One transaction that compares so many. The first operation puts what no other put has had: it
+ * tells a lost answer from a failure. *ret_revision: with task->succeeded. */
+static kelp_status transact(struct kelp__leader_task *task, size_t compare_count,
+                            const struct kelp_etcd_operation *operations, size_t operation_count,
+                            int64_t *ret_revision)
 {
     const struct kelp_leader *leader = task->leader;
-    if (task->revision == 0) {
-        return kelp_fail(&task->error, KELP_ERR_NOT_LEADER, "not elected now");
+    const struct kelp_etcd_compare compares[COMPARE_COUNT] = {
+        [COMPARE_ELECTION] = {.key = leader->election_key,
+                              .what = KELP_ETCD_CREATE_REVISION,
+                              .revision = task->revision},
+        [COMPARE_MAP] = {.key = leader->map_key,
+                         .what = KELP_ETCD_MOD_REVISION,
+                         .revision = leader->map_revision},
+        [COMPARE_FENCE] = {.key = leader->fence_key,
+                           .what = KELP_ETCD_MOD_REVISION,
+                           .revision = leader->fence_revision},
+        [COMPARE_MANIFEST] = {.key = task->key,
+                              .what = KELP_ETCD_MOD_REVISION,
+                              .revision = task->key_revision},
+    };
+    const struct kelp_etcd_transaction transaction = {.compares = compares,
+                                                      .compare_count = compare_count,
+                                                      .operations = operations,
+                                                      .operation_count = operation_count,
+                                                      .nonce_key = operations[0].key,
+                                                      .deadline_ms = KELP_COORDINATOR_ETCD_MS};
+    kelp_status status = kelp_etcd_transaction(leader->etcd, &transaction, &task->succeeded,
+                                               ret_revision, &task->error);
+    if (status != KELP_OK) {
+        kelp_error_prefix(&task->error, "writing %s", operations[0].key);
     }
-    compares[COMPARE_ELECTION] = (struct kelp_etcd_compare){
-        .key = leader->election_key, .what = KELP_ETCD_CREATE_REVISION, .revision = task->revision};
-    compares[COMPARE_FENCE] = (struct kelp_etcd_compare){.key = leader->fence_key,
-                                                         .what = KELP_ETCD_MOD_REVISION,
-                                                         .revision = leader->fence_revision};
-    compares[COMPARE_MAP] = (struct kelp_etcd_compare){
-        .key = leader->map_key, .what = KELP_ETCD_MOD_REVISION, .revision = leader->map_revision};
-    compares[COMPARE_MANIFEST] = (struct kelp_etcd_compare){
-        .key = task->key, .what = KELP_ETCD_MOD_REVISION, .revision = task->key_revision};
-    return KELP_OK;
+    return status;
 }
 
 /* Ours may stand there since an earlier attempt whose answer was lost. */
@@ -297,27 +319,17 @@ static kelp_status look_for_ours(struct kelp__leader_task *task)
 
 kelp_status kelp__leader_commit(struct kelp__leader_task *task)
 {
-    struct kelp_etcd_compare compares[COMPARE_COUNT];
-    struct kelp_etcd_operation operation = {.key = task->key, .value = task->text};
-    int64_t revision = 0;
-    kelp_status status = fill_compares(task, compares);
+    const struct kelp_etcd_operation operation = {.key = task->key, .value = task->text};
+    kelp_status status = check_revision(task);
     if (status != KELP_OK || task->generation != task->leader->map_generation) {
         return status; /* a generation that was opened while this waited has decided it */
     }
     if (task->election != task->revision) {
         return look_for_ours(task);
     }
-    status = kelp_etcd_transaction(
-        task->leader->etcd,
-        &(struct kelp_etcd_transaction){.compares = compares,
-                                        .compare_count = COMPARE_COUNT,
-                                        .operations = &operation,
-                                        .operation_count = 1,
-                                        .nonce_key = task->key,
-                                        .deadline_ms = KELP_COORDINATOR_ETCD_MS},
-        &task->succeeded, &revision, &task->error);
+    int64_t revision = 0;
+    status = transact(task, COMPARE_COUNT, &operation, 1, &revision);
     if (status != KELP_OK) {
-        kelp_error_prefix(&task->error, "writing %s", task->key);
         return status;
     }
     task->key_revision = revision;
@@ -327,23 +339,14 @@ kelp_status kelp__leader_commit(struct kelp__leader_task *task)
 kelp_status kelp__leader_remove(struct kelp__leader_task *task)
 {
     struct kelp_leader *leader = task->leader;
-    struct kelp_etcd_compare compares[COMPARE_COUNT];
-    struct kelp_etcd_operation operations[2] = {{.key = task->key},
-                                                {.key = leader->fence_key, .value = task->fence}};
+    const struct kelp_etcd_operation operations[2] = {
+        {.key = leader->fence_key, .value = task->fence}, {.key = task->key}};
     int64_t revision = 0;
-    kelp_status status = fill_compares(task, compares);
+    kelp_status status = check_revision(task);
     if (status != KELP_OK) {
         return status;
     }
-    status = kelp_etcd_transaction(
-        leader->etcd,
-        &(struct kelp_etcd_transaction){.compares = compares,
-                                        .compare_count = COMPARE_MAP + 1,
-                                        .operations = operations,
-                                        .operation_count = 2,
-                                        .nonce_key = leader->fence_key,
-                                        .deadline_ms = KELP_COORDINATOR_ETCD_MS},
-        &task->succeeded, &revision, &task->error);
+    status = transact(task, COMPARE_FENCE + 1, operations, 2, &revision);
     if (status != KELP_OK) {
         kelp_error_prefix(&task->error, "removing %s", task->key);
     } else if (task->succeeded) {
@@ -355,7 +358,6 @@ kelp_status kelp__leader_remove(struct kelp__leader_task *task)
 kelp_status kelp__leader_open_map(struct kelp__leader_task *task)
 {
     struct kelp_leader *leader = task->leader;
-    struct kelp_etcd_compare compares[COMPARE_COUNT];
     struct kelp_etcd_operation operations[KELP_OPENING_GONE_MAX + 2] = {
         {.key = leader->map_key, .value = task->text},
         {.key = leader->fence_key, .value = task->fence},
@@ -367,23 +369,13 @@ kelp_status kelp__leader_open_map(struct kelp__leader_task *task)
         kelp__manifest_key(leader, task->gone[i], gone[i]);
         operations[i + 2] = (struct kelp_etcd_operation){.key = gone[i]};
     }
-    kelp_status status = fill_compares(task, compares);
+    kelp_status status = check_revision(task);
     if (status != KELP_OK || (task->key[0] != '\0' && task->key_revision == 0)) {
         return status; /* what it restores is not known: read the list again */
     }
-    status = kelp_etcd_transaction(
-        leader->etcd,
-        &(struct kelp_etcd_transaction){.compares = compares,
-                                        .compare_count =
-                                            task->key[0] == '\0' ? COMPARE_MANIFEST : COMPARE_COUNT,
-                                        .operations = operations,
-                                        .operation_count = task->gone_count + 2,
-                                        .nonce_key = leader->map_key,
-                                        .deadline_ms = KELP_COORDINATOR_ETCD_MS},
-        &task->succeeded, &revision, &task->error);
-    if (status != KELP_OK) {
-        kelp_error_prefix(&task->error, "writing %s", leader->map_key);
-    } else if (task->succeeded) {
+    status = transact(task, task->key[0] == '\0' ? COMPARE_MANIFEST : COMPARE_COUNT, operations,
+                      task->gone_count + 2, &revision);
+    if (status == KELP_OK && task->succeeded) {
         leader->map_revision = revision;
         leader->map_generation = task->generation;
         leader->fence_revision = revision;
@@ -391,29 +383,17 @@ kelp_status kelp__leader_open_map(struct kelp__leader_task *task)
     return status;
 }
 
+/* Commits of this generation go on: the fence stays as it is. */
 kelp_status kelp__leader_change_map(struct kelp__leader_task *task)
 {
     struct kelp_leader *leader = task->leader;
-    struct kelp_etcd_compare compares[COMPARE_COUNT];
-    struct kelp_etcd_operation operation = {.key = leader->map_key, .value = task->text};
+    const struct kelp_etcd_operation operation = {.key = leader->map_key, .value = task->text};
     int64_t revision = 0;
-    kelp_status status = fill_compares(task, compares);
-    if (status != KELP_OK) {
-        return status;
+    kelp_status status = check_revision(task);
+    if (status == KELP_OK) {
+        status = transact(task, COMPARE_MAP + 1, &operation, 1, &revision);
     }
-    compares[COMPARE_FENCE] = compares[COMPARE_MAP]; /* commits of this generation go on */
-    status = kelp_etcd_transaction(
-        leader->etcd,
-        &(struct kelp_etcd_transaction){.compares = compares,
-                                        .compare_count = COMPARE_FENCE + 1,
-                                        .operations = &operation,
-                                        .operation_count = 1,
-                                        .nonce_key = leader->map_key,
-                                        .deadline_ms = KELP_COORDINATOR_ETCD_MS},
-        &task->succeeded, &revision, &task->error);
-    if (status != KELP_OK) {
-        kelp_error_prefix(&task->error, "writing %s", leader->map_key);
-    } else if (task->succeeded) {
+    if (status == KELP_OK && task->succeeded) {
         leader->map_revision = revision;
     }
     return status;
