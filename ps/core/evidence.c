@@ -69,14 +69,14 @@ static struct entry *entry_of_serial(struct kelp_evidence *evidence, uint64_t se
     return serial != 0 && entry->serial == serial ? entry : NULL;
 }
 
-/* Keys grow, but not by one: not every entry has claims. */
+/* Mostly one of the newest. */
 static struct entry *find_entry(const struct kelp_evidence *evidence, uint64_t key)
 {
     for (uint64_t i = 0; i < KELP_PS_EVIDENCE_ENTRIES && i < evidence->serial; i++) {
         const uint64_t serial = evidence->serial - i;
         const struct entry *entry = &evidence->entries[serial % KELP_PS_EVIDENCE_ENTRIES];
-        if (entry->serial != serial || entry->key <= key) {
-            return entry->serial == serial && entry->key == key ? (struct entry *)entry : NULL;
+        if (entry->serial == serial && entry->key == key) {
+            return (struct entry *)entry;
         }
     }
     return NULL;
@@ -89,6 +89,26 @@ void kelp_evidence_clear(struct kelp_evidence *evidence, struct kelp_actions *ac
     evidence->disputed = 0;
     for (size_t i = 0; i < KELP_PS_EVIDENCE_ENTRIES; i++) {
         evidence->entries[i].serial = 0;
+    }
+}
+
+uint32_t kelp_evidence_tell(const struct kelp_evidence *evidence, uint64_t key,
+                            struct kelp_node_claim *ret_claims)
+{
+    const struct entry *entry = find_entry(evidence, key);
+
+    return entry ? kelp__claims_tell(entry, ret_claims, KELP_PS_EVIDENCE_TOLD_MAX) : 0;
+}
+
+void kelp_evidence_demote(struct kelp_evidence *evidence, struct kelp_actions *actions)
+{
+    struct entry *newest = entry_of_serial(evidence, evidence->serial);
+
+    kelp__held_discard_all(&evidence->held, 0, actions);
+    evidence->disputed = 0;
+    if (newest && !newest->is_complete) {
+        newest->is_left_out = true;
+        newest->claim_count = 0;
     }
 }
 
@@ -123,8 +143,7 @@ static struct kelp_conflict conflict_of(const struct entry *entry, enum kelp_con
 static bool agrees(struct kelp_evidence *evidence, struct entry *entry, struct claim *claim,
                    const struct claim *other, struct kelp_actions *actions)
 {
-    const bool same_content =
-        claim->content.low == other->content.low && claim->content.high == other->content.high;
+    const bool same_content = kelp__claim_same_content(&claim->content, &other->content);
     uint32_t level_first = 1;
 
     assert(claim->node == other->node);
@@ -250,6 +269,33 @@ static struct entry *open_entry(struct kelp_evidence *evidence, uint64_t key,
                             .claims = claims,
                             .claim_capacity = capacity};
     return entry;
+}
+
+void kelp_evidence_told(struct kelp_evidence *evidence, uint64_t key,
+                        const struct kelp_forward *forward, struct kelp_actions *actions)
+{
+    struct entry *entry = find_entry(evidence, key);
+
+    if (entry && (entry->is_complete || !entry->is_left_out)) {
+        return;
+    }
+    if (!entry) {
+        entry = open_entry(evidence, key, &forward->word, actions);
+    }
+    entry->is_left_out = false;
+    for (uint32_t i = 0; i < forward->claim_count; i++) {
+        const struct kelp_node_claim *told = &forward->claims[i];
+        const struct claim claim = {.content = {.low = told->content},
+                                    .sums = told->sums,
+                                    .author = told->author,
+                                    .node = (uint16_t)told->node,
+                                    .is_sum = told->is_sum,
+                                    .is_taken = told->is_taken};
+        if (told->node > 0 && told->node < 2 * evidence->lanes &&
+            !kelp__claim_find(entry, told->node)) {
+            (void)kelp__claim_add(entry, &claim); /* without memory it is not compared */
+        }
+    }
 }
 
 /* True: nobody said another digest of the weights before. */

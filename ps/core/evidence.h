@@ -26,6 +26,15 @@ struct kelp_evidence;
 struct kelp_evidence *kelp_evidence_create(uint32_t lanes);
 /* Handles that it holds are forgotten: clear first. */
 void kelp_evidence_destroy(struct kelp_evidence *evidence);
+/* Of an entry: what a follower is told, at most KELP_PS_EVIDENCE_TOLD_MAX. Returns how many. */
+uint32_t kelp_evidence_tell(const struct kelp_evidence *evidence, uint64_t key,
+                            struct kelp_node_claim *ret_claims);
+/* A follower is told of an entry, whose root it gets. What it knew of it by itself stays. */
+void kelp_evidence_told(struct kelp_evidence *evidence, uint64_t key,
+                        const struct kelp_forward *forward, struct kelp_actions *actions);
+/* It leads no more: what came of the entry that is not complete was for nothing. Contents that were
+ * kept are let go. */
+void kelp_evidence_demote(struct kelp_evidence *evidence, struct kelp_actions *actions);
 /* A generation ends: nothing is known any more. */
 void kelp_evidence_clear(struct kelp_evidence *evidence, struct kelp_actions *actions);
 

@@ -77,6 +77,48 @@ bool kelp__claim_add(struct entry *entry, const struct claim *claim)
     return true;
 }
 
+bool kelp__claim_same_content(const struct kelp_content *a, const struct kelp_content *b)
+{
+    const bool is_short = a->high == 0 || b->high == 0;
+
+    return is_short ? (uint32_t)a->low == (uint32_t)b->low : a->low == b->low && a->high == b->high;
+}
+
+/* What has other bits than these cannot be told from nothing. */
+static bool can_be_told(const struct claim *claim)
+{
+    const struct kelp_content *content = &claim->content;
+
+    return !claim->is_coming && ((uint32_t)content->low != 0 || content->high == 0);
+}
+
+static uint32_t tell_kind(const struct entry *entry, bool of_sums,
+                          struct kelp_node_claim *ret_claims, uint32_t max)
+{
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < entry->claim_count && count < max; i++) {
+        const struct claim *claim = &entry->claims[i];
+        if (claim->is_sum == of_sums && can_be_told(claim)) {
+            ret_claims[count++] = (struct kelp_node_claim){.node = claim->node,
+                                                           .author = claim->author,
+                                                           .is_sum = claim->is_sum,
+                                                           .is_taken = claim->is_taken,
+                                                           .content = (uint32_t)claim->content.low,
+                                                           .sums = claim->sums};
+        }
+    }
+    return count;
+}
+
+uint32_t kelp__claims_tell(const struct entry *entry, struct kelp_node_claim *ret_claims,
+                           uint32_t max)
+{
+    const uint32_t pushed = tell_kind(entry, false, ret_claims, max);
+
+    return pushed + tell_kind(entry, true, ret_claims + pushed, max - pushed);
+}
+
 static void add_author(struct kelp_authors *authors, uint32_t author)
 {
     for (uint32_t i = 0; i < authors->count; i++) {

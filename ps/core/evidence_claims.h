@@ -38,6 +38,11 @@ struct entry {
 struct claim *kelp__claim_find(struct entry *entry, uint32_t node);
 /* Somebody pushed a larger node, which this one is part of. */
 bool kelp__claim_is_above(struct entry *entry, uint32_t node);
+/* Of two contents; of a claim that came from another shard there are the low 32 bits alone. */
+bool kelp__claim_same_content(const struct kelp_content *a, const struct kelp_content *b);
+/* What another shard is told of them, at most `max`: pushed ones first. */
+uint32_t kelp__claims_tell(const struct entry *entry, struct kelp_node_claim *ret_claims,
+                           uint32_t max);
 /* False: out of memory. */
 bool kelp__claim_add(struct entry *entry, const struct claim *claim);
 /* Of a claim; of a sum those who pushed its parts: parts of what counts, or duplicates. */

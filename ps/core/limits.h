@@ -33,6 +33,9 @@
 /* Entries of one partition whose duplicates are compared: a worker that was suspended for longer is
  * not. 40 bytes for each node of each. */
 #define KELP_PS_EVIDENCE_ENTRIES 64
+/* Nodes of an entry of which a primary tells its followers who pushed them, about 12 bytes each: as
+ * many workers as push one node each, and what these add up to. */
+#define KELP_PS_EVIDENCE_TOLD_MAX 128
 /* Contents of duplicates that one partition keeps until they add up to what was taken: enough for
  * as many workers, and small beside what it may have to collect for one step. */
 #define KELP_PS_EVIDENCE_HELD_MAX 32

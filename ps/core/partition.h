@@ -183,6 +183,11 @@ kelp_status kelp_partition_asked(struct kelp_partition *partition, uint64_t gene
 kelp_status kelp_partition_forwarded(struct kelp_partition *partition,
                                      const struct kelp_forward *forward,
                                      struct kelp_actions *actions) KELP_MUST_USE;
+/* Primary: what it knows of the nodes of the entry that this word is of, when its FORWARD is
+ * carried out. Returns how many, at most KELP_PS_EVIDENCE_TOLD_MAX. */
+uint32_t kelp_partition_claims(const struct kelp_partition *partition,
+                               const struct kelp_control_word *word,
+                               struct kelp_node_claim *ret_claims);
 /* Primary: after WANT_COPY it is this partition's turn. COPY follows, at once or when applied
  * equals visible again; nothing, when the joiner needs none any more. */
 kelp_status kelp_partition_copy(struct kelp_partition *partition, uint64_t process,

@@ -95,6 +95,16 @@ struct kelp_replica_entry {
  * control state), completed training steps at the others. `held` always means that.
  */
 
+/* What a primary knows of a node of an entry, for followers that may have to compare it. */
+struct kelp_node_claim {
+    uint32_t node;    /* heap order: 1 is that of all lanes */
+    uint32_t author;  /* as in kelp_push */
+    bool is_sum;      /* nobody pushed it; it is the sum of nodes that were pushed */
+    bool is_taken;    /* pushed, and part of what counts */
+    uint32_t content; /* the low bits of its digest: enough to tell a difference; 0: empty */
+    uint64_t sums;    /* hash of its metric sums */
+};
+
 /* What completes one entry: the reduced root and what was decided. From the primary to followers.
  * A follower whose state is the one that `word` belongs to applies it. */
 struct kelp_forward {
@@ -108,6 +118,9 @@ struct kelp_forward {
     uint32_t sum_count; /* at most KELP_METRIC_SUM_COUNT; the sums from here on are zero */
     const char *digest; /* of w_v, as in kelp_push; borrowed */
     struct kelp_step_decision decision; /* about this step; borrowed */
+    /* Who pushed what of it; borrowed. The FORWARD action has none: kelp_partition_claims(). */
+    const struct kelp_node_claim *claims;
+    uint32_t claim_count; /* at most KELP_PS_EVIDENCE_TOLD_MAX */
 };
 
 /* What a replica has come to, of `held` completed entries. */

@@ -76,6 +76,24 @@ void kelp__partition_complete_evidence(struct kelp_partition *partition,
     }
 }
 
+uint32_t kelp_partition_claims(const struct kelp_partition *partition,
+                               const struct kelp_control_word *word,
+                               struct kelp_node_claim *ret_claims)
+{
+    return partition->evidence
+               ? kelp_evidence_tell(partition->evidence, key_of(partition, word), ret_claims)
+               : 0;
+}
+
+void kelp__partition_hear_claims(struct kelp_partition *partition,
+                                 const struct kelp_forward *forward, struct kelp_actions *actions)
+{
+    if (partition->evidence && forward->claim_count > 0) {
+        kelp_evidence_told(partition->evidence, key_of(partition, &forward->word), forward,
+                           actions);
+    }
+}
+
 static struct kelp_authors one(uint32_t author)
 {
     return (struct kelp_authors){.of = {author}, .count = 1};

@@ -451,8 +451,14 @@ kelp_status kelp_partition_forwarded(struct kelp_partition *partition,
     }
     if (check_replica(partition, forward->generation, forward->map_epoch) != KELP_OK ||
         partition->place == KELP_REPLICA_PRIMARY || forward->sum_count > KELP_METRIC_SUM_COUNT ||
-        forward->decision.count > partition->decision_count ||
-        !take_root(partition, forward, actions)) {
+        forward->decision.count > partition->decision_count) {
+        kelp__actions_add_release(actions, forward->handle);
+        return KELP_OK;
+    }
+    if (held_of_word(partition, &forward->word) >= kelp__partition_held(partition)) {
+        kelp__partition_hear_claims(partition, forward, actions); /* before it is complete */
+    }
+    if (!take_root(partition, forward, actions)) {
         kelp__actions_add_release(actions, forward->handle);
     }
     return KELP_OK;
@@ -564,7 +570,7 @@ static void demote(struct kelp_partition *partition, struct kelp_actions *action
     }
     partition->apply_serial++; /* what is measured is of no use any more */
     if (partition->evidence) {
-        kelp_evidence_clear(partition->evidence, actions);
+        kelp_evidence_demote(partition->evidence, actions);
     }
     kelp__partition_move(partition, KELP_PARTITION_FOLLOWING);
 }

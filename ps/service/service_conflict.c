@@ -19,6 +19,27 @@ uint32_t kelp__service_author(struct kelp_service *service, const char *id, cons
     return author;
 }
 
+uint32_t kelp__service_author_told(struct kelp_service *service, const char *id, const char *shard)
+{
+    (void)pthread_mutex_lock(&service->names_lock);
+    const uint32_t author = kelp_roster_enter(service->roster, id, shard);
+    kelp_roster_leave(service->roster, author); /* it has no stream to here by that */
+    (void)pthread_mutex_unlock(&service->names_lock);
+    return author;
+}
+
+bool kelp__service_author_name(struct kelp_service *service, uint32_t author,
+                               char ret_id[KELP_JOB_NAME_MAX + 1])
+{
+    (void)pthread_mutex_lock(&service->names_lock);
+    const char *name = kelp_roster_name(service->roster, author);
+    if (name) {
+        (void)snprintf(ret_id, KELP_JOB_NAME_MAX + 1, "%s", name);
+    }
+    (void)pthread_mutex_unlock(&service->names_lock);
+    return name != NULL;
+}
+
 void kelp__service_author_leaves(struct kelp_service *service, uint32_t author)
 {
     (void)pthread_mutex_lock(&service->names_lock);

@@ -37,6 +37,7 @@ struct kelp__service_following {
     struct said *said;
     size_t said_count;
     size_t said_capacity;
+    struct service_author *authors;   /* only touched by callbacks; NULL: none was named */
     Kelp__V1__Acknowledgement *items; /* scratch, said_capacity of each */
     Kelp__V1__Acknowledgement **pointers;
 };
@@ -47,6 +48,7 @@ static void unref(struct kelp__service_following *following)
         return;
     }
     free(following->said);
+    free(following->authors);
     free(following->items);
     free(following->pointers);
     (void)pthread_mutex_destroy(&following->lock);
@@ -185,6 +187,7 @@ struct incoming {
     struct kelp_shard_turn *turn;
     const Kelp__V1__ReplicateRequest *fields;
     struct kelp_wire_payload payload;
+    const Kelp__V1__ControlWord *word; /* of the root before */
 };
 
 static kelp_status check_bytes(const struct incoming *incoming, uint32_t partition, uint64_t offset,
@@ -198,9 +201,22 @@ static kelp_status check_bytes(const struct incoming *incoming, uint32_t partiti
     return KELP_OK;
 }
 
-static kelp_status take_forward(const struct incoming *incoming, const Kelp__V1__Forward *item,
+static kelp_status check_forward(const struct incoming *incoming, const Kelp__V1__Forward *item,
+                                 struct kelp_error *reterr)
+{
+    if (item->n_sums > KELP_METRIC_SUM_COUNT || item->n_decided > KELP_STEP_DECISION_MAX ||
+        strlen(item->digest) > 32) {
+        return kelp_fail(reterr, KELP_ERR_FORMAT,
+                         "root of partition %u has %zu sums, %zu values and a digest of %zu bytes",
+                         item->partition, item->n_sums, item->n_decided, strlen(item->digest));
+    }
+    return check_bytes(incoming, item->partition, item->offset, item->length, reterr);
+}
+
+static kelp_status take_forward(struct incoming *incoming, const Kelp__V1__Forward *item,
                                 struct kelp_error *reterr)
 {
+    struct kelp_node_claim claims[KELP_PS_EVIDENCE_TOLD_MAX];
     struct kelp_shard_forwarded forwarded = {
         .partition = item->partition,
         .process = incoming->following->process,
@@ -210,22 +226,22 @@ static kelp_status take_forward(const struct incoming *incoming, const Kelp__V1_
                     .sums = item->n_sums > 0 ? item->sums : NULL,
                     .sum_count = (uint32_t)item->n_sums,
                     .digest = item->digest,
-                    .decision = {.count = (uint32_t)item->n_decided, .values = item->decided}},
+                    .decision = {.count = (uint32_t)item->n_decided, .values = item->decided},
+                    .claims = claims,
+                    .claim_count = (uint32_t)item->n_claim_node},
         .payload = &incoming->payload,
         .offset = item->offset,
         .length = item->length};
 
-    if (!item->word || !kelp_wire_get_word(item->word, &forwarded.forward.word)) {
+    incoming->word = item->word ? item->word : incoming->word;
+    if (!incoming->word || !kelp_wire_get_word(incoming->word, &forwarded.forward.word)) {
         return kelp_fail(reterr, KELP_ERR_FORMAT, "root of partition %u without a good word",
                          item->partition);
     }
-    if (item->n_sums > KELP_METRIC_SUM_COUNT || item->n_decided > KELP_STEP_DECISION_MAX ||
-        strlen(item->digest) > 32) {
-        return kelp_fail(reterr, KELP_ERR_FORMAT,
-                         "root of partition %u has %zu sums, %zu values and a digest of %zu bytes",
-                         item->partition, item->n_sums, item->n_decided, strlen(item->digest));
+    kelp_status status = check_forward(incoming, item, reterr);
+    if (status == KELP_OK) {
+        status = kelp__service_claims_read(incoming->following->authors, item, claims, reterr);
     }
-    kelp_status status = check_bytes(incoming, item->partition, item->offset, item->length, reterr);
     return status == KELP_OK ? kelp_shard_forwarded(incoming->following->service->shard, &forwarded,
                                                     incoming->turn, reterr)
                              : status;
@@ -396,12 +412,18 @@ static uint64_t piece_bytes(const Kelp__V1__ReplicateRequest *fields)
 static kelp_status take_content(struct incoming *incoming, struct kelp_error *reterr)
 {
     const Kelp__V1__ReplicateRequest *fields = incoming->fields;
-    struct kelp_shard *shard = incoming->following->service->shard;
+    struct kelp_service *service = incoming->following->service;
+    struct kelp_shard *shard = service->shard;
     kelp_status status = KELP_OK;
 
     for (size_t i = 0; i < fields->n_question; i++) {
         kelp_shard_asked(shard, fields->question[i]->partition, fields->generation,
                          fields->question[i]->map_epoch, incoming->turn);
+    }
+    for (size_t i = 0; status == KELP_OK && i < fields->n_author; i++) {
+        status =
+            kelp__service_author_take(service, &incoming->following->authors, fields->author[i],
+                                      kelp_rpc_stream_peer(incoming->following->stream), reterr);
     }
     for (size_t i = 0; status == KELP_OK && i < fields->n_forward; i++) {
         status = take_forward(incoming, fields->forward[i], reterr);

@@ -28,18 +28,27 @@ void kelp__service_link_break_off(struct kelp__service_link *link, kelp_status s
 
 /* ---- what is to be sent ---- */
 
+/* All that goes with the root besides its gradient, in one piece of memory. */
 static bool keep_values(struct kept_root *kept)
 {
     const struct kelp_forward *forward = &kept->forward;
-    const size_t count = forward->sum_count + forward->decision.count;
+    const size_t values = forward->sum_count + forward->decision.count;
+    const size_t claims = forward->claim_count;
+    const size_t sums = kept->partition == 0 ? claims : 0;
+    const size_t bytes =
+        values * sizeof(double) + sums * sizeof(uint64_t) + 3 * claims * sizeof(uint32_t);
 
-    if (count == 0) {
+    if (bytes == 0) {
         return true;
     }
-    kept->values = malloc(count * sizeof(*kept->values));
+    kept->values = malloc(bytes);
     if (!kept->values) {
         return false;
     }
+    kept->claim_sums = (uint64_t *)(void *)(kept->values + values);
+    kept->claim_contents = (uint32_t *)(void *)(kept->claim_sums + sums);
+    kept->claim_nodes = kept->claim_contents + claims;
+    kept->claim_authors = kept->claim_nodes + claims;
     if (forward->sum_count > 0) {
         memcpy(kept->values, forward->sums, forward->sum_count * sizeof(*kept->values));
     }
@@ -47,7 +56,39 @@ static bool keep_values(struct kept_root *kept)
         memcpy(kept->values + forward->sum_count, forward->decision.values,
                forward->decision.count * sizeof(*kept->values));
     }
+    for (size_t i = 0; i < claims; i++) {
+        const struct kelp_node_claim *claim = &forward->claims[i];
+        kept->claim_nodes[i] =
+            4 * claim->node + (claim->is_taken ? 2 : 0) + (claim->is_sum ? 1 : 0);
+        kept->claim_authors[i] = claim->author;
+        kept->claim_contents[i] = claim->content;
+        if (sums > 0) {
+            kept->claim_sums[i] = claim->sums;
+        }
+    }
     return true;
+}
+
+/* The next message tells who that is, unless it was told. Without memory the follower has no name
+ * for it. */
+static void name_author(struct kelp__service_link *link, uint32_t author)
+{
+    if (!link->told_authors) {
+        link->told_authors = calloc(KELP_PS_AUTHORS_MAX, sizeof(*link->told_authors));
+    }
+    if (!link->told_authors || author == 0 ||
+        link->told_authors[author % KELP_PS_AUTHORS_MAX] == author) {
+        return;
+    }
+    if (room((void **)&link->new_authors, &link->new_author_capacity, link->new_author_count,
+             sizeof(*link->new_authors))) {
+        struct new_author *named = &link->new_authors[link->new_author_count];
+        named->number = author;
+        if (kelp__service_author_name(link->service, author, named->id)) {
+            link->new_author_count++;
+            link->told_authors[author % KELP_PS_AUTHORS_MAX] = author;
+        }
+    }
 }
 
 bool kelp__service_link_add_root(struct kelp__service_link *link,
@@ -65,6 +106,9 @@ bool kelp__service_link_add_root(struct kelp__service_link *link,
         !keep_values(&kept)) {
         kelp__service_link_break_off(link, KELP_ERR_NO_MEMORY);
         return false;
+    }
+    for (uint32_t i = 0; i < root->forward->claim_count; i++) {
+        name_author(link, root->forward->claims[i].author);
     }
     link->roots[link->root_count++] = kept;
     link->root_bytes += root->lent ? root->loan.bytes : 0;
@@ -94,6 +138,7 @@ void kelp__service_link_discard(struct kelp__service_link *link)
     link->root_count = 0;
     link->root_bytes = 0;
     link->question_count = 0;
+    link->new_author_count = 0;
 }
 
 /* ---- lent bytes ---- */
@@ -162,6 +207,15 @@ static bool scratch_ready(struct kelp__service_link *link)
         }
         scratch->question_capacity = count;
     }
+    if (link->new_author_count > scratch->author_capacity) {
+        const size_t count = link->new_author_capacity;
+        if (!kelp__service_resize((void **)&scratch->authors, count, sizeof(*scratch->authors)) ||
+            !kelp__service_resize((void **)&scratch->author_pointers, count,
+                                  sizeof(*scratch->author_pointers))) {
+            return false;
+        }
+        scratch->author_capacity = count;
+    }
     return true;
 }
 
@@ -181,7 +235,31 @@ static uint64_t generation_of(const struct kelp__service_link *link)
     return generation > 0 ? generation : atomic_load(&link->service->generation);
 }
 
-static void put_root(struct kelp__service_link *link, struct kept_root *kept, uint64_t offset,
+/* Mostly all roots of a message are of one entry. */
+static bool same_as_before(const Kelp__V1__ReplicateRequest *request,
+                           const struct kept_root *before, const struct kept_root *kept)
+{
+    return request->n_forward > 1 &&
+           kelp_control_word_equal(&before->forward.word, &kept->forward.word);
+}
+
+static void put_claims(const struct kept_root *kept, Kelp__V1__Forward *item)
+{
+    const size_t count = kept->forward.claim_count;
+
+    item->n_claim_node = count;
+    item->claim_node = kept->claim_nodes;
+    item->n_claim_author = count;
+    item->claim_author = kept->claim_authors;
+    item->n_claim_content = count;
+    item->claim_content = kept->claim_contents;
+    item->n_claim_sums = kept->partition == 0 ? count : 0;
+    item->claim_sums = kept->claim_sums;
+}
+
+/* before: the root that was put before this one, if any. */
+static void put_root(struct kelp__service_link *link, struct kept_root *kept,
+                     const struct kept_root *before, uint64_t offset,
                      Kelp__V1__ReplicateRequest *request)
 {
     const size_t index = request->n_forward++;
@@ -191,8 +269,10 @@ static void put_root(struct kelp__service_link *link, struct kept_root *kept, ui
     kelp__v1__forward__init(item);
     item->partition = kept->partition;
     item->map_epoch = forward->map_epoch;
-    kelp_wire_put_word(&forward->word, &link->scratch.words[index]);
-    item->word = &link->scratch.words[index];
+    if (!same_as_before(request, before, kept)) {
+        kelp_wire_put_word(&forward->word, &link->scratch.words[index]);
+        item->word = &link->scratch.words[index];
+    }
     item->offset = offset;
     item->length = kept->lent ? kept->loan.bytes : 0;
     item->n_sums = forward->sum_count;
@@ -201,6 +281,7 @@ static void put_root(struct kelp__service_link *link, struct kept_root *kept, ui
     item->skipped = forward->skipped;
     item->n_decided = forward->decision.count;
     item->decided = kept->values ? kept->values + forward->sum_count : NULL;
+    put_claims(kept, item);
     link->scratch.forward_pointers[index] = item;
 }
 
@@ -219,6 +300,18 @@ static void put_questions(struct kelp__service_link *link, Kelp__V1__ReplicateRe
     request->question = link->scratch.question_pointers;
 }
 
+static void put_authors(struct kelp__service_link *link, Kelp__V1__ReplicateRequest *request)
+{
+    for (size_t i = 0; i < link->new_author_count; i++) {
+        Kelp__V1__Author *item = &link->scratch.authors[i];
+        kelp__v1__author__init(item);
+        item->number = link->new_authors[i].number;
+        item->id = link->new_authors[i].id;
+        link->scratch.author_pointers[request->n_author++] = item;
+    }
+    request->author = link->scratch.author_pointers;
+}
+
 /* The message's fields, and the roots' bytes lent to it. */
 static kelp_status build(struct kelp__service_link *link, struct kelp_rpc_message **ret_message)
 {
@@ -228,15 +321,18 @@ static kelp_status build(struct kelp__service_link *link, struct kelp_rpc_messag
     if (!scratch_ready(link)) {
         return KELP_ERR_NO_MEMORY;
     }
+    const struct kept_root *before = NULL;
     request.generation = generation_of(link);
     for (size_t i = 0; i < link->root_count; i++) {
         if (link->roots[i].forward.generation == request.generation) {
-            put_root(link, &link->roots[i], bytes, &request);
-            bytes += link->roots[i].lent ? link->roots[i].loan.bytes : 0;
+            put_root(link, &link->roots[i], before, bytes, &request);
+            before = &link->roots[i];
+            bytes += before->lent ? before->loan.bytes : 0;
         }
     }
     request.forward = link->scratch.forward_pointers;
     put_questions(link, &request);
+    put_authors(link, &request);
     kelp_status status = kelp_wire_encode_payload(&request.base, bytes, ret_message, NULL);
     for (size_t i = 0; status == KELP_OK && i < link->root_count; i++) {
         struct kept_root *kept = &link->roots[i];

@@ -32,6 +32,10 @@ void kelp__service_link_unref(struct kelp__service_link *link)
     free(link->scratch.words);
     free(link->scratch.questions);
     free(link->scratch.question_pointers);
+    free(link->scratch.authors);
+    free(link->scratch.author_pointers);
+    free(link->told_authors);
+    free(link->new_authors);
     free(link->id);
     free(link->address);
     (void)pthread_mutex_destroy(&link->lock);
@@ -102,6 +106,8 @@ static void open_stream(struct kelp__service_link *link)
         return;
     }
     link->serial = atomic_fetch_add(&replicas->stream_serial, 1) + 1;
+    free(link->told_authors); /* it knows nobody yet */
+    link->told_authors = NULL;
     (void)send_hello(link); /* when it fails, closed() follows */
 }
 

@@ -10,9 +10,19 @@ struct kept_root {
     uint32_t partition;
     struct kelp_forward forward; /* without sums, digest and decision: */
     char digest[33];
-    double *values; /* owned: sums, then what was decided; NULL: none */
+    double *values; /* owned: sums, then what was decided, and what follows; NULL: none of all */
+    uint64_t *claim_sums; /* partition 0 */
+    uint32_t *claim_contents;
+    uint32_t *claim_nodes;
+    uint32_t *claim_authors;
     bool lent;
     struct kelp_gradients_loan loan;
+};
+
+/* A worker whose name the follower does not know yet. */
+struct new_author {
+    uint32_t number;
+    char id[KELP_JOB_NAME_MAX + 1];
 };
 
 /* Room for one message that is built; as many as the largest so far. */
@@ -24,6 +34,9 @@ struct link_scratch {
     Kelp__V1__Question *questions;
     Kelp__V1__Question **question_pointers;
     size_t question_capacity;
+    Kelp__V1__Author *authors;
+    Kelp__V1__Author **author_pointers;
+    size_t author_capacity;
 };
 
 /* A copy on its way, in pieces. */
@@ -73,6 +86,10 @@ struct kelp__service_link {
     struct kelp_shard_question *questions;
     size_t question_count;
     size_t question_capacity;
+    uint32_t *told_authors; /* over this stream; KELP_PS_AUTHORS_MAX, or NULL */
+    struct new_author *new_authors;
+    size_t new_author_count;
+    size_t new_author_capacity;
     struct link_scratch scratch;
     struct link_copy *copies; /* that are sent, one after the other */
     uint64_t copy_sent;       /* bytes of pieces, over this stream ... */

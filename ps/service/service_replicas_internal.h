@@ -55,6 +55,21 @@ struct kelp__service_replicas {
     size_t row_count;
 };
 
+/* service_authors.c: a worker by a primary's number and ours; KELP_PS_AUTHORS_MAX of them. */
+struct service_author {
+    uint32_t theirs; /* 0: nobody */
+    uint32_t ours;
+};
+/* A name came; shard: from where. *authors is made when it is NULL; free(). */
+kelp_status kelp__service_author_take(struct kelp_service *service, struct service_author **authors,
+                                      const Kelp__V1__Author *author, const char *shard,
+                                      struct kelp_error *reterr) KELP_MUST_USE;
+/* What comes with a root; authors may be NULL. item->n_claim_node of them. */
+kelp_status kelp__service_claims_read(const struct service_author *authors,
+                                      const Kelp__V1__Forward *item,
+                                      struct kelp_node_claim claims[KELP_PS_EVIDENCE_TOLD_MAX],
+                                      struct kelp_error *reterr) KELP_MUST_USE;
+
 /* Look soon at links, and what is to be copied and reported. Any thread, inside any lock. */
 void kelp__service_replicas_hurry(struct kelp_service *service);
 /* The timer that does so every KELP_PS_REPLICA_TICK_MS runs from now on. */

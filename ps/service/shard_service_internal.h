@@ -118,6 +118,11 @@ void kelp__service_ticks_stop(struct kelp_service *service);
 /* service_conflict.c: the number that stands for the worker of a stream in events of the shard; 0:
  * there are too many. Each stream that came in ends by leave. */
 uint32_t kelp__service_author(struct kelp_service *service, const char *id, const char *peer);
+/* Another shard knows that worker by this name; its number here. shard: of the stream. */
+uint32_t kelp__service_author_told(struct kelp_service *service, const char *id, const char *shard);
+/* False: nobody known. */
+bool kelp__service_author_name(struct kelp_service *service, uint32_t author,
+                               char ret_id[KELP_JOB_NAME_MAX + 1]);
 void kelp__service_author_leaves(struct kelp_service *service, uint32_t author);
 /* How often workers differed; text is the newest. */
 uint64_t kelp__service_conflicts(struct kelp_service *service, char *text, size_t bytes);

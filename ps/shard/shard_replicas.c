@@ -363,17 +363,19 @@ kelp_status kelp_shard_fill(struct kelp_shard *shard, const struct kelp_shard_pi
 
 static kelp_status do_forward(const struct scene *scene, const struct kelp_action *action)
 {
-    struct kelp_shard_root root = {.partition = scene->hosted->index,
-                                   .process = action->forward.process,
-                                   .forward = &action->forward.forward};
-    const uint64_t handle = action->forward.forward.handle;
+    struct kelp_node_claim claims[KELP_PS_EVIDENCE_TOLD_MAX];
+    struct kelp_forward forward = action->forward.forward;
+    struct kelp_shard_root root = {
+        .partition = scene->hosted->index, .process = action->forward.process, .forward = &forward};
 
-    if (handle != KELP_HANDLE_NONE) {
-        if (kelp_gradients_lend(scene->hosting->gradients, handle, &root.loan) != KELP_OK) {
+    if (forward.handle != KELP_HANDLE_NONE) {
+        if (kelp_gradients_lend(scene->hosting->gradients, forward.handle, &root.loan) != KELP_OK) {
             return KELP_ERR_NO_MEMORY;
         }
         root.lent = true;
     }
+    forward.claims = claims;
+    forward.claim_count = kelp_partition_claims(scene->hosted->core, &forward.word, claims);
     scene->shard->events->forward(&root, scene->turn->user, scene->shard->user);
     return KELP_OK;
 }

@@ -186,6 +186,8 @@ struct sim_replica_message {
     struct kelp_forward forward; /* its pointers are set when it arrives */
     double sums[KELP_METRIC_SUM_SCALARS];
     char digest[33];
+    struct kelp_node_claim claims[KELP_PS_EVIDENCE_TOLD_MAX];
+    uint32_t claim_count;
     struct sim_values values; /* of the decision */
     bool has_root;
     uint32_t lanes;

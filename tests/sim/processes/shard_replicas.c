@@ -165,6 +165,7 @@ static void forward(struct sim_hosting *hosting, const struct sim_hosted *hosted
         memcpy(message->sums, root->sums, root->sum_count * sizeof(root->sums[0]));
     }
     (void)snprintf(message->digest, sizeof(message->digest), "%s", root->digest);
+    message->claim_count = kelp_partition_claims(hosted->core, &root->word, message->claims);
     message->values.count = root->decision.count;
     if (root->decision.count > 0) {
         memcpy(message->values.values, root->decision.values,
@@ -313,6 +314,8 @@ static void take_forward(struct sim_hosting *hosting, struct sim_hosted *hosted,
     root.handle = KELP_HANDLE_NONE;
     root.sums = hosted->index == 0 ? message->sums : NULL;
     root.digest = message->digest;
+    root.claims = message->claims;
+    root.claim_count = message->claim_count;
     root.decision = (struct kelp_step_decision){message->values.count, message->values.values};
     if (message->has_root) {
         root.handle =

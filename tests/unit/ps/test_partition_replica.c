@@ -116,6 +116,30 @@ KELP_TEST(visible_once_acknowledged)
     ck_assert_uint_eq(bench.answers[0].step, 1);
 }
 
+/* With a root goes who pushed what of it. */
+KELP_TEST(evidence_goes_with_roots)
+{
+    struct kelp_node_claim claims[KELP_PS_EVIDENCE_TOLD_MAX];
+
+    bench.compares = true;
+    level(0);
+    bench.author = 4;
+    bench_push(0, 2, "01");
+    bench.author = 5;
+    bench_push(2, 2, "23");
+    bench_finish_merges();
+    const struct kelp_action sent = bench_replicated(KELP_ACTION_FORWARD);
+    ck_assert_uint_eq(kelp_partition_claims(bench.partition, &sent.forward.forward.word, claims),
+                      3);
+    ck_assert_uint_eq(claims[0].node, 2);
+    ck_assert_uint_eq(claims[0].author, 4);
+    ck_assert(claims[0].is_taken && !claims[0].is_sum);
+    ck_assert_uint_eq(claims[1].content, (uint32_t)bench_content("23").low);
+    ck_assert_uint_eq(claims[2].node, 1);
+    ck_assert(claims[2].is_sum);
+    ck_assert_uint_eq(claims[2].content, (uint32_t)bench_content("0123").low);
+}
+
 /* An acknowledgement may come first. */
 KELP_TEST(acknowledged_before_it_is_applied)
 {
@@ -385,6 +409,74 @@ KELP_TEST(follower_says_its_digest)
     bench_take_actions();
     const struct kelp_action again = bench_replicated(KELP_ACTION_ACKNOWLEDGE);
     ck_assert_uint_eq(again.acknowledge.digest.low, 9);
+}
+
+/* Step 0 comes as the root of what two workers pushed, one of whom lied. */
+static void forward_lie(void)
+{
+    const struct kelp_node_claim claims[] = {
+        {.node = 2, .author = 1, .is_taken = true, .content = (uint32_t)bench_content("01").low},
+        {.node = 3, .author = 9, .is_taken = true, .content = (uint32_t)bench_content("zero").low},
+        {.node = 1, .author = 1, .is_sum = true, .content = (uint32_t)bench_content("01zero").low}};
+    const struct kelp_forward root = {.generation = 3,
+                                      .map_epoch = 7,
+                                      .word = bench_train_word(0, 0),
+                                      .handle = bench_new_handle("01zero"),
+                                      .claims = claims,
+                                      .claim_count = KELP_ARRAY_COUNT(claims)};
+
+    bench.compares = true;
+    ck_assert_int_eq(kelp_partition_forwarded(bench.partition, &root, &bench.actions), KELP_OK);
+    bench_take_actions();
+    bench_finish_apply(true);
+    check_says(7, true, 1);
+    enter(8, KELP_REPLICA_PRIMARY, 0, 0);
+}
+
+/* A push of lanes of step 0, once it is complete, from a worker that knows the new epoch. */
+static void push_late(uint32_t author, uint32_t first, uint32_t count, const char *text)
+{
+    const struct kelp_control_word word = bench_train_word(0, 0);
+    const struct kelp_push push = {.requester = 11,
+                                   .author = author,
+                                   .generation = 3,
+                                   .map_epoch = 8,
+                                   .word = &word,
+                                   .lane_first = first,
+                                   .lane_count = count,
+                                   .handle = bench_new_handle(text),
+                                   .content = bench_content(text)};
+
+    ck_assert_int_eq(kelp_partition_push(bench.partition, &push, &bench.actions), KELP_OK);
+    bench_take_actions();
+}
+
+/* What workers push to the primary before is compared with what they push to the next one. */
+KELP_TEST(evidence_moves_with_the_partition)
+{
+    forward_lie();
+    push_late(2, 0, 2, "01"); /* as it was pushed */
+    ck_assert_uint_eq(bench.conflict_count, 0);
+    push_late(2, 2, 2, "23");
+    ck_assert_uint_eq(bench.conflict_count, 1);
+    ck_assert_uint_eq(bench.conflict.first.of[0], 9);
+    ck_assert_uint_eq(bench.conflict.second.of[0], 2);
+    ck_assert_uint_eq(bench.conflict.lane_first, 2);
+    ck_assert_uint_eq(bench_view().phase, KELP_PARTITION_FAILED);
+}
+
+/* Smaller nodes add up, and larger ones are compared with the sum. */
+KELP_LOOP_TEST(evidence_of_other_nodes_moves, 0, 2)
+{
+    forward_lie();
+    if (_i == 0) {
+        push_late(2, 2, 1, "2");
+        push_late(3, 3, 1, "3");
+        bench_finish_merges();
+    } else {
+        push_late(2, 0, 4, "0123");
+    }
+    ck_assert_uint_eq(bench.conflict_count, 1);
 }
 
 KELP_TEST(promoted_alone_shows_at_once)

@@ -1,0 +1,57 @@
+/* Who pushed what, as a primary tells its followers: workers by numbers of its own, whose names it
+ * tells first. */
+#include <stdlib.h>
+
+#include "ps/service/service_replicas_internal.h"
+
+kelp_status kelp__service_author_take(struct kelp_service *service, struct service_author **authors,
+                                      const Kelp__V1__Author *author, const char *shard,
+                                      struct kelp_error *reterr)
+{
+    if (author->number == 0 || author->id[0] == '\0') {
+        return kelp_fail(reterr, KELP_ERR_FORMAT, "a worker without a number or a name");
+    }
+    if (!*authors) {
+        *authors = calloc(KELP_PS_AUTHORS_MAX, sizeof(**authors));
+    }
+    if (!*authors) {
+        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for names of workers");
+    }
+    (*authors)[author->number % KELP_PS_AUTHORS_MAX] = (struct service_author){
+        .theirs = author->number, .ours = kelp__service_author_told(service, author->id, shard)};
+    return KELP_OK;
+}
+
+/* 0: nobody known. */
+static uint32_t author_here(const struct service_author *authors, uint32_t theirs)
+{
+    const struct service_author *known = authors ? &authors[theirs % KELP_PS_AUTHORS_MAX] : NULL;
+
+    return known && known->theirs == theirs ? known->ours : 0;
+}
+
+kelp_status kelp__service_claims_read(const struct service_author *authors,
+                                      const Kelp__V1__Forward *item,
+                                      struct kelp_node_claim claims[KELP_PS_EVIDENCE_TOLD_MAX],
+                                      struct kelp_error *reterr)
+{
+    const size_t count = item->n_claim_node;
+
+    if (count > KELP_PS_EVIDENCE_TOLD_MAX || item->n_claim_author != count ||
+        item->n_claim_content != count ||
+        (item->n_claim_sums != 0 && item->n_claim_sums != count)) {
+        return kelp_fail(reterr, KELP_ERR_FORMAT,
+                         "root of partition %u with %zu nodes, %zu authors, %zu digests",
+                         item->partition, count, item->n_claim_author, item->n_claim_content);
+    }
+    for (size_t i = 0; i < count; i++) {
+        claims[i] =
+            (struct kelp_node_claim){.node = item->claim_node[i] / 4,
+                                     .is_taken = (item->claim_node[i] & 2) != 0,
+                                     .is_sum = (item->claim_node[i] & 1) != 0,
+                                     .author = author_here(authors, item->claim_author[i]),
+                                     .content = item->claim_content[i],
+                                     .sums = item->n_claim_sums > 0 ? item->claim_sums[i] : 0};
+    }
+    return KELP_OK;
+}
