@@ -220,6 +220,14 @@ struct sim_shard_command {
     uint64_t heartbeat;
 };
 
+/* Another shard of which something is wrong, as the one that reports finds. */
+struct sim_peer_report {
+    unsigned place;
+    uint64_t incarnation;
+    uint64_t silent_ms;
+    bool broken;
+};
+
 struct sim_shard_report {
     struct sim_message base;
     uint64_t incarnation; /* 0: no hello */
@@ -236,6 +244,8 @@ struct sim_shard_report {
     uint64_t map_serial;
     size_t replica_count;
     struct kelp_replica_report replicas[SIM_PARTITIONS_MAX];
+    size_t peer_count;
+    struct sim_peer_report peers[SIM_SHARDS_MAX];
     bool leaving;     /* it was told to end */
     uint32_t workers; /* that partition 0 took lanes of: a bit for each number */
     struct sim_snapshot_report snapshot;

@@ -196,6 +196,14 @@ bool sim_stream_open_for(const struct sim *sim, uint64_t id, enum sim_side side)
     return !end->closed && !end->closing;
 }
 
+bool sim_stream_hears(const struct sim *sim, uint64_t id, enum sim_side side)
+{
+    const struct stream *stream = find(sim, id);
+    const struct end *peer = &stream->ends[other(side)];
+    return reaches(sim, stream) && stream->accepted && !stream->ends[side].deaf && !peer->deaf &&
+           sim_lives(peer->process, peer->incarnation) && !peer->process->paused;
+}
+
 const struct sim_process *sim_stream_peer(const struct sim *sim, uint64_t id, enum sim_side side)
 {
     return find(sim, id)->ends[other(side)].process;

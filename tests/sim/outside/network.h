@@ -65,6 +65,9 @@ void sim_stream_close(struct sim *sim, uint64_t stream, enum sim_side side);
 /* True while this side may send. */
 bool sim_stream_open_for(const struct sim *sim, uint64_t stream, enum sim_side side);
 
+/* Does the other end answer this side's pings just now? */
+bool sim_stream_hears(const struct sim *sim, uint64_t stream, enum sim_side side);
+
 /* Who is at the other end. */
 const struct sim_process *sim_stream_peer(const struct sim *sim, uint64_t stream,
                                           enum sim_side side);

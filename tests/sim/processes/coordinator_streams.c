@@ -160,11 +160,19 @@ static void fill_snapshot(const struct sim_link_end *end, const struct sim_snaps
                                                     .current_step = from->current_step};
 }
 
-static void take_report(struct kelp_term *term, struct sim_link_end *end,
+static void take_report(const struct sim *sim, struct kelp_term *term, struct sim_link_end *end,
                         const struct sim_shard_report *report)
 {
     struct kelp_checkpointer_part parts[SIM_PARTITIONS_MAX];
     struct kelp_checkpointer_report snapshot;
+    struct kelp_link_peer peers[SIM_SHARDS_MAX];
+    for (size_t i = 0; i < report->peer_count; i++) {
+        const struct sim_peer_report *peer = &report->peers[i];
+        peers[i] = (struct kelp_link_peer){.id = sim->processes[peer->place].id,
+                                           .incarnation = peer->incarnation,
+                                           .silent_ms = peer->silent_ms,
+                                           .broken = peer->broken};
+    }
     fill_snapshot(end, &report->snapshot, parts, &snapshot);
     const struct kelp_link_report taken = {.heartbeat = report->heartbeat,
                                            .loaded_generation = report->loaded_generation,
@@ -177,6 +185,8 @@ static void take_report(struct kelp_term *term, struct sim_link_end *end,
                                            .map_serial = report->map_serial,
                                            .replicas = report->replicas,
                                            .replica_count = report->replica_count,
+                                           .peers = peers,
+                                           .peer_count = report->peer_count,
                                            .leaving = report->leaving,
                                            .record_count = report->record_count,
                                            .record = record_at,
@@ -207,7 +217,7 @@ static void on_shard_report(struct sim *sim, struct sim_process *process, uint64
         greet(term, end, report);
     }
     if (end->greeted && end->stream == stream) {
-        take_report(term, end, report);
+        take_report(sim, term, end, report);
     }
 }
 

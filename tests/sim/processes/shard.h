@@ -142,6 +142,8 @@ struct sim_replica_link {
     bool is_up;
     bool is_primary; /* it comes from a primary */
     uint32_t place;  /* of the process, in sim->processes */
+    uint64_t heard_us;
+    bool broken; /* its end broke a stream off, and nothing was heard since */
 };
 #define SIM_REPLICA_LINKS_MAX 64
 

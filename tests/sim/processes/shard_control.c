@@ -37,6 +37,7 @@ static void send_report(struct sim_shard *shard, const struct kelp_shard_action 
     report->map_generation = view.map_generation;
     report->map_serial = view.map_serial;
     report->replica_count = sim_replicas_report(shard, report->replicas);
+    report->peer_count = sim_replicas_peers(shard, report->peers);
     report->leaving = shard->leaving;
     report->workers = shard->worked;
     shard->worked = 0;

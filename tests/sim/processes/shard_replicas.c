@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "ps/core/limits.h"
 #include "tests/sim/invariants.h"
 #include "tests/sim/processes/shard_control.h"
 
@@ -40,7 +41,8 @@ static struct sim_replica_link *add_link(struct sim_shard *shard, uint64_t proce
     if (!link) {
         abort(); /* there are few processes */
     }
-    *link = (struct sim_replica_link){.process = process, .is_primary = is_primary, .place = place};
+    *link = (struct sim_replica_link){
+        .process = process, .is_primary = is_primary, .place = place, .heard_us = shard->sim->now};
     return link;
 }
 
@@ -449,12 +451,12 @@ static void on_closed(struct sim *sim, struct sim_process *process, uint64_t str
 {
     struct sim_shard *shard = sim_shard_of(process);
     struct sim_replica_link *link = link_on(shard, stream);
-    (void)broken;
     if (!link) {
         return;
     }
     const uint64_t peer = link->process;
     const bool was_up = link->is_up;
+    link->broken = link->broken || broken;
     link->stream = 0;
     link->is_up = false;
     if (was_up) {
@@ -474,6 +476,31 @@ const struct sim_stream_events sim_replicate_server = {
 const struct sim_stream_events sim_replicate_client = {.message = on_message, .closed = on_closed};
 
 /* ---- reports ---- */
+
+/* Pings of a stream that is up are not simulated: what they would find is asked. */
+size_t sim_replicas_peers(struct sim_shard *shard, struct sim_peer_report ret_peers[SIM_SHARDS_MAX])
+{
+    size_t count = 0;
+    for (size_t i = 0; i < SIM_REPLICA_LINKS_MAX; i++) {
+        struct sim_replica_link *link = &shard->links[i];
+        const enum sim_side side = link->is_primary ? SIM_SERVER : SIM_CLIENT;
+        if (link->process == 0) {
+            continue;
+        }
+        if (link->stream != 0 && link->is_up && sim_stream_hears(shard->sim, link->stream, side)) {
+            link->heard_us = shard->sim->now;
+            link->broken = false;
+        }
+        const uint64_t silent_ms = (shard->sim->now - link->heard_us) / SIM_MS;
+        if ((link->broken || silent_ms >= KELP_PS_PEER_SILENT_MS) && count < SIM_SHARDS_MAX) {
+            ret_peers[count++] = (struct sim_peer_report){.place = link->place,
+                                                          .incarnation = link->process,
+                                                          .silent_ms = silent_ms,
+                                                          .broken = link->broken};
+        }
+    }
+    return count;
+}
 
 size_t sim_replicas_report(const struct sim_shard *shard,
                            struct kelp_replica_report ret_reports[SIM_PARTITIONS_MAX])
