@@ -71,13 +71,25 @@ static bool is_empty(const char *id, void *user)
     return false;
 }
 
+/* Shards whose partitions go elsewhere: somebody must be there to get them. */
+static uint32_t count_draining(const struct kelp_launcher *launcher)
+{
+    uint32_t count = 0;
+
+    for (size_t i = 0; i < launcher->status->n_shards; i++) {
+        count += launcher->status->shards[i]->draining ? 1 : 0;
+    }
+    return count;
+}
+
 /* A shard goes once it is empty. */
 static void end_empty_shards(struct kelp_launcher *launcher)
 {
     struct kelp_children *children = &launcher->children;
+    const uint32_t most = launcher->size.shards + count_draining(launcher);
 
     while (kelp__launch_state_is(launcher, "running") &&
-           kelp_children_wanted(children, KELP_CHILD_SHARD) > launcher->size.shards &&
+           kelp_children_wanted(children, KELP_CHILD_SHARD) > most &&
            kelp_children_retire(children, KELP_CHILD_SHARD, is_empty, launcher)) {
     }
 }
