@@ -157,20 +157,20 @@ void sim_invariants_opened(struct sim *sim, struct sim_map *opened)
     sim->invariants->map = sim_map_ref(opened);
 }
 
-/* Empty, it leads nothing and is nobody's backup. A joiner it may be in a map that was written
- * since the leader let it go, and never heard of that. */
+/* Empty, it leads nothing and is nobody's backup, as far as it has heard. A map that was written
+ * since the leader let it go may name it: that is a loss like any other. */
 void sim_invariants_leaves(const struct sim_process *process, const char *why)
 {
-    const struct sim_map *newest = process->sim->invariants->map;
-    for (uint32_t p = 0; newest && p < newest->map.partition_count; p++) {
-        const struct kelp_map_partition *entry = &newest->map.partitions[p];
-        const uint64_t primary = newest->map.shards[entry->primary].incarnation;
+    const struct sim_map *known = sim_shard_of(process)->map;
+    for (uint32_t p = 0; known && p < known->map.partition_count; p++) {
+        const struct kelp_map_partition *entry = &known->map.partitions[p];
+        const uint64_t primary = known->map.shards[entry->primary].incarnation;
         const uint64_t backup =
-            entry->backup == KELP_MAP_NOBODY ? 0 : newest->map.shards[entry->backup].incarnation;
+            entry->backup == KELP_MAP_NOBODY ? 0 : known->map.shards[entry->backup].incarnation;
         if (strstr(why, "on other shards") &&
             (primary == process->incarnation || backup == process->incarnation)) {
-            sim_fail(process->sim, "a drained shard is empty", "%s leaves; the map names it",
-                     process->id);
+            sim_fail(process->sim, "a drained shard is empty", "%s leaves and has partition %u",
+                     process->id, p);
         }
     }
 }
