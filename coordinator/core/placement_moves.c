@@ -243,7 +243,9 @@ kelp_status kelp__placement_move_partitions(struct kelp_placement *placement,
 {
     struct layout layout;
     uint32_t count = 0;
-    placement->promotion_waits = placement->promotion_waits && event->owes;
+    const bool waits = placement->promotion_waits && event->owes;
+    /* What a promotion waited for is captured, or given up: it goes before another order. */
+    placement->unarranged = placement->unarranged || placement->promotion_waits != waits;
     if (!placement->unarranged || !placement->told || gathers(placement, event->now_ms) ||
         placement->change != KELP_CHANGE_NONE || event->now_ms < placement->change_at_ms ||
         event->now_ms < placement->move_at_ms || kelp__placement_first_unreached(placement)) {
@@ -258,6 +260,7 @@ kelp_status kelp__placement_move_partitions(struct kelp_placement *placement,
     placement->look_ms = event->still || event->owes ? event->now_ms : 0;
     status = arrange(placement, event->owes, &layout, &count);
     leave_out_avoided(placement, &layout, &count, event->now_ms);
+    placement->promotion_waits = waits;
     if (status == KELP_OK && count > 0) {
         status = write_moves(placement, &layout, count, actions, reterr);
     } else if (status == KELP_OK && event->owes) {

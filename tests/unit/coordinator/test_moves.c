@@ -196,6 +196,9 @@ KELP_TEST(a_snapshot_is_waited_for)
     ck_assert_int_eq(machine->change, KELP_CHANGE_NONE);
     ck_assert(kelp_placement_changes(machine)); /* another one is to lead some */
     placement_bench.owes = NULL;
+    machine->move_at_ms = placement_bench.now + 50;
+    ck_assert_uint_eq(placement_tick(10) & DID(WRITE_CHANGE), 0);
+    ck_assert(kelp_placement_changes(machine)); /* and no order comes before it */
     ck_assert_uint_ne(placement_tick(100) & DID(WRITE_CHANGE), 0);
     ck_assert_str_eq(machine->because, "exchange 1");
     (void)placement_written(KELP_WRITTEN_OK);
