@@ -44,7 +44,7 @@
 #define KELP_COORDINATOR_LEADS_MAX    8  /* partitions that get another primary at a time */
 #define KELP_COORDINATOR_DRAINS_MAX   64 /* processes that `kelp drain` names at a time */
 #define KELP_COORDINATOR_DRAIN_MS                                                                  \
-    10000 /* a process that is to be drained is not there: then its name is forgotten */
+    60000 /* a process that is to be drained is not there: then its name is forgotten */
 #define KELP_COORDINATOR_DOUBT_MS     500  /* what a peer says of a shard counts for so long */
 #define KELP_COORDINATOR_DROP_MS      50   /* a primary does not hear its joiner: in two reports */
 #define KELP_COORDINATOR_DOUBTS_MAX   256  /* pairs of primary and follower that are remembered */

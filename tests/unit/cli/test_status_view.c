@@ -25,12 +25,14 @@ static void teardown(void)
     kelp_test_folder_fini(&folder);
 }
 
-/* The text of a run whose validation was measured. Owned. */
+/* The text of a run whose validation was measured, and whose processes are drained. Owned. */
 static char *table(void)
 {
     struct kelp_record record = {.word = {.kind = KELP_STEP_EVALUATE_VAL, .sample_count = 1}};
     struct kelp_wire_record message;
     Kelp__V1__StatusReply reply = KELP__V1__STATUS_REPLY__INIT;
+    Kelp__V1__ShardInfo shard = KELP__V1__SHARD_INFO__INIT, *shards[] = {&shard};
+    Kelp__V1__WorkerStatus worker = KELP__V1__WORKER_STATUS__INIT, *workers[] = {&worker};
     struct kelp_text text;
     char *bytes = NULL;
     size_t count = 0;
@@ -40,6 +42,16 @@ static char *table(void)
     record.metrics.of[KELP_METRIC_MAE_UNSCALED] = 34.25;
     kelp_wire_put_record(&record, &message);
     reply.latest_val = &message.message;
+    shard.shard = (char *)"shard-1";
+    shard.connected = shard.draining = true;
+    shard.partitions = 3;
+    shard.backups = 1;
+    reply.shards = shards;
+    reply.n_shards = 1;
+    worker.id = (char *)"worker-2";
+    worker.draining = true;
+    reply.workers = workers;
+    reply.n_workers = 1;
     ck_assert_int_eq(kelp_text_open(&text, NULL), KELP_OK);
     kelp_status_table(&reply, folder.path, text.out);
     ck_assert_int_eq(kelp_text_close(&text, &bytes, &count, NULL), KELP_OK);
@@ -65,6 +77,13 @@ KELP_TEST(unit_of_the_data)
                           "       pred_len: 4}\n");
     expect("mae (rides)");
     expect("34.25");
+}
+
+/* Who is to go, and what it still has. */
+KELP_TEST(draining)
+{
+    expect("shard-1         draining     3 partitions, 1 backup  ");
+    expect("worker-2        draining     spare  ");
 }
 
 /* One that has ended, and not those that have long to go. */
