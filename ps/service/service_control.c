@@ -22,14 +22,15 @@ struct kelp__service_leader {
     /* The first message of one that does not lead, as far as we know: etcd may say so any moment.
      * NULL: none. */
     Kelp__V1__ShardCommand *held;
+    struct kelp__service_told told; /* control_lock */
 };
 
 /* ---- reports ---- */
 
 static kelp_status send_report(struct kelp_service *service, const struct kelp_shard_action *action)
 {
-    const struct kelp__service_leader *leader =
-        (const struct kelp__service_leader *)(uintptr_t)action->report.stream;
+    struct kelp__service_leader *leader =
+        (struct kelp__service_leader *)(uintptr_t)action->report.stream;
     const size_t record_count = action->report.record_count;
     Kelp__V1__ShardReport report = KELP__V1__SHARD_REPORT__INIT;
     struct kelp_wire_record wires[KELP_PS_REPORT_RECORDS_MAX];
@@ -84,12 +85,19 @@ static kelp_status send_report(struct kelp_service *service, const struct kelp_s
     }
     report.leaving = atomic_load(&service->leaving);
     report.snapshot = kelp__service_snapshots_report(service, &view.snapshot);
-    report.replica = kelp__service_replicas_report(service, &report.n_replica);
+    kelp__service_told_map(&leader->told, view.map_generation, view.map_serial);
+    report.replica = kelp__service_replicas_report(service, &leader->told, &report.n_replica);
     report.peer = kelp__service_peer_reports(service, &report.n_peer);
     kelp_status status = kelp_wire_encode(&report.base, &message, NULL);
     free(report.replica);
     free(report.peer);
-    return status == KELP_OK ? kelp_rpc_stream_send(leader->stream, message) : status;
+    if (status == KELP_OK) {
+        status = kelp_rpc_stream_send(leader->stream, message);
+    }
+    if (status != KELP_OK) {
+        kelp__service_told_forget(&leader->told);
+    }
+    return status;
 }
 
 static void report_due(void *user)
@@ -277,6 +285,7 @@ static kelp_status obey(struct kelp__service_leader *leader, const Kelp__V1__Sha
         status = kelp__service_load_plan(service, command->plan, reterr);
     }
     if (status == KELP_OK && command->map) {
+        kelp__service_told_forget(&leader->told); /* what came before its map, it did not take */
         status = kelp__service_map_take(service, command->map, command->manifest, &event.command,
                                         reterr);
     }

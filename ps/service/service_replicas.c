@@ -119,34 +119,44 @@ static uint64_t lag_of(const struct kelp_shard_replica *row)
     return row->held - slowest;
 }
 
+static void fill_row(const struct kelp__service_replicas *replicas,
+                     const struct kelp_shard_replica *row, Kelp__V1__ReplicaReport *ret_item)
+{
+    kelp__v1__replica_report__init(ret_item);
+    ret_item->partition = row->partition;
+    ret_item->map_epoch = row->map_epoch;
+    ret_item->backup_in_sync = row->view.backup_in_sync;
+    ret_item->joiner_in_sync = row->view.joiner_in_sync;
+    ret_item->lag = lag_of(row);
+    if (row->view.has_joiner) {
+        ret_item->copied = atomic_load(&replicas->copying[row->partition].sent);
+        ret_item->to_copy = atomic_load(&replicas->copying[row->partition].total);
+    }
+}
+
 Kelp__V1__ReplicaReport **kelp__service_replicas_report(struct kelp_service *service,
+                                                        struct kelp__service_told *told,
                                                         size_t *ret_count)
 {
     const struct kelp__service_replicas *replicas = service->replicas;
-    const size_t count = replicas->row_count;
+    const size_t row_count = replicas->row_count;
     Kelp__V1__ReplicaReport **reports = NULL;
+    size_t count = 0;
 
     *ret_count = 0;
-    if (count > 0) {
-        reports = malloc(count * (sizeof(*reports) + sizeof(**reports)));
+    if (row_count > 0) {
+        reports = malloc(row_count * (sizeof(*reports) + sizeof(**reports)));
     }
     if (!reports) {
         return NULL; /* out of memory: the next report says it */
     }
-    Kelp__V1__ReplicaReport *items = (Kelp__V1__ReplicaReport *)(void *)(reports + count);
-    for (size_t i = 0; i < count; i++) {
-        const struct kelp_shard_replica *row = &replicas->rows[i];
-        kelp__v1__replica_report__init(&items[i]);
-        items[i].partition = row->partition;
-        items[i].map_epoch = row->map_epoch;
-        items[i].backup_in_sync = row->view.backup_in_sync;
-        items[i].joiner_in_sync = row->view.joiner_in_sync;
-        items[i].lag = lag_of(row);
-        if (row->view.has_joiner) {
-            items[i].copied = atomic_load(&replicas->copying[row->partition].sent);
-            items[i].to_copy = atomic_load(&replicas->copying[row->partition].total);
+    Kelp__V1__ReplicaReport *items = (Kelp__V1__ReplicaReport *)(void *)(reports + row_count);
+    for (size_t i = 0; i < row_count; i++) {
+        fill_row(replicas, &replicas->rows[i], &items[count]);
+        if (kelp__service_told_take(told, &items[count])) {
+            reports[count] = &items[count];
+            count++;
         }
-        reports[i] = &items[i];
     }
     *ret_count = count;
     return reports;

@@ -12,6 +12,7 @@
 #include "ps/core/roster.h"
 #include "ps/core/shard_control.h"
 #include "ps/core/ticker.h"
+#include "ps/service/service_told.h"
 #include "ps/service/shard_service.h"
 #include "ps/shard/shard.h"
 
@@ -206,9 +207,10 @@ kelp_status kelp__service_replicas_open(struct kelp_service *service,
 /* No link and no timer is left; the loop runs meanwhile. The server is closed. */
 void kelp__service_replicas_stop(struct kelp_service *service);
 void kelp__service_replicas_close(struct kelp_service *service);
-/* What a report says of followers, whose rows stay valid as long as control_lock is held. Owned
- * array: free(). NULL: there are none. */
+/* What a report says of followers that its receiver was not told yet. Owned array: free(). NULL:
+ * there are none. control_lock is held. */
 Kelp__V1__ReplicaReport **kelp__service_replicas_report(struct kelp_service *service,
+                                                        struct kelp__service_told *told,
                                                         size_t *ret_count);
 /* Likewise the shards of which something is wrong. */
 Kelp__V1__PeerReport **kelp__service_peer_reports(struct kelp_service *service, size_t *ret_count);
