@@ -4,10 +4,11 @@
  * workers on this machine, which compute next to nothing.
  *
  * Prints steps per second before, while they move and after, the ratio to the mean of before and
- * after, the longest time without a step from the command on, in medians of a step, and the copies:
- * how many beside the fewest possible, and their bytes beside those of the state.
+ * after, the processor time of a step beside that before, the longest time without a step from the
+ * command on, in medians of a step, and the copies: how many beside the fewest possible, and their
+ * bytes beside those of the state.
  *
- *     rescale [--rounds N]
+ *     rescale [--rounds N] [--move-rate SIZE]     a second, of the job key cluster.move_rate
  *
  * Exit status 1 when a median is over its limit, or a copy was made that was not needed.
  */
@@ -49,6 +50,7 @@ static const char job_text[] =
                                       "checkpoint: {interval: 60m}\n";
 
 static size_t rounds = 5;
+static const char *move_rate = "128MiB"; /* the key's default */
 static bool over_limit;
 
 static struct kelp_run run;
@@ -103,9 +105,22 @@ static bool has_settled(void)
 
 struct pace {
     double per_s;
+    double cpu_s; /* of all processes, for a step */
     double median_s;
     double longest_s;
 };
+
+static double cpu_seconds(void)
+{
+    pid_t pids[64];
+    const size_t count = kelp_test_command_processes(&run.command, pids, KELP_ARRAY_COUNT(pids));
+    double seconds = 0;
+
+    for (size_t i = 0; i < count; i++) {
+        seconds += kelp_bench_cpu_s(pids[i]);
+    }
+    return seconds;
+}
 
 /* From the step before now until it is over, or for so many seconds, and one step more. */
 static struct pace look(bool (*is_over)(void), double for_s)
@@ -114,6 +129,7 @@ static struct pace look(bool (*is_over)(void), double for_s)
     const double begin_s = last_s;
     const uint64_t first = last_step;
     const double end_s = now_s() + for_s;
+    const double cpu_s = cpu_seconds();
     double asked_s = 0;
     size_t count = 0;
     bool over = false, stepped = false;
@@ -135,7 +151,9 @@ static struct pace look(bool (*is_over)(void), double for_s)
         ck_assert_msg(now < end_s + PATIENCE_S, "it does not end; see %s", run.folder);
         (void)usleep(LOOK_US);
     }
-    struct pace pace = {.per_s = (double)(last_step - first) / (last_s - begin_s)};
+    const double steps = (double)(last_step - first);
+    struct pace pace = {.per_s = steps / (last_s - begin_s),
+                        .cpu_s = (cpu_seconds() - cpu_s) / steps};
     pace.median_s = kelp_bench_median(steps_s, count); /* sorts */
     pace.longest_s = steps_s[count - 1];
     return pace;
@@ -188,6 +206,7 @@ static double bytes_of_second(uint32_t *ret_partitions)
 struct round {
     double before, moving, after; /* steps/s */
     double ratio;
+    double cpu; /* of a step, how many times that before */
     double gap_s, gap_medians, gap_limits;
     double moved_s;
     double copies, fewest;
@@ -197,11 +216,13 @@ struct round {
 static void begin(void)
 {
     struct kelp_error error;
+    char rate[64];
 
     kelp_run_prepare(&run);
     (void)kelp_test_write(run.folder, "job.yaml", job_text);
     kelp_bench_write_table(run.folder);
-    kelp_run_start(&run, "job.yaml", NULL);
+    (void)snprintf(rate, sizeof(rate), "cluster.move_rate=%s", move_rate);
+    kelp_run_start(&run, "job.yaml", (const char *[]){"--set", rate, NULL});
     watch = kelp_step_watch_open(&run);
     kelp_step_watch_await(watch, WARM_STEPS);
     ck_assert_int_eq(kelp_run_client_open(run.run_folder, &client, &error), KELP_OK);
@@ -246,6 +267,7 @@ static struct round measure_round(void)
     round.before = before.per_s;
     round.moving = moving.per_s;
     round.after = after.per_s;
+    round.cpu = moving.cpu_s / before.cpu_s;
     round.ratio = moving.per_s / ((before.per_s + after.per_s) / 2);
     round.gap_s = starting.longest_s > moving.longest_s ? starting.longest_s : moving.longest_s;
     round.gap_medians = round.gap_s / before.median_s;
@@ -264,17 +286,18 @@ START_TEST(rescale)
     double ratios[ROUNDS_MAX], gaps[ROUNDS_MAX];
 
     (void)printf("a model of 128 MiB with Adam, 1 shard to 2, 2 workers; steps/s\n");
-    (void)printf("%-7s %8s %8s %8s %7s %10s %9s %8s %10s %14s\n", "round", "before", "moving",
-                 "after", "ratio", "moved in s", "gap ms", "medians", "copies", "bytes");
+    (void)printf("%-7s %8s %8s %8s %7s %7s %10s %9s %8s %10s %14s\n", "round", "before", "moving",
+                 "after", "ratio", "CPU", "moved in s", "gap ms", "medians", "copies", "bytes");
     for (size_t i = 0; i < rounds; i++) {
         const struct round round = measure_round();
         const bool needless = round.copies != round.fewest || round.bytes != round.bytes_fewest;
         ratios[i] = round.ratio;
         gaps[i] = round.gap_limits;
-        (void)printf("%-7zu %8.2f %8.2f %8.2f %7.2f %10.1f %9.0f %8.1f %4.0f of %-3.0f %14.0f%s\n",
-                     i + 1, round.before, round.moving, round.after, round.ratio, round.moved_s,
-                     1e3 * round.gap_s, round.gap_medians, round.copies, round.fewest, round.bytes,
-                     needless ? "  OVER" : "");
+        (void)printf(
+            "%-7zu %8.2f %8.2f %8.2f %7.2f %7.2f %10.1f %9.0f %8.1f %4.0f of %-3.0f %14.0f%s\n",
+            i + 1, round.before, round.moving, round.after, round.ratio, round.cpu, round.moved_s,
+            1e3 * round.gap_s, round.gap_medians, round.copies, round.fewest, round.bytes,
+            needless ? "  OVER" : "");
         (void)fflush(stdout);
         if (needless) {
             (void)printf("        %.0f bytes are the fewest\n", round.bytes_fewest);
@@ -290,13 +313,24 @@ START_TEST(rescale)
 }
 END_TEST
 
+static bool parse(int argc, char **argv)
+{
+    for (int i = 1; i < argc; i += 2) {
+        if (i + 1 < argc && strcmp(argv[i], "--rounds") == 0) {
+            rounds = strtoul(argv[i + 1], NULL, 10);
+        } else if (i + 1 < argc && strcmp(argv[i], "--move-rate") == 0) {
+            move_rate = argv[i + 1];
+        } else {
+            return false;
+        }
+    }
+    return rounds >= 1 && rounds <= ROUNDS_MAX;
+}
+
 int main(int argc, char **argv)
 {
-    if (argc == 3 && strcmp(argv[1], "--rounds") == 0) {
-        rounds = strtoul(argv[2], NULL, 10);
-    }
-    if ((argc != 1 && argc != 3) || rounds == 0 || rounds > ROUNDS_MAX) {
-        (void)fprintf(stderr, "usage: rescale [--rounds 1 to %d]\n", ROUNDS_MAX);
+    if (!parse(argc, argv)) {
+        (void)fprintf(stderr, "usage: rescale [--rounds 1 to %d] [--move-rate SIZE]\n", ROUNDS_MAX);
         return 2;
     }
     (void)setenv("KELP_BIN", KELP_BIN_DIR, 0);

@@ -98,31 +98,6 @@ static double torch_steps(void)
 /* ---- a cluster that waits
  * ---------------------------------------------------------------------------- */
 
-/* User and system time of a process, seconds. */
-static double cpu_seconds(pid_t pid)
-{
-    char path[64];
-    char text[1024];
-    unsigned long user = 0;
-    unsigned long system = 0;
-    (void)snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
-    FILE *file = fopen(path, "r");
-    if (!file) {
-        perror(path);
-        exit(1);
-    }
-    size_t length = fread(text, 1, sizeof(text) - 1, file);
-    text[length] = '\0';
-    (void)fclose(file);
-    const char *rest = strrchr(text, ')');
-    if (!rest || sscanf(rest + 2, "%*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu", &user,
-                        &system) != 2) {
-        (void)fprintf(stderr, "%s cannot be read\n", path);
-        exit(1);
-    }
-    return (double)(user + system) / (double)sysconf(_SC_CLK_TCK);
-}
-
 static struct kelp_process *start_daemon(const char *name, const char *id, const char *url,
                                          const char *folder)
 {
@@ -207,12 +182,12 @@ static double idle_share(void)
     double before = 0;
     double after = 0;
     for (size_t i = 0; i < KELP_ARRAY_COUNT(programs); i++) {
-        before += cpu_seconds(kelp_process_pid(processes[i]));
+        before += kelp_bench_cpu_s(kelp_process_pid(processes[i]));
     }
     struct timespec measure = {.tv_sec = IDLE_SECONDS};
     (void)nanosleep(&measure, NULL);
     for (size_t i = 0; i < KELP_ARRAY_COUNT(programs); i++) {
-        after += cpu_seconds(kelp_process_pid(processes[i]));
+        after += kelp_bench_cpu_s(kelp_process_pid(processes[i]));
     }
     for (size_t i = 0; i < KELP_ARRAY_COUNT(programs); i++) {
         kelp_process_stop(processes[i], 2000);

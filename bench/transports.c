@@ -19,7 +19,6 @@
 
 #include "cli/run/job_client.h"
 #include "common/base/clock.h"
-#include "common/base/proc_file.h"
 #include "common/job/job.h"
 #include "common/program/etcd_server.h"
 #include "tests/lib/bench_suite.h"
@@ -160,21 +159,13 @@ static uint64_t step_now(struct kelp_job_client *client)
     return step;
 }
 
-/* User and system time of the daemons, seconds. */
+/* Of the daemons. */
 static double cpu_seconds(struct kelp_process *const *processes)
 {
     double seconds_all = 0;
 
     for (size_t i = 0; i < KELP_ARRAY_COUNT(daemons); i++) {
-        char name[64], text[1024];
-        unsigned long user = 0, system = 0;
-        (void)snprintf(name, sizeof(name), "%ld/stat", (long)kelp_process_pid(processes[i]));
-        (void)kelp_proc_file_read(name, text, sizeof(text));
-        const char *rest = strrchr(text, ')');
-        if (rest && sscanf(rest + 2, "%*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu", &user,
-                           &system) == 2) {
-            seconds_all += (double)(user + system) / (double)sysconf(_SC_CLK_TCK);
-        }
+        seconds_all += kelp_bench_cpu_s(kelp_process_pid(processes[i]));
     }
     return seconds_all;
 }

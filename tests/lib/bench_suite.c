@@ -2,6 +2,10 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/base/proc_file.h"
 
 #define TABLE_ROWS 240
 
@@ -17,6 +21,21 @@ void kelp_bench_write_table(const char *folder)
         (void)fprintf(file, "%d,0.%d,0.%d\n", i, i, i * 7 % 100);
     }
     ck_assert_int_eq(fclose(file), 0);
+}
+
+double kelp_bench_cpu_s(pid_t pid)
+{
+    char name[64], text[1024] = "";
+    unsigned long user = 0, system = 0;
+
+    (void)snprintf(name, sizeof(name), "%ld/stat", (long)pid);
+    (void)kelp_proc_file_read(name, text, sizeof(text));
+    const char *rest = strrchr(text, ')'); /* behind the program's name */
+    if (!rest || sscanf(rest + 2, "%*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu", &user,
+                        &system) != 2) {
+        return 0;
+    }
+    return (double)(user + system) / (double)sysconf(_SC_CLK_TCK);
 }
 
 static int compare_doubles(const void *left, const void *right)

@@ -5,6 +5,7 @@
 
 #include <check.h>
 #include <stddef.h>
+#include <sys/types.h>
 
 /*
  * The part of a job file that makes it all bytes: a model of (dim + 1) * 4 MiB, given as text, of
@@ -15,6 +16,10 @@
     "data: {kind: table, path: table.csv, categories: [c], columns: [x], targets: [y], "           \
     "vocab: [1048576]}\n"
 void kelp_bench_write_table(const char *folder);
+
+/* User and system time of a process, seconds; 0: there is none. A busy machine changes it less than
+ * what the clock says. */
+double kelp_bench_cpu_s(pid_t pid);
 
 /* Sorts; count is at least 1. */
 double kelp_bench_median(double *values, size_t count);
