@@ -112,7 +112,8 @@ KELP_LOOP_TEST(quick_plan, 0, getenv("KELP_CHAOS_SEEDS") ? 0 : 1)
     ck_assert_int_eq(fclose(fopen(path, "r")), 0);
 }
 
-/* Processes come and go in order while one is killed: with replicas no step is computed again. */
+/* Processes come and go in order while one is killed: with replicas no step is computed again. The
+ * last drain may be refused, if the shards that are too many have gone by then. */
 KELP_LOOP_TEST(scale_and_drain, 0, getenv("KELP_CHAOS_SEEDS") ? 0 : 1)
 {
     static const char *const args[] = {"chaos",  "job.yaml",           "--run",    "chaos",
@@ -136,7 +137,6 @@ KELP_LOOP_TEST(scale_and_drain, 0, getenv("KELP_CHAOS_SEEDS") ? 0 : 1)
     chaos(args, HANG_MS);
     ck_assert_msg(command.exit_code == 0, "exit %d; it said:\n%s%s", command.exit_code, command.out,
                   command.err);
-    ck_assert_msg(strstr(command.out, "(refused)") != NULL, "it said:\n%s", command.out);
     cJSON *report = kelp_test_read_json(folder.path, "chaos/chaos.json");
     ck_assert(cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(report, "equal")));
     ck_assert_double_eq(kelp_test_number(report, "steps_recomputed"), 0);
