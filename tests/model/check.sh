@@ -47,6 +47,11 @@ check "errors: 1" replicas KILLS=0 WRONG=1 BREAKS=0 NOFENCE
 for rule in FORGET FORGETSYNCING STALE NORESEND NOREASK; do
     check "errors: 1" decisions "$rule"
 done
+check "errors: 0" snapshots
+check "errors: 0" snapshots WRONG=1
+for rule in EARLYMOVE NOTNAMED EPOCHBOUND KEEPORDER NODEADLINE NOTGONE DROPCAPTURE REORDER; do
+    check "errors: 1" snapshots "$rule"
+done
 if [ "$problems" -gt 0 ]; then
     printf '%d problems\n' "$problems"
     exit 1
