@@ -265,6 +265,7 @@ kelp_status kelp__placement_move_partitions(struct kelp_placement *placement,
         status = write_moves(placement, &layout, count, actions, reterr);
     } else if (status == KELP_OK && event->owes) {
         status = arrange(placement, NULL, &layout, &count);
+        leave_out_avoided(placement, &layout, &count, event->now_ms);
         placement->promotion_waits = count > 0;
     }
     placement->unarranged = status != KELP_OK;

@@ -332,6 +332,26 @@ KELP_LOOP_TEST(places_are_given_together, 0, 2)
     }
 }
 
+/* Whoever waits for a pair to be tried again keeps no snapshot from being ordered. */
+KELP_TEST(silent_followers_hold_up_no_order)
+{
+    bool owes[PARTITIONS];
+    run_three();
+    ck_assert(doubt_for(0, 1, 5000));
+    (void)placement_written(KELP_WRITTEN_OK);
+    for (int round = 0; round < 10; round++) { /* what else there is to do */
+        settle_once();
+        (void)take(2, 12);
+    }
+    ck_assert_uint_eq(count_pair(0, 1), 0);
+    memset(owes, 1, sizeof(owes));
+    placement_bench.owes = owes;
+    placement_bench.machine.unarranged = true;
+    (void)placement_tick(100);
+    ck_assert_int_eq(placement_bench.machine.change, KELP_CHANGE_NONE);
+    ck_assert(!kelp_placement_changes(&placement_bench.machine));
+}
+
 /* What is known changes nothing, and nothing is looked for. */
 KELP_TEST(reports_that_say_nothing_new)
 {
