@@ -151,11 +151,16 @@ void sim_invariants_loaded(const struct sim_process *process, const struct sim_h
     }
 }
 
-void sim_invariants_filled(const struct sim_process *process, const struct sim_hosting *hosting,
-                           const struct sim_hosted *hosted)
+void sim_invariants_filled(const struct sim_process *process, const struct sim_hosted *hosted,
+                           const struct kelp_control_state *control)
 {
-    (void)hosting;
+    const struct sim *sim = process->sim;
     check_state(process, hosted);
+    if (hosted->index == 0 && !sim->lie.told &&
+        !same_control(control, &sim->reference->controls[control->version])) {
+        sim_fail(process->sim, "state", "%s got another control state for version %llu",
+                 process->id, (unsigned long long)control->version);
+    }
 }
 
 static void check_spread(const struct sim_process *process, const struct generation *generation,

@@ -18,9 +18,9 @@ void sim_invariants_loaded(const struct sim_process *process, const struct sim_h
 /* The partition has done something, and perhaps shows more than before. */
 void sim_invariants_seen(const struct sim_process *process, const struct sim_hosting *hosting,
                          const struct sim_hosted *hosted);
-/* It has got a copy. */
-void sim_invariants_filled(const struct sim_process *process, const struct sim_hosting *hosting,
-                           const struct sim_hosted *hosted);
+/* It has got a copy; partition 0 with this control state. */
+void sim_invariants_filled(const struct sim_process *process, const struct sim_hosted *hosted,
+                           const struct kelp_control_state *control);
 /* hosted->step counts a step more, and its weights are the new ones. */
 void sim_invariants_applied(const struct sim_process *process, const struct sim_hosting *hosting,
                             const struct sim_hosted *hosted);

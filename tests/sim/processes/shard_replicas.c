@@ -365,7 +365,7 @@ static void take_copy(struct sim_hosting *hosting, struct sim_hosted *hosted,
     memcpy(hosted->momentum, message->momentum, sizeof(hosted->momentum));
     state.decided = (struct kelp_step_decision){message->values.count, message->values.values};
     sim_must(kelp_partition_filled(hosted->core, &piece, &state, &hosting->actions));
-    sim_invariants_filled(hosting->shard->process, hosting, hosted);
+    sim_invariants_filled(hosting->shard->process, hosted, &state.control);
     if (hosted->index == 0) {
         take_records(hosting->shard, message);
     }
