@@ -93,12 +93,28 @@ static struct sim_process *find_empty(struct sim *sim, const struct kelp_map *ma
     return found;
 }
 
+/* Shards that somebody else has asked to end: others must be there to get what they have. */
+static unsigned count_leaving(const struct sim *sim)
+{
+    unsigned leaving = 0;
+    for (unsigned i = 0; i < sim->process_count; i++) {
+        const struct sim_process *process = &sim->processes[i];
+        const struct sim_shard *shard = process->state;
+        leaving += process->role == SIM_SHARD && process->incarnation != 0 && !process->retired &&
+                           shard->leaving
+                       ? 1
+                       : 0;
+    }
+    return leaving;
+}
+
 /* A shard goes once it is empty. */
 static void follow_shards(struct sim *sim, const struct kelp_placement *placement, unsigned wanted)
 {
     struct sim_process *process;
     grow(sim, SIM_SHARD, wanted);
-    while (placement->state == KELP_PLACEMENT_RUNNING && count(sim, SIM_SHARD) > wanted &&
+    const unsigned most = wanted + count_leaving(sim);
+    while (placement->state == KELP_PLACEMENT_RUNNING && count(sim, SIM_SHARD) > most &&
            (process = find_empty(sim, &placement->map)) != NULL) {
         process->retired = true;
         if (process->incarnation != 0) {
