@@ -100,6 +100,27 @@ uint32_t kelp_evidence_tell(const struct kelp_evidence *evidence, uint64_t key,
     return entry ? kelp__claims_tell(entry, ret_claims, KELP_PS_EVIDENCE_TOLD_MAX) : 0;
 }
 
+uint32_t kelp_evidence_known(const struct kelp_evidence *evidence, uint32_t back,
+                             struct kelp_control_word *ret_word, struct kelp_node_claim *ret_claims)
+{
+    const uint64_t serial = evidence->serial > back ? evidence->serial - back : 0;
+    const struct entry *entry = &evidence->entries[serial % KELP_PS_EVIDENCE_ENTRIES];
+
+    if (serial == 0 || entry->serial != serial || !entry->is_complete || entry->is_left_out) {
+        return 0;
+    }
+    *ret_word = entry->word;
+    return kelp__claims_tell(entry, ret_claims, KELP_PS_EVIDENCE_TOLD_MAX);
+}
+
+void kelp_evidence_filled(struct kelp_evidence *evidence, uint64_t key)
+{
+    for (uint32_t i = 0; i < KELP_PS_EVIDENCE_ENTRIES; i++) {
+        struct entry *entry = &evidence->entries[i];
+        entry->is_complete = entry->is_complete || (entry->serial != 0 && entry->key < key);
+    }
+}
+
 void kelp_evidence_demote(struct kelp_evidence *evidence, struct kelp_actions *actions)
 {
     struct entry *newest = entry_of_serial(evidence, evidence->serial);

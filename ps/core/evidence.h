@@ -29,6 +29,12 @@ void kelp_evidence_destroy(struct kelp_evidence *evidence);
 /* Of an entry: what a follower is told, at most KELP_PS_EVIDENCE_TOLD_MAX. Returns how many. */
 uint32_t kelp_evidence_tell(const struct kelp_evidence *evidence, uint64_t key,
                             struct kelp_node_claim *ret_claims);
+/* The same of the complete entry that is `back` entries behind the newest, and its word. */
+uint32_t kelp_evidence_known(const struct kelp_evidence *evidence, uint32_t back,
+                             struct kelp_control_word *ret_word,
+                             struct kelp_node_claim *ret_claims);
+/* All entries before this one are complete: a copy has come. */
+void kelp_evidence_filled(struct kelp_evidence *evidence, uint64_t key);
 /* A follower is told of an entry, whose root it gets. What it knew of it by itself stays. */
 void kelp_evidence_told(struct kelp_evidence *evidence, uint64_t key,
                         const struct kelp_forward *forward, struct kelp_actions *actions);

@@ -188,6 +188,11 @@ kelp_status kelp_partition_forwarded(struct kelp_partition *partition,
 uint32_t kelp_partition_claims(const struct kelp_partition *partition,
                                const struct kelp_control_word *word,
                                struct kelp_node_claim *ret_claims);
+/* Primary: the same of the complete entry that is `back` entries behind the newest, when a COPY is
+ * carried out; 0: nothing is known of it. */
+uint32_t kelp_partition_known(const struct kelp_partition *partition, uint32_t back,
+                              struct kelp_control_word *ret_word,
+                              struct kelp_node_claim *ret_claims);
 /* Primary: after WANT_COPY it is this partition's turn. COPY follows, at once or when applied
  * equals visible again; nothing, when the joiner needs none any more. */
 kelp_status kelp_partition_copy(struct kelp_partition *partition, uint64_t process,

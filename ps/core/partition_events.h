@@ -167,6 +167,10 @@ struct kelp_replica_state {
     struct kelp_control_state control;
     struct kelp_control_word older_word; /* with has_older */
     struct kelp_step_decision decided;   /* about the training step before; borrowed */
+    /* Who pushed what of complete entries: their words and claims alone; borrowed. The COPY action
+     * has none: kelp_partition_known(). */
+    const struct kelp_forward *known;
+    uint32_t known_count; /* at most KELP_PS_EVIDENCE_ENTRIES */
 };
 
 /* Where a generation starts from, or a process that a later map names. */

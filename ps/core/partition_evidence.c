@@ -85,6 +85,27 @@ uint32_t kelp_partition_claims(const struct kelp_partition *partition,
                : 0;
 }
 
+uint32_t kelp_partition_known(const struct kelp_partition *partition, uint32_t back,
+                              struct kelp_control_word *ret_word,
+                              struct kelp_node_claim *ret_claims)
+{
+    return partition->evidence
+               ? kelp_evidence_known(partition->evidence, back, ret_word, ret_claims)
+               : 0;
+}
+
+void kelp__partition_hear_known(struct kelp_partition *partition,
+                                const struct kelp_replica_state *state,
+                                struct kelp_actions *actions)
+{
+    for (uint32_t i = 0; i < state->known_count; i++) {
+        kelp__partition_hear_claims(partition, &state->known[i], actions);
+    }
+    if (partition->evidence) {
+        kelp_evidence_filled(partition->evidence, state->held);
+    }
+}
+
 void kelp__partition_hear_claims(struct kelp_partition *partition,
                                  const struct kelp_forward *forward, struct kelp_actions *actions)
 {

@@ -166,6 +166,10 @@ void kelp__partition_complete_evidence(struct kelp_partition *partition,
 /* Follower: who pushed what of an entry whose root came. */
 void kelp__partition_hear_claims(struct kelp_partition *partition,
                                  const struct kelp_forward *forward, struct kelp_actions *actions);
+/* Likewise of the entries before a copy. */
+void kelp__partition_hear_known(struct kelp_partition *partition,
+                                const struct kelp_replica_state *state,
+                                struct kelp_actions *actions);
 /* With failure.on_conflict: stop, the partition stays where it is once a conflict was found. */
 bool kelp__partition_must_stop(const struct kelp_partition *partition);
 /* The event is over, and the partition must stop: FAILED, from where it waits for workers. */

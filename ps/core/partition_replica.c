@@ -544,6 +544,7 @@ kelp_status kelp_partition_filled(struct kelp_partition *partition,
                    state->decided.count * sizeof(partition->decided[0]));
         }
     }
+    kelp__partition_hear_known(partition, state, actions);
     kelp__partition_begin_entry(partition);
     kelp__partition_move(partition, KELP_PARTITION_FOLLOWING);
     state_held(partition, actions);

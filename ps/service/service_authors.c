@@ -30,6 +30,17 @@ static uint32_t author_here(const struct service_author *authors, uint32_t their
     return known && known->theirs == theirs ? known->ours : 0;
 }
 
+void kelp__service_claim_put(const struct kelp_node_claim *claim, size_t index,
+                             Kelp__V1__Forward *item)
+{
+    item->claim_node[index] = 4 * claim->node + (claim->is_taken ? 2 : 0) + (claim->is_sum ? 1 : 0);
+    item->claim_author[index] = claim->author;
+    item->claim_content[index] = claim->content;
+    if (item->n_claim_sums > 0) {
+        item->claim_sums[index] = claim->sums;
+    }
+}
+
 kelp_status kelp__service_claims_read(const struct service_author *authors,
                                       const Kelp__V1__Forward *item,
                                       struct kelp_node_claim claims[KELP_PS_EVIDENCE_TOLD_MAX],
@@ -53,5 +64,53 @@ kelp_status kelp__service_claims_read(const struct service_author *authors,
                                      .content = item->claim_content[i],
                                      .sums = item->n_claim_sums > 0 ? item->claim_sums[i] : 0};
     }
+    return KELP_OK;
+}
+
+/* Room for the entries, and for their claims behind them. NULL: out of memory. */
+static struct kelp_forward *make_known(const Kelp__V1__CopyState *state,
+                                       struct kelp_node_claim **ret_claims)
+{
+    size_t claims = 0;
+
+    for (size_t i = 0; i < state->n_known; i++) {
+        claims += state->known[i]->n_claim_node;
+    }
+    struct kelp_forward *known =
+        malloc(state->n_known * sizeof(*known) + claims * sizeof(**ret_claims) + 1);
+    *ret_claims = (struct kelp_node_claim *)(void *)(known + state->n_known);
+    return known;
+}
+
+kelp_status kelp__service_known_read(const struct service_author *authors,
+                                     const Kelp__V1__CopyState *state,
+                                     struct kelp_forward **ret_known, struct kelp_error *reterr)
+{
+    struct kelp_node_claim *claims = NULL;
+    kelp_status status = KELP_OK;
+
+    if (state->n_known > KELP_PS_EVIDENCE_ENTRIES) {
+        return kelp_fail(reterr, KELP_ERR_FORMAT, "copy with %zu entries, at most %d",
+                         state->n_known, KELP_PS_EVIDENCE_ENTRIES);
+    }
+    struct kelp_forward *known = make_known(state, &claims);
+    if (!known) {
+        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for a copy");
+    }
+    for (size_t i = 0; status == KELP_OK && i < state->n_known; i++) {
+        const Kelp__V1__Forward *item = state->known[i];
+        known[i] =
+            (struct kelp_forward){.claims = claims, .claim_count = (uint32_t)item->n_claim_node};
+        status = kelp__service_claims_read(authors, item, claims, reterr);
+        if (status == KELP_OK && (!item->word || !kelp_wire_get_word(item->word, &known[i].word))) {
+            status = kelp_fail(reterr, KELP_ERR_FORMAT, "copy with an entry without a good word");
+        }
+        claims += item->n_claim_node;
+    }
+    if (status != KELP_OK) {
+        free(known);
+        return status;
+    }
+    *ret_known = known;
     return KELP_OK;
 }

@@ -310,6 +310,7 @@ static kelp_status take_piece(const struct incoming *incoming, const Kelp__V1__C
                               struct kelp_error *reterr)
 {
     struct kelp__service_following *following = incoming->following;
+    struct kelp_forward *known = NULL;
     struct kelp_replica_state state;
     const struct kelp_shard_piece piece = {.partition = item->partition,
                                            .process = following->process,
@@ -335,9 +336,16 @@ static kelp_status take_piece(const struct incoming *incoming, const Kelp__V1__C
     if (status == KELP_OK && item->state) {
         status = check_records(item->state, reterr);
     }
-    return status == KELP_OK
-               ? kelp_shard_fill(following->service->shard, &piece, incoming->turn, reterr)
-               : status;
+    if (status == KELP_OK && item->state) {
+        status = kelp__service_known_read(following->authors, item->state, &known, reterr);
+        state.known = known;
+        state.known_count = (uint32_t)item->state->n_known;
+    }
+    if (status == KELP_OK) {
+        status = kelp_shard_fill(following->service->shard, &piece, incoming->turn, reterr);
+    }
+    free(known);
+    return status;
 }
 
 /* The newest stream of a process is the one that counts. */

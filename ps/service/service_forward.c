@@ -69,9 +69,7 @@ static bool keep_values(struct kept_root *kept)
     return true;
 }
 
-/* The next message tells who that is, unless it was told. Without memory the follower has no name
- * for it. */
-static void name_author(struct kelp__service_link *link, uint32_t author)
+void kelp__service_link_name_author(struct kelp__service_link *link, uint32_t author)
 {
     if (!link->told_authors) {
         link->told_authors = calloc(KELP_PS_AUTHORS_MAX, sizeof(*link->told_authors));
@@ -108,7 +106,7 @@ bool kelp__service_link_add_root(struct kelp__service_link *link,
         return false;
     }
     for (uint32_t i = 0; i < root->forward->claim_count; i++) {
-        name_author(link, root->forward->claims[i].author);
+        kelp__service_link_name_author(link, root->forward->claims[i].author);
     }
     link->roots[link->root_count++] = kept;
     link->root_bytes += root->lent ? root->loan.bytes : 0;

@@ -107,6 +107,9 @@ void kelp__service_link_break_off(struct kelp__service_link *link, kelp_status s
 /* The message is transferred. */
 void kelp__service_link_send_message(struct kelp__service_link *link,
                                      struct kelp_rpc_message *message);
+/* The next message tells who that is, unless it was told. Without memory the follower has no name
+ * for it. */
+void kelp__service_link_name_author(struct kelp__service_link *link, uint32_t author);
 /* False: out of memory, and the stream ends. True: the root's loan is taken. */
 bool kelp__service_link_add_root(struct kelp__service_link *link,
                                  const struct kelp_shard_root *root);

@@ -140,6 +140,71 @@ static kelp_status send_piece(struct kelp__service_link *link, struct kelp_repli
     return KELP_OK;
 }
 
+/* What goes out of the entries before the copy. */
+struct known_out {
+    Kelp__V1__Forward *items;
+    Kelp__V1__Forward **pointers;
+    Kelp__V1__ControlWord *words;
+    uint32_t *numbers; /* of nodes, authors and contents */
+    uint64_t *sums;
+};
+
+static void known_free(struct known_out *known)
+{
+    free(known->items);
+    free(known->pointers);
+    free(known->words);
+    free(known->numbers);
+    free(known->sums);
+}
+
+/* False: out of memory. */
+static bool known_make(const struct kelp_replica_state *state, struct known_out *ret_known)
+{
+    const size_t entries = state->known_count;
+    size_t claims = 0;
+
+    for (size_t i = 0; i < entries; i++) {
+        claims += state->known[i].claim_count;
+    }
+    *ret_known = (struct known_out){.items = calloc(entries + 1, sizeof(Kelp__V1__Forward)),
+                                    .pointers = calloc(entries + 1, sizeof(Kelp__V1__Forward *)),
+                                    .words = calloc(entries + 1, sizeof(Kelp__V1__ControlWord)),
+                                    .numbers = calloc(3 * claims + 1, sizeof(uint32_t)),
+                                    .sums = calloc(claims + 1, sizeof(uint64_t))};
+    return ret_known->items && ret_known->pointers && ret_known->words && ret_known->numbers &&
+           ret_known->sums;
+}
+
+static void put_known(struct kelp__service_link *link, const struct kelp_replica_copy_view *view,
+                      struct known_out *known)
+{
+    uint32_t *numbers = known->numbers;
+    uint64_t *sums = known->sums;
+
+    for (uint32_t i = 0; i < view->state->known_count; i++) {
+        const struct kelp_forward *entry = &view->state->known[i];
+        const uint32_t count = entry->claim_count;
+        Kelp__V1__Forward *item = &known->items[i];
+        kelp__v1__forward__init(item);
+        kelp_wire_put_word(&entry->word, &known->words[i]);
+        item->word = &known->words[i];
+        item->n_claim_node = item->n_claim_author = item->n_claim_content = count;
+        item->n_claim_sums = view->partition == 0 ? count : 0;
+        item->claim_node = numbers;
+        item->claim_author = numbers + count;
+        item->claim_content = numbers + 2 * (size_t)count;
+        item->claim_sums = sums;
+        for (uint32_t c = 0; c < count; c++) {
+            kelp__service_claim_put(&entry->claims[c], c, item);
+            kelp__service_link_name_author(link, entry->claims[c].author);
+        }
+        numbers += 3 * (size_t)count;
+        sums += count;
+        known->pointers[i] = item;
+    }
+}
+
 /* The last piece: what the partition has besides its arrays. */
 static kelp_status send_state(struct kelp__service_link *link, struct link_copy *copy,
                               const struct kelp_replica_copy_view *view)
@@ -148,6 +213,8 @@ static kelp_status send_state(struct kelp__service_link *link, struct link_copy 
     Kelp__V1__CopyState out = KELP__V1__COPY_STATE__INIT;
     Kelp__V1__ControlWord older_word;
     unsigned char control[KELP_CONTROL_BYTES];
+    struct known_out known;
+    kelp_status status = KELP_ERR_NO_MEMORY;
 
     out.step = state->step;
     out.version = state->version;
@@ -164,8 +231,17 @@ static kelp_status send_state(struct kelp__service_link *link, struct link_copy 
         out.n_records = copy->record_count;
         out.records = copy->record_pointers;
     }
-    return send_piece(link, copy->content,
-                      &(struct piece){.view = view, .kind = KELP_REPLICA_WEIGHTS, .state = &out});
+    if (known_make(state, &known)) {
+        put_known(link, view, &known);
+        out.n_known = state->known_count;
+        out.known = known.pointers;
+        kelp__service_link_send(link, true); /* names of workers come before what names them */
+        status =
+            send_piece(link, copy->content,
+                       &(struct piece){.view = view, .kind = KELP_REPLICA_WEIGHTS, .state = &out});
+    }
+    known_free(&known);
+    return status;
 }
 
 /* ---- what is under way ---- */

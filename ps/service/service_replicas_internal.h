@@ -64,11 +64,20 @@ struct service_author {
 kelp_status kelp__service_author_take(struct kelp_service *service, struct service_author **authors,
                                       const Kelp__V1__Author *author, const char *shard,
                                       struct kelp_error *reterr) KELP_MUST_USE;
+/* Into the `index`-th place of the item, which has room. */
+void kelp__service_claim_put(const struct kelp_node_claim *claim, size_t index,
+                             Kelp__V1__Forward *item);
 /* What comes with a root; authors may be NULL. item->n_claim_node of them. */
 kelp_status kelp__service_claims_read(const struct service_author *authors,
                                       const Kelp__V1__Forward *item,
                                       struct kelp_node_claim claims[KELP_PS_EVIDENCE_TOLD_MAX],
                                       struct kelp_error *reterr) KELP_MUST_USE;
+
+/* What comes with a copy; free(). */
+kelp_status kelp__service_known_read(const struct service_author *authors,
+                                     const Kelp__V1__CopyState *state,
+                                     struct kelp_forward **ret_known,
+                                     struct kelp_error *reterr) KELP_MUST_USE;
 
 /* Look soon at links, and what is to be copied and reported. Any thread, inside any lock. */
 void kelp__service_replicas_hurry(struct kelp_service *service);

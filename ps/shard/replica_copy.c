@@ -10,7 +10,8 @@ struct kelp_replica_copy {
     uint64_t generation;
     uint64_t map_epoch;
     struct kelp_replica_state state;
-    double *decided; /* owned, of the state */
+    double *decided;            /* owned, of the state */
+    struct kelp_forward *known; /* owned, as are their claims */
     struct kelp_capture capture;
     bool has_loan;
     struct kelp_extent_loan older; /* has_loan */
@@ -55,6 +56,41 @@ static kelp_status keep_decided(struct kelp_replica_copy *copy)
     return KELP_OK;
 }
 
+static kelp_status keep_entry(struct kelp_replica_copy *copy, const struct kelp_control_word *word,
+                              const struct kelp_node_claim *claims, uint32_t count)
+{
+    struct kelp_forward *known = &copy->known[copy->state.known_count];
+    struct kelp_node_claim *kept = malloc(count * sizeof(*kept));
+
+    if (!kept) {
+        return KELP_ERR_NO_MEMORY;
+    }
+    memcpy(kept, claims, count * sizeof(*kept));
+    *known = (struct kelp_forward){.word = *word, .claims = kept, .claim_count = count};
+    copy->state.known_count++;
+    return KELP_OK;
+}
+
+static kelp_status keep_known(struct kelp_replica_copy *copy, const struct kelp_partition *core)
+{
+    struct kelp_node_claim claims[KELP_PS_EVIDENCE_TOLD_MAX];
+    kelp_status status = KELP_OK;
+
+    copy->known = calloc(KELP_PS_EVIDENCE_ENTRIES, sizeof(*copy->known));
+    if (!copy->known) {
+        return KELP_ERR_NO_MEMORY;
+    }
+    copy->state.known = copy->known;
+    for (uint32_t back = KELP_PS_EVIDENCE_ENTRIES; status == KELP_OK && back > 0; back--) {
+        struct kelp_control_word word;
+        const uint32_t count = kelp_partition_known(core, back - 1, &word, claims);
+        if (count > 0) {
+            status = keep_entry(copy, &word, claims, count);
+        }
+    }
+    return status;
+}
+
 static kelp_status keep_arrays(struct kelp_replica_copy *copy,
                                const struct kelp_replica_copy_config *config)
 {
@@ -82,7 +118,11 @@ kelp_status kelp_replica_copy_create(const struct kelp_replica_copy_config *conf
     copy->generation = config->generation;
     copy->map_epoch = config->map_epoch;
     copy->state = *config->state;
+    copy->state.known_count = 0;
     kelp_status status = keep_decided(copy);
+    if (status == KELP_OK) {
+        status = keep_known(copy, config->core);
+    }
     if (status == KELP_OK) {
         status = keep_arrays(copy, config);
     }
@@ -109,6 +149,10 @@ void kelp_replica_copy_unref(struct kelp_replica_copy *copy)
         kelp_extent_return(&copy->older);
     }
     free(copy->older_copy);
+    for (uint32_t i = 0; i < copy->state.known_count; i++) {
+        free((void *)(uintptr_t)copy->known[i].claims); /* ours */
+    }
+    free(copy->known);
     free(copy->decided);
     free(copy);
 }

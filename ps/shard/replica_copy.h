@@ -5,7 +5,7 @@
 #ifndef KELP_PS_SHARD_REPLICA_COPY_H
 #define KELP_PS_SHARD_REPLICA_COPY_H
 
-#include "ps/core/partition_events.h"
+#include "ps/core/partition.h"
 #include "ps/shard/capture.h"
 
 /* Kinds of pieces, in their order: as in keys of checkpoints, but for the older weights. */
@@ -23,6 +23,7 @@ struct kelp_replica_copy_config {
     const struct kelp_replica_state *state;
     struct kelp_capture_pool *pool;
     struct kelp_extent *extent;
+    const struct kelp_partition *core; /* that tells who pushed what */
 };
 
 /* Slots are copied, weights lent. Owned: reference count 1. Errors: KELP_ERR_NO_MEMORY. */

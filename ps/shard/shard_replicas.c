@@ -387,7 +387,8 @@ static kelp_status do_copy(const struct scene *scene, const struct kelp_action *
                                                     .map_epoch = action->copy.map_epoch,
                                                     .state = &action->copy.state,
                                                     .pool = scene->shard->pool,
-                                                    .extent = scene->hosted->extent};
+                                                    .extent = scene->hosted->extent,
+                                                    .core = scene->hosted->core};
     struct kelp_replica_copy *copy = NULL;
 
     if (kelp_replica_copy_create(&config, &copy) != KELP_OK) {

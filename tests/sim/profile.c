@@ -201,9 +201,9 @@ static void plan_gentle(struct sim *sim)
 }
 
 /*
- * In some runs a worker lies once, to one of the partitions, early. Else nobody dies, and no step
- * is left out: then the others push all lanes of that step, so that the lie is found. Not drawn, as
- * above.
+ * In some runs a worker lies once, to one of the partitions, early. Else no step is left out, and
+ * nobody dies; but shards do in half of the runs, where replicas go on. Then the others push all
+ * lanes of that step, so that the lie is found. Not drawn, as above.
  */
 static void plan_lie(struct sim *sim)
 {
@@ -220,14 +220,16 @@ static void plan_lie(struct sim *sim)
         steps < 6) {
         return;
     }
+    const bool moves = sim->job.cluster.shards > 1 && (dice >> 4) % 2 == 0;
     memset(profile->weights, 0, sizeof(profile->weights));
     profile->weights[SIM_FAULT_PAUSE] = 1;
     profile->scales = false;
+    profile->weights[SIM_FAULT_KILL_SHARD] = moves ? 1 : 0;
     profile->sluggish = false;
     profile->deferred = false; /* a sum under way that a lie replaces is lost */
     profile->lost_rate = profile->etcd_rate = profile->disk_rate = 0;
     sim->job.cluster.workers.min = profile->workers;
-    sim->job.cluster.replicas = 1; /* what is compared stays behind when a partition moves */
+    sim->job.cluster.replicas = moves ? 2 : 1;
     sim->job.failure.on_nan = KELP_NAN_STOP;
     sim->job.train.clip_norm = 0;
     sim->job.checkpoint.steps = sim->job.checkpoint.interval_ms = sim->job.checkpoint.epochs = 0;

@@ -38,6 +38,7 @@ static void destroy_shard_report(struct sim_message *message)
 static void destroy_replica(struct sim_message *message)
 {
     free(((struct sim_replica_message *)message)->records);
+    free(((struct sim_replica_message *)message)->known);
 }
 
 static void destroy_worker_command(struct sim_message *message)

@@ -176,6 +176,13 @@ enum sim_replica_kind {
     SIM_REPLICA_COPY,  /* the rest */
 };
 
+/* Who pushed what of an entry. */
+struct sim_known {
+    struct kelp_control_word word;
+    uint32_t claim_count;
+    struct kelp_node_claim claims[KELP_PS_EVIDENCE_TOLD_MAX];
+};
+
 struct sim_replica_message {
     struct sim_message base;
     enum sim_replica_kind kind;
@@ -199,6 +206,7 @@ struct sim_replica_message {
     float momentum[SIM_SLICE_MAX];
     size_t record_count;         /* of this generation, with partition 0 */
     struct kelp_record *records; /* owned */
+    struct sim_known *known;     /* of a copy: KELP_PS_EVIDENCE_ENTRIES; owned, or NULL */
 };
 
 struct sim_shard_command {

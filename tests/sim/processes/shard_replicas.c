@@ -206,6 +206,16 @@ static void send_rest(struct sim *sim, struct sim_process *process, void *data, 
 }
 
 /* Half of it at once, the rest later: steps go on meanwhile. */
+static void put_known(const struct sim_hosted *hosted, struct sim_replica_message *message)
+{
+    struct sim_known *known = sim_alloc(KELP_PS_EVIDENCE_ENTRIES * sizeof(*known));
+    message->known = known;
+    for (uint32_t i = 0; i < KELP_PS_EVIDENCE_ENTRIES; i++) {
+        known[i].claim_count =
+            kelp_partition_known(hosted->core, i, &known[i].word, known[i].claims);
+    }
+}
+
 static void send_copy(struct sim_hosting *hosting, struct sim_hosted *hosted,
                       const struct kelp_action *action)
 {
@@ -224,6 +234,7 @@ static void send_copy(struct sim_hosting *hosting, struct sim_hosted *hosted,
         memcpy(rest->values.values, state->decided.values,
                state->decided.count * sizeof(state->decided.values[0]));
     }
+    put_known(hosted, rest);
     rest->step = hosted->step;
     memcpy(rest->weights[0], hosted->weights[hosted->current], sizeof(rest->weights[0]));
     memcpy(rest->weights[1], hosted->weights[1 - hosted->current], sizeof(rest->weights[1]));
@@ -364,6 +375,15 @@ static void take_copy(struct sim_hosting *hosting, struct sim_hosted *hosted,
     memcpy(hosted->weights, message->weights, sizeof(hosted->weights));
     memcpy(hosted->momentum, message->momentum, sizeof(hosted->momentum));
     state.decided = (struct kelp_step_decision){message->values.count, message->values.values};
+    struct kelp_forward known[KELP_PS_EVIDENCE_ENTRIES];
+    state.known = known;
+    state.known_count = 0;
+    for (uint32_t i = 0; i < KELP_PS_EVIDENCE_ENTRIES; i++) {
+        known[i] = (struct kelp_forward){.word = message->known[i].word,
+                                         .claims = message->known[i].claims,
+                                         .claim_count = message->known[i].claim_count};
+        state.known_count++;
+    }
     sim_must(kelp_partition_filled(hosted->core, &piece, &state, &hosting->actions));
     sim_invariants_filled(hosting->shard->process, hosted, &state.control);
     if (hosted->index == 0) {

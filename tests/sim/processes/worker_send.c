@@ -98,7 +98,9 @@ void sim_worker_refused(struct sim_worker *worker, const struct sim_reply *reply
 {
     const uint32_t partition = refusal->partition;
     const kelp_status status = refusal->core.status;
-    if (worker->refused[partition].number != 0 ||
+    const bool is_lie = worker->process->index == 0 && partition == worker->sim->lie.partition &&
+                        worker->sim->lie.told; /* perhaps: that is not sent again */
+    if (is_lie || worker->refused[partition].number != 0 ||
         (status != KELP_ERR_BUSY && status != KELP_ERR_NOT_PRIMARY)) {
         return;
     }

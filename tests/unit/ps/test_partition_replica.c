@@ -550,6 +550,26 @@ KELP_TEST(pieces_belong_to_the_copy_that_was_begun)
     check_says(7, true, 6);
 }
 
+/* With a copy comes who pushed what of the entries before it. */
+KELP_TEST(evidence_comes_with_a_copy)
+{
+    const struct kelp_node_claim claim = {
+        .node = 1, .author = 9, .is_taken = true, .content = (uint32_t)bench_content("zero").low};
+    const struct kelp_forward known = {
+        .word = bench_train_word(0, 0), .claims = &claim, .claim_count = 1};
+    const struct kelp_replica_state state = {
+        .held = 4, .step = 4, .version = 4, .known = &known, .known_count = 1};
+
+    bench.compares = true;
+    fill(1, 4, true, KELP_OK);
+    complete(1, &state, KELP_OK);
+    check_says(7, true, 4);
+    enter(8, KELP_REPLICA_PRIMARY, 0, 0);
+    push_late(2, 0, 4, "0123");
+    ck_assert_uint_eq(bench.conflict_count, 1);
+    ck_assert_uint_eq(bench.conflict.first.of[0], 9);
+}
+
 /* Promoted without a state it cannot serve, and says so. */
 KELP_TEST(promoted_without_a_state_fails)
 {
