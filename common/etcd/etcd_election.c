@@ -296,6 +296,10 @@ static void key_changed(const struct kelp_etcd_pair *pair, void *user)
     if (election->state == STATE_LEADING) {
         if (!ours && pair->mod_revision > election->create_revision) {
             depose(election, "somebody else wrote the key");
+        } else if (ours && pair->create_revision > election->create_revision) {
+            /* It was deleted, and an earlier request of ours came late, while we saw neither. */
+            depose(election, "the key was deleted and created again");
+            lead(election, pair->create_revision);
         }
     } else if (ours) {
         /* Created by a transaction whose answer was lost or is still on its way. */

@@ -296,6 +296,37 @@ KELP_TEST(lost_answer)
     tcp_proxy_stop(&proxy);
 }
 
+/* While the leader hears nothing of it, its key is deleted and created again with its own lease, as
+ * by a request of its own that comes late: it leads anew, by the key's new revision. */
+KELP_TEST(key_created_again)
+{
+    struct tcp_proxy proxy;
+    struct kelp_etcd *through;
+    struct kelp_etcd_election *one;
+    struct kelp_etcd_range range;
+
+    tcp_proxy_start(&proxy, fixture.port, "/v3/kv/range");
+    ck_ok(kelp_etcd_open(proxy.server.url, &through, &error));
+    ck_ok(kelp_etcd_election_open(
+        through, &(struct kelp_etcd_election_options){key, "one", 10 * TTL_S, &hooks, &first}, &one,
+        &error));
+    expect_elected(&first, "one");
+    tcp_proxy_hold(&proxy, true);
+    etcd_fixture_kill(&fixture);
+    etcd_fixture_restart(&fixture);
+    tcp_proxy_wait_held(&proxy, 1); /* the watch lists again */
+    ck_ok(kelp_etcd_get(second_client, key, DEADLINE_MS, &range, &error));
+    ck_ok(kelp_etcd_delete_prefix(second_client, key, DEADLINE_MS, &error));
+    ck_ok(kelp_etcd_put(second_client, key, "one", range.pairs[0].lease, DEADLINE_MS, &error));
+    kelp_etcd_range_fini(&range);
+    tcp_proxy_hold(&proxy, false);
+    event_log_expect(&first, WAIT_MS, "deposed: the key was deleted and created again");
+    expect_elected(&first, "one");
+    kelp_etcd_election_close(one);
+    kelp_etcd_close(through);
+    tcp_proxy_stop(&proxy);
+}
+
 /* The leader is cut off, its connections open but dead: it is deposed before the other is elected.
  */
 KELP_TEST(leader_cut_off)

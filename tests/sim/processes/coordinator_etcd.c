@@ -187,6 +187,9 @@ static void key_changed(struct sim *sim, struct sim_process *process, const stru
     if (coordinator->election == SIM_ELECTION_LEADING) {
         if (!ours && key->mod_revision > coordinator->revision) {
             deposed(coordinator, "somebody else wrote the key");
+        } else if (ours && key->create_revision > coordinator->revision) {
+            deposed(coordinator, "the key was deleted and created again");
+            elected(coordinator, key->create_revision);
         }
     } else if (ours) { /* created by a transaction whose answer was lost or is on its way */
         elected(coordinator, key->create_revision);
