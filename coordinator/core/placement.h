@@ -243,6 +243,7 @@ struct kelp_placement_shard {
     uint64_t leaving;     /* incarnation that was told to end; 0: none */
     bool draining;        /* it is to end with nothing */
     uint64_t draining_ms; /* since when */
+    uint64_t let_go;      /* incarnation that was told that it may leave; 0: none */
     uint64_t loaded_generation;
     uint64_t taken_generation; /* of the newest map that it has */
     uint64_t taken_serial;
@@ -346,6 +347,9 @@ const char *kelp_placement_state_text(enum kelp_placement_state state);
 /* Is an entry changing, or about to? Then no snapshot is ordered, which would be one of whoever
  * leads before it. */
 bool kelp_placement_changes(const struct kelp_placement *placement);
+
+/* That process was told that it may leave: it is of no use any more. */
+void kelp_placement_let_go(struct kelp_placement *placement, const char *id, uint64_t incarnation);
 
 /* May a shard end now? */
 enum kelp_placement_leave {

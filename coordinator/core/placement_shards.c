@@ -29,7 +29,8 @@ const struct kelp_placement_shard *kelp_placement_find(const struct kelp_placeme
 bool kelp__placement_ready(const struct kelp_placement_shard *shard)
 {
     return shard->registered && shard->connected &&
-           shard->connected_incarnation == shard->at.incarnation;
+           shard->connected_incarnation == shard->at.incarnation &&
+           shard->let_go != shard->at.incarnation;
 }
 
 static uint32_t count_ready(const struct kelp_placement *placement, bool draining)
@@ -125,10 +126,19 @@ static bool has_role(const struct kelp_placement *placement, const char *id)
             kelp_map_find(&placement->next, id) >= 0);
 }
 
+void kelp_placement_let_go(struct kelp_placement *placement, const char *id, uint64_t incarnation)
+{
+    struct kelp_placement_shard *shard = kelp__placement_find(placement, id);
+    if (shard && shard->at.incarnation == incarnation) {
+        shard->let_go = incarnation;
+    }
+}
+
 enum kelp_placement_leave kelp_placement_leave(const struct kelp_placement *placement,
                                                const struct kelp_placement_shard *shard)
 {
-    if (!shard->draining || !placement->map_read) {
+    const bool let_go = shard->let_go != 0 && shard->let_go == shard->at.incarnation;
+    if ((!shard->draining && !let_go) || !placement->map_read) {
         return KELP_LEAVE_NOT;
     }
     if (kelp_placement_settled(placement)) {

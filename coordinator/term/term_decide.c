@@ -33,6 +33,11 @@ void kelp__term_update_shards(struct kelp_term *term, bool beat)
 {
     const struct kelp_link_view view = kelp__term_shard_view(term);
     kelp_shard_links_update(&term->links, &term->outside, &view, beat);
+    for (const struct kelp_link *link = term->links.first; link; link = link->next) {
+        if (link->leave_sent) {
+            kelp_placement_let_go(&term->placement, link->shard.id, link->shard.incarnation);
+        }
+    }
 }
 
 void kelp__term_update_workers(struct kelp_term *term, bool beat)

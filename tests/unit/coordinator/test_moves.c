@@ -524,6 +524,29 @@ KELP_TEST(a_generation_opens_without_it)
     ck_assert_int_ge(kelp_map_find(&placement_bench.machine.next, "shard-3"), 0);
 }
 
+/* It was told that it may leave, and does when that arrives, whatever has changed since. */
+KELP_TEST(who_was_let_go_is_not_used_again)
+{
+    struct kelp_placement *machine = &placement_bench.machine;
+    run_three();
+    name_drained(1, 11);
+    drain_out(1);
+    kelp_placement_let_go(machine, "shard-1", 11);
+    name_drained(2, 12); /* and shard-1 is named no more */
+    ck_assert(!kelp_placement_find(machine, "shard-1")->draining);
+    for (int round = 0; round < 20; round++) {
+        (void)catch_up();
+        (void)take(0, 10);
+        (void)take(2, 12);
+        (void)placement_tick(100);
+        if (machine->change == KELP_CHANGE_WRITING) {
+            (void)placement_written(KELP_WRITTEN_OK);
+        }
+        ck_assert_int_lt(kelp_map_find(&machine->map, "shard-1"), 0);
+    }
+    ck_assert_int_eq(leave_of(1), KELP_LEAVE_EMPTY);
+}
+
 /* Where nobody else answers, a generation opens on who is drained. */
 KELP_TEST(a_generation_opens_on_who_is_there)
 {
