@@ -30,6 +30,12 @@ if ! command -v clang >/dev/null; then
 fi
 cmake --preset fuzz >/dev/null
 cmake --build --preset fuzz
-# The time is libFuzzer's to end, not Check's.
-KELP_FUZZ_SECONDS="$1" CK_TIMEOUT_MULTIPLIER=100000 \
-    ctest --preset fuzz -L fuzz -R "${2-.}" -j "${KELP_FUZZ_JOBS:-$(nproc)}" --timeout 10000000
+# The time is libFuzzer's to end, not Check's, which cannot count more than half an hour: rounds, and
+# each goes on with the corpus of the one before.
+left=$1
+while [ "$left" -gt 0 ]; do
+    round=$((left < 1800 ? left : 1800))
+    left=$((left - round))
+    KELP_FUZZ_SECONDS=$round CK_TIMEOUT_MULTIPLIER=100000 \
+        ctest --preset fuzz -L fuzz -R "${2-.}" -j "${KELP_FUZZ_JOBS:-$(nproc)}" --timeout 10000000
+done
