@@ -370,6 +370,7 @@ static void follow_kept(struct kelp_partition *partition, struct kelp_actions *a
     partition->has_word = true;
     memcpy(partition->digest, root->digest, sizeof(partition->digest));
     if (root->word.kind == KELP_STEP_TRAIN) {
+        partition->heard.version = 0; /* it was about the step before, if it led then */
         partition->decided_count = root->decision_count;
         if (root->decision_count > 0) {
             memcpy(partition->decided, root->decision,
@@ -535,6 +536,7 @@ kelp_status kelp_partition_filled(struct kelp_partition *partition,
     partition->step = state->step;
     partition->version = state->version;
     partition->has_older = state->has_older;
+    partition->heard.version = 0;
     if (kelp__partition_holds_control(partition)) {
         partition->control = state->control;
         partition->older_word = state->older_word;

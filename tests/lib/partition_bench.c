@@ -185,10 +185,12 @@ static void bench_open_at(uint32_t index, const struct kelp_partition_start *sta
 {
     bool hollow = bench.hollow;
     bool skips = bench.skips;
+    bool clips = bench.clips;
 
     memset(&bench, 0, sizeof(bench));
     bench.hollow = hollow;
     bench.skips = skips;
+    bench.clips = clips;
     bench.index = index;
     bench.job.cluster.lanes = BENCH_LANES;
     bench.job.train.epochs = 2;
@@ -197,6 +199,7 @@ static void bench_open_at(uint32_t index, const struct kelp_partition_start *sta
     bench.job.train.evaluate_epochs = 1;
     bench.job.train.lr = 0.5;
     bench.job.failure.on_nan = skips ? KELP_NAN_SKIP : KELP_NAN_STOP;
+    bench.job.train.clip_norm = clips ? 1.0 : 0.0;
     bench.plan.partition_count = partition_count;
     bench.plan.samples[KELP_SPLIT_TRAIN] =
         BENCH_BATCH + 1; /* two steps an epoch, the second of 1 */

@@ -21,6 +21,7 @@ struct bench {
     uint32_t index;
     bool hollow;
     bool skips;                         /* failure.on_nan */
+    bool clips;                         /* train.clip_norm */
     char *gradients[BENCH_HANDLES_MAX]; /* by handle; NULL: free */
     uint64_t handle_count;
     struct kelp_action merges[32];

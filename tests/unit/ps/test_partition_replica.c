@@ -638,3 +638,52 @@ KELP_TEST(two_early_decisions_are_compared)
     ck_assert_uint_eq(bench.conflict_count, 1);
     ck_assert_int_eq((int)bench.conflict.kind, KELP_CONFLICT_DECISION);
 }
+
+static void open_clipping(void)
+{
+    bench.clips = true;
+    bench_open_deciding(1);
+    bench.clips = false;
+}
+
+KELP_CASE("factors", .setup = open_clipping, .teardown = bench_close)
+
+/* A worker says with which factor the gradient of step 0 is scaled. */
+static void hear_factor(uint64_t map_epoch, double factor)
+{
+    const struct kelp_control_word word = bench_train_word(1, 1);
+    const struct kelp_pull pull = {.requester = 5,
+                                   .generation = 3,
+                                   .map_epoch = map_epoch,
+                                   .word = &word,
+                                   .mode = KELP_PULL_STEP,
+                                   .step = 1,
+                                   .decision = {.count = 1, .values = &factor}};
+
+    ck_assert_int_eq(kelp_partition_pull(bench.partition, &pull, &bench.actions), KELP_OK);
+    bench_take_actions();
+}
+
+/* Who followed in between has the factor of a later step: what a late worker repeats is not
+ * measured against that. */
+KELP_TEST(factors_of_a_follower_are_not_those_it_heard)
+{
+    const double later = 0.25;
+    const struct kelp_forward root = {.generation = 3,
+                                      .map_epoch = 8,
+                                      .word = bench_train_word(1, 1),
+                                      .decision = {.count = 1, .values = &later},
+                                      .handle = bench_new_handle("s")};
+
+    bench_push(0, 4, "r");
+    measure();
+    hear_factor(7, 0.5);
+    bench_finish_apply(true);
+    enter(8, KELP_REPLICA_BACKUP, 0, 0);
+    ck_assert_int_eq(kelp_partition_forwarded(bench.partition, &root, &bench.actions), KELP_OK);
+    bench_take_actions();
+    bench_finish_apply(true);
+    enter(9, KELP_REPLICA_PRIMARY, 0, 0);
+    hear_factor(9, 0.5);
+    ck_assert_uint_eq(bench.conflict_count, 0);
+}
