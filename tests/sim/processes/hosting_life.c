@@ -5,6 +5,9 @@
 #include "tests/sim/invariants.h"
 #include "tests/sim/processes/shard_replicas.h"
 
+/* Steps after a lie in which the others push what it is compared with. */
+#define COMPARED_STEPS 2
+
 /* Where a partition starts: from its part of a checkpoint, or from w_0. */
 static void start_from(struct sim_hosted *hosted, const struct sim *sim,
                        const struct sim_manifest *manifest, const struct sim_part *part,
@@ -128,6 +131,18 @@ static void arrive(struct sim_hosting *hosting, uint32_t partition,
     sim_replicas_name_links(hosting, &hosting->hosted[partition]);
 }
 
+/* Duplicates that wait for their siblings do not go to the next primary, nor does what was found.
+ */
+void sim_hosting_lose_evidence(const struct sim_hosting *hosting)
+{
+    struct sim_lie *lie = &hosting->shard->sim->lie;
+    const struct sim_hosted *hosted = lie->told ? hosting->by_index[lie->partition] : NULL;
+
+    if (hosted && hosted->primary == 0) {
+        lie->lost = lie->lost || lie->found || hosted->step <= lie->step + COMPARED_STEPS;
+    }
+}
+
 void sim_hosting_enter(struct sim_hosting *hosting, const struct kelp_map *map)
 {
     for (uint32_t p = 0; p < map->partition_count; p++) {
@@ -139,6 +154,9 @@ void sim_hosting_enter(struct sim_hosting *hosting, const struct kelp_map *map)
         }
         if (!hosted || entry.map_epoch <= hosted->map_epoch) {
             continue;
+        }
+        if (primary != 0 && p == hosting->shard->sim->lie.partition) {
+            sim_hosting_lose_evidence(hosting);
         }
         hosted->map_epoch = entry.map_epoch;
         hosted->primary = primary;

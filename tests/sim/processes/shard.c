@@ -435,6 +435,9 @@ void sim_shard_forget(struct sim_process *process)
     if (shard->watch != 0) {
         sim_etcd_unwatch(shard->sim, shard->watch);
     }
+    if (shard->hosting) {
+        sim_hosting_lose_evidence(shard->hosting);
+    }
     sim_hosting_destroy(shard->hosting);
     sim_control_close(shard);
     free(shard->outboxes);

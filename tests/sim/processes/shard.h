@@ -84,6 +84,8 @@ void sim_hosting_tick(struct sim_hosting *hosting, uint64_t *ret_next_us);
 struct kelp_replica_entry sim_hosting_entry(const struct sim_shard *shard,
                                             const struct kelp_map *map, uint32_t partition,
                                             uint64_t *ret_primary);
+/* It leads no more, or is dead: struct sim_lie. */
+void sim_hosting_lose_evidence(const struct sim_hosting *hosting);
 /* Carry out a map of the generation that is hosted. */
 void sim_hosting_enter(struct sim_hosting *hosting, const struct kelp_map *map);
 /* Partitions that are led here, ascending; partition 0's word among them. */
