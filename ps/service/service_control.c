@@ -377,7 +377,7 @@ static kelp_status follow_order(struct kelp__service_leader *leader,
 static void refuse_stream(struct kelp__service_leader *leader, kelp_status status, char *text)
 {
     Kelp__V1__ShardReport report = KELP__V1__SHARD_REPORT__INIT;
-    const struct service_speaker speaker = {.role = "coordinator",
+    const struct service_speaker speaker = {.role = KELP_ROLE_COORDINATOR,
                                             .id = leader->greeted ? leader->id : NULL};
 
     kelp__service_log_end(leader->service, leader->stream, &speaker, "control stream refused",

@@ -77,7 +77,7 @@ void kelp__service_peer_break_off(struct kelp__service_peer *peer, kelp_status s
 void kelp__service_peer_log(struct kelp__service_peer *peer, const char *what, kelp_status status,
                             const char *text)
 {
-    const struct service_speaker speaker = {.role = "worker",
+    const struct service_speaker speaker = {.role = KELP_ROLE_WORKER,
                                             .id = peer->greeted ? peer->id : NULL};
 
     kelp__service_log_end(peer->service, peer->stream, &speaker, what, status, text);

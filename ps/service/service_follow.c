@@ -445,7 +445,7 @@ static kelp_status take_content(struct incoming *incoming, struct kelp_error *re
 static void refuse_stream(struct kelp__service_following *following, kelp_status status, char *text)
 {
     Kelp__V1__ReplicateReply reply = KELP__V1__REPLICATE_REPLY__INIT;
-    const struct service_speaker speaker = {.role = "shard",
+    const struct service_speaker speaker = {.role = KELP_ROLE_SHARD,
                                             .id = following->greeted ? following->id : NULL};
 
     kelp__service_log_end(following->service, following->stream, &speaker,

@@ -70,12 +70,14 @@ void kelp__service_log_end(struct kelp_service *service, struct kelp_rpc_stream 
                            kelp_status status, const char *text)
 {
     const char *peer = kelp_rpc_stream_peer(stream);
-    const int kind = 2 * (int)status + (speaker->id ? 1 : 0);
+    const int said = 2 * (int)status + (speaker->id ? 1 : 0);
+    const int kind = said * (KELP_ROLE_ETCD + 1) + (int)speaker->role;
     unsigned held = 0;
 
     if (kelp_log_gate_pass(&service->refusals, peer, kind, &held)) {
-        kelp_log_warn("%s %s=%s peer=%s status=%s error=\"%s\" more_before=%u", what, speaker->role,
-                      speaker->id ? speaker->id : "?", peer, kelp_status_name(status), text, held);
+        kelp_log_warn("%s %s=%s peer=%s status=%s error=\"%s\" more_before=%u", what,
+                      kelp_role_names[speaker->role], speaker->id ? speaker->id : "?", peer,
+                      kelp_status_name(status), text, held);
     }
 }
 

@@ -6,6 +6,7 @@
 #include <stdatomic.h>
 
 #include "common/base/log_gate.h"
+#include "common/tls/spiffe.h"
 #include "proto/convert.h"
 #include "proto/wire.h"
 #include "ps/core/limits.h"
@@ -84,11 +85,11 @@ struct kelp_service {
 
 /* Whoever is at the other end of a stream, in lines of the log. */
 struct service_speaker {
-    const char *role; /* "worker" */
-    const char *id;   /* NULL: it has not said, or is not believed */
+    enum kelp_role role;
+    const char *id; /* NULL: it has not said, or is not believed */
 };
-/* shard_service.c: one line about a stream that is ended, and no more than one a second of a host.
- * what: "stream refused". */
+/* shard_service.c: one line about a stream that is ended, and no more than one a second of a
+ * host, role and status. what: "stream refused". */
 void kelp__service_log_end(struct kelp_service *service, struct kelp_rpc_stream *stream,
                            const struct service_speaker *speaker, const char *what,
                            kelp_status status, const char *text);

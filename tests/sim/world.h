@@ -157,7 +157,7 @@ struct sim_lie {
     bool told;         /* from now on the job is not the quiet run's ... */
     bool mended;       /* it was found before it did harm; it may come a second time */
     bool found;        /* ... until a shard says so, and it fails */
-    bool lost;         /* the shard that would say so, or has not been heard yet, is no primary now */
+    bool lost;         /* the shard that would say so is no primary any more */
 };
 
 struct sim_queue {
