@@ -71,7 +71,7 @@ void kelp__service_log_end(struct kelp_service *service, struct kelp_rpc_stream 
 {
     const char *peer = kelp_rpc_stream_peer(stream);
     const int said = 2 * (int)status + (speaker->id ? 1 : 0);
-    const int kind = said * (KELP_ROLE_ETCD + 1) + (int)speaker->role;
+    const int kind = said + 1000 * (int)speaker->role; /* a kind for each role */
     unsigned held = 0;
 
     if (kelp_log_gate_pass(&service->refusals, peer, kind, &held)) {
