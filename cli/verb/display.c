@@ -63,6 +63,30 @@ static void update_bar(struct kelp_display *display, const struct kelp_meter *me
     display->bar_shown = true;
 }
 
+void kelp_display_wait(struct kelp_display *display, const char *text, uint64_t now_ms)
+{
+    char line[KELP_METER_TEXT_MAX + 16];
+
+    if (text[0] == '\0' || strncmp(text, display->line_reason, KELP_METER_TEXT_MAX - 1) == 0) {
+        return;
+    }
+    if (display->terminal) {
+        int columns = (int)terminal_columns(display);
+        int length = snprintf(line, sizeof(line), "\r%.*s\033[K",
+                              columns < KELP_METER_TEXT_MAX ? columns : KELP_METER_TEXT_MAX, text);
+        put(display, line, (size_t)length);
+        display->bar_shown = true;
+    } else if (!display->line_shown || now_ms - display->line_ms >= KELP_DISPLAY_WAIT_MS) {
+        int length = snprintf(line, sizeof(line), "%.*s\n", KELP_METER_TEXT_MAX, text);
+        put(display, line, (size_t)length);
+        display->line_shown = true;
+        display->line_ms = now_ms;
+    } else {
+        return;
+    }
+    (void)snprintf(display->line_reason, sizeof(display->line_reason), "%s", text);
+}
+
 static bool line_due(const struct kelp_display *display, const struct kelp_meter *meter,
                      uint64_t now_ms)
 {

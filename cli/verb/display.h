@@ -11,6 +11,7 @@
 #include "common/base/status.h"
 
 #define KELP_DISPLAY_LINE_MS 5000 /* between plain lines while nothing else changes */
+#define KELP_DISPLAY_WAIT_MS 1000 /* between those of kelp_display_wait() */
 
 struct kelp_display {
     int fd;
@@ -33,6 +34,9 @@ void kelp_display_update(struct kelp_display *display, const struct kelp_meter *
  * place of the bar; elsewhere it is said now and then, and not at all where it is soon done. */
 void kelp_display_prepare(struct kelp_display *display, const char *path, uint64_t rows,
                           uint64_t now_ms);
+/* What a command waits for: on a terminal one line in place of the one before, elsewhere a line
+ * when it is another, once in KELP_DISPLAY_WAIT_MS at most. "": nothing. */
+void kelp_display_wait(struct kelp_display *display, const char *text, uint64_t now_ms);
 /* A line of its own, above the bar; "kelp: " and the line break are added. */
 void kelp_display_say(struct kelp_display *display, const char *format, ...) KELP_PRINTF(2, 3);
 /* How many columns and lines of the terminal may be written on. */
