@@ -1,22 +1,14 @@
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
-#include "cli/run/run_client.h"
+#include "cli/run/job_ask.h"
 #include "cli/verbs.h"
-#include "common/base/clock.h"
-
-#define POLL_US  50000 /* between questions */
-#define LEFT_MAX 96    /* bytes of what a process still has, for people */
 
 static const struct kelp_option options[] = {
+    KELP_VERB_OUTPUT("what is waited for and a line at the end, or one JSON object at the end"),
     KELP_VERB_FLAG("no-wait", NULL,
                    "return once the leader has it on record; kelp status shows how far it is"),
-    KELP_VERB_NUMBER("timeout", DURATION, 100, 86400000, "10m", NULL,
-                     "how long to wait; it is drained all the same when that is over"),
-    KELP_VERB_ETCD(
-        NULL, "find the job in this etcd; the argument is then a job's name, not a run's folder"),
-    KELP_VERB_CERTS(NULL, "with --etcd: an operator's ca.pem, cert.pem and key.pem"),
+    KELP_JOB_ASK_OPTIONS("10m", "how long to wait; it is drained all the same when that is over"),
 };
 
 static const struct kelp_program program = {
@@ -35,27 +27,26 @@ static const struct kelp_program program = {
 struct drain {
     const char *id;
     bool no_wait;
+    bool json;
     uint64_t incarnation; /* 0: not known yet */
     bool asked;
     bool recorded;
-    char left[LEFT_MAX + 1];
 };
 
-/* The incarnation of that name, and what it has; 0: there is none. */
+/* The incarnation of that name, and what it waits for; 0: there is none. */
 static uint64_t find_process(const Kelp__V1__StatusReply *status, const char *id,
-                             char left[LEFT_MAX + 1])
+                             struct kelp_job_look *look)
 {
     for (size_t i = 0; i < status->n_shards; i++) {
         const Kelp__V1__ShardInfo *shard = status->shards[i];
         if (strcmp(shard->shard, id) == 0) {
-            (void)snprintf(left, LEFT_MAX + 1, "%u partitions and %u backups are still there",
-                           shard->partitions, shard->backups + shard->joining);
+            (void)snprintf(look->waits, sizeof(look->waits), "%s: %s", id, shard->waits);
             return shard->incarnation;
         }
     }
     for (size_t i = 0; i < status->n_workers; i++) {
         if (strcmp(status->workers[i]->id, id) == 0) {
-            (void)snprintf(left, LEFT_MAX + 1, "it still computes");
+            (void)snprintf(look->waits, sizeof(look->waits), "%s: finishes what it computes", id);
             return status->workers[i]->incarnation;
         }
     }
@@ -74,103 +65,101 @@ static bool on_record(const struct drain *drain, const Kelp__V1__Targets *target
 }
 
 /* True: there is nothing to wait for any more. */
-static bool take(struct drain *drain, const Kelp__V1__StatusReply *status)
+static bool take(struct drain *drain, const Kelp__V1__StatusReply *status,
+                 struct kelp_job_look *look)
 {
-    uint64_t there = find_process(status, drain->id, drain->left);
+    uint64_t there = find_process(status, drain->id, look);
 
     if (drain->incarnation == 0) {
         drain->incarnation = there;
     }
     drain->recorded = on_record(drain, status->targets);
+    if (!drain->recorded) {
+        look->waits[0] = '\0';
+    }
     return (drain->asked && there != drain->incarnation) || (drain->recorded && drain->no_wait);
 }
 
 /* The job's end, of which nobody is drained. */
-static bool is_over(const Kelp__V1__StatusReply *status, struct kelp_error *error)
+static void refuse_end(const struct drain *drain, const Kelp__V1__StatusReply *status,
+                       struct kelp_job_look *look)
 {
     static const char *const ends[] = {"done", "failed", "paused"};
 
     for (size_t i = 0; i < KELP_ARRAY_COUNT(ends); i++) {
         if (strcmp(status->state, ends[i]) == 0) {
-            (void)kelp_fail(error, KELP_ERR_INVALID, "the job is %s: nothing is to be drained",
-                            ends[i]);
-            return true;
+            look->exit_status = drain->recorded ? KELP_EXIT_FAILED : KELP_EXIT_USAGE;
+            (void)kelp_fail(&look->error, KELP_ERR_INVALID,
+                            "the job is %s: nothing is to be drained", ends[i]);
         }
     }
-    return false;
 }
 
-/* One question, and the request unless it is on record. True: it is over. */
-static bool settle(struct kelp_job_client *client, struct drain *drain, uint32_t left_ms,
-                   struct kelp_error *error)
+static bool look_and_ask(struct kelp_job_client *client, uint32_t left_ms, void *user,
+                         struct kelp_job_look *look)
 {
+    struct drain *drain = user;
     Kelp__V1__StatusReply *reply = NULL;
 
-    error->status = kelp_job_client_status(client, left_ms, &reply, error);
-    if (error->status != KELP_OK) {
+    look->error.status = kelp_job_client_status(client, left_ms, &reply, &look->error);
+    if (look->error.status != KELP_OK) {
         drain->asked = drain->asked && drain->recorded; /* perhaps it was lost with the leader */
         return false;
     }
-    bool done = take(drain, reply);
-    bool over = !done && is_over(reply, error);
-    kelp_job_client_status_free(reply);
-    if (!done && !over && !drain->asked && !drain->recorded) {
-        error->status = kelp_job_client_drain(client, drain->id, left_ms, error);
+    bool done = take(drain, reply, look);
+    if (!done) {
+        refuse_end(drain, reply, look);
     }
-    drain->asked = drain->asked || drain->recorded || (!done && error->status == KELP_OK);
+    kelp_job_client_status_free(reply);
+    if (!done && look->error.status == KELP_OK && !drain->asked && !drain->recorded) {
+        look->error.status = kelp_job_client_drain(client, drain->id, left_ms, &look->error);
+    }
+    drain->asked = drain->asked || drain->recorded || (!done && look->error.status == KELP_OK);
     return done;
 }
 
-static int give_up(const struct kelp_job_client *client, const struct drain *drain,
-                   const struct kelp_error *error)
+static void tell(const void *user, double seconds)
 {
-    if (drain->recorded) {
-        return kelp_complain(KELP_EXIT_FAILED, "%s is not drained yet, and goes on: %s", drain->id,
-                             error->status == KELP_OK ? drain->left : error->text);
+    const struct drain *drain = user;
+    char took[32];
+
+    kelp_meter_duration(seconds, took, sizeof(took));
+    if (drain->json) {
+        (void)printf("{\"id\":\"%s\",\"state\":\"%s\",\"seconds\":%.3f}\n", drain->id,
+                     drain->no_wait ? "draining" : "drained", seconds);
+    } else if (drain->no_wait) {
+        (void)printf("%-10s draining\n", drain->id);
+    } else {
+        (void)printf("%-10s drained in %s\n", drain->id, took);
     }
-    return kelp_complain(KELP_EXIT_UNREACHABLE, "job '%s' has not taken it in time: %s",
-                         kelp_job_client_job(client),
-                         error->status == KELP_OK ? "it is being written" : error->text);
 }
 
-static int request(struct kelp_job_client *client, struct drain *drain, uint32_t timeout_ms)
+static int late(const struct kelp_job_client *client, const char *why, const void *user)
 {
-    struct kelp_error error = {.status = KELP_OK};
-    uint64_t begin_ms = kelp_clock_ms();
-    uint64_t end_ms = begin_ms + timeout_ms;
+    const struct drain *drain = user;
 
-    for (uint64_t now = begin_ms; now < end_ms; now = kelp_clock_ms()) {
-        if (settle(client, drain, (uint32_t)(end_ms - now), &error)) {
-            (void)printf("%-10s %s\n", drain->id, drain->no_wait ? "draining" : "drained");
-            return KELP_EXIT_OK;
-        }
-        if (error.status == KELP_ERR_MISMATCH || error.status == KELP_ERR_UNSUPPORTED ||
-            error.status == KELP_ERR_INVALID || error.status == KELP_ERR_LIMIT) {
-            return kelp_complain(drain->recorded ? KELP_EXIT_FAILED : KELP_EXIT_USAGE, "%s",
-                                 error.text);
-        }
-        (void)usleep(POLL_US);
+    if (drain->recorded) {
+        return kelp_complain(KELP_EXIT_FAILED, "%s is not drained yet, and goes on: %s", drain->id,
+                             why);
     }
-    return give_up(client, drain, &error);
+    return kelp_complain(KELP_EXIT_UNREACHABLE, "job '%s' has not taken it in time: %s",
+                         kelp_job_client_job(client), why);
 }
 
 static int drain(const struct kelp_options *given)
 {
     struct drain wanted = {.id = kelp_options_positional(given, 0),
-                           .no_wait = kelp_options_flag(given, "no-wait")};
-    struct kelp_job_client *client = NULL;
-    struct kelp_error error;
+                           .no_wait = kelp_options_flag(given, "no-wait"),
+                           .json = kelp_verb_json(given)};
     const char *job =
         kelp_options_positional_count(given) > 1 ? kelp_options_positional(given, 1) : NULL;
 
-    if (kelp_run_client_choose(job, kelp_options_text(given, "etcd"),
-                               kelp_options_text(given, "certs"), &client, &error) != KELP_OK) {
-        return kelp_complain(KELP_EXIT_USAGE, "%s", error.text);
-    }
-    int exit_status =
-        request(client, &wanted, (uint32_t)kelp_options_duration_ms(given, "timeout"));
-    kelp_job_client_close(client);
-    return exit_status;
+    return kelp_job_ask(given, job,
+                        &(struct kelp_job_ask){.look = look_and_ask,
+                                               .tell = tell,
+                                               .late = late,
+                                               .user = &wanted,
+                                               .quiet = wanted.json});
 }
 
 const struct kelp_verb kelp_verb_drain = {"drain", "let a shard or worker end without a loss",

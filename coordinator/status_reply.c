@@ -21,6 +21,7 @@ struct reply {
     Kelp__V1__ShardInfo *shards;
     Kelp__V1__ShardInfo **shard_pointers;
     Kelp__V1__ShardInfo **silent_pointers;
+    char (*waits)[KELP_DEPARTURE_TEXT_MAX];
     Kelp__V1__CheckpointStatus checkpoint;
     Kelp__V1__Targets targets;
     Kelp__V1__Drain drains[KELP_COORDINATOR_DRAINS_MAX];
@@ -35,6 +36,7 @@ static void reply_fini(struct reply *reply)
     free(reply->shards);
     free(reply->shard_pointers);
     free(reply->silent_pointers);
+    free(reply->waits);
 }
 
 static uint64_t since(const struct kelp_term *term, uint64_t then_ms)
@@ -125,6 +127,11 @@ static void fill_shards(const struct kelp_term *term, struct reply *reply)
         shard->address = from->at.address;
         shard->zone = from->at.zone;
         shard->draining = from->draining;
+        if (from->draining ||
+            kelp_targets_drain(&term->size.now, from->at.id, from->at.incarnation)) {
+            kelp_departure_waits(placement, &term->keeper.machine, from, reply->waits[i]);
+            shard->waits = reply->waits[i];
+        }
         if (index >= 0) {
             fill_roles(placement, (uint32_t)index, shard);
         }
@@ -251,9 +258,11 @@ kelp_status kelp_status_reply(const struct kelp_term *term, const struct kelp_id
     reply.shards = calloc(shards, sizeof(*reply.shards));
     reply.shard_pointers = calloc(shards, sizeof(struct Kelp__V1__ShardInfo *));
     reply.silent_pointers = calloc(shards, sizeof(struct Kelp__V1__ShardInfo *));
+    reply.waits = calloc(shards, sizeof(*reply.waits));
     kelp_status status = KELP_OK;
     if (!reply.workers || !reply.worker_pointers || !reply.shards || !reply.shard_pointers ||
-        !reply.silent_pointers || kelp_wire_map_init(&reply.map, &placement->map) != KELP_OK) {
+        !reply.silent_pointers || !reply.waits ||
+        kelp_wire_map_init(&reply.map, &placement->map) != KELP_OK) {
         status = kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for the status");
     }
     if (status == KELP_OK) {

@@ -250,6 +250,9 @@ static void print_shard(FILE *out, const Kelp__V1__ShardInfo *shard)
     if (shard->lag > 1) { /* one is on its way in each step */
         (void)fprintf(out, "    a follower is %" PRIu64 " versions behind\n", shard->lag);
     }
+    if (shard->waits[0]) {
+        (void)fprintf(out, "    %s\n", shard->waits);
+    }
 }
 
 static void print_rows(FILE *out, const Kelp__V1__StatusReply *status)
@@ -343,6 +346,7 @@ static void json_shards(FILE *out, const Kelp__V1__StatusReply *status)
         kelp_json_print_member(out, i > 0 ? ",{" : "{", "id", shard->shard);
         kelp_json_print_member(out, ",", "address", shard->address);
         kelp_json_print_member(out, ",", "zone", shard->zone);
+        kelp_json_print_member(out, ",", "waits", shard->waits);
         (void)fprintf(out,
                       ",\"partitions\":%u,\"backups\":%u,\"joining\":%u,\"copied\":%" PRIu64
                       ",\"to_copy\":%" PRIu64 ",\"lag\":%" PRIu64,

@@ -132,7 +132,10 @@ static bool add_leave(struct kelp_link *link, const struct kelp_link_view *view,
         news->leave = "all that it had is on other shards";
         break;
     case KELP_LEAVE_LAST:
-        news->leave = "no other shard is there to take over: what it has is lost";
+        if (view->verdict[0] == '\0') {
+            return false;
+        }
+        news->leave = view->verdict;
         break;
     case KELP_LEAVE_OVER:
         news->leave = "the job is over";

@@ -36,6 +36,7 @@ struct kelp_link_view {
     bool plan;                  /* it stands in etcd */
     const struct kelp_checkpointer *checkpointer;
     const struct kelp_placement *placement;
+    const char *verdict; /* for shards that nobody takes over from; "": they wait */
     uint64_t records_after;
     uint64_t heartbeat; /* newest */
 };

@@ -41,6 +41,7 @@ kelp_status kelp_term_create(const struct kelp_term_options *options,
     term->elected = options->elected;
     term->election = options->election;
     kelp_size_init(&term->size, options->job);
+    term->departure.saves = options->job->run.mode == KELP_RUN_TRAIN;
     kelp_status status = init_machines(term, reterr);
     if (status == KELP_OK) {
         status = outside->effects->watch_shards(reterr, outside->user);
@@ -101,6 +102,7 @@ void kelp_term_tick(struct kelp_term *term)
     kelp_worker_sessions_sweep(&term->sessions, &term->outside, term->now_ms,
                                term->membership.detect_ms);
     kelp_shard_links_sweep(&term->links, &term->outside, &term->placement);
+    kelp__term_depart(term);
     kelp__term_update_shards(term, true);
     kelp__term_ask_etcd(term);
     lose_silent(term);

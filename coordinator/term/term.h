@@ -28,6 +28,7 @@
 #include "coordinator/core/placement.h"
 #include "coordinator/core/progress.h"
 #include "coordinator/term/checkpoint_keeper.h"
+#include "coordinator/term/departure.h"
 #include "coordinator/term/job_end.h"
 #include "coordinator/term/links.h"
 #include "coordinator/term/plan_offer.h"
@@ -86,6 +87,7 @@ struct kelp_term {
     struct kelp_step_count steps;
     struct kelp_reading reading;
     struct kelp_size size;
+    struct kelp_departure departure;
     struct kelp_plan_offer offer;
     struct kelp_shard_links links;
     struct kelp_worker_sessions sessions;

@@ -24,6 +24,7 @@ struct kelp_link_view kelp__term_shard_view(const struct kelp_term *term)
         .plan = term->offer.state == KELP_PLAN_WRITTEN,
         .checkpointer = &term->keeper.machine,
         .placement = &term->placement,
+        .verdict = term->departure.verdict,
         .records_after = term->progress.records_after,
         .heartbeat = term->heartbeat,
     };
@@ -37,6 +38,18 @@ void kelp__term_update_shards(struct kelp_term *term, bool beat)
         if (link->leave_sent) {
             kelp_placement_let_go(&term->placement, link->shard.id, link->shard.incarnation);
         }
+    }
+}
+
+void kelp__term_depart(struct kelp_term *term)
+{
+    if (kelp_departure_look(&term->departure, &term->placement, &term->keeper.machine)) {
+        kelp_outside_log(&term->outside, KELP_LOG_INFO,
+                         "all shards are told to end: a checkpoint comes first step=%" PRIu64,
+                         term->progress.word.step);
+        kelp__term_checkpoint(term,
+                              (struct kelp_checkpointer_event){.kind = KELP_CHECKPOINTER_REQUEST});
+        term->departure.serial = term->keeper.machine.requested;
     }
 }
 

@@ -263,6 +263,8 @@ void kelp_term_committed(struct kelp_term *term, const struct kelp_commit_answer
         read_again(term, answer->result);
     }
     kelp__term_keeper_end(term, &visit);
+    kelp__term_depart(term);
+    kelp__term_update_shards(term, false);
 }
 
 void kelp_term_removed(struct kelp_term *term, enum kelp_checkpointer_result result,

@@ -32,6 +32,8 @@ void kelp__term_try_state(struct kelp_term *term);
 void kelp__term_try_scale(struct kelp_term *term);
 /* The cluster is to have another size now. */
 void kelp__term_resize(struct kelp_term *term);
+/* Are all shards to end? Then a checkpoint is made first. */
+void kelp__term_depart(struct kelp_term *term);
 /* What shards and workers are to know now. */
 void kelp__term_update_shards(struct kelp_term *term, bool beat);
 void kelp__term_update_workers(struct kelp_term *term, bool beat);

@@ -263,6 +263,7 @@ static void on_leaving(struct kelp_term *term, const struct kelp_link *link)
         term, (struct kelp_placement_event){
                   .kind = KELP_PLACEMENT_LEAVING,
                   .leaving = {.id = link->shard.id, .incarnation = link->shard.incarnation}});
+    kelp__term_depart(term);
     kelp__term_update_shards(term, false);
 }
 
