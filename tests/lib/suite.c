@@ -11,7 +11,8 @@
 
 static struct {
     Suite *suite;
-    TCase *tcase; /* that tests are added to */
+    TCase *tcase;  /* that tests are added to */
+    bool left_out; /* the tests that come now are not wanted, and there is no such case */
     const struct kelp_suite_options *options;
 } program;
 
@@ -24,8 +25,21 @@ static Suite *suite(void)
     return program.suite;
 }
 
+static bool is_wanted(const struct kelp_suite_case *suite_case)
+{
+    const char *proof = getenv("KELP_PROOF");
+
+    return !proof ? !suite_case->proof
+                  : suite_case->proof &&
+                        (strcmp(proof, "all") == 0 || strcmp(proof, suite_case->name) == 0);
+}
+
 void kelp__suite_add_case(const struct kelp_suite_case *suite_case)
 {
+    program.left_out = !is_wanted(suite_case);
+    if (program.left_out) {
+        return;
+    }
     program.tcase = tcase_create(suite_case->name);
     if (suite_case->timeout_s > 0) {
         tcase_set_timeout(program.tcase, suite_case->timeout_s);
@@ -39,27 +53,33 @@ void kelp__suite_add_case(const struct kelp_suite_case *suite_case)
     suite_add_tcase(suite(), program.tcase);
 }
 
+/* NULL: what belongs to it is left out. */
 static TCase *current_case(void)
 {
     static const struct kelp_suite_case all = {.name = "all"};
 
-    if (!program.tcase) {
+    if (!program.tcase && !program.left_out) {
         kelp__suite_add_case(&all);
     }
-    return program.tcase;
+    return program.left_out ? NULL : program.tcase;
 }
 
 void kelp__suite_add_test(const TTest *test, int first, int end)
 {
-    tcase_add_loop_test(current_case(), test, first, end);
+    TCase *tcase = current_case();
+
+    if (tcase) {
+        tcase_add_loop_test(tcase, test, first, end);
+    }
 }
 
 void kelp__suite_add_abort_test(const TTest *test)
 {
     const char *fork_status = getenv("CK_FORK");
+    TCase *tcase = current_case();
 
-    if (!fork_status || strcmp(fork_status, "no") != 0) {
-        tcase_add_test_raise_signal(current_case(), test, SIGABRT);
+    if (tcase && (!fork_status || strcmp(fork_status, "no") != 0)) {
+        tcase_add_test_raise_signal(tcase, test, SIGABRT);
     }
 }
 
@@ -88,6 +108,9 @@ int kelp_suite_seed(void)
 
 int kelp_suite_run(void)
 {
+    if (!program.tcase) {
+        kelp_suite_skip("it has no proof '%s'", getenv("KELP_PROOF"));
+    }
     if (program.options && program.options->before) {
         program.options->before();
     }

@@ -18,6 +18,9 @@
  * it. Tests before the first one are in a case named after the program. KELP_SUITE() sets what
  * holds for the whole program. Exit status: 0, 1 when a test failed, 77 when `before` said that it
  * is skipped.
+ *
+ * A case with `.proof = true` takes minutes, and is run by hand: KELP_PROOF=NAME runs the proof of
+ * that name and nothing else, KELP_PROOF=all each of them.
  */
 #ifndef KELP_TESTS_LIB_SUITE_H
 #define KELP_TESTS_LIB_SUITE_H
@@ -30,6 +33,7 @@ struct kelp_suite_case {
     double timeout_s;                       /* of each test; 0: Check's own */
     void (*setup)(void), (*teardown)(void); /* around each test, in its process */
     void (*begin)(void), (*end)(void);      /* once around the case, in the program's process */
+    bool proof;                             /* run where KELP_PROOF names it, and only there */
 };
 
 struct kelp_suite_options {

@@ -2,6 +2,7 @@
  * `kelp chaos` on the ETTh1 job: a dozen faults, every kind of process hit at least once and all of
  * them at once, and the run ends with the digest of the quiet one. The long version, fifty faults
  * of every kind that this machine can do, runs with KELP_CHAOS_SEEDS=FIRST:LAST in the environment.
+ * KELP_PROOF=sizes: shards and workers come and go under faults for minutes.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,6 +10,7 @@
 
 #include "cli/chaos/chaos_plan.h"
 #include "tests/lib/cluster/json_fields.h"
+#include "tests/lib/cluster/proof.h"
 #include "tests/lib/cluster/run_command.h"
 #include "tests/lib/shared_files.h"
 #include "tests/lib/suite.h"
@@ -257,5 +259,93 @@ KELP_LOOP_TEST(all_plan, 0, getenv("KELP_CHAOS_SEEDS") ? 1 : 0)
         (void)fflush(stdout);
         ck_assert_msg(command.exit_code == 0, "seed %s: exit %d; it said:\n%s%s", seed,
                       command.exit_code, command.out, command.err);
+    }
+}
+
+/* ---- proof -------------------------------------------------------------------------------------
+ */
+
+KELP_CASE("sizes", .timeout_s = 2 * KELP_PROOF_S, .setup = setup, .teardown = teardown,
+          .proof = true)
+
+/* The fewest shards, to 4, to 2, to 3; 1 worker, to 6, to 2: as plan.yaml. */
+static void write_sizes(unsigned fewest)
+{
+    static const char format[] =
+        "faults:\n"
+        "  - {kind: scale, target: shard, to: %u, step: 400}\n"
+        "  - {kind: scale, target: worker, to: 1, step: 600}\n"
+        "  - {kind: scale, target: shard, to: 4, step: 3000}\n"
+        "  - {kind: scale, target: worker, to: 6, step: 4000}\n"
+        "  - {kind: scale, target: shard, to: 2, step: 14000}\n"
+        "  - {kind: scale, target: worker, to: 2, step: 16000}\n"
+        "  - {kind: scale, target: shard, to: 3, step: 20000}\n"
+        "draw:\n"
+        "  count: 24\n"
+        "  first: 3200\n"
+        "  every: 600:1400\n"
+        "  mix:\n"
+        "    - {kind: kill, target: worker, weight: 3}\n"
+        "    - {kind: kill, target: shard, weight: 3}\n"
+        "    - {kind: kill, target: leader, weight: 1}\n"
+        "    - {kind: pause, target: worker, for: 500ms:1500ms, weight: 1}\n"
+        "    - {kind: pause, target: shard, for: 500ms:1500ms, weight: 1}\n";
+    char text[sizeof(format) + 16];
+
+    (void)snprintf(text, sizeof(text), format, fewest);
+    (void)kelp_test_write(folder.path, "plan.yaml", text);
+}
+
+/* chaos.json of that folder: the digest of the quiet run, and no step again with replicas. */
+static void check_sizes(const char *name, const char *what, bool with_replicas)
+{
+    char path[KELP_TEST_PATH_MAX], quiet[KELP_TEST_PATH_MAX];
+
+    (void)snprintf(path, sizeof(path), "%s/chaos.json", name);
+    cJSON *report = kelp_test_read_json(folder.path, path);
+    const int restores = cJSON_GetArraySize(kelp_test_member(report, "restores"));
+    (void)snprintf(path, sizeof(path), "%s/%s/chaos", folder.path, name);
+    (void)snprintf(quiet, sizeof(quiet), "%s/%s/quiet", folder.path, with_replicas ? "one" : name);
+    (void)printf(
+        "sizes, %s, replicas %d: %.0f steps, %s, %d faults, restores %d, steps again %.0f, "
+        "promotions %u, moves %u, quiet %.0f s, this %.0f s\n",
+        what, with_replicas ? 2 : 1, kelp_test_number(report, "total_steps"),
+        kelp_test_text(report, "digest"), cJSON_GetArraySize(kelp_test_member(report, "faults")),
+        restores, kelp_test_number(report, "steps_recomputed"), kelp_proof_events(path, "promoted"),
+        kelp_proof_events(path, "moved"), kelp_test_number(report, "quiet_wall_s"),
+        kelp_test_number(report, "wall_s"));
+    (void)fflush(stdout);
+    ck_assert_str_eq(kelp_test_text(report, "digest"), kelp_test_text(report, "quiet_digest"));
+    kelp_proof_same_records(path, quiet);
+    if (with_replicas) {
+        ck_assert_int_eq(restores, 0);
+        ck_assert_double_eq(kelp_test_number(report, "steps_recomputed"), 0);
+    }
+    cJSON_Delete(report);
+}
+
+static const char *const optimizers[] = {"adam", "lamb"};
+
+/* Without replicas and with them, of one quiet run. */
+KELP_LOOP_TEST(sizes_under_faults, 0, KELP_ARRAY_COUNT(optimizers))
+{
+    char epochs[16], optimizer[64];
+    const char *args[] = {
+        "chaos", "job.yaml",           "--run", "one",       "--plan", "plan.yaml", "--shards",
+        "3",     "--workers",          "2",     "--epochs",  epochs,   "--set",     optimizer,
+        "--set", "cluster.replicas=1", NULL,    "one/quiet", NULL};
+    enum { RUN = 3, REPLICAS = 15, QUIET = 16 };
+
+    (void)snprintf(epochs, sizeof(epochs), "%u", kelp_proof_write(folder.path));
+    (void)snprintf(optimizer, sizeof(optimizer), "train.optimizer=%s", optimizers[_i]);
+    for (unsigned replicas = 1; replicas <= 2; replicas++) {
+        write_sizes(replicas);
+        args[RUN] = replicas == 1 ? "one" : "two";
+        args[REPLICAS] = replicas == 1 ? "cluster.replicas=1" : "cluster.replicas=2";
+        args[QUIET] = replicas == 1 ? NULL : "--quiet-run";
+        chaos(args, KELP_PROOF_S * 1000u);
+        ck_assert_msg(command.exit_code == 0, "exit %d; it said:\n%s%s", command.exit_code,
+                      command.out, command.err);
+        check_sizes(args[RUN], optimizers[_i], replicas == 2);
     }
 }

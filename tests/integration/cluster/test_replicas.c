@@ -3,6 +3,8 @@
  * a generation nor a step, the next one to come gets copies while training goes on, and then the
  * other may be killed. Always with the digests of the quiet run. And what two of them compute is
  * compared.
+ *
+ * KELP_PROOF=kills: a shard of three is killed every three seconds for a minute.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -13,6 +15,9 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/rpc/rpc.h"
+#include "tests/lib/cluster/proof.h"
+#include "tests/lib/cluster/run_size.h"
 #include "tests/lib/cluster/run_watch.h"
 #include "tests/lib/suite.h"
 
@@ -229,4 +234,55 @@ KELP_TEST(replicas_that_differ_stop_the_job)
                       strstr(run.output, " have different weights after step ") &&
                       strstr(run.output, "shard-0 has ") && strstr(run.output, "shard-1 has "),
                   "%s", run.output);
+}
+
+/* ---- proof -------------------------------------------------------------------------------------
+ */
+
+#define KILLS    20
+#define EVERY_MS 3000
+
+static struct kelp_run quiet_run;
+
+static void setup_proof(void)
+{
+    kelp_rpc_global_init();
+    setup();
+}
+
+static void teardown_proof(void)
+{
+    kelp_run_fini(&quiet_run);
+    teardown();
+    kelp_rpc_global_fini();
+}
+
+KELP_CASE("kills", .setup = setup_proof, .teardown = teardown_proof, .timeout_s = KELP_PROOF_S,
+          .proof = true)
+
+/* Or a little later, where a slow machine has not made all copies again by then: what both replicas
+ * lose is lost. */
+KELP_TEST(one_killed_every_three_seconds)
+{
+    const struct kelp_run_size whole = {.shards = 3, .workers = 2, .replicas = 2};
+
+    kelp_proof_quiet(&quiet_run, NULL);
+    kelp_proof_start(&run, (const char *[]){"--shards", "3", "--set", "cluster.replicas=2", NULL});
+    const uint64_t begin_ms = kelp_clock_ms();
+    uint64_t next_ms = begin_ms;
+    for (unsigned i = 0; i < KILLS; i++) {
+        char id[32];
+        (void)snprintf(id, sizeof(id), "shard-%u", i % whole.shards);
+        next_ms += EVERY_MS;
+        KELP_TEST_AWAIT_FROM(&run.command,
+                             kelp_clock_ms() >= next_ms && kelp_run_has_size(&run, whole),
+                             "after %u kills it is not whole any more, or has ended", i);
+        (void)kelp_test_command_signal(&run.command, "kelp-ps", id, SIGKILL);
+    }
+    (void)printf("kills: %u in %.1f s\n", KILLS, (double)(kelp_clock_ms() - begin_ms) / 1000);
+    kelp_run_await_size(&run, whole);
+    kelp_proof_goes_on(&run);
+    kelp_proof_end(&run);
+    kelp_proof_never_back(&run);
+    kelp_proof_same("kills", &run, &quiet_run);
 }

@@ -1,16 +1,21 @@
 /*
  * Runs that grow and shrink while processes die, that write a checkpoint while partitions move, and
  * whose every process is replaced. Always with the digests of the quiet run.
+ *
+ * KELP_PROOF=checkpoint, replaced, inference (or all): the same with runs of minutes, to their end.
  */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/run/run_client.h"
+#include "cli/run/job_client.h"
 #include "common/rpc/rpc.h"
 #include "tests/lib/cluster/json_fields.h"
+#include "tests/lib/cluster/proof.h"
+#include "tests/lib/cluster/run_size.h"
 #include "tests/lib/cluster/run_watch.h"
+#include "tests/lib/cluster/test_files.h"
 #include "tests/lib/suite.h"
 
 #define INTERVAL 50 /* steps between two digests */
@@ -62,48 +67,9 @@ static void scale(const char *what, const char *size)
     kelp_test_command_says(run.folder, (const char *[]){"scale", what, size, "run", NULL}, 0, size);
 }
 
-/* NULL: nobody leads now. Owned. */
-static Kelp__V1__StatusReply *ask(const char *run_folder)
-{
-    struct kelp_job_client *client = NULL;
-    Kelp__V1__StatusReply *reply = NULL;
-
-    if (kelp_run_client_open(run_folder, &client, NULL) != KELP_OK ||
-        kelp_job_client_status(client, 1000, &reply, NULL) != KELP_OK) {
-        reply = NULL;
-    }
-    kelp_job_client_close(client);
-    return reply;
-}
-
-/* So many shards share the partitions evenly, with so many replicas, and no copy is under way; and
- * so many workers have lanes. */
-static bool has_size(uint32_t shards, uint32_t workers, uint32_t replicas)
-{
-    Kelp__V1__StatusReply *reply = ask(run.run_folder);
-    uint32_t used = 0, working = 0, backups = 0;
-    bool good = reply && strcmp(reply->state, "running") == 0;
-
-    for (size_t i = 0; good && i < reply->n_shards; i++) {
-        const Kelp__V1__ShardInfo *shard = reply->shards[i];
-        used += shard->partitions > 0 ? 1 : 0;
-        backups += shard->backups;
-        good = shard->joining == 0 &&
-               (shard->partitions == 0 || shard->partitions >= reply->map->n_partitions / shards);
-    }
-    for (size_t i = 0; good && i < reply->n_workers; i++) {
-        working += reply->workers[i]->lane_count > 0 ? 1 : 0;
-    }
-    good = good && used == shards && working == workers &&
-           backups == (replicas - 1) * reply->map->n_partitions;
-    kelp_job_client_status_free(reply);
-    return good;
-}
-
 static void await_size(uint32_t shards, uint32_t workers, uint32_t replicas)
 {
-    KELP_TEST_AWAIT_FROM(&run.command, has_size(shards, workers, replicas),
-                         "it does not get to %u shards and %u workers", shards, workers);
+    kelp_run_await_size(&run, (struct kelp_run_size){shards, workers, replicas});
     go_on();
 }
 
@@ -220,17 +186,14 @@ static void replace(const char *program, const char *id)
                          "no other %s is started", id);
 }
 
-/* Each machine is replaced, one after the other: its work has gone to others when it ends, and
- * comes to the next one. No generation, no step again. */
-KELP_TEST(every_process_replaced)
+/* Each machine, one after the other: its work has gone to others when it ends, and comes to the
+ * next one. */
+static void replace_all(void)
 {
     static const char *const shards[] = {"shard-0", "shard-1", "shard-2"};
     static const char *const workers[] = {"worker-0", "worker-1"};
     static const char *const coordinators[] = {"coordinator-0", "coordinator-1"};
 
-    kelp_rpc_global_init();
-    start(small_text, (const char *[]){"--coordinators", "2", "--shards", "3", "--workers", "2",
-                                       "--set", "cluster.replicas=2", "--set", LAMB, NULL});
     for (size_t i = 0; i < KELP_ARRAY_COUNT(shards); i++) {
         replace("kelp-ps", shards[i]);
         await_size(3, 2, 2);
@@ -240,26 +203,27 @@ KELP_TEST(every_process_replaced)
         replace("kelp-coordinator", coordinators[i]);
         await_size(3, 2, 2);
     }
+}
+
+static const char *const three_machines[] = {
+    "--coordinators",     "2",     "--shards", "3", "--workers", "2", "--set",
+    "cluster.replicas=2", "--set", LAMB,       NULL};
+
+/* No generation, no step again. */
+KELP_TEST(every_process_replaced)
+{
     Kelp__V1__StatusReply *reply = NULL;
-    KELP_TEST_AWAIT_FROM(&run.command, (reply = ask(run.run_folder)) != NULL, "nobody leads");
+
+    kelp_rpc_global_init();
+    start(small_text, three_machines);
+    replace_all();
+    KELP_TEST_AWAIT_FROM(&run.command, (reply = kelp_run_ask(run.run_folder)) != NULL,
+                         "nobody leads");
     ck_assert_uint_eq(reply->generation, 1);
     ck_assert_uint_eq(reply->steps_recomputed, 0);
     kelp_job_client_status_free(reply);
     expect_quiet(small_text, (const char *[]){"--set", LAMB, NULL});
     kelp_rpc_global_fini();
-}
-
-/* Shards that lead partitions of the job in that folder. */
-static uint32_t shards_used(const char *folder)
-{
-    Kelp__V1__StatusReply *reply = ask(folder);
-    uint32_t used = 0;
-
-    for (size_t i = 0; reply && i < reply->n_shards; i++) {
-        used += reply->shards[i]->partitions > 0 ? 1 : 0;
-    }
-    kelp_job_client_status_free(reply);
-    return used;
 }
 
 /* `kelp VERB` of the trained run, with the arguments more; what it printed, owned. With `grows` its
@@ -278,11 +242,11 @@ static char *infer(const char *verb, const char *folder, const char *const *more
     kelp_test_command_start(&command, run.folder, args);
     if (grows) {
         (void)snprintf(path, sizeof(path), "%s/%s", run.folder, folder);
-        KELP_TEST_AWAIT_FROM(&command, shards_used(path) == 2, "it does not begin");
+        KELP_TEST_AWAIT_FROM(&command, kelp_run_shards_used(path) == 2, "it does not begin");
         (void)kelp_test_command_signal(&command, "kelp-worker", "worker-0", SIGSTOP);
         kelp_test_command_says(run.folder, (const char *[]){"scale", "--shards", "3", folder, NULL},
                                0, "3");
-        KELP_TEST_AWAIT_FROM(&command, shards_used(path) == 3, "partitions do not move");
+        KELP_TEST_AWAIT_FROM(&command, kelp_run_shards_used(path) == 3, "partitions do not move");
         (void)kelp_test_command_signal(&command, "kelp-ps", "shard-0", SIGKILL);
         (void)kelp_test_command_signal(&command, "kelp-worker", "worker-0", SIGKILL);
     }
@@ -292,6 +256,19 @@ static char *infer(const char *verb, const char *folder, const char *const *more
     command.out = NULL;
     kelp_test_command_fini(&command);
     return out;
+}
+
+/* What two of `kelp evaluate` printed: the same metrics, and the other never went back. */
+static void expect_metrics(const char *quiet, const char *grown)
+{
+    cJSON *one = kelp_test_json(quiet), *other = kelp_test_json(grown);
+
+    ck_assert_msg(
+        cJSON_Compare(kelp_test_member(one, "metrics"), kelp_test_member(other, "metrics"), true),
+        "%s%s", quiet, grown);
+    ck_assert_double_eq(kelp_test_number(other, "restores"), 0);
+    cJSON_Delete(one);
+    cJSON_Delete(other);
 }
 
 /* A run that predicts and one that evaluates: what they give is the same bytes. */
@@ -323,14 +300,162 @@ KELP_TEST(predicts_and_evaluates)
     predict[0] = "-o";
     predict[1] = "json";
     grown = infer("evaluate", "e2", predict, true);
-    cJSON *one = kelp_test_json(quiet), *other = kelp_test_json(grown);
-    ck_assert_msg(
-        cJSON_Compare(kelp_test_member(one, "metrics"), kelp_test_member(other, "metrics"), true),
-        "%s%s", quiet, grown);
-    ck_assert_double_eq(kelp_test_number(other, "restores"), 0);
-    cJSON_Delete(one);
-    cJSON_Delete(other);
+    expect_metrics(quiet, grown);
     free(quiet);
     free(grown);
     kelp_rpc_global_fini();
+}
+
+/* ---- proofs ------------------------------------------------------------------------------------
+ */
+
+#define ROUNDS 3      /* of replacing every process */
+#define ROWS   100000 /* to predict and to evaluate */
+#define KILLS  12     /* meanwhile */
+
+static struct kelp_run quiet_run;
+
+static void setup_proof(void)
+{
+    kelp_rpc_global_init();
+    setup();
+}
+
+static void teardown_proof(void)
+{
+    kelp_run_fini(&quiet_run);
+    teardown();
+    kelp_rpc_global_fini();
+}
+
+KELP_CASE("checkpoint", .setup = setup_proof, .teardown = teardown_proof, .timeout_s = KELP_PROOF_S,
+          .proof = true)
+
+/* From one shard to four; what is restored has parts of what has moved and of what has not. */
+KELP_TEST(restored_on_another_size)
+{
+    uint32_t used = 0, joining = 0;
+
+    kelp_proof_quiet(&quiet_run, NULL);
+    kelp_proof_start(&run, (const char *[]){"--set", "cluster.move_rate=64KiB", NULL});
+    scale("--shards", "4");
+    KELP_TEST_AWAIT_FROM(&run.command, kelp_run_shards_used(run.run_folder) >= 3,
+                         "no partition moves");
+    kelp_test_command_says(run.folder, (const char *[]){"checkpoint", "run", NULL}, 0, "step");
+    KELP_TEST_AWAIT_FROM(&run.command, (used = kelp_run_shards_used(run.run_folder)) > 0,
+                         "nobody leads");
+    joining = kelp_run_joining(run.run_folder);
+    const unsigned moves = kelp_proof_events(run.run_folder, "moved");
+    kelp_test_command_kill_all(&run.command);
+    ck_assert_msg(joining > 0, "the moves end before the checkpoint");
+    (void)printf("checkpoint: %u moves made, %u shards used, %u partitions on their way\n", moves,
+                 used, joining);
+    kelp_run_start(&run, "--resume",
+                   (const char *[]){"--shards", "3", "--set", "cluster.move_rate=128MiB", NULL});
+    kelp_proof_end(&run);
+    ck_assert_double_eq(kelp_run_number(&run, "restores"), 1);
+    kelp_proof_same("checkpoint", &run, &quiet_run);
+}
+
+KELP_CASE("replaced", .setup = setup_proof, .teardown = teardown_proof, .timeout_s = KELP_PROOF_S,
+          .proof = true)
+
+/* Shards and workers by drain, coordinators by SIGKILL. */
+KELP_TEST(every_process_replaced_again_and_again)
+{
+    const char *args[KELP_ARRAY_COUNT(three_machines)];
+
+    memcpy(args, three_machines, sizeof(args));
+    args[KELP_ARRAY_COUNT(args) - 3] = NULL; /* without LAMB */
+    kelp_proof_quiet(&quiet_run, NULL);
+    kelp_proof_start(&run, args);
+    for (unsigned i = 0; i < ROUNDS; i++) {
+        replace_all();
+    }
+    kelp_proof_goes_on(&run);
+    kelp_proof_end(&run);
+    kelp_proof_never_back(&run);
+    kelp_proof_same("replaced", &run, &quiet_run);
+}
+
+KELP_CASE("inference", .setup = setup_proof, .teardown = teardown_proof, .timeout_s = KELP_PROOF_S,
+          .proof = true)
+
+/* Kill a shard once a second, while the command goes on; how many. */
+static unsigned kill_shards(struct kelp_run *job, uint32_t shards)
+{
+    unsigned kills = 0;
+
+    for (; kills < KILLS; kills++) {
+        const uint64_t next_ms = kelp_clock_ms() + 1000;
+        char id[32];
+        while (!kelp_test_command_ended(&job->command) &&
+               (kelp_clock_ms() < next_ms ||
+                !kelp_run_has_size(job, (struct kelp_run_size){shards, 2, 2}))) {
+            kelp_test_look_later();
+        }
+        if (kelp_test_command_ended(&job->command)) {
+            break;
+        }
+        (void)snprintf(id, sizeof(id), "shard-%u", kills % shards);
+        (void)kelp_test_command_signal(&job->command, "kelp-ps", id, SIGKILL);
+    }
+    return kills;
+}
+
+/* `kelp VERB` of the trained run on rows.csv; what it printed, owned. With `grows` from two shards
+ * to four and to three, one after the other of which is killed. */
+static char *infer_rows(const char *verb, const char *folder, const char *const *more, bool grows)
+{
+    const char *args[KELP_TEST_ARGS_MAX] = {verb,     "run",      "--run", folder,
+                                            "--data", "rows.csv", "--set", "train.batch_size=8"};
+    static const char *const sizes[] = {"4", "3"};
+    struct kelp_run job = {.command = {.process = NULL}};
+    unsigned kills = 0;
+
+    for (size_t i = 0; more[i]; i++) {
+        args[8 + i] = more[i];
+    }
+    (void)snprintf(job.run_folder, sizeof(job.run_folder), "%s/%s", run.folder, folder);
+    kelp_test_command_start(&job.command, run.folder, args);
+    for (size_t i = 0; grows && i < KELP_ARRAY_COUNT(sizes); i++) {
+        KELP_TEST_AWAIT_FROM(&job.command, kelp_run_shards_used(job.run_folder) >= 2,
+                             "it does not begin");
+        kelp_test_command_says(
+            run.folder, (const char *[]){"scale", "--shards", sizes[i], folder, NULL}, 0, sizes[i]);
+        kills += kill_shards(&job, i == 0 ? 4 : 3);
+    }
+    const uint64_t goes_on = kelp_test_command_ended(&job.command) ? 0 : 1;
+    (void)kelp_test_command_wait(&job.command, KELP_PROOF_S * 1000u);
+    ck_assert_msg(job.command.exit_code == 0, "exit %d: %s", job.command.exit_code,
+                  job.command.err);
+    (void)printf("%s: %u shards killed%s\n", verb, kills, goes_on ? "" : ", to its end");
+    char *out = job.command.out;
+    job.command.out = NULL;
+    kelp_test_command_fini(&job.command);
+    return out;
+}
+
+/* The same bytes and metrics, and no restore. */
+KELP_TEST(predictions_while_shards_come_and_go)
+{
+    static const char *const quiet[] = {"--out", "quiet.csv", NULL};
+    static const char *const grown[] = {
+        "--out", "grown.csv", "--workers",          "2", "--shards", "2", "--coordinators",
+        "2",     "--set",     "cluster.replicas=2", NULL};
+    const char *args[16] = {"-o", "json"};
+
+    (void)kelp_proof_write(run.folder);
+    kelp_run_start(&run, "job.yaml", (const char *[]){"--set", "train.epochs=2", NULL});
+    kelp_run_finish(&run, 0);
+    kelp_proof_rows(run.folder, "rows.csv", ROWS, false);
+    free(infer_rows("predict", "p1", quiet, false));
+    free(infer_rows("predict", "p2", grown, true));
+    kelp_test_expect_same(run.folder, "quiet.csv", "grown.csv");
+    char *one = infer_rows("evaluate", "e1", (const char *[]){"-o", "json", NULL}, false);
+    memcpy(&args[2], &grown[2], sizeof(grown) - 2 * sizeof(grown[0]));
+    char *other = infer_rows("evaluate", "e2", args, true);
+    expect_metrics(one, other);
+    free(one);
+    free(other);
 }

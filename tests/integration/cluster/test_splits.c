@@ -3,7 +3,7 @@
  * another's partitions, between the leader and a shard, between a worker and a shard. Training goes
  * on once the network is whole, to the digests of the quiet run: there is one history.
  *
- * It takes root, for a network namespace. KELP_SPLITS=all tries each pair both ways and one way.
+ * It takes root, for a network namespace. KELP_PROOF=splits tries each pair both ways and one way.
  */
 #include <signal.h>
 #include <stdio.h>
@@ -15,6 +15,7 @@
 #include "common/base/clock.h"
 #include "common/rpc/rpc.h"
 #include "tests/lib/cluster/net_split.h"
+#include "tests/lib/cluster/proof.h"
 #include "tests/lib/cluster/run_watch.h"
 #include "tests/lib/cluster/shard_look.h"
 #include "tests/lib/suite.h"
@@ -24,6 +25,7 @@
 #define SPLIT_MS 2500 /* longer than what silence may take to be noticed */
 #define RENEW_US 2000
 #define SHARDS   2
+#define HEALED_S 3 /* from the healing to the next step, at most, in the proof */
 
 static const char job_text[] = "name: splits\nseed: 11\n"
                                "model: {kind: dlinear}\ndata: {kind: synthetic}\n"
@@ -72,13 +74,11 @@ static void go_on(void)
     kelp_run_await_step(&run, kelp_run_step(&run) + GO_ON);
 }
 
-static void start(void)
+static void open_looks(void)
 {
     struct kelp_run_cluster cluster;
     struct kelp_error error = {.text = ""};
 
-    kelp_run_start(&run, "job.yaml", (const char *[]){"--listen", "127.0.0.1", NULL});
-    go_on();
     ck_assert_int_eq(kelp_run_cluster_read(run.run_folder, &cluster, &error), KELP_OK);
     ck_assert_int_eq(kelp_run_client_open(run.run_folder, &client, &error), KELP_OK);
     for (size_t i = 0; i < SHARDS; i++) {
@@ -86,14 +86,18 @@ static void start(void)
     }
 }
 
-/* digests.jsonl, and the run is no more. */
-static char *end(void)
+static void close_looks(void)
 {
     for (size_t i = 0; i < SHARDS; i++) {
         kelp_shard_look_fini(&looks[i]);
     }
     kelp_job_client_close(client);
     client = NULL;
+}
+
+/* digests.jsonl, and the run is no more. */
+static char *end(void)
+{
     kelp_test_command_kill_all(&run.command);
     return kelp_test_read(run.run_folder, "digests.jsonl", NULL);
 }
@@ -166,7 +170,8 @@ static uint32_t cut(const struct end *one, const struct end *other, enum way way
     return split.count;
 }
 
-static void split_and_heal(const struct end *one, const struct end *other, enum way way)
+/* Milliseconds from the healing to the next step. */
+static uint64_t split_and_heal(const struct end *one, const struct end *other, enum way way)
 {
     struct kelp_error error = {.text = ""};
 
@@ -178,12 +183,14 @@ static void split_and_heal(const struct end *one, const struct end *other, enum 
     ck_assert_msg(kelp_chaos_split_heal(&split, &error) == KELP_OK, "%s", error.text);
     const uint64_t healed_ms = kelp_clock_ms();
     KELP_TEST_AWAIT_FROM(&run.command, step_now() > meanwhile, "training does not go on");
+    const uint64_t next_ms = kelp_clock_ms() - healed_ms;
     (void)printf("%-13s %s %s  %3u cuts, %6llu steps meanwhile, the next one %4llu ms after "
                  "healing\n",
                  one->id, ways[way], other->id, cuts, (unsigned long long)(meanwhile - before),
-                 (unsigned long long)(kelp_clock_ms() - healed_ms));
+                 (unsigned long long)next_ms);
     (void)fflush(stdout);
     go_on();
+    return next_ms;
 }
 
 static void expect_quiet(void)
@@ -206,19 +213,40 @@ static void expect_quiet(void)
 KELP_SUITE(.before = prepare)
 KELP_CASE("splits", .setup = setup, .teardown = teardown, .timeout_s = 600)
 
-/* Each pair, in one of three ways or in all of them. */
+static const struct end *const pairs[] = {&backup, &leader, &worker};
+
+/* Each pair, in one of three ways. */
 KELP_TEST(one_history)
 {
-    static const struct end *const pairs[] = {&backup, &leader, &worker};
-    const bool all = getenv("KELP_SPLITS") != NULL;
-
-    start();
+    kelp_run_start(&run, "job.yaml", (const char *[]){"--listen", "127.0.0.1", NULL});
+    go_on();
+    open_looks();
     for (size_t i = 0; i < KELP_ARRAY_COUNT(pairs); i++) {
-        for (enum way way = BOTH; way < WAYS; way++) {
-            if (all || (size_t)way == i) {
-                split_and_heal(pairs[i], &primary, way);
-            }
-        }
+        (void)split_and_heal(pairs[i], &primary, (enum way)i);
     }
+    close_looks();
     expect_quiet();
+}
+
+KELP_CASE("splits", .setup = setup, .teardown = teardown, .timeout_s = KELP_PROOF_S, .proof = true)
+
+/* In all of them. */
+KELP_TEST(one_history_of_all_splits)
+{
+    struct kelp_run quiet;
+
+    kelp_proof_quiet(&quiet, NULL);
+    kelp_proof_start(&run, (const char *[]){"--listen", "127.0.0.1", "--shards", "2", "--set",
+                                            "cluster.replicas=2", NULL});
+    open_looks();
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(pairs) * WAYS; i++) {
+        ck_assert_uint_le(split_and_heal(pairs[i / WAYS], &primary, (enum way)(i % WAYS)),
+                          HEALED_S * 1000);
+    }
+    close_looks();
+    kelp_proof_goes_on(&run);
+    kelp_proof_end(&run);
+    kelp_proof_never_back(&run);
+    kelp_proof_same("splits", &run, &quiet);
+    kelp_run_fini(&quiet);
 }

@@ -91,7 +91,12 @@ void kelp_run_train(struct kelp_run *run, const char *job_path, const char *cons
 
 void kelp_run_finish(struct kelp_run *run, int exit_code)
 {
-    wait_for_end(run, KELP_TEST_HANG_MS);
+    kelp_run_finish_within(run, exit_code, KELP_TEST_HANG_MS);
+}
+
+void kelp_run_finish_within(struct kelp_run *run, int exit_code, uint32_t timeout_ms)
+{
+    wait_for_end(run, timeout_ms);
     ck_assert_msg(run->exit_code == exit_code, "exit %d, not %d; it said:\n%s", run->exit_code,
                   exit_code, last_words(run->output));
 }

@@ -37,6 +37,7 @@ void kelp_run_train(struct kelp_run *run, const char *job_path, const char *cons
 void kelp_run_start(struct kelp_run *run, const char *first, const char *const *args);
 /* Wait for its end; fails the test when its exit status is another. */
 void kelp_run_finish(struct kelp_run *run, int exit_code);
+void kelp_run_finish_within(struct kelp_run *run, int exit_code, uint32_t timeout_ms);
 /* Both, of the run that was there. */
 void kelp_run_resume(struct kelp_run *run, const char *const *args, int exit_code);
 /* Fails the test when the end of its last command has another digest; an empty one becomes that. */
