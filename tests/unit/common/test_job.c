@@ -1,55 +1,23 @@
+/*
+ * Keys of a job file: defaults, values, and each mistake.
+ */
 #include <cjson/cJSON.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-#include "common/job/job.h"
+#include "tests/lib/job_bench.h"
 #include "tests/lib/suite.h"
 
-static struct kelp_job_file *file;
-static struct kelp_error error;
-
-/* The two kinds that every job must name are there. */
-static void setup(void)
-{
-    file = kelp_job_file_create();
-    ck_assert_ptr_nonnull(file);
-    ck_assert_int_eq(kelp_job_file_set(file, "model.kind", "dlinear", KELP_ORIGIN_FLAG, NULL),
-                     KELP_OK);
-    ck_assert_int_eq(kelp_job_file_set(file, "data.kind", "synthetic", KELP_ORIGIN_FLAG, NULL),
-                     KELP_OK);
-}
-
-static void teardown(void)
-{
-    kelp_job_file_destroy(file);
-}
-
-static kelp_status parse(const char *text)
-{
-    kelp_status status = kelp_job_file_parse(file, "job.yaml", text, strlen(text), &error);
-
-    return status == KELP_OK ? kelp_job_file_finish(file, &error) : status;
-}
-
-static char *print(bool with_origin)
-{
-    char *text;
-
-    ck_assert_int_eq(kelp_job_file_print(file, with_origin, &text, &error), KELP_OK);
-    return text;
-}
-
-KELP_CASE("job", .setup = setup, .teardown = teardown)
+KELP_CASE("job", .setup = job_setup, .teardown = job_teardown)
 
 /* Beside the two kinds, defaults are a job that runs: a constant rate, Adam. */
 KELP_TEST(test_defaults)
 {
-    const struct kelp_job *job = kelp_job_file_job(file);
+    const struct kelp_job *job = kelp_job_file_job(job_bench.file);
 
-    ck_assert_msg(kelp_job_file_finish(file, &error) == KELP_OK, "%s", error.text);
+    ck_assert_msg(kelp_job_file_finish(job_bench.file, &job_bench.error) == KELP_OK, "%s",
+                  job_bench.error.text);
     ck_assert_str_eq(job->name, "job");
     ck_assert_int_eq(job->data.kind, KELP_DATA_SYNTHETIC);
     ck_assert_uint_eq(job->data.split[0], 8640);
@@ -75,18 +43,18 @@ KELP_TEST(test_defaults)
 /* Values of each type arrive in their field. */
 KELP_TEST(test_values)
 {
-    const struct kelp_job *job = kelp_job_file_job(file);
+    const struct kelp_job *job = kelp_job_file_job(job_bench.file);
 
     ck_assert_msg(
-        parse("name: etth1-mlp\n"
-              "seed: 18446744073709551615\n"
-              "model:\n  kind: mlp\n  hidden: [15, 7]\n  init: \"weights \\\"x\\\".bin\"\n"
-              "data: {kind: csv, path: /data/ETTh1.csv, features: M, split: [500, 0, 200]}\n"
-              "train:\n  optimizer: sgd\n  momentum: 0.9\n  nesterov: true\n  lr: 1e-2\n"
-              "cluster:\n  workers: 2:8\n  shards: 3\n"
-              "transport:\n  piece: 64KiB\n"
-              "failure:\n  detect: 250ms\n  max_failures: -1\n") == KELP_OK,
-        "%s", error.text);
+        job_parse("name: etth1-mlp\n"
+                  "seed: 18446744073709551615\n"
+                  "model:\n  kind: mlp\n  hidden: [15, 7]\n  init: \"weights \\\"x\\\".bin\"\n"
+                  "data: {kind: csv, path: /data/ETTh1.csv, features: M, split: [500, 0, 200]}\n"
+                  "train:\n  optimizer: sgd\n  momentum: 0.9\n  nesterov: true\n  lr: 1e-2\n"
+                  "cluster:\n  workers: 2:8\n  shards: 3\n"
+                  "transport:\n  piece: 64KiB\n"
+                  "failure:\n  detect: 250ms\n  max_failures: -1\n") == KELP_OK,
+        "%s", job_bench.error.text);
     ck_assert_str_eq(job->name, "etth1-mlp");
     ck_assert_uint_eq(job->seed, UINT64_MAX);
     ck_assert_uint_eq(job->model.hidden_count, 2);
@@ -121,10 +89,10 @@ static const struct {
 /* No model and no data are chosen for somebody who named none; a plug-in names its kind. */
 KELP_LOOP_TEST(test_kinds, 0, KELP_ARRAY_COUNT(kinds))
 {
-    kelp_job_file_destroy(file);
-    file = kelp_job_file_create();
-    ck_assert_int_eq(parse(kinds[_i].text), KELP_ERR_INVALID);
-    ck_assert_str_eq(error.text, kinds[_i].expected);
+    kelp_job_file_destroy(job_bench.file);
+    job_bench.file = kelp_job_file_create();
+    ck_assert_int_eq(job_parse(kinds[_i].text), KELP_ERR_INVALID);
+    ck_assert_str_eq(job_bench.error.text, kinds[_i].expected);
 }
 
 static const struct {
@@ -309,22 +277,22 @@ static const struct {
 /* Each mistake is one line: file, line, key, what is wrong, what is allowed. */
 KELP_LOOP_TEST(test_mistakes, 0, KELP_ARRAY_COUNT(mistakes))
 {
-    ck_assert_int_eq(parse(mistakes[_i].text), KELP_ERR_INVALID);
-    ck_assert_str_eq(error.text, mistakes[_i].expected);
-    ck_assert_ptr_null(strchr(error.text, '\n'));
+    ck_assert_int_eq(job_parse(mistakes[_i].text), KELP_ERR_INVALID);
+    ck_assert_str_eq(job_bench.error.text, mistakes[_i].expected);
+    ck_assert_ptr_null(strchr(job_bench.error.text, '\n'));
 }
 
 /* What YAML takes for true, and hours. */
 KELP_TEST(test_natural_values)
 {
-    const struct kelp_job *job = kelp_job_file_job(file);
+    const struct kelp_job *job = kelp_job_file_job(job_bench.file);
 
-    ck_assert_msg(parse("train: {drop_last: True, evaluate: FALSE}\nfailure: {window: 1h}\n") ==
+    ck_assert_msg(job_parse("train: {drop_last: True, evaluate: FALSE}\nfailure: {window: 1h}\n") ==
                       KELP_OK,
-                  "%s", error.text);
+                  "%s", job_bench.error.text);
     ck_assert(job->train.drop_last && !job->train.evaluate);
     ck_assert_uint_eq(job->failure.window_ms, 3600000);
-    char *text = print(false);
+    char *text = job_print(false);
     ck_assert_ptr_nonnull(strstr(text, "  window: 60m\n"));
     free(text);
 }
@@ -334,23 +302,23 @@ KELP_TEST(test_explain)
 {
     char *text = NULL;
 
-    ck_assert_int_eq(kelp_job_explain("train.epochs", false, &text, &error), KELP_OK);
+    ck_assert_int_eq(kelp_job_explain("train.epochs", false, &text, &job_bench.error), KELP_OK);
     ck_assert_ptr_eq(strstr(text, "train.epochs: integer 1 to 1000000; default 10\n"), text);
     ck_assert_ptr_nonnull(strstr(text, "\n    On resume: it may grow.\n"));
     free(text);
-    ck_assert_int_eq(kelp_job_explain("model", false, &text, &error), KELP_OK);
+    ck_assert_int_eq(kelp_job_explain("model", false, &text, &job_bench.error), KELP_OK);
     ck_assert_ptr_eq(strstr(text, "model.kind: mlp, dlinear, "), text);
     ck_assert_ptr_nonnull(strstr(text, "plugin; required\n"));
     ck_assert_ptr_nonnull(strstr(text, "Only with model.kind"));
     ck_assert_ptr_null(strchr(text, '`'));
     free(text);
-    ck_assert_int_eq(kelp_job_explain(NULL, true, &text, &error), KELP_OK);
+    ck_assert_int_eq(kelp_job_explain(NULL, true, &text, &job_bench.error), KELP_OK);
     cJSON *json = cJSON_Parse(text);
     ck_assert_msg(cJSON_GetArraySize(json) > 100, "%s", text);
     cJSON_Delete(json);
     free(text);
-    ck_assert_int_eq(kelp_job_explain("lr", false, &text, &error), KELP_ERR_INVALID);
-    ck_assert_str_eq(error.text, "unknown key; did you mean train.lr?");
+    ck_assert_int_eq(kelp_job_explain("lr", false, &text, &job_bench.error), KELP_ERR_INVALID);
+    ck_assert_str_eq(job_bench.error.text, "unknown key; did you mean train.lr?");
 }
 
 /* A document that refers to itself, or is deep, or large, is refused and nothing worse. */
@@ -358,230 +326,43 @@ KELP_TEST(test_hostile)
 {
     static char deep[60001], large[(64 << 10) + 2];
 
-    ck_assert_int_eq(parse("name: &a [*a]\n"), KELP_ERR_INVALID);
-    ck_assert_int_eq(parse("train: &a\n  lr: *a\n"), KELP_ERR_INVALID);
+    ck_assert_int_eq(job_parse("name: &a [*a]\n"), KELP_ERR_INVALID);
+    ck_assert_int_eq(job_parse("train: &a\n  lr: *a\n"), KELP_ERR_INVALID);
     memset(deep, '[', sizeof(deep) - 1);
-    ck_assert_int_eq(parse(deep), KELP_ERR_LIMIT);
+    ck_assert_int_eq(job_parse(deep), KELP_ERR_LIMIT);
     memset(large, '#', sizeof(large) - 1);
-    ck_assert_int_eq(parse(large), KELP_ERR_LIMIT);
+    ck_assert_int_eq(job_parse(large), KELP_ERR_LIMIT);
 }
 
 /* A list of texts reads the same from a file, from --set and from its canonical print. */
 KELP_TEST(test_texts)
 {
-    const struct kelp_job *job = kelp_job_file_job(file);
+    const struct kelp_job *job = kelp_job_file_job(job_bench.file);
     char *text = NULL;
 
-    ck_assert_msg(parse("data:\n  kind: table\n  path: x.csv\n  columns: [a, b]\n  targets: [y]\n"
-                        "  derive: [\"m = min(a, b)\", 'q = \"x\"']\n") == KELP_OK,
-                  "%s", error.text);
+    ck_assert_msg(
+        job_parse("data:\n  kind: table\n  path: x.csv\n  columns: [a, b]\n  targets: [y]\n"
+                  "  derive: [\"m = min(a, b)\", 'q = \"x\"']\n") == KELP_OK,
+        "%s", job_bench.error.text);
     ck_assert_str_eq(job->data.columns, "a\nb");
     ck_assert_str_eq(job->data.derive, "m = min(a, b)\nq = \"x\"");
-    ck_assert_int_eq(kelp_job_file_print(file, false, &text, &error), KELP_OK);
+    ck_assert_int_eq(kelp_job_file_print(job_bench.file, false, &text, &job_bench.error), KELP_OK);
     ck_assert_ptr_nonnull(strstr(text, "  derive: [\"m = min(a, b)\", \"q = \\\"x\\\"\"]\n"));
     free(text);
-    ck_assert_int_eq(kelp_job_file_set(file, "data.derive", "m = min(a, b), \"n = a,b\"",
-                                       KELP_ORIGIN_FLAG, &error),
+    ck_assert_int_eq(kelp_job_file_set(job_bench.file, "data.derive", "m = min(a, b), \"n = a,b\"",
+                                       KELP_ORIGIN_FLAG, &job_bench.error),
                      KELP_OK);
     ck_assert_str_eq(job->data.derive, "m = min(a, b)\nn = a,b");
-    ck_assert_int_eq(kelp_job_file_set(file, "data.derive", "[]", KELP_ORIGIN_FLAG, &error),
-                     KELP_OK);
+    ck_assert_int_eq(
+        kelp_job_file_set(job_bench.file, "data.derive", "[]", KELP_ORIGIN_FLAG, &job_bench.error),
+        KELP_OK);
     ck_assert_str_eq(job->data.derive, "");
-    ck_assert_int_eq(kelp_job_file_set(file, "data.derive", "[a, , b]", KELP_ORIGIN_FLAG, &error),
+    ck_assert_int_eq(kelp_job_file_set(job_bench.file, "data.derive", "[a, , b]", KELP_ORIGIN_FLAG,
+                                       &job_bench.error),
                      KELP_ERR_INVALID);
-    ck_assert_int_eq(kelp_job_file_set(file, "data.derive", "[a,]", KELP_ORIGIN_FLAG, &error),
+    ck_assert_int_eq(kelp_job_file_set(job_bench.file, "data.derive", "[a,]", KELP_ORIGIN_FLAG,
+                                       &job_bench.error),
                      KELP_ERR_INVALID);
-}
-
-/* Later sources win, and errors name the source. */
-KELP_TEST(test_precedence)
-{
-    const struct kelp_job *job = kelp_job_file_job(file);
-
-    ck_assert_int_eq(setenv("KELP_TRAIN_LR", "0.2", 1), 0);
-    ck_assert_int_eq(setenv("KELP_TRAIN_EPOCHS", "2", 1), 0);
-    ck_assert_int_eq(setenv("KELP_SEED", "", 1), 0);
-    ck_assert_int_eq(parse("seed: 9\ntrain:\n  lr: 0.1\n  epochs: 1\n  batch_size: 16\n"), KELP_OK);
-    ck_assert_int_eq(kelp_job_file_environment(file, &error), KELP_OK);
-    ck_assert_int_eq(kelp_job_file_set(file, "train.epochs", "3", KELP_ORIGIN_FLAG, &error),
-                     KELP_OK);
-    ck_assert_uint_eq(job->seed, 9);
-    ck_assert_double_eq(job->train.lr, 0.2);
-    ck_assert_uint_eq(job->train.epochs, 3);
-    ck_assert_uint_eq(job->train.batch_size, 16);
-    ck_assert_int_eq(kelp_job_file_set(file, "train.epoch", "3", KELP_ORIGIN_FLAG, &error),
-                     KELP_ERR_INVALID);
-    ck_assert_str_eq(error.text,
-                     "command line: train.epoch: unknown key; did you mean train.epochs?");
-    ck_assert_int_eq(kelp_job_file_set(file, "train.epochs", "x", KELP_ORIGIN_FLAG, &error),
-                     KELP_ERR_INVALID);
-    ck_assert_str_eq(error.text,
-                     "command line: train.epochs: 'x' is not an integer from 1 to 1000000");
-    ck_assert_uint_eq(job->train.epochs, 3);
-    ck_assert_int_eq(kelp_job_file_set(file, "cluster", "3", KELP_ORIGIN_FLAG, &error),
-                     KELP_ERR_INVALID);
-    ck_assert_str_eq(error.text, "command line: cluster: unknown key; allowed in cluster are "
-                                 "workers, shards, max_shards, lanes, lane_threads, device, mixed, "
-                                 "replicas, move_rate");
-    ck_assert_int_eq(setenv("KELP_TRAIN_LR", "x", 1), 0);
-    ck_assert_int_eq(kelp_job_file_environment(file, &error), KELP_ERR_INVALID);
-    ck_assert_str_eq(error.text, "environment KELP_TRAIN_LR: 'x' is not a number from 0 to 1000");
-}
-
-/* --print-config shows each value that applies, and where it comes from. */
-KELP_TEST(test_print_with_origin)
-{
-    ck_assert_int_eq(parse("seed: 9\ntrain:\n  lr: 0.1\n"), KELP_OK);
-    ck_assert_int_eq(kelp_job_file_set(file, "cluster.workers", "3", KELP_ORIGIN_FLAG, &error),
-                     KELP_OK);
-    ck_assert_int_eq(setenv("KELP_NAME", "n", 1), 0);
-    ck_assert_int_eq(kelp_job_file_environment(file, &error), KELP_OK);
-    char *text = print(true);
-    ck_assert_ptr_eq(strstr(text, "name: n                             # environment\n"
-                                  "seed: 9                             # job.yaml:1\n"
-                                  "run:\n"
-                                  "  dir: \"\"                           # default\n"),
-                     text);
-    ck_assert_ptr_nonnull(strstr(text, "\n  lr: 0.1                           # job.yaml:3\n"));
-    ck_assert_ptr_nonnull(strstr(text, "\n  workers: 3:3                      # command line\n"));
-    ck_assert_ptr_null(strstr(text, "momentum"));
-    free(text);
-}
-
-static const char *const canonical[] = {
-    "name: a\n",
-    "model:\n  kind: mlp\n  hidden: []\ntrain:\n  optimizer: adamw\n  weight_decay: "
-    "0.3333333333333333\n",
-    "data:\n  kind: csv\n  path: \"./a b/\\\\\\\"c\\\" é.csv\"\n  target: \"null\"\nrun:\n  dir: "
-    "/tmp/x\n",
-    "data:\n  kind: tensors\n  path: x\n  target_name: 1e5\nmodel:\n  init: a.safetensors\n  "
-    "init_prefix: \"init.\"\n  init_map: [\"a.=\", \"*.gamma=*.weight\"]\n",
-    "train:\n  optimizer: sgd\n  momentum: 0.9\nfailure:\n  shard_wait: 1s\n  max_failures: -1\n",
-};
-
-/* Checkpoints name their job by its digest: a new key that is not marked as later would change it.
- */
-KELP_TEST(digest_stays)
-{
-    ck_assert_msg(
-        parse("model:\n  kind: mlp\ndata:\n  kind: binary\n  path: x\n  input_shape: [1]\n") ==
-            KELP_OK,
-        "%s", error.text);
-    ck_assert_msg(kelp_job_file_digest(file) == UINT64_C(0xfb1a5f6d3b84cf40), "0x%016" PRIx64,
-                  kelp_job_file_digest(file));
-}
-
-/* The canonical text is a fixed point: it parses to the same job and prints to itself. */
-KELP_LOOP_TEST(test_canonical, 0, KELP_ARRAY_COUNT(canonical))
-{
-    ck_assert_msg(parse(canonical[_i]) == KELP_OK, "%s", error.text);
-    char *text = print(false);
-    uint64_t digest = kelp_job_file_digest(file);
-    struct kelp_job job = *kelp_job_file_job(file);
-    kelp_job_file_destroy(file);
-    file = kelp_job_file_create();
-    ck_assert_msg(parse(text) == KELP_OK, "%s\n%s", error.text, text);
-    char *again = print(false);
-    ck_assert_str_eq(text, again);
-    ck_assert_mem_eq(&job, kelp_job_file_job(file), sizeof(job));
-    ck_assert_uint_eq(kelp_job_file_digest(file), digest);
-    free(text);
-    free(again);
-}
-
-/* Paths of a file begin at its folder, those of options at the current one; in memory they stay. */
-KELP_TEST(test_paths)
-{
-    char folder[] = "/tmp/kelp-test-job-XXXXXX", path[64], expected[128], current[4096];
-
-    ck_assert_ptr_nonnull(mkdtemp(folder));
-    (void)snprintf(path, sizeof(path), "%s/job.yaml", folder);
-    FILE *out = fopen(path, "we");
-    ck_assert_ptr_nonnull(out);
-    (void)fputs("data: {kind: npy, path: ../x.npy, target_path: ./a/y.npy, val_path: /v.npy,\n"
-                "       val_target_path: '../../../..', cache: .}\nrun: {dir: runs/a}\n",
-                out);
-    ck_assert_int_eq(fclose(out), 0);
-    ck_assert_msg(kelp_job_file_read(file, path, &error) == KELP_OK, "%s", error.text);
-    const struct kelp_job *job = kelp_job_file_job(file);
-    ck_assert_str_eq(job->data.path, "/tmp/x.npy");
-    (void)snprintf(expected, sizeof(expected), "%s/a/y.npy", folder);
-    ck_assert_str_eq(job->data.target_path, expected);
-    ck_assert_str_eq(job->data.val_path, "/v.npy");
-    ck_assert_str_eq(job->data.val_target_path, "/");
-    ck_assert_str_eq(job->data.cache, folder);
-    (void)snprintf(expected, sizeof(expected), "%s/runs/a", folder);
-    ck_assert_str_eq(job->run.dir, expected);
-    ck_assert_int_eq(kelp_job_file_set(file, "run.dir", "r", KELP_ORIGIN_FLAG, &error), KELP_OK);
-    ck_assert_int_eq(kelp_job_file_set(file, "model.init", "i", KELP_ORIGIN_FLAG, &error), KELP_OK);
-    ck_assert_str_eq(job->run.dir, "r");
-    ck_assert_ptr_nonnull(getcwd(current, sizeof(current)));
-    ck_assert_int_eq(strncmp(job->model.init, current, strlen(current)), 0);
-    ck_assert_str_eq(job->model.init + strlen(current), "/i");
-    ck_assert_int_eq(unlink(path), 0);
-    ck_assert_int_eq(rmdir(folder), 0);
-    char relative[KELP_JOB_PATH_MAX + 1] = {0}; /* it fits alone, but not with a folder */
-    memset(relative, 'x', KELP_JOB_PATH_MAX);
-    ck_assert_int_eq(kelp_job_file_set(file, "model.init", relative, KELP_ORIGIN_FLAG, &error),
-                     KELP_ERR_INVALID);
-    ck_assert_ptr_nonnull(strstr(error.text, "with its folder"));
-}
-
-/* What lies in the folder is named from there, so that it may be moved; reading that gives the same
- * job. */
-KELP_TEST(test_print_in)
-{
-    char *text = NULL;
-
-    ck_assert_int_eq(parse("data: {kind: csv, path: /a/b/c.csv}\nmodel: {init: /a/bc/d}\n"
-                           "run: {dir: /a/b}\n"),
-                     KELP_OK);
-    uint64_t digest = kelp_job_file_digest(file);
-    ck_assert_int_eq(kelp_job_file_print_in(file, "/a/b", &text, &error), KELP_OK);
-    ck_assert_ptr_nonnull(strstr(text, "\n  path: c.csv\n"));
-    ck_assert_ptr_nonnull(strstr(text, "\n  init: \"/a/bc/d\"\n"));
-    ck_assert_ptr_nonnull(strstr(text, "\n  dir: \"\"\n"));
-    kelp_job_file_destroy(file);
-    file = kelp_job_file_create();
-    ck_assert_msg(parse(text) == KELP_OK, "%s", error.text);
-    ck_assert_uint_eq(kelp_job_file_digest(file), digest);
-    free(text);
-}
-
-/* The digest follows every key but the run's folder, and of paths their names. */
-KELP_TEST(test_digest)
-{
-    uint64_t digest = kelp_job_file_digest(file);
-
-    ck_assert_int_eq(kelp_job_file_set(file, "run.dir", "/x", KELP_ORIGIN_FLAG, &error), KELP_OK);
-    ck_assert_uint_eq(kelp_job_file_digest(file), digest);
-    ck_assert_int_eq(kelp_job_file_set(file, "model.init", "/a/i", KELP_ORIGIN_FLAG, &error),
-                     KELP_OK);
-    ck_assert_uint_ne(kelp_job_file_digest(file), digest);
-    digest = kelp_job_file_digest(file);
-    ck_assert_int_eq(kelp_job_file_set(file, "model.init", "/b/c/i", KELP_ORIGIN_FLAG, &error),
-                     KELP_OK);
-    ck_assert_uint_eq(kelp_job_file_digest(file), digest);
-    ck_assert_int_eq(kelp_job_file_set(file, "seed", "2", KELP_ORIGIN_FLAG, &error), KELP_OK);
-    ck_assert_uint_ne(kelp_job_file_digest(file), digest);
-}
-
-/* A file is read from disk; a missing one and a folder are named. */
-KELP_TEST(test_read)
-{
-    char path[] = "/tmp/kelp-test-job-XXXXXX";
-    int fd = mkstemp(path);
-
-    ck_assert_int_ge(fd, 0);
-    ck_assert_int_eq(write(fd, "seed: 7\n", 8), 8);
-    ck_assert_int_eq(close(fd), 0);
-    ck_assert_msg(kelp_job_file_read(file, path, &error) == KELP_OK, "%s", error.text);
-    ck_assert_uint_eq(kelp_job_file_job(file)->seed, 7);
-    ck_assert_int_eq(unlink(path), 0);
-    ck_assert_int_eq(kelp_job_file_read(file, path, &error), KELP_ERR_NOT_FOUND);
-    ck_assert_ptr_nonnull(strstr(error.text, "no such job file"));
-    ck_assert_int_eq(kelp_job_file_read(file, "/tmp", &error), KELP_ERR_IO);
-    ck_assert_str_eq(error.text, "/tmp: is a folder; give a job file");
 }
 
 /* docs/JOB.md is what the table says. KELP_UPDATE=1 writes it. */
@@ -610,28 +391,4 @@ KELP_TEST(test_reference)
                   path);
     free(on_file);
     free(text);
-}
-
-/* "-" is standard input; a mistake in it says so. */
-KELP_TEST(job_of_standard_input)
-{
-    static const char *const texts[] = {
-        "name: piped\nmodel: {kind: mlp}\ndata: {kind: synthetic}\n", "zebra: 1\n"};
-    for (size_t i = 0; i < KELP_ARRAY_COUNT(texts); i++) {
-        int fds[2];
-        ck_assert_int_eq(pipe(fds), 0);
-        ck_assert_int_eq(write(fds[1], texts[i], strlen(texts[i])), (ssize_t)strlen(texts[i]));
-        ck_assert_int_eq(close(fds[1]), 0);
-        ck_assert_int_eq(dup2(fds[0], STDIN_FILENO), STDIN_FILENO);
-        ck_assert_int_eq(close(fds[0]), 0);
-        struct kelp_job_file *piped = kelp_job_file_create();
-        kelp_status status = kelp_job_file_read(piped, "-", &error);
-        ck_assert_int_eq(status, i == 0 ? KELP_OK : KELP_ERR_INVALID);
-        if (i == 0) {
-            ck_assert_str_eq(kelp_job_file_job(piped)->name, "piped");
-        } else {
-            ck_assert_ptr_nonnull(strstr(error.text, "standard input:1: zebra: "));
-        }
-        kelp_job_file_destroy(piped);
-    }
 }
