@@ -11,16 +11,15 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "common/base/files.h"
 #include "common/tensors/safetensors.h"
 #include "tests/lib/cluster/json_fields.h"
 #include "tests/lib/cluster/run_command.h"
 #include "tests/lib/cluster/run_train.h"
+#include "tests/lib/cluster/test_files.h"
 #include "tests/lib/etcd/etcd_fixture.h"
 #include "tests/lib/suite.h"
 
 #define TIMEOUT_MS KELP_TEST_HANG_MS
-#define FILE_MAX   (8u << 20)
 #define SAMPLES    389u /* windows of the test split: 400 - 12 + 1 */
 #define AHEAD      12u
 
@@ -51,27 +50,6 @@ static void train_once(void)
 static void remove_training(void)
 {
     kelp_run_fini(&trained);
-}
-
-/* A file of the folder in which commands run; owned by the caller. */
-static char *read_file(const char *name, size_t *ret_count)
-{
-    char path[512], *bytes = NULL;
-    struct kelp_error error;
-    (void)snprintf(path, sizeof(path), "%s/%s", trained.folder, name);
-    ck_assert_msg(kelp_files_read(path, FILE_MAX, &bytes, ret_count, &error) == KELP_OK, "%s",
-                  error.text);
-    return bytes;
-}
-
-static void expect_same(const char *name, const char *other)
-{
-    size_t count = 0, other_count = 0;
-    char *bytes = read_file(name, &count), *other_bytes = read_file(other, &other_count);
-    ck_assert_uint_eq(count, other_count);
-    ck_assert_mem_eq(bytes, other_bytes, count);
-    free(bytes);
-    free(other_bytes);
 }
 
 /* `kelp ARGS` to its end; what it printed on standard output is owned by the caller. */
@@ -133,7 +111,7 @@ KELP_TEST(each_sample_once_and_in_order)
     predict(args);
     ck_assert_uint_eq(mode_of("run"), 0700); /* run.private */
     ck_assert_uint_eq(mode_of("p1"), 0700);
-    char *text = read_file("all.csv", &count), *at = text + strlen(header);
+    char *text = kelp_test_read(trained.folder, "all.csv", &count), *at = text + strlen(header);
     ck_assert_int_eq(strncmp(text, header, strlen(header)), 0);
     for (uint32_t line = 0; line < SAMPLES * AHEAD; line++) {
         double forecast[7];
@@ -186,9 +164,9 @@ KELP_TEST(same_file_whoever_dies)
                                 NULL};
     predict(alone);
     predict(dying);
-    expect_same("one.csv", "dying.csv");
+    kelp_test_expect_same(trained.folder, "one.csv", "dying.csv");
     predict(late);
-    expect_same("one.csv", "late.csv");
+    kelp_test_expect_same(trained.folder, "one.csv", "late.csv");
 }
 
 /* How many parts are there. */
@@ -231,7 +209,7 @@ KELP_TEST(killed_from_outside)
     (void)kelp_test_command_wait(&command, TIMEOUT_MS);
     ck_assert_msg(command.exit_code == 0, "exit %d: %s", command.exit_code, command.err);
     kelp_test_command_fini(&command);
-    expect_same("quiet.csv", "killed.csv");
+    kelp_test_expect_same(trained.folder, "quiet.csv", "killed.csv");
 }
 
 static bool left(const char *name)
@@ -244,13 +222,10 @@ static bool left(const char *name)
 /* Where the sockets of that run are; the text is owned by the caller. */
 static char *sockets(void)
 {
-    char *text = read_file("k3/cluster.json", &(size_t){0});
-    cJSON *json = cJSON_Parse(text);
-    const cJSON *path = cJSON_GetObjectItemCaseSensitive(json, "sockets");
-    ck_assert(cJSON_IsString(path) && path->valuestring[0] == '/');
-    char *found = strdup(path->valuestring);
+    cJSON *json = kelp_test_read_json(trained.folder, "k3/cluster.json");
+    char *found = strdup(kelp_test_text(json, "sockets"));
+    ck_assert(found && found[0] == '/');
     cJSON_Delete(json);
-    free(text);
     return found;
 }
 
@@ -320,13 +295,14 @@ KELP_TEST(weights_from_anywhere)
     const char *const npy[] = {"predict", "run", "--out", "final.npy", "--run", "w4", NULL};
     predict(final);
     predict(newest);
-    expect_same("final.csv", "newest.csv");
+    kelp_test_expect_same(trained.folder, "final.csv", "newest.csv");
     predict(file);
-    expect_same("final.csv", "file.csv");
+    kelp_test_expect_same(trained.folder, "final.csv", "file.csv");
     predict(npy);
 
     size_t count = 0, csv_count = 0;
-    char *npy_bytes = read_file("final.npy", &count), *text = read_file("final.csv", &csv_count);
+    char *npy_bytes = kelp_test_read(trained.folder, "final.npy", &count),
+         *text = kelp_test_read(trained.folder, "final.csv", &csv_count);
     ck_assert_uint_eq(count, 128 + SAMPLES * AHEAD * 7 * sizeof(float));
     ck_assert_ptr_nonnull(memmem(npy_bytes, 128, "'shape': (389, 12, 7,), }", 25));
     char *at = strchr(text, '\n') + 1;
@@ -350,8 +326,8 @@ KELP_TEST(weights_from_anywhere)
                                   "--run",       "w5",           NULL};
     free(run_or_fail(shorter));
     predict(before);
-    char *earlier_text = read_file("earlier.csv", &count),
-         *final_text = read_file("final.csv", &csv_count);
+    char *earlier_text = kelp_test_read(trained.folder, "earlier.csv", &count),
+         *final_text = kelp_test_read(trained.folder, "final.csv", &csv_count);
     ck_assert(count != csv_count || memcmp(earlier_text, final_text, count) != 0);
     free(earlier_text);
     free(final_text);
@@ -372,7 +348,7 @@ KELP_TEST(in_the_unit_of_the_target)
     ck_assert_msg(strstr(out, "mae (OT)") != NULL, "%s", out);
     free(out);
     predict(args);
-    char *text = read_file("ms.csv", &count);
+    char *text = kelp_test_read(trained.folder, "ms.csv", &count);
     ck_assert_int_eq(strncmp(text, "sample,ahead,time,OT,OT_target\n", 31), 0);
     char *at = text + 31;
     for (unsigned i = 0; i < SAMPLES * AHEAD; i++) {
@@ -395,7 +371,7 @@ KELP_TEST(in_the_unit_of_the_target)
     ck_assert(kelp_test_number(metrics, "test/mae") <
               kelp_test_number(metrics, "test/mae_unscaled"));
     cJSON_Delete(result);
-    text = read_file("ms/history.jsonl", &count);
+    text = kelp_test_read(trained.folder, "ms/history.jsonl", &count);
     ck_assert_ptr_nonnull(strstr(text, "\"status\":\"done\""));
     free(text);
 }
@@ -423,7 +399,7 @@ KELP_TEST(best_checkpoint)
     const char *const by_name[] = {"predict", "kept",  "--out", "named.csv", "--checkpoint",
                                    name,      "--run", "b2",    NULL};
     predict(by_name);
-    expect_same("best.csv", "named.csv");
+    kelp_test_expect_same(trained.folder, "best.csv", "named.csv");
     free(run_or_fail(export));
     (void)snprintf(path, sizeof(path), "%s/kept/metrics.jsonl", trained.folder);
     FILE *lines = fopen(path, "ae");
@@ -549,10 +525,10 @@ KELP_TEST(published_weights)
     write_individual("other.st", (const char *[]){"decoder.remainder", "decoder.trend"});
     predict_individual("own.st", "own.csv", "i1", NULL);
     predict_individual("published.st", "published.csv", "i2", NULL);
-    expect_same("own.csv", "published.csv");
+    kelp_test_expect_same(trained.folder, "own.csv", "published.csv");
     predict_individual("other.st", "other.csv", "i3",
                        "model.init_map=[decoder.remainder=linear_seasonal, decoder.=linear_]");
-    expect_same("own.csv", "other.csv");
+    kelp_test_expect_same(trained.folder, "own.csv", "other.csv");
 }
 
 /* An etcd that others use: it has nothing of the job afterwards, so that the next one can be. */

@@ -2,15 +2,11 @@
  * A cluster whose processes and etcd have certificates: it trains to the bits of one without, shuts
  * out who has none or the wrong one, and takes new certificates while it trains.
  */
-#include <arpa/inet.h>
 #include <curl/curl.h>
-#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include "cli/run/job_client.h"
 #include "cli/run/run_client.h"
@@ -19,6 +15,7 @@
 #include "proto/wire.h"
 #include "tests/lib/cluster/run_train.h"
 #include "tests/lib/cluster/run_watch.h"
+#include "tests/lib/etcd/etcd_certified.h"
 #include "tests/lib/etcd/etcd_fixture.h"
 #include "tests/lib/suite.h"
 #include "tests/lib/tls/test_certificates.h"
@@ -52,66 +49,10 @@ static char etcd_url[64];
 
 /* ---- an etcd with certificates ------------------------------------------------------------- */
 
-static uint16_t free_port(int *ret_fd)
-{
-    struct sockaddr_in address = {.sin_family = AF_INET};
-    socklen_t length = sizeof(address);
-
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    *ret_fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    ck_assert_int_eq(bind(*ret_fd, (struct sockaddr *)&address, sizeof(address)), 0);
-    ck_assert_int_eq(getsockname(*ret_fd, (struct sockaddr *)&address, &length), 0);
-    return ntohs(address.sin_port);
-}
-
 static const char *in_folder(const char *name, char path[400])
 {
     (void)snprintf(path, 400, "%s/%s", run.folder, name);
     return path;
-}
-
-static void start_etcd(void)
-{
-    char data[400], log[400], certificate[400], key[400], ca[400], peer[64], initial[80],
-        program[KELP_PROCESS_PATH_MAX];
-    int fds[2];
-    struct kelp_error error;
-    static const char *const unset[] = {"ETCD_*", NULL};
-
-    (void)snprintf(etcd_url, sizeof(etcd_url), "https://127.0.0.1:%u", free_port(&fds[0]));
-    (void)snprintf(peer, sizeof(peer), "http://127.0.0.1:%u", free_port(&fds[1]));
-    (void)snprintf(initial, sizeof(initial), "default=%s", peer);
-    (void)close(fds[0]);
-    (void)close(fds[1]);
-    if (kelp_process_find("etcd", program, NULL) != KELP_OK) {
-        (void)snprintf(program, sizeof(program), "/usr/bin/etcd");
-    }
-    const char *argv[] = {program,
-                          "--data-dir",
-                          in_folder("etcd-data", data),
-                          "--listen-client-urls",
-                          etcd_url,
-                          "--advertise-client-urls",
-                          etcd_url,
-                          "--listen-peer-urls",
-                          peer,
-                          "--initial-advertise-peer-urls",
-                          peer,
-                          "--initial-cluster",
-                          initial,
-                          "--cert-file",
-                          in_folder("certs/etcd/cert.pem", certificate),
-                          "--key-file",
-                          in_folder("certs/etcd/key.pem", key),
-                          "--trusted-ca-file",
-                          in_folder("certs/etcd/ca.pem", ca),
-                          "--client-cert-auth",
-                          NULL};
-    int log_fd = open(in_folder("etcd.log", log), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
-    struct kelp_process_options options = {
-        .argv = argv, .unset_environment = unset, .stdout_fd = log_fd, .stderr_fd = log_fd};
-    ck_assert_msg(kelp_process_start(&options, &etcd, &error) == KELP_OK, "%s", error.text);
-    (void)close(log_fd);
 }
 
 /* A client of it; kelp_etcd_close(). */
@@ -161,7 +102,7 @@ static void setup(void)
     issue_all();
     kelp_test_issue(
         &(struct kelp_test_issue){run.folder, "authority", "certs/etcd", "etcd", "127.0.0.1", 5});
-    start_etcd();
+    etcd = etcd_certified_start(run.folder, "certs/etcd", etcd_url);
     struct kelp_etcd *client = open_etcd("certs/operator");
     KELP_TEST_AWAIT(read_etcd(client, 1000) == KELP_OK, "etcd does not answer");
     kelp_etcd_close(client);

@@ -1,0 +1,13 @@
+/*
+ * A real etcd that serves with a certificate and lets nobody in who has none.
+ */
+#ifndef KELP_TESTS_LIB_ETCD_ETCD_CERTIFIED_H
+#define KELP_TESTS_LIB_ETCD_ETCD_CERTIFIED_H
+
+#include "common/base/process.h"
+
+/* With its data and log in the folder, and cert.pem, key.pem and ca.pem in FOLDER/certs. It does
+ * not answer yet. Owned (kelp_process_destroy()). Fails the running test when it cannot. */
+struct kelp_process *etcd_certified_start(const char *folder, const char *certs, char ret_url[64]);
+
+#endif
