@@ -11,10 +11,10 @@
 #include <unistd.h>
 
 #include "common/base/log.h"
+#include "coordinator/common/term_now.h"
 #include "coordinator/effects.h"
 #include "coordinator/etcd_events.h"
 #include "coordinator/parts.h"
-#include "coordinator/term_now.h"
 
 static void watch_anew(struct kelp_coordinator *coordinator)
 {

@@ -6,8 +6,8 @@
 
 #include "common/base/log.h"
 #include "common/program/daemon.h"
+#include "coordinator/common/term_now.h"
 #include "coordinator/parts.h"
-#include "coordinator/term_now.h"
 
 static struct kelp_term *term_of(struct kelp_coordinator *coordinator)
 {

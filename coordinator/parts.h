@@ -8,19 +8,19 @@
 
 #include "common/base/log_gate.h"
 #include "common/rpc/rpc.h"
-#include "coordinator/checkpoint_folders.h"
+#include "coordinator/common/identity.h"
+#include "coordinator/common/job_plan.h"
 #include "coordinator/coordinator_options.h"
 #include "coordinator/etcd/leader.h"
 #include "coordinator/etcd/task_thread.h"
-#include "coordinator/event_log.h"
-#include "coordinator/follower_streams.h"
-#include "coordinator/identity.h"
-#include "coordinator/job_plan.h"
-#include "coordinator/leader_streams.h"
-#include "coordinator/record_files.h"
-#include "coordinator/shard_streams.h"
+#include "coordinator/files/checkpoint_folders.h"
+#include "coordinator/files/event_log.h"
+#include "coordinator/files/record_files.h"
+#include "coordinator/streams/follower_streams.h"
+#include "coordinator/streams/leader_streams.h"
+#include "coordinator/streams/shard_streams.h"
+#include "coordinator/streams/worker_streams.h"
 #include "coordinator/term/leadership.h"
-#include "coordinator/worker_streams.h"
 
 struct kelp_coordinator {
     struct kelp_coordinator_options options;

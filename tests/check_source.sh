@@ -45,6 +45,9 @@ room_table() {
     sed -E -e 's,COMMON,PURE common/etcd common/rpc common/program common/tls,' \
         -e 's,VERBS,cli/verb cli/run cli/runs SETS cli/doctor cli/checkpoint cli/chaos cli/infer cli/replay cli/plot,' \
         -e 's,SETS,cli/init cli/certs cli/preflight cli/launch,' \
+        -e 's,LEADER_CORE,coordinator/core coordinator/core/placement coordinator/core/checkpoints MEMBERS,' \
+        -e 's,MEMBERS,coordinator/core/membership,' \
+        -e 's,PS_CORE,ps/core ps/core/lanes ps/core/evidence ps/core/partition ps/core/snapshot ps/core/control,' \
         -e 's,PURE,common/base common/tensors common/job common/training,' <<'TABLE'
 common/base:
 common/tensors: common/base
@@ -59,9 +62,16 @@ proto: common/base common/rpc common/training
 kernels: common/base common/job common/training
 kernels/cpu: kernels
 ps/core: PURE
+ps/core/lanes: PURE ps/core
+ps/core/evidence: PURE ps/core ps/core/lanes
+ps/core/partition: PURE ps/core ps/core/lanes ps/core/evidence
+ps/core/snapshot: PURE ps/core ps/core/partition
+ps/core/control: PURE ps/core ps/core/snapshot
 ps/storage: common/base common/tensors ps/core
-ps/shard: PURE kernels proto ps/core ps/storage
-ps/service: COMMON proto ps/core ps/shard
+ps/shard/tensors: PURE kernels proto ps/core ps/core/partition
+ps/shard: PURE kernels proto PS_CORE ps/shard/tensors ps/storage
+ps/service: COMMON proto PS_CORE ps/shard
+ps/service/replicas: COMMON proto PS_CORE ps/shard ps/service
 ps: COMMON ps/core ps/service
 worker/core: PURE
 worker/data/text: common/base
@@ -73,9 +83,18 @@ worker/model: PURE include/kelp kernels worker/core worker/data worker/model/gra
 worker/model/models: worker/model worker/model/graph
 worker: COMMON include/kelp kernels proto worker/core worker/data worker/model worker/model/graph
 coordinator/core: PURE
-coordinator/term: PURE coordinator/core
-coordinator/etcd: COMMON coordinator/core coordinator/term
-coordinator: COMMON proto coordinator/core coordinator/term coordinator/etcd
+coordinator/core/arrangement: PURE coordinator/core
+coordinator/core/placement: PURE coordinator/core coordinator/core/arrangement
+coordinator/core/checkpoints: PURE coordinator/core
+coordinator/core/membership: PURE coordinator/core
+coordinator/term/outside: PURE LEADER_CORE
+coordinator/term/parts: PURE LEADER_CORE coordinator/term/outside
+coordinator/term: PURE LEADER_CORE coordinator/term/outside coordinator/term/parts
+coordinator/etcd: COMMON coordinator/core coordinator/term coordinator/term/outside
+coordinator/common: COMMON proto coordinator/term
+coordinator/files: COMMON coordinator/core coordinator/term coordinator/term/outside coordinator/etcd coordinator/common
+coordinator/streams: COMMON proto coordinator/core coordinator/term coordinator/common
+coordinator: COMMON coordinator/term coordinator/etcd coordinator/common coordinator/files coordinator/streams
 cli/faultdisk: common/base
 cli/verb: common/base common/job common/program
 cli/run: COMMON proto cli/verb
@@ -87,7 +106,7 @@ cli/init: common/base common/job worker/data worker/data/text
 cli/preflight: COMMON worker/data worker/data/table worker/model cli/verb cli/run
 cli/launch: COMMON proto cli/verb cli/run cli/checkpoint cli/preflight
 cli/infer: COMMON worker worker/core worker/data worker/model cli/verb cli/run cli/checkpoint cli/preflight cli/launch
-cli/replay: COMMON kernels ps/core worker cli/run cli/checkpoint
+cli/replay: COMMON kernels ps/core/partition worker cli/run cli/checkpoint
 cli/plot: COMMON worker/data worker/model worker/model/graph cli/run cli/checkpoint
 cli/chaos: COMMON proto worker/data cli/faultdisk cli/verb cli/run cli/launch cli/plot
 cli: COMMON worker worker/data worker/data/table worker/model worker/model/graph VERBS

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "kernels/update.h"
-#include "ps/core/decision.h"
+#include "ps/core/partition/decision.h"
 #include "worker/gradients.h"
 #include "worker/lanes.h"
 

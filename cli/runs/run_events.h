@@ -1,6 +1,6 @@
 /*
- * What happened to a run, as its leaders kept it in events.jsonl (coordinator/event_log.h), and
- * before that in events.jsonl.1.
+ * What happened to a run, as its leaders kept it in events.jsonl (coordinator/files/event_log.h),
+ * and before that in events.jsonl.1.
  */
 #ifndef KELP_CLI_RUNS_RUN_EVENTS_H
 #define KELP_CLI_RUNS_RUN_EVENTS_H

@@ -1,6 +1,6 @@
 /*
  * What is to be done after an event: at most one action of each kind, in the order of the kinds.
- * For the files of this room. Pure.
+ * For the files of this room and of the rooms in it. Pure.
  */
 #ifndef KELP_COORDINATOR_CORE_ACTIONS_H
 #define KELP_COORDINATOR_CORE_ACTIONS_H

@@ -6,7 +6,7 @@
 #define KELP_COORDINATOR_ETCD_CHECKPOINT_FILES_H
 
 #include "common/training/manifest.h"
-#include "coordinator/core/found.h"
+#include "coordinator/term/outside/found.h"
 
 /* job.yaml, plan.json, and model.json of the run's folder, durable: before the commit. Errors:
  * those of common/base/files.h. */

@@ -20,8 +20,8 @@
 #include "coordinator/etcd/checkpoint_files.h"
 #include "coordinator/etcd/map_json.h"
 #include "coordinator/etcd/task_thread.h"
+#include "coordinator/term/outside/term_effects.h"
 #include "coordinator/term/standby.h"
-#include "coordinator/term/term_effects.h"
 
 struct kelp_leader;
 

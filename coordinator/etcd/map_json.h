@@ -5,7 +5,7 @@
 #ifndef KELP_COORDINATOR_ETCD_MAP_JSON_H
 #define KELP_COORDINATOR_ETCD_MAP_JSON_H
 
-#include "coordinator/core/found.h"
+#include "coordinator/term/outside/found.h"
 #include "coordinator/term/standby.h"
 
 /* ret_text is owned by the caller (free()). */

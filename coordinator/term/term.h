@@ -24,19 +24,19 @@
 #ifndef KELP_COORDINATOR_TERM_TERM_H
 #define KELP_COORDINATOR_TERM_TERM_H
 
-#include "coordinator/core/membership.h"
-#include "coordinator/core/placement.h"
+#include "coordinator/core/membership/membership.h"
+#include "coordinator/core/placement/placement.h"
 #include "coordinator/core/progress.h"
-#include "coordinator/term/checkpoint_keeper.h"
-#include "coordinator/term/departure.h"
-#include "coordinator/term/job_end.h"
-#include "coordinator/term/links.h"
-#include "coordinator/term/plan_offer.h"
-#include "coordinator/term/reading.h"
-#include "coordinator/term/sessions.h"
-#include "coordinator/term/size.h"
-#include "coordinator/term/step_count.h"
-#include "coordinator/term/term_effects.h"
+#include "coordinator/term/outside/term_effects.h"
+#include "coordinator/term/parts/checkpoint_keeper.h"
+#include "coordinator/term/parts/departure.h"
+#include "coordinator/term/parts/job_end.h"
+#include "coordinator/term/parts/links.h"
+#include "coordinator/term/parts/plan_offer.h"
+#include "coordinator/term/parts/reading.h"
+#include "coordinator/term/parts/sessions.h"
+#include "coordinator/term/parts/size.h"
+#include "coordinator/term/parts/step_count.h"
 
 struct kelp_term_options {
     const struct kelp_job *job; /* borrowed */

@@ -1,5 +1,6 @@
 /*
- * What goes into a partition (ps/core/partition.h) and what it asks for: events and actions.
+ * What goes into a partition (ps/core/partition/partition.h) and what it asks for: events and
+ * actions.
  */
 #ifndef KELP_PS_CORE_PARTITION_EVENTS_H
 #define KELP_PS_CORE_PARTITION_EVENTS_H
@@ -58,7 +59,7 @@ struct kelp_pull {
     struct kelp_step_decision decision; /* that goes with the word: about the step before it */
     bool holds;                         /* held_step is valid */
     uint64_t held_step;                 /* weights that need not be sent again */
-    uint64_t rank; /* of the requester among those who are offered lanes: ps/core/cover.h */
+    uint64_t rank; /* of the requester among those who are offered lanes: ps/core/lanes/cover.h */
 };
 
 /* The share of another partition, brought to partition 0. */
@@ -72,7 +73,7 @@ struct kelp_share_push {
     struct kelp_decision_share share;
 };
 
-/* ---- events of replication (ps/core/replication.h) ---- */
+/* ---- events of replication (ps/core/partition/replication.h) ---- */
 
 enum kelp_replica_place {
     KELP_REPLICA_PRIMARY, /* serves workers; forwards roots to its followers */

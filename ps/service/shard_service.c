@@ -48,7 +48,7 @@ static void answer_status(struct kelp_rpc_request *request, struct kelp_rpc_mess
     }
 }
 
-/* Who only looks may pull (service_exchange.c). */
+/* Who only looks may pull (exchange.c). */
 static const struct kelp_rpc_method methods[] = {
     {.path = "/kelp.v1.ParameterServer/Exchange",
      .roles = KELP_ROLE_BIT(KELP_ROLE_WORKER) | KELP_ROLE_BIT(KELP_ROLE_OPERATOR) |

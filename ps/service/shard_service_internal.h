@@ -9,12 +9,12 @@
 #include "common/tls/spiffe.h"
 #include "proto/convert.h"
 #include "proto/wire.h"
+#include "ps/core/control/shard_control.h"
+#include "ps/core/evidence/roster.h"
+#include "ps/core/lanes/ticker.h"
 #include "ps/core/limits.h"
-#include "ps/core/roster.h"
-#include "ps/core/shard_control.h"
-#include "ps/core/ticker.h"
-#include "ps/service/service_told.h"
 #include "ps/service/shard_service.h"
+#include "ps/service/told.h"
 #include "ps/shard/shard.h"
 
 #define KELP__PROTOCOL 1
@@ -102,7 +102,7 @@ kelp_status kelp__service_check_hello(const struct kelp_service *service,
 /* The largest message of a stream between a shard and whoever pushes to it: its primary too. */
 size_t kelp__service_message_bytes_max(const struct kelp_job *job);
 
-/* service_exchange.c */
+/* exchange.c */
 extern const struct kelp_shard_events kelp__service_shard_events;
 const struct kelp_rpc_stream_events *
 kelp__service_exchange_accept(struct kelp_rpc_stream *stream, void *server_user, void **ret_user);
@@ -117,7 +117,7 @@ void kelp__service_turns_free(struct kelp_service *service);
 void kelp__service_keep_ticking(struct kelp_service *service);
 void kelp__service_ticks_stop(struct kelp_service *service);
 
-/* service_conflict.c: the number that stands for the worker of a stream in events of the shard; 0:
+/* conflict.c: the number that stands for the worker of a stream in events of the shard; 0:
  * there are too many. Each stream that came in ends by leave. */
 uint32_t kelp__service_author(struct kelp_service *service, const char *id, const char *peer);
 /* Another shard knows that worker by this name; its number here. shard: of the stream. */
@@ -133,15 +133,13 @@ void kelp__service_worked(uint32_t author, uint32_t lanes, void *user);
 /* Who has shown work since the last call: at most max of them. */
 size_t kelp__service_take_work(struct kelp_service *service, struct kelp_roster_work *ret_work,
                                size_t max);
-void kelp__service_differs(uint32_t partition, const struct kelp_difference *difference,
-                           void *user);
 void kelp__service_conflict(uint32_t partition, const struct kelp_conflict *conflict, void *user);
 
-/* service_control.c */
+/* control.c */
 const struct kelp_rpc_stream_events *
 kelp__service_control_accept(struct kelp_rpc_stream *stream, void *server_user, void **ret_user);
 /* Something happened: carry out what follows. control_lock is held. The result is the event's
- * (ps/core/shard_control.h). */
+ * (ps/core/control/shard_control.h). */
 kelp_status kelp__service_control_apply(struct kelp_service *service,
                                         const struct kelp_shard_event *event);
 /* The same, and control_lock is not held. */
@@ -157,7 +155,7 @@ kelp_status kelp__service_control_open(struct kelp_service *service,
 /* Free what belongs to the control side. */
 void kelp__service_control_close(struct kelp_service *service);
 
-/* service_map.c. control_lock is held: take a map, and say in the command which; a known or older
+/* map.c. control_lock is held: take a map, and say in the command which; a known or older
  * one is ignored. manifest: of the checkpoint that it restores, or "". */
 kelp_status kelp__service_map_take(struct kelp_service *service, const Kelp__V1__Map *map,
                                    const char *manifest, struct kelp_shard_command *command,
@@ -170,7 +168,7 @@ void kelp__service_map_unref(struct service_map *map);
 /* The newest map that was taken, referenced; NULL: none. Any thread, whatever it has locked. */
 struct service_map *kelp__service_told(struct kelp_service *service);
 
-/* service_load.c; control_lock is held but for init and stop */
+/* load.c; control_lock is held but for init and stop */
 void kelp__service_load_init(struct kelp_service *service);
 kelp_status kelp__service_load_plan(struct kelp_service *service, const char *text,
                                     struct kelp_error *reterr) KELP_MUST_USE;
@@ -179,7 +177,7 @@ void kelp__service_load_cancel(struct kelp_service *service);
 /* Wait for a generation that is being prepared; none is any more. */
 void kelp__service_load_stop(struct kelp_service *service);
 
-/* service_snapshot.c */
+/* snapshot.c */
 kelp_status kelp__service_snapshots_open(struct kelp_service *service,
                                          struct kelp_error *reterr) KELP_MUST_USE;
 /* No event of a snapshot comes any more. */
@@ -202,7 +200,7 @@ void kelp__service_snapshot_past(uint64_t ticket, uint64_t step, void *user);
 void kelp__service_snapshot_failed(uint64_t ticket, kelp_status status, const char *text,
                                    void *user);
 
-/* service_replicas.c */
+/* replicas/replicas.c */
 kelp_status kelp__service_replicas_open(struct kelp_service *service,
                                         struct kelp_error *reterr) KELP_MUST_USE;
 /* No link and no timer is left; the loop runs meanwhile. The server is closed. */
@@ -218,7 +216,7 @@ Kelp__V1__PeerReport **kelp__service_peer_reports(struct kelp_service *service, 
 /* Events of the shard. */
 void kelp__service_in_sync(uint32_t partition, void *user);
 
-/* service_links.c: have links to the followers of this map, and no others. */
+/* replicas/links.c: have links to the followers of this map, and no others. */
 void kelp__service_links_follow(struct kelp_service *service, const struct service_map *map);
 /* Send what the turn's events left. */
 void kelp__service_links_flush(struct kelp__service_turn *turn);
@@ -226,7 +224,7 @@ void kelp__service_links_flush(struct kelp__service_turn *turn);
 void kelp__service_forward(const struct kelp_shard_root *root, void *turn, void *user);
 void kelp__service_ask(const struct kelp_shard_question *question, void *turn, void *user);
 
-/* service_follow.c */
+/* replicas/follow.c */
 const struct kelp_rpc_stream_events *
 kelp__service_follow_accept(struct kelp_rpc_stream *stream, void *server_user, void **ret_user);
 void kelp__service_followings_flush(struct kelp__service_turn *turn);
@@ -234,8 +232,12 @@ void kelp__service_acknowledge(uint32_t partition, uint64_t process,
                                const struct kelp_acknowledgement *said, void *turn, void *user);
 void kelp__service_copied(uint32_t partition, const void *records, void *user);
 
-/* service_copies.c: events of the shard. */
+/* replicas/copies.c: events of the shard. */
 void kelp__service_want_copy(uint32_t partition, uint64_t process, size_t bytes, void *user);
 void kelp__service_copy(struct kelp_replica_copy *copy, uint64_t process, void *user);
+
+/* replicas/differs.c: an event of the shard. */
+void kelp__service_differs(uint32_t partition, const struct kelp_difference *difference,
+                           void *user);
 
 #endif

@@ -5,11 +5,11 @@
 #include <pthread.h>
 
 #include "kernels/update.h"
-#include "ps/core/partition.h"
-#include "ps/shard/capture.h"
-#include "ps/shard/extent.h"
-#include "ps/shard/gradient.h"
+#include "ps/core/partition/partition.h"
 #include "ps/shard/hosting.h"
+#include "ps/shard/tensors/capture.h"
+#include "ps/shard/tensors/extent.h"
+#include "ps/shard/tensors/gradient.h"
 
 /* One partition that is hosted here. */
 struct hosted {

@@ -14,12 +14,12 @@
 
 #include "common/job/job.h"
 #include "proto/wire.h"
-#include "ps/core/partition.h"
-#include "ps/shard/capture.h"
-#include "ps/shard/extent.h"
-#include "ps/shard/gradient.h"
+#include "ps/core/partition/partition.h"
 #include "ps/shard/hosting.h"
-#include "ps/shard/replica_copy.h"
+#include "ps/shard/tensors/capture.h"
+#include "ps/shard/tensors/extent.h"
+#include "ps/shard/tensors/gradient.h"
+#include "ps/shard/tensors/replica_copy.h"
 
 struct kelp_shard;
 
@@ -127,7 +127,7 @@ void kelp_shard_enter(struct kelp_shard *shard, uint64_t generation,
                       const struct kelp_hosting_place *places, uint32_t place_count,
                       struct kelp_shard_turn *turn);
 
-/* ---- replication: ps/core/replication.h ---- */
+/* ---- replication: ps/core/partition/replication.h ---- */
 
 enum kelp_replica_link {
     KELP_REPLICA_LINK_FOLLOWER, /* from here to a follower */
@@ -235,8 +235,8 @@ void kelp_shard_tick(struct kelp_shard *shard, struct kelp_shard_turn *turn, uin
 
 /* ---- snapshots ---- */
 
-/* Hand the order (its serial is the ticket, ps/core/snapshot.h) to these partitions. What comes of
- * it are events. */
+/* Hand the order (its serial is the ticket, ps/core/snapshot/snapshot.h) to these partitions. What
+ * comes of it are events. */
 void kelp_shard_snapshot(struct kelp_shard *shard, const struct kelp_snapshot_order *order,
                          const uint32_t *partitions, size_t count, struct kelp_shard_turn *turn);
 /* Buffers for what the partitions will have to copy, so that training finds them in place. */

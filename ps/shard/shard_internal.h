@@ -2,7 +2,7 @@
 #ifndef KELP_PS_SHARD_SHARD_INTERNAL_H
 #define KELP_PS_SHARD_SHARD_INTERNAL_H
 
-#include "ps/core/spares.h"
+#include "ps/core/lanes/spares.h"
 #include "ps/shard/hosting_internal.h"
 #include "ps/shard/shard.h"
 

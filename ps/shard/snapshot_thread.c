@@ -14,7 +14,7 @@
 #include "common/base/log.h"
 #include "common/training/manifest.h"
 #include "ps/core/limits.h"
-#include "ps/core/snapshot_work.h"
+#include "ps/core/snapshot/snapshot_work.h"
 
 struct wish {
     bool stop;

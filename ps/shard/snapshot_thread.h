@@ -1,7 +1,7 @@
 /*
  * The thread that writes a shard's snapshots, so that training never waits for the disk. It does
- * what ps/core/snapshot.h asks for: one thing at a time, for the newest ticket; whatever it still
- * holds of an older one it removes first.
+ * what ps/core/snapshot/snapshot.h asks for: one thing at a time, for the newest ticket; whatever
+ * it still holds of an older one it removes first.
  *
  * Threads: calls from any, which never wait for the disk; the events run on the writing thread.
  */

@@ -5,7 +5,7 @@
 #ifndef KELP_TESTS_LIB_CHECKPOINT_BENCH_H
 #define KELP_TESTS_LIB_CHECKPOINT_BENCH_H
 
-#include "coordinator/core/checkpoints.h"
+#include "coordinator/core/checkpoints/checkpoints.h"
 
 #define SERIAL 1000
 

@@ -5,7 +5,7 @@
 #ifndef KELP_TESTS_LIB_PARTITION_BENCH_H
 #define KELP_TESTS_LIB_PARTITION_BENCH_H
 
-#include "ps/core/partition.h"
+#include "ps/core/partition/partition.h"
 
 #define BENCH_HANDLES_MAX    256
 #define BENCH_LANES          4

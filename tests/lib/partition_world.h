@@ -7,7 +7,7 @@
 
 #include <check.h>
 
-#include "ps/core/partition.h"
+#include "ps/core/partition/partition.h"
 
 #define WORLD_PARTITIONS  3
 #define WORLD_HANDLES_MAX 4096

@@ -5,7 +5,7 @@
 #ifndef KELP_TESTS_LIB_PLACEMENT_BENCH_H
 #define KELP_TESTS_LIB_PLACEMENT_BENCH_H
 
-#include "coordinator/core/placement.h"
+#include "coordinator/core/placement/placement.h"
 
 /* The bit of an action's kind. */
 #define DID(kind) (1u << KELP_PLACEMENT_DO_##kind)

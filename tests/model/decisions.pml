@@ -1,5 +1,5 @@
 /* A decision about a step, carried by workers, while the partition that waits for it fails over:
- * ps/core/partition_decision.c. Partition 0 decides once it has this partition's share, and never
+ * ps/core/partition/partition_decision.c. Partition 0 decides once it has this partition's share, and never
  * loses that (its backup has it). Workers bring a decision once to each primary. A promoted primary
  * waits for its follower, and hears decisions meanwhile.
  */

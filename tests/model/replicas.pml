@@ -1,4 +1,4 @@
-/* One partition's replicas, as ps/core/replication.h has them: links keep order, and lose what is
+/* One partition's replicas, as ps/core/partition/replication.h has them: links keep order, and lose what is
  * under way when they break; each side learns the map late; what a follower has is said anew in
  * each epoch and over each link. Beside it another partition that has made `q` steps.
  *

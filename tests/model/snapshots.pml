@@ -1,7 +1,9 @@
-/* A snapshot order is outstanding while partition 0 is moved or fails over, as coordinator/core/checkpoints.h and
- * ps/core/snapshot.h have it. Nodes 0 and 1 replicate partition 0; a third process has partition 1, to which nothing
- * happens. An order names a step and the process that is to capture; the capture lies in memory and is written later.
- * What was ordered, captured or written can be heard at any time after. A committed manifest needs both parts. */
+/* A snapshot order is outstanding while partition 0 is moved or fails over, as
+ * coordinator/core/checkpoints/checkpoints.h and ps/core/snapshot/snapshot.h have it. Nodes 0 and 1
+ * replicate partition 0; a third process has partition 1, to which nothing happens. An order names
+ * a step and the process that is to capture; the capture lies in memory and is written later. What
+ * was ordered, captured or written can be heard at any time after. A committed manifest needs both
+ * parts. */
 #ifndef STEPS
 #define STEPS 2      /* training ends here, or stalls before */
 #endif

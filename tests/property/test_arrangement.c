@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "coordinator/core/arrangement.h"
+#include "coordinator/core/arrangement/arrangement.h"
 #include "tests/lib/suite.h"
 #include "tests/lib/wire_split.h"
 

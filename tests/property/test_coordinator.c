@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "coordinator/core/membership.h"
-#include "coordinator/core/placement.h"
+#include "coordinator/core/membership/membership.h"
+#include "coordinator/core/placement/placement.h"
 #include "tests/lib/suite.h"
 
 #define SHARDS     4

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "coordinator/core/committed_list.h"
+#include "coordinator/core/checkpoints/committed_list.h"
 #include "tests/lib/suite.h"
 
 #define CASES 400 /* in one loop */

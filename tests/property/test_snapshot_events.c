@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "ps/core/snapshot.h"
+#include "ps/core/snapshot/snapshot.h"
 #include "tests/lib/suite.h"
 
 #define SEEDS      2000

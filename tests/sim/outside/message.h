@@ -5,9 +5,9 @@
 #ifndef KELP_TESTS_SIM_OUTSIDE_MESSAGE_H
 #define KELP_TESTS_SIM_OUTSIDE_MESSAGE_H
 
-#include "coordinator/core/replicas.h"
-#include "ps/core/partition.h"
-#include "ps/core/snapshot.h"
+#include "coordinator/core/placement/replicas.h"
+#include "ps/core/partition/partition.h"
+#include "ps/core/snapshot/snapshot.h"
 #include "tests/sim/model.h"
 #include "tests/sim/outside/disk.h"
 #include "worker/core/joining.h"

@@ -1,4 +1,5 @@
-/* Who stands by listens to who leads: coordinator/follower_streams.c and leader_streams.c. */
+/* Who stands by listens to who leads: coordinator/streams/follower_streams.c and leader_streams.c.
+ */
 #include "tests/sim/processes/coordinator.h"
 
 /* ---- those who listen to us ---- */

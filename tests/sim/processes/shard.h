@@ -1,16 +1,16 @@
 /*
  * A simulated kelp-ps: shells around the product's pure cores (ps/core), which decide. hosting*.c
- * do what ps/shard/shard.c does, shard.c what ps/service/service_exchange.c and
- * ps/etcd_registration.c do, shard_control.c what ps/service/service_control.c and service_load.c
+ * do what ps/shard/shard.c does, shard.c what ps/service/exchange.c and
+ * ps/etcd_registration.c do, shard_control.c what ps/service/control.c and load.c
  * do.
  */
 #ifndef KELP_TESTS_SIM_PROCESSES_SHARD_H
 #define KELP_TESTS_SIM_PROCESSES_SHARD_H
 
-#include "ps/core/shard_control.h"
-#include "ps/core/snapshot_work.h"
-#include "ps/core/spares.h"
-#include "ps/core/ticker.h"
+#include "ps/core/control/shard_control.h"
+#include "ps/core/lanes/spares.h"
+#include "ps/core/lanes/ticker.h"
+#include "ps/core/snapshot/snapshot_work.h"
 #include "tests/sim/outside/etcd.h"
 #include "tests/sim/outside/network.h"
 
@@ -97,7 +97,7 @@ void sim_hosting_tell_time(const struct sim_hosting *hosting, const struct sim_h
 /* Of calls that fail for lack of memory alone. */
 void sim_must(kelp_status status);
 void sim_hosting_unref(struct sim_hosting *hosting);
-/* Run what an event of ps/core/partition.h asks for. */
+/* Run what an event of ps/core/partition/partition.h asks for. */
 void sim_hosting_run(struct sim_hosting *hosting, struct sim_hosted *hosted);
 uint64_t sim_hosting_gradient(struct sim_hosting *hosting, const float *values, size_t count,
                               uint32_t lanes);

@@ -1,4 +1,4 @@
-/* The control side of a simulated shard: ps/core/shard_control.h decides, this carries out. */
+/* The control side of a simulated shard: does what ps/core/control/shard_control.h decides. */
 #ifndef KELP_TESTS_SIM_PROCESSES_SHARD_CONTROL_H
 #define KELP_TESTS_SIM_PROCESSES_SHARD_CONTROL_H
 

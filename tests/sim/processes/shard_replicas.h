@@ -1,5 +1,5 @@
-/* Streams between simulated shards: what ps/service/service_links.c, service_follow.c and
- * service_copies.c do. */
+/* Streams between simulated shards: what ps/service/replicas/links.c, follow.c and
+ * copies.c do. */
 #ifndef KELP_TESTS_SIM_PROCESSES_SHARD_REPLICAS_H
 #define KELP_TESTS_SIM_PROCESSES_SHARD_REPLICAS_H
 

@@ -1,4 +1,4 @@
-/* Snapshots of a simulated shard (ps/service/service_snapshot.c, ps/shard/snapshot_thread.c): the
+/* Snapshots of a simulated shard (ps/service/snapshot.c, ps/shard/snapshot_thread.c): the
  * product's core decides, a thread that does one thing at a time writes to the virtual disk. */
 #include "tests/sim/processes/shard_snapshot.h"
 

@@ -10,7 +10,7 @@
 #include <setjmp.h>
 #include <stdio.h>
 
-#include "ps/core/partition.h"
+#include "ps/core/partition/partition.h"
 
 #define REPLICAS_PROCESSES 5
 #define REPLICAS_EPOCHS    64

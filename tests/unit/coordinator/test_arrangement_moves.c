@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "coordinator/core/arrangement.h"
+#include "coordinator/core/arrangement/arrangement.h"
 #include "tests/lib/suite.h"
 
 #define NOBODY      KELP_MAP_NOBODY

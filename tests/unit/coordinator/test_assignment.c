@@ -1,7 +1,7 @@
 /* Lane assignment: every lane once, shares as equal as possible, few nodes, spares, determinism. */
 #include <stdlib.h>
 
-#include "coordinator/core/assignment.h"
+#include "coordinator/core/membership/assignment.h"
 #include "tests/lib/suite.h"
 
 static struct kelp_assignment assignment;

@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "coordinator/term/departure.h"
+#include "coordinator/term/parts/departure.h"
 #include "tests/lib/placement_bench.h"
 #include "tests/lib/suite.h"
 

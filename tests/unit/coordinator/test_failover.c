@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "coordinator/core/failover.h"
+#include "coordinator/core/placement/failover.h"
 #include "tests/lib/placement_bench.h"
 #include "tests/lib/suite.h"
 

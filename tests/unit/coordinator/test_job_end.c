@@ -2,8 +2,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "coordinator/term/job_end.h"
-#include "coordinator/term/step_count.h"
+#include "coordinator/term/parts/job_end.h"
+#include "coordinator/term/parts/step_count.h"
 #include "tests/lib/suite.h"
 
 static struct kelp_job_end end;

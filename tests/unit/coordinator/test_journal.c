@@ -7,7 +7,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "coordinator/journal.h"
+#include "coordinator/files/journal.h"
 #include "tests/lib/suite.h"
 
 static char folder[64];

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "common/base/process_name.h"
-#include "coordinator/core/membership.h"
+#include "coordinator/core/membership/membership.h"
 #include "tests/lib/suite.h"
 
 static struct kelp_membership membership;

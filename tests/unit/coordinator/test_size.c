@@ -1,7 +1,7 @@
 /* The size of the cluster, from the request to etcd. */
 #include <string.h>
 
-#include "coordinator/term/size.h"
+#include "coordinator/term/parts/size.h"
 #include "tests/lib/suite.h"
 
 static struct kelp_job job;

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "ps/core/limits.h"
-#include "ps/shard/capture.h"
+#include "ps/shard/tensors/capture.h"
 #include "tests/lib/suite.h"
 
 #define ELEMENTS 1024

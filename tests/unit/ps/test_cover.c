@@ -1,6 +1,6 @@
 #include <string.h>
 
-#include "ps/core/cover.h"
+#include "ps/core/lanes/cover.h"
 #include "tests/lib/suite.h"
 
 #define LANES 8

@@ -1,5 +1,5 @@
 
-#include "ps/core/decision.h"
+#include "ps/core/partition/decision.h"
 #include "tests/lib/suite.h"
 
 #define PARTITIONS 3

@@ -2,7 +2,7 @@
 #include <stdlib.h>
 
 #include "ps/core/limits.h"
-#include "ps/shard/extent.h"
+#include "ps/shard/tensors/extent.h"
 #include "tests/lib/suite.h"
 
 #define COUNT 32

@@ -2,8 +2,8 @@
 #include <string.h>
 
 #include "common/tensors/digest.h"
-#include "ps/core/partition.h"
-#include "ps/shard/gradient.h"
+#include "ps/core/partition/partition.h"
+#include "ps/shard/tensors/gradient.h"
 #include "tests/lib/suite.h"
 
 #define COUNT 300

@@ -1,8 +1,8 @@
 /* The names of workers that a shard remembers. */
 #include <stdio.h>
 
+#include "ps/core/evidence/roster.h"
 #include "ps/core/limits.h"
-#include "ps/core/roster.h"
 #include "tests/lib/suite.h"
 
 static struct kelp_roster *roster;

@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "ps/core/shard_control.h"
+#include "ps/core/control/shard_control.h"
 #include "tests/lib/suite.h"
 
 #define DIGEST "00112233445566778899aabbccddeeff"

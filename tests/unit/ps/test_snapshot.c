@@ -1,7 +1,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "ps/core/snapshot.h"
+#include "ps/core/snapshot/snapshot.h"
 #include "tests/lib/suite.h"
 
 #define DIGEST "00112233445566778899aabbccddeeff"

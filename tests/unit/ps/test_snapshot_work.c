@@ -1,4 +1,4 @@
-#include "ps/core/snapshot_work.h"
+#include "ps/core/snapshot/snapshot_work.h"
 #include "tests/lib/suite.h"
 
 static struct kelp_snapshot_work work;

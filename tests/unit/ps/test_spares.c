@@ -1,4 +1,4 @@
-#include "ps/core/spares.h"
+#include "ps/core/lanes/spares.h"
 #include "tests/lib/suite.h"
 
 static void add(struct kelp_spares *spares, uint64_t requester, uint64_t rank)

@@ -1,5 +1,5 @@
+#include "ps/core/lanes/ticker.h"
 #include "ps/core/limits.h"
-#include "ps/core/ticker.h"
 #include "tests/lib/suite.h"
 
 #define MS UINT64_C(1000)

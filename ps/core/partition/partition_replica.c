@@ -1,0 +1,647 @@
+/* A partition with others in its entry: what it sends them, what it hears, and how its place
+ * changes (ps/core/partition/replication.h). */
+#include <assert.h>
+#include <string.h>
+
+#include "ps/core/partition/partition_internal.h"
+
+/* What it has applied. */
+static uint64_t applied_held(const struct kelp_partition *partition)
+{
+    return kelp__partition_held(partition) + (partition->is_applied ? 1 : 0);
+}
+
+static uint64_t held_of_word(const struct kelp_partition *partition,
+                             const struct kelp_control_word *word)
+{
+    return kelp__partition_holds_control(partition) ? word->version : word->step;
+}
+
+kelp_status kelp__partition_prepare_replicas(struct kelp_partition *partition)
+{
+    if (partition->replication) {
+        return KELP_OK;
+    }
+    return kelp_replication_create(kelp__partition_holds_control(partition),
+                                   partition->decision_count, &partition->replication);
+}
+
+/* ---- the primary ---- */
+
+/* The current entry's root leaves the tree, and is kept. */
+static void keep_root(struct kelp_partition *partition, bool skipped, struct kelp_actions *actions)
+{
+    const bool trains = partition->word.kind == KELP_STEP_TRAIN; /* else it is about another */
+    uint64_t handle;
+    const double *sums;
+    bool complete = kelp_reduction_root(partition->reduction, &handle, &sums);
+
+    assert(complete);
+    (void)complete;
+    if (!skipped) {
+        handle = kelp_reduction_take_root(partition->reduction);
+    }
+    kelp_replication_keep(partition->replication, kelp__partition_held(partition),
+                          &(struct kelp_forward){.word = partition->word,
+                                                 .handle = skipped ? KELP_HANDLE_NONE : handle,
+                                                 .skipped = skipped,
+                                                 .sums = sums,
+                                                 .sum_count = sums ? KELP_METRIC_SUM_COUNT : 0,
+                                                 .digest = partition->digest,
+                                                 .decision = {trains ? partition->decided_count : 0,
+                                                              partition->decided}},
+                          actions);
+}
+
+static void forward_kept(struct kelp_partition *partition, struct kelp_actions *actions)
+{
+    const struct kelp_root *root = kelp_replication_kept(partition->replication);
+    const struct kelp_follower *follower;
+
+    while ((follower = kelp_replication_serve(partition->replication)) != NULL) {
+        struct kelp_action *action = kelp__actions_add(actions, KELP_ACTION_FORWARD);
+        action->forward.process = follower->process;
+        action->forward.forward = (struct kelp_forward){
+            .generation = partition->generation,
+            .map_epoch = partition->map_epoch,
+            .word = root->word,
+            .handle = root->handle,
+            .skipped = root->skipped,
+            .sums = root->sums,
+            .sum_count = root->sums ? kelp_metric_sum_trim(root->sums, KELP_METRIC_SUM_COUNT) : 0,
+            .digest = root->digest,
+            .decision = {root->decision_count, root->decision}};
+    }
+}
+
+void kelp__partition_forward(struct kelp_partition *partition, bool skipped,
+                             struct kelp_actions *actions)
+{
+    if (kelp__partition_is_followed(partition)) {
+        keep_root(partition, skipped, actions);
+        forward_kept(partition, actions);
+    } else if (partition->replication) {
+        kelp_replication_drop_kept(partition->replication, actions);
+    }
+}
+
+static void add_copy_action(const struct kelp_partition *partition, enum kelp_action_kind kind,
+                            const struct kelp_follower *joiner, struct kelp_actions *actions)
+{
+    struct kelp_action *action = kelp__actions_add(actions, kind);
+
+    action->copy.process = joiner->process;
+    action->copy.map_epoch = partition->map_epoch;
+    if (kind != KELP_ACTION_COPY) {
+        action->copy.state = (struct kelp_replica_state){.has_older = partition->has_older};
+        return;
+    }
+    action->copy.state =
+        (struct kelp_replica_state){.held = kelp__partition_held(partition),
+                                    .step = partition->step,
+                                    .version = partition->version,
+                                    .has_older = partition->has_older,
+                                    .decided = {partition->decided_count, partition->decided}};
+    if (kelp__partition_holds_control(partition)) {
+        action->copy.state.control = partition->control;
+        action->copy.state.older_word = partition->older_word;
+    }
+}
+
+static void show_if_everywhere(struct kelp_partition *partition, struct kelp_actions *actions)
+{
+    if (partition->phase != KELP_PARTITION_SYNCING ||
+        !kelp_replication_covers(partition->replication, applied_held(partition))) {
+        return;
+    }
+    kelp__partition_move(partition, KELP_PARTITION_COLLECTING);
+    if (partition->is_applied) {
+        kelp__partition_advance(partition, partition->is_skipped, actions);
+    }
+    kelp__partition_show(partition, actions);
+}
+
+static void report_in_sync(struct kelp_partition *partition, struct kelp_actions *actions)
+{
+    const struct kelp_follower *follower;
+
+    while ((follower = kelp_replication_count_in(partition->replication,
+                                                 applied_held(partition))) != NULL) {
+        struct kelp_action *action = kelp__actions_add(actions, KELP_ACTION_IN_SYNC);
+        action->in_sync.process = follower->process;
+        action->in_sync.map_epoch = partition->map_epoch;
+    }
+}
+
+/* ---- do they compute the same? ---- */
+
+/* All replicas must find the same. */
+static bool is_compared(const struct kelp_partition *partition, uint64_t steps)
+{
+    if (steps < KELP_PS_COMPARE_STEPS) {
+        return (steps & (steps - 1)) == 0;
+    }
+    return (steps + partition->index) % KELP_PS_COMPARE_STEPS == 0;
+}
+
+bool kelp__partition_wants_digest(const struct kelp_partition *partition)
+{
+    const bool has_others =
+        partition->place != KELP_REPLICA_PRIMARY || kelp__partition_is_followed(partition);
+
+    return has_others && !partition->hollow && !partition->job->cluster.mixed &&
+           is_compared(partition, partition->step + 1);
+}
+
+static bool same_content(const struct kelp_content *a, const struct kelp_content *b)
+{
+    return a->low == b->low && a->high == b->high;
+}
+
+/* NULL: all that have said what they came to by now have come to the same. */
+static const struct kelp_follower *find_other(const struct kelp_partition *partition)
+{
+    const struct kelp_weights_digest *ours = &partition->digest_of;
+    const struct kelp_content none = {0};
+    const struct kelp_follower *follower;
+
+    if (same_content(&ours->content, &none) || ours->held != applied_held(partition)) {
+        return NULL;
+    }
+    for (uint32_t i = 0; (follower = kelp_replication_follower(partition->replication, i)); i++) {
+        if (follower->holds && follower->held == ours->held &&
+            !same_content(&follower->digest, &none) &&
+            !same_content(&follower->digest, &ours->content)) {
+            return follower;
+        }
+    }
+    return NULL;
+}
+
+/* True: nobody sees what it has come to. */
+static bool stops_over_digests(struct kelp_partition *partition, struct kelp_actions *actions)
+{
+    const struct kelp_follower *other = find_other(partition);
+
+    if (other) {
+        kelp__actions_add(actions, KELP_ACTION_DIFFERS)->differs = (struct kelp_difference){
+            .process = other->process, .ours = partition->digest_of, .theirs = other->digest};
+        kelp__partition_move(partition, KELP_PARTITION_FAILED);
+    }
+    return other != NULL;
+}
+
+void kelp__partition_replicate(struct kelp_partition *partition, struct kelp_actions *actions)
+{
+    const struct kelp_follower *joiner;
+
+    if (!partition->replication || partition->place != KELP_REPLICA_PRIMARY ||
+        partition->phase == KELP_PARTITION_ABSENT || partition->phase == KELP_PARTITION_FAILED) {
+        return;
+    }
+    if (stops_over_digests(partition, actions)) {
+        return;
+    }
+    forward_kept(partition, actions);
+    report_in_sync(partition, actions);
+    show_if_everywhere(partition, actions);
+    joiner = kelp_replication_want_copy(partition->replication);
+    if (joiner) {
+        add_copy_action(partition, KELP_ACTION_WANT_COPY, joiner, actions);
+    }
+    if (partition->phase != KELP_PARTITION_COLLECTING) {
+        return;
+    }
+    joiner = kelp_replication_begin_copy(partition->replication, kelp__partition_held(partition));
+    if (joiner) {
+        add_copy_action(partition, KELP_ACTION_COPY, joiner, actions);
+    }
+    kelp__partition_after_reduction(partition, actions); /* it may have waited for the joiner */
+}
+
+kelp_status kelp_partition_copy(struct kelp_partition *partition, uint64_t process,
+                                struct kelp_actions *actions)
+{
+    if (kelp__partition_reserve(partition, actions) != KELP_OK) {
+        return KELP_ERR_NO_MEMORY;
+    }
+    if (partition->replication && partition->place == KELP_REPLICA_PRIMARY) {
+        kelp_replication_permit_copy(partition->replication, process);
+        kelp__partition_replicate(partition, actions);
+    }
+    return KELP_OK;
+}
+
+/* ---- what they say to one another ---- */
+
+/* Is what a replica says of our generation and epoch? KELP_ERR_BUSY: of a newer one, whose map the
+ * leader is about to send. */
+static kelp_status check_replica(const struct kelp_partition *partition, uint64_t generation,
+                                 uint64_t map_epoch)
+{
+    kelp_status status = kelp_fence_generation(partition->generation, generation);
+
+    if (status == KELP_OK && map_epoch != partition->map_epoch) {
+        status = map_epoch < partition->map_epoch ? KELP_ERR_OLD_MAP_EPOCH : KELP_ERR_BUSY;
+    }
+    return status;
+}
+
+/* A follower says what it has. One that applies a root says it afterwards. */
+static void state_held(const struct kelp_partition *partition, struct kelp_actions *actions)
+{
+    if (partition->phase != KELP_PARTITION_FOLLOWING &&
+        partition->phase != KELP_PARTITION_FILLING) {
+        return;
+    }
+    struct kelp_acknowledgement *said =
+        &kelp__actions_add(actions, KELP_ACTION_ACKNOWLEDGE)->acknowledge;
+    *said = (struct kelp_acknowledgement){.generation = partition->generation,
+                                          .map_epoch = partition->map_epoch,
+                                          .holds = partition->phase == KELP_PARTITION_FOLLOWING,
+                                          .held = kelp__partition_held(partition)};
+    if (said->holds && partition->digest_of.held == said->held) {
+        said->digest = partition->digest_of.content;
+    }
+}
+
+static void ask(const struct kelp_partition *partition, const struct kelp_follower *follower,
+                struct kelp_actions *actions)
+{
+    struct kelp_action *action = kelp__actions_add(actions, KELP_ACTION_ASK);
+
+    action->ask.process = follower->process;
+    action->ask.map_epoch = partition->map_epoch;
+}
+
+kelp_status kelp_partition_acknowledged(struct kelp_partition *partition,
+                                        const struct kelp_acknowledgement *said,
+                                        struct kelp_actions *actions)
+{
+    if (kelp__partition_reserve(partition, actions) != KELP_OK) {
+        return KELP_ERR_NO_MEMORY;
+    }
+    if (check_replica(partition, said->generation, said->map_epoch) == KELP_OK &&
+        partition->place == KELP_REPLICA_PRIMARY && partition->replication &&
+        kelp_replication_stated(partition->replication, said, applied_held(partition))) {
+        kelp__partition_replicate(partition, actions);
+    }
+    return KELP_OK;
+}
+
+kelp_status kelp_partition_asked(struct kelp_partition *partition, uint64_t generation,
+                                 uint64_t map_epoch, struct kelp_actions *actions)
+{
+    if (kelp__partition_reserve(partition, actions) != KELP_OK) {
+        return KELP_ERR_NO_MEMORY;
+    }
+    if (check_replica(partition, generation, map_epoch) == KELP_OK) {
+        state_held(partition, actions);
+    }
+    return KELP_OK;
+}
+
+kelp_status kelp_partition_linked(struct kelp_partition *partition, uint64_t process, bool is_up,
+                                  struct kelp_actions *actions)
+{
+    const struct kelp_follower *follower;
+
+    if (kelp__partition_reserve(partition, actions) != KELP_OK) {
+        return KELP_ERR_NO_MEMORY;
+    }
+    if (!partition->replication || partition->phase == KELP_PARTITION_ABSENT) {
+        return KELP_OK;
+    }
+    if (partition->place != KELP_REPLICA_PRIMARY) {
+        kelp_replication_forget_queue(partition->replication, actions);
+        if (is_up) {
+            state_held(partition, actions);
+        }
+        return KELP_OK;
+    }
+    if (!kelp_replication_linked(partition->replication, process)) {
+        return KELP_OK;
+    }
+    for (uint32_t i = 0; (follower = kelp_replication_follower(partition->replication, i)); i++) {
+        if (is_up && follower->process == process) {
+            ask(partition, follower, actions);
+        }
+    }
+    kelp__partition_replicate(partition, actions); /* the step may have waited for a joiner */
+    return KELP_OK;
+}
+
+/* ---- a follower ---- */
+
+static void diverge(struct kelp_partition *partition, struct kelp_actions *actions)
+{
+    kelp__actions_add(actions, KELP_ACTION_DIVERGES)->diverges = kelp__partition_held(partition);
+    kelp_replication_forget_queue(partition->replication, actions);
+    kelp__partition_move(partition, KELP_PARTITION_FAILED);
+}
+
+/* Can the root that is kept be that of the state that there is? */
+static bool root_fits(const struct kelp_partition *partition, const struct kelp_root *root)
+{
+    const bool trains = root->word.kind == KELP_STEP_TRAIN;
+    const bool decides = trains && kelp_control_decides(partition->job);
+    const bool has_gradient = trains && !root->skipped && !partition->hollow;
+
+    if (kelp__partition_holds_control(partition)
+            ? !kelp_control_word_equal(&root->word, &partition->word) ||
+                  root->word.kind == KELP_STEP_DONE
+            : !trains || root->word.version < partition->version) {
+        return false;
+    }
+    return (root->handle != KELP_HANDLE_NONE) == has_gradient && (!root->skipped || decides) &&
+           root->decision_count == (decides && !root->skipped ? partition->decision_count : 0);
+}
+
+/* The kept root belongs to the state that there is. */
+static void follow_kept(struct kelp_partition *partition, struct kelp_actions *actions)
+{
+    const struct kelp_root *root = kelp_replication_kept(partition->replication);
+
+    if (!root_fits(partition, root)) {
+        diverge(partition, actions);
+        return;
+    }
+    partition->word = root->word;
+    partition->has_word = true;
+    memcpy(partition->digest, root->digest, sizeof(partition->digest));
+    if (root->word.kind == KELP_STEP_TRAIN) {
+        partition->heard.version = 0; /* it was about the step before, if it led then */
+        partition->decided_count = root->decision_count;
+        if (root->decision_count > 0) {
+            memcpy(partition->decided, root->decision,
+                   root->decision_count * sizeof(partition->decided[0]));
+        }
+    }
+    if (root->word.kind == KELP_STEP_TRAIN && !root->skipped) {
+        kelp__partition_begin_apply(partition, root->handle, actions);
+        return;
+    }
+    if (root->skipped) {
+        (void)kelp__actions_add(actions, KELP_ACTION_REPEAT);
+    }
+    kelp__partition_followed(partition, root->skipped, actions);
+}
+
+/* Roots that came early are applied one after the other. */
+static void follow_queued(struct kelp_partition *partition, struct kelp_actions *actions)
+{
+    if (partition->phase == KELP_PARTITION_FOLLOWING &&
+        kelp_replication_unqueue(partition->replication, kelp__partition_held(partition),
+                                 actions)) {
+        follow_kept(partition, actions);
+    }
+}
+
+void kelp__partition_followed(struct kelp_partition *partition, bool skipped,
+                              struct kelp_actions *actions)
+{
+    kelp__partition_advance(partition, skipped, actions);
+    if (partition->phase != KELP_PARTITION_FOLLOWING) {
+        kelp__partition_move(partition, KELP_PARTITION_FOLLOWING);
+    }
+    state_held(partition, actions);
+    follow_queued(partition, actions);
+}
+
+/* True: the handle is taken. */
+static bool take_root(struct kelp_partition *partition, const struct kelp_forward *forward,
+                      struct kelp_actions *actions)
+{
+    const uint64_t held = held_of_word(partition, &forward->word);
+    const uint64_t ours = kelp__partition_held(partition);
+
+    switch (partition->phase) {
+    case KELP_PARTITION_FOLLOWING:
+        if (held == ours) {
+            kelp_replication_keep(partition->replication, held, forward, actions);
+            follow_kept(partition, actions);
+            return true;
+        }
+        if (held < ours) {
+            state_held(partition, actions);
+            return false;
+        }
+        return kelp_replication_queue(partition->replication, held, forward);
+    case KELP_PARTITION_APPLYING:
+        return held > ours && kelp_replication_queue(partition->replication, held, forward);
+    case KELP_PARTITION_FILLING:
+        return kelp_replication_queue(partition->replication, held, forward);
+    case KELP_PARTITION_ABSENT:
+    case KELP_PARTITION_COLLECTING:
+    case KELP_PARTITION_MEASURING:
+    case KELP_PARTITION_DECIDING:
+    case KELP_PARTITION_SYNCING:
+    case KELP_PARTITION_FAILED:
+    case KELP_PARTITION_PHASE_COUNT:
+        break;
+    }
+    return false;
+}
+
+kelp_status kelp_partition_forwarded(struct kelp_partition *partition,
+                                     const struct kelp_forward *forward,
+                                     struct kelp_actions *actions)
+{
+    if (kelp__partition_reserve(partition, actions) != KELP_OK) {
+        return KELP_ERR_NO_MEMORY;
+    }
+    if (check_replica(partition, forward->generation, forward->map_epoch) != KELP_OK ||
+        partition->place == KELP_REPLICA_PRIMARY || forward->sum_count > KELP_METRIC_SUM_COUNT ||
+        forward->decision.count > partition->decision_count) {
+        kelp__actions_add_release(actions, forward->handle);
+        return KELP_OK;
+    }
+    if (held_of_word(partition, &forward->word) >= kelp__partition_held(partition)) {
+        kelp__partition_hear_claims(partition, forward, actions); /* before it is complete */
+    }
+    if (!take_root(partition, forward, actions)) {
+        kelp__actions_add_release(actions, forward->handle);
+    }
+    return KELP_OK;
+}
+
+/* Is it of the copy that was begun, or does it begin one? */
+static kelp_status check_piece(const struct kelp_partition *partition,
+                               const struct kelp_copy_piece *piece)
+{
+    const struct kelp_copy_piece *begun = &partition->filling;
+
+    if (piece->is_first || (begun->stream == piece->stream && begun->held == piece->held)) {
+        return KELP_OK;
+    }
+    return begun->stream != 0 && begun->stream != piece->stream ? KELP_ERR_INVALID
+                                                                : KELP_ERR_FORMAT;
+}
+
+kelp_status kelp_partition_fill(struct kelp_partition *partition,
+                                const struct kelp_copy_piece *piece, struct kelp_actions *actions)
+{
+    if (kelp__partition_reserve(partition, actions) != KELP_OK) {
+        return KELP_ERR_NO_MEMORY;
+    }
+    kelp_status status = check_replica(partition, piece->generation, piece->map_epoch);
+    if (status != KELP_OK) {
+        return status;
+    }
+    const bool lags = partition->phase == KELP_PARTITION_FOLLOWING && piece->is_first &&
+                      kelp__partition_held(partition) < piece->held;
+    if (!lags && partition->phase != KELP_PARTITION_FILLING) {
+        return KELP_ERR_INVALID;
+    }
+    status = check_piece(partition, piece);
+    if (status != KELP_OK) {
+        return status;
+    }
+    if (lags) {
+        kelp_replication_drop_kept(partition->replication, actions);
+        partition->has_older = false;
+        kelp__partition_move(partition, KELP_PARTITION_FILLING);
+    }
+    if (piece->is_first) {
+        partition->filling = *piece;
+    }
+    return KELP_OK;
+}
+
+static bool state_fits(const struct kelp_partition *partition,
+                       const struct kelp_replica_state *state)
+{
+    if (!kelp__partition_holds_control(partition)) {
+        return state->held == state->step;
+    }
+    return state->held == state->version && state->control.version == state->version &&
+           state->control.step == state->step &&
+           (state->decided.count == 0 || state->decided.count == partition->decision_count);
+}
+
+kelp_status kelp_partition_filled(struct kelp_partition *partition,
+                                  const struct kelp_copy_piece *piece,
+                                  const struct kelp_replica_state *state,
+                                  struct kelp_actions *actions)
+{
+    if (kelp__partition_reserve(partition, actions) != KELP_OK) {
+        return KELP_ERR_NO_MEMORY;
+    }
+    if (check_replica(partition, piece->generation, piece->map_epoch) != KELP_OK ||
+        partition->phase != KELP_PARTITION_FILLING || check_piece(partition, piece) != KELP_OK ||
+        piece->held != state->held || !state_fits(partition, state)) {
+        return KELP_ERR_INVALID;
+    }
+    partition->filling.stream = 0;
+    partition->step = state->step;
+    partition->version = state->version;
+    partition->has_older = state->has_older;
+    partition->heard.version = 0;
+    if (kelp__partition_holds_control(partition)) {
+        partition->control = state->control;
+        partition->older_word = state->older_word;
+        partition->decided_count = state->decided.count;
+        if (state->decided.count > 0) {
+            memcpy(partition->decided, state->decided.values,
+                   state->decided.count * sizeof(partition->decided[0]));
+        }
+    }
+    kelp__partition_hear_known(partition, state, actions);
+    kelp__partition_begin_entry(partition);
+    kelp__partition_move(partition, KELP_PARTITION_FOLLOWING);
+    state_held(partition, actions);
+    follow_queued(partition, actions);
+    return KELP_OK;
+}
+
+/* ---- changes of the entry ---- */
+
+/* It is the primary no more. An apply under way ends, and counts. */
+static void demote(struct kelp_partition *partition, struct kelp_actions *actions)
+{
+    kelp__partition_end_waiting(partition, KELP_ERR_NOT_PRIMARY, actions);
+    partition->snapshot.serial = 0;
+    partition->has_share = false;
+    if (partition->phase == KELP_PARTITION_APPLYING || partition->phase == KELP_PARTITION_FAILED) {
+        return;
+    }
+    if (partition->is_applied) {
+        kelp__partition_advance(partition, partition->is_skipped, actions);
+    } else {
+        kelp_reduction_clear(partition->reduction, actions);
+        kelp__partition_begin_entry(partition);
+    }
+    partition->apply_serial++; /* what is measured is of no use any more */
+    if (partition->evidence) {
+        kelp_evidence_demote(partition->evidence, actions);
+    }
+    kelp__partition_move(partition, KELP_PARTITION_FOLLOWING);
+}
+
+/* It shows nothing before its own followers have said that they have it. */
+static void promote(struct kelp_partition *partition, struct kelp_actions *actions)
+{
+    kelp_replication_forget_queue(partition->replication, actions);
+    kelp_cover_restart(partition->cover);
+    if (partition->phase == KELP_PARTITION_FOLLOWING) {
+        kelp__partition_move(partition, KELP_PARTITION_SYNCING);
+    } else if (partition->phase == KELP_PARTITION_FILLING) {
+        diverge(partition, actions);
+    }
+}
+
+static void begin_epoch(struct kelp_partition *partition, struct kelp_actions *actions)
+{
+    const struct kelp_follower *follower;
+
+    if (partition->place != KELP_REPLICA_PRIMARY) {
+        kelp_replication_forget_queue(partition->replication, actions);
+        state_held(partition, actions);
+        return;
+    }
+    /* An apply that began alone: its root is what the new followers will lack. */
+    const struct kelp_root *kept = kelp_replication_kept(partition->replication);
+    if (partition->phase == KELP_PARTITION_APPLYING &&
+        !(kept && kept->held == kelp__partition_held(partition)) &&
+        kelp__partition_is_followed(partition)) {
+        keep_root(partition, false, actions);
+    }
+    for (uint32_t i = 0; (follower = kelp_replication_follower(partition->replication, i)); i++) {
+        ask(partition, follower, actions);
+    }
+    kelp__partition_replicate(partition, actions);
+}
+
+kelp_status kelp_partition_enter(struct kelp_partition *partition,
+                                 const struct kelp_replica_entry *entry,
+                                 struct kelp_actions *actions)
+{
+    const enum kelp_replica_place before = partition->place;
+
+    if (partition->phase == KELP_PARTITION_ABSENT || entry->map_epoch <= partition->map_epoch) {
+        return KELP_OK;
+    }
+    if (entry->place == KELP_REPLICA_NOBODY) {
+        return kelp_partition_unload(partition, KELP_ERR_NOT_PRIMARY, actions);
+    }
+    if (((entry->place != KELP_REPLICA_PRIMARY || entry->backup != 0 || entry->joiner != 0) &&
+         kelp__partition_prepare_replicas(partition) != KELP_OK) ||
+        kelp__partition_reserve(partition, actions) != KELP_OK) {
+        return KELP_ERR_NO_MEMORY;
+    }
+    partition->map_epoch = entry->map_epoch;
+    partition->place = entry->place;
+    if (!partition->replication) {
+        return KELP_OK;
+    }
+    const bool leads = entry->place == KELP_REPLICA_PRIMARY;
+    kelp_replication_enter(partition->replication, leads ? entry->backup : 0,
+                           leads ? entry->joiner : 0);
+    if (before == KELP_REPLICA_PRIMARY && !leads) {
+        demote(partition, actions);
+    } else if (before != KELP_REPLICA_PRIMARY && leads) {
+        promote(partition, actions);
+    }
+    begin_epoch(partition, actions);
+    return KELP_OK;
+}

@@ -1,0 +1,274 @@
+/*
+ * Plans in, generations out.
+ *
+ * A generation is prepared on a thread of its own: a large model takes seconds to initialise or to
+ * read, and heartbeats go on meanwhile. It is installed in the loop. The thread also waits for
+ * storage that is not there yet. ps/core/control/shard_control.h decides what is loaded, and for
+ * how long storage is waited for.
+ */
+#include <assert.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "common/base/log.h"
+#include "ps/service/map_internal.h"
+
+/* What a map means for this shard, and what became of it. */
+struct kelp__service_load {
+    struct kelp_service *service;
+    const struct kelp_plan *plan;
+    pthread_t thread;
+    bool restores;
+    struct kelp_manifest manifest; /* what it restores */
+    bool cancelled;                /* control_lock guards it */
+    uint64_t generation;
+    uint32_t count;
+    struct kelp_hosting *hosting;
+    kelp_status status;
+    struct kelp_error error;
+    struct kelp_hosting_place places[]; /* ascending */
+};
+
+/* ---- generations ---- */
+
+static void loaded(void *user);
+
+static void free_load(struct kelp__service_load *load)
+{
+    if (load) {
+        kelp_manifest_fini(&load->manifest);
+        free(load);
+    }
+}
+
+void kelp__service_load_cancel(struct kelp_service *service)
+{
+    service->loading->cancelled = true;
+    (void)pthread_cond_broadcast(&service->load_cancelled);
+}
+
+/* On the load's thread: until it is time to look again. */
+static bool wait_for_storage(const char *text, void *user)
+{
+    struct kelp__service_load *load = user;
+    struct kelp_service *service = load->service;
+    struct timespec until;
+
+    (void)clock_gettime(CLOCK_MONOTONIC, &until); /* cannot fail for this clock */
+    struct kelp_shard_event event = {
+        .kind = KELP_SHARD_ON_STORAGE_MISSING,
+        .missing = {text, (uint64_t)until.tv_sec * 1000 + (uint64_t)until.tv_nsec / 1000000}};
+    until.tv_nsec += (long)KELP_PS_STORAGE_LOOK_MS * 1000 * 1000;
+    until.tv_sec += until.tv_nsec / 1000000000;
+    until.tv_nsec %= 1000000000;
+    (void)pthread_mutex_lock(&service->control_lock);
+    bool again = kelp__service_control_apply(service, &event) == KELP_OK;
+    int waited = 0;
+    while (again && !load->cancelled && waited == 0) {
+        waited = pthread_cond_timedwait(&service->load_cancelled, &service->control_lock, &until);
+    }
+    again = again && !load->cancelled;
+    (void)pthread_mutex_unlock(&service->control_lock);
+    return again;
+}
+
+static void *prepare(void *user)
+{
+    struct kelp__service_load *load = user;
+    struct kelp_hosting_restore restore = {.manifest = &load->manifest,
+                                           .run = load->service->options.run,
+                                           .wait = wait_for_storage,
+                                           .user = load};
+    struct kelp_hosting_config config = {.job = load->service->options.job,
+                                         .plan = load->plan,
+                                         .generation = load->generation,
+                                         .places = load->places,
+                                         .place_count = load->count,
+                                         .restore = load->restores ? &restore : NULL};
+
+    load->status = kelp_hosting_prepare(&config, &load->hosting, &load->error);
+    while (kelp_rpc_loop_post(load->service->options.loop, loaded, load) != KELP_OK) {
+        struct timespec pause = {.tv_nsec = 10 * 1000 * 1000}; /* out of memory: try again */
+        (void)nanosleep(&pause, NULL);
+    }
+    return NULL;
+}
+
+void kelp__service_load_start(struct kelp_service *service, uint64_t generation)
+{
+    struct kelp__service_load *load = service->wanted;
+
+    assert(!service->loading);
+    assert(load && load->generation == generation);
+    service->wanted = NULL;
+    service->loading = load;
+    if (pthread_create(&load->thread, NULL, prepare, load) != 0) {
+        struct kelp_shard_event event = {
+            .kind = KELP_SHARD_ON_LOADED,
+            .loaded = {.status = KELP_ERR_NO_MEMORY, .text = "no thread to load a generation"}};
+        service->loading = NULL;
+        free_load(load);
+        (void)kelp__service_control_apply(service, &event); /* cannot fail */
+    }
+}
+
+/* In the loop: the generation is there, or cannot be loaded. */
+static void loaded(void *user)
+{
+    struct kelp__service_load *load = user;
+    struct kelp_service *service = load->service;
+    struct kelp__service_turn *turn = kelp__service_turn_take(service);
+    struct kelp_shard_view *view = malloc(sizeof(*view));
+    struct kelp_shard_event event = {.kind = KELP_SHARD_ON_LOADED};
+
+    (void)pthread_join(load->thread, NULL);
+    if (load->status == KELP_OK && (!turn || !view)) {
+        kelp_hosting_destroy(load->hosting);
+        load->status = kelp_fail(&load->error, KELP_ERR_NO_MEMORY, "no memory for a generation");
+    }
+    event.loaded.status = load->status;
+    event.loaded.text = load->error.text;
+    if (load->status == KELP_OK) {
+        kelp_shard_install(service->shard, load->hosting, kelp__service_turn_shard(turn));
+        kelp_shard_view(service->shard, view);
+        event.loaded.led = kelp__service_led(view);
+        kelp_log_info("generation loaded generation=%" PRIu64 " partitions=%u", view->generation,
+                      view->partition_count);
+    }
+    (void)pthread_mutex_lock(&service->control_lock);
+    if (load->status == KELP_OK) {
+        atomic_store(&service->generation, load->generation);
+    }
+    service->loading = NULL;
+    service->map_due = service->map_due || load->status == KELP_OK;
+    (void)kelp__service_control_apply(service, &event); /* cannot fail */
+    (void)pthread_mutex_unlock(&service->control_lock);
+    if (turn) {
+        kelp__service_turn_finish(service, turn);
+    }
+    kelp__service_map_carry_out(service); /* it may have changed meanwhile */
+    free(view);
+    free_load(load);
+}
+
+/* ---- what is to be loaded ---- */
+
+/* Joiners get copies of what others have. */
+static bool reads_checkpoint(const struct kelp__service_load *load)
+{
+    for (uint32_t i = 0; i < load->count; i++) {
+        if (load->places[i].entry.place != KELP_REPLICA_JOINER) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The checkpoint that the map restores: the manifest that came with it must be that one. A shard
+ * that reads nothing of it needs none, and gets none when it comes after that checkpoint has been
+ * removed.
+ */
+static kelp_status parse_manifest(struct kelp__service_load *load, uint64_t version,
+                                  const char *text, struct kelp_error *reterr)
+{
+    if (version == 0 || !reads_checkpoint(load)) {
+        return KELP_OK;
+    }
+    kelp_status status = kelp_manifest_parse(text, strlen(text), &load->manifest, reterr);
+    if (status != KELP_OK) {
+        load->manifest = (struct kelp_manifest){0};
+        kelp_error_prefix(reterr, "map restores version %" PRIu64 ": manifest", version);
+        return status == KELP_ERR_NO_MEMORY ? status : KELP_ERR_FORMAT;
+    }
+    load->restores = true;
+    if (load->manifest.version != version) {
+        return kelp_fail(reterr, KELP_ERR_FORMAT,
+                         "map restores version %" PRIu64 ", its manifest is of version %" PRIu64,
+                         version, load->manifest.version);
+    }
+    return KELP_OK;
+}
+
+kelp_status kelp__service_load_want(struct kelp_service *service, const struct service_map *map,
+                                    const char *manifest, struct kelp_error *reterr)
+{
+    struct kelp__service_load *load =
+        calloc(1, sizeof(*load) + map->partition_count * sizeof(struct kelp_hosting_place));
+
+    if (!load) {
+        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for a map");
+    }
+    load->service = service;
+    load->plan = service->plan;
+    load->generation = map->generation;
+    load->count = kelp__service_map_places(map, load->places);
+    kelp_status status = parse_manifest(load, map->restore_version, manifest, reterr);
+    if (status != KELP_OK) {
+        free_load(load);
+        return status;
+    }
+    free_load(service->wanted);
+    service->wanted = load;
+    return KELP_OK;
+}
+
+kelp_status kelp__service_load_plan(struct kelp_service *service, const char *text,
+                                    struct kelp_error *reterr)
+{
+    if (service->plan) {
+        return strcmp(text, service->plan_text) == 0
+                   ? KELP_OK
+                   : kelp_fail(reterr, KELP_ERR_MISMATCH,
+                               "another plan than the one before: a job has one");
+    }
+    struct kelp_plan *plan = calloc(1, sizeof(*plan));
+    char *copy = strdup(text);
+    kelp_status status = plan && copy
+                             ? kelp_plan_parse(text, strlen(text), plan, reterr)
+                             : kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for the plan");
+    if (status != KELP_OK) {
+        free(plan);
+        free(copy);
+        kelp_error_prefix(reterr, "plan");
+        return status;
+    }
+    service->plan = plan;
+    kelp_rpc_server_queue_max(service->server, KELP_PS_QUEUE_BYTES_MAX +
+                                                   2 * (size_t)plan->flat_count * sizeof(float));
+    service->plan_text = copy;
+    kelp_log_info("plan taken tensors=%u elements=%" PRIu64 " partitions=%u", plan->tensor_count,
+                  plan->flat_count, plan->partition_count);
+    return KELP_OK;
+}
+
+/* ---- life ---- */
+
+void kelp__service_load_init(struct kelp_service *service)
+{
+    pthread_condattr_t attributes;
+
+    (void)pthread_condattr_init(&attributes);
+    (void)pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    (void)pthread_cond_init(&service->load_cancelled, &attributes);
+    (void)pthread_condattr_destroy(&attributes);
+}
+
+void kelp__service_load_stop(struct kelp_service *service)
+{
+    struct kelp_shard_event event = {.kind = KELP_SHARD_ON_STOP};
+
+    while (service->control) { /* NULL: it was never opened */
+        (void)pthread_mutex_lock(&service->control_lock);
+        free_load(service->wanted);
+        service->wanted = NULL;
+        (void)kelp__service_control_apply(service, &event); /* cannot fail */
+        bool loading = service->loading != NULL;
+        (void)pthread_mutex_unlock(&service->control_lock);
+        if (!loading) {
+            break;
+        }
+        (void)kelp_rpc_loop_run(service->options.loop, 1000);
+    }
+}

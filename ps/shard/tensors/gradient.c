@@ -1,0 +1,364 @@
+#include "ps/shard/tensors/gradient.h"
+
+#include <assert.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/tensors/digest.h"
+#include "ps/core/partition/partition.h"
+#include "ps/shard/tensors/extent.h"
+
+/* Places of dense buffers within a page, behind those of weights and optimizer slots. */
+#define STAGGER_FIRST 16
+#define STAGGER_COUNT 16
+
+struct gradient {
+    struct gradient *next; /* in the free list */
+    atomic_uint refs;      /* the handle's own, and one for each loan */
+    uint64_t count;
+    struct kelp_wire_payload payload; /* when dense is NULL; the message is referenced */
+    size_t offset;
+    float *dense;  /* the buffer, while it holds the values */
+    float *buffer; /* stays with the handle in the free list, so that warm-up ends */
+    void *base;
+};
+
+struct kelp_gradients {
+    pthread_mutex_t lock; /* guards the free lists and the counters; a leaf */
+    uint64_t count_max;
+    struct gradient *free_plain;    /* without a buffer */
+    struct gradient *free_buffered; /* with one */
+    uint32_t buffer_count;
+    uint32_t live;
+    bool ended; /* the owner let go: freed with the last loan */
+};
+
+kelp_status kelp_gradients_create(uint64_t count_max, struct kelp_gradients **ret_gradients,
+                                  struct kelp_error *reterr)
+{
+    struct kelp_gradients *gradients = calloc(1, sizeof(*gradients));
+
+    if (!gradients) {
+        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for gradients");
+    }
+    (void)pthread_mutex_init(&gradients->lock, NULL);
+    gradients->count_max = count_max;
+    *ret_gradients = gradients;
+    return KELP_OK;
+}
+
+static void free_list(struct gradient *list)
+{
+    while (list) {
+        struct gradient *next = list->next;
+        free(list->base);
+        free(list);
+        list = next;
+    }
+}
+
+static void free_all(struct kelp_gradients *gradients)
+{
+    free_list(gradients->free_plain);
+    free_list(gradients->free_buffered);
+    (void)pthread_mutex_destroy(&gradients->lock);
+    free(gradients);
+}
+
+void kelp_gradients_destroy(struct kelp_gradients *gradients)
+{
+    if (!gradients) {
+        return;
+    }
+    (void)pthread_mutex_lock(&gradients->lock);
+    gradients->ended = true;
+    bool last = gradients->live == 0;
+    (void)pthread_mutex_unlock(&gradients->lock);
+    if (last) {
+        free_all(gradients);
+    }
+}
+
+static struct gradient *to_gradient(uint64_t handle)
+{
+    assert(handle != KELP_HANDLE_NONE);
+    return (struct gradient *)(uintptr_t)handle;
+}
+
+static uint64_t to_handle(struct gradient *gradient)
+{
+    return (uint64_t)(uintptr_t)gradient;
+}
+
+static struct gradient *take(struct kelp_gradients *gradients, bool buffered)
+{
+    struct gradient **list = buffered ? &gradients->free_buffered : &gradients->free_plain;
+
+    (void)pthread_mutex_lock(&gradients->lock);
+    struct gradient *gradient = *list;
+    uint32_t index = gradients->buffer_count;
+    if (gradient) {
+        *list = gradient->next;
+    } else if (buffered) {
+        gradients->buffer_count++;
+    }
+    gradients->live++;
+    (void)pthread_mutex_unlock(&gradients->lock);
+    if (gradient) {
+        atomic_store_explicit(&gradient->refs, 1, memory_order_relaxed);
+        return gradient;
+    }
+    gradient = calloc(1, sizeof(*gradient));
+    if (gradient && buffered) {
+        gradient->buffer =
+            kelp__extent_alloc_staggered((size_t)gradients->count_max * sizeof(float),
+                                         STAGGER_FIRST + index % STAGGER_COUNT, &gradient->base);
+    }
+    if (!gradient || (buffered && !gradient->buffer)) {
+        free(gradient);
+        (void)pthread_mutex_lock(&gradients->lock);
+        gradients->live--;
+        (void)pthread_mutex_unlock(&gradients->lock);
+        return NULL;
+    }
+    atomic_init(&gradient->refs, 1);
+    return gradient;
+}
+
+static void drop_message(struct gradient *gradient)
+{
+    if (gradient->payload.message) {
+        kelp_rpc_message_unref(gradient->payload.message);
+        gradient->payload.message = NULL;
+    }
+}
+
+void kelp_gradients_release(struct kelp_gradients *gradients, uint64_t handle)
+{
+    struct gradient *gradient = to_gradient(handle);
+
+    if (atomic_fetch_sub_explicit(&gradient->refs, 1, memory_order_acq_rel) != 1) {
+        return;
+    }
+    struct gradient **list = gradient->buffer ? &gradients->free_buffered : &gradients->free_plain;
+    drop_message(gradient);
+    gradient->dense = NULL;
+    (void)pthread_mutex_lock(&gradients->lock);
+    gradient->next = *list;
+    *list = gradient;
+    assert(gradients->live > 0);
+    bool last = --gradients->live == 0 && gradients->ended;
+    (void)pthread_mutex_unlock(&gradients->lock);
+    if (last) {
+        free_all(gradients);
+    }
+}
+
+kelp_status kelp_gradients_lend(struct kelp_gradients *gradients, uint64_t handle,
+                                struct kelp_gradients_loan *ret_loan)
+{
+    struct gradient *gradient = to_gradient(handle);
+    const float *values = kelp_gradients_values(gradients, handle);
+
+    if (!values) {
+        return KELP_ERR_NO_MEMORY;
+    }
+    atomic_fetch_add_explicit(&gradient->refs, 1, memory_order_relaxed);
+    *ret_loan = (struct kelp_gradients_loan){.gradients = gradients,
+                                             .handle = handle,
+                                             .values = values,
+                                             .bytes = (size_t)gradient->count * sizeof(float)};
+    return KELP_OK;
+}
+
+void kelp_gradients_return(const struct kelp_gradients_loan *loan)
+{
+    kelp_gradients_release(loan->gradients, loan->handle);
+}
+
+uint64_t kelp_gradients_receive(struct kelp_gradients *gradients,
+                                const struct kelp_wire_payload *payload, size_t offset,
+                                uint64_t count)
+{
+    assert(count <= gradients->count_max);
+    assert(offset + count * sizeof(float) <= payload->length);
+    struct gradient *gradient = take(gradients, false);
+
+    if (!gradient) {
+        return KELP_HANDLE_NONE;
+    }
+    gradient->count = count;
+    gradient->payload = *payload;
+    gradient->offset = offset;
+    kelp_rpc_message_ref(payload->message);
+    return to_handle(gradient);
+}
+
+/* Up to so many bytes in several pieces are copied first: a digest of one piece needs no state. */
+#define HASH_COPY_MAX 16384
+
+/* What lies in one piece needs no state either. */
+struct hasher {
+    size_t length;
+    uint64_t words[2];
+    struct kelp_digest digest;
+};
+
+static void hash_piece(const uint8_t *bytes, size_t length, size_t at, void *user)
+{
+    struct hasher *hasher = user;
+
+    if (length == hasher->length) {
+        kelp_vector_digest(bytes, length, hasher->words);
+        return;
+    }
+    if (at == 0) {
+        kelp_digest_init(&hasher->digest);
+    }
+    kelp_digest_update(&hasher->digest, bytes, length);
+    if (at + length == hasher->length) {
+        kelp_digest_words(&hasher->digest, hasher->words);
+    }
+}
+
+static size_t first_piece(const struct kelp_wire_payload *payload, size_t offset)
+{
+    size_t index = payload->segment;
+    size_t skip = payload->segment_offset + offset;
+
+    for (;;) {
+        const struct kelp_rpc_segment segment = kelp_rpc_message_segment(payload->message, index++);
+        if (skip < segment.length) {
+            return segment.length - skip;
+        }
+        skip -= segment.length;
+    }
+}
+
+struct kelp_content kelp_gradients_content(uint64_t handle)
+{
+    const struct gradient *gradient = to_gradient(handle);
+    struct hasher hasher; /* not cleared: its state is large, and mostly not needed */
+
+    hasher.length = (size_t)gradient->count * sizeof(float);
+    if (gradient->dense) {
+        kelp_vector_digest(gradient->dense, hasher.length, hasher.words);
+    } else if (hasher.length <= HASH_COPY_MAX &&
+               first_piece(&gradient->payload, gradient->offset) < hasher.length) {
+        uint8_t bytes[HASH_COPY_MAX];
+        kelp_wire_payload_copy(&gradient->payload, gradient->offset, hasher.length, bytes);
+        kelp_vector_digest(bytes, hasher.length, hasher.words);
+    } else {
+        kelp_wire_payload_pieces(&gradient->payload, gradient->offset, hasher.length, hash_piece,
+                                 &hasher);
+    }
+    return (struct kelp_content){.low = hasher.words[0], .high = hasher.words[1]};
+}
+
+/* Adding bytes that arrive in pieces which may split a float. */
+struct adder {
+    float *sum;
+    uint8_t carry[sizeof(float)];
+};
+
+static void add_piece(const uint8_t *bytes, size_t length, size_t at, void *user)
+{
+    struct adder *adder = user;
+    size_t have = at % sizeof(float); /* bytes of a float that began in the piece before */
+
+    if (have > 0) {
+        size_t more = sizeof(float) - have < length ? sizeof(float) - have : length;
+        memcpy(adder->carry + have, bytes, more);
+        if (have + more == sizeof(float)) {
+            kelp_vector_add(adder->sum + at / sizeof(float), adder->carry, 1);
+        }
+        bytes += more;
+        length -= more;
+        at += more;
+    }
+    size_t whole = length / sizeof(float);
+    if (whole > 0) {
+        kelp_vector_add(adder->sum + at / sizeof(float), bytes, whole);
+    }
+    memcpy(adder->carry, bytes + whole * sizeof(float), length % sizeof(float));
+}
+
+static void add_to(float *sum, const struct gradient *gradient)
+{
+    if (gradient->dense) {
+        kelp_vector_add(sum, gradient->dense, gradient->count);
+        return;
+    }
+    struct adder adder = {.sum = sum};
+    kelp_wire_payload_pieces(&gradient->payload, gradient->offset,
+                             (size_t)gradient->count * sizeof(float), add_piece, &adder);
+}
+
+/* A handle with a buffer that holds the message's values; the plain one is used up. NULL: out of
+ * memory, and it is not. */
+static struct gradient *make_dense(struct kelp_gradients *gradients, struct gradient *plain)
+{
+    struct gradient *dense = take(gradients, true);
+
+    if (!dense) {
+        return NULL;
+    }
+    dense->count = plain->count;
+    dense->dense = dense->buffer;
+    kelp_wire_payload_copy(&plain->payload, plain->offset, (size_t)plain->count * sizeof(float),
+                           dense->dense);
+    return dense;
+}
+
+/*
+ * The sum of two floats does not depend on their order, so a sum in right's buffer has the bits of
+ * left + right. (Two NaNs are the exception; a gradient with one is never applied.)
+ */
+uint64_t kelp_gradients_merge(struct kelp_gradients *gradients, uint64_t left_handle,
+                              uint64_t right_handle)
+{
+    struct gradient *left = to_gradient(left_handle);
+    struct gradient *right = to_gradient(right_handle);
+    struct gradient *sum = left->dense ? left : right->dense ? right : NULL;
+    struct gradient *other = sum == right ? left : right;
+
+    assert(left != right);
+    assert(left->count == right->count);
+    if (!sum) {
+        sum = make_dense(gradients, left);
+        kelp_gradients_release(gradients, left_handle);
+        if (!sum) {
+            kelp_gradients_release(gradients, right_handle);
+            return KELP_HANDLE_NONE;
+        }
+    }
+    add_to(sum->dense, other);
+    kelp_gradients_release(gradients, to_handle(other));
+    return to_handle(sum);
+}
+
+const float *kelp_gradients_values(struct kelp_gradients *gradients, uint64_t handle)
+{
+    struct gradient *gradient = to_gradient(handle);
+
+    if (!gradient->dense) {
+        /* One worker sent all lanes. The handle keeps its name and takes over a buffer. */
+        struct gradient *spare = take(gradients, true);
+        if (!spare) {
+            return NULL;
+        }
+        assert(!gradient->buffer);
+        gradient->buffer = spare->buffer;
+        gradient->base = spare->base;
+        spare->buffer = NULL;
+        spare->base = NULL;
+        kelp_gradients_release(gradients, to_handle(spare));
+        kelp_wire_payload_copy(&gradient->payload, gradient->offset,
+                               (size_t)gradient->count * sizeof(float), gradient->buffer);
+        gradient->dense = gradient->buffer;
+        drop_message(gradient);
+    }
+    return gradient->dense;
+}

@@ -1,0 +1,58 @@
+/*
+ * Gradient slices that wait in a reduction tree, as the handles of ps/core/partition/partition.h:
+ * either bytes of a received message, which stay where they came in, or a dense buffer that holds a
+ * sum.
+ *
+ * Buffers and handles are pooled: after warm-up nothing is allocated. Threads: calls for different
+ * handles may run in parallel.
+ */
+#ifndef KELP_PS_SHARD_TENSORS_GRADIENT_H
+#define KELP_PS_SHARD_TENSORS_GRADIENT_H
+
+#include "common/base/status.h"
+#include "kernels/optimizer.h"
+#include "proto/wire.h"
+#include "ps/core/partition_events.h"
+
+struct kelp_gradients;
+
+/* count_max: elements of the largest slice. Owned. */
+kelp_status kelp_gradients_create(uint64_t count_max, struct kelp_gradients **ret_gradients,
+                                  struct kelp_error *reterr) KELP_MUST_USE;
+/* Gone once all that was lent is back; all other handles have been released. NULL does nothing. */
+void kelp_gradients_destroy(struct kelp_gradients *gradients);
+
+/*
+ * `count` floats at byte `offset` of the payload (checked to lie inside it). The message is
+ * referenced until it is not needed any more. KELP_HANDLE_NONE: out of memory.
+ */
+uint64_t kelp_gradients_receive(struct kelp_gradients *gradients,
+                                const struct kelp_wire_payload *payload, size_t offset,
+                                uint64_t count);
+
+/* left + right; both are used up, also on KELP_HANDLE_NONE (out of memory). */
+uint64_t kelp_gradients_merge(struct kelp_gradients *gradients, uint64_t left, uint64_t right);
+
+/* The values in one piece, valid until the handle is released; NULL: out of memory. */
+const float *kelp_gradients_values(struct kelp_gradients *gradients, uint64_t handle);
+
+/* Digest of the values. */
+struct kelp_content kelp_gradients_content(uint64_t handle);
+
+void kelp_gradients_release(struct kelp_gradients *gradients, uint64_t handle);
+
+/* Values that are lent for sending. */
+struct kelp_gradients_loan {
+    struct kelp_gradients *gradients;
+    uint64_t handle;
+    const float *values;
+    size_t bytes;
+};
+/* The values stay as they are and where they are until kelp_gradients_return(), whatever becomes of
+ * the handle, which is to be merged with no other any more. Errors: KELP_ERR_NO_MEMORY. */
+kelp_status kelp_gradients_lend(struct kelp_gradients *gradients, uint64_t handle,
+                                struct kelp_gradients_loan *ret_loan) KELP_MUST_USE;
+/* Any thread, inside any call of rpc: takes only a lock of its own. */
+void kelp_gradients_return(const struct kelp_gradients_loan *loan);
+
+#endif
