@@ -98,22 +98,28 @@ kelp_status kelp__partition_judge_word(const struct kelp_partition *partition,
                                        const struct kelp_control_word *word) KELP_MUST_USE;
 /* A partition other than 0 takes the first push of its step: it acts by that word. */
 void kelp__partition_learn_word(struct kelp_partition *partition, const struct kelp_push *push);
+void kelp__partition_move(struct kelp_partition *partition, enum kelp_partition_phase phase);
+
+/* partition_entry.c. Partition 0: the word follows from the state. */
+void kelp__partition_derive_word(struct kelp_partition *partition);
 /* A node or a sum came in: is the entry's root complete? */
 void kelp__partition_after_reduction(struct kelp_partition *partition,
                                      struct kelp_actions *actions);
-void kelp__partition_move(struct kelp_partition *partition, enum kelp_partition_phase phase);
 /* The shell computes the next weights from the root. */
 void kelp__partition_begin_apply(struct kelp_partition *partition, uint64_t root,
                                  struct kelp_actions *actions);
 /* The primary's current entry is applied, or nothing is: visible, now or when it is everywhere. */
 void kelp__partition_finish(struct kelp_partition *partition, bool skipped,
                             struct kelp_actions *actions);
-/* Nothing of the entry that it is at has come. */
-void kelp__partition_begin_entry(struct kelp_partition *partition);
 /* The two halves of that: the state moves on by the current entry; workers see what there is. */
 void kelp__partition_advance(struct kelp_partition *partition, bool skipped,
                              struct kelp_actions *actions);
 void kelp__partition_show(struct kelp_partition *partition, struct kelp_actions *actions);
+/* Nothing of the entry that it is at has come. */
+void kelp__partition_begin_entry(struct kelp_partition *partition);
+/* Partition 0: the job ends here without being done. Then nobody hears of the next entry, and no
+ * snapshot is taken of a state that leads nowhere. */
+bool kelp__partition_has_given_up(const struct kelp_partition *partition);
 
 /* partition_replica.c. Primary: the current entry's root leaves the tree and goes to the followers,
  * before it is applied; nothing happens without followers. */
@@ -123,11 +129,21 @@ void kelp__partition_forward(struct kelp_partition *partition, bool skipped,
 void kelp__partition_replicate(struct kelp_partition *partition, struct kelp_actions *actions);
 /* The next weights are compared with those of the other replicas. */
 bool kelp__partition_wants_digest(const struct kelp_partition *partition);
-/* Follower: the entry whose root is kept is applied. */
-void kelp__partition_followed(struct kelp_partition *partition, bool skipped,
-                              struct kelp_actions *actions);
 /* The room that an entry with others in it needs. */
 kelp_status kelp__partition_prepare_replicas(struct kelp_partition *partition) KELP_MUST_USE;
+/* Is what a replica says of our generation and epoch? KELP_ERR_BUSY: of a newer one, whose map the
+ * leader is about to send. */
+kelp_status kelp__partition_check_replica(const struct kelp_partition *partition,
+                                          uint64_t generation, uint64_t map_epoch) KELP_MUST_USE;
+/* A follower says what it has. One that applies a root says it afterwards. */
+void kelp__partition_state_held(const struct kelp_partition *partition,
+                                struct kelp_actions *actions);
+
+/* partition_follow.c: the entry whose root is kept is applied. */
+void kelp__partition_followed(struct kelp_partition *partition, bool skipped,
+                              struct kelp_actions *actions);
+/* Its state is not that of the primary. It fails. */
+void kelp__partition_diverge(struct kelp_partition *partition, struct kelp_actions *actions);
 
 /* partition_decision.c. Partition 0: perhaps all shares of a decision are there. */
 void kelp__partition_decide_if_known(struct kelp_partition *partition,
@@ -135,10 +151,6 @@ void kelp__partition_decide_if_known(struct kelp_partition *partition,
 /* A partition other than 0 hears the word of a later version: the decision is part of it. */
 void kelp__partition_hear_decision(struct kelp_partition *partition, const struct kelp_pull *pull,
                                    struct kelp_actions *actions);
-
-/* Partition 0: the job ends here without being done. Then nobody hears of the next entry, and no
- * snapshot is taken of a state that leads nowhere. */
-bool kelp__partition_has_given_up(const struct kelp_partition *partition);
 
 /* partition_evidence.c: a push was taken, dropped (its handle is given up), or refused for its
  * word; an entry is complete; and what somebody says was decided. */
