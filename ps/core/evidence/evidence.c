@@ -1,12 +1,7 @@
-#include "ps/core/evidence/evidence.h"
+#include "ps/core/evidence/evidence_internal.h"
 
 #include <assert.h>
 #include <stdlib.h>
-#include <string.h>
-
-#include "ps/core/evidence/evidence_claims.h"
-#include "ps/core/evidence/evidence_held.h"
-#include "ps/core/limits.h"
 
 /* A token of ours: this bit, the serial of the entry, and the node. */
 #define TOKEN_OURS      (UINT64_C(1) << 63)
@@ -15,17 +10,6 @@
 #define TOKEN_NODE_MASK ((UINT64_C(1) << TOKEN_NODE_BITS) - 1)
 
 _Static_assert(2 * KELP_JOB_LANES_MAX <= 1 << TOKEN_NODE_BITS, "a node's index fits in a token");
-
-struct kelp_evidence {
-    uint32_t lanes;
-    uint64_t serial;   /* of the newest entry */
-    bool found;        /* a conflict, since the last clear */
-    uint64_t disputed; /* serial of the entry whose `dispute` is to be told once its root is known
-                          to be finite; 0: none */
-    struct kelp_conflict dispute;
-    struct entry entries[KELP_PS_EVIDENCE_ENTRIES];
-    struct held_list held;
-};
 
 struct kelp_evidence *kelp_evidence_create(uint32_t lanes)
 {
@@ -62,7 +46,7 @@ static uint32_t node_of(const struct kelp_evidence *evidence, uint32_t lane_firs
     return evidence->lanes / lane_count + lane_first / lane_count;
 }
 
-static struct entry *entry_of_serial(struct kelp_evidence *evidence, uint64_t serial)
+struct entry *kelp__evidence_entry(struct kelp_evidence *evidence, uint64_t serial)
 {
     struct entry *entry = &evidence->entries[serial % KELP_PS_EVIDENCE_ENTRIES];
 
@@ -70,7 +54,7 @@ static struct entry *entry_of_serial(struct kelp_evidence *evidence, uint64_t se
 }
 
 /* Mostly one of the newest. */
-static struct entry *find_entry(const struct kelp_evidence *evidence, uint64_t key)
+struct entry *kelp__evidence_find(const struct kelp_evidence *evidence, uint64_t key)
 {
     for (uint64_t i = 0; i < KELP_PS_EVIDENCE_ENTRIES && i < evidence->serial; i++) {
         const uint64_t serial = evidence->serial - i;
@@ -89,47 +73,6 @@ void kelp_evidence_clear(struct kelp_evidence *evidence, struct kelp_actions *ac
     evidence->disputed = 0;
     for (size_t i = 0; i < KELP_PS_EVIDENCE_ENTRIES; i++) {
         evidence->entries[i].serial = 0;
-    }
-}
-
-uint32_t kelp_evidence_tell(const struct kelp_evidence *evidence, uint64_t key,
-                            struct kelp_node_claim *ret_claims)
-{
-    const struct entry *entry = find_entry(evidence, key);
-
-    return entry ? kelp__claims_tell(entry, ret_claims, KELP_PS_EVIDENCE_TOLD_MAX) : 0;
-}
-
-uint32_t kelp_evidence_known(const struct kelp_evidence *evidence, uint32_t back,
-                             struct kelp_control_word *ret_word, struct kelp_node_claim *ret_claims)
-{
-    const uint64_t serial = evidence->serial > back ? evidence->serial - back : 0;
-    const struct entry *entry = &evidence->entries[serial % KELP_PS_EVIDENCE_ENTRIES];
-
-    if (serial == 0 || entry->serial != serial || !entry->is_complete || entry->is_left_out) {
-        return 0;
-    }
-    *ret_word = entry->word;
-    return kelp__claims_tell(entry, ret_claims, KELP_PS_EVIDENCE_TOLD_MAX);
-}
-
-void kelp_evidence_filled(struct kelp_evidence *evidence, uint64_t key)
-{
-    for (uint32_t i = 0; i < KELP_PS_EVIDENCE_ENTRIES; i++) {
-        struct entry *entry = &evidence->entries[i];
-        entry->is_complete = entry->is_complete || (entry->serial != 0 && entry->key < key);
-    }
-}
-
-void kelp_evidence_demote(struct kelp_evidence *evidence, struct kelp_actions *actions)
-{
-    struct entry *newest = entry_of_serial(evidence, evidence->serial);
-
-    kelp__held_discard_all(&evidence->held, 0, actions);
-    evidence->disputed = 0;
-    if (newest && !newest->is_complete) {
-        newest->is_left_out = true;
-        newest->claim_count = 0;
     }
 }
 
@@ -274,8 +217,9 @@ static void climb(struct kelp_evidence *evidence, struct entry *entry, struct he
 
 /* ---- events ---- */
 
-static struct entry *open_entry(struct kelp_evidence *evidence, uint64_t key,
-                                const struct kelp_control_word *word, struct kelp_actions *actions)
+struct entry *kelp__evidence_open(struct kelp_evidence *evidence, uint64_t key,
+                                  const struct kelp_control_word *word,
+                                  struct kelp_actions *actions)
 {
     struct entry *entry = &evidence->entries[++evidence->serial % KELP_PS_EVIDENCE_ENTRIES];
     struct claim *claims = entry->claims;
@@ -290,33 +234,6 @@ static struct entry *open_entry(struct kelp_evidence *evidence, uint64_t key,
                             .claims = claims,
                             .claim_capacity = capacity};
     return entry;
-}
-
-void kelp_evidence_told(struct kelp_evidence *evidence, uint64_t key,
-                        const struct kelp_forward *forward, struct kelp_actions *actions)
-{
-    struct entry *entry = find_entry(evidence, key);
-
-    if (entry && (entry->is_complete || !entry->is_left_out)) {
-        return;
-    }
-    if (!entry) {
-        entry = open_entry(evidence, key, &forward->word, actions);
-    }
-    entry->is_left_out = false;
-    for (uint32_t i = 0; i < forward->claim_count; i++) {
-        const struct kelp_node_claim *told = &forward->claims[i];
-        const struct claim claim = {.content = {.low = told->content},
-                                    .sums = told->sums,
-                                    .author = told->author,
-                                    .node = (uint16_t)told->node,
-                                    .is_sum = told->is_sum,
-                                    .is_taken = told->is_taken};
-        if (told->node > 0 && told->node < 2 * evidence->lanes &&
-            !kelp__claim_find(entry, told->node)) {
-            (void)kelp__claim_add(entry, &claim); /* without memory it is not compared */
-        }
-    }
 }
 
 /* True: nobody said another digest of the weights before. */
@@ -351,11 +268,11 @@ static struct claim claim_of(const struct kelp_evidence *evidence, const struct 
 void kelp_evidence_taken(struct kelp_evidence *evidence, uint64_t key, const struct kelp_push *push,
                          struct kelp_actions *actions)
 {
-    struct entry *entry = entry_of_serial(evidence, evidence->serial);
+    struct entry *entry = kelp__evidence_entry(evidence, evidence->serial);
     struct claim claim = claim_of(evidence, push);
 
     if (!entry || entry->key != key) {
-        entry = open_entry(evidence, key, push->word, actions);
+        entry = kelp__evidence_open(evidence, key, push->word, actions);
     }
     for (uint32_t i = 0; i < entry->claim_count; i++) {
         if (kelp__node_is_below(entry->claims[i].node, claim.node)) {
@@ -392,7 +309,7 @@ static bool is_empty(const struct claim *claim)
 void kelp_evidence_formed(struct kelp_evidence *evidence, uint64_t key,
                           const struct kelp_reduction_node *node)
 {
-    struct entry *entry = find_entry(evidence, key);
+    struct entry *entry = kelp__evidence_find(evidence, key);
     const uint32_t index = node_of(evidence, node->lane_first, node->lane_count);
     const struct claim *left = entry ? kelp__claim_find(entry, 2 * index) : NULL;
     const struct claim *right = entry ? kelp__claim_find(entry, 2 * index + 1) : NULL;
@@ -416,7 +333,7 @@ void kelp_evidence_summed(struct kelp_evidence *evidence, uint64_t key,
                           const struct kelp_reduction_node *node, uint64_t handle,
                           struct kelp_actions *actions)
 {
-    const struct entry *entry = find_entry(evidence, key);
+    const struct entry *entry = kelp__evidence_find(evidence, key);
 
     if (entry) {
         struct kelp_action *action = kelp__actions_add(actions, KELP_ACTION_COMPARE);
@@ -450,7 +367,7 @@ static void fill_in(struct kelp_evidence *evidence, struct entry *entry, uint32_
 void kelp_evidence_replaced(struct kelp_evidence *evidence, uint64_t key,
                             const struct kelp_reduction_node *node, struct kelp_actions *actions)
 {
-    struct entry *entry = find_entry(evidence, key);
+    struct entry *entry = kelp__evidence_find(evidence, key);
     struct held *held =
         entry ? kelp__held_make_room(&evidence->held, entry->serial, actions) : NULL;
 
@@ -496,7 +413,7 @@ static bool keep(struct kelp_evidence *evidence, struct entry *entry, uint32_t n
 bool kelp_evidence_dropped(struct kelp_evidence *evidence, uint64_t key,
                            const struct kelp_push *push, struct kelp_actions *actions)
 {
-    struct entry *entry = find_entry(evidence, key);
+    struct entry *entry = kelp__evidence_find(evidence, key);
 
     if (!entry || entry->is_left_out) {
         return false;
@@ -523,7 +440,7 @@ bool kelp_evidence_dropped(struct kelp_evidence *evidence, uint64_t key,
 void kelp_evidence_complete(struct kelp_evidence *evidence, uint64_t key, bool finite,
                             struct kelp_actions *actions)
 {
-    struct entry *entry = find_entry(evidence, key);
+    struct entry *entry = kelp__evidence_find(evidence, key);
 
     if (!entry) {
         return;
@@ -554,7 +471,7 @@ static struct held *of_token(struct kelp_evidence *evidence, uint64_t token, enu
     const uint64_t serial = serial_of(token);
 
     assert(kelp_evidence_owns(token));
-    *ret_entry = entry_of_serial(evidence, serial);
+    *ret_entry = kelp__evidence_entry(evidence, serial);
     return *ret_entry ? kelp__held_find(&evidence->held, serial,
                                         (uint32_t)(token & TOKEN_NODE_MASK), state, NULL)
                       : NULL;
@@ -580,7 +497,7 @@ void kelp_evidence_compared(struct kelp_evidence *evidence, uint64_t token,
     struct entry *entry;
 
     if ((token & TOKEN_TREE) != 0) {
-        entry = entry_of_serial(evidence, serial_of(token));
+        entry = kelp__evidence_entry(evidence, serial_of(token));
         if (entry) {
             fill_in(evidence, entry, (uint32_t)(token & TOKEN_NODE_MASK), content, actions);
         }
