@@ -158,12 +158,20 @@ struct kelp_copy_piece {
     bool is_first;
 };
 
+#define KELP_PACE_KINDS (KELP_STEP_KIND_MAX + 1)
+
+/* How long the last entries of each kind took, their median; 0: none was seen. */
+struct kelp_pace {
+    uint64_t median_us[KELP_PACE_KINDS];
+};
+
 /* A state that is copied to a joiner, besides weights (both buffers) and slots. */
 struct kelp_replica_state {
     uint64_t held;
     uint64_t step;
     uint64_t version;
     bool has_older; /* the weights of step - 1 belong to it */
+    struct kelp_pace pace;
     /* Partition 0 alone: */
     struct kelp_control_state control;
     struct kelp_control_word older_word; /* with has_older */

@@ -162,6 +162,7 @@ static void enter(const struct scene *scene, const struct kelp_hosting_place *pl
     (void)pthread_mutex_lock(&hosted->lock);
     hosted->entry = place->entry;
     hosted->primary = place->primary;
+    kelp_partition_clock(hosted->core, scene->turn->now_us);
     kelp__shard_follow(&ours,
                        kelp_partition_enter(hosted->core, &place->entry, &scene->turn->actions));
     (void)pthread_mutex_unlock(&hosted->lock);

@@ -6,7 +6,6 @@
 #include <string.h>
 
 #define HISTORY 15 /* entries whose median is taken: odd, and short enough to follow a change */
-#define KINDS   (KELP_STEP_KIND_MAX + 1)
 #define NEVER   UINT64_MAX
 
 struct history {
@@ -30,7 +29,7 @@ struct kelp_cover {
     bool has_first;    /* first_us is set */
     uint64_t begun_us; /* the current entry */
     uint64_t first_us; /* its first node came */
-    struct history histories[KINDS];
+    struct history histories[KELP_PACE_KINDS];
     struct lane of_lane[];
 };
 
@@ -118,6 +117,24 @@ static uint64_t median(const struct history *history)
     memcpy(sorted, history->durations_us, history->count * sizeof(sorted[0]));
     qsort(sorted, history->count, sizeof(sorted[0]), compare_durations);
     return sorted[history->count / 2];
+}
+
+void kelp_cover_pace(const struct kelp_cover *cover, struct kelp_pace *ret_pace)
+{
+    for (uint32_t i = 0; i < KELP_PACE_KINDS; i++) {
+        const struct history *history = &cover->histories[i];
+        ret_pace->median_us[i] = history->count > 0 ? median(history) : 0;
+    }
+}
+
+void kelp_cover_hear_pace(struct kelp_cover *cover, const struct kelp_pace *pace)
+{
+    for (uint32_t i = 0; i < KELP_PACE_KINDS; i++) {
+        const uint64_t heard_us = pace->median_us[i];
+        if (cover->histories[i].count == 0 && heard_us > 0 && heard_us <= KELP_COVER_PACE_US_MAX) {
+            keep_duration(&cover->histories[i], heard_us);
+        }
+    }
 }
 
 /* How long the current entry may take before it is late. */

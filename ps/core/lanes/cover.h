@@ -17,6 +17,7 @@
 #define KELP_PS_CORE_LANES_COVER_H
 
 #include "common/training/control.h"
+#include "ps/core/partition_events.h"
 
 #define KELP_COVER_MEDIANS  3     /* an entry is late after so many */
 #define KELP_COVER_FLOOR_US 12000 /* and not earlier: below it stand scheduling and wake-ups */
@@ -25,6 +26,8 @@
 #define KELP_COVER_UNKNOWN_US 20000
 /* Nothing of the kind was seen, and nobody has sent a node. */
 #define KELP_COVER_SILENT_US 1000000
+/* The longest median that is believed of another process. */
+#define KELP_COVER_PACE_US_MAX 86400000000
 /* An offer's longest life. */
 #define KELP_COVER_OFFER_US_MAX 10000000
 
@@ -46,6 +49,9 @@ void kelp_cover_pushed(struct kelp_cover *cover, uint64_t requester, uint32_t la
                        uint32_t lane_count, uint64_t now_us);
 /* The current entry, of this kind, is complete, and the next one begins. */
 void kelp_cover_complete(struct kelp_cover *cover, enum kelp_step_kind kind, uint64_t now_us);
+void kelp_cover_pace(const struct kelp_cover *cover, struct kelp_pace *ret_pace);
+/* What another process saw of the same entries: it counts as one, where none was seen here. */
+void kelp_cover_hear_pace(struct kelp_cover *cover, const struct kelp_pace *pace);
 /* The requester is gone: what was offered to it may be offered to others at once. */
 void kelp_cover_gone(struct kelp_cover *cover, uint64_t requester);
 

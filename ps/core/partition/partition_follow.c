@@ -70,6 +70,7 @@ static void follow_queued(struct kelp_partition *partition, struct kelp_actions 
     if (partition->phase == KELP_PARTITION_FOLLOWING &&
         kelp_replication_unqueue(partition->replication, kelp__partition_held(partition),
                                  actions)) {
+        kelp_cover_begin_late(partition->cover, partition->now_us); /* its length says nothing */
         follow_kept(partition, actions);
     }
 }
@@ -216,6 +217,7 @@ kelp_status kelp_partition_filled(struct kelp_partition *partition,
     partition->version = state->version;
     partition->has_older = state->has_older;
     partition->heard.version = 0;
+    kelp_cover_hear_pace(partition->cover, &state->pace);
     if (kelp__partition_holds_control(partition)) {
         partition->control = state->control;
         partition->older_word = state->older_word;

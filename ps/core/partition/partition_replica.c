@@ -95,6 +95,7 @@ static void add_copy_action(const struct kelp_partition *partition, enum kelp_ac
                                     .version = partition->version,
                                     .has_older = partition->has_older,
                                     .decided = {partition->decided_count, partition->decided}};
+    kelp_cover_pace(partition->cover, &action->copy.state.pace);
     if (kelp__partition_holds_control(partition)) {
         action->copy.state.control = partition->control;
         action->copy.state.older_word = partition->older_word;
@@ -350,7 +351,8 @@ static void demote(struct kelp_partition *partition, struct kelp_actions *action
 static void promote(struct kelp_partition *partition, struct kelp_actions *actions)
 {
     kelp_replication_forget_queue(partition->replication, actions);
-    kelp_cover_restart(partition->cover);
+    /* Roots came as often as entries end: that is the measure for the next one. */
+    kelp_cover_begin_late(partition->cover, partition->now_us);
     if (partition->phase == KELP_PARTITION_FOLLOWING) {
         kelp__partition_move(partition, KELP_PARTITION_SYNCING);
     } else if (partition->phase == KELP_PARTITION_FILLING) {

@@ -259,6 +259,9 @@ static kelp_status read_state(const struct incoming *incoming, const Kelp__V1__C
         .version = state->version,
         .has_older = state->has_older,
         .decided = {.count = (uint32_t)state->n_decided, .values = state->decided}};
+    for (size_t i = 0; i < state->n_median_us && i < KELP_PACE_KINDS; i++) {
+        ret_state->pace.median_us[i] = state->median_us[i];
+    }
     if (state->n_decided > KELP_STEP_DECISION_MAX) {
         return kelp_fail(reterr, KELP_ERR_FORMAT, "copy with a decision of %zu values",
                          state->n_decided);

@@ -219,6 +219,8 @@ static kelp_status send_state(struct kelp__service_link *link, struct link_copy 
     out.step = state->step;
     out.version = state->version;
     out.has_older = state->has_older;
+    out.n_median_us = KELP_PACE_KINDS;
+    out.median_us = (uint64_t *)(uintptr_t)state->pace.median_us; /* only read */
     if (view->partition == 0) {
         kelp_control_pack(&state->control, control);
         out.control = (ProtobufCBinaryData){.len = sizeof(control), .data = control};

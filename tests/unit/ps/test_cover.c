@@ -118,6 +118,34 @@ KELP_TEST(restart_forgets)
 }
 
 /* Else each covered entry would make the next one wait longer. */
+/* What another process saw counts until something is seen here. */
+KELP_TEST(heard_paces_are_a_measure)
+{
+    struct kelp_pace pace = {.median_us = {[KELP_STEP_TRAIN] = 40 * MS}};
+    uint64_t now_us = 5000;
+
+    kelp_cover_hear_pace(cover, &pace);
+    kelp_cover_begin_late(cover, now_us);
+    kelp_cover_pushed(cover, 1, 0, 4, now_us);
+    ck_assert_uint_eq(late_after(now_us), 120 * MS);
+    entries(&now_us, 9, 10 * MS);
+    ck_assert_uint_eq(late_after(now_us), 30 * MS);
+    kelp_cover_hear_pace(cover, &pace); /* too late: it is known */
+    ck_assert_uint_eq(late_after(now_us), 30 * MS);
+    kelp_cover_pace(cover, &pace);
+    ck_assert_uint_eq(pace.median_us[KELP_STEP_TRAIN], 10 * MS);
+    ck_assert_uint_eq(pace.median_us[KELP_STEP_EVALUATE_VAL], 0);
+}
+
+KELP_TEST(paces_beyond_belief_are_not_heard)
+{
+    const struct kelp_pace pace = {.median_us = {[KELP_STEP_TRAIN] = UINT64_MAX / 2}};
+
+    kelp_cover_hear_pace(cover, &pace);
+    kelp_cover_begin_late(cover, 0);
+    ck_assert_uint_eq(late_after(0), KELP_COVER_SILENT_US);
+}
+
 KELP_TEST(covered_entries_are_no_measure)
 {
     uint64_t now_us = 0;

@@ -250,6 +250,48 @@ KELP_TEST(evidence_comes_with_a_copy)
     ck_assert_uint_eq(bench.conflict.first.of[0], 9);
 }
 
+static size_t offers_at(uint64_t now_us)
+{
+    const struct kelp_cover_candidate spare = {.requester = 5};
+    uint64_t next_us = 0;
+
+    bench.offer_count = 0;
+    kelp_partition_clock(bench.partition, now_us);
+    ck_assert_int_eq(kelp_partition_tick(bench.partition, &spare, 1, &bench.actions, &next_us),
+                     KELP_OK);
+    bench_take_actions();
+    return bench.offer_count;
+}
+
+/* How long entries take comes with a copy: who is promoted asks nobody for lanes that are only not
+ * there yet. */
+KELP_TEST(promoted_waits_as_long_as_entries_take)
+{
+    const struct kelp_replica_state state = {
+        .held = 4, .step = 4, .version = 4, .pace = {.median_us = {[KELP_STEP_TRAIN] = 100000}}};
+
+    fill(1, 4, true, KELP_OK);
+    bench_forward(7, 4, "e"); /* applied as soon as the copy is there: that is no measure */
+    complete(1, &state, KELP_OK);
+    bench_finish_apply(true);
+    kelp_partition_clock(bench.partition, 1000000);
+    bench_enter(8, KELP_REPLICA_PRIMARY, 0, 0);
+    kelp_partition_clock(bench.partition, 1010000);
+    const struct kelp_control_word word = bench_train_word(5, 5);
+    const struct kelp_push push = {.requester = 11,
+                                   .generation = 3,
+                                   .map_epoch = 8,
+                                   .word = &word,
+                                   .lane_count = 2,
+                                   .handle = bench_new_handle("f"),
+                                   .content = bench_content("f")};
+    ck_assert_int_eq(kelp_partition_push(bench.partition, &push, &bench.actions), KELP_OK);
+    bench_take_actions();
+    ck_assert_uint_eq(offers_at(1290000), 0);
+    ck_assert_uint_eq(offers_at(1310000), 1);
+    ck_assert_uint_eq(bench.offers[0].lane_first, 2);
+}
+
 /* Promoted without a state it cannot serve, and says so. */
 KELP_TEST(promoted_without_a_state_fails)
 {
