@@ -218,8 +218,7 @@ static void begin(void)
     struct kelp_error error;
     char rate[64];
 
-    kelp_run_prepare(&run);
-    (void)kelp_test_write(run.folder, "job.yaml", job_text);
+    kelp_run_prepare_job(&run, job_text);
     kelp_bench_write_table(run.folder);
     (void)snprintf(rate, sizeof(rate), "cluster.move_rate=%s", move_rate);
     kelp_run_start(&run, "job.yaml", (const char *[]){"--set", rate, NULL});

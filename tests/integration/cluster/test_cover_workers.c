@@ -36,8 +36,7 @@ static char quiet_digest[33];
 
 static void setup(void)
 {
-    kelp_run_prepare(&run);
-    (void)kelp_test_write(run.folder, "job.yaml", job_text);
+    kelp_run_prepare_job(&run, job_text);
 }
 
 static void teardown(void)

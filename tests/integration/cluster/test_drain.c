@@ -33,8 +33,7 @@ static struct kelp_run run;
 
 static void setup(void)
 {
-    kelp_run_prepare(&run);
-    (void)kelp_test_write(run.folder, "job.yaml", job_text);
+    kelp_run_prepare_job(&run, job_text);
 }
 
 static void teardown(void)
@@ -44,7 +43,7 @@ static void teardown(void)
 
 static void go_on(void)
 {
-    kelp_run_await_step(&run, kelp_run_step(&run) + GO_ON);
+    kelp_run_go_on(&run, GO_ON);
 }
 
 /* `kelp drain ID run` ends with that status, and says that. */
@@ -53,56 +52,12 @@ static void drain(const char *id, int exit_code, const char *text)
     kelp_test_command_says(run.folder, (const char *[]){"drain", id, "run", NULL}, exit_code, text);
 }
 
-/* How often a text stands in a log of the run. */
-static unsigned count_logged(const char *log, const char *text)
+/* All of it went on, and no step was made again. */
+static void check_no_loss(void)
 {
-    char path[64];
-    (void)snprintf(path, sizeof(path), "logs/%s.log", log);
-    char *all = kelp_test_read(run.run_folder, path, NULL);
-    unsigned count = 0;
-
-    for (const char *at = all; (at = strstr(at, text)) != NULL; at++) {
-        count++;
-    }
-    free(all);
-    return count;
-}
-
-static void await_logged(const char *log, const char *text)
-{
-    KELP_TEST_AWAIT_FROM(&run.command, count_logged(log, text) > 0, "%s does not log: %s", log,
-                         text);
-}
-
-/* digests.jsonl, and the run is no more. */
-static char *end(void)
-{
-    char *digests;
-
     ck_assert(!kelp_run_logged(&run, "restoring"));
     ck_assert(!kelp_run_logged(&run, "shard lost"));
     ck_assert(!kelp_run_logged(&run, "generation=2"));
-    kelp_test_command_kill_all(&run.command);
-    digests = kelp_test_read(run.run_folder, "digests.jsonl", NULL);
-    ck_assert_ptr_nonnull(digests);
-    return digests;
-}
-
-/* Its digests up to there are those of the same job with one shard, which nobody drained. */
-static void expect_quiet(void)
-{
-    static const char *const alone[] = {"--shards", "1", NULL};
-    const double step = kelp_run_step(&run);
-    char *ours = end();
-
-    teardown();
-    setup();
-    kelp_run_start(&run, "job.yaml", alone);
-    kelp_run_await_step(&run, step);
-    char *quiet = end();
-    kelp_run_expect_same(ours, quiet);
-    free(ours);
-    free(quiet);
 }
 
 KELP_CASE("drain", .setup = setup, .teardown = teardown, .timeout_s = 200)
@@ -117,9 +72,10 @@ KELP_LOOP_TEST(by_name_and_by_signal, 0, 2)
     go_on();
     drain("shard-0", 0, "drained");
     (void)kelp_test_command_signal(&run.command, "kelp-ps", "shard-1", SIGTERM);
-    await_logged("shard-1", "may leave why=\"all that it had is on other shards\"");
+    kelp_run_await_logged(&run, "shard-1", "may leave why=\"all that it had is on other shards\"");
     go_on();
-    expect_quiet();
+    check_no_loss();
+    kelp_run_expect_quiet(&run, job_text, (const char *[]){"--shards", "1", NULL});
 }
 
 /* Who is to go is kept over a change of leader; the next process of that name is not meant. */
@@ -130,12 +86,13 @@ KELP_TEST(kept_by_the_next_leader)
     kelp_test_command_says(
         run.folder, (const char *[]){"drain", "shard-2", "run", "--no-wait", NULL}, 0, "draining");
     (void)kelp_test_command_signal(&run.command, "kelp-coordinator", "coordinator-0", SIGKILL);
-    await_logged("shard-2", "may leave why=\"all that it had is on other shards\"");
-    KELP_TEST_AWAIT_FROM(&run.command, count_logged("shard-2", "serving job=drain") == 2,
+    kelp_run_await_logged(&run, "shard-2", "may leave why=\"all that it had is on other shards\"");
+    KELP_TEST_AWAIT_FROM(&run.command,
+                         kelp_run_count_logged(&run, "shard-2", "serving job=drain") == 2,
                          "shard-2 is not started again");
     go_on();
-    ck_assert_uint_eq(count_logged("shard-2", "may leave"), 1);
-    free(end());
+    ck_assert_uint_eq(kelp_run_count_logged(&run, "shard-2", "may leave"), 1);
+    check_no_loss();
 }
 
 /* What cannot be is refused in one line, and changes nothing. */
@@ -150,11 +107,11 @@ KELP_TEST(refused)
     drain("shard-7", 2, "no shard or worker 'shard-7' is there; there are ");
     drain("coordinator-0", 2, "no shard or worker 'coordinator-0' is there; there are ");
     drain("worker-0", 0, "drained");
-    ck_assert_uint_eq(count_logged("worker-0", "drained: finishes and leaves"), 1);
+    ck_assert_uint_eq(kelp_run_count_logged(&run, "worker-0", "drained: finishes and leaves"), 1);
     drain("worker-1", 2, "worker-1 is the last worker: start another one first");
     go_on();
-    ck_assert_uint_eq(count_logged("coordinator-0", "because=\"attach"), 0);
-    free(end());
+    ck_assert_uint_eq(kelp_run_count_logged(&run, "coordinator-0", "because=\"attach"), 0);
+    check_no_loss();
 }
 
 /* Shards that have nowhere to put what they have end once that is saved; the job goes on from
@@ -193,7 +150,7 @@ static void end_all(unsigned shards)
         (void)snprintf(text, sizeof(text),
                        "may leave why=\"no other shard is there to take over: saved at step %.0f,",
                        saved);
-        await_logged(id, text);
+        kelp_run_await_logged(&run, id, text);
     }
     go_on();
     ck_assert(!kelp_test_command_ended(&run.command)); /* ends with status 0 are no failures */

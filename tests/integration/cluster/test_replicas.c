@@ -36,8 +36,7 @@ static struct kelp_run run;
 
 static void setup(void)
 {
-    kelp_run_prepare(&run);
-    (void)kelp_test_write(run.folder, "job.yaml", job_text);
+    kelp_run_prepare_job(&run, job_text);
 }
 
 static void teardown(void)
@@ -47,20 +46,13 @@ static void teardown(void)
 
 static void go_on(void)
 {
-    kelp_run_await_step(&run, kelp_run_step(&run) + GO_ON);
+    kelp_run_go_on(&run, GO_ON);
 }
 
 /* How often primaries were put where they are wanted, which is the last change after each loss. */
 static unsigned settled(void)
 {
-    char *log = kelp_test_read(run.run_folder, "logs/coordinator-0.log", NULL);
-    unsigned count = 0;
-
-    for (const char *at = log; (at = strstr(at, "because=\"exchange")) != NULL; at++) {
-        count++;
-    }
-    free(log);
-    return count;
+    return kelp_run_count_logged(&run, "coordinator-0", "because=\"exchange");
 }
 
 /* Kill the shard, and wait until all partitions are on two shards again. */
@@ -74,29 +66,10 @@ static void lose(const char *id)
     go_on();
 }
 
-/* digests.jsonl, and the run is no more. */
-static char *end(void)
+static void check_no_loss(void)
 {
-    char *digests;
-
     ck_assert(!kelp_run_logged(&run, "restoring"));
     ck_assert(!kelp_run_logged(&run, "generation=2"));
-    kelp_test_command_kill_all(&run.command);
-    digests = kelp_test_read(run.run_folder, "digests.jsonl", NULL);
-    ck_assert_ptr_nonnull(digests);
-    return digests;
-}
-
-/* The digests of the same job without replicas, killed by nobody, up to that step. */
-static char *quiet_digests(double step)
-{
-    static const char *const alone[] = {"--set", "cluster.replicas=1", NULL};
-
-    teardown();
-    setup();
-    kelp_run_start(&run, "job.yaml", alone);
-    kelp_run_await_step(&run, step);
-    return end();
 }
 
 /* 36 MB in 16 partitions, whose roots are beyond 2 MB. */
@@ -119,12 +92,8 @@ KELP_TEST(shards_are_killed_in_turn)
     lose("shard-0");
     lose("shard-1");
     lose("shard-0");
-    const double step = kelp_run_step(&run);
-    char *ours = end();
-    char *quiet = quiet_digests(step);
-    kelp_run_expect_same(ours, quiet);
-    free(ours);
-    free(quiet);
+    check_no_loss();
+    kelp_run_expect_quiet(&run, job_text, (const char *[]){"--set", "cluster.replicas=1", NULL});
 }
 
 /* Slices of a large model go to backups, and the backup goes on from there. */
@@ -134,8 +103,8 @@ KELP_TEST(large_slices)
     kelp_run_start(&run, "job.yaml", NULL);
     kelp_run_await_step(&run, 5);
     (void)kelp_test_command_signal(&run.command, "kelp-ps", "shard-0", SIGKILL);
-    kelp_run_await_step(&run, kelp_run_step(&run) + 10);
-    free(end());
+    kelp_run_go_on(&run, 10);
+    check_no_loss();
 }
 
 /* ---- weights that are changed behind a shard's back ---- */

@@ -52,7 +52,7 @@ static void teardown(void)
 
 static void go_on(void)
 {
-    kelp_run_await_step(&run, kelp_run_step(&run) + GO_ON);
+    kelp_run_go_on(&run, GO_ON);
 }
 
 static void start(const char *text, const char *const *args)
@@ -78,29 +78,6 @@ static void lose(const char *program, const char *id)
     (void)kelp_test_command_signal(&run.command, program, id, SIGKILL);
 }
 
-/* digests.jsonl, and no process is left. */
-static char *end(void)
-{
-    kelp_test_command_kill_all(&run.command);
-    return kelp_test_read(run.run_folder, "digests.jsonl", NULL);
-}
-
-/* Its digests up to there are those of the same job on one shard, which nothing happens to. */
-static void expect_quiet(const char *text, const char *const *args)
-{
-    const double step = kelp_run_step(&run);
-    char *ours = end();
-
-    teardown();
-    setup();
-    start(text, args);
-    kelp_run_await_step(&run, step);
-    char *quiet = end();
-    kelp_run_expect_same(ours, quiet);
-    free(ours);
-    free(quiet);
-}
-
 KELP_CASE("rescale", .setup = setup, .teardown = teardown, .timeout_s = 300)
 
 /* What a step waits for, besides its gradients: the norm of all of them, or of each tensor's. */
@@ -124,7 +101,7 @@ KELP_TEST(sizes_under_faults)
     scale("--shards", "3");
     lose("kelp-ps", "shard-1"); /* it has no backup: back to a checkpoint */
     await_size(3, 2, 1);
-    expect_quiet(small_text, (const char *[]){"--set", CLIPS, NULL});
+    kelp_run_expect_quiet(&run, small_text, (const char *[]){"--set", CLIPS, NULL});
     kelp_rpc_global_fini();
 }
 
@@ -164,7 +141,7 @@ KELP_TEST(checkpoint_while_partitions_move)
     kelp_run_start(&run, "--resume", (const char *[]){"--shards", "3", NULL});
     go_on();
     ck_assert(kelp_run_logged(&run, "restoring"));
-    expect_quiet(slow_text, NULL);
+    kelp_run_expect_quiet(&run, slow_text, NULL);
 }
 
 static pid_t pid_of(const char *program, const char *id)
@@ -222,7 +199,7 @@ KELP_TEST(every_process_replaced)
     ck_assert_uint_eq(reply->generation, 1);
     ck_assert_uint_eq(reply->steps_recomputed, 0);
     kelp_job_client_status_free(reply);
-    expect_quiet(small_text, (const char *[]){"--set", LAMB, NULL});
+    kelp_run_expect_quiet(&run, small_text, (const char *[]){"--set", LAMB, NULL});
     kelp_rpc_global_fini();
 }
 

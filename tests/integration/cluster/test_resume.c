@@ -34,8 +34,7 @@ static struct kelp_run run;
 
 static void setup(void)
 {
-    kelp_run_prepare(&run);
-    (void)kelp_test_write(run.folder, "job.yaml", job_text);
+    kelp_run_prepare_job(&run, job_text);
 }
 
 static void teardown(void)
@@ -310,7 +309,7 @@ KELP_TEST(gave_up)
     kelp_run_await_step(&run, 200);
     (void)signal_to("kelp-worker", "worker-0", SIGKILL);
     kelp_test_command_await(&run.command, "started again");
-    kelp_run_await_step(&run, kelp_run_step(&run) + 100);
+    kelp_run_go_on(&run, 100);
     (void)signal_to("kelp-worker", "worker-1", SIGKILL);
     kelp_run_finish(&run, 4);
     check_status("failed");

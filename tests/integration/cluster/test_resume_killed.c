@@ -165,12 +165,10 @@ static void check_as_if_quiet(void)
 
 static void begin(void)
 {
-    kelp_run_prepare(&quiet);
-    (void)kelp_test_write(quiet.folder, "job.yaml", job_text);
+    kelp_run_prepare_job(&quiet, job_text);
     kelp_run_start(&quiet, "job.yaml", (const char *[]){"--set", LONGER, "--no-plots", NULL});
     kelp_run_finish(&quiet, 0);
-    kelp_run_prepare(&first);
-    (void)kelp_test_write(first.folder, "job.yaml", job_text);
+    kelp_run_prepare_job(&first, job_text);
     kelp_run_start(&first, "job.yaml", (const char *[]){"--no-plots", NULL});
     kelp_run_finish(&first, 0);
     copy_first();

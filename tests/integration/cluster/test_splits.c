@@ -59,8 +59,7 @@ static void prepare(void)
 static void setup(void)
 {
     kelp_rpc_global_init();
-    kelp_run_prepare(&run);
-    (void)kelp_test_write(run.folder, "job.yaml", job_text);
+    kelp_run_prepare_job(&run, job_text);
 }
 
 static void teardown(void)
@@ -71,7 +70,7 @@ static void teardown(void)
 
 static void go_on(void)
 {
-    kelp_run_await_step(&run, kelp_run_step(&run) + GO_ON);
+    kelp_run_go_on(&run, GO_ON);
 }
 
 static void open_looks(void)
@@ -93,13 +92,6 @@ static void close_looks(void)
     }
     kelp_job_client_close(client);
     client = NULL;
-}
-
-/* digests.jsonl, and the run is no more. */
-static char *end(void)
-{
-    kelp_test_command_kill_all(&run.command);
-    return kelp_test_read(run.run_folder, "digests.jsonl", NULL);
 }
 
 /* The newest step of any shard. */
@@ -193,23 +185,6 @@ static uint64_t split_and_heal(const struct end *one, const struct end *other, e
     return next_ms;
 }
 
-static void expect_quiet(void)
-{
-    static const char *const alone[] = {"--set", "cluster.replicas=1", NULL};
-    const double step = kelp_run_step(&run);
-    char *ours = end();
-
-    teardown();
-    setup();
-    kelp_run_start(&run, "job.yaml", alone);
-    kelp_run_await_step(&run, step);
-    kelp_test_command_kill_all(&run.command);
-    char *quiet = kelp_test_read(run.run_folder, "digests.jsonl", NULL);
-    kelp_run_expect_same(ours, quiet);
-    free(ours);
-    free(quiet);
-}
-
 KELP_SUITE(.before = prepare)
 KELP_CASE("splits", .setup = setup, .teardown = teardown, .timeout_s = 600)
 
@@ -225,7 +200,7 @@ KELP_TEST(one_history)
         (void)split_and_heal(pairs[i], &primary, (enum way)i);
     }
     close_looks();
-    expect_quiet();
+    kelp_run_expect_quiet(&run, job_text, (const char *[]){"--set", "cluster.replicas=1", NULL});
 }
 
 KELP_CASE("splits", .setup = setup, .teardown = teardown, .timeout_s = KELP_PROOF_S, .proof = true)

@@ -29,6 +29,12 @@ void kelp_run_prepare(struct kelp_run *run)
     (void)snprintf(run->run_folder, sizeof(run->run_folder), "%s/run", run->folder);
 }
 
+void kelp_run_prepare_job(struct kelp_run *run, const char *job_text)
+{
+    kelp_run_prepare(run);
+    (void)kelp_test_write(run->folder, "job.yaml", job_text);
+}
+
 /* What the command before left here; its files stay. */
 static void forget(struct kelp_run *run)
 {

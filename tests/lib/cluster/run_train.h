@@ -23,6 +23,8 @@ struct kelp_run {
 
 /* A new temporary folder into run->folder. */
 void kelp_run_prepare(struct kelp_run *run);
+/* With that text as its job.yaml. */
+void kelp_run_prepare_job(struct kelp_run *run, const char *job_text);
 void kelp_run_fini(struct kelp_run *run);
 
 /*

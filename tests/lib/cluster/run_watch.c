@@ -39,6 +39,33 @@ void kelp_run_await_step(const struct kelp_run *run, double step)
                          kelp_test_command_peek(&run->command));
 }
 
+void kelp_run_go_on(const struct kelp_run *run, double steps)
+{
+    kelp_run_await_step(run, kelp_run_step(run) + steps);
+}
+
+char *kelp_run_kill(struct kelp_run *run)
+{
+    kelp_test_command_kill_all(&run->command);
+    return kelp_test_read(run->run_folder, "digests.jsonl", NULL);
+}
+
+void kelp_run_expect_quiet(struct kelp_run *run, const char *job_text, const char *const *args)
+{
+    const double step = kelp_run_step(run);
+    char *ours = kelp_run_kill(run);
+    struct kelp_run quiet;
+
+    kelp_run_prepare_job(&quiet, job_text);
+    kelp_run_start(&quiet, "job.yaml", args);
+    kelp_run_await_step(&quiet, step);
+    char *theirs = kelp_run_kill(&quiet);
+    kelp_run_expect_same(ours, theirs);
+    free(ours);
+    free(theirs);
+    kelp_run_fini(&quiet);
+}
+
 /* ---- checkpoints ------------------------------------------------------------------------------
  */
 
@@ -103,12 +130,12 @@ struct kelp_run_checkpoint kelp_run_await_checkpoint(const struct kelp_run *run,
 /* ---- logs -------------------------------------------------------------------------------------
  */
 
-static char *coordinator_log(const struct kelp_run *run)
+static char *log_of(const struct kelp_run *run, const char *id)
 {
     char path[400];
     char *text = NULL;
     size_t bytes = 0;
-    (void)snprintf(path, sizeof(path), "%s/logs/coordinator-0.log", run->run_folder);
+    (void)snprintf(path, sizeof(path), "%s/logs/%s.log", run->run_folder, id);
     if (kelp_files_read(path, FILE_MAX, &text, &bytes, NULL) != KELP_OK) {
         text = strdup("");
     }
@@ -116,18 +143,36 @@ static char *coordinator_log(const struct kelp_run *run)
     return text;
 }
 
+static char *coordinator_log(const struct kelp_run *run)
+{
+    return log_of(run, "coordinator-0");
+}
+
+unsigned kelp_run_count_logged(const struct kelp_run *run, const char *id, const char *text)
+{
+    char *log = log_of(run, id);
+    unsigned count = 0;
+    for (const char *at = log; (at = strstr(at, text)) != NULL; at++) {
+        count++;
+    }
+    free(log);
+    return count;
+}
+
+void kelp_run_await_logged(const struct kelp_run *run, const char *id, const char *text)
+{
+    KELP_TEST_AWAIT_FROM(&run->command, kelp_run_count_logged(run, id, text) > 0,
+                         "%s never said: %s", id, text);
+}
+
 bool kelp_run_logged(const struct kelp_run *run, const char *text)
 {
-    char *log = coordinator_log(run);
-    bool found = strstr(log, text) != NULL;
-    free(log);
-    return found;
+    return kelp_run_count_logged(run, "coordinator-0", text) > 0;
 }
 
 void kelp_run_await_log(const struct kelp_run *run, const char *text)
 {
-    KELP_TEST_AWAIT_FROM(&run->command, kelp_run_logged(run, text),
-                         "the coordinator never said: %s", text);
+    kelp_run_await_logged(run, "coordinator-0", text);
 }
 
 double kelp_run_logged_number(const struct kelp_run *run, const char *until, const char *text,

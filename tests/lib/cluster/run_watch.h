@@ -10,6 +10,14 @@
 /* The newest step in digests.jsonl (checkpoint.digest_steps says how many there are); 0: none. */
 double kelp_run_step(const struct kelp_run *run);
 void kelp_run_await_step(const struct kelp_run *run, double step);
+/* Wait for so many more. */
+void kelp_run_go_on(const struct kelp_run *run, double steps);
+
+/* Kill all of it; its digests.jsonl, owned by the caller (free()). */
+char *kelp_run_kill(struct kelp_run *run);
+/* Kill all of it; fails the test unless its digests are those of this job with these arguments
+ * (NULL-terminated, or NULL), which nothing disturbs, up to the same step. */
+void kelp_run_expect_quiet(struct kelp_run *run, const char *job_text, const char *const *args);
 
 /* Two texts of digests.jsonl: fails the test unless one is the beginning of the other, up to the
  * last byte that both have. */
@@ -36,6 +44,9 @@ struct kelp_run_checkpoint kelp_run_newest(const struct kelp_run *run,
 struct kelp_run_checkpoint kelp_run_await_checkpoint(const struct kelp_run *run,
                                                      struct kelp_run_wanted wanted);
 
+/* How often a text stands in the log of a process, by its id; and until it does. */
+unsigned kelp_run_count_logged(const struct kelp_run *run, const char *id, const char *text);
+void kelp_run_await_logged(const struct kelp_run *run, const char *id, const char *text);
 /* Of the first coordinator's log. */
 bool kelp_run_logged(const struct kelp_run *run, const char *text);
 void kelp_run_await_log(const struct kelp_run *run, const char *text);
