@@ -12,12 +12,7 @@ static const struct kelp_option options_table[] = {
     {.name = "force",
      .type = KELP_OPTION_FLAG,
      .help = "continue from checkpoints of a job that differs in keys that shape the result"},
-    {.name = "listen",
-     .type = KELP_OPTION_TEXT,
-     .placeholder = "HOST:PORT",
-     .default_text = "127.0.0.1:0",
-     .help = "address to serve workers at; port 0 takes a free one, and unix:/PATH is a socket in "
-             "the file system"},
+    KELP_LISTEN_OPTION("workers at"),
     KELP_ADVERTISE_OPTION,
     KELP_INSECURE_OPTION,
 };

@@ -5,12 +5,7 @@
 
 static const struct kelp_option option_list[] = {
     KELP_DAEMON_OPTIONS,
-    {.name = "listen",
-     .type = KELP_OPTION_TEXT,
-     .placeholder = "HOST:PORT",
-     .default_text = "127.0.0.1:0",
-     .help = "address to serve at, which others must reach; port 0 takes a free one, and "
-             "unix:/PATH is a socket in the file system"},
+    KELP_LISTEN_OPTION("at, which others must reach"),
     KELP_ADVERTISE_OPTION,
     KELP_INSECURE_OPTION,
     {.name = "run",
@@ -25,13 +20,8 @@ static const struct kelp_option option_list[] = {
      .default_text = "",
      .help = "what fails together with this shard, as a host or a rack: copies of a partition are "
              "kept in different zones"},
-    {.name = "grace",
-     .type = KELP_OPTION_DURATION,
-     .min = 100,
-     .max = 86400000,
-     .default_text = "30s",
-     .help = "after SIGTERM: time to be drained, which moves its partitions to other shards; then "
-             "it ends with them"},
+    KELP_GRACE_OPTION("30s", "be drained, which moves its partitions to other shards; then it ends "
+                             "with them"),
     {.name = "threads",
      .type = KELP_OPTION_INTEGER,
      .default_text = "1",

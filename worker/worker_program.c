@@ -4,13 +4,8 @@
 
 static const struct kelp_option options[] = {
     KELP_DAEMON_OPTIONS,
-    {.name = "grace",
-     .type = KELP_OPTION_DURATION,
-     .min = 100,
-     .max = 86400000,
-     .default_text = "5s",
-     .help = "after SIGTERM: time to compute and send the lanes that were begun; then it ends "
-             "without them"},
+    KELP_GRACE_OPTION("5s", "compute and send the lanes that were begun; then it ends without "
+                            "them"),
     {.name = "fault",
      .type = KELP_OPTION_TEXT,
      .placeholder = "KIND@step=N",

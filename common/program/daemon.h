@@ -27,7 +27,22 @@
  */
 #define KELP_WORKER_FAILING "failing as asked"
 
+/* Of a daemon that is asked to end: how long, and what for. */
+#define KELP_GRACE_OPTION(time, text)                                                              \
+    {                                                                                              \
+        .name = "grace", .type = KELP_OPTION_DURATION, .min = 100, .max = 86400000,                \
+        .default_text = (time), .help = "after SIGTERM: time to " text                             \
+    }
+
 /* Of a daemon that listens. */
+#define KELP_LISTEN_OPTION(what)                                                                   \
+    {                                                                                              \
+        .name = "listen", .type = KELP_OPTION_TEXT, .placeholder = "HOST:PORT",                    \
+        .default_text = "127.0.0.1:0",                                                             \
+        .help = "address to serve " what                                                           \
+                "; port 0 takes a free one, and unix:/PATH is a socket in the file system"         \
+    }
+
 #define KELP_INSECURE_OPTION                                                                       \
     {                                                                                              \
         .name = "insecure", .type = KELP_OPTION_FLAG, .no_environment = true,                      \
