@@ -313,9 +313,6 @@ void kelp_term_shard_report(struct kelp_term *term, struct kelp_link *link,
     on_loaded(term, link, report->loaded_generation);
     on_conflicts(term, link, report);
     on_map(term, link, report);
-    if (report->leaving) {
-        on_leaving(term, link);
-    }
     for (size_t i = 0; i < report->peer_count; i++) {
         on_peer(term, link, &report->peers[i]);
     }
@@ -337,5 +334,8 @@ void kelp_term_shard_report(struct kelp_term *term, struct kelp_link *link,
     if (placed &&
         (!placement->map_read || placed->loaded_generation == placement->map.generation)) {
         kelp__term_apply_records(term, report, placed->loaded_generation);
+    }
+    if (report->leaving) { /* last: what it has made is known by now */
+        on_leaving(term, link);
     }
 }

@@ -314,9 +314,25 @@ static unsigned count_staying(struct sim *sim)
     return count;
 }
 
+/* As when a host ends everything. */
+static void ask_all_to_end(struct sim *sim)
+{
+    for (unsigned i = 0; i < sim->process_count; i++) {
+        struct sim_process *process = &sim->processes[i];
+        if (process->role == SIM_SHARD && process->incarnation != 0 && !process->paused) {
+            sim->counts[SIM_COUNT_ASKED_SHARD]++;
+            sim_shard_ask_to_end(process);
+        }
+    }
+}
+
 /* kelp drain, or SIGTERM. Who drains gently leaves somebody. */
 static void drain(struct sim *sim)
 {
+    if (!sim->profile.gentle && sim_mix(sim->seed + sim->now) % 4 == 0) {
+        ask_all_to_end(sim);
+        return;
+    }
     struct sim_process *process = pick(sim, sim_draw(sim, 4) == 0 ? SIM_WORKER : SIM_SHARD);
     const bool asks = sim_draw(sim, 2) == 0;
     if (!process || process->paused) {

@@ -157,11 +157,25 @@ void sim_invariants_opened(struct sim *sim, struct sim_map *opened)
     sim->invariants->map = sim_map_ref(opened);
 }
 
+/* Nobody takes over: what the job had made when it was asked to end is in a checkpoint. */
+static void check_saved(const struct sim_process *process, const char *why)
+{
+    static const char saved[] = "saved at step ";
+    const struct sim_shard *shard = sim_shard_of(process);
+    const char *at = strstr(why, saved);
+    if (at && shard->hosting && shard->hosting->generation == shard->asked_generation &&
+        strtoull(at + strlen(saved), NULL, 10) < shard->asked_step) {
+        sim_fail(process->sim, "what all shards leave is saved", "%s was at step %llu: %s",
+                 process->id, (unsigned long long)shard->asked_step, why);
+    }
+}
+
 /* Empty, it leads nothing and is nobody's backup, as far as it has heard. A map that was written
  * since the leader let it go may name it: that is a loss like any other. */
 void sim_invariants_leaves(const struct sim_process *process, const char *why)
 {
     const struct sim_map *known = sim_shard_of(process)->map;
+    check_saved(process, why);
     for (uint32_t p = 0; known && p < known->map.partition_count; p++) {
         const struct kelp_map_partition *entry = &known->map.partitions[p];
         const uint64_t primary = known->map.shards[entry->primary].incarnation;

@@ -403,12 +403,26 @@ static void give_up(struct sim *sim, struct sim_process *process, void *data, ui
     sim_shard_leave(sim_shard_of(process), "it has waited long enough");
 }
 
+/* What it has made until then is to be saved where nobody takes over. */
+static void note_asked(struct sim_shard *shard)
+{
+    struct kelp_partition_view view;
+    if (shard->hosting && shard->hosting->by_index[0]) {
+        kelp_partition_view(shard->hosting->hosted[0].core, &view);
+        if (view.place == KELP_REPLICA_PRIMARY && view.has_word) {
+            shard->asked_generation = shard->hosting->generation;
+            shard->asked_step = view.word.step;
+        }
+    }
+}
+
 void sim_shard_ask_to_end(struct sim_process *process)
 {
     struct sim_shard *shard = sim_shard_of(process);
     if (!shard->leaving) {
         sim_say(shard->sim, process, "is asked to end");
         shard->leaving = true;
+        note_asked(shard);
         sim_after(shard->sim, GRACE_US, &(struct sim_call){.process = process, .run = give_up});
     }
 }

@@ -168,8 +168,10 @@ struct sim_shard {
     bool registered_before;
     uint64_t watch;
 
-    bool plan;    /* it has heard the plan */
-    bool leaving; /* it was told to end */
+    bool plan;                 /* it has heard the plan */
+    bool leaving;              /* it was told to end */
+    uint64_t asked_generation; /* that partition 0, which it led then, was in; 0: it led it not */
+    uint64_t asked_step;       /* where it stood there */
     struct kelp_shard_control *control;
     uint32_t worked; /* workers that partition 0 took lanes of: a bit for each; not reported yet */
     uint64_t leader_watch;
