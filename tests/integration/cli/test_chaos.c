@@ -317,6 +317,9 @@ static void check_sizes(const char *name, const char *what, bool with_replicas)
     (void)fflush(stdout);
     ck_assert_str_eq(kelp_test_text(report, "digest"), kelp_test_text(report, "quiet_digest"));
     kelp_proof_same_records(path, quiet);
+    char *events = kelp_test_read(path, "events.jsonl", NULL);
+    ck_assert(strstr(events, "\"who\":\"shard-3\"") && strstr(events, "\"who\":\"worker-5\""));
+    free(events);
     if (with_replicas) {
         ck_assert_int_eq(restores, 0);
         ck_assert_double_eq(kelp_test_number(report, "steps_recomputed"), 0);
@@ -324,28 +327,48 @@ static void check_sizes(const char *name, const char *what, bool with_replicas)
     cJSON_Delete(report);
 }
 
-static const char *const optimizers[] = {"adam", "lamb"};
+/* lamb scales each tensor's update itself, and is not clipped. */
+static const struct {
+    const char *name, *setting, *clips;
+} optimizers[] = {
+    {"adam, clipped", "train.optimizer=adam", "train.clip_norm=0.5"},
+    {"lamb", "train.optimizer=lamb", "train.clip_norm=0"},
+};
 
 /* Without replicas and with them, of one quiet run. */
 KELP_LOOP_TEST(sizes_under_faults, 0, KELP_ARRAY_COUNT(optimizers))
 {
-    char epochs[16], optimizer[64];
-    const char *args[] = {
-        "chaos", "job.yaml",           "--run", "one",       "--plan", "plan.yaml", "--shards",
-        "3",     "--workers",          "2",     "--epochs",  epochs,   "--set",     optimizer,
-        "--set", "cluster.replicas=1", NULL,    "one/quiet", NULL};
-    enum { RUN = 3, REPLICAS = 15, QUIET = 16 };
+    static const char *const names[] = {"one", "two"};
+    static const char *const replicas[] = {"cluster.replicas=1", "cluster.replicas=2"};
+    char epochs[16];
 
     (void)snprintf(epochs, sizeof(epochs), "%u", kelp_proof_write(folder.path));
-    (void)snprintf(optimizer, sizeof(optimizer), "train.optimizer=%s", optimizers[_i]);
-    for (unsigned replicas = 1; replicas <= 2; replicas++) {
-        write_sizes(replicas);
-        args[RUN] = replicas == 1 ? "one" : "two";
-        args[REPLICAS] = replicas == 1 ? "cluster.replicas=1" : "cluster.replicas=2";
-        args[QUIET] = replicas == 1 ? NULL : "--quiet-run";
+    for (unsigned i = 0; i < KELP_ARRAY_COUNT(names); i++) {
+        const char *args[] = {"chaos",
+                              "job.yaml",
+                              "--run",
+                              names[i],
+                              "--plan",
+                              "plan.yaml",
+                              "--shards",
+                              "3",
+                              "--workers",
+                              "2",
+                              "--epochs",
+                              epochs,
+                              "--set",
+                              optimizers[_i].setting,
+                              "--set",
+                              optimizers[_i].clips,
+                              "--set",
+                              replicas[i],
+                              i > 0 ? "--quiet-run" : NULL,
+                              "one/quiet",
+                              NULL};
+        write_sizes(i + 1);
         chaos(args, KELP_PROOF_S * 1000u);
         ck_assert_msg(command.exit_code == 0, "exit %d; it said:\n%s%s", command.exit_code,
                       command.out, command.err);
-        check_sizes(args[RUN], optimizers[_i], replicas == 2);
+        check_sizes(names[i], optimizers[_i].name, i > 0);
     }
 }

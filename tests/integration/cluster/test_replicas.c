@@ -33,15 +33,19 @@ static const char job_text[] = "name: replicas\nseed: 11\n"
                                "checkpoint: {digest_steps: 50}\n";
 
 static struct kelp_run run;
+static struct kelp_run quiet_run; /* of a proof */
 
 static void setup(void)
 {
+    kelp_rpc_global_init();
     kelp_run_prepare_job(&run, job_text);
 }
 
 static void teardown(void)
 {
+    kelp_run_fini(&quiet_run);
     kelp_run_fini(&run);
+    kelp_rpc_global_fini();
 }
 
 static void go_on(void)
@@ -211,23 +215,7 @@ KELP_TEST(replicas_that_differ_stop_the_job)
 #define KILLS    20
 #define EVERY_MS 3000
 
-static struct kelp_run quiet_run;
-
-static void setup_proof(void)
-{
-    kelp_rpc_global_init();
-    setup();
-}
-
-static void teardown_proof(void)
-{
-    kelp_run_fini(&quiet_run);
-    teardown();
-    kelp_rpc_global_fini();
-}
-
-KELP_CASE("kills", .setup = setup_proof, .teardown = teardown_proof, .timeout_s = KELP_PROOF_S,
-          .proof = true)
+KELP_CASE("kills", .setup = setup, .teardown = teardown, .timeout_s = KELP_PROOF_S, .proof = true)
 
 /* Or a little later, where a slow machine has not made all copies again by then: what both replicas
  * lose is lost. */

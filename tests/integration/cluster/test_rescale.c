@@ -39,15 +39,19 @@ static const char slow_text[] = JOB "model: {kind: mlp, hidden: [256, 256]}\n"
                                     "move_rate: 64KiB}\n";
 
 static struct kelp_run run;
+static struct kelp_run quiet_run; /* of a proof */
 
 static void setup(void)
 {
+    kelp_rpc_global_init();
     kelp_run_prepare(&run);
 }
 
 static void teardown(void)
 {
+    kelp_run_fini(&quiet_run);
     kelp_run_fini(&run);
+    kelp_rpc_global_fini();
 }
 
 static void go_on(void)
@@ -88,7 +92,6 @@ KELP_CASE("rescale", .setup = setup, .teardown = teardown, .timeout_s = 300)
  * killed: between moves and in the middle of them. */
 KELP_TEST(sizes_under_faults)
 {
-    kelp_rpc_global_init();
     start(small_text, (const char *[]){"--coordinators", "2", "--set", CLIPS, NULL});
     scale("--shards", "4");
     scale("--workers", "6");
@@ -102,7 +105,6 @@ KELP_TEST(sizes_under_faults)
     lose("kelp-ps", "shard-1"); /* it has no backup: back to a checkpoint */
     await_size(3, 2, 1);
     kelp_run_expect_quiet(&run, small_text, (const char *[]){"--set", CLIPS, NULL});
-    kelp_rpc_global_fini();
 }
 
 /* The number of a line of events.jsonl, from 1, that has both texts: the first such line or the
@@ -191,7 +193,6 @@ KELP_TEST(every_process_replaced)
 {
     Kelp__V1__StatusReply *reply = NULL;
 
-    kelp_rpc_global_init();
     start(small_text, three_machines);
     replace_all();
     KELP_TEST_AWAIT_FROM(&run.command, (reply = kelp_run_ask(run.run_folder)) != NULL,
@@ -200,7 +201,6 @@ KELP_TEST(every_process_replaced)
     ck_assert_uint_eq(reply->steps_recomputed, 0);
     kelp_job_client_status_free(reply);
     kelp_run_expect_quiet(&run, small_text, (const char *[]){"--set", LAMB, NULL});
-    kelp_rpc_global_fini();
 }
 
 /* `kelp VERB` of the trained run, with the arguments more; what it printed, owned. With `grows` its
@@ -261,7 +261,6 @@ KELP_TEST(predicts_and_evaluates)
                                         NULL};
     const char *predict[16] = {"--out", "grown.csv"};
 
-    kelp_rpc_global_init();
     (void)kelp_test_write(run.folder, "job.yaml", small_text);
     kelp_run_start(&run, "job.yaml", (const char *[]){"--set", "train.epochs=1", NULL});
     kelp_run_finish(&run, 0);
@@ -280,32 +279,16 @@ KELP_TEST(predicts_and_evaluates)
     expect_metrics(quiet, grown);
     free(quiet);
     free(grown);
-    kelp_rpc_global_fini();
 }
 
 /* ---- proofs ------------------------------------------------------------------------------------
  */
 
 #define ROUNDS 3      /* of replacing every process */
-#define ROWS   100000 /* to predict and to evaluate */
-#define KILLS  12     /* meanwhile */
+#define ROWS   200000 /* to predict and to evaluate */
+#define KILLS  8      /* of shards meanwhile, in each size */
 
-static struct kelp_run quiet_run;
-
-static void setup_proof(void)
-{
-    kelp_rpc_global_init();
-    setup();
-}
-
-static void teardown_proof(void)
-{
-    kelp_run_fini(&quiet_run);
-    teardown();
-    kelp_rpc_global_fini();
-}
-
-KELP_CASE("checkpoint", .setup = setup_proof, .teardown = teardown_proof, .timeout_s = KELP_PROOF_S,
+KELP_CASE("checkpoint", .setup = setup, .teardown = teardown, .timeout_s = KELP_PROOF_S,
           .proof = true)
 
 /* From one shard to four; what is restored has parts of what has moved and of what has not. */
@@ -334,7 +317,7 @@ KELP_TEST(restored_on_another_size)
     kelp_proof_same("checkpoint", &run, &quiet_run);
 }
 
-KELP_CASE("replaced", .setup = setup_proof, .teardown = teardown_proof, .timeout_s = KELP_PROOF_S,
+KELP_CASE("replaced", .setup = setup, .teardown = teardown, .timeout_s = KELP_PROOF_S,
           .proof = true)
 
 /* Shards and workers by drain, coordinators by SIGKILL. */
@@ -355,58 +338,65 @@ KELP_TEST(every_process_replaced_again_and_again)
     kelp_proof_same("replaced", &run, &quiet_run);
 }
 
-KELP_CASE("inference", .setup = setup_proof, .teardown = teardown_proof, .timeout_s = KELP_PROOF_S,
+KELP_CASE("inference", .setup = setup, .teardown = teardown, .timeout_s = KELP_PROOF_S,
           .proof = true)
 
-/* Kill a shard once a second, while the command goes on; how many. */
-static unsigned kill_shards(struct kelp_run *job, uint32_t shards)
+/* From two shards to four and to three; one after the other is killed, once a second. */
+static void grow_and_kill(const struct kelp_run *job, const char *folder, uint32_t workers)
 {
-    unsigned kills = 0;
+    static const uint32_t sizes[] = {4, 3};
+    char text[16], id[32];
 
-    for (; kills < KILLS; kills++) {
-        const uint64_t next_ms = kelp_clock_ms() + 1000;
-        char id[32];
-        while (!kelp_test_command_ended(&job->command) &&
-               (kelp_clock_ms() < next_ms ||
-                !kelp_run_has_size(job, (struct kelp_run_size){shards, 2, 2}))) {
-            kelp_test_look_later();
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(sizes); i++) {
+        (void)snprintf(text, sizeof(text), "%u", sizes[i]);
+        kelp_test_command_says(run.folder,
+                               (const char *[]){"scale", "--shards", text, folder, NULL}, 0, text);
+        for (uint32_t kills = 0; kills < KILLS; kills++) {
+            const uint64_t next_ms = kelp_clock_ms() + 1000;
+            KELP_TEST_AWAIT_FROM(
+                &job->command,
+                kelp_clock_ms() >= next_ms &&
+                    kelp_run_has_size(job, (struct kelp_run_size){sizes[i], workers, 2}),
+                "with %u shards, after %u kills, it ends or is not whole", sizes[i], kills);
+            (void)snprintf(id, sizeof(id), "shard-%u", kills % sizes[i]);
+            (void)kelp_test_command_signal(&job->command, "kelp-ps", id, SIGKILL);
         }
-        if (kelp_test_command_ended(&job->command)) {
-            break;
-        }
-        (void)snprintf(id, sizeof(id), "shard-%u", kills % shards);
-        (void)kelp_test_command_signal(&job->command, "kelp-ps", id, SIGKILL);
     }
-    return kills;
 }
 
-/* `kelp VERB` of the trained run on rows.csv; what it printed, owned. With `grows` from two shards
- * to four and to three, one after the other of which is killed. */
-static char *infer_rows(const char *verb, const char *folder, const char *const *more, bool grows)
+enum growth { QUIET, GROWS, GROWS_HELD };
+
+/* `kelp VERB` of the trained run on rows.csv; what it printed, owned. GROWS_HELD: its worker stands
+ * still while shards come and go, since there is too little to do for it. */
+static char *infer_rows(const char *verb, const char *folder, const char *const *more,
+                        enum growth growth)
 {
     const char *args[KELP_TEST_ARGS_MAX] = {verb,     "run",      "--run", folder,
                                             "--data", "rows.csv", "--set", "train.batch_size=8"};
-    static const char *const sizes[] = {"4", "3"};
     struct kelp_run job = {.command = {.process = NULL}};
-    unsigned kills = 0;
 
     for (size_t i = 0; more[i]; i++) {
         args[8 + i] = more[i];
     }
     (void)snprintf(job.run_folder, sizeof(job.run_folder), "%s/%s", run.folder, folder);
     kelp_test_command_start(&job.command, run.folder, args);
-    for (size_t i = 0; grows && i < KELP_ARRAY_COUNT(sizes); i++) {
-        KELP_TEST_AWAIT_FROM(&job.command, kelp_run_shards_used(job.run_folder) >= 2,
+    if (growth != QUIET) {
+        KELP_TEST_AWAIT_FROM(&job.command, kelp_run_shards_used(job.run_folder) == 2,
                              "it does not begin");
-        kelp_test_command_says(
-            run.folder, (const char *[]){"scale", "--shards", sizes[i], folder, NULL}, 0, sizes[i]);
-        kills += kill_shards(&job, i == 0 ? 4 : 3);
+        const bool held = growth == GROWS_HELD;
+        if (held) {
+            (void)kelp_test_command_signal(&job.command, "kelp-worker", "worker-0", SIGSTOP);
+        }
+        grow_and_kill(&job, folder, held ? 1 : 2);
+        if (held) {
+            (void)kelp_test_command_signal(&job.command, "kelp-worker", "worker-0", SIGCONT);
+        }
+        (void)printf("inference: %s, %d shards killed\n", verb, 2 * KILLS);
+        (void)fflush(stdout);
     }
-    const uint64_t goes_on = kelp_test_command_ended(&job.command) ? 0 : 1;
     (void)kelp_test_command_wait(&job.command, KELP_PROOF_S * 1000u);
     ck_assert_msg(job.command.exit_code == 0, "exit %d: %s", job.command.exit_code,
                   job.command.err);
-    (void)printf("%s: %u shards killed%s\n", verb, kills, goes_on ? "" : ", to its end");
     char *out = job.command.out;
     job.command.out = NULL;
     kelp_test_command_fini(&job.command);
@@ -416,22 +406,25 @@ static char *infer_rows(const char *verb, const char *folder, const char *const 
 /* The same bytes and metrics, and no restore. */
 KELP_TEST(predictions_while_shards_come_and_go)
 {
-    static const char *const quiet[] = {"--out", "quiet.csv", NULL};
-    static const char *const grown[] = {
-        "--out", "grown.csv", "--workers",          "2", "--shards", "2", "--coordinators",
-        "2",     "--set",     "cluster.replicas=2", NULL};
-    const char *args[16] = {"-o", "json"};
+    static const char *const grown[] = {"--out", "grown.csv", "--workers",          "2", "--shards",
+                                        "2",     "--set",     "cluster.replicas=2", NULL};
+    static const char *const held[] = {"-o",        "json",
+                                       "--workers", "1",
+                                       "--shards",  "2",
+                                       "--set",     "cluster.replicas=2",
+                                       "--set",     "failure.detect=10m",
+                                       "--fault",   "worker-0:stall@version=1",
+                                       NULL};
 
     (void)kelp_proof_write(run.folder);
     kelp_run_start(&run, "job.yaml", (const char *[]){"--set", "train.epochs=2", NULL});
     kelp_run_finish(&run, 0);
     kelp_proof_rows(run.folder, "rows.csv", ROWS, false);
-    free(infer_rows("predict", "p1", quiet, false));
-    free(infer_rows("predict", "p2", grown, true));
+    free(infer_rows("predict", "p1", (const char *[]){"--out", "quiet.csv", NULL}, QUIET));
+    free(infer_rows("predict", "p2", grown, GROWS));
     kelp_test_expect_same(run.folder, "quiet.csv", "grown.csv");
-    char *one = infer_rows("evaluate", "e1", (const char *[]){"-o", "json", NULL}, false);
-    memcpy(&args[2], &grown[2], sizeof(grown) - 2 * sizeof(grown[0]));
-    char *other = infer_rows("evaluate", "e2", args, true);
+    char *one = infer_rows("evaluate", "e1", (const char *[]){"-o", "json", NULL}, QUIET);
+    char *other = infer_rows("evaluate", "e2", held, GROWS_HELD);
     expect_metrics(one, other);
     free(one);
     free(other);
