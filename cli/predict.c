@@ -14,7 +14,7 @@
 #include "cli/verbs.h"
 #include "common/base/files.h"
 #include "common/base/log.h"
-#include "worker/predictions.h"
+#include "worker/compute/predictions.h"
 
 static const char *const splits[] = {"train", "val", "test", NULL};
 static const char *const split_names[] = {"training", "validation", "test"};

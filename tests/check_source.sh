@@ -48,6 +48,7 @@ room_table() {
         -e 's,LEADER_CORE,coordinator/core coordinator/core/placement coordinator/core/checkpoints MEMBERS,' \
         -e 's,MEMBERS,coordinator/core/membership,' \
         -e 's,PS_CORE,ps/core ps/core/lanes ps/core/evidence ps/core/partition ps/core/snapshot ps/core/control,' \
+        -e 's,LAUNCH,cli/preflight cli/launch,' \
         -e 's,PURE,common/base common/tensors common/job common/training,' <<'TABLE'
 common/base:
 common/tensors: common/base
@@ -81,7 +82,9 @@ worker/data/table: PURE worker/data worker/data/text
 worker/model/graph: PURE kernels
 worker/model: PURE include/kelp kernels worker/core worker/data worker/model/graph
 worker/model/models: worker/model worker/model/graph
-worker: COMMON include/kelp kernels proto worker/core worker/data worker/model worker/model/graph
+worker/compute: COMMON include/kelp kernels worker/core worker/data worker/model worker/model/graph
+worker/links: COMMON proto worker/core worker/compute
+worker: COMMON include/kelp proto worker/core worker/model worker/compute worker/links
 coordinator/core: PURE
 coordinator/core/arrangement: PURE coordinator/core
 coordinator/core/placement: PURE coordinator/core coordinator/core/arrangement
@@ -105,11 +108,11 @@ cli/certs: common/base common/etcd common/program common/tls cli/verb
 cli/init: common/base common/job worker/data worker/data/text
 cli/preflight: COMMON worker/data worker/data/table worker/model cli/verb cli/run
 cli/launch: COMMON proto cli/verb cli/run cli/checkpoint cli/preflight
-cli/infer: COMMON worker worker/core worker/data worker/model cli/verb cli/run cli/checkpoint cli/preflight cli/launch
-cli/replay: COMMON kernels ps/core/partition worker cli/run cli/checkpoint
+cli/infer: COMMON worker/compute worker/core worker/data worker/model cli/verb cli/run cli/checkpoint LAUNCH
+cli/replay: COMMON kernels ps/core/partition worker/compute cli/run cli/checkpoint
 cli/plot: COMMON worker/data worker/model worker/model/graph cli/run cli/checkpoint
 cli/chaos: COMMON proto worker/data cli/faultdisk cli/verb cli/run cli/launch cli/plot
-cli: COMMON worker worker/data worker/data/table worker/model worker/model/graph VERBS
+cli: COMMON worker/compute worker/data worker/data/table worker/model worker/model/graph VERBS
 cli/describe: COMMON coordinator ps worker cli/verb cli
 TABLE
 }

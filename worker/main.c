@@ -14,8 +14,8 @@
 #include "common/program/options.h"
 #include "common/rpc/rpc.h"
 #include "kelp/worker.h"
+#include "worker/compute/trainer.h"
 #include "worker/model/footprint.h"
-#include "worker/trainer.h"
 #include "worker/worker_program.h"
 
 struct stop_context {

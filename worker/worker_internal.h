@@ -4,10 +4,10 @@
 
 #include "common/rpc/rpc.h"
 #include "kelp/worker.h"
-#include "worker/coordinator_link.h"
 #include "worker/core/stepper.h"
-#include "worker/exchange_link.h"
-#include "worker/loop_keeper.h"
+#include "worker/links/coordinator_link.h"
+#include "worker/links/exchange_link.h"
+#include "worker/links/loop_keeper.h"
 
 struct kelp_worker {
     struct kelp_worker_options options;

@@ -12,12 +12,12 @@
 #include "common/base/random_id.h"
 #include "common/etcd/etcd.h"
 #include "common/program/daemon.h"
-#include "worker/wire_map.h"
+#include "worker/links/wire_map.h"
 #include "worker/worker_internal.h"
 
 #define SPIN_US        40u /* waking a blocked thread costs more than a small step (bench/steps) */
 #define TOLD_MS        5000u
-#define STAGGER_FLOATS 80u /* 320 bytes: see worker/gradients.c */
+#define STAGGER_FLOATS 80u /* 320 bytes: see worker/compute/gradients.c */
 
 /* ---- opening --------------------------------------------------------------------------------- */
 

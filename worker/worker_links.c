@@ -6,7 +6,7 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "proto/convert.h"
-#include "worker/wire_map.h"
+#include "worker/links/wire_map.h"
 #include "worker/worker_internal.h"
 
 #define TROUBLE_LOOK_MS 500u

@@ -12,8 +12,8 @@
 
 #include "cli/verb/csv_text.h"
 #include "common/base/files.h"
+#include "worker/compute/predictions.h"
 #include "worker/core/schedule.h"
-#include "worker/predictions.h"
 
 #define PATH_BYTES       4200
 #define NPY_HEADER_BYTES 512

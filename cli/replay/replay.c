@@ -7,8 +7,8 @@
 
 #include "kernels/update.h"
 #include "ps/core/partition/decision.h"
-#include "worker/gradients.h"
-#include "worker/lanes.h"
+#include "worker/compute/gradients.h"
+#include "worker/compute/lanes.h"
 
 struct kelp_replay {
     const struct kelp_job *job;

@@ -1,7 +1,7 @@
 /*
  * A job computed in one process without a network, by the code of workers and shards: the same
- * lanes (worker/lanes.h), added in the same order, the same optimizer and control state. What a run
- * did can be computed again from any state of it, entry by entry, to the same bits.
+ * lanes (worker/compute/lanes.h), added in the same order, the same optimizer and control state.
+ * What a run did can be computed again from any state of it, entry by entry, to the same bits.
  *
  * Threads: one at a time.
  */

@@ -29,7 +29,7 @@ extern "C" {
 #endif
 
 struct kelp_worker;
-struct kelp_gradient; /* worker/gradients.h */
+struct kelp_gradient; /* worker/compute/gradients.h */
 
 struct kelp_worker_options {
     const char *etcd; /* endpoints, "http://127.0.0.1:2379" */

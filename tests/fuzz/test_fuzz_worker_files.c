@@ -8,8 +8,8 @@
 
 #include "common/tensors/digest.h"
 #include "tests/lib/fuzz.h"
+#include "worker/compute/predictions.h"
 #include "worker/data/arrays/survey_facts.h"
-#include "worker/predictions.h"
 
 #define INPUTS  40000
 #define VALUES  6

@@ -9,8 +9,8 @@
 #include "common/tensors/safetensors.h"
 #include "common/training/control.h"
 #include "tests/lib/suite.h"
+#include "worker/compute/lanes.h"
 #include "worker/core/schedule.h"
-#include "worker/lanes.h"
 
 static struct kelp_job_file *file;
 static struct kelp_gradient_pool *pool;

@@ -5,7 +5,7 @@
 
 #include "common/rpc/rpc.h"
 #include "tests/lib/suite.h"
-#include "worker/loop_keeper.h"
+#include "worker/links/loop_keeper.h"
 
 static struct kelp_rpc_loop *loop;
 static struct kelp_rpc_timer *timer;

@@ -9,7 +9,7 @@
 #include "common/base/files.h"
 #include "tests/lib/cluster/run_command.h"
 #include "tests/lib/suite.h"
-#include "worker/predictions.h"
+#include "worker/compute/predictions.h"
 
 static struct kelp_test_folder folder;
 static char parts[160];

@@ -9,8 +9,8 @@
 
 #include "tests/lib/cluster/run_command.h"
 #include "tests/lib/suite.h"
-#include "worker/prefetch.h"
-#include "worker/sample_reader.h"
+#include "worker/compute/prefetch.h"
+#include "worker/compute/sample_reader.h"
 
 #define ROWS  2000u
 #define WIDTH 40000u /* bytes of an input: the file is larger than what is kept in memory */

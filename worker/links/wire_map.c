@@ -1,4 +1,4 @@
-#include "worker/wire_map.h"
+#include "worker/links/wire_map.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -3,8 +3,8 @@
  * is over on every partition *and* gRPC has stopped reading it, and the sum of a node's lanes in
  * tree order.
  */
-#ifndef KELP_WORKER_GRADIENTS_H
-#define KELP_WORKER_GRADIENTS_H
+#ifndef KELP_WORKER_COMPUTE_GRADIENTS_H
+#define KELP_WORKER_COMPUTE_GRADIENTS_H
 
 #include <stdint.h>
 

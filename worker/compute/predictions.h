@@ -9,8 +9,8 @@
  *
  * Threads: one per file at a time.
  */
-#ifndef KELP_WORKER_PREDICTIONS_H
-#define KELP_WORKER_PREDICTIONS_H
+#ifndef KELP_WORKER_COMPUTE_PREDICTIONS_H
+#define KELP_WORKER_COMPUTE_PREDICTIONS_H
 
 #include <stdint.h>
 

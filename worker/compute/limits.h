@@ -1,6 +1,6 @@
 /* Limits of the worker's own files, each with its unit and reason. */
-#ifndef KELP_WORKER_LIMITS_H
-#define KELP_WORKER_LIMITS_H
+#ifndef KELP_WORKER_COMPUTE_LIMITS_H
+#define KELP_WORKER_COMPUTE_LIMITS_H
 
 /* Bytes of a path of predictions: the run's folder and a file's name. */
 #define KELP_PREDICTION_PATH_MAX 2048

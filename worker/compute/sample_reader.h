@@ -1,12 +1,12 @@
 /*
  * The samples of lanes, read into buffers: by the caller, or, where they come from a disk, ahead of
- * it by a thread (worker/prefetch.h). Which samples come next is a guess from the schedule: the
- * next piece of the lane, the next lane, the first lane of the next step.
+ * it by a thread (worker/compute/prefetch.h). Which samples come next is a guess from the schedule:
+ * the next piece of the lane, the next lane, the first lane of the next step.
  *
  * Threads: one at a time.
  */
-#ifndef KELP_WORKER_SAMPLE_READER_H
-#define KELP_WORKER_SAMPLE_READER_H
+#ifndef KELP_WORKER_COMPUTE_SAMPLE_READER_H
+#define KELP_WORKER_COMPUTE_SAMPLE_READER_H
 
 #include "worker/core/schedule.h"
 #include "worker/data/dataset.h"

@@ -3,16 +3,16 @@
  * decodes replies. worker/core/stepper.h decides what is sent and when. Runs in the loop of the
  * worker's thread.
  */
-#ifndef KELP_WORKER_EXCHANGE_LINK_H
-#define KELP_WORKER_EXCHANGE_LINK_H
+#ifndef KELP_WORKER_LINKS_EXCHANGE_LINK_H
+#define KELP_WORKER_LINKS_EXCHANGE_LINK_H
 
 #include "common/rpc/rpc.h"
 #include "common/training/plan.h"
 #include "proto/kelp.pb-c.h"
 #include "proto/wire.h"
-#include "worker/coordinator_link.h"
+#include "worker/compute/gradients.h"
 #include "worker/core/stepper.h"
-#include "worker/gradients.h"
+#include "worker/links/coordinator_link.h"
 
 struct kelp_shard_link;
 

@@ -5,8 +5,8 @@
  * The thread finds the leader in etcd, sends the hello with the plan, answers heartbeats, and keeps
  * the newest map and assignment for the trainer to take. worker/core/joining.h decides.
  */
-#ifndef KELP_WORKER_COORDINATOR_LINK_H
-#define KELP_WORKER_COORDINATOR_LINK_H
+#ifndef KELP_WORKER_LINKS_COORDINATOR_LINK_H
+#define KELP_WORKER_LINKS_COORDINATOR_LINK_H
 
 #include <stdint.h>
 
@@ -34,8 +34,8 @@ kelp_status kelp_coordinator_link_open(const struct kelp_coordinator_link_option
                                        struct kelp_error *reterr) KELP_MUST_USE;
 void kelp_coordinator_link_close(struct kelp_coordinator_link *link);
 
-/* Take what is new: news->map is a struct kelp_worker_map (worker/wire_map.h). False: nothing.
- * Threads: the trainer's.
+/* Take what is new: news->map is a struct kelp_worker_map (worker/links/wire_map.h). False:
+ * nothing. Threads: the trainer's.
  */
 bool kelp_coordinator_link_take_news(struct kelp_coordinator_link *link,
                                      struct kelp_news *ret_news);

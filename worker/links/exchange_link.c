@@ -1,4 +1,4 @@
-#include "worker/exchange_link.h"
+#include "worker/links/exchange_link.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-#include "worker/gradients.h"
+#include "worker/compute/gradients.h"
 
 #include <assert.h>
 #include <pthread.h>

@@ -5,8 +5,8 @@
  *
  * Threads: one caller at a time.
  */
-#ifndef KELP_WORKER_PREFETCH_H
-#define KELP_WORKER_PREFETCH_H
+#ifndef KELP_WORKER_COMPUTE_PREFETCH_H
+#define KELP_WORKER_COMPUTE_PREFETCH_H
 
 #include "worker/data/dataset.h"
 

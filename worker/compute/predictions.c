@@ -1,4 +1,4 @@
-#include "worker/predictions.h"
+#include "worker/compute/predictions.h"
 
 #include <assert.h>
 #include <endian.h>
@@ -14,7 +14,7 @@
 #include "common/base/files.h"
 #include "common/base/random_id.h"
 #include "common/tensors/digest.h"
-#include "worker/limits.h"
+#include "worker/compute/limits.h"
 
 #define MAGIC  "KELPPRED"
 #define LAYOUT 1u

@@ -1,16 +1,16 @@
-#include "worker/lanes.h"
+#include "worker/compute/lanes.h"
 
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "worker/compute/predictions.h"
+#include "worker/compute/sample_reader.h"
 #include "worker/data/dataset.h"
 #include "worker/model/derive.h"
 #include "worker/model/graph/graph.h"
 #include "worker/model/model.h"
-#include "worker/predictions.h"
-#include "worker/sample_reader.h"
 
 struct kelp_lanes {
     const struct kelp_job *job;

@@ -5,11 +5,11 @@
  *
  * Threads: one at a time.
  */
-#ifndef KELP_WORKER_LANES_H
-#define KELP_WORKER_LANES_H
+#ifndef KELP_WORKER_COMPUTE_LANES_H
+#define KELP_WORKER_COMPUTE_LANES_H
 
 #include "common/training/control.h"
-#include "worker/gradients.h"
+#include "worker/compute/gradients.h"
 #include "worker/model/footprint.h"
 
 struct kelp_lanes;

@@ -1,4 +1,4 @@
-#include "worker/trainer.h"
+#include "worker/compute/trainer.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -11,8 +11,8 @@
 
 #include "common/base/log.h"
 #include "common/program/daemon.h"
+#include "worker/compute/lanes.h"
 #include "worker/core/schedule.h"
-#include "worker/lanes.h"
 
 #define STALL_S 3
 

@@ -1,4 +1,4 @@
-#include "worker/prefetch.h"
+#include "worker/compute/prefetch.h"
 
 #include <assert.h>
 #include <pthread.h>

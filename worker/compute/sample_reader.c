@@ -1,10 +1,10 @@
-#include "worker/sample_reader.h"
+#include "worker/compute/sample_reader.h"
 
 #include <assert.h>
 #include <inttypes.h>
 #include <stdlib.h>
 
-#include "worker/prefetch.h"
+#include "worker/compute/prefetch.h"
 
 struct kelp_sample_reader {
     const struct kelp_job *job;

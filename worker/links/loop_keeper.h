@@ -11,8 +11,8 @@
  *
  * Whoever runs the loop owns everything that its callbacks touch; a hand-over is a barrier.
  */
-#ifndef KELP_WORKER_LOOP_KEEPER_H
-#define KELP_WORKER_LOOP_KEEPER_H
+#ifndef KELP_WORKER_LINKS_LOOP_KEEPER_H
+#define KELP_WORKER_LINKS_LOOP_KEEPER_H
 
 #include "common/base/status.h"
 #include "common/rpc/rpc.h"

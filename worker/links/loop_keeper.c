@@ -1,4 +1,4 @@
-#include "worker/loop_keeper.h"
+#include "worker/links/loop_keeper.h"
 
 #include <pthread.h>
 #include <stdatomic.h>

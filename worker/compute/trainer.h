@@ -3,8 +3,8 @@
  * of the job, and pushes them as nodes of the reduction tree. It holds nothing that outlives a
  * step.
  */
-#ifndef KELP_WORKER_TRAINER_H
-#define KELP_WORKER_TRAINER_H
+#ifndef KELP_WORKER_COMPUTE_TRAINER_H
+#define KELP_WORKER_COMPUTE_TRAINER_H
 
 #include "kelp/worker.h"
 

@@ -1,6 +1,6 @@
 /* Partition maps and their entries as they come from outside, decoded and checked. */
-#ifndef KELP_WORKER_WIRE_MAP_H
-#define KELP_WORKER_WIRE_MAP_H
+#ifndef KELP_WORKER_LINKS_WIRE_MAP_H
+#define KELP_WORKER_LINKS_WIRE_MAP_H
 
 #include "proto/kelp.pb-c.h"
 #include "worker/core/news.h"

@@ -1,6 +1,6 @@
 /* Watches the leader's key in etcd (on_leader_key()) and holds the stream to the leader; what
  * follows from a change is decided in core/joining.c. */
-#include "worker/coordinator_link.h"
+#include "worker/links/coordinator_link.h"
 
 #include <cjson/cJSON.h>
 #include <pthread.h>
@@ -13,7 +13,7 @@
 #include "common/training/plan.h"
 #include "proto/kelp.pb-c.h"
 #include "proto/wire.h"
-#include "worker/wire_map.h"
+#include "worker/links/wire_map.h"
 
 #define COMMAND_MAX (1u << 20) /* bytes: a map of 1024 partitions is under 32 KiB */
 #define PROTOCOL    1u
