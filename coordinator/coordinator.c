@@ -10,6 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/base/clock.h"
 #include "common/base/log.h"
 #include "coordinator/common/term_now.h"
 #include "coordinator/effects.h"
@@ -27,6 +28,16 @@ static void watch_anew(struct kelp_coordinator *coordinator)
     }
 }
 
+/* By shards that are told to end too, and have no standby to turn to. */
+static bool is_needed(const struct kelp_coordinator *coordinator)
+{
+    const struct kelp_term *term = coordinator->leadership.term;
+    const uint64_t told_ms_ago = kelp_clock_ms() - coordinator->told_ms;
+    bool alone = coordinator->followers.count == 0 || told_ms_ago < KELP_COORDINATOR_HEAR_MS;
+    return term && alone && told_ms_ago < coordinator->options.grace_ms &&
+           kelp_departure_holds_leader(&term->placement, told_ms_ago);
+}
+
 static void on_tick(void *user)
 {
     struct kelp_coordinator *coordinator = user;
@@ -38,6 +49,8 @@ static void on_tick(void *user)
     kelp_leader_tick(coordinator->leader);
     kelp_leadership_tick(&coordinator->leadership);
     kelp_follower_streams_tick(&coordinator->followers);
+    coordinator->stopping =
+        coordinator->stopping || (coordinator->told_ms != 0 && !is_needed(coordinator));
 }
 
 /* ---- opening ---- */
@@ -183,12 +196,29 @@ static void stop(void *user)
     coordinator->stopping = true;
 }
 
-void kelp_coordinator_stop(struct kelp_coordinator *coordinator)
+static void end_in_order(void *user)
 {
-    kelp_status status = kelp_rpc_loop_post(coordinator->loop, stop, coordinator);
+    struct kelp_coordinator *coordinator = user;
+    coordinator->told_ms = kelp_clock_ms();
+    coordinator->stopping = coordinator->stopping || !is_needed(coordinator);
+}
+
+static void post(struct kelp_coordinator *coordinator, void (*what)(void *user))
+{
+    kelp_status status = kelp_rpc_loop_post(coordinator->loop, what, coordinator);
     if (status != KELP_OK) {
         kelp_log_error("stop not delivered error=\"%s\"", kelp_status_text(status));
     }
+}
+
+void kelp_coordinator_end(struct kelp_coordinator *coordinator)
+{
+    post(coordinator, end_in_order);
+}
+
+void kelp_coordinator_stop(struct kelp_coordinator *coordinator)
+{
+    post(coordinator, stop);
 }
 
 void kelp_coordinator_destroy(struct kelp_coordinator *coordinator)

@@ -35,6 +35,9 @@ kelp_status kelp_coordinator_open(struct kelp_coordinator *coordinator,
 /* Returns when kelp_coordinator_stop() was called, or something is wrong that waiting cannot mend;
  * gives the process's exit code. */
 int kelp_coordinator_run(struct kelp_coordinator *coordinator);
+/* Ask run() to return once it is not needed any more: a leader without a standby sees shards off
+ * that are told to end too, in the time of its grace. Any thread. */
+void kelp_coordinator_end(struct kelp_coordinator *coordinator);
 /* Ask run() to return. Any thread. */
 void kelp_coordinator_stop(struct kelp_coordinator *coordinator);
 /* Closes everything. NULL does nothing. */

@@ -18,6 +18,7 @@ struct kelp_coordinator_options {
     const char *spec_sha256;              /* of the job's text in etcd; NULL: any */
     bool force; /* take checkpoints of a job that kelp_job_compare() refuses */
     uint64_t incarnation;
+    uint32_t grace_ms; /* to see shards off that are told to end when it is */
 };
 
 #endif

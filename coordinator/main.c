@@ -31,6 +31,7 @@ static kelp_status set_up(const struct kelp_options *given,
         .advertise = kelp_options_text(given, "advertise"),
         .spec_sha256 = kelp_options_text(given, "spec-sha256"),
         .force = kelp_options_flag(given, "force"),
+        .grace_ms = (uint32_t)kelp_options_duration_ms(given, "grace"),
     };
     if (stat(options.run_folder, &info) != 0 || !S_ISDIR(info.st_mode)) {
         return kelp_fail(reterr, KELP_ERR_NOT_FOUND, "--run: %s is no folder", options.run_folder);
@@ -48,16 +49,23 @@ struct stopper {
     pthread_mutex_t lock; /* guards what follows */
     struct kelp_coordinator *coordinator;
     bool stopped;
+    bool told; /* to end in order */
 };
 
+/* SIGTERM ends it in order; another signal, or a second one, at once. */
 static void on_signal(int signal_number, void *user)
 {
     struct stopper *stopper = user;
     kelp_log_info("stopping signal=%d", signal_number);
     (void)pthread_mutex_lock(&stopper->lock);
-    stopper->stopped = true;
-    if (stopper->coordinator) {
-        kelp_coordinator_stop(stopper->coordinator);
+    if (signal_number == SIGTERM && !stopper->told && stopper->coordinator) {
+        stopper->told = true;
+        kelp_coordinator_end(stopper->coordinator);
+    } else {
+        stopper->stopped = true;
+        if (stopper->coordinator) {
+            kelp_coordinator_stop(stopper->coordinator);
+        }
     }
     (void)pthread_mutex_unlock(&stopper->lock);
 }

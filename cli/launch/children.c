@@ -546,9 +546,10 @@ void kelp_children_stop(struct kelp_children *children, uint32_t grace_ms)
 
     for (uint32_t i = 0; i < children->count; i++) {
         if (children->items[i].process) {
-            /* A shard is to end with what it has: SIGTERM would have it drained. */
+            /* A shard is to end with what it has: SIGTERM would have it drained, and the
+             * coordinator wait for that. */
             kelp_process_signal(children->items[i].process,
-                                children->items[i].kind == KELP_CHILD_SHARD ? SIGINT : SIGTERM);
+                                children->items[i].kind == KELP_CHILD_WORKER ? SIGTERM : SIGINT);
         }
     }
     for (uint32_t i = 0; i < children->count; i++) {

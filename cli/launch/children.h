@@ -124,7 +124,7 @@ int kelp_children_wait_ms(const struct kelp_children *children, uint64_t now_ms)
 kelp_status kelp_children_tend(struct kelp_children *children, uint64_t now_ms, bool *ret_gave_up,
                                struct kelp_error *reterr) KELP_MUST_USE;
 
-/* SIGTERM to all but shards, SIGINT to these, and SIGKILL to those left after grace_ms; frees. Safe
+/* SIGTERM to workers, SIGINT to the others, and SIGKILL to those left after grace_ms; frees. Safe
  * on all zero. */
 void kelp_children_stop(struct kelp_children *children, uint32_t grace_ms);
 

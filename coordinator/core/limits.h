@@ -81,6 +81,7 @@
 #define KELP_COORDINATOR_SILENT_TICKS_MAX 20    /* patience with one that was accused lately */
 #define KELP_COORDINATOR_JUDGED_MS        30000 /* how long that is remembered */
 #define KELP_COORDINATOR_FOLLOWERS_MAX    16    /* streams of those who stand by */
+#define KELP_COORDINATOR_HEAR_MS          300   /* until shards that are told to end have said so */
 
 /* Checkpoints. */
 #define KELP_COORDINATOR_LEAD_MS 100 /* from a report of progress to an order's arrival */

@@ -75,6 +75,18 @@ bool kelp_departure_look(struct kelp_departure *departure, const struct kelp_pla
     return departure->serial == 0;
 }
 
+bool kelp_departure_holds_leader(const struct kelp_placement *placement, uint64_t told_ms_ago)
+{
+    bool told = false;
+    for (uint32_t i = 0; i < placement->shard_count; i++) {
+        const struct kelp_placement_shard *shard = &placement->shards[i];
+        told = told || (shard->leaving != 0 && shard->leaving == shard->at.incarnation &&
+                        (shard->registered || shard->connected));
+    }
+    return placement->state == KELP_PLACEMENT_RUNNING &&
+           (told || told_ms_ago < KELP_COORDINATOR_HEAR_MS);
+}
+
 /* ---- one of them ---- */
 
 struct load {

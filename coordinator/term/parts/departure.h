@@ -24,6 +24,9 @@ struct kelp_departure {
 /* Look at all shards. True: a checkpoint is to be asked for, and serial to be set. */
 bool kelp_departure_look(struct kelp_departure *departure, const struct kelp_placement *placement,
                          const struct kelp_checkpointer *checkpointer);
+/* Is a leader that was told to end itself, so long ago, needed by shards that were told too? In the
+ * beginning it may not have heard of them. */
+bool kelp_departure_holds_leader(const struct kelp_placement *placement, uint64_t told_ms_ago);
 /* What a shard that is to go waits for. */
 void kelp_departure_waits(const struct kelp_placement *placement,
                           const struct kelp_checkpointer *checkpointer,

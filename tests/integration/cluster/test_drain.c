@@ -21,12 +21,12 @@ static const char job_text[] = "name: drain\nseed: 11\n"
                                "failure: {on_nan: skip, max_failures: 1}\n"
                                "checkpoint: {digest_steps: 50}\n";
 
-/* 115,000 parameters, moved 128 KiB a second: a third of them and of their slots takes 4 s. */
+/* 115,000 parameters, moved 256 KiB a second: a third of them and of their slots takes 2 s. */
 static const char slow_text[] = "name: drain\nseed: 11\n"
                                 "model: {kind: mlp, hidden: [256, 256]}\n"
                                 "data: {kind: synthetic}\n"
                                 "train: {epochs: 100000, batch_size: 64, evaluate: false}\n"
-                                "cluster: {workers: 1, shards: 3, lanes: 2, move_rate: 128KiB}\n"
+                                "cluster: {workers: 1, shards: 3, lanes: 2, move_rate: 256KiB}\n"
                                 "checkpoint: {digest_steps: 50}\n";
 
 static struct kelp_run run;
@@ -116,7 +116,7 @@ KELP_TEST(refused)
 
 /* Shards that have nowhere to put what they have end once that is saved; the job goes on from
  * there. */
-static void end_all(unsigned shards)
+static void end_all(unsigned shards, bool leader_too)
 {
     static const char *const only_asked[] = {
         "--set", "checkpoint.interval=0s", "--set", "failure.shard_wait=1s", "--shards", NULL,
@@ -137,6 +137,9 @@ static void end_all(unsigned shards)
         ck_assert_int_ne(pids[i], 0);
     }
     const double step = kelp_run_step(&run);
+    if (leader_too) {
+        (void)kelp_test_command_signal(&run.command, "kelp-coordinator", "coordinator-0", SIGTERM);
+    }
     for (unsigned i = 0; i < shards; i++) {
         (void)kill(pids[i], SIGTERM);
     }
@@ -158,13 +161,21 @@ static void end_all(unsigned shards)
 
 KELP_TEST(the_last_shard)
 {
-    end_all(1);
+    end_all(1, false);
     drain("shard-0", 2, "shard-0 is the last shard");
 }
 
-KELP_TEST(all_shards_at_once)
+/* A leader that is told to end as well sees them off first. */
+KELP_TEST(all_shards_and_the_leader)
 {
-    end_all(3);
+    end_all(3, true);
+    char *log = kelp_test_read(run.run_folder, "logs/coordinator-0.log", NULL);
+    const char *told = strstr(log, "stopping signal=");
+    ck_assert_ptr_nonnull(told);
+    const char *saved = strstr(told, "checkpoint committed");
+    const char *again = strstr(told, "listening, waiting");
+    ck_assert(saved && again && saved < again);
+    free(log);
 }
 
 /* What is waited for, in lines since nobody looks at a terminal; and nothing for programs. */

@@ -137,6 +137,25 @@ KELP_TEST(nothing_to_save)
     ck_assert(look());
 }
 
+/* A leader that is told to end too hears of shards within a moment, and sees them off. */
+KELP_TEST(holds_the_leader)
+{
+    const struct kelp_placement *placement = &placement_bench.machine;
+    ck_assert(kelp_departure_holds_leader(placement, 0));
+    ck_assert(!kelp_departure_holds_leader(placement, KELP_COORDINATOR_HEAR_MS));
+    tell_to_end("shard-0", 10);
+    ck_assert(kelp_departure_holds_leader(placement, 20000));
+    (void)placement_say(KELP_PLACEMENT_DISCONNECTED, "shard-0", 10);
+    ck_assert(kelp_departure_holds_leader(placement, 20000)); /* its lease is there */
+    (void)placement_say(KELP_PLACEMENT_UNREGISTERED, "shard-0", 10);
+    ck_assert(!kelp_departure_holds_leader(placement, 20000));
+    tell_to_end("shard-1", 11);
+    ck_assert(kelp_departure_holds_leader(placement, 20000));
+    (void)placement_apply(
+        (struct kelp_placement_event){.kind = KELP_PLACEMENT_STOPPED, .stopped = "enough"});
+    ck_assert(!kelp_departure_holds_leader(placement, 0));
+}
+
 KELP_TEST(says_what_is_left)
 {
     const struct kelp_map *map = &placement_bench.machine.map;
