@@ -20,6 +20,7 @@ struct cluster {
     struct kelp_arrangement_shard shards[SHARDS_MAX];
     struct kelp_arrangement_replica replicas[PARTITIONS_MAX];
     struct kelp_arrangement_input input;
+    struct kelp_arrangement_pair avoided[SHARDS_MAX * SHARDS_MAX];
     struct kelp_test_random random;
     uint32_t attached;
 };
@@ -110,6 +111,17 @@ static bool is_allowed(const struct kelp_map_partition *now,
     return false;
 }
 
+static bool is_avoided(const struct cluster *cluster, uint32_t primary, uint32_t follower)
+{
+    for (uint32_t i = 0; i < cluster->input.avoided_count; i++) {
+        if (cluster->avoided[i].primary == cluster->map.shards[primary].incarnation &&
+            cluster->avoided[i].follower == cluster->map.shards[follower].incarnation) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static void carry_out(struct cluster *cluster, const struct kelp_arrangement_move *move)
 {
     struct kelp_map_partition *entry = &cluster->map.partitions[move->partition];
@@ -118,7 +130,10 @@ static void carry_out(struct cluster *cluster, const struct kelp_arrangement_mov
                   move->partition, kelp_arrangement_kind_text(move->kind), (int)entry->primary,
                   (int)entry->backup, (int)entry->joiner);
     ck_assert(!replica->captured || move->entry.primary == entry->primary);
-    cluster->attached += move->kind == KELP_ARRANGEMENT_ATTACH ? 1 : 0;
+    if (move->kind == KELP_ARRANGEMENT_ATTACH) {
+        ck_assert(!is_avoided(cluster, move->entry.primary, move->entry.joiner));
+        cluster->attached++;
+    }
     entry->map_epoch++;
     entry->primary = move->entry.primary;
     entry->backup = move->entry.backup;
@@ -420,6 +435,63 @@ KELP_LOOP_TEST(ends_balanced_whatever_comes, 0, 8)
         uint32_t attached = cluster.attached;
         settle(&cluster);
         ck_assert_uint_eq(cluster.attached, attached); /* it rests */
+        fini(&cluster);
+    }
+}
+
+/* ---- pairs that do not reach each other ---- */
+
+static void avoid_some(struct cluster *cluster)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < cluster->map.shard_count; i++) {
+        for (uint32_t k = 0; k < cluster->map.shard_count; k++) {
+            if (i != k && pick(cluster, 4) == 0) {
+                cluster->avoided[count++] =
+                    (struct kelp_arrangement_pair){.primary = cluster->map.shards[i].incarnation,
+                                                   .follower = cluster->map.shards[k].incarnation};
+            }
+        }
+    }
+    cluster->input.avoided = cluster->avoided;
+    cluster->input.avoided_count = count;
+}
+
+/* Whoever reaches a shard that is used has a backup. */
+static void check_backups(const struct cluster *cluster)
+{
+    for (uint32_t i = 0; i < cluster->map.partition_count; i++) {
+        const struct kelp_map_partition *entry = &cluster->map.partitions[i];
+        bool reaches = false;
+        for (uint32_t k = 0; k < cluster->map.shard_count; k++) {
+            reaches = reaches || (k != entry->primary && is_used(cluster, k) &&
+                                  !is_avoided(cluster, entry->primary, k));
+        }
+        ck_assert(!reaches || entry->backup != NOBODY);
+    }
+}
+
+KELP_CASE("detours", .timeout_s = 120)
+
+/* It comes to rest, with backups; once all reach each other again it is as if nothing had been. */
+KELP_LOOP_TEST(goes_round_pairs_that_fail, 0, 8)
+{
+    for (uint32_t i = 0; i < 100; i++) {
+        struct cluster cluster;
+        uint64_t seed = (uint64_t)_i * 100 + i + 1;
+        make(&cluster, seed, 1 + (uint32_t)(seed % SHARDS_MAX), PARTITIONS_MAX);
+        cluster.input.replicas_wanted = 2;
+        set_zones(&cluster, pick(&cluster, 4));
+        put_anywhere(&cluster);
+        for (uint32_t change = 0; change < 4; change++) {
+            drain_some(&cluster);
+            avoid_some(&cluster);
+            settle(&cluster);
+            check_backups(&cluster);
+        }
+        cluster.input.avoided_count = 0;
+        settle(&cluster);
+        check_end(&cluster);
         fini(&cluster);
     }
 }

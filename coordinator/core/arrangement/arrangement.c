@@ -114,6 +114,77 @@ static uint32_t newcomer(const struct plan *plan, uint32_t partition)
     return NOBODY;
 }
 
+/* ---- pairs that do not reach each other ---- */
+
+static bool is_avoided(const struct plan *plan, uint32_t primary, uint32_t follower)
+{
+    const struct kelp_arrangement_input *input = plan->input;
+    for (uint32_t i = 0; i < input->avoided_count; i++) {
+        if (input->avoided[i].primary == input->shards[primary].at->incarnation &&
+            input->avoided[i].follower == input->shards[follower].at->incarnation) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The primary does not reach whom the map is to name. */
+static bool must_detour(const struct plan *plan, uint32_t partition)
+{
+    const uint32_t joiner = newcomer(plan, partition);
+    return joiner != NOBODY && is_avoided(plan, plan->goal.entries[partition].primary, joiner);
+}
+
+/* Whom it reaches: one of the goal, in another zone, anybody; another one first for each partition.
+ * NOBODY: there is none. */
+static uint32_t other_joiner(const struct plan *plan, uint32_t partition)
+{
+    const struct kelp__goal *goal = &plan->goal;
+    const uint32_t primary = goal->entries[partition].primary;
+    const uint32_t home = goal->has[partition][0];
+    uint32_t best = NOBODY;
+    uint32_t best_rank = 0;
+    for (uint32_t i = 0; i < goal->seat_count; i++) {
+        const uint32_t seat = (partition + i) % goal->seat_count;
+        const uint32_t shard = goal->shard[seat];
+        const bool apart = home == NOBODY || goal->zone[seat] != goal->zone[home];
+        const uint32_t rank = stays(plan, partition, shard) ? 3 : apart ? 2 : 1;
+        if (shard != primary && rank > best_rank && !is_avoided(plan, primary, shard)) {
+            best = shard;
+            best_rank = rank;
+        }
+    }
+    return best;
+}
+
+/* No joiner is in the map. */
+static void keep_detour(struct plan *plan, uint32_t partition)
+{
+    const struct kelp_arrangement_entry now = plan->goal.entries[partition];
+    if (now.backup != NOBODY && plan->input->shards[now.primary].draining &&
+        !plan->input->shards[now.backup].draining && may_change_lead(plan, partition)) {
+        move(plan, partition, KELP_ARRANGEMENT_EXCHANGE,
+             (struct kelp_arrangement_entry){now.backup, now.primary, NOBODY});
+    }
+}
+
+static void go_on_detour(struct plan *plan, uint32_t partition)
+{
+    const struct kelp_arrangement_entry now = plan->goal.entries[partition];
+    if (plan->input->map->partitions[partition].joiner == NOBODY) {
+        keep_detour(plan, partition);
+    } else if (now.backup != NOBODY || now.joiner == NOBODY ||
+               plan->input->shards[now.joiner].draining) {
+        go_on_joining(plan, partition);
+    } else if (plan->input->replicas[partition].caught_up) {
+        move(plan, partition, KELP_ARRANGEMENT_TAKE_OVER,
+             (struct kelp_arrangement_entry){now.primary, now.joiner, NOBODY});
+    } else {
+        plan->sends[now.primary]++;
+        plan->joiners++;
+    }
+}
+
 /* All copies are there: let go of one that is not wanted. */
 static void let_go(struct plan *plan, uint32_t partition)
 {
@@ -136,6 +207,9 @@ static void go_on(struct plan *plan, uint32_t partition)
     bool joins = plan->input->map->partitions[partition].joiner != NOBODY;
     if (is_broken(plan, partition)) {
         plan->settled = false;
+    } else if (must_detour(plan, partition)) {
+        plan->settled = false;
+        go_on_detour(plan, partition);
     } else if (joins) {
         plan->settled = false;
         go_on_joining(plan, partition);
@@ -159,12 +233,23 @@ static bool must_leave(const struct plan *plan, uint32_t partition)
     return has[0] == NOBODY || (has[1] == NOBODY && plan->goal.entries[partition].backup != NOBODY);
 }
 
+/* NOBODY: none, or it can wait. */
+static uint32_t next_joiner(const struct plan *plan, uint32_t partition)
+{
+    if (is_broken(plan, partition)) {
+        return NOBODY;
+    }
+    if (must_detour(plan, partition)) {
+        return is_urgent(plan, partition) ? other_joiner(plan, partition) : NOBODY;
+    }
+    return newcomer(plan, partition);
+}
+
 static void attach(struct plan *plan, uint32_t partition)
 {
     const struct kelp_arrangement_entry now = plan->goal.entries[partition];
-    uint32_t joiner = newcomer(plan, partition);
-    if (is_broken(plan, partition) || joiner == NOBODY ||
-        plan->sends[now.primary] >= plan->input->joiners_each ||
+    const uint32_t joiner = next_joiner(plan, partition);
+    if (joiner == NOBODY || plan->sends[now.primary] >= plan->input->joiners_each ||
         plan->joiners >= plan->input->joiners_max ||
         plan->input->map->partitions[partition].joiner != NOBODY) {
         return;

@@ -20,6 +20,10 @@
  *     {P,B,-}  detach     {P,-,-}      the backup is not wanted any more
  *     {P,B,J}  drop       {P,B,-}      the joiner is gone, or is not wanted any more
  *
+ * Where the goal wants a joiner that its primary does not reach (`avoided`), another shard joins:
+ * in another zone if there is one. It becomes the backup and stays until the pair may be tried
+ * again, balanced or not. A primary that is drained lets such a backup lead instead.
+ *
  * Nothing is remembered: each call looks at the map alone. A joiner counts as a copy that is there,
  * so that each attach makes the goal cheaper by one copy, and the whole takes no more copies than
  * the first goal needed. What a lost primary or backup leaves is not planned: its entry is left
@@ -42,6 +46,13 @@ struct kelp_arrangement_shard {
     bool draining;                   /* it is to end with nothing */
 };
 
+/* Two processes, by their incarnations, that do not reach each other: the first is no primary of
+ * the second for now. */
+struct kelp_arrangement_pair {
+    uint64_t primary;
+    uint64_t follower;
+};
+
 /* What is known of a partition beside its entry. */
 struct kelp_arrangement_replica {
     bool caught_up; /* its primary has reported the joiner in sync, in the entry's epoch */
@@ -53,11 +64,13 @@ struct kelp_arrangement_input {
     const struct kelp_arrangement_shard *shards;
     uint32_t shard_count;
     const struct kelp_arrangement_replica *replicas; /* of each partition */
-    uint32_t shards_wanted;                          /* at least 1; more that live stay idle */
-    uint32_t replicas_wanted;                        /* 1 or 2; fewer where there is no room */
-    uint32_t joiners_max;  /* at a time; shards copy their partitions one after the other */
-    uint32_t joiners_each; /* of one primary */
-    uint32_t leads_max;    /* partitions that get another primary at a time: steps wait for it */
+    const struct kelp_arrangement_pair *avoided;
+    uint32_t avoided_count;
+    uint32_t shards_wanted;   /* at least 1; more that live stay idle */
+    uint32_t replicas_wanted; /* 1 or 2; fewer where there is no room */
+    uint32_t joiners_max;     /* at a time; shards copy their partitions one after the other */
+    uint32_t joiners_each;    /* of one primary */
+    uint32_t leads_max;       /* partitions that get another primary at a time: steps wait for it */
     bool still; /* nothing is attached: the job pauses, or a snapshot waits to be ordered */
 };
 

@@ -77,9 +77,29 @@ void kelp_doubts_drop(struct kelp_doubts *doubts, uint64_t primary, uint64_t fol
     doubt->until_ms = now_ms + doubt->pause_ms;
 }
 
-uint64_t kelp_doubts_until(const struct kelp_doubts *doubts, uint64_t primary, uint64_t follower,
-                           uint64_t now_ms)
+bool kelp_doubts_avoid(const struct kelp_doubts *doubts, uint64_t primary, uint64_t follower,
+                       uint64_t now_ms)
 {
     const struct kelp_doubt *doubt = find(doubts, primary, follower);
-    return doubt && now_ms < doubt->until_ms ? doubt->until_ms : 0;
+    return doubt && now_ms < doubt->until_ms;
+}
+
+uint32_t kelp_doubts_avoided(const struct kelp_doubts *doubts, uint64_t now_ms,
+                             struct kelp_arrangement_pair ret_pairs[KELP_COORDINATOR_DOUBTS_MAX],
+                             uint64_t *ret_until_ms)
+{
+    uint32_t count = 0;
+    *ret_until_ms = 0;
+    for (uint32_t i = 0; i < doubts->count; i++) {
+        const struct kelp_doubt *doubt = &doubts->items[i];
+        if (now_ms >= doubt->until_ms) {
+            continue;
+        }
+        ret_pairs[count++] =
+            (struct kelp_arrangement_pair){.primary = doubt->primary, .follower = doubt->follower};
+        if (*ret_until_ms == 0 || doubt->until_ms < *ret_until_ms) {
+            *ret_until_ms = doubt->until_ms;
+        }
+    }
+    return count;
 }

@@ -137,8 +137,8 @@ static void drop_one(struct kelp_placement *placement, uint32_t primary, uint32_
                      uint64_t now_ms)
 {
     const struct kelp_map *map = &placement->map;
-    if (kelp_doubts_until(&placement->doubts, incarnation_of(map, primary),
-                          incarnation_of(map, follower), now_ms) != 0) {
+    if (kelp_doubts_avoid(&placement->doubts, incarnation_of(map, primary),
+                          incarnation_of(map, follower), now_ms)) {
         return; /* another partition of the pair */
     }
     kelp_doubts_drop(&placement->doubts, incarnation_of(map, primary),

@@ -15,6 +15,7 @@ struct layout {
     struct kelp_arrangement_shard *shards;
     struct kelp_arrangement_replica *replicas;
     struct kelp_arrangement_move *moves;
+    struct kelp_arrangement_pair avoided[KELP_COORDINATOR_DOUBTS_MAX];
 };
 
 static void layout_fini(struct layout *layout)
@@ -195,25 +196,15 @@ static bool gathers(const struct kelp_placement *placement, uint64_t now_ms)
 }
 
 /* Pairs that did not hear each other are tried again later. */
-static void leave_out_avoided(struct kelp_placement *placement, const struct layout *layout,
-                              uint32_t *count, uint64_t now_ms)
+static void avoid_pairs(struct kelp_placement *placement, struct layout *layout, uint64_t now_ms)
 {
-    uint32_t kept = 0;
-    for (uint32_t i = 0; i < *count; i++) {
-        const struct kelp_arrangement_move *move = &layout->moves[i];
-        uint64_t until_ms = 0;
-        if (move->kind == KELP_ARRANGEMENT_ATTACH) {
-            until_ms = kelp_doubts_until(
-                &placement->doubts, layout->shards[move->entry.primary].at->incarnation,
-                layout->shards[move->entry.joiner].at->incarnation, now_ms);
-        }
-        if (until_ms == 0) {
-            layout->moves[kept++] = *move;
-        } else if (placement->look_ms == 0 || until_ms < placement->look_ms) {
-            placement->look_ms = until_ms;
-        }
+    uint64_t until_ms;
+    layout->input.avoided = layout->avoided;
+    layout->input.avoided_count =
+        kelp_doubts_avoided(&placement->doubts, now_ms, layout->avoided, &until_ms);
+    if (until_ms != 0 && (placement->look_ms == 0 || until_ms < placement->look_ms)) {
+        placement->look_ms = until_ms;
     }
-    *count = kept;
 }
 
 static kelp_status write_moves(struct kelp_placement *placement, const struct layout *layout,
@@ -258,14 +249,13 @@ kelp_status kelp__placement_move_partitions(struct kelp_placement *placement,
     layout.input.map = &placement->map;
     layout.input.still = event->still;
     placement->look_ms = event->still || event->owes ? event->now_ms : 0;
+    avoid_pairs(placement, &layout, event->now_ms);
     status = arrange(placement, event->owes, &layout, &count);
-    leave_out_avoided(placement, &layout, &count, event->now_ms);
     placement->promotion_waits = waits;
     if (status == KELP_OK && count > 0) {
         status = write_moves(placement, &layout, count, actions, reterr);
     } else if (status == KELP_OK && event->owes) {
         status = arrange(placement, NULL, &layout, &count);
-        leave_out_avoided(placement, &layout, &count, event->now_ms);
         placement->promotion_waits = count > 0;
     }
     placement->unarranged = status != KELP_OK;

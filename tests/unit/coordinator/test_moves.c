@@ -282,6 +282,31 @@ KELP_TEST(silent_followers_are_dropped)
     }
 }
 
+/* A pair that fails leaves no partition without a backup where a third shard is there: that one
+ * gets the copy at once, in the same zone if there is no other. It stays while the pair is left
+ * alone. */
+KELP_TEST(another_follower_is_taken)
+{
+    struct kelp_placement *machine = &placement_bench.machine;
+    run_three();
+    ck_assert(doubt_for(1, 0, 5000));
+    (void)placement_written(KELP_WRITTEN_OK);
+    const uint32_t backups = count(&machine->map, false);
+    const uint64_t dropped_ms = placement_bench.now;
+    ck_assert_uint_lt(backups, PARTITIONS);
+    ck_assert_uint_eq(count_pair(1, 0), 0);
+    while (count(&machine->map, false) < PARTITIONS) {
+        ck_assert_uint_lt(placement_bench.now, dropped_ms + KELP_COORDINATOR_AVOID_MS);
+        settle_once();
+        (void)take(2, 12);
+    }
+    while (placement_bench.now + 300 < dropped_ms + KELP_COORDINATOR_AVOID_MS) {
+        ck_assert_uint_eq(count_pair(1, 0), 0);
+        ck_assert_uint_eq(count(&machine->map, false), PARTITIONS);
+        settle_once();
+    }
+}
+
 /* etcd did not take a move (0), or nobody knows (1): it is made again, though nothing new is said.
  */
 KELP_LOOP_TEST(moves_that_were_not_written, 0, 2)
