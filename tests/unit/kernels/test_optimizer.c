@@ -9,6 +9,7 @@
 #include "common/tensors/philox.h"
 #include "kernels/cpu/loops.h"
 #include "kernels/optimizer.h"
+#include "kernels/update_answer.h"
 #include "tests/lib/suite.h"
 
 #define COUNT 1027 /* no multiple of any vector width */
@@ -517,4 +518,11 @@ KELP_TEST(test_late_steps)
     kelp_optimizer_prepare(&step, &job, 0.25, 10);
     ck_assert_double_eq_tol((double)step.step_size, 0.25 / (1.0 - pow(0.9, 10)), 1e-7);
     ck_assert_double_eq_tol((double)step.bias2_sqrt, sqrt(1.0 - pow(0.999, 10)), 1e-8);
+}
+
+/* Shards tell by this number whether they compute alike. It follows from IEEE 754 alone: another
+ * number means that the optimizers' results have changed. */
+KELP_TEST(answer_is_the_known_one)
+{
+    ck_assert_uint_eq(kelp_update_answer(), 12439948084614284776u);
 }
