@@ -12,6 +12,7 @@
 #include "common/base/random_id.h"
 #include "common/etcd/etcd.h"
 #include "common/program/daemon.h"
+#include "common/program/version.h"
 #include "worker/links/wire_map.h"
 #include "worker/worker_internal.h"
 
@@ -57,6 +58,7 @@ kelp_status kelp_worker_open(const struct kelp_worker_options *options, struct k
     worker->hello.id = worker->id;
     worker->hello.incarnation = worker->incarnation;
     worker->hello.protocol = 1;
+    worker->hello.version = (char *)(uintptr_t)kelp_version(); /* only read */
     *ret_worker = worker;
     return KELP_OK;
 

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "common/base/process_name.h"
+#include "common/program/version.h"
 
 #define PROTOCOL 1
 
@@ -67,6 +68,7 @@ void kelp_identity_hello(const struct kelp_identity *identity, Kelp__V1__Hello *
     ret_hello->id = (char *)identity->id; /* only read by the encoder */
     ret_hello->incarnation = identity->incarnation;
     ret_hello->protocol = PROTOCOL;
+    ret_hello->version = (char *)(uintptr_t)kelp_version(); /* likewise */
 }
 
 kelp_status kelp_identity_check(const struct kelp_identity *identity, const Kelp__V1__Hello *hello,
@@ -93,6 +95,12 @@ kelp_status kelp_identity_check(const struct kelp_identity *identity, const Kelp
                          "%s has another specification of job %s: digest %016" PRIx64
                          ", here %016" PRIx64,
                          hello->id, identity->job_name, hello->spec_digest, identity->spec_digest);
+    }
+    if (hello->version[0] != '\0' && strcmp(hello->version, kelp_version()) != 0) {
+        return kelp_fail(reterr, KELP_ERR_MISMATCH,
+                         "%s is of version %.31s, and %s of version %s: start the same version of "
+                         "Kelp for all processes of a job",
+                         hello->id, hello->version, identity->id, kelp_version());
     }
     return KELP_OK;
 }

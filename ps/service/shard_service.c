@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "common/base/log.h"
+#include "common/program/version.h"
 #include "ps/service/shard_service_internal.h"
 
 static void answer_status(struct kelp_rpc_request *request, struct kelp_rpc_message *message,
@@ -115,6 +116,12 @@ kelp_status kelp__service_check_hello(const struct kelp_service *service,
                          "%s has another text of job %s: digest %016" PRIx64 ", not %016" PRIx64,
                          ours, hello->job, service->options.spec_digest, hello->spec_digest);
     }
+    if (hello->version[0] != '\0' && strcmp(hello->version, kelp_version()) != 0) {
+        return kelp_fail(reterr, KELP_ERR_MISMATCH,
+                         "%s is of version %s, not %.31s: start the same version of Kelp for all "
+                         "processes of a job",
+                         ours, kelp_version(), hello->version);
+    }
     return KELP_OK;
 }
 
@@ -156,6 +163,7 @@ kelp_status kelp_service_open(const struct kelp_service_options *options,
     service->hello.id = (char *)(uintptr_t)options->id;
     service->hello.incarnation = options->incarnation;
     service->hello.protocol = KELP__PROTOCOL;
+    service->hello.version = (char *)(uintptr_t)kelp_version(); /* only read */
     struct kelp_rpc_server_options server = {.address = options->listen,
                                              .advertise = options->advertise,
                                              .message_bytes_max =

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "common/base/log.h"
+#include "common/program/version.h"
 #include "common/rpc/rpc.h"
 #include "common/training/plan.h"
 #include "proto/kelp.pb-c.h"
@@ -55,6 +56,7 @@ static void send_report(struct kelp_coordinator_link *m, const struct kelp_joini
         hello.id = (char *)(uintptr_t)m->options.id;
         hello.incarnation = m->options.incarnation;
         hello.protocol = PROTOCOL;
+        hello.version = (char *)(uintptr_t)kelp_version(); /* only read */
         report.hello = &hello;
         report.plan = (char *)(uintptr_t)m->options.plan;
     }

@@ -133,18 +133,21 @@ KELP_TEST(late_worker)
     ck_assert_uint_eq(demo.workers[0].maps, 1);
 }
 
-/* Another data set, another job, another specification: one clear line each, and the others go on.
- */
-KELP_LOOP_TEST(strangers_are_refused, 0, 3)
+/* Another data set, another job, another specification, another version: one clear line each, and
+ * the others go on. */
+KELP_LOOP_TEST(strangers_are_refused, 0, 4)
 {
     demo_start();
     char *plan = peers_plan(2);
     const char *expected[] = {"data fingerprint", "belongs to job other",
-                              "another specification of job demo"};
+                              "another specification of job demo",
+                              "worker-2 is of version 0.0.9, and coordinator-0 of version "};
     if (_i == 0) {
         demo.workers[2].plan = plan;
     } else if (_i == 1) {
         demo.workers[2].job = "other";
+    } else if (_i == 3) {
+        demo.workers[2].version = "0.0.9";
     } else {
         demo.workers[2].spec_digest = 12345;
     }
@@ -296,11 +299,12 @@ static bool shard_is_missing(const Kelp__V1__StatusReply *reply)
     return strcmp(reply->reason, "waiting for 1 of 2 shards") == 0;
 }
 
-/* A shard of another job is not taken. */
-KELP_TEST(strange_shard_is_refused)
+/* A shard of another job, or of another version, is not taken. */
+KELP_LOOP_TEST(strange_shard_is_refused, 0, 2)
 {
     peers_coordinator(&demo.peers, 0, NULL);
-    demo.shards[1].job = "other";
+    demo.shards[1].job = _i == 0 ? "other" : NULL;
+    demo.shards[1].version = _i == 0 ? NULL : "0.0.9";
     for (int i = 0; i < 2; i++) {
         peer_shard_start(&demo.peers, &demo.shards[i]);
         peer_worker_start(&demo.peers, &demo.workers[i]);
@@ -308,7 +312,9 @@ KELP_TEST(strange_shard_is_refused)
     peers_wait(&demo.peers, stream_ended, &demo.shards[1], "the shard's stream to be closed");
     Kelp__V1__StatusReply *reply =
         demo_status_when(shard_is_missing, "the missing shard to be told");
-    ck_assert(peers_logged(&demo.peers, 0, "shard-1 belongs to job other"));
+    ck_assert(peers_logged(&demo.peers, 0,
+                           _i == 0 ? "shard-1 belongs to job other"
+                                   : "shard-1 is of version 0.0.9, and coordinator-0 of "));
     kelp__v1__status_reply__free_unpacked(reply, NULL);
     ck_assert_uint_eq(demo.shards[1].generation, 0);
 }

@@ -67,19 +67,27 @@ static const struct {
     bool missing;
     kelp_status status;
     const char *text;
+    const char *version; /* NULL: none, as of a client that is not Kelp's */
 } hellos[] = {
-    {"Exchange", "other", false, 1, false, KELP_ERR_MISMATCH,
-     "belongs to job shards, not to other"},
-    {"Exchange", "shards", true, 1, false, KELP_ERR_MISMATCH, "has another text of job shards"},
-    {"Exchange", "shards", false, 9, false, KELP_ERR_MISMATCH, "speaks protocol 1, not 9"},
-    {"Exchange", "shards", false, 1, true, KELP_ERR_FORMAT, "must carry a hello"},
-    {"Control", "other", false, 1, false, KELP_ERR_MISMATCH, "belongs to job shards, not to other"},
-    {"Control", "shards", true, 1, false, KELP_ERR_MISMATCH, "has another text of job shards"},
-    {"Control", "shards", false, 9, false, KELP_ERR_MISMATCH, "speaks protocol 1, not 9"},
-    {"Control", "shards", false, 1, true, KELP_ERR_FORMAT, "must carry a hello"},
+    {"Exchange", "other", false, 1, false, KELP_ERR_MISMATCH, "belongs to job shards, not to other",
+     NULL},
+    {"Exchange", "shards", true, 1, false, KELP_ERR_MISMATCH, "has another text of job shards",
+     NULL},
+    {"Exchange", "shards", false, 9, false, KELP_ERR_MISMATCH, "speaks protocol 1, not 9", NULL},
+    {"Exchange", "shards", false, 1, true, KELP_ERR_FORMAT, "must carry a hello", NULL},
+    {"Exchange", "shards", false, 1, false, KELP_ERR_MISMATCH, "not 0.0.9: start the same version",
+     "0.0.9"},
+    {"Control", "other", false, 1, false, KELP_ERR_MISMATCH, "belongs to job shards, not to other",
+     NULL},
+    {"Control", "shards", true, 1, false, KELP_ERR_MISMATCH, "has another text of job shards",
+     NULL},
+    {"Control", "shards", false, 9, false, KELP_ERR_MISMATCH, "speaks protocol 1, not 9", NULL},
+    {"Control", "shards", false, 1, true, KELP_ERR_FORMAT, "must carry a hello", NULL},
+    {"Control", "shards", false, 1, false, KELP_ERR_MISMATCH, "not 0.0.9: start the same version",
+     "0.0.9"},
 };
 
-/* Another job, another text of it, another protocol: refused in clear words. */
+/* Another job, another text of it, another protocol or version: refused in clear words. */
 KELP_LOOP_TEST(hello_is_checked, 0, KELP_ARRAY_COUNT(hellos))
 {
     struct shard_stream stream;
@@ -92,6 +100,9 @@ KELP_LOOP_TEST(hello_is_checked, 0, KELP_ARRAY_COUNT(hellos))
     hello.job = (char *)(uintptr_t)hellos[_i].job;
     hello.spec_digest += hellos[_i].other_digest;
     hello.protocol = hellos[_i].protocol;
+    if (hellos[_i].version) {
+        hello.version = (char *)(uintptr_t)hellos[_i].version; /* only read */
+    }
     request.hello = hellos[_i].missing ? NULL : &hello;
     command.hello = request.hello;
     command.proof = (char *)(uintptr_t)SHARD_PROOF; /* only read */

@@ -68,8 +68,9 @@ char *peers_plan(uint64_t fingerprint);
 struct peer_worker {
     struct peers *peers;
     const char *id;
-    const char *job;  /* NULL: demo */
-    const char *plan; /* NULL: that of fingerprint 1 */
+    const char *job;     /* NULL: demo */
+    const char *plan;    /* NULL: that of fingerprint 1 */
+    const char *version; /* of Kelp; NULL: none */
     uint64_t incarnation;
     uint64_t spec_digest; /* 0: the right one */
     bool mute;            /* does not answer heartbeats */
@@ -104,7 +105,8 @@ void peer_worker_stop(struct peer_worker *worker);
 struct peer_shard {
     struct peers *peers;
     const char *id;
-    const char *job; /* that it says it belongs to; NULL: demo */
+    const char *job;     /* that it says it belongs to; NULL: demo */
+    const char *version; /* of Kelp; NULL: none */
     uint64_t incarnation;
     struct kelp_rpc_server *server;
     struct kelp_rpc_stream *stream; /* of the leader */

@@ -106,6 +106,9 @@ static void shard_report(struct peer_shard *shard, bool with_hello, Kelp__V1__Re
         return;
     }
     peer_fill_hello(&hello, shard->job, shard->peers->spec_digest, shard->id, shard->incarnation);
+    if (shard->version != NULL) {
+        hello.version = (char *)(uintptr_t)shard->version; /* only read */
+    }
     report.hello = with_hello ? &hello : NULL;
     report.heartbeat = shard->heartbeats;
     report.loaded_generation = shard->loaded;

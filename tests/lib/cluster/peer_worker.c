@@ -82,6 +82,9 @@ static void worker_join(struct peer_worker *worker)
     peer_fill_hello(&hello, worker->job,
                     worker->spec_digest == 0 ? worker->peers->spec_digest : worker->spec_digest,
                     worker->id, worker->incarnation);
+    if (worker->version != NULL) {
+        hello.version = (char *)(uintptr_t)worker->version; /* only read */
+    }
     report.hello = &hello;
     report.plan = plan;
     peer_send_message(worker->stream, &report.base);
