@@ -14,13 +14,17 @@
 #define LEASE_S     5 /* streams notice a dead shard long before; this only clears the entry */
 #define DEADLINE_MS 1000
 #define RETRY_MS    500
-#define KEY_MAX     (sizeof("/kelp//ps/") + 2 * KELP_JOB_NAME_MAX)
-#define VALUE_MAX   512
+#define BUILD_TRIES                                                                                \
+    (2 * LEASE_S * 1000 / RETRY_MS) /* leases of dead shards run out; etcd is slow */
+#define KEY_MAX   (sizeof("/kelp//ps/") + 2 * KELP_JOB_NAME_MAX)
+#define VALUE_MAX 512
 
 struct kelp_registration {
     struct kelp_registration_options options;
     char key[KEY_MAX];
     char value[VALUE_MAX];
+    char build[KELP_BUILD_MAX + 1];
+    uint32_t builds_differed;      /* so often, before it has registered; the thread's */
     struct kelp_etcd_watch *watch; /* the thread's, then close()'s */
     struct kelp_etcd_lease *lease; /* likewise */
     pthread_t thread;
@@ -30,6 +34,7 @@ struct kelp_registration {
     bool stop;
     bool lost; /* the lease or the entry: register again */
     bool replaced;
+    bool refused;
 };
 
 static void set_flag(struct kelp_registration *registration, bool *flag)
@@ -129,16 +134,30 @@ static kelp_status check_entry(struct kelp_registration *registration, struct ke
 static bool must_end(struct kelp_registration *registration)
 {
     (void)pthread_mutex_lock(&registration->lock);
-    bool result = registration->stop || registration->replaced;
+    bool result = registration->stop || registration->replaced || registration->refused;
     (void)pthread_mutex_unlock(&registration->lock);
     return result;
+}
+
+/* earlier: as in kelp_build_check(). */
+static kelp_status check_builds(const struct kelp_registration *registration, bool earlier,
+                                struct kelp_error *reterr)
+{
+    const struct kelp_registration_options *options = &registration->options;
+    const struct kelp_build build = {.job = options->job,
+                                     .shard = options->shard,
+                                     .text = registration->build,
+                                     .mixed = options->mixed};
+    return kelp_build_check(options->etcd, &build, earlier, DEADLINE_MS, reterr);
 }
 
 static kelp_status put_entry(struct kelp_registration *registration, bool again,
                              struct kelp_error *reterr)
 {
     struct kelp_etcd *etcd = registration->options.etcd;
-    kelp_status status = again ? check_entry(registration, reterr) : KELP_OK;
+    /* One that was registered may hold what the job needs: it stays. */
+    kelp_status status =
+        again ? check_entry(registration, reterr) : check_builds(registration, false, reterr);
 
     if (status != KELP_OK || must_end(registration)) {
         return status;
@@ -156,6 +175,9 @@ static kelp_status put_entry(struct kelp_registration *registration, bool again,
     }
     status = kelp_etcd_put(etcd, registration->key, registration->value,
                            kelp_etcd_lease_id(registration->lease), DEADLINE_MS, reterr);
+    if (status == KELP_OK && !again) {
+        status = check_builds(registration, true, reterr);
+    }
     if (status == KELP_OK && !registration->watch) {
         status = kelp_etcd_watch_open(etcd, registration->key, &watch_events, registration,
                                       &registration->watch, reterr);
@@ -178,7 +200,7 @@ static void wait_for_change(struct kelp_registration *registration, uint32_t tim
     until.tv_nsec %= 1000000000;
     (void)pthread_mutex_lock(&registration->lock);
     bool timed_out = false;
-    while (!registration->stop && !registration->replaced && !timed_out &&
+    while (!registration->stop && !registration->replaced && !registration->refused && !timed_out &&
            (timeout_ms > 0 || !registration->lost)) {
         if (timeout_ms > 0) {
             timed_out =
@@ -188,6 +210,16 @@ static void wait_for_change(struct kelp_registration *registration, uint32_t tim
         }
     }
     (void)pthread_mutex_unlock(&registration->lock);
+}
+
+/* Has it met another build for longer than the entries of dead processes stay? */
+static void count_builds(struct kelp_registration *registration, const struct kelp_error *error)
+{
+    if (error->status != KELP_ERR_MISMATCH || ++registration->builds_differed < BUILD_TRIES) {
+        return;
+    }
+    set_flag(registration, &registration->refused);
+    registration->options.refused(error, registration->options.user);
 }
 
 static void *run(void *user)
@@ -208,6 +240,7 @@ static void *run(void *user)
                               registration->key, error.text);
                 told = true; /* once for each outage */
             }
+            count_builds(registration, &error);
             wait_for_change(registration, RETRY_MS);
             continue;
         }
@@ -234,13 +267,15 @@ kelp_status kelp_registration_open(const struct kelp_registration_options *optio
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for the registration");
     }
     registration->options = *options;
+    kelp_build_print(registration->build);
     int key_bytes = snprintf(registration->key, sizeof(registration->key), "/kelp/%s/ps/%s",
                              options->job, options->shard);
     bool zone = options->zone[0] != '\0';
     int value_bytes =
         snprintf(registration->value, sizeof(registration->value),
-                 "{\"address\":\"%s\",\"incarnation\":\"%" PRIu64 "\"%s%s%s}", options->address,
-                 options->incarnation, zone ? ",\"zone\":\"" : "", options->zone, zone ? "\"" : "");
+                 "{\"address\":\"%s\",\"incarnation\":\"%" PRIu64 "\",\"build\":\"%s\"%s%s%s}",
+                 options->address, options->incarnation, registration->build,
+                 zone ? ",\"zone\":\"" : "", options->zone, zone ? "\"" : "");
     if (key_bytes < 0 || (size_t)key_bytes >= sizeof(registration->key) || value_bytes < 0 ||
         (size_t)value_bytes >= sizeof(registration->value)) {
         free(registration);

@@ -1,8 +1,10 @@
 /*
  * A shard's entry in etcd: /kelp/<job>/ps/<shard> with a lease, value
- * {"address":"host:port","incarnation":"<decimal>","zone":"<name>"}, the zone if it has one. One
- * thread puts it there, and again after the lease was lost; it never gives up. A process that finds
- * another incarnation in its entry has been replaced.
+ * {"address":"host:port","incarnation":"<decimal>","build":"<text>","zone":"<name>"}, the zone if
+ * it has one. One thread puts it there, and again after the lease was lost; it never gives up. A
+ * process that finds another incarnation in its entry has been replaced. One that finds shards of
+ * another build waits until they are gone; when they stay for longer than a lease it is refused,
+ * and has changed nothing.
  */
 #ifndef KELP_PS_ETCD_REGISTRATION_H
 #define KELP_PS_ETCD_REGISTRATION_H
@@ -10,6 +12,7 @@
 #include <stdint.h>
 
 #include "common/etcd/etcd.h"
+#include "ps/etcd_build.h"
 
 struct kelp_registration;
 
@@ -21,8 +24,11 @@ struct kelp_registration_options {
     const char *address;
     uint64_t incarnation;
     const char *zone; /* "": none; as an id */
+    bool mixed;       /* shards of a job need not compute alike */
     /* Another process has taken the entry: this one must end. Any thread, at most once. */
     void (*replaced)(void *user);
+    /* The job's shards are of another build, and this one must end. Any thread, at most once. */
+    void (*refused)(const struct kelp_error *why, void *user);
     void *user;
 };
 

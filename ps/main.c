@@ -44,7 +44,8 @@ struct daemon {
     struct kelp_leader_watch *leader;
     struct kelp_registration *registration;
     atomic_bool replaced;
-    atomic_bool asked; /* by a signal */
+    atomic_bool asked;         /* by a signal */
+    struct kelp_error refused; /* the job's shards are of another build; under `lock` */
     struct kelp_grace grace;
 
     struct kelp_stop stop;
@@ -118,6 +119,16 @@ static void on_replaced(void *user)
     request_stop(daemon);
 }
 
+static void on_refused(const struct kelp_error *why, void *user)
+{
+    struct daemon *daemon = user;
+
+    (void)pthread_mutex_lock(&daemon->lock);
+    daemon->refused = *why;
+    (void)pthread_mutex_unlock(&daemon->lock);
+    request_stop(daemon);
+}
+
 static void on_leader_known(const char *proof_digest, void *user)
 {
     struct daemon *daemon = user;
@@ -187,14 +198,17 @@ static kelp_status meet(struct daemon *daemon, struct kelp_error *reterr)
     if (status != KELP_OK) {
         return status;
     }
-    struct kelp_registration_options entry = {.etcd = daemon->etcd,
-                                              .job = daemon->job_name,
-                                              .shard = daemon->id,
-                                              .address = daemon->address,
-                                              .incarnation = daemon->incarnation,
-                                              .zone = daemon->zone,
-                                              .replaced = on_replaced,
-                                              .user = daemon};
+    struct kelp_registration_options entry = {
+        .etcd = daemon->etcd,
+        .job = daemon->job_name,
+        .shard = daemon->id,
+        .address = daemon->address,
+        .incarnation = daemon->incarnation,
+        .zone = daemon->zone,
+        .mixed = kelp_job_file_job(daemon->job_file)->cluster.mixed,
+        .replaced = on_replaced,
+        .refused = on_refused,
+        .user = daemon};
     return kelp_registration_open(&entry, &daemon->registration, reterr);
 }
 
@@ -269,6 +283,10 @@ static int run(struct daemon *daemon)
             serve_on_all_threads(daemon);
         }
         finish(daemon);
+        if (status == KELP_OK && daemon->refused.status != KELP_OK) {
+            error = daemon->refused;
+            status = error.status;
+        }
         kelp_expiry_watch_stop(expiry);
         kelp_rpc_global_fini();
         curl_global_cleanup();

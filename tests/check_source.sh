@@ -73,7 +73,7 @@ ps/shard/tensors: PURE kernels proto ps/core ps/core/partition
 ps/shard: PURE kernels proto PS_CORE ps/shard/tensors ps/storage
 ps/service: COMMON proto PS_CORE ps/shard
 ps/service/replicas: COMMON proto PS_CORE ps/shard ps/service
-ps: COMMON ps/core ps/service
+ps: COMMON kernels ps/core ps/service
 worker/core: PURE
 worker/data/text: common/base
 worker/data: PURE worker/data/text

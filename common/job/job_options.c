@@ -449,7 +449,8 @@ const struct kelp_job_key kelp__job_keys[] = {
     {KEY(cluster.device, CHOICE), .choices = device_kinds, .default_text = "cpu",
      .help = "Device on which workers compute"},
     {KEY(cluster.mixed, BOOL), .default_text = "false",
-     .help = "Accept workers of another compute kind. Runs then need not end with the same bits"},
+     .help = "Accept workers of another compute kind, and shards that compute otherwise. Runs then "
+             "need not end with the same bits"},
     {KEY(cluster.replicas, U32), WITHIN(1, 2), .change = KELP_JOB_CHANGES, .later = true,
      .default_text = "1",
      .help = "Shards that keep each partition, in different zones where shards name them. With 2, "

@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "ps/etcd_build.h"
 #include "tests/lib/cluster/shard_worker.h"
 #include "tests/lib/suite.h"
 
@@ -38,16 +39,21 @@ static void tear_down(void)
 
 KELP_SUITE(.before = etcd_fixture_require)
 
-static void assert_exit(struct kelp_process *process, int code)
+static void assert_exit_within(struct kelp_process *process, int code, uint32_t wait_ms)
 {
     int status = 0;
 
-    ck_assert_int_eq(kelp_process_wait(process, SHARD_WAIT_MS, &status), KELP_OK);
+    ck_assert_int_eq(kelp_process_wait(process, wait_ms, &status), KELP_OK);
     ck_assert(WIFEXITED(status));
     ck_assert_int_eq(WEXITSTATUS(status), code);
 }
 
-KELP_CASE("process", .timeout_s = 60, .setup = set_up, .teardown = tear_down)
+static void assert_exit(struct kelp_process *process, int code)
+{
+    assert_exit_within(process, code, SHARD_WAIT_MS);
+}
+
+KELP_CASE("process", .timeout_s = 90, .setup = set_up, .teardown = tear_down)
 
 /* A heartbeat; is the shard leaving, by its answer? */
 static bool beat(uint64_t heartbeat)
@@ -140,6 +146,97 @@ KELP_TEST(is_replaced)
     kelp_process_signal(second, SIGTERM);
     assert_exit(second, 0);
     kelp_process_destroy(second);
+}
+
+#define OTHER_SHARD "/kelp/shards/ps/other"
+#define OTHER_BUILD "0.0.9+0123456789abcdef"
+
+/* Somebody has registered who computes with other software. */
+static void register_other_build(void)
+{
+    ck_assert_int_eq(kelp_etcd_put(fixture.client, OTHER_SHARD,
+                                   "{\"address\":\"127.0.0.1:1\",\"incarnation\":\"7\","
+                                   "\"build\":\"" OTHER_BUILD "\"}",
+                                   0, 5000, NULL),
+                     KELP_OK);
+}
+
+static void assert_not_registered(const char *key)
+{
+    struct kelp_etcd_range range;
+    ck_assert_int_eq(kelp_etcd_get(fixture.client, key, 5000, &range, NULL), KELP_OK);
+    ck_assert_uint_eq(range.count, 0);
+    kelp_etcd_range_fini(&range);
+}
+
+/* A shard of another build than those that are there: one line that names both, exit 2, and it was
+ * never in etcd. The others go on. */
+KELP_TEST(another_build_is_refused)
+{
+    struct shard_fixture second = fixture;
+    FILE *log = tmpfile();
+    char text[4096];
+
+    ck_assert_ptr_nonnull(log);
+    register_other_build();
+    (void)snprintf(second.id, sizeof(second.id), "shard-1");
+    second.process = shard_fixture_spawn_logged(&second, fileno(log));
+    assert_exit_within(second.process, 2, 3 * SHARD_WAIT_MS); /* it waits for a while itself */
+    kelp_process_destroy(second.process);
+    rewind(log);
+    text[fread(text, 1, sizeof(text) - 1, log)] = '\0';
+    (void)fclose(log);
+    ck_assert_msg(strstr(text, "of job shards is of build 0.0.9+0123456789abcdef: start the same "
+                               "kelp-ps for all shards of a job, or end them all first") != NULL,
+                  "%s", text);
+    ck_assert_ptr_nonnull(strstr(text, "shard-1 is of build "));
+    assert_not_registered("/kelp/shards/ps/shard-1");
+    ck_assert_int_eq(kelp_process_wait(fixture.process, 0, NULL), KELP_ERR_TIMEOUT);
+}
+
+static kelp_status check_build(const char *shard, const char *text, bool mixed, bool earlier)
+{
+    const struct kelp_build build = {.job = "shards", .shard = shard, .text = text, .mixed = mixed};
+    return kelp_build_check(fixture.client, &build, earlier, 5000, NULL);
+}
+
+/* Of two that registered at once the later one goes, whatever their names are. */
+KELP_TEST(the_later_build_goes)
+{
+    char ours[KELP_BUILD_MAX + 1];
+
+    kelp_build_print(ours);
+    ck_assert_int_eq(check_build("shard-0", ours, false, false), KELP_OK);
+    register_other_build();
+    ck_assert_int_eq(check_build("shard-0", ours, false, false), KELP_ERR_MISMATCH);
+    ck_assert_int_eq(check_build("shard-0", ours, false, true), KELP_OK);
+    ck_assert_int_eq(check_build("other", OTHER_BUILD, false, true), KELP_ERR_MISMATCH);
+}
+
+/* cluster.mixed lets in who computes otherwise, and no other version. */
+KELP_TEST(builds_may_be_mixed)
+{
+    char text[KELP_BUILD_MAX + 1];
+
+    kelp_build_print(text);
+    ck_assert_int_eq(check_build("other", text, false, false), KELP_OK);
+    text[strlen(text) - 1] ^= 1;
+    ck_assert_int_eq(check_build("other", text, false, false), KELP_ERR_MISMATCH);
+    ck_assert_int_eq(check_build("other", text, true, false), KELP_OK);
+    ck_assert_int_eq(check_build("other", OTHER_BUILD, true, false), KELP_ERR_MISMATCH);
+}
+
+/* Entries of the dead go with their leases: it waits for that. */
+KELP_TEST(another_build_goes)
+{
+    register_other_build();
+    struct kelp_process *waits = shard_fixture_spawn(&fixture); /* under its own name: it differs */
+    ck_assert_int_eq(kelp_process_wait(waits, 1500, NULL), KELP_ERR_TIMEOUT);
+    ck_assert_int_eq(kelp_etcd_delete_prefix(fixture.client, OTHER_SHARD, 5000, NULL), KELP_OK);
+    assert_exit(fixture.process, 1); /* replaced */
+    kelp_process_signal(waits, SIGTERM);
+    assert_exit(waits, 0);
+    kelp_process_destroy(waits);
 }
 
 /* etcd goes away and comes back: steps go on, the entry comes back. */

@@ -74,7 +74,7 @@ static void make_plan(struct shard_fixture *fixture, uint64_t elements, uint64_t
     ck_assert_msg(status == KELP_OK, "%s", error.text);
 }
 
-struct kelp_process *shard_fixture_spawn(const struct shard_fixture *fixture)
+struct kelp_process *shard_fixture_spawn_logged(const struct shard_fixture *fixture, int log_fd)
 {
     const char *folder = getenv("KELP_BIN"); /* set by ctest */
     char path[KELP_PROCESS_PATH_MAX];
@@ -85,14 +85,17 @@ struct kelp_process *shard_fixture_spawn(const struct shard_fixture *fixture)
     const char *const argv[] = {path,   "--etcd",    fixture->etcd.url, "--job",       "shards",
                                 "--id", fixture->id, "--insecure",      "--log-level", "debug",
                                 NULL};
-    struct kelp_process_options options = {
-        .argv = argv, .stdout_fd = KELP_PROCESS_INHERIT, .stderr_fd = KELP_PROCESS_NULL};
-    if (getenv("KELP_TEST_VERBOSE")) {
-        options.stderr_fd = KELP_PROCESS_INHERIT;
-    }
+    const struct kelp_process_options options = {
+        .argv = argv, .stdout_fd = KELP_PROCESS_INHERIT, .stderr_fd = log_fd};
     kelp_status status = kelp_process_start(&options, &process, &error);
     ck_assert_msg(status == KELP_OK, "%s", error.text);
     return process;
+}
+
+struct kelp_process *shard_fixture_spawn(const struct shard_fixture *fixture)
+{
+    return shard_fixture_spawn_logged(fixture, getenv("KELP_TEST_VERBOSE") ? KELP_PROCESS_INHERIT
+                                                                           : KELP_PROCESS_NULL);
 }
 
 /* True when the entry is there and names another incarnation. */

@@ -45,6 +45,8 @@ void shard_fixture_join(struct shard_fixture *fixture, const struct shard_fixtur
 void shard_fixture_leave(struct shard_fixture *fixture, bool kill);
 /* Another kelp-ps of that name; not waited for. */
 struct kelp_process *shard_fixture_spawn(const struct shard_fixture *fixture);
+/* The same, with its log to that file. */
+struct kelp_process *shard_fixture_spawn_logged(const struct shard_fixture *fixture, int log_fd);
 /* Until the entry in etcd names another incarnation than `not_this`. */
 void shard_fixture_await_entry(struct shard_fixture *fixture, uint64_t not_this);
 
