@@ -202,8 +202,8 @@ static void plan_gentle(struct sim *sim)
 
 /*
  * In some runs a worker lies once, to one of the partitions, early. Else no step is left out, and
- * nobody dies; but shards do in half of the runs, where replicas go on. Then the others push all
- * lanes of that step, so that the lie is found. Not drawn, as above.
+ * nobody dies; but shards do in half of the runs, where replicas go on, and other sizes are asked
+ * for. Then the others push all lanes of that step, so that the lie is found. Not drawn, as above.
  */
 static void plan_lie(struct sim *sim)
 {
@@ -223,7 +223,7 @@ static void plan_lie(struct sim *sim)
     const bool moves = sim->job.cluster.shards > 1 && (dice >> 4) % 2 == 0;
     memset(profile->weights, 0, sizeof(profile->weights));
     profile->weights[SIM_FAULT_PAUSE] = 1;
-    profile->scales = false;
+    profile->weights[SIM_FAULT_SCALE] = profile->scales ? 1 : 0;
     profile->weights[SIM_FAULT_KILL_SHARD] = moves ? 1 : 0;
     profile->sluggish = false;
     profile->deferred = false; /* a sum under way that a lie replaces is lost */
