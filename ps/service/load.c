@@ -155,25 +155,15 @@ static void loaded(void *user)
 
 /* ---- what is to be loaded ---- */
 
-/* Joiners get copies of what others have. */
-static bool reads_checkpoint(const struct kelp__service_load *load)
-{
-    for (uint32_t i = 0; i < load->count; i++) {
-        if (load->places[i].entry.place != KELP_REPLICA_JOINER) {
-            return true;
-        }
-    }
-    return false;
-}
-
 /* The checkpoint that the map restores: the manifest that came with it must be that one. A shard
  * that reads nothing of it needs none, and gets none when it comes after that checkpoint has been
  * removed.
  */
-static kelp_status parse_manifest(struct kelp__service_load *load, uint64_t version,
+static kelp_status parse_manifest(struct kelp__service_load *load, const struct service_map *map,
                                   const char *text, struct kelp_error *reterr)
 {
-    if (version == 0 || !reads_checkpoint(load)) {
+    const uint64_t version = map->restore_version;
+    if (version == 0 || !kelp__service_map_reads(map)) {
         return KELP_OK;
     }
     kelp_status status = kelp_manifest_parse(text, strlen(text), &load->manifest, reterr);
@@ -204,7 +194,7 @@ kelp_status kelp__service_load_want(struct kelp_service *service, const struct s
     load->plan = service->plan;
     load->generation = map->generation;
     load->count = kelp__service_map_places(map, load->places);
-    kelp_status status = parse_manifest(load, map->restore_version, manifest, reterr);
+    kelp_status status = parse_manifest(load, map, manifest, reterr);
     if (status != KELP_OK) {
         free_load(load);
         return status;

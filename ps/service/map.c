@@ -196,6 +196,17 @@ uint32_t kelp__service_map_places(const struct service_map *map,
     return count;
 }
 
+bool kelp__service_map_reads(const struct service_map *map)
+{
+    for (uint32_t i = 0; i < map->partition_count; i++) {
+        const struct service_map_partition *partition = &map->partitions[i];
+        if (is_here(map, partition->primary) || is_here(map, partition->backup)) {
+            return true;
+        }
+    }
+    return false;
+}
+
 const Kelp__V1__ShardPlace *kelp__service_map_tell(const struct service_map *map,
                                                    uint64_t generation, uint32_t partition,
                                                    uint64_t *ret_map_epoch)
@@ -260,7 +271,8 @@ kelp_status kelp__service_map_take(struct kelp_service *service, const Kelp__V1_
     if (!map) {
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for a map");
     }
-    if (!kelp_shard_control_changes(service->control, map->generation)) {
+    const bool reads = kelp__service_map_reads(map);
+    if (!kelp_shard_control_changes(service->control, map->generation, reads)) {
         status = kelp__service_load_want(service, map, manifest, reterr);
     }
     if (status != KELP_OK) {
@@ -270,6 +282,7 @@ kelp_status kelp__service_map_take(struct kelp_service *service, const Kelp__V1_
     service->map_due = true;
     command->map_generation = map->generation;
     command->map_serial = map->serial;
+    command->map_reads = reads;
     kelp_log_info("map taken generation=%" PRIu64 " serial=%" PRIu64, map->generation, map->serial);
     tell_map(service, map);
     return KELP_OK;

@@ -46,6 +46,9 @@ const Kelp__V1__ShardPlace *kelp__service_map_tell(const struct service_map *map
 uint32_t kelp__service_map_places(const struct service_map *map,
                                   struct kelp_hosting_place *ret_places);
 
+/* Is this process primary or backup of a partition? Joiners get copies of what others have. */
+bool kelp__service_map_reads(const struct service_map *map);
+
 /* The number of a process: of this incarnation of that shard, the same in every map. */
 uint64_t kelp__service_process(const char *id, uint64_t incarnation);
 

@@ -355,7 +355,7 @@ static kelp_status on_command(struct kelp_shard_control *control,
         }
     }
     if (command->map_generation != 0) {
-        kelp__shard_control_on_map(control, command->map_generation, command->map_serial, actions);
+        kelp__shard_control_on_map(control, command, actions);
     }
     stream->heartbeat = command->heartbeat;
     report(control, stream, actions);

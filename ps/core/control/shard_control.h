@@ -65,6 +65,7 @@ struct kelp_shard_command {
     uint64_t records_after;  /* first command of a stream: records before this version are known */
     uint64_t map_generation; /* of a map that kelp_shard_control_judge() accepts; 0: none */
     uint64_t map_serial;     /* of that map */
+    bool map_reads;          /* it names this shard as a primary or a backup */
 };
 
 /* It goes with its serial. */
@@ -205,8 +206,12 @@ bool kelp_shard_control_obeys(const struct kelp_shard_control *control, uint64_t
 kelp_status kelp_shard_control_judge(const struct kelp_shard_control *control, uint64_t generation,
                                      uint64_t serial, bool names_another_incarnation) KELP_MUST_USE;
 /* Of a map that is to be taken: is it a change within the generation that is served or loaded? Then
- * nothing is loaded; ENTERED follows once it is carried out. */
-bool kelp_shard_control_changes(const struct kelp_shard_control *control, uint64_t generation);
+ * nothing is loaded; ENTERED follows once it is carried out. One that leaves this shard nothing to
+ * read, while it loads an older map, is none: what that load finds does not matter any more.
+ *
+ * reads  as in kelp_shard_command */
+bool kelp_shard_control_changes(const struct kelp_shard_control *control, uint64_t generation,
+                                bool reads);
 
 /* The result says what became of the event, by its kind (above); the caller passes it on. */
 kelp_status kelp_shard_control_apply(struct kelp_shard_control *control,

@@ -65,8 +65,9 @@ void kelp__shard_control_report(struct kelp_shard_control *control,
 
 /* ---- shard_control_maps.c: maps, and what they load ---- */
 
-void kelp__shard_control_on_map(struct kelp_shard_control *control, uint64_t generation,
-                                uint64_t serial, struct kelp_shard_actions *actions);
+void kelp__shard_control_on_map(struct kelp_shard_control *control,
+                                const struct kelp_shard_command *command,
+                                struct kelp_shard_actions *actions);
 void kelp__shard_control_cancel_load(struct kelp_shard_control *control,
                                      struct kelp_shard_actions *actions);
 /* NOT_FOUND: it has waited long enough; OLD_GENERATION: nobody wants this load any more. */

@@ -13,9 +13,15 @@ static uint64_t newest_generation(const struct kelp_shard_control *control)
     return control->loading != 0 ? control->loading : control->generation;
 }
 
-bool kelp_shard_control_changes(const struct kelp_shard_control *control, uint64_t generation)
+static bool is_newest(const struct kelp_shard_control *control, uint64_t generation)
 {
     return kelp_fence_generation(newest_generation(control), generation) == KELP_OK;
+}
+
+bool kelp_shard_control_changes(const struct kelp_shard_control *control, uint64_t generation,
+                                bool reads)
+{
+    return is_newest(control, generation) && (reads || control->loading == 0);
 }
 
 kelp_status kelp_shard_control_judge(const struct kelp_shard_control *control, uint64_t generation,
@@ -24,7 +30,7 @@ kelp_status kelp_shard_control_judge(const struct kelp_shard_control *control, u
     if (names_another_incarnation) {
         return KELP_ERR_MISMATCH;
     }
-    if (kelp_shard_control_changes(control, generation) && serial > control->serial) {
+    if (is_newest(control, generation) && serial > control->serial) {
         return KELP_OK;
     }
     return kelp_fence_generation(newest_generation(control), generation) == KELP_ERR_BUSY
@@ -51,14 +57,16 @@ static void load(struct kelp_shard_control *control, uint64_t generation,
     kelp__shard_control_add(actions, KELP_SHARD_DO_LOAD)->generation = generation;
 }
 
-void kelp__shard_control_on_map(struct kelp_shard_control *control, uint64_t generation,
-                                uint64_t serial, struct kelp_shard_actions *actions)
+void kelp__shard_control_on_map(struct kelp_shard_control *control,
+                                const struct kelp_shard_command *command,
+                                struct kelp_shard_actions *actions)
 {
+    const uint64_t generation = command->map_generation;
     struct kelp_snapshot_actions snapshot = {.count = 0};
-    const bool changes = kelp_shard_control_changes(control, generation);
+    const bool changes = kelp_shard_control_changes(control, generation, command->map_reads);
 
-    assert(kelp_shard_control_judge(control, generation, serial, false) == KELP_OK);
-    control->serial = serial;
+    assert(kelp_shard_control_judge(control, generation, command->map_serial, false) == KELP_OK);
+    control->serial = command->map_serial;
     if (changes) {
         return; /* the shell carries it out at once, or after the load */
     }
@@ -156,6 +164,9 @@ void kelp__shard_control_on_loaded(struct kelp_shard_control *control,
     control->waiting[0] = '\0';
     if (loaded->status == KELP_OK) {
         serve(control, loaded, actions);
+        if (control->wanted == control->loading) {
+            control->wanted = 0; /* the shell carries the newest map out as a change of this one */
+        }
     } else if (!control->cancelled) {
         kelp__shard_control_fail(control, loaded->status, loaded->text, actions);
     }

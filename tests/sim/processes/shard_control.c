@@ -241,10 +241,17 @@ static bool names_another_of_us(const struct sim_shard *shard, const struct kelp
     return at >= 0 && map->shards[at].incarnation != shard->process->incarnation;
 }
 
-static bool hosts_any(const struct sim_shard *shard, const struct kelp_map *map)
+/* As primary or backup: joiners get copies of what others have. */
+static bool reads_any(const struct sim_shard *shard, const struct kelp_map *map)
 {
     int32_t at = kelp_map_find(map, shard->process->id);
-    return at >= 0 && kelp_map_load(map, (uint32_t)at) > 0;
+    for (uint32_t p = 0; at >= 0 && p < map->partition_count; p++) {
+        const struct kelp_map_partition *entry = &map->partitions[p];
+        if (entry->primary == (uint32_t)at || entry->backup == (uint32_t)at) {
+            return true;
+        }
+    }
+    return false;
 }
 
 /* Its generation and serial go into the command when it is to be taken. */
@@ -256,8 +263,9 @@ static void take_map(struct sim_shard *shard, struct sim_map *map, struct sim_ma
                                  names_another_of_us(shard, &map->map)) != KELP_OK) {
         return;
     }
-    const bool changes = kelp_shard_control_changes(shard->control, generation);
-    if (!changes && map->map.restore_version > 0 && !manifest && hosts_any(shard, &map->map)) {
+    const bool reads = reads_any(shard, &map->map);
+    const bool changes = kelp_shard_control_changes(shard->control, generation, reads);
+    if (!changes && map->map.restore_version > 0 && !manifest && reads) {
         sim_fail(shard->sim, "a map comes with what it restores",
                  "%s gets no manifest with generation %llu", shard->process->id,
                  (unsigned long long)generation);
@@ -268,6 +276,7 @@ static void take_map(struct sim_shard *shard, struct sim_map *map, struct sim_ma
     shard->map = sim_map_ref(map);
     command->map_generation = generation;
     command->map_serial = map->map.serial;
+    command->map_reads = reads;
     if (!changes) {
         free_load(shard->wanted);
         shard->wanted = sim_alloc(sizeof(*shard->wanted));

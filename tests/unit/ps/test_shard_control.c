@@ -268,8 +268,8 @@ KELP_TEST(a_change_of_the_map_loads_nothing)
 
     serve(2);
     ck_assert_int_eq(kelp_shard_control_judge(control, 2, 2, false), KELP_OK);
-    ck_assert(kelp_shard_control_changes(control, 2));
-    ck_assert(!kelp_shard_control_changes(control, 3));
+    ck_assert(kelp_shard_control_changes(control, 2, false));
+    ck_assert(!kelp_shard_control_changes(control, 3, true));
     (void)apply(
         (struct kelp_shard_event){.kind = KELP_SHARD_ON_COMMAND,
                                   .command = {.stream = 1, .map_generation = 2, .map_serial = 4}});
@@ -284,6 +284,51 @@ KELP_TEST(a_change_of_the_map_loads_nothing)
     ck_assert_uint_eq(view().map_serial, 4);
     enter(1, 9, &word); /* of a generation that has ended */
     expect("");
+}
+
+static void change(uint64_t generation, uint64_t serial, bool reads)
+{
+    const struct kelp_shard_command command = {
+        .stream = 1, .map_generation = generation, .map_serial = serial, .map_reads = reads};
+
+    ck_assert_int_eq(
+        apply((struct kelp_shard_event){.kind = KELP_SHARD_ON_COMMAND, .command = command}),
+        KELP_OK);
+}
+
+/* Others have taken over what it was to load: its checkpoint may be damaged, or gone. */
+KELP_TEST(a_load_that_nobody_needs_may_fail)
+{
+    connect(1);
+    command(1, 0, 2);
+    ck_assert(kelp_shard_control_changes(control, 2, true));
+    ck_assert(!kelp_shard_control_changes(control, 2, false));
+    change(2, 2, true);
+    expect("R");
+    change(2, 3, false);
+    expect("CR");
+    change(2, 4, false);
+    expect("R");
+    not_loaded(KELP_ERR_CORRUPT);
+    expect("RL");
+    ck_assert_uint_eq(actions.items[1].generation, 2);
+    ck_assert_int_eq(view().status, KELP_OK);
+    loaded();
+    expect("R");
+    ck_assert_uint_eq(view().generation, 2);
+}
+
+/* It went well all the same: the newest map is a change of it. */
+KELP_TEST(a_load_that_nobody_needs_is_served)
+{
+    connect(1);
+    command(1, 0, 2);
+    change(2, 2, false);
+    expect("CR");
+    loaded();
+    expect("R");
+    ck_assert_uint_eq(view().generation, 2);
+    ck_assert_uint_eq(view().loading, 0);
 }
 
 /* A follower of partition 0 keeps records, and hands them out once it is promoted. */
