@@ -50,7 +50,7 @@ static const char job_text[] =
                                       "checkpoint: {interval: 60m}\n";
 
 static size_t rounds = 5;
-static const char *move_rate = "128MiB"; /* the key's default */
+static const char *move_rate = "64MiB"; /* the key's default */
 static bool over_limit;
 
 static struct kelp_run run;

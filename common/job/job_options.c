@@ -456,8 +456,10 @@ const struct kelp_job_key kelp__job_keys[] = {
      .help = "Shards that keep each partition, in different zones where shards name them. With 2, "
              "the job goes on at once when a shard is lost. It changes no result"},
     {KEY(cluster.move_rate, SIZE), WITHIN(64 << 10, 1 << 30), .change = KELP_JOB_CHANGES,
-     .later = true, .default_text = "128MiB",
-     .help = "Bytes a second that each shard may send to move its partitions to other shards"},
+     .later = true, .default_text = "64MiB",
+     .help =
+         "Bytes a second that each shard may send to move its partitions to other shards. More is "
+         "sooner done, and slows training more"},
 
     {KEY_AT("transport.piece", transport.piece_bytes, SIZE), WITHIN(4096, 64 << 20),
      .change = KELP_JOB_CHANGES, .default_text = "4MiB",
