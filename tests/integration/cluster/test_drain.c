@@ -99,7 +99,8 @@ KELP_TEST(kept_by_the_next_leader)
 KELP_TEST(refused)
 {
     kelp_run_start(&run, "job.yaml",
-                   (const char *[]){"--set", "cluster.replicas=2", "--shards", "2", NULL});
+                   (const char *[]){"--set", "cluster.replicas=2", "--shards", "2", "--set",
+                                    "failure.detect=60s", NULL}); /* nobody moves for being slow */
     go_on();
     drain("shard-0", 2,
           "shard-0 cannot be spared: each partition has 2 replicas (cluster.replicas), and no more "
