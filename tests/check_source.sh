@@ -59,7 +59,7 @@ common/job: common/base common/tensors
 common/training: common/base common/tensors common/job
 common/program: common/base common/etcd common/job common/tls
 include/kelp: common/base common/job common/program common/tls common/training
-proto: common/base common/rpc common/training
+proto: common/base common/program common/rpc common/training
 kernels: common/base common/job common/training
 kernels/cpu: kernels
 ps/core: PURE

@@ -13,7 +13,6 @@ struct kelp_worker {
     struct kelp_worker_options options;
     char id[KELP_JOB_NAME_MAX + 1];
     char job_name[KELP_JOB_NAME_MAX + 1];
-    uint64_t incarnation;
     struct kelp_etcd *etcd;
     struct kelp_job_file *file;
     const struct kelp_job *job;

@@ -12,7 +12,7 @@
 #include "common/base/random_id.h"
 #include "common/etcd/etcd.h"
 #include "common/program/daemon.h"
-#include "common/program/version.h"
+#include "proto/hello.h"
 #include "worker/links/wire_map.h"
 #include "worker/worker_internal.h"
 
@@ -32,7 +32,8 @@ kelp_status kelp_worker_open(const struct kelp_worker_options *options, struct k
     (void)snprintf(worker->id, sizeof(worker->id), "%s", options->id);
     (void)snprintf(worker->job_name, sizeof(worker->job_name), "%s", options->job);
     worker->options = *options;
-    kelp_status status = kelp_random_id(&worker->incarnation, reterr);
+    uint64_t incarnation;
+    kelp_status status = kelp_random_id(&incarnation, reterr);
     if (status != KELP_OK) {
         goto fail;
     }
@@ -52,13 +53,11 @@ kelp_status kelp_worker_open(const struct kelp_worker_options *options, struct k
     }
     kelp_rpc_loop_credentials(worker->loop, options->credentials);
     worker->job = kelp_job_file_job(worker->file);
-    kelp__v1__hello__init(&worker->hello);
-    worker->hello.job = worker->job_name;
-    worker->hello.spec_digest = kelp_job_file_digest(worker->file);
-    worker->hello.id = worker->id;
-    worker->hello.incarnation = worker->incarnation;
-    worker->hello.protocol = 1;
-    worker->hello.version = (char *)(uintptr_t)kelp_version(); /* only read */
+    kelp_hello_write(&(struct kelp_hello){.job = worker->job_name,
+                                          .spec_digest = kelp_job_file_digest(worker->file),
+                                          .id = worker->id,
+                                          .incarnation = incarnation},
+                     &worker->hello);
     *ret_worker = worker;
     return KELP_OK;
 
@@ -300,10 +299,7 @@ kelp_status kelp_worker_join(struct kelp_worker *worker, const struct kelp_plan 
     struct kelp_coordinator_link_options options = {
         .etcd = worker->etcd,
         .credentials = worker->options.credentials,
-        .job = worker->job_name,
-        .spec_digest = worker->hello.spec_digest,
-        .id = worker->id,
-        .incarnation = worker->incarnation,
+        .hello = &worker->hello,
         .plan = worker->plan_text,
         .connect_timeout_ms = worker->job->transport.connect_timeout_ms,
         .changed = on_changed,

@@ -16,6 +16,7 @@
 #include "cli/run/model_file.h"
 #include "common/base/clock.h"
 #include "common/base/random_id.h"
+#include "proto/hello.h"
 #include "proto/wire.h"
 
 #define EXCHANGE_PATH    "/kelp.v1.ParameterServer/Exchange"
@@ -194,7 +195,7 @@ static kelp_status open_shards(struct pull *pull, struct kelp_error *reterr)
 static kelp_status ask_shard(struct pull *pull, uint32_t shard, bool current, uint64_t target,
                              struct kelp_error *reterr)
 {
-    Kelp__V1__Hello hello = KELP__V1__HELLO__INIT;
+    Kelp__V1__Hello hello;
     Kelp__V1__ExchangeRequest request = KELP__V1__EXCHANGE_REQUEST__INIT;
     Kelp__V1__PullItem *items = calloc(pull->partition_count, sizeof(*items));
     /* NOLINTNEXTLINE(bugprone-sizeof-expression): an array of pointers is what protobuf-c takes */
@@ -225,11 +226,11 @@ static kelp_status ask_shard(struct pull *pull, uint32_t shard, bool current, ui
     if (request.n_pull == 0) {
         goto free_items;
     }
-    hello.job = (char *)pull->job; /* packing only reads it */
-    hello.spec_digest = pull->request->spec_digest;
-    hello.id = (char *)"export-0";
-    hello.incarnation = pull->incarnation;
-    hello.protocol = 1;
+    kelp_hello_write(&(struct kelp_hello){.job = pull->job,
+                                          .spec_digest = pull->request->spec_digest,
+                                          .id = "export-0",
+                                          .incarnation = pull->incarnation},
+                     &hello);
     request.hello = &hello;
     request.generation = pull->request->map->generation;
     request.pull = pointers;

@@ -1,14 +1,10 @@
 #include "coordinator/common/identity.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/base/process_name.h"
-#include "common/program/version.h"
-
-#define PROTOCOL 1
+#include "proto/hello.h"
 
 static kelp_status parse(const struct kelp_identity *identity, struct kelp_job_file *file,
                          const char *text, size_t text_bytes, struct kelp_error *reterr)
@@ -60,47 +56,23 @@ void kelp_identity_fini(struct kelp_identity *identity)
     *identity = (struct kelp_identity){.job_file = NULL};
 }
 
-void kelp_identity_hello(const struct kelp_identity *identity, Kelp__V1__Hello *ret_hello)
+static struct kelp_hello ours(const struct kelp_identity *identity)
 {
-    kelp__v1__hello__init(ret_hello);
-    ret_hello->job = (char *)identity->job_name; /* only read by the encoder */
-    ret_hello->spec_digest = identity->spec_digest;
-    ret_hello->id = (char *)identity->id; /* only read by the encoder */
-    ret_hello->incarnation = identity->incarnation;
-    ret_hello->protocol = PROTOCOL;
-    ret_hello->version = (char *)(uintptr_t)kelp_version(); /* likewise */
+    return (struct kelp_hello){.job = identity->job_name,
+                               .spec_digest = identity->spec_digest,
+                               .id = identity->id,
+                               .incarnation = identity->incarnation};
 }
 
-kelp_status kelp_identity_check(const struct kelp_identity *identity, const Kelp__V1__Hello *hello,
+void kelp_identity_hello(const struct kelp_identity *identity, Kelp__V1__Hello *ret_hello)
+{
+    const struct kelp_hello hello = ours(identity);
+    kelp_hello_write(&hello, ret_hello);
+}
+
+kelp_status kelp_identity_check(const struct kelp_identity *identity, const Kelp__V1__Hello *theirs,
                                 struct kelp_error *reterr)
 {
-    if (!hello) {
-        return kelp_fail(reterr, KELP_ERR_FORMAT, "the first message carries no hello");
-    }
-    if (hello->protocol != PROTOCOL) {
-        return kelp_fail(reterr, KELP_ERR_UNSUPPORTED, "speaks protocol %u; this is %d",
-                         hello->protocol, PROTOCOL);
-    }
-    if (!kelp_process_name_valid(hello->id)) {
-        return kelp_fail(reterr, KELP_ERR_INVALID,
-                         "id is not 1 to %d letters, digits, '-', '_' or '.'",
-                         KELP_PROCESS_NAME_MAX);
-    }
-    if (strcmp(hello->job, identity->job_name) != 0) {
-        return kelp_fail(reterr, KELP_ERR_MISMATCH, "%s belongs to job %.63s, this is job %s",
-                         hello->id, hello->job, identity->job_name);
-    }
-    if (hello->spec_digest != identity->spec_digest) {
-        return kelp_fail(reterr, KELP_ERR_MISMATCH,
-                         "%s has another specification of job %s: digest %016" PRIx64
-                         ", here %016" PRIx64,
-                         hello->id, identity->job_name, hello->spec_digest, identity->spec_digest);
-    }
-    if (hello->version[0] != '\0' && strcmp(hello->version, kelp_version()) != 0) {
-        return kelp_fail(reterr, KELP_ERR_MISMATCH,
-                         "%s is of version %.31s, and %s of version %s: start the same version of "
-                         "Kelp for all processes of a job",
-                         hello->id, hello->version, identity->id, kelp_version());
-    }
-    return KELP_OK;
+    const struct kelp_hello hello = ours(identity);
+    return kelp_hello_check(theirs, &hello, reterr);
 }

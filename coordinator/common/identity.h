@@ -31,8 +31,8 @@ void kelp_identity_fini(struct kelp_identity *identity);
 
 /* Our hello, borrowed from the identity. */
 void kelp_identity_hello(const struct kelp_identity *identity, Kelp__V1__Hello *ret_hello);
-/* Is this hello for our job? Says what differs. */
-kelp_status kelp_identity_check(const struct kelp_identity *identity, const Kelp__V1__Hello *hello,
+/* Is their hello of our job? Errors: those of kelp_hello_check(). */
+kelp_status kelp_identity_check(const struct kelp_identity *identity, const Kelp__V1__Hello *theirs,
                                 struct kelp_error *reterr) KELP_MUST_USE;
 
 #endif

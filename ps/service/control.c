@@ -246,7 +246,7 @@ static bool may_log(struct kelp__service_leader *leader, unsigned *ret_held)
 static kelp_status greet(struct kelp__service_leader *leader, const Kelp__V1__ShardCommand *command,
                          struct kelp_error *reterr)
 {
-    kelp_status status = kelp__service_check_hello(leader->service, command->hello, reterr);
+    kelp_status status = kelp_hello_check(command->hello, &leader->service->self, reterr);
     unsigned held = 0;
 
     if (status == KELP_OK) {

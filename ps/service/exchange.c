@@ -349,7 +349,7 @@ static kelp_status pull_item(const struct request *request, const Kelp__V1__Pull
 static kelp_status greet(struct kelp__service_peer *peer, struct kelp__service_turn *turn,
                          const Kelp__V1__ExchangeRequest *request, struct kelp_error *reterr)
 {
-    kelp_status status = kelp__service_check_hello(peer->service, request->hello, reterr);
+    kelp_status status = kelp_hello_check(request->hello, &peer->service->self, reterr);
     const struct kelp_spiffe *name = kelp_rpc_stream_name(peer->stream);
 
     peer->only_looks = name && name->role != KELP_ROLE_WORKER;

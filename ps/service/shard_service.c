@@ -1,11 +1,9 @@
 #include "ps/service/shard_service.h"
 
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/base/log.h"
-#include "common/program/version.h"
 #include "ps/service/shard_service_internal.h"
 
 static void answer_status(struct kelp_rpc_request *request, struct kelp_rpc_message *message,
@@ -94,37 +92,6 @@ void kelp__service_refuse(struct kelp_rpc_stream *stream, const ProtobufCMessage
     kelp_rpc_stream_close(stream, status, text);
 }
 
-kelp_status kelp__service_check_hello(const struct kelp_service *service,
-                                      const Kelp__V1__Hello *hello, struct kelp_error *reterr)
-{
-    const char *ours = service->options.id;
-
-    if (!hello) {
-        return kelp_fail(reterr, KELP_ERR_FORMAT,
-                         "%s: the first message of a stream must carry a hello", ours);
-    }
-    if (hello->protocol != KELP__PROTOCOL) {
-        return kelp_fail(reterr, KELP_ERR_MISMATCH, "%s speaks protocol %d, not %u", ours,
-                         KELP__PROTOCOL, hello->protocol);
-    }
-    if (strcmp(hello->job, service->options.job->name) != 0) {
-        return kelp_fail(reterr, KELP_ERR_MISMATCH, "%s belongs to job %s, not to %.63s", ours,
-                         service->options.job->name, hello->job);
-    }
-    if (hello->spec_digest != service->options.spec_digest) {
-        return kelp_fail(reterr, KELP_ERR_MISMATCH,
-                         "%s has another text of job %s: digest %016" PRIx64 ", not %016" PRIx64,
-                         ours, hello->job, service->options.spec_digest, hello->spec_digest);
-    }
-    if (hello->version[0] != '\0' && strcmp(hello->version, kelp_version()) != 0) {
-        return kelp_fail(reterr, KELP_ERR_MISMATCH,
-                         "%s is of version %s, not %.31s: start the same version of Kelp for all "
-                         "processes of a job",
-                         ours, kelp_version(), hello->version);
-    }
-    return KELP_OK;
-}
-
 size_t kelp__service_message_bytes_max(const struct kelp_job *job)
 {
     /* A sender fills a message up to piece_bytes and never splits a slice. */
@@ -157,13 +124,11 @@ kelp_status kelp_service_open(const struct kelp_service_options *options,
     service->waits = (struct kelp_log_gate)KELP_LOG_GATE_INIT;
     service->leader_lines = (struct kelp_log_gate)KELP_LOG_GATE_OF(KELP_PS_LEADER_LINES);
     kelp__service_load_init(service);
-    kelp__v1__hello__init(&service->hello);
-    service->hello.job = (char *)(uintptr_t)options->job->name; /* only read */
-    service->hello.spec_digest = options->spec_digest;
-    service->hello.id = (char *)(uintptr_t)options->id;
-    service->hello.incarnation = options->incarnation;
-    service->hello.protocol = KELP__PROTOCOL;
-    service->hello.version = (char *)(uintptr_t)kelp_version(); /* only read */
+    service->self = (struct kelp_hello){.job = options->job->name,
+                                        .spec_digest = options->spec_digest,
+                                        .id = options->id,
+                                        .incarnation = options->incarnation};
+    kelp_hello_write(&service->self, &service->hello);
     struct kelp_rpc_server_options server = {.address = options->listen,
                                              .advertise = options->advertise,
                                              .message_bytes_max =

@@ -8,6 +8,7 @@
 #include "common/base/log_gate.h"
 #include "common/tls/spiffe.h"
 #include "proto/convert.h"
+#include "proto/hello.h"
 #include "proto/wire.h"
 #include "ps/core/control/shard_control.h"
 #include "ps/core/evidence/roster.h"
@@ -16,8 +17,6 @@
 #include "ps/service/shard_service.h"
 #include "ps/service/told.h"
 #include "ps/shard/shard.h"
-
-#define KELP__PROTOCOL 1
 
 struct kelp__service_peer;   /* one Exchange stream */
 struct kelp__service_leader; /* one Control stream */
@@ -32,7 +31,8 @@ struct kelp_service {
     struct kelp_rpc_server *server;
     struct kelp_shard *shard;
     struct kelp__service_replicas *replicas;
-    Kelp__V1__Hello hello; /* ours */
+    struct kelp_hello self; /* who we are, what every hello is checked against */
+    Kelp__V1__Hello hello;  /* the same as a message */
 
     pthread_mutex_t turns_lock;       /* guards turns; a leaf */
     struct kelp__service_turn *turns; /* free ones */
@@ -96,9 +96,6 @@ void kelp__service_log_end(struct kelp_service *service, struct kelp_rpc_stream 
 /* Send what says why, and end the stream. reply: has status and text, too. */
 void kelp__service_refuse(struct kelp_rpc_stream *stream, const ProtobufCMessage *reply,
                           kelp_status status, const char *text);
-/* Does the first message of a stream belong to us? KELP_ERR_MISMATCH. */
-kelp_status kelp__service_check_hello(const struct kelp_service *service,
-                                      const Kelp__V1__Hello *hello, struct kelp_error *reterr);
 /* The largest message of a stream between a shard and whoever pushes to it: its primary too. */
 size_t kelp__service_message_bytes_max(const struct kelp_job *job);
 

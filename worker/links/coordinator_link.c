@@ -9,7 +9,6 @@
 #include <string.h>
 
 #include "common/base/log.h"
-#include "common/program/version.h"
 #include "common/rpc/rpc.h"
 #include "common/training/plan.h"
 #include "proto/kelp.pb-c.h"
@@ -17,7 +16,6 @@
 #include "worker/links/wire_map.h"
 
 #define COMMAND_MAX (1u << 20) /* bytes: a map of 1024 partitions is under 32 KiB */
-#define PROTOCOL    1u
 #define JOIN_PATH   "/kelp.v1.Coordinator/Join"
 
 struct kelp_coordinator_link {
@@ -45,19 +43,12 @@ static void send_report(struct kelp_coordinator_link *m, const struct kelp_joini
     struct kelp_error error;
     struct kelp_rpc_message *message = NULL;
     Kelp__V1__WorkerReport report = KELP__V1__WORKER_REPORT__INIT;
-    Kelp__V1__Hello hello = KELP__V1__HELLO__INIT;
 
     if (!m->stream) {
         return;
     }
     if (from->hello) {
-        hello.job = (char *)(uintptr_t)m->options.job;
-        hello.spec_digest = m->options.spec_digest;
-        hello.id = (char *)(uintptr_t)m->options.id;
-        hello.incarnation = m->options.incarnation;
-        hello.protocol = PROTOCOL;
-        hello.version = (char *)(uintptr_t)kelp_version(); /* only read */
-        report.hello = &hello;
+        report.hello = (Kelp__V1__Hello *)(uintptr_t)m->options.hello; /* only read */
         report.plan = (char *)(uintptr_t)m->options.plan;
     }
     report.heartbeat = from->heartbeat;
@@ -316,7 +307,7 @@ kelp_status kelp_coordinator_link_open(const struct kelp_coordinator_link_option
     }
     m->options = *options;
     pthread_mutex_init(&m->mutex, NULL);
-    (void)snprintf(key, sizeof(key), "/kelp/%s/coordinator", options->job);
+    (void)snprintf(key, sizeof(key), "/kelp/%s/coordinator", options->hello->job);
     kelp_status status = kelp_rpc_loop_create(&m->loop, reterr);
     if (status == KELP_OK) {
         kelp_rpc_loop_credentials(m->loop, options->credentials);

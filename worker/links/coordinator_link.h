@@ -13,16 +13,14 @@
 #include "common/base/status.h"
 #include "common/etcd/etcd.h"
 #include "common/tls/credentials.h"
+#include "proto/kelp.pb-c.h"
 #include "worker/core/joining.h"
 
 struct kelp_coordinator_link_options {
     struct kelp_etcd *etcd;               /* borrowed until close */
     struct kelp_credentials *credentials; /* the same; NULL: no TLS */
-    const char *job;
-    uint64_t spec_digest;
-    const char *id;
-    uint64_t incarnation;
-    const char *plan; /* canonical text; borrowed until close */
+    const Kelp__V1__Hello *hello;         /* the same */
+    const char *plan;                     /* canonical text; borrowed until close */
     uint32_t connect_timeout_ms;
     void (*changed)(void *user); /* on the membership's thread: there is news to take */
     void *user;

@@ -389,7 +389,7 @@ static kelp_status greet(struct incoming *incoming, struct kelp__service_turn *t
     struct kelp__service_following *following = incoming->following;
     struct kelp_service *service = following->service;
     const Kelp__V1__Hello *hello = incoming->fields->hello;
-    kelp_status status = kelp__service_check_hello(service, hello, reterr);
+    kelp_status status = kelp_hello_check(hello, &service->self, reterr);
 
     if (status == KELP_OK) {
         status = kelp_rpc_stream_check_id(following->stream, hello->id, reterr);

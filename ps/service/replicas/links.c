@@ -390,7 +390,7 @@ void kelp__service_links_flush(struct kelp__service_turn *turn)
 static kelp_status check_first(const struct kelp__service_link *link,
                                const Kelp__V1__ReplicateReply *reply, struct kelp_error *reterr)
 {
-    kelp_status status = kelp__service_check_hello(link->service, reply->hello, reterr);
+    kelp_status status = kelp_hello_check(reply->hello, &link->service->self, reterr);
 
     if (status != KELP_OK) {
         return status;

@@ -140,7 +140,7 @@ KELP_LOOP_TEST(strangers_are_refused, 0, 4)
     demo_start();
     char *plan = peers_plan(2);
     const char *expected[] = {"data fingerprint", "belongs to job other",
-                              "another specification of job demo",
+                              "another text of job demo",
                               "worker-2 is of version 0.0.9, and coordinator-0 of version "};
     if (_i == 0) {
         demo.workers[2].plan = plan;

@@ -69,21 +69,23 @@ static const struct {
     const char *text;
     const char *version; /* NULL: none, as of a client that is not Kelp's */
 } hellos[] = {
-    {"Exchange", "other", false, 1, false, KELP_ERR_MISMATCH, "belongs to job shards, not to other",
+    {"Exchange", "other", false, 1, false, KELP_ERR_MISMATCH, "worker-1 belongs to job other, and ",
      NULL},
     {"Exchange", "shards", true, 1, false, KELP_ERR_MISMATCH, "has another text of job shards",
      NULL},
-    {"Exchange", "shards", false, 9, false, KELP_ERR_MISMATCH, "speaks protocol 1, not 9", NULL},
+    {"Exchange", "shards", false, 9, false, KELP_ERR_MISMATCH, "worker-1 speaks protocol 9, and ",
+     NULL},
     {"Exchange", "shards", false, 1, true, KELP_ERR_FORMAT, "must carry a hello", NULL},
-    {"Exchange", "shards", false, 1, false, KELP_ERR_MISMATCH, "not 0.0.9: start the same version",
+    {"Exchange", "shards", false, 1, false, KELP_ERR_MISMATCH, "worker-1 is of version 0.0.9, and ",
      "0.0.9"},
-    {"Control", "other", false, 1, false, KELP_ERR_MISMATCH, "belongs to job shards, not to other",
+    {"Control", "other", false, 1, false, KELP_ERR_MISMATCH, "worker-1 belongs to job other, and ",
      NULL},
     {"Control", "shards", true, 1, false, KELP_ERR_MISMATCH, "has another text of job shards",
      NULL},
-    {"Control", "shards", false, 9, false, KELP_ERR_MISMATCH, "speaks protocol 1, not 9", NULL},
+    {"Control", "shards", false, 9, false, KELP_ERR_MISMATCH, "worker-1 speaks protocol 9, and ",
+     NULL},
     {"Control", "shards", false, 1, true, KELP_ERR_FORMAT, "must carry a hello", NULL},
-    {"Control", "shards", false, 1, false, KELP_ERR_MISMATCH, "not 0.0.9: start the same version",
+    {"Control", "shards", false, 1, false, KELP_ERR_MISMATCH, "worker-1 is of version 0.0.9, and ",
      "0.0.9"},
 };
 
