@@ -197,7 +197,7 @@ KELP_TEST(killed_from_outside)
                                 "--out",     "killed.csv",
                                 "--set",     "train.batch_size=4",
                                 "--workers", "1",
-                                "--fault",   "worker-0:stall@version=20",
+                                "--fault",   "worker-0:hang@version=20",
                                 "--run",     "k2",
                                 NULL};
     predict(quiet);
@@ -244,7 +244,7 @@ KELP_TEST(killed_for_good)
                                 "--workers",
                                 "1",
                                 "--fault",
-                                "worker-0:stall@version=20",
+                                "worker-0:hang@version=20",
                                 "--run",
                                 "k3",
                                 "--checkpoint",
