@@ -16,6 +16,7 @@
 #define STEPS       3000
 #define SMALL_ROWS  500
 #define SMALL_STEPS 100
+#define ROWS_A_WORD 8 /* of a small table that is learnt as a large one */
 
 /* Of the bytes of a list in a job: the longest entry of one column is under 1000. */
 #define LIST_BYTES 3000
@@ -305,10 +306,20 @@ static void bound(const struct kelp_table_facts *facts, struct kelp_init_choice 
 
 /* ---- model of a table ------------------------------------------------------------------------ */
 
+/* Would the words of categories be learnt by heart? */
+static bool few_rows(const struct kelp_table_facts *facts, const struct kelp_init_choice *choice)
+{
+    uint64_t words = 0;
+    for (uint32_t i = 0; i < facts->column_count; i++) {
+        words += choice->columns[i].use == KELP_INIT_CATEGORY ? facts->columns[i].words.count : 0;
+    }
+    return facts->rows < SMALL_ROWS && words * ROWS_A_WORD > facts->rows;
+}
+
 static void choose_training(const struct kelp_table_facts *facts, struct kelp_init_choice *choice)
 {
     uint64_t rows = facts->rows;
-    bool few = choice->has_categories && rows < SMALL_ROWS;
+    bool few = few_rows(facts, choice);
     choice->batch_size = rows < 5000 ? 32 : rows < 50000 ? 128 : 256;
     uint64_t epochs = (few ? SMALL_STEPS : STEPS) * (uint64_t)choice->batch_size / rows;
     choice->epochs = (uint32_t)at_most(at_least(epochs, 3), 200);

@@ -217,6 +217,19 @@ KELP_LOOP_TEST(words_that_hardly_repeat, 0, 2)
     ck_assert_int_eq(use_of("street"), _i == 0 ? KELP_INIT_CATEGORY : KELP_INIT_LEFT_OUT);
 }
 
+/* Many words in few rows are learnt in few steps, with decay; few words are not. */
+KELP_LOOP_TEST(few_rows_for_many_words, 0, 2)
+{
+    kelp_test_add(&table, "street,size,price\n");
+    for (int i = 0; i < 400; i++) {
+        kelp_test_add(&table, "s%d,%d,%d\n", i % (_i == 0 ? 51 : 50), i * 5 % 37, i * 7 % 31);
+    }
+    choose_well("price");
+    ck_assert_int_eq(use_of("street"), KELP_INIT_CATEGORY);
+    ck_assert_uint_eq(choice.epochs, _i == 0 ? 8 : 200);
+    ck_assert(choice.weight_decay == (_i == 0 ? 10.0 : 0.01));
+}
+
 /* Columns that are derived keep the name of theirs, as far as it is clear and a word. */
 KELP_TEST(names_of_derived_columns)
 {
