@@ -35,10 +35,23 @@ kelp_status kelp_term_request(struct kelp_term *term, bool pause, uint64_t *ret_
     return KELP_OK;
 }
 
+static kelp_status check_shards(const struct kelp_job *job, uint32_t shards,
+                                struct kelp_error *reterr)
+{
+    return shards <= job->cluster.max_shards
+               ? KELP_OK
+               : kelp_fail(reterr, KELP_ERR_INVALID,
+                           "%u shards: the job may have %u at most (cluster.max_shards)", shards,
+                           job->cluster.max_shards);
+}
+
 kelp_status kelp_term_scale(struct kelp_term *term, const struct kelp_targets *request,
                             struct kelp_error *reterr)
 {
     kelp_status status = check_open(term, reterr);
+    if (status == KELP_OK) {
+        status = check_shards(term->options.job, request->shards, reterr);
+    }
     if (status == KELP_OK) {
         status = kelp_size_ask(&term->size, request, reterr);
     }
