@@ -142,7 +142,7 @@ static int late(const struct kelp_job_client *client, const char *why, const voi
         return kelp_complain(KELP_EXIT_FAILED, "%s is not drained yet, and goes on: %s", drain->id,
                              why);
     }
-    return kelp_complain(KELP_EXIT_UNREACHABLE, "job '%s' has not taken it in time: %s",
+    return kelp_complain(KELP_EXIT_UNREACHABLE, "job '%s' has not taken the drain in time: %s",
                          kelp_job_client_job(client), why);
 }
 

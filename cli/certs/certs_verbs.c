@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "common/base/files.h"
 #include "common/base/json.h"
@@ -62,7 +63,7 @@ static int init(const struct kelp_options *given)
     if (status != KELP_OK) {
         return failed(status, &error);
     }
-    (void)printf("%s: an authority; whoever reads its ca-key.pem can be anybody\n", folder);
+    (void)printf("%s: an authority; whoever reads its ca-key.pem can pose as anybody\n", folder);
     return KELP_EXIT_OK;
 }
 
@@ -284,6 +285,15 @@ static void print_json(const struct kelp_certificate *certificate, const char *n
                  now_s >= certificate->from_s && now_s <= certificate->until_s ? "true" : "false");
 }
 
+/* The certificate in a folder: that of a process, or of an authority. */
+static void look_inside(const char *folder, char path[PATH_BYTES])
+{
+    (void)snprintf(path, PATH_BYTES, "%s/ca-key.pem", folder);
+    bool is_authority = access(path, F_OK) == 0;
+    (void)snprintf(path, PATH_BYTES, "%s/%s", folder,
+                   is_authority ? KELP_CREDENTIALS_CA : KELP_CREDENTIALS_CERTIFICATE);
+}
+
 static int show(const struct kelp_options *given)
 {
     const char *path = kelp_options_positional(given, 0);
@@ -297,7 +307,7 @@ static int show(const struct kelp_options *given)
 
     if (strlen(path) <= KELP_AUTHORITY_PATH_MAX && stat(path, &info) == 0 &&
         S_ISDIR(info.st_mode)) {
-        (void)snprintf(inside, sizeof(inside), "%s/" KELP_CREDENTIALS_CERTIFICATE, path);
+        look_inside(path, inside);
         path = inside;
     }
     if (kelp_files_read(path, KELP_CREDENTIALS_FILE_MAX, &pem, &count, &error) != KELP_OK) {

@@ -5,11 +5,13 @@
 static void look_at_endpoint(const char *url, bool certified, struct kelp_findings *findings)
 {
     if (strncmp(url, "unix:", 5) == 0) {
-        kelp_findings_add(findings, "etcd", KELP_DOOR_CLOSED, "%s: who can open its folder", url);
+        kelp_findings_add(findings, "etcd", KELP_DOOR_CLOSED,
+                          "%s: only who can open its folder reaches it", url);
     } else if (strncmp(url, "https://", 8) == 0) {
-        kelp_findings_add(
-            findings, "etcd", certified ? KELP_DOOR_CLOSED : KELP_DOOR_NOTE,
-            certified ? "%s: with certificates of both" : "%s: nobody is asked who he is", url);
+        kelp_findings_add(findings, "etcd", certified ? KELP_DOOR_CLOSED : KELP_DOOR_NOTE,
+                          certified ? "%s: both sides show a certificate"
+                                    : "%s: it asks nobody for a certificate",
+                          url);
     } else {
         kelp_findings_add(findings, "etcd", KELP_DOOR_OPEN,
                           "%s: who reaches it steers the job, and names what is run", url);
@@ -21,7 +23,12 @@ void kelp_doors_etcd(const struct kelp_doctor_run *run, struct kelp_findings *fi
     char urls[sizeof(run->cluster.etcd)];
     char *rest = urls;
 
-    if (!run->has_cluster || (!run->running && run->cluster.private_etcd)) {
+    if (!run->has_cluster) {
+        kelp_findings_add(findings, "etcd", KELP_DOOR_NOTE,
+                          "the run names none; daemons started by hand have theirs by --etcd");
+        return;
+    }
+    if (!run->running && run->cluster.private_etcd) {
         kelp_findings_add(findings, "etcd", KELP_DOOR_CLOSED, "none runs for it");
         return;
     }

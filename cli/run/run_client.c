@@ -169,6 +169,19 @@ kelp_status kelp_run_choose(const char *typed, char ret_path[KELP_RUN_PATH_MAX +
     return kelp_run_dir_resolve(path, ret_path, reterr);
 }
 
+static kelp_status refuse_ended(const char *run_path, struct kelp_error *reterr)
+{
+    static struct kelp_result result; /* large */
+
+    if (kelp_run_result_read(run_path, &result, NULL) == KELP_OK &&
+        strcmp(result.status, "done") == 0) {
+        return kelp_fail(reterr, KELP_ERR_NOT_FOUND, "run '%s' is done", run_path);
+    }
+    return kelp_fail(reterr, KELP_ERR_NOT_FOUND,
+                     "run '%s' is not running; continue it with kelp train --resume --run %s",
+                     run_path, run_path);
+}
+
 kelp_status kelp_run_client_choose(const char *typed, const char *etcd, const char *certs,
                                    struct kelp_job_client **ret_client, struct kelp_error *reterr)
 {
@@ -180,9 +193,7 @@ kelp_status kelp_run_client_choose(const char *typed, const char *etcd, const ch
     }
     kelp_status status = kelp_run_choose(typed, run_path, reterr);
     if (status == KELP_OK && !kelp_run_dir_running(run_path)) {
-        return kelp_fail(reterr, KELP_ERR_NOT_FOUND,
-                         "run '%s' does not run; continue it with kelp train --resume --run %s",
-                         run_path, run_path);
+        return refuse_ended(run_path, reterr);
     }
     return status != KELP_OK ? status : kelp_run_client_open(run_path, ret_client, reterr);
 }

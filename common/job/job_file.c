@@ -380,7 +380,8 @@ static kelp_status check_cluster(const struct kelp_job_file *file, struct kelp_e
     }
     if (job->cluster.replicas > job->cluster.shards) {
         return kelp__job_refuse(file, "cluster.replicas", reterr,
-                                "%" PRIu32 " need as many shards, and cluster.shards is %" PRIu32,
+                                "%" PRIu32
+                                " replicas need as many shards, and cluster.shards is %" PRIu32,
                                 job->cluster.replicas, job->cluster.shards);
     }
     return KELP_OK;

@@ -209,8 +209,7 @@ static kelp_status check_folder(const char *folder, struct kelp_error *reterr)
     path_in(folder, CA_KEY_NAME, path);
     if (stat(path, &info) == 0) {
         return kelp_fail(reterr, KELP_ERR_EXISTS,
-                         "'%s' is an authority already; a new one would believe nothing that it "
-                         "issued",
+                         "'%s' is an authority already; a new one would refuse what it issued",
                          folder);
     }
     if (stat(folder, &info) != 0) {

@@ -140,10 +140,10 @@ KELP_TEST(etcds)
         enum kelp_door state;
         const char *words;
     } cases[] = {
-        {"unix:/tmp/kelp-x/localhost:1", "", KELP_DOOR_CLOSED, "who can open its folder"},
+        {"unix:/tmp/kelp-x/localhost:1", "", KELP_DOOR_CLOSED, "only who can open its folder"},
         {"http://127.0.0.1:2379", "", KELP_DOOR_OPEN, "who reaches it steers the job"},
-        {"https://a:1,https://b:1", "/c", KELP_DOOR_CLOSED, "https://b:1: with certificates"},
-        {"https://a:1", "", KELP_DOOR_NOTE, "nobody is asked"},
+        {"https://a:1,https://b:1", "/c", KELP_DOOR_CLOSED, "https://b:1: both sides"},
+        {"https://a:1", "", KELP_DOOR_NOTE, "it asks nobody"},
     };
 
     run.running = run.has_cluster = true;
@@ -153,6 +153,9 @@ KELP_TEST(etcds)
         kelp_doors_etcd(&run, findings);
         ck_assert_msg(found("etcd", cases[i].state, cases[i].words), "%s", cases[i].urls);
     }
+    run.has_cluster = false;
+    kelp_doors_etcd(&run, findings);
+    ck_assert(found("etcd", KELP_DOOR_NOTE, "daemons started by hand"));
 }
 
 KELP_TEST(folders)

@@ -162,7 +162,7 @@ static const struct {
     {"cluster:\n  lanes: 6\n", "job.yaml:2: cluster.lanes: 6 is not a power of two"},
     {"cluster:\n  shards: 5\n", "job.yaml:2: cluster.shards: 5 is over cluster.max_shards (4)"},
     {"cluster:\n  replicas: 2\n",
-     "job.yaml:2: cluster.replicas: 2 need as many shards, and cluster.shards is 1"},
+     "job.yaml:2: cluster.replicas: 2 replicas need as many shards, and cluster.shards is 1"},
     {"cluster:\n  replicas: 3\n",
      "job.yaml:2: cluster.replicas: '3' is not an integer from 1 to 2"},
     {"cluster:\n  move_rate: 0B\n",
