@@ -15,8 +15,9 @@ static const struct kelp_option options_table[] = {
     KELP_LISTEN_OPTION("workers at"),
     KELP_ADVERTISE_OPTION,
     KELP_INSECURE_OPTION,
-    KELP_GRACE_OPTION("30s", "see shards off that are told to end too, which needs a checkpoint; "
-                             "then it ends without that"),
+    KELP_GRACE_OPTION("30s",
+                      "wait for shards that are told to end too, and for the checkpoint that "
+                      "this needs; then it ends without"),
 };
 
 const struct kelp_program kelp_coordinator_program = {

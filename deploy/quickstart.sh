@@ -7,7 +7,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 deploy/install-deps.sh
-printf 'quickstart: building (a minute or two the first time)\n'
+printf 'quickstart: building (a few minutes the first time)\n'
 deploy/build.sh release
 printf 'quickstart: build/release/bin/kelp train examples/etth1-dlinear.yaml%s\n' "${*:+ $*}"
 exec build/release/bin/kelp train examples/etth1-dlinear.yaml "$@"

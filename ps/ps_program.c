@@ -21,7 +21,7 @@ static const struct kelp_option option_list[] = {
      .help = "what fails together with this shard, as a host or a rack: copies of a partition are "
              "kept in different zones"},
     KELP_GRACE_OPTION("30s", "be drained, which moves its partitions to other shards; then it ends "
-                             "with them"),
+                             "with what is left"),
     {.name = "threads",
      .type = KELP_OPTION_INTEGER,
      .default_text = "1",

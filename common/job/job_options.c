@@ -449,17 +449,16 @@ const struct kelp_job_key kelp__job_keys[] = {
     {KEY(cluster.device, CHOICE), .choices = device_kinds, .default_text = "cpu",
      .help = "Device on which workers compute"},
     {KEY(cluster.mixed, BOOL), .default_text = "false",
-     .help = "Accept workers of another compute kind, and shards that compute otherwise. Runs then "
-             "need not end with the same bits"},
+     .help = "Accept workers of another compute kind, and shards that compute differently. Runs "
+             "then need not end with the same bits"},
     {KEY(cluster.replicas, U32), WITHIN(1, 2), .change = KELP_JOB_CHANGES, .later = true,
      .default_text = "1",
      .help = "Shards that keep each partition, in different zones where shards name them. With 2, "
              "the job goes on at once when a shard is lost. It changes no result"},
     {KEY(cluster.move_rate, SIZE), WITHIN(64 << 10, 1 << 30), .change = KELP_JOB_CHANGES,
      .later = true, .default_text = "64MiB",
-     .help =
-         "Bytes a second that each shard may send to move its partitions to other shards. More is "
-         "sooner done, and slows training more"},
+     .help = "Bytes a second that each shard may send to move its partitions to other shards. A "
+             "higher rate takes less time, and slows training more"},
 
     {KEY_AT("transport.piece", transport.piece_bytes, SIZE), WITHIN(4096, 64 << 20),
      .change = KELP_JOB_CHANGES, .default_text = "4MiB",
