@@ -202,53 +202,54 @@ void kelp__shard_run_actions(const struct scene *scene)
     struct kelp_actions *actions = &scene->turn->actions;
 
     for (size_t i = 0; i < actions->count; i++) {
-        struct kelp_action action = actions->items[i]; /* the list may move */
+        /* The list moves when an event appends to it, which is the last that an action does. */
+        const struct kelp_action *action = &actions->items[i];
         kelp_status status = KELP_OK;
-        switch (action.kind) {
+        switch (action->kind) {
         case KELP_ACTION_MERGE:
-            status = do_merge(scene, &action);
+            status = do_merge(scene, action);
             break;
         case KELP_ACTION_MEASURE:
-            status = do_measure(scene, &action);
+            status = do_measure(scene, action);
             break;
         case KELP_ACTION_REPEAT:
             kelp_extent_repeat(scene->hosted->extent);
             break;
         case KELP_ACTION_APPLY:
-            status = do_apply(scene, &action);
+            status = do_apply(scene, action);
             break;
         case KELP_ACTION_ANSWER:
-            do_answer(scene, &action);
+            do_answer(scene, action);
             break;
         case KELP_ACTION_REFUSE:
-            scene->shard->events->refused(scene->hosted->index, &action.refuse, scene->turn->user,
+            scene->shard->events->refused(scene->hosted->index, &action->refuse, scene->turn->user,
                                           scene->shard->user);
             break;
         case KELP_ACTION_RELEASE:
-            kelp_gradients_release(scene->hosting->gradients, action.release);
+            kelp_gradients_release(scene->hosting->gradients, action->release);
             break;
         case KELP_ACTION_RECORD:
-            do_record(scene, &action);
+            do_record(scene, action);
             break;
         case KELP_ACTION_GIVE_UP:
-            do_give_up(scene, &action);
+            do_give_up(scene, action);
             break;
         case KELP_ACTION_SNAPSHOT:
-            do_snapshot(scene, &action);
+            do_snapshot(scene, action);
             break;
         case KELP_ACTION_PAST:
-            scene->shard->events->snapshot_past(action.past.serial, action.past.step,
+            scene->shard->events->snapshot_past(action->past.serial, action->past.step,
                                                 scene->shard->user);
             break;
         case KELP_ACTION_OFFER:
             scene->shard->events->offer(scene->hosted->index, scene->hosted->entry.map_epoch,
-                                        &action.offer, scene->turn->user, scene->shard->user);
+                                        &action->offer, scene->turn->user, scene->shard->user);
             break;
         case KELP_ACTION_COMPARE:
-            status = do_compare(scene, &action);
+            status = do_compare(scene, action);
             break;
         case KELP_ACTION_CONFLICT:
-            scene->shard->events->conflict(scene->hosted->index, &action.conflict,
+            scene->shard->events->conflict(scene->hosted->index, &action->conflict,
                                            scene->shard->user);
             break;
         case KELP_ACTION_FORWARD:
@@ -259,7 +260,7 @@ void kelp__shard_run_actions(const struct scene *scene)
         case KELP_ACTION_IN_SYNC:
         case KELP_ACTION_DIVERGES:
         case KELP_ACTION_DIFFERS:
-            status = kelp__shard_replicate(scene, &action);
+            status = kelp__shard_replicate(scene, action);
             break;
         }
         if (status != KELP_OK) {
