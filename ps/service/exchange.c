@@ -235,6 +235,7 @@ void kelp__service_turns_free(struct kelp_service *service)
         struct kelp__service_turn *turn = service->turns;
         service->turns = turn->next;
         kelp_shard_turn_fini(&turn->shard);
+        free(turn->sent.outgoing);
         free(turn->answers);
         free(turn->answer_pointers);
         free(turn->words);

@@ -53,6 +53,16 @@ struct kelp__service_peer {
     struct kelp__service_peer *next; /* in the turn's list */
 };
 
+/* The newest reply of a turn that says nothing but answers: who gets the same gets the message. */
+struct sent_reply {
+    struct kelp_rpc_message *message; /* a reference; NULL: there is none */
+    uint64_t generation;
+    struct outgoing
+        *outgoing; /* what it answers. Their loans last, so that equal ones are the same */
+    size_t count;
+    size_t capacity;
+};
+
 /* Scratch for one message to be built. */
 struct kelp__service_turn {
     struct kelp_shard_turn shard;
@@ -71,6 +81,7 @@ struct kelp__service_turn {
     Kelp__V1__Offer **offer_pointers;
     Kelp__V1__ControlWord *offer_words;
     size_t offer_capacity;
+    struct sent_reply sent;
     struct service_map *told;        /* a reference, while something is refused */
     struct kelp__service_turn *next; /* in the free list */
 };
@@ -79,6 +90,17 @@ struct kelp__service_turn {
 bool kelp__service_resize(void **items, size_t count, size_t size);
 /* reply.c: give back what the answer holds. */
 void kelp__service_outgoing_discard(struct outgoing *outgoing);
+/* reply_sent.c: is it what the peer, which is locked, is to be told in a message of this
+ * generation?
+ */
+bool kelp__service_sent_fits(const struct sent_reply *sent, const struct kelp__service_peer *peer,
+                             uint64_t generation);
+/* The message answers all that waits for the peer, which is locked; its answers move into `sent`.
+ * The message stays the caller's too. */
+void kelp__service_sent_keep(struct sent_reply *sent, struct kelp__service_peer *peer,
+                             uint64_t generation, struct kelp_rpc_message *message);
+/* There is none any more. */
+void kelp__service_sent_drop(struct sent_reply *sent);
 void kelp__service_peer_unref(struct kelp__service_peer *peer);
 /* End its stream, saying why. The peer is locked. */
 void kelp__service_peer_break_off(struct kelp__service_peer *peer, kelp_status status,

@@ -204,7 +204,7 @@ static bool is_copied(const struct outgoing *outgoing)
     return outgoing->copy || outgoing->bytes <= COPY_BYTES_MAX;
 }
 
-/* Answers from outgoing[0] on that are copied, in one piece; *ret_count of them are used up. */
+/* Answers from outgoing[0] on that are copied, in one piece; *ret_count of them. */
 static kelp_status add_copies(struct kelp_rpc_message *message, struct outgoing *outgoing,
                               size_t count, size_t *ret_count)
 {
@@ -221,12 +221,11 @@ static kelp_status add_copies(struct kelp_rpc_message *message, struct outgoing 
             memcpy(to, bytes_of(&outgoing[i]), outgoing[i].bytes);
             to += outgoing[i].bytes;
         }
-        kelp__service_outgoing_discard(&outgoing[i]);
     }
     return to || bytes == 0 ? KELP_OK : KELP_ERR_LIMIT;
 }
 
-/* The tensor bytes of answers, in their order; on an error the caller discards what is left. */
+/* The tensor bytes of answers, in their order; the caller discards the answers. */
 static kelp_status add_payload(struct kelp_rpc_message *message, struct outgoing *outgoing,
                                size_t count)
 {
@@ -262,18 +261,19 @@ static size_t piece_end(const struct kelp__service_peer *peer, size_t first, siz
     return end;
 }
 
-/* The peer is locked and has a stream. */
-static kelp_status send_piece(struct kelp__service_turn *turn, struct kelp__service_peer *peer,
-                              size_t *first, struct kelp_error *reterr)
+/* The next piece of what the peer, which is locked, is told; *first moves on. */
+static kelp_status build_piece(struct kelp__service_turn *turn,
+                               const struct kelp__service_peer *peer, uint64_t generation,
+                               size_t *first, struct kelp_rpc_message **ret_message,
+                               struct kelp_error *reterr)
 {
-    struct kelp_service *service = peer->service;
     Kelp__V1__ExchangeReply reply = KELP__V1__EXCHANGE_REPLY__INIT;
     struct kelp_rpc_message *message = NULL;
     size_t bytes;
-    size_t end = piece_end(peer, *first, service->options.job->transport.piece_bytes, &bytes);
+    size_t end = piece_end(peer, *first, turn->service->options.job->transport.piece_bytes, &bytes);
     size_t offset = 0;
 
-    reply.generation = atomic_load(&service->generation);
+    reply.generation = generation;
     for (size_t i = *first; i < end; i++) {
         put_answer(turn, i - *first, &peer->outgoing[i], offset);
         offset += peer->outgoing[i].bytes;
@@ -294,6 +294,33 @@ static kelp_status send_piece(struct kelp__service_turn *turn, struct kelp__serv
         return kelp_fail(reterr, status, "no memory for an answer");
     }
     *first = end;
+    *ret_message = message;
+    return KELP_OK;
+}
+
+/* The peer is locked and has a stream; from answer *first on. */
+static kelp_status send_piece(struct kelp__service_turn *turn, struct kelp__service_peer *peer,
+                              size_t *first, struct kelp_error *reterr)
+{
+    struct kelp_service *service = peer->service;
+    const uint64_t generation = atomic_load(&service->generation);
+    const bool begins = *first == 0;
+    struct kelp_rpc_message *message = NULL;
+    kelp_status status = KELP_OK;
+
+    if (begins && kelp__service_sent_fits(&turn->sent, peer, generation)) {
+        message = turn->sent.message;
+        kelp_rpc_message_ref(message);
+        *first = peer->outgoing_count;
+    } else {
+        status = build_piece(turn, peer, generation, first, &message, reterr);
+        if (status != KELP_OK) {
+            return status;
+        }
+        if (begins && *first == peer->outgoing_count && turn->touched) {
+            kelp__service_sent_keep(&turn->sent, peer, generation, message);
+        }
+    }
     atomic_fetch_add_explicit(&service->bytes_out, kelp_rpc_message_length(message),
                               memory_order_relaxed);
     status = kelp_rpc_stream_send(peer->stream, message);
@@ -346,6 +373,7 @@ void kelp__service_turn_finish(struct kelp_service *service, struct kelp__servic
         send_replies(turn, peer);
         kelp__service_peer_unref(peer);
     }
+    kelp__service_sent_drop(&turn->sent);
     kelp__service_map_unref(turn->told);
     turn->told = NULL;
     (void)pthread_mutex_lock(&service->turns_lock);

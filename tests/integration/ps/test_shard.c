@@ -9,16 +9,28 @@
 #define ELEMENTS 5000 /* five partitions, the last one shorter */
 #define SAMPLES  16   /* two steps of 8 an epoch */
 
+#define ELEMENTS_LENT 100000 /* of slices that are sent without being copied */
+
 static struct shard_fixture fixture;
 static struct shard_stream control;
 static bool several_threads;
 
-static void set_up(void)
+static void start(uint64_t elements)
 {
     static const char *const settings[] = {"train.epochs", "1", NULL};
 
-    shard_fixture_start(&fixture, settings, ELEMENTS, SAMPLES);
+    shard_fixture_start(&fixture, settings, elements, SAMPLES);
     shard_stream_open(&control, &fixture, "Control");
+}
+
+static void set_up(void)
+{
+    start(ELEMENTS);
+}
+
+static void set_up_lent(void)
+{
+    start(ELEMENTS_LENT);
 }
 
 /* The same with several threads in the shard. */
@@ -234,6 +246,106 @@ KELP_TEST(many_workers)
     free(next);
 }
 
+/* Pulls of the next step, from one worker. */
+struct wish {
+    uint32_t first;
+    uint32_t count; /* 0: all that follow */
+    bool holds;     /* the weights of the first */
+};
+
+static uint32_t wish_count(const struct wish *wish)
+{
+    return wish->count ? wish->count : fixture.plan.partition_count - wish->first;
+}
+
+/* The shard knows of it when this returns. */
+static void make_wish(struct shard_stream *worker, const struct wish *wish)
+{
+    struct shard_request request;
+
+    shard_request_init(&request, 1);
+    for (uint32_t i = 0; i < wish_count(wish); i++) {
+        Kelp__V1__PullItem *item =
+            shard_request_pull(&request, wish->first + i, KELP__V1__PULL_MODE__PULL_STEP, 1);
+        item->holds = i == 0 && wish->holds;
+        item->held_step = 1;
+    }
+    shard_stream_send(worker, &request.message.base, NULL, 0);
+    shard_request_init(&request, 1);
+    (void)shard_request_pull(&request, 0, KELP__V1__PULL_MODE__PULL_CURRENT, 0);
+    shard_stream_send(worker, &request.message.base, NULL, 0);
+    Kelp__V1__ExchangeReply *reply = shard_worker_take_reply(worker, NULL, NULL);
+    ck_assert_uint_eq(reply->n_answer, 1);
+    ck_assert_uint_eq(reply->answer[0]->step, 0);
+    kelp__v1__exchange_reply__free_unpacked(reply, NULL);
+}
+
+static void check_wish(struct shard_stream *worker, const struct wish *wish, const float *expected)
+{
+    struct kelp_rpc_message *message;
+    struct kelp_wire_payload payload;
+    float *weights = shard_worker_new_flat(&fixture);
+    Kelp__V1__ExchangeReply *reply = shard_worker_take_reply(worker, &message, &payload);
+
+    ck_assert_uint_eq(reply->n_refused, 0);
+    ck_assert_uint_eq(reply->n_answer, wish_count(wish));
+    for (uint32_t i = 0; i < wish_count(wish); i++) {
+        const Kelp__V1__PullAnswer *answer = reply->answer[i];
+        const struct kelp_slice_range range = kelp_plan_partition(&fixture.plan, wish->first + i);
+        const size_t bytes = i == 0 && wish->holds ? 0 : range.count * sizeof(float);
+        ck_assert_int_eq(answer->status, KELP_OK);
+        ck_assert_uint_eq(answer->partition, wish->first + i);
+        ck_assert_uint_eq(answer->step, 1);
+        ck_assert_uint_eq(answer->length, bytes);
+        ck_assert_int_eq(answer->word != NULL, answer->partition == 0);
+        kelp_wire_payload_copy(&payload, (size_t)answer->offset, bytes, weights);
+        ck_assert(memcmp(weights, expected + range.first, bytes) == 0);
+    }
+    kelp__v1__exchange_reply__free_unpacked(reply, NULL);
+    kelp_rpc_message_unref(message);
+    free(weights);
+}
+
+/* Workers that wait for one step get what each has asked for, though some have asked for the same.
+ */
+KELP_TEST(wishes)
+{
+    static const struct wish wishes[] = {{.first = 0},
+                                         {.first = 0},
+                                         {.first = 1},
+                                         {.first = 0, .holds = true},
+                                         {.first = 0},
+                                         {.first = 1, .holds = true},
+                                         {.first = 1, .holds = true},
+                                         {.first = 0, .count = 1},
+                                         {.first = 2, .count = 2},
+                                         {.first = 2, .count = 2}};
+    struct shard_stream workers[KELP_ARRAY_COUNT(wishes)];
+    struct shard_stream pushing;
+    struct kelp_control_word word;
+    float *weights = shard_worker_new_flat(&fixture), *next = shard_worker_new_flat(&fixture);
+
+    shard_load(&control, 1);
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(wishes); i++) {
+        shard_worker_open(&workers[i], &fixture, 1, weights, &word);
+        make_wish(&workers[i], &wishes[i]);
+    }
+    shard_worker_open(&pushing, &fixture, 1, weights, &word);
+    reference_step(weights, next, 0);
+    for (uint32_t lane = 0; lane < 4; lane++) {
+        shard_worker_push_lane(&pushing, &word, lane, lane == 3);
+    }
+    take_weights(&pushing, 1, weights, &word);
+    ck_assert_mem_eq(weights, next, shard_worker_flat_bytes(&fixture));
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(wishes); i++) {
+        check_wish(&workers[i], &wishes[i], next);
+        shard_stream_close(&workers[i]);
+    }
+    shard_stream_close(&pushing);
+    free(weights);
+    free(next);
+}
+
 /* A worker that leaves half-way takes nothing with it: another computes its lanes. */
 KELP_TEST(worker_leaves)
 {
@@ -310,3 +422,10 @@ KELP_CASE("threads", .timeout_s = 60, .setup = set_up_threads, .teardown = tear_
 KELP_TEST_AGAIN(whole_job)
 KELP_TEST_AGAIN(new_generation)
 KELP_TEST_AGAIN(many_workers)
+KELP_TEST_AGAIN(wishes)
+
+KELP_CASE("lent", .timeout_s = 60, .setup = set_up_lent, .teardown = tear_down)
+
+KELP_TEST_AGAIN(whole_job)
+KELP_TEST_AGAIN(many_workers)
+KELP_TEST_AGAIN(wishes)
