@@ -57,8 +57,7 @@ struct kelp__service_peer {
 struct sent_reply {
     struct kelp_rpc_message *message; /* a reference; NULL: there is none */
     uint64_t generation;
-    struct outgoing
-        *outgoing; /* what it answers. Their loans last, so that equal ones are the same */
+    struct outgoing *outgoing; /* what it answers; holds the loans, so that no buffer comes again */
     size_t count;
     size_t capacity;
 };
@@ -90,9 +89,7 @@ struct kelp__service_turn {
 bool kelp__service_resize(void **items, size_t count, size_t size);
 /* reply.c: give back what the answer holds. */
 void kelp__service_outgoing_discard(struct outgoing *outgoing);
-/* reply_sent.c: is it what the peer, which is locked, is to be told in a message of this
- * generation?
- */
+/* reply_sent.c: is it what the peer, which is locked, is to be told in this generation? */
 bool kelp__service_sent_fits(const struct sent_reply *sent, const struct kelp__service_peer *peer,
                              uint64_t generation);
 /* The message answers all that waits for the peer, which is locked; its answers move into `sent`.
