@@ -334,7 +334,7 @@ KELP_TEST(asked_for)
     ck_assert_double_ge(step, 300);
     kelp_test_command_fini(&ask);
     kill_everything();
-    kelp_test_command_says(run.folder, args, 2, "does not run");
+    kelp_test_command_says(run.folder, args, 2, "is not running");
     kelp_run_resume(&run, NULL, 0);
     as_if_quiet(0);
     ck_assert_double_le(result_number("steps_recomputed"), STEPS(EPOCHS) - step);
