@@ -297,7 +297,7 @@ static kelp_status check_possible(const struct kelp_chaos_plan *plan,
     if (entry->kind == KELP_CHAOS_SCALE && !worker && entry->to.min < rest) {
         return kelp_fail(reterr, KELP_ERR_INVALID,
                          "%s:%" PRIu32 ": to: %" PRIu32
-                         " shards are too few: each partition has %" PRIu32
+                         ": too few shards: each partition has %" PRIu32
                          " replicas (cluster.replicas)",
                          plan->name, entry->line, entry->to.min, rest);
     }

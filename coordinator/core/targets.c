@@ -67,9 +67,9 @@ static kelp_status check_shards(const struct kelp_targets *targets, const struct
     }
     if (targets->shards < job->cluster.replicas) {
         return kelp_fail(reterr, KELP_ERR_INVALID,
-                         "%u shards: each partition has %u replicas (cluster.replicas), each on a "
+                         "%u shard%s: each partition has %u replicas (cluster.replicas), each on a "
                          "shard of its own",
-                         targets->shards, job->cluster.replicas);
+                         targets->shards, targets->shards == 1 ? "" : "s", job->cluster.replicas);
     }
     return KELP_OK;
 }

@@ -193,7 +193,7 @@ KELP_TEST(test_scale_and_drain)
                                              "{kind: scale, target: worker, to: 4:9, step: 5}"};
     static const char *const says[] = {
         "plan.yaml:1: no shard can be spared: the run has 2",
-        "plan.yaml:1: to: 1 shards are too few: each partition has 2 replicas (cluster.replicas)",
+        "plan.yaml:1: to: 1: too few shards: each partition has 2 replicas (cluster.replicas)",
         "plan.yaml:1: to: 9 workers are too many: the job has 8 lanes (cluster.lanes)"};
     struct kelp_chaos_size both = size;
     char text[KELP_CHAOS_TEXT_MAX + 128];
