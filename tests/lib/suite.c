@@ -34,12 +34,24 @@ static bool is_wanted(const struct kelp_suite_case *suite_case)
                         (strcmp(proof, "all") == 0 || strcmp(proof, suite_case->name) == 0);
 }
 
+/* Sanitizers are slow: CTest says how slow. A multiplier from outside counts for more: somebody
+ * wants hours of damaged input. */
+static void be_patient(void)
+{
+    const char *patience = getenv("KELP_TEST_PATIENCE");
+
+    if (patience) {
+        (void)setenv("CK_TIMEOUT_MULTIPLIER", patience, 0);
+    }
+}
+
 void kelp__suite_add_case(const struct kelp_suite_case *suite_case)
 {
     program.left_out = !is_wanted(suite_case);
     if (program.left_out) {
         return;
     }
+    be_patient();
     program.tcase = tcase_create(suite_case->name);
     if (suite_case->timeout_s > 0) {
         tcase_set_timeout(program.tcase, suite_case->timeout_s);
