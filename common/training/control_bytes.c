@@ -254,32 +254,33 @@ static bool at_an_end(const struct kelp_control_state *state, const struct kelp_
             state->step < kelp_control_total_steps(job, plan));
 }
 
-/* The version that this entry has, after `step` training steps; UINT64_MAX: it is not there. */
-static uint64_t version_of(const struct kelp_control_state *state, const struct kelp_job *job,
-                           const struct kelp_plan *plan)
+/* Is the entry there, after `step` training steps, and has it that version? */
+static bool version_fits(const struct kelp_control_state *state, const struct kelp_job *job,
+                         const struct kelp_plan *plan)
 {
     bool val = kelp_control_evaluates(job, plan, KELP_SPLIT_VAL);
     bool test = kelp_control_evaluates(job, plan, KELP_SPLIT_TEST);
     uint64_t behind = kelp_control_version_after(job, plan, state->step);
     bool due = kelp_control_evaluation_due(job, plan, state->step);
     bool end = at_an_end(state, job, plan);
+    bool over = end || (state->stopped && due);
     uint64_t before = behind - (due ? (uint64_t)val + test : 0); /* the evaluations of this step */
 
     switch (state->kind) {
     case KELP_STEP_TRAIN:
-        return state->stopped ? UINT64_MAX : behind;
+        return !state->stopped && state->version == behind;
     case KELP_STEP_EVALUATE_VAL:
-        return val && (due || end) ? before : UINT64_MAX;
+        return val && (due || end) && state->version == before;
     case KELP_STEP_EVALUATE_TEST:
-        return test && (due || end) ? before + val : UINT64_MAX;
+        return test && (due || end) && state->version == before + val;
     case KELP_STEP_FINISH:
-        return end || (state->stopped && due) ? before + val + test : UINT64_MAX;
+        return over && state->version == before + val + test;
     case KELP_STEP_DONE:
-        return end || (state->stopped && due) ? before + val + test + 1 : UINT64_MAX;
+        return over && state->version == before + val + test + 1;
     case KELP_STEP_PREDICT:
         break;
     }
-    return UINT64_MAX;
+    return false;
 }
 
 static bool place_fits(const struct kelp_control_state *state, const struct kelp_job *job,
@@ -299,7 +300,7 @@ static bool place_fits(const struct kelp_control_state *state, const struct kelp
     bool place = state->kind == KELP_STEP_TRAIN
                      ? state->step_in_epoch < steps && state->step < total
                      : state->step_in_epoch <= steps && (state->step_in_epoch > 0 || total == 0);
-    return place && state->version == version_of(state, job, plan);
+    return place && version_fits(state, job, plan);
 }
 
 static bool predict_fits(const struct kelp_control_state *state, const struct kelp_job *job,

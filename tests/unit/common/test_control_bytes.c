@@ -272,6 +272,25 @@ KELP_LOOP_TEST(flipped_bits, 0, SHAPES - 1)
     ck_assert_uint_gt(accepted, 0);
 }
 
+/* No entry has the largest version, whatever kind it is said to be. */
+KELP_LOOP_TEST(largest_version, 0, SHAPES - 1)
+{
+    enum { KIND = 4, VERSION = 8 };
+    unsigned char bytes[KELP_CONTROL_BYTES];
+    struct kelp_control_state back;
+
+    shape(_i);
+    walk();
+    for (size_t i = 0; i < state_count; i++) {
+        kelp_control_pack(&states[i], bytes);
+        memset(bytes + VERSION, 0xff, sizeof(uint64_t));
+        for (unsigned char kind = 0; kind <= KELP_STEP_KIND_MAX + 1; kind++) {
+            bytes[KIND] = kind;
+            ck_assert_int_ne(kelp_control_unpack(bytes, &job, &plan, &back, NULL), KELP_OK);
+        }
+    }
+}
+
 static void put(unsigned char *bytes, size_t at, double value)
 {
     memcpy(bytes + at, &value, sizeof(value));
