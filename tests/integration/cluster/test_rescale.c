@@ -366,8 +366,8 @@ static void grow_and_kill(const struct kelp_run *job, const char *folder, uint32
 
 enum growth { QUIET, GROWS, GROWS_HELD };
 
-/* `kelp VERB` of the trained run on rows.csv; what it printed, owned. GROWS_HELD: its worker stands
- * still while shards come and go, since there is too little to do for it. */
+/* `kelp VERB` of the trained run on rows.csv; what it printed, owned. GROWS_HELD: its worker hangs
+ * while shards come and go, since there is too little to do for it, and another takes its place. */
 static char *infer_rows(const char *verb, const char *folder, const char *const *more,
                         enum growth growth)
 {
@@ -384,12 +384,9 @@ static char *infer_rows(const char *verb, const char *folder, const char *const 
         KELP_TEST_AWAIT_FROM(&job.command, kelp_run_shards_used(job.run_folder) == 2,
                              "it does not begin");
         const bool held = growth == GROWS_HELD;
-        if (held) {
-            (void)kelp_test_command_signal(&job.command, "kelp-worker", "worker-0", SIGSTOP);
-        }
         grow_and_kill(&job, folder, held ? 1 : 2);
         if (held) {
-            (void)kelp_test_command_signal(&job.command, "kelp-worker", "worker-0", SIGCONT);
+            (void)kelp_test_command_signal(&job.command, "kelp-worker", "worker-0", SIGKILL);
         }
         (void)printf("inference: %s, %d shards killed\n", verb, 2 * KILLS);
         (void)fflush(stdout);
@@ -413,7 +410,7 @@ KELP_TEST(predictions_while_shards_come_and_go)
                                        "--shards",  "2",
                                        "--set",     "cluster.replicas=2",
                                        "--set",     "failure.detect=10m",
-                                       "--fault",   "worker-0:stall@version=1",
+                                       "--fault",   "worker-0:hang@version=1",
                                        NULL};
 
     (void)kelp_proof_write(run.folder);
