@@ -102,8 +102,21 @@ Kelp__V1__ExchangeReply *shard_worker_take_reply(struct shard_stream *worker,
                                                  struct kelp_rpc_message **ret_message,
                                                  struct kelp_wire_payload *ret_payload)
 {
-    return shard_stream_take(worker, &kelp__v1__exchange_reply__descriptor, ret_message,
-                             ret_payload);
+    for (;;) {
+        struct kelp_rpc_message *message = NULL;
+        Kelp__V1__ExchangeReply *reply =
+            shard_stream_take(worker, &kelp__v1__exchange_reply__descriptor, &message, ret_payload);
+        if (reply->n_offer == 0 || reply->n_answer + reply->n_refused > 0) {
+            if (ret_message) {
+                *ret_message = message;
+            } else {
+                kelp_rpc_message_unref(message);
+            }
+            return reply;
+        }
+        kelp__v1__exchange_reply__free_unpacked(reply, NULL);
+        kelp_rpc_message_unref(message);
+    }
 }
 
 uint32_t shard_worker_take_answers(struct shard_stream *worker, uint64_t step, float *weights,

@@ -43,7 +43,8 @@ void shard_request_push_lanes(struct shard_request *request, const struct shard_
 
 /* ---- answers ------------------------------------------------------------------------------- */
 
-/* The next reply; as shard_stream_take(). */
+/* The next reply, but those that have offers alone: on a slow machine lanes are late. As
+ * shard_stream_take(). */
 Kelp__V1__ExchangeReply *shard_worker_take_reply(struct shard_stream *worker,
                                                  struct kelp_rpc_message **ret_message,
                                                  struct kelp_wire_payload *ret_payload);
