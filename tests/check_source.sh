@@ -67,7 +67,7 @@ ps/core/lanes: PURE ps/core
 ps/core/evidence: PURE ps/core ps/core/lanes
 ps/core/partition: PURE ps/core ps/core/lanes ps/core/evidence
 ps/core/snapshot: PURE ps/core ps/core/partition
-ps/core/control: PURE ps/core ps/core/snapshot
+ps/core/control: PURE ps/core ps/core/partition ps/core/snapshot
 ps/storage: common/base common/tensors ps/core
 ps/shard/tensors: PURE kernels proto ps/core ps/core/partition
 ps/shard: PURE kernels proto PS_CORE ps/shard/tensors ps/storage

@@ -28,6 +28,14 @@ struct kelp__service_leader {
 
 /* ---- reports ---- */
 
+static void put_end(const struct kelp_standing_end *end, Kelp__V1__PartitionStep *ret_step)
+{
+    kelp__v1__partition_step__init(ret_step);
+    ret_step->partition = end->partition;
+    ret_step->map_epoch = end->map_epoch;
+    ret_step->step = end->step;
+}
+
 static kelp_status send_report(struct kelp_service *service, const struct kelp_shard_action *action)
 {
     struct kelp__service_leader *leader =
@@ -43,6 +51,8 @@ static kelp_status send_report(struct kelp_service *service, const struct kelp_s
     struct kelp_wire_best best;
     Kelp__V1__ControlWord word;
     struct kelp_shard_control_view view;
+    Kelp__V1__PartitionStep lowest;
+    Kelp__V1__PartitionStep highest;
     struct kelp_rpc_message *message = NULL;
     char conflict[sizeof(service->conflict)];
 
@@ -83,6 +93,12 @@ static kelp_status send_report(struct kelp_service *service, const struct kelp_s
     if (view.latest_train) {
         kelp_wire_put_record(view.latest_train, &latest);
         report.latest_train = &latest.message;
+    }
+    if (action->report.standing.known) {
+        put_end(&action->report.standing.lowest, &lowest);
+        put_end(&action->report.standing.highest, &highest);
+        report.lowest = &lowest;
+        report.highest = &highest;
     }
     report.leaving = atomic_load(&service->leaving);
     report.snapshot = kelp__service_snapshots_report(service, &view.snapshot);
@@ -268,15 +284,18 @@ static kelp_status greet(struct kelp__service_leader *leader, const Kelp__V1__Sh
     return KELP_OK;
 }
 
-/* All but the command's snapshot order; control_lock is held. */
+/* All but the command's snapshot order; control_lock is held.
+ *
+ * standing  looked at since the command came; NULL: nobody has */
 static kelp_status obey(struct kelp__service_leader *leader, const Kelp__V1__ShardCommand *command,
-                        struct kelp_error *reterr)
+                        const struct kelp_standing *standing, struct kelp_error *reterr)
 {
     struct kelp_service *service = leader->service;
     struct kelp_shard_event event = {.kind = KELP_SHARD_ON_COMMAND,
                                      .command = {.stream = (uint64_t)(uintptr_t)leader,
                                                  .heartbeat = command->heartbeat,
                                                  .records_after = command->records_after}};
+    event.command.standing = standing ? *standing : (struct kelp_standing){.known = false};
     kelp_status status = leader->greeted ? KELP_OK : greet(leader, command, reterr);
 
     if (status == KELP_OK && !kelp_shard_control_obeys(service->control, event.command.stream)) {
@@ -407,8 +426,13 @@ static void hold(struct kelp__service_leader *leader, Kelp__V1__ShardCommand *co
 static bool obey_or_hold(struct kelp__service_leader *leader, Kelp__V1__ShardCommand *command,
                          kelp_status *ret_status, struct kelp_error *reterr)
 {
+    struct kelp_standing standing = {.known = false};
+
+    if (command->heartbeat != 0) { /* first: partitions take control_lock inside their own */
+        kelp_shard_standing(leader->service->shard, &standing);
+    }
     (void)pthread_mutex_lock(&leader->service->control_lock);
-    *ret_status = obey(leader, command, reterr);
+    *ret_status = obey(leader, command, &standing, reterr);
     bool kept = *ret_status == KELP_ERR_NOT_LEADER && !leader->greeted && !leader->held;
     if (kept) {
         hold(leader, command);
@@ -477,7 +501,7 @@ void kelp_service_leader(struct kelp_service *service, const char *proof_digest)
         struct kelp_error error = {.text = ""};
         Kelp__V1__ShardCommand *command = leader->held;
         leader->held = NULL;
-        kelp_status status = obey(leader, command, &error); /* a first one has no order */
+        kelp_status status = obey(leader, command, NULL, &error); /* a first one has no order */
         if (status != KELP_OK) {
             refuse_stream(leader, status, error.text);
         }

@@ -266,3 +266,22 @@ void kelp_shard_view(struct kelp_shard *shard, struct kelp_shard_view *ret_view)
     }
     (void)pthread_rwlock_unlock(&shard->lock);
 }
+
+void kelp_shard_standing(struct kelp_shard *shard, struct kelp_standing *ret_standing)
+{
+    struct hosted *hosted;
+    uint32_t at = 0;
+
+    *ret_standing = (struct kelp_standing){.known = false};
+    (void)pthread_rwlock_rdlock(&shard->lock);
+    const struct kelp_hosting *hosting = shard->hosting;
+    while ((hosted = kelp__hosting_next(hosting, &at)) != NULL) {
+        struct kelp_partition_view view;
+        (void)pthread_mutex_lock(&hosted->lock);
+        kelp_partition_view(hosted->core, &view);
+        (void)pthread_mutex_unlock(&hosted->lock);
+        kelp_standing_add(ret_standing, hosted->index, &view);
+    }
+    ret_standing->generation = hosting ? hosting->generation : 0;
+    (void)pthread_rwlock_unlock(&shard->lock);
+}

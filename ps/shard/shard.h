@@ -15,6 +15,7 @@
 #include "common/job/job.h"
 #include "proto/wire.h"
 #include "ps/core/partition/partition.h"
+#include "ps/core/partition/standing.h"
 #include "ps/shard/hosting.h"
 #include "ps/shard/tensors/capture.h"
 #include "ps/shard/tensors/extent.h"
@@ -271,5 +272,8 @@ struct kelp_shard_view {
     uint64_t offers; /* lanes offered, in this generation */
 };
 void kelp_shard_view(struct kelp_shard *shard, struct kelp_shard_view *ret_view);
+/* How far apart the partitions are whose primary is here. They are looked at one after the other.
+ */
+void kelp_shard_standing(struct kelp_shard *shard, struct kelp_standing *ret_standing);
 
 #endif

@@ -51,8 +51,9 @@ void kelp__shard_control_tell(struct kelp_shard_actions *actions, enum kelp_shar
 
 /* ---- reports ---- */
 
-static void report(const struct kelp_shard_control *control, struct kelp__control_stream *stream,
-                   struct kelp_shard_actions *actions)
+static struct kelp_shard_action *report(const struct kelp_shard_control *control,
+                                        struct kelp__control_stream *stream,
+                                        struct kelp_shard_actions *actions)
 {
     struct kelp_shard_action *action = kelp__shard_control_add(actions, KELP_SHARD_DO_REPORT);
     const size_t left = control->has_word ? control->record_count - stream->cursor : 0;
@@ -65,6 +66,7 @@ static void report(const struct kelp_shard_control *control, struct kelp__contro
         left < control->config.report_records_max ? left : control->config.report_records_max;
     stream->has_hello = true;
     stream->cursor += action->report.record_count;
+    return action;
 }
 
 void kelp__shard_control_report(struct kelp_shard_control *control,
@@ -72,7 +74,7 @@ void kelp__shard_control_report(struct kelp_shard_control *control,
 {
     for (uint32_t i = 0; i < control->stream_count; i++) {
         if (control->streams[i].greeted) {
-            report(control, &control->streams[i], actions);
+            (void)report(control, &control->streams[i], actions);
         }
     }
 }
@@ -98,7 +100,7 @@ static void on_timer(struct kelp_shard_control *control, struct kelp_shard_actio
     for (uint32_t i = 0; i < control->stream_count; i++) {
         struct kelp__control_stream *stream = &control->streams[i];
         if (stream->greeted) {
-            report(control, stream, actions);
+            (void)report(control, stream, actions);
             control->dirty =
                 control->dirty || (control->has_word && stream->cursor < control->record_count);
         }
@@ -358,7 +360,11 @@ static kelp_status on_command(struct kelp_shard_control *control,
         kelp__shard_control_on_map(control, command, actions);
     }
     stream->heartbeat = command->heartbeat;
-    report(control, stream, actions);
+    struct kelp_shard_action *answer = report(control, stream, actions);
+    if (command->standing.generation ==
+        control->generation) { /* else it is of one before, or next */
+        answer->report.standing = command->standing;
+    }
     return KELP_OK;
 }
 

@@ -26,6 +26,7 @@
 #define KELP_PS_CORE_CONTROL_SHARD_CONTROL_H
 
 #include "ps/core/limits.h"
+#include "ps/core/partition/standing.h"
 #include "ps/core/snapshot/snapshot.h"
 
 struct kelp_shard_control;
@@ -66,6 +67,7 @@ struct kelp_shard_command {
     uint64_t map_generation; /* of a map that kelp_shard_control_judge() accepts; 0: none */
     uint64_t map_serial;     /* of that map */
     bool map_reads;          /* it names this shard as a primary or a backup */
+    struct kelp_standing standing; /* looked at since the message came; for its answer */
 };
 
 /* It goes with its serial. */
@@ -167,6 +169,7 @@ struct kelp_shard_action {
             uint64_t heartbeat;
             size_t record_first; /* index into the view's records */
             size_t record_count;
+            struct kelp_standing standing; /* of the generation that is served, or not known */
         } report;
         uint64_t generation;
         struct kelp_snapshot_action snapshot;

@@ -165,6 +165,28 @@ KELP_TEST(the_first_report_of_a_stream_carries_the_hello)
     ck_assert_uint_eq(view().generation, 0);
 }
 
+/* How far apart partitions are is in the answer to the heartbeat that they were looked at for, and
+ * in no other report: if that was in the generation that is served. */
+KELP_TEST(the_standing_goes_with_its_heartbeat)
+{
+    struct kelp_shard_event beat = {.kind = KELP_SHARD_ON_COMMAND,
+                                    .command = {.stream = 1, .heartbeat = 8}};
+
+    connect(1);
+    command(1, 0, 2);
+    loaded();
+    beat.command.standing = (struct kelp_standing){.generation = 2, .known = true};
+    beat.command.standing.highest.step = 5;
+    ck_assert_int_eq(apply(beat), KELP_OK);
+    ck_assert(report(0)->report.standing.known);
+    ck_assert_uint_eq(report(0)->report.standing.highest.step, 5);
+    command(1, 0, 0);
+    ck_assert(!report(0)->report.standing.known);
+    beat.command.standing.generation = 1;
+    ck_assert_int_eq(apply(beat), KELP_OK);
+    ck_assert(!report(0)->report.standing.known);
+}
+
 static kelp_status forge(uint64_t stream)
 {
     ck_assert_int_eq(order(stream, UINT64_MAX, 1, false), KELP_ERR_NOT_LEADER);
