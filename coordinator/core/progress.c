@@ -129,3 +129,12 @@ void kelp_progress_pop(struct kelp_progress *progress)
     progress->queue_count--;
     progress->queue_first = progress->queue_count == 0 ? 0 : progress->queue_first + 1;
 }
+
+void kelp_progress_forget(struct kelp_progress *progress, uint64_t version, size_t begun)
+{
+    while (progress->queue_count > begun &&
+           progress->queue[progress->queue_first + progress->queue_count - 1].word.version >=
+               version) {
+        progress->queue_count--;
+    }
+}

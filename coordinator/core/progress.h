@@ -55,5 +55,8 @@ const struct kelp_record *kelp_progress_waiting(const struct kelp_progress *prog
 /* The next one for the file, or NULL; borrowed until kelp_progress_pop() or the next record. */
 const struct kelp_record *kelp_progress_peek(const struct kelp_progress *progress);
 void kelp_progress_pop(struct kelp_progress *progress);
+/* Those of `version` and of all after it need not be on file, but for the first `begun`, which are
+ * on their way. */
+void kelp_progress_forget(struct kelp_progress *progress, uint64_t version, size_t begun);
 
 #endif

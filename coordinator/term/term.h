@@ -60,6 +60,7 @@ struct kelp_term_hold {
     bool taken;
     bool asked;        /* the disk is at it */
     bool opened;       /* the generation is ours */
+    bool forgets;      /* lines of what it computes again: workers differed, and these may too */
     uint64_t retry_ms; /* next attempt */
 };
 

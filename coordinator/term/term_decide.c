@@ -175,6 +175,14 @@ static void count_recomputed(struct kelp_term *term, uint64_t restored)
     }
 }
 
+/* What came first counted, though another worker said something else. Which one is first may change
+ * when the same step is computed again. */
+static bool may_differ(const struct kelp_term *term)
+{
+    return term->options.job->failure.on_conflict == KELP_CONFLICT_FIRST &&
+           (term->conflicts > 0 || term->placement.blocks > 0);
+}
+
 /* The map is the placement's from now on; opened: by us. */
 static void begin_generation(struct kelp_term *term, bool opened)
 {
@@ -185,7 +193,10 @@ static void begin_generation(struct kelp_term *term, bool opened)
     static const struct kelp_plan no_plan;
     const struct kelp_plan *plan = term->offer.plan ? term->offer.plan : &no_plan;
     struct kelp__keeper_visit visit;
-    term->hold = (struct kelp_term_hold){.opened = opened};
+    term->hold = (struct kelp_term_hold){.opened = opened, .forgets = opened && may_differ(term)};
+    if (term->hold.forgets) {
+        kelp_progress_forget(&term->progress, map->restore_version, term->records.filing);
+    }
     if (from) {
         kelp_outside_log(&term->outside, KELP_LOG_INFO,
                          "restoring step=%" PRIu64 " version=%" PRIu64

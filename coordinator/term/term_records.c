@@ -1,6 +1,7 @@
 /*
  * What partition 0's shard reports, on its way to the run's files and to the checkpointer.
  */
+#include <inttypes.h>
 #include <stdio.h>
 
 #include "coordinator/term/term_internal.h"
@@ -34,7 +35,8 @@ static void notice_end(struct kelp_term *term, uint64_t generation)
 }
 
 /* The run's folder becomes this job's, before anything of this job is on file. Records of another
- * job are cut: what this one computes need not be the same (--force). False: not yet. The disk has
+ * job are cut: what this one computes need not be the same (--force). So are those of what is
+ * computed again after workers differed. False: not yet. The disk has
  * not taken it, or the generation is not known. */
 static bool take_hold(struct kelp_term *term)
 {
@@ -47,10 +49,16 @@ static bool take_hold(struct kelp_term *term)
     }
     const struct kelp_hold wanted = {.generation = map->generation,
                                      .plan = term->offer.plan,
-                                     .force = term->options.force,
+                                     .force = term->options.force || hold->forgets,
                                      .opened = hold->opened,
                                      .restored = map->restore_version};
     hold->asked = outside->effects->take_hold(&wanted, outside->user);
+    if (hold->asked && hold->forgets) {
+        kelp_outside_log(
+            outside, KELP_LOG_WARN,
+            "workers differed: lines of what is computed again are forgotten version=%" PRIu64,
+            wanted.restored);
+    }
     hold->retry_ms = term->now_ms + KELP_COORDINATOR_APPEND_MS;
     return false;
 }

@@ -82,6 +82,21 @@ KELP_TEST(latest)
     ck_assert_uint_eq(progress.latest[KELP_SPLIT_TEST].word.version, 7);
 }
 
+/* What is computed again need not be on file, unless it is on its way there. */
+KELP_TEST(forgotten)
+{
+    for (uint64_t version = 0; version < 6; version++) {
+        ck_assert_int_eq(put(version, KELP_STEP_TRAIN), KELP_OK);
+    }
+    kelp_progress_forget(&progress, 2, 4);
+    ck_assert_uint_eq(progress.queue_count, 4);
+    kelp_progress_forget(&progress, 2, 0);
+    ck_assert_uint_eq(take(), 0);
+    ck_assert_uint_eq(take(), 1);
+    ck_assert_ptr_null(kelp_progress_peek(&progress));
+    kelp_progress_forget(&progress, 0, 0);
+}
+
 /* The queue is bounded, and memory is used again while some come and some go. */
 KELP_TEST(bounded)
 {
