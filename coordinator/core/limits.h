@@ -72,8 +72,12 @@
 #define KELP_COORDINATOR_RETRY_MS      500  /* back-off after a failed write to etcd */
 #define KELP_COORDINATOR_LOAD_RETRY_MS 1000 /* back-off after a shard could not load; doubled */
 #define KELP_COORDINATOR_LOAD_TRIES    3    /* then a checkpoint that cannot be read is left */
-#define KELP_COORDINATOR_BLOCK_TRIES   3 /* generations given up for a word, before the job fails */
-#define KELP_COORDINATOR_FIRST_MS      1000 /* a new shard stream must answer within this */
+#define KELP_COORDINATOR_BLOCK_TRIES                                                               \
+    3 /* generations given up since workers differ or partitions are apart; then the job fails */
+#define KELP_COORDINATOR_APART_BEATS                                                               \
+    20 /* heartbeats over which a partition stays two steps behind: 2 s, no worker was on its way  \
+        */
+#define KELP_COORDINATOR_FIRST_MS 1000 /* a new shard stream must answer within this */
 
 /* Who stands by hears the leader at each of its ticks. Five silent ticks are ten times the delay of
  * a loaded machine; with election and reading the map, another leads within a second. */

@@ -244,6 +244,12 @@ static const struct kelp_checkpointer_report *snapshot_of(const struct kelp_shar
     return &snapshot->report;
 }
 
+static struct kelp_apart_step step_of(const Kelp__V1__PartitionStep *from)
+{
+    return (struct kelp_apart_step){
+        .partition = from->partition, .map_epoch = from->map_epoch, .step = from->step};
+}
+
 static void on_report(struct kelp_shard_stream *stream, struct kelp_term *term,
                       const Kelp__V1__ShardReport *from)
 {
@@ -252,6 +258,8 @@ static void on_report(struct kelp_shard_stream *stream, struct kelp_term *term,
     struct kelp_control_word word;
     struct kelp_best best;
     struct kelp_record latest;
+    struct kelp_apart_step lowest;
+    struct kelp_apart_step highest;
     bool known = kelp_status_known(from->status);
     bool has_word = from->word && kelp_wire_get_word(from->word, &word);
     bool has_best = from->best && kelp_wire_get_best(from->best, &best);
@@ -276,6 +284,12 @@ static void on_report(struct kelp_shard_stream *stream, struct kelp_term *term,
         .leaving = from->leaving,
     };
     add_followers(from, &followers, &report);
+    if (from->lowest && from->highest) {
+        lowest = step_of(from->lowest);
+        highest = step_of(from->highest);
+        report.lowest = &lowest;
+        report.highest = &highest;
+    }
     for (size_t i = 0; i < from->n_work; i++) {
         kelp_term_worker_worked(term, from->work[i]->id);
     }

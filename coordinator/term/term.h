@@ -165,8 +165,10 @@ struct kelp_link_report {
     size_t replica_count;
     const struct kelp_link_peer *peers; /* of which something is wrong */
     size_t peer_count;
-    bool leaving;       /* it was told to end */
-    kelp_status status; /* of what it failed at */
+    const struct kelp_apart_step *lowest;  /* in answer to a heartbeat: of the partitions that */
+    const struct kelp_apart_step *highest; /* it leads; NULL, both: it does not say */
+    bool leaving;                          /* it was told to end */
+    kelp_status status;                    /* of what it failed at */
     const char *error;
     const char *waiting;                             /* what loading waits for; "": nothing */
     const struct kelp_checkpointer_report *snapshot; /* NULL: none */

@@ -168,13 +168,26 @@ void kelp_term_shard_closed(struct kelp_term *term, struct kelp_link *link, bool
 
 /* ---- reports ---- */
 
+/* Is it training that failed, and not a load? Two workers that differ end the job also while the
+ * generation is being given up: nothing in the next one would show it. */
+static bool failed_in_training(const struct kelp_term *term, const struct kelp_link *link,
+                               kelp_status status)
+{
+    const struct kelp_placement *placement = &term->placement;
+    const struct kelp_placement_shard *placed = kelp_placement_find(placement, link->shard.id);
+    return placement->state == KELP_PLACEMENT_RUNNING ||
+           (placement->state == KELP_PLACEMENT_WAITING && status == KELP_ERR_MISMATCH && placed &&
+            placement->map.generation > 0 &&
+            placed->loaded_generation == placement->map.generation);
+}
+
 static void on_failure(struct kelp_term *term, struct kelp_link *link, kelp_status status,
                        const char *text)
 {
     char reason[KELP_COORDINATOR_REASON_MAX + 1];
     bool blocked = status == KELP_ERR_CONTROL_WORD;
     kelp_link_failed(link, &term->outside, status, text);
-    if (term->placement.state == KELP_PLACEMENT_RUNNING && !blocked) {
+    if (!blocked && failed_in_training(term, link, status)) {
         (void)snprintf(reason, sizeof(reason), "%s: %s", link->shard.id, text);
         kelp__term_fail_job(term, reason);
         return;
@@ -241,6 +254,30 @@ static void on_map(struct kelp_term *term, const struct kelp_link *link,
                                                              .generation = report->map_generation,
                                                              .reports = report->replicas,
                                                              .count = report->replica_count}});
+    }
+}
+
+/* The job's state says it too; this is to be found in the log. */
+static void on_stands(struct kelp_term *term, const struct kelp_link *link,
+                      const struct kelp_link_report *report)
+{
+    const uint32_t blocks = term->placement.blocks;
+    if (!report->lowest || !report->highest) {
+        return;
+    }
+    kelp__term_place(term, (struct kelp_placement_event){
+                               .kind = KELP_PLACEMENT_STANDS,
+                               .stands = {.id = link->shard.id,
+                                          .incarnation = link->shard.incarnation,
+                                          .said = {.generation = report->loaded_generation,
+                                                   .heartbeat = report->heartbeat,
+                                                   .next = term->heartbeat,
+                                                   .lowest = *report->lowest,
+                                                   .highest = *report->highest}}});
+    if (term->placement.blocks != blocks) {
+        kelp_outside_log(&term->outside, KELP_LOG_WARN,
+                         "partitions are apart generation=%" PRIu64 " reason=\"%s\"",
+                         report->loaded_generation, term->placement.reason);
     }
 }
 
@@ -325,6 +362,7 @@ void kelp_term_shard_report(struct kelp_term *term, struct kelp_link *link,
     if (current) {
         on_waiting(term, link, report->waiting);
     }
+    on_stands(term, link, report);
     if (report->snapshot) {
         on_snapshot(term, report->snapshot);
     }

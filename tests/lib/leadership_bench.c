@@ -117,11 +117,17 @@ static kelp_status compare_plan(const char *text, struct kelp_error *reterr, voi
     return KELP_OK;
 }
 
+static uint64_t recorded_step(void *user)
+{
+    (void)user;
+    return 0;
+}
+
 static bool take_hold(const struct kelp_hold *hold, void *user)
 {
-    (void)hold;
     (void)user;
     leadership_bench.done.holds++;
+    leadership_bench.done.forced = hold->force;
     return true;
 }
 
@@ -321,6 +327,7 @@ void leadership_setup(void)
         .keep_plan = keep_plan,
         .compare_plan = compare_plan,
         .take_hold = take_hold,
+        .recorded_step = recorded_step,
         .file = file,
         .link_create = link_create,
         .link_destroy = link_destroy,

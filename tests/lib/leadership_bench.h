@@ -30,6 +30,7 @@ extern struct leadership_bench {
         uint64_t map_to_worker;
         uint64_t serial;  /* of the order whose folder was described */
         int holds, files; /* asked for */
+        bool forced;      /* the newest hold cuts lines */
         uint64_t filed_version;
         size_t filed_count;
         bool sync;

@@ -203,7 +203,8 @@ static void plan_gentle(struct sim *sim)
 /*
  * In some runs a worker lies once, to one of the partitions, early. Else no step is left out, and
  * nobody dies; but shards do in half of the runs, where replicas go on, and other sizes are asked
- * for. Then the others push all lanes of that step, so that the lie is found. Not drawn, as above.
+ * for. Then the others push all lanes of that step, so that the lie is found. Or it rushes
+ * partition 0: that is found likewise, or partitions are apart. Not drawn, as above.
  */
 static void plan_lie(struct sim *sim)
 {
@@ -215,14 +216,16 @@ static void plan_lie(struct sim *sim)
     while (partitions < sim->plan.partition_count && sim_slice(sim, partitions).count > 0) {
         partitions++;
     }
-    if (profile->quiet || profile->calm || profile->kills || profile->gentle || dice % 16 != 3 ||
+    if (profile->quiet || profile->calm || profile->kills || profile->gentle || dice % 8 != 3 ||
         sim->job.run.mode != KELP_RUN_TRAIN || profile->workers < 2 || partitions < 2 ||
         steps < 6) {
         return;
     }
-    const bool moves = sim->job.cluster.shards > 1 && (dice >> 4) % 2 == 0;
+    const bool rushes = dice % 16 == 11;
+    const bool moves = !rushes && sim->job.cluster.shards > 1 && (dice >> 4) % 2 == 0;
     memset(profile->weights, 0, sizeof(profile->weights));
     profile->weights[SIM_FAULT_PAUSE] = 1;
+    profile->scales = profile->scales && !rushes;
     profile->weights[SIM_FAULT_SCALE] = profile->scales ? 1 : 0;
     profile->weights[SIM_FAULT_KILL_SHARD] = moves ? 1 : 0;
     profile->sluggish = false;
@@ -243,6 +246,18 @@ static void plan_lie(struct sim *sim)
                                 .lane_first = (uint32_t)((dice >> 28) % (lanes / count)) * count,
                                 .lane_count = count,
                                 .delay_us = (dice >> 40) % (2 * profile->lane_us)};
+    if (rushes) {
+        sim->lie.rushes = true;
+        sim->job.failure.on_conflict =
+            (dice >> 32) % 4 == 0 ? KELP_CONFLICT_STOP : KELP_CONFLICT_FIRST;
+        sim->job.train.patience = 0; /* the job is as long as ever */
+        sim->lie.about_word = false;
+        sim->lie.partition = 0;
+        sim->lie.lane_first = 0;
+        sim->lie.lane_count = lanes;
+        sim->lie.pushes = 3 + (uint32_t)((dice >> 20) % 8);
+        sim->lie.gap_us = 1 + 2 * profile->latency_us;
+    }
 }
 
 static void add_process(struct sim *sim, enum sim_role role, unsigned index, const char *name)

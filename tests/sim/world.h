@@ -68,6 +68,7 @@ enum sim_count {
     SIM_COUNT_DRAINED,
     SIM_COUNT_LIAR_FOUND,
     SIM_COUNT_WORD_MENDED,
+    SIM_COUNT_APART_MENDED,
     SIM_COUNT_CHECKPOINT,
     SIM_COUNT_CHECKPOINT_ABANDONED,
     SIM_COUNT_CHECKPOINT_REMOVED,
@@ -145,9 +146,13 @@ struct sim_profile {
     uint32_t weights[16]; /* of the kinds of faults (faults.c) */
 };
 
-/* A worker that lies: once, to one partition, besides what it computes. */
+/* A worker that lies: once, to one partition, besides what it computes. One that rushes pushes step
+ * after step of partition 0, without having the weights. */
 struct sim_lie {
     bool planned;
+    bool rushes;
+    uint32_t pushes; /* of one that rushes, still to come */
+    uint64_t gap_us; /* between them */
     bool about_word; /* else about the gradient */
     uint64_t step;
     uint32_t partition;
@@ -157,6 +162,7 @@ struct sim_lie {
     bool told;         /* from now on the job is not the quiet run's ... */
     bool mended;       /* it was found before it did harm; it may come a second time */
     bool found;        /* ... until a shard says so, and it fails */
+    bool apart;        /* partitions were found apart, in a generation that was given up for it */
     bool lost;         /* the shard that would say so is no primary any more */
 };
 

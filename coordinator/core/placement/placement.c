@@ -411,6 +411,7 @@ static bool outlives_the_end(enum kelp_placement_event_kind kind)
         return true;
     case KELP_PLACEMENT_PLAN:
     case KELP_PLACEMENT_LOAD_FAILED:
+    case KELP_PLACEMENT_STANDS:
     case KELP_PLACEMENT_BLOCKED:
     case KELP_PLACEMENT_MISSING:
     case KELP_PLACEMENT_FINISHED:

@@ -37,7 +37,8 @@
  * reading fails again and again.
  *
  * A shard that two workers told different control words of one step is blocked: it goes on with the
- * next generation alone. From RUNNING and LOADING that leads to WAITING, as a loss does.
+ * next generation alone. So are partitions that a worker has driven apart (apart.h). From RUNNING
+ * and LOADING that leads to WAITING, as a loss does.
  *
  * DONE says that the whole final model is there, so it needs the finish of the generation that
  * runs. A finish may come earlier (a new leader hears it while LOADING) or too late (a shard was
@@ -68,6 +69,7 @@
 #ifndef KELP_COORDINATOR_CORE_PLACEMENT_PLACEMENT_H
 #define KELP_COORDINATOR_CORE_PLACEMENT_PLACEMENT_H
 
+#include "coordinator/core/placement/apart.h"
 #include "coordinator/core/placement/doubts.h"
 #include "coordinator/core/placement/replicas.h"
 #include "coordinator/core/targets.h"
@@ -96,6 +98,7 @@ enum kelp_placement_event_kind {
     KELP_PLACEMENT_LOADED,       /* it has loaded a generation */
     KELP_PLACEMENT_TAKEN,        /* it has taken a map */
     KELP_PLACEMENT_REPLICAS,     /* it has said how its followers are */
+    KELP_PLACEMENT_STANDS,       /* it has said at which steps its partitions are */
     KELP_PLACEMENT_DOUBTED,      /* a peer hears nothing from it */
     KELP_PLACEMENT_LEAVING,      /* it was told to end, and asks to be drained before */
     KELP_PLACEMENT_LOAD_FAILED,  /* it could not */
@@ -168,6 +171,11 @@ struct kelp_placement_event {
             const struct kelp_replica_report *reports;
             size_t count;
         } replicas;
+        struct {
+            const char *id;
+            uint64_t incarnation;
+            struct kelp_apart_said said;
+        } stands;
         struct {
             const char *id; /* of the one that is not heard */
             uint64_t incarnation;
@@ -250,6 +258,7 @@ struct kelp_placement_shard {
     uint64_t dropped;             /* incarnation that a failover took out of the map; 0: none */
     uint64_t doubted_incarnation; /* whom a peer did not hear */
     uint64_t doubted_ms;          /* when it said so last */
+    struct kelp_apart_behind behind;
     char waiting[KELP_COORDINATOR_WAITING_MAX + 1]; /* what loading waits for */
     uint64_t waiting_ms;                            /* since when */
 };
@@ -292,7 +301,7 @@ struct kelp_placement {
     bool undecided;               /* a commit's outcome is not known yet */
     uint32_t load_failures;       /* in a row, of failed_version, that may pass */
     uint64_t failed_version;
-    uint32_t blocks;      /* generations that were given up because a shard was blocked */
+    uint32_t blocks;      /* generations that were given up because shards were blocked */
     bool choosing;        /* which one it is: RESTORE will say */
     bool restore_final;   /* it is the final state */
     uint64_t progress_ms; /* training went on last; 0: never */
@@ -301,6 +310,7 @@ struct kelp_placement {
     struct kelp_map next; /* being written */
     struct kelp_replicas replicas;
     struct kelp_doubts doubts;
+    struct kelp_apart apart;
     enum kelp_placement_change change;
     bool loses;                                    /* the change: a shard was lost */
     bool fails_over;                               /* and it was a primary */

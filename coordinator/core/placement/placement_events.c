@@ -137,23 +137,27 @@ static void on_load_failed(struct kelp_placement *placement,
     }
 }
 
-/* Two workers differ about what a step is. Nothing of it has been applied where that was found, so
- * another generation mends it; whoever does it again and again ends the job. */
-static void on_blocked(struct kelp_placement *placement, const struct kelp_placement_event *event,
-                       struct kelp_placement_actions *actions)
+/* The generation cannot go on, and another one mends it; whoever does that again and again ends the
+ * job. */
+static void block(struct kelp_placement *placement, const struct kelp_placement_event *event,
+                  const char *id, const char *text, struct kelp_placement_actions *actions)
 {
-    if (placement->state != KELP_PLACEMENT_RUNNING && placement->state != KELP_PLACEMENT_LOADING) {
-        return;
-    }
     if (++placement->blocks > KELP_COORDINATOR_BLOCK_TRIES) {
-        kelp__placement_fail(placement, event, actions, event->load_failed.id,
-                             event->load_failed.text);
+        kelp__placement_fail(placement, event, actions, id, text);
         return;
     }
     kelp__placement_move(placement, KELP_PLACEMENT_WAITING, actions);
-    kelp__placement_say(placement, actions, "%s: %.250s", event->load_failed.id,
-                        event->load_failed.text);
+    kelp__placement_say(placement, actions, "%s: %.250s", id, text);
     placement->not_before_ms = event->now_ms + KELP_COORDINATOR_LOAD_RETRY_MS;
+}
+
+/* Two workers differ about what a step is. Nothing of it has been applied where that was found. */
+static void on_blocked(struct kelp_placement *placement, const struct kelp_placement_event *event,
+                       struct kelp_placement_actions *actions)
+{
+    if (placement->state == KELP_PLACEMENT_RUNNING || placement->state == KELP_PLACEMENT_LOADING) {
+        block(placement, event, event->load_failed.id, event->load_failed.text, actions);
+    }
 }
 
 /* What a shard serves already, perhaps of an etcd that has been emptied since. */
@@ -278,6 +282,53 @@ static void on_replicas(struct kelp_placement *placement, const struct kelp_plac
     }
 }
 
+/* Is it for this shard to say? */
+static bool leads(const struct kelp_map *map, uint32_t shard, const struct kelp_apart_step *at)
+{
+    return at->partition < map->partition_count &&
+           map->partitions[at->partition].primary == shard &&
+           map->partitions[at->partition].map_epoch == at->map_epoch;
+}
+
+/* Nobody can bring this shard's lowest partition and the furthest one together. */
+static void say_apart(struct kelp_placement *placement, const struct kelp_placement_event *event,
+                      struct kelp_placement_actions *actions)
+{
+    const struct kelp_apart_step *lowest = &event->stands.said.lowest;
+    const struct kelp_apart_step *highest = &placement->apart.highest;
+    const struct kelp_map *map = &placement->map;
+    char text[256];
+    (void)snprintf(
+        text, sizeof(text),
+        "partition %u stays at step %llu while partition %u (%s) is at step %llu and has "
+        "no weights of step %llu any more: a worker has pushed steps that it cannot have "
+        "computed",
+        lowest->partition, (unsigned long long)lowest->step, highest->partition,
+        map->shards[map->partitions[highest->partition].primary].id,
+        (unsigned long long)highest->step, (unsigned long long)lowest->step);
+    block(placement, event, event->stands.id, text, actions);
+}
+
+static void on_stands(struct kelp_placement *placement, const struct kelp_placement_event *event,
+                      struct kelp_placement_actions *actions)
+{
+    const struct kelp_apart_said *said = &event->stands.said;
+    const struct kelp_map *map = &placement->map;
+    int32_t index = kelp_map_find(map, event->stands.id);
+    struct kelp_placement_shard *shard =
+        speaker(placement, event->stands.id, event->stands.incarnation);
+    if (!shard || index < 0 || placement->state != KELP_PLACEMENT_RUNNING ||
+        said->generation != map->generation ||
+        event->stands.incarnation != map->shards[index].incarnation ||
+        !leads(map, (uint32_t)index, &said->lowest) ||
+        !leads(map, (uint32_t)index, &said->highest)) {
+        return;
+    }
+    if (kelp_apart_hear(&placement->apart, &shard->behind, said)) {
+        say_apart(placement, event, actions);
+    }
+}
+
 static void on_doubted(struct kelp_placement *placement, const struct kelp_placement_event *event)
 {
     struct kelp_placement_shard *shard = kelp__placement_find(placement, event->doubted.id);
@@ -397,6 +448,9 @@ kelp_status kelp__placement_take(struct kelp_placement *placement,
         break;
     case KELP_PLACEMENT_REPLICAS:
         on_replicas(placement, event);
+        break;
+    case KELP_PLACEMENT_STANDS:
+        on_stands(placement, event, actions);
         break;
     case KELP_PLACEMENT_DOUBTED:
         on_doubted(placement, event);

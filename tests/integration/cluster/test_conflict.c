@@ -244,6 +244,22 @@ static void lie_until(bool (*found)(void))
     liar_close();
 }
 
+/* Step after step of partition 0, faster than any worker gets its weights: a worker that asks
+ * partition 0 for those of the step that the others are at is too late. */
+static void rush(uint32_t lies)
+{
+    liar_open();
+    for (uint32_t i = 0; i < lies; i++) {
+        ask();
+        ck_assert_ptr_nonnull(liar.stream);
+        ck_assert_ptr_nonnull(liar.reply);
+        lie();
+        kelp__v1__exchange_reply__free_unpacked(liar.reply, NULL);
+        liar.reply = NULL;
+    }
+    liar_close();
+}
+
 /* ---- tests ---------------------------------------------------------------------------------- */
 
 static bool has_ended(void)
@@ -273,6 +289,17 @@ KELP_TEST(stops)
                   run.output);
     ck_assert_msg(strstr(run.output, "worker-0") || strstr(run.output, "worker-1"), "%s",
                   run.output);
+}
+
+/* Partition 0 is far ahead of the others, which nobody can bridge: the leader says so, and the run
+ * goes on in another generation. Nobody is to find the lies first, so that the run would end. */
+KELP_TEST(rushes)
+{
+    start("failure.on_conflict=first");
+    rush(200);
+    kelp_run_await_log(&run, "partitions are apart generation=1 ");
+    kelp_run_go_on(&run, 50);
+    ck_assert(!has_ended());
 }
 
 /* It goes on; the shard's log, the terminal, the status and the result say the same. */

@@ -7,6 +7,7 @@
 
 #include "coordinator/core/placement/replicas.h"
 #include "ps/core/partition/partition.h"
+#include "ps/core/partition/standing.h"
 #include "ps/core/snapshot/snapshot.h"
 #include "tests/sim/model.h"
 #include "tests/sim/outside/disk.h"
@@ -254,6 +255,7 @@ struct sim_shard_report {
     struct kelp_replica_report replicas[SIM_PARTITIONS_MAX];
     size_t peer_count;
     struct sim_peer_report peers[SIM_SHARDS_MAX];
+    struct kelp_standing standing;
     bool leaving;     /* it was told to end */
     uint32_t workers; /* that partition 0 took lanes of: a bit for each number */
     struct sim_snapshot_report snapshot;

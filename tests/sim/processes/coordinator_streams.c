@@ -160,7 +160,28 @@ static void fill_snapshot(const struct sim_link_end *end, const struct sim_snaps
                                                     .current_step = from->current_step};
 }
 
-static void take_report(const struct sim *sim, struct kelp_term *term, struct sim_link_end *end,
+static struct kelp_apart_step step_of(const struct kelp_standing_end *end)
+{
+    return (struct kelp_apart_step){
+        .partition = end->partition, .map_epoch = end->map_epoch, .step = end->step};
+}
+
+/* Partitions are apart only where a worker drove them apart; then all is well with the next
+ * generation. */
+static void blocked(struct sim *sim, const struct kelp_term *term)
+{
+    if (!sim->lie.told && !sim->lie.mended) {
+        sim_fail(sim, "honest workers keep partitions together", "%s", term->placement.reason);
+    }
+    if (sim->lie.rushes) {
+        sim->lie.apart = true;
+        sim->lie.found = false; /* nothing of it is left */
+        sim->counts[SIM_COUNT_APART_MENDED]++;
+        sim_say(sim, NULL, "%s", term->placement.reason);
+    }
+}
+
+static void take_report(struct sim *sim, struct kelp_term *term, struct sim_link_end *end,
                         const struct sim_shard_report *report)
 {
     struct kelp_checkpointer_part parts[SIM_PARTITIONS_MAX];
@@ -174,6 +195,9 @@ static void take_report(const struct sim *sim, struct kelp_term *term, struct si
                                            .broken = peer->broken};
     }
     fill_snapshot(end, &report->snapshot, parts, &snapshot);
+    const struct kelp_apart_step lowest = step_of(&report->standing.lowest);
+    const struct kelp_apart_step highest = step_of(&report->standing.highest);
+    const uint32_t blocks = term->placement.blocks;
     const struct kelp_link_report taken = {.heartbeat = report->heartbeat,
                                            .loaded_generation = report->loaded_generation,
                                            .status = report->status,
@@ -187,6 +211,8 @@ static void take_report(const struct sim *sim, struct kelp_term *term, struct si
                                            .replica_count = report->replica_count,
                                            .peers = peers,
                                            .peer_count = report->peer_count,
+                                           .lowest = report->standing.known ? &lowest : NULL,
+                                           .highest = report->standing.known ? &highest : NULL,
                                            .leaving = report->leaving,
                                            .record_count = report->record_count,
                                            .record = record_at,
@@ -199,6 +225,9 @@ static void take_report(const struct sim *sim, struct kelp_term *term, struct si
         }
     }
     kelp_term_shard_report(term, end->link, &taken);
+    if (term->placement.blocks != blocks) {
+        blocked(sim, term);
+    }
 }
 
 static void on_shard_report(struct sim *sim, struct sim_process *process, uint64_t stream,

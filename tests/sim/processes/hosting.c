@@ -316,6 +316,9 @@ static void do_conflict(struct sim_hosting *hosting, const struct kelp_conflict 
         sim->lie.told = !is_open; /* nothing was applied: all is well again */
         sim->lie.mended = is_open;
         sim->lie.found = !is_open;
+        if (!is_open && sim->job.failure.on_conflict == KELP_CONFLICT_FIRST) {
+            return;
+        }
         (void)sim_control_apply(hosting->shard,
                                 &(struct kelp_shard_event){
                                     .kind = KELP_SHARD_ON_FAILURE,

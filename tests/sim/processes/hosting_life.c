@@ -196,6 +196,19 @@ struct kelp_shard_led sim_hosting_led(const struct sim_hosting *hosting,
     return led;
 }
 
+struct kelp_standing sim_hosting_standing(const struct sim_hosting *hosting)
+{
+    struct kelp_standing standing = {.generation = hosting ? hosting->generation : 0};
+    for (uint32_t p = 0; hosting && p < hosting->partition_count; p++) {
+        struct kelp_partition_view view;
+        if (hosting->by_index[p]) {
+            kelp_partition_view(hosting->hosted[p].core, &view);
+            kelp_standing_add(&standing, p, &view);
+        }
+    }
+    return standing;
+}
+
 struct sim_hosting *sim_hosting_create(struct sim_shard *shard, const struct kelp_map *map,
                                        const struct sim_manifest *manifest, kelp_status *ret_status,
                                        char ret_text[80])

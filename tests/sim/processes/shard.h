@@ -92,6 +92,8 @@ void sim_hosting_enter(struct sim_hosting *hosting, const struct kelp_map *map);
 struct kelp_shard_led sim_hosting_led(const struct sim_hosting *hosting,
                                       uint32_t partitions[SIM_PARTITIONS_MAX],
                                       struct kelp_partition_view *ret_view);
+/* How far apart the partitions are that are led here; hosting may be NULL. */
+struct kelp_standing sim_hosting_standing(const struct sim_hosting *hosting);
 /* Before each event: for what it starts or ends. */
 void sim_hosting_tell_time(const struct sim_hosting *hosting, const struct sim_hosted *hosted);
 /* Of calls that fail for lack of memory alone. */

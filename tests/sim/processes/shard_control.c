@@ -38,6 +38,7 @@ static void send_report(struct sim_shard *shard, const struct kelp_shard_action 
     report->map_serial = view.map_serial;
     report->replica_count = sim_replicas_report(shard, report->replicas);
     report->peer_count = sim_replicas_peers(shard, report->peers);
+    report->standing = action->report.standing;
     report->leaving = shard->leaving;
     report->workers = shard->worked;
     shard->worked = 0;
@@ -398,6 +399,9 @@ static void on_message(struct sim *sim, struct sim_process *process, uint64_t st
     }
     if (command->map) {
         take_map(shard, command->map, command->manifest, &event.command);
+    }
+    if (command->heartbeat != 0) {
+        event.command.standing = sim_hosting_standing(shard->hosting);
     }
     (void)sim_control_apply(shard, &event);
     if (event.command.map_generation != 0) {

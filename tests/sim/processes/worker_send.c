@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/sim/processes/shard.h"
 #include "tests/sim/processes/worker.h"
 
 #define AGAIN_US SIM_SECOND /* several times the longest delay before it is sent again */
@@ -99,7 +100,8 @@ void sim_worker_refused(struct sim_worker *worker, const struct sim_reply *reply
     const uint32_t partition = refusal->partition;
     const kelp_status status = refusal->core.status;
     const bool is_lie = worker->process->index == 0 && partition == worker->sim->lie.partition &&
-                        worker->sim->lie.told; /* perhaps: that is not sent again */
+                        worker->sim->lie.told &&
+                        !worker->sim->lie.apart; /* perhaps: not sent again */
     if (is_lie || worker->refused[partition].number != 0 ||
         (status != KELP_ERR_BUSY && status != KELP_ERR_NOT_PRIMARY)) {
         return;
@@ -128,21 +130,20 @@ static void drop_lie(void *data)
     free(lie);
 }
 
-/* It waits in vain when its stream has ended meanwhile, or a newer map came. */
-static void tell_lie(struct sim *sim, struct sim_process *process, void *data, uint64_t number)
+/* Takes the lie. False: its stream has ended meanwhile, or a newer map came. */
+static bool send_lie(struct sim_worker *worker, struct lie *lie)
 {
-    struct sim_worker *worker = sim_worker_of(process);
-    struct lie *lie = data;
+    struct sim *sim = worker->sim;
+    const struct sim_process *process = worker->process;
     struct kelp_stepper_view view;
     uint32_t link;
     uint64_t map_epoch;
-    (void)number;
     kelp_stepper_view(worker->stepper, &view);
     kelp_stepper_route(worker->stepper, sim->lie.partition, &link, &map_epoch);
     const uint64_t stream = worker->links[link].stream;
     if (stream == 0 || view.generation != lie->generation) {
         drop_lie(lie);
-        return;
+        return false;
     }
     struct sim_request *request = sim_message_create(SIM_REQUEST, sizeof(*request));
     request->helps = view.spare; /* as it said before */
@@ -161,6 +162,64 @@ static void tell_lie(struct sim *sim, struct sim_process *process, void *data, u
     sim->counts[SIM_COUNT_LIE]++;
     sim_say(sim, process, "lies to partition %u about lanes [%u, +%u)%s", sim->lie.partition,
             sim->lie.lane_first, sim->lie.lane_count, sim->lie.about_word ? ": the word" : "");
+    return true;
+}
+
+static void tell_lie(struct sim *sim, struct sim_process *process, void *data, uint64_t number)
+{
+    (void)sim;
+    (void)number;
+    (void)send_lie(sim_worker_of(process), data); /* else it waits in vain */
+}
+
+static struct lie *make_lie(struct sim_worker *worker, const struct kelp_control_word *word,
+                            uint64_t generation)
+{
+    struct sim *sim = worker->sim;
+    struct lie *lie = sim_alloc(sizeof(*lie));
+    *lie = (struct lie){.word = *word, .generation = generation};
+    lie->node = sim_model_node(sim, word, worker->weights[worker->current], sim->lie.lane_first,
+                               sim->lie.lane_count);
+    for (size_t i = 0; i < SIM_FLAT_MAX && !sim->lie.about_word; i++) {
+        lie->node->values[i] += 1.0f;
+    }
+    return lie;
+}
+
+/* What partition 0 of that generation says with a pull: here nobody waits for the answer. */
+static bool find_word(struct sim *sim, uint64_t generation, struct kelp_control_word *ret_word)
+{
+    for (unsigned i = 0; i < sim->process_count; i++) {
+        const struct sim_process *process = &sim->processes[i];
+        if (process->role != SIM_SHARD || process->incarnation == 0) {
+            continue;
+        }
+        const struct sim_hosting *hosting = sim_shard_of(process)->hosting;
+        uint32_t partitions[SIM_PARTITIONS_MAX];
+        struct kelp_partition_view view;
+        if (hosting && hosting->generation == generation &&
+            sim_hosting_led(hosting, partitions, &view).word) {
+            *ret_word = view.word;
+            return view.has_word;
+        }
+    }
+    return false;
+}
+
+/* number: of the generation. */
+static void rush(struct sim *sim, struct sim_process *process, void *data, uint64_t number)
+{
+    struct sim_worker *worker = sim_worker_of(process);
+    struct kelp_control_word word;
+    (void)data;
+    if (!find_word(sim, number, &word) || word.kind == KELP_STEP_FINISH ||
+        word.kind == KELP_STEP_DONE || !send_lie(worker, make_lie(worker, &word, number))) {
+        return;
+    }
+    if (--sim->lie.pushes > 0) {
+        sim_after(sim, sim->lie.gap_us,
+                  &(struct sim_call){.process = process, .run = rush, .number = number});
+    }
 }
 
 void sim_worker_lie(struct sim_worker *worker, const struct kelp_control_word *word)
@@ -172,20 +231,16 @@ void sim_worker_lie(struct sim_worker *worker, const struct kelp_control_word *w
         return;
     }
     plan->planned = false;
-    struct lie *lie = sim_alloc(sizeof(*lie));
-    lie->word = *word;
     struct kelp_stepper_view view;
     kelp_stepper_view(worker->stepper, &view);
-    lie->generation = view.generation;
-    lie->node = sim_model_node(sim, word, worker->weights[worker->current], plan->lane_first,
-                               plan->lane_count);
-    if (plan->about_word) {
-        lie->word.lr *= 2;
-    } else {
-        for (size_t i = 0; i < SIM_FLAT_MAX; i++) {
-            lie->node->values[i] += 1.0f;
-        }
+    if (plan->rushes) {
+        sim_after(
+            sim, plan->delay_us,
+            &(struct sim_call){.process = worker->process, .run = rush, .number = view.generation});
+        return;
     }
+    struct lie *lie = make_lie(worker, word, view.generation);
+    lie->word.lr *= plan->about_word ? 2 : 1;
     sim_after(sim, plan->delay_us,
               &(struct sim_call){
                   .process = worker->process, .run = tell_lie, .data = lie, .drop = drop_lie});

@@ -246,12 +246,12 @@ static bool record_at(const void *records, size_t index, struct kelp_record *ret
     return true;
 }
 
-static void report_record(struct kelp_link *link, uint64_t version)
+static void report_record_of(struct kelp_link *link, uint64_t generation, uint64_t version)
 {
     const struct kelp_control_word word = {.version = version + 1, .kind = KELP_STEP_TRAIN};
     const struct kelp_record record = {.word = {.version = version, .kind = KELP_STEP_TRAIN},
                                        .epoch_end = true};
-    const struct kelp_link_report of = {.loaded_generation = 1,
+    const struct kelp_link_report of = {.loaded_generation = generation,
                                         .error = "",
                                         .waiting = "",
                                         .word = &word,
@@ -259,6 +259,11 @@ static void report_record(struct kelp_link *link, uint64_t version)
                                         .record = record_at,
                                         .records = &record};
     kelp_term_shard_report(leadership_bench.machine.term, link, &of);
+}
+
+static void report_record(struct kelp_link *link, uint64_t version)
+{
+    report_record_of(link, 1, version);
 }
 
 /* Records go to the disk in batches, one after the other, once the run's folder is ours; what the
@@ -297,6 +302,71 @@ KELP_TEST(records_wait_for_the_disk)
     ck_assert_uint_eq(leadership_bench.done.filed_version, 2);
     kelp_term_filed(leadership_bench.machine.term, &(struct kelp_filed){.count = 1});
     ck_assert_ptr_null(kelp_progress_peek(&leadership_bench.machine.term->progress));
+}
+
+/* A shard leads both partitions of generation 1, which nobody can bring together again. */
+static struct kelp_link *drive_apart(enum kelp_conflict_policy policy)
+{
+    struct kelp_apart_step lowest = {.partition = 1, .step = 3};
+    struct kelp_apart_step highest = {.partition = 0, .step = 9};
+
+    leadership_bench.job.failure.on_conflict = policy;
+    kelp_leadership_elected(&leadership_bench.machine, 10);
+    leadership_answer_read(1);
+    leadership_join();
+    leadership_connect_one("shard-0", 1);
+    struct kelp_term *term = leadership_bench.machine.term;
+    lowest.map_epoch = term->placement.map.partitions[1].map_epoch;
+    highest.map_epoch = term->placement.map.partitions[0].map_epoch;
+    report_record(leadership_bench.done.link, 0);
+    for (uint32_t i = 0; i <= KELP_COORDINATOR_APART_BEATS + 1; i++) {
+        ck_assert_int_eq(term->placement.state, KELP_PLACEMENT_RUNNING);
+        leadership_tick(KELP_COORDINATOR_TICK_MS);
+        const struct kelp_link_report of = {.heartbeat = term->heartbeat - 1,
+                                            .loaded_generation = 1,
+                                            .error = "",
+                                            .waiting = "",
+                                            .lowest = &lowest,
+                                            .highest = &highest};
+        kelp_term_shard_report(term, leadership_bench.done.link, &of);
+    }
+    ck_assert_int_eq(term->placement.state, KELP_PLACEMENT_WAITING);
+    return leadership_bench.done.link;
+}
+
+/* Two workers that differ end the job also while another generation is about to be opened. */
+KELP_TEST(a_conflict_is_not_hidden)
+{
+    struct kelp_link *link = drive_apart(KELP_CONFLICT_STOP);
+    const struct kelp_link_report of = {.heartbeat = leadership_bench.machine.term->heartbeat,
+                                        .loaded_generation = 1,
+                                        .status = KELP_ERR_MISMATCH,
+                                        .error = "worker-9 and worker-1 sent different gradients",
+                                        .waiting = ""};
+
+    kelp_term_shard_report(leadership_bench.machine.term, link, &of);
+    ck_assert_int_eq(leadership_bench.machine.term->placement.state, KELP_PLACEMENT_FAILED);
+    ck_assert_ptr_nonnull(strstr(leadership_bench.machine.term->placement.reason, "worker-9"));
+}
+
+/* What is computed again may differ where the first one counts: those lines are cut, and what waits
+ * of them is not written. Where workers may not differ, it must be as before. */
+KELP_LOOP_TEST(what_differed_is_forgotten, 0, 2)
+{
+    const bool first = _i == 1;
+    struct kelp_link *link = drive_apart(first ? KELP_CONFLICT_FIRST : KELP_CONFLICT_STOP);
+    struct kelp_term *term = leadership_bench.machine.term;
+
+    ck_assert_int_eq(leadership_bench.done.holds, 1);
+    ck_assert(!leadership_bench.done.forced);
+    leadership_tick(KELP_COORDINATOR_LOAD_RETRY_MS);
+    ck_assert_int_eq(leadership_bench.done.maps, 1);
+    kelp_term_map_written(term, KELP_WRITTEN_OK, "");
+    ck_assert_uint_eq(term->placement.map.generation, 2);
+    ck_assert_int_eq(kelp_progress_peek(&term->progress) == NULL, first);
+    report_record_of(link, 2, 0);
+    ck_assert_int_eq(leadership_bench.done.holds, 2);
+    ck_assert_int_eq(leadership_bench.done.forced, first);
 }
 
 /* No shard of the map is heard though its lease lives: resign, and stand again after a while. */
