@@ -224,7 +224,7 @@ static kelp_status find_certs(struct chaos *chaos, struct kelp_error *reterr)
         return KELP_OK;
     }
     kelp_status status = kelp_launcher_find_certs(folder, kelp_job_file_job(chaos->file)->name,
-                                                  chaos->certs, reterr);
+                                                  &kelp_launch_all_roles, chaos->certs, reterr);
     if (status != KELP_OK) {
         return status;
     }

@@ -1,8 +1,10 @@
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "cli/run/run_client.h"
+#include "cli/run/run_home.h"
 #include "cli/run/status_view.h"
 #include "cli/runs/live_view.h"
 #include "cli/runs/run_watch.h"
@@ -13,6 +15,10 @@ static const struct kelp_option options[] = {
     KELP_VERB_OUTPUT("a table for people, or one JSON object"),
     KELP_VERB_NUMBER("timeout", DURATION, 100, 600000, "5s", NULL,
                      "how long to try to reach the run's coordinator"),
+    KELP_VERB_ETCD(NULL,
+                   "find the job in this etcd; the argument is then a job's name, not a run's "
+                   "folder"),
+    KELP_VERB_CERTS(NULL, "with --etcd: an operator's or reader's ca.pem, cert.pem and key.pem"),
     KELP_VERB_FLAG("watch", NULL,
                    "show it again and again, with rate and time left, until the run ends"),
 };
@@ -20,10 +26,11 @@ static const struct kelp_option options[] = {
 static const struct kelp_program program = {
     .name = "kelp status",
     .summary = "shows a run: its cluster while it runs, its result afterwards",
-    .positional = "[RUN]",
+    .positional = "[RUN|JOB]",
     .positional_max = 1,
     .examples = "  kelp status\n"
                 "  kelp status --watch\n"
+                "  kelp status fare --etcd https://10.0.0.5:2379 --certs reader\n"
                 "  kelp status runs/etth1-dlinear-20260131-120000 -o json\n",
     KELP_VERB_OPTIONS(options),
 };
@@ -64,6 +71,54 @@ static int show_live(const char *run_path, uint32_t timeout_ms, bool json)
     (json ? kelp_status_json : kelp_status_table)(reply, run_path, stdout);
     kelp_job_client_status_free(reply);
     return KELP_EXIT_OK;
+}
+
+/* A job of a cluster, which leads or has come to its end. */
+static int show_job(struct kelp_job_client *client, uint32_t timeout_ms, bool json)
+{
+    static struct kelp_result result;            /* large */
+    struct kelp_run_home place = {.folder = ""}; /* daemons that are started by hand have none */
+    Kelp__V1__StatusReply *reply = NULL;
+    struct kelp_error error;
+    char *text = NULL;
+
+    (void)!kelp_run_home_get(client, timeout_ms, &place, NULL);
+    if (kelp_run_result_get(client, timeout_ms, &text, &result, NULL) == KELP_OK) {
+        if (json) {
+            (void)fputs(text, stdout);
+        } else {
+            kelp_result_summary(&result, place.folder, stdout);
+        }
+        free(text);
+        return KELP_EXIT_OK;
+    }
+    if (ask(client, timeout_ms, &reply, &error) != KELP_OK) {
+        return kelp_complain(KELP_EXIT_UNREACHABLE, "job '%s' cannot be reached: %s",
+                             kelp_job_client_job(client), error.text);
+    }
+    (json ? kelp_status_json : kelp_status_table)(reply, place.folder, stdout);
+    kelp_job_client_status_free(reply);
+    return KELP_EXIT_OK;
+}
+
+static int show_in_etcd(const struct kelp_options *given)
+{
+    struct kelp_job_client *client = NULL;
+    struct kelp_error error;
+
+    if (kelp_options_flag(given, "watch")) {
+        return kelp_complain(KELP_EXIT_USAGE,
+                             "--watch is for runs in a folder; kelp wait shows how "
+                             "far a job in etcd is");
+    }
+    if (kelp_run_client_choose(kelp_verb_typed(given), kelp_options_text(given, "etcd"),
+                               kelp_options_text(given, "certs"), &client, &error) != KELP_OK) {
+        return kelp_complain(KELP_EXIT_USAGE, "%s", error.text);
+    }
+    int exit_status = show_job(client, (uint32_t)kelp_options_duration_ms(given, "timeout"),
+                               kelp_verb_json(given));
+    kelp_job_client_close(client);
+    return exit_status;
 }
 
 static void print_continue(const char *run_path)
@@ -142,6 +197,9 @@ static int show(const struct kelp_options *given)
     struct kelp_error error;
     char run_path[KELP_RUN_PATH_MAX + 1];
 
+    if (kelp_options_text(given, "etcd")) {
+        return show_in_etcd(given);
+    }
     kelp_status status = kelp_run_choose(kelp_verb_typed(given), run_path, &error);
     if (status != KELP_OK) {
         return kelp_complain(KELP_EXIT_USAGE, "%s", error.text);

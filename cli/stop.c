@@ -1,8 +1,11 @@
 #include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
+#include <string.h>
 #include <time.h>
 
+#include "cli/checkpoint/checkpoint_request.h"
+#include "cli/run/job_ask.h"
 #include "cli/run/run_client.h"
 #include "cli/runs/run_holder.h"
 #include "cli/runs/run_info.h"
@@ -14,17 +17,17 @@ static const struct kelp_option options[] = {
     KELP_VERB_FLAG("now", NULL,
                    "do not wait for a checkpoint: what is newer than the newest one "
                    "is computed again later"),
-    KELP_VERB_NUMBER("timeout", DURATION, 100, 86400000, "5m", NULL,
-                     "how long to wait for the run's end"),
+    KELP_JOB_ASK_OPTIONS("5m", "how long to wait for the run's end"),
 };
 
 static const struct kelp_program program = {
     .name = "kelp stop",
     .summary = "ends a run that goes on: it writes a checkpoint and pauses",
-    .positional = "[RUN]",
+    .positional = "[RUN|JOB]",
     .positional_max = 1,
     .examples = "  kelp stop\n"
-                "  kelp stop runs/etth1-dlinear-20260131-120000 --now\n",
+                "  kelp stop runs/etth1-dlinear-20260131-120000 --now\n"
+                "  kelp stop fare --etcd https://10.0.0.5:2379 --certs operator\n",
     KELP_VERB_OPTIONS(options),
 };
 
@@ -84,15 +87,110 @@ static int end(const char *run_path, const struct kelp_run_holder *holder,
     return tell(run_path);
 }
 
+/* ---- a job of a cluster -------------------------------------------------------------------- */
+
+struct pause {
+    struct kelp_request request;
+    struct kelp_result result;
+};
+
+/* Its hosts may have ended already: then the result is all there is. */
+static bool is_over(struct kelp_job_client *client, struct pause *pause, uint32_t left_ms)
+{
+    return kelp_run_result_get(client, left_ms, NULL, &pause->result, NULL) == KELP_OK;
+}
+
+static bool ask_for_pause(struct kelp_job_client *client, uint32_t left_ms, void *user,
+                          struct kelp_job_look *look)
+{
+    struct pause *pause = user;
+    Kelp__V1__StatusReply *reply = NULL;
+    uint64_t serial = 0;
+
+    if (is_over(client, pause, left_ms)) {
+        return true;
+    }
+    look->error.status = kelp_job_client_status(client, left_ms, &reply, &look->error);
+    if (look->error.status != KELP_OK) {
+        return false;
+    }
+    enum kelp_request_news news = kelp_request_read(&pause->request, reply);
+    (void)snprintf(look->waits, sizeof(look->waits), "%.16s at step %" PRIu64 "%s%.200s",
+                   reply->state, reply->word ? reply->word->step : 0,
+                   news == KELP_REQUEST_REFUSED ? ": no checkpoint: " : "",
+                   news == KELP_REQUEST_REFUSED ? reply->checkpoint->error : "");
+    kelp_job_client_status_free(reply);
+    if (news != KELP_REQUEST_ASK && news != KELP_REQUEST_REFUSED) {
+        return false;
+    }
+    look->error.status = kelp_job_client_checkpoint(client, true, left_ms, &serial, &look->error);
+    if (look->error.status == KELP_OK) {
+        kelp_request_made(&pause->request, serial);
+    }
+    return false;
+}
+
+static void tell_pause(const void *user, double seconds)
+{
+    const struct pause *pause = user;
+
+    (void)seconds;
+    (void)printf("job        %s\nstate      %s at step %" PRIu64 "%s%s\n", pause->result.job,
+                 pause->result.status, pause->result.step, pause->result.reason[0] ? ": " : "",
+                 pause->result.reason);
+    if (strcmp(pause->result.status, "paused") == 0) {
+        (void)printf("continue   the same kelp node on each host\n");
+    }
+}
+
+static int late(const struct kelp_job_client *client, const char *why, const void *user)
+{
+    (void)user;
+    return kelp_complain(KELP_EXIT_UNREACHABLE, "job '%s' has not ended in time: %s",
+                         kelp_job_client_job(client), why);
+}
+
+static int stop_in_etcd(const struct kelp_options *given)
+{
+    static struct pause pause; /* large */
+
+    if (kelp_options_flag(given, "now")) {
+        return kelp_complain(KELP_EXIT_USAGE,
+                             "--now is for runs on this machine: end each kelp node by SIGQUIT");
+    }
+    int exit_status =
+        kelp_job_ask(given, kelp_verb_typed(given),
+                     &(struct kelp_job_ask){
+                         .look = ask_for_pause, .tell = tell_pause, .late = late, .user = &pause});
+    return exit_status == KELP_EXIT_OK && strcmp(pause.result.status, "failed") == 0
+               ? KELP_EXIT_JOB_FAILED
+               : exit_status;
+}
+
+static bool is_of_cluster(const char *run_path, struct kelp_run_cluster *cluster)
+{
+    return kelp_run_dir_running(run_path) &&
+           kelp_run_cluster_read(run_path, cluster, NULL) == KELP_OK && cluster->node[0] != '\0';
+}
+
 static int stop(const struct kelp_options *given)
 {
     char run_path[KELP_RUN_PATH_MAX + 1];
+    struct kelp_run_cluster cluster;
     struct kelp_run_holder holder;
     struct kelp_error error;
 
+    if (kelp_options_text(given, "etcd")) {
+        return stop_in_etcd(given);
+    }
     kelp_status status = kelp_run_choose(kelp_verb_typed(given), run_path, &error);
     if (status != KELP_OK) {
         return kelp_complain(KELP_EXIT_USAGE, "%s", error.text);
+    }
+    if (is_of_cluster(run_path, &cluster)) {
+        return kelp_complain(
+            KELP_EXIT_USAGE, "run '%s' is on the hosts of a cluster: kelp stop %s --etcd %s%s",
+            run_path, cluster.job, cluster.etcd, cluster.certs[0] ? " --certs FOLDER" : "");
     }
     status = kelp_run_holder_open(run_path, &holder, &error);
     if (status == KELP_ERR_NOT_FOUND) {

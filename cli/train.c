@@ -468,9 +468,9 @@ static kelp_status prepare(struct train *train, struct kelp_error *reterr)
         status = check_listen(train, reterr);
     }
     if (status == KELP_OK && kelp_options_text(train->given, "certs")) {
-        status =
-            kelp_launcher_find_certs(kelp_options_text(train->given, "certs"),
-                                     kelp_job_file_job(train->file)->name, train->certs, reterr);
+        status = kelp_launcher_find_certs(kelp_options_text(train->given, "certs"),
+                                          kelp_job_file_job(train->file)->name,
+                                          &kelp_launch_all_roles, train->certs, reterr);
     }
     if (status == KELP_OK) {
         status = kelp_preflight_bin_folder(train->bin_folder, sizeof(train->bin_folder), reterr);

@@ -16,7 +16,8 @@ const struct kelp_verb *const kelp_verbs[] = {
     &kelp_verb_digest,  &kelp_verb_gc,       &kelp_verb_free,
     &kelp_verb_predict, &kelp_verb_evaluate, &kelp_verb_export,
     &kelp_verb_init,    &kelp_verb_model,    &kelp_verb_data,
-    &kelp_verb_explain, &kelp_verb_certs,    NULL,
+    &kelp_verb_explain, &kelp_verb_submit,   &kelp_verb_node,
+    &kelp_verb_wait,    &kelp_verb_certs,    NULL,
 };
 
 /* Where a heading stands in the list: before this verb. */
@@ -25,7 +26,7 @@ static const struct {
     const char *title;
 } headings[] = {{&kelp_verb_train, "Run a job"},       {&kelp_verb_status, "Look at runs"},
                 {&kelp_verb_verify, "Check and keep"}, {&kelp_verb_predict, "Use a model"},
-                {&kelp_verb_init, "Before a run"},     {&kelp_verb_certs, "On a cluster"}};
+                {&kelp_verb_init, "Before a run"},     {&kelp_verb_submit, "On a cluster"}};
 
 const struct kelp_program kelp_command_program = {
     .name = "kelp",
@@ -37,7 +38,7 @@ const struct kelp_program kelp_command_program = {
 const char kelp_command_exit_statuses[] =
     "0 done, or no difference, 1 failed while running, or a difference,\n"
     "2 bad option, job or data, 3 no cluster reached in time, 4 the job has failed,\n"
-    "129, 130, 143 paused or stopped by SIGHUP, Ctrl-C, SIGTERM.\n";
+    "75 paused on a cluster, 129, 130, 143 paused or stopped by SIGHUP, Ctrl-C, SIGTERM.\n";
 
 static void print_help(FILE *out)
 {

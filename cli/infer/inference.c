@@ -293,7 +293,7 @@ static kelp_status find_certs(struct kelp_inference *inference, struct kelp_erro
         return KELP_OK;
     }
     kelp_status status = kelp_launcher_find_certs(folder, kelp_job_file_job(inference->file)->name,
-                                                  inference->certs, reterr);
+                                                  &kelp_launch_all_roles, inference->certs, reterr);
     if (status == KELP_OK) {
         (void)snprintf(inference->operator_certs, sizeof(inference->operator_certs), "%s/%s",
                        inference->certs, kelp_role_names[KELP_ROLE_OPERATOR]);

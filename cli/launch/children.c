@@ -15,7 +15,7 @@
 #include "common/tensors/digest.h"
 
 #define LOG_LINES     6 /* of a child that ends for one reason again and again */
-#define ARGUMENTS_MAX (24 + 2 * KELP_TRIALS_MAX)
+#define ARGUMENTS_MAX (26 + 2 * KELP_TRIALS_MAX)
 
 #define LISTEN_BYTES 256
 
@@ -103,18 +103,19 @@ bool kelp_children_faulted(const struct kelp_children *children, const struct ke
 }
 
 /* Each start has a socket of its own: one that was taken for dead and is not must not be reached by
- * those who mean the next. */
-static void listen_address(const struct kelp_children *children, const struct kelp_child *child,
+ * those who mean the next. False: it chooses its address itself. */
+static bool listen_address(const struct kelp_children *children, const struct kelp_child *child,
                            char address[LISTEN_BYTES])
 {
     const struct kelp_children_options *options = &children->options;
 
     if (options->listen) {
         (void)snprintf(address, LISTEN_BYTES, "%s:0", options->listen);
-    } else {
+    } else if (options->sockets[0] != '\0') {
         (void)snprintf(address, LISTEN_BYTES, "unix:%s/%s.%" PRIu32, options->sockets, child->id,
                        child->starts);
     }
+    return options->listen || options->sockets[0] != '\0';
 }
 
 static kelp_status start(struct kelp_children *children, struct kelp_child *child,
@@ -136,9 +137,14 @@ static kelp_status start(struct kelp_children *children, struct kelp_child *chil
     if (child->kind != KELP_CHILD_WORKER) {
         argv[count++] = "--run";
         argv[count++] = children->run_folder;
-        listen_address(children, child, listen);
-        argv[count++] = "--listen";
-        argv[count++] = listen;
+        if (listen_address(children, child, listen)) {
+            argv[count++] = "--listen";
+            argv[count++] = listen;
+        }
+    }
+    if (child->kind == KELP_CHILD_SHARD && options->zone) {
+        argv[count++] = "--zone";
+        argv[count++] = options->zone;
     }
     if (child->kind == KELP_CHILD_COORDINATOR && options->force) {
         argv[count++] = "--force";
@@ -193,8 +199,9 @@ kelp_status kelp_children_add(struct kelp_children *children, enum kelp_child_ki
     child->kind = kind;
     child->supervise.worker = kind == KELP_CHILD_WORKER;
     child->supervise.shard = kind == KELP_CHILD_SHARD;
-    (void)snprintf(child->id, sizeof(child->id), "%s-%" PRIu32, kind_names[kind],
-                   children->next_number[kind]);
+    const char *host = children->options.host;
+    (void)snprintf(child->id, sizeof(child->id), "%s%s%s-%" PRIu32, host ? host : "",
+                   host ? "." : "", kind_names[kind], children->next_number[kind]);
     kelp_status status = start(children, child, reterr);
     if (status == KELP_OK) {
         children->next_number[kind]++;

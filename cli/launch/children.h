@@ -42,9 +42,11 @@ struct kelp_children_options {
     const char *etcd_url;
     const char *job;
     const char *log_level;
-    const char *listen;      /* HOST at whose ports they serve; NULL: unix sockets in: */
-    const char *sockets;     /* a private folder (common/program/socket_folder.h) */
-    const char *certs;       /* has a folder ROLE with certificates for each kind; NULL: none */
+    const char *listen;  /* HOST at whose ports they serve; NULL: unix sockets in: */
+    const char *sockets; /* a private folder (common/program/socket_folder.h); "": they choose */
+    const char *host;    /* stands before their ids, with a dot; NULL: nothing does */
+    const char *zone;    /* of shards; NULL: none is named */
+    const char *certs;   /* has a folder ROLE with certificates for each kind; NULL: none */
     const char *spec_sha256; /* of the job's text: they refuse another one */
     bool force;              /* passed on to coordinators */
     const struct kelp_trials *trials;

@@ -4,6 +4,14 @@
 
 #include "cli/launch/launcher_internal.h"
 
+const struct kelp_launch_roles kelp_launch_all_roles = {true, true, true};
+
+/* Of the launcher itself: where a coordinator is it steers the job, else it only looks. */
+static enum kelp_role client_role(bool coordinators)
+{
+    return coordinators ? KELP_ROLE_OPERATOR : KELP_ROLE_READER;
+}
+
 static kelp_status check(const char *folder, enum kelp_role role, const char *job,
                          struct kelp_error *reterr)
 {
@@ -29,11 +37,17 @@ static kelp_status check(const char *folder, enum kelp_role role, const char *jo
 }
 
 kelp_status kelp_launcher_find_certs(const char *folder, const char *job,
+                                     const struct kelp_launch_roles *roles,
                                      char path[KELP_LAUNCH_CERTS_MAX + 1],
                                      struct kelp_error *reterr)
 {
-    static const enum kelp_role roles[] = {KELP_ROLE_COORDINATOR, KELP_ROLE_SHARD, KELP_ROLE_WORKER,
-                                           KELP_ROLE_OPERATOR};
+    const struct {
+        enum kelp_role role;
+        bool needed;
+    } needs[] = {{KELP_ROLE_COORDINATOR, roles->coordinators},
+                 {KELP_ROLE_SHARD, roles->shards},
+                 {KELP_ROLE_WORKER, roles->workers},
+                 {client_role(roles->coordinators), true}};
     char *real = realpath(folder, NULL);
     kelp_status status = KELP_OK;
 
@@ -41,8 +55,8 @@ kelp_status kelp_launcher_find_certs(const char *folder, const char *job,
         free(real);
         return kelp_fail(reterr, KELP_ERR_NOT_FOUND, "--certs: '%.300s' is no folder", folder);
     }
-    for (size_t i = 0; i < KELP_ARRAY_COUNT(roles) && status == KELP_OK; i++) {
-        status = check(real, roles[i], job, reterr);
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(needs) && status == KELP_OK; i++) {
+        status = needs[i].needed ? check(real, needs[i].role, job, reterr) : KELP_OK;
     }
     if (status == KELP_OK) {
         (void)snprintf(path, KELP_LAUNCH_CERTS_MAX + 1, "%s", real);
@@ -58,9 +72,11 @@ bool kelp__launch_own_certs(const struct kelp_launch *launch)
 
 static void set_certs(struct kelp_launcher *launcher, const char *folder)
 {
+    enum kelp_role role = client_role(launcher->launch->coordinators > 0);
+
     (void)snprintf(launcher->roles, sizeof(launcher->roles), "%s", folder);
     (void)snprintf(launcher->certs, sizeof(launcher->certs), "%.*s/%s", KELP_LAUNCH_CERTS_MAX,
-                   folder, kelp_role_names[KELP_ROLE_OPERATOR]);
+                   folder, kelp_role_names[role]);
 }
 
 kelp_status kelp__launch_make_certs(struct kelp_launcher *launcher, struct kelp_error *reterr)

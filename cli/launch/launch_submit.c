@@ -119,6 +119,24 @@ static kelp_status print_state(const char *before, const char *state, const char
     return KELP_OK;
 }
 
+static kelp_status read_paused(const char *text, bool *ret_paused, struct kelp_error *reterr)
+{
+    char state[32];
+    cJSON *json = NULL;
+
+    kelp_status status = kelp_json_parse(text, strlen(text), &json, reterr);
+    if (status == KELP_OK) {
+        status = kelp_json_string(json, "state", state, sizeof(state), reterr);
+    }
+    cJSON_Delete(json);
+    if (status != KELP_OK) {
+        kelp_error_prefix(reterr, "the job's state in etcd");
+        return status;
+    }
+    *ret_paused = strcmp(state, "paused") == 0;
+    return KELP_OK;
+}
+
 /* Change the job's state, and nothing else of what stands beside it: how far the job was, what its
  * restores cost. None there is left so. */
 static kelp_status put_state(struct kelp_job_client *client, const char *state, const char *reason,
@@ -147,6 +165,59 @@ static kelp_status put_state(struct kelp_job_client *client, const char *state, 
 kelp_status kelp__launch_put_starting(struct kelp_job_client *client, struct kelp_error *reterr)
 {
     return put_state(client, "starting", "", KELP_LAUNCH_ETCD_MS, reterr);
+}
+
+/* A result in etcd is of a pause (a job that is done or failed goes on by nothing), so it goes. */
+static kelp_status forget_pause(struct kelp_job_client *client, struct kelp_error *reterr)
+{
+    static struct kelp_result result; /* large; by the work's thread alone */
+
+    kelp_status status = kelp_run_result_get(client, KELP_LAUNCH_ETCD_MS, NULL, &result, reterr);
+    if (status == KELP_ERR_NOT_FOUND) {
+        return KELP_OK;
+    }
+    return status == KELP_OK && strcmp(result.status, "paused") == 0
+               ? kelp_job_client_forget(client, KELP_RUN_RESULT_KEY, KELP_LAUNCH_ETCD_MS, reterr)
+               : status;
+}
+
+kelp_status kelp__launch_take_up(struct kelp_job_client *client, struct kelp_error *reterr)
+{
+    char key[KELP_JOB_CLIENT_KEY_MAX + 1];
+    struct kelp_etcd *etcd = kelp_job_client_etcd(client);
+    struct kelp_etcd_range range = {0};
+    char *text = NULL;
+    bool paused = false, succeeded = false;
+
+    kelp_status status = forget_pause(client, reterr);
+    if (status != KELP_OK) {
+        return status;
+    }
+    kelp_job_client_key(client, "state", key);
+    status = kelp_etcd_get(etcd, key, KELP_LAUNCH_ETCD_MS, &range, reterr);
+    if (status == KELP_OK && range.count > 0) {
+        status = read_paused(range.pairs[0].value, &paused, reterr);
+    }
+    if (status == KELP_OK && paused) {
+        status = print_state(range.pairs[0].value, "starting", "", &text, reterr);
+    }
+    if (status == KELP_OK && paused) {
+        const struct kelp_etcd_compare compare = {
+            .key = key, .what = KELP_ETCD_MOD_REVISION, .revision = range.pairs[0].mod_revision};
+        const struct kelp_etcd_operation operation = {.key = key, .value = text};
+        /* Not applied: another host was first, which is as good. */
+        status = kelp_etcd_transaction(
+            etcd,
+            &(struct kelp_etcd_transaction){.compares = &compare,
+                                            .compare_count = 1,
+                                            .operations = &operation,
+                                            .operation_count = 1,
+                                            .deadline_ms = KELP_LAUNCH_ETCD_MS},
+            &succeeded, NULL, reterr);
+    }
+    free(text);
+    kelp_etcd_range_fini(&range);
+    return status;
 }
 
 /* How the job ended before says nothing about how it goes on: what made it fail may be mended, and
@@ -256,6 +327,58 @@ kelp_status kelp__launch_submit(struct kelp_launcher *launcher, struct kelp_erro
     return status;
 }
 
+static kelp_status refuse_taken(const struct kelp_job_client *client, struct kelp_error *reterr)
+{
+    return kelp_fail(
+        reterr, KELP_ERR_EXISTS,
+        "etcd has a job '%s' already; choose another name, or remove it with kelp free",
+        kelp_job_client_job(client));
+}
+
+kelp_status kelp_launcher_may_submit(struct kelp_job_client *client, struct kelp_error *reterr)
+{
+    char *spec = NULL;
+
+    kelp_status status = read_key(client, "spec", &spec, reterr);
+    if (spec) {
+        status = refuse_taken(client, reterr);
+    }
+    free(spec);
+    return status;
+}
+
+kelp_status kelp_launcher_submit(struct kelp_job_client *client, const struct kelp_launch *launch,
+                                 const struct kelp_run_home *place, struct kelp_error *reterr)
+{
+    char spec[KELP_JOB_CLIENT_KEY_MAX + 1], plan[KELP_JOB_CLIENT_KEY_MAX + 1];
+    char run[KELP_JOB_CLIENT_KEY_MAX + 1];
+    char *where = NULL;
+    bool succeeded = false;
+
+    kelp_job_client_key(client, "spec", spec);
+    kelp_job_client_key(client, "plan", plan);
+    kelp_job_client_key(client, "run", run);
+    kelp_status status = kelp_run_home_print(place, &where, reterr);
+    if (status != KELP_OK) {
+        return status;
+    }
+    const struct kelp_etcd_compare compare = {.key = spec, .what = KELP_ETCD_CREATE_REVISION};
+    const struct kelp_etcd_operation operations[] = {{.key = run, .value = where},
+                                                     {.key = plan, .value = launch->plan},
+                                                     {.key = spec, .value = launch->spec}};
+    status = kelp_etcd_transaction(
+        kelp_job_client_etcd(client),
+        &(struct kelp_etcd_transaction){.compares = &compare,
+                                        .compare_count = 1,
+                                        .operations = operations,
+                                        .operation_count = KELP_ARRAY_COUNT(operations),
+                                        .nonce_key = run,
+                                        .deadline_ms = KELP_LAUNCH_ETCD_MS},
+        &succeeded, NULL, reterr);
+    free(where);
+    return status == KELP_OK && !succeeded ? refuse_taken(client, reterr) : status;
+}
+
 void kelp__launch_put_failure(struct kelp_launcher *launcher, const char *reason)
 {
     struct kelp_job_client *client = NULL;
@@ -300,6 +423,9 @@ static void print_cluster(const void *what, FILE *out)
                   launcher->spec_sha256);
     if (kelp__launch_certs(launcher)) {
         kelp_json_print_member(out, ",", "certs", launcher->certs);
+    }
+    if (launcher->launch->node) {
+        kelp_json_print_member(out, ",", "node", launcher->launch->node->host);
     }
     (void)fputs("}\n", out);
 }

@@ -40,7 +40,11 @@ static kelp_status make_sockets(struct kelp_launcher *launcher, struct kelp_erro
 {
     struct kelp_run_cluster before;
 
-    if (kelp_run_cluster_read(launcher->launch->run->path, &before, NULL) == KELP_OK) {
+    if (launcher->launch->node && launcher->launch->certs) {
+        return KELP_OK; /* all have ports */
+    }
+    if (!launcher->launch->node &&
+        kelp_run_cluster_read(launcher->launch->run->path, &before, NULL) == KELP_OK) {
         kelp_socket_folder_remove(before.sockets);
     }
     kelp_status status = kelp_socket_folder_make(launcher->sockets, reterr);
@@ -101,9 +105,12 @@ static kelp_status init_children(struct kelp_launcher *launcher, struct kelp_err
         .certs = launcher->roles[0] != '\0' ? launcher->roles : NULL,
         .spec_sha256 = launcher->spec_sha256,
         .force = launch->force,
+        .host = launch->node ? launch->node->host : NULL,
+        .zone = launch->node ? launch->node->zone : NULL,
         .trials = &launcher->trials,
         .display = launcher->display,
-        .workers_min = job->cluster.workers.min,
+        /* On one host of several, only the coordinator knows whether enough are left. */
+        .workers_min = launch->node ? 0 : job->cluster.workers.min,
         .policy = {.max_failures = job->failure.max_failures,
                    .window_ms = job->failure.window_ms,
                    .backoff_ms = job->failure.restart_backoff_ms,
@@ -118,9 +125,10 @@ static kelp_status start_children(struct kelp_launcher *launcher, struct kelp_er
     const struct {
         enum kelp_child_kind kind;
         uint32_t count;
-    } wanted[] = {{KELP_CHILD_COORDINATOR, launch->coordinators},
-                  {KELP_CHILD_SHARD, launch->job->cluster.shards},
-                  {KELP_CHILD_WORKER, workers_at_start(launch)}};
+    } wanted[] = {
+        {KELP_CHILD_COORDINATOR, launch->coordinators},
+        {KELP_CHILD_SHARD, launch->node ? launch->node->shards : launch->job->cluster.shards},
+        {KELP_CHILD_WORKER, launch->node ? launch->node->workers : workers_at_start(launch)}};
 
     for (size_t i = 0; i < KELP_ARRAY_COUNT(wanted); i++) {
         for (uint32_t number = 0; number < wanted[i].count; number++) {
@@ -136,9 +144,10 @@ static kelp_status start_children(struct kelp_launcher *launcher, struct kelp_er
 static kelp_status start_all(struct kelp_launcher *launcher, struct kelp_error *reterr)
 {
     const char *spec = launcher->launch->spec;
+    const bool node = launcher->launch->node;
     kelp_status status = kelp_sha256(spec, strlen(spec), launcher->spec_sha256, reterr);
 
-    if (status == KELP_OK) {
+    if (status == KELP_OK && !node) {
         status = kelp__launch_remember(launcher, reterr);
     }
     if (status == KELP_OK) {
@@ -153,11 +162,12 @@ static kelp_status start_all(struct kelp_launcher *launcher, struct kelp_error *
     if (status == KELP_OK) {
         status = init_children(launcher, reterr);
     }
-    if (status == KELP_OK) {
+    if (status == KELP_OK && !node) {
         status = kelp__launch_write_cluster(launcher, reterr);
     }
     if (status == KELP_OK && !stopping(launcher)) {
-        status = kelp__launch_submit(launcher, reterr);
+        status = node ? kelp__launch_node_begin(launcher, reterr)
+                      : kelp__launch_submit(launcher, reterr);
     }
     if (status == KELP_OK && !stopping(launcher)) {
         status = kelp_monitor_start(kelp__launch_etcd_url(launcher), launcher->launch->job->name,
@@ -311,6 +321,9 @@ static void show(struct kelp_launcher *launcher, uint64_t now)
         if (now - launcher->status_ms > SILENT_MS) {
             meter.running = false;
             meter.reason = "the coordinator does not answer";
+        } else if (launcher->launch->node && launcher->node.over_ms > 0) {
+            meter.running = false;
+            meter.reason = "the job is over, and its result is being written";
         }
     }
     if (meter.running && !launcher->training && !kelp__launch_unheld(launcher)) {
@@ -351,7 +364,9 @@ static kelp_status read_status(struct kelp_launcher *launcher, uint64_t now,
     kelp_ledger_add(&launcher->ledger, status);
     kelp__launch_tell_news(launcher);
     fence(launcher, asked_ms);
-    kelp_status followed = kelp__launch_follow_size(launcher, reterr);
+    /* A host starts as many processes as it was told to. */
+    kelp_status followed =
+        launcher->launch->node ? KELP_OK : kelp__launch_follow_size(launcher, reterr);
     if (followed != KELP_OK) {
         return followed;
     }
@@ -415,6 +430,9 @@ static bool nothing_to_save(const struct kelp_launcher *launcher)
 /* A signal: everything goes on until a checkpoint holds it. False when there is nothing to hold. */
 static bool wind_down(struct kelp_launcher *launcher)
 {
+    if (launcher->launch->node) {
+        return kelp__launch_node_leaves(launcher);
+    }
     if (launcher->pausing || kelp_guard_stage(launcher->guard) != KELP_GUARD_WIND_DOWN) {
         return true;
     }
@@ -430,8 +448,11 @@ static bool wind_down(struct kelp_launcher *launcher)
     return true;
 }
 
-static bool ended(const struct kelp_launcher *launcher)
+static bool ended(struct kelp_launcher *launcher, uint64_t now)
 {
+    if (launcher->launch->node) {
+        return kelp__launch_node_ended(launcher, now);
+    }
     return kelp__launch_state_is(launcher, "done") || kelp__launch_state_is(launcher, "failed") ||
            (launcher->pausing && kelp__launch_state_is(launcher, "paused"));
 }
@@ -443,10 +464,14 @@ static kelp_status run(struct kelp_launcher *launcher, struct kelp_error *reterr
     while (!stopping(launcher)) {
         uint64_t now = kelp_clock_ms();
         kelp_status status = read_status(launcher, now, reterr);
-        if (status != KELP_OK || ended(launcher) || !wind_down(launcher)) {
+        if (status != KELP_OK || ended(launcher, now) || !wind_down(launcher)) {
             return status;
         }
-        kelp__launch_go_on(launcher, now);
+        if (launcher->launch->node) {
+            kelp__launch_node_hold(launcher, now);
+        } else {
+            kelp__launch_go_on(launcher, now);
+        }
         status = tend_etcd(launcher, now, reterr);
         if (status == KELP_OK) {
             status = kelp_children_tend(&launcher->children, now, &launcher->gave_up, reterr);
@@ -511,7 +536,7 @@ static void stop_all(struct kelp_launcher *launcher)
 {
     kelp_children_stop(&launcher->children, KELP_LAUNCH_GRACE_MS);
     settle_run(launcher);
-    if (launcher->gave_up && !launcher->result->unheld) {
+    if (launcher->gave_up && !launcher->result->unheld && !launcher->launch->node) {
         kelp__launch_put_failure(launcher, launcher->result->reason);
     }
     kelp_monitor_stop(launcher->monitor);
@@ -524,6 +549,7 @@ static void stop_all(struct kelp_launcher *launcher)
     if (spare) {
         kelp__launch_remove_etcd(launcher);
     }
+    kelp__launch_node_fini(launcher);
     kelp_job_client_status_free(launcher->status);
     free(launcher->cluster_before);
     free(launcher->spec_before);
@@ -547,24 +573,32 @@ int kelp_launcher_run(const struct kelp_launch *launch, struct kelp_guard *guard
     launcher->result = result;
     launcher->trials = *launch->trials;
     launcher->sockets_held = -1;
+    launcher->node.held.lock_fd = -1;
+    launcher->events.fd = -1;
     kelp__v1__targets__init(&launcher->size);
     launcher->size.workers_min = launch->job->cluster.workers.min;
     launcher->size.workers_max = launch->job->cluster.workers.max;
     launcher->size.shards = launch->job->cluster.shards;
     kelp_damage_init(&launcher->damage, launch->run->path);
     (void)snprintf(result->job, sizeof(result->job), "%s", launch->job->name);
-    open_events(launcher);
+    if (!launch->node) {
+        open_events(launcher);
+    }
     kelp_status status = start_all(launcher, &error);
     if (status == KELP_OK && !stopping(launcher)) {
         status = run(launcher, &error);
     }
+    if (launch->node && kelp__launch_node_writes(launcher)) {
+        open_events(launcher);
+    }
     follow_events(launcher); /* the coordinator has written all before it says that it is done */
     kelp_event_file_close(&launcher->events);
-    int exit_status = kelp__launch_conclude(launcher, status, &error);
+    int exit_status = launch->node ? kelp__launch_node_conclude(launcher, status, &error)
+                                   : kelp__launch_conclude(launcher, status, &error);
     tell_idle_trials(launcher);
     kelp_display_clear(display);
     result->unheld = kelp__launch_unheld(launcher);
-    if (!result->unheld) {
+    if (!result->unheld && !launch->node) {
         kelp__launch_write_result(launcher);
     }
     stop_all(launcher);

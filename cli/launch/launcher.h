@@ -1,11 +1,15 @@
 /*
- * A whole cluster on this machine, from the first process to the last: etcd, coordinators, shards
- * and workers as children, watched until the job is done, failed, or asked to stop.
+ * The processes of a job that are on this machine, from the first to the last, as children that are
+ * watched until the job is done, failed, or asked to stop. They are all of it, with an etcd of
+ * their own, or those of one host of a cluster (launch_node.h).
  *
  *     STARTING   etcd, then the job's text and its plan into it, then the daemons
  *     RUNNING    ends are taken in, the dead start again, progress is shown; a signal asks for a
  *                checkpoint, which ends the run when it is committed
  *     ENDING     the model is pulled, checked and written, everything is stopped
+ *
+ * On a host of a cluster the job is in etcd before, a signal ends the processes of this host alone,
+ * and the host whose coordinator leads writes the model. The others wait for that.
  */
 #ifndef KELP_CLI_LAUNCH_LAUNCHER_H
 #define KELP_CLI_LAUNCH_LAUNCHER_H
@@ -14,8 +18,10 @@
 
 #include "cli/launch/guard.h"
 #include "cli/launch/trial.h"
+#include "cli/run/job_client.h"
 #include "cli/run/result.h"
 #include "cli/run/run_dir.h"
+#include "cli/run/run_home.h"
 #include "cli/verb/display.h"
 #include "common/base/status.h"
 #include "common/job/job.h"
@@ -28,19 +34,31 @@
 #define KELP_LAUNCH_ETCD_GRACE_MS 400
 #define KELP_LAUNCH_FAILURE_MS    500 /* to put the failure into etcd */
 
+/* A host of a cluster. */
+struct kelp_launch_node {
+    const char *host; /* its name, which stands before those of its processes */
+    const char *zone; /* of its shards */
+    uint32_t shards;
+    uint32_t workers;
+};
+
 struct kelp_launch {
+    const struct kelp_launch_node *node; /* NULL: all of the job is on this machine */
     const struct kelp_job *job;
     const char *spec; /* canonical text of the job */
     uint64_t spec_digest;
-    const char *plan; /* text of the job's plan */
+    const char *plan; /* text of the job's plan; NULL on a node */
     const struct kelp_run_dir *run;
     const char *bin_folder;
     const char *etcd_url;     /* NULL: a private one */
     const char *etcd_program; /* NULL: found on PATH */
     const char *log_level;
-    const char *listen; /* HOST at whose ports everything serves; NULL: unix sockets */
-    /* Has a folder ROLE for each role of kelp certs, but etcd's; absolute. NULL: ports have
-     * certificates that are made for the run. */
+    /* HOST at whose ports everything serves. NULL: unix sockets; on a node that has certificates,
+     * the address towards etcd. */
+    const char *listen;
+    /* Has a folder ROLE for each role of kelp certs that is needed here
+     * (kelp_launcher_find_certs()); absolute. NULL: ports have certificates that are made for the
+     * run. */
     const char *certs;
     const struct kelp_trials *trials;
     uint32_t coordinators;
@@ -52,8 +70,10 @@ struct kelp_launch {
     bool resume;
     const char *abandoned; /* job of a resume that did not take hold, still in etcd; NULL: none */
     bool force;            /* go on although keys that shape the result differ */
-    uint32_t pause_ms;     /* what a signal leaves for a checkpoint; 0: it stops at once */
-    uint64_t start_ms;     /* CLOCK_MONOTONIC when the command began */
+    /* What a signal leaves for a checkpoint, and on a node for its processes to leave; 0: it stops
+     * at once. */
+    uint32_t pause_ms;
+    uint64_t start_ms; /* CLOCK_MONOTONIC when the command began */
     /* Once, when steps are being made and a resume has taken hold; NULL: nobody asks. */
     void (*on_training)(void *user);
     void *user;
@@ -72,6 +92,10 @@ kelp_status kelp_launcher_lay_ready(const struct kelp_run_dir *run, const char *
 /* Was the run's job forced on checkpoints of another one, with none of its own since? Then it goes
  * on from those without being forced again. */
 bool kelp_launcher_forced(const char *run_path);
+
+/* What a run that came to this ends a command with: KELP_EXIT_OK when it is done,
+ * KELP_EXIT_PAUSED, KELP_EXIT_JOB_FAILED, else KELP_EXIT_FAILED. */
+int kelp_launch_result_exit_status(const struct kelp_result *result);
 
 /* Clear what such a resume left in the folder of a run that needs no more. Errors: of files. */
 kelp_status kelp_launcher_clear(const struct kelp_run_dir *run,
@@ -94,14 +118,36 @@ int kelp_launcher_run(const struct kelp_launch *launch, struct kelp_guard *guard
 int kelp_launcher_find_etcd(const struct kelp_options *given, const char *certs, const char *job,
                             bool resume);
 
+/* Of what there are processes here. */
+struct kelp_launch_roles {
+    bool coordinators;
+    bool shards;
+    bool workers;
+};
+extern const struct kelp_launch_roles kelp_launch_all_roles;
+
 /*
- * Is there a certificate for each process of the job in folder/ROLE, and is it the right one? path
- * is the folder, absolute. Errors: KELP_ERR_NOT_FOUND, KELP_ERR_INVALID, those of
+ * Is there a certificate for each of these in folder/ROLE, and is it the right one? And one of an
+ * operator for the launcher itself, without coordinators of a reader. path is the folder, absolute.
+ * Errors: KELP_ERR_NOT_FOUND, KELP_ERR_INVALID, those of
  * kelp_credentials_open().
  */
 #define KELP_LAUNCH_CERTS_MAX (KELP_CREDENTIALS_PATH_MAX - 32) /* a role fits behind it */
 kelp_status kelp_launcher_find_certs(const char *folder, const char *job,
+                                     const struct kelp_launch_roles *roles,
                                      char path[KELP_LAUNCH_CERTS_MAX + 1],
                                      struct kelp_error *reterr) KELP_MUST_USE;
+
+/* Is there no job of that name in etcd? Errors: KELP_ERR_EXISTS, those of etcd. */
+kelp_status kelp_launcher_may_submit(struct kelp_job_client *client,
+                                     struct kelp_error *reterr) KELP_MUST_USE;
+
+/*
+ * Put a new job into etcd for processes that somebody else starts: its text, its plan, and where
+ * its run is. Errors: KELP_ERR_EXISTS (a job of that name is there), those of etcd.
+ */
+kelp_status kelp_launcher_submit(struct kelp_job_client *client, const struct kelp_launch *launch,
+                                 const struct kelp_run_home *place,
+                                 struct kelp_error *reterr) KELP_MUST_USE;
 
 #endif

@@ -20,6 +20,20 @@
 
 #define KELP_LAUNCH_POLL_ROOM (KELP_CHILDREN_MAX + 3)
 
+/* Of a host of a cluster (launch_node.c). */
+struct kelp_node_state {
+    struct kelp_job_client *client;
+    struct kelp_run_dir
+        held; /* the run's folder, while the leader is on this host; else lock_fd -1 */
+    uint64_t hold_retry_ms;
+    bool hold_told;    /* that it cannot be held */
+    uint64_t over_ms;  /* the job is over since; 0: it is not */
+    uint64_t asked_ms; /* etcd, for the result */
+    char *result;      /* its text, owned; NULL: it is not there yet */
+    bool leaving;
+    bool coordinators_leave;
+};
+
 struct kelp_launcher {
     const struct kelp_launch *launch;
     struct kelp_guard *guard;
@@ -59,7 +73,8 @@ struct kelp_launcher {
     char *cluster_before;
     char *spec_before;
     char *state_before;
-    bool submitted; /* etcd may hold our job */
+    bool submitted;              /* etcd may hold our job */
+    struct kelp_node_state node; /* all zero but for lock_fd where launch->node is NULL */
     struct pollfd items[KELP_LAUNCH_POLL_ROOM];
 };
 
@@ -94,6 +109,27 @@ kelp_status kelp__launch_put_starting(struct kelp_job_client *client,
                                       struct kelp_error *reterr) KELP_MUST_USE;
 /* A pause that this command did not ask for does not end the run. */
 void kelp__launch_go_on(struct kelp_launcher *launcher, uint64_t now);
+
+/* A job that was paused begins, if it still is so when that is written, and the pause is no result
+ * any more. */
+kelp_status kelp__launch_take_up(struct kelp_job_client *client,
+                                 struct kelp_error *reterr) KELP_MUST_USE;
+
+/* Of a host of a cluster: before its processes start. */
+kelp_status kelp__launch_node_begin(struct kelp_launcher *launcher,
+                                    struct kelp_error *reterr) KELP_MUST_USE;
+/* Hold the run's folder while the leader is on this host. */
+void kelp__launch_node_hold(struct kelp_launcher *launcher, uint64_t now);
+/* Is the job over, and its result in etcd or ours to write? */
+bool kelp__launch_node_ended(struct kelp_launcher *launcher, uint64_t now);
+/* Is the result ours to write? */
+bool kelp__launch_node_writes(const struct kelp_launcher *launcher);
+/* Have the processes leave if a signal asks for it. False: all have left. */
+bool kelp__launch_node_leaves(struct kelp_launcher *launcher);
+/* As kelp__launch_conclude(); writes the result if it is ours to write. */
+int kelp__launch_node_conclude(struct kelp_launcher *launcher, kelp_status status,
+                               struct kelp_error *error);
+void kelp__launch_node_fini(struct kelp_launcher *launcher);
 
 /* Tell people what the newest answer of the coordinator has. */
 void kelp__launch_tell_news(struct kelp_launcher *launcher);

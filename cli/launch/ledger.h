@@ -9,7 +9,7 @@
 #include "proto/kelp.pb-c.h"
 
 struct kelp_ledger_entry {
-    char id[32];
+    char id[40];
     uint64_t incarnation; /* of the newest start seen */
     uint64_t before;      /* lanes of the earlier starts */
     uint64_t now;         /* lanes of this start */

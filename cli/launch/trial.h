@@ -15,7 +15,7 @@
 #include "common/base/status.h"
 #include "common/program/options.h"
 
-#define KELP_TRIAL_ID_MAX   31 /* bytes of "worker-12" */
+#define KELP_TRIAL_ID_MAX   39 /* bytes of "worker-12", and of "rack4-host7.worker-12" */
 #define KELP_TRIAL_SPEC_MAX 95 /* bytes of "kill@step=120" */
 #define KELP_TRIALS_MAX     64 /* of each kind */
 

@@ -22,7 +22,7 @@ struct kelp_result_metric {
 
 /* One worker's name, over all its starts. */
 struct kelp_result_worker {
-    char id[32];
+    char id[40];
     uint64_t lanes_computed; /* as last reported: a worker that was killed did a little more */
 };
 

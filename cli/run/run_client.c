@@ -32,6 +32,10 @@ static kelp_status parse_cluster(const cJSON *json, struct kelp_run_cluster *clu
     if (status == KELP_OK && cJSON_GetObjectItemCaseSensitive(json, "certs")) {
         status = kelp_json_string(json, "certs", cluster->certs, sizeof(cluster->certs), reterr);
     }
+    cluster->node[0] = '\0';
+    if (status == KELP_OK && cJSON_GetObjectItemCaseSensitive(json, "node")) {
+        status = kelp_json_string(json, "node", cluster->node, sizeof(cluster->node), reterr);
+    }
     cluster->pid = (int64_t)pid;
     cluster->private_etcd = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(json, "private"));
     return status;
@@ -118,6 +122,29 @@ kelp_status kelp_run_result_read(const char *run_path, struct kelp_result *ret_r
     if (status != KELP_OK) {
         kelp_error_prefix(reterr, "%s/result.json", run_path);
     }
+    return status;
+}
+
+kelp_status kelp_run_result_get(struct kelp_job_client *client, uint32_t deadline_ms,
+                                char **ret_text, struct kelp_result *ret_result,
+                                struct kelp_error *reterr)
+{
+    char *text = NULL;
+
+    kelp_status status =
+        kelp_job_client_get(client, KELP_RUN_RESULT_KEY, deadline_ms, &text, reterr);
+    if (status != KELP_OK) {
+        return status;
+    }
+    status = kelp_result_parse(text, strlen(text), ret_result, reterr);
+    if (status != KELP_OK) {
+        kelp_error_prefix(reterr, "the result of job '%s' in etcd", kelp_job_client_job(client));
+    }
+    if (status == KELP_OK && ret_text) {
+        *ret_text = text;
+        text = NULL;
+    }
+    free(text);
     return status;
 }
 

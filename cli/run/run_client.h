@@ -12,6 +12,8 @@
 #include "common/base/status.h"
 #include "common/job/job.h"
 
+#define KELP_RUN_RESULT_KEY "result" /* of a job that kelp node runs: the text of result.json */
+
 struct kelp_run_cluster {
     char job[64];
     char etcd[1024];
@@ -19,6 +21,7 @@ struct kelp_run_cluster {
     int64_t pid;       /* of the launcher */
     char sockets[128]; /* private folder of the run, for unix sockets and certificates */
     char certs[1024];  /* folder with its operator's certificate; "": it has none */
+    char node[64];     /* host of a cluster that holds the folder; "": the run is on one machine */
 };
 
 /* Errors: KELP_ERR_NOT_FOUND (the run never got as far), KELP_ERR_FORMAT. */
@@ -40,6 +43,12 @@ kelp_status kelp_run_spec_digest(const char *run_path, uint64_t *ret_digest,
 /* Errors: KELP_ERR_NOT_FOUND (no result yet), KELP_ERR_FORMAT. */
 kelp_status kelp_run_result_read(const char *run_path, struct kelp_result *ret_result,
                                  struct kelp_error *reterr) KELP_MUST_USE;
+
+/* The same as the host of a cluster put it into etcd. *ret_text, unless ret_text is NULL, is owned
+ * (free()): as it stands there. Errors: KELP_ERR_NOT_FOUND, KELP_ERR_FORMAT, those of etcd. */
+kelp_status kelp_run_result_get(struct kelp_job_client *client, uint32_t deadline_ms,
+                                char **ret_text, struct kelp_result *ret_result,
+                                struct kelp_error *reterr) KELP_MUST_USE;
 
 /* A client of a run that goes on; owned (kelp_job_client_close()). */
 kelp_status kelp_run_client_open(const char *run_path, struct kelp_job_client **ret_client,

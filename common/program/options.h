@@ -32,11 +32,12 @@
 #include "common/base/status.h"
 #include "common/base/value.h"
 
-#define KELP_EXIT_OK          0 /* done, or stopped cleanly */
-#define KELP_EXIT_FAILED      1 /* failed while running, or a difference was found */
-#define KELP_EXIT_USAGE       2 /* bad flag, environment, job file or input data */
-#define KELP_EXIT_UNREACHABLE 3 /* the cluster could not be reached in time */
-#define KELP_EXIT_JOB_FAILED  4 /* the job itself has failed */
+#define KELP_EXIT_OK          0  /* done, or stopped cleanly */
+#define KELP_EXIT_FAILED      1  /* failed while running, or a difference was found */
+#define KELP_EXIT_USAGE       2  /* bad flag, environment, job file or input data */
+#define KELP_EXIT_UNREACHABLE 3  /* the cluster could not be reached in time */
+#define KELP_EXIT_JOB_FAILED  4  /* the job itself has failed */
+#define KELP_EXIT_PAUSED      75 /* the job was paused: the same command goes on with it */
 
 enum kelp_option_type {
     KELP_OPTION_FLAG,     /* no value on the command line; true or false in the environment */

@@ -1,0 +1,394 @@
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "cli/launch/children.h"
+#include "cli/launch/launcher.h"
+#include "cli/preflight/preflight.h"
+#include "cli/run/run_client.h"
+#include "cli/verb/job_load.h"
+#include "cli/verbs.h"
+#include "common/base/clock.h"
+#include "common/base/process_name.h"
+#include "common/base/sha256.h"
+
+#define HOST_MAX        20 /* bytes of --host: HOST.coordinator-15 is a process's name */
+#define ASK_PERIOD_MS   250
+#define ASK_DEADLINE_MS 1000
+
+static const struct kelp_option options[] = {
+    KELP_VERB_REQUIRED("etcd", "URL", "the etcd that holds the job"),
+    KELP_VERB_REQUIRED("job", "NAME", "the job, which kelp submit puts into etcd"),
+    KELP_VERB_RUN(NULL, "the run's folder where it has another path on this host than kelp submit "
+                        "printed; a host of workers alone takes any, for their logs"),
+    KELP_VERB_TEXT("host", "NAME", NULL,
+                   "name of this host, unique in the job: its processes are NAME.shard-0 and so "
+                   "on; else the host's own"),
+    KELP_VERB_FLAG("coordinator", "Processes",
+                   "start a coordinator: of several hosts that do, one leads and writes the model"),
+    KELP_VERB_NUMBER("shards", INTEGER, 0, 1024, "0", "Processes", "shards to start"),
+    KELP_VERB_NUMBER("workers", INTEGER, 0, 1024, "0", "Processes", "workers to start"),
+    KELP_VERB_TEXT("zone", "NAME", "Processes",
+                   "what fails together with this host's shards; else the host alone"),
+    KELP_VERB_JOB_CERTS("Processes",
+                        "mutual TLS: a folder with coordinator/, shard/ and worker/, as far as "
+                        "they are started, and operator/ with --coordinator, else reader/"),
+    KELP_VERB_TEXT("listen", "HOST", "Processes",
+                   "address of this host at whose ports its processes serve, with --certs"),
+    KELP_VERB_TEXT("spec-sha256", "HEX", "Processes",
+                   "SHA-256 of the job's text, which kelp submit prints: refuse another one; a job "
+                   "with model.plugin needs it"),
+    KELP_VERB_NUMBER("grace", DURATION, 1000, 86400000, "30s", "Processes",
+                     "after SIGTERM: time for shards to move what they have to other hosts"),
+    KELP_VERB_FLAG("no-restart", "Processes", "do not start processes again that have died"),
+    KELP_VERB_LOG_LEVEL("Processes", "least important lines in the run's logs/"),
+};
+
+static const struct kelp_program program = {
+    .name = "kelp node",
+    .summary = "runs a job's processes on one host of a cluster, until the job is over",
+    .examples =
+        "  kelp node --etcd http://127.0.0.1:2379 --job mlp --coordinator --shards 1 "
+        "--workers 2\n"
+        "  kelp node --etcd https://10.0.0.5:2379 --job fare --workers 8 --certs /etc/kelp\n",
+    KELP_VERB_OPTIONS(options),
+};
+
+/* All of one `kelp node`; fields are empty until their stage. */
+struct node {
+    const struct kelp_options *given;
+    uint64_t start_ms;
+    char host[HOST_MAX + 1];
+    char bin_folder[KELP_PROCESS_PATH_MAX];
+    char certs[KELP_LAUNCH_CERTS_MAX + 1]; /* "": none */
+    struct kelp_run_dir run;               /* its lock is the launcher's to take */
+    struct kelp_job_client *client;
+    struct kelp_job_file *file;
+    char *spec;
+    struct kelp_launch_node launch;
+    struct kelp_trials trials; /* none */
+    struct kelp_display display;
+    struct kelp_result result;
+};
+
+/* ---- before anything starts ---------------------------------------------------------------- */
+
+static kelp_status choose_host(struct node *node, struct kelp_error *reterr)
+{
+    const char *typed = kelp_options_text(node->given, "host");
+    char own[256] = "";
+
+    if (!typed && gethostname(own, sizeof(own) - 1) == 0) {
+        own[strcspn(own, ".")] = '\0';
+    }
+    const char *host = typed ? typed : own;
+    if (strlen(host) > HOST_MAX || !kelp_process_name_valid(host) || strchr(host, '.')) {
+        return kelp_fail(reterr, KELP_ERR_INVALID,
+                         "%s '%.64s': 1 to %d letters, digits, '-' or '_' are expected%s",
+                         typed ? "--host" : "the host's name", host, HOST_MAX,
+                         typed ? "" : "; give another one by --host");
+    }
+    (void)snprintf(node->host, sizeof(node->host), "%s", host);
+    return KELP_OK;
+}
+
+static kelp_status choose_processes(struct node *node, struct kelp_error *reterr)
+{
+    const char *zone = kelp_options_text(node->given, "zone");
+
+    if (zone && !kelp_process_name_valid(zone)) {
+        return kelp_fail(reterr, KELP_ERR_INVALID,
+                         "--zone '%.64s': 1 to %d letters, digits, '-', '_' or '.' are expected",
+                         zone, KELP_PROCESS_NAME_MAX);
+    }
+    node->launch = (struct kelp_launch_node){
+        .host = node->host,
+        .zone = zone ? zone : node->host,
+        .shards = (uint32_t)kelp_options_integer(node->given, "shards"),
+        .workers = (uint32_t)kelp_options_integer(node->given, "workers")};
+    return kelp_options_flag(node->given, "coordinator") || node->launch.shards > 0 ||
+                   node->launch.workers > 0
+               ? KELP_OK
+               : kelp_fail(reterr, KELP_ERR_INVALID,
+                           "nothing to run: give --coordinator, --shards N or --workers N");
+}
+
+static kelp_status choose_certs(struct node *node, struct kelp_error *reterr)
+{
+    const char *folder = kelp_options_text(node->given, "certs");
+    const struct kelp_launch_roles roles = {kelp_options_flag(node->given, "coordinator"),
+                                            node->launch.shards > 0, node->launch.workers > 0};
+
+    if (!folder) {
+        return kelp_options_text(node->given, "listen")
+                   ? kelp_fail(reterr, KELP_ERR_INVALID,
+                               "--listen needs --certs FOLDER; without, all processes are on this "
+                               "machine and meet on unix sockets")
+                   : KELP_OK;
+    }
+    return kelp_launcher_find_certs(folder, kelp_options_text(node->given, "job"), &roles,
+                                    node->certs, reterr);
+}
+
+static kelp_status prepare(struct node *node, struct kelp_error *reterr)
+{
+    kelp_status status = choose_host(node, reterr);
+
+    if (status == KELP_OK) {
+        status = choose_processes(node, reterr);
+    }
+    if (status == KELP_OK && !kelp_process_name_valid(kelp_options_text(node->given, "job"))) {
+        status =
+            kelp_fail(reterr, KELP_ERR_INVALID, "--job is 1 to %d letters, digits, '-', '_' or '.'",
+                      KELP_PROCESS_NAME_MAX);
+    }
+    const char *sha256 = kelp_options_text(node->given, "spec-sha256");
+    if (status == KELP_OK && sha256 && !kelp_sha256_is(sha256)) {
+        status = kelp_fail(reterr, KELP_ERR_INVALID,
+                           "--spec-sha256 is 64 hexadecimal digits in lower case");
+    }
+    if (status == KELP_OK) {
+        status = choose_certs(node, reterr);
+    }
+    if (status == KELP_OK) {
+        status = kelp_preflight_bin_folder(node->bin_folder, sizeof(node->bin_folder), reterr);
+    }
+    if (status == KELP_OK) {
+        status = kelp_children_check_programs(node->bin_folder, reterr);
+    }
+    return status;
+}
+
+/* ---- the job ------------------------------------------------------------------------------- */
+
+static kelp_status open_client(struct node *node, struct kelp_error *reterr)
+{
+    char certs[KELP_CREDENTIALS_PATH_MAX + 1];
+
+    (void)snprintf(certs, sizeof(certs), "%s/%s", node->certs,
+                   kelp_options_flag(node->given, "coordinator") ? "operator" : "reader");
+    return kelp_job_client_open(kelp_options_text(node->given, "etcd"),
+                                kelp_options_text(node->given, "job"),
+                                node->certs[0] ? certs : NULL, &node->client, reterr);
+}
+
+/* Asking again may help: the job is not there yet, or etcd is away. */
+static bool may_come(kelp_status status)
+{
+    return status == KELP_ERR_NOT_FOUND || status == KELP_ERR_UNREACHABLE ||
+           status == KELP_ERR_TIMEOUT || status == KELP_ERR_BUSY;
+}
+
+/* Wait for the job's text. False with KELP_OK: a signal came first. */
+static bool wait_for_spec(struct node *node, struct kelp_guard *guard, struct kelp_error *reterr)
+{
+    struct pollfd signal = {.fd = kelp_guard_fd(guard), .events = POLLIN};
+
+    reterr->status = KELP_OK;
+    while (kelp_guard_stage(guard) == KELP_GUARD_RUN) {
+        kelp_status status =
+            kelp_job_client_get(node->client, "spec", ASK_DEADLINE_MS, &node->spec, reterr);
+        if (status == KELP_OK || !may_come(status)) {
+            break;
+        }
+        kelp_display_wait(&node->display,
+                          status == KELP_ERR_NOT_FOUND
+                              ? "waiting for the job: kelp submit puts it into etcd"
+                              : reterr->text,
+                          kelp_clock_ms());
+        reterr->status = KELP_OK;
+        (void)poll(&signal, 1, ASK_PERIOD_MS);
+    }
+    kelp_display_clear(&node->display);
+    return node->spec != NULL;
+}
+
+/* Is it the job that is meant? What it names is loaded by workers. */
+static kelp_status check_spec(const struct node *node, char sha256[KELP_SHA256_HEX_BYTES],
+                              struct kelp_error *reterr)
+{
+    const char *meant = kelp_options_text(node->given, "spec-sha256");
+    const struct kelp_job *job = kelp_job_file_job(node->file);
+
+    kelp_status status = kelp_sha256(node->spec, strlen(node->spec), sha256, reterr);
+    if (status != KELP_OK) {
+        return status;
+    }
+    if (meant && strcmp(meant, sha256) != 0) {
+        return kelp_fail(reterr, KELP_ERR_MISMATCH,
+                         "job '%s' in etcd is not the one that is meant: its SHA-256 is %s, and "
+                         "--spec-sha256 is %s",
+                         job->name, sha256, meant);
+    }
+    return meant || !job->model.plugin[0]
+               ? KELP_OK
+               : kelp_fail(reterr, KELP_ERR_DENIED,
+                           "job '%s' loads a library, '%s': say that it is meant by --spec-sha256, "
+                           "which kelp submit prints",
+                           job->name, job->model.plugin);
+}
+
+static kelp_status read_spec(struct node *node, struct kelp_error *reterr)
+{
+    const char *name = kelp_options_text(node->given, "job");
+    char sha256[KELP_SHA256_HEX_BYTES];
+
+    kelp_status status = kelp_job_load_text("the job in etcd", node->spec, &node->file, reterr);
+    if (status == KELP_OK) {
+        status = kelp_job_file_finish(node->file, reterr);
+    }
+    if (status == KELP_OK && strcmp(kelp_job_file_job(node->file)->name, name) != 0) {
+        status = kelp_fail(reterr, KELP_ERR_MISMATCH, "/kelp/%s/spec in etcd is of job '%s'", name,
+                           kelp_job_file_job(node->file)->name);
+    }
+    return status == KELP_OK ? check_spec(node, sha256, reterr) : status;
+}
+
+/* ---- the run's folder ---------------------------------------------------------------------- */
+
+static kelp_status make_folder(const char *path, struct kelp_error *reterr)
+{
+    return mkdir(path, 0750) == 0 || errno == EEXIST
+               ? KELP_OK
+               : kelp_fail(reterr, KELP_ERR_IO, "cannot make folder '%s': %s", path,
+                           strerror(errno));
+}
+
+/* Coordinators and shards meet in the run's folder; workers have their logs in one. */
+static kelp_status open_folder(struct node *node, struct kelp_error *reterr)
+{
+    const char *typed = kelp_options_text(node->given, "run");
+    bool shared = kelp_options_flag(node->given, "coordinator") || node->launch.shards > 0;
+    struct kelp_run_home place;
+    char logs[KELP_RUN_PATH_MAX + 64];
+
+    kelp_status status = kelp_run_home_get(node->client, ASK_DEADLINE_MS, &place, reterr);
+    if (status == KELP_OK) {
+        status = kelp_run_dir_resolve(typed ? typed : place.folder, node->run.path, reterr);
+    }
+    if (status == KELP_OK) {
+        status = shared ? kelp_run_home_check(&place, node->run.path, reterr)
+                        : make_folder(node->run.path, reterr);
+    }
+    if (status == KELP_OK) {
+        status = kelp_run_dir_path(node->run.path, "logs", logs, sizeof(logs), reterr);
+    }
+    return status == KELP_OK ? make_folder(logs, reterr) : status;
+}
+
+/* ---- the work ------------------------------------------------------------------------------ */
+
+/* A job that is done or has failed needs nobody. */
+static bool is_over(struct node *node)
+{
+    return kelp_run_result_get(node->client, ASK_DEADLINE_MS, NULL, &node->result, NULL) ==
+               KELP_OK &&
+           strcmp(node->result.status, "paused") != 0;
+}
+
+static int start(struct node *node, struct kelp_guard *guard)
+{
+    const struct kelp_launch launch = {
+        .node = &node->launch,
+        .job = kelp_job_file_job(node->file),
+        .spec = node->spec,
+        .spec_digest = kelp_job_file_digest(node->file),
+        .run = &node->run,
+        .bin_folder = node->bin_folder,
+        .etcd_url = kelp_options_text(node->given, "etcd"),
+        .log_level = kelp_log_level_names[kelp_options_choice(node->given, "log-level")],
+        .listen = kelp_options_text(node->given, "listen"),
+        .certs = node->certs[0] ? node->certs : NULL,
+        .trials = &node->trials,
+        .coordinators = kelp_options_flag(node->given, "coordinator") ? 1 : 0,
+        .no_restart = kelp_options_flag(node->given, "no-restart"),
+        .pause_ms = (uint32_t)kelp_options_duration_ms(node->given, "grace"),
+        .start_ms = node->start_ms,
+    };
+
+    return kelp_launcher_run(&launch, guard, &node->display, &node->result);
+}
+
+static int work(struct kelp_guard *guard, void *user)
+{
+    struct node *node = user;
+    struct kelp_error error = {.status = KELP_OK};
+
+    kelp_status status = open_client(node, &error);
+    if (status == KELP_OK && !wait_for_spec(node, guard, &error)) {
+        if (error.status == KELP_OK) {
+            (void)snprintf(node->result.status, sizeof(node->result.status), "left");
+            return KELP_EXIT_OK; /* told to end before the job was there */
+        }
+        return kelp_complain(KELP_EXIT_FAILED, "%s", error.text);
+    }
+    if (status == KELP_OK) {
+        status = read_spec(node, &error);
+    }
+    if (status == KELP_OK && is_over(node)) {
+        return kelp_launch_result_exit_status(&node->result);
+    }
+    memset(&node->result, 0, sizeof(node->result));
+    if (status == KELP_OK) {
+        status = open_folder(node, &error);
+    }
+    if (status != KELP_OK) {
+        bool failed = status == KELP_ERR_IO || status == KELP_ERR_NO_MEMORY ||
+                      (may_come(status) && status != KELP_ERR_NOT_FOUND);
+        return kelp_complain(failed ? KELP_EXIT_FAILED : KELP_EXIT_USAGE, "%s", error.text);
+    }
+    return start(node, guard);
+}
+
+static void say_outcome(const struct node *node)
+{
+    const struct kelp_result *result = &node->result;
+
+    if (strcmp(result->status, "done") == 0) {
+        kelp_result_summary(result, node->run.path, stdout);
+    } else if (result->status[0] != '\0') {
+        (void)kelp_complain(KELP_EXIT_OK, "job %s: %s%s%s", kelp_options_text(node->given, "job"),
+                            result->status, result->reason[0] ? ": " : "", result->reason);
+    }
+}
+
+static int run(struct node *node)
+{
+    struct kelp_error error;
+    int exit_status = KELP_EXIT_FAILED;
+
+    if (prepare(node, &error) != KELP_OK) {
+        return kelp_complain(KELP_EXIT_USAGE, "%s", error.text);
+    }
+    if (kelp_guard_run(work, node, &exit_status, &error) != KELP_OK) {
+        return kelp_complain(KELP_EXIT_FAILED, "%s", error.text);
+    }
+    say_outcome(node);
+    return exit_status;
+}
+
+static int node(const struct kelp_options *given)
+{
+    struct node *node = calloc(1, sizeof(*node));
+
+    if (!node) {
+        return kelp_complain(KELP_EXIT_FAILED, "out of memory");
+    }
+    node->given = given;
+    node->start_ms = kelp_clock_ms();
+    node->run.lock_fd = -1;
+    kelp_display_init(&node->display, STDERR_FILENO);
+    int exit_status = run(node);
+    kelp_job_client_close(node->client);
+    kelp_job_file_destroy(node->file);
+    free(node->spec);
+    free(node);
+    return exit_status;
+}
+
+const struct kelp_verb kelp_verb_node = {"node", "run a job's processes on one host of a cluster",
+                                         &program, node, NULL};

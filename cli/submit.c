@@ -1,0 +1,235 @@
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "cli/launch/launcher.h"
+#include "cli/preflight/notices.h"
+#include "cli/preflight/preflight.h"
+#include "cli/preflight/run_plugin.h"
+#include "cli/run/plugin_consent.h"
+#include "cli/verb/job_load.h"
+#include "cli/verbs.h"
+#include "common/base/clock.h"
+#include "common/base/sha256.h"
+
+static const struct kelp_option options[] = {
+    KELP_VERB_REQUIRED("etcd", "URL", "the etcd that the job's processes use"),
+    KELP_VERB_CERTS(NULL, "an operator's ca.pem, cert.pem and key.pem of the job"),
+    KELP_VERB_RUN(NULL, "folder of the run (job key run.dir), which coordinators and shards reach "
+                        "by the same path; else runs/NAME-TIME"),
+    KELP_VERB_NUMBER("workers", RANGE, 1, 1024, NULL, NULL,
+                     "N or MIN:MAX workers (job key cluster.workers): training rests while fewer "
+                     "than MIN are there"),
+    KELP_VERB_SHARDS(NULL, "parameter-server shards (job key cluster.shards)"),
+    KELP_VERB_SET(NULL, "set a job key, such as train.lr=0.01"),
+};
+
+static const struct kelp_program program = {
+    .name = "kelp submit",
+    .summary = "puts a job into etcd, for kelp node to run it on one or more hosts",
+    .positional = "JOB.yaml",
+    .positional_min = 1,
+    .positional_max = 1,
+    .examples = "  kelp submit fare.yaml --etcd https://10.0.0.5:2379 --certs operator --run "
+                "/shared/fare\n"
+                "  kelp submit mlp.yaml --etcd http://127.0.0.1:2379 --shards 2 --workers 3\n",
+    KELP_VERB_OPTIONS(options),
+};
+
+/* All of one `kelp submit`; fields are empty until their stage. */
+struct submit {
+    const struct kelp_options *given;
+    struct kelp_job_file *file;
+    struct kelp_carried carried;
+    struct kelp_run_dir run;
+    struct kelp_run_home place;
+    char *spec;
+    char sha256[KELP_SHA256_HEX_BYTES];
+    struct kelp_job_client *client;
+    struct kelp_display display;
+};
+
+static kelp_status lay_options(struct kelp_job_file *file, const void *user,
+                               struct kelp_error *reterr)
+{
+    return kelp_job_set_options(file, user, reterr);
+}
+
+static void tell_rows(void *user, const char *path, uint64_t rows)
+{
+    kelp_display_prepare(user, path, rows, kelp_clock_ms());
+}
+
+/* The job as this machine understands it, with its data: what every worker must derive. */
+static kelp_status read_job(struct submit *submit, struct kelp_error *reterr)
+{
+    const struct kelp_job_source source = {.path = kelp_verb_typed(submit->given),
+                                           .environment = true,
+                                           .lay = lay_options,
+                                           .user = submit->given};
+    const struct kelp_dataset_watch watch = {.rows = tell_rows, .user = &submit->display};
+    const struct kelp_plugin_consent consent = {.own_job = true};
+
+    kelp_status status = kelp_job_load(&source, &submit->file, reterr);
+    if (status == KELP_OK) {
+        status = kelp_plugin_consent(submit->file, &consent, reterr);
+    }
+    if (status == KELP_OK) {
+        status = kelp_preflight(submit->file, &watch, &submit->carried, reterr);
+        kelp_display_clear(&submit->display);
+    }
+    return status;
+}
+
+static kelp_status choose_run(const struct kelp_job *job, char path[KELP_RUN_PATH_MAX + 1],
+                              struct kelp_error *reterr)
+{
+    return job->run.dir[0] ? kelp_run_dir_resolve(job->run.dir, path, reterr)
+                           : kelp_run_dir_default(job->name, time(NULL), path, reterr);
+}
+
+/* Its absolute path, and a token of its own. */
+static kelp_status mark_place(struct submit *submit, struct kelp_error *reterr)
+{
+    char *real = realpath(submit->run.path, NULL);
+
+    if (!real || strlen(real) > KELP_RUN_PATH_MAX) {
+        kelp_status status = kelp_fail(reterr, KELP_ERR_IO, "cannot resolve '%s': %s",
+                                       submit->run.path, strerror(real ? ENAMETOOLONG : errno));
+        free(real);
+        return status;
+    }
+    (void)snprintf(submit->place.folder, sizeof(submit->place.folder), "%s", real);
+    free(real);
+    return kelp_run_home_mark(&submit->place, reterr);
+}
+
+static kelp_status write_files(struct submit *submit, struct kelp_error *reterr)
+{
+    char *text = NULL;
+
+    kelp_status status = kelp_job_file_print_in(submit->file, submit->place.folder, &text, reterr);
+    if (status == KELP_OK) {
+        status = kelp_run_dir_write(&submit->run, "job.yaml", text, reterr);
+        free(text);
+    }
+    if (status == KELP_OK && submit->carried.card) {
+        status =
+            kelp_run_dir_write(&submit->run, KELP_MODEL_CARD_FILE, submit->carried.card, reterr);
+    }
+    return status == KELP_OK
+               ? kelp_run_dir_write(&submit->run, KELP_RUN_TOKEN_FILE, submit->place.token, reterr)
+               : status;
+}
+
+/* The run's folder, with all that processes expect to find in it. */
+static kelp_status make_run(struct submit *submit, struct kelp_error *reterr)
+{
+    const struct kelp_job *job = kelp_job_file_job(submit->file);
+    char path[KELP_RUN_PATH_MAX + 1];
+
+    kelp_status status = choose_run(job, path, reterr);
+    if (status == KELP_OK) {
+        status = kelp_run_dir_create(path, job->run.dir[0] == '\0', &submit->run, reterr);
+    }
+    if (status == KELP_OK) {
+        status = kelp_run_dir_protect(&submit->run, job->run.closed, reterr);
+    }
+    if (status == KELP_OK) {
+        status = mark_place(submit, reterr);
+    }
+    if (status == KELP_OK) {
+        status = kelp_run_plugin_keep(submit->file, submit->run.path, reterr);
+    }
+    if (status == KELP_OK) {
+        status = kelp_job_file_print(submit->file, false, &submit->spec, reterr);
+    }
+    if (status == KELP_OK) {
+        status = kelp_sha256(submit->spec, strlen(submit->spec), submit->sha256, reterr);
+    }
+    return status == KELP_OK ? write_files(submit, reterr) : status;
+}
+
+static kelp_status put(const struct submit *submit, struct kelp_error *reterr)
+{
+    const struct kelp_job *job = kelp_job_file_job(submit->file);
+    const struct kelp_launch launch = {
+        .job = job, .spec = submit->spec, .plan = submit->carried.plan};
+
+    return kelp_launcher_submit(submit->client, &launch, &submit->place, reterr);
+}
+
+static void tell(const struct submit *submit)
+{
+    const char *name = kelp_job_file_job(submit->file)->name;
+    const char *etcd = kelp_options_text(submit->given, "etcd");
+
+    (void)printf("job        %s\nrun        %s\nsha256     %s\n"
+                 "start      kelp node --etcd %s --job %s --coordinator --shards 1 --workers 1\n"
+                 "wait       kelp wait %s --etcd %s\n",
+                 name, submit->place.folder, submit->sha256, etcd, name, name, etcd);
+}
+
+static int exit_status_of(kelp_status status)
+{
+    switch (status) {
+    case KELP_ERR_UNREACHABLE:
+    case KELP_ERR_TIMEOUT:
+        return KELP_EXIT_UNREACHABLE;
+    case KELP_ERR_IO:
+    case KELP_ERR_NO_SPACE:
+    case KELP_ERR_NO_MEMORY:
+        return KELP_EXIT_FAILED;
+    default:
+        return KELP_EXIT_USAGE;
+    }
+}
+
+static int submit_job(struct submit *submit)
+{
+    struct kelp_error error;
+
+    kelp_status status = read_job(submit, &error);
+    if (status != KELP_OK) {
+        return kelp_complain(exit_status_of(status), "%s", error.text);
+    }
+    kelp_notices_say(&program, kelp_job_file_job(submit->file), &submit->carried, &submit->display);
+    status = kelp_job_client_open(
+        kelp_options_text(submit->given, "etcd"), kelp_job_file_job(submit->file)->name,
+        kelp_options_text(submit->given, "certs"), &submit->client, &error);
+    if (status == KELP_OK) { /* before a folder is made: does etcd answer, and is the name free? */
+        status = kelp_launcher_may_submit(submit->client, &error);
+    }
+    if (status == KELP_OK) {
+        status = make_run(submit, &error);
+    }
+    if (status == KELP_OK) {
+        status = put(submit, &error);
+    }
+    if (status != KELP_OK) {
+        return kelp_complain(exit_status_of(status), "%s", error.text);
+    }
+    tell(submit);
+    return KELP_EXIT_OK;
+}
+
+static int submit(const struct kelp_options *given)
+{
+    struct submit submit = {.given = given, .run.lock_fd = -1};
+
+    kelp_display_init(&submit.display, STDERR_FILENO);
+    int exit_status = submit_job(&submit);
+    kelp_job_client_close(submit.client);
+    kelp_run_dir_close(&submit.run);
+    kelp_job_file_destroy(submit.file);
+    free(submit.spec);
+    free(submit.carried.card);
+    free(submit.carried.plan);
+    return exit_status;
+}
+
+const struct kelp_verb kelp_verb_submit = {"submit", "put a job into etcd, for kelp node to run it",
+                                           &program, submit, NULL};

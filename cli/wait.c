@@ -1,0 +1,129 @@
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli/launch/launcher.h"
+#include "cli/run/run_client.h"
+#include "cli/run/run_home.h"
+#include "cli/verbs.h"
+#include "common/base/clock.h"
+
+#define PERIOD_US   200000
+#define DEADLINE_MS 1000
+#define QUIET_MS    1000 /* an etcd that does not answer is no news before */
+
+static const struct kelp_option options[] = {
+    KELP_VERB_REQUIRED("etcd", "URL", "the etcd that holds the job"),
+    KELP_VERB_CERTS(NULL, "an operator's or reader's ca.pem, cert.pem and key.pem of the job"),
+    KELP_VERB_OUTPUT("the summary for people, or one JSON object, as in result.json"),
+    KELP_VERB_NUMBER("timeout", DURATION, 100, 86400000, "24h", NULL, "how long to wait"),
+};
+
+static const struct kelp_program program = {
+    .name = "kelp wait",
+    .summary = "waits until a job that kelp node runs is done, paused or failed",
+    .positional = "JOB",
+    .positional_min = 1,
+    .positional_max = 1,
+    .examples = "  kelp wait fare --etcd https://10.0.0.5:2379 --certs reader\n"
+                "  kelp wait mlp --etcd http://127.0.0.1:2379 --timeout 10m -o json\n",
+    KELP_VERB_OPTIONS(options),
+};
+
+/* How far the job is, or why nobody knows. */
+static void show(struct kelp_job_client *client, struct kelp_display *display)
+{
+    Kelp__V1__StatusReply *reply = NULL;
+    struct kelp_error error;
+    char text[KELP_METER_TEXT_MAX];
+
+    if (kelp_job_client_status(client, DEADLINE_MS, &reply, &error) != KELP_OK) {
+        kelp_display_wait(display, error.text, kelp_clock_ms());
+        return;
+    }
+    (void)snprintf(text, sizeof(text), "%.16s, step %" PRIu64 " of %" PRIu64 "%s%.300s",
+                   reply->state, reply->word ? reply->word->step : 0, reply->total_steps,
+                   reply->reason[0] ? ": " : "", reply->reason);
+    kelp_display_wait(display, text, kelp_clock_ms());
+    kelp_job_client_status_free(reply);
+}
+
+/* Errors: KELP_ERR_TIMEOUT, and what asking again does not change. */
+static kelp_status wait_for_result(struct kelp_job_client *client, uint64_t timeout_ms,
+                                   char **ret_text, struct kelp_result *ret_result,
+                                   struct kelp_error *reterr)
+{
+    const uint64_t begin_ms = kelp_clock_ms();
+    const uint64_t end_ms = begin_ms + timeout_ms;
+    struct kelp_display display;
+    kelp_status status;
+
+    kelp_display_init(&display, STDERR_FILENO);
+    do {
+        status = kelp_run_result_get(client, DEADLINE_MS, ret_text, ret_result, reterr);
+        if (status == KELP_OK || kelp_status_group(status) == KELP_GROUP_DATA ||
+            status == KELP_ERR_INVALID || status == KELP_ERR_DENIED) {
+            break;
+        }
+        if (status == KELP_ERR_NOT_FOUND) {
+            show(client, &display);
+        } else if (kelp_clock_ms() - begin_ms >= QUIET_MS) {
+            kelp_display_wait(&display, reterr->text, kelp_clock_ms());
+        }
+        (void)usleep(PERIOD_US);
+    } while (kelp_clock_ms() < end_ms);
+    kelp_display_clear(&display);
+    return status == KELP_ERR_NOT_FOUND
+               ? kelp_fail(reterr, KELP_ERR_TIMEOUT, "job '%s' is not over in time",
+                           kelp_job_client_job(client))
+               : status;
+}
+
+static int tell(const char *job, const struct kelp_run_home *place,
+                const struct kelp_result *result)
+{
+    if (strcmp(result->status, "done") == 0) {
+        kelp_result_summary(result, place->folder, stdout);
+    } else {
+        (void)printf("job        %s\nstate      %s at step %" PRIu64 "%s%s\n", job, result->status,
+                     result->step, result->reason[0] ? ": " : "", result->reason);
+    }
+    return kelp_launch_result_exit_status(result);
+}
+
+static int wait_for_end(const struct kelp_options *given)
+{
+    const char *job = kelp_verb_typed(given);
+    struct kelp_job_client *client = NULL;
+    struct kelp_run_home place = {.folder = ""};
+    static struct kelp_result result; /* large */
+    struct kelp_error error;
+    char *text = NULL;
+
+    kelp_status status = kelp_job_client_open(kelp_options_text(given, "etcd"), job,
+                                              kelp_options_text(given, "certs"), &client, &error);
+    if (status != KELP_OK) {
+        return kelp_complain(KELP_EXIT_USAGE, "%s", error.text);
+    }
+    status =
+        wait_for_result(client, kelp_options_duration_ms(given, "timeout"), &text, &result, &error);
+    if (status == KELP_OK) {
+        status = kelp_run_home_get(client, DEADLINE_MS, &place, &error);
+    }
+    kelp_job_client_close(client);
+    if (status != KELP_OK) {
+        free(text);
+        return kelp_complain(KELP_EXIT_UNREACHABLE, "%s", error.text);
+    }
+    if (kelp_verb_json(given)) {
+        (void)fputs(text, stdout);
+    }
+    free(text);
+    return kelp_verb_json(given) ? kelp_launch_result_exit_status(&result)
+                                 : tell(job, &place, &result);
+}
+
+const struct kelp_verb kelp_verb_wait = {"wait", "wait until a job that kelp node runs is over",
+                                         &program, wait_for_end, NULL};

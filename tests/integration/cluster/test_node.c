@@ -1,0 +1,261 @@
+/*
+ * A job that kelp node runs on several hosts: each is a process here, with processes of its own,
+ * and etcd is none of theirs. Whatever happens to the hosts, the digest is that of kelp train.
+ */
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "tests/lib/cluster/json_fields.h"
+#include "tests/lib/cluster/run_command.h"
+#include "tests/lib/etcd/etcd_fixture.h"
+#include "tests/lib/suite.h"
+
+#define HOSTS_MAX    3
+#define EXIT_PAUSED  75
+#define DIGEST_CHARS 32
+
+/* Some seconds: time for things to happen to it. */
+static const char job_text[] = "name: hosts\nseed: 3\n"
+                               "model: {kind: dlinear}\n"
+                               "data: {kind: synthetic, rows: 3000, split: [2000, 400, 400],\n"
+                               "       seq_len: 48, pred_len: 24}\n"
+                               "train: {epochs: 60, batch_size: 32, schedule: constant}\n"
+                               "cluster: {workers: 2, shards: 2, lanes: 4}\n"
+                               "checkpoint: {digest_steps: 5}\n";
+
+static struct kelp_test_folder folder;
+static struct etcd_fixture etcd;
+static struct kelp_test_command hosts[HOSTS_MAX];
+static char quiet[DIGEST_CHARS + 1]; /* of kelp train; computed once */
+
+/* The digest that a summary shows. */
+static void read_digest(const char *summary, char digest[DIGEST_CHARS + 1])
+{
+    const char *line = strstr(summary, "\ndigest ");
+
+    ck_assert_msg(line != NULL, "no digest in: %s", summary);
+    line += strlen("\ndigest ");
+    line += strspn(line, " ");
+    (void)snprintf(digest, DIGEST_CHARS + 1, "%s", line);
+    ck_assert_uint_eq(strlen(digest), DIGEST_CHARS);
+}
+
+static void verb(struct kelp_test_command *command, const char *const *args)
+{
+    memset(command, 0, sizeof(*command));
+    kelp_test_command_run(command, folder.path, args, KELP_TEST_HANG_MS);
+}
+
+static void train_quietly(void)
+{
+    struct kelp_test_command train;
+
+    verb(&train, (const char *[]){"train", "job.yaml", "--run", "quiet", NULL});
+    ck_assert_msg(train.exit_code == 0, "exit %d: %s", train.exit_code, train.err);
+    read_digest(train.out, quiet);
+    kelp_test_command_fini(&train);
+}
+
+static void submit(void)
+{
+    kelp_test_command_says(
+        folder.path,
+        (const char *[]){"submit", "job.yaml", "--etcd", etcd.url, "--run", "run", NULL}, 0,
+        "\nsha256 ");
+}
+
+static void setup(void)
+{
+    etcd_fixture_require();
+    etcd_fixture_start(&etcd);
+    kelp_test_folder_init(&folder);
+    ck_assert_int_eq(setenv("XDG_CACHE_HOME", folder.path, 1), 0);
+    (void)kelp_test_write(folder.path, "job.yaml", job_text);
+    memset(hosts, 0, sizeof(hosts));
+    submit();
+}
+
+static void teardown(void)
+{
+    for (size_t i = 0; i < HOSTS_MAX; i++) {
+        kelp_test_command_fini(&hosts[i]);
+    }
+    kelp_test_folder_fini(&folder);
+    etcd_fixture_stop(&etcd);
+}
+
+/* A host of that number, with a coordinator (or NULL instead of "--coordinator"). */
+static void start(size_t host, const char *shards, const char *workers, const char *coordinator)
+{
+    static const char *const names[HOSTS_MAX] = {"a", "b", "c"};
+    const char *args[] = {"node",   "--etcd",    etcd.url,   "--job", "hosts",
+                          "--host", names[host], "--shards", shards,  "--workers",
+                          workers,  coordinator, NULL};
+
+    memset(&hosts[host], 0, sizeof(hosts[host]));
+    kelp_test_command_start(&hosts[host], folder.path, args);
+}
+
+static void start_two(void)
+{
+    start(0, "1", "1", "--coordinator");
+    start(1, "1", "1", "--coordinator");
+}
+
+static void ends(size_t host, int exit_code)
+{
+    (void)kelp_test_command_wait(&hosts[host], KELP_TEST_HANG_MS);
+    ck_assert_msg(hosts[host].exit_code == exit_code, "host %zu: exit %d: %s%s", host,
+                  hosts[host].exit_code, hosts[host].out, hosts[host].err);
+    kelp_test_command_gone(&hosts[host]);
+}
+
+static double step_now(void)
+{
+    double step = 0;
+    char path[300], line[256];
+
+    (void)snprintf(path, sizeof(path), "%s/run/digests.jsonl", folder.path);
+    FILE *file = fopen(path, "r");
+    while (file && fgets(line, sizeof(line), file)) {
+        cJSON *object = cJSON_Parse(line);
+        const cJSON *value = cJSON_GetObjectItemCaseSensitive(object, "step");
+        step = cJSON_IsNumber(value) ? value->valuedouble : step;
+        cJSON_Delete(object);
+    }
+    if (file) {
+        (void)fclose(file);
+    }
+    return step;
+}
+
+static void await_step(double step)
+{
+    KELP_TEST_AWAIT(step_now() >= step, "step %g was not reached: %s", step,
+                    kelp_test_command_peek(&hosts[0]));
+}
+
+/* kelp wait, on whatever machine: the digest is the quiet one. */
+static void expect_quiet(void)
+{
+    struct kelp_test_command wait;
+    char digest[DIGEST_CHARS + 1];
+
+    verb(&wait, (const char *[]){"wait", "hosts", "--etcd", etcd.url, NULL});
+    ck_assert_msg(wait.exit_code == 0, "exit %d: %s%s", wait.exit_code, wait.out, wait.err);
+    read_digest(wait.out, digest);
+    kelp_test_command_fini(&wait);
+    if (quiet[0] == '\0') {
+        train_quietly();
+    }
+    ck_assert_str_eq(digest, quiet);
+}
+
+KELP_CASE("node", .timeout_s = 2 * KELP_TEST_HANG_S, .setup = setup, .teardown = teardown)
+
+/* Two hosts and a third one of workers alone; every host ends with the job, and says the same. */
+KELP_TEST(trains)
+{
+    char digest[DIGEST_CHARS + 1];
+
+    start_two();
+    start(2, "0", "1", NULL);
+    expect_quiet();
+    for (size_t i = 0; i < HOSTS_MAX; i++) {
+        ends(i, 0);
+        read_digest(hosts[i].out, digest);
+        ck_assert_str_eq(digest, quiet);
+    }
+    kelp_test_command_says(folder.path, (const char *[]){"digest", "run", NULL}, 0, quiet);
+    kelp_test_command_says(folder.path,
+                           (const char *[]){"status", "hosts", "--etcd", etcd.url, NULL}, 0, quiet);
+    start(0, "1", "1", "--coordinator"); /* the job needs nobody any more */
+    ends(0, 0);
+}
+
+/* SIGTERM: its shard is drained, no step is made again, and the others go on. */
+KELP_TEST(leaves)
+{
+    start_two();
+    await_step(50);
+    kelp_test_command_signal(&hosts[1], "node", "hosts", SIGTERM);
+    ends(1, 0);
+    ck_assert_ptr_nonnull(strstr(hosts[1].err, "left"));
+    expect_quiet();
+    ends(0, 0);
+    cJSON *result = kelp_test_read_json(folder.path, "run/result.json");
+    ck_assert(kelp_test_number(result, "steps_recomputed") == 0);
+    cJSON_Delete(result);
+}
+
+/* The host of the leader is lost with all that is on it; it comes back as another one. */
+KELP_TEST(is_lost)
+{
+    start_two();
+    await_step(50);
+    kelp_test_command_signal(&hosts[0], "node", "hosts", SIGKILL); /* takes its processes along */
+    ends(0, -1);
+    start(2, "1", "1", "--coordinator");
+    expect_quiet();
+    ends(1, 0);
+    ends(2, 0);
+}
+
+/* Paused from elsewhere: every host says "run me again"; other hosts go on. */
+KELP_TEST(pauses)
+{
+    start_two();
+    await_step(50);
+    kelp_test_command_says(folder.path, (const char *[]){"stop", "run", NULL}, 2,
+                           "kelp stop hosts --etcd");
+    kelp_test_command_says(folder.path, (const char *[]){"stop", "hosts", "--etcd", etcd.url, NULL},
+                           0, "paused at step ");
+    ends(0, EXIT_PAUSED);
+    ends(1, EXIT_PAUSED);
+    kelp_test_command_says(folder.path, (const char *[]){"wait", "hosts", "--etcd", etcd.url, NULL},
+                           EXIT_PAUSED, "paused at step ");
+    double paused = step_now();
+    start(2, "2", "2", "--coordinator");
+    await_step(paused + 50); /* until then the job is paused */
+    expect_quiet();
+    ends(2, 0);
+}
+
+/* A folder of another run, and one that is none, are refused before anything starts in them. */
+KELP_TEST(wrong_folder)
+{
+    struct kelp_test_command node;
+
+    const char *const args[] = {"node",  "--etcd", etcd.url,   "--job", "hosts",
+                                "--run", "other",  "--shards", "1",     NULL};
+    verb(&node, args);
+    ck_assert_int_eq(node.exit_code, 2);
+    ck_assert_ptr_nonnull(strstr(node.err, "it has no file 'token'"));
+    kelp_test_command_fini(&node);
+    kelp_test_command_says(folder.path,
+                           (const char *[]){"submit", "job.yaml", "--etcd", etcd.url, "--run",
+                                            "other", "--set", "name=another", NULL},
+                           0, "\nsha256 ");
+    verb(&node, args);
+    ck_assert_int_eq(node.exit_code, 2);
+    ck_assert_ptr_nonnull(strstr(node.err, "it is that of another run"));
+    kelp_test_command_fini(&node);
+}
+
+/* One name, one job; and what is not meant is not run. */
+KELP_TEST(another_job)
+{
+    kelp_test_command_says(
+        folder.path,
+        (const char *[]){"submit", "job.yaml", "--etcd", etcd.url, "--run", "again", NULL}, 2,
+        "etcd has a job 'hosts' already");
+    kelp_test_command_says(
+        folder.path,
+        (const char *[]){"node", "--etcd", etcd.url, "--job", "hosts", "--workers", "1",
+                         "--spec-sha256",
+                         "0000000000000000000000000000000000000000000000000000000000000000", NULL},
+        2, "is not the one that is meant");
+}
