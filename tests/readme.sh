@@ -21,7 +21,9 @@ ln -s "$bin" build/release/bin
 # Lines of the first block of commands: "$ command", then what it prints.
 awk '/^```console$/ { on = 1; next } /^```$/ { on = 0 } on' "$source_dir/README.md" >block
 # Numbers, digests and times are another machine's.
-shape() { sed -E -e 's/[0-9a-f]{32}/DIGEST/; s/[0-9]{8}-[0-9]{6}/TIME/; s/[0-9]+(\.[0-9]+)?/N/g; s/N min N s/N s/g; s/ +/ /g'; }
+shape() {
+    sed -E -e 's/[0-9a-f]{32}/DIGEST/; s/[0-9]{8}-[0-9]{6}/TIME/; s/[0-9]+(\.[0-9]+)?/N/g; s/N min N s/N s/g; s/ +/ /g'
+}
 
 run() {
     printf '$ %s\n' "$1"
