@@ -14,15 +14,12 @@
 #include "cli/run/log_tail.h"
 #include "cli/run/run_dir.h"
 #include "cli/verb/verb.h"
+#include "common/base/process_again.h"
 #include "common/base/value.h"
 
-#define VARIABLE      "KELP_DETACHED_REPORT" /* the descriptor of the pipe */
-#define REPORT_FD     3
-#define ARGUMENTS_MAX (1 << 20) /* bytes */
-#define WORDS_MAX     4096
-#define LOG           "logs/train.log"
-
-extern char **environ;
+#define VARIABLE  "KELP_DETACHED_REPORT" /* the descriptor of the pipe */
+#define REPORT_FD 3
+#define LOG       "logs/train.log"
 
 /* ---- starting ------------------------------------------------------------------------------ */
 
@@ -61,45 +58,6 @@ static void pass_on_to(pid_t pid)
     }
 }
 
-/* The words of this command; *ret_text holds them. Both are owned. */
-static char **own_words(char **ret_text)
-{
-    char **words = calloc(WORDS_MAX + 1, sizeof(*words));
-    char *text = calloc(1, ARGUMENTS_MAX + 1);
-    FILE *in = fopen("/proc/self/cmdline", "re");
-    size_t bytes = in && text ? fread(text, 1, ARGUMENTS_MAX, in) : 0;
-    size_t count = 0;
-
-    if (in) {
-        (void)fclose(in); /* only read from */
-    }
-    for (size_t at = 0; words && at < bytes && count < WORDS_MAX; at += strlen(text + at) + 1) {
-        words[count++] = text + at;
-    }
-    if (count == 0) {
-        free(words);
-        words = NULL;
-    }
-    *ret_text = text;
-    return words;
-}
-
-/* Our environment and the variable; owned, the texts are borrowed. */
-static char **own_environment(char *variable)
-{
-    size_t count = 0;
-
-    while (environ[count]) {
-        count++;
-    }
-    char **entries = calloc(count + 2, sizeof(*entries));
-    if (entries) {
-        memcpy(entries, environ, count * sizeof(*entries));
-        entries[count] = variable;
-    }
-    return entries;
-}
-
 static int spawn(char **words, char **environment, int report_fd, bool keep_input, pid_t *ret_pid)
 {
     posix_spawn_file_actions_t actions;
@@ -124,12 +82,12 @@ static int spawn(char **words, char **environment, int report_fd, bool keep_inpu
 /* The command once more; *ret_fd is the end of its pipe. Returns errno. */
 static int start(bool keep_input, pid_t *ret_pid, int *ret_fd)
 {
-    char variable[] = VARIABLE "=3";
+    static const char *const variables[] = {VARIABLE "=3", NULL};
     char *text = NULL;
-    char **words = own_words(&text);
-    char **environment = own_environment(variable);
+    char **words = kelp_process_own_words(&text);
+    char **environment = words ? kelp_process_own_environment(variables) : NULL;
     int fds[2] = {-1, -1};
-    int error = words && environment ? 0 : ENOMEM;
+    int error = environment ? 0 : errno;
 
     if (error == 0 && pipe2(fds, O_CLOEXEC) < 0) {
         error = errno;
