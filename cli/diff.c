@@ -305,6 +305,17 @@ static int say(const struct kelp_compare *compare, const struct kelp_options *gi
     return are_same(compare, &metrics) ? KELP_EXIT_OK : KELP_EXIT_FAILED;
 }
 
+/* Where one of both is portable; the other's kind is told beside its digest. */
+static kelp_status replay(struct kelp_compare *compare, struct kelp_error *reterr)
+{
+    kelp_status status = KELP_OK;
+
+    for (int i = 0; status == KELP_OK && i < 2; i++) {
+        status = kelp_run_begin_portable(compare->runs[i].path, reterr);
+    }
+    return status == KELP_OK ? kelp_compare_replay(compare, reterr, warn) : status;
+}
+
 static int compare_runs(struct kelp_compare *compare, const struct kelp_options *given,
                         const char (*paths)[KELP_RUN_PATH_MAX + 1])
 {
@@ -316,7 +327,7 @@ static int compare_runs(struct kelp_compare *compare, const struct kelp_options 
     }
     compare->allow_plugin = kelp_options_flag(given, "allow-plugin");
     if (compare->outcome == KELP_COMPARE_RECORDS && !kelp_options_flag(given, "no-replay") &&
-        kelp_compare_replay(compare, &error, warn) != KELP_OK) {
+        replay(compare, &error) != KELP_OK) {
         return kelp_complain(KELP_EXIT_FAILED, "%s", error.text);
     }
     return say(compare, given);

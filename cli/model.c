@@ -56,6 +56,9 @@ static kelp_status derive(struct shown *shown, const struct kelp_options *given,
     }
     if (status == KELP_OK) {
         shown->job = kelp_job_file_job(shown->file);
+        status = kelp_job_begin_portable(shown->job, source.path, reterr);
+    }
+    if (status == KELP_OK) {
         status = kelp_derived_open(shown->job, NULL, &shown->derived, reterr);
     }
     return status;

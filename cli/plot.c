@@ -31,6 +31,9 @@ static int plot(const struct kelp_options *given)
     if (status != KELP_OK) {
         return kelp_complain(KELP_EXIT_USAGE, "%s", error.text);
     }
+    if (kelp_run_begin_portable(run_path, &error) != KELP_OK) {
+        return kelp_complain(KELP_EXIT_FAILED, "%s", error.text);
+    }
     status =
         kelp_plot_run(run_path,
                       &(struct kelp_plot_what){

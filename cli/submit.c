@@ -78,6 +78,9 @@ static kelp_status read_job(struct submit *submit, struct kelp_error *reterr)
         status = kelp_plugin_consent(submit->file, &consent, reterr);
     }
     if (status == KELP_OK) {
+        status = kelp_job_begin_portable(kelp_job_file_job(submit->file), source.path, reterr);
+    }
+    if (status == KELP_OK) {
         status = kelp_preflight(submit->file, &watch, &submit->carried, reterr);
         kelp_display_clear(&submit->display);
     }

@@ -21,6 +21,7 @@
 #include "cli/verb/job_load.h"
 #include "cli/verbs.h"
 #include "common/base/clock.h"
+#include "common/program/portable.h"
 #include "common/program/run_next.h"
 #include "common/training/manifest.h"
 
@@ -443,11 +444,25 @@ static kelp_status check_resume(struct train *train, struct kelp_error *reterr)
     return status;
 }
 
+/* Returns where the process computes as the job says; else it begins again. */
+static kelp_status begin_portable(const struct train *train, struct kelp_error *reterr)
+{
+    const struct kelp_job *job = kelp_job_file_job(train->file);
+
+    if (train->report_fd >= 0 && kelp_portable_needs_again(job)) {
+        kelp_detach_leave(train->report_fd);
+    }
+    return kelp_job_begin_portable(job, kelp_verb_typed(train->given), reterr);
+}
+
 static kelp_status prepare(struct train *train, struct kelp_error *reterr)
 {
     const struct kelp_dataset_watch watch = {.rows = tell_rows, .user = &train->display};
 
-    kelp_status status = choose_run(train, reterr);
+    kelp_status status = begin_portable(train, reterr);
+    if (status == KELP_OK) {
+        status = choose_run(train, reterr);
+    }
     if (status == KELP_OK) {
         status = check_mode(train, reterr);
     }

@@ -186,6 +186,10 @@ static int verify(const struct kelp_options *given)
     if (kelp_run_choose(kelp_verb_typed(given), verify.run_path, &error) != KELP_OK) {
         return kelp_complain(KELP_EXIT_USAGE, "%s", error.text);
     }
+    if (kelp_options_flag(given, "replay") &&
+        kelp_run_begin_portable(verify.run_path, &error) != KELP_OK) {
+        return kelp_complain(KELP_EXIT_FAILED, "%s", error.text);
+    }
     if (kelp_checkpoints_list(verify.run_path, &verify.list, &error) != KELP_OK) {
         return kelp_complain(KELP_EXIT_FAILED, "%s", error.text);
     }

@@ -92,10 +92,18 @@ kelp_status kelp_device_cpu_create(uint32_t threads, struct kelp_device **ret,
                                    struct kelp_error *reterr) KELP_MUST_USE;
 
 /*
- * The compute kind as text ("cpu x86_64 avx2 openblas-0.3.21 Zen onednn-2.6.3 avx2 threads=1"), and
- * the XXH3-64 of the results of a fixed computation that uses every operator: a device whose text
- * is right but whose arithmetic is not has another answer. Takes a few milliseconds.
- * Errors: KELP_ERR_NO_MEMORY, KELP_ERR_DEVICE.
+ * The CPU with the same bits on every x86-64-v3 processor: all matrix products are OpenBLAS's, by
+ * its kernels for Haswell. Errors: also KELP_ERR_INVALID where the processor has no AVX2 or FMA, or
+ * OpenBLAS was loaded with other kernels (common/program/portable.h).
+ */
+kelp_status kelp_device_cpu_create_portable(uint32_t threads, struct kelp_device **ret,
+                                            struct kelp_error *reterr) KELP_MUST_USE;
+
+/*
+ * The compute kind as text ("cpu x86_64 avx2 openblas-0.3.21 Zen onednn-2.6.3 avx2 threads=1", "cpu
+ * portable x86-64-v3 openblas-0.3.21 Haswell threads=1"), and the XXH3-64 of the results of a fixed
+ * computation that uses every operator: a device whose text is right but whose arithmetic is not
+ * has another answer. Takes a few milliseconds. Errors: KELP_ERR_NO_MEMORY, KELP_ERR_DEVICE.
  */
 kelp_status kelp_compute_kind(struct kelp_device *device, char text[KELP_COMPUTE_KIND_SIZE],
                               uint64_t *ret_answer, struct kelp_error *reterr) KELP_MUST_USE;

@@ -12,6 +12,7 @@
 #include "common/program/expiry_watch.h"
 #include "common/program/grace.h"
 #include "common/program/options.h"
+#include "common/program/portable.h"
 #include "common/rpc/rpc.h"
 #include "kelp/worker.h"
 #include "worker/compute/trainer.h"
@@ -81,8 +82,9 @@ static kelp_status work(struct kelp_worker *worker, const struct kelp_options *v
     return status;
 }
 
+/* *ret_again: nothing was computed, and main() must execute the program again. */
 static kelp_status run(const struct kelp_options *values, struct kelp_credentials *credentials,
-                       struct kelp_error *reterr)
+                       bool *ret_again, struct kelp_error *reterr)
 {
     struct stop_context context = {.stop = KELP_STOP_INIT};
     const uint32_t grace_ms = (uint32_t)kelp_options_duration_ms(values, "grace");
@@ -110,16 +112,25 @@ static kelp_status run(const struct kelp_options *values, struct kelp_credential
         status = kelp_worker_open(&worker_options, &context.stop, &worker, reterr);
     }
     if (status == KELP_OK) {
+        *ret_again = kelp_portable_needs_again(kelp_worker_job(worker));
+    }
+    if (status == KELP_OK && !*ret_again) {
         __atomic_store_n(&context.worker, worker, __ATOMIC_RELEASE);
         status = work(worker, values, &context.stop, &trainer, reterr);
     }
-    kelp_log_info("ends peak_memory_bytes=%" PRIu64, kelp_footprint_peak());
-    kelp_signals_stop(signals); /* before what its callback uses goes */
+    if (!*ret_again) {
+        kelp_log_info("ends peak_memory_bytes=%" PRIu64, kelp_footprint_peak());
+        kelp_signals_stop(signals); /* before what its callback uses goes */
+    }
     kelp_worker_close(worker);
     kelp_trainer_destroy(trainer);
     kelp_expiry_watch_stop(expiry);
     kelp_rpc_global_fini();
     curl_global_cleanup();
+    if (*ret_again) { /* until now, so that none is lost; its callback has not seen the worker */
+        kelp_signals_stop(signals);
+        *ret_again = !kelp_stop_raised(&context.stop);
+    }
     kelp_grace_fini(&context.grace);
     return status == KELP_ERR_TIMEOUT && kelp_stop_raised(&context.stop) ? KELP_OK : status;
 }
@@ -139,11 +150,16 @@ int main(int argc, char **argv)
         kelp_options_destroy(values);
         return KELP_EXIT_USAGE;
     }
-    kelp_status status = run(values, credentials, &error);
+    bool again = false;
+    kelp_status status = run(values, credentials, &again, &error);
+    kelp_credentials_close(credentials);
+    if (again) {
+        kelp_log_info("begins again: its job has cluster.compute: portable");
+        status = kelp_portable_again(&error);
+    }
     if (status != KELP_OK) {
         kelp_log_error("%s", error.text);
     }
-    kelp_credentials_close(credentials);
     kelp_options_destroy(values);
     return kelp_daemon_exit_code(status);
 }

@@ -282,11 +282,27 @@ static kelp_status allocate(struct kelp_worker *worker, struct kelp_error *reter
     return KELP_OK;
 }
 
+/* A program of somebody else's cannot begin again with the environment that it needs. */
+static kelp_status check_compute(const struct kelp_job *job, const struct kelp_plan *plan,
+                                 struct kelp_error *reterr)
+{
+    return job->cluster.compute != KELP_COMPUTE_PORTABLE || kelp_plan_is_portable(plan)
+               ? KELP_OK
+               : kelp_fail(reterr, KELP_ERR_INVALID,
+                           "the job has cluster.compute: portable, and this worker's compute kind "
+                           "is %s: it must derive its plan from the job",
+                           plan->compute_kind);
+}
+
 kelp_status kelp_worker_join(struct kelp_worker *worker, const struct kelp_plan *plan,
                              struct kelp_error *reterr)
 {
+    kelp_status status = check_compute(worker->job, plan, reterr);
+    if (status != KELP_OK) {
+        return status;
+    }
     worker->plan = plan;
-    kelp_status status = kelp_plan_print(plan, &worker->plan_text, reterr);
+    status = kelp_plan_print(plan, &worker->plan_text, reterr);
     if (status == KELP_OK) {
         status = allocate(worker, reterr);
     }

@@ -203,6 +203,9 @@ static kelp_status read_job(struct kelp_inference *inference, struct kelp_source
     if (status == KELP_OK) {
         status = set_given(inference, reterr);
     }
+    if (status == KELP_OK) {
+        status = kelp_job_begin_portable(kelp_job_file_job(inference->file), NULL, reterr);
+    }
     return status == KELP_OK ? check_data(inference, sources, reterr) : status;
 }
 

@@ -219,6 +219,12 @@ int kelp_detach_take(void)
     return fcntl((int)fd, F_SETFD, FD_CLOEXEC) == 0 ? (int)fd : -1;
 }
 
+void kelp_detach_leave(int fd)
+{
+    (void)fcntl(fd, F_SETFD, 0);
+    (void)setenv(VARIABLE, "3", 1); /* without memory the command in the foreground hears an end */
+}
+
 static void report(int fd, const char *text)
 {
     (void)signal(SIGPIPE, SIG_IGN); /* who waited may be gone; the run goes on */

@@ -45,7 +45,7 @@ static kelp_status read_job(struct work *work, struct kelp_error *reterr)
 static kelp_status check_plan(struct work *work, struct kelp_error *reterr)
 {
     const struct kelp_plan *ours = kelp_replay_plan(work->replay);
-    char text[256];
+    char text[sizeof(work->result->compute)];
 
     if (!work->has_plan) {
         return KELP_OK;

@@ -27,7 +27,7 @@ struct kelp_recomputed {
     uint64_t step;     /* where it stands */
     uint32_t digests;  /* on record, compared */
     char text[640];    /* what differs, when not equal; how a run fails, when it is */
-    char compute[320]; /* how the compute kinds differ; "" when they do not, or are not known */
+    char compute[400]; /* how the compute kinds differ; "" when they do not, or are not known */
 };
 
 /*

@@ -77,6 +77,18 @@ kelp_status kelp_run_job_read(const char *run_path, struct kelp_job_file **ret_f
                : status;
 }
 
+kelp_status kelp_run_begin_portable(const char *run_path, struct kelp_error *reterr)
+{
+    struct kelp_job_file *file = NULL;
+
+    if (kelp_run_job_read(run_path, &file, NULL) != KELP_OK) {
+        return KELP_OK;
+    }
+    kelp_status status = kelp_job_begin_portable(kelp_job_file_job(file), NULL, reterr);
+    kelp_job_file_destroy(file);
+    return status;
+}
+
 bool kelp_run_is_inference(const char *run_path)
 {
     struct kelp_job_file *file = NULL;

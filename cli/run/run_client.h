@@ -32,6 +32,10 @@ kelp_status kelp_run_cluster_read(const char *run_path, struct kelp_run_cluster 
 kelp_status kelp_run_job_read(const char *run_path, struct kelp_job_file **ret_file,
                               struct kelp_error *reterr) KELP_MUST_USE;
 
+/* kelp_job_begin_portable() for the run's job; one that cannot be read is told by what computes it.
+ * Errors: those of kelp_portable_again(). */
+kelp_status kelp_run_begin_portable(const char *run_path, struct kelp_error *reterr) KELP_MUST_USE;
+
 /* Is it one of kelp predict or kelp evaluate, which nobody resumes? False also when its job cannot
  * be read. */
 bool kelp_run_is_inference(const char *run_path);

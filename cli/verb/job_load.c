@@ -1,8 +1,14 @@
 #include "cli/verb/job_load.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "common/base/limits.h"
+#include "common/program/portable.h"
 
 /* A table that is given for the job. */
 static kelp_status refuse_table(const char *path, struct kelp_error *reterr)
@@ -16,15 +22,60 @@ static kelp_status refuse_table(const char *path, struct kelp_error *reterr)
                  : KELP_OK;
 }
 
+static bool is_input(const char *path)
+{
+    return path && strcmp(path, KELP_JOB_SOURCE_INPUT) == 0;
+}
+
+/* Up to one byte more than a job may have, which its reader refuses. */
+static bool copy_input(int to)
+{
+    char bytes[4096];
+    size_t left = KELP_JOB_FILE_BYTES_MAX + 1;
+
+    while (left > 0) {
+        const ssize_t count =
+            read(STDIN_FILENO, bytes, left < sizeof(bytes) ? left : sizeof(bytes));
+        if (count == 0) {
+            return true;
+        }
+        if (count < 0 && errno == EINTR) {
+            continue;
+        }
+        if (count < 0 || write(to, bytes, (size_t)count) != count) {
+            return false;
+        }
+        left -= (size_t)count;
+    }
+    return true;
+}
+
+/* A pipe can be read once, memory in its place again. */
+static kelp_status keep_input(struct kelp_error *reterr)
+{
+    const int fd = memfd_create("job", MFD_CLOEXEC);
+    const bool kept = fd >= 0 && copy_input(fd) && lseek(fd, 0, SEEK_SET) == 0 &&
+                      dup2(fd, STDIN_FILENO) == STDIN_FILENO;
+    const int error = errno;
+
+    if (fd >= 0) {
+        (void)close(fd);
+    }
+    return kept ? KELP_OK
+                : kelp_fail(reterr, KELP_ERR_IO, KELP_JOB_SOURCE_INPUT ": %s", strerror(error));
+}
+
 static kelp_status fill(struct kelp_job_file *file, const struct kelp_job_source *source,
                         struct kelp_error *reterr)
 {
     kelp_status status = refuse_table(source->path, reterr);
 
+    if (status == KELP_OK && is_input(source->path)) {
+        status = keep_input(reterr);
+    }
     if (status == KELP_OK) {
         status = kelp_job_file_read(file, source->path, reterr);
     }
-
     if (status == KELP_OK && source->environment) {
         status = kelp_job_file_environment(file, reterr);
     }
@@ -66,6 +117,18 @@ kelp_status kelp_job_load_text(const char *name, const char *text, struct kelp_j
     }
     *ret_file = file;
     return KELP_OK;
+}
+
+kelp_status kelp_job_begin_portable(const struct kelp_job *job, const char *path,
+                                    struct kelp_error *reterr)
+{
+    if (!kelp_portable_needs_again(job)) {
+        return KELP_OK;
+    }
+    if (is_input(path)) {
+        (void)lseek(STDIN_FILENO, 0, SEEK_SET); /* it is memory */
+    }
+    return kelp_portable_again(reterr);
 }
 
 kelp_status kelp_job_set(struct kelp_job_file *file, const struct kelp_job_setting *settings,

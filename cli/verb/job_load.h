@@ -27,6 +27,15 @@ kelp_status kelp_job_load(const struct kelp_job_source *source, struct kelp_job_
 kelp_status kelp_job_load_text(const char *name, const char *text, struct kelp_job_file **ret_file,
                                struct kelp_error *reterr) KELP_MUST_USE;
 
+/*
+ * Must come before a verb computes anything of the job, makes anything, or prints: a portable job
+ * may need this command to begin again (common/program/portable.h). path: of the job, or NULL; what
+ * kelp_job_load() has read of standard input is there again. Errors: those of
+ * kelp_portable_again().
+ */
+kelp_status kelp_job_begin_portable(const struct kelp_job *job, const char *path,
+                                    struct kelp_error *reterr) KELP_MUST_USE;
+
 struct kelp_job_setting {
     const char *key;
     const char *value;

@@ -98,7 +98,7 @@ bool kelp_process_has_variables(const char *const *variables)
 {
     for (; *variables; variables++) {
         char *const *entry = environ;
-        while (*entry && !same_name(*entry, *variables)) { /* getenv() takes the first, too */
+        while (*entry && !same_name(*entry, *variables)) { /* the first one counts */
             entry++;
         }
         if (!*entry || strcmp(*entry, *variables) != 0) {

@@ -118,6 +118,7 @@ enum kelp_monitored {
     KELP_MONITOR_AUC,
 };
 enum kelp_device_kind { KELP_DEVICE_CPU };
+enum kelp_compute { KELP_COMPUTE_NATIVE, KELP_COMPUTE_PORTABLE };
 /* csv, synthetic: the columns that go in and come out. */
 enum kelp_features {
     KELP_FEATURES_S, /* the target in and out */
@@ -276,6 +277,7 @@ struct kelp_job {
         uint32_t lanes; /* power of two */
         uint32_t lane_threads;
         enum kelp_device_kind device;
+        enum kelp_compute compute;
         bool mixed;         /* workers of another compute kind are let in */
         uint32_t replicas;  /* of each partition */
         uint32_t move_rate; /* bytes a second that moves of partitions may take, of each shard */

@@ -318,13 +318,27 @@ static bool tensor_difference(const struct kelp_plan *ours, const struct kelp_pl
     return false;
 }
 
+bool kelp_plan_is_portable(const struct kelp_plan *plan)
+{
+    static const char portable[] = "cpu portable ";
+    return strncmp(plan->compute_kind, portable, sizeof(portable) - 1) == 0;
+}
+
+/* What would be right. */
+static const char *advice(const struct kelp_plan *ours, const struct kelp_plan *theirs)
+{
+    return !kelp_plan_is_portable(ours) && !kelp_plan_is_portable(theirs)
+               ? "cluster.compute: portable is one kind for all with the same OpenBLAS; "
+                 "cluster.mixed: true lets it in"
+               : "cluster.mixed: true lets it in";
+}
+
 static bool compute_difference(const struct kelp_plan *ours, const struct kelp_plan *theirs,
                                char *text, size_t text_bytes)
 {
     if (strcmp(ours->compute_kind, theirs->compute_kind) != 0) {
-        (void)snprintf(text, text_bytes,
-                       "compute kind %s differs from %s (cluster.mixed: true lets it in)",
-                       ours->compute_kind, theirs->compute_kind);
+        (void)snprintf(text, text_bytes, "compute kind %s differs from %s (%s)", ours->compute_kind,
+                       theirs->compute_kind, advice(ours, theirs));
         return true;
     }
     if (ours->compute_answer != theirs->compute_answer) {

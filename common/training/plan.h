@@ -82,6 +82,9 @@ kelp_status kelp_plan_print(const struct kelp_plan *plan, char **ret_text,
 kelp_status kelp_plan_parse(const char *text, size_t text_bytes, struct kelp_plan *ret_plan,
                             struct kelp_error *reterr) KELP_MUST_USE;
 
+/* Was it derived as cluster.compute: portable asks for? */
+bool kelp_plan_is_portable(const struct kelp_plan *plan);
+
 /* What makes two plans differ. */
 enum kelp_plan_part { KELP_PLAN_EQUAL, KELP_PLAN_DATA, KELP_PLAN_MODEL, KELP_PLAN_COMPUTE };
 

@@ -58,7 +58,11 @@ void kelp_worker_close(struct kelp_worker *worker);
 /* Borrowed until close. */
 const struct kelp_job *kelp_worker_job(const struct kelp_worker *worker);
 
-/* plan is borrowed until close. Called once, before kelp_worker_next(). */
+/*
+ * plan is borrowed until close. Called once, before kelp_worker_next(). Errors: KELP_ERR_INVALID
+ * (the job has cluster.compute: portable, and the plan another compute kind), KELP_ERR_NO_MEMORY.
+ * Deriving the plan of such a job needs a program that was started with OPENBLAS_CORETYPE=Haswell.
+ */
 kelp_status kelp_worker_join(struct kelp_worker *worker, const struct kelp_plan *plan,
                              struct kelp_error *reterr) KELP_MUST_USE;
 

@@ -27,13 +27,18 @@ static void device_destroy(struct kelp_device *device)
 
 static void device_describe(const struct kelp_device *device, char text[KELP_COMPUTE_KIND_SIZE])
 {
+    const struct kelp_gemm *gemm = &((const struct cpu_device *)device)->gemm;
     char libraries[KELP_GEMM_TEXT_SIZE];
-    kelp__gemm_describe(libraries);
+    kelp__gemm_describe(gemm, libraries);
+    if (gemm->portable) { /* the loops' variants do not count: all give the same bits */
+        (void)snprintf(text, KELP_COMPUTE_KIND_SIZE, "cpu portable x86-64-v3 %.60s threads=%u",
+                       libraries, gemm->threads);
+        return;
+    }
     struct utsname host = {.machine = "?"};
     (void)uname(&host);
     (void)snprintf(text, KELP_COMPUTE_KIND_SIZE, "cpu %.16s %s %s threads=%u", host.machine,
-                   kelp__loops()->name, libraries,
-                   ((const struct cpu_device *)device)->gemm.threads);
+                   kelp__loops()->name, libraries, gemm->threads);
 }
 
 static kelp_status device_alloc(struct kelp_device *device, size_t bytes, void **ret,
@@ -191,23 +196,44 @@ KELP_OPERATORS(DECLARE_AVX2)
 CPU_TABLE(avx2, AVX2_LOOP)
 #endif
 
-kelp_status kelp_device_cpu_create(uint32_t threads, struct kelp_device **ret,
-                                   struct kelp_error *reterr)
+static kelp_status check_threads(uint32_t threads, struct kelp_error *reterr)
 {
-    if (threads == 0 || threads > INT_MAX) {
-        return kelp_fail(reterr, KELP_ERR_INVALID, "%u threads: at least one is needed", threads);
-    }
-    struct kelp_gemm gemm;
-    const kelp_status status = kelp__gemm_init(&gemm, threads, reterr);
-    if (status != KELP_OK) {
-        return status;
-    }
+    return threads > 0 && threads <= INT_MAX
+               ? KELP_OK
+               : kelp_fail(reterr, KELP_ERR_INVALID, "%u threads: at least one is needed", threads);
+}
+
+static kelp_status create(const struct kelp_gemm *gemm, struct kelp_device **ret,
+                          struct kelp_error *reterr)
+{
     struct cpu_device *device = calloc(1, sizeof(*device));
     if (!device) {
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "cannot allocate the CPU device");
     }
     device->base.table = kelp__loops()->table;
-    device->gemm = gemm;
+    device->gemm = *gemm;
     *ret = &device->base;
     return KELP_OK;
+}
+
+kelp_status kelp_device_cpu_create(uint32_t threads, struct kelp_device **ret,
+                                   struct kelp_error *reterr)
+{
+    struct kelp_gemm gemm;
+    kelp_status status = check_threads(threads, reterr);
+    if (status == KELP_OK) {
+        status = kelp__gemm_init(&gemm, threads, reterr);
+    }
+    return status == KELP_OK ? create(&gemm, ret, reterr) : status;
+}
+
+kelp_status kelp_device_cpu_create_portable(uint32_t threads, struct kelp_device **ret,
+                                            struct kelp_error *reterr)
+{
+    struct kelp_gemm gemm;
+    kelp_status status = check_threads(threads, reterr);
+    if (status == KELP_OK) {
+        status = kelp__gemm_init_portable(&gemm, threads, reterr);
+    }
+    return status == KELP_OK ? create(&gemm, ret, reterr) : status;
 }

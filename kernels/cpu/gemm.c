@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "kernels/cpu/onednn.h"
+#include "kernels/cpu/portable.h"
 
 /* Multiplications below which oneDNN's preparations cost more than its vectors gain. */
 #define TINY_PRODUCT 8192
@@ -21,7 +22,7 @@ static bool has_openblas_avx512(void)
     return false;
 }
 
-kelp_status kelp__gemm_init(struct kelp_gemm *gemm, uint32_t threads, struct kelp_error *reterr)
+static kelp_status set_all_threads(uint32_t threads, struct kelp_error *reterr)
 {
     openblas_set_num_threads((int)threads);
     if (openblas_get_num_threads() != (int)threads) {
@@ -33,6 +34,15 @@ kelp_status kelp__gemm_init(struct kelp_gemm *gemm, uint32_t threads, struct kel
                          "%u threads: OpenMP runs %u at most; see OMP_THREAD_LIMIT", threads,
                          kelp__onednn_threads_max());
     }
+    return KELP_OK;
+}
+
+kelp_status kelp__gemm_init(struct kelp_gemm *gemm, uint32_t threads, struct kelp_error *reterr)
+{
+    const kelp_status status = set_all_threads(threads, reterr);
+    if (status != KELP_OK) {
+        return status;
+    }
     /* An OpenBLAS that is older than the processor takes it for one without AVX-512 and reaches
      * half of what oneDNN's product does; without AVX-512 the two are about equal. */
     *gemm = (struct kelp_gemm){.threads = threads,
@@ -40,12 +50,32 @@ kelp_status kelp__gemm_init(struct kelp_gemm *gemm, uint32_t threads, struct kel
     return KELP_OK;
 }
 
-void kelp__gemm_describe(char text[KELP_GEMM_TEXT_SIZE])
+kelp_status kelp__gemm_init_portable(struct kelp_gemm *gemm, uint32_t threads,
+                                     struct kelp_error *reterr)
+{
+    struct kelp_portable_facts facts;
+    kelp__portable_facts(&facts);
+    kelp_status status = kelp__portable_check(&facts, reterr);
+    if (status == KELP_OK) {
+        status = set_all_threads(threads, reterr);
+    }
+    if (status == KELP_OK) {
+        *gemm = (struct kelp_gemm){.threads = threads, .portable = true};
+    }
+    return status;
+}
+
+void kelp__gemm_describe(const struct kelp_gemm *gemm, char text[KELP_GEMM_TEXT_SIZE])
 {
     /* "OpenBLAS 0.3.21 NO_LAPACKE DYNAMIC_ARCH ...": the second word is the version. */
     char version[32] = "?";
     (void)sscanf(openblas_get_config(), "%*s %31s", version); /* "?" stays when there is none */
     char onednn[KELP_ONEDNN_TEXT_SIZE];
+    if (gemm->portable) {
+        (void)snprintf(text, KELP_GEMM_TEXT_SIZE, "openblas-%.16s %.24s", version,
+                       openblas_get_corename());
+        return;
+    }
     kelp__onednn_describe(onednn);
     (void)snprintf(text, KELP_GEMM_TEXT_SIZE, "openblas-%.16s %.24s %.40s", version,
                    openblas_get_corename(), onednn);

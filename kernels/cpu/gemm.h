@@ -1,7 +1,8 @@
 /*
  * Matrix products of the CPU: OpenBLAS, or oneDNN's product where that one has wider vectors. Which
  * of the two takes a product follows from the processor, the libraries and the product's sizes, all
- * of which the compute kind names. Private to kernels/ and its tests.
+ * of which the compute kind names. Portable products are OpenBLAS's alone (kernels/cpu/portable.h).
+ * Private to kernels/ and its tests.
  */
 #ifndef KELP_KERNELS_CPU_GEMM_H
 #define KELP_KERNELS_CPU_GEMM_H
@@ -15,7 +16,8 @@
 
 struct kelp_gemm {
     uint32_t threads;
-    bool onednn; /* takes the products that are not tiny */
+    bool onednn;   /* takes the products that are not tiny */
+    bool portable; /* onednn is false */
 };
 
 /* Both libraries get the number of threads. Errors: KELP_ERR_INVALID (more than OpenBLAS
@@ -23,8 +25,12 @@ struct kelp_gemm {
 kelp_status kelp__gemm_init(struct kelp_gemm *gemm, uint32_t threads,
                             struct kelp_error *reterr) KELP_MUST_USE;
 
-/* "openblas-0.3.21 Haswell onednn-2.6.3 avx512_core". */
-void kelp__gemm_describe(char text[KELP_GEMM_TEXT_SIZE]);
+/* The same bits on every processor that can. Errors: also those of kelp__portable_check(). */
+kelp_status kelp__gemm_init_portable(struct kelp_gemm *gemm, uint32_t threads,
+                                     struct kelp_error *reterr) KELP_MUST_USE;
+
+/* "openblas-0.3.21 Haswell onednn-2.6.3 avx512_core"; portable: "openblas-0.3.21 Haswell". */
+void kelp__gemm_describe(const struct kelp_gemm *gemm, char text[KELP_GEMM_TEXT_SIZE]);
 
 /* One product; batch and strides are not looked at. Sizes and lds of more than INT_MAX are
  * KELP_ERR_DEVICE, and nothing is done; memory that a library cannot get is KELP_ERR_NO_MEMORY. */

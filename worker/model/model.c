@@ -135,7 +135,9 @@ static kelp_status device_create(const struct kelp_job *job, struct kelp_device 
 {
     switch (job->cluster.device) {
     case KELP_DEVICE_CPU:
-        return kelp_device_cpu_create(job->cluster.lane_threads, ret, reterr);
+        return job->cluster.compute == KELP_COMPUTE_PORTABLE
+                   ? kelp_device_cpu_create_portable(job->cluster.lane_threads, ret, reterr)
+                   : kelp_device_cpu_create(job->cluster.lane_threads, ret, reterr);
     }
     return kelp_fail(reterr, KELP_ERR_UNSUPPORTED, "cluster.device: no such device");
 }

@@ -76,6 +76,8 @@ static const struct {
     {"seed: 1\n", "cluster:\n  max_shards: 5\n  lanes: 4\n  lane_threads: 2\n  mixed: true\n", "",
      "cluster.max_shards 4 -> 5, cluster.lanes 8 -> 4, cluster.lane_threads 1 -> 2, cluster.mixed "
      "false -> true"},
+    {"seed: 1\n", "cluster:\n  compute: portable\n", "", "cluster.compute native -> portable"},
+    {"cluster:\n  compute: native\n", "seed: 1\n", "", ""},
     /* a key of another kind says nothing beside the kind itself */
     {"model:\n  kind: mlp\n  hidden: [8, 4]\n", "model:\n  kind: dlinear\n  individual: true\n", "",
      "model.kind mlp -> dlinear"},

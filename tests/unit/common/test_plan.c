@@ -210,6 +210,40 @@ KELP_TEST(test_parse_truncated)
     free(text);
 }
 
+/* Another kind is refused with both, and with what would be right: a portable kind cannot become
+ * more so. */
+KELP_TEST(test_compute_kinds)
+{
+    static const char native[] = "cpu x86_64 avx2 openblas-0.3.21 Zen onednn-2.6.3 avx2 threads=1";
+    static const char other[] =
+        "cpu x86_64 avx2 openblas-0.3.21 SkylakeX onednn-2.6.3 avx512_core threads=1";
+    static const char portable[] = "cpu portable x86-64-v3 openblas-0.3.21 Haswell threads=1";
+    static const char newer[] = "cpu portable x86-64-v3 openblas-0.3.26 Haswell threads=1";
+    static const struct {
+        const char *ours, *theirs, *advice;
+    } cases[] = {
+        {native, other,
+         "(cluster.compute: portable is one kind for all with the same OpenBLAS; cluster.mixed: "
+         "true lets it in)"},
+        {portable, native, "(cluster.mixed: true lets it in)"},
+        {native, portable, "(cluster.mixed: true lets it in)"},
+        {portable, newer, "(cluster.mixed: true lets it in)"},
+    };
+    char text[512], expected[512];
+
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(cases); i++) {
+        struct kelp_plan ours = {.samples = {1}}, theirs = {.samples = {1}};
+        (void)snprintf(ours.compute_kind, sizeof(ours.compute_kind), "%s", cases[i].ours);
+        (void)snprintf(theirs.compute_kind, sizeof(theirs.compute_kind), "%s", cases[i].theirs);
+        ck_assert_int_eq(kelp_plan_difference(&ours, &theirs, false, text, sizeof(text)),
+                         KELP_PLAN_COMPUTE);
+        (void)snprintf(expected, sizeof(expected), "compute kind %s differs from %s %s",
+                       cases[i].ours, cases[i].theirs, cases[i].advice);
+        ck_assert_str_eq(text, expected);
+        ck_assert(kelp_plan_is_portable(&ours) == (strstr(cases[i].ours, "portable") != NULL));
+    }
+}
+
 /* What differs is named, and cluster.mixed forgives the compute kind alone. */
 KELP_TEST(test_difference)
 {

@@ -10,6 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "common/program/portable.h"
 #include "tests/lib/suite.h"
 
 #define VARIABLE "KELP_TEST_AGAIN" /* the descriptor that a child reports to */
@@ -140,4 +141,21 @@ KELP_TEST(what_the_environment_has)
     ck_assert_ptr_null(laid[4]);
     environ = saved;
     free(laid);
+}
+
+/* A portable job needs it until the environment is the one that it asks for; others never do. */
+KELP_TEST(who_needs_it)
+{
+    struct kelp_job native = {.cluster = {.compute = KELP_COMPUTE_NATIVE}};
+    struct kelp_job portable = {.cluster = {.compute = KELP_COMPUTE_PORTABLE}};
+
+    ck_assert_int_eq(setenv("OPENBLAS_CORETYPE", "SkylakeX", 1), 0);
+    ck_assert(!kelp_portable_needs_again(&native));
+    ck_assert(kelp_portable_needs_again(&portable));
+    ck_assert_int_eq(unsetenv("OPENBLAS_CORETYPE"), 0);
+    ck_assert(!kelp_portable_needs_again(&native));
+    ck_assert(kelp_portable_needs_again(&portable));
+    ck_assert_int_eq(setenv("OPENBLAS_CORETYPE", "Haswell", 1), 0);
+    ck_assert(!kelp_portable_needs_again(&native));
+    ck_assert(!kelp_portable_needs_again(&portable));
 }
