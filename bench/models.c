@@ -5,7 +5,9 @@
  * workers' time went into: operators, communication (everything else that takes processor time) and
  * waiting.
  *
- *     models [--rounds N] [--only MODEL]
+ * With --portable: beside cluster.compute: portable instead of PyTorch.
+ *
+ *     models [--rounds N] [--only MODEL] [--portable]
  */
 #include <arpa/inet.h>
 #include <curl/curl.h>
@@ -197,7 +199,7 @@ static void add_shares(const struct kelp_run *run, unsigned worker, struct share
     }
 }
 
-static double kelp_steps(const struct model *model, struct shares *shares)
+static double kelp_steps(const struct model *model, const char *compute, struct shares *shares)
 {
     struct kelp_run run;
     char data[400], job[2000];
@@ -207,9 +209,10 @@ static double kelp_steps(const struct model *model, struct shares *shares)
     (void)snprintf(job, sizeof(job),
                    "name: bench-%s\n%s, epochs: %u, batch_size: %u, evaluate: false, schedule: "
                    "constant}\ndata: {kind: tensors, path: %s, input_name: %s}\n"
-                   "cluster: {lanes: 2, workers: 2, shards: 1}\n"
+                   "cluster: {lanes: 2, workers: 2, shards: 1, compute: %s}\n"
                    "checkpoint: {at_end: false, interval: 0s}\n",
-                   model->name, model->job, model->epochs, 2 * model->batch, data, model->inputs);
+                   model->name, model->job, model->epochs, 2 * model->batch, data, model->inputs,
+                   compute);
     const char *args[] = {NULL};
     kelp_run_train(&run, kelp_test_write(run.folder, "job.yaml", job), args, 600);
     const cJSON *value = cJSON_GetObjectItemCaseSensitive(run.result, "steps_per_s");
@@ -266,6 +269,17 @@ static double torch_steps(const struct model *model)
 
 static unsigned rounds = 3;
 static const char *only = NULL;
+static bool with_portable = false;
+
+static void print_head(void)
+{
+    printf(
+        "2 workers and 1 shard, PyTorch with gloo and 2 processes; medians of %u rounds in turn; "
+        "shares of the workers' time\n",
+        rounds);
+    printf("%-9s %5s %9s %10s %9s %10s %6s %9s %7s %8s\n", "model", "batch", "steps/s", "samples/s",
+           "torch", "samples/s", "ratio", "operators", "commun.", "waiting");
+}
 
 static void print_row(const struct model *model)
 {
@@ -273,7 +287,7 @@ static void print_row(const struct model *model)
     struct shares sums = {0, 0, 0}, shares;
     unsigned torch_count = 0;
     for (unsigned i = 0; i < rounds; i++) {
-        kelp[i] = kelp_steps(model, &shares);
+        kelp[i] = kelp_steps(model, "native", &shares);
         sums.operators += shares.operators / rounds;
         sums.communication += shares.communication / rounds;
         sums.waiting += shares.waiting / rounds;
@@ -297,18 +311,33 @@ static void print_row(const struct model *model)
     (void)fflush(stdout);
 }
 
+static void print_portable(const struct model *model)
+{
+    double native[ROUNDS_MAX], portable[ROUNDS_MAX], ratios[ROUNDS_MAX];
+    struct shares shares;
+    for (unsigned i = 0; i < rounds; i++) {
+        native[i] = kelp_steps(model, "native", &shares);
+        portable[i] = kelp_steps(model, "portable", &shares);
+        ratios[i] = portable[i] / native[i];
+    }
+    printf("%-9s %5u %9.1f %9.1f %6.2f\n", model->name, model->batch,
+           kelp_bench_median(native, rounds), kelp_bench_median(portable, rounds),
+           kelp_bench_median(ratios, rounds));
+    (void)fflush(stdout);
+}
+
 /* The spares that run `kelp train` are made for tests: they report by Check, so they need one. */
 START_TEST(table)
 {
-    printf(
-        "2 workers and 1 shard, PyTorch with gloo and 2 processes; medians of %u rounds in turn; "
-        "shares of the workers' time\n",
-        rounds);
-    printf("%-9s %5s %9s %10s %9s %10s %6s %9s %7s %8s\n", "model", "batch", "steps/s", "samples/s",
-           "torch", "samples/s", "ratio", "operators", "commun.", "waiting");
+    if (with_portable) {
+        printf("2 workers and 1 shard; medians of %u rounds in turn\n", rounds);
+        printf("%-9s %5s %9s %9s %6s\n", "model", "batch", "native", "portable", "ratio");
+    } else {
+        print_head();
+    }
     for (size_t i = 0; i < KELP_ARRAY_COUNT(models); i++) {
         if (only == NULL || strcmp(only, models[i].name) == 0) {
-            print_row(&models[i]);
+            (with_portable ? print_portable : print_row)(&models[i]);
         }
     }
 }
@@ -316,13 +345,15 @@ END_TEST
 
 int main(int argc, char **argv)
 {
-    for (int i = 1; i < argc; i += 2) {
+    for (int i = 1; i < argc; i++) {
         if (i + 1 < argc && strcmp(argv[i], "--rounds") == 0) {
-            rounds = (unsigned)strtoul(argv[i + 1], NULL, 10);
+            rounds = (unsigned)strtoul(argv[++i], NULL, 10);
         } else if (i + 1 < argc && strcmp(argv[i], "--only") == 0) {
-            only = argv[i + 1];
+            only = argv[++i];
+        } else if (strcmp(argv[i], "--portable") == 0) {
+            with_portable = true;
         } else {
-            (void)fprintf(stderr, "usage: models [--rounds N] [--only MODEL]\n");
+            (void)fprintf(stderr, "usage: models [--rounds N] [--only MODEL] [--portable]\n");
             return 2;
         }
     }
