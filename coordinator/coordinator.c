@@ -58,8 +58,8 @@ static void on_tick(void *user)
 static kelp_status open_server(struct kelp_coordinator *coordinator, struct kelp_error *reterr)
 {
     struct kelp_rpc_server_options server = {
-        .address = coordinator->options.listen,
-        .advertise = coordinator->options.advertise,
+        .address = coordinator->options.serving->listen,
+        .advertise = kelp_serving_advertise(coordinator->options.serving),
         .message_bytes_max = KELP_COORDINATOR_MESSAGE_BYTES,
         .hello = true,
         .user = &coordinator->workers,
@@ -88,6 +88,7 @@ static kelp_status open_etcd(struct kelp_coordinator *coordinator, struct kelp_e
         .force = coordinator->options.force,
         .incarnation = coordinator->options.incarnation,
         .proof_digest = coordinator->identity.proof_digest,
+        .serving = coordinator->options.serving,
     };
     return kelp_leader_open(&leader, &kelp_coordinator_etcd_events, coordinator,
                             &coordinator->leader, reterr);

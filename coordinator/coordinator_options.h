@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "common/program/serving.h"
 #include "common/tls/credentials.h"
 
 struct kelp_coordinator_options {
@@ -12,8 +13,7 @@ struct kelp_coordinator_options {
     const char *job;
     const char *id;
     const char *run_folder;
-    const char *listen;                   /* host:port */
-    const char *advertise;                /* what clients dial; NULL: that */
+    struct kelp_serving *serving;         /* borrowed; where it listens, and who it is known by */
     struct kelp_credentials *credentials; /* borrowed; NULL: no TLS */
     const char *spec_sha256;              /* of the job's text in etcd; NULL: any */
     bool force; /* take checkpoints of a job that kelp_job_compare() refuses */

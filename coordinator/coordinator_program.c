@@ -15,6 +15,7 @@ static const struct kelp_option options_table[] = {
     KELP_LISTEN_OPTION("workers at"),
     KELP_ADVERTISE_OPTION,
     KELP_INSECURE_OPTION,
+    KELP_ONE_MACHINE_OPTION,
     KELP_GRACE_OPTION("30s",
                       "wait for shards that are told to end too, and for the checkpoint that "
                       "this needs; then it ends without"),
@@ -28,7 +29,7 @@ const struct kelp_program kelp_coordinator_program = {
                 "    --run runs/etth1 --listen unix:/run/etth1\n"
                 "  kelp-coordinator --etcd https://10.0.0.5:2379 --job etth1 --id coordinator-1 "
                 "\\\n"
-                "    --run /shared/etth1 --listen 10.0.0.7:7000 --certs coordinator\n",
+                "    --run /shared/etth1 --certs coordinator\n",
     .options = options_table,
     .option_count = KELP_ARRAY_COUNT(options_table),
 };

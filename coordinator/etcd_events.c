@@ -139,6 +139,17 @@ static void on_trouble(const char *text, void *user)
     }
 }
 
+/* Its supervisor starts it again, and it finds another address. */
+static void on_stranded(const char *text, void *user)
+{
+    struct kelp_coordinator *coordinator = user;
+    if (!coordinator->stopping) {
+        kelp_log_error("%s", text);
+        coordinator->exit_code = KELP_EXIT_FAILED;
+        coordinator->stopping = true;
+    }
+}
+
 const struct kelp_leader_events kelp_coordinator_etcd_events = {
     .spec = on_spec,
     .elected = on_elected,
@@ -156,4 +167,5 @@ const struct kelp_leader_events kelp_coordinator_etcd_events = {
     .shard_registered = on_shard_registered,
     .shard_gone = on_shard_gone,
     .trouble = on_trouble,
+    .stranded = on_stranded,
 };

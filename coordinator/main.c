@@ -27,8 +27,6 @@ static kelp_status set_up(const struct kelp_options *given,
         .job = kelp_options_text(given, "job"),
         .id = kelp_options_text(given, "id"),
         .run_folder = kelp_options_text(given, "run"),
-        .listen = kelp_options_text(given, "listen"),
-        .advertise = kelp_options_text(given, "advertise"),
         .spec_sha256 = kelp_options_text(given, "spec-sha256"),
         .force = kelp_options_flag(given, "force"),
         .grace_ms = (uint32_t)kelp_options_duration_ms(given, "grace"),
@@ -49,7 +47,8 @@ struct stopper {
     pthread_mutex_t lock; /* guards what follows */
     struct kelp_coordinator *coordinator;
     bool stopped;
-    bool told; /* to end in order */
+    bool told;             /* to end in order */
+    struct kelp_stop stop; /* raised when there is no coordinator yet */
 };
 
 /* SIGTERM ends it in order; another signal, or a second one, at once. */
@@ -63,6 +62,7 @@ static void on_signal(int signal_number, void *user)
         kelp_coordinator_end(stopper->coordinator);
     } else {
         stopper->stopped = true;
+        kelp_stop_raise(&stopper->stop);
         if (stopper->coordinator) {
             kelp_coordinator_stop(stopper->coordinator);
         }
@@ -89,6 +89,9 @@ static int serve(const struct kelp_coordinator_options *options, struct stopper 
     int exit_code = KELP_EXIT_FAILED;
     kelp_status status = kelp_expiry_watch_start(options->credentials, &expiry, &error);
     if (status == KELP_OK) {
+        status = kelp_daemon_find_address(options->serving, &stopper->stop, &error);
+    }
+    if (status == KELP_OK) {
         status = kelp_coordinator_create(options, &coordinator, &error);
     }
     if (status == KELP_OK) {
@@ -98,6 +101,8 @@ static int serve(const struct kelp_coordinator_options *options, struct stopper 
         set_stopped(stopper, coordinator);
         exit_code = kelp_coordinator_run(coordinator);
         set_stopped(stopper, NULL);
+    } else if (status == KELP_ERR_TIMEOUT && kelp_stop_raised(&stopper->stop)) {
+        exit_code = KELP_EXIT_OK; /* asked to stop before it was known where to listen */
     } else {
         (void)fprintf(stderr, "kelp-coordinator: %s\n", error.text);
         exit_code = kelp_daemon_exit_code(status);
@@ -109,7 +114,7 @@ static int serve(const struct kelp_coordinator_options *options, struct stopper 
 
 static int serve_with_signals(const struct kelp_coordinator_options *options)
 {
-    struct stopper stopper = {.lock = PTHREAD_MUTEX_INITIALIZER};
+    struct stopper stopper = {.lock = PTHREAD_MUTEX_INITIALIZER, .stop = KELP_STOP_INIT};
     struct kelp_signals *signals = NULL;
     struct kelp_error error;
     if (kelp_signals_start(on_signal, &stopper, &signals, &error) != KELP_OK) {
@@ -129,6 +134,7 @@ int main(int argc, char **argv)
 {
     struct kelp_options *given = NULL;
     struct kelp_coordinator_options options;
+    struct kelp_serving serving;
     struct kelp_error error;
     int exit_code = KELP_EXIT_OK;
     if (!kelp_options_read(&kelp_coordinator_program, argc, argv, &given, &exit_code)) {
@@ -145,11 +151,12 @@ int main(int argc, char **argv)
     }
     if (!kelp_daemon_credentials(&kelp_coordinator_program, given, KELP_ROLE_COORDINATOR,
                                  &options.credentials) ||
-        !kelp_daemon_may_listen(&kelp_coordinator_program, given, options.credentials)) {
+        !kelp_daemon_may_listen(&kelp_coordinator_program, given, options.credentials, &serving)) {
         kelp_credentials_close(options.credentials);
         kelp_options_destroy(given);
         return KELP_EXIT_USAGE;
     }
+    options.serving = &serving;
     (void)signal(SIGPIPE, SIG_IGN);
     exit_code = serve_with_signals(&options);
     kelp_credentials_close(options.credentials);

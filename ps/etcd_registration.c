@@ -151,14 +151,41 @@ static kelp_status check_builds(const struct kelp_registration *registration, bo
     return kelp_build_check(options->etcd, &build, earlier, DEADLINE_MS, reterr);
 }
 
+static void refuse(struct kelp_registration *registration, const struct kelp_error *why)
+{
+    set_flag(registration, &registration->refused);
+    registration->options.refused(why, registration->options.user);
+}
+
+/* Do others find us where we say that we are? */
+static kelp_status check_address(struct kelp_registration *registration, struct kelp_error *reterr)
+{
+    const struct kelp_serving *serving = registration->options.serving;
+    char host[KELP_SERVING_HOST_MAX + 1];
+
+    switch (kelp_serving_look(serving, serving->source, host, reterr)) {
+    case KELP_SERVING_SAME:
+        return KELP_OK;
+    case KELP_SERVING_UNKNOWN:
+        return KELP_ERR_UNREACHABLE;
+    case KELP_SERVING_MOVED:
+    case KELP_SERVING_GONE:
+        break;
+    }
+    refuse(registration, reterr);
+    return KELP_ERR_UNREACHABLE;
+}
+
 static kelp_status put_entry(struct kelp_registration *registration, bool again,
                              struct kelp_error *reterr)
 {
     struct kelp_etcd *etcd = registration->options.etcd;
-    /* One that was registered may hold what the job needs: it stays. */
-    kelp_status status =
-        again ? check_entry(registration, reterr) : check_builds(registration, false, reterr);
+    kelp_status status = check_address(registration, reterr);
 
+    if (status == KELP_OK) { /* one that was registered may hold what the job needs: it stays */
+        status =
+            again ? check_entry(registration, reterr) : check_builds(registration, false, reterr);
+    }
     if (status != KELP_OK || must_end(registration)) {
         return status;
     }
@@ -218,8 +245,7 @@ static void count_builds(struct kelp_registration *registration, const struct ke
     if (error->status != KELP_ERR_MISMATCH || ++registration->builds_differed < BUILD_TRIES) {
         return;
     }
-    set_flag(registration, &registration->refused);
-    registration->options.refused(error, registration->options.user);
+    refuse(registration, error);
 }
 
 static void *run(void *user)

@@ -5,6 +5,10 @@
  * process that finds another incarnation in its entry has been replaced. One that finds shards of
  * another build waits until they are gone; when they stay for longer than a lease it is refused,
  * and has changed nothing.
+ *
+ * Each time it registers it looks its address up anew (kelp_serving_look()). When the address that
+ * others know it by is not its own any more, it ends: an incarnation has one address, by which the
+ * map, workers and other shards know it. The process that is started next has the new one.
  */
 #ifndef KELP_PS_ETCD_REGISTRATION_H
 #define KELP_PS_ETCD_REGISTRATION_H
@@ -12,6 +16,7 @@
 #include <stdint.h>
 
 #include "common/etcd/etcd.h"
+#include "common/program/serving.h"
 #include "ps/etcd_build.h"
 
 struct kelp_registration;
@@ -22,12 +27,14 @@ struct kelp_registration_options {
     const char *job;
     const char *shard;
     const char *address;
+    const struct kelp_serving *serving;
     uint64_t incarnation;
     const char *zone; /* "": none; as an id */
     bool mixed;       /* shards of a job need not compute alike */
     /* Another process has taken the entry: this one must end. Any thread, at most once. */
     void (*replaced)(void *user);
-    /* The job's shards are of another build, and this one must end. Any thread, at most once. */
+    /* The job's shards are of another build, or nobody finds this one any more
+     * (KELP_ERR_UNREACHABLE): it must end. Any thread, at most once. */
     void (*refused)(const struct kelp_error *why, void *user);
     void *user;
 };

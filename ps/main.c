@@ -28,8 +28,7 @@ struct daemon {
     const char *etcd_url;
     const char *job_name;
     const char *id;
-    const char *listen;
-    const char *advertise;
+    struct kelp_serving serving;
     const char *run;
     const char *zone;
     const char *spec_sha256;              /* NULL: any */
@@ -45,7 +44,7 @@ struct daemon {
     struct kelp_registration *registration;
     atomic_bool replaced;
     atomic_bool asked;         /* by a signal */
-    struct kelp_error refused; /* the job's shards are of another build; under `lock` */
+    struct kelp_error refused; /* why the registration ends this process; under `lock` */
     struct kelp_grace grace;
 
     struct kelp_stop stop;
@@ -152,6 +151,9 @@ static kelp_status start(struct daemon *daemon, struct kelp_error *reterr)
                                       &daemon->stop, &daemon->job_file, reterr);
     }
     if (status == KELP_OK) {
+        status = kelp_daemon_find_address(&daemon->serving, &daemon->stop, reterr);
+    }
+    if (status == KELP_OK) {
         status = kelp_rpc_loop_create(&loop, reterr);
     }
     if (status != KELP_OK) {
@@ -166,8 +168,8 @@ static kelp_status start(struct daemon *daemon, struct kelp_error *reterr)
                                            .spec_digest = kelp_job_file_digest(daemon->job_file),
                                            .id = daemon->id,
                                            .incarnation = daemon->incarnation,
-                                           .listen = daemon->listen,
-                                           .advertise = daemon->advertise,
+                                           .listen = daemon->serving.listen,
+                                           .advertise = kelp_serving_advertise(&daemon->serving),
                                            .run = daemon->run,
                                            .may_leave = on_may_leave,
                                            .user = daemon};
@@ -203,6 +205,7 @@ static kelp_status meet(struct daemon *daemon, struct kelp_error *reterr)
         .job = daemon->job_name,
         .shard = daemon->id,
         .address = daemon->address,
+        .serving = &daemon->serving,
         .incarnation = daemon->incarnation,
         .zone = daemon->zone,
         .mixed = kelp_job_file_job(daemon->job_file)->cluster.mixed,
@@ -325,8 +328,6 @@ int main(int argc, char **argv)
     daemon.etcd_url = kelp_options_text(options, "etcd");
     daemon.job_name = kelp_options_text(options, "job");
     daemon.id = kelp_options_text(options, "id");
-    daemon.listen = kelp_options_text(options, "listen");
-    daemon.advertise = kelp_options_text(options, "advertise");
     daemon.run = kelp_options_text(options, "run");
     daemon.zone = kelp_options_text(options, "zone");
     daemon.spec_sha256 = kelp_options_text(options, "spec-sha256");
@@ -336,7 +337,7 @@ int main(int argc, char **argv)
     exit_code = KELP_EXIT_USAGE;
     if (kelp_daemon_begin(&kelp_ps_program, options, "ps") && check_zone(daemon.zone) &&
         kelp_daemon_credentials(&kelp_ps_program, options, KELP_ROLE_SHARD, &daemon.credentials) &&
-        kelp_daemon_may_listen(&kelp_ps_program, options, daemon.credentials)) {
+        kelp_daemon_may_listen(&kelp_ps_program, options, daemon.credentials, &daemon.serving)) {
         exit_code = run(&daemon);
     }
     kelp_credentials_close(daemon.credentials);

@@ -8,6 +8,7 @@ static const struct kelp_option option_list[] = {
     KELP_LISTEN_OPTION("at, which others must reach"),
     KELP_ADVERTISE_OPTION,
     KELP_INSECURE_OPTION,
+    KELP_ONE_MACHINE_OPTION,
     {.name = "run",
      .type = KELP_OPTION_TEXT,
      .placeholder = "FOLDER",
@@ -38,6 +39,6 @@ const struct kelp_program kelp_ps_program = {
         "  kelp-ps --etcd http://127.0.0.1:2379 --job etth1 --id shard-0 --listen "
         "unix:/run/shard-0\n"
         "  kelp-ps --etcd https://10.0.0.1:2379,https://10.0.0.2:2379 --job etth1 --id shard-1 \\\n"
-        "    --listen 10.0.0.7:7001 --certs shard\n",
+        "    --certs shard\n",
     .options = option_list,
     .option_count = KELP_ARRAY_COUNT(option_list)};

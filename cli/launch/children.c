@@ -141,6 +141,9 @@ static kelp_status start(struct kelp_children *children, struct kelp_child *chil
             argv[count++] = "--listen";
             argv[count++] = listen;
         }
+        if (!options->host) { /* all of them are here, and etcd may be on another machine */
+            argv[count++] = "--one-machine";
+        }
     }
     if (child->kind == KELP_CHILD_SHARD && options->zone) {
         argv[count++] = "--zone";

@@ -160,6 +160,9 @@ struct kelp_etcd_election;
 struct kelp_etcd_election_events {
     void (*elected)(int64_t create_revision, void *user);
     void (*deposed)(const char *why, void *user);
+    /* Asked before each attempt to create the key, for what it is to hold; NULL: value. The text is
+     * copied. An answer of NULL puts the attempt off. */
+    const char *(*renew)(void *user);
 };
 struct kelp_etcd_election_options {
     const char *key, *value; /* copied */

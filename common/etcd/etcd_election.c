@@ -233,6 +233,22 @@ static void campaign(struct kelp_etcd_election *election)
           STATE_CAMPAIGNING, campaigned);
 }
 
+/* What the key is to hold by now. False: not to be said at the moment. */
+static bool renew_value(struct kelp_etcd_election *election)
+{
+    if (!election->events.renew) {
+        return true;
+    }
+    const char *text = election->events.renew(election->user);
+    char *value = text && strlen(text) <= ETCD_REQUEST_MAX / 2 ? strdup(text) : NULL;
+
+    if (value) {
+        free(election->value);
+        election->value = value;
+    }
+    return value != NULL;
+}
+
 static void key_deleted(struct etcd_call *call, void *user)
 {
     struct kelp_etcd_election *election = user;
@@ -276,8 +292,10 @@ static void look(struct kelp_etcd_election *election)
         ask_for_lease(election);
     } else if (election->taken) {
         delete_key(election);
-    } else {
+    } else if (renew_value(election)) {
         campaign(election);
+    } else {
+        look_later(election);
     }
 }
 

@@ -107,52 +107,86 @@ bool kelp_daemon_credentials(const struct kelp_program *program, const struct ke
     return true;
 }
 
-static bool may_advertise(const struct kelp_program *program, const char *listen,
-                          const char *advertise)
+static const char *wrong_advertise(const char *listen, const char *advertise)
 {
     bool has_port = false;
-    const char *what = NULL;
 
-    if (advertise && strncmp(listen, "unix:", 5) == 0) {
-        what = "a socket in the file system is dialled as it stands";
-    } else if (advertise && !kelp_address_is_dialled(advertise, &has_port)) {
-        what = "HOST or HOST:PORT is expected, in numbers that others can dial, such as "
-               "203.0.113.7:7001";
+    if (listen && strncmp(listen, "unix:", 5) == 0) {
+        return "a socket in the file system is dialled as it stands";
     }
+    return kelp_address_is_dialled(advertise, &has_port)
+               ? NULL
+               : "HOST or HOST:PORT is expected, in numbers that others can dial, such as "
+                 "203.0.113.7:7001";
+}
+
+/* What is wrong with listening there without certificates, or NULL. */
+static const char *wrong_listen(const char *listen, bool insecure)
+{
+    if (strncmp(listen, "unix:", 5) == 0) {
+        return NULL;
+    }
+    if (!kelp_address_is_loopback(listen, strlen(listen))) {
+        return "other machines reach it: it needs certificates, --certs FOLDER (kelp certs)";
+    }
+    return insecure ? NULL
+                    : "every user of this machine reaches it: give it certificates, --certs FOLDER "
+                      "(kelp certs), or a socket, unix:/PATH, or leave it open with --insecure";
+}
+
+static bool complain(const struct kelp_program *program, const char *option, const char *value,
+                     const char *what)
+{
     if (what) {
-        (void)fprintf(stderr, "%s: --advertise %.255s: %s\n", program->name, advertise, what);
+        (void)fprintf(stderr, "%s: --%s %.255s: %s\n", program->name, option, value, what);
     }
-    return !what;
+    return what != NULL;
+}
+
+/* The same without certificates: what is wrong is said. */
+static bool may_listen_openly(const struct kelp_program *program, const char *listen, bool insecure)
+{
+    return !complain(program, "listen", listen, wrong_listen(listen, insecure));
 }
 
 bool kelp_daemon_may_listen(const struct kelp_program *program, const struct kelp_options *options,
-                            const struct kelp_credentials *credentials)
+                            const struct kelp_credentials *credentials,
+                            struct kelp_serving *serving)
 {
-    const char *listen = kelp_options_text(options, "listen");
+    const struct kelp_serving_options wanted = {
+        .etcd = kelp_options_text(options, "etcd"),
+        .listen = kelp_options_text(options, "listen"),
+        .advertise = kelp_options_text(options, "advertise"),
+        .certified = credentials != NULL,
+        .one_machine = kelp_options_flag(options, "one-machine"),
+    };
     bool insecure = kelp_options_flag(options, "insecure");
-    const char *what = NULL;
+    struct kelp_error error;
 
-    if (!may_advertise(program, listen, kelp_options_text(options, "advertise"))) {
+    if (credentials && insecure) {
+        (void)fprintf(stderr, "%s: --insecure with --certs: give one of them\n", program->name);
+        return false;
+    }
+    /* A name is looked up only where it may be listened at. */
+    if ((wanted.advertise && complain(program, "advertise", wanted.advertise,
+                                      wrong_advertise(wanted.listen, wanted.advertise))) ||
+        (wanted.listen && !credentials && !may_listen_openly(program, wanted.listen, insecure))) {
+        return false;
+    }
+    if (kelp_serving_init(serving, &wanted, &error) != KELP_OK) {
+        (void)fprintf(stderr, "%s: %s\n", program->name, error.text);
         return false;
     }
     if (credentials) {
-        what = insecure ? "--insecure with --certs: give one of them" : NULL;
-    } else if (strncmp(listen, "unix:", 5) == 0) {
         return true;
-    } else if (!kelp_address_is_loopback(listen, strlen(listen))) {
-        what = "other machines reach it: it needs certificates, --certs FOLDER (kelp certs)";
-    } else if (!insecure) {
-        what = "every user of this machine reaches it: give it certificates, --certs FOLDER (kelp "
-               "certs), or a socket, unix:/PATH, or leave it open with --insecure";
     }
-    if (what) {
-        (void)fprintf(stderr, "%s: --listen %.255s: %s\n", program->name, listen, what);
+    if (!may_listen_openly(program, serving->listen, insecure)) {
         return false;
     }
-    if (!credentials) { /* at every --log-level */
+    if (strncmp(serving->listen, "unix:", 5) != 0) { /* at every --log-level */
         kelp_log_error("insecure: every user of this machine can read, steer and stop the job at "
                        "this port; --certs closes it listen=%s",
-                       listen);
+                       serving->listen);
     }
     return true;
 }
@@ -235,6 +269,24 @@ static kelp_status wait_for_spec(struct kelp_etcd *etcd, const char *job, struct
         }
     } while (!wait_raised(stop, ETCD_RETRY_MS));
     return kelp_fail(reterr, KELP_ERR_TIMEOUT, "stopped while waiting for %s", key);
+}
+
+kelp_status kelp_daemon_find_address(struct kelp_serving *serving, struct kelp_stop *stop,
+                                     struct kelp_error *reterr)
+{
+    bool told = false;
+    kelp_status status;
+
+    while ((status = kelp_serving_find(serving, reterr)) == KELP_ERR_UNREACHABLE) {
+        if (!told) {
+            kelp_log_info("waiting for a way to etcd reason=\"%s\"", reterr->text);
+            told = true;
+        }
+        if (wait_raised(stop, ETCD_RETRY_MS)) {
+            return kelp_fail(reterr, KELP_ERR_TIMEOUT, "stopped while waiting for a way to etcd");
+        }
+    }
+    return status;
 }
 
 kelp_status kelp_daemon_check_spec(const char *job, const char *text, size_t text_bytes,

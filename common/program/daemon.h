@@ -13,6 +13,7 @@
 #include "common/etcd/etcd.h"
 #include "common/job/job.h"
 #include "common/program/options.h"
+#include "common/program/serving.h"
 #include "common/tls/credentials.h"
 
 /* Of whatever connects to a job. */
@@ -38,9 +39,10 @@
 #define KELP_LISTEN_OPTION(what)                                                                   \
     {                                                                                              \
         .name = "listen", .type = KELP_OPTION_TEXT, .placeholder = "HOST:PORT",                    \
-        .default_text = "127.0.0.1:0",                                                             \
         .help = "address to serve " what                                                           \
-                "; port 0 takes a free one, and unix:/PATH is a socket in the file system"         \
+                "; port 0 takes a free one, and unix:/PATH is a socket in the file system "        \
+                "(default 127.0.0.1:0; where etcd is on another machine, a free port of the "      \
+                "address that this host uses towards it)"                                          \
     }
 
 #define KELP_INSECURE_OPTION                                                                       \
@@ -53,9 +55,16 @@
 #define KELP_ADVERTISE_OPTION                                                                      \
     {                                                                                              \
         .name = "advertise", .type = KELP_OPTION_TEXT, .placeholder = "HOST[:PORT]",               \
-        .help = "what others dial, in numbers, when that is not --listen: behind a NAT, or with "  \
-                "several interfaces and --listen 0.0.0.0; else that address, or the first "        \
-                "interface's"                                                                      \
+        .help = "what others dial, in numbers, when that is not --listen, as behind a NAT "        \
+                "(default: --listen; for 0.0.0.0 the address that this host uses towards etcd, "   \
+                "or the first interface's where etcd is here)"                                     \
+    }
+
+#define KELP_ONE_MACHINE_OPTION                                                                    \
+    {                                                                                              \
+        .name = "one-machine", .type = KELP_OPTION_FLAG, .no_environment = true,                   \
+        .help = "all processes of the job are on this machine, though etcd is not: what is "       \
+                "registered may be loopback"                                                       \
     }
 
 /* Entries for a daemon's table of options. */
@@ -104,10 +113,13 @@ bool kelp_daemon_credentials(const struct kelp_program *program, const struct ke
 /*
  * May it listen at --listen, and be dialled at --advertise? Without credentials at no address that
  * other machines reach, and at a port of loopback only with --insecure, which is a warning in the
- * log. Otherwise: one line to standard error and false; the exit status is KELP_EXIT_USAGE then.
+ * log; and what it would register must be as serving.h says. Otherwise: one line to standard error
+ * and false; the exit status is KELP_EXIT_USAGE then. Names in --listen are looked up. serving
+ * borrows the texts of the options.
  */
 bool kelp_daemon_may_listen(const struct kelp_program *program, const struct kelp_options *options,
-                            const struct kelp_credentials *credentials);
+                            const struct kelp_credentials *credentials,
+                            struct kelp_serving *serving);
 
 /* Caller and data errors are bad input (2), the rest is a failure (1). */
 int kelp_daemon_exit_code(kelp_status status);
@@ -124,6 +136,11 @@ struct kelp_stop {
     }
 void kelp_stop_raise(struct kelp_stop *stop);
 bool kelp_stop_raised(struct kelp_stop *stop);
+
+/* kelp_serving_find(), as long as there is no way to etcd, saying in the log that it waits. Errors:
+ * KELP_ERR_TIMEOUT (stop was raised), KELP_ERR_INVALID. */
+kelp_status kelp_daemon_find_address(struct kelp_serving *serving, struct kelp_stop *stop,
+                                     struct kelp_error *reterr) KELP_MUST_USE;
 
 /*
  * Is this text of a job the one that is meant (--spec-sha256)? Says in the log which one it is.

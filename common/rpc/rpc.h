@@ -180,8 +180,8 @@ struct kelp_rpc_server_options {
     void *user;
 };
 
-/* Errors: KELP_ERR_EXISTS (address in use; the text names it), KELP_ERR_INVALID,
- * KELP_ERR_NO_MEMORY. */
+/* Errors: KELP_ERR_EXISTS (address in use; the text names it), KELP_ERR_UNREACHABLE (this host does
+ * not have it), KELP_ERR_INVALID, KELP_ERR_NO_MEMORY. */
 kelp_status kelp_rpc_server_open(struct kelp_rpc_loop *loop,
                                  const struct kelp_rpc_server_options *options,
                                  struct kelp_rpc_server **ret_server,
@@ -206,8 +206,10 @@ void kelp_rpc_server_close(struct kelp_rpc_server *server);
  * opened (at most every KELP_RPC_RECONNECT_MS); streams do not: their owner opens another after
  * closed(), and tries again when that one finds nobody. */
 struct kelp_rpc_channel;
-/* server: with TLS, the role that its certificate must have, in the job of our own; whoever else
- * answers at that address counts as unreachable, and the log says why. */
+/* address: numbers with a port, or a socket (kelp_address_is_target()), so that no resolver has to
+ * be waited for. Errors: KELP_ERR_INVALID (another one), KELP_ERR_NO_MEMORY. server: with TLS, the
+ * role that its certificate must have, in the job of our own; whoever else answers at that address
+ * counts as unreachable, and the log says why. */
 kelp_status kelp_rpc_channel_open(struct kelp_rpc_loop *loop, const char *address,
                                   enum kelp_role server, size_t message_bytes_max,
                                   struct kelp_rpc_channel **ret_channel,

@@ -150,8 +150,25 @@ static void print_first_interface(const struct sockaddr *any, char dial[KELP_RPC
     }
 }
 
-static kelp_status try_host(const char *address, char dial[KELP_RPC_ADDRESS_MAX + 1],
-                            struct kelp_error *reterr)
+static kelp_status not_bound(const char *address, int error, struct kelp_error *reterr)
+{
+    switch (error) {
+    case 0:
+        return KELP_OK;
+    case EADDRINUSE:
+        return kelp_fail(reterr, KELP_ERR_EXISTS,
+                         "cannot listen on %s: the address is in use by another program", address);
+    case EADDRNOTAVAIL: /* it may come, or come back */
+        return kelp_fail(reterr, KELP_ERR_UNREACHABLE,
+                         "cannot listen on %s: this host has no such address", address);
+    default:
+        return kelp_fail(reterr, KELP_ERR_INVALID, "cannot listen on %s: %s", address,
+                         strerror(error));
+    }
+}
+
+static kelp_status try_host(const char *address, char bound[KELP_RPC_ADDRESS_MAX + 1],
+                            char dial[KELP_RPC_ADDRESS_MAX + 1], struct kelp_error *reterr)
 {
     char host[KELP_RPC_ADDRESS_MAX + 1];
     const char *port = NULL;
@@ -169,33 +186,30 @@ static kelp_status try_host(const char *address, char dial[KELP_RPC_ADDRESS_MAX 
                          gai_strerror(code));
     }
     int error = try_bind(found);
+    print_host(found->ai_addr, bound);
+    memcpy(dial, bound, KELP_RPC_ADDRESS_MAX + 1);
     if (is_any(found->ai_addr)) {
         print_first_interface(found->ai_addr, dial);
-    } else {
-        print_host(found->ai_addr, dial);
     }
     freeaddrinfo(found);
-    if (error == EADDRINUSE) {
-        return kelp_fail(reterr, KELP_ERR_EXISTS,
-                         "cannot listen on %s: the address is in use by another program", address);
-    }
-    return error == 0 ? KELP_OK
-                      : kelp_fail(reterr, KELP_ERR_INVALID, "cannot listen on %s: %s", address,
-                                  strerror(error));
+    size_t length = strlen(bound);
+    (void)snprintf(bound + length, KELP_RPC_ADDRESS_MAX + 1 - length, ":%s", port);
+    return not_bound(address, error, reterr);
 }
 
 /* ---- for the rest of the room ---- */
 
-kelp_status kelp__rpc_address_try(const char *address, char dial[KELP_RPC_ADDRESS_MAX + 1],
-                                  struct kelp_error *reterr)
+kelp_status kelp__rpc_address_try(const char *address, char bound[KELP_RPC_ADDRESS_MAX + 1],
+                                  char dial[KELP_RPC_ADDRESS_MAX + 1], struct kelp_error *reterr)
 {
     const char *path = unix_path(address);
 
     if (!path) {
-        return try_host(address, dial, reterr);
+        return try_host(address, bound, dial, reterr);
     }
     kelp_status status = try_unix(path, reterr);
     if (status == KELP_OK) {
+        (void)snprintf(bound, KELP_RPC_ADDRESS_MAX + 1, "%s", address);
         (void)snprintf(dial, KELP_RPC_ADDRESS_MAX + 1, "%s", address);
     }
     return status;
@@ -228,19 +242,11 @@ void kelp__rpc_address_advertise(char dial[KELP_RPC_ADDRESS_MAX + 1], const char
     }
 }
 
-static bool is_numeric_host(const char *address)
-{
-    return address[strspn(address, "0123456789.:")] == '\0';
-}
-
 char *kelp__rpc_address_target(const char *address)
 {
-    size_t size = strlen(address) + 16;
+    size_t size = strlen(address) + sizeof("ipv4:");
     char *target = malloc(size);
-    const char *scheme = unix_path(address)         ? ""
-                         : address[0] == '['        ? "ipv6:"
-                         : is_numeric_host(address) ? "ipv4:"
-                                                    : "dns:///";
+    const char *scheme = unix_path(address) ? "" : address[0] == '[' ? "ipv6:" : "ipv4:";
 
     if (target) {
         (void)snprintf(target, size, "%s%s", scheme, address);

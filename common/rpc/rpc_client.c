@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/address.h"
 #include "common/base/log.h"
 #include "common/rpc/rpc_internal.h"
 
@@ -122,7 +123,6 @@ static grpc_channel *dial(const struct kelp_rpc_channel *channel)
     /* One connection per channel: gRPC would share one among channels to the same address. */
     kelp__rpc_args_add(&args, GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
     kelp__rpc_args_add(&args, GRPC_ARG_SERVICE_CONFIG_DISABLE_RESOLUTION, 1);
-    kelp__rpc_args_add(&args, GRPC_ARG_DNS_MIN_TIME_BETWEEN_RESOLUTIONS_MS, 1000);
     kelp_role_host(channel->server, host);
     if (channel->secure) {
         kelp__rpc_args_add_text(&args, GRPC_SSL_TARGET_NAME_OVERRIDE_ARG, host);
@@ -189,9 +189,9 @@ kelp_status kelp_rpc_channel_open(struct kelp_rpc_loop *loop, const char *addres
                                   enum kelp_role server, size_t message_bytes_max,
                                   struct kelp_rpc_channel **ret_channel, struct kelp_error *reterr)
 {
-    if (!strchr(address, ':') || strlen(address) > KELP_RPC_ADDRESS_MAX) {
+    if (!kelp_address_is_target(address) || strlen(address) > KELP_RPC_ADDRESS_MAX) {
         return kelp_fail(reterr, KELP_ERR_INVALID,
-                         "address '%.300s' is not HOST:PORT or unix:/PATH", address);
+                         "address '%.255s' is not HOST:PORT in numbers, or unix:/PATH", address);
     }
     struct kelp_rpc_channel *channel = calloc(1, sizeof(*channel));
     char *target = kelp__rpc_address_target(address);

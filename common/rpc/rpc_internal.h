@@ -72,10 +72,13 @@ bool kelp__rpc_timer_unset(struct kelp_rpc_timer *timer);
 /* ---- addresses ---- */
 
 /* Can a server listen at address ("HOST:PORT", "unix:/PATH")? gRPC only says that it could not: a
- * socket of ours is tried first, and says why. dial is what clients are told: "unix:/PATH", or the
- * host as numbers, whose port kelp__rpc_address_add_port() adds once it is bound.
- * Errors: KELP_ERR_EXISTS (in use; the text names it), KELP_ERR_INVALID. */
-kelp_status kelp__rpc_address_try(const char *address, char dial[KELP_RPC_ADDRESS_MAX + 1],
+ * socket of ours is tried first, and says why. bound is what gRPC is to listen at: numbers, so that
+ * a name stands for one address. dial is what clients are told: "unix:/PATH", or the host as
+ * numbers, whose port kelp__rpc_address_add_port() adds once it is bound.
+ * Errors: KELP_ERR_EXISTS (in use; the text names it), KELP_ERR_UNREACHABLE (not an address of this
+ * host), KELP_ERR_INVALID. */
+kelp_status kelp__rpc_address_try(const char *address, char bound[KELP_RPC_ADDRESS_MAX + 1],
+                                  char dial[KELP_RPC_ADDRESS_MAX + 1],
                                   struct kelp_error *reterr) KELP_MUST_USE;
 void kelp__rpc_address_add_port(char dial[KELP_RPC_ADDRESS_MAX + 1], uint16_t port);
 /* That, or what is advertised instead (may be NULL), with the port if that has none. */

@@ -345,7 +345,7 @@ static grpc_resource_quota *create_quota(size_t memory_max)
 }
 
 /* *ret_port 0: it could not listen. */
-static grpc_server *create_listening(struct kelp_rpc_loop *loop, bool secure,
+static grpc_server *create_listening(struct kelp_rpc_loop *loop, const char *address, bool secure,
                                      const struct kelp_rpc_server_options *options, int *ret_port)
 {
     struct kelp__rpc_args args;
@@ -368,7 +368,7 @@ static grpc_server *create_listening(struct kelp_rpc_loop *loop, bool secure,
     grpc_server *server = grpc_server_create(&list, NULL);
     grpc_resource_quota_unref(quota);
     grpc_server_credentials *credentials = kelp__rpc_server_credentials(loop, secure);
-    *ret_port = credentials ? grpc_server_add_http2_port(server, options->address, credentials) : 0;
+    *ret_port = credentials ? grpc_server_add_http2_port(server, address, credentials) : 0;
     grpc_server_credentials_release(credentials);
     return server;
 }
@@ -384,11 +384,12 @@ kelp_status kelp_rpc_server_open(struct kelp_rpc_loop *loop,
                                  struct kelp_rpc_server **ret_server, struct kelp_error *reterr)
 {
     struct kelp_rpc_server *server = calloc(1, sizeof(*server));
+    char bound[KELP_RPC_ADDRESS_MAX + 1];
     int port = 0;
     if (!server) {
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for a server");
     }
-    kelp_status status = kelp__rpc_address_try(options->address, server->address, reterr);
+    kelp_status status = kelp__rpc_address_try(options->address, bound, server->address, reterr);
     if (status != KELP_OK) {
         free(server);
         return status;
@@ -398,7 +399,7 @@ kelp_status kelp_rpc_server_open(struct kelp_rpc_loop *loop,
     server->shutdown_op.done = shutdown_done;
     server->secure = loop->credentials && !kelp__rpc_address_is_local(options->address);
     kelp__rpc_sockets_open();
-    server->server = create_listening(loop, server->secure, options, &port);
+    server->server = create_listening(loop, bound, server->secure, options, &port);
     grpc_server_register_completion_queue(server->server, loop->queue, NULL);
     atomic_init(&server->holds, 1);
     if (port <= 0) { /* somebody was faster than we, after the check */

@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/log.h"
 #include "common/job/job.h"
-#include "common/tls/proof.h"
 
 /* ---- from the etcd client's thread to the loop ---- */
 
@@ -21,7 +21,8 @@ enum post_kind {
     POST_VACANT,
     POST_SHARD,
     POST_SHARD_GONE,
-    POST_TROUBLE
+    POST_TROUBLE,
+    POST_STRANDED
 };
 
 static void report_event(void *user);
@@ -108,8 +109,63 @@ static void on_deposed(const char *why, void *user)
     post_text(user, POST_DEPOSED, why);
 }
 
-static const struct kelp_etcd_election_events election_events = {.elected = on_elected,
-                                                                 .deposed = on_deposed};
+/* ---- our key ---- */
+
+static void print_holder(struct kelp_leader *leader)
+{
+    int length = snprintf(leader->holder, sizeof(leader->holder),
+                          "{\"id\":\"%s\",\"address\":\"%s\",\"incarnation\":\"%" PRIu64
+                          "\",\"proof\":\"%s\"}",
+                          leader->options.id, leader->address, leader->options.incarnation,
+                          leader->options.proof_digest);
+    assert(length > 0 && (size_t)length < sizeof(leader->holder));
+    (void)length;
+}
+
+/* The same port at another host. */
+static void move_to(struct kelp_leader *leader, const char *host)
+{
+    char port[8];
+
+    (void)snprintf(port, sizeof(port), "%s", strrchr(leader->address, ':'));
+    (void)snprintf(leader->address, sizeof(leader->address), "%s%s", host, port);
+    print_holder(leader);
+    kelp_log_info("known by another address from now on address=%s", leader->address);
+}
+
+/* Where do others find us by now? */
+static const char *on_renew(void *user)
+{
+    struct kelp_leader *leader = user;
+    char host[KELP_SERVING_HOST_MAX + 1];
+    char registered[KELP_COORDINATOR_ADDRESS_MAX + 1];
+    struct kelp_error error;
+
+    if (!leader->options.serving) {
+        return leader->holder;
+    }
+    (void)snprintf(registered, sizeof(registered), "%.*s",
+                   (int)(strrchr(leader->address, ':') - leader->address), leader->address);
+    switch (kelp_serving_look(leader->options.serving, registered, host, &error)) {
+    case KELP_SERVING_SAME:
+        return leader->holder;
+    case KELP_SERVING_MOVED:
+        move_to(leader, host);
+        return leader->holder;
+    case KELP_SERVING_GONE:
+        post_text(leader, POST_STRANDED, error.text);
+        break;
+    case KELP_SERVING_UNKNOWN:
+        post_text(leader, POST_TROUBLE, error.text);
+        break;
+    }
+    return NULL;
+}
+
+static const struct kelp_etcd_election_events election_events = {
+    .elected = on_elected, .deposed = on_deposed, .renew = on_renew};
+
+/* ---- in the loop ---- */
 
 static void report_shard(struct kelp_leader *leader, const struct kelp__leader_post *event)
 {
@@ -182,6 +238,9 @@ static void report_event(void *user)
         break;
     case POST_TROUBLE:
         leader->events->trouble(event->text, leader->user);
+        break;
+    case POST_STRANDED:
+        leader->events->stranded(event->text, leader->user);
         break;
     }
     free(event);
@@ -284,12 +343,9 @@ kelp_status kelp_leader_stand(struct kelp_leader *leader, const char *address,
     leader->job_file = job_file;
     leader->spec = spec;
     leader->spec_digest = kelp_job_file_digest(job_file);
-    char value[KELP_COORDINATOR_ADDRESS_MAX + KELP_COORDINATOR_ID_MAX + KELP_PROOF_HEX + 128];
-    int length = snprintf(
-        value, sizeof(value),
-        "{\"id\":\"%s\",\"address\":\"%s\",\"incarnation\":\"%" PRIu64 "\",\"proof\":\"%s\"}",
-        leader->options.id, address, leader->options.incarnation, leader->options.proof_digest);
-    assert(length > 0 && (size_t)length < sizeof(value));
+    assert(strlen(address) < sizeof(leader->address) && strchr(address, ':'));
+    memcpy(leader->address, address, strlen(address) + 1);
+    print_holder(leader);
     kelp_status status = kelp_etcd_watch_open(leader->etcd, leader->election_key, &watch_events,
                                               leader, &leader->election_watch, reterr);
     if (status != KELP_OK) {
@@ -298,7 +354,7 @@ kelp_status kelp_leader_stand(struct kelp_leader *leader, const char *address,
     return kelp_etcd_election_open(
         leader->etcd,
         &(struct kelp_etcd_election_options){.key = leader->election_key,
-                                             .value = value,
+                                             .value = leader->holder,
                                              .ttl_s = KELP_COORDINATOR_LEASE_S,
                                              .events = &election_events,
                                              .user = leader},

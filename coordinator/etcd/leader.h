@@ -16,6 +16,7 @@
 #define KELP_COORDINATOR_ETCD_LEADER_H
 
 #include "common/etcd/etcd.h"
+#include "common/program/serving.h"
 #include "common/rpc/rpc.h"
 #include "coordinator/etcd/checkpoint_files.h"
 #include "coordinator/etcd/map_json.h"
@@ -48,6 +49,8 @@ struct kelp_leader_events {
     void (*shard_registered)(const struct kelp_map_shard *shard, void *user);
     void (*shard_gone)(const char *id, void *user);
     void (*trouble)(const char *text, void *user); /* etcd does not answer; for the log */
+    /* Nobody finds this process where it listens any more: it must end, to be started again. */
+    void (*stranded)(const char *text, void *user);
 };
 
 struct kelp_leader_options {
@@ -60,7 +63,8 @@ struct kelp_leader_options {
     const char *run_folder;
     bool force; /* checkpoints of another job are taken */
     uint64_t incarnation;
-    const char *proof_digest; /* borrowed; goes into our key (common/tls/proof.h) */
+    const char *proof_digest;           /* borrowed; goes into our key (common/tls/proof.h) */
+    const struct kelp_serving *serving; /* borrowed; looked at before the key is put; NULL: never */
 };
 
 /* Opens the client and waits for the spec. */
@@ -80,7 +84,8 @@ kelp_status kelp_leader_watch_spec(struct kelp_leader *leader,
  * be watched anew then, which resigning does. */
 bool kelp_leader_lost_event(struct kelp_leader *leader);
 
-/* Stand for election; address is where workers reach us. job_file and spec, its text as it was in
+/* Stand for election; address is where workers reach us. Each time that the key is put it has the
+ * host that others find us by then (kelp_serving_look()). job_file and spec, its text as it was in
  * etcd, are borrowed. */
 kelp_status kelp_leader_stand(struct kelp_leader *leader, const char *address,
                               const struct kelp_job_file *job_file, const char *spec,

@@ -8,9 +8,13 @@
 
 #include <stdatomic.h>
 
+#include "common/tls/proof.h"
 #include "coordinator/etcd/leader.h"
 
 #define KELP__KEY_MAX 160 /* bytes: "/kelp/", a job's name, "/ps/", a shard's name */
+
+#define KELP__HOLDER_MAX                                                                           \
+    (KELP_COORDINATOR_ADDRESS_MAX + KELP_COORDINATOR_ID_MAX + KELP_PROOF_HEX + 128)
 
 /* An event of etcd on its way to the loop. */
 struct kelp__leader_post {
@@ -31,6 +35,8 @@ struct kelp_leader {
     struct kelp_etcd_watch *election_watch;
     struct kelp_etcd_watch *shard_watch;
     struct kelp_etcd_election *election;
+    char address[KELP_COORDINATOR_ADDRESS_MAX + 1]; /* the etcd client's thread, once we stand */
+    char holder[KELP__HOLDER_MAX + 1];              /* likewise: what our key is to hold */
     bool closed;
     atomic_bool lost_event; /* there was no memory for one */
     uint64_t term;          /* results of an older one are dropped */
