@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/address.h"
 #include "common/base/json.h"
 #include "proto/wire.h"
 
@@ -156,6 +157,10 @@ static kelp_status parse_address(const char *value, char *address, size_t addres
     kelp_status status = kelp_json_parse(value, strlen(value), &json, reterr);
     if (status == KELP_OK) {
         status = kelp_json_string(json, "address", address, address_bytes, reterr);
+    }
+    if (status == KELP_OK && !kelp_address_is_target(address)) {
+        status = kelp_fail(reterr, KELP_ERR_FORMAT,
+                           "address '%s' is not HOST:PORT in numbers, or unix:/PATH", address);
     }
     cJSON_Delete(json);
     if (status != KELP_OK) {

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/address.h"
 #include "common/base/json.h"
 #include "common/base/process_name.h"
 #include "common/training/plan.h"
@@ -162,10 +163,32 @@ static kelp_status parse_place(const cJSON *json, void *into, struct kelp_error 
     return status;
 }
 
+static kelp_status check_address(const char *address, struct kelp_error *reterr)
+{
+    return kelp_address_is_target(address)
+               ? KELP_OK
+               : kelp_fail(reterr, KELP_ERR_FORMAT,
+                           "address: '%s' is not HOST:PORT in numbers, or unix:/PATH", address);
+}
+
+static kelp_status parse_registration(const cJSON *json, void *into, struct kelp_error *reterr)
+{
+    struct kelp_map_shard *ret_shard = into;
+    struct kelp_map_shard shard = *ret_shard;
+    kelp_status status = parse_place(json, &shard, reterr);
+    if (status == KELP_OK) {
+        status = check_address(shard.address, reterr);
+    }
+    if (status == KELP_OK) {
+        *ret_shard = shard;
+    }
+    return status;
+}
+
 kelp_status kelp_registration_parse(const char *text, size_t text_bytes,
                                     struct kelp_map_shard *ret_shard, struct kelp_error *reterr)
 {
-    return kelp_json_read(text, text_bytes, parse_place, ret_shard, reterr);
+    return kelp_json_read(text, text_bytes, parse_registration, ret_shard, reterr);
 }
 
 static kelp_status parse_holder(const cJSON *json, void *user, struct kelp_error *reterr)
@@ -175,6 +198,9 @@ static kelp_status parse_holder(const cJSON *json, void *user, struct kelp_error
     if (status == KELP_OK) {
         status =
             kelp_json_string(json, "address", holder->address, sizeof(holder->address), reterr);
+    }
+    if (status == KELP_OK) {
+        status = check_address(holder->address, reterr);
     }
     if (status == KELP_OK) {
         status = parse_incarnation(json, &holder->incarnation, reterr);

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <xxhash.h>
 
+#include "common/base/address.h"
 #include "common/base/log.h"
 
 /* ---- a map ---- */
@@ -72,6 +73,14 @@ static kelp_status check_map(const struct kelp_service *service, const Kelp__V1_
     if (map->n_partitions != count) {
         return kelp_fail(reterr, KELP_ERR_FORMAT, "map has %zu partitions, the plan %u",
                          map->n_partitions, count);
+    }
+    for (size_t i = 0; i < map->n_shards; i++) {
+        if (!kelp_address_is_target(map->shards[i]->address)) {
+            return kelp_fail(reterr, KELP_ERR_FORMAT,
+                             "map: address '%.255s' of %.63s is not HOST:PORT in numbers, or "
+                             "unix:/PATH",
+                             map->shards[i]->address, map->shards[i]->shard);
+        }
     }
     for (size_t i = 0; i < map->n_partitions; i++) {
         const Kelp__V1__PartitionPlace *place = map->partitions[i];

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/address.h"
 #include "common/base/log.h"
 #include "common/rpc/rpc.h"
 #include "common/training/plan.h"
@@ -242,7 +243,8 @@ static void on_leader_key(const struct kelp_etcd_pair *pair, void *user)
     cJSON *root = cJSON_ParseWithLength(pair->value, pair->value_bytes);
     const cJSON *address = cJSON_GetObjectItemCaseSensitive(root, "address");
 
-    if (cJSON_IsString(address) && strlen(address->valuestring) < sizeof(m->leader)) {
+    if (cJSON_IsString(address) && strlen(address->valuestring) < sizeof(m->leader) &&
+        kelp_address_is_target(address->valuestring)) {
         pthread_mutex_lock(&m->mutex);
         (void)snprintf(m->leader, sizeof(m->leader), "%s", address->valuestring);
         pthread_mutex_unlock(&m->mutex);
@@ -251,7 +253,9 @@ static void on_leader_key(const struct kelp_etcd_pair *pair, void *user)
                            address->valuestring);
         }
     } else {
-        kelp_log_warn("coordinator's key is malformed key=%s", pair->key);
+        kelp_log_warn("coordinator's key is malformed: HOST:PORT in numbers, or unix:/PATH, is "
+                      "expected key=%s address=%.255s",
+                      pair->key, cJSON_IsString(address) ? address->valuestring : "");
     }
     cJSON_Delete(root);
 }

@@ -45,12 +45,8 @@ static bool fill_place(const Kelp__V1__ShardPlace *from, struct kelp_place *to)
 
 bool kelp_worker_place_decode(const Kelp__V1__ShardPlace *wire, struct kelp_place *ret_place)
 {
-    bool has_port;
-
     return wire && wire->shard[0] != '\0' && wire->incarnation != 0 &&
-           fill_place(wire, ret_place) &&
-           (strncmp(wire->address, "unix:/", strlen("unix:/")) == 0 ||
-            (kelp_address_is_dialled(wire->address, &has_port) && has_port));
+           fill_place(wire, ret_place) && kelp_address_is_target(wire->address);
 }
 
 static kelp_status fill_shards(struct kelp_worker_map *map, const Kelp__V1__Map *wire,
@@ -62,6 +58,11 @@ static kelp_status fill_shards(struct kelp_worker_map *map, const Kelp__V1__Map 
         if (!fill_place(from, to)) {
             return kelp_fail(reterr, KELP_ERR_LIMIT,
                              "map: name or address of shard %zu is too long", i);
+        }
+        if (!kelp_address_is_target(from->address)) {
+            return kelp_fail(reterr, KELP_ERR_FORMAT,
+                             "map: address '%s' of %s is not HOST:PORT in numbers, or unix:/PATH",
+                             from->address, from->shard);
         }
     }
     return KELP_OK;

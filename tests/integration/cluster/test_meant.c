@@ -215,3 +215,19 @@ KELP_TEST(by_hand)
                 "it must have model.plugin_sha256 too");
     free(other);
 }
+
+/* Who writes a name where the leader's address should be makes nobody ask a resolver for it. */
+KELP_TEST(a_name_is_not_dialled)
+{
+    struct kelp_etcd *client = etcd_fixture_client(&etcd);
+
+    ck_assert_int_eq(kelp_etcd_put(client, "/kelp/meant/coordinator",
+                                   "{\"id\":\"c\",\"address\":\"c.example.org:7000\"}", 0, ETCD_MS,
+                                   &error),
+                     KELP_OK);
+    kelp_etcd_close(client);
+    kelp_test_command_says(
+        folder.path,
+        (const char *[]){"checkpoint", "meant", "--etcd", etcd.url, "--timeout", "1s", NULL}, 3,
+        "address 'c.example.org:7000' is not HOST:PORT in numbers, or unix:/PATH");
+}

@@ -519,6 +519,45 @@ static void change_map(void)
     }
 }
 
+/* Nobody waits for a resolver: a map with a name in it is not taken, and the report says so. */
+KELP_TEST(names_are_not_dialled)
+{
+    Kelp__V1__ShardCommand command = KELP__V1__SHARD_COMMAND__INIT;
+    Kelp__V1__Map map = KELP__V1__MAP__INIT;
+    Kelp__V1__ShardPlace place = KELP__V1__SHARD_PLACE__INIT, *place_pointer = &place;
+    Kelp__V1__PartitionPlace places[64], *pointers[64];
+    char text[300] = "";
+
+    shard_load(&control, 1);
+    place.shard = (char *)(uintptr_t) "shard-9"; /* only read, as the address */
+    place.address = (char *)(uintptr_t) "ps.example.org:9";
+    place.incarnation = 99;
+    for (uint32_t i = 0; i < fixture.plan.partition_count; i++) {
+        kelp__v1__partition_place__init(&places[i]);
+        places[i].partition = i;
+        places[i].map_epoch = 2;
+        pointers[i] = &places[i];
+    }
+    map.generation = 1;
+    map.serial = 2;
+    map.n_shards = 1;
+    map.shards = &place_pointer;
+    map.n_partitions = fixture.plan.partition_count;
+    map.partitions = pointers;
+    command.map = &map;
+    shard_stream_send(&control, &command.base, NULL, 0);
+    while (text[0] == '\0') {
+        Kelp__V1__ShardReport *report = shard_take_report(&control);
+        if (report->status != KELP_OK) {
+            ck_assert_int_eq(report->status, KELP_ERR_FORMAT);
+            (void)snprintf(text, sizeof(text), "%s", report->error);
+        }
+        kelp__v1__shard_report__free_unpacked(report, NULL);
+    }
+    ck_assert_str_eq(text, "map: address 'ps.example.org:9' of shard-9 is not HOST:PORT in "
+                           "numbers, or unix:/PATH");
+}
+
 /* A worker that has missed a change is told the newer entries, with the processes to ask. */
 KELP_TEST(newer_entries_are_told)
 {

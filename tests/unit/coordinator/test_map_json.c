@@ -126,6 +126,25 @@ KELP_TEST(registrations)
     ck_assert_int_eq(kelp_registration_parse("[]", 2, &shard, &error), KELP_ERR_FORMAT);
 }
 
+/* Nobody waits for a resolver: a shard or leader that is known by a name is not taken. */
+KELP_TEST(names_are_not_dialled)
+{
+    struct kelp_map_shard shard = {.id = "shard-0"};
+    struct kelp_holder holder;
+    struct kelp_error error;
+    const char *text = "{\"address\":\"ps.example.org:99\",\"incarnation\":\"12\"}";
+    ck_assert_int_eq(kelp_registration_parse(text, strlen(text), &shard, &error), KELP_ERR_FORMAT);
+    ck_assert_str_eq(error.text,
+                     "address: 'ps.example.org:99' is not HOST:PORT in numbers, or unix:/PATH");
+    ck_assert_str_eq(shard.address, "");
+    text = "{\"id\":\"coordinator-0\",\"address\":\"0.0.0.0:99\",\"incarnation\":\"12\"}";
+    ck_assert_int_eq(kelp_holder_parse(text, strlen(text), &holder, &error), KELP_ERR_FORMAT);
+    ck_assert_str_eq(error.text,
+                     "address: '0.0.0.0:99' is not HOST:PORT in numbers, or unix:/PATH");
+    text = "{\"id\":\"coordinator-0\",\"address\":\"unix:/c\",\"incarnation\":\"12\"}";
+    ck_assert_int_eq(kelp_holder_parse(text, strlen(text), &holder, &error), KELP_OK);
+}
+
 /* A reason may hold quotes and line breaks. */
 KELP_TEST(states)
 {
