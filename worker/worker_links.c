@@ -13,6 +13,13 @@
 
 /* ---- trouble --------------------------------------------------------------------------------- */
 
+static const char *cause_of(const struct kelp_worker *worker, uint32_t link)
+{
+    return link < worker->link_count && worker->links[link]
+               ? kelp_shard_link_cause(worker->links[link])
+               : "its stream could not be opened";
+}
+
 static void on_trouble_timer(void *user)
 {
     struct kelp_worker *worker = user;
@@ -21,8 +28,8 @@ static void on_trouble_timer(void *user)
 
     kelp_stepper_trouble(worker->stepper, kelp_clock_ms(), &trouble);
     if (trouble.lasts) {
-        (void)snprintf(text, sizeof(text), "cannot reach %s at %.140s for %" PRIu64 " s",
-                       trouble.shard->shard, trouble.shard->address, trouble.apart_ms / 1000);
+        (void)snprintf(text, sizeof(text), "cannot reach %s at %.100s: %.70s", trouble.shard->shard,
+                       trouble.shard->address, cause_of(worker, trouble.link));
     }
     kelp_coordinator_link_trouble(worker->coordinator, text);
     if (!trouble.shard) {

@@ -380,10 +380,12 @@ static kelp_status unary_result(struct kelp_rpc_channel *channel, struct unary *
     kelp_status status = kelp__rpc_status_from_grpc(unary->code, &unary->trailing_metadata);
 
     if (status != KELP_OK) {
+        char text[KELP_RPC_TEXT_MAX + 1];
         size_t length = GRPC_SLICE_LENGTH(unary->details);
-        return kelp_fail(reterr, status, "%s: %.*s", channel->target,
-                         (int)(length < KELP_RPC_TEXT_MAX ? length : KELP_RPC_TEXT_MAX),
-                         (const char *)GRPC_SLICE_START_PTR(unary->details));
+        (void)snprintf(text, sizeof(text), "%.*s",
+                       (int)(length < KELP_RPC_TEXT_MAX ? length : KELP_RPC_TEXT_MAX),
+                       (const char *)GRPC_SLICE_START_PTR(unary->details));
+        return kelp_fail(reterr, status, "%s: %s", channel->target, kelp__rpc_cause(text));
     }
     struct kelp_rpc_message *answer = NULL;
     if (unary->received) {

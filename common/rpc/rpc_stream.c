@@ -104,13 +104,15 @@ static void drop_queue(struct kelp_rpc_stream *stream)
 /* What the client learned from RECV_STATUS. */
 static void judge_client(struct kelp_rpc_stream *stream)
 {
+    char text[KELP_RPC_TEXT_MAX + 1];
     int length = (int)(GRPC_SLICE_LENGTH(stream->details) < KELP_RPC_TEXT_MAX
                            ? GRPC_SLICE_LENGTH(stream->details)
                            : KELP_RPC_TEXT_MAX);
 
-    stream->status = kelp__rpc_status_from_grpc(stream->code, &stream->trailing_metadata);
-    (void)snprintf(stream->text, sizeof(stream->text), "%.*s", length,
+    (void)snprintf(text, sizeof(text), "%.*s", length,
                    (const char *)GRPC_SLICE_START_PTR(stream->details));
+    stream->status = kelp__rpc_status_from_grpc(stream->code, &stream->trailing_metadata);
+    (void)snprintf(stream->text, sizeof(stream->text), "%s", kelp__rpc_cause(text));
 }
 
 /* The status and text that closed() reports. The owner's own word comes first. */

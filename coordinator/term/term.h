@@ -211,7 +211,12 @@ void kelp_term_worker_worked(struct kelp_term *term, const char *id);
 void kelp_term_worker_closed(struct kelp_term *term, struct kelp_session *session, bool lost,
                              const char *text);
 
-/* ---- people (term_requests.c) ---- */
+/* ---- people (term_requests.c, term_reason.c) ---- */
+
+/* Why the job waits, "": it does not. With a shard that cannot be reached, and why; where no worker
+ * computes anything, with what the first of them says. */
+#define KELP_TERM_REASON_MAX (2 * KELP_COORDINATOR_REASON_MAX)
+void kelp_term_reason(const struct kelp_term *term, char text[KELP_TERM_REASON_MAX + 1]);
 
 /* Somebody wants a checkpoint; how it ends is seen in the keeper. Errors: KELP_ERR_BUSY,
  * KELP_ERR_INVALID: the job is over. */

@@ -231,8 +231,9 @@ void kelp_stepper_view(const struct kelp_stepper *stepper, struct kelp_stepper_v
 /* The shard that cannot be reached for longest. */
 struct kelp_stepper_trouble {
     const struct kelp_place *shard; /* NULL: all are reached; borrowed until the next event */
-    uint64_t apart_ms;              /* for how long */
-    bool lasts;                     /* so long that the worker should get no lanes */
+    uint32_t link;
+    uint64_t apart_ms; /* for how long */
+    bool lasts;        /* so long that the worker should get no lanes */
 };
 /* now_ms: as in CLOSED. */
 void kelp_stepper_trouble(const struct kelp_stepper *stepper, uint64_t now_ms,

@@ -77,14 +77,17 @@ void kelp_stepper_trouble(const struct kelp_stepper *stepper, uint64_t now_ms,
                           struct kelp_stepper_trouble *ret_trouble)
 {
     const struct kelp__stepper_link *worst = NULL;
+    uint32_t number = 0;
 
     for (uint32_t i = 0; i < stepper->link_count; i++) {
         const struct kelp__stepper_link *link = &stepper->links[i];
         if (link->used && link->apart && (!worst || link->apart_ms < worst->apart_ms)) {
             worst = link;
+            number = i;
         }
     }
     *ret_trouble = (struct kelp_stepper_trouble){.shard = worst ? &worst->place : NULL,
+                                                 .link = number,
                                                  .apart_ms = worst ? now_ms - worst->apart_ms : 0};
     ret_trouble->lasts = ret_trouble->apart_ms >= TROUBLE_MS;
 }

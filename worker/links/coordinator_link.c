@@ -27,6 +27,7 @@ struct kelp_coordinator_link {
     struct kelp_rpc_channel *channel;
     char channel_to[KELP_WORKER_ADDRESS_MAX + 1]; /* address of channel */
     struct kelp_rpc_stream *stream;
+    bool told;     /* the reason why there is no stream has been logged */
     bool unopened; /* the stream could not be opened */
     pthread_t thread;
     bool thread_started;
@@ -206,6 +207,7 @@ static void on_message(struct kelp_rpc_stream *stream, struct kelp_rpc_message *
         kelp_rpc_stream_close(stream, status, error.text);
         return;
     }
+    m->told = false;
     hear_command(m, (const Kelp__V1__WorkerCommand *)(const void *)fields);
     protobuf_c_message_free_unpacked(fields, NULL);
 }
@@ -215,8 +217,11 @@ static void on_closed(struct kelp_rpc_stream *stream, kelp_status status, const 
 {
     struct kelp_coordinator_link *m = user;
     (void)stream;
-    kelp_log_info("coordinator stream ended address=%s status=%s reason=\"%s\"", m->channel_to,
-                  kelp_status_name(status), text);
+    if (!m->told) {
+        kelp_log_info("coordinator stream ended address=%s status=%s reason=\"%s\"", m->channel_to,
+                      kelp_status_name(status), text);
+        m->told = true; /* once until one is heard again */
+    }
     m->stream = NULL;
     handle_event(m, &(struct kelp_joining_event){.kind = KELP_JOINING_CLOSED});
 }

@@ -1,6 +1,7 @@
 #include "worker/links/exchange_link.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "common/base/log.h"
@@ -10,6 +11,7 @@
 /* Bytes of a message besides its payload: 1024 answers of under 100 bytes, or with decision
  * shares. */
 #define FIELDS_MAX (2u << 20)
+#define CAUSE_MAX  127
 
 struct kelp_shard_link {
     struct kelp_shard_link_options options;
@@ -18,9 +20,10 @@ struct kelp_shard_link {
     struct kelp_rpc_stream *stream;
     struct kelp_rpc_timer *timer; /* only while there is no stream */
     bool closing;
-    bool unopened; /* the stream could not be opened: closed() is due */
-    bool told;     /* the reason why there is no stream has been logged */
-    bool heard;    /* something came on this stream */
+    bool unopened;             /* the stream could not be opened: closed() is due */
+    bool told;                 /* the reason why there is no stream has been logged */
+    bool heard;                /* something came on this stream */
+    char cause[CAUSE_MAX + 1]; /* why the last stream ended */
     /* Message under construction; memory reused. */
     Kelp__V1__PushItem *push_items;
     Kelp__V1__PushItem **push_pointers;
@@ -145,8 +148,11 @@ static kelp_status hear_reply(struct kelp_shard_link *link, const Kelp__V1__Exch
                               const struct kelp_wire_payload *payload, struct kelp_error *reterr)
 {
     if (reply->status != KELP_OK) {
-        kelp_log_warn("shard refused a message address=%s status=%s reason=\"%s\"",
-                      link->place.address, kelp_status_name(reply->status), reply->error);
+        if (!link->told) {
+            kelp_log_warn("shard refused a message address=%s status=%s reason=\"%s\"",
+                          link->place.address, kelp_status_name(reply->status), reply->error);
+            link->told = true;
+        }
         return KELP_OK; /* it closes the stream */
     }
     link->told = false;
@@ -225,6 +231,8 @@ static void on_closed(struct kelp_rpc_stream *stream, kelp_status status, const 
                       link->place.shard, link->place.address, kelp_status_name(status), text);
         link->told = true; /* once until it works again */
     }
+    (void)snprintf(link->cause, sizeof(link->cause), "%s",
+                   status == KELP_ERR_TIMEOUT ? "timed out: it does not answer" : text);
     link->options.events->closed(link, link->options.user);
 }
 
@@ -322,6 +330,11 @@ uint32_t kelp_shard_link_number(const struct kelp_shard_link *link)
 uint64_t kelp_shard_link_generation(const struct kelp_shard_link *link)
 {
     return link->options.generation;
+}
+
+const char *kelp_shard_link_cause(const struct kelp_shard_link *link)
+{
+    return link->cause;
 }
 
 /* ---- sending --------------------------------------------------------------------------------- */

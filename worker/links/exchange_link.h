@@ -57,6 +57,8 @@ void kelp_shard_link_close(struct kelp_shard_link *link);
 
 uint32_t kelp_shard_link_number(const struct kelp_shard_link *link);
 uint64_t kelp_shard_link_generation(const struct kelp_shard_link *link);
+/* Why its last stream ended, for people. */
+const char *kelp_shard_link_cause(const struct kelp_shard_link *link);
 
 /* Open a stream and say hello. closed() follows when that fails. */
 void kelp_shard_link_connect(struct kelp_shard_link *link);

@@ -201,6 +201,7 @@ void kelp_link_move(struct kelp_link *link, const struct kelp_map_shard *shard)
     assert(!link->open);
     link->shard = *shard;
     link->said = false;
+    link->cause[0] = '\0';
 }
 
 void kelp_link_open(struct kelp_link *link, const struct kelp_outside *outside,
@@ -238,6 +239,7 @@ void kelp_link_greet(struct kelp_link *link, uint64_t key)
 {
     link->greeted = true;
     link->said = false;
+    link->cause[0] = '\0';
     link->key = key;
 }
 
@@ -263,6 +265,8 @@ void kelp_link_ended(struct kelp_link *link, const struct kelp_outside *outside,
                      link->shard.id, link->shard.address, kelp_status_name(status), text);
     link->said = true;
     link->open = false;
+    (void)snprintf(link->cause, sizeof(link->cause), "%s",
+                   status == KELP_ERR_TIMEOUT ? "timed out: it does not answer" : text);
 }
 
 void kelp_link_failed(struct kelp_link *link, const struct kelp_outside *outside,

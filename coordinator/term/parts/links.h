@@ -13,6 +13,7 @@ struct kelp_link {
     struct kelp_map_shard shard; /* as registered */
     bool open;                   /* it has a stream */
     bool said;                   /* its trouble is in the log */
+    char cause[128];             /* why the last stream ended, until one is greeted; "": none has */
     bool greeted;                /* its hello was checked: it is a member */
     uint64_t key;                /* of the membership, when greeted */
     bool plan_sent;

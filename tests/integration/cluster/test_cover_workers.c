@@ -132,6 +132,15 @@ static bool is_in_trouble(const char *id, const char *text, bool has_lanes)
     return is;
 }
 
+/* Why the job waits. */
+static bool has_reason(const char *expected)
+{
+    cJSON *status = ask_status();
+    bool has = strcmp(kelp_test_text(status, "reason"), expected) == 0;
+    cJSON_Delete(status);
+    return has;
+}
+
 /* In the log of a process of the run. */
 static bool has_logged(const char *id, const char *text)
 {
@@ -279,6 +288,7 @@ KELP_TEST(shard_out_of_reach)
     static const char *const more[] = {ENDLESS, NULL};
     char socket[300];
     char away[310];
+    char expected[400];
 
     start(more, 50);
     cJSON *status = ask_status();
@@ -288,12 +298,43 @@ KELP_TEST(shard_out_of_reach)
     cJSON_Delete(status);
     ck_assert(strncmp(socket, "unix:", 5) == 0);
     (void)snprintf(away, sizeof(away), "%s.away", socket + 5);
+    (void)snprintf(expected, sizeof(expected), "cannot reach shard-1 at %s: its socket is gone",
+                   socket);
     ck_assert_int_eq(rename(socket + 5, away), 0); /* streams that are open stay */
     (void)signal_to("kelp-worker", "worker-1", SIGKILL);
-    KELP_TEST_AWAIT_FROM(&run.command, is_in_trouble("worker-1", "cannot reach shard-1 at", false),
+    KELP_TEST_AWAIT_FROM(&run.command, is_in_trouble("worker-1", expected, false),
                          "it did not say that it cannot reach the shard");
+    cJSON *still = ask_status(); /* the other worker computes: nothing waits */
+    ck_assert_str_eq(kelp_test_text(still, "reason"), "");
+    cJSON_Delete(still);
     kelp_step_watch_await(watch, kelp_step_watch_step(watch) + GO_ON);
     ck_assert_int_eq(rename(away, socket + 5), 0);
     KELP_TEST_AWAIT_FROM(&run.command, is_in_trouble("worker-1", "", true), "it has no lanes");
+    end();
+}
+
+/* When no worker reaches a shard, the job waits, and says for what. */
+KELP_TEST(nobody_reaches_the_shard)
+{
+    static const char *const more[] = {"--set", "cluster.workers=1", ENDLESS, NULL};
+    char socket[300];
+    char away[310];
+    char expected[400];
+
+    start(more, 50);
+    cJSON *status = ask_status();
+    const cJSON *shard = member_of(status, "shards", "id", "shard-1");
+    ck_assert_ptr_nonnull(shard);
+    (void)snprintf(socket, sizeof(socket), "%s", kelp_test_text(shard, "address"));
+    cJSON_Delete(status);
+    (void)snprintf(away, sizeof(away), "%s.away", socket + 5);
+    (void)snprintf(expected, sizeof(expected),
+                   "worker-0 cannot reach shard-1 at %s: its socket is gone", socket);
+    ck_assert_int_eq(rename(socket + 5, away), 0); /* streams that are open stay */
+    (void)signal_to("kelp-worker", "worker-0", SIGKILL);
+    KELP_TEST_AWAIT_FROM(&run.command, has_reason(expected), "it does not say why it waits");
+    ck_assert_int_eq(rename(away, socket + 5), 0);
+    KELP_TEST_AWAIT_FROM(&run.command, has_reason(""), "it still waits");
+    kelp_step_watch_await(watch, kelp_step_watch_step(watch) + GO_ON);
     end();
 }

@@ -163,6 +163,43 @@ KELP_TEST(no_map_before_it_compares)
     ck_assert_uint_eq(leadership_bench.machine.terms, 1);
 }
 
+static void expect_reason(const char *expected)
+{
+    char text[KELP_TERM_REASON_MAX + 1];
+    kelp_term_reason(leadership_bench.machine.term, text);
+    ck_assert_str_eq(text, expected);
+}
+
+/* Why a job waits: what the workers say when none of them computes, and which registered shard
+ * cannot be reached, with the cause. */
+KELP_TEST(reason)
+{
+    struct kelp_member_heard heard = {.trouble = "cannot reach shard-0 at a:1: timed out"};
+    kelp_leadership_elected(&leadership_bench.machine, 10);
+    leadership_answer_read(1);
+    struct kelp_session *worker = leadership_join();
+    leadership_connect_one("shard-0", 1);
+    struct kelp_link *link = leadership_bench.done.link;
+    leadership_report(link, 5, 0);
+    struct kelp_term *term = leadership_bench.machine.term;
+    ck_assert_int_eq(term->placement.state, KELP_PLACEMENT_RUNNING);
+    expect_reason("");
+    kelp_term_worker_heard(term, worker, &heard);
+    expect_reason("worker-0 cannot reach shard-0 at a:1: timed out");
+    heard.trouble = "";
+    kelp_term_worker_heard(term, worker, &heard);
+    expect_reason("");
+    kelp_term_shard_closed(term, link, true, KELP_ERR_UNREACHABLE, "connection refused");
+    expect_reason("shard-0 does not answer; shard-0 cannot be reached at a:1: connection refused");
+    kelp_term_shard_closed(term, link, true, KELP_ERR_TIMEOUT, "no message");
+    expect_reason("shard-0 does not answer; shard-0 cannot be reached at a:1: timed out: it does "
+                  "not answer");
+    leadership_tick(KELP_COORDINATOR_TICK_MS); /* another stream is opened */
+    leadership_connect_one("shard-0", 1);
+    leadership_report(link, 5, 0);
+    expect_reason("");
+}
+
 static void commit_answered(enum kelp_checkpointer_result result)
 {
     kelp_term_committed(leadership_bench.machine.term,

@@ -1,0 +1,36 @@
+/* Why a connection could not be made, in a few words instead of gRPC's. */
+#include <string.h>
+
+#include "common/rpc/rpc_internal.h"
+
+static const char failed[] = "failed to connect to all addresses";
+
+/* What gRPC says, the first that fits, and what it means. */
+static const struct {
+    const char *says, *means;
+} causes[] = {
+    {"Connection refused", "connection refused"},
+    {"tcp handshaker shutdown", "timed out"}, /* no answer to the first packet */
+    {"timed out before receiving SETTINGS",
+     "timed out: the connection was made, and nobody answers"},
+    {"Handshake read failed", "handshake failed: no answer in time"},
+    {"certificate verify failed", "handshake failed: certificate ended or of another authority"},
+    {"Verify peer callback", "handshake failed: its certificate is another process's"},
+    {"andshake failed", "handshake failed"},
+    {"No route to host", "no route to host"},
+    {"Network is unreachable", "network is unreachable"},
+    {"No such file or directory", "its socket is gone"},
+    {"reset by peer", "connection reset: its log may say why"},
+    {"Socket closed", "connection closed: its log may say why"},
+};
+
+const char *kelp__rpc_cause(const char *text)
+{
+    for (size_t i = 0; strncmp(text, failed, strlen(failed)) == 0 && i < KELP_ARRAY_COUNT(causes);
+         i++) {
+        if (strstr(text, causes[i].says)) {
+            return causes[i].means;
+        }
+    }
+    return text;
+}

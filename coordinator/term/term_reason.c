@@ -1,0 +1,66 @@
+/*
+ * Why a job waits, for people: what the placement waits for, and who cannot reach whom.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "coordinator/term/term_internal.h"
+
+/* A shard that has registered, and that we cannot reach; NULL: there is none. */
+static const struct kelp_link *out_of_reach(const struct kelp_term *term)
+{
+    for (const struct kelp_link *link = term->links.first; link; link = link->next) {
+        const struct kelp_placement_shard *placed =
+            kelp_placement_find(&term->placement, link->shard.id);
+        if (!link->greeted && link->cause[0] != '\0' && placed && placed->registered &&
+            !placed->connected) {
+            return link;
+        }
+    }
+    return NULL;
+}
+
+/* The first worker, where each of them is in trouble: then nobody computes anything. */
+static const struct kelp_member *stuck_worker(const struct kelp_term *term, uint32_t *ret_count)
+{
+    const struct kelp_membership *membership = &term->membership;
+    const struct kelp_member *first = NULL;
+    *ret_count = 0;
+    for (uint32_t i = 0; i < membership->count; i++) {
+        const struct kelp_member *member = &membership->members[i];
+        if (member->kind != KELP_MEMBER_WORKER) {
+            continue;
+        }
+        if (member->trouble[0] == '\0') {
+            return NULL;
+        }
+        first = first ? first : member;
+        (*ret_count)++;
+    }
+    return first;
+}
+
+void kelp_term_reason(const struct kelp_term *term, char text[KELP_TERM_REASON_MAX + 1])
+{
+    const struct kelp_placement *placement = &term->placement;
+    const struct kelp_link *link = out_of_reach(term);
+    uint32_t stuck = 0;
+    const struct kelp_member *worker = stuck_worker(term, &stuck);
+    (void)snprintf(text, KELP_TERM_REASON_MAX + 1, "%s", placement->reason);
+    if (kelp_placement_settled(placement)) {
+        return;
+    }
+    if (text[0] != '\0' && link) {
+        const size_t used = strlen(text);
+        (void)snprintf(text + used, KELP_TERM_REASON_MAX + 1 - used,
+                       "; %s cannot be reached at %s: %s", link->shard.id, link->shard.address,
+                       link->cause);
+    } else if (text[0] == '\0' && placement->state == KELP_PLACEMENT_RUNNING && worker) {
+        char others[32] = "";
+        if (stuck > 1) {
+            (void)snprintf(others, sizeof(others), " (and %u more)", stuck - 1);
+        }
+        (void)snprintf(text, KELP_TERM_REASON_MAX + 1, "%s %s%s", worker->id, worker->trouble,
+                       others);
+    }
+}
