@@ -102,7 +102,7 @@ static void setup(void)
     issue_all();
     kelp_test_issue(
         &(struct kelp_test_issue){run.folder, "authority", "certs/etcd", "etcd", "127.0.0.1", 5});
-    etcd = etcd_certified_start(run.folder, "certs/etcd", etcd_url);
+    etcd = etcd_certified_start(run.folder, "certs/etcd", "127.0.0.1", etcd_url);
     struct kelp_etcd *client = open_etcd("certs/operator");
     KELP_TEST_AWAIT(read_etcd(client, 1000) == KELP_OK, "etcd does not answer");
     kelp_etcd_close(client);

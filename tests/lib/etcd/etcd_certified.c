@@ -28,7 +28,8 @@ static const char *path_of(const char *folder, const char *name, const char *res
     return path;
 }
 
-struct kelp_process *etcd_certified_start(const char *folder, const char *certs, char ret_url[64])
+struct kelp_process *etcd_certified_start(const char *folder, const char *certs, const char *host,
+                                          char ret_url[64])
 {
     char data[PATH_BYTES], log[PATH_BYTES], certificate[PATH_BYTES], key[PATH_BYTES],
         ca[PATH_BYTES], peer[64], initial[80], program[KELP_PROCESS_PATH_MAX];
@@ -37,7 +38,7 @@ struct kelp_process *etcd_certified_start(const char *folder, const char *certs,
     struct kelp_error error;
     static const char *const unset[] = {"ETCD_*", NULL};
 
-    (void)snprintf(ret_url, 64, "https://127.0.0.1:%u", free_port(&fds[0]));
+    (void)snprintf(ret_url, 64, "https://%s:%u", host, free_port(&fds[0]));
     (void)snprintf(peer, sizeof(peer), "http://127.0.0.1:%u", free_port(&fds[1]));
     (void)snprintf(initial, sizeof(initial), "default=%s", peer);
     (void)close(fds[0]);

@@ -6,8 +6,10 @@
 
 #include "common/base/process.h"
 
-/* With its data and log in the folder, and cert.pem, key.pem and ca.pem in FOLDER/certs. It does
- * not answer yet. Owned (kelp_process_destroy()). Fails the running test when it cannot. */
-struct kelp_process *etcd_certified_start(const char *folder, const char *certs, char ret_url[64]);
+/* At a free port of that host (numbers), with its data and log in the folder, and cert.pem, key.pem
+ * and ca.pem in FOLDER/certs. It does not answer yet. Owned (kelp_process_destroy()). Fails the
+ * running test when it cannot. */
+struct kelp_process *etcd_certified_start(const char *folder, const char *certs, const char *host,
+                                          char ret_url[64]);
 
 #endif
