@@ -14,7 +14,6 @@
 #include <unistd.h>
 
 #include "cli/run/model_file.h"
-#include "common/base/address.h"
 #include "common/base/clock.h"
 #include "common/base/random_id.h"
 #include "proto/hello.h"
@@ -155,14 +154,6 @@ static kelp_status check_map(const struct request *request, struct kelp_error *r
 
     if (!map || map->n_partitions != request->plan->partition_count || map->n_shards == 0) {
         return kelp_fail(reterr, KELP_ERR_NOT_FOUND, "the job has no partition map yet");
-    }
-    for (size_t i = 0; i < map->n_shards; i++) {
-        if (!kelp_address_is_target(map->shards[i]->address)) {
-            return kelp_fail(reterr, KELP_ERR_FORMAT,
-                             "the coordinator's partition map: address '%.255s' of %.63s is not "
-                             "HOST:PORT in numbers, or unix:/PATH",
-                             map->shards[i]->address, map->shards[i]->shard);
-        }
     }
     for (size_t i = 0; i < map->n_partitions; i++) {
         if (map->partitions[i]->partition != i || map->partitions[i]->primary >= map->n_shards) {

@@ -216,6 +216,24 @@ KELP_TEST(by_hand)
     free(other);
 }
 
+/* A worker of the job, which says that sooner or later. */
+static void worker_says(const char *words)
+{
+    char program[512], path[300];
+    const char *argv[] = {program, "--etcd", etcd.url, "--job", "meant", "--id", "x", NULL};
+    struct kelp_process *process = NULL;
+
+    kelp_test_program("kelp-worker", program, sizeof(program));
+    (void)snprintf(path, sizeof(path), "%s/daemon.log", folder.path);
+    int fd = open(path, O_CREAT | O_WRONLY | O_TRUNC | O_CLOEXEC, 0600);
+    ck_assert_int_ge(fd, 0);
+    struct kelp_process_options options = {.argv = argv, .stdout_fd = fd, .stderr_fd = fd};
+    ck_assert_msg(kelp_process_start(&options, &process, &error) == KELP_OK, "%s", error.text);
+    (void)close(fd);
+    KELP_TEST_AWAIT(log_says("daemon.log", words), "the worker does not say '%s'", words);
+    kelp_process_destroy(process);
+}
+
 /* Who writes a name where the leader's address should be makes nobody ask a resolver for it. */
 KELP_TEST(a_name_is_not_dialled)
 {
@@ -230,4 +248,7 @@ KELP_TEST(a_name_is_not_dialled)
         folder.path,
         (const char *[]){"checkpoint", "meant", "--etcd", etcd.url, "--timeout", "1s", NULL}, 3,
         "address 'c.example.org:7000' is not HOST:PORT in numbers, or unix:/PATH");
+    put_spec(JOB "model: {kind: dlinear}\n");
+    worker_says("coordinator's key is malformed: HOST:PORT in numbers, or unix:/PATH, is expected "
+                "key=/kelp/meant/coordinator address=c.example.org:7000");
 }

@@ -100,6 +100,34 @@ static void expect_elected(struct event_log *log, const char *value)
 KELP_SUITE(.before = etcd_fixture_require)
 KELP_CASE("election", .setup = setup, .teardown = teardown, .timeout_s = 90)
 
+/* The etcd client's thread alone. */
+static const char *on_renew(void *user)
+{
+    static const char *const answers[] = {NULL, "one", "two"};
+    static size_t asked;
+
+    (void)user;
+    return answers[asked < 2 ? asked++ : asked];
+}
+
+/* What the key is to hold is asked for before each attempt, and an answer that there is none puts
+ * the attempt off. */
+KELP_TEST(a_value_that_changes)
+{
+    struct kelp_etcd_election_events renewing = hooks;
+    struct kelp_etcd_election *election;
+
+    renewing.renew = on_renew;
+    ck_ok(kelp_etcd_election_open(
+        first_client, &(struct kelp_etcd_election_options){key, "never", TTL_S, &renewing, &first},
+        &election, &error));
+    expect_elected(&first, "one");
+    ck_ok(kelp_etcd_delete_prefix(second_client, key, DEADLINE_MS, &error));
+    event_log_skip_to(&first, WAIT_MS, "deposed");
+    expect_elected(&first, "two");
+    kelp_etcd_election_close(election);
+}
+
 /* One leads; when it resigns, the other does, at once and not after the lease's time. */
 KELP_TEST(hand_over_when_one_resigns)
 {
