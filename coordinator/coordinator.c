@@ -15,6 +15,7 @@
 #include "coordinator/common/term_now.h"
 #include "coordinator/effects.h"
 #include "coordinator/etcd_events.h"
+#include "coordinator/look.h"
 #include "coordinator/parts.h"
 
 static void watch_anew(struct kelp_coordinator *coordinator)
@@ -49,6 +50,7 @@ static void on_tick(void *user)
     kelp_leader_tick(coordinator->leader);
     kelp_leadership_tick(&coordinator->leadership);
     kelp_follower_streams_tick(&coordinator->followers);
+    kelp_coordinator_look(coordinator);
     coordinator->stopping =
         coordinator->stopping || (coordinator->told_ms != 0 && !is_needed(coordinator));
 }

@@ -6,6 +6,7 @@
 #include <stdint.h>
 
 #include "common/program/serving.h"
+#include "common/scrape/figures.h"
 #include "common/tls/credentials.h"
 
 struct kelp_coordinator_options {
@@ -18,7 +19,8 @@ struct kelp_coordinator_options {
     const char *spec_sha256;              /* of the job's text in etcd; NULL: any */
     bool force; /* take checkpoints of a job that kelp_job_compare() refuses */
     uint64_t incarnation;
-    uint32_t grace_ms; /* to see shards off that are told to end when it is */
+    uint32_t grace_ms;            /* to see shards off that are told to end when it is */
+    struct kelp_figures *figures; /* borrowed; NULL: nobody watches */
 };
 
 #endif

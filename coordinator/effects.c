@@ -2,6 +2,7 @@
 
 #include "common/base/log.h"
 #include "common/base/log_gate.h"
+#include "coordinator/look.h"
 #include "coordinator/parts.h"
 
 /* ---- the process ---- */
@@ -32,6 +33,7 @@ static void tell(const struct kelp_event *event, void *user)
 {
     struct kelp_coordinator *coordinator = user;
     kelp_event_log_add(&coordinator->events, event);
+    kelp_coordinator_look_at(coordinator, event);
 }
 
 /* ---- etcd ---- */
@@ -153,7 +155,11 @@ static kelp_status make_manifest(const struct kelp_checkpointer *from,
                                  struct kelp_committed *ret_committed, struct kelp_error *reterr,
                                  void *user)
 {
-    const struct kelp_coordinator *coordinator = user;
+    struct kelp_coordinator *coordinator = user;
+    coordinator->checkpoint_bytes = 0;
+    for (uint32_t i = 0; i < from->map.partition_count; i++) {
+        coordinator->checkpoint_bytes += from->parts[i].bytes;
+    }
     return kelp_checkpoint_folders_make(&coordinator->folders, from, ret_committed, reterr);
 }
 

@@ -133,6 +133,7 @@ static void on_shard_gone(const char *id, void *user)
 static void on_trouble(const char *text, void *user)
 {
     struct kelp_coordinator *coordinator = user;
+    kelp_figures_add(coordinator->options.figures, KELP_FIGURE_ETCD_TROUBLES, 1);
     if (strcmp(text, coordinator->trouble) != 0) {
         kelp_log_warn("trouble with etcd error=\"%s\"", text);
         (void)snprintf(coordinator->trouble, sizeof(coordinator->trouble), "%s", text);

@@ -15,6 +15,7 @@
 #include "common/program/expiry_watch.h"
 #include "common/program/options.h"
 #include "common/rpc/rpc.h"
+#include "common/scrape/scrape.h"
 #include "coordinator/coordinator.h"
 #include "coordinator/coordinator_program.h"
 
@@ -135,6 +136,7 @@ int main(int argc, char **argv)
     struct kelp_options *given = NULL;
     struct kelp_coordinator_options options;
     struct kelp_serving serving;
+    struct kelp_scrape *scrape = NULL;
     struct kelp_error error;
     int exit_code = KELP_EXIT_OK;
     if (!kelp_options_read(&kelp_coordinator_program, argc, argv, &given, &exit_code)) {
@@ -151,14 +153,20 @@ int main(int argc, char **argv)
     }
     if (!kelp_daemon_credentials(&kelp_coordinator_program, given, KELP_ROLE_COORDINATOR,
                                  &options.credentials) ||
-        !kelp_daemon_may_listen(&kelp_coordinator_program, given, options.credentials, &serving)) {
+        !kelp_daemon_may_listen(&kelp_coordinator_program, given, options.credentials, &serving) ||
+        !kelp_scrape_begin(&kelp_coordinator_program, given,
+                           &(struct kelp_scrape_process){KELP_FIGURE_OF_COORDINATOR, "coordinator",
+                                                         options.credentials},
+                           &scrape)) {
         kelp_credentials_close(options.credentials);
         kelp_options_destroy(given);
         return KELP_EXIT_USAGE;
     }
     options.serving = &serving;
+    options.figures = kelp_scrape_figures(scrape);
     (void)signal(SIGPIPE, SIG_IGN);
     exit_code = serve_with_signals(&options);
+    kelp_scrape_close(scrape);
     kelp_credentials_close(options.credentials);
     kelp_options_destroy(given);
     return exit_code;

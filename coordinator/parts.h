@@ -1,7 +1,7 @@
 /*
- * What a coordinator is made of, for the three files that join its parts: coordinator.c (its life),
- * effects.c (what the core wants done) and etcd_events.c (what etcd reports). No part includes
- * this.
+ * What a coordinator is made of, for the four files that join its parts: coordinator.c (its life),
+ * effects.c (what the core wants done), etcd_events.c (what etcd reports) and look.c (what whoever
+ * watches is told). No part includes this.
  */
 #ifndef KELP_COORDINATOR_PARTS_H
 #define KELP_COORDINATOR_PARTS_H
@@ -29,6 +29,7 @@ struct kelp_coordinator {
     uint64_t told_ms; /* when it was told to end in order; 0: it was not */
     int exit_code;
     char trouble[256];                /* with etcd, as logged last */
+    uint64_t checkpoint_bytes;        /* of the newest manifest that was made */
     struct kelp_log_gate peers_lines; /* that workers and shards cause */
 
     struct kelp_rpc_loop *loop;

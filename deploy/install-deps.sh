@@ -8,7 +8,7 @@ packages=(
     libgrpc-dev libprotobuf-c-dev protobuf-c-compiler protobuf-compiler
     libcurl4-openssl-dev libssl-dev libyaml-dev libcjson-dev libxxhash-dev zlib1g-dev libcairo2-dev
     libopenblas-pthread-dev libdnnl-dev
-    librocksdb-dev
+    librocksdb-dev libmicrohttpd-dev libgnutls28-dev
     etcd-server etcd-client
     check iproute2 man-db spin
 )

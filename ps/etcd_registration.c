@@ -33,6 +33,7 @@ struct kelp_registration {
     pthread_cond_t changed;
     bool stop;
     bool lost; /* the lease or the entry: register again */
+    bool registered;
     bool replaced;
     bool refused;
 };
@@ -248,6 +249,21 @@ static void count_builds(struct kelp_registration *registration, const struct ke
     refuse(registration, error);
 }
 
+static void set_registered(struct kelp_registration *registration, bool registered)
+{
+    (void)pthread_mutex_lock(&registration->lock);
+    registration->registered = registered;
+    (void)pthread_mutex_unlock(&registration->lock);
+}
+
+bool kelp_registration_holds(struct kelp_registration *registration)
+{
+    (void)pthread_mutex_lock(&registration->lock);
+    bool registered = registration->registered;
+    (void)pthread_mutex_unlock(&registration->lock);
+    return registered;
+}
+
 static void *run(void *user)
 {
     struct kelp_registration *registration = user;
@@ -273,7 +289,9 @@ static void *run(void *user)
         kelp_log_info("registered in etcd key=%s value=%s", registration->key, registration->value);
         told = false;
         again = true;
+        set_registered(registration, true);
         wait_for_change(registration, 0);
+        set_registered(registration, false);
         if (!must_end(registration)) {
             kelp_log_warn("entry in etcd lost: registering again key=%s", registration->key);
             kelp_etcd_lease_close(registration->lease, false); /* nothing hangs on it any more */

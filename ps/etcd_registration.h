@@ -42,6 +42,8 @@ struct kelp_registration_options {
 kelp_status kelp_registration_open(const struct kelp_registration_options *options,
                                    struct kelp_registration **ret_registration,
                                    struct kelp_error *reterr) KELP_MUST_USE;
+/* Does its entry stand in etcd now, as far as we know? Any thread. */
+bool kelp_registration_holds(struct kelp_registration *registration);
 /* Takes the entry away, as far as etcd answers. NULL does nothing. */
 void kelp_registration_close(struct kelp_registration *registration);
 

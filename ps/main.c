@@ -18,6 +18,8 @@
 #include "common/program/grace.h"
 #include "common/program/options.h"
 #include "common/rpc/rpc.h"
+#include "common/scrape/limits.h"
+#include "common/scrape/scrape.h"
 #include "ps/core/limits.h"
 #include "ps/etcd_leader.h"
 #include "ps/etcd_registration.h"
@@ -42,6 +44,8 @@ struct daemon {
     struct kelp_service *service;
     struct kelp_leader_watch *leader;
     struct kelp_registration *registration;
+    struct kelp_scrape *scrape;  /* NULL: nobody watches */
+    struct kelp_rpc_timer *look; /* likewise */
     atomic_bool replaced;
     atomic_bool asked;         /* by a signal */
     struct kelp_error refused; /* why the registration ends this process; under `lock` */
@@ -171,6 +175,7 @@ static kelp_status start(struct daemon *daemon, struct kelp_error *reterr)
                                            .listen = daemon->serving.listen,
                                            .advertise = kelp_serving_advertise(&daemon->serving),
                                            .run = daemon->run,
+                                           .figures = kelp_scrape_figures(daemon->scrape),
                                            .may_leave = on_may_leave,
                                            .user = daemon};
     struct kelp_service *service = NULL;
@@ -215,6 +220,28 @@ static kelp_status meet(struct daemon *daemon, struct kelp_error *reterr)
     return kelp_registration_open(&entry, &daemon->registration, reterr);
 }
 
+/* ---- watching ---- */
+
+static void on_look(void *user)
+{
+    struct daemon *daemon = user;
+    const char *why = kelp_service_look(daemon->service);
+
+    kelp_figures_beat(kelp_scrape_figures(daemon->scrape));
+    kelp_figures_ready(
+        kelp_scrape_figures(daemon->scrape),
+        kelp_registration_holds(daemon->registration) ? why : "its entry does not stand in etcd");
+}
+
+static kelp_status watch(struct daemon *daemon, struct kelp_error *reterr)
+{
+    if (daemon->scrape && kelp_rpc_timer_start(daemon->loop, KELP_SCRAPE_LOOK_MS, on_look, daemon,
+                                               &daemon->look) != KELP_OK) {
+        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "--metrics: no memory for a timer");
+    }
+    return KELP_OK;
+}
+
 /* ---- running ---- */
 
 static void *serve(void *user)
@@ -248,6 +275,9 @@ static void serve_on_all_threads(struct daemon *daemon)
 
 static void finish(struct daemon *daemon)
 {
+    if (daemon->look) {
+        kelp_rpc_timer_stop(daemon->look);
+    }
     kelp_leader_watch_close(daemon->leader);
     kelp_registration_close(daemon->registration);
     (void)pthread_mutex_lock(&daemon->lock);
@@ -281,6 +311,9 @@ static int run(struct daemon *daemon)
         }
         if (status == KELP_OK) {
             status = meet(daemon, &error);
+        }
+        if (status == KELP_OK) {
+            status = watch(daemon, &error);
         }
         if (status == KELP_OK) {
             serve_on_all_threads(daemon);
@@ -337,9 +370,14 @@ int main(int argc, char **argv)
     exit_code = KELP_EXIT_USAGE;
     if (kelp_daemon_begin(&kelp_ps_program, options, "ps") && check_zone(daemon.zone) &&
         kelp_daemon_credentials(&kelp_ps_program, options, KELP_ROLE_SHARD, &daemon.credentials) &&
-        kelp_daemon_may_listen(&kelp_ps_program, options, daemon.credentials, &daemon.serving)) {
+        kelp_daemon_may_listen(&kelp_ps_program, options, daemon.credentials, &daemon.serving) &&
+        kelp_scrape_begin(
+            &kelp_ps_program, options,
+            &(struct kelp_scrape_process){KELP_FIGURE_OF_PS, "ps", daemon.credentials},
+            &daemon.scrape)) {
         exit_code = run(&daemon);
     }
+    kelp_scrape_close(daemon.scrape);
     kelp_credentials_close(daemon.credentials);
     kelp_options_destroy(options);
     return exit_code;

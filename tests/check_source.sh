@@ -42,7 +42,7 @@ done
 # includes what lies further up alone, so there is no circle. Words in capitals stand for several
 # rooms; sed puts them in.
 room_table() {
-    sed -E -e 's,COMMON,PURE common/etcd common/rpc common/program common/tls,' \
+    sed -E -e 's,COMMON,PURE common/etcd common/rpc common/program common/scrape common/tls,' \
         -e 's,VERBS,cli/verb cli/run cli/runs SETS cli/doctor cli/checkpoint cli/chaos cli/infer cli/replay cli/plot,' \
         -e 's,SETS,cli/init cli/certs cli/preflight cli/launch,' \
         -e 's,LEADER_CORE,coordinator/core coordinator/core/placement coordinator/core/checkpoints MEMBERS,' \
@@ -58,6 +58,7 @@ common/rpc: common/base common/tls
 common/job: common/base common/tensors
 common/training: common/base common/tensors common/job
 common/program: common/base common/etcd common/job common/tls
+common/scrape: common/base common/program common/tls
 include/kelp: common/base common/job common/program common/tls common/training
 proto: common/base common/program common/rpc common/training
 kernels: common/base common/job common/training

@@ -36,9 +36,11 @@ struct kelp_worker {
     struct kelp_gradient_pool *gradients;
     uint64_t lanes_computed;
     uint64_t busy_us;       /* with them */
+    uint64_t waited_us;     /* in the kelp_worker_next() under way */
     uint64_t handed_out_us; /* when lanes were handed out that are not done; 0: none are */
     uint64_t told_ms;       /* when the log was told last that late lanes are computed */
     struct kelp_rpc_timer *ask_timer;     /* only after a shard answered "busy" */
+    struct kelp_rpc_timer *look_timer;    /* only while somebody watches */
     struct kelp_rpc_timer *trouble_timer; /* only while a shard cannot be reached */
     uint64_t asked_ms;                    /* atomic: when the worker was asked to end; 0: not yet */
     uint64_t leave_by_ms;                 /* 0: not leaving */

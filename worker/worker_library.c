@@ -12,6 +12,8 @@
 #include "common/base/random_id.h"
 #include "common/etcd/etcd.h"
 #include "common/program/daemon.h"
+#include "common/scrape/figures.h"
+#include "common/scrape/limits.h"
 #include "proto/hello.h"
 #include "worker/links/wire_map.h"
 #include "worker/worker_internal.h"
@@ -69,6 +71,11 @@ fail:
 const struct kelp_job *kelp_worker_job(const struct kelp_worker *worker)
 {
     return worker->job;
+}
+
+struct kelp_figures *kelp_worker_figures(const struct kelp_worker *worker)
+{
+    return worker->options.figures;
 }
 
 /* ---- the version in progress ----------------------------------------------------------------- */
@@ -261,6 +268,36 @@ void kelp_worker_wake(struct kelp_worker *worker)
     kelp_rpc_loop_wake(worker->loop);
 }
 
+/* ---- watching -------------------------------------------------------------------------------- */
+
+static void on_look(void *user)
+{
+    struct kelp_worker *worker = user;
+    struct kelp_figures *figures = worker->options.figures;
+    struct kelp_stepper_view view;
+
+    kelp_stepper_view(worker->stepper, &view);
+    kelp_figures_beat(figures);
+    kelp_figures_set(figures, KELP_FIGURE_WORKER_GENERATION, view.generation);
+    kelp_figures_set(figures, KELP_FIGURE_WORKER_VERSION, view.word.version);
+    kelp_figures_set(figures, KELP_FIGURE_WORKER_STEP, view.word.step);
+    kelp_figures_set(figures, KELP_FIGURE_WORKER_ASSIGNED, view.lane_count);
+    if (!kelp_coordinator_link_joined(worker->coordinator)) {
+        kelp_figures_ready(figures, "no coordinator has it as a member");
+    } else {
+        kelp_figures_ready(figures, view.generation > 0 ? NULL : "it has no map of partitions yet");
+    }
+}
+
+static kelp_status watch(struct kelp_worker *worker, struct kelp_error *reterr)
+{
+    if (worker->options.figures && kelp_rpc_timer_start(worker->loop, KELP_SCRAPE_LOOK_MS, on_look,
+                                                        worker, &worker->look_timer) != KELP_OK) {
+        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "--metrics: no memory for a timer");
+    }
+    return KELP_OK;
+}
+
 /* ---- joining --------------------------------------------------------------------------------- */
 
 static kelp_status allocate(struct kelp_worker *worker, struct kelp_error *reterr)
@@ -324,7 +361,7 @@ kelp_status kelp_worker_join(struct kelp_worker *worker, const struct kelp_plan 
     struct kelp_coordinator_link *coordinator = NULL;
     status = kelp_coordinator_link_open(&options, &coordinator, reterr);
     __atomic_store_n(&worker->coordinator, coordinator, __ATOMIC_RELEASE); /* kelp_worker_wake() */
-    return status;
+    return status == KELP_OK ? watch(worker, reterr) : status;
 }
 
 /* ---- working --------------------------------------------------------------------------------- */
@@ -339,6 +376,10 @@ static void hand_out(struct kelp_worker *worker, const struct kelp_stepper_actio
         .lane_count = action->compute.lane_count,
     };
     worker->handed_out_us = kelp_clock_us();
+    if (action->compute.offered) {
+        kelp_figures_add(worker->options.figures, KELP_FIGURE_WORKER_LATE_LANES,
+                         action->compute.lane_count);
+    }
     uint64_t now_ms = action->compute.offered ? worker->handed_out_us / 1000 : 0;
     if (now_ms - worker->told_ms >= TOLD_MS && now_ms > 0) {
         worker->told_ms = now_ms;
@@ -384,7 +425,9 @@ static kelp_status wait_for_work(struct kelp_worker *worker, struct kelp_stop *s
             return KELP_OK;
         }
         if (worker->failure.status == KELP_OK) {
+            const uint64_t begin_us = kelp_clock_us();
             (void)kelp_rpc_loop_run_spin(worker->loop, SPIN_US, wait_ms);
+            worker->waited_us += kelp_clock_us() - begin_us;
         }
     }
 }
@@ -397,7 +440,13 @@ kelp_status kelp_worker_next(struct kelp_worker *worker, struct kelp_stop *stop,
         worker->busy_us += kelp_clock_us() - worker->handed_out_us;
         worker->handed_out_us = 0;
     }
+    const uint64_t begin_us = kelp_clock_us();
+    worker->waited_us = 0;
     kelp_status status = wait_for_work(worker, stop, ret_work, reterr);
+    /* What is not waiting is encoding and sending. */
+    kelp_figures_add(worker->options.figures, KELP_FIGURE_WORKER_WAIT, worker->waited_us);
+    kelp_figures_add(worker->options.figures, KELP_FIGURE_WORKER_PUSH,
+                     kelp_clock_us() - begin_us - worker->waited_us);
     if (status == KELP_OK) {
         kelp_loop_keeper_leave(worker->keeper);
     }
@@ -426,6 +475,7 @@ kelp_status kelp_worker_push(struct kelp_worker *worker, const struct kelp_node 
     kelp_status status = kelp_stepper_event(worker->stepper, &event, &worker->actions);
     if (status == KELP_OK) {
         worker->lanes_computed += node->lane_count;
+        kelp_figures_add(worker->options.figures, KELP_FIGURE_WORKER_LANES, node->lane_count);
         carry_out_all(worker);
     }
     kelp_loop_keeper_resume(worker->keeper);
@@ -445,6 +495,7 @@ void kelp_worker_close(struct kelp_worker *worker)
         return;
     }
     kelp_loop_keeper_stop(worker->keeper);
+    kelp__worker_end_timer(&worker->look_timer);
     kelp_coordinator_link_close(worker->coordinator);
     kelp__worker_close_links(worker);
     kelp__worker_end_timer(&worker->ask_timer);

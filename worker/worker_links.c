@@ -5,6 +5,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "common/scrape/figures.h"
 #include "proto/convert.h"
 #include "worker/links/wire_map.h"
 #include "worker/worker_internal.h"
@@ -127,6 +128,7 @@ static void on_refused(struct kelp_shard_link *link, const Kelp__V1__Refusal *re
     kelp_log(passes ? KELP_LOG_DEBUG : KELP_LOG_WARN,
              "push refused partition=%u version=%" PRIu64 " status=%s", refusal->partition,
              refusal->version, kelp_status_name((kelp_status)refusal->status));
+    kelp_figures_add(kelp_worker_figures(user), KELP_FIGURE_WORKER_REFUSALS, 1);
     event.refused.link = kelp_shard_link_number(link);
     event.refused.generation = kelp_shard_link_generation(link);
     event.refused.partition = refusal->partition;
@@ -209,6 +211,7 @@ static kelp_status open_link(struct kelp_worker *worker, const struct kelp_stepp
         .alive = &worker->links_alive,
         .piece_bytes = worker->job->transport.piece_bytes,
         .connect_timeout_ms = worker->job->transport.connect_timeout_ms,
+        .figures = worker->options.figures,
         .events = &link_events,
         .user = worker,
     };

@@ -90,6 +90,12 @@
          .help = "SHA-256 of the job's text: refuse another one that etcd has; a worker needs it " \
                  "for a job with model.plugin"},                                                   \
         KELP_CERTS_OPTION,                                                                         \
+        {.name = "metrics",                                                                        \
+         .type = KELP_OPTION_TEXT,                                                                 \
+         .placeholder = "ADDRESS",                                                                 \
+         .help =                                                                                   \
+             "serve /metrics, /healthz and /readyz at HOST:PORT, of loopback without --certs, "    \
+             "or at unix:/PATH; else nowhere"},                                                    \
     {                                                                                              \
         .name = "log-level", .type = KELP_OPTION_CHOICE, .default_text = "info",                   \
         .choices = kelp_log_level_names,                                                           \

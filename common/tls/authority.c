@@ -371,7 +371,7 @@ static kelp_status add_host(char *list, const char *host, struct kelp_error *ret
 
 static bool serves(enum kelp_role role)
 {
-    return role == KELP_ROLE_COORDINATOR || role == KELP_ROLE_SHARD || role == KELP_ROLE_ETCD;
+    return role != KELP_ROLE_OPERATOR && role != KELP_ROLE_READER; /* a worker: its figures */
 }
 
 static kelp_status list_names(const struct kelp_authority_request *request, char list[ALT_BYTES],

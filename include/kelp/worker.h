@@ -30,6 +30,7 @@ extern "C" {
 
 struct kelp_worker;
 struct kelp_gradient; /* worker/compute/gradients.h */
+struct kelp_figures;  /* common/scrape/figures.h */
 
 struct kelp_worker_options {
     const char *etcd; /* endpoints, "http://127.0.0.1:2379" */
@@ -41,6 +42,7 @@ struct kelp_worker_options {
     /* After stop was raised, kelp_worker_next() sends what was pushed, and waits for so long until
      * all shards have used it. */
     uint32_t grace_ms;
+    struct kelp_figures *figures; /* what whoever watches it is told; borrowed. NULL: nobody does */
 };
 
 /*
@@ -57,6 +59,9 @@ void kelp_worker_close(struct kelp_worker *worker);
 
 /* Borrowed until close. */
 const struct kelp_job *kelp_worker_job(const struct kelp_worker *worker);
+
+/* As in the options. */
+struct kelp_figures *kelp_worker_figures(const struct kelp_worker *worker);
 
 /*
  * plan is borrowed until close. Called once, before kelp_worker_next(). Errors: KELP_ERR_INVALID

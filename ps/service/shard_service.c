@@ -73,6 +73,7 @@ void kelp__service_log_end(struct kelp_service *service, struct kelp_rpc_stream 
     const int kind = said + 1000 * (int)speaker->role; /* a kind for each role */
     unsigned held = 0;
 
+    kelp_figures_add(service->options.figures, KELP_FIGURE_SHARD_STREAMS_REFUSED, 1);
     if (kelp_log_gate_pass(&service->refusals, peer, kind, &held)) {
         kelp_log_warn("%s %s=%s peer=%s status=%s error=\"%s\" more_before=%u", what,
                       kelp_role_names[speaker->role], speaker->id ? speaker->id : "?", peer,

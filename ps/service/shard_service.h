@@ -9,6 +9,7 @@
 
 #include "common/job/job.h"
 #include "common/rpc/rpc.h"
+#include "common/scrape/figures.h"
 
 struct kelp_service;
 
@@ -19,9 +20,10 @@ struct kelp_service_options {
     uint64_t spec_digest;
     const char *id; /* "shard-0" */
     uint64_t incarnation;
-    const char *listen;    /* "127.0.0.1:0" */
-    const char *advertise; /* what clients dial; NULL: that */
-    const char *run;       /* folder of the run, which all hosts reach; "": no checkpoints */
+    const char *listen;           /* "127.0.0.1:0" */
+    const char *advertise;        /* what clients dial; NULL: that */
+    const char *run;              /* folder of the run, which all hosts reach; "": no checkpoints */
+    struct kelp_figures *figures; /* of kelp_service_look(); NULL: nobody watches */
     /* The leader lets this shard go; why is for people. In the loop, perhaps more than once. */
     void (*may_leave)(const char *why, void *user);
     void *user;
@@ -38,6 +40,9 @@ void kelp_service_leader(struct kelp_service *service, const char *proof_digest)
 bool kelp_service_leave(struct kelp_service *service);
 /* What of the job is here, for people: "leads 2 partitions, follows 1". Any thread. */
 void kelp_service_describe(struct kelp_service *service, char *text, size_t text_bytes);
+/* Set the figures of a shard; every now and then. Why the shard does not take part, a text that
+ * stays; NULL: the newest map that it has is loaded. In the loop. */
+const char *kelp_service_look(struct kelp_service *service);
 const char *kelp_service_address(const struct kelp_service *service);
 /* Runs the loop until all streams have ended; no other thread runs it any more. NULL does nothing.
  */

@@ -55,6 +55,7 @@ struct kelp_service {
     atomic_uint_fast64_t generation; /* served */
     atomic_uint_fast64_t bytes_in;
     atomic_uint_fast64_t bytes_out;
+    atomic_uint_fast64_t bytes_copied; /* of partitions, to shards that get them */
 
     /* The look at what is late. */
     atomic_bool ticking;       /* ticker.soon, to be read without the lock */

@@ -71,6 +71,28 @@ static void retire(struct kelp_shard *shard, struct kelp_hosting *hosting, kelp_
     }
 }
 
+static void add_counts(struct kelp_shard_counts *counts, const struct hosted *hosted)
+{
+    struct kelp_partition_view view;
+
+    kelp_partition_view(hosted->core, &view);
+    counts->pushes += view.pushes;
+    counts->duplicates += view.duplicates;
+    counts->refusals += view.refusals;
+    counts->offers += view.offers;
+}
+
+/* Partitions leave; `lock` is held for writing. */
+static void count_gone(struct kelp_shard *shard, const struct kelp_hosting *hosting)
+{
+    struct hosted *hosted;
+    uint32_t at = 0;
+
+    while ((hosted = kelp__hosting_next(hosting, &at)) != NULL) {
+        add_counts(&shard->gone, hosted);
+    }
+}
+
 /* Buffers for a copy of every optimizer slot, and a few that the writer has. */
 static void limit_pool(struct kelp_shard *shard)
 {
@@ -99,6 +121,7 @@ void kelp_shard_install(struct kelp_shard *shard, struct kelp_hosting *hosting,
     tell_links_to_all(shard, turn);
     /* Still locked, so that a requester who leaves cannot be missed by kelp_shard_drop(). */
     retire(shard, before, KELP_ERR_OLD_GENERATION, turn);
+    count_gone(shard, before);
     kelp__shard_discard_left(shard, UINT64_MAX);
     (void)pthread_rwlock_unlock(&shard->lock);
     (void)pthread_mutex_unlock(&shard->change_lock);
@@ -147,6 +170,7 @@ static void detach(const struct scene *scene, struct hosted *hosted)
     scene->hosting->count--;
     limit_pool(shard);
     retire_hosted(&ours, KELP_ERR_NOT_PRIMARY);
+    add_counts(&shard->gone, hosted);
     kelp__shard_leave_capture(&ours);
     (void)pthread_rwlock_unlock(&shard->lock);
     kelp__hosted_destroy(hosted);
@@ -227,6 +251,16 @@ void kelp_shard_destroy(struct kelp_shard *shard)
 
 /* ---- status ---- */
 
+/* Versions that its backup is behind. */
+static uint64_t lag_of(const struct kelp_partition_view *view)
+{
+    const bool leads = view->place == KELP_REPLICA_PRIMARY && view->replication.has_backup;
+
+    return leads && view->held > view->replication.backup_held
+               ? view->held - view->replication.backup_held
+               : 0;
+}
+
 void kelp_shard_view(struct kelp_shard *shard, struct kelp_shard_view *ret_view)
 {
     struct hosted *hosted;
@@ -256,6 +290,10 @@ void kelp_shard_view(struct kelp_shard *shard, struct kelp_shard_view *ret_view)
         ret_view->refusals += view.refusals;
         ret_view->waiting += view.waiting;
         ret_view->offers += view.offers;
+        ret_view->pending += view.pending;
+        if (lag_of(&view) > ret_view->lag) {
+            ret_view->lag = lag_of(&view);
+        }
         if (hosted->index == 0 && view.place == KELP_REPLICA_PRIMARY) {
             ret_view->has_word = view.has_word;
             ret_view->word = view.word;
@@ -264,6 +302,11 @@ void kelp_shard_view(struct kelp_shard *shard, struct kelp_shard_view *ret_view)
     if (hosting) {
         ret_view->generation = hosting->generation;
     }
+    ret_view->counts = shard->gone;
+    ret_view->counts.pushes += ret_view->pushes;
+    ret_view->counts.duplicates += ret_view->duplicates;
+    ret_view->counts.refusals += ret_view->refusals;
+    ret_view->counts.offers += ret_view->offers;
     (void)pthread_rwlock_unlock(&shard->lock);
 }
 

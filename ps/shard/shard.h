@@ -255,6 +255,14 @@ void kelp_shard_snapshot_discard(struct kelp_shard *shard, uint64_t ticket);
 
 /* ---- status ---- */
 
+/* Since the shard was created, of partitions that have left too. */
+struct kelp_shard_counts {
+    uint64_t pushes;
+    uint64_t duplicates;
+    uint64_t refusals;
+    uint64_t offers; /* lanes offered */
+};
+
 struct kelp_shard_view {
     uint64_t generation;
     uint32_t partition_count;
@@ -270,6 +278,9 @@ struct kelp_shard_view {
     uint64_t refusals;
     uint64_t waiting;
     uint64_t offers; /* lanes offered, in this generation */
+    struct kelp_shard_counts counts;
+    uint64_t pending; /* nodes that wait for their siblings */
+    uint64_t lag;     /* versions that a backup of what is led here is behind, the most */
 };
 void kelp_shard_view(struct kelp_shard *shard, struct kelp_shard_view *ret_view);
 /* How far apart the partitions are whose primary is here. They are looked at one after the other.

@@ -16,6 +16,7 @@ struct kelp_shard {
      * replace the one or change the other. A partition's own lock is taken inside it. */
     pthread_rwlock_t lock;
     struct kelp_hosting *hosting;
+    struct kelp_shard_counts gone; /* of partitions that have left */
     struct kelp_shard_link *links; /* change_lock; those that are up */
     size_t link_count;
     struct kelp_capture_pool *pool; /* of snapshots */

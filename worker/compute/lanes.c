@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/clock.h"
 #include "worker/compute/predictions.h"
 #include "worker/compute/sample_reader.h"
 #include "worker/data/dataset.h"
@@ -24,6 +25,7 @@ struct kelp_lanes {
     float *output;                    /* [batch_max][output_count]; run.mode predict alone */
     struct kelp_target_scale *scales; /* room for those of one sample */
     double *factors;                  /* [batch_max]; NULL: errors have no unit */
+    struct kelp_lanes_work work;      /* so far */
 };
 
 const struct kelp_plan *kelp_lanes_plan(const struct kelp_lanes *lanes)
@@ -34,6 +36,11 @@ const struct kelp_plan *kelp_lanes_plan(const struct kelp_lanes *lanes)
 void kelp_lanes_footprint(const struct kelp_lanes *lanes, struct kelp_footprint *ret_footprint)
 {
     kelp_footprint(lanes->job, &lanes->plan, lanes->model, lanes->dataset, ret_footprint);
+}
+
+struct kelp_lanes_work kelp_lanes_work(const struct kelp_lanes *lanes)
+{
+    return lanes->work;
 }
 
 kelp_status kelp_lanes_begin(struct kelp_lanes *lanes, const struct kelp_control_word *word,
@@ -53,6 +60,18 @@ static struct kelp_schedule_range piece_of_lane(const struct kelp_lanes *lanes, 
                                     first);
 }
 
+static kelp_status read_samples(struct kelp_lanes *lanes, uint32_t lane,
+                                struct kelp_schedule_range samples,
+                                struct kelp_sample_batch *ret_batch, struct kelp_error *reterr)
+{
+    const uint64_t begin_us = kelp_clock_us();
+    kelp_status status = kelp_sample_reader_read(lanes->reader, lane, samples, ret_batch, reterr);
+
+    lanes->work.read_us += kelp_clock_us() - begin_us;
+    lanes->work.samples += samples.count;
+    return status;
+}
+
 /* Samples at these positions; `further`: there was a piece of this lane before it. */
 static kelp_status train_piece(struct kelp_lanes *lanes, uint32_t lane,
                                struct kelp_schedule_range samples, bool further,
@@ -60,7 +79,7 @@ static kelp_status train_piece(struct kelp_lanes *lanes, uint32_t lane,
 {
     double sums[KELP_METRIC_SUM_COUNT]; /* the scalars alone */
     struct kelp_sample_batch batch;
-    kelp_status status = kelp_sample_reader_read(lanes->reader, lane, samples, &batch, reterr);
+    kelp_status status = read_samples(lanes, lane, samples, &batch, reterr);
     if (status != KELP_OK) {
         return status;
     }
@@ -136,7 +155,7 @@ static kelp_status evaluate_lane(struct kelp_lanes *lanes, uint32_t lane,
         double sums[KELP_METRIC_SUM_COUNT];
         struct kelp_sample_batch batch;
         const struct kelp_schedule_range block = piece_of_lane(lanes, lane, samples->first + done);
-        kelp_status status = kelp_sample_reader_read(lanes->reader, lane, block, &batch, reterr);
+        kelp_status status = read_samples(lanes, lane, block, &batch, reterr);
         if (status == KELP_OK) {
             status = evaluate_batch(lanes, &batch, (uint32_t)block.count, sums, reterr);
         }
@@ -161,7 +180,7 @@ static kelp_status write_outputs(struct kelp_lanes *lanes, uint32_t lane,
     for (uint64_t done = 0; done < samples->count && status == KELP_OK;) {
         struct kelp_sample_batch batch;
         const struct kelp_schedule_range block = piece_of_lane(lanes, lane, samples->first + done);
-        status = kelp_sample_reader_read(lanes->reader, lane, block, &batch, reterr);
+        status = read_samples(lanes, lane, block, &batch, reterr);
         if (status == KELP_OK) {
             status = kelp_model_forward(lanes->model, batch.input, (uint32_t)block.count,
                                         lanes->output, reterr);

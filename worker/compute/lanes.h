@@ -28,6 +28,13 @@ const struct kelp_plan *kelp_lanes_plan(const struct kelp_lanes *lanes);
 /* The memory that a worker with these lanes takes (worker/model/footprint.h). */
 void kelp_lanes_footprint(const struct kelp_lanes *lanes, struct kelp_footprint *ret_footprint);
 
+/* What was done so far, for whoever watches. */
+struct kelp_lanes_work {
+    uint64_t read_us; /* with reading samples */
+    uint64_t samples;
+};
+struct kelp_lanes_work kelp_lanes_work(const struct kelp_lanes *lanes);
+
 /*
  * What the next nodes belong to: an entry of the schedule, whose word is copied and checked against
  * the job, and w_v (flat_count elements), borrowed until the next begin.

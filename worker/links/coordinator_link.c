@@ -357,6 +357,14 @@ void kelp_coordinator_link_close(struct kelp_coordinator_link *m)
     free(m);
 }
 
+bool kelp_coordinator_link_joined(struct kelp_coordinator_link *m)
+{
+    pthread_mutex_lock(&m->mutex);
+    bool joined = m->joining.joined;
+    pthread_mutex_unlock(&m->mutex);
+    return joined;
+}
+
 bool kelp_coordinator_link_take_news(struct kelp_coordinator_link *m, struct kelp_news *ret_news)
 {
     pthread_mutex_lock(&m->mutex);

@@ -32,6 +32,9 @@ kelp_status kelp_coordinator_link_open(const struct kelp_coordinator_link_option
                                        struct kelp_error *reterr) KELP_MUST_USE;
 void kelp_coordinator_link_close(struct kelp_coordinator_link *link);
 
+/* Is there a stream to the leader? Threads: any. */
+bool kelp_coordinator_link_joined(struct kelp_coordinator_link *link);
+
 /* Take what is new: news->map is a struct kelp_worker_map (worker/links/wire_map.h). False:
  * nothing. Threads: the trainer's.
  */

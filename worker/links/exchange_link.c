@@ -178,6 +178,8 @@ static void on_message(struct kelp_rpc_stream *stream, struct kelp_rpc_message *
     if (link->closing) {
         return;
     }
+    kelp_figures_add(link->options.figures, KELP_FIGURE_WORKER_RECEIVED,
+                     kelp_rpc_message_length(message));
     kelp_status status = kelp_wire_decode(message, &kelp__v1__exchange_reply__descriptor,
                                           FIELDS_MAX, &fields, &payload, &error);
     if (status == KELP_OK) {
@@ -469,6 +471,8 @@ static kelp_status send_request(struct kelp_shard_link *link, Kelp__V1__Exchange
     if (status != KELP_OK) {
         kelp_rpc_message_unref(message);
     } else {
+        kelp_figures_add(link->options.figures, KELP_FIGURE_WORKER_SENT,
+                         kelp_rpc_message_length(message));
         status = kelp_rpc_stream_send(link->stream, message);
     }
     if (status == KELP_OK || status == KELP_ERR_CLOSED) {

@@ -7,6 +7,7 @@
 #define KELP_WORKER_LINKS_EXCHANGE_LINK_H
 
 #include "common/rpc/rpc.h"
+#include "common/scrape/figures.h"
 #include "common/training/plan.h"
 #include "proto/kelp.pb-c.h"
 #include "proto/wire.h"
@@ -44,6 +45,7 @@ struct kelp_shard_link_options {
     uint32_t *alive; /* counts links that have not ended; must outlive them */
     uint32_t piece_bytes;
     uint32_t connect_timeout_ms;
+    struct kelp_figures *figures; /* bytes are counted there; NULL: nowhere */
     const struct kelp_shard_link_events *events;
     void *user;
 };

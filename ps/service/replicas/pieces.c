@@ -136,6 +136,7 @@ static kelp_status send_piece(struct kelp__service_link *link, struct kelp_repli
         return status;
     }
     link->copy_sent += piece->length;
+    atomic_fetch_add_explicit(&link->service->bytes_copied, piece->length, memory_order_relaxed);
     kelp__service_link_send_message(link, message);
     return KELP_OK;
 }
