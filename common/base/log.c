@@ -8,14 +8,17 @@
 #include <unistd.h>
 
 #include "common/base/limits.h"
+#include "common/base/log_json.h"
 
 const char *const kelp_log_level_names[] = {"error", "warn", "info", "debug", "trace", NULL};
+const char *const kelp_log_format_names[] = {"text", "json", NULL};
 
 /* Set once by main() before threads start, read-only after that. */
 static struct {
     char role[32];
     char id[32];
     enum kelp_log_level level;
+    enum kelp_log_format format;
     int fd;
 } sink = {.role = "kelp", .id = "-", .level = KELP_LOG_INFO, .fd = STDERR_FILENO};
 
@@ -27,24 +30,29 @@ void kelp_log_init(const char *role, const char *id, enum kelp_log_level level, 
     sink.fd = fd;
 }
 
+void kelp_log_as(enum kelp_log_format format)
+{
+    sink.format = format;
+}
+
 bool kelp_log_enabled(enum kelp_log_level level)
 {
     return level <= sink.level;
 }
 
-/* "2026-01-31T12:00:00.123Z info  ps/shard-0 "; returns its length. */
-static size_t print_head(enum kelp_log_level level, char *line, size_t line_bytes)
+/* "2026-01-31T12:00:00.123Z". */
+static void print_time(char time[32])
 {
     struct timespec now;
     struct tm utc;
 
     (void)clock_gettime(CLOCK_REALTIME, &now); /* cannot fail for this clock */
     (void)gmtime_r(&now.tv_sec, &utc);
-    int used = snprintf(line, line_bytes, "%04d-%02d-%02dT%02d:%02d:%02d.%03ldZ %-5s %s/%s ",
-                        utc.tm_year + 1900, utc.tm_mon + 1, utc.tm_mday, utc.tm_hour, utc.tm_min,
-                        utc.tm_sec, now.tv_nsec / 1000000, kelp_log_level_names[level], sink.role,
-                        sink.id);
-    return (size_t)used;
+    (void)snprintf(time, 32, "%04u-%02u-%02uT%02u:%02u:%02u.%03uZ",
+                   (unsigned)utc.tm_year % 8100 + 1900, (unsigned)utc.tm_mon % 12 + 1,
+                   (unsigned)utc.tm_mday % 32, (unsigned)utc.tm_hour % 24,
+                   (unsigned)utc.tm_min % 60, (unsigned)utc.tm_sec % 61,
+                   (unsigned)(now.tv_nsec / 1000000) % 1000);
 }
 
 static void write_line(const char *line, size_t count)
@@ -57,33 +65,65 @@ static void write_line(const char *line, size_t count)
     /* There is nowhere left to report that the log cannot be written. */
 }
 
-void kelp_log(enum kelp_log_level level, const char *format, ...)
+/* What does not fit is cut and marked. Returns the length. */
+static size_t print_text(char *text, size_t room, const char *format, va_list args)
 {
     static const char cut[] = " [cut]";
+    int wanted = vsnprintf(text, room, format, args);
+    size_t used = 0;
+
+    if (wanted > 0) {
+        used = (size_t)wanted < room ? (size_t)wanted : room - 1;
+    }
+    if (wanted > 0 && (size_t)wanted >= room) {
+        memcpy(text + used - (sizeof(cut) - 1), cut, sizeof(cut) - 1);
+    }
+    return used;
+}
+
+static void hide_controls(char *text, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        unsigned char c = (unsigned char)text[i];
+        if (c < 0x20 || c == 0x7f) {
+            text[i] = ' ';
+        }
+    }
+}
+
+void kelp_log(enum kelp_log_level level, const char *format, ...)
+{
     char line[KELP_LOG_LINE_MAX];
+    char text[KELP_LOG_LINE_MAX];
+    char time[32];
     int saved_errno = errno;
     va_list args;
+    size_t used = 0;
 
     if (!kelp_log_enabled(level)) {
         return;
     }
-    size_t head = print_head(level, line, sizeof(line));
-    size_t room = sizeof(line) - head; /* for the text and a line break, or NUL meanwhile */
+    print_time(time);
+    if (sink.format == KELP_LOG_TEXT) {
+        used = (size_t)snprintf(line, sizeof(line), "%s %-5s %s/%s ", time,
+                                kelp_log_level_names[level], sink.role, sink.id);
+    }
     va_start(args, format);
-    int wanted = vsnprintf(line + head, room, format, args);
+    /* The room is for the text and a line break, or NUL meanwhile. */
+    const size_t count = print_text(text, sizeof(text) - used, format, args);
     va_end(args);
-    size_t used = head;
-    if (wanted > 0) {
-        used += (size_t)wanted < room ? (size_t)wanted : room - 1;
-    }
-    if (wanted > 0 && (size_t)wanted >= room) {
-        memcpy(line + used - (sizeof(cut) - 1), cut, sizeof(cut) - 1);
-    }
-    for (size_t i = head; i < used; i++) {
-        unsigned char c = (unsigned char)line[i];
-        if (c < 0x20 || c == 0x7f) {
-            line[i] = ' ';
-        }
+    if (sink.format == KELP_LOG_TEXT) {
+        hide_controls(text, count);
+        memcpy(line + used, text, count);
+        used += count;
+    } else {
+        used = kelp_log_json(&(struct kelp_log_line){.time = time,
+                                                     .level = kelp_log_level_names[level],
+                                                     .role = sink.role,
+                                                     .id = sink.id,
+                                                     .text = text,
+                                                     .text_bytes = count},
+                             line, sizeof(line) - 1);
     }
     line[used] = '\n';
     write_line(line, used + 1);

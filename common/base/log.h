@@ -25,6 +25,12 @@ enum kelp_log_level {
  */
 void kelp_log_init(const char *role, const char *id, enum kelp_log_level level, int fd);
 
+/* Lines as text, unless they are to be JSON objects (log_json.h). Before threads start. */
+enum kelp_log_format { KELP_LOG_TEXT, KELP_LOG_JSON };
+void kelp_log_as(enum kelp_log_format format);
+/* "text", "json", then NULL. */
+extern const char *const kelp_log_format_names[];
+
 /* "error" ... "trace", in the order of the levels, then NULL. */
 extern const char *const kelp_log_level_names[];
 

@@ -62,6 +62,7 @@ bool kelp_daemon_begin(const struct kelp_program *program, const struct kelp_opt
         return false;
     }
     raise_descriptors();
+    kelp_log_as((enum kelp_log_format)kelp_options_choice(options, "log-format"));
     kelp_log_init(role, kelp_options_text(options, "id"),
                   (enum kelp_log_level)kelp_options_choice(options, "log-level"), STDERR_FILENO);
     return true;

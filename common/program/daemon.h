@@ -96,6 +96,12 @@
          .help =                                                                                   \
              "serve /metrics, /healthz and /readyz at HOST:PORT, of loopback without --certs, "    \
              "or at unix:/PATH; else nowhere"},                                                    \
+        {.name = "log-format",                                                                     \
+         .type = KELP_OPTION_CHOICE,                                                               \
+         .default_text = "text",                                                                   \
+         .choices = kelp_log_format_names,                                                         \
+         .help = "lines of the log as text, or as JSON objects whose members are time, level, "    \
+                 "role, id, message and the fields of the line"},                                  \
     {                                                                                              \
         .name = "log-level", .type = KELP_OPTION_CHOICE, .default_text = "info",                   \
         .choices = kelp_log_level_names,                                                           \

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/base/json.h"
 #include "tests/lib/cluster/watched.h"
 #include "tests/lib/http_raw.h"
 #include "tests/lib/suite.h"
@@ -172,6 +173,55 @@ KELP_TEST(of_losses)
                     "the loss of a worker is not told");
     KELP_TEST_AWAIT(of(leads, "kelp_job_workers") == 1.0, "the worker is still counted");
     expect_progress(leads, "kelp_job_step");
+}
+
+KELP_CASE("logs", .setup = setup, .teardown = teardown, .timeout_s = KELP_TEST_HANG_S)
+
+static const char *const json_format[] = {"--log-format", "json", NULL};
+
+/* Each line that a daemon has written is an object with who said what and when. Their number. */
+static unsigned count_json_lines(const char *id)
+{
+    static const char *const members[] = {"time", "level", "role", "id", "message"};
+    char name[64];
+    char *rest = NULL;
+    unsigned count = 0;
+
+    (void)snprintf(name, sizeof(name), "%s.log", id);
+    char *text = kelp_test_read(cluster.folder.path, name, NULL);
+    for (char *line = strtok_r(text, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest)) {
+        cJSON *json = NULL;
+        ck_assert_msg(kelp_json_parse(line, strlen(line), &json, NULL) == KELP_OK, "%s", line);
+        for (size_t i = 0; i < KELP_ARRAY_COUNT(members); i++) {
+            ck_assert_msg(cJSON_IsString(cJSON_GetObjectItemCaseSensitive(json, members[i])), "%s",
+                          line);
+        }
+        ck_assert_str_eq(cJSON_GetObjectItemCaseSensitive(json, "id")->valuestring, id);
+        cJSON_Delete(json);
+        count++;
+    }
+    free(text);
+    return count;
+}
+
+/* --log-format json: every line of a daemon's life, from its start to its end. */
+KELP_TEST(are_json)
+{
+    int wait_status = 0;
+
+    watched_put_job(&cluster, 3);
+    watched_daemon(&cluster, "coordinator", "coordinator-0", json_format);
+    watched_daemon(&cluster, "ps", "shard-0", json_format);
+    watched_daemon(&cluster, "ps", "shard-1", json_format);
+    watched_daemon(&cluster, "worker", "worker-0", json_format);
+    watched_daemon(&cluster, "worker", "worker-1", json_format);
+    ck_assert_int_eq(
+        kelp_process_wait(watched_process(&cluster, "worker-0"), KELP_TEST_HANG_MS, &wait_status),
+        KELP_OK);
+    ck_assert_int_eq(wait_status, 0);
+    ck_assert_uint_gt(count_json_lines("worker-0"), 5);
+    ck_assert_uint_gt(count_json_lines("shard-0"), 5);
+    ck_assert_uint_gt(count_json_lines("coordinator-0"), 5);
 }
 
 KELP_CASE("strangers", .setup = setup, .teardown = teardown, .timeout_s = KELP_TEST_HANG_S)
