@@ -6,6 +6,7 @@
 #   lib/                    libkelp-worker.a, the worker as a library; kelp/kelp-faultdisk.so; pkgconfig/
 #   share/kelp/examples/    jobs to start from, a model of one's own
 #   share/doc/kelp/         README and docs/
+#   share/kelp/monitoring/  alerts and a board
 #   share/man/              a page for each program and verb, and one for job files
 #   share/{bash-completion,zsh,fish}/
 #
@@ -22,6 +23,7 @@ install(TARGETS kelp-faultdisk LIBRARY DESTINATION lib/kelp)
 install(DIRECTORY examples DESTINATION share/kelp PATTERN build EXCLUDE)
 install(FILES README.md CHANGELOG.md LICENSE DESTINATION share/doc/kelp)
 install(DIRECTORY docs DESTINATION share/doc/kelp)
+install(DIRECTORY deploy/monitoring DESTINATION share/kelp)
 set(pages ${PROJECT_BINARY_DIR}/cli/pages)
 install(DIRECTORY ${pages}/man1 ${pages}/man5 DESTINATION share/man)
 install(FILES ${pages}/_kelp DESTINATION share/zsh/site-functions)
