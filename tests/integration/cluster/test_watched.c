@@ -175,6 +175,30 @@ KELP_TEST(of_losses)
     expect_progress(leads, "kelp_job_step");
 }
 
+/* Counters of a shard count on when training goes back and its partitions are made anew. */
+KELP_TEST(of_a_restore)
+{
+    cluster.replicas = 1;
+    watched_put_job(&cluster, LONG);
+    watched_daemons(&cluster);
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(everybody); i++) {
+        await_ready(everybody[i]);
+    }
+    const char *leads = leader();
+    KELP_TEST_AWAIT(of(leads, "kelp_job_checkpoint_step") > 0.0, "there is no checkpoint");
+    const double pushes = of("shard-1", "kelp_shard_pushes_total");
+    ck_assert(pushes > 0.0);
+    ck_assert(of("shard-1", "kelp_shard_generation") == 1.0);
+    kelp_process_signal(watched_process(&cluster, "shard-0"), SIGKILL);
+    watched_daemon(&cluster, "ps", "shard-2", NULL);
+    KELP_TEST_AWAIT(of("shard-1", "kelp_shard_generation") > 1.0, "there is no new generation");
+    ck_assert(of("shard-1", "kelp_shard_pushes_total") >= pushes);
+    expect_progress("shard-1", "kelp_shard_pushes_total");
+    ck_assert(of("shard-1", "kelp_shard_pushes_total") > pushes);
+    ck_assert(of(leads, "kelp_coordinator_events_total{event=\"generation\"}") >= 2.0);
+    KELP_TEST_AWAIT(of(leads, "kelp_job_steps_recomputed") > 0.0, "no step is computed again");
+}
+
 KELP_CASE("logs", .setup = setup, .teardown = teardown, .timeout_s = KELP_TEST_HANG_S)
 
 static const char *const json_format[] = {"--log-format", "json", NULL};

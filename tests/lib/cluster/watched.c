@@ -17,12 +17,13 @@ static const char job_text[] = "name: " JOB "\nseed: 3\n"
                                "data: {kind: synthetic, rows: 3000, split: [2000, 400, 400],\n"
                                "       seq_len: 48, pred_len: 24}\n"
                                "train: {epochs: %u, batch_size: 32}\n"
-                               "cluster: {workers: 2, shards: 2, lanes: 4, replicas: 2}\n"
+                               "cluster: {workers: 2, shards: 2, lanes: 4, replicas: %u}\n"
                                "checkpoint: {steps: 100, digest_steps: 10}\n";
 
 void watched_start(struct watched *watched)
 {
     memset(watched, 0, sizeof(*watched));
+    watched->replicas = 2;
     etcd_fixture_start(&watched->etcd);
     kelp_test_folder_init(&watched->folder);
 }
@@ -42,7 +43,7 @@ void watched_put_job(struct watched *watched, unsigned epochs)
     struct kelp_error error = {.text = ""};
     char text[sizeof(job_text) + 32];
 
-    (void)snprintf(text, sizeof(text), job_text, epochs);
+    (void)snprintf(text, sizeof(text), job_text, epochs, watched->replicas);
     kelp_status status = kelp_etcd_put(client, "/kelp/" JOB "/spec", text, 0, CALL_MS, &error);
     ck_assert_msg(status == KELP_OK, "%s", error.text);
     kelp_etcd_close(client);

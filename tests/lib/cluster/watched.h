@@ -19,6 +19,7 @@ struct watched {
         struct kelp_process *process;
     } daemons[WATCHED_PROCESSES];
     size_t count;
+    unsigned replicas; /* of each partition, 2 unless a test sets it */
 };
 
 /* etcd alone, and a folder. */
@@ -26,8 +27,7 @@ void watched_start(struct watched *watched);
 /* Kills all daemons, and removes the folder. */
 void watched_stop(struct watched *watched);
 
-/* The job "watched" comes into etcd: of two workers and two shards with backups, and so many
- * epochs. */
+/* The job "watched" comes into etcd: of two workers and two shards, and so many epochs. */
 void watched_put_job(struct watched *watched, unsigned epochs);
 
 /* Start kelp-KIND (ps, worker, coordinator) of that id; arguments: more of its own,
