@@ -38,7 +38,8 @@ static const struct kelp_option options[] = {
                         "mutual TLS: a folder with coordinator/, shard/ and worker/, as far as "
                         "they are started, and operator/ with --coordinator, else reader/"),
     KELP_VERB_TEXT("listen", "HOST", "Processes",
-                   "address of this host at whose ports its processes serve, with --certs"),
+                   "address of this host at whose ports its processes serve, with --certs; else "
+                   "the one that it uses towards etcd"),
     KELP_VERB_TEXT("spec-sha256", "HEX", "Processes",
                    "SHA-256 of the job's text, which kelp submit prints: refuse another one; a job "
                    "with model.plugin needs it"),
