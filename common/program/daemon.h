@@ -13,8 +13,9 @@
 #include "common/etcd/etcd.h"
 #include "common/job/job.h"
 #include "common/program/options.h"
-#include "common/program/serving.h"
 #include "common/tls/credentials.h"
+
+struct kelp_serving; /* common/program/serving.h */
 
 /* Of whatever connects to a job. */
 #define KELP_CERTS_OPTION                                                                          \
