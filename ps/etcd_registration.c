@@ -203,6 +203,9 @@ static kelp_status put_entry(struct kelp_registration *registration, bool again,
     }
     status = kelp_etcd_put(etcd, registration->key, registration->value,
                            kelp_etcd_lease_id(registration->lease), DEADLINE_MS, reterr);
+    if (status == KELP_OK) { /* it may have gone while etcd was waited for */
+        status = check_address(registration, reterr);
+    }
     if (status == KELP_OK && !again) {
         status = check_builds(registration, true, reterr);
     }

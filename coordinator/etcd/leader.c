@@ -99,11 +99,6 @@ static void on_trouble(kelp_status status, const char *text, void *user)
 static const struct kelp_etcd_watch_events watch_events = {
     .changed = on_changed, .removed = on_removed, .synced = on_synced, .trouble = on_trouble};
 
-static void on_elected(int64_t create_revision, void *user)
-{
-    post(user, POST_ELECTED, "", "", 0, create_revision);
-}
-
 static void on_deposed(const char *why, void *user)
 {
     post_text(user, POST_DEPOSED, why);
@@ -160,6 +155,21 @@ static const char *on_renew(void *user)
         break;
     }
     return NULL;
+}
+
+static void on_elected(int64_t create_revision, void *user)
+{
+    struct kelp_leader *leader = user;
+    char host[KELP_SERVING_HOST_MAX + 1];
+    struct kelp_error error;
+
+    post(user, POST_ELECTED, "", "", 0, create_revision);
+    /* The address may have gone while etcd was waited for. */
+    if (leader->options.serving &&
+        kelp_serving_look(leader->options.serving, leader->options.serving->source, host, &error) ==
+            KELP_SERVING_GONE) {
+        post_text(leader, POST_STRANDED, error.text);
+    }
 }
 
 static const struct kelp_etcd_election_events election_events = {
