@@ -255,20 +255,16 @@ static bool hear_word(struct kelp_sync *sync, const struct kelp_sync_answer *ans
     if (word->version <= sync->held.version) {
         return true; /* an answer to an older pull */
     }
-    if (word->step != sync->held.step && word->step != sync->held.step + 1) {
+    /* An evaluation was held, and a training step went by, which another partition may still lack.
+     * Perhaps nobody is left who has its word: waiting for that partition could last for ever. */
+    bool missed = sync->held.kind != KELP_STEP_TRAIN && word->step != sync->held.step;
+    if (missed || (word->step != sync->held.step && word->step != sync->held.step + 1)) {
         return false;
     }
     sync->word = *word;
     sync->have_word = true;
     keep_decision(sync, answer);
     spread_decision(sync);
-    if (sync->target != word->step) {
-        sync->target = word->step; /* an evaluation was held, and a training step went by */
-        count_missing(sync);
-        for (uint32_t p = 1; p < sync->partition_count; p++) {
-            sync->slots[p].ask = sync->slots[p].gathered != sync->target;
-        }
-    }
     return true;
 }
 
