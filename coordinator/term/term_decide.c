@@ -303,6 +303,29 @@ static void map_to_shards(struct kelp_term *term)
     begin_generation(term, opened);
 }
 
+void kelp__term_check_gone(struct kelp_term *term, const char *id, uint64_t incarnation)
+{
+    const struct kelp_placement_shard *placed = kelp_placement_find(&term->placement, id);
+    bool here = placed && placed->at.incarnation == incarnation &&
+                (placed->registered || placed->connected);
+    if (!here) {
+        kelp__term_checkpoint(
+            term, (struct kelp_checkpointer_event){.kind = KELP_CHECKPOINTER_GONE,
+                                                   .gone = {.id = id, .incarnation = incarnation}});
+    }
+}
+
+/* Processes that an order under way goes by may have died while the map still named them. One that
+ * a planned move has taken out of the map since was no loss to the placement. */
+static void check_gone(struct kelp_term *term)
+{
+    const struct kelp_map *ordered = &term->keeper.machine.map;
+    for (uint32_t i = 0; i < ordered->shard_count; i++) {
+        const struct kelp_map_shard shard = ordered->shards[i]; /* the map may be replaced */
+        kelp__term_check_gone(term, shard.id, shard.incarnation);
+    }
+}
+
 /* Within the generation. */
 static void change_to_shards(struct kelp_term *term, bool loses, bool fails_over)
 {
@@ -320,6 +343,7 @@ static void change_to_shards(struct kelp_term *term, bool loses, bool fails_over
                           (struct kelp_checkpointer_event){
                               .kind = KELP_CHECKPOINTER_CHANGED,
                               .changed = {.map = map, .loses = loses, .fails_over = fails_over}});
+    check_gone(term);
     kelp__term_update_shards(term, false);
 }
 

@@ -12,6 +12,9 @@
  */
 void kelp__term_place(struct kelp_term *term, struct kelp_placement_event event);
 void kelp__term_checkpoint(struct kelp_term *term, struct kelp_checkpointer_event event);
+/* Tell the checkpoints if that process of a shard has neither its lease nor its stream: what it
+ * captured and has not written is lost. */
+void kelp__term_check_gone(struct kelp_term *term, const char *id, uint64_t incarnation);
 /* A call to the keeper: begin() gives what is handed to it, end() does what it asks for. */
 struct kelp__keeper_visit {
     struct kelp_keeper_call call;

@@ -26,19 +26,6 @@ static void tell_drained(struct kelp_term *term, const struct kelp_link *link)
     }
 }
 
-/* Neither its lease nor its stream is there: what it captured and has not written is lost. */
-static void check_gone(struct kelp_term *term, const char *id, uint64_t incarnation)
-{
-    const struct kelp_placement_shard *placed = kelp_placement_find(&term->placement, id);
-    bool here = placed && placed->at.incarnation == incarnation &&
-                (placed->registered || placed->connected);
-    if (!here) {
-        kelp__term_checkpoint(
-            term, (struct kelp_checkpointer_event){.kind = KELP_CHECKPOINTER_GONE,
-                                                   .gone = {.id = id, .incarnation = incarnation}});
-    }
-}
-
 /* broken: the shard's side ended the stream. */
 static void disconnected(struct kelp_term *term, struct kelp_link *link, bool broken)
 {
@@ -51,7 +38,7 @@ static void disconnected(struct kelp_term *term, struct kelp_link *link, bool br
     kelp__term_place(term, (struct kelp_placement_event){
                                .kind = KELP_PLACEMENT_DISCONNECTED,
                                .disconnected = {.id = link->shard.id, .broken = broken}});
-    check_gone(term, link->shard.id, link->shard.incarnation);
+    kelp__term_check_gone(term, link->shard.id, link->shard.incarnation);
 }
 
 static void set_link(struct kelp_term *term, const struct kelp_map_shard *shard)
@@ -69,7 +56,7 @@ static void set_link(struct kelp_term *term, const struct kelp_map_shard *shard)
         kelp_link_close(link, &term->outside, KELP_ERR_CLOSED,
                         "another incarnation has registered");
         kelp_link_move(link, shard);
-        check_gone(term, shard->id, before);
+        kelp__term_check_gone(term, shard->id, before);
     }
     if (link) {
         kelp_link_open(link, &term->outside, &view);
@@ -97,7 +84,7 @@ void kelp_term_shard_gone(struct kelp_term *term, const char *id)
                                                          .unregistered = id});
     const struct kelp_link *link = kelp_shard_links_find(&term->links, id);
     if (link) {
-        check_gone(term, id, link->shard.incarnation);
+        kelp__term_check_gone(term, id, link->shard.incarnation);
     }
 }
 
