@@ -14,6 +14,7 @@
 #define LEASE_S     5 /* streams notice a dead shard long before; this only clears the entry */
 #define DEADLINE_MS 1000
 #define RETRY_MS    500
+#define LOOK_MS     2000 /* between two looks at the own address, which ask nobody */
 #define BUILD_TRIES                                                                                \
     (2 * LEASE_S * 1000 / RETRY_MS) /* leases of dead shards run out; etcd is slow */
 #define KEY_MAX   (sizeof("/kelp//ps/") + 2 * KELP_JOB_NAME_MAX)
@@ -220,8 +221,9 @@ static kelp_status put_entry(struct kelp_registration *registration, bool again,
     return status;
 }
 
-/* Until the lease is lost, or the end; at most timeout_ms when that is not 0. */
-static void wait_for_change(struct kelp_registration *registration, uint32_t timeout_ms)
+/* Until the end, at most timeout_ms; with until_lost also until the lease is lost. */
+static void wait_for_change(struct kelp_registration *registration, uint32_t timeout_ms,
+                            bool until_lost)
 {
     struct timespec until;
 
@@ -232,15 +234,28 @@ static void wait_for_change(struct kelp_registration *registration, uint32_t tim
     (void)pthread_mutex_lock(&registration->lock);
     bool timed_out = false;
     while (!registration->stop && !registration->replaced && !registration->refused && !timed_out &&
-           (timeout_ms > 0 || !registration->lost)) {
-        if (timeout_ms > 0) {
-            timed_out =
-                pthread_cond_timedwait(&registration->changed, &registration->lock, &until) != 0;
-        } else {
-            (void)pthread_cond_wait(&registration->changed, &registration->lock);
-        }
+           !(until_lost && registration->lost)) {
+        timed_out =
+            pthread_cond_timedwait(&registration->changed, &registration->lock, &until) != 0;
     }
     (void)pthread_mutex_unlock(&registration->lock);
+}
+
+/* Registered, until the lease is lost, or the end. The address may go while the lease lives. */
+static void hold(struct kelp_registration *registration)
+{
+    bool lost = false;
+
+    while (!lost && !must_end(registration)) {
+        struct kelp_error error;
+        wait_for_change(registration, LOOK_MS, true);
+        (void)pthread_mutex_lock(&registration->lock);
+        lost = registration->lost;
+        (void)pthread_mutex_unlock(&registration->lock);
+        if (!lost && !must_end(registration)) {
+            (void)check_address(registration, &error); /* what is unknown now is looked at again */
+        }
+    }
 }
 
 /* Has it met another build for longer than the entries of dead processes stay? */
@@ -286,14 +301,14 @@ static void *run(void *user)
                 told = true; /* once for each outage */
             }
             count_builds(registration, &error);
-            wait_for_change(registration, RETRY_MS);
+            wait_for_change(registration, RETRY_MS, false);
             continue;
         }
         kelp_log_info("registered in etcd key=%s value=%s", registration->key, registration->value);
         told = false;
         again = true;
         set_registered(registration, true);
-        wait_for_change(registration, 0);
+        hold(registration);
         set_registered(registration, false);
         if (!must_end(registration)) {
             kelp_log_warn("entry in etcd lost: registering again key=%s", registration->key);

@@ -6,7 +6,8 @@
  * another build waits until they are gone; when they stay for longer than a lease it is refused,
  * and has changed nothing.
  *
- * Each time it registers it looks its address up anew (kelp_serving_look()). When the address that
+ * Each time it registers, and while it is registered, it looks its address up anew
+ * (kelp_serving_look()). When the address that
  * others know it by is not its own any more, it ends: an incarnation has one address, by which the
  * map, workers and other shards know it. The process that is started next has the new one.
  */

@@ -244,11 +244,14 @@ static void teardown(void)
     kelp_test_folder_fini(&folder);
 }
 
-/* The lease of what is registered under that name runs out, and the host has another address. */
-static void change_address(const char *name)
+/* The leases of all that is registered under these names run out, and the host has another address.
+ * One that lived on would not be registered again. */
+static void change_address(const char *const *names)
 {
     ck_assert(ip("link set v0 down"));
-    expect_at(name, "");
+    for (size_t i = 0; names[i]; i++) {
+        expect_at(names[i], "");
+    }
     ck_assert(ip("addr del " HOST "/24 dev v0"));
     ck_assert(ip("addr add " NEW_HOST "/24 dev v0"));
     ck_assert(ip("link set v0 up"));
@@ -324,7 +327,7 @@ KELP_TEST(listens_at_an_old_address)
     expect_at("ps/shard-0", HOST);
     expect_at("ps/shard-1", HOST);
     expect_at("coordinator", HOST);
-    change_address("ps/shard-0");
+    change_address((const char *[]){"ps/shard-0", "ps/shard-1", "coordinator", NULL});
     expect_end(&shard, ", which this host has no more: it ends, to be started again");
     expect_end(&fixed, "it listens at " HOST ":7001, which this host has no more: it ends");
     expect_end(&coordinator, ", which this host has no more: it ends, to be started again");
@@ -343,7 +346,7 @@ KELP_TEST(listens_everywhere)
     start(&coordinator, "kelp-coordinator", "coordinator-0", "0.0.0.0:0");
     expect_at("ps/shard-0", HOST);
     expect_at("coordinator", HOST);
-    change_address("ps/shard-0");
+    change_address((const char *[]){"ps/shard-0", "coordinator", NULL});
     expect_at("coordinator", NEW_HOST);
     expect_end(&shard, "it is known by " HOST ", and this host now uses " NEW_HOST
                        " towards etcd: it ends, to be started again");
