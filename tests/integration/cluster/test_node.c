@@ -95,6 +95,7 @@ static void start(size_t host, const char *shards, const char *workers, const ch
                           "--host", names[host], "--shards", shards,  "--workers",
                           workers,  coordinator, NULL};
 
+    kelp_test_command_fini(&hosts[host]); /* of an earlier start */
     memset(&hosts[host], 0, sizeof(hosts[host]));
     kelp_test_command_start(&hosts[host], folder.path, args);
 }
