@@ -146,19 +146,23 @@ static void expect_answer(void)
     ck_assert_int_eq(kelp_test_http_status(kelp_test_http_ask(address, "GET", "/healthz")), 200);
 }
 
+static void send_text(int fd, const char *text)
+{
+    kelp_test_http_send(fd, text, strlen(text));
+}
+
 /* Headers beyond the bound are refused, and so is a body. */
 KELP_TEST(large_requests)
 {
     static char large[4 * KELP_SCRAPE_REQUEST_BYTES];
     memset(large, 'x', sizeof(large));
     int fd = kelp_test_http_connect(address);
-    kelp_test_http_send(fd, "GET /metrics HTTP/1.1\r\nX: ", 26);
+    send_text(fd, "GET /metrics HTTP/1.1\r\nX: ");
     kelp_test_http_send(fd, large, sizeof(large));
     const int status = kelp_test_http_status(kelp_test_http_read(fd, 20000));
     ck_assert_msg(status == 0 || (status >= 400 && status < 500), "%d", status);
     fd = kelp_test_http_connect(address);
-    kelp_test_http_send(
-        fd, "POST /metrics HTTP/1.1\r\nHost: x\r\nContent-Length: 4000000000\r\n\r\n", 66);
+    send_text(fd, "POST /metrics HTTP/1.1\r\nHost: x\r\nContent-Length: 4000000000\r\n\r\n");
     kelp_test_http_send(fd, large, sizeof(large));
     const int other = kelp_test_http_status(kelp_test_http_read(fd, 20000));
     ck_assert_msg(other == 0 || other == 405, "%d", other);
@@ -173,7 +177,7 @@ KELP_TEST(garbage)
                                         "GET /metrics HTTP/1.1\r\nHost\r\n: :\r\n\r\n"};
     for (size_t i = 0; i < KELP_ARRAY_COUNT(lines); i++) {
         int fd = kelp_test_http_connect(address);
-        kelp_test_http_send(fd, lines[i], strlen(lines[i]));
+        send_text(fd, lines[i]);
         ck_assert_int_eq(shutdown(fd, SHUT_WR), 0);
         ck_assert_int_ne(kelp_test_http_status(kelp_test_http_read(fd, 20000)), 204);
     }
@@ -216,7 +220,7 @@ KELP_TEST(many_connections)
     }
     const uint64_t begin_ms = kelp_clock_ms();
     int fd = kelp_test_http_connect(address);
-    kelp_test_http_send(fd, "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n", 36);
+    send_text(fd, "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n");
     ck_assert_int_eq(kelp_test_http_status(kelp_test_http_read(fd, 60000)), 200);
     ck_assert_uint_ge(kelp_clock_ms() - begin_ms, 1000);
     for (size_t i = 0; i < KELP_ARRAY_COUNT(fds); i++) {
@@ -240,7 +244,7 @@ KELP_TEST(floods_have_a_rate)
 KELP_TEST(close_waits_for_nobody)
 {
     int fd = kelp_test_http_connect(address);
-    kelp_test_http_send(fd, "GET /met", 8);
+    send_text(fd, "GET /met");
     const uint64_t begin_ms = kelp_clock_ms();
     kelp_scrape_close(scrape);
     scrape = NULL;
