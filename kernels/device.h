@@ -1,7 +1,7 @@
 /*
  * The device interface: memory, streams and operators behind one table of functions, so that a
  * model runs on whatever provides the table. kelp_device_cpu_create() is the CPU's; its operators
- * are the definition of correct.
+ * are the definition of correct. kelp_device_cuda_create() is a GPU's.
  *
  * Operators are enqueued on a stream and return nothing to the host: whatever goes wrong stays with
  * the stream until wait() reports it, and reading a result is copy_out() followed by wait(). On the
@@ -35,7 +35,7 @@ struct kelp_device;
 struct kelp_stream;
 
 struct kelp_device_table {
-    const char *name; /* "cpu" */
+    const char *name; /* "cpu", "cuda" */
     /* Device memory is host memory: pointers of the host can be operator arguments as they are. */
     bool host_memory;
     void (*destroy)(struct kelp_device *device);
@@ -98,6 +98,19 @@ kelp_status kelp_device_cpu_create(uint32_t threads, struct kelp_device **ret,
  */
 kelp_status kelp_device_cpu_create_portable(uint32_t threads, struct kelp_device **ret,
                                             struct kelp_error *reterr) KELP_MUST_USE;
+
+/*
+ * GPU `index` of this machine, counted from 0 as CUDA counts them. Loads libkelp-cuda.so from lib/
+ * beside the program's folder, and cuBLASLt from the toolkit. A stream is a CUDA stream: operators
+ * run after the call returned, and its failures come out of wait(). Memory from alloc() is not the
+ * host's. An alignment other than 16 bytes may pick another of cuBLASLt's kernels, so products have
+ * the same bits for the same sizes, distances and alignments. *ret is owned, table->destroy().
+ *
+ * Errors: KELP_ERR_NOT_FOUND (no such library, driver or GPU), KELP_ERR_UNSUPPORTED (a GPU before
+ * compute capability 7.5), KELP_ERR_NO_MEMORY, KELP_ERR_DEVICE.
+ */
+kelp_status kelp_device_cuda_create(uint32_t index, struct kelp_device **ret,
+                                    struct kelp_error *reterr) KELP_MUST_USE;
 
 /*
  * The compute kind as text ("cpu x86_64 avx2 openblas-0.3.21 Zen onednn-2.6.3 avx2 threads=1", "cpu

@@ -16,8 +16,10 @@ report() {
     problems=$((problems + 1))
 }
 
+# The headers of the emulated GPU are C++, and named as CUDA's.
 mapfile -t sources < <(find common proto kernels ps worker coordinator cli include tests bench \
-    \( -name '*.c' -o -name '*.h' \) -type f 2>/dev/null | sort)
+    \( -name '*.c' -o -name '*.h' \) -type f -not -path 'tests/lib/cuda/emulated/*' 2>/dev/null | sort)
+mapfile -t device_sources < <(find kernels tests/lib/cuda \( -name '*.cu' -o -name '*.cuh' \) -type f | sort)
 
 # ---- banned calls --------------------------------------------------------------------------------
 # Each has a form that is bounded, reentrant or checked: snprintf, memcpy, strtok_r, strtol,
@@ -25,7 +27,8 @@ mapfile -t sources < <(find common proto kernels ps worker coordinator cli inclu
 banned='sprintf|vsprintf|strcpy|strcat|strncpy|strtok|atoi|atol|atof|gets|localtime|rand|srand'
 may_getenv='^(common/job/job_file|common/base/(log|environment)|common/program/(options|socket_folder)'
 may_getenv+='|cli/(main|launch/(options|detach)|run/flags|faultdisk/[a-z_]*)|tests/.*|bench/.*)\.[ch]$'
-mapfile -t suspects < <(grep -lE "(^|[^A-Za-z0-9_.>\"])($banned)[[:space:]]*\(" "${sources[@]}" || true)
+mapfile -t suspects < <(grep -lE "(^|[^A-Za-z0-9_.>\"])($banned)[[:space:]]*\(" "${sources[@]}" \
+    "${device_sources[@]}" || true)
 for file in "${suspects[@]}"; do
     # Without comments: block comments of whole lines and the rest of a line after //.
     code="$(sed -E 's,/\*.*\*/,,; /^[[:space:]]*\/\*/,/\*\//s/.*//; s,//.*,,' "$file" |
@@ -63,6 +66,7 @@ include/kelp: common/base common/job common/program common/tls common/training
 proto: common/base common/program common/rpc common/training
 kernels: common/base common/job common/training
 kernels/cpu: kernels
+kernels/cuda: kernels kernels/cpu
 ps/core: PURE
 ps/core/lanes: PURE ps/core
 ps/core/evidence: PURE ps/core ps/core/lanes
@@ -120,7 +124,7 @@ TABLE
 # Tests and benchmarks may include anything; nothing else may include them.
 declare -A may_include=()
 while IFS=':' read -r room allowed; do may_include["$room"]="$allowed"; done < <(room_table)
-grep -nE '^[[:space:]]*#[[:space:]]*include[[:space:]]*"' "${sources[@]}" |
+grep -nE '^[[:space:]]*#[[:space:]]*include[[:space:]]*"' "${sources[@]}" "${device_sources[@]}" |
     sed -E 's/^([^:]*):([0-9]*):[^"]*"([^"]*)".*/\1 \2 \3/; s, (kelp/[a-z]*\.h)$, include/\1,' >"$scratch/includes"
 while read -r file line target; do
     room="${file%/*}"
@@ -190,10 +194,10 @@ fi
 check_named() {
     local room="$1" file stem word
     # shellcheck disable=SC2016  # backticks of Markdown
-    mapfile -t words < <(grep -o '`[^`]*`' "$room/README.md" | tr '`,/ ' '\n' | sed -E 's/\.[ch]$//' | sort -u)
-    for file in "$room"/*.[ch]; do
+    mapfile -t words < <(grep -o '`[^`]*`' "$room/README.md" | tr '`,/ ' '\n' | sed -E 's/\.([ch]|cuh?)$//' | sort -u)
+    for file in "$room"/*.[ch] "$room"/*.cu "$room"/*.cuh; do
         [ -e "$file" ] || continue
-        stem="$(basename "${file%.[ch]}")"
+        stem="$(basename "${file%.*}")"
         stem="${stem%_internal}"
         # shellcheck disable=SC2053  # the word is a pattern
         for word in "${words[@]}"; do if [ -n "$word" ] && [[ $stem == $word ]]; then continue 2; fi; done
@@ -255,7 +259,7 @@ for candidate in clang-format-14 clang-format; do
     fi
 done
 if [ -n "$format" ]; then
-    "$format" --dry-run -Werror "${sources[@]}" 2>"$scratch/log" ||
+    "$format" --dry-run -Werror "${sources[@]}" "${device_sources[@]}" 2>"$scratch/log" ||
         report "format: $(sed -nE 's/: error.*//p' "$scratch/log" | head -n 3 | tr '\n' ' ')differ; run clang-format -i"
 else
     printf 'not checked: format (clang-format 14 is not installed; deploy/install-deps.sh --dev)\n'

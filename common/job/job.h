@@ -117,7 +117,7 @@ enum kelp_monitored {
     KELP_MONITOR_ACCURACY, /* the larger the better, as auc; the others the smaller the better */
     KELP_MONITOR_AUC,
 };
-enum kelp_device_kind { KELP_DEVICE_CPU };
+enum kelp_device_kind { KELP_DEVICE_CPU, KELP_DEVICE_CUDA };
 enum kelp_compute { KELP_COMPUTE_NATIVE, KELP_COMPUTE_PORTABLE };
 /* csv, synthetic: the columns that go in and come out. */
 enum kelp_features {

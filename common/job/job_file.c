@@ -378,6 +378,11 @@ static kelp_status check_cluster(const struct kelp_job_file *file, struct kelp_e
                                 "%" PRIu32 " is over cluster.max_shards (%" PRIu32 ")",
                                 job->cluster.shards, job->cluster.max_shards);
     }
+    if (job->cluster.device != KELP_DEVICE_CPU && job->cluster.compute == KELP_COMPUTE_PORTABLE) {
+        return kelp__job_refuse(file, "cluster.compute", reterr,
+                                "portable is for cluster.device: cpu alone; GPUs of one kind give "
+                                "the same bits without it");
+    }
     if (job->cluster.replicas > job->cluster.shards) {
         return kelp__job_refuse(file, "cluster.replicas", reterr,
                                 "%" PRIu32

@@ -31,7 +31,7 @@ static const char *const schedule_kinds[] = {"constant", "step",   "multistep", 
 static const char *const checkpoint_metrics[] = {"val/loss",     "val/mse", "val/mae",
                                                  "val/accuracy", "val/auc", NULL};
 static const char *const checkpoint_orders[] = {"min", "max", NULL};
-static const char *const device_kinds[] = {"cpu", NULL};
+static const char *const device_kinds[] = {"cpu", "cuda", NULL};
 static const char *const computes[] = {"native", "portable", NULL};
 
 /* A choice's words stand in the order of its enum: the first, the last and the number say enough.
@@ -52,7 +52,7 @@ CHECK_ORDER(feature_kinds, KELP_FEATURES_S, KELP_FEATURES_MS);
 CHECK_ORDER(loss_kinds, KELP_LOSS_MSE, KELP_LOSS_QUANTILE);
 CHECK_ORDER(optimizer_kinds, KELP_OPTIMIZER_SGD, KELP_OPTIMIZER_LAMB);
 CHECK_ORDER(schedule_kinds, KELP_SCHEDULE_CONSTANT, KELP_SCHEDULE_PLATEAU);
-_Static_assert(KELP_DEVICE_CPU == 0, "order of device_kinds");
+CHECK_ORDER(device_kinds, KELP_DEVICE_CPU, KELP_DEVICE_CUDA);
 CHECK_ORDER(computes, KELP_COMPUTE_NATIVE, KELP_COMPUTE_PORTABLE);
 CHECK_ORDER(checkpoint_metrics, KELP_CHECKPOINT_VAL_LOSS, KELP_CHECKPOINT_VAL_AUC);
 _Static_assert(KELP_ORDER_MIN == 0 && KELP_ORDER_MAX == 1, "order of checkpoint_orders");
@@ -449,7 +449,8 @@ const struct kelp_job_key kelp__job_keys[] = {
     {KEY(cluster.lane_threads, U32), WITHIN(1, 256), .default_text = "1",
      .help = "Threads that compute one lane"},
     {KEY(cluster.device, CHOICE), .choices = device_kinds, .default_text = "cpu",
-     .help = "Device on which workers compute"},
+     .help = "Device on which workers compute. `cuda`: the first GPU that CUDA shows a worker; "
+             "workers of a job need GPUs of one kind. Shards compute on the CPU"},
     {KEY(cluster.compute, CHOICE), .choices = computes, .later = true, .default_text = "native",
      .help = "`native`: as fast as the processor can, and another kind of processor may give "
              "other bits. `portable`: the same bits on every processor with AVX2 and FMA "

@@ -12,7 +12,11 @@
 #include <stdint.h>
 #include <string.h>
 
+#ifdef __CUDACC__
+#define INLINE static __host__ __device__ __forceinline__
+#else
 #define INLINE static inline __attribute__((always_inline))
+#endif
 
 INLINE uint32_t kelp__math_float_bits(float x)
 {

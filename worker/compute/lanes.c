@@ -20,6 +20,7 @@ struct kelp_lanes {
     struct kelp_plan plan;
     struct kelp_control_word word; /* of the entry in work, as what follows */
     const float *weights;
+    bool bound; /* the model has them */
     struct kelp_sample_reader *reader;
     uint64_t output_count;
     float *output;                    /* [batch_max][output_count]; run.mode predict alone */
@@ -48,7 +49,19 @@ kelp_status kelp_lanes_begin(struct kelp_lanes *lanes, const struct kelp_control
 {
     lanes->word = *word;
     lanes->weights = weights;
+    lanes->bound = false;
     return kelp_sample_reader_begin(lanes->reader, word, reterr);
+}
+
+/* The entry's weights reach the model once, not once for each lane. */
+static void bind(struct kelp_lanes *lanes, float *gradient)
+{
+    if (!lanes->bound) {
+        kelp_model_bind(lanes->model, &lanes->plan, lanes->weights, gradient);
+        lanes->bound = true;
+    } else {
+        kelp_model_bind_gradient(lanes->model, gradient);
+    }
 }
 
 /* ---- one lane -------------------------------------------------------------------------------- */
@@ -104,7 +117,7 @@ static kelp_status train_lane(struct kelp_lanes *lanes, uint32_t lane,
                               struct kelp_gradient *gradient, struct kelp_error *reterr)
 {
     bool further = false;
-    kelp_model_bind(lanes->model, &lanes->plan, lanes->weights, gradient->values);
+    bind(lanes, gradient->values);
     gradient->present = true;
     for (uint64_t done = 0; done < samples->count;) {
         const struct kelp_schedule_range piece = piece_of_lane(lanes, lane, samples->first + done);
@@ -150,7 +163,7 @@ static kelp_status evaluate_lane(struct kelp_lanes *lanes, uint32_t lane,
                                  const struct kelp_schedule_range *samples,
                                  struct kelp_gradient *gradient, struct kelp_error *reterr)
 {
-    kelp_model_bind(lanes->model, &lanes->plan, lanes->weights, NULL);
+    bind(lanes, NULL);
     for (uint64_t done = 0; done < samples->count;) {
         double sums[KELP_METRIC_SUM_COUNT];
         struct kelp_sample_batch batch;
@@ -212,7 +225,7 @@ static kelp_status predict_lane(struct kelp_lanes *lanes, uint32_t lane,
     if (status != KELP_OK) {
         return status;
     }
-    kelp_model_bind(lanes->model, &lanes->plan, lanes->weights, NULL);
+    bind(lanes, NULL);
     status = write_outputs(lanes, lane, samples, writer, reterr);
     if (status != KELP_OK) {
         kelp_prediction_drop(writer);

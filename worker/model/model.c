@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "kernels/device.h"
+#include "worker/model/mirror.h"
 #include "worker/model/model_build.h"
 #include "worker/model/plugin.h"
 
@@ -22,8 +23,12 @@ struct kelp_model {
     uint64_t seed;
     struct kelp_tensor *tensors;
     uint32_t tensor_count;
-    bool bound;
-    bool gradient_bound;
+    /* What is bound, and where its tensors lie. */
+    uint64_t *offsets; /* owned, [tensor_count] */
+    uint64_t flat_count;
+    const float *weights;       /* borrowed, as the gradient */
+    float *gradient;            /* NULL: none */
+    struct kelp__mirror mirror; /* where the device has memory of its own */
 };
 
 static uint64_t shape_count(const struct kelp_shape *shape)
@@ -116,7 +121,8 @@ static kelp_status list_tensors(struct kelp_model *model, const struct kelp_job 
                          model->tensor_count, KELP_PLAN_TENSORS_MAX);
     }
     model->tensors = calloc(model->tensor_count, sizeof(*model->tensors));
-    if (!model->tensors) {
+    model->offsets = calloc(model->tensor_count, sizeof(*model->offsets));
+    if (!model->tensors || !model->offsets) {
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
     }
     for (uint32_t i = 0; i < model->tensor_count; i++) {
@@ -138,6 +144,13 @@ static kelp_status device_create(const struct kelp_job *job, struct kelp_device 
         return job->cluster.compute == KELP_COMPUTE_PORTABLE
                    ? kelp_device_cpu_create_portable(job->cluster.lane_threads, ret, reterr)
                    : kelp_device_cpu_create(job->cluster.lane_threads, ret, reterr);
+    case KELP_DEVICE_CUDA: {
+        const kelp_status status = kelp_device_cuda_create(0, ret, reterr);
+        if (status != KELP_OK) {
+            kelp_error_prefix(reterr, "cluster.device: cuda");
+        }
+        return status;
+    }
     }
     return kelp_fail(reterr, KELP_ERR_UNSUPPORTED, "cluster.device: no such device");
 }
@@ -188,10 +201,12 @@ void kelp_model_destroy(struct kelp_model *model)
     }
     kelp_graph_destroy(model->graph);
     if (model->device) {
+        kelp__mirror_fini(&model->mirror, model->device);
         model->device->table->stream_destroy(model->stream);
         model->device->table->destroy(model->device);
     }
     free(model->tensors);
+    free(model->offsets);
     free(model);
 }
 
@@ -201,26 +216,68 @@ const struct kelp_tensor *kelp_model_tensors(const struct kelp_model *model, uin
     return model->tensors;
 }
 
+static void bind_graph(struct kelp_model *model, const float *weights, float *gradient)
+{
+    for (uint32_t i = 0; i < model->tensor_count; i++) {
+        const uint64_t offset = model->offsets[i];
+        kelp_graph_bind(model->graph, i, weights + offset, !gradient ? NULL : gradient + offset);
+    }
+}
+
 void kelp_model_bind(struct kelp_model *model, const struct kelp_plan *plan,
                      const float *flat_weights, float *flat_gradient)
 {
     assert(plan->tensor_count == model->tensor_count);
     for (uint32_t i = 0; i < model->tensor_count; i++) {
-        const uint64_t offset = plan->tensors[i].offset;
         assert(plan->tensors[i].elem_count == model->tensors[i].elem_count);
-        assert(offset + plan->tensors[i].elem_count <= plan->flat_count);
-        kelp_graph_bind(model->graph, i, flat_weights + offset,
-                        !flat_gradient ? NULL : flat_gradient + offset);
+        assert(plan->tensors[i].offset + plan->tensors[i].elem_count <= plan->flat_count);
+        model->offsets[i] = plan->tensors[i].offset;
     }
-    model->bound = true;
-    model->gradient_bound = flat_gradient;
+    model->flat_count = plan->flat_count;
+    model->weights = flat_weights;
+    model->mirror.has_weights = false;
+    kelp_model_bind_gradient(model, flat_gradient);
+}
+
+void kelp_model_bind_gradient(struct kelp_model *model, float *flat_gradient)
+{
+    assert(model->weights);
+    model->gradient = flat_gradient;
+    if (model->device->table->host_memory) {
+        bind_graph(model, model->weights, flat_gradient);
+        return;
+    }
+    model->mirror.host_weights = model->weights;
+    model->mirror.host_gradient = flat_gradient;
+    model->mirror.has_gradient = false;
+}
+
+/* What the graph is about to read is where it reads it. */
+static kelp_status upload(struct kelp_model *model, bool accumulate, struct kelp_error *reterr)
+{
+    struct kelp__mirror *mirror = &model->mirror;
+    if (model->device->table->host_memory) {
+        return KELP_OK;
+    }
+    const kelp_status status =
+        kelp__mirror_prepare(mirror, model->stream, model->flat_count, reterr);
+    if (status == KELP_OK) {
+        bind_graph(model, mirror->weights, !mirror->host_gradient ? NULL : mirror->gradient);
+        kelp__mirror_upload(mirror, model->stream, accumulate);
+    }
+    return status;
 }
 
 /* NOLINTBEGIN(readability-non-const-parameter): sums and output are written through the run */
 kelp_status kelp_model_train(struct kelp_model *model, const struct kelp_model_piece *piece,
                              double sums[KELP_METRIC_SUM_COUNT], struct kelp_error *reterr)
 {
-    assert(model->gradient_bound);
+    assert(model->gradient);
+    const bool on_host = model->device->table->host_memory;
+    kelp_status status = upload(model, piece->accumulate, reterr);
+    if (status != KELP_OK) {
+        return status;
+    }
     const struct kelp_graph_run run = {
         .mode = KELP_GRAPH_TRAIN,
         .input = piece->input,
@@ -233,23 +290,35 @@ kelp_status kelp_model_train(struct kelp_model *model, const struct kelp_model_p
         .seed = model->seed,
         .step = piece->step,
         .position = piece->position,
-        .complete = piece->complete,
+        .complete = on_host ? piece->complete : NULL,
         .user = piece->user,
     };
-    return kelp_graph_run(model->graph, &run, reterr);
+    status = kelp_graph_run(model->graph, &run, reterr);
+    if (status != KELP_OK || on_host) {
+        return status;
+    }
+    status = kelp__mirror_download(&model->mirror, model->stream, reterr);
+    if (status == KELP_OK && piece->complete) {
+        piece->complete(piece->user, 0); /* all of it came at once */
+    }
+    return status;
 }
 
 /* run, batch_max samples at a time; its sums are added up in order. */
 static kelp_status run_pieces(struct kelp_model *model, struct kelp_graph_run run, uint32_t count,
                               struct kelp_error *reterr)
 {
-    assert(model->bound);
+    assert(model->weights);
+    kelp_status status = upload(model, false, reterr);
+    if (status != KELP_OK) {
+        return status;
+    }
     double total[KELP_METRIC_SUM_COUNT] = {0}, piece[KELP_METRIC_SUM_COUNT] = {0};
     double *sums = run.sums;
     run.sums = piece;
     for (uint32_t done = 0; done < count; done += run.count) {
         run.count = count - done < model->batch_max ? count - done : model->batch_max;
-        const kelp_status status = kelp_graph_run(model->graph, &run, reterr);
+        status = kelp_graph_run(model->graph, &run, reterr);
         if (status != KELP_OK) {
             return status;
         }

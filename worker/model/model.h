@@ -52,12 +52,16 @@ const struct kelp_tensor *kelp_model_tensors(const struct kelp_model *model, uin
  * Compute with these vectors from now on. Cheap enough for each step.
  *
  * plan           made of this model's tensors (asserted); its offsets are copied.
- * flat_weights   float32[plan->flat_count], borrowed until the next bind; may change between calls.
+ * flat_weights   float32[plan->flat_count], borrowed until the next bind. A device with memory of
+ *                its own copies them at the first run behind this call: what changes needs a bind.
  * flat_gradient  the same, written by kelp_model_train(): each parameter's part is overwritten, the
- *                padding between them is left alone. NULL when only evaluating.
+ *                padding between them is left alone, or becomes zero on a device with memory of its
+ *                own. NULL when only evaluating.
  */
 void kelp_model_bind(struct kelp_model *model, const struct kelp_plan *plan,
                      const float *flat_weights, float *flat_gradient);
+/* Another gradient, or none, and the weights that are bound, unchanged since. */
+void kelp_model_bind_gradient(struct kelp_model *model, float *flat_gradient);
 
 /*
  * The gradient of (the sum over the samples of each sample's mean loss) / batch_total.
@@ -72,7 +76,8 @@ void kelp_model_bind(struct kelp_model *model, const struct kelp_plan *plan,
  * step         training steps before this one; position: the first sample's place in the step's
  *              batch. They decide, with the job's seed, what dropout keeps.
  * complete     called while the backward pass runs, with falling indices: the gradients of the
- *              tensors from index on are complete. The last call has index 0. NULL: not.
+ *              tensors from index on are complete. The last call has index 0, and on a device with
+ *              memory of its own it is the only one. NULL: not.
  *
  * Errors: KELP_ERR_LIMIT (count over batch_max), KELP_ERR_DEVICE.
  */

@@ -1,0 +1,71 @@
+/*
+ * What the convolution's files share: conv2d.cu, with the products, and conv2d_columns.cu, which
+ * makes their operands and takes their results apart. The forms are explained in conv2d.cu.
+ *
+ * Private to kernels/cuda.
+ */
+#ifndef KELP_KERNELS_CUDA_CONV2D_CUH
+#define KELP_KERNELS_CUDA_CONV2D_CUH
+
+#include "kernels/cuda/window.cuh"
+
+struct kelp_conv2d {
+    struct kelp_conv2d_shape shape;
+    uint32_t depth;         /* rows of a group's columns */
+    uint32_t channels_out;  /* of a group */
+    uint32_t output;        /* elements of a plane */
+    uint64_t rows, outputs; /* rows of columns, channels_out of all groups */
+    uint64_t x, y;          /* elements of a sample */
+    uint64_t weights;       /* of all groups */
+    bool by_sample;         /* y and dx */
+    bool weight_by_sample;
+    bool direct;        /* by sample x is columns */
+    uint32_t whole;     /* samples whose elements of x, y and columns are counted in 31 bits */
+    uint32_t chunk;     /* samples at a time */
+    uint64_t workspace; /* elements */
+};
+
+/* Distances in columns, and in what stands in their place. */
+struct kelp__cuda_conv2d_layout {
+    uint64_t row, sample, group;
+    uint64_t elements; /* of all */
+};
+
+/* Some samples of a run. */
+struct kelp__cuda_conv2d_chunk {
+    const struct kelp_conv2d_run *run;
+    const struct kelp_conv2d *conv;
+    uint32_t first, samples;
+};
+
+static inline uint64_t kelp__cuda_conv2d_plane(const uint32_t sides[2])
+{
+    return (uint64_t)sides[0] * sides[1];
+}
+
+/* Of so many samples. */
+struct kelp__cuda_conv2d_layout kelp__cuda_conv2d_columns_of(const struct kelp_conv2d *conv,
+                                                             bool by_sample, uint32_t samples);
+
+/* x's columns, in the workspace unless x is what they would be: where they begin. */
+const float *kelp__cuda_conv2d_unfold(struct kelp_stream *stream,
+                                      const struct kelp__cuda_conv2d_chunk *chunk, bool by_sample);
+/* dx = or += the columns in the workspace, back to where unfolding would have taken them from. */
+void kelp__cuda_conv2d_fold(struct kelp_stream *stream, const struct kelp__cuda_conv2d_chunk *chunk,
+                            const struct kelp__cuda_conv2d_layout *columns, bool by_sample);
+
+/* The wide form of dy and y, [channels_out][samples * output], stands behind the columns in the
+ * workspace, with rows of one length. dy is turned into it: where it begins. */
+const float *kelp__cuda_conv2d_turn_dy(struct kelp_stream *stream,
+                                       const struct kelp__cuda_conv2d_chunk *chunk,
+                                       const struct kelp__cuda_conv2d_layout *columns);
+/* y = what stands there, turned back, plus the bias if there is one. */
+void kelp__cuda_conv2d_turn_y(struct kelp_stream *stream,
+                              const struct kelp__cuda_conv2d_chunk *chunk,
+                              const struct kelp__cuda_conv2d_layout *columns);
+
+/* y += bias [channels_out], for y [samples][channels_out][output]. */
+void kelp__cuda_conv2d_bias_to(struct kelp_stream *stream, const struct kelp_conv2d *conv,
+                               const float *bias, float *y, uint32_t samples);
+
+#endif

@@ -1,0 +1,369 @@
+/*
+ * The CUDA device: memory, streams, copies, and the table of its operators.
+ *
+ * A stream is a CUDA stream. What fails, while enqueuing or while running, stays with the stream
+ * until wait(). Some failures (an illegal address, an uncorrectable memory error) end the process's
+ * use of the device: every call after them reports them again.
+ */
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+
+#include "kernels/cuda/cuda.cuh"
+#include "kernels/cuda_entry.h"
+
+struct cuda_device {
+    struct kelp_device base;
+    int index;
+    char kind[KELP_COMPUTE_KIND_SIZE];
+};
+
+/* ---- failures -------------------------------------------------------------------------------- */
+
+void kelp__cuda_note(struct kelp__cuda_stream *stream, cudaError_t error)
+{
+    if (stream->failed == cudaSuccess) {
+        stream->failed = error;
+    }
+}
+
+void kelp__cuda_fail(struct kelp__cuda_stream *stream, kelp_status status, const char *why)
+{
+    if (stream->status == KELP_OK) {
+        stream->status = status;
+        stream->why = why;
+    }
+}
+
+static kelp_status cuda_fail(struct kelp_error *reterr, cudaError_t error, const char *what)
+{
+    (void)cudaGetLastError(); /* one that does not last is over with this report */
+    const kelp_status status =
+        error == cudaErrorMemoryAllocation ? KELP_ERR_NO_MEMORY : KELP_ERR_DEVICE;
+    return kelp_fail(reterr, status, "%s: %s (%s)", what, cudaGetErrorString(error),
+                     cudaGetErrorName(error));
+}
+
+/* Calls of the runtime act on the calling thread's device. */
+static cudaError_t use(const struct kelp_device *device)
+{
+    static thread_local int current = -1;
+    const int index = reinterpret_cast<const struct cuda_device *>(device)->index;
+    if (current == index) {
+        return cudaSuccess;
+    }
+    const cudaError_t error = cudaSetDevice(index);
+    current = error == cudaSuccess ? index : -1;
+    return error;
+}
+
+bool kelp__cuda_may_launch(struct kelp__cuda_stream *stream, uint64_t blocks)
+{
+    if (blocks <= INT32_MAX) {
+        kelp__cuda_note(stream, use(stream->base.device));
+        return true;
+    }
+    kelp__cuda_fail(stream, KELP_ERR_DEVICE, "an operator has more rows than a grid has blocks");
+    return false;
+}
+
+/* ---- memory ---------------------------------------------------------------------------------- */
+
+static kelp_status device_alloc(struct kelp_device *device, size_t bytes, void **ret,
+                                struct kelp_error *reterr)
+{
+    cudaError_t error = use(device);
+    if (error == cudaSuccess) {
+        error = cudaMalloc(ret, bytes != 0 ? bytes : KELP_DEVICE_ALIGN);
+    }
+    if (error != cudaSuccess) {
+        char what[64];
+        (void)snprintf(what, sizeof(what), "cannot allocate %zu bytes on the GPU", bytes);
+        return cuda_fail(reterr, error, what);
+    }
+    return KELP_OK;
+}
+
+static void device_free(struct kelp_device *device, void *memory)
+{
+    if (memory && use(device) == cudaSuccess) {
+        (void)cudaFree(memory); /* waits for what uses it; a broken device said so elsewhere */
+    }
+}
+
+void *kelp__cuda_scratch(struct kelp__cuda_stream *stream, size_t bytes)
+{
+    if (stream->scratch_bytes >= bytes) {
+        return stream->scratch;
+    }
+    void *memory = NULL;
+    cudaError_t error = use(stream->base.device);
+    if (error == cudaSuccess) {
+        error = cudaStreamSynchronize(stream->handle); /* the old one is in use until then */
+    }
+    if (error == cudaSuccess) {
+        error = cudaMalloc(&memory, bytes);
+    }
+    if (error != cudaSuccess) {
+        (void)cudaGetLastError();
+        kelp__cuda_note(stream, error);
+        return NULL;
+    }
+    (void)cudaFree(stream->scratch);
+    stream->scratch = memory;
+    stream->scratch_bytes = bytes;
+    return memory;
+}
+
+/* ---- streams --------------------------------------------------------------------------------- */
+
+unsigned int kelp__cuda_serial(struct kelp__cuda_stream *stream)
+{
+    stream->operators = stream->operators == UINT32_MAX ? 1 : stream->operators + 1;
+    return stream->operators;
+}
+
+static const struct kelp__cuda_fault no_fault = {0, KELP_CUDA_FINE, 0, UINT64_MAX};
+
+static void stream_destroy(struct kelp_stream *base)
+{
+    struct kelp__cuda_stream *stream = kelp__cuda_stream_of(base);
+    if (!stream || use(base->device) != cudaSuccess) {
+        free(stream);
+        return;
+    }
+    if (stream->handle) {
+        (void)cudaStreamSynchronize(stream->handle);
+        (void)cudaStreamDestroy(stream->handle);
+    }
+    kelp__cuda_products_destroy(stream->products);
+    (void)cudaFree(stream->scratch);
+    (void)cudaFree(stream->fault);
+    (void)cudaFreeHost(stream->fault_host);
+    free(stream);
+}
+
+static cudaError_t stream_init(struct kelp__cuda_stream *stream)
+{
+    cudaError_t error = use(stream->base.device);
+    if (error == cudaSuccess) {
+        error = cudaStreamCreateWithFlags(&stream->handle, cudaStreamNonBlocking);
+    }
+    if (error == cudaSuccess) {
+        error = cudaMalloc(reinterpret_cast<void **>(&stream->fault), sizeof(*stream->fault));
+    }
+    if (error == cudaSuccess) {
+        error = cudaMallocHost(reinterpret_cast<void **>(&stream->fault_host),
+                               sizeof(*stream->fault_host));
+    }
+    if (error == cudaSuccess) {
+        *stream->fault_host = no_fault;
+        error = cudaMemcpyAsync(stream->fault, stream->fault_host, sizeof(*stream->fault),
+                                cudaMemcpyHostToDevice, stream->handle);
+    }
+    return error == cudaSuccess ? cudaStreamSynchronize(stream->handle) : error;
+}
+
+static kelp_status stream_create(struct kelp_device *device, struct kelp_stream **ret,
+                                 struct kelp_error *reterr)
+{
+    struct kelp__cuda_stream *stream =
+        static_cast<struct kelp__cuda_stream *>(calloc(1, sizeof(*stream)));
+    if (!stream) {
+        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "cannot allocate a stream");
+    }
+    stream->base.table = device->table;
+    stream->base.device = device;
+    const cudaError_t error = stream_init(stream);
+    kelp_status status = error == cudaSuccess
+                             ? kelp__cuda_products_create(&stream->products, reterr)
+                             : cuda_fail(reterr, error, "cannot create a stream on the GPU");
+    if (status != KELP_OK) {
+        stream_destroy(&stream->base);
+        return status;
+    }
+    *ret = &stream->base;
+    return KELP_OK;
+}
+
+static kelp_status report_fault(const struct kelp__cuda_fault *fault, struct kelp_error *reterr)
+{
+    const double value = static_cast<double>(
+        kelp__math_bits_float(static_cast<uint32_t>(fault->first & UINT32_MAX)));
+    const char *format = fault->what == KELP_CUDA_BAD_ID
+                             ? "category %g: the embedding's table has rows 0 to %llu"
+                             : "class %g: the model has classes 0 to %llu";
+    return kelp_fail(reterr, KELP_ERR_INVALID, format, value, fault->limit - 1);
+}
+
+/* The record of a fault comes along with whatever is waited for. */
+static cudaError_t take_fault(struct kelp__cuda_stream *stream)
+{
+    if (stream->operators == 0) {
+        return cudaStreamSynchronize(stream->handle);
+    }
+    cudaError_t error = cudaMemcpyAsync(stream->fault_host, stream->fault, sizeof(*stream->fault),
+                                        cudaMemcpyDeviceToHost, stream->handle);
+    const cudaError_t waited = cudaStreamSynchronize(stream->handle);
+    return error == cudaSuccess ? waited : error;
+}
+
+static cudaError_t clear_fault(struct kelp__cuda_stream *stream)
+{
+    stream->operators = 0;
+    *stream->fault_host = no_fault;
+    const cudaError_t error =
+        cudaMemcpyAsync(stream->fault, stream->fault_host, sizeof(*stream->fault),
+                        cudaMemcpyHostToDevice, stream->handle);
+    return error == cudaSuccess ? cudaStreamSynchronize(stream->handle) : error;
+}
+
+static kelp_status stream_wait(struct kelp_stream *base, struct kelp_error *reterr)
+{
+    struct kelp__cuda_stream *stream = kelp__cuda_stream_of(base);
+    kelp__cuda_note(stream, use(base->device));
+    kelp__cuda_note(stream, take_fault(stream));
+    const cudaError_t failed = stream->failed;
+    const kelp_status status = stream->status;
+    stream->failed = cudaSuccess;
+    stream->status = KELP_OK;
+    if (failed != cudaSuccess) {
+        return cuda_fail(reterr, failed, "the GPU failed");
+    }
+    if (stream->operators != 0 && stream->fault_host->serial != 0) {
+        const struct kelp__cuda_fault fault = *stream->fault_host;
+        const cudaError_t error = clear_fault(stream);
+        return error == cudaSuccess ? report_fault(&fault, reterr)
+                                    : cuda_fail(reterr, error, "the GPU failed");
+    }
+    stream->operators = 0;
+    return status == KELP_OK ? KELP_OK : kelp_fail(reterr, status, "%s", stream->why);
+}
+
+static void copy(struct kelp_stream *base, void *to, const void *from, size_t bytes,
+                 enum cudaMemcpyKind kind)
+{
+    struct kelp__cuda_stream *stream = kelp__cuda_stream_of(base);
+    if (bytes != 0) {
+        kelp__cuda_note(stream, use(base->device));
+        kelp__cuda_note(stream, cudaMemcpyAsync(to, from, bytes, kind, stream->handle));
+    }
+}
+
+static void copy_in(struct kelp_stream *stream, void *to, const void *host_from, size_t bytes)
+{
+    copy(stream, to, host_from, bytes, cudaMemcpyHostToDevice);
+}
+
+static void copy_out(struct kelp_stream *stream, void *host_to, const void *from, size_t bytes)
+{
+    copy(stream, host_to, from, bytes, cudaMemcpyDeviceToHost);
+}
+
+/* ---- the device ------------------------------------------------------------------------------ */
+
+static void device_destroy(struct kelp_device *device)
+{
+    free(device);
+}
+
+static void device_describe(const struct kelp_device *device, char text[KELP_COMPUTE_KIND_SIZE])
+{
+    memcpy(text, reinterpret_cast<const struct cuda_device *>(device)->kind,
+           KELP_COMPUTE_KIND_SIZE);
+}
+
+static const struct kelp_device_table table = {
+    .name = "cuda",
+    .host_memory = false,
+    .destroy = device_destroy,
+    .describe = device_describe,
+    .alloc = device_alloc,
+    .free = device_free,
+    .stream_create = stream_create,
+    .stream_destroy = stream_destroy,
+    .wait = stream_wait,
+    .copy_in = copy_in,
+    .copy_out = copy_out,
+    .matmul = kelp__cuda_matmul,
+#define CUDA_OPERATOR(name, ...) .name = kelp__cuda_##name,
+    KELP_OPERATORS(CUDA_OPERATOR)
+#undef CUDA_OPERATOR
+        .conv2d_create = kelp__cuda_conv2d_create,
+    .conv2d_destroy = kelp__cuda_conv2d_destroy,
+    .conv2d_workspace = kelp__cuda_conv2d_workspace,
+    .conv2d = kelp__cuda_conv2d,
+    .conv2d_gradient = kelp__cuda_conv2d_gradient,
+};
+
+/* What decides the bits: the architecture, the number of multiprocessors (cuBLASLt picks its
+ * kernels by it) and cuBLASLt's version. */
+static void describe(struct cuda_device *device, const struct cudaDeviceProp *properties)
+{
+    char products[48];
+    kelp__cuda_products_describe(products, sizeof(products));
+    (void)snprintf(device->kind, sizeof(device->kind), "cuda sm_%d%d sms=%d %s cuda-%d.%d float32",
+                   properties->major, properties->minor, properties->multiProcessorCount, products,
+                   CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10);
+}
+
+/* Of the oldest architecture that the kernels are compiled for. */
+#define OLDEST_MAJOR 7
+#define OLDEST_MINOR 5
+
+static kelp_status check(int index, struct cudaDeviceProp *ret, struct kelp_error *reterr)
+{
+    int count = 0;
+    cudaError_t error = cudaGetDeviceCount(&count);
+    if (error == cudaErrorInsufficientDriver) {
+        (void)cudaGetLastError();
+        return kelp_fail(reterr, KELP_ERR_NOT_FOUND,
+                         "no NVIDIA driver for CUDA %d.%d is loaded on this machine",
+                         CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10);
+    }
+    if (error == cudaErrorNoDevice || (error == cudaSuccess && count == 0)) {
+        (void)cudaGetLastError();
+        return kelp_fail(reterr, KELP_ERR_NOT_FOUND, "this machine has no CUDA GPU");
+    }
+    if (error == cudaSuccess && index >= count) {
+        return kelp_fail(reterr, KELP_ERR_NOT_FOUND, "GPU %d: this machine has %d, from 0 on",
+                         index, count);
+    }
+    if (error == cudaSuccess) {
+        error = cudaGetDeviceProperties(ret, index);
+    }
+    if (error != cudaSuccess) {
+        return cuda_fail(reterr, error, "cannot look at the GPU");
+    }
+    if (ret->major * 10 + ret->minor < OLDEST_MAJOR * 10 + OLDEST_MINOR) {
+        return kelp_fail(reterr, KELP_ERR_UNSUPPORTED,
+                         "GPU %d has compute capability %d.%d: at least %d.%d is needed", index,
+                         ret->major, ret->minor, OLDEST_MAJOR, OLDEST_MINOR);
+    }
+    return KELP_OK;
+}
+
+kelp_status kelp_cuda_entry(uint32_t index, struct kelp_device **ret, struct kelp_error *reterr)
+{
+    struct cudaDeviceProp properties;
+    if (index > INT32_MAX) {
+        return kelp_fail(reterr, KELP_ERR_INVALID, "GPU %u: no machine has so many", index);
+    }
+    kelp_status status = check(static_cast<int>(index), &properties, reterr);
+    if (status == KELP_OK) {
+        status = kelp__cuda_products_load(reterr);
+    }
+    if (status != KELP_OK) {
+        return status;
+    }
+    struct cuda_device *device = static_cast<struct cuda_device *>(calloc(1, sizeof(*device)));
+    if (!device) {
+        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "cannot allocate the CUDA device");
+    }
+    device->base.table = &table;
+    device->index = static_cast<int>(index);
+    describe(device, &properties);
+    *ret = &device->base;
+    return KELP_OK;
+}

@@ -1,0 +1,19 @@
+/*
+ * The one function that libkelp-cuda.so exports: kernels/cuda_library.c loads the library and calls
+ * it. Private to kernels/.
+ */
+#ifndef KELP_KERNELS_CUDA_ENTRY_H
+#define KELP_KERNELS_CUDA_ENTRY_H
+
+#include "kernels/device.h"
+
+#define KELP_CUDA_ENTRY "kelp_cuda_entry"
+
+#ifdef __cplusplus
+extern "C"
+#endif
+    /* See kelp_device_cuda_create(). */
+    __attribute__((visibility("default"))) kelp_status
+    kelp_cuda_entry(uint32_t index, struct kelp_device **ret, struct kelp_error *reterr);
+
+#endif

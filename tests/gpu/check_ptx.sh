@@ -1,0 +1,46 @@
+#!/bin/bash
+# What nvcc makes of the GPU's kernels: no sum whose order depends on the threads (atomics on floats),
+# no multiplication and addition in one (contraction), for the oldest and the newest architecture.
+# That nothing is spilled or lies in local memory, the build itself checks.
+# usage: tests/gpu/check_ptx.sh SOURCE_DIR NVCC
+# Exit status: 77: there is no nvcc.
+set -euo pipefail
+cd "${1:?usage: tests/gpu/check_ptx.sh SOURCE_DIR NVCC}"
+nvcc="${2:-}"
+if [ -z "$nvcc" ] || ! [ -x "$nvcc" ]; then
+    printf 'skipped: there is no nvcc\n'
+    exit 77
+fi
+scratch="$(mktemp -d)"
+trap 'rm -rf "$scratch"' EXIT
+
+# Instructions that make a result depend on more than the operands and their order.
+banned='\b(atom|red)\.[a-z.0-9]*\.(f16|f32|f64|bf16|f16x2|bf16x2)|fma\.r[nzmp](\.ftz)?\.f(32|64)|\.approx\.'
+found() { grep -nE "$banned" "$@" | grep -vE '^[^:]*:[0-9]*:[[:space:]]*//' || true; }
+compile() { # ARCHITECTURE FILE MORE ...
+    local architecture="$1" file="$2"
+    shift 2
+    "$nvcc" -std=c++17 -O3 -arch="compute_$architecture" -fmad=false -D_GNU_SOURCE -I. "$@" -ptx "$file" \
+        -o "$scratch/$(basename "$file").$architecture.ptx"
+}
+
+# The list catches what it is there for.
+cat >"$scratch/planted.cu" <<'PLANTED'
+__global__ void planted(float *sum, float a, float b) { atomicAdd(sum, __fmaf_rn(a, b, *sum)); }
+PLANTED
+compile 90 "$scratch/planted.cu"
+if [ "$(found "$scratch/planted.cu.90.ptx" | wc -l)" -ne 2 ]; then
+    printf 'ptx: a planted atomicAdd() and a planted fma are not found\n'
+    exit 1
+fi
+rm "$scratch"/planted.*
+
+export -f compile
+export nvcc scratch
+printf '%s\n' kernels/cuda/*.cu | xargs -P 2 -I '{}' bash -c 'compile 75 {} && compile 120 {}'
+bad="$(found "$scratch"/*.ptx)"
+if [ -n "$bad" ]; then
+    printf '%s\n' "${bad//$scratch\//}" | head -n 10
+    exit 1
+fi
+printf 'ptx: %d files in order\n' "$(find "$scratch" -name '*.ptx' | wc -l)"

@@ -1,0 +1,391 @@
+/*
+ * gpu_operators: every operator on this machine's GPU against the CPU, then again and again, which
+ * must give the same bits, beside a stream that keeps the GPU busy. Then what a device says of work
+ * that it cannot do, and the known answer.
+ *
+ * usage: gpu_operators [--repeats N] [--large-repeats N] [--seed N] [--jobs N] [GROUP ...]
+ *
+ * --repeats: runs of each case after the first one (100). --large-repeats: of cases of a MiB and
+ * more, which copies make slow (as --repeats). --jobs: cases at once, each on streams of its own
+ * (4). GROUP: of these alone ("sums"), and nothing of what follows the cases.
+ *
+ * Exit status: 0; 1: a line says what is wrong, for each case; 2: usage; 77: there is no such GPU.
+ */
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/clock.h"
+#include "kernels/device.h"
+#include "tests/lib/cuda/operator_cases.h"
+#include "tests/lib/cuda/operator_faults.h"
+
+#define EXIT_SKIPPED 77
+#define JOBS_MAX     64u
+#define LARGE_BYTES  (1u << 20)
+
+struct group {
+    const char *name;
+    void (*add)(struct operator_cases *cases, bool large);
+    struct operator_cases cases;
+    uint32_t taken, done, failed; /* cases */
+    double worst;
+    uint64_t begin_us;
+};
+static struct group groups[] = {
+    {.name = "elements", .add = cases_elements},
+    {.name = "shape", .add = cases_shape},
+    {.name = "sums", .add = cases_sums},
+    {.name = "rows", .add = cases_rows},
+    {.name = "batch_norm", .add = cases_batch_norm},
+    {.name = "embedding", .add = cases_embedding},
+    {.name = "criterion", .add = cases_criterion},
+    {.name = "windows", .add = cases_windows},
+    {.name = "products", .add = cases_products},
+};
+
+static struct {
+    uint32_t repeats, large_repeats, jobs;
+    uint64_t seed;
+    bool chosen[KELP_ARRAY_COUNT(groups)];
+    bool some; /* groups are chosen */
+} options = {.repeats = 100, .large_repeats = UINT32_MAX, .jobs = 4, .seed = 1};
+
+static struct kelp_device *cpu, *gpu;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of the groups, failed, and lines */
+static uint32_t failed;
+static atomic_bool enough; /* of the load */
+
+static void say_failed(const char *what, const struct kelp_error *error)
+{
+    (void)pthread_mutex_lock(&lock);
+    failed++;
+    printf("FAILED %s: %s\n", what, error->text);
+    (void)fflush(stdout);
+    (void)pthread_mutex_unlock(&lock);
+}
+
+/* ---- the load -------------------------------------------------------------------------------- */
+
+#define LOAD_SIDE  1024u
+#define LOAD_COUNT (16u << 20)
+
+struct load {
+    struct kelp_stream *stream;
+    void *memory; /* float32[LOAD_COUNT] */
+    uint64_t rounds;
+};
+
+/* Fills that take the memory's whole width, and products that take all multiprocessors. The queue
+ * stays short: freeing memory waits for all of the device. */
+static kelp_status load_round(const struct load *load, struct kelp_error *reterr)
+{
+    float *a = load->memory, *b = a + LOAD_SIDE * LOAD_SIDE, *c = b + LOAD_SIDE * LOAD_SIDE;
+    const struct kelp_matmul product = {.m = LOAD_SIDE,
+                                        .n = LOAD_SIDE,
+                                        .k = LOAD_SIDE,
+                                        .a = a,
+                                        .lda = LOAD_SIDE,
+                                        .b = b,
+                                        .ldb = LOAD_SIDE,
+                                        .c = c,
+                                        .ldc = LOAD_SIDE};
+    for (uint32_t i = 0; i < 4; i++) {
+        load->stream->table->fill(load->stream, load->memory, 0.5f, LOAD_COUNT);
+        load->stream->table->matmul(load->stream, &product);
+    }
+    return load->stream->table->wait(load->stream, reterr);
+}
+
+static void *load_main(void *argument)
+{
+    struct load *load = argument;
+    struct kelp_error error = {KELP_OK, ""};
+    while (!atomic_load(&enough)) {
+        if (load_round(load, &error) != KELP_OK) {
+            say_failed("the load", &error);
+            break;
+        }
+        load->rounds++;
+    }
+    return NULL;
+}
+
+/* ---- cases ----------------------------------------------------------------------------------- */
+
+static bool is_large(const struct operator_case *one)
+{
+    uint64_t elements = 0;
+    for (uint32_t i = 0; i < CASE_BUFFERS_MAX; i++) {
+        elements += one->buffers[i].count;
+    }
+    return elements * sizeof(float) >= LARGE_BYTES;
+}
+
+/* The next case that nobody has taken; NULL: there is none. */
+static struct group *take(uint32_t *ret_case)
+{
+    struct group *found = NULL;
+    (void)pthread_mutex_lock(&lock);
+    for (uint32_t i = 0; i < KELP_ARRAY_COUNT(groups) && !found; i++) {
+        if (groups[i].taken < groups[i].cases.count) {
+            found = &groups[i];
+            found->begin_us = found->taken == 0 ? kelp_clock_us() : found->begin_us;
+            *ret_case = found->taken++;
+        }
+    }
+    (void)pthread_mutex_unlock(&lock);
+    return found;
+}
+
+static void count_done(struct group *group, kelp_status status, double worst)
+{
+    (void)pthread_mutex_lock(&lock);
+    group->done++;
+    group->failed += status != KELP_OK;
+    group->worst = worst > group->worst ? worst : group->worst;
+    if (group->done == group->cases.count) {
+        printf("%-10s %4u cases, %u failed, %u runs more of each (large ones: %u), largest "
+               "difference %.1e, %.1f s\n",
+               group->name, group->done, group->failed, options.repeats, options.large_repeats,
+               group->worst, 1e-6 * (double)(kelp_clock_us() - group->begin_us));
+        (void)fflush(stdout);
+    }
+    (void)pthread_mutex_unlock(&lock);
+}
+
+static void check_case(struct group *group, uint32_t number, struct case_devices *devices)
+{
+    const struct operator_case *one = &group->cases.cases[number];
+    const uint32_t repeats = is_large(one) ? options.large_repeats : options.repeats;
+    struct kelp_error error = {KELP_OK, ""};
+    double worst = 0.0;
+    devices->worst = &worst;
+    const kelp_status status = operator_case_check(one, devices, options.seed, repeats, &error);
+    if (status != KELP_OK) {
+        say_failed(group->name, &error);
+    }
+    count_done(group, status, worst);
+}
+
+static kelp_status open_streams(struct case_devices *devices, struct kelp_error *reterr)
+{
+    *devices = (struct case_devices){.cpu = cpu, .other = gpu};
+    const kelp_status status = cpu->table->stream_create(cpu, &devices->cpu_stream, reterr);
+    return status == KELP_OK ? gpu->table->stream_create(gpu, &devices->other_stream, reterr)
+                             : status;
+}
+
+static void close_streams(struct case_devices *devices)
+{
+    cpu->table->stream_destroy(devices->cpu_stream);
+    gpu->table->stream_destroy(devices->other_stream);
+}
+
+static void *job_main(void *argument)
+{
+    struct case_devices devices;
+    struct kelp_error error = {KELP_OK, ""};
+    uint32_t number = 0;
+    (void)argument;
+    if (open_streams(&devices, &error) != KELP_OK) {
+        say_failed("streams", &error);
+    } else {
+        for (struct group *group = take(&number); group; group = take(&number)) {
+            check_case(group, number, &devices);
+        }
+    }
+    close_streams(&devices);
+    return NULL;
+}
+
+static void start(pthread_t *thread, void *(*run)(void *), void *argument)
+{
+    if (pthread_create(thread, NULL, run, argument) != 0) {
+        fprintf(stderr, "gpu_operators: cannot start a thread\n");
+        exit(1);
+    }
+}
+
+static void check_cases(void)
+{
+    pthread_t jobs[JOBS_MAX];
+    for (uint32_t i = 0; i < KELP_ARRAY_COUNT(groups); i++) {
+        operator_cases_init(&groups[i].cases, options.seed + i);
+        if (!options.some || options.chosen[i]) {
+            groups[i].add(&groups[i].cases, true);
+        }
+    }
+    for (uint32_t i = 0; i < options.jobs; i++) {
+        start(&jobs[i], job_main, NULL);
+    }
+    for (uint32_t i = 0; i < options.jobs; i++) {
+        (void)pthread_join(jobs[i], NULL);
+    }
+    for (uint32_t i = 0; i < KELP_ARRAY_COUNT(groups); i++) {
+        operator_cases_fini(&groups[i].cases);
+    }
+}
+
+/* ---- what is not a case ---------------------------------------------------------------------- */
+
+static void report(const char *what, kelp_status status, const struct kelp_error *error)
+{
+    if (status != KELP_OK) {
+        say_failed(what, error);
+    } else {
+        printf("%s: as on the cpu\n", what);
+    }
+}
+
+static void check_faults(void)
+{
+    struct case_devices devices;
+    struct kelp_error error = {KELP_OK, ""};
+    kelp_status status = open_streams(&devices, &error);
+    if (status != KELP_OK) {
+        say_failed("streams", &error);
+    } else {
+        status = operator_faults_check(&devices, &error);
+        report("bad ids and classes", status, &error);
+        status = operator_memory_check(&devices, &error);
+        report("after too large an allocation", status, &error);
+    }
+    close_streams(&devices);
+}
+
+static void check_answer(void)
+{
+    char text[2][KELP_COMPUTE_KIND_SIZE] = {"", ""};
+    uint64_t answer[2] = {0, 0};
+    struct kelp_error error = {KELP_OK, ""};
+    for (uint32_t i = 0; i < 2; i++) {
+        if (kelp_compute_kind(gpu, text[i], &answer[i], &error) != KELP_OK) {
+            say_failed("the known answer", &error);
+            return;
+        }
+        printf("%s, known answer %016llx\n", text[i], (unsigned long long)answer[i]);
+    }
+    if (strcmp(text[0], text[1]) != 0 || answer[0] != answer[1]) {
+        (void)kelp_fail(&error, KELP_ERR_MISMATCH, "differs");
+        say_failed("the known answer, twice", &error);
+    }
+}
+
+static kelp_status check_all(struct kelp_error *reterr)
+{
+    struct load load = {.rounds = 0};
+    pthread_t thread;
+    kelp_status status = gpu->table->stream_create(gpu, &load.stream, reterr);
+    if (status == KELP_OK) {
+        status = gpu->table->alloc(gpu, LOAD_COUNT * sizeof(float), &load.memory, reterr);
+    }
+    if (status == KELP_OK) {
+        start(&thread, load_main, &load);
+        check_cases();
+        if (!options.some) {
+            check_faults();
+            check_answer();
+        }
+        atomic_store(&enough, true);
+        (void)pthread_join(thread, NULL);
+        printf("the load beside it: %llu rounds\n", (unsigned long long)load.rounds);
+    }
+    gpu->table->free(gpu, load.memory);
+    gpu->table->stream_destroy(load.stream);
+    return status;
+}
+
+/* ---- the program ----------------------------------------------------------------------------- */
+
+static bool parse_number(const char *text, uint32_t *ret)
+{
+    char *end = NULL;
+    const unsigned long number = strtoul(text, &end, 10);
+    *ret = (uint32_t)number;
+    return *text >= '0' && *text <= '9' && *end == '\0' && number < UINT32_MAX;
+}
+
+static bool parse_group(const char *name)
+{
+    for (uint32_t i = 0; i < KELP_ARRAY_COUNT(groups); i++) {
+        if (strcmp(groups[i].name, name) == 0) {
+            options.chosen[i] = options.some = true;
+            return true;
+        }
+    }
+    return false;
+}
+
+static bool parse_option(const char *name, const char *value)
+{
+    uint32_t number = 0;
+    if (!parse_number(value, &number)) {
+        return false;
+    }
+    if (strcmp(name, "--repeats") == 0) {
+        options.repeats = number;
+    } else if (strcmp(name, "--large-repeats") == 0) {
+        options.large_repeats = number;
+    } else if (strcmp(name, "--seed") == 0) {
+        options.seed = number;
+    } else if (strcmp(name, "--jobs") == 0 && number > 0 && number <= JOBS_MAX) {
+        options.jobs = number;
+    } else {
+        return false;
+    }
+    return true;
+}
+
+static bool parse(int argc, char **argv)
+{
+    for (int i = 1; i < argc; i++) {
+        if (strncmp(argv[i], "--", 2) != 0) {
+            if (!parse_group(argv[i])) {
+                return false;
+            }
+        } else if (i + 1 == argc || !parse_option(argv[i], argv[i + 1])) {
+            return false;
+        } else {
+            i++;
+        }
+    }
+    if (options.large_repeats == UINT32_MAX) {
+        options.large_repeats = options.repeats;
+    }
+    return true;
+}
+
+int main(int argc, char **argv)
+{
+    struct kelp_error error = {KELP_OK, ""};
+    if (!parse(argc, argv)) {
+        fprintf(stderr, "usage: gpu_operators [--repeats N] [--large-repeats N] [--seed N] "
+                        "[--jobs N] [GROUP ...]\n");
+        return 2;
+    }
+    kelp_status status = kelp_device_cuda_create(0, &gpu, &error);
+    if (status == KELP_ERR_NOT_FOUND || status == KELP_ERR_UNSUPPORTED) {
+        printf("skipped: %s\n", error.text);
+        return EXIT_SKIPPED;
+    }
+    if (status == KELP_OK) {
+        status = kelp_device_cpu_create(1, &cpu, &error);
+    }
+    if (status == KELP_OK) {
+        status = check_all(&error);
+    }
+    if (status != KELP_OK) {
+        say_failed("devices", &error);
+    }
+    if (cpu) {
+        cpu->table->destroy(cpu);
+    }
+    if (gpu) {
+        gpu->table->destroy(gpu);
+    }
+    printf("%u failed\n", failed);
+    return failed == 0 ? 0 : 1;
+}

@@ -1,0 +1,245 @@
+/*
+ * What kernels/cuda needs of CUDA's runtime, for g++: "device" memory is memory of the host, a
+ * stream does everything at once, and a kernel's threads are fibers of the calling thread
+ * (runtime.cu). Blocks come one after the other in a drawn order, and so do the threads of a block,
+ * each as far as its next barrier. A result that depends on the order shows when another is drawn;
+ * AddressSanitizer sees what runs over an end.
+ *
+ * Blocks and grids are one-dimensional, blocks a multiple of 32 threads. A kernel whose threads do
+ * not all come to a barrier is ended with a message. Fresh memory is full of NaN.
+ *
+ * C++ for the .cu files alone, under the name that they include.
+ */
+#ifndef KELP_TESTS_EMULATED_CUDA_RUNTIME_H
+#define KELP_TESTS_EMULATED_CUDA_RUNTIME_H
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <tuple>
+
+#define __global__
+#define __device__
+#define __host__
+#define __forceinline__ inline __attribute__((always_inline))
+#define __noinline__    __attribute__((noinline))
+#define __restrict__ __restrict
+#define __launch_bounds__(...)
+#define KELP_CUDA_SHARED static
+#define KELP_CUDA_START(kernel, blocks, threads, stream, ...)                                      \
+    kelp_emulated::start(kernel, (blocks), (threads), __VA_ARGS__)
+
+#define CUDART_VERSION 13000
+
+/* ---- the host's side ------------------------------------------------------------------------- */
+
+enum cudaError_t {
+    cudaSuccess = 0,
+    cudaErrorMemoryAllocation = 2,
+    cudaErrorInsufficientDriver = 35,
+    cudaErrorNoDevice = 100,
+};
+enum cudaMemcpyKind {
+    cudaMemcpyHostToDevice = 1,
+    cudaMemcpyDeviceToHost = 2,
+    cudaMemcpyDeviceToDevice = 3
+};
+struct kelp_emulated_stream;
+typedef struct kelp_emulated_stream *cudaStream_t;
+struct cudaDeviceProp {
+    int major, minor, multiProcessorCount;
+};
+#define cudaStreamNonBlocking 1u
+
+cudaError_t cudaGetLastError(void);
+const char *cudaGetErrorString(cudaError_t error);
+const char *cudaGetErrorName(cudaError_t error);
+cudaError_t cudaGetDeviceCount(int *count);
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp *properties, int index);
+cudaError_t cudaSetDevice(int index);
+cudaError_t cudaMalloc(void **memory, size_t bytes);
+cudaError_t cudaFree(void *memory);
+cudaError_t cudaMallocHost(void **memory, size_t bytes);
+cudaError_t cudaFreeHost(void *memory);
+cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind kind,
+                            cudaStream_t stream);
+cudaError_t cudaMemsetAsync(void *to, int value, size_t bytes, cudaStream_t stream);
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned int flags);
+cudaError_t cudaStreamSynchronize(cudaStream_t stream);
+cudaError_t cudaStreamDestroy(cudaStream_t stream);
+
+/* ---- a kernel's side ------------------------------------------------------------------------- */
+
+struct dim3 {
+    unsigned int x = 1, y = 1, z = 1;
+};
+extern dim3 threadIdx, blockIdx, blockDim, gridDim;
+
+struct alignas(8) float2 {
+    float x, y;
+};
+struct alignas(16) float4 {
+    float x, y, z, w;
+};
+struct alignas(8) uint2 {
+    unsigned int x, y;
+};
+struct alignas(16) uint4 {
+    unsigned int x, y, z, w;
+};
+struct alignas(16) double2 {
+    double x, y;
+};
+inline float2 make_float2(float x, float y)
+{
+    return {x, y};
+}
+inline float4 make_float4(float x, float y, float z, float w)
+{
+    return {x, y, z, w};
+}
+inline uint2 make_uint2(unsigned int x, unsigned int y)
+{
+    return {x, y};
+}
+inline uint4 make_uint4(unsigned int x, unsigned int y, unsigned int z, unsigned int w)
+{
+    return {x, y, z, w};
+}
+inline double2 make_double2(double x, double y)
+{
+    return {x, y};
+}
+
+namespace kelp_emulated {
+
+typedef void (*body_function)(void *arguments);
+void run(unsigned int blocks, unsigned int threads, body_function body, void *arguments);
+
+template <typename... Parameters, typename... Arguments>
+void start(void (*kernel)(Parameters...), unsigned int blocks, unsigned int threads,
+           Arguments &&...arguments)
+{
+    struct call {
+        void (*kernel)(Parameters...);
+        std::tuple<Parameters...> arguments;
+    } one = {kernel, std::tuple<Parameters...>(static_cast<Parameters>(arguments)...)};
+    run(
+        blocks, threads,
+        [](void *user) {
+            struct call *self = static_cast<struct call *>(user);
+            std::apply(self->kernel, self->arguments);
+        },
+        &one);
+}
+
+/* What a lane of a warp gives to, and takes from, an operation of all 32. */
+enum operation { SYNC_BLOCK, SYNC_WARP, SHUFFLE_XOR, SHUFFLE_DOWN, SHUFFLE_UP, SHUFFLE, BALLOT };
+uint64_t meet(enum operation operation, uint64_t value, unsigned int which);
+
+template <typename number>
+inline number exchange(enum operation operation, number value, unsigned int which)
+{
+    static_assert(sizeof(number) <= sizeof(uint64_t));
+    uint64_t bits = 0;
+    memcpy(&bits, &value, sizeof(value));
+    bits = meet(operation, bits, which);
+    memcpy(&value, &bits, sizeof(value));
+    return value;
+}
+
+} // namespace kelp_emulated
+
+inline void __syncthreads()
+{
+    (void)kelp_emulated::meet(kelp_emulated::SYNC_BLOCK, 0, 0);
+}
+inline void __syncwarp(unsigned int = 0xffffffffu)
+{
+    (void)kelp_emulated::meet(kelp_emulated::SYNC_WARP, 0, 0);
+}
+template <typename number> inline number __shfl_xor_sync(unsigned int, number value, int mask)
+{
+    return kelp_emulated::exchange(kelp_emulated::SHUFFLE_XOR, value, (unsigned int)mask);
+}
+template <typename number>
+inline number __shfl_down_sync(unsigned int, number value, unsigned int by)
+{
+    return kelp_emulated::exchange(kelp_emulated::SHUFFLE_DOWN, value, by);
+}
+template <typename number> inline number __shfl_up_sync(unsigned int, number value, unsigned int by)
+{
+    return kelp_emulated::exchange(kelp_emulated::SHUFFLE_UP, value, by);
+}
+template <typename number> inline number __shfl_sync(unsigned int, number value, int lane)
+{
+    return kelp_emulated::exchange(kelp_emulated::SHUFFLE, value, (unsigned int)lane);
+}
+inline unsigned int __ballot_sync(unsigned int, int predicate)
+{
+    return (unsigned int)kelp_emulated::meet(kelp_emulated::BALLOT, predicate != 0, 0);
+}
+
+/* One thread runs at a time: plain memory is atomic enough. */
+template <typename number> inline number atomicCAS(number *at, number expected, number value)
+{
+    const number before = *at;
+    *at = before == expected ? value : before;
+    return before;
+}
+template <typename number> inline number atomicMin(number *at, number value)
+{
+    const number before = *at;
+    *at = value < before ? value : before;
+    return before;
+}
+template <typename number> inline number atomicMax(number *at, number value)
+{
+    const number before = *at;
+    *at = value > before ? value : before;
+    return before;
+}
+template <typename number> inline number atomicAdd(number *at, number value)
+{
+    static_assert(!std::is_floating_point_v<number>, "sums of floats need a fixed order");
+    const number before = *at;
+    *at = before + value;
+    return before;
+}
+template <typename number> inline number atomicOr(number *at, number value)
+{
+    const number before = *at;
+    *at = before | value;
+    return before;
+}
+template <typename number> inline number __ldg(const number *at)
+{
+    return *at;
+}
+inline int __popc(unsigned int bits)
+{
+    return __builtin_popcount(bits);
+}
+inline int __ffs(int bits)
+{
+    return __builtin_ffs(bits);
+}
+inline int __clz(int bits)
+{
+    return bits == 0 ? 32 : __builtin_clz((unsigned int)bits);
+}
+inline unsigned int __float_as_uint(float value)
+{
+    unsigned int bits;
+    memcpy(&bits, &value, sizeof(bits));
+    return bits;
+}
+inline float __uint_as_float(unsigned int bits)
+{
+    float value;
+    memcpy(&value, &bits, sizeof(value));
+    return value;
+}
+
+#endif

@@ -1,0 +1,422 @@
+/*
+ * Kernels as fibers. A fiber runs one thread of a block after the other, until one comes to a
+ * barrier: then it waits there, and another fiber goes on with the threads that are left. So a
+ * kernel without barriers takes one fiber and no switch.
+ */
+#include "tests/lib/cuda/emulated/cuda_runtime.h"
+
+#include <csetjmp>
+#include <cstdio>
+#include <cstdlib>
+#include <mutex>
+#include <ucontext.h>
+#include <utility>
+#include <vector>
+
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/common_interface_defs.h>
+#endif
+
+extern "C" {
+#include "tests/lib/cuda/emulated_device.h"
+}
+
+#define STACK_BYTES ((size_t)128 << 10)
+#define WARP        32u
+
+dim3 threadIdx, blockIdx, blockDim, gridDim;
+
+namespace kelp_emulated {
+
+/* A stack, and where it goes on. */
+struct place {
+    ucontext_t context;
+    jmp_buf mark;
+    bool begun = false; /* `mark` is set */
+};
+
+struct fiber : place {
+    std::vector<char> stack;
+    void *fake_stack = nullptr; /* AddressSanitizer's */
+    unsigned int thread = 0;
+    bool waits = false; /* in meet(); otherwise it ran out of threads */
+};
+
+/* A thread that waits in meet(). */
+struct waiting {
+    bool here = false;
+    enum operation operation = SYNC_BLOCK;
+    uint64_t value = 0;
+    unsigned int which = 0;
+    struct fiber *fiber = nullptr;
+};
+
+static std::mutex one_launch;
+struct launch_state {
+    body_function body;
+    void *arguments;
+    std::vector<struct fiber *> idle; /* all fibers, while none runs */
+    std::vector<unsigned int> order;  /* of threads; those from `next` on have not begun */
+    unsigned int next, threads, ended;
+    std::vector<struct waiting> waiting; /* by thread */
+    std::vector<struct fiber *> ready;
+    struct fiber *now;
+    struct place scheduler;
+    void *scheduler_fake_stack;
+    const void *scheduler_stack;
+    size_t scheduler_stack_bytes;
+    bool drawn; /* otherwise ascending */
+    uint64_t draws;
+};
+/* Never destroyed: fibers are not unwound. */
+static struct launch_state &state = *new struct launch_state();
+
+static uint32_t draw(uint32_t below)
+{
+    state.draws += UINT64_C(0x9E3779B97F4A7C15);
+    uint64_t h = state.draws;
+    h = (h ^ h >> 30) * UINT64_C(0xBF58476D1CE4E5B9);
+    h = (h ^ h >> 27) * UINT64_C(0x94D049BB133111EB);
+    return (uint32_t)((h >> 32) * below >> 32);
+}
+
+static void shuffle(std::vector<unsigned int> *numbers, unsigned int count)
+{
+    numbers->resize(count);
+    for (unsigned int i = 0; i < count; i++) {
+        (*numbers)[i] = i;
+    }
+    for (unsigned int i = count; state.drawn && i > 1; i--) {
+        std::swap((*numbers)[i - 1], (*numbers)[draw(i)]);
+    }
+}
+
+[[noreturn]] static void fail(const char *what)
+{
+    fprintf(stderr, "emulated kernel: block %u of %u: %s\n", blockIdx.x, gridDim.x, what);
+    abort();
+}
+
+/* ---- switches -------------------------------------------------------------------------------- */
+
+/* swapcontext() asks the kernel for the mask of signals each time; _setjmp() does not. But
+ * AddressSanitizer takes a jump for the end of the stack's frames. */
+#if defined(__SANITIZE_ADDRESS__)
+#define SWITCH(from, to) swapcontext(&(from)->context, &(to)->context)
+#else
+#define SWITCH(from, to)                                                                           \
+    do {                                                                                           \
+        if (_setjmp((from)->mark) == 0) {                                                          \
+            if ((to)->begun) {                                                                     \
+                _longjmp((to)->mark, 1);                                                           \
+            }                                                                                      \
+            (to)->begun = true;                                                                    \
+            setcontext(&(to)->context);                                                            \
+        }                                                                                          \
+    } while (0)
+#endif
+
+static void enter_scheduler(struct fiber *fiber)
+{
+#if defined(__SANITIZE_ADDRESS__)
+    __sanitizer_start_switch_fiber(&fiber->fake_stack, state.scheduler_stack,
+                                   state.scheduler_stack_bytes);
+#endif
+    SWITCH(fiber, &state.scheduler);
+#if defined(__SANITIZE_ADDRESS__)
+    __sanitizer_finish_switch_fiber(fiber->fake_stack, &state.scheduler_stack,
+                                    &state.scheduler_stack_bytes);
+#endif
+}
+
+static void run_threads(void)
+{
+#if defined(__SANITIZE_ADDRESS__)
+    __sanitizer_finish_switch_fiber(nullptr, &state.scheduler_stack, &state.scheduler_stack_bytes);
+#endif
+    struct fiber *self = state.now;
+    for (;;) {
+        while (state.next < state.threads) {
+            self->thread = state.order[state.next++];
+            threadIdx.x = self->thread;
+            state.body(state.arguments);
+            state.ended++;
+        }
+        self->waits = false;
+        enter_scheduler(self);
+    }
+}
+
+static struct fiber *new_fiber(void)
+{
+    struct fiber *fiber = new struct fiber;
+    fiber->stack.resize(STACK_BYTES);
+    getcontext(&fiber->context);
+    fiber->context.uc_stack.ss_sp = fiber->stack.data();
+    fiber->context.uc_stack.ss_size = STACK_BYTES;
+    fiber->context.uc_link = nullptr;
+    makecontext(&fiber->context, run_threads, 0);
+    return fiber;
+}
+
+static void resume(struct fiber *fiber)
+{
+    state.now = fiber;
+    state.scheduler.begun = true;
+    threadIdx.x = fiber->thread;
+#if defined(__SANITIZE_ADDRESS__)
+    __sanitizer_start_switch_fiber(&state.scheduler_fake_stack, fiber->stack.data(), STACK_BYTES);
+#endif
+    SWITCH(&state.scheduler, fiber);
+#if defined(__SANITIZE_ADDRESS__)
+    __sanitizer_finish_switch_fiber(state.scheduler_fake_stack, nullptr, nullptr);
+#endif
+    if (!fiber->waits) {
+        state.idle.push_back(fiber);
+    }
+}
+
+uint64_t meet(enum operation operation, uint64_t value, unsigned int which)
+{
+    struct fiber *self = state.now;
+    const unsigned int thread = self->thread;
+    self->waits = true;
+    state.waiting[thread] = {true, operation, value, which, self};
+    enter_scheduler(self);
+    return state.waiting[thread].value;
+}
+
+/* ---- meetings -------------------------------------------------------------------------------- */
+
+static uint64_t result_of(const struct waiting *lanes, unsigned int lane, uint64_t ballot)
+{
+    const unsigned int which = lanes[lane].which;
+    unsigned int from = lane;
+    switch (lanes[lane].operation) {
+    case BALLOT:
+        return ballot;
+    case SHUFFLE_XOR:
+        from = lane ^ which;
+        break;
+    case SHUFFLE_DOWN:
+        from = lane + which < WARP ? lane + which : lane;
+        break;
+    case SHUFFLE_UP:
+        from = lane >= which ? lane - which : lane;
+        break;
+    case SHUFFLE:
+        from = which % WARP;
+        break;
+    case SYNC_BLOCK:
+    case SYNC_WARP:
+        break;
+    }
+    return lanes[from % WARP].value;
+}
+
+/* Whether the lanes of the warp are all at one operation of a warp; they go on then. */
+static bool meet_warp(unsigned int warp)
+{
+    struct waiting *lanes = &state.waiting[warp * WARP];
+    uint64_t ballot = 0, results[WARP];
+    for (unsigned int i = 0; i < WARP; i++) {
+        if (!lanes[i].here || lanes[i].operation == SYNC_BLOCK) {
+            return false;
+        }
+        if (lanes[i].operation != lanes[0].operation) {
+            fail("the lanes of a warp are at different operations");
+        }
+        ballot |= lanes[i].value << i;
+    }
+    for (unsigned int i = 0; i < WARP; i++) {
+        results[i] = result_of(lanes, i, ballot);
+    }
+    for (unsigned int i = 0; i < WARP; i++) {
+        lanes[i].here = false;
+        lanes[i].value = results[i];
+        state.ready.push_back(lanes[i].fiber);
+    }
+    return true;
+}
+
+static bool meet_block(void)
+{
+    for (const struct waiting &thread : state.waiting) {
+        if (!thread.here || thread.operation != SYNC_BLOCK) {
+            return false;
+        }
+    }
+    for (struct waiting &thread : state.waiting) {
+        thread.here = false;
+        state.ready.push_back(thread.fiber);
+    }
+    return true;
+}
+
+/* ---- launches -------------------------------------------------------------------------------- */
+
+static void run_block(void)
+{
+    shuffle(&state.order, state.threads);
+    state.next = 0;
+    state.ended = 0;
+    state.waiting.assign(state.threads, {});
+    while (state.ended < state.threads) {
+        if (state.next < state.threads) {
+            if (state.idle.empty()) {
+                state.idle.push_back(new_fiber());
+            }
+            struct fiber *fiber = state.idle.back();
+            state.idle.pop_back();
+            resume(fiber);
+        } else if (!state.ready.empty()) {
+            if (state.drawn) {
+                std::swap(state.ready[draw((uint32_t)state.ready.size())], state.ready.back());
+            }
+            struct fiber *fiber = state.ready.back();
+            state.ready.pop_back();
+            resume(fiber);
+        } else {
+            bool moves = meet_block();
+            for (unsigned int warp = 0; warp < state.threads / WARP; warp++) {
+                moves = meet_warp(warp) || moves;
+            }
+            if (!moves) {
+                fail("threads wait for others that do not come to their barrier");
+            }
+        }
+    }
+}
+
+void run(unsigned int blocks, unsigned int threads, body_function body, void *arguments)
+{
+    const std::lock_guard<std::mutex> lock(one_launch);
+    std::vector<unsigned int> order;
+    if (threads % WARP != 0 || threads == 0 || threads > 1024) {
+        fail("a block has a multiple of 32 threads, at most 1024");
+    }
+    state.body = body;
+    state.arguments = arguments;
+    state.threads = threads;
+    gridDim.x = blocks;
+    blockDim.x = threads;
+    shuffle(&order, blocks);
+    for (const unsigned int block : order) {
+        blockIdx.x = block;
+        run_block();
+    }
+}
+
+} // namespace kelp_emulated
+
+void kelp_cuda_emulated_order(uint64_t seed)
+{
+    const std::lock_guard<std::mutex> lock(kelp_emulated::one_launch);
+    kelp_emulated::state.drawn = seed != 0;
+    kelp_emulated::state.draws = seed * UINT64_C(0xD1342543DE82EF95);
+}
+
+/* ---- the runtime's calls --------------------------------------------------------------------- */
+
+#define MEMORY_MAX ((size_t)8 << 30) /* bytes of one allocation: what the emulated device has */
+
+struct kelp_emulated_stream {
+    int nothing;
+};
+
+cudaError_t cudaGetLastError(void)
+{
+    return cudaSuccess;
+}
+
+const char *cudaGetErrorString(cudaError_t error)
+{
+    return error == cudaErrorMemoryAllocation ? "out of memory" : "no error";
+}
+
+const char *cudaGetErrorName(cudaError_t error)
+{
+    return error == cudaErrorMemoryAllocation ? "cudaErrorMemoryAllocation" : "cudaSuccess";
+}
+
+cudaError_t cudaGetDeviceCount(int *count)
+{
+    *count = 1;
+    return cudaSuccess;
+}
+
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp *properties, int index)
+{
+    (void)index;
+    *properties = {9, 0, 1};
+    return cudaSuccess;
+}
+
+cudaError_t cudaSetDevice(int index)
+{
+    (void)index;
+    return cudaSuccess;
+}
+
+cudaError_t cudaMalloc(void **memory, size_t bytes)
+{
+    const size_t rounded = (bytes + 255) / 256 * 256;
+    void *all = bytes > MEMORY_MAX ? NULL : aligned_alloc(256, rounded);
+    if (!all) {
+        return cudaErrorMemoryAllocation;
+    }
+    memset(all, 0xff, rounded); /* NaN */
+    *memory = all;
+    return cudaSuccess;
+}
+
+cudaError_t cudaFree(void *memory)
+{
+    free(memory);
+    return cudaSuccess;
+}
+
+cudaError_t cudaMallocHost(void **memory, size_t bytes)
+{
+    return cudaMalloc(memory, bytes);
+}
+
+cudaError_t cudaFreeHost(void *memory)
+{
+    return cudaFree(memory);
+}
+
+cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind kind,
+                            cudaStream_t stream)
+{
+    (void)kind;
+    (void)stream;
+    memcpy(to, from, bytes);
+    return cudaSuccess;
+}
+
+cudaError_t cudaMemsetAsync(void *to, int value, size_t bytes, cudaStream_t stream)
+{
+    (void)stream;
+    memset(to, value, bytes);
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned int flags)
+{
+    (void)flags;
+    *stream = new kelp_emulated_stream{0};
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamSynchronize(cudaStream_t stream)
+{
+    (void)stream;
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamDestroy(cudaStream_t stream)
+{
+    delete stream;
+    return cudaSuccess;
+}

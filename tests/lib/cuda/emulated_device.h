@@ -1,0 +1,23 @@
+/*
+ * The CUDA device without a GPU: the sources of kernels/cuda compiled for the host, a kernel's
+ * threads run one after the other from barrier to barrier, and products on the CPU. It shows what a
+ * kernel reads, writes and adds up, and that no order of threads leaves a trace in it; of speed, or
+ * of what a real GPU's memory does, it shows nothing.
+ *
+ * Streams run each operator at once in the caller's thread. One caller at a time in a process.
+ */
+#ifndef KELP_TESTS_LIB_CUDA_EMULATED_DEVICE_H
+#define KELP_TESTS_LIB_CUDA_EMULATED_DEVICE_H
+
+#include "kernels/device.h"
+
+/* *ret is owned, table->destroy(). Errors: KELP_ERR_NO_MEMORY, KELP_ERR_DEVICE. */
+kelp_status kelp_device_cuda_create_emulated(struct kelp_device **ret,
+                                             struct kelp_error *reterr) KELP_MUST_USE;
+
+/* From now on the blocks of a grid and the threads of a block run in orders that are drawn from
+ * seed, anew at each launch; the same seed and launches give the same orders. 0: in ascending
+ * order, as at the beginning. */
+void kelp_cuda_emulated_order(uint64_t seed);
+
+#endif

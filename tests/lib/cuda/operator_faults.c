@@ -1,0 +1,260 @@
+#include "tests/lib/cuda/operator_faults.h"
+
+#include <math.h>
+#include <string.h>
+
+#define ROWS      4u
+#define CLASSES   5u /* or rows of the table */
+#define WIDTH     3u
+#define TOLERANCE 1e-5
+
+/* All that an operator reads and writes, as floats of one piece of memory. */
+enum place {
+    AT_IDS = 0,        /* or classes, [ROWS] */
+    AT_VALUES = 8,     /* what is computed from, [ROWS * CLASSES] at most */
+    AT_SCALE = 30,     /* of the gradient */
+    AT_RESULT = 32,    /* [ROWS * CLASSES] at most */
+    AT_WORKSPACE = 64, /* [ROWS * CLASSES] */
+    AT_SUMS = 96,      /* float64[ROWS * KELP_LOSS_SUMS] */
+    PLACES = AT_SUMS + ROWS * KELP_LOSS_SUMS * 2
+};
+
+static void run_embedding(struct kelp_stream *stream, float *memory)
+{
+    const struct kelp_embedding embedding = {.ids = memory + AT_IDS,
+                                             .ids_stride = 1,
+                                             .rows = ROWS,
+                                             .vocab = CLASSES,
+                                             .width = WIDTH,
+                                             .table = memory + AT_VALUES,
+                                             .y = memory + AT_RESULT};
+    stream->table->embedding(stream, &embedding);
+}
+
+static void run_embedding_gradient(struct kelp_stream *stream, float *memory)
+{
+    const struct kelp_embedding embedding = {.ids = memory + AT_IDS,
+                                             .ids_stride = 1,
+                                             .rows = ROWS,
+                                             .vocab = CLASSES,
+                                             .width = WIDTH,
+                                             .dy = memory + AT_VALUES,
+                                             .dtable = memory + AT_RESULT};
+    stream->table->embedding_gradient(stream, &embedding);
+}
+
+static void run_class_loss(struct kelp_stream *stream, float *memory, enum kelp_loss_kind kind)
+{
+    const struct kelp_criterion criterion = {.kind = kind,
+                                             .output = memory + AT_VALUES,
+                                             .target = memory + AT_IDS,
+                                             .samples = ROWS,
+                                             .elements = CLASSES,
+                                             .target_elements = 1,
+                                             .gradient_scale = memory + AT_SCALE,
+                                             .gradient = memory + AT_RESULT,
+                                             .sums = (double *)(void *)(memory + AT_SUMS),
+                                             .workspace = memory + AT_WORKSPACE};
+    stream->table->criterion(stream, &criterion);
+}
+
+static void run_cross_entropy(struct kelp_stream *stream, float *memory)
+{
+    run_class_loss(stream, memory, KELP_LOSS_CROSS_ENTROPY);
+}
+
+static void run_nll(struct kelp_stream *stream, float *memory)
+{
+    run_class_loss(stream, memory, KELP_LOSS_NLL);
+}
+
+static const struct play {
+    const char *name;
+    void (*run)(struct kelp_stream *stream, float *memory);
+} plays[] = {{"embedding", run_embedding},
+             {"embedding_gradient", run_embedding_gradient},
+             {"cross_entropy", run_cross_entropy},
+             {"nll", run_nll}};
+
+static const float good_ids[ROWS] = {3.0f, 0.0f, 3.0f, 4.0f};
+
+/* One run: what wait() says is *ret_said, the memory afterwards ret. */
+static kelp_status play(struct kelp_device *device, struct kelp_stream *stream,
+                        const struct play *what, const float ids[ROWS], float ret[PLACES],
+                        struct kelp_error *ret_said, struct kelp_error *reterr)
+{
+    float values[PLACES];
+    void *memory = NULL;
+    const kelp_status status = device->table->alloc(device, sizeof(values), &memory, reterr);
+    if (status != KELP_OK) {
+        return status;
+    }
+    for (uint32_t i = 0; i < PLACES; i++) {
+        values[i] = 0.25f * (float)(i % 7) - 0.5f;
+    }
+    values[AT_SCALE] = 0.25f;
+    memcpy(values + AT_IDS, ids, ROWS * sizeof(*ids));
+    *ret_said = (struct kelp_error){.status = KELP_OK};
+    stream->table->copy_in(stream, memory, values, sizeof(values));
+    what->run(stream, memory);
+    stream->table->copy_out(stream, ret, memory, PLACES * sizeof(*ret));
+    (void)stream->table->wait(stream, ret_said);
+    device->table->free(device, memory);
+    return KELP_OK;
+}
+
+static bool near(double wanted, double got)
+{
+    return fabs(wanted - got) <= TOLERANCE * fmax(1.0, fabs(wanted));
+}
+
+static kelp_status compare(const float wanted[PLACES], const float got[PLACES],
+                           struct kelp_error *reterr)
+{
+    double wanted_sums[ROWS * KELP_LOSS_SUMS], got_sums[ROWS * KELP_LOSS_SUMS];
+    for (uint32_t i = AT_RESULT; i < AT_RESULT + ROWS * CLASSES; i++) {
+        if (!near((double)wanted[i], (double)got[i])) {
+            return kelp_fail(reterr, KELP_ERR_MISMATCH, "result %u is %g on the cpu and %g here",
+                             i - AT_RESULT, (double)wanted[i], (double)got[i]);
+        }
+    }
+    memcpy(wanted_sums, wanted + AT_SUMS, sizeof(wanted_sums));
+    memcpy(got_sums, got + AT_SUMS, sizeof(got_sums));
+    for (uint32_t i = 0; i < ROWS * KELP_LOSS_SUMS; i++) {
+        if (!near(wanted_sums[i], got_sums[i])) {
+            return kelp_fail(reterr, KELP_ERR_MISMATCH, "sum %u is %g on the cpu and %g here", i,
+                             wanted_sums[i], got_sums[i]);
+        }
+    }
+    return KELP_OK;
+}
+
+/* Good ids: the same results on both. */
+static kelp_status check_good(const struct case_devices *devices, const struct play *what,
+                              const char *after, struct kelp_error *reterr)
+{
+    float wanted[PLACES], got[PLACES];
+    struct kelp_error cpu, other;
+    kelp_status status =
+        play(devices->cpu, devices->cpu_stream, what, good_ids, wanted, &cpu, reterr);
+    if (status == KELP_OK) {
+        status = play(devices->other, devices->other_stream, what, good_ids, got, &other, reterr);
+    }
+    if (status != KELP_OK) {
+        return status;
+    }
+    if (cpu.status != KELP_OK || other.status != KELP_OK) {
+        return kelp_fail(reterr, KELP_ERR_MISMATCH, "%s after %s: \"%s\" on the cpu, \"%s\" here",
+                         what->name, after, cpu.text, other.text);
+    }
+    status = compare(wanted, got, reterr);
+    if (status != KELP_OK) {
+        kelp_error_prefix(reterr, "%s after %s", what->name, after);
+    }
+    return status;
+}
+
+/* ---- ids and classes ---- */
+
+/* One bad id: the CPU's words, which are ret_words. */
+static kelp_status check_bad(const struct case_devices *devices, const struct play *what,
+                             uint32_t row, float bad, struct kelp_error *ret_words,
+                             struct kelp_error *reterr)
+{
+    float ids[ROWS], results[PLACES];
+    struct kelp_error other;
+    memcpy(ids, good_ids, sizeof(ids));
+    ids[row] = bad;
+    kelp_status status =
+        play(devices->cpu, devices->cpu_stream, what, ids, results, ret_words, reterr);
+    if (status == KELP_OK) {
+        status = play(devices->other, devices->other_stream, what, ids, results, &other, reterr);
+    }
+    if (status != KELP_OK) {
+        return status;
+    }
+    if (other.status != KELP_ERR_INVALID || ret_words->status != KELP_ERR_INVALID ||
+        strcmp(ret_words->text, other.text) != 0) {
+        return kelp_fail(reterr, KELP_ERR_MISMATCH,
+                         "%s of %g: the cpu says %s \"%s\", and here it is %s \"%s\"", what->name,
+                         (double)bad, kelp_status_name(ret_words->status), ret_words->text,
+                         kelp_status_name(other.status), other.text);
+    }
+    status = devices->other_stream->table->wait(devices->other_stream, &other);
+    return status == KELP_OK ? KELP_OK
+                             : kelp_fail(reterr, KELP_ERR_MISMATCH, "%s of %g: said twice: \"%s\"",
+                                         what->name, (double)bad, other.text);
+}
+
+/* Two bad ids: the first one's words. */
+static kelp_status check_two(const struct case_devices *devices, const struct play *what,
+                             struct kelp_error *reterr)
+{
+    const float ids[ROWS] = {0.0f, 7.0f, 1.0f, -1.0f};
+    float results[PLACES];
+    struct kelp_error words, said;
+    kelp_status status = check_bad(devices, what, 1, ids[1], &words, reterr);
+    if (status == KELP_OK) {
+        status = play(devices->other, devices->other_stream, what, ids, results, &said, reterr);
+    }
+    if (status == KELP_OK && strcmp(words.text, said.text) != 0) {
+        return kelp_fail(reterr, KELP_ERR_MISMATCH, "%s of two bad rows: \"%s\", not \"%s\"",
+                         what->name, said.text, words.text);
+    }
+    return status;
+}
+
+kelp_status operator_faults_check(const struct case_devices *devices, struct kelp_error *reterr)
+{
+    static const float bad[] = {(float)CLASSES, -1.0f, 0.5f, 1e10f, INFINITY, NAN};
+    for (uint32_t i = 0; i < KELP_ARRAY_COUNT(plays); i++) {
+        const struct play *what = &plays[i];
+        kelp_status status = KELP_OK;
+        struct kelp_error words;
+        for (uint32_t j = 0; j < KELP_ARRAY_COUNT(bad) && status == KELP_OK; j++) {
+            status = check_bad(devices, what, j % ROWS, bad[j], &words, reterr);
+            if (status == KELP_OK) {
+                status = check_good(devices, what, "a bad row", reterr);
+            }
+        }
+        if (status == KELP_OK) {
+            status = check_two(devices, what, reterr);
+        }
+        if (status == KELP_OK) {
+            status = check_good(devices, what, "two bad rows", reterr);
+        }
+        if (status != KELP_OK) {
+            return status;
+        }
+    }
+    return KELP_OK;
+}
+
+/* ---- memory ---- */
+
+kelp_status operator_memory_check(const struct case_devices *devices, struct kelp_error *reterr)
+{
+    static const size_t sizes[] = {(size_t)1 << 50, SIZE_MAX};
+    for (uint32_t i = 0; i < KELP_ARRAY_COUNT(sizes); i++) {
+        void *memory = NULL;
+        struct kelp_error said = {KELP_OK, ""};
+        const kelp_status status =
+            devices->other->table->alloc(devices->other, sizes[i], &memory, &said);
+        if (status == KELP_OK) {
+            devices->other->table->free(devices->other, memory);
+        }
+        if (status != KELP_ERR_NO_MEMORY && status != KELP_ERR_DEVICE) {
+            return kelp_fail(reterr, KELP_ERR_MISMATCH, "%zu bytes: %s \"%s\"", sizes[i],
+                             kelp_status_name(status), said.text);
+        }
+        if (said.status != status || said.text[0] == '\0') {
+            return kelp_fail(reterr, KELP_ERR_MISMATCH, "%zu bytes: refused without a word",
+                             sizes[i]);
+        }
+    }
+    kelp_status status = KELP_OK;
+    for (uint32_t i = 0; i < KELP_ARRAY_COUNT(plays) && status == KELP_OK; i++) {
+        status = check_good(devices, &plays[i], "too large an allocation", reterr);
+    }
+    return status;
+}

@@ -1,0 +1,20 @@
+/*
+ * What a device says of work that it cannot do, and that it goes on afterwards.
+ *
+ * Errors: KELP_ERR_MISMATCH, with what was expected in words; KELP_ERR_NO_MEMORY and
+ * KELP_ERR_DEVICE of the devices.
+ */
+#ifndef KELP_TESTS_LIB_CUDA_OPERATOR_FAULTS_H
+#define KELP_TESTS_LIB_CUDA_OPERATOR_FAULTS_H
+
+#include "tests/lib/cuda/operator_cases.h"
+
+/* An id or a class that there is none of: KELP_ERR_INVALID at wait() with the CPU's words, of
+ * several the first row's; the next operator of the stream computes what the CPU does. */
+kelp_status operator_faults_check(const struct case_devices *devices, struct kelp_error *reterr);
+
+/* More memory than there is: KELP_ERR_NO_MEMORY or KELP_ERR_DEVICE; the next operator computes what
+ * the CPU does. */
+kelp_status operator_memory_check(const struct case_devices *devices, struct kelp_error *reterr);
+
+#endif
