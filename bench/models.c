@@ -7,26 +7,44 @@
  *
  * With --portable: beside cluster.compute: portable instead of PyTorch.
  *
- *     models [--rounds N] [--only MODEL] [--portable]
+ * With --device cuda: what one lane of a worker does on a GPU, without shards and optimizer, beside
+ * PyTorch on the same GPU: eager, deterministic, float32 without TF32. Samples are copied to the
+ * GPU and the gradient to the host. Exit status 77 where there is no GPU.
+ *
+ *     models [--rounds N] [--only MODEL] [--portable | --device cuda] [--scripts FOLDER]
+ *            [--python COMMAND]
+ *
+ * FOLDER is that of torch_models.py, by default bench/ of the sources that this was built from.
  */
 #include <arpa/inet.h>
 #include <curl/curl.h>
+#include <fcntl.h>
 #include <netinet/in.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <check.h>
 
+#include "common/base/clock.h"
 #include "common/tensors/philox.h"
 #include "common/tensors/safetensors.h"
+#include "kernels/device.h"
 #include "tests/lib/bench_suite.h"
 #include "tests/lib/cluster/run_train.h"
+#include "worker/data/dataset.h"
+#include "worker/model/derive.h"
 
-#define ROUNDS_MAX  21
-#define TENSORS_MAX 5
-#define RANK_MAX    4
+#define ROUNDS_MAX   21
+#define TENSORS_MAX  5
+#define RANK_MAX     4
+#define EXIT_SKIPPED 77
+
+#define GPU_SECONDS 0.2 /* of a measurement on a GPU, or GPU_STEPS where they take longer */
+#define GPU_STEPS   3
 
 /* One tensor of the samples: numbers, or with `classes` whole numbers below each of them. */
 struct tensor {
@@ -46,80 +64,64 @@ struct model {
     const char *job; /* sections but for data, batch size and cluster */
     const char *inputs;
     struct tensor tensors[TENSORS_MAX]; /* the last one with a name is y */
+    uint32_t large_batch;               /* on a GPU measured too; 0: none */
+    bool gpu_alone;                     /* too large for the CPU */
 };
 
 static const struct model models[] = {
-    {"mlp",
-     32,
-     640,
-     200,
-     600,
+    {"mlp", 32, 640, 200, 600,
      "model: {kind: mlp, hidden: [256, 256]}\n"
      "train: {optimizer: adam, lr: 0.005",
-     "[x]",
-     {{"x", 1, {96}, 0, {0}}, {"y", 1, {96}, 0, {0}}}},
-    {"dlinear",
-     32,
-     640,
-     200,
-     600,
+     "[x]", .tensors = {{"x", 1, {96}, 0, {0}}, {"y", 1, {96}, 0, {0}}}},
+    {.name = "mlp_wide",
+     .batch = 512,
+     .samples = 1024,
+     .job = "model: {kind: mlp, hidden: [8192, 8192]}\n"
+            "train: {optimizer: adam, lr: 0.005",
+     .inputs = "[x]",
+     .tensors = {{"x", 1, {4096}, 0, {0}}, {"y", 1, {4096}, 0, {0}}},
+     .gpu_alone = true},
+    {"dlinear", 32, 640, 200, 600,
      "model: {kind: dlinear}\n"
      "train: {optimizer: adam, lr: 0.005",
-     "[x]",
-     {{"x", 2, {96, 1}, 0, {0}}, {"y", 2, {96, 1}, 0, {0}}}},
-    {"fare",
-     64,
-     1280,
-     200,
-     600,
+     "[x]", .tensors = {{"x", 2, {96, 1}, 0, {0}}, {"y", 2, {96, 1}, 0, {0}}}},
+    {"fare", 64, 1280, 200, 600,
      "model: {kind: fare}\n"
      "train: {loss: smooth_l1, optimizer: adam, lr: 0.01",
-     "[x]",
-     {{"x", 1, {6}, 0, {0}}, {"y", 1, {1}, 0, {0}}}},
-    {"deepfm",
-     128,
-     2560,
-     200,
-     600,
+     "[x]", .tensors = {{"x", 1, {6}, 0, {0}}, {"y", 1, {1}, 0, {0}}}},
+    {"deepfm", 128, 2560, 200, 600,
      "model: {kind: deepfm, embedding_dim: 8, hidden: [64]}\n"
      "train: {loss: bce_with_logits, optimizer: adam, lr: 0.001",
      "[ids, numbers]",
-     {{"ids", 1, {6}, 6, {3, 8, 266, 266, 24, 7}},
-      {"numbers", 1, {3}, 0, {0}},
-      {"y", 1, {1}, 0, {0}}}},
-    {"convnet",
-     128,
-     1280,
-     8,
-     30,
+     .tensors = {{"ids", 1, {6}, 6, {3, 8, 266, 266, 24, 7}},
+                 {"numbers", 1, {3}, 0, {0}},
+                 {"y", 1, {1}, 0, {0}}}},
+    {"convnet", 128, 1280, 8, 30,
      "model: {kind: convnet, classes: 10}\n"
      "train: {loss: nll, optimizer: adadelta, lr: 1.0",
-     "[x]",
-     {{"x", 3, {1, 28, 28}, 0, {0}}, {"y", 0, {0}, 1, {10}}}},
-    {"resnet18",
-     128,
-     1280,
-     5,
-     14,
+     "[x]", .tensors = {{"x", 3, {1, 28, 28}, 0, {0}}, {"y", 0, {0}, 1, {10}}}, .large_batch = 512},
+    {"resnet18", 128, 1280, 5, 14,
      "model: {kind: resnet18, classes: 10}\n"
      "train: {loss: cross_entropy, optimizer: adam, lr: 0.001",
-     "[x]",
-     {{"x", 3, {1, 28, 28}, 0, {0}}, {"y", 0, {0}, 1, {10}}}},
-    {"tft",
-     128,
-     1280,
-     5,
-     10,
+     "[x]", .tensors = {{"x", 3, {1, 28, 28}, 0, {0}}, {"y", 0, {0}, 1, {10}}}, .large_batch = 512},
+    {"tft", 128, 1280, 5, 10,
      "model: {kind: tft, d_model: 16, heads: 4}\n"
      "train: {loss: quantile, quantiles: [0.1, 0.5, 0.9], optimizer: adam, lr: 0.01, clip_norm: "
      "0.1",
      "[series, known, observed, ahead]",
-     {{"series", 0, {0}, 1, {73}},
-      {"known", 2, {63, 6}, 0, {0}},
-      {"observed", 1, {63}, 0, {0}},
-      {"ahead", 2, {168, 6}, 0, {0}},
-      {"y", 1, {168}, 0, {0}}}},
+     .tensors = {{"series", 0, {0}, 1, {73}},
+                 {"known", 2, {63, 6}, 0, {0}},
+                 {"observed", 1, {63}, 0, {0}},
+                 {"ahead", 2, {168, 6}, 0, {0}},
+                 {"y", 1, {168}, 0, {0}}}},
 };
+
+static unsigned rounds = 3;
+static const char *only = NULL;
+static bool with_portable = false;
+static bool on_gpu = false;
+static const char *scripts = NULL; /* NULL: bench/ of the sources */
+static const char *python = "python3";
 
 /* ---- samples ---- */
 
@@ -170,6 +172,21 @@ static void write_samples(const struct model *model, const char *path)
     }
 }
 
+/* The job of a model; cluster: what stands in that section. */
+static void write_job(const struct model *model, const char *data, uint32_t batch_size,
+                      const char *cluster, char *job, size_t job_bytes)
+{
+    const int length =
+        snprintf(job, job_bytes,
+                 "name: bench-%s\n%s, epochs: %u, batch_size: %u, evaluate: false, schedule: "
+                 "constant}\ndata: {kind: tensors, path: %s, input_name: %s}\n"
+                 "cluster: {%s}\n"
+                 "checkpoint: {at_end: false, interval: 0s}\n",
+                 model->name, model->job, model->gpu_alone ? 1 : model->epochs, batch_size, data,
+                 model->inputs, cluster);
+    ck_assert(length > 0 && (size_t)length < job_bytes);
+}
+
 /* ---- one run ---- */
 
 struct shares {
@@ -202,17 +219,13 @@ static void add_shares(const struct kelp_run *run, unsigned worker, struct share
 static double kelp_steps(const struct model *model, const char *compute, struct shares *shares)
 {
     struct kelp_run run;
-    char data[400], job[2000];
+    char data[400], cluster[100], job[2000];
     kelp_run_prepare(&run);
     (void)snprintf(data, sizeof(data), "%s/samples.safetensors", run.folder);
     write_samples(model, data);
-    (void)snprintf(job, sizeof(job),
-                   "name: bench-%s\n%s, epochs: %u, batch_size: %u, evaluate: false, schedule: "
-                   "constant}\ndata: {kind: tensors, path: %s, input_name: %s}\n"
-                   "cluster: {lanes: 2, workers: 2, shards: 1, compute: %s}\n"
-                   "checkpoint: {at_end: false, interval: 0s}\n",
-                   model->name, model->job, model->epochs, 2 * model->batch, data, model->inputs,
+    (void)snprintf(cluster, sizeof(cluster), "lanes: 2, workers: 2, shards: 1, compute: %s",
                    compute);
+    write_job(model, data, 2 * model->batch, cluster, job, sizeof(job));
     const char *args[] = {NULL};
     kelp_run_train(&run, kelp_test_write(run.folder, "job.yaml", job), args, 600);
     const cJSON *value = cJSON_GetObjectItemCaseSensitive(run.result, "steps_per_s");
@@ -242,17 +255,26 @@ static int free_port(void)
     return ntohs(address.sin_port);
 }
 
+static const char *script_path(char path[400])
+{
+    const char *source = getenv("KELP_SOURCE");
+    if (scripts) {
+        (void)snprintf(path, 400, "%s/torch_models.py", scripts);
+    } else {
+        (void)snprintf(path, 400, "%s/bench/torch_models.py", source ? source : ".");
+    }
+    return path;
+}
+
 /* 0 when python3-torch is not there. */
 static double torch_steps(const struct model *model)
 {
-    char command[600], text[64] = "";
+    char command[1600], path[400], text[64] = "";
     double steps_per_s = 0;
-    const char *source = getenv("KELP_SOURCE");
     (void)snprintf(command, sizeof(command),
-                   "PATH=/usr/bin:$PATH; python3 -c 'import torch' 2>/dev/null && "
-                   "OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 python3 '%s/bench/torch_models.py' "
-                   "%s %u %d",
-                   source ? source : ".", model->name, model->torch_steps, free_port());
+                   "PATH=/usr/bin:$PATH; export OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1; "
+                   "%s -c 'import torch' 2>/dev/null && %s '%s' %s %u %d",
+                   python, python, script_path(path), model->name, model->torch_steps, free_port());
     FILE *pipe = popen(command, "r");
     if (!pipe) {
         perror("popen");
@@ -267,10 +289,6 @@ static double torch_steps(const struct model *model)
 
 /* ---- the table ---- */
 
-static unsigned rounds = 3;
-static const char *only = NULL;
-static bool with_portable = false;
-
 static void print_head(void)
 {
     printf(
@@ -281,31 +299,48 @@ static void print_head(void)
            "torch", "samples/s", "ratio", "operators", "commun.", "waiting");
 }
 
-static void print_row(const struct model *model)
-{
+/* Steps per second, round by round. */
+struct pairs {
     double kelp[ROUNDS_MAX], torch[ROUNDS_MAX], ratios[ROUNDS_MAX];
-    struct shares sums = {0, 0, 0}, shares;
-    unsigned torch_count = 0;
-    for (unsigned i = 0; i < rounds; i++) {
-        kelp[i] = kelp_steps(model, "native", &shares);
-        sums.operators += shares.operators / rounds;
-        sums.communication += shares.communication / rounds;
-        sums.waiting += shares.waiting / rounds;
-        const double steps_per_s = torch_steps(model);
-        if (steps_per_s > 0) {
-            torch[torch_count] = steps_per_s;
-            ratios[torch_count++] = kelp[i] / steps_per_s;
-        }
+    unsigned count, torch_count;
+};
+
+/* torch: 0 where there is none. */
+static void add_pair(struct pairs *pairs, double kelp, double torch)
+{
+    pairs->kelp[pairs->count++] = kelp;
+    if (torch > 0) {
+        pairs->torch[pairs->torch_count] = torch;
+        pairs->ratios[pairs->torch_count++] = kelp / torch;
     }
-    const double steps = kelp_bench_median(kelp, rounds);
-    printf("%-9s %5u %9.1f %10.0f", model->name, model->batch, steps, steps * 2 * model->batch);
-    if (torch_count > 0) {
-        const double other = kelp_bench_median(torch, torch_count);
-        printf(" %9.1f %10.0f %6.2f", other, other * 2 * model->batch,
-               kelp_bench_median(ratios, torch_count));
+}
+
+/* samples: of a step. */
+static void print_pairs(const char *name, uint32_t batch, struct pairs *pairs, uint32_t samples)
+{
+    const double steps = kelp_bench_median(pairs->kelp, pairs->count);
+    printf("%-9s %5u %9.1f %10.0f", name, batch, steps, steps * samples);
+    if (pairs->torch_count > 0) {
+        const double other = kelp_bench_median(pairs->torch, pairs->torch_count);
+        printf(" %9.1f %10.0f %6.2f", other, other * samples,
+               kelp_bench_median(pairs->ratios, pairs->torch_count));
     } else {
         printf(" %9s %10s %6s", "-", "-", "-");
     }
+}
+
+static void print_row(const struct model *model)
+{
+    struct pairs pairs = {.count = 0};
+    struct shares sums = {0, 0, 0}, shares;
+    for (unsigned i = 0; i < rounds; i++) {
+        const double kelp = kelp_steps(model, "native", &shares);
+        sums.operators += shares.operators / rounds;
+        sums.communication += shares.communication / rounds;
+        sums.waiting += shares.waiting / rounds;
+        add_pair(&pairs, kelp, torch_steps(model));
+    }
+    print_pairs(model->name, model->batch, &pairs, 2 * model->batch);
     printf(" %8.0f%% %6.0f%% %7.0f%%\n", 100 * sums.operators, 100 * sums.communication,
            100 * sums.waiting);
     (void)fflush(stdout);
@@ -326,40 +361,374 @@ static void print_portable(const struct model *model)
     (void)fflush(stdout);
 }
 
+/* ---- on a GPU: a lane ---- */
+
+/* What a worker has of a job of one lane. */
+struct lane {
+    struct kelp_job_file *file;
+    struct kelp_model *model;
+    struct kelp_plan plan;
+    float *input, *target; /* all samples */
+    float *weights, *gradient;
+    uint64_t samples, input_count, target_count;
+    uint32_t batch;
+    uint64_t step;
+};
+
+static void expect_ok(kelp_status status, const char *what, const struct kelp_error *error)
+{
+    ck_assert_msg(status == KELP_OK, "%s: %s", what, error->text);
+}
+
+static float *floats(uint64_t count)
+{
+    float *values = calloc(count + 1, sizeof(*values));
+    ck_assert_ptr_nonnull(values);
+    return values;
+}
+
+static void lane_read_samples(struct lane *lane, const struct kelp_dataset *dataset)
+{
+    const struct kelp_dataset_info *info = kelp_dataset_info(dataset);
+    lane->samples = info->samples[KELP_SPLIT_TRAIN];
+    lane->input_count = kelp_sample_input_count(&info->shape);
+    lane->target_count = kelp_sample_target_count(&info->shape);
+    lane->input = floats(lane->samples * lane->input_count);
+    lane->target = floats(lane->samples * lane->target_count);
+    for (uint64_t i = 0; i < lane->samples; i++) {
+        ck_assert_int_eq(kelp_dataset_read(dataset, KELP_SPLIT_TRAIN, &i, 1,
+                                           lane->input + i * lane->input_count,
+                                           lane->target + i * lane->target_count),
+                         KELP_OK);
+    }
+}
+
+static const struct kelp_job *lane_read_job(struct lane *lane, const char *text)
+{
+    struct kelp_error error = {KELP_OK, ""};
+    lane->file = kelp_job_file_create();
+    ck_assert_ptr_nonnull(lane->file);
+    kelp_status status = kelp_job_file_parse(lane->file, "job.yaml", text, strlen(text), &error);
+    if (status == KELP_OK) {
+        status = kelp_job_file_finish(lane->file, &error);
+    }
+    expect_ok(status, "job", &error);
+    return kelp_job_file_job(lane->file);
+}
+
+/* Model, plan and initial weights, as a worker and its shards make them. */
+static void lane_build(struct lane *lane, const struct kelp_job *job)
+{
+    struct kelp_error error = {KELP_OK, ""};
+    struct kelp_dataset *dataset = NULL;
+    expect_ok(kelp_dataset_open(job, &dataset, &error), "data", &error);
+    expect_ok(kelp_derive_model(job, &kelp_dataset_info(dataset)->shape, &lane->model, &error),
+              "model", &error);
+    expect_ok(kelp_derive_plan(job, dataset, lane->model, &lane->plan, &error), "plan", &error);
+    lane_read_samples(lane, dataset);
+    kelp_dataset_close(dataset);
+    lane->weights = floats(lane->plan.flat_count);
+    lane->gradient = floats(lane->plan.flat_count);
+    const struct kelp_slice_range all = {0, lane->plan.flat_count};
+    expect_ok(kelp_plan_initialise(&lane->plan, job, NULL, all, lane->weights, &error), "weights",
+              &error);
+    kelp_model_bind(lane->model, &lane->plan, lane->weights, lane->gradient);
+}
+
+static void lane_init(struct lane *lane, const struct model *model, uint32_t batch)
+{
+    struct kelp_test_folder folder;
+    char data[400], job[2000];
+    *lane = (struct lane){.batch = batch};
+    kelp_test_folder_init(&folder);
+    (void)snprintf(data, sizeof(data), "%s/samples.safetensors", folder.path);
+    write_samples(model, data);
+    write_job(model, data, batch, "lanes: 1, workers: 1, shards: 1, device: cuda", job,
+              sizeof(job));
+    lane_build(lane, lane_read_job(lane, job));
+    kelp_test_folder_fini(&folder);
+}
+
+static void lane_fini(struct lane *lane)
+{
+    kelp_model_destroy(lane->model);
+    kelp_plan_fini(&lane->plan);
+    kelp_job_file_destroy(lane->file);
+    free(lane->input);
+    free(lane->target);
+    free(lane->weights);
+    free(lane->gradient);
+}
+
+/* new_weights: copy them to the GPU, as the first lane of a worker's step does; the others find
+ * them there. */
+static void lane_step(struct lane *lane, bool new_weights)
+{
+    struct kelp_error error = {KELP_OK, ""};
+    double sums[KELP_METRIC_SUM_COUNT];
+    const uint64_t at = lane->step * lane->batch % (lane->samples - lane->batch + 1);
+    const struct kelp_model_piece piece = {.input = lane->input + at * lane->input_count,
+                                           .target = lane->target + at * lane->target_count,
+                                           .count = lane->batch,
+                                           .batch_total = lane->batch,
+                                           .step = lane->step};
+    if (new_weights) {
+        kelp_model_bind(lane->model, &lane->plan, lane->weights, lane->gradient);
+    } else {
+        kelp_model_bind_gradient(lane->model, lane->gradient);
+    }
+    expect_ok(kelp_model_train(lane->model, &piece, sums, &error), "train", &error);
+    lane->step++;
+}
+
+static double lane_steps(struct lane *lane, bool new_weights)
+{
+    for (unsigned i = 0; i < GPU_STEPS; i++) {
+        lane_step(lane, new_weights);
+    }
+    const uint64_t begin_us = kelp_clock_us();
+    double seconds = 0;
+    unsigned steps = 0;
+    while (steps < GPU_STEPS || seconds < GPU_SECONDS) {
+        lane_step(lane, new_weights);
+        steps++;
+        seconds = (double)(kelp_clock_us() - begin_us) / 1e6;
+    }
+    return steps / seconds;
+}
+
+/* ---- on a GPU: PyTorch ---- */
+
+/* torch_models.py, which measures what it is asked to; NULL: it is not there. */
+static struct {
+    pid_t pid;
+    FILE *to, *from;
+    bool lacks_deterministic; /* in a model so far */
+} peer;
+
+static void peer_run(const int to[2], const int from[2])
+{
+    char command[1600], path[400];
+    (void)snprintf(command, sizeof(command),
+                   "%s -c 'import importlib.util as u; exit(u.find_spec(\"torch\") is None)' && "
+                   "exec %s '%s' --device cuda",
+                   python, python, script_path(path));
+    if (dup2(to[0], STDIN_FILENO) >= 0 && dup2(from[1], STDOUT_FILENO) >= 0) {
+        (void)execl("/bin/sh", "sh", "-c", command, (char *)NULL);
+    }
+    _exit(127);
+}
+
+static void peer_stop(void)
+{
+    if (peer.to != NULL) {
+        (void)fclose(peer.to);
+        (void)fclose(peer.from);
+        (void)waitpid(peer.pid, NULL, 0);
+        peer.to = peer.from = NULL;
+    }
+}
+
+static void peer_start(void)
+{
+    char text[200];
+    int to[2], from[2];
+    if (pipe2(to, O_CLOEXEC) != 0 || pipe2(from, O_CLOEXEC) != 0 || (peer.pid = fork()) < 0) {
+        perror("torch_models.py");
+        exit(1);
+    }
+    if (peer.pid == 0) {
+        peer_run(to, from);
+    }
+    (void)close(to[0]);
+    (void)close(from[1]);
+    peer.to = fdopen(to[1], "w");
+    peer.from = fdopen(from[0], "r");
+    ck_assert(peer.to != NULL && peer.from != NULL);
+    (void)signal(SIGPIPE, SIG_IGN); /* its end is seen by reading */
+    if (fgets(text, sizeof(text), peer.from) == NULL) {
+        peer_stop();
+        printf("no PyTorch with a GPU\n");
+        return;
+    }
+    printf("%s", text);
+}
+
+struct peer_steps {
+    double copied,
+        resident; /* with the gradient copied to the host, and left on the GPU; 0: none */
+    bool deterministic;
+};
+
+static struct peer_steps peer_steps(const struct model *model, uint32_t batch)
+{
+    struct peer_steps steps = {0, 0, true};
+    char text[500] = "";
+    int deterministic = 1;
+    if (peer.to == NULL) {
+        return steps;
+    }
+    (void)fprintf(peer.to, "%s %u %g\n", model->name, batch, GPU_SECONDS);
+    if (fflush(peer.to) != 0 || fgets(text, sizeof(text), peer.from) == NULL) {
+        (void)fprintf(stderr, "torch_models.py ended\n");
+        peer_stop();
+        return steps;
+    }
+    if (sscanf(text, "%lf %lf %d", &steps.copied, &steps.resident, &deterministic) != 3) {
+        (void)fprintf(stderr, "torch_models.py: %s: %s", model->name, text);
+        return (struct peer_steps){0, 0, true};
+    }
+    steps.deterministic = deterministic != 0;
+    return steps;
+}
+
+/* ---- on a GPU: the table ---- */
+
+static void print_gpu_head(void)
+{
+    printf("one lane on a GPU, and PyTorch eager, deterministic, without TF32; medians of %u "
+           "rounds in turn\n"
+           "steps/s: samples are copied to the GPU and the gradient to the host; weights: those "
+           "too, to the GPU;\nresident: PyTorch with the gradient left on the GPU\n",
+           rounds);
+    printf("%-9s %5s %9s %10s %9s %10s %6s %9s %9s\n", "model", "batch", "steps/s", "samples/s",
+           "torch", "samples/s", "ratio", "weights", "resident");
+}
+
+static void print_gpu_row(const struct model *model, uint32_t batch)
+{
+    struct lane lane;
+    struct pairs pairs = {.count = 0};
+    double weights[ROUNDS_MAX], resident[ROUNDS_MAX];
+    bool deterministic = true;
+    lane_init(&lane, model, batch);
+    for (unsigned i = 0; i < rounds; i++) {
+        const double kelp = lane_steps(&lane, false);
+        weights[i] = lane_steps(&lane, true);
+        const struct peer_steps steps = peer_steps(model, batch);
+        add_pair(&pairs, kelp, steps.copied);
+        if (steps.copied > 0) {
+            resident[pairs.torch_count - 1] = steps.resident;
+        }
+        deterministic = deterministic && steps.deterministic;
+    }
+    lane_fini(&lane);
+    print_pairs(model->name, batch, &pairs, batch);
+    printf(" %9.1f", kelp_bench_median(weights, rounds));
+    if (pairs.torch_count > 0) {
+        printf(" %9.1f%s\n", kelp_bench_median(resident, pairs.torch_count),
+               deterministic ? "" : " *");
+    } else {
+        printf(" %9s\n", "-");
+    }
+    peer.lacks_deterministic = peer.lacks_deterministic || !deterministic;
+    (void)fflush(stdout);
+}
+
+static void print_gpu(const struct model *model)
+{
+    print_gpu_row(model, model->batch);
+    if (model->large_batch != 0) {
+        print_gpu_row(model, model->large_batch);
+    }
+}
+
+/* ---- */
+
+static void print_each(void (*print)(const struct model *model))
+{
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(models); i++) {
+        if ((only == NULL || strcmp(only, models[i].name) == 0) &&
+            (on_gpu || !models[i].gpu_alone)) {
+            print(&models[i]);
+        }
+    }
+}
+
 /* The spares that run `kelp train` are made for tests: they report by Check, so they need one. */
 START_TEST(table)
 {
-    if (with_portable) {
+    if (on_gpu) {
+        peer_start();
+        print_gpu_head();
+        print_each(print_gpu);
+        peer_stop();
+        if (peer.lacks_deterministic) {
+            printf("* PyTorch has no deterministic algorithm for a part of it\n");
+        }
+    } else if (with_portable) {
         printf("2 workers and 1 shard; medians of %u rounds in turn\n", rounds);
         printf("%-9s %5s %9s %9s %6s\n", "model", "batch", "native", "portable", "ratio");
+        print_each(print_portable);
     } else {
         print_head();
-    }
-    for (size_t i = 0; i < KELP_ARRAY_COUNT(models); i++) {
-        if (only == NULL || strcmp(only, models[i].name) == 0) {
-            (with_portable ? print_portable : print_row)(&models[i]);
-        }
+        print_each(print_row);
     }
 }
 END_TEST
 
-int main(int argc, char **argv)
+/* EXIT_SKIPPED where there is no GPU, 1 where it does not work. */
+static int check_gpu(void)
+{
+    struct kelp_error error = {KELP_OK, ""};
+    struct kelp_device *device = NULL;
+    const kelp_status status = kelp_device_cuda_create(0, &device, &error);
+    if (status == KELP_ERR_NOT_FOUND || status == KELP_ERR_UNSUPPORTED) {
+        printf("skipped: %s\n", error.text);
+        return EXIT_SKIPPED;
+    }
+    if (status != KELP_OK) {
+        (void)fprintf(stderr, "models: %s\n", error.text);
+        return 1;
+    }
+    device->table->destroy(device);
+    return 0;
+}
+
+static bool parse(int argc, char **argv)
 {
     for (int i = 1; i < argc; i++) {
-        if (i + 1 < argc && strcmp(argv[i], "--rounds") == 0) {
-            rounds = (unsigned)strtoul(argv[++i], NULL, 10);
-        } else if (i + 1 < argc && strcmp(argv[i], "--only") == 0) {
-            only = argv[++i];
-        } else if (strcmp(argv[i], "--portable") == 0) {
+        const char *value = i + 1 < argc ? argv[i + 1] : NULL;
+        if (strcmp(argv[i], "--portable") == 0) {
             with_portable = true;
-        } else {
-            (void)fprintf(stderr, "usage: models [--rounds N] [--only MODEL] [--portable]\n");
-            return 2;
+            continue;
         }
+        if (value == NULL) {
+            return false;
+        }
+        if (strcmp(argv[i], "--rounds") == 0) {
+            rounds = (unsigned)strtoul(value, NULL, 10);
+        } else if (strcmp(argv[i], "--only") == 0) {
+            only = value;
+        } else if (strcmp(argv[i], "--scripts") == 0) {
+            scripts = value;
+        } else if (strcmp(argv[i], "--python") == 0) {
+            python = value;
+        } else if (strcmp(argv[i], "--device") == 0 && strcmp(value, "cuda") == 0) {
+            on_gpu = true;
+        } else {
+            return false;
+        }
+        i++;
+    }
+    return !(with_portable && on_gpu);
+}
+
+int main(int argc, char **argv)
+{
+    if (!parse(argc, argv)) {
+        (void)fprintf(stderr,
+                      "usage: models [--rounds N] [--only MODEL] [--portable | --device cuda]\n"
+                      "              [--scripts FOLDER] [--python COMMAND]\n");
+        return 2;
     }
     if (rounds < 1 || rounds > ROUNDS_MAX) {
         (void)fprintf(stderr, "models: --rounds is 1 to %d\n", ROUNDS_MAX);
         return 2;
+    }
+    const int status = on_gpu ? check_gpu() : 0;
+    if (status != 0) {
+        return status;
     }
     (void)setenv("KELP_BIN", KELP_BIN_DIR, 0);
     (void)setenv("KELP_SOURCE", KELP_SOURCE_DIR, 0);

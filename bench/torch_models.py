@@ -4,6 +4,14 @@ Two processes, one thread each, tensors in memory, no data loader, the batch per
 bench/models.c. Prints one number: steps per second, the warm-up left out.
 
     torch_models.py MODEL STEPS PORT
+
+On a GPU: what a lane of a worker does. Forward, loss and backward without an optimizer, in one
+process. Samples lie in the host's memory and are copied to the GPU within each step. Float32 without
+TF32, deterministic algorithms. Reads a line "MODEL BATCH SECONDS" for each measurement, and answers
+with "A B D": steps per second with the gradients copied to the host and with the gradients left on
+the GPU, and whether all algorithms were deterministic ones (1) or PyTorch lacks some (0).
+
+    torch_models.py --device cuda
 """
 import os
 import sys
@@ -21,6 +29,11 @@ PROCESSES = 2
 def mlp():
     model = nn.Sequential(nn.Linear(96, 256), nn.ReLU(), nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 96))
     return model, 32, [torch.randn(640, 96)], torch.randn(640, 96), nn.MSELoss(), adam(0.005)
+
+
+def mlp_wide():
+    model = nn.Sequential(nn.Linear(4096, 8192), nn.ReLU(), nn.Linear(8192, 8192), nn.ReLU(), nn.Linear(8192, 4096))
+    return model, 512, [torch.randn(1024, 4096)], torch.randn(1024, 4096), nn.MSELoss(), adam(0.005)
 
 
 class DLinear(nn.Module):
@@ -231,24 +244,28 @@ class TFT(nn.Module):
         return self.out(self.gate3(self.ff(g2), g1[:, self.encoder:]))
 
 
-def quantile_loss(output, target):
-    error = target.unsqueeze(-1) - output
-    q = torch.tensor([0.1, 0.5, 0.9])
-    return torch.maximum(q * error, (q - 1) * error).mean()
+class QuantileLoss(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.q = torch.tensor([0.1, 0.5, 0.9])
+
+    def forward(self, output, target):
+        error = target.unsqueeze(-1) - output
+        return torch.maximum(self.q * error, (self.q - 1) * error).mean()
 
 
 def tft():
     n, known, encoder, decoder = 1280, 6, 63, 168
     inputs = [torch.randint(0, 73, (n,)), torch.randn(n, encoder, known),
               torch.randn(n, encoder), torch.randn(n, decoder, known)]
-    return TFT(73, known, encoder, decoder), 128, inputs, torch.randn(n, decoder), quantile_loss, adam(0.01)
+    return TFT(73, known, encoder, decoder), 128, inputs, torch.randn(n, decoder), QuantileLoss(), adam(0.01)
 
 
 def adam(lr):
     return lambda parameters: torch.optim.Adam(parameters, lr=lr)
 
 
-MODELS = {f.__name__: f for f in (mlp, dlinear, fare, deepfm, convnet, resnet18, tft)}
+MODELS = {f.__name__: f for f in (mlp, mlp_wide, dlinear, fare, deepfm, convnet, resnet18, tft)}
 
 
 def run(rank, name, steps, port, queue):
@@ -277,7 +294,87 @@ def run(rank, name, steps, port, queue):
     dist.destroy_process_group()
 
 
+def on_gpu(module):
+    """The module there, with its tensors that are neither parameters nor buffers."""
+    for part in module.to("cuda").modules():
+        for name, value in list(vars(part).items()):
+            if isinstance(value, torch.Tensor):
+                setattr(part, name, value.to("cuda"))
+    return module
+
+
+class Lane:
+    WARM_UP, LEAST, MOST = 3, 3, 5000  # steps
+
+    def __init__(self, name, batch):
+        torch.manual_seed(0)
+        model, _, self.inputs, self.target, loss, _ = MODELS[name]()
+        self.model, self.loss, self.batch, self.done = on_gpu(model), on_gpu(loss), batch, 0
+        self.parameters = list(self.model.parameters())
+        self.host = [torch.empty(p.shape, pin_memory=True) for p in self.parameters]
+
+    def step(self, to_host):
+        at = self.done * self.batch % (len(self.target) - self.batch + 1)
+        self.done += 1
+        inputs = [x[at:at + self.batch].to("cuda", non_blocking=True) for x in self.inputs]
+        target = self.target[at:at + self.batch].to("cuda", non_blocking=True)
+        self.model.zero_grad(set_to_none=True)
+        self.loss(self.model(*inputs), target).backward()
+        if to_host:
+            for host, parameter in zip(self.host, self.parameters):
+                host.copy_(parameter.grad, non_blocking=True)
+            torch.cuda.synchronize()
+
+    def seconds(self, to_host, steps):
+        torch.cuda.synchronize()
+        begin = time.perf_counter()
+        for _ in range(steps):
+            self.step(to_host)
+        torch.cuda.synchronize()
+        return time.perf_counter() - begin
+
+    def rate(self, to_host, seconds):
+        self.seconds(to_host, self.WARM_UP)
+        one = self.seconds(to_host, 1)
+        steps = min(max(self.LEAST, int(seconds / one)), self.MOST)
+        return steps / self.seconds(to_host, steps)
+
+    def measure(self, seconds):
+        for lacking in (False, True):
+            torch.use_deterministic_algorithms(True, warn_only=lacking)
+            try:
+                return self.rate(True, seconds), self.rate(False, seconds), int(not lacking)
+            except RuntimeError as error:
+                if lacking or "deterministic" not in str(error):
+                    raise
+
+
+def answer():
+    os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"  # before CUDA starts
+    if not torch.cuda.is_available():
+        sys.exit("torch_models: this PyTorch sees no GPU")
+    torch.backends.cuda.matmul.allow_tf32 = False
+    torch.backends.cudnn.allow_tf32 = False
+    torch.utils.deterministic.fill_uninitialized_memory = False  # takes time, changes no result
+    print("PyTorch", torch.__version__, "on", torch.cuda.get_device_name(), flush=True)
+    lane, key = None, None
+    for line in sys.stdin:
+        name, batch, seconds = line.split()
+        try:
+            if key != (name, batch):
+                lane = None
+                torch.cuda.empty_cache()
+                lane, key = Lane(name, int(batch)), (name, batch)
+            print(*lane.measure(float(seconds)), flush=True)
+        except Exception as error:  # the other models may do
+            lane, key = None, None
+            print("failed:", type(error).__name__, str(error).partition("\n")[0], flush=True)
+
+
 if __name__ == "__main__":
+    if sys.argv[1:] == ["--device", "cuda"]:
+        answer()
+        sys.exit(0)
     results = mp.get_context("spawn").SimpleQueue()
     mp.spawn(run, args=(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), results), nprocs=PROCESSES)
     print(results.get())

@@ -1,0 +1,56 @@
+#!/bin/bash
+# All that needs a GPU, in one call of under ten minutes: the operators against the CPU and against
+# themselves, compute-sanitizer, whole jobs, speed. Parts that are not there are skipped with a word.
+# usage: tests/gpu/run.sh FOLDER REPORT [MNIST]
+#   FOLDER  a build (build/release) or what deploy/folder.sh --tests made of one
+#   REPORT  a folder that is made: report.txt, and a log of each part
+#   MNIST   the data set's folder, for tests/gpu/jobs.sh
+# Exit status: 0 all passed or skipped, 1 some failed.
+set -uo pipefail
+here="$(cd "$(dirname "$0")" && pwd)"
+folder="$(cd "${1:?usage: tests/gpu/run.sh FOLDER REPORT [MNIST]}" && pwd)"
+mkdir -p "${2:?}"
+report="$(cd "$2" && pwd)"
+mnist="${3:-}"
+# shellcheck source=/dev/null
+[ ! -e "$folder/env.sh" ] || . "$folder/env.sh"
+examples="$folder/examples"
+[ -d "$examples" ] || examples="$here/../../examples"
+failed=0
+
+say() {
+    printf '%s\n' "$*" | tee -a "$report/report.txt"
+}
+
+# part NAME SECONDS COMMAND ...: its last lines go to the report.
+part() {
+    local name="$1" limit="$2" status begin="$SECONDS"
+    shift 2
+    timeout "$limit" "$@" >"$report/$name.log" 2>&1
+    status=$?
+    case "$status" in
+    0) say "== $name: passed ($((SECONDS - begin)) s)" ;;
+    77) say "== $name: skipped: $(tail -n 1 "$report/$name.log")" ;;
+    *)
+        say "== $name: FAILED with $status ($((SECONDS - begin)) s)"
+        failed=1
+        ;;
+    esac
+    tail -n 60 "$report/$name.log" | tee -a "$report/report.txt"
+}
+
+: >"$report/report.txt"
+say "$(nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader 2>&1 | head -n 1)"
+part operators 240 "$folder/tests/gpu_operators" --repeats 100 --large-repeats 5
+part jobs 150 "$here/jobs.sh" "$folder/bin" "$examples" "$report/runs" "$mnist"
+rm -rf "$report/runs"
+part bench 150 "$folder/bench/gpu"
+if command -v compute-sanitizer >/dev/null; then
+    for tool in memcheck racecheck initcheck synccheck; do
+        part "$tool" 100 compute-sanitizer --tool "$tool" --error-exitcode 9 --print-limit 5 \
+            "$folder/tests/gpu_operators" --repeats 0 --large-repeats 0 --jobs 1
+    done
+else
+    say "== compute-sanitizer: skipped: it is not on the path"
+fi
+[ "$failed" -eq 0 ] || exit 1
