@@ -593,6 +593,7 @@ static void print_gpu_head(void)
            rounds);
     printf("%-9s %5s %9s %10s %9s %10s %6s %9s %9s\n", "model", "batch", "steps/s", "samples/s",
            "torch", "samples/s", "ratio", "weights", "resident");
+    (void)fflush(stdout);
 }
 
 static void print_gpu_row(const struct model *model, uint32_t batch)

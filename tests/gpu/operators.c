@@ -3,11 +3,13 @@
  * must give the same bits, beside a stream that keeps the GPU busy. Then what a device says of work
  * that it cannot do, and the known answer.
  *
- * usage: gpu_operators [--repeats N] [--large-repeats N] [--seed N] [--jobs N] [GROUP ...]
+ * usage: gpu_operators [--repeats N] [--large-repeats N] [--large 0|1] [--seed N] [--jobs N]
+ *                      [GROUP ...]
  *
  * --repeats: runs of each case after the first one (100). --large-repeats: of cases of a MiB and
- * more, which copies make slow (as --repeats). --jobs: cases at once, each on streams of its own
- * (4). GROUP: of these alone ("sums"), and nothing of what follows the cases.
+ * more, which copies make slow (as --repeats). --large 0: without sizes that fill a GPU (1).
+ * --jobs: cases at once, each on streams of its own (4). GROUP: of these alone ("sums"), and
+ * nothing of what follows the cases.
  *
  * Exit status: 0; 1: a line says what is wrong, for each case; 2: usage; 77: there is no such GPU.
  */
@@ -47,11 +49,11 @@ static struct group groups[] = {
 };
 
 static struct {
-    uint32_t repeats, large_repeats, jobs;
+    uint32_t repeats, large_repeats, large, jobs;
     uint64_t seed;
     bool chosen[KELP_ARRAY_COUNT(groups)];
     bool some; /* groups are chosen */
-} options = {.repeats = 100, .large_repeats = UINT32_MAX, .jobs = 4, .seed = 1};
+} options = {.repeats = 100, .large_repeats = UINT32_MAX, .large = 1, .jobs = 4, .seed = 1};
 
 static struct kelp_device *cpu, *gpu;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of the groups, failed, and lines */
@@ -215,7 +217,7 @@ static void check_cases(void)
     for (uint32_t i = 0; i < KELP_ARRAY_COUNT(groups); i++) {
         operator_cases_init(&groups[i].cases, options.seed + i);
         if (!options.some || options.chosen[i]) {
-            groups[i].add(&groups[i].cases, true);
+            groups[i].add(&groups[i].cases, options.large != 0);
         }
     }
     for (uint32_t i = 0; i < options.jobs; i++) {
@@ -329,6 +331,8 @@ static bool parse_option(const char *name, const char *value)
         options.repeats = number;
     } else if (strcmp(name, "--large-repeats") == 0) {
         options.large_repeats = number;
+    } else if (strcmp(name, "--large") == 0 && number <= 1) {
+        options.large = number;
     } else if (strcmp(name, "--seed") == 0) {
         options.seed = number;
     } else if (strcmp(name, "--jobs") == 0 && number > 0 && number <= JOBS_MAX) {

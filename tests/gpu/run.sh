@@ -12,10 +12,13 @@ folder="$(cd "${1:?usage: tests/gpu/run.sh FOLDER REPORT [MNIST]}" && pwd)"
 mkdir -p "${2:?}"
 report="$(cd "$2" && pwd)"
 mnist="${3:-}"
+libraries="${LD_LIBRARY_PATH:-}" # those of the machine, for its Python
 # shellcheck source=/dev/null
 [ ! -e "$folder/env.sh" ] || . "$folder/env.sh"
 examples="$folder/examples"
 [ -d "$examples" ] || examples="$here/../../examples"
+scripts="$folder/bench"
+[ -e "$scripts/torch_models.py" ] || scripts="$here/../../bench"
 failed=0
 
 say() {
@@ -45,10 +48,12 @@ part operators 240 "$folder/tests/gpu_operators" --repeats 100 --large-repeats 5
 part jobs 150 "$here/jobs.sh" "$folder/bin" "$examples" "$report/runs" "$mnist"
 rm -rf "$report/runs"
 part bench 150 "$folder/bench/gpu"
+part models 120 "$folder/bench/models" --device cuda --scripts "$scripts" \
+    --python "env LD_LIBRARY_PATH='$libraries' python3"
 if command -v compute-sanitizer >/dev/null; then
     for tool in memcheck racecheck initcheck synccheck; do
         part "$tool" 100 compute-sanitizer --tool "$tool" --error-exitcode 9 --print-limit 5 \
-            "$folder/tests/gpu_operators" --repeats 0 --large-repeats 0 --jobs 1
+            "$folder/tests/gpu_operators" --repeats 0 --large 0 --jobs 1
     done
 else
     say "== compute-sanitizer: skipped: it is not on the path"
