@@ -3,11 +3,12 @@
  * must give the same bits, beside a stream that keeps the GPU busy. Then what a device says of work
  * that it cannot do, and the known answer.
  *
- * usage: gpu_operators [--repeats N] [--large-repeats N] [--large 0|1] [--seed N] [--jobs N]
- *                      [GROUP ...]
+ * usage: gpu_operators [--repeats N] [--large-repeats N] [--large 0|1] [--load 0|1] [--seed N]
+ *                      [--jobs N] [GROUP ...]
  *
  * --repeats: runs of each case after the first one (100). --large-repeats: of cases of a MiB and
  * more, which copies make slow (as --repeats). --large 0: without sizes that fill a GPU (1).
+ * --load 0: with nothing beside them, for tools that make a kernel a thousand times slower (1).
  * --jobs: cases at once, each on streams of its own (4). GROUP: of these alone ("sums"), and
  * nothing of what follows the cases.
  *
@@ -49,11 +50,12 @@ static struct group groups[] = {
 };
 
 static struct {
-    uint32_t repeats, large_repeats, large, jobs;
+    uint32_t repeats, large_repeats, large, load, jobs;
     uint64_t seed;
     bool chosen[KELP_ARRAY_COUNT(groups)];
     bool some; /* groups are chosen */
-} options = {.repeats = 100, .large_repeats = UINT32_MAX, .large = 1, .jobs = 4, .seed = 1};
+} options = {
+    .repeats = 100, .large_repeats = UINT32_MAX, .large = 1, .load = 1, .jobs = 4, .seed = 1};
 
 static struct kelp_device *cpu, *gpu;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of the groups, failed, and lines */
@@ -105,7 +107,7 @@ static void *load_main(void *argument)
 {
     struct load *load = argument;
     struct kelp_error error = {KELP_OK, ""};
-    while (!atomic_load(&enough)) {
+    while (options.load != 0 && !atomic_load(&enough)) {
         if (load_round(load, &error) != KELP_OK) {
             say_failed("the load", &error);
             break;
@@ -333,6 +335,8 @@ static bool parse_option(const char *name, const char *value)
         options.large_repeats = number;
     } else if (strcmp(name, "--large") == 0 && number <= 1) {
         options.large = number;
+    } else if (strcmp(name, "--load") == 0 && number <= 1) {
+        options.load = number;
     } else if (strcmp(name, "--seed") == 0) {
         options.seed = number;
     } else if (strcmp(name, "--jobs") == 0 && number > 0 && number <= JOBS_MAX) {
