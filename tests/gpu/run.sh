@@ -51,10 +51,13 @@ part bench 150 "$folder/bench/gpu"
 part models 120 "$folder/bench/models" --device cuda --scripts "$scripts" \
     --python "env LD_LIBRARY_PATH='$libraries' python3"
 if command -v compute-sanitizer >/dev/null; then
-    # One test asks for more memory than there is.
-    for tool in memcheck initcheck synccheck racecheck; do
-        part "$tool" 100 compute-sanitizer --tool "$tool" --report-api-errors no --error-exitcode 9 \
-            --print-limit 5 "$folder/tests/gpu_operators" --repeats 0 --large 0 --load 0 --jobs 1
+    sanitize() { # TOOL OPTION ...
+        part "$1" 100 compute-sanitizer --tool "$@" --error-exitcode 9 --print-limit 5 \
+            "$folder/tests/gpu_operators" --repeats 0 --large 0 --load 0 --jobs 1
+    }
+    sanitize memcheck --report-api-errors no # one test asks for more memory than there is
+    for tool in initcheck synccheck racecheck; do
+        sanitize "$tool"
     done
 else
     say "== compute-sanitizer: skipped: it is not on the path"
