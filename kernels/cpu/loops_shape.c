@@ -306,8 +306,12 @@ void KELP_LOOP(embedding)(struct kelp_stream *stream, const struct kelp_embeddin
     const uint64_t width = embedding->width;
     for (uint64_t r = 0; r < embedding->rows; r++) {
         uint32_t id = 0;
+        const bool known = table_row(embedding, r, &id, fault);
+        if (width == 0) {
+            continue; /* there may be no table */
+        }
         float *y = embedding->y + r * width;
-        if (table_row(embedding, r, &id, fault)) {
+        if (known) {
             memcpy(y, embedding->table + id * width, width * sizeof(*y));
         } else {
             memset(y, 0, width * sizeof(*y));
@@ -320,7 +324,7 @@ void KELP_LOOP(embedding_gradient)(struct kelp_stream *stream,
 {
     struct kelp_loop_fault *fault = &((struct kelp__cpu_stream *)stream)->fault;
     const uint64_t width = embedding->width;
-    if (embedding->write == KELP_OVERWRITE) {
+    if (embedding->write == KELP_OVERWRITE && width != 0) {
         memset(embedding->dtable, 0, embedding->vocab * width * sizeof(*embedding->dtable));
     }
     for (uint64_t r = 0; r < embedding->rows; r++) {

@@ -11,7 +11,7 @@
 #include "tests/lib/suite.h"
 
 #define SEEDS  1  /* of the cases' sizes and values, from KELP_CUDA_SEED (0) on */
-#define ORDERS 20 /* besides the ascending one */
+#define ORDERS 20 /* besides the ascending one; KELP_CUDA_ORDERS has another number */
 
 static struct case_devices devices;
 
@@ -53,6 +53,12 @@ static void draw_order(void *user, uint32_t run)
     kelp_cuda_emulated_order(run == 0 ? 0 : *seed * 1000 + run);
 }
 
+static uint32_t order_count(void)
+{
+    const char *text = getenv("KELP_CUDA_ORDERS");
+    return text ? (uint32_t)strtoul(text, NULL, 10) : ORDERS;
+}
+
 static void check_group(void (*add)(struct operator_cases *cases, bool large), int index)
 {
     struct operator_cases cases;
@@ -65,7 +71,7 @@ static void check_group(void (*add)(struct operator_cases *cases, bool large), i
     ck_assert_uint_gt(cases.count, 0);
     for (uint32_t i = 0; i < cases.count; i++) {
         struct kelp_error error = {KELP_OK, ""};
-        ck_assert_msg(operator_case_check(&cases.cases[i], &devices, seed, ORDERS, &error) ==
+        ck_assert_msg(operator_case_check(&cases.cases[i], &devices, seed, order_count(), &error) ==
                           KELP_OK,
                       "%s", error.text);
     }
