@@ -7,45 +7,10 @@
  * channels and kernel positions, which need a copy of the input for each kernel position. */
 #define TAPS_CHANNELS_MIN 16
 
-static bool is_side_valid(const struct kelp_window *window, uint32_t side)
-{
-    const uint64_t padded = window->input[side] + 2 * (uint64_t)window->padding[side];
-    return window->input[side] != 0 && window->kernel[side] != 0 && window->stride[side] != 0 &&
-           padded <= INT_MAX && padded >= window->kernel[side] &&
-           window->output[side] == (padded - window->kernel[side]) / window->stride[side] + 1;
-}
-
-static kelp_status check(const struct kelp_conv2d_shape *shape, struct kelp_error *reterr)
-{
-    const struct kelp_window *window = &shape->window;
-    if (!is_side_valid(window, 0) || !is_side_valid(window, 1) || shape->groups == 0 ||
-        window->channels == 0 || window->channels % shape->groups != 0 ||
-        shape->channels_out == 0 || shape->channels_out % shape->groups != 0) {
-        return kelp_fail(reterr, KELP_ERR_INVALID,
-                         "a convolution of %ux%ux%u by %ux%u to %ux%ux%u in %u groups does not "
-                         "fit together",
-                         window->channels, window->input[0], window->input[1], window->kernel[0],
-                         window->kernel[1], shape->channels_out, window->output[0],
-                         window->output[1], shape->groups);
-    }
-    const uint64_t input = window->channels * kelp__conv2d_plane(window->input);
-    const uint64_t output = shape->channels_out * kelp__conv2d_plane(window->output);
-    if (kelp__conv2d_plane(window->kernel) > INT_MAX ||
-        kelp__conv2d_plane(window->input) > INT_MAX ||
-        kelp__conv2d_plane(window->output) > INT_MAX || input > INT_MAX || output > INT_MAX ||
-        window->channels / shape->groups * kelp__conv2d_plane(window->kernel) > INT_MAX) {
-        return kelp_fail(reterr, KELP_ERR_DEVICE,
-                         "a convolution of %ux%ux%u by %ux%u to %u channels is too large",
-                         window->channels, window->input[0], window->input[1], window->kernel[0],
-                         window->kernel[1], shape->channels_out);
-    }
-    return KELP_OK;
-}
-
 kelp_status kelp__conv2d_create(const struct kelp_conv2d_shape *shape, struct kelp_conv2d **ret,
                                 struct kelp_error *reterr)
 {
-    kelp_status status = check(shape, reterr);
+    kelp_status status = kelp__conv2d_check(shape, reterr);
     if (status != KELP_OK) {
         return status;
     }

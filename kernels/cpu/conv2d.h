@@ -5,6 +5,7 @@
 #ifndef KELP_KERNELS_CPU_CONV2D_H
 #define KELP_KERNELS_CPU_CONV2D_H
 
+#include "kernels/conv2d_check.h"
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/loops.h"
 #include "kernels/device.h"
@@ -55,10 +56,5 @@ kelp_status kelp__conv2d_taps_create(struct kelp_conv2d *conv, struct kelp_error
 uint64_t kelp__conv2d_taps_workspace(const struct kelp_conv2d *conv);
 kelp_status kelp__conv2d_taps_forward(const struct kelp_conv2d_context *context);
 kelp_status kelp__conv2d_taps_gradient(const struct kelp_conv2d_context *context);
-
-static inline uint64_t kelp__conv2d_plane(const uint32_t sides[2])
-{
-    return (uint64_t)sides[0] * sides[1];
-}
 
 #endif

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "kernels/cpu/loops.h"
+#include "kernels/cpu/losses.h"
 #include "kernels/cpu/sums.h"
 
 /* Elements of a sample are taken in pieces of this many, a multiple of LANES, so that what must be
@@ -14,45 +15,6 @@
 static bool is_class_loss(const struct kelp_criterion *criterion)
 {
     return criterion->kind == KELP_LOSS_CROSS_ENTROPY || criterion->kind == KELP_LOSS_NLL;
-}
-
-INLINE double absolute(double x)
-{
-    return x < 0.0 ? -x : x;
-}
-
-/* The logarithm that bce takes: PyTorch bounds it, so that a certain mistake costs 100. */
-INLINE double bounded_log(double x)
-{
-    const double value = kelp__math_log(x);
-    return value < -100.0 ? -100.0 : value;
-}
-
-/* The loss of one element, not yet divided by their number; d is output - target in float32. */
-INLINE double element_loss(const struct kelp_criterion *criterion, const enum kelp_loss_kind kind,
-                           float output, float target)
-{
-    const double d = (double)(output - target), magnitude = absolute(d), beta = criterion->beta;
-    switch (kind) {
-    case KELP_LOSS_SMOOTH_L1:
-        return magnitude < beta ? 0.5 * d * d / beta : magnitude - 0.5 * beta;
-    case KELP_LOSS_HUBER:
-        return magnitude <= beta ? 0.5 * d * d : beta * (magnitude - 0.5 * beta);
-    case KELP_LOSS_BCE: {
-        const double p = (double)output, t = (double)target;
-        return -(t * bounded_log(p) + (1.0 - t) * bounded_log(1.0 - p));
-    }
-    case KELP_LOSS_BCE_WITH_LOGITS: {
-        const double x = (double)output, t = (double)target;
-        const double positive = x <= 0.0 ? 0.0 : x;
-        const float e = kelp__math_exp(output < 0.0f ? output : -output);
-        return positive - x * t + kelp__math_log(1.0 + (double)e);
-    }
-    case KELP_LOSS_MAE:
-        return magnitude;
-    default:
-        return d * d;
-    }
 }
 
 struct sample_sums {
@@ -86,7 +48,7 @@ INLINE void add_differences(struct sample_sums *sums, const float *restrict fore
 #define RUN(lane, at)                                                                              \
     const double d = (double)(forecast[at] - target[at]);                                          \
     squared[lane] = squared[lane] + d * d;                                                         \
-    absolutes[lane] = absolutes[lane] + absolute(d)
+    absolutes[lane] = absolutes[lane] + kelp__loss_absolute(d)
     EACH_ELEMENT(count, RUN);
 #undef RUN
     COPY_SUMS(sums->squared, squared);
@@ -101,7 +63,7 @@ INLINE void add_relative(struct sample_sums *sums, const float *restrict forecas
     COPY_SUMS(squared, sums->relative_squared);
 #define RUN(lane, at)                                                                              \
     const double ratio = (double)((forecast[at] - target[at]) / target[at]);                       \
-    relative[lane] = relative[lane] + absolute(ratio);                                             \
+    relative[lane] = relative[lane] + kelp__loss_absolute(ratio);                                  \
     squared[lane] = squared[lane] + ratio * ratio
     EACH_ELEMENT(count, RUN);
 #undef RUN
@@ -134,10 +96,10 @@ INLINE void add_losses(struct sample_sums *sums, const struct kelp_criterion *cr
                        const enum kelp_loss_kind kind, const float *restrict output,
                        const float *restrict target, uint32_t count)
 {
-    const struct kelp_criterion values = {.beta = criterion->beta};
+    const double beta = criterion->beta;
     double loss[LANES];
     COPY_SUMS(loss, sums->loss);
-#define RUN(lane, at) loss[lane] = loss[lane] + element_loss(&values, kind, output[at], target[at])
+#define RUN(lane, at) loss[lane] = loss[lane] + kelp__loss_of(kind, beta, output[at], target[at])
     EACH_ELEMENT(count, RUN);
 #undef RUN
     COPY_SUMS(sums->loss, loss);
@@ -272,7 +234,7 @@ INLINE void single_losses(const struct kelp_criterion *criterion, const enum kel
 {
     for (uint32_t s = 0; s < criterion->samples; s++) {
         criterion->sums[(uint64_t)s * KELP_LOSS_SUMS + KELP_LOSS_SUM_LOSS] =
-            element_loss(criterion, kind, criterion->output[s], criterion->target[s]);
+            kelp__loss_of(kind, criterion->beta, criterion->output[s], criterion->target[s]);
     }
 }
 
@@ -300,33 +262,6 @@ static void all_single_losses(const struct kelp_criterion *criterion)
     }
 }
 
-/* The gradient of one element's loss. */
-INLINE float element_slope(const enum kelp_loss_kind kind, float beta, float output, float target)
-{
-    const float d = output - target;
-    /* d itself when it is zero or NaN, so that NaN is not lost. */
-    const float sign = d > 0.0f ? 1.0f : (d < 0.0f ? -1.0f : d);
-    const float magnitude = d < 0.0f ? -d : d;
-    switch (kind) {
-    case KELP_LOSS_MAE:
-        return sign;
-    case KELP_LOSS_SMOOTH_L1: {
-        const float quotient = d / beta;
-        return magnitude < beta ? quotient : sign;
-    }
-    case KELP_LOSS_HUBER:
-        return magnitude <= beta ? d : beta * sign;
-    case KELP_LOSS_BCE: {
-        const float variance = (1.0f - output) * output;
-        return d / (variance < 1e-12f ? 1e-12f : variance);
-    }
-    case KELP_LOSS_BCE_WITH_LOGITS:
-        return kelp__math_sigmoid(output) - target;
-    default:
-        return 2.0f * d;
-    }
-}
-
 INLINE void slopes(const struct kelp_criterion *criterion, const enum kelp_loss_kind kind)
 {
     const uint64_t count = criterion->samples * criterion->elements;
@@ -336,7 +271,7 @@ INLINE void slopes(const struct kelp_criterion *criterion, const enum kelp_loss_
     const float beta = (float)criterion->beta;
     const float scale = (float)((double)*criterion->gradient_scale / (double)criterion->elements);
     for (uint64_t i = 0; i < count; i++) {
-        gradient[i] = scale * element_slope(kind, beta, output[i], target[i]);
+        gradient[i] = scale * kelp__loss_slope(kind, beta, output[i], target[i]);
     }
 }
 
@@ -350,11 +285,8 @@ static void quantile_gradient(const struct kelp_criterion *criterion)
         const float *output = criterion->output + k;
         float *gradient = criterion->gradient + k;
         for (uint64_t i = 0; i < rows; i++) {
-            const float e = criterion->target[i] - output[i * count];
-            /* At the corner the middle of both slopes, as PyTorch; NaN stays. */
-            const float at_corner = e == 0.0f ? 0.5f - q : e;
-            const float slope = e > 0.0f ? -q : (e < 0.0f ? 1.0f - q : at_corner);
-            gradient[i * count] = scale * slope;
+            gradient[i * count] =
+                scale * kelp__loss_quantile_slope(q, output[i * count], criterion->target[i]);
         }
     }
 }

@@ -3,6 +3,7 @@
  */
 #include <string.h>
 
+#include "kernels/copy_plan.h"
 #include "kernels/cpu/loops.h"
 #include "kernels/cpu/sums.h"
 
@@ -19,54 +20,6 @@ void KELP_LOOP(multiply)(struct kelp_stream *stream, const struct kelp_multiply 
     for (uint64_t i = 0; i < multiply->count; i++) {
         y[i] = y[i] + a[i] * b[i];
     }
-}
-
-/* A copy as few nested loops: neighbours that both sides walk as one are joined, y's largest
- * strides outermost. */
-struct copy_loops {
-    uint32_t rank;
-    uint64_t dims[KELP_COPY_RANK_MAX], x[KELP_COPY_RANK_MAX], y[KELP_COPY_RANK_MAX];
-};
-
-/* Into its place among those that are there, by falling stride of y. */
-static void insert_dimension(struct copy_loops *loops, uint64_t dim, uint64_t x, uint64_t y)
-{
-    uint32_t at = loops->rank++;
-    for (; at > 0 && loops->y[at - 1] < y; at--) {
-        loops->dims[at] = loops->dims[at - 1];
-        loops->x[at] = loops->x[at - 1];
-        loops->y[at] = loops->y[at - 1];
-    }
-    loops->dims[at] = dim;
-    loops->x[at] = x;
-    loops->y[at] = y;
-}
-
-/* False when there is nothing to copy. */
-static bool plan_copy(const struct kelp_copy *copy, struct copy_loops *ret)
-{
-    struct copy_loops sorted = {.rank = 0};
-    for (uint32_t i = 0; i < copy->rank; i++) {
-        if (copy->dims[i] == 0) {
-            return false;
-        }
-        if (copy->dims[i] != 1) {
-            insert_dimension(&sorted, copy->dims[i], copy->x_strides[i], copy->y_strides[i]);
-        }
-    }
-    *ret = (struct copy_loops){.rank = 0};
-    for (uint32_t i = 0; i < sorted.rank; i++) {
-        const uint32_t last = ret->rank - 1;
-        if (ret->rank > 0 && ret->x[last] == sorted.dims[i] * sorted.x[i] &&
-            ret->y[last] == sorted.dims[i] * sorted.y[i]) {
-            ret->dims[last] *= sorted.dims[i];
-        } else {
-            ret->dims[ret->rank++] = sorted.dims[i];
-        }
-        ret->x[ret->rank - 1] = sorted.x[i];
-        ret->y[ret->rank - 1] = sorted.y[i];
-    }
-    return true;
 }
 
 struct copy_how {
@@ -101,7 +54,7 @@ static void copy_inner(float *y, uint64_t y_stride, const float *x, uint64_t x_s
 
 /* The dimension that x walks most closely goes second to last where it is not last: the order of
  * the loops is free, and the two are then walked in tiles. */
-static bool plan_tiles(struct copy_loops *loops)
+static bool plan_tiles(struct kelp__copy_loops *loops)
 {
     uint32_t best = loops->rank - 1;
     for (uint32_t i = 0; i < loops->rank; i++) {
@@ -124,7 +77,7 @@ static bool plan_tiles(struct copy_loops *loops)
 
 /* The last two dimensions in tiles, so that both sides stay within a few cache lines. */
 #define TILE 16u
-static void copy_tiles(float *y, const float *x, const struct copy_loops *loops,
+static void copy_tiles(float *y, const float *x, const struct kelp__copy_loops *loops,
                        struct copy_how how)
 {
     const uint32_t at = loops->rank - 2;
@@ -143,8 +96,8 @@ static void copy_tiles(float *y, const float *x, const struct copy_loops *loops,
 }
 
 /* Over all dimensions but the last `inner` ones, like the digits of a number counted up. */
-static void copy_all(const struct kelp_copy *copy, const struct copy_loops *loops, uint32_t inner,
-                     struct copy_how how)
+static void copy_all(const struct kelp_copy *copy, const struct kelp__copy_loops *loops,
+                     uint32_t inner, struct copy_how how)
 {
     const uint32_t outer = loops->rank - inner, last = loops->rank - 1;
     uint64_t digits[KELP_COPY_RANK_MAX] = {0};
@@ -174,8 +127,8 @@ static void copy_all(const struct kelp_copy *copy, const struct copy_loops *loop
 void KELP_LOOP(copy)(struct kelp_stream *stream, const struct kelp_copy *copy)
 {
     const struct copy_how how = {copy->scale, copy->write == KELP_ACCUMULATE};
-    struct copy_loops loops;
-    if (!plan_copy(copy, &loops)) {
+    struct kelp__copy_loops loops;
+    if (!kelp__copy_plan(copy, &loops)) {
         return;
     }
     if (loops.rank == 0) {

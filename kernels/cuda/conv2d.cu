@@ -108,59 +108,35 @@ static uint32_t chunk_of(const struct kelp_conv2d *conv)
 
 /* ---- life ------------------------------------------------------------------------------------ */
 
-static bool is_side_valid(const struct kelp_window *window, uint32_t side)
-{
-    const uint64_t input = window->input[side] + 2 * (uint64_t)window->padding[side];
-    return window->input[side] != 0 && window->kernel[side] != 0 && window->stride[side] != 0 &&
-           input <= INT_MAX && input >= window->kernel[side] &&
-           window->output[side] == (input - window->kernel[side]) / window->stride[side] + 1;
-}
-
-/* The limits of the CPU's convolution, and columns of a sample that are counted in 31 bits. */
+/* Columns of a sample are counted in 31 bits, too. */
 static kelp_status check(const struct kelp_conv2d_shape *shape, struct kelp_error *reterr)
 {
-    const struct kelp_window *window = &shape->window;
-    if (!is_side_valid(window, 0) || !is_side_valid(window, 1) || shape->groups == 0 ||
-        window->channels == 0 || window->channels % shape->groups != 0 ||
-        shape->channels_out == 0 || shape->channels_out % shape->groups != 0) {
-        return kelp_fail(reterr, KELP_ERR_INVALID,
-                         "a convolution of %ux%ux%u by %ux%u to %ux%ux%u in %u groups does not "
-                         "fit together",
-                         window->channels, window->input[0], window->input[1], window->kernel[0],
-                         window->kernel[1], shape->channels_out, window->output[0],
-                         window->output[1], shape->groups);
+    const kelp_status status = kelp__conv2d_check(shape, reterr);
+    const uint64_t rows = shape->window.channels * kelp__conv2d_plane(shape->window.kernel);
+    if (status != KELP_OK) {
+        return status;
     }
-    const uint64_t kernel = kelp__cuda_conv2d_plane(window->kernel),
-                   output = kelp__cuda_conv2d_plane(window->output);
-    bool fits =
-        kernel <= INT_MAX && output <= INT_MAX && kelp__cuda_conv2d_plane(window->input) <= INT_MAX;
-    fits = fits && window->channels * kelp__cuda_conv2d_plane(window->input) <= INT_MAX &&
-           shape->channels_out * output <= INT_MAX && window->channels * kernel <= INT_MAX;
-    fits = fits && window->channels * kernel * output <= INT_MAX;
-    return fits ? KELP_OK
-                : kelp_fail(reterr, KELP_ERR_DEVICE,
-                            "a convolution of %ux%ux%u by %ux%u to %u channels is too large",
-                            window->channels, window->input[0], window->input[1], window->kernel[0],
-                            window->kernel[1], shape->channels_out);
+    return rows <= INT_MAX && rows * kelp__conv2d_plane(shape->window.output) <= INT_MAX
+               ? KELP_OK
+               : kelp__conv2d_too_large(shape, reterr);
 }
 
 static bool is_direct(const struct kelp_window *window)
 {
-    return kelp__cuda_conv2d_plane(window->kernel) == 1 &&
-           kelp__cuda_conv2d_plane(window->stride) == 1 && window->padding[0] == 0 &&
-           window->padding[1] == 0;
+    return kelp__conv2d_plane(window->kernel) == 1 && kelp__conv2d_plane(window->stride) == 1 &&
+           window->padding[0] == 0 && window->padding[1] == 0;
 }
 
 static void set_sizes(struct kelp_conv2d *conv, const struct kelp_conv2d_shape *shape)
 {
     const struct kelp_window *window = &shape->window;
     conv->shape = *shape;
-    conv->rows = window->channels * kelp__cuda_conv2d_plane(window->kernel);
+    conv->rows = window->channels * kelp__conv2d_plane(window->kernel);
     conv->depth = (uint32_t)(conv->rows / shape->groups);
     conv->channels_out = shape->channels_out / shape->groups;
-    conv->output = (uint32_t)kelp__cuda_conv2d_plane(window->output);
+    conv->output = (uint32_t)kelp__conv2d_plane(window->output);
     conv->outputs = shape->channels_out;
-    conv->x = window->channels * kelp__cuda_conv2d_plane(window->input);
+    conv->x = window->channels * kelp__conv2d_plane(window->input);
     conv->y = conv->outputs * conv->output;
     conv->weights = conv->outputs * conv->depth;
 }

@@ -7,6 +7,9 @@
 #ifndef KELP_KERNELS_CUDA_CONV2D_CUH
 #define KELP_KERNELS_CUDA_CONV2D_CUH
 
+extern "C" {
+#include "kernels/conv2d_check.h"
+}
 #include "kernels/cuda/window.cuh"
 
 struct kelp_conv2d {
@@ -37,11 +40,6 @@ struct kelp__cuda_conv2d_chunk {
     const struct kelp_conv2d *conv;
     uint32_t first, samples;
 };
-
-static inline uint64_t kelp__cuda_conv2d_plane(const uint32_t sides[2])
-{
-    return (uint64_t)sides[0] * sides[1];
-}
 
 /* Of so many samples. */
 struct kelp__cuda_conv2d_layout kelp__cuda_conv2d_columns_of(const struct kelp_conv2d *conv,

@@ -106,9 +106,8 @@ static struct order order_of(const struct kelp_conv2d *conv,
                              uint32_t samples)
 {
     const struct kelp_window *window = &conv->shape.window;
-    const uint64_t input = kelp__cuda_conv2d_plane(window->input);
-    const uint64_t channel =
-        kelp__cuda_conv2d_plane(window->kernel) * columns->row; /* in columns */
+    const uint64_t input = kelp__conv2d_plane(window->input);
+    const uint64_t channel = kelp__conv2d_plane(window->kernel) * columns->row; /* in columns */
     if (by_sample) {
         return {kelp__cuda_divider_of(window->channels),
                 {conv->x, input},

@@ -9,6 +9,8 @@
  */
 #include "kernels/cuda/criterion.cuh"
 
+#include "kernels/cpu/losses.h"
+
 /* Elements that a thread loads before it works on them. */
 #define AT_ONCE 4u
 /* Samples of more elements are taken by blocks, in parts of PART elements. */
@@ -25,81 +27,22 @@ struct element_criterion {
  * all sums is made for all losses together. */
 #define ANY_LOSS (-1)
 
-static __device__ __forceinline__ double absolute(double x)
-{
-    return x < 0.0 ? -x : x;
-}
-
-/* The logarithm that bce takes: PyTorch bounds it, so that a certain mistake costs 100. */
-static __device__ __forceinline__ double bounded_log(double x)
-{
-    const double value = kelp__math_log(x);
-    return value < -100.0 ? -100.0 : value;
-}
-
 /* The loss of one element, not yet divided by their number; quantile: that of the element. */
 static __device__ __forceinline__ double element_loss(int kind, double beta, double quantile,
                                                       float output, float target)
 {
-    const double d = (double)(output - target), magnitude = absolute(d);
-    switch (kind) {
-    case KELP_LOSS_SMOOTH_L1:
-        return magnitude < beta ? 0.5 * d * d / beta : magnitude - 0.5 * beta;
-    case KELP_LOSS_HUBER:
-        return magnitude <= beta ? 0.5 * d * d : beta * (magnitude - 0.5 * beta);
-    case KELP_LOSS_BCE: {
-        const double p = (double)output, t = (double)target;
-        return -(t * bounded_log(p) + (1.0 - t) * bounded_log(1.0 - p));
-    }
-    case KELP_LOSS_BCE_WITH_LOGITS: {
-        const double x = (double)output, t = (double)target;
-        const double positive = x <= 0.0 ? 0.0 : x;
-        const float e = kelp__math_exp(output < 0.0f ? output : -output);
-        return positive - x * t + kelp__math_log(1.0 + (double)e);
-    }
-    case KELP_LOSS_QUANTILE: {
+    if (kind == KELP_LOSS_QUANTILE) {
         const double e = (double)(target - output);
         return e > 0.0 ? quantile * e : (quantile - 1.0) * e;
     }
-    case KELP_LOSS_MAE:
-        return magnitude;
-    default:
-        return d * d;
-    }
+    return kelp__loss_of(kind, beta, output, target);
 }
 
-/* The gradient of one element's loss. */
 static __device__ __forceinline__ float element_slope(int kind, float beta, float quantile,
                                                       float output, float target)
 {
-    const float d = output - target;
-    /* d itself when it is zero or NaN, so that NaN is not lost. */
-    const float sign = d > 0.0f ? 1.0f : (d < 0.0f ? -1.0f : d);
-    const float magnitude = d < 0.0f ? -d : d;
-    switch (kind) {
-    case KELP_LOSS_MAE:
-        return sign;
-    case KELP_LOSS_SMOOTH_L1: {
-        const float quotient = d / beta;
-        return magnitude < beta ? quotient : sign;
-    }
-    case KELP_LOSS_HUBER:
-        return magnitude <= beta ? d : beta * sign;
-    case KELP_LOSS_BCE: {
-        const float variance = (1.0f - output) * output;
-        return d / (variance < 1e-12f ? 1e-12f : variance);
-    }
-    case KELP_LOSS_BCE_WITH_LOGITS:
-        return kelp__math_sigmoid(output) - target;
-    case KELP_LOSS_QUANTILE: {
-        const float e = target - output;
-        /* At the corner the middle of both slopes, as PyTorch; NaN stays. */
-        const float at_corner = e == 0.0f ? 0.5f - quantile : e;
-        return e > 0.0f ? -quantile : (e < 0.0f ? 1.0f - quantile : at_corner);
-    }
-    default:
-        return 2.0f * d;
-    }
+    return kind == KELP_LOSS_QUANTILE ? kelp__loss_quantile_slope(quantile, output, target)
+                                      : kelp__loss_slope(kind, beta, output, target);
 }
 
 struct element_sums {
@@ -118,8 +61,8 @@ static __device__ __forceinline__ void add_metrics(struct element_sums *sums, fl
     const double ratio = (double)((forecast - target) / target);
     const double t = (double)target;
     sums->squared = sums->squared + d * d;
-    sums->absolute = sums->absolute + absolute(d);
-    sums->relative = sums->relative + absolute(ratio);
+    sums->absolute = sums->absolute + kelp__loss_absolute(d);
+    sums->relative = sums->relative + kelp__loss_absolute(ratio);
     sums->relative_squared = sums->relative_squared + ratio * ratio;
     sums->target = sums->target + t;
     sums->target_squared = sums->target_squared + t * t;

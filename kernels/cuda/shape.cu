@@ -8,6 +8,9 @@
  */
 #include <stdint.h>
 
+extern "C" {
+#include "kernels/copy_plan.h"
+}
 #include "kernels/cuda/cuda.cuh"
 
 /* In front of a loop whose arrays are to live in registers. */
@@ -50,27 +53,7 @@ static __device__ __forceinline__ uint64_t divided(uint64_t n, const struct divi
 
 /* ---- dimensions ------------------------------------------------------------------------------ */
 
-/* Nested loops, the innermost one last. */
-struct loops {
-    uint32_t rank = 0;
-    uint64_t dims[KELP_COPY_RANK_MAX], x[KELP_COPY_RANK_MAX], y[KELP_COPY_RANK_MAX];
-};
-
-/* Into its place among those that are there, by falling stride of y. */
-static void insert(struct loops *loops, uint64_t dim, uint64_t x, uint64_t y)
-{
-    uint32_t at = loops->rank++;
-    for (; at > 0 && loops->y[at - 1] < y; at--) {
-        loops->dims[at] = loops->dims[at - 1];
-        loops->x[at] = loops->x[at - 1];
-        loops->y[at] = loops->y[at - 1];
-    }
-    loops->dims[at] = dim;
-    loops->x[at] = x;
-    loops->y[at] = y;
-}
-
-static void take_out(struct loops *loops, uint32_t which)
+static void take_out(struct kelp__copy_loops *loops, uint32_t which)
 {
     loops->rank--;
     for (uint32_t i = which; i < loops->rank; i++) {
@@ -80,37 +63,19 @@ static void take_out(struct loops *loops, uint32_t which)
     }
 }
 
-/* Dimensions of 1 are left out, neighbours that both sides walk as one are joined. At least one
- * stays; false when there is nothing to copy. */
-static bool plan(const struct kelp_copy *p, struct loops *ret)
+/* At least one loop stays. False when there is nothing to copy. */
+static bool plan(const struct kelp_copy *p, struct kelp__copy_loops *ret)
 {
-    struct loops sorted;
-    for (uint32_t i = 0; i < p->rank; i++) {
-        if (p->dims[i] == 0) {
-            return false;
-        }
-        if (p->dims[i] != 1) {
-            insert(&sorted, p->dims[i], p->x_strides[i], p->y_strides[i]);
-        }
+    if (!kelp__copy_plan(p, ret)) {
+        return false;
     }
-    if (sorted.rank == 0) {
-        insert(&sorted, 1, 1, 1);
-    }
-    for (uint32_t i = 0; i < sorted.rank; i++) {
-        const uint32_t last = ret->rank - 1;
-        if (ret->rank > 0 && ret->x[last] == sorted.dims[i] * sorted.x[i] &&
-            ret->y[last] == sorted.dims[i] * sorted.y[i]) {
-            ret->dims[last] *= sorted.dims[i];
-        } else {
-            ret->dims[ret->rank++] = sorted.dims[i];
-        }
-        ret->x[ret->rank - 1] = sorted.x[i];
-        ret->y[ret->rank - 1] = sorted.y[i];
+    if (ret->rank == 0) {
+        kelp__copy_loops_insert(ret, 1, 1, 1);
     }
     return true;
 }
 
-static uint64_t elements_of(const struct loops *loops)
+static uint64_t elements_of(const struct kelp__copy_loops *loops)
 {
     uint64_t elements = 1;
     for (uint32_t i = 0; i < loops->rank; i++) {
@@ -127,7 +92,7 @@ struct dimensions {
     uint64_t x[KELP_COPY_RANK_MAX], y[KELP_COPY_RANK_MAX];
 };
 
-static struct dimensions dimensions_of(const struct loops *loops)
+static struct dimensions dimensions_of(const struct kelp__copy_loops *loops)
 {
     struct dimensions ret = {};
     ret.outermost = KELP_COPY_RANK_MAX - loops->rank;
@@ -222,7 +187,7 @@ template <typename number> static __global__ void copy(const struct copy_run run
 }
 
 static void launch_floats(struct kelp_stream *stream, const struct kelp_copy *p,
-                          const struct loops *loops)
+                          const struct kelp__copy_loops *loops)
 {
     const struct copy_run run = {.x = p->x,
                                  .y = p->y,
@@ -235,7 +200,7 @@ static void launch_floats(struct kelp_stream *stream, const struct kelp_copy *p,
 }
 
 /* Both sides are dense along the innermost dimension, and all its rows begin at a four. */
-static bool in_fours(const struct kelp_copy *p, const struct loops *loops)
+static bool in_fours(const struct kelp_copy *p, const struct kelp__copy_loops *loops)
 {
     const uint32_t last = loops->rank - 1;
     const uintptr_t bytes = reinterpret_cast<uintptr_t>(p->x) | reinterpret_cast<uintptr_t>(p->y);
@@ -247,7 +212,8 @@ static bool in_fours(const struct kelp_copy *p, const struct loops *loops)
            all % 4 == 0;
 }
 
-static void launch_fours(struct kelp_stream *stream, const struct kelp_copy *p, struct loops loops)
+static void launch_fours(struct kelp_stream *stream, const struct kelp_copy *p,
+                         struct kelp__copy_loops loops)
 {
     const uint32_t last = loops.rank - 1;
     loops.dims[last] /= 4;
@@ -452,7 +418,7 @@ template <typename number> static void tile_sizes(struct tiles_run *run)
 }
 
 /* The dimension that x walks most closely; the last one if x stands still along that. */
-static uint32_t closest(const struct loops *loops)
+static uint32_t closest(const struct kelp__copy_loops *loops)
 {
     uint32_t ret = loops->rank - 1;
     for (uint32_t i = 0; i < loops->rank; i++) {
@@ -462,7 +428,7 @@ static uint32_t closest(const struct loops *loops)
 }
 
 /* x is dense along the columns, y along the rows, and all of them begin at a four. */
-static bool tiles_in_fours(const struct tiles_run *run, const struct loops *outer)
+static bool tiles_in_fours(const struct tiles_run *run, const struct kelp__copy_loops *outer)
 {
     const uintptr_t bytes =
         reinterpret_cast<uintptr_t>(run->x) | reinterpret_cast<uintptr_t>(run->y);
@@ -482,8 +448,8 @@ static void start_tiles(struct kelp_stream *stream, struct tiles_run *run, uint6
                      KELP_CUDA_THREADS, *run);
 }
 
-static void launch_tiles(struct kelp_stream *stream, const struct kelp_copy *p, struct loops loops,
-                         uint32_t row)
+static void launch_tiles(struct kelp_stream *stream, const struct kelp_copy *p,
+                         struct kelp__copy_loops loops, uint32_t row)
 {
     const uint32_t column = loops.rank - 1;
     struct tiles_run run = {};
@@ -500,7 +466,7 @@ static void launch_tiles(struct kelp_stream *stream, const struct kelp_copy *p, 
     take_out(&loops, column);
     take_out(&loops, row);
     if (loops.rank == 0) {
-        insert(&loops, 1, 0, 0);
+        kelp__copy_loops_insert(&loops, 1, 0, 0);
     }
     run.matrices = dimensions_of(&loops);
     const uint64_t matrices = elements_of(&loops);
@@ -515,7 +481,7 @@ static void launch_tiles(struct kelp_stream *stream, const struct kelp_copy *p, 
 
 /* A dense copy whose size is no multiple of four: the elements behind the fours. */
 static void launch_rest(struct kelp_stream *stream, const struct kelp_copy *p, uint64_t first,
-                        struct loops loops)
+                        struct kelp__copy_loops loops)
 {
     struct kelp_copy rest = *p;
     rest.x = p->x + first;
@@ -524,7 +490,8 @@ static void launch_rest(struct kelp_stream *stream, const struct kelp_copy *p, u
     launch_floats(stream, &rest, &loops);
 }
 
-static void launch_dense(struct kelp_stream *stream, const struct kelp_copy *p, struct loops loops)
+static void launch_dense(struct kelp_stream *stream, const struct kelp_copy *p,
+                         struct kelp__copy_loops loops)
 {
     const uint64_t rest = loops.dims[0] % 4, whole = loops.dims[0] - rest;
     if (rest != 0) {
@@ -536,7 +503,7 @@ static void launch_dense(struct kelp_stream *stream, const struct kelp_copy *p, 
     }
 }
 
-static bool dense(const struct kelp_copy *p, struct loops loops)
+static bool dense(const struct kelp_copy *p, struct kelp__copy_loops loops)
 {
     loops.dims[0] -= loops.dims[0] % 4;
     return loops.rank == 1 && in_fours(p, &loops);
@@ -544,7 +511,7 @@ static bool dense(const struct kelp_copy *p, struct loops loops)
 
 void kelp__cuda_copy(struct kelp_stream *stream, const struct kelp_copy *p)
 {
-    struct loops loops;
+    struct kelp__copy_loops loops;
     if (!plan(p, &loops)) {
         return;
     }
