@@ -19,7 +19,7 @@ static kelp_status vector(struct kelp_device *device, uint64_t count, float **re
 }
 
 kelp_status kelp__mirror_prepare(struct kelp__mirror *mirror, struct kelp_stream *stream,
-                                 uint64_t count, struct kelp_error *reterr)
+                                 uint64_t count, bool with_gradient, struct kelp_error *reterr)
 {
     struct kelp_device *device = stream->device;
     kelp_status status = KELP_OK;
@@ -36,7 +36,7 @@ kelp_status kelp__mirror_prepare(struct kelp__mirror *mirror, struct kelp_stream
     if (!mirror->weights) {
         status = vector(device, count, &mirror->weights, reterr);
     }
-    if (status == KELP_OK && mirror->host_gradient && !mirror->gradient) {
+    if (status == KELP_OK && with_gradient && !mirror->gradient) {
         status = vector(device, count, &mirror->gradient, reterr);
         if (status == KELP_OK) {
             device->table->fill(stream, mirror->gradient, 0.0f, count);
@@ -45,23 +45,24 @@ kelp_status kelp__mirror_prepare(struct kelp__mirror *mirror, struct kelp_stream
     return status;
 }
 
-void kelp__mirror_upload(struct kelp__mirror *mirror, struct kelp_stream *stream, bool accumulate)
+void kelp__mirror_upload(struct kelp__mirror *mirror, struct kelp_stream *stream,
+                         const float *weights, const float *gradient)
 {
     const size_t bytes = (size_t)mirror->count * sizeof(float);
 
     if (!mirror->has_weights) {
-        stream->table->copy_in(stream, mirror->weights, mirror->host_weights, bytes);
+        stream->table->copy_in(stream, mirror->weights, weights, bytes);
         mirror->has_weights = true;
     }
-    if (accumulate && !mirror->has_gradient) {
-        stream->table->copy_in(stream, mirror->gradient, mirror->host_gradient, bytes);
+    if (gradient && !mirror->has_gradient) {
+        stream->table->copy_in(stream, mirror->gradient, gradient, bytes);
     }
 }
 
 kelp_status kelp__mirror_download(struct kelp__mirror *mirror, struct kelp_stream *stream,
-                                  struct kelp_error *reterr)
+                                  float *gradient, struct kelp_error *reterr)
 {
-    stream->table->copy_out(stream, mirror->host_gradient, mirror->gradient,
+    stream->table->copy_out(stream, gradient, mirror->gradient,
                             (size_t)mirror->count * sizeof(float));
     mirror->has_gradient = true;
     return stream->table->wait(stream, reterr);

@@ -12,26 +12,26 @@
 struct kelp__mirror {
     float *weights, *gradient; /* owned device memory, float32[count]; NULL until they are needed */
     uint64_t count;
-    const float *host_weights; /* borrowed, as bound */
-    float *host_gradient;      /* NULL: none */
-    bool has_weights;          /* those of host_weights */
-    bool has_gradient;         /* what the gradient holds was computed since it was bound */
+    bool has_weights;  /* those that are bound */
+    bool has_gradient; /* what the gradient holds was computed since it was bound */
 };
 
 /* All zero is a mirror too. device: the one of the calls before. */
 void kelp__mirror_fini(struct kelp__mirror *mirror, struct kelp_device *device);
 
-/* Memory for `count` elements, the same from call to call. The gradient begins as zeros, which its
- * padding keeps. Errors: KELP_ERR_NO_MEMORY, KELP_ERR_DEVICE. */
+/* Memory for `count` elements, the same from call to call; with_gradient: for both vectors. The
+ * gradient begins as zeros, which its padding keeps. Errors: KELP_ERR_NO_MEMORY, KELP_ERR_DEVICE.
+ */
 kelp_status kelp__mirror_prepare(struct kelp__mirror *mirror, struct kelp_stream *stream,
-                                 uint64_t count, struct kelp_error *reterr);
+                                 uint64_t count, bool with_gradient, struct kelp_error *reterr);
 
-/* Enqueue what a run needs: the weights, unless they are there; with `accumulate` the gradient so
- * far. */
-void kelp__mirror_upload(struct kelp__mirror *mirror, struct kelp_stream *stream, bool accumulate);
+/* Enqueue the copy of what a run needs and the device does not have yet: the weights, and unless
+ * it is NULL the gradient so far. */
+void kelp__mirror_upload(struct kelp__mirror *mirror, struct kelp_stream *stream,
+                         const float *weights, const float *gradient);
 
 /* The gradient to the host. Errors: those of the stream's wait(). */
 kelp_status kelp__mirror_download(struct kelp__mirror *mirror, struct kelp_stream *stream,
-                                  struct kelp_error *reterr);
+                                  float *gradient, struct kelp_error *reterr);
 
 #endif

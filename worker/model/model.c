@@ -243,13 +243,10 @@ void kelp_model_bind_gradient(struct kelp_model *model, float *flat_gradient)
 {
     assert(model->weights);
     model->gradient = flat_gradient;
+    model->mirror.has_gradient = false;
     if (model->device->table->host_memory) {
         bind_graph(model, model->weights, flat_gradient);
-        return;
     }
-    model->mirror.host_weights = model->weights;
-    model->mirror.host_gradient = flat_gradient;
-    model->mirror.has_gradient = false;
 }
 
 /* What the graph is about to read is where it reads it. */
@@ -260,10 +257,11 @@ static kelp_status upload(struct kelp_model *model, bool accumulate, struct kelp
         return KELP_OK;
     }
     const kelp_status status =
-        kelp__mirror_prepare(mirror, model->stream, model->flat_count, reterr);
+        kelp__mirror_prepare(mirror, model->stream, model->flat_count, model->gradient, reterr);
     if (status == KELP_OK) {
-        bind_graph(model, mirror->weights, !mirror->host_gradient ? NULL : mirror->gradient);
-        kelp__mirror_upload(mirror, model->stream, accumulate);
+        bind_graph(model, mirror->weights, !model->gradient ? NULL : mirror->gradient);
+        kelp__mirror_upload(mirror, model->stream, model->weights,
+                            accumulate ? model->gradient : NULL);
     }
     return status;
 }
@@ -297,7 +295,7 @@ kelp_status kelp_model_train(struct kelp_model *model, const struct kelp_model_p
     if (status != KELP_OK || on_host) {
         return status;
     }
-    status = kelp__mirror_download(&model->mirror, model->stream, reterr);
+    status = kelp__mirror_download(&model->mirror, model->stream, model->gradient, reterr);
     if (status == KELP_OK && piece->complete) {
         piece->complete(piece->user, 0); /* all of it came at once */
     }
