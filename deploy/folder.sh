@@ -45,8 +45,8 @@ etcd="$(command -v etcd)" || fail "etcd is not on the path"
 
 mkdir -p "$folder/bin" "$folder/lib"
 install -m 755 "$build"/bin/kelp "$build"/bin/kelp-* "$etcd" "$folder/bin"
-if [ -e "$build/lib/libkelp-cuda.so" ]; then
-    install -m 644 "$build/lib/libkelp-cuda.so" "$folder/lib"
+if [ -e "$build/lib/kelp/libkelp-cuda.so" ]; then
+    install -D -m 644 -t "$folder/lib/kelp" "$build/lib/kelp/libkelp-cuda.so"
 fi
 if [ "$tests" = true ]; then
     mkdir -p "$folder/tests" "$folder/bench"

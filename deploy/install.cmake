@@ -3,7 +3,8 @@
 #
 #   bin/                    kelp, kelp-coordinator, kelp-ps, kelp-worker
 #   include/kelp/           model.h for models of one's own; worker.h and the headers that it needs
-#   lib/                    libkelp-worker.a, the worker as a library; kelp/kelp-faultdisk.so; pkgconfig/
+#   lib/                    libkelp-worker.a, the worker as a library; kelp/kelp-faultdisk.so; pkgconfig/;
+#                           kelp/libkelp-cuda.so where nvcc was found
 #   share/kelp/examples/    jobs to start from, a model of one's own
 #   share/doc/kelp/         README and docs/
 #   share/kelp/monitoring/  alerts and a board
@@ -18,6 +19,9 @@ set(CMAKE_INSTALL_DEFAULT_DIRECTORY_PERMISSIONS
 
 install(TARGETS kelp kelp-coordinator kelp-ps kelp-worker RUNTIME DESTINATION bin)
 install(TARGETS kelp-faultdisk LIBRARY DESTINATION lib/kelp)
+if(TARGET kelp-cuda)
+  install(TARGETS kelp-cuda LIBRARY DESTINATION lib/kelp)
+endif()
 
 # ---- jobs, documentation, pages, completions ----
 install(DIRECTORY examples DESTINATION share/kelp PATTERN build EXCLUDE)

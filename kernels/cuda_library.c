@@ -21,7 +21,7 @@ static struct {
     entry_function *entry;
 } library = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-/* lib/ beside the folder that the program lies in: build/<preset>/lib, <prefix>/lib. */
+/* lib/kelp beside the folder that the program lies in: of a build, or <prefix>. */
 static bool find_beside(char path[PATH_MAX])
 {
     char program[PATH_MAX];
@@ -37,7 +37,7 @@ static bool find_beside(char path[PATH_MAX])
         }
         *slash = '\0';
     }
-    const int written = snprintf(path, PATH_MAX, "%s/lib/%s", program, LIBRARY);
+    const int written = snprintf(path, PATH_MAX, "%s/lib/kelp/%s", program, LIBRARY);
     return written > 0 && written < PATH_MAX;
 }
 

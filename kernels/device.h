@@ -100,11 +100,12 @@ kelp_status kelp_device_cpu_create_portable(uint32_t threads, struct kelp_device
                                             struct kelp_error *reterr) KELP_MUST_USE;
 
 /*
- * GPU `index` of this machine, counted from 0 as CUDA counts them. Loads libkelp-cuda.so from lib/
- * beside the program's folder, and cuBLASLt from the toolkit. A stream is a CUDA stream: operators
- * run after the call returned, and its failures come out of wait(). Memory from alloc() is not the
- * host's. An alignment other than 16 bytes may pick another of cuBLASLt's kernels, so products have
- * the same bits for the same sizes, distances and alignments. *ret is owned, table->destroy().
+ * GPU `index` of this machine, counted from 0 as CUDA counts them. Loads libkelp-cuda.so from
+ * lib/kelp beside the program's folder, and cuBLASLt from the toolkit. A stream is a CUDA stream:
+ * operators run after the call returned, and its failures come out of wait(). Memory from alloc()
+ * is not the host's. An alignment other than 16 bytes may pick another of cuBLASLt's kernels, so
+ * products have the same bits for the same sizes, distances and alignments. *ret is owned,
+ * table->destroy().
  *
  * Errors: KELP_ERR_NOT_FOUND (no such library, driver or GPU), KELP_ERR_UNSUPPORTED (a GPU before
  * compute capability 7.5), KELP_ERR_NO_MEMORY, KELP_ERR_DEVICE.

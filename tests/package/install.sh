@@ -39,6 +39,9 @@ for file in bin/{kelp,kelp-coordinator,kelp-ps,kelp-worker} lib/kelp/kelp-faultd
     share/bash-completion/completions/{kelp,kelp-ps} share/fish/vendor_completions.d/{kelp,kelp-ps}.fish; do
     [ -s "$prefix/$file" ] || fail "$file is not installed"
 done
+if [ -e "$build_dir/lib/kelp/libkelp-cuda.so" ] && ! [ -s "$prefix/lib/kelp/libkelp-cuda.so" ]; then
+    fail 'the CUDA device is built and not installed'
+fi
 while IFS= read -r file; do
     fail "$file names the folder of the build or the source"
 done < <(grep -rIlF -e "$build_dir" -e "$source_dir" "$prefix" || true)
