@@ -37,17 +37,8 @@ struct group {
     double worst;
     uint64_t begin_us;
 };
-static struct group groups[] = {
-    {.name = "elements", .add = cases_elements},
-    {.name = "shape", .add = cases_shape},
-    {.name = "sums", .add = cases_sums},
-    {.name = "rows", .add = cases_rows},
-    {.name = "batch_norm", .add = cases_batch_norm},
-    {.name = "embedding", .add = cases_embedding},
-    {.name = "criterion", .add = cases_criterion},
-    {.name = "windows", .add = cases_windows},
-    {.name = "products", .add = cases_products},
-};
+#define GROUP(group) {.name = #group, .add = cases_##group},
+static struct group groups[] = {OPERATOR_GROUPS(GROUP)};
 
 static struct {
     uint32_t repeats, large_repeats, large, load, jobs;

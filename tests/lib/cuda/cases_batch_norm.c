@@ -4,23 +4,6 @@
 #define TOLERANCE 1e-5
 #define FEW       64u
 
-static void set_buffer(struct operator_cases *cases, struct case_buffer *buffer, uint64_t count,
-                       enum case_content content)
-{
-    *buffer = (struct case_buffer){.count = count, .content = content};
-    buffer->misplaced = cases_flip(cases) ? 0 : cases_draw(cases, 1, 3);
-}
-
-static enum kelp_write draw_write(struct operator_cases *cases)
-{
-    return cases_flip(cases) ? KELP_ACCUMULATE : KELP_OVERWRITE;
-}
-
-static const char *sign_of(enum kelp_write write)
-{
-    return write == KELP_ACCUMULATE ? "+=" : "=";
-}
-
 static void run_forward(struct kelp_stream *stream, void *const *buffers, const void *arguments)
 {
     struct kelp_batch_norm norm = *(const struct kelp_batch_norm *)arguments;
@@ -69,24 +52,24 @@ static void add_training(struct operator_cases *cases, struct sizes sizes, uint3
                                          .inner = sizes.inner,
                                          .eps = 1e-5f,
                                          .training = true,
-                                         .write_statistic = draw_write(cases)};
+                                         .write_statistic = cases_draw_write(cases)};
     struct operator_case *one =
         cases_add(cases, run_forward, &norm, sizeof(norm),
                   "batch_norm training%s%s%s samples=%u channels=%u inner=%u",
                   (statistics & 1) != 0 ? " mean" : "", (statistics & 2) != 0 ? " variance" : "",
-                  sign_of(norm.write_statistic), sizes.samples, sizes.channels, sizes.inner);
+                  case_sign(norm.write_statistic), sizes.samples, sizes.channels, sizes.inner);
     const uint32_t channels = sizes.channels;
     one->tolerance = TOLERANCE;
-    set_buffer(cases, &one->buffers[0], count_of(sizes),
-               channels < FEW ? CASE_POSITIVE : CASE_MODERATE);
-    set_buffer(cases, &one->buffers[1], channels, CASE_MODERATE);
-    set_buffer(cases, &one->buffers[2], channels, CASE_MODERATE);
-    set_buffer(cases, &one->buffers[3], count_of(sizes), CASE_MODERATE);
-    set_buffer(cases, &one->buffers[6], channels, CASE_MODERATE);
-    set_buffer(cases, &one->buffers[7], channels, CASE_MODERATE);
-    set_buffer(cases, &one->buffers[8], 1, CASE_POSITIVE);
-    set_buffer(cases, &one->buffers[9], (statistics & 1) != 0 ? channels : 0, CASE_MODERATE);
-    set_buffer(cases, &one->buffers[10], (statistics & 2) != 0 ? channels : 0, CASE_MODERATE);
+    cases_set_buffer(cases, &one->buffers[0], count_of(sizes),
+                     channels < FEW ? CASE_POSITIVE : CASE_MODERATE);
+    cases_set_buffer(cases, &one->buffers[1], channels, CASE_MODERATE);
+    cases_set_buffer(cases, &one->buffers[2], channels, CASE_MODERATE);
+    cases_set_buffer(cases, &one->buffers[3], count_of(sizes), CASE_MODERATE);
+    cases_set_buffer(cases, &one->buffers[6], channels, CASE_MODERATE);
+    cases_set_buffer(cases, &one->buffers[7], channels, CASE_MODERATE);
+    cases_set_buffer(cases, &one->buffers[8], 1, CASE_POSITIVE);
+    cases_set_buffer(cases, &one->buffers[9], (statistics & 1) != 0 ? channels : 0, CASE_MODERATE);
+    cases_set_buffer(cases, &one->buffers[10], (statistics & 2) != 0 ? channels : 0, CASE_MODERATE);
     one->buffers[3].compared = one->buffers[6].compared = one->buffers[7].compared = true;
     one->buffers[9].compared = one->buffers[10].compared = true;
 }
@@ -99,12 +82,12 @@ static void add_running(struct operator_cases *cases, struct sizes sizes)
     struct operator_case *one = cases_add(cases, run_forward, &norm, sizeof(norm),
                                           "batch_norm samples=%u channels=%u inner=%u",
                                           sizes.samples, sizes.channels, sizes.inner);
-    set_buffer(cases, &one->buffers[0], count_of(sizes), CASE_SIGNED);
-    set_buffer(cases, &one->buffers[1], sizes.channels, CASE_SIGNED);
-    set_buffer(cases, &one->buffers[2], sizes.channels, CASE_SIGNED);
-    set_buffer(cases, &one->buffers[3], count_of(sizes), CASE_SIGNED);
-    set_buffer(cases, &one->buffers[4], sizes.channels, CASE_MODERATE);
-    set_buffer(cases, &one->buffers[5], sizes.channels, CASE_POSITIVE);
+    cases_set_buffer(cases, &one->buffers[0], count_of(sizes), CASE_SIGNED);
+    cases_set_buffer(cases, &one->buffers[1], sizes.channels, CASE_SIGNED);
+    cases_set_buffer(cases, &one->buffers[2], sizes.channels, CASE_SIGNED);
+    cases_set_buffer(cases, &one->buffers[3], count_of(sizes), CASE_SIGNED);
+    cases_set_buffer(cases, &one->buffers[4], sizes.channels, CASE_MODERATE);
+    cases_set_buffer(cases, &one->buffers[5], sizes.channels, CASE_POSITIVE);
     one->buffers[3].compared = true;
 }
 
@@ -116,26 +99,27 @@ static void add_gradient(struct operator_cases *cases, struct sizes sizes, uint3
                                          .channels = channels,
                                          .inner = sizes.inner,
                                          .training = true,
-                                         .write_x = draw_write(cases),
-                                         .write_weight = draw_write(cases),
-                                         .write_bias = draw_write(cases)};
+                                         .write_x = cases_draw_write(cases),
+                                         .write_weight = cases_draw_write(cases),
+                                         .write_bias = cases_draw_write(cases)};
     struct operator_case *one = cases_add(
         cases, run_gradient, &norm, sizeof(norm),
         "batch_norm_gradient%s%s%s%s%s%s samples=%u channels=%u inner=%u",
-        (wanted & 1) != 0 ? " dx" : "", (wanted & 1) != 0 ? sign_of(norm.write_x) : "",
-        (wanted & 2) != 0 ? " dweight" : "", (wanted & 2) != 0 ? sign_of(norm.write_weight) : "",
-        (wanted & 4) != 0 ? " dbias" : "", (wanted & 4) != 0 ? sign_of(norm.write_bias) : "",
+        (wanted & 1) != 0 ? " dx" : "", (wanted & 1) != 0 ? case_sign(norm.write_x) : "",
+        (wanted & 2) != 0 ? " dweight" : "", (wanted & 2) != 0 ? case_sign(norm.write_weight) : "",
+        (wanted & 4) != 0 ? " dbias" : "", (wanted & 4) != 0 ? case_sign(norm.write_bias) : "",
         sizes.samples, channels, sizes.inner);
     one->tolerance = TOLERANCE;
-    set_buffer(cases, &one->buffers[0], count_of(sizes), CASE_MODERATE);
-    set_buffer(cases, &one->buffers[1], channels, CASE_MODERATE);
-    set_buffer(cases, &one->buffers[2], channels, CASE_POSITIVE);
-    set_buffer(cases, &one->buffers[3], channels, CASE_POSITIVE);
-    set_buffer(cases, &one->buffers[4], count_of(sizes),
-               channels < FEW ? CASE_POSITIVE : CASE_MODERATE);
-    set_buffer(cases, &one->buffers[5], (wanted & 1) != 0 ? count_of(sizes) : 0, CASE_MODERATE);
-    set_buffer(cases, &one->buffers[6], (wanted & 2) != 0 ? channels : 0, CASE_MODERATE);
-    set_buffer(cases, &one->buffers[7], (wanted & 4) != 0 ? channels : 0, CASE_MODERATE);
+    cases_set_buffer(cases, &one->buffers[0], count_of(sizes), CASE_MODERATE);
+    cases_set_buffer(cases, &one->buffers[1], channels, CASE_MODERATE);
+    cases_set_buffer(cases, &one->buffers[2], channels, CASE_POSITIVE);
+    cases_set_buffer(cases, &one->buffers[3], channels, CASE_POSITIVE);
+    cases_set_buffer(cases, &one->buffers[4], count_of(sizes),
+                     channels < FEW ? CASE_POSITIVE : CASE_MODERATE);
+    cases_set_buffer(cases, &one->buffers[5], (wanted & 1) != 0 ? count_of(sizes) : 0,
+                     CASE_MODERATE);
+    cases_set_buffer(cases, &one->buffers[6], (wanted & 2) != 0 ? channels : 0, CASE_MODERATE);
+    cases_set_buffer(cases, &one->buffers[7], (wanted & 4) != 0 ? channels : 0, CASE_MODERATE);
     for (uint32_t i = 5; i < 8; i++) {
         one->buffers[i].compared = true;
     }

@@ -70,8 +70,7 @@ static void add_gradient(struct operator_cases *cases, uint64_t rows, uint32_t v
                                        .rows = rows,
                                        .vocab = vocab,
                                        .width = width,
-                                       .write =
-                                           cases_flip(cases) ? KELP_ACCUMULATE : KELP_OVERWRITE,
+                                       .write = cases_draw_write(cases),
                                        .gradient = true};
     struct operator_case *one = add_case(cases, &how, used < vocab ? used : vocab);
     one->buffers[DY].count = rows * width;

@@ -44,13 +44,6 @@ static struct extent lay_out(struct operator_cases *cases, uint64_t rows, uint64
     return extent;
 }
 
-static void set_buffer(struct operator_cases *cases, struct case_buffer *buffer, uint64_t count,
-                       enum case_content content)
-{
-    *buffer = (struct case_buffer){.count = count, .content = content};
-    buffer->misplaced = cases_flip(cases) ? 0 : cases_draw(cases, 1, 3);
-}
-
 /* What is filled in before: transposes, write, m, n, k, batch. */
 static void add_product(struct operator_cases *cases, struct kelp_matmul product,
                         enum spacing spacing_a, enum spacing spacing_b, enum spacing spacing_c)
@@ -76,9 +69,9 @@ static void add_product(struct operator_cases *cases, struct kelp_matmul product
     /* Few sums may all come out near zero, with no large one to measure their errors by. */
     const bool few = (uint64_t)m * n < 64;
     const enum case_content signed_ones = cases_flip(cases) ? CASE_SIGNED : CASE_MODERATE;
-    set_buffer(cases, &one->buffers[0], a.count, few ? CASE_POSITIVE : signed_ones);
-    set_buffer(cases, &one->buffers[1], b.count, few ? CASE_POSITIVE : CASE_MODERATE);
-    set_buffer(cases, &one->buffers[2], c.count, few ? CASE_POSITIVE : CASE_MODERATE);
+    cases_set_buffer(cases, &one->buffers[0], a.count, few ? CASE_POSITIVE : signed_ones);
+    cases_set_buffer(cases, &one->buffers[1], b.count, few ? CASE_POSITIVE : CASE_MODERATE);
+    cases_set_buffer(cases, &one->buffers[2], c.count, few ? CASE_POSITIVE : CASE_MODERATE);
     one->buffers[2].compared = true;
 }
 

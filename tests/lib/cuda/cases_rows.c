@@ -4,23 +4,6 @@
 #define TOLERANCE 1e-5
 #define FEW       64u
 
-static void set_buffer(struct operator_cases *cases, struct case_buffer *buffer, uint64_t count,
-                       enum case_content content)
-{
-    *buffer = (struct case_buffer){.count = count, .content = content};
-    buffer->misplaced = cases_flip(cases) ? 0 : cases_draw(cases, 1, 3);
-}
-
-static enum kelp_write draw_write(struct operator_cases *cases)
-{
-    return cases_flip(cases) ? KELP_ACCUMULATE : KELP_OVERWRITE;
-}
-
-static const char *sign_of(enum kelp_write write)
-{
-    return write == KELP_ACCUMULATE ? "+=" : "=";
-}
-
 /* ---- softmax ---- */
 
 struct softmax_case {
@@ -64,11 +47,11 @@ static void add_softmax(struct operator_cases *cases, struct kelp_softmax softma
                   in_place ? " in place" : "", (unsigned int)softmax.rows, softmax.columns,
                   softmax.queries, softmax.offset);
     one->tolerance = TOLERANCE;
-    set_buffer(cases, &one->buffers[0], count,
-               cases_draw(cases, 0, 3) == 0 ? CASE_SIGNED : CASE_MODERATE);
+    cases_set_buffer(cases, &one->buffers[0], count,
+                     cases_draw(cases, 0, 3) == 0 ? CASE_SIGNED : CASE_MODERATE);
     one->buffers[0].compared = in_place;
     if (!in_place) {
-        set_buffer(cases, &one->buffers[1], count, CASE_MODERATE);
+        cases_set_buffer(cases, &one->buffers[1], count, CASE_MODERATE);
         one->buffers[1].compared = true;
     }
 }
@@ -76,19 +59,20 @@ static void add_softmax(struct operator_cases *cases, struct kelp_softmax softma
 static void add_softmax_gradient(struct operator_cases *cases, struct kelp_softmax softmax,
                                  bool in_place)
 {
-    softmax.write = in_place ? KELP_OVERWRITE : draw_write(cases);
+    softmax.write = in_place ? KELP_OVERWRITE : cases_draw_write(cases);
     const struct softmax_case args = {.softmax = softmax, .in_place = in_place};
     const uint64_t count = softmax.rows * softmax.columns;
     struct operator_case *one = cases_add(
         cases, run_softmax_gradient, &args, sizeof(args),
-        "softmax_gradient%s %s%s rows=%u columns=%u", kind_of(&softmax), sign_of(softmax.write),
+        "softmax_gradient%s %s%s rows=%u columns=%u", kind_of(&softmax), case_sign(softmax.write),
         in_place ? " in place" : "", (unsigned int)softmax.rows, softmax.columns);
     one->tolerance = TOLERANCE;
-    set_buffer(cases, &one->buffers[0], count, CASE_POSITIVE);
-    set_buffer(cases, &one->buffers[1], count, softmax.rows < FEW ? CASE_POSITIVE : CASE_MODERATE);
+    cases_set_buffer(cases, &one->buffers[0], count, CASE_POSITIVE);
+    cases_set_buffer(cases, &one->buffers[1], count,
+                     softmax.rows < FEW ? CASE_POSITIVE : CASE_MODERATE);
     one->buffers[1].compared = in_place;
     if (!in_place) {
-        set_buffer(cases, &one->buffers[2], count, CASE_MODERATE);
+        cases_set_buffer(cases, &one->buffers[2], count, CASE_MODERATE);
         one->buffers[2].compared = true;
     }
 }
@@ -145,12 +129,12 @@ static void add_norm(struct operator_cases *cases, uint32_t rows, uint32_t width
         cases_add(cases, run_norm, &norm, sizeof(norm), "layer_norm rows=%u width=%u", rows, width);
     const uint64_t count = (uint64_t)rows * width;
     one->tolerance = TOLERANCE;
-    set_buffer(cases, &one->buffers[0], count, rows < FEW ? CASE_POSITIVE : CASE_MODERATE);
-    set_buffer(cases, &one->buffers[1], width, CASE_MODERATE);
-    set_buffer(cases, &one->buffers[2], width, CASE_MODERATE);
-    set_buffer(cases, &one->buffers[3], count, CASE_MODERATE);
-    set_buffer(cases, &one->buffers[4], rows, CASE_MODERATE);
-    set_buffer(cases, &one->buffers[5], rows, CASE_MODERATE);
+    cases_set_buffer(cases, &one->buffers[0], count, rows < FEW ? CASE_POSITIVE : CASE_MODERATE);
+    cases_set_buffer(cases, &one->buffers[1], width, CASE_MODERATE);
+    cases_set_buffer(cases, &one->buffers[2], width, CASE_MODERATE);
+    cases_set_buffer(cases, &one->buffers[3], count, CASE_MODERATE);
+    cases_set_buffer(cases, &one->buffers[4], rows, CASE_MODERATE);
+    cases_set_buffer(cases, &one->buffers[5], rows, CASE_MODERATE);
     for (uint32_t i = 3; i < 6; i++) {
         one->buffers[i].compared = true;
     }
@@ -162,26 +146,26 @@ static void add_norm_gradient(struct operator_cases *cases, uint32_t rows, uint3
 {
     const struct kelp_layer_norm norm = {.rows = rows,
                                          .width = width,
-                                         .write_x = draw_write(cases),
-                                         .write_weight = draw_write(cases),
-                                         .write_bias = draw_write(cases)};
+                                         .write_x = cases_draw_write(cases),
+                                         .write_weight = cases_draw_write(cases),
+                                         .write_bias = cases_draw_write(cases)};
     struct operator_case *one = cases_add(
         cases, run_norm_gradient, &norm, sizeof(norm),
         "layer_norm_gradient%s%s%s%s%s%s rows=%u width=%u", (wanted & 1) != 0 ? " dx" : "",
-        (wanted & 1) != 0 ? sign_of(norm.write_x) : "", (wanted & 2) != 0 ? " dweight" : "",
-        (wanted & 2) != 0 ? sign_of(norm.write_weight) : "", (wanted & 4) != 0 ? " dbias" : "",
-        (wanted & 4) != 0 ? sign_of(norm.write_bias) : "", rows, width);
+        (wanted & 1) != 0 ? case_sign(norm.write_x) : "", (wanted & 2) != 0 ? " dweight" : "",
+        (wanted & 2) != 0 ? case_sign(norm.write_weight) : "", (wanted & 4) != 0 ? " dbias" : "",
+        (wanted & 4) != 0 ? case_sign(norm.write_bias) : "", rows, width);
     const uint64_t count = (uint64_t)rows * width;
     const enum case_content content = rows < FEW || width < FEW ? CASE_POSITIVE : CASE_MODERATE;
     one->tolerance = TOLERANCE;
-    set_buffer(cases, &one->buffers[0], count, CASE_MODERATE);
-    set_buffer(cases, &one->buffers[1], width, content);
-    set_buffer(cases, &one->buffers[2], rows, CASE_POSITIVE);
-    set_buffer(cases, &one->buffers[3], rows, CASE_POSITIVE);
-    set_buffer(cases, &one->buffers[4], count, content);
-    set_buffer(cases, &one->buffers[5], (wanted & 1) != 0 ? count : 0, CASE_MODERATE);
-    set_buffer(cases, &one->buffers[6], (wanted & 2) != 0 ? width : 0, CASE_MODERATE);
-    set_buffer(cases, &one->buffers[7], (wanted & 4) != 0 ? width : 0, CASE_MODERATE);
+    cases_set_buffer(cases, &one->buffers[0], count, CASE_MODERATE);
+    cases_set_buffer(cases, &one->buffers[1], width, content);
+    cases_set_buffer(cases, &one->buffers[2], rows, CASE_POSITIVE);
+    cases_set_buffer(cases, &one->buffers[3], rows, CASE_POSITIVE);
+    cases_set_buffer(cases, &one->buffers[4], count, content);
+    cases_set_buffer(cases, &one->buffers[5], (wanted & 1) != 0 ? count : 0, CASE_MODERATE);
+    cases_set_buffer(cases, &one->buffers[6], (wanted & 2) != 0 ? width : 0, CASE_MODERATE);
+    cases_set_buffer(cases, &one->buffers[7], (wanted & 4) != 0 ? width : 0, CASE_MODERATE);
     for (uint32_t i = 5; i < 8; i++) {
         one->buffers[i].compared = true;
     }

@@ -7,29 +7,12 @@
 #define LONG_TOLERANCE 1e-4
 #define FEW            64u
 
-static void set_buffer(struct operator_cases *cases, struct case_buffer *buffer, uint64_t count,
-                       enum case_content content)
-{
-    *buffer = (struct case_buffer){.count = count, .content = content};
-    buffer->misplaced = cases_flip(cases) ? 0 : cases_draw(cases, 1, 3);
-}
-
 /* What is added up to `sums` sums: few ones may all come out near zero, with no large one to
  * measure their errors by. */
 static enum case_content content_for(struct operator_cases *cases, uint64_t sums)
 {
     const enum case_content signed_ones = cases_flip(cases) ? CASE_SIGNED : CASE_MODERATE;
     return sums < FEW ? CASE_POSITIVE : signed_ones;
-}
-
-static enum kelp_write draw_write(struct operator_cases *cases)
-{
-    return cases_flip(cases) ? KELP_ACCUMULATE : KELP_OVERWRITE;
-}
-
-static const char *sign_of(enum kelp_write write)
-{
-    return write == KELP_ACCUMULATE ? "+=" : "=";
 }
 
 /* 1 at times, and what is a multiple of four, or odd. */
@@ -61,14 +44,14 @@ static void add_bias(struct operator_cases *cases, uint32_t rows, uint32_t colum
 {
     const uint32_t more = cases_flip(cases) ? 4 * cases_draw(cases, 0, 3) : cases_draw(cases, 1, 9);
     const struct kelp_bias_gradient bias = {
-        .ld = columns + more, .rows = rows, .columns = columns, .write = draw_write(cases)};
+        .ld = columns + more, .rows = rows, .columns = columns, .write = cases_draw_write(cases)};
     struct operator_case *one =
         cases_add(cases, run_bias, &bias, sizeof(bias), "bias_gradient %s rows=%u columns=%u ld=%u",
-                  sign_of(bias.write), rows, columns, columns + more);
+                  case_sign(bias.write), rows, columns, columns + more);
     const uint64_t count = rows != 0 ? (rows - 1) * bias.ld + columns : 0;
     one->tolerance = rows < LONG_SUM ? TOLERANCE : LONG_TOLERANCE;
-    set_buffer(cases, &one->buffers[0], count, content_for(cases, columns));
-    set_buffer(cases, &one->buffers[1], columns, CASE_POSITIVE);
+    cases_set_buffer(cases, &one->buffers[0], count, content_for(cases, columns));
+    cases_set_buffer(cases, &one->buffers[1], columns, CASE_POSITIVE);
     one->buffers[1].compared = true;
 }
 
@@ -89,15 +72,15 @@ static void add_reduce(struct operator_cases *cases, uint32_t outer, uint32_t mi
                                        .middle = middle,
                                        .inner = inner,
                                        .scale = cases_flip(cases) ? 1.0f : 0.3f,
-                                       .write = draw_write(cases)};
+                                       .write = cases_draw_write(cases)};
     const uint64_t sums = (uint64_t)outer * inner;
     struct operator_case *one =
         cases_add(cases, run_reduce, &reduce, sizeof(reduce),
-                  "reduce %s outer=%u middle=%u inner=%u scale=%g", sign_of(reduce.write), outer,
+                  "reduce %s outer=%u middle=%u inner=%u scale=%g", case_sign(reduce.write), outer,
                   middle, inner, (double)reduce.scale);
     one->tolerance = middle < LONG_SUM ? TOLERANCE : LONG_TOLERANCE;
-    set_buffer(cases, &one->buffers[0], sums * middle, content_for(cases, sums));
-    set_buffer(cases, &one->buffers[1], sums, CASE_POSITIVE);
+    cases_set_buffer(cases, &one->buffers[0], sums * middle, content_for(cases, sums));
+    cases_set_buffer(cases, &one->buffers[1], sums, CASE_POSITIVE);
     one->buffers[1].compared = true;
 }
 
@@ -132,9 +115,9 @@ static void add_weighted(struct operator_cases *cases, uint32_t rows, uint32_t c
     struct operator_case *one =
         cases_add(cases, run_weighted, &sum, sizeof(sum), "weighted_sum rows=%u count=%u width=%u",
                   rows, count, width);
-    set_buffer(cases, &one->buffers[0], weights, CASE_SIGNED);
-    set_buffer(cases, &one->buffers[1], weights * width, CASE_SIGNED);
-    set_buffer(cases, &one->buffers[2], (uint64_t)rows * width, CASE_SIGNED);
+    cases_set_buffer(cases, &one->buffers[0], weights, CASE_SIGNED);
+    cases_set_buffer(cases, &one->buffers[1], weights * width, CASE_SIGNED);
+    cases_set_buffer(cases, &one->buffers[2], (uint64_t)rows * width, CASE_SIGNED);
     one->buffers[2].compared = true; /* bit by bit: sums are ascending */
 }
 
@@ -146,22 +129,23 @@ static void add_weighted_gradient(struct operator_cases *cases, uint32_t rows, u
     const struct kelp_weighted_sum sum = {.rows = rows,
                                           .count = count,
                                           .width = width,
-                                          .write_weights = draw_write(cases),
-                                          .write_x = draw_write(cases)};
+                                          .write_weights = cases_draw_write(cases),
+                                          .write_x = cases_draw_write(cases)};
     const uint64_t weights = (uint64_t)rows * count, y = (uint64_t)rows * width;
     struct operator_case *one = cases_add(
         cases, run_weighted_gradient, &sum, sizeof(sum),
         "weighted_sum_gradient%s%s%s%s rows=%u count=%u width=%u",
-        (wanted & 1) != 0 ? " dweights" : "", (wanted & 1) != 0 ? sign_of(sum.write_weights) : "",
-        (wanted & 2) != 0 ? " dx" : "", (wanted & 2) != 0 ? sign_of(sum.write_x) : "", rows, count,
-        width);
+        (wanted & 1) != 0 ? " dweights" : "", (wanted & 1) != 0 ? case_sign(sum.write_weights) : "",
+        (wanted & 2) != 0 ? " dx" : "", (wanted & 2) != 0 ? case_sign(sum.write_x) : "", rows,
+        count, width);
     const enum case_content content = content_for(cases, weights);
     one->tolerance = (wanted & 1) != 0 ? TOLERANCE : 0.0;
-    set_buffer(cases, &one->buffers[0], weights, CASE_SIGNED);
-    set_buffer(cases, &one->buffers[1], weights * width, content);
-    set_buffer(cases, &one->buffers[2], y, content == CASE_SIGNED ? CASE_MODERATE : content);
-    set_buffer(cases, &one->buffers[3], (wanted & 1) != 0 ? weights : 0, CASE_POSITIVE);
-    set_buffer(cases, &one->buffers[4], (wanted & 2) != 0 ? weights * width : 0, CASE_MODERATE);
+    cases_set_buffer(cases, &one->buffers[0], weights, CASE_SIGNED);
+    cases_set_buffer(cases, &one->buffers[1], weights * width, content);
+    cases_set_buffer(cases, &one->buffers[2], y, content == CASE_SIGNED ? CASE_MODERATE : content);
+    cases_set_buffer(cases, &one->buffers[3], (wanted & 1) != 0 ? weights : 0, CASE_POSITIVE);
+    cases_set_buffer(cases, &one->buffers[4], (wanted & 2) != 0 ? weights * width : 0,
+                     CASE_MODERATE);
     one->buffers[3].compared = one->buffers[4].compared = true;
 }
 
@@ -207,11 +191,11 @@ static void add_average(struct operator_cases *cases, uint32_t rows, uint32_t le
         struct operator_case *one = cases_add(
             cases, way == 0 ? run_average : run_average_gradient, &average, sizeof(average),
             "moving_average%s %s rows=%u length=%u kernel_size=%u", way == 0 ? "" : "_gradient",
-            sign_of(average.write), rows, length, kernel_size);
-        set_buffer(cases, &one->buffers[0], (uint64_t)rows * length, CASE_SIGNED);
-        set_buffer(cases, &one->buffers[1], (uint64_t)rows * length, CASE_SIGNED);
-        set_buffer(cases, &one->buffers[2], kelp_moving_average_workspace(length, kernel_size),
-                   CASE_SIGNED);
+            case_sign(average.write), rows, length, kernel_size);
+        cases_set_buffer(cases, &one->buffers[0], (uint64_t)rows * length, CASE_SIGNED);
+        cases_set_buffer(cases, &one->buffers[1], (uint64_t)rows * length, CASE_SIGNED);
+        cases_set_buffer(cases, &one->buffers[2],
+                         kelp_moving_average_workspace(length, kernel_size), CASE_SIGNED);
         one->buffers[1].compared = true;
     }
 }

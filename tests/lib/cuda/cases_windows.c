@@ -35,22 +35,10 @@ static struct kelp_window square_window(uint32_t channels, uint32_t input, uint3
     return window;
 }
 
-static enum kelp_write draw_write(struct operator_cases *cases)
-{
-    return cases_flip(cases) ? KELP_ACCUMULATE : KELP_OVERWRITE;
-}
-
-static void set_buffer(struct operator_cases *cases, struct case_buffer *buffer, uint64_t count,
-                       enum case_content content)
-{
-    *buffer = (struct case_buffer){.count = count, .content = content};
-    buffer->misplaced = cases_flip(cases) ? 0 : cases_draw(cases, 1, 3);
-}
-
 static void set_output_buffer(struct operator_cases *cases, struct case_buffer *buffer,
                               uint64_t count, enum case_content content)
 {
-    set_buffer(cases, buffer, count, content);
+    cases_set_buffer(cases, buffer, count, content);
     buffer->compared = true;
 }
 
@@ -113,7 +101,7 @@ static void add_pool(struct operator_cases *cases, bool max, const struct kelp_w
 {
     const struct pool_case pool = {.window = *window,
                                    .samples = samples,
-                                   .write = draw_write(cases),
+                                   .write = cases_draw_write(cases),
                                    .strange = max && cases_flip(cases)};
     struct operator_case *one =
         cases_add(cases, max ? run_max_pool : run_average_pool, &pool, sizeof(pool),
@@ -124,14 +112,14 @@ static void add_pool(struct operator_cases *cases, bool max, const struct kelp_w
                   pool.write == KELP_ACCUMULATE ? " +=" : "", pool.strange ? " strange" : "");
     const uint64_t planes = (uint64_t)samples * window->channels;
     const uint64_t x = planes * plane_of(window->input), y = planes * plane_of(window->output);
-    set_buffer(cases, &one->buffers[POOL_X], x, CASE_SIGNED);
+    cases_set_buffer(cases, &one->buffers[POOL_X], x, CASE_SIGNED);
     if (cases_flip(cases)) { /* many equal ones */
         one->buffers[POOL_X].content = CASE_IDS;
         one->buffers[POOL_X].limit = 3;
     }
     set_output_buffer(cases, &one->buffers[POOL_Y], y, CASE_SIGNED);
     set_output_buffer(cases, &one->buffers[POOL_CHOSEN], max ? y : 0, CASE_NUMBERS);
-    set_buffer(cases, &one->buffers[POOL_DY], y, CASE_SIGNED);
+    cases_set_buffer(cases, &one->buffers[POOL_DY], y, CASE_SIGNED);
     set_output_buffer(cases, &one->buffers[POOL_DX], x, CASE_SIGNED);
 }
 
@@ -268,9 +256,9 @@ static void add_convolution(struct operator_cases *cases, struct kelp_conv2d_sha
     const struct kelp_window *window = &shape.window;
     const struct conv_case conv = {.shape = shape,
                                    .samples = samples,
-                                   .write_x = draw_write(cases),
-                                   .write_weight = draw_write(cases),
-                                   .write_bias = draw_write(cases)};
+                                   .write_x = cases_draw_write(cases),
+                                   .write_weight = cases_draw_write(cases),
+                                   .write_bias = cases_draw_write(cases)};
     struct operator_case *one =
         cases_add(cases, run_convolution, &conv, sizeof(conv),
                   "conv2d %u/%ux%ux%ux%u by %ux%u/%ux%u+%ux%u to %u groups=%u +=%u%u%u of %x",
@@ -284,13 +272,13 @@ static void add_convolution(struct operator_cases *cases, struct kelp_conv2d_sha
         (uint64_t)shape.channels_out * (window->channels / shape.groups) * plane_of(window->kernel);
     struct case_buffer *buffers = one->buffers;
     one->tolerance = TOLERANCE;
-    set_buffer(cases, &buffers[CONV_X], x, content_for(smaller(y, weight)));
-    set_buffer(cases, &buffers[CONV_WEIGHT], weight, content_for(smaller(x, y)));
-    set_buffer(cases, &buffers[CONV_BIAS], (wanted & 1) != 0 ? shape.channels_out : 0,
-               content_for(y));
+    cases_set_buffer(cases, &buffers[CONV_X], x, content_for(smaller(y, weight)));
+    cases_set_buffer(cases, &buffers[CONV_WEIGHT], weight, content_for(smaller(x, y)));
+    cases_set_buffer(cases, &buffers[CONV_BIAS], (wanted & 1) != 0 ? shape.channels_out : 0,
+                     content_for(y));
     set_output_buffer(cases, &buffers[CONV_Y], y, CASE_MODERATE);
-    set_buffer(cases, &buffers[CONV_DY], y,
-               content_for(smaller(shape.channels_out * UINT64_C(8), smaller(x, weight))));
+    cases_set_buffer(cases, &buffers[CONV_DY], y,
+                     content_for(smaller(shape.channels_out * UINT64_C(8), smaller(x, weight))));
     set_output_buffer(cases, &buffers[CONV_DX], (wanted & 2) != 0 ? x : 0, content_for(x));
     set_output_buffer(cases, &buffers[CONV_DWEIGHT], (wanted & 4) != 0 ? weight : 0,
                       content_for(weight));

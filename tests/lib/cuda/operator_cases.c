@@ -70,6 +70,23 @@ static _Noreturn void give_up(const char *why)
     abort();
 }
 
+void cases_set_buffer(struct operator_cases *cases, struct case_buffer *buffer, uint64_t count,
+                      enum case_content content)
+{
+    *buffer = (struct case_buffer){.count = count, .content = content};
+    buffer->misplaced = cases_flip(cases) ? 0 : cases_draw(cases, 1, 3);
+}
+
+enum kelp_write cases_draw_write(struct operator_cases *cases)
+{
+    return cases_flip(cases) ? KELP_ACCUMULATE : KELP_OVERWRITE;
+}
+
+const char *case_sign(enum kelp_write write)
+{
+    return write == KELP_ACCUMULATE ? "+=" : "=";
+}
+
 struct operator_case *cases_add(struct operator_cases *cases,
                                 void (*run)(struct kelp_stream *, void *const *, const void *),
                                 const void *arguments, size_t arguments_size, const char *format,

@@ -57,17 +57,28 @@ struct operator_case *cases_add(struct operator_cases *cases,
                                 const void *arguments, size_t arguments_size, const char *format,
                                 ...) __attribute__((format(printf, 5, 6)));
 
-/* Each adds the cases of one file of kernels/cuda; `large`: sizes that fill a device too, which
- * takes an emulated one too long. */
-void cases_elements(struct operator_cases *cases, bool large);
-void cases_shape(struct operator_cases *cases, bool large);
-void cases_sums(struct operator_cases *cases, bool large);
-void cases_rows(struct operator_cases *cases, bool large);
-void cases_batch_norm(struct operator_cases *cases, bool large);
-void cases_embedding(struct operator_cases *cases, bool large);
-void cases_criterion(struct operator_cases *cases, bool large);
-void cases_windows(struct operator_cases *cases, bool large);
-void cases_products(struct operator_cases *cases, bool large);
+/* `count` elements that begin at an aligned place, or a few elements behind one. */
+void cases_set_buffer(struct operator_cases *cases, struct case_buffer *buffer, uint64_t count,
+                      enum case_content content);
+enum kelp_write cases_draw_write(struct operator_cases *cases);
+/* "+=" or "=", for names. */
+const char *case_sign(enum kelp_write write);
+
+/* X(name): cases_NAME() adds the cases of one file of kernels/cuda; `large`: sizes that fill a
+ * device too, which takes an emulated one too long. */
+#define OPERATOR_GROUPS(X)                                                                         \
+    X(elements)                                                                                    \
+    X(shape)                                                                                       \
+    X(sums)                                                                                        \
+    X(rows)                                                                                        \
+    X(batch_norm)                                                                                  \
+    X(embedding)                                                                                   \
+    X(criterion)                                                                                   \
+    X(windows)                                                                                     \
+    X(products)
+#define OPERATOR_GROUP_DECLARE(name) void cases_##name(struct operator_cases *cases, bool large);
+OPERATOR_GROUPS(OPERATOR_GROUP_DECLARE)
+#undef OPERATOR_GROUP_DECLARE
 
 /*
  * Run a case on both devices and compare; then `repeats` times more on `other`, which must give the

@@ -78,49 +78,13 @@ static void check_group(void (*add)(struct operator_cases *cases, bool large), i
     operator_cases_fini(&cases);
 }
 
-KELP_LOOP_TEST(elements, 0, SEEDS)
-{
-    check_group(cases_elements, _i);
-}
+#define GROUP(group) cases_##group,
+static void (*const groups[])(struct operator_cases *cases, bool large) = {OPERATOR_GROUPS(GROUP)};
+#define GROUP_COUNT ((int)KELP_ARRAY_COUNT(groups))
 
-KELP_LOOP_TEST(shape, 0, SEEDS)
+KELP_LOOP_TEST(operators, 0, GROUP_COUNT *SEEDS)
 {
-    check_group(cases_shape, _i);
-}
-
-KELP_LOOP_TEST(sums, 0, SEEDS)
-{
-    check_group(cases_sums, _i);
-}
-
-KELP_LOOP_TEST(rows, 0, SEEDS)
-{
-    check_group(cases_rows, _i);
-}
-
-KELP_LOOP_TEST(batch_norm, 0, SEEDS)
-{
-    check_group(cases_batch_norm, _i);
-}
-
-KELP_LOOP_TEST(embedding, 0, SEEDS)
-{
-    check_group(cases_embedding, _i);
-}
-
-KELP_LOOP_TEST(criterion, 0, SEEDS)
-{
-    check_group(cases_criterion, _i);
-}
-
-KELP_LOOP_TEST(windows, 0, SEEDS)
-{
-    check_group(cases_windows, _i);
-}
-
-KELP_LOOP_TEST(products, 0, SEEDS)
-{
-    check_group(cases_products, _i);
+    check_group(groups[_i % GROUP_COUNT], _i / GROUP_COUNT);
 }
 
 /* Whichever thread finds it first, the stream says the same. */
