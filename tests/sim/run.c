@@ -96,7 +96,7 @@ static void resume(struct sim *sim, struct sim_process *nobody, void *data, uint
 static bool is_over(struct sim *sim)
 {
     sim_invariants_look(sim);
-    if (sim_job_state(sim, "failed") && sim->lie.found) {
+    if (sim_job_state(sim, "failed") && (sim->lie.found || sim->lie.reported)) {
         return true;
     }
     if (sim_job_state(sim, "failed")) {
@@ -139,7 +139,7 @@ static void live(struct sim *sim)
         }
     }
     sim_say(sim, NULL, "is over: %s",
-            sim->lie.found   ? "two workers differ"
+            sim->lie.found || sim_job_state(sim, "failed") ? "two workers differ"
             : sim->lie.apart ? "partitions were apart, and the digest is that of the quiet run"
             : sim->lie.lost  ? "what would show a lie may be lost"
                              : "the digest is that of the quiet run");

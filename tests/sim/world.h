@@ -162,6 +162,7 @@ struct sim_lie {
     bool told;         /* from now on the job is not the quiet run's ... */
     bool mended;       /* it was found before it did harm; it may come a second time */
     bool found;        /* ... until a shard says so, and it fails */
+    bool reported;     /* such a shard's report may still be heard, whatever comes before it */
     bool apart;        /* partitions were found apart, in a generation that was given up for it */
     bool lost;         /* the shard that would say so is no primary any more */
 };

@@ -175,7 +175,7 @@ static void blocked(struct sim *sim, const struct kelp_term *term)
     }
     if (sim->lie.rushes) {
         sim->lie.apart = true;
-        sim->lie.found = false; /* nothing of it is left */
+        sim->lie.found = false; /* nothing of it is left, but perhaps the shard's report */
         sim->counts[SIM_COUNT_APART_MENDED]++;
         sim_say(sim, NULL, "%s", term->placement.reason);
     }

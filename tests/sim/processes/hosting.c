@@ -319,6 +319,7 @@ static void do_conflict(struct sim_hosting *hosting, const struct kelp_conflict 
         if (!is_open && sim->job.failure.on_conflict == KELP_CONFLICT_FIRST) {
             return;
         }
+        sim->lie.reported = sim->lie.reported || !is_open;
         (void)sim_control_apply(hosting->shard,
                                 &(struct kelp_shard_event){
                                     .kind = KELP_SHARD_ON_FAILURE,
