@@ -1,4 +1,5 @@
 #include <errno.h>
+#include <inttypes.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,10 +16,12 @@
 #include "common/base/clock.h"
 #include "common/base/process_name.h"
 #include "common/base/sha256.h"
+#include "common/base/value.h"
 
-#define HOST_MAX        20 /* bytes of --host: HOST.coordinator-15 is a process's name */
-#define ASK_PERIOD_MS   250
-#define ASK_DEADLINE_MS 1000
+#define HOST_MAX         20 /* bytes of --host: HOST.coordinator-15 is a process's name */
+#define METRICS_HOST_MAX 253
+#define ASK_PERIOD_MS    250
+#define ASK_DEADLINE_MS  1000
 
 static const struct kelp_option options[] = {
     KELP_VERB_REQUIRED("etcd", "URL", "the etcd that holds the job"),
@@ -40,6 +43,9 @@ static const struct kelp_option options[] = {
     KELP_VERB_TEXT("listen", "HOST", "Processes",
                    "address of this host at whose ports its processes serve, with --certs; else "
                    "the one that it uses towards etcd"),
+    KELP_VERB_TEXT("metrics", "HOST:PORT", "Processes",
+                   "serve /metrics, /healthz and /readyz: the first process at that port, the "
+                   "others at those behind it, coordinator, shards and workers in this order"),
     KELP_VERB_TEXT("spec-sha256", "HEX", "Processes",
                    "SHA-256 of the job's text, which kelp submit prints: refuse another one; a job "
                    "with model.plugin needs it"),
@@ -66,13 +72,15 @@ struct node {
     char host[HOST_MAX + 1];
     char bin_folder[KELP_PROCESS_PATH_MAX];
     char certs[KELP_LAUNCH_CERTS_MAX + 1]; /* "": none */
-    struct kelp_run_dir run;               /* its lock is the launcher's to take */
+    char metrics[METRICS_HOST_MAX + 1];
+    struct kelp_run_dir run; /* its lock is the launcher's to take */
     struct kelp_job_client *client;
     struct kelp_job_file *file;
     char *spec;
     struct kelp_launch_node launch;
     struct kelp_trials trials; /* none */
     struct kelp_display display;
+    struct kelp_manager manager;
     struct kelp_result result;
 };
 
@@ -118,6 +126,36 @@ static kelp_status choose_processes(struct node *node, struct kelp_error *reterr
                            "nothing to run: give --coordinator, --shards N or --workers N");
 }
 
+/* The ports of --metrics, one for each process. */
+static kelp_status choose_metrics(struct node *node, struct kelp_error *reterr)
+{
+    const char *typed = kelp_options_text(node->given, "metrics");
+    const char *colon = typed ? strrchr(typed, ':') : NULL;
+    const uint64_t processes = (uint64_t)kelp_options_flag(node->given, "coordinator") +
+                               node->launch.shards + node->launch.workers;
+    uint64_t port = 0;
+
+    if (!typed) {
+        return KELP_OK;
+    }
+    if (!colon || colon == typed || colon - typed > METRICS_HOST_MAX ||
+        kelp_value_u64(colon + 1, 0, UINT16_MAX, &port, NULL) != KELP_OK) {
+        return kelp_fail(reterr, KELP_ERR_INVALID,
+                         "--metrics '%.255s': HOST:PORT with a port of 0 to 65535 is expected",
+                         typed);
+    }
+    if (port > 0 && port + processes - 1 > UINT16_MAX) {
+        return kelp_fail(reterr, KELP_ERR_INVALID,
+                         "--metrics '%.255s': the last of %" PRIu64
+                         " processes would have port %" PRIu64,
+                         typed, processes, port + processes - 1);
+    }
+    (void)snprintf(node->metrics, sizeof(node->metrics), "%.*s", (int)(colon - typed), typed);
+    node->launch.metrics_host = node->metrics;
+    node->launch.metrics_port = (uint16_t)port;
+    return KELP_OK;
+}
+
 static kelp_status choose_certs(struct node *node, struct kelp_error *reterr)
 {
     const char *folder = kelp_options_text(node->given, "certs");
@@ -151,6 +189,9 @@ static kelp_status prepare(struct node *node, struct kelp_error *reterr)
     if (status == KELP_OK && sha256 && !kelp_sha256_is(sha256)) {
         status = kelp_fail(reterr, KELP_ERR_INVALID,
                            "--spec-sha256 is 64 hexadecimal digits in lower case");
+    }
+    if (status == KELP_OK) {
+        status = choose_metrics(node, reterr);
     }
     if (status == KELP_OK) {
         status = choose_certs(node, reterr);
@@ -191,6 +232,7 @@ static bool wait_for_spec(struct node *node, struct kelp_guard *guard, struct ke
 
     reterr->status = KELP_OK;
     while (kelp_guard_stage(guard) == KELP_GUARD_RUN) {
+        kelp_manager_alive(&node->manager, kelp_clock_ms(), "waiting for the job");
         kelp_status status =
             kelp_job_client_get(node->client, "spec", ASK_DEADLINE_MS, &node->spec, reterr);
         if (status == KELP_OK || !may_come(status)) {
@@ -309,6 +351,7 @@ static int start(struct node *node, struct kelp_guard *guard)
         .no_restart = kelp_options_flag(node->given, "no-restart"),
         .pause_ms = (uint32_t)kelp_options_duration_ms(node->given, "grace"),
         .start_ms = node->start_ms,
+        .manager = &node->manager,
     };
 
     return kelp_launcher_run(&launch, guard, &node->display, &node->result);
@@ -362,9 +405,10 @@ static int run(struct node *node)
     struct kelp_error error;
     int exit_status = KELP_EXIT_FAILED;
 
-    if (prepare(node, &error) != KELP_OK) {
+    if (prepare(node, &error) != KELP_OK || kelp_manager_open(&node->manager, &error) != KELP_OK) {
         return kelp_complain(KELP_EXIT_USAGE, "%s", error.text);
     }
+    kelp_manager_ready(&node->manager);
     if (kelp_guard_run(work, node, &exit_status, &error) != KELP_OK) {
         return kelp_complain(KELP_EXIT_FAILED, "%s", error.text);
     }
@@ -382,8 +426,10 @@ static int node(const struct kelp_options *given)
     node->given = given;
     node->start_ms = kelp_clock_ms();
     node->run.lock_fd = -1;
+    node->manager.fd = -1;
     kelp_display_init(&node->display, STDERR_FILENO);
     int exit_status = run(node);
+    kelp_manager_close(&node->manager);
     kelp_job_client_close(node->client);
     kelp_job_file_destroy(node->file);
     free(node->spec);

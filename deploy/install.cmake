@@ -8,6 +8,7 @@
 #   share/kelp/examples/    jobs to start from, a model of one's own
 #   share/doc/kelp/         README and docs/
 #   share/kelp/monitoring/  alerts and a board
+#   lib/systemd/, lib/sysusers.d/  a unit for kelp node, and its user
 #   share/man/              a page for each program and verb, and one for job files
 #   share/{bash-completion,zsh,fish}/
 #
@@ -28,6 +29,8 @@ install(DIRECTORY examples DESTINATION share/kelp PATTERN build EXCLUDE)
 install(FILES README.md CHANGELOG.md LICENSE DESTINATION share/doc/kelp)
 install(DIRECTORY docs DESTINATION share/doc/kelp)
 install(DIRECTORY deploy/monitoring DESTINATION share/kelp)
+install(FILES deploy/systemd/kelp-node@.service DESTINATION lib/systemd/system)
+install(FILES deploy/systemd/kelp.conf DESTINATION lib/sysusers.d)
 set(pages ${PROJECT_BINARY_DIR}/cli/pages)
 install(DIRECTORY ${pages}/man1 ${pages}/man5 DESTINATION share/man)
 install(FILES ${pages}/_kelp DESTINATION share/zsh/site-functions)

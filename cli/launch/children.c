@@ -15,9 +15,10 @@
 #include "common/tensors/digest.h"
 
 #define LOG_LINES     6 /* of a child that ends for one reason again and again */
-#define ARGUMENTS_MAX (26 + 2 * KELP_TRIALS_MAX)
+#define ARGUMENTS_MAX (28 + 2 * KELP_TRIALS_MAX)
 
-#define LISTEN_BYTES 256
+#define LISTEN_BYTES  256
+#define METRICS_BYTES 272
 
 /* Also of the roles of their certificates. */
 static const char *const kind_names[] = {"coordinator", "shard", "worker"};
@@ -118,13 +119,24 @@ static bool listen_address(const struct kelp_children *children, const struct ke
     return options->listen || options->sockets[0] != '\0';
 }
 
+/* A port stays a child's own over its starts. */
+static void metrics_address(const struct kelp_children *children, const struct kelp_child *child,
+                            char address[METRICS_BYTES])
+{
+    const struct kelp_children_options *options = &children->options;
+    const unsigned place = (unsigned)(child - children->items);
+
+    (void)snprintf(address, METRICS_BYTES, "%s:%u", options->metrics_host,
+                   options->metrics_port == 0 ? 0 : options->metrics_port + place);
+}
+
 static kelp_status start(struct kelp_children *children, struct kelp_child *child,
                          struct kelp_error *reterr)
 {
     const struct kelp_children_options *options = &children->options;
     char program[KELP_PROCESS_PATH_MAX];
     char log[KELP_RUN_PATH_MAX + 64];
-    char listen[LISTEN_BYTES];
+    char listen[LISTEN_BYTES], metrics[METRICS_BYTES];
     char certs[KELP_CREDENTIALS_PATH_MAX + 1];
     const char *argv[ARGUMENTS_MAX] = {program,   "--etcd",      options->etcd_url,
                                        "--job",   options->job,  "--id",
@@ -156,6 +168,11 @@ static kelp_status start(struct kelp_children *children, struct kelp_child *chil
         (void)snprintf(certs, sizeof(certs), "%s/%s", options->certs, kind_names[child->kind]);
         argv[count++] = "--certs";
         argv[count++] = certs;
+    }
+    if (options->metrics_host) {
+        metrics_address(children, child, metrics);
+        argv[count++] = "--metrics";
+        argv[count++] = metrics;
     }
     fault_arguments(children, child, argv, &count);
     argv[count] = NULL;

@@ -47,8 +47,10 @@ struct kelp_children_options {
     const char *host;    /* stands before their ids, with a dot; NULL: nothing does */
     const char *zone;    /* of shards; NULL: none is named */
     const char *certs;   /* has a folder ROLE with certificates for each kind; NULL: none */
-    const char *spec_sha256; /* of the job's text: they refuse another one */
-    bool force;              /* passed on to coordinators */
+    const char *metrics_host; /* at which they can be watched; NULL: nowhere */
+    uint16_t metrics_port;    /* of the first child, the next one's is the next; 0: free ones */
+    const char *spec_sha256;  /* of the job's text: they refuse another one */
+    bool force;               /* passed on to coordinators */
     const struct kelp_trials *trials;
     struct kelp_display *display;
     uint32_t workers_min; /* workers that leave in order are replaced below this number */

@@ -1,12 +1,16 @@
 /*
  * One host of a cluster (struct kelp_launch_node).
  *
- *     begins   a job that was paused goes on, before a coordinator of this host could lead it
- *     holds    the run's folder, as long as the leading coordinator is one of this host
- *     ends     the job is over. The host that holds the folder writes the model and the result, and
- *              puts the result into etcd; shards of the others are needed until it is there. It
- * ends last: a coordinator elsewhere would lead then, and go on with a job that is paused. leaves
- * a signal came: shards are drained, workers send what they have, coordinators go last
+ * It begins: a job that was paused goes on, before a coordinator of this host could lead it.
+ *
+ * It holds the run's folder as long as the leading coordinator is one of this host.
+ *
+ * It ends when the job is over. The host that holds the folder writes the model and the result, and
+ * puts the result into etcd; shards of the others are needed until it is there. It ends last: a
+ * coordinator elsewhere would lead then, and go on with a job that is paused.
+ *
+ * It leaves when a signal comes: shards are drained, workers send what they have, coordinators go
+ * last.
  */
 #include <poll.h>
 #include <stdio.h>
@@ -23,7 +27,9 @@
 #define SILENT_MS       3000   /* without a coordinator's answer until etcd is asked instead */
 #define OVER_MS         120000 /* for the model to be written, wherever that is done */
 #define HOLD_RETRY_MS   1000
-#define OTHERS_MS       10000 /* for other hosts to end */
+#define OTHERS_MS       10000   /* for other hosts to end */
+#define WRITE_MS        3600000 /* a large model on a slow disk */
+#define LEAVE_EXTRA_MS  5000    /* beyond the grace period, to end what is left */
 
 /* Is the leading coordinator one of this host? */
 static bool leads(const struct kelp_launcher *launcher)
@@ -196,6 +202,7 @@ static void write_end(struct kelp_launcher *launcher, struct kelp_error *error)
 {
     struct kelp_error failed;
 
+    kelp_manager_busy(launcher->launch->manager, WRITE_MS, "the job's result is being written");
     launcher->pausing = kelp__launch_state_is(launcher, "paused");
     (void)kelp__launch_conclude(launcher, KELP_OK, error); /* the result has the outcome */
     kelp__launch_write_result(launcher);
@@ -301,6 +308,8 @@ bool kelp__launch_node_leaves(struct kelp_launcher *launcher)
                          "leaving the job: partitions move to other hosts, at most %u s; a second "
                          "signal ends all processes here at once",
                          launcher->launch->pause_ms / 1000);
+        kelp_manager_stopping(launcher->launch->manager,
+                              launcher->launch->pause_ms + LEAVE_EXTRA_MS);
         kelp_children_take_down(children, KELP_CHILD_WORKER, false);
         kelp_children_take_down(children, KELP_CHILD_SHARD, false);
     }

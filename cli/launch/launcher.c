@@ -107,6 +107,8 @@ static kelp_status init_children(struct kelp_launcher *launcher, struct kelp_err
         .force = launch->force,
         .host = launch->node ? launch->node->host : NULL,
         .zone = launch->node ? launch->node->zone : NULL,
+        .metrics_host = launch->node ? launch->node->metrics_host : NULL,
+        .metrics_port = launch->node ? launch->node->metrics_port : 0,
         .trials = &launcher->trials,
         .display = launcher->display,
         /* On one host of several, only the coordinator knows whether enough are left. */
@@ -333,6 +335,11 @@ static void show(struct kelp_launcher *launcher, uint64_t now)
         }
     }
     kelp_display_update(launcher->display, &meter, now);
+    if (launcher->launch->manager) {
+        char line[KELP_METER_TEXT_MAX];
+        kelp_meter_line(&meter, line, sizeof(line));
+        kelp_manager_alive(launcher->launch->manager, now, line);
+    }
 }
 
 /* Shards that the coordinator does not hear, although their processes live: what hangs must go,

@@ -17,6 +17,7 @@
 #include <stdint.h>
 
 #include "cli/launch/guard.h"
+#include "cli/launch/manager.h"
 #include "cli/launch/trial.h"
 #include "cli/run/job_client.h"
 #include "cli/run/result.h"
@@ -40,6 +41,8 @@ struct kelp_launch_node {
     const char *zone; /* of its shards */
     uint32_t shards;
     uint32_t workers;
+    const char *metrics_host; /* where its processes can be watched; NULL: nowhere */
+    uint16_t metrics_port;    /* of the first one; 0: each takes a free one */
 };
 
 struct kelp_launch {
@@ -73,7 +76,8 @@ struct kelp_launch {
     /* What a signal leaves for a checkpoint, and on a node for its processes to leave; 0: it stops
      * at once. */
     uint32_t pause_ms;
-    uint64_t start_ms; /* CLOCK_MONOTONIC when the command began */
+    uint64_t start_ms;            /* CLOCK_MONOTONIC when the command began */
+    struct kelp_manager *manager; /* is told how far the job is; NULL: nobody is */
     /* Once, when steps are being made and a resume has taken hold; NULL: nobody asks. */
     void (*on_training)(void *user);
     void *user;

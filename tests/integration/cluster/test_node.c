@@ -6,11 +6,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include "tests/lib/cluster/json_fields.h"
 #include "tests/lib/cluster/run_command.h"
 #include "tests/lib/etcd/etcd_fixture.h"
+#include "tests/lib/etcd/tcp_double.h"
+#include "tests/lib/http_raw.h"
 #include "tests/lib/suite.h"
 
 #define HOSTS_MAX    3
@@ -155,6 +159,34 @@ static void expect_quiet(void)
     ck_assert_str_eq(digest, quiet);
 }
 
+/* A service manager's socket, and in the environment what it says of it. */
+static int manager_open(void)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    const struct timeval patience = {.tv_sec = KELP_TEST_HANG_MS / 1000};
+
+    (void)snprintf(address.sun_path, sizeof(address.sun_path), "%.90s/manager", folder.path);
+    int manager = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    ck_assert_int_ge(manager, 0);
+    ck_assert_int_eq(bind(manager, (struct sockaddr *)&address, sizeof(address)), 0);
+    ck_assert_int_eq(setsockopt(manager, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience)), 0);
+    ck_assert_int_eq(setenv("NOTIFY_SOCKET", address.sun_path, 1), 0);
+    ck_assert_int_eq(setenv("WATCHDOG_USEC", "400000", 1), 0);
+    return manager;
+}
+
+/* Whatever else it is told before. */
+static void manager_hears(int manager, const char *wanted)
+{
+    char message[2048] = "";
+
+    while (!strstr(message, wanted)) {
+        ssize_t bytes = recv(manager, message, sizeof(message) - 1, 0);
+        ck_assert_msg(bytes > 0, "the manager does not hear '%s'", wanted);
+        message[bytes] = '\0';
+    }
+}
+
 KELP_CASE("node", .timeout_s = 2 * KELP_TEST_HANG_S, .setup = setup, .teardown = teardown)
 
 /* Two hosts and a third one of workers alone; every host ends with the job, and says the same. */
@@ -259,4 +291,73 @@ KELP_TEST(another_job)
                          "--spec-sha256",
                          "0000000000000000000000000000000000000000000000000000000000000000", NULL},
         2, "is not the one that is meant");
+}
+
+/* As many ports in a row on which nobody listens. */
+static uint16_t free_ports(uint16_t count)
+{
+    char address[32];
+    uint16_t first = tcp_double_closed_port();
+
+    for (uint16_t i = 0; i < count; i++) {
+        (void)snprintf(address, sizeof(address), "127.0.0.1:%u", (unsigned)(first + i));
+        int fd = kelp_test_http_connect(address);
+        if (fd >= 0 || first > UINT16_MAX - count) {
+            (void)close(fd);
+            first = tcp_double_closed_port();
+            i = UINT16_MAX; /* from the beginning */
+        }
+    }
+    return first;
+}
+
+/* Each process at a port of its own, in the order of --help; a restart leaves it there. */
+KELP_TEST(can_be_watched)
+{
+    static const char *const ids[] = {"w.coordinator-0", "w.shard-0", "w.worker-0"};
+    const uint16_t first = free_ports(KELP_ARRAY_COUNT(ids));
+    char address[32], id[64];
+
+    (void)snprintf(address, sizeof(address), "127.0.0.1:%u", (unsigned)first);
+    kelp_test_command_start(&hosts[0], folder.path,
+                            (const char *[]){"node", "--etcd", etcd.url, "--job", "hosts", "--host",
+                                             "w", "--coordinator", "--shards", "1", "--workers",
+                                             "1", "--metrics", address, NULL});
+    start(1, "1", "1", NULL);
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(ids); i++) {
+        (void)snprintf(address, sizeof(address), "127.0.0.1:%u", (unsigned)(first + i));
+        KELP_TEST_AWAIT_FROM(
+            &hosts[0], kelp_test_http_status(kelp_test_http_ask(address, "GET", "/readyz")) == 200,
+            "%s is not ready: %s", ids[i], kelp_test_command_peek(&hosts[0]));
+        (void)snprintf(id, sizeof(id), "\"%s\"", ids[i]);
+        ck_assert_ptr_nonnull(strstr(kelp_test_http_ask(address, "GET", "/metrics"), id));
+    }
+    kelp_test_command_signal(&hosts[0], "kelp-worker", "w.worker-0", SIGKILL);
+    KELP_TEST_AWAIT_FROM(&hosts[0], strstr(kelp_test_command_peek(&hosts[0]), "started again"),
+                         "the worker is not started again: %s", kelp_test_command_peek(&hosts[0]));
+    KELP_TEST_AWAIT_FROM(
+        &hosts[0], kelp_test_http_status(kelp_test_http_ask(address, "GET", "/readyz")) == 200,
+        "the worker is not ready again: %s", kelp_test_command_peek(&hosts[0]));
+    expect_quiet();
+    ends(0, 0);
+    ends(1, 0);
+}
+
+/* A service manager hears when a host begins, how far the job is, and what takes longer. */
+KELP_TEST(tells_its_manager)
+{
+    int manager = manager_open();
+
+    start_two();
+    ck_assert_int_eq(unsetenv("NOTIFY_SOCKET"), 0);
+    manager_hears(manager, "READY=1");
+    manager_hears(manager, "WATCHDOG=1\nSTATUS=step ");
+    kelp_test_command_signal(&hosts[1], "node", "hosts", SIGTERM);
+    manager_hears(manager, "STOPPING=1\nEXTEND_TIMEOUT_USEC=35000000");
+    manager_hears(manager, "WATCHDOG_USEC=3600000000\nWATCHDOG=1\nSTATUS=");
+    ends(1, 0);
+    expect_quiet();
+    ends(0, 0);
+    ck_assert_int_eq(close(manager), 0);
+    ck_assert_int_eq(unsetenv("WATCHDOG_USEC"), 0);
 }
