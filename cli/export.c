@@ -1,8 +1,10 @@
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "cli/run/model_file.h"
 #include "cli/run/run_client.h"
+#include "cli/run/run_home.h"
 #include "cli/verb/out_file.h"
 #include "cli/verbs.h"
 #include "common/tensors/safetensors.h"
@@ -11,15 +13,22 @@ static const struct kelp_option options[] = {
     KELP_VERB_REQUIRED("out", "FILE", "where to write; an existing file is replaced as a whole"),
     KELP_VERB_NUMBER("timeout", DURATION, 100, 3600000, "30s", NULL,
                      "how long to try to reach a running cluster"),
+    KELP_VERB_ETCD(NULL, "find the job in this etcd; the argument is then a job's name, not a "
+                         "run's folder"),
+    KELP_VERB_CERTS(NULL, "with --etcd: an operator's or reader's ca.pem, cert.pem and key.pem"),
+    KELP_VERB_RUN(NULL, "with --etcd: the run's folder where it has another path on this machine "
+                        "than kelp submit printed"),
 };
 
 static const struct kelp_program program = {
     .name = "kelp export",
     .summary = "writes a run's weights as safetensors, also while it runs",
-    .positional = "[RUN]",
+    .positional = "[RUN|JOB]",
     .positional_max = 1,
     .examples = "  kelp export --out model.safetensors\n"
-                "  kelp export runs/etth1-dlinear-20260131-120000 --out dlinear.safetensors\n",
+                "  kelp export runs/etth1-dlinear-20260131-120000 --out dlinear.safetensors\n"
+                "  kelp export fare --etcd https://10.0.0.5:2379 --certs reader --out "
+                "fare.safetensors\n",
     KELP_VERB_OPTIONS(options),
 };
 
@@ -65,20 +74,16 @@ static kelp_status fetch_and_write(struct kelp_job_client *client, const char *r
     return status;
 }
 
-static int export_live(const char *run_path, uint32_t timeout_ms, const char *out)
+static int export_live(struct kelp_job_client *client, const char *run_path, uint32_t timeout_ms,
+                       const char *out)
 {
-    struct kelp_job_client *client = NULL;
     struct kelp_error error;
     uint64_t spec_digest = 0;
 
     kelp_status status = kelp_run_spec_digest(run_path, &spec_digest, &error);
     if (status == KELP_OK) {
-        status = kelp_run_client_open(run_path, &client, &error);
-    }
-    if (status == KELP_OK) {
         status = fetch_and_write(client, run_path, spec_digest, timeout_ms, out, &error);
     }
-    kelp_job_client_close(client);
     if (status == KELP_ERR_IO || status == KELP_ERR_NO_SPACE) {
         return kelp_complain(KELP_EXIT_FAILED, "%s", error.text);
     }
@@ -111,19 +116,84 @@ static int export_finished(const char *run_path, const char *out)
     return report(out);
 }
 
-static int export(const struct kelp_options *given)
+static uint32_t timeout_ms(const struct kelp_options *given)
+{
+    return (uint32_t)kelp_options_duration_ms(given, "timeout");
+}
+
+static int export_run(const struct kelp_options *given)
 {
     const char *out = kelp_options_text(given, "out");
+    struct kelp_job_client *client = NULL;
     struct kelp_error error;
     char run_path[KELP_RUN_PATH_MAX + 1];
 
-    if (kelp_out_file_check("--out", out, &error) != KELP_OK ||
-        kelp_run_choose(kelp_verb_typed(given), run_path, &error) != KELP_OK) {
+    if (kelp_run_choose(kelp_verb_typed(given), run_path, &error) != KELP_OK) {
         return kelp_complain(KELP_EXIT_USAGE, "%s", error.text);
     }
-    return kelp_run_dir_running(run_path)
-               ? export_live(run_path, (uint32_t)kelp_options_duration_ms(given, "timeout"), out)
-               : export_finished(run_path, out);
+    if (!kelp_run_dir_running(run_path)) {
+        return export_finished(run_path, out);
+    }
+    if (kelp_run_client_open(run_path, &client, &error) != KELP_OK) {
+        return kelp_complain(KELP_EXIT_UNREACHABLE, "the run in '%s' cannot be exported now: %s",
+                             run_path, error.text);
+    }
+    int exit_status = export_live(client, run_path, timeout_ms(given), out);
+    kelp_job_client_close(client);
+    return exit_status;
+}
+
+/* The weights are with the shards until the job is done; what else the model carries, such as its
+ * scales, is in the run's folder. */
+static int export_from(struct kelp_job_client *client, const char *run_path,
+                       const struct kelp_options *given)
+{
+    static struct kelp_result result; /* large */
+    const char *out = kelp_options_text(given, "out");
+    struct kelp_error error;
+
+    kelp_status status = kelp_run_result_get(client, timeout_ms(given), NULL, &result, &error);
+    if (status == KELP_ERR_NOT_FOUND) {
+        return export_live(client, run_path, timeout_ms(given), out);
+    }
+    if (status != KELP_OK) {
+        return kelp_complain(KELP_EXIT_UNREACHABLE, "%s", error.text);
+    }
+    return strcmp(result.status, "done") == 0
+               ? export_finished(run_path, out)
+               : kelp_complain(KELP_EXIT_USAGE,
+                               "job '%s' is %s: start kelp node again, or take the weights of its "
+                               "newest checkpoint by kelp checkpoint export newest FILE --run %s",
+                               kelp_job_client_job(client), result.status, run_path);
+}
+
+static int export_job(const struct kelp_options *given)
+{
+    struct kelp_job_client *client = NULL;
+    struct kelp_error error;
+    char run_path[KELP_RUN_PATH_MAX + 1];
+
+    if (kelp_run_client_choose(kelp_verb_typed(given), kelp_options_text(given, "etcd"),
+                               kelp_options_text(given, "certs"), &client, &error) != KELP_OK) {
+        return kelp_complain(KELP_EXIT_USAGE, "%s", error.text);
+    }
+    kelp_status status = kelp_run_home_find(client, kelp_options_text(given, "run"),
+                                            timeout_ms(given), run_path, &error);
+    int exit_status = status == KELP_OK
+                          ? export_from(client, run_path, given)
+                          : kelp_complain(kelp_verb_exit_status(status), "%s", error.text);
+    kelp_job_client_close(client);
+    return exit_status;
+}
+
+static int export(const struct kelp_options *given)
+{
+    struct kelp_error error;
+
+    if (kelp_out_file_check("--out", kelp_options_text(given, "out"), &error) != KELP_OK) {
+        return kelp_complain(KELP_EXIT_USAGE, "%s", error.text);
+    }
+    return kelp_options_text(given, "etcd") ? export_job(given) : export_run(given);
 }
 
 const struct kelp_verb kelp_verb_export = {

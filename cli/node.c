@@ -308,14 +308,18 @@ static kelp_status open_folder(struct node *node, struct kelp_error *reterr)
     bool shared = kelp_options_flag(node->given, "coordinator") || node->launch.shards > 0;
     struct kelp_run_home place;
     char logs[KELP_RUN_PATH_MAX + 64];
+    kelp_status status;
 
-    kelp_status status = kelp_run_home_get(node->client, ASK_DEADLINE_MS, &place, reterr);
-    if (status == KELP_OK) {
-        status = kelp_run_dir_resolve(typed ? typed : place.folder, node->run.path, reterr);
-    }
-    if (status == KELP_OK) {
-        status = shared ? kelp_run_home_check(&place, node->run.path, reterr)
-                        : make_folder(node->run.path, reterr);
+    if (shared) {
+        status = kelp_run_home_find(node->client, typed, ASK_DEADLINE_MS, node->run.path, reterr);
+    } else {
+        status = kelp_run_home_get(node->client, ASK_DEADLINE_MS, &place, reterr);
+        if (status == KELP_OK) {
+            status = kelp_run_dir_resolve(typed ? typed : place.folder, node->run.path, reterr);
+        }
+        if (status == KELP_OK) {
+            status = make_folder(node->run.path, reterr);
+        }
     }
     if (status == KELP_OK) {
         status = kelp_run_dir_path(node->run.path, "logs", logs, sizeof(logs), reterr);

@@ -176,28 +176,13 @@ static void tell(const struct submit *submit)
                  name, submit->place.folder, submit->sha256, etcd, name, name, etcd);
 }
 
-static int exit_status_of(kelp_status status)
-{
-    switch (status) {
-    case KELP_ERR_UNREACHABLE:
-    case KELP_ERR_TIMEOUT:
-        return KELP_EXIT_UNREACHABLE;
-    case KELP_ERR_IO:
-    case KELP_ERR_NO_SPACE:
-    case KELP_ERR_NO_MEMORY:
-        return KELP_EXIT_FAILED;
-    default:
-        return KELP_EXIT_USAGE;
-    }
-}
-
 static int submit_job(struct submit *submit)
 {
     struct kelp_error error;
 
     kelp_status status = read_job(submit, &error);
     if (status != KELP_OK) {
-        return kelp_complain(exit_status_of(status), "%s", error.text);
+        return kelp_complain(kelp_verb_exit_status(status), "%s", error.text);
     }
     kelp_notices_say(&program, kelp_job_file_job(submit->file), &submit->carried, &submit->display);
     status = kelp_job_client_open(
@@ -213,7 +198,7 @@ static int submit_job(struct submit *submit)
         status = put(submit, &error);
     }
     if (status != KELP_OK) {
-        return kelp_complain(exit_status_of(status), "%s", error.text);
+        return kelp_complain(kelp_verb_exit_status(status), "%s", error.text);
     }
     tell(submit);
     return KELP_EXIT_OK;

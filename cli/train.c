@@ -236,21 +236,6 @@ static kelp_status open_run(struct train *train, bool *ret_done, struct kelp_err
     return status;
 }
 
-static int exit_status_of(kelp_status status)
-{
-    switch (status) {
-    case KELP_ERR_UNREACHABLE:
-    case KELP_ERR_TIMEOUT:
-        return KELP_EXIT_UNREACHABLE;
-    case KELP_ERR_IO:
-    case KELP_ERR_NO_SPACE:
-    case KELP_ERR_NO_MEMORY:
-        return KELP_EXIT_FAILED;
-    default:
-        return KELP_EXIT_USAGE;
-    }
-}
-
 static int print_config(const struct train *train)
 {
     struct kelp_error error;
@@ -514,7 +499,7 @@ static int train_job(struct train *train)
     }
     status = prepare(train, &error);
     if (status != KELP_OK) {
-        return kelp_complain(exit_status_of(status), "%s", error.text);
+        return kelp_complain(kelp_verb_exit_status(status), "%s", error.text);
     }
     char operator_certs[KELP_CREDENTIALS_PATH_MAX + 1];
     (void)snprintf(operator_certs, sizeof(operator_certs), "%s/%s", train->certs,
@@ -528,7 +513,7 @@ static int train_job(struct train *train)
     bool done = false;
     status = open_run(train, &done, &error);
     if (status != KELP_OK) {
-        return kelp_complain(exit_status_of(status), "%s", error.text);
+        return kelp_complain(kelp_verb_exit_status(status), "%s", error.text);
     }
     return done ? print_summary(train) : run(train);
 }

@@ -94,3 +94,16 @@ kelp_status kelp_run_home_check(const struct kelp_run_home *place, const char *p
     free(token);
     return status;
 }
+
+kelp_status kelp_run_home_find(struct kelp_job_client *client, const char *typed,
+                               uint32_t deadline_ms, char ret_path[KELP_RUN_PATH_MAX + 1],
+                               struct kelp_error *reterr)
+{
+    struct kelp_run_home place;
+
+    kelp_status status = kelp_run_home_get(client, deadline_ms, &place, reterr);
+    if (status == KELP_OK) {
+        status = kelp_run_dir_resolve(typed ? typed : place.folder, ret_path, reterr);
+    }
+    return status == KELP_OK ? kelp_run_home_check(&place, ret_path, reterr) : status;
+}

@@ -32,6 +32,13 @@ kelp_status kelp_run_home_get(struct kelp_job_client *client, uint32_t deadline_
                               struct kelp_run_home *ret_place,
                               struct kelp_error *reterr) KELP_MUST_USE;
 
+/* The run's folder on this machine: `typed`, or the path that kelp submit printed where that is
+ * NULL; its token shows that it is the one. Errors: those of kelp_run_home_get() and
+ * kelp_run_home_check(), KELP_ERR_LIMIT. */
+kelp_status kelp_run_home_find(struct kelp_job_client *client, const char *typed,
+                               uint32_t deadline_ms, char ret_path[KELP_RUN_PATH_MAX + 1],
+                               struct kelp_error *reterr) KELP_MUST_USE;
+
 /* Is the folder in path that of the run? Errors: KELP_ERR_MISMATCH (the text says what would be
  * right), those of reading. */
 kelp_status kelp_run_home_check(const struct kelp_run_home *place, const char *path,

@@ -64,3 +64,18 @@ bool kelp_verb_json(const struct kelp_options *given)
 {
     return kelp_options_choice(given, "output") == 1;
 }
+
+int kelp_verb_exit_status(kelp_status status)
+{
+    switch (status) {
+    case KELP_ERR_UNREACHABLE:
+    case KELP_ERR_TIMEOUT:
+        return KELP_EXIT_UNREACHABLE;
+    case KELP_ERR_IO:
+    case KELP_ERR_NO_SPACE:
+    case KELP_ERR_NO_MEMORY:
+        return KELP_EXIT_FAILED;
+    default:
+        return KELP_EXIT_USAGE;
+    }
+}

@@ -32,6 +32,10 @@ const char *kelp_verb_typed(const struct kelp_options *given);
 /* Print a text and free it, or complain of the error that came instead; returns the exit status. */
 int kelp_verb_print(kelp_status status, char *text, const struct kelp_error *error);
 
+/* Of a verb that could not do what was asked because of that: most that goes wrong before anything
+ * is done is a mistake of the caller. */
+int kelp_verb_exit_status(kelp_status status);
+
 /* ---- options that many verbs have ---- */
 
 /* In a struct kelp_program: its table of options. */

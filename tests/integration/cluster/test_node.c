@@ -2,6 +2,7 @@
  * A job that kelp node runs on several hosts: each is a process here, with processes of its own,
  * and etcd is none of theirs. Whatever happens to the hosts, the digest is that of kelp train.
  */
+#include <netinet/in.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,7 +14,6 @@
 #include "tests/lib/cluster/json_fields.h"
 #include "tests/lib/cluster/run_command.h"
 #include "tests/lib/etcd/etcd_fixture.h"
-#include "tests/lib/etcd/tcp_double.h"
 #include "tests/lib/http_raw.h"
 #include "tests/lib/suite.h"
 
@@ -209,6 +209,34 @@ KELP_TEST(trains)
     ends(0, 0);
 }
 
+/* Its weights and logs, while it goes on and afterwards, from wherever the run's folder is. */
+KELP_TEST(is_exported)
+{
+    const char *const logs[] = {"logs", "-f", "--job", "hosts", "--etcd", etcd.url, NULL};
+    const char *const export[] = {"export",           "hosts", "--etcd", etcd.url, "--out",
+                                  "live.safetensors", NULL};
+    struct kelp_test_command follow;
+
+    kelp_test_command_says(folder.path,
+                           (const char *[]){"export", "hosts", "--etcd", etcd.url, "--run", "other",
+                                            "--out", "x", NULL},
+                           2, "it has no file 'token'");
+    start_two();
+    await_step(50);
+    memset(&follow, 0, sizeof(follow));
+    kelp_test_command_start(&follow, folder.path, logs);
+    kelp_test_command_says(folder.path, export, 0, "live.safetensors: step ");
+    expect_quiet();
+    ends(0, 0);
+    ends(1, 0);
+    (void)kelp_test_command_wait(&follow, KELP_TEST_HANG_MS);
+    ck_assert_int_eq(follow.exit_code, 0);
+    ck_assert_ptr_nonnull(strstr(follow.out, "a.coordinator-0"));
+    ck_assert_ptr_nonnull(strstr(follow.out, "b.worker-0"));
+    kelp_test_command_fini(&follow);
+    kelp_test_command_says(folder.path, export, 0, quiet); /* of the whole */
+}
+
 /* SIGTERM: its shard is drained, no step is made again, and the others go on. */
 KELP_TEST(leaves)
 {
@@ -246,6 +274,10 @@ KELP_TEST(pauses)
                            "kelp stop hosts --etcd");
     kelp_test_command_says(folder.path, (const char *[]){"stop", "hosts", "--etcd", etcd.url, NULL},
                            0, "paused at step ");
+    kelp_test_command_says(
+        folder.path,
+        (const char *[]){"export", "hosts", "--etcd", etcd.url, "--out", "x.safetensors", NULL}, 2,
+        "job 'hosts' is paused: start kelp node again");
     ends(0, EXIT_PAUSED);
     ends(1, EXIT_PAUSED);
     kelp_test_command_says(folder.path, (const char *[]){"wait", "hosts", "--etcd", etcd.url, NULL},
@@ -293,37 +325,66 @@ KELP_TEST(another_job)
         2, "is not the one that is meant");
 }
 
-/* As many ports in a row on which nobody listens. */
+static bool is_free(uint16_t port)
+{
+    struct sockaddr_in address = {
+        .sin_family = AF_INET, .sin_port = htons(port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    ck_assert_int_ge(fd, 0);
+    bool is = bind(fd, (struct sockaddr *)&address, sizeof(address)) == 0;
+    (void)close(fd);
+    return is;
+}
+
+/* As many free ports in a row, of those that the kernel gives to nobody by itself. */
 static uint16_t free_ports(uint16_t count)
 {
-    char address[32];
-    uint16_t first = tcp_double_closed_port();
+    uint16_t first = (uint16_t)(20000 + getpid() % 10000);
 
     for (uint16_t i = 0; i < count; i++) {
-        (void)snprintf(address, sizeof(address), "127.0.0.1:%u", (unsigned)(first + i));
-        int fd = kelp_test_http_connect(address);
-        if (fd >= 0 || first > UINT16_MAX - count) {
-            (void)close(fd);
-            first = tcp_double_closed_port();
+        if (!is_free((uint16_t)(first + i))) {
+            first = (uint16_t)(first + i + 1);
             i = UINT16_MAX; /* from the beginning */
         }
     }
     return first;
 }
 
+/* How often a process has said that it can be watched there. */
+static unsigned times_watched(const char *id, const char *address)
+{
+    char name[96], said[64];
+    unsigned times = 0;
+
+    (void)snprintf(name, sizeof(name), "long/logs/%s.log", id);
+    (void)snprintf(said, sizeof(said), "may be watched metrics=%s", address);
+    char *log = kelp_test_read(folder.path, name, NULL);
+    for (const char *at = log; (at = strstr(at, said)) != NULL; at++) {
+        times++;
+    }
+    free(log);
+    return times;
+}
+
 /* Each process at a port of its own, in the order of --help; a restart leaves it there. */
 KELP_TEST(can_be_watched)
 {
-    static const char *const ids[] = {"w.coordinator-0", "w.shard-0", "w.worker-0"};
+    static const char *const ids[] = {"w.coordinator-0", "w.shard-0", "w.shard-1", "w.worker-0",
+                                      "w.worker-1"};
     const uint16_t first = free_ports(KELP_ARRAY_COUNT(ids));
     char address[32], id[64];
 
+    kelp_test_command_says(folder.path,
+                           (const char *[]){"submit", "job.yaml", "--etcd", etcd.url, "--set",
+                                            "name=long", "--run", "long", "--set",
+                                            "train.epochs=5000", NULL},
+                           0, "\nsha256 ");
     (void)snprintf(address, sizeof(address), "127.0.0.1:%u", (unsigned)first);
     kelp_test_command_start(&hosts[0], folder.path,
-                            (const char *[]){"node", "--etcd", etcd.url, "--job", "hosts", "--host",
-                                             "w", "--coordinator", "--shards", "1", "--workers",
-                                             "1", "--metrics", address, NULL});
-    start(1, "1", "1", NULL);
+                            (const char *[]){"node", "--etcd", etcd.url, "--job", "long", "--host",
+                                             "w", "--coordinator", "--shards", "2", "--workers",
+                                             "2", "--metrics", address, NULL});
     for (size_t i = 0; i < KELP_ARRAY_COUNT(ids); i++) {
         (void)snprintf(address, sizeof(address), "127.0.0.1:%u", (unsigned)(first + i));
         KELP_TEST_AWAIT_FROM(
@@ -332,15 +393,13 @@ KELP_TEST(can_be_watched)
         (void)snprintf(id, sizeof(id), "\"%s\"", ids[i]);
         ck_assert_ptr_nonnull(strstr(kelp_test_http_ask(address, "GET", "/metrics"), id));
     }
-    kelp_test_command_signal(&hosts[0], "kelp-worker", "w.worker-0", SIGKILL);
-    KELP_TEST_AWAIT_FROM(&hosts[0], strstr(kelp_test_command_peek(&hosts[0]), "started again"),
-                         "the worker is not started again: %s", kelp_test_command_peek(&hosts[0]));
-    KELP_TEST_AWAIT_FROM(
-        &hosts[0], kelp_test_http_status(kelp_test_http_ask(address, "GET", "/readyz")) == 200,
-        "the worker is not ready again: %s", kelp_test_command_peek(&hosts[0]));
-    expect_quiet();
-    ends(0, 0);
-    ends(1, 0);
+    kelp_test_command_signal(&hosts[0], "kelp-worker", "w.worker-1", SIGKILL);
+    KELP_TEST_AWAIT_FROM(&hosts[0], times_watched("w.worker-1", address) == 2,
+                         "the worker does not begin again at %s: %s", address,
+                         kelp_test_command_peek(&hosts[0]));
+    kelp_test_command_says(folder.path, (const char *[]){"stop", "long", "--etcd", etcd.url, NULL},
+                           0, "paused at step ");
+    ends(0, EXIT_PAUSED);
 }
 
 /* A service manager hears when a host begins, how far the job is, and what takes longer. */
