@@ -105,6 +105,13 @@ kelp_status kelp_leader_watch_open(const struct kelp_leader_watch_options *optio
     return KELP_OK;
 }
 
+void kelp_leader_watch_doubt(struct kelp_leader_watch *watch)
+{
+    if (!watch->closed) {
+        kelp_etcd_watch_doubt(watch->watch);
+    }
+}
+
 void kelp_leader_watch_close(struct kelp_leader_watch *watch)
 {
     if (watch) {

@@ -24,6 +24,9 @@ struct kelp_leader_watch_options {
 kelp_status kelp_leader_watch_open(const struct kelp_leader_watch_options *options,
                                    struct kelp_leader_watch **ret_watch,
                                    struct kelp_error *reterr) KELP_MUST_USE;
+/* A coordinator that is not the leader says that it is: look again. In the loop, before it closes.
+ */
+void kelp_leader_watch_doubt(struct kelp_leader_watch *watch);
 /* Nothing is posted to the loop any more; what was posted may still run. NULL does nothing. */
 void kelp_leader_watch_close(struct kelp_leader_watch *watch);
 /* After the loop ran for the last time. NULL does nothing. */

@@ -99,6 +99,15 @@ static void on_may_leave(const char *why, void *user)
     request_stop(user);
 }
 
+static void on_doubt_leader(void *user)
+{
+    const struct daemon *daemon = user;
+
+    if (daemon->leader) {
+        kelp_leader_watch_doubt(daemon->leader);
+    }
+}
+
 /* What is left here is lost, as by a kill. */
 static void on_grace_over(void *user)
 {
@@ -177,6 +186,7 @@ static kelp_status start(struct daemon *daemon, struct kelp_error *reterr)
                                            .run = daemon->run,
                                            .figures = kelp_scrape_figures(daemon->scrape),
                                            .may_leave = on_may_leave,
+                                           .doubt_leader = on_doubt_leader,
                                            .user = daemon};
     struct kelp_service *service = NULL;
     status = kelp_service_open(&options, &service, reterr);

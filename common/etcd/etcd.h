@@ -149,6 +149,9 @@ kelp_status kelp_etcd_watch_open(struct kelp_etcd *etcd, const char *prefix,
                                  struct kelp_etcd_watch **ret_watch,
                                  struct kelp_error *reterr) KELP_MUST_USE;
 void kelp_etcd_watch_close(struct kelp_etcd_watch *watch); /* no callback runs after it returned */
+/* Somebody says otherwise: what the watch shows may be old, because its connection is dead. Lists
+ * again, at another endpoint, unless it began within the last half second. */
+void kelp_etcd_watch_doubt(struct kelp_etcd_watch *watch);
 
 /*
  * Stand for election on a key: created with a lease, value is ours. elected() with the key's create

@@ -60,6 +60,7 @@ struct kelp_etcd_election {
     struct kelp_etcd_lease *lease; /* NULL: none */
     int64_t lease_id;
     int64_t sent_ms;         /* when the lease was asked for */
+    uint32_t tries;          /* transactions since the last that was answered */
     struct etcd_call *call;  /* a grant or a campaign under way */
     struct etcd_timer timer; /* looks again */
     LIST_ENTRY(kelp_etcd_election) link;
@@ -160,6 +161,22 @@ static void granted(struct etcd_call *call, void *user)
     }
 }
 
+/* A member whose leader is gone drops a transaction, and says so after seconds: it is asked again
+ * soon. An etcd that has not answered for long may be slow: then it gets ever more time. Whatever
+ * comes late is seen by the watch, and harmless: it is bound to the key as it was. */
+static struct etcd_call *create_transaction(struct kelp_etcd_election *election)
+{
+    const uint32_t most = election->ttl_s * 1000;
+    uint32_t patience_ms = ETCD_ELECT_MS;
+
+    for (uint32_t i = ETCD_ELECT_TRIES; i < election->tries && patience_ms < most; i++) {
+        patience_ms *= 2;
+    }
+    election->tries++;
+    return kelp__etcd_call_create(election->etcd, "/v3/kv/txn", ETCD_ONCE,
+                                  patience_ms < most ? patience_ms : most);
+}
+
 /* The transaction under way is answered. Was it applied, at *ret_revision? False: no, or nobody
  * knows. */
 static bool take_answer(struct kelp_etcd_election *election, struct etcd_call *call,
@@ -171,6 +188,7 @@ static bool take_answer(struct kelp_etcd_election *election, struct etcd_call *c
     election->call = NULL;
     move_to(election, STATE_WAITING);
     if (status == KELP_OK) {
+        election->tries = 0;
         status = kelp__etcd_decode_transaction(call->answer.bytes, call->answer.used, &succeeded,
                                                ret_revision, NULL);
     }
@@ -225,8 +243,7 @@ static void campaign(struct kelp_etcd_election *election)
         .key = election->key, .what = KELP_ETCD_CREATE_REVISION, .revision = 0};
     struct kelp_etcd_operation put = {
         .key = election->key, .value = election->value, .lease = election->lease_id};
-    struct etcd_call *call =
-        kelp__etcd_call_create(election->etcd, "/v3/kv/txn", ETCD_ONCE, election->ttl_s * 1000);
+    struct etcd_call *call = create_transaction(election);
 
     begin(election, call,
           call ? kelp__etcd_encode_transaction(&absent, 1, &put, 1, &call->body, NULL) : KELP_OK,
@@ -269,8 +286,7 @@ static void delete_key(struct kelp_etcd_election *election)
                                      .what = KELP_ETCD_CREATE_REVISION,
                                      .revision = election->depose_revision};
     struct kelp_etcd_operation gone = {.key = election->key};
-    struct etcd_call *call =
-        kelp__etcd_call_create(election->etcd, "/v3/kv/txn", ETCD_ONCE, election->ttl_s * 1000);
+    struct etcd_call *call = create_transaction(election);
 
     begin(election, call,
           call ? kelp__etcd_encode_transaction(&same, 1, &gone, 1, &call->body, NULL) : KELP_OK,

@@ -29,6 +29,8 @@ enum {
     ETCD_ATTEMPT_MS = 2000,           /* a member that is stopped: another one is asked then */
     ETCD_BACKOFF_MIN_MS = 50,         /* between attempts: quick enough for a restart ... */
     ETCD_BACKOFF_MAX_MS = 500,        /* ... and no load while etcd is away */
+    ETCD_ELECT_MS = 300,              /* for a transaction of an election ... */
+    ETCD_ELECT_TRIES = 8,             /* ... so often; then ever longer */
     ETCD_STAND_BACK_MS = 1000,        /* who was deposed lets those who did it go first */
     ETCD_LEASE_TTL_MAX_S = 3600,      /* a typing mistake beyond that */
     ETCD_REVOKE_MS = 1000,            /* giving a lease back, when closing */
@@ -36,6 +38,7 @@ enum {
     ETCD_LOGINS_MAX = 3,              /* that one call waits for */
     ETCD_TOKEN_MAX = 1024,            /* bytes; a signed one of etcd's has some hundred */
     ETCD_WATCH_PROBE_MS = 2000,       /* a watch without news asks for a sign of life */
+    ETCD_WATCH_FRESH_MS = 500,        /* a younger one is not doubted */
     ETCD_WATCH_SILENCE_MS = 6000,     /* without any: the connection is dead */
 };
 

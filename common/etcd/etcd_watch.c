@@ -46,6 +46,7 @@ struct kelp_etcd_watch {
     bool overflow;            /* a line longer than the limit, or no memory */
     bool heard;               /* bytes arrived since the timer was set */
     bool probed;              /* a progress request is on its way */
+    int64_t began_ms;         /* the stream */
     uint32_t backoff_ms;
     struct etcd_timer timer; /* next listing, or: no sign of life */
     LIST_ENTRY(kelp_etcd_watch) link;
@@ -165,6 +166,7 @@ static kelp_status start_stream(struct kelp_etcd_watch *watch)
     kelp_status status = kelp__etcd_encode_watch(watch->key, watch->prefix, watch->revision + 1,
                                                  &watch->upload, NULL);
     watch->endpoint = etcd->endpoint;
+    watch->began_ms = kelp__etcd_now_ms();
     watch->upload_paused = false;
     watch->lines.max = ETCD_ANSWER_MAX;
     if (status == KELP_OK) {
@@ -533,6 +535,21 @@ kelp_status kelp_etcd_watch_open(struct kelp_etcd *etcd, const char *prefix,
     }
     *ret_watch = request.watch;
     return KELP_OK;
+}
+
+static void doubt_watch(struct kelp_etcd *etcd, void *user)
+{
+    struct kelp_etcd_watch *watch = user;
+
+    if (watch->stream.curl && kelp__etcd_now_ms() - watch->began_ms >= ETCD_WATCH_FRESH_MS) {
+        kelp__etcd_endpoint_failed(etcd, watch->endpoint);
+        start_over(watch, KELP_ERR_UNREACHABLE, "what etcd said on a watch may be old");
+    }
+}
+
+void kelp_etcd_watch_doubt(struct kelp_etcd_watch *watch)
+{
+    kelp__etcd_run(watch->etcd, doubt_watch, watch);
 }
 
 static void end_watch(struct kelp_etcd *etcd, void *user)

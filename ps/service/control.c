@@ -420,6 +420,7 @@ static void hold(struct kelp__service_leader *leader, Kelp__V1__ShardCommand *co
                       command->hello->id, peer, held);
     }
     leader->held = command;
+    leader->service->options.doubt_leader(leader->service->options.user);
 }
 
 /* As obey(); true: the command is kept. */

@@ -26,6 +26,8 @@ struct kelp_service_options {
     struct kelp_figures *figures; /* of kelp_service_look(); NULL: nobody watches */
     /* The leader lets this shard go; why is for people. In the loop, perhaps more than once. */
     void (*may_leave)(const char *why, void *user);
+    /* A coordinator leads that kelp_service_leader() has not named: is that old? In the loop. */
+    void (*doubt_leader)(void *user);
     void *user;
 };
 

@@ -324,6 +324,33 @@ KELP_TEST(lost_answer)
     tcp_proxy_stop(&proxy);
 }
 
+/* A member whose leader is gone drops a transaction and does not answer: the lease lasts long, but
+ * it is asked again soon. */
+KELP_TEST(dropped_transaction)
+{
+    struct tcp_proxy proxy;
+    struct kelp_etcd *through;
+    struct kelp_etcd_election *one = stand(first_client, "one", &first), *two;
+
+    expect_elected(&first, "one");
+    tcp_proxy_start(&proxy, fixture.port, "/v3/kv/txn");
+    ck_ok(kelp_etcd_open(proxy.server.url, &through, &error));
+    ck_ok(kelp_etcd_election_open(
+        through, &(struct kelp_etcd_election_options){key, "two", 600, &hooks, &second}, &two,
+        &error));
+    tcp_proxy_hold(&proxy, true);
+    do { /* who stands by says so again and again */
+        kelp_etcd_election_depose(two, leader_is("one"));
+    } while (event_log_quiet(&second, 50) && tcp_proxy_seen(&proxy) < 2);
+    tcp_proxy_hold(&proxy, false);
+    expect_elected(&second, "two");
+    kelp_etcd_election_close(two);
+    kelp_etcd_close(through);
+    tcp_proxy_stop(&proxy);
+    event_log_skip_to(&first, WAIT_MS, "elected");
+    kelp_etcd_election_close(one);
+}
+
 /* While the leader hears nothing of it, its key is deleted and created again with its own lease, as
  * by a request of its own that comes late: it leads anew, by the key's new revision. */
 KELP_TEST(key_created_again)

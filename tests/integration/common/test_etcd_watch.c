@@ -250,6 +250,32 @@ KELP_TEST(frozen_connection)
     tcp_proxy_stop(&proxy);
 }
 
+/* Such a connection is replaced at once when somebody knows better; one that is new is kept. */
+KELP_TEST(doubted_connection)
+{
+    struct tcp_proxy proxy;
+    struct kelp_etcd *through;
+
+    tcp_proxy_start(&proxy, fixture.port, "/none");
+    ck_ok(kelp_etcd_open(proxy.server.url, &through, &error));
+    struct kelp_etcd_watch *opened = watch(through, "/w/");
+    event_log_expect(&events, WAIT_MS, "synced");
+    kelp_etcd_watch_doubt(opened);
+    put("/w/a", "1");
+    event_log_expect(&events, WAIT_MS, "/w/a=1"); /* the stream stands */
+    tcp_proxy_freeze(&proxy);
+    put("/w/a", "2");
+    do {
+        kelp_etcd_watch_doubt(opened);
+    } while (event_log_quiet(&events, 50));
+    event_log_expect(&events, WAIT_MS, "trouble UNREACHABLE what etcd said on a watch may be old");
+    event_log_skip_to(&events, WAIT_MS, "/w/a=2");
+    event_log_expect(&events, WAIT_MS, "synced");
+    kelp_etcd_watch_close(opened);
+    kelp_etcd_close(through);
+    tcp_proxy_stop(&proxy);
+}
+
 /* A watch that is opened while etcd is away begins when it is there; closing one that never
  * connected, or the client below it, ends at once. */
 KELP_TEST(opened_before_etcd)
