@@ -25,10 +25,9 @@ static const struct kelp_program program = {
     .summary = "writes a run's weights as safetensors, also while it runs",
     .positional = "[RUN|JOB]",
     .positional_max = 1,
-    .examples =
-        "  kelp export --out model.safetensors\n"
-        "  kelp export runs/etth1-dlinear-20260131-120000 --out dlinear.safetensors\n"
-        "  kelp export fare --etcd https://10.0.0.5:2379 --certs ro --out f.safetensors\n",
+    .examples = "  kelp export --out model.safetensors\n"
+                "  kelp export runs/etth1-dlinear-20260131-120000 --out dlinear.safetensors\n"
+                "  kelp export fare --etcd https://10.0.0.5:2379 --certs ro --out f.safetensors\n",
     KELP_VERB_OPTIONS(options),
 };
 
