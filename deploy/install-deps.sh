@@ -11,7 +11,10 @@ packages=(
     librocksdb-dev libmicrohttpd-dev libgnutls28-dev
     etcd-server etcd-client
     check iproute2 man-db spin
+    slurmctld slurmd slurm-client munge
 )
+# Daemons that come with them. Kelp and its tests start their own.
+services=(etcd-server:etcd munge:munge slurmctld:slurmctld slurmd:slurmd)
 dev_packages=(clang-format-14 clang-tidy-14 shellcheck gdb zsh fish lintian mmdebstrap)
 bench_packages=(python3-torch)
 
@@ -55,8 +58,7 @@ print_missing() {
     done
 }
 
-# Keep packages from starting daemons while they are installed: `kelp train` runs an etcd of its
-# own, and one started by the system would take port 2379 for nothing.
+# Keep packages from starting daemons while they are installed: an etcd would take port 2379 for nothing.
 hold_services() {
     if [ -e /usr/sbin/policy-rc.d ]; then
         return # somebody has decided already
@@ -74,10 +76,11 @@ release_services() {
     fi
 }
 
-# Nor may it start with the next boot, unless it was there before us.
-disable_etcd_service() {
+# Nor may they start with the next boot, unless they were there before us.
+disable_services() {
+    local service
     if command -v systemctl >/dev/null; then
-        as_root systemctl disable --now etcd.service >/dev/null 2>&1 || true
+        for service in "$@"; do as_root systemctl disable --now "$service.service" >/dev/null 2>&1 || true; done
     fi
 }
 
@@ -154,10 +157,10 @@ fi
 services_held=0
 scratch="$(mktemp -d)"
 trap 'release_services; rm -rf "$scratch"' EXIT
-etcd_is_new=0
-is_installed etcd-server || etcd_is_new=1
+new_services=()
+for entry in "${services[@]}"; do is_installed "${entry%:*}" || new_services+=("${entry#*:}"); done
 install_packages "${missing[@]}"
-if [ "$etcd_is_new" -eq 1 ]; then disable_etcd_service; fi
+disable_services "${new_services[@]}"
 mapfile -t missing < <(print_missing "${packages[@]}")
 if [ "${#missing[@]}" -gt 0 ]; then
     fail "still missing after the installation: ${missing[*]}"
