@@ -9,6 +9,7 @@
 #   share/doc/kelp/         README and docs/
 #   share/kelp/monitoring/  alerts and a board
 #   lib/systemd/, lib/sysusers.d/  a unit for kelp node, and its user
+#   share/kelp/slurm/       a batch script
 #   share/man/              a page for each program and verb, and one for job files
 #   share/{bash-completion,zsh,fish}/
 #
@@ -31,6 +32,7 @@ install(DIRECTORY docs DESTINATION share/doc/kelp)
 install(DIRECTORY deploy/monitoring DESTINATION share/kelp)
 install(FILES deploy/systemd/kelp-node@.service DESTINATION lib/systemd/system)
 install(FILES deploy/systemd/kelp.conf DESTINATION lib/sysusers.d)
+install(DIRECTORY deploy/slurm DESTINATION share/kelp USE_SOURCE_PERMISSIONS)
 set(pages ${PROJECT_BINARY_DIR}/cli/pages)
 install(DIRECTORY ${pages}/man1 ${pages}/man5 DESTINATION share/man)
 install(FILES ${pages}/_kelp DESTINATION share/zsh/site-functions)
