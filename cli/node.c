@@ -51,6 +51,10 @@ static const struct kelp_option options[] = {
                    "with model.plugin needs it"),
     KELP_VERB_NUMBER("grace", DURATION, 1000, 86400000, "30s", "Processes",
                      "after SIGTERM: time for shards to move what they have to other hosts"),
+    KELP_VERB_NUMBER(
+        "left-status", INTEGER, 0, 255, "0", "Processes",
+        "exit status of a host that has left after SIGTERM, where a supervisor takes 0 "
+        "for the end of the job"),
     KELP_VERB_FLAG("no-restart", "Processes", "do not start processes again that have died"),
     KELP_VERB_LOG_LEVEL("Processes", "least important lines in the run's logs/"),
 };
@@ -404,6 +408,12 @@ static void say_outcome(const struct node *node)
     }
 }
 
+/* Has it left, while the job goes on? */
+static bool has_left(const struct node *node)
+{
+    return strcmp(node->result.status, "left") == 0;
+}
+
 static int run(struct node *node)
 {
     struct kelp_error error;
@@ -417,7 +427,7 @@ static int run(struct node *node)
         return kelp_complain(KELP_EXIT_FAILED, "%s", error.text);
     }
     say_outcome(node);
-    return exit_status;
+    return has_left(node) ? (int)kelp_options_integer(node->given, "left-status") : exit_status;
 }
 
 static int node(const struct kelp_options *given)

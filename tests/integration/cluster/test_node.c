@@ -252,6 +252,28 @@ KELP_TEST(leaves)
     cJSON_Delete(result);
 }
 
+/* A supervisor that takes 0 for the job's end is told that this host is wanted again: also when it
+ * was told to end before the job was there. */
+KELP_TEST(leaves_with_status)
+{
+    const char *waiting[] = {"node", "--etcd",    etcd.url, "--job",         "none", "--host",
+                             "b",    "--workers", "1",      "--left-status", "75",   NULL};
+    const char *args[] = {"node", "--etcd",    etcd.url, "--job",         "hosts", "--host",
+                          "c",    "--workers", "1",      "--left-status", "75",    NULL};
+
+    kelp_test_command_start(&hosts[1], folder.path, waiting);
+    start(0, "2", "1", "--coordinator");
+    kelp_test_command_start(&hosts[2], folder.path, args);
+    await_step(50);
+    kelp_test_command_await(&hosts[1], "waiting for the job");
+    kelp_test_command_signal(&hosts[1], "node", "none", SIGTERM);
+    ends(1, 75);
+    kelp_test_command_signal(&hosts[2], "node", "hosts", SIGTERM);
+    ends(2, 75);
+    expect_quiet();
+    ends(0, 0);
+}
+
 /* The host of the leader is lost with all that is on it; it comes back as another one. */
 KELP_TEST(is_lost)
 {
