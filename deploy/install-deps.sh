@@ -16,6 +16,8 @@ packages=(
 # Daemons that come with them. Kelp and its tests start their own.
 services=(etcd-server:etcd munge:munge slurmctld:slurmctld slurmd:slurmd)
 dev_packages=(clang-format-14 clang-tidy-14 shellcheck gdb zsh fish lintian mmdebstrap)
+dev_packages=(clang-format-14 clang-tidy-14 shellcheck gdb zsh fish lintian mmdebstrap
+    podman crun iptables catatonit python3-yaml)
 bench_packages=(python3-torch)
 
 usage() {
@@ -25,7 +27,7 @@ usage: deploy/install-deps.sh [--dev] [--bench] [--list]
 Install the packages that Kelp needs (root, or a user who may use sudo).
 
   --dev    also what contributors use: clang-format, clang-tidy, shellcheck, gdb, and what tests
-           of the installation use: zsh, fish, lintian, mmdebstrap
+           of the installation use: zsh, fish, lintian, mmdebstrap, podman
   --bench  also python3-torch, which the benchmarks compare with (about 1 GB)
   --list   print the packages that are missing and install nothing
 USAGE
