@@ -205,4 +205,34 @@ kelp_status kelp_etcd_set_user(struct kelp_etcd *etcd, const char *user, const c
 kelp_status kelp_etcd_enable_users(struct kelp_etcd *etcd, uint32_t deadline_ms,
                                    struct kelp_error *reterr) KELP_MUST_USE;
 
+/*
+ * What a member says of itself. Of several endpoints, whichever answers: ask each with a client of
+ * its own. An etcd without a majority of its members answers too.
+ */
+struct kelp_etcd_health {
+    uint64_t member; /* its id */
+    uint64_t leader; /* of the one that leads; 0: it knows of none, and nothing can be written */
+    char version[32];
+    char errors[256]; /* what it says is wrong, as a store that is full; "": nothing */
+    int64_t date_s;   /* when it answered by its host's clock, seconds since 1970; 0: not said */
+};
+kelp_status kelp_etcd_health(struct kelp_etcd *etcd, uint32_t deadline_ms,
+                             struct kelp_etcd_health *ret_health,
+                             struct kelp_error *reterr) KELP_MUST_USE;
+
+/* The members that one knows of, itself included. */
+#define KELP_ETCD_MEMBERS_MAX 64 /* a cluster has 3 to 7 */
+struct kelp_etcd_member {
+    uint64_t id;
+    char name[64]; /* "": it has not started yet */
+    char url[256]; /* the first at which it serves clients, as it says; "": none */
+};
+struct kelp_etcd_members {
+    struct kelp_etcd_member list[KELP_ETCD_MEMBERS_MAX];
+    size_t count;
+};
+kelp_status kelp_etcd_members(struct kelp_etcd *etcd, uint32_t deadline_ms,
+                              struct kelp_etcd_members *ret_members,
+                              struct kelp_error *reterr) KELP_MUST_USE;
+
 #endif

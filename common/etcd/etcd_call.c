@@ -181,6 +181,18 @@ static void refused(struct etcd_call *call, long http_status)
     finish(call);
 }
 
+/* When it was answered, by the clock of who did; 0: the answer does not say. */
+static int64_t answered_at(CURL *curl)
+{
+    struct curl_header *header = NULL;
+
+    if (curl_easy_header(curl, "Date", 0, CURLH_HEADER, -1, &header) != CURLHE_OK) {
+        return 0;
+    }
+    time_t date_s = curl_getdate(header->value, NULL);
+    return date_s > 0 ? (int64_t)date_s : 0;
+}
+
 static void attempt_ended(struct etcd_transfer *transfer, CURLcode code)
 {
     struct etcd_call *call = KELP_CONTAINER_OF(transfer, struct etcd_call, transfer);
@@ -189,6 +201,7 @@ static void attempt_ended(struct etcd_transfer *transfer, CURLcode code)
 
     (void)curl_easy_getinfo(transfer->curl, CURLINFO_RESPONSE_CODE, &http_status);
     (void)curl_easy_getinfo(transfer->curl, CURLINFO_REQUEST_SIZE, &sent_bytes);
+    call->date_s = answered_at(transfer->curl);
     kelp__etcd_transfer_end(call->etcd, transfer);
     if (call->answer_over) {
         fail(call, KELP_ERR_LIMIT, "the answer is over 16 MiB, or memory ran out");

@@ -100,6 +100,14 @@ kelp_status kelp__etcd_decode_grant(const char *bytes, size_t count, int64_t *re
 kelp_status kelp__etcd_decode_keep_alive(const char *bytes, size_t count, int64_t *ret_ttl_s,
                                          struct kelp_error *reterr) KELP_MUST_USE;
 
+/* All but the date, which is the transfer's. */
+kelp_status kelp__etcd_decode_health(const char *bytes, size_t count,
+                                     struct kelp_etcd_health *ret_health,
+                                     struct kelp_error *reterr) KELP_MUST_USE;
+kelp_status kelp__etcd_decode_members(const char *bytes, size_t count,
+                                      struct kelp_etcd_members *ret_members,
+                                      struct kelp_error *reterr) KELP_MUST_USE;
+
 /* {"error", "message", "code"} of an answer that is not 200. KELP_ERR_FORMAT when it is not one. */
 struct etcd_refusal {
     int code; /* gRPC's */
@@ -170,6 +178,7 @@ struct etcd_call {
     struct kelp_error error;
     struct etcd_buffer answer;
 
+    int64_t date_s;   /* of the answer, by the clock of who answered; 0: it has none */
     bool answer_over; /* the answer was over its limit */
     bool is_login;
     bool is_secret;        /* the body is wiped */

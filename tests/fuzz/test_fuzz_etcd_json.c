@@ -34,6 +34,10 @@ static const struct kelp_fuzz_seed seeds[] = {
                    ",\"events\":[{\"kv\":{\"key\":\"Yg==\",\"create_revision\":\"4\","
                    "\"mod_revision\":\"4\",\"version\":\"1\",\"value\":\"Yg==\"}},{\"type\":"
                    "\"DELETE\",\"kv\":{\"key\":\"Yg==\",\"mod_revision\":\"5\"}}]}}\n"),
+    KELP_FUZZ_TEXT("{" HEADER
+                   ",\"version\":\"3.4.23\",\"leader\":\"33\",\"errors\":[\"alarm:NOSPACE\"]}"),
+    KELP_FUZZ_TEXT("{" HEADER ",\"members\":[{\"ID\":\"33\",\"name\":\"m0\",\"clientURLs\":["
+                   "\"http://127.0.0.1:2379\"]},{\"ID\":\"34\"}]}"),
     KELP_FUZZ_TEXT("{\"error\":{\"grpc_code\":14,\"http_code\":503,\"message\":\"gone\"}}\n"),
 };
 static const char *const words[] = {
@@ -48,6 +52,10 @@ static const char *const words[] = {
     "\"result\":{",
     "\"error\":{",
     "\"code\":",
+    "\"ID\":",
+    "\"member_id\":",
+    "\"clientURLs\":[",
+    "\"errors\":[",
     "\"9223372036854775807\"",
     "\"-9223372036854775808\"",
     "\"9223372036854775808\"",
@@ -165,6 +173,29 @@ static const char *check_numbers(const char *bytes, size_t count)
     return NULL;
 }
 
+static const char *check_members(const char *bytes, size_t count)
+{
+    struct kelp_etcd_health health;
+    struct kelp_etcd_members members;
+
+    if (kelp__etcd_decode_health(bytes, count, &health, NULL) == KELP_OK &&
+        (health.member == 0 || !memchr(health.version, '\0', sizeof(health.version)) ||
+         !memchr(health.errors, '\0', sizeof(health.errors)))) {
+        return "a member without an id, or a text without an end";
+    }
+    if (kelp__etcd_decode_members(bytes, count, &members, NULL) != KELP_OK) {
+        return NULL;
+    }
+    for (size_t i = 0; i < members.count; i++) {
+        const struct kelp_etcd_member *member = &members.list[i];
+        if (member->id == 0 || !memchr(member->name, '\0', sizeof(member->name)) ||
+            !memchr(member->url, '\0', sizeof(member->url))) {
+            return "one of the members without an id, or a text without an end";
+        }
+    }
+    return members.count <= KELP_ETCD_MEMBERS_MAX ? NULL : "too many members";
+}
+
 /* The input as base64: what decodes must be the text of what it decodes to. */
 static const char *check_base64(const char *bytes, size_t count)
 {
@@ -192,6 +223,7 @@ static const char *target(const uint8_t *bytes, size_t count)
 
     wrong = wrong ? wrong : check_watch(text, count);
     wrong = wrong ? wrong : check_numbers(text, count);
+    wrong = wrong ? wrong : check_members(text, count);
     return wrong ? wrong : check_base64(text, count);
 }
 
@@ -207,10 +239,14 @@ KELP_LOOP_TEST(test_seeds, 0, KELP_ARRAY_COUNT(seeds))
     struct kelp_etcd_range range = {0};
     struct etcd_watch_answer answer = {0};
     struct etcd_refusal refusal;
+    struct kelp_etcd_health health;
+    struct kelp_etcd_members members;
 
     bool accepted = kelp__etcd_decode_range(text, count, &range, NULL) == KELP_OK;
     accepted |= kelp__etcd_decode_watch(text, count, &answer, NULL) == KELP_OK;
     accepted |= kelp__etcd_decode_refusal(text, count, &refusal) == KELP_OK;
+    accepted |= kelp__etcd_decode_health(text, count, &health, NULL) == KELP_OK;
+    accepted |= kelp__etcd_decode_members(text, count, &members, NULL) == KELP_OK;
     ck_assert(accepted);
     kelp_etcd_range_fini(&range);
     kelp__etcd_watch_answer_fini(&answer);

@@ -114,6 +114,11 @@ void etcd_fixture_compact(const struct etcd_fixture *fixture, int64_t revision)
     post(fixture, "/v3/kv/compaction", body);
 }
 
+void etcd_fixture_fill(const struct etcd_fixture *fixture)
+{
+    post(fixture, "/v3/maintenance/alarm", "{\"action\":\"ACTIVATE\",\"alarm\":\"NOSPACE\"}");
+}
+
 void etcd_fixture_revoke(const struct etcd_fixture *fixture, int64_t lease)
 {
     char body[64];

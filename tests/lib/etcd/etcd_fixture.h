@@ -32,6 +32,8 @@ struct kelp_etcd *etcd_fixture_client(const struct etcd_fixture *fixture);
 
 /* Drop the history up to the revision. */
 void etcd_fixture_compact(const struct etcd_fixture *fixture, int64_t revision);
+/* Its store counts as full: it answers reads and no write. */
+void etcd_fixture_fill(const struct etcd_fixture *fixture);
 /* End a lease behind its owner's back. */
 void etcd_fixture_revoke(const struct etcd_fixture *fixture, int64_t lease);
 

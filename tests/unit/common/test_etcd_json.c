@@ -287,6 +287,61 @@ KELP_TEST(tokens)
     }
 }
 
+/* The largest id, a member without a leader, what it says is wrong; and what is no member's answer.
+ */
+KELP_TEST(members)
+{
+    static const char good[] =
+        "{\"header\":{\"member_id\":\"18446744073709551615\"},\"version\":\"3.4.23\","
+        "\"leader\":\"7\",\"errors\":[\"alarm:NOSPACE \",\"b\"]}";
+    static const char alone[] = "{\"header\":{\"member_id\":\"7\"},\"version\":\"3.4.23\"}";
+    static const char *const bad[] = {
+        "{}",
+        "{\"header\":{\"member_id\":\"0\"},\"version\":\"3\"}",
+        "{\"header\":{\"member_id\":7},\"version\":\"3\"}",
+        "{\"header\":{\"member_id\":\"18446744073709551616\"},\"version\":\"3\"}",
+        "{\"header\":{\"member_id\":\"-7\"},\"version\":\"3\"}",
+        "{\"header\":{\"member_id\":\"7\"},\"version\":\"3\",\"errors\":[7]}",
+        "{\"header\":{\"member_id\":\"7\"},\"version\":\"3\",\"errors\":\"x\"}",
+        "{\"header\":{\"member_id\":\"7\"}}"};
+    static const char list[] = "{\"members\":[{\"ID\":\"7\",\"name\":\"m0\",\"clientURLs\":[\"http:"
+                               "//a:1\",\"http://b:1\"]},"
+                               "{\"ID\":\"8\"}]}";
+    static const char *const bad_lists[] = {"{}",
+                                            "{\"members\":7}",
+                                            "{\"members\":[7]}",
+                                            "{\"members\":[{\"name\":\"m0\"}]}",
+                                            "{\"members\":[{\"ID\":\"7\",\"name\":7}]}",
+                                            "{\"members\":[{\"ID\":\"7\",\"clientURLs\":\"x\"}]}",
+                                            "{\"members\":[{\"ID\":\"7\",\"clientURLs\":[7]}]}"};
+    struct kelp_etcd_health health;
+    struct kelp_etcd_members members;
+
+    ck_assert_int_eq(kelp__etcd_decode_health(good, strlen(good), &health, &error), KELP_OK);
+    ck_assert_uint_eq(health.member, UINT64_MAX);
+    ck_assert_uint_eq(health.leader, 7);
+    ck_assert_str_eq(health.version, "3.4.23");
+    ck_assert_str_eq(health.errors, "alarm:NOSPACE , b");
+    ck_assert_int_eq(kelp__etcd_decode_health(alone, strlen(alone), &health, &error), KELP_OK);
+    ck_assert_uint_eq(health.leader, 0);
+    ck_assert_str_eq(health.errors, "");
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(bad); i++) {
+        ck_assert_int_eq(kelp__etcd_decode_health(bad[i], strlen(bad[i]), &health, &error),
+                         KELP_ERR_FORMAT);
+    }
+    ck_assert_int_eq(kelp__etcd_decode_members(list, strlen(list), &members, &error), KELP_OK);
+    ck_assert_uint_eq(members.count, 2);
+    ck_assert_str_eq(members.list[0].name, "m0");
+    ck_assert_str_eq(members.list[0].url, "http://a:1");
+    ck_assert_uint_eq(members.list[1].id, 8);
+    ck_assert_str_eq(members.list[1].url, "");
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(bad_lists); i++) {
+        ck_assert_int_eq(
+            kelp__etcd_decode_members(bad_lists[i], strlen(bad_lists[i]), &members, &error),
+            KELP_ERR_FORMAT);
+    }
+}
+
 KELP_TEST(watches)
 {
     static const char created[] = "{\"result\":{" HEADER ",\"created\":true}}\n";
