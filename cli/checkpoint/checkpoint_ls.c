@@ -67,7 +67,7 @@ static void print_row(const struct kelp_checkpoint *checkpoint, uint32_t metric)
     if (manifest->has_metric && !isnan(manifest->metric[metric])) {
         (void)snprintf(value, sizeof(value), "%.6g", manifest->metric[metric]);
     }
-    kelp_checkpoint_size(kelp_checkpoint_bytes(checkpoint), size, sizeof(size));
+    kelp_meter_size(kelp_checkpoint_bytes(checkpoint), size, sizeof(size));
     kelp_manifest_state_digest(manifest, digest);
     age_text(manifest, age, sizeof(age));
     (void)printf("%-18s %8" PRIu64 " %5u %12s %9s %.8s %12s\n", checkpoint->name, manifest->step,
@@ -175,7 +175,7 @@ static void show_storages(const struct kelp_manifest *manifest)
             bytes += here ? manifest->parts[i].bytes : 0;
             count += here;
         }
-        kelp_checkpoint_size(bytes, size, sizeof(size));
+        kelp_meter_size(bytes, size, sizeof(size));
         (void)printf("%-10s %s: %u partitions, %s\n", storage == 0 ? "storages" : "",
                      manifest->storages[storage], count, size);
     }

@@ -1,10 +1,10 @@
 #include "cli/checkpoint/checkpoint_verbs.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "cli/run/run_client.h"
+#include "cli/verb/meter.h"
 #include "common/base/json.h"
 
 const struct kelp_verb *const kelp_checkpoint_verbs[] = {
@@ -93,23 +93,6 @@ void kelp_checkpoint_source_fini(struct kelp_checkpoint_source *source)
     }
 }
 
-void kelp_checkpoint_size(uint64_t bytes, char *text, size_t text_bytes)
-{
-    static const char *const units[] = {"KiB", "MiB", "GiB", "TiB"};
-    double value = (double)bytes / 1024;
-    size_t unit = 0;
-
-    if (bytes < 1024) {
-        (void)snprintf(text, text_bytes, "%" PRIu64 " B", bytes);
-        return;
-    }
-    while (value >= 1023.95 && unit + 1 < KELP_ARRAY_COUNT(units)) {
-        value /= 1024;
-        unit++;
-    }
-    (void)snprintf(text, text_bytes, "%.1f %s", value, units[unit]);
-}
-
 /* ---- verifying ----------------------------------------------------------------------------- */
 
 static void json_fault(struct kelp_checkpoint_check *check,
@@ -175,7 +158,7 @@ kelp_status kelp_checkpoint_check(struct kelp_checkpoint_check *check,
     check->damaged += faults > 0;
     if (faults == 0 && !check->json) {
         char size[32];
-        kelp_checkpoint_size(kelp_checkpoint_bytes(checkpoint), size, sizeof(size));
+        kelp_meter_size(kelp_checkpoint_bytes(checkpoint), size, sizeof(size));
         (void)printf("%s: good, %u partitions, %s\n", checkpoint->name,
                      checkpoint->manifest.part_count, size);
     }

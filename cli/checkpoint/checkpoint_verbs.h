@@ -55,9 +55,6 @@ kelp_status kelp_checkpoint_export(const struct kelp_checkpoint *checkpoint, con
                                    bool with_optimizer, char ret_digest[KELP_DIGEST_HEX_BYTES],
                                    struct kelp_error *reterr) KELP_MUST_USE;
 
-/* "1.2 MiB". */
-void kelp_checkpoint_size(uint64_t bytes, char *text, size_t text_bytes);
-
 /* Tell what verifying checkpoints finds, and count. One line for each checkpoint that is whole, one
  * for each fault of the others; or elements of a JSON array. */
 struct kelp_checkpoint_check {

@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/base/status.h"
+
 #define FIELD_BYTES 48
 #define BAR_MIN     10 /* cells; less says nothing */
 #define BAR_MAX     40
@@ -58,6 +60,23 @@ void kelp_meter_count(double value, char *text, size_t text_bytes)
     } else {
         (void)snprintf(text, text_bytes, "%.1fM", value / 1e6);
     }
+}
+
+void kelp_meter_size(uint64_t bytes, char *text, size_t text_bytes)
+{
+    static const char *const units[] = {"KiB", "MiB", "GiB", "TiB"};
+    double value = (double)bytes / 1024;
+    size_t unit = 0;
+
+    if (bytes < 1024) {
+        (void)snprintf(text, text_bytes, "%" PRIu64 " B", bytes);
+        return;
+    }
+    while (value >= 1023.95 && unit + 1 < KELP_ARRAY_COUNT(units)) {
+        value /= 1024;
+        unit++;
+    }
+    (void)snprintf(text, text_bytes, "%.1f %s", value, units[unit]);
 }
 
 /* Short form for the bar: "00:12", "1:02:03". */

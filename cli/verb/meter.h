@@ -47,6 +47,9 @@ void kelp_meter_duration(double seconds, char *text, size_t text_bytes);
 /* "812", "24.1k", "1.2M". */
 void kelp_meter_count(double value, char *text, size_t text_bytes);
 
+/* "512 B", "1.2 MiB". */
+void kelp_meter_size(uint64_t bytes, char *text, size_t text_bytes);
+
 /*
  * Steps per second over the last few seconds, and over the whole run. A step number that goes down
  * (the job was rolled back) starts the short window anew, as does waiting at step 0; the whole-run

@@ -137,8 +137,21 @@ KELP_TEST(test_units)
         double value;
         const char *text;
     } counts[] = {{0, "0"}, {999.4, "999"}, {999.6, "1.0k"}, {24132, "24.1k"}, {1234567, "1.2M"}};
+    static const struct {
+        uint64_t value;
+        const char *text;
+    } sizes[] = {{0, "0 B"},
+                 {1023, "1023 B"},
+                 {28416, "27.8 KiB"},
+                 {(1 << 20) - 1, "1.0 MiB"},
+                 {UINT64_C(3) << 40, "3.0 TiB"},
+                 {UINT64_C(5000) << 40, "5000.0 TiB"}};
     char text[64];
 
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+        kelp_meter_size(sizes[i].value, text, sizeof(text));
+        ck_assert_str_eq(text, sizes[i].text);
+    }
     for (size_t i = 0; i < sizeof(durations) / sizeof(durations[0]); i++) {
         kelp_meter_duration(durations[i].seconds, text, sizeof(text));
         ck_assert_str_eq(text, durations[i].text);
