@@ -3,23 +3,38 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cli/doctor/cluster.h"
 #include "cli/doctor/doors.h"
 #include "cli/verbs.h"
+#include "common/base/clock.h"
 #include "common/base/json.h"
 
 static const struct kelp_option options[] = {
     KELP_VERB_OUTPUT("lines for people, or one JSON object"),
+    KELP_VERB_ETCD("A cluster",
+                   "look at the job of this etcd and its hosts, from this one; the argument is "
+                   "then a job's name, not a run's folder"),
+    KELP_VERB_CERTS("A cluster", "with --etcd: an operator's or reader's ca.pem, cert.pem and "
+                                 "key.pem"),
+    KELP_VERB_RUN("A cluster", "with --etcd: the run's folder where it has another path on this "
+                               "host than kelp submit printed"),
+    KELP_VERB_NUMBER("timeout", DURATION, 100, 600000, "5s", "A cluster",
+                     "with --etcd: how long all of it may take; what does not answer takes a "
+                     "quarter"),
 };
 
 static const struct kelp_program program = {
     .name = "kelp doctor",
-    .summary = "says which doors of a run are open: who else reaches, reads or writes it",
-    .positional = "[RUN]",
+    .summary = "says which doors of a run are open to others, or what is wrong with a cluster",
+    .positional = "[RUN|JOB]",
     .positional_max = 1,
     .examples = "  kelp doctor\n"
-                "  kelp doctor runs/etth1-dlinear-20260131-120000 -o json\n",
+                "  kelp doctor runs/etth1-dlinear-20260131-120000 -o json\n"
+                "  kelp doctor fare --etcd https://10.0.0.5:2379 --certs reader\n",
     KELP_VERB_OPTIONS(options),
 };
+
+/* ---- a run on this machine ----------------------------------------------------------------- */
 
 static void look(const struct kelp_doctor_run *run, struct kelp_findings *findings)
 {
@@ -36,12 +51,12 @@ static void say(const char *run_path, const struct kelp_findings *findings, bool
 {
     if (!json) {
         (void)printf("run          %s\n", run_path);
-        kelp_findings_text(findings, stdout);
+        kelp_findings_text(findings, &kelp_door_words, stdout);
         return;
     }
     kelp_json_print_member(stdout, "{", "run", run_path);
     (void)printf(",\"open\":%s,\"doors\":", findings->open ? "true" : "false");
-    kelp_findings_json(findings, stdout);
+    kelp_findings_json(findings, &kelp_door_words, stdout);
     (void)printf("}\n");
 }
 
@@ -64,23 +79,105 @@ static int examine(const char *run_path, struct kelp_findings *findings, bool js
     return findings->open ? KELP_EXIT_FAILED : KELP_EXIT_OK;
 }
 
-static int doctor(const struct kelp_options *given)
+static int examine_run(const struct kelp_options *given, struct kelp_findings *findings)
 {
     char run_path[KELP_RUN_PATH_MAX + 1];
     struct kelp_error error;
 
     kelp_status status = kelp_run_choose(kelp_verb_typed(given), run_path, &error);
+    return status == KELP_OK ? examine(run_path, findings, kelp_verb_json(given))
+                             : kelp_complain(KELP_EXIT_USAGE, "%s", error.text);
+}
+
+/* ---- a cluster ----------------------------------------------------------------------------- */
+
+static void say_cluster(const struct kelp_doctor_cluster *cluster, bool json)
+{
+    if (!json) {
+        (void)printf("job          %s\n", cluster->job);
+        kelp_findings_text(cluster->findings, &kelp_cluster_words, stdout);
+        return;
+    }
+    kelp_json_print_member(stdout, "{", "job", cluster->job);
+    (void)printf(",\"problem\":%s,\"findings\":", cluster->findings->open ? "true" : "false");
+    kelp_findings_json(cluster->findings, &kelp_cluster_words, stdout);
+    (void)printf("}\n");
+}
+
+/* All that etcd can be asked for. Returns the exit status; *reterr has a line for standard error
+ * unless it is 0 or 1. */
+static int look_at_cluster(struct kelp_doctor_cluster *cluster, struct kelp_error *reterr)
+{
+    if (!kelp_doctor_etcd(cluster, reterr)) {
+        kelp_findings_add(cluster->findings, "etcd", KELP_FINDING_PROBLEM, "%s", reterr->text);
+        return KELP_EXIT_UNREACHABLE;
+    }
+    kelp_doctor_clock(cluster);
+    if (!kelp_doctor_keys(cluster, reterr)) {
+        const bool none = reterr->status == KELP_ERR_NOT_FOUND;
+        kelp_findings_add(cluster->findings, "job", KELP_FINDING_PROBLEM, "%s%s",
+                          none ? "" : "its keys cannot be read: ", reterr->text);
+        return none ? KELP_EXIT_USAGE : KELP_EXIT_FAILED;
+    }
+    kelp_doctor_processes(cluster);
+    kelp_doctor_job(cluster);
+    kelp_doctor_folder(cluster);
+    return cluster->findings->open ? KELP_EXIT_FAILED : KELP_EXIT_OK;
+}
+
+static int run_cluster(struct kelp_doctor_cluster *cluster, bool json)
+{
+    struct kelp_error error;
+
+    kelp_status status = kelp_run_client_choose(cluster->job, cluster->etcd, cluster->certs,
+                                                &cluster->client, &error);
     if (status != KELP_OK) {
         return kelp_complain(KELP_EXIT_USAGE, "%s", error.text);
     }
+    int exit_status = look_at_cluster(cluster, &error);
+    say_cluster(cluster, json);
+    if (exit_status == KELP_EXIT_UNREACHABLE) {
+        return kelp_complain(exit_status, "job '%s' cannot be reached: %s", cluster->job,
+                             error.text);
+    }
+    return exit_status == KELP_EXIT_USAGE ? kelp_complain(exit_status, "%s", error.text)
+                                          : exit_status;
+}
+
+static int examine_cluster(const struct kelp_options *given, struct kelp_findings *findings)
+{
+    const uint32_t timeout_ms = (uint32_t)kelp_options_duration_ms(given, "timeout");
+    struct kelp_doctor_cluster *cluster = calloc(1, sizeof(*cluster));
+
+    if (!cluster) {
+        return kelp_complain(KELP_EXIT_FAILED, "out of memory");
+    }
+    cluster->job = kelp_verb_typed(given);
+    cluster->etcd = kelp_options_text(given, "etcd");
+    cluster->certs = kelp_options_text(given, "certs");
+    cluster->run = kelp_options_text(given, "run");
+    cluster->end_ms = kelp_clock_ms() + timeout_ms;
+    cluster->share_ms = timeout_ms / 4;
+    cluster->findings = findings;
+    int exit_status = run_cluster(cluster, kelp_verb_json(given));
+    kelp_doctor_cluster_fini(cluster);
+    free(cluster);
+    return exit_status;
+}
+
+static int doctor(const struct kelp_options *given)
+{
     struct kelp_findings *findings = calloc(1, sizeof(*findings));
+
     if (!findings) {
         return kelp_complain(KELP_EXIT_FAILED, "out of memory");
     }
-    int exit_status = examine(run_path, findings, kelp_verb_json(given));
+    int exit_status =
+        (kelp_options_text(given, "etcd") ? examine_cluster : examine_run)(given, findings);
     free(findings);
     return exit_status;
 }
 
-const struct kelp_verb kelp_verb_doctor = {"doctor", "say which doors of a run are open to others",
-                                           &program, doctor, NULL};
+const struct kelp_verb kelp_verb_doctor = {
+    "doctor", "say which doors of a run are open, or what is wrong with a cluster", &program,
+    doctor, NULL};

@@ -108,7 +108,7 @@ cli/verb: common/base common/job common/program
 cli/run: COMMON proto cli/verb
 cli/runs: COMMON proto cli/verb cli/run
 cli/checkpoint: COMMON kernels proto ps/storage coordinator/etcd cli/verb cli/run
-cli/doctor: COMMON cli/verb cli/run
+cli/doctor: COMMON kernels proto cli/verb cli/run
 cli/certs: common/base common/etcd common/program common/tls cli/verb
 cli/init: common/base common/job worker/data worker/data/text
 cli/preflight: COMMON worker/data worker/data/table worker/model cli/verb cli/run

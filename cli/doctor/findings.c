@@ -4,8 +4,16 @@
 
 #include "common/base/json.h"
 
-static const char *const states[] = {"closed", "note", "OPEN"};
-static const char *const json_states[] = {"closed", "note", "open"};
+const struct kelp_finding_words kelp_door_words = {
+    .states = {"closed", "note", "OPEN"},
+    .json_states = {"closed", "note", "open"},
+    .json_member = "door",
+};
+const struct kelp_finding_words kelp_cluster_words = {
+    .states = {"OK", "warning", "PROBLEM"},
+    .json_states = {"ok", "warning", "problem"},
+    .json_member = "check",
+};
 
 void kelp_findings_add(struct kelp_findings *findings, const char *door, enum kelp_door state,
                        const char *format, ...)
@@ -30,24 +38,26 @@ void kelp_findings_add(struct kelp_findings *findings, const char *door, enum ke
     }
 }
 
-void kelp_findings_text(const struct kelp_findings *findings, FILE *out)
+void kelp_findings_text(const struct kelp_findings *findings,
+                        const struct kelp_finding_words *words, FILE *out)
 {
     for (uint32_t i = 0; i < findings->count; i++) {
         const struct kelp_finding *item = &findings->items[i];
-        (void)fprintf(out, "%-12s %-7s %s\n", item->door, states[item->state], item->text);
+        (void)fprintf(out, "%-12s %-7s %s\n", item->door, words->states[item->state], item->text);
     }
     if (findings->left_out > 0) {
         (void)fprintf(out, "%u more\n", findings->left_out);
     }
 }
 
-void kelp_findings_json(const struct kelp_findings *findings, FILE *out)
+void kelp_findings_json(const struct kelp_findings *findings,
+                        const struct kelp_finding_words *words, FILE *out)
 {
     (void)fputc('[', out);
     for (uint32_t i = 0; i < findings->count; i++) {
         const struct kelp_finding *item = &findings->items[i];
-        kelp_json_print_member(out, i > 0 ? ",{" : "{", "door", item->door);
-        kelp_json_print_member(out, ",", "state", json_states[item->state]);
+        kelp_json_print_member(out, i > 0 ? ",{" : "{", words->json_member, item->door);
+        kelp_json_print_member(out, ",", "state", words->json_states[item->state]);
         kelp_json_print_member(out, ",", "text", item->text);
         (void)fputc('}', out);
     }

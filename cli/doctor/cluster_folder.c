@@ -1,0 +1,157 @@
+/* The run's folder, which hosts with coordinators or shards share: is it here, and has it room? */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include "cli/doctor/cluster.h"
+#include "cli/doctor/side_by_side.h"
+#include "cli/verb/meter.h"
+#include "common/base/clock.h"
+#include "common/training/plan.h"
+#include "kernels/optimizer.h"
+
+#define CHECK "folder"
+#define SPACE "space"
+
+/* One look, in a thread of its own: a mount whose server is away may hold it for ever. */
+struct folder_look {
+    struct kelp_run_home place; /* as etcd has it */
+    char path[KELP_RUN_PATH_MAX + 1];
+    bool typed; /* path is of --run */
+
+    kelp_status status; /* of comparing it */
+    struct kelp_error error;
+    bool missing; /* nothing is at that path */
+    int write_error;
+    int space_error;
+    struct statvfs space;
+};
+
+static void look(void *user)
+{
+    struct folder_look *it = user;
+
+    it->missing = access(it->path, F_OK) != 0 && errno == ENOENT;
+    it->status = kelp_run_home_check(&it->place, it->path, &it->error);
+    it->write_error = faccessat(AT_FDCWD, it->path, W_OK | X_OK, AT_EACCESS) == 0 ? 0 : errno;
+    it->space_error = statvfs(it->path, &it->space) == 0 ? 0 : errno;
+}
+
+/* ---- room ---------------------------------------------------------------------------------- */
+
+/* Bytes of a checkpoint: weights, and what the optimizer keeps of each. 0: not known yet. */
+static uint64_t checkpoint_bytes(const struct kelp_doctor_cluster *cluster)
+{
+    struct kelp_plan plan = {0};
+    uint64_t bytes = 0;
+
+    if (cluster->file && cluster->plan &&
+        kelp_plan_parse(cluster->plan, strlen(cluster->plan), &plan, NULL) == KELP_OK) {
+        bytes = plan.flat_count * sizeof(float) *
+                (1 + kelp_optimizer_slot_count(kelp_job_file_job(cluster->file)));
+        kelp_plan_fini(&plan);
+    }
+    return bytes;
+}
+
+/* A new checkpoint is written while those before it stay: room for one is needed, and for records.
+ */
+static void tell_needs(struct kelp_doctor_cluster *cluster, uint64_t there, uint64_t needed)
+{
+    const bool little = there < needed, hardly = !little && there < 2 * needed;
+    char free_text[32], needed_text[32];
+
+    kelp_meter_size(there, free_text, sizeof(free_text));
+    kelp_meter_size(needed, needed_text, sizeof(needed_text));
+    if (needed == 0) {
+        kelp_findings_add(cluster->findings, SPACE, KELP_FINDING_OK,
+                          "%s free; what a checkpoint takes is known once a worker has joined",
+                          free_text);
+        return;
+    }
+    kelp_findings_add(cluster->findings, SPACE,
+                      little   ? KELP_FINDING_PROBLEM
+                      : hardly ? KELP_FINDING_WARNING
+                               : KELP_FINDING_OK,
+                      "%s free, %s a checkpoint, which takes %s", free_text,
+                      little   ? "too little for"
+                      : hardly ? "hardly enough for"
+                               : "enough for",
+                      needed_text);
+}
+
+static void tell_room(struct kelp_doctor_cluster *cluster, const struct folder_look *it)
+{
+    if (it->space_error != 0) {
+        kelp_findings_add(cluster->findings, SPACE, KELP_FINDING_WARNING, "not known: %s",
+                          strerror(it->space_error));
+    } else if (it->space.f_files > 0 && it->space.f_favail == 0) {
+        kelp_findings_add(cluster->findings, SPACE, KELP_FINDING_PROBLEM,
+                          "no file can be made in %.200s: its file system has no inodes left",
+                          it->path);
+    } else {
+        tell_needs(cluster, (uint64_t)it->space.f_bavail * it->space.f_frsize,
+                   checkpoint_bytes(cluster));
+    }
+}
+
+/* ---- the folder ---------------------------------------------------------------------------- */
+
+static void tell(struct kelp_doctor_cluster *cluster, const struct folder_look *it)
+{
+    if (it->status != KELP_OK && it->missing && !it->typed) {
+        kelp_findings_add(cluster->findings, CHECK, KELP_FINDING_WARNING,
+                          "%.200s is not on this host: right for workers alone; for coordinators "
+                          "and shards mount it, or name its path here by --run",
+                          it->path);
+    } else if (it->status != KELP_OK) {
+        kelp_findings_add(cluster->findings, CHECK, KELP_FINDING_PROBLEM, "%.380s", it->error.text);
+    } else if (it->write_error != 0) {
+        kelp_findings_add(cluster->findings, CHECK, KELP_FINDING_PROBLEM,
+                          "%.250s is the run's folder, but you cannot write in it: %s", it->path,
+                          strerror(it->write_error));
+        tell_room(cluster, it);
+    } else {
+        kelp_findings_add(cluster->findings, CHECK, KELP_FINDING_OK,
+                          "%.250s is the run's folder, and can be written", it->path);
+        tell_room(cluster, it);
+    }
+}
+
+static kelp_status prepare(struct kelp_doctor_cluster *cluster, struct folder_look *it,
+                           struct kelp_error *reterr)
+{
+    kelp_status status =
+        kelp_run_home_get(cluster->client, kelp_doctor_left(cluster), &it->place, reterr);
+    if (status == KELP_OK) {
+        it->typed = cluster->run != NULL;
+        status =
+            kelp_run_dir_resolve(it->typed ? cluster->run : it->place.folder, it->path, reterr);
+    }
+    return status;
+}
+
+void kelp_doctor_folder(struct kelp_doctor_cluster *cluster)
+{
+    struct folder_look *it = calloc(1, sizeof(*it));
+    struct kelp_error error = {.text = "out of memory"};
+
+    kelp_status status = it ? prepare(cluster, it, &error) : KELP_ERR_NO_MEMORY;
+    if (status != KELP_OK) {
+        kelp_findings_add(cluster->findings, CHECK, KELP_FINDING_WARNING, "not looked at: %.300s",
+                          error.text);
+        free(it);
+        return;
+    }
+    if (!kelp_side_wait(look, it, kelp_clock_ms() + kelp_doctor_left(cluster))) {
+        kelp_findings_add(cluster->findings, CHECK, KELP_FINDING_PROBLEM,
+                          "%.250s does not answer: its file system hangs (df, mount)", it->path);
+        return; /* the look goes on, and has it */
+    }
+    tell(cluster, it);
+    free(it);
+}

@@ -1,0 +1,344 @@
+/* Each process that is registered in etcd: is it reached from this host, and is it who it should
+ * be? */
+#include <errno.h>
+#include <netdb.h>
+#include <poll.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "cli/doctor/cluster.h"
+#include "cli/doctor/side_by_side.h"
+#include "common/base/address.h"
+#include "common/base/clock.h"
+#include "proto/wire.h"
+
+#define CHECK       "processes"
+#define SHARD_PATH  "/kelp.v1.ParameterServer/Status"
+#define ANSWER_MAX  (1u << 20)
+#define ROUND_TRIPS 3 /* of which the median counts: the first one connects as well */
+
+static void say(struct kelp_doctor_process *process, enum kelp_door state, const char *format, ...)
+    KELP_PRINTF(3, 4);
+
+static void say(struct kelp_doctor_process *process, enum kelp_door state, const char *format, ...)
+{
+    va_list arguments;
+
+    process->state = state;
+    va_start(arguments, format);
+    (void)vsnprintf(process->text, sizeof(process->text), format, arguments);
+    va_end(arguments);
+}
+
+/* ---- the connection ------------------------------------------------------------------------ */
+
+/* Numbers and a port, or a socket: nobody is asked for a name. False: it is neither. */
+static bool resolve(const char *address, struct sockaddr_storage *ret_to, socklen_t *ret_length)
+{
+    struct addrinfo hints = {.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV,
+                             .ai_socktype = SOCK_STREAM};
+    struct addrinfo *found = NULL;
+    char host[64];
+    const char *colon = strrchr(address, ':');
+    const bool brackets = address[0] == '[';
+
+    if (kelp_address_kind(address) == KELP_ADDRESS_SOCKET) {
+        struct sockaddr_un local = {.sun_family = AF_UNIX};
+        (void)snprintf(local.sun_path, sizeof(local.sun_path), "%s", address + strlen("unix:"));
+        memcpy(ret_to, &local, sizeof(local));
+        *ret_length = sizeof(local);
+        return true;
+    }
+    (void)snprintf(host, sizeof(host), "%.*s", (int)(colon - address) - (brackets ? 2 : 0),
+                   address + (brackets ? 1 : 0));
+    if (getaddrinfo(host, colon + 1, &hints, &found) != 0) {
+        return false;
+    }
+    memcpy(ret_to, found->ai_addr, found->ai_addrlen);
+    *ret_length = found->ai_addrlen;
+    freeaddrinfo(found);
+    return true;
+}
+
+/* 0: connected; else errno, ETIMEDOUT also when nothing came within the time. */
+static int await_connection(int fd, uint32_t within_ms)
+{
+    struct pollfd wait = {.fd = fd, .events = POLLOUT};
+    int error = 0;
+    socklen_t length = sizeof(error);
+
+    if (poll(&wait, 1, (int)within_ms) != 1) {
+        return ETIMEDOUT;
+    }
+    return getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &length) == 0 ? error : errno;
+}
+
+static int connect_to(const char *address, uint32_t within_ms)
+{
+    struct sockaddr_storage to = {.ss_family = AF_UNSPEC};
+    socklen_t length = 0;
+
+    if (!resolve(address, &to, &length)) {
+        return EINVAL;
+    }
+    int fd = socket(to.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (fd < 0) {
+        return errno;
+    }
+    int error = connect(fd, (const struct sockaddr *)&to, length) == 0 ? 0 : errno;
+    /* EAGAIN: a socket in the file system whose owner takes no connections. */
+    error = error == EAGAIN ? ETIMEDOUT : error;
+    error = error == EINPROGRESS ? await_connection(fd, within_ms) : error;
+    (void)close(fd);
+    return error;
+}
+
+/* Who it is, where, for people. */
+#define WHO_BYTES 420
+static const char *who(const struct kelp_doctor_process *process, char text[WHO_BYTES])
+{
+    const bool zone = process->zone[0] != '\0';
+
+    (void)snprintf(text, WHO_BYTES, "%s %s%s%s%s at %s", kelp_role_names[process->role],
+                   process->id[0] ? process->id : "?", zone ? " (zone " : "", process->zone,
+                   zone ? ")" : "", process->address[0] ? process->address : "?");
+    return text;
+}
+
+static void say_unconnected(struct kelp_doctor_process *process, int error)
+{
+    const enum kelp_address_kind kind = kelp_address_kind(process->address);
+
+    if (kind == KELP_ADDRESS_SOCKET && (error == ENOENT || error == ECONNREFUSED)) {
+        say(process, KELP_FINDING_PROBLEM,
+            "nobody serves at that socket: it is gone, or on another host, and no other host "
+            "reaches it");
+    } else if (error == ECONNREFUSED && kind == KELP_ADDRESS_LOOPBACK) {
+        say(process, KELP_FINDING_PROBLEM,
+            "connection refused: nobody listens there; it is loopback, which its own host alone "
+            "reaches");
+    } else if (error == ECONNREFUSED) {
+        say(process, KELP_FINDING_PROBLEM,
+            "connection refused: nobody listens there; a process that has died stays registered "
+            "for some seconds");
+    } else if (error == ETIMEDOUT) {
+        say(process, KELP_FINDING_PROBLEM, "timed out: a firewall drops it, or its host is down");
+    } else {
+        say(process, KELP_FINDING_PROBLEM, "%s", strerror(error));
+    }
+}
+
+/* ---- the call ------------------------------------------------------------------------------ */
+
+/* "0.1.0 (abc1234)" */
+static void take_hello(struct kelp_doctor_process *process, const Kelp__V1__Hello *hello)
+{
+    if (hello && hello->version[0]) {
+        (void)snprintf(process->version, sizeof(process->version), "%.31s", hello->version);
+    }
+}
+
+/* Is it the one that has registered? */
+static void judge_shard(const struct kelp_doctor_cluster *cluster,
+                        struct kelp_doctor_process *process, const Kelp__V1__Hello *hello)
+{
+    process->answered = true;
+    take_hello(process, hello);
+    if (!hello || strcmp(hello->job, cluster->job) != 0 || strcmp(hello->id, process->id) != 0) {
+        say(process, KELP_FINDING_PROBLEM, "%.63s of job %.63s answers there in its place",
+            hello ? hello->id : "somebody", hello ? hello->job : "?");
+    } else if (hello->incarnation != process->incarnation) {
+        say(process, KELP_FINDING_PROBLEM,
+            "another start of it answers there: two processes have its name, or its entry in etcd "
+            "is an old one");
+    }
+}
+
+static kelp_status read_shard(const struct kelp_doctor_cluster *cluster,
+                              struct kelp_doctor_process *process, struct kelp_rpc_message *answer,
+                              struct kelp_error *reterr)
+{
+    ProtobufCMessage *fields = NULL;
+    struct kelp_wire_payload payload;
+
+    kelp_status status = kelp_wire_decode(answer, &kelp__v1__shard_status_reply__descriptor,
+                                          ANSWER_MAX, &fields, &payload, reterr);
+    if (status == KELP_OK) {
+        Kelp__V1__ShardStatusReply *reply = (Kelp__V1__ShardStatusReply *)(void *)fields;
+        kelp_wire_clean(fields);
+        judge_shard(cluster, process, reply->hello);
+        kelp__v1__shard_status_reply__free_unpacked(reply, NULL);
+    }
+    return status;
+}
+
+static kelp_status call_shard(const struct kelp_doctor_cluster *cluster,
+                              struct kelp_doctor_process *process, struct kelp_rpc_channel *channel,
+                              uint32_t within_ms, struct kelp_error *reterr)
+{
+    Kelp__V1__ShardStatusRequest request = KELP__V1__SHARD_STATUS_REQUEST__INIT;
+    struct kelp_rpc_message *message = NULL, *answer = NULL;
+
+    kelp_status status = kelp_wire_encode(&request.base, &message, reterr);
+    if (status == KELP_OK) {
+        status = kelp_rpc_call(channel, SHARD_PATH, message, within_ms, &answer, reterr);
+    }
+    if (status == KELP_OK) {
+        status = read_shard(cluster, process, answer, reterr);
+        kelp_rpc_message_unref(answer);
+    }
+    return status;
+}
+
+/* The leader, by the client that finds it as every other verb does: it is the only one to use that
+ * client now. */
+static kelp_status call_leader(const struct kelp_doctor_cluster *cluster,
+                               struct kelp_doctor_process *process, uint32_t within_ms,
+                               struct kelp_error *reterr)
+{
+    kelp_job_client_status_free(process->status);
+    process->status = NULL;
+    kelp_status status =
+        kelp_job_client_status(cluster->client, within_ms, &process->status, reterr);
+    if (status != KELP_OK) {
+        return status;
+    }
+    process->answered = true;
+    if (strcmp(process->status->leader, process->id) != 0) {
+        say(process, KELP_FINDING_PROBLEM, "%.63s answers there in its place",
+            process->status->leader);
+    }
+    return KELP_OK;
+}
+
+static void say_unanswered(struct kelp_doctor_process *process, const struct kelp_error *error)
+{
+    const char *address = strstr(error->text, process->address);
+    const char *text = address ? address + strlen(process->address) : error->text;
+
+    if (error->status == KELP_ERR_TIMEOUT || strstr(text, "nobody answers")) {
+        say(process, KELP_FINDING_PROBLEM,
+            "connected, but it does not answer: it is stopped, or its host hangs");
+    } else { /* the address is said already */
+        say(process, KELP_FINDING_PROBLEM, "%.280s", text + strspn(text, ": "));
+    }
+}
+
+/* Ask some times, at most until then. Says how long it took, or what was said instead. */
+static void call(const struct kelp_doctor_cluster *cluster, struct kelp_doctor_process *process,
+                 struct kelp_rpc_channel *channel, uint64_t end_ms)
+{
+    struct kelp_error error = {.status = KELP_ERR_TIMEOUT};
+    uint64_t us[ROUND_TRIPS];
+    size_t count = 0;
+
+    for (uint64_t now_ms = kelp_clock_ms(); count < ROUND_TRIPS && now_ms < end_ms;
+         now_ms = kelp_clock_ms()) {
+        const uint64_t begin_us = kelp_clock_us();
+        const uint32_t left_ms = (uint32_t)(end_ms - now_ms);
+        kelp_status status = channel ? call_shard(cluster, process, channel, left_ms, &error)
+                                     : call_leader(cluster, process, left_ms, &error);
+        if (status != KELP_OK) {
+            break;
+        }
+        us[count++] = kelp_clock_us() - begin_us;
+    }
+    if (count > 0) {
+        const uint64_t median_us = kelp_doctor_median(us, count);
+        if (process->state == KELP_FINDING_OK) {
+            say(process, KELP_FINDING_OK, "answers in %.1f ms", (double)median_us / 1000);
+        }
+    } else {
+        say_unanswered(process, &error);
+    }
+}
+
+/* ---- one process --------------------------------------------------------------------------- */
+
+static void call_process(const struct kelp_doctor_cluster *cluster,
+                         struct kelp_doctor_process *process, uint64_t end_ms)
+{
+    struct kelp_rpc_channel *channel = NULL;
+    struct kelp_error error;
+
+    if (process->role == KELP_ROLE_SHARD &&
+        kelp_rpc_channel_open(kelp_job_client_loop(cluster->client), process->address,
+                              process->role, ANSWER_MAX, &channel, &error) != KELP_OK) {
+        say(process, KELP_FINDING_PROBLEM, "%.280s", error.text);
+        return;
+    }
+    call(cluster, process, channel, end_ms);
+    kelp_rpc_channel_close(channel);
+}
+
+static void look_at(size_t index, void *user)
+{
+    const struct kelp_doctor_cluster *cluster = user;
+    struct kelp_doctor_process *process = &cluster->processes[index];
+    const uint32_t left_ms = kelp_doctor_left(cluster);
+    const uint64_t end_ms = kelp_clock_ms() + left_ms;
+
+    if (left_ms == 0) {
+        say(process, KELP_FINDING_WARNING, "not asked: the time was over (--timeout)");
+        return;
+    }
+    if (!kelp_address_is_target(process->address)) {
+        say(process, KELP_FINDING_PROBLEM,
+            "its entry in etcd is damaged, or of another version: no address in numbers");
+        return;
+    }
+    int error = connect_to(process->address, left_ms);
+    if (error != 0) {
+        say_unconnected(process, error);
+        return;
+    }
+    call_process(cluster, process, end_ms);
+}
+
+/* ---- all of them --------------------------------------------------------------------------- */
+
+static void tell_count(struct kelp_doctor_cluster *cluster)
+{
+    size_t leaders = 0;
+
+    for (size_t i = 0; i < cluster->process_count; i++) {
+        leaders += cluster->processes[i].role == KELP_ROLE_COORDINATOR;
+    }
+    const bool paused = cluster->over && strcmp(cluster->result, "paused") == 0;
+    if (cluster->process_count == 0 && cluster->over && !paused) {
+        kelp_findings_add(cluster->findings, CHECK, KELP_FINDING_OK,
+                          "none has registered: the job is over, and needs none");
+    } else if (cluster->process_count == 0) {
+        kelp_findings_add(cluster->findings, CHECK, KELP_FINDING_WARNING, "none has registered: %s",
+                          paused ? "the job is paused, and kelp node goes on with it"
+                                 : "no host runs kelp node for this job now");
+    } else if (leaders == 0) {
+        kelp_findings_add(cluster->findings, CHECK, KELP_FINDING_PROBLEM,
+                          "no coordinator leads: none runs (kelp node --coordinator), or none "
+                          "reaches etcd");
+    } else if (leaders == cluster->process_count) {
+        kelp_findings_add(cluster->findings, CHECK, KELP_FINDING_PROBLEM,
+                          "no shard has registered: none runs (kelp node --shards N), or none "
+                          "reaches etcd");
+    }
+}
+
+void kelp_doctor_processes(struct kelp_doctor_cluster *cluster)
+{
+    char text[WHO_BYTES];
+
+    kelp_side_by_side(cluster->process_count, look_at, cluster);
+    for (size_t i = 0; i < cluster->process_count; i++) {
+        const struct kelp_doctor_process *process = &cluster->processes[i];
+        const bool version = process->state == KELP_FINDING_OK && process->version[0];
+        kelp_findings_add(cluster->findings, CHECK, process->state, "%s: %s%s%s",
+                          who(process, text), process->text, version ? ", " : "",
+                          version ? process->version : "");
+    }
+    tell_count(cluster);
+}

@@ -1,0 +1,492 @@
+/*
+ * `kelp doctor JOB --etcd URL`: what is wrong with a cluster, each thing made wrong for real, is
+ * said by name; and of a cluster that is well nothing is.
+ */
+#include <arpa/inet.h>
+#include <inttypes.h>
+#include <netinet/in.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "tests/lib/cluster/json_fields.h"
+#include "tests/lib/cluster/run_command.h"
+#include "tests/lib/etcd/etcd_cluster.h"
+#include "tests/lib/etcd/etcd_fixture.h"
+#include "tests/lib/etcd/tcp_double.h"
+#include "tests/lib/suite.h"
+
+#define FAR_COUNT 200 /* more than are asked within a second */
+
+/* Longer than any test. */
+static const char job_text[] = "name: hosts\nseed: 3\n"
+                               "model: {kind: dlinear}\n"
+                               "data: {kind: synthetic, rows: 3000, split: [2000, 400, 400],\n"
+                               "       seq_len: 48, pred_len: 24}\n"
+                               "train: {epochs: 100000, batch_size: 32, optimizer: adam}\n"
+                               "cluster: {workers: 2, shards: 2, lanes: 4}\n"
+                               "checkpoint: {digest_steps: 5}\n";
+
+static struct kelp_test_folder folder;
+static struct etcd_fixture etcd;
+static struct kelp_test_command hosts[2];
+static struct kelp_test_command doctor; /* the last one */
+
+/* ---- the cluster --------------------------------------------------------------------------- */
+
+static void submit(const char *url)
+{
+    kelp_test_command_says(
+        folder.path, (const char *[]){"submit", "job.yaml", "--etcd", url, "--run", "run", NULL}, 0,
+        "\nsha256 ");
+}
+
+static void setup_files(void)
+{
+    kelp_test_folder_init(&folder);
+    ck_assert_int_eq(setenv("XDG_CACHE_HOME", folder.path, 1), 0);
+    (void)kelp_test_write(folder.path, "job.yaml", job_text);
+    memset(hosts, 0, sizeof(hosts));
+    memset(&doctor, 0, sizeof(doctor));
+}
+
+static void setup(void)
+{
+    etcd_fixture_start(&etcd);
+    setup_files();
+    submit(etcd.url);
+}
+
+static void teardown_files(void)
+{
+    kelp_test_command_fini(&doctor);
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(hosts); i++) {
+        kelp_test_command_fini(&hosts[i]);
+    }
+    kelp_test_folder_fini(&folder);
+}
+
+static void teardown(void)
+{
+    teardown_files();
+    etcd_fixture_stop(&etcd);
+}
+
+static void start_host(size_t host)
+{
+    static const char *const names[] = {"a", "b"};
+    const char *args[] = {"node",      "--etcd",        etcd.url,   "--job", "hosts",     "--host",
+                          names[host], "--coordinator", "--shards", "1",     "--workers", "1",
+                          NULL};
+
+    kelp_test_command_start(&hosts[host], folder.path, args);
+}
+
+static bool has_begun(void)
+{
+    char path[300];
+    struct stat about;
+
+    (void)snprintf(path, sizeof(path), "%s/run/digests.jsonl", folder.path);
+    return stat(path, &about) == 0 && about.st_size > 0;
+}
+
+static void start_two(void)
+{
+    start_host(0);
+    start_host(1);
+    KELP_TEST_AWAIT_FROM(&hosts[0], has_begun(), "training does not begin");
+}
+
+/* What is registered under a name. */
+static void put(const char *name, const char *value)
+{
+    char key[128];
+    struct kelp_error error;
+    struct kelp_etcd *client = etcd_fixture_client(&etcd);
+
+    (void)snprintf(key, sizeof(key), "/kelp/hosts/%s", name);
+    ck_assert_msg(kelp_etcd_put(client, key, value, 0, 5000, &error) == KELP_OK, "%s", error.text);
+    kelp_etcd_close(client);
+}
+
+static void put_shard(const char *id, const char *host, unsigned port)
+{
+    char key[96], value[160];
+
+    (void)snprintf(key, sizeof(key), "ps/%s", id);
+    (void)snprintf(value, sizeof(value),
+                   "{\"address\":\"%s:%u\",\"incarnation\":\"7\",\"build\":\"x\"}", host, port);
+    put(key, value);
+}
+
+/* ---- the doctor ---------------------------------------------------------------------------- */
+
+/* With these options behind its first ones. */
+static void examine_at(const char *url, const char *const *more, int exit_code)
+{
+    const char *args[16] = {"doctor", "hosts", "--etcd", url};
+
+    for (size_t i = 0; more[i]; i++) {
+        ck_assert_uint_lt(i, 11);
+        args[4 + i] = more[i];
+    }
+    kelp_test_command_fini(&doctor);
+    memset(&doctor, 0, sizeof(doctor));
+    kelp_test_command_run(&doctor, folder.path, args, KELP_TEST_HANG_MS);
+    ck_assert_msg(doctor.exit_code == exit_code, "exit %d: %s%s", doctor.exit_code, doctor.out,
+                  doctor.err);
+}
+
+static void examine(int exit_code)
+{
+    examine_at(etcd.url, (const char *[]){NULL}, exit_code);
+}
+
+/* Has it a line of that check and state with these words? */
+static bool found(const char *check, const char *state, const char *words)
+{
+    char start[32];
+
+    (void)snprintf(start, sizeof(start), "%-12s %-7s ", check, state);
+    for (const char *line = doctor.out; *line != '\0';) {
+        const size_t length = strcspn(line, "\n");
+        if (strncmp(line, start, strlen(start)) == 0 &&
+            memmem(line, length, words, strlen(words))) {
+            return true;
+        }
+        line += length + (line[length] != '\0');
+    }
+    return false;
+}
+
+#define ck_found(check, state, words)                                                              \
+    ck_assert_msg(found((check), (state), (words)), "no %s of %s '%s': %s", (state), (check),      \
+                  (words), doctor.out)
+#define ck_no_problem() ck_assert_msg(!strstr(doctor.out, " PROBLEM "), "%s", doctor.out)
+
+KELP_SUITE(.before = etcd_fixture_require)
+KELP_CASE("cluster", .timeout_s = KELP_TEST_HANG_S, .setup = setup, .teardown = teardown)
+
+/* A cluster that is well: every process answers, and nothing is wrong; as JSON too. */
+KELP_TEST(well)
+{
+    start_two();
+    examine(0);
+    ck_no_problem();
+    ck_found("etcd", "OK", " answers in ");
+    ck_found("clock", "OK", "within 3 s of etcd's");
+    ck_found("processes", "OK", "coordinator ");
+    ck_found("processes", "OK", "shard a.shard-0 (zone a) at unix:");
+    ck_found("processes", "OK", "shard b.shard-0 (zone b) at unix:");
+    ck_found("folder", "OK", "/run is the run's folder, and can be written");
+    ck_found("space", "OK", "enough for a checkpoint, which takes 27.8 KiB");
+    ck_found("job", "OK", "running, step ");
+    examine_at(etcd.url, (const char *[]){"-o", "json", NULL}, 0);
+    cJSON *json = kelp_test_json(doctor.out);
+    ck_assert_str_eq(kelp_test_text(json, "job"), "hosts");
+    ck_assert(cJSON_IsFalse(kelp_test_member(json, "problem")));
+    const cJSON *first = cJSON_GetArrayItem(kelp_test_member(json, "findings"), 0);
+    ck_assert_str_eq(kelp_test_text(first, "check"), "etcd");
+    ck_assert_str_eq(kelp_test_text(first, "state"), "ok");
+    ck_assert_ptr_nonnull(strstr(kelp_test_text(first, "text"), etcd.url));
+    cJSON_Delete(json);
+}
+
+/* Nobody runs it yet; it is paused; there is no such job. */
+KELP_TEST(nobody)
+{
+    examine(0);
+    ck_found("processes", "warning", "none has registered: no host runs kelp node");
+    ck_found("job", "warning", "submitted, and not begun");
+    ck_found("folder", "OK", "is the run's folder");
+    start_two();
+    kelp_test_command_says(folder.path, (const char *[]){"stop", "hosts", "--etcd", etcd.url, NULL},
+                           0, "paused at step ");
+    (void)kelp_test_command_wait(&hosts[0], KELP_TEST_HANG_MS);
+    (void)kelp_test_command_wait(&hosts[1], KELP_TEST_HANG_MS);
+    examine(0);
+    ck_found("processes", "warning", "none has registered: the job is paused");
+    ck_found("job", "warning", "paused");
+    kelp_test_command_says(folder.path,
+                           (const char *[]){"doctor", "other", "--etcd", etcd.url, NULL}, 2,
+                           "kelp: etcd holds no job 'other'; kelp submit puts one there");
+    kelp_test_command_says(folder.path, (const char *[]){"doctor", "--etcd", etcd.url, NULL}, 2,
+                           "--etcd needs the name of a job");
+}
+
+/* A shard, and then the leader, that stand still: connected, and silent. */
+KELP_TEST(stopped)
+{
+    start_two();
+    kelp_test_command_signal(&hosts[1], "kelp-ps", "b.shard-0", SIGSTOP);
+    examine_at(etcd.url, (const char *[]){"--timeout", "4s", NULL}, 1);
+    ck_found("processes", "PROBLEM", "shard b.shard-0 (zone b) at unix:");
+    ck_found("processes", "PROBLEM", "connected, but it does not answer: it is stopped");
+    ck_found("processes", "OK", "shard a.shard-0");
+    kelp_test_command_signal(&hosts[1], "kelp-ps", "b.shard-0", SIGCONT);
+}
+
+/* Entries in etcd whose process died, hangs behind a firewall, or takes connections and says
+ * nothing; and one that is damaged. */
+static void say_nothing(struct tcp_double *server, int fd, void *user)
+{
+    (void)user;
+    while (tcp_double_readable(server, fd, -1)) {
+        char bytes[512];
+        if (recv(fd, bytes, sizeof(bytes), 0) <= 0) {
+            return;
+        }
+    }
+}
+
+KELP_TEST(unreached)
+{
+    struct tcp_double mute;
+
+    tcp_double_start(&mute, say_nothing, NULL);
+    put_shard("dead", "127.0.0.1", tcp_double_closed_port());
+    put_shard("mute", "127.0.0.1", mute.port);
+    put_shard("named", "localhost", mute.port);
+    put("ps/torn", "{\"address\":");
+    put("ps/socket", "{\"address\":\"unix:/nowhere/kelp.sock\",\"incarnation\":\"7\"}");
+    examine_at(etcd.url, (const char *[]){"--timeout", "2s", NULL}, 1);
+    ck_found("processes", "PROBLEM", "shard dead at 127.0.0.1:");
+    ck_found("processes", "PROBLEM", ": connection refused: nobody listens there");
+    ck_found("processes", "PROBLEM", "connected, but it does not answer");
+    ck_found("processes", "PROBLEM", "shard named at localhost:");
+    ck_found("processes", "PROBLEM", "shard torn at ?: its entry in etcd is damaged");
+    ck_found("processes", "PROBLEM", "nobody serves at that socket");
+    ck_found("processes", "PROBLEM", "no coordinator leads");
+    tcp_double_stop(&mute);
+}
+
+/* A port at loopback of which the kernel answers no connection any more, as behind a firewall: its
+ * queue is full. The descriptors are open until the test ends. */
+static uint16_t deaf_port(void)
+{
+    struct sockaddr_in address = {.sin_family = AF_INET};
+    socklen_t length = sizeof(address);
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    ck_assert_int_eq(bind(fd, (struct sockaddr *)&address, sizeof(address)), 0);
+    ck_assert_int_eq(getsockname(fd, (struct sockaddr *)&address, &length), 0);
+    ck_assert_int_eq(listen(fd, 0), 0);
+    for (int i = 0; i < 4; i++) {
+        int other = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+        (void)connect(other, (struct sockaddr *)&address, length);
+    }
+    return ntohs(address.sin_port);
+}
+
+/* However many do not answer, it ends in time, and says whom it did not ask. */
+KELP_TEST(many_are_silent)
+{
+    const uint16_t port = deaf_port();
+    char id[32];
+
+    for (unsigned i = 0; i < FAR_COUNT; i++) {
+        (void)snprintf(id, sizeof(id), "far-%03u", i);
+        put_shard(id, "127.0.0.1", port);
+    }
+    examine_at(etcd.url, (const char *[]){"--timeout", "1s", NULL}, 1);
+    ck_found("processes", "PROBLEM", "timed out: a firewall drops it");
+    ck_found("processes", "warning", "not asked: the time was over");
+}
+
+/* Another process than the registered one answers at its address. */
+KELP_TEST(another_process)
+{
+    char value[512];
+    struct kelp_etcd_range range = {0};
+
+    start_two();
+    struct kelp_etcd *client = etcd_fixture_client(&etcd);
+    ck_assert_int_eq(kelp_etcd_get(client, "/kelp/hosts/ps/a.shard-0", 5000, &range, NULL),
+                     KELP_OK);
+    ck_assert_uint_eq(range.count, 1);
+    (void)snprintf(value, sizeof(value), "%s", range.pairs[0].value);
+    kelp_etcd_range_fini(&range);
+    kelp_etcd_close(client);
+    put("ps/twin", value);
+    char *digits = strstr(value, "\"incarnation\":\"") + strlen("\"incarnation\":\"");
+    digits[0] = digits[0] == '1' ? '2' : '1';
+    put("ps/b.shard-0", value); /* of whom the address is not either */
+    examine(1);
+    ck_found("processes", "PROBLEM", "a.shard-0 of job hosts answers there in its place");
+    ck_found("processes", "PROBLEM", "shard twin");
+}
+
+/* The folder of --run: another one, none, and the right one by another path. */
+KELP_TEST(other_folder)
+{
+    char from[300], to[300];
+
+    (void)snprintf(to, sizeof(to), "%s/other", folder.path);
+    ck_assert_int_eq(mkdir(to, 0700), 0);
+    examine_at(etcd.url, (const char *[]){"--run", "other", NULL}, 1);
+    ck_found("folder", "PROBLEM", "'other' is not the run's folder: it has no file 'token'");
+    (void)kelp_test_write(folder.path, "other/token", "0123456789abcdef");
+    examine_at(etcd.url, (const char *[]){"--run", "other", NULL}, 1);
+    ck_found("folder", "PROBLEM", "it is that of another run");
+    (void)snprintf(from, sizeof(from), "%s/run", folder.path);
+    (void)snprintf(to, sizeof(to), "%s/moved", folder.path);
+    ck_assert_int_eq(rename(from, to), 0);
+    examine(0);
+    ck_found("folder", "warning", "is not on this host: right for workers alone");
+    examine_at(etcd.url, (const char *[]){"--run", "moved", NULL}, 0);
+    ck_found("folder", "OK", "moved is the run's folder, and can be written");
+}
+
+/* A file system with less room than a checkpoint takes; and one that is there to be read. */
+KELP_TEST(little_room)
+{
+    char *token = kelp_test_read(folder.path, "run/token", NULL);
+    char small[300];
+
+    (void)snprintf(small, sizeof(small), "%s/small", folder.path);
+    ck_assert_int_eq(mkdir(small, 0700), 0);
+    if (unshare(CLONE_NEWNS) != 0 || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
+        mount("small", small, "tmpfs", 0, "size=16k") != 0) {
+        (void)printf("skipped: little_room: a file system of its own takes root\n");
+        free(token);
+        return;
+    }
+    (void)kelp_test_write(folder.path, "small/token", token);
+    free(token);
+    examine_at(etcd.url, (const char *[]){"--run", "small", NULL}, 1);
+    ck_found("space", "PROBLEM", "too little for a checkpoint, which takes 27.8 KiB");
+    ck_assert_int_eq(mount("small", small, "tmpfs", MS_REMOUNT | MS_RDONLY, "size=1m"), 0);
+    examine_at(etcd.url, (const char *[]){"--run", "small", NULL}, 1);
+    ck_found("folder", "PROBLEM", "but you cannot write in it: Read-only file system");
+    ck_found("space", "OK", "enough for a checkpoint");
+    ck_assert_int_eq(umount(small), 0);
+}
+
+/* etcd's store is full: it answers reads, and no write. */
+KELP_TEST(full_store)
+{
+    etcd_fixture_fill(&etcd);
+    examine(1);
+    ck_found("etcd", "PROBLEM", "NOSPACE");
+}
+
+/* ---- the clock ----------------------------------------------------------------------------- */
+
+/* Pass a request on to the real etcd, and its answer back with another date. */
+static void serve_late(struct tcp_double *server, int fd, void *user)
+{
+    const int64_t *off_s = user;
+    char text[65536];
+
+    while (tcp_double_read_request(server, fd, text, sizeof(text))) {
+        struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons(etcd.port)};
+        address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+        int to = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        if (connect(to, (struct sockaddr *)&address, sizeof(address)) != 0 ||
+            !tcp_double_write(to, text, strlen(text)) ||
+            !tcp_double_read_request(server, to, text, sizeof(text))) {
+            (void)close(to);
+            return;
+        }
+        (void)close(to);
+        char *date = strstr(text, "\r\nDate: ");
+        time_t now = time(NULL) + (time_t)*off_s;
+        struct tm parts;
+        char wrong[32];
+        (void)strftime(wrong, sizeof(wrong), "%a, %d %b %Y %H:%M:%S", gmtime_r(&now, &parts));
+        if (date) {
+            memcpy(date + strlen("\r\nDate: "), wrong, strlen(wrong));
+        }
+        if (!tcp_double_write(fd, text, strlen(text))) {
+            return;
+        }
+    }
+}
+
+KELP_TEST(clock_is_off)
+{
+    static const struct {
+        int64_t off_s;
+        int exit_code;
+        const char *state, *words;
+    } cases[] = {
+        {121, 1, "PROBLEM", " s behind etcd's host http://"},
+        {-3600, 1, "PROBLEM", " s ahead of etcd's host http://"},
+        {20, 0, "warning", " s behind etcd's host http://"},
+    };
+    struct tcp_double late;
+    int64_t off_s = 0;
+
+    tcp_double_start(&late, serve_late, &off_s);
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(cases); i++) {
+        off_s = cases[i].off_s;
+        examine_at(late.url, (const char *[]){NULL}, cases[i].exit_code);
+        ck_found("clock", cases[i].state, cases[i].words);
+    }
+    const char *line = strstr(doctor.out, "clock of this host is ");
+    const long said = line ? strtol(line + strlen("clock of this host is "), NULL, 10) : 0;
+    ck_assert_msg(said >= 19 && said <= 21, "%s", doctor.out);
+    tcp_double_stop(&late);
+}
+
+/* ---- etcd ---------------------------------------------------------------------------------- */
+
+/* Nobody there: status 3, and one line on standard error. */
+KELP_TEST(no_etcd)
+{
+    char url[64];
+
+    (void)snprintf(url, sizeof(url), "http://127.0.0.1:%u", tcp_double_closed_port());
+    examine_at(url, (const char *[]){"--timeout", "1s", NULL}, 3);
+    ck_assert_ptr_nonnull(strstr(doctor.err, "kelp: job 'hosts' cannot be reached: etcd at http"));
+    ck_assert_ptr_eq(strchr(doctor.err, '\n') + 1, doctor.err + strlen(doctor.err));
+    ck_found("etcd", "PROBLEM", url);
+}
+
+KELP_CASE("members", .timeout_s = KELP_TEST_HANG_S, .setup = setup_files,
+          .teardown = teardown_files)
+
+/* Does the member know of no leader? */
+static bool is_led_by_nobody(const char *url)
+{
+    struct kelp_etcd *client = NULL;
+    struct kelp_etcd_health health = {.leader = 1};
+
+    ck_assert_int_eq(kelp_etcd_open(url, &client, NULL), KELP_OK);
+    kelp_status status = kelp_etcd_health(client, 2000, &health, NULL);
+    kelp_etcd_close(client);
+    return status == KELP_OK && health.leader == 0;
+}
+
+/* Of three members one is gone, which harms nobody; two are, and nothing can be written. The third
+ * member's address is known by the others. */
+KELP_TEST(members)
+{
+    struct etcd_cluster cluster;
+
+    etcd_cluster_start(&cluster);
+    submit(cluster.urls);
+    examine_at(cluster.members[0].url, (const char *[]){NULL}, 0);
+    ck_found("etcd", "OK", "3 of 3 members answer, and ");
+    ck_found("etcd", "OK", cluster.members[2].url);
+    etcd_cluster_kill(&cluster, 2);
+    KELP_TEST_AWAIT(etcd_cluster_leader(&cluster) != 2, "nobody else leads");
+    examine_at(cluster.urls, (const char *[]){NULL}, 0);
+    ck_found("etcd", "warning", cluster.members[2].url);
+    ck_found("etcd", "OK", "2 of 3 members answer, and ");
+    etcd_cluster_kill(&cluster, 1);
+    KELP_TEST_AWAIT(is_led_by_nobody(cluster.members[0].url), "somebody leads");
+    examine_at(cluster.members[0].url, (const char *[]){"--timeout", "8s", NULL}, 1);
+    ck_found("etcd", "PROBLEM", "it has no leader, so nothing can be read or written: 1 of 3");
+    ck_found("job", "PROBLEM", "its keys cannot be read: etcd at ");
+    etcd_cluster_stop(&cluster);
+}
