@@ -18,6 +18,7 @@ void kelp_hello_write(const struct kelp_hello *ours, Kelp__V1__Hello *ret_hello)
     ret_hello->incarnation = ours->incarnation;
     ret_hello->protocol = PROTOCOL;
     ret_hello->version = (char *)(uintptr_t)kelp_version();
+    ret_hello->commit = (char *)(uintptr_t)kelp_version_commit();
 }
 
 kelp_status kelp_hello_check(const Kelp__V1__Hello *theirs, const struct kelp_hello *ours,

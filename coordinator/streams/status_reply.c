@@ -11,6 +11,7 @@
 /* The message with all that it points to. */
 struct reply {
     Kelp__V1__StatusReply message;
+    Kelp__V1__Hello hello;
     struct kelp_wire_map map;
     char reason[KELP_TERM_REASON_MAX + 64];
     Kelp__V1__ControlWord word;
@@ -270,6 +271,8 @@ kelp_status kelp_status_reply(const struct kelp_term *term, const struct kelp_id
     if (status == KELP_OK) {
         message->job = (char *)identity->job_name; /* only read by the encoder */
         message->leader = (char *)identity->id;    /* only read by the encoder */
+        kelp_identity_hello(identity, &reply.hello);
+        message->hello = &reply.hello;
         fill_state(term, &reply);
         message->generation = placement->map.generation;
         message->map = placement->map.generation == 0 ? NULL : &reply.map.message;
