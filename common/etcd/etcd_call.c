@@ -193,6 +193,16 @@ static int64_t answered_at(CURL *curl)
     return date_s > 0 ? (int64_t)date_s : 0;
 }
 
+/* Why an attempt has failed. Of certificates curl knows more than its code says. */
+static const char *reason(const struct etcd_call *call, CURLcode code)
+{
+    if (strstr(call->trouble, "alert")) { /* TLS has no other word for it */
+        return "it refuses our certificate: it is over, or of another authority";
+    }
+    return code == CURLE_PEER_FAILED_VERIFICATION && call->trouble[0] ? call->trouble
+                                                                      : curl_easy_strerror(code);
+}
+
 static void attempt_ended(struct etcd_transfer *transfer, CURLcode code)
 {
     struct etcd_call *call = KELP_CONTAINER_OF(transfer, struct etcd_call, transfer);
@@ -213,9 +223,9 @@ static void attempt_ended(struct etcd_transfer *transfer, CURLcode code)
         fail(call, KELP_ERR_FORMAT, "the answer is not HTTP");
         finish(call);
     } else if (code != CURLE_OK && sent_bytes == 0) {
-        retry(call, curl_easy_strerror(code));
+        retry(call, reason(call, code));
     } else if (code != CURLE_OK) {
-        lost(call, curl_easy_strerror(code));
+        lost(call, reason(call, code));
     } else if (http_status != 200) {
         refused(call, http_status);
     } else {
@@ -247,6 +257,8 @@ static kelp_status attempt_start(struct etcd_call *call, int64_t left_ms)
     if (call->attempt_ms != 0 && left_ms > (int64_t)call->attempt_ms) {
         left_ms = call->attempt_ms;
     }
+    call->trouble[0] = '\0';
+    (void)curl_easy_setopt(transfer->curl, CURLOPT_ERRORBUFFER, call->trouble);
     (void)curl_easy_setopt(transfer->curl, CURLOPT_TIMEOUT_MS, (long)left_ms);
     (void)curl_easy_setopt(transfer->curl, CURLOPT_POSTFIELDS, call->body.bytes);
     (void)curl_easy_setopt(transfer->curl, CURLOPT_POSTFIELDSIZE_LARGE,

@@ -187,6 +187,7 @@ struct etcd_call {
     uint64_t token_number; /* that the running attempt shows */
     LIST_ENTRY(etcd_call) wait_link;
     struct etcd_transfer transfer;
+    char trouble[CURL_ERROR_SIZE]; /* of the running attempt, in curl's words */
     struct etcd_timer retry;
     unsigned attempts;
     size_t endpoint; /* of the running attempt */
