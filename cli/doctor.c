@@ -108,6 +108,7 @@ static void say_cluster(const struct kelp_doctor_cluster *cluster, bool json)
  * unless it is 0 or 1. */
 static int look_at_cluster(struct kelp_doctor_cluster *cluster, struct kelp_error *reterr)
 {
+    kelp_doctor_certificates(cluster);
     if (!kelp_doctor_etcd(cluster, reterr)) {
         kelp_findings_add(cluster->findings, "etcd", KELP_FINDING_PROBLEM, "%s", reterr->text);
         return KELP_EXIT_UNREACHABLE;
@@ -120,6 +121,7 @@ static int look_at_cluster(struct kelp_doctor_cluster *cluster, struct kelp_erro
         return none ? KELP_EXIT_USAGE : KELP_EXIT_FAILED;
     }
     kelp_doctor_processes(cluster);
+    kelp_doctor_versions(cluster);
     kelp_doctor_job(cluster);
     kelp_doctor_folder(cluster);
     return cluster->findings->open ? KELP_EXIT_FAILED : KELP_EXIT_OK;

@@ -21,6 +21,13 @@ uint32_t kelp_doctor_left(const struct kelp_doctor_cluster *cluster)
                                                         : cluster->share_ms;
 }
 
+void kelp_doctor_version(const char *version, const char *commit,
+                         char text[KELP_DOCTOR_VERSION_BYTES])
+{
+    (void)snprintf(text, KELP_DOCTOR_VERSION_BYTES, "%.31s%s%.47s%s", version,
+                   commit[0] ? " (" : "", commit, commit[0] ? ")" : "");
+}
+
 static int compare(const void *a, const void *b)
 {
     const uint64_t *values[] = {a, b};

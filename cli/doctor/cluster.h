@@ -29,6 +29,11 @@ struct kelp_doctor_member {
     int64_t behind_s; /* so much is this host's clock behind its; 0 too when it is not known */
 };
 
+/* "0.1.0 (abc1234)", or without a commit. */
+#define KELP_DOCTOR_VERSION_BYTES 96
+void kelp_doctor_version(const char *version, const char *commit,
+                         char text[KELP_DOCTOR_VERSION_BYTES]);
+
 /* A process that is registered in etcd. */
 struct kelp_doctor_process {
     enum kelp_role role;
@@ -38,11 +43,11 @@ struct kelp_doctor_process {
     char build[64]; /* "": it names none */
     uint64_t incarnation;
 
-    enum kelp_door state; /* what came of asking it */
-    char text[300];       /* and in words */
-    bool answered;
-    char version[96];              /* "0.1.0 (abc1234)"; "": not known */
-    Kelp__V1__StatusReply *status; /* of a coordinator; owned */
+    bool here;                               /* it was reached, and runs on this host */
+    enum kelp_door state;                    /* what came of asking it */
+    char text[300];                          /* and in words */
+    char version[KELP_DOCTOR_VERSION_BYTES]; /* "0.1.0 (abc1234)"; "": not known */
+    Kelp__V1__StatusReply *status;           /* of a coordinator; owned */
 };
 
 struct kelp_doctor_cluster {
@@ -74,6 +79,9 @@ uint32_t kelp_doctor_left(const struct kelp_doctor_cluster *cluster);
 /* Of at least one; sorts them. */
 uint64_t kelp_doctor_median(uint64_t *values, size_t count);
 
+/* Those of --certs and beside it; nothing without. Asks nobody. */
+void kelp_doctor_certificates(struct kelp_doctor_cluster *cluster);
+
 /* etcd: its members, its leader, the way to it and its clock. False: none of it answers, and there
  * is nothing else to look at; *reterr says why. */
 bool kelp_doctor_etcd(struct kelp_doctor_cluster *cluster, struct kelp_error *reterr);
@@ -87,6 +95,9 @@ bool kelp_doctor_keys(struct kelp_doctor_cluster *cluster, struct kelp_error *re
 
 /* Each process that is registered: does it answer here? */
 void kelp_doctor_processes(struct kelp_doctor_cluster *cluster);
+
+/* What those that answered run. */
+void kelp_doctor_versions(struct kelp_doctor_cluster *cluster);
 
 /* What the job does, or waits for. */
 void kelp_doctor_job(struct kelp_doctor_cluster *cluster);

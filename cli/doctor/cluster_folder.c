@@ -101,9 +101,27 @@ static void tell_room(struct kelp_doctor_cluster *cluster, const struct folder_l
 
 /* ---- the folder ---------------------------------------------------------------------------- */
 
+/* A process that needs the folder where it runs: here. */
+static const struct kelp_doctor_process *find_here(const struct kelp_doctor_cluster *cluster)
+{
+    for (size_t i = 0; i < cluster->process_count; i++) {
+        if (cluster->processes[i].here) {
+            return &cluster->processes[i];
+        }
+    }
+    return NULL;
+}
+
 static void tell(struct kelp_doctor_cluster *cluster, const struct folder_look *it)
 {
-    if (it->status != KELP_OK && it->missing && !it->typed) {
+    const struct kelp_doctor_process *here = find_here(cluster);
+
+    if (it->status != KELP_OK && it->missing && !it->typed && here) {
+        kelp_findings_add(cluster->findings, CHECK, KELP_FINDING_PROBLEM,
+                          "%.200s is not on this host, and %s runs here: mount it, or name its "
+                          "path here by --run",
+                          it->path, here->id);
+    } else if (it->status != KELP_OK && it->missing && !it->typed) {
         kelp_findings_add(cluster->findings, CHECK, KELP_FINDING_WARNING,
                           "%.200s is not on this host: right for workers alone; for coordinators "
                           "and shards mount it, or name its path here by --run",

@@ -2,6 +2,7 @@
  * be? */
 #include <errno.h>
 #include <netdb.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -9,9 +10,11 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "cli/doctor/cluster.h"
+#include "cli/doctor/peer.h"
 #include "cli/doctor/side_by_side.h"
 #include "common/base/address.h"
 #include "common/base/clock.h"
@@ -78,7 +81,28 @@ static int await_connection(int fd, uint32_t within_ms)
     return getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &length) == 0 ? error : errno;
 }
 
-static int connect_to(const char *address, uint32_t within_ms)
+/* Whoever is reached at an address that we have ourselves is on this host. */
+static bool is_own(int fd, const struct sockaddr_storage *to)
+{
+    struct sockaddr_storage from = {.ss_family = AF_UNSPEC};
+    socklen_t length = sizeof(from);
+
+    if (to->ss_family == AF_UNIX) {
+        return true;
+    }
+    if (getsockname(fd, (struct sockaddr *)&from, &length) != 0 ||
+        from.ss_family != to->ss_family) {
+        return false;
+    }
+    if (to->ss_family == AF_INET) {
+        return ((const struct sockaddr_in *)&from)->sin_addr.s_addr ==
+               ((const struct sockaddr_in *)to)->sin_addr.s_addr;
+    }
+    return memcmp(&((const struct sockaddr_in6 *)&from)->sin6_addr,
+                  &((const struct sockaddr_in6 *)to)->sin6_addr, sizeof(struct in6_addr)) == 0;
+}
+
+static int connect_to(const char *address, uint32_t within_ms, bool *ret_here)
 {
     struct sockaddr_storage to = {.ss_family = AF_UNSPEC};
     socklen_t length = 0;
@@ -94,6 +118,7 @@ static int connect_to(const char *address, uint32_t within_ms)
     /* EAGAIN: a socket in the file system whose owner takes no connections. */
     error = error == EAGAIN ? ETIMEDOUT : error;
     error = error == EINPROGRESS ? await_connection(fd, within_ms) : error;
+    *ret_here = error == 0 && is_own(fd, &to);
     (void)close(fd);
     return error;
 }
@@ -135,20 +160,13 @@ static void say_unconnected(struct kelp_doctor_process *process, int error)
 
 /* ---- the call ------------------------------------------------------------------------------ */
 
-/* "0.1.0 (abc1234)" */
-static void take_hello(struct kelp_doctor_process *process, const Kelp__V1__Hello *hello)
-{
-    if (hello && hello->version[0]) {
-        (void)snprintf(process->version, sizeof(process->version), "%.31s", hello->version);
-    }
-}
-
 /* Is it the one that has registered? */
-static void judge_shard(const struct kelp_doctor_cluster *cluster,
+static void judge_hello(const struct kelp_doctor_cluster *cluster,
                         struct kelp_doctor_process *process, const Kelp__V1__Hello *hello)
 {
-    process->answered = true;
-    take_hello(process, hello);
+    if (hello && hello->version[0]) {
+        kelp_doctor_version(hello->version, hello->commit, process->version);
+    }
     if (!hello || strcmp(hello->job, cluster->job) != 0 || strcmp(hello->id, process->id) != 0) {
         say(process, KELP_FINDING_PROBLEM, "%.63s of job %.63s answers there in its place",
             hello ? hello->id : "somebody", hello ? hello->job : "?");
@@ -171,7 +189,7 @@ static kelp_status read_shard(const struct kelp_doctor_cluster *cluster,
     if (status == KELP_OK) {
         Kelp__V1__ShardStatusReply *reply = (Kelp__V1__ShardStatusReply *)(void *)fields;
         kelp_wire_clean(fields);
-        judge_shard(cluster, process, reply->hello);
+        judge_hello(cluster, process, reply->hello);
         kelp__v1__shard_status_reply__free_unpacked(reply, NULL);
     }
     return status;
@@ -208,15 +226,31 @@ static kelp_status call_leader(const struct kelp_doctor_cluster *cluster,
     if (status != KELP_OK) {
         return status;
     }
-    process->answered = true;
-    if (strcmp(process->status->leader, process->id) != 0) {
-        say(process, KELP_FINDING_PROBLEM, "%.63s answers there in its place",
-            process->status->leader);
+    if (process->status->hello) { /* one of an earlier version says none */
+        judge_hello(cluster, process, process->status->hello);
     }
     return KELP_OK;
 }
 
-static void say_unanswered(struct kelp_doctor_process *process, const struct kelp_error *error)
+/* The handshake has failed: who is there? False: that does not tell. */
+static bool say_peer(const struct kelp_doctor_cluster *cluster, struct kelp_doctor_process *process)
+{
+    struct kelp_peer peer;
+    char text[sizeof(process->text)];
+
+    if (!cluster->certs || kelp_address_kind(process->address) == KELP_ADDRESS_SOCKET ||
+        kelp_peer_look(process->address, cluster->certs, kelp_doctor_left(cluster), &peer,
+                       &(struct kelp_error){.status = KELP_OK}) != KELP_OK ||
+        !kelp_peer_judge(&peer, process->role, cluster->job, (int64_t)time(NULL), text,
+                         sizeof(text))) {
+        return false;
+    }
+    say(process, KELP_FINDING_PROBLEM, "%s", text);
+    return true;
+}
+
+static void say_unanswered(const struct kelp_doctor_cluster *cluster,
+                           struct kelp_doctor_process *process, const struct kelp_error *error)
 {
     const char *address = strstr(error->text, process->address);
     const char *text = address ? address + strlen(process->address) : error->text;
@@ -224,7 +258,7 @@ static void say_unanswered(struct kelp_doctor_process *process, const struct kel
     if (error->status == KELP_ERR_TIMEOUT || strstr(text, "nobody answers")) {
         say(process, KELP_FINDING_PROBLEM,
             "connected, but it does not answer: it is stopped, or its host hangs");
-    } else { /* the address is said already */
+    } else if (!say_peer(cluster, process)) { /* the address is said already */
         say(process, KELP_FINDING_PROBLEM, "%.280s", text + strspn(text, ": "));
     }
 }
@@ -254,7 +288,7 @@ static void call(const struct kelp_doctor_cluster *cluster, struct kelp_doctor_p
             say(process, KELP_FINDING_OK, "answers in %.1f ms", (double)median_us / 1000);
         }
     } else {
-        say_unanswered(process, &error);
+        say_unanswered(cluster, process, &error);
     }
 }
 
@@ -292,7 +326,7 @@ static void look_at(size_t index, void *user)
             "its entry in etcd is damaged, or of another version: no address in numbers");
         return;
     }
-    int error = connect_to(process->address, left_ms);
+    int error = connect_to(process->address, left_ms, &process->here);
     if (error != 0) {
         say_unconnected(process, error);
         return;
@@ -335,10 +369,8 @@ void kelp_doctor_processes(struct kelp_doctor_cluster *cluster)
     kelp_side_by_side(cluster->process_count, look_at, cluster);
     for (size_t i = 0; i < cluster->process_count; i++) {
         const struct kelp_doctor_process *process = &cluster->processes[i];
-        const bool version = process->state == KELP_FINDING_OK && process->version[0];
-        kelp_findings_add(cluster->findings, CHECK, process->state, "%s: %s%s%s",
-                          who(process, text), process->text, version ? ", " : "",
-                          version ? process->version : "");
+        kelp_findings_add(cluster->findings, CHECK, process->state, "%s: %s", who(process, text),
+                          process->text);
     }
     tell_count(cluster);
 }

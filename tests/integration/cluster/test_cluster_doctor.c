@@ -3,6 +3,7 @@
  * said by name; and of a cluster that is well nothing is.
  */
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <netinet/in.h>
 #include <sched.h>
@@ -16,11 +17,14 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "proto/hello.h"
+#include "proto/wire.h"
 #include "tests/lib/cluster/json_fields.h"
-#include "tests/lib/cluster/run_command.h"
+#include "tests/lib/cluster/run_doctor.h"
 #include "tests/lib/etcd/etcd_cluster.h"
 #include "tests/lib/etcd/etcd_fixture.h"
 #include "tests/lib/etcd/tcp_double.h"
+#include "tests/lib/rpc_process.h"
 #include "tests/lib/suite.h"
 
 #define FAR_COUNT 200 /* more than are asked within a second */
@@ -132,17 +136,7 @@ static void put_shard(const char *id, const char *host, unsigned port)
 /* With these options behind its first ones. */
 static void examine_at(const char *url, const char *const *more, int exit_code)
 {
-    const char *args[16] = {"doctor", "hosts", "--etcd", url};
-
-    for (size_t i = 0; more[i]; i++) {
-        ck_assert_uint_lt(i, 11);
-        args[4 + i] = more[i];
-    }
-    kelp_test_command_fini(&doctor);
-    memset(&doctor, 0, sizeof(doctor));
-    kelp_test_command_run(&doctor, folder.path, args, KELP_TEST_HANG_MS);
-    ck_assert_msg(doctor.exit_code == exit_code, "exit %d: %s%s", doctor.exit_code, doctor.out,
-                  doctor.err);
+    kelp_test_doctor_run(&doctor, folder.path, "hosts", url, more, exit_code);
 }
 
 static void examine(int exit_code)
@@ -150,27 +144,8 @@ static void examine(int exit_code)
     examine_at(etcd.url, (const char *[]){NULL}, exit_code);
 }
 
-/* Has it a line of that check and state with these words? */
-static bool found(const char *check, const char *state, const char *words)
-{
-    char start[32];
-
-    (void)snprintf(start, sizeof(start), "%-12s %-7s ", check, state);
-    for (const char *line = doctor.out; *line != '\0';) {
-        const size_t length = strcspn(line, "\n");
-        if (strncmp(line, start, strlen(start)) == 0 &&
-            memmem(line, length, words, strlen(words))) {
-            return true;
-        }
-        line += length + (line[length] != '\0');
-    }
-    return false;
-}
-
-#define ck_found(check, state, words)                                                              \
-    ck_assert_msg(found((check), (state), (words)), "no %s of %s '%s': %s", (state), (check),      \
-                  (words), doctor.out)
-#define ck_no_problem() ck_assert_msg(!strstr(doctor.out, " PROBLEM "), "%s", doctor.out)
+#define ck_found(check, state, words) KELP_TEST_DOCTOR_FOUND(&doctor, check, state, words)
+#define ck_no_problem()               ck_assert_msg(!strstr(doctor.out, " PROBLEM "), "%s", doctor.out)
 
 KELP_SUITE(.before = etcd_fixture_require)
 KELP_CASE("cluster", .timeout_s = KELP_TEST_HANG_S, .setup = setup, .teardown = teardown)
@@ -184,6 +159,7 @@ KELP_TEST(well)
     ck_found("etcd", "OK", " answers in ");
     ck_found("clock", "OK", "within 3 s of etcd's");
     ck_found("processes", "OK", "coordinator ");
+    ck_found("versions", "OK", "3 processes are of ");
     ck_found("processes", "OK", "shard a.shard-0 (zone a) at unix:");
     ck_found("processes", "OK", "shard b.shard-0 (zone b) at unix:");
     ck_found("folder", "OK", "/run is the run's folder, and can be written");
@@ -198,6 +174,20 @@ KELP_TEST(well)
     ck_assert_str_eq(kelp_test_text(first, "state"), "ok");
     ck_assert_ptr_nonnull(strstr(kelp_test_text(first, "text"), etcd.url));
     cJSON_Delete(json);
+}
+
+/* The folder goes from a host that has shards, as a mount does. */
+KELP_TEST(folder_is_gone)
+{
+    char from[300], to[300];
+
+    start_two();
+    (void)snprintf(from, sizeof(from), "%s/run", folder.path);
+    (void)snprintf(to, sizeof(to), "%s/moved", folder.path);
+    ck_assert_int_eq(rename(from, to), 0);
+    examine(1);
+    ck_found("folder", "PROBLEM", "/run is not on this host, and ");
+    ck_found("folder", "PROBLEM", " runs here: mount it");
 }
 
 /* Nobody runs it yet; it is paused; there is no such job. */
@@ -325,6 +315,47 @@ KELP_TEST(another_process)
     ck_found("processes", "PROBLEM", "shard twin");
 }
 
+/* What a shard of another version says of itself; gRPC is begun in its process. */
+static void answer_as_other(struct kelp_rpc_request *request, struct kelp_rpc_message *message,
+                            void *server_user)
+{
+    static const struct kelp_hello ours = {.job = "hosts", .id = "other", .incarnation = 7};
+    Kelp__V1__ShardStatusReply reply = KELP__V1__SHARD_STATUS_REPLY__INIT;
+    Kelp__V1__Hello hello;
+    struct kelp_rpc_message *answer = NULL;
+    static char version[] = "9.9.9", commit[] = "fffffff";
+
+    (void)message;
+    (void)server_user;
+    kelp_hello_write(&ours, &hello);
+    hello.version = version;
+    hello.commit = commit;
+    reply.hello = &hello;
+    if (kelp_wire_encode(&reply.base, &answer, NULL) == KELP_OK) {
+        kelp_rpc_request_answer(request, answer);
+    }
+}
+
+/* Another version answers; and shards of two builds have registered. */
+KELP_TEST(another_version)
+{
+    static const struct kelp_rpc_method methods[] = {
+        {.path = "/kelp.v1.ParameterServer/Status", .unary = answer_as_other}};
+    const struct kelp_rpc_server_options options = {
+        .message_bytes_max = 65536, .methods = methods, .method_count = 1};
+    struct kelp_test_rpc_process process = {.pid = 0};
+
+    kelp_test_rpc_fork(&process, &options, NULL);
+    kelp_test_rpc_serve(&process, "127.0.0.1:0");
+    put_shard("other", "127.0.0.1", process.port);
+    put("ps/third", "{\"address\":\"127.0.0.1:1\",\"incarnation\":\"7\",\"build\":\"y\"}");
+    examine(1);
+    ck_found("processes", "OK", "shard other at 127.0.0.1:");
+    ck_found("versions", "PROBLEM", "other is of 9.9.9 (fffffff), and this command of ");
+    ck_found("versions", "PROBLEM", "other is of build x, and third of build y");
+    kelp_test_rpc_end(&process);
+}
+
 /* The folder of --run: another one, none, and the right one by another path. */
 KELP_TEST(other_folder)
 {
@@ -369,6 +400,27 @@ KELP_TEST(little_room)
     ck_found("folder", "PROBLEM", "but you cannot write in it: Read-only file system");
     ck_found("space", "OK", "enough for a checkpoint");
     ck_assert_int_eq(umount(small), 0);
+}
+
+/* A mount whose server does not answer, as of a file server that is away: whoever asks it waits. */
+KELP_TEST(folder_hangs)
+{
+    char hung[300], options[100];
+    int fd = open("/dev/fuse", O_RDWR | O_CLOEXEC);
+
+    (void)snprintf(hung, sizeof(hung), "%s/hung", folder.path);
+    ck_assert_int_eq(mkdir(hung, 0700), 0);
+    (void)snprintf(options, sizeof(options), "fd=%d,rootmode=40000,user_id=0,group_id=0", fd);
+    if (fd < 0 || unshare(CLONE_NEWNS) != 0 ||
+        mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
+        mount("hung", hung, "fuse", 0, options) != 0) {
+        (void)printf("skipped: folder_hangs: a mount by /dev/fuse takes root\n");
+        return;
+    }
+    examine_at(etcd.url, (const char *[]){"--run", "hung", "--timeout", "2s", NULL}, 1);
+    ck_found("folder", "PROBLEM", "hung does not answer: its file system hangs");
+    ck_assert_int_eq(umount2(hung, MNT_DETACH), 0);
+    ck_assert_int_eq(close(fd), 0);
 }
 
 /* etcd's store is full: it answers reads, and no write. */

@@ -1,6 +1,7 @@
 /* Doors of a run, each made open and found. */
 #include <arpa/inet.h>
 #include <fcntl.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +11,9 @@
 #include <unistd.h>
 
 #include "cli/doctor/doors.h"
+#include "cli/doctor/peer.h"
 #include "cli/doctor/proc.h"
+#include "cli/doctor/side_by_side.h"
 #include "tests/lib/cluster/run_command.h"
 #include "tests/lib/suite.h"
 #include "tests/lib/tls/test_certificates.h"
@@ -239,6 +242,87 @@ KELP_TEST(library)
     memset(job->model.plugin_sha256, 'a', sizeof(job->model.plugin_sha256) - 1);
     kelp_doors_library(&run, findings);
     ck_assert(found("library", KELP_DOOR_NOTE, "you have not named"));
+}
+
+/* ---- a cluster ----------------------------------------------------------------------------- */
+
+/* Why somebody is not believed, in the order in which it is said; and who is. */
+KELP_TEST(peers)
+{
+    static const struct {
+        const char *trouble;
+        bool has_certificate;
+        const char *name; /* NULL: none */
+        int64_t from_s, until_s;
+        const char *words; /* NULL: believed */
+    } cases[] = {
+        {"", true, "spiffe://kelp/j/shard/s-1", 0, 100, NULL},
+        {"no handshake", false, NULL, 0, 0, "no handshake"},
+        {"", false, NULL, 0, 0, NULL},
+        {"expired", true, "spiffe://kelp/j/shard", 0, 49, "its certificate has ended by this host"},
+        {"early", true, "spiffe://kelp/j/shard", 51, 100, "its certificate has not begun by this"},
+        {"no issuer", true, "spiffe://kelp/j/shard", 0, 100, "of another authority than ca.pem"},
+        {"", true, "spiffe://kelp/j/worker", 0, 100, "it is spiffe://kelp/j/worker there, and not"},
+        {"", true, "spiffe://kelp/other/shard", 0, 100, "and not a shard of job j"},
+        {"", true, NULL, 0, 100, "it is nobody of Kelp there"},
+    };
+    char text[300];
+
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(cases); i++) {
+        struct kelp_peer peer = {.has_certificate = cases[i].has_certificate};
+        (void)snprintf(peer.trouble, sizeof(peer.trouble), "%s", cases[i].trouble);
+        peer.certificate.from_s = cases[i].from_s;
+        peer.certificate.until_s = cases[i].until_s;
+        peer.certificate.has_name = cases[i].name != NULL;
+        if (cases[i].name) {
+            ck_assert_int_eq(kelp_spiffe_parse(cases[i].name, strlen(cases[i].name),
+                                               &peer.certificate.name, NULL),
+                             KELP_OK);
+        }
+        bool wrong = kelp_peer_judge(&peer, KELP_ROLE_SHARD, "j", 50, text, sizeof(text));
+        ck_assert_msg(wrong == (cases[i].words != NULL), "%zu", i);
+        ck_assert_msg(!wrong || strstr(text, cases[i].words) != NULL, "%zu: %s", i, text);
+    }
+}
+
+#define LOOKS 100
+
+static void count_look(size_t index, void *user)
+{
+    atomic_uint *looks = user;
+
+    (void)atomic_fetch_add(&looks[index], 1);
+}
+
+/* Each is looked at once, whatever their number. */
+KELP_LOOP_TEST(side_by_side, 0, LOOKS)
+{
+    atomic_uint looks[LOOKS] = {0};
+
+    kelp_side_by_side((size_t)_i, count_look, looks);
+    for (int i = 0; i < LOOKS; i++) {
+        ck_assert_uint_eq(atomic_load(&looks[i]), i < _i ? 1 : 0);
+    }
+}
+
+static void read_byte(void *user)
+{
+    const int *fd = user;
+    char byte;
+
+    (void)!read(*fd, &byte, 1);
+}
+
+/* A look that does not come back is left alone once the time is over; one that does is waited for.
+ */
+KELP_TEST(look_that_hangs)
+{
+    static int ends[2]; /* the look has it longer than this function */
+
+    ck_assert_int_eq(pipe2(ends, O_CLOEXEC), 0);
+    ck_assert(!kelp_side_wait(read_byte, &ends[0], kelp_clock_ms() + 20));
+    ck_assert_int_eq(write(ends[1], "xy", 2), 2); /* it ends */
+    ck_assert(kelp_side_wait(read_byte, &ends[0], kelp_clock_ms() + KELP_TEST_HANG_MS));
 }
 
 /* More findings than there is room for: an open door is not forgotten, and no name of a file plays
