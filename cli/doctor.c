@@ -11,13 +11,13 @@
 
 static const struct kelp_option options[] = {
     KELP_VERB_OUTPUT("lines for people, or one JSON object"),
+    KELP_VERB_RUN(NULL, "the run's folder; with --etcd where it has another path on this host than "
+                        "kelp submit printed"),
     KELP_VERB_ETCD("A cluster",
                    "look at the job of this etcd and its hosts, from this one; the argument is "
                    "then a job's name, not a run's folder"),
     KELP_VERB_CERTS("A cluster", "with --etcd: an operator's or reader's ca.pem, cert.pem and "
                                  "key.pem"),
-    KELP_VERB_RUN("A cluster", "with --etcd: the run's folder where it has another path on this "
-                               "host than kelp submit printed"),
     KELP_VERB_NUMBER("timeout", DURATION, 100, 600000, "5s", "A cluster",
                      "with --etcd: how long all of it may take; what does not answer takes a "
                      "quarter"),
@@ -81,10 +81,12 @@ static int examine(const char *run_path, struct kelp_findings *findings, bool js
 
 static int examine_run(const struct kelp_options *given, struct kelp_findings *findings)
 {
+    const char *typed = kelp_verb_typed(given);
     char run_path[KELP_RUN_PATH_MAX + 1];
     struct kelp_error error;
 
-    kelp_status status = kelp_run_choose(kelp_verb_typed(given), run_path, &error);
+    kelp_status status =
+        kelp_run_choose(typed ? typed : kelp_options_text(given, "run"), run_path, &error);
     return status == KELP_OK ? examine(run_path, findings, kelp_verb_json(given))
                              : kelp_complain(KELP_EXIT_USAGE, "%s", error.text);
 }

@@ -177,6 +177,16 @@ static kelp_status read_all(struct kelp_doctor_cluster *cluster, bool *ret_spec,
     return status == KELP_OK ? read_result(cluster, reterr) : status;
 }
 
+/* Who may write its keys: that is known once some of them were read. */
+static void tell_users(struct kelp_doctor_cluster *cluster)
+{
+    const bool users = kelp_etcd_has_login(kelp_job_client_etcd(cluster->client));
+
+    kelp_findings_add(cluster->findings, "etcd", KELP_FINDING_OK,
+                      users ? "it has users, and has let this one in"
+                            : "it has no users: who reaches it may write every key");
+}
+
 bool kelp_doctor_keys(struct kelp_doctor_cluster *cluster, struct kelp_error *reterr)
 {
     bool has_spec = false;
@@ -189,6 +199,9 @@ bool kelp_doctor_keys(struct kelp_doctor_cluster *cluster, struct kelp_error *re
     if (status == KELP_OK && !has_spec && cluster->process_count == 0) {
         status = kelp_fail(reterr, KELP_ERR_NOT_FOUND,
                            "etcd holds no job '%s'; kelp submit puts one there", cluster->job);
+    }
+    if (status == KELP_OK) {
+        tell_users(cluster);
     }
     return status == KELP_OK;
 }

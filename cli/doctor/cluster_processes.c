@@ -1,29 +1,23 @@
 /* Each process that is registered in etcd: is it reached from this host, and is it who it should
  * be? */
 #include <errno.h>
-#include <netdb.h>
-#include <netinet/in.h>
-#include <poll.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <sys/un.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "cli/doctor/cluster.h"
 #include "cli/doctor/peer.h"
+#include "cli/doctor/reach.h"
 #include "cli/doctor/side_by_side.h"
 #include "common/base/address.h"
 #include "common/base/clock.h"
 #include "proto/wire.h"
 
-#define CHECK       "processes"
-#define SHARD_PATH  "/kelp.v1.ParameterServer/Status"
-#define ANSWER_MAX  (1u << 20)
-#define ROUND_TRIPS 3 /* of which the median counts: the first one connects as well */
+#define CHECK           "processes"
+#define SHARD_BYTES_MAX (1u << 20)
+#define ROUND_TRIPS     3 /* of which the median counts: the first one connects as well */
 
 static void say(struct kelp_doctor_process *process, enum kelp_door state, const char *format, ...)
     KELP_PRINTF(3, 4);
@@ -36,91 +30,6 @@ static void say(struct kelp_doctor_process *process, enum kelp_door state, const
     va_start(arguments, format);
     (void)vsnprintf(process->text, sizeof(process->text), format, arguments);
     va_end(arguments);
-}
-
-/* ---- the connection ------------------------------------------------------------------------ */
-
-/* Numbers and a port, or a socket: nobody is asked for a name. False: it is neither. */
-static bool resolve(const char *address, struct sockaddr_storage *ret_to, socklen_t *ret_length)
-{
-    struct addrinfo hints = {.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV,
-                             .ai_socktype = SOCK_STREAM};
-    struct addrinfo *found = NULL;
-    char host[64];
-    const char *colon = strrchr(address, ':');
-    const bool brackets = address[0] == '[';
-
-    if (kelp_address_kind(address) == KELP_ADDRESS_SOCKET) {
-        struct sockaddr_un local = {.sun_family = AF_UNIX};
-        (void)snprintf(local.sun_path, sizeof(local.sun_path), "%s", address + strlen("unix:"));
-        memcpy(ret_to, &local, sizeof(local));
-        *ret_length = sizeof(local);
-        return true;
-    }
-    (void)snprintf(host, sizeof(host), "%.*s", (int)(colon - address) - (brackets ? 2 : 0),
-                   address + (brackets ? 1 : 0));
-    if (getaddrinfo(host, colon + 1, &hints, &found) != 0) {
-        return false;
-    }
-    memcpy(ret_to, found->ai_addr, found->ai_addrlen);
-    *ret_length = found->ai_addrlen;
-    freeaddrinfo(found);
-    return true;
-}
-
-/* 0: connected; else errno, ETIMEDOUT also when nothing came within the time. */
-static int await_connection(int fd, uint32_t within_ms)
-{
-    struct pollfd wait = {.fd = fd, .events = POLLOUT};
-    int error = 0;
-    socklen_t length = sizeof(error);
-
-    if (poll(&wait, 1, (int)within_ms) != 1) {
-        return ETIMEDOUT;
-    }
-    return getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &length) == 0 ? error : errno;
-}
-
-/* Whoever is reached at an address that we have ourselves is on this host. */
-static bool is_own(int fd, const struct sockaddr_storage *to)
-{
-    struct sockaddr_storage from = {.ss_family = AF_UNSPEC};
-    socklen_t length = sizeof(from);
-
-    if (to->ss_family == AF_UNIX) {
-        return true;
-    }
-    if (getsockname(fd, (struct sockaddr *)&from, &length) != 0 ||
-        from.ss_family != to->ss_family) {
-        return false;
-    }
-    if (to->ss_family == AF_INET) {
-        return ((const struct sockaddr_in *)&from)->sin_addr.s_addr ==
-               ((const struct sockaddr_in *)to)->sin_addr.s_addr;
-    }
-    return memcmp(&((const struct sockaddr_in6 *)&from)->sin6_addr,
-                  &((const struct sockaddr_in6 *)to)->sin6_addr, sizeof(struct in6_addr)) == 0;
-}
-
-static int connect_to(const char *address, uint32_t within_ms, bool *ret_here)
-{
-    struct sockaddr_storage to = {.ss_family = AF_UNSPEC};
-    socklen_t length = 0;
-
-    if (!resolve(address, &to, &length)) {
-        return EINVAL;
-    }
-    int fd = socket(to.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    if (fd < 0) {
-        return errno;
-    }
-    int error = connect(fd, (const struct sockaddr *)&to, length) == 0 ? 0 : errno;
-    /* EAGAIN: a socket in the file system whose owner takes no connections. */
-    error = error == EAGAIN ? ETIMEDOUT : error;
-    error = error == EINPROGRESS ? await_connection(fd, within_ms) : error;
-    *ret_here = error == 0 && is_own(fd, &to);
-    (void)close(fd);
-    return error;
 }
 
 /* Who it is, where, for people. */
@@ -160,16 +69,30 @@ static void say_unconnected(struct kelp_doctor_process *process, int error)
 
 /* ---- the call ------------------------------------------------------------------------------ */
 
+/* What is asked of a process of that role, and how large the answer may be. */
+static const struct {
+    const char *path;
+    const ProtobufCMessageDescriptor *request, *reply;
+    size_t bytes_max;
+} asks[] = {
+    [KELP_ROLE_COORDINATOR] = {"/kelp.v1.Coordinator/Status", &kelp__v1__status_request__descriptor,
+                               &kelp__v1__status_reply__descriptor, KELP_JOB_CLIENT_ANSWER_MAX},
+    [KELP_ROLE_SHARD] = {"/kelp.v1.ParameterServer/Status",
+                         &kelp__v1__shard_status_request__descriptor,
+                         &kelp__v1__shard_status_reply__descriptor, SHARD_BYTES_MAX},
+};
+
 /* Is it the one that has registered? */
-static void judge_hello(const struct kelp_doctor_cluster *cluster,
-                        struct kelp_doctor_process *process, const Kelp__V1__Hello *hello)
+static void judge(const struct kelp_doctor_cluster *cluster, struct kelp_doctor_process *process,
+                  const Kelp__V1__Hello *hello)
 {
-    if (hello && hello->version[0]) {
-        kelp_doctor_version(hello->version, hello->commit, process->version);
+    if (!hello) { /* of a coordinator of an earlier version */
+        return;
     }
-    if (!hello || strcmp(hello->job, cluster->job) != 0 || strcmp(hello->id, process->id) != 0) {
+    kelp_doctor_version(hello->version, hello->commit, process->version);
+    if (strcmp(hello->job, cluster->job) != 0 || strcmp(hello->id, process->id) != 0) {
         say(process, KELP_FINDING_PROBLEM, "%.63s of job %.63s answers there in its place",
-            hello ? hello->id : "somebody", hello ? hello->job : "?");
+            hello->id, hello->job);
     } else if (hello->incarnation != process->incarnation) {
         say(process, KELP_FINDING_PROBLEM,
             "another start of it answers there: two processes have its name, or its entry in etcd "
@@ -177,59 +100,44 @@ static void judge_hello(const struct kelp_doctor_cluster *cluster,
     }
 }
 
-static kelp_status read_shard(const struct kelp_doctor_cluster *cluster,
-                              struct kelp_doctor_process *process, struct kelp_rpc_message *answer,
-                              struct kelp_error *reterr)
+/* Owns the answer's fields. */
+static void take(const struct kelp_doctor_cluster *cluster, struct kelp_doctor_process *process,
+                 ProtobufCMessage *fields)
 {
+    kelp_wire_clean(fields);
+    if (process->role == KELP_ROLE_COORDINATOR) {
+        kelp_job_client_status_free(process->status);
+        process->status = (Kelp__V1__StatusReply *)(void *)fields;
+        judge(cluster, process, process->status->hello);
+    } else {
+        judge(cluster, process, ((Kelp__V1__ShardStatusReply *)(void *)fields)->hello);
+        protobuf_c_message_free_unpacked(fields, NULL);
+    }
+}
+
+static kelp_status ask(const struct kelp_doctor_cluster *cluster,
+                       struct kelp_doctor_process *process, struct kelp_rpc_channel *channel,
+                       uint32_t within_ms, struct kelp_error *reterr)
+{
+    ProtobufCMessage request = PROTOBUF_C_MESSAGE_INIT(asks[process->role].request); /* no fields */
+    struct kelp_rpc_message *message = NULL, *answer = NULL;
     ProtobufCMessage *fields = NULL;
     struct kelp_wire_payload payload;
 
-    kelp_status status = kelp_wire_decode(answer, &kelp__v1__shard_status_reply__descriptor,
-                                          ANSWER_MAX, &fields, &payload, reterr);
+    kelp_status status = kelp_wire_encode(&request, &message, reterr);
     if (status == KELP_OK) {
-        Kelp__V1__ShardStatusReply *reply = (Kelp__V1__ShardStatusReply *)(void *)fields;
-        kelp_wire_clean(fields);
-        judge_hello(cluster, process, reply->hello);
-        kelp__v1__shard_status_reply__free_unpacked(reply, NULL);
-    }
-    return status;
-}
-
-static kelp_status call_shard(const struct kelp_doctor_cluster *cluster,
-                              struct kelp_doctor_process *process, struct kelp_rpc_channel *channel,
-                              uint32_t within_ms, struct kelp_error *reterr)
-{
-    Kelp__V1__ShardStatusRequest request = KELP__V1__SHARD_STATUS_REQUEST__INIT;
-    struct kelp_rpc_message *message = NULL, *answer = NULL;
-
-    kelp_status status = kelp_wire_encode(&request.base, &message, reterr);
-    if (status == KELP_OK) {
-        status = kelp_rpc_call(channel, SHARD_PATH, message, within_ms, &answer, reterr);
+        status =
+            kelp_rpc_call(channel, asks[process->role].path, message, within_ms, &answer, reterr);
     }
     if (status == KELP_OK) {
-        status = read_shard(cluster, process, answer, reterr);
+        status = kelp_wire_decode(answer, asks[process->role].reply, asks[process->role].bytes_max,
+                                  &fields, &payload, reterr);
         kelp_rpc_message_unref(answer);
     }
+    if (status == KELP_OK) {
+        take(cluster, process, fields);
+    }
     return status;
-}
-
-/* The leader, by the client that finds it as every other verb does: it is the only one to use that
- * client now. */
-static kelp_status call_leader(const struct kelp_doctor_cluster *cluster,
-                               struct kelp_doctor_process *process, uint32_t within_ms,
-                               struct kelp_error *reterr)
-{
-    kelp_job_client_status_free(process->status);
-    process->status = NULL;
-    kelp_status status =
-        kelp_job_client_status(cluster->client, within_ms, &process->status, reterr);
-    if (status != KELP_OK) {
-        return status;
-    }
-    if (process->status->hello) { /* one of an earlier version says none */
-        judge_hello(cluster, process, process->status->hello);
-    }
-    return KELP_OK;
 }
 
 /* The handshake has failed: who is there? False: that does not tell. */
@@ -275,9 +183,7 @@ static void call(const struct kelp_doctor_cluster *cluster, struct kelp_doctor_p
          now_ms = kelp_clock_ms()) {
         const uint64_t begin_us = kelp_clock_us();
         const uint32_t left_ms = (uint32_t)(end_ms - now_ms);
-        kelp_status status = channel ? call_shard(cluster, process, channel, left_ms, &error)
-                                     : call_leader(cluster, process, left_ms, &error);
-        if (status != KELP_OK) {
+        if (ask(cluster, process, channel, left_ms, &error) != KELP_OK) {
             break;
         }
         us[count++] = kelp_clock_us() - begin_us;
@@ -300,9 +206,9 @@ static void call_process(const struct kelp_doctor_cluster *cluster,
     struct kelp_rpc_channel *channel = NULL;
     struct kelp_error error;
 
-    if (process->role == KELP_ROLE_SHARD &&
-        kelp_rpc_channel_open(kelp_job_client_loop(cluster->client), process->address,
-                              process->role, ANSWER_MAX, &channel, &error) != KELP_OK) {
+    if (kelp_rpc_channel_open(kelp_job_client_loop(cluster->client), process->address,
+                              process->role, asks[process->role].bytes_max, &channel,
+                              &error) != KELP_OK) {
         say(process, KELP_FINDING_PROBLEM, "%.280s", error.text);
         return;
     }
@@ -326,7 +232,7 @@ static void look_at(size_t index, void *user)
             "its entry in etcd is damaged, or of another version: no address in numbers");
         return;
     }
-    int error = connect_to(process->address, left_ms, &process->here);
+    int error = kelp_reach(process->address, left_ms, &process->here);
     if (error != 0) {
         say_unconnected(process, error);
         return;

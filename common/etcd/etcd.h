@@ -205,6 +205,9 @@ kelp_status kelp_etcd_set_user(struct kelp_etcd *etcd, const char *user, const c
 kelp_status kelp_etcd_enable_users(struct kelp_etcd *etcd, uint32_t deadline_ms,
                                    struct kelp_error *reterr) KELP_MUST_USE;
 
+/* Had the client to log in for a call so far? */
+bool kelp_etcd_has_login(struct kelp_etcd *etcd);
+
 /*
  * What a member says of itself. Of several endpoints, whichever answers: ask each with a client of
  * its own. An etcd without a majority of its members answers too.

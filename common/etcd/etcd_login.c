@@ -119,6 +119,21 @@ static void login_done(struct etcd_call *login, void *user)
     }
 }
 
+static void look_for_token(struct kelp_etcd *etcd, void *user)
+{
+    bool *has_token = user;
+
+    *has_token = etcd->token != NULL;
+}
+
+bool kelp_etcd_has_login(struct kelp_etcd *etcd)
+{
+    bool has_token = false;
+
+    kelp__etcd_run(etcd, look_for_token, &has_token);
+    return has_token;
+}
+
 /* ---- logging in ---------------------------------------------------------------------------- */
 
 static kelp_status start_login(struct kelp_etcd *etcd, struct kelp_error *reterr)

@@ -32,7 +32,9 @@ for host in "${hosts[@]}"; do start_etcd "$host"; done
 submit
 for host in "${hosts[@]}"; do start "$host"; done
 go_on 100
+for host in "${hosts[@]}"; do doctor "$host" 0 '^processes    OK      shard c.shard-0 \(zone c\) at 10.77.0.3:'; done
 cut_off c
+doctor a 1 '^processes    PROBLEM shard c.shard-0 \(zone c\) at 10.77.0.3:[0-9]+: (timed out|No route to host)'
 go_on 200
 join c
 go_on 200

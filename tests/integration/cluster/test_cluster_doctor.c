@@ -102,13 +102,6 @@ static bool has_begun(void)
     return stat(path, &about) == 0 && about.st_size > 0;
 }
 
-static void start_two(void)
-{
-    start_host(0);
-    start_host(1);
-    KELP_TEST_AWAIT_FROM(&hosts[0], has_begun(), "training does not begin");
-}
-
 /* What is registered under a name. */
 static void put(const char *name, const char *value)
 {
@@ -147,6 +140,24 @@ static void examine(int exit_code)
 #define ck_found(check, state, words) KELP_TEST_DOCTOR_FOUND(&doctor, check, state, words)
 #define ck_no_problem()               ck_assert_msg(!strstr(doctor.out, " PROBLEM "), "%s", doctor.out)
 
+/* Both hosts' processes answer, and the job runs. */
+static bool is_well(void)
+{
+    kelp_test_doctor_run(&doctor, folder.path, "hosts", etcd.url, (const char *[]){NULL},
+                         KELP_TEST_DOCTOR_ANY);
+    return kelp_test_doctor_found(&doctor, "processes", "OK", "shard a.shard-0 ") &&
+           kelp_test_doctor_found(&doctor, "processes", "OK", "shard b.shard-0 ") &&
+           kelp_test_doctor_found(&doctor, "job", "OK", "running, step ");
+}
+
+static void start_two(void)
+{
+    start_host(0);
+    start_host(1);
+    KELP_TEST_AWAIT_FROM(&hosts[0], has_begun(), "training does not begin");
+    KELP_TEST_AWAIT_FROM(&hosts[0], is_well(), "not well: %s", doctor.out);
+}
+
 KELP_SUITE(.before = etcd_fixture_require)
 KELP_CASE("cluster", .timeout_s = KELP_TEST_HANG_S, .setup = setup, .teardown = teardown)
 
@@ -157,6 +168,7 @@ KELP_TEST(well)
     examine(0);
     ck_no_problem();
     ck_found("etcd", "OK", " answers in ");
+    ck_found("etcd", "OK", "it has no users");
     ck_found("clock", "OK", "within 3 s of etcd's");
     ck_found("processes", "OK", "coordinator ");
     ck_found("versions", "OK", "3 processes are of ");

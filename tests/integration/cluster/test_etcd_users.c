@@ -15,6 +15,7 @@
 #include "common/program/etcd_server.h"
 #include "common/program/socket_folder.h"
 #include "common/tls/login.h"
+#include "tests/lib/cluster/run_doctor.h"
 #include "tests/lib/cluster/run_train.h"
 #include "tests/lib/etcd/etcd_fixture.h"
 #include "tests/lib/suite.h"
@@ -277,6 +278,21 @@ KELP_TEST(tokens_are_renewed)
     kelp_etcd_close(reader);
 }
 
+/* kelp doctor as a reader: it is let in, and says that there are users; without a login it says why
+ * it is not. */
+static bool doctor_says(const char *certs, const char *state, const char *words)
+{
+    struct kelp_test_command doctor;
+
+    memset(&doctor, 0, sizeof(doctor));
+    kelp_test_doctor_run(&doctor, run.folder, JOB, kelp_etcd_server_url(etcd),
+                         (const char *[]){"--certs", certs, NULL}, KELP_TEST_DOCTOR_ANY);
+    bool says =
+        kelp_test_doctor_found(&doctor, strcmp(state, "OK") == 0 ? "etcd" : "job", state, words);
+    kelp_test_command_fini(&doctor);
+    return says;
+}
+
 /* A whole job with users that may do no more than that, whose launcher is an operator. */
 KELP_TEST(trains)
 {
@@ -287,6 +303,9 @@ KELP_TEST(trains)
 
     (void)kelp_test_write(run.folder, "job.yaml", job_text);
     kelp_run_start(&run, "job.yaml", args);
+    KELP_TEST_AWAIT(doctor_says("certs/reader", "OK", "it has users, and has let this one in"),
+                    "kelp doctor does not see the users");
+    ck_assert(doctor_says("certs/stranger", "PROBLEM", "its keys cannot be read: etcd at "));
     kelp_run_finish(&run, 0);
     kelp_test_command_says(run.folder, status_args, 0, "done after");
 }

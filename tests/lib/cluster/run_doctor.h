@@ -8,6 +8,7 @@
 
 /* Run it in the folder with these options (NULL-terminated) behind --etcd URL; what an earlier run
  * left in doctor is freed, and all zero is fine. Fails the test unless that is its exit status. */
+#define KELP_TEST_DOCTOR_ANY (-2) /* whatever it is */
 void kelp_test_doctor_run(struct kelp_test_command *doctor, const char *folder, const char *job,
                           const char *url, const char *const *more, int exit_code);
 
