@@ -25,9 +25,8 @@ struct folder_look {
 
     kelp_status status; /* of comparing it */
     struct kelp_error error;
-    bool missing; /* nothing is at that path */
-    int write_error;
-    int space_error;
+    bool missing;  /* nothing is at that path */
+    int use_error; /* of writing into it, or of asking how much room it has */
     struct statvfs space;
 };
 
@@ -37,8 +36,10 @@ static void look(void *user)
 
     it->missing = access(it->path, F_OK) != 0 && errno == ENOENT;
     it->status = kelp_run_home_check(&it->place, it->path, &it->error);
-    it->write_error = faccessat(AT_FDCWD, it->path, W_OK | X_OK, AT_EACCESS) == 0 ? 0 : errno;
-    it->space_error = statvfs(it->path, &it->space) == 0 ? 0 : errno;
+    it->use_error = statvfs(it->path, &it->space) == 0 ? 0 : errno;
+    if (faccessat(AT_FDCWD, it->path, W_OK | X_OK, AT_EACCESS) != 0) {
+        it->use_error = errno;
+    }
 }
 
 /* ---- room ---------------------------------------------------------------------------------- */
@@ -86,10 +87,7 @@ static void tell_needs(struct kelp_doctor_cluster *cluster, uint64_t there, uint
 
 static void tell_room(struct kelp_doctor_cluster *cluster, const struct folder_look *it)
 {
-    if (it->space_error != 0) {
-        kelp_findings_add(cluster->findings, SPACE, KELP_FINDING_WARNING, "not known: %s",
-                          strerror(it->space_error));
-    } else if (it->space.f_files > 0 && it->space.f_favail == 0) {
+    if (it->space.f_files > 0 && it->space.f_favail == 0) {
         kelp_findings_add(cluster->findings, SPACE, KELP_FINDING_PROBLEM,
                           "no file can be made in %.200s: its file system has no inodes left",
                           it->path);
@@ -128,10 +126,10 @@ static void tell(struct kelp_doctor_cluster *cluster, const struct folder_look *
                           it->path);
     } else if (it->status != KELP_OK) {
         kelp_findings_add(cluster->findings, CHECK, KELP_FINDING_PROBLEM, "%.380s", it->error.text);
-    } else if (it->write_error != 0) {
+    } else if (it->use_error != 0) {
         kelp_findings_add(cluster->findings, CHECK, KELP_FINDING_PROBLEM,
                           "%.250s is the run's folder, but you cannot write in it: %s", it->path,
-                          strerror(it->write_error));
+                          strerror(it->use_error));
         tell_room(cluster, it);
     } else {
         kelp_findings_add(cluster->findings, CHECK, KELP_FINDING_OK,

@@ -115,6 +115,24 @@ void etcd_cluster_move_leader(struct etcd_cluster *cluster, int to)
     ck_assert_int_eq(etcd_cluster_leader(cluster), to);
 }
 
+void etcd_cluster_expect_member(struct etcd_cluster *cluster)
+{
+    static const char body[] = "{\"peerURLs\":[\"http://127.0.0.1:1\"]}";
+    const uint64_t end_ms = kelp_clock_ms() + WAIT_MS;
+    bool added = false;
+
+    while (!added && kelp_clock_ms() < end_ms) {
+        cJSON *json =
+            ask(cluster->members[etcd_cluster_leader(cluster)].url, "/v3/cluster/member/add", body);
+        added = cJSON_GetObjectItemCaseSensitive(json, "member") != NULL;
+        cJSON_Delete(json);
+        if (!added) { /* its members have not known one another for long enough */
+            (void)usleep(LOOK_MS * 1000);
+        }
+    }
+    ck_assert_msg(added, "etcd takes no member in %d s", WAIT_MS / 1000);
+}
+
 /* ---- members ----------------------------------------------------------------------------------
  */
 

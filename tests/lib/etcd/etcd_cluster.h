@@ -33,6 +33,8 @@ int etcd_cluster_leader(struct etcd_cluster *cluster);
 /* Hand the lead to another member, in order. */
 void etcd_cluster_move_leader(struct etcd_cluster *cluster, int to);
 
+/* A member is to come, and has not started. */
+void etcd_cluster_expect_member(struct etcd_cluster *cluster);
 /* SIGKILL; and back, with its data, on the same ports. */
 void etcd_cluster_kill(struct etcd_cluster *cluster, int member);
 void etcd_cluster_restart(struct etcd_cluster *cluster, int member);

@@ -1,5 +1,6 @@
 /* Doors of a run, each made open and found. */
 #include <arpa/inet.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -7,13 +8,20 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
+#include "cli/doctor/cluster.h"
 #include "cli/doctor/doors.h"
 #include "cli/doctor/peer.h"
 #include "cli/doctor/proc.h"
+#include "cli/doctor/reach.h"
 #include "cli/doctor/side_by_side.h"
+#include "common/base/clock.h"
+#include "common/program/version.h"
+#include "common/tls/authority.h"
 #include "tests/lib/cluster/run_command.h"
 #include "tests/lib/suite.h"
 #include "tests/lib/tls/test_certificates.h"
@@ -283,6 +291,149 @@ KELP_TEST(peers)
         ck_assert_msg(wrong == (cases[i].words != NULL), "%zu", i);
         ck_assert_msg(!wrong || strstr(text, cases[i].words) != NULL, "%zu: %s", i, text);
     }
+}
+
+/* A cluster of which nothing is asked. */
+static struct kelp_doctor_cluster *cluster;
+static struct kelp_doctor_process processes[3];
+
+static void begin_cluster(void)
+{
+    cluster = calloc(1, sizeof(*cluster));
+    ck_assert_ptr_nonnull(cluster);
+    memset(processes, 0, sizeof(processes));
+    cluster->job = "j";
+    cluster->findings = findings;
+    cluster->processes = processes;
+}
+
+/* What the leader says becomes findings, worse ones for what does not mend itself. */
+KELP_TEST(jobs)
+{
+    static const struct {
+        const char *state, *reason;
+        enum kelp_door found;
+    } cases[] = {
+        {"running", "", KELP_FINDING_OK},       {"running", "it waits", KELP_FINDING_WARNING},
+        {"starting", "", KELP_FINDING_WARNING}, {"paused", "", KELP_FINDING_WARNING},
+        {"failed", "it", KELP_FINDING_PROBLEM}, {"done", "", KELP_FINDING_OK},
+    };
+    Kelp__V1__StatusReply status = KELP__V1__STATUS_REPLY__INIT;
+    Kelp__V1__WorkerStatus worker = KELP__V1__WORKER_STATUS__INIT, *workers[] = {&worker};
+    Kelp__V1__ShardInfo shard = KELP__V1__SHARD_INFO__INIT, *shards[] = {&shard};
+    Kelp__V1__CheckpointStatus checkpoint = KELP__V1__CHECKPOINT_STATUS__INIT;
+    char text[6][16] = {"w-1", "no way", "s-1", "10.0.0.6:1", "disk full", ""};
+
+    begin_cluster();
+    cluster->process_count = 1;
+    processes[0].status = &status;
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(cases); i++) {
+        status.state = (char *)(uintptr_t)cases[i].state;
+        status.reason = (char *)(uintptr_t)cases[i].reason;
+        kelp_doctor_job(cluster);
+        ck_assert_uint_eq(findings->count, 1);
+        ck_assert_msg(found("job", cases[i].found, cases[i].state), "%s", cases[i].state);
+    }
+    worker.id = text[0];
+    worker.trouble = text[1];
+    shard.shard = text[2];
+    shard.address = text[3];
+    checkpoint.error = text[4];
+    status.workers = workers;
+    status.silent = shards;
+    status.checkpoint = &checkpoint;
+    status.n_workers = status.n_silent = 1;
+    kelp_doctor_job(cluster);
+    ck_assert_uint_eq(findings->count, 4);
+    ck_assert_str_eq(findings->items[1].text, "worker w-1: no way");
+    ck_assert_ptr_nonnull(strstr(findings->items[2].text, "shard s-1 at 10.0.0.6:1 is lost"));
+    ck_assert(found("job", KELP_FINDING_WARNING, "the last checkpoint failed: disk full"));
+    free(cluster);
+}
+
+/* Processes of this command's version, of another commit and of another version. */
+KELP_TEST(versions)
+{
+    begin_cluster();
+    cluster->process_count = 3;
+    kelp_doctor_version(kelp_version(), kelp_version_commit(), processes[0].version);
+    kelp_doctor_version(kelp_version(), "fffffff", processes[1].version);
+    processes[2] = processes[1];
+    (void)snprintf(processes[1].id, sizeof(processes[1].id), "s-1");
+    kelp_doctor_versions(cluster);
+    ck_assert_uint_eq(findings->count, 2);
+    ck_assert_ptr_nonnull(strstr(findings->items[0].text, "1 process is of "));
+    ck_assert(found("versions", KELP_FINDING_WARNING, "s-1 and 1 others are of "));
+    (void)snprintf(processes[2].version, sizeof(processes[2].version), "9.9.9");
+    (void)snprintf(processes[2].id, sizeof(processes[2].id), "s-2");
+    kelp_doctor_versions(cluster);
+    ck_assert(found("versions", KELP_FINDING_PROBLEM, "s-2 is of 9.9.9, and this command of "));
+    free(cluster);
+}
+
+/* One that is yet to begin, and one that is none, beside that of --certs. */
+KELP_TEST(certificates_of_a_cluster)
+{
+    char authority[300], out[300], certs[300];
+    const int64_t now_s = (int64_t)time(NULL);
+    struct kelp_authority_request request = {.authority = authority,
+                                             .out = out,
+                                             .name = {.role = KELP_ROLE_SHARD, .job = "j"},
+                                             .from_s = now_s + 3600,
+                                             .until_s = now_s + 7200};
+
+    kelp_test_authority(folder.path, "authority");
+    kelp_test_issue(&(struct kelp_test_issue){folder.path, "authority", "certs/operator",
+                                              "j/operator", NULL, 5});
+    (void)snprintf(authority, sizeof(authority), "%s/authority", folder.path);
+    (void)snprintf(out, sizeof(out), "%s/certs/shard", folder.path);
+    ck_assert_int_eq(kelp_authority_issue(&request, NULL), KELP_OK);
+    kelp_test_issue(
+        &(struct kelp_test_issue){folder.path, "authority", "certs/worker", "j/worker", NULL, 5});
+    (void)kelp_test_write(folder.path, "certs/worker/cert.pem", "nothing");
+    begin_cluster();
+    (void)snprintf(certs, sizeof(certs), "%s/certs/operator", folder.path);
+    cluster->certs = certs;
+    kelp_doctor_certificates(cluster);
+    ck_assert_uint_eq(findings->count, 4);
+    ck_assert_ptr_nonnull(strstr(findings->items[0].text, "that of --certs lasts "));
+    ck_assert_ptr_nonnull(
+        strstr(findings->items[2].text, "that of shard has not begun by this host's clock: "));
+    ck_assert(found("certificates", KELP_FINDING_PROBLEM, "that of worker: "));
+    free(cluster);
+}
+
+/* Numbers of either family and sockets are reached, and are on this host; nobody is said so. */
+KELP_LOOP_TEST(reach, 0, 3)
+{
+    struct sockaddr_in in4 = {.sin_family = AF_INET};
+    struct sockaddr_in6 in6 = {.sin6_family = AF_INET6, .sin6_addr = IN6ADDR_LOOPBACK_INIT};
+    struct sockaddr_un local = {.sun_family = AF_UNIX};
+    struct sockaddr *const all[] = {(struct sockaddr *)&in4, (struct sockaddr *)&in6,
+                                    (struct sockaddr *)&local};
+    socklen_t length[] = {sizeof(in4), sizeof(in6), sizeof(local)};
+    char address[200];
+    bool here = false;
+
+    in4.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    (void)snprintf(local.sun_path, sizeof(local.sun_path), "%.90s/s", folder.path);
+    int fd = socket(all[_i]->sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd < 0 || bind(fd, all[_i], length[_i]) != 0) {
+        (void)printf("skipped: reach: this machine has no IPv6\n");
+        return;
+    }
+    ck_assert_int_eq(getsockname(fd, all[_i], &length[_i]), 0);
+    (void)snprintf(address, sizeof(address), "unix:%s", local.sun_path);
+    if (_i < 2) {
+        (void)snprintf(address, sizeof(address), "%s:%u", _i == 0 ? "127.0.0.1" : "[::1]",
+                       ntohs(_i == 0 ? in4.sin_port : in6.sin6_port));
+    }
+    ck_assert_int_eq(kelp_reach(address, 5000, &here), ECONNREFUSED);
+    ck_assert(!here);
+    ck_assert_int_eq(listen(fd, 1), 0);
+    ck_assert_int_eq(kelp_reach(address, 5000, &here), 0);
+    ck_assert(here);
+    ck_assert_int_eq(close(fd), 0);
 }
 
 #define LOOKS 100
