@@ -112,7 +112,6 @@ static int look_at_cluster(struct kelp_doctor_cluster *cluster, struct kelp_erro
 {
     kelp_doctor_certificates(cluster);
     if (!kelp_doctor_etcd(cluster, reterr)) {
-        kelp_findings_add(cluster->findings, "etcd", KELP_FINDING_PROBLEM, "%s", reterr->text);
         return KELP_EXIT_UNREACHABLE;
     }
     kelp_doctor_clock(cluster);

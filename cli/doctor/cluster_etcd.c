@@ -10,9 +10,9 @@
 
 #define CHECK "etcd"
 /*
- * A tenth of a leader's lease, which has 3 s. It is kept alive every second, which takes etcd a
- * round trip between its members and one to its disk besides this one; and one that is lost, a
- * second or two. A way that takes longer leaves no room for that.
+ * A tenth of a leader's lease, which has 3 s and is kept alive every second. Besides this way that
+ * takes one between etcd's members and one to their disks, and what is lost is sent again. A longer
+ * way leaves too little for them.
  */
 #define ROUND_TRIP_US_MAX 300000
 #define ROUND_TRIPS       5 /* of which the median counts: the first one connects as well */
@@ -179,6 +179,14 @@ static void tell_member(struct kelp_doctor_cluster *cluster,
     }
 }
 
+static void tell_silence(struct kelp_doctor_cluster *cluster)
+{
+    for (size_t i = 0; i < cluster->member_count; i++) {
+        kelp_findings_add(cluster->findings, CHECK, KELP_FINDING_PROBLEM, "%s",
+                          cluster->members[i].error.text);
+    }
+}
+
 /* Does a majority agree on who leads? Otherwise it can be asked for its members, and not for keys.
  */
 static void tell_leader(struct kelp_doctor_cluster *cluster, size_t members)
@@ -259,6 +267,7 @@ bool kelp_doctor_etcd(struct kelp_doctor_cluster *cluster, struct kelp_error *re
     ask_members(cluster, 0);
     const struct kelp_doctor_member *answered = find_answer(cluster, 0);
     if (!answered) {
+        tell_silence(cluster);
         *reterr = cluster->members[0].error;
         return false;
     }

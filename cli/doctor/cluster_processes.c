@@ -140,21 +140,34 @@ static kelp_status ask(const struct kelp_doctor_cluster *cluster,
     return status;
 }
 
+static void say_silent(struct kelp_doctor_process *process)
+{
+    say(process, KELP_FINDING_PROBLEM,
+        "connected, but it does not answer: it is stopped, or its host hangs");
+}
+
 /* The handshake has failed: who is there? False: that does not tell. */
 static bool say_peer(const struct kelp_doctor_cluster *cluster, struct kelp_doctor_process *process)
 {
+    struct kelp_error error;
     struct kelp_peer peer;
     char text[sizeof(process->text)];
 
     if (!cluster->certs || kelp_address_kind(process->address) == KELP_ADDRESS_SOCKET ||
         kelp_peer_look(process->address, cluster->certs, kelp_doctor_left(cluster), &peer,
-                       &(struct kelp_error){.status = KELP_OK}) != KELP_OK ||
-        !kelp_peer_judge(&peer, process->role, cluster->job, (int64_t)time(NULL), text,
-                         sizeof(text))) {
+                       &error) != KELP_OK) {
         return false;
     }
-    say(process, KELP_FINDING_PROBLEM, "%s", text);
-    return true;
+    if (peer.silent) {
+        say_silent(process);
+        return true;
+    }
+    if (kelp_peer_judge(&peer, process->role, cluster->job, (int64_t)time(NULL), text,
+                        sizeof(text))) {
+        say(process, KELP_FINDING_PROBLEM, "%s", text);
+        return true;
+    }
+    return false;
 }
 
 static void say_unanswered(const struct kelp_doctor_cluster *cluster,
@@ -164,8 +177,7 @@ static void say_unanswered(const struct kelp_doctor_cluster *cluster,
     const char *text = address ? address + strlen(process->address) : error->text;
 
     if (error->status == KELP_ERR_TIMEOUT || strstr(text, "nobody answers")) {
-        say(process, KELP_FINDING_PROBLEM,
-            "connected, but it does not answer: it is stopped, or its host hangs");
+        say_silent(process);
     } else if (!say_peer(cluster, process)) { /* the address is said already */
         say(process, KELP_FINDING_PROBLEM, "%.280s", text + strspn(text, ": "));
     }
@@ -270,9 +282,12 @@ static void tell_count(struct kelp_doctor_cluster *cluster)
 
 void kelp_doctor_processes(struct kelp_doctor_cluster *cluster)
 {
+    const uint64_t end_ms = cluster->end_ms;
     char text[WHO_BYTES];
 
+    cluster->end_ms -= cluster->share_ms; /* the folder is to be looked at too */
     kelp_side_by_side(cluster->process_count, look_at, cluster);
+    cluster->end_ms = end_ms;
     for (size_t i = 0; i < cluster->process_count; i++) {
         const struct kelp_doctor_process *process = &cluster->processes[i];
         kelp_findings_add(cluster->findings, CHECK, process->state, "%s: %s", who(process, text),

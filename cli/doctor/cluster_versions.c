@@ -34,8 +34,8 @@ static void tell_version(struct kelp_doctor_cluster *cluster, size_t index)
     const size_t count = count_version(cluster, process->version);
     const size_t number = strlen(kelp_version());
     char ours[KELP_DOCTOR_VERSION_BYTES], others[48] = "";
-    const bool same_number =
-        strncmp(process->version, kelp_version(), number) == 0 && process->version[number] == ' ';
+    const bool same_number = strncmp(process->version, kelp_version(), number) == 0 &&
+                             (process->version[number] == ' ' || process->version[number] == '\0');
 
     kelp_doctor_version(kelp_version(), kelp_version_commit(), ours);
     if (strcmp(process->version, ours) == 0) {

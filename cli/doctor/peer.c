@@ -64,6 +64,7 @@ kelp_status kelp_peer_look(const char *address, const char *certs, uint32_t with
     *ret_peer = (struct kelp_peer){.trouble = ""};
     (void)curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, trouble);
     CURLcode code = curl_easy_perform(curl);
+    ret_peer->silent = code == CURLE_OPERATION_TIMEDOUT;
     if (code != CURLE_OK) {
         (void)snprintf(ret_peer->trouble, sizeof(ret_peer->trouble), "%.255s",
                        trouble[0] ? trouble : curl_easy_strerror(code));
@@ -72,7 +73,7 @@ kelp_status kelp_peer_look(const char *address, const char *certs, uint32_t with
     (void)curl_easy_setopt(curl, CURLOPT_SSL_VERIFYPEER, 0L);
     (void)curl_easy_setopt(curl, CURLOPT_CERTINFO, 1L);
     (void)curl_easy_setopt(curl, CURLOPT_FRESH_CONNECT, 1L);
-    if (curl_easy_perform(curl) == CURLE_OK) {
+    if (!ret_peer->silent && curl_easy_perform(curl) == CURLE_OK) {
         read_certificate(curl, ret_peer);
     }
     curl_easy_cleanup(curl);

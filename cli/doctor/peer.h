@@ -12,6 +12,7 @@
 
 struct kelp_peer {
     char trouble[256]; /* of the handshake with its certificate checked; "": it is believed */
+    bool silent;       /* it does not answer in time */
     bool has_certificate;
     struct kelp_certificate certificate; /* believed or not */
 };

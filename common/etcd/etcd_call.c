@@ -196,7 +196,8 @@ static int64_t answered_at(CURL *curl)
 /* Why an attempt has failed. Of certificates curl knows more than its code says. */
 static const char *reason(const struct etcd_call *call, CURLcode code)
 {
-    if (strstr(call->trouble, "alert")) { /* TLS has no other word for it */
+    if (call->etcd->certificates && strstr(call->trouble, "alert") &&
+        (strstr(call->trouble, "certificate") || strstr(call->trouble, "unknown ca"))) {
         return "it refuses our certificate: it is over, or of another authority";
     }
     return code == CURLE_PEER_FAILED_VERIFICATION && call->trouble[0] ? call->trouble

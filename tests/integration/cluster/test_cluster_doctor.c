@@ -303,6 +303,7 @@ KELP_TEST(many_are_silent)
     examine_at(etcd.url, (const char *[]){"--timeout", "1s", NULL}, 1);
     ck_found("processes", "PROBLEM", "timed out: a firewall drops it");
     ck_found("processes", "warning", "not asked: the time was over");
+    ck_found("folder", "OK", "is the run's folder");
 }
 
 /* Another process than the registered one answers at its address. */

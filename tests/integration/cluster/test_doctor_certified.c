@@ -4,6 +4,7 @@
  */
 #include <curl/curl.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -193,6 +194,18 @@ KELP_TEST(wrong_role)
     examine("certs/operator", 1);
     ck_found("processes", "PROBLEM",
              "it is spiffe://kelp/hosts/coordinator there, and not a shard of job hosts");
+}
+
+/* A shard that stands still before its handshake. */
+KELP_TEST(stopped)
+{
+    struct kelp_process *shard = start_shard("still", "certs/shard");
+
+    copy_key("ps/still", "ps/standing"); /* its own entry goes with its lease */
+    kelp_process_signal(shard, SIGSTOP);
+    examine("certs/operator", 1);
+    ck_found("processes", "PROBLEM", "connected, but it does not answer: it is stopped");
+    kelp_process_destroy(shard);
 }
 
 /* A shard that etcd lets in has a certificate of an authority that we do not believe. */
