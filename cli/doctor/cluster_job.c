@@ -18,11 +18,11 @@ static enum kelp_door judge(const char *state, const char *reason)
     return goes_on || strcmp(state, "done") == 0 ? KELP_FINDING_OK : KELP_FINDING_WARNING;
 }
 
-static void tell_state(struct kelp_doctor_cluster *cluster, const char *state, const char *reason,
-                       const char *more)
+static void tell_state(struct kelp_doctor_cluster *cluster, const char *state, const char *more,
+                       const char *reason)
 {
-    kelp_findings_add(cluster->findings, CHECK, judge(state, reason), "%.32s%s%.250s%s", state,
-                      reason[0] ? ": " : "", reason, more);
+    kelp_findings_add(cluster->findings, CHECK, judge(state, reason), "%.32s%s%s%.250s", state,
+                      more, reason[0] ? ": " : "", reason);
 }
 
 static const Kelp__V1__StatusReply *find_status(const struct kelp_doctor_cluster *cluster)
@@ -65,7 +65,7 @@ static void tell_status(struct kelp_doctor_cluster *cluster, const Kelp__V1__Sta
             more, sizeof(more), ", step %" PRIu64 " of %" PRIu64 ", %zu workers, %zu shards",
             status->word->step, status->total_steps, status->n_workers, status->n_shards);
     }
-    tell_state(cluster, status->state, status->reason, more);
+    tell_state(cluster, status->state, more, status->reason);
     tell_trouble(cluster, status);
 }
 
@@ -78,7 +78,7 @@ static void tell_key(struct kelp_doctor_cluster *cluster)
     if (kelp_json_parse(cluster->state, strlen(cluster->state), &json, NULL) == KELP_OK &&
         kelp_json_string(json, "state", state, sizeof(state), NULL) == KELP_OK) {
         (void)!kelp_json_string(json, "reason", reason, sizeof(reason), NULL);
-        tell_state(cluster, state, reason, ", as etcd has it: its leader was not asked");
+        tell_state(cluster, state, ", as etcd has it without asking its leader", reason);
     } else {
         kelp_findings_add(cluster->findings, CHECK, KELP_FINDING_PROBLEM,
                           "its state in etcd cannot be read: it is damaged, or of another version");
@@ -91,7 +91,7 @@ void kelp_doctor_job(struct kelp_doctor_cluster *cluster)
     const Kelp__V1__StatusReply *status = find_status(cluster);
 
     if (cluster->over && (!status || strcmp(cluster->result, "paused") != 0)) {
-        tell_state(cluster, cluster->result, cluster->reason, "");
+        tell_state(cluster, cluster->result, "", cluster->reason);
     } else if (status) {
         tell_status(cluster, status);
     } else if (cluster->state) {

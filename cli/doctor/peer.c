@@ -87,8 +87,7 @@ bool kelp_peer_judge(const struct kelp_peer *peer, enum kelp_role role, const ch
     char date[KELP_CERTIFICATE_DATE_BYTES], name[KELP_SPIFFE_MAX + 1] = "nobody of Kelp";
 
     if (!peer->has_certificate) {
-        (void)snprintf(text, text_bytes, "%s", peer->trouble);
-        return peer->trouble[0] != '\0';
+        return false;
     }
     if (its->has_name) {
         kelp_spiffe_print(&its->name, name);

@@ -414,7 +414,7 @@ KELP_TEST(damaged_keys)
     examine(1);
     ck_found("processes", "PROBLEM", "coordinator gone at 127.0.0.1:");
     ck_found("processes", "PROBLEM", "no shard has registered");
-    ck_found("job", "PROBLEM", "failed: loss is nan, as etcd has it: its leader was not asked");
+    ck_found("job", "PROBLEM", "failed, as etcd has it without asking its leader: loss is nan");
     put("spec", "colour: blue");
     put("state", "{");
     examine(1);
