@@ -23,8 +23,8 @@ kelp_status kelp_peer_look(const char *address, const char *certs, uint32_t with
                            struct kelp_peer *ret_peer, struct kelp_error *reterr) KELP_MUST_USE;
 
 /*
- * Why it is not to be believed as the role of a job, for people; false: no certificate of its own
- * speaks against it. now_s: seconds since 1970. Pure.
+ * Why its certificate is not to be believed as that of the role of a job, for people; false: it is,
+ * or there is none. now_s: seconds since 1970. Pure.
  */
 bool kelp_peer_judge(const struct kelp_peer *peer, enum kelp_role role, const char *job,
                      int64_t now_s, char *text, size_t text_bytes) KELP_MUST_USE;
