@@ -1,5 +1,5 @@
 /* etcd, by each of its members: do they answer here, who leads, how far away are they? */
-#include <inttypes.h>
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -227,6 +227,7 @@ static void tell_door(struct kelp_doctor_cluster *cluster)
 {
     const struct kelp_doctor_member *member = find_answer(cluster, 0);
 
+    assert(member); /* else there is nothing to tell */
     if (strncmp(member->url, "https://", 8) == 0) {
         kelp_findings_add(cluster->findings, CHECK, KELP_FINDING_OK,
                           cluster->certs ? "encrypted, and both sides show a certificate"

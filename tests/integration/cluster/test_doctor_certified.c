@@ -120,7 +120,7 @@ static void teardown(void)
 static void examine(const char *certs, int exit_code)
 {
     kelp_test_doctor_run(&doctor, folder.path, "hosts", etcd_url,
-                         (const char *[]){"--certs", certs, NULL}, exit_code);
+                         (const char *[]){"--certs", certs, "--timeout", "12s", NULL}, exit_code);
 }
 
 #define ck_found(check, state, words) KELP_TEST_DOCTOR_FOUND(&doctor, check, state, words)
