@@ -25,7 +25,7 @@ static const struct kelp_option options[] = {
 
 static const struct kelp_program program = {
     .name = "kelp doctor",
-    .summary = "says which doors of a run are open to others, or what is wrong with a cluster",
+    .summary = "says which doors of a run are open, or what is wrong in a cluster",
     .positional = "[RUN|JOB]",
     .positional_max = 1,
     .examples = "  kelp doctor\n"
@@ -182,5 +182,5 @@ static int doctor(const struct kelp_options *given)
 }
 
 const struct kelp_verb kelp_verb_doctor = {
-    "doctor", "say which doors of a run are open, or what is wrong with a cluster", &program,
-    doctor, NULL};
+    "doctor", "say which doors of a run are open, or what is wrong in a cluster", &program, doctor,
+    NULL};

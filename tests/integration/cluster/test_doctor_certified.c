@@ -196,7 +196,7 @@ KELP_TEST(wrong_role)
              "it is spiffe://kelp/hosts/coordinator there, and not a shard of job hosts");
 }
 
-/* A shard that stands still before its handshake. */
+/* A shard that stands still before its handshake, and then is killed. */
 KELP_TEST(stopped)
 {
     struct kelp_process *shard = start_shard("still", "certs/shard");
@@ -205,7 +205,10 @@ KELP_TEST(stopped)
     kelp_process_signal(shard, SIGSTOP);
     examine("certs/operator", 1);
     ck_found("processes", "PROBLEM", "connected, but it does not answer: it is stopped");
-    kelp_process_destroy(shard);
+    kelp_process_destroy(shard); /* SIGKILL */
+    examine("certs/operator", 1);
+    ck_found("processes", "PROBLEM", "shard standing at 127.0.0.1:");
+    ck_found("processes", "PROBLEM", ": connection refused: nobody listens there");
 }
 
 /* A shard that etcd lets in has a certificate of an authority that we do not believe. */
