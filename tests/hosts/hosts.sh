@@ -184,6 +184,15 @@ await_calm() {
     fail "not well within a minute: $(cat status.json)"
 }
 
+# HOST STATUS WORDS: what kelp doctor says on that host, as its exit status and in a line.
+doctor() {
+    local status=0
+    on "$1" "$bin/kelp" doctor "$job" --etcd "$etcd_url" --certs "authority/$job/reader" --timeout 3s \
+        >doctor.out 2>&1 || status=$?
+    [ "$status" = "$2" ] || fail "kelp doctor on host $1 ended with $status: $(cat doctor.out)"
+    grep -qE "$3" doctor.out || fail "kelp doctor on host $1 does not say '$3': $(cat doctor.out)"
+}
+
 # ---- the end ----
 
 # The job is done, every host has ended with status 0 and has nothing left; the digest is that of kelp train.
