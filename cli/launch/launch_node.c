@@ -162,14 +162,16 @@ static bool is_foreign(const struct kelp_launcher *launcher, const char *id)
     return strncmp(id, launcher->launch->node->host, length) != 0 || id[length] != '.';
 }
 
-/* Are there shards or workers of other hosts, as the newest status says? */
+/* Are there shards or workers of other hosts, as the newest status says? The lease of a shard that
+ * has ended may last longer. */
 static bool others_are_there(const struct kelp_launcher *launcher)
 {
     const Kelp__V1__StatusReply *status = launcher->status;
     bool there = false;
 
     for (size_t i = 0; i < status->n_shards; i++) {
-        there = there || is_foreign(launcher, status->shards[i]->shard);
+        const Kelp__V1__ShardInfo *shard = status->shards[i];
+        there = there || (shard->connected && is_foreign(launcher, shard->shard));
     }
     for (size_t i = 0; i < status->n_workers; i++) {
         there = there || is_foreign(launcher, status->workers[i]->id);
