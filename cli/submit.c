@@ -9,7 +9,9 @@
 #include "cli/preflight/notices.h"
 #include "cli/preflight/preflight.h"
 #include "cli/preflight/run_plugin.h"
+#include "cli/preflight/train_job.h"
 #include "cli/run/plugin_consent.h"
+#include "cli/run/run_client.h"
 #include "cli/verb/job_load.h"
 #include "cli/verbs.h"
 #include "common/base/clock.h"
@@ -25,17 +27,21 @@ static const struct kelp_option options[] = {
                      "than MIN are there"),
     KELP_VERB_SHARDS(NULL, "parameter-server shards (job key cluster.shards)"),
     KELP_VERB_SET(NULL, "set a job key, such as train.lr=0.01"),
+    KELP_VERB_FLAG("resume", NULL,
+                   "put the run in that folder into an etcd that does not know it (any more): it "
+                   "goes on from its newest checkpoint"),
+    KELP_VERB_ALLOW_PLUGIN,
 };
 
 static const struct kelp_program program = {
     .name = "kelp submit",
     .summary = "puts a job into etcd, for kelp node to run it on one or more hosts",
-    .positional = "JOB.yaml",
-    .positional_min = 1,
+    .positional = "[JOB.yaml]",
     .positional_max = 1,
     .examples = "  kelp submit fare.yaml --etcd https://10.0.0.5:2379 --certs operator --run "
                 "/shared/fare\n"
-                "  kelp submit mlp.yaml --etcd http://127.0.0.1:2379 --shards 2 --workers 3\n",
+                "  kelp submit mlp.yaml --etcd http://127.0.0.1:2379 --shards 2 --workers 3\n"
+                "  kelp submit --resume --run /shared/fare --etcd https://10.0.0.6:2379\n",
     KELP_VERB_OPTIONS(options),
 };
 
@@ -49,6 +55,8 @@ struct submit {
     char *spec;
     char sha256[KELP_SHA256_HEX_BYTES];
     struct kelp_job_client *client;
+    struct kelp_result result; /* of a run that is resumed: what it came to before */
+    bool counts;               /* there is one */
     struct kelp_display display;
 };
 
@@ -63,26 +71,81 @@ static void tell_rows(void *user, const char *path, uint64_t rows)
     kelp_display_prepare(user, path, rows, kelp_clock_ms());
 }
 
-/* The job as this machine understands it, with its data: what every worker must derive. */
-static kelp_status read_job(struct submit *submit, struct kelp_error *reterr)
+static bool resumes(const struct submit *submit)
 {
+    return kelp_options_flag(submit->given, "resume");
+}
+
+/* A run goes on as the job that it has. */
+static kelp_status check_words(const struct submit *submit, struct kelp_error *reterr)
+{
+    const struct kelp_options *given = submit->given;
+
+    if (!resumes(submit)) {
+        return kelp_verb_typed(given) ? KELP_OK
+                                      : kelp_fail(reterr, KELP_ERR_INVALID,
+                                                  "which job? kelp submit JOB.yaml, or --resume "
+                                                  "--run DIR");
+    }
+    if (!kelp_options_given(given, "run")) {
+        return kelp_fail(reterr, KELP_ERR_INVALID, "--resume needs the folder of the run: --run");
+    }
+    return kelp_verb_typed(given) || kelp_options_given(given, "workers") ||
+                   kelp_options_given(given, "shards") ||
+                   kelp_options_repeat_count(given, "set") > 0
+               ? kelp_fail(reterr, KELP_ERR_INVALID,
+                           "--resume takes the job of the run as it is, without JOB.yaml, --set, "
+                           "--workers and --shards")
+               : KELP_OK;
+}
+
+/* The job that is meant: the file, or with --resume the run's own. */
+static kelp_status load_job(struct submit *submit, struct kelp_error *reterr)
+{
+    const char *run = kelp_options_text(submit->given, "run");
     const struct kelp_job_source source = {.path = kelp_verb_typed(submit->given),
                                            .environment = true,
                                            .lay = lay_options,
                                            .user = submit->given};
-    const struct kelp_dataset_watch watch = {.rows = tell_rows, .user = &submit->display};
-    const struct kelp_plugin_consent consent = {.own_job = true};
+    const struct kelp_plugin_consent consent = {
+        .own_job = !resumes(submit), .allowed = kelp_options_flag(submit->given, "allow-plugin")};
 
-    kelp_status status = kelp_job_load(&source, &submit->file, reterr);
+    kelp_status status = resumes(submit) ? kelp_run_job_read(run, &submit->file, reterr)
+                                         : kelp_job_load(&source, &submit->file, reterr);
+    if (status == KELP_OK && resumes(submit) &&
+        kelp_job_file_job(submit->file)->run.mode != KELP_RUN_TRAIN) {
+        status =
+            kelp_fail(reterr, KELP_ERR_INVALID,
+                      "'%s' is a run of kelp predict or kelp evaluate, which is not resumed", run);
+    }
     if (status == KELP_OK) {
         status = kelp_plugin_consent(submit->file, &consent, reterr);
     }
+    return status == KELP_OK
+               ? kelp_job_begin_portable(kelp_job_file_job(submit->file), source.path, reterr)
+               : status;
+}
+
+/* The job as this machine understands it, with its data: what every worker must derive. */
+static kelp_status read_job(struct submit *submit, struct kelp_error *reterr)
+{
+    const char *run = kelp_options_text(submit->given, "run");
+    const struct kelp_dataset_watch watch = {.rows = tell_rows, .user = &submit->display};
+
+    kelp_status status = check_words(submit, reterr);
     if (status == KELP_OK) {
-        status = kelp_job_begin_portable(kelp_job_file_job(submit->file), source.path, reterr);
+        status = load_job(submit, reterr);
     }
     if (status == KELP_OK) {
         status = kelp_preflight(submit->file, &watch, &submit->carried, reterr);
         kelp_display_clear(&submit->display);
+    }
+    if (status == KELP_OK && resumes(submit)) {
+        status = kelp_run_plugin_find(submit->file, run, false, reterr);
+        if (status == KELP_OK) {
+            status = kelp_train_job_same_data(kelp_job_file_job(submit->file), run,
+                                              submit->carried.card, reterr);
+        }
     }
     return status;
 }
@@ -94,7 +157,28 @@ static kelp_status choose_run(const struct kelp_job *job, char path[KELP_RUN_PAT
                            : kelp_run_dir_default(job->name, time(NULL), path, reterr);
 }
 
-/* Its absolute path, and a token of its own. */
+/* The token by which the run's folder is known already; a run of one machine has none. */
+static kelp_status take_token(struct submit *submit, struct kelp_error *reterr)
+{
+    struct kelp_run_home *place = &submit->place;
+    char *token = NULL;
+
+    kelp_status status = kelp_run_dir_read(submit->run.path, KELP_RUN_TOKEN_FILE, &token, reterr);
+    if (status == KELP_ERR_NOT_FOUND) {
+        return kelp_run_home_mark(place, reterr);
+    }
+    if (status == KELP_OK && (token[0] == '\0' || strlen(token) > KELP_RUN_TOKEN_MAX)) {
+        status = kelp_fail(reterr, KELP_ERR_FORMAT, "%s/" KELP_RUN_TOKEN_FILE " holds no token",
+                           submit->run.path);
+    }
+    if (status == KELP_OK) {
+        (void)snprintf(place->token, sizeof(place->token), "%s", token);
+    }
+    free(token);
+    return status;
+}
+
+/* Its absolute path, and its token. */
 static kelp_status mark_place(struct submit *submit, struct kelp_error *reterr)
 {
     char *real = realpath(submit->run.path, NULL);
@@ -107,19 +191,21 @@ static kelp_status mark_place(struct submit *submit, struct kelp_error *reterr)
     }
     (void)snprintf(submit->place.folder, sizeof(submit->place.folder), "%s", real);
     free(real);
-    return kelp_run_home_mark(&submit->place, reterr);
+    return resumes(submit) ? take_token(submit, reterr)
+                           : kelp_run_home_mark(&submit->place, reterr);
 }
 
+/* Of a run that goes on, its files stay. */
 static kelp_status write_files(struct submit *submit, struct kelp_error *reterr)
 {
     char *text = NULL;
 
     kelp_status status = kelp_job_file_print_in(submit->file, submit->place.folder, &text, reterr);
-    if (status == KELP_OK) {
+    if (status == KELP_OK && !resumes(submit)) {
         status = kelp_run_dir_write(&submit->run, "job.yaml", text, reterr);
-        free(text);
     }
-    if (status == KELP_OK && submit->carried.card) {
+    free(text);
+    if (status == KELP_OK && submit->carried.card && !resumes(submit)) {
         status =
             kelp_run_dir_write(&submit->run, KELP_MODEL_CARD_FILE, submit->carried.card, reterr);
     }
@@ -128,16 +214,40 @@ static kelp_status write_files(struct submit *submit, struct kelp_error *reterr)
                : status;
 }
 
+/* A run that has come to its end needs nobody. */
+static kelp_status look_back(struct submit *submit, struct kelp_error *reterr)
+{
+    submit->counts = kelp_run_result_read(submit->run.path, &submit->result, NULL) == KELP_OK;
+    return submit->counts && strcmp(submit->result.status, "done") == 0
+               ? kelp_fail(reterr, KELP_ERR_EXISTS, "run '%s' is done", submit->run.path)
+               : KELP_OK;
+}
+
+static kelp_status take_run(struct submit *submit, struct kelp_error *reterr)
+{
+    const struct kelp_job *job = kelp_job_file_job(submit->file);
+    char path[KELP_RUN_PATH_MAX + 1];
+    kelp_status status;
+
+    if (resumes(submit)) {
+        status = kelp_run_dir_resolve(kelp_options_text(submit->given, "run"), path, reterr);
+        if (status == KELP_OK) {
+            status = kelp_run_dir_resume(path, &submit->run, reterr);
+        }
+        return status == KELP_OK ? look_back(submit, reterr) : status;
+    }
+    status = choose_run(job, path, reterr);
+    return status == KELP_OK
+               ? kelp_run_dir_create(path, job->run.dir[0] == '\0', &submit->run, reterr)
+               : status;
+}
+
 /* The run's folder, with all that processes expect to find in it. */
 static kelp_status make_run(struct submit *submit, struct kelp_error *reterr)
 {
     const struct kelp_job *job = kelp_job_file_job(submit->file);
-    char path[KELP_RUN_PATH_MAX + 1];
 
-    kelp_status status = choose_run(job, path, reterr);
-    if (status == KELP_OK) {
-        status = kelp_run_dir_create(path, job->run.dir[0] == '\0', &submit->run, reterr);
-    }
+    kelp_status status = take_run(submit, reterr);
     if (status == KELP_OK) {
         status = kelp_run_dir_protect(&submit->run, job->run.closed, reterr);
     }
@@ -162,7 +272,8 @@ static kelp_status put(const struct submit *submit, struct kelp_error *reterr)
     const struct kelp_launch launch = {
         .job = job, .spec = submit->spec, .plan = submit->carried.plan};
 
-    return kelp_launcher_submit(submit->client, &launch, &submit->place, reterr);
+    return kelp_launcher_submit(submit->client, &launch, &submit->place,
+                                submit->counts ? &submit->result : NULL, reterr);
 }
 
 static void tell(const struct submit *submit)
@@ -206,8 +317,9 @@ static int submit_job(struct submit *submit)
 
 static int submit(const struct kelp_options *given)
 {
-    struct submit submit = {.given = given, .run.lock_fd = -1};
+    static struct submit submit; /* large */
 
+    submit = (struct submit){.given = given, .run.lock_fd = -1};
     kelp_display_init(&submit.display, STDERR_FILENO);
     int exit_status = submit_job(&submit);
     kelp_job_client_close(submit.client);

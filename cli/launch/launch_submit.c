@@ -348,34 +348,45 @@ kelp_status kelp_launcher_may_submit(struct kelp_job_client *client, struct kelp
 }
 
 kelp_status kelp_launcher_submit(struct kelp_job_client *client, const struct kelp_launch *launch,
-                                 const struct kelp_run_home *place, struct kelp_error *reterr)
+                                 const struct kelp_run_home *place,
+                                 const struct kelp_result *before, struct kelp_error *reterr)
 {
     char spec[KELP_JOB_CLIENT_KEY_MAX + 1], plan[KELP_JOB_CLIENT_KEY_MAX + 1];
     char run[KELP_JOB_CLIENT_KEY_MAX + 1];
-    char *where = NULL;
+    char state[KELP_JOB_CLIENT_KEY_MAX + 1];
+    char *where = NULL, *count = NULL;
     bool succeeded = false;
 
     kelp_job_client_key(client, "spec", spec);
     kelp_job_client_key(client, "plan", plan);
     kelp_job_client_key(client, "run", run);
+    kelp_job_client_key(client, "state", state);
     kelp_status status = kelp_run_home_print(place, &where, reterr);
+    if (status == KELP_OK && before) {
+        count = print_count(before);
+        status = count ? KELP_OK : kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
+    }
     if (status != KELP_OK) {
+        free(where);
         return status;
     }
     const struct kelp_etcd_compare compare = {.key = spec, .what = KELP_ETCD_CREATE_REVISION};
     const struct kelp_etcd_operation operations[] = {{.key = run, .value = where},
                                                      {.key = plan, .value = launch->plan},
-                                                     {.key = spec, .value = launch->spec}};
+                                                     {.key = spec, .value = launch->spec},
+                                                     {.key = state, .value = count}};
     status = kelp_etcd_transaction(
         kelp_job_client_etcd(client),
         &(struct kelp_etcd_transaction){.compares = &compare,
                                         .compare_count = 1,
                                         .operations = operations,
-                                        .operation_count = KELP_ARRAY_COUNT(operations),
+                                        .operation_count =
+                                            KELP_ARRAY_COUNT(operations) - (before ? 0 : 1),
                                         .nonce_key = run,
                                         .deadline_ms = KELP_LAUNCH_ETCD_MS},
         &succeeded, NULL, reterr);
     free(where);
+    free(count);
     return status == KELP_OK && !succeeded ? refuse_taken(client, reterr) : status;
 }
 

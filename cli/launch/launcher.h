@@ -147,11 +147,13 @@ kelp_status kelp_launcher_may_submit(struct kelp_job_client *client,
                                      struct kelp_error *reterr) KELP_MUST_USE;
 
 /*
- * Put a new job into etcd for processes that somebody else starts: its text, its plan, and where
- * its run is. Errors: KELP_ERR_EXISTS (a job of that name is there), those of etcd.
+ * Put a job that etcd does not have into it, for processes that somebody else starts: its text, its
+ * plan, where its run is, and what that came to `before`; NULL: the run is new. Errors:
+ * KELP_ERR_EXISTS (a job of that name is there), those of etcd.
  */
 kelp_status kelp_launcher_submit(struct kelp_job_client *client, const struct kelp_launch *launch,
                                  const struct kelp_run_home *place,
+                                 const struct kelp_result *before,
                                  struct kelp_error *reterr) KELP_MUST_USE;
 
 #endif

@@ -311,6 +311,36 @@ KELP_TEST(pauses)
     ends(2, 0);
 }
 
+/* etcd has lost the job, and its text is put there again from the run's folder: it goes on from its
+ * newest checkpoint. Twice is once too often, and a run that is done stays so. */
+KELP_TEST(is_submitted_again)
+{
+    const char *const again[] = {"submit", "--resume", "--run", "run", "--etcd", etcd.url, NULL};
+
+    start_two();
+    await_step(50);
+    kelp_test_command_says(folder.path, again, 2, "etcd has a job 'hosts' already");
+    kelp_test_command_says(folder.path, (const char *[]){"stop", "hosts", "--etcd", etcd.url, NULL},
+                           0, "paused at step ");
+    ends(0, EXIT_PAUSED);
+    ends(1, EXIT_PAUSED);
+    double paused = step_now();
+    kelp_test_command_says(folder.path, (const char *[]){"free", "hosts", "--etcd", etcd.url, NULL},
+                           0, "paused at step ");
+    kelp_test_command_says(folder.path, again, 0, "\nsha256 ");
+    start_two();
+    await_step(paused + 50);
+    expect_quiet();
+    ends(0, 0);
+    ends(1, 0);
+    cJSON *result = kelp_test_read_json(folder.path, "run/result.json");
+    ck_assert(kelp_test_number(result, "steps_recomputed") < paused); /* not from its beginning */
+    cJSON_Delete(result);
+    kelp_test_command_says(folder.path, (const char *[]){"free", "hosts", "--etcd", etcd.url, NULL},
+                           0, "done at step ");
+    kelp_test_command_says(folder.path, again, 2, "is done");
+}
+
 /* A folder of another run, and one that is none, are refused before anything starts in them. */
 KELP_TEST(wrong_folder)
 {
