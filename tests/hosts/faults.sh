@@ -14,11 +14,7 @@ RANDOM="${4:-1}"
 replicas="${5:-2}"
 . "$source_dir/tests/hosts/hosts.sh"
 
-for variable in $(compgen -e | grep '^KELP_' || true); do unset "$variable"; done
-scratch="$(mktemp -d)"
-cd "$scratch"
-export XDG_CACHE_HOME="$scratch/cache" KELP_NO_PLOTS=true
-trap clean EXIT
+begin
 
 # 62 steps an epoch; a fault takes some seconds.
 cat >job.yaml <<JOB
@@ -31,9 +27,6 @@ cluster: {workers: 2, shards: 3, replicas: $replicas, lanes: 4}
 failure: {restart_backoff: 100ms, max_failures: -1}
 checkpoint: {steps: 1000, digest_steps: 5}
 JOB
-make_network
-make_certs
-for host in "${hosts[@]}"; do start_etcd "$host"; done
 submit
 for host in "${hosts[@]}"; do start "$host"; done
 go_on 100

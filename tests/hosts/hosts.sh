@@ -1,6 +1,7 @@
 # Hosts for tests: network namespaces a, b, c that a bridge joins, with a member of etcd and a kelp node each. The job's
-# files lie in the folder $scratch, which all of them see. To be sourced, with $bin set; root alone can make them.
-# shellcheck shell=bash disable=SC2154,SC2034 # $bin and $scratch are the caller's, $node is for it
+# files lie in the folder $scratch, which all of them see. To be sourced, with $bin set, and begun by begin; root alone
+# can make them.
+# shellcheck shell=bash disable=SC2154,SC2034 # $bin is the caller's, $node for it
 
 hosts=(a b c)
 declare -A address=([a]=10.77.0.1 [b]=10.77.0.2 [c]=10.77.0.3)
@@ -95,6 +96,18 @@ start_etcd() {
         --initial-advertise-peer-urls "http://${address[$host]}:2380" --initial-cluster "$members" \
         --cert-file authority/etcd/cert.pem --key-file authority/etcd/key.pem \
         --trusted-ca-file authority/etcd/ca.pem --client-cert-auth >>"etcd-$host.log" 2>&1 &
+}
+
+# Hosts with etcd, in a new folder. All goes when the script ends.
+begin() {
+    for variable in $(compgen -e | grep '^KELP_' || true); do unset "$variable"; done
+    scratch="$(mktemp -d)"
+    cd "$scratch" || exit 1
+    export XDG_CACHE_HOME="$scratch/cache" KELP_NO_PLOTS=true
+    trap clean EXIT
+    make_network
+    make_certs
+    for host in "${hosts[@]}"; do start_etcd "$host"; done
 }
 
 # A verb on HOST, as an operator.

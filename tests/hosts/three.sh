@@ -10,11 +10,7 @@ source_dir="$(cd "${1:?$usage}" && pwd)"
 bin="$(cd "${2:?$usage}/bin" && pwd)"
 . "$source_dir/tests/hosts/hosts.sh"
 
-for variable in $(compgen -e | grep '^KELP_' || true); do unset "$variable"; done
-scratch="$(mktemp -d)"
-cd "$scratch"
-export XDG_CACHE_HOME="$scratch/cache" KELP_NO_PLOTS=true
-trap clean EXIT
+begin
 
 cat >job.yaml <<'JOB'
 name: three
@@ -26,9 +22,6 @@ cluster: {workers: 2, shards: 3, replicas: 2, lanes: 4}
 failure: {restart_backoff: 100ms}
 checkpoint: {digest_steps: 5}
 JOB
-make_network
-make_certs
-for host in "${hosts[@]}"; do start_etcd "$host"; done
 submit
 for host in "${hosts[@]}"; do start "$host"; done
 go_on 100
