@@ -127,7 +127,6 @@ submit() {
     grep -q '^sha256' submit.log || fail "$(cat submit.log)"
 }
 
-nodes=()
 declare -A node=()
 # HOST [OPTION…]: its kelp node, in the background; its exit status goes to HOST.status. Its processes serve at the
 # address that it uses towards etcd.
@@ -141,7 +140,6 @@ start() {
             --coordinator --shards 1 --workers 1 "$@" >>"$host.out" 2>&1 || status=$?
         echo "$status" >"$host.status"
     } &
-    nodes+=($!)
     node[$host]=$!
 }
 # SIGTERM to a host's kelp node.
@@ -212,7 +210,7 @@ doctor() {
 expect_quiet() {
     local ours quiet host
     steer wait "$job" --timeout 10m >result.out 2>&1 || fail "kelp wait: $(cat result.out)"
-    wait "${nodes[@]}"
+    wait "${node[@]}"
     for host in "${hosts[@]}"; do
         [ "$(cat "$host.status")" = 0 ] || fail "host $host ended with $(cat "$host.status")"
     done
