@@ -18,7 +18,6 @@
 #include "common/base/sha256.h"
 #include "common/base/value.h"
 
-#define HOST_MAX         20 /* bytes of --host: HOST.coordinator-15 is a process's name */
 #define METRICS_HOST_MAX 253
 #define ASK_PERIOD_MS    250
 #define ASK_DEADLINE_MS  1000
@@ -33,13 +32,16 @@ static const struct kelp_option options[] = {
                    "on; else the host's own"),
     KELP_VERB_FLAG("coordinator", "Processes",
                    "start a coordinator: of several hosts that do, one leads and writes the model"),
-    KELP_VERB_NUMBER("shards", INTEGER, 0, 1024, "0", "Processes", "shards to start"),
-    KELP_VERB_NUMBER("workers", INTEGER, 0, 1024, "0", "Processes", "workers to start"),
+    KELP_VERB_NUMBER("shards", RANGE, 0, KELP_HOST_ROOM_MAX, "0", "Processes",
+                     "N or MIN:MAX shards: as many as are this host's share of what kelp scale, or "
+                     "else the job, wants"),
+    KELP_VERB_NUMBER("workers", RANGE, 0, KELP_HOST_ROOM_MAX, "0", "Processes",
+                     "N or MIN:MAX workers, likewise"),
     KELP_VERB_TEXT("zone", "NAME", "Processes",
                    "what fails together with this host's shards; else the host alone"),
-    KELP_VERB_JOB_CERTS("Processes",
-                        "mutual TLS: a folder with coordinator/, shard/ and worker/, as far as "
-                        "they are started, and operator/ with --coordinator, else reader/"),
+    KELP_VERB_JOB_CERTS(
+        "Processes", "mutual TLS: a folder with coordinator/, shard/ and worker/, as far as "
+                     "they are started, and operator/ with --coordinator or MIN:MAX, else reader/"),
     KELP_VERB_TEXT("listen", "HOST", "Processes",
                    "address of this host at whose ports its processes serve, with --certs; else "
                    "the one that it uses towards etcd"),
@@ -73,7 +75,7 @@ static const struct kelp_program program = {
 struct node {
     const struct kelp_options *given;
     uint64_t start_ms;
-    char host[HOST_MAX + 1];
+    char host[KELP_HOST_NAME_MAX + 1];
     char bin_folder[KELP_PROCESS_PATH_MAX];
     char certs[KELP_LAUNCH_CERTS_MAX + 1]; /* "": none */
     char metrics[METRICS_HOST_MAX + 1];
@@ -99,14 +101,26 @@ static kelp_status choose_host(struct node *node, struct kelp_error *reterr)
         own[strcspn(own, ".")] = '\0';
     }
     const char *host = typed ? typed : own;
-    if (strlen(host) > HOST_MAX || !kelp_process_name_valid(host) || strchr(host, '.')) {
+    if (strlen(host) > KELP_HOST_NAME_MAX || !kelp_process_name_valid(host) || strchr(host, '.')) {
         return kelp_fail(reterr, KELP_ERR_INVALID,
                          "%s '%.64s': 1 to %d letters, digits, '-' or '_' are expected%s",
-                         typed ? "--host" : "the host's name", host, HOST_MAX,
+                         typed ? "--host" : "the host's name", host, KELP_HOST_NAME_MAX,
                          typed ? "" : "; give another one by --host");
     }
     (void)snprintf(node->host, sizeof(node->host), "%s", host);
     return KELP_OK;
+}
+
+static struct kelp_room read_room(const struct node *node, const char *option)
+{
+    struct kelp_range range = kelp_options_range(node->given, option);
+
+    return (struct kelp_room){.least = range.min, .most = range.max};
+}
+
+static bool is_range(const struct kelp_room *room)
+{
+    return room->least < room->most;
 }
 
 static kelp_status choose_processes(struct node *node, struct kelp_error *reterr)
@@ -118,13 +132,15 @@ static kelp_status choose_processes(struct node *node, struct kelp_error *reterr
                          "--zone '%.64s': 1 to %d letters, digits, '-', '_' or '.' are expected",
                          zone, KELP_PROCESS_NAME_MAX);
     }
-    node->launch = (struct kelp_launch_node){
-        .host = node->host,
-        .zone = zone ? zone : node->host,
-        .shards = (uint32_t)kelp_options_integer(node->given, "shards"),
-        .workers = (uint32_t)kelp_options_integer(node->given, "workers")};
-    return kelp_options_flag(node->given, "coordinator") || node->launch.shards > 0 ||
-                   node->launch.workers > 0
+    node->launch = (struct kelp_launch_node){.host = node->host,
+                                             .zone = zone ? zone : node->host,
+                                             .shards = read_room(node, "shards"),
+                                             .workers = read_room(node, "workers")};
+    node->launch.steers = kelp_options_flag(node->given, "coordinator") ||
+                          !kelp_options_text(node->given, "certs") ||
+                          is_range(&node->launch.shards) || is_range(&node->launch.workers);
+    return kelp_options_flag(node->given, "coordinator") || node->launch.shards.most > 0 ||
+                   node->launch.workers.most > 0
                ? KELP_OK
                : kelp_fail(reterr, KELP_ERR_INVALID,
                            "nothing to run: give --coordinator, --shards N or --workers N");
@@ -136,7 +152,7 @@ static kelp_status choose_metrics(struct node *node, struct kelp_error *reterr)
     const char *typed = kelp_options_text(node->given, "metrics");
     const char *colon = typed ? strrchr(typed, ':') : NULL;
     const uint64_t processes = (uint64_t)kelp_options_flag(node->given, "coordinator") +
-                               node->launch.shards + node->launch.workers;
+                               node->launch.shards.most + node->launch.workers.most;
     uint64_t port = 0;
 
     if (!typed) {
@@ -164,7 +180,8 @@ static kelp_status choose_certs(struct node *node, struct kelp_error *reterr)
 {
     const char *folder = kelp_options_text(node->given, "certs");
     const struct kelp_launch_roles roles = {kelp_options_flag(node->given, "coordinator"),
-                                            node->launch.shards > 0, node->launch.workers > 0};
+                                            node->launch.shards.most > 0,
+                                            node->launch.workers.most > 0, node->launch.steers};
 
     if (!folder) {
         return kelp_options_text(node->given, "listen")
@@ -216,7 +233,7 @@ static kelp_status open_client(struct node *node, struct kelp_error *reterr)
     char certs[KELP_CREDENTIALS_PATH_MAX + 1];
 
     (void)snprintf(certs, sizeof(certs), "%s/%s", node->certs,
-                   kelp_options_flag(node->given, "coordinator") ? "operator" : "reader");
+                   node->launch.steers ? "operator" : "reader");
     return kelp_job_client_open(kelp_options_text(node->given, "etcd"),
                                 kelp_options_text(node->given, "job"),
                                 node->certs[0] ? certs : NULL, &node->client, reterr);
@@ -309,7 +326,7 @@ static kelp_status make_folder(const char *path, struct kelp_error *reterr)
 static kelp_status open_folder(struct node *node, struct kelp_error *reterr)
 {
     const char *typed = kelp_options_text(node->given, "run");
-    bool shared = kelp_options_flag(node->given, "coordinator") || node->launch.shards > 0;
+    bool shared = kelp_options_flag(node->given, "coordinator") || node->launch.shards.most > 0;
     struct kelp_run_home place;
     char logs[KELP_RUN_PATH_MAX + 64];
     kelp_status status;

@@ -1,5 +1,8 @@
 #include <stdio.h>
 
+#include <stdlib.h>
+
+#include "cli/host/hosts.h"
 #include "cli/run/job_ask.h"
 #include "cli/verbs.h"
 #include "common/base/value.h"
@@ -19,7 +22,8 @@ static const struct kelp_program program = {
     .positional = "[RUN|JOB]",
     .positional_max = 1,
     .examples = "  kelp scale --workers 4\n"
-                "  kelp scale runs/etth1-dlinear-20260131-120000 --workers 2:6 --shards 3\n",
+                "  kelp scale runs/etth1-dlinear-20260131-120000 --workers 2:6 --shards 3\n"
+                "  kelp scale fare --etcd https://10.0.0.5:2379 --certs operator --workers 16\n",
     KELP_VERB_OPTIONS(options),
 };
 
@@ -32,8 +36,32 @@ static bool stands(const Kelp__V1__Targets *now, const Kelp__V1__Targets *wanted
 
 struct request {
     Kelp__V1__Targets wanted;
-    bool asked; /* the leader took it */
+    bool asked;    /* the leader took it */
+    bool on_hosts; /* kelp node runs the job, on hosts that have this room in all: */
+    uint32_t shards;
+    uint32_t workers;
 };
+
+/* Who starts what is wanted? */
+static kelp_status find_room(struct kelp_job_client *client, uint32_t left_ms,
+                             struct request *request, struct kelp_error *reterr)
+{
+    struct kelp_hosts_list list;
+
+    kelp_status status = kelp_hosts_list(kelp_job_client_etcd(client), kelp_job_client_job(client),
+                                         left_ms, &list, reterr);
+    if (status != KELP_OK) {
+        return status;
+    }
+    request->on_hosts = list.count > 0;
+    request->shards = request->workers = 0;
+    for (size_t i = 0; i < list.count; i++) {
+        request->shards += list.hosts[i].shards.most;
+        request->workers += list.hosts[i].workers.most;
+    }
+    free(list.hosts);
+    return KELP_OK;
+}
 
 static bool look_and_ask(struct kelp_job_client *client, uint32_t left_ms, void *user,
                          struct kelp_job_look *look)
@@ -52,19 +80,34 @@ static bool look_and_ask(struct kelp_job_client *client, uint32_t left_ms, void 
         look->error.status = kelp_job_client_scale(client, &request->wanted, left_ms, &look->error);
         request->asked = look->error.status == KELP_OK;
     }
-    return done;
+    if (done) {
+        look->error.status = find_room(client, left_ms, request, &look->error);
+    }
+    return done && look->error.status == KELP_OK;
+}
+
+static void tell_room(const struct request *request, uint32_t wanted, uint32_t room)
+{
+    if (request->on_hosts && wanted > room) {
+        (void)printf(" (the hosts have room for %u: start kelp node on more, or with a higher MAX)",
+                     room);
+    }
+    (void)putchar('\n');
 }
 
 static void tell(const void *user, double seconds)
 {
-    const Kelp__V1__Targets *wanted = &((const struct request *)user)->wanted;
+    const struct request *request = user;
+    const Kelp__V1__Targets *wanted = &request->wanted;
 
     (void)seconds; /* processes come and go after it */
     if (wanted->workers_max > 0) {
-        (void)printf("workers    %u:%u\n", wanted->workers_min, wanted->workers_max);
+        (void)printf("workers    %u:%u", wanted->workers_min, wanted->workers_max);
+        tell_room(request, wanted->workers_max, request->workers);
     }
     if (wanted->shards > 0) {
-        (void)printf("shards     %u\n", wanted->shards);
+        (void)printf("shards     %u", wanted->shards);
+        tell_room(request, wanted->shards, request->shards);
     }
 }
 

@@ -26,7 +26,7 @@ mapfile -t device_sources < <(find kernels tests/lib/cuda \( -name '*.cu' -o -na
 # fgets, localtime_r, common/tensors/philox.h. getenv belongs to the code that reads configuration.
 banned='sprintf|vsprintf|strcpy|strcat|strncpy|strtok|atoi|atol|atof|gets|localtime|rand|srand'
 may_getenv='^(common/job/job_file|common/base/(log|environment)|common/program/(options|socket_folder)'
-may_getenv+='|cli/(main|launch/(manager|detach)|faultdisk/[a-z_]*)|tests/.*|bench/.*)\.[ch]$'
+may_getenv+='|cli/(main|host/manager|launch/detach|faultdisk/[a-z_]*)|tests/.*|bench/.*)\.[ch]$'
 mapfile -t suspects < <(grep -lE "(^|[^A-Za-z0-9_.>\"])($banned)[[:space:]]*\(" "${sources[@]}" \
     "${device_sources[@]}" || true)
 for file in "${suspects[@]}"; do
@@ -47,11 +47,11 @@ done
 room_table() {
     sed -E -e 's,COMMON,PURE common/etcd common/rpc common/program common/scrape common/tls,' \
         -e 's,VERBS,cli/verb cli/run cli/runs SETS cli/doctor cli/checkpoint cli/chaos cli/infer cli/replay cli/plot,' \
-        -e 's,SETS,cli/init cli/certs cli/preflight cli/launch,' \
+        -e 's,SETS,cli/host cli/init cli/certs cli/preflight cli/launch,' \
         -e 's,LEADER_CORE,coordinator/core coordinator/core/placement coordinator/core/checkpoints MEMBERS,' \
         -e 's,MEMBERS,coordinator/core/membership,' \
         -e 's,PS_CORE,ps/core ps/core/lanes ps/core/evidence ps/core/partition ps/core/snapshot ps/core/control,' \
-        -e 's,LAUNCH,cli/preflight cli/launch,' \
+        -e 's,LAUNCH,cli/host cli/preflight cli/launch,' \
         -e 's,PURE,common/base common/tensors common/job common/training,' <<'TABLE'
 common/base:
 common/tensors: common/base
@@ -112,11 +112,12 @@ cli/doctor: COMMON kernels proto cli/verb cli/run
 cli/certs: common/base common/etcd common/program common/tls cli/verb
 cli/init: common/base common/job worker/data worker/data/text
 cli/preflight: COMMON worker/data worker/data/table worker/model cli/verb cli/run
-cli/launch: COMMON proto cli/verb cli/run cli/checkpoint cli/preflight
+cli/host: common/base common/etcd
+cli/launch: COMMON proto cli/verb cli/run cli/host cli/checkpoint cli/preflight
 cli/infer: COMMON worker/compute worker/core worker/data worker/model cli/verb cli/run cli/checkpoint LAUNCH
 cli/replay: COMMON kernels ps/core/partition worker/compute cli/run cli/checkpoint
 cli/plot: COMMON worker/data worker/model worker/model/graph cli/run cli/checkpoint
-cli/chaos: COMMON proto worker/data cli/faultdisk cli/verb cli/run cli/launch cli/plot
+cli/chaos: COMMON proto worker/data cli/faultdisk cli/verb cli/run cli/host cli/launch cli/plot
 cli: COMMON worker/compute worker/data worker/data/table worker/model worker/model/graph VERBS
 cli/describe: COMMON coordinator ps worker cli/verb cli
 TABLE

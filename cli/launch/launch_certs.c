@@ -4,12 +4,12 @@
 
 #include "cli/launch/launcher_internal.h"
 
-const struct kelp_launch_roles kelp_launch_all_roles = {true, true, true};
+const struct kelp_launch_roles kelp_launch_all_roles = {true, true, true, true};
 
-/* Of the launcher itself: where a coordinator is it steers the job, else it only looks. */
-static enum kelp_role client_role(bool coordinators)
+/* Of the launcher itself. */
+static enum kelp_role client_role(bool steers)
 {
-    return coordinators ? KELP_ROLE_OPERATOR : KELP_ROLE_READER;
+    return steers ? KELP_ROLE_OPERATOR : KELP_ROLE_READER;
 }
 
 static kelp_status check(const char *folder, enum kelp_role role, const char *job,
@@ -47,7 +47,7 @@ kelp_status kelp_launcher_find_certs(const char *folder, const char *job,
     } needs[] = {{KELP_ROLE_COORDINATOR, roles->coordinators},
                  {KELP_ROLE_SHARD, roles->shards},
                  {KELP_ROLE_WORKER, roles->workers},
-                 {client_role(roles->coordinators), true}};
+                 {client_role(roles->steers), true}};
     char *real = realpath(folder, NULL);
     kelp_status status = KELP_OK;
 
@@ -72,7 +72,7 @@ bool kelp__launch_own_certs(const struct kelp_launch *launch)
 
 static void set_certs(struct kelp_launcher *launcher, const char *folder)
 {
-    enum kelp_role role = client_role(launcher->launch->coordinators > 0);
+    enum kelp_role role = client_role(!launcher->launch->node || launcher->launch->node->steers);
 
     (void)snprintf(launcher->roles, sizeof(launcher->roles), "%s", folder);
     (void)snprintf(launcher->certs, sizeof(launcher->certs), "%.*s/%s", KELP_LAUNCH_CERTS_MAX,

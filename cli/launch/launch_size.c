@@ -1,6 +1,7 @@
 /*
- * The size that `kelp scale` asks for: processes are started or told to leave, and the size is kept
- * in the run's folder, since a private etcd goes with the command.
+ * The size that `kelp scale` asks for: processes are started or told to leave. Where all of the job
+ * is on this machine, the size is kept in the run's folder, since a private etcd goes with the
+ * command. A host of a cluster runs its share of it (cli/host/share.h).
  */
 #include <stdlib.h>
 #include <string.h>
@@ -8,6 +9,7 @@
 #include "cli/launch/launcher_internal.h"
 
 #define SIZE_FILE "scale.json" /* what stands in etcd */
+#define SETTLE_MS 1000         /* hosts come one by one: a share counts once it has stood so long */
 
 static kelp_status keep(const struct kelp_launcher *launcher, struct kelp_error *reterr)
 {
@@ -45,16 +47,20 @@ kelp_status kelp__launch_put_size(const struct kelp_launcher *launcher,
     return status;
 }
 
+/* Have so many of a kind: those that are too many are told to leave. */
+static kelp_status resize(struct kelp_children *children, enum kelp_child_kind kind, uint32_t count,
+                          struct kelp_error *reterr)
+{
+    while (kelp_children_wanted(children, kind) > count &&
+           kelp_children_retire(children, kind, NULL, NULL)) {
+    }
+    return kelp_children_grow(children, kind, count, reterr);
+}
+
 static kelp_status follow_workers(struct kelp_launcher *launcher, struct kelp_error *reterr)
 {
-    struct kelp_children *children = &launcher->children;
-    uint32_t count = launcher->size.workers_max;
-
-    kelp_children_need(children, launcher->size.workers_min);
-    while (kelp_children_wanted(children, KELP_CHILD_WORKER) > count &&
-           kelp_children_retire(children, KELP_CHILD_WORKER, NULL, NULL)) {
-    }
-    return kelp_children_grow(children, KELP_CHILD_WORKER, count, reterr);
+    kelp_children_need(&launcher->children, launcher->size.workers_min);
+    return resize(&launcher->children, KELP_CHILD_WORKER, launcher->size.workers_max, reterr);
 }
 
 /* Its partitions are elsewhere, as the newest status says. */
@@ -105,20 +111,60 @@ static void tell(struct kelp_launcher *launcher)
     }
 }
 
-kelp_status kelp__launch_follow_size(struct kelp_launcher *launcher, struct kelp_error *reterr)
+/* ---- a host of several ---------------------------------------------------------------------- */
+
+static bool is_fixed(const struct kelp_room *room)
 {
-    const Kelp__V1__Targets *now = launcher->status->targets;
+    return room->least == room->most;
+}
+
+/* Processes that move partitions need a cluster that runs. */
+static kelp_status take_share(struct kelp_launcher *launcher, struct kelp_error *reterr)
+{
+    struct kelp_launch_share *share = &launcher->node.share;
+
+    share->taken = true;
+    kelp_display_say(launcher->display,
+                     "from now on this host runs %u workers and %u shards of the job",
+                     share->workers, share->shards);
+    kelp_status status = resize(&launcher->children, KELP_CHILD_WORKER, share->workers, reterr);
+    return status == KELP_OK ? resize(&launcher->children, KELP_CHILD_SHARD, share->shards, reterr)
+                             : status;
+}
+
+static kelp_status follow_share(struct kelp_launcher *launcher, const Kelp__V1__Targets *wanted,
+                                uint64_t now, struct kelp_error *reterr)
+{
+    const struct kelp_launch_node *host = launcher->launch->node;
+    struct kelp_launch_share *share = &launcher->node.share;
+    struct kelp_hosts *hosts = launcher->node.hosts;
+
+    if (!hosts || launcher->node.leaving || (is_fixed(&host->shards) && is_fixed(&host->workers))) {
+        return KELP_OK;
+    }
+    uint32_t shards = kelp_hosts_share(hosts, KELP_HOSTS_SHARDS, wanted->shards);
+    uint32_t workers = kelp_hosts_share(hosts, KELP_HOSTS_WORKERS, wanted->workers_max);
+    if (share->since_ms == 0 || shards != share->shards || workers != share->workers) {
+        *share = (struct kelp_launch_share){.shards = shards, .workers = workers, .since_ms = now};
+    }
+    return !share->taken && now - share->since_ms >= SETTLE_MS ? take_share(launcher, reterr)
+                                                               : KELP_OK;
+}
+
+/* ---- all of it ------------------------------------------------------------------------------ */
+
+static kelp_status follow_all(struct kelp_launcher *launcher, const Kelp__V1__Targets *wanted,
+                              struct kelp_error *reterr)
+{
     Kelp__V1__Targets *size = &launcher->size;
     kelp_status status = KELP_OK;
 
-    if (!now || now->shards == 0) {
-        return KELP_OK; /* the leader does not know it yet */
-    }
-    bool workers = now->workers_min != size->workers_min || now->workers_max != size->workers_max;
-    bool shards = now->shards != size->shards;
-    size->workers_min = now->workers_min;
-    size->workers_max = now->workers_max;
-    size->shards = now->shards;
+    bool workers =
+        wanted->workers_min != size->workers_min || wanted->workers_max != size->workers_max;
+    bool shards = wanted->shards != size->shards;
+    size->workers_min = wanted->workers_min;
+    size->workers_max = wanted->workers_max;
+    size->shards = wanted->shards;
     if (workers || shards) {
         tell(launcher);
     }
@@ -132,4 +178,16 @@ kelp_status kelp__launch_follow_size(struct kelp_launcher *launcher, struct kelp
         end_empty_shards(launcher);
     }
     return status;
+}
+
+kelp_status kelp__launch_follow_size(struct kelp_launcher *launcher, uint64_t now,
+                                     struct kelp_error *reterr)
+{
+    const Kelp__V1__Targets *wanted = launcher->status->targets;
+
+    if (!wanted || wanted->shards == 0) {
+        return KELP_OK; /* the leader does not know it yet */
+    }
+    return launcher->launch->node ? follow_share(launcher, wanted, now, reterr)
+                                  : follow_all(launcher, wanted, reterr);
 }

@@ -129,8 +129,8 @@ static kelp_status start_children(struct kelp_launcher *launcher, struct kelp_er
         uint32_t count;
     } wanted[] = {
         {KELP_CHILD_COORDINATOR, launch->coordinators},
-        {KELP_CHILD_SHARD, launch->node ? launch->node->shards : launch->job->cluster.shards},
-        {KELP_CHILD_WORKER, launch->node ? launch->node->workers : workers_at_start(launch)}};
+        {KELP_CHILD_SHARD, launch->node ? launch->node->shards.least : launch->job->cluster.shards},
+        {KELP_CHILD_WORKER, launch->node ? launch->node->workers.least : workers_at_start(launch)}};
 
     for (size_t i = 0; i < KELP_ARRAY_COUNT(wanted); i++) {
         for (uint32_t number = 0; number < wanted[i].count; number++) {
@@ -371,9 +371,7 @@ static kelp_status read_status(struct kelp_launcher *launcher, uint64_t now,
     kelp_ledger_add(&launcher->ledger, status);
     kelp__launch_tell_news(launcher);
     fence(launcher, asked_ms);
-    /* A host starts as many processes as it was told to. */
-    kelp_status followed =
-        launcher->launch->node ? KELP_OK : kelp__launch_follow_size(launcher, reterr);
+    kelp_status followed = kelp__launch_follow_size(launcher, now, reterr);
     if (followed != KELP_OK) {
         return followed;
     }
@@ -475,11 +473,11 @@ static kelp_status run(struct kelp_launcher *launcher, struct kelp_error *reterr
             return status;
         }
         if (launcher->launch->node) {
-            kelp__launch_node_hold(launcher, now);
+            status = kelp__launch_node_tend(launcher, now, reterr);
         } else {
             kelp__launch_go_on(launcher, now);
+            status = tend_etcd(launcher, now, reterr);
         }
-        status = tend_etcd(launcher, now, reterr);
         if (status == KELP_OK) {
             status = kelp_children_tend(&launcher->children, now, &launcher->gave_up, reterr);
         }

@@ -16,8 +16,9 @@
 
 #include <stdint.h>
 
+#include "cli/host/hosts.h"
+#include "cli/host/manager.h"
 #include "cli/launch/guard.h"
-#include "cli/launch/manager.h"
 #include "cli/launch/trial.h"
 #include "cli/run/job_client.h"
 #include "cli/run/result.h"
@@ -39,8 +40,11 @@
 struct kelp_launch_node {
     const char *host; /* its name, which stands before those of its processes */
     const char *zone; /* of its shards */
-    uint32_t shards;
-    uint32_t workers;
+    struct kelp_room shards;
+    struct kelp_room workers;
+    /* Has an operator's certificate, where there are any: it stands in the list of hosts. A host
+     * that does not runs the least that it has room for. */
+    bool steers;
     const char *metrics_host; /* where its processes can be watched; NULL: nowhere */
     uint16_t metrics_port;    /* of the first one; 0: each takes a free one */
 };
@@ -127,12 +131,13 @@ struct kelp_launch_roles {
     bool coordinators;
     bool shards;
     bool workers;
+    bool steers; /* the launcher itself is an operator of the job, else a reader */
 };
 extern const struct kelp_launch_roles kelp_launch_all_roles;
 
 /*
- * Is there a certificate for each of these in folder/ROLE, and is it the right one? And one of an
- * operator for the launcher itself, without coordinators of a reader. path is the folder, absolute.
+ * Is there a certificate for each of these in folder/ROLE, and is it the right one? path is the
+ * folder, absolute.
  * Errors: KELP_ERR_NOT_FOUND, KELP_ERR_INVALID, those of
  * kelp_credentials_open().
  */

@@ -8,6 +8,7 @@
 
 #include <poll.h>
 
+#include "cli/host/hosts.h"
 #include "cli/launch/children.h"
 #include "cli/launch/damage.h"
 #include "cli/launch/launcher.h"
@@ -20,9 +21,19 @@
 
 #define KELP_LAUNCH_POLL_ROOM (KELP_CHILDREN_MAX + 3)
 
+/* What of the job's size is a host's, as the list of hosts and the newest status have it. */
+struct kelp_launch_share {
+    uint32_t shards;
+    uint32_t workers;
+    uint64_t since_ms; /* it has been so */
+    bool taken;        /* processes are started and ended by it */
+};
+
 /* Of a host of a cluster (launch_node.c). */
 struct kelp_node_state {
     struct kelp_job_client *client;
+    struct kelp_hosts *hosts; /* NULL: it is not in the list of hosts */
+    struct kelp_launch_share share;
     struct kelp_run_dir
         held; /* the run's folder, while the leader is on this host; else lock_fd -1 */
     uint64_t hold_retry_ms;
@@ -118,8 +129,10 @@ kelp_status kelp__launch_take_up(struct kelp_job_client *client,
 /* Of a host of a cluster: before its processes start. */
 kelp_status kelp__launch_node_begin(struct kelp_launcher *launcher,
                                     struct kelp_error *reterr) KELP_MUST_USE;
-/* Hold the run's folder while the leader is on this host. */
-void kelp__launch_node_hold(struct kelp_launcher *launcher, uint64_t now);
+/* Stay in the list of hosts, and hold the run's folder while the leader is on this host. Errors:
+ * KELP_ERR_EXISTS, KELP_ERR_BUSY (another kelp node goes by this host's name). */
+kelp_status kelp__launch_node_tend(struct kelp_launcher *launcher, uint64_t now,
+                                   struct kelp_error *reterr) KELP_MUST_USE;
 /* Is the job over, and its result in etcd or ours to write? */
 bool kelp__launch_node_ended(struct kelp_launcher *launcher, uint64_t now);
 /* Is the result ours to write? */
@@ -141,7 +154,7 @@ kelp_status kelp__launch_put_size(const struct kelp_launcher *launcher,
                                   struct kelp_job_client *client,
                                   struct kelp_error *reterr) KELP_MUST_USE;
 /* Start or end processes as the newest status wants it. */
-kelp_status kelp__launch_follow_size(struct kelp_launcher *launcher,
+kelp_status kelp__launch_follow_size(struct kelp_launcher *launcher, uint64_t now,
                                      struct kelp_error *reterr) KELP_MUST_USE;
 
 /* Before anything of a resume is written. */

@@ -287,6 +287,90 @@ KELP_TEST(is_lost)
     ends(2, 0);
 }
 
+/* How many processes with such a name the job has, as kelp status says. */
+static unsigned count_processes(const char *job, const char *name)
+{
+    struct kelp_test_command status;
+    char text[64];
+    unsigned count = 0;
+
+    (void)snprintf(text, sizeof(text), "\"%s", name);
+    verb(&status, (const char *[]){"status", job, "--etcd", etcd.url, "-o", "json", NULL});
+    for (const char *at = strstr(status.out, text); at; at = strstr(at + 1, text)) {
+        count++;
+    }
+    kelp_test_command_fini(&status);
+    return count;
+}
+
+static void start_shared(size_t host, const char *name, const char *shards)
+{
+    kelp_test_command_start(&hosts[host], folder.path,
+                            (const char *[]){"node", "--etcd", etcd.url, "--job", "shared",
+                                             "--host", name, "--shards", shards, "--workers", "0:3",
+                                             "--coordinator", NULL});
+}
+
+static void await_shared(const char *name, unsigned count)
+{
+    KELP_TEST_AWAIT_FROM(&hosts[0], count_processes("shared", name) == count,
+                         "%u of %s are not there: %s", count, name,
+                         kelp_test_command_peek(&hosts[0]));
+}
+
+/* Hosts share out what kelp scale wants, and what a lost one had. */
+KELP_TEST(shares)
+{
+    const char *const scale[] = {"scale", "shared",   "--etcd", etcd.url, "--workers",
+                                 "4",     "--shards", "4",      NULL};
+    const char *const back[] = {"scale", "shared",   "--etcd", etcd.url, "--workers",
+                                "2",     "--shards", "2",      NULL};
+    struct kelp_test_command train;
+    char digest[DIGEST_CHARS + 1], shared[DIGEST_CHARS + 1];
+
+    kelp_test_command_says(folder.path,
+                           (const char *[]){"submit", "job.yaml", "--etcd", etcd.url, "--run",
+                                            "shared", "--set", "name=shared", "--set",
+                                            "train.epochs=500", NULL},
+                           0, "\nsha256 ");
+    start_shared(0, "a", "1:2");
+    start_shared(1, "b", "1");
+    await_shared("a.worker-", 1);
+    await_shared("b.worker-", 1);
+    kelp_test_command_says(folder.path, scale, 0,
+                           "shards     4 (the hosts have room for 3: start kelp node");
+    await_shared("a.shard-", 2);
+    await_shared("a.worker-", 2);
+    await_shared("b.worker-", 2);
+    kelp_test_command_signal(&hosts[1], "node", "shared", SIGKILL);
+    ends(1, -1);
+    start_shared(2, "c", "1"); /* b's entry is gone after its lease */
+    await_shared("c.worker-", 2);
+    kelp_test_command_says(folder.path, back, 0, "shards     2");
+    await_shared("a.worker-", 1);
+    await_shared("c.worker-", 1);
+    verb(&train, (const char *[]){"train", "job.yaml", "--run", "quiet-shared", "--set",
+                                  "train.epochs=500", NULL});
+    read_digest(train.out, digest);
+    kelp_test_command_fini(&train);
+    ends(0, 0);
+    ends(2, 0);
+    read_digest(hosts[0].out, shared);
+    ck_assert_str_eq(shared, digest);
+}
+
+/* A host has one kelp node for a job. */
+KELP_TEST(one_for_a_host)
+{
+    start(0, "2", "2", "--coordinator");
+    await_step(10);
+    const char *again[] = {"node",   "--etcd", etcd.url,    "--job", "hosts",
+                           "--host", "a",      "--workers", "1",     NULL};
+    kelp_test_command_says(folder.path, again, 2, "host 'a' runs job 'hosts' already");
+    expect_quiet();
+    ends(0, 0);
+}
+
 /* Paused from elsewhere: every host says "run me again"; other hosts go on. */
 KELP_TEST(pauses)
 {

@@ -4,8 +4,8 @@
  *
  * Threads: one.
  */
-#ifndef KELP_CLI_LAUNCH_MANAGER_H
-#define KELP_CLI_LAUNCH_MANAGER_H
+#ifndef KELP_CLI_HOST_MANAGER_H
+#define KELP_CLI_HOST_MANAGER_H
 
 #include <stdbool.h>
 #include <stdint.h>

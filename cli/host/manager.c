@@ -1,4 +1,4 @@
-#include "cli/launch/manager.h"
+#include "cli/host/manager.h"
 
 #include <errno.h>
 #include <inttypes.h>
