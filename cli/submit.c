@@ -16,6 +16,7 @@
 #include "cli/verbs.h"
 #include "common/base/clock.h"
 #include "common/base/sha256.h"
+#include "common/program/run_next.h"
 
 static const struct kelp_option options[] = {
     KELP_VERB_REQUIRED("etcd", "URL", "the etcd that the job's processes use"),
@@ -28,8 +29,8 @@ static const struct kelp_option options[] = {
     KELP_VERB_SHARDS(NULL, "parameter-server shards (job key cluster.shards)"),
     KELP_VERB_SET(NULL, "set a job key, such as train.lr=0.01"),
     KELP_VERB_FLAG("resume", NULL,
-                   "put the run in that folder into an etcd that does not know it (any more): it "
-                   "goes on from its newest checkpoint"),
+                   "go on with the run in that folder from its newest checkpoint, also in an etcd "
+                   "that has lost it; the job may differ where docs/JOB.md allows it"),
     KELP_VERB_ALLOW_PLUGIN,
 };
 
@@ -41,7 +42,9 @@ static const struct kelp_program program = {
     .examples = "  kelp submit fare.yaml --etcd https://10.0.0.5:2379 --certs operator --run "
                 "/shared/fare\n"
                 "  kelp submit mlp.yaml --etcd http://127.0.0.1:2379 --shards 2 --workers 3\n"
-                "  kelp submit --resume --run /shared/fare --etcd https://10.0.0.6:2379\n",
+                "  kelp submit --resume --run /shared/fare --etcd https://10.0.0.6:2379\n"
+                "  kelp submit --resume --run runs/mlp --set train.epochs=20 --etcd "
+                "http://127.0.0.1:2379\n",
     KELP_VERB_OPTIONS(options),
 };
 
@@ -53,18 +56,15 @@ struct submit {
     struct kelp_run_dir run;
     struct kelp_run_home place;
     char *spec;
+    char *abandoned; /* job of an earlier resume that did not take hold, or NULL */
+    struct kelp_train_changes changes; /* resumed: since the earlier job */
+    bool is_there;                     /* resumed: etcd has the job */
     char sha256[KELP_SHA256_HEX_BYTES];
     struct kelp_job_client *client;
     struct kelp_result result; /* of a run that is resumed: what it came to before */
     bool counts;               /* there is one */
     struct kelp_display display;
 };
-
-static kelp_status lay_options(struct kelp_job_file *file, const void *user,
-                               struct kelp_error *reterr)
-{
-    return kelp_job_set_options(file, user, reterr);
-}
 
 static void tell_rows(void *user, const char *path, uint64_t rows)
 {
@@ -76,60 +76,59 @@ static bool resumes(const struct submit *submit)
     return kelp_options_flag(submit->given, "resume");
 }
 
-/* A run goes on as the job that it has. */
 static kelp_status check_words(const struct submit *submit, struct kelp_error *reterr)
 {
-    const struct kelp_options *given = submit->given;
-
-    if (!resumes(submit)) {
-        return kelp_verb_typed(given) ? KELP_OK
-                                      : kelp_fail(reterr, KELP_ERR_INVALID,
-                                                  "which job? kelp submit JOB.yaml, or --resume "
-                                                  "--run DIR");
+    if (resumes(submit)) {
+        return kelp_options_given(submit->given, "run")
+                   ? KELP_OK
+                   : kelp_fail(reterr, KELP_ERR_INVALID,
+                               "--resume needs the folder of the run: --run");
     }
-    if (!kelp_options_given(given, "run")) {
-        return kelp_fail(reterr, KELP_ERR_INVALID, "--resume needs the folder of the run: --run");
-    }
-    return kelp_verb_typed(given) || kelp_options_given(given, "workers") ||
-                   kelp_options_given(given, "shards") ||
-                   kelp_options_repeat_count(given, "set") > 0
-               ? kelp_fail(reterr, KELP_ERR_INVALID,
-                           "--resume takes the job of the run as it is, without JOB.yaml, --set, "
-                           "--workers and --shards")
-               : KELP_OK;
+    return kelp_verb_typed(submit->given)
+               ? KELP_OK
+               : kelp_fail(reterr, KELP_ERR_INVALID,
+                           "which job? kelp submit JOB.yaml, or --resume --run DIR");
 }
 
-/* The job that is meant: the file, or with --resume the run's own. */
+/* The job that is meant: the file, or with --resume and without a file the run's own. */
 static kelp_status load_job(struct submit *submit, struct kelp_error *reterr)
 {
-    const char *run = kelp_options_text(submit->given, "run");
-    const struct kelp_job_source source = {.path = kelp_verb_typed(submit->given),
-                                           .environment = true,
-                                           .lay = lay_options,
-                                           .user = submit->given};
+    const char *typed = kelp_verb_typed(submit->given);
     const struct kelp_plugin_consent consent = {
-        .own_job = !resumes(submit), .allowed = kelp_options_flag(submit->given, "allow-plugin")};
+        .own_job = typed != NULL, .allowed = kelp_options_flag(submit->given, "allow-plugin")};
 
-    kelp_status status = resumes(submit) ? kelp_run_job_read(run, &submit->file, reterr)
-                                         : kelp_job_load(&source, &submit->file, reterr);
+    kelp_status status = kelp_train_job_read(submit->given, &submit->file, reterr);
     if (status == KELP_OK && resumes(submit) &&
         kelp_job_file_job(submit->file)->run.mode != KELP_RUN_TRAIN) {
-        status =
-            kelp_fail(reterr, KELP_ERR_INVALID,
-                      "'%s' is a run of kelp predict or kelp evaluate, which is not resumed", run);
+        status = kelp_fail(reterr, KELP_ERR_INVALID,
+                           "'%s' is a run of kelp predict or kelp evaluate, which is not resumed",
+                           kelp_options_text(submit->given, "run"));
     }
     if (status == KELP_OK) {
         status = kelp_plugin_consent(submit->file, &consent, reterr);
     }
     return status == KELP_OK
-               ? kelp_job_begin_portable(kelp_job_file_job(submit->file), source.path, reterr)
+               ? kelp_job_begin_portable(kelp_job_file_job(submit->file), typed, reterr)
                : status;
+}
+
+/* May the run go on as this job? */
+static kelp_status check_resume(struct submit *submit, struct kelp_error *reterr)
+{
+    const char *run = kelp_options_text(submit->given, "run");
+
+    kelp_status status = kelp_run_plugin_find(submit->file, run, false, reterr);
+    if (status == KELP_OK) {
+        status = kelp_train_job_follows(submit->file, run, false, &submit->changes, reterr);
+    }
+    return status == KELP_OK ? kelp_train_job_same_data(kelp_job_file_job(submit->file), run,
+                                                        submit->carried.card, reterr)
+                             : status;
 }
 
 /* The job as this machine understands it, with its data: what every worker must derive. */
 static kelp_status read_job(struct submit *submit, struct kelp_error *reterr)
 {
-    const char *run = kelp_options_text(submit->given, "run");
     const struct kelp_dataset_watch watch = {.rows = tell_rows, .user = &submit->display};
 
     kelp_status status = check_words(submit, reterr);
@@ -140,14 +139,7 @@ static kelp_status read_job(struct submit *submit, struct kelp_error *reterr)
         status = kelp_preflight(submit->file, &watch, &submit->carried, reterr);
         kelp_display_clear(&submit->display);
     }
-    if (status == KELP_OK && resumes(submit)) {
-        status = kelp_run_plugin_find(submit->file, run, false, reterr);
-        if (status == KELP_OK) {
-            status = kelp_train_job_same_data(kelp_job_file_job(submit->file), run,
-                                              submit->carried.card, reterr);
-        }
-    }
-    return status;
+    return status == KELP_OK && resumes(submit) ? check_resume(submit, reterr) : status;
 }
 
 static kelp_status choose_run(const struct kelp_job *job, char path[KELP_RUN_PATH_MAX + 1],
@@ -195,30 +187,39 @@ static kelp_status mark_place(struct submit *submit, struct kelp_error *reterr)
                            : kelp_run_home_mark(&submit->place, reterr);
 }
 
-/* Of a run that goes on, its files stay. */
-static kelp_status write_files(struct submit *submit, struct kelp_error *reterr)
+/* The job, and what its model will carry. Of a run that goes on they wait until it does. */
+static kelp_status write_job(struct submit *submit, struct kelp_error *reterr)
 {
+    const char *card =
+        resumes(submit) ? KELP_RUN_NEXT "/" KELP_MODEL_CARD_FILE : KELP_MODEL_CARD_FILE;
     char *text = NULL;
 
     kelp_status status = kelp_job_file_print_in(submit->file, submit->place.folder, &text, reterr);
-    if (status == KELP_OK && !resumes(submit)) {
-        status = kelp_run_dir_write(&submit->run, "job.yaml", text, reterr);
+    if (status == KELP_OK) {
+        status = resumes(submit) ? kelp_launcher_lay_ready(&submit->run, submit->spec, text, false,
+                                                           &submit->abandoned, reterr)
+                                 : kelp_run_dir_write(&submit->run, "job.yaml", text, reterr);
     }
     free(text);
-    if (status == KELP_OK && submit->carried.card && !resumes(submit)) {
-        status =
-            kelp_run_dir_write(&submit->run, KELP_MODEL_CARD_FILE, submit->carried.card, reterr);
-    }
+    return status == KELP_OK && submit->carried.card
+               ? kelp_run_dir_write(&submit->run, card, submit->carried.card, reterr)
+               : status;
+}
+
+static kelp_status write_files(struct submit *submit, struct kelp_error *reterr)
+{
+    kelp_status status = write_job(submit, reterr);
+
     return status == KELP_OK
                ? kelp_run_dir_write(&submit->run, KELP_RUN_TOKEN_FILE, submit->place.token, reterr)
                : status;
 }
 
-/* A run that has come to its end needs nobody. */
+/* A run that has come to its end needs nobody, unless there is more to do now. */
 static kelp_status look_back(struct submit *submit, struct kelp_error *reterr)
 {
     submit->counts = kelp_run_result_read(submit->run.path, &submit->result, NULL) == KELP_OK;
-    return submit->counts && strcmp(submit->result.status, "done") == 0
+    return submit->counts && strcmp(submit->result.status, "done") == 0 && !submit->changes.longer
                ? kelp_fail(reterr, KELP_ERR_EXISTS, "run '%s' is done", submit->run.path)
                : KELP_OK;
 }
@@ -268,12 +269,26 @@ static kelp_status make_run(struct submit *submit, struct kelp_error *reterr)
 
 static kelp_status put(const struct submit *submit, struct kelp_error *reterr)
 {
-    const struct kelp_job *job = kelp_job_file_job(submit->file);
-    const struct kelp_launch launch = {
-        .job = job, .spec = submit->spec, .plan = submit->carried.plan};
+    const struct kelp_launch launch = {.job = kelp_job_file_job(submit->file),
+                                       .spec = submit->spec,
+                                       .plan = submit->carried.plan,
+                                       .abandoned = submit->abandoned};
 
-    return kelp_launcher_submit(submit->client, &launch, &submit->place,
-                                submit->counts ? &submit->result : NULL, reterr);
+    return submit->is_there ? kelp_launcher_renew(submit->client, &launch, &submit->place, reterr)
+                            : kelp_launcher_submit(submit->client, &launch, &submit->place,
+                                                   submit->counts ? &submit->result : NULL, reterr);
+}
+
+/* Before a folder is made: does etcd answer, and is the name free, or the job at rest? */
+static kelp_status look_at_etcd(struct submit *submit, struct kelp_error *reterr)
+{
+    kelp_status status = kelp_launcher_may_submit(submit->client, reterr);
+
+    if (status != KELP_ERR_EXISTS || !resumes(submit)) {
+        return status;
+    }
+    submit->is_there = true;
+    return kelp_launcher_unused(submit->client, reterr);
 }
 
 static void tell(const struct submit *submit)
@@ -296,11 +311,14 @@ static int submit_job(struct submit *submit)
         return kelp_complain(kelp_verb_exit_status(status), "%s", error.text);
     }
     kelp_notices_say(&program, kelp_job_file_job(submit->file), &submit->carried, &submit->display);
+    if (submit->changes.text[0]) {
+        kelp_display_say(&submit->display, "the job has changed: %s", submit->changes.text);
+    }
     status = kelp_job_client_open(
         kelp_options_text(submit->given, "etcd"), kelp_job_file_job(submit->file)->name,
         kelp_options_text(submit->given, "certs"), &submit->client, &error);
-    if (status == KELP_OK) { /* before a folder is made: does etcd answer, and is the name free? */
-        status = kelp_launcher_may_submit(submit->client, &error);
+    if (status == KELP_OK) {
+        status = look_at_etcd(submit, &error);
     }
     if (status == KELP_OK) {
         status = make_run(submit, &error);
@@ -326,6 +344,7 @@ static int submit(const struct kelp_options *given)
     kelp_run_dir_close(&submit.run);
     kelp_job_file_destroy(submit.file);
     free(submit.spec);
+    free(submit.abandoned);
     free(submit.carried.card);
     free(submit.carried.plan);
     return exit_status;

@@ -108,6 +108,8 @@ static int exit_status_of(const struct kelp_launcher *launcher, kelp_status stat
     switch (status) {
     case KELP_ERR_INVALID:
     case KELP_ERR_MISMATCH:
+    case KELP_ERR_EXISTS:
+    case KELP_ERR_BUSY:
         return KELP_EXIT_USAGE;
     case KELP_ERR_UNREACHABLE:
     case KELP_ERR_TIMEOUT:

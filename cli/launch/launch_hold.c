@@ -151,7 +151,9 @@ kelp_status kelp__launch_remember(struct kelp_launcher *launcher, struct kelp_er
 
 bool kelp__launch_unheld(const struct kelp_launcher *launcher)
 {
-    return launcher->launch->resume && kelp_run_next_waits(launcher->launch->run->path);
+    const struct kelp_launch *launch = launcher->launch;
+
+    return (launch->resume || launch->node) && kelp_run_next_waits(launch->run->path);
 }
 
 /* ---- putting back -------------------------------------------------------------------------- */

@@ -1,8 +1,7 @@
 /*
  * One host of a cluster (struct kelp_launch_node).
  *
- * It begins: it stands in the list of hosts, and a job that was paused goes on, before a
- * coordinator of this host could lead it.
+ * It begins: a job that was paused goes on, before a coordinator of this host could lead it.
  *
  * It holds the run's folder as long as the leading coordinator is one of this host.
  *
@@ -22,7 +21,6 @@
 #include "cli/run/run_client.h"
 #include "common/base/clock.h"
 
-#define JOIN_MS         10000     /* for the lease of an earlier kelp node to run out */
 #define RESULT_MAX      (1 << 20) /* bytes; etcd takes requests of 1.5 MB */
 #define ASK_PERIOD_MS   200
 #define ASK_DEADLINE_MS 1000
@@ -49,45 +47,15 @@ static bool is_over(const struct kelp_launcher *launcher)
            kelp__launch_state_is(launcher, "paused");
 }
 
-/* The entry of a kelp node that was killed on another machine goes when its lease has run out. */
-static kelp_status join(struct kelp_launcher *launcher, struct kelp_error *reterr)
-{
-    const struct kelp_launch_node *node = launcher->launch->node;
-    struct pollfd signal = {.fd = kelp_guard_fd(launcher->guard), .events = POLLIN};
-    struct kelp_hosts_entry host = {.shards = node->shards, .workers = node->workers};
-    const uint64_t until_ms = kelp_clock_ms() + JOIN_MS;
-    kelp_status status;
-
-    (void)snprintf(host.host, sizeof(host.host), "%s", node->host);
-    do {
-        status = kelp_hosts_join(kelp_job_client_etcd(launcher->node.client),
-                                 launcher->launch->job->name, &host, &launcher->node.hosts, reterr);
-        if (status != KELP_ERR_BUSY) {
-            break;
-        }
-        kelp_display_wait(launcher->display, reterr->text, kelp_clock_ms());
-        kelp_manager_alive(launcher->launch->manager, kelp_clock_ms(), reterr->text);
-        (void)poll(&signal, 1, ASK_PERIOD_MS);
-    } while (kelp_clock_ms() < until_ms && kelp_guard_stage(launcher->guard) == KELP_GUARD_RUN);
-    kelp_display_clear(launcher->display);
-    return status;
-}
-
 kelp_status kelp__launch_node_begin(struct kelp_launcher *launcher, struct kelp_error *reterr)
 {
-    kelp_status status = kelp__launch_client(launcher, &launcher->node.client, reterr);
-
-    if (status == KELP_OK && launcher->launch->node->steers) {
-        status = join(launcher, reterr);
-    }
-    return status == KELP_OK && launcher->launch->coordinators > 0
-               ? kelp__launch_take_up(launcher->node.client, reterr)
-               : status;
+    return launcher->launch->coordinators > 0 ? kelp__launch_take_up(launcher->client, reterr)
+                                              : KELP_OK;
 }
 
 /* ---- the run's folder ---------------------------------------------------------------------- */
 
-static void hold(struct kelp_launcher *launcher, uint64_t now)
+void kelp__launch_node_hold(struct kelp_launcher *launcher, uint64_t now)
 {
     struct kelp_node_state *node = &launcher->node;
     struct kelp_error error;
@@ -115,13 +83,6 @@ static void hold(struct kelp_launcher *launcher, uint64_t now)
     }
 }
 
-kelp_status kelp__launch_node_tend(struct kelp_launcher *launcher, uint64_t now,
-                                   struct kelp_error *reterr)
-{
-    hold(launcher, now);
-    return launcher->node.hosts ? kelp_hosts_tend(launcher->node.hosts, now, reterr) : KELP_OK;
-}
-
 /* ---- the end ------------------------------------------------------------------------------- */
 
 static void ask_for_result(struct kelp_launcher *launcher, uint64_t now)
@@ -133,7 +94,7 @@ static void ask_for_result(struct kelp_launcher *launcher, uint64_t now)
     }
     node->asked_ms = now;
     /* An etcd that does not answer is asked again: is_late() bounds that. */
-    if (kelp_job_client_get(node->client, KELP_RUN_RESULT_KEY, ASK_DEADLINE_MS, &node->result,
+    if (kelp_job_client_get(launcher->client, KELP_RUN_RESULT_KEY, ASK_DEADLINE_MS, &node->result,
                             NULL) != KELP_OK) {
         node->result = NULL;
     }
@@ -183,8 +144,8 @@ static kelp_status publish(struct kelp_launcher *launcher, struct kelp_error *re
         status = kelp_fail(reterr, KELP_ERR_LIMIT, "the result has more than %d bytes", RESULT_MAX);
     }
     if (status == KELP_OK) {
-        kelp_job_client_key(launcher->node.client, KELP_RUN_RESULT_KEY, key);
-        status = kelp_etcd_put(kelp_job_client_etcd(launcher->node.client), key, text, 0,
+        kelp_job_client_key(launcher->client, KELP_RUN_RESULT_KEY, key);
+        status = kelp_etcd_put(kelp_job_client_etcd(launcher->client), key, text, 0,
                                KELP_LAUNCH_ETCD_MS, reterr);
     }
     free(text);
@@ -326,9 +287,7 @@ int kelp__launch_node_conclude(struct kelp_launcher *launcher, kelp_status statu
 
 void kelp__launch_node_fini(struct kelp_launcher *launcher)
 {
-    kelp_hosts_leave(launcher->node.hosts);
     kelp_run_dir_close(&launcher->node.held);
-    kelp_job_client_close(launcher->node.client);
     free(launcher->node.result);
 }
 

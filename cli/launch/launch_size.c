@@ -137,7 +137,7 @@ static kelp_status follow_share(struct kelp_launcher *launcher, const Kelp__V1__
 {
     const struct kelp_launch_node *host = launcher->launch->node;
     struct kelp_launch_share *share = &launcher->node.share;
-    struct kelp_hosts *hosts = launcher->node.hosts;
+    struct kelp_hosts *hosts = launcher->hosts;
 
     if (!hosts || launcher->node.leaving || (is_fixed(&host->shards) && is_fixed(&host->workers))) {
         return KELP_OK;

@@ -96,8 +96,8 @@ static kelp_status put_spec(struct kelp_job_client *client, const struct kelp_la
     return status;
 }
 
-static kelp_status print_state(const char *before, const char *state, const char *reason,
-                               char **ret_text, struct kelp_error *reterr)
+kelp_status kelp__launch_print_state(const char *before, const char *state, const char *reason,
+                                     char **ret_text, struct kelp_error *reterr)
 {
     cJSON *json = NULL;
 
@@ -151,7 +151,7 @@ static kelp_status put_state(struct kelp_job_client *client, const char *state, 
         return KELP_OK;
     }
     if (status == KELP_OK) {
-        status = print_state(before, state, reason, &text, reterr);
+        status = kelp__launch_print_state(before, state, reason, &text, reterr);
     }
     if (status == KELP_OK) {
         kelp_job_client_key(client, "state", key);
@@ -199,7 +199,7 @@ kelp_status kelp__launch_take_up(struct kelp_job_client *client, struct kelp_err
         status = read_paused(range.pairs[0].value, &paused, reterr);
     }
     if (status == KELP_OK && paused) {
-        status = print_state(range.pairs[0].value, "starting", "", &text, reterr);
+        status = kelp__launch_print_state(range.pairs[0].value, "starting", "", &text, reterr);
     }
     if (status == KELP_OK && paused) {
         const struct kelp_etcd_compare compare = {

@@ -167,6 +167,12 @@ static kelp_status start_all(struct kelp_launcher *launcher, struct kelp_error *
     if (status == KELP_OK && !node) {
         status = kelp__launch_write_cluster(launcher, reterr);
     }
+    if (status == KELP_OK && launcher->launch->etcd_url) {
+        status = kelp__launch_client(launcher, &launcher->client, reterr);
+    }
+    if (status == KELP_OK && !stopping(launcher)) {
+        status = kelp__launch_join(launcher, reterr);
+    }
     if (status == KELP_OK && !stopping(launcher)) {
         status = node ? kelp__launch_node_begin(launcher, reterr)
                       : kelp__launch_submit(launcher, reterr);
@@ -473,11 +479,12 @@ static kelp_status run(struct kelp_launcher *launcher, struct kelp_error *reterr
             return status;
         }
         if (launcher->launch->node) {
-            status = kelp__launch_node_tend(launcher, now, reterr);
+            kelp__launch_node_hold(launcher, now);
         } else {
             kelp__launch_go_on(launcher, now);
-            status = tend_etcd(launcher, now, reterr);
         }
+        status = launcher->hosts ? kelp_hosts_tend(launcher->hosts, now, reterr)
+                                 : tend_etcd(launcher, now, reterr);
         if (status == KELP_OK) {
             status = kelp_children_tend(&launcher->children, now, &launcher->gave_up, reterr);
         }
@@ -499,6 +506,9 @@ static void settle_run(struct kelp_launcher *launcher)
     bool written = !launcher->result->unheld;
 
     launcher->result->unheld = kelp__launch_unheld(launcher);
+    if (launcher->launch->node) {
+        return; /* what waits is for the job's next start */
+    }
     if (launcher->result->unheld) {
         kelp__launch_undo(launcher);
     } else if (!written) { /* it took hold while it was stopped */
@@ -555,6 +565,8 @@ static void stop_all(struct kelp_launcher *launcher)
         kelp__launch_remove_etcd(launcher);
     }
     kelp__launch_node_fini(launcher);
+    kelp_hosts_leave(launcher->hosts);
+    kelp_job_client_close(launcher->client);
     kelp_job_client_status_free(launcher->status);
     free(launcher->cluster_before);
     free(launcher->spec_before);

@@ -161,4 +161,19 @@ kelp_status kelp_launcher_submit(struct kelp_job_client *client, const struct ke
                                  const struct kelp_result *before,
                                  struct kelp_error *reterr) KELP_MUST_USE;
 
+/* Does nobody run the job, as etcd says? Errors: KELP_ERR_BUSY (the text says who), those of etcd.
+ */
+kelp_status kelp_launcher_unused(struct kelp_job_client *client,
+                                 struct kelp_error *reterr) KELP_MUST_USE;
+
+/*
+ * Let a job that etcd has go on as launch->spec, and its run be where `place` says. What a resume
+ * has put there that never took hold (launch->abandoned) counts for nothing. Errors:
+ * KELP_ERR_MISMATCH (it may not go on so), KELP_ERR_BUSY (somebody has begun to lead it),
+ * KELP_ERR_NOT_FOUND, those of etcd.
+ */
+kelp_status kelp_launcher_renew(struct kelp_job_client *client, const struct kelp_launch *launch,
+                                const struct kelp_run_home *place,
+                                struct kelp_error *reterr) KELP_MUST_USE;
+
 #endif

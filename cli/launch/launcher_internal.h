@@ -31,8 +31,6 @@ struct kelp_launch_share {
 
 /* Of a host of a cluster (launch_node.c). */
 struct kelp_node_state {
-    struct kelp_job_client *client;
-    struct kelp_hosts *hosts; /* NULL: it is not in the list of hosts */
     struct kelp_launch_share share;
     struct kelp_run_dir
         held; /* the run's folder, while the leader is on this host; else lock_fd -1 */
@@ -61,6 +59,8 @@ struct kelp_launcher {
     uint64_t etcd_start_ms;                    /* started, or to be started when etcd is NULL */
     struct kelp_supervise_child etcd_supervise;
     struct kelp_monitor *monitor;
+    struct kelp_job_client *client; /* of a shared etcd; NULL: the etcd is ours */
+    struct kelp_hosts *hosts;       /* NULL: it is not in the list of hosts */
     struct kelp_children children;
     Kelp__V1__Targets size;    /* as the coordinator wants it, without its drains */
     struct kelp_trials trials; /* with what has happened already */
@@ -115,6 +115,9 @@ kelp_status kelp__launch_submit(struct kelp_launcher *launcher,
 /* Write into etcd that the launcher gave the job up. The coordinators are stopped. */
 void kelp__launch_put_failure(struct kelp_launcher *launcher, const char *reason);
 
+/* The job's state, as etcd has it, with another word and reason; owned (free()). */
+kelp_status kelp__launch_print_state(const char *before, const char *state, const char *reason,
+                                     char **ret_text, struct kelp_error *reterr) KELP_MUST_USE;
 /* The job's state in etcd is "starting" from now on. */
 kelp_status kelp__launch_put_starting(struct kelp_job_client *client,
                                       struct kelp_error *reterr) KELP_MUST_USE;
@@ -126,13 +129,16 @@ void kelp__launch_go_on(struct kelp_launcher *launcher, uint64_t now);
 kelp_status kelp__launch_take_up(struct kelp_job_client *client,
                                  struct kelp_error *reterr) KELP_MUST_USE;
 
+/* Stand in the list of hosts of a shared etcd, if that is for us to write. Errors: KELP_ERR_EXISTS,
+ * KELP_ERR_BUSY (somebody else runs it under this name, or beside us), those of etcd. */
+kelp_status kelp__launch_join(struct kelp_launcher *launcher,
+                              struct kelp_error *reterr) KELP_MUST_USE;
+
 /* Of a host of a cluster: before its processes start. */
 kelp_status kelp__launch_node_begin(struct kelp_launcher *launcher,
                                     struct kelp_error *reterr) KELP_MUST_USE;
-/* Stay in the list of hosts, and hold the run's folder while the leader is on this host. Errors:
- * KELP_ERR_EXISTS, KELP_ERR_BUSY (another kelp node goes by this host's name). */
-kelp_status kelp__launch_node_tend(struct kelp_launcher *launcher, uint64_t now,
-                                   struct kelp_error *reterr) KELP_MUST_USE;
+/* Hold the run's folder while the leader is on this host. */
+void kelp__launch_node_hold(struct kelp_launcher *launcher, uint64_t now);
 /* Is the job over, and its result in etcd or ours to write? */
 bool kelp__launch_node_ended(struct kelp_launcher *launcher, uint64_t now);
 /* Is the result ours to write? */

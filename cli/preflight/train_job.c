@@ -90,7 +90,7 @@ static kelp_status refuse(const char *name, const struct kelp_job_differences *d
     kelp_job_differences_text(differences, false, text, sizeof(text));
     return kelp_fail(reterr, KELP_ERR_MISMATCH,
                      "%s differs in what shapes the result: %s; resume with these as they were, "
-                     "or use --force",
+                     "or use kelp train --resume --force",
                      name, text);
 }
 

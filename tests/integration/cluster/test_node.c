@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -359,7 +360,7 @@ KELP_TEST(shares)
     ck_assert_str_eq(shared, digest);
 }
 
-/* A host has one kelp node for a job. */
+/* A host has one kelp node for a job, and a job that hosts run is not for kelp train. */
 KELP_TEST(one_for_a_host)
 {
     start(0, "2", "2", "--coordinator");
@@ -367,6 +368,13 @@ KELP_TEST(one_for_a_host)
     const char *again[] = {"node",   "--etcd", etcd.url,    "--job", "hosts",
                            "--host", "a",      "--workers", "1",     NULL};
     kelp_test_command_says(folder.path, again, 2, "host 'a' runs job 'hosts' already");
+    char copy[300];
+
+    (void)snprintf(copy, sizeof(copy), "%s/copy", folder.path);
+    ck_assert_int_eq(mkdir(copy, 0700), 0);
+    (void)kelp_test_write(folder.path, "copy/job.yaml", job_text);
+    const char *train[] = {"train", "--resume", "--run", "copy", "--etcd", etcd.url, NULL};
+    kelp_test_command_says(folder.path, train, 2, "job 'hosts' is run already, by a, train");
     expect_quiet();
     ends(0, 0);
 }
@@ -403,7 +411,7 @@ KELP_TEST(is_submitted_again)
 
     start_two();
     await_step(50);
-    kelp_test_command_says(folder.path, again, 2, "etcd has a job 'hosts' already");
+    kelp_test_command_says(folder.path, again, 2, "job 'hosts' is run by kelp node on a, b");
     kelp_test_command_says(folder.path, (const char *[]){"stop", "hosts", "--etcd", etcd.url, NULL},
                            0, "paused at step ");
     ends(0, EXIT_PAUSED);
@@ -423,6 +431,38 @@ KELP_TEST(is_submitted_again)
     kelp_test_command_says(folder.path, (const char *[]){"free", "hosts", "--etcd", etcd.url, NULL},
                            0, "done at step ");
     kelp_test_command_says(folder.path, again, 2, "is done");
+}
+
+/* A job that is at rest goes on as another text of it, where that does not shape the result: also
+ * when it was done, and has more to do now. */
+KELP_TEST(goes_on_changed)
+{
+    const char *const longer[] = {"submit", "--resume", "--run",           "run", "--etcd",
+                                  etcd.url, "--set",    "train.epochs=80", NULL};
+    const char *const other[] = {"submit", "--resume", "--run",        "run", "--etcd",
+                                 etcd.url, "--set",    "train.lr=0.5", NULL};
+    struct kelp_test_command train;
+    char digest[DIGEST_CHARS + 1], changed[DIGEST_CHARS + 1];
+
+    start_two();
+    await_step(50);
+    kelp_test_command_says(folder.path, longer, 2, "job 'hosts' is run by kelp node on a, b");
+    expect_quiet();
+    ends(0, 0);
+    ends(1, 0);
+    kelp_test_command_says(folder.path, other, 2, "differs in what shapes the result");
+    kelp_test_command_says(folder.path, longer, 0, "\nsha256 ");
+    start_two();
+    ends(0, 0);
+    ends(1, 0);
+    read_digest(hosts[0].out, changed);
+    verb(&train, (const char *[]){"train", "job.yaml", "--run", "quiet-longer", "--set",
+                                  "train.epochs=80", NULL});
+    read_digest(train.out, digest);
+    kelp_test_command_fini(&train);
+    ck_assert_str_eq(changed, digest);
+    kelp_test_command_says(folder.path, (const char *[]){"digest", "run", NULL}, 0, digest);
+    kelp_test_command_says(folder.path, longer, 2, "is done");
 }
 
 /* A folder of another run, and one that is none, are refused before anything starts in them. */
