@@ -319,8 +319,8 @@ static void make_absolute(char path[KELP_PROCESS_PATH_MAX])
     free(absolute);
 }
 
-static kelp_status find_program(const char *wanted, char ret_path[KELP_PROCESS_PATH_MAX],
-                                struct kelp_error *reterr)
+kelp_status kelp_etcd_server_find(const char *wanted, char ret_path[KELP_PROCESS_PATH_MAX],
+                                  struct kelp_error *reterr)
 {
     static const char fallback[] = "/usr/bin/etcd";
 
@@ -436,7 +436,7 @@ kelp_status kelp_etcd_server_start(const struct kelp_etcd_server_options *option
     char program[KELP_PROCESS_PATH_MAX];
 
     assert(options->data_folder && options->log_path);
-    kelp_status status = find_program(options->program, program, reterr);
+    kelp_status status = kelp_etcd_server_find(options->program, program, reterr);
     if (status != KELP_OK) {
         return status;
     }

@@ -48,6 +48,11 @@ kelp_status kelp_etcd_server_start(const struct kelp_etcd_server_options *option
                                    struct kelp_etcd_server **ret_server,
                                    struct kelp_error *reterr) KELP_MUST_USE;
 
+/* The program that would be started: `wanted`, or etcd on PATH, or /usr/bin/etcd. Errors:
+ * KELP_ERR_NOT_FOUND (the text names the package), KELP_ERR_LIMIT. */
+kelp_status kelp_etcd_server_find(const char *wanted, char ret_path[KELP_PROCESS_PATH_MAX],
+                                  struct kelp_error *reterr) KELP_MUST_USE;
+
 /* Ends etcd (SIGTERM, after grace_ms SIGKILL; 0: SIGKILL at once) and frees. NULL is fine. */
 void kelp_etcd_server_stop(struct kelp_etcd_server *server, uint32_t grace_ms);
 

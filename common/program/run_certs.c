@@ -28,37 +28,48 @@ void kelp_run_certs_role(const char *socket_folder, enum kelp_role role,
                    socket_folder, kelp_role_names[role]);
 }
 
+/* request: what is the same for all roles. */
 static kelp_status issue(const struct kelp_authority *authority, const char *socket_folder,
-                         const char *job, enum kelp_role role, int64_t until_s,
+                         const char *job, struct kelp_authority_request request,
                          struct kelp_error *reterr)
 {
     char out[KELP_RUN_CERTS_MAX + 1];
-    struct kelp_authority_request request = {.out = out,
-                                             .name = {.role = role},
-                                             .from_s = until_s - VALID_S - EARLY_S,
-                                             .until_s = until_s,
-                                             .unsynced = true};
 
-    kelp_run_certs_role(socket_folder, role, out);
-    if (role == KELP_ROLE_ETCD) {
-        request.hosts[request.host_count++] = "127.0.0.1";
-    } else {
+    kelp_run_certs_role(socket_folder, request.name.role, out);
+    request.out = out;
+    if (request.name.role != KELP_ROLE_ETCD) {
+        request.host_count = 0;
         (void)snprintf(request.name.job, sizeof(request.name.job), "%s", job);
     }
     return kelp_authority_sign(authority, &request, reterr);
 }
 
-kelp_status kelp_run_certs_make(const char *socket_folder, const char *job,
-                                struct kelp_error *reterr)
+kelp_status kelp_run_certs_make_for(const char *socket_folder, const char *job,
+                                    const char *const *addresses, size_t count,
+                                    struct kelp_error *reterr)
 {
     int64_t until_s = (int64_t)time(NULL) + VALID_S;
+    struct kelp_authority_request request = {
+        .from_s = until_s - VALID_S - EARLY_S, .until_s = until_s, .unsynced = true};
     struct kelp_authority *authority = NULL;
 
+    assert(count <= KELP_AUTHORITY_HOSTS_MAX);
+    memcpy(request.hosts, addresses, count * sizeof(*addresses));
+    request.host_count = count;
     kelp_status status =
-        kelp_authority_create(until_s - VALID_S - EARLY_S, until_s + EARLY_S, &authority, reterr);
+        kelp_authority_create(request.from_s, until_s + EARLY_S, &authority, reterr);
     for (size_t i = 0; i < KELP_ARRAY_COUNT(roles) && status == KELP_OK; i++) {
-        status = issue(authority, socket_folder, job, roles[i], until_s, reterr);
+        request.name.role = roles[i];
+        status = issue(authority, socket_folder, job, request, reterr);
     }
     kelp_authority_destroy(authority);
     return status;
+}
+
+kelp_status kelp_run_certs_make(const char *socket_folder, const char *job,
+                                struct kelp_error *reterr)
+{
+    static const char *const loopback[] = {"127.0.0.1"};
+
+    return kelp_run_certs_make_for(socket_folder, job, loopback, 1, reterr);
 }

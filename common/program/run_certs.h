@@ -22,5 +22,9 @@ void kelp_run_certs_role(const char *socket_folder, enum kelp_role role,
  * those of files. */
 kelp_status kelp_run_certs_make(const char *socket_folder, const char *job,
                                 struct kelp_error *reterr) KELP_MUST_USE;
+/* The same where etcd serves at these addresses, at most KELP_AUTHORITY_HOSTS_MAX. */
+kelp_status kelp_run_certs_make_for(const char *socket_folder, const char *job,
+                                    const char *const *addresses, size_t count,
+                                    struct kelp_error *reterr) KELP_MUST_USE;
 
 #endif
