@@ -9,9 +9,9 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "cli/chaos/chaos_follow.h"
 #include "cli/chaos/chaos_target.h"
 #include "cli/launch/launcher.h"
-#include "cli/launch/monitor.h"
 #include "cli/run/run_client.h"
 #include "common/base/clock.h"
 #include "common/etcd/etcd_endpoint.h"
@@ -20,21 +20,15 @@
 #define PATH_BYTES (KELP_RUN_PATH_MAX + 64)
 #define TICK_MS    200 /* without an event */
 #define LOOPBACK   "127.0.0.1"
-#define SAY_MS     400 /* after a recovery: until the coordinator says what was lost */
 
 struct run {
     const struct kelp_chaos_options *options;
     struct kelp_chaos_report *report;
+    struct kelp_chaos_follow follow;
     struct kelp_chaos_target target;
-    struct kelp_chaos_watch *watch;
-    struct kelp_monitor *monitor;
-    Kelp__V1__StatusReply *status;
     bool done[KELP_CHAOS_FAULTS_MAX];
     uint64_t tried_step[KELP_CHAOS_FAULTS_MAX]; /* a fault that hit nothing waits for a later one */
-    bool said[KELP_CHAOS_FAULTS_MAX];           /* by index of the event: its line is printed */
-    bool pausing;      /* `kelp train` was asked to end in order; it is resumed then */
-    uint64_t alive_ms; /* last step, or end of a fault: what the stall is counted from */
-    struct kelp_chaos_look looks[KELP_CHAOS_LOOKS_MAX];
+    bool pausing; /* `kelp train` was asked to end in order; it is resumed then */
     char run_path[PATH_BYTES];
     char log_path[PATH_BYTES];
     char etcd_folder[PATH_BYTES];
@@ -63,32 +57,14 @@ static kelp_status stopped(struct kelp_error *reterr)
 
 /* ---- the quiet run ------------------------------------------------------------------------- */
 
-static kelp_status wait_for_train(const struct kelp_chaos_options *options,
-                                  struct kelp_chaos_train *train, struct kelp_error *reterr)
-{
-    int wait_status = 0;
-
-    while (kelp_process_wait(train->process, 0, &wait_status) != KELP_OK) {
-        struct pollfd items[2] = {
-            {.fd = kelp_guard_fd(options->guard), .events = POLLIN},
-            {.fd = kelp_process_fd(train->process), .events = POLLIN},
-        };
-        if (stopping(options)) {
-            kelp_chaos_train_kill(train);
-            return stopped(reterr);
-        }
-        (void)poll(items, 2, -1);
-    }
-    return kelp_chaos_train_end(train, wait_status, reterr);
-}
-
 kelp_status kelp_chaos_quiet(const struct kelp_chaos_options *options,
                              struct kelp_result *ret_result, struct kelp_error *reterr)
 {
     char run_path[PATH_BYTES];
     char log_path[PATH_BYTES];
     char job_path[PATH_BYTES];
-    struct kelp_chaos_train train = {.bin_folder = options->bin_folder, .log_path = log_path};
+    struct kelp_chaos_child train = {
+        .verb = "train", .bin_folder = options->bin_folder, .log_path = log_path};
     const char *args[] = {job_path,
                           "--run",
                           run_path,
@@ -101,10 +77,7 @@ kelp_status kelp_chaos_quiet(const struct kelp_chaos_options *options,
     (void)snprintf(run_path, sizeof(run_path), "%s/quiet", options->folder);
     (void)snprintf(log_path, sizeof(log_path), "%s/quiet.log", options->folder);
     (void)snprintf(job_path, sizeof(job_path), "%s/job.yaml", options->folder);
-    kelp_status status = kelp_chaos_train_start(&train, args, reterr);
-    if (status == KELP_OK) {
-        status = wait_for_train(options, &train, reterr);
-    }
+    kelp_status status = kelp_chaos_child_run(&train, args, options->guard, reterr);
     if (status == KELP_OK) {
         status = kelp_run_result_read(run_path, ret_result, reterr);
     }
@@ -119,7 +92,7 @@ kelp_status kelp_chaos_quiet(const struct kelp_chaos_options *options,
 static kelp_status start_train(struct run *run, bool resume, struct kelp_error *reterr)
 {
     char job_path[PATH_BYTES];
-    const char *args[KELP_CHAOS_TRAIN_ARGS_MAX] = {resume ? "--resume" : job_path,
+    const char *args[KELP_CHAOS_CHILD_ARGS_MAX] = {resume ? "--resume" : job_path,
                                                    "--run",
                                                    run->run_path,
                                                    "--etcd",
@@ -135,7 +108,7 @@ static kelp_status start_train(struct run *run, bool resume, struct kelp_error *
                                                    NULL};
 
     (void)snprintf(job_path, sizeof(job_path), "%s/job.yaml", run->options->folder);
-    return kelp_chaos_train_start(&run->target.train, args, reterr);
+    return kelp_chaos_child_start(&run->target.train, args, reterr);
 }
 
 /* NULL: there are no ports. */
@@ -160,8 +133,8 @@ static void set_paths(struct run *run)
     run->target.replicas = run->options->replicas;
     run->target.asks = (struct kelp_chaos_asks){
         .etcd = run->url, .job = run->options->job, .certs = operator_certs(run)};
-    run->target.train = (struct kelp_chaos_train){.bin_folder = run->options->bin_folder,
-                                                  .log_path = run->log_path};
+    run->target.train = (struct kelp_chaos_child){
+        .verb = "train", .bin_folder = run->options->bin_folder, .log_path = run->log_path};
 }
 
 /* The library stands before all processes of `kelp train`; what it may hit lies in checkpoints/,
@@ -233,34 +206,10 @@ static kelp_status start(struct run *run, struct kelp_error *reterr)
     }
     if (status == KELP_OK) {
         (void)snprintf(run->url, sizeof(run->url), "%s", kelp_chaos_etcd_url(run->target.etcd));
-        status = kelp_chaos_watch_start(operator_certs(run), &run->watch, reterr);
+        status = kelp_chaos_follow_start(&run->follow, run->url, run->options->job,
+                                         operator_certs(run), reterr);
     }
-    if (status == KELP_OK) {
-        status = kelp_monitor_start(run->url, run->options->job, operator_certs(run), &run->monitor,
-                                    reterr);
-    }
-    run->report->start_ms = kelp_clock_ms();
-    run->alive_ms = run->report->start_ms;
     return status == KELP_OK ? start_train(run, false, reterr) : status;
-}
-
-/* Lines in the order of the faults, each once it is known what the fault cost. */
-static void say_recovered(struct run *run, bool all)
-{
-    char line[KELP_CHAOS_LINE_MAX];
-    uint64_t now = kelp_clock_ms() - run->report->start_ms;
-
-    for (uint32_t i = 0; i < run->report->event_count; i++) {
-        const struct kelp_chaos_event *event = &run->report->events[i];
-        bool known = event->recovered && now >= event->at_ms + event->recovery_ms + SAY_MS;
-        if (!run->said[i] && (known || all)) {
-            kelp_chaos_event_line(event, line);
-            kelp_display_clear(run->options->display);
-            (void)printf("%s\n", line);
-            (void)fflush(stdout);
-            run->said[i] = true;
-        }
-    }
 }
 
 /* Faults that never found anything to hit. */
@@ -277,55 +226,12 @@ static void say_missed(const struct run *run)
     }
 }
 
-static void read_looks(struct run *run)
+static void read_news(struct run *run)
 {
-    uint32_t count = kelp_chaos_watch_read(run->watch, run->looks);
-    uint64_t before = run->report->progress_ms;
-
-    for (uint32_t i = 0; i < count; i++) {
-        (void)kelp_chaos_report_look(run->report, &run->looks[i]);
-    }
-    if (run->report->progress_ms != before) {
-        run->target.progress_ms = run->report->start_ms + run->report->progress_ms;
-        run->alive_ms = run->target.progress_ms;
-    }
-}
-
-static void read_status(struct run *run)
-{
-    uint64_t asked_ms = 0;
-    Kelp__V1__StatusReply *status = kelp_monitor_read(run->monitor, &asked_ms);
-
-    if (!status) {
-        return;
-    }
-    kelp_job_client_status_free(run->status);
-    run->status = status;
-    run->target.status = status;
-    run->target.status_ms = asked_ms;
-    kelp_chaos_watch_aim(run->watch, status);
-    /* A leader that took over does not know the step when that checkpoint is removed by now. */
-    if (status->restore_step > 0 || (status->map && status->map->generation == status->generation &&
-                                     status->map->restore_version == 0)) {
-        kelp_chaos_report_restored(run->report, status->generation, status->restore_step);
-    }
-    /* A leader that has just taken over may not have read them yet: 0 says nothing. */
-    if (status->checkpoint && status->checkpoint->step > run->report->checkpoint_step) {
-        run->report->checkpoint_step = status->checkpoint->step;
-    }
-    if (status->steps_recomputed > run->report->steps_recomputed) {
-        run->report->steps_recomputed = status->steps_recomputed;
-    }
-    if (status->total_steps > 0) {
-        run->report->total_steps = status->total_steps;
-    }
-}
-
-/* Is there work that a fault could hit? */
-static bool unfinished(const struct run *run)
-{
-    return run->report->any && run->report->total_steps > 0 &&
-           run->report->newest.step < run->report->total_steps;
+    kelp_chaos_follow_read(&run->follow);
+    run->target.status = run->follow.status;
+    run->target.status_ms = run->follow.status_ms;
+    run->target.progress_ms = run->follow.progress_ms;
 }
 
 /* Killed, it is resumed at once; asked to pause, when it has ended. */
@@ -391,7 +297,7 @@ static kelp_status try_fault(struct run *run, uint32_t index, struct kelp_error 
         if (!attempt.leaves) {
             kelp_chaos_report_gone(run->report, attempt.event, attempt.now_ms);
         }
-        run->alive_ms = attempt.now_ms + fault->for_ms;
+        run->follow.alive_ms = attempt.now_ms + fault->for_ms;
     }
     if (status == KELP_OK && attempt.done && everything && !run->pausing) {
         status = resume_everything(run, reterr);
@@ -402,7 +308,8 @@ static kelp_status try_fault(struct run *run, uint32_t index, struct kelp_error 
 /* One fault at a time, the earliest that is due; one that hit nothing waits for another step. */
 static kelp_status do_faults(struct run *run, struct kelp_error *reterr)
 {
-    for (uint32_t i = 0; i < run->options->fault_count && unfinished(run); i++) {
+    for (uint32_t i = 0;
+         i < run->options->fault_count && kelp_chaos_follow_unfinished(&run->follow); i++) {
         uint64_t step = run->report->newest.step;
         if (run->options->faults[i].step > step) {
             return KELP_OK;
@@ -422,28 +329,12 @@ static void wait_for_event(struct run *run)
 {
     struct pollfd items[4] = {
         {.fd = kelp_guard_fd(run->options->guard), .events = POLLIN},
-        {.fd = kelp_chaos_watch_fd(run->watch), .events = POLLIN},
-        {.fd = kelp_monitor_fd(run->monitor), .events = POLLIN},
+        {.fd = kelp_chaos_watch_fd(run->follow.watch), .events = POLLIN},
+        {.fd = kelp_monitor_fd(run->follow.monitor), .events = POLLIN},
         {.fd = kelp_process_fd(run->target.train.process), .events = POLLIN},
     };
 
     (void)poll(items, 4, kelp_chaos_target_wait_ms(&run->target, kelp_clock_ms(), TICK_MS));
-}
-
-static kelp_status check_stall(const struct run *run, struct kelp_error *reterr)
-{
-    uint64_t now = kelp_clock_ms();
-
-    if (now < run->alive_ms || now - run->alive_ms < run->options->stall_ms) {
-        return KELP_OK;
-    }
-    return kelp_fail(reterr, KELP_ERR_TIMEOUT,
-                     "no step was made for %" PRIu32 " s after step %" PRIu64 ": %.255s; see "
-                     "%s/logs",
-                     run->options->stall_ms / 1000, run->report->newest.step,
-                     run->status && run->status->reason[0] ? run->status->reason
-                                                           : "no reason is known",
-                     run->run_path);
 }
 
 /* `kelp train` has ended. A run that was asked to pause is resumed, unless it was done before it
@@ -452,7 +343,7 @@ static kelp_status handle_end(struct run *run, int wait_status, bool *ret_over,
                               struct kelp_error *reterr)
 {
     *ret_over = true;
-    kelp_status status = kelp_chaos_train_end(&run->target.train, wait_status, reterr);
+    kelp_status status = kelp_chaos_child_end(&run->target.train, wait_status, reterr);
     if (status != KELP_OK || !run->pausing) {
         return status;
     }
@@ -485,7 +376,9 @@ static kelp_status tend(struct run *run, struct kelp_error *reterr)
     if (status == KELP_OK) {
         status = do_faults(run, reterr);
     }
-    return status == KELP_OK ? check_stall(run, reterr) : status;
+    return status == KELP_OK ? kelp_chaos_follow_stall(&run->follow, run->options->stall_ms,
+                                                       run->run_path, reterr)
+                             : status;
 }
 
 /* Until `kelp train` ends by itself. */
@@ -496,9 +389,7 @@ static kelp_status follow(struct run *run, struct kelp_error *reterr)
     kelp_status status = KELP_OK;
 
     while (status == KELP_OK && !over) {
-        read_looks(run);
-        read_status(run);
-        say_recovered(run, false);
+        read_news(run);
         if (kelp_process_wait(run->target.train.process, 0, &wait_status) == KELP_OK) {
             status = handle_end(run, wait_status, &over, reterr);
         } else if (stopping(run->options)) {
@@ -539,22 +430,22 @@ kelp_status kelp_chaos_run(const struct kelp_chaos_options *options,
     assert(options->fault_count <= KELP_CHAOS_FAULTS_MAX);
     run->options = options;
     run->report = report;
+    run->follow.report = report;
+    run->follow.display = options->display;
     run->sockets_held = -1;
     kelp_status status = start(run, reterr);
     if (status == KELP_OK) {
         status = follow(run, reterr);
         report->wall_s = (double)(kelp_clock_ms() - report->start_ms) / 1000;
-        say_recovered(run, true);
+        kelp_chaos_follow_finish(&run->follow);
         say_missed(run);
     }
     if (status == KELP_OK) {
         status = kelp_run_result_read(run->run_path, ret_result, reterr);
     }
-    kelp_chaos_watch_stop(run->watch);
-    kelp_monitor_stop(run->monitor);
+    kelp_chaos_follow_stop(&run->follow);
     kelp_chaos_target_fini(&run->target);
     remove_sockets(run);
-    kelp_job_client_status_free(run->status);
     free(run);
     return status;
 }

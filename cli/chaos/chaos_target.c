@@ -540,14 +540,14 @@ kelp_status kelp_chaos_target_kill_all(struct kelp_chaos_target *target, struct 
     kelp_chaos_etcd_kill(target->etcd);
     kelp_status status =
         kelp_chaos_kill_family(kelp_process_pid(target->train.process), KILLED_MS, &count, reterr);
-    kelp_chaos_train_kill(&target->train);
+    kelp_chaos_child_kill(&target->train);
     return status;
 }
 
 void kelp_chaos_target_fini(struct kelp_chaos_target *target)
 {
     remove_undos(target); /* SIGKILL also ends what is stopped */
-    kelp_chaos_train_kill(&target->train);
+    kelp_chaos_child_kill(&target->train);
     kelp_chaos_etcd_close(target->etcd);
     target->etcd = NULL;
     kelp_faultdisk_close(target->disk);

@@ -8,12 +8,12 @@
 #define KELP_CLI_CHAOS_CHAOS_TARGET_H
 
 #include "cli/chaos/chaos_ask.h"
+#include "cli/chaos/chaos_child.h"
 #include "cli/chaos/chaos_etcd.h"
 #include "cli/chaos/chaos_net.h"
 #include "cli/chaos/chaos_plan.h"
 #include "cli/chaos/chaos_process.h"
 #include "cli/chaos/chaos_replicas.h"
-#include "cli/chaos/chaos_train.h"
 #include "cli/faultdisk/faultdisk.h"
 #include "proto/kelp.pb-c.h"
 
@@ -40,7 +40,7 @@ struct kelp_chaos_undo {
 };
 
 struct kelp_chaos_target {
-    struct kelp_chaos_train train;
+    struct kelp_chaos_child train;
     struct kelp_chaos_etcd *etcd; /* owned */
     struct kelp_faultdisk *disk;  /* NULL: the plan has no faults of it; owned */
     uint32_t coordinators;
