@@ -6,8 +6,10 @@
 #include <unistd.h>
 
 #include "cli/chaos/chaos_job.h"
+#include "cli/chaos/chaos_judge.h"
 #include "cli/chaos/chaos_net.h"
 #include "cli/chaos/chaos_run.h"
+#include "cli/chaos/chaos_run_hosts.h"
 #include "cli/launch/launcher.h"
 #include "cli/preflight/preflight.h"
 #include "cli/replay/digest_log.h"
@@ -22,16 +24,23 @@
 static const struct kelp_option options[] = {
     {.name = "plan",
      .type = KELP_OPTION_TEXT,
-     .placeholder = "quick|all|FILE",
-     .default_text = "quick",
-     .help = "the faults: a YAML file (docs/OPERATIONS.md), or built in: quick, all"},
+     .placeholder = "quick|all|hosts|FILE",
+     .help = "the faults: a YAML file (docs/OPERATIONS.md), or built in: quick, all, hosts; else "
+             "quick, or hosts with --hosts"},
+    KELP_VERB_NUMBER("faults", INTEGER, 1, KELP_CHAOS_FAULTS_MAX, NULL, NULL,
+                     "how many the plan draws (its draw.count)"),
     KELP_VERB_NUMBER("seed", INTEGER, 0, UINT64_MAX, "1", NULL,
                      "seed for what the plan leaves open"),
     KELP_VERB_FLAG("print-plan", NULL, "print the faults that are drawn; start nothing"),
+    KELP_VERB_NUMBER("hosts", INTEGER, KELP_NETWORK_HOSTS_MIN, KELP_NETWORK_HOSTS_MAX, NULL, NULL,
+                     "faults to whole hosts: so many network namespaces on this machine, each with "
+                     "a member of etcd and a kelp node"),
     KELP_VERB_NUMBER("workers", INTEGER, 1, 1024, NULL, RUNS,
-                     "workers (job key cluster.workers); else at least 2"),
-    KELP_VERB_SHARDS(RUNS, "shards (job key cluster.shards); else at least 2"),
-    KELP_VERB_COORDINATORS(RUNS, "2", "coordinators: one leads, the others stand by"),
+                     "workers (job key cluster.workers); else at least 2, and one on each host"),
+    KELP_VERB_SHARDS(RUNS,
+                     "shards (job key cluster.shards); else at least 2, and one on each host"),
+    KELP_VERB_COORDINATORS(RUNS, "2",
+                           "coordinators: one leads, the others stand by; each host has one"),
     KELP_VERB_NUMBER("epochs", INTEGER, 1, 1000000, NULL, RUNS,
                      "job key train.epochs, in both runs; else as many as outlast the plan"),
     KELP_VERB_SET(RUNS, "set a job key, such as checkpoint.steps=200"),
@@ -50,12 +59,14 @@ static const struct kelp_option options[] = {
 
 static const struct kelp_program program = {
     .name = "kelp chaos",
-    .summary = "runs a job, kills and stops its processes on the way, and compares the digest",
+    .summary = "runs a job, kills and stops its processes or hosts on the way, and compares the "
+               "digest",
     .positional = "JOB.yaml",
     .positional_min = 1,
     .positional_max = 1,
     .examples = "  kelp chaos examples/etth1-dlinear.yaml\n"
-                "  kelp chaos examples/etth1-dlinear.yaml --plan all --seed 7\n",
+                "  kelp chaos examples/etth1-dlinear.yaml --plan all --seed 7\n"
+                "  kelp chaos examples/etth1-dlinear.yaml --hosts 3 --set cluster.replicas=2\n",
     KELP_VERB_OPTIONS(options),
 };
 
@@ -75,13 +86,20 @@ struct chaos {
     struct kelp_chaos_report report;
     struct kelp_result quiet;
     struct kelp_result result;
+    struct kelp_network *network; /* NULL: all is on this machine */
 };
 
 /* ---- before the start ---------------------------------------------------------------------- */
 
-static kelp_status read_plan(struct chaos *chaos, struct kelp_error *reterr)
+static bool on_hosts(const struct chaos *chaos)
 {
-    const char *name = kelp_options_text(chaos->given, "plan");
+    return kelp_options_given(chaos->given, "hosts");
+}
+
+static kelp_status parse_plan(struct chaos *chaos, struct kelp_error *reterr)
+{
+    const char *typed = kelp_options_text(chaos->given, "plan");
+    const char *name = typed ? typed : on_hosts(chaos) ? "hosts" : "quick";
     const char *builtin = kelp_chaos_plan_builtin(name);
     char *text = NULL;
     size_t bytes = 0;
@@ -91,15 +109,25 @@ static kelp_status read_plan(struct chaos *chaos, struct kelp_error *reterr)
     }
     kelp_status status = kelp_files_read(name, KELP_CHAOS_PLAN_BYTES_MAX, &text, &bytes, reterr);
     if (status == KELP_ERR_NOT_FOUND || status == KELP_ERR_IO) {
-        return kelp_fail(reterr, KELP_ERR_NOT_FOUND,
-                         "plan '%s' is neither built in (quick, all) nor a file that can be read",
-                         name);
+        return kelp_fail(
+            reterr, KELP_ERR_NOT_FOUND,
+            "plan '%s' is neither built in (quick, all, hosts) nor a file that can be read", name);
     }
     if (status == KELP_OK) {
         status = kelp_chaos_plan_parse(name, text, bytes, &chaos->plan, reterr);
         free(text);
     }
     return status;
+}
+
+static kelp_status read_plan(struct chaos *chaos, struct kelp_error *reterr)
+{
+    kelp_status status = parse_plan(chaos, reterr);
+
+    return status == KELP_OK && kelp_options_given(chaos->given, "faults")
+               ? kelp_chaos_plan_set_count(
+                     &chaos->plan, (uint32_t)kelp_options_integer(chaos->given, "faults"), reterr)
+               : status;
 }
 
 static bool has_faults(const struct chaos *chaos, enum kelp_chaos_kind a, enum kelp_chaos_kind b)
@@ -154,12 +182,16 @@ static bool find_disk_library(struct chaos *chaos)
     return false;
 }
 
-/* Faults of disk and network need more than signals. */
+/* Faults of disk, network and hosts need more than signals. */
 static kelp_status make_possible(struct chaos *chaos, struct kelp_error *reterr)
 {
     struct kelp_error why = {.text = ""};
     kelp_status status = KELP_OK;
 
+    if (on_hosts(chaos)) {
+        return kelp_network_make((uint32_t)kelp_options_integer(chaos->given, "hosts"),
+                                 &chaos->network, reterr);
+    }
     if (has_faults(chaos, KELP_CHAOS_SLOW, KELP_CHAOS_FULL)) {
         if (!find_disk_library(chaos)) {
             status =
@@ -184,6 +216,9 @@ static kelp_status draw(struct chaos *chaos, struct kelp_error *reterr)
                                    .replicas = job->cluster.replicas,
                                    .lanes = job->cluster.lanes};
 
+    if (on_hosts(chaos)) {
+        size.hosts = (uint32_t)kelp_options_integer(chaos->given, "hosts");
+    }
     return kelp_chaos_plan_draw(&chaos->plan, &size, kelp_options_integer(chaos->given, "seed"),
                                 chaos->faults, &chaos->fault_count, reterr);
 }
@@ -208,7 +243,8 @@ static kelp_status set_length(struct chaos *chaos, struct kelp_error *reterr)
     if (status == KELP_OK) {
         bool fixed = quiet || kelp_options_given(chaos->given, "digest") ||
                      kelp_options_given(chaos->given, "epochs");
-        status = kelp_chaos_job_lengthen(chaos->file, epoch_steps, last_step, fixed, reterr);
+        status = kelp_chaos_job_lengthen(chaos->file, epoch_steps, last_step,
+                                         on_hosts(chaos) ? chaos->fault_count : 0, fixed, reterr);
     }
     return status == KELP_OK && quiet ? kelp_chaos_job_same(chaos->file, quiet, reterr) : status;
 }
@@ -360,72 +396,14 @@ static void first_difference(const struct chaos *chaos, char *text, size_t text_
     kelp_digest_log_fini(&ours);
 }
 
-/* With replicas nothing is computed again while one of each partition lives. */
-static bool keeps_its_state(struct chaos *chaos)
-{
-    struct kelp_chaos_report *report = &chaos->report;
-    const struct kelp_chaos_restore *needless = kelp_chaos_report_needless(report);
-
-    if (kelp_job_file_job(chaos->file)->cluster.replicas < 2) {
-        return true;
-    }
-    if (needless) {
-        (void)snprintf(report->verdict, sizeof(report->verdict),
-                       "equal, but generation %" PRIu64 " went back to step %" PRIu64
-                       " though each partition had a replica that lived",
-                       needless->generation, needless->to_step);
-        return false;
-    }
-    if (!kelp_chaos_report_alone(report) && report->steps_recomputed > 0) {
-        (void)snprintf(report->verdict, sizeof(report->verdict),
-                       "equal, but %" PRIu64
-                       " steps were computed again though each partition had a replica that lived",
-                       report->steps_recomputed);
-        return false;
-    }
-    return true;
-}
-
 /* One line, and whether all is as it must be. */
 static bool judge(struct chaos *chaos)
 {
-    struct kelp_chaos_report *report = &chaos->report;
     char where[256];
 
-    (void)snprintf(report->digest, sizeof(report->digest), "%s", chaos->result.digest);
-    report->equal =
-        report->quiet_digest[0] != '\0' && strcmp(report->digest, report->quiet_digest) == 0;
     first_difference(chaos, where, sizeof(where));
-    if (!report->equal || where[0] != '\0') {
-        (void)snprintf(report->verdict, sizeof(report->verdict),
-                       "DIFFERENT: the quiet run ends with %s, the run with %" PRIu32
-                       " faults with %s%s",
-                       report->quiet_digest, report->event_count, report->digest, where);
-        report->equal = false;
-        return false;
-    }
-    const struct kelp_chaos_restore *far = kelp_chaos_report_too_far(report);
-    if (far) {
-        (void)snprintf(report->verdict, sizeof(report->verdict),
-                       "equal, but generation %" PRIu64 " went back to step %" PRIu64
-                       " where the checkpoint of step %" PRIu64 " was committed",
-                       far->generation, far->to_step, report->events[far->event].checkpoint_step);
-        return false;
-    }
-    if (!keeps_its_state(chaos)) {
-        return false;
-    }
-    if (report->event_count < report->planned) {
-        (void)snprintf(report->verdict, sizeof(report->verdict),
-                       "equal, but the run ended before %" PRIu32 " of %" PRIu32
-                       " faults found something to hit: give it more --epochs",
-                       report->planned - report->event_count, report->planned);
-        return false;
-    }
-    (void)snprintf(report->verdict, sizeof(report->verdict),
-                   "equal: both runs end with %s; %" PRIu32 " faults", report->digest,
-                   report->event_count);
-    return true;
+    return kelp_chaos_judge(&chaos->report, chaos->result.digest, where,
+                            kelp_job_file_job(chaos->file)->cluster.replicas);
 }
 
 static void print_json(const void *report, FILE *out)
@@ -493,7 +471,9 @@ static int work(struct kelp_guard *guard, void *user)
     }
     kelp_display_say(&chaos->display, "the run with %" PRIu32 " faults: %s/chaos",
                      chaos->fault_count, chaos->folder.path);
-    status = kelp_chaos_run(&run, &chaos->report, &chaos->result, &error);
+    status = chaos->network ? kelp_chaos_run_hosts(&run, chaos->network, &chaos->report,
+                                                   &chaos->result, &error)
+                            : kelp_chaos_run(&run, &chaos->report, &chaos->result, &error);
     if (status != KELP_OK) {
         (void)snprintf(chaos->report.verdict, sizeof(chaos->report.verdict),
                        "the run with faults failed after %" PRIu32 " of %" PRIu32 ": %.400s",
@@ -543,16 +523,33 @@ static kelp_status make_ready(struct chaos *chaos, struct kelp_error *reterr)
     return status;
 }
 
+/* Options that do not go together. */
+static kelp_status check_options(const struct kelp_options *given, struct kelp_error *reterr)
+{
+    if (kelp_options_given(given, "digest") && kelp_options_given(given, "quiet-run")) {
+        return kelp_fail(reterr, KELP_ERR_INVALID,
+                         "--digest and --quiet-run: one of them is enough");
+    }
+    if (kelp_options_given(given, "hosts") && kelp_options_given(given, "certs")) {
+        return kelp_fail(reterr, KELP_ERR_INVALID,
+                         "--certs: with --hosts certificates are made for the run");
+    }
+    if (kelp_options_given(given, "hosts") && kelp_options_given(given, "coordinators")) {
+        return kelp_fail(reterr, KELP_ERR_INVALID,
+                         "--coordinators: with --hosts each host has one");
+    }
+    return KELP_OK;
+}
+
 static int run(struct chaos *chaos)
 {
     struct kelp_error error;
     int exit_status = KELP_EXIT_FAILED;
 
-    if (kelp_options_given(chaos->given, "digest") &&
-        kelp_options_given(chaos->given, "quiet-run")) {
-        return kelp_complain(KELP_EXIT_USAGE, "--digest and --quiet-run: one of them is enough");
+    kelp_status status = check_options(chaos->given, &error);
+    if (status == KELP_OK) {
+        status = prepare(chaos, &error);
     }
-    kelp_status status = prepare(chaos, &error);
     if (status == KELP_OK && kelp_options_flag(chaos->given, "print-plan")) {
         return print_plan(chaos);
     }
@@ -584,6 +581,7 @@ static int chaos(const struct kelp_options *given)
     chaos->folder.lock_fd = -1;
     kelp_display_init(&chaos->display, STDERR_FILENO);
     int exit_status = run(chaos);
+    kelp_network_close(chaos->network);
     kelp_chaos_report_fini(&chaos->report);
     kelp_run_dir_close(&chaos->folder);
     kelp_job_file_destroy(chaos->file);
@@ -592,4 +590,5 @@ static int chaos(const struct kelp_options *given)
 }
 
 const struct kelp_verb kelp_verb_chaos = {
-    "chaos", "run a job, kill and stop its processes, compare the digest", &program, chaos, NULL};
+    "chaos", "run a job, kill and stop its processes or hosts, compare the digest", &program, chaos,
+    NULL};

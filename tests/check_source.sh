@@ -117,7 +117,8 @@ cli/launch: COMMON proto cli/verb cli/run cli/host cli/checkpoint cli/preflight
 cli/infer: COMMON worker/compute worker/core worker/data worker/model cli/verb cli/run cli/checkpoint LAUNCH
 cli/replay: COMMON kernels ps/core/partition worker/compute cli/run cli/checkpoint
 cli/plot: COMMON worker/data worker/model worker/model/graph cli/run cli/checkpoint
-cli/chaos: COMMON proto worker/data cli/faultdisk cli/verb cli/run cli/host cli/launch cli/plot
+cli/chaos/network: common/base
+cli/chaos: COMMON proto worker/data cli/faultdisk cli/verb cli/run cli/host cli/launch cli/plot cli/chaos/network
 cli: COMMON worker/compute worker/data worker/data/table worker/model worker/model/graph VERBS
 cli/describe: COMMON coordinator ps worker cli/verb cli
 TABLE

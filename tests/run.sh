@@ -113,7 +113,8 @@ count_results() {
 
 # Minutes of waiting for leases, elections, restarts and whole runs, or of starting the same command
 # hundreds of times: under the sanitizers only when their preset is asked for.
-long_under_sanitizers='^mistakes$|^readme$|^test_(etcd(_cluster|_election|_faults|_server|_watch)?|rpc(_faults)?'
+long_under_sanitizers='^(mistakes|readme|chaos_hosts)$'
+long_under_sanitizers+='|^test_(etcd(_cluster|_election|_faults|_server|_watch)?|rpc(_faults)?'
 long_under_sanitizers+='|resume|recovery|power_loss|cover_workers|survival|chaos|cli_(cluster|ends)|same_bits(_models)?'
 long_under_sanitizers+='|cluster_doctor|update_bits|resume_killed|moved_run|run_control|model_card_kinds|init)$'
 

@@ -7,23 +7,30 @@
 #include "cli/verb/job_load.h"
 #include "worker/data/dataset.h"
 
+#define FEWEST 2 /* shards and workers, where there are no hosts */
+
 /* Over the file and the environment, below what is asked for by options. */
-static kelp_status set_defaults(struct kelp_job_file *file, struct kelp_error *reterr)
+static kelp_status set_defaults(struct kelp_job_file *file, const struct kelp_options *given,
+                                struct kelp_error *reterr)
 {
     const struct kelp_job *job = kelp_job_file_job(file);
+    uint64_t fewest =
+        kelp_options_given(given, "hosts") ? kelp_options_integer(given, "hosts") : FEWEST;
+    char number[24];
     struct kelp_job_setting settings[6] = {
         {"run.dir", ""}, {"failure.max_failures", "-1"}, {"failure.restart_backoff", "10ms"}};
     size_t count = 3;
 
+    (void)snprintf(number, sizeof(number), "%" PRIu64, fewest);
     if (job->checkpoint.steps == 0) {
         settings[count++] =
             (struct kelp_job_setting){"checkpoint.steps", KELP_CHAOS_CHECKPOINT_STEPS};
     }
-    if (job->cluster.shards < 2) {
-        settings[count++] = (struct kelp_job_setting){"cluster.shards", "2"};
+    if (job->cluster.shards < fewest) {
+        settings[count++] = (struct kelp_job_setting){"cluster.shards", number};
     }
-    if (job->cluster.workers.max < 2) {
-        settings[count++] = (struct kelp_job_setting){"cluster.workers", "2"};
+    if (job->cluster.workers.max < fewest) {
+        settings[count++] = (struct kelp_job_setting){"cluster.workers", number};
     }
     return kelp_job_set(file, settings, count, reterr);
 }
@@ -39,7 +46,7 @@ static kelp_status lay_options(struct kelp_job_file *file, const void *user,
         {"workers", "cluster.workers"}, {"shards", "cluster.shards"}, {"epochs", "train.epochs"}};
     const struct kelp_options *given = user;
 
-    kelp_status status = set_defaults(file, reterr);
+    kelp_status status = set_defaults(file, given, reterr);
     if (status == KELP_OK) {
         status = kelp_job_set_pairs(file, given, reterr);
     }
@@ -86,10 +93,13 @@ kelp_status kelp_chaos_job_epoch_steps(const struct kelp_job *job, uint64_t *ret
 }
 
 kelp_status kelp_chaos_job_lengthen(struct kelp_job_file *file, uint64_t epoch_steps,
-                                    uint32_t last_step, bool fixed, struct kelp_error *reterr)
+                                    uint32_t last_step, uint32_t host_faults, bool fixed,
+                                    struct kelp_error *reterr)
 {
     uint64_t epochs = kelp_job_file_job(file)->train.epochs;
-    uint64_t wanted = KELP_CHAOS_LENGTH * (uint64_t)last_step + KELP_CHAOS_SLACK_STEPS;
+    uint64_t wanted = KELP_CHAOS_SLACK_STEPS +
+                      (host_faults > 0 ? last_step + KELP_CHAOS_HOST_STEPS * (uint64_t)host_faults
+                                       : KELP_CHAOS_LENGTH * (uint64_t)last_step);
 
     if (fixed && last_step >= epochs * epoch_steps) {
         return kelp_fail(reterr, KELP_ERR_INVALID,

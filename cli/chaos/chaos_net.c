@@ -15,6 +15,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "cli/chaos/network/netlink.h"
+
 #define PRIORITY_SPLIT 10  /* before the look-up of local addresses, which is moved to: */
 #define PRIORITY_LOCAL 100 /* the kernel has it at 0, where nothing can come before it */
 #define SOCKETS_MAX    4096
@@ -25,77 +27,46 @@
 
 /* ---- rules of the kernel's routing --------------------------------------------------------- */
 
-struct rule {
-    struct nlmsghdr header;
-    struct fib_rule_hdr fields;
-    char attributes[128];
-};
-
-static void add_attribute(struct rule *rule, unsigned short type, const void *value, size_t bytes)
+static void begin_rule(struct kelp_netlink *rule, bool add, uint8_t action, uint8_t table,
+                       uint32_t priority)
 {
-    struct rtattr attribute = {.rta_len = (unsigned short)RTA_LENGTH(bytes), .rta_type = type};
-    char *at = (char *)rule + NLMSG_ALIGN(rule->header.nlmsg_len);
+    const struct fib_rule_hdr fields = {.family = AF_INET, .action = action, .table = table};
 
-    memcpy(at, &attribute, sizeof(attribute));
-    memcpy(at + RTA_LENGTH(0), value, bytes);
-    rule->header.nlmsg_len = NLMSG_ALIGN(rule->header.nlmsg_len) + RTA_ALIGN(attribute.rta_len);
+    kelp_netlink_begin(rule, add ? RTM_NEWRULE : RTM_DELRULE, add ? NLM_F_CREATE | NLM_F_EXCL : 0,
+                       &fields, sizeof(fields));
+    kelp_netlink_add(rule, FRA_PRIORITY, &priority, sizeof(priority));
 }
 
-static void begin_rule(struct rule *rule, bool add, uint8_t action, uint32_t priority)
+/* 0 or an errno. */
+static int tell_kernel(const struct kelp_netlink *rule)
 {
-    memset(rule, 0, sizeof(*rule));
-    rule->header.nlmsg_len = NLMSG_LENGTH(sizeof(rule->fields));
-    rule->header.nlmsg_type = add ? RTM_NEWRULE : RTM_DELRULE;
-    rule->header.nlmsg_flags =
-        (unsigned short)(NLM_F_REQUEST | NLM_F_ACK | (add ? NLM_F_CREATE | NLM_F_EXCL : 0));
-    rule->fields.family = AF_INET;
-    rule->fields.action = action;
-    add_attribute(rule, FRA_PRIORITY, &priority, sizeof(priority));
-}
-
-/* Send it and wait for the kernel's answer: 0 or an errno. */
-static int tell_kernel(const struct rule *rule)
-{
-    char answer[1024];
-    int fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE);
-    int error = 0;
+    int fd = kelp_netlink_open();
 
     if (fd < 0) {
         return errno;
     }
-    if (send(fd, rule, rule->header.nlmsg_len, 0) < 0) {
-        error = errno;
-    } else {
-        ssize_t got = recv(fd, answer, sizeof(answer), 0);
-        struct nlmsgerr verdict;
-        if (got < (ssize_t)(NLMSG_HDRLEN + sizeof(verdict))) {
-            error = EIO;
-        } else {
-            memcpy(&verdict, answer + NLMSG_HDRLEN, sizeof(verdict));
-            error = -verdict.error;
-        }
-    }
+    int error = kelp_netlink_tell(fd, rule);
     (void)close(fd);
     return error;
 }
 
-static void add_port(struct rule *rule, uint16_t port, unsigned short type)
+static void add_port(struct kelp_netlink *rule, uint16_t port, uint16_t type)
 {
     struct fib_rule_port_range range = {.start = port, .end = port};
 
     if (port != 0) {
-        add_attribute(rule, type, &range, sizeof(range));
+        kelp_netlink_add(rule, type, &range, sizeof(range));
     }
 }
 
 /* The rule that drops what goes from a port to another. */
 static int drop_rule(bool add, struct kelp_chaos_cut cut)
 {
-    struct rule rule;
+    struct kelp_netlink rule;
     uint8_t protocol = IPPROTO_TCP;
 
-    begin_rule(&rule, add, FR_ACT_BLACKHOLE, PRIORITY_SPLIT);
-    add_attribute(&rule, FRA_IP_PROTO, &protocol, sizeof(protocol));
+    begin_rule(&rule, add, FR_ACT_BLACKHOLE, RT_TABLE_UNSPEC, PRIORITY_SPLIT);
+    kelp_netlink_add(&rule, FRA_IP_PROTO, &protocol, sizeof(protocol));
     add_port(&rule, cut.from, FRA_SPORT_RANGE);
     add_port(&rule, cut.to, FRA_DPORT_RANGE);
     return tell_kernel(&rule);
@@ -103,10 +74,9 @@ static int drop_rule(bool add, struct kelp_chaos_cut cut)
 
 static int local_rule(bool add, uint32_t priority)
 {
-    struct rule rule;
+    struct kelp_netlink rule;
 
-    begin_rule(&rule, add, FR_ACT_TO_TBL, priority);
-    rule.fields.table = RT_TABLE_LOCAL;
+    begin_rule(&rule, add, FR_ACT_TO_TBL, RT_TABLE_LOCAL, priority);
     return tell_kernel(&rule);
 }
 

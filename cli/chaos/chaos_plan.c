@@ -8,11 +8,11 @@
 
 #include "common/tensors/philox.h"
 
-static const char *const kind_names[] = {"kill",  "pause", "restart", "slow", "full",
-                                         "split", "loss",  "drain",   "scale"};
+static const char *const kind_names[] = {"kill", "pause", "restart", "slow",    "full",  "split",
+                                         "loss", "drain", "scale",   "one-way", "leave", "move"};
 static const char *const role_names[] = {"worker",  "shard",   "coordinator", "leader",
                                          "standby", "primary", "backup",      "both",
-                                         "etcd",    "disk",    "everything"};
+                                         "etcd",    "disk",    "everything",  "host"};
 _Static_assert(KELP_ARRAY_COUNT(kind_names) == KELP_CHAOS_KIND_COUNT, "a kind has no name");
 _Static_assert(KELP_ARRAY_COUNT(role_names) == KELP_CHAOS_ROLE_COUNT, "a role has no name");
 
@@ -89,12 +89,30 @@ static const char all_text[] =
     "    - {kind: scale, target: worker, to: 1:4}\n"
     "if_possible: true\n";
 
+/* Of a short absence a job may not even take notice; 3 s are longer than that takes. */
+static const char hosts_text[] = "draw:\n"
+                                 "  count: 10\n"
+                                 "  first: 100:200\n"
+                                 "  every: 50:250\n"
+                                 "  mix:\n"
+                                 "    - {kind: kill, target: host, for: 100ms:3s}\n"
+                                 "    - {kind: split, target: host, for: 100ms:3s}\n"
+                                 "    - {kind: one-way, target: host, for: 100ms:3s}\n"
+                                 "    - {kind: leave, target: host, for: 100ms:1s}\n"
+                                 "    - {kind: move, target: host, for: 100ms:3s}\n";
+
 const char *kelp_chaos_plan_builtin(const char *name)
 {
-    if (strcmp(name, "quick") == 0) {
-        return quick_text;
+    static const struct {
+        const char *name, *text;
+    } plans[] = {{"quick", quick_text}, {"all", all_text}, {"hosts", hosts_text}};
+
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(plans); i++) {
+        if (strcmp(name, plans[i].name) == 0) {
+            return plans[i].text;
+        }
     }
-    return strcmp(name, "all") == 0 ? all_text : NULL;
+    return NULL;
 }
 
 const char *kelp_chaos_kind_name(enum kelp_chaos_kind kind)
@@ -111,7 +129,8 @@ const char *kelp_chaos_role_name(enum kelp_chaos_role role)
 
 static bool has_index(enum kelp_chaos_role role)
 {
-    return role == KELP_CHAOS_WORKER || role == KELP_CHAOS_SHARD || role == KELP_CHAOS_COORDINATOR;
+    return role == KELP_CHAOS_WORKER || role == KELP_CHAOS_SHARD ||
+           role == KELP_CHAOS_COORDINATOR || role == KELP_CHAOS_HOST;
 }
 
 void kelp_chaos_target_print(const struct kelp_chaos_fault *fault, char text[KELP_CHAOS_TEXT_MAX])
@@ -120,6 +139,9 @@ void kelp_chaos_target_print(const struct kelp_chaos_fault *fault, char text[KEL
 
     if (fault->kind == KELP_CHAOS_SCALE) {
         (void)snprintf(text, KELP_CHAOS_TEXT_MAX, "%ss to %" PRIu32, role, fault->to);
+    } else if (fault->kind == KELP_CHAOS_ONE_WAY) {
+        (void)snprintf(text, KELP_CHAOS_TEXT_MAX, "%s-%" PRIu32 " to %s-%" PRIu32, role,
+                       fault->index, role, fault->to);
     } else if (has_index(fault->role)) {
         (void)snprintf(text, KELP_CHAOS_TEXT_MAX, "%s-%" PRIu32, role, fault->index);
     } else {
@@ -150,6 +172,31 @@ static bool lasts(const struct kelp_chaos_entry *entry)
 {
     return entry->kind != KELP_CHAOS_KILL && entry->kind != KELP_CHAOS_RESTART &&
            !is_asked(entry->kind);
+}
+
+static bool is_of_host(enum kelp_chaos_kind kind)
+{
+    return kind == KELP_CHAOS_ONE_WAY || kind == KELP_CHAOS_LEAVE || kind == KELP_CHAOS_MOVE;
+}
+
+/* How long it stays away is said for each. */
+static kelp_status check_host(const struct kelp_chaos_entry *entry, struct kelp_error *reterr)
+{
+    const char *kind = kind_names[entry->kind];
+
+    if (entry->role != KELP_CHAOS_HOST) {
+        return kelp_fail(reterr, KELP_ERR_INVALID, "%s: of a host, nothing else", kind);
+    }
+    if (!is_of_host(entry->kind) && entry->kind != KELP_CHAOS_KILL &&
+        entry->kind != KELP_CHAOS_SPLIT) {
+        return kelp_fail(reterr, KELP_ERR_INVALID,
+                         "of a host there are kill, split, one-way, leave and move; %s is of "
+                         "processes",
+                         kind);
+    }
+    return entry->for_ms.max > 0
+               ? KELP_OK
+               : kelp_fail(reterr, KELP_ERR_INVALID, "%s: how long? for example for: 2s", kind);
 }
 
 static kelp_status check_asked(const struct kelp_chaos_entry *entry, struct kelp_error *reterr)
@@ -194,6 +241,9 @@ kelp_status kelp__chaos_entry_check(const struct kelp_chaos_entry *entry, struct
     if (entry->to.max > 0 && entry->kind != KELP_CHAOS_SCALE) {
         return kelp_fail(reterr, KELP_ERR_INVALID, "to: it is for scale alone");
     }
+    if (is_of_host(entry->kind) || entry->role == KELP_CHAOS_HOST) {
+        return check_host(entry, reterr);
+    }
     if (is_asked(entry->kind)) {
         return check_asked(entry, reterr);
     }
@@ -228,6 +278,16 @@ static uint32_t below(const struct draw *draw, enum draw_use use, uint32_t bound
     return (uint32_t)kelp_philox_below(words[0], words[1], bound);
 }
 
+/* Another host than that one, from the words that its own number leaves over. */
+static uint32_t other_host(const struct draw *draw, uint32_t host, uint32_t hosts)
+{
+    uint32_t words[4];
+
+    assert(hosts > 1);
+    kelp_philox(draw->seed, KELP_PHILOX_CHAOS, 0, draw->item * DRAW_USES + DRAW_INDEX, words);
+    return (host + 1 + (uint32_t)kelp_philox_below(words[2], words[3], hosts - 1)) % hosts;
+}
+
 static uint32_t within(const struct draw *draw, enum draw_use use, struct kelp_range range)
 {
     assert(range.min <= range.max && range.max < UINT32_MAX);
@@ -242,6 +302,7 @@ static kelp_status draw_target(const struct kelp_chaos_plan *plan,
 {
     uint32_t count = entry->role == KELP_CHAOS_WORKER  ? size->workers
                      : entry->role == KELP_CHAOS_SHARD ? size->shards
+                     : entry->role == KELP_CHAOS_HOST  ? size->hosts
                                                        : size->coordinators;
 
     fault->role = entry->role;
@@ -271,6 +332,9 @@ static kelp_status draw_target(const struct kelp_chaos_plan *plan,
     }
     fault->drawn = !entry->numbered;
     fault->index = entry->numbered ? entry->index : below(draw, DRAW_INDEX, count);
+    if (entry->kind == KELP_CHAOS_ONE_WAY) {
+        fault->to = other_host(draw, fault->index, count);
+    }
     return KELP_OK;
 }
 
@@ -283,6 +347,12 @@ static kelp_status check_possible(const struct kelp_chaos_plan *plan,
     uint32_t count = worker ? size->workers : size->shards;
     uint32_t rest = worker || size->replicas == 0 ? 1 : size->replicas;
 
+    if ((entry->role == KELP_CHAOS_HOST) != (size->hosts > 0)) {
+        return kelp_fail(reterr, KELP_ERR_INVALID, "%s:%" PRIu32 ": target: %s", plan->name,
+                         entry->line,
+                         size->hosts > 0 ? "with --hosts it can be a host, nothing else"
+                                         : "there is no host: --hosts N makes some");
+    }
     if (entry->kind == KELP_CHAOS_DRAIN && count <= rest) {
         return kelp_fail(reterr, KELP_ERR_INVALID,
                          "%s:%" PRIu32 ": no %s can be spared: the run has %" PRIu32, plan->name,
@@ -412,6 +482,18 @@ kelp_status kelp_chaos_plan_draw(const struct kelp_chaos_plan *plan,
         *ret_count = count;
     }
     return status;
+}
+
+kelp_status kelp_chaos_plan_set_count(struct kelp_chaos_plan *plan, uint32_t count,
+                                      struct kelp_error *reterr)
+{
+    assert(count > 0 && count <= KELP_CHAOS_FAULTS_MAX);
+    if (plan->draw_count == 0) {
+        return kelp_fail(reterr, KELP_ERR_INVALID, "--faults: plan '%s' draws none: it has no draw",
+                         plan->name);
+    }
+    plan->draw_count = count;
+    return KELP_OK;
 }
 
 uint32_t kelp_chaos_faults_drop(struct kelp_chaos_fault *faults, uint32_t count,

@@ -43,10 +43,13 @@ enum kelp_chaos_kind {
     KELP_CHAOS_RESTART, /* SIGTERM, and started again */
     KELP_CHAOS_SLOW,    /* the disk: each write and sync takes long */
     KELP_CHAOS_FULL,    /* the disk: no space */
-    KELP_CHAOS_SPLIT,   /* nothing of the network reaches the process, nothing leaves it */
+    KELP_CHAOS_SPLIT,   /* nothing of the network reaches the process or host, nothing leaves it */
     KELP_CHAOS_LOSS,    /* the network comes and goes, several times a second */
     KELP_CHAOS_DRAIN,   /* as by `kelp drain` */
     KELP_CHAOS_SCALE,   /* as by `kelp scale` */
+    KELP_CHAOS_ONE_WAY, /* what a host sends to another one is lost; the way back stays open */
+    KELP_CHAOS_LEAVE,   /* SIGTERM to `kelp node`: the host leaves in order, and comes back */
+    KELP_CHAOS_MOVE,    /* as KILL of a host, which comes back under another address */
     KELP_CHAOS_KIND_COUNT
 };
 
@@ -63,6 +66,7 @@ enum kelp_chaos_role {
     KELP_CHAOS_DISK,       /* on which the run's checkpoints are written */
     KELP_CHAOS_EVERYTHING, /* all processes of the run at once, or `kelp train` asked to pause; the
                             * run is resumed */
+    KELP_CHAOS_HOST,       /* with --hosts, where it is the only one */
     KELP_CHAOS_ROLE_COUNT
 };
 
@@ -70,11 +74,11 @@ enum kelp_chaos_role {
 struct kelp_chaos_fault {
     enum kelp_chaos_kind kind;
     enum kelp_chaos_role role;
-    uint32_t index; /* WORKER, SHARD, COORDINATOR: which one */
+    uint32_t index; /* WORKER, SHARD, COORDINATOR, HOST: which one */
     bool drawn; /* index is by the seed: a shard that has lost its partitions stands for the next */
     uint32_t step; /* training steps completed */
     uint32_t for_ms;
-    uint32_t to; /* SCALE: so many */
+    uint32_t to; /* SCALE: so many; ONE_WAY: the other host */
 };
 
 /* One entry of a plan. */
@@ -109,6 +113,7 @@ struct kelp_chaos_size {
     uint32_t coordinators;
     uint32_t replicas; /* of each partition */
     uint32_t lanes;
+    uint32_t hosts; /* 0: all processes are on this machine, and none is a target */
 };
 
 /*
@@ -119,14 +124,16 @@ kelp_status kelp_chaos_plan_parse(const char *name, const char *text, size_t tex
                                   struct kelp_chaos_plan *ret_plan,
                                   struct kelp_error *reterr) KELP_MUST_USE;
 
-/* The text of a plan that is built in ("quick", "all"), or NULL when there is none of that name. */
+/* The text of a plan that is built in ("quick", "all", "hosts"), or NULL when there is none of that
+ * name. */
 const char *kelp_chaos_plan_builtin(const char *name);
 
 /*
  * Draw the faults, by ascending step, into ret_faults[KELP_CHAOS_FAULTS_MAX].
  * Errors: KELP_ERR_INVALID when a target has a number that the cluster does not have, a standby or
  * a backup is to be hit where there is none, or nobody can be spared to be drained, or the cluster
- * cannot have that size (with if_possible these two are left out); KELP_ERR_LIMIT (more than fit,
+ * cannot have that size, or hosts and processes are mixed up (with if_possible these three are left
+ * out); KELP_ERR_LIMIT (more than fit,
  * or a step too high), KELP_ERR_UNSUPPORTED (none is left).
  */
 kelp_status kelp_chaos_plan_draw(const struct kelp_chaos_plan *plan,
@@ -145,6 +152,10 @@ const char *kelp_chaos_role_name(enum kelp_chaos_role role);
 void kelp_chaos_target_print(const struct kelp_chaos_fault *fault, char text[KELP_CHAOS_TEXT_MAX]);
 /* "pause shard-0 1500 ms". */
 void kelp_chaos_fault_print(const struct kelp_chaos_fault *fault, char text[KELP_CHAOS_TEXT_MAX]);
+
+/* Draw so many, instead of what the plan says. Errors: KELP_ERR_INVALID (it draws none). */
+kelp_status kelp_chaos_plan_set_count(struct kelp_chaos_plan *plan, uint32_t count,
+                                      struct kelp_error *reterr) KELP_MUST_USE;
 
 /* For the parser: may this kind be done to that role, and for how long? for_ms {0, 0}: not given.
  * Errors: KELP_ERR_INVALID. */

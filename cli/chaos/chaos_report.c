@@ -51,11 +51,11 @@ static bool loses_state(const struct kelp_chaos_event *event)
 {
     enum kelp_chaos_role role = event->fault.role;
     enum kelp_chaos_kind kind = event->fault.kind;
-    if (kind == KELP_CHAOS_DRAIN || kind == KELP_CHAOS_SCALE) {
+    if (kind == KELP_CHAOS_DRAIN || kind == KELP_CHAOS_SCALE || kind == KELP_CHAOS_LEAVE) {
         return false;
     }
-    return role == KELP_CHAOS_SHARD || role == KELP_CHAOS_PRIMARY || role == KELP_CHAOS_BOTH ||
-           role == KELP_CHAOS_EVERYTHING;
+    return role == KELP_CHAOS_HOST || role == KELP_CHAOS_SHARD || role == KELP_CHAOS_PRIMARY ||
+           role == KELP_CHAOS_BOTH || role == KELP_CHAOS_EVERYTHING;
 }
 
 static uint32_t cause_of_restore(const struct kelp_chaos_report *report)
@@ -85,23 +85,49 @@ static void add_restore(struct kelp_chaos_report *report, const struct kelp_chao
     }
 }
 
+/* A step is new that no look has had before: one that is computed again is not. */
+static void note_pauses(struct kelp_chaos_report *report, const struct kelp_chaos_look *look)
+{
+    if (look->step <= report->highest_step) {
+        return;
+    }
+    for (uint32_t i = 0; i < report->event_count; i++) {
+        struct kelp_chaos_event *event = &report->events[i];
+        uint64_t since_ms = report->new_step_ms > event->at_ms ? report->new_step_ms : event->at_ms;
+        if (event->fault.role == KELP_CHAOS_HOST && !event->recovered && look->at_ms > since_ms &&
+            look->at_ms - since_ms > event->pause_ms) {
+            event->pause_ms = look->at_ms - since_ms;
+        }
+    }
+    report->highest_step = look->step;
+    report->new_step_ms = look->at_ms;
+}
+
+/* Recovery counts from there on. A host's fault hit where it began, and not where it ended. */
+static void stand_at(struct kelp_chaos_event *event, const struct kelp_chaos_look *look)
+{
+    event->version = look->version;
+    event->step = event->fault.role == KELP_CHAOS_HOST ? event->step : look->step;
+}
+
 static bool look_at_event(struct kelp_chaos_event *event, const struct kelp_chaos_look *look)
 {
+    const bool host = event->fault.role == KELP_CHAOS_HOST;
+
     if (event->recovered || event->leaving) {
         return false;
     }
     /* The last look before a fault is older than the fault: steps were made in between. */
     if (look->at_ms <= event->at_ms + event->left_ms + KELP_CHAOS_SETTLE_MS &&
         look->generation == event->generation && look->version > event->version) {
-        event->version = look->version;
-        event->step = look->step;
+        stand_at(event, look);
         return false;
     }
     /* A run that is asked to pause keeps working until it has: only resuming counts. */
     bool paused = event->fault.role == KELP_CHAOS_EVERYTHING &&
                   event->fault.kind == KELP_CHAOS_RESTART && look->generation == event->generation;
     /* The entry in progress when it hit may have been almost complete; the next one was not. */
-    if (paused || look->version < event->version + 2) {
+    if (paused || look->version < event->version + (host ? KELP_CHAOS_GOES_ON : 2)) {
         return false;
     }
     event->recovered = true;
@@ -129,7 +155,7 @@ unsigned kelp_chaos_report_look(struct kelp_chaos_report *report,
     }
     report->any = true;
     report->newest = look;
-    report->highest_step = look.step > report->highest_step ? look.step : report->highest_step;
+    note_pauses(report, &look);
     keep(report, &look);
     for (uint32_t i = 0; i < report->event_count; i++) {
         news |= look_at_event(&report->events[i], &look) ? KELP_CHAOS_RECOVERED : 0;
@@ -216,7 +242,7 @@ void kelp_chaos_report_fault(struct kelp_chaos_report *report, const struct kelp
     event->alone = alone;
     event->leaving = (fault->kind == KELP_CHAOS_RESTART && fault->role != KELP_CHAOS_EVERYTHING &&
                       fault->role != KELP_CHAOS_ETCD) ||
-                     fault->kind == KELP_CHAOS_DRAIN;
+                     fault->kind == KELP_CHAOS_DRAIN || fault->role == KELP_CHAOS_HOST;
     (void)snprintf(event->target, sizeof(event->target), "%s", target);
 }
 
@@ -229,8 +255,7 @@ void kelp_chaos_report_gone(struct kelp_chaos_report *report, uint32_t index, ui
     event->leaving = false;
     event->left_ms = now_ms - report->start_ms - event->at_ms;
     event->generation = report->newest.generation;
-    event->version = report->newest.version;
-    event->step = report->newest.step;
+    stand_at(event, &report->newest);
 }
 
 /* ---- text ---------------------------------------------------------------------------------- */
@@ -251,8 +276,10 @@ void kelp_chaos_event_line(const struct kelp_chaos_event *event, char text[KELP_
         (void)snprintf(again, sizeof(again), ", %" PRIu64 " steps again", event->steps_again);
     }
     if (event->recovered) {
-        (void)snprintf(recovery, sizeof(recovery), "recovered in %.2f s",
-                       (double)event->recovery_ms / 1000);
+        bool host = event->fault.role == KELP_CHAOS_HOST;
+        (void)snprintf(recovery, sizeof(recovery),
+                       host ? "%.2f s without a step" : "recovered in %.2f s",
+                       (double)(host ? event->pause_ms : event->recovery_ms) / 1000);
     }
     (void)snprintf(text, KELP_CHAOS_LINE_MAX, "%8.2f s  step %-8" PRIu64 " %-24s %7s  %s%s",
                    (double)event->at_ms / 1000, event->step, what, lasts, recovery, again);
@@ -276,7 +303,7 @@ static void table_row(const struct kelp_chaos_report *report, enum kelp_chaos_ki
     for (uint32_t i = 0; i < report->event_count; i++) {
         const struct kelp_chaos_event *event = &report->events[i];
         if (event->fault.kind == kind && event->fault.role == role) {
-            times[count++] = event->recovery_ms;
+            times[count++] = role == KELP_CHAOS_HOST ? event->pause_ms : event->recovery_ms;
             again += event->steps_again;
         }
     }
@@ -299,8 +326,10 @@ void kelp_chaos_report_table(const struct kelp_chaos_report *report, FILE *out)
     if (!times) {
         return; /* the timeline has said it all */
     }
-    (void)fprintf(out, "%-24s %6s %12s %12s %12s\n", "FAULT", "TIMES", "RECOVERY", "LONGEST",
-                  "STEPS AGAIN");
+    /* Of hosts there is nothing else. */
+    bool hosts = report->event_count > 0 && report->events[0].fault.role == KELP_CHAOS_HOST;
+    (void)fprintf(out, "%-24s %6s %12s %12s %12s\n", "FAULT", "TIMES",
+                  hosts ? "NO STEP FOR" : "RECOVERY", "LONGEST", "STEPS AGAIN");
     for (int kind = 0; kind < KELP_CHAOS_KIND_COUNT; kind++) {
         for (int role = 0; role < KELP_CHAOS_ROLE_COUNT; role++) {
             table_row(report, (enum kelp_chaos_kind)kind, (enum kelp_chaos_role)role, times, out);
@@ -326,6 +355,9 @@ static void json_event(FILE *out, const struct kelp_chaos_event *event)
         (void)fprintf(out, "%" PRIu64, event->recovery_ms);
     } else {
         (void)fputs("null", out);
+    }
+    if (event->fault.role == KELP_CHAOS_HOST) {
+        (void)fprintf(out, ",\"pause_ms\":%" PRIu64, event->pause_ms);
     }
     (void)fprintf(out, ",\"checkpoint_step\":%" PRIu64 ",\"steps_again\":%" PRIu64 ",\"alone\":%s}",
                   event->checkpoint_step, event->steps_again, event->alone ? "true" : "false");

@@ -13,6 +13,7 @@
 #define KELP_CHAOS_KEPT_MAX     65536 /* looks kept; beyond it every second one is dropped */
 #define KELP_CHAOS_RESTORES_MAX 4096  /* restores kept; more are not told apart */
 #define KELP_CHAOS_LINE_MAX     256   /* bytes of one line of the timeline */
+#define KELP_CHAOS_GOES_ON      100   /* entries after the end of a host's fault: it is over then */
 /* Steps that a look may miss: how long after a fault looks still tell where it hit. */
 #define KELP_CHAOS_ALONE_MS  UINT64_C(60000) /* what such a fault explains comes within this */
 #define KELP_CHAOS_SETTLE_MS UINT64_C(40)    /* two looks */
@@ -26,11 +27,17 @@ struct kelp_chaos_event {
     uint64_t version;
     uint64_t step;
     uint64_t checkpoint_step; /* of the newest checkpoint that was committed; 0: none */
-    uint64_t left_ms;         /* RESTART, DRAIN: after at_ms the process had ended */
-    bool alone;               /* some partition had no other replica that was left */
-    bool leaving;             /* the process was asked to end and has not yet: it still works */
+    uint64_t
+        left_ms;  /* RESTART, DRAIN: after at_ms the process had ended; HOST: it was as before */
+    bool alone;   /* some partition had no other replica that was left */
+    bool leaving; /* the process was asked to end and has not yet: it still works; HOST: the
+                   * fault lasts */
     bool recovered;
-    uint64_t recovery_ms; /* until an entry that began after the fault was complete */
+    /* Until an entry that began after the fault was complete; HOST: until KELP_CHAOS_GOES_ON
+     * entries were complete after its end, and the longest time without a new step from the fault
+     * until then. */
+    uint64_t recovery_ms;
+    uint64_t pause_ms;
     uint64_t steps_again; /* that restores after this fault went back by */
 };
 
@@ -53,6 +60,7 @@ struct kelp_chaos_report {
     struct kelp_chaos_look *looks; /* at_ms since the run began; owned */
     struct kelp_chaos_look newest;
     uint64_t highest_step;
+    uint64_t new_step_ms;            /* when that was first seen to be completed */
     uint64_t progress_ms;            /* when an entry was last seen to be completed */
     struct kelp_chaos_event *events; /* owned */
     struct kelp_chaos_restore restores[KELP_CHAOS_RESTORES_MAX];
@@ -103,13 +111,14 @@ bool kelp_chaos_report_alone(const struct kelp_chaos_report *report);
 void kelp_chaos_report_fault(struct kelp_chaos_report *report, const struct kelp_chaos_fault *fault,
                              const char *target, bool alone, uint64_t now_ms);
 
-/* The process of a RESTART or DRAIN has ended (now_ms by CLOCK_MONOTONIC): from here on recovery
- * counts. An index that is not there does nothing. */
+/* The process of a RESTART or DRAIN has ended, or the host is as before (now_ms by
+ * CLOCK_MONOTONIC): from here on recovery counts. An index that is not there does nothing. */
 void kelp_chaos_report_gone(struct kelp_chaos_report *report, uint32_t event, uint64_t now_ms);
 
 /* "  12.34 s  step 812   kill shard-1   recovered in 0.84 s, 112 steps again" */
 void kelp_chaos_event_line(const struct kelp_chaos_event *event, char text[KELP_CHAOS_LINE_MAX]);
-/* A line for each kind and target with how often, the median and longest recovery, steps again. */
+/* A line for each kind and target with how often, the median and longest recovery (of hosts: time
+ * without a new step), steps again. */
 void kelp_chaos_report_table(const struct kelp_chaos_report *report, FILE *out);
 /* One JSON object and a line break. */
 void kelp_chaos_report_json(const struct kelp_chaos_report *report, FILE *out);

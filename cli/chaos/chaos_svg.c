@@ -21,7 +21,8 @@
 #define BIN_MIN_MS 100 /* looks are 20 ms apart */
 
 static const uint32_t kind_colors[KELP_CHAOS_KIND_COUNT] = {0xc0392b, 0xd68910, 0x2471a3, 0x7d6608,
-                                                            0x943126, 0x6c3483, 0xa569bd};
+                                                            0x943126, 0x6c3483, 0xa569bd, 0x1e8449,
+                                                            0x117864, 0xb9770e, 0x1a5276, 0x884ea0};
 static const uint32_t ink = 0x2c3e50;
 
 struct chart {

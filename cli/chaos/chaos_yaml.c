@@ -124,7 +124,8 @@ static kelp_status read_target(const char *text, struct kelp_chaos_entry *entry,
         if (text[bytes] == '\0') {
             return KELP_OK;
         }
-        if (text[bytes] == '-' && entry->role <= KELP_CHAOS_COORDINATOR &&
+        if (text[bytes] == '-' &&
+            (entry->role <= KELP_CHAOS_COORDINATOR || entry->role == KELP_CHAOS_HOST) &&
             kelp_value_u64(text + bytes + 1, 0, 9999, &index, NULL) == KELP_OK) {
             entry->numbered = true;
             entry->index = (uint32_t)index;
@@ -133,7 +134,8 @@ static kelp_status read_target(const char *text, struct kelp_chaos_entry *entry,
     }
     return kelp_fail(reterr, KELP_ERR_INVALID,
                      "no target; allowed are worker, shard, coordinator (each also with a number, "
-                     "as shard-0), leader, standby, primary, backup, both, etcd, disk, everything");
+                     "as shard-0), leader, standby, primary, backup, both, etcd, disk, everything; "
+                     "and host, also with a number");
 }
 
 static kelp_status read_for(const char *text, struct kelp_chaos_entry *entry,

@@ -37,15 +37,6 @@ kill_host() {
 # Cut off from all others, and back.
 cut_off() { ip -n "$mark-switch" link set "port-$1" down; }
 join() { ip -n "$mark-switch" link set "port-$1" up; }
-# What FROM sends to TO is lost, and no longer; the way back stays open.
-lose() { ways add "$@"; }
-pass() { ways del "$@"; }
-ways() {
-    local to
-    for to in $(ip -n "$mark-$3" -4 -o addr show dev eth0 | awk '{ sub("/.*", "", $4); print $4 }'); do
-        ip -n "$mark-$2" route "$1" blackhole "$to/32"
-    done
-}
 # A host has one more address, 10.77.1.NUMBER.
 add_address() { ip -n "$mark-$1" addr add "10.77.1.$2/16" dev eth0; }
 
@@ -58,7 +49,7 @@ clean() {
 
 make_network() {
     [ "$(id -u)" -eq 0 ] || skip "network namespaces take root"
-    for program in ip etcd setsid curl; do
+    for program in ip etcd setsid; do
         command -v "$program" >/dev/null || skip "there is no program $program"
     done
     ip netns add "$mark-switch" 2>err || skip "network namespaces: $(cat err)"
@@ -169,31 +160,7 @@ go_on() {
     fail "no step $target within a minute"
 }
 
-# ---- all is well ----
-
-etcd_is_well() {
-    local host
-    for host in "${hosts[@]}"; do
-        on "$host" curl --silent --max-time 1 --cacert authority/etcd/ca.pem --cert "authority/$job/operator/cert.pem" \
-            --key "authority/$job/operator/key.pem" "https://${address[$host]}:2379/health" | grep -q '"true"' ||
-            return 1
-    done
-}
-# All shards and workers are there, and each of the PARTITIONS has a backup.
-job_is_well() {
-    steer status "$job" --timeout 2s -o json >status.json 2>/dev/null || return 1
-    [ "$(grep -o '"connected":true' status.json | wc -l)" = "${#hosts[@]}" ] || return 1
-    [ "$(grep -o '"lane_first"' status.json | wc -l)" = "${#hosts[@]}" ] || return 1
-    grep -o '"backups":[0-9]*' status.json |
-        awk -F: -v wanted="$1" '{ sum += $2 } END { exit sum != wanted }'
-}
-await_calm() {
-    for _ in $(seq 300); do
-        if etcd_is_well && job_is_well "$1"; then return; fi
-        sleep 0.1
-    done
-    fail "not well within a minute: $(cat status.json)"
-}
+# ---- what is said, and the end ----
 
 # HOST STATUS WORDS: what kelp doctor says on that host, as its exit status and in a line.
 doctor() {
@@ -203,8 +170,6 @@ doctor() {
     [ "$status" = "$2" ] || fail "kelp doctor on host $1 ended with $status: $(cat doctor.out)"
     grep -qE "$3" doctor.out || fail "kelp doctor on host $1 does not say '$3': $(cat doctor.out)"
 }
-
-# ---- the end ----
 
 # The job is done, every host has ended with status 0 and has nothing left; the digest is that of kelp train.
 expect_quiet() {

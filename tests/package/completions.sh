@@ -95,7 +95,7 @@ cases() {
     check "$shell" 'kelp checkpoint show --run runs/taxi-1 st' '=step-5.g1'
     check "$shell" 'kelp predict runs/taxi-1 --checkpoint ' 'step-5.g1' '!step-10.g2'
     check "$shell" 'kelp checkpoint export ' step-10.g2 newest
-    check "$shell" 'kelp chaos --plan ' quick all job.yaml
+    check "$shell" 'kelp chaos --plan ' quick all hosts job.yaml
     check "$shell" 'kelp train --at ' '='
     check "$shell" 'kelp ls --sort=val notes no' "=notes$dir"
     check "$shell" 'kelp-ps --thr' '=--threads'

@@ -64,7 +64,7 @@ static void chaos(const char *const *args, uint32_t timeout_ms)
 /* Does the plan without replicas have no fault for it? */
 static bool never_hit(enum kelp_chaos_role role)
 {
-    return role == KELP_CHAOS_COORDINATOR || role == KELP_CHAOS_DISK ||
+    return role == KELP_CHAOS_COORDINATOR || role == KELP_CHAOS_DISK || role == KELP_CHAOS_HOST ||
            role == KELP_CHAOS_PRIMARY || role == KELP_CHAOS_BACKUP || role == KELP_CHAOS_BOTH;
 }
 
@@ -202,7 +202,7 @@ KELP_LOOP_TEST(mistakes, 0, getenv("KELP_CHAOS_SEEDS") ? 0 : 1)
     } wrong[] = {
         {"faults: [{kind: kill, target: worker-7, step: 20}]\n", "plan.yaml", "--seed", "1",
          "plan.yaml:1: there is no worker-7, the run has 2"},
-        {"", "none", "--seed", "1", "plan 'none' is neither built in (quick, all) nor a file"},
+        {"", "none", "--seed", "1", "plan 'none' is neither built in (quick, all, hosts) nor"},
         {"faults: [{kind: kill, target: worker, step: 2000000}]\n", "plan.yaml", "--epochs", "1",
          "the plan's last fault is at step 2000000"},
         {"faults: [{kind: kill, target: worker, step: 20}]\n", "plan.yaml", "--quiet-run",

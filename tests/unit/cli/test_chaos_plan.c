@@ -145,6 +145,13 @@ static const struct {
     {"faults:\n  - {kind: scale, target: leader, to: 2, step: 1}\n", "scale: of what?"},
     {"faults:\n  - {kind: scale, target: shard, to: 0, step: 1}\n", "plan.yaml:2: to: '0'"},
     {"faults:\n  - {kind: kill, target: shard, to: 2, step: 1}\n", "to: it is for scale alone"},
+    {"faults:\n  - {kind: kill, target: host, step: 1}\n", "plan.yaml:2: kill: how long?"},
+    {"faults:\n  - {kind: leave, target: host-1, step: 1}\n", "plan.yaml:2: leave: how long?"},
+    {"faults:\n  - {kind: pause, target: host, step: 1, for: 1s}\n",
+     "of a host there are kill, split, one-way, leave and move; pause is of processes"},
+    {"faults:\n  - {kind: move, target: shard, step: 1, for: 1s}\n", "move: of a host, nothing"},
+    {"faults:\n  - {kind: one-way, target: host, to: 2, step: 1, for: 1s}\n",
+     "to: it is for scale alone"},
     {"faults: [[[[[[[[[[[[[[[[[[\n", "nested brackets"},
     {"a: b\n---\nc: d\n", "plan.yaml:1: a: unknown key"},
     {"faults: [{kind: kill, target: worker, step: 1}]\n---\nc: d\n", "a second document"},
@@ -242,6 +249,11 @@ static bool is_replica(int role)
     return role == KELP_CHAOS_PRIMARY || role == KELP_CHAOS_BACKUP || role == KELP_CHAOS_BOTH;
 }
 
+static bool is_of_host(int kind)
+{
+    return kind == KELP_CHAOS_ONE_WAY || kind == KELP_CHAOS_LEAVE || kind == KELP_CHAOS_MOVE;
+}
+
 /* The plans that are built in: quick hits every kind of process, all has fifty faults of every
  * kind, everything three times. */
 KELP_TEST(test_builtin)
@@ -256,7 +268,7 @@ KELP_TEST(test_builtin)
     }
     for (int role = 0; role < KELP_CHAOS_ROLE_COUNT; role++) {
         ck_assert(role == KELP_CHAOS_COORDINATOR || role == KELP_CHAOS_DISK || is_replica(role) ||
-                  roles[role] > 0);
+                  role == KELP_CHAOS_HOST || roles[role] > 0);
     }
     must_parse(kelp_chaos_plan_builtin("all"));
     must_draw(1);
@@ -266,7 +278,7 @@ KELP_TEST(test_builtin)
         everything += faults[i].role == KELP_CHAOS_EVERYTHING && faults[i].kind == KELP_CHAOS_KILL;
     }
     for (int kind = 0; kind < KELP_CHAOS_KIND_COUNT; kind++) {
-        ck_assert_uint_gt(kinds[kind], 0);
+        ck_assert(is_of_host(kind) || kinds[kind] > 0);
     }
     ck_assert_uint_eq(everything, 3);
     ck_assert_ptr_null(kelp_chaos_plan_builtin("Quick"));
@@ -285,4 +297,89 @@ KELP_TEST(test_drop)
     count = kelp_chaos_faults_drop(faults, count, drop);
     ck_assert_uint_eq(count, 2);
     ck_assert_uint_eq(faults[1].step, 3);
+}
+
+static const struct kelp_chaos_size three_hosts = {
+    .workers = 3, .shards = 3, .coordinators = 2, .replicas = 2, .lanes = 8, .hosts = 3};
+
+static void must_draw_hosts(uint64_t seed)
+{
+    kelp_status status = kelp_chaos_plan_draw(&plan, &three_hosts, seed, faults, &count, &error);
+    ck_assert_msg(status == KELP_OK, "%s", error.text);
+}
+
+/* The plan of hosts: each kind, each host, each way of a loss, never to itself; the same seed gives
+ * the same ones, however many are drawn. */
+KELP_TEST(test_hosts)
+{
+    bool kinds[KELP_CHAOS_KIND_COUNT] = {false}, ways[3][3] = {{false}};
+
+    must_parse(kelp_chaos_plan_builtin("hosts"));
+    must_draw_hosts(11);
+    ck_assert_uint_eq(count, 10);
+    memcpy(again, faults, 10 * sizeof(*again));
+    ck_assert_int_eq(kelp_chaos_plan_set_count(&plan, 300, &error), KELP_OK);
+    must_draw_hosts(11);
+    ck_assert_uint_eq(count, 300);
+    ck_assert_mem_eq(again, faults, 10 * sizeof(*again));
+    for (uint32_t i = 0; i < count; i++) {
+        ck_assert_int_eq(faults[i].role, KELP_CHAOS_HOST);
+        ck_assert_uint_lt(faults[i].index, 3);
+        ck_assert_uint_ge(faults[i].for_ms, 100);
+        kinds[faults[i].kind] = true;
+        if (faults[i].kind == KELP_CHAOS_ONE_WAY) {
+            ck_assert_uint_lt(faults[i].to, 3);
+            ways[faults[i].index][faults[i].to] = true;
+        }
+    }
+    ck_assert(kinds[KELP_CHAOS_KILL] && kinds[KELP_CHAOS_SPLIT] && kinds[KELP_CHAOS_ONE_WAY] &&
+              kinds[KELP_CHAOS_LEAVE] && kinds[KELP_CHAOS_MOVE]);
+    for (uint32_t from = 0; from < 3; from++) {
+        for (uint32_t to = 0; to < 3; to++) {
+            ck_assert(ways[from][to] == (from != to));
+        }
+    }
+    must_draw_hosts(12);
+    ck_assert_mem_ne(again, faults, 10 * sizeof(*again));
+}
+
+/* How a fault of a host is told. */
+KELP_TEST(test_hosts_told)
+{
+    char text[KELP_CHAOS_TEXT_MAX], wanted[KELP_CHAOS_TEXT_MAX];
+
+    must_parse("faults:\n"
+               "  - {kind: one-way, target: host-2, step: 5, for: 700ms}\n"
+               "  - {kind: move, target: host-0, step: 6, for: 1s}\n");
+    must_draw_hosts(1);
+    (void)snprintf(wanted, sizeof(wanted), "one-way host-2 to host-%u 700 ms", faults[0].to);
+    kelp_chaos_fault_print(&faults[0], text);
+    ck_assert_str_eq(text, wanted);
+    kelp_chaos_fault_print(&faults[1], text);
+    ck_assert_str_eq(text, "move host-0 1000 ms");
+}
+
+static void must_not_draw(const char *text, const struct kelp_chaos_size *of, const char *says)
+{
+    must_parse(text);
+    ck_assert_int_eq(kelp_chaos_plan_draw(&plan, of, 1, faults, &count, &error), KELP_ERR_INVALID);
+    ck_assert_str_eq(error.text, says);
+    plan.if_possible = true;
+    ck_assert_int_eq(kelp_chaos_plan_draw(&plan, of, 1, faults, &count, &error),
+                     KELP_ERR_UNSUPPORTED);
+}
+
+/* Hosts are hit where there are some, and nothing else is hit then. */
+KELP_TEST(test_hosts_apart)
+{
+    must_not_draw("faults: [{kind: kill, target: host, step: 5, for: 1s}]\n", &size,
+                  "plan.yaml:1: target: there is no host: --hosts N makes some");
+    must_not_draw("faults: [{kind: kill, target: worker, step: 5}]\n", &three_hosts,
+                  "plan.yaml:1: target: with --hosts it can be a host, nothing else");
+    must_parse("faults: [{kind: leave, target: host-3, step: 5, for: 1s}]\n");
+    ck_assert_int_eq(kelp_chaos_plan_draw(&plan, &three_hosts, 1, faults, &count, &error),
+                     KELP_ERR_INVALID);
+    ck_assert_str_eq(error.text, "plan.yaml:1: there is no host-3, the run has 3");
+    ck_assert_int_eq(kelp_chaos_plan_set_count(&plan, 7, &error), KELP_ERR_INVALID);
+    ck_assert_str_eq(error.text, "--faults: plan 'plan.yaml' draws none: it has no draw");
 }

@@ -291,3 +291,39 @@ KELP_TEST(test_needless_restores)
     look(100000, 3, 2);
     ck_assert_ptr_eq(kelp_chaos_report_needless(&report), &report.restores[1]);
 }
+
+/* Of a host's fault it is told how long there was no new step, until it is over and the run has
+ * gone on for a while: also behind the first step, and over steps that are made again. */
+KELP_TEST(test_host)
+{
+    static const struct kelp_chaos_fault split = {
+        .kind = KELP_CHAOS_SPLIT, .role = KELP_CHAOS_HOST, .index = 1, .for_ms = 500};
+    char line[KELP_CHAOS_LINE_MAX];
+
+    look(100, 1, 50);
+    fault(&split, 110);
+    look(300, 1, 60);
+    ck_assert_uint_eq(report.events[0].pause_ms, 190);
+    look(400, 1, 300);
+    ck_assert_uint_eq(look(900, 2, 200), KELP_CHAOS_RESTORED);
+    ck_assert_uint_eq(report.events[0].steps_again, 100);
+    look(1000, 2, 300);
+    look(1100, 2, 301);
+    ck_assert_uint_eq(report.events[0].pause_ms, 700);
+    kelp_chaos_report_gone(&report, 0, START_MS + 1110);
+    ck_assert_uint_eq(look(1200, 2, 301 + KELP_CHAOS_GOES_ON - 1), 0);
+    ck_assert_uint_eq(look(1300, 2, 301 + KELP_CHAOS_GOES_ON), KELP_CHAOS_RECOVERED);
+    ck_assert_uint_eq(report.events[0].recovery_ms, 1190);
+    look(9000, 2, 1000);
+    ck_assert_uint_eq(report.events[0].pause_ms, 700);
+    kelp_chaos_event_line(&report.events[0], line);
+    ck_assert_str_eq(line, "    0.11 s  step 50       split target-1            0.50 s"
+                           "  0.70 s without a step, 100 steps again");
+    char *json = print(kelp_chaos_report_json);
+    ck_assert_ptr_nonnull(strstr(json, "\"recovery_ms\":1190,\"pause_ms\":700"));
+    char *table = print(kelp_chaos_report_table);
+    ck_assert_ptr_nonnull(strstr(table, "NO STEP FOR"));
+    ck_assert_ptr_nonnull(strstr(table, "split host                    1       0.70 s"));
+    free(json);
+    free(table);
+}
