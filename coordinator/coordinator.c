@@ -64,6 +64,7 @@ static kelp_status open_server(struct kelp_coordinator *coordinator, struct kelp
         .advertise = kelp_serving_advertise(coordinator->options.serving),
         .message_bytes_max = KELP_COORDINATOR_MESSAGE_BYTES,
         .hello = true,
+        .refused = kelp_worker_streams_count_refused,
         .user = &coordinator->workers,
     };
     server.methods = kelp_worker_streams_methods(&server.method_count);
@@ -124,6 +125,7 @@ static void init_parts(struct kelp_coordinator *coordinator)
         (struct kelp_worker_streams){.leadership = &coordinator->leadership,
                                      .identity = &coordinator->identity,
                                      .followers = &coordinator->followers,
+                                     .figures = options->figures,
                                      .refusals = KELP_LOG_GATE_INIT,
                                      .requests = KELP_LOG_GATE_OF(KELP_COORDINATOR_REQUEST_LINES)};
     coordinator->shards = (struct kelp_shard_streams){.loop = coordinator->loop,
@@ -131,7 +133,8 @@ static void init_parts(struct kelp_coordinator *coordinator)
                                                       .identity = &coordinator->identity,
                                                       .plan = &coordinator->plan};
     coordinator->followers = (struct kelp_follower_streams){.leadership = &coordinator->leadership,
-                                                            .identity = &coordinator->identity};
+                                                            .identity = &coordinator->identity,
+                                                            .figures = options->figures};
     coordinator->leaders = (struct kelp_leader_streams){.loop = coordinator->loop,
                                                         .leadership = &coordinator->leadership,
                                                         .identity = &coordinator->identity};

@@ -177,6 +177,9 @@ struct kelp_rpc_server_options {
     size_t memory_max;
     const struct kelp_rpc_method *methods; /* borrowed for the life of the server */
     size_t method_count;
+    /* A call was refused before any method saw it: there is none of its path, or the caller may not
+     * call it. In the loop, of several calls in parallel. NULL: nobody counts them. */
+    void (*refused)(void *server_user);
     void *user;
 };
 

@@ -301,6 +301,9 @@ static void serve(struct kelp_rpc_server *server, const grpc_call_details *detai
     } else {
         status = identify(server, method, call, &origin, &error);
     }
+    if (status != KELP_OK && !atomic_load(&server->closing) && server->options.refused) {
+        server->options.refused(server->options.user);
+    }
     if (status == KELP_OK && method->accept) {
         stream_start(server, method, call, &origin);
     } else {

@@ -68,7 +68,7 @@ const struct kelp_figure_row kelp_figure_rows[KELP_FIGURE_COUNT] = {
          "Times that two workers differed (failure.on_conflict: first)"},
     [KELP_FIGURE_SHARD_STREAMS_REFUSED] =
         {"kelp_shard_refused_streams_total", NULL, KELP_FIGURE_COUNTER, KELP_FIGURE_OF_PS, 1,
-         "Streams that were refused, or ended for what came over them"},
+         "Streams and calls that were refused, or ended for what came over them"},
     [KELP_FIGURE_WORKER_GENERATION] = {"kelp_worker_generation", NULL, KELP_FIGURE_GAUGE,
                                        KELP_FIGURE_OF_WORKER, 1, "Generation that it works in"},
     [KELP_FIGURE_WORKER_VERSION] = {"kelp_worker_version", NULL, KELP_FIGURE_GAUGE,
@@ -115,6 +115,10 @@ const struct kelp_figure_row kelp_figure_rows[KELP_FIGURE_COUNT] = {
     [KELP_FIGURE_ETCD_TROUBLES] = {"kelp_coordinator_etcd_troubles_total", NULL,
                                    KELP_FIGURE_COUNTER, KELP_FIGURE_OF_COORDINATOR, 1,
                                    "Times that etcd did not answer as it should"},
+    [KELP_FIGURE_COORDINATOR_STREAMS_REFUSED] =
+        {"kelp_coordinator_refused_streams_total", NULL, KELP_FIGURE_COUNTER,
+         KELP_FIGURE_OF_COORDINATOR, 1,
+         "Streams and calls that were refused, or ended for what came over them"},
     [KELP_FIGURE_CHECKPOINT_TIME] = {"kelp_coordinator_checkpoint_seconds_total", NULL,
                                      KELP_FIGURE_COUNTER, KELP_FIGURE_OF_COORDINATOR, 1000,
                                      "From order to commit, of its checkpoints"},

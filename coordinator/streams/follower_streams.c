@@ -42,6 +42,14 @@ static kelp_status check(const struct kelp_follower_stream *follower,
                : status;
 }
 
+/* Whoever asks is no coordinator of this job, or has said what none does. */
+static void refuse(const struct kelp_follower_stream *follower, kelp_status status,
+                   const char *text)
+{
+    kelp_figures_add(follower->streams->figures, KELP_FIGURE_COORDINATOR_STREAMS_REFUSED, 1);
+    kelp_rpc_stream_close(follower->stream, status, text);
+}
+
 static void on_message(struct kelp_rpc_stream *rpc, struct kelp_rpc_message *message, void *user)
 {
     struct kelp_follower_stream *follower = user;
@@ -49,7 +57,7 @@ static void on_message(struct kelp_rpc_stream *rpc, struct kelp_rpc_message *mes
     struct kelp_wire_payload payload;
     struct kelp_error error;
     if (follower->greeted) {
-        kelp_rpc_stream_close(rpc, KELP_ERR_FORMAT, "a hello is all that Follow takes");
+        refuse(follower, KELP_ERR_FORMAT, "a hello is all that Follow takes");
         return;
     }
     kelp_status status =
@@ -60,7 +68,7 @@ static void on_message(struct kelp_rpc_stream *rpc, struct kelp_rpc_message *mes
         protobuf_c_message_free_unpacked(fields, NULL);
     }
     if (status != KELP_OK) {
-        kelp_rpc_stream_close(rpc, status, error.text);
+        refuse(follower, status, error.text);
         return;
     }
     kelp_rpc_stream_trust(rpc);
@@ -103,7 +111,7 @@ kelp_follower_streams_accept(struct kelp_follower_streams *streams, struct kelp_
     if (!kelp_term_now(streams->leadership)) {
         kelp_rpc_stream_close(rpc, KELP_ERR_NOT_LEADER, "this coordinator does not lead");
     } else if (streams->count > KELP_COORDINATOR_FOLLOWERS_MAX) {
-        kelp_rpc_stream_close(rpc, KELP_ERR_LIMIT, "too many coordinators stand by");
+        refuse(follower, KELP_ERR_LIMIT, "too many coordinators stand by");
     }
     return &stream_events;
 }

@@ -6,6 +6,7 @@
 #define KELP_COORDINATOR_STREAMS_FOLLOWER_STREAMS_H
 
 #include "common/rpc/rpc.h"
+#include "common/scrape/figures.h"
 #include "coordinator/common/identity.h"
 #include "coordinator/term/leadership.h"
 
@@ -14,6 +15,7 @@ struct kelp_follower_stream;
 struct kelp_follower_streams {
     struct kelp_leadership *leadership;   /* borrowed */
     const struct kelp_identity *identity; /* borrowed */
+    struct kelp_figures *figures;         /* borrowed; refusals are counted there. NULL: nowhere */
     struct kelp_follower_stream *first;   /* owned; freed as they end */
     uint32_t count;
     uint64_t heartbeat;

@@ -90,11 +90,26 @@ void kelp_worker_stream_close(struct kelp_worker_stream *stream, kelp_status sta
     kelp_rpc_stream_close(stream->stream, status, text);
 }
 
+void kelp_worker_streams_count_refused(void *server_user)
+{
+    struct kelp_worker_streams *streams = server_user;
+    kelp_figures_add(streams->figures, KELP_FIGURE_COORDINATOR_STREAMS_REFUSED, 1);
+}
+
+/* What was asked for cannot be read, or not be answered. */
+static void refuse_request(struct kelp_worker_streams *streams, struct kelp_rpc_request *request,
+                           const struct kelp_error *error)
+{
+    kelp_worker_streams_count_refused(streams);
+    kelp_rpc_request_fail(request, error->status, error->text);
+}
+
 void kelp_worker_stream_refuse(struct kelp_worker_stream *stream, bool hello, kelp_status status,
                                const char *text)
 {
     Kelp__V1__WorkerCommand command = KELP__V1__WORKER_COMMAND__INIT;
     Kelp__V1__Hello ours;
+    kelp_worker_streams_count_refused(stream->streams);
     log_end(stream, "worker refused", status, text);
     kelp_identity_hello(stream->streams->identity, &ours);
     command.hello = hello ? &ours : NULL;
@@ -241,6 +256,7 @@ static const struct kelp_rpc_stream_events *on_accept(struct kelp_rpc_stream *rp
     if (!term) {
         kelp_rpc_stream_close(rpc, KELP_ERR_NOT_LEADER, "this coordinator does not lead");
     } else if (!make_room(streams, term)) {
+        kelp_worker_streams_count_refused(streams);
         kelp_rpc_stream_close(rpc, KELP_ERR_LIMIT, "too many streams");
     } else {
         stream->session = kelp_term_worker_opened(term, stream);
@@ -323,7 +339,7 @@ static void on_checkpoint(struct kelp_rpc_request *request, struct kelp_rpc_mess
         status = kelp_wire_encode(&reply.base, &answer, &error);
     }
     if (status != KELP_OK) {
-        kelp_rpc_request_fail(request, status, error.text);
+        refuse_request(streams, request, &error);
         return;
     }
     kelp_rpc_request_answer(request, answer);
@@ -388,7 +404,7 @@ static void on_scale(struct kelp_rpc_request *request, struct kelp_rpc_message *
         status = kelp_wire_encode(&reply.base, &answer, &error);
     }
     if (status != KELP_OK) {
-        kelp_rpc_request_fail(request, status, error.text);
+        refuse_request(streams, request, &error);
         return;
     }
     kelp_rpc_request_answer(request, answer);

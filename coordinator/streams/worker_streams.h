@@ -8,6 +8,7 @@
 
 #include "common/base/log_gate.h"
 #include "common/rpc/rpc.h"
+#include "common/scrape/figures.h"
 #include "coordinator/common/identity.h"
 #include "coordinator/streams/follower_streams.h"
 #include "coordinator/term/leadership.h"
@@ -18,7 +19,8 @@ struct kelp_worker_streams {
     struct kelp_leadership *leadership;      /* borrowed */
     const struct kelp_identity *identity;    /* borrowed */
     struct kelp_follower_streams *followers; /* borrowed; has the streams of Follow */
-    struct kelp_worker_stream *first;        /* owned; freed as they end */
+    struct kelp_figures *figures;     /* borrowed; refusals are counted there. NULL: nowhere */
+    struct kelp_worker_stream *first; /* owned; freed as they end */
     uint32_t count;
     struct kelp_log_gate refusals; /* lines about streams that are ended, */
     struct kelp_log_gate requests; /* and about checkpoints that were asked for */
@@ -26,6 +28,8 @@ struct kelp_worker_streams {
 
 /* Borrowed for the life of the process; the server's user is the streams. */
 const struct kelp_rpc_method *kelp_worker_streams_methods(size_t *ret_count);
+/* The server refused a call before a method saw it. */
+void kelp_worker_streams_count_refused(void *server_user);
 
 /* Effects of a term (coordinator/term/outside/term_effects.h) upon one of them. */
 bool kelp_worker_stream_full(const struct kelp_worker_stream *stream);

@@ -64,6 +64,13 @@ static const struct kelp_rpc_method methods[] = {
      .unary = answer_status},
 };
 
+static void count_refused(void *server_user)
+{
+    struct kelp_service *service = server_user;
+
+    kelp_figures_add(service->options.figures, KELP_FIGURE_SHARD_STREAMS_REFUSED, 1);
+}
+
 void kelp__service_log_end(struct kelp_service *service, struct kelp_rpc_stream *stream,
                            const struct service_speaker *speaker, const char *what,
                            kelp_status status, const char *text)
@@ -73,7 +80,7 @@ void kelp__service_log_end(struct kelp_service *service, struct kelp_rpc_stream 
     const int kind = said + 1000 * (int)speaker->role; /* a kind for each role */
     unsigned held = 0;
 
-    kelp_figures_add(service->options.figures, KELP_FIGURE_SHARD_STREAMS_REFUSED, 1);
+    count_refused(service);
     if (kelp_log_gate_pass(&service->refusals, peer, kind, &held)) {
         kelp_log_warn("%s %s=%s peer=%s status=%s error=\"%s\" more_before=%u", what,
                       kelp_role_names[speaker->role], speaker->id ? speaker->id : "?", peer,
@@ -137,6 +144,7 @@ kelp_status kelp_service_open(const struct kelp_service_options *options,
                                              .hello = true,
                                              .methods = methods,
                                              .method_count = KELP_ARRAY_COUNT(methods),
+                                             .refused = count_refused,
                                              .user = service};
     status = kelp__service_control_open(service, reterr);
     if (status != KELP_OK) {

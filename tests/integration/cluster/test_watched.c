@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "common/base/json.h"
+#include "common/rpc/rpc.h"
 #include "tests/lib/cluster/watched.h"
 #include "tests/lib/http_raw.h"
 #include "tests/lib/suite.h"
@@ -197,6 +198,58 @@ KELP_TEST(of_a_restore)
     ck_assert(of("shard-1", "kelp_shard_pushes_total") > pushes);
     ck_assert(of(leads, "kelp_coordinator_events_total{event=\"generation\"}") >= 2.0);
     KELP_TEST_AWAIT(of(leads, "kelp_job_steps_recomputed") > 0.0, "no step is computed again");
+}
+
+/* A call of somebody who may not ask, or asks for nothing that there is. */
+static kelp_status call(const char *id, enum kelp_role role, const char *path, const char *bytes)
+{
+    struct kelp_rpc_loop *loop = NULL;
+    struct kelp_rpc_channel *channel = NULL;
+    struct kelp_rpc_message *answer = NULL;
+    struct kelp_rpc_message *request = kelp_rpc_message_create();
+    struct kelp_error error = {.text = ""};
+    char address[256];
+
+    (void)snprintf(address, sizeof(address), "unix:%s/%s.s", cluster.folder.path, id);
+    ck_assert_int_eq(kelp_rpc_message_copy(request, bytes, strlen(bytes)), KELP_OK);
+    ck_assert_int_eq(kelp_rpc_loop_create(&loop, &error), KELP_OK);
+    ck_assert_int_eq(kelp_rpc_channel_open(loop, address, role, 1 << 20, &channel, &error),
+                     KELP_OK);
+    kelp_status status = kelp_rpc_call(channel, path, request, KELP_TEST_HANG_MS, &answer, &error);
+    kelp_rpc_message_unref(answer);
+    kelp_rpc_channel_close(channel);
+    kelp_rpc_loop_destroy(loop);
+    return status;
+}
+
+/* Calls that are refused are counted, at coordinators as at shards: those of no method, and what
+ * cannot be read. */
+KELP_TEST(of_refusals)
+{
+    static const char garbage[] = "\xff\xff\xff\xff\xff\xff";
+    const char *streams[] = {"kelp_coordinator_refused_streams_total",
+                             "kelp_shard_refused_streams_total"};
+
+    watched_put_job(&cluster, LONG);
+    watched_daemons(&cluster);
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(everybody); i++) {
+        await_ready(everybody[i]);
+    }
+    const char *leads = leader();
+    kelp_rpc_global_init();
+    const double before = of(leads, streams[0]);
+    ck_assert_int_ne(call(leads, KELP_ROLE_COORDINATOR, "/kelp.v1.Coordinator/No", ""), KELP_OK);
+    ck_assert(of(leads, streams[0]) == before + 1.0);
+    ck_assert_int_ne(call(leads, KELP_ROLE_COORDINATOR, "/kelp.v1.Coordinator/Checkpoint", garbage),
+                     KELP_OK);
+    ck_assert(of(leads, streams[0]) == before + 2.0);
+    ck_assert_int_ne(call(leads, KELP_ROLE_COORDINATOR, "/kelp.v1.Coordinator/Scale", garbage),
+                     KELP_OK);
+    ck_assert(of(leads, streams[0]) == before + 3.0);
+    const double at_shard = of("shard-0", streams[1]);
+    ck_assert_int_ne(call("shard-0", KELP_ROLE_SHARD, "/kelp.v1.ParameterServer/No", ""), KELP_OK);
+    ck_assert(of("shard-0", streams[1]) == at_shard + 1.0);
+    kelp_rpc_global_fini();
 }
 
 KELP_CASE("logs", .setup = setup, .teardown = teardown, .timeout_s = KELP_TEST_HANG_S)

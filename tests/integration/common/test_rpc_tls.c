@@ -26,6 +26,7 @@ static struct kelp_credentials *shard;
 static struct kelp_rpc_loop *loop;
 static struct kelp_rpc_server *server;
 static atomic_bool over;
+static atomic_uint refused; /* calls, as the server counts them */
 static pthread_t thread;
 
 /* ---- the server, a shard with a thread of its own ---- */
@@ -60,6 +61,12 @@ static const struct kelp_rpc_method methods[] = {
     {.path = "/test/Stream", .roles = KELP_ROLE_BIT(KELP_ROLE_WORKER), .accept = accept_stream},
 };
 
+static void count_refused(void *server_user)
+{
+    (void)server_user;
+    (void)atomic_fetch_add(&refused, 1);
+}
+
 static void *run_loop(void *user)
 {
     (void)user;
@@ -93,7 +100,8 @@ static void setup(void)
     struct kelp_rpc_server_options options = {.address = "127.0.0.1:0",
                                               .message_bytes_max = BYTES_MAX,
                                               .methods = methods,
-                                              .method_count = KELP_ARRAY_COUNT(methods)};
+                                              .method_count = KELP_ARRAY_COUNT(methods),
+                                              .refused = count_refused};
     ck_assert_msg(kelp_rpc_server_open(loop, &options, &server, &error) == KELP_OK, "%s",
                   error.text);
     atomic_store(&over, false);
@@ -187,9 +195,11 @@ KELP_TEST(served)
 
     issue("authority", "worker", "j/worker", 5);
     ck_assert_msg(call_as("worker", DEADLINE_MS, &error) == KELP_OK, "%s", error.text);
+    ck_assert_uint_eq(atomic_load(&refused), 0);
 }
 
-/* Another role, or the role in another job, gets one line that says what is missing. */
+/* Another role, or the role in another job, gets one line that says what is missing, and each is
+ * counted. */
 KELP_TEST(denied)
 {
     static const char *const names[] = {"j/reader", "j/operator", "j/shard/shard-0"};
@@ -200,6 +210,7 @@ KELP_TEST(denied)
         ck_assert_int_eq(call_as("client", DEADLINE_MS, &error), KELP_ERR_DENIED);
         ck_assert_ptr_nonnull(strstr(error.text, "/test/Work is for the role worker of job j"));
         ck_assert_ptr_nonnull(strstr(error.text, names[i]));
+        ck_assert_uint_eq(atomic_load(&refused), i + 1);
     }
     expect_logged("call refused method=/test/Work peer=ipv4:127.0.0.1:");
     expect_logged("name=spiffe://kelp/j/reader needs=worker of_job=j");
