@@ -180,6 +180,7 @@ void kelp_coordinator_look_at(struct kelp_coordinator *coordinator, const struct
     kelp_figures_add(figures, (enum kelp_figure)(KELP_FIGURE_EVENTS + (int)event->kind), 1);
     if (event->kind == KELP_EVENT_CHECKPOINT) {
         kelp_figures_add(figures, KELP_FIGURE_CHECKPOINT_TIME, event->took_ms);
+        kelp_figures_observe(figures, KELP_HISTOGRAM_CHECKPOINT, 1000 * (uint64_t)event->took_ms);
         kelp_figures_add(figures, KELP_FIGURE_CHECKPOINT_BYTES, coordinator->checkpoint_bytes);
     }
     if (event->kind == KELP_EVENT_PROMOTED && event->timed) {

@@ -5,6 +5,7 @@
 #include "common/rpc/rpc.h"
 #include "kelp/worker.h"
 #include "worker/core/stepper.h"
+#include "worker/core/times.h"
 #include "worker/links/coordinator_link.h"
 #include "worker/links/exchange_link.h"
 #include "worker/links/loop_keeper.h"
@@ -35,10 +36,13 @@ struct kelp_worker {
     unsigned current;
     struct kelp_gradient_pool *gradients;
     uint64_t lanes_computed;
-    uint64_t busy_us;       /* with them */
-    uint64_t waited_us;     /* in the kelp_worker_next() under way */
-    uint64_t handed_out_us; /* when lanes were handed out that are not done; 0: none are */
-    uint64_t told_ms;       /* when the log was told last that late lanes are computed */
+    uint64_t busy_us;   /* with them */
+    uint64_t waited_us; /* in the kelp_worker_next() under way */
+    struct kelp_times times;
+    uint64_t pushed_us;          /* with pushes since lanes were handed out */
+    struct kelp_times_step step; /* of the lanes that are handed out, as far as it is known */
+    uint64_t handed_out_us;      /* when lanes were handed out that are not done; 0: none are */
+    uint64_t told_ms;            /* when the log was told last that late lanes are computed */
     struct kelp_rpc_timer *ask_timer;     /* only after a shard answered "busy" */
     struct kelp_rpc_timer *look_timer;    /* only while somebody watches */
     struct kelp_rpc_timer *trouble_timer; /* only while a shard cannot be reached */

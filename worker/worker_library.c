@@ -122,6 +122,8 @@ static void begin_version(struct kelp_worker *worker, const struct kelp_stepper_
     if (action->begin.swap) {
         worker->current = 1 - worker->current;
     }
+    kelp_times_begins(&worker->times);
+    worker->step.begins = true;
     struct kelp_stepper_view view;
     kelp_stepper_view(worker->stepper, &view);
     const struct kelp_joining_progress progress = {.generation = view.generation,
@@ -376,6 +378,8 @@ static void hand_out(struct kelp_worker *worker, const struct kelp_stepper_actio
         .lane_count = action->compute.lane_count,
     };
     worker->handed_out_us = kelp_clock_us();
+    worker->step.train = action->compute.word.kind == KELP_STEP_TRAIN;
+    worker->step.lanes = action->compute.lane_count;
     if (action->compute.offered) {
         kelp_figures_add(worker->options.figures, KELP_FIGURE_WORKER_LATE_LANES,
                          action->compute.lane_count);
@@ -426,27 +430,74 @@ static kelp_status wait_for_work(struct kelp_worker *worker, struct kelp_stop *s
         }
         if (worker->failure.status == KELP_OK) {
             const uint64_t begin_us = kelp_clock_us();
+            kelp_times_waits(&worker->times, begin_us);
             (void)kelp_rpc_loop_run_spin(worker->loop, SPIN_US, wait_ms);
             worker->waited_us += kelp_clock_us() - begin_us;
         }
     }
 }
 
+static void tell_times(struct kelp_worker *worker, const struct kelp_times_window *window)
+{
+    struct kelp_joining_times times = {.window = *window, .shard = ""};
+    const struct kelp_place *place = kelp_stepper_place(worker->stepper, window->link);
+
+    if (window->alone_us > 0 && place) {
+        (void)snprintf(times.shard, sizeof(times.shard), "%s", place->shard);
+    }
+    kelp_coordinator_link_times(worker->coordinator, &times);
+}
+
+static void observe(struct kelp_figures *figures, const struct kelp_times_step *step)
+{
+    kelp_figures_observe(figures, KELP_HISTOGRAM_WORKER_DATA, step->read_us);
+    kelp_figures_observe(figures, KELP_HISTOGRAM_WORKER_COMPUTE, step->compute_us);
+    kelp_figures_observe(figures, KELP_HISTOGRAM_WORKER_PUSH, step->push_us);
+    kelp_figures_observe(figures, KELP_HISTOGRAM_WORKER_WAIT, step->wait_us);
+}
+
+/* The lanes that were handed out are done. What was neither reading nor handing over was computing.
+ */
+static void end_step(struct kelp_worker *worker, uint64_t now_us)
+{
+    struct kelp_figures *figures = worker->options.figures;
+    struct kelp_times_step *step = &worker->step;
+    struct kelp_times_window window;
+    const uint64_t took_us = now_us - worker->handed_out_us;
+    const uint64_t rest_us = step->read_us + worker->pushed_us;
+
+    worker->busy_us += took_us;
+    worker->handed_out_us = 0;
+    step->compute_us = took_us > rest_us ? took_us - rest_us : 0;
+    step->push_us += worker->pushed_us;
+    kelp_figures_add(figures, KELP_FIGURE_WORKER_DATA, step->read_us);
+    kelp_figures_add(figures, KELP_FIGURE_WORKER_COMPUTE, step->compute_us);
+    kelp_figures_add(figures, KELP_FIGURE_WORKER_PUSH, worker->pushed_us);
+    if (figures && step->train) {
+        observe(figures, step);
+    }
+    if (kelp_times_add(&worker->times, step, now_us, &window)) {
+        tell_times(worker, &window);
+    }
+    *step = (struct kelp_times_step){.train = false};
+    worker->pushed_us = 0;
+}
+
 kelp_status kelp_worker_next(struct kelp_worker *worker, struct kelp_stop *stop,
                              struct kelp_work *ret_work, struct kelp_error *reterr)
 {
     kelp_loop_keeper_return(worker->keeper);
-    if (worker->handed_out_us > 0) {
-        worker->busy_us += kelp_clock_us() - worker->handed_out_us;
-        worker->handed_out_us = 0;
-    }
     const uint64_t begin_us = kelp_clock_us();
+    if (worker->handed_out_us > 0) {
+        end_step(worker, begin_us);
+    }
     worker->waited_us = 0;
     kelp_status status = wait_for_work(worker, stop, ret_work, reterr);
     /* What is not waiting is encoding and sending. */
-    kelp_figures_add(worker->options.figures, KELP_FIGURE_WORKER_WAIT, worker->waited_us);
-    kelp_figures_add(worker->options.figures, KELP_FIGURE_WORKER_PUSH,
-                     kelp_clock_us() - begin_us - worker->waited_us);
+    worker->step.wait_us = worker->waited_us;
+    worker->step.push_us = kelp_clock_us() - begin_us - worker->waited_us;
+    kelp_figures_add(worker->options.figures, KELP_FIGURE_WORKER_WAIT, worker->step.wait_us);
+    kelp_figures_add(worker->options.figures, KELP_FIGURE_WORKER_PUSH, worker->step.push_us);
     if (status == KELP_OK) {
         kelp_loop_keeper_leave(worker->keeper);
     }
@@ -471,6 +522,7 @@ kelp_status kelp_worker_push(struct kelp_worker *worker, const struct kelp_node 
     if (node->digest) {
         (void)snprintf(node->gradient->digest, sizeof(node->gradient->digest), "%s", node->digest);
     }
+    const uint64_t begin_us = kelp_clock_us();
     kelp_loop_keeper_pause(worker->keeper);
     kelp_status status = kelp_stepper_event(worker->stepper, &event, &worker->actions);
     if (status == KELP_OK) {
@@ -479,12 +531,18 @@ kelp_status kelp_worker_push(struct kelp_worker *worker, const struct kelp_node 
         carry_out_all(worker);
     }
     kelp_loop_keeper_resume(worker->keeper);
+    worker->pushed_us += kelp_clock_us() - begin_us;
     if (status != KELP_OK) {
         kelp_gradient_unref(node->gradient);
         return kelp_fail(reterr, KELP_ERR_INVALID, "push of lanes [%u, +%u) of %u",
                          node->lane_first, node->lane_count, worker->job->cluster.lanes);
     }
     return KELP_OK;
+}
+
+void kelp_worker_spent_reading(struct kelp_worker *worker, uint64_t us)
+{
+    worker->step.read_us += us;
 }
 
 /* ---- closing --------------------------------------------------------------------------------- */

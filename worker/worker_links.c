@@ -109,6 +109,9 @@ static void on_answer(struct kelp_shard_link *link, const Kelp__V1__PullAnswer *
         .values = answer->is_part ? answer->part : answer->decision,
         .value_count = (uint32_t)(answer->is_part ? answer->n_part : answer->n_decision),
     };
+    if (event.answer.answer.status == KELP_OK && !answer->is_part) {
+        kelp_times_answered(&worker->times, event.answer.link, kelp_clock_us());
+    }
     kelp__worker_event(worker, &event);
     if (kelp__worker_action(worker, KELP_STEPPER_KEEP)) {
         struct kelp_slice_range range = kelp_plan_partition(worker->plan, answer->partition);

@@ -231,6 +231,40 @@ const struct kelp_figure_row kelp_figure_rows[KELP_FIGURE_COUNT] = {
          "Times that two workers differed, as shards told this coordinator"},
 };
 
+/* Two bounds for each power of ten: each is a series for each label of each process. Steps of a
+ * ten thousandth of a second to half a minute. */
+static const struct kelp_histogram_bound step_bounds[KELP_HISTOGRAM_BOUNDS] = {
+    {100, "0.0001"}, {300, "0.0003"}, {1000, "0.001"},  {3000, "0.003"},
+    {10000, "0.01"}, {30000, "0.03"}, {100000, "0.1"},  {300000, "0.3"},
+    {1000000, "1"},  {3000000, "3"},  {10000000, "10"}, {30000000, "30"},
+};
+
+/* Checkpoints of a hundredth of a second to an hour. */
+static const struct kelp_histogram_bound checkpoint_bounds[KELP_HISTOGRAM_BOUNDS] = {
+    {10000, "0.01"},    {30000, "0.03"},    {100000, "0.1"},      {300000, "0.3"},
+    {1000000, "1"},     {3000000, "3"},     {10000000, "10"},     {30000000, "30"},
+    {100000000, "100"}, {300000000, "300"}, {1000000000, "1000"}, {3600000000, "3600"},
+};
+
+const struct kelp_histogram_row kelp_histogram_rows[KELP_HISTOGRAM_COUNT] = {
+    [KELP_HISTOGRAM_SHARD_STEP] =
+        {"kelp_shard_step_seconds", NULL, KELP_FIGURE_OF_PS, step_bounds,
+         "From the first push of a step to a partition until its weights can be pulled"},
+    [KELP_HISTOGRAM_WORKER_DATA] = {"kelp_worker_step_seconds", "part=\"data\"",
+                                    KELP_FIGURE_OF_WORKER, step_bounds,
+                                    "Time of its lanes of a step: samples, operators, encoding, "
+                                    "and waiting for the weights"},
+    [KELP_HISTOGRAM_WORKER_COMPUTE] = {"kelp_worker_step_seconds", "part=\"compute\"",
+                                       KELP_FIGURE_OF_WORKER, step_bounds, NULL},
+    [KELP_HISTOGRAM_WORKER_PUSH] = {"kelp_worker_step_seconds", "part=\"push\"",
+                                    KELP_FIGURE_OF_WORKER, step_bounds, NULL},
+    [KELP_HISTOGRAM_WORKER_WAIT] = {"kelp_worker_step_seconds", "part=\"wait\"",
+                                    KELP_FIGURE_OF_WORKER, step_bounds, NULL},
+    [KELP_HISTOGRAM_CHECKPOINT] = {"kelp_coordinator_checkpoint_duration_seconds", NULL,
+                                   KELP_FIGURE_OF_COORDINATOR, checkpoint_bounds,
+                                   "From order to commit, of its checkpoints"},
+};
+
 /* ---- numbers ---- */
 
 void kelp_figures_init(struct kelp_figures *figures)
@@ -259,6 +293,21 @@ void kelp_figures_add(struct kelp_figures *figures, enum kelp_figure figure, uin
 uint64_t kelp_figures_get(const struct kelp_figures *figures, enum kelp_figure figure)
 {
     return __atomic_load_n(&figures->values[figure], __ATOMIC_RELAXED);
+}
+
+void kelp_figures_observe(struct kelp_figures *figures, enum kelp_histogram histogram, uint64_t us)
+{
+    const struct kelp_histogram_bound *bounds = kelp_histogram_rows[histogram].bounds;
+    int at = 0;
+
+    if (!figures) {
+        return;
+    }
+    while (at < KELP_HISTOGRAM_BOUNDS && us > bounds[at].us) {
+        at++;
+    }
+    (void)__atomic_fetch_add(&figures->histograms[histogram].counts[at], 1, __ATOMIC_RELAXED);
+    (void)__atomic_fetch_add(&figures->histograms[histogram].sum_us, us, __ATOMIC_RELAXED);
 }
 
 /* ---- health ---- */
@@ -401,6 +450,39 @@ static void print_figure(const struct kelp_figures *figures, int figure, FILE *o
     }
 }
 
+/* "kelp_worker_step_seconds_sum{part="data"} " */
+static void print_histogram_name(const struct kelp_histogram_row *row, const char *end, FILE *out)
+{
+    (void)fprintf(out, "%s_%s", row->name, end);
+    if (row->label) {
+        (void)fprintf(out, "{%s}", row->label);
+    }
+    (void)fputc(' ', out);
+}
+
+/* Buckets are cumulative, and the count is that of the last one, also while others add. */
+static void print_histogram(const struct kelp_figures *figures, int histogram, FILE *out)
+{
+    const struct kelp_histogram_row *row = &kelp_histogram_rows[histogram];
+    const char *label = row->label ? row->label : "";
+    uint64_t count = 0;
+
+    if (row->help) {
+        (void)fprintf(out, "# HELP %s %s\n# TYPE %s histogram\n", row->name, row->help, row->name);
+    }
+    for (int i = 0; i <= KELP_HISTOGRAM_BOUNDS; i++) {
+        count += __atomic_load_n(&figures->histograms[histogram].counts[i], __ATOMIC_RELAXED);
+        (void)fprintf(out, "%s_bucket{%s%sle=\"%s\"} %" PRIu64 "\n", row->name, label,
+                      row->label ? "," : "",
+                      i < KELP_HISTOGRAM_BOUNDS ? row->bounds[i].text : "+Inf", count);
+    }
+    print_histogram_name(row, "sum", out);
+    print_value(__atomic_load_n(&figures->histograms[histogram].sum_us, __ATOMIC_RELAXED), 1000000,
+                out);
+    print_histogram_name(row, "count", out);
+    print_value(count, 1, out);
+}
+
 void kelp_figures_print(const struct kelp_figures *figures,
                         const struct kelp_figures_process *process, FILE *out)
 {
@@ -408,6 +490,11 @@ void kelp_figures_print(const struct kelp_figures *figures,
     for (int i = 0; i < KELP_FIGURE_COUNT; i++) {
         if (kelp_figure_rows[i].of & process->of) {
             print_figure(figures, i, out);
+        }
+    }
+    for (int i = 0; i < KELP_HISTOGRAM_COUNT; i++) {
+        if (kelp_histogram_rows[i].of & process->of) {
+            print_histogram(figures, i, out);
         }
     }
 }

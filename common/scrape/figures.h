@@ -124,12 +124,47 @@ struct kelp_figure_row {
 };
 extern const struct kelp_figure_row kelp_figure_rows[KELP_FIGURE_COUNT];
 
+/* ---- histograms ---- */
+
+/* How long something takes, each time that it happens. */
+enum kelp_histogram {
+    KELP_HISTOGRAM_SHARD_STEP,
+    KELP_HISTOGRAM_WORKER_DATA,
+    KELP_HISTOGRAM_WORKER_COMPUTE,
+    KELP_HISTOGRAM_WORKER_PUSH,
+    KELP_HISTOGRAM_WORKER_WAIT,
+    KELP_HISTOGRAM_CHECKPOINT,
+    KELP_HISTOGRAM_COUNT
+};
+
+#define KELP_HISTOGRAM_BOUNDS 12
+
+struct kelp_histogram_bound {
+    uint64_t us;
+    const char *text; /* the label `le`, in seconds */
+};
+
+struct kelp_histogram_row {
+    const char *name; /* "kelp_worker_step_seconds" */
+    const char *label;
+    unsigned of;
+    const struct kelp_histogram_bound *bounds; /* [KELP_HISTOGRAM_BOUNDS], ascending */
+    const char *help;                          /* the first row of a name */
+};
+extern const struct kelp_histogram_row kelp_histogram_rows[KELP_HISTOGRAM_COUNT];
+
+/* ---- numbers ---- */
+
 /* A figure of this value is not told: it is not known, or says nothing here. */
 #define KELP_FIGURE_NONE UINT64_MAX
 
 /* All atomic. */
 struct kelp_figures {
     uint64_t values[KELP_FIGURE_COUNT];
+    struct {
+        uint64_t counts[KELP_HISTOGRAM_BOUNDS + 1]; /* between two bounds; the last: above all */
+        uint64_t sum_us;
+    } histograms[KELP_HISTOGRAM_COUNT];
     uint64_t beat_ms;          /* when the loop ran last; 0: it does not run yet */
     const char *why_not_ready; /* NULL: ready */
 };
@@ -140,6 +175,8 @@ void kelp_figures_init(struct kelp_figures *figures);
 void kelp_figures_set(struct kelp_figures *figures, enum kelp_figure figure, uint64_t value);
 void kelp_figures_add(struct kelp_figures *figures, enum kelp_figure figure, uint64_t value);
 uint64_t kelp_figures_get(const struct kelp_figures *figures, enum kelp_figure figure);
+/* It took so long, once: two additions. */
+void kelp_figures_observe(struct kelp_figures *figures, enum kelp_histogram histogram, uint64_t us);
 
 /* The loop runs. */
 void kelp_figures_beat(struct kelp_figures *figures);

@@ -107,6 +107,10 @@ struct kelp_node {
 kelp_status kelp_worker_push(struct kelp_worker *worker, const struct kelp_node *node,
                              struct kelp_error *reterr) KELP_MUST_USE;
 
+/* Of the time since kelp_worker_next() gave work, so many microseconds went into reading samples:
+ * for whoever looks for a worker that is slow, and in what. The rest counts as computing. */
+void kelp_worker_spent_reading(struct kelp_worker *worker, uint64_t us);
+
 /* Send what was pushed to the first shard alone, now: fault injection, to die with a step half
  * sent. */
 void kelp_worker_send_half(struct kelp_worker *worker);

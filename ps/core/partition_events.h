@@ -368,7 +368,8 @@ struct kelp_actions {
     struct kelp_action *items;
     size_t count;
     size_t capacity;
-    uint32_t taken_lanes; /* of the push, when partition 0 took it; else 0 */
+    uint32_t taken_lanes; /* of the push, when it was taken; else 0 */
+    bool made_step;       /* since the owner cleared it: a training step is complete */
 };
 void kelp_actions_fini(struct kelp_actions *actions);
 

@@ -46,11 +46,16 @@ void kelp__service_author_leaves(struct kelp_service *service, uint32_t author)
     (void)pthread_mutex_unlock(&service->names_lock);
 }
 
-void kelp__service_worked(uint32_t author, uint32_t lanes, void *user)
+void kelp__service_worked(const struct kelp_shard_work *work, void *user)
 {
     struct kelp_service *service = user;
 
-    kelp_roster_worked(service->roster, author, lanes);
+    if (work->lanes > 0) {
+        kelp_roster_worked(service->roster, work->author, work->lanes);
+    }
+    if (work->timed) {
+        kelp_roster_pushed(service->roster, work->author, work->version, work->behind_us);
+    }
 }
 
 size_t kelp__service_take_work(struct kelp_service *service, struct kelp_roster_work *ret_work,

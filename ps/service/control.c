@@ -77,6 +77,8 @@ static kelp_status send_report(struct kelp_service *service, const struct kelp_s
         kelp__v1__worker_work__init(&work[i]);
         work[i].id = worked[i].id;
         work[i].lanes = worked[i].lanes;
+        work[i].steps = worked[i].steps;
+        work[i].behind_us = worked[i].behind_us;
         workers[i] = &work[i];
     }
     report.work = workers;

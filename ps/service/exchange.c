@@ -7,9 +7,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <xxhash.h>
 
+#include "common/base/clock.h"
 #include "common/base/log.h"
 #include "ps/service/exchange_internal.h"
 
@@ -173,12 +173,26 @@ static void on_offer(uint32_t partition, uint64_t map_epoch, const struct kelp_o
     (void)pthread_mutex_unlock(&peer->lock);
 }
 
+/* Nobody asks the clock where nobody watches. */
+static void on_stepped(uint32_t partition, uint64_t since_us, void *user)
+{
+    const struct kelp_service *service = user;
+
+    (void)partition;
+    if (service->options.figures) {
+        const uint64_t until_us = kelp_clock_us();
+        kelp_figures_observe(service->options.figures, KELP_HISTOGRAM_SHARD_STEP,
+                             until_us > since_us ? until_us - since_us : 0);
+    }
+}
+
 const struct kelp_shard_events kelp__service_shard_events = {
     .answer = on_answer,
     .refused = on_refused,
     .offer = on_offer,
     .conflict = kelp__service_conflict,
     .worked = kelp__service_worked,
+    .stepped = on_stepped,
     .record = kelp__service_control_record,
     .forward = kelp__service_forward,
     .ask = kelp__service_ask,
@@ -194,14 +208,6 @@ const struct kelp_shard_events kelp__service_shard_events = {
     .failed = kelp__service_control_failed};
 
 /* ---- turns ---- */
-
-static uint64_t now_us(void)
-{
-    struct timespec now;
-
-    (void)clock_gettime(CLOCK_MONOTONIC, &now); /* cannot fail for this clock */
-    return (uint64_t)now.tv_sec * 1000000 + (uint64_t)now.tv_nsec / 1000;
-}
 
 struct kelp__service_turn *kelp__service_turn_take(struct kelp_service *service)
 {
@@ -219,7 +225,7 @@ struct kelp__service_turn *kelp__service_turn_take(struct kelp_service *service)
         }
     }
     if (turn) {
-        turn->shard.now_us = now_us();
+        turn->shard.now_us = kelp_clock_us();
     }
     return turn;
 }
@@ -473,7 +479,7 @@ static void on_tick(void *user)
 {
     struct kelp_service *service = user;
     struct kelp__service_turn *turn = kelp__service_turn_take(service);
-    uint64_t began_us = now_us();
+    uint64_t began_us = kelp_clock_us();
     uint64_t next_us = began_us;
 
     (void)pthread_mutex_lock(&service->tick_lock);

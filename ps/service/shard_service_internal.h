@@ -127,7 +127,7 @@ void kelp__service_author_leaves(struct kelp_service *service, uint32_t author);
 /* How often workers differed; text is the newest. */
 uint64_t kelp__service_conflicts(struct kelp_service *service, char *text, size_t bytes);
 /* An event of the shard. */
-void kelp__service_worked(uint32_t author, uint32_t lanes, void *user);
+void kelp__service_worked(const struct kelp_shard_work *work, void *user);
 /* Who has shown work since the last call: at most max of them. */
 size_t kelp__service_take_work(struct kelp_service *service, struct kelp_roster_work *ret_work,
                                size_t max);

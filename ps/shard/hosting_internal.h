@@ -24,6 +24,11 @@ struct hosted {
     struct kelp_capture capture; /* for a snapshot, until the writer takes it */
     uint64_t filled;             /* bytes of a copy that came so far, in the order of its pieces */
     bool fill_older;             /* there are older weights among them */
+    struct {
+        uint64_t version;  /* of the newest training step of which a push was taken */
+        uint64_t since_us; /* when the first one came; 0: none has */
+        bool open;         /* it is not complete */
+    } step;                /* for whoever watches */
 };
 
 /* Which partitions it holds changes under the shard's lock alone (ps/shard/shard_internal.h). */

@@ -54,6 +54,15 @@ struct kelp_shard_question {
     uint64_t map_epoch;
 };
 
+/* A push to partition 0, of a training step: when it came matters to whoever watches. */
+struct kelp_shard_work {
+    uint32_t author;
+    uint32_t lanes; /* that were taken; 0: it was a duplicate */
+    bool timed;     /* of the newest step: what follows is known */
+    uint64_t version;
+    uint64_t behind_us; /* the first push of its step */
+};
+
 struct kelp_shard_events {
     void (*answer)(const struct kelp_shard_answer *answer, void *turn, void *user);
     void (*refused)(uint32_t partition, const struct kelp_refusal *refusal, void *turn, void *user);
@@ -64,8 +73,11 @@ struct kelp_shard_events {
     /* Ask a requester to compute lanes of a late entry. */
     void (*offer)(uint32_t partition, uint64_t map_epoch, const struct kelp_offer *offer,
                   void *turn, void *user);
-    /* Partition 0 took lanes that this author pushed. */
-    void (*worked)(uint32_t author, uint32_t lanes, void *user);
+    /* Partition 0 got lanes from an author. */
+    void (*worked)(const struct kelp_shard_work *work, void *user);
+    /* A training step is complete in a partition that is led here, and its weights can be pulled.
+     * since_us: when the first push of it came, as now_us of a turn. */
+    void (*stepped)(uint32_t partition, uint64_t since_us, void *user);
     /* Two workers said different things where honest ones cannot. */
     void (*conflict)(uint32_t partition, const struct kelp_conflict *conflict, void *user);
     /* A partition keeps its state for the snapshot of this ticket; false: nobody wants it any more.

@@ -197,6 +197,16 @@ static kelp_status do_compare(const struct scene *scene, const struct kelp_actio
                                    &scene->turn->actions);
 }
 
+static void tell_step(const struct scene *scene)
+{
+    struct hosted *hosted = scene->hosted;
+
+    if (hosted->step.open && hosted->entry.place == KELP_REPLICA_PRIMARY) {
+        scene->shard->events->stepped(hosted->index, hosted->step.since_us, scene->shard->user);
+    }
+    hosted->step.open = false;
+}
+
 void kelp__shard_run_actions(const struct scene *scene)
 {
     struct kelp_actions *actions = &scene->turn->actions;
@@ -268,4 +278,8 @@ void kelp__shard_run_actions(const struct scene *scene)
         }
     }
     actions->count = 0;
+    if (actions->made_step) {
+        tell_step(scene);
+    }
+    actions->made_step = false;
 }

@@ -52,6 +52,34 @@ static kelp_status no_such_partition(const struct kelp_hosting *hosting, uint32_
                      hosting->partition_count);
 }
 
+/* The partition has judged the push: when its step began, and how far it is behind. */
+static void time_push(const struct scene *scene, const struct kelp_push *push, uint64_t now_us)
+{
+    const uint32_t lanes = scene->turn->actions.taken_lanes;
+    struct hosted *hosted = scene->hosted;
+
+    if (push->word->kind == KELP_STEP_TRAIN && lanes > 0 &&
+        (push->word->version != hosted->step.version || hosted->step.since_us == 0)) {
+        hosted->step.version = push->word->version;
+        hosted->step.since_us = now_us;
+        hosted->step.open = true;
+    }
+    if (hosted->index != 0) {
+        return;
+    }
+    struct kelp_shard_work work = {.author = push->author,
+                                   .lanes = lanes,
+                                   .timed = push->word->kind == KELP_STEP_TRAIN &&
+                                            hosted->step.since_us > 0 &&
+                                            push->word->version == hosted->step.version,
+                                   .version = push->word->version};
+    work.behind_us =
+        work.timed && now_us > hosted->step.since_us ? now_us - hosted->step.since_us : 0;
+    if (work.lanes > 0 || work.timed) {
+        scene->shard->events->worked(&work, scene->shard->user);
+    }
+}
+
 static kelp_status push_hosted(struct kelp_shard *shard, struct hosted *hosted,
                                const struct kelp_shard_push *push, struct kelp_shard_turn *turn,
                                struct kelp_error *reterr)
@@ -80,10 +108,8 @@ static kelp_status push_hosted(struct kelp_shard *shard, struct hosted *hosted,
     (void)pthread_mutex_lock(&hosted->lock);
     kelp_partition_clock(hosted->core, turn->now_us);
     kelp_status status = kelp_partition_push(hosted->core, &core, &turn->actions);
-    if (status == KELP_OK && turn->actions.taken_lanes > 0) {
-        shard->events->worked(core.author, turn->actions.taken_lanes, shard->user);
-    }
     if (status == KELP_OK) {
+        time_push(&scene, &core, turn->now_us);
         kelp__shard_run_actions(&scene);
     }
     (void)pthread_mutex_unlock(&hosted->lock);

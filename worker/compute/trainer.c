@@ -9,7 +9,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/program/daemon.h"
 #include "common/scrape/figures.h"
@@ -25,7 +24,6 @@ struct kelp_trainer {
     bool faulted;                 /* the fault has happened */
     struct {
         uint64_t entries;
-        uint64_t push_us;                      /* in the entry under way */
         double wall_s, operators_s, process_s; /* the last two of processor time */
     } times;                                   /* from the first entry to the end */
 };
@@ -130,9 +128,7 @@ static kelp_status compute(struct kelp_trainer *trainer, const struct kelp_work 
         status = kelp_lanes_node(trainer->lanes, node.lane_first, node.lane_count, &buffers,
                                  &node.gradient, reterr);
         if (status == KELP_OK) {
-            const uint64_t begin_us = kelp_clock_us();
             status = kelp_worker_push(trainer->worker, &node, reterr);
-            trainer->times.push_us += kelp_clock_us() - begin_us;
         }
     }
     if (status == KELP_OK) {
@@ -166,21 +162,14 @@ static void log_times(const struct kelp_trainer *trainer)
     }
 }
 
-/* What is neither reading samples nor handing over is computing. */
-static void tell_times(const struct kelp_trainer *trainer, const struct kelp_lanes_work *before,
-                       uint64_t took_us)
+static void tell_work(const struct kelp_trainer *trainer, const struct kelp_lanes_work *before)
 {
     struct kelp_figures *figures = kelp_worker_figures(trainer->worker);
     const struct kelp_lanes_work now = kelp_lanes_work(trainer->lanes);
-    const uint64_t data_us = now.read_us - before->read_us;
-    const uint64_t rest_us = data_us + trainer->times.push_us;
 
     kelp_figures_add(figures, KELP_FIGURE_WORKER_ENTRIES, 1);
     kelp_figures_add(figures, KELP_FIGURE_WORKER_SAMPLES, now.samples - before->samples);
-    kelp_figures_add(figures, KELP_FIGURE_WORKER_DATA, data_us);
-    kelp_figures_add(figures, KELP_FIGURE_WORKER_PUSH, trainer->times.push_us);
-    kelp_figures_add(figures, KELP_FIGURE_WORKER_COMPUTE,
-                     took_us > rest_us ? took_us - rest_us : 0);
+    kelp_worker_spent_reading(trainer->worker, now.read_us - before->read_us);
 }
 
 static kelp_status compute_timed(struct kelp_trainer *trainer, const struct kelp_work *work,
@@ -192,10 +181,8 @@ static kelp_status compute_timed(struct kelp_trainer *trainer, const struct kelp
     }
     const double begin_s = clock_s(CLOCK_THREAD_CPUTIME_ID);
     const struct kelp_lanes_work before = kelp_lanes_work(trainer->lanes);
-    const uint64_t begin_us = kelp_clock_us();
-    trainer->times.push_us = 0;
     const kelp_status status = compute(trainer, work, fault, reterr);
-    tell_times(trainer, &before, kelp_clock_us() - begin_us);
+    tell_work(trainer, &before);
     trainer->times.operators_s += clock_s(CLOCK_THREAD_CPUTIME_ID) - begin_s;
     return status;
 }

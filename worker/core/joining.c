@@ -25,6 +25,7 @@ static void report(const struct kelp_joining *joining, bool hello, uint64_t hear
         .heartbeat = heartbeat,
         .assignment_epoch = joining->news.assignment_epoch,
         .progress = joining->progress,
+        .times = joining->times,
     };
     (void)snprintf(to->trouble, sizeof(to->trouble), "%s",
                    joining->leaving ? "it was asked to end" : joining->trouble);
@@ -150,6 +151,11 @@ void kelp_joining_progress(struct kelp_joining *joining,
                            const struct kelp_joining_progress *progress)
 {
     joining->progress = *progress;
+}
+
+void kelp_joining_times(struct kelp_joining *joining, const struct kelp_joining_times *times)
+{
+    joining->times = *times;
 }
 
 void kelp_joining_trouble(struct kelp_joining *joining, const char *text)

@@ -12,6 +12,7 @@
 #define KELP_WORKER_CORE_JOINING_H
 
 #include "worker/core/news.h"
+#include "worker/core/times.h"
 
 enum kelp_joining_event_kind {
     KELP_JOINING_LEADER,  /* the leader's key says who leads */
@@ -61,11 +62,18 @@ struct kelp_joining_progress {
     uint64_t busy_us;        /* with them */
 };
 
+/* Where its time went lately. */
+struct kelp_joining_times {
+    struct kelp_times_window window;
+    char shard[KELP_PLACE_SHARD_MAX + 1]; /* that window.link leads to */
+};
+
 struct kelp_joining_report {
     bool hello;
     uint64_t heartbeat; /* 0: answers none */
     uint64_t assignment_epoch;
     struct kelp_joining_progress progress;
+    struct kelp_joining_times times;
     char trouble[KELP_JOINING_TROUBLE_MAX + 1];
 };
 
@@ -93,6 +101,7 @@ struct kelp_joining {
     bool over; /* stopped, told to leave, or refused: no new stream */
     struct kelp_news news;
     struct kelp_joining_progress progress;
+    struct kelp_joining_times times;
     bool leaving; /* it was asked to end */
     char trouble[KELP_JOINING_TROUBLE_MAX + 1];
 };
@@ -103,6 +112,7 @@ void kelp_joining_event(struct kelp_joining *joining, const struct kelp_joining_
 /* What the next report tells. */
 void kelp_joining_progress(struct kelp_joining *joining,
                            const struct kelp_joining_progress *progress);
+void kelp_joining_times(struct kelp_joining *joining, const struct kelp_joining_times *times);
 
 /* Why the worker should get no lanes now, for people; "": nothing is wrong. */
 void kelp_joining_trouble(struct kelp_joining *joining, const char *text);

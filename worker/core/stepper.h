@@ -238,6 +238,8 @@ struct kelp_stepper_trouble {
 /* now_ms: as in CLOSED. */
 void kelp_stepper_trouble(const struct kelp_stepper *stepper, uint64_t now_ms,
                           struct kelp_stepper_trouble *ret_trouble);
+/* Where a link leads to; NULL: nowhere. Borrowed until the next event. */
+const struct kelp_place *kelp_stepper_place(const struct kelp_stepper *stepper, uint32_t link);
 /* Where a partition is, once there is a map: the link, and its epoch. */
 void kelp_stepper_route(const struct kelp_stepper *stepper, uint32_t partition, uint32_t *ret_link,
                         uint64_t *ret_map_epoch);

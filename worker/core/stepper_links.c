@@ -33,6 +33,11 @@ static bool is_link(const struct kelp_stepper *stepper, uint32_t link)
     return link < stepper->link_count && stepper->links[link].used;
 }
 
+const struct kelp_place *kelp_stepper_place(const struct kelp_stepper *stepper, uint32_t link)
+{
+    return is_link(stepper, link) ? &stepper->links[link].place : NULL;
+}
+
 void kelp__stepper_retry(struct kelp_stepper *stepper, uint32_t link)
 {
     if (is_link(stepper, link)) {

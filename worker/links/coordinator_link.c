@@ -40,11 +40,27 @@ struct kelp_coordinator_link {
 
 /* ---- the stream ------------------------------------------------------------------------------ */
 
+static void fill_times(const struct kelp_joining_times *from, Kelp__V1__WorkerTimes *times)
+{
+    kelp__v1__worker_times__init(times);
+    times->serial = from->window.serial;
+    times->steps = from->window.steps;
+    times->lanes = from->window.lanes;
+    times->length_us = from->window.length_us;
+    times->read_us = from->window.read_us;
+    times->compute_us = from->window.compute_us;
+    times->push_us = from->window.push_us;
+    times->wait_us = from->window.wait_us;
+    times->alone_us = from->window.alone_us;
+    times->shard = (char *)(uintptr_t)from->shard; /* only read */
+}
+
 static void send_report(struct kelp_coordinator_link *m, const struct kelp_joining_report *from)
 {
     struct kelp_error error;
     struct kelp_rpc_message *message = NULL;
     Kelp__V1__WorkerReport report = KELP__V1__WORKER_REPORT__INIT;
+    Kelp__V1__WorkerTimes times;
 
     if (!m->stream) {
         return;
@@ -60,6 +76,8 @@ static void send_report(struct kelp_coordinator_link *m, const struct kelp_joini
     report.version = from->progress.version;
     report.generation = from->progress.generation;
     report.trouble = (char *)(uintptr_t)from->trouble; /* only read */
+    fill_times(&from->times, &times);
+    report.times = from->times.window.serial > 0 ? &times : NULL;
     if (kelp_wire_encode(&report.base, &message, &error) != KELP_OK) {
         kelp_log_warn("report not sent error=\"%s\"", error.text);
         return;
@@ -378,6 +396,14 @@ void kelp_coordinator_link_progress(struct kelp_coordinator_link *m,
 {
     pthread_mutex_lock(&m->mutex);
     kelp_joining_progress(&m->joining, progress);
+    pthread_mutex_unlock(&m->mutex);
+}
+
+void kelp_coordinator_link_times(struct kelp_coordinator_link *m,
+                                 const struct kelp_joining_times *times)
+{
+    pthread_mutex_lock(&m->mutex);
+    kelp_joining_times(&m->joining, times);
     pthread_mutex_unlock(&m->mutex);
 }
 

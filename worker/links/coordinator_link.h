@@ -45,8 +45,10 @@ bool kelp_coordinator_link_take_news(struct kelp_coordinator_link *link,
  * any. */
 void kelp_coordinator_link_trouble(struct kelp_coordinator_link *link, const char *text);
 void kelp_coordinator_link_leave(struct kelp_coordinator_link *link);
-/* What the next heartbeat answer tells. Threads: the trainer's. */
+/* What the next heartbeat answers tell. Threads: the trainer's. */
 void kelp_coordinator_link_progress(struct kelp_coordinator_link *link,
                                     const struct kelp_joining_progress *progress);
+void kelp_coordinator_link_times(struct kelp_coordinator_link *link,
+                                 const struct kelp_joining_times *times);
 
 #endif

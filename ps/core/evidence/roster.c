@@ -15,7 +15,10 @@ struct slot {
     uint32_t streams;   /* that it has now */
     uint64_t left;      /* when the last of them ended, in leaves; by which the oldest goes */
     atomic_uint author; /* 0: nobody's */
-    atomic_uint_fast64_t work; /* lanes that were not taken yet */
+    atomic_uint_fast64_t work;    /* lanes that were not taken yet */
+    atomic_uint_fast64_t version; /* of the newest step that it pushed lanes of, plus 1; 0: none */
+    atomic_uint_fast64_t steps;   /* likewise not taken yet, as behind_us */
+    atomic_uint_fast64_t behind_us;
 };
 
 struct kelp_roster {
@@ -105,6 +108,9 @@ static uint32_t give(struct kelp_roster *roster, struct slot *slot, const char *
     atomic_store(&slot->author,
                  before > 0 ? before + KELP_PS_AUTHORS_MAX : (uint32_t)(slot - roster->slots) + 1);
     atomic_store(&slot->work, 0);
+    atomic_store(&slot->version, 0);
+    atomic_store(&slot->steps, 0);
+    atomic_store(&slot->behind_us, 0);
     (void)snprintf(slot->id, sizeof(slot->id), "%s", id);
     slot->host = host;
     slot->streams = 1;
@@ -151,17 +157,32 @@ void kelp_roster_worked(struct kelp_roster *roster, uint32_t author, uint32_t la
     }
 }
 
+void kelp_roster_pushed(struct kelp_roster *roster, uint32_t author, uint64_t version,
+                        uint64_t behind_us)
+{
+    struct slot *slot = slot_of(roster, author);
+
+    if (slot && atomic_exchange_explicit(&slot->version, version + 1, memory_order_relaxed) !=
+                    version + 1) {
+        (void)atomic_fetch_add_explicit(&slot->steps, 1, memory_order_relaxed);
+        (void)atomic_fetch_add_explicit(&slot->behind_us, behind_us, memory_order_relaxed);
+    }
+}
+
 size_t kelp_roster_take_work(struct kelp_roster *roster, struct kelp_roster_work *ret_work,
                              size_t max)
 {
     size_t count = 0;
 
     for (uint32_t i = 0; i < roster->count && count < max; i++) {
-        const uint64_t lanes =
-            atomic_exchange_explicit(&roster->slots[i].work, 0, memory_order_relaxed);
-        if (lanes > 0) {
-            memcpy(ret_work[count].id, roster->slots[i].id, sizeof(ret_work[count].id));
-            ret_work[count++].lanes = lanes;
+        struct slot *slot = &roster->slots[i];
+        struct kelp_roster_work *work = &ret_work[count];
+        work->lanes = atomic_exchange_explicit(&slot->work, 0, memory_order_relaxed);
+        work->steps = atomic_exchange_explicit(&slot->steps, 0, memory_order_relaxed);
+        work->behind_us = atomic_exchange_explicit(&slot->behind_us, 0, memory_order_relaxed);
+        if (work->lanes > 0 || work->steps > 0) {
+            memcpy(work->id, slot->id, sizeof(work->id));
+            count++;
         }
     }
     return count;

@@ -4,7 +4,7 @@
  * worker's. Those without a stream are forgotten when there is no room, who left first as the
  * first. One host has room for KELP_PS_AUTHORS_OF_HOST: it cannot put out the others.
  *
- * Threads: one at a time, but for kelp_roster_worked().
+ * Threads: one at a time, but for kelp_roster_worked() and kelp_roster_pushed().
  */
 #ifndef KELP_PS_CORE_EVIDENCE_ROSTER_H
 #define KELP_PS_CORE_EVIDENCE_ROSTER_H
@@ -32,11 +32,19 @@ const char *kelp_roster_name(const struct kelp_roster *roster, uint32_t author);
 /* Lanes of that author were taken. Any thread. */
 void kelp_roster_worked(struct kelp_roster *roster, uint32_t author, uint32_t lanes);
 
+/* A push of that author came so long after the first one of its step, which is this version. Only
+ * its own first push of a step counts: later ones are of lanes that were offered to it. Any
+ * thread. */
+void kelp_roster_pushed(struct kelp_roster *roster, uint32_t author, uint64_t version,
+                        uint64_t behind_us);
+
 struct kelp_roster_work {
     char id[KELP_JOB_NAME_MAX + 1];
-    uint64_t lanes;
+    uint64_t lanes;     /* that were taken */
+    uint64_t steps;     /* that it pushed lanes of */
+    uint64_t behind_us; /* the first push of each, all together */
 };
-/* Who worked since they were taken last, up to max. */
+/* Who worked or pushed since they were taken last, up to max. */
 size_t kelp_roster_take_work(struct kelp_roster *roster, struct kelp_roster_work *ret_work,
                              size_t max);
 

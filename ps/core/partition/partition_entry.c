@@ -88,6 +88,7 @@ void kelp__partition_advance(struct kelp_partition *partition, bool skipped,
     kelp_cover_complete(partition->cover, completed.kind, partition->now_us);
     if (completed.kind == KELP_STEP_TRAIN) {
         partition->older_word = completed;
+        actions->made_step = true;
         partition->step++;
         partition->has_older = true;
     }

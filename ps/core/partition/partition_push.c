@@ -139,7 +139,7 @@ kelp_status kelp_partition_push(struct kelp_partition *partition, const struct k
     }
     switch (verdict) {
     case TAKE:
-        actions->taken_lanes = kelp__partition_holds_control(partition) ? push->lane_count : 0;
+        actions->taken_lanes = push->lane_count;
         kelp__partition_learn_word(partition, push);
         kelp__partition_push_taken(partition, push, actions);
         (void)kelp_reduction_add(partition->reduction, push, actions); /* not covered: see above */

@@ -101,10 +101,15 @@ KELP_TEST(of_a_run)
         "kelp_worker_received_bytes_total",
         "kelp_worker_sent_bytes_total",
         "kelp_worker_step",
+        "kelp_worker_step_seconds_count{part=\"data\"}",
+        "kelp_worker_step_seconds_bucket{part=\"compute\",le=\"+Inf\"}",
+        "kelp_worker_step_seconds_sum{part=\"push\"}",
+        "kelp_worker_step_seconds_sum{part=\"wait\"}",
     };
-    static const char *const of_shards[] = {"kelp_shard_pushes_total", "kelp_shard_step",
-                                            "kelp_shard_received_bytes_total",
-                                            "kelp_shard_sent_bytes_total"};
+    static const char *const of_shards[] = {
+        "kelp_shard_pushes_total",         "kelp_shard_step",
+        "kelp_shard_received_bytes_total", "kelp_shard_sent_bytes_total",
+        "kelp_shard_step_seconds_count",   "kelp_shard_step_seconds_sum"};
     static const char *const of_leaders[] = {
         "kelp_job_step",
         "kelp_job_version",
@@ -112,6 +117,8 @@ KELP_TEST(of_a_run)
         "kelp_coordinator_events_total{event=\"checkpoint\"}",
         "kelp_coordinator_checkpoint_bytes_total",
         "kelp_coordinator_checkpoint_seconds_total",
+        "kelp_coordinator_checkpoint_duration_seconds_count",
+        "kelp_coordinator_checkpoint_duration_seconds_sum",
         "kelp_job_checkpoint_step",
     };
     watched_put_job(&cluster, LONG);

@@ -436,7 +436,7 @@ void sim_hosting_push(struct sim_hosting *hosting, uint64_t stream,
     }
     sim_hosting_tell_time(hosting, hosted);
     sim_must(kelp_partition_push(hosted->core, &core, &hosting->actions));
-    if (hosting->actions.taken_lanes > 0) {
+    if (push->partition == 0 && hosting->actions.taken_lanes > 0) {
         hosting->shard->worked |= 1u << sim_stream_peer(sim, stream, SIM_SERVER)->index;
     }
     sim_hosting_run(hosting, hosted);

@@ -82,8 +82,39 @@ KELP_LOOP_TEST(rows_are_whole, 0, KELP_FIGURE_COUNT)
                   row->name);
 }
 
-/* A line of the table of docs/METRICS.md for each name. */
-static void print_reference(const void *nothing, FILE *out)
+/* The same of histograms, whose names say seconds; bounds ascend, and their texts are seconds. */
+KELP_LOOP_TEST(histograms_are_whole, 0, KELP_HISTOGRAM_COUNT)
+{
+    const struct kelp_histogram_row *row = &kelp_histogram_rows[_i];
+
+    ck_assert_msg(row->name != NULL, "histogram %d has no row", _i);
+    ck_assert_msg(is_name(row->name) && ends_with(row->name, "_seconds"), "%s", row->name);
+    ck_assert_msg(row->of != 0 && (row->of & ~KELP_FIGURE_OF_ALL) == 0, "%s", row->name);
+    for (int i = 0; i < KELP_HISTOGRAM_BOUNDS; i++) {
+        char *end;
+        const double bound_us = 1e6 * strtod(row->bounds[i].text, &end);
+        ck_assert_str_eq(end, "");
+        ck_assert(bound_us > (double)row->bounds[i].us - 0.5 &&
+                  bound_us < (double)row->bounds[i].us + 0.5);
+        ck_assert(i == 0 || row->bounds[i].us > row->bounds[i - 1].us);
+    }
+    for (int i = 0; i < KELP_FIGURE_COUNT; i++) {
+        ck_assert_str_ne(kelp_figure_rows[i].name, row->name);
+    }
+    for (int i = 0; i < _i; i++) {
+        if (strcmp(kelp_histogram_rows[i].name, row->name) == 0) {
+            ck_assert_msg(!row->help && row->label && kelp_histogram_rows[i].label, "%s",
+                          row->name);
+            ck_assert_str_eq(kelp_histogram_rows[_i - 1].name, row->name);
+            ck_assert_str_ne(kelp_histogram_rows[i].label, row->label);
+        }
+    }
+    ck_assert_msg(row->help || strcmp(kelp_histogram_rows[_i - 1].name, row->name) == 0, "%s",
+                  row->name);
+}
+
+static void print_row(FILE *out, const char *name, const char *label, const char *type, unsigned of,
+                      const char *help)
 {
     static const char *const daemons[] = {
         [KELP_FIGURE_OF_PS] = "shard",
@@ -91,7 +122,15 @@ static void print_reference(const void *nothing, FILE *out)
         [KELP_FIGURE_OF_COORDINATOR] = "coordinator",
         [KELP_FIGURE_OF_ALL] = "all",
     };
+    const int length = label ? (int)strcspn(label, "=") : 0;
 
+    (void)fprintf(out, "| `%s%s%.*s%s` | %s | %s | %s |\n", name, label ? "{" : "", length,
+                  label ? label : "", label ? "}" : "", type, daemons[of], help);
+}
+
+/* A line of the table of docs/METRICS.md for each name. */
+static void print_reference(const void *nothing, FILE *out)
+{
     (void)nothing;
     (void)fputs(
         "<!-- figures -->\n"
@@ -104,11 +143,14 @@ static void print_reference(const void *nothing, FILE *out)
     for (int i = 0; i < KELP_FIGURE_COUNT; i++) {
         const struct kelp_figure_row *row = &kelp_figure_rows[i];
         if (row->help) {
-            const int label = row->label ? (int)strcspn(row->label, "=") : 0;
-            (void)fprintf(out, "| `%s%s%.*s%s` | %s | %s | %s |\n", row->name, label ? "{" : "",
-                          label, row->label ? row->label : "", label ? "}" : "",
-                          row->type == KELP_FIGURE_GAUGE ? "gauge" : "counter", daemons[row->of],
-                          row->help);
+            print_row(out, row->name, row->label,
+                      row->type == KELP_FIGURE_GAUGE ? "gauge" : "counter", row->of, row->help);
+        }
+    }
+    for (int i = 0; i < KELP_HISTOGRAM_COUNT; i++) {
+        const struct kelp_histogram_row *row = &kelp_histogram_rows[i];
+        if (row->help) {
+            print_row(out, row->name, row->label, "histogram", row->of, row->help);
         }
     }
     (void)fputs("<!-- end -->\n", out);
@@ -154,7 +196,7 @@ KELP_TEST(what_is_not_known_is_not_told)
     ck_assert(has("kelp_process_info{kelp_job=\"etth1\",role=\"ps\",id=\"shard-0\"} 1\n"));
     ck_assert(has("kelp_ready 0\n"));
     ck_assert(has("kelp_shard_pushes_total 0\n"));
-    ck_assert(!strstr(text, "kelp_shard_step"));
+    ck_assert(!strstr(text, "kelp_shard_step "));
     ck_assert(!strstr(text, "kelp_shard_partitions"));
     ck_assert(!strstr(text, "kelp_worker"));
     ck_assert(!strstr(text, "kelp_coordinator"));
@@ -196,6 +238,42 @@ KELP_TEST(numbers_have_base_units)
     ck_assert(has("kelp_worker_sent_bytes_total 18446744073709551614\n"));
 }
 
+/* Buckets of a histogram are cumulative, a bound belongs to the bucket below it, and what is above
+ * all bounds is in the last one, which is the count. Each label has all of them. */
+KELP_TEST(buckets_are_cumulative)
+{
+    kelp_figures_observe(&figures, KELP_HISTOGRAM_WORKER_WAIT, 0);
+    kelp_figures_observe(&figures, KELP_HISTOGRAM_WORKER_WAIT, 100);
+    kelp_figures_observe(&figures, KELP_HISTOGRAM_WORKER_WAIT, 101);
+    kelp_figures_observe(&figures, KELP_HISTOGRAM_WORKER_WAIT, 30000000);
+    kelp_figures_observe(&figures, KELP_HISTOGRAM_WORKER_WAIT, 30000001);
+    kelp_figures_observe(&figures, KELP_HISTOGRAM_WORKER_DATA, 2500);
+    (void)print_as(KELP_FIGURE_OF_WORKER, "worker-0");
+    ck_assert(has("# TYPE kelp_worker_step_seconds histogram\n"
+                  "kelp_worker_step_seconds_bucket{part=\"data\",le=\"0.0001\"} 0\n"
+                  "kelp_worker_step_seconds_bucket{part=\"data\",le=\"0.0003\"} 0\n"
+                  "kelp_worker_step_seconds_bucket{part=\"data\",le=\"0.001\"} 0\n"
+                  "kelp_worker_step_seconds_bucket{part=\"data\",le=\"0.003\"} 1\n"));
+    ck_assert(has("kelp_worker_step_seconds_sum{part=\"data\"} 0.002500\n"
+                  "kelp_worker_step_seconds_count{part=\"data\"} 1\n"
+                  "kelp_worker_step_seconds_bucket{part=\"compute\",le=\"0.0001\"} 0\n"));
+    ck_assert(has("kelp_worker_step_seconds_bucket{part=\"wait\",le=\"0.0001\"} 2\n"
+                  "kelp_worker_step_seconds_bucket{part=\"wait\",le=\"0.0003\"} 3\n"));
+    ck_assert(has("kelp_worker_step_seconds_bucket{part=\"wait\",le=\"30\"} 4\n"
+                  "kelp_worker_step_seconds_bucket{part=\"wait\",le=\"+Inf\"} 5\n"
+                  "kelp_worker_step_seconds_sum{part=\"wait\"} 60.000202\n"
+                  "kelp_worker_step_seconds_count{part=\"wait\"} 5\n"));
+    ck_assert(!strstr(text, "kelp_shard_step_seconds"));
+    (void)print_as(KELP_FIGURE_OF_PS, "shard-0");
+    ck_assert(has("kelp_shard_step_seconds_bucket{le=\"+Inf\"} 0\n"
+                  "kelp_shard_step_seconds_sum 0.000000\n"
+                  "kelp_shard_step_seconds_count 0\n"));
+    kelp_figures_observe(&figures, KELP_HISTOGRAM_CHECKPOINT, UINT64_C(3600000001));
+    (void)print_as(KELP_FIGURE_OF_COORDINATOR, "coordinator-0");
+    ck_assert(has("kelp_coordinator_checkpoint_duration_seconds_bucket{le=\"3600\"} 0\n"
+                  "kelp_coordinator_checkpoint_duration_seconds_bucket{le=\"+Inf\"} 1\n"));
+}
+
 /* Backslashes, quotes and line breaks in a label are escaped. */
 KELP_TEST(labels_are_escaped)
 {
@@ -219,7 +297,9 @@ KELP_TEST(every_line_is_one)
         ck_assert_msg(comment || strncmp(line, "kelp_", 5) == 0, "%.80s", line);
         samples += comment ? 0 : 1;
     }
-    ck_assert_uint_eq(samples, KELP_FIGURE_COUNT + 2); /* kelp_build_info, kelp_process_info */
+    /* kelp_build_info, kelp_process_info; the buckets, sum and count of each histogram. */
+    ck_assert_uint_eq(samples, KELP_FIGURE_COUNT + 2 +
+                                   KELP_HISTOGRAM_COUNT * (KELP_HISTOGRAM_BOUNDS + 1 + 2));
 }
 
 KELP_CASE("health", .setup = setup, .teardown = teardown)
@@ -253,6 +333,7 @@ KELP_TEST(nobody_watches)
 {
     kelp_figures_set(NULL, KELP_FIGURE_READY, 1);
     kelp_figures_add(NULL, KELP_FIGURE_READY, 1);
+    kelp_figures_observe(NULL, KELP_HISTOGRAM_SHARD_STEP, 1);
     kelp_figures_beat(NULL);
     kelp_figures_ready(NULL, NULL);
     ck_assert_uint_eq(kelp_figures_get(&figures, KELP_FIGURE_READY), 0);

@@ -49,6 +49,26 @@ KELP_TEST(names_and_work)
     ck_assert_uint_eq(kelp_roster_take_work(roster, work, 4), 0);
 }
 
+/* How far a worker's first push of a step is behind is added up; its later ones of that step do not
+ * count, nor those of somebody unknown. */
+KELP_TEST(first_pushes_of_steps)
+{
+    struct kelp_roster_work work[4];
+    const uint32_t author = enter(1, 1);
+
+    kelp_roster_pushed(roster, author, 0, 30);
+    kelp_roster_pushed(roster, author, 0, 500);
+    kelp_roster_pushed(roster, author, 1, 12);
+    kelp_roster_pushed(roster, author + 1, 1, 900);
+    ck_assert_uint_eq(kelp_roster_take_work(roster, work, 4), 1);
+    ck_assert_str_eq(work[0].id, "worker-1");
+    ck_assert_uint_eq(work[0].lanes, 0);
+    ck_assert_uint_eq(work[0].steps, 2);
+    ck_assert_uint_eq(work[0].behind_us, 42);
+    kelp_roster_pushed(roster, author, 1, 700);
+    ck_assert_uint_eq(kelp_roster_take_work(roster, work, 4), 0);
+}
+
 /* Somebody who calls himself by ever new names keeps no other host from being known. */
 KELP_TEST(one_host_has_its_part)
 {

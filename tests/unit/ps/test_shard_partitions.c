@@ -27,6 +27,8 @@ static struct {
     uint32_t copied;
     uint32_t asked;
     uint32_t forwards;
+    uint32_t stepped;
+    uint64_t since_us;
     struct kelp_acknowledgement said;
 } seen;
 
@@ -62,9 +64,16 @@ static void on_failed(uint32_t partition, kelp_status status, const char *text, 
     seen.failed++;
 }
 
-static void on_worked(uint32_t author, uint32_t lanes, void *user)
+static void on_worked(const struct kelp_shard_work *work, void *user)
 {
-    (void)author, (void)lanes, (void)user;
+    (void)work, (void)user;
+}
+
+static void on_stepped(uint32_t partition, uint64_t since_us, void *user)
+{
+    (void)partition, (void)user;
+    seen.stepped++;
+    seen.since_us = since_us;
 }
 
 static void on_copied(uint32_t partition, const void *records, void *user)
@@ -111,6 +120,7 @@ static const struct kelp_shard_events events = {.answer = on_answer,
                                                 .acknowledge = on_acknowledge,
                                                 .refused = on_refused,
                                                 .worked = on_worked,
+                                                .stepped = on_stepped,
                                                 .snapshot_taken = on_taken,
                                                 .failed = on_failed};
 
@@ -215,6 +225,22 @@ KELP_TEST(lent_weights_outlive_the_partition)
     ck_assert_uint_eq(bytes, BYTES);
     ck_assert_float_eq(values[0], 0.25f);
     ck_assert_float_eq(values[ELEMENTS / PARTITIONS - 1], 0.25f);
+}
+
+/* Each step that is made is told once, with the time of its first push. */
+KELP_TEST(steps_are_told)
+{
+    turn.now_us = 1000;
+    push(0);
+    ck_assert_uint_eq(seen.stepped, 1);
+    ck_assert_uint_eq(seen.since_us, 1000);
+    turn.now_us = 2000;
+    push(0); /* a duplicate of a step that is complete */
+    ck_assert_uint_eq(seen.stepped, 1);
+    turn.now_us = 3000;
+    push(1);
+    ck_assert_uint_eq(seen.stepped, 2);
+    ck_assert_uint_eq(seen.since_us, 3000);
 }
 
 /* Who waits for the next weights of a partition that leaves is told to look for its primary. */

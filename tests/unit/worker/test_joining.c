@@ -114,6 +114,8 @@ KELP_TEST(a_heartbeat_is_answered_with_progress)
     kelp_joining_progress(
         &joining, &(struct kelp_joining_progress){
                       .generation = 3, .version = 17, .lanes_computed = 99, .busy_us = 4000});
+    kelp_joining_times(&joining, &(struct kelp_joining_times){.window = {.serial = 2, .steps = 30},
+                                                              .shard = "shard-1"});
     command(&(struct kelp_joining_event){.command = {.heartbeat = 5}});
     expect(1, KELP_JOINING_REPORT);
     const struct kelp_joining_report *report = &actions.items[0].report;
@@ -122,6 +124,9 @@ KELP_TEST(a_heartbeat_is_answered_with_progress)
     ck_assert_uint_eq(report->progress.generation, 3);
     ck_assert_uint_eq(report->progress.version, 17);
     ck_assert_uint_eq(report->progress.lanes_computed, 99);
+    ck_assert_uint_eq(report->times.window.serial, 2);
+    ck_assert_uint_eq(report->times.window.steps, 30);
+    ck_assert_str_eq(report->times.shard, "shard-1");
 }
 
 /* The newest map counts; the lanes stay until others come. */
