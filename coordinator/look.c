@@ -4,14 +4,29 @@
 
 _Static_assert(KELP_FIGURE_EVENTS_LAST - KELP_FIGURE_EVENTS + 1 == KELP_EVENT_KIND_COUNT,
                "each kind of event has a figure");
+_Static_assert(KELP_FIGURE_JOB_SLOW_SHARD - KELP_FIGURE_JOB_SLOW_READING ==
+                   KELP_SLOW_SHARD - KELP_SLOW_READING,
+               "each part in which somebody is slow has a figure");
 
 /* ---- the job, as its leader knows it ---- */
 
 /* Of what only a leader knows. */
 static void forget_job(struct kelp_figures *figures)
 {
-    for (int i = KELP_FIGURE_JOB_STARTING; i <= KELP_FIGURE_JOB_CONFLICTS; i++) {
+    for (int i = KELP_FIGURE_JOB_STARTING; i <= KELP_FIGURE_JOB_SLOW_SHARD; i++) {
         kelp_figures_set(figures, (enum kelp_figure)i, KELP_FIGURE_NONE);
+    }
+}
+
+static void set_slow(const struct kelp_term *term, struct kelp_figures *figures)
+{
+    struct kelp_membership_slow found;
+
+    (void)kelp_membership_slowest(&term->membership, term->now_ms, &found);
+    for (int part = KELP_SLOW_READING; part < KELP_SLOW_PART_COUNT; part++) {
+        kelp_figures_set(
+            figures, (enum kelp_figure)(KELP_FIGURE_JOB_SLOW_READING + part - KELP_SLOW_READING),
+            (int)found.slow.part == part ? found.slow.excess_us : 0);
     }
 }
 
@@ -169,6 +184,7 @@ void kelp_coordinator_look(struct kelp_coordinator *coordinator)
     set_state(term, figures);
     set_progress(term, figures);
     set_members(term, figures);
+    set_slow(term, figures);
     set_map(term, figures);
     set_checkpoints(term, figures);
 }

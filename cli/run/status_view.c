@@ -7,6 +7,7 @@
 
 #include "cli/run/run_certificates.h"
 #include "cli/run/run_client.h"
+#include "cli/run/slow_view.h"
 #include "common/base/json.h"
 #include "common/training/control.h"
 #include "proto/convert.h"
@@ -203,6 +204,7 @@ static void print_head(FILE *out, const Kelp__V1__StatusReply *status, const cha
         (void)fprintf(out, "conflicts  %" PRIu64 ", the newest: %s\n", status->conflicts,
                       status->conflict);
     }
+    kelp_slow_line(status->slow, out);
     print_checkpoint(out, status->checkpoint);
     if (newest_loss(status, &loss)) {
         (void)fprintf(out, "loss       %.6g (newest step)\n", loss);
@@ -333,6 +335,7 @@ static void json_workers(FILE *out, const Kelp__V1__StatusReply *status)
                       worker->lane_first, worker->lane_count, worker->lanes_computed,
                       worker->age_ms, worker->silent_ms);
         kelp_json_print_member(out, ",", "trouble", worker->trouble);
+        kelp_slow_times_json(worker, out);
         (void)fprintf(out, ",\"draining\":%s}", worker->draining ? "true" : "false");
     }
     (void)fputc(']', out);
@@ -379,6 +382,7 @@ void kelp_status_json(const Kelp__V1__StatusReply *status, const char *run_path,
     (void)fprintf(out, ",\"conflicts\":%" PRIu64, status->conflicts);
     kelp_json_print_member(out, ",", "conflict", status->conflict);
     json_checkpoint(out, status->checkpoint);
+    kelp_slow_json(status->slow, out);
     json_workers(out, status);
     json_shards(out, status);
     kelp_run_certificates_json(run_path, (int64_t)time(NULL), out);

@@ -66,9 +66,9 @@ const struct kelp_figure_row kelp_figure_rows[KELP_FIGURE_COUNT] = {
     [KELP_FIGURE_SHARD_CONFLICTS] =
         {"kelp_shard_conflicts_total", NULL, KELP_FIGURE_COUNTER, KELP_FIGURE_OF_PS, 1,
          "Times that two workers differed (failure.on_conflict: first)"},
-    [KELP_FIGURE_SHARD_STREAMS_REFUSED] =
-        {"kelp_shard_refused_streams_total", NULL, KELP_FIGURE_COUNTER, KELP_FIGURE_OF_PS, 1,
-         "Streams and calls that were refused, or ended for what came over them"},
+    [KELP_FIGURE_SHARD_STREAMS_REFUSED] = {"kelp_shard_refused_streams_total", NULL,
+                                           KELP_FIGURE_COUNTER, KELP_FIGURE_OF_PS, 1,
+                                           "Streams and calls that were refused or cut off"},
     [KELP_FIGURE_WORKER_GENERATION] = {"kelp_worker_generation", NULL, KELP_FIGURE_GAUGE,
                                        KELP_FIGURE_OF_WORKER, 1, "Generation that it works in"},
     [KELP_FIGURE_WORKER_VERSION] = {"kelp_worker_version", NULL, KELP_FIGURE_GAUGE,
@@ -115,10 +115,9 @@ const struct kelp_figure_row kelp_figure_rows[KELP_FIGURE_COUNT] = {
     [KELP_FIGURE_ETCD_TROUBLES] = {"kelp_coordinator_etcd_troubles_total", NULL,
                                    KELP_FIGURE_COUNTER, KELP_FIGURE_OF_COORDINATOR, 1,
                                    "Times that etcd did not answer as it should"},
-    [KELP_FIGURE_COORDINATOR_STREAMS_REFUSED] =
-        {"kelp_coordinator_refused_streams_total", NULL, KELP_FIGURE_COUNTER,
-         KELP_FIGURE_OF_COORDINATOR, 1,
-         "Streams and calls that were refused, or ended for what came over them"},
+    [KELP_FIGURE_COORDINATOR_STREAMS_REFUSED] = {"kelp_coordinator_refused_streams_total", NULL,
+                                                 KELP_FIGURE_COUNTER, KELP_FIGURE_OF_COORDINATOR, 1,
+                                                 "Streams and calls that were refused or cut off"},
     [KELP_FIGURE_CHECKPOINT_TIME] = {"kelp_coordinator_checkpoint_seconds_total", NULL,
                                      KELP_FIGURE_COUNTER, KELP_FIGURE_OF_COORDINATOR, 1000,
                                      "From order to commit, of its checkpoints"},
@@ -229,6 +228,16 @@ const struct kelp_figure_row kelp_figure_rows[KELP_FIGURE_COUNT] = {
     [KELP_FIGURE_JOB_CONFLICTS] =
         {"kelp_job_conflicts", NULL, KELP_FIGURE_GAUGE, KELP_FIGURE_OF_COORDINATOR, 1,
          "Times that two workers differed, as shards told this coordinator"},
+    [KELP_FIGURE_JOB_SLOW_READING] = {"kelp_job_slow_seconds", "part=\"reading\"",
+                                      KELP_FIGURE_GAUGE, KELP_FIGURE_OF_COORDINATOR, 1000000,
+                                      "What the slowest worker or shard adds to a step"},
+    [KELP_FIGURE_JOB_SLOW_COMPUTING] = {"kelp_job_slow_seconds", "part=\"computing\"",
+                                        KELP_FIGURE_GAUGE, KELP_FIGURE_OF_COORDINATOR, 1000000,
+                                        NULL},
+    [KELP_FIGURE_JOB_SLOW_PUSHING] = {"kelp_job_slow_seconds", "part=\"pushing\"",
+                                      KELP_FIGURE_GAUGE, KELP_FIGURE_OF_COORDINATOR, 1000000, NULL},
+    [KELP_FIGURE_JOB_SLOW_SHARD] = {"kelp_job_slow_seconds", "part=\"shard\"", KELP_FIGURE_GAUGE,
+                                    KELP_FIGURE_OF_COORDINATOR, 1000000, NULL},
 };
 
 /* Two bounds for each power of ten: each is a series for each label of each process. Steps of a
@@ -247,13 +256,11 @@ static const struct kelp_histogram_bound checkpoint_bounds[KELP_HISTOGRAM_BOUNDS
 };
 
 const struct kelp_histogram_row kelp_histogram_rows[KELP_HISTOGRAM_COUNT] = {
-    [KELP_HISTOGRAM_SHARD_STEP] =
-        {"kelp_shard_step_seconds", NULL, KELP_FIGURE_OF_PS, step_bounds,
-         "From the first push of a step to a partition until its weights can be pulled"},
+    [KELP_HISTOGRAM_SHARD_STEP] = {"kelp_shard_step_seconds", NULL, KELP_FIGURE_OF_PS, step_bounds,
+                                   "From a partition's first push of a step to its new weights"},
     [KELP_HISTOGRAM_WORKER_DATA] = {"kelp_worker_step_seconds", "part=\"data\"",
                                     KELP_FIGURE_OF_WORKER, step_bounds,
-                                    "Time of its lanes of a step: samples, operators, encoding, "
-                                    "and waiting for the weights"},
+                                    "Its lanes of a step: samples, operators, encoding, waiting"},
     [KELP_HISTOGRAM_WORKER_COMPUTE] = {"kelp_worker_step_seconds", "part=\"compute\"",
                                        KELP_FIGURE_OF_WORKER, step_bounds, NULL},
     [KELP_HISTOGRAM_WORKER_PUSH] = {"kelp_worker_step_seconds", "part=\"push\"",

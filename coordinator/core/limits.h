@@ -66,6 +66,18 @@
 #define KELP_COORDINATOR_UNEVEN_MS      1000
 #define KELP_COORDINATOR_UNEVEN_SAMPLES 2
 
+/* What a worker may say of a window of its times: a week, and steps and lanes of a second at a rate
+ * that no machine has. Products of the three fit into 64 bits. */
+#define KELP_COORDINATOR_TIMES_US_MAX    UINT64_C(604800000000)
+#define KELP_COORDINATOR_TIMES_STEPS_MAX (1u << 20)
+#define KELP_COORDINATOR_TIMES_LANES_MAX (1u << 24)
+/* Workers are compared so often; slow is who is so in several of its windows in a row, and the
+ * newest of these counts for so long, or for a few times its length. */
+#define KELP_COORDINATOR_SLOW_LOOK_MS  1000
+#define KELP_COORDINATOR_SLOW_WINDOWS  3
+#define KELP_COORDINATOR_SLOW_FRESH_MS 10000
+#define KELP_COORDINATOR_SLOW_LENGTHS  3
+
 #define KELP_COORDINATOR_TICK_MS       100  /* heartbeats and every other timer */
 #define KELP_COORDINATOR_LEASE_S       3    /* a leader that no standby has heard goes after this */
 #define KELP_COORDINATOR_ETCD_MS       2000 /* deadline of one blocking etcd call */

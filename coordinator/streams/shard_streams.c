@@ -291,7 +291,11 @@ static void on_report(struct kelp_shard_stream *stream, struct kelp_term *term,
         report.highest = &highest;
     }
     for (size_t i = 0; i < from->n_work; i++) {
-        kelp_term_worker_worked(term, from->work[i]->id);
+        const Kelp__V1__WorkerWork *work = from->work[i];
+        if (work->lanes > 0) {
+            kelp_term_worker_worked(term, work->id);
+        }
+        kelp_term_worker_pushed(term, work->id, work->steps, work->behind_us);
     }
     kelp_term_shard_report(term, stream->link, &report);
 }

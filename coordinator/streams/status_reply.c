@@ -19,6 +19,8 @@ struct reply {
     struct kelp_wire_best best;
     Kelp__V1__WorkerStatus *workers;
     Kelp__V1__WorkerStatus **worker_pointers;
+    Kelp__V1__WorkerTimes *times; /* of each worker */
+    Kelp__V1__Slow slow;
     Kelp__V1__ShardInfo *shards;
     Kelp__V1__ShardInfo **shard_pointers;
     Kelp__V1__ShardInfo **silent_pointers;
@@ -34,6 +36,7 @@ static void reply_fini(struct reply *reply)
     kelp_wire_map_fini(&reply->map);
     free(reply->workers);
     free(reply->worker_pointers);
+    free(reply->times);
     free(reply->shards);
     free(reply->shard_pointers);
     free(reply->silent_pointers);
@@ -51,6 +54,50 @@ static char *trouble_of(struct kelp_member *member)
     return member->trouble[0] == '\0' && member->tried && member->proofs_needed > 1
                ? tried
                : member->trouble;
+}
+
+static void put_times(const struct kelp_worker_times *from, Kelp__V1__WorkerTimes *times)
+{
+    kelp__v1__worker_times__init(times);
+    times->serial = from->serial;
+    times->steps = from->steps;
+    times->lanes = from->lanes;
+    times->length_us = from->length_us;
+    times->read_us = from->read_us;
+    times->compute_us = from->compute_us;
+    times->push_us = from->push_us;
+    times->wait_us = from->wait_us;
+    times->alone_us = from->alone_us;
+    times->shard = (char *)(uintptr_t)from->shard; /* only read */
+}
+
+static void fill_slow(const struct kelp_term *term, struct reply *reply)
+{
+    struct kelp_membership_slow found;
+    Kelp__V1__Slow *slow = &reply->slow;
+    if (!kelp_membership_slowest(&term->membership, term->now_ms, &found)) {
+        return;
+    }
+    const struct kelp_placement_shard *shard =
+        found.shard ? kelp_placement_find(&term->placement, found.shard) : NULL;
+    kelp__v1__slow__init(slow);
+    slow->part = (char *)(uintptr_t)kelp_slow_part_name(found.slow.part);
+    if (found.worker) {
+        slow->worker = (char *)(uintptr_t)found.worker->id; /* only read, as the two that follow */
+    }
+    if (found.shard) {
+        slow->shard = (char *)(uintptr_t)found.shard;
+    }
+    if (shard) {
+        slow->address = (char *)(uintptr_t)shard->at.address;
+    }
+    slow->us = found.slow.us;
+    slow->usual_us = found.slow.usual_us;
+    slow->part_us = found.slow.part_us;
+    slow->wait_us = found.slow.wait_us;
+    slow->step_us = found.slow.step_us;
+    slow->late = found.slow.late;
+    reply->message.slow = slow;
 }
 
 static void fill_workers(const struct kelp_term *term, struct reply *reply)
@@ -74,6 +121,13 @@ static void fill_workers(const struct kelp_term *term, struct reply *reply)
         worker->silent_ms = since(term, member->heard_ms);
         worker->trouble = trouble_of(member);
         worker->draining = kelp_targets_drain(&term->size.now, member->id, member->incarnation);
+        if (member->times.serial > 0) {
+            put_times(&member->times, &reply->times[count]);
+            worker->times = &reply->times[count];
+            worker->behind_us = member->times.pushed_steps > 0
+                                    ? member->times.behind_us / member->times.pushed_steps
+                                    : 0;
+        }
         reply->worker_pointers[count++] = worker;
     }
     reply->message.n_workers = count;
@@ -258,13 +312,14 @@ kelp_status kelp_status_reply(const struct kelp_term *term, const struct kelp_id
     kelp__v1__status_reply__init(message);
     reply.workers = calloc(workers, sizeof(*reply.workers));
     reply.worker_pointers = calloc(workers, sizeof(struct Kelp__V1__WorkerStatus *));
+    reply.times = calloc(workers, sizeof(*reply.times));
     reply.shards = calloc(shards, sizeof(*reply.shards));
     reply.shard_pointers = calloc(shards, sizeof(struct Kelp__V1__ShardInfo *));
     reply.silent_pointers = calloc(shards, sizeof(struct Kelp__V1__ShardInfo *));
     reply.waits = calloc(shards, sizeof(*reply.waits));
     kelp_status status = KELP_OK;
-    if (!reply.workers || !reply.worker_pointers || !reply.shards || !reply.shard_pointers ||
-        !reply.silent_pointers || !reply.waits ||
+    if (!reply.workers || !reply.worker_pointers || !reply.times || !reply.shards ||
+        !reply.shard_pointers || !reply.silent_pointers || !reply.waits ||
         kelp_wire_map_init(&reply.map, &placement->map) != KELP_OK) {
         status = kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for the status");
     }
@@ -282,6 +337,7 @@ kelp_status kelp_status_reply(const struct kelp_term *term, const struct kelp_id
         message->conflict = (char *)(uintptr_t)term->conflict; /* only read */
         fill_progress(term, &reply);
         fill_workers(term, &reply);
+        fill_slow(term, &reply);
         fill_shards(term, &reply);
         fill_checkpoint(term, &reply);
         fill_targets(term, &reply);

@@ -2,6 +2,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "common/base/log.h"
 #include "coordinator/common/term_now.h"
@@ -145,9 +146,31 @@ static void on_hello(struct kelp_worker_stream *stream, struct kelp_term *term,
     kelp_term_worker_hello(term, stream->session, &hello);
 }
 
+/* False: there are none, or nobody has measured that. */
+static bool times_of(const Kelp__V1__WorkerTimes *from, struct kelp_worker_times *ret_times)
+{
+    if (!from || strlen(from->shard) >= sizeof(ret_times->shard)) {
+        return false;
+    }
+    *ret_times = (struct kelp_worker_times){
+        .serial = from->serial,
+        .steps = from->steps,
+        .lanes = from->lanes,
+        .length_us = from->length_us,
+        .read_us = from->read_us,
+        .compute_us = from->compute_us,
+        .push_us = from->push_us,
+        .wait_us = from->wait_us,
+        .alone_us = from->alone_us,
+    };
+    (void)snprintf(ret_times->shard, sizeof(ret_times->shard), "%s", from->shard);
+    return kelp_worker_times_valid(ret_times);
+}
+
 static void on_report(struct kelp_worker_stream *stream, struct kelp_term *term,
                       const Kelp__V1__WorkerReport *report)
 {
+    struct kelp_worker_times times;
     const struct kelp_member_heard heard = {
         .lanes_computed = report->lanes_computed,
         .busy_us = report->busy_us,
@@ -155,6 +178,7 @@ static void on_report(struct kelp_worker_stream *stream, struct kelp_term *term,
         .generation = report->generation,
         .assignment_epoch = report->assignment_epoch,
         .trouble = report->trouble,
+        .times = times_of(report->times, &times) ? &times : NULL,
     };
     kelp_term_worker_heard(term, stream->session, &heard);
 }

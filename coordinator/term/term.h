@@ -207,6 +207,9 @@ void kelp_term_worker_heard(struct kelp_term *term, struct kelp_session *session
                             const struct kelp_member_heard *heard);
 /* Partition 0 took lanes that a worker of this id pushed. */
 void kelp_term_worker_worked(struct kelp_term *term, const char *id);
+/* Likewise: steps that it pushed lanes of, and how far behind the first push of each. */
+void kelp_term_worker_pushed(struct kelp_term *term, const char *id, uint64_t steps,
+                             uint64_t behind_us);
 /* Its stream has ended. */
 void kelp_term_worker_closed(struct kelp_term *term, struct kelp_session *session, bool lost,
                              const char *text);

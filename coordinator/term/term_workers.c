@@ -152,6 +152,7 @@ void kelp__term_judge_workers(struct kelp_term *term)
                          "%u s, while others work: it is tried with one\"",
                          member->id, KELP_COORDINATOR_IDLE_MS / 1000);
     }
+    kelp_membership_compare(&term->membership, term->now_ms);
     admit_waiting(term); /* for an id whose holder does nothing */
     if (term->membership.assignment.epoch != epoch) {
         kelp__term_update_workers(term, false);
@@ -166,6 +167,12 @@ void kelp_term_worker_worked(struct kelp_term *term, const char *id)
         kelp_outside_log(&term->outside, KELP_LOG_INFO, "worker has lanes again worker=%s", id);
         kelp__term_update_workers(term, false);
     }
+}
+
+void kelp_term_worker_pushed(struct kelp_term *term, const char *id, uint64_t steps,
+                             uint64_t behind_us)
+{
+    kelp_membership_pushed(&term->membership, id, steps, behind_us);
 }
 
 struct kelp_session *kelp_term_worker_opened(struct kelp_term *term, void *end)

@@ -23,7 +23,9 @@ kelp_status kelp_membership_init(struct kelp_membership *membership, uint32_t la
         return status;
     }
     membership->members = calloc(membership->capacity, sizeof(*membership->members));
-    if (!membership->members) {
+    membership->rows = calloc(KELP_COORDINATOR_WORKERS_MAX, sizeof(*membership->rows));
+    membership->scratch = calloc(KELP_COORDINATOR_WORKERS_MAX, sizeof(*membership->scratch));
+    if (!membership->members || !membership->rows || !membership->scratch) {
         kelp_membership_fini(membership);
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for the member table");
     }
@@ -34,6 +36,8 @@ void kelp_membership_fini(struct kelp_membership *membership)
 {
     kelp_assignment_fini(&membership->assignment);
     free(membership->members);
+    free(membership->rows);
+    free(membership->scratch);
     *membership = (struct kelp_membership){0};
 }
 
@@ -166,6 +170,9 @@ void kelp_membership_heard(struct kelp_membership *membership, uint64_t key,
         return;
     }
     kelp__membership_measure(member, heard, now_ms);
+    if (heard->times) {
+        kelp__membership_time(member, heard->times, now_ms);
+    }
     member->lanes_computed = heard->lanes_computed;
     member->busy_us = heard->busy_us;
     member->version = heard->version;

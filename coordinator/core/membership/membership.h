@@ -22,6 +22,7 @@
 
 #include "coordinator/core/limits.h"
 #include "coordinator/core/membership/assignment.h"
+#include "coordinator/core/membership/slowness.h"
 
 enum kelp_member_kind { KELP_MEMBER_WORKER, KELP_MEMBER_SHARD };
 
@@ -54,6 +55,13 @@ struct kelp_member {
     uint64_t generation;
     uint64_t assignment_epoch; /* taken */
     char trouble[KELP_COORDINATOR_TROUBLE_MAX + 1];
+    struct kelp_worker_times times; /* its newest window; serial 0: there is none */
+    uint64_t times_ms;              /* when that came */
+    uint64_t pushed_steps;          /* since it came: for the next one */
+    uint64_t behind_us;
+    uint64_t compared_serial; /* of the window that was compared with others last */
+    struct kelp_slow slow;    /* what came of it */
+    uint32_t slow_windows;    /* in a row in which it was slow in that part */
 };
 
 struct kelp_membership {
@@ -74,6 +82,14 @@ struct kelp_membership {
     uint64_t slow_key; /* who is done last, where another split pays; 0: it does not */
     uint64_t slow_since_ms;
     uint64_t slow_samples; /* it had then */
+    /* Who is slow (membership_slowness.c). */
+    uint64_t compared_ms;
+    struct kelp_slow_row *rows; /* workspace, as scratch: KELP_COORDINATOR_WORKERS_MAX */
+    uint64_t *scratch;
+    struct kelp_slow slow_shard; /* for which most workers wait; KELP_SLOW_NOT: none */
+    char slow_shard_id[KELP_COORDINATOR_ID_MAX + 1];
+    uint32_t slow_shard_windows;
+    uint64_t slow_shard_ms; /* when they were compared */
 };
 
 /* Errors: as kelp_assignment_init(). */
@@ -108,7 +124,8 @@ struct kelp_member_heard {
     uint64_t version;
     uint64_t generation;
     uint64_t assignment_epoch;
-    const char *trouble; /* NULL: none */
+    const char *trouble;                   /* NULL: none */
+    const struct kelp_worker_times *times; /* valid; NULL: not said */
 };
 /* A message came. heard may be NULL: nothing but the sign of life. A key that is gone is ignored.
  */
@@ -137,12 +154,35 @@ struct kelp_lane_range kelp_membership_lanes(const struct kelp_membership *membe
 /* Partition 0 took lanes that a worker of this id pushed. True: it has earned its seat with that.
  */
 bool kelp_membership_worked(struct kelp_membership *membership, const char *id, uint64_t now_ms);
+/* Training steps that a worker of this id pushed to partition 0, and how far its pushes were behind
+ * the first one of their step, all together. */
+void kelp_membership_pushed(struct kelp_membership *membership, const char *id, uint64_t steps,
+                            uint64_t behind_us);
 /* Training stands at this version: take the seat of one that shows no work, whose key is returned
  * (0: nobody), and give one to a newcomer. assignment.epoch says whether anything changed. */
 uint64_t kelp_membership_judge(struct kelp_membership *membership, uint64_t version,
                                uint64_t now_ms);
 
+/* ---- who is slow ---- */
+
+/* Compare workers, every KELP_COORDINATOR_SLOW_LOOK_MS at most. */
+void kelp_membership_compare(struct kelp_membership *membership, uint64_t now_ms);
+
+struct kelp_membership_slow {
+    struct kelp_slow slow;
+    const struct kelp_member *worker; /* NULL: a shard is slow to most of them. Borrowed until the
+                                         next change */
+    const char *shard;                /* of KELP_SLOW_SHARD, else NULL; borrowed likewise */
+};
+/* The worker or shard that costs most of a step. False: none is slow, as far as is known now. */
+bool kelp_membership_slowest(const struct kelp_membership *membership, uint64_t now_ms,
+                             struct kelp_membership_slow *ret_slow);
+
 /* ---- internal ---- */
+
+/* A worker's newest window came. */
+void kelp__membership_time(struct kelp_member *member, const struct kelp_worker_times *times,
+                           uint64_t now_ms);
 
 /* The worker of that id, or NULL. */
 struct kelp_member *kelp__membership_worker(struct kelp_membership *membership, const char *id);

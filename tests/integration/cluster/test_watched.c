@@ -138,6 +138,7 @@ KELP_TEST(of_a_run)
     }
     ck_assert(of(leads, "kelp_job_state{state=\"running\"}") == 1.0);
     ck_assert(of(leads, "kelp_job_state{state=\"done\"}") == 0.0);
+    ck_assert(of(leads, "kelp_job_slow_seconds{part=\"computing\"}") >= 0.0);
     ck_assert(of(leads, "kelp_job_workers") == 2.0);
     ck_assert(of(leads, "kelp_job_workers_wanted") == 2.0);
     ck_assert(of(leads, "kelp_job_shards") == 2.0);
@@ -153,6 +154,7 @@ KELP_TEST(of_a_run)
     const char *stands_by = strcmp(leads, "coordinator-0") == 0 ? "coordinator-1" : "coordinator-0";
     ck_assert(of(stands_by, "kelp_coordinator_leads") == 0.0);
     ck_assert(of(stands_by, "kelp_job_step") == -1.0);
+    ck_assert(of(stands_by, "kelp_job_slow_seconds{part=\"shard\"}") == -1.0);
 }
 
 /* A lost shard is seen: a loss, a promotion, and partitions without a backup. A lost worker too. */

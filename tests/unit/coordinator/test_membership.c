@@ -501,3 +501,128 @@ KELP_TEST(unknown_speeds)
     }
     ck_assert_uint_eq(membership.assignment.epoch, epoch);
 }
+
+/* ---- who is slow ---- */
+
+static uint64_t window_serial;
+
+/* Each worker tells its newest window, of a second: 50 steps of 20 ms, in which a lane takes so
+ * long. Repeated, as reports are; then they are compared. */
+static void report_windows(uint64_t now, const uint32_t lane_us[4], const char *shard)
+{
+    window_serial++;
+    for (uint32_t i = 0; i < 4; i++) {
+        struct kelp_worker_times times = {.serial = window_serial,
+                                          .steps = 50,
+                                          .lanes = 200,
+                                          .length_us = 1000000,
+                                          .compute_us = (uint64_t)200 * lane_us[i],
+                                          .wait_us = 500000};
+        if (shard) {
+            (void)snprintf(times.shard, sizeof(times.shard), "%s", shard);
+            times.alone_us = 400000;
+        }
+        kelp_membership_pushed(&membership, kelp_membership_find(&membership, workers[i])->id, 50,
+                               50 * 100);
+        for (int repeat = 0; repeat < 3; repeat++) {
+            kelp_membership_heard(&membership, workers[i],
+                                  &(struct kelp_member_heard){.times = &times}, now);
+        }
+    }
+    for (uint64_t tick = 0; tick < 1000; tick += 100) {
+        (void)kelp_membership_judge(&membership, now / 10, now + tick);
+        kelp_membership_compare(&membership, now + tick);
+    }
+}
+
+static void setup_slow(void)
+{
+    setup_speed();
+    window_serial = 0;
+}
+
+KELP_CASE("slow", .timeout_s = 60, .setup = setup_slow, .teardown = teardown)
+
+static const uint32_t slow_alike[4] = {1000, 1000, 1000, 1000};
+static const uint32_t third_slow[4] = {1000, 1000, 4000, 1000};
+
+/* One is named after three windows in a row in which it was slow, and no more after one in which it
+ * was not; not when nothing has been heard of it for long, and not when it has no lanes. */
+KELP_TEST(a_slow_worker_is_named)
+{
+    struct kelp_membership_slow slow;
+    uint64_t now = 1000;
+
+    report_windows(now, slow_alike, NULL);
+    ck_assert(!kelp_membership_slowest(&membership, now, &slow));
+    for (int i = 0; i < 2; i++) {
+        report_windows(now += 1000, third_slow, NULL);
+        ck_assert(!kelp_membership_slowest(&membership, now, &slow));
+    }
+    report_windows(now += 1000, slow_alike, NULL);
+    for (int i = 0; i < 3; i++) {
+        ck_assert(!kelp_membership_slowest(&membership, now, &slow));
+        report_windows(now += 1000, third_slow, NULL);
+    }
+    ck_assert(kelp_membership_slowest(&membership, now, &slow));
+    ck_assert_ptr_eq(slow.worker, kelp_membership_find(&membership, workers[2]));
+    ck_assert_ptr_null(slow.shard);
+    ck_assert_int_eq(slow.slow.part, KELP_SLOW_COMPUTING);
+    ck_assert_uint_eq(slow.slow.us, 4000);
+    ck_assert_uint_eq(slow.slow.usual_us, 1000);
+    ck_assert_uint_eq(slow.worker->times.pushed_steps, 50);
+    ck_assert_uint_eq(slow.worker->times.behind_us, 50 * 100);
+    ck_assert(kelp_membership_slowest(&membership, now + 9000, &slow));
+    ck_assert(!kelp_membership_slowest(&membership, now + 11000, &slow));
+    report_trouble(workers[2], "it was asked to end");
+    ck_assert(!kelp_membership_slowest(&membership, now, &slow));
+    report_trouble(workers[2], "");
+    report_windows(now += 1000, slow_alike, NULL);
+    ck_assert(!kelp_membership_slowest(&membership, now, &slow));
+}
+
+/* A shard for which most wait is named likewise, also one after another. */
+KELP_TEST(a_slow_shard_is_named)
+{
+    struct kelp_membership_slow slow;
+    uint64_t now = 1000;
+
+    for (int i = 0; i < 3; i++) {
+        ck_assert(!kelp_membership_slowest(&membership, now, &slow));
+        report_windows(now += 1000, slow_alike, "shard-1");
+    }
+    ck_assert(kelp_membership_slowest(&membership, now, &slow));
+    ck_assert_ptr_null(slow.worker);
+    ck_assert_str_eq(slow.shard, "shard-1");
+    ck_assert_int_eq(slow.slow.part, KELP_SLOW_SHARD);
+    ck_assert_uint_eq(slow.slow.us, 8000);
+    report_windows(now += 1000, slow_alike, "shard-0");
+    ck_assert(!kelp_membership_slowest(&membership, now, &slow));
+    report_windows(now += 1000, slow_alike, NULL);
+    ck_assert(!kelp_membership_slowest(&membership, now, &slow));
+}
+
+/* The same window, told again and again, is one. */
+KELP_TEST(a_window_counts_once)
+{
+    struct kelp_membership_slow slow;
+    uint64_t now = 1000;
+
+    report_windows(now, third_slow, "shard-1");
+    for (; now < 9000; now += 100) {
+        kelp_membership_compare(&membership, now);
+    }
+    ck_assert(!kelp_membership_slowest(&membership, now, &slow));
+}
+
+/* Whatever a shard says of pushes stays in range. */
+KELP_TEST(pushes_are_bounded)
+{
+    kelp_membership_pushed(&membership, "worker-1", UINT64_MAX, UINT64_MAX);
+    kelp_membership_pushed(&membership, "worker-1", UINT64_MAX, UINT64_MAX);
+    kelp_membership_pushed(&membership, "nobody", 1, 1);
+    report_windows(1000, slow_alike, NULL);
+    const struct kelp_member *member = kelp_membership_find(&membership, workers[1]);
+    ck_assert_uint_eq(member->times.pushed_steps, KELP_COORDINATOR_TIMES_STEPS_MAX);
+    ck_assert_uint_eq(member->times.behind_us, KELP_COORDINATOR_TIMES_US_MAX);
+}
