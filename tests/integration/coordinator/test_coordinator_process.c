@@ -265,6 +265,76 @@ KELP_TEST(lanes_are_for_who_works)
     peers_wait(&demo.peers, share_again, NULL, "both to share the lanes again");
 }
 
+/* Of the worker's status: its newest window, as far as it is taken. NULL: none. Owned (free()). */
+static char *times_in_status(const char *id, uint64_t *ret_serial)
+{
+    Kelp__V1__StatusReply *reply = demo_status();
+    char *shard = NULL;
+
+    *ret_serial = 0;
+    for (size_t i = 0; i < reply->n_workers; i++) {
+        const Kelp__V1__WorkerTimes *times = reply->workers[i]->times;
+        if (strcmp(reply->workers[i]->id, id) == 0 && times) {
+            *ret_serial = times->serial;
+            shard = strdup(times->shard);
+        }
+    }
+    kelp__v1__status_reply__free_unpacked(reply, NULL);
+    return shard;
+}
+
+static bool has_window(void *user)
+{
+    uint64_t serial = 0;
+
+    free(times_in_status("worker-0", &serial));
+    return serial == *(const uint64_t *)user;
+}
+
+static bool has_heartbeats(void *user)
+{
+    return demo.workers[0].heartbeats >= *(const uint64_t *)user;
+}
+
+/* Where a worker says that its time went is taken when somebody can have measured that. Else it is
+ * ignored, and the worker stays: it is advice. */
+KELP_TEST(impossible_times_are_ignored)
+{
+    Kelp__V1__WorkerTimes times = KELP__V1__WORKER_TIMES__INIT;
+    char long_name[100] = "";
+    uint64_t serial = 7;
+
+    memset(long_name, 's', sizeof(long_name) - 1);
+    times.serial = serial;
+    times.steps = 10;
+    times.lanes = 40;
+    times.length_us = 1000000;
+    times.wait_us = 900000;
+    times.alone_us = 400000;
+    times.shard = (char *)"shard-0";
+    demo.workers[0].times = &times;
+    demo_start();
+    peers_wait(&demo.peers, has_window, &serial, "its window to be taken");
+    for (int i = 0; i < 3; i++) {
+        Kelp__V1__WorkerTimes bad = times;
+        bad.serial = 8;
+        bad.steps = i == 0 ? 0 : bad.steps;
+        bad.compute_us = i == 1 ? UINT64_MAX : 0;
+        bad.shard = i == 2 ? long_name : bad.shard;
+        demo.workers[0].times = &bad;
+        uint64_t heartbeats = demo.workers[0].heartbeats + 3;
+        peers_wait(&demo.peers, has_heartbeats, &heartbeats, "answers with impossible times");
+        char *shard = times_in_status("worker-0", &serial);
+        ck_assert_uint_eq(serial, 7);
+        ck_assert_str_eq(shard, "shard-0");
+        free(shard);
+        demo.workers[0].times = &times;
+    }
+    ck_assert_uint_eq(demo.workers[0].closes, 0);
+    times.serial = serial = 9;
+    peers_wait(&demo.peers, has_window, &serial, "the next window to be taken");
+}
+
 static unsigned count_asked(void)
 {
     char *log = peers_file(&demo.peers, "coordinator-0.log");

@@ -72,9 +72,10 @@ struct peer_worker {
     const char *plan;    /* NULL: that of fingerprint 1 */
     const char *version; /* of Kelp; NULL: none */
     uint64_t incarnation;
-    uint64_t spec_digest; /* 0: the right one */
-    bool mute;            /* does not answer heartbeats */
-    bool stay;            /* does not join again when its stream ends */
+    uint64_t spec_digest;               /* 0: the right one */
+    bool mute;                          /* does not answer heartbeats */
+    const Kelp__V1__WorkerTimes *times; /* in its answers; NULL: none */
+    bool stay;                          /* does not join again when its stream ends */
     struct kelp_rpc_channel *channel;
     struct kelp_rpc_stream *stream;
     struct kelp_rpc_timer *timer; /* looks for the leader */

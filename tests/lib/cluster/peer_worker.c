@@ -45,6 +45,7 @@ static void worker_message(struct kelp_rpc_stream *stream, struct kelp_rpc_messa
         worker->heartbeats++;
         report.heartbeat = command->heartbeat;
         report.lanes_computed = 3;
+        report.times = (Kelp__V1__WorkerTimes *)(uintptr_t)worker->times; /* only read */
         if (!worker->mute) {
             peer_send_message(stream, &report.base);
         }
