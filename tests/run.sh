@@ -129,8 +129,8 @@ run_preset() {
         return
     fi
     printf '== %s: testing%s\n' "$1" "${2:+ ($2)}"
-    # Twice as many as processors: integration tests wait most of the time.
-    ctest --preset "$1" -j "$((2 * $(nproc)))" ${2:+-L "$2"} ${3:+-E "$3"} --output-junit "$results" || true
+    # Three times as many as processors: an integration test counts as two, and waits most of the time.
+    ctest --preset "$1" -j "$((3 * $(nproc)))" ${2:+-L "$2"} ${3:+-E "$3"} --output-junit "$results" || true
     if [ -s "$results" ]; then count_results "$1" "$results"; fi
     if [ $((passed + failed + skipped)) -eq "$before" ]; then
         failed=$((failed + 1))
