@@ -8,6 +8,7 @@
 #include "cli/verbs.h"
 #include "common/base/clock.h"
 #include "common/base/json.h"
+#include "common/program/map_option.h"
 
 static const struct kelp_option options[] = {
     KELP_VERB_OUTPUT("lines for people, or one JSON object"),
@@ -18,6 +19,7 @@ static const struct kelp_option options[] = {
                    "then a job's name, not a run's folder"),
     KELP_VERB_CERTS("A cluster", "with --etcd: an operator's or reader's ca.pem, cert.pem and "
                                  "key.pem"),
+    KELP_MAP_PATH_OPTION("A cluster", ", as for kelp node"),
     KELP_VERB_NUMBER("timeout", DURATION, 100, 600000, "5s", "A cluster",
                      "with --etcd: how long all of it may take; what does not answer takes a "
                      "quarter"),
@@ -124,6 +126,7 @@ static int look_at_cluster(struct kelp_doctor_cluster *cluster, struct kelp_erro
     kelp_doctor_processes(cluster);
     kelp_doctor_versions(cluster);
     kelp_doctor_job(cluster);
+    kelp_doctor_files(cluster);
     kelp_doctor_folder(cluster);
     return cluster->findings->open ? KELP_EXIT_FAILED : KELP_EXIT_OK;
 }
@@ -151,6 +154,7 @@ static int examine_cluster(const struct kelp_options *given, struct kelp_finding
 {
     const uint32_t timeout_ms = (uint32_t)kelp_options_duration_ms(given, "timeout");
     struct kelp_doctor_cluster *cluster = calloc(1, sizeof(*cluster));
+    struct kelp_error error;
 
     if (!cluster) {
         return kelp_complain(KELP_EXIT_FAILED, "out of memory");
@@ -162,6 +166,10 @@ static int examine_cluster(const struct kelp_options *given, struct kelp_finding
     cluster->end_ms = kelp_clock_ms() + timeout_ms;
     cluster->share_ms = timeout_ms / 4;
     cluster->findings = findings;
+    if (kelp_map_option_read(given, &cluster->paths, &error) != KELP_OK) {
+        free(cluster);
+        return kelp_complain(KELP_EXIT_USAGE, "%s", error.text);
+    }
     int exit_status = run_cluster(cluster, kelp_verb_json(given));
     kelp_doctor_cluster_fini(cluster);
     free(cluster);

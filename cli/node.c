@@ -10,6 +10,7 @@
 #include "cli/launch/children.h"
 #include "cli/launch/launcher.h"
 #include "cli/preflight/preflight.h"
+#include "cli/run/job_files.h"
 #include "cli/run/run_client.h"
 #include "cli/verb/job_load.h"
 #include "cli/verbs.h"
@@ -17,6 +18,7 @@
 #include "common/base/process_name.h"
 #include "common/base/sha256.h"
 #include "common/base/value.h"
+#include "common/program/map_option.h"
 
 #define METRICS_HOST_MAX 253
 #define ASK_PERIOD_MS    250
@@ -27,6 +29,7 @@ static const struct kelp_option options[] = {
     KELP_VERB_REQUIRED("job", "NAME", "the job, which kelp submit puts into etcd"),
     KELP_VERB_RUN(NULL, "the run's folder where it has another path on this host than kelp submit "
                         "printed; a host of workers alone takes any, for their logs"),
+    KELP_MAP_PATH_OPTION(NULL, "; the run's folder too"),
     KELP_VERB_TEXT("host", "NAME", NULL,
                    "name of this host, unique in the job: its processes are NAME.shard-0 and so "
                    "on; else the host's own"),
@@ -80,6 +83,7 @@ struct node {
     char certs[KELP_LAUNCH_CERTS_MAX + 1]; /* "": none */
     char metrics[METRICS_HOST_MAX + 1];
     struct kelp_run_dir run; /* its lock is the launcher's to take */
+    struct kelp_path_map paths;
     struct kelp_job_client *client;
     struct kelp_job_file *file;
     char *spec;
@@ -135,7 +139,8 @@ static kelp_status choose_processes(struct node *node, struct kelp_error *reterr
     node->launch = (struct kelp_launch_node){.host = node->host,
                                              .zone = zone ? zone : node->host,
                                              .shards = read_room(node, "shards"),
-                                             .workers = read_room(node, "workers")};
+                                             .workers = read_room(node, "workers"),
+                                             .paths = &node->paths};
     node->launch.steers = kelp_options_flag(node->given, "coordinator") ||
                           !kelp_options_text(node->given, "certs") ||
                           is_range(&node->launch.shards) || is_range(&node->launch.workers);
@@ -216,6 +221,9 @@ static kelp_status prepare(struct node *node, struct kelp_error *reterr)
     }
     if (status == KELP_OK) {
         status = choose_certs(node, reterr);
+    }
+    if (status == KELP_OK) {
+        status = kelp_map_option_read(node->given, &node->paths, reterr);
     }
     if (status == KELP_OK) {
         status = kelp_preflight_bin_folder(node->bin_folder, sizeof(node->bin_folder), reterr);
@@ -322,30 +330,111 @@ static kelp_status make_folder(const char *path, struct kelp_error *reterr)
                            strerror(errno));
 }
 
+/* The run's own files, as its copy of a plug-in, lie in its folder here. */
+static kelp_status map_folder(struct node *node, const struct kelp_run_home *place,
+                              struct kelp_error *reterr)
+{
+    char *real = realpath(node->run.path, NULL);
+
+    if (!real) {
+        return kelp_fail(reterr, KELP_ERR_IO, "cannot resolve '%s': %s", node->run.path,
+                         strerror(errno));
+    }
+    kelp_status status = strcmp(real, place->folder) == 0
+                             ? KELP_OK
+                             : kelp_path_map_join(&node->paths, place->folder, real, reterr);
+    if (status != KELP_OK) {
+        kelp_error_prefix(reterr, "--run");
+    }
+    free(real);
+    return status;
+}
+
 /* Coordinators and shards meet in the run's folder; workers have their logs in one. */
-static kelp_status open_folder(struct node *node, struct kelp_error *reterr)
+static kelp_status open_folder(struct node *node, const struct kelp_run_home *place,
+                               struct kelp_error *reterr)
 {
     const char *typed = kelp_options_text(node->given, "run");
     bool shared = kelp_options_flag(node->given, "coordinator") || node->launch.shards.most > 0;
-    struct kelp_run_home place;
     char logs[KELP_RUN_PATH_MAX + 64];
-    kelp_status status;
 
-    if (shared) {
-        status = kelp_run_home_find(node->client, typed, ASK_DEADLINE_MS, node->run.path, reterr);
-    } else {
-        status = kelp_run_home_get(node->client, ASK_DEADLINE_MS, &place, reterr);
-        if (status == KELP_OK) {
-            status = kelp_run_dir_resolve(typed ? typed : place.folder, node->run.path, reterr);
-        }
-        if (status == KELP_OK) {
-            status = make_folder(node->run.path, reterr);
-        }
+    kelp_status status = kelp_run_home_path(place, typed, &node->paths, node->run.path, reterr);
+    if (status == KELP_OK) {
+        status = shared ? kelp_run_home_check(place, node->run.path, reterr)
+                        : make_folder(node->run.path, reterr);
+    }
+    if (status == KELP_OK && shared && typed) {
+        status = map_folder(node, place, reterr);
     }
     if (status == KELP_OK) {
         status = kelp_run_dir_path(node->run.path, "logs", logs, sizeof(logs), reterr);
     }
     return status == KELP_OK ? make_folder(logs, reterr) : status;
+}
+
+/* ---- the job's files ----------------------------------------------------------------------- */
+
+static bool is_used(const struct node *node, const struct kelp_path_map_entry *entry,
+                    const char *folder)
+{
+    struct kelp_job_path path;
+    bool used = kelp_path_map_covers(entry, folder);
+
+    for (size_t i = 0; !used && kelp_job_file_path(node->file, i, &path); i++) {
+        used = kelp_path_map_covers(entry, path.named);
+    }
+    return used;
+}
+
+/* One that says nothing about this job is probably mistyped, or is there for another job. */
+static void tell_unused(struct node *node, const char *folder)
+{
+    for (size_t i = 0; i < node->paths.count; i++) {
+        const struct kelp_path_map_entry *entry = &node->paths.items[i];
+        if (!is_used(node, entry, folder)) {
+            kelp_display_say(&node->display, "--map-path %s: no path of the job begins with %.*s",
+                             entry->text, (int)(entry->from_bytes > 0 ? entry->from_bytes : 1),
+                             entry->text);
+        }
+    }
+}
+
+/* Workers will say it too, in their logs. */
+static void tell_missing(struct node *node)
+{
+    struct kelp_job_path path;
+
+    for (size_t i = 0; node->launch.workers.most > 0 && kelp_job_file_path(node->file, i, &path);
+         i++) {
+        const bool mapped = strcmp(path.named, path.here) != 0;
+        if (kelp_job_files_needed(&path) && kelp_job_files_missing(path.here)) {
+            kelp_display_say(&node->display,
+                             "%s: %s is not on this host%s%s%s; --map-path FROM=TO says where it "
+                             "is",
+                             path.key, path.here, mapped ? " (the job has " : "",
+                             mapped ? path.named : "", mapped ? ")" : "");
+        }
+    }
+}
+
+/* Where all that the job names is on this host. */
+static kelp_status find_files(struct node *node, struct kelp_error *reterr)
+{
+    struct kelp_run_home place;
+
+    kelp_status status = kelp_run_home_get(node->client, ASK_DEADLINE_MS, &place, reterr);
+    if (status != KELP_OK) {
+        return status;
+    }
+    tell_unused(node, place.folder);
+    status = open_folder(node, &place, reterr);
+    if (status == KELP_OK) {
+        status = kelp_job_file_map(node->file, &node->paths, reterr);
+    }
+    if (status == KELP_OK) {
+        tell_missing(node);
+    }
+    return status;
 }
 
 /* ---- the work ------------------------------------------------------------------------------ */
@@ -403,7 +492,7 @@ static int work(struct kelp_guard *guard, void *user)
     }
     memset(&node->result, 0, sizeof(node->result));
     if (status == KELP_OK) {
-        status = open_folder(node, &error);
+        status = find_files(node, &error);
     }
     if (status != KELP_OK) {
         bool failed = status == KELP_ERR_IO || status == KELP_ERR_NO_MEMORY ||

@@ -16,6 +16,7 @@
 #include "common/program/daemon.h"
 #include "common/program/expiry_watch.h"
 #include "common/program/grace.h"
+#include "common/program/map_option.h"
 #include "common/program/options.h"
 #include "common/rpc/rpc.h"
 #include "common/scrape/limits.h"
@@ -34,6 +35,7 @@ struct daemon {
     const char *run;
     const char *zone;
     const char *spec_sha256;              /* NULL: any */
+    struct kelp_path_map paths;           /* files of the job that lie elsewhere here */
     struct kelp_credentials *credentials; /* NULL: no TLS */
     uint32_t threads;
     uint64_t incarnation;
@@ -160,8 +162,8 @@ static kelp_status start(struct daemon *daemon, struct kelp_error *reterr)
             daemon->etcd_url, kelp_credentials_folder(daemon->credentials), &daemon->etcd, reterr);
     }
     if (status == KELP_OK) {
-        status = kelp_daemon_read_job(daemon->etcd, daemon->job_name, daemon->spec_sha256,
-                                      &daemon->stop, &daemon->job_file, reterr);
+        const struct kelp_daemon_job job = {daemon->job_name, daemon->spec_sha256, &daemon->paths};
+        status = kelp_daemon_read_job(daemon->etcd, &job, &daemon->stop, &daemon->job_file, reterr);
     }
     if (status == KELP_OK) {
         status = kelp_daemon_find_address(&daemon->serving, &daemon->stop, reterr);
@@ -379,6 +381,7 @@ int main(int argc, char **argv)
                     on_grace_over, &daemon);
     exit_code = KELP_EXIT_USAGE;
     if (kelp_daemon_begin(&kelp_ps_program, options, "ps") && check_zone(daemon.zone) &&
+        kelp_map_option_begin(&kelp_ps_program, options, &daemon.paths) &&
         kelp_daemon_credentials(&kelp_ps_program, options, KELP_ROLE_SHARD, &daemon.credentials) &&
         kelp_daemon_may_listen(&kelp_ps_program, options, daemon.credentials, &daemon.serving) &&
         kelp_scrape_begin(

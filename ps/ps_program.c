@@ -1,10 +1,12 @@
 #include "ps/ps_program.h"
 
 #include "common/program/daemon.h"
+#include "common/program/map_option.h"
 #include "ps/core/limits.h"
 
 static const struct kelp_option option_list[] = {
     KELP_DAEMON_OPTIONS,
+    KELP_MAP_PATH_OPTION(NULL, ""),
     KELP_LISTEN_OPTION("at, which others must reach"),
     KELP_ADVERTISE_OPTION,
     KELP_INSECURE_OPTION,

@@ -11,6 +11,7 @@
 #include "common/program/daemon.h"
 #include "common/program/expiry_watch.h"
 #include "common/program/grace.h"
+#include "common/program/map_option.h"
 #include "common/program/options.h"
 #include "common/program/portable.h"
 #include "common/rpc/rpc.h"
@@ -85,7 +86,8 @@ static kelp_status work(struct kelp_worker *worker, const struct kelp_options *v
 
 /* *ret_again: nothing was computed, and main() must execute the program again. */
 static kelp_status run(const struct kelp_options *values, struct kelp_credentials *credentials,
-                       struct kelp_figures *figures, bool *ret_again, struct kelp_error *reterr)
+                       const struct kelp_path_map *paths, struct kelp_figures *figures,
+                       bool *ret_again, struct kelp_error *reterr)
 {
     struct stop_context context = {.stop = KELP_STOP_INIT};
     const uint32_t grace_ms = (uint32_t)kelp_options_duration_ms(values, "grace");
@@ -101,6 +103,7 @@ static kelp_status run(const struct kelp_options *values, struct kelp_credential
         .spec_sha256 = kelp_options_text(values, "spec-sha256"),
         .grace_ms = grace_ms / 4 * 3, /* the rest is for streams to end */
         .figures = figures,
+        .paths = paths,
     };
     kelp_grace_init(&context.grace, grace_ms, give_up, &context);
     kelp_rpc_global_several_loops(); /* membership has its own; before any thread */
@@ -142,6 +145,7 @@ int main(int argc, char **argv)
     struct kelp_options *values = NULL;
     struct kelp_credentials *credentials = NULL;
     struct kelp_scrape *scrape = NULL;
+    struct kelp_path_map paths;
     struct kelp_error error = {.text = ""};
     int exit_code;
 
@@ -149,6 +153,7 @@ int main(int argc, char **argv)
         return exit_code;
     }
     if (!kelp_daemon_begin(&kelp_worker_program, values, "worker") ||
+        !kelp_map_option_begin(&kelp_worker_program, values, &paths) ||
         !kelp_daemon_credentials(&kelp_worker_program, values, KELP_ROLE_WORKER, &credentials) ||
         !kelp_scrape_begin(
             &kelp_worker_program, values,
@@ -158,7 +163,8 @@ int main(int argc, char **argv)
         return KELP_EXIT_USAGE;
     }
     bool again = false;
-    kelp_status status = run(values, credentials, kelp_scrape_figures(scrape), &again, &error);
+    kelp_status status =
+        run(values, credentials, &paths, kelp_scrape_figures(scrape), &again, &error);
     kelp_scrape_close(scrape);
     kelp_credentials_close(credentials);
     if (again) {

@@ -44,8 +44,10 @@ kelp_status kelp_worker_open(const struct kelp_worker_options *options, struct k
     if (status != KELP_OK) {
         goto fail;
     }
-    status = kelp_daemon_read_job(worker->etcd, worker->job_name, options->spec_sha256, stop,
-                                  &worker->file, reterr);
+    status = kelp_daemon_read_job(
+        worker->etcd,
+        &(struct kelp_daemon_job){worker->job_name, options->spec_sha256, options->paths}, stop,
+        &worker->file, reterr);
     if (status != KELP_OK) {
         goto fail;
     }
@@ -80,10 +82,24 @@ struct kelp_figures *kelp_worker_figures(const struct kelp_worker *worker)
 
 /* ---- the version in progress ----------------------------------------------------------------- */
 
+/* Others name a file as the job does: say where it was read. */
+static void name_place(const struct kelp_worker *worker, struct kelp_error *error)
+{
+    struct kelp_job_path path;
+
+    for (size_t i = 0; kelp_job_file_path(worker->file, i, &path); i++) {
+        if (strcmp(path.named, path.here) != 0 && strstr(error->text, path.named)) {
+            kelp_error_prefix(error, "%s is '%.160s' here", path.key, path.here);
+            return;
+        }
+    }
+}
+
 void kelp__worker_fail(struct kelp_worker *worker, const struct kelp_error *error)
 {
     if (worker->failure.status == KELP_OK) {
         worker->failure = *error;
+        name_place(worker, &worker->failure);
     }
 }
 

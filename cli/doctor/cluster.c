@@ -132,6 +132,9 @@ static kelp_status read_spec(struct kelp_doctor_cluster *cluster, bool *ret_is_t
         if (read == KELP_OK) {
             read = kelp_job_file_finish(cluster->file, &error);
         }
+        if (read == KELP_OK) {
+            read = kelp_job_file_map(cluster->file, &cluster->paths, &error);
+        }
         if (read != KELP_OK) {
             kelp_job_file_destroy(cluster->file);
             cluster->file = NULL;

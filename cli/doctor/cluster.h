@@ -13,6 +13,7 @@
 #include "cli/run/run_home.h"
 #include "common/etcd/etcd_endpoint.h"
 #include "common/job/job.h"
+#include "common/job/path_map.h"
 
 /* Shards that a job may have, and its leader. */
 #define KELP_DOCTOR_PROCESSES_MAX (1024 + 1)
@@ -53,10 +54,11 @@ struct kelp_doctor_process {
 struct kelp_doctor_cluster {
     const char *job;
     const char *etcd;
-    const char *certs; /* NULL: none */
-    const char *run;   /* of --run; NULL: the folder that etcd names */
-    uint64_t end_ms;   /* of kelp_clock_ms(): all must have come to an end */
-    uint32_t share_ms; /* that what does not answer may take of it */
+    const char *certs;          /* NULL: none */
+    const char *run;            /* of --run; NULL: the folder that etcd names */
+    struct kelp_path_map paths; /* of --map-path */
+    uint64_t end_ms;            /* of kelp_clock_ms(): all must have come to an end */
+    uint32_t share_ms;          /* that what does not answer may take of it */
     struct kelp_job_client *client;
     struct kelp_findings *findings;
 
@@ -101,6 +103,9 @@ void kelp_doctor_versions(struct kelp_doctor_cluster *cluster);
 
 /* What the job does, or waits for. */
 void kelp_doctor_job(struct kelp_doctor_cluster *cluster);
+
+/* The files that the job reads: are they here? */
+void kelp_doctor_files(struct kelp_doctor_cluster *cluster);
 
 /* The run's folder: is it the one that hosts share, and has it room? */
 void kelp_doctor_folder(struct kelp_doctor_cluster *cluster);

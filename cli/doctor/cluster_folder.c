@@ -143,12 +143,10 @@ static kelp_status prepare(struct kelp_doctor_cluster *cluster, struct folder_lo
 {
     kelp_status status =
         kelp_run_home_get(cluster->client, kelp_doctor_left(cluster), &it->place, reterr);
-    if (status == KELP_OK) {
-        it->typed = cluster->run != NULL;
-        status =
-            kelp_run_dir_resolve(it->typed ? cluster->run : it->place.folder, it->path, reterr);
-    }
-    return status;
+    it->typed = cluster->run != NULL;
+    return status == KELP_OK
+               ? kelp_run_home_path(&it->place, cluster->run, &cluster->paths, it->path, reterr)
+               : status;
 }
 
 void kelp_doctor_folder(struct kelp_doctor_cluster *cluster)

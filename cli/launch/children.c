@@ -12,10 +12,11 @@
 #include "cli/run/run_dir.h"
 #include "common/base/clock.h"
 #include "common/program/daemon.h"
+#include "common/program/map_option.h"
 #include "common/tensors/digest.h"
 
 #define LOG_LINES     6 /* of a child that ends for one reason again and again */
-#define ARGUMENTS_MAX (28 + 2 * KELP_TRIALS_MAX)
+#define ARGUMENTS_MAX (28 + 2 * KELP_TRIALS_MAX + 2 * KELP_PATH_MAP_MAX)
 
 #define LISTEN_BYTES  256
 #define METRICS_BYTES 272
@@ -86,6 +87,14 @@ static void fault_arguments(const struct kelp_children *children, const struct k
             argv[(*count)++] = "--fault";
             argv[(*count)++] = trials->faults[i].spec;
         }
+    }
+}
+
+static void path_arguments(const struct kelp_path_map *paths, const char **argv, int *count)
+{
+    for (size_t i = 0; paths && i < paths->count; i++) {
+        argv[(*count)++] = "--" KELP_MAP_PATH;
+        argv[(*count)++] = paths->items[i].text;
     }
 }
 
@@ -173,6 +182,9 @@ static kelp_status start(struct kelp_children *children, struct kelp_child *chil
         metrics_address(children, child, metrics);
         argv[count++] = "--metrics";
         argv[count++] = metrics;
+    }
+    if (child->kind != KELP_CHILD_COORDINATOR) {
+        path_arguments(options->paths, argv, &count);
     }
     fault_arguments(children, child, argv, &count);
     argv[count] = NULL;

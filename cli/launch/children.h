@@ -14,6 +14,7 @@
 #include "cli/verb/display.h"
 #include "common/base/process.h"
 #include "common/base/status.h"
+#include "common/job/path_map.h"
 
 #define KELP_CHILDREN_MAX 4096 /* of one run: more do not fit one machine */
 
@@ -50,7 +51,8 @@ struct kelp_children_options {
     const char *metrics_host; /* at which they can be watched; NULL: nowhere */
     uint16_t metrics_port;    /* of the first child, the next one's is the next; 0: free ones */
     const char *spec_sha256;  /* of the job's text: they refuse another one */
-    bool force;               /* passed on to coordinators */
+    const struct kelp_path_map *paths; /* passed on to those that read files; NULL: none */
+    bool force;                        /* passed on to coordinators */
     const struct kelp_trials *trials;
     struct kelp_display *display;
     uint32_t workers_min; /* workers that leave in order are replaced below this number */

@@ -109,6 +109,7 @@ static kelp_status init_children(struct kelp_launcher *launcher, struct kelp_err
         .zone = launch->node ? launch->node->zone : NULL,
         .metrics_host = launch->node ? launch->node->metrics_host : NULL,
         .metrics_port = launch->node ? launch->node->metrics_port : 0,
+        .paths = launch->node ? launch->node->paths : NULL,
         .trials = &launcher->trials,
         .display = launcher->display,
         /* On one host of several, only the coordinator knows whether enough are left. */

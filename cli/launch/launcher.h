@@ -27,6 +27,7 @@
 #include "cli/verb/display.h"
 #include "common/base/status.h"
 #include "common/job/job.h"
+#include "common/job/path_map.h"
 #include "common/program/options.h"
 #include "common/tls/credentials.h"
 
@@ -45,8 +46,9 @@ struct kelp_launch_node {
     /* Has an operator's certificate, where there are any: it stands in the list of hosts. A host
      * that does not runs the least that it has room for. */
     bool steers;
-    const char *metrics_host; /* where its processes can be watched; NULL: nowhere */
-    uint16_t metrics_port;    /* of the first one; 0: each takes a free one */
+    const char *metrics_host;          /* where its processes can be watched; NULL: nowhere */
+    uint16_t metrics_port;             /* of the first one; 0: each takes a free one */
+    const struct kelp_path_map *paths; /* files of the job that lie elsewhere on this host */
 };
 
 struct kelp_launch {

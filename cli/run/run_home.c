@@ -95,6 +95,19 @@ kelp_status kelp_run_home_check(const struct kelp_run_home *place, const char *p
     return status;
 }
 
+kelp_status kelp_run_home_path(const struct kelp_run_home *place, const char *typed,
+                               const struct kelp_path_map *paths,
+                               char ret_path[KELP_RUN_PATH_MAX + 1], struct kelp_error *reterr)
+{
+    char here[KELP_JOB_PATH_MAX + 1];
+
+    if (typed || !paths) {
+        return kelp_run_dir_resolve(typed ? typed : place->folder, ret_path, reterr);
+    }
+    kelp_status status = kelp_path_map_apply(paths, place->folder, here, reterr);
+    return status == KELP_OK ? kelp_run_dir_resolve(here, ret_path, reterr) : status;
+}
+
 kelp_status kelp_run_home_find(struct kelp_job_client *client, const char *typed,
                                uint32_t deadline_ms, char ret_path[KELP_RUN_PATH_MAX + 1],
                                struct kelp_error *reterr)
@@ -103,7 +116,7 @@ kelp_status kelp_run_home_find(struct kelp_job_client *client, const char *typed
 
     kelp_status status = kelp_run_home_get(client, deadline_ms, &place, reterr);
     if (status == KELP_OK) {
-        status = kelp_run_dir_resolve(typed ? typed : place.folder, ret_path, reterr);
+        status = kelp_run_home_path(&place, typed, NULL, ret_path, reterr);
     }
     return status == KELP_OK ? kelp_run_home_check(&place, ret_path, reterr) : status;
 }

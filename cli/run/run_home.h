@@ -9,6 +9,7 @@
 #include "cli/run/job_client.h"
 #include "cli/run/run_dir.h"
 #include "common/base/status.h"
+#include "common/job/path_map.h"
 
 #define KELP_RUN_TOKEN_FILE "token"
 #define KELP_RUN_TOKEN_MAX  32 /* digits */
@@ -32,9 +33,15 @@ kelp_status kelp_run_home_get(struct kelp_job_client *client, uint32_t deadline_
                               struct kelp_run_home *ret_place,
                               struct kelp_error *reterr) KELP_MUST_USE;
 
-/* The run's folder on this machine: `typed`, or the path that kelp submit printed where that is
- * NULL; its token shows that it is the one. Errors: those of kelp_run_home_get() and
- * kelp_run_home_check(), KELP_ERR_LIMIT. */
+/* Where it would be on this machine: `typed`, or where that is NULL the path that kelp submit
+ * printed, as paths has it (NULL: as it stands). Errors: KELP_ERR_LIMIT. */
+kelp_status kelp_run_home_path(const struct kelp_run_home *place, const char *typed,
+                               const struct kelp_path_map *paths,
+                               char ret_path[KELP_RUN_PATH_MAX + 1],
+                               struct kelp_error *reterr) KELP_MUST_USE;
+
+/* The run's folder on this machine: kelp_run_home_path(), whose token shows that it is the one.
+ * Errors: those of kelp_run_home_get() and kelp_run_home_check(), KELP_ERR_LIMIT. */
 kelp_status kelp_run_home_find(struct kelp_job_client *client, const char *typed,
                                uint32_t deadline_ms, char ret_path[KELP_RUN_PATH_MAX + 1],
                                struct kelp_error *reterr) KELP_MUST_USE;

@@ -367,8 +367,30 @@ kelp_status kelp_job_file_finish(struct kelp_job_file *file,
 /* Where the value of that key came from; there is such a key. */
 enum kelp_origin_kind kelp_job_file_origin(const struct kelp_job_file *file, const char *key);
 
-/* Borrowed until the file is destroyed. */
+/* Borrowed until the file is destroyed, or kelp_job_file_map() is called. */
 const struct kelp_job *kelp_job_file_job(const struct kelp_job_file *file);
+
+/*
+ * Files of the job lie elsewhere on this host (common/job/path_map.h): from now on
+ * kelp_job_file_job() has the paths here. The job is the same one: text, digest and comparisons are
+ * of the paths that it names. Call it once, after kelp_job_file_finish(). Errors: KELP_ERR_LIMIT (a
+ * path gets too long), KELP_ERR_NO_MEMORY.
+ */
+struct kelp_path_map;
+kelp_status kelp_job_file_map(struct kelp_job_file *file, const struct kelp_path_map *map,
+                              struct kelp_error *reterr) KELP_MUST_USE;
+
+/* A file or folder of the job. */
+struct kelp_job_path {
+    const char *key;   /* "data.path" */
+    const char *named; /* as the job has it */
+    const char *here;  /* where it is on this host */
+};
+
+/* Those that are set, in the table's order, by an index from 0; false: there are no more. Borrowed
+ * like the job. */
+bool kelp_job_file_path(const struct kelp_job_file *file, size_t index,
+                        struct kelp_job_path *ret_path);
 
 /*
  * The canonical text: YAML, each key in the table's order at its value in effect. The same job

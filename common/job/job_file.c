@@ -35,13 +35,14 @@ void kelp_job_file_destroy(struct kelp_job_file *file)
     if (file) {
         free(file->name);
         free(file->folder);
+        free(file->here);
         free(file);
     }
 }
 
 const struct kelp_job *kelp_job_file_job(const struct kelp_job_file *file)
 {
-    return &file->job;
+    return file->here ? file->here : &file->job;
 }
 
 enum kelp_origin_kind kelp_job_file_origin(const struct kelp_job_file *file, const char *key)
@@ -99,6 +100,8 @@ kelp_status kelp__job_file_assign(struct kelp_job_file *file, const char *key, c
 {
     size_t index = kelp__job_key_find(key);
     char path[KELP_JOB_PATH_MAX + 1];
+
+    assert(!file->here);
     kelp_status status = index < kelp__job_key_count ? KELP_OK : kelp__job_key_unknown(key, reterr);
 
     if (status == KELP_OK &&

@@ -87,8 +87,9 @@ void kelp__job_key_chosen(const char *name, const struct kelp_job *job, char *te
 
 struct kelp_job_file {
     struct kelp_job job;
-    char *name;   /* of the file that was read, or NULL */
-    char *folder; /* in which it lies, absolute; NULL: it is a text in memory */
+    struct kelp_job *here; /* the same with the paths on this host, owned; NULL: they are alike */
+    char *name;            /* of the file that was read, or NULL */
+    char *folder;          /* in which it lies, absolute; NULL: it is a text in memory */
     struct kelp_origin origins[KELP__JOB_KEYS_MAX];
 };
 

@@ -1,4 +1,5 @@
-/* Paths of a job file: relative ones begin where the file lies, or where the command is given. */
+/* Paths of a job file: relative ones begin where the file lies, or where the command is given; and
+ * where they are on a host that has them elsewhere. */
 #include <assert.h>
 #include <errno.h>
 #include <limits.h>
@@ -8,6 +9,7 @@
 #include <unistd.h>
 
 #include "common/job/job_options.h"
+#include "common/job/path_map.h"
 
 kelp_status kelp__job_path_folder(const char *path, char **ret_folder, struct kelp_error *reterr)
 {
@@ -89,4 +91,50 @@ const char *kelp__job_path_name(const char *path)
         end--;
     }
     return path + end;
+}
+
+/* ---- on this host -------------------------------------------------------------------------- */
+
+kelp_status kelp_job_file_map(struct kelp_job_file *file, const struct kelp_path_map *map,
+                              struct kelp_error *reterr)
+{
+    assert(!file->here);
+    struct kelp_job *here = malloc(sizeof(*here));
+
+    if (!here) {
+        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
+    }
+    *here = file->job;
+    for (size_t i = 0; i < kelp__job_key_count; i++) {
+        const struct kelp_job_key *key = &kelp__job_keys[i];
+        if (key->type != KELP_JOB_PATH) {
+            continue;
+        }
+        kelp_status status = kelp_path_map_apply(map, (const char *)&file->job + key->offset,
+                                                 (char *)here + key->offset, reterr);
+        if (status != KELP_OK) {
+            kelp_error_prefix(reterr, "%s", key->name);
+            free(here);
+            return status;
+        }
+    }
+    file->here = here;
+    return KELP_OK;
+}
+
+bool kelp_job_file_path(const struct kelp_job_file *file, size_t index,
+                        struct kelp_job_path *ret_path)
+{
+    for (size_t i = 0; i < kelp__job_key_count; i++) {
+        const struct kelp_job_key *key = &kelp__job_keys[i];
+        const char *named = (const char *)&file->job + key->offset;
+        if (key->type == KELP_JOB_PATH && named[0] != '\0' && index-- == 0) {
+            *ret_path =
+                (struct kelp_job_path){.key = key->name,
+                                       .named = named,
+                                       .here = (const char *)kelp_job_file_job(file) + key->offset};
+            return true;
+        }
+    }
+    return false;
 }

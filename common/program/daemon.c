@@ -318,20 +318,41 @@ static kelp_status parse_spec(struct kelp_job_file *file, const char *text,
     return status == KELP_OK ? kelp_job_file_finish(file, reterr) : status;
 }
 
-kelp_status kelp_daemon_read_job(struct kelp_etcd *etcd, const char *job, const char *sha256,
+static kelp_status map_paths(struct kelp_job_file *file, const struct kelp_path_map *paths,
+                             struct kelp_error *reterr)
+{
+    struct kelp_job_path path;
+
+    if (!paths || paths->count == 0) {
+        return KELP_OK;
+    }
+    kelp_status status = kelp_job_file_map(file, paths, reterr);
+    for (size_t i = 0; status == KELP_OK && kelp_job_file_path(file, i, &path); i++) {
+        if (strcmp(path.named, path.here) != 0) {
+            kelp_log_info("reads a file of the job elsewhere key=%s path=\"%s\" here=\"%s\"",
+                          path.key, path.named, path.here);
+        }
+    }
+    return status;
+}
+
+kelp_status kelp_daemon_read_job(struct kelp_etcd *etcd, const struct kelp_daemon_job *job,
                                  struct kelp_stop *stop, struct kelp_job_file **ret_file,
                                  struct kelp_error *reterr)
 {
     char *text = NULL;
-    kelp_status status = wait_for_spec(etcd, job, stop, &text, reterr);
+    kelp_status status = wait_for_spec(etcd, job->name, stop, &text, reterr);
     if (status != KELP_OK) {
         return status;
     }
     struct kelp_job_file *file = kelp_job_file_create();
-    status = file ? kelp_daemon_check_spec(job, text, strlen(text), sha256, reterr)
+    status = file ? kelp_daemon_check_spec(job->name, text, strlen(text), job->sha256, reterr)
                   : kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for the job");
     if (status == KELP_OK) {
         status = parse_spec(file, text, reterr);
+    }
+    if (status == KELP_OK) {
+        status = map_paths(file, job->paths, reterr);
     }
     free(text);
     if (status != KELP_OK) {

@@ -12,6 +12,7 @@
 #include "common/base/status.h"
 #include "common/etcd/etcd.h"
 #include "common/job/job.h"
+#include "common/job/path_map.h"
 #include "common/program/options.h"
 #include "common/tls/credentials.h"
 
@@ -164,11 +165,16 @@ kelp_status kelp_daemon_check_spec(const char *job, const char *text, size_t tex
 
 /*
  * Wait for /kelp/<job>/spec, and for etcd itself, without limit, saying in the log for what; check
- * it (sha256 may be NULL), and read it. *ret_file is owned (kelp_job_file_destroy()). Errors:
- * KELP_ERR_TIMEOUT (stop was raised), KELP_ERR_INVALID (the specification), those of
- * kelp_daemon_check_spec().
+ * it, and read it. The files that paths has lie elsewhere here, which is said in the log.
+ * *ret_file is owned (kelp_job_file_destroy()). Errors: KELP_ERR_TIMEOUT (stop was raised),
+ * KELP_ERR_INVALID (the specification), those of kelp_daemon_check_spec() and kelp_job_file_map().
  */
-kelp_status kelp_daemon_read_job(struct kelp_etcd *etcd, const char *job, const char *sha256,
+struct kelp_daemon_job {
+    const char *name;
+    const char *sha256;                /* of its text; NULL: any */
+    const struct kelp_path_map *paths; /* NULL: all files are where the job has them */
+};
+kelp_status kelp_daemon_read_job(struct kelp_etcd *etcd, const struct kelp_daemon_job *job,
                                  struct kelp_stop *stop, struct kelp_job_file **ret_file,
                                  struct kelp_error *reterr) KELP_MUST_USE;
 

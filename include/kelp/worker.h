@@ -43,6 +43,9 @@ struct kelp_worker_options {
      * all shards have used it. */
     uint32_t grace_ms;
     struct kelp_figures *figures; /* what whoever watches it is told; borrowed. NULL: nobody does */
+    /* Files of the job that lie elsewhere on this host, borrowed until the worker is open; NULL:
+     * none do. */
+    const struct kelp_path_map *paths;
 };
 
 /*
