@@ -12,6 +12,7 @@
 #include "cli/preflight/preflight.h"
 #include "cli/run/job_files.h"
 #include "cli/run/run_client.h"
+#include "cli/run/run_own.h"
 #include "cli/verb/job_load.h"
 #include "cli/verbs.h"
 #include "common/base/clock.h"
@@ -28,7 +29,8 @@ static const struct kelp_option options[] = {
     KELP_VERB_REQUIRED("etcd", "URL", "the etcd that holds the job"),
     KELP_VERB_REQUIRED("job", "NAME", "the job, which kelp submit puts into etcd"),
     KELP_VERB_RUN(NULL, "the run's folder where it has another path on this host than kelp submit "
-                        "printed; a host of workers alone takes any, for their logs"),
+                        "printed; a host of workers alone takes any, for their logs; with kelp "
+                        "submit --no-shared-folder this host's own"),
     KELP_MAP_PATH_OPTION(NULL, "; the run's folder too"),
     KELP_VERB_TEXT("host", "NAME", NULL,
                    "name of this host, unique in the job: its processes are NAME.shard-0 and so "
@@ -82,7 +84,8 @@ struct node {
     char bin_folder[KELP_PROCESS_PATH_MAX];
     char certs[KELP_LAUNCH_CERTS_MAX + 1]; /* "": none */
     char metrics[METRICS_HOST_MAX + 1];
-    struct kelp_run_dir run; /* its lock is the launcher's to take */
+    struct kelp_run_dir run;    /* its lock is the launcher's to take */
+    struct kelp_run_home place; /* as etcd has it */
     struct kelp_path_map paths;
     struct kelp_job_client *client;
     struct kelp_job_file *file;
@@ -350,10 +353,48 @@ static kelp_status map_folder(struct node *node, const struct kelp_run_home *pla
     return status;
 }
 
-/* Coordinators and shards meet in the run's folder; workers have their logs in one. */
-static kelp_status open_folder(struct node *node, const struct kelp_run_home *place,
-                               struct kelp_error *reterr)
+/* The model's card; *ret_card is owned, NULL where there is none. */
+static kelp_status read_card(struct node *node, char **ret_card, struct kelp_error *reterr)
 {
+    kelp_status status =
+        kelp_job_client_get(node->client, KELP_RUN_CARD_KEY, ASK_DEADLINE_MS, ret_card, reterr);
+
+    if (status == KELP_ERR_NOT_FOUND) {
+        *ret_card = NULL;
+        return KELP_OK;
+    }
+    return status;
+}
+
+/* Hosts share none. */
+static kelp_status open_own_folder(struct node *node, struct kelp_error *reterr)
+{
+    const char *typed = kelp_options_text(node->given, "run");
+    char *card = NULL;
+
+    kelp_status status = read_card(node, &card, reterr);
+    const struct kelp_run_own own = {.place = &node->place, .file = node->file, .card = card};
+    if (status == KELP_OK) {
+        status = kelp_run_own_path(&own, typed, node->host, &node->paths, node->run.path, reterr);
+    }
+    if (status == KELP_OK) {
+        status = kelp_run_own_make(&own, node->run.path, reterr);
+    }
+    free(card);
+    if (status == KELP_OK) {
+        node->launch.apart = &node->place;
+        kelp_display_say(&node->display,
+                         "no checkpoints: hosts share no folder, and a job whose partitions are "
+                         "all lost begins again; this host's folder is %s",
+                         node->run.path);
+    }
+    return status;
+}
+
+/* Coordinators and shards meet in the run's folder; workers have their logs in one. */
+static kelp_status open_folder(struct node *node, struct kelp_error *reterr)
+{
+    const struct kelp_run_home *place = &node->place;
     const char *typed = kelp_options_text(node->given, "run");
     bool shared = kelp_options_flag(node->given, "coordinator") || node->launch.shards.most > 0;
     char logs[KELP_RUN_PATH_MAX + 64];
@@ -420,14 +461,13 @@ static void tell_missing(struct node *node)
 /* Where all that the job names is on this host. */
 static kelp_status find_files(struct node *node, struct kelp_error *reterr)
 {
-    struct kelp_run_home place;
+    kelp_status status = kelp_run_home_get(node->client, ASK_DEADLINE_MS, &node->place, reterr);
 
-    kelp_status status = kelp_run_home_get(node->client, ASK_DEADLINE_MS, &place, reterr);
     if (status != KELP_OK) {
         return status;
     }
-    tell_unused(node, place.folder);
-    status = open_folder(node, &place, reterr);
+    tell_unused(node, node->place.folder);
+    status = (node->place.apart ? open_own_folder : open_folder)(node, reterr);
     if (status == KELP_OK) {
         status = kelp_job_file_map(node->file, &node->paths, reterr);
     }
@@ -502,12 +542,26 @@ static int work(struct kelp_guard *guard, void *user)
     return start(node, guard);
 }
 
-static void say_outcome(const struct node *node)
+/* Where the model is: elsewhere, perhaps, where hosts share no folder. */
+static void say_done(struct node *node)
+{
+    char where[KELP_RUN_HOME_TEXT_MAX + 1];
+    struct kelp_run_home place;
+
+    (void)snprintf(where, sizeof(where), "%s", node->run.path);
+    if ((node->place.apart || where[0] == '\0') &&
+        kelp_run_home_get(node->client, ASK_DEADLINE_MS, &place, NULL) == KELP_OK) {
+        kelp_run_home_text(&place, where);
+    }
+    kelp_result_summary(&node->result, where, stdout);
+}
+
+static void say_outcome(struct node *node)
 {
     const struct kelp_result *result = &node->result;
 
     if (strcmp(result->status, "done") == 0) {
-        kelp_result_summary(result, node->run.path, stdout);
+        say_done(node);
     } else if (result->status[0] != '\0') {
         (void)kelp_complain(KELP_EXIT_OK, "job %s: %s%s%s", kelp_options_text(node->given, "job"),
                             result->status, result->reason[0] ? ": " : "", result->reason);

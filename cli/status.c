@@ -78,16 +78,18 @@ static int show_job(struct kelp_job_client *client, uint32_t timeout_ms, bool js
 {
     static struct kelp_result result;            /* large */
     struct kelp_run_home place = {.folder = ""}; /* daemons that are started by hand have none */
+    char where[KELP_RUN_HOME_TEXT_MAX + 1];
     Kelp__V1__StatusReply *reply = NULL;
     struct kelp_error error;
     char *text = NULL;
 
     (void)!kelp_run_home_get(client, timeout_ms, &place, NULL);
+    kelp_run_home_text(&place, where);
     if (kelp_run_result_get(client, timeout_ms, &text, &result, NULL) == KELP_OK) {
         if (json) {
             (void)fputs(text, stdout);
         } else {
-            kelp_result_summary(&result, place.folder, stdout);
+            kelp_result_summary(&result, where, stdout);
         }
         free(text);
         return KELP_EXIT_OK;
@@ -96,7 +98,7 @@ static int show_job(struct kelp_job_client *client, uint32_t timeout_ms, bool js
         return kelp_complain(KELP_EXIT_UNREACHABLE, "job '%s' cannot be reached: %s",
                              kelp_job_client_job(client), error.text);
     }
-    (json ? kelp_status_json : kelp_status_table)(reply, place.folder, stdout);
+    (json ? kelp_status_json : kelp_status_table)(reply, where, stdout);
     kelp_job_client_status_free(reply);
     return KELP_EXIT_OK;
 }

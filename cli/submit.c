@@ -21,13 +21,16 @@
 static const struct kelp_option options[] = {
     KELP_VERB_REQUIRED("etcd", "URL", "the etcd that the job's processes use"),
     KELP_VERB_CERTS(NULL, "an operator's ca.pem, cert.pem and key.pem of the job"),
-    KELP_VERB_RUN(NULL, "folder of the run (job key run.dir), which coordinators and shards reach "
-                        "by the same path; else runs/NAME-TIME"),
+    KELP_VERB_RUN(NULL, "folder of the run (job key run.dir), which coordinators and shards reach; "
+                        "else runs/NAME-TIME"),
     KELP_VERB_NUMBER("workers", RANGE, 1, 1024, NULL, NULL,
                      "N or MIN:MAX workers (job key cluster.workers): training rests while fewer "
                      "than MIN are there"),
     KELP_VERB_SHARDS(NULL, "parameter-server shards (job key cluster.shards)"),
     KELP_VERB_SET(NULL, "set a job key, such as train.lr=0.01"),
+    KELP_VERB_FLAG("no-shared-folder", NULL,
+                   "hosts share no folder, and each makes one of its own: no checkpoints, so that "
+                   "a job whose partitions are all lost begins again; needs cluster.replicas: 2"),
     KELP_VERB_FLAG("resume", NULL,
                    "go on with the run in that folder from its newest checkpoint, also in an etcd "
                    "that has lost it; the job may differ where docs/JOB.md allows it"),
@@ -76,8 +79,18 @@ static bool resumes(const struct submit *submit)
     return kelp_options_flag(submit->given, "resume");
 }
 
+static bool is_apart(const struct submit *submit)
+{
+    return kelp_options_flag(submit->given, "no-shared-folder");
+}
+
 static kelp_status check_words(const struct submit *submit, struct kelp_error *reterr)
 {
+    if (resumes(submit) && is_apart(submit)) {
+        return kelp_fail(
+            reterr, KELP_ERR_INVALID,
+            "--resume with --no-shared-folder: there are no checkpoints to go on from");
+    }
     if (resumes(submit)) {
         return kelp_options_given(submit->given, "run")
                    ? KELP_OK
@@ -126,6 +139,23 @@ static kelp_status check_resume(struct submit *submit, struct kelp_error *reterr
                              : status;
 }
 
+/* What a job needs that has no checkpoints. */
+static kelp_status check_apart(const struct submit *submit, struct kelp_error *reterr)
+{
+    const struct kelp_job *job = kelp_job_file_job(submit->file);
+
+    if (is_apart(submit) && job->run.mode != KELP_RUN_TRAIN) {
+        return kelp_fail(reterr, KELP_ERR_INVALID,
+                         "--no-shared-folder is for jobs that train (run.mode: train)");
+    }
+    return is_apart(submit) && job->cluster.replicas < 2
+               ? kelp_fail(reterr, KELP_ERR_INVALID,
+                           "--no-shared-folder needs cluster.replicas: 2 (with cluster.shards: 2 "
+                           "or more): there are no checkpoints, and a lost host would take "
+                           "along what was trained")
+               : KELP_OK;
+}
+
 /* The job as this machine understands it, with its data: what every worker must derive. */
 static kelp_status read_job(struct submit *submit, struct kelp_error *reterr)
 {
@@ -134,6 +164,9 @@ static kelp_status read_job(struct submit *submit, struct kelp_error *reterr)
     kelp_status status = check_words(submit, reterr);
     if (status == KELP_OK) {
         status = load_job(submit, reterr);
+    }
+    if (status == KELP_OK) {
+        status = check_apart(submit, reterr);
     }
     if (status == KELP_OK) {
         status = kelp_preflight(submit->file, &watch, &submit->carried, reterr);
@@ -243,6 +276,36 @@ static kelp_status take_run(struct submit *submit, struct kelp_error *reterr)
                : status;
 }
 
+static kelp_status print_spec(struct submit *submit, struct kelp_error *reterr)
+{
+    kelp_status status = kelp_job_file_print(submit->file, false, &submit->spec, reterr);
+
+    return status == KELP_OK
+               ? kelp_sha256(submit->spec, strlen(submit->spec), submit->sha256, reterr)
+               : status;
+}
+
+/* Hosts make their folders themselves. */
+static kelp_status make_no_run(struct submit *submit, struct kelp_error *reterr)
+{
+    struct kelp_run_home *place = &submit->place;
+    const char *card = submit->carried.card;
+
+    if (card && strlen(card) > KELP_RUN_CARD_MAX) {
+        return kelp_fail(reterr, KELP_ERR_LIMIT,
+                         "what the model carries of its data has more than %d bytes, which etcd "
+                         "does not take: submit the job with a shared folder",
+                         KELP_RUN_CARD_MAX);
+    }
+    place->apart = true;
+    kelp_status status = kelp_run_dir_default(kelp_job_file_job(submit->file)->name, time(NULL),
+                                              place->name, reterr);
+    if (status == KELP_OK) {
+        status = kelp_run_home_mark(place, reterr);
+    }
+    return status == KELP_OK ? print_spec(submit, reterr) : status;
+}
+
 /* The run's folder, with all that processes expect to find in it. */
 static kelp_status make_run(struct submit *submit, struct kelp_error *reterr)
 {
@@ -259,10 +322,7 @@ static kelp_status make_run(struct submit *submit, struct kelp_error *reterr)
         status = kelp_run_plugin_keep(submit->file, submit->run.path, reterr);
     }
     if (status == KELP_OK) {
-        status = kelp_job_file_print(submit->file, false, &submit->spec, reterr);
-    }
-    if (status == KELP_OK) {
-        status = kelp_sha256(submit->spec, strlen(submit->spec), submit->sha256, reterr);
+        status = print_spec(submit, reterr);
     }
     return status == KELP_OK ? write_files(submit, reterr) : status;
 }
@@ -272,7 +332,8 @@ static kelp_status put(const struct submit *submit, struct kelp_error *reterr)
     const struct kelp_launch launch = {.job = kelp_job_file_job(submit->file),
                                        .spec = submit->spec,
                                        .plan = submit->carried.plan,
-                                       .abandoned = submit->abandoned};
+                                       .abandoned = submit->abandoned,
+                                       .card = is_apart(submit) ? submit->carried.card : NULL};
 
     return submit->is_there ? kelp_launcher_renew(submit->client, &launch, &submit->place, reterr)
                             : kelp_launcher_submit(submit->client, &launch, &submit->place,
@@ -294,12 +355,23 @@ static kelp_status look_at_etcd(struct submit *submit, struct kelp_error *reterr
 static void tell(const struct submit *submit)
 {
     const char *name = kelp_job_file_job(submit->file)->name;
+    const char *dir = kelp_job_file_job(submit->file)->run.dir;
     const char *etcd = kelp_options_text(submit->given, "etcd");
 
+    char folder[KELP_RUN_PATH_MAX + 32];
+
+    /* Hosts that share none have one by the job's run.dir, or by their names. */
+    (void)snprintf(folder, sizeof(folder), "%s%s",
+                   !is_apart(submit) ? submit->place.folder
+                   : dir[0]          ? dir
+                                     : submit->place.name,
+                   !is_apart(submit) ? ""
+                   : dir[0]          ? " of each host"
+                                     : "-HOST of each host");
     (void)printf("job        %s\nrun        %s\nsha256     %s\n"
                  "start      kelp node --etcd %s --job %s --coordinator --shards 1 --workers 1\n"
                  "wait       kelp wait %s --etcd %s\n",
-                 name, submit->place.folder, submit->sha256, etcd, name, name, etcd);
+                 name, folder, submit->sha256, etcd, name, name, etcd);
 }
 
 static int submit_job(struct submit *submit)
@@ -321,13 +393,17 @@ static int submit_job(struct submit *submit)
         status = look_at_etcd(submit, &error);
     }
     if (status == KELP_OK) {
-        status = make_run(submit, &error);
+        status = (is_apart(submit) ? make_no_run : make_run)(submit, &error);
     }
     if (status == KELP_OK) {
         status = put(submit, &error);
     }
     if (status != KELP_OK) {
         return kelp_complain(kelp_verb_exit_status(status), "%s", error.text);
+    }
+    if (is_apart(submit)) {
+        kelp_display_say(&submit->display, "no checkpoints: hosts share no folder, and a job whose "
+                                           "partitions are all lost begins again");
     }
     tell(submit);
     return KELP_EXIT_OK;

@@ -84,8 +84,11 @@ static kelp_status wait_for_result(struct kelp_job_client *client, uint64_t time
 static int tell(const char *job, const struct kelp_run_home *place,
                 const struct kelp_result *result)
 {
+    char where[KELP_RUN_HOME_TEXT_MAX + 1];
+
     if (strcmp(result->status, "done") == 0) {
-        kelp_result_summary(result, place->folder, stdout);
+        kelp_run_home_text(place, where);
+        kelp_result_summary(result, where, stdout);
     } else {
         (void)printf("job        %s\nstate      %s at step %" PRIu64 "%s%s\n", job, result->status,
                      result->step, result->reason[0] ? ": " : "", result->reason);

@@ -106,6 +106,7 @@ static void init_parts(struct kelp_coordinator *coordinator)
         .outside = {.effects = &kelp_coordinator_term_effects, .user = coordinator},
         .id = options->id,
         .incarnation = options->incarnation,
+        .no_checkpoints = options->no_checkpoints,
         .force = options->force,
     };
     coordinator->peers_lines = (struct kelp_log_gate)KELP_LOG_GATE_OF(KELP_COORDINATOR_PEER_LINES);

@@ -17,6 +17,7 @@ struct kelp_coordinator_options {
     struct kelp_serving *serving;         /* borrowed; where it listens, and who it is known by */
     struct kelp_credentials *credentials; /* borrowed; NULL: no TLS */
     const char *spec_sha256;              /* of the job's text in etcd; NULL: any */
+    bool no_checkpoints;                  /* none are made */
     bool force; /* take checkpoints of a job that kelp_job_compare() refuses */
     uint64_t incarnation;
     uint32_t grace_ms;            /* to see shards off that are told to end when it is */

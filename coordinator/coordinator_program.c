@@ -9,6 +9,10 @@ static const struct kelp_option options_table[] = {
      .placeholder = "DIR",
      .required = true,
      .help = "the run's folder: metrics.jsonl and digests.jsonl are kept there"},
+    {.name = "no-checkpoints",
+     .type = KELP_OPTION_FLAG,
+     .help = "hosts share no folder: none are made, and a job whose partitions are all lost begins "
+             "again"},
     {.name = "force",
      .type = KELP_OPTION_FLAG,
      .help = "continue from checkpoints of a job that differs in keys that shape the result"},

@@ -29,6 +29,7 @@ static kelp_status set_up(const struct kelp_options *given,
         .id = kelp_options_text(given, "id"),
         .run_folder = kelp_options_text(given, "run"),
         .spec_sha256 = kelp_options_text(given, "spec-sha256"),
+        .no_checkpoints = kelp_options_flag(given, "no-checkpoints"),
         .force = kelp_options_flag(given, "force"),
         .grace_ms = (uint32_t)kelp_options_duration_ms(given, "grace"),
     };

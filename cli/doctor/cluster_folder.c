@@ -149,12 +149,29 @@ static kelp_status prepare(struct kelp_doctor_cluster *cluster, struct folder_lo
                : status;
 }
 
+/* Hosts share none. */
+static void tell_apart(struct kelp_doctor_cluster *cluster, const struct kelp_run_home *place)
+{
+    char where[KELP_RUN_HOME_TEXT_MAX + 1];
+
+    kelp_run_home_text(place, where);
+    kelp_findings_add(cluster->findings, CHECK, KELP_FINDING_OK,
+                      "each host has its own, and there are no checkpoints%s%.250s",
+                      place->host[0] != '\0' ? "; the leader's is " : "",
+                      place->host[0] != '\0' ? where : "");
+}
+
 void kelp_doctor_folder(struct kelp_doctor_cluster *cluster)
 {
     struct folder_look *it = calloc(1, sizeof(*it));
     struct kelp_error error = {.text = "out of memory"};
 
     kelp_status status = it ? prepare(cluster, it, &error) : KELP_ERR_NO_MEMORY;
+    if (it && it->place.apart && !it->typed) {
+        tell_apart(cluster, &it->place);
+        free(it);
+        return;
+    }
     if (status != KELP_OK) {
         kelp_findings_add(cluster->findings, CHECK, KELP_FINDING_WARNING, "not looked at: %.300s",
                           error.text);

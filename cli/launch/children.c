@@ -155,9 +155,15 @@ static kelp_status start(struct kelp_children *children, struct kelp_child *chil
 
     argv[count++] = "--spec-sha256";
     argv[count++] = options->spec_sha256;
-    if (child->kind != KELP_CHILD_WORKER) {
+    if (child->kind == KELP_CHILD_COORDINATOR ||
+        (child->kind == KELP_CHILD_SHARD && !options->apart)) {
         argv[count++] = "--run";
         argv[count++] = children->run_folder;
+    }
+    if (child->kind == KELP_CHILD_COORDINATOR && options->apart) {
+        argv[count++] = "--no-checkpoints";
+    }
+    if (child->kind != KELP_CHILD_WORKER) {
         if (listen_address(children, child, listen)) {
             argv[count++] = "--listen";
             argv[count++] = listen;

@@ -53,6 +53,7 @@ struct kelp_children_options {
     const char *spec_sha256;  /* of the job's text: they refuse another one */
     const struct kelp_path_map *paths; /* passed on to those that read files; NULL: none */
     bool force;                        /* passed on to coordinators */
+    bool apart;                        /* hosts share no folder: no checkpoints */
     const struct kelp_trials *trials;
     struct kelp_display *display;
     uint32_t workers_min; /* workers that leave in order are replaced below this number */

@@ -55,6 +55,29 @@ kelp_status kelp__launch_node_begin(struct kelp_launcher *launcher, struct kelp_
 
 /* ---- the run's folder ---------------------------------------------------------------------- */
 
+/* Where hosts share none, others learn where the leader's is. */
+static kelp_status tell_place(struct kelp_launcher *launcher, struct kelp_error *reterr)
+{
+    struct kelp_run_home *place = launcher->launch->node->apart;
+    char key[KELP_JOB_CLIENT_KEY_MAX + 1];
+    char *text = NULL;
+
+    if (!place) {
+        return KELP_OK;
+    }
+    (void)snprintf(place->folder, sizeof(place->folder), "%.*s", KELP_RUN_PATH_MAX,
+                   launcher->children.run_folder);
+    (void)snprintf(place->host, sizeof(place->host), "%s", launcher->launch->node->host);
+    kelp_status status = kelp_run_home_print(place, &text, reterr);
+    if (status == KELP_OK) {
+        kelp_job_client_key(launcher->client, KELP_RUN_HOME_KEY, key);
+        status = kelp_etcd_put(kelp_job_client_etcd(launcher->client), key, text, 0,
+                               ASK_DEADLINE_MS, reterr);
+    }
+    free(text);
+    return status;
+}
+
 void kelp__launch_node_hold(struct kelp_launcher *launcher, uint64_t now)
 {
     struct kelp_node_state *node = &launcher->node;
@@ -70,6 +93,9 @@ void kelp__launch_node_hold(struct kelp_launcher *launcher, uint64_t now)
     kelp_status status = kelp_run_dir_resume(launcher->launch->run->path, &node->held, &error);
     if (status == KELP_OK) {
         status = kelp__launch_write_cluster(launcher, &error);
+    }
+    if (status == KELP_OK) {
+        status = tell_place(launcher, &error);
     }
     if (status == KELP_OK) {
         node->hold_told = false;
@@ -293,6 +319,24 @@ void kelp__launch_node_fini(struct kelp_launcher *launcher)
 
 /* ---- leaving ------------------------------------------------------------------------------- */
 
+/* Its shards have ended. What goes with the last host that had some is in no checkpoint. */
+static void tell_loss(struct kelp_launcher *launcher)
+{
+    const Kelp__V1__StatusReply *status = launcher->status;
+    bool others = false;
+
+    for (size_t i = 0; status && i < status->n_shards; i++) {
+        others = others ||
+                 (status->shards[i]->connected && is_foreign(launcher, status->shards[i]->shard));
+    }
+    if (launcher->launch->node->apart && launcher->launch->node->shards.most > 0 && status &&
+        !others && !is_over(launcher)) {
+        kelp_display_say(launcher->display,
+                         "no other host has shards, and there are no checkpoints: the job begins "
+                         "again once hosts are back");
+    }
+}
+
 bool kelp__launch_node_leaves(struct kelp_launcher *launcher)
 {
     struct kelp_children *children = &launcher->children;
@@ -318,6 +362,7 @@ bool kelp__launch_node_leaves(struct kelp_launcher *launcher)
     }
     if (!node->coordinators_leave) {
         node->coordinators_leave = true;
+        tell_loss(launcher);
         kelp_children_take_down(children, KELP_CHILD_COORDINATOR, false);
     }
     return kelp_children_any(children, KELP_CHILD_COORDINATOR);

@@ -352,14 +352,15 @@ kelp_status kelp_launcher_submit(struct kelp_job_client *client, const struct ke
                                  const struct kelp_result *before, struct kelp_error *reterr)
 {
     char spec[KELP_JOB_CLIENT_KEY_MAX + 1], plan[KELP_JOB_CLIENT_KEY_MAX + 1];
-    char run[KELP_JOB_CLIENT_KEY_MAX + 1];
+    char run[KELP_JOB_CLIENT_KEY_MAX + 1], card[KELP_JOB_CLIENT_KEY_MAX + 1];
     char state[KELP_JOB_CLIENT_KEY_MAX + 1];
     char *where = NULL, *count = NULL;
     bool succeeded = false;
 
     kelp_job_client_key(client, "spec", spec);
     kelp_job_client_key(client, "plan", plan);
-    kelp_job_client_key(client, "run", run);
+    kelp_job_client_key(client, KELP_RUN_HOME_KEY, run);
+    kelp_job_client_key(client, KELP_RUN_CARD_KEY, card);
     kelp_job_client_key(client, "state", state);
     kelp_status status = kelp_run_home_print(place, &where, reterr);
     if (status == KELP_OK && before) {
@@ -371,20 +372,26 @@ kelp_status kelp_launcher_submit(struct kelp_job_client *client, const struct ke
         return status;
     }
     const struct kelp_etcd_compare compare = {.key = spec, .what = KELP_ETCD_CREATE_REVISION};
-    const struct kelp_etcd_operation operations[] = {{.key = run, .value = where},
-                                                     {.key = plan, .value = launch->plan},
-                                                     {.key = spec, .value = launch->spec},
-                                                     {.key = state, .value = count}};
-    status = kelp_etcd_transaction(
-        kelp_job_client_etcd(client),
-        &(struct kelp_etcd_transaction){.compares = &compare,
-                                        .compare_count = 1,
-                                        .operations = operations,
-                                        .operation_count =
-                                            KELP_ARRAY_COUNT(operations) - (before ? 0 : 1),
-                                        .nonce_key = run,
-                                        .deadline_ms = KELP_LAUNCH_ETCD_MS},
-        &succeeded, NULL, reterr);
+    struct kelp_etcd_operation operations[5] = {{.key = run, .value = where},
+                                                {.key = plan, .value = launch->plan},
+                                                {.key = spec, .value = launch->spec}};
+    size_t operation_count = 3;
+    if (before) {
+        operations[operation_count++] = (struct kelp_etcd_operation){.key = state, .value = count};
+    }
+    if (launch->card) {
+        operations[operation_count++] =
+            (struct kelp_etcd_operation){.key = card, .value = launch->card};
+    }
+    status =
+        kelp_etcd_transaction(kelp_job_client_etcd(client),
+                              &(struct kelp_etcd_transaction){.compares = &compare,
+                                                              .compare_count = 1,
+                                                              .operations = operations,
+                                                              .operation_count = operation_count,
+                                                              .nonce_key = run,
+                                                              .deadline_ms = KELP_LAUNCH_ETCD_MS},
+                              &succeeded, NULL, reterr);
     free(where);
     free(count);
     return status == KELP_OK && !succeeded ? refuse_taken(client, reterr) : status;

@@ -46,7 +46,13 @@ void kelp__launch_tell_damage(struct kelp_launcher *launcher)
     if (status->generation == launcher->generation || strcmp(status->state, "starting") == 0) {
         return;
     }
+    const bool again = launcher->generation != 0 && launcher->launch->node &&
+                       launcher->launch->node->apart && status->restore_step == 0;
     launcher->generation = status->generation;
+    if (again) {
+        kelp_display_say(launcher->display,
+                         "there are no checkpoints: the job begins again at step 0");
+    }
     kelp_damage_tell(&launcher->damage, launcher->launch->run->path, status->leader,
                      status->restore_step, launcher->display);
 }

@@ -110,6 +110,7 @@ static kelp_status init_children(struct kelp_launcher *launcher, struct kelp_err
         .metrics_host = launch->node ? launch->node->metrics_host : NULL,
         .metrics_port = launch->node ? launch->node->metrics_port : 0,
         .paths = launch->node ? launch->node->paths : NULL,
+        .apart = launch->node && launch->node->apart,
         .trials = &launcher->trials,
         .display = launcher->display,
         /* On one host of several, only the coordinator knows whether enough are left. */

@@ -49,6 +49,9 @@ struct kelp_launch_node {
     const char *metrics_host;          /* where its processes can be watched; NULL: nowhere */
     uint16_t metrics_port;             /* of the first one; 0: each takes a free one */
     const struct kelp_path_map *paths; /* files of the job that lie elsewhere on this host */
+    /* Hosts share no folder, and the run's is this host's own: what etcd has of it, which is told
+     * where the leader's is. NULL: they share it. */
+    struct kelp_run_home *apart;
 };
 
 struct kelp_launch {
@@ -57,6 +60,8 @@ struct kelp_launch {
     const char *spec; /* canonical text of the job */
     uint64_t spec_digest;
     const char *plan; /* text of the job's plan; NULL on a node */
+    const char
+        *card; /* kelp submit, where hosts share no folder: what the model carries; or NULL */
     const struct kelp_run_dir *run;
     const char *bin_folder;
     const char *etcd_url;     /* NULL: a private one */

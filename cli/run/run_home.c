@@ -1,6 +1,7 @@
 #include "cli/run/run_home.h"
 
 #include <inttypes.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,8 +10,7 @@
 #include "common/base/random_id.h"
 #include "common/base/text.h"
 
-#define KEY            "run"
-#define TEXT_BYTES_MAX (8 * KELP_RUN_PATH_MAX) /* a path may need escapes */
+#define TEXT_BYTES_MAX (16 * KELP_RUN_PATH_MAX) /* paths may need escapes */
 
 kelp_status kelp_run_home_mark(struct kelp_run_home *place, struct kelp_error *reterr)
 {
@@ -27,6 +27,10 @@ static void print(const void *what, FILE *out)
 
     kelp_json_print_member(out, "{", "folder", place->folder);
     kelp_json_print_member(out, ",", "token", place->token);
+    if (place->apart) {
+        kelp_json_print_member(out, ",\"shared\":false,", "name", place->name);
+        kelp_json_print_member(out, ",", "host", place->host);
+    }
     (void)fputs("}", out);
 }
 
@@ -47,6 +51,13 @@ static kelp_status parse(const char *text, struct kelp_run_home *place, struct k
     if (status == KELP_OK) {
         status = kelp_json_string(json, "token", place->token, sizeof(place->token), reterr);
     }
+    place->apart = cJSON_IsFalse(cJSON_GetObjectItemCaseSensitive(json, "shared"));
+    if (status == KELP_OK && place->apart) {
+        status = kelp_json_string(json, "name", place->name, sizeof(place->name), reterr);
+    }
+    if (status == KELP_OK && place->apart) {
+        status = kelp_json_string(json, "host", place->host, sizeof(place->host), reterr);
+    }
     cJSON_Delete(json);
     return status;
 }
@@ -54,10 +65,10 @@ static kelp_status parse(const char *text, struct kelp_run_home *place, struct k
 kelp_status kelp_run_home_get(struct kelp_job_client *client, uint32_t deadline_ms,
                               struct kelp_run_home *ret_place, struct kelp_error *reterr)
 {
-    struct kelp_run_home place;
+    struct kelp_run_home place = {.apart = false};
     char *text = NULL;
 
-    kelp_status status = kelp_job_client_get(client, KEY, deadline_ms, &text, reterr);
+    kelp_status status = kelp_job_client_get(client, KELP_RUN_HOME_KEY, deadline_ms, &text, reterr);
     if (status == KELP_ERR_NOT_FOUND) {
         return kelp_fail(reterr, KELP_ERR_NOT_FOUND,
                          "job '%s' was not put into etcd by kelp submit, so that it has no folder",
@@ -69,11 +80,38 @@ kelp_status kelp_run_home_get(struct kelp_job_client *client, uint32_t deadline_
     status = parse(text, &place, reterr);
     free(text);
     if (status != KELP_OK) {
-        kelp_error_prefix(reterr, "/kelp/%s/" KEY " in etcd", kelp_job_client_job(client));
+        kelp_error_prefix(reterr, "/kelp/%s/" KELP_RUN_HOME_KEY " in etcd",
+                          kelp_job_client_job(client));
         return status;
     }
     *ret_place = place;
     return KELP_OK;
+}
+
+void kelp_run_home_text(const struct kelp_run_home *place, char text[KELP_RUN_HOME_TEXT_MAX + 1])
+{
+    (void)snprintf(text, KELP_RUN_HOME_TEXT_MAX + 1, "%s%s%s", place->host,
+                   place->host[0] != '\0' ? ":" : "", place->folder);
+}
+
+/* What would be right, behind what is wrong. */
+static kelp_status refuse(const struct kelp_run_home *place, const char *path, bool other,
+                          struct kelp_error *reterr)
+{
+    const char *wrong =
+        other ? "it is that of another run" : "it has no file '" KELP_RUN_TOKEN_FILE "'";
+
+    return place->apart
+               ? kelp_fail(reterr, KELP_ERR_MISMATCH,
+                           "'%.200s' is no folder of this run: %s; hosts share none, so name by "
+                           "--run the one that kelp node has on this host%s%s",
+                           path, wrong, place->host[0] ? "; the leader's is on host " : "",
+                           place->host)
+               : kelp_fail(reterr, KELP_ERR_MISMATCH,
+                           "'%s' is not the run's folder: %s; it must be the folder that kelp "
+                           "submit made as '%s', which hosts with coordinators or shards share: "
+                           "name it by --run",
+                           path, wrong, place->folder);
 }
 
 kelp_status kelp_run_home_check(const struct kelp_run_home *place, const char *path,
@@ -83,13 +121,7 @@ kelp_status kelp_run_home_check(const struct kelp_run_home *place, const char *p
 
     kelp_status status = kelp_run_dir_read(path, KELP_RUN_TOKEN_FILE, &token, reterr);
     if (status == KELP_ERR_NOT_FOUND || (status == KELP_OK && strcmp(token, place->token) != 0)) {
-        status = kelp_fail(
-            reterr, KELP_ERR_MISMATCH,
-            "'%s' is not the run's folder: %s; it must be the folder that kelp submit "
-            "made as '%s', which hosts with coordinators or shards share: name it "
-            "by --run",
-            path, token ? "it is that of another run" : "it has no file '" KELP_RUN_TOKEN_FILE "'",
-            place->folder);
+        status = refuse(place, path, token != NULL, reterr);
     }
     free(token);
     return status;
@@ -101,6 +133,10 @@ kelp_status kelp_run_home_path(const struct kelp_run_home *place, const char *ty
 {
     char here[KELP_JOB_PATH_MAX + 1];
 
+    if (!typed && place->apart && place->folder[0] == '\0') {
+        return kelp_fail(reterr, KELP_ERR_NOT_FOUND,
+                         "the hosts of this job share no folder, and none has led it yet");
+    }
     if (typed || !paths) {
         return kelp_run_dir_resolve(typed ? typed : place->folder, ret_path, reterr);
     }

@@ -32,6 +32,7 @@ static void begin(struct kelp_leadership *leadership)
                                            .writer = options->incarnation + ++leadership->terms,
                                            .election = leadership->election,
                                            .elected = leadership->elected,
+                                           .no_checkpoints = options->no_checkpoints,
                                            .force = options->force};
     struct kelp_error error;
     const struct kelp_event leads = {.kind = KELP_EVENT_LEADS,

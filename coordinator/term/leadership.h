@@ -37,6 +37,7 @@ struct kelp_leadership_options {
     struct kelp_outside outside;                   /* for the terms; its user for effects too */
     const char *id;                                /* borrowed; ours */
     uint64_t incarnation;
+    bool no_checkpoints;
     bool force;
 };
 

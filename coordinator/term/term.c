@@ -21,7 +21,8 @@ static kelp_status init_machines(struct kelp_term *term, struct kelp_error *rete
         status = kelp_placement_init(&term->placement, &placement, reterr);
     }
     if (status == KELP_OK) {
-        status = kelp_keeper_init(&term->keeper, job, term->election, reterr);
+        status = kelp_keeper_init(&term->keeper, term->options.no_checkpoints ? NULL : job,
+                                  term->election, reterr);
     }
     return status;
 }
@@ -41,7 +42,7 @@ kelp_status kelp_term_create(const struct kelp_term_options *options,
     term->elected = options->elected;
     term->election = options->election;
     kelp_size_init(&term->size, options->job);
-    term->departure.saves = options->job->run.mode == KELP_RUN_TRAIN;
+    term->departure.saves = options->job->run.mode == KELP_RUN_TRAIN && !options->no_checkpoints;
     kelp_status status = init_machines(term, reterr);
     if (status == KELP_OK) {
         status = outside->effects->watch_shards(reterr, outside->user);

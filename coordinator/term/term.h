@@ -43,6 +43,7 @@ struct kelp_term_options {
     uint64_t writer;            /* unique to this term, for nonces */
     int64_t election;           /* revision of the key that was won */
     bool elected;               /* and we still hold it */
+    bool no_checkpoints;        /* hosts share no folder: none are made */
     bool force;                 /* take checkpoints of a job that differs */
 };
 

@@ -26,6 +26,11 @@ kelp_status kelp_term_request(struct kelp_term *term, bool pause, uint64_t *ret_
                               struct kelp_error *reterr)
 {
     kelp_status status = check_open(term, reterr);
+    if (status == KELP_OK && term->options.no_checkpoints) {
+        status = kelp_fail(reterr, KELP_ERR_UNSUPPORTED,
+                           "the hosts of this job share no folder: it has no checkpoints%s",
+                           pause ? ", and cannot be paused" : "");
+    }
     if (status != KELP_OK) {
         return status;
     }

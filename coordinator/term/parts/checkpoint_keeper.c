@@ -14,8 +14,11 @@ static uint64_t first_serial(int64_t election)
 kelp_status kelp_keeper_init(struct kelp_keeper *keeper, const struct kelp_job *job,
                              int64_t election, struct kelp_error *reterr)
 {
+    const uint64_t serial = first_serial(election);
     const struct kelp_checkpointer_options options =
-        kelp_checkpointer_options_of(job, first_serial(election));
+        job ? kelp_checkpointer_options_of(job, serial)
+            : (struct kelp_checkpointer_options){.policy = {.keep_last = 1},
+                                                 .first_serial = serial};
     *keeper = (struct kelp_keeper){.last_generation = 0};
     return kelp_checkpointer_init(&keeper->machine, &options, reterr);
 }

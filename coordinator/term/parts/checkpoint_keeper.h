@@ -35,7 +35,7 @@ struct kelp_keeper_call {
     struct kelp_keeper_requests *requests;
 };
 
-/* Errors: KELP_ERR_NO_MEMORY. */
+/* job NULL: no checkpoint is due by a schedule. Errors: KELP_ERR_NO_MEMORY. */
 kelp_status kelp_keeper_init(struct kelp_keeper *keeper, const struct kelp_job *job,
                              int64_t election, struct kelp_error *reterr) KELP_MUST_USE;
 void kelp_keeper_fini(struct kelp_keeper *keeper);
