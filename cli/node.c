@@ -42,6 +42,9 @@ static const struct kelp_option options[] = {
                      "else the job, wants"),
     KELP_VERB_NUMBER("workers", RANGE, 0, KELP_HOST_ROOM_MAX, "0", "Processes",
                      "N or MIN:MAX workers, likewise"),
+    KELP_VERB_TEXT("gpus", "LIST", "Processes",
+                   "with cluster.device cuda: GPUs such as 0,1 of which each worker here gets one, "
+                   "in turn; else those of CUDA_VISIBLE_DEVICES, or all"),
     KELP_VERB_TEXT("zone", "NAME", "Processes",
                    "what fails together with this host's shards; else the host alone"),
     KELP_VERB_JOB_CERTS(
@@ -91,6 +94,7 @@ struct node {
     struct kelp_job_file *file;
     char *spec;
     struct kelp_launch_node launch;
+    struct kelp_gpus gpus;
     struct kelp_trials trials; /* none */
     struct kelp_display display;
     struct kelp_manager manager;
@@ -501,6 +505,7 @@ static int start(struct node *node, struct kelp_guard *guard)
         .listen = kelp_options_text(node->given, "listen"),
         .certs = node->certs[0] ? node->certs : NULL,
         .trials = &node->trials,
+        .gpus = &node->gpus,
         .coordinators = kelp_options_flag(node->given, "coordinator") ? 1 : 0,
         .no_restart = kelp_options_flag(node->given, "no-restart"),
         .pause_ms = (uint32_t)kelp_options_duration_ms(node->given, "grace"),
@@ -526,6 +531,11 @@ static int work(struct kelp_guard *guard, void *user)
     }
     if (status == KELP_OK) {
         status = read_spec(node, &error);
+    }
+    if (status == KELP_OK) {
+        status = kelp_gpus_find(kelp_options_text(node->given, "gpus"),
+                                kelp_job_file_job(node->file)->cluster.device == KELP_DEVICE_CUDA,
+                                &node->gpus, &error);
     }
     if (status == KELP_OK && is_over(node)) {
         return kelp_launch_result_exit_status(&node->result);

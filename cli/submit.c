@@ -340,6 +340,27 @@ static kelp_status put(const struct submit *submit, struct kelp_error *reterr)
                                                    submit->counts ? &submit->result : NULL, reterr);
 }
 
+/* The job is at rest, and its run has checkpoints to go on from. */
+static kelp_status check_rest(struct submit *submit, struct kelp_error *reterr)
+{
+    static struct kelp_run_home home; /* large */
+
+    kelp_status status = kelp_launcher_unused(submit->client, reterr);
+    if (status != KELP_OK) {
+        return status;
+    }
+    status = kelp_run_home_get(submit->client, KELP_LAUNCH_ETCD_MS, &home, reterr);
+    if (status == KELP_ERR_NOT_FOUND) { /* of kelp train */
+        return KELP_OK;
+    }
+    return status == KELP_OK && home.apart
+               ? kelp_fail(reterr, KELP_ERR_INVALID,
+                           "--resume: hosts of job '%s' share no folder, so there are no "
+                           "checkpoints to go on from; kelp node alone goes on with it",
+                           kelp_job_client_job(submit->client))
+               : status;
+}
+
 /* Before a folder is made: does etcd answer, and is the name free, or the job at rest? */
 static kelp_status look_at_etcd(struct submit *submit, struct kelp_error *reterr)
 {
@@ -349,7 +370,7 @@ static kelp_status look_at_etcd(struct submit *submit, struct kelp_error *reterr
         return status;
     }
     submit->is_there = true;
-    return kelp_launcher_unused(submit->client, reterr);
+    return check_rest(submit, reterr);
 }
 
 static void tell(const struct submit *submit)

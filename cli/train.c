@@ -59,6 +59,9 @@ static const struct kelp_option options[] = {
     KELP_VERB_JOB_CERTS("Cluster",
                         "mutual TLS at ports and to etcd: a folder with coordinator/, shard/, "
                         "worker/ and operator/, as kelp certs issues them for the job"),
+    KELP_VERB_TEXT("gpus", "LIST", "Cluster",
+                   "with cluster.device cuda: GPUs such as 0,1 of which each worker here gets one, "
+                   "in turn; else those of CUDA_VISIBLE_DEVICES, or all"),
     KELP_VERB_COORDINATORS("Cluster", "1", "coordinators to start: one leads, the others stand by"),
     KELP_VERB_LOG_LEVEL("Cluster", "least important lines in the run's logs/"),
     KELP_VERB_FAULT("make the first start of a process fail, such as worker-1:kill@step=120"),
@@ -82,6 +85,7 @@ static const struct kelp_program program = {
 struct train {
     const struct kelp_options *given;
     uint64_t start_ms;
+    struct kelp_gpus gpus;
     struct kelp_trials trials;
     struct kelp_job_file *file;
     char *spec;
@@ -278,6 +282,7 @@ static int work(struct kelp_guard *guard, void *user)
         .listen = kelp_options_text(train->given, "listen"),
         .certs = train->certs[0] ? train->certs : NULL,
         .trials = &train->trials,
+        .gpus = &train->gpus,
         .coordinators = (uint32_t)kelp_options_integer(train->given, "coordinators"),
         .no_restart = kelp_options_flag(train->given, "no-restart"),
         .resume = kelp_options_flag(train->given, "resume"),
@@ -456,6 +461,11 @@ static kelp_status prepare(struct train *train, struct kelp_error *reterr)
             .own_job = kelp_options_positional_count(train->given) > 0,
             .allowed = kelp_options_flag(train->given, "allow-plugin")};
         status = kelp_plugin_consent(train->file, &consent, reterr);
+    }
+    if (status == KELP_OK) {
+        status = kelp_gpus_find(kelp_options_text(train->given, "gpus"),
+                                kelp_job_file_job(train->file)->cluster.device == KELP_DEVICE_CUDA,
+                                &train->gpus, reterr);
     }
     if (status == KELP_OK) {
         status = kelp_preflight(train->file, &watch, &train->carried, reterr);

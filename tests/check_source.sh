@@ -26,7 +26,7 @@ mapfile -t device_sources < <(find kernels tests/lib/cuda \( -name '*.cu' -o -na
 # fgets, localtime_r, common/tensors/philox.h. getenv belongs to the code that reads configuration.
 banned='sprintf|vsprintf|strcpy|strcat|strncpy|strtok|atoi|atol|atof|gets|localtime|rand|srand'
 may_getenv='^(common/job/job_file|common/base/(log|environment)|common/program/(options|socket_folder)'
-may_getenv+='|cli/(main|host/manager|launch/detach|faultdisk/[a-z_]*)|tests/.*|bench/.*)\.[ch]$'
+may_getenv+='|cli/(main|host/(manager|gpus)|launch/detach|faultdisk/[a-z_]*)|tests/.*|bench/.*)\.[ch]$'
 mapfile -t suspects < <(grep -lE "(^|[^A-Za-z0-9_.>\"])($banned)[[:space:]]*\(" "${sources[@]}" \
     "${device_sources[@]}" || true)
 for file in "${suspects[@]}"; do

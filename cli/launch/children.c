@@ -147,6 +147,7 @@ static kelp_status start(struct kelp_children *children, struct kelp_child *chil
     char log[KELP_RUN_PATH_MAX + 64];
     char listen[LISTEN_BYTES], metrics[METRICS_BYTES];
     char certs[KELP_CREDENTIALS_PATH_MAX + 1];
+    char gpu[KELP_GPU_ENTRY_MAX + 1];
     const char *argv[ARGUMENTS_MAX] = {program,   "--etcd",      options->etcd_url,
                                        "--job",   options->job,  "--id",
                                        child->id, "--log-level", options->log_level};
@@ -203,8 +204,17 @@ static kelp_status start(struct kelp_children *children, struct kelp_child *chil
         /* What is set for `kelp train` by KELP_ variables stands in the job already; the daemons
          * must not take their own flags from them. */
         static const char *const unset[] = {"KELP_*", NULL};
-        struct kelp_process_options process = {
-            .argv = argv, .unset_environment = unset, .stdout_fd = log_fd, .stderr_fd = log_fd};
+        const bool computes =
+            child->kind == KELP_CHILD_WORKER && options->gpus && options->gpus->count > 0;
+        const char *const set[] = {computes ? gpu : NULL, NULL};
+        if (computes) {
+            kelp_gpus_entry(options->gpus, child->number, gpu);
+        }
+        struct kelp_process_options process = {.argv = argv,
+                                               .set_environment = set,
+                                               .unset_environment = unset,
+                                               .stdout_fd = log_fd,
+                                               .stderr_fd = log_fd};
         status = kelp_process_start(&process, &child->process, reterr);
         (void)close(log_fd);
     }
@@ -235,11 +245,12 @@ kelp_status kelp_children_add(struct kelp_children *children, enum kelp_child_ki
     struct kelp_child *child = &items[children->count];
     memset(child, 0, sizeof(*child));
     child->kind = kind;
+    child->number = children->next_number[kind];
     child->supervise.worker = kind == KELP_CHILD_WORKER;
     child->supervise.shard = kind == KELP_CHILD_SHARD;
     const char *host = children->options.host;
     (void)snprintf(child->id, sizeof(child->id), "%s%s%s-%" PRIu32, host ? host : "",
-                   host ? "." : "", kind_names[kind], children->next_number[kind]);
+                   host ? "." : "", kind_names[kind], child->number);
     kelp_status status = start(children, child, reterr);
     if (status == KELP_OK) {
         children->next_number[kind]++;

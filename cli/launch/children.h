@@ -9,6 +9,7 @@
 #include <poll.h>
 #include <stdint.h>
 
+#include "cli/host/gpus.h"
 #include "cli/launch/supervise.h"
 #include "cli/launch/trial.h"
 #include "cli/verb/display.h"
@@ -22,6 +23,7 @@ enum kelp_child_kind { KELP_CHILD_COORDINATOR, KELP_CHILD_SHARD, KELP_CHILD_WORK
 
 struct kelp_child {
     enum kelp_child_kind kind;
+    uint32_t number; /* of its kind, from 0 */
     char id[KELP_TRIAL_ID_MAX + 1];
     struct kelp_process *process; /* NULL: not running */
     bool start_due;               /* at start_ms */
@@ -52,6 +54,7 @@ struct kelp_children_options {
     uint16_t metrics_port;    /* of the first child, the next one's is the next; 0: free ones */
     const char *spec_sha256;  /* of the job's text: they refuse another one */
     const struct kelp_path_map *paths; /* passed on to those that read files; NULL: none */
+    const struct kelp_gpus *gpus;      /* of which each worker sees one; NULL, or none: all */
     bool force;                        /* passed on to coordinators */
     bool apart;                        /* hosts share no folder: no checkpoints */
     const struct kelp_trials *trials;

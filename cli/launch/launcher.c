@@ -104,6 +104,7 @@ static kelp_status init_children(struct kelp_launcher *launcher, struct kelp_err
         .sockets = launcher->sockets,
         .certs = launcher->roles[0] != '\0' ? launcher->roles : NULL,
         .spec_sha256 = launcher->spec_sha256,
+        .gpus = launch->gpus,
         .force = launch->force,
         .host = launch->node ? launch->node->host : NULL,
         .zone = launch->node ? launch->node->zone : NULL,

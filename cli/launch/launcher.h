@@ -16,6 +16,7 @@
 
 #include <stdint.h>
 
+#include "cli/host/gpus.h"
 #include "cli/host/hosts.h"
 #include "cli/host/manager.h"
 #include "cli/launch/guard.h"
@@ -75,6 +76,7 @@ struct kelp_launch {
      * run. */
     const char *certs;
     const struct kelp_trials *trials;
+    const struct kelp_gpus *gpus; /* of which each worker gets one; NULL, or none: all it finds */
     uint32_t coordinators;
     /* For a job that does not train: how many entries of the schedule it has, and what to call one.
      */

@@ -449,7 +449,7 @@ const struct kelp_job_key kelp__job_keys[] = {
     {KEY(cluster.lane_threads, U32), WITHIN(1, 256), .default_text = "1",
      .help = "Threads that compute one lane"},
     {KEY(cluster.device, CHOICE), .choices = device_kinds, .default_text = "cpu",
-     .help = "Device on which workers compute. `cuda`: the first GPU that CUDA shows a worker; "
+     .help = "Device on which workers compute. `cuda`: a GPU for each worker (--gpus); "
              "workers of a job need GPUs of one kind. Shards compute on the CPU"},
     {KEY(cluster.compute, CHOICE), .choices = computes, .later = true, .default_text = "native",
      .help = "`native`: as fast as the processor can, and another kind of processor may give "

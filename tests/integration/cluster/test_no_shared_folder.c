@@ -378,6 +378,7 @@ KELP_TEST(is_not_paused)
 /* What cannot be is refused before anything is there, or in the folder of another run. */
 KELP_TEST(mistakes)
 {
+    char path[PATH_BYTES];
     const char *const export[] = {"export", "hosts", "--etcd",        etcd.url, "--run",
                                   "other",  "--out", "x.safetensors", NULL};
 
@@ -396,6 +397,13 @@ KELP_TEST(mistakes)
                                             "other", "--set", "name=another", NULL},
                            0, "\nsha256 ");
     kelp_test_command_says(folder.path, export, 2, "it is that of another run; hosts share none");
+    (void)snprintf(path, sizeof(path), "%s/copy", folder.path);
+    ck_assert_int_eq(mkdir(path, 0755), 0);
+    (void)kelp_test_write(folder.path, "copy/job.yaml", job_text);
+    kelp_test_command_says(
+        folder.path,
+        (const char *[]){"submit", "--resume", "--run", "copy", "--etcd", etcd.url, NULL}, 2,
+        "share no folder, so there are no checkpoints");
     start(0, "../other", "1", NULL);
     ends(0, 2);
     ck_assert_ptr_nonnull(strstr(hosts[0].err, "it is that of another run; hosts share none"));
