@@ -11,7 +11,7 @@
 static struct kelp_error error;
 static struct kelp_gpus gpus;
 
-static void gets(uint32_t worker, const char *expected)
+static void sees(uint32_t worker, const char *expected)
 {
     char entry[KELP_GPU_ENTRY_MAX + 1];
 
@@ -24,10 +24,10 @@ KELP_TEST(test_in_turn)
 {
     ck_assert_int_eq(kelp_gpus_parse("--gpus", "0,2,GPU-5ebe-11", &gpus, &error), KELP_OK);
     ck_assert_uint_eq(gpus.count, 3);
-    gets(0, "CUDA_VISIBLE_DEVICES=0");
-    gets(1, "CUDA_VISIBLE_DEVICES=2");
-    gets(2, "CUDA_VISIBLE_DEVICES=GPU-5ebe-11");
-    gets(3, "CUDA_VISIBLE_DEVICES=0");
+    sees(0, "CUDA_VISIBLE_DEVICES=0");
+    sees(1, "CUDA_VISIBLE_DEVICES=2");
+    sees(2, "CUDA_VISIBLE_DEVICES=GPU-5ebe-11");
+    sees(3, "CUDA_VISIBLE_DEVICES=0");
 }
 
 /* What a batch system gave is taken; what is typed counts more. */
@@ -36,9 +36,9 @@ KELP_TEST(test_found)
     ck_assert_int_eq(setenv("CUDA_VISIBLE_DEVICES", "3,1", 1), 0);
     ck_assert_int_eq(kelp_gpus_find(NULL, true, &gpus, &error), KELP_OK);
     ck_assert_uint_eq(gpus.count, 2);
-    gets(1, "CUDA_VISIBLE_DEVICES=1");
+    sees(1, "CUDA_VISIBLE_DEVICES=1");
     ck_assert_int_eq(kelp_gpus_find("7", true, &gpus, &error), KELP_OK);
-    gets(5, "CUDA_VISIBLE_DEVICES=7");
+    sees(5, "CUDA_VISIBLE_DEVICES=7");
     ck_assert_int_eq(setenv("CUDA_VISIBLE_DEVICES", "", 1), 0);
     ck_assert_int_eq(kelp_gpus_find(NULL, true, &gpus, &error), KELP_OK);
     ck_assert_uint_eq(gpus.count, 0);
