@@ -57,7 +57,8 @@ common/base:
 common/tensors: common/base
 common/tls: common/base
 common/etcd: common/base common/tls
-common/rpc: common/base common/tls
+common/shm: common/base
+common/rpc: common/base common/shm common/tls
 common/job: common/base common/tensors
 common/training: common/base common/tensors common/job
 common/program: common/base common/etcd common/job common/tls

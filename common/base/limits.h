@@ -109,4 +109,12 @@
 /* New calls that a server has asked gRPC for at one time; more only queue inside gRPC. */
 #define KELP_RPC_ACCEPTS 4
 
+/* ---- shared memory ---- */
+
+/* Bytes of one area that another process may pass: the flat vector of the largest model. */
+#define KELP_SHM_AREA_BYTES_MAX (UINT64_C(64) << 30)
+/* Bytes of answers that one reader of a server may have in areas, besides one answer: enough pieces
+ * to be always busy. More wait. */
+#define KELP_RPC_SHARED_LENT_MAX (32u << 20)
+
 #endif

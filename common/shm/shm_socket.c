@@ -1,0 +1,213 @@
+#include "common/shm/shm_socket.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#define WAITING_MAX 128 /* connections that were not accepted yet */
+
+/* Packets, so that a note is never half there. */
+static int new_socket(void)
+{
+    return socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+}
+
+static kelp_status name_socket(const char *path, struct sockaddr_un *ret_address,
+                               struct kelp_error *reterr)
+{
+    *ret_address = (struct sockaddr_un){.sun_family = AF_UNIX};
+    if (path[0] == '\0' || strlen(path) >= sizeof(ret_address->sun_path)) {
+        return kelp_fail(reterr, KELP_ERR_INVALID, "socket '%s': its path has 1 to %zu bytes", path,
+                         sizeof(ret_address->sun_path) - 1);
+    }
+    memcpy(ret_address->sun_path, path, strlen(path) + 1);
+    return KELP_OK;
+}
+
+/* Whose process is at the other end? */
+static kelp_status check_user(int fd, struct kelp_error *reterr)
+{
+    struct ucred peer = {.uid = (uid_t)-1};
+    socklen_t length = sizeof(peer);
+
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0 || peer.uid != geteuid()) {
+        return kelp_fail(reterr, KELP_ERR_DENIED,
+                         "the other process is user %u's, and this one user %u's",
+                         (unsigned)peer.uid, (unsigned)geteuid());
+    }
+    return KELP_OK;
+}
+
+kelp_status kelp_shm_listen(const char *path, int *ret_fd, struct kelp_error *reterr)
+{
+    struct sockaddr_un address;
+    kelp_status status = name_socket(path, &address, reterr);
+
+    if (status != KELP_OK) {
+        return status;
+    }
+    int fd = new_socket();
+    if (fd < 0) {
+        return kelp_fail(reterr, KELP_ERR_IO, "no socket: %s", strerror(errno));
+    }
+    if (bind(fd, (struct sockaddr *)&address, sizeof(address)) != 0) {
+        const int error = errno;
+        (void)close(fd);
+        return kelp_fail(reterr, error == EADDRINUSE ? KELP_ERR_EXISTS : KELP_ERR_IO,
+                         "cannot listen at '%s': %s", path, strerror(error));
+    }
+    /* Nobody can connect before listen(). */
+    if (chmod(path, S_IRUSR | S_IWUSR) != 0 || listen(fd, WAITING_MAX) != 0) {
+        const int error = errno;
+        (void)close(fd);
+        (void)unlink(path);
+        return kelp_fail(reterr, KELP_ERR_IO, "cannot listen at '%s': %s", path, strerror(error));
+    }
+    *ret_fd = fd;
+    return KELP_OK;
+}
+
+kelp_status kelp_shm_accept(int listener, int *ret_fd, struct kelp_error *reterr)
+{
+    int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+
+    if (fd < 0) {
+        const bool nobody = errno == EAGAIN || errno == EINTR || errno == ECONNABORTED;
+        return kelp_fail(reterr, nobody ? KELP_ERR_BUSY : KELP_ERR_IO,
+                         "no connection can be taken: %s", strerror(errno));
+    }
+    kelp_status status = check_user(fd, reterr);
+    if (status != KELP_OK) {
+        (void)close(fd);
+        return status;
+    }
+    *ret_fd = fd;
+    return KELP_OK;
+}
+
+kelp_status kelp_shm_connect(const char *path, int *ret_fd, struct kelp_error *reterr)
+{
+    struct sockaddr_un address;
+    kelp_status status = name_socket(path, &address, reterr);
+
+    if (status != KELP_OK) {
+        return status;
+    }
+    int fd = new_socket();
+    if (fd < 0) {
+        return kelp_fail(reterr, KELP_ERR_IO, "no socket: %s", strerror(errno));
+    }
+    if (connect(fd, (struct sockaddr *)&address, sizeof(address)) != 0) {
+        const int error = errno;
+        (void)close(fd);
+        return kelp_fail(reterr, error == EAGAIN ? KELP_ERR_BUSY : KELP_ERR_UNREACHABLE,
+                         "cannot reach '%s': %s", path, strerror(error));
+    }
+    status = check_user(fd, reterr);
+    if (status != KELP_OK) {
+        (void)close(fd);
+        return status;
+    }
+    *ret_fd = fd;
+    return KELP_OK;
+}
+
+/* ---- notes ---- */
+
+/* Room for one descriptor, aligned as the system wants it. The room that is named is shorter than
+ * CMSG_SPACE(), into which a second one would fit. */
+union control {
+    struct cmsghdr header;
+    char bytes[CMSG_SPACE(sizeof(int))];
+};
+
+kelp_status kelp_shm_note_send(int socket, const struct kelp_shm_note *note, int fd)
+{
+    union control control = {.bytes = {0}};
+    struct iovec bytes = {.iov_base = (void *)(uintptr_t)note, .iov_len = sizeof(*note)};
+    struct msghdr message = {.msg_iov = &bytes, .msg_iovlen = 1};
+
+    if (fd >= 0) {
+        message.msg_control = control.bytes;
+        message.msg_controllen = CMSG_LEN(sizeof(fd));
+        struct cmsghdr *header = CMSG_FIRSTHDR(&message);
+        header->cmsg_level = SOL_SOCKET;
+        header->cmsg_type = SCM_RIGHTS;
+        header->cmsg_len = CMSG_LEN(sizeof(fd));
+        memcpy(CMSG_DATA(header), &fd, sizeof(fd));
+    }
+    ssize_t sent;
+    do {
+        sent = sendmsg(socket, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+    } while (sent < 0 && errno == EINTR);
+    if (sent == (ssize_t)sizeof(*note)) {
+        return KELP_OK;
+    }
+    const bool full = errno == EAGAIN || errno == ENOBUFS || errno == ENOMEM ||
+                      errno == ETOOMANYREFS || errno == EMFILE;
+    return full ? KELP_ERR_BUSY : KELP_ERR_CLOSED;
+}
+
+/* The descriptor that came, or -1. There is room for one, so the system has closed any others. */
+static int descriptor_of(struct msghdr *message)
+{
+    int fd = -1;
+
+    for (struct cmsghdr *header = CMSG_FIRSTHDR(message); header;
+         header = CMSG_NXTHDR(message, header)) {
+        if (header->cmsg_level == SOL_SOCKET && header->cmsg_type == SCM_RIGHTS &&
+            header->cmsg_len == CMSG_LEN(sizeof(fd))) {
+            memcpy(&fd, CMSG_DATA(header), sizeof(fd));
+        }
+    }
+    return fd;
+}
+
+static ssize_t receive_packet(int socket, struct msghdr *message)
+{
+    ssize_t length;
+
+    do {
+        length = recvmsg(socket, message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    } while (length < 0 && errno == EINTR);
+    return length;
+}
+
+kelp_status kelp_shm_note_take(int socket, struct kelp_shm_note *ret_note, int *ret_fd,
+                               struct kelp_error *reterr)
+{
+    union control control = {.bytes = {0}};
+    struct iovec bytes = {.iov_base = ret_note, .iov_len = sizeof(*ret_note)};
+    struct msghdr message = {.msg_iov = &bytes,
+                             .msg_iovlen = 1,
+                             .msg_control = control.bytes,
+                             .msg_controllen = CMSG_LEN(sizeof(int))};
+    ssize_t length = receive_packet(socket, &message);
+
+    if (length < 0 && errno == ECONNRESET) {
+        /* Said once, when the other side has ended without reading all of ours: what it sent before
+         * is still there. */
+        length = receive_packet(socket, &message);
+    }
+    if (length < 0 && (errno == EAGAIN || errno == ENOMEM)) {
+        return kelp_fail(reterr, KELP_ERR_BUSY, "no note has come");
+    }
+    if (length <= 0) {
+        return kelp_fail(reterr, KELP_ERR_CLOSED, "the other process has gone");
+    }
+    const int fd = descriptor_of(&message);
+    if (length != (ssize_t)sizeof(*ret_note) || (message.msg_flags & (MSG_TRUNC | MSG_CTRUNC))) {
+        if (fd >= 0) {
+            (void)close(fd);
+        }
+        return kelp_fail(reterr, KELP_ERR_FORMAT,
+                         "a note of %zd bytes came, or with several descriptors: it has %zu",
+                         length, sizeof(*ret_note));
+    }
+    *ret_fd = fd;
+    return KELP_OK;
+}
