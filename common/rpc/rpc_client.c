@@ -13,6 +13,7 @@
 #include "common/base/address.h"
 #include "common/base/log.h"
 #include "common/rpc/rpc_internal.h"
+#include "common/rpc/rpc_shared_internal.h"
 
 /* One blocking call, with its own queue. Its write can be stuck behind a stopped peer after the
  * call has ended; then the channel keeps it until it is closed. */
@@ -277,6 +278,15 @@ kelp_status kelp_rpc_stream_open(struct kelp_rpc_channel *channel,
     kelp__rpc_stream_read(stream, options->events, options->user, options->first_message_ms);
     kelp__rpc_stream_release(stream);
     return KELP_OK;
+}
+
+kelp_status kelp_rpc_stream_open_shared(struct kelp_rpc_channel *channel,
+                                        const struct kelp_rpc_stream_options *options,
+                                        struct kelp_rpc_stream **ret_stream,
+                                        struct kelp_error *reterr)
+{
+    return kelp__rpc_shared_connect(channel->loop, channel->target, channel->message_bytes_max,
+                                    options, ret_stream, reterr);
 }
 
 /* ---- unary calls ---- */

@@ -28,12 +28,20 @@ struct kelp__rpc_op {
     /* True while gRPC has it. Release on arming and acquire on completion order our memory between
      * the two threads, and a tag that came twice would be seen. */
     atomic_bool armed;
+    /* Between its completion and its dispatch, in a loop with shared memory. */
+    struct kelp__rpc_op *next;
+    bool success;
 };
 
 /* Hand a batch with op as its tag to gRPC. It must not fail: an error is a mistake of ours. */
 void kelp__rpc_start(grpc_call *call, const grpc_op *ops, size_t op_count, struct kelp__rpc_op *op);
 
+/* Its completion came. */
+void kelp__rpc_dispatch(struct kelp__rpc_op *op, bool success);
+
 /* ---- loop ---- */
+
+struct kelp__rpc_shared; /* rpc_shared_internal.h */
 
 struct kelp_rpc_timer {
     struct kelp_rpc_loop *loop;
@@ -47,6 +55,7 @@ struct kelp_rpc_timer {
 
 struct kelp_rpc_loop {
     grpc_completion_queue *queue;
+    _Atomic(struct kelp__rpc_shared *) shared; /* NULL: it waits for gRPC alone */
     /* A call that is never started: a batch without operations on it completes at once, which is
      * how a thread puts an event into the queue (the C API has no alarms). */
     grpc_channel *post_channel;
@@ -190,6 +199,10 @@ void kelp__rpc_stream_read(struct kelp_rpc_stream *stream,
                            uint32_t first_message_ms);
 void kelp__rpc_stream_release(struct kelp_rpc_stream *stream);
 
+/* The stream method that is reached through shared memory, and the owner's user data; as for calls.
+ */
+void kelp__rpc_server_welcome(struct kelp_rpc_server *server, struct kelp_rpc_stream *stream,
+                              const struct kelp_rpc_stream_events **ret_events, void **ret_user);
 /* What its streams share. */
 struct kelp__rpc_queues *kelp__rpc_server_queues(struct kelp_rpc_server *server);
 /* A stream of the server came or is gone. */

@@ -13,6 +13,7 @@
 
 #include "common/base/clock.h"
 #include "common/rpc/rpc_internal.h"
+#include "common/rpc/rpc_shared_internal.h"
 
 #define NEVER INT64_MAX
 
@@ -269,14 +270,18 @@ void kelp_rpc_loop_credentials(struct kelp_rpc_loop *loop, struct kelp_credentia
     loop->credentials = credentials;
 }
 
-static void dispatch(const grpc_event *event)
+void kelp__rpc_dispatch(struct kelp__rpc_op *op, bool success)
 {
-    struct kelp__rpc_op *op = event->tag;
     bool was_armed = atomic_exchange_explicit(&op->armed, false, memory_order_acq_rel);
 
     assert(was_armed); /* a tag comes back once */
     (void)was_armed;
-    op->done(op, event->success != 0);
+    op->done(op, success);
+}
+
+static void dispatch(const grpc_event *event)
+{
+    kelp__rpc_dispatch(event->tag, event->success != 0);
 }
 
 void kelp_rpc_loop_destroy(struct kelp_rpc_loop *loop)
@@ -284,6 +289,7 @@ void kelp_rpc_loop_destroy(struct kelp_rpc_loop *loop)
     if (!loop) {
         return;
     }
+    kelp__rpc_shared_end(loop);
     grpc_call_unref(loop->post_call);
     grpc_channel_destroy(loop->post_channel);
     grpc_completion_queue_shutdown(loop->queue);
@@ -302,11 +308,34 @@ void kelp_rpc_loop_destroy(struct kelp_rpc_loop *loop)
     free(loop);
 }
 
+/* The same where there is more than gRPC to wait for. */
+static bool run_shared(struct kelp_rpc_loop *loop, struct kelp__rpc_shared *shared,
+                       int64_t until_us)
+{
+    for (bool last = false;;) {
+        if (timer_fire(loop) || kelp__rpc_shared_run(shared)) {
+            return true;
+        }
+        if (last) {
+            return false;
+        }
+        atomic_fetch_add(&loop->waiters, 1);
+        int64_t due_us = atomic_load(&loop->next_due_us);
+        kelp__rpc_shared_wait(shared, due_us < until_us ? due_us : until_us);
+        atomic_fetch_sub(&loop->waiters, 1);
+        last = until_us == 0 || (until_us != NEVER && kelp__rpc_now_us() >= until_us);
+    }
+}
+
 bool kelp_rpc_loop_run(struct kelp_rpc_loop *loop, int timeout_ms)
 {
+    struct kelp__rpc_shared *shared = atomic_load(&loop->shared);
     int64_t until_us = timeout_ms < 0    ? NEVER
                        : timeout_ms == 0 ? 0
                                          : kelp__rpc_now_us() + (int64_t)timeout_ms * 1000;
+    if (shared) {
+        return run_shared(loop, shared, until_us);
+    }
     for (;;) {
         if (timer_fire(loop)) {
             return true;

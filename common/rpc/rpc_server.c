@@ -10,8 +10,10 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/base/log.h"
 #include "common/rpc/rpc_internal.h"
 #include "common/rpc/rpc_queue_internal.h"
+#include "common/rpc/rpc_shared_internal.h"
 #include "common/rpc/rpc_sockets.h"
 
 /* One call that we asked gRPC for. */
@@ -37,6 +39,7 @@ struct kelp_rpc_server {
      * the server itself until its shutdown completed. */
     atomic_uint holds;
     struct kelp__rpc_queues queues;
+    struct kelp__rpc_shared_listener *listener; /* NULL: not through shared memory */
 };
 
 void kelp_rpc_server_queue_max(struct kelp_rpc_server *server, size_t bytes)
@@ -223,6 +226,21 @@ struct origin {
     struct kelp__rpc_caller caller; /* without a name: there is no certificate */
 };
 
+static const struct kelp_rpc_stream_events *ask_method(const struct kelp_rpc_server *server,
+                                                       const struct kelp_rpc_method *method,
+                                                       struct kelp_rpc_stream *stream,
+                                                       void **ret_user)
+{
+    const struct kelp_rpc_stream_events *events =
+        method->accept(stream, server->options.user, ret_user);
+
+    if (!events) {
+        kelp_rpc_stream_close(stream, KELP_ERR_UNSUPPORTED, "stream refused");
+        events = &refused_events;
+    }
+    return events;
+}
+
 static void stream_start(struct kelp_rpc_server *server, const struct kelp_rpc_method *method,
                          grpc_call *call, const struct origin *origin)
 {
@@ -238,12 +256,7 @@ static void stream_start(struct kelp_rpc_server *server, const struct kelp_rpc_m
     kelp__rpc_stream_set_caller(stream, &origin->caller);
     void *user = NULL;
     kelp__rpc_stream_begin(stream);
-    const struct kelp_rpc_stream_events *events =
-        method->accept(stream, server->options.user, &user);
-    if (!events) {
-        kelp_rpc_stream_close(stream, KELP_ERR_UNSUPPORTED, "stream refused");
-        events = &refused_events;
-    }
+    const struct kelp_rpc_stream_events *events = ask_method(server, method, stream, &user);
     kelp__rpc_stream_read(stream, events, user, server->options.hello ? KELP_RPC_HELLO_MS : 0);
     kelp__rpc_stream_release(stream);
 }
@@ -272,6 +285,31 @@ static const struct kelp_rpc_method *find_method(const struct kelp_rpc_server *s
         }
     }
     return NULL;
+}
+
+void kelp__rpc_server_welcome(struct kelp_rpc_server *server, struct kelp_rpc_stream *stream,
+                              const struct kelp_rpc_stream_events **ret_events, void **ret_user)
+{
+    for (size_t i = 0; i < server->options.method_count; i++) {
+        const struct kelp_rpc_method *method = &server->options.methods[i];
+        if (strcmp(method->path, server->options.shared) == 0) {
+            *ret_events = ask_method(server, method, stream, ret_user);
+            return;
+        }
+    }
+    assert(!"the shared method is one of the server's");
+}
+
+/* Processes of this host may come without gRPC. Where they cannot, they come with it. */
+static void offer_shared(struct kelp_rpc_server *server)
+{
+    struct kelp_error error;
+
+    if (server->options.shared && kelp__rpc_address_is_local(server->options.address) &&
+        kelp__rpc_shared_listen(server->loop, server, &server->options, &server->listener,
+                                &error) != KELP_OK) {
+        kelp_log_warn("shared memory is not offered reason=\"%s\"", error.text);
+    }
 }
 
 /* May they call it? Errors: those of kelp__rpc_judge(). */
@@ -421,6 +459,7 @@ kelp_status kelp_rpc_server_open(struct kelp_rpc_loop *loop,
         kelp__rpc_server_hold(server);
         accept_next(&server->acceptors[i]);
     }
+    offer_shared(server);
     *ret_server = server;
     return KELP_OK;
 }
@@ -442,6 +481,7 @@ void kelp_rpc_server_close(struct kelp_rpc_server *server)
     }
     struct kelp_rpc_loop *loop = server->loop;
     atomic_store(&server->closing, true);
+    kelp__rpc_shared_unlisten(server->listener);
     atomic_store(&server->shutdown_op.armed, true);
     grpc_server_shutdown_and_notify(server->server, loop->queue, &server->shutdown_op);
     grpc_server_cancel_all_calls(server->server);

@@ -21,6 +21,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/rpc/rpc_shared_internal.h"
 #include "common/rpc/rpc_stream_internal.h"
 
 /* ---- life ---- */
@@ -267,6 +268,9 @@ kelp_status kelp_rpc_stream_send(struct kelp_rpc_stream *stream, struct kelp_rpc
     kelp_status status = KELP_OK;
     bool start = false;
 
+    if (stream->shared) {
+        return kelp__rpc_shared_stream_send(stream->shared, message);
+    }
     (void)pthread_mutex_lock(&stream->lock);
     if (stream->closing || stream->broken) {
         status = KELP_ERR_CLOSED;

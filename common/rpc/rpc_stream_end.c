@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <time.h>
 
+#include "common/rpc/rpc_shared_internal.h"
 #include "common/rpc/rpc_stream_internal.h"
 
 #define EXPIRY_LOOK_S 86400
@@ -52,6 +53,10 @@ static void close_late(void *user)
 
 void kelp_rpc_stream_close(struct kelp_rpc_stream *stream, kelp_status status, const char *text)
 {
+    if (stream->shared) {
+        kelp__rpc_shared_stream_close(stream->shared, status, text);
+        return;
+    }
     (void)pthread_mutex_lock(&stream->lock);
     if (stream->closing || stream->broken) {
         stream->closing = true; /* broken: the watch knows why, and its word stays */

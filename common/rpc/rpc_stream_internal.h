@@ -6,6 +6,8 @@
 #include "common/rpc/rpc_queue_internal.h"
 
 struct kelp_rpc_stream {
+    /* Through shared memory: of that (rpc_shared_stream.c), which uses what is not gRPC's. */
+    struct kelp_rpc_shared_stream *shared;
     struct kelp_rpc_loop *loop;
     struct kelp_rpc_server *server; /* NULL on the client */
     size_t message_bytes_max;       /* of what we send; the peer has a limit of its own */

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "common/base/limits.h"
 #include "common/rpc/rpc.h"
@@ -138,10 +139,14 @@ static struct side at_server;
 static struct side at_client;
 static char address[64];
 
+static const char *shared; /* method that is reached through shared memory; NULL: none */
+static char folder[] = "/tmp/kelp-test-XXXXXX";
+
 static void setup(void)
 {
     struct kelp_error error = {0};
-    struct kelp_rpc_server_options options = {.address = "127.0.0.1:0",
+    struct kelp_rpc_server_options options = {.address = shared ? address : "127.0.0.1:0",
+                                              .shared = shared,
                                               .message_bytes_max = BYTES_MAX,
                                               .methods = methods,
                                               .method_count = KELP_ARRAY_COUNT(methods),
@@ -153,7 +158,7 @@ static void setup(void)
     ck_assert_int_eq(kelp_rpc_loop_create(&loop, &error), KELP_OK);
     ck_assert_msg(kelp_rpc_server_open(loop, &options, &server, &error) == KELP_OK, "%s",
                   error.text);
-    (void)snprintf(address, sizeof(address), "127.0.0.1:%u", kelp_rpc_server_port(server));
+    (void)snprintf(address, sizeof(address), "%s", kelp_rpc_server_address(server));
     ck_assert_int_eq(
         kelp_rpc_channel_open(loop, address, KELP_ROLE_SHARD, BYTES_MAX, &channel, &error),
         KELP_OK);
@@ -175,16 +180,56 @@ static void teardown(void)
     kelp_rpc_global_fini();
 }
 
+static void setup_shared(const char *method)
+{
+    ck_assert_ptr_nonnull(mkdtemp(folder));
+    (void)snprintf(address, sizeof(address), "unix:%s/server", folder);
+    shared = method;
+    setup();
+}
+
+static void setup_shared_echo(void)
+{
+    setup_shared("/test/Echo");
+}
+
+static void setup_shared_never(void)
+{
+    setup_shared("/test/Never");
+}
+
+static void setup_shared_many(void)
+{
+    setup_shared("/test/Many");
+}
+
+/* The server leaves no socket of shared memory behind. */
+static void teardown_shared(void)
+{
+    char path[80];
+
+    teardown();
+    (void)snprintf(path, sizeof(path), "%s/server.shm", folder);
+    ck_assert_int_ne(access(path, F_OK), 0);
+    (void)unlink(address + strlen("unix:"));
+    ck_assert_int_eq(rmdir(folder), 0);
+}
+
+static void open_with(const char *path, uint32_t first_message_ms,
+                      const struct kelp_rpc_stream_events *events, void *user,
+                      struct kelp_rpc_stream **ret_stream)
+{
+    const struct kelp_rpc_stream_options options = {
+        .path = path, .first_message_ms = first_message_ms, .events = events, .user = user};
+
+    ck_assert_int_eq(shared ? kelp_rpc_stream_open_shared(channel, &options, ret_stream, NULL)
+                            : kelp_rpc_stream_open(channel, &options, ret_stream, NULL),
+                     KELP_OK);
+}
+
 static void open_stream(const char *path, uint32_t first_message_ms)
 {
-    ck_assert_int_eq(
-        kelp_rpc_stream_open(channel,
-                             &(struct kelp_rpc_stream_options){.path = path,
-                                                               .first_message_ms = first_message_ms,
-                                                               .events = &client_events,
-                                                               .user = &at_client},
-                             &at_client.stream, NULL),
-        KELP_OK);
+    open_with(path, first_message_ms, &client_events, &at_client, &at_client.stream);
 }
 
 /* Runs the loop until condition holds; 10 s are only reached by a failure. */
@@ -240,6 +285,10 @@ KELP_TEST(refused)
     open_stream("/test/Never", 2000);
     RUN_UNTIL(at_client.closed == 1);
     ck_assert_int_eq(at_client.status, KELP_ERR_UNSUPPORTED);
+    if (shared) {
+        ck_assert_str_eq(at_client.text, "stream refused");
+        return;
+    }
     open_stream("/test/None", 2000);
     RUN_UNTIL(at_client.closed == 2);
     ck_assert_int_eq(at_client.status, KELP_ERR_UNSUPPORTED);
@@ -452,14 +501,7 @@ KELP_LOOP_TEST(many_streams, 0, 4)
     }
     for (unsigned i = 0; i < STREAMS; i++) {
         all[i].finished = &finished;
-        ck_assert_int_eq(
-            kelp_rpc_stream_open(channel,
-                                 &(struct kelp_rpc_stream_options){.path = "/test/Many",
-                                                                   .first_message_ms = 5000,
-                                                                   .events = &events,
-                                                                   .user = &all[i]},
-                                 &all[i].stream, NULL),
-            KELP_OK);
+        open_with("/test/Many", 5000, &events, &all[i], &all[i].stream);
         send_round(&all[i]);
     }
     RUN_UNTIL(atomic_load(&finished) == STREAMS);
@@ -488,14 +530,7 @@ KELP_TEST(torn_down_in_flight)
         ck_assert_int_eq(pthread_create(&threads[i], NULL, run_loop, &stop), 0);
     }
     for (unsigned i = 0; i < STREAMS; i++) {
-        ck_assert_int_eq(
-            kelp_rpc_stream_open(channel,
-                                 &(struct kelp_rpc_stream_options){.path = "/test/Many",
-                                                                   .first_message_ms = 5000,
-                                                                   .events = &events,
-                                                                   .user = &all[i]},
-                                 &all[i].stream, NULL),
-            KELP_OK);
+        open_with("/test/Many", 5000, &events, &all[i], &all[i].stream);
     }
     kelp_rpc_server_close(server);
     server = NULL;
@@ -575,3 +610,156 @@ KELP_LOOP_TEST_AGAIN(many_streams, 0, 4)
 KELP_TEST_AGAIN(torn_down_in_flight)
 KELP_TEST_AGAIN(posts_from_threads)
 KELP_TEST_AGAIN(timer_from_a_thread)
+
+/* ---- the same through shared memory, and what is different ---- */
+
+KELP_CASE("shared memory", .timeout_s = 30, .setup = setup_shared_echo, .teardown = teardown_shared)
+
+KELP_TEST_AGAIN(echo)
+KELP_TEST_AGAIN(server_closes)
+KELP_TEST_AGAIN(timers_and_posts)
+KELP_TEST_AGAIN(unary)
+KELP_TEST_AGAIN(server_closes_with_live_streams)
+KELP_TEST_AGAIN(posts_from_threads)
+KELP_TEST_AGAIN(timer_from_a_thread)
+
+/* Large messages, whose fields come first, and of many segments; each byte arrives. */
+KELP_LOOP_TEST(sizes, 0, 6)
+{
+    static const struct {
+        size_t first, other;
+        unsigned count;
+    } sizes[] = {{100, 4u << 20, 1},      {64u << 10, 0, 0},  {100, 1000, 1200},
+                 {(64u << 10) - 8, 1, 1}, {200u << 10, 1, 3}, {1, 64u << 10, 20}};
+    static uint8_t bytes[4u << 20];
+    size_t whole = sizes[_i].first + sizes[_i].other * sizes[_i].count;
+
+    for (size_t i = 0; i < sizeof(bytes); i++) {
+        bytes[i] = (uint8_t)(i * 7 + i / 251);
+    }
+    open_stream("/test/Echo", 5000);
+    for (unsigned turn = 1; turn <= 20; turn++) {
+        struct kelp_rpc_message *message = kelp_rpc_message_create();
+        ck_assert_int_eq(kelp_rpc_message_copy(message, bytes, sizes[_i].first), KELP_OK);
+        for (unsigned i = 0; i < sizes[_i].count; i++) {
+            ck_assert_int_eq(kelp_rpc_message_borrow(message, bytes, sizes[_i].other, tick, NULL),
+                             KELP_OK);
+        }
+        ck_assert_int_eq(kelp_rpc_stream_send(at_client.stream, message), KELP_OK);
+        RUN_UNTIL(at_client.messages == turn);
+        ck_assert_uint_eq(kelp_rpc_message_length(at_client.last), whole);
+        size_t at = 0, wrong = 0;
+        for (size_t i = 0; i < kelp_rpc_message_segment_count(at_client.last); i++) {
+            const struct kelp_rpc_segment segment = kelp_rpc_message_segment(at_client.last, i);
+            for (size_t byte = 0; byte < segment.length; byte++, at++) {
+                const size_t from =
+                    at < sizes[_i].first ? at : (at - sizes[_i].first) % sizes[_i].other;
+                wrong += segment.bytes[byte] != bytes[from];
+            }
+        }
+        ck_assert_uint_eq(wrong, 0);
+    }
+}
+
+/* What is longer than the stream's bound is the sender's mistake. */
+KELP_TEST(too_large)
+{
+    struct kelp_rpc_message *message = kelp_rpc_message_create();
+
+    ck_assert_ptr_nonnull(kelp_rpc_message_extend(message, BYTES_MAX + 1));
+    open_stream("/test/Echo", 5000);
+    ck_assert_int_eq(kelp_rpc_stream_send(at_client.stream, message), KELP_ERR_LIMIT);
+    kelp_rpc_stream_close(at_client.stream, KELP_OK, NULL);
+    RUN_UNTIL(at_client.closed == 1);
+}
+
+/* A server that says nothing is not waited for beyond the first message's time. */
+KELP_TEST(no_first_message)
+{
+    at_server.quiet = true;
+    open_stream("/test/Echo", 50);
+    RUN_UNTIL(at_client.closed == 1);
+    ck_assert_int_eq(at_client.status, KELP_ERR_TIMEOUT);
+    RUN_UNTIL(at_server.closed == 1);
+    ck_assert_int_eq(at_server.status, KELP_ERR_UNREACHABLE);
+    ck_assert_str_eq(at_server.text, "a process of this host, through shared memory is gone or "
+                                     "cancelled the stream");
+}
+
+/* A client that cancels is gone at once. */
+KELP_TEST(cancelled)
+{
+    open_stream("/test/Echo", 5000);
+    ck_assert_int_eq(kelp_rpc_stream_send(at_client.stream, text_message("x")), KELP_OK);
+    RUN_UNTIL(at_client.messages == 1);
+    kelp_rpc_stream_close(at_client.stream, KELP_ERR_FORMAT, "nonsense");
+    RUN_UNTIL(at_client.closed == 1 && at_server.closed == 1);
+    ck_assert_int_eq(at_client.status, KELP_ERR_FORMAT);
+    ck_assert_int_eq(at_server.status, KELP_ERR_UNREACHABLE);
+}
+
+/* Far more than a slow reader may have in memory waits, and comes in order as it reads. */
+KELP_TEST(slow_reader)
+{
+    enum { COUNT = 40 };
+    static uint8_t bytes[4u << 20];
+
+    open_stream("/test/Echo", 5000);
+    ck_assert_int_eq(kelp_rpc_stream_send(at_client.stream, text_message("x")), KELP_OK);
+    RUN_UNTIL(at_client.messages == 1);
+    ticks = 0;
+    for (unsigned i = 0; i < COUNT; i++) {
+        struct kelp_rpc_message *message = kelp_rpc_message_create();
+        ck_assert_int_eq(kelp_rpc_message_copy(message, &i, sizeof(i)), KELP_OK);
+        ck_assert_int_eq(kelp_rpc_message_borrow(message, bytes, sizeof(bytes), tick, NULL),
+                         KELP_OK);
+        ck_assert_int_eq(kelp_rpc_stream_send(at_server.stream, message), KELP_OK);
+    }
+    ck_assert_uint_le(ticks, KELP_RPC_SHARED_LENT_MAX / sizeof(bytes) + 1); /* the others wait */
+    ck_assert_uint_gt(kelp_rpc_stream_queued(at_server.stream), COUNT / 2);
+    for (unsigned i = 0; i < COUNT; i++) {
+        unsigned came = COUNT;
+        RUN_UNTIL(at_client.messages == 2 + i);
+        memcpy(&came, kelp_rpc_message_segment(at_client.last, 0).bytes, sizeof(came));
+        ck_assert_uint_eq(came, i);
+    }
+    ck_assert_uint_eq(ticks, COUNT);
+}
+
+/* Where it is not offered, an open says so at once, and gRPC still serves. */
+KELP_TEST(not_offered)
+{
+    struct kelp_error error;
+    struct kelp_rpc_channel *other = NULL;
+    const struct kelp_rpc_stream_options options = {
+        .path = "/test/Echo", .events = &client_events, .user = &at_client};
+
+    ck_assert_int_eq(
+        kelp_rpc_channel_open(loop, "127.0.0.1:1", KELP_ROLE_SHARD, BYTES_MAX, &other, NULL),
+        KELP_OK);
+    ck_assert_int_eq(kelp_rpc_stream_open_shared(other, &options, &at_client.stream, &error),
+                     KELP_ERR_UNREACHABLE);
+    ck_assert_str_eq(error.text,
+                     "no shared memory at ipv4:127.0.0.1:1, which is not a socket of this host");
+    kelp_rpc_channel_close(other);
+    ck_assert_int_eq(kelp_rpc_channel_open(loop, "unix:/tmp/kelp-none/s", KELP_ROLE_SHARD,
+                                           BYTES_MAX, &other, NULL),
+                     KELP_OK);
+    ck_assert_int_eq(kelp_rpc_stream_open_shared(other, &options, &at_client.stream, &error),
+                     KELP_ERR_UNREACHABLE);
+    ck_assert_str_eq(error.text, "cannot reach '/tmp/kelp-none/s.shm': No such file or directory");
+    kelp_rpc_channel_close(other);
+    ck_assert_int_eq(kelp_rpc_stream_open(channel, &options, &at_client.stream, NULL), KELP_OK);
+    ck_assert_int_eq(kelp_rpc_stream_send(at_client.stream, text_message("x")), KELP_OK);
+    RUN_UNTIL(at_client.messages == 1);
+}
+
+KELP_CASE("shared, refused", .timeout_s = 30, .setup = setup_shared_never,
+          .teardown = teardown_shared)
+
+KELP_TEST_AGAIN(refused)
+
+KELP_CASE("shared, many", .timeout_s = 30, .setup = setup_shared_many, .teardown = teardown_shared)
+
+KELP_LOOP_TEST_AGAIN(many_streams, 0, 4)
+KELP_TEST_AGAIN(torn_down_in_flight)

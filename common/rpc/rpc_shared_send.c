@@ -1,0 +1,228 @@
+/*
+ * What is sent through shared memory.
+ *
+ * A message leaves in the thread that sends it, as far as there is room. Its first segment, which
+ * has the fields, is copied into the ring; what follows is copied once into an area of ours, where
+ * the other side reads it in place. An area is used again when the other side has released it.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/rpc/rpc_shared_stream_internal.h"
+#include "common/shm/layout.h"
+
+#define COPIED_MAX (KELP_SHM_COPIED_MAX - sizeof(struct kelp__rpc_head))
+/* Areas that wait to be used again: as many as there are pieces of a step, mostly. */
+#define IDLE_MAX 32
+
+/* ---- memory ---- */
+
+void kelp__rpc_bounce_free(struct kelp__rpc_bounce *bounce)
+{
+    bounce->shared->retired = true;
+    kelp_shm_area_retire(bounce->area);
+    kelp_shm_area_unref(bounce->area);
+    free(bounce);
+}
+
+/* Room for so many bytes. NULL: out of memory. */
+static struct kelp__rpc_bounce *bounce_take(struct kelp_rpc_shared_stream *shared, size_t bytes)
+{
+    size_t room = 64u << 10;
+
+    for (struct kelp__rpc_bounce **at = &shared->idle; *at; at = &(*at)->next) {
+        struct kelp__rpc_bounce *bounce = *at;
+        if (kelp_shm_area_length(bounce->area) >= bytes) {
+            *at = bounce->next;
+            shared->idle_count--;
+            return bounce;
+        }
+    }
+    while (room < bytes) {
+        room *= 2;
+    }
+    struct kelp__rpc_bounce *bounce = calloc(1, sizeof(*bounce));
+    if (!bounce || kelp_shm_area_create(room, &bounce->area, NULL) != KELP_OK) {
+        free(bounce);
+        return NULL;
+    }
+    bounce->shared = shared;
+    return bounce;
+}
+
+/* A server's answers wait when their reader is slow, instead of taking memory for each reader. What
+ * a client sends does not: a shard keeps it until others have sent theirs. */
+static bool may_lend(const struct kelp_rpc_shared_stream *shared, size_t bytes)
+{
+    return !shared->stream.server || shared->lent_bytes == 0 ||
+           shared->lent_bytes + bytes <= KELP_RPC_SHARED_LENT_MAX;
+}
+
+/* The other side is done with it; or has gone, and may read on. */
+static void bounce_done(void *user, bool read)
+{
+    struct kelp__rpc_bounce *bounce = user;
+    struct kelp_rpc_shared_stream *shared = bounce->shared;
+
+    shared->lent_bytes -= kelp_shm_area_length(bounce->area);
+    if (!read || shared->idle_count == IDLE_MAX) {
+        kelp__rpc_bounce_free(bounce);
+        return;
+    }
+    bounce->next = shared->idle;
+    shared->idle = bounce;
+    shared->idle_count++;
+}
+
+/* ---- sending; the stream's lock is taken ---- */
+
+/* From segment `first` on, in one piece. */
+static void gather(const struct kelp_rpc_message *message, size_t first, uint8_t *to)
+{
+    for (size_t i = first; i < kelp_rpc_message_segment_count(message); i++) {
+        const struct kelp_rpc_segment segment = kelp_rpc_message_segment(message, i);
+        memcpy(to, segment.bytes, segment.length);
+        to += segment.length;
+    }
+}
+
+static kelp_status put_small(struct kelp_rpc_shared_stream *shared,
+                             const struct kelp_rpc_message *message)
+{
+    const struct kelp__rpc_head head = {.kind = KELP__RPC_KIND_MESSAGE};
+    struct kelp_shm_part parts[KELP_SHM_PARTS_MAX];
+    const size_t count = kelp_rpc_message_segment_count(message);
+
+    parts[0] = (struct kelp_shm_part){.bytes = &head, .length = sizeof(head)};
+    for (size_t i = 0; i < count; i++) {
+        const struct kelp_rpc_segment segment = kelp_rpc_message_segment(message, i);
+        parts[1 + i] = (struct kelp_shm_part){.bytes = segment.bytes, .length = segment.length};
+    }
+    return kelp_shm_channel_send(shared->channel, parts, 1 + count, NULL, NULL, NULL);
+}
+
+static kelp_status put_large(struct kelp_rpc_shared_stream *shared,
+                             const struct kelp_rpc_message *message)
+{
+    const struct kelp__rpc_head head = {.kind = KELP__RPC_KIND_MESSAGE};
+    struct kelp_rpc_segment fields = kelp_rpc_message_segment(message, 0);
+    const size_t copied = fields.length <= COPIED_MAX ? 1 : 0; /* segments */
+    const size_t length = kelp_rpc_message_length(message) - (copied > 0 ? fields.length : 0);
+
+    kelp_shm_channel_collect(shared->channel);
+    if (!may_lend(shared, length)) {
+        kelp_shm_channel_want(shared->channel);
+        kelp_shm_channel_collect(shared->channel); /* just before they could see that */
+    }
+    struct kelp__rpc_bounce *bounce = may_lend(shared, length) ? bounce_take(shared, length) : NULL;
+    if (!bounce) {
+        return may_lend(shared, length) ? KELP_ERR_NO_MEMORY : KELP_ERR_BUSY;
+    }
+    shared->lent_bytes += kelp_shm_area_length(bounce->area);
+    const struct kelp_shm_part parts[] = {
+        {.bytes = &head, .length = sizeof(head)},
+        {.bytes = fields.bytes, .length = copied > 0 ? fields.length : 0},
+        {.bytes = kelp_shm_area_bytes(bounce->area), .length = length, .area = bounce->area}};
+    gather(message, copied, kelp_shm_area_bytes(bounce->area));
+    kelp_status status = kelp_shm_channel_send(shared->channel, parts, KELP_ARRAY_COUNT(parts),
+                                               bounce_done, bounce, NULL);
+    if (status == KELP_OK) {
+        kelp_shm_area_settle(bounce->area); /* it has no other reader */
+    } else {
+        bounce_done(bounce, true);
+    }
+    return status;
+}
+
+static kelp_status put(struct kelp_rpc_shared_stream *shared,
+                       const struct kelp_rpc_message *message)
+{
+    return kelp_rpc_message_length(message) <= COPIED_MAX &&
+                   kelp_rpc_message_segment_count(message) < KELP_SHM_PARTS_MAX
+               ? put_small(shared, message)
+               : put_large(shared, message);
+}
+
+void kelp__rpc_shared_break_off(struct kelp_rpc_shared_stream *shared)
+{
+    shared->stream.broken = true;
+    shared->ended = true;
+}
+
+/* Send what waits, as far as there is room. */
+void kelp__rpc_shared_flush(struct kelp_rpc_shared_stream *shared)
+{
+    struct kelp_rpc_stream *stream = &shared->stream;
+
+    while (!stream->broken) {
+        if (!shared->pending) {
+            shared->pending = kelp__rpc_queue_pop(&stream->queue, &shared->pending_bytes);
+        }
+        if (!shared->pending) {
+            return;
+        }
+        kelp_status status = put(shared, shared->pending);
+        if (status == KELP_ERR_BUSY) {
+            return;
+        }
+        kelp__rpc_queue_done(&stream->queue, shared->pending_bytes);
+        kelp_rpc_message_unref(shared->pending);
+        shared->pending = NULL;
+        if (status != KELP_OK && status != KELP_ERR_CLOSED) {
+            stream->status = status;
+            (void)snprintf(stream->text, sizeof(stream->text), "shared memory: %s",
+                           kelp_status_text(status));
+            kelp__rpc_shared_break_off(shared);
+        } else if (status == KELP_ERR_CLOSED) {
+            stream->broken = true; /* whoever receives finds the end, and what was sent before it */
+        }
+    }
+}
+
+/* After what was queued; then nothing is left to do. */
+void kelp__rpc_shared_send_end(struct kelp_rpc_shared_stream *shared)
+{
+    struct kelp_rpc_stream *stream = &shared->stream;
+    const struct kelp__rpc_head head = {.kind = KELP__RPC_KIND_END, .status = stream->status};
+    const struct kelp_shm_part parts[] = {{.bytes = &head, .length = sizeof(head)},
+                                          {.bytes = stream->text, .length = strlen(stream->text)}};
+
+    kelp__rpc_shared_flush(shared);
+    if (stream->broken) {
+        shared->ended = true;
+    } else if (!shared->pending && stream->queue.count == 0 && !shared->ended) {
+        kelp_status status = kelp_shm_channel_send(shared->channel, parts, 2, NULL, NULL, NULL);
+        shared->ended = status != KELP_ERR_BUSY;
+    }
+}
+
+kelp_status kelp__rpc_shared_stream_send(struct kelp_rpc_shared_stream *shared,
+                                         struct kelp_rpc_message *message)
+{
+    struct kelp_rpc_stream *stream = &shared->stream;
+    kelp_status status = KELP_OK;
+    bool kick = false;
+
+    (void)pthread_mutex_lock(&stream->lock);
+    if (stream->closing || stream->broken) {
+        status = KELP_ERR_CLOSED;
+    } else if (kelp_rpc_message_length(message) > stream->message_bytes_max) {
+        status = KELP_ERR_LIMIT;
+    } else {
+        status = kelp__rpc_queue_push(&stream->queue, message);
+    }
+    if (status == KELP_OK) {
+        kelp__rpc_shared_flush(shared);
+        kick = stream->broken;
+        atomic_fetch_add(&shared->refs, kick ? 1 : 0);
+    }
+    (void)pthread_mutex_unlock(&stream->lock);
+    if (status != KELP_OK) {
+        kelp_rpc_message_unref(message);
+    }
+    if (kick) {
+        kelp__rpc_shared_look(shared);
+    }
+    return status;
+}
