@@ -119,6 +119,8 @@ enum kelp_monitored {
 };
 enum kelp_device_kind { KELP_DEVICE_CPU, KELP_DEVICE_CUDA };
 enum kelp_compute { KELP_COMPUTE_NATIVE, KELP_COMPUTE_PORTABLE };
+/* How a worker and a shard exchange gradients and weights. */
+enum kelp_transport { KELP_TRANSPORT_AUTO, KELP_TRANSPORT_GRPC, KELP_TRANSPORT_SHM };
 /* csv, synthetic: the columns that go in and come out. */
 enum kelp_features {
     KELP_FEATURES_S, /* the target in and out */
@@ -283,6 +285,7 @@ struct kelp_job {
         uint32_t move_rate; /* bytes a second that moves of partitions may take, of each shard */
     } cluster;
     struct {
+        enum kelp_transport kind;
         uint32_t piece_bytes; /* largest payload of one message */
         uint32_t connect_timeout_ms;
     } transport;

@@ -33,6 +33,7 @@ static const char *const checkpoint_metrics[] = {"val/loss",     "val/mse", "val
 static const char *const checkpoint_orders[] = {"min", "max", NULL};
 static const char *const device_kinds[] = {"cpu", "cuda", NULL};
 static const char *const computes[] = {"native", "portable", NULL};
+static const char *const transports[] = {"auto", "grpc", "shm", NULL};
 
 /* A choice's words stand in the order of its enum: the first, the last and the number say enough.
  */
@@ -54,6 +55,7 @@ CHECK_ORDER(optimizer_kinds, KELP_OPTIMIZER_SGD, KELP_OPTIMIZER_LAMB);
 CHECK_ORDER(schedule_kinds, KELP_SCHEDULE_CONSTANT, KELP_SCHEDULE_PLATEAU);
 CHECK_ORDER(device_kinds, KELP_DEVICE_CPU, KELP_DEVICE_CUDA);
 CHECK_ORDER(computes, KELP_COMPUTE_NATIVE, KELP_COMPUTE_PORTABLE);
+CHECK_ORDER(transports, KELP_TRANSPORT_AUTO, KELP_TRANSPORT_SHM);
 CHECK_ORDER(checkpoint_metrics, KELP_CHECKPOINT_VAL_LOSS, KELP_CHECKPOINT_VAL_AUC);
 _Static_assert(KELP_ORDER_MIN == 0 && KELP_ORDER_MAX == 1, "order of checkpoint_orders");
 _Static_assert(sizeof(enum kelp_model_kind) == sizeof(uint32_t), "enums are stored as uint32_t");
@@ -467,6 +469,11 @@ const struct kelp_job_key kelp__job_keys[] = {
      .help = "Bytes a second that each shard may send to move its partitions to other shards. A "
              "higher rate takes less time, and slows training more"},
 
+    {KEY(transport.kind, CHOICE), .choices = transports, .change = KELP_JOB_CHANGES, .later = true,
+     .default_text = "auto",
+     .help = "How a worker and a shard exchange gradients and weights. `shm`: through shared "
+             "memory, which both must be on one host for. `auto`: so where they are, in a run on "
+             "one machine, and by gRPC otherwise. It changes no result"},
     {KEY_AT("transport.piece", transport.piece_bytes, SIZE), WITHIN(4096, 64 << 20),
      .change = KELP_JOB_CHANGES, .default_text = "4MiB",
      .help = "The most tensor bytes in one message"},

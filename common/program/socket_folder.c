@@ -47,7 +47,21 @@ kelp_status kelp_socket_folder_make(char path[KELP_SOCKET_FOLDER_MAX + 1],
     return KELP_OK;
 }
 
-/* A socket that nobody serves any more: the connection is refused. */
+/* Nobody serves it any more: the connection is refused. A socket of another type has another error.
+ */
+static bool is_refused(const struct sockaddr_un *address, int type)
+{
+    int probe = socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    bool refused = probe >= 0 &&
+                   connect(probe, (const struct sockaddr *)address, sizeof(*address)) != 0 &&
+                   errno == ECONNREFUSED;
+    if (probe >= 0) {
+        (void)close(probe);
+    }
+    return refused;
+}
+
+/* A socket that nobody serves any more; those of shared memory have packets. */
 static bool is_dead(int folder, const char *path, const char *name)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
@@ -58,13 +72,7 @@ static bool is_dead(int folder, const char *path, const char *name)
         return false;
     }
     (void)snprintf(address.sun_path, sizeof(address.sun_path), "%.64s/%.42s", path, name);
-    int probe = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    bool dead = probe >= 0 && connect(probe, (struct sockaddr *)&address, sizeof(address)) != 0 &&
-                errno == ECONNREFUSED;
-    if (probe >= 0) {
-        (void)close(probe);
-    }
-    return dead;
+    return is_refused(&address, SOCK_STREAM) || is_refused(&address, SOCK_SEQPACKET);
 }
 
 /* True when it is gone. */

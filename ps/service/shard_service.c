@@ -47,9 +47,17 @@ static void answer_status(struct kelp_rpc_request *request, struct kelp_rpc_mess
     }
 }
 
+#define EXCHANGE_PATH "/kelp.v1.ParameterServer/Exchange"
+
+/* What workers of this host may reach through shared memory. */
+static const char *shared_path(const struct kelp_job *job)
+{
+    return job->transport.kind == KELP_TRANSPORT_GRPC ? NULL : EXCHANGE_PATH;
+}
+
 /* Who only looks may pull (exchange.c). */
 static const struct kelp_rpc_method methods[] = {
-    {.path = "/kelp.v1.ParameterServer/Exchange",
+    {.path = EXCHANGE_PATH,
      .roles = KELP_ROLE_BIT(KELP_ROLE_WORKER) | KELP_ROLE_BIT(KELP_ROLE_OPERATOR) |
               KELP_ROLE_BIT(KELP_ROLE_READER),
      .accept = kelp__service_exchange_accept},
@@ -142,6 +150,7 @@ kelp_status kelp_service_open(const struct kelp_service_options *options,
                                              .message_bytes_max =
                                                  kelp__service_message_bytes_max(options->job),
                                              .hello = true,
+                                             .shared = shared_path(options->job),
                                              .methods = methods,
                                              .method_count = KELP_ARRAY_COUNT(methods),
                                              .refused = count_refused,

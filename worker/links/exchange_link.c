@@ -23,6 +23,8 @@ struct kelp_shard_link {
     bool unopened;             /* the stream could not be opened: closed() is due */
     bool told;                 /* the reason why there is no stream has been logged */
     bool heard;                /* something came on this stream */
+    bool shared;               /* it goes through shared memory */
+    bool unshared;             /* that has failed for good: gRPC, where there is a choice */
     char cause[CAUSE_MAX + 1]; /* why the last stream ended */
     /* Message under construction; memory reused. */
     Kelp__V1__PushItem *push_items;
@@ -158,6 +160,8 @@ static kelp_status hear_reply(struct kelp_shard_link *link, const Kelp__V1__Exch
     link->told = false;
     if (!link->heard) {
         link->heard = true;
+        kelp_log_info("shard answers shard=%s address=%s transport=%s", link->place.shard,
+                      link->place.address, link->shared ? "shm" : "grpc");
         link->options.events->opened(link, link->options.user);
     }
     if (reply->generation != link->options.generation) {
@@ -217,6 +221,13 @@ void kelp_shard_link_retry_later(struct kelp_shard_link *link, uint32_t after_ms
     }
 }
 
+/* No memory to share, here or there, or another version of it: the next try would end like that. */
+static bool is_for_good(const struct kelp_shard_link *link, kelp_status status)
+{
+    return status == KELP_ERR_UNSUPPORTED || kelp_status_group(status) == KELP_GROUP_RESOURCE ||
+           (!link->heard && status == KELP_ERR_UNREACHABLE);
+}
+
 static void on_closed(struct kelp_rpc_stream *stream, kelp_status status, const char *text,
                       void *user)
 {
@@ -228,6 +239,7 @@ static void on_closed(struct kelp_rpc_stream *stream, kelp_status status, const 
         link_free(link);
         return;
     }
+    link->unshared = link->unshared || (link->shared && is_for_good(link, status));
     if (!link->told) {
         kelp_log_warn("shard stream ended shard=%s address=%s status=%s reason=\"%s\"",
                       link->place.shard, link->place.address, kelp_status_name(status), text);
@@ -252,22 +264,41 @@ static kelp_status send_hello(struct kelp_shard_link *link, struct kelp_error *r
     return status == KELP_OK ? kelp_rpc_stream_send(link->stream, message) : status;
 }
 
+/* Through shared memory where that is wanted and there. */
+static kelp_status open_stream(struct kelp_shard_link *link, struct kelp_error *reterr)
+{
+    const enum kelp_transport transport = link->options.transport;
+    const struct kelp_rpc_stream_options options = {.path = EXCHANGE_PATH,
+                                                    .first_message_ms =
+                                                        link->options.connect_timeout_ms,
+                                                    .hello = true,
+                                                    .events = &stream_events,
+                                                    .user = link};
+    kelp_status status = KELP_ERR_UNREACHABLE;
+
+    if (transport == KELP_TRANSPORT_SHM || (transport == KELP_TRANSPORT_AUTO && !link->unshared)) {
+        status = kelp_rpc_stream_open_shared(link->channel, &options, &link->stream, reterr);
+    }
+    link->shared = status == KELP_OK;
+    return link->shared || transport == KELP_TRANSPORT_SHM
+               ? status
+               : kelp_rpc_stream_open(link->channel, &options, &link->stream, reterr);
+}
+
 void kelp_shard_link_connect(struct kelp_shard_link *link)
 {
     struct kelp_error error = {.text = ""};
     link->heard = false;
-    kelp_status status = kelp_rpc_stream_open(
-        link->channel,
-        &(struct kelp_rpc_stream_options){.path = EXCHANGE_PATH,
-                                          .first_message_ms = link->options.connect_timeout_ms,
-                                          .hello = true,
-                                          .events = &stream_events,
-                                          .user = link},
-        &link->stream, &error);
+    kelp_status status = open_stream(link, &error);
     if (status != KELP_OK) {
         link->stream = NULL;
         link->unopened = true;
-        kelp_log_warn("stream to a shard not opened error=\"%s\"", error.text);
+        if (!link->told) {
+            kelp_log_warn("stream to a shard not opened shard=%s error=\"%s\"", link->place.shard,
+                          error.text);
+            link->told = true; /* once until it works again */
+        }
+        (void)snprintf(link->cause, sizeof(link->cause), "%.*s", CAUSE_MAX, error.text);
         kelp_shard_link_retry_later(link, 1);
         return;
     }

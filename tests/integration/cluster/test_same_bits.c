@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/files.h"
 #include "tests/lib/cluster/run_train.h"
 #include "tests/lib/shared_files.h"
 #include "tests/lib/suite.h"
@@ -158,4 +159,60 @@ KELP_TEST(workers_die_and_return)
     check_killed(&run, "worker-0");
     check_killed(&run, "worker-1");
     kelp_run_fini(&run);
+}
+
+/* All workers of the run say so once for each shard, and again when they return. */
+static void check_transport(const struct kelp_run *run, const char *transport)
+{
+    static const char *const workers[] = {"worker-0", "worker-1"};
+    char line[64];
+
+    (void)snprintf(line, sizeof(line), "transport=%s\n", transport);
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(workers); i++) {
+        char path[KELP_TEST_PATH_MAX];
+        char *text = NULL;
+        size_t length = 0;
+        (void)snprintf(path, sizeof(path), "%s/logs/%s.log", run->run_folder, workers[i]);
+        ck_assert_int_eq(kelp_files_read(path, 16u << 20, &text, &length, NULL), KELP_OK);
+        const char *first = strstr(text, " transport=");
+        ck_assert_msg(first != NULL, "%s says nothing of a transport", path);
+        for (const char *at = first; at; at = strstr(at + 1, " transport=")) {
+            ck_assert_msg(strncmp(at + 1, line, strlen(line)) == 0,
+                          "%s has another transport than "
+                          "%s",
+                          path, transport);
+        }
+        free(text);
+    }
+}
+
+/* Through shared memory, by gRPC, or whichever is there: the same bits, also when workers are
+ * killed with a push half sent, and when a message has a partition alone. Ports are not for shared
+ * memory.
+ */
+KELP_TEST(any_transport)
+{
+    static const struct {
+        const char *kind, *listen, *used;
+    } cases[] = {{"auto", NULL, "shm"},
+                 {"shm", NULL, "shm"},
+                 {"grpc", NULL, "grpc"},
+                 {"auto", "--listen=127.0.0.1", "grpc"}};
+
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(cases); i++) {
+        char kind[32], what[64];
+        (void)snprintf(kind, sizeof(kind), "transport.kind=%s", cases[i].kind);
+        (void)snprintf(what, sizeof(what), "transport %s: %s, 1 killed", cases[i].kind,
+                       cases[i].used);
+        const char *const more[] = {"--set",         kind,
+                                    "--set",         "transport.piece=4KiB",
+                                    "--fault",       "worker-1:kill-pushing@step=150",
+                                    cases[i].listen, NULL};
+        struct kelp_run run;
+        run_job(&run, "2", "3", more);
+        check_digest(&run, what);
+        check_killed(&run, "worker-1");
+        check_transport(&run, cases[i].used);
+        kelp_run_fini(&run);
+    }
 }

@@ -11,6 +11,7 @@
 
 #include "common/program/socket_folder.h"
 #include "common/rpc/rpc.h"
+#include "common/shm/shm_socket.h"
 #include "tests/lib/suite.h"
 
 #define BYTES_MAX (1u << 20)
@@ -197,4 +198,20 @@ KELP_TEST(removal)
     kelp_socket_folder_remove(folder);
     ck_assert_int_eq(access(path, F_OK), 0);
     ck_assert_int_eq(chmod(folder, 0700), 0);
+}
+
+/* So do those of shared memory, which have packets: a served one keeps the folder, a dead one goes.
+ */
+KELP_TEST(sockets_of_shared_memory)
+{
+    char path[KELP_SOCKET_FOLDER_MAX + 32];
+    int listener = -1;
+
+    (void)snprintf(path, sizeof(path), "%s/shard-0.0.shm", folder);
+    ck_assert_int_eq(kelp_shm_listen(path, &listener, NULL), KELP_OK);
+    kelp_socket_folder_remove(folder);
+    ck_assert_int_eq(access(path, F_OK), 0);
+    ck_assert_int_eq(close(listener), 0);
+    kelp_socket_folder_remove(folder);
+    ck_assert_int_ne(access(folder, F_OK), 0);
 }
