@@ -332,7 +332,7 @@ KELP_TEST(shares)
     kelp_test_command_says(folder.path,
                            (const char *[]){"submit", "job.yaml", "--etcd", etcd.url, "--run",
                                             "shared", "--set", "name=shared", "--set",
-                                            "train.epochs=500", NULL},
+                                            "train.epochs=1000", NULL},
                            0, "\nsha256 ");
     start_shared(0, "a", "1:2");
     start_shared(1, "b", "1");
@@ -351,7 +351,7 @@ KELP_TEST(shares)
     await_shared("a.worker-", 1);
     await_shared("c.worker-", 1);
     verb(&train, (const char *[]){"train", "job.yaml", "--run", "quiet-shared", "--set",
-                                  "train.epochs=500", NULL});
+                                  "train.epochs=1000", NULL});
     read_digest(train.out, digest);
     kelp_test_command_fini(&train);
     ends(0, 0);
