@@ -315,16 +315,16 @@ static void start_shared(size_t host, const char *name, const char *shards)
 static void await_shared(const char *name, unsigned count)
 {
     KELP_TEST_AWAIT_FROM(&hosts[0], count_processes("shared", name) == count,
-                         "%u of %s are not there: %s", count, name,
+                         "%u of %s are not there: %.2000s", count, name,
                          kelp_test_command_peek(&hosts[0]));
 }
 
-/* Hosts share out what kelp scale wants, and what a lost one had. */
+/* Hosts share out what is wanted, what a lost one had, and what kelp scale wants. The job rests
+ * while fewer than four workers are there, so that it does not end before. */
 KELP_TEST(shares)
 {
-    const char *const scale[] = {"scale", "shared",   "--etcd", etcd.url, "--workers",
-                                 "4",     "--shards", "4",      NULL};
-    const char *const back[] = {"scale", "shared",   "--etcd", etcd.url, "--workers",
+    const char *const more[] = {"scale", "shared", "--etcd", etcd.url, "--shards", "4", NULL};
+    const char *const less[] = {"scale", "shared",   "--etcd", etcd.url, "--workers",
                                 "2",     "--shards", "2",      NULL};
     struct kelp_test_command train;
     char digest[DIGEST_CHARS + 1], shared[DIGEST_CHARS + 1];
@@ -332,26 +332,25 @@ KELP_TEST(shares)
     kelp_test_command_says(folder.path,
                            (const char *[]){"submit", "job.yaml", "--etcd", etcd.url, "--run",
                                             "shared", "--set", "name=shared", "--set",
-                                            "train.epochs=1000", NULL},
+                                            "train.epochs=500", "--workers", "4", NULL},
                            0, "\nsha256 ");
     start_shared(0, "a", "1:2");
+    await_shared("a.worker-", 3);
+    kelp_test_command_says(folder.path, more, 0,
+                           "shards     4 (the hosts have room for 2: start kelp node");
     start_shared(1, "b", "1");
-    await_shared("a.worker-", 1);
-    await_shared("b.worker-", 1);
-    kelp_test_command_says(folder.path, scale, 0,
-                           "shards     4 (the hosts have room for 3: start kelp node");
-    await_shared("a.shard-", 2);
-    await_shared("a.worker-", 2);
     await_shared("b.worker-", 2);
+    await_shared("a.worker-", 2);
+    await_shared("a.shard-", 2);
     kelp_test_command_signal(&hosts[1], "node", "shared", SIGKILL);
     ends(1, -1);
     start_shared(2, "c", "1"); /* b's entry is gone after its lease */
     await_shared("c.worker-", 2);
-    kelp_test_command_says(folder.path, back, 0, "shards     2");
+    kelp_test_command_says(folder.path, less, 0, "shards     2");
     await_shared("a.worker-", 1);
     await_shared("c.worker-", 1);
     verb(&train, (const char *[]){"train", "job.yaml", "--run", "quiet-shared", "--set",
-                                  "train.epochs=1000", NULL});
+                                  "train.epochs=500", NULL});
     read_digest(train.out, digest);
     kelp_test_command_fini(&train);
     ends(0, 0);
