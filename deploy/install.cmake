@@ -65,7 +65,7 @@ set(development COMPONENT kelp-dev)
 install(TARGETS kelp_worker_archive ARCHIVE DESTINATION lib ${development})
 install(FILES ${pkgconfig}/kelp-worker.pc DESTINATION lib/pkgconfig ${development})
 install(FILES include/kelp/worker.h DESTINATION include/kelp ${development})
-foreach(header base/log.h base/sha256.h base/status.h base/value.h etcd/etcd.h job/job.h program/daemon.h
+foreach(header base/log.h base/sha256.h base/status.h base/value.h etcd/etcd.h job/job.h job/path_map.h program/daemon.h
         program/options.h rpc/rpc.h tls/certificate.h tls/credentials.h tls/spiffe.h training/control.h
         training/decision_share.h training/metrics.h training/plan.h)
   get_filename_component(folder ${header} DIRECTORY)
