@@ -282,12 +282,25 @@ KELP_TEST(asked_to_end)
     end();
 }
 
+/* Both of a shard's sockets, its own and the one beside it for shared memory, go elsewhere or come
+ * back. Streams that are open stay. */
+static void move_sockets(const char *socket, const char *from, const char *to)
+{
+    static const char *const kinds[] = {"", ".shm"};
+    char before[320], after[320];
+
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(kinds); i++) {
+        (void)snprintf(before, sizeof(before), "%s%s%s", socket, kinds[i], from);
+        (void)snprintf(after, sizeof(after), "%s%s%s", socket, kinds[i], to);
+        ck_assert_int_eq(rename(before, after), 0);
+    }
+}
+
 /* A worker that cannot reach a shard says so, and has no lanes until that is over. */
 KELP_TEST(shard_out_of_reach)
 {
     static const char *const more[] = {ENDLESS, NULL};
     char socket[300];
-    char away[310];
     char expected[400];
 
     start(more, 50);
@@ -297,10 +310,9 @@ KELP_TEST(shard_out_of_reach)
     (void)snprintf(socket, sizeof(socket), "%s", kelp_test_text(shard, "address"));
     cJSON_Delete(status);
     ck_assert(strncmp(socket, "unix:", 5) == 0);
-    (void)snprintf(away, sizeof(away), "%s.away", socket + 5);
     (void)snprintf(expected, sizeof(expected), "cannot reach shard-1 at %s: its socket is gone",
                    socket);
-    ck_assert_int_eq(rename(socket + 5, away), 0); /* streams that are open stay */
+    move_sockets(socket + 5, "", ".away");
     (void)signal_to("kelp-worker", "worker-1", SIGKILL);
     KELP_TEST_AWAIT_FROM(&run.command, is_in_trouble("worker-1", expected, false),
                          "it did not say that it cannot reach the shard");
@@ -308,7 +320,7 @@ KELP_TEST(shard_out_of_reach)
     ck_assert_str_eq(kelp_test_text(still, "reason"), "");
     cJSON_Delete(still);
     kelp_step_watch_await(watch, kelp_step_watch_step(watch) + GO_ON);
-    ck_assert_int_eq(rename(away, socket + 5), 0);
+    move_sockets(socket + 5, ".away", "");
     KELP_TEST_AWAIT_FROM(&run.command, is_in_trouble("worker-1", "", true), "it has no lanes");
     end();
 }
@@ -318,7 +330,6 @@ KELP_TEST(nobody_reaches_the_shard)
 {
     static const char *const more[] = {"--set", "cluster.workers=1", ENDLESS, NULL};
     char socket[300];
-    char away[310];
     char expected[400];
 
     start(more, 50);
@@ -327,13 +338,12 @@ KELP_TEST(nobody_reaches_the_shard)
     ck_assert_ptr_nonnull(shard);
     (void)snprintf(socket, sizeof(socket), "%s", kelp_test_text(shard, "address"));
     cJSON_Delete(status);
-    (void)snprintf(away, sizeof(away), "%s.away", socket + 5);
     (void)snprintf(expected, sizeof(expected),
                    "worker-0 cannot reach shard-1 at %s: its socket is gone", socket);
-    ck_assert_int_eq(rename(socket + 5, away), 0); /* streams that are open stay */
+    move_sockets(socket + 5, "", ".away");
     (void)signal_to("kelp-worker", "worker-0", SIGKILL);
     KELP_TEST_AWAIT_FROM(&run.command, has_reason(expected), "it does not say why it waits");
-    ck_assert_int_eq(rename(away, socket + 5), 0);
+    move_sockets(socket + 5, ".away", "");
     KELP_TEST_AWAIT_FROM(&run.command, has_reason(""), "it still waits");
     kelp_step_watch_await(watch, kelp_step_watch_step(watch) + GO_ON);
     end();
