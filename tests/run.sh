@@ -115,8 +115,9 @@ count_results() {
 # hundreds of times: under the sanitizers only when their preset is asked for.
 long_under_sanitizers='^(mistakes|readme|chaos_hosts)$'
 long_under_sanitizers+='|^test_(etcd(_cluster|_election|_faults|_server|_watch)?|rpc(_faults)?'
-long_under_sanitizers+='|resume|recovery|power_loss|cover_workers|survival|chaos|cli_(cluster|ends)|same_bits(_models)?'
-long_under_sanitizers+='|cluster_doctor|update_bits|resume_killed|moved_run|run_control|model_card_kinds|init)$'
+long_under_sanitizers+='|resume|recovery|power_loss|cover_workers|survival|chaos|cli_(cluster|ends)'
+long_under_sanitizers+='|same_bits(_models|_portable)?|cluster_doctor|node|no_shared_folder|rescale|update_bits'
+long_under_sanitizers+='|resume_killed|moved_run|run_control|model_card_kinds|init)$'
 
 # run_preset NAME LABELS [EXCEPT]: build it and run the tests whose label matches (all when empty) and
 # whose name does not match EXCEPT.
