@@ -439,8 +439,8 @@ KELP_TEST(is_submitted_again)
  * when it was done, and has more to do now. */
 KELP_TEST(goes_on_changed)
 {
-    const char *const longer[] = {"submit", "--resume", "--run",           "run", "--etcd",
-                                  etcd.url, "--set",    "train.epochs=140", NULL};
+    const char *const longer[] = {"submit", "--resume",         "--run", "run", "--etcd", etcd.url,
+                                  "--set",  "train.epochs=140", NULL};
     const char *const other[] = {"submit", "--resume", "--run",        "run", "--etcd",
                                  etcd.url, "--set",    "train.lr=0.5", NULL};
     struct kelp_test_command train;
