@@ -10,14 +10,9 @@
 
 #define WAITING_MAX 128 /* connections that were not accepted yet */
 
-/* Packets, so that a note is never half there. */
-static int new_socket(void)
-{
-    return socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-}
-
-static kelp_status name_socket(const char *path, struct sockaddr_un *ret_address,
-                               struct kelp_error *reterr)
+/* A socket, not bound or connected yet, and the address that path stands for. */
+static kelp_status new_socket(const char *path, struct sockaddr_un *ret_address, int *ret_fd,
+                              struct kelp_error *reterr)
 {
     *ret_address = (struct sockaddr_un){.sun_family = AF_UNIX};
     if (path[0] == '\0' || strlen(path) >= sizeof(ret_address->sun_path)) {
@@ -25,7 +20,10 @@ static kelp_status name_socket(const char *path, struct sockaddr_un *ret_address
                          sizeof(ret_address->sun_path) - 1);
     }
     memcpy(ret_address->sun_path, path, strlen(path) + 1);
-    return KELP_OK;
+    /* Packets, so that a note is never half there. */
+    *ret_fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    return *ret_fd >= 0 ? KELP_OK
+                        : kelp_fail(reterr, KELP_ERR_IO, "no socket: %s", strerror(errno));
 }
 
 /* Whose process is at the other end? */
@@ -45,14 +43,11 @@ static kelp_status check_user(int fd, struct kelp_error *reterr)
 kelp_status kelp_shm_listen(const char *path, int *ret_fd, struct kelp_error *reterr)
 {
     struct sockaddr_un address;
-    kelp_status status = name_socket(path, &address, reterr);
+    int fd = -1;
+    kelp_status status = new_socket(path, &address, &fd, reterr);
 
     if (status != KELP_OK) {
         return status;
-    }
-    int fd = new_socket();
-    if (fd < 0) {
-        return kelp_fail(reterr, KELP_ERR_IO, "no socket: %s", strerror(errno));
     }
     if (bind(fd, (struct sockaddr *)&address, sizeof(address)) != 0) {
         const int error = errno;
@@ -92,14 +87,11 @@ kelp_status kelp_shm_accept(int listener, int *ret_fd, struct kelp_error *reterr
 kelp_status kelp_shm_connect(const char *path, int *ret_fd, struct kelp_error *reterr)
 {
     struct sockaddr_un address;
-    kelp_status status = name_socket(path, &address, reterr);
+    int fd = -1;
+    kelp_status status = new_socket(path, &address, &fd, reterr);
 
     if (status != KELP_OK) {
         return status;
-    }
-    int fd = new_socket();
-    if (fd < 0) {
-        return kelp_fail(reterr, KELP_ERR_IO, "no socket: %s", strerror(errno));
     }
     if (connect(fd, (struct sockaddr *)&address, sizeof(address)) != 0) {
         const int error = errno;
