@@ -340,6 +340,18 @@ static kelp_status put(const struct submit *submit, struct kelp_error *reterr)
                                                    submit->counts ? &submit->result : NULL, reterr);
 }
 
+/* What waits in the run's folder would be taken with the job that etcd has still. An answer that
+ * was lost may have been a yes. */
+static void take_back(const struct submit *submit, kelp_status status)
+{
+    struct kelp_error error;
+
+    if (resumes(submit) && status != KELP_OK && status != KELP_ERR_TIMEOUT &&
+        kelp_run_next_drop(submit->run.path, &error) != KELP_OK) {
+        (void)kelp_complain(KELP_EXIT_FAILED, "%s", error.text);
+    }
+}
+
 /* The job is at rest, and its run has checkpoints to go on from. */
 static kelp_status check_rest(struct submit *submit, struct kelp_error *reterr)
 {
@@ -418,6 +430,7 @@ static int submit_job(struct submit *submit)
     }
     if (status == KELP_OK) {
         status = put(submit, &error);
+        take_back(submit, status);
     }
     if (status != KELP_OK) {
         return kelp_complain(kelp_verb_exit_status(status), "%s", error.text);

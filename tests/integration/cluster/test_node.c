@@ -27,7 +27,7 @@ static const char job_text[] = "name: hosts\nseed: 3\n"
                                "model: {kind: dlinear}\n"
                                "data: {kind: synthetic, rows: 3000, split: [2000, 400, 400],\n"
                                "       seq_len: 48, pred_len: 24}\n"
-                               "train: {epochs: 120, batch_size: 32, schedule: constant}\n"
+                               "train: {epochs: 300, batch_size: 32, schedule: constant}\n"
                                "cluster: {workers: 2, shards: 2, lanes: 4}\n"
                                "checkpoint: {digest_steps: 5}\n";
 
@@ -332,7 +332,7 @@ KELP_TEST(shares)
     kelp_test_command_says(folder.path,
                            (const char *[]){"submit", "job.yaml", "--etcd", etcd.url, "--run",
                                             "shared", "--set", "name=shared", "--set",
-                                            "train.epochs=500", "--workers", "4", NULL},
+                                            "train.epochs=600", "--workers", "4", NULL},
                            0, "\nsha256 ");
     start_shared(0, "a", "1:2");
     await_shared("a.worker-", 3);
@@ -350,7 +350,7 @@ KELP_TEST(shares)
     await_shared("a.worker-", 1);
     await_shared("c.worker-", 1);
     verb(&train, (const char *[]){"train", "job.yaml", "--run", "quiet-shared", "--set",
-                                  "train.epochs=500", NULL});
+                                  "train.epochs=600", NULL});
     read_digest(train.out, digest);
     kelp_test_command_fini(&train);
     ends(0, 0);
@@ -440,11 +440,14 @@ KELP_TEST(is_submitted_again)
 KELP_TEST(goes_on_changed)
 {
     const char *const longer[] = {"submit", "--resume",         "--run", "run", "--etcd", etcd.url,
-                                  "--set",  "train.epochs=140", NULL};
+                                  "--set",  "train.epochs=320", NULL};
     const char *const other[] = {"submit", "--resume", "--run",        "run", "--etcd",
                                  etcd.url, "--set",    "train.lr=0.5", NULL};
     struct kelp_test_command train;
-    char digest[DIGEST_CHARS + 1], changed[DIGEST_CHARS + 1];
+    char digest[DIGEST_CHARS + 1], changed[DIGEST_CHARS + 1], path[300], other_text[1024];
+
+    (void)snprintf(other_text, sizeof(other_text), "%s", job_text);
+    *strstr(other_text, "seed: 3") = '#'; /* the seed is the default one then */
 
     start_two();
     await_step(50);
@@ -453,13 +456,22 @@ KELP_TEST(goes_on_changed)
     ends(0, 0);
     ends(1, 0);
     kelp_test_command_says(folder.path, other, 2, "differs in what shapes the result");
+    (void)snprintf(path, sizeof(path), "%s/copy", folder.path);
+    ck_assert_int_eq(mkdir(path, 0700), 0);
+    (void)kelp_test_write(folder.path, "copy/job.yaml", other_text);
+    kelp_test_command_says(
+        folder.path,
+        (const char *[]){"submit", "--resume", "--run", "copy", "--etcd", etcd.url, NULL}, 2,
+        "the job in etcd differs in what shapes the result");
+    (void)snprintf(path, sizeof(path), "%s/copy/next", folder.path);
+    ck_assert_int_ne(access(path, F_OK), 0); /* nothing waits there */
     kelp_test_command_says(folder.path, longer, 0, "\nsha256 ");
     start_two();
     ends(0, 0);
     ends(1, 0);
     read_digest(hosts[0].out, changed);
     verb(&train, (const char *[]){"train", "job.yaml", "--run", "quiet-longer", "--set",
-                                  "train.epochs=140", NULL});
+                                  "train.epochs=320", NULL});
     read_digest(train.out, digest);
     kelp_test_command_fini(&train);
     ck_assert_str_eq(changed, digest);
@@ -556,7 +568,7 @@ KELP_TEST(can_be_watched)
     kelp_test_command_says(folder.path,
                            (const char *[]){"submit", "job.yaml", "--etcd", etcd.url, "--set",
                                             "name=long", "--run", "long", "--set",
-                                            "train.epochs=5000", NULL},
+                                            "train.epochs=6000", NULL},
                            0, "\nsha256 ");
     (void)snprintf(address, sizeof(address), "127.0.0.1:%u", (unsigned)first);
     kelp_test_command_start(&hosts[0], folder.path,
