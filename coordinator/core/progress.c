@@ -1,6 +1,7 @@
 #include "coordinator/core/progress.h"
 
 #include <assert.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -37,6 +38,11 @@ void kelp_progress_restart(struct kelp_progress *progress, uint64_t generation)
     }
 }
 
+void kelp_progress_go_back(struct kelp_progress *progress)
+{
+    progress->told_after = 0;
+}
+
 static kelp_status make_room(struct kelp_progress *progress)
 {
     if (progress->queue_count >= KELP_COORDINATOR_RECORDS_MAX) {
@@ -64,6 +70,10 @@ static kelp_status make_room(struct kelp_progress *progress)
 static void note(struct kelp_progress *progress, const struct kelp_record *record)
 {
     enum kelp_split part = KELP_SPLIT_COUNT;
+    if (record->word.version < progress->told_after) {
+        return;
+    }
+    progress->told_after = record->word.version + 1;
     if (record->word.kind == KELP_STEP_TRAIN) {
         part = KELP_SPLIT_TRAIN;
     } else if (record->word.kind == KELP_STEP_EVALUATE_VAL) {
@@ -93,6 +103,14 @@ void kelp_progress_note(struct kelp_progress *progress, const struct kelp_record
     if (part == KELP_SPLIT_TRAIN) {
         progress->epoch_known = true;
         progress->epoch_loss = record->epoch_loss;
+    }
+}
+
+void kelp_progress_recall(struct kelp_progress *progress, const char *digest, uint64_t step)
+{
+    if (progress->digest[0] == '\0' || step > progress->digest_step) {
+        (void)snprintf(progress->digest, sizeof(progress->digest), "%s", digest);
+        progress->digest_step = step;
     }
 }
 

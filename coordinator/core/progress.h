@@ -21,6 +21,9 @@ struct kelp_progress {
     /* Which records have come, so that a new stream goes on behind them. */
     uint64_t generation;
     uint64_t records_after; /* version of the last one plus 1; 0: none */
+    /* Of these, version of the newest one that is told of above, plus 1: a shard that partition 0
+     * moves to sends them all once more. */
+    uint64_t told_after;
 
     /* Came, but not on file yet. */
     struct kelp_record *queue; /* owned */
@@ -39,6 +42,8 @@ void kelp_progress_latest(struct kelp_progress *progress, const struct kelp_reco
 
 /* A generation starts: its records come from the beginning. */
 void kelp_progress_restart(struct kelp_progress *progress, uint64_t generation);
+/* It goes back in training, and what is told goes back with it. */
+void kelp_progress_go_back(struct kelp_progress *progress);
 
 /* A record came: note it and queue it; one that came before is dropped. Errors:
  * KELP_ERR_LIMIT (KELP_COORDINATOR_RECORDS_MAX wait), KELP_ERR_NO_MEMORY: not taken. */
@@ -48,6 +53,9 @@ kelp_status kelp_progress_record(struct kelp_progress *progress,
 /* The newest one of a part, known from the files alone. */
 void kelp_progress_note(struct kelp_progress *progress, const struct kelp_record *record,
                         enum kelp_split part);
+
+/* The newest digest of the files: it counts unless one of a later step has come. */
+void kelp_progress_recall(struct kelp_progress *progress, const char *digest, uint64_t step);
 
 /* All that wait for the file, in order; borrowed until kelp_progress_pop() or the next record. */
 const struct kelp_record *kelp_progress_waiting(const struct kelp_progress *progress,

@@ -204,8 +204,9 @@ void kelp_record_files_recall(const struct kelp_record_files *files, struct kelp
             kelp_progress_note(progress, &record, split);
         }
     }
-    if (progress->digest[0] == '\0') {
-        (void)kelp_journal_digest(files->journal, progress->digest,
-                                  &progress->digest_step); /* none: "" */
+    char digest[sizeof(progress->digest)];
+    uint64_t step = 0;
+    if (kelp_journal_digest(files->journal, digest, &step)) {
+        kelp_progress_recall(progress, digest, step);
     }
 }

@@ -13,7 +13,7 @@ struct reply {
     Kelp__V1__StatusReply message;
     Kelp__V1__Hello hello;
     struct kelp_wire_map map;
-    char reason[KELP_TERM_REASON_MAX + 64];
+    char reason[KELP_TERM_REASON_MAX + 1];
     Kelp__V1__ControlWord word;
     struct kelp_wire_record records[KELP_SPLIT_COUNT];
     struct kelp_wire_best best;
@@ -202,22 +202,10 @@ static void fill_shards(const struct kelp_term *term, struct reply *reply)
     reply->message.shards = reply->shard_pointers;
 }
 
-/* Whoever is told that the job is over may stop everything: say so only once etcd has it. */
 static void fill_state(const struct kelp_term *term, struct reply *reply)
 {
-    const struct kelp_placement *placement = &term->placement;
-    bool over = kelp_placement_settled(placement);
-    bool unwritten = over && !term->end.ended;
-    char reason[KELP_TERM_REASON_MAX + 1];
-    kelp_term_reason(term, reason);
-    (void)snprintf(reply->reason, sizeof(reply->reason), "%s%s%s",
-                   unwritten ? "the job is over, and its end is being written to etcd" : "",
-                   unwritten && reason[0] ? ": " : "", reason);
-    enum kelp_placement_state state = unwritten ? KELP_PLACEMENT_RUNNING : placement->state;
-    if (term->end.ended && !over) {
-        state = KELP_PLACEMENT_DONE; /* its shards are loaded once more */
-    }
-    reply->message.state = (char *)kelp_placement_state_text(state);
+    kelp_term_reason(term, reply->reason);
+    reply->message.state = (char *)kelp_placement_state_text(kelp_term_state(term));
     reply->message.reason = reply->reason;
 }
 

@@ -217,6 +217,9 @@ void kelp_term_worker_closed(struct kelp_term *term, struct kelp_session *sessio
 
 /* ---- people (term_requests.c, term_reason.c) ---- */
 
+/* The job's state. Whoever is told that it is over may stop everything: an end is told only once
+ * etcd has it. */
+enum kelp_placement_state kelp_term_state(const struct kelp_term *term);
 /* Why the job waits, "": it does not. With a shard that cannot be reached, and why; where no worker
  * computes anything, with what the first of them says. */
 #define KELP_TERM_REASON_MAX (2 * KELP_COORDINATOR_REASON_MAX)

@@ -112,13 +112,12 @@ void kelp__term_report_state(struct kelp_term *term)
     kelp__term_try_state(term);
 }
 
-/* Is the end that we found in etcd final? */
-static void judge_found_end(struct kelp_term *term)
+void kelp__term_judge_end(struct kelp_term *term)
 {
     struct kelp_job_state end;
     struct kelp_placement_event event = {.kind = KELP_PLACEMENT_FINISHED,
                                          .finished = term->placement.map.generation};
-    switch (kelp_job_end_judge(&term->end, &term->placement, &end)) {
+    switch (kelp_job_end_judge(&term->end, &term->placement, kelp__term_finished(term), &end)) {
     case KELP_VERDICT_NONE:
         return;
     case KELP_VERDICT_AGAIN:
@@ -219,6 +218,9 @@ static void begin_generation(struct kelp_term *term, bool opened)
                            .schedule = kelp_checkpointer_schedule_of(term->options.job, plan)}});
     kelp__term_keeper_end(term, &visit);
     kelp_progress_restart(&term->progress, map->generation);
+    if (opened && !term->end.ended) { /* what the job came to stays */
+        kelp_progress_go_back(&term->progress);
+    }
     kelp__term_update_shards(term, false);
 }
 
@@ -433,7 +435,7 @@ void kelp__term_place(struct kelp_term *term, struct kelp_placement_event event)
     for (; next < actions.count; next++) {
         carry_out(term, &actions.items[next]);
     }
-    judge_found_end(term);
+    kelp__term_judge_end(term);
 }
 
 void kelp__term_fail_job(struct kelp_term *term, const char *reason)

@@ -30,6 +30,8 @@ void kelp__term_tell(const struct kelp_term *term, struct kelp_event event);
 void kelp__term_fail_job(struct kelp_term *term, const char *reason);
 /* Put the placement's state and reason into the log and into etcd. */
 void kelp__term_report_state(struct kelp_term *term);
+/* Is the end that we found in etcd final? */
+void kelp__term_judge_end(struct kelp_term *term);
 /* Write the state, or the size, if that is due. */
 void kelp__term_try_state(struct kelp_term *term);
 void kelp__term_try_scale(struct kelp_term *term);
@@ -49,6 +51,8 @@ void kelp__term_apply_records(struct kelp_term *term, const struct kelp_link_rep
                               uint64_t generation);
 /* Put what waits on file, as far as the disk takes it. */
 void kelp__term_file_records(struct kelp_term *term);
+/* The last record of the current generation has come, and is on file. */
+bool kelp__term_finished(const struct kelp_term *term);
 /* Records of entries before this version are on file; or the disk has stood for a while, and nobody
  * waits for it any more. */
 uint64_t kelp__term_filed_version(const struct kelp_term *term);

@@ -1,5 +1,6 @@
 /*
- * Why a job waits, for people: what the placement waits for, and who cannot reach whom.
+ * What people are told of a job: its state, and why it waits (for what the placement waits, and who
+ * cannot reach whom).
  */
 #include <stdio.h>
 #include <string.h>
@@ -40,6 +41,21 @@ static const struct kelp_member *stuck_worker(const struct kelp_term *term, uint
     return first;
 }
 
+static bool is_unwritten(const struct kelp_term *term)
+{
+    return kelp_placement_settled(&term->placement) && !term->end.ended;
+}
+
+enum kelp_placement_state kelp_term_state(const struct kelp_term *term)
+{
+    if (is_unwritten(term)) {
+        return KELP_PLACEMENT_RUNNING;
+    }
+    return term->end.ended && !kelp_placement_settled(&term->placement)
+               ? KELP_PLACEMENT_DONE /* its shards are loaded once more */
+               : term->placement.state;
+}
+
 void kelp_term_reason(const struct kelp_term *term, char text[KELP_TERM_REASON_MAX + 1])
 {
     const struct kelp_placement *placement = &term->placement;
@@ -47,6 +63,11 @@ void kelp_term_reason(const struct kelp_term *term, char text[KELP_TERM_REASON_M
     uint32_t stuck = 0;
     const struct kelp_member *worker = stuck_worker(term, &stuck);
     (void)snprintf(text, KELP_TERM_REASON_MAX + 1, "%s", placement->reason);
+    if (is_unwritten(term)) {
+        (void)snprintf(text, KELP_TERM_REASON_MAX + 1,
+                       "the job is over, and its end is being written to etcd%s%s",
+                       placement->reason[0] ? ": " : "", placement->reason);
+    }
     if (kelp_placement_settled(placement)) {
         return;
     }

@@ -6,11 +6,19 @@
 
 #include "coordinator/term/term_internal.h"
 
+bool kelp__term_finished(const struct kelp_term *term)
+{
+    const struct kelp_map *map = &term->placement.map;
+    return term->records.finish_on_file && map->generation > 0 &&
+           term->records.finish_generation == map->generation;
+}
+
 /* Once the last record is safe, its generation counts as finished; a checkpoint of the final state
  * comes before the end. */
 static void tell_finish(struct kelp_term *term)
 {
     const struct kelp_checkpointer *checkpointer = &term->keeper.machine;
+    kelp__term_judge_end(term);
     if (term->records.finish_on_file && !checkpointer->finished &&
         checkpointer->map.generation > 0 &&
         term->records.finish_generation == checkpointer->map.generation) {

@@ -21,7 +21,8 @@
  *   records                what completing an entry tells is what the quiet run tells; each is
  *                          on file when the job is done, however slow the disk, if no generation
  *                          was opened again and no power was lost
- *   the end                the digest on file when the job is done is the quiet run's
+ *   the end                the digest on file when the job is done is the quiet run's, and so is
+ *                          the one that a leader tells with "done", whoever led before
  */
 #include "tests/sim/invariants_internal.h"
 
@@ -415,6 +416,17 @@ void sim_invariants_filed(struct sim *sim, const struct kelp_record *record)
         if (strcmp(record->digest, sim->reference->digest) != 0 && !sim->lie.lost && !counts) {
             sim_fail(sim, "the end", "the digest on file is not the quiet run's");
         }
+    }
+}
+
+void sim_invariants_told(const struct sim_process *process, const struct kelp_term *term)
+{
+    struct sim *sim = process->sim;
+    if (kelp_term_state(term) == KELP_PLACEMENT_DONE && !sim->lie.told &&
+        strcmp(term->progress.digest, sim->reference->digest) != 0) {
+        sim_fail(sim, "the end", "%s says that the job is done, with digest \"%s\" of step %llu",
+                 process->id, term->progress.digest,
+                 (unsigned long long)term->progress.digest_step);
     }
 }
 

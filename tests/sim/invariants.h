@@ -5,6 +5,7 @@
 #ifndef KELP_TESTS_SIM_INVARIANTS_H
 #define KELP_TESTS_SIM_INVARIANTS_H
 
+#include "coordinator/term/term.h"
 #include "tests/sim/processes/shard.h"
 
 struct sim_invariants *sim_invariants_create(void);
@@ -77,6 +78,8 @@ void sim_invariants_held(const struct sim_process *process, const struct kelp_co
 /* ---- the job -----------------------------------------------------------------------------------
  */
 
+/* A leader answers Status. */
+void sim_invariants_told(const struct sim_process *process, const struct kelp_term *term);
 /* A record goes on file. */
 void sim_invariants_filed(struct sim *sim, const struct kelp_record *record);
 /* Now and then: what lasts too long. */

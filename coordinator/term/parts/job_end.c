@@ -19,13 +19,14 @@ void kelp_job_end_read(struct kelp_job_end *end, const struct kelp_job_state *st
 }
 
 enum kelp_verdict kelp_job_end_judge(struct kelp_job_end *end,
-                                     const struct kelp_placement *placement,
+                                     const struct kelp_placement *placement, bool finished,
                                      struct kelp_job_state *ret_state)
 {
+    bool complete = finished || strcmp(end->found_state.state, "done") != 0;
     enum kelp_verdict verdict = KELP_VERDICT_NONE;
     if (end->found && placement->map.generation > end->found_generation) {
         verdict = KELP_VERDICT_AGAIN;
-    } else if (end->found && placement->state == KELP_PLACEMENT_RUNNING) {
+    } else if (end->found && complete && placement->state == KELP_PLACEMENT_RUNNING) {
         verdict = KELP_VERDICT_FINAL;
         end->ended = true;
     }

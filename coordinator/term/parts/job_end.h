@@ -2,8 +2,10 @@
  * The end of the job: what etcd is told of the job's state, and what an end that an earlier leader
  * wrote there means. Pure; a part of a leader's term.
  *
- * A found end is final once the shards of its generation turn out to be alive. If they are gone,
- * so is the model, and the job is computed again.
+ * A found end is final once the shards of its generation turn out to be alive, and, of a job that
+ * is done, once its last record has come from them: a new leader hears all records from the first
+ * one on, and what the job came to is in the last. If the shards are gone, so is the model, and the
+ * job is computed again.
  */
 #ifndef KELP_COORDINATOR_TERM_PARTS_JOB_END_H
 #define KELP_COORDINATOR_TERM_PARTS_JOB_END_H
@@ -33,10 +35,10 @@ enum kelp_verdict {
 /* etcd had this state and a map of this generation when the term began. */
 void kelp_job_end_read(struct kelp_job_end *end, const struct kelp_job_state *state,
                        uint64_t generation);
-/* Judge a found end by the placement. With AGAIN and FINAL it is judged from now on, and *ret_state
- * says what it was. */
+/* Judge a found end by the placement. finished: its generation's last record has come. With AGAIN
+ * and FINAL it is judged from now on, and *ret_state says what it was. */
 enum kelp_verdict kelp_job_end_judge(struct kelp_job_end *end,
-                                     const struct kelp_placement *placement,
+                                     const struct kelp_placement *placement, bool finished,
                                      struct kelp_job_state *ret_state);
 
 /* The job's state is this now; it goes to etcd unless an end stands there. settled: it is an end.

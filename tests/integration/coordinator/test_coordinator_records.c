@@ -98,17 +98,41 @@ static void finish_job(void)
     }
 }
 
-/* A leader that comes after the end keeps it, as long as the shards that hold the model live. */
+static bool shard_heard_hello(void *before)
+{
+    return demo.shards[0].hellos > *(const uint32_t *)before;
+}
+
+static bool has_digest_a(const Kelp__V1__StatusReply *reply)
+{
+    return strcmp(reply->digest, digest_a) == 0 && strcmp(reply->state, "starting") != 0;
+}
+
+/* A leader that comes after the end keeps it, as long as the shards that hold the model live. It
+ * says so once it has heard what the job came to: a shard sends all records, from the first. */
 KELP_TEST(end_is_final)
 {
+    struct entry entries[2];
+    Kelp__V1__Record *records[2] = {&entries[0].record, &entries[1].record};
     finish_job();
     peers_coordinator_kill(&demo.peers, 0);
+    uint32_t hellos = demo.shards[0].hellos;
     peers_coordinator(&demo.peers, 1, NULL);
+    peers_wait(&demo.peers, shard_heard_hello, &hellos, "the new leader's stream");
+    fill(&entries[0], 1, KELP_STEP_TRAIN, digest_a);
+    fill(&entries[1], 2, KELP_STEP_FINISH, digest_b);
+    peer_shard_records(&demo.shards[0], records, 1);
+    Kelp__V1__StatusReply *early =
+        demo_status_when(has_digest_a, "the first record, and the map loaded");
+    ck_assert_str_eq(early->state, "running");
+    kelp__v1__status_reply__free_unpacked(early, NULL);
+    peer_shard_records(&demo.shards[0], &records[1], 1);
     peer_worker_start(&demo.peers, &demo.workers[2]);
     peers_wait(&demo.peers, demo_leaves, &demo.workers[2], "the late worker to be told to leave");
     Kelp__V1__StatusReply *reply = demo_status();
     ck_assert_str_eq(reply->leader, "coordinator-1");
     ck_assert_str_eq(reply->state, "done");
+    ck_assert_str_eq(reply->digest, digest_b);
     ck_assert_uint_eq(reply->generation, 1);
     kelp__v1__status_reply__free_unpacked(reply, NULL);
     char *state = peers_get(&demo.peers, "state");

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/sim/invariants.h"
 #include "tests/sim/outside/disk.h"
 
 struct sim_coordinator *sim_coordinator_of(const struct sim_process *process)
@@ -140,10 +141,18 @@ static bool recorded_metric(uint64_t step, double ret_metric[KELP_CHECKPOINT_MET
     return false;
 }
 
+/* What it says is known: that of the quiet run. */
 static void recall(struct kelp_progress *progress, void *user)
 {
-    (void)progress;
-    (void)user;
+    const struct sim *sim = ((const struct sim_coordinator *)user)->sim;
+    const struct sim_reference *reference = sim->reference;
+    for (uint64_t v = reference->versions; v-- > 0;) {
+        const struct kelp_record *record = &reference->records[v];
+        if (record->digest[0] != '\0' && sim_journal_has(sim, v)) {
+            kelp_progress_recall(progress, record->digest, record->word.step);
+            return;
+        }
+    }
 }
 
 /* ---- time ---- */
@@ -165,6 +174,9 @@ static void on_tick(struct sim *sim, struct sim_process *process, void *data, ui
               &(struct sim_call){.process = process, .run = on_tick});
     count_abandoned(coordinator, sim_coordinator_term(coordinator));
     kelp_leadership_tick(&coordinator->leadership);
+    if (coordinator->leadership.term) {
+        sim_invariants_told(process, coordinator->leadership.term);
+    }
     sim_coordinator_beat(coordinator);
 }
 

@@ -78,18 +78,31 @@ KELP_LOOP_TEST(found, 0, 2)
     ck_assert(end.found);
     placement.map.generation = 4;
     placement.state = KELP_PLACEMENT_LOADING;
-    ck_assert_int_eq(kelp_job_end_judge(&end, &placement, &state), KELP_VERDICT_NONE);
+    ck_assert_int_eq(kelp_job_end_judge(&end, &placement, false, &state), KELP_VERDICT_NONE);
     report("starting", false); /* it stays on record until it is judged */
     ck_assert_str_eq(send(1000), "");
     placement.map.generation = _i == 0 ? 4 : 5;
     placement.state = KELP_PLACEMENT_RUNNING;
-    ck_assert_int_eq(kelp_job_end_judge(&end, &placement, &state),
+    ck_assert_int_eq(kelp_job_end_judge(&end, &placement, false, &state),
                      _i == 0 ? KELP_VERDICT_FINAL : KELP_VERDICT_AGAIN);
     ck_assert_str_eq(state.reason, "a reason");
     ck_assert_int_eq(end.ended, _i == 0);
-    ck_assert_int_eq(kelp_job_end_judge(&end, &placement, &state), KELP_VERDICT_NONE);
+    ck_assert_int_eq(kelp_job_end_judge(&end, &placement, false, &state), KELP_VERDICT_NONE);
     report("running", false);
     ck_assert_str_eq(send(1000), _i == 0 ? "" : "running");
+}
+
+/* Done: final once the last record has come from the shards, and not before. */
+KELP_TEST(found_done)
+{
+    struct kelp_job_state state = state_of("done");
+    kelp_job_end_read(&end, &state, 4);
+    placement.map.generation = 4;
+    placement.state = KELP_PLACEMENT_RUNNING;
+    ck_assert_int_eq(kelp_job_end_judge(&end, &placement, false, &state), KELP_VERDICT_NONE);
+    ck_assert(!end.ended);
+    ck_assert_int_eq(kelp_job_end_judge(&end, &placement, true, &state), KELP_VERDICT_FINAL);
+    ck_assert(end.ended);
 }
 
 /* A state that is no end, and an end without a map, mean nothing. */
