@@ -66,6 +66,10 @@ static void on_closed(struct kelp_shard_link *link, void *user)
 
 static void on_opened(struct kelp_shard_link *link, void *user)
 {
+    struct kelp_worker *worker = user;
+    if (kelp_shard_link_is_shared(link)) {
+        kelp_gradient_pool_share(worker->gradients);
+    }
     kelp__worker_event(user,
                        &(struct kelp_stepper_event){.kind = KELP_STEPPER_OPENED,
                                                     .stream.link = kelp_shard_link_number(link)});

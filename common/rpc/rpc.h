@@ -21,6 +21,8 @@
 #include "common/base/status.h"
 #include "common/tls/credentials.h"
 
+struct kelp_shm_area;
+
 /* ---- messages ---- */
 
 /* Bytes of one message as a list of borrowed segments. Reference-counted, any thread. */
@@ -49,6 +51,22 @@ void *kelp_rpc_message_extend(struct kelp_rpc_message *message, size_t length);
 kelp_status kelp_rpc_message_borrow(struct kelp_rpc_message *message, const void *bytes,
                                     size_t length, kelp_rpc_release release,
                                     void *user) KELP_MUST_USE;
+
+/* Memory that is added without copying, and is told of its readers: through shared memory others
+ * read it where it is, and may go on when their stream has ended. */
+struct kelp_rpc_loan {
+    const void *bytes;
+    size_t length;
+    struct kelp_shm_area *area; /* in which the bytes lie, borrowed; NULL: in none, so that shared
+                                   memory gets a copy */
+    /* As a kelp_rpc_release. read: nobody reads it any more. False: somebody may do so for ever,
+     * and it must never be written again. */
+    void (*returned)(void *user, bool read);
+    void *user;
+};
+/* As kelp_rpc_message_borrow(). Errors: KELP_ERR_LIMIT, KELP_ERR_NO_MEMORY. */
+kelp_status kelp_rpc_message_lend(struct kelp_rpc_message *message,
+                                  const struct kelp_rpc_loan *loan) KELP_MUST_USE;
 void kelp_rpc_message_ref(struct kelp_rpc_message *message);
 void kelp_rpc_message_unref(struct kelp_rpc_message *message);
 size_t kelp_rpc_message_length(const struct kelp_rpc_message *message);
@@ -194,6 +212,8 @@ kelp_status kelp_rpc_server_open(struct kelp_rpc_loop *loop,
                                  struct kelp_error *reterr) KELP_MUST_USE;
 /* The port that was bound; 1 for a unix socket. */
 uint16_t kelp_rpc_server_port(const struct kelp_rpc_server *server);
+/* May processes of this host come through shared memory? */
+bool kelp_rpc_server_shares(const struct kelp_rpc_server *server);
 /* What clients dial: "127.0.0.1:41234", "unix:/PATH". A host is given as numbers; one that stands
  * for every interface (0.0.0.0) as the first that is up and not loopback. Borrowed. */
 const char *kelp_rpc_server_address(const struct kelp_rpc_server *server);

@@ -129,7 +129,13 @@ struct kelp_rpc_message {
     atomic_uint refs;
     size_t borrowed; /* bytes that are not ours */
     grpc_slice_buffer slices;
+    struct kelp__rpc_lent *lent; /* newest first; freed with their slices */
 };
+
+/* The area in which a segment lies; NULL: in none. */
+struct kelp_shm_area *kelp__rpc_message_area(const struct kelp_rpc_message *message, size_t index);
+/* Somebody may read what was lent for ever. Any thread with a reference. */
+void kelp__rpc_message_unread(struct kelp_rpc_message *message);
 
 /* Memory that it takes while it waits to be sent; what is borrowed is there anyway. */
 size_t kelp__rpc_message_weight(const struct kelp_rpc_message *message);

@@ -11,6 +11,7 @@ struct kelp_rpc_message *kelp_rpc_message_create(void)
     if (message) {
         atomic_init(&message->refs, 1);
         message->borrowed = 0;
+        message->lent = NULL;
         grpc_slice_buffer_init(&message->slices);
     }
     return message;
@@ -50,6 +51,65 @@ kelp_status kelp_rpc_message_borrow(struct kelp_rpc_message *message, const void
     (void)grpc_slice_buffer_add_indexed(&message->slices, slice);
     message->borrowed += length;
     return KELP_OK;
+}
+
+/* Its own memory: gRPC may give the slice back on any of its threads. Its reference count orders
+ * the two; `handed` says so in terms of the language. */
+struct kelp__rpc_lent {
+    struct kelp__rpc_lent *next;
+    struct kelp_rpc_loan loan;
+    size_t index; /* of its segment */
+    atomic_bool handed;
+    atomic_bool unread;
+};
+
+static void return_loan(void *user)
+{
+    struct kelp__rpc_lent *lent = user;
+
+    (void)atomic_load_explicit(&lent->handed, memory_order_acquire);
+    lent->loan.returned(lent->loan.user, !atomic_load(&lent->unread));
+    free(lent);
+}
+
+kelp_status kelp_rpc_message_lend(struct kelp_rpc_message *message,
+                                  const struct kelp_rpc_loan *loan)
+{
+    struct kelp__rpc_lent *lent = malloc(sizeof(*lent));
+
+    if (!lent) {
+        return KELP_ERR_NO_MEMORY;
+    }
+    lent->next = message->lent;
+    lent->loan = *loan;
+    lent->index = message->slices.count;
+    atomic_init(&lent->unread, false);
+    atomic_store_explicit(&lent->handed, true, memory_order_release);
+    kelp_status status =
+        kelp_rpc_message_borrow(message, loan->bytes, loan->length, return_loan, lent);
+    if (status == KELP_OK) {
+        message->lent = lent;
+    } else {
+        free(lent);
+    }
+    return status;
+}
+
+struct kelp_shm_area *kelp__rpc_message_area(const struct kelp_rpc_message *message, size_t index)
+{
+    const struct kelp__rpc_lent *lent = message->lent;
+
+    while (lent && lent->index != index) {
+        lent = lent->next;
+    }
+    return lent ? lent->loan.area : NULL;
+}
+
+void kelp__rpc_message_unread(struct kelp_rpc_message *message)
+{
+    for (struct kelp__rpc_lent *lent = message->lent; lent; lent = lent->next) {
+        atomic_store(&lent->unread, true);
+    }
 }
 
 void kelp_rpc_message_ref(struct kelp_rpc_message *message)

@@ -464,6 +464,11 @@ kelp_status kelp_rpc_server_open(struct kelp_rpc_loop *loop,
     return KELP_OK;
 }
 
+bool kelp_rpc_server_shares(const struct kelp_rpc_server *server)
+{
+    return server->listener != NULL;
+}
+
 uint16_t kelp_rpc_server_port(const struct kelp_rpc_server *server)
 {
     return server->port;

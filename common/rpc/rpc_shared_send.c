@@ -2,8 +2,9 @@
  * What is sent through shared memory.
  *
  * A message leaves in the thread that sends it, as far as there is room. Its first segment, which
- * has the fields, is copied into the ring; what follows is copied once into an area of ours, where
- * the other side reads it in place. An area is used again when the other side has released it.
+ * has the fields, is copied into the ring. What follows is read in place by the other side: where
+ * it was lent, if that is in an area; else in an area of ours, into which it is copied once, and
+ * which is used again when the other side has released it.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,7 +21,6 @@
 
 void kelp__rpc_bounce_free(struct kelp__rpc_bounce *bounce)
 {
-    bounce->shared->retired = true;
     kelp_shm_area_retire(bounce->area);
     kelp_shm_area_unref(bounce->area);
     free(bounce);
@@ -135,13 +135,64 @@ static kelp_status put_large(struct kelp_rpc_shared_stream *shared,
     return status;
 }
 
-static kelp_status put(struct kelp_rpc_shared_stream *shared,
-                       const struct kelp_rpc_message *message)
+/* May its segments be read where they are? All but a few small ones lie in areas. */
+static bool is_in_areas(const struct kelp_rpc_message *message)
 {
-    return kelp_rpc_message_length(message) <= COPIED_MAX &&
-                   kelp_rpc_message_segment_count(message) < KELP_SHM_PARTS_MAX
-               ? put_small(shared, message)
-               : put_large(shared, message);
+    const size_t count = kelp_rpc_message_segment_count(message);
+    size_t copied = 0;
+
+    if (!message->lent || count >= KELP_SHM_PARTS_MAX) {
+        return false;
+    }
+    for (size_t i = 0; i < count && copied <= COPIED_MAX; i++) {
+        if (!kelp__rpc_message_area(message, i)) {
+            copied += kelp_rpc_message_segment(message, i).length;
+        }
+    }
+    return copied <= COPIED_MAX;
+}
+
+static void lent_done(void *user, bool read)
+{
+    struct kelp_rpc_message *message = user;
+
+    if (!read) {
+        kelp__rpc_message_unread(message);
+    }
+    kelp_rpc_message_unref(message);
+}
+
+/* Errors: as kelp_shm_channel_send(); KELP_ERR_LIMIT: a copy may go. */
+static kelp_status put_lent(struct kelp_rpc_shared_stream *shared, struct kelp_rpc_message *message)
+{
+    const struct kelp__rpc_head head = {.kind = KELP__RPC_KIND_MESSAGE};
+    struct kelp_shm_part parts[KELP_SHM_PARTS_MAX];
+    const size_t count = kelp_rpc_message_segment_count(message);
+
+    parts[0] = (struct kelp_shm_part){.bytes = &head, .length = sizeof(head)};
+    for (size_t i = 0; i < count; i++) {
+        const struct kelp_rpc_segment segment = kelp_rpc_message_segment(message, i);
+        parts[1 + i] = (struct kelp_shm_part){.bytes = segment.bytes,
+                                              .length = segment.length,
+                                              .area = kelp__rpc_message_area(message, i)};
+    }
+    kelp_rpc_message_ref(message); /* until it is done */
+    kelp_status status =
+        kelp_shm_channel_send(shared->channel, parts, 1 + count, lent_done, message, NULL);
+    if (status != KELP_OK) {
+        kelp_rpc_message_unref(message);
+    }
+    return status;
+}
+
+static kelp_status put(struct kelp_rpc_shared_stream *shared, struct kelp_rpc_message *message)
+{
+    if (kelp_rpc_message_length(message) <= COPIED_MAX &&
+        kelp_rpc_message_segment_count(message) < KELP_SHM_PARTS_MAX) {
+        return put_small(shared, message);
+    }
+    kelp_status status = is_in_areas(message) ? put_lent(shared, message) : KELP_ERR_LIMIT;
+    return status == KELP_ERR_LIMIT ? put_large(shared, message) : status;
 }
 
 void kelp__rpc_shared_break_off(struct kelp_rpc_shared_stream *shared)

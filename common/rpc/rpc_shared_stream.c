@@ -272,10 +272,7 @@ static enum kelp__rpc_ran run_stream(struct kelp__rpc_source *source)
 
     (void)pthread_mutex_lock(&stream->lock);
     kelp_shm_channel_collect(shared->channel);
-    if (shared->retired) {
-        shared->retired = false;
-        kelp_shm_channel_sweep(shared->channel);
-    }
+    kelp_shm_channel_sweep(shared->channel);
     if (stream->owner_closed && !shared->ended) {
         kelp__rpc_shared_send_end(shared);
     } else {

@@ -30,7 +30,6 @@ struct kelp_rpc_shared_stream {
     struct kelp__rpc_bounce *idle;
     unsigned idle_count;
     size_t lent_bytes; /* of areas that the other side reads */
-    bool retired;      /* an area, of which the other side has not been told */
     bool ended;        /* nothing more is to be waited for */
     bool peer_ended;
     atomic_uint refs; /* of the loop, and of each timer */

@@ -189,9 +189,17 @@ void kelp_shm_area_settle(struct kelp_shm_area *area)
     }
 }
 
+static atomic_uint retired_count;
+
 void kelp_shm_area_retire(struct kelp_shm_area *area)
 {
     atomic_store_explicit(&area->retired, true, memory_order_release);
+    atomic_fetch_add(&retired_count, 1);
+}
+
+uint32_t kelp__shm_areas_retired(void)
+{
+    return atomic_load(&retired_count);
 }
 
 uint32_t kelp__shm_area_id(const struct kelp_shm_area *area)

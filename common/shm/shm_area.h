@@ -44,6 +44,8 @@ void kelp_shm_area_retire(struct kelp_shm_area *area);
  * descriptor, -1: another process's, or settled. */
 uint32_t kelp__shm_area_id(const struct kelp_shm_area *area);
 bool kelp__shm_area_is_retired(const struct kelp_shm_area *area);
+/* Of all areas: it changes after each that is retired. */
+uint32_t kelp__shm_areas_retired(void);
 int kelp__shm_area_fd(const struct kelp_shm_area *area);
 
 #endif

@@ -70,7 +70,7 @@ void kelp_shm_channel_want(struct kelp_shm_channel *channel);
 void kelp_shm_channel_collect(struct kelp_shm_channel *channel);
 /* Messages with parts in areas that have not been released yet. */
 size_t kelp_shm_channel_lent(const struct kelp_shm_channel *channel);
-/* Forget areas that are retired, here and at the other side; now and then. */
+/* Forget areas that are retired, here and at the other side. Costs nothing where none is. */
 void kelp_shm_channel_sweep(struct kelp_shm_channel *channel);
 
 /* ---- receiving ---- */

@@ -36,6 +36,7 @@ struct kelp_shm_channel {
     struct kelp_shm_ring_writer writer; /* its memory: after the other side's hello */
     struct kelp_shm_area_table passed;
     uint64_t dropped_at; /* in the ring: behind the last drop */
+    uint32_t swept;      /* kelp__shm_areas_retired() when all that were had been dropped */
     struct kelp__shm_slot slots[KELP_SHM_SLOTS];
     uint32_t lent; /* slots that are used */
 

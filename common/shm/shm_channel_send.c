@@ -69,9 +69,13 @@ void kelp_shm_channel_sweep(struct kelp_shm_channel *channel)
 {
     struct kelp_shm_ring_writer *writer = &channel->writer;
     struct kelp_shm_page *theirs = other_page(channel);
+    const uint32_t retired = kelp__shm_areas_retired();
     size_t room;
     uint32_t name = 0;
 
+    if (retired == channel->swept) {
+        return;
+    }
     /* Until they have heard what was dropped before, they may have two tables full. */
     if (!theirs || atomic_load(&theirs->taken) - channel->dropped_at > UINT64_MAX / 2) {
         return;
@@ -86,6 +90,7 @@ void kelp_shm_channel_sweep(struct kelp_shm_channel *channel)
         channel->dropped_at = writer->at;
         (void)kelp_shm_area_table_remove(&channel->passed, name);
     }
+    channel->swept = name == 0 ? retired : channel->swept;
 }
 
 /* Let them map it, once. */

@@ -156,38 +156,34 @@ static void put_offers(struct kelp__service_turn *turn, const struct kelp__servi
     reply->offer = turn->offer_pointers;
 }
 
-/* A loan on its way through gRPC, which may give it back on any of its threads. Its own reference
- * count orders the two; `handed` says so in terms of the language. */
-struct lent {
-    struct kelp_extent_loan loan;
-    atomic_bool handed;
-};
-
-static void release_loan(void *user)
+static void loan_returned(void *user, bool read)
 {
-    struct lent *lent = user;
+    struct kelp_extent_loan *loan = user;
 
-    (void)atomic_load_explicit(&lent->handed, memory_order_acquire);
-    kelp_extent_return(&lent->loan);
-    free(lent);
+    if (read) {
+        kelp_extent_return(loan);
+    } else {
+        kelp_extent_abandon(loan);
+    }
+    free(loan);
 }
 
 /* Lend the weights to the message; the loan is used up. */
 static kelp_status add_loan(struct kelp_rpc_message *message, const struct kelp_extent_loan *loan)
 {
-    struct lent *lent = malloc(sizeof(*lent));
-    size_t bytes;
-    const void *values = kelp_extent_loan_bytes(loan, &bytes);
-    kelp_status status = lent ? KELP_OK : KELP_ERR_NO_MEMORY;
+    struct kelp_extent_loan *kept = malloc(sizeof(*kept));
+    struct kelp_rpc_loan lent = {
+        .area = kelp_extent_loan_area(loan), .returned = loan_returned, .user = kept};
+    kelp_status status = kept ? KELP_OK : KELP_ERR_NO_MEMORY;
 
-    if (lent) {
-        lent->loan = *loan;
-        atomic_store_explicit(&lent->handed, true, memory_order_release);
-        status = kelp_rpc_message_borrow(message, values, bytes, release_loan, lent);
+    lent.bytes = kelp_extent_loan_bytes(loan, &lent.length);
+    if (kept) {
+        *kept = *loan;
+        status = kelp_rpc_message_lend(message, &lent);
     }
     if (status != KELP_OK) {
         kelp_extent_return(loan);
-        free(lent);
+        free(kept);
     }
     return status;
 }

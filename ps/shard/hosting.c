@@ -61,7 +61,7 @@ static kelp_status prepare_hosted(const struct kelp_hosting *hosting, struct hos
     }
     if (status == KELP_OK) {
         status = kelp_extent_create(hosted->range.count, kelp_optimizer_slot_count(hosting->job),
-                                    &hosted->extent, reterr);
+                                    hosting->shares, &hosted->extent, reterr);
     }
     return status;
 }
@@ -219,6 +219,7 @@ kelp_status kelp_hosting_prepare(const struct kelp_hosting_config *config,
     hosting->job = config->job;
     hosting->plan = config->plan;
     hosting->generation = config->generation;
+    hosting->shares = config->shares;
     hosting->partition_count = count;
     kelp_status status = prepare_partitions(hosting, config, reterr);
     if (status == KELP_OK) {

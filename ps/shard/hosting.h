@@ -38,6 +38,7 @@ struct kelp_hosting_config {
     const struct kelp_job *job;
     const struct kelp_plan *plan;
     uint64_t generation;
+    bool shares;                             /* workers of this host read weights in place */
     const struct kelp_hosting_place *places; /* ascending, may be none */
     uint32_t place_count;
     const struct kelp_hosting_restore *restore; /* NULL: S_0, by the plan */

@@ -5,7 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/shm/shm_area.h"
 #include "kernels/optimizer.h"
+#include "worker/compute/limits.h"
 
 #define PAGE_BYTES   4096u
 #define HEADER_BYTES ((sizeof(struct kelp_gradient) + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES)
@@ -16,6 +18,7 @@
 struct kelp_gradient_pool {
     pthread_mutex_t mutex; /* guards what follows */
     bool destroyed;        /* the last buffer frees the pool */
+    bool shares;           /* new buffers lie in areas */
     struct kelp_gradient *free_list;
     uint64_t flat_count;
     unsigned live_count;
@@ -30,6 +33,22 @@ struct kelp_gradient_pool *kelp_gradient_pool_create(uint64_t flat_count)
         pool->flat_count = flat_count;
     }
     return pool;
+}
+
+void kelp_gradient_pool_share(struct kelp_gradient_pool *pool)
+{
+    pthread_mutex_lock(&pool->mutex);
+    pool->shares = pool->flat_count * sizeof(float) >= KELP_GRADIENT_SHARED_BYTES_MIN;
+    pthread_mutex_unlock(&pool->mutex);
+}
+
+static void gradient_free(struct kelp_gradient *gradient)
+{
+    if (gradient->area) {
+        kelp_shm_area_retire(gradient->area);
+        kelp_shm_area_unref(gradient->area);
+    }
+    free(gradient);
 }
 
 static void pool_free(struct kelp_gradient_pool *pool)
@@ -48,7 +67,7 @@ void kelp_gradient_pool_destroy(struct kelp_gradient_pool *pool)
     while (pool->free_list) {
         struct kelp_gradient *gradient = pool->free_list;
         pool->free_list = gradient->next_free;
-        free(gradient);
+        gradient_free(gradient);
     }
     bool last = pool->live_count == 0;
     pthread_mutex_unlock(&pool->mutex);
@@ -57,12 +76,34 @@ void kelp_gradient_pool_destroy(struct kelp_gradient_pool *pool)
     }
 }
 
+/* Its values in an area of their own. NULL: there is none to be had. */
+static struct kelp_gradient *gradient_make_shared(struct kelp_gradient_pool *pool, size_t stagger)
+{
+    struct kelp_gradient *gradient = calloc(1, sizeof(*gradient));
+    if (gradient && kelp_shm_area_create(stagger + (size_t)pool->flat_count * sizeof(float),
+                                         &gradient->area, NULL) != KELP_OK) {
+        free(gradient);
+        return NULL;
+    }
+    if (gradient) {
+        char *bytes = kelp_shm_area_bytes(gradient->area);
+        gradient->values = (float *)(void *)(bytes + stagger);
+        gradient->pool = pool;
+    }
+    return gradient;
+}
+
 /* Header and values in one piece: header first, values at the next page after it plus a stagger
  * that differs from buffer to buffer. */
-static struct kelp_gradient *gradient_make(struct kelp_gradient_pool *pool, unsigned number)
+static struct kelp_gradient *gradient_make(struct kelp_gradient_pool *pool, unsigned number,
+                                           bool shares)
 {
     size_t stagger = (size_t)(number % 8) * STAGGER_BYTES;
     size_t value_bytes = (size_t)pool->flat_count * sizeof(float);
+    struct kelp_gradient *shared = shares ? gradient_make_shared(pool, stagger) : NULL;
+    if (shared) {
+        return shared;
+    }
     size_t total =
         (HEADER_BYTES + 8 * STAGGER_BYTES + value_bytes + 2 * PAGE_BYTES - 1) / PAGE_BYTES;
     struct kelp_gradient *gradient = aligned_alloc(PAGE_BYTES, total * PAGE_BYTES);
@@ -79,6 +120,7 @@ struct kelp_gradient *kelp_gradient_get(struct kelp_gradient_pool *pool)
     pthread_mutex_lock(&pool->mutex);
     struct kelp_gradient *gradient = pool->free_list;
     unsigned number = pool->made_count;
+    bool shares = pool->shares;
     if (gradient) {
         pool->free_list = gradient->next_free;
     } else {
@@ -88,7 +130,7 @@ struct kelp_gradient *kelp_gradient_get(struct kelp_gradient_pool *pool)
     pthread_mutex_unlock(&pool->mutex);
 
     if (!gradient) {
-        gradient = gradient_make(pool, number);
+        gradient = gradient_make(pool, number, shares);
     }
     if (!gradient) {
         pthread_mutex_lock(&pool->mutex);
@@ -112,6 +154,11 @@ void kelp_gradient_ref(struct kelp_gradient *gradient)
     (void)before;
 }
 
+void kelp_gradient_abandon(struct kelp_gradient *gradient)
+{
+    __atomic_store_n(&gradient->abandoned, true, __ATOMIC_RELAXED);
+}
+
 void kelp_gradient_unref(struct kelp_gradient *gradient)
 {
     if (!gradient || __atomic_sub_fetch(&gradient->references, 1, __ATOMIC_ACQ_REL) > 0) {
@@ -122,8 +169,8 @@ void kelp_gradient_unref(struct kelp_gradient *gradient)
     assert(pool->live_count > 0);
     pool->live_count--;
     bool last = pool->destroyed && pool->live_count == 0;
-    if (pool->destroyed) {
-        free(gradient);
+    if (pool->destroyed || __atomic_load_n(&gradient->abandoned, __ATOMIC_RELAXED)) {
+        gradient_free(gradient);
     } else {
         gradient->next_free = pool->free_list;
         pool->free_list = gradient;

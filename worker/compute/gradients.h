@@ -12,6 +12,7 @@
 #include "common/training/control.h"
 
 struct kelp_gradient_pool;
+struct kelp_shm_area;
 
 /* One node's content. `present` is false when no lane of it has samples: it is pushed empty. */
 struct kelp_gradient {
@@ -22,11 +23,16 @@ struct kelp_gradient {
     char digest[33];    /* of w_v, when it is due with this node; else "" */
     struct kelp_gradient_pool *pool;
     struct kelp_gradient *next_free;
-    int references; /* atomic */
+    int references;             /* atomic */
+    bool abandoned;             /* atomic: somebody may read the values for ever */
+    struct kelp_shm_area *area; /* in which the values lie; NULL: behind this */
 };
 
 /* NULL: out of memory. Buffers are made on first use and reused. */
 struct kelp_gradient_pool *kelp_gradient_pool_create(uint64_t flat_count);
+/* Shards of this host read gradients in place: buffers that are made from now on lie in areas, if
+ * the system has them, and values are KELP_GRADIENT_SHARED_BYTES_MIN. Threads: any. */
+void kelp_gradient_pool_share(struct kelp_gradient_pool *pool);
 /* Buffers that gRPC still reads are freed when it gives them back. NULL does nothing. */
 void kelp_gradient_pool_destroy(struct kelp_gradient_pool *pool);
 
@@ -36,6 +42,8 @@ struct kelp_gradient *kelp_gradient_get(struct kelp_gradient_pool *pool);
 void kelp_gradient_ref(struct kelp_gradient *gradient);
 /* The last one puts it back into the pool. Threads: any. */
 void kelp_gradient_unref(struct kelp_gradient *gradient);
+/* Somebody may read its values for ever: they are not written again. A reference is kept. */
+void kelp_gradient_abandon(struct kelp_gradient *gradient);
 
 /* left = left + right, values and sums: two sibling nodes of the reduction tree become their
  * parent. */

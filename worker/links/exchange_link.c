@@ -365,6 +365,11 @@ uint64_t kelp_shard_link_generation(const struct kelp_shard_link *link)
     return link->options.generation;
 }
 
+bool kelp_shard_link_is_shared(const struct kelp_shard_link *link)
+{
+    return link->shared;
+}
+
 const char *kelp_shard_link_cause(const struct kelp_shard_link *link)
 {
     return link->cause;
@@ -372,9 +377,13 @@ const char *kelp_shard_link_cause(const struct kelp_shard_link *link)
 
 /* ---- sending --------------------------------------------------------------------------------- */
 
-static void release_gradient(void *user)
+static void gradient_returned(void *user, bool read)
 {
-    kelp_gradient_unref(user);
+    struct kelp_gradient *gradient = user;
+    if (!read) {
+        kelp_gradient_abandon(gradient);
+    }
+    kelp_gradient_unref(gradient);
 }
 
 static kelp_status borrow_slice(struct kelp_shard_link *link, struct kelp_rpc_message *message,
@@ -382,9 +391,13 @@ static kelp_status borrow_slice(struct kelp_shard_link *link, struct kelp_rpc_me
 {
     struct kelp_gradient *gradient = first->node->content;
     struct kelp_slice_range range = kelp_plan_partition(link->options.plan, first->partition);
+    const struct kelp_rpc_loan loan = {.bytes = gradient->values + range.first,
+                                       .length = length,
+                                       .area = gradient->area,
+                                       .returned = gradient_returned,
+                                       .user = gradient};
     kelp_gradient_ref(gradient);
-    kelp_status status = kelp_rpc_message_borrow(message, gradient->values + range.first, length,
-                                                 release_gradient, gradient);
+    kelp_status status = kelp_rpc_message_lend(message, &loan);
     if (status != KELP_OK) {
         kelp_gradient_unref(gradient);
     }

@@ -60,6 +60,8 @@ void kelp_shard_link_close(struct kelp_shard_link *link);
 
 uint32_t kelp_shard_link_number(const struct kelp_shard_link *link);
 uint64_t kelp_shard_link_generation(const struct kelp_shard_link *link);
+/* Does its stream go through shared memory? */
+bool kelp_shard_link_is_shared(const struct kelp_shard_link *link);
 /* Why its last stream ended, for people. */
 const char *kelp_shard_link_cause(const struct kelp_shard_link *link);
 

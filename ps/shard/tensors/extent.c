@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/shm/shm_area.h"
 #include "kernels/optimizer.h"
 #include "ps/core/limits.h"
 
@@ -18,13 +19,16 @@ _Static_assert(BUFFERS >= 4, "current, older, next, and one that is being sent")
 
 struct array {
     float *values;
-    void *base;
+    void *base; /* in no area */
+    struct kelp_shm_area *area;
+    bool abandoned; /* somebody may read it for ever */
 };
 
 struct kelp_extent {
     pthread_mutex_t lock; /* guards refs, lent, and buffers; a leaf: nothing is called */
     uint32_t refs;
     uint32_t slot_count;
+    bool shared; /* buffers of weights are in areas */
     size_t bytes;
     uint32_t current;
     uint32_t older; /* NO_BUFFER: none */
@@ -62,13 +66,41 @@ static bool array_ready(struct array *array, size_t bytes, uint32_t index)
     return array->values != NULL;
 }
 
-static bool buffer_ready(struct kelp_extent *extent, uint32_t buffer)
+/* In an area, if there is one to be had. */
+static bool weights_ready(const struct kelp_extent *extent, struct array *array, uint32_t index)
 {
-    return array_ready(&extent->buffers[buffer], extent->bytes, buffer);
+    const size_t stagger = (size_t)index * STAGGER_BYTES % PAGE_BYTES;
+
+    if (!array->values && extent->shared &&
+        kelp_shm_area_create(extent->bytes + stagger, &array->area, NULL) == KELP_OK) {
+        array->values = (float *)(void *)((char *)kelp_shm_area_bytes(array->area) + stagger);
+    }
+    return array_ready(array, extent->bytes, index);
 }
 
-kelp_status kelp_extent_create(uint64_t count, uint32_t slot_count, struct kelp_extent **ret_extent,
-                               struct kelp_error *reterr)
+static void array_free(struct array *array)
+{
+    if (array->area) {
+        kelp_shm_area_retire(array->area);
+        kelp_shm_area_unref(array->area);
+    }
+    free(array->base);
+    *array = (struct array){.values = NULL};
+}
+
+/* To be written. The lock is held, but at first. */
+static bool buffer_ready(struct kelp_extent *extent, uint32_t buffer)
+{
+    struct array *array = &extent->buffers[buffer];
+
+    if (array->abandoned) {
+        array_free(array);
+    }
+    return weights_ready(extent, array, buffer);
+}
+
+kelp_status kelp_extent_create(uint64_t count, uint32_t slot_count, bool shared,
+                               struct kelp_extent **ret_extent, struct kelp_error *reterr)
 {
     struct kelp_extent *extent = calloc(1, sizeof(*extent));
 
@@ -81,6 +113,7 @@ kelp_status kelp_extent_create(uint64_t count, uint32_t slot_count, struct kelp_
     extent->refs = 1;
     extent->bytes = (size_t)count * sizeof(float);
     extent->slot_count = slot_count;
+    extent->shared = shared && extent->bytes >= KELP_PS_SHARED_BYTES_MIN;
     extent->older = NO_BUFFER;
     extent->next = NO_BUFFER;
     bool ready = buffer_ready(extent, 0) && buffer_ready(extent, 1);
@@ -101,7 +134,7 @@ static void destroy(struct kelp_extent *extent)
 {
     for (uint32_t i = 0; i < BUFFERS; i++) {
         assert(extent->lent[i] == 0);
-        free(extent->buffers[i].base);
+        array_free(&extent->buffers[i]);
     }
     for (uint32_t i = 0; i < extent->slot_count; i++) {
         free(extent->slots[i].base);
@@ -160,17 +193,19 @@ void kelp_extent_reserve(struct kelp_extent *extent, uint32_t count)
         (void)pthread_mutex_lock(&extent->lock);
         bool there = extent->buffers[i].values != NULL;
         (void)pthread_mutex_unlock(&extent->lock);
-        if (there || !array_ready(&array, extent->bytes, i)) {
+        if (there || !weights_ready(extent, &array, i)) {
             continue;
         }
-        memset(array.values, 0xff, extent->bytes); /* not zero: that would leave the pages out */
+        if (!array.area) {
+            memset(array.values, 0xff, extent->bytes); /* zero would leave the pages out */
+        }
         (void)pthread_mutex_lock(&extent->lock);
         if (!extent->buffers[i].values) {
             extent->buffers[i] = array;
-            array.base = NULL;
+            array = (struct array){.values = NULL};
         }
         (void)pthread_mutex_unlock(&extent->lock);
-        free(array.base); /* a step needed it meanwhile */
+        array_free(&array); /* a step needed it meanwhile */
     }
 }
 
@@ -277,12 +312,29 @@ const void *kelp_extent_loan_bytes(const struct kelp_extent_loan *loan, size_t *
     return values_of(loan->extent, loan->buffer);
 }
 
-void kelp_extent_return(const struct kelp_extent_loan *loan)
+struct kelp_shm_area *kelp_extent_loan_area(const struct kelp_extent_loan *loan)
+{
+    return loan->extent->buffers[loan->buffer].area;
+}
+
+static void end_loan(const struct kelp_extent_loan *loan, bool read)
 {
     struct kelp_extent *extent = loan->extent;
+    struct array *buffer = &extent->buffers[loan->buffer];
 
     (void)pthread_mutex_lock(&extent->lock);
     assert(extent->lent[loan->buffer] > 0);
     extent->lent[loan->buffer]--;
+    buffer->abandoned = buffer->abandoned || !read;
     drop_reference(extent);
+}
+
+void kelp_extent_return(const struct kelp_extent_loan *loan)
+{
+    end_loan(loan, true);
+}
+
+void kelp_extent_abandon(const struct kelp_extent_loan *loan)
+{
+    end_loan(loan, false);
 }

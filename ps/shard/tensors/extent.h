@@ -19,10 +19,13 @@
 #include "ps/core/partition/partition.h"
 
 struct kelp_extent;
+struct kelp_shm_area;
 
-/* `count` elements, a multiple of 16, of weights and of each slot, all zero. Owned: reference
- * count 1. Errors: KELP_ERR_NO_MEMORY. */
-kelp_status kelp_extent_create(uint64_t count, uint32_t slot_count, struct kelp_extent **ret_extent,
+/* `count` elements, a multiple of 16, of weights and of each slot, all zero. shared: weights lie in
+ * areas that other processes of this host can read, if they are KELP_PS_SHARED_BYTES_MIN and the
+ * system has them. Owned: reference count 1. Errors: KELP_ERR_NO_MEMORY. */
+kelp_status kelp_extent_create(uint64_t count, uint32_t slot_count, bool shared,
+                               struct kelp_extent **ret_extent,
                                struct kelp_error *reterr) KELP_MUST_USE;
 void kelp_extent_ref(struct kelp_extent *extent);
 /* NULL does nothing. */
@@ -66,8 +69,12 @@ struct kelp_extent_loan {
 bool kelp_extent_lend(struct kelp_extent *extent, enum kelp_weights_label label,
                       const float **ret_values, struct kelp_extent_loan *ret_loan);
 const void *kelp_extent_loan_bytes(const struct kelp_extent_loan *loan, size_t *ret_bytes);
+/* The area in which they lie, there as long as the loan; NULL: in none. */
+struct kelp_shm_area *kelp_extent_loan_area(const struct kelp_extent_loan *loan);
 /* Any thread, inside any call of rpc: takes only a lock of its own. */
 void kelp_extent_return(const struct kelp_extent_loan *loan);
+/* The same, but somebody may read the buffer for ever: it is never written again. */
+void kelp_extent_abandon(const struct kelp_extent_loan *loan);
 
 /* 64-byte aligned memory of `bytes`, zeroed; starts `index` times five cache lines into a page, so
  * that arrays which one loop walks together do not collide in the cache (a factor of 2 to 3 when

@@ -12,7 +12,7 @@ static struct kelp_extent *extent;
 
 static void set_up(void)
 {
-    ck_assert_int_eq(kelp_extent_create(COUNT, SLOTS, &extent, NULL), KELP_OK);
+    ck_assert_int_eq(kelp_extent_create(COUNT, SLOTS, false, &extent, NULL), KELP_OK);
 }
 
 static void tear_down(void)
@@ -179,7 +179,7 @@ KELP_TEST(hollow)
 {
     struct kelp_extent *none = NULL;
 
-    ck_assert_int_eq(kelp_extent_create(0, SLOTS, &none, NULL), KELP_OK);
+    ck_assert_int_eq(kelp_extent_create(0, SLOTS, false, &none, NULL), KELP_OK);
     ck_assert_uint_eq(kelp_extent_bytes(none), 0);
     kelp_extent_unref(none);
 }
