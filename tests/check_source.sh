@@ -75,7 +75,7 @@ ps/core/partition: PURE ps/core ps/core/lanes ps/core/evidence
 ps/core/snapshot: PURE ps/core ps/core/partition
 ps/core/control: PURE ps/core ps/core/partition ps/core/snapshot
 ps/storage: common/base common/tensors ps/core
-ps/shard/tensors: PURE kernels proto ps/core ps/core/partition
+ps/shard/tensors: PURE common/shm kernels proto ps/core ps/core/partition
 ps/shard: PURE kernels proto PS_CORE ps/shard/tensors ps/storage
 ps/service: COMMON proto PS_CORE ps/shard
 ps/service/replicas: COMMON proto PS_CORE ps/shard ps/service
@@ -88,7 +88,7 @@ worker/data/table: PURE worker/data worker/data/text
 worker/model/graph: PURE kernels
 worker/model: PURE include/kelp kernels worker/core worker/data worker/model/graph
 worker/model/models: worker/model worker/model/graph
-worker/compute: COMMON include/kelp kernels worker/core worker/data worker/model worker/model/graph
+worker/compute: COMMON common/shm include/kelp kernels worker/core worker/data worker/model worker/model/graph
 worker/links: COMMON proto worker/core worker/compute
 worker: COMMON include/kelp proto worker/core worker/model worker/compute worker/links
 coordinator/core: PURE

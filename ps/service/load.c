@@ -84,8 +84,7 @@ static void *prepare(void *user)
     struct kelp_hosting_config config = {.job = load->service->options.job,
                                          .plan = load->plan,
                                          .generation = load->generation,
-                                         .shares =
-                                             kelp_rpc_server_shares(load->service->server),
+                                         .shares = kelp_rpc_server_shares(load->service->server),
                                          .places = load->places,
                                          .place_count = load->count,
                                          .restore = load->restores ? &restore : NULL};

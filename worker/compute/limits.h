@@ -2,7 +2,8 @@
 #ifndef KELP_WORKER_COMPUTE_LIMITS_H
 #define KELP_WORKER_COMPUTE_LIMITS_H
 
-/* Bytes of a gradient that shards of this host read in place: smaller ones are copied into a ring. */
+/* Bytes of a gradient that shards of this host read in place: smaller ones are copied into a ring.
+ */
 #define KELP_GRADIENT_SHARED_BYTES_MIN (64u << 10)
 
 /* Bytes of a path of predictions: the run's folder and a file's name. */

@@ -8,6 +8,7 @@
 
 #include "common/base/limits.h"
 #include "common/rpc/rpc.h"
+#include "common/shm/shm_area.h"
 #include "tests/lib/rpc_process.h"
 #include "tests/lib/suite.h"
 
@@ -23,7 +24,7 @@ struct side {
     unsigned closed;
     kelp_status status;
     char text[600];
-    bool quiet; /* do not echo */
+    bool quiet; /* do not echo, but keep the last one */
     unsigned send_on_accept;
     struct kelp_rpc_message *last;
 };
@@ -46,8 +47,11 @@ static void on_server_message(struct kelp_rpc_stream *stream, struct kelp_rpc_me
 
     side->messages++;
     side->bytes += kelp_rpc_message_length(message);
-    if (!side->quiet) {
-        kelp_rpc_message_ref(message);
+    kelp_rpc_message_ref(message);
+    if (side->quiet) {
+        kelp_rpc_message_unref(side->last);
+        side->last = message;
+    } else {
         ck_assert_int_eq(kelp_rpc_stream_send(stream, message), KELP_OK);
     }
 }
@@ -174,6 +178,7 @@ static void setup_several_loops(void)
 static void teardown(void)
 {
     kelp_rpc_message_unref(at_client.last);
+    kelp_rpc_message_unref(at_server.last);
     kelp_rpc_channel_close(channel);
     kelp_rpc_server_close(server);
     kelp_rpc_loop_destroy(loop);
@@ -724,6 +729,104 @@ KELP_TEST(slow_reader)
         ck_assert_uint_eq(came, i);
     }
     ck_assert_uint_eq(ticks, COUNT);
+}
+
+static unsigned returns[2]; /* how often lent memory came back: to be read for ever, or not */
+
+static void came_back(void *user, bool read)
+{
+    (void)user;
+    returns[read]++;
+}
+
+static void send_lent(struct kelp_shm_area *area, size_t length)
+{
+    const struct kelp_rpc_loan loan = {.bytes = (char *)kelp_shm_area_bytes(area) + 320,
+                                       .length = length,
+                                       .area = area,
+                                       .returned = came_back};
+    struct kelp_rpc_message *message = text_message("fields");
+    ck_assert_int_eq(kelp_rpc_message_lend(message, &loan), KELP_OK);
+    ck_assert_int_eq(kelp_rpc_stream_send(at_client.stream, message), KELP_OK);
+}
+
+/* What lies in an area is read where it is. It comes back when the other side has released it, or,
+ * if the stream ended before that, as memory that may be read for ever. */
+KELP_LOOP_TEST(lent_in_place, 0, 2)
+{
+    enum { LENGTH = 300000 };
+    struct kelp_shm_area *area = NULL;
+
+    memset(returns, 0, sizeof(returns));
+    ck_assert_int_eq(kelp_shm_area_create(LENGTH + 320, &area, NULL), KELP_OK);
+    char *bytes = kelp_shm_area_bytes(area);
+    at_server.quiet = true;
+    open_stream("/test/Echo", 5000);
+    send_lent(area, LENGTH);
+    RUN_UNTIL(at_server.messages == 1);
+    const struct kelp_rpc_segment segment = kelp_rpc_message_segment(at_server.last, 1);
+    ck_assert_uint_eq(segment.length, LENGTH);
+    bytes[320] = 'a';
+    ck_assert_int_eq(segment.bytes[0], 'a');
+    bytes[320 + LENGTH - 1] = 'z';
+    ck_assert_int_eq(segment.bytes[LENGTH - 1], 'z');
+    ck_assert_uint_eq(returns[false] + returns[true], 0);
+    if (_i == 0) {
+        kelp_rpc_message_unref(at_server.last);
+        at_server.last = NULL;
+        send_lent(area,
+                  LENGTH); /* nobody tells us of a release: we look when there is more to do */
+        RUN_UNTIL(at_server.messages == 2);
+        ck_assert_uint_eq(returns[true], 1);
+    }
+    kelp_rpc_stream_close(at_client.stream, KELP_OK, NULL);
+    RUN_UNTIL(at_client.closed == 1);
+    ck_assert_uint_eq(returns[false], 1);
+    kelp_rpc_message_unref(at_server.last); /* it reads on meanwhile */
+    at_server.last = NULL;
+    kelp_shm_area_retire(area);
+    kelp_shm_area_unref(area);
+}
+
+/* What an area does not hold, or a ring, is copied beside what it does. */
+KELP_LOOP_TEST(lent_in_parts, 0, 2)
+{
+    static const size_t others[] = {1000, 100000};
+    static char other[100000];
+    struct kelp_shm_area *area = NULL;
+    struct kelp_rpc_message *message = text_message("fields");
+
+    memset(returns, 0, sizeof(returns));
+    memset(other, 'o', sizeof(other));
+    ck_assert_int_eq(kelp_shm_area_create(200000, &area, NULL), KELP_OK);
+    memset(kelp_shm_area_bytes(area), 's', 200000);
+    const struct kelp_rpc_loan loans[] = {
+        {.bytes = kelp_shm_area_bytes(area), .length = 100000, .area = area, .returned = came_back},
+        {.bytes = other, .length = others[_i], .returned = came_back},
+        {.bytes = (char *)kelp_shm_area_bytes(area) + 150000,
+         .length = 50000,
+         .area = area,
+         .returned = came_back}};
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(loans); i++) {
+        ck_assert_int_eq(kelp_rpc_message_lend(message, &loans[i]), KELP_OK);
+    }
+    open_stream("/test/Echo", 5000);
+    ck_assert_int_eq(kelp_rpc_stream_send(at_client.stream, message), KELP_OK);
+    RUN_UNTIL(at_client.messages == 1);
+    ck_assert_uint_eq(kelp_rpc_message_length(at_client.last), 6 + 150000 + others[_i]);
+    size_t counts[256] = {0};
+    for (size_t i = 0; i < kelp_rpc_message_segment_count(at_client.last); i++) {
+        const struct kelp_rpc_segment segment = kelp_rpc_message_segment(at_client.last, i);
+        for (size_t byte = 0; byte < segment.length; byte++) {
+            counts[segment.bytes[byte]]++;
+        }
+    }
+    ck_assert_uint_eq(counts['o'], others[_i]);
+    ck_assert_uint_eq(counts['s'], 150000 + 1); /* "fields" has one */
+    kelp_rpc_stream_close(at_client.stream, KELP_OK, NULL);
+    RUN_UNTIL(at_client.closed == 1 && at_server.closed == 1);
+    ck_assert_uint_eq(returns[true] + returns[false], 3);
+    kelp_shm_area_unref(area);
 }
 
 /* Where it is not offered, an open says so at once, and gRPC still serves. */

@@ -1,6 +1,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 
+#include "common/shm/shm_area.h"
 #include "ps/core/limits.h"
 #include "ps/shard/tensors/extent.h"
 #include "tests/lib/suite.h"
@@ -32,6 +33,54 @@ static void step_to(float value)
     }
     kelp_extent_commit(extent);
     ck_assert_ptr_eq(kelp_extent_current(extent), next);
+}
+
+#define LARGE (KELP_PS_SHARED_BYTES_MIN / sizeof(float))
+
+/* Weights that others of this host read lie in areas, but for small ones. A buffer that somebody
+ * may read for ever is never written again: its memory goes when the next weights need one. */
+KELP_CASE("shared")
+
+KELP_LOOP_TEST(areas, 0, 2)
+{
+    const float *values;
+    struct kelp_extent_loan loan;
+    const bool large = _i == 1;
+
+    ck_assert_int_eq(kelp_extent_create(large ? LARGE : LARGE - 16, SLOTS, true, &extent, NULL),
+                     KELP_OK);
+    ck_assert_uint_eq((uintptr_t)kelp_extent_current(extent) % 64, 0);
+    ck_assert_float_eq(kelp_extent_current(extent)[LARGE - 17], 0.0f);
+    ck_assert(kelp_extent_lend(extent, KELP_WEIGHTS_CURRENT, &values, &loan));
+    ck_assert_int_eq(kelp_extent_loan_area(&loan) != NULL, large);
+    kelp_extent_return(&loan);
+    kelp_extent_unref(extent);
+}
+
+KELP_TEST(abandoned)
+{
+    const float *values;
+    struct kelp_extent_loan loan;
+
+    ck_assert_int_eq(kelp_extent_create(LARGE, SLOTS, true, &extent, NULL), KELP_OK);
+    kelp_extent_current(extent)[0] = 1.0f;
+    ck_assert(kelp_extent_lend(extent, KELP_WEIGHTS_CURRENT, &values, &loan));
+    struct kelp_shm_area *area = kelp_extent_loan_area(&loan);
+    const float *kept = kelp_shm_area_bytes(area);
+    kelp_shm_area_ref(area); /* as a channel does, whose other side has it mapped */
+    kelp_extent_abandon(&loan);
+    ck_assert_float_eq(kelp_extent_current(extent)[0], 1.0f); /* it is what it was */
+    for (int step = 0; step < 6; step++) {
+        float *next = kelp_extent_next(extent);
+        ck_assert_ptr_nonnull(next);
+        ck_assert(next < kept || next >= kept + LARGE);
+        next[0] = 2.0f;
+        kelp_extent_commit(extent);
+    }
+    ck_assert_float_eq(kept[0], 1.0f);
+    ck_assert(kelp__shm_area_is_retired(area));
+    kelp_shm_area_unref(area);
+    kelp_extent_unref(extent);
 }
 
 KELP_CASE("all", .setup = set_up, .teardown = tear_down)

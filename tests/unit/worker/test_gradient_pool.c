@@ -1,0 +1,91 @@
+/* Gradient buffers: reused, and in areas where shards read them in place. */
+#include "common/shm/shm_area.h"
+#include "tests/lib/suite.h"
+#include "worker/compute/gradients.h"
+#include "worker/compute/limits.h"
+
+#define COUNT (KELP_GRADIENT_SHARED_BYTES_MIN / sizeof(float))
+
+static struct kelp_gradient_pool *pool;
+
+static void setup(void)
+{
+    pool = kelp_gradient_pool_create(COUNT);
+    ck_assert_ptr_nonnull(pool);
+}
+
+static void teardown(void)
+{
+    kelp_gradient_pool_destroy(pool);
+}
+
+static struct kelp_gradient *get(void)
+{
+    struct kelp_gradient *gradient = kelp_gradient_get(pool);
+    ck_assert_ptr_nonnull(gradient);
+    ck_assert_uint_eq((uintptr_t)gradient->values % 64, 0);
+    return gradient;
+}
+
+KELP_CASE("gradients", .setup = setup, .teardown = teardown)
+
+/* The last reference gives a buffer back, which comes again. */
+KELP_TEST(reused)
+{
+    struct kelp_gradient *first = get();
+    ck_assert_ptr_null(first->area);
+    kelp_gradient_ref(first);
+    kelp_gradient_unref(first);
+    struct kelp_gradient *second = get();
+    ck_assert_ptr_ne(second, first);
+    kelp_gradient_unref(first);
+    ck_assert_ptr_eq(get(), first);
+    kelp_gradient_unref(first);
+    kelp_gradient_unref(second);
+}
+
+/* Once shards read in place, new buffers lie in areas, zero as any other. */
+KELP_TEST(shared)
+{
+    struct kelp_gradient *before = get();
+    kelp_gradient_pool_share(pool);
+    struct kelp_gradient *after = get();
+    ck_assert_ptr_null(before->area);
+    ck_assert_ptr_nonnull(after->area);
+    const char *bytes = kelp_shm_area_bytes(after->area);
+    ck_assert((const char *)after->values >= bytes);
+    ck_assert((const char *)(after->values + COUNT) <= bytes + kelp_shm_area_length(after->area));
+    for (size_t i = 0; i < COUNT; i++) {
+        ck_assert_float_eq(after->values[i], 0.0f);
+    }
+    kelp_gradient_unref(before);
+    kelp_gradient_unref(after);
+}
+
+/* What somebody may read for ever is written no more: it does not come again. */
+KELP_TEST(abandoned)
+{
+    kelp_gradient_pool_share(pool);
+    struct kelp_gradient *gradient = get();
+    struct kelp_shm_area *area = gradient->area;
+    kelp_shm_area_ref(area);
+    kelp_gradient_abandon(gradient);
+    kelp_gradient_unref(gradient);
+    ck_assert(kelp__shm_area_is_retired(area));
+    struct kelp_gradient *next = get();
+    ck_assert_ptr_ne(next->area, area);
+    kelp_gradient_unref(next);
+    kelp_shm_area_unref(area);
+}
+
+/* Small ones are copied into a ring: no area is made for them. */
+KELP_TEST(small)
+{
+    struct kelp_gradient_pool *other = kelp_gradient_pool_create(COUNT - 16);
+    kelp_gradient_pool_share(other);
+    struct kelp_gradient *gradient = kelp_gradient_get(other);
+    ck_assert_ptr_nonnull(gradient);
+    ck_assert_ptr_null(gradient->area);
+    kelp_gradient_unref(gradient);
+    kelp_gradient_pool_destroy(other);
+}
