@@ -98,9 +98,10 @@
 #define KELP_PS_RECORDS_MAX        (1u << 20)
 #define KELP_PS_REPORT_RECORDS_MAX 256
 
-/* Weights of smaller partitions are copied for workers of this host: an area of each would cost
- * more. */
-#define KELP_PS_SHARED_BYTES_MIN (64u << 10)
+/* Buffers of weights from this size on have an area of shared memory each; smaller ones share areas
+ * of the other size. */
+#define KELP_PS_AREA_BYTES_MIN   (64u << 10)
+#define KELP_PS_AREA_CHUNK_BYTES (1u << 20)
 
 /* Bytes of one sorted file of a snapshot: large, so that few files have to be synced; small enough
  * that its index (40 bytes for each 256 KiB) lies within the digested end. */

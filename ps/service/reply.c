@@ -9,8 +9,10 @@
 #include "ps/service/exchange_internal.h"
 #include "ps/service/map_internal.h"
 
-/* Slices of at most so many bytes are copied: lending one costs about as much. */
-#define COPY_BYTES_MAX 16384
+/* Slices of at most so many bytes are copied: lending one costs about as much. In shared memory
+ * what is copied to be sent is copied once more. */
+#define COPY_BYTES_MAX        16384
+#define COPY_SHARED_BYTES_MAX 2048
 
 void kelp__service_outgoing_discard(struct outgoing *outgoing)
 {
@@ -197,7 +199,11 @@ static const void *bytes_of(const struct outgoing *outgoing)
 
 static bool is_copied(const struct outgoing *outgoing)
 {
-    return outgoing->copy || outgoing->bytes <= COPY_BYTES_MAX;
+    if (outgoing->copy || outgoing->bytes == 0) {
+        return true;
+    }
+    return outgoing->bytes <=
+           (kelp_extent_loan_area(&outgoing->loan) ? COPY_SHARED_BYTES_MAX : COPY_BYTES_MAX);
 }
 
 /* Answers from outgoing[0] on that are copied, in one piece; *ret_count of them. */

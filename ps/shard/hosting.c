@@ -61,7 +61,7 @@ static kelp_status prepare_hosted(const struct kelp_hosting *hosting, struct hos
     }
     if (status == KELP_OK) {
         status = kelp_extent_create(hosted->range.count, kelp_optimizer_slot_count(hosting->job),
-                                    hosting->shares, &hosted->extent, reterr);
+                                    hosting->areas, &hosted->extent, reterr);
     }
     return status;
 }
@@ -115,6 +115,7 @@ void kelp_hosting_destroy(struct kelp_hosting *hosting)
         kelp__hosted_destroy(hosting->by_index[i]);
     }
     kelp_gradients_destroy(hosting->gradients);
+    kelp_area_pool_unref(hosting->areas);
     free(hosting->by_index);
     free(hosting);
 }
@@ -219,8 +220,8 @@ kelp_status kelp_hosting_prepare(const struct kelp_hosting_config *config,
     hosting->job = config->job;
     hosting->plan = config->plan;
     hosting->generation = config->generation;
-    hosting->shares = config->shares;
     hosting->partition_count = count;
+    hosting->areas = config->shares ? kelp_area_pool_create() : NULL; /* else copies do */
     kelp_status status = prepare_partitions(hosting, config, reterr);
     if (status == KELP_OK) {
         status = config->restore ? kelp__hosting_restore(hosting, config->restore, reterr)

@@ -36,11 +36,11 @@ struct kelp_hosting {
     const struct kelp_job *job;
     const struct kelp_plan *plan;
     uint64_t generation;
-    bool shares;              /* weights are in areas for workers of this host */
     uint32_t partition_count; /* of the job */
     uint32_t count;           /* hosted here */
     struct hosted **by_index; /* partition_count; NULL: not hosted here */
     struct kelp_gradients *gradients;
+    struct kelp_area_pool *areas; /* for weights; NULL: nobody reads them in place */
 };
 
 /* The hosted partition with the lowest index from *at on, and *at is behind it; NULL: none, or

@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/shm/shm_area.h"
 #include "kernels/optimizer.h"
 #include "ps/core/limits.h"
 
@@ -21,6 +20,7 @@ struct array {
     float *values;
     void *base; /* in no area */
     struct kelp_shm_area *area;
+    bool pooled;    /* others have pieces of the area too */
     bool abandoned; /* somebody may read it for ever */
 };
 
@@ -28,7 +28,7 @@ struct kelp_extent {
     pthread_mutex_t lock; /* guards refs, lent, and buffers; a leaf: nothing is called */
     uint32_t refs;
     uint32_t slot_count;
-    bool shared; /* buffers of weights are in areas */
+    struct kelp_area_pool *pool; /* for weights; NULL: they lie in no area */
     size_t bytes;
     uint32_t current;
     uint32_t older; /* NO_BUFFER: none */
@@ -66,24 +66,33 @@ static bool array_ready(struct array *array, size_t bytes, uint32_t index)
     return array->values != NULL;
 }
 
-/* In an area, if there is one to be had. */
-static bool weights_ready(const struct kelp_extent *extent, struct array *array, uint32_t index)
+/* In an area, if there is one to be had. alone: in one of its own. */
+static bool weights_ready(const struct kelp_extent *extent, struct array *array, uint32_t index,
+                          bool alone)
 {
     const size_t stagger = (size_t)index * STAGGER_BYTES % PAGE_BYTES;
+    const size_t bytes = extent->bytes + stagger;
+    char *base = NULL;
 
-    if (!array->values && extent->shared &&
-        kelp_shm_area_create(extent->bytes + stagger, &array->area, NULL) == KELP_OK) {
-        array->values = (float *)(void *)((char *)kelp_shm_area_bytes(array->area) + stagger);
+    if (!array->values && extent->pool && !alone && extent->bytes < KELP_PS_AREA_BYTES_MIN) {
+        base = kelp_area_pool_take(extent->pool, bytes, &array->area);
+        array->pooled = base != NULL;
+    } else if (!array->values && extent->pool && bytes > 0 &&
+               kelp_shm_area_create(bytes, &array->area, NULL) == KELP_OK) {
+        base = kelp_shm_area_bytes(array->area);
+    }
+    if (base) {
+        array->values = (float *)(void *)(base + stagger);
     }
     return array_ready(array, extent->bytes, index);
 }
 
 static void array_free(struct array *array)
 {
-    if (array->area) {
+    if (array->area && !array->pooled) {
         kelp_shm_area_retire(array->area);
-        kelp_shm_area_unref(array->area);
     }
+    kelp_shm_area_unref(array->area);
     free(array->base);
     *array = (struct array){.values = NULL};
 }
@@ -92,14 +101,15 @@ static void array_free(struct array *array)
 static bool buffer_ready(struct kelp_extent *extent, uint32_t buffer)
 {
     struct array *array = &extent->buffers[buffer];
+    const bool abandoned = array->abandoned;
 
-    if (array->abandoned) {
+    if (abandoned) {
         array_free(array);
     }
-    return weights_ready(extent, array, buffer);
+    return weights_ready(extent, array, buffer, abandoned); /* a pool would only grow */
 }
 
-kelp_status kelp_extent_create(uint64_t count, uint32_t slot_count, bool shared,
+kelp_status kelp_extent_create(uint64_t count, uint32_t slot_count, struct kelp_area_pool *pool,
                                struct kelp_extent **ret_extent, struct kelp_error *reterr)
 {
     struct kelp_extent *extent = calloc(1, sizeof(*extent));
@@ -113,7 +123,10 @@ kelp_status kelp_extent_create(uint64_t count, uint32_t slot_count, bool shared,
     extent->refs = 1;
     extent->bytes = (size_t)count * sizeof(float);
     extent->slot_count = slot_count;
-    extent->shared = shared && extent->bytes >= KELP_PS_SHARED_BYTES_MIN;
+    extent->pool = pool;
+    if (pool) {
+        kelp_area_pool_ref(pool);
+    }
     extent->older = NO_BUFFER;
     extent->next = NO_BUFFER;
     bool ready = buffer_ready(extent, 0) && buffer_ready(extent, 1);
@@ -139,6 +152,7 @@ static void destroy(struct kelp_extent *extent)
     for (uint32_t i = 0; i < extent->slot_count; i++) {
         free(extent->slots[i].base);
     }
+    kelp_area_pool_unref(extent->pool);
     (void)pthread_mutex_destroy(&extent->lock);
     free(extent);
 }
@@ -193,7 +207,7 @@ void kelp_extent_reserve(struct kelp_extent *extent, uint32_t count)
         (void)pthread_mutex_lock(&extent->lock);
         bool there = extent->buffers[i].values != NULL;
         (void)pthread_mutex_unlock(&extent->lock);
-        if (there || !weights_ready(extent, &array, i)) {
+        if (there || !weights_ready(extent, &array, i, false)) {
             continue;
         }
         if (!array.area) {

@@ -17,14 +17,15 @@
 
 #include "common/base/status.h"
 #include "ps/core/partition/partition.h"
+#include "ps/shard/tensors/area_pool.h"
 
 struct kelp_extent;
-struct kelp_shm_area;
 
-/* `count` elements, a multiple of 16, of weights and of each slot, all zero. shared: weights lie in
- * areas that other processes of this host can read, if they are KELP_PS_SHARED_BYTES_MIN and the
- * system has them. Owned: reference count 1. Errors: KELP_ERR_NO_MEMORY. */
-kelp_status kelp_extent_create(uint64_t count, uint32_t slot_count, bool shared,
+/* `count` elements, a multiple of 16, of weights and of each slot, all zero. pool: weights lie in
+ * areas that other processes of this host can read, if the system has them: of the pool, or large
+ * ones in areas of their own; NULL: in none. Owned: reference count 1. Errors:
+ * KELP_ERR_NO_MEMORY. */
+kelp_status kelp_extent_create(uint64_t count, uint32_t slot_count, struct kelp_area_pool *pool,
                                struct kelp_extent **ret_extent,
                                struct kelp_error *reterr) KELP_MUST_USE;
 void kelp_extent_ref(struct kelp_extent *extent);

@@ -23,7 +23,7 @@ static void fill(float *values, float value)
 
 static void set_up(void)
 {
-    ck_assert_int_eq(kelp_extent_create(ELEMENTS, SLOTS, false, &extent, NULL), KELP_OK);
+    ck_assert_int_eq(kelp_extent_create(ELEMENTS, SLOTS, NULL, &extent, NULL), KELP_OK);
     ck_assert_int_eq(kelp_capture_pool_create(&pool, NULL), KELP_OK);
     kelp_capture_pool_limit(pool, 4);
     step = 0;
@@ -168,7 +168,7 @@ KELP_TEST(hollow)
     struct kelp_capture capture = {0};
     struct kelp_extent *none = NULL;
 
-    ck_assert_int_eq(kelp_extent_create(0, SLOTS, false, &none, NULL), KELP_OK);
+    ck_assert_int_eq(kelp_extent_create(0, SLOTS, NULL, &none, NULL), KELP_OK);
     ck_assert_int_eq(kelp_capture_take(&capture, pool, 1, none, &control), KELP_OK);
     ck_assert_int_eq(kelp_capture_detach(&capture), KELP_OK);
     ck_assert_uint_eq(capture.bytes, 0);

@@ -1,7 +1,6 @@
 #include <stdint.h>
 #include <stdlib.h>
 
-#include "common/shm/shm_area.h"
 #include "ps/core/limits.h"
 #include "ps/shard/tensors/extent.h"
 #include "tests/lib/suite.h"
@@ -13,7 +12,7 @@ static struct kelp_extent *extent;
 
 static void set_up(void)
 {
-    ck_assert_int_eq(kelp_extent_create(COUNT, SLOTS, false, &extent, NULL), KELP_OK);
+    ck_assert_int_eq(kelp_extent_create(COUNT, SLOTS, NULL, &extent, NULL), KELP_OK);
 }
 
 static void tear_down(void)
@@ -35,52 +34,77 @@ static void step_to(float value)
     ck_assert_ptr_eq(kelp_extent_current(extent), next);
 }
 
-#define LARGE (KELP_PS_SHARED_BYTES_MIN / sizeof(float))
+#define LARGE (KELP_PS_AREA_BYTES_MIN / sizeof(float))
 
-/* Weights that others of this host read lie in areas, but for small ones. A buffer that somebody
- * may read for ever is never written again: its memory goes when the next weights need one. */
-KELP_CASE("shared")
+static struct kelp_area_pool *pool;
 
-KELP_LOOP_TEST(areas, 0, 2)
+static void set_up_shared(void)
 {
-    const float *values;
-    struct kelp_extent_loan loan;
-    const bool large = _i == 1;
-
-    ck_assert_int_eq(kelp_extent_create(large ? LARGE : LARGE - 16, SLOTS, true, &extent, NULL),
-                     KELP_OK);
-    ck_assert_uint_eq((uintptr_t)kelp_extent_current(extent) % 64, 0);
-    ck_assert_float_eq(kelp_extent_current(extent)[LARGE - 17], 0.0f);
-    ck_assert(kelp_extent_lend(extent, KELP_WEIGHTS_CURRENT, &values, &loan));
-    ck_assert_int_eq(kelp_extent_loan_area(&loan) != NULL, large);
-    kelp_extent_return(&loan);
-    kelp_extent_unref(extent);
+    pool = kelp_area_pool_create();
+    ck_assert_ptr_nonnull(pool);
 }
 
-KELP_TEST(abandoned)
+static void tear_down_shared(void)
 {
+    kelp_area_pool_unref(pool);
+}
+
+KELP_CASE("shared", .setup = set_up_shared, .teardown = tear_down_shared)
+
+/* Weights that others of this host read lie in areas: large ones each in its own, small ones
+ * together. */
+KELP_TEST(areas)
+{
+    struct kelp_extent *extents[4];
+    struct kelp_shm_area *areas[4];
+    const float *values[4];
+
+    for (size_t i = 0; i < 4; i++) {
+        struct kelp_extent_loan loan;
+        ck_assert_int_eq(
+            kelp_extent_create(i < 2 ? LARGE : LARGE - 16, SLOTS, pool, &extents[i], NULL),
+            KELP_OK);
+        ck_assert_uint_eq((uintptr_t)kelp_extent_current(extents[i]) % 64, 0);
+        ck_assert_float_eq(kelp_extent_current(extents[i])[LARGE - 17], 0.0f);
+        ck_assert(kelp_extent_lend(extents[i], KELP_WEIGHTS_CURRENT, &values[i], &loan));
+        areas[i] = kelp_extent_loan_area(&loan);
+        ck_assert_ptr_nonnull(areas[i]);
+        kelp_extent_return(&loan);
+    }
+    ck_assert_ptr_ne(areas[0], areas[1]);
+    ck_assert_ptr_ne(areas[0], areas[2]);
+    ck_assert_ptr_eq(areas[2], areas[3]);
+    ck_assert(values[2] + LARGE - 16 <= values[3] || values[3] + LARGE - 16 <= values[2]);
+    for (size_t i = 0; i < 4; i++) {
+        kelp_extent_unref(extents[i]);
+    }
+}
+
+/* A buffer that somebody may read for ever is never written again: the next weights get another. */
+KELP_LOOP_TEST(abandoned, 0, 2)
+{
+    const size_t count = _i == 0 ? LARGE : 32;
     const float *values;
     struct kelp_extent_loan loan;
 
-    ck_assert_int_eq(kelp_extent_create(LARGE, SLOTS, true, &extent, NULL), KELP_OK);
+    ck_assert_int_eq(kelp_extent_create(count, SLOTS, pool, &extent, NULL), KELP_OK);
     kelp_extent_current(extent)[0] = 1.0f;
     ck_assert(kelp_extent_lend(extent, KELP_WEIGHTS_CURRENT, &values, &loan));
     struct kelp_shm_area *area = kelp_extent_loan_area(&loan);
-    const float *kept = kelp_shm_area_bytes(area);
     kelp_shm_area_ref(area); /* as a channel does, whose other side has it mapped */
     kelp_extent_abandon(&loan);
-    ck_assert_float_eq(kelp_extent_current(extent)[0], 1.0f); /* it is what it was */
+    ck_assert_ptr_eq(kelp_extent_current(extent), values); /* it is what it was */
     for (int step = 0; step < 6; step++) {
         float *next = kelp_extent_next(extent);
         ck_assert_ptr_nonnull(next);
-        ck_assert(next < kept || next >= kept + LARGE);
+        ck_assert(next + count <= values || next >= values + count);
         next[0] = 2.0f;
         kelp_extent_commit(extent);
     }
-    ck_assert_float_eq(kept[0], 1.0f);
-    ck_assert(kelp__shm_area_is_retired(area));
-    kelp_shm_area_unref(area);
+    ck_assert_float_eq(values[0], 1.0f);
+    ck_assert_int_eq(kelp__shm_area_is_retired(area), _i == 0);
     kelp_extent_unref(extent);
+    kelp_shm_area_unref(area);
 }
 
 KELP_CASE("all", .setup = set_up, .teardown = tear_down)
@@ -228,7 +252,7 @@ KELP_TEST(hollow)
 {
     struct kelp_extent *none = NULL;
 
-    ck_assert_int_eq(kelp_extent_create(0, SLOTS, false, &none, NULL), KELP_OK);
+    ck_assert_int_eq(kelp_extent_create(0, SLOTS, NULL, &none, NULL), KELP_OK);
     ck_assert_uint_eq(kelp_extent_bytes(none), 0);
     kelp_extent_unref(none);
 }
