@@ -173,8 +173,9 @@ static unsigned change_memory(pid_t pid, const char pattern[PATTERN_BYTES])
     while (fgets(line, sizeof(line), maps)) {
         uint64_t first = 0;
         uint64_t last = 0;
-        if (sscanf(line, "%" SCNx64 "-%" SCNx64 " rw-p", &first, &last) != 2 ||
-            !strstr(line, " rw-p ") || last - first > REGION_MAX) {
+        /* Workers of this host read weights in place: these are shared. */
+        if (sscanf(line, "%" SCNx64 "-%" SCNx64, &first, &last) != 2 ||
+            !(strstr(line, " rw-p ") || strstr(line, " rw-s ")) || last - first > REGION_MAX) {
             continue;
         }
         char *piece = malloc(last - first);
