@@ -306,12 +306,12 @@ static const struct kelp_rpc_stream_events *accept_stream(struct kelp_rpc_stream
 
 static void rpc_serve(const char *address, int started)
 {
-    static const struct kelp_rpc_method method = {.path = "/bench/Exchange",
-                                                  .accept = accept_stream};
+    static const struct kelp_rpc_method method = {
+        .path = "/bench/Exchange", .accept = accept_stream, .shared = true};
     struct peer peer = {.memory = vector(2), .own = vector(3)};
     const struct kelp_rpc_server_options options = {.address = address,
                                                     .message_bytes_max = MESSAGE_MAX,
-                                                    .shared = "/bench/Exchange",
+                                                    .shared = true,
                                                     .methods = &method,
                                                     .method_count = 1,
                                                     .user = &peer};

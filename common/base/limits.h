@@ -34,6 +34,8 @@
 #define KELP_RPC_MESSAGE_BYTES_MAX (1u << 30)
 /* Bytes of status text that crosses the wire; it is a header, and headers are bounded at 8 KiB. */
 #define KELP_RPC_TEXT_MAX 512
+/* Bytes of a method's path, "/kelp.v1.ParameterServer/Exchange". */
+#define KELP_RPC_PATH_MAX 255
 /* Milliseconds from a close until the stream is cancelled when the peer does not answer it. */
 #define KELP_RPC_CLOSE_MS 1000
 

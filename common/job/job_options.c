@@ -471,9 +471,9 @@ const struct kelp_job_key kelp__job_keys[] = {
 
     {KEY(transport.kind, CHOICE), .choices = transports, .change = KELP_JOB_CHANGES, .later = true,
      .default_text = "auto",
-     .help = "How a worker and a shard exchange gradients and weights. `shm`: through shared "
-             "memory, which both must be on one host for. `auto`: so where they are, in a run on "
-             "one machine, and by gRPC otherwise. It changes no result"},
+     .help = "How workers, shards and their backups exchange gradients and weights. `shm`: "
+             "through shared memory, for which all of them must be on one host. `auto`: so where "
+             "they are, in a run on one machine, and by gRPC otherwise. It changes no result"},
     {KEY_AT("transport.piece", transport.piece_bytes, SIZE), WITHIN(4096, 64 << 20),
      .change = KELP_JOB_CHANGES, .default_text = "4MiB",
      .help = "The most tensor bytes in one message"},

@@ -173,6 +173,7 @@ struct kelp_rpc_method {
      * refuses it. */
     const struct kelp_rpc_stream_events *(*accept)(struct kelp_rpc_stream *stream,
                                                    void *server_user, void **ret_user);
+    bool shared; /* a stream method: may come through shared memory (options.shared) */
     /* A unary method; message is borrowed until it returns. */
     void (*unary)(struct kelp_rpc_request *request, struct kelp_rpc_message *message,
                   void *server_user);
@@ -193,9 +194,9 @@ struct kelp_rpc_server_options {
     /* Bytes that gRPC may buffer for all connections; 0: KELP_RPC_MEMORY_PART of the machine's.
      * When they are used up, gRPC ends streams and takes no connection until there is room. */
     size_t memory_max;
-    /* Path of a stream method that processes of this host and user may reach through shared memory
-     * as well, when the address is a socket; whoever can open it is the same user. NULL: none. */
-    const char *shared;
+    /* Processes of this host and user may reach methods that are so marked through shared memory as
+     * well, when the address is a socket; whoever can open it is the same user. */
+    bool shared;
     const struct kelp_rpc_method *methods; /* borrowed for the life of the server */
     size_t method_count;
     /* A call was refused before any method saw it: there is none of its path, or the caller may not
@@ -260,11 +261,10 @@ kelp_status kelp_rpc_stream_open(struct kelp_rpc_channel *channel,
                                  struct kelp_rpc_stream **ret_stream,
                                  struct kelp_error *reterr) KELP_MUST_USE;
 
-/* The same through shared memory, to the method that the server offers so (options->path is not
- * looked at): the channel's address is a socket of this host. What it is made of, nobody else sees;
- * but a peer that is stopped is only noticed by its owner's heartbeats. No other thread runs the
- * loop. Errors: KELP_ERR_UNREACHABLE (it is not offered there), KELP_ERR_BUSY, KELP_ERR_DENIED
- * (another user's), KELP_ERR_NO_MEMORY. */
+/* The same through shared memory: the channel's address is a socket of this host. What it is made
+ * of, nobody else sees; but a peer that is stopped is only noticed by its owner's heartbeats. No
+ * other thread runs the loop, unless a server of it is reached so. Errors: KELP_ERR_UNREACHABLE (it
+ * is not offered there), KELP_ERR_BUSY, KELP_ERR_DENIED (another user's), KELP_ERR_NO_MEMORY. */
 kelp_status kelp_rpc_stream_open_shared(struct kelp_rpc_channel *channel,
                                         const struct kelp_rpc_stream_options *options,
                                         struct kelp_rpc_stream **ret_stream,

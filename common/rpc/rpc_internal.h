@@ -205,10 +205,12 @@ void kelp__rpc_stream_read(struct kelp_rpc_stream *stream,
                            uint32_t first_message_ms);
 void kelp__rpc_stream_release(struct kelp_rpc_stream *stream);
 
-/* The stream method that is reached through shared memory, and the owner's user data; as for calls.
- */
-void kelp__rpc_server_welcome(struct kelp_rpc_server *server, struct kelp_rpc_stream *stream,
-                              const struct kelp_rpc_stream_events **ret_events, void **ret_user);
+/* The method of that path for a stream through shared memory, and the owner's user data; as for
+ * calls. */
+const struct kelp_rpc_stream_events *kelp__rpc_server_welcome(struct kelp_rpc_server *server,
+                                                              const char *path,
+                                                              struct kelp_rpc_stream *stream,
+                                                              void **ret_user);
 /* What its streams share. */
 struct kelp__rpc_queues *kelp__rpc_server_queues(struct kelp_rpc_server *server);
 /* A stream of the server came or is gone. */

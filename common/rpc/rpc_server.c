@@ -287,17 +287,19 @@ static const struct kelp_rpc_method *find_method(const struct kelp_rpc_server *s
     return NULL;
 }
 
-void kelp__rpc_server_welcome(struct kelp_rpc_server *server, struct kelp_rpc_stream *stream,
-                              const struct kelp_rpc_stream_events **ret_events, void **ret_user)
+const struct kelp_rpc_stream_events *kelp__rpc_server_welcome(struct kelp_rpc_server *server,
+                                                              const char *path,
+                                                              struct kelp_rpc_stream *stream,
+                                                              void **ret_user)
 {
     for (size_t i = 0; i < server->options.method_count; i++) {
         const struct kelp_rpc_method *method = &server->options.methods[i];
-        if (strcmp(method->path, server->options.shared) == 0) {
-            *ret_events = ask_method(server, method, stream, ret_user);
-            return;
+        if (method->shared && strcmp(method->path, path) == 0) {
+            return ask_method(server, method, stream, ret_user);
         }
     }
-    assert(!"the shared method is one of the server's");
+    kelp_rpc_stream_close(stream, KELP_ERR_UNSUPPORTED, "no such method through shared memory");
+    return &refused_events;
 }
 
 /* Processes of this host may come without gRPC. Where they cannot, they come with it. */

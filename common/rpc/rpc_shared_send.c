@@ -201,11 +201,30 @@ void kelp__rpc_shared_break_off(struct kelp_rpc_shared_stream *shared)
     shared->ended = true;
 }
 
+static kelp_status put_opening(struct kelp_rpc_shared_stream *shared)
+{
+    const struct kelp__rpc_head head = {.kind = KELP__RPC_KIND_OPEN};
+    const struct kelp_shm_part parts[] = {
+        {.bytes = &head, .length = sizeof(head)},
+        {.bytes = shared->opening, .length = strlen(shared->opening)}};
+
+    return kelp_shm_channel_send(shared->channel, parts, KELP_ARRAY_COUNT(parts), NULL, NULL, NULL);
+}
+
 /* Send what waits, as far as there is room. */
 void kelp__rpc_shared_flush(struct kelp_rpc_shared_stream *shared)
 {
     struct kelp_rpc_stream *stream = &shared->stream;
 
+    if (shared->opening && !stream->broken) {
+        const kelp_status status = put_opening(shared);
+        if (status == KELP_ERR_BUSY) {
+            return;
+        }
+        free(shared->opening);
+        shared->opening = NULL;
+        stream->broken = status != KELP_OK; /* whoever receives finds the end */
+    }
     while (!stream->broken) {
         if (!shared->pending) {
             shared->pending = kelp__rpc_queue_pop(&stream->queue, &shared->pending_bytes);

@@ -18,8 +18,6 @@ struct kelp__rpc_shared_listener {
 static void welcome(struct kelp__rpc_shared_listener *listener, int socket)
 {
     struct kelp_rpc_shared_stream *shared = NULL;
-    const struct kelp_rpc_stream_events *events = NULL;
-    void *user = NULL;
 
     if (kelp__rpc_shared_stream_create(listener->loop, socket, listener->message_bytes_max,
                                        "a process of this host, through shared memory", &shared,
@@ -29,11 +27,9 @@ static void welcome(struct kelp__rpc_shared_listener *listener, int socket)
     kelp__rpc_server_hold(listener->server);
     shared->stream.server = listener->server;
     shared->stream.queue.queues = kelp__rpc_server_queues(listener->server);
-    kelp__rpc_server_welcome(listener->server, &shared->stream, &events, &user);
-    if (kelp__rpc_shared_stream_begin(shared, events, user,
-                                      listener->hello ? KELP_RPC_HELLO_MS : 0) != KELP_OK) {
-        events->closed(&shared->stream, KELP_ERR_NO_MEMORY, "no memory for a stream", user);
-        kelp__rpc_shared_stream_drop(shared);
+    shared->hello = listener->hello;
+    if (kelp__rpc_shared_stream_begin(shared, NULL, NULL, KELP_RPC_HELLO_MS) != KELP_OK) {
+        kelp__rpc_shared_stream_drop(shared); /* it sees the end */
     }
 }
 

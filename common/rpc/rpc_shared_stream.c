@@ -27,6 +27,7 @@ static void unref(struct kelp_rpc_shared_stream *shared)
     (void)pthread_mutex_destroy(&shared->stream.lock);
     free(shared->stream.queue.ring);
     free(shared->stream.peer);
+    free(shared->opening);
     free(shared);
     if (server) {
         kelp__rpc_server_unhold(server);
@@ -137,7 +138,9 @@ static void finish(struct kelp_rpc_shared_stream *shared)
     }
     judge(stream, shared->peer_ended);
     (void)pthread_mutex_unlock(&stream->lock);
-    stream->events->closed(stream, stream->status, stream->text, stream->user);
+    if (stream->events) {
+        stream->events->closed(stream, stream->status, stream->text, stream->user);
+    }
     unref(shared);
 }
 
@@ -228,6 +231,28 @@ static void break_with(struct kelp_rpc_shared_stream *shared, kelp_status status
     (void)pthread_mutex_unlock(&stream->lock);
 }
 
+/* A client's first frame: which method it wants. */
+static void hear_open(struct kelp_rpc_shared_stream *shared, const struct kelp__rpc_head *head,
+                      const struct kelp_shm_message *message)
+{
+    struct kelp_rpc_stream *stream = &shared->stream;
+    const struct kelp_shm_bytes path = kelp_shm_message_part_count(message) > 1
+                                           ? kelp_shm_message_part(message, 1)
+                                           : (struct kelp_shm_bytes){0};
+    char text[KELP_RPC_PATH_MAX + 1];
+
+    if (head->kind != KELP__RPC_KIND_OPEN || path.length == 0 || path.length > KELP_RPC_PATH_MAX) {
+        break_with(shared, KELP_ERR_FORMAT, "shared memory: a stream that names no method");
+        return;
+    }
+    memcpy(text, path.bytes, path.length);
+    text[path.length] = '\0';
+    if (!shared->hello) {
+        unset_timer(shared, &stream->first_message_timer);
+    }
+    stream->events = kelp__rpc_server_welcome(stream->server, text, stream, &stream->user);
+}
+
 static void hear(struct kelp_rpc_shared_stream *shared, struct kelp_shm_message *from)
 {
     struct kelp_rpc_stream *stream = &shared->stream;
@@ -236,6 +261,11 @@ static void hear(struct kelp_rpc_shared_stream *shared, struct kelp_shm_message 
 
     if (first.length == sizeof(head)) {
         memcpy(&head, first.bytes, sizeof(head));
+    }
+    if (!stream->events) {
+        hear_open(shared, &head, from);
+        kelp_shm_message_release(from);
+        return;
     }
     if (head.kind != KELP__RPC_KIND_MESSAGE) {
         if (head.kind == KELP__RPC_KIND_END) {
@@ -413,6 +443,11 @@ kelp_status kelp__rpc_shared_connect(struct kelp_rpc_loop *loop, const char *tar
     }
     if (status != KELP_OK) {
         return status;
+    }
+    shared->opening = strdup(options->path);
+    if (!shared->opening) {
+        kelp__rpc_shared_stream_drop(shared);
+        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for a stream");
     }
     *ret_stream = &shared->stream; /* before callbacks can run */
     status = kelp__rpc_shared_stream_begin(shared, options->events, options->user,

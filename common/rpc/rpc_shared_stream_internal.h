@@ -12,7 +12,11 @@ struct kelp__rpc_head {
     uint32_t kind;
     int32_t status; /* of an end */
 };
-enum { KELP__RPC_KIND_MESSAGE = 1, KELP__RPC_KIND_END = 2 };
+enum {
+    KELP__RPC_KIND_MESSAGE = 1,
+    KELP__RPC_KIND_END = 2,
+    KELP__RPC_KIND_OPEN = 3, /* a client's first frame, with the method's path */
+};
 
 /* An area for one message at a time. */
 struct kelp__rpc_bounce {
@@ -25,6 +29,8 @@ struct kelp_rpc_shared_stream {
     struct kelp_rpc_stream stream; /* its lock guards what follows, and the sending side */
     struct kelp__rpc_source source;
     struct kelp_shm_channel *channel;
+    char *opening;                    /* a client's: the path, until it was sent */
+    bool hello;                       /* a server's: its first message has to come soon too */
     struct kelp_rpc_message *pending; /* taken from the queue, and not sent yet */
     size_t pending_bytes;             /* that it counts in the queue */
     struct kelp__rpc_bounce *idle;
@@ -42,7 +48,8 @@ kelp_status kelp__rpc_shared_stream_create(struct kelp_rpc_loop *loop, int socke
                                            size_t message_bytes_max, const char *peer,
                                            struct kelp_rpc_shared_stream **ret_shared,
                                            struct kelp_error *reterr) KELP_MUST_USE;
-/* Callbacks may run from here on. On an error none does, and the stream is the caller's. */
+/* Callbacks may run from here on. On an error none does, and the stream is the caller's. events:
+ * NULL for a server's, which gets them with the method. */
 kelp_status kelp__rpc_shared_stream_begin(struct kelp_rpc_shared_stream *shared,
                                           const struct kelp_rpc_stream_events *events, void *user,
                                           uint32_t first_message_ms) KELP_MUST_USE;

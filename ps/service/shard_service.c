@@ -49,24 +49,20 @@ static void answer_status(struct kelp_rpc_request *request, struct kelp_rpc_mess
 
 #define EXCHANGE_PATH "/kelp.v1.ParameterServer/Exchange"
 
-/* What workers of this host may reach through shared memory. */
-static const char *shared_path(const struct kelp_job *job)
-{
-    return job->transport.kind == KELP_TRANSPORT_GRPC ? NULL : EXCHANGE_PATH;
-}
-
 /* Who only looks may pull (exchange.c). */
 static const struct kelp_rpc_method methods[] = {
     {.path = EXCHANGE_PATH,
      .roles = KELP_ROLE_BIT(KELP_ROLE_WORKER) | KELP_ROLE_BIT(KELP_ROLE_OPERATOR) |
               KELP_ROLE_BIT(KELP_ROLE_READER),
-     .accept = kelp__service_exchange_accept},
+     .accept = kelp__service_exchange_accept,
+     .shared = true},
     {.path = "/kelp.v1.ParameterServer/Control",
      .roles = KELP_ROLE_BIT(KELP_ROLE_COORDINATOR),
      .accept = kelp__service_control_accept},
     {.path = "/kelp.v1.ParameterServer/Replicate",
      .roles = KELP_ROLE_BIT(KELP_ROLE_SHARD),
-     .accept = kelp__service_follow_accept},
+     .accept = kelp__service_follow_accept,
+     .shared = true},
     {.path = "/kelp.v1.ParameterServer/Status",
      .roles = KELP_ROLE_BIT(KELP_ROLE_OPERATOR) | KELP_ROLE_BIT(KELP_ROLE_READER),
      .unary = answer_status},
@@ -145,16 +141,16 @@ kelp_status kelp_service_open(const struct kelp_service_options *options,
                                         .id = options->id,
                                         .incarnation = options->incarnation};
     kelp_hello_write(&service->self, &service->hello);
-    struct kelp_rpc_server_options server = {.address = options->listen,
-                                             .advertise = options->advertise,
-                                             .message_bytes_max =
-                                                 kelp__service_message_bytes_max(options->job),
-                                             .hello = true,
-                                             .shared = shared_path(options->job),
-                                             .methods = methods,
-                                             .method_count = KELP_ARRAY_COUNT(methods),
-                                             .refused = count_refused,
-                                             .user = service};
+    struct kelp_rpc_server_options server = {
+        .address = options->listen,
+        .advertise = options->advertise,
+        .message_bytes_max = kelp__service_message_bytes_max(options->job),
+        .hello = true,
+        .shared = options->job->transport.kind != KELP_TRANSPORT_GRPC,
+        .methods = methods,
+        .method_count = KELP_ARRAY_COUNT(methods),
+        .refused = count_refused,
+        .user = service};
     status = kelp__service_control_open(service, reterr);
     if (status != KELP_OK) {
         goto err_close;

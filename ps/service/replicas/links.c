@@ -84,12 +84,28 @@ static bool open_channel(struct kelp__service_link *link)
     return status == KELP_OK;
 }
 
+/* Through shared memory where the follower is on this host, as it is for workers. */
+static kelp_status try_stream(struct kelp__service_link *link,
+                              const struct kelp_rpc_stream_options *options)
+{
+    const enum kelp_transport kind = link->service->options.job->transport.kind;
+    struct kelp_error error = {.text = ""};
+    kelp_status status = KELP_ERR_UNREACHABLE;
+
+    if (kelp_rpc_server_shares(link->service->server)) {
+        status = kelp_rpc_stream_open_shared(link->channel, options, &link->stream, &error);
+    }
+    link->shared = status == KELP_OK;
+    return link->shared || kind == KELP_TRANSPORT_SHM
+               ? status
+               : kelp_rpc_stream_open(link->channel, options, &link->stream, &error);
+}
+
 static void open_stream(struct kelp__service_link *link)
 {
     struct kelp__service_replicas *replicas = link->service->replicas;
     const uint32_t connect_ms = link->service->options.job->transport.connect_timeout_ms;
     const uint32_t answer_ms = 2 * silence_ms(link->service); /* a handshake comes before it */
-    struct kelp_error error = {.text = ""};
     const struct kelp_rpc_stream_options options = {
         .path = REPLICATE_PATH,
         .first_message_ms = connect_ms < answer_ms ? connect_ms : answer_ms,
@@ -99,7 +115,7 @@ static void open_stream(struct kelp__service_link *link)
 
     atomic_fetch_add(&link->refs, 1); /* the stream's */
     atomic_fetch_add(&replicas->streams, 1);
-    if (kelp_rpc_stream_open(link->channel, &options, &link->stream, &error) != KELP_OK) {
+    if (try_stream(link, &options) != KELP_OK) {
         link->stream = NULL;
         atomic_fetch_sub(&link->refs, 1); /* the list still has one */
         atomic_fetch_sub(&replicas->streams, 1);
@@ -421,9 +437,10 @@ static kelp_status hear_first(struct kelp__service_link *link, struct kelp_shard
     link->is_up = link->stream && !link->ended;
     link->up_us = kelp_clock_us();
     const bool is_up = link->is_up;
+    const bool shared = link->shared;
     const struct kelp_shard_link up = shard_link(link);
     (void)pthread_mutex_unlock(&link->lock);
-    kelp_log_info("follower connected shard=%s", link->id);
+    kelp_log_info("follower connected shard=%s transport=%s", link->id, shared ? "shm" : "grpc");
     if (is_up) {
         kelp_shard_linked(link->service->shard, &up, true, turn);
     }

@@ -66,6 +66,7 @@ struct kelp__service_link {
     pthread_mutex_t lock;             /* guards what follows */
     struct kelp_rpc_channel *channel; /* NULL: none */
     struct kelp_rpc_stream *stream;   /* NULL: none */
+    bool shared;                      /* the stream goes through shared memory */
     uint64_t serial;                  /* of the newest stream */
     bool is_up;                       /* the follower has answered the hello */
     bool is_silent;                   /* the stream was given up, and so is the connection */

@@ -98,6 +98,9 @@ KELP_TEST(shards_are_killed_in_turn)
     lose("shard-1");
     lose("shard-0");
     check_no_loss();
+    ck_assert(kelp_run_count_logged(&run, "shard-1",
+                                    "follower connected shard=shard-0 "
+                                    "transport=shm") > 0);
     kelp_run_expect_quiet(&run, job_text, (const char *[]){"--set", "cluster.replicas=1", NULL});
 }
 

@@ -128,9 +128,10 @@ static const struct kelp_rpc_stream_events *accept_many(struct kelp_rpc_stream *
                                                         void *server_user, void **ret_user);
 
 static const struct kelp_rpc_method methods[] = {
-    {.path = "/test/Echo", .accept = accept_echo},
-    {.path = "/test/Never", .accept = accept_never},
-    {.path = "/test/Many", .accept = accept_many},
+    {.path = "/test/Echo", .accept = accept_echo, .shared = true},
+    {.path = "/test/Never", .accept = accept_never, .shared = true},
+    {.path = "/test/Many", .accept = accept_many, .shared = true},
+    {.path = "/test/Apart", .accept = accept_never},
     {.path = "/test/Unary", .unary = kelp_test_rpc_echo},
     {.path = "/test/Refuse", .unary = unary_refuse},
     {.path = "/test/Status", .unary = unary_status},
@@ -143,7 +144,7 @@ static struct side at_server;
 static struct side at_client;
 static char address[64];
 
-static const char *shared; /* method that is reached through shared memory; NULL: none */
+static bool shared; /* methods are reached through shared memory */
 static char folder[] = "/tmp/kelp-test-XXXXXX";
 
 static void setup(void)
@@ -185,27 +186,12 @@ static void teardown(void)
     kelp_rpc_global_fini();
 }
 
-static void setup_shared(const char *method)
+static void setup_shared(void)
 {
     ck_assert_ptr_nonnull(mkdtemp(folder));
     (void)snprintf(address, sizeof(address), "unix:%s/server", folder);
-    shared = method;
+    shared = true;
     setup();
-}
-
-static void setup_shared_echo(void)
-{
-    setup_shared("/test/Echo");
-}
-
-static void setup_shared_never(void)
-{
-    setup_shared("/test/Never");
-}
-
-static void setup_shared_many(void)
-{
-    setup_shared("/test/Many");
 }
 
 /* The server leaves no socket of shared memory behind. */
@@ -618,7 +604,7 @@ KELP_TEST_AGAIN(timer_from_a_thread)
 
 /* ---- the same through shared memory, and what is different ---- */
 
-KELP_CASE("shared memory", .timeout_s = 30, .setup = setup_shared_echo, .teardown = teardown_shared)
+KELP_CASE("shared memory", .timeout_s = 30, .setup = setup_shared, .teardown = teardown_shared)
 
 KELP_TEST_AGAIN(echo)
 KELP_TEST_AGAIN(server_closes)
@@ -857,12 +843,22 @@ KELP_TEST(not_offered)
     RUN_UNTIL(at_client.messages == 1);
 }
 
-KELP_CASE("shared, refused", .timeout_s = 30, .setup = setup_shared_never,
-          .teardown = teardown_shared)
-
 KELP_TEST_AGAIN(refused)
-
-KELP_CASE("shared, many", .timeout_s = 30, .setup = setup_shared_many, .teardown = teardown_shared)
-
 KELP_LOOP_TEST_AGAIN(many_streams, 0, 4)
 KELP_TEST_AGAIN(torn_down_in_flight)
+
+/* Methods that are not offered through shared memory, or are not there, or have no good name. */
+KELP_LOOP_TEST(no_such_method, 0, 4)
+{
+    static char long_name[KELP_RPC_PATH_MAX + 2];
+    const char *const paths[] = {"/test/Apart", "/test/Nowhere", "", long_name};
+
+    memset(long_name, 'x', sizeof(long_name) - 1);
+    open_stream(paths[_i], 5000);
+    RUN_UNTIL(at_client.closed == 1);
+    ck_assert_int_eq(at_client.status, _i < 2 ? KELP_ERR_UNSUPPORTED : KELP_ERR_UNREACHABLE);
+    if (_i < 2) {
+        ck_assert_str_eq(at_client.text, "no such method through shared memory");
+    }
+    ck_assert_ptr_null(at_server.stream);
+}

@@ -62,11 +62,12 @@ static const struct kelp_rpc_stream_events *accept_stream(struct kelp_rpc_stream
 
 static void serve(bool shared)
 {
-    static const struct kelp_rpc_method method = {.path = EXCHANGE, .accept = accept_stream};
+    static const struct kelp_rpc_method method = {
+        .path = EXCHANGE, .accept = accept_stream, .shared = true};
     const struct kelp_rpc_server_options options = {.address = place.address,
                                                     .message_bytes_max = 1u << 20,
                                                     .hello = true,
-                                                    .shared = shared ? EXCHANGE : NULL,
+                                                    .shared = shared,
                                                     .methods = &method,
                                                     .method_count = 1};
 
