@@ -69,7 +69,13 @@ if [[ -n "$sim_seeds" && ! "$sim_seeds" =~ ^[0-9]+:[0-9]+$ ]]; then
 fi
 
 scratch="$(mktemp -d)"
-trap 'rm -rf "$scratch"' EXIT
+background=0 # the process group of a build
+background_preset=""
+clean_up() {
+    if [ "$background" -ne 0 ]; then kill -- "-$background" 2>/dev/null || true; fi
+    rm -rf "$scratch"
+}
+trap clean_up EXIT
 passed=0
 failed=0
 skipped=0
@@ -119,19 +125,42 @@ long_under_sanitizers+='|resume|recovery|power_loss|cover_workers|survival|chaos
 long_under_sanitizers+='|same_bits(_models|_portable)?|cluster_doctor|node|no_shared_folder|rescale|update_bits'
 long_under_sanitizers+='|resume_killed|moved_run|run_control|model_card_kinds|init)$'
 
-# run_preset NAME LABELS [EXCEPT]: build it and run the tests whose label matches (all when empty) and
-# whose name does not match EXCEPT.
-run_preset() {
-    local results="$scratch/$1.xml" before=$((passed + failed + skipped))
+# build_preset NAME: or wait for its build, when that runs in the background.
+build_preset() {
+    local built=0
     printf '== %s: building\n' "$1"
-    if ! deploy/build.sh "$1"; then
+    if [ "$background" -ne 0 ] && [ "$1" = "$background_preset" ]; then
+        wait "$background" || built=1
+        background=0
+        cat "$scratch/background.log"
+    else
+        deploy/build.sh "$1" || built=1
+    fi
+    if [ "$built" -ne 0 ]; then
         failed=$((failed + 1))
         failed_names+=("build of $1")
-        return
     fi
+    return "$built"
+}
+
+# Tests wait much of the time: the next build takes what processors they leave. In a process group, to be ended as one.
+build_in_background() {
+    background_preset="$1"
+    set -m
+    nice -n 19 deploy/build.sh "$1" >"$scratch/background.log" 2>&1 </dev/null &
+    background=$!
+    set +m
+}
+
+# run_preset NAME LABELS [EXCEPT [NEXT]]: build it and run the tests whose label matches (all when empty) and
+# whose name does not match EXCEPT. Meanwhile the preset NEXT is built.
+run_preset() {
+    local results="$scratch/$1.xml" before=$((passed + failed + skipped))
+    if ! build_preset "$1"; then return; fi
+    if [ -n "${4:-}" ]; then build_in_background "$4"; fi
     printf '== %s: testing%s\n' "$1" "${2:+ ($2)}"
-    # Three times as many as processors: an integration test counts as two, and waits most of the time.
-    ctest --preset "$1" -j "$((3 * $(nproc)))" ${2:+-L "$2"} ${3:+-E "$3"} --output-junit "$results" || true
+    # Four times as many as processors: an integration test counts as two, and waits most of the time.
+    ctest --preset "$1" -j "$((4 * $(nproc)))" ${2:+-L "$2"} ${3:+-E "$3"} --output-junit "$results" || true
     if [ -s "$results" ]; then count_results "$1" "$results"; fi
     if [ $((passed + failed + skipped)) -eq "$before" ]; then
         failed=$((failed + 1))
@@ -154,10 +183,14 @@ fi
 if [ -n "$preset" ]; then
     run_preset "$preset" "$labels"
 else
-    run_preset release "$labels"
     case "$quick,$label" in
-    1,* | 0,golden | 0,lint) ;;
-    0,) run_preset asan-ubsan '^(unit|property|sim|fuzz|integration)$' "$long_under_sanitizers" ;;
+    1,* | 0,golden | 0,lint) next="" ;;
+    *) next=asan-ubsan ;;
+    esac
+    run_preset release "$labels" "" "$next"
+    case "$next,$label" in
+    ,*) ;;
+    *,) run_preset asan-ubsan '^(unit|property|sim|fuzz|integration)$' "$long_under_sanitizers" ;;
     *) run_preset asan-ubsan "$labels" ;;
     esac
 fi
