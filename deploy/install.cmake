@@ -51,8 +51,8 @@ install(FILES ${pkgconfig}/kelp.pc DESTINATION lib/pkgconfig)
 # ---- the worker as a library ----
 # One archive of all objects that it may need; headers keep their paths, below include/kelp.
 set(objects "")
-foreach(library kelp_worker kelp_worker_core kelp_kernels kelp_loops_avx2 kelp_proto kelp_proto_generated kelp_common
-        kelp_base)
+foreach(library kelp_worker kelp_worker_core kelp_kernels kelp_loops_avx2 kelp_loops_avx512 kelp_proto
+        kelp_proto_generated kelp_common kelp_base)
   if(TARGET ${library})
     list(APPEND objects $<TARGET_OBJECTS:${library}>)
   endif()

@@ -44,10 +44,21 @@ void kelp_optimizer_prepare(struct kelp_optimizer_step *step, const struct kelp_
 /* The same step without weight decay, for tensors that train.decay_exclude names. */
 void kelp_optimizer_leave_decay(struct kelp_optimizer_step *step);
 
+/* A gradient that nobody has added up yet: left + right, floats of any alignment. Each is read
+ * once.
+ */
+struct kelp_gradient_terms {
+    const void *left;
+    const void *right; /* NULL: left is all of it */
+    float *sum;        /* where it goes besides, and may be left itself; NULL: nowhere */
+    uint64_t *digest;  /* two words: kelp_vector_digest() of the sum; NULL: it is not wanted */
+};
+
 struct kelp_optimizer_buffers {
     const float *weights; /* w_v */
     const float *gradient;
-    float *weights_next; /* w_{v+1}; not overlapping weights */
+    struct kelp_gradient_terms terms; /* where gradient is NULL: for kernels/update.h alone */
+    float *weights_next;              /* w_{v+1}; not overlapping weights */
     float *slots[KELP_OPTIMIZER_SLOTS_MAX];
 };
 /* Element by element: all kinds but lamb, for which, as for models with other tensors than decaying
@@ -62,8 +73,18 @@ bool kelp_vector_finite(const float *values, uint64_t count);
 
 /* sum[i] = sum[i] + other[i]; `other` may be unaligned bytes of received floats. */
 void kelp_vector_add(float *sum, const void *other, uint64_t count);
+/* sum[i] = left[i] + right[i], of which both may be such bytes; sum overlaps neither. */
+void kelp_vector_sum(float *sum, const void *left, const void *right, uint64_t count);
 
 /* XXH3-128 of `length` bytes of any alignment: what kelp_digest_bytes_words() gives, faster. */
 void kelp_vector_digest(const void *bytes, uint64_t length, uint64_t ret_words[2]);
+
+/* The same of bytes that come in pieces; in the caller's memory, nothing to free. */
+struct kelp_vector_digest {
+    unsigned char state[640] __attribute__((aligned(64)));
+};
+void kelp_vector_digest_begin(struct kelp_vector_digest *digest);
+void kelp_vector_digest_add(struct kelp_vector_digest *digest, const void *bytes, uint64_t length);
+void kelp_vector_digest_end(const struct kelp_vector_digest *digest, uint64_t ret_words[2]);
 
 #endif

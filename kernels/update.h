@@ -48,7 +48,8 @@ void kelp_update_fini(struct kelp_update *update);
 /*
  * What the slice tells of the step (common/training/decision_share.h), for jobs whose steps need
  * decisions: weights, gradient and slots are read. The part's sums mean nothing when it says that
- * the gradient is not finite.
+ * the gradient is not finite. Terms of a gradient are added up in the same pass over memory; lamb
+ * reads them again, so that it needs their sum.
  */
 void kelp_update_measure(const struct kelp_update *update, const struct kelp_optimizer_step *step,
                          const struct kelp_optimizer_buffers *buffers,
@@ -58,6 +59,8 @@ void kelp_update_measure(const struct kelp_update *update, const struct kelp_opt
  * w_{v+1} and the slots of the slice; the buffers begin at its first element. decision: with
  * kelp_step_decision_count() values. False when an element of the gradient is not finite:
  * weights_next is of no use then, and slots may have changed.
+ *
+ * One pass over memory, to the bits of an addition and an update after it. Lamb takes no terms.
  */
 bool kelp_update_apply(const struct kelp_update *update, const struct kelp_optimizer_step *step,
                        const struct kelp_step_decision *decision,

@@ -38,7 +38,7 @@ static void device_describe(const struct kelp_device *device, char text[KELP_COM
     struct utsname host = {.machine = "?"};
     (void)uname(&host);
     (void)snprintf(text, KELP_COMPUTE_KIND_SIZE, "cpu %.16s %s %s threads=%u", host.machine,
-                   kelp__loops()->name, libraries, gemm->threads);
+                   kelp__loops()->operators, libraries, gemm->threads);
 }
 
 static kelp_status device_alloc(struct kelp_device *device, size_t bytes, void **ret,

@@ -1,20 +1,23 @@
 #include "kernels/cpu/loops.h"
 
-/* The tables of one variant: kernels/cpu/device.c, loops_optimizer.c, loops_window.c. */
-#define TABLES(variant)                                                                            \
-    extern const struct kelp_device_table kelp__cpu_table_##variant;                               \
+/* The tables of one variant: kernels/cpu/device.c, loops_window.c, and loops_optimizer.c, which may
+ * be there for wider vectors than the others. */
+#define TABLES(variant, operators_of)                                                              \
+    extern const struct kelp_device_table kelp__cpu_table_##operators_of;                          \
     extern const struct kelp_optimizer_loops kelp__optimizer_loops_##variant;                      \
-    extern const struct kelp_window_loops kelp__window_loops_##variant;                            \
+    extern const struct kelp_window_loops kelp__window_loops_##operators_of;                       \
     static const struct kelp_loops loops_##variant = {                                             \
         .name = #variant,                                                                          \
-        .table = &kelp__cpu_table_##variant,                                                       \
+        .operators = #operators_of,                                                                \
+        .table = &kelp__cpu_table_##operators_of,                                                  \
         .optimizer = &kelp__optimizer_loops_##variant,                                             \
-        .window = &kelp__window_loops_##variant,                                                   \
+        .window = &kelp__window_loops_##operators_of,                                              \
     }
 
-TABLES(base);
+TABLES(base, base);
 #ifdef KELP_LOOPS_AVX2
-TABLES(avx2);
+TABLES(avx2, avx2);
+TABLES(avx512, avx2);
 #endif
 
 const struct kelp_loops *kelp__loops_variant(uint32_t index)
@@ -26,12 +29,20 @@ const struct kelp_loops *kelp__loops_variant(uint32_t index)
     if (index == 1 && __builtin_cpu_supports("avx2")) {
         return &loops_avx2;
     }
+    if (index == 2 && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("avx512f") &&
+        __builtin_cpu_supports("avx512vl")) {
+        return &loops_avx512;
+    }
 #endif
     return NULL;
 }
 
 const struct kelp_loops *kelp__loops(void)
 {
-    const struct kelp_loops *fastest = kelp__loops_variant(1);
-    return fastest ? fastest : &loops_base;
+    const struct kelp_loops *fastest = &loops_base, *next;
+
+    for (uint32_t index = 1; (next = kelp__loops_variant(index)) != NULL; index++) {
+        fastest = next;
+    }
+    return fastest;
 }

@@ -48,9 +48,24 @@ struct kelp_optimizer_loops {
     bool (*statistic)(float momentum, const struct kelp_optimizer_buffers *buffers, uint64_t count);
     bool (*vector_finite)(const float *values, uint64_t count);
     void (*vector_add)(float *sum, const void *other, uint64_t count);
+    /* sum = left + right, floats of any alignment; sum overlaps neither. */
+    void (*vector_sum)(float *sum, const void *left, const void *right, uint64_t count);
+    /* A copy past the caches, to whole cache lines: `to` is 64-byte aligned, `count` a multiple of
+     * 16. Others may read it after vector_streamed(). */
+    void (*vector_stream)(float *to, const float *from, uint64_t count);
+    void (*vector_streamed)(void);
     void (*digest)(const void *bytes, uint64_t length, uint64_t ret_words[2]);
+    /* The same of bytes that come one after the other. */
+    void (*digest_begin)(struct kelp_vector_digest *digest);
+    void (*digest_add)(struct kelp_vector_digest *digest, const void *bytes, uint64_t length);
+    void (*digest_end)(const struct kelp_vector_digest *digest, uint64_t ret_words[2]);
 };
 void KELP_LOOPS_NAME(kelp__loop_digest)(const void *bytes, uint64_t length, uint64_t ret_words[2]);
+void KELP_LOOPS_NAME(kelp__loop_digest_begin)(struct kelp_vector_digest *digest);
+void KELP_LOOPS_NAME(kelp__loop_digest_add)(struct kelp_vector_digest *digest, const void *bytes,
+                                            uint64_t length);
+void KELP_LOOPS_NAME(kelp__loop_digest_end)(const struct kelp_vector_digest *digest,
+                                            uint64_t ret_words[2]);
 
 /* The planes of [samples, channels, inner]. */
 struct kelp_channels {
@@ -125,7 +140,8 @@ struct kelp__cpu_stream {
 };
 
 struct kelp_loops {
-    const char *name;                      /* "base", "avx2" */
+    const char *name;                      /* "base", "avx2", "avx512": of the optimizers */
+    const char *operators;                 /* "base", "avx2": what the compute kind says */
     const struct kelp_device_table *table; /* the CPU device with the operators of this variant */
     const struct kelp_optimizer_loops *optimizer;
     const struct kelp_window_loops *window;

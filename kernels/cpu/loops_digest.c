@@ -4,10 +4,37 @@
 
 #include "kernels/cpu/loops.h"
 
-void KELP_LOOPS_NAME(kelp__loop_digest)(const void *bytes, uint64_t length, uint64_t ret_words[2])
-{
-    const XXH128_hash_t hash = XXH3_128bits(bytes, (size_t)length);
+_Static_assert(sizeof(XXH3_state_t) <= sizeof(struct kelp_vector_digest), "room for the state");
 
+static void put_words(XXH128_hash_t hash, uint64_t ret_words[2])
+{
     ret_words[0] = hash.low64;
     ret_words[1] = hash.high64;
+}
+
+void KELP_LOOPS_NAME(kelp__loop_digest)(const void *bytes, uint64_t length, uint64_t ret_words[2])
+{
+    put_words(XXH3_128bits(bytes, (size_t)length), ret_words);
+}
+
+/* These fail on NULL alone. */
+
+void KELP_LOOPS_NAME(kelp__loop_digest_begin)(struct kelp_vector_digest *digest)
+{
+    XXH3_state_t *state = (void *)digest->state;
+
+    XXH3_INITSTATE(state);
+    (void)XXH3_128bits_reset(state);
+}
+
+void KELP_LOOPS_NAME(kelp__loop_digest_add)(struct kelp_vector_digest *digest, const void *bytes,
+                                            uint64_t length)
+{
+    (void)XXH3_128bits_update((void *)digest->state, bytes, (size_t)length);
+}
+
+void KELP_LOOPS_NAME(kelp__loop_digest_end)(const struct kelp_vector_digest *digest,
+                                            uint64_t ret_words[2])
+{
+    put_words(XXH3_128bits_digest((const void *)digest->state), ret_words);
 }

@@ -9,6 +9,9 @@
 
 #include <math.h>
 #include <string.h>
+#ifdef __SSE2__
+#include <immintrin.h>
+#endif
 
 #define INLINE static inline __attribute__((always_inline))
 
@@ -396,14 +399,55 @@ static bool vector_finite(const float *values, uint64_t count)
     return bad == 0;
 }
 
+/* Of any alignment. */
+INLINE float load(const char *bytes)
+{
+    float value;
+    memcpy(&value, bytes, sizeof(value));
+    return value;
+}
+
 static void vector_add(float *sum, const void *other, uint64_t count)
 {
     const char *bytes = other;
     for (uint64_t i = 0; i < count; i++) {
-        float value;
-        memcpy(&value, bytes + i * sizeof(value), sizeof(value));
-        sum[i] = sum[i] + value;
+        sum[i] = sum[i] + load(bytes + i * sizeof(float));
     }
+}
+
+static void vector_sum(float *restrict sum, const void *left_bytes, const void *right_bytes,
+                       uint64_t count)
+{
+    const char *restrict left = left_bytes, *restrict right = right_bytes;
+    for (uint64_t i = 0; i < count; i++) {
+        sum[i] = load(left + i * sizeof(float)) + load(right + i * sizeof(float));
+    }
+}
+
+/* Instructions that leave the caches alone have no form in C. */
+static void vector_stream(float *restrict to, const float *restrict from, uint64_t count)
+{
+    for (uint64_t i = 0; i < count; i += 16) {
+#if defined(__AVX512F__)
+        _mm512_stream_ps(to + i, _mm512_loadu_ps(from + i));
+#elif defined(__AVX2__)
+        _mm256_stream_ps(to + i, _mm256_loadu_ps(from + i));
+        _mm256_stream_ps(to + i + 8, _mm256_loadu_ps(from + i + 8));
+#elif defined(__SSE2__)
+        for (uint64_t j = i; j < i + 16; j += 4) {
+            _mm_stream_ps(to + j, _mm_loadu_ps(from + j));
+        }
+#else
+        memcpy(to + i, from + i, 16 * sizeof(*to));
+#endif
+    }
+}
+
+static void vector_streamed(void)
+{
+#ifdef __SSE2__
+    _mm_sfence(); /* such writes may overtake others */
+#endif
 }
 
 extern const struct kelp_optimizer_loops KELP_LOOPS_NAME(kelp__optimizer_loops);
@@ -419,5 +463,11 @@ const struct kelp_optimizer_loops KELP_LOOPS_NAME(kelp__optimizer_loops) = {
     .statistic = statistic,
     .vector_finite = vector_finite,
     .vector_add = vector_add,
+    .vector_sum = vector_sum,
+    .vector_stream = vector_stream,
+    .vector_streamed = vector_streamed,
     .digest = KELP_LOOPS_NAME(kelp__loop_digest),
+    .digest_begin = KELP_LOOPS_NAME(kelp__loop_digest_begin),
+    .digest_add = KELP_LOOPS_NAME(kelp__loop_digest_add),
+    .digest_end = KELP_LOOPS_NAME(kelp__loop_digest_end),
 };

@@ -88,17 +88,29 @@ void kelp_update_fini(struct kelp_update *update)
     memset(update, 0, sizeof(*update));
 }
 
-/* The buffers from an element on. */
+/* To the buffers from an element on. In place: there is a block after the other. */
+static void advance(struct kelp_optimizer_buffers *at, uint64_t count)
+{
+    struct kelp_gradient_terms *terms = &at->terms;
+    const uint64_t bytes = count * sizeof(float);
+
+    at->weights += count;
+    at->gradient = at->gradient ? at->gradient + count : NULL;
+    terms->left = terms->left ? (const char *)terms->left + bytes : NULL;
+    terms->right = terms->right ? (const char *)terms->right + bytes : NULL;
+    terms->sum = terms->sum ? terms->sum + count : NULL;
+    at->weights_next = at->weights_next ? at->weights_next + count : NULL;
+    for (uint32_t i = 0; i < KELP_OPTIMIZER_SLOTS_MAX; i++) {
+        at->slots[i] = at->slots[i] ? at->slots[i] + count : NULL;
+    }
+}
+
 static struct kelp_optimizer_buffers buffers_at(const struct kelp_optimizer_buffers *buffers,
                                                 uint64_t first)
 {
-    struct kelp_optimizer_buffers at = {.weights = buffers->weights + first,
-                                        .gradient = buffers->gradient + first};
+    struct kelp_optimizer_buffers at = *buffers;
 
-    at.weights_next = buffers->weights_next ? buffers->weights_next + first : NULL;
-    for (uint32_t i = 0; i < KELP_OPTIMIZER_SLOTS_MAX; i++) {
-        at.slots[i] = buffers->slots[i] ? buffers->slots[i] + first : NULL;
-    }
+    advance(&at, first);
     return at;
 }
 
@@ -123,6 +135,57 @@ static void add_leaves(struct kelp_tree_sum *sum, double *leaves, uint64_t count
         }
     }
     kelp_tree_sum_add(sum, BLOCK_LEVEL, leaves[0]);
+}
+
+/* A block of our own: no vector of it lies across two cache lines. */
+struct block {
+    float values[BLOCK_ELEMENTS] __attribute__((aligned(64)));
+};
+
+/* A pass over terms of a gradient. */
+struct pass {
+    const struct kelp_optimizer_loops *loops;
+    struct kelp_vector_digest digest; /* where it is wanted */
+};
+
+static void begin_pass(struct pass *pass, const struct kelp_optimizer_buffers *buffers)
+{
+    pass->loops = kelp__loops()->optimizer;
+    if (buffers->terms.digest) {
+        pass->loops->digest_begin(&pass->digest);
+    }
+}
+
+static void end_pass(const struct pass *pass, const struct kelp_optimizer_buffers *buffers)
+{
+    if (buffers->terms.digest) {
+        pass->loops->digest_end(&pass->digest, buffers->terms.digest);
+    }
+}
+
+/* The gradient of a block, added up if nobody has: where the sum is wanted, or in `scratch`, which
+ * stays in the first cache. */
+static const float *block_gradient(struct pass *pass, const struct kelp_optimizer_buffers *block,
+                                   uint64_t count, float *scratch)
+{
+    const struct kelp_gradient_terms *terms = &block->terms;
+    float *to = terms->sum ? terms->sum : scratch;
+
+    assert(count <= BLOCK_ELEMENTS);
+    if (block->gradient) {
+        return block->gradient;
+    }
+    if (!terms->right) {
+        memcpy(to, terms->left, count * sizeof(*to));
+    } else if (terms->left == to) {
+        pass->loops->vector_add(to, terms->right, count);
+    } else {
+        pass->loops->vector_sum(to, terms->left, terms->right, count);
+    }
+    if (terms->digest) {
+        pass->loops->digest_add(&pass->digest, to, count * sizeof(*to));
+    }
+    return to;
 }
 
 /* Elements from `at` to the next border of blocks, counted in leaves of the sum. */
@@ -186,21 +249,50 @@ static void put_nodes(struct kelp_decision_share *part, const struct kelp_tree_s
     }
 }
 
-static void measure_clip(const struct kelp_update *update, const float *gradient,
-                         struct kelp_decision_share *part)
+/* Is a segment's gradient finite? Its squares go to the sum, unless that is NULL. */
+static bool look_at(struct pass *pass, const struct kelp_optimizer_buffers *at, uint64_t count,
+                    struct kelp_tree_sum *sum)
+{
+    struct kelp_optimizer_buffers block = *at;
+    struct block scratch;
+    bool finite = true;
+
+    for (uint64_t left = count, length; left > 0; left -= length, advance(&block, length)) {
+        length = sum ? to_border(sum, left) : left < BLOCK_ELEMENTS ? left : BLOCK_ELEMENTS;
+        const float *gradient = block_gradient(pass, &block, length, scratch.values);
+        finite = pass->loops->vector_finite(gradient, length) && finite;
+        if (sum) {
+            add_squares(sum, gradient, length);
+        }
+    }
+    return finite;
+}
+
+/* One pass over the gradient, with the squares that clipping asks for. */
+static bool measure_gradient(const struct kelp_update *update,
+                             const struct kelp_optimizer_buffers *buffers, bool clips,
+                             struct kelp_decision_share *part)
 {
     struct kelp_tree_sum sum;
+    struct pass pass;
+    bool finite = true;
 
+    begin_pass(&pass, buffers);
     kelp_tree_sum_begin(&sum, update->range.first / KELP_LEAF_ELEMENTS);
     for (uint32_t i = 0; i < update->count; i++) {
         const struct kelp_update_segment *segment = &update->segments[i];
-        if (segment->kind == KELP_UPDATE_STATISTIC) {
+        const struct kelp_optimizer_buffers at = buffers_at(buffers, segment->first);
+        const bool counts = clips && segment->kind != KELP_UPDATE_STATISTIC;
+        finite = look_at(&pass, &at, segment->count, counts ? &sum : NULL) && finite;
+        if (clips && !counts) {
             add_zeros(&sum, segment->count / KELP_LEAF_ELEMENTS);
-        } else {
-            add_squares(&sum, gradient + segment->first, segment->count);
         }
     }
-    put_nodes(part, &sum);
+    end_pass(&pass, buffers);
+    if (clips) {
+        put_nodes(part, &sum);
+    }
+    return finite;
 }
 
 static struct kelp_optimizer_step step_of(const struct kelp_update_segment *segment,
@@ -237,14 +329,17 @@ void kelp_update_measure(const struct kelp_update *update, const struct kelp_opt
                          const struct kelp_optimizer_buffers *buffers,
                          struct kelp_decision_share *ret_part)
 {
-    const bool finite = kelp_vector_finite(buffers->gradient, update->range.count);
+    const bool lamb = update->job->train.optimizer == KELP_OPTIMIZER_LAMB;
+    const bool clips = !lamb && update->job->train.clip_norm > 0;
 
     ret_part->count = 1;
+    const bool finite = measure_gradient(update, buffers, clips, ret_part);
     ret_part->values[KELP_DECISION_SHARE_FINITE] = finite ? 1.0 : 0.0;
-    if (update->job->train.optimizer == KELP_OPTIMIZER_LAMB) {
-        measure_lamb(update, step, buffers, ret_part);
-    } else if (update->job->train.clip_norm > 0) {
-        measure_clip(update, buffers->gradient, ret_part);
+    if (lamb) {
+        struct kelp_optimizer_buffers added = *buffers;
+        added.gradient = buffers->gradient ? buffers->gradient : buffers->terms.sum;
+        assert(added.gradient);
+        measure_lamb(update, step, &added, ret_part);
     }
 }
 
@@ -268,21 +363,69 @@ static bool apply_lamb(const struct kelp_update_segment *segment,
     return kelp__loops()->optimizer->lamb(step, at, segment->count, ratio);
 }
 
-static bool apply_segment(const struct kelp_update *update,
+/* From this many elements on weights go past the caches: what is written here is read again after
+ * all of it, when no cache would have it any more, and a cache reads each line before it is
+ * written.
+ */
+#define STREAM_ELEMENTS (UINT64_C(1) << 22)
+
+static bool streams(const struct kelp_update *update, const struct kelp_optimizer_buffers *buffers)
+{
+    return update->range.count >= STREAM_ELEMENTS && (uintptr_t)buffers->weights_next % 64 == 0;
+}
+
+/* All but lamb. */
+static bool apply_elements(const struct kelp_optimizer_loops *loops,
+                           const struct kelp_update_segment *segment,
+                           const struct kelp_optimizer_step *step,
+                           const struct kelp_optimizer_buffers *at, uint64_t count)
+{
+    return segment->kind == KELP_UPDATE_STATISTIC ? loops->statistic(segment->momentum, at, count)
+                                                  : kelp__optimizer_update(loops, step, at, count);
+}
+
+/* The same with what does not lie in memory as it is needed: sums are made, and weights are
+ * written, for one block at a time. */
+static bool apply_blocks(struct pass *pass, const struct kelp_update_segment *segment,
+                         const struct kelp_optimizer_step *step,
+                         const struct kelp_optimizer_buffers *at, bool stream)
+{
+    struct kelp_optimizer_buffers block = *at;
+    struct block scratch, next;
+    bool finite = true;
+
+    for (uint64_t left = segment->count, length; left > 0; left -= length) {
+        const float *gradient = block.gradient;
+        float *to = block.weights_next;
+        length = left < BLOCK_ELEMENTS ? left : BLOCK_ELEMENTS;
+        block.gradient = block_gradient(pass, &block, length, scratch.values);
+        block.weights_next = stream ? next.values : to;
+        finite = apply_elements(pass->loops, segment, step, &block, length) && finite;
+        if (stream) {
+            pass->loops->vector_stream(to, next.values, length);
+        }
+        block.gradient = gradient;
+        block.weights_next = to;
+        advance(&block, length);
+    }
+    return finite;
+}
+
+static bool apply_segment(struct pass *pass, const struct kelp_update *update,
                           const struct kelp_update_segment *segment,
                           const struct kelp_optimizer_step *step,
                           const struct kelp_step_decision *decision,
-                          const struct kelp_optimizer_buffers *at)
+                          const struct kelp_optimizer_buffers *at, bool stream)
 {
-    const struct kelp_optimizer_loops *loops = kelp__loops()->optimizer;
     const struct kelp_optimizer_step own = step_of(segment, step);
 
-    if (segment->kind == KELP_UPDATE_STATISTIC) {
-        return loops->statistic(segment->momentum, at, segment->count);
+    if (update->job->train.optimizer == KELP_OPTIMIZER_LAMB &&
+        segment->kind != KELP_UPDATE_STATISTIC) {
+        assert(at->gradient);
+        return apply_lamb(segment, &own, decision, at);
     }
-    return update->job->train.optimizer == KELP_OPTIMIZER_LAMB
-               ? apply_lamb(segment, &own, decision, at)
-               : kelp__optimizer_update(loops, &own, at, segment->count);
+    return stream || !at->gradient ? apply_blocks(pass, segment, &own, at, stream)
+                                   : apply_elements(pass->loops, segment, &own, at, segment->count);
 }
 
 bool kelp_update_apply(const struct kelp_update *update, const struct kelp_optimizer_step *step,
@@ -290,16 +433,23 @@ bool kelp_update_apply(const struct kelp_update *update, const struct kelp_optim
                        const struct kelp_optimizer_buffers *buffers)
 {
     struct kelp_optimizer_step scaled = *step;
+    const bool stream = streams(update, buffers);
+    struct pass pass;
     bool finite = true;
 
     if (update->job->train.clip_norm > 0) {
         assert(decision->count == 1);
         scaled.scale = (float)decision->values[0];
     }
+    begin_pass(&pass, buffers);
     for (uint32_t i = 0; i < update->count; i++) {
         const struct kelp_update_segment *segment = &update->segments[i];
         const struct kelp_optimizer_buffers at = buffers_at(buffers, segment->first);
-        finite = apply_segment(update, segment, &scaled, decision, &at) && finite;
+        finite = apply_segment(&pass, update, segment, &scaled, decision, &at, stream) && finite;
+    }
+    end_pass(&pass, buffers);
+    if (stream) {
+        pass.loops->vector_streamed();
     }
     return finite;
 }

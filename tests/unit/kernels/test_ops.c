@@ -384,7 +384,7 @@ KELP_TEST(test_compute_kind)
     ck_assert_uint_ne(answer, 0);
     ck_assert_ptr_nonnull(strstr(kind, "openblas-"));
     ck_assert_ptr_nonnull(strstr(kind, "threads=1"));
-    ck_assert_ptr_nonnull(strstr(kind, kelp__loops()->name));
+    ck_assert_ptr_nonnull(strstr(kind, kelp__loops()->operators));
 }
 
 /* A device that was made after ours with more threads does not change those of ours. */

@@ -378,6 +378,51 @@ KELP_TEST(test_vector_add_takes_any_alignment)
     }
 }
 
+/* So does the sum of two, in every variant. */
+KELP_TEST(test_vector_sum_takes_any_alignment)
+{
+    static float left[COUNT], right[COUNT], sum[COUNT], expected[COUNT];
+    static char first[sizeof(left) + 8], second[sizeof(right) + 8];
+    const struct kelp_loops *variant;
+
+    fill_random(left, COUNT, 1);
+    fill_random(right, COUNT, 2);
+    for (uint32_t i = 0; i < COUNT; i++) {
+        expected[i] = left[i] + right[i];
+    }
+    for (size_t offset = 0; offset < 5; offset++) {
+        memcpy(first + offset, left, sizeof(left));
+        memcpy(second + 3 * offset % 4, right, sizeof(right));
+        for (uint32_t n = 0; (variant = kelp__loops_variant(n)) != NULL; n++) {
+            memset(sum, 0, sizeof(sum));
+            variant->optimizer->vector_sum(sum, first + offset, second + 3 * offset % 4, COUNT);
+            ck_assert_mem_eq(sum, expected, sizeof(sum));
+        }
+    }
+    kelp_vector_sum(sum, left, right, 1);
+    ck_assert_float_eq(sum[0], expected[0]);
+}
+
+/* What is written past the caches is what was to be written, and nothing beside it. */
+KELP_TEST(test_vector_stream)
+{
+    static float from[1024 + 1];
+    static float to[1024 + 32] __attribute__((aligned(64)));
+    const struct kelp_loops *variant;
+
+    fill_random(from, KELP_ARRAY_COUNT(from), 1);
+    for (uint32_t n = 0; (variant = kelp__loops_variant(n)) != NULL; n++) {
+        for (uint32_t count = 0; count <= 1024; count += 16) {
+            memset(to, 0, sizeof(to));
+            variant->optimizer->vector_stream(to + 16, from + 1, count);
+            variant->optimizer->vector_streamed();
+            ck_assert_mem_eq(to + 16, from + 1, count * sizeof(float));
+            ck_assert_float_eq(to[15], 0.0f);
+            ck_assert_float_eq(to[16 + count], 0.0f);
+        }
+    }
+}
+
 /* Every variant gives the digest that files have. */
 KELP_TEST(test_vector_digest)
 {
@@ -392,8 +437,22 @@ KELP_TEST(test_vector_digest)
         kelp_digest_bytes_words(bytes + 3, length, expected);
         kelp_vector_digest(bytes + 3, length, words);
         ck_assert_mem_eq(words, expected, sizeof(words));
+        struct kelp_vector_digest pieces;
+        kelp_vector_digest_begin(&pieces);
+        for (uint64_t at = 0; at < length; at += 100) {
+            kelp_vector_digest_add(&pieces, bytes + 3 + at, length - at < 100 ? length - at : 100);
+        }
+        kelp_vector_digest_end(&pieces, words);
+        ck_assert_mem_eq(words, expected, sizeof(words));
         for (uint32_t n = 0; (variant = kelp__loops_variant(n)) != NULL; n++) {
             variant->optimizer->digest(bytes + 3, length, words);
+            ck_assert_mem_eq(words, expected, sizeof(words));
+            struct kelp_vector_digest digest;
+            const uint64_t half = length / 3;
+            variant->optimizer->digest_begin(&digest);
+            variant->optimizer->digest_add(&digest, bytes + 3, half);
+            variant->optimizer->digest_add(&digest, bytes + 3 + half, length - half);
+            variant->optimizer->digest_end(&digest, words);
             ck_assert_mem_eq(words, expected, sizeof(words));
         }
     }
