@@ -304,6 +304,7 @@ struct kelp_action {
             uint64_t left;
             uint64_t right;
             uint64_t token; /* for kelp_partition_merged() */
+            bool is_root;   /* of all lanes: what is done next reads the sum, and adds no more */
         } merge;
         struct {
             uint64_t root;  /* stays valid until its RELEASE */

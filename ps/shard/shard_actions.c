@@ -10,10 +10,18 @@ void kelp__shard_report_failure(const struct scene *scene, kelp_status status, c
     scene->shard->events->failed(scene->hosted->index, status, text, scene->shard->user);
 }
 
+/* Lamb reads the gradient more than once, and so it has to be in memory. */
+static bool reads_terms(const struct scene *scene)
+{
+    return scene->hosting->job->train.optimizer != KELP_OPTIMIZER_LAMB;
+}
+
 static kelp_status do_merge(const struct scene *scene, const struct kelp_action *action)
 {
-    uint64_t sum =
-        kelp_gradients_merge(scene->hosting->gradients, action->merge.left, action->merge.right);
+    struct kelp_gradients *gradients = scene->hosting->gradients;
+    uint64_t sum = action->merge.is_root && reads_terms(scene)
+                       ? kelp_gradients_join(gradients, action->merge.left, action->merge.right)
+                       : kelp_gradients_merge(gradients, action->merge.left, action->merge.right);
 
     if (sum == KELP_HANDLE_NONE) {
         return KELP_ERR_NO_MEMORY;
@@ -80,39 +88,85 @@ static void do_give_up(const struct scene *scene, const struct kelp_action *acti
     kelp__shard_report_failure(scene, KELP_ERR_INVALID, text);
 }
 
-/* What an update of the hosted partition reads; false: out of memory. */
-static bool update_buffers(const struct scene *scene, const struct kelp_action *action,
-                           struct kelp_optimizer_step *step, struct kelp_optimizer_buffers *buffers)
+/* One pass over a partition's memory: MEASURE or APPLY. */
+struct pass {
+    struct kelp_optimizer_step step;
+    struct kelp_optimizer_buffers buffers;
+    uint64_t digest[2]; /* of the root, where it has terms and a COMPARE is left to the pass */
+};
+
+/* What the pass reads; keeps: the root is read again later. compare: as in tell_content(). False:
+ * out of memory. */
+static bool open_pass(const struct scene *scene, const struct kelp_action *action,
+                      const struct kelp_action *compare, bool keeps, struct pass *pass)
 {
     struct kelp_hosting *hosting = scene->hosting;
     const struct hosted *hosted = scene->hosted;
     const struct kelp_control_word *word = &action->apply.word;
 
-    *buffers = (struct kelp_optimizer_buffers){
-        .weights = kelp_extent_current(hosted->extent),
-        .gradient = kelp_gradients_values(hosting->gradients, action->apply.root)};
+    pass->buffers = (struct kelp_optimizer_buffers){.weights = kelp_extent_current(hosted->extent)};
     for (uint32_t i = 0; i < kelp_extent_slot_count(hosted->extent); i++) {
-        buffers->slots[i] = kelp_extent_slot(hosted->extent, i);
+        pass->buffers.slots[i] = kelp_extent_slot(hosted->extent, i);
     }
-    kelp_optimizer_prepare(step, hosting->job, word->lr, word->step + 1);
-    return buffers->gradient != NULL;
+    kelp_optimizer_prepare(&pass->step, hosting->job, word->lr, word->step + 1);
+    if (!reads_terms(scene)) {
+        pass->buffers.gradient = kelp_gradients_values(hosting->gradients, action->apply.root);
+        return pass->buffers.gradient != NULL;
+    }
+    if (!kelp_gradients_read(hosting->gradients, action->apply.root, keeps, &pass->buffers)) {
+        return false;
+    }
+    pass->buffers.terms.digest = compare ? pass->digest : NULL;
+    return true;
+}
+
+static kelp_status do_compare(const struct scene *scene, const struct kelp_action *action)
+{
+    struct kelp_content content;
+
+    if (!kelp_gradients_content(scene->hosting->gradients, action->compare.handle, &content)) {
+        return KELP_ERR_NO_MEMORY;
+    }
+    return kelp_partition_compared(scene->hosted->core, action->compare.token, &content,
+                                   &scene->turn->actions);
+}
+
+/* What the COMPARE asked that was left to the pass: told before the pass is, as if it had been done
+ * before it. NULL: there was none. */
+static kelp_status tell_content(const struct scene *scene, const struct kelp_action *compare,
+                                const struct pass *pass)
+{
+    if (!compare) {
+        return KELP_OK;
+    }
+    if (!pass->buffers.terms.left) { /* the root was in memory already */
+        return do_compare(scene, compare);
+    }
+    return kelp_partition_compared(
+        scene->hosted->core, compare->compare.token,
+        &(struct kelp_content){.low = pass->digest[0], .high = pass->digest[1]},
+        &scene->turn->actions);
 }
 
 /* What this partition has to tell before the step is applied or left out. */
-static kelp_status do_measure(const struct scene *scene, const struct kelp_action *action)
+static kelp_status do_measure(const struct scene *scene, const struct kelp_action *action,
+                              const struct kelp_action *compare)
 {
     const struct hosted *hosted = scene->hosted;
     const bool skips = scene->hosting->job->failure.on_nan == KELP_NAN_SKIP;
-    const uint64_t step_number = action->apply.word.step;
+    const uint64_t step_number = action->apply.word.step, token = action->apply.token;
     struct kelp_decision_share share = {.count = 1, .values = {[KELP_DECISION_SHARE_FINITE] = 1.0}};
 
     if (hosted->range.count > 0) {
-        struct kelp_optimizer_step step;
-        struct kelp_optimizer_buffers buffers;
-        if (!update_buffers(scene, action, &step, &buffers)) {
+        struct pass pass;
+        if (!open_pass(scene, action, compare, true, &pass)) {
             return KELP_ERR_NO_MEMORY;
         }
-        kelp_update_measure(&hosted->update, &step, &buffers, &share);
+        kelp_update_measure(&hosted->update, &pass.step, &pass.buffers, &share);
+        kelp_gradients_was_read(scene->hosting->gradients, action->apply.root);
+        if (tell_content(scene, compare, &pass) != KELP_OK) {
+            return KELP_ERR_NO_MEMORY;
+        }
     }
     const bool finite = share.values[KELP_DECISION_SHARE_FINITE] != 0.0;
     if (!finite && skips) {
@@ -122,46 +176,56 @@ static kelp_status do_measure(const struct scene *scene, const struct kelp_actio
     } else if (!finite) {
         report_not_finite(scene, step_number);
     }
-    return kelp_partition_measured(hosted->core, action->apply.token, &share,
-                                   &scene->turn->actions);
+    return kelp_partition_measured(hosted->core, token, &share, &scene->turn->actions);
 }
 
-static void tell_digest(const struct hosted *hosted, const struct kelp_action *action)
+static void tell_digest(const struct hosted *hosted, uint64_t token)
 {
     uint64_t words[2];
 
     kelp_vector_digest(kelp_extent_current(hosted->extent), kelp_extent_bytes(hosted->extent),
                        words);
-    kelp_partition_digested(hosted->core, action->apply.token,
+    kelp_partition_digested(hosted->core, token,
                             &(struct kelp_content){.low = words[0], .high = words[1]});
 }
 
-static kelp_status do_apply(const struct scene *scene, const struct kelp_action *action)
+static kelp_status do_apply(const struct scene *scene, const struct kelp_action *action,
+                            const struct kelp_action *compare)
 {
     struct hosted *hosted = scene->hosted;
+    const uint64_t step_number = action->apply.word.step, token = action->apply.token;
+    const bool wants_digest = action->apply.wants_digest;
+    /* A follower keeps the root until the next one comes, and no message of the primary. */
+    const bool keeps = hosted->entry.place != KELP_REPLICA_PRIMARY;
     bool finite = true;
 
     if (hosted->range.count > 0) {
-        struct kelp_optimizer_step step;
-        struct kelp_optimizer_buffers buffers;
-        bool ready = update_buffers(scene, action, &step, &buffers);
-        buffers.weights_next = kelp_extent_next(hosted->extent);
-        if (!ready || !buffers.weights_next) {
+        struct pass pass;
+        bool ready = open_pass(scene, action, compare, keeps, &pass);
+        pass.buffers.weights_next = kelp_extent_next(hosted->extent);
+        if (!ready || !pass.buffers.weights_next) {
             return KELP_ERR_NO_MEMORY;
         }
         kelp__shard_keep_for_snapshot(scene);
-        finite = kelp_update_apply(&hosted->update, &step, &action->apply.decision, &buffers);
+        finite =
+            kelp_update_apply(&hosted->update, &pass.step, &action->apply.decision, &pass.buffers);
+        if (keeps) {
+            kelp_gradients_was_read(scene->hosting->gradients, action->apply.root);
+        }
         if (finite) {
             kelp_extent_commit(hosted->extent);
         }
-        if (finite && action->apply.wants_digest) {
-            tell_digest(hosted, action);
+        if (tell_content(scene, compare, &pass) != KELP_OK) {
+            return KELP_ERR_NO_MEMORY;
+        }
+        if (finite && wants_digest) {
+            tell_digest(hosted, token);
         }
     }
     if (!finite) {
-        report_not_finite(scene, action->apply.word.step);
+        report_not_finite(scene, step_number);
     }
-    return kelp_partition_applied(hosted->core, action->apply.token, finite, &scene->turn->actions);
+    return kelp_partition_applied(hosted->core, token, finite, &scene->turn->actions);
 }
 
 static void do_answer(const struct scene *scene, const struct kelp_action *action)
@@ -189,12 +253,14 @@ static void do_record(const struct scene *scene, const struct kelp_action *actio
                                  kelp_partition_best(scene->hosted->core), scene->shard->user);
 }
 
-static kelp_status do_compare(const struct scene *scene, const struct kelp_action *action)
+/* Is the COMPARE at `index` of a root that the action behind it goes over anyway? */
+static bool is_left_to_next(const struct kelp_actions *actions, size_t index)
 {
-    const struct kelp_content content = kelp_gradients_content(action->compare.handle);
+    const struct kelp_action *compare = &actions->items[index], *next = compare + 1;
 
-    return kelp_partition_compared(scene->hosted->core, action->compare.token, &content,
-                                   &scene->turn->actions);
+    return index + 1 < actions->count &&
+           (next->kind == KELP_ACTION_APPLY || next->kind == KELP_ACTION_MEASURE) &&
+           next->apply.root == compare->compare.handle;
 }
 
 static void tell_step(const struct scene *scene)
@@ -210,9 +276,10 @@ static void tell_step(const struct scene *scene)
 void kelp__shard_run_actions(const struct scene *scene)
 {
     struct kelp_actions *actions = &scene->turn->actions;
+    size_t pass_at = SIZE_MAX; /* of a pass that does the COMPARE before it too */
 
     for (size_t i = 0; i < actions->count; i++) {
-        /* The list moves when an event appends to it, which is the last that an action does. */
+        /* The list moves when an event appends to it: nothing of it is read after that. */
         const struct kelp_action *action = &actions->items[i];
         kelp_status status = KELP_OK;
         switch (action->kind) {
@@ -220,13 +287,13 @@ void kelp__shard_run_actions(const struct scene *scene)
             status = do_merge(scene, action);
             break;
         case KELP_ACTION_MEASURE:
-            status = do_measure(scene, action);
+            status = do_measure(scene, action, i == pass_at ? action - 1 : NULL);
             break;
         case KELP_ACTION_REPEAT:
             kelp_extent_repeat(scene->hosted->extent);
             break;
         case KELP_ACTION_APPLY:
-            status = do_apply(scene, action);
+            status = do_apply(scene, action, i == pass_at ? action - 1 : NULL);
             break;
         case KELP_ACTION_ANSWER:
             do_answer(scene, action);
@@ -256,7 +323,11 @@ void kelp__shard_run_actions(const struct scene *scene)
                                         &action->offer, scene->turn->user, scene->shard->user);
             break;
         case KELP_ACTION_COMPARE:
-            status = do_compare(scene, action);
+            if (is_left_to_next(actions, i)) {
+                pass_at = i + 1;
+            } else {
+                status = do_compare(scene, action);
+            }
             break;
         case KELP_ACTION_CONFLICT:
             scene->shard->events->conflict(scene->hosted->index, &action->conflict,

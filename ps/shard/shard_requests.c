@@ -102,7 +102,10 @@ static kelp_status push_hosted(struct kelp_shard *shard, struct hosted *hosted,
             return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for a pushed gradient");
         }
         if (!shard->job->cluster.mixed) { /* where nothing is compared */
-            core.content = kelp_gradients_content(core.handle);
+            bool known =
+                kelp_gradients_content(scene.hosting->gradients, core.handle, &core.content);
+            assert(known); /* it is no sum */
+            (void)known;
         }
     }
     (void)pthread_mutex_lock(&hosted->lock);

@@ -183,6 +183,7 @@ static void join(const struct entry *entry, struct held *held, struct held *sibl
     action->merge.left = left_handle;
     action->merge.right = right_handle;
     action->merge.token = token_of(entry, held->node);
+    action->merge.is_root = false; /* it is compared, not applied */
 }
 
 /* The held node is ready: add it to its sibling, up to what is claimed above. */

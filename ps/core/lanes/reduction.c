@@ -246,6 +246,7 @@ static void climb(struct kelp_reduction *reduction, uint32_t index, struct kelp_
             action->merge.left = left->handle;
             action->merge.right = right->handle;
             action->merge.token = (uint64_t)parent << 32 | node->serial;
+            action->merge.is_root = parent == 1;
         } else {
             node->state = NODE_READY;
             node->handle = left->handle != KELP_HANDLE_NONE ? left->handle : right->handle;

@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/tensors/digest.h"
 #include "ps/core/partition/partition.h"
 #include "ps/shard/tensors/extent.h"
 
@@ -20,6 +19,8 @@ struct gradient {
     uint64_t count;
     struct kelp_wire_payload payload; /* when dense is NULL; the message is referenced */
     size_t offset;
+    struct gradient *left; /* of a sum that has yet to be made; NULL else */
+    struct gradient *right;
     float *dense;  /* the buffer, while it holds the values */
     float *buffer; /* stays with the handle in the free list, so that warm-up ends */
     void *base;
@@ -135,6 +136,16 @@ static void drop_message(struct gradient *gradient)
     }
 }
 
+static void drop_terms(struct kelp_gradients *gradients, struct gradient *sum)
+{
+    if (sum->left) {
+        kelp_gradients_release(gradients, to_handle(sum->left));
+        kelp_gradients_release(gradients, to_handle(sum->right));
+        sum->left = NULL;
+        sum->right = NULL;
+    }
+}
+
 void kelp_gradients_release(struct kelp_gradients *gradients, uint64_t handle)
 {
     struct gradient *gradient = to_gradient(handle);
@@ -142,6 +153,7 @@ void kelp_gradients_release(struct kelp_gradients *gradients, uint64_t handle)
     if (atomic_fetch_sub_explicit(&gradient->refs, 1, memory_order_acq_rel) != 1) {
         return;
     }
+    drop_terms(gradients, gradient);
     struct gradient **list = gradient->buffer ? &gradients->free_buffered : &gradients->free_plain;
     drop_message(gradient);
     gradient->dense = NULL;
@@ -196,57 +208,64 @@ uint64_t kelp_gradients_receive(struct kelp_gradients *gradients,
     return to_handle(gradient);
 }
 
+/* Where all values lie one behind the other, at any alignment; NULL: they do not. */
+static const void *one_piece(const struct gradient *gradient)
+{
+    const size_t bytes = (size_t)gradient->count * sizeof(float);
+    size_t skip = gradient->payload.segment_offset + gradient->offset;
+
+    if (gradient->dense || gradient->left || bytes == 0) {
+        return gradient->dense;
+    }
+    for (size_t index = gradient->payload.segment;; index++) {
+        const struct kelp_rpc_segment segment =
+            kelp_rpc_message_segment(gradient->payload.message, index);
+        if (skip < segment.length) {
+            return segment.length - skip >= bytes ? segment.bytes + skip : NULL;
+        }
+        skip -= segment.length;
+    }
+}
+
+static bool add_up(struct kelp_gradients *gradients, struct gradient *sum);
+static uint64_t add_both(struct kelp_gradients *gradients, uint64_t left, uint64_t right);
+
 /* Up to so many bytes in several pieces are copied first: a digest of one piece needs no state. */
 #define HASH_COPY_MAX 16384
 
-/* What lies in one piece needs no state either. */
 struct hasher {
     size_t length;
     uint64_t words[2];
-    struct kelp_digest digest;
+    struct kelp_vector_digest digest;
 };
 
 static void hash_piece(const uint8_t *bytes, size_t length, size_t at, void *user)
 {
     struct hasher *hasher = user;
 
-    if (length == hasher->length) {
-        kelp_vector_digest(bytes, length, hasher->words);
-        return;
-    }
     if (at == 0) {
-        kelp_digest_init(&hasher->digest);
+        kelp_vector_digest_begin(&hasher->digest);
     }
-    kelp_digest_update(&hasher->digest, bytes, length);
+    kelp_vector_digest_add(&hasher->digest, bytes, length);
     if (at + length == hasher->length) {
-        kelp_digest_words(&hasher->digest, hasher->words);
+        kelp_vector_digest_end(&hasher->digest, hasher->words);
     }
 }
 
-static size_t first_piece(const struct kelp_wire_payload *payload, size_t offset)
+bool kelp_gradients_content(struct kelp_gradients *gradients, uint64_t handle,
+                            struct kelp_content *ret_content)
 {
-    size_t index = payload->segment;
-    size_t skip = payload->segment_offset + offset;
-
-    for (;;) {
-        const struct kelp_rpc_segment segment = kelp_rpc_message_segment(payload->message, index++);
-        if (skip < segment.length) {
-            return segment.length - skip;
-        }
-        skip -= segment.length;
-    }
-}
-
-struct kelp_content kelp_gradients_content(uint64_t handle)
-{
-    const struct gradient *gradient = to_gradient(handle);
+    struct gradient *gradient = to_gradient(handle);
     struct hasher hasher; /* not cleared: its state is large, and mostly not needed */
 
+    if (gradient->left && !add_up(gradients, gradient)) {
+        return false;
+    }
+    const void *piece = one_piece(gradient);
     hasher.length = (size_t)gradient->count * sizeof(float);
-    if (gradient->dense) {
-        kelp_vector_digest(gradient->dense, hasher.length, hasher.words);
-    } else if (hasher.length <= HASH_COPY_MAX &&
-               first_piece(&gradient->payload, gradient->offset) < hasher.length) {
+    if (piece) {
+        kelp_vector_digest(piece, hasher.length, hasher.words);
+    } else if (hasher.length <= HASH_COPY_MAX) {
         uint8_t bytes[HASH_COPY_MAX];
         kelp_wire_payload_copy(&gradient->payload, gradient->offset, hasher.length, bytes);
         kelp_vector_digest(bytes, hasher.length, hasher.words);
@@ -254,7 +273,8 @@ struct kelp_content kelp_gradients_content(uint64_t handle)
         kelp_wire_payload_pieces(&gradient->payload, gradient->offset, hasher.length, hash_piece,
                                  &hasher);
     }
-    return (struct kelp_content){.low = hasher.words[0], .high = hasher.words[1]};
+    *ret_content = (struct kelp_content){.low = hasher.words[0], .high = hasher.words[1]};
+    return true;
 }
 
 /* Adding bytes that arrive in pieces which may split a float. */
@@ -326,6 +346,10 @@ uint64_t kelp_gradients_merge(struct kelp_gradients *gradients, uint64_t left_ha
 
     assert(left != right);
     assert(left->count == right->count);
+    assert(!left->left && !right->left);
+    if (!sum && one_piece(left) && one_piece(right)) {
+        return add_both(gradients, left_handle, right_handle);
+    }
     if (!sum) {
         sum = make_dense(gradients, left);
         kelp_gradients_release(gradients, left_handle);
@@ -339,22 +363,153 @@ uint64_t kelp_gradients_merge(struct kelp_gradients *gradients, uint64_t left_ha
     return to_handle(sum);
 }
 
+static void move_buffer(struct gradient *to, struct gradient *from)
+{
+    assert(!to->buffer);
+    to->buffer = from->buffer;
+    to->base = from->base;
+    from->buffer = NULL;
+    from->base = NULL;
+}
+
+/* A buffer from the pool, which stays with the handle from here on. False: out of memory. */
+static bool take_buffer(struct kelp_gradients *gradients, struct gradient *gradient)
+{
+    if (gradient->buffer) {
+        return true;
+    }
+    struct gradient *spare = take(gradients, true);
+    if (!spare) {
+        return false;
+    }
+    move_buffer(gradient, spare);
+    kelp_gradients_release(gradients, to_handle(spare));
+    return true;
+}
+
+/* A term whose buffer takes the sum; NULL: neither has one. */
+static struct gradient *summand(const struct gradient *sum)
+{
+    return sum->left->dense ? sum->left : sum->right->dense ? sum->right : NULL;
+}
+
+/* The sum has been made: in the buffer of a term, if one had it. */
+static void put_sum(struct kelp_gradients *gradients, struct gradient *sum)
+{
+    struct gradient *into = summand(sum);
+
+    if (into) {
+        into->dense = NULL;
+        move_buffer(sum, into);
+    }
+    drop_terms(gradients, sum);
+    sum->dense = sum->buffer;
+}
+
+/* False: out of memory, and the terms are still there. */
+static bool add_up(struct kelp_gradients *gradients, struct gradient *sum)
+{
+    struct gradient *into = summand(sum);
+
+    if (into) {
+        add_to(into->dense, into == sum->left ? sum->right : sum->left);
+    } else if (take_buffer(gradients, sum)) {
+        kelp_vector_sum(sum->buffer, one_piece(sum->left), one_piece(sum->right), sum->count);
+    } else {
+        return false;
+    }
+    put_sum(gradients, sum);
+    return true;
+}
+
+uint64_t kelp_gradients_join(struct kelp_gradients *gradients, uint64_t left_handle,
+                             uint64_t right_handle)
+{
+    struct gradient *left = to_gradient(left_handle);
+    struct gradient *right = to_gradient(right_handle);
+
+    assert(left != right);
+    assert(left->count == right->count);
+    if (!one_piece(left) || !one_piece(right)) {
+        return kelp_gradients_merge(gradients, left_handle, right_handle);
+    }
+    struct gradient *sum = take(gradients, false);
+    if (!sum) {
+        kelp_gradients_release(gradients, left_handle);
+        kelp_gradients_release(gradients, right_handle);
+        return KELP_HANDLE_NONE;
+    }
+    sum->count = left->count;
+    sum->left = left;
+    sum->right = right;
+    return to_handle(sum);
+}
+
+static uint64_t add_both(struct kelp_gradients *gradients, uint64_t left, uint64_t right)
+{
+    const uint64_t sum = kelp_gradients_join(gradients, left, right);
+
+    if (sum != KELP_HANDLE_NONE && !add_up(gradients, to_gradient(sum))) {
+        kelp_gradients_release(gradients, sum);
+        return KELP_HANDLE_NONE;
+    }
+    return sum;
+}
+
+bool kelp_gradients_read(struct kelp_gradients *gradients, uint64_t handle, bool keeps,
+                         struct kelp_optimizer_buffers *buffers)
+{
+    struct gradient *gradient = to_gradient(handle);
+    struct kelp_gradient_terms terms = {.left = one_piece(gradient)};
+
+    buffers->gradient = gradient->dense;
+    buffers->terms = (struct kelp_gradient_terms){.left = NULL};
+    if (gradient->dense) {
+        return true;
+    }
+    if (!gradient->left && !terms.left) {
+        buffers->gradient = kelp_gradients_values(gradients, handle);
+        return buffers->gradient != NULL;
+    }
+    struct gradient *into = NULL;
+    if (gradient->left) {
+        into = summand(gradient);
+        terms.left = one_piece(into ? into : gradient->left);
+        terms.right = one_piece(into == gradient->right ? gradient->left : gradient->right);
+    }
+    if (keeps && !into && !take_buffer(gradients, gradient)) {
+        return false;
+    }
+    terms.sum = !keeps ? NULL : into ? into->dense : gradient->buffer;
+    buffers->terms = terms;
+    return true;
+}
+
+void kelp_gradients_was_read(struct kelp_gradients *gradients, uint64_t handle)
+{
+    struct gradient *gradient = to_gradient(handle);
+
+    if (gradient->left) {
+        put_sum(gradients, gradient);
+    } else if (!gradient->dense) {
+        assert(gradient->buffer);
+        gradient->dense = gradient->buffer;
+        drop_message(gradient);
+    }
+}
+
 const float *kelp_gradients_values(struct kelp_gradients *gradients, uint64_t handle)
 {
     struct gradient *gradient = to_gradient(handle);
 
+    if (gradient->left) {
+        return add_up(gradients, gradient) ? gradient->dense : NULL;
+    }
     if (!gradient->dense) {
         /* One worker sent all lanes. The handle keeps its name and takes over a buffer. */
-        struct gradient *spare = take(gradients, true);
-        if (!spare) {
+        if (!take_buffer(gradients, gradient)) {
             return NULL;
         }
-        assert(!gradient->buffer);
-        gradient->buffer = spare->buffer;
-        gradient->base = spare->base;
-        spare->buffer = NULL;
-        spare->base = NULL;
-        kelp_gradients_release(gradients, to_handle(spare));
         kelp_wire_payload_copy(&gradient->payload, gradient->offset,
                                (size_t)gradient->count * sizeof(float), gradient->buffer);
         gradient->dense = gradient->buffer;

@@ -1,7 +1,7 @@
 /*
  * Gradient slices that wait in a reduction tree, as the handles of ps/core/partition/partition.h:
  * either bytes of a received message, which stay where they came in, or a dense buffer that holds a
- * sum.
+ * sum, or two of these whose sum has yet to be made.
  *
  * Buffers and handles are pooled: after warm-up nothing is allocated. Threads: calls for different
  * handles may run in parallel.
@@ -32,12 +32,27 @@ uint64_t kelp_gradients_receive(struct kelp_gradients *gradients,
 
 /* left + right; both are used up, also on KELP_HANDLE_NONE (out of memory). */
 uint64_t kelp_gradients_merge(struct kelp_gradients *gradients, uint64_t left, uint64_t right);
+/* The same, but nothing is added before somebody needs the sum in memory: kelp_gradients_read()
+ * does without. The handle is to be merged with no other. */
+uint64_t kelp_gradients_join(struct kelp_gradients *gradients, uint64_t left, uint64_t right);
+
+/*
+ * What an update or a measurement of kernels/update.h reads, to which it gives gradient or terms.
+ * keeps: the sum is needed after that too, and goes to memory; the pass has to be made, and
+ * kelp_gradients_was_read() called after it. Valid until the handle is released. False: out of
+ * memory.
+ */
+bool kelp_gradients_read(struct kelp_gradients *gradients, uint64_t handle, bool keeps,
+                         struct kelp_optimizer_buffers *buffers) KELP_MUST_USE;
+void kelp_gradients_was_read(struct kelp_gradients *gradients, uint64_t handle);
 
 /* The values in one piece, valid until the handle is released; NULL: out of memory. */
 const float *kelp_gradients_values(struct kelp_gradients *gradients, uint64_t handle);
 
-/* Digest of the values. */
-struct kelp_content kelp_gradients_content(uint64_t handle);
+/* Digest of the values, for which a sum is made. False: out of memory, which nothing needs but a
+ * sum. */
+bool kelp_gradients_content(struct kelp_gradients *gradients, uint64_t handle,
+                            struct kelp_content *ret_content) KELP_MUST_USE;
 
 void kelp_gradients_release(struct kelp_gradients *gradients, uint64_t handle);
 

@@ -96,6 +96,14 @@ KELP_LOOP_TEST(values, 0, KELP_ARRAY_COUNT(shapes))
     kelp_gradients_release(gradients, handle);
 }
 
+static struct kelp_content content_of(uint64_t handle)
+{
+    struct kelp_content content;
+
+    ck_assert(kelp_gradients_content(gradients, handle, &content));
+    return content;
+}
+
 /* The digest is that of the values, in whatever pieces they came, and once they lie in a buffer. */
 KELP_LOOP_TEST(contents, 0, 2 * KELP_ARRAY_COUNT(shapes))
 {
@@ -103,14 +111,14 @@ KELP_LOOP_TEST(contents, 0, 2 * KELP_ARRAY_COUNT(shapes))
     const size_t offset = shapes[_i / 2].offset;
     const size_t piece = shapes[_i / 2].piece * (_i % 2 == 0 ? 1 : 16);
     uint64_t handle = receive_some(count, 1, offset, piece);
-    const struct kelp_content received = kelp_gradients_content(handle);
+    const struct kelp_content received = content_of(handle);
     const float *values = kelp_gradients_values(gradients, handle);
     uint64_t words[2];
 
     kelp_digest_bytes_words(values, count * sizeof(float), words);
     ck_assert_uint_eq(received.low, words[0]);
     ck_assert_uint_eq(received.high, words[1]);
-    const struct kelp_content dense = kelp_gradients_content(handle);
+    const struct kelp_content dense = content_of(handle);
     ck_assert_uint_eq(dense.low, words[0]);
     ck_assert_uint_eq(dense.high, words[1]);
     kelp_gradients_release(gradients, handle);
@@ -137,6 +145,112 @@ KELP_LOOP_TEST(merges, 0, KELP_ARRAY_COUNT(shapes))
         ck_assert_float_eq(result[i], first + second);
     }
     kelp_gradients_release(gradients, root);
+}
+
+static bool is_in_memory; /* what was read last: not as terms */
+
+/* What an update would make of what it is given: the values, and where they are kept. */
+static void read_through(uint64_t handle, bool keeps, float *ret_values)
+{
+    struct kelp_optimizer_buffers buffers;
+
+    ck_assert(kelp_gradients_read(gradients, handle, keeps, &buffers));
+    for (unsigned i = 0; i < COUNT; i++) {
+        float left = 0.0f, right = 0.0f;
+        if (buffers.gradient) {
+            ret_values[i] = buffers.gradient[i];
+            continue;
+        }
+        memcpy(&left, (const char *)buffers.terms.left + i * sizeof(float), sizeof(left));
+        if (buffers.terms.right) {
+            memcpy(&right, (const char *)buffers.terms.right + i * sizeof(float), sizeof(right));
+        }
+        ret_values[i] = buffers.terms.right ? left + right : left;
+        if (keeps) {
+            buffers.terms.sum[i] = ret_values[i];
+        }
+    }
+    ck_assert(buffers.gradient || keeps == (buffers.terms.sum != NULL));
+    is_in_memory = buffers.gradient != NULL;
+    if (keeps) {
+        kelp_gradients_was_read(gradients, handle);
+    }
+}
+
+/* A tree of up to four gradients, of which the last sum is only joined. */
+static uint64_t join(unsigned messages, size_t offset, size_t piece)
+{
+    uint64_t left = receive(1, offset, piece);
+    uint64_t right = messages > 1 ? receive(2, offset + 1, piece + 2) : KELP_HANDLE_NONE;
+
+    if (messages == 3) {
+        left = kelp_gradients_merge(gradients, left, receive(3, offset, piece));
+    }
+    if (messages == 4) {
+        right = kelp_gradients_merge(gradients, right, receive(3, offset, piece));
+    }
+    return right == KELP_HANDLE_NONE ? left : kelp_gradients_join(gradients, left, right);
+}
+
+static float joined_at(unsigned messages, unsigned i)
+{
+    float left = value_at(1, i);
+    float right = value_at(2, i);
+
+    if (messages == 1) {
+        return left;
+    }
+    left = messages == 3 ? left + value_at(3, i) : left;
+    right = messages == 4 ? right + value_at(3, i) : right;
+    return left + right;
+}
+
+/* A sum that has yet to be made is read as if it had been, again and again, and is made where it is
+ * kept; then no message is held any more. */
+KELP_LOOP_TEST(joined_sums_are_read, 0, 4 * KELP_ARRAY_COUNT(shapes))
+{
+    const unsigned messages = (unsigned)_i % 4 + 1;
+    const size_t offset = shapes[_i / 4].offset, piece = shapes[_i / 4].piece;
+
+    for (int last = 0; last < 4; last++) {
+        float values[COUNT];
+        uint64_t handle = join(messages, offset, piece);
+        for (int turn = 0; turn < 3; turn++) {
+            read_through(handle, false, values);
+            ck_assert(!is_in_memory || piece < COUNT * sizeof(float)); /* nothing is copied */
+            for (unsigned i = 0; i < COUNT; i++) {
+                ck_assert_float_eq(values[i], joined_at(messages, i));
+            }
+        }
+        if (last == 1) {
+            read_through(handle, true, values);
+            ck_assert_int_eq(messages_alive, 0);
+        } else if (last == 2) {
+            uint64_t words[2];
+            for (unsigned i = 0; i < COUNT; i++) {
+                values[i] = joined_at(messages, i);
+            }
+            kelp_digest_bytes_words(values, sizeof(values), words);
+            const struct kelp_content content = content_of(handle);
+            ck_assert_uint_eq(content.low, words[0]);
+            ck_assert_uint_eq(content.high, words[1]);
+        } else if (last == 3) {
+            struct kelp_gradients_loan loan;
+            ck_assert_int_eq(kelp_gradients_lend(gradients, handle, &loan), KELP_OK);
+            ck_assert_int_eq(messages_alive, 0);
+            ck_assert_float_eq(loan.values[COUNT - 1], joined_at(messages, COUNT - 1));
+            kelp_gradients_return(&loan);
+        }
+        if (last > 0) {
+            const float *result = kelp_gradients_values(gradients, handle);
+            ck_assert_ptr_nonnull(result);
+            for (unsigned i = 0; i < COUNT; i++) {
+                ck_assert_float_eq(result[i], joined_at(messages, i));
+            }
+        }
+        kelp_gradients_release(gradients, handle);
+        ck_assert_int_eq(messages_alive, 0);
+    }
 }
 
 /* Buffers are used again: the same ones, step after step. */

@@ -43,6 +43,23 @@ KELP_TEST(covered_nodes_are_duplicates)
     bench_finish_apply(true);
 }
 
+/* The addition of all lanes says so, and no other one does: its result is only read. */
+KELP_TEST(the_last_addition_is_known)
+{
+    for (uint32_t lane = 0; lane < 4; lane++) {
+        bench_push(lane, 1, "g");
+    }
+    ck_assert_uint_eq(bench.merge_count, 2);
+    ck_assert(!bench.merges[0].merge.is_root);
+    ck_assert(!bench.merges[1].merge.is_root);
+    bench_finish_merge(0);
+    bench_finish_merge(0);
+    ck_assert_uint_eq(bench.merge_count, 1);
+    ck_assert(bench.merges[0].merge.is_root);
+    bench_finish_merges();
+    bench_finish_apply(true);
+}
+
 /* A larger node takes the place of what it contains, merges under way included. */
 KELP_TEST(superset_replaces_what_it_contains)
 {
