@@ -79,7 +79,8 @@ void kelp_extent_abandon(const struct kelp_extent_loan *loan);
 
 /* 64-byte aligned memory of `bytes`, zeroed; starts `index` times five cache lines into a page, so
  * that arrays which one loop walks together do not collide in the cache (a factor of 2 to 3 when
- * they are equally aligned). *ret_base is what free() takes. NULL: out of memory. */
+ * they are equally aligned). Large ones are in huge pages where the system has them. *ret_base is
+ * what free() takes. NULL: out of memory. */
 float *kelp__extent_alloc_staggered(size_t bytes, uint32_t index, void **ret_base);
 
 #endif

@@ -1,5 +1,8 @@
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
 #include "ps/core/limits.h"
 #include "ps/shard/tensors/extent.h"
@@ -255,4 +258,42 @@ KELP_TEST(hollow)
     ck_assert_int_eq(kelp_extent_create(0, SLOTS, NULL, &none, NULL), KELP_OK);
     ck_assert_uint_eq(kelp_extent_bytes(none), 0);
     kelp_extent_unref(none);
+}
+
+/* Has the mapping around this address been asked to be in huge pages? */
+static bool wants_huge_pages(const void *address)
+{
+    FILE *maps = fopen("/proc/self/smaps", "r");
+    char line[512];
+    bool inside = false, wants = false;
+
+    ck_assert_ptr_nonnull(maps);
+    while (fgets(line, sizeof(line), maps)) {
+        unsigned long begin, end;
+        if (sscanf(line, "%lx-%lx ", &begin, &end) == 2) {
+            inside = begin <= (uintptr_t)address && (uintptr_t)address < end;
+        } else if (inside && strncmp(line, "VmFlags:", 8) == 0) {
+            wants = strstr(line, " hg") != NULL;
+        }
+    }
+    (void)fclose(maps);
+    return wants;
+}
+
+/* Large arrays ask for huge pages, and lie at different places of a page as all do; small ones
+ * would waste most of one. */
+KELP_TEST(huge_pages)
+{
+    struct kelp_extent *large;
+
+    if (access("/sys/kernel/mm/transparent_hugepage", F_OK) != 0) {
+        return; /* there are none */
+    }
+    ck_assert_int_eq(kelp_extent_create(2u << 20, SLOTS, NULL, &large, NULL), KELP_OK);
+    const float *current = kelp_extent_current(large), *slot = kelp_extent_slot(large, 0);
+    ck_assert(wants_huge_pages(current + (1u << 20)));
+    ck_assert(wants_huge_pages(slot + (1u << 20)));
+    ck_assert(!wants_huge_pages(kelp_extent_current(extent)));
+    ck_assert_uint_ne((uintptr_t)current % 4096, (uintptr_t)slot % 4096);
+    kelp_extent_unref(large);
 }
