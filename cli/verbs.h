@@ -38,6 +38,7 @@ extern const struct kelp_verb kelp_verb_data;
 extern const struct kelp_verb kelp_verb_certs;
 extern const struct kelp_verb kelp_verb_explain;
 extern const struct kelp_verb kelp_verb_doctor;
+extern const struct kelp_verb kelp_verb_bench;
 
 /* `kelp` itself, for its help and its man page: no options of its own. */
 extern const struct kelp_program kelp_command_program;

@@ -52,13 +52,14 @@ elif ! diff -u "$reference" "$scratch/CLI.md" >"$scratch/diff"; then
     report "$reference differs from what the programs print; tests/check_docs.sh . build/release --update writes it"
 fi
 
-# Every verb has its block: those of kelp --help, and those of kelp checkpoint and certs, which --help names.
+# Every verb has its block: those of kelp --help, and those of kelp checkpoint, certs and bench, which --help
+# names.
 verbs_of() {
     awk '/^Verbs:$/ { on = 1; next } on && /^$/ { exit } on && /^  / { print $1 }'
 }
 {
     "$build_dir/bin/kelp" --help | verbs_of | sed 's/^/kelp /'
-    for verb in checkpoint certs; do
+    for verb in checkpoint certs bench; do
         "$build_dir/bin/kelp" "$verb" --help |
             sed -nE "s/^ *kelp $verb ([a-z]+(\\|[a-z]+)+) --help\$/\\1/p" | tr '|' '\n' | sed "s/^/kelp $verb /"
     done

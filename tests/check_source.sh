@@ -47,7 +47,7 @@ done
 room_table() {
     sed -E -e 's,COMMON,PURE common/etcd common/rpc common/program common/scrape common/tls,' \
         -e 's,VERBS,cli/verb cli/run cli/runs SETS cli/doctor cli/checkpoint cli/chaos cli/infer cli/replay cli/plot,' \
-        -e 's,SETS,cli/host cli/init cli/certs cli/preflight cli/launch,' \
+        -e 's,SETS,cli/host cli/init cli/certs cli/preflight cli/launch cli/bench,' \
         -e 's,LEADER_CORE,coordinator/core coordinator/core/placement coordinator/core/checkpoints MEMBERS,' \
         -e 's,MEMBERS,coordinator/core/membership,' \
         -e 's,PS_CORE,ps/core ps/core/lanes ps/core/evidence ps/core/partition ps/core/snapshot ps/core/control,' \
@@ -118,6 +118,7 @@ cli/launch: COMMON proto cli/verb cli/run cli/host cli/checkpoint cli/preflight
 cli/infer: COMMON worker/compute worker/core worker/data worker/model cli/verb cli/run cli/checkpoint LAUNCH
 cli/replay: COMMON kernels ps/core/partition worker/compute cli/run cli/checkpoint
 cli/plot: COMMON worker/data worker/model worker/model/graph cli/run cli/checkpoint
+cli/bench: COMMON include/kelp kernels worker/compute worker/core cli/verb cli/run cli/host cli/preflight cli/launch
 cli/chaos/network: common/base
 cli/chaos: COMMON proto worker/data cli/faultdisk cli/verb cli/run cli/host cli/launch cli/plot cli/chaos/network
 cli: COMMON worker/compute worker/data worker/data/table worker/model worker/model/graph VERBS

@@ -27,7 +27,7 @@ verbs_of() {
 {
     printf '%s\n' kelp kelp-coordinator kelp-ps kelp-worker
     "$build_dir/bin/kelp" --help | verbs_of | sed 's/^/kelp-/'
-    for verb in checkpoint certs; do
+    for verb in checkpoint certs bench; do
         "$build_dir/bin/kelp" "$verb" --help |
             sed -nE "s/^ *kelp $verb ([a-z]+(\|[a-z]+)+) --help\$/\1/p" | tr '|' '\n' | sed "s/^/kelp-$verb-/"
     done
@@ -55,9 +55,9 @@ options_of() {
 while IFS= read -r name; do
     page="$pages/$name.1"
     show "$page"
-    # Verbs below kelp checkpoint and kelp certs are three words.
+    # Verbs below kelp checkpoint, kelp certs and kelp bench are three words.
     program="$name"
-    if [[ "$name" =~ ^kelp-(checkpoint|certs)-([a-z]+)$ ]]; then
+    if [[ "$name" =~ ^kelp-(checkpoint|certs|bench)-([a-z]+)$ ]]; then
         program="kelp ${BASH_REMATCH[1]} ${BASH_REMATCH[2]}"
     elif "$build_dir/bin/kelp" --help | verbs_of | grep -x "${name#kelp-}" >/dev/null; then
         program="kelp ${name#kelp-}"

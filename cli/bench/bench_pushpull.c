@@ -1,0 +1,357 @@
+/* `kelp bench pushpull`. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli/bench/bench_clock.h"
+#include "cli/bench/bench_cluster.h"
+#include "cli/bench/bench_limits.h"
+#include "cli/bench/bench_rate.h"
+#include "cli/bench/bench_report.h"
+#include "cli/bench/bench_samples.h"
+#include "cli/bench/bench_verbs.h"
+#include "cli/preflight/machine.h"
+#include "common/base/clock.h"
+#include "common/base/json.h"
+#include "common/job/job.h"
+
+#define START_MS      60000u /* for a cluster to begin, and to be slower than it was thought to be */
+#define SLOWEST_BYTES (20u << 20) /* a second, of one operation: nothing is slower than this */
+
+/* A gradient or two and two sets of weights in each worker, two sets, a sum and a gradient of each
+ * worker in the shards, and as much under way. */
+#define TIMES_OF_WORKER 6
+#define TIMES_OF_SHARDS 3
+
+static const char *const transport_words[] = {"each", "grpc", "shm", "auto", NULL};
+
+static const struct kelp_option options[] = {
+    KELP_BENCH_SIZE_OPTION("size", "LIST", "4KiB,64KiB,1MiB,16MiB",
+                           "what a worker pushes and pulls at a time, 4KiB to 256MiB, such as "
+                           "64KiB,256MiB"),
+    KELP_VERB_NUMBER("workers", INTEGER, 1, KELP_BENCH_WORKERS_MAX, "1", NULL,
+                     "processes that push and pull"),
+    KELP_VERB_NUMBER("shards", INTEGER, 1, KELP_BENCH_SHARDS_MAX, "1", NULL,
+                     "processes that add and serve"),
+    {.name = "transport",
+     .type = KELP_OPTION_CHOICE,
+     .choices = transport_words,
+     .default_text = "each",
+     .help = "how they exchange, as transport.kind of a job; each: grpc, then shm"},
+    KELP_BENCH_TIME_OPTION("how long each line is measured"),
+    KELP_BENCH_ETCD_PROGRAM_OPTION,
+    KELP_VERB_OUTPUT("a table, or one JSON object"),
+};
+
+static const struct kelp_program program = {
+    .name = "kelp bench pushpull",
+    .summary = "measures pushing gradients and pulling weights on this machine, beside what limits "
+               "that",
+    .examples =
+        "  kelp bench pushpull\n"
+        "  kelp bench pushpull --size 64KiB,256MiB --workers 4 --shards 2 --time 5s -o json\n",
+    KELP_VERB_OPTIONS(options),
+};
+
+struct bench {
+    const struct kelp_options *given;
+    struct kelp_guard *guard;
+    struct kelp_bench_sizes sizes;
+    uint32_t workers, shards;
+    uint64_t time_ms;
+    bool json;
+    uint32_t printed;                       /* rows */
+    double copy_gb_s[KELP_BENCH_SIZES_MAX]; /* of each size */
+    struct kelp_bench_home home;
+};
+
+static void print_row(struct bench *bench, const struct kelp_bench_rate *rate, double copy_gb_s)
+{
+    if (bench->json) {
+        (void)fputs(bench->printed++ > 0 ? ",\n  " : "\n  ", stdout);
+        kelp_bench_rate_json(rate, stdout);
+    } else {
+        kelp_bench_rate_row(rate, copy_gb_s, stdout);
+        (void)fflush(stdout);
+    }
+}
+
+static struct kelp_bench_pattern pattern_of(const struct bench *bench, uint32_t size)
+{
+    return (struct kelp_bench_pattern){.bytes = bench->sizes.bytes[size],
+                                       .workers = bench->workers,
+                                       .shards = bench->shards,
+                                       .time_us = bench->time_ms * 1000};
+}
+
+/* ---- what limits it -------------------------------------------------------------------------- */
+
+static kelp_status measure_limits(struct bench *bench, struct kelp_error *reterr)
+{
+    kelp_status status = KELP_OK;
+
+    for (uint32_t i = 0; i < bench->sizes.count && status == KELP_OK; i++) {
+        const struct kelp_bench_pattern pattern = pattern_of(bench, i);
+        for (int limit = 0; limit < KELP_BENCH_LIMIT_COUNT && status == KELP_OK; limit++) {
+            struct kelp_bench_rate rate;
+            status = kelp_bench_limit_measure((enum kelp_bench_limit)limit, &pattern, bench->guard,
+                                              &rate, reterr);
+            if (status == KELP_OK) {
+                bench->copy_gb_s[i] =
+                    limit == KELP_BENCH_COPY ? rate.gb_per_s : bench->copy_gb_s[i];
+                print_row(bench, &rate, bench->copy_gb_s[i]);
+            }
+        }
+    }
+    return status;
+}
+
+/* ---- Kelp ------------------------------------------------------------------------------------ */
+
+/* Lanes are a power of two, and each worker has one at least. */
+static uint32_t lanes_for(uint32_t workers)
+{
+    uint32_t lanes = 1;
+
+    while (lanes < workers) {
+        lanes *= 2;
+    }
+    return lanes;
+}
+
+static kelp_status open_cluster(struct bench *bench, const char *transport,
+                                struct kelp_bench_cluster *cluster, struct kelp_error *reterr)
+{
+    char keys[600];
+    const uint32_t lanes = lanes_for(bench->workers);
+
+    (void)snprintf(keys, sizeof(keys),
+                   "model: {kind: dlinear}\ndata: {kind: synthetic}\n"
+                   "train: {optimizer: sgd, lr: 0.001, batch_size: %" PRIu32
+                   ", epochs: 1, evaluate: false}\n"
+                   "cluster: {lanes: %" PRIu32 ", workers: %" PRIu32 ", shards: %" PRIu32
+                   ", max_shards: %" PRIu32 "}\n"
+                   "transport: {kind: %s}\ncheckpoint: {interval: 0s, at_end: false}\n",
+                   lanes, lanes, bench->workers, bench->shards, bench->shards, transport);
+    return kelp_bench_cluster_open(cluster, &bench->home, keys, bench->shards, reterr);
+}
+
+static kelp_status add_workers(const struct bench *bench, struct kelp_bench_cluster *cluster,
+                               uint64_t bytes, struct kelp_error *reterr)
+{
+    /* As kelp-worker asks for by kelp_rpc_global_several_loops(). */
+    static const char *const environment[] = {"GRPC_POLL_STRATEGY=poll", NULL};
+    char id[KELP_BENCH_ID_MAX + 1], size[KELP_VALUE_TEXT_MAX], time[KELP_VALUE_TEXT_MAX];
+    const char *const args[] = {"--size", size, "--time", time, NULL};
+    kelp_status status = KELP_OK;
+
+    kelp_value_print_size(bytes, size);
+    kelp_value_print_duration(bench->time_ms, time);
+    for (uint32_t i = 0; i < bench->workers && status == KELP_OK; i++) {
+        uint32_t index = 0;
+        (void)snprintf(id, sizeof(id), "worker-%" PRIu32, i);
+        status = kelp_bench_cluster_add(cluster, "worker", id, args, environment, &index, reterr);
+    }
+    return status;
+}
+
+/* Of all workers. */
+struct sum {
+    double bytes_per_s;
+    double operations_per_s;
+    double cpu_per_s;
+    float *us; /* KELP_BENCH_SAMPLES_MAX for each */
+    size_t count;
+};
+
+static kelp_status take_report(struct kelp_bench_cluster *cluster, uint32_t index,
+                               uint64_t deadline_ms, struct sum *sum, struct kelp_error *reterr)
+{
+    struct kelp_bench_report report;
+
+    kelp_status status =
+        kelp_bench_cluster_read(cluster, index, &report, sizeof(report), deadline_ms, reterr);
+    if (status != KELP_OK) {
+        return status;
+    }
+    if (report.sample_count > KELP_BENCH_SAMPLES_MAX || !(report.wall_s > 0)) {
+        return kelp_fail(reterr, KELP_ERR_FORMAT, "%s: its report makes no sense",
+                         cluster->processes[index].id);
+    }
+    sum->bytes_per_s += (double)report.bytes / report.wall_s;
+    sum->operations_per_s += (double)report.operations / report.wall_s;
+    sum->cpu_per_s += report.cpu_s / report.wall_s;
+    status =
+        kelp_bench_cluster_read(cluster, index, sum->us + sum->count,
+                                (size_t)report.sample_count * sizeof(float), deadline_ms, reterr);
+    sum->count += status == KELP_OK ? report.sample_count : 0;
+    return status;
+}
+
+/* The processes are there: from the moment when all workers measure until all have told. */
+static kelp_status observe(const struct bench *bench, struct kelp_bench_cluster *cluster,
+                           uint64_t bytes, struct sum *sum, struct kelp_error *reterr)
+{
+    const uint32_t first = cluster->shards + 1;
+    const uint64_t slow_ms = bytes * bench->workers / (SLOWEST_BYTES / 1000) * 5;
+    const uint64_t deadline_ms = kelp_clock_ms() + START_MS + bench->time_ms + slow_ms;
+    kelp_status status = KELP_OK;
+
+    for (uint32_t i = 0; i < bench->workers && status == KELP_OK; i++) {
+        char begun = 0;
+        status = kelp_bench_cluster_read(cluster, first + i, &begun, 1, deadline_ms, reterr);
+    }
+    const double begin_us = kelp_bench_now_us();
+    const double before_s = kelp_bench_cluster_cpu_s(cluster);
+    for (uint32_t i = 0; i < bench->workers && status == KELP_OK; i++) {
+        status = take_report(cluster, first + i, deadline_ms, sum, reterr);
+    }
+    const double wall_s = (kelp_bench_now_us() - begin_us) * 1e-6;
+    sum->cpu_per_s += (kelp_bench_cluster_cpu_s(cluster) - before_s) / wall_s;
+    return status;
+}
+
+static kelp_status measure_kelp(struct bench *bench, uint32_t size, const char *transport,
+                                struct kelp_error *reterr)
+{
+    struct kelp_bench_cluster cluster = {.count = 0};
+    struct kelp_bench_rate rate = {.way = transport, .bytes = bench->sizes.bytes[size]};
+    struct sum sum = {.us = malloc(bench->workers * KELP_BENCH_SAMPLES_MAX * sizeof(float))};
+
+    kelp_status status = sum.us ? open_cluster(bench, transport, &cluster, reterr)
+                                : kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
+    if (status == KELP_OK) {
+        status = add_workers(bench, &cluster, rate.bytes, reterr);
+    }
+    if (status == KELP_OK) {
+        status = observe(bench, &cluster, rate.bytes, &sum, reterr);
+    }
+    kelp_bench_cluster_close(&cluster);
+    if (status == KELP_OK) {
+        rate.gb_per_s = sum.bytes_per_s * 1e-9;
+        rate.operations_per_s = sum.operations_per_s;
+        rate.cpu_s_per_gb = sum.cpu_per_s / rate.gb_per_s;
+        rate.p50_us = kelp_bench_quantile(sum.us, sum.count, 0.5);
+        rate.p99_us = kelp_bench_quantile(sum.us, sum.count, 0.99);
+        print_row(bench, &rate, bench->copy_gb_s[size]);
+    }
+    free(sum.us);
+    return status;
+}
+
+static kelp_status measure_transports(struct bench *bench, struct kelp_error *reterr)
+{
+    const uint32_t chosen = kelp_options_choice(bench->given, "transport");
+    kelp_status status = KELP_OK;
+
+    for (uint32_t i = 0; i < bench->sizes.count && status == KELP_OK; i++) {
+        for (uint32_t t = 1; transport_words[t] && status == KELP_OK; t++) {
+            if (t == chosen || (chosen == 0 && t < 3)) {
+                status = measure_kelp(bench, i, transport_words[t], reterr);
+            }
+        }
+    }
+    return status;
+}
+
+/* ---- the command ----------------------------------------------------------------------------- */
+
+static void print_begin(const struct bench *bench)
+{
+    const long processors = sysconf(_SC_NPROCESSORS_ONLN);
+
+    if (bench->json) {
+        (void)printf("{\"bench\":\"pushpull\",\"processors\":%ld,\"workers\":%" PRIu32
+                     ",\"shards\":%" PRIu32 ",\"time_ms\":%" PRIu64 ",\"rows\":[",
+                     processors, bench->workers, bench->shards, bench->time_ms);
+        return;
+    }
+    (void)printf("processors %ld, workers %" PRIu32 ", shards %" PRIu32
+                 "; GB/s both ways, of all workers together\n\n",
+                 processors, bench->workers, bench->shards);
+    kelp_bench_rate_head("LIMIT", stdout);
+}
+
+static kelp_status measure(struct bench *bench, struct kelp_error *reterr)
+{
+    kelp_status status = kelp_bench_home_open(
+        &bench->home, bench->guard, kelp_options_text(bench->given, "etcd-program"), reterr);
+
+    if (status != KELP_OK) {
+        return status;
+    }
+    print_begin(bench);
+    status = measure_limits(bench, reterr);
+    if (status == KELP_OK && !bench->json) {
+        (void)printf("\n");
+        kelp_bench_rate_head("KELP", stdout);
+    }
+    if (status == KELP_OK) {
+        status = measure_transports(bench, reterr);
+    }
+    if (bench->json) {
+        (void)printf("\n]}\n");
+    }
+    kelp_bench_home_close(&bench->home);
+    return status;
+}
+
+static int work(struct kelp_guard *guard, void *user)
+{
+    struct bench *bench = user;
+    struct kelp_error error;
+
+    bench->guard = guard;
+    kelp_status status = measure(bench, &error);
+    return status == KELP_OK ? KELP_EXIT_OK
+                             : kelp_bench_failed(status, &error, kelp_guard_signal(guard));
+}
+
+/* Nobody's machine should begin to swap. */
+static kelp_status check_memory(const struct bench *bench, struct kelp_error *reterr)
+{
+    const uint64_t times = TIMES_OF_WORKER * bench->workers + TIMES_OF_SHARDS;
+    struct kelp_machine machine;
+
+    kelp_machine_read(&machine);
+    for (uint32_t i = 0; i < bench->sizes.count; i++) {
+        if (bench->sizes.bytes[i] > machine.memory_bytes / times) {
+            char size[KELP_VALUE_TEXT_MAX];
+            kelp_value_print_size(bench->sizes.bytes[i], size);
+            return kelp_fail(reterr, KELP_ERR_LIMIT,
+                             "--size %s with %" PRIu32 " workers takes about %.1f GiB of memory, "
+                             "and there are %.1f; take fewer workers, or less",
+                             size, bench->workers,
+                             (double)(bench->sizes.bytes[i] * times) / (1 << 30),
+                             (double)machine.memory_bytes / (1 << 30));
+        }
+    }
+    return KELP_OK;
+}
+
+static int pushpull(const struct kelp_options *given)
+{
+    struct bench bench = {.given = given,
+                          .workers = (uint32_t)kelp_options_integer(given, "workers"),
+                          .shards = (uint32_t)kelp_options_integer(given, "shards"),
+                          .time_ms = kelp_options_duration_ms(given, "time"),
+                          .json = kelp_verb_json(given)};
+    struct kelp_error error;
+    int exit_status = KELP_EXIT_FAILED;
+
+    kelp_status status =
+        kelp_bench_sizes(kelp_options_text(given, "size"), "size", &bench.sizes, &error);
+    if (status == KELP_OK) {
+        status = check_memory(&bench, &error);
+    }
+    if (status == KELP_OK) {
+        status = kelp_guard_run(work, &bench, &exit_status, &error);
+    }
+    return status == KELP_OK ? exit_status : kelp_bench_failed(status, &error, 0);
+}
+
+const struct kelp_verb kelp_bench_verb_pushpull = {
+    "pushpull", "push gradients and pull weights, beside copy, sockets and shared memory", &program,
+    pushpull, NULL};

@@ -1,0 +1,58 @@
+#include "cli/bench/bench_verbs.h"
+
+#include <stdio.h>
+#include <string.h>
+
+const struct kelp_verb *const kelp_bench_verbs[] = {&kelp_bench_verb_pushpull,
+                                                    &kelp_bench_verb_worker, NULL};
+
+kelp_status kelp_bench_size(const char *text, const char *option, uint64_t *ret_bytes,
+                            struct kelp_error *reterr)
+{
+    uint64_t bytes = 0;
+
+    kelp_status status =
+        kelp_value_size(text, KELP_BENCH_BYTES_MIN, KELP_BENCH_BYTES_MAX, &bytes, reterr);
+    if (status != KELP_OK) {
+        kelp_error_prefix(reterr, "--%s", option);
+        return status;
+    }
+    if (bytes % 64 != 0) {
+        return kelp_fail(reterr, KELP_ERR_INVALID,
+                         "--%s '%.64s': a multiple of 64 bytes is expected", option, text);
+    }
+    *ret_bytes = bytes;
+    return KELP_OK;
+}
+
+kelp_status kelp_bench_sizes(const char *text, const char *option,
+                             struct kelp_bench_sizes *ret_sizes, struct kelp_error *reterr)
+{
+    struct kelp_bench_sizes sizes = {.count = 0};
+    char one[32];
+
+    for (const char *at = text; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL) {
+        if (sizes.count == KELP_BENCH_SIZES_MAX) {
+            return kelp_fail(reterr, KELP_ERR_INVALID, "--%s: at most %d sizes are expected",
+                             option, KELP_BENCH_SIZES_MAX);
+        }
+        (void)snprintf(one, sizeof(one), "%.*s", (int)strcspn(at, ","), at);
+        kelp_status status = kelp_bench_size(one, option, &sizes.bytes[sizes.count++], reterr);
+        if (status != KELP_OK) {
+            return status;
+        }
+    }
+    *ret_sizes = sizes;
+    return KELP_OK;
+}
+
+int kelp_bench_failed(kelp_status status, const struct kelp_error *error, int signal_number)
+{
+    if (signal_number != 0) {
+        return kelp_complain(128 + signal_number, "stopped by a signal");
+    }
+    /* etcd, programs, or options that do not fit this machine */
+    const bool usage =
+        status == KELP_ERR_NOT_FOUND || status == KELP_ERR_INVALID || status == KELP_ERR_LIMIT;
+    return kelp_complain(usage ? KELP_EXIT_USAGE : KELP_EXIT_FAILED, "%s", error->text);
+}
