@@ -16,6 +16,7 @@
 #include "cli/run/log_tail.h"
 #include "common/base/clock.h"
 #include "common/base/files.h"
+#include "common/base/proc_file.h"
 #include "common/etcd/etcd.h"
 #include "common/job/job.h"
 
@@ -255,14 +256,22 @@ kelp_status kelp_bench_cluster_open(struct kelp_bench_cluster *cluster,
     return status;
 }
 
+void kelp_bench_cluster_kill(struct kelp_bench_cluster *cluster, uint32_t index)
+{
+    struct kelp_bench_process *process = &cluster->processes[index];
+
+    kelp_process_destroy(process->process);
+    process->process = NULL;
+    if (process->out >= 0) {
+        (void)close(process->out);
+        process->out = -1;
+    }
+}
+
 void kelp_bench_cluster_close(struct kelp_bench_cluster *cluster)
 {
     for (uint32_t i = cluster->count; i-- > 0;) {
-        struct kelp_bench_process *process = &cluster->processes[i];
-        kelp_process_destroy(process->process); /* there is nothing to save */
-        if (process->out >= 0) {
-            (void)close(process->out);
-        }
+        kelp_bench_cluster_kill(cluster, i); /* there is nothing to save */
     }
     cluster->count = 0;
 }
@@ -283,11 +292,27 @@ static kelp_status ended(const struct kelp_bench_process *process, struct kelp_e
                      words[0] ? words : "it logged nothing");
 }
 
-/* Until the process has printed something. */
-static kelp_status await_output(struct kelp_bench_cluster *cluster, uint32_t index,
-                                uint64_t deadline_ms, struct kelp_error *reterr)
+#define NOBODY (UINT32_MAX - 1)
+
+/* Whom kelp_bench_cluster_await() listens to, and who ends. */
+static void fill_poll(const struct kelp_bench_cluster *cluster, uint32_t only, struct pollfd *items)
 {
-    struct pollfd items[KELP_BENCH_PROCESSES_MAX + 2];
+    for (uint32_t i = 0; i < cluster->count; i++) {
+        const struct kelp_bench_process *process = &cluster->processes[i];
+        const bool heard = only == i || only == KELP_BENCH_ANYBODY;
+        items[2 * i] = (struct pollfd){.fd = heard ? process->out : -1, .events = POLLIN};
+        items[2 * i + 1] = (struct pollfd){
+            .fd = process->process ? kelp_process_fd(process->process) : -1, .events = POLLIN};
+    }
+    items[2 * cluster->count] =
+        (struct pollfd){.fd = kelp_guard_fd(cluster->home->guard), .events = POLLIN};
+}
+
+kelp_status kelp_bench_cluster_await(struct kelp_bench_cluster *cluster, uint32_t only,
+                                     uint64_t deadline_ms, uint32_t *ret_index,
+                                     struct kelp_error *reterr)
+{
+    struct pollfd items[2 * KELP_BENCH_PROCESSES_MAX + 1];
 
     for (;;) {
         const uint64_t now_ms = kelp_clock_ms();
@@ -296,21 +321,18 @@ static kelp_status await_output(struct kelp_bench_cluster *cluster, uint32_t ind
         }
         if (now_ms >= deadline_ms) {
             return kelp_fail(reterr, KELP_ERR_TIMEOUT, "%s says nothing",
-                             cluster->processes[index].id);
+                             only < cluster->count ? cluster->processes[only].id : "nobody");
         }
-        items[0] = (struct pollfd){.fd = cluster->processes[index].out, .events = POLLIN};
-        items[1] = (struct pollfd){.fd = kelp_guard_fd(cluster->home->guard), .events = POLLIN};
+        fill_poll(cluster, only, items);
+        (void)poll(items, 2 * cluster->count + 1, (int)(deadline_ms - now_ms));
         for (uint32_t i = 0; i < cluster->count; i++) {
-            const struct kelp_bench_process *process = &cluster->processes[i];
-            items[i + 2] = (struct pollfd){
-                .fd = process->process ? kelp_process_fd(process->process) : -1, .events = POLLIN};
-        }
-        (void)poll(items, cluster->count + 2, (int)(deadline_ms - now_ms));
-        if (items[0].revents) {
-            return KELP_OK;
+            if (items[2 * i].revents) {
+                *ret_index = i;
+                return KELP_OK;
+            }
         }
         for (uint32_t i = 0; i < cluster->count; i++) {
-            if (items[i + 2].revents) {
+            if (items[2 * i + 1].revents) {
                 return ended(&cluster->processes[i], reterr);
             }
         }
@@ -324,7 +346,8 @@ kelp_status kelp_bench_cluster_read(struct kelp_bench_cluster *cluster, uint32_t
     char *at = bytes;
 
     while (count > 0) {
-        kelp_status status = await_output(cluster, index, deadline_ms, reterr);
+        uint32_t who = index;
+        kelp_status status = kelp_bench_cluster_await(cluster, index, deadline_ms, &who, reterr);
         if (status != KELP_OK) {
             return status;
         }
@@ -339,6 +362,29 @@ kelp_status kelp_bench_cluster_read(struct kelp_bench_cluster *cluster, uint32_t
         count -= got > 0 ? (size_t)got : 0;
     }
     return KELP_OK;
+}
+
+kelp_status kelp_bench_cluster_pass(struct kelp_bench_cluster *cluster, uint32_t ms,
+                                    struct kelp_error *reterr)
+{
+    uint32_t nobody = NOBODY;
+    kelp_status status =
+        kelp_bench_cluster_await(cluster, NOBODY, kelp_clock_ms() + ms, &nobody, reterr);
+
+    return status == KELP_ERR_TIMEOUT ? KELP_OK : status;
+}
+
+uint64_t kelp_bench_process_memory(const struct kelp_bench_process *process)
+{
+    char name[64], text[256] = "";
+    unsigned long pages = 0;
+
+    if (process->process) {
+        (void)snprintf(name, sizeof(name), "%ld/statm", (long)kelp_process_pid(process->process));
+        (void)kelp_proc_file_read(name, text, sizeof(text));
+    }
+    return sscanf(text, "%*u %lu", &pages) == 1 ? (uint64_t)pages * (uint64_t)sysconf(_SC_PAGESIZE)
+                                                : 0;
 }
 
 double kelp_bench_process_cpu_s(const struct kelp_bench_process *process)

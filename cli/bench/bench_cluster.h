@@ -74,18 +74,35 @@ kelp_status kelp_bench_cluster_add(struct kelp_bench_cluster *cluster, const cha
                                    const char *const *environment, uint32_t *ret_index,
                                    struct kelp_error *reterr) KELP_MUST_USE;
 
+/* Until this process has printed something, or any of them: *ret_index did. Errors:
+ * KELP_ERR_CLOSED (a signal asked for the end, or a process of the cluster has ended: the text has
+ * its last words), KELP_ERR_TIMEOUT. */
+#define KELP_BENCH_ANYBODY UINT32_MAX
+kelp_status kelp_bench_cluster_await(struct kelp_bench_cluster *cluster, uint32_t only,
+                                     uint64_t deadline_ms, uint32_t *ret_index,
+                                     struct kelp_error *reterr) KELP_MUST_USE;
+
 /*
- * Exactly so many bytes of what a process prints. Errors: KELP_ERR_CLOSED (a signal asked for the
- * end, or a process of the cluster has ended: the text has its last words), KELP_ERR_TIMEOUT.
+ * Exactly so many bytes of what a process prints. Errors: as above.
  */
 kelp_status kelp_bench_cluster_read(struct kelp_bench_cluster *cluster, uint32_t index, void *bytes,
                                     size_t count, uint64_t deadline_ms,
                                     struct kelp_error *reterr) KELP_MUST_USE;
+
+/* Let time pass, as long as nothing ends. Errors: KELP_ERR_CLOSED, as above. */
+kelp_status kelp_bench_cluster_pass(struct kelp_bench_cluster *cluster, uint32_t ms,
+                                    struct kelp_error *reterr) KELP_MUST_USE;
+
+/* Kill a process whose end is meant; it is none of the cluster any more. */
+void kelp_bench_cluster_kill(struct kelp_bench_cluster *cluster, uint32_t index);
 
 /* Processor time of the coordinator and the shards so far, seconds. */
 double kelp_bench_cluster_cpu_s(const struct kelp_bench_cluster *cluster);
 
 /* Processor time of a process so far, seconds; 0: there is none. */
 double kelp_bench_process_cpu_s(const struct kelp_bench_process *process);
+
+/* Its memory (resident), bytes; 0: there is none. */
+uint64_t kelp_bench_process_memory(const struct kelp_bench_process *process);
 
 #endif

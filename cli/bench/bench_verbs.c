@@ -1,10 +1,14 @@
 #include "cli/bench/bench_verbs.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
+#define FILES_BESIDE 128 /* the standard ones, etcd, those of libraries */
+
 const struct kelp_verb *const kelp_bench_verbs[] = {&kelp_bench_verb_pushpull,
-                                                    &kelp_bench_verb_worker, NULL};
+                                                    &kelp_bench_verb_scale, &kelp_bench_verb_worker,
+                                                    &kelp_bench_verb_crowd, NULL};
 
 kelp_status kelp_bench_size(const char *text, const char *option, uint64_t *ret_bytes,
                             struct kelp_error *reterr)
@@ -44,6 +48,19 @@ kelp_status kelp_bench_sizes(const char *text, const char *option,
     }
     *ret_sizes = sizes;
     return KELP_OK;
+}
+
+kelp_status kelp_bench_crowd_fits(uint32_t workers, uint64_t files_max, struct kelp_error *reterr)
+{
+    const uint64_t files = 2 * (uint64_t)workers + FILES_BESIDE;
+
+    return files <= files_max
+               ? KELP_OK
+               : kelp_fail(reterr, KELP_ERR_LIMIT,
+                           "%" PRIu32 " workers take %" PRIu64
+                           " open files, and a process may have "
+                           "%" PRIu64 "; take fewer workers, or raise the limit (ulimit -Hn)",
+                           workers, files, files_max);
 }
 
 int kelp_bench_failed(kelp_status status, const struct kelp_error *error, int signal_number)

@@ -17,7 +17,9 @@
 #define KELP_BENCH_ETCD_PROGRAM_OPTION KELP_VERB_ETCD_PROGRAM(NULL)
 
 extern const struct kelp_verb kelp_bench_verb_pushpull;
+extern const struct kelp_verb kelp_bench_verb_scale;
 extern const struct kelp_verb kelp_bench_verb_worker;
+extern const struct kelp_verb kelp_bench_verb_crowd;
 
 /* All of them, ending with NULL. */
 extern const struct kelp_verb *const kelp_bench_verbs[];
@@ -35,6 +37,12 @@ struct kelp_bench_sizes {
 kelp_status kelp_bench_sizes(const char *text, const char *option,
                              struct kelp_bench_sizes *ret_sizes,
                              struct kelp_error *reterr) KELP_MUST_USE;
+
+#define KELP_BENCH_CROWD_MAX 1024 /* of workers, as a job may have */
+/* May one process hold the connections of so many workers, two each, with so many files? Errors:
+ * KELP_ERR_LIMIT. */
+kelp_status kelp_bench_crowd_fits(uint32_t workers, uint64_t files_max,
+                                  struct kelp_error *reterr) KELP_MUST_USE;
 
 /* What a bench ends with that could not be done; says so. signal_number: that asked for the end; 0:
  * none did. */

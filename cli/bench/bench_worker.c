@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "cli/bench/bench_clock.h"
+#include "cli/bench/bench_plan.h"
 #include "cli/bench/bench_report.h"
 #include "cli/bench/bench_samples.h"
 #include "cli/bench/bench_verbs.h"
@@ -42,25 +43,6 @@ struct member {
     struct kelp_bench_report report;
     struct kelp_bench_samples samples;
 };
-
-/* Every worker of the job makes the same one. */
-static kelp_status make_plan(struct kelp_plan *plan, uint64_t bytes, uint32_t max_shards,
-                             struct kelp_error *reterr)
-{
-    plan->samples[KELP_SPLIT_TRAIN] = UINT64_C(1) << 30; /* an epoch that does not end */
-    (void)snprintf(plan->compute_kind, sizeof(plan->compute_kind), "bench");
-    plan->tensors = calloc(1, sizeof(*plan->tensors));
-    if (!plan->tensors) {
-        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
-    }
-    plan->tensor_count = 1;
-    (void)snprintf(plan->tensors[0].name, sizeof(plan->tensors[0].name), "weight");
-    plan->tensors[0].rank = 1;
-    plan->tensors[0].shape[0] = bytes / sizeof(float);
-    plan->tensors[0].init = KELP_INIT_CONSTANT;
-    plan->tensors[0].init_a = 0.5f;
-    return kelp_plan_lay_out(plan, max_shards, reterr);
-}
 
 /* A gradient of zeros, which its buffer is made of: nothing is computed, not even that. */
 static kelp_status push(struct member *member, const struct kelp_work *work, uint64_t *ret_nodes,
@@ -176,7 +158,8 @@ static kelp_status join(struct member *member, const struct kelp_options *given,
     kelp_status status = kelp_worker_open(&worker_options, &member->stop, &member->worker, reterr);
     if (status == KELP_OK) {
         const struct kelp_job *job = kelp_worker_job(member->worker);
-        status = make_plan(&member->plan, member->bytes, job->cluster.max_shards, reterr);
+        status =
+            kelp_bench_plan_make(member->bytes, job->cluster.max_shards, &member->plan, reterr);
     }
     if (status == KELP_OK) {
         status = kelp_worker_join(member->worker, &member->plan, reterr);

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #include "tests/lib/cluster/json_fields.h"
 #include "tests/lib/cluster/run_command.h"
@@ -167,4 +168,54 @@ KELP_TEST(a_lost_shard_is_told)
     start_clusters();
     (void)kelp_test_command_signal(&command, "kelp-ps", "shard-0", SIGKILL);
     ends_with(1, "shard-0 killed by signal 9");
+}
+
+KELP_CASE("scale", .setup = setup, .teardown = teardown, .timeout_s = KELP_TEST_HANG_S)
+
+static void check_daemon(const cJSON *json, const char *name)
+{
+    const cJSON *daemon = kelp_test_member(json, name);
+
+    ck_assert_double_lt(kelp_test_number(daemon, "kib_per_worker"), 100000);
+    ck_assert_double_ge(kelp_test_number(daemon, "idle_percent"), 0);
+}
+
+static void check_loss(const cJSON *json, const char *name, double least_ms)
+{
+    const cJSON *loss = kelp_test_member(json, name);
+
+    ck_assert_double_gt(kelp_test_number(loss, "noticed_ms"), least_ms);
+    ck_assert_double_ge(kelp_test_number(loss, "assigned_ms"),
+                        kelp_test_number(loss, "noticed_ms"));
+}
+
+/* A worker that falls silent is noticed after failure.detect, but for a heartbeat that was on its
+ * way. */
+KELP_TEST(lost_workers_are_noticed)
+{
+    cJSON *json = bench((const char *[]){"bench", "scale", "--workers", "6", "--time", "20ms",
+                                         "--detect", "600ms", "-o", "json", NULL});
+
+    ck_assert_double_eq(kelp_test_number(json, "workers"), 6);
+    ck_assert_double_eq(kelp_test_number(json, "lanes"), 8);
+    ck_assert_double_eq(kelp_test_number(json, "detect_ms"), 600);
+    ck_assert_double_gt(kelp_test_number(json, "open_files"), 0);
+    ck_assert_double_ge(kelp_test_number(json, "dropped"), 0);
+    ck_assert_double_gt(kelp_test_number(json, "joined_ms"), 0);
+    ck_assert_double_gt(kelp_test_number(json, "assigned_ms"), 0);
+    check_daemon(json, "coordinator");
+    check_daemon(json, "shard");
+    check_loss(json, "killed", 0);
+    check_loss(json, "silent", 300);
+    cJSON_Delete(json);
+}
+
+KELP_TEST(too_few_files_are_told)
+{
+    struct rlimit limit = {.rlim_cur = 256, .rlim_max = 256};
+
+    ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    kelp_test_command_says(folder.path, (const char *[]){"bench", "scale", NULL}, 2,
+                           "1000 workers take 2128 open files, and a process may have 256; take "
+                           "fewer workers, or raise the limit (ulimit -Hn)");
 }
