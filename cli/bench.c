@@ -7,11 +7,11 @@
 static const struct kelp_program program = {
     .name = "kelp bench",
     .summary = "measures Kelp on this machine, beside what limits it there",
-    .positional = "pushpull|scale|worker|crowd",
+    .positional = "pushpull|steps|scale|worker|crowd",
     .positional_min = 1,
     .positional_max = 1,
     .examples = "  kelp bench pushpull\n"
-                "  kelp bench pushpull|scale|worker|crowd --help\n",
+                "  kelp bench pushpull|steps|scale|worker|crowd --help\n",
 };
 
 /* Only what is none of the verbs comes here. */
@@ -27,8 +27,9 @@ static int refuse(const struct kelp_options *given)
     return near ? kelp_complain(KELP_EXIT_USAGE,
                                 "'%s' is no verb of kelp bench; did you mean '%s'?", typed, near)
                 : kelp_complain(KELP_EXIT_USAGE,
-                                "'%s' is no verb of kelp bench; pushpull and scale are", typed);
+                                "'%s' is no verb of kelp bench; pushpull, steps and scale are",
+                                typed);
 }
 
-const struct kelp_verb kelp_verb_bench = {"bench", "measure Kelp here: pushpull, scale", &program,
-                                          refuse, kelp_bench_verbs};
+const struct kelp_verb kelp_verb_bench = {"bench", "measure Kelp here: pushpull, steps, scale",
+                                          &program, refuse, kelp_bench_verbs};

@@ -31,8 +31,8 @@ static bool is_stopped(void *user)
     return kelp_guard_stage(user) == KELP_GUARD_STOP;
 }
 
-static kelp_status start_etcd(struct kelp_bench_home *home, const char *etcd_program,
-                              struct kelp_error *reterr)
+kelp_status kelp_bench_home_start_etcd(struct kelp_bench_home *home, const char *etcd_program,
+                                       struct kelp_error *reterr)
 {
     char data[PATH_BYTES], log[PATH_BYTES];
     const struct kelp_etcd_server_options options = {.data_folder = data,
@@ -48,7 +48,7 @@ static kelp_status start_etcd(struct kelp_bench_home *home, const char *etcd_pro
 }
 
 kelp_status kelp_bench_home_open(struct kelp_bench_home *home, struct kelp_guard *guard,
-                                 const char *etcd_program, struct kelp_error *reterr)
+                                 struct kelp_error *reterr)
 {
     memset(home, 0, sizeof(*home));
     home->guard = guard;
@@ -63,10 +63,6 @@ kelp_status kelp_bench_home_open(struct kelp_bench_home *home, struct kelp_guard
     }
     if (status == KELP_OK) {
         home->hold = kelp_socket_folder_hold(home->folder);
-        status = start_etcd(home, etcd_program, reterr);
-    }
-    if (status != KELP_OK) {
-        kelp_bench_home_close(home);
     }
     return status;
 }
@@ -90,55 +86,83 @@ void kelp_bench_home_close(struct kelp_bench_home *home)
 
 /* ---- processes ------------------------------------------------------------------------------- */
 
-/* argv[0] is the program's name, beside this one. read_out: its standard output is read. set: for
- * its environment; NULL: nothing. */
-static kelp_status start(struct kelp_bench_cluster *cluster, const char *id, const char **argv,
-                         bool read_out, const char *const *set, struct kelp_error *reterr)
+/* What differs between starts. */
+struct way {
+    const char *folder;     /* of its log */
+    const char *const *set; /* for its environment; NULL: nothing */
+    bool read_out;          /* its standard output is read; else it goes to the log */
+};
+
+/* argv[0] is the program's name, beside this one. */
+static kelp_status start_process(const struct kelp_bench_home *home, const char *id,
+                                 const char **argv, const struct way *way,
+                                 struct kelp_bench_process *ret_process, struct kelp_error *reterr)
 {
     static const char *const unset[] = {"KELP_*", NULL};
-    struct kelp_bench_process *process = &cluster->processes[cluster->count];
+    struct kelp_bench_process process = {.out = -1};
     char program[KELP_PROCESS_PATH_MAX];
     int ends[2] = {-1, -1};
     int log_fd = -1;
     long from = 0;
 
-    if (cluster->count == KELP_BENCH_PROCESSES_MAX) {
-        return kelp_fail(reterr, KELP_ERR_LIMIT, "more than %d processes",
-                         KELP_BENCH_PROCESSES_MAX);
-    }
-    const int length =
-        snprintf(program, sizeof(program), "%s/%s", cluster->home->bin_folder, argv[0]);
+    const int length = snprintf(program, sizeof(program), "%s/%s", home->bin_folder, argv[0]);
     if (length < 0 || (size_t)length >= sizeof(program)) {
         return kelp_fail(reterr, KELP_ERR_LIMIT, "the path of %s is too long", argv[0]);
     }
     argv[0] = program;
-    (void)snprintf(process->id, sizeof(process->id), "%s", id);
-    (void)snprintf(process->log, sizeof(process->log), "%s/%s.log", cluster->folder, id);
-    if (read_out && pipe2(ends, O_CLOEXEC) != 0) {
+    (void)snprintf(process.id, sizeof(process.id), "%s", id);
+    (void)snprintf(process.log, sizeof(process.log), "%s/%s.log", way->folder, id);
+    if (way->read_out && pipe2(ends, O_CLOEXEC) != 0) {
         return kelp_fail(reterr, KELP_ERR_IO, "pipe: %s", strerror(errno));
     }
-    kelp_status status = kelp_log_open(process->log, &log_fd, &from, reterr);
+    kelp_status status = kelp_log_open(process.log, &log_fd, &from, reterr);
     if (status == KELP_OK) {
         const struct kelp_process_options options = {.argv = argv,
-                                                     .set_environment = set,
+                                                     .set_environment = way->set,
                                                      .unset_environment = unset,
-                                                     .stdout_fd = read_out ? ends[1] : log_fd,
+                                                     .stdout_fd = way->read_out ? ends[1] : log_fd,
                                                      .stderr_fd = log_fd};
-        status = kelp_process_start(&options, &process->process, reterr);
+        status = kelp_process_start(&options, &process.process, reterr);
         (void)close(log_fd);
     }
     if (ends[1] >= 0) {
         (void)close(ends[1]);
     }
-    if (status != KELP_OK) {
-        if (ends[0] >= 0) {
-            (void)close(ends[0]);
-        }
-        return status;
+    process.out = ends[0];
+    if (status == KELP_OK) {
+        *ret_process = process;
+    } else if (ends[0] >= 0) {
+        (void)close(ends[0]);
     }
-    process->out = ends[0];
-    cluster->count++;
-    return KELP_OK;
+    return status;
+}
+
+kelp_status kelp_bench_home_start(struct kelp_bench_home *home, const char *id,
+                                  const char *const *args, struct kelp_bench_process *ret_process,
+                                  struct kelp_error *reterr)
+{
+    const char *argv[KELP_BENCH_ARGUMENTS_MAX + 1] = {"kelp"};
+
+    for (uint32_t count = 1; *args && count < KELP_BENCH_ARGUMENTS_MAX; count++) {
+        argv[count] = *args++;
+    }
+    return start_process(home, id, argv, &(struct way){.folder = home->folder}, ret_process,
+                         reterr);
+}
+
+static kelp_status start(struct kelp_bench_cluster *cluster, const char *id, const char **argv,
+                         bool read_out, const char *const *set, struct kelp_error *reterr)
+{
+    const struct way way = {.folder = cluster->folder, .set = set, .read_out = read_out};
+
+    if (cluster->count == KELP_BENCH_PROCESSES_MAX) {
+        return kelp_fail(reterr, KELP_ERR_LIMIT, "more than %d processes",
+                         KELP_BENCH_PROCESSES_MAX);
+    }
+    kelp_status status =
+        start_process(cluster->home, id, argv, &way, &cluster->processes[cluster->count], reterr);
+    cluster->count += status == KELP_OK ? 1 : 0;
+    return status;
 }
 
 static kelp_status start_daemon(struct kelp_bench_cluster *cluster, const char *program,

@@ -31,10 +31,12 @@ struct kelp_bench_home {
     uint32_t jobs; /* so far */
 };
 
-/* etcd_program: NULL for the one on PATH. Errors: those of kelp_etcd_server_start(),
- * KELP_ERR_NOT_FOUND (a program is missing), KELP_ERR_IO. */
+/* The folder, without an etcd. Errors: KELP_ERR_NOT_FOUND (a program is missing), KELP_ERR_IO. */
 kelp_status kelp_bench_home_open(struct kelp_bench_home *home, struct kelp_guard *guard,
-                                 const char *etcd_program, struct kelp_error *reterr) KELP_MUST_USE;
+                                 struct kelp_error *reterr) KELP_MUST_USE;
+/* etcd_program: NULL for the one on PATH. Errors: those of kelp_etcd_server_start(). */
+kelp_status kelp_bench_home_start_etcd(struct kelp_bench_home *home, const char *etcd_program,
+                                       struct kelp_error *reterr) KELP_MUST_USE;
 /* Ends etcd and removes the folder. Safe on all zero. */
 void kelp_bench_home_close(struct kelp_bench_home *home);
 
@@ -44,6 +46,12 @@ struct kelp_bench_process {
     struct kelp_process *process;
     int out; /* what it writes to standard output; -1: not read */
 };
+
+/* Start `kelp ARGS` (NULL-terminated, at most KELP_BENCH_ARGUMENTS_MAX - 1); what it prints goes to
+ * a log of that name. ret_process->process is owned (kelp_process_destroy()). */
+kelp_status kelp_bench_home_start(struct kelp_bench_home *home, const char *id,
+                                  const char *const *args, struct kelp_bench_process *ret_process,
+                                  struct kelp_error *reterr) KELP_MUST_USE;
 
 struct kelp_bench_cluster {
     struct kelp_bench_home *home;

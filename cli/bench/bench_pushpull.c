@@ -20,13 +20,6 @@
 #define START_MS      60000u /* for a cluster to begin, and to be slower than it was thought to be */
 #define SLOWEST_BYTES (20u << 20) /* a second, of one operation: nothing is slower than this */
 
-/* A gradient or two and two sets of weights in each worker, two sets, a sum and a gradient of each
- * worker in the shards, and as much under way. */
-#define TIMES_OF_WORKER 6
-#define TIMES_OF_SHARDS 3
-
-static const char *const transport_words[] = {"each", "grpc", "shm", "auto", NULL};
-
 static const struct kelp_option options[] = {
     KELP_BENCH_SIZE_OPTION("size", "LIST", "4KiB,64KiB,1MiB,16MiB",
                            "what a worker pushes and pulls at a time, 4KiB to 256MiB, such as "
@@ -35,11 +28,7 @@ static const struct kelp_option options[] = {
                      "processes that push and pull"),
     KELP_VERB_NUMBER("shards", INTEGER, 1, KELP_BENCH_SHARDS_MAX, "1", NULL,
                      "processes that add and serve"),
-    {.name = "transport",
-     .type = KELP_OPTION_CHOICE,
-     .choices = transport_words,
-     .default_text = "each",
-     .help = "how they exchange, as transport.kind of a job; each: grpc, then shm"},
+    KELP_BENCH_TRANSPORT_OPTION,
     KELP_BENCH_TIME_OPTION("how long each line is measured"),
     KELP_BENCH_ETCD_PROGRAM_OPTION,
     KELP_VERB_OUTPUT("a table, or one JSON object"),
@@ -110,22 +99,11 @@ static kelp_status measure_limits(struct bench *bench, struct kelp_error *reterr
 
 /* ---- Kelp ------------------------------------------------------------------------------------ */
 
-/* Lanes are a power of two, and each worker has one at least. */
-static uint32_t lanes_for(uint32_t workers)
-{
-    uint32_t lanes = 1;
-
-    while (lanes < workers) {
-        lanes *= 2;
-    }
-    return lanes;
-}
-
 static kelp_status open_cluster(struct bench *bench, const char *transport,
                                 struct kelp_bench_cluster *cluster, struct kelp_error *reterr)
 {
     char keys[600];
-    const uint32_t lanes = lanes_for(bench->workers);
+    const uint32_t lanes = kelp_bench_lanes(bench->workers);
 
     (void)snprintf(keys, sizeof(keys),
                    "model: {kind: dlinear}\ndata: {kind: synthetic}\n"
@@ -247,9 +225,9 @@ static kelp_status measure_transports(struct bench *bench, struct kelp_error *re
     kelp_status status = KELP_OK;
 
     for (uint32_t i = 0; i < bench->sizes.count && status == KELP_OK; i++) {
-        for (uint32_t t = 1; transport_words[t] && status == KELP_OK; t++) {
-            if (t == chosen || (chosen == 0 && t < 3)) {
-                status = measure_kelp(bench, i, transport_words[t], reterr);
+        for (uint32_t t = 1; kelp_bench_transports[t] && status == KELP_OK; t++) {
+            if (kelp_bench_chosen(chosen, t)) {
+                status = measure_kelp(bench, i, kelp_bench_transports[t], reterr);
             }
         }
     }
@@ -276,10 +254,14 @@ static void print_begin(const struct bench *bench)
 
 static kelp_status measure(struct bench *bench, struct kelp_error *reterr)
 {
-    kelp_status status = kelp_bench_home_open(
-        &bench->home, bench->guard, kelp_options_text(bench->given, "etcd-program"), reterr);
+    kelp_status status = kelp_bench_home_open(&bench->home, bench->guard, reterr);
 
+    if (status == KELP_OK) {
+        status = kelp_bench_home_start_etcd(
+            &bench->home, kelp_options_text(bench->given, "etcd-program"), reterr);
+    }
     if (status != KELP_OK) {
+        kelp_bench_home_close(&bench->home);
         return status;
     }
     print_begin(bench);
@@ -309,28 +291,6 @@ static int work(struct kelp_guard *guard, void *user)
                              : kelp_bench_failed(status, &error, kelp_guard_signal(guard));
 }
 
-/* Nobody's machine should begin to swap. */
-static kelp_status check_memory(const struct bench *bench, struct kelp_error *reterr)
-{
-    const uint64_t times = TIMES_OF_WORKER * bench->workers + TIMES_OF_SHARDS;
-    struct kelp_machine machine;
-
-    kelp_machine_read(&machine);
-    for (uint32_t i = 0; i < bench->sizes.count; i++) {
-        if (bench->sizes.bytes[i] > machine.memory_bytes / times) {
-            char size[KELP_VALUE_TEXT_MAX];
-            kelp_value_print_size(bench->sizes.bytes[i], size);
-            return kelp_fail(reterr, KELP_ERR_LIMIT,
-                             "--size %s with %" PRIu32 " workers takes about %.1f GiB of memory, "
-                             "and there are %.1f; take fewer workers, or less",
-                             size, bench->workers,
-                             (double)(bench->sizes.bytes[i] * times) / (1 << 30),
-                             (double)machine.memory_bytes / (1 << 30));
-        }
-    }
-    return KELP_OK;
-}
-
 static int pushpull(const struct kelp_options *given)
 {
     struct bench bench = {.given = given,
@@ -338,13 +298,15 @@ static int pushpull(const struct kelp_options *given)
                           .shards = (uint32_t)kelp_options_integer(given, "shards"),
                           .time_ms = kelp_options_duration_ms(given, "time"),
                           .json = kelp_verb_json(given)};
+    struct kelp_machine machine;
     struct kelp_error error;
     int exit_status = KELP_EXIT_FAILED;
 
     kelp_status status =
         kelp_bench_sizes(kelp_options_text(given, "size"), "size", &bench.sizes, &error);
     if (status == KELP_OK) {
-        status = check_memory(&bench, &error);
+        kelp_machine_read(&machine);
+        status = kelp_bench_sizes_fit(&bench.sizes, bench.workers, machine.memory_bytes, &error);
     }
     if (status == KELP_OK) {
         status = kelp_guard_run(work, &bench, &exit_status, &error);

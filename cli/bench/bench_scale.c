@@ -374,10 +374,14 @@ static void print_table(const struct bench *bench)
 
 static kelp_status measure(struct bench *bench, struct kelp_error *reterr)
 {
-    kelp_status status = kelp_bench_home_open(
-        &bench->home, bench->guard, kelp_options_text(bench->given, "etcd-program"), reterr);
+    kelp_status status = kelp_bench_home_open(&bench->home, bench->guard, reterr);
 
+    if (status == KELP_OK) {
+        status = kelp_bench_home_start_etcd(
+            &bench->home, kelp_options_text(bench->given, "etcd-program"), reterr);
+    }
     if (status != KELP_OK) {
+        kelp_bench_home_close(&bench->home);
         return status;
     }
     if (!bench->json) {
@@ -424,16 +428,14 @@ static int scale(const struct kelp_options *given)
 {
     struct bench bench = {.given = given,
                           .workers = (uint32_t)kelp_options_integer(given, "workers"),
-                          .lanes = 1,
+                          .lanes =
+                              kelp_bench_lanes((uint32_t)kelp_options_integer(given, "workers")),
                           .detect_ms = (uint32_t)kelp_options_duration_ms(given, "detect"),
                           .json = kelp_verb_json(given)};
     struct rlimit limit;
     struct kelp_error error;
     int exit_status = KELP_EXIT_FAILED;
 
-    while (bench.lanes < bench.workers) {
-        bench.lanes *= 2;
-    }
     (void)getrlimit(RLIMIT_NOFILE, &limit); /* cannot fail for this resource */
     bench.files_max = (uint64_t)limit.rlim_max;
     kelp_status status = kelp_bench_crowd_fits(bench.workers, bench.files_max, &error);

@@ -4,11 +4,35 @@
 #include <stdio.h>
 #include <string.h>
 
+/* A gradient or two and two sets of weights in each worker, two sets, a sum and a gradient of each
+ * worker in the shards, and as much under way. */
+#define TIMES_OF_WORKER 6
+#define TIMES_OF_SHARDS 3
+
 #define FILES_BESIDE 128 /* the standard ones, etcd, those of libraries */
 
-const struct kelp_verb *const kelp_bench_verbs[] = {&kelp_bench_verb_pushpull,
-                                                    &kelp_bench_verb_scale, &kelp_bench_verb_worker,
-                                                    &kelp_bench_verb_crowd, NULL};
+const struct kelp_verb *const kelp_bench_verbs[] = {
+    &kelp_bench_verb_pushpull, &kelp_bench_verb_steps, &kelp_bench_verb_scale,
+    &kelp_bench_verb_worker,   &kelp_bench_verb_crowd, NULL};
+
+enum { EACH, GRPC, SHM };
+const char *const kelp_bench_transports[] = {
+    [EACH] = "each", [GRPC] = "grpc", [SHM] = "shm", "auto", NULL};
+
+bool kelp_bench_chosen(uint32_t given, uint32_t transport)
+{
+    return given == EACH ? transport == GRPC || transport == SHM : transport == given;
+}
+
+uint32_t kelp_bench_lanes(uint32_t workers)
+{
+    uint32_t lanes = 1;
+
+    while (lanes < workers) {
+        lanes *= 2;
+    }
+    return lanes;
+}
 
 kelp_status kelp_bench_size(const char *text, const char *option, uint64_t *ret_bytes,
                             struct kelp_error *reterr)
@@ -47,6 +71,25 @@ kelp_status kelp_bench_sizes(const char *text, const char *option,
         }
     }
     *ret_sizes = sizes;
+    return KELP_OK;
+}
+
+kelp_status kelp_bench_sizes_fit(const struct kelp_bench_sizes *sizes, uint32_t workers,
+                                 uint64_t memory_bytes, struct kelp_error *reterr)
+{
+    const uint64_t times = TIMES_OF_WORKER * (uint64_t)workers + TIMES_OF_SHARDS;
+
+    for (uint32_t i = 0; i < sizes->count; i++) {
+        if (sizes->bytes[i] > memory_bytes / times) {
+            char size[KELP_VALUE_TEXT_MAX];
+            kelp_value_print_size(sizes->bytes[i], size);
+            return kelp_fail(reterr, KELP_ERR_LIMIT,
+                             "--size %s with %" PRIu32 " workers takes about %.1f GiB of memory, "
+                             "and there are %.1f; take fewer workers, or less",
+                             size, workers, (double)(sizes->bytes[i] * times) / (1 << 30),
+                             (double)memory_bytes / (1 << 30));
+        }
+    }
     return KELP_OK;
 }
 

@@ -17,6 +17,7 @@
 #define KELP_BENCH_ETCD_PROGRAM_OPTION KELP_VERB_ETCD_PROGRAM(NULL)
 
 extern const struct kelp_verb kelp_bench_verb_pushpull;
+extern const struct kelp_verb kelp_bench_verb_steps;
 extern const struct kelp_verb kelp_bench_verb_scale;
 extern const struct kelp_verb kelp_bench_verb_worker;
 extern const struct kelp_verb kelp_bench_verb_crowd;
@@ -37,6 +38,25 @@ struct kelp_bench_sizes {
 kelp_status kelp_bench_sizes(const char *text, const char *option,
                              struct kelp_bench_sizes *ret_sizes,
                              struct kelp_error *reterr) KELP_MUST_USE;
+
+/* Do so many workers and their shards have room for each size in so much memory? Errors:
+ * KELP_ERR_LIMIT. */
+kelp_status kelp_bench_sizes_fit(const struct kelp_bench_sizes *sizes, uint32_t workers,
+                                 uint64_t memory_bytes, struct kelp_error *reterr) KELP_MUST_USE;
+
+/* Of --transport: each, and then the words of transport.kind. */
+extern const char *const kelp_bench_transports[];
+#define KELP_BENCH_TRANSPORT_OPTION                                                                \
+    {                                                                                              \
+        .name = "transport", .type = KELP_OPTION_CHOICE, .choices = kelp_bench_transports,         \
+        .default_text = "each",                                                                    \
+        .help = "how they exchange, as transport.kind of a job; each: grpc, then shm"              \
+    }
+/* Is this word measured, where that one was given? Both by their place in the list. */
+bool kelp_bench_chosen(uint32_t given, uint32_t transport);
+
+/* Lanes are a power of two, and each worker has one at least. */
+uint32_t kelp_bench_lanes(uint32_t workers);
 
 #define KELP_BENCH_CROWD_MAX 1024 /* of workers, as a job may have */
 /* May one process hold the connections of so many workers, two each, with so many files? Errors:

@@ -170,6 +170,38 @@ KELP_TEST(a_lost_shard_is_told)
     ends_with(1, "shard-0 killed by signal 9");
 }
 
+KELP_CASE("steps", .setup = setup, .teardown = teardown, .timeout_s = KELP_TEST_HANG_S)
+
+KELP_TEST(steps_of_one_transport)
+{
+    static const char *const ways[] = {"copy", "sockets", "memory", "shm"};
+    cJSON *json = bench((const char *[]){"bench", "steps", "--workers", "1", "--epochs", "2",
+                                         "--transport", "shm", "-o", "json", NULL});
+    const cJSON *rows = kelp_test_member(json, "rows");
+
+    ck_assert_str_eq(kelp_test_text(json, "bench"), "steps");
+    ck_assert_double_eq(kelp_test_number(json, "workers"), 1);
+    ck_assert_int_eq(cJSON_GetArraySize(rows), KELP_ARRAY_COUNT(ways));
+    for (int i = 0; i < (int)KELP_ARRAY_COUNT(ways); i++) {
+        const cJSON *row = cJSON_GetArrayItem(rows, i);
+        ck_assert_str_eq(kelp_test_text(row, "way"), ways[i]);
+        ck_assert_int_eq(cJSON_IsTrue(kelp_test_member(row, "limit")), i < 3);
+        ck_assert_double_gt(kelp_test_number(row, "steps_per_s"), 0);
+    }
+    cJSON_Delete(json);
+}
+
+/* The folders of the job too. */
+KELP_TEST(a_signal_ends_the_job)
+{
+    kelp_test_command_start(&command, folder.path,
+                            (const char *[]){"bench", "steps", "--epochs", "10000", NULL});
+    KELP_TEST_AWAIT_FROM(&command, kelp_test_command_find(&command, "kelp-worker", "worker-0") > 0,
+                         "it trains nothing");
+    (void)kelp_test_command_signal(&command, "bench", "steps", SIGTERM);
+    ends_with(128 + SIGTERM, "stopped by a signal");
+}
+
 KELP_CASE("scale", .setup = setup, .teardown = teardown, .timeout_s = KELP_TEST_HANG_S)
 
 static void check_daemon(const cJSON *json, const char *name)
