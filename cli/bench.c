@@ -7,11 +7,11 @@
 static const struct kelp_program program = {
     .name = "kelp bench",
     .summary = "measures Kelp on this machine, beside what limits it there",
-    .positional = "pushpull|steps|scale|worker|crowd",
+    .positional = "pushpull|optimizer|steps|scale|worker|crowd",
     .positional_min = 1,
     .positional_max = 1,
     .examples = "  kelp bench pushpull\n"
-                "  kelp bench pushpull|steps|scale|worker|crowd --help\n",
+                "  kelp bench pushpull|optimizer|steps|scale|worker|crowd --help\n",
 };
 
 /* Only what is none of the verbs comes here. */
@@ -26,10 +26,12 @@ static int refuse(const struct kelp_options *given)
     const char *near = kelp_value_nearest(typed, names);
     return near ? kelp_complain(KELP_EXIT_USAGE,
                                 "'%s' is no verb of kelp bench; did you mean '%s'?", typed, near)
-                : kelp_complain(KELP_EXIT_USAGE,
-                                "'%s' is no verb of kelp bench; pushpull, steps and scale are",
-                                typed);
+                : kelp_complain(
+                      KELP_EXIT_USAGE,
+                      "'%s' is no verb of kelp bench; pushpull, optimizer, steps and scale are",
+                      typed);
 }
 
-const struct kelp_verb kelp_verb_bench = {"bench", "measure Kelp here: pushpull, steps, scale",
+const struct kelp_verb kelp_verb_bench = {"bench",
+                                          "measure Kelp here: pushpull, optimizer, steps, scale",
                                           &program, refuse, kelp_bench_verbs};

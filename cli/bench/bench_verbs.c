@@ -12,8 +12,14 @@
 #define FILES_BESIDE 128 /* the standard ones, etcd, those of libraries */
 
 const struct kelp_verb *const kelp_bench_verbs[] = {
-    &kelp_bench_verb_pushpull, &kelp_bench_verb_steps, &kelp_bench_verb_scale,
-    &kelp_bench_verb_worker,   &kelp_bench_verb_crowd, NULL};
+    &kelp_bench_verb_pushpull,
+    &kelp_bench_verb_optimizer,
+    &kelp_bench_verb_steps,
+    &kelp_bench_verb_scale,
+    &kelp_bench_verb_worker,
+    &kelp_bench_verb_crowd,
+    NULL,
+};
 
 enum { EACH, GRPC, SHM };
 const char *const kelp_bench_transports[] = {

@@ -17,6 +17,7 @@
 #define KELP_BENCH_ETCD_PROGRAM_OPTION KELP_VERB_ETCD_PROGRAM(NULL)
 
 extern const struct kelp_verb kelp_bench_verb_pushpull;
+extern const struct kelp_verb kelp_bench_verb_optimizer;
 extern const struct kelp_verb kelp_bench_verb_steps;
 extern const struct kelp_verb kelp_bench_verb_scale;
 extern const struct kelp_verb kelp_bench_verb_worker;

@@ -170,6 +170,34 @@ KELP_TEST(a_lost_shard_is_told)
     ends_with(1, "shard-0 killed by signal 9");
 }
 
+KELP_CASE("optimizer", .setup = setup, .teardown = teardown, .timeout_s = KELP_TEST_HANG_S)
+
+/* Bytes of all arrays that are read and written, for each element, follow from the optimizer. */
+KELP_TEST(every_optimizer_elementwise)
+{
+    static const struct {
+        const char *way;
+        double bytes;
+    } expected[] = {{"copy", 8},   {"sum", 12},     {"sgd", 12},     {"momentum", 20}, {"adam", 28},
+                    {"adamw", 28}, {"adagrad", 20}, {"rmsprop", 20}, {"adadelta", 28}};
+    cJSON *json = bench((const char *[]){"bench", "optimizer", "--size", "4KiB", "--time", "10ms",
+                                         "-o", "json", NULL});
+    const cJSON *rows = kelp_test_member(json, "rows");
+
+    ck_assert_int_eq(cJSON_GetArraySize(rows), KELP_ARRAY_COUNT(expected));
+    for (int i = 0; i < (int)KELP_ARRAY_COUNT(expected); i++) {
+        const cJSON *row = cJSON_GetArrayItem(rows, i);
+        const double per_s = kelp_test_number(row, "elements_per_s");
+        ck_assert_str_eq(kelp_test_text(row, "way"), expected[i].way);
+        ck_assert_int_eq(cJSON_IsTrue(kelp_test_member(row, "limit")), i < 2);
+        ck_assert_double_eq(kelp_test_number(row, "bytes"), 4096);
+        ck_assert_double_eq_tol(per_s * kelp_test_number(row, "p50_us"), 1024e6, 1);
+        ck_assert_double_eq_tol(kelp_test_number(row, "gb_per_s") * 1e9 / per_s, expected[i].bytes,
+                                1e-6);
+    }
+    cJSON_Delete(json);
+}
+
 KELP_CASE("steps", .setup = setup, .teardown = teardown, .timeout_s = KELP_TEST_HANG_S)
 
 KELP_TEST(steps_of_one_transport)
