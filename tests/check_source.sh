@@ -118,7 +118,7 @@ cli/launch: COMMON proto cli/verb cli/run cli/host cli/checkpoint cli/preflight
 cli/infer: COMMON worker/compute worker/core worker/data worker/model cli/verb cli/run cli/checkpoint LAUNCH
 cli/replay: COMMON kernels ps/core/partition worker/compute cli/run cli/checkpoint
 cli/plot: COMMON worker/data worker/model worker/model/graph cli/run cli/checkpoint
-cli/bench: COMMON include/kelp kernels proto worker/compute worker/core worker/links cli/verb cli/run LAUNCH
+cli/bench: COMMON include/kelp kernels proto worker/compute worker/core worker/links cli/verb cli/run cli/plot LAUNCH
 cli/chaos/network: common/base
 cli/chaos: COMMON proto worker/data cli/faultdisk cli/verb cli/run cli/host cli/launch cli/plot cli/chaos/network
 cli: COMMON worker/compute worker/data worker/data/table worker/model worker/model/graph VERBS

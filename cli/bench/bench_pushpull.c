@@ -1,4 +1,5 @@
 /* `kelp bench pushpull`. */
+#include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,12 +9,15 @@
 #include "cli/bench/bench_clock.h"
 #include "cli/bench/bench_cluster.h"
 #include "cli/bench/bench_limits.h"
+#include "cli/bench/bench_plot.h"
 #include "cli/bench/bench_rate.h"
 #include "cli/bench/bench_report.h"
 #include "cli/bench/bench_samples.h"
 #include "cli/bench/bench_verbs.h"
 #include "cli/preflight/machine.h"
+#include "cli/verb/out_file.h"
 #include "common/base/clock.h"
+#include "common/base/files.h"
 #include "common/base/json.h"
 #include "common/job/job.h"
 
@@ -32,6 +36,7 @@ static const struct kelp_option options[] = {
     KELP_BENCH_TIME_OPTION("how long each line is measured"),
     KELP_BENCH_ETCD_PROGRAM_OPTION,
     KELP_VERB_OUTPUT("a table, or one JSON object"),
+    KELP_VERB_TEXT("plot", "FILE.svg", NULL, "draw it too: a line for each way, over sizes"),
 };
 
 static const struct kelp_program program = {
@@ -51,15 +56,18 @@ struct bench {
     uint32_t workers, shards;
     uint64_t time_ms;
     bool json;
-    uint32_t printed;                       /* rows */
+    struct kelp_bench_rate rows[KELP_BENCH_ROWS_MAX]; /* so far */
+    uint32_t row_count;
     double copy_gb_s[KELP_BENCH_SIZES_MAX]; /* of each size */
     struct kelp_bench_home home;
 };
 
 static void print_row(struct bench *bench, const struct kelp_bench_rate *rate, double copy_gb_s)
 {
+    assert(bench->row_count < KELP_BENCH_ROWS_MAX);
+    bench->rows[bench->row_count++] = *rate;
     if (bench->json) {
-        (void)fputs(bench->printed++ > 0 ? ",\n  " : "\n  ", stdout);
+        (void)fputs(bench->row_count > 1 ? ",\n  " : "\n  ", stdout);
         kelp_bench_rate_json(rate, stdout);
     } else {
         kelp_bench_rate_row(rate, copy_gb_s, stdout);
@@ -280,13 +288,35 @@ static kelp_status measure(struct bench *bench, struct kelp_error *reterr)
     return status;
 }
 
+static kelp_status draw(const struct bench *bench, const char *path, struct kelp_error *reterr)
+{
+    char title[64];
+    char *bytes = NULL;
+    size_t count = 0;
+
+    (void)snprintf(title, sizeof(title),
+                   "pushing and pulling, workers %" PRIu32 ", shards %" PRIu32, bench->workers,
+                   bench->shards);
+    kelp_status status =
+        kelp_bench_plot(bench->rows, bench->row_count, title, &bytes, &count, reterr);
+    if (status == KELP_OK) {
+        status = kelp_files_write(path, bytes, count, reterr);
+    }
+    free(bytes);
+    return status;
+}
+
 static int work(struct kelp_guard *guard, void *user)
 {
     struct bench *bench = user;
     struct kelp_error error;
 
     bench->guard = guard;
+    const char *plot = kelp_options_text(bench->given, "plot");
     kelp_status status = measure(bench, &error);
+    if (status == KELP_OK && plot) {
+        status = draw(bench, plot, &error);
+    }
     return status == KELP_OK ? KELP_EXIT_OK
                              : kelp_bench_failed(status, &error, kelp_guard_signal(guard));
 }
@@ -304,6 +334,9 @@ static int pushpull(const struct kelp_options *given)
 
     kelp_status status =
         kelp_bench_sizes(kelp_options_text(given, "size"), "size", &bench.sizes, &error);
+    if (status == KELP_OK && kelp_options_text(given, "plot")) {
+        status = kelp_out_file_check("--plot", kelp_options_text(given, "plot"), &error);
+    }
     if (status == KELP_OK) {
         kelp_machine_read(&machine);
         status = kelp_bench_sizes_fit(&bench.sizes, bench.workers, machine.memory_bytes, &error);

@@ -111,9 +111,12 @@ KELP_TEST(one_transport_as_a_table)
 {
     kelp_test_command_run(&command, folder.path,
                           (const char *[]){"bench", "pushpull", "--size", "4KiB", "--transport",
-                                           "auto", "--time", "20ms", NULL},
+                                           "auto", "--time", "20ms", "--plot", "bench.svg", NULL},
                           KELP_TEST_HANG_MS);
     ck_assert_msg(command.exit_code == 0, "%s", command.err);
+    char *picture = kelp_test_read(folder.path, "bench.svg", NULL);
+    ck_assert_ptr_nonnull(strstr(picture, "<svg"));
+    free(picture);
     const char *limits = strstr(command.out, "\nLIMIT ");
     const char *kelp = strstr(command.out, "\nKELP ");
     ck_assert_ptr_nonnull(limits);
