@@ -18,6 +18,7 @@
 #include "common/program/grace.h"
 #include "common/program/map_option.h"
 #include "common/program/options.h"
+#include "common/program/trace_option.h"
 #include "common/rpc/rpc.h"
 #include "common/scrape/limits.h"
 #include "common/scrape/scrape.h"
@@ -48,6 +49,7 @@ struct daemon {
     struct kelp_registration *registration;
     struct kelp_scrape *scrape;  /* NULL: nobody watches */
     struct kelp_rpc_timer *look; /* likewise */
+    struct kelp_trace *trace;    /* NULL: none is made */
     atomic_bool replaced;
     atomic_bool asked;         /* by a signal */
     struct kelp_error refused; /* why the registration ends this process; under `lock` */
@@ -187,6 +189,7 @@ static kelp_status start(struct daemon *daemon, struct kelp_error *reterr)
                                            .advertise = kelp_serving_advertise(&daemon->serving),
                                            .run = daemon->run,
                                            .figures = kelp_scrape_figures(daemon->scrape),
+                                           .trace = daemon->trace,
                                            .may_leave = on_may_leave,
                                            .doubt_leader = on_doubt_leader,
                                            .user = daemon};
@@ -330,6 +333,7 @@ static int run(struct daemon *daemon)
         if (status == KELP_OK) {
             serve_on_all_threads(daemon);
         }
+        kelp_trace_finish(daemon->trace);
         finish(daemon);
         if (status == KELP_OK && daemon->refused.status != KELP_OK) {
             error = daemon->refused;
@@ -387,9 +391,11 @@ int main(int argc, char **argv)
         kelp_scrape_begin(
             &kelp_ps_program, options,
             &(struct kelp_scrape_process){KELP_FIGURE_OF_PS, "ps", daemon.credentials},
-            &daemon.scrape)) {
+            &daemon.scrape) &&
+        kelp_trace_option_begin(&kelp_ps_program, options, &daemon.trace)) {
         exit_code = run(&daemon);
     }
+    kelp_trace_close(daemon.trace);
     kelp_scrape_close(daemon.scrape);
     kelp_credentials_close(daemon.credentials);
     kelp_options_destroy(options);

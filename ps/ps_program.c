@@ -2,6 +2,7 @@
 
 #include "common/program/daemon.h"
 #include "common/program/map_option.h"
+#include "common/program/trace_option.h"
 #include "ps/core/limits.h"
 
 static const struct kelp_option option_list[] = {
@@ -31,6 +32,7 @@ static const struct kelp_option option_list[] = {
      .min = 1,
      .max = KELP_PS_THREADS_MAX,
      .help = "threads that serve streams"},
+    KELP_TRACE_OPTIONS("Testing"),
 };
 
 const struct kelp_program kelp_ps_program = {

@@ -14,6 +14,7 @@
 #include "common/program/map_option.h"
 #include "common/program/options.h"
 #include "common/program/portable.h"
+#include "common/program/trace_option.h"
 #include "common/rpc/rpc.h"
 #include "common/scrape/scrape.h"
 #include "kelp/worker.h"
@@ -81,12 +82,19 @@ static kelp_status work(struct kelp_worker *worker, const struct kelp_options *v
     if (status == KELP_OK) {
         status = kelp_trainer_run(*ret_trainer, &fault, stop, reterr);
     }
+    kelp_trace_finish(kelp_worker_trace(worker)); /* before the names of layers go */
     return status;
 }
 
+/* NULL: there are none. */
+struct watchers {
+    struct kelp_figures *figures;
+    struct kelp_trace *trace;
+};
+
 /* *ret_again: nothing was computed, and main() must execute the program again. */
 static kelp_status run(const struct kelp_options *values, struct kelp_credentials *credentials,
-                       const struct kelp_path_map *paths, struct kelp_figures *figures,
+                       const struct kelp_path_map *paths, const struct watchers *watchers,
                        bool *ret_again, struct kelp_error *reterr)
 {
     struct stop_context context = {.stop = KELP_STOP_INIT};
@@ -102,7 +110,8 @@ static kelp_status run(const struct kelp_options *values, struct kelp_credential
         .credentials = credentials,
         .spec_sha256 = kelp_options_text(values, "spec-sha256"),
         .grace_ms = grace_ms / 4 * 3, /* the rest is for streams to end */
-        .figures = figures,
+        .figures = watchers->figures,
+        .trace = watchers->trace,
         .paths = paths,
     };
     kelp_grace_init(&context.grace, grace_ms, give_up, &context);
@@ -145,6 +154,7 @@ int main(int argc, char **argv)
     struct kelp_options *values = NULL;
     struct kelp_credentials *credentials = NULL;
     struct kelp_scrape *scrape = NULL;
+    struct watchers watchers = {NULL, NULL};
     struct kelp_path_map paths;
     struct kelp_error error = {.text = ""};
     int exit_code;
@@ -157,14 +167,17 @@ int main(int argc, char **argv)
         !kelp_daemon_credentials(&kelp_worker_program, values, KELP_ROLE_WORKER, &credentials) ||
         !kelp_scrape_begin(
             &kelp_worker_program, values,
-            &(struct kelp_scrape_process){KELP_FIGURE_OF_WORKER, "worker", credentials}, &scrape)) {
+            &(struct kelp_scrape_process){KELP_FIGURE_OF_WORKER, "worker", credentials}, &scrape) ||
+        !kelp_trace_option_begin(&kelp_worker_program, values, &watchers.trace)) {
+        kelp_scrape_close(scrape);
         kelp_credentials_close(credentials);
         kelp_options_destroy(values);
         return KELP_EXIT_USAGE;
     }
     bool again = false;
-    kelp_status status =
-        run(values, credentials, &paths, kelp_scrape_figures(scrape), &again, &error);
+    watchers.figures = kelp_scrape_figures(scrape);
+    kelp_status status = run(values, credentials, &paths, &watchers, &again, &error);
+    kelp_trace_close(watchers.trace);
     kelp_scrape_close(scrape);
     kelp_credentials_close(credentials);
     if (again) {

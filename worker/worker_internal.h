@@ -2,6 +2,7 @@
 #ifndef KELP_WORKER_WORKER_INTERNAL_H
 #define KELP_WORKER_WORKER_INTERNAL_H
 
+#include "common/base/trace.h"
 #include "common/rpc/rpc.h"
 #include "kelp/worker.h"
 #include "worker/core/stepper.h"
@@ -9,6 +10,15 @@
 #include "worker/links/coordinator_link.h"
 #include "worker/links/exchange_link.h"
 #include "worker/links/loop_keeper.h"
+
+/* What of a partition is under way, for a trace. */
+struct kelp__worker_flight {
+    uint64_t pushed_ns; /* its first push left; 0: none is under way */
+    uint64_t step;      /* of it */
+    uint64_t pushes;
+    uint64_t bytes;
+    uint64_t asked_ns; /* for what follows; 0: it is not asked */
+};
 
 struct kelp_worker {
     struct kelp_worker_options options;
@@ -50,6 +60,12 @@ struct kelp_worker {
     uint64_t leave_by_ms;                 /* 0: not leaving */
     bool drained;                         /* atomic: the coordinator wants it to end */
     struct kelp_error failure;            /* kelp_worker_next() reports it */
+    struct kelp__worker_flight *flights;  /* of each partition; NULL: there is no trace */
+    struct {
+        uint64_t begin_ns; /* of the work that was handed out; 0: it is not traced */
+        uint64_t step;
+        bool train;
+    } traced;
 };
 
 /* Give the event to the stepper, and carry out what it says. */
@@ -65,5 +81,19 @@ void kelp__worker_connect_link(struct kelp_worker *worker,
                                const struct kelp_stepper_action *action);
 void kelp__worker_close_link(struct kelp_worker *worker, uint32_t number);
 void kelp__worker_close_links(struct kelp_worker *worker);
+
+/* worker_trace.c. Memory for a trace, if there is one; the plan is known. */
+kelp_status kelp__worker_trace_begin(struct kelp_worker *worker,
+                                     struct kelp_error *reterr) KELP_MUST_USE;
+/* Work is handed out: what was before it is over. */
+void kelp__worker_trace_work(struct kelp_worker *worker, const struct kelp_control_word *word);
+/* The message left; its sending began then. */
+void kelp__worker_trace_sent(struct kelp_worker *worker, uint64_t begin_ns,
+                             const struct kelp_stepper_message *message);
+/* A shard answered then; its weights, if they were wanted, are in place. */
+void kelp__worker_trace_answered(struct kelp_worker *worker, uint64_t begin_ns,
+                                 const struct kelp_sync_answer *answer, bool is_kept);
+/* The worker waited since then. */
+void kelp__worker_trace_waited(struct kelp_worker *worker, uint64_t begin_ns);
 
 #endif

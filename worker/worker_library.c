@@ -151,11 +151,13 @@ static void begin_version(struct kelp_worker *worker, const struct kelp_stepper_
 
 static void send_message(struct kelp_worker *worker, const struct kelp_stepper_message *message)
 {
+    const uint64_t begin_ns = kelp_trace_begin(worker->options.trace);
     struct kelp_error error;
     if (message->link < worker->link_count && worker->links[message->link] &&
         kelp_shard_link_send(worker->links[message->link], message, &error) != KELP_OK) {
         kelp__worker_fail(worker, &error);
     }
+    kelp__worker_trace_sent(worker, begin_ns, message);
 }
 
 static void carry_out(struct kelp_worker *worker, const struct kelp_stepper_action *action)
@@ -362,6 +364,9 @@ kelp_status kelp_worker_join(struct kelp_worker *worker, const struct kelp_plan 
         status = allocate(worker, reterr);
     }
     if (status == KELP_OK) {
+        status = kelp__worker_trace_begin(worker, reterr);
+    }
+    if (status == KELP_OK) {
         status = kelp_loop_keeper_start(worker->loop, on_kept, worker, &worker->keeper, reterr);
     }
     if (status != KELP_OK) {
@@ -393,6 +398,7 @@ static void hand_out(struct kelp_worker *worker, const struct kelp_stepper_actio
         .lane_first = action->compute.lane_first,
         .lane_count = action->compute.lane_count,
     };
+    kelp__worker_trace_work(worker, &action->compute.word);
     worker->handed_out_us = kelp_clock_us();
     worker->step.train = action->compute.word.kind == KELP_STEP_TRAIN;
     worker->step.lanes = action->compute.lane_count;
@@ -426,6 +432,8 @@ static bool leave(struct kelp_worker *worker, int *ret_wait_ms)
 static kelp_status wait_for_work(struct kelp_worker *worker, struct kelp_stop *stop,
                                  struct kelp_work *ret_work, struct kelp_error *reterr)
 {
+    uint64_t waits_ns = 0; /* for a trace: since then */
+
     for (;;) {
         int wait_ms = -1;
         hear_news(worker);
@@ -441,12 +449,14 @@ static kelp_status wait_for_work(struct kelp_worker *worker, struct kelp_stop *s
         kelp__worker_event(worker, &(struct kelp_stepper_event){.kind = KELP_STEPPER_TURN});
         const struct kelp_stepper_action *work = kelp__worker_action(worker, KELP_STEPPER_COMPUTE);
         if (work) {
+            kelp__worker_trace_waited(worker, waits_ns);
             hand_out(worker, work, ret_work);
             return KELP_OK;
         }
         if (worker->failure.status == KELP_OK) {
             const uint64_t begin_us = kelp_clock_us();
             kelp_times_waits(&worker->times, begin_us);
+            waits_ns = waits_ns > 0 ? waits_ns : kelp_trace_begin(worker->options.trace);
             (void)kelp_rpc_loop_run_spin(worker->loop, SPIN_US, wait_ms);
             worker->waited_us += kelp_clock_us() - begin_us;
         }
@@ -587,6 +597,7 @@ void kelp_worker_close(struct kelp_worker *worker)
     kelp_stepper_destroy(worker->stepper);
     kelp_gradient_pool_destroy(worker->gradients);
     free(worker->memory);
+    free(worker->flights);
     free(worker->plan_text);
     if (worker->etcd) {
         kelp_etcd_close(worker->etcd);

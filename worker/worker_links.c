@@ -89,6 +89,7 @@ static void on_answer(struct kelp_shard_link *link, const Kelp__V1__PullAnswer *
     struct kelp_control_word word;
     struct kelp_place primary;
     struct kelp_error error;
+    const uint64_t begin_ns = kelp_trace_begin(worker->options.trace);
     bool has_word = answer->partition == 0 && answer->word;
 
     if (has_word && !kelp_wire_get_word(answer->word, &word)) {
@@ -117,11 +118,13 @@ static void on_answer(struct kelp_shard_link *link, const Kelp__V1__PullAnswer *
         kelp_times_answered(&worker->times, event.answer.link, kelp_clock_us());
     }
     kelp__worker_event(worker, &event);
-    if (kelp__worker_action(worker, KELP_STEPPER_KEEP)) {
+    const bool is_kept = kelp__worker_action(worker, KELP_STEPPER_KEEP);
+    if (is_kept) {
         struct kelp_slice_range range = kelp_plan_partition(worker->plan, answer->partition);
         kelp_wire_payload_copy(payload, (size_t)answer->offset, (size_t)answer->length,
                                worker->weights[1 - worker->current] + range.first);
     }
+    kelp__worker_trace_answered(worker, begin_ns, &event.answer.answer, is_kept);
 }
 
 static void on_refused(struct kelp_shard_link *link, const Kelp__V1__Refusal *refusal, void *user)

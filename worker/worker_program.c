@@ -2,6 +2,7 @@
 
 #include "common/program/daemon.h"
 #include "common/program/map_option.h"
+#include "common/program/trace_option.h"
 
 static const struct kelp_option options[] = {
     KELP_DAEMON_OPTIONS,
@@ -15,6 +16,7 @@ static const struct kelp_option options[] = {
      .help = "fail at a training step, or at any entry by @version=N: kill@step=N dies by SIGKILL "
              "before its push, kill-pushing@step=N during its push, stall@step=N is three seconds "
              "late, hang@step=N never ends that lane"},
+    KELP_TRACE_OPTIONS("Testing"),
 };
 
 const struct kelp_program kelp_worker_program = {

@@ -21,3 +21,9 @@ uint64_t kelp_clock_us(void)
     struct timespec time = now();
     return (uint64_t)time.tv_sec * 1000000 + (uint64_t)time.tv_nsec / 1000;
 }
+
+uint64_t kelp_clock_ns(void)
+{
+    struct timespec time = now();
+    return (uint64_t)time.tv_sec * 1000000000 + (uint64_t)time.tv_nsec;
+}

@@ -10,5 +10,6 @@
 
 uint64_t kelp_clock_ms(void);
 uint64_t kelp_clock_us(void);
+uint64_t kelp_clock_ns(void);
 
 #endif

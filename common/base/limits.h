@@ -18,6 +18,15 @@
 /* Bytes of one log line; the rest is cut and marked. PIPE_BUF, so that lines of several processes
  * on one pipe do not mix. */
 #define KELP_LOG_LINE_MAX 4096
+/* Of a trace (trace.h). Steps: more than anybody looks at. Those before the first one are left out,
+ * since they warm caches and buffers. Spans of one thread take 88 bytes each: a ResNet18 of 8 lanes
+ * has some 1500 of them in a step. Threads: as many as a shard may have, and those of a worker. */
+#define KELP_TRACE_STEPS_MAX   1000
+#define KELP_TRACE_STEPS_SKIP  10
+#define KELP_TRACE_SPANS_MAX   131072
+#define KELP_TRACE_THREADS_MAX 72
+/* Partitions that have tracks; as many as there may be. */
+#define KELP_TRACE_PARTITIONS_MAX 1024
 /* Values of one repeatable command-line option, and positional arguments. */
 #define KELP_OPTIONS_REPEAT_MAX 256
 

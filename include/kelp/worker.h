@@ -31,6 +31,7 @@ extern "C" {
 struct kelp_worker;
 struct kelp_gradient; /* worker/compute/gradients.h */
 struct kelp_figures;  /* common/scrape/figures.h */
+struct kelp_trace;    /* common/base/trace.h */
 
 struct kelp_worker_options {
     const char *etcd; /* endpoints, "http://127.0.0.1:2379" */
@@ -43,6 +44,7 @@ struct kelp_worker_options {
      * all shards have used it. */
     uint32_t grace_ms;
     struct kelp_figures *figures; /* what whoever watches it is told; borrowed. NULL: nobody does */
+    struct kelp_trace *trace;     /* of some steps; borrowed. NULL: none is made */
     /* Files of the job that lie elsewhere on this host, borrowed until the worker is open; NULL:
      * none do. */
     const struct kelp_path_map *paths;
@@ -65,6 +67,7 @@ const struct kelp_job *kelp_worker_job(const struct kelp_worker *worker);
 
 /* As in the options. */
 struct kelp_figures *kelp_worker_figures(const struct kelp_worker *worker);
+struct kelp_trace *kelp_worker_trace(const struct kelp_worker *worker);
 
 /*
  * plan is borrowed until close. Called once, before kelp_worker_next(). Errors: KELP_ERR_INVALID

@@ -226,6 +226,7 @@ struct kelp__service_turn *kelp__service_turn_take(struct kelp_service *service)
     }
     if (turn) {
         turn->shard.now_us = kelp_clock_us();
+        turn->shard.step = KELP_TRACE_NO_STEP;
     }
     return turn;
 }
@@ -302,7 +303,17 @@ static kelp_status push_item(const struct request *request, const Kelp__V1__Push
                                    .payload = &request->payload,
                                    .offset = item->offset,
                                    .length = item->length};
-    return kelp_shard_push(request->peer->service->shard, &push, &request->turn->shard, reterr);
+    struct kelp_trace *trace = request->peer->service->options.trace;
+    const uint64_t begin_ns = kelp_trace_begin(trace);
+    const kelp_status status =
+        kelp_shard_push(request->peer->service->shard, &push, &request->turn->shard, reterr);
+    kelp_trace_end(trace, begin_ns,
+                   &(struct kelp_trace_span){.name = "push",
+                                             .step = request->word->step,
+                                             .arguments = {{"partition", item->partition},
+                                                           {"lane", item->lane_first},
+                                                           {"lanes", item->lane_count}}});
+    return status;
 }
 
 static kelp_status push_share(const struct request *request, const Kelp__V1__StepPart *item,
@@ -422,6 +433,10 @@ static kelp_status read_word(struct request *request, struct kelp_error *reterr)
                          fields->n_decision, decision_max);
     }
     request->word = fields->word ? &request->word_read : NULL;
+    if (request->word && request->word->kind == KELP_STEP_TRAIN) {
+        kelp_trace_step(request->peer->service->options.trace, request->word->step);
+    }
+    request->turn->shard.step = request->word ? request->word->step : KELP_TRACE_NO_STEP;
     return KELP_OK;
 }
 
@@ -537,6 +552,9 @@ static void on_message(struct kelp_rpc_stream *stream, struct kelp_rpc_message *
     kelp_status status = KELP_ERR_NO_MEMORY;
 
     (void)stream;
+    kelp_trace_gap(service->options.trace,
+                   &(struct kelp_trace_span){.name = "wait", .step = KELP_TRACE_NO_STEP});
+    const uint64_t begin_ns = kelp_trace_begin(service->options.trace);
     atomic_fetch_add_explicit(&service->bytes_in, kelp_rpc_message_length(message),
                               memory_order_relaxed);
     if (turn) {
@@ -553,6 +571,10 @@ static void on_message(struct kelp_rpc_stream *stream, struct kelp_rpc_message *
                                   turn); /* also after an error: others may have been answered */
         kelp__service_keep_ticking(service);
     }
+    kelp_trace_end(
+        service->options.trace, begin_ns,
+        &(struct kelp_trace_span){.name = "message",
+                                  .step = request.word ? request.word->step : KELP_TRACE_NO_STEP});
     if (status != KELP_OK) {
         refuse_stream(peer, status, error.text);
     }

@@ -372,7 +372,10 @@ void kelp__service_turn_finish(struct kelp_service *service, struct kelp__servic
     while (turn->touched) {
         struct kelp__service_peer *peer = turn->touched;
         turn->touched = peer->next; /* the peer may be listed again as soon as it is unlocked */
+        const uint64_t begin_ns = kelp_trace_begin(service->options.trace);
         send_replies(turn, peer);
+        kelp_trace_end(service->options.trace, begin_ns,
+                       &(struct kelp_trace_span){.name = "send", .step = turn->shard.step});
         kelp__service_peer_unref(peer);
     }
     kelp__service_sent_drop(&turn->sent);

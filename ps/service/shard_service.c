@@ -164,6 +164,7 @@ kelp_status kelp_service_open(const struct kelp_service_options *options,
     if (status != KELP_OK) {
         goto err_close;
     }
+    kelp_shard_trace(service->shard, options->trace);
     status = kelp__service_snapshots_open(service, reterr);
     if (status != KELP_OK) {
         goto err_close;

@@ -7,6 +7,7 @@
 #ifndef KELP_PS_SERVICE_SHARD_SERVICE_H
 #define KELP_PS_SERVICE_SHARD_SERVICE_H
 
+#include "common/base/trace.h"
 #include "common/job/job.h"
 #include "common/rpc/rpc.h"
 #include "common/scrape/figures.h"
@@ -24,6 +25,7 @@ struct kelp_service_options {
     const char *advertise;        /* what clients dial; NULL: that */
     const char *run;              /* folder of the run, which all hosts reach; "": no checkpoints */
     struct kelp_figures *figures; /* of kelp_service_look(); NULL: nobody watches */
+    struct kelp_trace *trace;     /* of some steps; NULL: none is made */
     /* The leader lets this shard go; why is for people. In the loop, perhaps more than once. */
     void (*may_leave)(const char *why, void *user);
     /* A coordinator leads that kelp_service_leader() has not named: is that old? In the loop. */

@@ -28,6 +28,8 @@ struct hosted {
         uint64_t version;  /* of the newest training step of which a push was taken */
         uint64_t since_us; /* when the first one came; 0: none has */
         bool open;         /* it is not complete */
+        uint64_t number;   /* for a trace: that step's */
+        uint64_t made_ns;  /* for a trace: when the one before was complete; 0: unknown */
     } step;                /* for whoever watches */
 };
 

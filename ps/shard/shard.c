@@ -49,6 +49,11 @@ kelp_status kelp_shard_create(const struct kelp_job *job, const struct kelp_shar
     return KELP_OK;
 }
 
+void kelp_shard_trace(struct kelp_shard *shard, struct kelp_trace *trace)
+{
+    shard->trace = trace;
+}
+
 /* ---- what is hosted ---- */
 
 /* End one partition: answers those who wait with `status`, releases what is pending. */

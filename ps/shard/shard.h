@@ -12,6 +12,7 @@
 #ifndef KELP_PS_SHARD_SHARD_H
 #define KELP_PS_SHARD_SHARD_H
 
+#include "common/base/trace.h"
 #include "common/job/job.h"
 #include "proto/wire.h"
 #include "ps/core/partition/partition.h"
@@ -111,6 +112,7 @@ struct kelp_shard_events {
 struct kelp_shard_turn {
     struct kelp_actions actions;
     uint64_t now_us; /* when the turn began, CLOCK_MONOTONIC; 0: unknown */
+    uint64_t step;   /* for a trace: of what is worked on */
     void *user;      /* handed to the events as `turn` */
 };
 void kelp_shard_turn_fini(struct kelp_shard_turn *turn);
@@ -121,6 +123,9 @@ kelp_status kelp_shard_create(const struct kelp_job *job, const struct kelp_shar
                               struct kelp_error *reterr) KELP_MUST_USE;
 /* Nobody is inside a call. NULL does nothing. */
 void kelp_shard_destroy(struct kelp_shard *shard);
+
+/* Trace what it does; borrowed for its life. Before anything is served. */
+void kelp_shard_trace(struct kelp_shard *shard, struct kelp_trace *trace);
 
 /* ---- generations ---- */
 

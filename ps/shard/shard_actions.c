@@ -18,11 +18,13 @@ static bool reads_terms(const struct scene *scene)
 
 static kelp_status do_merge(const struct scene *scene, const struct kelp_action *action)
 {
+    const uint64_t begin_ns = kelp_trace_begin(scene->shard->trace);
     struct kelp_gradients *gradients = scene->hosting->gradients;
     uint64_t sum = action->merge.is_root && reads_terms(scene)
                        ? kelp_gradients_join(gradients, action->merge.left, action->merge.right)
                        : kelp_gradients_merge(gradients, action->merge.left, action->merge.right);
 
+    kelp__shard_trace_did(scene, begin_ns, "reduce");
     if (sum == KELP_HANDLE_NONE) {
         return KELP_ERR_NO_MEMORY;
     }
@@ -162,7 +164,9 @@ static kelp_status do_measure(const struct scene *scene, const struct kelp_actio
         if (!open_pass(scene, action, compare, true, &pass)) {
             return KELP_ERR_NO_MEMORY;
         }
+        const uint64_t begin_ns = kelp_trace_begin(scene->shard->trace);
         kelp_update_measure(&hosted->update, &pass.step, &pass.buffers, &share);
+        kelp__shard_trace_did(scene, begin_ns, "measure");
         kelp_gradients_was_read(scene->hosting->gradients, action->apply.root);
         if (tell_content(scene, compare, &pass) != KELP_OK) {
             return KELP_ERR_NO_MEMORY;
@@ -207,8 +211,10 @@ static kelp_status do_apply(const struct scene *scene, const struct kelp_action 
             return KELP_ERR_NO_MEMORY;
         }
         kelp__shard_keep_for_snapshot(scene);
+        const uint64_t begin_ns = kelp_trace_begin(scene->shard->trace);
         finite =
             kelp_update_apply(&hosted->update, &pass.step, &action->apply.decision, &pass.buffers);
+        kelp__shard_trace_did(scene, begin_ns, "update");
         if (keeps) {
             kelp_gradients_was_read(scene->hosting->gradients, action->apply.root);
         }
@@ -269,6 +275,7 @@ static void tell_step(const struct scene *scene)
 
     if (hosted->step.open && hosted->entry.place == KELP_REPLICA_PRIMARY) {
         scene->shard->events->stepped(hosted->index, hosted->step.since_us, scene->shard->user);
+        kelp__shard_trace_made(scene);
     }
     hosted->step.open = false;
 }

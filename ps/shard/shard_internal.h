@@ -10,6 +10,7 @@ struct kelp_shard {
     const struct kelp_job *job;
     const struct kelp_shard_events *events;
     void *user;
+    struct kelp_trace *trace; /* NULL: none */
     /* Held while what is hosted changes; taken before all other locks of the shard. */
     pthread_mutex_t change_lock;
     /* Guards hosting and its list of partitions: read to use them, written (inside change_lock) to
@@ -51,6 +52,12 @@ void kelp__shard_follow(const struct scene *scene, kelp_status status);
 /* shard_replicas.c: tell a partition whose life begins of the links that are up; change_lock and
  * the partition are locked. */
 void kelp__shard_tell_links(const struct scene *scene);
+
+/* shard_trace.c. The partition did this since begin_ns. */
+void kelp__shard_trace_did(const struct scene *scene, uint64_t begin_ns, const char *what);
+/* A step of the partition begins, by a push that came at since_us; and it is complete. */
+void kelp__shard_trace_open(const struct scene *scene);
+void kelp__shard_trace_made(const struct scene *scene);
 
 /* Carry out what the partition asked for, and what comes of that, in order. */
 void kelp__shard_run_actions(const struct scene *scene);

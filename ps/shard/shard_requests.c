@@ -63,6 +63,7 @@ static void time_push(const struct scene *scene, const struct kelp_push *push, u
         hosted->step.version = push->word->version;
         hosted->step.since_us = now_us;
         hosted->step.open = true;
+        kelp__shard_trace_open(scene);
     }
     if (hosted->index != 0) {
         return;
@@ -96,6 +97,7 @@ static kelp_status push_hosted(struct kelp_shard *shard, struct hosted *hosted,
     }
     core.handle = KELP_HANDLE_NONE;
     if (push->length > 0) {
+        const uint64_t begin_ns = kelp_trace_begin(shard->trace);
         core.handle = kelp_gradients_receive(scene.hosting->gradients, push->payload,
                                              (size_t)push->offset, hosted->range.count);
         if (core.handle == KELP_HANDLE_NONE) {
@@ -107,6 +109,7 @@ static kelp_status push_hosted(struct kelp_shard *shard, struct hosted *hosted,
             assert(known); /* it is no sum */
             (void)known;
         }
+        kelp__shard_trace_did(&scene, begin_ns, "receive");
     }
     (void)pthread_mutex_lock(&hosted->lock);
     kelp_partition_clock(hosted->core, turn->now_us);

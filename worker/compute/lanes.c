@@ -27,7 +27,13 @@ struct kelp_lanes {
     struct kelp_target_scale *scales; /* room for those of one sample */
     double *factors;                  /* [batch_max]; NULL: errors have no unit */
     struct kelp_lanes_work work;      /* so far */
+    struct kelp_trace *trace;         /* NULL: none */
 };
+
+void kelp_lanes_trace(struct kelp_lanes *lanes, struct kelp_trace *trace)
+{
+    lanes->trace = trace;
+}
 
 const struct kelp_plan *kelp_lanes_plan(const struct kelp_lanes *lanes)
 {
@@ -64,6 +70,16 @@ static void bind(struct kelp_lanes *lanes, float *gradient)
     }
 }
 
+static void end_span(const struct kelp_lanes *lanes, uint64_t begin_ns, const char *name,
+                     uint32_t lane_first, uint32_t lane_count)
+{
+    kelp_trace_end(
+        lanes->trace, begin_ns,
+        &(struct kelp_trace_span){.name = name,
+                                  .step = lanes->word.step,
+                                  .arguments = {{"lane", lane_first}, {"lanes", lane_count}}});
+}
+
 /* ---- one lane -------------------------------------------------------------------------------- */
 
 static struct kelp_schedule_range piece_of_lane(const struct kelp_lanes *lanes, uint32_t lane,
@@ -78,8 +94,10 @@ static kelp_status read_samples(struct kelp_lanes *lanes, uint32_t lane,
                                 struct kelp_sample_batch *ret_batch, struct kelp_error *reterr)
 {
     const uint64_t begin_us = kelp_clock_us();
+    const uint64_t begin_ns = kelp_trace_begin(lanes->trace);
     kelp_status status = kelp_sample_reader_read(lanes->reader, lane, samples, ret_batch, reterr);
 
+    end_span(lanes, begin_ns, "data", lane, 1);
     lanes->work.read_us += kelp_clock_us() - begin_us;
     lanes->work.samples += samples.count;
     return status;
@@ -104,6 +122,7 @@ static kelp_status train_piece(struct kelp_lanes *lanes, uint32_t lane,
         .accumulate = further,
         .step = lanes->word.step,
         .position = samples.first,
+        .trace = lanes->trace,
     };
     status = kelp_model_train(lanes->model, &piece, sums, reterr);
     for (uint32_t i = 0; status == KELP_OK && i < KELP_METRIC_SUM_SCALARS; i++) {
@@ -274,7 +293,9 @@ kelp_status kelp_lanes_node(struct kelp_lanes *lanes, uint32_t lane_first, uint3
         if (!left) {
             return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for a gradient");
         }
+        const uint64_t begin_ns = kelp_trace_begin(lanes->trace);
         status = compute_lane(lanes, lane_first, left, reterr);
+        end_span(lanes, begin_ns, "lane", lane_first, 1);
     } else {
         uint32_t half = lane_count / 2;
         status = kelp_lanes_node(lanes, lane_first, half, buffers, &left, reterr);
@@ -283,8 +304,10 @@ kelp_status kelp_lanes_node(struct kelp_lanes *lanes, uint32_t lane_first, uint3
         }
         status = kelp_lanes_node(lanes, lane_first + half, half, buffers, &right, reterr);
         if (status == KELP_OK) {
+            const uint64_t begin_ns = kelp_trace_begin(lanes->trace);
             kelp_gradient_merge(left, right);
             kelp_gradient_unref(right);
+            end_span(lanes, begin_ns, "merge", lane_first, lane_count);
         }
     }
     if (status != KELP_OK) {

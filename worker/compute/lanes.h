@@ -8,6 +8,7 @@
 #ifndef KELP_WORKER_COMPUTE_LANES_H
 #define KELP_WORKER_COMPUTE_LANES_H
 
+#include "common/base/trace.h"
 #include "common/training/control.h"
 #include "worker/compute/gradients.h"
 #include "worker/model/footprint.h"
@@ -21,6 +22,9 @@ struct kelp_lanes;
 kelp_status kelp_lanes_create(const struct kelp_job *job, struct kelp_lanes **ret_lanes,
                               struct kelp_error *reterr) KELP_MUST_USE;
 void kelp_lanes_destroy(struct kelp_lanes *lanes); /* NULL does nothing */
+
+/* Trace what is computed from now on; borrowed. NULL: nothing. */
+void kelp_lanes_trace(struct kelp_lanes *lanes, struct kelp_trace *trace);
 
 /* Borrowed until kelp_lanes_destroy(). */
 const struct kelp_plan *kelp_lanes_plan(const struct kelp_lanes *lanes);

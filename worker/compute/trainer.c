@@ -223,6 +223,7 @@ kelp_status kelp_trainer_create(struct kelp_worker *worker, struct kelp_trainer 
         return status;
     }
     trainer->plan = kelp_lanes_plan(trainer->lanes);
+    kelp_lanes_trace(trainer->lanes, kelp_worker_trace(worker));
     *ret_trainer = trainer;
     return KELP_OK;
 }

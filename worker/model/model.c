@@ -290,6 +290,7 @@ kelp_status kelp_model_train(struct kelp_model *model, const struct kelp_model_p
         .position = piece->position,
         .complete = on_host ? piece->complete : NULL,
         .user = piece->user,
+        .trace = piece->trace,
     };
     status = kelp_graph_run(model->graph, &run, reterr);
     if (status != KELP_OK || on_host) {

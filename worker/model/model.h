@@ -22,6 +22,7 @@
 
 struct kelp_model;
 struct kelp_graph;
+struct kelp_trace;
 struct kelp_shape;
 
 /*
@@ -89,7 +90,8 @@ struct kelp_model_piece {
     uint64_t step, position;
     void (*complete)(void *user, uint32_t index);
     void *user;
-    float *output; /* the model's output as it was in training, or NULL */
+    float *output;            /* the model's output as it was in training, or NULL */
+    struct kelp_trace *trace; /* common/base/trace.h; NULL: none */
 };
 kelp_status kelp_model_train(struct kelp_model *model, const struct kelp_model_piece *piece,
                              double sums[KELP_METRIC_SUM_COUNT],

@@ -20,6 +20,7 @@
 #include <stdint.h>
 
 #include "common/base/status.h"
+#include "common/base/trace.h"
 #include "common/training/control.h"
 #include "common/training/plan.h"
 #include "kernels/device.h"
@@ -262,6 +263,8 @@ uint64_t kelp_graph_batch_norm_values(const struct kelp_graph *graph, const char
  *                the step's batch (the others follow it), they decide what dropout keeps.
  * complete       called during the backward pass, with falling indices: the gradients of the
  *                parameters from index on are complete. The last call has index 0. NULL: not.
+ * trace          the passes, and in them the layers; on a device that computes while the host goes
+ *                on, when they were handed to it. NULL: none.
  *
  * Errors: KELP_ERR_LIMIT, KELP_ERR_INVALID (a class or category that does not exist),
  *         KELP_ERR_DEVICE.
@@ -281,6 +284,7 @@ struct kelp_graph_run {
     uint64_t seed, step, position;
     void (*complete)(void *user, uint32_t index);
     void *user;
+    struct kelp_trace *trace;
 };
 kelp_status kelp_graph_run(struct kelp_graph *graph, const struct kelp_graph_run *run,
                            struct kelp_error *reterr) KELP_MUST_USE;

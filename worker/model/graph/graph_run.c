@@ -127,18 +127,41 @@ static void add_up(const struct kelp_graph *graph, const struct kelp_graph_run *
     run->sums[KELP_METRIC_SUM_ELEMENTS] = (double)graph->target_count * run->count;
 }
 
+static void end_span(const struct kelp_graph_run *run, uint64_t begin_ns, const char *name)
+{
+    kelp_trace_end(run->trace, begin_ns,
+                   &(struct kelp_trace_span){
+                       .name = name, .step = run->step, .arguments = {{"samples", run->count}}});
+}
+
+static void run_forward(struct kelp_graph *graph, const struct kelp_graph_run *run)
+{
+    const uint64_t begin_ns = kelp_trace_begin(run->trace);
+    for (uint32_t i = 0; i < graph->step_count; i++) {
+        struct graph_node *node = &graph->nodes[graph->steps[i]];
+        const uint64_t layer_ns = kelp_trace_begin(run->trace);
+        node->op->forward(graph, node, run->count);
+        end_span(run, layer_ns, node->name);
+    }
+    end_span(run, begin_ns, "forward");
+}
+
 static void run_backward(struct kelp_graph *graph, const struct kelp_graph_run *run)
 {
+    const uint64_t begin_ns = kelp_trace_begin(run->trace);
     for (uint32_t i = graph->step_count; i-- > 0;) {
         struct graph_node *node = &graph->nodes[graph->steps[i]];
         if (!node->needs_gradient) {
             continue;
         }
+        const uint64_t layer_ns = kelp_trace_begin(run->trace);
         node->op->backward(graph, node, run->count);
+        end_span(run, layer_ns, node->name);
         if (node->complete_from != KELP_GRAPH_NONE && run->complete) {
             run->complete(run->user, node->complete_from);
         }
     }
+    end_span(run, begin_ns, "backward");
 }
 
 /* Without samples the gradient is zero. */
@@ -158,16 +181,15 @@ static void run_all(struct kelp_graph *graph, const struct kelp_graph_run *run)
     const struct graph_node *output = &graph->nodes[graph->output];
     graph->input =
         to_device(graph, graph->input_buffer, run->input, graph->record_count * run->count);
-    for (uint32_t i = 0; i < graph->step_count; i++) {
-        struct graph_node *node = &graph->nodes[graph->steps[i]];
-        node->op->forward(graph, node, run->count);
-    }
+    run_forward(graph, run);
     if (run->output) {
         graph->stream->table->copy_out(graph->stream, run->output, output->value,
                                        output->elem_count * run->count * sizeof(float));
     }
     if (run->mode != KELP_GRAPH_FORWARD) {
+        const uint64_t begin_ns = kelp_trace_begin(run->trace);
         run_loss(graph, run);
+        end_span(run, begin_ns, "loss");
     }
     if (graph->training) {
         run_backward(graph, run);

@@ -1,0 +1,32 @@
+/*
+ * The options --trace and --trace-steps, of daemons that can be traced (common/base/trace.h).
+ */
+#ifndef KELP_COMMON_PROGRAM_TRACE_OPTION_H
+#define KELP_COMMON_PROGRAM_TRACE_OPTION_H
+
+#include "common/base/limits.h"
+#include "common/base/trace.h"
+#include "common/program/options.h"
+
+#define KELP_TRACE_STEPS_DEFAULT "50"
+
+/* Entries for a daemon's table of options. */
+#define KELP_TRACE_OPTIONS(heading)                                                                \
+    {.name = "trace",                                                                              \
+     .type = KELP_OPTION_TEXT,                                                                     \
+     .placeholder = "FILE",                                                                        \
+     .group = (heading),                                                                           \
+     .help = "write to FILE what it does in some training steps: a part of what kelp train "       \
+             "--trace puts together"},                                                             \
+    {                                                                                              \
+        .name = "trace-steps", .type = KELP_OPTION_INTEGER,                                        \
+        .default_text = KELP_TRACE_STEPS_DEFAULT, .min = 1, .max = KELP_TRACE_STEPS_MAX,           \
+        .group = (heading), .help = "how many steps --trace has"                                   \
+    }
+
+/* *ret_trace is owned (kelp_trace_close()); NULL: none is asked for. On a mistake: one line to
+ * standard error and false. */
+bool kelp_trace_option_begin(const struct kelp_program *program, const struct kelp_options *options,
+                             struct kelp_trace **ret_trace);
+
+#endif

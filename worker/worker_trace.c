@@ -1,0 +1,124 @@
+/*
+ * What a trace has of a worker's exchange with its shards (common/base/trace.h). A push is
+ * confirmed by the weights of the next step, which have it in them: the protocol has no other
+ * answer to it.
+ */
+#include <stdlib.h>
+
+#include "worker/worker_internal.h"
+
+kelp_status kelp__worker_trace_begin(struct kelp_worker *worker, struct kelp_error *reterr)
+{
+    if (!worker->options.trace) {
+        return KELP_OK;
+    }
+    worker->flights = calloc(worker->plan->partition_count, sizeof(*worker->flights));
+    return worker->flights ? KELP_OK
+                           : kelp_fail(reterr, KELP_ERR_NO_MEMORY, "--trace: out of memory");
+}
+
+struct kelp_trace *kelp_worker_trace(const struct kelp_worker *worker)
+{
+    return worker->options.trace;
+}
+
+void kelp__worker_trace_work(struct kelp_worker *worker, const struct kelp_control_word *word)
+{
+    struct kelp_trace *trace = worker->options.trace;
+
+    if (!trace) {
+        return;
+    }
+    kelp_trace_end(trace, worker->traced.begin_ns,
+                   &(struct kelp_trace_span){.name = worker->traced.train ? "step" : "entry",
+                                             .step = worker->traced.step});
+    worker->traced.train = word->kind == KELP_STEP_TRAIN;
+    worker->traced.step = word->step;
+    if (worker->traced.train) {
+        kelp_trace_step(trace, word->step);
+    }
+    worker->traced.begin_ns = kelp_trace_begin(trace);
+}
+
+void kelp__worker_trace_sent(struct kelp_worker *worker, uint64_t begin_ns,
+                             const struct kelp_stepper_message *message)
+{
+    const bool train = message->has_word && message->word.kind == KELP_STEP_TRAIN;
+
+    if (begin_ns == 0) {
+        return;
+    }
+    for (size_t i = 0; train && i < message->push_count; i++) {
+        struct kelp__worker_flight *flight = &worker->flights[message->pushes[i].partition];
+        if (flight->pushed_ns == 0 || flight->step != message->word.step) {
+            *flight = (struct kelp__worker_flight){
+                .pushed_ns = begin_ns, .step = message->word.step, .asked_ns = flight->asked_ns};
+        }
+        flight->pushes++;
+        flight->bytes += message->pushes[i].bytes;
+    }
+    for (size_t i = 0; i < message->pull_count; i++) {
+        const struct kelp_sync_pull *pull = &message->pulls[i].pull;
+        struct kelp__worker_flight *flight = &worker->flights[pull->partition];
+        if (flight->asked_ns == 0 && pull->mode != KELP_SYNC_PULL_SHARE) {
+            flight->asked_ns = begin_ns;
+        }
+    }
+    kelp_trace_end(worker->options.trace, begin_ns,
+                   &(struct kelp_trace_span){.name = "send",
+                                             .step = worker->traced.step,
+                                             .arguments = {{"pushes", message->push_count},
+                                                           {"pulls", message->pull_count},
+                                                           {"bytes", message->push_bytes}}});
+}
+
+/* What was pushed before these weights. */
+static void end_push(struct kelp_trace *trace, struct kelp__worker_flight *flight,
+                     const struct kelp_sync_answer *answer, uint64_t now_ns)
+{
+    if (flight->pushed_ns > 0 && answer->step > flight->step) {
+        kelp_trace_end(trace, flight->pushed_ns,
+                       &(struct kelp_trace_span){.name = "push",
+                                                 .track = KELP_TRACE_PUSH,
+                                                 .partition = answer->partition,
+                                                 .step = flight->step,
+                                                 .arguments = {{"partition", answer->partition},
+                                                               {"pushes", flight->pushes},
+                                                               {"bytes", flight->bytes}},
+                                                 .end_ns = now_ns});
+        flight->pushed_ns = 0;
+        flight->pushes = 0;
+        flight->bytes = 0;
+    }
+}
+
+void kelp__worker_trace_answered(struct kelp_worker *worker, uint64_t begin_ns,
+                                 const struct kelp_sync_answer *answer, bool is_kept)
+{
+    struct kelp_trace *trace = worker->options.trace;
+
+    if (begin_ns == 0 || answer->status != KELP_OK || answer->is_share) {
+        return;
+    }
+    struct kelp__worker_flight *flight = &worker->flights[answer->partition];
+    if (is_kept) {
+        kelp_trace_end(trace, begin_ns,
+                       &(struct kelp_trace_span){.name = "copy",
+                                                 .step = answer->step,
+                                                 .arguments = {{"partition", answer->partition}}});
+        end_push(trace, flight, answer, begin_ns);
+        kelp_trace_end(trace, flight->asked_ns,
+                       &(struct kelp_trace_span){.name = "pull",
+                                                 .track = KELP_TRACE_PULL,
+                                                 .partition = answer->partition,
+                                                 .step = answer->step,
+                                                 .arguments = {{"partition", answer->partition}}});
+    }
+    flight->asked_ns = 0;
+}
+
+void kelp__worker_trace_waited(struct kelp_worker *worker, uint64_t begin_ns)
+{
+    kelp_trace_end(worker->options.trace, begin_ns,
+                   &(struct kelp_trace_span){.name = "wait", .step = worker->traced.step});
+}
