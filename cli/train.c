@@ -19,10 +19,12 @@
 #include "cli/run/plugin_consent.h"
 #include "cli/run/run_client.h"
 #include "cli/verb/job_load.h"
+#include "cli/verb/out_file.h"
 #include "cli/verbs.h"
 #include "common/base/clock.h"
 #include "common/program/portable.h"
 #include "common/program/run_next.h"
+#include "common/program/trace_option.h"
 #include "common/training/manifest.h"
 
 static const struct kelp_option options[] = {
@@ -66,6 +68,11 @@ static const struct kelp_option options[] = {
     KELP_VERB_LOG_LEVEL("Cluster", "least important lines in the run's logs/"),
     KELP_VERB_FAULT("make the first start of a process fail, such as worker-1:kill@step=120"),
     KELP_VERB_TEXTS("at", "step=N:DO", "Testing", "when step N is reached: add-worker, or kill=ID"),
+    KELP_VERB_TEXT("trace", "FILE", "Testing",
+                   "write what worker-0 and shard-0 do in some steps to FILE, which Perfetto and "
+                   "chrome://tracing show"),
+    KELP_VERB_NUMBER("trace-steps", INTEGER, 1, KELP_TRACE_STEPS_MAX, KELP_TRACE_STEPS_DEFAULT,
+                     "Testing", "how many steps --trace has, from the eleventh on"),
     KELP_VERB_FLAG("no-restart", "Testing", "do not start processes again that have died"),
 };
 
@@ -282,6 +289,8 @@ static int work(struct kelp_guard *guard, void *user)
         .listen = kelp_options_text(train->given, "listen"),
         .certs = train->certs[0] ? train->certs : NULL,
         .trials = &train->trials,
+        .trace = kelp_options_text(train->given, "trace"),
+        .trace_steps = (uint32_t)kelp_options_integer(train->given, "trace-steps"),
         .gpus = &train->gpus,
         .coordinators = (uint32_t)kelp_options_integer(train->given, "coordinators"),
         .no_restart = kelp_options_flag(train->given, "no-restart"),
@@ -404,6 +413,19 @@ static kelp_status check_listen(const struct train *train, struct kelp_error *re
                            "authority that this etcd has");
 }
 
+static kelp_status check_trace(const struct train *train, struct kelp_error *reterr)
+{
+    const char *path = kelp_options_text(train->given, "trace");
+
+    if (!path) {
+        return kelp_options_given(train->given, "trace-steps")
+                   ? kelp_fail(reterr, KELP_ERR_INVALID,
+                               "--trace-steps: there is no --trace FILE to write them to")
+                   : KELP_OK;
+    }
+    return kelp_out_file_check("--trace", path, reterr);
+}
+
 /* Before anything is looked for: what such a run worked with may be gone. */
 static kelp_status check_mode(const struct train *train, struct kelp_error *reterr)
 {
@@ -476,6 +498,9 @@ static kelp_status prepare(struct train *train, struct kelp_error *reterr)
     }
     if (status == KELP_OK) {
         status = check_listen(train, reterr);
+    }
+    if (status == KELP_OK) {
+        status = check_trace(train, reterr);
     }
     if (status == KELP_OK && kelp_options_text(train->given, "certs")) {
         status = kelp_launcher_find_certs(kelp_options_text(train->given, "certs"),

@@ -16,10 +16,16 @@
 #include "common/tensors/digest.h"
 
 #define LOG_LINES     6 /* of a child that ends for one reason again and again */
-#define ARGUMENTS_MAX (28 + 2 * KELP_TRIALS_MAX + 2 * KELP_PATH_MAP_MAX)
+#define ARGUMENTS_MAX (32 + 2 * KELP_TRIALS_MAX + 2 * KELP_PATH_MAP_MAX)
 
 #define LISTEN_BYTES  256
 #define METRICS_BYTES 272
+
+/* Arguments of a child that is traced. */
+struct trace_texts {
+    char path[KELP_CHILDREN_TRACE_PATH_MAX];
+    char steps[16];
+};
 
 /* Also of the roles of their certificates. */
 static const char *const kind_names[] = {"coordinator", "shard", "worker"};
@@ -90,6 +96,30 @@ static void fault_arguments(const struct kelp_children *children, const struct k
     }
 }
 
+void kelp_children_trace_path(const char *run, const char *id,
+                              char path[KELP_CHILDREN_TRACE_PATH_MAX])
+{
+    (void)snprintf(path, KELP_CHILDREN_TRACE_PATH_MAX, "%s/trace-%s.part", run, id);
+}
+
+/* The first start alone: what another one sees is no part of the same steps. */
+static void trace_arguments(const struct kelp_children *children, const struct kelp_child *child,
+                            struct trace_texts *texts, const char **argv, int *count)
+{
+    const uint32_t steps = children->options.trace_steps;
+
+    if (steps == 0 || child->starts > 0 || child->number > 0 ||
+        child->kind == KELP_CHILD_COORDINATOR) {
+        return;
+    }
+    kelp_children_trace_path(children->run_folder, child->id, texts->path);
+    (void)snprintf(texts->steps, sizeof(texts->steps), "%" PRIu32, steps);
+    argv[(*count)++] = "--trace";
+    argv[(*count)++] = texts->path;
+    argv[(*count)++] = "--trace-steps";
+    argv[(*count)++] = texts->steps;
+}
+
 static void path_arguments(const struct kelp_path_map *paths, const char **argv, int *count)
 {
     for (size_t i = 0; paths && i < paths->count; i++) {
@@ -148,6 +178,7 @@ static kelp_status start(struct kelp_children *children, struct kelp_child *chil
     char listen[LISTEN_BYTES], metrics[METRICS_BYTES];
     char certs[KELP_CREDENTIALS_PATH_MAX + 1];
     char gpu[KELP_GPU_ENTRY_MAX + 1];
+    struct trace_texts trace;
     const char *argv[ARGUMENTS_MAX] = {program,   "--etcd",      options->etcd_url,
                                        "--job",   options->job,  "--id",
                                        child->id, "--log-level", options->log_level};
@@ -194,6 +225,7 @@ static kelp_status start(struct kelp_children *children, struct kelp_child *chil
         path_arguments(options->paths, argv, &count);
     }
     fault_arguments(children, child, argv, &count);
+    trace_arguments(children, child, &trace, argv, &count);
     argv[count] = NULL;
     kelp_status status = program_path(options->bin_folder, child->kind, program, reterr);
     if (status == KELP_OK) {

@@ -12,12 +12,14 @@
 #include "cli/host/gpus.h"
 #include "cli/launch/supervise.h"
 #include "cli/launch/trial.h"
+#include "cli/run/run_dir.h"
 #include "cli/verb/display.h"
 #include "common/base/process.h"
 #include "common/base/status.h"
 #include "common/job/path_map.h"
 
-#define KELP_CHILDREN_MAX 4096 /* of one run: more do not fit one machine */
+#define KELP_CHILDREN_TRACE_PATH_MAX (KELP_RUN_PATH_MAX + 64)
+#define KELP_CHILDREN_MAX            4096 /* of one run: more do not fit one machine */
 
 enum kelp_child_kind { KELP_CHILD_COORDINATOR, KELP_CHILD_SHARD, KELP_CHILD_WORKER };
 
@@ -58,6 +60,7 @@ struct kelp_children_options {
     bool force;                        /* passed on to coordinators */
     bool apart;                        /* hosts share no folder: no checkpoints */
     const struct kelp_trials *trials;
+    uint32_t trace_steps; /* that the first worker and the first shard trace; 0: they do not */
     struct kelp_display *display;
     uint32_t workers_min; /* workers that leave in order are replaced below this number */
     struct kelp_supervise_policy policy;
@@ -81,6 +84,10 @@ kelp_status kelp_children_check_programs(const char *bin_folder,
 kelp_status kelp_children_init(struct kelp_children *children,
                                const struct kelp_children_options *options,
                                struct kelp_error *reterr) KELP_MUST_USE;
+
+/* Where the child of that id leaves its part of a trace. */
+void kelp_children_trace_path(const char *run, const char *id,
+                              char path[KELP_CHILDREN_TRACE_PATH_MAX]);
 
 /* Start one more of a kind; its id is the next of its kind. */
 kelp_status kelp_children_add(struct kelp_children *children, enum kelp_child_kind kind,

@@ -113,6 +113,7 @@ static kelp_status init_children(struct kelp_launcher *launcher, struct kelp_err
         .paths = launch->node ? launch->node->paths : NULL,
         .apart = launch->node && launch->node->apart,
         .trials = &launcher->trials,
+        .trace_steps = launch->trace ? launch->trace_steps : 0,
         .display = launcher->display,
         /* On one host of several, only the coordinator knows whether enough are left. */
         .workers_min = launch->node ? 0 : job->cluster.workers.min,
@@ -163,6 +164,9 @@ static kelp_status start_all(struct kelp_launcher *launcher, struct kelp_error *
     }
     if (status == KELP_OK && !launcher->launch->etcd_url) {
         status = start_etcd(launcher, reterr);
+    }
+    if (status == KELP_OK) {
+        status = kelp__launch_clear_trace(launcher, reterr);
     }
     if (status == KELP_OK) {
         status = init_children(launcher, reterr);
@@ -553,6 +557,7 @@ static void tell_idle_trials(const struct kelp_launcher *launcher)
 static void stop_all(struct kelp_launcher *launcher)
 {
     kelp_children_stop(&launcher->children, KELP_LAUNCH_GRACE_MS);
+    kelp__launch_write_trace(launcher);
     settle_run(launcher);
     if (launcher->gave_up && !launcher->result->unheld && !launcher->launch->node) {
         kelp__launch_put_failure(launcher, launcher->result->reason);

@@ -82,6 +82,8 @@ struct kelp_launch {
      */
     uint64_t entries;
     const char *entry_name;
+    const char *trace;    /* a file for a trace of the first worker and shard; NULL: none is made */
+    uint32_t trace_steps; /* how many steps it has */
     bool no_restart;
     bool resume;
     const char *abandoned; /* job of a resume that did not take hold, still in etcd; NULL: none */
