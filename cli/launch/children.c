@@ -99,7 +99,7 @@ static void fault_arguments(const struct kelp_children *children, const struct k
 void kelp_children_trace_path(const char *run, const char *id,
                               char path[KELP_CHILDREN_TRACE_PATH_MAX])
 {
-    (void)snprintf(path, KELP_CHILDREN_TRACE_PATH_MAX, "%s/trace-%s.part", run, id);
+    (void)snprintf(path, KELP_CHILDREN_TRACE_PATH_MAX, "%s/" KELP_RUN_TRACE "/%s", run, id);
 }
 
 /* The first start alone: what another one sees is no part of the same steps. */

@@ -85,7 +85,7 @@ kelp_status kelp_children_init(struct kelp_children *children,
                                const struct kelp_children_options *options,
                                struct kelp_error *reterr) KELP_MUST_USE;
 
-/* Where the child of that id leaves its part of a trace. */
+/* Where the child of that id leaves its part of a trace; "": the folder of all parts. */
 void kelp_children_trace_path(const char *run, const char *id,
                               char path[KELP_CHILDREN_TRACE_PATH_MAX]);
 

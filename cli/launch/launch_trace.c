@@ -88,13 +88,20 @@ static void open_parts(const char *run, struct trace *trace)
     }
 }
 
+static void remove_parts(const char *run)
+{
+    char path[KELP_CHILDREN_TRACE_PATH_MAX];
+
+    kelp_children_trace_path(run, "", path);
+    (void)kelp_files_remove(path, NULL); /* the next trace begins with that */
+}
+
 static void close_parts(struct trace *trace)
 {
     for (size_t i = 0; i < PARTS; i++) {
         if (trace->parts[i].in) {
             (void)fclose(trace->parts[i].in);
         }
-        (void)kelp_files_remove(trace->parts[i].path, NULL); /* the next trace begins with that */
     }
 }
 
@@ -182,18 +189,19 @@ void kelp__launch_write_trace(struct kelp_launcher *launcher)
         kelp_display_say(launcher->display, "no trace: %s", error.text);
     }
     close_parts(&trace);
+    remove_parts(launch->run->path);
 }
 
-kelp_status kelp__launch_clear_trace(const struct kelp_launcher *launcher,
+kelp_status kelp__launch_begin_trace(const struct kelp_launcher *launcher,
                                      struct kelp_error *reterr)
 {
     const struct kelp_launch *launch = launcher->launch;
     char path[KELP_CHILDREN_TRACE_PATH_MAX];
-    kelp_status status = KELP_OK;
 
-    for (size_t i = 0; launch->trace && status == KELP_OK && i < PARTS; i++) {
-        kelp_children_trace_path(launch->run->path, part_ids[i], path);
-        status = kelp_files_remove(path, reterr);
+    if (!launch->trace) {
+        return KELP_OK;
     }
-    return status;
+    kelp_children_trace_path(launch->run->path, "", path);
+    kelp_status status = kelp_files_remove(path, reterr);
+    return status == KELP_OK ? kelp_files_make_folder(path, reterr) : status;
 }

@@ -166,7 +166,7 @@ static kelp_status start_all(struct kelp_launcher *launcher, struct kelp_error *
         status = start_etcd(launcher, reterr);
     }
     if (status == KELP_OK) {
-        status = kelp__launch_clear_trace(launcher, reterr);
+        status = kelp__launch_begin_trace(launcher, reterr);
     }
     if (status == KELP_OK) {
         status = init_children(launcher, reterr);

@@ -179,8 +179,8 @@ int kelp__launch_conclude(struct kelp_launcher *launcher, kelp_status status,
                           struct kelp_error *error);
 void kelp__launch_write_result(struct kelp_launcher *launcher);
 
-/* What a trace of an earlier command left goes. Nothing, where none is asked for. */
-kelp_status kelp__launch_clear_trace(const struct kelp_launcher *launcher,
+/* An empty folder for the parts of a trace. Nothing, where none is asked for. */
+kelp_status kelp__launch_begin_trace(const struct kelp_launcher *launcher,
                                      struct kelp_error *reterr) KELP_MUST_USE;
 /* The children are stopped: make the trace of what they left, and say what it has. */
 void kelp__launch_write_trace(struct kelp_launcher *launcher);

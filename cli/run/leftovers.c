@@ -81,6 +81,7 @@ void kelp_leftovers_find(const char *run_path, struct kelp_leftovers *ret_leftov
     if (next) {
         add(ret_leftovers, run_path, KELP_RUN_NEXT);
     }
+    add(ret_leftovers, run_path, KELP_RUN_TRACE);
     for (size_t i = 0; inference && i < KELP_ARRAY_COUNT(of_inferences); i++) {
         add(ret_leftovers, run_path, of_inferences[i]);
     }

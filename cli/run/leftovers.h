@@ -3,6 +3,7 @@
  *
  *     etcd/                  of the run's private etcd, when its checkpoints say all
  *     next/                  what a resume would have put in place (common/program/run_next.h)
+ *     trace/                 parts of a trace that were not put together
  *     predict/               of kelp predict and kelp evaluate,
  *     weights.safetensors    which nobody resumes
  *
@@ -21,7 +22,7 @@
  * that resume. */
 #define KELP_LEFTOVERS_NEW_ETCD KELP_RUN_NEXT "/.new-etcd"
 
-#define KELP_LEFTOVERS_MAX 4
+#define KELP_LEFTOVERS_MAX 5
 
 struct kelp_leftovers {
     const char *names[KELP_LEFTOVERS_MAX]; /* in the run's folder; static */

@@ -17,7 +17,8 @@
 #define KELP_RUN_PATH_MAX 1023      /* bytes */
 #define KELP_RUN_FILE_MAX (4 << 20) /* bytes of a file read back: result.json and such */
 #define KELP_RUN_LATEST   "runs/latest"
-#define KELP_RUN_LOCK     "lock" /* holds the number of the process that has it */
+#define KELP_RUN_TRACE    "trace" /* folder of the parts of a trace, while they are written */
+#define KELP_RUN_LOCK     "lock"  /* holds the number of the process that has it */
 
 struct kelp_run_dir {
     char path[KELP_RUN_PATH_MAX + 1];
