@@ -216,8 +216,9 @@ KELP_TEST(a_full_buffer)
         span("s", 10);
     }
     kelp_trace_finish(trace);
-    for (const char *rest = read_header(&text); (rest = strstr(rest, "\"ph\":\"X\"")); rest++) {
-        lines++;
+    /* A sanitizer's strstr() would look for the end of megabytes each time. */
+    for (const char *at = read_header(&text); *at != '\0'; at++) {
+        lines += strncmp(at, "\"ph\":\"X\"", 8) == 0;
     }
     free(text);
     ck_assert_uint_eq(lines, KELP_TRACE_SPANS_MAX);
