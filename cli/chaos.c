@@ -333,6 +333,7 @@ static struct kelp_chaos_options run_options(struct chaos *chaos, struct kelp_gu
         .shards = kelp_job_file_job(chaos->file)->cluster.shards,
         .workers = kelp_job_file_job(chaos->file)->cluster.workers.max,
         .replicas = kelp_job_file_job(chaos->file)->cluster.replicas,
+        .detect_ms = kelp_job_file_job(chaos->file)->failure.detect_ms,
         .faults = chaos->faults,
         .fault_count = chaos->fault_count,
         .stall_ms = (uint32_t)kelp_options_duration_ms(given, "stall"),

@@ -30,6 +30,7 @@ struct kelp_chaos_options {
     uint32_t shards;
     uint32_t workers;
     uint32_t replicas;                     /* of each partition */
+    uint32_t detect_ms;                    /* failure.detect */
     const struct kelp_chaos_fault *faults; /* by ascending step */
     uint32_t fault_count;
     uint32_t stall_ms; /* without a step until the run counts as hanging */

@@ -43,6 +43,7 @@ struct run {
     uint32_t settled;  /* so many are over, and all was well afterwards */
     uint64_t until_ms; /* LASTS */
     uint64_t calm_ms;  /* not before that is it looked again whether all is well */
+    uint64_t well_ms;  /* since when all has been well; 0: it is not */
     char run_path[PATH_BYTES];
     char submit_log[PATH_BYTES];
     char sockets[KELP_SOCKET_FOLDER_MAX + 1]; /* private folder of certificates; "": none yet */
@@ -100,13 +101,30 @@ static bool job_is_well(const struct run *run, uint64_t now_ms)
            serve_in_place(run, status);
 }
 
+/* A link that was cut stays silent for a while when the network is whole again, since TCP waits
+ * longer from try to try: its backup may be given up although all looks well. */
+static uint64_t aftermath_ms(const struct run *run)
+{
+    const enum kelp_chaos_kind kind =
+        run->next > 0 ? run->options->faults[run->next - 1].kind : KELP_CHAOS_KILL;
+
+    return kind == KELP_CHAOS_SPLIT || kind == KELP_CHAOS_ONE_WAY
+               ? 2 * (uint64_t)run->options->detect_ms
+               : 0;
+}
+
 static bool is_calm(struct run *run, uint64_t now_ms)
 {
     if (now_ms < run->calm_ms) {
         return false;
     }
     run->calm_ms = now_ms + CALM_MS;
-    return job_is_well(run, now_ms) && kelp_chaos_machines_healthy(&run->machines);
+    if (!job_is_well(run, now_ms) || !kelp_chaos_machines_healthy(&run->machines)) {
+        run->well_ms = 0;
+        return false;
+    }
+    run->well_ms = run->well_ms == 0 ? now_ms : run->well_ms;
+    return now_ms - run->well_ms >= aftermath_ms(run);
 }
 
 /* ---- faults -------------------------------------------------------------------------------- */
@@ -171,6 +189,7 @@ static kelp_status end(struct run *run, struct kelp_error *reterr)
         status = kelp_network_check(run->network, reterr);
     }
     run->stage = STAGE_GOES_ON;
+    run->well_ms = 0;
     run->follow.alive_ms = kelp_clock_ms();
     kelp_chaos_report_gone(run->report, run->report->event_count - 1, run->follow.alive_ms);
     return status;
