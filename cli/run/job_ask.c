@@ -27,6 +27,14 @@ static void show(struct kelp_display *display, const struct kelp_job_look *look,
     }
 }
 
+/* A look that the end of the time cut short, before silence was news, knows less than the one
+ * before it. */
+static bool was_cut_short(const struct kelp_job_look *look, uint64_t begin_ms, uint64_t end_ms)
+{
+    return look->error.status == KELP_ERR_UNREACHABLE && end_ms - begin_ms < QUIET_MS &&
+           kelp_clock_ms() >= end_ms;
+}
+
 enum end { IT_IS_SO, REFUSED, LATE };
 
 static enum end ask_until(struct kelp_job_client *client, uint32_t timeout_ms,
@@ -39,8 +47,11 @@ static enum end ask_until(struct kelp_job_client *client, uint32_t timeout_ms,
 
     kelp_display_init(&display, STDERR_FILENO);
     for (uint64_t now = begin_ms; now < end_ms; now = kelp_clock_ms()) {
-        *look = (struct kelp_job_look){.exit_status = 0};
-        bool is_so = ask->look(client, (uint32_t)(end_ms - now), ask->user, look);
+        struct kelp_job_look newer = {.exit_status = 0};
+        bool is_so = ask->look(client, (uint32_t)(end_ms - now), ask->user, &newer);
+        if (now == begin_ms || !was_cut_short(&newer, now, end_ms)) {
+            *look = newer;
+        }
         if (is_so || is_refused(look->error.status)) {
             end = is_so ? IT_IS_SO : REFUSED;
             break;

@@ -246,7 +246,7 @@ KELP_TEST(a_name_is_not_dialled)
     kelp_etcd_close(client);
     kelp_test_command_says(
         folder.path,
-        (const char *[]){"checkpoint", "meant", "--etcd", etcd.url, "--timeout", "1s", NULL}, 3,
+        (const char *[]){"checkpoint", "meant", "--etcd", etcd.url, "--timeout", "3s", NULL}, 3,
         "address 'c.example.org:7000' is not HOST:PORT in numbers, or unix:/PATH");
     put_spec(JOB "model: {kind: dlinear}\n");
     worker_says("coordinator's key is malformed: HOST:PORT in numbers, or unix:/PATH, is expected "
