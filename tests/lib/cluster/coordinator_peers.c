@@ -189,7 +189,10 @@ void peers_wait(struct peers *peers, bool (*done)(void *user), void *user, const
             char *log = peers_file(peers, "coordinator-0.log");
             ck_abort_msg("waited in vain for: %s; coordinator-0 said:\n%s", what, log);
         }
+        /* All that has come: a question may take longer than the next events do. */
         (void)kelp_rpc_loop_run(peers->loop, 20);
+        for (int i = 0; i < TURN_EVENTS && kelp_rpc_loop_run(peers->loop, 0); i++) {
+        }
     }
 }
 

@@ -4,14 +4,15 @@
 
 #include "tests/lib/cluster/coordinator_peers.h"
 
-#define CALL_MS    5000
-#define MESSAGE    (4u << 20)
-#define JOB        "demo"
-#define JOIN       "/kelp.v1.Coordinator/Join"
-#define STATUS     "/kelp.v1.Coordinator/Status"
-#define CHECKPOINT "/kelp.v1.Coordinator/Checkpoint"
-#define CONTROL    "/kelp.v1.ParameterServer/Control"
-#define PARTITIONS 16 /* of the plan below */
+#define CALL_MS     5000
+#define MESSAGE     (4u << 20)
+#define JOB         "demo"
+#define JOIN        "/kelp.v1.Coordinator/Join"
+#define STATUS      "/kelp.v1.Coordinator/Status"
+#define CHECKPOINT  "/kelp.v1.Coordinator/Checkpoint"
+#define CONTROL     "/kelp.v1.ParameterServer/Control"
+#define PARTITIONS  16   /* of the plan below */
+#define TURN_EVENTS 1000 /* of the loop, between two looks at what a test waits for */
 
 uint64_t peer_next_incarnation(void);
 void peer_fill_hello(Kelp__V1__Hello *hello, const char *job, uint64_t digest, const char *id,
