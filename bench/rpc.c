@@ -1,10 +1,11 @@
 /*
  * Exchanges over one stream per client, one in flight: what a push and pull costs on the wire.
  *
- *     build/release/bench/rpc [SPIN_US] [SECONDS]
+ *     build/release/bench/rpc [SECONDS]
  *
  * A server and one or two clients, each a process with one thread; the message goes there and back
- * (zero-copy out of the same memory). Prints round trips and processor time.
+ * (zero-copy out of the same memory). Both look before they sleep. Prints round trips and processor
+ * time.
  */
 #include <signal.h>
 #include <stdatomic.h>
@@ -35,7 +36,7 @@ struct shared {
 };
 
 static struct shared *shared;
-static uint32_t spin_us;
+static struct kelp_spin spin; /* of each process its own */
 static double seconds = 1.0;
 static uint8_t memory[4u << 20];
 
@@ -121,7 +122,7 @@ static void serve(int started)
     atomic_store(&shared->port, kelp_rpc_server_port(server));
     (void)close(started); /* whoever waits at the other end reads the end of it */
     for (;;) {
-        (void)kelp_rpc_loop_run_spin(loop, spin_us, -1);
+        (void)kelp_rpc_loop_run_spin(loop, &spin, -1);
         shared->server_cpu_s = cpu_s();
     }
 }
@@ -200,7 +201,7 @@ static void run_client(int index, int client_count, size_t bytes)
     client.end_s = start_s + seconds;
     next(stream, &client);
     while (!client.done) {
-        (void)kelp_rpc_loop_run_spin(loop, spin_us, -1);
+        (void)kelp_rpc_loop_run_spin(loop, &spin, -1);
     }
     shared->cpu_s[index] = cpu_s() - cpu_before_s;
     shared->wall_s[index] = now_s() - start_s;
@@ -262,8 +263,8 @@ int main(int argc, char **argv)
 {
     static const size_t sizes[] = {64, 4 << 10, 64 << 10, 128 << 10, 1 << 20, 4 << 20};
 
-    spin_us = argc > 1 ? (uint32_t)strtoul(argv[1], NULL, 10) : 0;
-    seconds = argc > 2 ? strtod(argv[2], NULL) : 1.0;
+    seconds = argc > 1 ? strtod(argv[1], NULL) : 1.0;
+    kelp_spin_init(&spin, kelp_clock_us());
     shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (shared == MAP_FAILED) {
         die("no memory");
@@ -282,8 +283,8 @@ int main(int argc, char **argv)
     if (read(started[0], &none, 1) != 0 || atomic_load(&shared->port) == 0) {
         die("the server did not start");
     }
-    printf("spin %u us\n%7s %9s %9s %9s %9s %9s %11s %11s\n", spin_us, "clients", "bytes", "per s",
-           "p50 us", "p99 us", "GB/s", "client us", "server us");
+    printf("%7s %9s %9s %9s %9s %9s %11s %11s\n", "clients", "bytes", "per s", "p50 us", "p99 us",
+           "GB/s", "client us", "server us");
     for (int clients = 1; clients <= CLIENTS_MAX; clients++) {
         for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
             measure(clients, sizes[i]);

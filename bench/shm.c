@@ -7,9 +7,10 @@
  *
  * A push is read once by the server, which adds it to a vector where it lies; a pull is copied once
  * by the client, into a vector of its own. Larger ones travel in pieces of 4 MiB, and one is under
- * way at a time. Client and server are processes with one thread, which look for 40 us before they
- * sleep. Each number is the median of SECONDS (0.3).
+ * way at a time. Client and server are processes with one thread, which look before they sleep.
+ * Each number is the median of SECONDS (0.3).
  */
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,12 +28,13 @@
 #include "common/shm/shm_channel.h"
 #include "common/shm/shm_socket.h"
 #include "kernels/optimizer.h"
+#include "tests/lib/shm_puppet.h"
 
 #define LARGEST     (64u << 20)
 #define PIECE       (4u << 20)
 #define MESSAGE_MAX (PIECE + 4096)
 #define SAMPLES_MAX 200000
-#define SPIN_US     40
+#define LOOKS       16 /* between two looks at the clock */
 
 /* What the client asks for, the copied bytes of each of its messages. */
 struct request {
@@ -87,7 +89,7 @@ static size_t piece_of(uint64_t whole, uint64_t at)
 
 struct end {
     struct kelp_shm_channel *channel;
-    struct kelp_shm_spin spin;
+    struct kelp_spin spin;
     struct kelp_shm_area *area;
     uint8_t *memory; /* in it */
     uint8_t *own;
@@ -97,12 +99,35 @@ struct end {
 static void end_open(struct end *end, int socket)
 {
     *end = (struct end){.own = vector(1)};
-    kelp_shm_spin_init(&end->spin, kelp_clock_us());
+    kelp_spin_init(&end->spin, kelp_clock_us());
     if (kelp_shm_channel_open(socket, MESSAGE_MAX, &end->channel, NULL) != KELP_OK ||
         kelp_shm_area_create(LARGEST, &end->area, NULL) != KELP_OK) {
         die("no channel");
     }
     end->memory = kelp_shm_area_bytes(end->area);
+}
+
+/* As a loop of common/rpc waits: it looks, then it sleeps. */
+static void end_wait(struct end *end, int timeout_ms)
+{
+    const uint64_t begin_us = kelp_clock_us();
+    const uint32_t look_us = kelp_spin_begin(&end->spin, begin_us);
+    uint64_t looked_us = 0;
+    bool found = false;
+
+    while (!found && looked_us < look_us) {
+        for (unsigned i = 0; i < LOOKS && !found; i++) {
+            found = kelp_shm_channel_has_message(end->channel);
+        }
+        (void)sched_yield();
+        looked_us = kelp_clock_us() - begin_us;
+    }
+    if (look_us > 0) {
+        kelp_spin_end(&end->spin, looked_us, found);
+    }
+    if (!found) {
+        (void)kelp_shm_pair_wait(end->channel, timeout_ms);
+    }
 }
 
 static void end_send(struct end *end, const struct request *request, size_t offset, size_t length)
@@ -116,7 +141,7 @@ static void end_send(struct end *end, const struct request *request, size_t offs
                                            NULL)) == KELP_ERR_BUSY) {
         struct kelp_shm_message *none = NULL; /* a hello or a bell */
         if (kelp_shm_channel_receive(end->channel, &none, NULL) == KELP_ERR_BUSY) {
-            (void)kelp_shm_channel_wait(end->channel, &end->spin, -1);
+            end_wait(end, -1);
         }
     }
     if (status != KELP_OK) {
@@ -131,7 +156,7 @@ static struct kelp_shm_message *end_receive(struct end *end)
     kelp_status status;
 
     while ((status = kelp_shm_channel_receive(end->channel, &message, NULL)) == KELP_ERR_BUSY) {
-        (void)kelp_shm_channel_wait(end->channel, &end->spin, -1);
+        end_wait(end, -1);
     }
     return status == KELP_OK ? message : NULL;
 }
@@ -193,6 +218,7 @@ static void shm_exchange(void *user, const struct request *request)
 
 struct peer {
     struct kelp_rpc_loop *loop;
+    struct kelp_spin spin;
     struct kelp_rpc_stream *stream;
     uint8_t *memory;
     uint8_t *own;
@@ -317,6 +343,7 @@ static void rpc_serve(const char *address, int started)
                                                     .user = &peer};
     struct kelp_rpc_server *server = NULL;
 
+    kelp_spin_init(&peer.spin, kelp_clock_us());
     kelp_rpc_global_init();
     if (kelp_rpc_loop_create(&peer.loop, NULL) != KELP_OK ||
         kelp_rpc_server_open(peer.loop, &options, &server, NULL) != KELP_OK) {
@@ -324,7 +351,7 @@ static void rpc_serve(const char *address, int started)
     }
     (void)close(started); /* whoever waits at the other end reads the end of it */
     for (;;) {
-        (void)kelp_rpc_loop_run_spin(peer.loop, SPIN_US, -1);
+        (void)kelp_rpc_loop_run_spin(peer.loop, &peer.spin, -1);
     }
 }
 
@@ -336,6 +363,7 @@ static void rpc_connect(struct peer *peer, const char *address, bool shared)
     struct kelp_rpc_channel *channel = NULL;
 
     *peer = (struct peer){.memory = vector(2), .own = vector(3)};
+    kelp_spin_init(&peer->spin, kelp_clock_us());
     if (kelp_rpc_loop_create(&peer->loop, NULL) != KELP_OK ||
         kelp_rpc_channel_open(peer->loop, address, KELP_ROLE_SHARD, MESSAGE_MAX, &channel, NULL) !=
             KELP_OK ||
@@ -354,7 +382,7 @@ static void rpc_exchange(void *user, const struct request *request)
     peer->answered = false;
     peer_send_pieces(peer, request, request->pushed);
     while (!peer->answered) {
-        (void)kelp_rpc_loop_run_spin(peer->loop, SPIN_US, -1);
+        (void)kelp_rpc_loop_run_spin(peer->loop, &peer->spin, -1);
     }
 }
 
@@ -452,8 +480,7 @@ static void print_idle(struct end *end, int apart_ms)
 
     for (double at_us = now_us(); at_us < end_us; at_us = now_us()) {
         const int left_ms = (int)((end_us - at_us) * 1e-3) + 1;
-        (void)kelp_shm_channel_wait(end->channel, &end->spin,
-                                    apart_ms < left_ms ? apart_ms : left_ms);
+        end_wait(end, apart_ms < left_ms ? apart_ms : left_ms);
         if (kelp_shm_channel_receive(end->channel, &none, NULL) != KELP_ERR_BUSY) {
             die("something came");
         }

@@ -22,7 +22,8 @@ ln -s "$bin" build/release/bin
 awk '/^```console$/ { on = 1; next } /^```$/ { on = 0 } on' "$source_dir/README.md" >block
 # Numbers, digests and times are another machine's.
 shape() {
-    sed -E -e 's/[0-9a-f]{32}/DIGEST/; s/[0-9]{8}-[0-9]{6}/TIME/; s/[0-9]+(\.[0-9]+)?/N/g; s/N (ms|min N s)/N s/g; s/ +/ /g'
+    sed -E -e 's/[0-9a-f]{32}/DIGEST/; s/[0-9]{8}-[0-9]{6}/TIME/; s/[0-9]+(\.[0-9]+)?/N/g' \
+        -e 's/N (ms|min N s)/N s/g; s/ +/ /g'
 }
 
 run() {

@@ -32,6 +32,7 @@ struct kelp_worker {
     Kelp__V1__Hello hello;
 
     struct kelp_rpc_loop *loop;
+    struct kelp_spin spin;           /* of the thread that waits for work */
     struct kelp_loop_keeper *keeper; /* runs the loop while lanes are computed */
     struct kelp_coordinator_link *coordinator;
     int news;                       /* atomic: the link has something to take */

@@ -18,7 +18,6 @@
 #include "worker/links/wire_map.h"
 #include "worker/worker_internal.h"
 
-#define SPIN_US        40u /* waking a blocked thread costs more than a small step (bench/steps) */
 #define TOLD_MS        5000u
 #define STAGGER_FLOATS 80u /* 320 bytes: see worker/compute/gradients.c */
 
@@ -55,6 +54,7 @@ kelp_status kelp_worker_open(const struct kelp_worker_options *options, struct k
     if (status != KELP_OK) {
         goto fail;
     }
+    kelp_spin_init(&worker->spin, kelp_clock_us());
     kelp_rpc_loop_credentials(worker->loop, options->credentials);
     worker->job = kelp_job_file_job(worker->file);
     kelp_hello_write(&(struct kelp_hello){.job = worker->job_name,
@@ -457,7 +457,7 @@ static kelp_status wait_for_work(struct kelp_worker *worker, struct kelp_stop *s
             const uint64_t begin_us = kelp_clock_us();
             kelp_times_waits(&worker->times, begin_us);
             waits_ns = waits_ns > 0 ? waits_ns : kelp_trace_begin(worker->options.trace);
-            (void)kelp_rpc_loop_run_spin(worker->loop, SPIN_US, wait_ms);
+            (void)kelp_rpc_loop_run_spin(worker->loop, &worker->spin, wait_ms);
             worker->waited_us += kelp_clock_us() - begin_us;
         }
     }

@@ -19,6 +19,7 @@
 #include <stdint.h>
 
 #include "common/base/status.h"
+#include "common/rpc/spin.h"
 #include "common/tls/credentials.h"
 
 struct kelp_shm_area;
@@ -96,9 +97,9 @@ void kelp_rpc_loop_credentials(struct kelp_rpc_loop *loop, struct kelp_credentia
 /* Handle at most one event; wait for it up to timeout_ms (0: only look; -1: until
  * kelp_rpc_loop_wake or an event). Returns true if one was handled. */
 bool kelp_rpc_loop_run(struct kelp_rpc_loop *loop, int timeout_ms);
-/* Look for up to spin_us before waiting: waking a thread that waits costs 70 to 400 us here. Only
- * for a program that expects an event right now; 0 is kelp_rpc_loop_run. */
-bool kelp_rpc_loop_run_spin(struct kelp_rpc_loop *loop, uint32_t spin_us, int timeout_ms);
+/* Look before waiting, as long as that pays (spin.h). Only for a program that expects an event
+ * right now, and for one thread. */
+bool kelp_rpc_loop_run_spin(struct kelp_rpc_loop *loop, struct kelp_spin *spin, int timeout_ms);
 /* Make one waiting (or the next) kelp_rpc_loop_run return. Any thread, not a signal handler. */
 void kelp_rpc_loop_wake(struct kelp_rpc_loop *loop);
 /* Run function(user) inside the loop soon. Any thread. */

@@ -7,6 +7,7 @@
 #include <assert.h>
 #include <grpc/support/log.h>
 #include <malloc.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -355,16 +356,34 @@ bool kelp_rpc_loop_run(struct kelp_rpc_loop *loop, int timeout_ms)
     }
 }
 
-bool kelp_rpc_loop_run_spin(struct kelp_rpc_loop *loop, uint32_t spin_us, int timeout_ms)
+/* Between two looks the processor is for whoever else wants it: the process that is waited for may
+ * have no other. */
+static bool look(struct kelp_rpc_loop *loop, uint32_t look_us, uint64_t begin_us,
+                 uint64_t *ret_looked_us)
 {
-    int64_t until_us = kelp__rpc_now_us() + spin_us;
+    bool found = false;
 
-    while (spin_us > 0) {
-        if (kelp_rpc_loop_run(loop, 0)) {
-            return true;
+    do {
+        found = kelp_rpc_loop_run(loop, 0);
+        *ret_looked_us = kelp_clock_us() - begin_us;
+        if (!found) {
+            (void)sched_yield();
         }
-        if (kelp__rpc_now_us() >= until_us) {
-            break;
+    } while (!found && *ret_looked_us < look_us);
+    return found;
+}
+
+bool kelp_rpc_loop_run_spin(struct kelp_rpc_loop *loop, struct kelp_spin *spin, int timeout_ms)
+{
+    const uint64_t begin_us = kelp_clock_us();
+    const uint32_t look_us = kelp_spin_begin(spin, begin_us);
+
+    if (look_us > 0) {
+        uint64_t looked_us = 0;
+        const bool found = look(loop, look_us, begin_us, &looked_us);
+        kelp_spin_end(spin, looked_us, found);
+        if (found) {
+            return true;
         }
     }
     return kelp_rpc_loop_run(loop, timeout_ms);

@@ -1,17 +1,13 @@
 #include "common/shm/shm_channel.h"
 
 #include <errno.h>
-#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "common/base/clock.h"
 #include "common/shm/shm_channel_internal.h"
 #include "common/shm/shm_socket.h"
-
-#define LOOKS 64 /* between two looks at the clock */
 
 /* ---- line ---- */
 
@@ -151,38 +147,4 @@ void kelp_shm_channel_wake(struct kelp_shm_channel *channel)
         atomic_store(&page->naps, naps + 1);
     }
     channel->look = true;
-}
-
-/* True: something came within look_us. */
-static bool look(const struct kelp_shm_channel *channel, uint32_t look_us, uint64_t begin_us,
-                 uint64_t *ret_looked_us)
-{
-    bool found = false;
-
-    *ret_looked_us = 0;
-    while (!found && *ret_looked_us < look_us) {
-        for (unsigned i = 0; i < LOOKS && !found; i++) {
-            found = kelp_shm_channel_has_message(channel);
-            __builtin_ia32_pause();
-        }
-        *ret_looked_us = kelp_clock_us() - begin_us;
-    }
-    return found;
-}
-
-bool kelp_shm_channel_wait(struct kelp_shm_channel *channel, struct kelp_shm_spin *spin,
-                           int timeout_ms)
-{
-    struct pollfd socket = {.fd = channel->line->socket, .events = POLLIN};
-    const uint64_t begin_us = kelp_clock_us();
-    uint64_t looked_us = 0;
-    bool found = look(channel, kelp_shm_spin_begin(spin, begin_us), begin_us, &looked_us);
-
-    kelp_shm_spin_end(spin, looked_us, found);
-    if (found || !kelp_shm_channel_rest(channel)) {
-        return true;
-    }
-    int count = poll(&socket, 1, timeout_ms);
-    kelp_shm_channel_wake(channel);
-    return count != 0; /* a signal: look once more */
 }

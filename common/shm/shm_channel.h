@@ -15,11 +15,10 @@
  * process that dies at any moment is noticed at once, and nothing of it is waited for.
  *
  * Whoever waits: receive until KELP_ERR_BUSY, kelp_shm_channel_rest(), wait until the socket can be
- * read, kelp_shm_channel_wake(), receive again. kelp_shm_channel_wait() is all of that for one
- * channel.
+ * read, kelp_shm_channel_wake(), receive again.
  *
- * Threads: one at a time sends (with collect and sweep), one at a time receives (with rest, wake
- * and wait); these may be two. Messages are released by any, also after the close. Everything that
+ * Threads: one at a time sends (with collect and sweep), one at a time receives (with rest and
+ * wake); these may be two. Messages are released by any, also after the close. Everything that
  * comes from the other side is bounded and checked; after an error but KELP_ERR_BUSY and
  * KELP_ERR_LIMIT of a send a channel is only good to be closed.
  */
@@ -28,7 +27,6 @@
 
 #include "common/base/status.h"
 #include "common/shm/shm_area.h"
-#include "common/shm/spin.h"
 
 struct kelp_shm_channel;
 
@@ -103,9 +101,5 @@ void kelp_shm_message_release(struct kelp_shm_message *message);
  * not be sent, and nobody rings. */
 bool kelp_shm_channel_rest(struct kelp_shm_channel *channel);
 void kelp_shm_channel_wake(struct kelp_shm_channel *channel);
-/* Wait for something to come, or for room after KELP_ERR_BUSY of a send; at most timeout_ms, -1:
- * without end. False: that is over. */
-bool kelp_shm_channel_wait(struct kelp_shm_channel *channel, struct kelp_shm_spin *spin,
-                           int timeout_ms);
 
 #endif

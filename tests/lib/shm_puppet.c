@@ -3,6 +3,7 @@
 #include <check.h>
 #include <dirent.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -14,6 +15,18 @@ void kelp_shm_pair_of_sockets(int ret_sockets[2])
 {
     ck_assert_int_eq(
         socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ret_sockets), 0);
+}
+
+bool kelp_shm_pair_wait(struct kelp_shm_channel *channel, int timeout_ms)
+{
+    struct pollfd socket = {.fd = kelp_shm_channel_socket(channel), .events = POLLIN};
+
+    if (!kelp_shm_channel_rest(channel)) {
+        return true;
+    }
+    const int count = poll(&socket, 1, timeout_ms);
+    kelp_shm_channel_wake(channel);
+    return count != 0; /* a signal: look once more */
 }
 
 void kelp_shm_puppet_open(struct kelp_shm_puppet *puppet)

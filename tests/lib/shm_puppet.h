@@ -21,6 +21,9 @@ struct kelp_shm_puppet {
 
 /* Two ends of a socket as kelp_shm_accept() and kelp_shm_connect() make them. */
 void kelp_shm_pair_of_sockets(int ret_sockets[2]);
+/* Wait for something to come, or for room after KELP_ERR_BUSY of a send; at most timeout_ms, -1:
+ * without end. False: that is over. */
+bool kelp_shm_pair_wait(struct kelp_shm_channel *channel, int timeout_ms);
 
 /* With a channel that has not heard of it yet. */
 void kelp_shm_puppet_open(struct kelp_shm_puppet *puppet);

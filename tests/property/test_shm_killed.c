@@ -27,7 +27,6 @@ enum { SAW_THE_END = 10, WAS_WRONG, WAITED_TOO_LONG };
 
 struct side {
     struct kelp_shm_channel *channel;
-    struct kelp_shm_spin spin;
     struct kelp_shm_area *area;
     uint64_t lent, returned;
     uint64_t draws; /* so far */
@@ -113,7 +112,7 @@ static kelp_status exchange(struct side *side, int seed)
             }
         } else if (status != KELP_ERR_BUSY) {
             return status;
-        } else if (!kelp_shm_channel_wait(side->channel, &side->spin, PATIENCE_MS)) {
+        } else if (!kelp_shm_pair_wait(side->channel, PATIENCE_MS)) {
             _exit(WAITED_TOO_LONG);
         }
     }
@@ -124,7 +123,6 @@ static _Noreturn void run_side(int socket, int seed, int told)
     struct side side = {.told = told};
 
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
-    kelp_shm_spin_init(&side.spin, kelp_clock_us());
     if (kelp_shm_channel_open(socket, MESSAGE_MAX, &side.channel, NULL) != KELP_OK) {
         _exit(SAW_THE_END); /* the other one was killed before */
     }

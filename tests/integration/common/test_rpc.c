@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/base/clock.h"
 #include "common/base/limits.h"
 #include "common/rpc/rpc.h"
 #include "common/shm/shm_area.h"
@@ -310,7 +311,10 @@ KELP_TEST(timers_and_posts)
     kelp_rpc_loop_wake(loop);
     ck_assert(kelp_rpc_loop_run(loop, -1));
     ck_assert(!kelp_rpc_loop_run(loop, 0));
-    ck_assert(!kelp_rpc_loop_run_spin(loop, 100, 1));
+    struct kelp_spin spin;
+    kelp_spin_init(&spin, kelp_clock_us());
+    ck_assert(!kelp_rpc_loop_run_spin(loop, &spin, 1));
+    ck_assert_int_le(spin.saved_ns, (KELP_SPIN_SAVED_US - KELP_SPIN_US) * INT64_C(1000));
 }
 
 static void *run_loop(void *user)

@@ -256,7 +256,6 @@ KELP_TEST(larger_than_the_receiver_takes)
 KELP_TEST(full_ring)
 {
     static uint8_t bytes[KELP_SHM_COPIED_MAX];
-    struct kelp_shm_spin spin;
     unsigned sent = 0;
 
     while (send_copied(a, bytes, sizeof(bytes)) == KELP_OK) {
@@ -265,8 +264,7 @@ KELP_TEST(full_ring)
     ck_assert_uint_ge(sent, 3);
     ck_assert_int_eq(send_copied(a, bytes, sizeof(bytes)), KELP_ERR_BUSY);
     kelp_shm_message_release(receive(b));
-    kelp_shm_spin_init(&spin, kelp_clock_us());
-    ck_assert(kelp_shm_channel_wait(a, &spin, 10000)); /* b rang */
+    ck_assert(kelp_shm_pair_wait(a, 10000)); /* b rang */
     ck_assert_int_eq(send_copied(a, bytes, sizeof(bytes)), KELP_OK);
 }
 
@@ -274,7 +272,6 @@ KELP_TEST(full_ring)
 KELP_TEST(all_slots)
 {
     struct kelp_shm_message *messages[KELP_SHM_SLOTS];
-    struct kelp_shm_spin spin;
 
     for (unsigned i = 0; i < KELP_SHM_SLOTS; i++) {
         ck_assert_int_eq(send_shared(i, 1), KELP_OK);
@@ -284,8 +281,7 @@ KELP_TEST(all_slots)
     ck_assert_int_eq(send_copied(a, "x", 1), KELP_OK);
     ck_assert_int_eq(send_shared(0, 1), KELP_ERR_BUSY);
     kelp_shm_message_release(messages[77]);
-    kelp_shm_spin_init(&spin, kelp_clock_us());
-    ck_assert(kelp_shm_channel_wait(a, &spin, 10000));
+    ck_assert(kelp_shm_pair_wait(a, 10000));
     ck_assert_int_eq(send_shared(0, 1), KELP_OK);
     for (unsigned i = 0; i < KELP_SHM_SLOTS; i++) {
         kelp_shm_message_release(i == 77 ? NULL : messages[i]);
@@ -295,26 +291,24 @@ KELP_TEST(all_slots)
 /* Who wants to be told of a release is, once. */
 KELP_TEST(told_of_a_release)
 {
-    struct kelp_shm_spin spin = {0};
 
     ck_assert_int_eq(send_shared(0, 1), KELP_OK);
     struct kelp_shm_message *message = receive(b);
-    ck_assert(!kelp_shm_channel_wait(a, &spin, 1));
+    ck_assert(!kelp_shm_pair_wait(a, 1));
     kelp_shm_channel_want(a);
     kelp_shm_message_release(message);
-    ck_assert(kelp_shm_channel_wait(a, &spin, 10000));
-    expect_nothing(a);                             /* the bell */
-    ck_assert(kelp_shm_channel_wait(a, &spin, 0)); /* was it that? */
+    ck_assert(kelp_shm_pair_wait(a, 10000));
+    expect_nothing(a);                   /* the bell */
+    ck_assert(kelp_shm_pair_wait(a, 0)); /* was it that? */
     kelp_shm_channel_collect(a);
     ck_assert_uint_eq(done_read, 1);
-    ck_assert(!kelp_shm_channel_wait(a, &spin, 1));
+    ck_assert(!kelp_shm_pair_wait(a, 1));
 }
 
 /* Before the other side has said hello there is no room, and its hello rings. */
 KELP_TEST(before_hello)
 {
     struct kelp_shm_channel *early = NULL, *late = NULL;
-    struct kelp_shm_spin spin;
     int sockets[2];
 
     kelp_shm_pair_of_sockets(sockets);
@@ -324,8 +318,7 @@ KELP_TEST(before_hello)
     kelp_shm_channel_sweep(early);
     kelp_shm_channel_collect(early);
     ck_assert_int_eq(kelp_shm_channel_open(sockets[1], MESSAGE_MAX, &late, NULL), KELP_OK);
-    kelp_shm_spin_init(&spin, kelp_clock_us());
-    ck_assert(kelp_shm_channel_wait(early, &spin, 10000));
+    ck_assert(kelp_shm_pair_wait(early, 10000));
     expect_nothing(early);
     ck_assert_int_eq(send_copied(early, "x", 1), KELP_OK);
     kelp_shm_channel_close(early);
@@ -336,16 +329,15 @@ KELP_TEST(before_hello)
 KELP_TEST(bell_taken_by_a_receive)
 {
     static uint8_t bytes[KELP_SHM_COPIED_MAX];
-    struct kelp_shm_spin spin = {0};
 
     while (send_copied(a, bytes, sizeof(bytes)) == KELP_OK) {
     }
     kelp_shm_message_release(receive(b));
     kelp_shm_channel_wake(a);
     expect_nothing(a); /* the bell */
-    ck_assert(kelp_shm_channel_wait(a, &spin, 10000));
+    ck_assert(kelp_shm_pair_wait(a, 10000));
     ck_assert_int_eq(send_copied(a, bytes, sizeof(bytes)), KELP_OK);
-    ck_assert(!kelp_shm_channel_wait(a, &spin, 1));
+    ck_assert(!kelp_shm_pair_wait(a, 1));
 }
 
 /* Areas come and go without end when they are retired; the other side forgets them too. */
@@ -397,7 +389,6 @@ KELP_TEST(more_notes_than_fit)
     enum { COUNT = 700 };
     struct kelp_shm_area *areas[COUNT];
     struct kelp_shm_part parts[COUNT];
-    struct kelp_shm_spin spin;
     unsigned tries = 0;
 
     for (unsigned i = 0; i < COUNT; i++) {
@@ -405,12 +396,11 @@ KELP_TEST(more_notes_than_fit)
         parts[i] = (struct kelp_shm_part){
             .bytes = kelp_shm_area_bytes(areas[i]), .length = 8, .area = areas[i]};
     }
-    kelp_shm_spin_init(&spin, kelp_clock_us());
     while (kelp_shm_channel_send(a, parts, COUNT, on_done, NULL, NULL) == KELP_ERR_BUSY) {
         ck_assert_uint_lt(tries++, 2 * COUNT);
         kelp_shm_channel_wake(b);
         expect_nothing(b); /* takes one note, and rings */
-        ck_assert(kelp_shm_channel_wait(a, &spin, 10000));
+        ck_assert(kelp_shm_pair_wait(a, 10000));
         expect_nothing(a); /* the bell */
     }
     ck_assert_uint_gt(tries, 0);
@@ -425,12 +415,11 @@ KELP_TEST(more_notes_than_fit)
 static void *receive_one(void *user)
 {
     struct kelp_shm_message *message = NULL;
-    struct kelp_shm_spin spin = {0};
     kelp_status status;
 
     (void)user;
     while ((status = kelp_shm_channel_receive(b, &message, NULL)) == KELP_ERR_BUSY) {
-        if (!kelp_shm_channel_wait(b, &spin, 20000)) {
+        if (!kelp_shm_pair_wait(b, 20000)) {
             return NULL;
         }
     }
@@ -457,11 +446,9 @@ KELP_LOOP_TEST(woken, 0, 100)
  */
 KELP_TEST(nothing_comes)
 {
-    struct kelp_shm_spin spin;
     uint8_t bytes[64];
 
-    kelp_shm_spin_init(&spin, kelp_clock_us());
-    ck_assert(!kelp_shm_channel_wait(b, &spin, 1));
+    ck_assert(!kelp_shm_pair_wait(b, 1));
     ck_assert(kelp_shm_channel_rest(b));
     for (unsigned i = 0; i < 10; i++) {
         ck_assert_int_eq(send_copied(a, "x", 1), KELP_OK);
