@@ -67,6 +67,15 @@ void KELP_LOOPS_NAME(kelp__loop_digest_add)(struct kelp_vector_digest *digest, c
 void KELP_LOOPS_NAME(kelp__loop_digest_end)(const struct kelp_vector_digest *digest,
                                             uint64_t ret_words[2]);
 
+/* As kernels/bfloat16.h says. */
+struct kelp_bfloat16_loops {
+    void (*round)(float *values, uint64_t count);
+    void (*add)(float *sum, const float *other, uint64_t count);
+    void (*add_packed)(void *sum, const void *other, uint64_t count);
+    void (*pack)(const float *values, uint64_t count, void *packed);
+    void (*unpack)(const void *packed, uint64_t count, float *values);
+};
+
 /* The planes of [samples, channels, inner]. */
 struct kelp_channels {
     uint32_t samples, channels;
@@ -145,6 +154,7 @@ struct kelp_loops {
     const struct kelp_device_table *table; /* the CPU device with the operators of this variant */
     const struct kelp_optimizer_loops *optimizer;
     const struct kelp_window_loops *window;
+    const struct kelp_bfloat16_loops *bfloat16;
 };
 
 /* kelp_optimizer_apply() with the loops of one variant. */
