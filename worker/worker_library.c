@@ -328,7 +328,8 @@ static kelp_status allocate(struct kelp_worker *worker, struct kelp_error *reter
 
     worker->memory = aligned_alloc(KELP_TENSOR_ALIGN, bytes);
     worker->stepper = kelp_stepper_create(worker->job, worker->plan);
-    worker->gradients = kelp_gradient_pool_create(worker->plan->flat_count);
+    worker->gradients =
+        kelp_gradient_pool_create(worker->plan->flat_count, worker->job->transport.precision);
     if (!worker->memory || !worker->stepper || !worker->gradients) {
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY,
                          "worker: no memory for two copies of %zu weights", flat_count);
@@ -549,6 +550,7 @@ kelp_status kelp_worker_push(struct kelp_worker *worker, const struct kelp_node 
         (void)snprintf(node->gradient->digest, sizeof(node->gradient->digest), "%s", node->digest);
     }
     const uint64_t begin_us = kelp_clock_us();
+    kelp_gradient_pack(node->gradient);
     kelp_loop_keeper_pause(worker->keeper);
     kelp_status status = kelp_stepper_event(worker->stepper, &event, &worker->actions);
     if (status == KELP_OK) {

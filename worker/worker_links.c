@@ -220,6 +220,7 @@ static kelp_status open_link(struct kelp_worker *worker, const struct kelp_stepp
         .number = action->connect.link,
         .alive = &worker->links_alive,
         .transport = worker->job->transport.kind,
+        .precision = worker->job->transport.precision,
         .piece_bytes = worker->job->transport.piece_bytes,
         .connect_timeout_ms = worker->job->transport.connect_timeout_ms,
         .figures = worker->options.figures,

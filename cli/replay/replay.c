@@ -58,7 +58,7 @@ kelp_status kelp_replay_create(const struct kelp_job *job, struct kelp_replay **
         goto destroy;
     }
     replay->plan = kelp_lanes_plan(replay->lanes);
-    replay->pool = kelp_gradient_pool_create(replay->plan->flat_count);
+    replay->pool = kelp_gradient_pool_create(replay->plan->flat_count, job->transport.precision);
     replay->weights_next = kelp_model_state_vector(replay->plan);
     if (!replay->pool || !replay->weights_next) {
         status =

@@ -121,6 +121,13 @@ enum kelp_device_kind { KELP_DEVICE_CPU, KELP_DEVICE_CUDA };
 enum kelp_compute { KELP_COMPUTE_NATIVE, KELP_COMPUTE_PORTABLE };
 /* How a worker and a shard exchange gradients and weights. */
 enum kelp_transport { KELP_TRANSPORT_AUTO, KELP_TRANSPORT_GRPC, KELP_TRANSPORT_SHM };
+/* What the elements of a pushed gradient are; the numbers are those of PushItem.kind. */
+enum kelp_precision { KELP_PRECISION_FLOAT32, KELP_PRECISION_BFLOAT16 };
+/* Bytes of such an element. */
+static inline uint32_t kelp_precision_bytes(enum kelp_precision precision)
+{
+    return precision == KELP_PRECISION_BFLOAT16 ? 2 : 4;
+}
 /* csv, synthetic: the columns that go in and come out. */
 enum kelp_features {
     KELP_FEATURES_S, /* the target in and out */
@@ -286,6 +293,7 @@ struct kelp_job {
     } cluster;
     struct {
         enum kelp_transport kind;
+        enum kelp_precision precision;
         uint32_t piece_bytes; /* largest payload of one message */
         uint32_t connect_timeout_ms;
     } transport;

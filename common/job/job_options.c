@@ -34,6 +34,7 @@ static const char *const checkpoint_orders[] = {"min", "max", NULL};
 static const char *const device_kinds[] = {"cpu", "cuda", NULL};
 static const char *const computes[] = {"native", "portable", NULL};
 static const char *const transports[] = {"auto", "grpc", "shm", NULL};
+static const char *const precisions[] = {"float32", "bfloat16", NULL};
 
 /* A choice's words stand in the order of its enum: the first, the last and the number say enough.
  */
@@ -56,6 +57,7 @@ CHECK_ORDER(schedule_kinds, KELP_SCHEDULE_CONSTANT, KELP_SCHEDULE_PLATEAU);
 CHECK_ORDER(device_kinds, KELP_DEVICE_CPU, KELP_DEVICE_CUDA);
 CHECK_ORDER(computes, KELP_COMPUTE_NATIVE, KELP_COMPUTE_PORTABLE);
 CHECK_ORDER(transports, KELP_TRANSPORT_AUTO, KELP_TRANSPORT_SHM);
+CHECK_ORDER(precisions, KELP_PRECISION_FLOAT32, KELP_PRECISION_BFLOAT16);
 CHECK_ORDER(checkpoint_metrics, KELP_CHECKPOINT_VAL_LOSS, KELP_CHECKPOINT_VAL_AUC);
 _Static_assert(KELP_ORDER_MIN == 0 && KELP_ORDER_MAX == 1, "order of checkpoint_orders");
 _Static_assert(sizeof(enum kelp_model_kind) == sizeof(uint32_t), "enums are stored as uint32_t");
@@ -474,6 +476,13 @@ const struct kelp_job_key kelp__job_keys[] = {
      .help = "How workers, shards and their backups exchange gradients and weights. `shm`: "
              "through shared memory, for which all of them must be on one host. `auto`: so where "
              "they are, in a run on one machine, and by gRPC otherwise. It changes no result"},
+    {KEY(transport.precision, CHOICE), .choices = precisions, .later = true,
+     .default_text = "float32",
+     .help =
+         "What gradients travel as. `bfloat16`: in half the bytes, with 8 significant bits. The "
+         "gradient of each lane and each sum of two is rounded, wherever it is computed, so "
+         "the result does not depend on the cluster; it is another one than with `float32`. "
+         "Running statistics of batch norm travel with gradients. Weights stay `float32`"},
     {KEY_AT("transport.piece", transport.piece_bytes, SIZE), WITHIN(4096, 64 << 20),
      .change = KELP_JOB_CHANGES, .default_text = "4MiB",
      .help = "The most tensor bytes in one message"},

@@ -109,7 +109,8 @@ struct kelp_node {
     const char *digest; /* of the weights, when word.digest_due and lane_first is 0; else NULL */
 };
 
-/* Hand over a node of the work returned last. It is sent by the next kelp_worker_next(). */
+/* Hand over a node of the work returned last. It is sent by the next kelp_worker_next(). Lanes that
+ * are added before (kelp_gradient_merge()) go through kelp_gradient_round() first, each of them. */
 kelp_status kelp_worker_push(struct kelp_worker *worker, const struct kelp_node *node,
                              struct kelp_error *reterr) KELP_MUST_USE;
 

@@ -270,10 +270,12 @@ struct request {
 static kelp_status push_item(const struct request *request, const Kelp__V1__PushItem *item,
                              struct kelp_error *reterr)
 {
-    if (item->table != 0 || item->kind != 0) {
+    const enum kelp_precision precision = request->peer->service->options.job->transport.precision;
+
+    if (item->table != 0 || item->kind != precision) {
         return kelp_fail(reterr, KELP_ERR_UNSUPPORTED,
-                         "push to table %u, kind %u: there is only the flat vector (0, 0)",
-                         item->table, item->kind);
+                         "push to table %u, kind %u: there is only the flat vector (0, %u)",
+                         item->table, item->kind, precision);
     }
     if (!request->word) {
         return kelp_fail(reterr, KELP_ERR_FORMAT, "pushes without a control word");

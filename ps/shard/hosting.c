@@ -131,7 +131,8 @@ static kelp_status prepare_partitions(struct kelp_hosting *hosting,
                                       struct kelp_error *reterr)
 {
     kelp_status status =
-        kelp_gradients_create(largest_slice(hosting->plan), &hosting->gradients, reterr);
+        kelp_gradients_create(largest_slice(hosting->plan), hosting->job->transport.precision,
+                              &hosting->gradients, reterr);
 
     for (uint32_t i = 0; status == KELP_OK && i < config->place_count; i++) {
         const struct kelp_hosting_place *place = &config->places[i];

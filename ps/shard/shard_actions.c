@@ -10,10 +10,14 @@ void kelp__shard_report_failure(const struct scene *scene, kelp_status status, c
     scene->shard->events->failed(scene->hosted->index, status, text, scene->shard->user);
 }
 
-/* Lamb reads the gradient more than once, and so it has to be in memory. */
+/* Lamb reads the gradient more than once, and so it has to be in memory. A rounded sum goes there
+ * anyway. */
 static bool reads_terms(const struct scene *scene)
 {
-    return scene->hosting->job->train.optimizer != KELP_OPTIMIZER_LAMB;
+    const struct kelp_job *job = scene->hosting->job;
+
+    return job->train.optimizer != KELP_OPTIMIZER_LAMB &&
+           job->transport.precision == KELP_PRECISION_FLOAT32;
 }
 
 static kelp_status do_merge(const struct scene *scene, const struct kelp_action *action)

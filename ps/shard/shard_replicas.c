@@ -167,7 +167,8 @@ static kelp_status receive_root(const struct scene *scene,
                                 const struct kelp_shard_forwarded *forwarded, uint64_t *ret_handle,
                                 struct kelp_error *reterr)
 {
-    const size_t bytes = kelp_extent_bytes(scene->hosted->extent);
+    const uint64_t bytes =
+        scene->hosted->range.count * kelp_precision_bytes(scene->shard->job->transport.precision);
 
     *ret_handle = KELP_HANDLE_NONE;
     if (forwarded->length == 0) {
@@ -175,7 +176,7 @@ static kelp_status receive_root(const struct scene *scene,
     }
     if (forwarded->length != bytes) {
         return kelp_fail(reterr, KELP_ERR_FORMAT,
-                         "root of partition %u has %" PRIu64 " bytes; the partition has %zu",
+                         "root of partition %u has %" PRIu64 " bytes; the partition has %" PRIu64,
                          forwarded->partition, forwarded->length, bytes);
     }
     *ret_handle = kelp_gradients_receive(scene->hosting->gradients, forwarded->payload,

@@ -88,7 +88,7 @@ static kelp_status push_hosted(struct kelp_shard *shard, struct hosted *hosted,
     struct scene scene = {
         .shard = shard, .hosting = shard->hosting, .hosted = hosted, .turn = turn};
     struct kelp_push core = push->push;
-    uint64_t bytes = hosted->range.count * sizeof(float);
+    uint64_t bytes = hosted->range.count * kelp_precision_bytes(shard->job->transport.precision);
 
     if (push->length != 0 && push->length != bytes) {
         return kelp_fail(reterr, KELP_ERR_INVALID,

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "common/shm/shm_area.h"
+#include "kernels/bfloat16.h"
 #include "kernels/optimizer.h"
 #include "worker/compute/limits.h"
 
@@ -21,16 +22,19 @@ struct kelp_gradient_pool {
     bool shares;           /* new buffers lie in areas */
     struct kelp_gradient *free_list;
     uint64_t flat_count;
+    enum kelp_precision precision;
     unsigned live_count;
     unsigned made_count;
 };
 
-struct kelp_gradient_pool *kelp_gradient_pool_create(uint64_t flat_count)
+struct kelp_gradient_pool *kelp_gradient_pool_create(uint64_t flat_count,
+                                                     enum kelp_precision precision)
 {
     struct kelp_gradient_pool *pool = calloc(1, sizeof(*pool));
     if (pool) {
         pthread_mutex_init(&pool->mutex, NULL);
         pool->flat_count = flat_count;
+        pool->precision = precision;
     }
     return pool;
 }
@@ -76,19 +80,37 @@ void kelp_gradient_pool_destroy(struct kelp_gradient_pool *pool)
     }
 }
 
-/* Its values in an area of their own. NULL: there is none to be had. */
+static size_t packed_bytes(const struct kelp_gradient_pool *pool)
+{
+    return pool->precision == KELP_PRECISION_BFLOAT16
+               ? (size_t)pool->flat_count * kelp_precision_bytes(pool->precision)
+               : 0;
+}
+
+static size_t value_bytes(const struct kelp_gradient_pool *pool)
+{
+    return (size_t)pool->flat_count * sizeof(float);
+}
+
+/* Values and what travels: there, one behind the other. */
+static void lay_out(struct kelp_gradient *gradient, struct kelp_gradient_pool *pool, char *there)
+{
+    gradient->values = (float *)(void *)there;
+    gradient->packed = packed_bytes(pool) > 0 ? there + value_bytes(pool) : NULL;
+    gradient->pool = pool;
+}
+
+/* In an area of its own. NULL: there is none to be had. */
 static struct kelp_gradient *gradient_make_shared(struct kelp_gradient_pool *pool, size_t stagger)
 {
     struct kelp_gradient *gradient = calloc(1, sizeof(*gradient));
-    if (gradient && kelp_shm_area_create(stagger + (size_t)pool->flat_count * sizeof(float),
+    if (gradient && kelp_shm_area_create(stagger + value_bytes(pool) + packed_bytes(pool),
                                          &gradient->area, NULL) != KELP_OK) {
         free(gradient);
         return NULL;
     }
     if (gradient) {
-        char *bytes = kelp_shm_area_bytes(gradient->area);
-        gradient->values = (float *)(void *)(bytes + stagger);
-        gradient->pool = pool;
+        lay_out(gradient, pool, (char *)kelp_shm_area_bytes(gradient->area) + stagger);
     }
     return gradient;
 }
@@ -99,18 +121,16 @@ static struct kelp_gradient *gradient_make(struct kelp_gradient_pool *pool, unsi
                                            bool shares)
 {
     size_t stagger = (size_t)(number % 8) * STAGGER_BYTES;
-    size_t value_bytes = (size_t)pool->flat_count * sizeof(float);
     struct kelp_gradient *shared = shares ? gradient_make_shared(pool, stagger) : NULL;
     if (shared) {
         return shared;
     }
-    size_t total =
-        (HEADER_BYTES + 8 * STAGGER_BYTES + value_bytes + 2 * PAGE_BYTES - 1) / PAGE_BYTES;
+    size_t bytes = HEADER_BYTES + 8 * STAGGER_BYTES + value_bytes(pool) + packed_bytes(pool);
+    size_t total = (bytes + 2 * PAGE_BYTES - 1) / PAGE_BYTES;
     struct kelp_gradient *gradient = aligned_alloc(PAGE_BYTES, total * PAGE_BYTES);
     if (gradient) {
         memset(gradient, 0, total * PAGE_BYTES);
-        gradient->values = (float *)(void *)((char *)gradient + HEADER_BYTES + stagger);
-        gradient->pool = pool;
+        lay_out(gradient, pool, (char *)gradient + HEADER_BYTES + stagger);
     }
     return gradient;
 }
@@ -181,6 +201,27 @@ void kelp_gradient_unref(struct kelp_gradient *gradient)
     }
 }
 
+static bool is_rounded(const struct kelp_gradient *gradient)
+{
+    return gradient->pool->precision == KELP_PRECISION_BFLOAT16;
+}
+
+void kelp_gradient_round(struct kelp_gradient *gradient)
+{
+    if (gradient->present && is_rounded(gradient)) {
+        kelp_bfloat16_round(gradient->values, gradient->pool->flat_count);
+    }
+}
+
+static void add_values(struct kelp_gradient *left, const struct kelp_gradient *right)
+{
+    if (is_rounded(left)) {
+        kelp_bfloat16_add(left->values, right->values, left->pool->flat_count);
+    } else {
+        kelp_vector_add(left->values, right->values, left->pool->flat_count);
+    }
+}
+
 void kelp_gradient_merge(struct kelp_gradient *left, const struct kelp_gradient *right)
 {
     if (left->sum_count < right->sum_count) {
@@ -193,9 +234,23 @@ void kelp_gradient_merge(struct kelp_gradient *left, const struct kelp_gradient 
         return;
     }
     if (left->present) {
-        kelp_vector_add(left->values, right->values, left->pool->flat_count);
+        add_values(left, right);
     } else {
         memcpy(left->values, right->values, (size_t)left->pool->flat_count * sizeof(float));
         left->present = true;
     }
+}
+
+void kelp_gradient_pack(struct kelp_gradient *gradient)
+{
+    if (gradient->present && is_rounded(gradient)) {
+        kelp_bfloat16_pack(gradient->values, gradient->pool->flat_count, gradient->packed);
+    }
+}
+
+const void *kelp_gradient_bytes(const struct kelp_gradient *gradient, uint64_t first)
+{
+    return is_rounded(gradient) ? (const char *)gradient->packed +
+                                      first * kelp_precision_bytes(KELP_PRECISION_BFLOAT16)
+                                : (const void *)(gradient->values + first);
 }

@@ -9,6 +9,7 @@
 #include <stdint.h>
 
 #include "common/base/status.h"
+#include "common/job/job.h"
 #include "common/training/control.h"
 
 struct kelp_gradient_pool;
@@ -17,6 +18,7 @@ struct kelp_shm_area;
 /* One node's content. `present` is false when no lane of it has samples: it is pushed empty. */
 struct kelp_gradient {
     float *values; /* flat_count elements, 64-byte aligned, off from other buffers' pages */
+    void *packed;  /* the same as bfloat16, once kelp_gradient_pack() was called; NULL: float32 */
     bool present;
     double sums[KELP_METRIC_SUM_COUNT];
     uint32_t sum_count; /* those from here on are zero: KELP_METRIC_SUM_SCALARS, or all of them */
@@ -25,11 +27,12 @@ struct kelp_gradient {
     struct kelp_gradient *next_free;
     int references;             /* atomic */
     bool abandoned;             /* atomic: somebody may read the values for ever */
-    struct kelp_shm_area *area; /* in which the values lie; NULL: behind this */
+    struct kelp_shm_area *area; /* in which values and packed lie; NULL: behind this */
 };
 
-/* NULL: out of memory. Buffers are made on first use and reused. */
-struct kelp_gradient_pool *kelp_gradient_pool_create(uint64_t flat_count);
+/* NULL: out of memory. Buffers are made on first use and reused. precision: transport.precision. */
+struct kelp_gradient_pool *kelp_gradient_pool_create(uint64_t flat_count,
+                                                     enum kelp_precision precision);
 /* Shards of this host read gradients in place: buffers that are made from now on lie in areas, if
  * the system has them, and values are KELP_GRADIENT_SHARED_BYTES_MIN. Threads: any. */
 void kelp_gradient_pool_share(struct kelp_gradient_pool *pool);
@@ -45,8 +48,16 @@ void kelp_gradient_unref(struct kelp_gradient *gradient);
 /* Somebody may read its values for ever: they are not written again. A reference is kept. */
 void kelp_gradient_abandon(struct kelp_gradient *gradient);
 
-/* left = left + right, values and sums: two sibling nodes of the reduction tree become their
- * parent. */
+/* A lane's values, as every node has them: rounded, where the precision is bfloat16. */
+void kelp_gradient_round(struct kelp_gradient *gradient);
+
+/* left = left + right, values and sums: two sibling nodes of the reduction tree, with values as
+ * every node has them, become their parent. */
 void kelp_gradient_merge(struct kelp_gradient *left, const struct kelp_gradient *right);
+
+/* Nothing more is added: make the bytes that travel. They are rounded here, too. */
+void kelp_gradient_pack(struct kelp_gradient *gradient);
+/* Those of the elements from `first` on. */
+const void *kelp_gradient_bytes(const struct kelp_gradient *gradient, uint64_t first);
 
 #endif

@@ -295,6 +295,9 @@ kelp_status kelp_lanes_node(struct kelp_lanes *lanes, uint32_t lane_first, uint3
         }
         const uint64_t begin_ns = kelp_trace_begin(lanes->trace);
         status = compute_lane(lanes, lane_first, left, reterr);
+        if (status == KELP_OK) {
+            kelp_gradient_round(left);
+        }
         end_span(lanes, begin_ns, "lane", lane_first, 1);
     } else {
         uint32_t half = lane_count / 2;

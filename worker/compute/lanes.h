@@ -54,7 +54,8 @@ struct kelp_lanes_buffers {
 };
 
 /*
- * The sum of lanes [lane_first, lane_first + lane_count) in tree order; aligned, a power of two.
+ * The sum of lanes [lane_first, lane_first + lane_count) in tree order, rounded at each node where
+ * transport.precision says so; aligned, a power of two.
  * Takes as many buffers at once as the node has levels. *ret_gradient is the caller's reference;
  * `present` is false when no lane of it has samples.
  * Errors: KELP_ERR_NO_MEMORY, KELP_ERR_DEVICE, those of reading samples.

@@ -65,9 +65,11 @@ static void finish_message(struct outbox *box, const struct kelp_control_word *w
     begin_message(box);
 }
 
+/* Of a pushed gradient. */
 static uint64_t slice_bytes(const struct kelp_stepper *stepper, uint32_t partition)
 {
-    return kelp_plan_partition(stepper->plan, partition).count * sizeof(float);
+    return kelp_plan_partition(stepper->plan, partition).count *
+           kelp_precision_bytes(stepper->job->transport.precision);
 }
 
 static void collect_push(struct outbox *box, const struct kelp_stepper_node *node,

@@ -47,6 +47,7 @@ static void link_free(struct kelp_shard_link *link)
     free(link);
 }
 
+/* Of weights. */
 static size_t partition_bytes(const struct kelp_shard_link *link, uint32_t partition)
 {
     return (size_t)kelp_plan_partition(link->options.plan, partition).count * sizeof(float);
@@ -391,7 +392,7 @@ static kelp_status borrow_slice(struct kelp_shard_link *link, struct kelp_rpc_me
 {
     struct kelp_gradient *gradient = first->node->content;
     struct kelp_slice_range range = kelp_plan_partition(link->options.plan, first->partition);
-    const struct kelp_rpc_loan loan = {.bytes = gradient->values + range.first,
+    const struct kelp_rpc_loan loan = {.bytes = kelp_gradient_bytes(gradient, range.first),
                                        .length = length,
                                        .area = gradient->area,
                                        .returned = gradient_returned,
@@ -435,6 +436,7 @@ static void put_pushes(struct kelp_shard_link *link, const struct kelp_stepper_m
         Kelp__V1__PushItem *item = &link->push_items[i];
 
         kelp__v1__push_item__init(item);
+        item->kind = link->options.precision;
         item->partition = push->partition;
         item->map_epoch = push->map_epoch;
         item->lane_first = push->node->lane_first;

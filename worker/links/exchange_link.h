@@ -44,6 +44,7 @@ struct kelp_shard_link_options {
     uint32_t number; /* of the link, for its owner */
     uint32_t *alive; /* counts links that have not ended; must outlive them */
     enum kelp_transport transport;
+    enum kelp_precision precision;
     uint32_t piece_bytes;
     uint32_t connect_timeout_ms;
     struct kelp_figures *figures; /* bytes are counted there; NULL: nowhere */

@@ -50,6 +50,14 @@ static uint32_t gradient_buffers(const struct kelp_job *job)
     return most;
 }
 
+/* What travels lies beside the values, where it has other elements. */
+static uint64_t packed_bytes(const struct kelp_job *job, const struct kelp_plan *plan)
+{
+    const enum kelp_precision precision = job->transport.precision;
+    return precision == KELP_PRECISION_FLOAT32 ? 0
+                                               : plan->flat_count * kelp_precision_bytes(precision);
+}
+
 void kelp_footprint(const struct kelp_job *job, const struct kelp_plan *plan,
                     const struct kelp_model *model, const struct kelp_dataset *dataset,
                     struct kelp_footprint *ret_footprint)
@@ -58,7 +66,8 @@ void kelp_footprint(const struct kelp_job *job, const struct kelp_plan *plan,
     const uint64_t flat = plan->flat_count * sizeof(float);
     kelp_graph_memory(kelp_model_graph(model), &memory);
     struct kelp_footprint footprint = {.weights = 2 * flat,
-                                       .gradients = gradient_buffers(job) * flat,
+                                       .gradients =
+                                           gradient_buffers(job) * (flat + packed_bytes(job, plan)),
                                        .activations = memory.total,
                                        .messages = flat,
                                        .process = PROCESS_BYTES};
@@ -77,7 +86,8 @@ void kelp_footprint(const struct kelp_job *job, const struct kelp_plan *plan,
 uint64_t kelp_footprint_shards(const struct kelp_job *job, const struct kelp_plan *plan)
 {
     const uint64_t slots = job->run.mode == KELP_RUN_TRAIN ? kelp_optimizer_slot_count(job) : 0;
-    return plan->flat_count * sizeof(float) * (3 + slots) * job->cluster.replicas;
+    const uint64_t bytes = plan->flat_count * sizeof(float) * (3 + slots) + packed_bytes(job, plan);
+    return bytes * job->cluster.replicas;
 }
 
 uint64_t kelp_footprint_peak(void)

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/bfloat16.h"
 #include "ps/core/partition/partition.h"
 #include "ps/shard/tensors/extent.h"
 
@@ -13,31 +14,47 @@
 #define STAGGER_FIRST 16
 #define STAGGER_COUNT 16
 
+/* The buffer that a handle has. */
+enum kind {
+    PLAIN,    /* none */
+    BUFFERED, /* for elements as they travel */
+    WIDE,     /* for floats, where others travel */
+    KINDS
+};
+
 struct gradient {
     struct gradient *next; /* in the free list */
+    enum kind kind;        /* in which of them */
     atomic_uint refs;      /* the handle's own, and one for each loan */
     uint64_t count;
+    size_t bytes;                     /* of so many elements as they travel */
     struct kelp_wire_payload payload; /* when dense is NULL; the message is referenced */
     size_t offset;
     struct gradient *left; /* of a sum that has yet to be made; NULL else */
     struct gradient *right;
-    float *dense;  /* the buffer, while it holds the values */
-    float *buffer; /* stays with the handle in the free list, so that warm-up ends */
+    void *dense;           /* the buffer, while it holds the values */
+    void *buffer;          /* stays with the handle in the free list, so that warm-up ends */
+    struct gradient *wide; /* the values as floats, where others travel; once they were asked for */
     void *base;
 };
 
 struct kelp_gradients {
     pthread_mutex_t lock; /* guards the free lists and the counters; a leaf */
     uint64_t count_max;
-    struct gradient *free_plain;    /* without a buffer */
-    struct gradient *free_buffered; /* with one */
+    enum kelp_precision precision;
+    struct gradient *free[KINDS];
     uint32_t buffer_count;
     uint32_t live;
     bool ended; /* the owner let go: freed with the last loan */
 };
 
-kelp_status kelp_gradients_create(uint64_t count_max, struct kelp_gradients **ret_gradients,
-                                  struct kelp_error *reterr)
+static size_t bytes_of(const struct kelp_gradients *gradients, uint64_t count)
+{
+    return (size_t)count * kelp_precision_bytes(gradients->precision);
+}
+
+kelp_status kelp_gradients_create(uint64_t count_max, enum kelp_precision precision,
+                                  struct kelp_gradients **ret_gradients, struct kelp_error *reterr)
 {
     struct kelp_gradients *gradients = calloc(1, sizeof(*gradients));
 
@@ -46,6 +63,7 @@ kelp_status kelp_gradients_create(uint64_t count_max, struct kelp_gradients **re
     }
     (void)pthread_mutex_init(&gradients->lock, NULL);
     gradients->count_max = count_max;
+    gradients->precision = precision;
     *ret_gradients = gradients;
     return KELP_OK;
 }
@@ -62,8 +80,9 @@ static void free_list(struct gradient *list)
 
 static void free_all(struct kelp_gradients *gradients)
 {
-    free_list(gradients->free_plain);
-    free_list(gradients->free_buffered);
+    for (int kind = 0; kind < KINDS; kind++) {
+        free_list(gradients->free[kind]);
+    }
     (void)pthread_mutex_destroy(&gradients->lock);
     free(gradients);
 }
@@ -93,16 +112,26 @@ static uint64_t to_handle(struct gradient *gradient)
     return (uint64_t)(uintptr_t)gradient;
 }
 
-static struct gradient *take(struct kelp_gradients *gradients, bool buffered)
+/* False: out of memory. */
+static bool make_buffer(const struct kelp_gradients *gradients, struct gradient *gradient,
+                        uint32_t index)
 {
-    struct gradient **list = buffered ? &gradients->free_buffered : &gradients->free_plain;
+    const size_t bytes = gradient->kind == WIDE ? (size_t)gradients->count_max * sizeof(float)
+                                                : bytes_of(gradients, gradients->count_max);
 
+    gradient->buffer =
+        kelp__extent_alloc_staggered(bytes, STAGGER_FIRST + index % STAGGER_COUNT, &gradient->base);
+    return gradient->buffer != NULL;
+}
+
+static struct gradient *take(struct kelp_gradients *gradients, enum kind kind)
+{
     (void)pthread_mutex_lock(&gradients->lock);
-    struct gradient *gradient = *list;
+    struct gradient *gradient = gradients->free[kind];
     uint32_t index = gradients->buffer_count;
     if (gradient) {
-        *list = gradient->next;
-    } else if (buffered) {
+        gradients->free[kind] = gradient->next;
+    } else if (kind != PLAIN) {
         gradients->buffer_count++;
     }
     gradients->live++;
@@ -112,12 +141,10 @@ static struct gradient *take(struct kelp_gradients *gradients, bool buffered)
         return gradient;
     }
     gradient = calloc(1, sizeof(*gradient));
-    if (gradient && buffered) {
-        gradient->buffer =
-            kelp__extent_alloc_staggered((size_t)gradients->count_max * sizeof(float),
-                                         STAGGER_FIRST + index % STAGGER_COUNT, &gradient->base);
+    if (gradient) {
+        gradient->kind = kind;
     }
-    if (!gradient || (buffered && !gradient->buffer)) {
+    if (!gradient || (kind != PLAIN && !make_buffer(gradients, gradient, index))) {
         free(gradient);
         (void)pthread_mutex_lock(&gradients->lock);
         gradients->live--;
@@ -146,6 +173,15 @@ static void drop_terms(struct kelp_gradients *gradients, struct gradient *sum)
     }
 }
 
+/* The free lists are locked. */
+static void put_back(struct kelp_gradients *gradients, struct gradient *gradient)
+{
+    gradient->next = gradients->free[gradient->kind];
+    gradients->free[gradient->kind] = gradient;
+    assert(gradients->live > 0);
+    gradients->live--;
+}
+
 void kelp_gradients_release(struct kelp_gradients *gradients, uint64_t handle)
 {
     struct gradient *gradient = to_gradient(handle);
@@ -153,41 +189,21 @@ void kelp_gradients_release(struct kelp_gradients *gradients, uint64_t handle)
     if (atomic_fetch_sub_explicit(&gradient->refs, 1, memory_order_acq_rel) != 1) {
         return;
     }
+    struct gradient *wide = gradient->wide;
     drop_terms(gradients, gradient);
-    struct gradient **list = gradient->buffer ? &gradients->free_buffered : &gradients->free_plain;
     drop_message(gradient);
     gradient->dense = NULL;
+    gradient->wide = NULL;
     (void)pthread_mutex_lock(&gradients->lock);
-    gradient->next = *list;
-    *list = gradient;
-    assert(gradients->live > 0);
-    bool last = --gradients->live == 0 && gradients->ended;
+    if (wide) {
+        put_back(gradients, wide);
+    }
+    put_back(gradients, gradient);
+    bool last = gradients->live == 0 && gradients->ended;
     (void)pthread_mutex_unlock(&gradients->lock);
     if (last) {
         free_all(gradients);
     }
-}
-
-kelp_status kelp_gradients_lend(struct kelp_gradients *gradients, uint64_t handle,
-                                struct kelp_gradients_loan *ret_loan)
-{
-    struct gradient *gradient = to_gradient(handle);
-    const float *values = kelp_gradients_values(gradients, handle);
-
-    if (!values) {
-        return KELP_ERR_NO_MEMORY;
-    }
-    atomic_fetch_add_explicit(&gradient->refs, 1, memory_order_relaxed);
-    *ret_loan = (struct kelp_gradients_loan){.gradients = gradients,
-                                             .handle = handle,
-                                             .values = values,
-                                             .bytes = (size_t)gradient->count * sizeof(float)};
-    return KELP_OK;
-}
-
-void kelp_gradients_return(const struct kelp_gradients_loan *loan)
-{
-    kelp_gradients_release(loan->gradients, loan->handle);
 }
 
 uint64_t kelp_gradients_receive(struct kelp_gradients *gradients,
@@ -195,13 +211,14 @@ uint64_t kelp_gradients_receive(struct kelp_gradients *gradients,
                                 uint64_t count)
 {
     assert(count <= gradients->count_max);
-    assert(offset + count * sizeof(float) <= payload->length);
-    struct gradient *gradient = take(gradients, false);
+    assert(offset + bytes_of(gradients, count) <= payload->length);
+    struct gradient *gradient = take(gradients, PLAIN);
 
     if (!gradient) {
         return KELP_HANDLE_NONE;
     }
     gradient->count = count;
+    gradient->bytes = bytes_of(gradients, count);
     gradient->payload = *payload;
     gradient->offset = offset;
     kelp_rpc_message_ref(payload->message);
@@ -211,7 +228,7 @@ uint64_t kelp_gradients_receive(struct kelp_gradients *gradients,
 /* Where all values lie one behind the other, at any alignment; NULL: they do not. */
 static const void *one_piece(const struct gradient *gradient)
 {
-    const size_t bytes = (size_t)gradient->count * sizeof(float);
+    const size_t bytes = gradient->bytes;
     size_t skip = gradient->payload.segment_offset + gradient->offset;
 
     if (gradient->dense || gradient->left || bytes == 0) {
@@ -262,7 +279,7 @@ bool kelp_gradients_content(struct kelp_gradients *gradients, uint64_t handle,
         return false;
     }
     const void *piece = one_piece(gradient);
-    hasher.length = (size_t)gradient->count * sizeof(float);
+    hasher.length = gradient->bytes;
     if (piece) {
         kelp_vector_digest(piece, hasher.length, hasher.words);
     } else if (hasher.length <= HASH_COPY_MAX) {
@@ -277,59 +294,79 @@ bool kelp_gradients_content(struct kelp_gradients *gradients, uint64_t handle,
     return true;
 }
 
-/* Adding bytes that arrive in pieces which may split a float. */
+/* sum[i] = sum[i] + other[i], as the precision says. */
+static void add_elements(enum kelp_precision precision, void *sum, const void *other, size_t count)
+{
+    if (precision == KELP_PRECISION_BFLOAT16) {
+        kelp_bfloat16_add_packed(sum, other, count);
+    } else {
+        kelp_vector_add(sum, other, count);
+    }
+}
+
+/* Adding bytes that arrive in pieces which may split an element. */
 struct adder {
-    float *sum;
+    enum kelp_precision precision;
+    char *sum;
     uint8_t carry[sizeof(float)];
 };
 
 static void add_piece(const uint8_t *bytes, size_t length, size_t at, void *user)
 {
     struct adder *adder = user;
-    size_t have = at % sizeof(float); /* bytes of a float that began in the piece before */
+    const size_t size = kelp_precision_bytes(adder->precision);
+    size_t have = at % size; /* bytes of an element that began in the piece before */
 
     if (have > 0) {
-        size_t more = sizeof(float) - have < length ? sizeof(float) - have : length;
+        size_t more = size - have < length ? size - have : length;
         memcpy(adder->carry + have, bytes, more);
-        if (have + more == sizeof(float)) {
-            kelp_vector_add(adder->sum + at / sizeof(float), adder->carry, 1);
+        if (have + more == size) {
+            add_elements(adder->precision, adder->sum + at / size * size, adder->carry, 1);
         }
         bytes += more;
         length -= more;
         at += more;
     }
-    size_t whole = length / sizeof(float);
+    size_t whole = length / size;
     if (whole > 0) {
-        kelp_vector_add(adder->sum + at / sizeof(float), bytes, whole);
+        add_elements(adder->precision, adder->sum + at, bytes, whole);
     }
-    memcpy(adder->carry, bytes + whole * sizeof(float), length % sizeof(float));
+    memcpy(adder->carry, bytes + whole * size, length % size);
 }
 
-static void add_to(float *sum, const struct gradient *gradient)
+static void add_to(const struct kelp_gradients *gradients, void *sum,
+                   const struct gradient *gradient)
 {
     if (gradient->dense) {
-        kelp_vector_add(sum, gradient->dense, gradient->count);
+        add_elements(gradients->precision, sum, gradient->dense, (size_t)gradient->count);
         return;
     }
-    struct adder adder = {.sum = sum};
-    kelp_wire_payload_pieces(&gradient->payload, gradient->offset,
-                             (size_t)gradient->count * sizeof(float), add_piece, &adder);
+    struct adder adder = {.precision = gradients->precision, .sum = sum};
+    kelp_wire_payload_pieces(&gradient->payload, gradient->offset, gradient->bytes, add_piece,
+                             &adder);
 }
 
 /* A handle with a buffer that holds the message's values; the plain one is used up. NULL: out of
  * memory, and it is not. */
 static struct gradient *make_dense(struct kelp_gradients *gradients, struct gradient *plain)
 {
-    struct gradient *dense = take(gradients, true);
+    struct gradient *dense = take(gradients, BUFFERED);
 
     if (!dense) {
         return NULL;
     }
     dense->count = plain->count;
+    dense->bytes = plain->bytes;
     dense->dense = dense->buffer;
-    kelp_wire_payload_copy(&plain->payload, plain->offset, (size_t)plain->count * sizeof(float),
-                           dense->dense);
+    kelp_wire_payload_copy(&plain->payload, plain->offset, plain->bytes, dense->dense);
     return dense;
+}
+
+/* Can both be read at once, in a sum that is not rounded? */
+static bool adds_terms(const struct kelp_gradients *gradients, const struct gradient *left,
+                       const struct gradient *right)
+{
+    return gradients->precision == KELP_PRECISION_FLOAT32 && one_piece(left) && one_piece(right);
 }
 
 /*
@@ -347,7 +384,8 @@ uint64_t kelp_gradients_merge(struct kelp_gradients *gradients, uint64_t left_ha
     assert(left != right);
     assert(left->count == right->count);
     assert(!left->left && !right->left);
-    if (!sum && one_piece(left) && one_piece(right)) {
+    assert(!left->wide && !right->wide); /* only roots are asked for their values */
+    if (!sum && adds_terms(gradients, left, right)) {
         return add_both(gradients, left_handle, right_handle);
     }
     if (!sum) {
@@ -358,14 +396,16 @@ uint64_t kelp_gradients_merge(struct kelp_gradients *gradients, uint64_t left_ha
             return KELP_HANDLE_NONE;
         }
     }
-    add_to(sum->dense, other);
+    add_to(gradients, sum->dense, other);
     kelp_gradients_release(gradients, to_handle(other));
     return to_handle(sum);
 }
 
 static void move_buffer(struct gradient *to, struct gradient *from)
 {
-    assert(!to->buffer);
+    assert(to->kind == PLAIN);
+    to->kind = from->kind;
+    from->kind = PLAIN;
     to->buffer = from->buffer;
     to->base = from->base;
     from->buffer = NULL;
@@ -378,7 +418,7 @@ static bool take_buffer(struct kelp_gradients *gradients, struct gradient *gradi
     if (gradient->buffer) {
         return true;
     }
-    struct gradient *spare = take(gradients, true);
+    struct gradient *spare = take(gradients, BUFFERED);
     if (!spare) {
         return false;
     }
@@ -412,7 +452,7 @@ static bool add_up(struct kelp_gradients *gradients, struct gradient *sum)
     struct gradient *into = summand(sum);
 
     if (into) {
-        add_to(into->dense, into == sum->left ? sum->right : sum->left);
+        add_to(gradients, into->dense, into == sum->left ? sum->right : sum->left);
     } else if (take_buffer(gradients, sum)) {
         kelp_vector_sum(sum->buffer, one_piece(sum->left), one_piece(sum->right), sum->count);
     } else {
@@ -430,16 +470,17 @@ uint64_t kelp_gradients_join(struct kelp_gradients *gradients, uint64_t left_han
 
     assert(left != right);
     assert(left->count == right->count);
-    if (!one_piece(left) || !one_piece(right)) {
+    if (!adds_terms(gradients, left, right)) {
         return kelp_gradients_merge(gradients, left_handle, right_handle);
     }
-    struct gradient *sum = take(gradients, false);
+    struct gradient *sum = take(gradients, PLAIN);
     if (!sum) {
         kelp_gradients_release(gradients, left_handle);
         kelp_gradients_release(gradients, right_handle);
         return KELP_HANDLE_NONE;
     }
     sum->count = left->count;
+    sum->bytes = left->bytes;
     sum->left = left;
     sum->right = right;
     return to_handle(sum);
@@ -462,12 +503,10 @@ bool kelp_gradients_read(struct kelp_gradients *gradients, uint64_t handle, bool
     struct gradient *gradient = to_gradient(handle);
     struct kelp_gradient_terms terms = {.left = one_piece(gradient)};
 
-    buffers->gradient = gradient->dense;
+    buffers->gradient = NULL;
     buffers->terms = (struct kelp_gradient_terms){.left = NULL};
-    if (gradient->dense) {
-        return true;
-    }
-    if (!gradient->left && !terms.left) {
+    if (gradients->precision != KELP_PRECISION_FLOAT32 || gradient->dense ||
+        (!gradient->left && !terms.left)) {
         buffers->gradient = kelp_gradients_values(gradients, handle);
         return buffers->gradient != NULL;
     }
@@ -498,10 +537,9 @@ void kelp_gradients_was_read(struct kelp_gradients *gradients, uint64_t handle)
     }
 }
 
-const float *kelp_gradients_values(struct kelp_gradients *gradients, uint64_t handle)
+/* The elements as they travel, in one piece; NULL: out of memory. */
+static const void *in_memory(struct kelp_gradients *gradients, struct gradient *gradient)
 {
-    struct gradient *gradient = to_gradient(handle);
-
     if (gradient->left) {
         return add_up(gradients, gradient) ? gradient->dense : NULL;
     }
@@ -510,10 +548,48 @@ const float *kelp_gradients_values(struct kelp_gradients *gradients, uint64_t ha
         if (!take_buffer(gradients, gradient)) {
             return NULL;
         }
-        kelp_wire_payload_copy(&gradient->payload, gradient->offset,
-                               (size_t)gradient->count * sizeof(float), gradient->buffer);
+        kelp_wire_payload_copy(&gradient->payload, gradient->offset, gradient->bytes,
+                               gradient->buffer);
         gradient->dense = gradient->buffer;
         drop_message(gradient);
     }
     return gradient->dense;
+}
+
+const float *kelp_gradients_values(struct kelp_gradients *gradients, uint64_t handle)
+{
+    struct gradient *gradient = to_gradient(handle);
+    const void *elements = in_memory(gradients, gradient);
+
+    if (!elements || gradients->precision == KELP_PRECISION_FLOAT32) {
+        return elements;
+    }
+    if (!gradient->wide) {
+        gradient->wide = take(gradients, WIDE);
+        if (!gradient->wide) {
+            return NULL;
+        }
+        kelp_bfloat16_unpack(elements, gradient->count, gradient->wide->buffer);
+    }
+    return gradient->wide->buffer;
+}
+
+kelp_status kelp_gradients_lend(struct kelp_gradients *gradients, uint64_t handle,
+                                struct kelp_gradients_loan *ret_loan)
+{
+    struct gradient *gradient = to_gradient(handle);
+    const void *elements = in_memory(gradients, gradient);
+
+    if (!elements) {
+        return KELP_ERR_NO_MEMORY;
+    }
+    atomic_fetch_add_explicit(&gradient->refs, 1, memory_order_relaxed);
+    *ret_loan = (struct kelp_gradients_loan){
+        .gradients = gradients, .handle = handle, .values = elements, .bytes = gradient->bytes};
+    return KELP_OK;
+}
+
+void kelp_gradients_return(const struct kelp_gradients_loan *loan)
+{
+    kelp_gradients_release(loan->gradients, loan->handle);
 }

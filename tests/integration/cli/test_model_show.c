@@ -105,6 +105,26 @@ KELP_TEST(test_json)
     ck_assert_double_gt(activations[1], activations[0]);
 }
 
+/* Gradients that travel as bfloat16 are beside their float32. */
+KELP_TEST(test_precision)
+{
+    static const char *const precisions[] = {"transport.precision=float32",
+                                             "transport.precision=bfloat16"};
+    const char *job = write_job("{kind: mlp, hidden: [16]}");
+    double gradients[2], total[2];
+    for (size_t i = 0; i < 2; i++) {
+        run((const char *[]){"model", "show", job, "-o", "json", "--set", precisions[i], NULL});
+        ck_assert_msg(command.exit_code == 0, "%s", command.err);
+        cJSON *json = cJSON_Parse(command.out);
+        const cJSON *memory = cJSON_GetObjectItemCaseSensitive(json, "memory_bytes");
+        gradients[i] = kelp_test_number(memory, "gradients");
+        total[i] = kelp_test_number(memory, "total");
+        cJSON_Delete(json);
+    }
+    ck_assert_double_eq(gradients[1], 1.5 * gradients[0]);
+    ck_assert_double_eq(total[1] - total[0], gradients[1] - gradients[0]);
+}
+
 KELP_TEST(test_mistakes)
 {
     static const struct {

@@ -193,6 +193,7 @@ enum defect {
     BAD_KIND,
     BAD_SUMS,
     BAD_TABLE,
+    BAD_PUSH_KIND,
     BAD_PULL_TABLE,
     LONG_DECISION,
     LONG_PART,
@@ -245,6 +246,9 @@ KELP_LOOP_TEST(defects_end_the_stream, 0, DEFECT_COUNT)
         break;
     case BAD_TABLE:
         item->table = 1;
+        break;
+    case BAD_PUSH_KIND:
+        item->kind = KELP_PRECISION_BFLOAT16; /* the job has float32 */
         break;
     case BAD_PULL_TABLE:
         request.message.n_push = 0;
@@ -596,6 +600,56 @@ KELP_TEST(newer_entries_are_told)
     }
     ck_assert_str_eq(reply->refused[1]->primary->address, "127.0.0.1:9");
     kelp__v1__exchange_reply__free_unpacked(reply, NULL);
+    shard_stream_close(&worker);
+    free(weights);
+}
+
+/* ---- gradients as bfloat16 ---- */
+
+static void set_up_bfloat16(void)
+{
+    static const char *const settings[] = {"train.epochs", "1", "transport.precision", "bfloat16",
+                                           NULL};
+
+    shard_fixture_start(&fixture, settings, ELEMENTS, SAMPLES);
+    shard_stream_open(&control, &fixture, "Control");
+}
+
+KELP_CASE("bfloat16", .timeout_s = 60, .setup = set_up_bfloat16, .teardown = tear_down)
+
+static const struct {
+    uint32_t kind;
+    uint32_t element_bytes;
+    const char *text;
+} elements[] = {
+    {KELP_PRECISION_FLOAT32, 4, "push to table 0, kind 0: there is only the flat vector (0, 1)"},
+    {KELP_PRECISION_BFLOAT16, 4, "push to partition 0 has 4032 bytes; the partition has 2016"},
+    {7, 2, "push to table 0, kind 7: there is only the flat vector (0, 1)"},
+};
+
+/* A push says what its elements are, and has as many bytes as so many of them have. */
+KELP_LOOP_TEST(elements_are_those_of_the_job, 0, KELP_ARRAY_COUNT(elements))
+{
+    struct shard_stream worker;
+    struct kelp_control_word word;
+    struct shard_request request;
+    float *weights = shard_worker_new_flat(&fixture);
+
+    shard_load(&control, 1);
+    shard_worker_open(&worker, &fixture, 1, weights, &word);
+    shard_request_init(&request, 1);
+    shard_request_word(&request, &word);
+    shard_request_push_lanes(&request, &fixture, 0, 4, true);
+    for (size_t i = 0; i < request.message.n_push; i++) {
+        request.pushes[i].kind = elements[_i].kind;
+        request.pushes[i].length = request.pushes[i].length / 4 * elements[_i].element_bytes;
+    }
+    shard_stream_send(&worker, &request.message.base, weights, shard_worker_flat_bytes(&fixture));
+    Kelp__V1__ExchangeReply *reply = shard_worker_take_reply(&worker, NULL, NULL);
+    ck_assert_int_ne(reply->status, KELP_OK);
+    ck_assert_msg(strstr(reply->error, elements[_i].text) != NULL, "%s", reply->error);
+    kelp__v1__exchange_reply__free_unpacked(reply, NULL);
+    shard_stream_await_closed(&worker);
     shard_stream_close(&worker);
     free(weights);
 }

@@ -36,6 +36,7 @@ KELP_TEST(test_defaults)
     ck_assert_uint_eq(job->cluster.workers.max, 2);
     ck_assert_uint_eq(job->failure.detect_ms, 1000);
     ck_assert_int_eq(job->transport.kind, KELP_TRANSPORT_AUTO);
+    ck_assert_int_eq(job->transport.precision, KELP_PRECISION_FLOAT32);
     ck_assert_uint_eq(job->transport.piece_bytes, 4u << 20);
     ck_assert(job->train.evaluate);
     ck_assert(job->data.shuffle);
@@ -53,7 +54,7 @@ KELP_TEST(test_values)
                   "data: {kind: csv, path: /data/ETTh1.csv, features: M, split: [500, 0, 200]}\n"
                   "train:\n  optimizer: sgd\n  momentum: 0.9\n  nesterov: true\n  lr: 1e-2\n"
                   "cluster:\n  workers: 2:8\n  shards: 3\n"
-                  "transport:\n  kind: shm\n  piece: 64KiB\n"
+                  "transport:\n  kind: shm\n  precision: bfloat16\n  piece: 64KiB\n"
                   "failure:\n  detect: 250ms\n  max_failures: -1\n") == KELP_OK,
         "%s", job_bench.error.text);
     ck_assert_str_eq(job->name, "etth1-mlp");
@@ -67,6 +68,7 @@ KELP_TEST(test_values)
     ck_assert_double_eq(job->train.lr, 0.01);
     ck_assert_uint_eq(job->cluster.workers.max, 8);
     ck_assert_int_eq(job->transport.kind, KELP_TRANSPORT_SHM);
+    ck_assert_int_eq(job->transport.precision, KELP_PRECISION_BFLOAT16);
     ck_assert_uint_eq(job->transport.piece_bytes, 65536);
     ck_assert_uint_eq(job->failure.detect_ms, 250);
     ck_assert_int_eq(job->failure.max_failures, -1);
@@ -158,6 +160,9 @@ static const struct {
                                 "10m (a whole number with ms, s, m or h)"},
     {"transport:\n  kind: tcp\n",
      "job.yaml:2: transport.kind: 'tcp' is not one of auto, grpc, shm"},
+    {"transport:\n  precision: float16\n",
+     "job.yaml:2: transport.precision: 'float16' is not one of float32, bfloat16; did you mean "
+     "bfloat16?"},
     {"transport:\n  piece: 4MB\n",
      "job.yaml:2: transport.piece: '4MB' is not a size from 4KiB to "
      "64MiB (a whole number with B, KiB, MiB or GiB); did you mean 4MiB?"},

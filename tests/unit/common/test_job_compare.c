@@ -78,6 +78,9 @@ static const struct {
      "false -> true"},
     {"seed: 1\n", "cluster:\n  compute: portable\n", "", "cluster.compute native -> portable"},
     {"cluster:\n  compute: native\n", "seed: 1\n", "", ""},
+    /* the only key of its section that shapes the result */
+    {"transport:\n  precision: float32\n", "transport:\n  precision: bfloat16\n", "",
+     "transport.precision float32 -> bfloat16"},
     /* a key of another kind says nothing beside the kind itself */
     {"model:\n  kind: mlp\n  hidden: [8, 4]\n", "model:\n  kind: dlinear\n  individual: true\n", "",
      "model.kind mlp -> dlinear"},

@@ -207,6 +207,22 @@ KELP_TEST(test_digest)
     ck_assert_uint_ne(kelp_job_file_digest(job_bench.file), digest);
 }
 
+/* Peers whose jobs have another precision have another text: none of them is served. What jobs had
+ * before there was the key keeps its digest. */
+KELP_TEST(test_digest_of_precision)
+{
+    const uint64_t digest = kelp_job_file_digest(job_bench.file);
+
+    ck_assert_int_eq(kelp_job_file_set(job_bench.file, "transport.precision", "float32",
+                                       KELP_ORIGIN_FLAG, &job_bench.error),
+                     KELP_OK);
+    ck_assert_uint_eq(kelp_job_file_digest(job_bench.file), digest);
+    ck_assert_int_eq(kelp_job_file_set(job_bench.file, "transport.precision", "bfloat16",
+                                       KELP_ORIGIN_FLAG, &job_bench.error),
+                     KELP_OK);
+    ck_assert_uint_ne(kelp_job_file_digest(job_bench.file), digest);
+}
+
 /* A file is read from disk; a missing one and a folder are named. */
 KELP_TEST(test_read)
 {

@@ -158,11 +158,11 @@ static void check_variant(const struct kelp_loops *variant, struct work *work, u
     loops->round(work->right, count);
     for (uint32_t i = 0; i < count; i++) {
         uint16_t half;
-        memcpy(&half, packed + 2 * i, sizeof(half));
+        memcpy(&half, packed + (size_t)2 * i, sizeof(half));
         ck_assert_msg((uint32_t)half << 16 == bits_of(work->left[i]), "%s at %u", variant->name, i);
         work->sum[i] = work->left[i] + work->right[i];
     }
-    ck_assert_int_eq(packed[2 * count], 0x5a);
+    ck_assert_int_eq(packed[(size_t)2 * count], 0x5a);
     loops->add(work->left, work->right, count);
     loops->add_packed(packed, other, count);
     loops->unpack(packed, count, work->right);
@@ -175,7 +175,7 @@ static void check_variant(const struct kelp_loops *variant, struct work *work, u
                                  : bits_of(work->right[i]) == bits_of(work->left[i]),
                       "%s: packed sum %u is %08x", variant->name, i, bits_of(work->right[i]));
     }
-    ck_assert_int_eq(packed[2 * count], 0x5a);
+    ck_assert_int_eq(packed[(size_t)2 * count], 0x5a);
     if (count < COUNT) {
         ck_assert_uint_eq(bits_of(work->left[COUNT - 1]), bits_of(behind));
     }

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "common/tensors/digest.h"
+#include "kernels/bfloat16.h"
 #include "ps/core/partition/partition.h"
 #include "ps/shard/tensors/gradient.h"
 #include "tests/lib/suite.h"
@@ -10,13 +11,25 @@
 #define LARGE 5000 /* elements, more than are copied to be digested */
 
 static struct kelp_gradients *gradients;
+static enum kelp_precision precision;
 static int messages_alive;
+
+static void begin(enum kelp_precision elements)
+{
+    kelp_rpc_global_init();
+    precision = elements;
+    ck_assert_int_eq(kelp_gradients_create(LARGE, precision, &gradients, NULL), KELP_OK);
+    messages_alive = 0;
+}
 
 static void set_up(void)
 {
-    kelp_rpc_global_init();
-    ck_assert_int_eq(kelp_gradients_create(LARGE, &gradients, NULL), KELP_OK);
-    messages_alive = 0;
+    begin(KELP_PRECISION_FLOAT32);
+}
+
+static void set_up_bfloat16(void)
+{
+    begin(KELP_PRECISION_BFLOAT16);
 }
 
 static void tear_down(void)
@@ -32,26 +45,44 @@ static void message_gone(void *user)
     messages_alive--;
 }
 
+/* As an element that travels has it. */
+static float rounded(float value)
+{
+    if (precision == KELP_PRECISION_BFLOAT16) {
+        kelp_bfloat16_round(&value, 1);
+    }
+    return value;
+}
+
 static float value_at(unsigned which, unsigned i)
 {
-    return (float)((i * 7919 + which * 104729) % 1000) / 999.0f - 0.3f;
+    return rounded((float)((i * 7919 + which * 104729) % 1000) / 999.0f - 0.3f);
+}
+
+static void put_element(uint8_t *bytes, float value)
+{
+    if (precision == KELP_PRECISION_BFLOAT16) {
+        kelp_bfloat16_pack(&value, 1, bytes);
+    } else {
+        memcpy(bytes, &value, sizeof(value));
+    }
 }
 
 /*
  * Values of gradient `which` as they come in: behind `offset` bytes of something else, in segments
- * of `piece` bytes, so that floats are unaligned and straddle segments.
+ * of `piece` bytes, so that elements are unaligned and straddle segments.
  */
 static uint64_t receive_some(unsigned count, unsigned which, size_t offset, size_t piece)
 {
-    size_t length = offset + count * sizeof(float);
+    const size_t size = kelp_precision_bytes(precision);
+    size_t length = offset + count * size;
     uint8_t *bytes = malloc(length);
     struct kelp_rpc_message *message = kelp_rpc_message_create();
 
     ck_assert_ptr_nonnull(bytes);
     memset(bytes, 0xee, offset);
     for (unsigned i = 0; i < count; i++) {
-        float value = value_at(which, i);
-        memcpy(bytes + offset + i * sizeof(float), &value, sizeof(value));
+        put_element(bytes + offset + i * size, value_at(which, i));
     }
     for (size_t at = 0; at < length; at += piece) {
         size_t part = length - at < piece ? length - at : piece;
@@ -112,10 +143,13 @@ KELP_LOOP_TEST(contents, 0, 2 * KELP_ARRAY_COUNT(shapes))
     const size_t piece = shapes[_i / 2].piece * (_i % 2 == 0 ? 1 : 16);
     uint64_t handle = receive_some(count, 1, offset, piece);
     const struct kelp_content received = content_of(handle);
-    const float *values = kelp_gradients_values(gradients, handle);
+    struct kelp_gradients_loan loan;
     uint64_t words[2];
 
-    kelp_digest_bytes_words(values, count * sizeof(float), words);
+    ck_assert_int_eq(kelp_gradients_lend(gradients, handle, &loan), KELP_OK);
+    ck_assert_uint_eq(loan.bytes, count * kelp_precision_bytes(precision));
+    kelp_digest_bytes_words(loan.values, loan.bytes, words);
+    kelp_gradients_return(&loan);
     ck_assert_uint_eq(received.low, words[0]);
     ck_assert_uint_eq(received.high, words[1]);
     const struct kelp_content dense = content_of(handle);
@@ -138,11 +172,11 @@ KELP_LOOP_TEST(merges, 0, KELP_ARRAY_COUNT(shapes))
 
     ck_assert_int_eq(messages_alive, 0);
     for (unsigned i = 0; i < COUNT; i++) {
-        float first = value_at(1, i) + value_at(2, i);
-        first = first + value_at(3, i);
-        first = value_at(4, i) + first;
-        float second = value_at(5, i) + value_at(6, i);
-        ck_assert_float_eq(result[i], first + second);
+        float first = rounded(value_at(1, i) + value_at(2, i));
+        first = rounded(first + value_at(3, i));
+        first = rounded(value_at(4, i) + first);
+        float second = rounded(value_at(5, i) + value_at(6, i));
+        ck_assert_float_eq(result[i], rounded(first + second));
     }
     kelp_gradients_release(gradients, root);
 }
@@ -200,13 +234,24 @@ static float joined_at(unsigned messages, unsigned i)
     if (messages == 1) {
         return left;
     }
-    left = messages == 3 ? left + value_at(3, i) : left;
-    right = messages == 4 ? right + value_at(3, i) : right;
-    return left + right;
+    left = messages == 3 ? rounded(left + value_at(3, i)) : left;
+    right = messages == 4 ? rounded(right + value_at(3, i)) : right;
+    return rounded(left + right);
+}
+
+/* All elements of such a sum, as they travel. */
+static size_t put_joined(unsigned messages, uint8_t *bytes)
+{
+    const size_t size = kelp_precision_bytes(precision);
+
+    for (unsigned i = 0; i < COUNT; i++) {
+        put_element(bytes + i * size, joined_at(messages, i));
+    }
+    return COUNT * size;
 }
 
 /* A sum that has yet to be made is read as if it had been, again and again, and is made where it is
- * kept; then no message is held any more. */
+ * kept; then no message is held any more. One that is rounded is never read as terms. */
 KELP_LOOP_TEST(joined_sums_are_read, 0, 4 * KELP_ARRAY_COUNT(shapes))
 {
     const unsigned messages = (unsigned)_i % 4 + 1;
@@ -217,7 +262,9 @@ KELP_LOOP_TEST(joined_sums_are_read, 0, 4 * KELP_ARRAY_COUNT(shapes))
         uint64_t handle = join(messages, offset, piece);
         for (int turn = 0; turn < 3; turn++) {
             read_through(handle, false, values);
-            ck_assert(!is_in_memory || piece < COUNT * sizeof(float)); /* nothing is copied */
+            ck_assert(precision == KELP_PRECISION_BFLOAT16
+                          ? is_in_memory
+                          : !is_in_memory || piece < COUNT * sizeof(float)); /* not copied */
             for (unsigned i = 0; i < COUNT; i++) {
                 ck_assert_float_eq(values[i], joined_at(messages, i));
             }
@@ -226,11 +273,9 @@ KELP_LOOP_TEST(joined_sums_are_read, 0, 4 * KELP_ARRAY_COUNT(shapes))
             read_through(handle, true, values);
             ck_assert_int_eq(messages_alive, 0);
         } else if (last == 2) {
+            uint8_t bytes[COUNT * sizeof(float)];
             uint64_t words[2];
-            for (unsigned i = 0; i < COUNT; i++) {
-                values[i] = joined_at(messages, i);
-            }
-            kelp_digest_bytes_words(values, sizeof(values), words);
+            kelp_digest_bytes_words(bytes, put_joined(messages, bytes), words);
             const struct kelp_content content = content_of(handle);
             ck_assert_uint_eq(content.low, words[0]);
             ck_assert_uint_eq(content.high, words[1]);
@@ -238,7 +283,9 @@ KELP_LOOP_TEST(joined_sums_are_read, 0, 4 * KELP_ARRAY_COUNT(shapes))
             struct kelp_gradients_loan loan;
             ck_assert_int_eq(kelp_gradients_lend(gradients, handle, &loan), KELP_OK);
             ck_assert_int_eq(messages_alive, 0);
-            ck_assert_float_eq(loan.values[COUNT - 1], joined_at(messages, COUNT - 1));
+            uint8_t bytes[COUNT * sizeof(float)];
+            ck_assert_uint_eq(loan.bytes, put_joined(messages, bytes));
+            ck_assert_mem_eq(loan.values, bytes, loan.bytes);
             kelp_gradients_return(&loan);
         }
         if (last > 0) {
@@ -276,8 +323,10 @@ KELP_TEST(lent_values_outlive_the_handle)
     uint64_t handle = receive(0, 3, 64);
 
     ck_assert_int_eq(kelp_gradients_lend(gradients, handle, &loan), KELP_OK);
-    ck_assert_uint_eq(loan.bytes, COUNT * sizeof(float));
-    ck_assert_ptr_eq(kelp_gradients_values(gradients, handle), loan.values);
+    ck_assert_uint_eq(loan.bytes, COUNT * kelp_precision_bytes(precision));
+    if (precision == KELP_PRECISION_FLOAT32) {
+        ck_assert_ptr_eq(kelp_gradients_values(gradients, handle), loan.values);
+    }
     kelp_gradients_release(gradients, handle);
     handle = receive(1, 0, 64); /* takes another place */
     ck_assert_ptr_nonnull(kelp_gradients_values(gradients, handle));
@@ -285,7 +334,36 @@ KELP_TEST(lent_values_outlive_the_handle)
     kelp_gradients_destroy(gradients);
     gradients = NULL;
     for (unsigned i = 0; i < COUNT; i++) {
-        ck_assert(loan.values[i] == value_at(0, i));
+        uint8_t element[sizeof(float)];
+        const size_t size = kelp_precision_bytes(precision);
+        put_element(element, value_at(0, i));
+        ck_assert_mem_eq((const uint8_t *)loan.values + i * size, element, size);
     }
     kelp_gradients_return(&loan);
+}
+
+KELP_CASE("bfloat16", .setup = set_up_bfloat16, .teardown = tear_down)
+
+KELP_TEST_AGAIN(values)
+KELP_TEST_AGAIN(contents)
+KELP_TEST_AGAIN(merges)
+KELP_TEST_AGAIN(joined_sums_are_read)
+KELP_TEST_AGAIN(buffers_are_reused)
+KELP_TEST_AGAIN(lent_values_outlive_the_handle)
+
+/* A sum has the digest of the same values in one message: what workers pushed is compared so. */
+KELP_TEST(a_sum_has_the_digest_of_its_values)
+{
+    const uint64_t sum = kelp_gradients_merge(gradients, receive(1, 1, 7), receive(2, 0, 64));
+    const struct kelp_content content = content_of(sum);
+    uint8_t bytes[2 * COUNT];
+    uint64_t words[2];
+
+    for (unsigned i = 0; i < COUNT; i++) {
+        put_element(bytes + 2 * i, rounded(value_at(1, i) + value_at(2, i)));
+    }
+    kelp_digest_bytes_words(bytes, sizeof(bytes), words);
+    ck_assert_uint_eq(content.low, words[0]);
+    ck_assert_uint_eq(content.high, words[1]);
+    kelp_gradients_release(gradients, sum);
 }

@@ -8,6 +8,7 @@
 
 #include "common/tensors/safetensors.h"
 #include "common/training/control.h"
+#include "kernels/bfloat16.h"
 #include "tests/lib/suite.h"
 #include "worker/compute/lanes.h"
 #include "worker/core/schedule.h"
@@ -85,7 +86,7 @@ static struct kelp_gradient *first_step(struct kelp_lanes *lanes, float **ret_we
     ck_assert_int_eq(word.kind, KELP_STEP_TRAIN);
     ck_assert_int_eq(kelp_lanes_begin(lanes, &word, weights, &error), KELP_OK);
     kelp_gradient_pool_destroy(pool);
-    pool = kelp_gradient_pool_create(plan->flat_count);
+    pool = kelp_gradient_pool_create(plan->flat_count, job->transport.precision);
     ck_assert_ptr_nonnull(pool);
     const kelp_status status =
         kelp_lanes_node(lanes, 0, job->cluster.lanes,
@@ -133,6 +134,52 @@ KELP_LOOP_TEST(test_pieces_add_up, 0, 4)
     kelp_lanes_destroy(lanes);
     free(weights);
     free(expected);
+}
+
+/* Each bit of a sum that a node has, however many of its lanes were computed here: every node is
+ * rounded, on its way up to the sum of all, and what travels has the same values. */
+KELP_TEST(test_bfloat16_rounds_every_node)
+{
+    struct kelp_lanes *lanes;
+    float *weights;
+    set("transport.precision", "bfloat16");
+    set("cluster.lanes", "4");
+    ck_assert_int_eq(open_lanes(&lanes), KELP_OK);
+    const uint64_t count = kelp_lanes_plan(lanes)->flat_count;
+    struct kelp_gradient *whole = first_step(lanes, &weights);
+    const struct kelp_lanes_buffers buffers = {take_buffer, pool};
+    struct kelp_gradient *nodes[4];
+    for (uint32_t lane = 0; lane < 4; lane++) {
+        ck_assert_int_eq(kelp_lanes_node(lanes, lane, 1, &buffers, &nodes[lane], &error), KELP_OK);
+        kelp_gradient_pack(nodes[lane]);
+    }
+    uint64_t odd = 0;
+    for (uint64_t i = 0; i < count; i++) {
+        uint32_t bits;
+        memcpy(&bits, &whole->values[i], sizeof(bits));
+        ck_assert_uint_eq(bits & 0xffffu, 0);
+        float sums[2];
+        for (uint32_t half = 0; half < 2; half++) {
+            sums[half] = nodes[2 * half]->values[i] + nodes[2 * half + 1]->values[i];
+            kelp_bfloat16_round(&sums[half], 1);
+        }
+        float root = sums[0] + sums[1];
+        odd += root != whole->values[i]; /* where the root's own rounding shows */
+        kelp_bfloat16_round(&root, 1);
+        ck_assert_float_eq(root, whole->values[i]);
+    }
+    ck_assert_uint_gt(odd, 0);
+    for (uint32_t lane = 0; lane < 4; lane++) {
+        float *values = malloc((size_t)count * sizeof(*values));
+        ck_assert_ptr_nonnull(values);
+        kelp_bfloat16_unpack(kelp_gradient_bytes(nodes[lane], 0), count, values);
+        ck_assert_mem_eq(values, nodes[lane]->values, (size_t)count * sizeof(*values));
+        free(values);
+        kelp_gradient_unref(nodes[lane]);
+    }
+    kelp_gradient_unref(whole);
+    kelp_lanes_destroy(lanes);
+    free(weights);
 }
 
 /* Pieces cover their lane in order, without gap or overlap. */

@@ -32,6 +32,18 @@ KELP_LOOP_TEST(pushes_fill_messages, 1, 3)
     ck_assert_uint_eq(stepper_count(KELP_STEPPER_SEND), 0);
 }
 
+/* As many elements are half the bytes, and twice as many fill a message. */
+KELP_TEST(bfloat16_fills_messages_with_twice_as_many)
+{
+    stepper_bench.job.transport.precision = KELP_PRECISION_BFLOAT16;
+    stepper_bench.job.transport.piece_bytes = STEPPER_BLOCK * (uint32_t)sizeof(float);
+    stepper_push_first_step(&stepper_bench.job);
+    const struct kelp_stepper_message *first = &stepper_find(KELP_STEPPER_SEND, 0)->send;
+    ck_assert_uint_eq(first->push_count, 2);
+    ck_assert_uint_eq(first->pushes[0].bytes, STEPPER_BLOCK * 2u);
+    ck_assert_uint_eq(first->push_bytes, STEPPER_BLOCK * 4u);
+}
+
 KELP_TEST(a_new_stream_gets_pushes_and_pulls_again)
 {
     stepper_push_first_step(&stepper_bench.job);
