@@ -1,9 +1,10 @@
 /*
- * What mutual TLS costs: training steps per second of daemons that meet on unix sockets, on plain
- * ports of loopback and on ports with certificates, in turn on the same machine. DLinear, where the
- * protocol is all there is, and an MLP of 18 MB, where the bytes are. Two workers and two shards,
- * etcd on a socket. And the processor time of a step, over all daemons, which a busy machine
- * changes less.
+ * What mutual TLS costs, and what gradients in half the bytes save (transport.precision): training
+ * steps per second of daemons that meet on unix sockets, on plain ports of loopback and on ports
+ * with certificates, in turn on the same machine. DLinear, where the protocol is all there is, and
+ * an MLP of 18 MB, where the bytes are. Two workers and two shards, etcd on a socket. And the
+ * processor time of a step, over all daemons, which a busy machine changes less; and the bytes of a
+ * step, over all of loopback: `unshare -n` gives the bench one of its own.
  *
  *     transports [--rounds N] [--seconds N]
  */
@@ -46,8 +47,17 @@ static const struct model {
                   "data: {kind: synthetic, seq_len: 336, pred_len: 96}\n"},
 };
 
-enum way { SOCKETS, PLAIN, TLS, WAYS };
-static const char *const way_names[WAYS] = {"unix sockets", "plain TCP", "mutual TLS"};
+enum way { SOCKETS, PLAIN, TLS };
+static const struct column {
+    const char *name;
+    enum way way;
+    const char *precision;
+} columns[] = {
+    {"unix sockets", SOCKETS, "float32"}, {"plain TCP", PLAIN, "float32"},
+    {"TCP, bfloat16", PLAIN, "bfloat16"}, {"mutual TLS", TLS, "float32"},
+    {"TLS, bfloat16", TLS, "bfloat16"},
+};
+#define COLUMNS KELP_ARRAY_COUNT(columns)
 static const char *const roles[] = {"coordinator", "shard", "worker", "operator"};
 static const struct daemon {
     const char *program, *id, *role;
@@ -91,7 +101,7 @@ static struct kelp_etcd_server *start_etcd(void)
     return server;
 }
 
-static void put_spec(const char *url, const struct model *model)
+static void put_spec(const char *url, const struct model *model, const char *precision)
 {
     struct kelp_error error = {.text = ""};
     struct kelp_etcd *etcd = NULL;
@@ -99,7 +109,8 @@ static void put_spec(const char *url, const struct model *model)
     char text[2000];
     char *canonical = NULL;
 
-    (void)snprintf(text, sizeof(text), "%s%s", cluster_text, model->text);
+    (void)snprintf(text, sizeof(text), "%stransport: {precision: %s}\n%s", cluster_text, precision,
+                   model->text);
     must(kelp_job_file_parse(file, "job", text, strlen(text), &error), "job", &error);
     must(kelp_job_file_finish(file, &error), "job", &error);
     must(kelp_job_file_print(file, false, &canonical, &error), "job", &error);
@@ -170,15 +181,33 @@ static double cpu_seconds(struct kelp_process *const *processes)
     return seconds_all;
 }
 
+/* What loopback has carried; 0 where the system does not tell. */
+static double loopback_bytes(void)
+{
+    FILE *file = fopen("/proc/net/dev", "re");
+    char line[512];
+    double bytes = 0;
+
+    while (file && fgets(line, sizeof(line), file)) {
+        const char *name = strstr(line, "lo:");
+        bytes = name ? strtod(name + 3, NULL) : bytes;
+    }
+    if (file) {
+        (void)fclose(file);
+    }
+    return bytes;
+}
+
 struct rate {
     double steps_per_s;
-    double cpu_ms; /* of a step */
+    double cpu_ms; /* of a step, as what follows */
+    double megabytes;
 };
 
 /* Between two changes of the step, after it is warm. */
 static struct rate measure(struct kelp_job_client *client, struct kelp_process *const *processes)
 {
-    double cpu_s = 0;
+    double cpu_s = 0, bytes = 0;
     uint64_t give_up_ms = kelp_clock_ms() + START_MS;
     uint64_t first = 0, last = 0, begin_us = 0, end_us = 0;
 
@@ -189,6 +218,7 @@ static struct rate measure(struct kelp_job_client *client, struct kelp_process *
             first = step;
             begin_us = now_us;
             cpu_s = cpu_seconds(processes);
+            bytes = loopback_bytes();
         }
         end_us = step > last ? now_us : end_us;
         last = step;
@@ -200,11 +230,13 @@ static struct rate measure(struct kelp_job_client *client, struct kelp_process *
     }
     double steps = (double)(last - first);
     return (struct rate){.steps_per_s = steps * 1e6 / (double)(end_us - begin_us),
-                         .cpu_ms = (cpu_seconds(processes) - cpu_s) * 1e3 / steps};
+                         .cpu_ms = (cpu_seconds(processes) - cpu_s) * 1e3 / steps,
+                         .megabytes = (loopback_bytes() - bytes) / 1e6 / steps};
 }
 
-static struct rate train(const struct model *model, enum way way)
+static struct rate train(const struct model *model, const struct column *column)
 {
+    const enum way way = column->way;
     struct kelp_process *processes[KELP_ARRAY_COUNT(daemons)];
     struct kelp_job_client *client = NULL;
     struct kelp_error error;
@@ -220,7 +252,7 @@ static struct rate train(const struct model *model, enum way way)
     }
     struct kelp_etcd_server *server = start_etcd();
     const char *url = kelp_etcd_server_url(server);
-    put_spec(url, model);
+    put_spec(url, model, column->precision);
     for (size_t i = 0; i < KELP_ARRAY_COUNT(daemons); i++) {
         processes[i] = start_daemon(&daemons[i], way, url);
     }
@@ -238,39 +270,43 @@ static struct rate train(const struct model *model, enum way way)
     return rate;
 }
 
+/* The median of each column in a line, with its unit. */
+static void print_medians(const char *what, double values[COLUMNS][ROUNDS_MAX], const char *unit)
+{
+    printf("%-10s %-6s", "", what);
+    for (size_t c = 0; c < COLUMNS; c++) {
+        printf(" %14.2f", kelp_bench_median(values[c], rounds));
+    }
+    printf("  %s\n", unit);
+}
+
 static void print_model(const struct model *model)
 {
-    double rates[WAYS][ROUNDS_MAX], cpu[WAYS][ROUNDS_MAX];
+    static double rates[COLUMNS][ROUNDS_MAX], step[COLUMNS][ROUNDS_MAX], cpu[COLUMNS][ROUNDS_MAX],
+        bytes[COLUMNS][ROUNDS_MAX];
 
     printf("\n%-10s %-6s", model->name, "round");
-    for (unsigned way = 0; way < WAYS; way++) {
-        printf(" %14s", way_names[way]);
+    for (size_t c = 0; c < COLUMNS; c++) {
+        printf(" %14s", columns[c].name);
     }
     printf("\n");
     for (unsigned i = 0; i < rounds; i++) {
         printf("%-10s %-6u", "", i + 1);
-        for (unsigned way = 0; way < WAYS; way++) {
-            struct rate rate = train(model, (enum way)way);
-            rates[way][i] = rate.steps_per_s;
-            cpu[way][i] = rate.cpu_ms;
-            printf(" %14.1f", rates[way][i]);
+        for (size_t c = 0; c < COLUMNS; c++) {
+            const struct rate rate = train(model, &columns[c]);
+            rates[c][i] = rate.steps_per_s;
+            step[c][i] = 1e3 / rate.steps_per_s;
+            cpu[c][i] = rate.cpu_ms;
+            bytes[c][i] = rate.megabytes;
+            printf(" %14.1f", rates[c][i]);
             (void)fflush(stdout);
         }
         printf("\n");
     }
-    printf("%-10s %-6s", "", "median");
-    for (unsigned way = 0; way < WAYS; way++) {
-        printf(" %14.1f", kelp_bench_median(rates[way], rounds));
-    }
-    printf("  steps/s\n%-10s %-6s", "", "a step");
-    for (unsigned way = 0; way < WAYS; way++) {
-        printf(" %14.2f", 1e3 / kelp_bench_median(rates[way], rounds));
-    }
-    printf("  ms\n%-10s %-6s", "", "CPU");
-    for (unsigned way = 0; way < WAYS; way++) {
-        printf(" %14.2f", kelp_bench_median(cpu[way], rounds));
-    }
-    printf("  ms a step\n");
+    print_medians("median", rates, "steps/s");
+    print_medians("a step", step, "ms");
+    print_medians("CPU", cpu, "ms a step");
+    print_medians("bytes", bytes, "MB a step over loopback");
     (void)fflush(stdout);
 }
 
