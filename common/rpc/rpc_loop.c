@@ -356,20 +356,28 @@ bool kelp_rpc_loop_run(struct kelp_rpc_loop *loop, int timeout_ms)
     }
 }
 
+/* What memory shows, without a word to the kernel: nobody who writes a message rings for it before
+ * this thread sleeps. gRPC has no such look. */
+static bool look_once(struct kelp_rpc_loop *loop)
+{
+    struct kelp__rpc_shared *shared = atomic_load(&loop->shared);
+
+    return shared ? timer_fire(loop) || kelp__rpc_shared_run(shared) : kelp_rpc_loop_run(loop, 0);
+}
+
 /* Between two looks the processor is for whoever else wants it: the process that is waited for may
  * have no other. */
 static bool look(struct kelp_rpc_loop *loop, uint32_t look_us, uint64_t begin_us,
                  uint64_t *ret_looked_us)
 {
-    bool found = false;
+    bool found = look_once(loop);
 
-    do {
-        found = kelp_rpc_loop_run(loop, 0);
+    *ret_looked_us = 0;
+    while (!found && *ret_looked_us < look_us) {
+        (void)sched_yield();
+        found = look_once(loop);
         *ret_looked_us = kelp_clock_us() - begin_us;
-        if (!found) {
-            (void)sched_yield();
-        }
-    } while (!found && *ret_looked_us < look_us);
+    }
     return found;
 }
 
