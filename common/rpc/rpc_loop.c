@@ -322,7 +322,7 @@ static bool run_shared(struct kelp_rpc_loop *loop, struct kelp__rpc_shared *shar
         }
         atomic_fetch_add(&loop->waiters, 1);
         int64_t due_us = atomic_load(&loop->next_due_us);
-        kelp__rpc_shared_wait(shared, due_us < until_us ? due_us : until_us);
+        (void)kelp__rpc_shared_wait(shared, due_us < until_us ? due_us : until_us);
         atomic_fetch_sub(&loop->waiters, 1);
         last = until_us == 0 || (until_us != NEVER && kelp__rpc_now_us() >= until_us);
     }

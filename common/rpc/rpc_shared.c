@@ -138,9 +138,11 @@ void kelp__rpc_shared_end(struct kelp_rpc_loop *loop)
     if (!shared) {
         return;
     }
-    do { /* streams whose server is gone end here */
-        kelp__rpc_shared_wait(shared, 0);
-    } while (kelp__rpc_shared_run(shared));
+    bool more = true;
+    while (more) { /* streams whose server is gone end here */
+        const bool came = kelp__rpc_shared_wait(shared, 0);
+        more = kelp__rpc_shared_run(shared) || came;
+    }
     assert(!shared->sources);
     kelp__rpc_start(loop->post_call, NULL, 0, &shared->stop_op);
     (void)pthread_join(shared->thread, NULL);
@@ -301,7 +303,7 @@ static void wake_named(struct kelp__rpc_shared *shared, uint64_t name)
 }
 
 /* One event at a time, so that other threads find the others. */
-void kelp__rpc_shared_wait(struct kelp__rpc_shared *shared, int64_t until_us)
+bool kelp__rpc_shared_wait(struct kelp__rpc_shared *shared, int64_t until_us)
 {
     struct epoll_event event;
     uint64_t rung;
@@ -310,15 +312,16 @@ void kelp__rpc_shared_wait(struct kelp__rpc_shared *shared, int64_t until_us)
     const bool may_wait = rest_all(shared);
     (void)pthread_mutex_unlock(&shared->lock);
     if (epoll_wait(shared->epoll, &event, 1, may_wait ? wait_ms(until_us) : 0) <= 0) {
-        return;
+        return false;
     }
     if (event.data.u64 == EVENTS_NAME) {
         if (read(shared->bell, &rung, sizeof(rung)) < 0) {
             assert(errno == EAGAIN); /* another thread was faster */
         }
-        return;
+        return true;
     }
     (void)pthread_mutex_lock(&shared->lock);
     wake_named(shared, event.data.u64);
     (void)pthread_mutex_unlock(&shared->lock);
+    return true;
 }

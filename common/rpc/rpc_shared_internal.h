@@ -45,8 +45,8 @@ kelp_status kelp__rpc_shared_begin(struct kelp_rpc_loop *loop,
 void kelp__rpc_shared_end(struct kelp_rpc_loop *loop);
 /* Do at most one thing that is there; false: there is none. */
 bool kelp__rpc_shared_run(struct kelp__rpc_shared *shared);
-/* until_us 0: only look. */
-void kelp__rpc_shared_wait(struct kelp__rpc_shared *shared, int64_t until_us);
+/* until_us 0: only look. True: something came, and there may be more. */
+bool kelp__rpc_shared_wait(struct kelp__rpc_shared *shared, int64_t until_us);
 
 /* Errors: KELP_ERR_NO_MEMORY. It runs first thing. */
 kelp_status kelp__rpc_source_add(struct kelp__rpc_shared *shared,
