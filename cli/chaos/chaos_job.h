@@ -15,7 +15,7 @@
  * has that step, so many for each fault, which takes seconds, and SLACK more. */
 #define KELP_CHAOS_LENGTH      10
 #define KELP_CHAOS_SLACK_STEPS 500
-#define KELP_CHAOS_HOST_STEPS  2500
+#define KELP_CHAOS_HOST_STEPS  4000
 
 /*
  * File, environment, --workers, --shards, --epochs and --set over one another. What a run under

@@ -1,25 +1,10 @@
 /* bfloat16 from and to float32, in integers, which every instruction set has. */
 #include <string.h>
 
+#include "kernels/cpu/functions.h"
 #include "kernels/cpu/loops.h"
 
-#define INLINE static inline __attribute__((always_inline))
-
 #define PACKED_BYTES sizeof(uint16_t)
-
-INLINE uint32_t bits_of(float value)
-{
-    uint32_t bits;
-    memcpy(&bits, &value, sizeof(bits));
-    return bits;
-}
-
-INLINE float float_of(uint32_t bits)
-{
-    float value;
-    memcpy(&value, &bits, sizeof(value));
-    return value;
-}
 
 /* The upper half of the result is the bfloat16, the lower one is zero. No branch, for the
  * vectoriser. A carry out of the fraction makes the exponent larger, as it should. */
@@ -48,14 +33,14 @@ INLINE void put_packed(char *packed, uint64_t i, uint32_t bits)
 static void round_values(float *values, uint64_t count)
 {
     for (uint64_t i = 0; i < count; i++) {
-        values[i] = float_of(rounded(bits_of(values[i])));
+        values[i] = kelp__math_bits_float(rounded(kelp__math_float_bits(values[i])));
     }
 }
 
 static void add(float *restrict sum, const float *restrict other, uint64_t count)
 {
     for (uint64_t i = 0; i < count; i++) {
-        sum[i] = float_of(rounded(bits_of(sum[i] + other[i])));
+        sum[i] = kelp__math_bits_float(rounded(kelp__math_float_bits(sum[i] + other[i])));
     }
 }
 
@@ -64,9 +49,9 @@ static void add_packed(void *sum, const void *other, uint64_t count)
     char *restrict to = sum;
     const char *restrict from = other;
     for (uint64_t i = 0; i < count; i++) {
-        const float left = float_of((uint32_t)packed_at(to, i) << 16);
-        const float right = float_of((uint32_t)packed_at(from, i) << 16);
-        put_packed(to, i, rounded(bits_of(left + right)));
+        const float left = kelp__math_bits_float((uint32_t)packed_at(to, i) << 16);
+        const float right = kelp__math_bits_float((uint32_t)packed_at(from, i) << 16);
+        put_packed(to, i, rounded(kelp__math_float_bits(left + right)));
     }
 }
 
@@ -74,7 +59,7 @@ static void pack(const float *restrict values, uint64_t count, void *packed)
 {
     char *restrict to = packed;
     for (uint64_t i = 0; i < count; i++) {
-        put_packed(to, i, rounded(bits_of(values[i])));
+        put_packed(to, i, rounded(kelp__math_float_bits(values[i])));
     }
 }
 
@@ -82,7 +67,7 @@ static void unpack(const void *packed, uint64_t count, float *restrict values)
 {
     const char *restrict from = packed;
     for (uint64_t i = 0; i < count; i++) {
-        values[i] = float_of((uint32_t)packed_at(from, i) << 16);
+        values[i] = kelp__math_bits_float((uint32_t)packed_at(from, i) << 16);
     }
 }
 
