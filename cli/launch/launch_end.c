@@ -17,6 +17,24 @@
 #include "common/program/run_next.h"
 #include "common/program/version.h"
 
+#define LEADER_POLL_MS 100
+
+/* The leader may be lost between the job's end and this: another one is waited for. */
+static kelp_status fetch_model(struct kelp_job_client *client, uint64_t spec_digest,
+                               struct kelp_model_copy *ret_copy, struct kelp_error *reterr)
+{
+    const uint64_t end_ms = kelp_clock_ms() + KELP_LAUNCH_PULL_MS;
+    kelp_status status;
+
+    do {
+        const uint64_t now = kelp_clock_ms();
+        status = kelp_model_fetch(client, spec_digest, now < end_ms ? (uint32_t)(end_ms - now) : 1,
+                                  ret_copy, reterr);
+    } while (status == KELP_ERR_NOT_FOUND && kelp_clock_ms() + LEADER_POLL_MS < end_ms &&
+             usleep(LEADER_POLL_MS * 1000) == 0);
+    return status;
+}
+
 /* The model as the shards have it must be the one that the workers reported the digest of. */
 static kelp_status save_model(struct kelp_launcher *launcher, struct kelp_error *reterr)
 {
@@ -31,7 +49,7 @@ static kelp_status save_model(struct kelp_launcher *launcher, struct kelp_error 
     if (status != KELP_OK) {
         return status;
     }
-    status = kelp_model_fetch(client, launch->spec_digest, KELP_LAUNCH_PULL_MS, &copy, reterr);
+    status = fetch_model(client, launch->spec_digest, &copy, reterr);
     kelp_job_client_close(client);
     if (status != KELP_OK) {
         kelp_error_prefix(reterr, "cannot fetch the model");

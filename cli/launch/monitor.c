@@ -16,6 +16,7 @@ struct kelp_monitor {
     atomic_bool pause;             /* wanted */
     struct kelp_request request;   /* the thread's: for that */
     uint64_t press_ms;             /* not earlier, after a checkpoint that failed */
+    uint32_t deadline_ms;          /* of the next question */
 };
 
 /* The reader is woken without an answer too: it may have to say that there is none. */
@@ -48,10 +49,27 @@ static void press_for_pause(struct kelp_monitor *monitor, const Kelp__V1__Status
         return;
     }
     monitor->press_ms = 0;
-    if (kelp_job_client_checkpoint(monitor->client, true, KELP_MONITOR_DEADLINE_MS, &serial,
-                                   NULL) == KELP_OK) {
+    if (kelp_job_client_checkpoint(monitor->client, true, monitor->deadline_ms, &serial, NULL) ==
+        KELP_OK) {
         kelp_request_made(&monitor->request, serial);
     }
+}
+
+/* Learn from a question how long the next one may take. */
+static void learn_deadline(struct kelp_monitor *monitor, bool answered, uint64_t took_ms)
+{
+    uint64_t deadline_ms = answered ? 2 * took_ms : monitor->deadline_ms;
+
+    if (!answered && took_ms >= monitor->deadline_ms) {
+        deadline_ms *= 2;
+    }
+    if (deadline_ms < KELP_MONITOR_DEADLINE_MS) {
+        deadline_ms = KELP_MONITOR_DEADLINE_MS;
+    }
+    if (deadline_ms > KELP_MONITOR_DEADLINE_MOST_MS) {
+        deadline_ms = KELP_MONITOR_DEADLINE_MOST_MS;
+    }
+    monitor->deadline_ms = (uint32_t)deadline_ms;
 }
 
 static void look(void *user)
@@ -62,7 +80,8 @@ static void look(void *user)
 
     /* A missing answer shows in the age of the status: the error is not needed. */
     kelp_status status =
-        kelp_job_client_status(monitor->client, KELP_MONITOR_DEADLINE_MS, &reply, NULL);
+        kelp_job_client_status(monitor->client, monitor->deadline_ms, &reply, NULL);
+    learn_deadline(monitor, status == KELP_OK, kelp_clock_ms() - asked_ms);
     if (status == KELP_OK && atomic_load(&monitor->pause)) {
         press_for_pause(monitor, reply);
     }
@@ -84,6 +103,7 @@ kelp_status kelp_monitor_start(const char *etcd_urls, const char *job, const cha
     if (!monitor) {
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
     }
+    monitor->deadline_ms = KELP_MONITOR_DEADLINE_MS;
     kelp_status status = kelp_watcher_create(&options, &monitor->watcher, reterr);
     if (status == KELP_OK) {
         status = kelp_job_client_open(etcd_urls, job, certs, &monitor->client, reterr);

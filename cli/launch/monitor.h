@@ -9,9 +9,12 @@
 #include "cli/run/job_client.h"
 #include "common/base/status.h"
 
-#define KELP_MONITOR_PERIOD_MS   100
-#define KELP_MONITOR_DEADLINE_MS 400  /* of each question */
-#define KELP_MONITOR_REFUSED_MS  1000 /* until a checkpoint that failed is asked for again */
+#define KELP_MONITOR_PERIOD_MS 100
+/* Of each question: the first one's, doubled after each that took as long and got no answer. Short
+ * while answers come fast, so that another leader is found soon; long where etcd is far away. */
+#define KELP_MONITOR_DEADLINE_MS      400
+#define KELP_MONITOR_DEADLINE_MOST_MS 3200
+#define KELP_MONITOR_REFUSED_MS       1000 /* until a checkpoint that failed is asked for again */
 
 struct kelp_monitor;
 

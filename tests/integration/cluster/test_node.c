@@ -15,6 +15,7 @@
 #include "tests/lib/cluster/json_fields.h"
 #include "tests/lib/cluster/run_command.h"
 #include "tests/lib/etcd/etcd_fixture.h"
+#include "tests/lib/etcd/tcp_double.h"
 #include "tests/lib/http_raw.h"
 #include "tests/lib/suite.h"
 
@@ -555,6 +556,23 @@ static unsigned times_watched(const char *id, const char *address)
     }
     free(log);
     return times;
+}
+
+/* An answer of etcd takes half a second: no host waits for the end of a job that has ended. */
+KELP_TEST(etcd_far_away)
+{
+    struct tcp_proxy proxy;
+
+    tcp_proxy_start(&proxy, etcd.port, "/");
+    tcp_proxy_delay(&proxy, 500);
+    (void)snprintf(etcd.url, sizeof(etcd.url), "%s", proxy.server.url);
+    start_two();
+    await_step(1);
+    kelp_test_command_signal(&hosts[1], "kelp-ps", "b.shard-0", SIGKILL);
+    expect_quiet();
+    ends(0, 0);
+    ends(1, 0);
+    tcp_proxy_stop(&proxy);
 }
 
 /* Each process at a port of its own, in the order of --help; a restart leaves it there. */

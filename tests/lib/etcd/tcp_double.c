@@ -12,6 +12,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "common/base/clock.h"
+
 struct connection {
     struct tcp_double *server;
     int fd;
@@ -199,6 +201,14 @@ static bool frozen(struct tcp_proxy *proxy, int number)
     return is;
 }
 
+static int delay_ms(struct tcp_proxy *proxy)
+{
+    (void)pthread_mutex_lock(&proxy->lock);
+    int delay = proxy->delay_ms;
+    (void)pthread_mutex_unlock(&proxy->lock);
+    return delay;
+}
+
 static int connect_to(uint16_t port)
 {
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons(port)};
@@ -212,51 +222,115 @@ static int connect_to(uint16_t port)
     return fd;
 }
 
+/* What the server sent, on its long way. */
+struct underway {
+    struct underway *next;
+    uint64_t due_ms;
+    size_t count;
+    char bytes[];
+};
+
+/* One connection through the proxy. */
+struct passage {
+    struct tcp_proxy *proxy;
+    int number;
+    int client, server;
+    bool lose_answer;
+    struct underway *first, **last; /* in the order in which they came */
+};
+
+static bool send_later(struct passage *passage, const char *bytes, size_t count, int delay)
+{
+    struct underway *item = malloc(sizeof(*item) + count);
+
+    if (!item) {
+        return false;
+    }
+    item->next = NULL;
+    item->due_ms = kelp_clock_ms() + (uint64_t)delay;
+    item->count = count;
+    memcpy(item->bytes, bytes, count);
+    *passage->last = item;
+    passage->last = &item->next;
+    return true;
+}
+
+/* Milliseconds until something is due; -1: nothing is on its way. */
+static int due_in(const struct passage *passage)
+{
+    const uint64_t now = kelp_clock_ms();
+
+    if (!passage->first) {
+        return -1;
+    }
+    return passage->first->due_ms > now ? (int)(passage->first->due_ms - now) : 0;
+}
+
+/* Write what is due, or (`all`) just forget it. */
+static bool arrive(struct passage *passage, bool all)
+{
+    bool going = true;
+
+    while (passage->first && (all || (going && due_in(passage) == 0))) {
+        struct underway *item = passage->first;
+        going = all || tcp_double_write(passage->client, item->bytes, item->count);
+        passage->first = item->next;
+        free(item);
+    }
+    if (!passage->first) {
+        passage->last = &passage->first;
+    }
+    return going;
+}
+
 /* Pass on what the client or the server sent; false when the connection has to end. */
-static bool pass(struct tcp_proxy *proxy, int number, int from, int to, bool to_server,
-                 bool *lose_answer)
+static bool pass(struct passage *passage, bool to_server)
 {
     static _Thread_local char bytes[65536];
-    ssize_t got = recv(from, bytes, sizeof(bytes), 0);
+    struct tcp_proxy *proxy = passage->proxy;
+    ssize_t got = recv(to_server ? passage->client : passage->server, bytes, sizeof(bytes), 0);
 
     if (got <= 0) {
         return false;
     }
-    if (frozen(proxy, number)) {
+    if (frozen(proxy, passage->number)) {
         return true; /* swallowed */
     }
     if (to_server) {
         enum fate fate = decide(proxy, bytes, (size_t)got);
-        *lose_answer = *lose_answer || fate == FATE_LOSE_ANSWER;
-        return fate != FATE_LOSE_REQUEST && tcp_double_write(to, bytes, (size_t)got);
+        passage->lose_answer = passage->lose_answer || fate == FATE_LOSE_ANSWER;
+        return fate != FATE_LOSE_REQUEST && tcp_double_write(passage->server, bytes, (size_t)got);
     }
-    return !*lose_answer && tcp_double_write(to, bytes, (size_t)got);
+    return !passage->lose_answer && send_later(passage, bytes, (size_t)got, delay_ms(proxy));
 }
 
 static void serve_proxy(struct tcp_double *server, int fd, void *user)
 {
     struct tcp_proxy *proxy = user;
-    bool lose_answer = false;
+    struct passage passage = {.proxy = proxy, .client = fd};
 
+    passage.last = &passage.first;
     (void)pthread_mutex_lock(&proxy->lock);
-    int number = proxy->connections++;
+    passage.number = proxy->connections++;
     uint16_t to_port = proxy->to_port;
     (void)pthread_mutex_unlock(&proxy->lock);
-    int other = connect_to(to_port);
-    bool going = other >= 0;
+    passage.server = connect_to(to_port);
+    bool going = passage.server >= 0;
     while (going) {
-        struct pollfd items[3] = {{.fd = fd, .events = POLLIN},
-                                  {.fd = other, .events = POLLIN},
+        struct pollfd items[3] = {{.fd = passage.client, .events = POLLIN},
+                                  {.fd = passage.server, .events = POLLIN},
                                   {.fd = server->stop_fd, .events = POLLIN}};
-        going = poll(items, 3, -1) > 0 && items[2].revents == 0;
+        going = poll(items, 3, due_in(&passage)) >= 0 && items[2].revents == 0;
         if (going && items[0].revents) {
-            going = pass(proxy, number, fd, other, true, &lose_answer);
+            going = pass(&passage, true);
         }
         if (going && items[1].revents) {
-            going = pass(proxy, number, other, fd, false, &lose_answer);
+            going = pass(&passage, false);
         }
+        going = going && arrive(&passage, false);
     }
-    (void)close(other);
+    (void)arrive(&passage, true);
+    (void)close(passage.server);
 }
 
 void tcp_proxy_start(struct tcp_proxy *proxy, uint16_t to_port, const char *path)
@@ -312,6 +386,13 @@ void tcp_proxy_freeze(struct tcp_proxy *proxy)
 {
     (void)pthread_mutex_lock(&proxy->lock);
     proxy->frozen_below = proxy->connections;
+    (void)pthread_mutex_unlock(&proxy->lock);
+}
+
+void tcp_proxy_delay(struct tcp_proxy *proxy, int delay_ms)
+{
+    (void)pthread_mutex_lock(&proxy->lock);
+    proxy->delay_ms = delay_ms;
     (void)pthread_mutex_unlock(&proxy->lock);
 }
 

@@ -1,7 +1,7 @@
 /*
  * A server on a free loopback port that does to its connections what a test wants: for faults that
- * a real server cannot show. And one such: a proxy in front of a real server that loses, holds or
- * freezes what passes through it.
+ * a real server cannot show. And one such: a proxy in front of a real server that loses, holds,
+ * freezes or delays what passes through it.
  */
 #ifndef KELP_TESTS_LIB_ETCD_TCP_DOUBLE_H
 #define KELP_TESTS_LIB_ETCD_TCP_DOUBLE_H
@@ -56,6 +56,7 @@ struct tcp_proxy {
     int seen;          /* how many came */
     int frozen_below;  /* connections numbered lower pass nothing on, and stay open */
     int connections;   /* numbers given so far */
+    int delay_ms;      /* of what the server sends */
 };
 
 void tcp_proxy_start(struct tcp_proxy *proxy, uint16_t to_port, const char *path);
@@ -64,6 +65,8 @@ void tcp_proxy_hold(struct tcp_proxy *proxy, bool hold);
 void tcp_proxy_wait_held(struct tcp_proxy *proxy, int count);
 void tcp_proxy_lose(struct tcp_proxy *proxy, int answers, int requests);
 int tcp_proxy_seen(struct tcp_proxy *proxy);
+/* Everything that the server sends from now on comes so much later: a link over a long way. */
+void tcp_proxy_delay(struct tcp_proxy *proxy, int delay_ms);
 /* Where connections to come lead to. */
 void tcp_proxy_lead_to(struct tcp_proxy *proxy, uint16_t to_port);
 /* All connections that are open now stay open and pass nothing on any more. */
