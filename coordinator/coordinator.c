@@ -64,6 +64,7 @@ static kelp_status open_server(struct kelp_coordinator *coordinator, struct kelp
         .advertise = kelp_serving_advertise(coordinator->options.serving),
         .message_bytes_max = KELP_COORDINATOR_MESSAGE_BYTES,
         .hello = true,
+        .sparing = true,
         .refused = kelp_worker_streams_count_refused,
         .user = &coordinator->workers,
     };

@@ -95,11 +95,13 @@
 /*
  * Milliseconds between HTTP/2 pings on a silent connection, and until one that is not answered
  * breaks it (kelp_rpc_loop_keepalive changes them). The net below the owners' heartbeats, for a
- * peer that vanished without a word. gRPC reads sockets only inside kelp_rpc_loop_run(): a program
- * that computes for longer than the second number without running its loop is cut off, and a worker
- * may compute a lane for seconds.
+ * peer that vanished without a word. Those between workers and coordinator are rarer, where there
+ * are many, and reports go to one side. gRPC reads sockets only inside kelp_rpc_loop_run(): a
+ * program that computes for longer than the second number without running its loop is cut off, and
+ * a worker may compute a lane for seconds.
  */
 #define KELP_RPC_KEEPALIVE_MS         1000
+#define KELP_RPC_KEEPALIVE_MANY_MS    10000
 #define KELP_RPC_KEEPALIVE_TIMEOUT_MS 20000
 /* Milliseconds that one attempt to connect may take, so that a host on which all processors compute
  * is not taken for dead; a refusal is noticed at once anyway. gRPC calls it the minimal back-off
@@ -113,6 +115,9 @@
 #define KELP_RPC_LOOKAHEAD_BYTES (8 << 20)
 #define KELP_RPC_READ_BYTES      (1 << 20)
 #define KELP_RPC_READ_BYTES_MAX  (4 << 20)
+/* Bytes of one socket read at a server of thousands of connections, which keeps that memory for
+ * each of them; gRPC takes more where more is there. */
+#define KELP_RPC_SPARING_READ_BYTES (8 << 10)
 /* Milliseconds between two pings of a client; so many that come sooner, with nothing sent to it in
  * between, end its connection. Ours wait for each answer. */
 #define KELP_RPC_PING_APART_MS 50

@@ -112,6 +112,11 @@ struct kelp_rpc_timer;
 kelp_status kelp_rpc_timer_start(struct kelp_rpc_loop *loop, uint32_t period_ms,
                                  void (*function)(void *user), void *user,
                                  struct kelp_rpc_timer **ret_timer) KELP_MUST_USE;
+/* The same at the multiples of the period on this host's clock, so that timers of all its processes
+ * are due together: whoever hears them wakes up once. */
+kelp_status kelp_rpc_timer_start_together(struct kelp_rpc_loop *loop, uint32_t period_ms,
+                                          void (*function)(void *user), void *user,
+                                          struct kelp_rpc_timer **ret_timer) KELP_MUST_USE;
 void kelp_rpc_timer_stop(struct kelp_rpc_timer *timer);
 
 /* ---- streams ---- */
@@ -198,6 +203,9 @@ struct kelp_rpc_server_options {
     /* Processes of this host and user may reach methods that are so marked through shared memory as
      * well, when the address is a socket; whoever can open it is the same user. */
     bool shared;
+    /* Thousands of connections with few bytes on each: it reads in small pieces, pings rarely, and
+     * measures no bandwidth (KELP_RPC_SPARING_READ_BYTES, KELP_RPC_KEEPALIVE_MANY_MS). */
+    bool sparing;
     const struct kelp_rpc_method *methods; /* borrowed for the life of the server */
     size_t method_count;
     /* A call was refused before any method saw it: there is none of its path, or the caller may not

@@ -51,6 +51,7 @@ struct kelp_rpc_timer {
     void (*function)(void *user);
     void *user;
     bool queued, running, stopped;
+    bool together; /* due at multiples of the period */
 };
 
 struct kelp_rpc_loop {
@@ -176,6 +177,8 @@ struct kelp__rpc_args {
 void kelp__rpc_args_common(struct kelp__rpc_args *args, const struct kelp_rpc_loop *loop,
                            size_t message_bytes_max);
 void kelp__rpc_args_add(struct kelp__rpc_args *args, const char *key, int value);
+/* Another value of a key that is there. */
+void kelp__rpc_args_change(struct kelp__rpc_args *args, const char *key, int value);
 /* text stays valid until the arguments were used. */
 void kelp__rpc_args_add_text(struct kelp__rpc_args *args, const char *key, const char *text);
 void kelp__rpc_args_add_pointer(struct kelp__rpc_args *args, const char *key, void *pointer,

@@ -134,6 +134,17 @@ static void timer_add(struct kelp_rpc_loop *loop, struct kelp_rpc_timer *timer, 
     }
 }
 
+/* When a timer that repeats is due next. */
+static int64_t next_deadline(const struct kelp_rpc_timer *timer, int64_t now_us)
+{
+    const int64_t due_us = timer->deadline_us + timer->period_us;
+
+    if (timer->together) {
+        return (now_us / timer->period_us + 1) * timer->period_us;
+    }
+    return due_us > now_us ? due_us : now_us + timer->period_us; /* missed periods are skipped */
+}
+
 /* Run the first timer if it is due. */
 static bool timer_fire(struct kelp_rpc_loop *loop)
 {
@@ -161,9 +172,7 @@ static bool timer_fire(struct kelp_rpc_loop *loop)
     timer->running = false;
     bool stopped = timer->stopped;
     if (!stopped) {
-        /* Periods that were missed are skipped. */
-        int64_t due = timer->deadline_us + timer->period_us;
-        timer->deadline_us = due > now_us ? due : now_us + timer->period_us;
+        timer->deadline_us = next_deadline(timer, now_us);
         timer_insert_locked(loop, timer);
     }
     (void)pthread_mutex_unlock(&loop->timers_lock);
@@ -197,10 +206,11 @@ bool kelp__rpc_timer_unset(struct kelp_rpc_timer *timer)
     return removed;
 }
 
-kelp_status kelp_rpc_timer_start(struct kelp_rpc_loop *loop, uint32_t period_ms,
-                                 void (*function)(void *user), void *user,
-                                 struct kelp_rpc_timer **ret_timer)
+static kelp_status start_timer(struct kelp_rpc_loop *loop, uint32_t period_ms, bool together,
+                               void (*function)(void *user), void *user,
+                               struct kelp_rpc_timer **ret_timer)
 {
+    const int64_t now_us = kelp__rpc_now_us();
     if (period_ms == 0) {
         return KELP_ERR_INVALID;
     }
@@ -209,11 +219,27 @@ kelp_status kelp_rpc_timer_start(struct kelp_rpc_loop *loop, uint32_t period_ms,
         return KELP_ERR_NO_MEMORY;
     }
     timer->period_us = (int64_t)period_ms * 1000;
+    timer->together = together;
     timer->function = function;
     timer->user = user;
-    timer_add(loop, timer, kelp__rpc_now_us() + timer->period_us);
+    timer->deadline_us = now_us;
+    timer_add(loop, timer, next_deadline(timer, now_us));
     *ret_timer = timer;
     return KELP_OK;
+}
+
+kelp_status kelp_rpc_timer_start(struct kelp_rpc_loop *loop, uint32_t period_ms,
+                                 void (*function)(void *user), void *user,
+                                 struct kelp_rpc_timer **ret_timer)
+{
+    return start_timer(loop, period_ms, false, function, user, ret_timer);
+}
+
+kelp_status kelp_rpc_timer_start_together(struct kelp_rpc_loop *loop, uint32_t period_ms,
+                                          void (*function)(void *user), void *user,
+                                          struct kelp_rpc_timer **ret_timer)
+{
+    return start_timer(loop, period_ms, true, function, user, ret_timer);
 }
 
 void kelp_rpc_timer_stop(struct kelp_rpc_timer *timer)
@@ -405,6 +431,17 @@ void kelp__rpc_args_add(struct kelp__rpc_args *args, const char *key, int value)
     args->list[args->count++] = (grpc_arg){.type = GRPC_ARG_INTEGER,
                                            .key = (char *)key, /* only read */
                                            .value.integer = value};
+}
+
+void kelp__rpc_args_change(struct kelp__rpc_args *args, const char *key, int value)
+{
+    size_t i = 0;
+
+    while (i < args->count && strcmp(args->list[i].key, key) != 0) {
+        i++;
+    }
+    assert(i < args->count && args->list[i].type == GRPC_ARG_INTEGER);
+    args->list[i].value.integer = value;
 }
 
 void kelp__rpc_args_add_text(struct kelp__rpc_args *args, const char *key, const char *text)

@@ -387,6 +387,14 @@ static grpc_resource_quota *create_quota(size_t memory_max)
     return quota;
 }
 
+/* Nine tenths of what gRPC keeps for a connection are places for reads of KELP_RPC_READ_BYTES. */
+static void spare(struct kelp__rpc_args *args)
+{
+    kelp__rpc_args_change(args, GRPC_ARG_KEEPALIVE_TIME_MS, KELP_RPC_KEEPALIVE_MANY_MS);
+    kelp__rpc_args_change(args, GRPC_ARG_TCP_READ_CHUNK_SIZE, KELP_RPC_SPARING_READ_BYTES);
+    kelp__rpc_args_add(args, GRPC_ARG_HTTP2_BDP_PROBE, 0);
+}
+
 /* *ret_port 0: it could not listen. */
 static grpc_server *create_listening(struct kelp_rpc_loop *loop, const char *address, bool secure,
                                      const struct kelp_rpc_server_options *options, int *ret_port)
@@ -394,6 +402,9 @@ static grpc_server *create_listening(struct kelp_rpc_loop *loop, const char *add
     struct kelp__rpc_args args;
 
     kelp__rpc_args_common(&args, loop, options->message_bytes_max);
+    if (options->sparing) {
+        spare(&args);
+    }
     /* Without this, two servers on one port take turns, without an error. */
     kelp__rpc_args_add(&args, GRPC_ARG_ALLOW_REUSEPORT, 0);
     kelp__rpc_args_add(&args, GRPC_ARG_MAX_CONCURRENT_STREAMS, KELP_RPC_STREAMS_PER_CONNECTION);

@@ -252,8 +252,7 @@ static void check_loss(const cJSON *json, const char *name, double least_ms)
                         kelp_test_number(loss, "noticed_ms"));
 }
 
-/* A worker that falls silent is noticed after failure.detect, but for a heartbeat that was on its
- * way. */
+/* A worker that falls silent is noticed when its last report is failure.detect ago. */
 KELP_TEST(lost_workers_are_noticed)
 {
     cJSON *json = bench((const char *[]){"bench", "scale", "--workers", "6", "--time", "20ms",
@@ -270,6 +269,21 @@ KELP_TEST(lost_workers_are_noticed)
     check_daemon(json, "shard");
     check_loss(json, "killed", 0);
     check_loss(json, "silent", 300);
+    cJSON_Delete(json);
+}
+
+/* A connection costs the coordinator no more than it needs for small messages. */
+KELP_TEST(workers_cost_the_coordinator_little)
+{
+    cJSON *json = bench((const char *[]){"bench", "scale", "--workers", "64", "--time", "20ms",
+                                         "--detect", "600ms", "-o", "json", NULL});
+
+    ck_assert_double_eq(kelp_test_number(json, "workers"), 64);
+    ck_assert_double_eq(kelp_test_number(json, "lanes"), 64);
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+    const cJSON *coordinator = kelp_test_member(json, "coordinator");
+    ck_assert_double_lt(kelp_test_number(coordinator, "kib_per_worker"), 70);
+#endif
     cJSON_Delete(json);
 }
 

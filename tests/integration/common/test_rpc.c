@@ -294,6 +294,36 @@ static void tick(void *user)
     ticks++;
 }
 
+#define TOGETHER_MS 40
+
+static void tick_together(void *user)
+{
+    bool *ret_on_time = user;
+    *ret_on_time = *ret_on_time || kelp_clock_us() % (TOGETHER_MS * 1000) < 10000;
+}
+
+/* Timers that run together are due at the multiples of their period, whenever they were started:
+ * here in the middle of one. A busy machine may be late, and need not be each time. */
+KELP_TEST(timers_run_together)
+{
+    const uint64_t period_us = TOGETHER_MS * 1000;
+    struct kelp_rpc_timer *timers[2] = {NULL, NULL};
+    bool on_time[2] = {false, false};
+
+    ck_assert_int_eq(kelp_rpc_timer_start_together(loop, 0, tick, NULL, &timers[0]),
+                     KELP_ERR_INVALID);
+    for (size_t i = 0; i < 2; i++) {
+        const uint64_t to_middle_us = period_us + period_us / 2 - kelp_clock_us() % period_us;
+        (void)kelp_rpc_loop_run(loop, (int)(to_middle_us % period_us / 1000));
+        ck_assert_int_eq(kelp_rpc_timer_start_together(loop, TOGETHER_MS, tick_together,
+                                                       &on_time[i], &timers[i]),
+                         KELP_OK);
+    }
+    RUN_UNTIL(on_time[0] && on_time[1]);
+    kelp_rpc_timer_stop(timers[0]);
+    kelp_rpc_timer_stop(timers[1]);
+}
+
 /* Timers repeat and stop; posts and wakes make a waiting loop return. */
 KELP_TEST(timers_and_posts)
 {
