@@ -17,6 +17,7 @@
 #include "cli/bench/bench_verbs.h"
 #include "common/base/address.h"
 #include "common/base/files.h"
+#include "common/base/limits.h"
 #include "common/base/random_id.h"
 #include "common/etcd/etcd.h"
 #include "common/program/daemon.h"
@@ -31,6 +32,7 @@
 #define MESSAGE_MAX     (1u << 20)
 #define ANSWER_MS       60000u
 #define JOINING_AT_ONCE 32u /* whose hello is not answered: a socket's queue holds no thousand */
+#define SHARD_ADDRESS   255
 #define JOIN_PATH       "/kelp.v1.Coordinator/Join"
 #define EXCHANGE_PATH   "/kelp.v1.ParameterServer/Exchange"
 
@@ -58,10 +60,11 @@ struct member {
     struct kelp_joining joining;
     struct kelp_rpc_channel *channel; /* to the coordinator */
     struct kelp_rpc_stream *stream;
-    struct kelp_rpc_timer *timer;
+    struct kelp_rpc_timer *timer; /* of the next attempt */
+    struct kelp_rpc_timer *beat;  /* of reports */
     struct kelp_rpc_channel *shard_channel;
     struct kelp_rpc_stream *shard_stream;
-    bool begun, joined, reached;
+    bool begun, joined, reaching, reached;
     uint32_t lane_first, lane_count;
 };
 
@@ -76,6 +79,11 @@ struct crowd {
     struct member *members;
     uint32_t count;
     uint32_t begun; /* members whose stream was opened */
+    /* The shard, and who is to reach it, in that order; the first ones have begun. */
+    char shard[SHARD_ADDRESS + 1];
+    uint64_t generation;
+    struct member **reaching;
+    uint32_t reaching_count, reaching_begun;
     uint16_t holders[KELP_JOB_LANES_MAX];
     struct kelp_bench_crowd_report report;
     bool changed;
@@ -106,6 +114,8 @@ static void note(struct crowd *crowd, bool lanes)
 
 /* ---- the shard ------------------------------------------------------------------------------- */
 
+static void reach_next(struct crowd *crowd);
+
 static void on_shard_message(struct kelp_rpc_stream *stream, struct kelp_rpc_message *message,
                              void *user)
 {
@@ -117,6 +127,7 @@ static void on_shard_message(struct kelp_rpc_stream *stream, struct kelp_rpc_mes
         member->reached = true;
         member->crowd->report.reached++;
         note(member->crowd, false);
+        reach_next(member->crowd);
     }
 }
 
@@ -134,8 +145,7 @@ static void on_shard_closed(struct kelp_rpc_stream *stream, kelp_status status, 
 static const struct kelp_rpc_stream_events shard_events = {.message = on_shard_message,
                                                            .closed = on_shard_closed};
 
-static kelp_status open_shard(struct member *member, const struct kelp_worker_map *map,
-                              struct kelp_error *reterr)
+static kelp_status open_shard(struct member *member, struct kelp_error *reterr)
 {
     struct crowd *crowd = member->crowd;
     const struct kelp_rpc_stream_options stream_options = {.path = EXCHANGE_PATH,
@@ -146,19 +156,47 @@ static kelp_status open_shard(struct member *member, const struct kelp_worker_ma
     Kelp__V1__ExchangeRequest request = KELP__V1__EXCHANGE_REQUEST__INIT;
     struct kelp_rpc_message *message = NULL;
 
-    kelp_status status =
-        kelp_rpc_channel_open(crowd->loop, map->shards[map->primary[0]].address, KELP_ROLE_SHARD,
-                              MESSAGE_MAX, &member->shard_channel, reterr);
+    kelp_status status = kelp_rpc_channel_open(crowd->loop, crowd->shard, KELP_ROLE_SHARD,
+                                               MESSAGE_MAX, &member->shard_channel, reterr);
     if (status == KELP_OK) {
         status = kelp_rpc_stream_open(member->shard_channel, &stream_options, &member->shard_stream,
                                       reterr);
     }
     request.hello = &member->hello;
-    request.generation = map->generation;
+    request.generation = crowd->generation;
     if (status == KELP_OK) {
         status = kelp_wire_encode(&request.base, &message, reterr);
     }
     return status == KELP_OK ? kelp_rpc_stream_send(member->shard_stream, message) : status;
+}
+
+/* They come a few at a time. */
+static void reach_next(struct crowd *crowd)
+{
+    struct kelp_error error;
+
+    while (crowd->reaching_begun < crowd->reaching_count &&
+           crowd->reaching_begun < crowd->report.reached + JOINING_AT_ONCE) {
+        struct member *member = crowd->reaching[crowd->reaching_begun++];
+        if (open_shard(member, &error) != KELP_OK) {
+            fail(crowd, error.status, member->id, error.text);
+        }
+    }
+}
+
+/* All have one map, of one generation. */
+static void reach(struct member *member, const struct kelp_worker_map *map)
+{
+    struct crowd *crowd = member->crowd;
+
+    if (!member->reaching) {
+        member->reaching = true;
+        (void)snprintf(crowd->shard, sizeof(crowd->shard), "%s",
+                       map->shards[map->primary[0]].address);
+        crowd->generation = map->generation;
+        crowd->reaching[crowd->reaching_count++] = member;
+        reach_next(crowd);
+    }
 }
 
 /* ---- the coordinator ------------------------------------------------------------------------- */
@@ -198,7 +236,6 @@ static void take_lanes(struct member *member, const struct kelp_news *news)
 static void take_news(struct member *member)
 {
     struct kelp_news news;
-    struct kelp_error error;
 
     if (!kelp_joining_take_news(&member->joining, &news)) {
         return;
@@ -207,8 +244,8 @@ static void take_news(struct member *member)
         fail(member->crowd, KELP_ERR_CLOSED, member->id,
              news.refused.status != KELP_OK ? news.refused.text : "told to leave");
     }
-    if (news.map && !member->shard_channel && open_shard(member, news.map, &error) != KELP_OK) {
-        fail(member->crowd, error.status, member->id, error.text);
+    if (news.map) {
+        reach(member, news.map);
     }
     if (news.has_assignment) {
         take_lanes(member, &news);
@@ -227,13 +264,18 @@ static void on_timer(void *user)
     handle(member, &(struct kelp_joining_event){.kind = KELP_JOINING_RETRY});
 }
 
+static void on_beat(void *user)
+{
+    handle(user, &(struct kelp_joining_event){.kind = KELP_JOINING_BEAT});
+}
+
 static void begin_next(struct crowd *crowd);
 
 static void on_command(struct kelp_rpc_stream *stream, struct kelp_rpc_message *message, void *user)
 {
     struct member *member = user;
     struct kelp_wire_payload payload;
-    struct kelp_worker_map *map = NULL;
+    struct kelp_joining_event event;
     ProtobufCMessage *fields = NULL;
     struct kelp_error error;
 
@@ -245,24 +287,10 @@ static void on_command(struct kelp_rpc_stream *stream, struct kelp_rpc_message *
         return;
     }
     Kelp__V1__WorkerCommand *command = (Kelp__V1__WorkerCommand *)(void *)fields;
-    if (command->map && kelp_worker_map_decode(command->map, &map, &error) != KELP_OK) {
+    if (kelp_worker_command_decode(command, &event, &error) != KELP_OK) {
         fail(member->crowd, error.status, member->id, error.text);
     }
-    handle(member,
-           &(struct kelp_joining_event){.kind = KELP_JOINING_COMMAND,
-                                        .command = {.map = map,
-                                                    .map_generation = map ? map->generation : 0,
-                                                    .map_serial = map ? map->serial : 0,
-                                                    .has_assignment = command->has_assignment,
-                                                    .assignment_epoch = command->assignment_epoch,
-                                                    .lane_first = command->lane_first,
-                                                    .lane_count = command->lane_count,
-                                                    .rests = command->rests,
-                                                    .leave = command->leave,
-                                                    .drain = command->drain,
-                                                    .status = (kelp_status)command->status,
-                                                    .error = command->error,
-                                                    .heartbeat = command->heartbeat}});
+    handle(member, &event);
     kelp__v1__worker_command__free_unpacked(command, NULL);
     if (!member->joined) {
         member->joined = true;
@@ -308,10 +336,13 @@ static void connect_member(struct member *member)
     struct kelp_error error;
     kelp_status status = KELP_OK;
 
-    if (!member->channel) {
+    if (!member->channel) { /* as a worker's link does it */
+        kelp_rpc_loop_keepalive(crowd->loop, KELP_RPC_KEEPALIVE_MANY_MS,
+                                KELP_RPC_KEEPALIVE_TIMEOUT_MS);
         status =
             kelp_rpc_channel_open(crowd->loop, member->joining.connected_to, KELP_ROLE_COORDINATOR,
                                   MESSAGE_MAX, &member->channel, &error);
+        kelp_rpc_loop_keepalive(crowd->loop, KELP_RPC_KEEPALIVE_MS, KELP_RPC_KEEPALIVE_TIMEOUT_MS);
     }
     if (status == KELP_OK) {
         status = kelp_rpc_stream_open(member->channel, &stream_options, &member->stream, &error);
@@ -335,7 +366,7 @@ static void send_report(struct member *member, const struct kelp_joining_report 
         report.plan = member->crowd->plan_text;
         member->crowd->report.hello_us = kelp_bench_now_us();
     }
-    report.heartbeat = from->heartbeat;
+    report.news = !from->same;
     report.assignment_epoch = from->assignment_epoch;
     kelp_status status = kelp_wire_encode(&report.base, &message, &error);
     if (status == KELP_OK && kelp_rpc_stream_send(member->stream, message) == KELP_ERR_LIMIT) {
@@ -343,6 +374,23 @@ static void send_report(struct member *member, const struct kelp_joining_report 
     } /* a stream that has ended tells so by closed() */
     if (status != KELP_OK) {
         fail(member->crowd, status, member->id, error.text);
+    }
+}
+
+static void must(struct member *member, kelp_status status)
+{
+    if (status != KELP_OK) {
+        fail(member->crowd, status, member->id, "no memory for a timer");
+    }
+}
+
+static void beat_every(struct member *member, uint32_t period_ms)
+{
+    kelp_rpc_timer_stop(member->beat);
+    member->beat = NULL;
+    if (period_ms > 0) {
+        must(member, kelp_rpc_timer_start_together(member->crowd->loop, period_ms, on_beat, member,
+                                                   &member->beat));
     }
 }
 
@@ -359,10 +407,11 @@ static void carry_out(struct member *member, const struct kelp_joining_action *a
         send_report(member, &action->report);
         break;
     case KELP_JOINING_RETRY_LATER:
-        if (kelp_rpc_timer_start(member->crowd->loop, action->after_ms, on_timer, member,
-                                 &member->timer) != KELP_OK) {
-            fail(member->crowd, KELP_ERR_NO_MEMORY, member->id, "no memory for a timer");
-        }
+        must(member, kelp_rpc_timer_start(member->crowd->loop, action->after_ms, on_timer, member,
+                                          &member->timer));
+        break;
+    case KELP_JOINING_BEAT_EVERY:
+        beat_every(member, action->after_ms);
         break;
     case KELP_JOINING_TELL:
         take_news(member);
@@ -453,7 +502,8 @@ static kelp_status make_members(struct crowd *crowd, const struct kelp_options *
     const struct kelp_job *job = kelp_job_file_job(crowd->file);
 
     crowd->members = calloc(crowd->count, sizeof(*crowd->members));
-    if (!crowd->members) {
+    crowd->reaching = calloc(crowd->count, sizeof(struct member *));
+    if (!crowd->members || !crowd->reaching) {
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
     }
     for (uint32_t i = 0; i < crowd->count; i++) {

@@ -17,7 +17,7 @@
 #define KELP_COORDINATOR_PEER_LINES    2048
 #define KELP_COORDINATOR_REQUEST_LINES 20
 #define KELP_COORDINATOR_TASKS_MAX     256 /* blocking calls that wait for the helper thread */
-#define KELP_COORDINATOR_QUEUED_MAX    64 /* messages waiting in a stream: no heartbeats above it */
+#define KELP_COORDINATOR_QUEUED_MAX    64 /* messages waiting in a stream: it is not read above it */
 
 #define KELP_COORDINATOR_CHECKPOINTS_MAX                                                           \
     4096 /* committed at a time; retention keeps far fewer, KELP_CHECKPOINT_KEEP_MAX */
@@ -78,7 +78,17 @@
 #define KELP_COORDINATOR_SLOW_FRESH_MS 10000
 #define KELP_COORDINATOR_SLOW_LENGTHS  3
 
-#define KELP_COORDINATOR_TICK_MS       100  /* heartbeats and every other timer */
+/* A worker reports this often; with many workers more rarely, so that all together send this many
+ * reports a second, each of which takes some 20 us. A pause that begins just before a report counts
+ * as longer by an interval, which therefore is this part of failure.detect at most, in percent. */
+#define KELP_COORDINATOR_BEAT_MS      100
+#define KELP_COORDINATOR_BEATS_S      2500
+#define KELP_COORDINATOR_BEAT_PERCENT 40
+/* With more workers than this the others hear of one who joins at the next tick: the lanes of all
+ * of them shift with each. */
+#define KELP_COORDINATOR_TOLD_AT_ONCE 64
+
+#define KELP_COORDINATOR_TICK_MS       100  /* heartbeats to shards and every other timer */
 #define KELP_COORDINATOR_LEASE_S       3    /* a leader that no standby has heard goes after this */
 #define KELP_COORDINATOR_ETCD_MS       2000 /* deadline of one blocking etcd call */
 #define KELP_COORDINATOR_RETRY_MS      500  /* back-off after a failed write to etcd */

@@ -79,7 +79,7 @@ void kelp_worker_stream_send(struct kelp_worker_stream *stream,
     command.error = (char *)(uintptr_t)(news->waits ? news->waits : ""); /* only read */
     command.leave = news->leave;
     command.drain = news->drain;
-    command.heartbeat = news->heartbeat;
+    command.beat_ms = news->beat_ms;
     send(stream, &command);
     kelp_wire_map_fini(&map);
 }
@@ -180,7 +180,7 @@ static void on_report(struct kelp_worker_stream *stream, struct kelp_term *term,
         .trouble = report->trouble,
         .times = times_of(report->times, &times) ? &times : NULL,
     };
-    kelp_term_worker_heard(term, stream->session, &heard);
+    kelp_term_worker_heard(term, stream->session, report->news ? &heard : NULL);
 }
 
 static void on_message(struct kelp_rpc_stream *rpc, struct kelp_rpc_message *message, void *user)
@@ -192,6 +192,10 @@ static void on_message(struct kelp_rpc_stream *rpc, struct kelp_rpc_message *mes
     struct kelp_error error;
     (void)rpc;
     if (!stream->session) {
+        return;
+    }
+    if (stream->identified && kelp_rpc_message_length(message) == 0) { /* many of these come */
+        kelp_term_worker_heard(term, stream->session, NULL);
         return;
     }
     kelp_status status =

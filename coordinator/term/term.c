@@ -112,5 +112,5 @@ void kelp_term_tick(struct kelp_term *term)
     kelp__term_place(term, (struct kelp_placement_event){.kind = KELP_PLACEMENT_TICK});
     kelp__term_checkpoint(term, (struct kelp_checkpointer_event){.kind = KELP_CHECKPOINTER_TICK});
     term->heartbeat++;
-    kelp__term_update_workers(term, true);
+    kelp__term_update_workers(term);
 }

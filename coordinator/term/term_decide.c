@@ -53,16 +53,26 @@ void kelp__term_depart(struct kelp_term *term)
     }
 }
 
-void kelp__term_update_workers(struct kelp_term *term, bool beat)
+static struct kelp_session_view worker_view(const struct kelp_term *term)
 {
-    const struct kelp_session_view view = {
+    return (struct kelp_session_view){
         .map = kelp_placement_loaded_map(&term->placement),
         .membership = &term->membership,
         .targets = &term->size.now,
         .leave = term->end.ended || kelp_checkpointer_holds(&term->keeper.machine),
-        .heartbeat = term->heartbeat,
     };
-    kelp_worker_sessions_update(&term->sessions, &term->outside, &view, beat);
+}
+
+void kelp__term_update_workers(struct kelp_term *term)
+{
+    const struct kelp_session_view view = worker_view(term);
+    kelp_worker_sessions_update(&term->sessions, &term->outside, &view);
+}
+
+void kelp__term_update_worker(const struct kelp_term *term, struct kelp_session *session)
+{
+    const struct kelp_session_view view = worker_view(term);
+    kelp_session_update(session, &term->outside, &view);
 }
 
 /* ---- the job's state ---- */
@@ -230,7 +240,7 @@ static void map_to_workers(struct kelp_term *term)
                                               .timed = true,
                                               .took_ms = term->now_ms - term->cause_ms});
     kelp_worker_sessions_map_changed(&term->sessions);
-    kelp__term_update_workers(term, false);
+    kelp__term_update_workers(term);
     kelp__term_checkpoint(term,
                           (struct kelp_checkpointer_event){.kind = KELP_CHECKPOINTER_RUNNING});
 }
@@ -375,7 +385,7 @@ static void carry_out(struct kelp_term *term, const struct kelp_placement_action
         map_to_workers(term);
         break;
     case KELP_PLACEMENT_DO_CHANGE_TO_WORKERS:
-        kelp__term_update_workers(term, false);
+        kelp__term_update_workers(term);
         break;
     case KELP_PLACEMENT_DO_STATE:
         kelp__term_report_state(term);
@@ -535,7 +545,7 @@ void kelp__term_keeper_end(struct kelp_term *term, const struct kelp__keeper_vis
         follow(term, &visit->requests.items[i]);
     }
     if (!visit->held && kelp_checkpointer_holds(&term->keeper.machine)) {
-        kelp__term_update_workers(term, false);
+        kelp__term_update_workers(term);
     }
 }
 
@@ -565,5 +575,5 @@ void kelp__term_resize(struct kelp_term *term)
                                                             .drains = now->drains,
                                                             .drain_count = now->drain_count}});
     kelp__term_update_shards(term, false);
-    kelp__term_update_workers(term, false);
+    kelp__term_update_workers(term);
 }

@@ -217,7 +217,7 @@ void kelp_term_state_written(struct kelp_term *term, bool taken)
     if (kelp_job_end_written(&term->end, taken, term->now_ms)) {
         term->sent_away = true;
         kelp__term_resize(term);
-        kelp__term_update_workers(term, false);
+        kelp__term_update_workers(term);
     }
     kelp__term_try_state(term); /* one that came meanwhile */
 }

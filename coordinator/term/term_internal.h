@@ -41,7 +41,9 @@ void kelp__term_resize(struct kelp_term *term);
 void kelp__term_depart(struct kelp_term *term);
 /* What shards and workers are to know now. */
 void kelp__term_update_shards(struct kelp_term *term, bool beat);
-void kelp__term_update_workers(struct kelp_term *term, bool beat);
+void kelp__term_update_workers(struct kelp_term *term);
+/* The same for one of them. */
+void kelp__term_update_worker(const struct kelp_term *term, struct kelp_session *session);
 struct kelp_link_view kelp__term_shard_view(const struct kelp_term *term);
 
 /* ---- term_records.c ---- */

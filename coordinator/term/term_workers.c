@@ -47,7 +47,11 @@ static void welcome(struct kelp_term *term, struct kelp_session *session, uint64
                         session->id, session->incarnation, session->peer,
                         term->membership.counts[KELP_MEMBER_WORKER]);
     count_workers(term);
-    kelp__term_update_workers(term, false);
+    if (!older && term->membership.counts[KELP_MEMBER_WORKER] > KELP_COORDINATOR_TOLD_AT_ONCE) {
+        kelp__term_update_worker(term, session); /* its lanes are with the others until the tick */
+    } else {
+        kelp__term_update_workers(term);
+    }
 }
 
 /* No fault of its own: it stays, and joins when a member has left. */
@@ -57,7 +61,7 @@ static void let_wait(struct kelp_term *term, struct kelp_session *session, const
         kelp_outside_log_of(&term->outside, session->peer, KELP_LOG_WARN,
                             "worker waits worker=%s peer=%s reason=\"%s\"", session->id,
                             session->peer, text);
-        kelp__term_update_workers(term, false);
+        kelp__term_update_workers(term);
     }
 }
 
@@ -97,7 +101,7 @@ static void member_gone(struct kelp_term *term, uint64_t key, bool counted)
 {
     kelp_membership_remove(&term->membership, key, counted);
     count_workers(term);
-    kelp__term_update_workers(term, false);
+    kelp__term_update_workers(term);
     admit_waiting(term);
 }
 
@@ -123,7 +127,7 @@ void kelp__term_review_workers(struct kelp_term *term)
             review_member(term, session);
         }
     }
-    kelp__term_update_workers(term, false);
+    kelp__term_update_workers(term);
 }
 
 void kelp__term_lose_worker(struct kelp_term *term, uint64_t key)
@@ -155,7 +159,7 @@ void kelp__term_judge_workers(struct kelp_term *term)
     kelp_membership_compare(&term->membership, term->now_ms);
     admit_waiting(term); /* for an id whose holder does nothing */
     if (term->membership.assignment.epoch != epoch) {
-        kelp__term_update_workers(term, false);
+        kelp__term_update_workers(term);
     }
 }
 
@@ -165,7 +169,7 @@ void kelp_term_worker_worked(struct kelp_term *term, const char *id)
 {
     if (kelp_membership_worked(&term->membership, id, term->now_ms)) {
         kelp_outside_log(&term->outside, KELP_LOG_INFO, "worker has lanes again worker=%s", id);
-        kelp__term_update_workers(term, false);
+        kelp__term_update_workers(term);
     }
 }
 
@@ -206,15 +210,10 @@ void kelp_term_worker_refused(struct kelp_term *term, struct kelp_session *sessi
     }
 }
 
-void kelp_term_worker_heard(struct kelp_term *term, struct kelp_session *session,
-                            const struct kelp_member_heard *heard)
+static void tell_trouble(struct kelp_term *term, const struct kelp_session *session,
+                         const struct kelp_member_heard *heard)
 {
-    session->heard_ms = term->now_ms;
-    if (session->state != KELP_SESSION_MEMBER) {
-        return;
-    }
     const struct kelp_member *member = kelp_membership_find(&term->membership, session->key);
-    const uint64_t epoch = term->membership.assignment.epoch;
     const bool was_in_trouble = member && member->trouble[0] != '\0';
     const bool is_in_trouble = heard->trouble && heard->trouble[0] != '\0';
     if (member && is_in_trouble && !was_in_trouble) {
@@ -225,9 +224,25 @@ void kelp_term_worker_heard(struct kelp_term *term, struct kelp_session *session
         kelp_outside_log_of(&term->outside, session->peer, KELP_LOG_INFO,
                             "worker works again worker=%s", session->id);
     }
+}
+
+void kelp_term_worker_heard(struct kelp_term *term, struct kelp_session *session,
+                            const struct kelp_member_heard *heard)
+{
+    const uint64_t epoch = term->membership.assignment.epoch;
+    if (term->outside.effects->session_full(session->end, term->outside.user)) {
+        return; /* it does not read: the same as silence, since nothing can be told to it */
+    }
+    session->heard_ms = term->now_ms;
+    if (session->state != KELP_SESSION_MEMBER) {
+        return;
+    }
+    if (heard) {
+        tell_trouble(term, session, heard);
+    }
     kelp_membership_heard(&term->membership, session->key, heard, term->now_ms);
     if (term->membership.assignment.epoch != epoch) {
-        kelp__term_update_workers(term, false);
+        kelp__term_update_workers(term);
     }
 }
 

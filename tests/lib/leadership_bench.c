@@ -175,6 +175,13 @@ static bool is_full(void *end, void *user)
     return false;
 }
 
+static bool session_full(void *end, void *user)
+{
+    (void)end;
+    (void)user;
+    return leadership_bench.unread;
+}
+
 static void link_send(void *end, const struct kelp_link_news *news, void *user)
 {
     (void)end;
@@ -203,6 +210,9 @@ static void session_send(void *end, const struct kelp_session_news *news, void *
     if (news->waits) {
         (void)snprintf(leadership_bench.done.waits, sizeof(leadership_bench.done.waits), "%s",
                        news->waits);
+    }
+    if (news->beat_ms > 0) {
+        leadership_bench.done.beat_ms = news->beat_ms;
     }
     if (news->has_lanes) {
         leadership_bench.done.lanes = news->lanes;
@@ -335,7 +345,7 @@ void leadership_setup(void)
         .link_full = is_full,
         .link_send = link_send,
         .link_close = close_end,
-        .session_full = is_full,
+        .session_full = session_full,
         .session_send = session_send,
         .session_refuse = session_refuse,
         .session_close = session_close,
@@ -380,11 +390,16 @@ void leadership_answer_read(uint64_t generation)
 
 struct kelp_session *leadership_greet(uint64_t incarnation)
 {
+    return leadership_greet_as("worker-0", incarnation);
+}
+
+struct kelp_session *leadership_greet_as(const char *id, uint64_t incarnation)
+{
     struct kelp_session *session =
         kelp_term_worker_opened(leadership_bench.machine.term, &leadership_bench.done);
     ck_assert_ptr_nonnull(session);
     const struct kelp_session_hello hello = {
-        .id = "worker-0", .incarnation = incarnation, .plan = "plan", .peer = "here"};
+        .id = id, .incarnation = incarnation, .plan = "plan", .peer = "here"};
     kelp_term_worker_hello(leadership_bench.machine.term, session, &hello);
     return session;
 }

@@ -13,6 +13,7 @@ extern struct leadership_bench {
     struct kelp_leadership machine;
     struct kelp_term_effects effects;
     uint64_t now;
+    bool unread; /* the workers do not read */
     struct {
         int reads, maps, changes, states, opens, closes, stands, resigns, gives_up;
         char state[16];    /* written last */
@@ -21,6 +22,7 @@ extern struct leadership_bench {
         kelp_status refusal;          /* of the worker that was sent away for good last */
         char waits[160];              /* why a worker is no member yet */
         struct kelp_lane_range lanes; /* as a worker heard last */
+        uint32_t beat_ms;             /* likewise */
         struct kelp_link *link;       /* newest */
         int commits;
         uint64_t restored;       /* by the map written last */
@@ -51,8 +53,9 @@ void leadership_tick(uint64_t ms);
 void leadership_answer_read(uint64_t generation);
 /* etcd has a map of generation 1 whose two shards are each other's backup. */
 void leadership_answer_replicated(void);
-/* A worker says hello; and one that joins, whose plan is written. */
+/* worker-0 or another one says hello; and one that joins, whose plan is written. */
 struct kelp_session *leadership_greet(uint64_t incarnation);
+struct kelp_session *leadership_greet_as(const char *id, uint64_t incarnation);
 struct kelp_session *leadership_join(void);
 /* A shard registers and answers: all is there to open a generation. */
 void leadership_connect_one(const char *id, uint64_t loaded_generation);

@@ -15,20 +15,46 @@ static struct kelp_joining_action *emit(struct kelp_joining_actions *actions,
     return action;
 }
 
-static void report(const struct kelp_joining *joining, bool hello, uint64_t heartbeat,
-                   struct kelp_joining_actions *actions)
+static void say_hello(struct kelp_joining *joining, struct kelp_joining_actions *actions)
+{
+    emit(actions, KELP_JOINING_REPORT)->report.hello = true;
+    joining->beat_ms = 0;
+    joining->reported = false;
+}
+
+static bool is_same(const struct kelp_joining_report *report,
+                    const struct kelp_joining_report *before)
+{
+    return report->assignment_epoch == before->assignment_epoch &&
+           report->progress.generation == before->progress.generation &&
+           report->progress.version == before->progress.version &&
+           report->progress.lanes_computed == before->progress.lanes_computed &&
+           report->progress.busy_us == before->progress.busy_us &&
+           report->times.window.serial == before->times.window.serial &&
+           strcmp(report->trouble, before->trouble) == 0;
+}
+
+/* What has changed since the report before, or that nothing has. */
+static void report(struct kelp_joining *joining, struct kelp_joining_actions *actions)
 {
     struct kelp_joining_report *to = &emit(actions, KELP_JOINING_REPORT)->report;
-
-    *to = (struct kelp_joining_report){
-        .hello = hello,
-        .heartbeat = heartbeat,
+    struct kelp_joining_report now = {
         .assignment_epoch = joining->news.assignment_epoch,
         .progress = joining->progress,
         .times = joining->times,
     };
-    (void)snprintf(to->trouble, sizeof(to->trouble), "%s",
+    (void)snprintf(now.trouble, sizeof(now.trouble), "%s",
                    joining->leaving ? "it was asked to end" : joining->trouble);
+    if (joining->reported && is_same(&now, &joining->said)) {
+        to->same = true;
+        return;
+    }
+    *to = now;
+    if (joining->reported && now.times.window.serial == joining->said.times.window.serial) {
+        to->times = (struct kelp_joining_times){.shard = ""};
+    }
+    joining->said = now;
+    joining->reported = true;
 }
 
 static void retry_later(struct kelp_joining *joining, struct kelp_joining_actions *actions)
@@ -51,7 +77,7 @@ static void connect_or_retry(struct kelp_joining *joining, struct kelp_joining_a
     memcpy(joining->connected_to, joining->leader, sizeof(joining->leader));
     joining->joined = true;
     emit(actions, KELP_JOINING_CONNECT);
-    report(joining, true, 0, actions);
+    say_hello(joining, actions);
 }
 
 static void follow_leader(struct kelp_joining *joining, const char *leader,
@@ -114,8 +140,17 @@ static void hear(struct kelp_joining *joining, const struct kelp_joining_event *
         news->any = true;
         emit(actions, KELP_JOINING_TELL);
     }
-    if (event->command.heartbeat > 0) {
-        report(joining, false, event->command.heartbeat, actions);
+    if (event->command.beat_ms > 0 && event->command.beat_ms != joining->beat_ms) {
+        joining->beat_ms = event->command.beat_ms;
+        emit(actions, KELP_JOINING_BEAT_EVERY)->after_ms = joining->beat_ms;
+    }
+}
+
+static void stop_beats(struct kelp_joining *joining, struct kelp_joining_actions *actions)
+{
+    if (joining->beat_ms > 0) {
+        joining->beat_ms = 0;
+        emit(actions, KELP_JOINING_BEAT_EVERY)->after_ms = 0;
     }
 }
 
@@ -129,6 +164,7 @@ void kelp_joining_event(struct kelp_joining *joining, const struct kelp_joining_
         break;
     case KELP_JOINING_CLOSED:
         joining->joined = false;
+        stop_beats(joining, ret_actions);
         retry_later(joining, ret_actions);
         break;
     case KELP_JOINING_RETRY:
@@ -137,6 +173,11 @@ void kelp_joining_event(struct kelp_joining *joining, const struct kelp_joining_
         break;
     case KELP_JOINING_COMMAND:
         hear(joining, event, ret_actions);
+        break;
+    case KELP_JOINING_BEAT:
+        if (joining->beat_ms > 0) {
+            report(joining, ret_actions);
+        }
         break;
     case KELP_JOINING_STOP:
         joining->over = true;

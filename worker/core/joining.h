@@ -3,8 +3,8 @@
  *
  *     APART --leader known: CONNECT, hello--> JOINED --CLOSED--> APART, tries again after 100 ms
  *
- * It follows the leader's key, answers heartbeats, and collects what the coordinator says until the
- * worker's loop takes it. While nobody leads, the worker goes on with what it has.
+ * It follows the leader's key, reports as often as the coordinator wants, and collects what that
+ * says until the worker's loop takes it. While nobody leads, the worker goes on with what it has.
  *
  * Threads: one caller at a time. No I/O, no clock, never blocks, allocates nothing.
  */
@@ -19,6 +19,7 @@ enum kelp_joining_event_kind {
     KELP_JOINING_CLOSED,  /* the stream ended, or could not be opened */
     KELP_JOINING_RETRY,   /* the delay of RETRY_LATER is over */
     KELP_JOINING_COMMAND, /* the coordinator sent a message */
+    KELP_JOINING_BEAT,    /* the interval of BEAT_EVERY has passed */
     KELP_JOINING_STOP,    /* the worker leaves */
 };
 
@@ -39,7 +40,7 @@ struct kelp_joining_event {
             bool drain;
             kelp_status status; /* other than KELP_OK: refused */
             const char *error;
-            uint64_t heartbeat; /* number to be answered; 0: none */
+            uint32_t beat_ms; /* interval between two reports; 0: as before. In the limits below */
         } command;
     };
 };
@@ -49,9 +50,15 @@ enum kelp_joining_action_kind {
     KELP_JOINING_CLOSE,       /* end the stream; CLOSED follows */
     KELP_JOINING_REPORT,      /* send a report; without a stream it is dropped */
     KELP_JOINING_RETRY_LATER, /* RETRY after a delay */
+    KELP_JOINING_BEAT_EVERY,  /* BEAT in this interval, and in no other any more; 0: never */
     KELP_JOINING_TELL,        /* wake the worker's loop: there is news */
     KELP_JOINING_DROP_MAP,    /* free a map: a newer one is there that was not taken yet */
 };
+
+/* Milliseconds between two reports: less than two fifths of the shortest failure.detect, and more
+ * than any number of workers asks for. */
+#define KELP_JOINING_BEAT_MIN_MS 25
+#define KELP_JOINING_BEAT_MAX_MS 60000
 
 #define KELP_JOINING_TROUBLE_MAX 255
 /* How far the worker is. */
@@ -70,10 +77,10 @@ struct kelp_joining_times {
 
 struct kelp_joining_report {
     bool hello;
-    uint64_t heartbeat; /* 0: answers none */
+    bool same; /* as the one before on this stream: a sign of life, and nothing else is set */
     uint64_t assignment_epoch;
     struct kelp_joining_progress progress;
-    struct kelp_joining_times times;
+    struct kelp_joining_times times; /* serial 0: nothing new */
     char trouble[KELP_JOINING_TROUBLE_MAX + 1];
 };
 
@@ -81,7 +88,7 @@ struct kelp_joining_action {
     enum kelp_joining_action_kind kind;
     union {
         struct kelp_joining_report report;
-        uint32_t after_ms;
+        uint32_t after_ms; /* of RETRY_LATER and BEAT_EVERY */
         void *map;
     };
 };
@@ -98,7 +105,10 @@ struct kelp_joining {
     char connected_to[KELP_WORKER_ADDRESS_MAX + 1]; /* of the newest CONNECT */
     bool joined;
     bool retrying;
-    bool over; /* stopped, told to leave, or refused: no new stream */
+    bool over;                       /* stopped, told to leave, or refused: no new stream */
+    uint32_t beat_ms;                /* interval between two reports; 0: not told on this stream */
+    bool reported;                   /* something, on this stream */
+    struct kelp_joining_report said; /* by then, with the newest times */
     struct kelp_news news;
     struct kelp_joining_progress progress;
     struct kelp_joining_times times;

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "common/base/address.h"
+#include "common/base/limits.h"
 #include "common/base/log.h"
 #include "common/rpc/rpc.h"
 #include "common/training/plan.h"
@@ -24,6 +25,7 @@ struct kelp_coordinator_link {
     struct kelp_rpc_loop *loop;
     struct kelp_etcd_watch *watch;
     struct kelp_rpc_timer *timer; /* of the next attempt */
+    struct kelp_rpc_timer *beat;  /* of reports */
     struct kelp_rpc_channel *channel;
     char channel_to[KELP_WORKER_ADDRESS_MAX + 1]; /* address of channel */
     struct kelp_rpc_stream *stream;
@@ -69,7 +71,7 @@ static void send_report(struct kelp_coordinator_link *m, const struct kelp_joini
         report.hello = (Kelp__V1__Hello *)(uintptr_t)m->options.hello; /* only read */
         report.plan = (char *)(uintptr_t)m->options.plan;
     }
-    report.heartbeat = from->heartbeat;
+    report.news = !from->same;
     report.assignment_epoch = from->assignment_epoch;
     report.lanes_computed = from->progress.lanes_computed;
     report.busy_us = from->progress.busy_us;
@@ -95,6 +97,20 @@ static void start_timer(struct kelp_coordinator_link *m, uint32_t after_ms)
 {
     if (kelp_rpc_timer_start(m->loop, after_ms, on_timer, m, &m->timer) != KELP_OK) {
         kelp_log_error("no memory for a timer: the worker will not look for a coordinator again");
+    }
+}
+
+static void on_beat(void *user);
+
+/* 0: never. All workers of a host report at the same moments. Without memory the coordinator hears
+ * nothing, ends the stream, and it is tried again. */
+static void beat_every(struct kelp_coordinator_link *m, uint32_t period_ms)
+{
+    kelp_rpc_timer_stop(m->beat);
+    m->beat = NULL;
+    if (period_ms > 0 &&
+        kelp_rpc_timer_start_together(m->loop, period_ms, on_beat, m, &m->beat) != KELP_OK) {
+        kelp_log_error("no memory for a timer: the coordinator gets no reports");
     }
 }
 
@@ -149,6 +165,9 @@ static void carry_out(struct kelp_coordinator_link *m, const struct kelp_joining
     case KELP_JOINING_RETRY_LATER:
         start_timer(m, action->after_ms);
         break;
+    case KELP_JOINING_BEAT_EVERY:
+        beat_every(m, action->after_ms);
+        break;
     case KELP_JOINING_TELL:
         m->options.changed(m->options.user);
         break;
@@ -182,33 +201,23 @@ static void on_timer(void *user)
     handle_event(m, &(struct kelp_joining_event){.kind = KELP_JOINING_RETRY});
 }
 
+static void on_beat(void *user)
+{
+    handle_event(user, &(struct kelp_joining_event){.kind = KELP_JOINING_BEAT});
+}
+
 static void hear_command(struct kelp_coordinator_link *m, const Kelp__V1__WorkerCommand *command)
 {
+    struct kelp_joining_event event;
     struct kelp_error error;
-    struct kelp_worker_map *map = NULL;
 
-    if (command->map && kelp_worker_map_decode(command->map, &map, &error) != KELP_OK) {
-        kelp_log_warn("map not used error=\"%s\"", error.text);
+    if (kelp_worker_command_decode(command, &event, &error) != KELP_OK) {
+        kelp_log_warn("part of a command is not used error=\"%s\"", error.text);
     }
     if (command->status == KELP_OK && command->error[0] != '\0') {
         kelp_log_warn("waits for its place in the job reason=\"%s\"", command->error);
     }
-    handle_event(m, &(struct kelp_joining_event){.kind = KELP_JOINING_COMMAND,
-                                                 .command = {
-                                                     .map = map,
-                                                     .map_generation = map ? map->generation : 0,
-                                                     .map_serial = map ? map->serial : 0,
-                                                     .has_assignment = command->has_assignment,
-                                                     .assignment_epoch = command->assignment_epoch,
-                                                     .lane_first = command->lane_first,
-                                                     .lane_count = command->lane_count,
-                                                     .rests = command->rests,
-                                                     .leave = command->leave,
-                                                     .drain = command->drain,
-                                                     .status = (kelp_status)command->status,
-                                                     .error = command->error,
-                                                     .heartbeat = command->heartbeat,
-                                                 }});
+    handle_event(m, &event);
 }
 
 static void on_message(struct kelp_rpc_stream *stream, struct kelp_rpc_message *message, void *user)
@@ -312,10 +321,10 @@ static void *run(void *user)
             (void)kelp_rpc_loop_run(m->loop, -1);
         }
     }
-    if (m->timer) {
-        kelp_rpc_timer_stop(m->timer);
-        m->timer = NULL;
-    }
+    kelp_rpc_timer_stop(m->timer);
+    kelp_rpc_timer_stop(m->beat);
+    m->timer = NULL;
+    m->beat = NULL;
     if (m->channel) {
         kelp_rpc_channel_close(m->channel);
         m->channel = NULL;
@@ -338,6 +347,7 @@ kelp_status kelp_coordinator_link_open(const struct kelp_coordinator_link_option
     kelp_status status = kelp_rpc_loop_create(&m->loop, reterr);
     if (status == KELP_OK) {
         kelp_rpc_loop_credentials(m->loop, options->credentials);
+        kelp_rpc_loop_keepalive(m->loop, KELP_RPC_KEEPALIVE_MANY_MS, KELP_RPC_KEEPALIVE_TIMEOUT_MS);
         status = kelp_etcd_watch_open(options->etcd, key, &watch_events, m, &m->watch, reterr);
     }
     if (status == KELP_OK && pthread_create(&m->thread, NULL, run, m) != 0) {

@@ -1,8 +1,8 @@
 /*
  * A worker's place in the job: its stream to the leading coordinator, on a thread of its own, so
- * that heartbeats are answered while lanes are computed.
+ * that reports go out while lanes are computed.
  *
- * The thread finds the leader in etcd, sends the hello with the plan, answers heartbeats, and keeps
+ * The thread finds the leader in etcd, sends the hello with the plan, reports, and keeps
  * the newest map and assignment for the trainer to take. worker/core/joining.h decides.
  */
 #ifndef KELP_WORKER_LINKS_COORDINATOR_LINK_H
@@ -41,11 +41,11 @@ bool kelp_coordinator_link_joined(struct kelp_coordinator_link *link);
 bool kelp_coordinator_link_take_news(struct kelp_coordinator_link *link,
                                      struct kelp_news *ret_news);
 
-/* What heartbeat answers tell from now on (kelp_joining_trouble(), kelp_joining_leave()). Threads:
+/* What reports tell from now on (kelp_joining_trouble(), kelp_joining_leave()). Threads:
  * any. */
 void kelp_coordinator_link_trouble(struct kelp_coordinator_link *link, const char *text);
 void kelp_coordinator_link_leave(struct kelp_coordinator_link *link);
-/* What the next heartbeat answers tell. Threads: the trainer's. */
+/* What the next reports tell. Threads: the trainer's. */
 void kelp_coordinator_link_progress(struct kelp_coordinator_link *link,
                                     const struct kelp_joining_progress *progress);
 void kelp_coordinator_link_times(struct kelp_coordinator_link *link,

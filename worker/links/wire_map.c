@@ -1,5 +1,6 @@
 #include "worker/links/wire_map.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -120,4 +121,36 @@ kelp_status kelp_worker_map_decode(const Kelp__V1__Map *wire, struct kelp_worker
     }
     *ret_map = map;
     return KELP_OK;
+}
+
+kelp_status kelp_worker_command_decode(const Kelp__V1__WorkerCommand *wire,
+                                       struct kelp_joining_event *ret_event,
+                                       struct kelp_error *reterr)
+{
+    struct kelp_worker_map *map = NULL;
+    uint32_t beat_ms = wire->beat_ms;
+    kelp_status status = wire->map ? kelp_worker_map_decode(wire->map, &map, reterr) : KELP_OK;
+
+    if (beat_ms > 0 && (beat_ms < KELP_JOINING_BEAT_MIN_MS || beat_ms > KELP_JOINING_BEAT_MAX_MS)) {
+        status = kelp_fail(reterr, KELP_ERR_FORMAT,
+                           "reports every %" PRIu32 " ms are asked for: it is %d to %d ms", beat_ms,
+                           KELP_JOINING_BEAT_MIN_MS, KELP_JOINING_BEAT_MAX_MS);
+        beat_ms = 0;
+    }
+    *ret_event =
+        (struct kelp_joining_event){.kind = KELP_JOINING_COMMAND,
+                                    .command = {.map = map,
+                                                .map_generation = map ? map->generation : 0,
+                                                .map_serial = map ? map->serial : 0,
+                                                .has_assignment = wire->has_assignment,
+                                                .assignment_epoch = wire->assignment_epoch,
+                                                .lane_first = wire->lane_first,
+                                                .lane_count = wire->lane_count,
+                                                .rests = wire->rests,
+                                                .leave = wire->leave,
+                                                .drain = wire->drain,
+                                                .status = (kelp_status)wire->status,
+                                                .error = wire->error,
+                                                .beat_ms = beat_ms}};
+    return status;
 }

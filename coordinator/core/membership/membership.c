@@ -41,14 +41,22 @@ void kelp_membership_fini(struct kelp_membership *membership)
     *membership = (struct kelp_membership){0};
 }
 
+/* Keys ascend in the table: who joins gets a larger one and the last place. */
 static struct kelp_member *find(const struct kelp_membership *membership, uint64_t key)
 {
-    for (uint32_t i = 0; i < membership->count; i++) {
-        if (membership->members[i].key == key) {
-            return &membership->members[i];
+    uint32_t first = 0;
+    uint32_t end = membership->count;
+    while (first < end) {
+        uint32_t middle = first + (end - first) / 2;
+        if (membership->members[middle].key < key) {
+            first = middle + 1;
+        } else {
+            end = middle;
         }
     }
-    return NULL;
+    return first < membership->count && membership->members[first].key == key
+               ? &membership->members[first]
+               : NULL;
 }
 
 const struct kelp_member *kelp_membership_find(const struct kelp_membership *membership,
@@ -154,6 +162,17 @@ kelp_status kelp_membership_join(struct kelp_membership *membership,
     }
     *ret_key = member->key;
     return KELP_OK;
+}
+
+uint32_t kelp_membership_beat_ms(const struct kelp_membership *membership)
+{
+    const uint32_t most_ms = membership->detect_ms * KELP_COORDINATOR_BEAT_PERCENT / 100;
+    const uint64_t workers = membership->counts[KELP_MEMBER_WORKER];
+    uint32_t beat_ms = KELP_COORDINATOR_BEAT_MS;
+    while (beat_ms < most_ms && workers * 1000 > (uint64_t)beat_ms * KELP_COORDINATOR_BEATS_S) {
+        beat_ms *= 2;
+    }
+    return beat_ms < most_ms ? beat_ms : most_ms;
 }
 
 void kelp_membership_heard(struct kelp_membership *membership, uint64_t key,

@@ -14,6 +14,7 @@
  * do not depend on who computes.
  *
  * A member is lost when it was silent for detect_ms, or when the shell says that its stream broke.
+ * Workers report in intervals that are told to them, of two fifths of that at most.
  * A gap in the ticks themselves (this process was stopped, or its machine slept) is not the
  * members' silence: after one everybody gets the whole time again.
  */
@@ -117,6 +118,10 @@ kelp_status kelp_membership_join(struct kelp_membership *membership,
                                  const struct kelp_member_joined *joined, uint64_t now_ms,
                                  uint64_t *ret_key, uint64_t *ret_replaced,
                                  struct kelp_error *reterr) KELP_MUST_USE;
+
+/* How often each worker is to say that it is there: every so many milliseconds. It only doubles
+ * where there are twice as many, so that few who join or leave change what all were told. */
+uint32_t kelp_membership_beat_ms(const struct kelp_membership *membership);
 
 struct kelp_member_heard {
     uint64_t lanes_computed;

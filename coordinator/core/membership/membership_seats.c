@@ -12,7 +12,7 @@
  * Who joins while others work gets a seat at once, but one newcomer at a time: the next when the
  * one before has shown work or lost its seat, and after that loss only when a while has passed,
  * twice as long each time. Who leaves its seat without having worked counts as lost. So members
- * that merely answer heartbeats, however many and however often they join, hold up training for
+ * that merely report, however many and however often they join, hold up training for
  * less and less of the time.
  */
 #include <assert.h>

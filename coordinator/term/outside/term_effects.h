@@ -68,8 +68,8 @@ struct kelp_session_news {
     struct kelp_lane_range lanes;
     const char *waits; /* why it is no member yet; NULL: nothing new */
     bool leave;
-    bool drain;         /* finish, send what is computed, then end */
-    uint64_t heartbeat; /* 0: none */
+    bool drain;       /* finish, send what is computed, then end */
+    uint32_t beat_ms; /* report so often; 0: as before */
 };
 
 /* Training goes on with this job: what a resume has laid ready in the run's folder is put in place,

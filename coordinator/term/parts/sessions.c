@@ -132,9 +132,11 @@ struct kelp_session *kelp_worker_sessions_next(const struct kelp_worker_sessions
 {
     struct kelp_session *best = NULL;
     for (struct kelp_session *session = sessions->first; session; session = session->next) {
+        if (session->state != KELP_SESSION_HELD || session->waits[0] == '\0') {
+            continue;
+        }
         struct kelp_member_joined joined = kelp_session_joined(session);
-        if (session->state == KELP_SESSION_HELD && session->waits[0] != '\0' &&
-            goes_first(session, best) &&
+        if (goes_first(session, best) &&
             kelp_membership_may_join(membership, &joined, NULL) == KELP_OK) {
             best = session;
         }
@@ -144,88 +146,98 @@ struct kelp_session *kelp_worker_sessions_next(const struct kelp_worker_sessions
 
 /* ---- sending ---- */
 
-static bool add_lanes(struct kelp_session *session, const struct kelp_session_view *view,
-                      struct kelp_session_news *news)
+static void add_lanes(const struct kelp_session *session, const struct kelp_session_view *view,
+                      struct kelp_session_told *told, struct kelp_session_news *news)
 {
     struct kelp_lane_range lanes = kelp_membership_lanes(view->membership, session->key);
     bool rests = kelp_membership_rests(view->membership);
-    if (session->lanes_sent && lanes.first == session->lanes.first &&
-        lanes.count == session->lanes.count && rests == session->rests) {
-        return false;
+    if (told->has_lanes && lanes.first == told->lanes.first && lanes.count == told->lanes.count &&
+        rests == told->rests) {
+        return;
     }
     news->has_lanes = true;
     news->rests = rests;
-    session->rests = rests;
     news->assignment_epoch = view->membership->assignment.epoch;
     news->lanes = lanes;
-    session->lanes = lanes;
-    session->lanes_sent = true;
-    return true;
+    told->rests = rests;
+    told->lanes = lanes;
+    told->has_lanes = true;
 }
 
-/* What the worker does not know yet; false: it knows everything. */
-static bool add_news(struct kelp_session *session, const struct kelp_session_view *view,
-                     struct kelp_session_news *news)
+static void add_map(const struct kelp_session_view *view, struct kelp_session_told *told,
+                    struct kelp_session_news *news)
 {
-    const bool member = session->state == KELP_SESSION_MEMBER;
-    bool any = false;
-    if (member && view->map &&
-        (session->generation_sent != view->map->generation ||
-         session->serial_sent != view->map->serial)) {
+    if (view->map &&
+        (told->generation != view->map->generation || told->serial != view->map->serial)) {
         news->map = view->map;
-        session->generation_sent = view->map->generation;
-        session->serial_sent = view->map->serial;
-        any = true;
+        told->generation = view->map->generation;
+        told->serial = view->map->serial;
     }
-    if (member) {
-        any = add_lanes(session, view, news) || any;
-    } else if (session->waits[0] != '\0' && !session->waits_sent) {
-        news->waits = session->waits;
-        session->waits_sent = true;
-        any = true;
-    }
-    if (view->leave && !session->leave_sent) {
-        news->leave = true;
-        session->leave_sent = true;
-        any = true;
-    }
-    if (!session->drain_sent &&
-        kelp_targets_drain(view->targets, session->id, session->incarnation)) {
-        news->drain = true;
-        session->drain_sent = true;
-        any = true;
-    }
-    return any;
 }
 
-static void update(struct kelp_session *session, const struct kelp_outside *outside,
-                   const struct kelp_session_view *view, bool beat)
+/* What it does not know yet, and what it knows when it has that. */
+static void add_news(const struct kelp_session *session, const struct kelp_session_view *view,
+                     struct kelp_session_told *told, struct kelp_session_news *news)
 {
-    struct kelp_session_news news = {.hello = !session->hello_sent};
-    if ((session->state != KELP_SESSION_HELD && session->state != KELP_SESSION_MEMBER) ||
-        outside->effects->session_full(session->end, outside->user)) {
-        return; /* one that does not read is ended by its silence */
+    const uint32_t beat_ms = kelp_membership_beat_ms(view->membership);
+    news->hello = !told->hello;
+    told->hello = true;
+    if (session->state == KELP_SESSION_MEMBER) {
+        add_map(view, told, news);
+        add_lanes(session, view, told, news);
+    } else if (session->waits[0] != '\0' && !told->waits) {
+        news->waits = session->waits;
+        told->waits = true;
     }
-    session->hello_sent = true;
-    if (add_news(session, view, &news) || news.hello || beat) {
-        news.heartbeat = beat ? view->heartbeat : 0;
+    if (view->leave && !told->leave) {
+        news->leave = true;
+        told->leave = true;
+    }
+    if (!told->drain && kelp_targets_drain(view->targets, session->id, session->incarnation)) {
+        news->drain = true;
+        told->drain = true;
+    }
+    if (told->beat_ms != beat_ms) {
+        news->beat_ms = beat_ms;
+        told->beat_ms = beat_ms;
+    }
+}
+
+static bool is_any(const struct kelp_session_news *news)
+{
+    return news->hello || news->map || news->has_lanes || news->waits || news->leave ||
+           news->drain || news->beat_ms > 0;
+}
+
+/* One that does not read counts as silent (kelp_term_worker_heard()). */
+void kelp_session_update(struct kelp_session *session, const struct kelp_outside *outside,
+                         const struct kelp_session_view *view)
+{
+    struct kelp_session_news news = {.hello = false};
+    struct kelp_session_told told = session->told;
+    if (session->state != KELP_SESSION_HELD && session->state != KELP_SESSION_MEMBER) {
+        return;
+    }
+    add_news(session, view, &told, &news);
+    if (is_any(&news) && !outside->effects->session_full(session->end, outside->user)) {
+        session->told = told;
         outside->effects->session_send(session->end, &news, outside->user);
     }
 }
 
 void kelp_worker_sessions_update(struct kelp_worker_sessions *sessions,
                                  const struct kelp_outside *outside,
-                                 const struct kelp_session_view *view, bool beat)
+                                 const struct kelp_session_view *view)
 {
     for (struct kelp_session *session = sessions->first; session; session = session->next) {
-        update(session, outside, view, beat);
+        kelp_session_update(session, outside, view);
     }
 }
 
 void kelp_worker_sessions_map_changed(struct kelp_worker_sessions *sessions)
 {
     for (struct kelp_session *session = sessions->first; session; session = session->next) {
-        session->generation_sent = 0;
+        session->told.generation = 0;
     }
 }
 
@@ -260,7 +272,7 @@ bool kelp_session_wait(struct kelp_session *session, const char *text)
         return false;
     }
     (void)snprintf(session->waits, sizeof(session->waits), "%s", text); /* may be cut */
-    session->waits_sent = false;
+    session->told.waits = false;
     return true;
 }
 
@@ -280,7 +292,7 @@ void kelp_session_refuse(struct kelp_session *session, const struct kelp_outside
                          kelp_status status, const char *text)
 {
     move_to(session, KELP_SESSION_GONE);
-    outside->effects->session_refuse(session->end, !session->hello_sent, status, text,
+    outside->effects->session_refuse(session->end, !session->told.hello, status, text,
                                      outside->user);
 }
 

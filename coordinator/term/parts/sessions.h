@@ -20,28 +20,35 @@ enum kelp_session_state {
     KELP_SESSION_STATE_COUNT
 };
 
+/* What a worker was told. */
+struct kelp_session_told {
+    uint64_t generation; /* of the map; 0: none */
+    uint64_t serial;
+    struct kelp_lane_range lanes;
+    uint32_t beat_ms; /* how often it is to report; 0: not told */
+    bool hello;
+    bool waits;
+    bool has_lanes; /* these, and whether it rests */
+    bool rests;
+    bool leave;
+    bool drain;
+};
+
+/* What every tick looks at comes first: there may be thousands. */
 struct kelp_session {
     struct kelp_session *next;
     void *end; /* the process's side */
     enum kelp_session_state state;
+    bool named; /* its certificate is for this id alone */
     uint64_t opened_ms;
     uint64_t heard_ms;
-    char id[KELP_COORDINATOR_ID_MAX + 1];
+    uint64_t key; /* of the membership */
     uint64_t incarnation;
-    bool named;      /* its certificate is for this id alone */
-    char waits[160]; /* HELD: what for, since etcd has been read; "": for that */
-    bool waits_sent;
+    struct kelp_session_told told;
     const char *peer; /* borrowed from the process while it is not GONE */
     char *plan;       /* owned; until it is settled */
-    uint64_t key;     /* of the membership */
-    bool hello_sent;
-    uint64_t generation_sent; /* of the map; 0: none */
-    uint64_t serial_sent;
-    bool lanes_sent;
-    struct kelp_lane_range lanes; /* as sent */
-    bool rests;                   /* as sent with them */
-    bool leave_sent;
-    bool drain_sent;
+    char id[KELP_COORDINATOR_ID_MAX + 1];
+    char waits[160]; /* HELD: what for, since etcd has been read; "": for that */
 };
 
 struct kelp_worker_sessions {
@@ -55,7 +62,6 @@ struct kelp_session_view {
     const struct kelp_membership *membership;
     const struct kelp_targets *targets; /* who is to go */
     bool leave;
-    uint64_t heartbeat; /* newest */
 };
 
 struct kelp_session_hello {
@@ -87,10 +93,13 @@ void kelp_worker_sessions_sweep(struct kelp_worker_sessions *sessions,
  * longest. NULL: nobody. */
 struct kelp_session *kelp_worker_sessions_next(const struct kelp_worker_sessions *sessions,
                                                const struct kelp_membership *membership);
-/* Bring every worker up to date: map, lanes, leave. beat: a heartbeat to each, news or not. */
+/* Bring every worker up to date: map, lanes, leave, how often it reports. */
 void kelp_worker_sessions_update(struct kelp_worker_sessions *sessions,
                                  const struct kelp_outside *outside,
-                                 const struct kelp_session_view *view, bool beat);
+                                 const struct kelp_session_view *view);
+/* The same for one of them. */
+void kelp_session_update(struct kelp_session *session, const struct kelp_outside *outside,
+                         const struct kelp_session_view *view);
 /* The map changed: workers get it (again) as soon as it is loaded. */
 void kelp_worker_sessions_map_changed(struct kelp_worker_sessions *sessions);
 

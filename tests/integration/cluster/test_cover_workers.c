@@ -180,7 +180,7 @@ KELP_TEST(quiet)
     finish("quiet");
 }
 
-/* It computes for three seconds, and answers heartbeats meanwhile: the coordinator sees nothing. */
+/* It computes for three seconds, and reports meanwhile: the coordinator sees nothing. */
 KELP_TEST(slow_worker)
 {
     static const char *const more[] = {"--fault", "worker-1:stall@step=300", NULL};

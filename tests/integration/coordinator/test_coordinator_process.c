@@ -67,7 +67,7 @@ static bool one_is_missing(const Kelp__V1__StatusReply *reply)
 static bool beats(void *user)
 {
     const struct peer_worker *worker = user;
-    return worker->heartbeats >= 5;
+    return worker->reports >= 5;
 }
 
 /* Until all are there, Status says for whom it waits. */
@@ -79,7 +79,7 @@ KELP_TEST(says_whom_it_waits_for)
         demo_status_when(one_is_missing, "the missing worker to be named");
     ck_assert_str_eq(reply->state, "starting");
     kelp__v1__status_reply__free_unpacked(reply, NULL);
-    peers_wait(&demo.peers, beats, &demo.workers[0], "heartbeats");
+    peers_wait(&demo.peers, beats, &demo.workers[0], "reports");
     ck_assert_uint_eq(demo.workers[0].maps, 0);
 }
 
@@ -291,9 +291,9 @@ static bool has_window(void *user)
     return serial == *(const uint64_t *)user;
 }
 
-static bool has_heartbeats(void *user)
+static bool has_reported(void *user)
 {
-    return demo.workers[0].heartbeats >= *(const uint64_t *)user;
+    return demo.workers[0].reports >= *(const uint64_t *)user;
 }
 
 /* Where a worker says that its time went is taken when somebody can have measured that. Else it is
@@ -322,8 +322,8 @@ KELP_TEST(impossible_times_are_ignored)
         bad.compute_us = i == 1 ? UINT64_MAX : 0;
         bad.shard = i == 2 ? long_name : bad.shard;
         demo.workers[0].times = &bad;
-        uint64_t heartbeats = demo.workers[0].heartbeats + 3;
-        peers_wait(&demo.peers, has_heartbeats, &heartbeats, "answers with impossible times");
+        uint64_t reports = demo.workers[0].reports + 3;
+        peers_wait(&demo.peers, has_reported, &reports, "reports with impossible times");
         char *shard = times_in_status("worker-0", &serial);
         ck_assert_uint_eq(serial, 7);
         ck_assert_str_eq(shard, "shard-0");
@@ -531,21 +531,15 @@ static bool led_again(void *user)
     return peers_logged(&demo.peers, 0, "going on leading generation=1");
 }
 
-static bool has_beaten(void *user)
-{
-    const uint64_t *wanted = user;
-    return demo.workers[0].heartbeats >= *wanted;
-}
-
-/* etcd is away for longer than the lease: heartbeats and assignments go on, nobody is lost, and the
+/* etcd is away for longer than the lease: reports and assignments go on, nobody is lost, and the
  * leader goes on when etcd is back. */
 KELP_TEST(etcd_is_away)
 {
     demo_start();
     etcd_fixture_kill(&demo.peers.etcd);
-    uint64_t wanted = demo.workers[0].heartbeats + 30;
+    uint64_t wanted = demo.workers[0].reports + 30;
     peers_run(&demo.peers, 5000);
-    peers_wait(&demo.peers, has_beaten, &wanted, "30 heartbeats");
+    peers_wait(&demo.peers, has_reported, &wanted, "30 reports");
     ck_assert_uint_eq(demo.workers[0].closes, 0);
     peer_worker_stop(&demo.workers[1]);
     demo.workers[1].timer = NULL;

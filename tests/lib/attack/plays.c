@@ -48,8 +48,8 @@ void kelp_play_join(struct kelp_http2 *client, uint32_t stream)
     (void)kelp_http2_send_message(client, stream, &report.base);
 }
 
-/* Says what the newest command asks to be said: who says so is not lost. */
-static void answer_heartbeat(struct kelp_http2 *client, uint32_t stream)
+/* Says that it has what the newest command says: who says so is not lost. */
+static void report_on(struct kelp_http2 *client, uint32_t stream)
 {
     Kelp__V1__WorkerReport report = KELP__V1__WORKER_REPORT__INIT;
     size_t count = 0;
@@ -58,7 +58,7 @@ static void answer_heartbeat(struct kelp_http2 *client, uint32_t stream)
         bytes ? kelp__v1__worker_command__unpack(NULL, count, bytes) : NULL;
 
     if (command) {
-        report.heartbeat = command->heartbeat;
+        report.news = true;
         report.assignment_epoch = command->assignment_epoch;
         report.generation = 1;
         (void)kelp_http2_send_message(client, stream, &report.base);
@@ -85,7 +85,7 @@ void kelp_play_join_idle(struct kelp_http2 *client, uint32_t stream)
     for (unsigned beat = 0; beat < BEATS; beat++) {
         kelp_http2_run(client, 0, HELLO_MS);
         for (unsigned i = 0; i < IDLE; i++) {
-            answer_heartbeat(client, streams[i]);
+            report_on(client, streams[i]);
         }
     }
 }

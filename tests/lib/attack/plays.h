@@ -12,7 +12,7 @@ void kelp_plays_name(const char *job, uint64_t spec_digest, const char *plan);
 
 /* Coordinator/Join: the id worker-0, and a plan without samples. */
 void kelp_play_join(struct kelp_http2 *client, uint32_t stream);
-/* 30 workers, on as many streams, that answer heartbeats and compute nothing. */
+/* 30 workers, on as many streams, that report and compute nothing. */
 void kelp_play_join_idle(struct kelp_http2 *client, uint32_t stream);
 /* Coordinator/Checkpoint, with pause. */
 void kelp_play_pause_job(struct kelp_http2 *client, uint32_t stream);

@@ -73,15 +73,17 @@ struct peer_worker {
     const char *version; /* of Kelp; NULL: none */
     uint64_t incarnation;
     uint64_t spec_digest;               /* 0: the right one */
-    bool mute;                          /* does not answer heartbeats */
-    const Kelp__V1__WorkerTimes *times; /* in its answers; NULL: none */
+    bool mute;                          /* does not report */
+    const Kelp__V1__WorkerTimes *times; /* in its reports; NULL: none */
     bool stay;                          /* does not join again when its stream ends */
     struct kelp_rpc_channel *channel;
     struct kelp_rpc_stream *stream;
     struct kelp_rpc_timer *timer; /* looks for the leader */
+    struct kelp_rpc_timer *beat;
     char address[256];
+    uint64_t reports; /* sent */
     /* What came. */
-    uint64_t heartbeats;
+    uint32_t beat_ms;
     uint64_t generation; /* of the newest map */
     uint32_t maps;
     uint32_t shards;

@@ -1,4 +1,4 @@
-/* A scripted worker: joins, answers, computes nothing. */
+/* A scripted worker: joins, reports, computes nothing. */
 #include "tests/lib/cluster/coordinator_peers_internal.h"
 
 #include <check.h>
@@ -15,10 +15,36 @@
 #include "common/training/control.h"
 #include "proto/wire.h"
 
+static void worker_beat(void *user)
+{
+    struct peer_worker *worker = user;
+    Kelp__V1__WorkerReport report = KELP__V1__WORKER_REPORT__INIT;
+    report.news = true;
+    report.lanes_computed = 3;
+    report.times = (Kelp__V1__WorkerTimes *)(uintptr_t)worker->times; /* only read */
+    if (worker->stream != NULL && !worker->mute) {
+        worker->reports++;
+        peer_send_message(worker->stream, &report.base);
+    }
+}
+
+static void worker_beat_every(struct peer_worker *worker, uint32_t beat_ms)
+{
+    kelp_rpc_timer_stop(worker->beat);
+    worker->beat = NULL;
+    worker->beat_ms = beat_ms;
+    if (beat_ms > 0) {
+        ck_assert_int_eq(
+            kelp_rpc_timer_start(worker->peers->loop, beat_ms, worker_beat, worker, &worker->beat),
+            KELP_OK);
+    }
+}
+
 static void worker_message(struct kelp_rpc_stream *stream, struct kelp_rpc_message *message,
                            void *user)
 {
     struct peer_worker *worker = user;
+    (void)stream;
     Kelp__V1__WorkerCommand *command = peer_decode(message, &kelp__v1__worker_command__descriptor);
     if (command->map != NULL) {
         ck_assert_uint_eq(command->map->n_partitions, PARTITIONS);
@@ -40,15 +66,8 @@ static void worker_message(struct kelp_rpc_stream *stream, struct kelp_rpc_messa
     } else if (command->error[0] != '\0') {
         (void)snprintf(worker->waits, sizeof(worker->waits), "%s", command->error);
     }
-    if (command->heartbeat > 0) {
-        Kelp__V1__WorkerReport report = KELP__V1__WORKER_REPORT__INIT;
-        worker->heartbeats++;
-        report.heartbeat = command->heartbeat;
-        report.lanes_computed = 3;
-        report.times = (Kelp__V1__WorkerTimes *)(uintptr_t)worker->times; /* only read */
-        if (!worker->mute) {
-            peer_send_message(stream, &report.base);
-        }
+    if (command->beat_ms > 0) {
+        worker_beat_every(worker, command->beat_ms);
     }
     kelp__v1__worker_command__free_unpacked(command, NULL);
 }
@@ -62,6 +81,7 @@ static void worker_closed(struct kelp_rpc_stream *stream, kelp_status status, co
     (void)text;
     worker->stream = NULL;
     worker->closes++;
+    worker_beat_every(worker, 0);
 }
 
 static const struct kelp_rpc_stream_events worker_events = {.message = worker_message,
@@ -140,7 +160,7 @@ static bool worker_gone(void *user)
 void peer_worker_stop(struct peer_worker *worker)
 {
     kelp_rpc_timer_stop(worker->timer);
-    if (worker->stream != NULL) {
+    if (worker->stream != NULL) {                                       /* and with it the beat */
         kelp_rpc_stream_close(worker->stream, KELP_ERR_CLOSED, "dies"); /* cancels the call */
         peers_wait(worker->peers, worker_gone, worker, "the worker's stream to end");
     }

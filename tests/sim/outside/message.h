@@ -272,13 +272,13 @@ struct sim_worker_command {
     bool rests;
     bool leave;
     bool drain;
-    uint64_t heartbeat;
+    uint32_t beat_ms;
 };
 
 struct sim_worker_report {
     struct sim_message base;
     uint64_t incarnation; /* 0: no hello */
-    uint64_t heartbeat;
+    bool same;
     uint64_t assignment_epoch;
     struct kelp_joining_progress progress;
     bool trouble;

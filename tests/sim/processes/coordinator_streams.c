@@ -281,7 +281,7 @@ static void session_send(void *data, const struct kelp_session_news *news, void 
     command->rests = news->rests;
     command->leave = news->leave;
     command->drain = news->drain;
-    command->heartbeat = news->heartbeat;
+    command->beat_ms = news->beat_ms;
     sim_stream_send(coordinator->sim, end->stream, SIM_SERVER, command);
 }
 
@@ -351,14 +351,13 @@ static void on_worker_report(struct sim *sim, struct sim_process *process, uint6
                                                             .peer = worker->id});
         return;
     }
-    kelp_term_worker_heard(
-        term, end->session,
-        &(struct kelp_member_heard){.lanes_computed = report->progress.lanes_computed,
-                                    .busy_us = report->progress.busy_us,
-                                    .version = report->progress.version,
-                                    .generation = report->progress.generation,
-                                    .assignment_epoch = report->assignment_epoch,
-                                    .trouble = report->trouble ? "trouble" : ""});
+    const struct kelp_member_heard heard = {.lanes_computed = report->progress.lanes_computed,
+                                            .busy_us = report->progress.busy_us,
+                                            .version = report->progress.version,
+                                            .generation = report->progress.generation,
+                                            .assignment_epoch = report->assignment_epoch,
+                                            .trouble = report->trouble ? "trouble" : ""};
+    kelp_term_worker_heard(term, end->session, report->same ? NULL : &heard);
 }
 
 static void on_worker_closed(struct sim *sim, struct sim_process *process, uint64_t stream,

@@ -41,6 +41,8 @@ struct sim_worker {
     struct sim_process *process;
     struct kelp_joining joining; /* its maps are struct sim_map: references */
     uint64_t join;               /* stream; 0: none */
+    uint32_t beat_ms;            /* between two reports; 0: none go out */
+    uint64_t beats;              /* intervals that were told: a timer of an earlier one is none */
 
     struct kelp_stepper *stepper; /* its contents are struct sim_node: references */
     struct kelp_stepper_actions actions;

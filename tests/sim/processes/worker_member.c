@@ -1,5 +1,5 @@
 /* A simulated worker's stream to the coordinator: kelp_joining decides. It is a thread of its own
- * in the program, so that it answers also while lanes are computed. */
+ * in the program, so that it reports also while lanes are computed. */
 #include "tests/sim/processes/worker.h"
 
 static void take_event(struct sim_worker *worker, const struct kelp_joining_event *event);
@@ -8,7 +8,7 @@ static void send_report(struct sim_worker *worker, const struct kelp_joining_rep
 {
     struct sim_worker_report *message = sim_message_create(SIM_WORKER_REPORT, sizeof(*message));
     message->incarnation = from->hello ? worker->process->incarnation : 0;
-    message->heartbeat = from->heartbeat;
+    message->same = from->same;
     message->assignment_epoch = from->assignment_epoch;
     message->progress = from->progress;
     message->trouble = from->trouble[0] != '\0';
@@ -21,6 +21,31 @@ static void retry(struct sim *sim, struct sim_process *process, void *data, uint
     (void)data;
     (void)number;
     take_event(process->state, &(struct kelp_joining_event){.kind = KELP_JOINING_RETRY});
+}
+
+static void beat_later(struct sim_worker *worker);
+
+static void beat(struct sim *sim, struct sim_process *process, void *data, uint64_t number)
+{
+    struct sim_worker *worker = process->state;
+    struct kelp_stepper_trouble trouble;
+    (void)data;
+    if (number != worker->beats) {
+        return;
+    }
+    beat_later(worker);
+    kelp_stepper_trouble(worker->stepper, sim->now / SIM_MS, &trouble);
+    kelp_joining_trouble(&worker->joining, trouble.lasts ? "cannot reach a shard" : "");
+    take_event(worker, &(struct kelp_joining_event){.kind = KELP_JOINING_BEAT});
+}
+
+static void beat_later(struct sim_worker *worker)
+{
+    if (worker->beat_ms > 0) {
+        sim_after(
+            worker->sim, worker->beat_ms * SIM_MS,
+            &(struct sim_call){.process = worker->process, .run = beat, .number = worker->beats});
+    }
 }
 
 /* True: the worker's loop is to go round. */
@@ -43,6 +68,11 @@ static bool carry_out(struct sim_worker *worker, const struct kelp_joining_actio
     case KELP_JOINING_RETRY_LATER:
         sim_after(sim, action->after_ms * SIM_MS,
                   &(struct sim_call){.process = worker->process, .run = retry});
+        break;
+    case KELP_JOINING_BEAT_EVERY:
+        worker->beat_ms = action->after_ms;
+        worker->beats++;
+        beat_later(worker);
         break;
     case KELP_JOINING_TELL:
         return true;
@@ -77,9 +107,6 @@ static void on_message(struct sim *sim, struct sim_process *process, uint64_t st
     if (stream != worker->join) {
         return;
     }
-    struct kelp_stepper_trouble trouble;
-    kelp_stepper_trouble(worker->stepper, worker->sim->now / SIM_MS, &trouble);
-    kelp_joining_trouble(&worker->joining, trouble.lasts ? "cannot reach a shard" : "");
     take_event(worker, &(struct kelp_joining_event){
                            .kind = KELP_JOINING_COMMAND,
                            .command = {
@@ -95,7 +122,7 @@ static void on_message(struct sim *sim, struct sim_process *process, uint64_t st
                                .drain = command->drain,
                                .status = command->status,
                                .error = "refused",
-                               .heartbeat = command->heartbeat,
+                               .beat_ms = command->beat_ms,
                            }});
 }
 

@@ -294,7 +294,7 @@ KELP_TEST(many_items)
 /* A message type without a payload has nothing special about field 15. */
 KELP_TEST(without_payload)
 {
-    static const uint8_t bytes[] = {0x18, 5, 0x7a, 1, 'a', 0x7a, 1, 'b'};
+    static const uint8_t bytes[] = {0x20, 5, 0x7a, 1, 'a', 0x7a, 1, 'b'};
     struct kelp_rpc_message *message = kelp_test_split(bytes, sizeof(bytes), 2, &generator);
     ProtobufCMessage *fields = NULL;
     struct kelp_wire_payload payload;
@@ -302,7 +302,7 @@ KELP_TEST(without_payload)
     ck_assert_int_eq(kelp_wire_decode(message, &kelp__v1__worker_report__descriptor, FIELDS_MAX,
                                       &fields, &payload, NULL),
                      KELP_OK);
-    ck_assert_uint_eq(((Kelp__V1__WorkerReport *)fields)->heartbeat, 5);
+    ck_assert_uint_eq(((Kelp__V1__WorkerReport *)fields)->assignment_epoch, 5);
     ck_assert_uint_eq(payload.length, 0);
     protobuf_c_message_free_unpacked(fields, NULL);
     kelp_rpc_message_unref(message);

@@ -123,6 +123,76 @@ KELP_TEST(who_waits_silently_is_closed)
     ck_assert_int_eq(first->state, KELP_SESSION_MEMBER);
 }
 
+/* A worker is told with the first message how often it is to report, also one that waits. */
+KELP_TEST(how_often_to_report_is_told_first)
+{
+    (void)lead_with_worker();
+    ck_assert_uint_eq(leadership_bench.done.beat_ms, 100);
+    leadership_bench.done.beat_ms = 0;
+    (void)leadership_greet(4);
+    ck_assert_uint_eq(leadership_bench.done.beat_ms, 100);
+    leadership_bench.done.beat_ms = 0;
+    int sends = leadership_bench.done.session_sends;
+    leadership_tick(100);
+    ck_assert_int_eq(leadership_bench.done.session_sends, sends); /* ticks say nothing */
+}
+
+/* With many workers: each hears once that reports are rarer, and of those who join by the tick, all
+ * of them together. */
+KELP_TEST(a_thousand_workers_join)
+{
+    char id[32];
+    leadership_bench.job.cluster.lanes = 1024;
+    (void)lead_with_worker();
+    for (uint64_t i = 1; i < 1000; i++) {
+        (void)snprintf(id, sizeof(id), "worker-%u", (unsigned)i);
+        leadership_bench.done.lanes = (struct kelp_lane_range){0};
+        struct kelp_session *session = leadership_greet_as(id, 100 + i);
+        ck_assert_int_eq(session->state, KELP_SESSION_MEMBER);
+        ck_assert_uint_ge(leadership_bench.done.lanes.count, 1); /* its own, at once */
+        if (i % 100 == 0) {
+            leadership_tick(0);
+        }
+    }
+    leadership_tick(0);
+    /* 64 joins told to all of them, then each its own, and ten ticks to all. */
+    ck_assert_int_le(leadership_bench.done.session_sends, 64 * 65 / 2 + 1000 + 10 * 1000);
+    ck_assert_uint_eq(leadership_bench.done.beat_ms, 400);
+    int sends = leadership_bench.done.session_sends;
+    leadership_tick(0);
+    ck_assert_int_eq(leadership_bench.done.session_sends, sends);
+    uint32_t lanes = 0;
+    for (const struct kelp_session *session = leadership_bench.machine.term->sessions.first;
+         session; session = session->next) {
+        lanes += session->told.lanes.count;
+        ck_assert_uint_eq(session->told.beat_ms, 400);
+    }
+    ck_assert_uint_eq(lanes, 1024);
+}
+
+/* A worker that reports and reads nothing could not be told anything: it is silent. */
+KELP_TEST(who_does_not_read_is_lost)
+{
+    leadership_bench.job.failure.detect_ms = 1000;
+    struct kelp_session *first = lead_with_worker();
+    for (int i = 0; i < 12; i++) {
+        leadership_tick(100);
+        kelp_term_worker_heard(leadership_bench.machine.term, first, NULL);
+    }
+    ck_assert_int_eq(first->state, KELP_SESSION_MEMBER);
+    leadership_bench.unread = true;
+    for (int i = 0; i < 9; i++) {
+        leadership_tick(100);
+        kelp_term_worker_heard(leadership_bench.machine.term, first, NULL);
+    }
+    ck_assert_int_eq(first->state, KELP_SESSION_MEMBER);
+    leadership_tick(100);
+    kelp_term_worker_heard(leadership_bench.machine.term, first, NULL);
+    leadership_tick(100);
+    ck_assert_int_eq(leadership_bench.done.session_closes, 1);
+    ck_assert_uint_eq(leadership_bench.machine.term->membership.counts[KELP_MEMBER_WORKER], 0);
+}
+
 /* An event of etcd that is lost for want of memory: it resigns, and stands again with a new term.
  */
 KELP_TEST(out_of_memory_is_a_resignation)

@@ -333,6 +333,87 @@ KELP_TEST(silence_is_a_loss)
     ck_assert_str_eq(kelp_membership_find(&membership, b)->trouble, "no data");
 }
 
+static const struct {
+    uint32_t detect_ms, workers, beat_ms;
+} intervals[] = {
+    {1000, 0, 100},     {1000, 250, 100},   {1000, 251, 200},    {1000, 500, 200},
+    {1000, 501, 400},   {1000, 4096, 400},  {100, 1, 40},        {100, 4096, 40},
+    {600000, 250, 100}, {600000, 501, 400}, {600000, 1000, 400}, {600000, 4096, 3200},
+};
+
+/* It follows failure.detect and the number of workers, so that they send 2500 reports a second. */
+KELP_LOOP_TEST(workers_report_as_often_as_can_be_heard, 0, KELP_ARRAY_COUNT(intervals))
+{
+    membership.detect_ms = intervals[_i].detect_ms;
+    membership.counts[KELP_MEMBER_WORKER] = intervals[_i].workers;
+    membership.counts[KELP_MEMBER_SHARD] = KELP_COORDINATOR_SHARDS_MAX;
+    ck_assert_uint_eq(kelp_membership_beat_ms(&membership), intervals[_i].beat_ms);
+}
+
+/* Milliseconds from the last of fifty reports until the worker is lost. */
+static uint64_t lost_after(uint64_t key, uint32_t beat_ms, uint32_t phase_ms)
+{
+    uint64_t lost[4];
+    uint64_t heard_ms = 0;
+    uint64_t now = 1000 + phase_ms;
+
+    for (uint32_t beats = 0; beats < 50; now += 1) {
+        if ((now - phase_ms) % beat_ms == 0) {
+            kelp_membership_heard(&membership, key, NULL, now);
+            heard_ms = now;
+            beats++;
+        }
+        if (now % KELP_COORDINATOR_TICK_MS == 0) {
+            ck_assert_uint_eq(kelp_membership_tick(&membership, now, lost, 4), 0);
+        }
+    }
+    while (now % KELP_COORDINATOR_TICK_MS != 0 ||
+           kelp_membership_tick(&membership, now, lost, 4) == 0) {
+        now++;
+    }
+    return now - heard_ms;
+}
+
+/* Whatever the interval and its phase: who reports is there, and who stops is lost once
+ * failure.detect has passed since its last report, at the next tick. */
+KELP_LOOP_TEST(silence_is_noticed_in_every_interval, 0, KELP_ARRAY_COUNT(intervals))
+{
+    uint64_t replaced = 0;
+    const uint32_t detect_ms = intervals[_i].detect_ms;
+
+    for (uint32_t phase_ms = 0; phase_ms < 100; phase_ms += 7) {
+        kelp_membership_fini(&membership);
+        ck_assert_int_eq(kelp_membership_init(&membership, 8, detect_ms, NULL), KELP_OK);
+        uint64_t key = join(KELP_MEMBER_WORKER, "worker-0", 1, 1000, &replaced);
+        uint64_t silent_ms = lost_after(key, intervals[_i].beat_ms, phase_ms);
+        ck_assert_uint_gt(silent_ms, detect_ms);
+        ck_assert_uint_le(silent_ms, detect_ms + KELP_COORDINATOR_TICK_MS);
+    }
+}
+
+/* Who is found by key is that member, whoever has left meanwhile. */
+KELP_TEST(members_are_found_by_key)
+{
+    uint64_t keys[100];
+    uint64_t replaced = 0;
+    char id[16];
+
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(keys); i++) {
+        (void)snprintf(id, sizeof(id), "worker-%zu", i);
+        keys[i] = join(KELP_MEMBER_WORKER, id, i + 1, 10, &replaced);
+    }
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(keys); i += 3) {
+        kelp_membership_remove(&membership, keys[i], false);
+    }
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(keys); i++) {
+        const struct kelp_member *member = kelp_membership_find(&membership, keys[i]);
+        ck_assert_int_eq(member == NULL, i % 3 == 0);
+        ck_assert(!member || member->incarnation == i + 1);
+    }
+    ck_assert_ptr_null(kelp_membership_find(&membership, 0));
+    ck_assert_ptr_null(kelp_membership_find(&membership, UINT64_MAX));
+}
+
 /* A coordinator that was stopped for ten seconds blames nobody for it. */
 KELP_TEST(own_sleep_is_nobodys_silence)
 {

@@ -108,25 +108,101 @@ KELP_TEST(one_retry_at_a_time)
     expect(0, 0);
 }
 
-KELP_TEST(a_heartbeat_is_answered_with_progress)
+static const struct kelp_joining_report *beat(void)
+{
+    happen(KELP_JOINING_BEAT);
+    expect(1, KELP_JOINING_REPORT);
+    ck_assert(!actions.items[0].report.hello);
+    return &actions.items[0].report;
+}
+
+static void ask_beats(uint32_t beat_ms)
+{
+    command(&(struct kelp_joining_event){.command = {.beat_ms = beat_ms}});
+}
+
+/* Reports begin when the coordinator says how often, and end with the stream. */
+KELP_TEST(the_coordinator_says_how_often)
 {
     lead("a:1");
+    happen(KELP_JOINING_BEAT);
+    expect(0, 0);
+    ask_beats(100);
+    expect(1, KELP_JOINING_BEAT_EVERY);
+    ck_assert_uint_eq(actions.items[0].after_ms, 100);
+    ask_beats(100);
+    expect(0, 0);
+    ask_beats(0);
+    expect(0, 0);
+    ask_beats(400);
+    expect(1, KELP_JOINING_BEAT_EVERY);
+    ck_assert_uint_eq(actions.items[0].after_ms, 400);
+    happen(KELP_JOINING_CLOSED);
+    expect(2, KELP_JOINING_BEAT_EVERY);
+    ck_assert_uint_eq(actions.items[0].after_ms, 0);
+    ck_assert_int_eq(actions.items[1].kind, KELP_JOINING_RETRY_LATER);
+    happen(KELP_JOINING_BEAT);
+    expect(0, 0);
+    happen(KELP_JOINING_RETRY);
+    ask_beats(400);
+    expect(1, KELP_JOINING_BEAT_EVERY);
+}
+
+KELP_TEST(a_report_has_the_progress)
+{
+    lead("a:1");
+    ask_beats(100);
     kelp_joining_progress(
         &joining, &(struct kelp_joining_progress){
                       .generation = 3, .version = 17, .lanes_computed = 99, .busy_us = 4000});
     kelp_joining_times(&joining, &(struct kelp_joining_times){.window = {.serial = 2, .steps = 30},
                                                               .shard = "shard-1"});
-    command(&(struct kelp_joining_event){.command = {.heartbeat = 5}});
-    expect(1, KELP_JOINING_REPORT);
-    const struct kelp_joining_report *report = &actions.items[0].report;
-    ck_assert(!report->hello);
-    ck_assert_uint_eq(report->heartbeat, 5);
+    const struct kelp_joining_report *report = beat();
+    ck_assert(!report->same);
     ck_assert_uint_eq(report->progress.generation, 3);
     ck_assert_uint_eq(report->progress.version, 17);
     ck_assert_uint_eq(report->progress.lanes_computed, 99);
     ck_assert_uint_eq(report->times.window.serial, 2);
     ck_assert_uint_eq(report->times.window.steps, 30);
     ck_assert_str_eq(report->times.shard, "shard-1");
+}
+
+/* What was said on a stream is not said again there, and on another one it is. */
+KELP_TEST(only_changes_are_reported)
+{
+    const struct kelp_joining_times times = {.window = {.serial = 2}, .shard = "shard-1"};
+    lead("a:1");
+    ask_beats(100);
+    ck_assert(!beat()->same); /* the first says all, as little as it is */
+    ck_assert(beat()->same);
+    kelp_joining_times(&joining, &times);
+    ck_assert_uint_eq(beat()->times.window.serial, 2);
+    ck_assert(beat()->same);
+    kelp_joining_progress(&joining, &(struct kelp_joining_progress){.version = 18});
+    const struct kelp_joining_report *report = beat();
+    ck_assert(!report->same);
+    ck_assert_uint_eq(report->progress.version, 18);
+    ck_assert_uint_eq(report->times.window.serial, 0);
+    kelp_joining_trouble(&joining, "no data");
+    ck_assert_str_eq(beat()->trouble, "no data");
+    ck_assert(beat()->same);
+    kelp_joining_trouble(&joining, "");
+    report = beat();
+    ck_assert(!report->same);
+    ck_assert_str_eq(report->trouble, "");
+    kelp_joining_leave(&joining);
+    ck_assert_str_eq(beat()->trouble, "it was asked to end");
+    command(
+        &(struct kelp_joining_event){.command = {.has_assignment = true, .assignment_epoch = 7}});
+    ck_assert_uint_eq(beat()->assignment_epoch, 7);
+    ck_assert(beat()->same);
+    happen(KELP_JOINING_CLOSED);
+    happen(KELP_JOINING_RETRY);
+    ask_beats(100);
+    report = beat();
+    ck_assert(!report->same);
+    ck_assert_uint_eq(report->times.window.serial, 2);
+    ck_assert_uint_eq(report->progress.version, 18);
 }
 
 /* The newest map counts; the lanes stay until others come. */

@@ -81,3 +81,73 @@ KELP_TEST(no_such_primary)
     ck_assert_int_eq(kelp_worker_map_decode(&small.map, &map, &error), KELP_ERR_FORMAT);
     ck_assert_ptr_nonnull(strstr(error.text, "partition 0 on shard 1 of 1"));
 }
+
+static kelp_status decode(const Kelp__V1__WorkerCommand *command, struct kelp_joining_event *event,
+                          struct kelp_error *reterr)
+{
+    *event = (struct kelp_joining_event){.kind = KELP_JOINING_STOP};
+    kelp_status status = kelp_worker_command_decode(command, event, reterr);
+    ck_assert_int_eq(event->kind, KELP_JOINING_COMMAND);
+    return status;
+}
+
+/* All that a command says comes through. */
+KELP_TEST(commands_are_taken)
+{
+    Kelp__V1__WorkerCommand command = KELP__V1__WORKER_COMMAND__INIT;
+    struct kelp_joining_event event;
+    struct small small;
+
+    fill(&small, "10.0.0.6:7001");
+    small.map.serial = 4;
+    command.map = &small.map;
+    command.has_assignment = true;
+    command.assignment_epoch = 5;
+    command.lane_first = 6;
+    command.lane_count = 2;
+    command.rests = true;
+    command.leave = true;
+    command.drain = true;
+    command.status = KELP_ERR_MISMATCH;
+    command.error = (char *)(uintptr_t) "another job"; /* only read */
+    command.beat_ms = 400;
+    ck_assert_int_eq(decode(&command, &event, NULL), KELP_OK);
+    ck_assert_uint_eq(event.command.map_generation, 7);
+    ck_assert_uint_eq(event.command.map_serial, 4);
+    ck_assert(event.command.has_assignment && event.command.rests);
+    ck_assert_uint_eq(event.command.assignment_epoch, 5);
+    ck_assert_uint_eq(event.command.lane_first, 6);
+    ck_assert_uint_eq(event.command.lane_count, 2);
+    ck_assert(event.command.leave && event.command.drain);
+    ck_assert_int_eq(event.command.status, KELP_ERR_MISMATCH);
+    ck_assert_str_eq(event.command.error, "another job");
+    ck_assert_uint_eq(event.command.beat_ms, 400);
+    kelp_worker_map_free(event.command.map);
+}
+
+/* A map or an interval that cannot be used is left out and told; the rest is taken. */
+KELP_TEST(what_cannot_be_used_is_left_out)
+{
+    static const uint32_t bad[] = {1, KELP_JOINING_BEAT_MIN_MS - 1, KELP_JOINING_BEAT_MAX_MS + 1,
+                                   UINT32_MAX};
+    Kelp__V1__WorkerCommand command = KELP__V1__WORKER_COMMAND__INIT;
+    struct kelp_joining_event event;
+    struct kelp_error error;
+    struct small small;
+
+    command.drain = true;
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(bad); i++) {
+        command.beat_ms = bad[i];
+        ck_assert_int_eq(decode(&command, &event, &error), KELP_ERR_FORMAT);
+        ck_assert_ptr_nonnull(strstr(error.text, "ms are asked for: it is 25 to 60000 ms"));
+        ck_assert_uint_eq(event.command.beat_ms, 0);
+        ck_assert(event.command.drain);
+    }
+    fill(&small, "ps.example.org:7001");
+    command.map = &small.map;
+    command.beat_ms = 100;
+    ck_assert_int_eq(decode(&command, &event, &error), KELP_ERR_FORMAT);
+    ck_assert_ptr_null(event.command.map);
+    ck_assert_uint_eq(event.command.beat_ms, 100);
+    ck_assert(event.command.drain);
+}
