@@ -118,6 +118,12 @@
 /* Bytes of one socket read at a server of thousands of connections, which keeps that memory for
  * each of them; gRPC takes more where more is there. */
 #define KELP_RPC_SPARING_READ_BYTES (8 << 10)
+/* Bytes that a local socket of a process takes to be sent before its writer has to wait, where
+ * messages of more than KELP_RPC_LOCAL_LARGE_BYTES may pass. The system's default of 208 KiB is a
+ * wait and two wake-ups for each 100 KiB; beyond this what waits leaves the caches. No more than
+ * net.core.wmem_max has an effect. */
+#define KELP_RPC_LOCAL_SEND_BYTES  (1 << 20)
+#define KELP_RPC_LOCAL_LARGE_BYTES (4u << 20)
 /* Milliseconds between two pings of a client; so many that come sooner, with nothing sent to it in
  * between, end its connection. Ours wait for each answer. */
 #define KELP_RPC_PING_APART_MS 50

@@ -14,6 +14,7 @@
 #include "common/base/log.h"
 #include "common/rpc/rpc_internal.h"
 #include "common/rpc/rpc_shared_internal.h"
+#include "common/rpc/rpc_sockets.h"
 
 /* One blocking call, with its own queue. Its write can be stuck behind a stopped peer after the
  * call has ended; then the channel keeps it until it is closed. */
@@ -207,6 +208,9 @@ kelp_status kelp_rpc_channel_open(struct kelp_rpc_loop *loop, const char *addres
     channel->secure = loop->credentials && !kelp__rpc_address_is_local(address);
     channel->message_bytes_max = message_bytes_max;
     (void)pthread_mutex_init(&channel->lock, NULL);
+    if (kelp__rpc_address_is_local(address)) {
+        kelp__rpc_sockets_local(message_bytes_max);
+    }
     if (!redial_locked(channel, refresh(channel))) {
         (void)pthread_mutex_destroy(&channel->lock);
         free(channel);

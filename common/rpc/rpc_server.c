@@ -453,6 +453,9 @@ kelp_status kelp_rpc_server_open(struct kelp_rpc_loop *loop,
     server->shutdown_op.done = shutdown_done;
     server->secure = loop->credentials && !kelp__rpc_address_is_local(options->address);
     kelp__rpc_sockets_open();
+    if (kelp__rpc_address_is_local(options->address)) {
+        kelp__rpc_sockets_local(options->message_bytes_max);
+    }
     server->server = create_listening(loop, bound, server->secure, options, &port);
     grpc_server_register_completion_queue(server->server, loop->queue, NULL);
     atomic_init(&server->holds, 1);

@@ -29,6 +29,9 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards what follows 
 static unsigned servers;
 static int spare = -1; /* given up for a moment when there is no other descriptor */
 
+/* Local sockets get a larger send buffer. */
+static atomic_bool local_large;
+
 static struct kelp_log_gate refusals = KELP_LOG_GATE_INIT;
 
 /* ---- the bound ---- */
@@ -71,6 +74,28 @@ void kelp__rpc_sockets_close(void)
         spare = -1;
     }
     (void)pthread_mutex_unlock(&lock);
+}
+
+/* ---- local sockets ---- */
+
+void kelp__rpc_sockets_local(size_t message_bytes_max)
+{
+    if (message_bytes_max > KELP_RPC_LOCAL_LARGE_BYTES) {
+        atomic_store(&local_large, true);
+    }
+}
+
+/* Where it is refused, the socket works as it did. */
+static void widen(int fd)
+{
+    const int bytes = KELP_RPC_LOCAL_SEND_BYTES;
+
+    (void)setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof(bytes));
+}
+
+static bool is_wide(sa_family_t family)
+{
+    return family == AF_UNIX && atomic_load_explicit(&local_large, memory_order_relaxed);
 }
 
 static void log_refusal(const char *why)
@@ -172,6 +197,9 @@ __attribute__((visibility("default"))) int accept4(int listener, struct sockaddr
         if (fd >= 0 && fd < max && address) {
             kelp__rpc_trust_begin(fd, address);
         }
+        if (fd >= 0 && address && is_wide(address->sa_family)) {
+            widen(fd);
+        }
         if (max == 0 || (fd >= 0 && fd < max)) {
             return fd;
         }
@@ -190,6 +218,16 @@ __attribute__((visibility("default"))) int accept4(int listener, struct sockaddr
             *length = room;
         }
     }
+}
+
+__attribute__((visibility("default"))) int connect(int fd, const struct sockaddr *address,
+                                                   socklen_t length)
+{
+    NEXT(connect);
+    if (length >= sizeof(address->sa_family) && is_wide(address->sa_family)) {
+        widen(fd);
+    }
+    return next(fd, address, length);
 }
 
 /* No more than room of what the caller would take. */

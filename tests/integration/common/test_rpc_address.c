@@ -9,12 +9,15 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "common/base/limits.h"
 #include "common/program/socket_folder.h"
 #include "common/rpc/rpc.h"
 #include "common/shm/shm_socket.h"
 #include "tests/lib/suite.h"
 
-#define BYTES_MAX (1u << 20)
+#define BYTES_MAX       (1u << 20)
+#define LARGE_BYTES_MAX (KELP_RPC_LOCAL_LARGE_BYTES + 1)
+#define DESCRIPTORS     256
 
 static void echo(struct kelp_rpc_request *request, struct kelp_rpc_message *message,
                  void *server_user)
@@ -27,12 +30,14 @@ static void echo(struct kelp_rpc_request *request, struct kelp_rpc_message *mess
 static const struct kelp_rpc_method methods[] = {{.path = "/test/Echo", .unary = echo}};
 
 static struct kelp_rpc_loop *loop;
+static size_t bytes_max; /* of servers and channels */
 static struct kelp_error error;
 static char folder[KELP_SOCKET_FOLDER_MAX + 1];
 static char address[KELP_SOCKET_FOLDER_MAX + 32]; /* unix:FOLDER/shard-0 */
 
 static void setup(void)
 {
+    bytes_max = BYTES_MAX;
     kelp_rpc_global_init();
     ck_assert_int_eq(kelp_rpc_loop_create(&loop, &error), KELP_OK);
     ck_assert_msg(kelp_socket_folder_make(folder, &error) == KELP_OK, "%s", error.text);
@@ -50,7 +55,7 @@ static void teardown(void)
 static kelp_status serve(const char *at, struct kelp_rpc_server **ret_server)
 {
     struct kelp_rpc_server_options options = {.address = at,
-                                              .message_bytes_max = BYTES_MAX,
+                                              .message_bytes_max = bytes_max,
                                               .methods = methods,
                                               .method_count = KELP_ARRAY_COUNT(methods)};
     return kelp_rpc_server_open(loop, &options, ret_server, &error);
@@ -62,6 +67,46 @@ static void *run_loop(void *user)
         (void)kelp_rpc_loop_run(loop, 10);
     }
     return NULL;
+}
+
+/* The send buffers of the process's connections, as the system counts them. */
+struct send_buffers {
+    int count, least, most;
+};
+
+static struct send_buffers local, other; /* when expect_reached() had its answer */
+
+static void look_at_sockets(void)
+{
+    local = other = (struct send_buffers){.count = 0};
+    for (int fd = 0; fd < DESCRIPTORS; fd++) {
+        struct sockaddr_storage peer;
+        socklen_t peer_length = sizeof(peer), length = sizeof(int);
+        int bytes = 0;
+        if (getpeername(fd, (struct sockaddr *)&peer, &peer_length) != 0 ||
+            getsockopt(fd, SOL_SOCKET, SO_SNDBUF, &bytes, &length) != 0) {
+            continue;
+        }
+        struct send_buffers *buffers = peer.ss_family == AF_UNIX ? &local : &other;
+        buffers->least = buffers->count == 0 || bytes < buffers->least ? bytes : buffers->least;
+        buffers->most = bytes > buffers->most ? bytes : buffers->most;
+        buffers->count++;
+    }
+}
+
+/* What a socket has that was asked for so many bytes: the system has a bound of its own. */
+static int send_buffer_of(int bytes)
+{
+    socklen_t length = sizeof(bytes);
+    const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    ck_assert_int_ge(fd, 0);
+    if (bytes > 0) {
+        ck_assert_int_eq(setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof(bytes)), 0);
+    }
+    ck_assert_int_eq(getsockopt(fd, SOL_SOCKET, SO_SNDBUF, &bytes, &length), 0);
+    ck_assert_int_eq(close(fd), 0);
+    return bytes;
 }
 
 /* A server at that address; a client that dials what it is told gets an answer. */
@@ -77,13 +122,14 @@ static void expect_reached(const char *at, const char *start)
     const char *dial = kelp_rpc_server_address(server);
     ck_assert_msg(strncmp(dial, start, strlen(start)) == 0, "%s for %s", dial, at);
     ck_assert_int_eq(
-        kelp_rpc_channel_open(loop, dial, KELP_ROLE_SHARD, BYTES_MAX, &channel, &error), KELP_OK);
+        kelp_rpc_channel_open(loop, dial, KELP_ROLE_SHARD, bytes_max, &channel, &error), KELP_OK);
     ck_assert_int_eq(kelp_rpc_message_copy(message, "hello", 5), KELP_OK);
     ck_assert_int_eq(pthread_create(&thread, NULL, run_loop, &stop), 0);
     kelp_status status = kelp_rpc_call(channel, "/test/Echo", message, 10000, &answer, &error);
     ck_assert_msg(status == KELP_OK, "%s: %s", dial, error.text);
     ck_assert_uint_eq(kelp_rpc_message_length(answer), 5);
     kelp_rpc_message_unref(answer);
+    look_at_sockets();
     atomic_store(&stop, true);
     ck_assert_int_eq(pthread_join(thread, NULL), 0);
     kelp_rpc_channel_close(channel);
@@ -129,6 +175,27 @@ KELP_TEST(unix_socket)
     ck_assert_uint_eq(about.st_mode & 07777, 0700);
 }
 
+/* Where large messages may pass, both ends of a local connection take more to be sent at a time;
+ * where they may not, and at a port, they have what the system gives. */
+KELP_TEST(send_buffers_of_local_sockets)
+{
+    const int usual = send_buffer_of(0);
+
+    expect_reached(address, address);
+    ck_assert_int_eq(local.count, 2);
+    ck_assert_int_eq(local.most, usual);
+    bytes_max = LARGE_BYTES_MAX;
+    expect_reached("127.0.0.1:0", "127.0.0.1:");
+    const struct send_buffers at_port = other;
+    expect_reached(address, address);
+    ck_assert_int_eq(local.count, 2);
+    ck_assert_int_eq(local.least, send_buffer_of(KELP_RPC_LOCAL_SEND_BYTES));
+    ck_assert_int_eq(local.most, local.least);
+    expect_reached("127.0.0.1:0", "127.0.0.1:");
+    ck_assert_int_eq(at_port.count, 2);
+    ck_assert_int_eq(other.most, at_port.most);
+}
+
 /* One that serves keeps its socket; what a process that was killed left is replaced. */
 KELP_TEST(unix_socket_in_use)
 {
@@ -156,7 +223,7 @@ KELP_TEST(advertised)
         struct kelp_rpc_server *server = NULL;
         struct kelp_rpc_server_options options = {.address = "127.0.0.1:0",
                                                   .advertise = cases[i].advertise,
-                                                  .message_bytes_max = BYTES_MAX,
+                                                  .message_bytes_max = bytes_max,
                                                   .methods = methods,
                                                   .method_count = KELP_ARRAY_COUNT(methods)};
         char told[64];
