@@ -44,14 +44,27 @@ void kelp_optimizer_prepare(struct kelp_optimizer_step *step, const struct kelp_
 /* The same step without weight decay, for tensors that train.decay_exclude names. */
 void kelp_optimizer_leave_decay(struct kelp_optimizer_step *step);
 
+/* A piece of memory, of any length and alignment: floats may straddle two. */
+struct kelp_gradient_piece {
+    const void *bytes;
+    size_t length;
+};
+
+/* How a term goes on behind its first piece. All zero: there is nothing behind it. */
+struct kelp_gradient_rest {
+    const struct kelp_gradient_piece *next; /* as many as the term needs; NULL: it is one piece */
+    size_t here;                            /* bytes of the first piece */
+};
+
 /* A gradient that nobody has added up yet: left + right, floats of any alignment. Each is read
  * once.
  */
 struct kelp_gradient_terms {
     const void *left;
     const void *right; /* NULL: left is all of it */
-    float *sum;        /* where it goes besides, and may be left itself; NULL: nowhere */
-    uint64_t *digest;  /* two words: kelp_vector_digest() of the sum; NULL: it is not wanted */
+    struct kelp_gradient_rest left_rest, right_rest;
+    float *sum;       /* where it goes besides, and may be left itself; NULL: nowhere */
+    uint64_t *digest; /* two words: kelp_vector_digest() of the sum; NULL: it is not wanted */
 };
 
 struct kelp_optimizer_buffers {

@@ -88,6 +88,40 @@ void kelp_update_fini(struct kelp_update *update)
     memset(update, 0, sizeof(*update));
 }
 
+/* To `bytes` further on in a term. Beyond its last piece only when something is read there. */
+static const void *skip(const void *at, struct kelp_gradient_rest *rest, size_t bytes)
+{
+    while (rest->next && bytes > rest->here) {
+        bytes -= rest->here;
+        at = rest->next->bytes;
+        rest->here = rest->next->length;
+        rest->next++;
+    }
+    rest->here -= rest->next ? bytes : 0;
+    return (const char *)at + bytes;
+}
+
+/* The next `bytes` of a term in one piece: copied to `to` if they lie in several. */
+static const void *collect(const void *at, struct kelp_gradient_rest rest, size_t bytes, void *to)
+{
+    size_t filled = 0;
+
+    if (!rest.next || bytes <= rest.here) {
+        return at;
+    }
+    for (;;) {
+        const size_t part = rest.here < bytes - filled ? rest.here : bytes - filled;
+        memcpy((char *)to + filled, at, part);
+        filled += part;
+        if (filled == bytes) {
+            return to;
+        }
+        at = rest.next->bytes;
+        rest.here = rest.next->length;
+        rest.next++;
+    }
+}
+
 /* To the buffers from an element on. In place: there is a block after the other. */
 static void advance(struct kelp_optimizer_buffers *at, uint64_t count)
 {
@@ -96,8 +130,8 @@ static void advance(struct kelp_optimizer_buffers *at, uint64_t count)
 
     at->weights += count;
     at->gradient = at->gradient ? at->gradient + count : NULL;
-    terms->left = terms->left ? (const char *)terms->left + bytes : NULL;
-    terms->right = terms->right ? (const char *)terms->right + bytes : NULL;
+    terms->left = terms->left ? skip(terms->left, &terms->left_rest, bytes) : NULL;
+    terms->right = terms->right ? skip(terms->right, &terms->right_rest, bytes) : NULL;
     terms->sum = terms->sum ? terms->sum + count : NULL;
     at->weights_next = at->weights_next ? at->weights_next + count : NULL;
     for (uint32_t i = 0; i < KELP_OPTIMIZER_SLOTS_MAX; i++) {
@@ -163,29 +197,59 @@ static void end_pass(const struct pass *pass, const struct kelp_optimizer_buffer
     }
 }
 
+static void add_terms(const struct pass *pass, const struct kelp_gradient_terms *terms,
+                      uint64_t count, float *to)
+{
+    struct block whole[2]; /* of terms that lie in pieces */
+    const size_t bytes = count * sizeof(float);
+    const void *left = collect(terms->left, terms->left_rest, bytes, whole[0].values);
+    const void *right = collect(terms->right, terms->right_rest, bytes, whole[1].values);
+
+    if (left == to) {
+        pass->loops->vector_add(to, right, count);
+    } else {
+        pass->loops->vector_sum(to, left, right, count);
+    }
+}
+
+/* A term that is all of the gradient: read where it is, unless a copy is wanted or its bytes are
+ * none that floats can be read from. */
+static const float *only_term(const struct kelp_gradient_terms *terms, size_t bytes, float *to)
+{
+    const void *left = collect(terms->left, terms->left_rest, bytes, to);
+
+    if (!terms->sum && (uintptr_t)left % _Alignof(float) == 0) {
+        return left;
+    }
+    if (left != to) {
+        memcpy(to, left, bytes);
+    }
+    return to;
+}
+
 /* The gradient of a block, added up if nobody has: where the sum is wanted, or in `scratch`, which
  * stays in the first cache. */
 static const float *block_gradient(struct pass *pass, const struct kelp_optimizer_buffers *block,
                                    uint64_t count, float *scratch)
 {
     const struct kelp_gradient_terms *terms = &block->terms;
+    const size_t bytes = count * sizeof(float);
     float *to = terms->sum ? terms->sum : scratch;
+    const float *gradient = to;
 
     assert(count <= BLOCK_ELEMENTS);
     if (block->gradient) {
         return block->gradient;
     }
-    if (!terms->right) {
-        memcpy(to, terms->left, count * sizeof(*to));
-    } else if (terms->left == to) {
-        pass->loops->vector_add(to, terms->right, count);
+    if (terms->right) {
+        add_terms(pass, terms, count, to);
     } else {
-        pass->loops->vector_sum(to, terms->left, terms->right, count);
+        gradient = only_term(terms, bytes, to);
     }
     if (terms->digest) {
-        pass->loops->digest_add(&pass->digest, to, count * sizeof(*to));
+        pass->loops->digest_add(&pass->digest, gradient, bytes);
     }
-    return to;
+    return gradient;
 }
 
 /* Elements from `at` to the next border of blocks, counted in leaves of the sum. */

@@ -14,6 +14,9 @@
 #define STAGGER_FIRST 16
 #define STAGGER_COUNT 16
 
+/* A handle keeps its list of so many pieces: gRPC reads up to 64 KiB at a time, TLS 16 KiB. */
+#define PIECES_KEPT 1024
+
 /* The buffer that a handle has. */
 enum kind {
     PLAIN,    /* none */
@@ -30,6 +33,10 @@ struct gradient {
     size_t bytes;                     /* of so many elements as they travel */
     struct kelp_wire_payload payload; /* when dense is NULL; the message is referenced */
     size_t offset;
+    struct kelp_gradient_piece
+        *pieces;        /* of it, behind its first; the list stays with the handle */
+    size_t piece_count; /* 0: they are not listed */
+    size_t piece_capacity;
     struct gradient *left; /* of a sum that has yet to be made; NULL else */
     struct gradient *right;
     void *dense;           /* the buffer, while it holds the values */
@@ -73,6 +80,7 @@ static void free_list(struct gradient *list)
     while (list) {
         struct gradient *next = list->next;
         free(list->base);
+        free(list->pieces);
         free(list);
         list = next;
     }
@@ -157,6 +165,12 @@ static struct gradient *take(struct kelp_gradients *gradients, enum kind kind)
 
 static void drop_message(struct gradient *gradient)
 {
+    gradient->piece_count = 0;
+    if (gradient->piece_capacity > PIECES_KEPT) {
+        free(gradient->pieces);
+        gradient->pieces = NULL;
+        gradient->piece_capacity = 0;
+    }
     if (gradient->payload.message) {
         kelp_rpc_message_unref(gradient->payload.message);
         gradient->payload.message = NULL;
@@ -225,23 +239,95 @@ uint64_t kelp_gradients_receive(struct kelp_gradients *gradients,
     return to_handle(gradient);
 }
 
+/* The segment of the message in which the values begin, and the bytes before them in it. */
+static size_t first_segment(const struct gradient *gradient, size_t *ret_skip)
+{
+    size_t index = gradient->payload.segment;
+    size_t skip = gradient->payload.segment_offset + gradient->offset;
+
+    for (;; index++) {
+        const size_t length = kelp_rpc_message_segment(gradient->payload.message, index).length;
+        if (skip < length) {
+            *ret_skip = skip;
+            return index;
+        }
+        skip -= length;
+    }
+}
+
 /* Where all values lie one behind the other, at any alignment; NULL: they do not. */
 static const void *one_piece(const struct gradient *gradient)
 {
-    const size_t bytes = gradient->bytes;
-    size_t skip = gradient->payload.segment_offset + gradient->offset;
+    size_t skip;
 
-    if (gradient->dense || gradient->left || bytes == 0) {
+    if (gradient->dense || gradient->left || gradient->bytes == 0) {
         return gradient->dense;
     }
-    for (size_t index = gradient->payload.segment;; index++) {
-        const struct kelp_rpc_segment segment =
-            kelp_rpc_message_segment(gradient->payload.message, index);
-        if (skip < segment.length) {
-            return segment.length - skip >= bytes ? segment.bytes + skip : NULL;
-        }
-        skip -= segment.length;
+    const size_t first = first_segment(gradient, &skip);
+    const struct kelp_rpc_segment segment =
+        kelp_rpc_message_segment(gradient->payload.message, first);
+    return segment.length - skip >= gradient->bytes ? segment.bytes + skip : NULL;
+}
+
+/* False: out of memory. */
+static bool make_list(struct gradient *gradient, size_t count)
+{
+    if (count <= gradient->piece_capacity) {
+        return true;
     }
+    const size_t capacity = count > PIECES_KEPT / 2 ? count : 2 * count;
+    void *moved = realloc(gradient->pieces, capacity * sizeof(*gradient->pieces));
+    if (!moved) {
+        return false;
+    }
+    gradient->pieces = moved;
+    gradient->piece_capacity = capacity;
+    return true;
+}
+
+/* List the segments behind the first that the values lie in, of which it holds `here` bytes. */
+static bool list_pieces(struct gradient *gradient, size_t first, size_t here)
+{
+    const struct kelp_rpc_message *message = gradient->payload.message;
+    const size_t left = gradient->bytes - here;
+    size_t count = 0;
+
+    for (size_t covered = 0; covered < left; count++) {
+        covered += kelp_rpc_message_segment(message, first + 1 + count).length;
+    }
+    if (!make_list(gradient, count)) {
+        return false;
+    }
+    for (size_t i = 0; i < count; i++) {
+        const struct kelp_rpc_segment segment = kelp_rpc_message_segment(message, first + 1 + i);
+        gradient->pieces[i] =
+            (struct kelp_gradient_piece){.bytes = segment.bytes, .length = segment.length};
+    }
+    gradient->piece_count = count;
+    return true;
+}
+
+/* Where floats lie, in a buffer or in the message, as a term of a pass; they are no sum that has
+ * yet to be made. NULL: out of memory. */
+static const void *as_term(struct gradient *gradient, struct kelp_gradient_rest *ret_rest)
+{
+    const void *whole = one_piece(gradient);
+    size_t skip;
+
+    assert(gradient->count > 0);
+    *ret_rest = (struct kelp_gradient_rest){.next = NULL};
+    if (whole) {
+        return whole;
+    }
+    const size_t first = first_segment(gradient, &skip);
+    const struct kelp_rpc_segment segment =
+        kelp_rpc_message_segment(gradient->payload.message, first);
+    if (gradient->piece_count == 0 && !list_pieces(gradient, first, segment.length - skip)) {
+        return NULL;
+    }
+    *ret_rest =
+        (struct kelp_gradient_rest){.next = gradient->pieces, .here = segment.length - skip};
+    return segment.bytes + skip;
 }
 
 static bool add_up(struct kelp_gradients *gradients, struct gradient *sum);
@@ -446,6 +532,20 @@ static void put_sum(struct kelp_gradients *gradients, struct gradient *sum)
     sum->dense = sum->buffer;
 }
 
+/* Both terms are floats in messages. */
+static void add_messages(float *to, const struct gradient *left, const struct gradient *right)
+{
+    const void *left_whole = one_piece(left), *right_whole = one_piece(right);
+
+    if (left_whole && right_whole) {
+        kelp_vector_sum(to, left_whole, right_whole, left->count);
+        return;
+    }
+    kelp_wire_payload_copy(&left->payload, left->offset, left->bytes, to);
+    struct adder adder = {.precision = KELP_PRECISION_FLOAT32, .sum = (char *)to};
+    kelp_wire_payload_pieces(&right->payload, right->offset, right->bytes, add_piece, &adder);
+}
+
 /* False: out of memory, and the terms are still there. */
 static bool add_up(struct kelp_gradients *gradients, struct gradient *sum)
 {
@@ -454,7 +554,7 @@ static bool add_up(struct kelp_gradients *gradients, struct gradient *sum)
     if (into) {
         add_to(gradients, into->dense, into == sum->left ? sum->right : sum->left);
     } else if (take_buffer(gradients, sum)) {
-        kelp_vector_sum(sum->buffer, one_piece(sum->left), one_piece(sum->right), sum->count);
+        add_messages(sum->buffer, sum->left, sum->right);
     } else {
         return false;
     }
@@ -470,7 +570,7 @@ uint64_t kelp_gradients_join(struct kelp_gradients *gradients, uint64_t left_han
 
     assert(left != right);
     assert(left->count == right->count);
-    if (!adds_terms(gradients, left, right)) {
+    if (gradients->precision != KELP_PRECISION_FLOAT32) {
         return kelp_gradients_merge(gradients, left_handle, right_handle);
     }
     struct gradient *sum = take(gradients, PLAIN);
@@ -497,26 +597,35 @@ static uint64_t add_both(struct kelp_gradients *gradients, uint64_t left, uint64
     return sum;
 }
 
+/* False: out of memory. */
+static bool find_terms(struct gradient *gradient, struct kelp_gradient_terms *terms)
+{
+    struct gradient *left = gradient, *right = NULL;
+
+    if (gradient->left) { /* the sum goes to the term on the left, if one takes it */
+        left = summand(gradient) == gradient->right ? gradient->right : gradient->left;
+        right = left == gradient->right ? gradient->left : gradient->right;
+    }
+    *terms = (struct kelp_gradient_terms){.left = NULL};
+    terms->left = as_term(left, &terms->left_rest);
+    terms->right = right ? as_term(right, &terms->right_rest) : NULL;
+    return terms->left && (terms->right || !right);
+}
+
 bool kelp_gradients_read(struct kelp_gradients *gradients, uint64_t handle, bool keeps,
                          struct kelp_optimizer_buffers *buffers)
 {
     struct gradient *gradient = to_gradient(handle);
-    struct kelp_gradient_terms terms = {.left = one_piece(gradient)};
+    struct kelp_gradient_terms terms;
 
     buffers->gradient = NULL;
     buffers->terms = (struct kelp_gradient_terms){.left = NULL};
-    if (gradients->precision != KELP_PRECISION_FLOAT32 || gradient->dense ||
-        (!gradient->left && !terms.left)) {
+    if (gradients->precision != KELP_PRECISION_FLOAT32 || gradient->dense) {
         buffers->gradient = kelp_gradients_values(gradients, handle);
         return buffers->gradient != NULL;
     }
-    struct gradient *into = NULL;
-    if (gradient->left) {
-        into = summand(gradient);
-        terms.left = one_piece(into ? into : gradient->left);
-        terms.right = one_piece(into == gradient->right ? gradient->left : gradient->right);
-    }
-    if (keeps && !into && !take_buffer(gradients, gradient)) {
+    struct gradient *into = gradient->left ? summand(gradient) : NULL;
+    if (!find_terms(gradient, &terms) || (keeps && !into && !take_buffer(gradients, gradient))) {
         return false;
     }
     terms.sum = !keeps ? NULL : into ? into->dense : gradient->buffer;

@@ -208,6 +208,80 @@ static struct kelp_gradient_terms terms_of(unsigned way, uint64_t *digest)
 
 #define WAYS 28u
 
+/* ---- terms in pieces ---- */
+
+/* Bytes of the pieces that a term is cut into, in turn: within a float, around blocks of 4 KiB, and
+ * nothing at all. */
+static const size_t cuts[][3] = {{1, 2, 3},       {4, 64, 5},       {4096, 4096, 4096},
+                                 {4097, 4095, 0}, {9001, 1, 12345}, {7, 0, 8192}};
+
+struct pieces {
+    struct kelp_gradient_piece *list;
+    char **copies;
+    size_t count;
+};
+
+/* A term in pieces of memory of their own, so that whatever is read beside them is noticed. */
+static const void *cut(const void *term, unsigned way, struct pieces *ret_pieces,
+                       struct kelp_gradient_rest *ret_rest)
+{
+    const size_t bytes = plan.flat_count * sizeof(float);
+    const size_t *lengths = cuts[way % KELP_ARRAY_COUNT(cuts)];
+    const size_t most = 3 * (bytes / (lengths[0] + lengths[1] + lengths[2]) + 1) + 1;
+    size_t at = 0;
+
+    *ret_pieces = (struct pieces){.list = calloc(most, sizeof(*ret_pieces->list)),
+                                  .copies = calloc(most, sizeof(*ret_pieces->copies))};
+    ck_assert(ret_pieces->list && ret_pieces->copies);
+    for (size_t i = 0; at < bytes; i++) {
+        ck_assert_uint_lt(i, most);
+        const size_t length = lengths[i % 3] < bytes - at ? lengths[i % 3] : bytes - at;
+        ret_pieces->copies[i] = malloc(length);
+        ck_assert(ret_pieces->copies[i] || length == 0);
+        if (length > 0) {
+            memcpy(ret_pieces->copies[i], (const char *)term + at, length);
+        }
+        ret_pieces->list[i] =
+            (struct kelp_gradient_piece){.bytes = ret_pieces->copies[i], .length = length};
+        at += length;
+        ret_pieces->count++;
+    }
+    *ret_rest = (struct kelp_gradient_rest){.next = ret_pieces->list + 1,
+                                            .here = ret_pieces->list[0].length};
+    return ret_pieces->list[0].bytes;
+}
+
+static void pieces_free(struct pieces *pieces)
+{
+    for (size_t i = 0; i < pieces->count; i++) {
+        free(pieces->copies[i]);
+    }
+    free(pieces->list);
+    free(pieces->copies);
+}
+
+/* What terms_of() made, cut up: both, or the one that takes no sum in its place. */
+struct cut_terms {
+    struct pieces left, right;
+};
+
+static void cut_terms(struct kelp_gradient_terms *terms, unsigned way, struct cut_terms *ret_cut)
+{
+    *ret_cut = (struct cut_terms){.left = {.count = 0}};
+    if (terms->left != terms->sum) {
+        terms->left = cut(terms->left, way, &ret_cut->left, &terms->left_rest);
+    }
+    if (terms->right && (way % 5 != 4 || terms->left == terms->sum)) {
+        terms->right = cut(terms->right, way + 1, &ret_cut->right, &terms->right_rest);
+    }
+}
+
+static void cut_terms_free(struct cut_terms *cut)
+{
+    pieces_free(&cut->left);
+    pieces_free(&cut->right);
+}
+
 KELP_CASE("one pass", .timeout_s = 120)
 
 /* … the same bits, and the sum and its digest where they are wanted. */
@@ -268,6 +342,44 @@ KELP_LOOP_TEST(measures_as_two_passes_do, 0, KELP_ARRAY_COUNT(sizes))
             if (buffers.terms.digest) {
                 expect_digest_of_sum(digest);
             }
+            close_update();
+        }
+    }
+}
+
+/* The same of terms that came in pieces, however they were cut. */
+KELP_LOOP_TEST(pieces_have_the_same_bits, 0, KELP_ARRAY_COUNT(jobs))
+{
+    const struct kelp_job job = job_at((size_t)_i);
+
+    for (size_t s = 0; s < KELP_ARRAY_COUNT(sizes); s++) {
+        for (unsigned way = 0; way < 2 * WAYS; way++) {
+            uint64_t digest[2] = {0, 0};
+            struct kelp_decision_share first, second;
+            struct cut_terms cut;
+            open_update(&job, sizes[s]);
+            struct kelp_optimizer_buffers buffers = buffers_of(&fused);
+            buffers.terms = terms_of(way % WAYS, digest);
+            add_apart(buffers.terms.left, buffers.terms.right);
+            cut_terms(&buffers.terms, way, &cut);
+            struct kelp_optimizer_buffers plain = buffers_of(&apart);
+            plain.gradient = apart.sum;
+            if (buffers.terms.sum == fused.sum) { /* elsewhere, so that it may be made twice */
+                kelp_update_measure(&update, &step, &plain, &first);
+                kelp_update_measure(&update, &step, &buffers, &second);
+                ck_assert_mem_eq(first.values, second.values,
+                                 first.count * sizeof(first.values[0]));
+            }
+            ck_assert(apply(&plain));
+            ck_assert(apply(&buffers));
+            expect_same_results();
+            if (buffers.terms.sum) {
+                ck_assert_mem_eq(buffers.terms.sum, apart.sum, plan.flat_count * sizeof(float));
+            }
+            if (buffers.terms.digest) {
+                expect_digest_of_sum(digest);
+            }
+            cut_terms_free(&cut);
             close_update();
         }
     }
