@@ -40,6 +40,37 @@ static kelp_status check_user(int fd, struct kelp_error *reterr)
     return KELP_OK;
 }
 
+/* Is it a socket of packets at which nobody is served any more? */
+static bool is_left(const struct sockaddr_un *address)
+{
+    int probe = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    struct stat about;
+    const bool left = probe >= 0 && lstat(address->sun_path, &about) == 0 &&
+                      S_ISSOCK(about.st_mode) &&
+                      connect(probe, (const struct sockaddr *)address, sizeof(*address)) != 0 &&
+                      errno == ECONNREFUSED;
+
+    if (probe >= 0) {
+        (void)close(probe);
+    }
+    return left;
+}
+
+/* 0, or why not. */
+static int bind_there(int fd, const struct sockaddr_un *address)
+{
+    if (bind(fd, (const struct sockaddr *)address, sizeof(*address)) == 0) {
+        return 0;
+    }
+    if (errno != EADDRINUSE) {
+        return errno;
+    }
+    if (!is_left(address) || unlink(address->sun_path) != 0) {
+        return EADDRINUSE;
+    }
+    return bind(fd, (const struct sockaddr *)address, sizeof(*address)) == 0 ? 0 : errno;
+}
+
 kelp_status kelp_shm_listen(const char *path, int *ret_fd, struct kelp_error *reterr)
 {
     struct sockaddr_un address;
@@ -49,18 +80,18 @@ kelp_status kelp_shm_listen(const char *path, int *ret_fd, struct kelp_error *re
     if (status != KELP_OK) {
         return status;
     }
-    if (bind(fd, (struct sockaddr *)&address, sizeof(address)) != 0) {
-        const int error = errno;
+    const int error = bind_there(fd, &address);
+    if (error != 0) {
         (void)close(fd);
         return kelp_fail(reterr, error == EADDRINUSE ? KELP_ERR_EXISTS : KELP_ERR_IO,
                          "cannot listen at '%s': %s", path, strerror(error));
     }
     /* Nobody can connect before listen(). */
     if (chmod(path, S_IRUSR | S_IWUSR) != 0 || listen(fd, WAITING_MAX) != 0) {
-        const int error = errno;
+        const int why = errno;
         (void)close(fd);
         (void)unlink(path);
-        return kelp_fail(reterr, KELP_ERR_IO, "cannot listen at '%s': %s", path, strerror(error));
+        return kelp_fail(reterr, KELP_ERR_IO, "cannot listen at '%s': %s", path, strerror(why));
     }
     *ret_fd = fd;
     return KELP_OK;
@@ -96,8 +127,10 @@ kelp_status kelp_shm_connect(const char *path, int *ret_fd, struct kelp_error *r
     if (connect(fd, (struct sockaddr *)&address, sizeof(address)) != 0) {
         const int error = errno;
         (void)close(fd);
-        return kelp_fail(reterr, error == EAGAIN ? KELP_ERR_BUSY : KELP_ERR_UNREACHABLE,
-                         "cannot reach '%s': %s", path, strerror(error));
+        const kelp_status why = error == EAGAIN   ? KELP_ERR_BUSY
+                                : error == EACCES ? KELP_ERR_DENIED
+                                                  : KELP_ERR_UNREACHABLE;
+        return kelp_fail(reterr, why, "cannot reach '%s': %s", path, strerror(error));
     }
     status = check_user(fd, reterr);
     if (status != KELP_OK) {

@@ -13,14 +13,15 @@
 #include "common/base/status.h"
 #include "common/shm/layout.h"
 
-/* Listen at a path where nothing is. *ret_fd is owned, and so is the file. Errors: KELP_ERR_EXISTS,
- * KELP_ERR_INVALID (too long), KELP_ERR_IO. */
+/* Listen at a path. *ret_fd is owned, and so is the file. What a dead process left there is
+ * replaced; only one process may listen there. Errors: KELP_ERR_EXISTS (somebody is served there,
+ * or it is no socket), KELP_ERR_INVALID (too long), KELP_ERR_IO. */
 kelp_status kelp_shm_listen(const char *path, int *ret_fd, struct kelp_error *reterr) KELP_MUST_USE;
 /* The next one who came. Errors: KELP_ERR_BUSY (nobody), KELP_ERR_DENIED (another user, turned
  * away), KELP_ERR_IO. */
 kelp_status kelp_shm_accept(int listener, int *ret_fd, struct kelp_error *reterr) KELP_MUST_USE;
 /* Errors: KELP_ERR_UNREACHABLE (nobody listens there, or it is on another host), KELP_ERR_BUSY (too
- * many wait), KELP_ERR_DENIED, KELP_ERR_INVALID. */
+ * many wait), KELP_ERR_DENIED (another user's), KELP_ERR_INVALID. */
 kelp_status kelp_shm_connect(const char *path, int *ret_fd,
                              struct kelp_error *reterr) KELP_MUST_USE;
 

@@ -1,5 +1,6 @@
 /* Where two processes meet for shared memory: who listens, who may connect, and what is replaced.
  */
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -53,15 +54,38 @@ KELP_TEST(listen_and_connect)
 
     ck_assert_int_eq(kelp_shm_connect(path, &none, &error), KELP_ERR_UNREACHABLE);
     ck_assert_int_eq(kelp_shm_listen(path, &listener, NULL), KELP_OK);
+    ck_assert_int_eq(kelp_shm_accept(listener, &none, NULL), KELP_ERR_BUSY);
     ck_assert_int_eq(kelp_shm_listen(path, &none, &error), KELP_ERR_EXISTS);
     ck_assert_int_eq(stat(path, &about), 0);
     ck_assert_uint_eq(about.st_mode & 0777, 0600);
-    ck_assert_int_eq(kelp_shm_accept(listener, &none, NULL), KELP_ERR_BUSY);
+    ck_assert_int_eq(kelp_shm_accept(listener, &none, NULL), KELP_OK); /* somebody has looked */
+    (void)close(none);
     ck_assert_int_eq(kelp_shm_connect(path, &client, NULL), KELP_OK);
     ck_assert_int_eq(kelp_shm_accept(listener, &server, NULL), KELP_OK);
     say(server, client);
     (void)close(listener);
     ck_assert_int_eq(kelp_shm_connect(path, &none, NULL), KELP_ERR_UNREACHABLE);
+}
+
+/* What a dead process left is replaced, and nothing else is. */
+KELP_TEST(listen_where_something_is)
+{
+    struct kelp_error error;
+    int dead, listener, client, file;
+
+    ck_assert_int_eq(kelp_shm_listen(path, &dead, NULL), KELP_OK);
+    (void)close(dead);
+    ck_assert_int_eq(kelp_shm_listen(path, &listener, NULL), KELP_OK);
+    ck_assert_int_eq(kelp_shm_connect(path, &client, NULL), KELP_OK);
+    (void)close(client);
+    (void)close(listener);
+    ck_assert_int_eq(unlink(path), 0);
+    file = open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
+    ck_assert_int_ge(file, 0);
+    (void)close(file);
+    ck_assert_int_eq(kelp_shm_listen(path, &listener, &error), KELP_ERR_EXISTS);
+    ck_assert_ptr_nonnull(strstr(error.text, "cannot listen at '"));
+    ck_assert_int_eq(access(path, F_OK), 0);
 }
 
 /* Paths that no socket can have. */
@@ -91,8 +115,12 @@ KELP_TEST(another_user)
         return;
     }
     ck_assert_int_eq(kelp_shm_listen(path, &listener, NULL), KELP_OK);
-    ck_assert_int_eq(chmod(path, 0666), 0);
     ck_assert_int_eq(chmod(folder, 0755), 0);
+    ck_assert_int_eq(seteuid(12345), 0);
+    ck_assert_int_eq(kelp_shm_connect(path, &fd, &error), KELP_ERR_DENIED);
+    ck_assert_ptr_nonnull(strstr(error.text, "Permission denied"));
+    ck_assert_int_eq(seteuid(0), 0);
+    ck_assert_int_eq(chmod(path, 0666), 0);
     ck_assert_int_eq(seteuid(12345), 0);
     ck_assert_int_eq(kelp_shm_connect(path, &fd, &error), KELP_ERR_DENIED);
     ck_assert_str_eq(error.text, "the other process is user 0's, and this one user 12345's");
