@@ -20,6 +20,7 @@
 #include "common/base/sha256.h"
 #include "common/base/value.h"
 #include "common/program/map_option.h"
+#include "common/program/shm_option.h"
 
 #define METRICS_HOST_MAX 253
 #define ASK_PERIOD_MS    250
@@ -53,6 +54,9 @@ static const struct kelp_option options[] = {
     KELP_VERB_TEXT("listen", "HOST", "Processes",
                    "address of this host at whose ports its processes serve, with --certs; else "
                    "the one that it uses towards etcd"),
+    KELP_SHM_FOLDER_OPTION("Processes",
+                           ": with --certs, for several kelp node of one machine, as in "
+                           "containers; else those of this one meet in a folder of their own"),
     KELP_VERB_TEXT("metrics", "HOST:PORT", "Processes",
                    "serve /metrics, /healthz and /readyz: the first process at that port, the "
                    "others at those behind it, coordinator, shards and workers in this order"),
@@ -86,6 +90,7 @@ struct node {
     char host[KELP_HOST_NAME_MAX + 1];
     char bin_folder[KELP_PROCESS_PATH_MAX];
     char certs[KELP_LAUNCH_CERTS_MAX + 1]; /* "": none */
+    const char *shm_folder;                /* NULL: none is named */
     char metrics[METRICS_HOST_MAX + 1];
     struct kelp_run_dir run;    /* its lock is the launcher's to take */
     struct kelp_run_home place; /* as etcd has it */
@@ -206,6 +211,17 @@ static kelp_status choose_certs(struct node *node, struct kelp_error *reterr)
                                     node->certs, reterr);
 }
 
+static kelp_status choose_shm_folder(struct node *node, struct kelp_error *reterr)
+{
+    const kelp_status status = kelp_shm_option_read(node->given, &node->shm_folder, reterr);
+
+    return status == KELP_OK && node->shm_folder && node->certs[0] == '\0'
+               ? kelp_fail(reterr, KELP_ERR_INVALID,
+                           "--shm-folder needs --certs FOLDER; without, all processes meet on unix "
+                           "sockets, and share memory beside these")
+               : status;
+}
+
 static kelp_status prepare(struct node *node, struct kelp_error *reterr)
 {
     kelp_status status = choose_host(node, reterr);
@@ -228,6 +244,9 @@ static kelp_status prepare(struct node *node, struct kelp_error *reterr)
     }
     if (status == KELP_OK) {
         status = choose_certs(node, reterr);
+    }
+    if (status == KELP_OK) {
+        status = choose_shm_folder(node, reterr);
     }
     if (status == KELP_OK) {
         status = kelp_map_option_read(node->given, &node->paths, reterr);
@@ -503,6 +522,7 @@ static int start(struct node *node, struct kelp_guard *guard)
         .etcd_url = kelp_options_text(node->given, "etcd"),
         .log_level = kelp_log_level_names[kelp_options_choice(node->given, "log-level")],
         .listen = kelp_options_text(node->given, "listen"),
+        .shm_folder = node->shm_folder,
         .certs = node->certs[0] ? node->certs : NULL,
         .trials = &node->trials,
         .gpus = &node->gpus,

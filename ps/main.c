@@ -18,6 +18,7 @@
 #include "common/program/grace.h"
 #include "common/program/map_option.h"
 #include "common/program/options.h"
+#include "common/program/shm_option.h"
 #include "common/program/trace_option.h"
 #include "common/rpc/rpc.h"
 #include "common/scrape/limits.h"
@@ -35,6 +36,7 @@ struct daemon {
     struct kelp_serving serving;
     const char *run;
     const char *zone;
+    const char *shm_folder;               /* NULL: none */
     const char *spec_sha256;              /* NULL: any */
     struct kelp_path_map paths;           /* files of the job that lie elsewhere here */
     struct kelp_credentials *credentials; /* NULL: no TLS */
@@ -177,6 +179,7 @@ static kelp_status start(struct daemon *daemon, struct kelp_error *reterr)
         return status;
     }
     kelp_rpc_loop_credentials(loop, daemon->credentials);
+    kelp_rpc_loop_shm_folder(loop, daemon->shm_folder);
     (void)pthread_mutex_lock(&daemon->lock);
     daemon->loop = loop;
     (void)pthread_mutex_unlock(&daemon->lock);
@@ -386,6 +389,7 @@ int main(int argc, char **argv)
     exit_code = KELP_EXIT_USAGE;
     if (kelp_daemon_begin(&kelp_ps_program, options, "ps") && check_zone(daemon.zone) &&
         kelp_map_option_begin(&kelp_ps_program, options, &daemon.paths) &&
+        kelp_shm_option_begin(&kelp_ps_program, options, &daemon.shm_folder) &&
         kelp_daemon_credentials(&kelp_ps_program, options, KELP_ROLE_SHARD, &daemon.credentials) &&
         kelp_daemon_may_listen(&kelp_ps_program, options, daemon.credentials, &daemon.serving) &&
         kelp_scrape_begin(

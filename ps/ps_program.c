@@ -2,6 +2,7 @@
 
 #include "common/program/daemon.h"
 #include "common/program/map_option.h"
+#include "common/program/shm_option.h"
 #include "common/program/trace_option.h"
 #include "ps/core/limits.h"
 
@@ -12,6 +13,7 @@ static const struct kelp_option option_list[] = {
     KELP_ADVERTISE_OPTION,
     KELP_INSECURE_OPTION,
     KELP_ONE_MACHINE_OPTION,
+    KELP_SHM_FOLDER_OPTION(NULL, ""),
     {.name = "run",
      .type = KELP_OPTION_TEXT,
      .placeholder = "FOLDER",

@@ -14,6 +14,7 @@
 #include "common/program/map_option.h"
 #include "common/program/options.h"
 #include "common/program/portable.h"
+#include "common/program/shm_option.h"
 #include "common/program/trace_option.h"
 #include "common/rpc/rpc.h"
 #include "common/scrape/scrape.h"
@@ -113,6 +114,7 @@ static kelp_status run(const struct kelp_options *values, struct kelp_credential
         .figures = watchers->figures,
         .trace = watchers->trace,
         .paths = paths,
+        .shm_folder = kelp_options_text(values, KELP_SHM_FOLDER),
     };
     kelp_grace_init(&context.grace, grace_ms, give_up, &context);
     kelp_rpc_global_several_loops(); /* membership has its own; before any thread */
@@ -156,6 +158,7 @@ int main(int argc, char **argv)
     struct kelp_scrape *scrape = NULL;
     struct watchers watchers = {NULL, NULL};
     struct kelp_path_map paths;
+    const char *shm_folder = NULL; /* run() reads it again */
     struct kelp_error error = {.text = ""};
     int exit_code;
 
@@ -164,6 +167,7 @@ int main(int argc, char **argv)
     }
     if (!kelp_daemon_begin(&kelp_worker_program, values, "worker") ||
         !kelp_map_option_begin(&kelp_worker_program, values, &paths) ||
+        !kelp_shm_option_begin(&kelp_worker_program, values, &shm_folder) ||
         !kelp_daemon_credentials(&kelp_worker_program, values, KELP_ROLE_WORKER, &credentials) ||
         !kelp_scrape_begin(
             &kelp_worker_program, values,

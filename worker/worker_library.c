@@ -56,6 +56,7 @@ kelp_status kelp_worker_open(const struct kelp_worker_options *options, struct k
     }
     kelp_spin_init(&worker->spin, kelp_clock_us());
     kelp_rpc_loop_credentials(worker->loop, options->credentials);
+    kelp_rpc_loop_shm_folder(worker->loop, options->shm_folder);
     worker->job = kelp_job_file_job(worker->file);
     kelp_hello_write(&(struct kelp_hello){.job = worker->job_name,
                                           .spec_digest = kelp_job_file_digest(worker->file),

@@ -2,11 +2,13 @@
 
 #include "common/program/daemon.h"
 #include "common/program/map_option.h"
+#include "common/program/shm_option.h"
 #include "common/program/trace_option.h"
 
 static const struct kelp_option options[] = {
     KELP_DAEMON_OPTIONS,
     KELP_MAP_PATH_OPTION(NULL, ""),
+    KELP_SHM_FOLDER_OPTION(NULL, ""),
     KELP_GRACE_OPTION("5s", "compute and send the lanes that were begun; then it ends without "
                             "them"),
     {.name = "fault",

@@ -13,6 +13,7 @@
 #include "common/base/clock.h"
 #include "common/program/daemon.h"
 #include "common/program/map_option.h"
+#include "common/program/shm_option.h"
 #include "common/tensors/digest.h"
 
 #define LOG_LINES     6 /* of a child that ends for one reason again and again */
@@ -223,6 +224,10 @@ static kelp_status start(struct kelp_children *children, struct kelp_child *chil
     }
     if (child->kind != KELP_CHILD_COORDINATOR) {
         path_arguments(options->paths, argv, &count);
+        if (options->shm_folder) {
+            argv[count++] = "--" KELP_SHM_FOLDER;
+            argv[count++] = options->shm_folder;
+        }
     }
     fault_arguments(children, child, argv, &count);
     trace_arguments(children, child, &trace, argv, &count);

@@ -47,11 +47,12 @@ struct kelp_children_options {
     const char *etcd_url;
     const char *job;
     const char *log_level;
-    const char *listen;  /* HOST at whose ports they serve; NULL: unix sockets in: */
-    const char *sockets; /* a private folder (common/program/socket_folder.h); "": they choose */
-    const char *host;    /* stands before their ids, with a dot; NULL: nothing does */
-    const char *zone;    /* of shards; NULL: none is named */
-    const char *certs;   /* has a folder ROLE with certificates for each kind; NULL: none */
+    const char *listen;     /* HOST at whose ports they serve; NULL: unix sockets in: */
+    const char *sockets;    /* a private folder (common/program/socket_folder.h); "": they choose */
+    const char *shm_folder; /* in which those with ports meet for shared memory; NULL: nowhere */
+    const char *host;       /* stands before their ids, with a dot; NULL: nothing does */
+    const char *zone;       /* of shards; NULL: none is named */
+    const char *certs;      /* has a folder ROLE with certificates for each kind; NULL: none */
     const char *metrics_host; /* at which they can be watched; NULL: nowhere */
     uint16_t metrics_port;    /* of the first child, the next one's is the next; 0: free ones */
     const char *spec_sha256;  /* of the job's text: they refuse another one */

@@ -35,13 +35,24 @@ static bool asked_to_stop(void *user)
     return stopping(user);
 }
 
+/* For the shared memory of a node's processes, which have ports and can do without it. */
+static void make_shm_folder(struct kelp_launcher *launcher)
+{
+    if (launcher->launch->job->transport.kind != KELP_TRANSPORT_GRPC &&
+        !launcher->launch->shm_folder &&
+        kelp_socket_folder_make(launcher->sockets, NULL) == KELP_OK) {
+        launcher->sockets_held = kelp_socket_folder_hold(launcher->sockets);
+    }
+}
+
 /* What a launcher that was killed has left goes. */
 static kelp_status make_sockets(struct kelp_launcher *launcher, struct kelp_error *reterr)
 {
     struct kelp_run_cluster before;
 
     if (launcher->launch->node && launcher->launch->certs) {
-        return KELP_OK; /* all have ports */
+        make_shm_folder(launcher);
+        return KELP_OK;
     }
     if (!launcher->launch->node &&
         kelp_run_cluster_read(launcher->launch->run->path, &before, NULL) == KELP_OK) {
@@ -90,6 +101,19 @@ static uint32_t workers_at_start(const struct kelp_launch *launch)
     return most > later && most - later > least ? most - later : least;
 }
 
+/* NULL: those with ports meet nowhere, or there are none. */
+static const char *shm_folder(const struct kelp_launcher *launcher)
+{
+    const struct kelp_launch *launch = launcher->launch;
+
+    if (!launch->node || !launch->certs) {
+        return NULL;
+    }
+    return launch->shm_folder             ? launch->shm_folder
+           : launcher->sockets[0] != '\0' ? launcher->sockets
+                                          : NULL;
+}
+
 static kelp_status init_children(struct kelp_launcher *launcher, struct kelp_error *reterr)
 {
     const struct kelp_launch *launch = launcher->launch;
@@ -101,7 +125,8 @@ static kelp_status init_children(struct kelp_launcher *launcher, struct kelp_err
         .job = job->name,
         .log_level = launch->log_level,
         .listen = launch->listen,
-        .sockets = launcher->sockets,
+        .sockets = launch->node && launch->certs ? "" : launcher->sockets,
+        .shm_folder = shm_folder(launcher),
         .certs = launcher->roles[0] != '\0' ? launcher->roles : NULL,
         .spec_sha256 = launcher->spec_sha256,
         .gpus = launch->gpus,

@@ -71,6 +71,9 @@ struct kelp_launch {
     /* HOST at whose ports everything serves. NULL: unix sockets; on a node that has certificates,
      * the address towards etcd. */
     const char *listen;
+    /* Where processes of this host that have ports meet for shared memory; NULL: on a node in a
+     * folder of its own, else nowhere. */
+    const char *shm_folder;
     /* Has a folder ROLE for each role of kelp certs that is needed here
      * (kelp_launcher_find_certs()); absolute. NULL: ports have certificates that are made for the
      * run. */

@@ -475,7 +475,7 @@ const struct kelp_job_key kelp__job_keys[] = {
      .default_text = "auto",
      .help = "How workers, shards and their backups exchange gradients and weights. `shm`: "
              "through shared memory, for which all of them must be on one host. `auto`: so where "
-             "they are, in a run on one machine, and by gRPC otherwise. It changes no result"},
+             "they are, and by gRPC otherwise. It changes no result"},
     {KEY(transport.precision, CHOICE), .choices = precisions, .later = true,
      .default_text = "float32",
      .help =

@@ -94,6 +94,11 @@ void kelp_rpc_loop_keepalive(struct kelp_rpc_loop *loop, uint32_t time_ms, uint3
  * them is the same user. Borrowed until the loop is destroyed; NULL: none. */
 void kelp_rpc_loop_credentials(struct kelp_rpc_loop *loop, struct kelp_credentials *credentials);
 
+/* Servers and clients opened from now on, of ports, meet in that folder for shared memory: a server
+ * of 10.0.0.5:4242 at FOLDER/10.0.0.5:4242.shm. Each may see the folder at another path. Borrowed
+ * until the loop is destroyed; NULL, the beginning: they do not meet. */
+void kelp_rpc_loop_shm_folder(struct kelp_rpc_loop *loop, const char *folder);
+
 /* Handle at most one event; wait for it up to timeout_ms (0: only look; -1: until
  * kelp_rpc_loop_wake or an event). Returns true if one was handled. */
 bool kelp_rpc_loop_run(struct kelp_rpc_loop *loop, int timeout_ms);
@@ -201,7 +206,8 @@ struct kelp_rpc_server_options {
      * When they are used up, gRPC ends streams and takes no connection until there is room. */
     size_t memory_max;
     /* Processes of this host and user may reach methods that are so marked through shared memory as
-     * well, when the address is a socket; whoever can open it is the same user. */
+     * well, when the address is a socket, or one beside it is in the folder of
+     * kelp_rpc_loop_shm_folder(). Each side asks the system for the other's user. */
     bool shared;
     /* Thousands of connections with few bytes on each: it reads in small pieces, pings rarely, and
      * measures no bandwidth (KELP_RPC_SPARING_READ_BYTES, KELP_RPC_KEEPALIVE_MANY_MS). */
@@ -270,10 +276,11 @@ kelp_status kelp_rpc_stream_open(struct kelp_rpc_channel *channel,
                                  struct kelp_rpc_stream **ret_stream,
                                  struct kelp_error *reterr) KELP_MUST_USE;
 
-/* The same through shared memory: the channel's address is a socket of this host. What it is made
- * of, nobody else sees; but a peer that is stopped is only noticed by its owner's heartbeats. No
- * other thread runs the loop, unless a server of it is reached so. Errors: KELP_ERR_UNREACHABLE (it
- * is not offered there), KELP_ERR_BUSY, KELP_ERR_DENIED (another user's), KELP_ERR_NO_MEMORY. */
+/* The same through shared memory: the channel's address is a socket of this host, or has one in
+ * the folder of kelp_rpc_loop_shm_folder(). What it is made of, nobody else sees; but a peer that
+ * is stopped is only noticed by its owner's heartbeats. No other thread runs the loop, unless a
+ * server of it is reached so. Errors: KELP_ERR_UNREACHABLE (it is not offered there),
+ * KELP_ERR_BUSY, KELP_ERR_DENIED (another user's), KELP_ERR_NO_MEMORY. */
 kelp_status kelp_rpc_stream_open_shared(struct kelp_rpc_channel *channel,
                                         const struct kelp_rpc_stream_options *options,
                                         struct kelp_rpc_stream **ret_stream,

@@ -66,6 +66,7 @@ struct kelp_rpc_loop {
     atomic_uint keepalive_ms;
     atomic_uint keepalive_timeout_ms;
     struct kelp_credentials *credentials; /* NULL: no TLS */
+    const char *shm_folder;               /* where those at ports meet for it; NULL: nowhere */
     struct kelp__rpc_fetch *fetches;      /* of its servers */
     atomic_int waiters;                   /* threads that may block in the queue */
     atomic_int_fast64_t next_due_us;      /* deadline of the first timer; INT64_MAX: none */

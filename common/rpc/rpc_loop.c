@@ -297,6 +297,11 @@ void kelp_rpc_loop_credentials(struct kelp_rpc_loop *loop, struct kelp_credentia
     loop->credentials = credentials;
 }
 
+void kelp_rpc_loop_shm_folder(struct kelp_rpc_loop *loop, const char *folder)
+{
+    loop->shm_folder = folder;
+}
+
 void kelp__rpc_dispatch(struct kelp__rpc_op *op, bool success)
 {
     bool was_armed = atomic_exchange_explicit(&op->armed, false, memory_order_acq_rel);

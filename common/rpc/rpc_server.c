@@ -305,10 +305,12 @@ const struct kelp_rpc_stream_events *kelp__rpc_server_welcome(struct kelp_rpc_se
 /* Processes of this host may come without gRPC. Where they cannot, they come with it. */
 static void offer_shared(struct kelp_rpc_server *server)
 {
+    const struct kelp_rpc_server_options *options = &server->options;
+    const bool place = kelp__rpc_address_is_local(options->address) || server->loop->shm_folder;
     struct kelp_error error;
 
-    if (server->options.shared && kelp__rpc_address_is_local(server->options.address) &&
-        kelp__rpc_shared_listen(server->loop, server, &server->options, &server->listener,
+    if (options->shared && place &&
+        kelp__rpc_shared_listen(server->loop, server, server->address, options, &server->listener,
                                 &error) != KELP_OK) {
         kelp_log_warn("shared memory is not offered reason=\"%s\"", error.text);
     }

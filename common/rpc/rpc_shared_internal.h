@@ -80,11 +80,13 @@ kelp_status kelp__rpc_shared_connect(struct kelp_rpc_loop *loop, const char *tar
 
 struct kelp__rpc_shared_listener;
 
-/* Where processes of this host reach that server through shared memory. False: it is no socket, or
- * its path is too long. */
-bool kelp__rpc_shared_path(const char *address, char path[KELP_RPC_ADDRESS_MAX + 1]);
-/* Errors: those of kelp_shm_listen(), KELP_ERR_NO_MEMORY. */
+/* Where processes of this host reach that server, by what clients dial, through shared memory.
+ * False: it has a port and the loop no folder, or the path is too long. */
+bool kelp__rpc_shared_path(const struct kelp_rpc_loop *loop, const char *address,
+                           char path[KELP_RPC_ADDRESS_MAX + 1]);
+/* address: what clients dial. Errors: those of kelp_shm_listen(), KELP_ERR_NO_MEMORY. */
 kelp_status kelp__rpc_shared_listen(struct kelp_rpc_loop *loop, struct kelp_rpc_server *server,
+                                    const char *address,
                                     const struct kelp_rpc_server_options *options,
                                     struct kelp__rpc_shared_listener **ret_listener,
                                     struct kelp_error *reterr) KELP_MUST_USE;

@@ -60,6 +60,7 @@ static enum kelp__rpc_ran run_listener(struct kelp__rpc_source *source)
 }
 
 kelp_status kelp__rpc_shared_listen(struct kelp_rpc_loop *loop, struct kelp_rpc_server *server,
+                                    const char *address,
                                     const struct kelp_rpc_server_options *options,
                                     struct kelp__rpc_shared_listener **ret_listener,
                                     struct kelp_error *reterr)
@@ -75,9 +76,12 @@ kelp_status kelp__rpc_shared_listen(struct kelp_rpc_loop *loop, struct kelp_rpc_
     listener->hello = options->hello;
     listener->source = (struct kelp__rpc_source){.fd = -1, .run = run_listener};
     kelp_status status =
-        kelp__rpc_shared_path(options->address, listener->path)
+        kelp__rpc_shared_path(loop, address, listener->path)
             ? kelp__rpc_shared_begin(loop, reterr)
-            : kelp_fail(reterr, KELP_ERR_INVALID, "no socket beside %s", options->address);
+            : kelp_fail(reterr, KELP_ERR_INVALID, "%s %s", address,
+                        loop->shm_folder || kelp__rpc_address_is_local(address)
+                            ? "has a socket beside it whose path is longer than 107 bytes"
+                            : "is a port, and there is no folder to meet in (--shm-folder)");
     if (status == KELP_OK) {
         status = kelp_shm_listen(listener->path, &listener->source.fd, reterr);
     }

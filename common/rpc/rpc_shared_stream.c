@@ -13,6 +13,8 @@
 #include "common/rpc/rpc_shared_stream_internal.h"
 #include "common/shm/shm_socket.h"
 
+#define SOCKET_PATH_MAX 107
+
 struct kelp__rpc_shared *kelp__rpc_shared_loop(const struct kelp_rpc_shared_stream *shared)
 {
     return atomic_load(&shared->stream.loop->shared);
@@ -409,15 +411,22 @@ kelp_status kelp__rpc_shared_stream_begin(struct kelp_rpc_shared_stream *shared,
     return kelp__rpc_source_add(kelp__rpc_shared_loop(shared), &shared->source);
 }
 
-bool kelp__rpc_shared_path(const char *address, char path[KELP_RPC_ADDRESS_MAX + 1])
+bool kelp__rpc_shared_path(const struct kelp_rpc_loop *loop, const char *address,
+                           char path[KELP_RPC_ADDRESS_MAX + 1])
 {
-    static const char scheme[] = "unix:";
-    const size_t skip = sizeof(scheme) - 1;
+    static const char *const schemes[] = {"unix:", "ipv4:", "ipv6:"};
+    const bool local = kelp__rpc_address_is_local(address);
+    const char *rest = address;
 
-    if (strncmp(address, scheme, skip) != 0) {
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(schemes); i++) {
+        const size_t length = strlen(schemes[i]);
+        rest = strncmp(address, schemes[i], length) == 0 ? address + length : rest;
+    }
+    if (!local && !loop->shm_folder) {
         return false;
     }
-    return snprintf(path, KELP_RPC_ADDRESS_MAX + 1, "%s.shm", address + skip) <= 107;
+    return snprintf(path, KELP_RPC_ADDRESS_MAX + 1, "%s%s%s.shm", local ? "" : loop->shm_folder,
+                    local ? "" : "/", rest) <= SOCKET_PATH_MAX;
 }
 
 kelp_status kelp__rpc_shared_connect(struct kelp_rpc_loop *loop, const char *target,
@@ -429,9 +438,9 @@ kelp_status kelp__rpc_shared_connect(struct kelp_rpc_loop *loop, const char *tar
     struct kelp_rpc_shared_stream *shared = NULL;
     int socket = -1;
 
-    if (!kelp__rpc_shared_path(target, path)) {
+    if (!kelp__rpc_shared_path(loop, target, path)) {
         return kelp_fail(reterr, KELP_ERR_UNREACHABLE,
-                         "no shared memory at %s, which is not a socket of this host", target);
+                         "%s is a port, and there is no folder to meet in (--shm-folder)", target);
     }
     kelp_status status = kelp__rpc_shared_begin(loop, reterr);
     if (status == KELP_OK) {

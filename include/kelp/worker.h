@@ -48,6 +48,9 @@ struct kelp_worker_options {
     /* Files of the job that lie elsewhere on this host, borrowed until the worker is open; NULL:
      * none do. */
     const struct kelp_path_map *paths;
+    /* Where shards of this host that serve at ports are met for shared memory; borrowed until
+     * close. NULL: nowhere. */
+    const char *shm_folder;
 };
 
 /*

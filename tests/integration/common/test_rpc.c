@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "common/base/clock.h"
@@ -146,12 +147,14 @@ static struct side at_client;
 static char address[64];
 
 static bool shared; /* methods are reached through shared memory */
+static bool meets;  /* at a port, with a folder to meet in */
 static char folder[] = "/tmp/kelp-test-XXXXXX";
 
 static void setup(void)
 {
     struct kelp_error error = {0};
-    struct kelp_rpc_server_options options = {.address = shared ? address : "127.0.0.1:0",
+    const bool at_socket = shared && !meets;
+    struct kelp_rpc_server_options options = {.address = at_socket ? address : "127.0.0.1:0",
                                               .shared = shared,
                                               .message_bytes_max = BYTES_MAX,
                                               .methods = methods,
@@ -162,6 +165,7 @@ static void setup(void)
     at_server = (struct side){0};
     at_client = (struct side){0};
     ck_assert_int_eq(kelp_rpc_loop_create(&loop, &error), KELP_OK);
+    kelp_rpc_loop_shm_folder(loop, meets ? folder : NULL);
     ck_assert_msg(kelp_rpc_server_open(loop, &options, &server, &error) == KELP_OK, "%s",
                   error.text);
     (void)snprintf(address, sizeof(address), "%s", kelp_rpc_server_address(server));
@@ -205,6 +209,19 @@ static void teardown_shared(void)
     ck_assert_int_ne(access(path, F_OK), 0);
     (void)unlink(address + strlen("unix:"));
     ck_assert_int_eq(rmdir(folder), 0);
+}
+
+static void setup_meets(void)
+{
+    ck_assert_ptr_nonnull(mkdtemp(folder));
+    shared = meets = true;
+    setup();
+}
+
+static void teardown_meets(void)
+{
+    teardown();
+    ck_assert_int_eq(rmdir(folder), 0); /* the server leaves nothing behind */
 }
 
 static void open_with(const char *path, uint32_t first_message_ms,
@@ -862,8 +879,8 @@ KELP_TEST(not_offered)
         KELP_OK);
     ck_assert_int_eq(kelp_rpc_stream_open_shared(other, &options, &at_client.stream, &error),
                      KELP_ERR_UNREACHABLE);
-    ck_assert_str_eq(error.text,
-                     "no shared memory at ipv4:127.0.0.1:1, which is not a socket of this host");
+    ck_assert_str_eq(
+        error.text, "ipv4:127.0.0.1:1 is a port, and there is no folder to meet in (--shm-folder)");
     kelp_rpc_channel_close(other);
     ck_assert_int_eq(kelp_rpc_channel_open(loop, "unix:/tmp/kelp-none/s", KELP_ROLE_SHARD,
                                            BYTES_MAX, &other, NULL),
@@ -895,4 +912,31 @@ KELP_LOOP_TEST(no_such_method, 0, 4)
         ck_assert_str_eq(at_client.text, "no such method through shared memory");
     }
     ck_assert_ptr_null(at_server.stream);
+}
+
+/* ---- the same where the server has a port, and both have a folder to meet in ---- */
+
+KELP_CASE("meeting", .timeout_s = 30, .setup = setup_meets, .teardown = teardown_meets)
+
+KELP_TEST_AGAIN(echo)
+KELP_TEST_AGAIN(server_closes)
+KELP_TEST_AGAIN(server_closes_with_live_streams)
+KELP_LOOP_TEST_AGAIN(no_such_method, 0, 4)
+
+/* The socket is the port's, and of this user alone; gRPC serves beside it. */
+KELP_TEST(socket_of_a_port)
+{
+    char path[200];
+    struct stat about;
+
+    (void)snprintf(path, sizeof(path), "%s/%s.shm", folder, address);
+    ck_assert_int_eq(stat(path, &about), 0);
+    ck_assert(S_ISSOCK(about.st_mode));
+    ck_assert_uint_eq(about.st_mode & 0777, 0600);
+    ck_assert(kelp_rpc_server_shares(server));
+    shared = false;
+    open_stream("/test/Echo", 5000);
+    ck_assert_int_eq(kelp_rpc_stream_send(at_client.stream, text_message("x")), KELP_OK);
+    RUN_UNTIL(at_client.messages == 1);
+    ck_assert_ptr_nonnull(strstr(kelp_rpc_stream_peer(at_server.stream), "127.0.0.1"));
 }
