@@ -405,6 +405,12 @@ static kelp_status check_listen(const struct train *train, struct kelp_error *re
                          "--listen %.100s: no loopback address; there are 127.0.0.1 and [::1]",
                          host);
     }
+    if (host && kelp_job_file_job(train->file)->transport.kind == KELP_TRANSPORT_SHM) {
+        return kelp_fail(reterr, KELP_ERR_INVALID,
+                         "--listen %.100s: processes that serve at ports do not share memory, and "
+                         "transport.kind is shm; leave one of the two out",
+                         host);
+    }
     return !host || !kelp_options_text(train->given, "etcd") ||
                    kelp_options_text(train->given, "certs")
                ? KELP_OK

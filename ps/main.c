@@ -194,6 +194,7 @@ static kelp_status start(struct daemon *daemon, struct kelp_error *reterr)
                                            .figures = kelp_scrape_figures(daemon->scrape),
                                            .trace = daemon->trace,
                                            .may_leave = on_may_leave,
+                                           .refused = on_refused,
                                            .doubt_leader = on_doubt_leader,
                                            .user = daemon};
     struct kelp_service *service = NULL;

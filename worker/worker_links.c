@@ -161,9 +161,16 @@ static void on_offered(struct kelp_shard_link *link, const Kelp__V1__Offer *offe
     }
 }
 
+static void on_unfit(struct kelp_shard_link *link, const struct kelp_error *why, void *user)
+{
+    (void)link;
+    kelp__worker_fail(user, why);
+}
+
 static const struct kelp_shard_link_events link_events = {
     .closed = on_closed,
     .opened = on_opened,
+    .unfit = on_unfit,
     .retry = on_retry,
     .answer = on_answer,
     .refused = on_refused,

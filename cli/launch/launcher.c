@@ -35,14 +35,24 @@ static bool asked_to_stop(void *user)
     return stopping(user);
 }
 
-/* For the shared memory of a node's processes, which have ports and can do without it. */
-static void make_shm_folder(struct kelp_launcher *launcher)
+/* For the shared memory of a node's processes, which have ports and can do without it unless the
+ * job demands it. */
+static kelp_status make_shm_folder(struct kelp_launcher *launcher, struct kelp_error *reterr)
 {
-    if (launcher->launch->job->transport.kind != KELP_TRANSPORT_GRPC &&
-        !launcher->launch->shm_folder &&
-        kelp_socket_folder_make(launcher->sockets, NULL) == KELP_OK) {
+    const enum kelp_transport kind = launcher->launch->job->transport.kind;
+    struct kelp_error error;
+
+    if (kind == KELP_TRANSPORT_GRPC || launcher->launch->shm_folder) {
+        return KELP_OK;
+    }
+    const kelp_status status = kelp_socket_folder_make(launcher->sockets, &error);
+    if (status == KELP_OK) {
         launcher->sockets_held = kelp_socket_folder_hold(launcher->sockets);
     }
+    return status == KELP_OK || kind == KELP_TRANSPORT_AUTO
+               ? KELP_OK
+               : kelp_fail(reterr, status, "transport.kind: shm: %s; --shm-folder names a folder",
+                           error.text);
 }
 
 /* What a launcher that was killed has left goes. */
@@ -51,8 +61,7 @@ static kelp_status make_sockets(struct kelp_launcher *launcher, struct kelp_erro
     struct kelp_run_cluster before;
 
     if (launcher->launch->node && launcher->launch->certs) {
-        make_shm_folder(launcher);
-        return KELP_OK;
+        return make_shm_folder(launcher, reterr);
     }
     if (!launcher->launch->node &&
         kelp_run_cluster_read(launcher->launch->run->path, &before, NULL) == KELP_OK) {

@@ -121,6 +121,10 @@ enum kelp_device_kind { KELP_DEVICE_CPU, KELP_DEVICE_CUDA };
 enum kelp_compute { KELP_COMPUTE_NATIVE, KELP_COMPUTE_PORTABLE };
 /* How a worker and a shard exchange gradients and weights. */
 enum kelp_transport { KELP_TRANSPORT_AUTO, KELP_TRANSPORT_GRPC, KELP_TRANSPORT_SHM };
+/* Of a process that ends, where it is demanded and not to be had: shard, address, why. */
+#define KELP_SHM_UNMET                                                                             \
+    "transport.kind: shm: no shared memory with %.63s at %.110s, which must be of this host and "  \
+    "user, with the same --shm-folder: %.191s"
 /* What the elements of a pushed gradient are; the numbers are those of PushItem.kind. */
 enum kelp_precision { KELP_PRECISION_FLOAT32, KELP_PRECISION_BFLOAT16 };
 /* Bytes of such an element. */

@@ -474,8 +474,9 @@ const struct kelp_job_key kelp__job_keys[] = {
     {KEY(transport.kind, CHOICE), .choices = transports, .change = KELP_JOB_CHANGES, .later = true,
      .default_text = "auto",
      .help = "How workers, shards and their backups exchange gradients and weights. `shm`: "
-             "through shared memory, for which all of them must be on one host. `auto`: so where "
-             "they are, and by gRPC otherwise. It changes no result"},
+             "through shared memory, for which all of them must be on one host; a process that "
+             "finds that they are not ends the job. `auto`: so where they are, and by gRPC "
+             "otherwise. It changes no result"},
     {KEY(transport.precision, CHOICE), .choices = precisions, .later = true,
      .default_text = "float32",
      .help =

@@ -67,11 +67,13 @@ static bool is_dead(int folder, const char *path, const char *name)
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     struct stat about;
 
-    if (fstatat(folder, name, &about, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISSOCK(about.st_mode) ||
-        strlen(path) + strlen(name) + 2 > sizeof(address.sun_path)) {
+    if (fstatat(folder, name, &about, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISSOCK(about.st_mode)) {
         return false;
     }
-    (void)snprintf(address.sun_path, sizeof(address.sun_path), "%.64s/%.42s", path, name);
+    const int length = snprintf(address.sun_path, sizeof(address.sun_path), "%s/%s", path, name);
+    if (length < 0 || (size_t)length >= sizeof(address.sun_path)) {
+        return false;
+    }
     return is_refused(&address, SOCK_STREAM) || is_refused(&address, SOCK_SEQPACKET);
 }
 

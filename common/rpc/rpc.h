@@ -212,6 +212,7 @@ struct kelp_rpc_server_options {
     /* Thousands of connections with few bytes on each: it reads in small pieces, pings rarely, and
      * measures no bandwidth (KELP_RPC_SPARING_READ_BYTES, KELP_RPC_KEEPALIVE_MANY_MS). */
     bool sparing;
+    bool must_share; /* where that is not to be had, there is no server: KELP_ERR_UNSUPPORTED */
     const struct kelp_rpc_method *methods; /* borrowed for the life of the server */
     size_t method_count;
     /* A call was refused before any method saw it: there is none of its path, or the caller may not

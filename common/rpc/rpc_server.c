@@ -303,17 +303,25 @@ const struct kelp_rpc_stream_events *kelp__rpc_server_welcome(struct kelp_rpc_se
 }
 
 /* Processes of this host may come without gRPC. Where they cannot, they come with it. */
-static void offer_shared(struct kelp_rpc_server *server)
+static kelp_status offer_shared(struct kelp_rpc_server *server, struct kelp_error *reterr)
 {
     const struct kelp_rpc_server_options *options = &server->options;
     const bool place = kelp__rpc_address_is_local(options->address) || server->loop->shm_folder;
     struct kelp_error error;
 
-    if (options->shared && place &&
-        kelp__rpc_shared_listen(server->loop, server, server->address, options, &server->listener,
-                                &error) != KELP_OK) {
-        kelp_log_warn("shared memory is not offered reason=\"%s\"", error.text);
+    if (!options->must_share && !(options->shared && place)) {
+        return KELP_OK;
     }
+    if (kelp__rpc_shared_listen(server->loop, server, server->address, options, &server->listener,
+                                &error) == KELP_OK) {
+        return KELP_OK;
+    }
+    if (options->must_share) {
+        return kelp_fail(reterr, KELP_ERR_UNSUPPORTED, "shared memory cannot be offered: %s",
+                         error.text);
+    }
+    kelp_log_warn("shared memory is not offered reason=\"%s\"", error.text);
+    return KELP_OK;
 }
 
 /* May they call it? Errors: those of kelp__rpc_judge(). */
@@ -467,6 +475,11 @@ kelp_status kelp_rpc_server_open(struct kelp_rpc_loop *loop,
     }
     server->port = (uint16_t)port;
     kelp__rpc_address_advertise(server->address, options->advertise, server->port);
+    status = offer_shared(server, reterr);
+    if (status != KELP_OK) {
+        kelp_rpc_server_close(server);
+        return status;
+    }
     if (options->hello && !kelp__rpc_address_is_local(options->address)) {
         kelp__rpc_trust_add_server(server->port, options->message_bytes_max);
     }
@@ -477,7 +490,6 @@ kelp_status kelp_rpc_server_open(struct kelp_rpc_loop *loop,
         kelp__rpc_server_hold(server);
         accept_next(&server->acceptors[i]);
     }
-    offer_shared(server);
     *ret_server = server;
     return KELP_OK;
 }

@@ -111,6 +111,20 @@ size_t kelp__service_message_bytes_max(const struct kelp_job *job)
            KELP_PS_FIELDS_BYTES_MAX;
 }
 
+static kelp_status open_server(struct kelp_service *service,
+                               const struct kelp_rpc_server_options *options,
+                               struct kelp_error *reterr)
+{
+    struct kelp_error error;
+    const kelp_status status =
+        kelp_rpc_server_open(service->options.loop, options, &service->server, &error);
+
+    return status == KELP_OK ? KELP_OK
+           : status == KELP_ERR_UNSUPPORTED
+               ? kelp_fail(reterr, KELP_ERR_INVALID, "transport.kind: shm: %s", error.text)
+               : kelp_fail(reterr, status, "%s", error.text);
+}
+
 kelp_status kelp_service_open(const struct kelp_service_options *options,
                               struct kelp_service **ret_service, struct kelp_error *reterr)
 {
@@ -147,6 +161,7 @@ kelp_status kelp_service_open(const struct kelp_service_options *options,
         .message_bytes_max = kelp__service_message_bytes_max(options->job),
         .hello = true,
         .shared = options->job->transport.kind != KELP_TRANSPORT_GRPC,
+        .must_share = options->job->transport.kind == KELP_TRANSPORT_SHM,
         .methods = methods,
         .method_count = KELP_ARRAY_COUNT(methods),
         .refused = count_refused,
@@ -169,7 +184,7 @@ kelp_status kelp_service_open(const struct kelp_service_options *options,
     if (status != KELP_OK) {
         goto err_close;
     }
-    status = kelp_rpc_server_open(options->loop, &server, &service->server, reterr);
+    status = open_server(service, &server, reterr);
     if (status != KELP_OK) {
         goto err_close;
     }

@@ -28,12 +28,16 @@ struct kelp_service_options {
     struct kelp_trace *trace;     /* of some steps; NULL: none is made */
     /* The leader lets this shard go; why is for people. In the loop, perhaps more than once. */
     void (*may_leave)(const char *why, void *user);
+    /* The job demands shared memory, and it is not to be had with another shard: this one must end.
+     * In the loop, perhaps more than once. */
+    void (*refused)(const struct kelp_error *why, void *user);
     /* A coordinator leads that kelp_service_leader() has not named: is that old? In the loop. */
     void (*doubt_leader)(void *user);
     void *user;
 };
 
-/* Errors: those of kelp_rpc_server_open(). */
+/* Errors: those of kelp_rpc_server_open(); KELP_ERR_INVALID too where the job demands shared memory
+ * and this shard cannot offer it. */
 kelp_status kelp_service_open(const struct kelp_service_options *options,
                               struct kelp_service **ret_service,
                               struct kelp_error *reterr) KELP_MUST_USE;

@@ -12,6 +12,7 @@
  * shares. */
 #define FIELDS_MAX (2u << 20)
 #define CAUSE_MAX  127
+#define UNMET_MAX  191
 
 struct kelp_shard_link {
     struct kelp_shard_link_options options;
@@ -25,6 +26,7 @@ struct kelp_shard_link {
     bool heard;                /* something came on this stream */
     bool shared;               /* it goes through shared memory */
     bool unshared;             /* that has failed for good: gRPC, where there is a choice */
+    char unmet[UNMET_MAX + 1]; /* it is demanded, and this stream goes without: why */
     char cause[CAUSE_MAX + 1]; /* why the last stream ended */
     /* Message under construction; memory reused. */
     Kelp__V1__PushItem *push_items;
@@ -118,6 +120,16 @@ static kelp_status check_refusal(const struct kelp_shard_link *link,
     return KELP_OK;
 }
 
+/* Shared memory is demanded. A shard that answers without is alive, and nothing will change. */
+static void report_unfit(struct kelp_shard_link *link)
+{
+    struct kelp_error error;
+
+    (void)kelp_fail(&error, KELP_ERR_INVALID, KELP_SHM_UNMET, link->place.shard,
+                    link->place.address, link->unmet);
+    link->options.events->unfit(link, &error, link->options.user);
+}
+
 /* What a reply of our own generation carries. */
 static kelp_status hear_content(struct kelp_shard_link *link, const Kelp__V1__ExchangeReply *reply,
                                 const struct kelp_wire_payload *payload, struct kelp_error *reterr)
@@ -159,6 +171,10 @@ static kelp_status hear_reply(struct kelp_shard_link *link, const Kelp__V1__Exch
         return KELP_OK; /* it closes the stream */
     }
     link->told = false;
+    if (link->unmet[0] != '\0') {
+        report_unfit(link);
+        return KELP_OK;
+    }
     if (!link->heard) {
         link->heard = true;
         kelp_log_info("shard answers shard=%s address=%s transport=%s", link->place.shard,
@@ -265,7 +281,8 @@ static kelp_status send_hello(struct kelp_shard_link *link, struct kelp_error *r
     return status == KELP_OK ? kelp_rpc_stream_send(link->stream, message) : status;
 }
 
-/* Through shared memory where that is wanted and there. */
+/* Through shared memory where that is wanted and there. Where it is demanded and not there, gRPC
+ * tells whether the shard is alive. */
 static kelp_status open_stream(struct kelp_shard_link *link, struct kelp_error *reterr)
 {
     const enum kelp_transport transport = link->options.transport;
@@ -275,13 +292,18 @@ static kelp_status open_stream(struct kelp_shard_link *link, struct kelp_error *
                                                     .hello = true,
                                                     .events = &stream_events,
                                                     .user = link};
+    const bool demanded = transport == KELP_TRANSPORT_SHM;
     kelp_status status = KELP_ERR_UNREACHABLE;
 
-    if (transport == KELP_TRANSPORT_SHM || (transport == KELP_TRANSPORT_AUTO && !link->unshared)) {
+    link->unmet[0] = '\0';
+    if (demanded || (transport == KELP_TRANSPORT_AUTO && !link->unshared)) {
         status = kelp_rpc_stream_open_shared(link->channel, &options, &link->stream, reterr);
     }
     link->shared = status == KELP_OK;
-    return link->shared || transport == KELP_TRANSPORT_SHM
+    if (demanded && (status == KELP_ERR_UNREACHABLE || status == KELP_ERR_DENIED)) {
+        (void)snprintf(link->unmet, sizeof(link->unmet), "%.*s", UNMET_MAX, reterr->text);
+    }
+    return link->shared || (demanded && link->unmet[0] == '\0')
                ? status
                : kelp_rpc_stream_open(link->channel, &options, &link->stream, reterr);
 }

@@ -22,6 +22,9 @@ struct kelp_shard_link_events {
     void (*closed)(struct kelp_shard_link *link, void *user);
     /* The first message came on a new stream. */
     void (*opened)(struct kelp_shard_link *link, void *user);
+    /* The job demands shared memory, and this shard cannot be reached so: the worker must end.
+     * Never from inside a function of the link, which it may close. */
+    void (*unfit)(struct kelp_shard_link *link, const struct kelp_error *why, void *user);
     /* The delay of kelp_shard_link_retry_later() is over. */
     void (*retry)(struct kelp_shard_link *link, void *user);
     /* An answer of the link's own generation, offset and length checked. payload is NULL without

@@ -38,6 +38,7 @@ void kelp__service_link_unref(struct kelp__service_link *link)
     free(link->new_authors);
     free(link->id);
     free(link->address);
+    free(link->unmet);
     (void)pthread_mutex_destroy(&link->lock);
     free(link);
 }
@@ -84,11 +85,12 @@ static bool open_channel(struct kelp__service_link *link)
     return status == KELP_OK;
 }
 
-/* Through shared memory where the follower is on this host, as it is for workers. */
+/* Through shared memory where the follower is on this host, as it is for workers. Where that is
+ * demanded and not there, gRPC tells whether the follower is alive. */
 static kelp_status try_stream(struct kelp__service_link *link,
                               const struct kelp_rpc_stream_options *options)
 {
-    const enum kelp_transport kind = link->service->options.job->transport.kind;
+    const bool demanded = link->service->options.job->transport.kind == KELP_TRANSPORT_SHM;
     struct kelp_error error = {.text = ""};
     kelp_status status = KELP_ERR_UNREACHABLE;
 
@@ -96,7 +98,10 @@ static kelp_status try_stream(struct kelp__service_link *link,
         status = kelp_rpc_stream_open_shared(link->channel, options, &link->stream, &error);
     }
     link->shared = status == KELP_OK;
-    return link->shared || kind == KELP_TRANSPORT_SHM
+    free(link->unmet);
+    const bool absent = status == KELP_ERR_UNREACHABLE || status == KELP_ERR_DENIED;
+    link->unmet = demanded && absent ? strdup(error.text) : NULL;
+    return link->shared || (demanded && !link->unmet)
                ? status
                : kelp_rpc_stream_open(link->channel, options, &link->stream, &error);
 }
@@ -424,11 +429,32 @@ static struct kelp_shard_link shard_link(const struct kelp__service_link *link)
         .kind = KELP_REPLICA_LINK_FOLLOWER, .process = link->process, .serial = link->serial};
 }
 
+/* Shared memory is demanded: a follower that answers without is alive, and nothing will change. */
+static kelp_status check_shared(struct kelp__service_link *link, struct kelp_error *reterr)
+{
+    const struct kelp_service_options *options = &link->service->options;
+    kelp_status status = KELP_OK;
+
+    (void)pthread_mutex_lock(&link->lock);
+    if (link->unmet) {
+        status = kelp_fail(reterr, KELP_ERR_INVALID, KELP_SHM_UNMET, link->id, link->address,
+                           link->unmet);
+    }
+    (void)pthread_mutex_unlock(&link->lock);
+    if (status != KELP_OK) {
+        options->refused(reterr, options->user);
+    }
+    return status;
+}
+
 static kelp_status hear_first(struct kelp__service_link *link, struct kelp_shard_turn *turn,
                               const Kelp__V1__ReplicateReply *reply, struct kelp_error *reterr)
 {
     kelp_status status = check_first(link, reply, reterr);
 
+    if (status == KELP_OK) {
+        status = check_shared(link, reterr);
+    }
     if (status != KELP_OK) {
         return status;
     }

@@ -67,6 +67,7 @@ struct kelp__service_link {
     struct kelp_rpc_channel *channel; /* NULL: none */
     struct kelp_rpc_stream *stream;   /* NULL: none */
     bool shared;                      /* the stream goes through shared memory */
+    char *unmet;                      /* that is demanded, and it does not: why; NULL: it does */
     uint64_t serial;                  /* of the newest stream */
     bool is_up;                       /* the follower has answered the hello */
     bool is_silent;                   /* the stream was given up, and so is the connection */

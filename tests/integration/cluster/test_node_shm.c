@@ -1,7 +1,8 @@
 /*
  * Hosts that serve at ports with certificates, here all on one machine: where they meet for shared
- * memory.
+ * memory, and what is said where a job demands it and they do not.
  */
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -131,4 +132,31 @@ KELP_TEST(hosts_that_do_not_meet)
     ck_assert_uint_ge(said(" transport=shm"), 2);
     ck_assert_uint_ge(said(" transport=grpc"), 2);
     expect_digest_of_one_machine();
+}
+
+/* A job that demands it ends at once where they do not meet, and says why: with backups a shard may
+ * be the first to find out. */
+KELP_LOOP_TEST(demanded_where_they_do_not_meet, 1, 3)
+{
+    submit(2, _i, "shm");
+    start(0, NULL);
+    start(1, NULL);
+    KELP_TEST_AWAIT(kelp_test_command_ended(&cluster.hosts[0]) ||
+                        kelp_test_command_ended(&cluster.hosts[1]),
+                    "the hosts go on");
+    const size_t first = kelp_test_command_ended(&cluster.hosts[0]) ? 0 : 1;
+    struct kelp_test_command *other = &cluster.hosts[1 - first];
+    kelp_certified_hosts_end(&cluster, first, 2);
+    ck_assert_msg(strstr(cluster.hosts[first].err, "transport.kind: shm: no shared memory with ") !=
+                      NULL,
+                  "%s", cluster.hosts[first].err);
+    ck_assert_msg(strstr(cluster.hosts[first].err,
+                         "which must be of this host and user, with the same --shm-folder: cannot "
+                         "reach '/tmp/kelp-") != NULL,
+                  "%s", cluster.hosts[first].err);
+    const pid_t pid = kelp_test_command_find(other, "node", JOB);
+    if (pid > 0) { /* else it has ended too */
+        (void)kill(pid, SIGTERM);
+    }
+    (void)kelp_test_command_wait(other, KELP_TEST_HANG_MS);
 }

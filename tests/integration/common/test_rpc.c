@@ -940,3 +940,30 @@ KELP_TEST(socket_of_a_port)
     RUN_UNTIL(at_client.messages == 1);
     ck_assert_ptr_nonnull(strstr(kelp_rpc_stream_peer(at_server.stream), "127.0.0.1"));
 }
+
+/* A server that must share, and cannot, is none, and says why. */
+KELP_LOOP_TEST(must_share, 0, 3)
+{
+    static char long_folder[200];
+    static const struct {
+        const char *folder, *text;
+    } cases[] = {
+        {NULL, " is a port, and there is no folder to meet in (--shm-folder)"},
+        {long_folder, " has a socket beside it whose path is longer than 107 bytes"},
+        {"/tmp/kelp-none", ".shm': No such file or directory"},
+    };
+    const struct kelp_rpc_server_options options = {.address = "127.0.0.1:0",
+                                                    .shared = true,
+                                                    .must_share = true,
+                                                    .message_bytes_max = BYTES_MAX,
+                                                    .methods = methods,
+                                                    .method_count = KELP_ARRAY_COUNT(methods)};
+    struct kelp_rpc_server *other = NULL;
+    struct kelp_error error;
+
+    memset(long_folder, '/', sizeof(long_folder) - 1);
+    kelp_rpc_loop_shm_folder(loop, cases[_i].folder);
+    ck_assert_int_eq(kelp_rpc_server_open(loop, &options, &other, &error), KELP_ERR_UNSUPPORTED);
+    ck_assert_ptr_eq(strstr(error.text, "shared memory cannot be offered: "), error.text);
+    ck_assert_msg(strstr(error.text, cases[_i].text) != NULL, "%s", error.text);
+}

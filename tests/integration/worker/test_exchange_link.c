@@ -23,7 +23,8 @@ static const struct kelp_plan plan = {.flat_count = 16, .partition_count = 1};
 static struct kelp_place place = {.shard = "shard-0"};
 static uint32_t links_alive;
 static unsigned opened, closed, retried;
-static const char *peer; /* of the newest stream, as the shard sees it */
+static struct kelp_error unfit; /* what the link says that ends the worker */
+static const char *peer;        /* of the newest stream, as the shard sees it */
 
 /* ---- a shard that answers ---- */
 
@@ -90,6 +91,13 @@ static void on_closed(struct kelp_shard_link *link, void *user)
     closed++;
 }
 
+static void on_unfit(struct kelp_shard_link *link, const struct kelp_error *why, void *user)
+{
+    (void)link;
+    (void)user;
+    unfit = *why;
+}
+
 static void on_retry(struct kelp_shard_link *link, void *user)
 {
     (void)link;
@@ -100,7 +108,7 @@ static void on_retry(struct kelp_shard_link *link, void *user)
 static void open_link(enum kelp_transport transport)
 {
     static const struct kelp_shard_link_events events = {
-        .opened = on_opened, .closed = on_closed, .retry = on_retry};
+        .opened = on_opened, .closed = on_closed, .unfit = on_unfit, .retry = on_retry};
     const struct kelp_shard_link_options options = {.loop = loop,
                                                     .hello = &hello,
                                                     .generation = 1,
@@ -159,7 +167,8 @@ KELP_LOOP_TEST(offered, KELP_TRANSPORT_AUTO, KELP_TRANSPORT_SHM + 1)
     ck_assert_int_eq(strstr(peer, "through shared memory") != NULL, _i != KELP_TRANSPORT_GRPC);
 }
 
-/* Not offered: gRPC, unless the job insists; the link then says why, and goes on trying. */
+/* Not offered: gRPC, unless the job insists. The shard is alive, so there is nothing to wait for.
+ */
 KELP_LOOP_TEST(not_offered, KELP_TRANSPORT_AUTO, KELP_TRANSPORT_SHM + 1)
 {
     serve(false);
@@ -168,11 +177,30 @@ KELP_LOOP_TEST(not_offered, KELP_TRANSPORT_AUTO, KELP_TRANSPORT_SHM + 1)
         RUN_UNTIL(opened == 1);
         return;
     }
+    char expected[512];
+    RUN_UNTIL(unfit.status != KELP_OK);
+    (void)snprintf(expected, sizeof(expected),
+                   "transport.kind: shm: no shared memory with shard-0 at %s, which must be of "
+                   "this host and user, with the same --shm-folder: cannot reach '%s': No such "
+                   "file or directory",
+                   place.address, path);
+    ck_assert_str_eq(unfit.text, expected);
+    ck_assert_int_eq(unfit.status, KELP_ERR_INVALID);
+    ck_assert_uint_eq(opened, 0);
+}
+
+/* A shard that is not there at all may come: the link goes on trying, also where the job insists.
+ */
+KELP_TEST(nobody_is_there)
+{
+    open_link(KELP_TRANSPORT_SHM);
     RUN_UNTIL(closed == 1);
-    ck_assert_ptr_nonnull(strstr(kelp_shard_link_cause(link_tested), "cannot reach '"));
     kelp_shard_link_retry_later(link_tested, 1);
     RUN_UNTIL(retried == 1);
-    ck_assert_uint_eq(opened, 0);
+    ck_assert_int_eq(unfit.status, KELP_OK);
+    serve(true);
+    kelp_shard_link_connect(link_tested);
+    RUN_UNTIL(opened == 1);
 }
 
 /* Whoever listens there speaks another version, or goes without a word: gRPC is taken from then on,
