@@ -59,10 +59,7 @@ kelp_status kelp_bench_home_open(struct kelp_bench_home *home, struct kelp_guard
         status = kelp_children_check_programs(home->bin_folder, reterr);
     }
     if (status == KELP_OK) {
-        status = kelp_socket_folder_make(home->folder, reterr);
-    }
-    if (status == KELP_OK) {
-        home->hold = kelp_socket_folder_hold(home->folder);
+        status = kelp_socket_folder_make(home->folder, &home->hold, reterr);
     }
     return status;
 }

@@ -35,7 +35,7 @@ struct run {
     char etcd_log[PATH_BYTES];
     char url[KELP_ETCD_ENDPOINT_MAX + 1];
     char sockets[KELP_SOCKET_FOLDER_MAX + 1]; /* private folder of etcd; "": not made yet */
-    int sockets_held;                         /* kelp_socket_folder_hold() */
+    int sockets_held;                         /* kelp_socket_folder_make() */
     /* Where everything serves at ports, which can be split; each "" else. */
     char certs[KELP_CREDENTIALS_PATH_MAX + 1]; /* a folder for each role in it, and that of: */
     char etcd_certs[KELP_CREDENTIALS_PATH_MAX + 1];
@@ -195,8 +195,7 @@ static kelp_status start(struct run *run, struct kelp_error *reterr)
                                             .certs = run->options->ports ? run->etcd_certs : NULL,
                                             .program = run->options->etcd_program};
     if (status == KELP_OK) {
-        status = kelp_socket_folder_make(run->sockets, reterr);
-        run->sockets_held = kelp_socket_folder_hold(run->sockets);
+        status = kelp_socket_folder_make(run->sockets, &run->sockets_held, reterr);
     }
     if (status == KELP_OK && run->options->ports) {
         status = make_certs(run, reterr);

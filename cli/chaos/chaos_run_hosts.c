@@ -47,7 +47,7 @@ struct run {
     char run_path[PATH_BYTES];
     char submit_log[PATH_BYTES];
     char sockets[KELP_SOCKET_FOLDER_MAX + 1]; /* private folder of certificates; "": none yet */
-    int sockets_held;                         /* kelp_socket_folder_hold() */
+    int sockets_held;                         /* kelp_socket_folder_make() */
     char certs[KELP_RUN_CERTS_MAX + 1];
 };
 
@@ -246,11 +246,10 @@ static kelp_status make_certs(struct run *run, struct kelp_error *reterr)
     for (uint32_t i = 0; i < kelp_network_count(run->network); i++) {
         addresses[i] = kelp_network_first_address(run->network, i);
     }
-    kelp_status status = kelp_socket_folder_make(run->sockets, reterr);
+    kelp_status status = kelp_socket_folder_make(run->sockets, &run->sockets_held, reterr);
     if (status != KELP_OK) {
         return status;
     }
-    run->sockets_held = kelp_socket_folder_hold(run->sockets);
     kelp_run_certs_path(run->sockets, run->certs);
     return kelp_run_certs_make_for(run->sockets, run->options->job, addresses,
                                    kelp_network_count(run->network), reterr);
@@ -471,6 +470,7 @@ kelp_status kelp_chaos_run_hosts(const struct kelp_chaos_options *options,
         (void)close(run->sockets_held);
     }
     kelp_socket_folder_remove(run->sockets);
+    kelp_socket_folder_clear(); /* of hosts that were killed */
     free(run);
     return status;
 }

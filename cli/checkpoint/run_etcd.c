@@ -20,6 +20,7 @@ struct kelp_run_etcd {
     struct kelp_etcd_server *server; /* the run's own; NULL: another one */
     struct kelp_etcd *etcd;
     char sockets[KELP_SOCKET_FOLDER_MAX + 1]; /* of server */
+    int sockets_held;                         /* kelp_socket_folder_make() */
     char job[64];
 };
 
@@ -51,7 +52,7 @@ static kelp_status start_private(struct kelp_run_etcd *etcd, const char *run_pat
 
     (void)snprintf(folder, sizeof(folder), "%s/etcd", run_path);
     (void)snprintf(log, sizeof(log), "%s/logs/etcd.log", run_path);
-    kelp_status status = kelp_socket_folder_make(etcd->sockets, reterr);
+    kelp_status status = kelp_socket_folder_make(etcd->sockets, &etcd->sockets_held, reterr);
     if (status != KELP_OK) {
         return status;
     }
@@ -117,6 +118,7 @@ kelp_status kelp_run_etcd_open(const struct kelp_run_dir *run, struct kelp_run_e
     if (!etcd) {
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
     }
+    etcd->sockets_held = -1;
     status = connect(etcd, run, &cluster, reterr);
     if (status != KELP_OK) {
         kelp_run_etcd_close(etcd);
@@ -133,6 +135,9 @@ void kelp_run_etcd_close(struct kelp_run_etcd *etcd)
     }
     kelp_etcd_close(etcd->etcd);
     kelp_etcd_server_stop(etcd->server, GRACE_MS);
+    if (etcd->sockets_held >= 0) {
+        (void)close(etcd->sockets_held);
+    }
     kelp_socket_folder_remove(etcd->sockets);
     free(etcd);
 }

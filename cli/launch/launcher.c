@@ -45,10 +45,8 @@ static kelp_status make_shm_folder(struct kelp_launcher *launcher, struct kelp_e
     if (kind == KELP_TRANSPORT_GRPC || launcher->launch->shm_folder) {
         return KELP_OK;
     }
-    const kelp_status status = kelp_socket_folder_make(launcher->sockets, &error);
-    if (status == KELP_OK) {
-        launcher->sockets_held = kelp_socket_folder_hold(launcher->sockets);
-    }
+    const kelp_status status =
+        kelp_socket_folder_make(launcher->sockets, &launcher->sockets_held, &error);
     return status == KELP_OK || kind == KELP_TRANSPORT_AUTO
                ? KELP_OK
                : kelp_fail(reterr, status, "transport.kind: shm: %s; --shm-folder names a folder",
@@ -67,11 +65,7 @@ static kelp_status make_sockets(struct kelp_launcher *launcher, struct kelp_erro
         kelp_run_cluster_read(launcher->launch->run->path, &before, NULL) == KELP_OK) {
         kelp_socket_folder_remove(before.sockets);
     }
-    kelp_status status = kelp_socket_folder_make(launcher->sockets, reterr);
-    if (status == KELP_OK) {
-        launcher->sockets_held = kelp_socket_folder_hold(launcher->sockets);
-    }
-    return status;
+    return kelp_socket_folder_make(launcher->sockets, &launcher->sockets_held, reterr);
 }
 
 static kelp_status start_etcd(struct kelp_launcher *launcher, struct kelp_error *reterr)

@@ -52,7 +52,7 @@ struct kelp_launcher {
     char etcd_url[128]; /* of ours, also while it is down; else launch->etcd_url counts */
     uint16_t etcd_port;
     char sockets[KELP_SOCKET_FOLDER_MAX + 1];  /* private folder of the run; "": not made yet */
-    int sockets_held;                          /* kelp_socket_folder_hold() */
+    int sockets_held;                          /* kelp_socket_folder_make() */
     char roles[KELP_CREDENTIALS_PATH_MAX + 1]; /* folder with certificates by role; "": none */
     char certs[KELP_CREDENTIALS_PATH_MAX + 1]; /* the operator's; "": there is none */
     char spec_sha256[KELP_SHA256_HEX_BYTES];   /* of launch->spec */

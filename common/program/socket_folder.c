@@ -34,19 +34,6 @@ static const char *parent(void)
                : "/tmp";
 }
 
-kelp_status kelp_socket_folder_make(char path[KELP_SOCKET_FOLDER_MAX + 1],
-                                    struct kelp_error *reterr)
-{
-    (void)snprintf(path, KELP_SOCKET_FOLDER_MAX + 1, "%s" PATTERN, parent());
-    if (!mkdtemp(path)) { /* 0700 */
-        int error = errno;
-        path[0] = '\0';
-        return kelp_fail(reterr, KELP_ERR_IO, "cannot make a folder for sockets in '%s': %s",
-                         parent(), strerror(error));
-    }
-    return KELP_OK;
-}
-
 /* Nobody serves it any more: the connection is refused. A socket of another type has another error.
  */
 static bool is_refused(const struct sockaddr_un *address, int type)
@@ -118,17 +105,6 @@ void kelp_socket_folder_sweep(const char *path, const char *name)
     }
 }
 
-int kelp_socket_folder_hold(const char *path)
-{
-    int fd = open_folder(path);
-
-    if (fd >= 0 && flock(fd, LOCK_SH | LOCK_NB) != 0) { /* systemd-tmpfiles respects it */
-        (void)close(fd);
-        fd = -1;
-    }
-    return fd;
-}
-
 void kelp_socket_folder_remove(const char *path)
 {
     char certs[KELP_SOCKET_FOLDER_MAX + sizeof("/" KELP_SOCKET_FOLDER_CERTS)];
@@ -154,4 +130,65 @@ void kelp_socket_folder_remove(const char *path)
         (void)kelp_files_remove(certs, NULL); /* what stays keeps the folder */
     }
     (void)rmdir(path); /* not when somebody is served in it still */
+}
+
+void kelp_socket_folder_clear(void)
+{
+    char path[KELP_SOCKET_FOLDER_MAX + 1];
+    DIR *folders = opendir(parent());
+
+    if (!folders) {
+        return;
+    }
+    for (struct dirent *entry = readdir(folders); entry; entry = readdir(folders)) {
+        const int length = snprintf(path, sizeof(path), "%s/%s", parent(), entry->d_name);
+        const int fd = length > 0 && (size_t)length < sizeof(path) ? open_folder(path) : -1;
+        if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0) {
+            kelp_socket_folder_remove(path);
+        }
+        if (fd >= 0) {
+            (void)close(fd);
+        }
+    }
+    (void)closedir(folders);
+}
+
+/* Lock it, which systemd-tmpfiles respects too. False: kelp_socket_folder_clear() was faster. */
+static bool hold(const char *path, int *ret_held)
+{
+    struct stat about;
+    int fd = open_folder(path);
+
+    *ret_held = -1;
+    if (fd < 0) {
+        return errno != ENOENT;
+    }
+    if (flock(fd, LOCK_SH | LOCK_NB) != 0) {
+        const bool busy = errno == EWOULDBLOCK;
+        (void)close(fd);
+        return !busy;
+    }
+    if (fstat(fd, &about) == 0 && about.st_nlink == 0) {
+        (void)close(fd);
+        return false;
+    }
+    *ret_held = fd;
+    return true;
+}
+
+kelp_status kelp_socket_folder_make(char path[KELP_SOCKET_FOLDER_MAX + 1], int *ret_held,
+                                    struct kelp_error *reterr)
+{
+    kelp_socket_folder_clear();
+    do {
+        (void)snprintf(path, KELP_SOCKET_FOLDER_MAX + 1, "%s" PATTERN, parent());
+        if (!mkdtemp(path)) { /* 0700 */
+            int error = errno;
+            path[0] = '\0';
+            *ret_held = -1;
+            return kelp_fail(reterr, KELP_ERR_IO, "cannot make a folder for sockets in '%s': %s",
+                             parent(), strerror(error));
+        }
+    } while (!hold(path, ret_held));
+    return KELP_OK;
 }

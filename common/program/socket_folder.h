@@ -13,17 +13,20 @@
 #define KELP_SOCKET_FOLDER_MAX   64 /* bytes of its path; leaves 42 for a socket's name */
 #define KELP_SOCKET_FOLDER_CERTS "certs"
 
-/* Make "/tmp/kelp-x7Kd2a". Errors: KELP_ERR_IO. */
-kelp_status kelp_socket_folder_make(char path[KELP_SOCKET_FOLDER_MAX + 1],
+/*
+ * Make "/tmp/kelp-x7Kd2a". While *ret_held is open, neither what clears old files out of /tmp nor
+ * kelp_socket_folder_clear() touches it; -1 where the file system has no locks. Errors:
+ * KELP_ERR_IO.
+ */
+kelp_status kelp_socket_folder_make(char path[KELP_SOCKET_FOLDER_MAX + 1], int *ret_held,
                                     struct kelp_error *reterr) KELP_MUST_USE;
+
+/* Remove this user's folders that nobody holds any more, of commands that were killed. */
+void kelp_socket_folder_clear(void);
 
 /* Remove that socket when nobody serves it any more: not every server replaces what a dead one
  * left. */
 void kelp_socket_folder_sweep(const char *path, const char *name);
-
-/* Keep what clears old files out of /tmp away from it while the descriptor is open, which is
- * returned; -1 when that is not to be had. */
-int kelp_socket_folder_hold(const char *path);
 
 /* Remove it with the sockets in it that nobody serves any more, and then with its certificates:
  * after the processes have ended, or for a run that was killed. "" is fine, and so is a folder that

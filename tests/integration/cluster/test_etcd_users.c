@@ -36,6 +36,7 @@ static const char job_text[] = "name: " JOB "\nseed: 3\n"
 static struct kelp_run run;
 static struct kelp_etcd_server *etcd;
 static char sockets[KELP_SOCKET_FOLDER_MAX + 1];
+static int sockets_held;
 static struct kelp_error error;
 
 static const char *in_folder(const char *name, char path[PATH_BYTES])
@@ -87,7 +88,7 @@ static void setup(void)
     issue("certs/stranger", JOB "/operator");
     issue("other/operator", "other/operator");
     issue("certs/etcd", "etcd");
-    ck_assert_int_eq(kelp_socket_folder_make(sockets, &error), KELP_OK);
+    ck_assert_int_eq(kelp_socket_folder_make(sockets, &sockets_held, &error), KELP_OK);
     struct kelp_etcd_server_options options = {.data_folder = in_folder("etcd-data", data),
                                                .log_path = in_folder("etcd.log", log),
                                                .socket_folder = sockets,
@@ -100,6 +101,7 @@ static void setup(void)
 static void teardown(void)
 {
     kelp_etcd_server_stop(etcd, 2000);
+    ck_assert_int_eq(close(sockets_held), 0);
     kelp_socket_folder_remove(sockets);
     kelp_run_fini(&run);
 }

@@ -162,13 +162,14 @@ KELP_TEST(folder_in_use)
 KELP_TEST(on_sockets)
 {
     char data[96], log[96], folder[KELP_SOCKET_FOLDER_MAX + 1];
+    int held;
     struct kelp_etcd_server *server = NULL;
     struct kelp_etcd *etcd = NULL;
     struct kelp_etcd_range range;
 
     (void)snprintf(data, sizeof(data), "%s/other", fixture.folder);
     (void)snprintf(log, sizeof(log), "%s/other.log", fixture.folder);
-    ck_assert_int_eq(kelp_socket_folder_make(folder, &error), KELP_OK);
+    ck_assert_int_eq(kelp_socket_folder_make(folder, &held, &error), KELP_OK);
     struct kelp_etcd_server_options options = options_in(data, log);
     options.socket_folder = folder;
     for (int round = 0; round < 2; round++) {
@@ -187,6 +188,7 @@ KELP_TEST(on_sockets)
         expect_closed_to_pages(kelp_etcd_server_url(server));
         kelp_etcd_server_stop(server, 0); /* killed: its sockets stay */
     }
+    ck_assert_int_eq(close(held), 0);
     kelp_socket_folder_remove(folder);
     ck_assert_int_ne(access(folder, F_OK), 0);
 }
@@ -198,12 +200,13 @@ KELP_TEST(with_certificates)
     char data[96], log[96], folder[KELP_SOCKET_FOLDER_MAX + 1], other[KELP_SOCKET_FOLDER_MAX + 1];
     char own[KELP_RUN_CERTS_MAX + 1], operator[KELP_RUN_CERTS_MAX + 1],
         foreign[KELP_RUN_CERTS_MAX + 1];
+    int held, other_held;
     struct kelp_etcd_server *server = NULL;
 
     (void)snprintf(data, sizeof(data), "%s/other", fixture.folder);
     (void)snprintf(log, sizeof(log), "%s/other.log", fixture.folder);
-    ck_assert_int_eq(kelp_socket_folder_make(folder, &error), KELP_OK);
-    ck_assert_int_eq(kelp_socket_folder_make(other, &error), KELP_OK);
+    ck_assert_int_eq(kelp_socket_folder_make(folder, &held, &error), KELP_OK);
+    ck_assert_int_eq(kelp_socket_folder_make(other, &other_held, &error), KELP_OK);
     ck_assert_int_eq(kelp_run_certs_make(folder, "a", &error), KELP_OK);
     ck_assert_int_eq(kelp_run_certs_make(other, "a", &error), KELP_OK);
     ck_assert_uint_eq(mode_of(folder, "certs/etcd"), 0700);
@@ -225,6 +228,8 @@ KELP_TEST(with_certificates)
         ck_assert_int_ne(put_with(url, NULL), KELP_OK);
         kelp_etcd_server_stop(server, 0);
     }
+    ck_assert_int_eq(close(held), 0);
+    ck_assert_int_eq(close(other_held), 0);
     kelp_socket_folder_remove(folder);
     kelp_socket_folder_remove(other);
     ck_assert_int_ne(access(folder, F_OK), 0);
@@ -235,11 +240,11 @@ KELP_TEST(with_certificates)
 KELP_TEST(certificates_stay_with_the_served)
 {
     char folder[KELP_SOCKET_FOLDER_MAX + 1];
+    int held;
     struct sockaddr_un address = {.sun_family = AF_UNIX};
 
-    ck_assert_int_eq(kelp_socket_folder_make(folder, &error), KELP_OK);
+    ck_assert_int_eq(kelp_socket_folder_make(folder, &held, &error), KELP_OK);
     ck_assert_int_eq(kelp_run_certs_make(folder, "a", &error), KELP_OK);
-    int held = kelp_socket_folder_hold(folder);
     ck_assert_int_ge(held, 0);
     (void)snprintf(address.sun_path, sizeof(address.sun_path), "%s/served", folder);
     int server = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);

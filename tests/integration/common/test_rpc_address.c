@@ -1,4 +1,5 @@
 /* Where a server listens, what clients are told, and that they reach it there. */
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -33,6 +34,7 @@ static struct kelp_rpc_loop *loop;
 static size_t bytes_max; /* of servers and channels */
 static struct kelp_error error;
 static char folder[KELP_SOCKET_FOLDER_MAX + 1];
+static int held;
 static char address[KELP_SOCKET_FOLDER_MAX + 32]; /* unix:FOLDER/shard-0 */
 
 static void setup(void)
@@ -40,7 +42,7 @@ static void setup(void)
     bytes_max = BYTES_MAX;
     kelp_rpc_global_init();
     ck_assert_int_eq(kelp_rpc_loop_create(&loop, &error), KELP_OK);
-    ck_assert_msg(kelp_socket_folder_make(folder, &error) == KELP_OK, "%s", error.text);
+    ck_assert_msg(kelp_socket_folder_make(folder, &held, &error) == KELP_OK, "%s", error.text);
     (void)snprintf(address, sizeof(address), "unix:%s/shard-0", folder);
 }
 
@@ -48,6 +50,7 @@ static void teardown(void)
 {
     kelp_rpc_loop_destroy(loop);
     kelp_rpc_global_fini();
+    ck_assert_int_eq(close(held), 0);
     kelp_socket_folder_remove(folder);
     ck_assert_int_ne(access(folder, F_OK), 0);
 }
@@ -265,6 +268,40 @@ KELP_TEST(removal)
     kelp_socket_folder_remove(folder);
     ck_assert_int_eq(access(path, F_OK), 0);
     ck_assert_int_eq(chmod(folder, 0700), 0);
+}
+
+/* What a process that was killed has left goes, and what is held, served or of others stays. */
+KELP_TEST(left_by_a_killed_process)
+{
+    char left[3][KELP_SOCKET_FOLDER_MAX + 1], path[KELP_SOCKET_FOLDER_MAX + 32];
+    struct sockaddr_un served = {.sun_family = AF_UNIX};
+    int lock = -1;
+
+    for (int i = 0; i < 3; i++) {
+        ck_assert_int_eq(kelp_socket_folder_make(left[i], &lock, &error), KELP_OK);
+        (void)snprintf(served.sun_path, sizeof(served.sun_path), "%.64s/shard-0", left[i]);
+        int server = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        ck_assert_int_eq(bind(server, (struct sockaddr *)&served, sizeof(served)), 0);
+        ck_assert_int_eq(close(server), 0);
+        kelp_socket_folder_clear();
+        ck_assert_int_eq(access(served.sun_path, F_OK), 0); /* it is held */
+        if (i == 1) {
+            ck_assert_int_eq(chmod(left[1], 0755), 0);
+        }
+        ck_assert_int_eq(close(lock), 0); /* as when the process dies */
+    }
+    (void)snprintf(path, sizeof(path), "%s/of-another", left[2]);
+    ck_assert_int_eq(close(open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0600)), 0);
+    kelp_socket_folder_clear();
+    ck_assert_int_ne(access(left[0], F_OK), 0);
+    ck_assert_int_eq(access(left[1], F_OK), 0);
+    ck_assert_int_eq(access(path, F_OK), 0);
+    ck_assert_int_eq(access(folder, F_OK), 0);
+    ck_assert_int_eq(unlink(path), 0);
+    ck_assert_int_eq(chmod(left[1], 0700), 0);
+    kelp_socket_folder_clear();
+    ck_assert_int_ne(access(left[1], F_OK), 0);
+    ck_assert_int_ne(access(left[2], F_OK), 0);
 }
 
 /* So do those of shared memory, which have packets: a served one keeps the folder, a dead one goes.
