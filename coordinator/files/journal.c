@@ -254,7 +254,7 @@ static kelp_status cut_lines(struct kelp_journal *journal, struct kelp__lines *l
         status = kelp_run_next_keep(lines->path, keep, reterr);
     }
     if (status == KELP_OK && rest.bytes < lines->bytes &&
-        ftruncate(lines->fd, (off_t)rest.bytes) != 0) {
+        (ftruncate(lines->fd, (off_t)rest.bytes) != 0 || fdatasync(lines->fd) != 0)) {
         status = kelp_fail(reterr, KELP_ERR_IO, "%s: cannot remove lines: %s", lines->path,
                            strerror(errno));
     }

@@ -4,8 +4,9 @@
  *
  * Training is a pure function, so after a restore the same records come again: a version that is on
  * file is skipped, and a digest that differs from the one on file is reported, because then
- * training was not what it has to be. A last line that a crash cut off is removed; any other damage
- * is an error.
+ * training was not what it has to be. A last line that a crash cut off is removed, and so is all
+ * from a line on that holds NUL, as pages have that a loss of power left empty; any other damage is
+ * an error.
  *
  * Two leaders may append to one folder for a while (one that lost its lease advises on), so each
  * append locks the file and reads what others appended first. A file that holds a version twice

@@ -203,8 +203,9 @@ static kelp_status read_lines(struct kelp_journal *journal, struct kelp__lines *
     ssize_t got = 0;
     kelp_status status = KELP_OK;
     while (status == KELP_OK && (got = getline(&text, &capacity, in)) > 0) {
-        if (text[got - 1] != '\n') {
-            break; /* cut off by a crash: removed below */
+        /* Cut off by a crash, or a page that a loss of power left empty: removed below. */
+        if (text[got - 1] != '\n' || memchr(text, '\0', (size_t)got)) {
+            break;
         }
         status = read_line(journal, lines, text, (size_t)got - 1, reterr);
         if (status == KELP_OK) {
@@ -225,8 +226,11 @@ static kelp_status read_lines(struct kelp_journal *journal, struct kelp__lines *
     return status;
 }
 
-/* Take what stands behind the lines that we know, and remove a torn end: nobody is writing it,
- * since the lock is held. */
+/*
+ * Take what stands behind the lines that we know, and remove a torn end: nobody is writing it,
+ * since the lock is held. What is removed comes again. It was not synced, so no checkpoint that is
+ * committed lies behind it.
+ */
 static kelp_status read_new_lines(struct kelp_journal *journal, struct kelp__lines *lines,
                                   struct kelp_error *reterr)
 {
@@ -256,10 +260,11 @@ static kelp_status read_new_lines(struct kelp_journal *journal, struct kelp__lin
     }
     kelp_status status = read_lines(journal, lines, in, reterr);
     (void)fclose(in);
+    /* Made last, so that what is appended does not come to stand amid what was removed. */
     if (status == KELP_OK && lines->bytes < size &&
-        ftruncate(lines->fd, (off_t)lines->bytes) != 0) {
-        status = kelp_fail(reterr, KELP_ERR_IO, "%s: cannot remove a torn last line: %s",
-                           lines->path, strerror(errno));
+        (ftruncate(lines->fd, (off_t)lines->bytes) != 0 || fdatasync(lines->fd) != 0)) {
+        status = kelp_fail(reterr, KELP_ERR_IO, "%s: cannot remove a torn end: %s", lines->path,
+                           strerror(errno));
     }
     return status;
 }

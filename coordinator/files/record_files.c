@@ -7,7 +7,7 @@
 #include "common/program/run_next.h"
 #include "coordinator/common/term_now.h"
 
-enum kind { FILE_RECORDS, TAKE_HOLD, CLOSE };
+enum kind { FILE_RECORDS, TAKE_HOLD, SYNC, CLOSE };
 
 /* One piece of work on the disk's thread. */
 struct kelp_record_task {
@@ -73,6 +73,7 @@ static void run(struct kelp_task *base)
     case TAKE_HOLD:
         task->status = kelp_run_next_take(task->run_folder, cut_lines, task, &task->error);
         break;
+    case SYNC:
     case CLOSE:
         sync_journal(task);
         break;
@@ -92,6 +93,7 @@ static void tell(struct kelp_term *term, const struct kelp_record_task *task)
     case TAKE_HOLD:
         kelp_term_held(term, task->hold.generation, task->status, task->error.text);
         break;
+    case SYNC:
     case CLOSE:
         break;
     }
@@ -184,6 +186,11 @@ bool kelp_record_files_file(struct kelp_record_files *files, const struct kelp_r
         task->sync = sync;
     }
     return submit(files, task);
+}
+
+bool kelp_record_files_sync(struct kelp_record_files *files)
+{
+    return submit(files, make(files, SYNC, NULL, 0));
 }
 
 void kelp_record_files_close(struct kelp_record_files *files)

@@ -35,6 +35,9 @@ bool kelp_record_files_hold(struct kelp_record_files *files, const struct kelp_h
                             const struct kelp_job *job) KELP_MUST_USE;
 bool kelp_record_files_file(struct kelp_record_files *files, const struct kelp_record *records,
                             size_t count, bool sync) KELP_MUST_USE;
+/* What was filed so far outlives a loss of power before what the disk's thread is asked for next.
+ */
+bool kelp_record_files_sync(struct kelp_record_files *files) KELP_MUST_USE;
 /* What the job came to, from the files: no record will say it again. */
 void kelp_record_files_recall(const struct kelp_record_files *files,
                               struct kelp_progress *progress);

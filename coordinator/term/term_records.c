@@ -147,7 +147,8 @@ void kelp__term_file_records(struct kelp_term *term)
     struct kelp_term_records *records = &term->records;
     size_t count = 0;
     const struct kelp_record *first = kelp_progress_waiting(&term->progress, &count);
-    bool sync = false;
+    /* Those before a checkpoint that is committed are to outlive whatever it does. */
+    bool sync = term->keeper.machine.state == KELP_CHECKPOINTER_WRITING;
     if (count == 0) {
         records->moved_ms = term->now_ms;
     }

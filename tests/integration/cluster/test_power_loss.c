@@ -25,6 +25,8 @@ static const char job_text[] = "name: power\nseed: 11\n"
 static struct kelp_run run; /* in disk/run */
 static struct kelp_faultdisk *disk;
 static char quiet_digest[33];
+static char *quiet_records[2]; /* of the files below */
+static const char *const record_files[] = {"disk/run/metrics.jsonl", "disk/run/digests.jsonl"};
 static struct kelp_error error;
 
 #define MUST(call)                                                                                 \
@@ -96,10 +98,21 @@ static void start_again(void)
     start("--resume");
 }
 
+/* And no record is missing, however often training went back. */
 static void finish_with_quiet_digest(const char *what)
 {
     kelp_run_finish(&run, 0);
     kelp_run_expect_digest(&run, what, quiet_digest);
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(record_files); i++) {
+        char *text = kelp_test_read(run.folder, record_files[i], NULL);
+        if (quiet_records[i]) {
+            ck_assert_msg(strcmp(text, quiet_records[i]) == 0, "%s: %s differs:\n%s", what,
+                          record_files[i], text);
+            free(text);
+        } else {
+            quiet_records[i] = text;
+        }
+    }
 }
 
 /* A committed checkpoint of that step or later. */

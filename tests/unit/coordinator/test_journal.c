@@ -267,6 +267,25 @@ KELP_TEST(torn_line)
     reopen();
 }
 
+/* A loss of power left a page of what was not synced empty, and the one behind it whole. */
+KELP_TEST(empty_page)
+{
+    const char *whole = "{\"version\":1,\"step\":1,\"epoch\":3,\"digest\":\"" A "\"}\n";
+    char path[128], text[512] = "";
+
+    (void)snprintf(text, sizeof(text), "%s{\"version\":2,\"st", whole);
+    (void)snprintf(text + 300, sizeof(text) - 300, "p\":3,\"digest\":\"" B "\"}\n%s", whole);
+    make_path(path, "digests.jsonl");
+    FILE *out = fopen(path, "w");
+    ck_assert_ptr_nonnull(out);
+    ck_assert_uint_eq(fwrite(text, 1, 300 + strlen(text + 300), out), 300 + strlen(text + 300));
+    ck_assert_int_eq(fclose(out), 0);
+    reopen();
+    check_file("digests.jsonl", whole);
+    ck_assert_int_eq(append(entry(2, KELP_STEP_FINISH, B)), KELP_OK);
+    reopen();
+}
+
 /* Any other damage is named by file and line and nothing is changed. */
 KELP_LOOP_TEST(damage, 0, 6)
 {
