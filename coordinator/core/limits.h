@@ -24,9 +24,10 @@
 #define KELP_COORDINATOR_AGAIN_MAX   64   /* newest ones whose manifest.json a new leader writes */
 #define KELP_COORDINATOR_DIGESTS_MAX 1024 /* of checkpoints, remembered to be compared */
 
-#define KELP_COORDINATOR_RECORDS_MAX 65536 /* records waiting for a disk that is full */
-#define KELP_COORDINATOR_APPEND_MS   1000  /* before a full disk is tried again */
-#define KELP_COORDINATOR_EVENTS_MAX  64    /* events that wait for the disk; more are counted */
+#define KELP_COORDINATOR_RECORDS_MAX  65536 /* records waiting for a disk that is full */
+#define KELP_COORDINATOR_SYNC_RECORDS 256   /* on file, until they are synced at the latest */
+#define KELP_COORDINATOR_APPEND_MS    1000  /* before a full disk is tried again */
+#define KELP_COORDINATOR_EVENTS_MAX   64    /* events that wait for the disk; more are counted */
 #define KELP_COORDINATOR_EVENTS_BYTES                                                              \
     (16u << 20) /* of events.jsonl; then it is moved to events.jsonl.1, over the one there */
 #define KELP_COORDINATOR_FILE_MAX  256  /* records that are handed to the disk at a time */

@@ -18,6 +18,7 @@ struct kelp_record_task {
     const char *run_folder;
     /* FILE_RECORDS */
     bool sync;
+    bool synced;
     size_t count;
     size_t filed;
     /* TAKE_HOLD */
@@ -32,12 +33,14 @@ struct kelp_record_task {
 
 /* ---- on the disk's thread ---- */
 
-static void sync_journal(struct kelp_record_task *task)
+static bool sync_journal(struct kelp_record_task *task)
 {
     struct kelp_error error;
-    if (kelp_journal_sync(task->journal, &error) != KELP_OK) {
+    const bool synced = kelp_journal_sync(task->journal, &error) == KELP_OK;
+    if (!synced) {
         kelp_log_error("records may not survive a crash error=\"%s\"", error.text);
     }
+    return synced;
 }
 
 static void file_records(struct kelp_record_task *task)
@@ -47,9 +50,7 @@ static void file_records(struct kelp_record_task *task)
             kelp_journal_append(task->journal, &task->records[task->filed], &task->error);
         task->filed += task->status == KELP_OK ? 1 : 0;
     }
-    if (task->sync && task->filed > 0) {
-        sync_journal(task);
-    }
+    task->synced = task->sync && task->filed > 0 && sync_journal(task);
 }
 
 static kelp_status cut_lines(const char *keep, struct kelp_error *reterr, void *user)
@@ -75,7 +76,7 @@ static void run(struct kelp_task *base)
         break;
     case SYNC:
     case CLOSE:
-        sync_journal(task);
+        (void)sync_journal(task); /* it has said so */
         break;
     }
 }
@@ -84,8 +85,10 @@ static void run(struct kelp_task *base)
 
 static void tell(struct kelp_term *term, const struct kelp_record_task *task)
 {
-    const struct kelp_filed filed = {
-        .count = task->filed, .status = task->status, .text = task->error.text};
+    const struct kelp_filed filed = {.count = task->filed,
+                                     .synced = task->synced,
+                                     .status = task->status,
+                                     .text = task->error.text};
     switch (task->kind) {
     case FILE_RECORDS:
         kelp_term_filed(term, &filed);

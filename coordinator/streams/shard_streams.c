@@ -92,7 +92,6 @@ void kelp_shard_stream_send(struct kelp_shard_stream *stream, const struct kelp_
         command.hello = &hello;
         command.proof = (char *)(uintptr_t)streams->identity->proof; /* only read */
         command.spec = streams->identity->spec;
-        command.records_after = news->records_after;
     }
     if (news->plan) {
         command.plan = streams->plan->text;
@@ -114,6 +113,7 @@ void kelp_shard_stream_send(struct kelp_shard_stream *stream, const struct kelp_
     if (news->leave) {
         command.leave = (char *)(uintptr_t)news->leave; /* only read by the encoder */
     }
+    command.records_after = news->records_after;
     command.heartbeat = news->heartbeat;
     send(stream, &command);
     kelp_wire_map_fini(&map);

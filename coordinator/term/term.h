@@ -52,6 +52,10 @@ struct kelp_term_records {
     uint64_t finish_generation; /* newest that a FINISH record came from; 0: none */
     bool finish_on_file;        /* a FINISH record is; those of all generations are the same */
     size_t filing;              /* the first of those that wait are at the disk */
+    uint64_t filing_generation; /* they are of this one */
+    size_t unsynced;            /* those on file since the last sync */
+    uint64_t safe_generation;   /* 0: nothing is known to be safe */
+    uint64_t safe_version;      /* of that generation: the newest one that outlives everything */
     uint64_t file_at_ms;        /* next attempt */
     uint64_t moved_ms;          /* when one came on file last, or none waited */
 };

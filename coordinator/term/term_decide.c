@@ -26,6 +26,7 @@ struct kelp_link_view kelp__term_shard_view(const struct kelp_term *term)
         .placement = &term->placement,
         .verdict = term->departure.verdict,
         .records_after = term->progress.records_after,
+        .records_safe = kelp__term_safe_version(term),
         .heartbeat = term->heartbeat,
     };
 }

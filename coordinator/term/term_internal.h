@@ -58,6 +58,9 @@ bool kelp__term_finished(const struct kelp_term *term);
 /* Records of entries before this version are on file; or the disk has stood for a while, and nobody
  * waits for it any more. */
 uint64_t kelp__term_filed_version(const struct kelp_term *term);
+/* The newest record of the generation that outlives everything. 0: none, or other coordinators
+ * would not find it, since hosts share no folder. */
+uint64_t kelp__term_safe_version(const struct kelp_term *term);
 
 /* ---- term_shards.c, term_workers.c ---- */
 

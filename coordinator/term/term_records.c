@@ -158,8 +158,12 @@ void kelp__term_file_records(struct kelp_term *term)
         for (size_t i = 0; i < count; i++) {
             sync = sync || first[i].epoch_end || first[i].word.kind != KELP_STEP_TRAIN;
         }
+        records->unsynced += count;
+        sync = sync || records->unsynced >= KELP_COORDINATOR_SYNC_RECORDS;
         bool asked = term->outside.effects->file(first, count, sync, term->outside.user);
         records->filing = asked ? count : 0;
+        records->filing_generation = term->progress.generation;
+        records->unsynced = sync ? 0 : records->unsynced;
         records->file_at_ms = asked ? 0 : term->now_ms + KELP_COORDINATOR_APPEND_MS;
     }
     tell_finish(term);
@@ -176,10 +180,28 @@ static void pop_record(struct kelp_term *term)
     kelp_progress_pop(&term->progress);
 }
 
+static void note_safe(struct kelp_term *term, const struct kelp_record *record)
+{
+    struct kelp_term_records *records = &term->records;
+    if (records->filing_generation == term->progress.generation) {
+        records->safe_generation = records->filing_generation;
+        records->safe_version = record->word.version;
+    }
+}
+
+uint64_t kelp__term_safe_version(const struct kelp_term *term)
+{
+    const bool known = term->records.safe_generation == term->placement.map.generation;
+    return known && !term->options.no_checkpoints ? term->records.safe_version : 0;
+}
+
 void kelp_term_filed(struct kelp_term *term, const struct kelp_filed *filed)
 {
     const struct kelp_outside *outside = &term->outside;
     for (size_t i = 0; i < filed->count; i++) {
+        if (filed->synced) {
+            note_safe(term, kelp_progress_peek(&term->progress));
+        }
         pop_record(term);
     }
     term->records.filing = 0;

@@ -53,9 +53,9 @@ struct kelp_link_news {
     struct kelp_checkpointer_order order;
     const struct kelp_map *order_map; /* by which it was made: the shard captures what it leads */
     uint32_t order_shard;             /* the shard's index there */
-    uint64_t records_after;           /* with hello */
-    const char *leave;                /* it may end: why; NULL: it stays */
-    uint64_t heartbeat;               /* 0: none */
+    uint64_t records_after; /* with hello: on record; else before it none need be kept; 0: all */
+    const char *leave;      /* it may end: why; NULL: it stays */
+    uint64_t heartbeat;     /* 0: none */
 };
 
 /* What a worker does not know yet. Borrowed. */
@@ -85,6 +85,7 @@ struct kelp_hold {
 /* How far records came that were handed out to be filed. */
 struct kelp_filed {
     size_t count;       /* of the first ones, which are on file */
+    bool synced;        /* and outlive a loss of power, with all before them */
     kelp_status status; /* of the next one; KELP_OK: there is none */
     const char *text;
 };

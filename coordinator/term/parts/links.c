@@ -178,6 +178,7 @@ void kelp_link_update(struct kelp_link *link, const struct kelp_outside *outside
     }
     if (add_news(link, view, &news) || beat) {
         news.heartbeat = beat ? view->heartbeat : 0;
+        news.records_after = beat ? view->records_safe : 0;
         outside->effects->link_send(link->end, &news, outside->user);
     }
 }

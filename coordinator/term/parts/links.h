@@ -39,7 +39,8 @@ struct kelp_link_view {
     const struct kelp_placement *placement;
     const char *verdict; /* for shards that nobody takes over from; "": they wait */
     uint64_t records_after;
-    uint64_t heartbeat; /* newest */
+    uint64_t records_safe; /* records before this version need not be kept; 0: all */
+    uint64_t heartbeat;    /* newest */
 };
 
 /* The link of that shard, or NULL. */

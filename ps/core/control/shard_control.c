@@ -340,6 +340,26 @@ static void on_unsent(struct kelp_shard_control *control, uint64_t id, size_t re
     stream->cursor = record_first < stream->cursor ? record_first : stream->cursor;
 }
 
+/* The leader has them on disk. */
+static void forget_records(struct kelp_shard_control *control, uint64_t before)
+{
+    size_t count = 0;
+
+    while (count < control->record_count && control->records[count].word.version < before) {
+        count++;
+    }
+    if (count == 0) {
+        return;
+    }
+    control->record_count -= count;
+    memmove(control->records, control->records + count,
+            control->record_count * sizeof(*control->records));
+    for (uint32_t i = 0; i < control->stream_count; i++) {
+        struct kelp__control_stream *one = &control->streams[i];
+        one->cursor -= one->cursor < count ? one->cursor : count;
+    }
+}
+
 static kelp_status on_command(struct kelp_shard_control *control,
                               const struct kelp_shard_command *command,
                               struct kelp_shard_actions *actions)
@@ -355,6 +375,8 @@ static kelp_status on_command(struct kelp_shard_control *control,
                control->records[stream->cursor].word.version < command->records_after) {
             stream->cursor++;
         }
+    } else {
+        forget_records(control, command->records_after);
     }
     if (command->map_generation != 0) {
         kelp__shard_control_on_map(control, command, actions);

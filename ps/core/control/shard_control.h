@@ -16,9 +16,10 @@
  * obeyed. Streams without the proof give way when there are too many. Maps are fenced by their
  * generation besides, so that a leader who is deposed meanwhile can do no harm.
  *
- * Records are kept until another generation is served, and sent to each stream once, in order, as
- * long as partition 0 is led here: a follower keeps them, for the day on which it is promoted. A
- * coordinator that connects says which records it has already.
+ * Records are kept until the leader says that they are safe, or another generation is served. They
+ * are sent to each stream once, in order, as long as partition 0 is led here: a follower keeps
+ * them, for the day on which it is promoted. A coordinator that connects says which records it has
+ * already.
  *
  * Threads: one caller at a time. No I/O, no clock, never blocks.
  */
@@ -63,7 +64,8 @@ enum kelp_shard_event_kind {
 struct kelp_shard_command {
     uint64_t stream;
     uint64_t heartbeat;
-    uint64_t records_after;  /* first command of a stream: records before this version are known */
+    uint64_t records_after;  /* first command of a stream: records before this version are known.
+                                Later ones: they need not be kept. 0: all */
     uint64_t map_generation; /* of a map that kelp_shard_control_judge() accepts; 0: none */
     uint64_t map_serial;     /* of that map */
     bool map_reads;          /* it names this shard as a primary or a backup */

@@ -99,7 +99,8 @@ static void task_done(struct sim_coordinator *coordinator, struct kelp_term *ter
         removed(coordinator, term, task);
         break;
     case SIM_TASK_FILE:
-        kelp_term_filed(term, &(struct kelp_filed){.count = task->record_count, .text = ""});
+        kelp_term_filed(term, &(struct kelp_filed){
+                                  .count = task->record_count, .synced = task->sync, .text = ""});
         break;
     case SIM_TASK_HOLD:
         kelp_term_held(term, task->generation, KELP_OK, "");
@@ -287,6 +288,8 @@ static void disk_done(struct sim *sim, struct sim_process *process, void *data, 
     (void)number;
     if (task->kind == SIM_TASK_FILE) {
         file_now(sim, task);
+    } else if (task->kind == SIM_TASK_DESCRIBE) {
+        sim_journal_sync(sim);
     } else if (task->kind == SIM_TASK_REMOVE_FOLDER) {
         sim_checkpoint_remove(sim, task->folder);
     }

@@ -439,6 +439,32 @@ KELP_TEST(missing_storage_is_waited_for_so_long)
     ck_assert_int_eq(apply(missing), KELP_ERR_OLD_GENERATION);
 }
 
+/* What the leader has on disk is not kept: neither by who has sent it nor by a follower, and nobody
+ * gets another record than before. */
+KELP_TEST(records_on_disk_are_forgotten)
+{
+    serve(1);
+    for (uint64_t version = 1; version < 7; version++) {
+        record(version, KELP_STEP_EVALUATE_VAL, DIGEST);
+    }
+    timer(); /* two of them */
+    connect(2);
+    command(2, 0, 0);
+    command(1, 5, 0);
+    ck_assert_uint_eq(view().record_count, 2);
+    ck_assert_uint_eq(view().records[0].word.version, 5);
+    ck_assert_uint_eq(report(0)->report.record_first, 0); /* it has not had the fifth */
+    command(1, 5, 0);
+    command(1, 0, 0);
+    ck_assert_uint_eq(view().record_count, 2);
+    command(1, 100, 0);
+    ck_assert_uint_eq(view().record_count, 0);
+    record(7, KELP_STEP_EVALUATE_VAL, DIGEST);
+    command(1, 0, 0);
+    ck_assert_uint_eq(report(0)->report.record_count, 1);
+    ck_assert_uint_eq(view().records[0].word.version, 7);
+}
+
 /* Each stream gets each record once, in order, and what it says it has it does not get. */
 KELP_TEST(records_are_sent_once_and_in_order)
 {
