@@ -1,5 +1,6 @@
 /* `kelp bench optimizer`. */
 #include <inttypes.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +17,7 @@
 #define ALIGN       4096u
 #define APART       320u /* arrays of equal alignment cost a factor 2 to 3 */
 #define ARRAYS_MAX  (3 + KELP_OPTIMIZER_SLOTS_MAX)
+#define THREADS_MAX 64
 #define WARM_PASSES 2
 #define PASSES      3    /* at least */
 #define STEP_NUMBER 7    /* any but the first, whose momentum is only copied */
@@ -24,15 +26,17 @@
 static const struct kelp_option options[] = {
     KELP_BENCH_SIZE_OPTION("size", "LIST", "64KiB,16MiB",
                            "bytes of the weights, 4KiB to 256MiB, such as 64KiB,256MiB"),
+    KELP_VERB_NUMBER("threads", INTEGER, 1, THREADS_MAX, "1", NULL,
+                     "how many work at once, each on its part of the weights"),
     KELP_VERB_NUMBER("time", DURATION, 10, 600000, "300ms", NULL, "how long each line is measured"),
     KELP_VERB_OUTPUT("a table, or one JSON object"),
 };
 
 static const struct kelp_program program = {
     .name = "kelp bench optimizer",
-    .summary = "measures the updates of optimizers in one thread, beside what memory does",
+    .summary = "measures the updates of optimizers, beside what memory does",
     .examples = "  kelp bench optimizer\n"
-                "  kelp bench optimizer --size 256MiB --time 2s -o json\n",
+                "  kelp bench optimizer --size 256MiB --threads 2 --time 2s -o json\n",
     KELP_VERB_OPTIONS(options),
 };
 
@@ -56,11 +60,13 @@ static const struct subject {
 
 struct bench {
     struct kelp_bench_sizes sizes;
+    uint32_t threads;
     double time_us;
     bool json;
-    uint32_t printed; /* rows */
-    uint8_t *memory;  /* ARRAYS_MAX arrays of the largest size */
-    struct kelp_bench_samples samples;
+    uint32_t printed;     /* rows */
+    uint8_t *memory;      /* ARRAYS_MAX arrays of the largest size */
+    struct part *parts;   /* one for each thread */
+    pthread_barrier_t go; /* all threads begin at once */
 };
 
 /* One pass over arrays of so many elements. */
@@ -70,6 +76,15 @@ struct pass {
     uint32_t slots;
     struct kelp_optimizer_step step;
     struct kelp_optimizer_buffers buffers;
+};
+
+/* What one thread passes over, again and again. */
+struct part {
+    struct bench *bench;
+    pthread_t thread;
+    struct pass pass;
+    double p50_us;
+    struct kelp_bench_samples samples;
 };
 
 static float *array(const struct bench *bench, uint64_t bytes, uint32_t number)
@@ -137,24 +152,72 @@ static double arrays_of(const struct pass *pass)
     return 3 + 2.0 * pass->slots;
 }
 
-/* Microseconds of a pass, half of them take less. */
-static double measure(struct bench *bench, const struct pass *pass)
+/* A thread's share of a pass. */
+static void cut(const struct pass *whole, uint32_t threads, uint32_t number, struct pass *pass)
 {
-    bench->samples.count = 0;
-    bench->samples.seen = 0;
-    bench->samples.thinned = 0;
-    for (int i = 0; i < WARM_PASSES; i++) {
-        run(pass);
+    const uint64_t begin = whole->count * number / threads;
+
+    *pass = *whole;
+    pass->count = whole->count * (number + 1) / threads - begin;
+    pass->buffers.weights += begin;
+    pass->buffers.gradient += begin;
+    pass->buffers.weights_next += begin;
+    for (uint32_t i = 0; i < pass->slots; i++) {
+        pass->buffers.slots[i] += begin;
     }
+}
+
+static void *measure_part(void *user)
+{
+    struct part *part = user;
+
+    part->samples.count = 0;
+    part->samples.seen = 0;
+    part->samples.thinned = 0;
+    for (int i = 0; i < WARM_PASSES; i++) {
+        run(&part->pass);
+    }
+    (void)pthread_barrier_wait(&part->bench->go);
     const double begin_us = kelp_bench_now_us();
     for (double at_us = begin_us;
-         at_us < begin_us + bench->time_us || bench->samples.seen < PASSES;) {
-        run(pass);
+         at_us < begin_us + part->bench->time_us || part->samples.seen < PASSES;) {
+        run(&part->pass);
         const double then_us = kelp_bench_now_us();
-        kelp_bench_samples_add(&bench->samples, then_us - at_us);
+        kelp_bench_samples_add(&part->samples, then_us - at_us);
         at_us = then_us;
     }
-    return kelp_bench_quantile(bench->samples.us, bench->samples.count, 0.5);
+    part->p50_us = kelp_bench_quantile(part->samples.us, part->samples.count, 0.5);
+    return NULL;
+}
+
+/* Microseconds of a pass: half of the slowest thread's take less. */
+static kelp_status measure(struct bench *bench, const struct pass *pass, double *ret_us,
+                           struct kelp_error *reterr)
+{
+    uint32_t started = 0;
+    int failed = pthread_barrier_init(&bench->go, NULL, bench->threads);
+
+    *ret_us = 0;
+    while (failed == 0 && started + 1 < bench->threads) {
+        struct part *part = &bench->parts[started];
+        cut(pass, bench->threads, started, &part->pass);
+        failed = pthread_create(&part->thread, NULL, measure_part, part);
+        started += failed == 0;
+    }
+    if (failed != 0) { /* those that wait for the others end with the process */
+        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "cannot start %u threads: %s", bench->threads,
+                         strerror(failed));
+    }
+    cut(pass, bench->threads, started, &bench->parts[started].pass);
+    (void)measure_part(&bench->parts[started]);
+    for (uint32_t i = 0; i < bench->threads; i++) {
+        if (i < started) {
+            (void)pthread_join(bench->parts[i].thread, NULL);
+        }
+        *ret_us = bench->parts[i].p50_us > *ret_us ? bench->parts[i].p50_us : *ret_us;
+    }
+    (void)pthread_barrier_destroy(&bench->go);
+    return KELP_OK;
 }
 
 /* ---- printing -------------------------------------------------------------------------------- */
@@ -198,39 +261,50 @@ static void print_head(const struct bench *bench, const char *of_what)
 
 /* ---- the command ----------------------------------------------------------------------------- */
 
-static void measure_kinds(struct bench *bench, bool limits)
+static kelp_status measure_kinds(struct bench *bench, bool limits, struct kelp_error *reterr)
 {
+    kelp_status status = KELP_OK;
     struct pass pass;
+    double us;
 
     for (uint32_t size = 0; size < bench->sizes.count; size++) {
-        for (size_t i = 0; i < KELP_ARRAY_COUNT(subjects); i++) {
+        for (size_t i = 0; i < KELP_ARRAY_COUNT(subjects) && status == KELP_OK; i++) {
             if ((subjects[i].what != UPDATE) == limits) {
                 prepare(bench, &subjects[i], bench->sizes.bytes[size], &pass);
-                print_row(bench, &pass, bench->sizes.bytes[size], measure(bench, &pass));
+                status = measure(bench, &pass, &us, reterr);
+                if (status == KELP_OK) {
+                    print_row(bench, &pass, bench->sizes.bytes[size], us);
+                }
             }
         }
     }
+    return status;
 }
 
-static void measure_all(struct bench *bench)
+static kelp_status measure_all(struct bench *bench, struct kelp_error *reterr)
 {
     const long processors = sysconf(_SC_NPROCESSORS_ONLN);
 
     if (bench->json) {
-        (void)printf("{\"bench\":\"optimizer\",\"processors\":%ld,\"rows\":[", processors);
+        (void)printf("{\"bench\":\"optimizer\",\"processors\":%ld,\"threads\":%u,\"rows\":[",
+                     processors, bench->threads);
     } else {
-        (void)printf("processors %ld, one thread; GB/s read and written\n\n", processors);
+        (void)printf("processors %ld, threads %u; GB/s read and written\n\n", processors,
+                     bench->threads);
     }
     print_head(bench, "LIMIT");
-    measure_kinds(bench, true);
+    kelp_status status = measure_kinds(bench, true, reterr);
     if (!bench->json) {
         (void)printf("\n");
     }
     print_head(bench, "KELP");
-    measure_kinds(bench, false);
+    if (status == KELP_OK) {
+        status = measure_kinds(bench, false, reterr);
+    }
     if (bench->json) {
         (void)printf("\n]}\n");
     }
+    return status;
 }
 
 static kelp_status allocate(struct bench *bench, struct kelp_error *reterr)
@@ -248,7 +322,12 @@ static kelp_status allocate(struct bench *bench, struct kelp_error *reterr)
     }
     const uint64_t bytes = (ARRAYS_MAX * (largest + APART) + ALIGN - 1) / ALIGN * ALIGN;
     bench->memory = aligned_alloc(ALIGN, (size_t)bytes);
-    return bench->memory ? KELP_OK : kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
+    bench->parts = calloc(bench->threads, sizeof(*bench->parts));
+    for (uint32_t i = 0; bench->parts && i < bench->threads; i++) {
+        bench->parts[i].bench = bench;
+    }
+    return bench->memory && bench->parts ? KELP_OK
+                                         : kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
 }
 
 static int optimizer(const struct kelp_options *given)
@@ -259,6 +338,7 @@ static int optimizer(const struct kelp_options *given)
     if (!bench) {
         return kelp_complain(KELP_EXIT_FAILED, "out of memory");
     }
+    bench->threads = (uint32_t)kelp_options_integer(given, "threads");
     bench->time_us = 1e3 * (double)kelp_options_duration_ms(given, "time");
     bench->json = kelp_verb_json(given);
     kelp_status status =
@@ -267,8 +347,9 @@ static int optimizer(const struct kelp_options *given)
         status = allocate(bench, &error);
     }
     if (status == KELP_OK) {
-        measure_all(bench);
+        status = measure_all(bench, &error);
     }
+    free(bench->parts);
     free(bench->memory);
     free(bench);
     return status == KELP_OK ? KELP_EXIT_OK : kelp_bench_failed(status, &error, 0);

@@ -176,17 +176,19 @@ KELP_TEST(a_lost_shard_is_told)
 KELP_CASE("optimizer", .setup = setup, .teardown = teardown, .timeout_s = KELP_TEST_HANG_S)
 
 /* Bytes of all arrays that are read and written, for each element, follow from the optimizer. */
-KELP_TEST(every_optimizer_elementwise)
+KELP_LOOP_TEST(every_optimizer_elementwise, 1, 4)
 {
+    const char threads[] = {(char)('0' + _i), '\0'}; /* three share no even number of elements */
     static const struct {
         const char *way;
         double bytes;
     } expected[] = {{"copy", 8},   {"sum", 12},     {"sgd", 12},     {"momentum", 20}, {"adam", 28},
                     {"adamw", 28}, {"adagrad", 20}, {"rmsprop", 20}, {"adadelta", 28}};
     cJSON *json = bench((const char *[]){"bench", "optimizer", "--size", "4KiB", "--time", "10ms",
-                                         "-o", "json", NULL});
+                                         "--threads", threads, "-o", "json", NULL});
     const cJSON *rows = kelp_test_member(json, "rows");
 
+    ck_assert_double_eq(kelp_test_number(json, "threads"), _i);
     ck_assert_int_eq(cJSON_GetArraySize(rows), KELP_ARRAY_COUNT(expected));
     for (int i = 0; i < (int)KELP_ARRAY_COUNT(expected); i++) {
         const cJSON *row = cJSON_GetArrayItem(rows, i);
