@@ -1,10 +1,10 @@
 /*
  * What a shard has in memory, beside what its job needs: weights twice, the optimizer's slots, and
  * a gradient of each worker, which waits for the others'; with two replicas the last sum as well.
- * Without shared memory the gradients are the shard's own; with it they are areas of the workers,
- * which it reads. The model is nearly all one table, of which a sample needs a row, so that steps
- * take no longer than their bytes do. Then a small job for many steps: what has grown since its
- * first fifth.
+ * With shared memory the gradients are areas of the workers, which it reads (READ): up to one for
+ * each lane that a worker has had at once. Without, they are the shard's own. The model is nearly
+ * all one table, of which a sample needs a row, so that steps take no longer than their bytes do.
+ * Then a small job for many steps: what has grown since its first fifth.
  *
  *     memory [--dim N] [--steps N] [--small-steps N]
  *
@@ -65,7 +65,9 @@ static void measure(const struct cluster *cluster)
     char job[1024], model[512], dim_text[32];
     const uint64_t weights = (dim + 1) * UINT64_C(4194304);
     /* A shard of two that are each other's backup has all of the model, too. */
-    const unsigned parts = 2 + SLOTS + cluster->workers + (cluster->replicas > 1 ? 1 : 0);
+    const bool shared = strcmp(cluster->transport, "shm") == 0;
+    const unsigned parts =
+        2 + SLOTS + (shared ? 0 : cluster->workers) + (cluster->replicas > 1 ? 1 : 0);
 
     (void)snprintf(dim_text, sizeof(dim_text), "%lu", dim);
     (void)snprintf(model, sizeof(model), KELP_BENCH_WIDE("%s"), dim_text);
@@ -83,7 +85,7 @@ static void measure(const struct cluster *cluster)
     kelp_run_start(&run, "job.yaml", NULL);
     const struct kelp_process_memory most = watch(&run, cluster->replicas);
     const double needed = (double)(weights * parts);
-    const double ratio = (double)(most.own_bytes + most.read_only) / needed;
+    const double ratio = (double)most.own_bytes / needed;
     (void)printf("%-9s %8u %8u %10.0f %10.0f %10.0f %10.0f %7.2f\n", cluster->transport,
                  cluster->workers, cluster->replicas, (double)weights / MIB, needed / MIB,
                  (double)most.own_bytes / MIB, (double)most.read_only / MIB, ratio);
