@@ -7,14 +7,16 @@
 #include <unistd.h>
 
 #include "cli/bench/bench_clock.h"
+#include "cli/bench/bench_plan.h"
 #include "cli/bench/bench_samples.h"
 #include "cli/bench/bench_verbs.h"
 #include "cli/preflight/machine.h"
 #include "common/base/json.h"
 #include "common/job/job.h"
-#include "kernels/optimizer.h"
+#include "kernels/update.h"
 
 #define ALIGN       4096u
+#define PART_STEP   64u  /* bytes: threads share no cache line */
 #define APART       320u /* arrays of equal alignment cost a factor 2 to 3 */
 #define ARRAYS_MAX  (3 + KELP_OPTIMIZER_SLOTS_MAX)
 #define THREADS_MAX 64
@@ -74,6 +76,8 @@ struct pass {
     const struct subject *subject;
     uint64_t count;
     uint32_t slots;
+    struct kelp_job job;
+    struct kelp_plan plan; /* one tensor */
     struct kelp_optimizer_step step;
     struct kelp_optimizer_buffers buffers;
 };
@@ -82,7 +86,10 @@ struct pass {
 struct part {
     struct bench *bench;
     pthread_t thread;
-    struct pass pass;
+    const struct pass *pass;
+    uint64_t count; /* elements from where the buffers begin */
+    struct kelp_optimizer_buffers buffers;
+    struct kelp_update update;
     double p50_us;
     struct kelp_bench_samples samples;
 };
@@ -92,8 +99,9 @@ static float *array(const struct bench *bench, uint64_t bytes, uint32_t number)
     return (float *)(void *)(bench->memory + number * (bytes + APART));
 }
 
-static void prepare(const struct bench *bench, const struct subject *subject, uint64_t bytes,
-                    struct pass *pass)
+/* pass->plan is owned, also after an error. */
+static kelp_status prepare(const struct bench *bench, const struct subject *subject, uint64_t bytes,
+                           struct pass *pass, struct kelp_error *reterr)
 {
     const struct kelp_job job = {.train = {.optimizer = subject->kind,
                                            .momentum = subject->momentum,
@@ -107,7 +115,9 @@ static void prepare(const struct bench *bench, const struct subject *subject, ui
 
     *pass = (struct pass){.subject = subject,
                           .count = bytes / sizeof(float),
-                          .slots = subject->what == UPDATE ? kelp_optimizer_slot_count(&job) : 0};
+                          .slots = subject->what == UPDATE ? kelp_optimizer_slot_count(&job) : 0,
+                          .job = job};
+    kelp_status status = kelp_bench_plan_make(bytes, 1, &pass->plan, reterr);
     pass->buffers.weights = array(bench, bytes, 0);
     pass->buffers.gradient = array(bench, bytes, 1);
     pass->buffers.weights_next = array(bench, bytes, 2);
@@ -121,19 +131,23 @@ static void prepare(const struct bench *bench, const struct subject *subject, ui
         array(bench, bytes, 2)[i] = 0;
     }
     kelp_optimizer_prepare(&pass->step, &job, RATE, STEP_NUMBER);
+    return status;
 }
 
-static void run(const struct pass *pass)
+static void run(const struct part *part)
 {
-    switch (pass->subject->what) {
+    static const struct kelp_step_decision none = {.count = 0};
+    const struct kelp_optimizer_buffers *buffers = &part->buffers;
+
+    switch (part->pass->subject->what) {
     case COPY:
-        memcpy(pass->buffers.weights_next, pass->buffers.weights, pass->count * sizeof(float));
+        memcpy(buffers->weights_next, buffers->weights, part->count * sizeof(float));
         break;
     case SUM:
-        kelp_vector_add(pass->buffers.weights_next, pass->buffers.gradient, pass->count);
+        kelp_vector_add(buffers->weights_next, buffers->gradient, part->count);
         break;
-    case UPDATE:
-        (void)kelp_optimizer_apply(&pass->step, &pass->buffers, pass->count); /* all are finite */
+    case UPDATE: /* all gradients are finite */
+        (void)kelp_update_apply(&part->update, &part->pass->step, &none, buffers);
         break;
     }
 }
@@ -152,19 +166,31 @@ static double arrays_of(const struct pass *pass)
     return 3 + 2.0 * pass->slots;
 }
 
-/* A thread's share of a pass. */
-static void cut(const struct pass *whole, uint32_t threads, uint32_t number, struct pass *pass)
+static uint64_t border(const struct pass *pass, uint32_t threads, uint32_t number)
 {
-    const uint64_t begin = whole->count * number / threads;
+    const uint64_t step = PART_STEP / sizeof(float);
 
-    *pass = *whole;
-    pass->count = whole->count * (number + 1) / threads - begin;
-    pass->buffers.weights += begin;
-    pass->buffers.gradient += begin;
-    pass->buffers.weights_next += begin;
+    return number == threads ? pass->count : pass->count / step * number / threads * step;
+}
+
+/* A thread's share of a pass, as a shard has a partition. */
+static kelp_status cut(const struct pass *pass, uint32_t threads, uint32_t number,
+                       struct part *part, struct kelp_error *reterr)
+{
+    const uint64_t begin = border(pass, threads, number);
+
+    part->pass = pass;
+    part->count = border(pass, threads, number + 1) - begin;
+    part->buffers = pass->buffers;
+    part->buffers.weights += begin;
+    part->buffers.gradient += begin;
+    part->buffers.weights_next += begin;
     for (uint32_t i = 0; i < pass->slots; i++) {
-        pass->buffers.slots[i] += begin;
+        part->buffers.slots[i] += begin;
     }
+    return kelp_update_init(&part->update, &pass->job, &pass->plan,
+                            (struct kelp_slice_range){.first = begin, .count = part->count},
+                            reterr);
 }
 
 static void *measure_part(void *user)
@@ -175,13 +201,13 @@ static void *measure_part(void *user)
     part->samples.seen = 0;
     part->samples.thinned = 0;
     for (int i = 0; i < WARM_PASSES; i++) {
-        run(&part->pass);
+        run(part);
     }
     (void)pthread_barrier_wait(&part->bench->go);
     const double begin_us = kelp_bench_now_us();
     for (double at_us = begin_us;
          at_us < begin_us + part->bench->time_us || part->samples.seen < PASSES;) {
-        run(&part->pass);
+        run(part);
         const double then_us = kelp_bench_now_us();
         kelp_bench_samples_add(&part->samples, then_us - at_us);
         at_us = then_us;
@@ -190,17 +216,15 @@ static void *measure_part(void *user)
     return NULL;
 }
 
-/* Microseconds of a pass: half of the slowest thread's take less. */
-static kelp_status measure(struct bench *bench, const struct pass *pass, double *ret_us,
-                           struct kelp_error *reterr)
+/* All threads, this one for the last part. */
+static kelp_status measure_parts(struct bench *bench, struct kelp_error *reterr)
 {
+    const uint32_t last = bench->threads - 1;
     uint32_t started = 0;
     int failed = pthread_barrier_init(&bench->go, NULL, bench->threads);
 
-    *ret_us = 0;
-    while (failed == 0 && started + 1 < bench->threads) {
+    while (failed == 0 && started < last) {
         struct part *part = &bench->parts[started];
-        cut(pass, bench->threads, started, &part->pass);
         failed = pthread_create(&part->thread, NULL, measure_part, part);
         started += failed == 0;
     }
@@ -208,16 +232,34 @@ static kelp_status measure(struct bench *bench, const struct pass *pass, double 
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "cannot start %u threads: %s", bench->threads,
                          strerror(failed));
     }
-    cut(pass, bench->threads, started, &bench->parts[started].pass);
-    (void)measure_part(&bench->parts[started]);
-    for (uint32_t i = 0; i < bench->threads; i++) {
-        if (i < started) {
-            (void)pthread_join(bench->parts[i].thread, NULL);
-        }
-        *ret_us = bench->parts[i].p50_us > *ret_us ? bench->parts[i].p50_us : *ret_us;
+    (void)measure_part(&bench->parts[last]);
+    for (uint32_t i = 0; i < last; i++) {
+        (void)pthread_join(bench->parts[i].thread, NULL);
     }
     (void)pthread_barrier_destroy(&bench->go);
     return KELP_OK;
+}
+
+/* Microseconds of a pass: half of the slowest thread's take less. */
+static kelp_status measure(struct bench *bench, const struct pass *pass, double *ret_us,
+                           struct kelp_error *reterr)
+{
+    kelp_status status = KELP_OK;
+    uint32_t ready = 0;
+
+    *ret_us = 0;
+    while (status == KELP_OK && ready < bench->threads) {
+        status = cut(pass, bench->threads, ready, &bench->parts[ready], reterr);
+        ready += status == KELP_OK;
+    }
+    if (status == KELP_OK) {
+        status = measure_parts(bench, reterr);
+    }
+    for (uint32_t i = 0; i < ready; i++) {
+        *ret_us = bench->parts[i].p50_us > *ret_us ? bench->parts[i].p50_us : *ret_us;
+        kelp_update_fini(&bench->parts[i].update);
+    }
+    return status;
 }
 
 /* ---- printing -------------------------------------------------------------------------------- */
@@ -270,11 +312,14 @@ static kelp_status measure_kinds(struct bench *bench, bool limits, struct kelp_e
     for (uint32_t size = 0; size < bench->sizes.count; size++) {
         for (size_t i = 0; i < KELP_ARRAY_COUNT(subjects) && status == KELP_OK; i++) {
             if ((subjects[i].what != UPDATE) == limits) {
-                prepare(bench, &subjects[i], bench->sizes.bytes[size], &pass);
-                status = measure(bench, &pass, &us, reterr);
+                status = prepare(bench, &subjects[i], bench->sizes.bytes[size], &pass, reterr);
+                if (status == KELP_OK) {
+                    status = measure(bench, &pass, &us, reterr);
+                }
                 if (status == KELP_OK) {
                     print_row(bench, &pass, bench->sizes.bytes[size], us);
                 }
+                kelp_plan_fini(&pass.plan);
             }
         }
     }
