@@ -9,7 +9,7 @@ usage() {
 usage: tests/run.sh [--quick] [--preset NAME] [--label LABEL] [--sim-seeds FROM:COUNT]
 
 Without options: every test in the release build, then most of them again under the address and
-undefined-behaviour sanitizers (25 minutes on two cores): not the golden ones, and not those that
+undefined-behaviour sanitizers (half an hour on two cores): not the golden ones, and not those that
 wait most of the time (long_under_sanitizers); --preset asan-ubsan runs these too.
 
   --quick         unit, property, sim, fuzz and lint tests of the release build alone

@@ -20,6 +20,13 @@ static bool has_data(const char *name, char path[KELP_TEST_PATH_MAX])
     return any;
 }
 
+/* What a job file in this folder says, from which the job has made a path in it. */
+static const char *as_given(const char *data_path, const char *job_path)
+{
+    const size_t folder = (size_t)(strrchr(job_path, '/') + 1 - job_path);
+    return strncmp(data_path, job_path, folder) == 0 ? data_path + folder : data_path;
+}
+
 /* The job, with its data.path taken as one of the data folder. */
 static const struct kelp_job *read_job(struct kelp_job_file *file, const char *path,
                                        bool *ret_has_data)
@@ -29,7 +36,7 @@ static const struct kelp_job *read_job(struct kelp_job_file *file, const char *p
     kelp_status status = kelp_job_file_read(file, path, &error);
     *ret_has_data = true;
     if (status == KELP_OK && kelp_job_file_job(file)->data.path[0] != '\0') {
-        *ret_has_data = has_data(kelp_job_file_job(file)->data.path, data_path);
+        *ret_has_data = has_data(as_given(kelp_job_file_job(file)->data.path, path), data_path);
         status = kelp_job_file_set(file, "data.path", data_path, KELP_ORIGIN_FLAG, &error);
     }
     if (status == KELP_OK) {
