@@ -20,6 +20,16 @@ struct kelp__worker_flight {
     uint64_t asked_ns; /* for what follows; 0: it is not asked */
 };
 
+/* How far the node in work is complete. Its owner computes; whoever runs the loop tells the
+ * stepper. */
+struct kelp__worker_ready {
+    struct kelp_node node; /* set before `partition` is */
+    uint64_t first;        /* the owner's: elements from here on are packed */
+    uint32_t partition;    /* atomic: from here on; KELP__WORKER_NOTHING: none is */
+    uint32_t told;         /* the loop's: what the stepper knows of that */
+};
+#define KELP__WORKER_NOTHING UINT32_MAX
+
 struct kelp_worker {
     struct kelp_worker_options options;
     char id[KELP_JOB_NAME_MAX + 1];
@@ -46,6 +56,8 @@ struct kelp_worker {
     float *weights[2];
     unsigned current;
     struct kelp_gradient_pool *gradients;
+    bool overlaps; /* kelp_worker_overlaps() */
+    struct kelp__worker_ready ready;
     uint64_t lanes_computed;
     uint64_t busy_us;   /* with them */
     uint64_t waited_us; /* in the kelp_worker_next() under way */

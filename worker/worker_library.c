@@ -252,10 +252,32 @@ static void hear_news(struct kelp_worker *worker)
     kelp_worker_map_free(news.map);
 }
 
+/* What of the node in work can be sent. */
+static void tell_ready(struct kelp_worker *worker)
+{
+    const uint32_t partition = __atomic_load_n(&worker->ready.partition, __ATOMIC_ACQUIRE);
+    const struct kelp_node *node = &worker->ready.node;
+
+    if (partition >= worker->ready.told) {
+        return;
+    }
+    worker->ready.told = partition;
+    kelp_gradient_ref(node->gradient);
+    kelp__worker_event(worker, &(struct kelp_stepper_event){
+                                   .kind = KELP_STEPPER_PARTLY,
+                                   .computed = {.lane_first = node->lane_first,
+                                                .lane_count = node->lane_count,
+                                                .present = true,
+                                                .content = node->gradient,
+                                                .partition_first = partition},
+                               });
+}
+
 /* The keeper has handled an event: news too are taken while lanes are computed. */
 static void on_kept(void *user)
 {
     hear_news(user);
+    tell_ready(user);
 }
 
 static void on_changed(void *user)
@@ -361,6 +383,10 @@ kelp_status kelp_worker_join(struct kelp_worker *worker, const struct kelp_plan 
         return status;
     }
     worker->plan = plan;
+    worker->overlaps = kelp_stepper_overlaps(plan);
+    worker->ready.first = plan->flat_count;
+    worker->ready.partition = KELP__WORKER_NOTHING;
+    worker->ready.told = KELP__WORKER_NOTHING;
     status = kelp_plan_print(plan, &worker->plan_text, reterr);
     if (status == KELP_OK) {
         status = allocate(worker, reterr);
@@ -527,7 +553,8 @@ kelp_status kelp_worker_next(struct kelp_worker *worker, struct kelp_stop *stop,
     kelp_figures_add(worker->options.figures, KELP_FIGURE_WORKER_WAIT, worker->step.wait_us);
     kelp_figures_add(worker->options.figures, KELP_FIGURE_WORKER_PUSH, worker->step.push_us);
     if (status == KELP_OK) {
-        kelp_loop_keeper_leave(worker->keeper);
+        kelp_loop_keeper_leave(worker->keeper,
+                               worker->overlaps && ret_work->word.kind == KELP_STEP_TRAIN);
     }
     return status;
 }
@@ -535,6 +562,30 @@ kelp_status kelp_worker_next(struct kelp_worker *worker, struct kelp_stop *stop,
 struct kelp_gradient *kelp_worker_gradient(struct kelp_worker *worker)
 {
     return kelp_gradient_get(worker->gradients);
+}
+
+bool kelp_worker_overlaps(const struct kelp_worker *worker)
+{
+    return worker->overlaps;
+}
+
+void kelp_worker_ready(struct kelp_worker *worker, const struct kelp_node *node, uint64_t first)
+{
+    const uint64_t slice = kelp_plan_partition(worker->plan, 0).count;
+    const uint64_t partition = (first + slice - 1) / slice;
+
+    /* With partition 0 go the sums, which come last. */
+    if (!worker->overlaps || partition == 0 || partition >= worker->plan->partition_count ||
+        partition >= worker->ready.partition) {
+        return;
+    }
+    if (worker->ready.partition == KELP__WORKER_NOTHING) {
+        worker->ready.node = *node;
+    }
+    kelp_gradient_pack(node->gradient, partition * slice, worker->ready.first - partition * slice);
+    worker->ready.first = partition * slice;
+    __atomic_store_n(&worker->ready.partition, (uint32_t)partition, __ATOMIC_RELEASE);
+    kelp_rpc_loop_wake(worker->loop);
 }
 
 kelp_status kelp_worker_push(struct kelp_worker *worker, const struct kelp_node *node,
@@ -551,8 +602,13 @@ kelp_status kelp_worker_push(struct kelp_worker *worker, const struct kelp_node 
         (void)snprintf(node->gradient->digest, sizeof(node->gradient->digest), "%s", node->digest);
     }
     const uint64_t begin_us = kelp_clock_us();
-    kelp_gradient_pack(node->gradient);
+    if (node->gradient->present) {
+        kelp_gradient_pack(node->gradient, 0, worker->ready.first);
+    }
     kelp_loop_keeper_pause(worker->keeper);
+    worker->ready.first = worker->plan->flat_count;
+    worker->ready.partition = KELP__WORKER_NOTHING;
+    worker->ready.told = KELP__WORKER_NOTHING;
     kelp_status status = kelp_stepper_event(worker->stepper, &event, &worker->actions);
     if (status == KELP_OK) {
         worker->lanes_computed += node->lane_count;

@@ -140,7 +140,7 @@ static const char *tensor_not_finite(const struct kelp_plan *plan, const float *
 static kelp_status not_finite(struct kelp_replay *replay, const struct kelp_control_word *word,
                               const struct kelp_gradient *sum, struct kelp_error *reterr)
 {
-    const struct kelp_lanes_buffers buffers = {gradient_buffer, replay->pool};
+    const struct kelp_lanes_buffers buffers = {.get = gradient_buffer, .user = replay->pool};
     const char *name = tensor_not_finite(replay->plan, sum->values);
 
     for (uint32_t lane = 0; lane < replay->job->cluster.lanes; lane++) {
@@ -259,7 +259,7 @@ kelp_status kelp_replay_entry(struct kelp_replay *replay, struct kelp_record *re
     struct kelp_control_word word;
     char digest[KELP_DIGEST_HEX_BYTES] = "";
 
-    const struct kelp_lanes_buffers buffers = {gradient_buffer, replay->pool};
+    const struct kelp_lanes_buffers buffers = {.get = gradient_buffer, .user = replay->pool};
     assert(state->control.kind != KELP_STEP_DONE);
     kelp_control_word(&state->control, replay->job, replay->plan, &word);
     if (word.digest_due) {

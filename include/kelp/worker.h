@@ -112,6 +112,17 @@ struct kelp_node {
     const char *digest; /* of the weights, when word.digest_due and lane_first is 0; else NULL */
 };
 
+/*
+ * Of the last node of the work returned last, the gradient's elements from `first` on are complete:
+ * they may be sent while the rest is computed, and must not be written again. With falling numbers,
+ * for a training step whose last lane has samples; kelp_worker_push() of the same node and gradient
+ * follows. Only for speed, where kelp_worker_overlaps() says so: elsewhere it does nothing.
+ */
+void kelp_worker_ready(struct kelp_worker *worker, const struct kelp_node *node, uint64_t first);
+/* Is the model so large that communication is to go on while lanes are computed? It follows from
+ * the plan alone. */
+bool kelp_worker_overlaps(const struct kelp_worker *worker);
+
 /* Hand over a node of the work returned last. It is sent by the next kelp_worker_next(). Lanes that
  * are added before (kelp_gradient_merge()) go through kelp_gradient_round() first, each of them. */
 kelp_status kelp_worker_push(struct kelp_worker *worker, const struct kelp_node *node,

@@ -124,6 +124,7 @@ struct sim_profile {
     unsigned hosts;
     bool idler;           /* the last worker joins and answers, and computes nothing */
     bool turning;         /* workers look at what shards sent also between lanes */
+    bool parts;           /* workers send nodes while they compute the rest of them */
     bool deferred;        /* merges and applies take time of their own */
     unsigned zones;       /* that hosts are in; 0: not said */
     bool cuts;            /* the network is cut between processes, one way */

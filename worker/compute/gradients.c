@@ -206,23 +206,32 @@ static bool is_rounded(const struct kelp_gradient *gradient)
     return gradient->pool->precision == KELP_PRECISION_BFLOAT16;
 }
 
-void kelp_gradient_round(struct kelp_gradient *gradient)
+void kelp_gradient_round(struct kelp_gradient *gradient, uint64_t first, uint64_t count)
 {
-    if (gradient->present && is_rounded(gradient)) {
-        kelp_bfloat16_round(gradient->values, gradient->pool->flat_count);
+    if (is_rounded(gradient)) {
+        kelp_bfloat16_round(gradient->values + first, count);
     }
 }
 
-static void add_values(struct kelp_gradient *left, const struct kelp_gradient *right)
+void kelp_gradient_merge_values(struct kelp_gradient *left, const struct kelp_gradient *right,
+                                uint64_t first, uint64_t count)
 {
-    if (is_rounded(left)) {
-        kelp_bfloat16_add(left->values, right->values, left->pool->flat_count);
+    if (!left->present) {
+        memcpy(left->values + first, right->values + first, (size_t)count * sizeof(float));
+    } else if (is_rounded(left)) {
+        kelp_bfloat16_add(left->values + first, right->values + first, count);
     } else {
-        kelp_vector_add(left->values, right->values, left->pool->flat_count);
+        kelp_vector_add(left->values + first, right->values + first, count);
     }
 }
 
 void kelp_gradient_merge(struct kelp_gradient *left, const struct kelp_gradient *right)
+{
+    kelp_gradient_merge_rest(left, right, left->pool->flat_count);
+}
+
+void kelp_gradient_merge_rest(struct kelp_gradient *left, const struct kelp_gradient *right,
+                              uint64_t count)
 {
     if (left->sum_count < right->sum_count) {
         left->sum_count = right->sum_count;
@@ -230,21 +239,18 @@ void kelp_gradient_merge(struct kelp_gradient *left, const struct kelp_gradient 
     for (uint32_t i = 0; i < left->sum_count; i++) {
         left->sums[i] = left->sums[i] + right->sums[i];
     }
-    if (!right->present) {
-        return;
-    }
-    if (left->present) {
-        add_values(left, right);
-    } else {
-        memcpy(left->values, right->values, (size_t)left->pool->flat_count * sizeof(float));
+    if (right->present) {
+        kelp_gradient_merge_values(left, right, 0, count);
         left->present = true;
     }
 }
 
-void kelp_gradient_pack(struct kelp_gradient *gradient)
+void kelp_gradient_pack(struct kelp_gradient *gradient, uint64_t first, uint64_t count)
 {
-    if (gradient->present && is_rounded(gradient)) {
-        kelp_bfloat16_pack(gradient->values, gradient->pool->flat_count, gradient->packed);
+    if (is_rounded(gradient)) {
+        char *packed = gradient->packed;
+        kelp_bfloat16_pack(gradient->values + first, count,
+                           packed + first * kelp_precision_bytes(KELP_PRECISION_BFLOAT16));
     }
 }
 

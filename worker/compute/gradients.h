@@ -48,15 +48,23 @@ void kelp_gradient_unref(struct kelp_gradient *gradient);
 /* Somebody may read its values for ever: they are not written again. A reference is kept. */
 void kelp_gradient_abandon(struct kelp_gradient *gradient);
 
-/* A lane's values, as every node has them: rounded, where the precision is bfloat16. */
-void kelp_gradient_round(struct kelp_gradient *gradient);
+/* A lane's values [first, first + count), as every node has them: rounded, where the precision is
+ * bfloat16. */
+void kelp_gradient_round(struct kelp_gradient *gradient, uint64_t first, uint64_t count);
 
 /* left = left + right, values and sums: two sibling nodes of the reduction tree, with values as
  * every node has them, become their parent. */
 void kelp_gradient_merge(struct kelp_gradient *left, const struct kelp_gradient *right);
+/* The same in pieces, in any order: values [first, first + count), for each element once, of a
+ * right node that has some; then the rest of it, with the first `count` values. */
+void kelp_gradient_merge_values(struct kelp_gradient *left, const struct kelp_gradient *right,
+                                uint64_t first, uint64_t count);
+void kelp_gradient_merge_rest(struct kelp_gradient *left, const struct kelp_gradient *right,
+                              uint64_t count);
 
-/* Nothing more is added: make the bytes that travel. They are rounded here, too. */
-void kelp_gradient_pack(struct kelp_gradient *gradient);
+/* Nothing more is added to values [first, first + count): make the bytes that travel. They are
+ * rounded here, too. */
+void kelp_gradient_pack(struct kelp_gradient *gradient, uint64_t first, uint64_t count);
 /* Those of the elements from `first` on. */
 const void *kelp_gradient_bytes(const struct kelp_gradient *gradient, uint64_t first);
 

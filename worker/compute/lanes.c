@@ -13,6 +13,8 @@
 #include "worker/model/graph/graph.h"
 #include "worker/model/model.h"
 
+#define LEVELS_MAX 32 /* of a tree: lanes are a 32-bit number */
+
 struct kelp_lanes {
     const struct kelp_job *job;
     struct kelp_dataset *dataset;
@@ -27,7 +29,17 @@ struct kelp_lanes {
     struct kelp_target_scale *scales; /* room for those of one sample */
     double *factors;                  /* [batch_max]; NULL: errors have no unit */
     struct kelp_lanes_work work;      /* so far */
-    struct kelp_trace *trace;         /* NULL: none */
+    /* The last lane of the node in work, whose gradient comes piece by piece. */
+    struct {
+        const struct kelp_lanes_buffers *buffers; /* NULL: at once */
+        struct kelp_gradient *gradient;
+        /* To its left, the largest first: it is added to the last one, the sum to the one before,
+         * and so on. */
+        struct kelp_gradient *siblings[LEVELS_MAX];
+        uint32_t sibling_count;
+        uint64_t first; /* from here on that is done */
+    } last;
+    struct kelp_trace *trace; /* NULL: none */
 };
 
 void kelp_lanes_trace(struct kelp_lanes *lanes, struct kelp_trace *trace)
@@ -103,11 +115,38 @@ static kelp_status read_samples(struct kelp_lanes *lanes, uint32_t lane,
     return status;
 }
 
-/* Samples at these positions; `further`: there was a piece of this lane before it. */
-static kelp_status train_piece(struct kelp_lanes *lanes, uint32_t lane,
-                               struct kelp_schedule_range samples, bool further,
+/* The gradients of the tensors from index on are complete: so is the node's sum, once the other
+ * lanes are in it. */
+static void on_complete(void *user, uint32_t index)
+{
+    struct kelp_lanes *lanes = user;
+    const uint64_t first = lanes->plan.tensors[index].offset;
+    const struct kelp_gradient *right = lanes->last.gradient;
+    struct kelp_gradient *sum = lanes->last.gradient;
+
+    assert(first <= lanes->last.first);
+    kelp_gradient_round(sum, first, lanes->last.first - first);
+    for (uint32_t i = lanes->last.sibling_count; i-- > 0;) {
+        sum = lanes->last.siblings[i];
+        kelp_gradient_merge_values(sum, right, first, lanes->last.first - first);
+        right = sum;
+    }
+    lanes->last.first = first;
+    lanes->last.buffers->ready(lanes->last.buffers->user, sum, first);
+}
+
+/* A lane's samples are computed in pieces: where one of them stands. */
+struct piece {
+    struct kelp_schedule_range samples; /* their positions */
+    bool further;                       /* there was one before it */
+    bool last;
+};
+
+static kelp_status train_piece(struct kelp_lanes *lanes, uint32_t lane, const struct piece *what,
                                struct kelp_gradient *gradient, struct kelp_error *reterr)
 {
+    const struct kelp_schedule_range samples = what->samples;
+    const bool tells = what->last && gradient == lanes->last.gradient;
     double sums[KELP_METRIC_SUM_COUNT]; /* the scalars alone */
     struct kelp_sample_batch batch;
     kelp_status status = read_samples(lanes, lane, samples, &batch, reterr);
@@ -119,9 +158,11 @@ static kelp_status train_piece(struct kelp_lanes *lanes, uint32_t lane,
         .target = batch.target,
         .count = (uint32_t)samples.count,
         .batch_total = (double)lanes->word.sample_count,
-        .accumulate = further,
+        .accumulate = what->further,
         .step = lanes->word.step,
         .position = samples.first,
+        .complete = tells ? on_complete : NULL,
+        .user = lanes,
         .trace = lanes->trace,
     };
     status = kelp_model_train(lanes->model, &piece, sums, reterr);
@@ -135,18 +176,18 @@ static kelp_status train_lane(struct kelp_lanes *lanes, uint32_t lane,
                               const struct kelp_schedule_range *samples,
                               struct kelp_gradient *gradient, struct kelp_error *reterr)
 {
-    bool further = false;
     bind(lanes, gradient->values);
     gradient->present = true;
     for (uint64_t done = 0; done < samples->count;) {
-        const struct kelp_schedule_range piece = piece_of_lane(lanes, lane, samples->first + done);
-        assert(piece.count > 0);
-        const kelp_status status = train_piece(lanes, lane, piece, further, gradient, reterr);
+        struct piece piece = {.samples = piece_of_lane(lanes, lane, samples->first + done),
+                              .further = done > 0};
+        assert(piece.samples.count > 0);
+        done += piece.samples.count;
+        piece.last = done == samples->count;
+        const kelp_status status = train_piece(lanes, lane, &piece, gradient, reterr);
         if (status != KELP_OK) {
             return status;
         }
-        further = true;
-        done += piece.count;
     }
     return KELP_OK;
 }
@@ -280,45 +321,82 @@ static kelp_status compute_lane(struct kelp_lanes *lanes, uint32_t lane,
 
 /* ---- one node: its lanes' sum in tree order -------------------------------------------------- */
 
-kelp_status kelp_lanes_node(struct kelp_lanes *lanes, uint32_t lane_first, uint32_t lane_count,
-                            const struct kelp_lanes_buffers *buffers,
-                            struct kelp_gradient **ret_gradient, struct kelp_error *reterr)
+/* Part of a node; `last`: its lanes end where those of the node do. */
+struct part {
+    uint32_t lane_first;
+    uint32_t lane_count;
+    bool last;
+};
+
+static kelp_status leaf(struct kelp_lanes *lanes, const struct part *part,
+                        const struct kelp_lanes_buffers *buffers,
+                        struct kelp_gradient **ret_gradient, struct kelp_error *reterr)
 {
+    struct kelp_gradient *gradient = buffers->get(buffers->user);
+    if (!gradient) {
+        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for a gradient");
+    }
+    lanes->last.gradient = part->last && lanes->last.buffers ? gradient : NULL;
+    const uint64_t begin_ns = kelp_trace_begin(lanes->trace);
+    const kelp_status status = compute_lane(lanes, part->lane_first, gradient, reterr);
+    if (status == KELP_OK && gradient->present) {
+        kelp_gradient_round(gradient, 0,
+                            lanes->last.gradient ? lanes->last.first : lanes->plan.flat_count);
+    }
+    end_span(lanes, begin_ns, "lane", part->lane_first, 1);
+    lanes->last.gradient = NULL;
+    if (status != KELP_OK) {
+        kelp_gradient_unref(gradient);
+        return status;
+    }
+    *ret_gradient = gradient;
+    return KELP_OK;
+}
+
+static kelp_status sum(struct kelp_lanes *lanes, const struct part *part,
+                       const struct kelp_lanes_buffers *buffers,
+                       struct kelp_gradient **ret_gradient, struct kelp_error *reterr)
+{
+    const uint32_t half = part->lane_count / 2;
+    const struct part halves[] = {{part->lane_first, half, false},
+                                  {part->lane_first + half, half, part->last}};
     struct kelp_gradient *left = NULL;
     struct kelp_gradient *right = NULL;
-    kelp_status status;
 
-    if (lane_count == 1) {
-        left = buffers->get(buffers->user);
-        if (!left) {
-            return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for a gradient");
-        }
-        const uint64_t begin_ns = kelp_trace_begin(lanes->trace);
-        status = compute_lane(lanes, lane_first, left, reterr);
-        if (status == KELP_OK) {
-            kelp_gradient_round(left);
-        }
-        end_span(lanes, begin_ns, "lane", lane_first, 1);
-    } else {
-        uint32_t half = lane_count / 2;
-        status = kelp_lanes_node(lanes, lane_first, half, buffers, &left, reterr);
-        if (status != KELP_OK) {
-            return status;
-        }
-        status = kelp_lanes_node(lanes, lane_first + half, half, buffers, &right, reterr);
-        if (status == KELP_OK) {
-            const uint64_t begin_ns = kelp_trace_begin(lanes->trace);
-            kelp_gradient_merge(left, right);
-            kelp_gradient_unref(right);
-            end_span(lanes, begin_ns, "merge", lane_first, lane_count);
-        }
+    if (part->lane_count == 1) {
+        return leaf(lanes, part, buffers, ret_gradient, reterr);
     }
+    kelp_status status = sum(lanes, &halves[0], buffers, &left, reterr);
+    if (status != KELP_OK) {
+        return status;
+    }
+    if (part->last) {
+        assert(lanes->last.sibling_count < LEVELS_MAX);
+        lanes->last.siblings[lanes->last.sibling_count++] = left;
+    }
+    status = sum(lanes, &halves[1], buffers, &right, reterr);
     if (status != KELP_OK) {
         kelp_gradient_unref(left);
         return status;
     }
+    const uint64_t begin_ns = kelp_trace_begin(lanes->trace);
+    kelp_gradient_merge_rest(left, right, part->last ? lanes->last.first : lanes->plan.flat_count);
+    kelp_gradient_unref(right);
+    end_span(lanes, begin_ns, "merge", part->lane_first, part->lane_count);
     *ret_gradient = left;
     return KELP_OK;
+}
+
+kelp_status kelp_lanes_node(struct kelp_lanes *lanes, uint32_t lane_first, uint32_t lane_count,
+                            const struct kelp_lanes_buffers *buffers,
+                            struct kelp_gradient **ret_gradient, struct kelp_error *reterr)
+{
+    const struct part node = {lane_first, lane_count, true};
+
+    lanes->last.buffers = buffers->ready ? buffers : NULL;
+    lanes->last.sibling_count = 0;
+    lanes->last.first = lanes->plan.flat_count;
+    return sum(lanes, &node, buffers, ret_gradient, reterr);
 }
 
 /* ---- life ------------------------------------------------------------------------------------ */

@@ -47,9 +47,16 @@ struct kelp_lanes_work kelp_lanes_work(const struct kelp_lanes *lanes);
 kelp_status kelp_lanes_begin(struct kelp_lanes *lanes, const struct kelp_control_word *word,
                              const float *weights, struct kelp_error *reterr) KELP_MUST_USE;
 
-/* Gives what kelp_gradient_get() does. NULL: out of memory. */
+/*
+ * get      gives what kelp_gradient_get() does. NULL: out of memory.
+ * ready    called while the last lane of a node is computed, with falling numbers: the elements of
+ *          the node's sum from `first` on are in this buffer, and are not written again. The
+ *          buffer is the one that comes out of kelp_lanes_node(); if that fails, what was ready is
+ *          of no use. NULL: the whole node at once, with less work for a small model.
+ */
 struct kelp_lanes_buffers {
     struct kelp_gradient *(*get)(void *user);
+    void (*ready)(void *user, struct kelp_gradient *gradient, uint64_t first);
     void *user;
 };
 

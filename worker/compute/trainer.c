@@ -75,9 +75,23 @@ kelp_status kelp_worker_fault_parse(const char *text, struct kelp_worker_fault *
 
 /* ---- one entry ------------------------------------------------------------------------------- */
 
-static struct kelp_gradient *gradient_buffer(void *user)
+/* One node of the work that was handed out. */
+struct handed_node {
+    struct kelp_worker *worker;
+    struct kelp_node node;
+};
+
+static struct kelp_gradient *gradient_of_node(void *user)
 {
-    return kelp_worker_gradient(user);
+    const struct handed_node *handed = user;
+    return kelp_worker_gradient(handed->worker);
+}
+
+static void node_ready(void *user, struct kelp_gradient *gradient, uint64_t first)
+{
+    struct handed_node *handed = user;
+    handed->node.gradient = gradient;
+    kelp_worker_ready(handed->worker, &handed->node, first);
 }
 
 static void fail_if_asked(struct kelp_trainer *trainer, const struct kelp_work *work,
@@ -112,7 +126,9 @@ static kelp_status compute(struct kelp_trainer *trainer, const struct kelp_work 
 {
     struct kelp_schedule_node nodes[KELP_SCHEDULE_NODES_MAX];
     uint32_t node_count = kelp_schedule_split(work->lane_first, work->lane_count, nodes);
-    const struct kelp_lanes_buffers buffers = {gradient_buffer, trainer->worker};
+    /* A fault is one of a worker that has pushed nothing of the step. */
+    const bool early = kelp_worker_overlaps(trainer->worker) &&
+                       (fault->kind == KELP_FAULT_NONE || trainer->faulted);
     char digest[33] = "";
     kelp_status status = kelp_lanes_begin(trainer->lanes, &work->word, work->weights, reterr);
 
@@ -120,15 +136,20 @@ static kelp_status compute(struct kelp_trainer *trainer, const struct kelp_work 
         kelp_plan_digest(trainer->plan, work->weights, digest);
     }
     for (uint32_t i = 0; i < node_count && status == KELP_OK; i++) {
-        struct kelp_node node = {
-            .lane_first = nodes[i].first,
-            .lane_count = nodes[i].count,
-            .digest = i == 0 && digest[0] ? digest : NULL,
+        struct handed_node handed = {
+            .worker = trainer->worker,
+            .node = {.lane_first = nodes[i].first,
+                     .lane_count = nodes[i].count,
+                     .digest = i == 0 && digest[0] ? digest : NULL},
         };
-        status = kelp_lanes_node(trainer->lanes, node.lane_first, node.lane_count, &buffers,
-                                 &node.gradient, reterr);
+        const struct kelp_lanes_buffers buffers = {
+            .get = gradient_of_node,
+            .ready = early && i == node_count - 1 ? node_ready : NULL,
+            .user = &handed};
+        status = kelp_lanes_node(trainer->lanes, nodes[i].first, nodes[i].count, &buffers,
+                                 &handed.node.gradient, reterr);
         if (status == KELP_OK) {
-            status = kelp_worker_push(trainer->worker, &node, reterr);
+            status = kelp_worker_push(trainer->worker, &handed.node, reterr);
         }
     }
     if (status == KELP_OK) {

@@ -53,6 +53,8 @@ static void drop_nodes(struct kelp_stepper *stepper)
         kelp__stepper_emit(stepper, KELP_STEPPER_RELEASE)->release = stepper->nodes[i].content;
     }
     stepper->node_count = 0;
+    stepper->partly = false;
+    kelp__stepper_sent_all(stepper);
     memset(stepper->computed, 0, sizeof(stepper->computed));
 }
 
@@ -82,10 +84,14 @@ static void send_all(struct kelp_stepper *stepper)
     for (size_t i = 0; i < stepper->node_count; i++) {
         stepper->nodes[i].sent = true;
     }
+    kelp__stepper_sent_all(stepper);
 }
 
 static void compute(struct kelp_stepper *stepper, uint32_t first, uint32_t count, bool offered)
 {
+    if (stepper->early) {
+        send_all(stepper); /* to those, too, that do not have the nodes so far */
+    }
     struct kelp_stepper_action *action = kelp__stepper_emit(stepper, KELP_STEPPER_COMPUTE);
     action->compute.word = stepper->word;
     action->compute.lane_first = first;
@@ -93,6 +99,7 @@ static void compute(struct kelp_stepper *stepper, uint32_t first, uint32_t count
     action->compute.offered = offered;
     memset(stepper->computed + first, 1, count);
     stepper->handed_out = true;
+    stepper->handed_out_end = first + count;
 }
 
 /* The first run of assigned lanes that nobody computed here yet. */
@@ -179,6 +186,17 @@ static void finish(struct kelp_stepper *stepper)
     send_all(stepper);
 }
 
+/* What was handed out was given up in the middle of a node. */
+static void drop_partly(struct kelp_stepper *stepper)
+{
+    if (stepper->partly) {
+        stepper->partly = false;
+        kelp__stepper_emit(stepper, KELP_STEPPER_RELEASE)->release =
+            stepper->nodes[--stepper->node_count].content;
+        kelp__stepper_sent_all(stepper); /* of the other nodes a partition may get one twice */
+    }
+}
+
 static void turn(struct kelp_stepper *stepper)
 {
     struct kelp_control_word word;
@@ -186,6 +204,7 @@ static void turn(struct kelp_stepper *stepper)
 
     stepper->handed_out = false;
     stepper->overtaken = false;
+    drop_partly(stepper);
     if (stepper->finishing) {
         finish(stepper);
         return;
@@ -205,19 +224,31 @@ static void turn(struct kelp_stepper *stepper)
     (void)compute_offered(stepper); /* after what was sent just now */
 }
 
-static kelp_status add_computed(struct kelp_stepper *stepper,
-                                const struct kelp_stepper_event *event)
+/* Is it the node that is there in part? */
+static bool is_partly(const struct kelp_stepper *stepper, const struct kelp_stepper_event *event)
+{
+    const struct kelp_stepper_node *last = stepper->nodes + stepper->node_count - 1;
+
+    return stepper->partly && last->content == event->computed.content &&
+           last->lane_first == event->computed.lane_first &&
+           last->lane_count == event->computed.lane_count;
+}
+
+/* The node of a COMPUTED or PARTLY. */
+static kelp_status add_node(struct kelp_stepper *stepper, const struct kelp_stepper_event *event)
 {
     uint32_t lanes = stepper->job->cluster.lanes;
     uint32_t first = event->computed.lane_first;
     uint32_t count = event->computed.lane_count;
     bool aligned = count > 0 && (count & (count - 1)) == 0 && first % count == 0;
+    bool known = is_partly(stepper, event);
+    bool room = stepper->overtaken || known ||
+                (stepper->working && !stepper->early && stepper->node_count < lanes);
 
-    bool room = stepper->overtaken || (stepper->working && stepper->node_count < lanes);
     if (!aligned || first >= lanes || count > lanes - first || !room) {
         return KELP_ERR_INVALID;
     }
-    if (stepper->overtaken) {
+    if (stepper->overtaken || known) {
         kelp__stepper_emit(stepper, KELP_STEPPER_RELEASE)->release = event->computed.content;
         return stepper->status;
     }
@@ -228,6 +259,36 @@ static kelp_status add_computed(struct kelp_stepper *stepper,
         .content = event->computed.content,
     };
     return KELP_OK;
+}
+
+static kelp_status add_computed(struct kelp_stepper *stepper,
+                                const struct kelp_stepper_event *event)
+{
+    kelp_status status = add_node(stepper, event);
+
+    if (status == KELP_OK) {
+        stepper->partly = false;
+    }
+    return status;
+}
+
+/* All nodes of what was handed out go together, so the last of them decides. */
+static kelp_status add_partly(struct kelp_stepper *stepper, const struct kelp_stepper_event *event)
+{
+    const uint32_t first = event->computed.partition_first;
+    const uint32_t end = event->computed.lane_first + event->computed.lane_count;
+
+    if (first == 0 || first >= stepper->plan->partition_count || !event->computed.present ||
+        end != stepper->handed_out_end || stepper->word.kind != KELP_STEP_TRAIN) {
+        return KELP_ERR_INVALID;
+    }
+    kelp_status status = add_node(stepper, event);
+    if (status == KELP_OK && !stepper->overtaken) {
+        stepper->partly = true;
+        kelp__stepper_send_partly(stepper, first);
+        status = stepper->status;
+    }
+    return status;
 }
 
 /* ---- offers ---------------------------------------------------------------------------------- */
@@ -309,6 +370,12 @@ static void hear_news(struct kelp_stepper *stepper, const struct kelp_news *news
 
 /* ---- life ------------------------------------------------------------------------------------ */
 
+bool kelp_stepper_overlaps(const struct kelp_plan *plan)
+{
+    return plan->partition_count > 1 &&
+           plan->flat_count * sizeof(float) >= KELP_STEPPER_OVERLAP_BYTES_MIN;
+}
+
 struct kelp_stepper *kelp_stepper_create(const struct kelp_job *job, const struct kelp_plan *plan)
 {
     struct kelp_stepper *stepper = calloc(1, sizeof(*stepper));
@@ -378,6 +445,8 @@ static kelp_status dispatch(struct kelp_stepper *stepper, const struct kelp_step
     case KELP_STEPPER_ASK_AGAIN:
         kelp__stepper_ask_again(stepper);
         break;
+    case KELP_STEPPER_PARTLY:
+        return add_partly(stepper, event);
     case KELP_STEPPER_COMPUTED:
         return add_computed(stepper, event);
     case KELP_STEPPER_TURN:

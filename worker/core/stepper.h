@@ -3,7 +3,8 @@
  *
  * The stepper holds the map, the assigned lanes, the version in progress, what was pushed for it,
  * and which streams to shards are open. Weights, gradients and streams are the caller's. A gradient
- * is a handle here: the stepper has it from COMPUTED until a RELEASE names it.
+ * is a handle here: the stepper has it from COMPUTED until a RELEASE names it, once for each event
+ * that gave it.
  *
  * The nodes pushed for a version are kept until the next version is whole. They are pushed again,
  * and what waits is asked for again: on a new stream, where they were refused, and to each
@@ -21,9 +22,14 @@
  *         ^                                           |
  *         |------- lanes, or an offer: start over ----|
  *
+ * Of the last node of what was handed out, partitions may be sent before it is whole: PARTLY says
+ * which are complete. Messages are cut as they are without it, so there are no more of them: those
+ * that are full go at once, and a link's last one when all of its partitions are in, with its
+ * pulls.
+ *
  * Threads: one caller. No I/O, no clock, never blocks.
  * Errors: KELP_ERR_NO_MEMORY (only destroying is allowed afterwards), and KELP_ERR_INVALID for a
- * COMPUTED of lanes that do not exist, which changes nothing.
+ * COMPUTED or PARTLY of lanes that do not exist, which changes nothing.
  */
 #ifndef KELP_WORKER_CORE_STEPPER_H
 #define KELP_WORKER_CORE_STEPPER_H
@@ -42,6 +48,7 @@ enum kelp_stepper_event_kind {
     KELP_STEPPER_CLOSED,    /* the stream to a shard ended, or could not be opened */
     KELP_STEPPER_RETRY,     /* the delay of RETRY_LATER is over */
     KELP_STEPPER_ASK_AGAIN, /* the delay of ASK_LATER is over */
+    KELP_STEPPER_PARTLY,    /* partitions of a node to push: the others, and COMPUTED, follow */
     KELP_STEPPER_COMPUTED,  /* a node to push */
     KELP_STEPPER_TURN,      /* the caller's loop has handled everything that came */
     KELP_STEPPER_FINISH,    /* the worker is asked to end: LEAVE once what it computed is in */
@@ -84,7 +91,8 @@ struct kelp_stepper_event {
             uint32_t lane_first; /* aligned: a multiple of lane_count, which is a power of two */
             uint32_t lane_count;
             bool present;  /* some lane has samples: a training step's push carries bytes */
-            void *content; /* given to the stepper */
+            void *content; /* given to the stepper, by each event */
+            uint32_t partition_first; /* PARTLY: those from here on are complete; not 0 */
         } computed;
     };
 };
@@ -201,6 +209,12 @@ struct kelp_stepper_actions {
 void kelp_stepper_actions_fini(struct kelp_stepper_actions *actions);
 
 /* ---- the machine ----------------------------------------------------------------------------- */
+
+/* Bytes of a model from which on it is worth a thread's wake-up for each message. */
+#define KELP_STEPPER_OVERLAP_BYTES_MIN (4u << 20)
+
+/* Is a model so large that sending while lanes are computed pays? */
+bool kelp_stepper_overlaps(const struct kelp_plan *plan);
 
 struct kelp_stepper;
 

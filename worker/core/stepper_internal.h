@@ -26,6 +26,7 @@ struct kelp__stepper_route {
     uint64_t map_epoch;
     bool again;                  /* the next message carries the nodes that were sent already */
     bool busy;                   /* something was refused: ASK_AGAIN sends it again */
+    bool early;                  /* has the nodes that were not sent to all partitions yet */
     const struct kelp_place *to; /* of this event: where the entry leads now; NULL: unchanged */
 };
 
@@ -71,9 +72,12 @@ struct kelp_stepper {
     uint8_t computed[KELP_JOB_LANES_MAX]; /* lanes of word handed out or pushed */
     struct kelp_stepper_node *nodes;      /* pushed for word; room for one for each lane */
     size_t node_count;
-    bool handed_out; /* lanes are being computed: until the next TURN */
-    bool finishing;  /* nothing new is begun */
-    bool overtaken;  /* ... of a generation that is over: what is computed is not needed */
+    bool handed_out;         /* lanes are being computed: until the next TURN */
+    uint32_t handed_out_end; /* behind the last of them */
+    bool partly;             /* the last node is not whole yet */
+    bool early;     /* some partitions have nodes that others have not: routes tell which */
+    bool finishing; /* nothing new is begun */
+    bool overtaken; /* ... of a generation that is over: what is computed is not needed */
 
     struct kelp__stepper_items items;
     struct kelp_stepper_actions *actions; /* of the event under way */
@@ -94,6 +98,11 @@ struct kelp__stepper_sending {
 };
 /* Messages on one link: nodes, shares, pulls. None when there is nothing to tell. */
 void kelp__stepper_send(struct kelp_stepper *stepper, const struct kelp__stepper_sending *sending);
+/* The last node is complete in the partitions from there on: send the messages that are full, and
+ * to whoever gets nothing else its last one, with the pulls. */
+void kelp__stepper_send_partly(struct kelp_stepper *stepper, uint32_t partition_first);
+/* What was sent to some partitions before others is sent to all, or gone. */
+void kelp__stepper_sent_all(struct kelp_stepper *stepper);
 /* What was sent to the partition, and what it was asked for, is for its next message again. */
 void kelp__stepper_repeat(struct kelp_stepper *stepper, uint32_t partition);
 void kelp__stepper_retry(struct kelp_stepper *stepper, uint32_t link);

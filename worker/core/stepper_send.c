@@ -1,6 +1,7 @@
 /*
  * What a worker sends to a shard. The last partitions go first: their gradients are complete first.
- * A message holds pushes of up to transport.piece_bytes, and a slice is never split.
+ * A message holds pushes of up to transport.piece_bytes, and a slice is never split. Messages are
+ * cut in one way, whether they go at once or, as far as they are full, while a node is computed.
  */
 #include <assert.h>
 
@@ -116,7 +117,9 @@ static uint32_t run_before(const struct outbox *box, uint32_t end)
 static bool is_due(const struct outbox *box, const struct kelp_stepper_node *node,
                    uint32_t partition)
 {
-    return node->sent ? box->stepper->routes[partition].again : box->fresh;
+    const struct kelp__stepper_route *route = &box->stepper->routes[partition];
+
+    return node->sent || route->early ? route->again : box->fresh;
 }
 
 /* The nodes for the link's partitions at positions [first, end). */
@@ -139,6 +142,9 @@ static void collect_run(struct outbox *box, uint32_t first, uint32_t end)
             }
             collect_push(box, node, p);
         }
+    }
+    for (uint32_t i = first; box->fresh && stepper->early && i < end; i++) {
+        stepper->routes[stepper->order[i]].early = true;
     }
 }
 
@@ -233,6 +239,58 @@ void kelp__stepper_send(struct kelp_stepper *stepper, const struct kelp__stepper
     }
     if (collected_any(&box) || news) {
         finish_message(&box, word ? word : working, &decision);
+    }
+}
+
+void kelp__stepper_sent_all(struct kelp_stepper *stepper)
+{
+    for (uint32_t p = 0; stepper->early && p < stepper->plan->partition_count; p++) {
+        stepper->routes[p].early = false;
+    }
+    stepper->early = false;
+}
+
+/* The link's messages of partitions from there on, but for its last one. */
+static void send_full(struct kelp_stepper *stepper, uint32_t number, uint32_t partition_first)
+{
+    struct kelp__stepper_link *link = &stepper->links[number];
+    struct outbox box = {.stepper = stepper, .link = link, .number = number, .fresh = true};
+    uint32_t end = link->end;
+
+    begin_message(&box);
+    while (end > link->first) {
+        const uint32_t first = run_before(&box, end);
+        if (first == link->first || stepper->order[first] < partition_first) {
+            break;
+        }
+        collect_run(&box, first, end);
+        end = first;
+    }
+    if (collected_any(&box)) {
+        link->helps = stepper->spare;
+        finish_message(&box, &stepper->word, &undecided);
+    }
+}
+
+void kelp__stepper_send_partly(struct kelp_stepper *stepper, uint32_t partition_first)
+{
+    const bool follows = !stepper->spare && stepper->lane_count > 0;
+
+    stepper->early = true;
+    for (uint32_t i = 0; i < stepper->link_count; i++) {
+        const struct kelp__stepper_link *link = &stepper->links[i];
+        if (!link->used || !link->connected) {
+            continue;
+        }
+        if (!follows || stepper->order[link->first] < partition_first) {
+            send_full(stepper, i, partition_first);
+            continue;
+        }
+        if (kelp_sync_state(stepper->sync) == KELP_SYNC_HOLDING) {
+            kelp_sync_next(stepper->sync);
+        }
+        kelp__stepper_send(
+            stepper, &(struct kelp__stepper_sending){.link = i, .fresh = true, .pulls = true});
     }
 }
 

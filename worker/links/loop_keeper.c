@@ -20,6 +20,7 @@ struct kelp_loop_keeper {
     pthread_cond_t changed;
     bool away;
     bool paused;
+    bool at_once;     /* without patience */
     uint64_t away_ms; /* since when */
     bool keeping;     /* the keeper has the loop */
     bool stop;
@@ -46,13 +47,27 @@ static void wait_a_while(struct kelp_loop_keeper *keeper)
     (void)pthread_cond_timedwait(&keeper->changed, &keeper->lock, &until);
 }
 
+/* The owner may be back soon. The lock is taken. */
+static bool is_early(const struct kelp_loop_keeper *keeper)
+{
+    return !keeper->at_once && kelp_clock_ms() - keeper->away_ms < PATIENCE_MS;
+}
+
+/* The lock is taken. */
+static void hurry(struct kelp_loop_keeper *keeper)
+{
+    if (keeper->at_once) {
+        (void)pthread_cond_broadcast(&keeper->changed);
+    }
+}
+
 static void *run(void *user)
 {
     struct kelp_loop_keeper *keeper = user;
 
     (void)pthread_mutex_lock(&keeper->lock);
     while (!keeper->stop) {
-        if (!keeper->away || keeper->paused || kelp_clock_ms() - keeper->away_ms < PATIENCE_MS) {
+        if (!keeper->away || keeper->paused || is_early(keeper)) {
             wait_a_while(keeper);
             continue;
         }
@@ -108,12 +123,14 @@ static void take_back(struct kelp_loop_keeper *keeper)
     atomic_store(&keeper->wanted, false);
 }
 
-void kelp_loop_keeper_leave(struct kelp_loop_keeper *keeper)
+void kelp_loop_keeper_leave(struct kelp_loop_keeper *keeper, bool at_once)
 {
     (void)pthread_mutex_lock(&keeper->lock);
     keeper->away = true;
     keeper->paused = false;
+    keeper->at_once = at_once;
     keeper->away_ms = kelp_clock_ms();
+    hurry(keeper);
     (void)pthread_mutex_unlock(&keeper->lock);
 }
 
@@ -137,6 +154,7 @@ void kelp_loop_keeper_resume(struct kelp_loop_keeper *keeper)
 {
     (void)pthread_mutex_lock(&keeper->lock);
     keeper->paused = false;
+    hurry(keeper);
     (void)pthread_mutex_unlock(&keeper->lock);
 }
 

@@ -27,8 +27,9 @@ kelp_status kelp_loop_keeper_start(struct kelp_rpc_loop *loop, void (*ran)(void 
 /* The owner has the loop afterwards. NULL does nothing. */
 void kelp_loop_keeper_stop(struct kelp_loop_keeper *keeper);
 
-/* Threads: the owner's. Away: it must not run the loop, nor touch what its callbacks do. */
-void kelp_loop_keeper_leave(struct kelp_loop_keeper *keeper);
+/* Threads: the owner's. Away: it must not run the loop, nor touch what its callbacks do. at_once:
+ * there will be work for the loop, so the keeper takes it without looking first. */
+void kelp_loop_keeper_leave(struct kelp_loop_keeper *keeper, bool at_once);
 void kelp_loop_keeper_return(struct kelp_loop_keeper *keeper);
 /* The owner is back for a moment: it counts as away without a break. Twice is once. */
 void kelp_loop_keeper_pause(struct kelp_loop_keeper *keeper);

@@ -88,13 +88,27 @@ static void connect_link(struct sim_worker *worker, const struct kelp_stepper_ac
 /* ---- actions --------------------------------------------------------------------------------- */
 
 static void computed(struct sim *sim, struct sim_process *process, void *data, uint64_t number);
+static void partly(struct sim *sim, struct sim_process *process, void *data, uint64_t number);
+
+/* One or more partitions of the last node are complete soon. Not drawn: what a seed draws besides
+ * stays as it is. */
+static void partly_later(struct sim_worker *worker)
+{
+    const struct sim *sim = worker->sim;
+    const uint64_t lane_us = sim->profile.lane_us;
+    sim_after(worker->sim, sim_mix(sim->seed ^ sim->now) % (lane_us + 1) + 1,
+              &(struct sim_call){
+                  .process = worker->process, .run = partly, .number = worker->work_count});
+}
 
 static void start_computing(struct sim_worker *worker, const struct kelp_stepper_action *action)
 {
     uint64_t lane_us = worker->sim->profile.lane_us;
     uint32_t count = action->compute.lane_count;
     worker->work = *action;
+    worker->work_count++;
     worker->computing = true;
+    worker->partly_first = worker->sim->plan.partition_count;
     worker->handed_out_us = worker->sim->now;
     if (action->compute.offered) {
         worker->sim->counts[SIM_COUNT_COVERED] += count;
@@ -104,6 +118,9 @@ static void start_computing(struct sim_worker *worker, const struct kelp_stepper
             action->compute.offered ? ", which it was offered" : "");
     sim_after(worker->sim, count * sim_between(worker->sim, lane_us / 2, 3 * lane_us / 2) + 1,
               &(struct sim_call){.process = worker->process, .run = computed});
+    if (worker->sim->profile.parts && action->compute.word.kind == KELP_STEP_TRAIN) {
+        partly_later(worker);
+    }
 }
 
 static void leave(struct sim_worker *worker)
@@ -429,7 +446,19 @@ static bool take_news(struct sim_worker *worker)
     return goes_on;
 }
 
-static void push_computed(struct sim_worker *worker)
+static void give_node(struct sim_worker *worker, struct sim_node *node,
+                      const struct kelp_stepper_event *what)
+{
+    struct kelp_stepper_event event = *what;
+    event.computed.lane_first = node->lane_first;
+    event.computed.lane_count = node->lane_count;
+    event.computed.present = node->present;
+    event.computed.content = node;
+    take_event(worker, &event);
+}
+
+/* Compute the nodes of the work: all but the last one are given, the last one is kept. */
+static void compute_nodes(struct sim_worker *worker)
 {
     struct kelp_schedule_node nodes[KELP_SCHEDULE_NODES_MAX];
     const struct kelp_stepper_action *work = &worker->work;
@@ -438,13 +467,45 @@ static void push_computed(struct sim_worker *worker)
         struct sim_node *node =
             sim_model_node(worker->sim, &work->compute.word, worker->weights[worker->current],
                            nodes[i].first, nodes[i].count);
-        struct kelp_stepper_event event = {.kind = KELP_STEPPER_COMPUTED};
-        event.computed.lane_first = nodes[i].first;
-        event.computed.lane_count = nodes[i].count;
-        event.computed.present = node->present;
-        event.computed.content = node;
-        take_event(worker, &event);
+        if (i < count - 1) {
+            give_node(worker, node, &(struct kelp_stepper_event){.kind = KELP_STEPPER_COMPUTED});
+        } else {
+            worker->last_node = node;
+        }
     }
+}
+
+/* More of the last node of the work is complete. number: of the work. */
+static void partly(struct sim *sim, struct sim_process *process, void *data, uint64_t number)
+{
+    struct sim_worker *worker = sim_worker_of(process);
+    (void)data;
+    if (!worker->computing || worker->work_count != number || worker->partly_first < 2) {
+        return;
+    }
+    if (!worker->last_node) {
+        compute_nodes(worker);
+    }
+    if (!worker->last_node->present) {
+        return;
+    }
+    const uint32_t more = (uint32_t)(sim_mix(sim->seed + sim->now) % 3) + 1;
+    worker->partly_first = worker->partly_first > more ? worker->partly_first - more : 1;
+    worker->last_node->refs++;
+    give_node(worker, worker->last_node,
+              &(struct kelp_stepper_event){.kind = KELP_STEPPER_PARTLY,
+                                           .computed.partition_first = worker->partly_first});
+    partly_later(worker);
+}
+
+static void push_computed(struct sim_worker *worker)
+{
+    if (!worker->last_node) {
+        compute_nodes(worker);
+    }
+    give_node(worker, worker->last_node,
+              &(struct kelp_stepper_event){.kind = KELP_STEPPER_COMPUTED});
+    worker->last_node = NULL;
 }
 
 static void computed(struct sim *sim, struct sim_process *process, void *data, uint64_t number)
@@ -568,6 +629,7 @@ void sim_worker_forget(struct sim_process *process)
     }
     free(worker->inbox);
     sim_map_unref(worker->joining.news.map);
+    sim_node_unref(worker->last_node);
     kelp_stepper_actions_fini(&worker->actions);
     kelp_stepper_destroy(worker->stepper);
     free(worker);

@@ -54,6 +54,9 @@ struct sim_worker {
     struct kelp_joining_progress progress;
     bool asked;                      /* to end */
     struct kelp_stepper_action work; /* COMPUTE under way */
+    uint64_t work_count;             /* counts them */
+    struct sim_node *last_node;      /* of it, once that is computed, and not given; a reference */
+    uint32_t partly_first;           /* partitions from there on are complete */
     struct sim_inbox *inbox;
     size_t inbox_count;
     size_t inbox_capacity;

@@ -112,12 +112,12 @@ KELP_LOOP_TEST(what_travels, KELP_PRECISION_FLOAT32, KELP_PRECISION_BFLOAT16 + 1
     left->values[0] = 1.0f + 1.0f / 1024; /* down to 1 */
     left->values[COUNT - 1] = 256.0f;
     right->values[COUNT - 1] = 1.0f; /* each of the two has few bits, and their sum one more */
-    kelp_gradient_round(left);
-    kelp_gradient_round(right);
+    kelp_gradient_round(left, 0, COUNT);
+    kelp_gradient_round(right, 0, COUNT);
     ck_assert_float_eq(left->values[0], rounds ? 1.0f : 1.0f + 1.0f / 1024);
     kelp_gradient_merge(left, right);
     ck_assert_float_eq(left->values[COUNT - 1], rounds ? 256.0f : 257.0f);
-    kelp_gradient_pack(left);
+    kelp_gradient_pack(left, 0, COUNT);
     const char *bytes = kelp_gradient_bytes(left, 0);
     const char *area = kelp_shm_area_bytes(left->area);
     const size_t length = COUNT * kelp_precision_bytes((enum kelp_precision)_i);

@@ -67,6 +67,26 @@ static struct kelp_gradient *take_buffer(void *user)
     return kelp_gradient_get(user);
 }
 
+/* What ready() told of the node in work, whose values were copied then. */
+static struct {
+    const struct kelp_gradient *gradient;
+    float *values;
+    uint64_t first;
+    uint32_t calls;
+} told;
+
+static void take_ready(void *user, struct kelp_gradient *gradient, uint64_t first)
+{
+    (void)user;
+    ck_assert(told.calls == 0 || gradient == told.gradient);
+    ck_assert_uint_le(first, told.first);
+    memcpy(told.values + first, gradient->values + first,
+           (size_t)(told.first - first) * sizeof(*told.values));
+    told.gradient = gradient;
+    told.first = first;
+    told.calls++;
+}
+
 /* The whole gradient of the first training step, from the initial weights. */
 static struct kelp_gradient *first_step(struct kelp_lanes *lanes, float **ret_weights)
 {
@@ -88,9 +108,11 @@ static struct kelp_gradient *first_step(struct kelp_lanes *lanes, float **ret_we
     kelp_gradient_pool_destroy(pool);
     pool = kelp_gradient_pool_create(plan->flat_count, job->transport.precision);
     ck_assert_ptr_nonnull(pool);
-    const kelp_status status =
-        kelp_lanes_node(lanes, 0, job->cluster.lanes,
-                        &(struct kelp_lanes_buffers){take_buffer, pool}, &gradient, &error);
+    const kelp_status status = kelp_lanes_node(
+        lanes, 0, job->cluster.lanes,
+        &(struct kelp_lanes_buffers){
+            .get = take_buffer, .ready = told.values ? take_ready : NULL, .user = pool},
+        &gradient, &error);
     ck_assert_msg(status == KELP_OK, "%s", error.text);
     *ret_weights = weights;
     return gradient;
@@ -147,11 +169,11 @@ KELP_TEST(test_bfloat16_rounds_every_node)
     ck_assert_int_eq(open_lanes(&lanes), KELP_OK);
     const uint64_t count = kelp_lanes_plan(lanes)->flat_count;
     struct kelp_gradient *whole = first_step(lanes, &weights);
-    const struct kelp_lanes_buffers buffers = {take_buffer, pool};
+    const struct kelp_lanes_buffers buffers = {.get = take_buffer, .user = pool};
     struct kelp_gradient *nodes[4];
     for (uint32_t lane = 0; lane < 4; lane++) {
         ck_assert_int_eq(kelp_lanes_node(lanes, lane, 1, &buffers, &nodes[lane], &error), KELP_OK);
-        kelp_gradient_pack(nodes[lane]);
+        kelp_gradient_pack(nodes[lane], 0, count);
     }
     uint64_t odd = 0;
     for (uint64_t i = 0; i < count; i++) {
@@ -180,6 +202,51 @@ KELP_TEST(test_bfloat16_rounds_every_node)
     kelp_gradient_unref(whole);
     kelp_lanes_destroy(lanes);
     free(weights);
+}
+
+/* Told piece by piece, the last tensors first, a node has the bits that it has when it is added at
+ * once, and what was told does not change any more. With one lane, with several, with pieces of a
+ * lane, with lanes that have no samples, with rounded values. */
+KELP_LOOP_TEST(test_ready_piece_by_piece, 0, 10)
+{
+    static const struct {
+        const char *lanes, *pieces, *batch;
+    } cases[] = {
+        {"1", "1", "23"}, {"2", "1", "23"}, {"8", "1", "23"}, {"4", "3", "23"}, {"16", "1", "5"}};
+    struct kelp_lanes *lanes;
+    float *weights;
+    set("cluster.lanes", cases[_i / 2].lanes);
+    set("train.accumulate", cases[_i / 2].pieces);
+    set("train.batch_size", cases[_i / 2].batch);
+    set("transport.precision", _i % 2 == 0 ? "float32" : "bfloat16");
+    ck_assert_int_eq(open_lanes(&lanes), KELP_OK);
+    const uint64_t count = kelp_lanes_plan(lanes)->flat_count;
+    struct kelp_gradient *whole = first_step(lanes, &weights);
+    float *expected = malloc((size_t)count * sizeof(*expected));
+    double sums[KELP_METRIC_SUM_SCALARS];
+    ck_assert_ptr_nonnull(expected);
+    memcpy(expected, whole->values, (size_t)count * sizeof(*expected));
+    memcpy(sums, whole->sums, sizeof(sums));
+    kelp_gradient_unref(whole);
+    free(weights);
+
+    told.values = malloc((size_t)count * sizeof(*told.values));
+    ck_assert_ptr_nonnull(told.values);
+    told.first = count;
+    struct kelp_gradient *gradient = first_step(lanes, &weights);
+    ck_assert(gradient->present);
+    ck_assert_mem_eq(gradient->values, expected, (size_t)count * sizeof(*expected));
+    ck_assert_mem_eq(gradient->sums, sums, sizeof(sums));
+    ck_assert_uint_ge(told.calls, 2);
+    ck_assert_uint_eq(told.first, 0);
+    ck_assert_ptr_eq(told.gradient, gradient);
+    ck_assert_mem_eq(told.values, expected, (size_t)count * sizeof(*expected));
+    kelp_gradient_unref(gradient);
+    kelp_lanes_destroy(lanes);
+    free(weights);
+    free(expected);
+    free(told.values);
+    told.values = NULL;
 }
 
 /* Pieces cover their lane in order, without gap or overlap. */

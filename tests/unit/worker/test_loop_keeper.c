@@ -3,6 +3,7 @@
 #include <stdatomic.h>
 #include <unistd.h>
 
+#include "common/base/clock.h"
 #include "common/rpc/rpc.h"
 #include "tests/lib/suite.h"
 #include "worker/links/loop_keeper.h"
@@ -14,6 +15,7 @@ static pthread_t owner;
 static atomic_uint by_owner; /* events that each thread has handled */
 static atomic_uint by_keeper;
 static atomic_uint ran;
+static uint64_t fastest_us = UINT64_MAX;
 
 static void on_timer(void *user)
 {
@@ -58,7 +60,7 @@ KELP_CASE("loop keeper", .timeout_s = 60, .setup = setup, .teardown = teardown)
 KELP_TEST(runs_the_loop_of_an_owner_who_is_away)
 {
     for (int i = 0; i < 3; i++) {
-        kelp_loop_keeper_leave(keeper);
+        kelp_loop_keeper_leave(keeper, false);
         await_keeper();
         kelp_loop_keeper_return(keeper);
         unsigned kept = atomic_load(&by_keeper);
@@ -74,7 +76,7 @@ KELP_TEST(runs_the_loop_of_an_owner_who_is_away)
 /* An owner who hands over a piece of its work has been away all the time. */
 KELP_TEST(goes_on_after_a_pause)
 {
-    kelp_loop_keeper_leave(keeper);
+    kelp_loop_keeper_leave(keeper, false);
     for (int i = 0; i < 3; i++) {
         await_keeper();
         kelp_loop_keeper_pause(keeper);
@@ -85,8 +87,27 @@ KELP_TEST(goes_on_after_a_pause)
     }
 }
 
+/* Where there is work for the loop, the keeper takes it as soon as it can: the first event comes
+ * long before its patience would be over, also after a pause. */
+KELP_TEST(takes_the_loop_at_once)
+{
+    kelp_loop_keeper_leave(keeper, true);
+    for (int i = 0; i < 3; i++) {
+        const unsigned before = atomic_load(&by_keeper);
+        const uint64_t begin_us = kelp_clock_us();
+        while (atomic_load(&by_keeper) == before) {
+            (void)usleep(100); /* until the keeper has run; the test's time limit ends it */
+        }
+        fastest_us =
+            kelp_clock_us() - begin_us < fastest_us ? kelp_clock_us() - begin_us : fastest_us;
+        kelp_loop_keeper_pause(keeper);
+        kelp_loop_keeper_resume(keeper);
+    }
+    ck_assert_uint_lt(fastest_us, 50000);
+}
+
 KELP_TEST(ends_while_it_runs_the_loop)
 {
-    kelp_loop_keeper_leave(keeper);
+    kelp_loop_keeper_leave(keeper, false);
     await_keeper();
 }
