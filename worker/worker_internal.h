@@ -30,6 +30,22 @@ struct kelp__worker_ready {
 };
 #define KELP__WORKER_NOTHING UINT32_MAX
 
+/* What the weights of the work that was handed out are. */
+enum kelp__worker_ahead {
+    KELP__WORKER_WHOLE,    /* all are there */
+    KELP__WORKER_AHEAD,    /* they are coming, into the next vector */
+    KELP__WORKER_GIVEN_UP, /* they are not to come */
+};
+
+/* An answer whose weights the stepper may keep. */
+struct kelp__worker_incoming {
+    uint32_t partition;
+    uint64_t step;
+    const struct kelp_wire_payload *payload; /* NULL: it has none */
+    uint64_t offset;
+    uint64_t length;
+};
+
 struct kelp_worker {
     struct kelp_worker_options options;
     char id[KELP_JOB_NAME_MAX + 1];
@@ -58,6 +74,11 @@ struct kelp_worker {
     struct kelp_gradient_pool *gradients;
     bool overlaps; /* kelp_worker_overlaps() */
     struct kelp__worker_ready ready;
+    int ahead;           /* atomic: enum kelp__worker_ahead */
+    uint64_t *arrived;   /* atomic, of each partition: the step of its newest weights, and one */
+    uint64_t work_step;  /* of the work that was handed out */
+    uint64_t awaited_us; /* in kelp_worker_await() since then */
+    struct kelp__worker_incoming incoming; /* in the event under way */
     uint64_t lanes_computed;
     uint64_t busy_us;   /* with them */
     uint64_t waited_us; /* in the kelp_worker_next() under way */
@@ -95,6 +116,21 @@ void kelp__worker_connect_link(struct kelp_worker *worker,
 void kelp__worker_close_link(struct kelp_worker *worker, uint32_t number);
 void kelp__worker_close_links(struct kelp_worker *worker);
 
+/* Take what the coordinator sent, if it did. */
+void kelp__worker_hear_news(struct kelp_worker *worker);
+
+/* worker_overlap.c. Lanes are handed out, perhaps ahead of their weights. The loop is the owner's.
+ */
+void kelp__worker_handed_out(struct kelp_worker *worker, const struct kelp_stepper_action *action);
+/* Nothing of the node in work is complete. The loop is the owner's. */
+void kelp__worker_forget_ready(struct kelp_worker *worker);
+/* Tell the stepper how far the node in work is complete. */
+void kelp__worker_tell_ready(struct kelp_worker *worker);
+/* Until all weights of the work are there, and the stepper has begun it. False: they are not to
+ * come. */
+bool kelp__worker_await_all(struct kelp_worker *worker);
+void kelp__worker_give_up(struct kelp_worker *worker, const struct kelp_stepper_action *action);
+
 /* worker_trace.c. Memory for a trace, if there is one; the plan is known. */
 kelp_status kelp__worker_trace_begin(struct kelp_worker *worker,
                                      struct kelp_error *reterr) KELP_MUST_USE;
@@ -108,5 +144,7 @@ void kelp__worker_trace_answered(struct kelp_worker *worker, uint64_t begin_ns,
                                  const struct kelp_sync_answer *answer, bool is_kept);
 /* The worker waited since then. */
 void kelp__worker_trace_waited(struct kelp_worker *worker, uint64_t begin_ns);
+/* ... for this partition, in the middle of a lane. */
+void kelp__worker_trace_awaited(struct kelp_worker *worker, uint64_t begin_ns, uint32_t partition);
 
 #endif

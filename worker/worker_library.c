@@ -139,6 +139,9 @@ static void begin_version(struct kelp_worker *worker, const struct kelp_stepper_
     if (action->begin.swap) {
         worker->current = 1 - worker->current;
     }
+    if (__atomic_load_n(&worker->ahead, __ATOMIC_RELAXED) == KELP__WORKER_AHEAD) {
+        __atomic_store_n(&worker->ahead, KELP__WORKER_WHOLE, __ATOMIC_RELEASE);
+    }
     kelp_times_begins(&worker->times);
     worker->step.begins = true;
     struct kelp_stepper_view view;
@@ -148,6 +151,17 @@ static void begin_version(struct kelp_worker *worker, const struct kelp_stepper_
                                                    .lanes_computed = worker->lanes_computed,
                                                    .busy_us = worker->busy_us};
     kelp_coordinator_link_progress(worker->coordinator, &progress);
+}
+
+/* The weights of the answer under way, before anything that follows from having them. */
+static void keep_weights(struct kelp_worker *worker)
+{
+    const struct kelp__worker_incoming *incoming = &worker->incoming;
+    const struct kelp_slice_range range = kelp_plan_partition(worker->plan, incoming->partition);
+
+    kelp_wire_payload_copy(incoming->payload, (size_t)incoming->offset, (size_t)incoming->length,
+                           worker->weights[1 - worker->current] + range.first);
+    __atomic_store_n(&worker->arrived[incoming->partition], incoming->step + 1, __ATOMIC_RELEASE);
 }
 
 static void send_message(struct kelp_worker *worker, const struct kelp_stepper_message *message)
@@ -204,8 +218,13 @@ static void carry_out(struct kelp_worker *worker, const struct kelp_stepper_acti
         kelp_gradient_unref(action->release);
         break;
     case KELP_STEPPER_KEEP:
+        keep_weights(worker);
+        break;
+    case KELP_STEPPER_GIVE_UP:
+        kelp__worker_give_up(worker, action);
+        break;
     case KELP_STEPPER_COMPUTE:
-        break; /* the caller of kelp__worker_event() looks for them */
+        break; /* the caller of kelp__worker_event() looks for it */
     }
 }
 
@@ -230,7 +249,7 @@ void kelp__worker_event(struct kelp_worker *worker, const struct kelp_stepper_ev
 
 /* ---- news ------------------------------------------------------------------------------------ */
 
-static void hear_news(struct kelp_worker *worker)
+void kelp__worker_hear_news(struct kelp_worker *worker)
 {
     struct kelp_news news;
     struct kelp_places places;
@@ -252,32 +271,11 @@ static void hear_news(struct kelp_worker *worker)
     kelp_worker_map_free(news.map);
 }
 
-/* What of the node in work can be sent. */
-static void tell_ready(struct kelp_worker *worker)
-{
-    const uint32_t partition = __atomic_load_n(&worker->ready.partition, __ATOMIC_ACQUIRE);
-    const struct kelp_node *node = &worker->ready.node;
-
-    if (partition >= worker->ready.told) {
-        return;
-    }
-    worker->ready.told = partition;
-    kelp_gradient_ref(node->gradient);
-    kelp__worker_event(worker, &(struct kelp_stepper_event){
-                                   .kind = KELP_STEPPER_PARTLY,
-                                   .computed = {.lane_first = node->lane_first,
-                                                .lane_count = node->lane_count,
-                                                .present = true,
-                                                .content = node->gradient,
-                                                .partition_first = partition},
-                               });
-}
-
 /* The keeper has handled an event: news too are taken while lanes are computed. */
 static void on_kept(void *user)
 {
-    hear_news(user);
-    tell_ready(user);
+    kelp__worker_hear_news(user);
+    kelp__worker_tell_ready(user);
 }
 
 static void on_changed(void *user)
@@ -353,7 +351,8 @@ static kelp_status allocate(struct kelp_worker *worker, struct kelp_error *reter
     worker->stepper = kelp_stepper_create(worker->job, worker->plan);
     worker->gradients =
         kelp_gradient_pool_create(worker->plan->flat_count, worker->job->transport.precision);
-    if (!worker->memory || !worker->stepper || !worker->gradients) {
+    worker->arrived = calloc(worker->plan->partition_count, sizeof(*worker->arrived));
+    if (!worker->memory || !worker->stepper || !worker->gradients || !worker->arrived) {
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY,
                          "worker: no memory for two copies of %zu weights", flat_count);
     }
@@ -384,9 +383,7 @@ kelp_status kelp_worker_join(struct kelp_worker *worker, const struct kelp_plan 
     }
     worker->plan = plan;
     worker->overlaps = kelp_stepper_overlaps(plan);
-    worker->ready.first = plan->flat_count;
-    worker->ready.partition = KELP__WORKER_NOTHING;
-    worker->ready.told = KELP__WORKER_NOTHING;
+    kelp__worker_forget_ready(worker);
     status = kelp_plan_print(plan, &worker->plan_text, reterr);
     if (status == KELP_OK) {
         status = allocate(worker, reterr);
@@ -422,10 +419,11 @@ static void hand_out(struct kelp_worker *worker, const struct kelp_stepper_actio
 {
     *ret_work = (struct kelp_work){
         .word = action->compute.word,
-        .weights = worker->weights[worker->current],
+        .weights = worker->weights[action->compute.ahead ? 1 - worker->current : worker->current],
         .lane_first = action->compute.lane_first,
         .lane_count = action->compute.lane_count,
     };
+    kelp__worker_handed_out(worker, action);
     kelp__worker_trace_work(worker, &action->compute.word);
     worker->handed_out_us = kelp_clock_us();
     worker->step.train = action->compute.word.kind == KELP_STEP_TRAIN;
@@ -464,7 +462,7 @@ static kelp_status wait_for_work(struct kelp_worker *worker, struct kelp_stop *s
 
     for (;;) {
         int wait_ms = -1;
-        hear_news(worker);
+        kelp__worker_hear_news(worker);
         if (worker->failure.status != KELP_OK) {
             return kelp_fail(reterr, worker->failure.status, "%s", worker->failure.text);
         }
@@ -518,15 +516,20 @@ static void end_step(struct kelp_worker *worker, uint64_t now_us)
     struct kelp_times_step *step = &worker->step;
     struct kelp_times_window window;
     const uint64_t took_us = now_us - worker->handed_out_us;
-    const uint64_t rest_us = step->read_us + worker->pushed_us;
+    const uint64_t rest_us = step->read_us + worker->pushed_us + worker->awaited_us;
 
-    worker->busy_us += took_us;
+    worker->busy_us += took_us - worker->awaited_us;
     worker->handed_out_us = 0;
     step->compute_us = took_us > rest_us ? took_us - rest_us : 0;
     step->push_us += worker->pushed_us;
+    step->wait_us += worker->awaited_us;
+    if (__atomic_load_n(&worker->ahead, __ATOMIC_RELAXED) != KELP__WORKER_WHOLE) {
+        step->lanes = 0; /* they were given up */
+    }
     kelp_figures_add(figures, KELP_FIGURE_WORKER_DATA, step->read_us);
     kelp_figures_add(figures, KELP_FIGURE_WORKER_COMPUTE, step->compute_us);
     kelp_figures_add(figures, KELP_FIGURE_WORKER_PUSH, worker->pushed_us);
+    kelp_figures_add(figures, KELP_FIGURE_WORKER_WAIT, worker->awaited_us);
     if (figures && step->train) {
         observe(figures, step);
     }
@@ -564,33 +567,13 @@ struct kelp_gradient *kelp_worker_gradient(struct kelp_worker *worker)
     return kelp_gradient_get(worker->gradients);
 }
 
-bool kelp_worker_overlaps(const struct kelp_worker *worker)
-{
-    return worker->overlaps;
-}
-
-void kelp_worker_ready(struct kelp_worker *worker, const struct kelp_node *node, uint64_t first)
-{
-    const uint64_t slice = kelp_plan_partition(worker->plan, 0).count;
-    const uint64_t partition = (first + slice - 1) / slice;
-
-    /* With partition 0 go the sums, which come last. */
-    if (!worker->overlaps || partition == 0 || partition >= worker->plan->partition_count ||
-        partition >= worker->ready.partition) {
-        return;
-    }
-    if (worker->ready.partition == KELP__WORKER_NOTHING) {
-        worker->ready.node = *node;
-    }
-    kelp_gradient_pack(node->gradient, partition * slice, worker->ready.first - partition * slice);
-    worker->ready.first = partition * slice;
-    __atomic_store_n(&worker->ready.partition, (uint32_t)partition, __ATOMIC_RELEASE);
-    kelp_rpc_loop_wake(worker->loop);
-}
-
 kelp_status kelp_worker_push(struct kelp_worker *worker, const struct kelp_node *node,
                              struct kelp_error *reterr)
 {
+    if (!kelp__worker_await_all(worker)) {
+        kelp_gradient_unref(node->gradient);
+        return KELP_OK; /* nobody needs it */
+    }
     const struct kelp_stepper_event event = {
         .kind = KELP_STEPPER_COMPUTED,
         .computed = {.lane_first = node->lane_first,
@@ -606,9 +589,7 @@ kelp_status kelp_worker_push(struct kelp_worker *worker, const struct kelp_node 
         kelp_gradient_pack(node->gradient, 0, worker->ready.first);
     }
     kelp_loop_keeper_pause(worker->keeper);
-    worker->ready.first = worker->plan->flat_count;
-    worker->ready.partition = KELP__WORKER_NOTHING;
-    worker->ready.told = KELP__WORKER_NOTHING;
+    kelp__worker_forget_ready(worker);
     kelp_status status = kelp_stepper_event(worker->stepper, &event, &worker->actions);
     if (status == KELP_OK) {
         worker->lanes_computed += node->lane_count;
@@ -656,6 +637,7 @@ void kelp_worker_close(struct kelp_worker *worker)
     kelp_stepper_destroy(worker->stepper);
     kelp_gradient_pool_destroy(worker->gradients);
     free(worker->memory);
+    free(worker->arrived);
     free(worker->flights);
     free(worker->plan_text);
     if (worker->etcd) {

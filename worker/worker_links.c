@@ -117,13 +117,13 @@ static void on_answer(struct kelp_shard_link *link, const Kelp__V1__PullAnswer *
     if (event.answer.answer.status == KELP_OK && !answer->is_part) {
         kelp_times_answered(&worker->times, event.answer.link, kelp_clock_us());
     }
+    worker->incoming = (struct kelp__worker_incoming){.partition = answer->partition,
+                                                      .step = answer->step,
+                                                      .payload = payload,
+                                                      .offset = answer->offset,
+                                                      .length = answer->length};
     kelp__worker_event(worker, &event);
     const bool is_kept = kelp__worker_action(worker, KELP_STEPPER_KEEP);
-    if (is_kept) {
-        struct kelp_slice_range range = kelp_plan_partition(worker->plan, answer->partition);
-        kelp_wire_payload_copy(payload, (size_t)answer->offset, (size_t)answer->length,
-                               worker->weights[1 - worker->current] + range.first);
-    }
     kelp__worker_trace_answered(worker, begin_ns, &event.answer.answer, is_kept);
 }
 

@@ -117,6 +117,14 @@ void kelp__worker_trace_answered(struct kelp_worker *worker, uint64_t begin_ns,
     flight->asked_ns = 0;
 }
 
+void kelp__worker_trace_awaited(struct kelp_worker *worker, uint64_t begin_ns, uint32_t partition)
+{
+    kelp_trace_end(worker->options.trace, begin_ns,
+                   &(struct kelp_trace_span){.name = "wait for weights",
+                                             .step = worker->work_step,
+                                             .arguments = {{"partition", partition}}});
+}
+
 void kelp__worker_trace_waited(struct kelp_worker *worker, uint64_t begin_ns)
 {
     kelp_trace_end(worker->options.trace, begin_ns,

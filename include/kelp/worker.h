@@ -83,7 +83,9 @@ kelp_status kelp_worker_join(struct kelp_worker *worker, const struct kelp_plan 
 /* Lanes [lane_first, lane_first + lane_count) of the entry `word`, to be computed from weights. */
 struct kelp_work {
     struct kelp_control_word word;
-    const float *weights; /* float32[plan->flat_count], w_v; until the next kelp_worker_next() */
+    /* float32[plan->flat_count], w_v; until the next kelp_worker_next(). All of it is there, unless
+     * kelp_worker_go_ahead() was called. */
+    const float *weights;
     uint32_t lane_first;
     uint32_t lane_count;
 };
@@ -113,18 +115,33 @@ struct kelp_node {
 };
 
 /*
+ * From now on kelp_worker_next() may give lanes of a training step of which weights are still
+ * coming: before it reads weights, the caller waits for them with kelp_worker_await(). Does nothing
+ * where kelp_worker_overlaps() says no. After kelp_worker_join().
+ */
+void kelp_worker_go_ahead(struct kelp_worker *worker);
+/* Wait for elements [first, first + count) of the weights of the work returned last. False: they
+ * are not to come, nor is the work of use: call kelp_worker_next(). */
+bool kelp_worker_await(struct kelp_worker *worker, uint64_t first, uint64_t count);
+
+/*
  * Of the last node of the work returned last, the gradient's elements from `first` on are complete:
  * they may be sent while the rest is computed, and must not be written again. With falling numbers,
  * for a training step whose last lane has samples; kelp_worker_push() of the same node and gradient
- * follows. Only for speed, where kelp_worker_overlaps() says so: elsewhere it does nothing.
+ * follows, unless kelp_worker_await() says no. Only for speed: where kelp_worker_overlaps() says no
+ * it does nothing.
  */
 void kelp_worker_ready(struct kelp_worker *worker, const struct kelp_node *node, uint64_t first);
 /* Is the model so large that communication is to go on while lanes are computed? It follows from
  * the plan alone. */
 bool kelp_worker_overlaps(const struct kelp_worker *worker);
 
-/* Hand over a node of the work returned last. It is sent by the next kelp_worker_next(). Lanes that
- * are added before (kelp_gradient_merge()) go through kelp_gradient_round() first, each of them. */
+/*
+ * Hand over a node of the work returned last. It is sent by the next kelp_worker_next(), and not at
+ * all when kelp_worker_await() says no to that work; weights that are still coming are waited for.
+ * Lanes that are added before (kelp_gradient_merge()) go through kelp_gradient_round() first, each
+ * of them.
+ */
 kelp_status kelp_worker_push(struct kelp_worker *worker, const struct kelp_node *node,
                              struct kelp_error *reterr) KELP_MUST_USE;
 

@@ -3,6 +3,7 @@
  * operands that are computed, some of which go elsewhere too, before or behind it, so that
  * gradients are written and added to. In training, since some operators do other things there.
  */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -71,7 +72,10 @@ static void built_fini(struct built *b)
 struct trial {
     struct built *b;
     float *input, *target, *weights, *gradient, *scratch;
-    uint64_t count; /* elements of all parameters and statistics */
+    float *shown;    /* the weights that a run sees: not a number until it has asked for them */
+    float *finished; /* gradients as they were when they were complete */
+    float *written;  /* where the run writes them */
+    uint64_t count;  /* elements of all parameters and statistics */
     bool accumulate;
     uint32_t complete_next; /* the index that the next call of complete() must be below */
     uint32_t complete_calls;
@@ -83,15 +87,36 @@ static void bind(struct trial *trial, float *gradient)
     for (uint32_t i = 0; i < kelp_graph_parameter_count(trial->b->graph); i++) {
         struct kelp_tensor tensor;
         kelp_graph_parameter_tensor(trial->b->graph, i, &tensor);
-        kelp_graph_bind(trial->b->graph, i, trial->weights + offset, gradient + offset);
+        kelp_graph_bind(trial->b->graph, i, trial->shown + offset, gradient + offset);
         offset += tensor.elem_count;
     }
+}
+
+static uint64_t offset_of(const struct trial *trial, uint32_t index)
+{
+    uint64_t offset = 0;
+    for (uint32_t i = 0; i < index && i < kelp_graph_parameter_count(trial->b->graph); i++) {
+        struct kelp_tensor tensor;
+        kelp_graph_parameter_tensor(trial->b->graph, i, &tensor);
+        offset += tensor.elem_count;
+    }
+    return offset;
+}
+
+static bool on_need(void *user, uint32_t index)
+{
+    struct trial *trial = user;
+    const uint64_t first = offset_of(trial, index), end = offset_of(trial, index + 1);
+    memcpy(trial->shown + first, trial->weights + first, (size_t)(end - first) * sizeof(float));
+    return true;
 }
 
 static void on_complete(void *user, uint32_t index)
 {
     struct trial *trial = user;
+    const uint64_t first = offset_of(trial, index), end = offset_of(trial, trial->complete_next);
     ck_assert_uint_lt(index, trial->complete_next);
+    memcpy(trial->finished + first, trial->written + first, (size_t)(end - first) * sizeof(float));
     trial->complete_next = index;
     trial->complete_calls++;
 }
@@ -101,6 +126,10 @@ static double train(struct trial *trial, float *gradient)
     double sums[KELP_METRIC_SUM_COUNT];
     struct kelp_error error = {KELP_OK, ""};
     bind(trial, gradient);
+    trial->written = gradient;
+    for (uint64_t i = 0; i < trial->count; i++) {
+        trial->shown[i] = NAN;
+    }
     trial->complete_next = UINT32_MAX;
     const struct kelp_graph_run run = {.mode = KELP_GRAPH_TRAIN,
                                        .input = trial->input,
@@ -112,11 +141,13 @@ static double train(struct trial *trial, float *gradient)
                                        .seed = 5,
                                        .step = 77,
                                        .position = 3,
+                                       .need = on_need,
                                        .complete = on_complete,
                                        .user = trial};
     const kelp_status status = kelp_graph_run(trial->b->graph, &run, &error);
     ck_assert_msg(status == KELP_OK, "%s", error.text);
     ck_assert_uint_eq(trial->complete_next, 0);
+    ck_assert_mem_eq(trial->finished, gradient, (size_t)trial->count * sizeof(float));
     return sums[KELP_METRIC_SUM_LOSS];
 }
 
@@ -141,6 +172,10 @@ static void trial_init(struct trial *trial, struct built *b)
     trial->weights = source_floats(b->source, trial->count);
     trial->gradient = source_floats(b->source, trial->count);
     trial->scratch = source_floats(b->source, trial->count);
+    trial->shown = calloc((size_t)trial->count, sizeof(*trial->shown));
+    trial->finished = calloc((size_t)trial->count, sizeof(*trial->finished));
+    ck_assert_ptr_nonnull(trial->shown);
+    ck_assert_ptr_nonnull(trial->finished);
     for (uint32_t s = 0; s < b->batch; s++) {
         for (uint32_t i = 0; i < GRAPH_CATEGORIES; i++) {
             trial->input[s * (GRAPH_NUMBERS + GRAPH_CATEGORIES) + GRAPH_NUMBERS + i] =
@@ -159,6 +194,8 @@ static void trial_fini(struct trial *trial)
     free(trial->weights);
     free(trial->gradient);
     free(trial->scratch);
+    free(trial->shown);
+    free(trial->finished);
 }
 
 static uint32_t seeds(void)

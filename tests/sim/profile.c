@@ -91,6 +91,7 @@ static void draw_cluster(struct sim *sim)
     profile->zones = (unsigned)(sim_mix(sim->seed + 73) % 4);                 /* not drawn */
     profile->turning = sim_draw(sim, 2) == 0;
     profile->parts = sim_mix(sim->seed + 107) % 2 == 0;  /* not drawn */
+    profile->ahead = sim_mix(sim->seed + 109) % 2 == 0;  /* neither */
     profile->disk_us = SIM_MS << (2 * sim_draw(sim, 5)); /* 1 to 256 ms */
     profile->deferred = sim_draw(sim, 2) == 0;
     profile->latency_us = sim_draw(sim, 4) == 0 ? 20 * SIM_MS : SIM_MS;

@@ -48,6 +48,8 @@ const char *const sim_count_names[SIM_COUNT_COUNT] = {
     [SIM_COUNT_CHECKPOINT_DAMAGED] = "checkpoints found damaged",
     [SIM_COUNT_OFFER] = "lanes offered to spares",
     [SIM_COUNT_COVERED] = "lanes computed by spares",
+    [SIM_COUNT_AHEAD] = "versions begun with weights missing",
+    [SIM_COUNT_GIVEN_UP] = "of these given up",
     [SIM_COUNT_EVENT] = "events",
 };
 

@@ -75,6 +75,8 @@ enum sim_count {
     SIM_COUNT_CHECKPOINT_DAMAGED,
     SIM_COUNT_OFFER,
     SIM_COUNT_COVERED,
+    SIM_COUNT_AHEAD,
+    SIM_COUNT_GIVEN_UP,
     SIM_COUNT_EVENT,
     SIM_COUNT_COUNT
 };
@@ -125,6 +127,7 @@ struct sim_profile {
     bool idler;           /* the last worker joins and answers, and computes nothing */
     bool turning;         /* workers look at what shards sent also between lanes */
     bool parts;           /* workers send nodes while they compute the rest of them */
+    bool ahead;           /* they begin with the first weights, while the others come */
     bool deferred;        /* merges and applies take time of their own */
     unsigned zones;       /* that hosts are in; 0: not said */
     bool cuts;            /* the network is cut between processes, one way */

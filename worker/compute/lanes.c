@@ -39,12 +39,21 @@ struct kelp_lanes {
         uint32_t sibling_count;
         uint64_t first; /* from here on that is done */
     } last;
-    struct kelp_trace *trace; /* NULL: none */
+    struct kelp_trace *trace;                                  /* NULL: none */
+    bool (*await)(void *user, uint64_t first, uint64_t count); /* NULL: weights are there */
+    void *await_user;
 };
 
 void kelp_lanes_trace(struct kelp_lanes *lanes, struct kelp_trace *trace)
 {
     lanes->trace = trace;
+}
+
+void kelp_lanes_await(struct kelp_lanes *lanes,
+                      bool (*await)(void *user, uint64_t first, uint64_t count), void *user)
+{
+    lanes->await = await;
+    lanes->await_user = user;
 }
 
 const struct kelp_plan *kelp_lanes_plan(const struct kelp_lanes *lanes)
@@ -115,6 +124,14 @@ static kelp_status read_samples(struct kelp_lanes *lanes, uint32_t lane,
     return status;
 }
 
+static bool on_need(void *user, uint32_t index)
+{
+    const struct kelp_lanes *lanes = user;
+    const struct kelp_tensor *tensor = &lanes->plan.tensors[index];
+
+    return lanes->await(lanes->await_user, tensor->offset, tensor->elem_count);
+}
+
 /* The gradients of the tensors from index on are complete: so is the node's sum, once the other
  * lanes are in it. */
 static void on_complete(void *user, uint32_t index)
@@ -161,6 +178,7 @@ static kelp_status train_piece(struct kelp_lanes *lanes, uint32_t lane, const st
         .accumulate = what->further,
         .step = lanes->word.step,
         .position = samples.first,
+        .need = lanes->await ? on_need : NULL,
         .complete = tells ? on_complete : NULL,
         .user = lanes,
         .trace = lanes->trace,

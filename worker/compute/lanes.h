@@ -32,6 +32,12 @@ const struct kelp_plan *kelp_lanes_plan(const struct kelp_lanes *lanes);
 /* The memory that a worker with these lanes takes (worker/model/footprint.h). */
 void kelp_lanes_footprint(const struct kelp_lanes *lanes, struct kelp_footprint *ret_footprint);
 
+/* Weights may still be coming when a training step begins: before elements [first, first + count)
+ * are read, await() waits for them. False: they are not to come, and kelp_lanes_node() ends with
+ * KELP_ERR_BUSY. NULL: they are there. */
+void kelp_lanes_await(struct kelp_lanes *lanes,
+                      bool (*await)(void *user, uint64_t first, uint64_t count), void *user);
+
 /* What was done so far, for whoever watches. */
 struct kelp_lanes_work {
     uint64_t read_us; /* with reading samples */
@@ -65,7 +71,8 @@ struct kelp_lanes_buffers {
  * transport.precision says so; aligned, a power of two.
  * Takes as many buffers at once as the node has levels. *ret_gradient is the caller's reference;
  * `present` is false when no lane of it has samples.
- * Errors: KELP_ERR_NO_MEMORY, KELP_ERR_DEVICE, those of reading samples.
+ * Errors: KELP_ERR_NO_MEMORY, KELP_ERR_DEVICE, KELP_ERR_BUSY (kelp_lanes_await()), those of reading
+ *         samples.
  */
 kelp_status kelp_lanes_node(struct kelp_lanes *lanes, uint32_t lane_first, uint32_t lane_count,
                             const struct kelp_lanes_buffers *buffers,

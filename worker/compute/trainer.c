@@ -87,6 +87,11 @@ static struct kelp_gradient *gradient_of_node(void *user)
     return kelp_worker_gradient(handed->worker);
 }
 
+static bool await_weights(void *user, uint64_t first, uint64_t count)
+{
+    return kelp_worker_await(user, first, count);
+}
+
 static void node_ready(void *user, struct kelp_gradient *gradient, uint64_t first)
 {
     struct handed_node *handed = user;
@@ -151,6 +156,9 @@ static kelp_status compute(struct kelp_trainer *trainer, const struct kelp_work 
         if (status == KELP_OK) {
             status = kelp_worker_push(trainer->worker, &handed.node, reterr);
         }
+    }
+    if (status == KELP_ERR_BUSY && !kelp_worker_await(trainer->worker, 0, 0)) {
+        return KELP_OK; /* it is of no use any more */
     }
     if (status == KELP_OK) {
         fail_if_asked(trainer, work, fault);
@@ -255,6 +263,10 @@ kelp_status kelp_trainer_run(struct kelp_trainer *trainer, const struct kelp_wor
     kelp_status status = kelp_worker_join(trainer->worker, trainer->plan, reterr);
     if (status != KELP_OK) {
         return status;
+    }
+    if (kelp_worker_overlaps(trainer->worker)) {
+        kelp_worker_go_ahead(trainer->worker);
+        kelp_lanes_await(trainer->lanes, await_weights, trainer->worker);
     }
     struct kelp_footprint footprint;
     kelp_lanes_footprint(trainer->lanes, &footprint);

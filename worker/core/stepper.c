@@ -65,6 +65,10 @@ static void begin_version(struct kelp_stepper *stepper, const struct kelp_contro
     stepper->word = *word;
     stepper->working = true;
     stepper->busy_ms = KELP__STEPPER_BUSY_MS;
+    if (stepper->ahead) {
+        stepper->ahead = false;
+        memset(stepper->computed + stepper->next.first, 1, stepper->next.count);
+    }
     if (stepper->fetching) {
         kelp_offers_fetched(&stepper->offers, word);
     }
@@ -137,6 +141,65 @@ static bool compute_offered(struct kelp_stepper *stepper)
     return true;
 }
 
+/* ---- ahead ----------------------------------------------------------------------------------- */
+
+/* Are lanes of the version before wanted of this worker? */
+static bool is_wanted(const struct kelp_stepper *stepper)
+{
+    uint32_t first;
+    uint32_t count;
+
+    return kelp_offers_find(&stepper->offers, &stepper->word, stepper->computed, &first, &count);
+}
+
+/* The assigned lanes of the version that is coming, of which the first weights are there. A digest
+ * takes all of them. */
+static void compute_ahead(struct kelp_stepper *stepper)
+{
+    struct kelp_control_word word;
+
+    if (!stepper->goes_ahead || !stepper->working || stepper->spare || stepper->rests ||
+        !stepper->assigned || stepper->lane_count == 0 || !kelp_sync_begun(stepper->sync, &word) ||
+        word.kind != KELP_STEP_TRAIN || word.digest_due) {
+        return;
+    }
+    struct kelp_stepper_action *action = kelp__stepper_emit(stepper, KELP_STEPPER_COMPUTE);
+    action->compute.word = word;
+    action->compute.lane_first = stepper->lane_first;
+    action->compute.lane_count = stepper->lane_count;
+    action->compute.ahead = true;
+    stepper->ahead = true;
+    stepper->next.version = word.version;
+    stepper->next.first = stepper->lane_first;
+    stepper->next.count = stepper->lane_count;
+    stepper->handed_out = true;
+    stepper->handed_out_end = stepper->lane_first + stepper->lane_count;
+}
+
+/* Anything may have happened to what is computed ahead. */
+static void look_ahead(struct kelp_stepper *stepper)
+{
+    struct kelp_control_word word;
+    const bool stays = stepper->working && kelp_sync_begun(stepper->sync, &word) &&
+                       word.version == stepper->next.version;
+    bool swap;
+
+    if (stays && kelp_sync_complete(stepper->sync, &word, &swap)) {
+        begin_version(stepper, &word, swap);
+        return;
+    }
+    if (stays && !is_wanted(stepper)) {
+        return;
+    }
+    kelp__stepper_emit(stepper, KELP_STEPPER_GIVE_UP)->give_up_swap = !stays;
+    if (!stays) {
+        stepper->working = false;
+        drop_nodes(stepper);
+    }
+    stepper->ahead = false;
+    stepper->overtaken = true;
+}
+
 /* A spare has lanes again, or an offer: it finds out where the job stands. */
 static void start_over(struct kelp_stepper *stepper)
 {
@@ -204,6 +267,7 @@ static void turn(struct kelp_stepper *stepper)
 
     stepper->handed_out = false;
     stepper->overtaken = false;
+    stepper->ahead = false;
     drop_partly(stepper);
     if (stepper->finishing) {
         finish(stepper);
@@ -213,6 +277,9 @@ static void turn(struct kelp_stepper *stepper)
         return;
     }
     if (kelp_sync_complete(stepper->sync, &word, &swap)) {
+        if (stepper->early) {
+            send_all(stepper); /* where two workers differ shows where all lanes come */
+        }
         begin_version(stepper, &word, swap);
     }
     if (compute_assigned(stepper)) {
@@ -221,7 +288,9 @@ static void turn(struct kelp_stepper *stepper)
     if (stepper->assigned) {
         follow(stepper);
     }
-    (void)compute_offered(stepper); /* after what was sent just now */
+    if (!compute_offered(stepper)) { /* after what was sent just now */
+        compute_ahead(stepper);
+    }
 }
 
 /* Is it the node that is there in part? */
@@ -245,7 +314,7 @@ static kelp_status add_node(struct kelp_stepper *stepper, const struct kelp_step
     bool room = stepper->overtaken || known ||
                 (stepper->working && !stepper->early && stepper->node_count < lanes);
 
-    if (!aligned || first >= lanes || count > lanes - first || !room) {
+    if (!aligned || first >= lanes || count > lanes - first || !room || stepper->ahead) {
         return KELP_ERR_INVALID;
     }
     if (stepper->overtaken || known) {
@@ -415,6 +484,11 @@ void kelp_stepper_destroy(struct kelp_stepper *stepper)
     free(stepper);
 }
 
+void kelp_stepper_go_ahead(struct kelp_stepper *stepper)
+{
+    stepper->goes_ahead = true;
+}
+
 static kelp_status dispatch(struct kelp_stepper *stepper, const struct kelp_stepper_event *event)
 {
     switch (event->kind) {
@@ -475,6 +549,10 @@ kelp_status kelp_stepper_event(struct kelp_stepper *stepper, const struct kelp_s
 {
     begin_event(stepper, actions);
     kelp_status status = dispatch(stepper, event);
+    if (stepper->ahead && event->kind != KELP_STEPPER_TURN) {
+        look_ahead(stepper);
+        status = status == KELP_OK ? stepper->status : status;
+    }
     kelp__stepper_point(stepper);
     return status;
 }

@@ -27,9 +27,19 @@
  * that are full go at once, and a link's last one when all of its partitions are in, with its
  * pulls.
  *
+ * Whoever says so (kelp_stepper_go_ahead()) may be given the lanes of a training step of which the
+ * weights are still coming: those that are there are in the next vector, and COMPUTE says that it
+ * is ahead. BEGIN follows once all are there, before anything of it is given. GIVE_UP comes instead
+ * when they may never come: the job went on without this worker, or lanes of the version before are
+ * wanted of it, for which others may wait in turn.
+ *
+ *     w_v whole, pushed --word, and w_{v+1} of partition 0--> AHEAD --all of w_{v+1}--> BEGIN
+ *                                                               |
+ *                                                               `--offer, new generation--> GIVE_UP
+ *
  * Threads: one caller. No I/O, no clock, never blocks.
  * Errors: KELP_ERR_NO_MEMORY (only destroying is allowed afterwards), and KELP_ERR_INVALID for a
- * COMPUTED or PARTLY of lanes that do not exist, which changes nothing.
+ * COMPUTED or PARTLY of lanes that do not exist, or before BEGIN, which changes nothing.
  */
 #ifndef KELP_WORKER_CORE_STEPPER_H
 #define KELP_WORKER_CORE_STEPPER_H
@@ -108,11 +118,12 @@ enum kelp_stepper_action_kind {
     KELP_STEPPER_SEND,        /* a message on a link; a stream that has ended takes nothing */
     KELP_STEPPER_RETRY_LATER, /* RETRY after a delay */
     KELP_STEPPER_ASK_LATER,   /* ASK_AGAIN after a delay */
-    KELP_STEPPER_KEEP,        /* copy the answer's weights into the next vector */
+    KELP_STEPPER_KEEP,        /* copy the answer's weights into the next vector, at once */
     KELP_STEPPER_STALE,       /* for the log: refused by an old map; a newer one is on its way */
     KELP_STEPPER_BEGIN,       /* a version is whole: begin to work on it */
     KELP_STEPPER_COMPUTE,     /* compute lanes from the current vector, then COMPUTED and TURN; all
                                  other events may come meanwhile */
+    KELP_STEPPER_GIVE_UP,     /* what is computed ahead is of no use: TURN instead of COMPUTED */
     KELP_STEPPER_RELEASE,     /* the stepper needs the content of a node no more */
 };
 
@@ -195,7 +206,11 @@ struct kelp_stepper_action {
             uint32_t lane_first;
             uint32_t lane_count;
             bool offered; /* the lanes are late, and were offered */
+            bool ahead;   /* from the next vector, in which weights are missing */
         } compute;
+        /* The next vector becomes the current one, which holds nothing: what comes is not for
+         * the lanes that are given up, and does not disturb whoever still reads it. */
+        bool give_up_swap;
         void *release;
     };
 };
@@ -222,6 +237,9 @@ struct kelp_stepper;
 struct kelp_stepper *kelp_stepper_create(const struct kelp_job *job, const struct kelp_plan *plan);
 /* Contents that were not released are forgotten: kelp_stepper_drop() first. NULL does nothing. */
 void kelp_stepper_destroy(struct kelp_stepper *stepper);
+
+/* The caller computes lanes ahead. Before the first event. */
+void kelp_stepper_go_ahead(struct kelp_stepper *stepper);
 
 /* Take in one event; *actions is emptied first. The actions are carried out in their order, and
  * before the next event. */

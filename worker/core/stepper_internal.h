@@ -75,9 +75,16 @@ struct kelp_stepper {
     bool handed_out;         /* lanes are being computed: until the next TURN */
     uint32_t handed_out_end; /* behind the last of them */
     bool partly;             /* the last node is not whole yet */
-    bool early;     /* some partitions have nodes that others have not: routes tell which */
+    bool early;      /* some partitions have nodes that others have not: routes tell which */
+    bool goes_ahead; /* kelp_stepper_go_ahead() */
+    bool ahead;      /* what is handed out is of a version that is not whole */
+    struct {         /* then */
+        uint64_t version;
+        uint32_t first;
+        uint32_t count;
+    } next;
     bool finishing; /* nothing new is begun */
-    bool overtaken; /* ... of a generation that is over: what is computed is not needed */
+    bool overtaken; /* what is handed out is not needed: given up, or of an older generation */
 
     struct kelp__stepper_items items;
     struct kelp_stepper_actions *actions; /* of the event under way */

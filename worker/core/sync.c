@@ -330,6 +330,17 @@ bool kelp_sync_complete(struct kelp_sync *sync, struct kelp_control_word *ret_wo
     return true;
 }
 
+bool kelp_sync_begun(const struct kelp_sync *sync, struct kelp_control_word *ret_word)
+{
+    if (sync->state != KELP_SYNC_GATHERING || !sync->following || !sync->have_word ||
+        sync->word.step != sync->target || sync->target == sync->held.step ||
+        sync->slots[0].gathered != sync->target) {
+        return false;
+    }
+    *ret_word = sync->word;
+    return true;
+}
+
 void kelp_sync_next(struct kelp_sync *sync)
 {
     assert(sync->state == KELP_SYNC_HOLDING);

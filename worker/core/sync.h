@@ -1,8 +1,8 @@
 /*
  * Which weights a worker holds, and what it must ask for next. Pure: answers in, pull requests out.
  *
- * A worker works on version v only with w_v of every partition, in one generation. Two partitions
- * may be one training step apart, and a partition that lacks lanes of a step may lack them because
+ * A worker pushes version v only with w_v of every partition, in one generation. Two partitions may
+ * be one training step apart, and a partition that lacks lanes of a step may lack them because
  * only this worker could compute them. So a worker that starts (or lost track) asks every partition
  * for what it has now, takes the *lowest* step that it saw, and asks the others for that one, which
  * they still keep (models/step.pml shows the hang that follows from taking the highest). A worker
@@ -98,6 +98,13 @@ const char *kelp_sync_state_name(enum kelp_sync_state state);
  * leaves them as they are).
  */
 bool kelp_sync_complete(struct kelp_sync *sync, struct kelp_control_word *ret_word, bool *ret_swap);
+
+/*
+ * GATHERING what follows a training step: its word and the weights of partition 0 are there, others
+ * may be missing. For as long as this says so, with the same word, what is there stays as it is,
+ * and what comes is of the same step.
+ */
+bool kelp_sync_begun(const struct kelp_sync *sync, struct kelp_control_word *ret_word);
 
 /* HOLDING: ask for what follows the held word. The word stays valid for computing more lanes. */
 void kelp_sync_next(struct kelp_sync *sync);

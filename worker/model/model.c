@@ -272,6 +272,11 @@ kelp_status kelp_model_train(struct kelp_model *model, const struct kelp_model_p
 {
     assert(model->gradient);
     const bool on_host = model->device->table->host_memory;
+    for (uint32_t i = 0; !on_host && piece->need && i < model->tensor_count; i++) {
+        if (!piece->need(piece->user, i)) {
+            return kelp_fail(reterr, KELP_ERR_BUSY, "the weights of this step are not to come");
+        }
+    }
     kelp_status status = upload(model, piece->accumulate, reterr);
     if (status != KELP_OK) {
         return status;
@@ -288,6 +293,7 @@ kelp_status kelp_model_train(struct kelp_model *model, const struct kelp_model_p
         .seed = model->seed,
         .step = piece->step,
         .position = piece->position,
+        .need = on_host ? piece->need : NULL,
         .complete = on_host ? piece->complete : NULL,
         .user = piece->user,
         .trace = piece->trace,

@@ -76,11 +76,14 @@ void kelp_model_bind_gradient(struct kelp_model *model, float *flat_gradient);
  * accumulate   add to the gradient instead of overwriting it: not the first piece.
  * step         training steps before this one; position: the first sample's place in the step's
  *              batch. They decide, with the job's seed, what dropout keeps.
+ * need         called before the tensor is read: waits for its weights. False: training ends with
+ *              KELP_ERR_BUSY. A device with memory of its own needs all at once. NULL: all are
+ *              there.
  * complete     called while the backward pass runs, with falling indices: the gradients of the
  *              tensors from index on are complete. The last call has index 0, and on a device with
  *              memory of its own it is the only one. NULL: not.
  *
- * Errors: KELP_ERR_LIMIT (count over batch_max), KELP_ERR_DEVICE.
+ * Errors: KELP_ERR_LIMIT (count over batch_max), KELP_ERR_BUSY (need() said no), KELP_ERR_DEVICE.
  */
 struct kelp_model_piece {
     const float *input, *target;
@@ -88,6 +91,7 @@ struct kelp_model_piece {
     double batch_total;
     bool accumulate;
     uint64_t step, position;
+    bool (*need)(void *user, uint32_t index);
     void (*complete)(void *user, uint32_t index);
     void *user;
     float *output;            /* the model's output as it was in training, or NULL */

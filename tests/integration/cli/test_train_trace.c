@@ -224,6 +224,55 @@ KELP_TEST(a_run)
     }
 }
 
+static const char large_text[] =
+    "name: large\n"
+    "model: {kind: mlp, hidden: [1024, 1024]}\n"
+    "data: {kind: synthetic, rows: 1000, split: [800, 100, 100], seq_len: 24, pred_len: 8}\n"
+    "train: {epochs: 2, batch_size: 16, evaluate: false}\n"
+    "transport: {piece: 1MiB}\n"
+    "cluster: {lanes: 2, workers: 1, shards: 1}\n";
+
+static bool is_within(const struct event *inner, const struct event *outer)
+{
+    return inner->begin >= outer->begin && inner->end <= outer->end + 0.01;
+}
+
+/* Pushes of a large model begin in the backward pass of the last lane: the last partition's before
+ * that of partition 0, which comes with the sums. What is waited for in the forward pass says so.
+ */
+KELP_TEST(a_large_model)
+{
+    unsigned early = 0;
+
+    (void)kelp_test_write(runs.folder.path, "large.yaml", large_text);
+    runs_verb((const char *[]){"train", "large.yaml", "--run", "r", "--trace", "t.json", NULL});
+    ck_assert_int_eq(runs.verb.exit_code, 0);
+    read_trace("t.json");
+    expect_nested();
+    for (double step = 12; step < 46; step++) { /* behind them the epoch ends */
+        const struct event *backward = find(0, "backward", step, 1);
+        const struct event *first = NULL, *last = NULL;
+        for (size_t i = 0; i < trace.count; i++) {
+            const struct event *event = &trace.events[i];
+            if (event->process != trace.pids[0] || step_of(event) != step) {
+                continue;
+            }
+            if (is_named(event, "push")) { /* by partition: tracks are in their order */
+                first = first ? first : event;
+                last = event;
+            } else if (is_named(event, "wait for weights")) {
+                ck_assert(is_within(event, find(0, "lane", step, 0)) ||
+                          is_within(event, find(0, "lane", step, 1)));
+            }
+        }
+        ck_assert_ptr_nonnull(last);
+        ck_assert(last->begin <= first->begin);
+        ck_assert(backward->end <= first->begin);
+        early += last->begin < backward->end;
+    }
+    ck_assert_uint_gt(early, 0);
+}
+
 /* What the process that died saw is missing, and the file says so. */
 KELP_TEST(a_worker_that_dies)
 {

@@ -108,19 +108,41 @@ static void start_computing(struct sim_worker *worker, const struct kelp_stepper
     worker->work = *action;
     worker->work_count++;
     worker->computing = true;
+    worker->ahead = action->compute.ahead;
+    worker->given_up = worker->awaits = false;
     worker->partly_first = worker->sim->plan.partition_count;
     worker->handed_out_us = worker->sim->now;
     if (action->compute.offered) {
         worker->sim->counts[SIM_COUNT_COVERED] += count;
     }
-    sim_say(worker->sim, worker->process, "computes lanes [%u, +%u) of version %" PRIu64 "%s",
+    worker->sim->counts[SIM_COUNT_AHEAD] += action->compute.ahead;
+    sim_say(worker->sim, worker->process, "computes lanes [%u, +%u) of version %" PRIu64 "%s%s",
             action->compute.lane_first, count, action->compute.word.version,
-            action->compute.offered ? ", which it was offered" : "");
+            action->compute.offered ? ", which it was offered" : "",
+            action->compute.ahead ? ", of which weights are coming" : "");
     sim_after(worker->sim, count * sim_between(worker->sim, lane_us / 2, 3 * lane_us / 2) + 1,
               &(struct sim_call){.process = worker->process, .run = computed});
     if (worker->sim->profile.parts && action->compute.word.kind == KELP_STEP_TRAIN) {
         partly_later(worker);
     }
+}
+
+/* All of its weights are there, or are not to come: it goes on if it waits for that. */
+static void go_on(struct sim_worker *worker, bool given_up)
+{
+    const bool awaits = worker->awaits;
+    worker->given_up = given_up;
+    worker->ahead = worker->awaits = false;
+    if (awaits) {
+        sim_after(worker->sim, 1, &(struct sim_call){.process = worker->process, .run = computed});
+    }
+}
+
+static void keep_weights(struct sim_worker *worker)
+{
+    struct kelp_slice_range range = sim_slice(worker->sim, worker->answer->partition);
+    memcpy(&worker->weights[1 - worker->current][range.first], worker->answer->weights,
+           range.count * sizeof(float));
 }
 
 static void leave(struct sim_worker *worker)
@@ -185,6 +207,16 @@ static bool carry_out(struct sim_worker *worker, const struct kelp_stepper_actio
         break;
     case KELP_STEPPER_BEGIN:
         begin_version(worker, action);
+        if (worker->ahead) {
+            go_on(worker, false);
+        }
+        break;
+    case KELP_STEPPER_GIVE_UP:
+        sim_say(worker->sim, worker->process, "gives up version %" PRIu64,
+                worker->work.compute.word.version);
+        worker->current = action->give_up_swap ? 1 - worker->current : worker->current;
+        worker->sim->counts[SIM_COUNT_GIVEN_UP]++;
+        go_on(worker, true);
         break;
     case KELP_STEPPER_COMPUTE:
         start_computing(worker, action);
@@ -193,7 +225,9 @@ static bool carry_out(struct sim_worker *worker, const struct kelp_stepper_actio
         memset(worker->refused, 0, sizeof(worker->refused));
         sim_node_unref(action->release);
         break;
-    case KELP_STEPPER_KEEP: /* whoever made the event looks for it */
+    case KELP_STEPPER_KEEP:
+        keep_weights(worker);
+        break;
     case KELP_STEPPER_STALE:
         break;
     }
@@ -276,12 +310,8 @@ static void take_answer(struct sim_worker *worker, uint32_t link, const struct s
         .values = answer->values.values,
         .value_count = answer->values.count,
     };
+    worker->answer = answer;
     take_event(worker, &event);
-    if (find_action(worker, KELP_STEPPER_KEEP)) {
-        struct kelp_slice_range range = sim_slice(worker->sim, answer->partition);
-        memcpy(&worker->weights[1 - worker->current][range.first], answer->weights,
-               range.count * sizeof(float));
-    }
 }
 
 static void take_refusal(struct sim_worker *worker, uint32_t link, const struct sim_reply *reply,
@@ -345,6 +375,12 @@ static void take_closed(struct sim_worker *worker, uint64_t stream)
     }
 }
 
+/* Does it look at nothing until it has computed? */
+static bool is_busy(const struct sim_worker *worker)
+{
+    return worker->computing && !worker->sim->profile.turning && !worker->ahead;
+}
+
 static void keep_for_later(struct sim_worker *worker, uint64_t stream, struct sim_message *message)
 {
     worker->inbox = sim_grow(worker->inbox, worker->inbox_count, &worker->inbox_capacity,
@@ -361,7 +397,7 @@ static void on_message(struct sim *sim, struct sim_process *process, uint64_t st
     struct sim_worker *worker = sim_worker_of(process);
     (void)sim;
     (void)stray; /* sync ignores what it did not ask for */
-    if (worker->computing && !worker->sim->profile.turning) {
+    if (is_busy(worker)) {
         keep_for_later(worker, stream, message);
     } else if (link_of(worker, stream)) {
         take_reply(worker, stream, (const struct sim_reply *)message);
@@ -374,7 +410,7 @@ static void on_closed(struct sim *sim, struct sim_process *process, uint64_t str
     struct sim_worker *worker = sim_worker_of(process);
     (void)sim;
     (void)broken;
-    if (worker->computing && !worker->sim->profile.turning) {
+    if (is_busy(worker)) {
         keep_for_later(worker, stream, NULL);
     } else {
         take_closed(worker, stream);
@@ -480,7 +516,12 @@ static void partly(struct sim *sim, struct sim_process *process, void *data, uin
 {
     struct sim_worker *worker = sim_worker_of(process);
     (void)data;
-    if (!worker->computing || worker->work_count != number || worker->partly_first < 2) {
+    if (!worker->computing || worker->given_up || worker->work_count != number ||
+        worker->partly_first < 2) {
+        return;
+    }
+    if (worker->ahead) {
+        partly_later(worker);
         return;
     }
     if (!worker->last_node) {
@@ -513,10 +554,17 @@ static void computed(struct sim *sim, struct sim_process *process, void *data, u
     struct sim_worker *worker = sim_worker_of(process);
     (void)data;
     (void)number;
+    if (worker->ahead && !worker->asked) {
+        worker->awaits = true; /* go_on() */
+        return;
+    }
     worker->computing = false;
-    worker->progress.lanes_computed += worker->work.compute.lane_count;
-    worker->progress.busy_us += sim->now - worker->handed_out_us;
-    push_computed(worker);
+    if (!worker->ahead && !worker->given_up) {
+        worker->progress.lanes_computed += worker->work.compute.lane_count;
+        worker->progress.busy_us += sim->now - worker->handed_out_us;
+        push_computed(worker);
+    }
+    worker->ahead = false;
     /* Before anything that came meanwhile is looked at: the program goes round its loop once. */
     sim_worker_turn(worker);
 }
@@ -553,7 +601,6 @@ static bool is_idler(const struct sim_worker *worker)
 
 void sim_worker_turn(struct sim_worker *worker)
 {
-    const struct sim *sim = worker->sim;
     const struct kelp_stepper_event turn = {.kind = KELP_STEPPER_TURN};
     bool again = true;
     if (is_idler(worker)) {
@@ -562,7 +609,7 @@ void sim_worker_turn(struct sim_worker *worker)
         }
         return;
     }
-    if (worker->computing && sim->profile.turning && !take_news(worker)) {
+    if (worker->computing && !is_busy(worker) && !take_news(worker)) {
         return;
     }
     while (again && !worker->computing) {
@@ -570,8 +617,8 @@ void sim_worker_turn(struct sim_worker *worker)
         if (!take_news(worker) || !try_event(worker, &turn)) {
             return;
         }
-        if (!worker->computing) {
-            take_inbox(worker);
+        if (!is_busy(worker)) {
+            take_inbox(worker); /* what it waits for may have come already */
         }
     }
 }
@@ -596,6 +643,9 @@ void sim_worker_ask_to_end(struct sim_process *process)
     worker->asked = true;
     kelp_joining_leave(&worker->joining);
     take_event(worker, &(struct kelp_stepper_event){.kind = KELP_STEPPER_FINISH});
+    if (worker->awaits) {
+        go_on(worker, true);
+    }
     sim_after(worker->sim, GRACE_US, &(struct sim_call){.process = process, .run = give_up});
     sim_worker_turn(worker);
 }
@@ -608,6 +658,9 @@ void sim_worker_start(struct sim *sim, struct sim_process *process)
     worker->stepper = kelp_stepper_create(&sim->job, &sim->plan);
     if (!worker->stepper) {
         abort();
+    }
+    if (sim->profile.ahead) {
+        kelp_stepper_go_ahead(worker->stepper);
     }
     process->state = worker;
     sim_worker_join_cluster(worker);

@@ -3,7 +3,8 @@
  * decide, this shell carries out what they say on simulated streams and a virtual clock.
  *
  * While lanes are computed, the coordinator is answered. What shards send, and news of the
- * coordinator, wait for the end, or are taken at once when that takes long (profile.turning).
+ * coordinator, wait for the end, or are taken at once when that takes long (profile.turning), or as
+ * long as weights of what is computed are still coming (profile.ahead).
  */
 #ifndef KELP_TESTS_SIM_PROCESSES_WORKER_H
 #define KELP_TESTS_SIM_PROCESSES_WORKER_H
@@ -55,6 +56,10 @@ struct sim_worker {
     bool asked;                      /* to end */
     struct kelp_stepper_action work; /* COMPUTE under way */
     uint64_t work_count;             /* counts them */
+    bool ahead;                      /* weights of it are still coming */
+    bool given_up;                   /* they are not to come */
+    bool awaits;                     /* it cannot go on without them */
+    const struct sim_answer *answer; /* of the event under way */
     struct sim_node *last_node;      /* of it, once that is computed, and not given; a reference */
     uint32_t partly_first;           /* partitions from there on are complete */
     struct sim_inbox *inbox;

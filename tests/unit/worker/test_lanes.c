@@ -88,12 +88,12 @@ static void take_ready(void *user, struct kelp_gradient *gradient, uint64_t firs
 }
 
 /* The whole gradient of the first training step, from the initial weights. */
-static struct kelp_gradient *first_step(struct kelp_lanes *lanes, float **ret_weights)
+static struct kelp_gradient *first_step(struct kelp_lanes *lanes, float **ret_weights,
+                                        struct kelp_control_word *ret_word)
 {
     const struct kelp_job *job = kelp_job_file_job(file);
     const struct kelp_plan *plan = kelp_lanes_plan(lanes);
     struct kelp_control_state state;
-    struct kelp_control_word word;
     struct kelp_gradient *gradient = NULL;
     float *weights = calloc((size_t)plan->flat_count, sizeof(*weights));
     ck_assert_ptr_nonnull(weights);
@@ -102,9 +102,9 @@ static struct kelp_gradient *first_step(struct kelp_lanes *lanes, float **ret_we
                                           &error),
                      KELP_OK);
     kelp_control_init(&state, job, plan);
-    kelp_control_word(&state, job, plan, &word);
-    ck_assert_int_eq(word.kind, KELP_STEP_TRAIN);
-    ck_assert_int_eq(kelp_lanes_begin(lanes, &word, weights, &error), KELP_OK);
+    kelp_control_word(&state, job, plan, ret_word);
+    ck_assert_int_eq(ret_word->kind, KELP_STEP_TRAIN);
+    ck_assert_int_eq(kelp_lanes_begin(lanes, ret_word, weights, &error), KELP_OK);
     kelp_gradient_pool_destroy(pool);
     pool = kelp_gradient_pool_create(plan->flat_count, job->transport.precision);
     ck_assert_ptr_nonnull(pool);
@@ -126,10 +126,11 @@ KELP_LOOP_TEST(test_pieces_add_up, 0, 4)
 {
     static const char *const pieces[] = {"2", "3", "11", "64"};
     struct kelp_lanes *lanes;
+    struct kelp_control_word word;
     float *weights;
     ck_assert_int_eq(open_lanes(&lanes), KELP_OK);
     const uint64_t count = kelp_lanes_plan(lanes)->flat_count;
-    struct kelp_gradient *whole = first_step(lanes, &weights);
+    struct kelp_gradient *whole = first_step(lanes, &weights, &word);
     float *expected = malloc((size_t)count * sizeof(*expected));
     double sums[KELP_METRIC_SUM_SCALARS], largest = 0.0;
     ck_assert_ptr_nonnull(expected);
@@ -145,7 +146,7 @@ KELP_LOOP_TEST(test_pieces_add_up, 0, 4)
 
     set("train.accumulate", pieces[_i]);
     ck_assert_int_eq(open_lanes(&lanes), KELP_OK);
-    struct kelp_gradient *gradient = first_step(lanes, &weights);
+    struct kelp_gradient *gradient = first_step(lanes, &weights, &word);
     for (uint64_t i = 0; i < count; i++) {
         ck_assert_double_eq_tol((double)gradient->values[i], (double)expected[i], 1e-5 * largest);
     }
@@ -163,12 +164,13 @@ KELP_LOOP_TEST(test_pieces_add_up, 0, 4)
 KELP_TEST(test_bfloat16_rounds_every_node)
 {
     struct kelp_lanes *lanes;
+    struct kelp_control_word word;
     float *weights;
     set("transport.precision", "bfloat16");
     set("cluster.lanes", "4");
     ck_assert_int_eq(open_lanes(&lanes), KELP_OK);
     const uint64_t count = kelp_lanes_plan(lanes)->flat_count;
-    struct kelp_gradient *whole = first_step(lanes, &weights);
+    struct kelp_gradient *whole = first_step(lanes, &weights, &word);
     const struct kelp_lanes_buffers buffers = {.get = take_buffer, .user = pool};
     struct kelp_gradient *nodes[4];
     for (uint32_t lane = 0; lane < 4; lane++) {
@@ -214,6 +216,7 @@ KELP_LOOP_TEST(test_ready_piece_by_piece, 0, 10)
     } cases[] = {
         {"1", "1", "23"}, {"2", "1", "23"}, {"8", "1", "23"}, {"4", "3", "23"}, {"16", "1", "5"}};
     struct kelp_lanes *lanes;
+    struct kelp_control_word word;
     float *weights;
     set("cluster.lanes", cases[_i / 2].lanes);
     set("train.accumulate", cases[_i / 2].pieces);
@@ -221,7 +224,7 @@ KELP_LOOP_TEST(test_ready_piece_by_piece, 0, 10)
     set("transport.precision", _i % 2 == 0 ? "float32" : "bfloat16");
     ck_assert_int_eq(open_lanes(&lanes), KELP_OK);
     const uint64_t count = kelp_lanes_plan(lanes)->flat_count;
-    struct kelp_gradient *whole = first_step(lanes, &weights);
+    struct kelp_gradient *whole = first_step(lanes, &weights, &word);
     float *expected = malloc((size_t)count * sizeof(*expected));
     double sums[KELP_METRIC_SUM_SCALARS];
     ck_assert_ptr_nonnull(expected);
@@ -233,7 +236,7 @@ KELP_LOOP_TEST(test_ready_piece_by_piece, 0, 10)
     told.values = malloc((size_t)count * sizeof(*told.values));
     ck_assert_ptr_nonnull(told.values);
     told.first = count;
-    struct kelp_gradient *gradient = first_step(lanes, &weights);
+    struct kelp_gradient *gradient = first_step(lanes, &weights, &word);
     ck_assert(gradient->present);
     ck_assert_mem_eq(gradient->values, expected, (size_t)count * sizeof(*expected));
     ck_assert_mem_eq(gradient->sums, sums, sizeof(sums));
@@ -247,6 +250,61 @@ KELP_LOOP_TEST(test_ready_piece_by_piece, 0, 10)
     free(expected);
     free(told.values);
     told.values = NULL;
+}
+
+/* Weights that are not there are not read: the elements that were asked for are put in place one
+ * tensor after the other. A node ends when they are not to come. */
+static struct {
+    const float *weights;
+    float *shown;
+    uint32_t calls, most;
+} coming;
+
+static bool await_weights(void *user, uint64_t first, uint64_t count)
+{
+    (void)user;
+    if (coming.calls++ == coming.most) {
+        return false;
+    }
+    memcpy(coming.shown + first, coming.weights + first, (size_t)count * sizeof(float));
+    return true;
+}
+
+KELP_LOOP_TEST(test_waits_for_weights, 0, 3)
+{
+    struct kelp_lanes *lanes;
+    struct kelp_control_word word;
+    struct kelp_gradient *gradient = NULL;
+    float *weights;
+    ck_assert_int_eq(open_lanes(&lanes), KELP_OK);
+    const struct kelp_plan *plan = kelp_lanes_plan(lanes);
+    struct kelp_gradient *whole = first_step(lanes, &weights, &word);
+    coming.weights = weights;
+    coming.shown = malloc((size_t)plan->flat_count * sizeof(float));
+    coming.most = _i == 0 ? UINT32_MAX : (uint32_t)_i - 1;
+    ck_assert_ptr_nonnull(coming.shown);
+    for (uint64_t i = 0; i < plan->flat_count; i++) {
+        coming.shown[i] = NAN;
+    }
+    kelp_lanes_await(lanes, await_weights, NULL);
+    ck_assert_int_eq(kelp_lanes_begin(lanes, &word, coming.shown, &error), KELP_OK);
+    const kelp_status status =
+        kelp_lanes_node(lanes, 0, 2, &(struct kelp_lanes_buffers){.get = take_buffer, .user = pool},
+                        &gradient, &error);
+    if (_i == 0) {
+        ck_assert_int_eq(status, KELP_OK);
+        ck_assert_mem_eq(gradient->values, whole->values, (size_t)plan->flat_count * sizeof(float));
+        ck_assert_uint_eq(coming.calls, 2 * plan->tensor_count); /* for each of two lanes */
+    } else {
+        ck_assert_int_eq(status, KELP_ERR_BUSY);
+        ck_assert_str_eq(error.text, "the weights of this step are not to come");
+        ck_assert_uint_eq(coming.calls, (unsigned)_i);
+    }
+    kelp_gradient_unref(gradient);
+    kelp_gradient_unref(whole);
+    kelp_lanes_destroy(lanes);
+    free(weights);
+    free(coming.shown);
 }
 
 /* Pieces cover their lane in order, without gap or overlap. */

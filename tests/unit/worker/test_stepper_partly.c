@@ -231,6 +231,35 @@ KELP_TEST(more_lanes_follow)
     ck_assert_ptr_eq(stepper_find(KELP_STEPPER_SEND, 0)->send.pushes[0].node->content, &more);
 }
 
+/* Offered lanes of which some partitions got their part early: the step is over before they are
+ * whole, and the others get theirs all the same, so that a lie of another worker shows. */
+KELP_TEST(the_step_is_over_before_the_node)
+{
+    struct kelp_stepper_event offer = {.kind = KELP_STEPPER_OFFER};
+    struct kelp_stepper_event event = partly(1);
+    int own;
+    stepper_bench.job.transport.piece_bytes = BLOCK_BYTES;
+    stepper_push_first_step(&own);
+    offer.offer.generation = 1;
+    offer.offer.word = stepper_word_of(0);
+    offer.offer.lane_first = 2;
+    offer.offer.lane_count = 2;
+    stepper_take(&offer);
+    stepper_turn();
+    ck_assert(stepper_find(KELP_STEPPER_COMPUTE, 0)->compute.offered);
+    event.computed.lane_first = 2;
+    stepper_take(&event);
+    check_message(0, 1, 0);
+    stepper_answer_all(1, 1);
+    event.kind = KELP_STEPPER_COMPUTED;
+    stepper_take(&event);
+    stepper_turn();
+    ck_assert_uint_eq(stepper_count(KELP_STEPPER_SEND), 1);
+    check_message(0, 0, 0);
+    ck_assert_uint_eq(stepper_find(KELP_STEPPER_SEND, 0)->send.word.step, 0);
+    ck_assert_uint_eq(stepper_find(KELP_STEPPER_BEGIN, 0)->begin.word.step, 1);
+}
+
 /* Without lanes of its own any more, the worker asks for nothing, but sends. */
 KELP_TEST(a_worker_without_lanes_asks_for_nothing)
 {

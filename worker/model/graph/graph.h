@@ -261,13 +261,15 @@ uint64_t kelp_graph_batch_norm_values(const struct kelp_graph *graph, const char
  * accumulate     add to the gradients instead of overwriting them: a further piece of a batch.
  * seed, step     of the job and of the training; with position, the place of the first sample in
  *                the step's batch (the others follow it), they decide what dropout keeps.
+ * need           called before a layer reads a parameter for the first time, perhaps more often:
+ *                waits for it. False: the run ends with KELP_ERR_BUSY. NULL: all are there.
  * complete       called during the backward pass, with falling indices: the gradients of the
  *                parameters from index on are complete. The last call has index 0. NULL: not.
  * trace          the passes, and in them the layers; on a device that computes while the host goes
  *                on, when they were handed to it. NULL: none.
  *
  * Errors: KELP_ERR_LIMIT, KELP_ERR_INVALID (a class or category that does not exist),
- *         KELP_ERR_DEVICE.
+ *         KELP_ERR_BUSY (need() said no: gradients are undefined), KELP_ERR_DEVICE.
  */
 enum kelp_graph_mode { KELP_GRAPH_FORWARD, KELP_GRAPH_EVALUATE, KELP_GRAPH_TRAIN };
 struct kelp_graph_run {
@@ -282,6 +284,7 @@ struct kelp_graph_run {
     double batch_total;
     bool accumulate;
     uint64_t seed, step, position;
+    bool (*need)(void *user, uint32_t index);
     void (*complete)(void *user, uint32_t index);
     void *user;
     struct kelp_trace *trace;

@@ -134,16 +134,35 @@ static void end_span(const struct kelp_graph_run *run, uint64_t begin_ns, const 
                        .name = name, .step = run->step, .arguments = {{"samples", run->count}}});
 }
 
-static void run_forward(struct kelp_graph *graph, const struct kelp_graph_run *run)
+/* Wait for the parameters that the node reads. */
+static bool await_parameters(const struct kelp_graph *graph, const struct graph_node *node,
+                             const struct kelp_graph_run *run)
+{
+    for (uint32_t e = 0; run->need && e < node->edge_count; e++) {
+        const struct graph_node *operand = graph_operand(graph, node, e);
+        operand = operand->op == &kelp__graph_rows ? graph_operand(graph, operand, 0) : operand;
+        if (operand->op == &kelp__graph_parameter &&
+            !run->need(run->user, operand->u.parameter.index)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool run_forward(struct kelp_graph *graph, const struct kelp_graph_run *run)
 {
     const uint64_t begin_ns = kelp_trace_begin(run->trace);
     for (uint32_t i = 0; i < graph->step_count; i++) {
         struct graph_node *node = &graph->nodes[graph->steps[i]];
+        if (!await_parameters(graph, node, run)) {
+            return false;
+        }
         const uint64_t layer_ns = kelp_trace_begin(run->trace);
         node->op->forward(graph, node, run->count);
         end_span(run, layer_ns, node->name);
     }
     end_span(run, begin_ns, "forward");
+    return true;
 }
 
 static void run_backward(struct kelp_graph *graph, const struct kelp_graph_run *run)
@@ -176,12 +195,15 @@ static void clear_gradients(struct kelp_graph *graph, const struct kelp_graph_ru
     }
 }
 
-static void run_all(struct kelp_graph *graph, const struct kelp_graph_run *run)
+/* False: need() said no. */
+static bool run_all(struct kelp_graph *graph, const struct kelp_graph_run *run)
 {
     const struct graph_node *output = &graph->nodes[graph->output];
     graph->input =
         to_device(graph, graph->input_buffer, run->input, graph->record_count * run->count);
-    run_forward(graph, run);
+    if (!run_forward(graph, run)) {
+        return false;
+    }
     if (run->output) {
         graph->stream->table->copy_out(graph->stream, run->output, output->value,
                                        output->elem_count * run->count * sizeof(float));
@@ -194,6 +216,7 @@ static void run_all(struct kelp_graph *graph, const struct kelp_graph_run *run)
     if (graph->training) {
         run_backward(graph, run);
     }
+    return true;
 }
 
 kelp_status kelp_graph_run(struct kelp_graph *graph, const struct kelp_graph_run *run,
@@ -211,12 +234,16 @@ kelp_status kelp_graph_run(struct kelp_graph *graph, const struct kelp_graph_run
     if (graph->training) {
         set_numbers(graph, run, scales, seed_step);
     }
+    bool whole = true;
     if (run->count != 0) {
-        run_all(graph, run);
+        whole = run_all(graph, run);
     } else if (graph->training) {
         clear_gradients(graph, run);
     }
     const kelp_status status = graph->stream->table->wait(graph->stream, reterr);
+    if (status == KELP_OK && !whole) {
+        return kelp_fail(reterr, KELP_ERR_BUSY, "the weights of this step are not to come");
+    }
     if (status == KELP_OK && run->mode != KELP_GRAPH_FORWARD) {
         add_up(graph, run);
     }
