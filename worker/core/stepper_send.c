@@ -1,5 +1,6 @@
 /*
  * What a worker sends to a shard. The last partitions go first: their gradients are complete first.
+ * What is left of a node that went early goes the other way round.
  * A message holds pushes of up to transport.piece_bytes, and a slice is never split. Messages are
  * cut in one way, whether they go at once or, as far as they are full, while a node is computed.
  */
@@ -206,6 +207,36 @@ static void collect_pulls(struct outbox *box)
     }
 }
 
+/* What is left of nodes that went early: partition 0 with the pulls goes first, since the next step
+ * begins with it. The messages are those that the other order has. */
+static void send_rest(struct outbox *box)
+{
+    uint32_t ends[KELP_PARTITIONS_MAX];
+    uint32_t count = 0;
+
+    for (uint32_t end = box->link->end; end > box->link->first; end = run_before(box, end)) {
+        ends[count++] = end;
+    }
+    for (uint32_t first = box->link->first; count > 0; first = ends[count]) {
+        collect_run(box, first, ends[--count]);
+        if (first == box->link->first) {
+            collect_pulls(box);
+        }
+        if (collected_any(box)) {
+            finish_message(box, &box->stepper->word, &undecided);
+        }
+    }
+}
+
+/* Decisions come with words of their own, and in another order. */
+static bool is_rest(const struct outbox *box, const struct kelp__stepper_sending *sending)
+{
+    const struct kelp_stepper *stepper = box->stepper;
+
+    return stepper->early && sending->fresh && sending->pulls && !stepper->spare &&
+           stepper->working && !stepper->decides && stepper->order[box->link->first] == 0;
+}
+
 void kelp__stepper_send(struct kelp_stepper *stepper, const struct kelp__stepper_sending *sending)
 {
     struct kelp__stepper_link *link = &stepper->links[sending->link];
@@ -221,7 +252,9 @@ void kelp__stepper_send(struct kelp_stepper *stepper, const struct kelp__stepper
     bool news = link->helps != stepper->spare;
     link->helps = stepper->spare;
     begin_message(&box);
-    if (working) {
+    if (is_rest(&box, sending)) {
+        send_rest(&box);
+    } else if (working) {
         collect_pushes(&box);
     }
     for (uint32_t i = link->first; i < link->end; i++) {

@@ -220,8 +220,8 @@ KELP_TEST(more_lanes_follow)
     stepper_turn();
     ck_assert_uint_eq(stepper_find(KELP_STEPPER_COMPUTE, 0)->compute.lane_first, 2);
     ck_assert_uint_eq(stepper_count(KELP_STEPPER_SEND), 2);
-    check_message(0, 1, 0);
-    check_message(1, 0, 2);
+    check_message(0, 0, 2);
+    check_message(1, 1, 0);
     more.computed.lane_first = 2;
     more.computed.lane_count = 1;
     more.computed.content = &more;
