@@ -80,6 +80,9 @@ void sim_invariants_held(const struct sim_process *process, const struct kelp_co
 
 /* A leader answers Status. */
 void sim_invariants_told(const struct sim_process *process, const struct kelp_term *term);
+/* May a lie be in the result, although workers differ? What would show it never came, or is gone.
+ */
+bool sim_invariants_may_miss_lie(const struct sim *sim);
 /* A record goes on file. */
 void sim_invariants_filed(struct sim *sim, const struct kelp_record *record);
 /* Now and then: what lasts too long. */

@@ -20,6 +20,7 @@ struct sim_node {
     uint32_t lane_count;
     bool present; /* some lane has samples, and it is a training step */
     bool sent;
+    bool is_lie; /* struct sim_lie */
     double sums[KELP_METRIC_SUM_SCALARS];
     char digest[33]; /* of w_v, when due; or empty */
     float values[SIM_FLAT_MAX];

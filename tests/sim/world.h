@@ -162,13 +162,16 @@ struct sim_lie {
     uint32_t partition;
     uint32_t lane_first;
     uint32_t lane_count;
-    uint64_t delay_us; /* after the liar began the step */
-    bool told;         /* from now on the job is not the quiet run's ... */
-    bool mended;       /* it was found before it did harm; it may come a second time */
-    bool found;        /* ... until a shard says so, and it fails */
-    bool reported;     /* such a shard's report may still be heard, whatever comes before it */
-    bool apart;        /* partitions were found apart, in a generation that was given up for it */
-    bool lost;         /* the shard that would say so is no primary any more */
+    uint64_t delay_us;   /* after the liar began the step */
+    bool told;           /* from now on the job is not the quiet run's ... */
+    bool mended;         /* it was found before it did harm; it may come a second time */
+    bool found;          /* ... until a shard says so, and it fails */
+    bool reported;       /* such a shard's report may still be heard, whatever comes before it */
+    bool apart;          /* partitions were found apart, in a generation that was given up for it */
+    bool lost;           /* the shard that would say so is no primary any more */
+    uint64_t generation; /* of what follows: lanes of the step that were pushed there in honesty */
+    uint32_t came;       /* they are compared, once all of them are there */
+    uint32_t refused;    /* perhaps for good: the next step may begin before they are sent again */
 };
 
 struct sim_queue {

@@ -410,6 +410,17 @@ void sim_hosting_run(struct sim_hosting *hosting, struct sim_hosted *hosted)
 
 /* ---- the data path ---- */
 
+/* Is the push refused? That of another word shows a lie all the same. */
+static bool is_refused(const struct kelp_actions *actions)
+{
+    for (size_t i = 0; i < actions->count; i++) {
+        if (actions->items[i].kind == KELP_ACTION_REFUSE) {
+            return actions->items[i].refuse.status != KELP_ERR_CONTROL_WORD;
+        }
+    }
+    return false;
+}
+
 void sim_hosting_push(struct sim_hosting *hosting, uint64_t stream,
                       const struct sim_request *request, const struct sim_push *push)
 {
@@ -436,6 +447,7 @@ void sim_hosting_push(struct sim_hosting *hosting, uint64_t stream,
     }
     sim_hosting_tell_time(hosting, hosted);
     sim_must(kelp_partition_push(hosted->core, &core, &hosting->actions));
+    sim_lie_pushed(hosting->shard->process, request, push, is_refused(&hosting->actions));
     if (push->partition == 0 && hosting->actions.taken_lanes > 0) {
         hosting->shard->worked |= 1u << sim_stream_peer(sim, stream, SIM_SERVER)->index;
     }

@@ -5,7 +5,7 @@
 #include "tests/sim/invariants.h"
 #include "tests/sim/processes/shard_replicas.h"
 
-/* Steps after a lie in which the others push what it is compared with. */
+/* Steps after a lie in which the others push what it is compared with, as a rule. */
 #define COMPARED_STEPS 2
 
 /* Where a partition starts: from its part of a checkpoint, or from w_0. */
@@ -131,16 +131,53 @@ static void arrive(struct sim_hosting *hosting, uint32_t partition,
     sim_replicas_name_links(hosting, &hosting->hosted[partition]);
 }
 
-/* Duplicates that wait for their siblings do not go to the next primary, nor does what was found.
- */
+/* Lanes [first, first + count), a bit each. */
+static uint32_t lanes_of(uint32_t first, uint32_t count)
+{
+    return ((1u << count) - 1) << first;
+}
+
+uint32_t sim_lie_unseen(const struct sim_lie *lie)
+{
+    const bool is_word_seen = lie->about_word && lie->came != 0;
+
+    return is_word_seen ? 0 : lanes_of(lie->lane_first, lie->lane_count) & ~lie->came;
+}
+
+/* Duplicates that wait for their siblings do not go to the next primary, nor does what was found,
+ * nor what came of a step that was not complete. */
 void sim_hosting_lose_evidence(const struct sim_hosting *hosting)
 {
     struct sim_lie *lie = &hosting->shard->sim->lie;
-    const struct sim_hosted *hosted = lie->told ? hosting->by_index[lie->partition] : NULL;
+    const struct sim_hosted *hosted = hosting->by_index[lie->partition];
 
-    if (hosted && hosted->primary == 0) {
-        lie->lost = lie->lost || lie->found || hosted->step <= lie->step + COMPARED_STEPS;
+    if (!hosted || hosted->primary != 0) {
+        return;
     }
+    if (lie->told) {
+        lie->lost = lie->lost || lie->found || sim_lie_unseen(lie) != 0 ||
+                    hosted->step <= lie->step + COMPARED_STEPS;
+    } else {
+        lie->came = 0;
+    }
+}
+
+void sim_lie_pushed(const struct sim_process *process, const struct sim_request *request,
+                    const struct sim_push *push, bool refused)
+{
+    struct sim_lie *lie = &process->sim->lie;
+    const uint32_t lanes = lanes_of(push->node->lane_first, push->node->lane_count);
+
+    if (push->partition != lie->partition || request->word.kind != KELP_STEP_TRAIN ||
+        request->word.step != lie->step || request->generation < lie->generation ||
+        push->node->is_lie) {
+        return;
+    }
+    if (request->generation > lie->generation) {
+        lie->generation = request->generation;
+        lie->came = lie->refused = 0;
+    }
+    *(refused ? &lie->refused : &lie->came) |= lanes;
 }
 
 void sim_hosting_enter(struct sim_hosting *hosting, const struct kelp_map *map)

@@ -84,6 +84,11 @@ void sim_hosting_tick(struct sim_hosting *hosting, uint64_t *ret_next_us);
 struct kelp_replica_entry sim_hosting_entry(const struct sim_shard *shard,
                                             const struct kelp_map *map, uint32_t partition,
                                             uint64_t *ret_primary);
+/* A push came to the process: perhaps it shows a lie. */
+void sim_lie_pushed(const struct sim_process *process, const struct sim_request *request,
+                    const struct sim_push *push, bool refused);
+/* Lanes of the lie that it was not compared with, a bit each. */
+uint32_t sim_lie_unseen(const struct sim_lie *lie);
 /* It leads no more, or is dead: struct sim_lie. */
 void sim_hosting_lose_evidence(const struct sim_hosting *hosting);
 /* Carry out a map of the generation that is hosted. */

@@ -180,6 +180,7 @@ static struct lie *make_lie(struct sim_worker *worker, const struct kelp_control
     *lie = (struct lie){.word = *word, .generation = generation};
     lie->node = sim_model_node(sim, word, worker->weights[worker->current], sim->lie.lane_first,
                                sim->lie.lane_count);
+    lie->node->is_lie = true;
     for (size_t i = 0; i < SIM_FLAT_MAX && !sim->lie.about_word; i++) {
         lie->node->values[i] += 1.0f;
     }
