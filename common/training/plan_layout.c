@@ -6,8 +6,9 @@
 #include <string.h>
 
 #define ALIGN_ELEMS     (KELP_TENSOR_ALIGN / sizeof(float))
-#define PARTITION_BYTES (UINT64_C(4) << 20) /* a partition of a large model */
-#define SMALL_BYTES     (UINT64_C(4) << 10) /* the smallest worth cutting off in a small one */
+#define PARTITION_BYTES (UINT64_C(4) << 20)  /* a partition of a large model */
+#define SMALL_BYTES     (UINT64_C(64) << 10) /* the smallest worth cutting off in a small one */
+#define LEAST_BYTES     (UINT64_C(4) << 10)  /* ... so that a shard may have one of its own */
 
 _Static_assert(ALIGN_ELEMS == 16, "plan.h promises multiples of 16 elements");
 
@@ -79,6 +80,18 @@ static kelp_status count_elements(struct kelp_tensor *tensor, struct kelp_error 
     return KELP_OK;
 }
 
+/* Four for each shard that there may be divide evenly among fewer. In a small model each costs more
+ * than the arithmetic on its bytes, so there one for each shard is enough. */
+static uint32_t count_partitions(uint64_t bytes, uint32_t max_shards)
+{
+    const uint64_t one_each = min_u64(max_shards, divide_up(bytes, LEAST_BYTES));
+    const uint64_t four_each = min_u64(UINT64_C(4) * max_shards, divide_up(bytes, SMALL_BYTES));
+    const uint64_t wanted = max_u64(one_each, four_each);
+
+    return (uint32_t)min_u64(KELP_PARTITIONS_MAX,
+                             max_u64(divide_up(bytes, PARTITION_BYTES), wanted));
+}
+
 kelp_status kelp_plan_lay_out(struct kelp_plan *plan, uint32_t max_shards,
                               struct kelp_error *reterr)
 {
@@ -105,11 +118,8 @@ kelp_status kelp_plan_lay_out(struct kelp_plan *plan, uint32_t max_shards,
     if (status != KELP_OK) {
         return status;
     }
-    uint64_t bytes = flat * sizeof(float);
-    uint64_t wanted = min_u64(UINT64_C(4) * max_shards, divide_up(bytes, SMALL_BYTES));
     plan->flat_count = flat;
-    plan->partition_count =
-        (uint32_t)min_u64(KELP_PARTITIONS_MAX, max_u64(divide_up(bytes, PARTITION_BYTES), wanted));
+    plan->partition_count = count_partitions(flat * sizeof(float), max_shards);
     assert(plan->flat_count % ALIGN_ELEMS == 0);
     assert(plan->partition_count > 0);
     return KELP_OK;

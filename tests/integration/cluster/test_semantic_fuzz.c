@@ -15,7 +15,7 @@
 #include "tests/lib/cluster/shard_worker.h"
 #include "tests/lib/suite.h"
 
-#define ELEMENTS    5000 /* five partitions, the last one shorter */
+#define ELEMENTS    5000 /* four partitions, the last one shorter */
 #define SAMPLES     1600
 #define MESSAGES    3000
 #define BLOCK       50 /* messages between two looks at the daemon */

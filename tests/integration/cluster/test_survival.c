@@ -108,7 +108,7 @@ KELP_TEST(stopped_with_a_backup)
 KELP_TEST(empty_partition)
 {
     static const char *const more[] = {
-        "--set", "model.kind=mlp", "--set", "model.hidden=[679]", "--set", "cluster.max_shards=32",
+        "--set", "model.kind=mlp", "--set", "model.hidden=[679]", "--set", "cluster.max_shards=128",
         "--set", "train.epochs=1", NULL};
     kelp_run_start(&run, "job.yaml", more);
     kelp_run_finish(&run, 0);

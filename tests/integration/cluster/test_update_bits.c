@@ -92,7 +92,7 @@ KELP_LOOP_TEST(kills_do_not_matter, CLIPS, KELP_ARRAY_COUNT(rules))
     expect("workers and a shard killed", rules[_i], 4, kills, hex);
 }
 
-/* Four partitions, or one for each 4 KiB, which cut other tensors at other places. */
+/* One partition, or one for each 4 KiB, which cut tensors. */
 KELP_LOOP_TEST(partitions_do_not_matter, CLIPS, KELP_ARRAY_COUNT(rules))
 {
     static const char *const two[] = {"--workers", "2", "--shards", "1", NULL};

@@ -6,7 +6,7 @@
 #include "tests/lib/cluster/shard_worker.h"
 #include "tests/lib/suite.h"
 
-#define ELEMENTS 5000 /* five partitions, the last one shorter */
+#define ELEMENTS 5000 /* four partitions, the last one shorter */
 #define SAMPLES  16   /* two steps of 8 an epoch */
 
 #define ELEMENTS_LENT 100000 /* of slices that are sent without being copied */

@@ -9,7 +9,7 @@
 #include "tests/lib/cluster/shard_worker.h"
 #include "tests/lib/suite.h"
 
-#define ELEMENTS    5000 /* five partitions, the last one shorter */
+#define ELEMENTS    5000 /* four partitions, the last one shorter */
 #define SAMPLES     16   /* two steps of 8 an epoch */
 #define STRANGERS   120
 #define HALF        (12u << 20) /* bytes that a message of a stranger announces */

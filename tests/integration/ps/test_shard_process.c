@@ -10,7 +10,7 @@
 #include "tests/lib/cluster/shard_worker.h"
 #include "tests/lib/suite.h"
 
-#define ELEMENTS 5000 /* five partitions, the last one shorter */
+#define ELEMENTS 5000 /* four partitions, the last one shorter */
 #define SAMPLES  16   /* two steps of 8 an epoch */
 
 static struct shard_fixture fixture;

@@ -272,7 +272,7 @@ char *peers_plan(uint64_t fingerprint)
         .tensors = &tensor,
     };
     char *text = NULL;
-    ck_assert_int_eq(kelp_plan_lay_out(&plan, 4, &error), KELP_OK);
+    ck_assert_int_eq(kelp_plan_lay_out(&plan, PARTITIONS, &error), KELP_OK);
     ck_assert_uint_eq(plan.partition_count, PARTITIONS);
     ck_assert_int_eq(kelp_plan_print(&plan, &text, &error), KELP_OK);
     return text;

@@ -70,8 +70,8 @@ KELP_TEST(test_lay_out)
     ck_assert_uint_eq(plan.partition_count, 1); /* 2 KiB: not worth cutting */
 }
 
-/* The formula of docs/PROTOCOL.md: at least 4 for each possible shard, at least one for each 4 MiB,
- * never below 4 KiB, never over 1024. */
+/* The formula of docs/PROTOCOL.md: 4 for each possible shard, but not below 64 KiB; one for each,
+ * but not below 4 KiB; one for each 4 MiB; never over 1024. */
 KELP_TEST(test_partition_counts)
 {
     static const struct {
@@ -79,9 +79,13 @@ KELP_TEST(test_partition_counts)
         uint32_t max_shards;
         uint32_t partitions;
     } cases[] = {
-        {18624, 4, 16},   {4096, 4, 4},        {1025, 4, 2},
-        {1 << 24, 4, 16}, {1 << 25, 4, 32},    {UINT64_C(1) << 33, 4, 1024},
-        {1 << 20, 1, 4},  {1 << 20, 100, 400}, {1 << 20, 1000, 1024},
+        {18624, 4, 4},        {18624, 1, 2},
+        {4096, 4, 4},         {1025, 4, 2},
+        {5 << 14, 4, 5},      {(5 << 14) + 1, 4, 6},
+        {1 << 18, 4, 16},     {1 << 24, 4, 16},
+        {1 << 25, 4, 32},     {1 << 20, 1, 4},
+        {1 << 20, 100, 100},  {1 << 20, 1000, 1000},
+        {1 << 24, 300, 1024}, {UINT64_C(1) << 33, 4, 1024},
     };
 
     for (size_t i = 0; i < KELP_ARRAY_COUNT(cases); i++) {

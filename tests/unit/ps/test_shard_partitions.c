@@ -138,7 +138,7 @@ static void set_up(void)
     plan.tensors = calloc(1, sizeof(*plan.tensors));
     plan.tensors[0] = (struct kelp_tensor){
         .name = "w", .rank = 1, .shape = {ELEMENTS}, .init = KELP_INIT_CONSTANT, .init_a = 0.25f};
-    ck_assert_int_eq(kelp_plan_lay_out(&plan, 1, NULL), KELP_OK);
+    ck_assert_int_eq(kelp_plan_lay_out(&plan, PARTITIONS, NULL), KELP_OK);
     ck_assert_uint_eq(plan.partition_count, PARTITIONS);
     ck_assert_int_eq(kelp_shard_create(&job, &events, NULL, &shard, NULL), KELP_OK);
     const struct kelp_hosting_config config = {
