@@ -264,7 +264,7 @@ int main(int argc, char **argv)
     static const size_t sizes[] = {64, 4 << 10, 64 << 10, 128 << 10, 1 << 20, 4 << 20};
 
     seconds = argc > 1 ? strtod(argv[1], NULL) : 1.0;
-    kelp_spin_init(&spin, kelp_clock_us());
+    kelp_spin_init(&spin, KELP_SPIN_US, kelp_clock_us());
     shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (shared == MAP_FAILED) {
         die("no memory");

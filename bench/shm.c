@@ -99,7 +99,7 @@ struct end {
 static void end_open(struct end *end, int socket)
 {
     *end = (struct end){.own = vector(1)};
-    kelp_spin_init(&end->spin, kelp_clock_us());
+    kelp_spin_init(&end->spin, KELP_SPIN_US, kelp_clock_us());
     if (kelp_shm_channel_open(socket, MESSAGE_MAX, &end->channel, NULL) != KELP_OK ||
         kelp_shm_area_create(LARGEST, &end->area, NULL) != KELP_OK) {
         die("no channel");
@@ -343,7 +343,7 @@ static void rpc_serve(const char *address, int started)
                                                     .user = &peer};
     struct kelp_rpc_server *server = NULL;
 
-    kelp_spin_init(&peer.spin, kelp_clock_us());
+    kelp_spin_init(&peer.spin, KELP_SPIN_US, kelp_clock_us());
     kelp_rpc_global_init();
     if (kelp_rpc_loop_create(&peer.loop, NULL) != KELP_OK ||
         kelp_rpc_server_open(peer.loop, &options, &server, NULL) != KELP_OK) {
@@ -363,7 +363,7 @@ static void rpc_connect(struct peer *peer, const char *address, bool shared)
     struct kelp_rpc_channel *channel = NULL;
 
     *peer = (struct peer){.memory = vector(2), .own = vector(3)};
-    kelp_spin_init(&peer->spin, kelp_clock_us());
+    kelp_spin_init(&peer->spin, KELP_SPIN_US, kelp_clock_us());
     if (kelp_rpc_loop_create(&peer->loop, NULL) != KELP_OK ||
         kelp_rpc_channel_open(peer->loop, address, KELP_ROLE_SHARD, MESSAGE_MAX, &channel, NULL) !=
             KELP_OK ||

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/base/process_name.h"
 #include "common/base/random_id.h"
@@ -266,9 +267,11 @@ static kelp_status watch(struct daemon *daemon, struct kelp_error *reterr)
 static void *serve(void *user)
 {
     struct daemon *daemon = user;
+    struct kelp_spin spin;
 
+    kelp_spin_init(&spin, KELP_SPIN_ONCE_US, kelp_clock_us());
     while (!kelp_stop_raised(&daemon->stop)) {
-        (void)kelp_rpc_loop_run(daemon->loop, -1);
+        (void)kelp_rpc_loop_run_spin(daemon->loop, &spin, -1);
     }
     kelp_rpc_loop_wake(daemon->loop); /* the next thread */
     return NULL;

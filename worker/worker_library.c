@@ -54,7 +54,7 @@ kelp_status kelp_worker_open(const struct kelp_worker_options *options, struct k
     if (status != KELP_OK) {
         goto fail;
     }
-    kelp_spin_init(&worker->spin, kelp_clock_us());
+    kelp_spin_init(&worker->spin, KELP_SPIN_US, kelp_clock_us());
     kelp_rpc_loop_credentials(worker->loop, options->credentials);
     kelp_rpc_loop_shm_folder(worker->loop, options->shm_folder);
     worker->job = kelp_job_file_job(worker->file);

@@ -102,8 +102,8 @@ void kelp_rpc_loop_shm_folder(struct kelp_rpc_loop *loop, const char *folder);
 /* Handle at most one event; wait for it up to timeout_ms (0: only look; -1: until
  * kelp_rpc_loop_wake or an event). Returns true if one was handled. */
 bool kelp_rpc_loop_run(struct kelp_rpc_loop *loop, int timeout_ms);
-/* Look before waiting, as long as that pays (spin.h). Only for a program that expects an event
- * right now, and for one thread. */
+/* Look before waiting, as long as that pays (spin.h): for a program that expects an event right
+ * now. The spin is the thread's own. */
 bool kelp_rpc_loop_run_spin(struct kelp_rpc_loop *loop, struct kelp_spin *spin, int timeout_ms);
 /* Make one waiting (or the next) kelp_rpc_loop_run return. Any thread, not a signal handler. */
 void kelp_rpc_loop_wake(struct kelp_rpc_loop *loop);

@@ -10,9 +10,9 @@ static void save(struct kelp_spin *spin, int64_t ns)
     spin->saved_ns = spin->saved_ns < SAVED_NS_MAX ? spin->saved_ns : SAVED_NS_MAX;
 }
 
-void kelp_spin_init(struct kelp_spin *spin, uint64_t now_us)
+void kelp_spin_init(struct kelp_spin *spin, uint32_t look_us, uint64_t now_us)
 {
-    *spin = (struct kelp_spin){.saved_ns = SAVED_NS_MAX, .at_us = now_us};
+    *spin = (struct kelp_spin){.look_us = look_us, .saved_ns = SAVED_NS_MAX, .at_us = now_us};
 }
 
 uint32_t kelp_spin_begin(struct kelp_spin *spin, uint64_t now_us)
@@ -22,7 +22,7 @@ uint32_t kelp_spin_begin(struct kelp_spin *spin, uint64_t now_us)
 
     spin->at_us = now_us;
     save(spin, (int64_t)(passed_us < full_us ? passed_us : full_us) * NS_PER_US / KELP_SPIN_PART);
-    return spin->saved_ns >= KELP_SPIN_US * NS_PER_US ? KELP_SPIN_US : 0;
+    return spin->saved_ns >= KELP_SPIN_US * NS_PER_US ? spin->look_us : 0;
 }
 
 void kelp_spin_end(struct kelp_spin *spin, uint64_t looked_us, bool found)

@@ -12,18 +12,20 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define KELP_SPIN_US       150u  /* at most, each time: a small step of a shard takes 60 */
+#define KELP_SPIN_US       150u  /* at most, each time: a small step of a shard takes 30 */
+#define KELP_SPIN_ONCE_US  1u    /* of who serves others: they get the processor once */
 #define KELP_SPIN_WORTH_US 40u   /* what a look that finds something saves */
 #define KELP_SPIN_SAVED_US 3000u /* twenty looks for nothing, after silence */
 #define KELP_SPIN_PART     200u  /* one us of looking for so many us */
 
 struct kelp_spin {
+    uint32_t look_us; /* each time */
     int64_t saved_ns; /* < 0: debts */
     uint64_t at_us;   /* when it was counted */
 };
 
-/* With all that can be saved. */
-void kelp_spin_init(struct kelp_spin *spin, uint64_t now_us);
+/* With all that can be saved. look_us: KELP_SPIN_US or KELP_SPIN_ONCE_US. */
+void kelp_spin_init(struct kelp_spin *spin, uint32_t look_us, uint64_t now_us);
 /* Microseconds that the wait which begins now may look; 0: sleep at once. */
 uint32_t kelp_spin_begin(struct kelp_spin *spin, uint64_t now_us);
 /* The look took so long; found: something came. */

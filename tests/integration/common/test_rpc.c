@@ -359,7 +359,7 @@ KELP_TEST(timers_and_posts)
     ck_assert(kelp_rpc_loop_run(loop, -1));
     ck_assert(!kelp_rpc_loop_run(loop, 0));
     struct kelp_spin spin;
-    kelp_spin_init(&spin, kelp_clock_us());
+    kelp_spin_init(&spin, KELP_SPIN_US, kelp_clock_us());
     ck_assert(!kelp_rpc_loop_run_spin(loop, &spin, 1));
     ck_assert_int_le(spin.saved_ns, (KELP_SPIN_SAVED_US - KELP_SPIN_US) * INT64_C(1000));
 }

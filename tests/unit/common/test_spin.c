@@ -12,7 +12,7 @@ KELP_LOOP_TEST(half_a_per_cent_for_nothing, 0, 5)
     struct kelp_spin spin;
     uint64_t looked_us = 0, now_us = 1;
 
-    kelp_spin_init(&spin, now_us);
+    kelp_spin_init(&spin, KELP_SPIN_US, now_us);
     while (now_us < whole_us) {
         const uint32_t look_us = kelp_spin_begin(&spin, now_us);
         if (look_us > 0) {
@@ -31,7 +31,7 @@ KELP_TEST(finds_pay_for_misses)
     struct kelp_spin spin;
     uint64_t now_us = 0;
 
-    kelp_spin_init(&spin, now_us);
+    kelp_spin_init(&spin, KELP_SPIN_US, now_us);
     for (unsigned i = 0; i < 1000; i++) {
         const bool found = i % 5 != 0;
         ck_assert_uint_eq(kelp_spin_begin(&spin, now_us), KELP_SPIN_US);
@@ -48,7 +48,7 @@ KELP_LOOP_TEST(busy_machine_sleeps_at_once, 0, 2)
     uint64_t now_us = 0, lost_us = 0;
     const uint64_t slice_us = 4000, whole_us = 60000000;
 
-    kelp_spin_init(&spin, now_us);
+    kelp_spin_init(&spin, KELP_SPIN_US, now_us);
     while (now_us < whole_us) {
         if (kelp_spin_begin(&spin, now_us) > 0) {
             kelp_spin_end(&spin, slice_us, _i == 1);
@@ -69,7 +69,7 @@ KELP_TEST(savings_are_bounded)
     const uint64_t now_us = UINT64_MAX / 2;
     unsigned looks = 0;
 
-    kelp_spin_init(&spin, 0);
+    kelp_spin_init(&spin, KELP_SPIN_US, 0);
     while (looks < 100 && kelp_spin_begin(&spin, now_us) > 0) {
         kelp_spin_end(&spin, KELP_SPIN_US, false);
         looks++;
@@ -85,9 +85,24 @@ KELP_TEST(debts_are_bounded)
 {
     struct kelp_spin spin;
 
-    kelp_spin_init(&spin, 0);
+    kelp_spin_init(&spin, KELP_SPIN_US, 0);
     ck_assert_uint_eq(kelp_spin_begin(&spin, 1), KELP_SPIN_US);
     kelp_spin_end(&spin, UINT64_MAX / 2, true);
     ck_assert_uint_eq(kelp_spin_begin(&spin, 100000000), 0);
     ck_assert_uint_eq(kelp_spin_begin(&spin, 3700000000), KELP_SPIN_US);
+}
+
+/* Who serves others looks for as short as he was told to; what that may cost is the same. */
+KELP_TEST(short_looks)
+{
+    struct kelp_spin spin;
+
+    kelp_spin_init(&spin, KELP_SPIN_ONCE_US, 0);
+    ck_assert_uint_eq(kelp_spin_begin(&spin, 0), KELP_SPIN_ONCE_US);
+    kelp_spin_end(&spin, KELP_SPIN_SAVED_US - KELP_SPIN_US, false); /* others had the processor */
+    ck_assert_uint_eq(kelp_spin_begin(&spin, 0), KELP_SPIN_ONCE_US);
+    kelp_spin_end(&spin, 1, false);
+    ck_assert_uint_eq(kelp_spin_begin(&spin, 0), 0);
+    kelp_spin_end(&spin, KELP_SPIN_US, true);
+    ck_assert_uint_eq(kelp_spin_begin(&spin, 0), KELP_SPIN_ONCE_US);
 }
