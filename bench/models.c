@@ -69,7 +69,7 @@ struct model {
 };
 
 static const struct model models[] = {
-    {"mlp", 32, 640, 200, 600,
+    {"mlp", 32, 640, 2000, 600,
      "model: {kind: mlp, hidden: [256, 256]}\n"
      "train: {optimizer: adam, lr: 0.005",
      "[x]", .tensors = {{"x", 1, {96}, 0, {0}}, {"y", 1, {96}, 0, {0}}}},
@@ -81,15 +81,15 @@ static const struct model models[] = {
      .inputs = "[x]",
      .tensors = {{"x", 1, {4096}, 0, {0}}, {"y", 1, {4096}, 0, {0}}},
      .gpu_alone = true},
-    {"dlinear", 32, 640, 200, 600,
+    {"dlinear", 32, 640, 2000, 600,
      "model: {kind: dlinear}\n"
      "train: {optimizer: adam, lr: 0.005",
      "[x]", .tensors = {{"x", 2, {96, 1}, 0, {0}}, {"y", 2, {96, 1}, 0, {0}}}},
-    {"fare", 64, 1280, 200, 600,
+    {"fare", 64, 1280, 2000, 600,
      "model: {kind: fare}\n"
      "train: {loss: smooth_l1, optimizer: adam, lr: 0.01",
      "[x]", .tensors = {{"x", 1, {6}, 0, {0}}, {"y", 1, {1}, 0, {0}}}},
-    {"deepfm", 128, 2560, 200, 600,
+    {"deepfm", 128, 2560, 2000, 600,
      "model: {kind: deepfm, embedding_dim: 8, hidden: [64]}\n"
      "train: {loss: bce_with_logits, optimizer: adam, lr: 0.001",
      "[ids, numbers]",
