@@ -17,6 +17,7 @@ enum kelp_philox_use {
     KELP_PHILOX_DROPOUT = 4,     /* stream is the operator; index holds step and element */
     KELP_PHILOX_TEST = 5,        /* tests and benchmarks */
     KELP_PHILOX_CHAOS = 6,       /* faults of `kelp chaos`: index is the fault and what is drawn */
+    KELP_PHILOX_LANE = 7, /* seeds for programs of one's own: stream is the lane, index the step */
 };
 
 /* The raw function: ten rounds over a 128-bit counter with a 64-bit key. */

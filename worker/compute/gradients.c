@@ -206,6 +206,11 @@ static bool is_rounded(const struct kelp_gradient *gradient)
     return gradient->pool->precision == KELP_PRECISION_BFLOAT16;
 }
 
+uint64_t kelp_gradient_elements(const struct kelp_gradient *gradient)
+{
+    return gradient->pool->flat_count;
+}
+
 void kelp_gradient_round(struct kelp_gradient *gradient, uint64_t first, uint64_t count)
 {
     if (is_rounded(gradient)) {

@@ -48,6 +48,9 @@ void kelp_gradient_unref(struct kelp_gradient *gradient);
 /* Somebody may read its values for ever: they are not written again. A reference is kept. */
 void kelp_gradient_abandon(struct kelp_gradient *gradient);
 
+/* How many values it has. */
+uint64_t kelp_gradient_elements(const struct kelp_gradient *gradient);
+
 /* A lane's values [first, first + count), as every node has them: rounded, where the precision is
  * bfloat16. */
 void kelp_gradient_round(struct kelp_gradient *gradient, uint64_t first, uint64_t count);

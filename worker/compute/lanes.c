@@ -6,14 +6,13 @@
 #include <string.h>
 
 #include "common/base/clock.h"
+#include "worker/compute/node_sum.h"
 #include "worker/compute/predictions.h"
 #include "worker/compute/sample_reader.h"
 #include "worker/data/dataset.h"
 #include "worker/model/derive.h"
 #include "worker/model/graph/graph.h"
 #include "worker/model/model.h"
-
-#define LEVELS_MAX 32 /* of a tree: lanes are a 32-bit number */
 
 struct kelp_lanes {
     const struct kelp_job *job;
@@ -33,11 +32,8 @@ struct kelp_lanes {
     struct {
         const struct kelp_lanes_buffers *buffers; /* NULL: at once */
         struct kelp_gradient *gradient;
-        /* To its left, the largest first: it is added to the last one, the sum to the one before,
-         * and so on. */
-        struct kelp_gradient *siblings[LEVELS_MAX];
-        uint32_t sibling_count;
-        uint64_t first; /* from here on that is done */
+        const struct kelp_node_sum *sum; /* of the lanes to its left */
+        uint64_t first;                  /* from here on that is done */
     } last;
     struct kelp_trace *trace;                                  /* NULL: none */
     bool (*await)(void *user, uint64_t first, uint64_t count); /* NULL: weights are there */
@@ -92,13 +88,12 @@ static void bind(struct kelp_lanes *lanes, float *gradient)
 }
 
 static void end_span(const struct kelp_lanes *lanes, uint64_t begin_ns, const char *name,
-                     uint32_t lane_first, uint32_t lane_count)
+                     uint32_t lane)
 {
-    kelp_trace_end(
-        lanes->trace, begin_ns,
-        &(struct kelp_trace_span){.name = name,
-                                  .step = lanes->word.step,
-                                  .arguments = {{"lane", lane_first}, {"lanes", lane_count}}});
+    kelp_trace_end(lanes->trace, begin_ns,
+                   &(struct kelp_trace_span){.name = name,
+                                             .step = lanes->word.step,
+                                             .arguments = {{"lane", lane}, {"lanes", 1}}});
 }
 
 /* ---- one lane -------------------------------------------------------------------------------- */
@@ -118,7 +113,7 @@ static kelp_status read_samples(struct kelp_lanes *lanes, uint32_t lane,
     const uint64_t begin_ns = kelp_trace_begin(lanes->trace);
     kelp_status status = kelp_sample_reader_read(lanes->reader, lane, samples, ret_batch, reterr);
 
-    end_span(lanes, begin_ns, "data", lane, 1);
+    end_span(lanes, begin_ns, "data", lane);
     lanes->work.read_us += kelp_clock_us() - begin_us;
     lanes->work.samples += samples.count;
     return status;
@@ -138,18 +133,13 @@ static void on_complete(void *user, uint32_t index)
 {
     struct kelp_lanes *lanes = user;
     const uint64_t first = lanes->plan.tensors[index].offset;
-    const struct kelp_gradient *right = lanes->last.gradient;
-    struct kelp_gradient *sum = lanes->last.gradient;
+    struct kelp_gradient *whole;
 
     assert(first <= lanes->last.first);
-    kelp_gradient_round(sum, first, lanes->last.first - first);
-    for (uint32_t i = lanes->last.sibling_count; i-- > 0;) {
-        sum = lanes->last.siblings[i];
-        kelp_gradient_merge_values(sum, right, first, lanes->last.first - first);
-        right = sum;
-    }
+    whole = kelp_node_sum_add_values(lanes->last.sum, lanes->last.gradient, first,
+                                     lanes->last.first - first);
     lanes->last.first = first;
-    lanes->last.buffers->ready(lanes->last.buffers->user, sum, first);
+    lanes->last.buffers->ready(lanes->last.buffers->user, whole, first);
 }
 
 /* A lane's samples are computed in pieces: where one of them stands. */
@@ -337,84 +327,46 @@ static kelp_status compute_lane(struct kelp_lanes *lanes, uint32_t lane,
     return KELP_OK;
 }
 
+kelp_status kelp_lanes_lane(struct kelp_lanes *lanes, uint32_t lane, struct kelp_gradient *gradient,
+                            struct kelp_error *reterr)
+{
+    const uint64_t begin_ns = kelp_trace_begin(lanes->trace);
+    const kelp_status status = compute_lane(lanes, lane, gradient, reterr);
+    end_span(lanes, begin_ns, "lane", lane);
+    return status;
+}
+
 /* ---- one node: its lanes' sum in tree order -------------------------------------------------- */
-
-/* Part of a node; `last`: its lanes end where those of the node do. */
-struct part {
-    uint32_t lane_first;
-    uint32_t lane_count;
-    bool last;
-};
-
-static kelp_status leaf(struct kelp_lanes *lanes, const struct part *part,
-                        const struct kelp_lanes_buffers *buffers,
-                        struct kelp_gradient **ret_gradient, struct kelp_error *reterr)
-{
-    struct kelp_gradient *gradient = buffers->get(buffers->user);
-    if (!gradient) {
-        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for a gradient");
-    }
-    lanes->last.gradient = part->last && lanes->last.buffers ? gradient : NULL;
-    const uint64_t begin_ns = kelp_trace_begin(lanes->trace);
-    const kelp_status status = compute_lane(lanes, part->lane_first, gradient, reterr);
-    if (status == KELP_OK && gradient->present) {
-        kelp_gradient_round(gradient, 0,
-                            lanes->last.gradient ? lanes->last.first : lanes->plan.flat_count);
-    }
-    end_span(lanes, begin_ns, "lane", part->lane_first, 1);
-    lanes->last.gradient = NULL;
-    if (status != KELP_OK) {
-        kelp_gradient_unref(gradient);
-        return status;
-    }
-    *ret_gradient = gradient;
-    return KELP_OK;
-}
-
-static kelp_status sum(struct kelp_lanes *lanes, const struct part *part,
-                       const struct kelp_lanes_buffers *buffers,
-                       struct kelp_gradient **ret_gradient, struct kelp_error *reterr)
-{
-    const uint32_t half = part->lane_count / 2;
-    const struct part halves[] = {{part->lane_first, half, false},
-                                  {part->lane_first + half, half, part->last}};
-    struct kelp_gradient *left = NULL;
-    struct kelp_gradient *right = NULL;
-
-    if (part->lane_count == 1) {
-        return leaf(lanes, part, buffers, ret_gradient, reterr);
-    }
-    kelp_status status = sum(lanes, &halves[0], buffers, &left, reterr);
-    if (status != KELP_OK) {
-        return status;
-    }
-    if (part->last) {
-        assert(lanes->last.sibling_count < LEVELS_MAX);
-        lanes->last.siblings[lanes->last.sibling_count++] = left;
-    }
-    status = sum(lanes, &halves[1], buffers, &right, reterr);
-    if (status != KELP_OK) {
-        kelp_gradient_unref(left);
-        return status;
-    }
-    const uint64_t begin_ns = kelp_trace_begin(lanes->trace);
-    kelp_gradient_merge_rest(left, right, part->last ? lanes->last.first : lanes->plan.flat_count);
-    kelp_gradient_unref(right);
-    end_span(lanes, begin_ns, "merge", part->lane_first, part->lane_count);
-    *ret_gradient = left;
-    return KELP_OK;
-}
 
 kelp_status kelp_lanes_node(struct kelp_lanes *lanes, uint32_t lane_first, uint32_t lane_count,
                             const struct kelp_lanes_buffers *buffers,
                             struct kelp_gradient **ret_gradient, struct kelp_error *reterr)
 {
-    const struct part node = {lane_first, lane_count, true};
+    struct kelp_node_sum sum;
+    kelp_status status = KELP_OK;
 
-    lanes->last.buffers = buffers->ready ? buffers : NULL;
-    lanes->last.sibling_count = 0;
-    lanes->last.first = lanes->plan.flat_count;
-    return sum(lanes, &node, buffers, ret_gradient, reterr);
+    kelp_node_sum_begin(&sum, lane_first, lane_count);
+    sum.trace = lanes->trace;
+    sum.step = lanes->word.step;
+    *ret_gradient = NULL;
+    for (uint32_t i = 0; i < lane_count; i++) {
+        struct kelp_gradient *gradient = buffers->get(buffers->user);
+        const bool last = i + 1 == lane_count && buffers->ready && gradient;
+        lanes->last.buffers = buffers;
+        lanes->last.gradient = last ? gradient : NULL;
+        lanes->last.sum = &sum;
+        lanes->last.first = lanes->plan.flat_count;
+        status = gradient ? kelp_lanes_lane(lanes, lane_first + i, gradient, reterr)
+                          : kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for a gradient");
+        lanes->last.gradient = NULL;
+        if (status != KELP_OK) {
+            kelp_gradient_unref(gradient);
+            break;
+        }
+        *ret_gradient = kelp_node_sum_add_rest(&sum, gradient, lanes->last.first);
+    }
+    kelp_node_sum_drop(&sum);
+    return status;
 }
 
 /* ---- life ------------------------------------------------------------------------------------ */

@@ -54,6 +54,13 @@ kelp_status kelp_lanes_begin(struct kelp_lanes *lanes, const struct kelp_control
                              const float *weights, struct kelp_error *reterr) KELP_MUST_USE;
 
 /*
+ * One lane of that entry, into a buffer of kelp_gradient_get(). `present` stays false when the lane
+ * has no samples, or is no training. Errors: KELP_ERR_DEVICE, those of reading samples.
+ */
+kelp_status kelp_lanes_lane(struct kelp_lanes *lanes, uint32_t lane, struct kelp_gradient *gradient,
+                            struct kelp_error *reterr) KELP_MUST_USE;
+
+/*
  * get      gives what kelp_gradient_get() does. NULL: out of memory.
  * ready    called while the last lane of a node is computed, with falling numbers: the elements of
  *          the node's sum from `first` on are in this buffer, and are not written again. The

@@ -53,20 +53,9 @@ struct kelp_schedule_range kelp_sample_reader_piece(const struct kelp_sample_rea
                                                     const struct kelp_schedule *schedule,
                                                     uint32_t lane, uint64_t first)
 {
-    struct kelp_schedule_range samples = kelp_schedule_lane(schedule, lane);
-    uint32_t pieces = reader->job->train.accumulate;
-    uint64_t rest = samples.first + samples.count - first;
-    if (reader->word.kind != KELP_STEP_TRAIN) {
-        return (struct kelp_schedule_range){
-            .first = first, .count = rest < reader->count_max ? rest : reader->count_max};
-    }
-    for (uint32_t i = 0; i < pieces; i++) {
-        struct kelp_schedule_range piece = kelp_schedule_piece(samples, i, pieces);
-        if (piece.first == first && piece.count > 0) {
-            return piece;
-        }
-    }
-    return (struct kelp_schedule_range){.first = first};
+    const struct kelp_schedule_cut cut = {.pieces = reader->job->train.accumulate,
+                                          .block = reader->count_max};
+    return kelp_schedule_next_piece(schedule, lane, first, &cut);
 }
 
 /* The word of the entry after this one, if training or predicting simply goes on. */

@@ -65,6 +65,7 @@ kelp_status kelp_schedule_init(struct kelp_schedule *schedule, const struct kelp
         .lanes = job->cluster.lanes,
         .sample_first = word->sample_first,
         .sample_count = word->sample_count,
+        .training = word->kind == KELP_STEP_TRAIN,
         .shuffled = word->kind == KELP_STEP_TRAIN && job->data.shuffle && word->sample_count > 0,
     };
     if (schedule->shuffled) {
@@ -94,6 +95,34 @@ struct kelp_schedule_range kelp_schedule_piece(struct kelp_schedule_range sample
     uint64_t first = lane_border(samples.count, piece, pieces);
     uint64_t end = lane_border(samples.count, piece + 1, pieces);
     return (struct kelp_schedule_range){.first = samples.first + first, .count = end - first};
+}
+
+struct kelp_schedule_range kelp_schedule_next_piece(const struct kelp_schedule *schedule,
+                                                    uint32_t lane, uint64_t first,
+                                                    const struct kelp_schedule_cut *cut)
+{
+    const struct kelp_schedule_range samples = kelp_schedule_lane(schedule, lane);
+    assert(first >= samples.first);
+    assert(first <= samples.first + samples.count);
+    const uint64_t rest = samples.first + samples.count - first;
+    if (!schedule->training) {
+        return (struct kelp_schedule_range){.first = first,
+                                            .count = rest < cut->block ? rest : cut->block};
+    }
+    for (uint32_t i = 0; i < cut->pieces; i++) {
+        const struct kelp_schedule_range piece = kelp_schedule_piece(samples, i, cut->pieces);
+        if (piece.first == first && piece.count > 0) {
+            return piece;
+        }
+    }
+    return (struct kelp_schedule_range){.first = first};
+}
+
+uint64_t kelp_schedule_lane_seed(uint64_t seed, uint64_t step, uint32_t lane)
+{
+    uint32_t words[4];
+    kelp_philox(seed, KELP_PHILOX_LANE, lane, step, words);
+    return (uint64_t)words[0] << 32 | words[1];
 }
 
 void kelp_schedule_indices(const struct kelp_schedule *schedule, struct kelp_schedule_range range,

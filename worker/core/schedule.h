@@ -41,6 +41,7 @@ struct kelp_schedule {
     uint32_t lanes;
     uint64_t sample_first; /* position of the entry's first sample in the epoch's order */
     uint64_t sample_count;
+    bool training;
     bool shuffled;
     struct kelp_permutation permutation; /* when shuffled */
 };
@@ -68,6 +69,23 @@ void kelp_schedule_indices(const struct kelp_schedule *schedule, struct kelp_sch
 /* The piece number `piece` of `pieces`, cut as even as lanes are (train.accumulate). */
 struct kelp_schedule_range kelp_schedule_piece(struct kelp_schedule_range samples, uint32_t piece,
                                                uint32_t pieces);
+
+/*
+ * What is computed at once of a lane, from position `first` on: the next piece of the lane where
+ * the entry is a training step, else a block of at most cut->block samples. first is the lane's
+ * first position, or the end of the piece before; count is 0 when none are left.
+ */
+struct kelp_schedule_cut {
+    uint32_t pieces; /* train.accumulate */
+    uint64_t block;
+};
+struct kelp_schedule_range kelp_schedule_next_piece(const struct kelp_schedule *schedule,
+                                                    uint32_t lane, uint64_t first,
+                                                    const struct kelp_schedule_cut *cut);
+
+/* 64 bits for a program that draws random numbers as it computes a lane of a training step: the
+ * same wherever the lane is computed. */
+uint64_t kelp_schedule_lane_seed(uint64_t seed, uint64_t step, uint32_t lane);
 
 /* The most samples that one lane has in any training step. */
 uint64_t kelp_schedule_lane_samples_max(const struct kelp_job *job);

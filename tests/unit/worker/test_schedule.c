@@ -131,3 +131,60 @@ KELP_TEST(split_into_nodes)
     ck_assert_uint_eq(kelp_schedule_split(1, KELP_JOB_LANES_MAX - 2, nodes), 18);
     ck_assert_uint_eq(kelp_schedule_split(KELP_JOB_LANES_MAX, 0, nodes), 0);
 }
+
+static uint64_t follow(const struct kelp_schedule *schedule, uint32_t lane,
+                       const struct kelp_schedule_cut *cut, uint64_t counts[8])
+{
+    const struct kelp_schedule_range all = kelp_schedule_lane(schedule, lane);
+    uint64_t parts = 0;
+    for (uint64_t at = all.first;;) {
+        const struct kelp_schedule_range piece = kelp_schedule_next_piece(schedule, lane, at, cut);
+        ck_assert_uint_eq(piece.first, at);
+        if (piece.count == 0) {
+            ck_assert_uint_eq(at, all.first + all.count);
+            return parts;
+        }
+        ck_assert_uint_lt(parts, 8);
+        counts[parts++] = piece.count;
+        at += piece.count;
+    }
+}
+
+/* A training step's lane is cut into pieces as even as can be, without empty ones; an evaluation's
+ * into blocks. */
+KELP_TEST(pieces_of_a_lane)
+{
+    const struct kelp_schedule_cut cut = {.pieces = 3, .block = 4};
+    struct kelp_schedule schedule;
+    struct kelp_job job;
+    uint64_t counts[8];
+
+    small_job(&job);
+    job.cluster.lanes = 1;
+    struct kelp_control_word word = train_word(0, 5);
+    ck_assert_int_eq(kelp_schedule_init(&schedule, &job, samples, &word, NULL), KELP_OK);
+    ck_assert_uint_eq(follow(&schedule, 0, &cut, counts), 3);
+    ck_assert(counts[0] == 1 && counts[1] == 2 && counts[2] == 2);
+    word = train_word(0, 2);
+    ck_assert_int_eq(kelp_schedule_init(&schedule, &job, samples, &word, NULL), KELP_OK);
+    ck_assert_uint_eq(follow(&schedule, 0, &cut, counts), 2);
+    ck_assert(counts[0] == 1 && counts[1] == 1);
+    word = (struct kelp_control_word){.kind = KELP_STEP_EVALUATE_VAL, .sample_count = 5};
+    ck_assert_int_eq(kelp_schedule_init(&schedule, &job, samples, &word, NULL), KELP_OK);
+    ck_assert_uint_eq(follow(&schedule, 0, &cut, counts), 2);
+    ck_assert(counts[0] == 4 && counts[1] == 1);
+}
+
+/* Seeds of lanes are for ever, and differ with each of what they are made of. */
+KELP_TEST(seeds_of_lanes)
+{
+    uint32_t words[4];
+
+    kelp_philox(3, (enum kelp_philox_use)7, 5, 11, words);
+    const uint64_t seed = kelp_schedule_lane_seed(3, 11, 5);
+    ck_assert_uint_eq(seed >> 32, words[0]);
+    ck_assert_uint_eq((uint32_t)seed, words[1]);
+    ck_assert_uint_ne(seed, kelp_schedule_lane_seed(4, 11, 5));
+    ck_assert_uint_ne(seed, kelp_schedule_lane_seed(3, 12, 5));
+    ck_assert_uint_ne(seed, kelp_schedule_lane_seed(3, 11, 6));
+}
