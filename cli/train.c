@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -54,6 +55,9 @@ static const struct kelp_option options[] = {
                    "print the job in effect, and where each value comes from; start nothing"),
     KELP_VERB_ETCD("Cluster", "use this etcd instead of a private one in the run's folder"),
     KELP_VERB_ETCD_PROGRAM("Cluster"),
+    KELP_VERB_TEXT("worker-program", "FILE", "Cluster",
+                   "a program that is linked with libkelp-worker.so, to compute instead of "
+                   "kelp-worker: it says what the model and the data are"),
     KELP_VERB_TEXT("listen", "HOST", "Cluster",
                    "serve at ports of this loopback address, such as 127.0.0.1, with certificates "
                    "made for this run unless --certs names others; else all processes meet on unix "
@@ -101,6 +105,7 @@ struct train {
     struct kelp_train_changes changes; /* resumed: since the earlier job */
     struct kelp_run_dir run;
     char bin_folder[KELP_PROCESS_PATH_MAX];
+    char worker_program[PATH_MAX];         /* "": kelp-worker */
     char certs[KELP_LAUNCH_CERTS_MAX + 1]; /* "": none */
     struct kelp_display display;
     bool force;    /* the job goes on from checkpoints of another one */
@@ -283,6 +288,7 @@ static int work(struct kelp_guard *guard, void *user)
         .plan = train->carried.plan,
         .run = &train->run,
         .bin_folder = train->bin_folder,
+        .worker_program = train->worker_program[0] ? train->worker_program : NULL,
         .etcd_url = kelp_options_text(train->given, "etcd"),
         .etcd_program = kelp_options_text(train->given, "etcd-program"),
         .log_level = kelp_log_level_names[kelp_options_choice(train->given, "log-level")],
@@ -367,7 +373,10 @@ static int run(struct train *train)
         return kelp_complain(KELP_EXIT_FAILED, "%s", error.text);
     }
     kelp_display_say(&train->display, "run %s", train->run.path);
-    kelp_notices_say(&program, kelp_job_file_job(train->file), &train->carried, &train->display);
+    if (train->worker_program[0] == '\0') {
+        kelp_notices_say(&program, kelp_job_file_job(train->file), &train->carried,
+                         &train->display);
+    }
     if (train->changes.text[0]) {
         kelp_display_say(&train->display, "the job has changed: %s", train->changes.text);
     }
@@ -432,6 +441,49 @@ static kelp_status check_trace(const struct train *train, struct kelp_error *ret
     return kelp_out_file_check("--trace", path, reterr);
 }
 
+/* Faults and traces are kelp-worker's own. */
+static kelp_status find_worker_program(struct train *train, struct kelp_error *reterr)
+{
+    const char *path = kelp_options_text(train->given, "worker-program");
+    struct stat about;
+
+    if (!path) {
+        return KELP_OK;
+    }
+    if (!realpath(path, train->worker_program) || stat(train->worker_program, &about) != 0) {
+        return kelp_fail(reterr, KELP_ERR_NOT_FOUND, "--worker-program '%.200s': %s", path,
+                         strerror(errno));
+    }
+    if (!S_ISREG(about.st_mode) || access(train->worker_program, X_OK) != 0) {
+        return kelp_fail(reterr, KELP_ERR_INVALID, "--worker-program '%.200s' cannot be executed",
+                         path);
+    }
+    if (train->trials.fault_count > 0) {
+        return kelp_fail(reterr, KELP_ERR_INVALID,
+                         "--fault is for kelp-worker, and --worker-program names another; "
+                         "--at step=N:kill=%s kills that one",
+                         train->trials.faults[0].id);
+    }
+    return kelp_options_text(train->given, "trace")
+               ? kelp_fail(reterr, KELP_ERR_INVALID,
+                           "--trace is for kelp-worker, and --worker-program names another")
+               : KELP_OK;
+}
+
+/* A program of one's own says what the job means: there is nothing to derive here. */
+static kelp_status derive(struct train *train, struct kelp_error *reterr)
+{
+    const struct kelp_dataset_watch watch = {.rows = tell_rows, .user = &train->display};
+
+    if (train->worker_program[0] != '\0') {
+        train->carried.steps = UINT64_MAX;
+        return KELP_OK;
+    }
+    kelp_status status = kelp_preflight(train->file, &watch, &train->carried, reterr);
+    kelp_display_clear(&train->display);
+    return status;
+}
+
 /* Before anything is looked for: what such a run worked with may be gone. */
 static kelp_status check_mode(const struct train *train, struct kelp_error *reterr)
 {
@@ -475,9 +527,10 @@ static kelp_status begin_portable(const struct train *train, struct kelp_error *
 
 static kelp_status prepare(struct train *train, struct kelp_error *reterr)
 {
-    const struct kelp_dataset_watch watch = {.rows = tell_rows, .user = &train->display};
-
-    kelp_status status = begin_portable(train, reterr);
+    kelp_status status = find_worker_program(train, reterr);
+    if (status == KELP_OK) {
+        status = begin_portable(train, reterr);
+    }
     if (status == KELP_OK) {
         status = choose_run(train, reterr);
     }
@@ -496,8 +549,7 @@ static kelp_status prepare(struct train *train, struct kelp_error *reterr)
                                 &train->gpus, reterr);
     }
     if (status == KELP_OK) {
-        status = kelp_preflight(train->file, &watch, &train->carried, reterr);
-        kelp_display_clear(&train->display);
+        status = derive(train, reterr);
     }
     if (status == KELP_OK) {
         status = check_trials(train, reterr);

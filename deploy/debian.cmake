@@ -5,7 +5,7 @@ endif()
 
 # Time stamps that do not tell when the package was made, where SOURCE_DATE_EPOCH says so.
 string(TIMESTAMP date "%a, %d %b %Y %H:%M:%S +0000" UTC)
-foreach(package kelp kelp-dev)
+foreach(package kelp libkelp-worker1 kelp-dev)
   set(root ${CPACK_TEMPORARY_INSTALL_DIRECTORY}/${package}/usr)
   set(doc ${root}/share/doc/${package})
   file(MAKE_DIRECTORY ${doc})
@@ -40,7 +40,3 @@ execute_process(COMMAND gzip -9nf ${root}/share/doc/kelp/changelog COMMAND_ERROR
 file(MAKE_DIRECTORY ${root}/share/zsh/vendor-completions)
 file(RENAME ${root}/share/zsh/site-functions/_kelp ${root}/share/zsh/vendor-completions/_kelp)
 file(REMOVE_RECURSE ${root}/share/zsh/site-functions)
-
-execute_process(COMMAND strip --strip-debug --remove-section=.comment
-    ${CPACK_TEMPORARY_INSTALL_DIRECTORY}/kelp-dev/usr/lib/libkelp-worker.a
-  COMMAND_ERROR_IS_FATAL ANY)

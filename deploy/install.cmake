@@ -2,10 +2,10 @@
 # they lie, so that the prefix can be chosen at the installation, and moved later.
 #
 #   bin/                    kelp, kelp-coordinator, kelp-ps, kelp-worker
-#   include/kelp/           model.h for models of one's own; worker.h and the headers that it needs
-#   lib/                    libkelp-worker.a, the worker as a library; kelp/kelp-faultdisk.so; pkgconfig/;
+#   include/kelp/           model.h for models of one's own; worker.h for programs that are workers
+#   lib/                    libkelp-worker.so, the worker as a library; kelp/kelp-faultdisk.so; pkgconfig/;
 #                           kelp/libkelp-cuda.so where nvcc was found
-#   share/kelp/examples/    jobs to start from, a model of one's own
+#   share/kelp/examples/    jobs to start from, a model and a worker of one's own
 #   share/doc/kelp/         README and docs/
 #   share/kelp/monitoring/  alerts and a board
 #   lib/systemd/, lib/sysusers.d/  a unit for kelp node, and its user
@@ -13,7 +13,8 @@
 #   share/man/              a page for each program and verb, and one for job files
 #   share/{bash-completion,zsh,fish}/
 #
-# Two components, each a Debian package: kelp, and kelp-dev for programs that use the worker as a library.
+# Three components, each a Debian package: kelp; libkelp-worker1, with which programs run that are workers themselves;
+# and kelp-dev, with which they are built.
 
 set(CMAKE_INSTALL_DEFAULT_COMPONENT_NAME kelp)
 set(CMAKE_INSTALL_DEFAULT_DIRECTORY_PERMISSIONS
@@ -26,7 +27,9 @@ if(TARGET kelp-cuda)
 endif()
 
 # ---- jobs, documentation, pages, completions ----
-install(DIRECTORY examples DESTINATION share/kelp PATTERN build EXCLUDE)
+# Not what was built or trained there.
+install(DIRECTORY examples DESTINATION share/kelp PATTERN build EXCLUDE PATTERN runs EXCLUDE PATTERN worker/mlp EXCLUDE
+  PATTERN rows.bin EXCLUDE)
 install(FILES README.md CHANGELOG.md LICENSE DESTINATION share/doc/kelp)
 install(DIRECTORY docs DESTINATION share/doc/kelp)
 install(DIRECTORY deploy/monitoring DESTINATION share/kelp)
@@ -49,28 +52,11 @@ install(FILES include/kelp/model.h DESTINATION include/kelp)
 install(FILES ${pkgconfig}/kelp.pc DESTINATION lib/pkgconfig)
 
 # ---- the worker as a library ----
-# One archive of all objects that it may need; headers keep their paths, below include/kelp.
-set(objects "")
-foreach(library kelp_worker kelp_worker_core kelp_kernels kelp_loops_avx2 kelp_loops_avx512 kelp_proto
-        kelp_proto_generated kelp_common kelp_base)
-  if(TARGET ${library})
-    list(APPEND objects $<TARGET_OBJECTS:${library}>)
-  endif()
-endforeach()
-add_library(kelp_worker_archive STATIC ${objects})
-set_target_properties(kelp_worker_archive PROPERTIES OUTPUT_NAME kelp-worker LINKER_LANGUAGE C
-  ARCHIVE_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/lib)
 configure_file(deploy/kelp-worker.pc.in ${pkgconfig}/kelp-worker.pc @ONLY)
-set(development COMPONENT kelp-dev)
-install(TARGETS kelp_worker_archive ARCHIVE DESTINATION lib ${development})
-install(FILES ${pkgconfig}/kelp-worker.pc DESTINATION lib/pkgconfig ${development})
-install(FILES include/kelp/worker.h DESTINATION include/kelp ${development})
-foreach(header base/log.h base/sha256.h base/status.h base/value.h etcd/etcd.h job/job.h job/path_map.h program/daemon.h
-        program/options.h rpc/rpc.h tls/certificate.h tls/credentials.h tls/spiffe.h training/control.h
-        training/decision_share.h training/metrics.h training/plan.h)
-  get_filename_component(folder ${header} DIRECTORY)
-  install(FILES common/${header} DESTINATION include/kelp/common/${folder} ${development})
-endforeach()
+install(TARGETS kelp-worker-shared
+  LIBRARY DESTINATION lib COMPONENT libkelp-worker1 NAMELINK_COMPONENT kelp-dev)
+install(FILES include/kelp/worker.h DESTINATION include/kelp COMPONENT kelp-dev)
+install(FILES ${pkgconfig}/kelp-worker.pc DESTINATION lib/pkgconfig COMPONENT kelp-dev)
 
 # ---- Debian packages: cpack -G DEB in the build folder ----
 set(KELP_MAINTAINER "Kelp developers <kelp@example.org>" CACHE STRING "Maintainer of the packages: NAME <MAIL>")
@@ -79,7 +65,7 @@ set(CPACK_PACKAGE_VERSION ${PROJECT_VERSION})
 set(CPACK_PACKAGE_CONTACT "${KELP_MAINTAINER}")
 set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
 set(CPACK_STRIP_FILES ON)
-set(CPACK_COMPONENTS_ALL kelp kelp-dev)
+set(CPACK_COMPONENTS_ALL kelp libkelp-worker1 kelp-dev)
 set(CPACK_INSTALL_DEFAULT_DIRECTORY_PERMISSIONS ${CMAKE_INSTALL_DEFAULT_DIRECTORY_PERMISSIONS})
 set(CPACK_PRE_BUILD_SCRIPTS ${PROJECT_SOURCE_DIR}/deploy/debian.cmake)
 set(CPACK_DEB_COMPONENT_INSTALL ON)
@@ -102,13 +88,19 @@ The command kelp trains on one machine with etcd, coordinators, shards and
 workers as processes of their own, and looks after runs and checkpoints.")
 set(CPACK_DEBIAN_KELP-DEV_PACKAGE_NAME kelp-dev)
 set(CPACK_DEBIAN_KELP-DEV_PACKAGE_SECTION libdevel)
-string(CONCAT depends "kelp (= ${PROJECT_VERSION}-${CPACK_DEBIAN_PACKAGE_RELEASE}), libgrpc-dev, libprotobuf-c-dev, "
-  "libcurl4-openssl-dev, libssl-dev, libyaml-dev, libcjson-dev, libxxhash-dev, zlib1g-dev, "
-  "libopenblas-pthread-dev, libdnnl-dev")
-set(CPACK_DEBIAN_KELP-DEV_PACKAGE_DEPENDS ${depends})
+set(CPACK_DEBIAN_KELP-DEV_PACKAGE_DEPENDS "libkelp-worker1 (= ${PROJECT_VERSION}-${CPACK_DEBIAN_PACKAGE_RELEASE})")
 set(CPACK_COMPONENT_KELP-DEV_DESCRIPTION
-"worker of Kelp as a library
+"worker of Kelp as a library, to build with
 Kelp trains models on a cluster whose processes may join, leave or fail at
 any time. With this library a program takes part in a job and brings
 gradients of its own. Models as shared libraries need the package kelp alone.")
+set(CPACK_DEBIAN_LIBKELP-WORKER1_PACKAGE_NAME libkelp-worker1)
+set(CPACK_DEBIAN_LIBKELP-WORKER1_PACKAGE_SECTION libs)
+set(CPACK_DEBIAN_LIBKELP-WORKER1_PACKAGE_SHLIBDEPS ON)
+set(CPACK_DEBIAN_LIBKELP-WORKER1_PACKAGE_CONTROL_EXTRA ${PROJECT_BINARY_DIR}/debian/triggers)
+file(WRITE ${PROJECT_BINARY_DIR}/debian/triggers "activate-noawait ldconfig\n")
+set(CPACK_COMPONENT_LIBKELP-WORKER1_DESCRIPTION
+"worker of Kelp as a library
+Kelp trains models on a cluster whose processes may join, leave or fail at
+any time. Programs that bring gradients of their own run with this library.")
 include(CPack)

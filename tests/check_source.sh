@@ -63,7 +63,7 @@ common/job: common/base common/tensors
 common/training: common/base common/tensors common/job
 common/program: common/base common/etcd common/job common/tls
 common/scrape: common/base common/program common/tls
-include/kelp: common/base common/job common/program common/tls common/training
+include/kelp:
 proto: common/base common/program common/rpc common/training
 kernels: common/base common/job common/training
 kernels/cpu: kernels
@@ -88,7 +88,7 @@ worker/data/table: PURE worker/data worker/data/text
 worker/model/graph: PURE kernels
 worker/model: PURE include/kelp kernels worker/core worker/data worker/model/graph
 worker/model/models: worker/model worker/model/graph
-worker/compute: COMMON common/shm include/kelp kernels worker/core worker/data worker/model worker/model/graph
+worker/compute: COMMON common/shm kernels worker/core worker/data worker/model worker/model/graph
 worker/links: COMMON proto worker/core worker/compute
 worker: COMMON include/kelp proto worker/core worker/model worker/compute worker/links
 coordinator/core: PURE
@@ -118,7 +118,7 @@ cli/launch: COMMON proto cli/verb cli/run cli/host cli/checkpoint cli/preflight
 cli/infer: COMMON worker/compute worker/core worker/data worker/model cli/verb cli/run cli/checkpoint LAUNCH
 cli/replay: COMMON kernels ps/core/partition worker/compute cli/run cli/checkpoint
 cli/plot: COMMON worker/data worker/model worker/model/graph cli/run cli/checkpoint
-cli/bench: COMMON include/kelp kernels proto worker/compute worker/core worker/links cli/verb cli/run cli/plot LAUNCH
+cli/bench: COMMON kernels proto worker worker/compute worker/core worker/links cli/verb cli/run cli/plot LAUNCH
 cli/chaos/network: common/base
 cli/chaos: COMMON proto worker/data cli/faultdisk cli/verb cli/run cli/host cli/launch cli/plot cli/chaos/network
 cli: COMMON worker/compute worker/data worker/data/table worker/model worker/model/graph VERBS

@@ -1,6 +1,6 @@
 /*
- * kelp-worker: computes gradients of one job. Thin: everything is in the worker library
- * (include/kelp/worker.h) and the trainer.
+ * kelp-worker: computes gradients of one job. Thin: everything is in the link to the job
+ * (worker/job_link.h) and the trainer.
  */
 #include <curl/curl.h>
 #include <inttypes.h>
@@ -18,13 +18,13 @@
 #include "common/program/trace_option.h"
 #include "common/rpc/rpc.h"
 #include "common/scrape/scrape.h"
-#include "kelp/worker.h"
-#include "worker/compute/trainer.h"
+#include "worker/job_link.h"
 #include "worker/model/footprint.h"
+#include "worker/trainer.h"
 #include "worker/worker_program.h"
 
 struct stop_context {
-    struct kelp_worker *worker; /* atomic */
+    struct kelp_job_link *job_link; /* atomic */
     struct kelp_stop stop;
     struct kelp_grace grace;
 };
@@ -45,9 +45,9 @@ static void on_signal(int signal_number, void *user)
     kelp_log_info("stopping signal=%d", signal_number);
     kelp_stop_raise(&context->stop);
     kelp_grace_begin(&context->grace);
-    struct kelp_worker *worker = __atomic_load_n(&context->worker, __ATOMIC_ACQUIRE);
-    if (worker) {
-        kelp_worker_wake(worker);
+    struct kelp_job_link *job_link = __atomic_load_n(&context->job_link, __ATOMIC_ACQUIRE);
+    if (job_link) {
+        kelp_job_link_wake(job_link);
     }
 }
 
@@ -66,24 +66,24 @@ static kelp_status check_plugin(const struct kelp_job *job, const char *spec_sha
                                    "run has as spec_sha256");
 }
 
-static kelp_status work(struct kelp_worker *worker, const struct kelp_options *values,
+static kelp_status work(struct kelp_job_link *job_link, const struct kelp_options *values,
                         struct kelp_stop *stop, struct kelp_trainer **ret_trainer,
                         struct kelp_error *reterr)
 {
     struct kelp_worker_fault fault = {.kind = KELP_FAULT_NONE};
     kelp_status status =
-        check_plugin(kelp_worker_job(worker), kelp_options_text(values, "spec-sha256"), reterr);
+        check_plugin(kelp_job_link_job(job_link), kelp_options_text(values, "spec-sha256"), reterr);
 
     if (status == KELP_OK && kelp_options_text(values, "fault")) {
         status = kelp_worker_fault_parse(kelp_options_text(values, "fault"), &fault, reterr);
     }
     if (status == KELP_OK) {
-        status = kelp_trainer_create(worker, ret_trainer, reterr);
+        status = kelp_trainer_create(job_link, ret_trainer, reterr);
     }
     if (status == KELP_OK) {
         status = kelp_trainer_run(*ret_trainer, &fault, stop, reterr);
     }
-    kelp_trace_finish(kelp_worker_trace(worker)); /* before the names of layers go */
+    kelp_trace_finish(kelp_job_link_trace(job_link)); /* before the names of layers go */
     return status;
 }
 
@@ -101,10 +101,10 @@ static kelp_status run(const struct kelp_options *values, struct kelp_credential
     struct stop_context context = {.stop = KELP_STOP_INIT};
     const uint32_t grace_ms = (uint32_t)kelp_options_duration_ms(values, "grace");
     struct kelp_signals *signals = NULL;
-    struct kelp_worker *worker = NULL;
+    struct kelp_job_link *job_link = NULL;
     struct kelp_trainer *trainer = NULL;
     struct kelp_expiry_watch *expiry = NULL;
-    const struct kelp_worker_options worker_options = {
+    const struct kelp_job_link_options link_options = {
         .etcd = kelp_options_text(values, "etcd"),
         .job = kelp_options_text(values, "job"),
         .id = kelp_options_text(values, "id"),
@@ -125,20 +125,20 @@ static kelp_status run(const struct kelp_options *values, struct kelp_credential
         status = kelp_expiry_watch_start(credentials, &expiry, reterr);
     }
     if (status == KELP_OK) {
-        status = kelp_worker_open(&worker_options, &context.stop, &worker, reterr);
+        status = kelp_job_link_open(&link_options, &context.stop, &job_link, reterr);
     }
     if (status == KELP_OK) {
-        *ret_again = kelp_portable_needs_again(kelp_worker_job(worker));
+        *ret_again = kelp_portable_needs_again(kelp_job_link_job(job_link));
     }
     if (status == KELP_OK && !*ret_again) {
-        __atomic_store_n(&context.worker, worker, __ATOMIC_RELEASE);
-        status = work(worker, values, &context.stop, &trainer, reterr);
+        __atomic_store_n(&context.job_link, job_link, __ATOMIC_RELEASE);
+        status = work(job_link, values, &context.stop, &trainer, reterr);
     }
     if (!*ret_again) {
         kelp_log_info("ends peak_memory_bytes=%" PRIu64, kelp_footprint_peak());
         kelp_signals_stop(signals); /* before what its callback uses goes */
     }
-    kelp_worker_close(worker);
+    kelp_job_link_close(job_link);
     kelp_trainer_destroy(trainer);
     kelp_expiry_watch_stop(expiry);
     kelp_rpc_global_fini();

@@ -9,9 +9,9 @@
 #include "cli/bench/bench_samples.h"
 #include "cli/bench/bench_verbs.h"
 #include "common/base/files.h"
-#include "kelp/worker.h"
 #include "worker/compute/gradients.h"
 #include "worker/core/schedule.h"
+#include "worker/job_link.h"
 
 #define WARM_OPERATIONS 2
 #define MEASURED_LEAST  3
@@ -32,7 +32,7 @@ static const struct kelp_program program = {
 };
 
 struct member {
-    struct kelp_worker *worker;
+    struct kelp_job_link *job_link;
     struct kelp_plan plan;
     struct kelp_stop stop;
     uint64_t bytes;
@@ -54,14 +54,14 @@ static kelp_status push(struct member *member, const struct kelp_work *work, uin
     for (uint32_t i = 0; i < count; i++) {
         struct kelp_node node = {.lane_first = nodes[i].first,
                                  .lane_count = nodes[i].count,
-                                 .gradient = kelp_worker_gradient(member->worker)};
+                                 .gradient = kelp_job_link_gradient(member->job_link)};
         if (!node.gradient) {
             return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for a gradient");
         }
         node.gradient->present = true;
         node.gradient->sums[KELP_METRIC_SUM_LOSS] = nodes[i].count;
         node.gradient->sums[KELP_METRIC_SUM_SAMPLES] = nodes[i].count;
-        kelp_status status = kelp_worker_push(member->worker, &node, reterr);
+        kelp_status status = kelp_job_link_push(member->job_link, &node, reterr);
         if (status != KELP_OK) {
             return status;
         }
@@ -132,7 +132,8 @@ static kelp_status take_part(struct member *member, struct kelp_error *reterr)
     uint64_t nodes = 0;
     kelp_status status;
 
-    while ((status = kelp_worker_next(member->worker, &member->stop, &work, reterr)) == KELP_OK) {
+    while ((status = kelp_job_link_next(member->job_link, &member->stop, &work, reterr)) ==
+           KELP_OK) {
         if (pushed_us > 0) {
             status = count_operation(member, pushed_us, nodes, reterr);
         }
@@ -151,18 +152,19 @@ static kelp_status take_part(struct member *member, struct kelp_error *reterr)
 static kelp_status join(struct member *member, const struct kelp_options *given,
                         struct kelp_error *reterr)
 {
-    const struct kelp_worker_options worker_options = {.etcd = kelp_options_text(given, "etcd"),
+    const struct kelp_job_link_options link_options = {.etcd = kelp_options_text(given, "etcd"),
                                                        .job = kelp_options_text(given, "job"),
                                                        .id = kelp_options_text(given, "id")};
 
-    kelp_status status = kelp_worker_open(&worker_options, &member->stop, &member->worker, reterr);
+    kelp_status status =
+        kelp_job_link_open(&link_options, &member->stop, &member->job_link, reterr);
     if (status == KELP_OK) {
-        const struct kelp_job *job = kelp_worker_job(member->worker);
+        const struct kelp_job *job = kelp_job_link_job(member->job_link);
         status =
             kelp_bench_plan_make(member->bytes, job->cluster.max_shards, &member->plan, reterr);
     }
     if (status == KELP_OK) {
-        status = kelp_worker_join(member->worker, &member->plan, reterr);
+        status = kelp_job_link_join(member->job_link, &member->plan, reterr);
     }
     return status;
 }
@@ -186,7 +188,7 @@ static int work(const struct kelp_options *given)
     if (status == KELP_OK) {
         status = take_part(member, &error);
     }
-    kelp_worker_close(member->worker);
+    kelp_job_link_close(member->job_link);
     kelp_plan_fini(&member->plan);
     free(member);
     return status == KELP_ERR_CLOSED

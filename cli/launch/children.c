@@ -232,6 +232,9 @@ static kelp_status start(struct kelp_children *children, struct kelp_child *chil
     fault_arguments(children, child, argv, &count);
     trace_arguments(children, child, &trace, argv, &count);
     argv[count] = NULL;
+    if (child->kind == KELP_CHILD_WORKER && options->worker_program) {
+        argv[0] = options->worker_program;
+    }
     kelp_status status = program_path(options->bin_folder, child->kind, program, reterr);
     if (status == KELP_OK) {
         log_path(children, child, log, sizeof(log));

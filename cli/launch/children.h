@@ -42,7 +42,8 @@ struct kelp_child {
 
 /* All text is borrowed for the life of the children. */
 struct kelp_children_options {
-    const char *bin_folder; /* where kelp-ps and the others are */
+    const char *bin_folder;     /* where kelp-ps and the others are */
+    const char *worker_program; /* instead of kelp-worker; NULL: that one */
     const char *run_path;
     const char *etcd_url;
     const char *job;

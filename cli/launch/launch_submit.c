@@ -51,6 +51,9 @@ static kelp_status renew_plan(struct kelp_job_client *client, const char *key,
     char map_key[KELP_JOB_CLIENT_KEY_MAX + 1];
     bool succeeded = false;
 
+    if (!launch->plan) {
+        return KELP_OK;
+    }
     kelp_job_client_key(client, "map", map_key);
     struct kelp_etcd_compare compare = {.key = map_key, .what = KELP_ETCD_CREATE_REVISION};
     struct kelp_etcd_operation operation = {.key = key, .value = launch->plan};
@@ -65,7 +68,8 @@ static kelp_status renew_plan(struct kelp_job_client *client, const char *key,
 }
 
 /* The job's text and its plan in one: whoever reads the text finds the plan of the one who wrote
- * it. Left to the workers, the first one that joins would say what it is. */
+ * it. Left to the workers, as those of a program of one's own, the first one that joins says what
+ * it is. */
 static kelp_status put_spec(struct kelp_job_client *client, const struct kelp_launch *launch,
                             struct kelp_error *reterr)
 {
@@ -79,14 +83,14 @@ static kelp_status put_spec(struct kelp_job_client *client, const struct kelp_la
     struct kelp_etcd_operation operations[2] = {{.key = key, .value = launch->spec},
                                                 {.key = plan_key, .value = launch->plan}};
     /* Whose value stands there does not matter as long as it is this job's: no nonce. */
-    kelp_status status =
-        kelp_etcd_transaction(kelp_job_client_etcd(client),
-                              &(struct kelp_etcd_transaction){.compares = &compare,
-                                                              .compare_count = 1,
-                                                              .operations = operations,
-                                                              .operation_count = 2,
-                                                              .deadline_ms = KELP_LAUNCH_ETCD_MS},
-                              &succeeded, &revision, reterr);
+    kelp_status status = kelp_etcd_transaction(
+        kelp_job_client_etcd(client),
+        &(struct kelp_etcd_transaction){.compares = &compare,
+                                        .compare_count = 1,
+                                        .operations = operations,
+                                        .operation_count = launch->plan ? 2 : 1,
+                                        .deadline_ms = KELP_LAUNCH_ETCD_MS},
+        &succeeded, &revision, reterr);
     if (status == KELP_ERR_TIMEOUT || (status == KELP_OK && !succeeded)) {
         status = renew_spec(client, key, launch, reterr);
         if (status == KELP_OK) {

@@ -123,6 +123,7 @@ static kelp_status init_children(struct kelp_launcher *launcher, struct kelp_err
     const struct kelp_job *job = launch->job;
     struct kelp_children_options options = {
         .bin_folder = launch->bin_folder,
+        .worker_program = launch->worker_program,
         .run_path = launch->run->path,
         .etcd_url = kelp__launch_etcd_url(launcher),
         .job = job->name,

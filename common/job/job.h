@@ -382,6 +382,14 @@ kelp_status kelp_job_file_finish(struct kelp_job_file *file,
 /* Where the value of that key came from; there is such a key. */
 enum kelp_origin_kind kelp_job_file_origin(const struct kelp_job_file *file, const char *key);
 
+/*
+ * The value in effect of a key as text, paths as they are on this host: as in the canonical text,
+ * but names, texts and paths without quotation marks. Errors: KELP_ERR_INVALID (there is no such
+ * key), KELP_ERR_LIMIT (more than text_bytes), KELP_ERR_NO_MEMORY.
+ */
+kelp_status kelp_job_file_value(const struct kelp_job_file *file, const char *key, char *text,
+                                size_t text_bytes, struct kelp_error *reterr) KELP_MUST_USE;
+
 /* Borrowed until the file is destroyed, or kelp_job_file_map() is called. */
 const struct kelp_job *kelp_job_file_job(const struct kelp_job_file *file);
 

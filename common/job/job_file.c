@@ -14,6 +14,8 @@
 #include "common/job/job_options.h"
 #include "common/tensors/rename.h"
 
+#define VALUE_BYTES_MAX (64u << 10) /* no longer than a file */
+
 struct kelp_job_file *kelp_job_file_create(void)
 {
     struct kelp_job_file *file = calloc(1, sizeof(*file));
@@ -51,6 +53,48 @@ enum kelp_origin_kind kelp_job_file_origin(const struct kelp_job_file *file, con
 
     assert(index < kelp__job_key_count);
     return file->origins[index].kind;
+}
+
+struct value {
+    const struct kelp_job_key *key;
+    const struct kelp_job *job;
+};
+
+static void print_value(const void *what, FILE *out)
+{
+    const struct value *value = what;
+    const struct kelp_job_key *key = value->key;
+
+    if (key->type == KELP_JOB_NAME || key->type == KELP_JOB_TEXT || key->type == KELP_JOB_PATH) {
+        (void)fputs((const char *)value->job + key->offset, out);
+    } else {
+        kelp__job_key_print(out, key, value->job);
+    }
+}
+
+kelp_status kelp_job_file_value(const struct kelp_job_file *file, const char *key, char *text,
+                                size_t text_bytes, struct kelp_error *reterr)
+{
+    const size_t index = kelp__job_key_find(key);
+    char *printed = NULL;
+
+    if (index >= kelp__job_key_count) {
+        return kelp__job_key_unknown(key, reterr);
+    }
+    const struct value value = {&kelp__job_keys[index], kelp_job_file_job(file)};
+    kelp_status status = kelp_text_print(print_value, &value, VALUE_BYTES_MAX, &printed, reterr);
+    if (status != KELP_OK) {
+        return status;
+    }
+    const size_t bytes = strlen(printed) + 1;
+    if (bytes > text_bytes) {
+        status = kelp_fail(reterr, KELP_ERR_LIMIT, "%s: its value needs %zu bytes, not %zu", key,
+                           bytes, text_bytes);
+    } else {
+        memcpy(text, printed, bytes);
+    }
+    free(printed);
+    return status;
 }
 
 /* ---- errors ---- */

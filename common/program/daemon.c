@@ -69,11 +69,10 @@ bool kelp_daemon_begin(const struct kelp_program *program, const struct kelp_opt
     return true;
 }
 
-static kelp_status check_own_name(const struct kelp_spiffe *name, enum kelp_role role,
-                                  const struct kelp_options *options, struct kelp_error *reterr)
+kelp_status kelp_daemon_check_own(const struct kelp_credentials *credentials, enum kelp_role role,
+                                  const char *job, const char *id, struct kelp_error *reterr)
 {
-    const char *job = kelp_options_text(options, "job");
-    const char *id = kelp_options_text(options, "id");
+    const struct kelp_spiffe *name = kelp_credentials_name(credentials);
     char text[KELP_SPIFFE_MAX + 1];
 
     if (name->role == role && strcmp(name->job, job) == 0 && kelp_spiffe_allows(name, id)) {
@@ -98,7 +97,8 @@ bool kelp_daemon_credentials(const struct kelp_program *program, const struct ke
     }
     kelp_status status = kelp_credentials_open(folder, &credentials, &error);
     if (status == KELP_OK) {
-        status = check_own_name(kelp_credentials_name(credentials), role, options, &error);
+        status = kelp_daemon_check_own(credentials, role, kelp_options_text(options, "job"),
+                                       kelp_options_text(options, "id"), &error);
     }
     if (status != KELP_OK) {
         (void)fprintf(stderr, "%s: --certs: %s\n", program->name, error.text);

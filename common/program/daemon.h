@@ -124,6 +124,11 @@ bool kelp_daemon_begin(const struct kelp_program *program, const struct kelp_opt
  */
 bool kelp_daemon_credentials(const struct kelp_program *program, const struct kelp_options *options,
                              enum kelp_role role, struct kelp_credentials **ret_credentials);
+/* Is the certificate of that role, of this job, and of this id or of every id? Errors:
+ * KELP_ERR_DENIED. */
+kelp_status kelp_daemon_check_own(const struct kelp_credentials *credentials, enum kelp_role role,
+                                  const char *job, const char *id,
+                                  struct kelp_error *reterr) KELP_MUST_USE;
 /*
  * May it listen at --listen, and be dialled at --advertise? Without credentials at no address that
  * other machines reach, and at a port of loopback only with --insecure, which is a warning in the

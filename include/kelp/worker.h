@@ -1,157 +1,286 @@
 /*
- * The worker as a library: take part in a job from any program.
+ * The worker of Kelp as a library: a program that computes gradients itself takes part in a job.
  *
- *     kelp_worker_open()   find etcd and the job
- *     kelp_worker_join()   tell the coordinator the plan derived from the job's data and model
- *     loop:
- *         kelp_worker_next()   blocks until there are lanes to compute, with the weights they need
- *         kelp_worker_push()   hands over the sum of an aligned range of those lanes
+ * It says once what its model and its data are, and then computes lanes: shares of training steps
+ * and of evaluations. Everything else is done inside: connections, maps, restores, sending again,
+ * adding up lanes, digests. A worker keeps no state that matters. It may be killed at any moment,
+ * and started again; other workers compute its lanes meanwhile.
  *
- * A worker keeps no state that matters: it can be killed at any moment, and what it pushes twice is
- * dropped. All functions are called from one thread. Everything else (streams, reconnection, maps,
- * generations, resending) happens inside kelp_worker_next(), and on a thread of the library while
- * the caller computes for long.
+ *     kelp_worker_global_init()            once
+ *     kelp_worker_options_read()           etcd, job and id, as `kelp train` hands them over
+ *     kelp_worker_open()                   finds etcd and the job
+ *     kelp_worker_plan_data(), kelp_worker_plan_compute(), kelp_worker_plan_tensor()
+ *     kelp_worker_join()
+ *     while (kelp_worker_next_lane() == KELP_WORKER_OK)
+ *         for each piece (kelp_worker_piece())
+ *             kelp_worker_indices()        which samples
+ *             ... compute, fill lane.gradient, kelp_worker_add()
+ *         kelp_worker_submit()
+ *     kelp_worker_close()
+ *
+ * The job's weights are the same bits whatever happens if what fills lane.gradient is a function of
+ * weights, samples, their order and lane.seed alone: not of time, threads, addresses, or of what
+ * was computed before.
+ *
+ * Functions that can fail return KELP_WORKER_OK, another word of enum kelp_worker_result, or a
+ * negative one, for which kelp_worker_error() has a line of text. A call at the wrong time is
+ * KELP_WORKER_INVALID and changes nothing.
+ *
+ * Threads: all functions of a worker on one thread, but for kelp_worker_stop(). Processes: one
+ * worker at a time. fork() only before kelp_worker_global_init(), or to execute another program.
+ *
+ * Stability: programs built with this header run with every later libkelp-worker.so.1. Structs
+ * begin with their size, which the caller sets to sizeof; they grow at the end, and functions are
+ * added. Compiles as C99 and C++11, and includes nothing of Kelp.
  */
 #ifndef KELP_WORKER_H
 #define KELP_WORKER_H
 
+#include <stddef.h>
 #include <stdint.h>
 
-#include "common/base/status.h"
-#include "common/job/job.h"
-#include "common/program/daemon.h"
-#include "common/tls/credentials.h"
-#include "common/training/control.h"
-#include "common/training/plan.h"
+#define KELP_WORKER_ABI 1 /* of libkelp-worker.so.1 */
+
+#if defined(__GNUC__)
+#define KELP_WORKER_API __attribute__((visibility("default")))
+#else
+#define KELP_WORKER_API
+#endif
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-struct kelp_worker;
-struct kelp_gradient; /* worker/compute/gradients.h */
-struct kelp_figures;  /* common/scrape/figures.h */
-struct kelp_trace;    /* common/base/trace.h */
+enum kelp_worker_result {
+    KELP_WORKER_OK = 0,
+    KELP_WORKER_OVER = 1,    /* the job is over */
+    KELP_WORKER_STOPPED = 2, /* asked to end: kelp_worker_stop(), kelp drain, kelp scale */
+    KELP_WORKER_INVALID =
+        -1,                 /* the call, the options, the job or the data: again, the same comes */
+    KELP_WORKER_FAILED = -2 /* memory, disk, network: started again, it may go on */
+};
+
+/* "0.1.0", of the library that is loaded. */
+KELP_WORKER_API const char *kelp_worker_version(void);
+
+/* One line about the newest call of this thread that returned a negative number; "" before one.
+ * Borrowed until the thread's next call. */
+KELP_WORKER_API const char *kelp_worker_error(void);
+
+/* What a program that ends with this result should exit with, for whoever starts it again: 0, 1
+ * (FAILED) or 2 (INVALID: it is of no use). */
+KELP_WORKER_API int kelp_worker_exit_status(int result);
+
+/* Once in a process, before it has other threads: it sets malloc's thresholds, and a variable of
+ * the environment that gRPC reads. A second call does nothing. */
+KELP_WORKER_API int kelp_worker_global_init(void);
+
+/* ---- opening --------------------------------------------------------------------------------- */
 
 struct kelp_worker_options {
-    const char *etcd; /* endpoints, "http://127.0.0.1:2379" */
-    const char *job;
-    const char *id; /* unique in the job; a second one of the same id replaces the first */
-    /* Mutual TLS on every port; borrowed until close. NULL: none. */
-    struct kelp_credentials *credentials;
-    const char *spec_sha256; /* of the job's text in etcd: another one is refused; NULL: any */
-    /* After stop was raised, kelp_worker_next() sends what was pushed, and waits for so long until
-     * all shards have used it. */
-    uint32_t grace_ms;
-    struct kelp_figures *figures; /* what whoever watches it is told; borrowed. NULL: nobody does */
-    struct kelp_trace *trace;     /* of some steps; borrowed. NULL: none is made */
-    /* Files of the job that lie elsewhere on this host, borrowed until the worker is open; NULL:
-     * none do. */
-    const struct kelp_path_map *paths;
-    /* Where shards of this host that serve at ports are met for shared memory; borrowed until
-     * close. NULL: nowhere. */
-    const char *shm_folder;
+    size_t size;             /* sizeof(struct kelp_worker_options); the rest may be zero but */
+    const char *etcd;        /* for these three: "http://127.0.0.1:2379", or several with commas */
+    const char *job;         /* the name */
+    const char *id;          /* unique in the job; a second one of this id waits for the first */
+    const char *spec_sha256; /* of the job's text: another one is refused; NULL: any will do */
+    const char *certs;       /* folder with ca.pem, cert.pem, key.pem: mutual TLS; NULL: none */
+    const char *shm_folder;  /* as of kelp-worker --shm-folder; NULL: none */
+    const char *log_level;   /* "error", "warn", "info", "debug", "trace", to standard error; NULL:
+                                "info" */
+    uint32_t grace_ms;       /* after kelp_worker_stop(): to see what was submitted used; 0: 5000 */
+    uint32_t reserved;       /* 0 */
 };
 
 /*
- * Connect to etcd and read the job's specification; waits until both are there and says so in the
- * log. Raising stop ends the wait with KELP_ERR_TIMEOUT.
- * Errors: KELP_ERR_INVALID (the specification), KELP_ERR_MISMATCH (another one than is meant),
- * KELP_ERR_NO_MEMORY.
+ * Take --etcd, --job, --id, --spec-sha256, --certs, --shm-folder, --log-level and --grace, which
+ * `kelp train --worker-program` gives, out of the command line; what else there is stays, in order.
+ * Those that are not given come from KELP_ETCD, KELP_JOB and so on. Texts are borrowed from argv
+ * and the environment. options->size is set by the caller.
  */
-kelp_status kelp_worker_open(const struct kelp_worker_options *options, struct kelp_stop *stop,
-                             struct kelp_worker **ret_worker,
-                             struct kelp_error *reterr) KELP_MUST_USE;
-/* Leave the job. NULL does nothing. */
-void kelp_worker_close(struct kelp_worker *worker);
+KELP_WORKER_API int kelp_worker_options_read(struct kelp_worker_options *options, int *argc,
+                                             char **argv);
 
-/* Borrowed until close. */
-const struct kelp_job *kelp_worker_job(const struct kelp_worker *worker);
+struct kelp_worker;
 
-/* As in the options. */
-struct kelp_figures *kelp_worker_figures(const struct kelp_worker *worker);
-struct kelp_trace *kelp_worker_trace(const struct kelp_worker *worker);
+/* Wait until etcd and the job are there, saying in the log for what. The options are copied.
+ * *ret_worker is owned (kelp_worker_close()). */
+KELP_WORKER_API int kelp_worker_open(const struct kelp_worker_options *options,
+                                     struct kelp_worker **ret_worker);
+
+/* Leave the job and free everything, the memory of weights and gradients too. A lane that was not
+ * submitted is computed by others. NULL does nothing. */
+KELP_WORKER_API void kelp_worker_close(struct kelp_worker *worker);
 
 /*
- * plan is borrowed until close. Called once, before kelp_worker_next(). Errors: KELP_ERR_INVALID
- * (the job has cluster.compute: portable, and the plan another compute kind), KELP_ERR_NO_MEMORY.
- * Deriving the plan of such a job needs a program that was started with OPENBLAS_CORETYPE=Haswell.
+ * The value in effect of a key of the job file (docs/JOB.md), such as "train.batch_size", as text:
+ * "64", "true", "mse", "[0.8, 0.2]", a path without quotation marks. INVALID: there is no such key,
+ * or text has no room for it; bytes counts the zero at its end.
  */
-kelp_status kelp_worker_join(struct kelp_worker *worker, const struct kelp_plan *plan,
-                             struct kelp_error *reterr) KELP_MUST_USE;
+KELP_WORKER_API int kelp_worker_setting(const struct kelp_worker *worker, const char *key,
+                                        char *text, size_t bytes);
 
-/* Lanes [lane_first, lane_first + lane_count) of the entry `word`, to be computed from weights. */
-struct kelp_work {
-    struct kelp_control_word word;
-    /* float32[plan->flat_count], w_v; until the next kelp_worker_next(). All of it is there, unless
-     * kelp_worker_go_ahead() was called. */
+/* ---- the plan: what every worker of the job must say alike ------------------------------------
+ */
+
+/* How many samples there are to train, validate and test with; fingerprint stands for their
+ * content, and workers of other data are refused by it. Required. */
+KELP_WORKER_API int kelp_worker_plan_data(struct kelp_worker *worker, uint64_t train,
+                                          uint64_t validate, uint64_t test, uint64_t fingerprint);
+
+/*
+ * What the bits depend on besides weights and samples: kind names processor and libraries in at
+ * most 127 printable characters, answer is a hash of something computed with them. Workers that
+ * differ are refused, unless the job has cluster.mixed. Required.
+ */
+KELP_WORKER_API int kelp_worker_plan_compute(struct kelp_worker *worker, const char *kind,
+                                             uint64_t answer);
+
+/* A hash of the program or of its model's text, for the same purpose; 0, the beginning: none. */
+KELP_WORKER_API int kelp_worker_plan_program(struct kelp_worker *worker, uint64_t digest);
+
+/* How many samples of an evaluation's lane are computed at once at most (kelp_worker_piece()). 256
+ * unless this is called. */
+KELP_WORKER_API int kelp_worker_plan_block(struct kelp_worker *worker, uint64_t samples);
+
+enum kelp_worker_init {
+    KELP_WORKER_INIT_CONSTANT = 0, /* a */
+    KELP_WORKER_INIT_UNIFORM = 1,  /* [-a, a), from the job's seed and the tensor's number */
+    KELP_WORKER_INIT_NORMAL = 2,   /* mean 0, standard deviation a, likewise */
+    KELP_WORKER_INIT_FILE = 3      /* the tensor of that name in the job's model.init */
+};
+
+struct kelp_worker_tensor {
+    size_t size;           /* sizeof(struct kelp_worker_tensor) */
+    const char *name;      /* at most 127 characters, unique in the model */
+    const uint64_t *shape; /* [rank], none 0 */
+    uint32_t rank;         /* 0 to 8 */
+    uint32_t init;         /* enum kelp_worker_init; shards make the values */
+    float init_a;
+    /* 0: a parameter. Above: a running statistic, such as batch norm's mean. Its gradient is the
+     * lane's value times the lane's share of the step's samples, the update w' = (1 - momentum) w +
+     * momentum g, and the optimizer does not touch it. */
+    float momentum;
+};
+
+/* The next tensor of the model, float32; all is copied. At least one is required. */
+KELP_WORKER_API int kelp_worker_plan_tensor(struct kelp_worker *worker,
+                                            const struct kelp_worker_tensor *tensor);
+
+/* XXH3-64, for fingerprints, digests and answers. */
+KELP_WORKER_API uint64_t kelp_worker_hash(const void *bytes, size_t count);
+
+/* The plan is complete: take part. Where the job has no plan yet it gets this one. Once. */
+KELP_WORKER_API int kelp_worker_join(struct kelp_worker *worker);
+
+/* ---- memory, once it has joined ----------------------------------------------------------------
+ */
+
+/*
+ * Weights and gradients are flat vectors of so many float32, tensors in the order of the plan, each
+ * aligned to 64 bytes. What lies between them is zero and must stay so.
+ */
+KELP_WORKER_API uint64_t kelp_worker_elements(const struct kelp_worker *worker);
+
+/* Where tensor number `tensor` begins in them; UINT64_MAX: there is none. */
+KELP_WORKER_API uint64_t kelp_worker_offset(const struct kelp_worker *worker, uint32_t tensor);
+
+/*
+ * The two vectors of weights, 0 and 1: their addresses stay until the worker is closed. Those of a
+ * lane are in lane.weights, one of the two; the other one changes at any time, on another thread.
+ * NULL: there is no such vector.
+ */
+KELP_WORKER_API const float *kelp_worker_weights(const struct kelp_worker *worker, uint32_t which);
+
+/* ---- lanes -------------------------------------------------------------------------------------
+ */
+
+enum kelp_worker_lane_kind {
+    KELP_WORKER_TRAIN = 1,    /* a gradient, and the sum of losses */
+    KELP_WORKER_VALIDATE = 2, /* sums alone, of the samples to validate with */
+    KELP_WORKER_TEST = 3      /* the same of those to test with */
+};
+
+struct kelp_worker_lane {
+    size_t size;            /* set by the caller: sizeof(struct kelp_worker_lane) */
+    uint32_t kind;          /* enum kelp_worker_lane_kind */
+    uint32_t lane;          /* its number in the step */
+    uint64_t samples;       /* of this lane, at least 1 */
+    uint64_t step_samples;  /* of all lanes of the step or evaluation */
+    uint64_t step;          /* training steps before this one */
+    uint32_t epoch;         /* from 0; an evaluation belongs to the epoch before it */
+    uint32_t weights_index; /* which of kelp_worker_weights() */
     const float *weights;
-    uint32_t lane_first;
-    uint32_t lane_count;
+    /*
+     * Where the gradient goes: of the mean loss over the step's samples, so each sample's counts
+     * 1 / step_samples. All elements of all tensors are to be written, whatever they are before.
+     * NULL: no training. A buffer comes again under the same number and at the same address; there
+     * are a few, by and by. It is the caller's until the lane is submitted, and not to be touched
+     * after that: the library goes on with it.
+     */
+    float *gradient;
+    uint32_t gradient_index; /* counted from 0 */
+    uint32_t reserved;
+    uint64_t seed; /* 64 bits for random numbers of this lane: a function of job, step and lane */
+    double lr;     /* of the step; 0: no training */
 };
 
 /*
- * Wait for work. When the coordinator wants this worker to end (kelp drain), stop is raised here.
- * Errors: KELP_ERR_CLOSED (the job is over), KELP_ERR_TIMEOUT (stop was raised, and
- * kelp_worker_wake() called; what was pushed is in, or grace_ms are over), KELP_ERR_MISMATCH and
- * others (the coordinator refuses this worker; the text says why).
+ * Wait for the next lane with samples. What was submitted is sent here. OVER, STOPPED: there will
+ * be none; close the worker. A lane that was not submitted is INVALID.
  */
-kelp_status kelp_worker_next(struct kelp_worker *worker, struct kelp_stop *stop,
-                             struct kelp_work *ret_work, struct kelp_error *reterr) KELP_MUST_USE;
+KELP_WORKER_API int kelp_worker_next_lane(struct kelp_worker *worker,
+                                          struct kelp_worker_lane *ret_lane);
 
-/* stop was raised: a blocked kelp_worker_next() looks at it, and the coordinator gives this worker
- * no more lanes. Any thread, not a signal handler. */
-void kelp_worker_wake(struct kelp_worker *worker);
+/*
+ * How many samples of the lane are computed at once, after `done` that were computed before: the
+ * pieces of train.accumulate, and the blocks of evaluations. 0: it is done.
+ *
+ *     for (done = 0; (count = kelp_worker_piece(worker, done)) > 0; done += count)
+ */
+KELP_WORKER_API uint64_t kelp_worker_piece(const struct kelp_worker *worker, uint64_t done);
 
-/* A buffer for a lane's or node's gradient; NULL: out of memory. Transferred to kelp_worker_push(),
- * or given back with kelp_gradient_unref(). */
-struct kelp_gradient *kelp_worker_gradient(struct kelp_worker *worker);
+/* The numbers, in their part of the data, of samples [first, first + count) of the lane. */
+KELP_WORKER_API int kelp_worker_indices(const struct kelp_worker *worker, uint64_t first,
+                                        uint64_t count, uint64_t *ret_indices);
 
-struct kelp_node {
-    uint32_t lane_first; /* aligned: a multiple of lane_count, which is a power of two */
-    uint32_t lane_count;
-    struct kelp_gradient *gradient; /* transferred, also on an error */
-    const char *digest; /* of the weights, when word.digest_due and lane_first is 0; else NULL */
+/* lane.seed again, for bindings that keep no lane; 0: there is no lane. */
+KELP_WORKER_API uint64_t kelp_worker_lane_seed(const struct kelp_worker *worker);
+
+enum kelp_worker_sum {
+    KELP_WORKER_SUM_LOSS = 0,             /* over samples, of the sample's loss */
+    KELP_WORKER_SUM_SQUARED = 2,          /* over elements of the target: of the squared error */
+    KELP_WORKER_SUM_ABSOLUTE = 3,         /* of the absolute error */
+    KELP_WORKER_SUM_ELEMENTS = 4,         /* how many; a class is one */
+    KELP_WORKER_SUM_RELATIVE = 5,         /* of |error / target| */
+    KELP_WORKER_SUM_RELATIVE_SQUARED = 6, /* of its square */
+    KELP_WORKER_SUM_TARGET = 7,           /* of the target */
+    KELP_WORKER_SUM_TARGET_SQUARED = 8,   /* of its square */
+    KELP_WORKER_SUM_CORRECT = 9           /* elements whose class is right */
 };
 
-/*
- * From now on kelp_worker_next() may give lanes of a training step of which weights are still
- * coming: before it reads weights, the caller waits for them with kelp_worker_await(). Does nothing
- * where kelp_worker_overlaps() says no. After kelp_worker_join().
- */
-void kelp_worker_go_ahead(struct kelp_worker *worker);
-/* Wait for elements [first, first + count) of the weights of the work returned last. False: they
- * are not to come, nor is the work of use: call kelp_worker_next(). */
-bool kelp_worker_await(struct kelp_worker *worker, uint64_t first, uint64_t count);
+/* Add to a sum of the lane, from which metrics are made (docs/JOB.md, train.loss). A training step
+ * needs LOSS alone. How many samples there are is counted inside. */
+KELP_WORKER_API int kelp_worker_add(struct kelp_worker *worker, uint32_t sum, double value);
+
+/* The lane's gradient and sums are complete. */
+KELP_WORKER_API int kelp_worker_submit(struct kelp_worker *worker);
 
 /*
- * Of the last node of the work returned last, the gradient's elements from `first` on are complete:
- * they may be sent while the rest is computed, and must not be written again. With falling numbers,
- * for a training step whose last lane has samples; kelp_worker_push() of the same node and gradient
- * follows, unless kelp_worker_await() says no. Only for speed: where kelp_worker_overlaps() says no
- * it does nothing.
+ * In the middle of a lane that takes long: is it still wanted? Connections and heartbeats go on
+ * without this, on a thread of the library: a lane may take minutes, also where nobody polls. OK:
+ * go on. STOPPED: finish the lane if that is soon done, else close the worker. OVER, negative:
+ * close.
  */
-void kelp_worker_ready(struct kelp_worker *worker, const struct kelp_node *node, uint64_t first);
-/* Is the model so large that communication is to go on while lanes are computed? It follows from
- * the plan alone. */
-bool kelp_worker_overlaps(const struct kelp_worker *worker);
+KELP_WORKER_API int kelp_worker_poll(struct kelp_worker *worker);
 
-/*
- * Hand over a node of the work returned last. It is sent by the next kelp_worker_next(), and not at
- * all when kelp_worker_await() says no to that work; weights that are still coming are waited for.
- * Lanes that are added before (kelp_gradient_merge()) go through kelp_gradient_round() first, each
- * of them.
- */
-kelp_status kelp_worker_push(struct kelp_worker *worker, const struct kelp_node *node,
-                             struct kelp_error *reterr) KELP_MUST_USE;
+/* Of the time since the lane was handed out, so many microseconds went into reading samples: kelp
+ * status then says of a slow worker what it is slow in. */
+KELP_WORKER_API void kelp_worker_spent_reading(struct kelp_worker *worker, uint64_t us);
 
-/* Of the time since kelp_worker_next() gave work, so many microseconds went into reading samples:
- * for whoever looks for a worker that is slow, and in what. The rest counts as computing. */
-void kelp_worker_spent_reading(struct kelp_worker *worker, uint64_t us);
-
-/* Send what was pushed to the first shard alone, now: fault injection, to die with a step half
- * sent. */
-void kelp_worker_send_half(struct kelp_worker *worker);
+/* End: kelp_worker_next_lane() sees what was submitted off, and returns STOPPED. A
+ * kelp_worker_open() that waits cannot be reached: there is no worker yet. Any thread, not a signal
+ * handler. */
+KELP_WORKER_API void kelp_worker_stop(struct kelp_worker *worker);
 
 #ifdef __cplusplus
 }

@@ -4,6 +4,7 @@
  */
 #include "kernels/device.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
@@ -166,8 +167,7 @@ static void conv2d_gradient(struct kelp_stream *stream, const struct kelp_conv2d
 
 /* The device of one variant: all but the loops is the same. */
 #define CPU_TABLE(variant, loop)                                                                   \
-    extern const struct kelp_device_table kelp__cpu_table_##variant;                               \
-    const struct kelp_device_table kelp__cpu_table_##variant = {                                   \
+    static const struct kelp_device_table cpu_table_##variant = {                                  \
         .name = "cpu",                                                                             \
         .host_memory = true,                                                                       \
         .destroy = device_destroy,                                                                 \
@@ -196,6 +196,17 @@ KELP_OPERATORS(DECLARE_AVX2)
 CPU_TABLE(avx2, AVX2_LOOP)
 #endif
 
+const struct kelp_device_table *kelp__cpu_table(const struct kelp_loops *loops)
+{
+#ifdef KELP_LOOPS_AVX2
+    if (strcmp(loops->operators, "avx2") == 0) {
+        return &cpu_table_avx2;
+    }
+#endif
+    assert(strcmp(loops->operators, "base") == 0);
+    return &cpu_table_base;
+}
+
 static kelp_status check_threads(uint32_t threads, struct kelp_error *reterr)
 {
     return threads > 0 && threads <= INT_MAX
@@ -210,7 +221,7 @@ static kelp_status create(const struct kelp_gemm *gemm, struct kelp_device **ret
     if (!device) {
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "cannot allocate the CPU device");
     }
-    device->base.table = kelp__loops()->table;
+    device->base.table = kelp__cpu_table(kelp__loops());
     device->gemm = *gemm;
     *ret = &device->base;
     return KELP_OK;

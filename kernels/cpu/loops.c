@@ -1,16 +1,14 @@
 #include "kernels/cpu/loops.h"
 
-/* The tables of one variant: kernels/cpu/device.c, loops_window.c, loops_bfloat16.c, and
- * loops_optimizer.c, which may be there for wider vectors than the others. */
+/* The tables of one variant: loops_window.c, loops_bfloat16.c, and loops_optimizer.c, which may be
+ * there for wider vectors than the others. */
 #define TABLES(variant, operators_of)                                                              \
-    extern const struct kelp_device_table kelp__cpu_table_##operators_of;                          \
     extern const struct kelp_optimizer_loops kelp__optimizer_loops_##variant;                      \
     extern const struct kelp_window_loops kelp__window_loops_##operators_of;                       \
     extern const struct kelp_bfloat16_loops kelp__bfloat16_loops_##operators_of;                   \
     static const struct kelp_loops loops_##variant = {                                             \
         .name = #variant,                                                                          \
         .operators = #operators_of,                                                                \
-        .table = &kelp__cpu_table_##operators_of,                                                  \
         .optimizer = &kelp__optimizer_loops_##variant,                                             \
         .window = &kelp__window_loops_##operators_of,                                              \
         .bfloat16 = &kelp__bfloat16_loops_##operators_of,                                          \

@@ -149,9 +149,8 @@ struct kelp__cpu_stream {
 };
 
 struct kelp_loops {
-    const char *name;                      /* "base", "avx2", "avx512": of the optimizers */
-    const char *operators;                 /* "base", "avx2": what the compute kind says */
-    const struct kelp_device_table *table; /* the CPU device with the operators of this variant */
+    const char *name;      /* "base", "avx2", "avx512": of the optimizers */
+    const char *operators; /* "base", "avx2": what the compute kind says */
     const struct kelp_optimizer_loops *optimizer;
     const struct kelp_window_loops *window;
     const struct kelp_bfloat16_loops *bfloat16;
@@ -166,5 +165,8 @@ bool kelp__optimizer_update(const struct kelp_optimizer_loops *loops,
 const struct kelp_loops *kelp__loops_variant(uint32_t index);
 /* The fastest of them. */
 const struct kelp_loops *kelp__loops(void);
+/* The CPU device with the operators of a variant. Whoever adds vectors alone does not need it, and
+ * so no library for matrix products: libkelp-worker.so. */
+const struct kelp_device_table *kelp__cpu_table(const struct kelp_loops *loops);
 
 #endif

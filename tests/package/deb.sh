@@ -25,7 +25,7 @@ printf '== packages\n'
     exit 1
 }
 main=("$scratch"/kelp_*.deb)
-packages=("${main[@]}" "$scratch"/kelp-dev_*.deb)
+packages=("${main[@]}" "$scratch"/{libkelp-worker1,kelp-dev}_*.deb)
 for package in "${packages[@]}"; do
     printf '\n%s\n' "$(basename "$package")"
     dpkg-deb --field "$package"

@@ -117,7 +117,7 @@ static void run_loss(const struct kelp_loops *loops, const void *sizes, const fl
         criterion.gradient = gradient;
         criterion.sums = sums;
         criterion.workspace = is_class_loss(s) ? workspace : NULL;
-        loops->table->criterion(&stream.base, &criterion);
+        kelp__cpu_table(loops)->criterion(&stream.base, &criterion);
         output[i] = (float)sums[KELP_LOSS_SUM_LOSS];
         for (uint64_t e = 0; e < s->elements; e++) {
             float *to = &gradients[0][i * s->elements + e];
@@ -217,7 +217,7 @@ KELP_LOOP_TEST(test_sums, 0, SEEDS)
         for (uint32_t v = 0; kelp__loops_variant(v) != NULL; v++) {
             struct kelp_criterion criterion = criterion_of(&s, x, target);
             criterion.sums = v == 0 ? first : sums;
-            kelp__loops_variant(v)->table->criterion(&stream.base, &criterion);
+            kelp__cpu_table(kelp__loops_variant(v))->criterion(&stream.base, &criterion);
             ck_assert(v == 0 || count == 0 || memcmp(first, sums, count * sizeof(*sums)) == 0);
         }
         for (uint32_t i = 0; i < s.samples; i++) {
@@ -260,10 +260,10 @@ KELP_LOOP_TEST(test_loss_alone, 0, SEEDS)
             struct kelp_criterion criterion = criterion_of(&s, x, target);
             criterion.workspace = workspace;
             criterion.sums = full;
-            kelp__loops_variant(v)->table->criterion(&stream.base, &criterion);
+            kelp__cpu_table(kelp__loops_variant(v))->criterion(&stream.base, &criterion);
             criterion.sums = alone;
             criterion.loss_alone = true;
-            kelp__loops_variant(v)->table->criterion(&stream.base, &criterion);
+            kelp__cpu_table(kelp__loops_variant(v))->criterion(&stream.base, &criterion);
             for (uint64_t i = 0; i < count; i++) {
                 const bool loss = i % KELP_LOSS_SUMS == KELP_LOSS_SUM_LOSS;
                 ck_assert_msg(alone[i] == (loss ? full[i] : 0.0), "loss %d, sum %d: %g", kind,
@@ -291,7 +291,7 @@ KELP_TEST(test_zero_target)
                                              .elements = 2,
                                              .target_elements = 2,
                                              .sums = sums};
-    kelp__loops()->table->criterion(&stream.base, &criterion);
+    kelp__cpu_table(kelp__loops())->criterion(&stream.base, &criterion);
     ck_assert_double_eq(sums[KELP_LOSS_SUM_LOSS], 1.0);
     ck_assert_double_eq(sums[KELP_LOSS_SUM_SQUARED], 2.0);
     ck_assert_double_eq(sums[KELP_LOSS_SUM_RELATIVE], INFINITY);
@@ -313,7 +313,7 @@ KELP_TEST(test_class_sums)
                                        .target_elements = 1,
                                        .sums = sums,
                                        .workspace = workspace};
-    kelp__loops()->table->criterion(&stream.base, &criterion);
+    kelp__cpu_table(kelp__loops())->criterion(&stream.base, &criterion);
     ck_assert_double_eq(sums[KELP_LOSS_SUM_CORRECT], 1.0);
     ck_assert_double_eq(sums[KELP_LOSS_SUMS + KELP_LOSS_SUM_CORRECT], 0.0);
     ck_assert_double_eq(sums[KELP_LOSS_SUM_SCORE], 0.0);
@@ -321,14 +321,14 @@ KELP_TEST(test_class_sums)
     criterion.output = two;
     criterion.target = (const float[]){0, 0};
     criterion.elements = 2;
-    kelp__loops()->table->criterion(&stream.base, &criterion);
+    kelp__cpu_table(kelp__loops())->criterion(&stream.base, &criterion);
     ck_assert_double_eq_tol(sums[KELP_LOSS_SUM_SCORE], 1.0 / (1.0 + exp(-1.0)), 1e-6);
     ck_assert_double_eq_tol(sums[KELP_LOSS_SUMS + KELP_LOSS_SUM_SCORE], 1.0 / (1.0 + exp(3.0)),
                             1e-6);
     criterion.kind = KELP_LOSS_NLL;
     criterion.output = log_two;
     criterion.samples = 1;
-    kelp__loops()->table->criterion(&stream.base, &criterion);
+    kelp__cpu_table(kelp__loops())->criterion(&stream.base, &criterion);
     ck_assert_double_eq_tol(sums[KELP_LOSS_SUM_SCORE], exp(-2.0), 1e-6);
     ck_assert_double_eq_tol(sums[KELP_LOSS_SUM_LOSS], 0.1, 1e-6);
 }
@@ -349,7 +349,7 @@ KELP_TEST(test_bce_at_its_ends)
                                              .gradient_scale = &one,
                                              .gradient = gradient,
                                              .sums = sums};
-    kelp__loops()->table->criterion(&stream.base, &criterion);
+    kelp__cpu_table(kelp__loops())->criterion(&stream.base, &criterion);
     ck_assert_double_eq(sums[KELP_LOSS_SUM_LOSS], 50.0);
     for (int i = 0; i < 4; i++) {
         ck_assert(isfinite(gradient[i]));

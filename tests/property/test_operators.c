@@ -47,15 +47,17 @@ static void run_unary(const struct kelp_loops *loops, const void *sizes, const f
 {
     const struct unary_sizes *s = sizes;
     const bool by_x = s->kind == KELP_UNARY_GELU;
-    loops->table->unary(NULL, &(struct kelp_unary){
-                                  .kind = s->kind, .x = inputs[0], .y = output, .count = s->count});
-    loops->table->unary_gradient(NULL, &(struct kelp_unary_gradient){.kind = s->kind,
-                                                                     .x = by_x ? inputs[0] : NULL,
-                                                                     .y = by_x ? NULL : output,
-                                                                     .dy = dy,
-                                                                     .dx = gradients[0],
-                                                                     .count = s->count,
-                                                                     .write = write});
+    kelp__cpu_table(loops)->unary(
+        NULL,
+        &(struct kelp_unary){.kind = s->kind, .x = inputs[0], .y = output, .count = s->count});
+    kelp__cpu_table(loops)->unary_gradient(
+        NULL, &(struct kelp_unary_gradient){.kind = s->kind,
+                                            .x = by_x ? inputs[0] : NULL,
+                                            .y = by_x ? NULL : output,
+                                            .dy = dy,
+                                            .dx = gradients[0],
+                                            .count = s->count,
+                                            .write = write});
 }
 
 KELP_LOOP_TEST(test_unary, 0, SEEDS)
@@ -85,13 +87,13 @@ KELP_TEST(test_unary_in_place)
         struct kelp_unary unary = {.kind = (enum kelp_unary_kind)kind, .x = x, .y = y, .count = 37};
         struct kelp_unary_gradient gradient = {
             .kind = (enum kelp_unary_kind)kind, .x = x, .y = y, .dy = dy, .dx = dx, .count = 37};
-        kelp__loops()->table->unary(NULL, &unary);
-        kelp__loops()->table->unary_gradient(NULL, &gradient);
+        kelp__cpu_table(kelp__loops())->unary(NULL, &unary);
+        kelp__cpu_table(kelp__loops())->unary_gradient(NULL, &gradient);
         gradient.dx = dy;
-        kelp__loops()->table->unary_gradient(NULL, &gradient);
+        kelp__cpu_table(kelp__loops())->unary_gradient(NULL, &gradient);
         ck_assert_mem_eq(dx, dy, sizeof(dx));
         unary.y = x;
-        kelp__loops()->table->unary(NULL, &unary);
+        kelp__cpu_table(kelp__loops())->unary(NULL, &unary);
         ck_assert_mem_eq(x, y, sizeof(y));
         free(x);
         free(dy);
@@ -139,8 +141,8 @@ static void run_softmax(const struct kelp_loops *loops, const void *sizes,
                                          .dy = dy,
                                          .dx = gradients[0],
                                          .write = write};
-    loops->table->softmax(NULL, &softmax);
-    loops->table->softmax_gradient(NULL, &softmax);
+    kelp__cpu_table(loops)->softmax(NULL, &softmax);
+    kelp__cpu_table(loops)->softmax_gradient(NULL, &softmax);
 }
 
 KELP_LOOP_TEST(test_softmax, 0, SEEDS)
@@ -174,7 +176,7 @@ KELP_TEST(test_softmax_large)
         float *x = kelp_operator_floats(1, 1, 3ull * columns, -900.0f, 900.0f);
         const struct kelp_softmax softmax = {
             .x = x, .y = x, .rows = 3, .columns = columns, .logarithm = way == 1};
-        kelp__loops()->table->softmax(NULL, &softmax);
+        kelp__cpu_table(kelp__loops())->softmax(NULL, &softmax);
         for (uint64_t r = 0; r < 3; r++) {
             double sum = 0.0;
             for (uint32_t c = 0; c < columns; c++) {
@@ -216,8 +218,8 @@ static void run_glu(const struct kelp_loops *loops, const void *sizes, const flo
                                  .dy = dy,
                                  .dx = gradients[0],
                                  .write = write};
-    loops->table->glu(NULL, &glu);
-    loops->table->glu_gradient(NULL, &glu);
+    kelp__cpu_table(loops)->glu(NULL, &glu);
+    kelp__cpu_table(loops)->glu_gradient(NULL, &glu);
 }
 
 KELP_LOOP_TEST(test_glu, 0, SEEDS)
@@ -282,8 +284,8 @@ static void run_lstm_cell(const struct kelp_loops *loops, const void *sizes,
                                         .dh_ld = s->width,
                                         .dc = dc,
                                         .dgates = dgates};
-    loops->table->lstm_cell(NULL, &cell);
-    loops->table->lstm_cell_gradient(NULL, &cell);
+    kelp__cpu_table(loops)->lstm_cell(NULL, &cell);
+    kelp__cpu_table(loops)->lstm_cell_gradient(NULL, &cell);
     for (uint64_t i = 0; i < 4 * count; i++) {
         gradients[0][i] = write == KELP_ACCUMULATE ? gradients[0][i] + dgates[i] : dgates[i];
     }
@@ -348,8 +350,8 @@ static void run_weighted_sum(const struct kelp_loops *loops, const void *sizes,
                                           .dx = gradients[1],
                                           .write_weights = write,
                                           .write_x = write};
-    loops->table->weighted_sum(NULL, &sum);
-    loops->table->weighted_sum_gradient(NULL, &sum);
+    kelp__cpu_table(loops)->weighted_sum(NULL, &sum);
+    kelp__cpu_table(loops)->weighted_sum_gradient(NULL, &sum);
 }
 
 KELP_LOOP_TEST(test_weighted_sum, 0, SEEDS)
@@ -383,13 +385,13 @@ static void run_multiply(const struct kelp_loops *loops, const void *sizes,
 {
     struct kelp_multiply multiply = {
         .a = inputs[0], .b = inputs[1], .y = output, .count = *(const uint64_t *)sizes};
-    loops->table->multiply(NULL, &multiply);
+    kelp__cpu_table(loops)->multiply(NULL, &multiply);
     for (uint32_t i = 0; i < 2; i++) {
         multiply.a = dy;
         multiply.b = inputs[1 - i];
         multiply.y = gradients[i];
         multiply.write = write;
-        loops->table->multiply(NULL, &multiply);
+        kelp__cpu_table(loops)->multiply(NULL, &multiply);
     }
 }
 

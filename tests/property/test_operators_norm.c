@@ -58,8 +58,8 @@ static void run_layer_norm(const struct kelp_loops *loops, const void *sizes,
                                          .write_x = write,
                                          .write_weight = write,
                                          .write_bias = write};
-    loops->table->layer_norm(NULL, &norm);
-    loops->table->layer_norm_gradient(NULL, &norm);
+    kelp__cpu_table(loops)->layer_norm(NULL, &norm);
+    kelp__cpu_table(loops)->layer_norm_gradient(NULL, &norm);
     free(statistics);
 }
 
@@ -136,8 +136,8 @@ static void run_batch_norm(const struct kelp_loops *loops, const void *sizes,
                                          .write_x = write,
                                          .write_weight = write,
                                          .write_bias = write};
-    loops->table->batch_norm(NULL, &norm);
-    loops->table->batch_norm_gradient(NULL, &norm);
+    kelp__cpu_table(loops)->batch_norm(NULL, &norm);
+    kelp__cpu_table(loops)->batch_norm_gradient(NULL, &norm);
     free(statistics);
 }
 
@@ -199,7 +199,7 @@ KELP_LOOP_TEST(test_batch_statistics, 0, 2)
                                    .statistic_mean = first,
                                    .statistic_variance = second};
     for (int round = 1; round <= 2; round++) {
-        kelp__loops()->table->batch_norm(NULL, &norm);
+        kelp__cpu_table(kelp__loops())->batch_norm(NULL, &norm);
         norm.write_statistic = KELP_ACCUMULATE;
         for (uint32_t c = 0; c < s->channels; c++) {
             double wanted_mean, variance;
@@ -232,7 +232,7 @@ KELP_TEST(test_batch_norm_evaluation)
                                              .inner = inner,
                                              .running_mean = mean,
                                              .running_variance = variance};
-        kelp__loops()->table->batch_norm(NULL, &norm);
+        kelp__cpu_table(kelp__loops())->batch_norm(NULL, &norm);
         for (uint64_t i = 0; i < 2 * 3 * inner; i++) {
             const uint64_t c = i / inner % 3;
             ck_assert_float_eq_tol(

@@ -71,7 +71,7 @@ KELP_LOOP_TEST(test_copy, 0, 5 * SEEDS)
             copy.write = accumulate == 1 ? KELP_ACCUMULATE : KELP_OVERWRITE;
             copy.y = y;
             plain_copy(&copy, y_count, wanted);
-            kelp__loops_variant(variant)->table->copy(NULL, &copy);
+            kelp__cpu_table(kelp__loops_variant(variant))->copy(NULL, &copy);
             for (uint64_t i = 0; i < y_count; i++) {
                 if (y[i] != wanted[i]) {
                     ck_abort_msg("seed %d, element %llu: %g, not %g", _i, (unsigned long long)i,
@@ -98,7 +98,7 @@ KELP_TEST(test_copy_with_holes)
                                    .y_strides = {2, 4},
                                    .scale = 1.0f};
     const float wanted[12] = {1, 0, 4, 0, 2, 0, 5, 0, 3, 0, 6, 0};
-    kelp__loops()->table->copy(NULL, &copy);
+    kelp__cpu_table(kelp__loops())->copy(NULL, &copy);
     ck_assert_mem_eq(y, wanted, sizeof(y));
 }
 
@@ -123,7 +123,7 @@ KELP_LOOP_TEST(test_reduce, 0, SEEDS)
                                                .scale = 0.5f,
                                                .write = accumulate == 1 ? KELP_ACCUMULATE
                                                                         : KELP_OVERWRITE};
-            kelp__loops_variant(variant)->table->reduce(NULL, &reduce);
+            kelp__cpu_table(kelp__loops_variant(variant))->reduce(NULL, &reduce);
             for (uint64_t i = 0; i < outer * inner; i++) {
                 double sum = accumulate == 1 ? (double)before[i] : 0.0;
                 for (uint64_t m = 0; m < middle; m++) {
@@ -177,8 +177,8 @@ static void run_embedding(const struct kelp_loops *loops, const void *sizes,
                                        .dy = dy,
                                        .dtable = dtable,
                                        .write = KELP_OVERWRITE};
-    loops->table->embedding(&stream.base, &embedding);
-    loops->table->embedding_gradient(&stream.base, &embedding);
+    kelp__cpu_table(loops)->embedding(&stream.base, &embedding);
+    kelp__cpu_table(loops)->embedding_gradient(&stream.base, &embedding);
     for (uint64_t i = 0; i < count; i++) {
         gradients[1][i] = write == KELP_ACCUMULATE ? gradients[1][i] + dtable[i] : dtable[i];
     }
@@ -227,7 +227,7 @@ KELP_TEST(test_embedding_accumulates)
                                              .dy = dy,
                                              .dtable = dtable,
                                              .write = KELP_ACCUMULATE};
-    kelp__loops()->table->embedding_gradient(&stream.base, &embedding);
+    kelp__cpu_table(kelp__loops())->embedding_gradient(&stream.base, &embedding);
     ck_assert_float_eq(dtable[0], 1010.0f);
     ck_assert_float_eq(dtable[1], 2101.0f);
 }
@@ -293,9 +293,9 @@ KELP_LOOP_TEST(test_dropout, 0, SEEDS)
                                        .use = 11,
                                        .seed_step = seed_step,
                                        .positions = positions};
-        kelp__loops_variant(variant)->table->dropout(NULL, &dropout);
+        kelp__cpu_table(kelp__loops_variant(variant))->dropout(NULL, &dropout);
         dropout.write = KELP_ACCUMULATE;
-        kelp__loops_variant(variant)->table->dropout(NULL, &dropout);
+        kelp__cpu_table(kelp__loops_variant(variant))->dropout(NULL, &dropout);
         for (uint64_t i = 0; i < samples * elements; i++) {
             const uint64_t element = i % elements;
             const uint32_t counter[4] = {(uint32_t)(element / 4), positions[i / elements],
@@ -331,7 +331,7 @@ KELP_TEST(test_dropout_share)
                                              .use = change == 4 ? 1 : 0,
                                              .seed_step = seed_step,
                                              .positions = &position};
-        kelp__loops()->table->dropout(NULL, &dropout);
+        kelp__cpu_table(kelp__loops())->dropout(NULL, &dropout);
         uint32_t gone = 0, same = 0;
         for (uint32_t i = 0; i < COUNT; i++) {
             gone += y[i] == 0.0f ? 1 : 0;

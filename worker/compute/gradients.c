@@ -123,6 +123,7 @@ static struct kelp_gradient *gradient_make(struct kelp_gradient_pool *pool, unsi
     size_t stagger = (size_t)(number % 8) * STAGGER_BYTES;
     struct kelp_gradient *shared = shares ? gradient_make_shared(pool, stagger) : NULL;
     if (shared) {
+        shared->number = number;
         return shared;
     }
     size_t bytes = HEADER_BYTES + 8 * STAGGER_BYTES + value_bytes(pool) + packed_bytes(pool);
@@ -131,6 +132,7 @@ static struct kelp_gradient *gradient_make(struct kelp_gradient_pool *pool, unsi
     if (gradient) {
         memset(gradient, 0, total * PAGE_BYTES);
         lay_out(gradient, pool, (char *)gradient + HEADER_BYTES + stagger);
+        gradient->number = number;
     }
     return gradient;
 }

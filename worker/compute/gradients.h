@@ -23,6 +23,7 @@ struct kelp_gradient {
     double sums[KELP_METRIC_SUM_COUNT];
     uint32_t sum_count; /* those from here on are zero: KELP_METRIC_SUM_SCALARS, or all of them */
     char digest[33];    /* of w_v, when it is due with this node; else "" */
+    unsigned number;    /* from 0, in the order in which the pool made them */
     struct kelp_gradient_pool *pool;
     struct kelp_gradient *next_free;
     int references;             /* atomic */

@@ -24,18 +24,12 @@ struct kelp_lanes {
     bool bound; /* the model has them */
     struct kelp_sample_reader *reader;
     uint64_t output_count;
-    float *output;                    /* [batch_max][output_count]; run.mode predict alone */
-    struct kelp_target_scale *scales; /* room for those of one sample */
-    double *factors;                  /* [batch_max]; NULL: errors have no unit */
-    struct kelp_lanes_work work;      /* so far */
-    /* The last lane of the node in work, whose gradient comes piece by piece. */
-    struct {
-        const struct kelp_lanes_buffers *buffers; /* NULL: at once */
-        struct kelp_gradient *gradient;
-        const struct kelp_node_sum *sum; /* of the lanes to its left */
-        uint64_t first;                  /* from here on that is done */
-    } last;
-    struct kelp_trace *trace;                                  /* NULL: none */
+    float *output;                        /* [batch_max][output_count]; run.mode predict alone */
+    struct kelp_target_scale *scales;     /* room for those of one sample */
+    double *factors;                      /* [batch_max]; NULL: errors have no unit */
+    struct kelp_lanes_work work;          /* so far */
+    const struct kelp_lanes_ready *ready; /* of the lane in work; NULL: nobody asks */
+    struct kelp_trace *trace;             /* NULL: none */
     bool (*await)(void *user, uint64_t first, uint64_t count); /* NULL: weights are there */
     void *await_user;
 };
@@ -127,19 +121,12 @@ static bool on_need(void *user, uint32_t index)
     return lanes->await(lanes->await_user, tensor->offset, tensor->elem_count);
 }
 
-/* The gradients of the tensors from index on are complete: so is the node's sum, once the other
- * lanes are in it. */
+/* The gradients of the tensors from index on are complete. */
 static void on_complete(void *user, uint32_t index)
 {
-    struct kelp_lanes *lanes = user;
-    const uint64_t first = lanes->plan.tensors[index].offset;
-    struct kelp_gradient *whole;
+    const struct kelp_lanes *lanes = user;
 
-    assert(first <= lanes->last.first);
-    whole = kelp_node_sum_add_values(lanes->last.sum, lanes->last.gradient, first,
-                                     lanes->last.first - first);
-    lanes->last.first = first;
-    lanes->last.buffers->ready(lanes->last.buffers->user, whole, first);
+    lanes->ready->tell(lanes->ready->user, lanes->plan.tensors[index].offset);
 }
 
 /* A lane's samples are computed in pieces: where one of them stands. */
@@ -153,7 +140,7 @@ static kelp_status train_piece(struct kelp_lanes *lanes, uint32_t lane, const st
                                struct kelp_gradient *gradient, struct kelp_error *reterr)
 {
     const struct kelp_schedule_range samples = what->samples;
-    const bool tells = what->last && gradient == lanes->last.gradient;
+    const bool tells = what->last && lanes->ready;
     double sums[KELP_METRIC_SUM_COUNT]; /* the scalars alone */
     struct kelp_sample_batch batch;
     kelp_status status = read_samples(lanes, lane, samples, &batch, reterr);
@@ -328,10 +315,13 @@ static kelp_status compute_lane(struct kelp_lanes *lanes, uint32_t lane,
 }
 
 kelp_status kelp_lanes_lane(struct kelp_lanes *lanes, uint32_t lane, struct kelp_gradient *gradient,
-                            struct kelp_error *reterr)
+                            const struct kelp_lanes_ready *ready, struct kelp_error *reterr)
 {
     const uint64_t begin_ns = kelp_trace_begin(lanes->trace);
+
+    lanes->ready = ready;
     const kelp_status status = compute_lane(lanes, lane, gradient, reterr);
+    lanes->ready = NULL;
     end_span(lanes, begin_ns, "lane", lane);
     return status;
 }
@@ -351,19 +341,13 @@ kelp_status kelp_lanes_node(struct kelp_lanes *lanes, uint32_t lane_first, uint3
     *ret_gradient = NULL;
     for (uint32_t i = 0; i < lane_count; i++) {
         struct kelp_gradient *gradient = buffers->get(buffers->user);
-        const bool last = i + 1 == lane_count && buffers->ready && gradient;
-        lanes->last.buffers = buffers;
-        lanes->last.gradient = last ? gradient : NULL;
-        lanes->last.sum = &sum;
-        lanes->last.first = lanes->plan.flat_count;
-        status = gradient ? kelp_lanes_lane(lanes, lane_first + i, gradient, reterr)
+        status = gradient ? kelp_lanes_lane(lanes, lane_first + i, gradient, NULL, reterr)
                           : kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for a gradient");
-        lanes->last.gradient = NULL;
         if (status != KELP_OK) {
             kelp_gradient_unref(gradient);
             break;
         }
-        *ret_gradient = kelp_node_sum_add_rest(&sum, gradient, lanes->last.first);
+        *ret_gradient = kelp_node_sum_add(&sum, gradient);
     }
     kelp_node_sum_drop(&sum);
     return status;

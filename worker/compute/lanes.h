@@ -53,23 +53,26 @@ struct kelp_lanes_work kelp_lanes_work(const struct kelp_lanes *lanes);
 kelp_status kelp_lanes_begin(struct kelp_lanes *lanes, const struct kelp_control_word *word,
                              const float *weights, struct kelp_error *reterr) KELP_MUST_USE;
 
-/*
- * One lane of that entry, into a buffer of kelp_gradient_get(). `present` stays false when the lane
- * has no samples, or is no training. Errors: KELP_ERR_DEVICE, those of reading samples.
+/* Told while a lane of a training step is computed, with falling numbers: its gradient's elements
+ * from `first` on are complete, and are not written again. If the lane fails, they are of no use.
  */
-kelp_status kelp_lanes_lane(struct kelp_lanes *lanes, uint32_t lane, struct kelp_gradient *gradient,
-                            struct kelp_error *reterr) KELP_MUST_USE;
+struct kelp_lanes_ready {
+    void (*tell)(void *user, uint64_t first);
+    void *user;
+};
 
 /*
- * get      gives what kelp_gradient_get() does. NULL: out of memory.
- * ready    called while the last lane of a node is computed, with falling numbers: the elements of
- *          the node's sum from `first` on are in this buffer, and are not written again. The
- *          buffer is the one that comes out of kelp_lanes_node(); if that fails, what was ready is
- *          of no use. NULL: the whole node at once, with less work for a small model.
+ * One lane of that entry, into a buffer of kelp_gradient_get(). `present` stays false when the lane
+ * has no samples, or is no training. ready: NULL is fine, and less work for a small model. Errors:
+ * KELP_ERR_DEVICE, KELP_ERR_BUSY (kelp_lanes_await()), those of reading samples.
  */
+kelp_status kelp_lanes_lane(struct kelp_lanes *lanes, uint32_t lane, struct kelp_gradient *gradient,
+                            const struct kelp_lanes_ready *ready,
+                            struct kelp_error *reterr) KELP_MUST_USE;
+
+/* Gives what kelp_gradient_get() does. NULL: out of memory. */
 struct kelp_lanes_buffers {
     struct kelp_gradient *(*get)(void *user);
-    void (*ready)(void *user, struct kelp_gradient *gradient, uint64_t first);
     void *user;
 };
 

@@ -14,12 +14,12 @@
 #include "common/base/process.h"
 #include "common/rpc/rpc.h"
 #include "common/tensors/safetensors.h"
-#include "kelp/worker.h"
 #include "kernels/cpu/portable.h"
 #include "tests/lib/cluster/run_train.h"
 #include "tests/lib/cluster/test_files.h"
 #include "tests/lib/etcd/etcd_fixture.h"
 #include "tests/lib/suite.h"
+#include "worker/job_link.h"
 
 #define RUN_TIMEOUT_S (KELP_TEST_HANG_MS / 1000)
 #define ETCD_MS       10000
@@ -476,20 +476,20 @@ KELP_TEST(the_library_refuses)
     struct kelp_etcd *client = etcd_fixture_client(&etcd);
     struct kelp_error error = {.text = ""};
     struct kelp_stop stop = KELP_STOP_INIT;
-    struct kelp_worker *own = NULL;
+    struct kelp_job_link *own = NULL;
     struct kelp_plan plan = {.compute_kind = "cpu x86_64 base mine"};
-    const struct kelp_worker_options options = {.etcd = etcd.url, .job = "portable", .id = "y"};
+    const struct kelp_job_link_options options = {.etcd = etcd.url, .job = "portable", .id = "y"};
 
     ck_assert_int_eq(kelp_etcd_put(client, "/kelp/portable/spec",
                                    BEGINNING("compute: portable") MLP, 0, ETCD_MS, &error),
                      KELP_OK);
     kelp_etcd_close(client);
     kelp_rpc_global_init();
-    ck_assert_msg(kelp_worker_open(&options, &stop, &own, &error) == KELP_OK, "%s", error.text);
-    ck_assert_int_eq(kelp_worker_join(own, &plan, &error), KELP_ERR_INVALID);
+    ck_assert_msg(kelp_job_link_open(&options, &stop, &own, &error) == KELP_OK, "%s", error.text);
+    ck_assert_int_eq(kelp_job_link_join(own, &plan, &error), KELP_ERR_INVALID);
     ck_assert_str_eq(error.text,
                      "the job has cluster.compute: portable, and this worker's compute kind is cpu "
                      "x86_64 base mine: it must derive its plan from the job");
-    kelp_worker_close(own);
+    kelp_job_link_close(own);
     kelp_rpc_global_fini();
 }

@@ -402,3 +402,35 @@ KELP_TEST(test_reference)
     free(on_file);
     free(text);
 }
+
+/* A value as text, as a program of one's own asks for it: no quotation marks around texts. */
+KELP_TEST(test_values_as_text)
+{
+    static const struct {
+        const char *key, *value;
+    } cases[] = {{"train.batch_size", "32"},    {"train.loss", "mse"},
+                 {"data.shuffle", "true"},      {"train.lr", "0.005"},
+                 {"data.target", "OT"},         {"run.dir", "a b"},
+                 {"cluster.workers", "2:2"},    {"failure.detect", "1s"},
+                 {"train.decay_exclude", "[]"}, {"name", "job"},
+                 {"transport.piece", "4MiB"}};
+    char text[32];
+
+    ck_assert_int_eq(kelp_job_file_set(job_bench.file, "run.dir", "a b", KELP_ORIGIN_FLAG, NULL),
+                     KELP_OK);
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(cases); i++) {
+        ck_assert_msg(kelp_job_file_value(job_bench.file, cases[i].key, text, sizeof(text),
+                                          &job_bench.error) == KELP_OK,
+                      "%s", job_bench.error.text);
+        ck_assert_str_eq(text, cases[i].value);
+    }
+    ck_assert_int_eq(kelp_job_file_value(job_bench.file, "train.loss", text, 4, &job_bench.error),
+                     KELP_OK);
+    ck_assert_int_eq(kelp_job_file_value(job_bench.file, "train.loss", text, 3, &job_bench.error),
+                     KELP_ERR_LIMIT);
+    ck_assert_str_eq(job_bench.error.text, "train.loss: its value needs 4 bytes, not 3");
+    ck_assert_int_eq(
+        kelp_job_file_value(job_bench.file, "train.los", text, sizeof(text), &job_bench.error),
+        KELP_ERR_INVALID);
+    ck_assert_ptr_nonnull(strstr(job_bench.error.text, "train.loss"));
+}

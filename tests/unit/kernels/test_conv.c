@@ -390,8 +390,8 @@ static struct results run_all(const struct kelp_loops *variant, uint32_t seed, u
                                               .dy = y + shift,
                                               .dx = dx + shift,
                                               .write = KELP_ACCUMULATE};
-    variant->table->average_pool(NULL, &average);
-    variant->table->average_pool_gradient(NULL, &average);
+    kelp__cpu_table(variant)->average_pool(NULL, &average);
+    kelp__cpu_table(variant)->average_pool_gradient(NULL, &average);
     add_result(&results, dx + shift, in);
     const struct kelp_max_pool max = {.window = window,
                                       .samples = 1,
@@ -401,8 +401,8 @@ static struct results run_all(const struct kelp_loops *variant, uint32_t seed, u
                                       .dy = y + shift,
                                       .dx = x + shift,
                                       .write = KELP_ACCUMULATE};
-    variant->table->max_pool(NULL, &max);
-    variant->table->max_pool_gradient(NULL, &max);
+    kelp__cpu_table(variant)->max_pool(NULL, &max);
+    kelp__cpu_table(variant)->max_pool_gradient(NULL, &max);
     add_result(&results, dy + shift, out);
     add_result(&results, chosen + shift, out);
     const struct kelp_channels sizes = {1, 5, plane(window.input)};

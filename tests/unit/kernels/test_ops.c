@@ -361,11 +361,11 @@ static size_t run_all(const struct kelp_device_table *table, uint32_t shift, uin
 KELP_LOOP_TEST(test_variants_agree, 0, KELP_ARRAY_COUNT(sizes))
 {
     static float first[ROOM], other[ROOM];
-    const size_t bytes = run_all(kelp__loops_variant(0)->table, 0, sizes[_i], first);
+    const size_t bytes = run_all(kelp__cpu_table(kelp__loops_variant(0)), 0, sizes[_i], first);
     const struct kelp_loops *variant;
     for (uint32_t n = 0; (variant = kelp__loops_variant(n)) != NULL; n++) {
         for (uint32_t shift = 0; shift < 9; shift += 3) {
-            (void)run_all(variant->table, shift, sizes[_i], other);
+            (void)run_all(kelp__cpu_table(variant), shift, sizes[_i], other);
             ck_assert_msg(memcmp(first, other, bytes) == 0, "%s, shift %u", variant->name, shift);
         }
     }

@@ -39,8 +39,10 @@ KELP_TEST(reused)
     kelp_gradient_unref(first);
     struct kelp_gradient *second = get();
     ck_assert_ptr_ne(second, first);
+    ck_assert_uint_eq(second->number, 1);
     kelp_gradient_unref(first);
     ck_assert_ptr_eq(get(), first);
+    ck_assert_uint_eq(first->number, 0);
     kelp_gradient_unref(first);
     kelp_gradient_unref(second);
 }
@@ -53,6 +55,7 @@ KELP_TEST(shared)
     struct kelp_gradient *after = get();
     ck_assert_ptr_null(before->area);
     ck_assert_ptr_nonnull(after->area);
+    ck_assert_uint_eq(after->number, before->number + 1);
     const char *bytes = kelp_shm_area_bytes(after->area);
     ck_assert((const char *)after->values >= bytes);
     ck_assert((const char *)(after->values + COUNT) <= bytes + kelp_shm_area_length(after->area));

@@ -11,6 +11,7 @@
 #include "kernels/bfloat16.h"
 #include "tests/lib/suite.h"
 #include "worker/compute/lanes.h"
+#include "worker/compute/node_sum.h"
 #include "worker/core/schedule.h"
 
 static struct kelp_job_file *file;
@@ -67,24 +68,47 @@ static struct kelp_gradient *take_buffer(void *user)
     return kelp_gradient_get(user);
 }
 
-/* What ready() told of the node in work, whose values were copied then. */
+/* What was told of the last lane of a node, and the node's values as they were then. */
 static struct {
+    struct kelp_node_sum sum;
+    struct kelp_gradient *lane;
     const struct kelp_gradient *gradient;
-    float *values;
+    float *values; /* NULL: nobody asks */
     uint64_t first;
     uint32_t calls;
 } told;
 
-static void take_ready(void *user, struct kelp_gradient *gradient, uint64_t first)
+static void take_ready(void *user, uint64_t first)
 {
     (void)user;
-    ck_assert(told.calls == 0 || gradient == told.gradient);
     ck_assert_uint_le(first, told.first);
+    const struct kelp_gradient *gradient =
+        kelp_node_sum_add_values(&told.sum, told.lane, first, told.first - first);
+    ck_assert(told.calls == 0 || gradient == told.gradient);
     memcpy(told.values + first, gradient->values + first,
            (size_t)(told.first - first) * sizeof(*told.values));
     told.gradient = gradient;
     told.first = first;
     told.calls++;
+}
+
+/* As kelp_lanes_node(), with the last lane piece by piece. */
+static kelp_status node_in_pieces(struct kelp_lanes *lanes, uint32_t count,
+                                  struct kelp_gradient **ret_gradient)
+{
+    static const struct kelp_lanes_ready ready = {.tell = take_ready};
+    kelp_status status = KELP_OK;
+
+    kelp_node_sum_begin(&told.sum, 0, count);
+    for (uint32_t i = 0; i < count && status == KELP_OK; i++) {
+        const bool last = i + 1 == count;
+        told.lane = kelp_gradient_get(pool);
+        told.first = kelp_lanes_plan(lanes)->flat_count;
+        ck_assert_ptr_nonnull(told.lane);
+        status = kelp_lanes_lane(lanes, i, told.lane, last ? &ready : NULL, &error);
+        *ret_gradient = kelp_node_sum_add_rest(&told.sum, told.lane, told.first);
+    }
+    return status;
 }
 
 /* The whole gradient of the first training step, from the initial weights. */
@@ -108,11 +132,12 @@ static struct kelp_gradient *first_step(struct kelp_lanes *lanes, float **ret_we
     kelp_gradient_pool_destroy(pool);
     pool = kelp_gradient_pool_create(plan->flat_count, job->transport.precision);
     ck_assert_ptr_nonnull(pool);
-    const kelp_status status = kelp_lanes_node(
-        lanes, 0, job->cluster.lanes,
-        &(struct kelp_lanes_buffers){
-            .get = take_buffer, .ready = told.values ? take_ready : NULL, .user = pool},
-        &gradient, &error);
+    const kelp_status status =
+        told.values
+            ? node_in_pieces(lanes, job->cluster.lanes, &gradient)
+            : kelp_lanes_node(lanes, 0, job->cluster.lanes,
+                              &(struct kelp_lanes_buffers){.get = take_buffer, .user = pool},
+                              &gradient, &error);
     ck_assert_msg(status == KELP_OK, "%s", error.text);
     *ret_weights = weights;
     return gradient;
@@ -235,7 +260,6 @@ KELP_LOOP_TEST(test_ready_piece_by_piece, 0, 10)
 
     told.values = malloc((size_t)count * sizeof(*told.values));
     ck_assert_ptr_nonnull(told.values);
-    told.first = count;
     struct kelp_gradient *gradient = first_step(lanes, &weights, &word);
     ck_assert(gradient->present);
     ck_assert_mem_eq(gradient->values, expected, (size_t)count * sizeof(*expected));

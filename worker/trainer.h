@@ -1,12 +1,11 @@
 /*
- * The trainer: computes the lanes that kelp_worker_next() hands out, on the model and the data set
- * of the job, and pushes them as nodes of the reduction tree. It holds nothing that outlives a
- * step.
+ * The trainer: computes the lanes that the feed (worker/lane_feed.h) hands out, on the model and
+ * the data set of the job. It holds nothing that outlives a step.
  */
-#ifndef KELP_WORKER_COMPUTE_TRAINER_H
-#define KELP_WORKER_COMPUTE_TRAINER_H
+#ifndef KELP_WORKER_TRAINER_H
+#define KELP_WORKER_TRAINER_H
 
-#include "kelp/worker.h"
+#include "worker/job_link.h"
 
 /* What a test does to the worker at one training step, or at one entry of any kind. */
 struct kelp_worker_fault {
@@ -33,12 +32,12 @@ struct kelp_trainer;
  * Open the job's data set, build its model, and derive the plan. worker is borrowed.
  * Errors: those of the data set, the model and the plan.
  */
-kelp_status kelp_trainer_create(struct kelp_worker *worker, struct kelp_trainer **ret_trainer,
+kelp_status kelp_trainer_create(struct kelp_job_link *job_link, struct kelp_trainer **ret_trainer,
                                 struct kelp_error *reterr) KELP_MUST_USE;
 
 /*
  * Join and work until the job is over (KELP_OK), until stop is raised (KELP_OK), or until something
- * fails. Errors: those of kelp_worker_next().
+ * fails. Errors: those of kelp_job_link_next().
  */
 kelp_status kelp_trainer_run(struct kelp_trainer *trainer, const struct kelp_worker_fault *fault,
                              struct kelp_stop *stop, struct kelp_error *reterr) KELP_MUST_USE;

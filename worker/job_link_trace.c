@@ -5,43 +5,43 @@
  */
 #include <stdlib.h>
 
-#include "worker/worker_internal.h"
+#include "worker/job_link_internal.h"
 
-kelp_status kelp__worker_trace_begin(struct kelp_worker *worker, struct kelp_error *reterr)
+kelp_status kelp__job_link_trace_begin(struct kelp_job_link *job_link, struct kelp_error *reterr)
 {
-    if (!worker->options.trace) {
+    if (!job_link->options.trace) {
         return KELP_OK;
     }
-    worker->flights = calloc(worker->plan->partition_count, sizeof(*worker->flights));
-    return worker->flights ? KELP_OK
-                           : kelp_fail(reterr, KELP_ERR_NO_MEMORY, "--trace: out of memory");
+    job_link->flights = calloc(job_link->plan->partition_count, sizeof(*job_link->flights));
+    return job_link->flights ? KELP_OK
+                             : kelp_fail(reterr, KELP_ERR_NO_MEMORY, "--trace: out of memory");
 }
 
-struct kelp_trace *kelp_worker_trace(const struct kelp_worker *worker)
+struct kelp_trace *kelp_job_link_trace(const struct kelp_job_link *job_link)
 {
-    return worker->options.trace;
+    return job_link->options.trace;
 }
 
-void kelp__worker_trace_work(struct kelp_worker *worker, const struct kelp_control_word *word)
+void kelp__job_link_trace_work(struct kelp_job_link *job_link, const struct kelp_control_word *word)
 {
-    struct kelp_trace *trace = worker->options.trace;
+    struct kelp_trace *trace = job_link->options.trace;
 
     if (!trace) {
         return;
     }
-    kelp_trace_end(trace, worker->traced.begin_ns,
-                   &(struct kelp_trace_span){.name = worker->traced.train ? "step" : "entry",
-                                             .step = worker->traced.step});
-    worker->traced.train = word->kind == KELP_STEP_TRAIN;
-    worker->traced.step = word->step;
-    if (worker->traced.train) {
+    kelp_trace_end(trace, job_link->traced.begin_ns,
+                   &(struct kelp_trace_span){.name = job_link->traced.train ? "step" : "entry",
+                                             .step = job_link->traced.step});
+    job_link->traced.train = word->kind == KELP_STEP_TRAIN;
+    job_link->traced.step = word->step;
+    if (job_link->traced.train) {
         kelp_trace_step(trace, word->step);
     }
-    worker->traced.begin_ns = kelp_trace_begin(trace);
+    job_link->traced.begin_ns = kelp_trace_begin(trace);
 }
 
-void kelp__worker_trace_sent(struct kelp_worker *worker, uint64_t begin_ns,
-                             const struct kelp_stepper_message *message)
+void kelp__job_link_trace_sent(struct kelp_job_link *job_link, uint64_t begin_ns,
+                               const struct kelp_stepper_message *message)
 {
     const bool train = message->has_word && message->word.kind == KELP_STEP_TRAIN;
 
@@ -49,9 +49,9 @@ void kelp__worker_trace_sent(struct kelp_worker *worker, uint64_t begin_ns,
         return;
     }
     for (size_t i = 0; train && i < message->push_count; i++) {
-        struct kelp__worker_flight *flight = &worker->flights[message->pushes[i].partition];
+        struct kelp__job_link_flight *flight = &job_link->flights[message->pushes[i].partition];
         if (flight->pushed_ns == 0 || flight->step != message->word.step) {
-            *flight = (struct kelp__worker_flight){
+            *flight = (struct kelp__job_link_flight){
                 .pushed_ns = begin_ns, .step = message->word.step, .asked_ns = flight->asked_ns};
         }
         flight->pushes++;
@@ -59,21 +59,21 @@ void kelp__worker_trace_sent(struct kelp_worker *worker, uint64_t begin_ns,
     }
     for (size_t i = 0; i < message->pull_count; i++) {
         const struct kelp_sync_pull *pull = &message->pulls[i].pull;
-        struct kelp__worker_flight *flight = &worker->flights[pull->partition];
+        struct kelp__job_link_flight *flight = &job_link->flights[pull->partition];
         if (flight->asked_ns == 0 && pull->mode != KELP_SYNC_PULL_SHARE) {
             flight->asked_ns = begin_ns;
         }
     }
-    kelp_trace_end(worker->options.trace, begin_ns,
+    kelp_trace_end(job_link->options.trace, begin_ns,
                    &(struct kelp_trace_span){.name = "send",
-                                             .step = worker->traced.step,
+                                             .step = job_link->traced.step,
                                              .arguments = {{"pushes", message->push_count},
                                                            {"pulls", message->pull_count},
                                                            {"bytes", message->push_bytes}}});
 }
 
 /* What was pushed before these weights. */
-static void end_push(struct kelp_trace *trace, struct kelp__worker_flight *flight,
+static void end_push(struct kelp_trace *trace, struct kelp__job_link_flight *flight,
                      const struct kelp_sync_answer *answer, uint64_t now_ns)
 {
     if (flight->pushed_ns > 0 && answer->step > flight->step) {
@@ -92,15 +92,15 @@ static void end_push(struct kelp_trace *trace, struct kelp__worker_flight *fligh
     }
 }
 
-void kelp__worker_trace_answered(struct kelp_worker *worker, uint64_t begin_ns,
-                                 const struct kelp_sync_answer *answer, bool is_kept)
+void kelp__job_link_trace_answered(struct kelp_job_link *job_link, uint64_t begin_ns,
+                                   const struct kelp_sync_answer *answer, bool is_kept)
 {
-    struct kelp_trace *trace = worker->options.trace;
+    struct kelp_trace *trace = job_link->options.trace;
 
     if (begin_ns == 0 || answer->status != KELP_OK || answer->is_share) {
         return;
     }
-    struct kelp__worker_flight *flight = &worker->flights[answer->partition];
+    struct kelp__job_link_flight *flight = &job_link->flights[answer->partition];
     if (is_kept) {
         kelp_trace_end(trace, begin_ns,
                        &(struct kelp_trace_span){.name = "copy",
@@ -117,16 +117,17 @@ void kelp__worker_trace_answered(struct kelp_worker *worker, uint64_t begin_ns,
     flight->asked_ns = 0;
 }
 
-void kelp__worker_trace_awaited(struct kelp_worker *worker, uint64_t begin_ns, uint32_t partition)
+void kelp__job_link_trace_awaited(struct kelp_job_link *job_link, uint64_t begin_ns,
+                                  uint32_t partition)
 {
-    kelp_trace_end(worker->options.trace, begin_ns,
+    kelp_trace_end(job_link->options.trace, begin_ns,
                    &(struct kelp_trace_span){.name = "wait for weights",
-                                             .step = worker->work_step,
+                                             .step = job_link->work_step,
                                              .arguments = {{"partition", partition}}});
 }
 
-void kelp__worker_trace_waited(struct kelp_worker *worker, uint64_t begin_ns)
+void kelp__job_link_trace_waited(struct kelp_job_link *job_link, uint64_t begin_ns)
 {
-    kelp_trace_end(worker->options.trace, begin_ns,
-                   &(struct kelp_trace_span){.name = "wait", .step = worker->traced.step});
+    kelp_trace_end(job_link->options.trace, begin_ns,
+                   &(struct kelp_trace_span){.name = "wait", .step = job_link->traced.step});
 }

@@ -1,4 +1,4 @@
-#include "worker/compute/trainer.h"
+#include "worker/trainer.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -13,13 +13,14 @@
 #include "common/program/daemon.h"
 #include "common/scrape/figures.h"
 #include "worker/compute/lanes.h"
-#include "worker/core/schedule.h"
+#include "worker/lane_feed.h"
 
 #define STALL_S 3
 
 struct kelp_trainer {
-    struct kelp_worker *worker;
+    struct kelp_job_link *job_link;
     struct kelp_lanes *lanes;
+    struct kelp_lane_feed *feed;  /* once it has joined */
     const struct kelp_plan *plan; /* of lanes */
     bool faulted;                 /* the fault has happened */
     struct {
@@ -75,28 +76,14 @@ kelp_status kelp_worker_fault_parse(const char *text, struct kelp_worker_fault *
 
 /* ---- one entry ------------------------------------------------------------------------------- */
 
-/* One node of the work that was handed out. */
-struct handed_node {
-    struct kelp_worker *worker;
-    struct kelp_node node;
-};
-
-static struct kelp_gradient *gradient_of_node(void *user)
-{
-    const struct handed_node *handed = user;
-    return kelp_worker_gradient(handed->worker);
-}
-
 static bool await_weights(void *user, uint64_t first, uint64_t count)
 {
-    return kelp_worker_await(user, first, count);
+    return kelp_job_link_await(user, first, count);
 }
 
-static void node_ready(void *user, struct kelp_gradient *gradient, uint64_t first)
+static void lane_ready(void *user, uint64_t first)
 {
-    struct handed_node *handed = user;
-    handed->node.gradient = gradient;
-    kelp_worker_ready(handed->worker, &handed->node, first);
+    kelp_lane_feed_ready(user, first);
 }
 
 static void fail_if_asked(struct kelp_trainer *trainer, const struct kelp_work *work,
@@ -121,7 +108,7 @@ static void fail_if_asked(struct kelp_trainer *trainer, const struct kelp_work *
         (void)pause(); /* other threads of the worker go on */
     }
     if (fault->kind == KELP_FAULT_KILL_PUSHING) {
-        kelp_worker_send_half(trainer->worker);
+        kelp_job_link_send_half(trainer->job_link);
     }
     (void)raise(SIGKILL);
 }
@@ -129,35 +116,28 @@ static void fail_if_asked(struct kelp_trainer *trainer, const struct kelp_work *
 static kelp_status compute(struct kelp_trainer *trainer, const struct kelp_work *work,
                            const struct kelp_worker_fault *fault, struct kelp_error *reterr)
 {
-    struct kelp_schedule_node nodes[KELP_SCHEDULE_NODES_MAX];
-    uint32_t node_count = kelp_schedule_split(work->lane_first, work->lane_count, nodes);
+    const struct kelp_lanes_ready ready = {.tell = lane_ready, .user = trainer->feed};
     /* A fault is one of a worker that has pushed nothing of the step. */
-    const bool early = kelp_worker_overlaps(trainer->worker) &&
-                       (fault->kind == KELP_FAULT_NONE || trainer->faulted);
-    char digest[33] = "";
+    const bool early = fault->kind == KELP_FAULT_NONE || trainer->faulted;
+    const struct kelp_lane *lane = NULL;
     kelp_status status = kelp_lanes_begin(trainer->lanes, &work->word, work->weights, reterr);
 
-    if (work->word.digest_due && work->lane_first == 0) {
-        kelp_plan_digest(trainer->plan, work->weights, digest);
+    if (status == KELP_OK) {
+        status = kelp_lane_feed_lane(trainer->feed, &lane, reterr);
     }
-    for (uint32_t i = 0; i < node_count && status == KELP_OK; i++) {
-        struct handed_node handed = {
-            .worker = trainer->worker,
-            .node = {.lane_first = nodes[i].first,
-                     .lane_count = nodes[i].count,
-                     .digest = i == 0 && digest[0] ? digest : NULL},
-        };
-        const struct kelp_lanes_buffers buffers = {
-            .get = gradient_of_node,
-            .ready = early && i == node_count - 1 ? node_ready : NULL,
-            .user = &handed};
-        status = kelp_lanes_node(trainer->lanes, nodes[i].first, nodes[i].count, &buffers,
-                                 &handed.node.gradient, reterr);
+    while (status == KELP_OK && lane) {
+        const bool tells = early && kelp_lane_feed_sends_early(trainer->feed);
+        status = kelp_lanes_lane(trainer->lanes, lane->number, lane->gradient,
+                                 tells ? &ready : NULL, reterr);
         if (status == KELP_OK) {
-            status = kelp_worker_push(trainer->worker, &handed.node, reterr);
+            status = kelp_lane_feed_submit(trainer->feed, reterr);
+        }
+        if (status == KELP_OK) {
+            status = kelp_lane_feed_lane(trainer->feed, &lane, reterr);
         }
     }
-    if (status == KELP_ERR_BUSY && !kelp_worker_await(trainer->worker, 0, 0)) {
+    if (status == KELP_ERR_BUSY && !kelp_job_link_await(trainer->job_link, 0, 0)) {
+        kelp_lane_feed_give_up(trainer->feed);
         return KELP_OK; /* it is of no use any more */
     }
     if (status == KELP_OK) {
@@ -193,12 +173,12 @@ static void log_times(const struct kelp_trainer *trainer)
 
 static void tell_work(const struct kelp_trainer *trainer, const struct kelp_lanes_work *before)
 {
-    struct kelp_figures *figures = kelp_worker_figures(trainer->worker);
+    struct kelp_figures *figures = kelp_job_link_figures(trainer->job_link);
     const struct kelp_lanes_work now = kelp_lanes_work(trainer->lanes);
 
     kelp_figures_add(figures, KELP_FIGURE_WORKER_ENTRIES, 1);
     kelp_figures_add(figures, KELP_FIGURE_WORKER_SAMPLES, now.samples - before->samples);
-    kelp_worker_spent_reading(trainer->worker, now.read_us - before->read_us);
+    kelp_job_link_spent_reading(trainer->job_link, now.read_us - before->read_us);
 }
 
 static kelp_status compute_timed(struct kelp_trainer *trainer, const struct kelp_work *work,
@@ -223,14 +203,14 @@ static kelp_status work_until_over(struct kelp_trainer *trainer,
                                    struct kelp_error *reterr)
 {
     for (;;) {
-        struct kelp_work work;
-        kelp_status status = kelp_worker_next(trainer->worker, stop, &work, reterr);
+        const struct kelp_work *work = NULL;
+        kelp_status status = kelp_lane_feed_wait(trainer->feed, stop, &work, reterr);
         if (status == KELP_ERR_CLOSED || (status == KELP_ERR_TIMEOUT && kelp_stop_raised(stop))) {
             log_times(trainer);
             return KELP_OK;
         }
         if (status == KELP_OK) {
-            status = compute_timed(trainer, &work, fault, reterr);
+            status = compute_timed(trainer, work, fault, reterr);
         }
         if (status != KELP_OK) {
             return status;
@@ -238,21 +218,21 @@ static kelp_status work_until_over(struct kelp_trainer *trainer,
     }
 }
 
-kelp_status kelp_trainer_create(struct kelp_worker *worker, struct kelp_trainer **ret_trainer,
+kelp_status kelp_trainer_create(struct kelp_job_link *job_link, struct kelp_trainer **ret_trainer,
                                 struct kelp_error *reterr)
 {
     struct kelp_trainer *trainer = calloc(1, sizeof(*trainer));
     if (!trainer) {
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "trainer: out of memory");
     }
-    trainer->worker = worker;
-    kelp_status status = kelp_lanes_create(kelp_worker_job(worker), &trainer->lanes, reterr);
+    trainer->job_link = job_link;
+    kelp_status status = kelp_lanes_create(kelp_job_link_job(job_link), &trainer->lanes, reterr);
     if (status != KELP_OK) {
         kelp_trainer_destroy(trainer);
         return status;
     }
     trainer->plan = kelp_lanes_plan(trainer->lanes);
-    kelp_lanes_trace(trainer->lanes, kelp_worker_trace(worker));
+    kelp_lanes_trace(trainer->lanes, kelp_job_link_trace(job_link));
     *ret_trainer = trainer;
     return KELP_OK;
 }
@@ -260,13 +240,17 @@ kelp_status kelp_trainer_create(struct kelp_worker *worker, struct kelp_trainer 
 kelp_status kelp_trainer_run(struct kelp_trainer *trainer, const struct kelp_worker_fault *fault,
                              struct kelp_stop *stop, struct kelp_error *reterr)
 {
-    kelp_status status = kelp_worker_join(trainer->worker, trainer->plan, reterr);
+    kelp_status status = kelp_job_link_join(trainer->job_link, trainer->plan, reterr);
     if (status != KELP_OK) {
         return status;
     }
-    if (kelp_worker_overlaps(trainer->worker)) {
-        kelp_worker_go_ahead(trainer->worker);
-        kelp_lanes_await(trainer->lanes, await_weights, trainer->worker);
+    trainer->feed = kelp_lane_feed_create(trainer->job_link, trainer->plan);
+    if (!trainer->feed) {
+        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "trainer: out of memory");
+    }
+    if (kelp_job_link_overlaps(trainer->job_link)) {
+        kelp_job_link_go_ahead(trainer->job_link);
+        kelp_lanes_await(trainer->lanes, await_weights, trainer->job_link);
     }
     struct kelp_footprint footprint;
     kelp_lanes_footprint(trainer->lanes, &footprint);
@@ -283,6 +267,7 @@ void kelp_trainer_destroy(struct kelp_trainer *trainer)
     if (!trainer) {
         return;
     }
+    kelp_lane_feed_destroy(trainer->feed);
     kelp_lanes_destroy(trainer->lanes);
     free(trainer);
 }

@@ -1,18 +1,18 @@
-/* The parts of the worker library that its files share. */
-#ifndef KELP_WORKER_WORKER_INTERNAL_H
-#define KELP_WORKER_WORKER_INTERNAL_H
+/* The parts of the link to the job that its files share. */
+#ifndef KELP_WORKER_JOB_LINK_INTERNAL_H
+#define KELP_WORKER_JOB_LINK_INTERNAL_H
 
 #include "common/base/trace.h"
 #include "common/rpc/rpc.h"
-#include "kelp/worker.h"
 #include "worker/core/stepper.h"
 #include "worker/core/times.h"
+#include "worker/job_link.h"
 #include "worker/links/coordinator_link.h"
 #include "worker/links/exchange_link.h"
 #include "worker/links/loop_keeper.h"
 
 /* What of a partition is under way, for a trace. */
-struct kelp__worker_flight {
+struct kelp__job_link_flight {
     uint64_t pushed_ns; /* its first push left; 0: none is under way */
     uint64_t step;      /* of it */
     uint64_t pushes;
@@ -22,23 +22,23 @@ struct kelp__worker_flight {
 
 /* How far the node in work is complete. Its owner computes; whoever runs the loop tells the
  * stepper. */
-struct kelp__worker_ready {
+struct kelp__job_link_ready {
     struct kelp_node node; /* set before `partition` is */
     uint64_t first;        /* the owner's: elements from here on are packed */
-    uint32_t partition;    /* atomic: from here on; KELP__WORKER_NOTHING: none is */
+    uint32_t partition;    /* atomic: from here on; KELP__JOB_LINK_NOTHING: none is */
     uint32_t told;         /* the loop's: what the stepper knows of that */
 };
-#define KELP__WORKER_NOTHING UINT32_MAX
+#define KELP__JOB_LINK_NOTHING UINT32_MAX
 
 /* What the weights of the work that was handed out are. */
-enum kelp__worker_ahead {
-    KELP__WORKER_WHOLE,    /* all are there */
-    KELP__WORKER_AHEAD,    /* they are coming, into the next vector */
-    KELP__WORKER_GIVEN_UP, /* they are not to come */
+enum kelp__job_link_ahead {
+    KELP__JOB_LINK_WHOLE,    /* all are there */
+    KELP__JOB_LINK_AHEAD,    /* they are coming, into the next vector */
+    KELP__JOB_LINK_GIVEN_UP, /* they are not to come */
 };
 
 /* An answer whose weights the stepper may keep. */
-struct kelp__worker_incoming {
+struct kelp__job_link_incoming {
     uint32_t partition;
     uint64_t step;
     const struct kelp_wire_payload *payload; /* NULL: it has none */
@@ -46,8 +46,8 @@ struct kelp__worker_incoming {
     uint64_t length;
 };
 
-struct kelp_worker {
-    struct kelp_worker_options options;
+struct kelp_job_link {
+    struct kelp_job_link_options options;
     char id[KELP_JOB_NAME_MAX + 1];
     char job_name[KELP_JOB_NAME_MAX + 1];
     struct kelp_etcd *etcd;
@@ -72,16 +72,16 @@ struct kelp_worker {
     float *weights[2];
     unsigned current;
     struct kelp_gradient_pool *gradients;
-    bool overlaps; /* kelp_worker_overlaps() */
-    struct kelp__worker_ready ready;
-    int ahead;           /* atomic: enum kelp__worker_ahead */
+    bool overlaps; /* kelp_job_link_overlaps() */
+    struct kelp__job_link_ready ready;
+    int ahead;           /* atomic: enum kelp__job_link_ahead */
     uint64_t *arrived;   /* atomic, of each partition: the step of its newest weights, and one */
     uint64_t work_step;  /* of the work that was handed out */
-    uint64_t awaited_us; /* in kelp_worker_await() since then */
-    struct kelp__worker_incoming incoming; /* in the event under way */
+    uint64_t awaited_us; /* in kelp_job_link_await() since then */
+    struct kelp__job_link_incoming incoming; /* in the event under way */
     uint64_t lanes_computed;
     uint64_t busy_us;   /* with them */
-    uint64_t waited_us; /* in the kelp_worker_next() under way */
+    uint64_t waited_us; /* in the kelp_job_link_next() under way */
     struct kelp_times times;
     uint64_t pushed_us;          /* with pushes since lanes were handed out */
     struct kelp_times_step step; /* of the lanes that are handed out, as far as it is known */
@@ -93,8 +93,8 @@ struct kelp_worker {
     uint64_t asked_ms;                    /* atomic: when the worker was asked to end; 0: not yet */
     uint64_t leave_by_ms;                 /* 0: not leaving */
     bool drained;                         /* atomic: the coordinator wants it to end */
-    struct kelp_error failure;            /* kelp_worker_next() reports it */
-    struct kelp__worker_flight *flights;  /* of each partition; NULL: there is no trace */
+    struct kelp_error failure;            /* kelp_job_link_next() reports it */
+    struct kelp__job_link_flight *flights; /* of each partition; NULL: there is no trace */
     struct {
         uint64_t begin_ns; /* of the work that was handed out; 0: it is not traced */
         uint64_t step;
@@ -103,48 +103,52 @@ struct kelp_worker {
 };
 
 /* Give the event to the stepper, and carry out what it says. */
-void kelp__worker_event(struct kelp_worker *worker, const struct kelp_stepper_event *event);
+void kelp__job_link_event(struct kelp_job_link *job_link, const struct kelp_stepper_event *event);
 /* Did the event lead to an action of this kind? NULL: no. */
-const struct kelp_stepper_action *kelp__worker_action(const struct kelp_worker *worker,
-                                                      enum kelp_stepper_action_kind kind);
-/* The first failure is what kelp_worker_next() reports. */
-void kelp__worker_fail(struct kelp_worker *worker, const struct kelp_error *error);
-void kelp__worker_end_timer(struct kelp_rpc_timer **timer);
+const struct kelp_stepper_action *kelp__job_link_action(const struct kelp_job_link *job_link,
+                                                        enum kelp_stepper_action_kind kind);
+/* The first failure is what kelp_job_link_next() reports. */
+void kelp__job_link_fail(struct kelp_job_link *job_link, const struct kelp_error *error);
+void kelp__job_link_end_timer(struct kelp_rpc_timer **timer);
 
-void kelp__worker_connect_link(struct kelp_worker *worker,
-                               const struct kelp_stepper_action *action);
-void kelp__worker_close_link(struct kelp_worker *worker, uint32_t number);
-void kelp__worker_close_links(struct kelp_worker *worker);
+void kelp__job_link_connect_link(struct kelp_job_link *job_link,
+                                 const struct kelp_stepper_action *action);
+void kelp__job_link_close_link(struct kelp_job_link *job_link, uint32_t number);
+void kelp__job_link_close_links(struct kelp_job_link *job_link);
 
 /* Take what the coordinator sent, if it did. */
-void kelp__worker_hear_news(struct kelp_worker *worker);
+void kelp__job_link_hear_news(struct kelp_job_link *job_link);
 
-/* worker_overlap.c. Lanes are handed out, perhaps ahead of their weights. The loop is the owner's.
- */
-void kelp__worker_handed_out(struct kelp_worker *worker, const struct kelp_stepper_action *action);
+/* job_link_overlap.c. Lanes are handed out, perhaps ahead of their weights. The loop is the
+ * owner's. */
+void kelp__job_link_handed_out(struct kelp_job_link *job_link,
+                               const struct kelp_stepper_action *action);
 /* Nothing of the node in work is complete. The loop is the owner's. */
-void kelp__worker_forget_ready(struct kelp_worker *worker);
+void kelp__job_link_forget_ready(struct kelp_job_link *job_link);
 /* Tell the stepper how far the node in work is complete. */
-void kelp__worker_tell_ready(struct kelp_worker *worker);
+void kelp__job_link_tell_ready(struct kelp_job_link *job_link);
 /* Until all weights of the work are there, and the stepper has begun it. False: they are not to
  * come. */
-bool kelp__worker_await_all(struct kelp_worker *worker);
-void kelp__worker_give_up(struct kelp_worker *worker, const struct kelp_stepper_action *action);
+bool kelp__job_link_await_all(struct kelp_job_link *job_link);
+void kelp__job_link_give_up(struct kelp_job_link *job_link,
+                            const struct kelp_stepper_action *action);
 
-/* worker_trace.c. Memory for a trace, if there is one; the plan is known. */
-kelp_status kelp__worker_trace_begin(struct kelp_worker *worker,
-                                     struct kelp_error *reterr) KELP_MUST_USE;
+/* job_link_trace.c. Memory for a trace, if there is one; the plan is known. */
+kelp_status kelp__job_link_trace_begin(struct kelp_job_link *job_link,
+                                       struct kelp_error *reterr) KELP_MUST_USE;
 /* Work is handed out: what was before it is over. */
-void kelp__worker_trace_work(struct kelp_worker *worker, const struct kelp_control_word *word);
+void kelp__job_link_trace_work(struct kelp_job_link *job_link,
+                               const struct kelp_control_word *word);
 /* The message left; its sending began then. */
-void kelp__worker_trace_sent(struct kelp_worker *worker, uint64_t begin_ns,
-                             const struct kelp_stepper_message *message);
+void kelp__job_link_trace_sent(struct kelp_job_link *job_link, uint64_t begin_ns,
+                               const struct kelp_stepper_message *message);
 /* A shard answered then; its weights, if they were wanted, are in place. */
-void kelp__worker_trace_answered(struct kelp_worker *worker, uint64_t begin_ns,
-                                 const struct kelp_sync_answer *answer, bool is_kept);
+void kelp__job_link_trace_answered(struct kelp_job_link *job_link, uint64_t begin_ns,
+                                   const struct kelp_sync_answer *answer, bool is_kept);
 /* The worker waited since then. */
-void kelp__worker_trace_waited(struct kelp_worker *worker, uint64_t begin_ns);
+void kelp__job_link_trace_waited(struct kelp_job_link *job_link, uint64_t begin_ns);
 /* ... for this partition, in the middle of a lane. */
-void kelp__worker_trace_awaited(struct kelp_worker *worker, uint64_t begin_ns, uint32_t partition);
+void kelp__job_link_trace_awaited(struct kelp_job_link *job_link, uint64_t begin_ns,
+                                  uint32_t partition);
 
 #endif

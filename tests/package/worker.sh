@@ -1,0 +1,146 @@
+#!/bin/bash
+# The worker as a library, as a program outside the tree finds it: what is exported, what structs are, the example that
+# trains to kelp-worker's digest, what it is told, long lanes, and leaving.
+# usage: tests/package/worker.sh SOURCE_DIR BUILD_DIR
+set -euo pipefail
+usage='usage: tests/package/worker.sh SOURCE_DIR BUILD_DIR'
+source_dir="$(cd "${1:?$usage}" && pwd)"
+build_dir="$(cd "${2:?$usage}" && pwd)"
+here="$source_dir/tests/package"
+scratch="$(mktemp -d)"
+trap 'rm -rf "$scratch"' EXIT
+unset KELP_BIN KELP_SOURCE KELP_TEST_PROGRAMS
+
+fail() {
+    printf '%s\n' "$1"
+    exit 1
+}
+logged() { # WHAT COMMAND...: its output is shown when it fails
+    local what="$1"
+    shift
+    "$@" >"$scratch/log" 2>&1 || {
+        tail -n 20 "$scratch/log"
+        fail "$what fails: $*"
+    }
+}
+refused() { # EXIT_STATUS WORDS COMMAND...
+    local expected="$1" words="$2" status=0
+    shift 2
+    "$@" >"$scratch/log" 2>&1 || status=$?
+    if [ "$status" -ne "$expected" ] || ! grep -qF -- "$words" "$scratch/log"; then
+        tail -n 20 "$scratch/log"
+        fail "exit status $status, not $expected with '$words': $*"
+    fi
+}
+digest_of() { grep -oE '"digest":"[0-9a-f]{32}"' "$1/result.json"; }
+losses_of() { grep -oE '"(step|epoch|train/loss|val/loss|val/mse|val/mae)":[^,}]*' "$1/metrics.jsonl"; }
+
+logged 'the installation' cmake --install "$build_dir" --prefix "$scratch/first"
+mv "$scratch/first" "$scratch/prefix"
+prefix="$scratch/prefix"
+export PATH="$prefix/bin:$PATH" PKG_CONFIG_PATH="$prefix/lib/pkgconfig"
+library="$(realpath "$prefix/lib/libkelp-worker.so")"
+read -ra flags <<<"$(pkg-config --cflags --libs kelp-worker) -Wl,-rpath,$prefix/lib -Wl,--as-needed"
+
+# ---- the ABI -------------------------------------------------------------------------------------
+soname="$(readelf -d "$library" | sed -nE 's/.*SONAME.*\[(.*)\]/\1/p')"
+[ "$soname" = libkelp-worker.so.1 ] || fail "the library calls itself '$soname', not libkelp-worker.so.1"
+exported() { nm -D --defined-only "$library" | awk '$2 != "A" { print $3 }' | sort; }
+if ! diff <(exported) "$here/worker.symbols" >"$scratch/diff"; then
+    cat "$scratch/diff"
+    fail 'the library exports (<) other symbols than tests/package/worker.symbols (>); none may go, new ones are added'
+fi
+declared() {
+    sed 's,/\*.*,,; /^ \*/d' "$prefix/include/kelp/worker.h" | grep -oE '\bkelp_worker_[a-z_]+\(' | tr -d '('
+}
+if ! diff <(declared | sort -u) <(sed 's/@.*//' "$here/worker.symbols") >"$scratch/diff"; then
+    cat "$scratch/diff"
+    fail 'kelp/worker.h declares (<) other functions than are exported (>)'
+fi
+# Whatever a program links to comes by the distribution, and nothing for computing is among it.
+if readelf -d "$library" | grep -qE 'NEEDED.*(blas|dnnl|gomp|rocksdb|microhttpd|gnutls)'; then
+    fail "the library needs what a worker does not: $(readelf -d "$library" | grep NEEDED)"
+fi
+strict=(-Wall -Wextra -pedantic -Werror)
+logged 'structs as they were' gcc -std=c11 "${strict[@]}" -c -o "$scratch/abi.o" "$here/worker_abi.c" "${flags[@]}"
+logged 'the header as C99' gcc -std=c99 "${strict[@]}" -fsyntax-only -x c "$prefix/include/kelp/worker.h"
+logged 'the header as C++' g++ -std=c++11 "${strict[@]}" -fsyntax-only -x c++ "$prefix/include/kelp/worker.h"
+if grep -n '#include "' "$prefix/include/kelp/worker.h"; then fail 'kelp/worker.h includes a header of Kelp'; fi
+
+# ---- the example, built with what is installed -----------------------------------------------------
+cp -r "$prefix/share/kelp/examples/worker" "$scratch/example"
+cd "$scratch/example"
+logged 'the example of a worker' make CFLAGS='-O2 -Wall -Wextra -Werror'
+ldd mlp | grep -q "libkelp-worker.so.1 => $prefix/" || fail "the example runs with another library: $(ldd mlp)"
+logged 'its rows' ./mlp --write-rows rows.bin
+long=(--set train.epochs=100 --no-plots)
+logged 'kelp-worker' kelp train mlp.yaml --run theirs "${long[@]}"
+logged 'the example' kelp train mlp.yaml --run ours "${long[@]}" --worker-program ./mlp --at step=100:kill=worker-0
+digest="$(digest_of theirs)"
+[ -n "$digest" ] || fail "there is no digest in $(cat theirs/result.json)"
+[ "$(digest_of ours)" = "$digest" ] || fail "the example comes to $(digest_of ours), kelp-worker to $digest"
+step="$(sed -nE 's/.*step ([0-9]+): worker-0 is killed, as asked for.*/\1/p' "$scratch/log")"
+if [ -z "$step" ] || [ "$step" -ge 1400 ]; then fail "no worker was killed on the way: $(cat "$scratch/log")"; fi
+lost() { grep -q '"event":"worker-lost"' "$1/events.jsonl"; }
+lost ours || fail "the killed worker was not missed: $(cat ours/events.jsonl)"
+cmp theirs/digests.jsonl ours/digests.jsonl || fail 'digests on the way differ'
+diff <(losses_of theirs) <(losses_of ours) >"$scratch/diff" || fail "losses differ: $(cat "$scratch/diff")"
+# As many lanes as there are: one worker, and one lane.
+for size in '--workers 1' '--set cluster.lanes=1' '--set transport.precision=bfloat16' '--set transport.kind=grpc'; do
+    read -ra options <<<"$size"
+    rm -rf other own
+    logged "kelp-worker, $size" kelp train mlp.yaml --run other --no-plots "${options[@]}"
+    logged "the example, $size" kelp train mlp.yaml --run own --no-plots --worker-program ./mlp "${options[@]}"
+    [ "$(digest_of own)" = "$(digest_of other)" ] || fail "another digest with $size: $(digest_of own)"
+done
+# The model that it trained is one of Kelp's.
+logged 'kelp digest' kelp digest ours/model.safetensors
+grep -qF "${digest:10:32}" "$scratch/log" || fail "its model has another digest: $(cat "$scratch/log")"
+# A run goes on with it.
+logged 'a resume' kelp train --resume --run ours --set train.epochs=102 --worker-program ./mlp --no-plots
+logged 'kelp-worker, for longer' kelp train --resume --run theirs --set train.epochs=102 --no-plots
+[ "$(digest_of ours)" = "$(digest_of theirs)" ] || fail 'a resume with the example comes to another digest'
+
+# ---- what it is told -------------------------------------------------------------------------------
+refused 2 "--worker-program './none': No such file" kelp train mlp.yaml --worker-program ./none
+refused 2 "--worker-program 'mlp.c' cannot be executed" kelp train mlp.yaml --worker-program mlp.c
+refused 2 'names another; --at step=N:kill=worker-1 kills that one' \
+    kelp train mlp.yaml --worker-program ./mlp --fault worker-1:kill@step=5
+refused 2 '--trace is for kelp-worker' kelp train mlp.yaml --worker-program ./mlp --trace trace.json
+refused 2 'the job must have train.loss: mse' env KELP_TRAIN_LOSS=mae sh -c \
+    'kelp train mlp.yaml --worker-program ./mlp --run refused --no-restart; cat refused/logs/worker-0.log; exit 2'
+refused 2 '--etcd URL[,URL...] is missing' ./mlp --job a --id b
+refused 2 'the options of a worker alone' ./mlp --etcd http://127.0.0.1:1 --job a --id b more
+refused 2 'job and id are 1 to' ./mlp --etcd http://127.0.0.1:1 --job 'a/b' --id b
+refused 2 'spec_sha256 is 64' ./mlp --etcd http://127.0.0.1:1 --job a --id b --spec-sha256 x
+refused 2 "certs: " ./mlp --etcd http://127.0.0.1:1 --job a --id b --certs /nowhere
+refused 2 'log-level' ./mlp --etcd http://127.0.0.1:1 --job a --id b --log-level loud
+
+# ---- a worker that looks at everything ---------------------------------------------------------------
+logged 'a worker' gcc -std=gnu11 "${strict[@]}" -pthread -o own_worker "$here/own_worker.c" "${flags[@]}"
+logged 'a worker alone' env OWN_WORKER_ALONE=1 kelp train mlp.yaml --run alone --no-plots --workers 1 \
+    --worker-program ./own_worker
+logged 'three workers' kelp train mlp.yaml --run three --no-plots --workers 3 --worker-program ./own_worker
+[ "$(digest_of alone)" = "$(digest_of three)" ] || fail 'three workers come to another digest than one'
+# Others lose nobody in a lane of three seconds, although silence is found after one.
+logged 'a slow lane' env OWN_WORKER=slow kelp train mlp.yaml --run slow --no-plots --workers 1 \
+    --worker-program ./own_worker --set failure.detect=1s
+[ "$(digest_of alone)" = "$(digest_of slow)" ] || fail 'a slow lane changes the digest'
+if lost slow; then fail 'a worker in a slow lane was taken for lost'; fi
+# It stops itself: what it submitted counts, and another takes its place.
+logged 'workers that stop' env OWN_WORKER=stop kelp train mlp.yaml --run stops --no-plots --workers 2 \
+    --set train.max_steps=6 --worker-program ./own_worker
+grep -q 'own_worker: ends with 2' stops/logs/worker-*.log || fail 'no worker stopped in order'
+# One that is drained in a long lane hears of it there.
+OWN_WORKER='wait' kelp train mlp.yaml --run drained --no-plots --workers 2 --worker-program ./own_worker \
+    --pause-timeout 0s --set failure.detect=1s >"$scratch/drained.log" 2>&1 &
+train=$!
+timeout 60 grep -q -m 1 'a long lane begins' <(tail -n +1 --pid="$train" -F drained/logs/worker-1.log 2>/dev/null) ||
+    fail "worker-1 got no lane: $(cat "$scratch/drained.log")"
+logged 'kelp drain' kelp drain worker-1 drained
+grep -q 'own_worker: ends with 2' drained/logs/worker-1.log || fail 'a drained worker did not end in order'
+grep -q 'own_worker: not wanted any more' drained/logs/worker-1.log || fail 'a drained worker was not told in its lane'
+kill -INT "$train"
+wait "$train" || true
+
+printf 'worker: all in order\n'
