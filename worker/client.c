@@ -143,18 +143,19 @@ static int take_struct(const char *where, void *ret, size_t known, size_t least,
     return KELP_WORKER_OK;
 }
 
+static bool global_ready;
+
 int kelp_worker_global_init(void)
 {
-    static bool done;
-
-    if (!done) {
-        done = true;
-        kelp_rpc_global_several_loops();
-        if (curl_global_init(CURL_GLOBAL_DEFAULT) != CURLE_OK) {
-            return no_memory("libcurl");
-        }
-        kelp_rpc_global_init();
+    if (global_ready) {
+        return KELP_WORKER_OK;
     }
+    kelp_rpc_global_several_loops();
+    if (curl_global_init(CURL_GLOBAL_DEFAULT) != CURLE_OK) {
+        return no_memory("libcurl");
+    }
+    kelp_rpc_global_init();
+    global_ready = true;
     return KELP_WORKER_OK;
 }
 
@@ -197,6 +198,9 @@ static int level_of(const char *name, enum kelp_log_level *ret_level)
 
 static int check_options(const struct kelp_worker_options *options)
 {
+    if (!global_ready) {
+        return invalid("kelp_worker_open(): kelp_worker_global_init() comes before it");
+    }
     if (!options->etcd || !options->job || !options->id) {
         return invalid("etcd, job and id are needed");
     }
