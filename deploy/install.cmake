@@ -97,8 +97,10 @@ gradients of its own. Models as shared libraries need the package kelp alone.")
 set(CPACK_DEBIAN_LIBKELP-WORKER1_PACKAGE_NAME libkelp-worker1)
 set(CPACK_DEBIAN_LIBKELP-WORKER1_PACKAGE_SECTION libs)
 set(CPACK_DEBIAN_LIBKELP-WORKER1_PACKAGE_SHLIBDEPS ON)
-set(CPACK_DEBIAN_LIBKELP-WORKER1_PACKAGE_CONTROL_EXTRA ${PROJECT_BINARY_DIR}/debian/triggers)
+file(WRITE ${PROJECT_BINARY_DIR}/debian/shlibs "libkelp-worker 1 libkelp-worker1\n")
 file(WRITE ${PROJECT_BINARY_DIR}/debian/triggers "activate-noawait ldconfig\n")
+set(CPACK_DEBIAN_LIBKELP-WORKER1_PACKAGE_CONTROL_EXTRA
+  "${PROJECT_BINARY_DIR}/debian/shlibs;${PROJECT_BINARY_DIR}/debian/triggers")
 set(CPACK_COMPONENT_LIBKELP-WORKER1_DESCRIPTION
 "worker of Kelp as a library
 Kelp trains models on a cluster whose processes may join, leave or fail at
