@@ -99,6 +99,16 @@ static kelp_status begin_term(struct kelp_error *reterr, void *user)
     return KELP_OK;
 }
 
+/* Where nothing goes wrong, nobody counts as silent. */
+static void on_told(const struct kelp_event *event, void *user)
+{
+    struct sim *sim = ((const struct sim_coordinator *)user)->sim;
+    if (sim->profile.quiet && event->kind == KELP_EVENT_WORKER_LOST &&
+        strncmp(event->why, "silent", 6) == 0) {
+        sim_fail(sim, "a loss has a cause", "%s was lost: %s", event->who, event->why);
+    }
+}
+
 static void end_term(void *user)
 {
     struct sim_coordinator *coordinator = user;
@@ -185,6 +195,7 @@ static void on_tick(struct sim *sim, struct sim_process *process, void *data, ui
 static void set_effects(struct sim_coordinator *coordinator)
 {
     coordinator->term_effects = (struct kelp_term_effects){.log = on_log,
+                                                           .tell = on_told,
                                                            .give_up = give_up,
                                                            .keep_plan = keep_plan,
                                                            .compare_plan = compare_plan,
