@@ -65,7 +65,7 @@ cases() {
     check "$shell" 'kelp ' train status checkpoint predict data
     check "$shell" 'kelp nothing' '='
     check "$shell" 'kelp --v' '=--version'
-    check "$shell" 'kelp train --work' '=--workers'
+    check "$shell" 'kelp train --shar' '=--shards'
     check "$shell" 'kelp train -' --set --resume --run --help '!--threads'
     check "$shell" 'kelp train ' job.yaml small.yml 'two words.yaml' '!table.csv' '!train'
     check "$shell" 'kelp train --resume jo' '=job.yaml'
