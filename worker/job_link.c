@@ -152,11 +152,12 @@ static void begin_version(struct kelp_job_link *job_link, const struct kelp_step
     job_link->step.begins = true;
     struct kelp_stepper_view view;
     kelp_stepper_view(job_link->stepper, &view);
-    const struct kelp_joining_progress progress = {.generation = view.generation,
-                                                   .version = action->begin.word.version,
-                                                   .lanes_computed = job_link->lanes_computed,
-                                                   .busy_us = job_link->busy_us};
-    kelp_coordinator_link_progress(job_link->coordinator, &progress);
+    job_link->progress.generation = view.generation;
+    job_link->progress.version = action->begin.word.version;
+    kelp_coordinator_link_progress(job_link->coordinator, &job_link->progress);
+    if (action->begin.word.kind == KELP_STEP_FINISH) {
+        kelp_coordinator_link_report(job_link->coordinator);
+    }
 }
 
 /* The weights of the answer under way, before anything that follows from having them. */
@@ -531,7 +532,7 @@ static void end_step(struct kelp_job_link *job_link, uint64_t now_us)
     const uint64_t took_us = now_us - job_link->handed_out_us;
     const uint64_t rest_us = step->read_us + job_link->pushed_us + job_link->awaited_us;
 
-    job_link->busy_us += took_us - job_link->awaited_us;
+    job_link->progress.busy_us += took_us - job_link->awaited_us;
     job_link->handed_out_us = 0;
     step->compute_us = took_us > rest_us ? took_us - rest_us : 0;
     step->push_us += job_link->pushed_us;
@@ -630,7 +631,7 @@ kelp_status kelp_job_link_push(struct kelp_job_link *job_link, const struct kelp
     kelp__job_link_forget_ready(job_link);
     kelp_status status = kelp_stepper_event(job_link->stepper, &event, &job_link->actions);
     if (status == KELP_OK) {
-        job_link->lanes_computed += node->lane_count;
+        job_link->progress.lanes_computed += node->lane_count;
         kelp_figures_add(job_link->options.figures, KELP_FIGURE_WORKER_LANES, node->lane_count);
         carry_out_all(job_link);
     }
@@ -658,7 +659,10 @@ void kelp_job_link_close(struct kelp_job_link *job_link)
     }
     kelp_loop_keeper_stop(job_link->keeper);
     kelp__job_link_end_timer(&job_link->look_timer);
-    kelp_coordinator_link_close(job_link->coordinator);
+    if (job_link->coordinator) {
+        kelp_coordinator_link_progress(job_link->coordinator, &job_link->progress);
+        kelp_coordinator_link_close(job_link->coordinator);
+    }
     kelp__job_link_close_links(job_link);
     kelp__job_link_end_timer(&job_link->ask_timer);
     kelp__job_link_end_timer(&job_link->trouble_timer);

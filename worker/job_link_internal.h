@@ -79,8 +79,7 @@ struct kelp_job_link {
     uint64_t work_step;  /* of the work that was handed out */
     uint64_t awaited_us; /* in kelp_job_link_await() since then */
     struct kelp__job_link_incoming incoming; /* in the event under way */
-    uint64_t lanes_computed;
-    uint64_t busy_us;   /* with them */
+    struct kelp_joining_progress progress;
     uint64_t waited_us; /* in the kelp_job_link_next() under way */
     struct kelp_times times;
     uint64_t pushed_us;          /* with pushes since lanes were handed out */

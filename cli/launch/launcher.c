@@ -410,6 +410,7 @@ static kelp_status read_status(struct kelp_launcher *launcher, uint64_t now,
     kelp_job_client_status_free(launcher->status);
     launcher->status = status;
     launcher->status_ms = now;
+    launcher->status_asked_ms = asked_ms;
     kelp_ledger_add(&launcher->ledger, status);
     kelp__launch_tell_news(launcher);
     fence(launcher, asked_ms);
@@ -475,12 +476,20 @@ static bool nothing_to_save(const struct kelp_launcher *launcher)
 }
 
 /* A signal: everything goes on until a checkpoint holds it. False when there is nothing to hold. */
-static bool wind_down(struct kelp_launcher *launcher)
+static bool wind_down(struct kelp_launcher *launcher, uint64_t now)
 {
     if (launcher->launch->node) {
         return kelp__launch_node_leaves(launcher);
     }
     if (launcher->pausing || kelp_guard_stage(launcher->guard) != KELP_GUARD_WIND_DOWN) {
+        return true;
+    }
+    if (launcher->signal_ms == 0) {
+        launcher->signal_ms = now;
+    }
+    /* Training may have begun since it was asked. */
+    if (kelp__launch_state_is(launcher, "starting") &&
+        launcher->status_asked_ms < launcher->signal_ms && now - launcher->signal_ms < SILENT_MS) {
         return true;
     }
     launcher->pausing = true;
@@ -511,7 +520,7 @@ static kelp_status run(struct kelp_launcher *launcher, struct kelp_error *reterr
     while (!stopping(launcher)) {
         uint64_t now = kelp_clock_ms();
         kelp_status status = read_status(launcher, now, reterr);
-        if (status != KELP_OK || ended(launcher, now) || !wind_down(launcher)) {
+        if (status != KELP_OK || ended(launcher, now) || !wind_down(launcher, now)) {
             return status;
         }
         if (launcher->launch->node) {

@@ -70,6 +70,8 @@ struct kelp_launcher {
     uint64_t generation;           /* whose checkpoint was looked at */
     Kelp__V1__StatusReply *status; /* newest, or NULL */
     uint64_t status_ms;
+    uint64_t status_asked_ms;
+    uint64_t signal_ms;          /* when it was asked to wind down; 0: not yet */
     uint64_t checkpoints_failed; /* as told to people, of the leader below */
     char leader[64];
     struct kelp_event_file events; /* fd -1: none are written */

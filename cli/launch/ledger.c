@@ -47,23 +47,40 @@ bool kelp_ledger_tells_conflict(struct kelp_ledger *ledger)
     return true;
 }
 
+/* One start of a process, whose figure only grows. */
+static void count_lanes(struct kelp_ledger_entry *entry, uint64_t incarnation, uint64_t lanes)
+{
+    if (entry->incarnation != incarnation) {
+        entry->before += entry->now;
+        entry->now = 0;
+        entry->incarnation = incarnation;
+    }
+    if (lanes > entry->now) {
+        entry->now = lanes;
+    }
+}
+
+/* A start that is gone counts while no later one of its name is known. */
+static void count_gone(struct kelp_ledger *ledger, const Kelp__V1__WorkerGone *gone)
+{
+    struct kelp_ledger_entry *entry = find(ledger, gone->id);
+    if (entry && (entry->incarnation == gone->incarnation || entry->incarnation == 0)) {
+        count_lanes(entry, gone->incarnation, gone->lanes_computed);
+    }
+}
+
 void kelp_ledger_add(struct kelp_ledger *ledger, const Kelp__V1__StatusReply *status)
 {
     count_checkpoints(ledger, status);
     count_conflicts(ledger, status);
+    for (size_t i = 0; i < status->n_gone; i++) {
+        count_gone(ledger, status->gone[i]);
+    }
     for (size_t i = 0; i < status->n_workers; i++) {
         const Kelp__V1__WorkerStatus *worker = status->workers[i];
         struct kelp_ledger_entry *entry = find(ledger, worker->id);
-        if (!entry) {
-            continue;
-        }
-        if (entry->incarnation != worker->incarnation) {
-            entry->before += entry->now;
-            entry->now = 0;
-            entry->incarnation = worker->incarnation;
-        }
-        if (worker->lanes_computed > entry->now) {
-            entry->now = worker->lanes_computed;
+        if (entry) {
+            count_lanes(entry, worker->incarnation, worker->lanes_computed);
         }
     }
 }

@@ -10,6 +10,7 @@
 #define KELP_COORDINATOR_WAITING_MAX  191  /* bytes of what a shard says it waits for */
 #define KELP_COORDINATOR_TROUBLE_MAX  255  /* bytes of a worker's trouble that are kept */
 #define KELP_COORDINATOR_WORKERS_MAX  4096 /* lanes go to 1024; the rest are spares */
+#define KELP_COORDINATOR_GONE_MAX     256  /* workers that have left, whose lanes are told of */
 #define KELP_COORDINATOR_SHARDS_MAX   1024 /* a partition each, KELP_PARTITIONS_MAX */
 #define KELP_COORDINATOR_SESSIONS_MAX 8192 /* worker streams, unidentified ones included */
 /* Lines that the log takes at once of what peers at one host cause (common/base/log_gate.h): a

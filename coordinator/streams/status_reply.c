@@ -20,6 +20,8 @@ struct reply {
     Kelp__V1__WorkerStatus *workers;
     Kelp__V1__WorkerStatus **worker_pointers;
     Kelp__V1__WorkerTimes *times; /* of each worker */
+    Kelp__V1__WorkerGone gone[KELP_COORDINATOR_GONE_MAX];
+    Kelp__V1__WorkerGone *gone_pointers[KELP_COORDINATOR_GONE_MAX];
     Kelp__V1__Slow slow;
     Kelp__V1__ShardInfo *shards;
     Kelp__V1__ShardInfo **shard_pointers;
@@ -132,6 +134,23 @@ static void fill_workers(const struct kelp_term *term, struct reply *reply)
     }
     reply->message.n_workers = count;
     reply->message.workers = reply->worker_pointers;
+}
+
+static void fill_gone(const struct kelp_membership *membership, struct reply *reply)
+{
+    const size_t count = membership->gone_count < KELP_COORDINATOR_GONE_MAX
+                             ? (size_t)membership->gone_count
+                             : KELP_COORDINATOR_GONE_MAX;
+    for (size_t i = 0; i < count; i++) {
+        const struct kelp_member_gone *from = &membership->gone[i];
+        kelp__v1__worker_gone__init(&reply->gone[i]);
+        reply->gone[i].id = (char *)(uintptr_t)from->id; /* only read */
+        reply->gone[i].incarnation = from->incarnation;
+        reply->gone[i].lanes_computed = from->lanes_computed;
+        reply->gone_pointers[i] = &reply->gone[i];
+    }
+    reply->message.n_gone = count;
+    reply->message.gone = reply->gone_pointers;
 }
 
 static uint64_t shard_silence(const struct kelp_term *term,
@@ -325,6 +344,7 @@ kelp_status kelp_status_reply(const struct kelp_term *term, const struct kelp_id
         message->conflict = (char *)(uintptr_t)term->conflict; /* only read */
         fill_progress(term, &reply);
         fill_workers(term, &reply);
+        fill_gone(&term->membership, &reply);
         fill_slow(term, &reply);
         fill_shards(term, &reply);
         fill_checkpoint(term, &reply);

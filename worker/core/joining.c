@@ -182,6 +182,7 @@ void kelp_joining_event(struct kelp_joining *joining, const struct kelp_joining_
     case KELP_JOINING_STOP:
         joining->over = true;
         if (joining->joined) {
+            report(joining, ret_actions);
             emit(ret_actions, KELP_JOINING_CLOSE);
         }
         break;

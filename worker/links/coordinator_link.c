@@ -409,6 +409,13 @@ void kelp_coordinator_link_progress(struct kelp_coordinator_link *m,
     pthread_mutex_unlock(&m->mutex);
 }
 
+void kelp_coordinator_link_report(struct kelp_coordinator_link *m)
+{
+    if (kelp_rpc_loop_post(m->loop, on_beat, m) != KELP_OK) {
+        kelp_log_warn("no memory to report before it is time");
+    }
+}
+
 void kelp_coordinator_link_times(struct kelp_coordinator_link *m,
                                  const struct kelp_joining_times *times)
 {

@@ -48,6 +48,8 @@ void kelp_coordinator_link_leave(struct kelp_coordinator_link *link);
 /* What the next reports tell. Threads: the trainer's. */
 void kelp_coordinator_link_progress(struct kelp_coordinator_link *link,
                                     const struct kelp_joining_progress *progress);
+/* The next report goes now. Threads: any. */
+void kelp_coordinator_link_report(struct kelp_coordinator_link *link);
 void kelp_coordinator_link_times(struct kelp_coordinator_link *link,
                                  const struct kelp_joining_times *times);
 

@@ -204,6 +204,15 @@ void kelp_membership_heard(struct kelp_membership *membership, uint64_t key,
     }
 }
 
+static void remember(struct kelp_membership *membership, const struct kelp_member *member)
+{
+    struct kelp_member_gone *gone =
+        &membership->gone[membership->gone_count++ % KELP_COORDINATOR_GONE_MAX];
+    memcpy(gone->id, member->id, sizeof(gone->id));
+    gone->incarnation = member->incarnation;
+    gone->lanes_computed = member->lanes_computed;
+}
+
 void kelp_membership_remove(struct kelp_membership *membership, uint64_t key, bool counted)
 {
     struct kelp_member *member = find(membership, key);
@@ -215,6 +224,9 @@ void kelp_membership_remove(struct kelp_membership *membership, uint64_t key, bo
     membership->counts[kind]--;
     membership->losses[kind] += counted ? 1 : 0;
     kelp__membership_leave(membership, member);
+    if (kind == KELP_MEMBER_WORKER) {
+        remember(membership, member);
+    }
     size_t index = (size_t)(member - membership->members);
     membership->count--;
     memmove(member, member + 1, (membership->count - index) * sizeof(*member));

@@ -65,6 +65,13 @@ struct kelp_member {
     uint32_t slow_windows;    /* in a row in which it was slow in that part */
 };
 
+/* What a worker that is no member any more had done. */
+struct kelp_member_gone {
+    char id[KELP_COORDINATOR_ID_MAX + 1];
+    uint64_t incarnation;
+    uint64_t lanes_computed;
+};
+
 struct kelp_membership {
     uint32_t detect_ms;
     uint64_t next_key;
@@ -91,6 +98,9 @@ struct kelp_membership {
     char slow_shard_id[KELP_COORDINATOR_ID_MAX + 1];
     uint32_t slow_shard_windows;
     uint64_t slow_shard_ms; /* when they were compared */
+    struct kelp_member_gone
+        gone[KELP_COORDINATOR_GONE_MAX]; /* a ring of the newest workers to go */
+    uint64_t gone_count;                 /* ever */
 };
 
 /* Errors: as kelp_assignment_init(). */

@@ -342,8 +342,24 @@ KELP_TEST(test_ledger)
         worker.lanes_computed = seen[i].lanes;
         kelp_ledger_add(&ledger, &status);
     }
+    /* Its third start has left with more, and a start before it is known already. */
+    Kelp__V1__WorkerGone gone[] = {KELP__V1__WORKER_GONE__INIT, KELP__V1__WORKER_GONE__INIT,
+                                   KELP__V1__WORKER_GONE__INIT};
+    gone[0].id = gone[1].id = worker.id;
+    gone[0].incarnation = 2;
+    gone[0].lanes_computed = 6;
+    gone[1].incarnation = 3;
+    gone[1].lanes_computed = 8;
+    gone[2].id = (char[]){"worker-1"}; /* it was not seen before */
+    gone[2].incarnation = 4;
+    gone[2].lanes_computed = 1;
+    status.gone = (Kelp__V1__WorkerGone *[]){&gone[0], &gone[1], &gone[2]};
+    status.n_gone = 3;
+    status.n_workers = 0;
+    kelp_ledger_add(&ledger, &status);
     kelp_ledger_result(&ledger, &result);
     ck_assert_uint_eq(result.checkpoints, 2 + 4 + 3 + 3);
-    ck_assert_uint_eq(result.worker_count, 1);
-    ck_assert_uint_eq(result.workers[0].lanes_computed, 9 + 6 + 2);
+    ck_assert_uint_eq(result.worker_count, 2);
+    ck_assert_uint_eq(result.workers[0].lanes_computed, 9 + 6 + 8);
+    ck_assert_uint_eq(result.workers[1].lanes_computed, 1);
 }

@@ -333,6 +333,23 @@ KELP_TEST(silence_is_a_loss)
     ck_assert_str_eq(kelp_membership_find(&membership, b)->trouble, "no data");
 }
 
+/* What those had done who are gone is known for a while. */
+KELP_TEST(remembers_those_who_left)
+{
+    uint64_t replaced = 0;
+    for (uint64_t i = 1; i <= KELP_COORDINATOR_GONE_MAX + 1; i++) {
+        uint64_t key = join(KELP_MEMBER_WORKER, "worker-0", i, 100, &replaced);
+        kelp_membership_heard(&membership, key, &(struct kelp_member_heard){.lanes_computed = i},
+                              100);
+        kelp_membership_remove(&membership, key, false);
+    }
+    ck_assert_uint_eq(membership.gone_count, KELP_COORDINATOR_GONE_MAX + 1);
+    ck_assert_uint_eq(membership.gone[0].incarnation, KELP_COORDINATOR_GONE_MAX + 1);
+    ck_assert_uint_eq(membership.gone[0].lanes_computed, KELP_COORDINATOR_GONE_MAX + 1);
+    ck_assert_str_eq(membership.gone[1].id, "worker-0");
+    ck_assert_uint_eq(membership.gone[1].incarnation, 2);
+}
+
 static const struct {
     uint32_t detect_ms, workers, beat_ms;
 } intervals[] = {

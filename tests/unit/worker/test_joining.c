@@ -241,8 +241,11 @@ KELP_LOOP_TEST(over_is_over, 0, 3)
         expect(1, KELP_JOINING_TELL);
         ck_assert_str_eq(joining.news.refused.text, "another job");
     } else {
+        kelp_joining_progress(&joining, &(struct kelp_joining_progress){.lanes_computed = 5});
         happen(KELP_JOINING_STOP);
-        expect(1, KELP_JOINING_CLOSE);
+        expect(2, KELP_JOINING_REPORT);
+        ck_assert_uint_eq(actions.items[0].report.progress.lanes_computed, 5);
+        ck_assert_int_eq(actions.items[1].kind, KELP_JOINING_CLOSE);
     }
     happen(KELP_JOINING_CLOSED);
     expect(0, 0);
