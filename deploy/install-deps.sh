@@ -15,20 +15,21 @@ packages=(
 )
 # Daemons that come with them. Kelp and its tests start their own.
 services=(etcd-server:etcd munge:munge slurmctld:slurmctld slurmd:slurmd)
-dev_packages=(clang-format-14 clang-tidy-14 shellcheck gdb zsh fish lintian mmdebstrap)
 dev_packages=(clang-format-14 clang-tidy-14 shellcheck gdb zsh fish lintian mmdebstrap
     podman crun iptables catatonit python3-yaml)
 bench_packages=(python3-torch)
+python_packages=(python3-torch python3-numpy python3-setuptools python3-pip python3-wheel python3-dev mypy)
 
 usage() {
     cat <<'USAGE'
-usage: deploy/install-deps.sh [--dev] [--bench] [--list]
+usage: deploy/install-deps.sh [--dev] [--bench] [--python] [--list]
 
 Install the packages that Kelp needs (root, or a user who may use sudo).
 
   --dev    also what contributors use: clang-format, clang-tidy, shellcheck, gdb, and what tests
            of the installation use: zsh, fish, lintian, mmdebstrap, podman
   --bench  also python3-torch, which the benchmarks compare with (about 1 GB)
+  --python also what builds and tests the Python package: python3-torch, numpy, setuptools, pip, mypy
   --list   print the packages that are missing and install nothing
 USAGE
 }
@@ -122,21 +123,24 @@ have them, see /etc/apt/sources.list"
 
 with_dev=0
 with_bench=0
+with_python=0
 list_only=0
 for argument in "$@"; do
     case "$argument" in
     --dev) with_dev=1 ;;
     --bench) with_bench=1 ;;
+    --python) with_python=1 ;;
     --list) list_only=1 ;;
     -h | --help)
         usage
         exit 0
         ;;
-    *) fail "$argument: no such option; there are --dev, --bench, --list and --help" 2 ;;
+    *) fail "$argument: no such option; there are --dev, --bench, --python, --list and --help" 2 ;;
     esac
 done
 if [ "$with_dev" -eq 1 ]; then packages+=("${dev_packages[@]}"); fi
 if [ "$with_bench" -eq 1 ]; then packages+=("${bench_packages[@]}"); fi
+if [ "$with_python" -eq 1 ]; then packages+=("${python_packages[@]}"); fi
 
 if ! command -v apt-get >/dev/null || ! command -v dpkg-query >/dev/null; then
     fail "this is not Debian or Ubuntu (no apt-get); install the equivalents of: ${packages[*]}"

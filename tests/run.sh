@@ -168,7 +168,11 @@ run_preset() {
     fi
 }
 
-deploy/install-deps.sh
+if [ "$quick" -eq 1 ]; then
+    deploy/install-deps.sh
+else
+    deploy/install-deps.sh --python
+fi
 
 if [ -n "$sim_seeds" ]; then
     deploy/build.sh release

@@ -1,0 +1,111 @@
+"""The process of a worker: how it begins, how Ctrl-C reaches it while it waits, and how it ends."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import signal
+import sys
+import threading
+import traceback
+from types import TracebackType
+from typing import Callable
+
+from kelp import _kelp
+
+_exit_status: int | None = None
+
+
+def is_worker() -> bool:
+    """Was this process started to be a worker of a job, or to describe one?"""
+    options = [word.split("=")[0] for word in sys.argv[1:]]
+    return "--job" in options or "KELP_JOB" in os.environ or "KELP_DESCRIBE" in os.environ
+
+
+def _where(trace: TracebackType | None) -> str:
+    """The innermost line of the script, else the innermost one of all."""
+    frames = traceback.extract_tb(trace)
+    if not frames:
+        return ""
+    script = getattr(sys.modules.get("__main__"), "__file__", None)
+    own = [frame for frame in frames if script and os.path.realpath(frame.filename) == os.path.realpath(script)]
+    frame = own[-1] if own else frames[-1]
+    return f"{os.path.basename(frame.filename)}:{frame.lineno}: "
+
+
+def line_about(error: BaseException) -> str:
+    """One line: file, line and exception."""
+    text = " ".join(str(error).split())
+    name = "" if isinstance(error, (_kelp.InvalidError, _kelp.FailedError)) else type(error).__name__
+    return _where(error.__traceback__) + ": ".join(part for part in (name, text) if part)
+
+
+def _end_with_line(
+    kind: type[BaseException], error: BaseException, trace: TracebackType | None
+) -> None:
+    global _exit_status
+    if issubclass(kind, KeyboardInterrupt):
+        sys.__excepthook__(kind, error, trace)
+        return
+    _exit_status = getattr(error, "exit_status", 2)
+    if not hasattr(error, "exit_status"):
+        sys.__excepthook__(kind, error, trace)
+    print(line_about(error.with_traceback(trace)), file=sys.stderr, flush=True)
+
+
+def _exit() -> None:
+    """Python itself exits with 1 after an exception, with which a worker is started again."""
+    if _exit_status is not None:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(_exit_status)
+
+
+def install() -> None:
+    """A script that raises an exception ends with one line and an exit status that says whether to try again."""
+    sys.excepthook = _end_with_line
+    atexit.register(_exit)  # the first that is registered is the last that is called
+
+
+def open_worker() -> _kelp.Worker:
+    """Take the options of a worker out of sys.argv and open it. Ctrl-C ends the process while that waits."""
+    handler = signal.getsignal(signal.SIGINT)
+    on_main = threading.current_thread() is threading.main_thread()
+    plain = on_main and handler is signal.default_int_handler
+    if plain:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    try:
+        return _kelp.Worker(sys.argv)
+    finally:
+        if plain:
+            signal.signal(signal.SIGINT, handler)
+
+
+class Interrupts:
+    """Ends a call that waits when SIGINT comes: Python's handlers run on the main thread, which would wait on."""
+
+    def __init__(self, interrupt: Callable[[], None]) -> None:
+        self._interrupt = interrupt
+        self._pipe: tuple[int, int] | None = None
+        if threading.current_thread() is not threading.main_thread():
+            return
+        self._pipe = os.pipe()
+        os.set_blocking(self._pipe[1], False)
+        self._before = signal.set_wakeup_fd(self._pipe[1], warn_on_full_buffer=False)
+        self._thread = threading.Thread(target=self._watch, name="kelp-interrupts", daemon=True)
+        self._thread.start()
+
+    def _watch(self) -> None:
+        assert self._pipe is not None
+        while signals := os.read(self._pipe[0], 64):
+            if signal.SIGINT in signals:
+                self._interrupt()
+
+    def close(self) -> None:
+        if self._pipe is None:
+            return
+        signal.set_wakeup_fd(self._before)
+        os.close(self._pipe[1])
+        self._thread.join()
+        os.close(self._pipe[0])
+        self._pipe = None

@@ -1,0 +1,296 @@
+"""kelp.Worker: a worker whose gradients come from numpy."""
+
+from __future__ import annotations
+
+import math
+import platform
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kelp import _blas, _kelp, _process
+
+Floats = NDArray[np.float32]
+
+PARTS = {1: "train", 2: "val", 3: "test"}
+SUMS = {
+    "squared": 2,
+    "absolute": 3,
+    "elements": 4,
+    "relative": 5,
+    "relative_squared": 6,
+    "target": 7,
+    "target_squared": 8,
+    "correct": 9,
+}
+LOSS = 0
+
+
+class Init(NamedTuple):
+    """How a tensor begins: a shape, and where its values come from."""
+
+    shape: tuple[int, ...]
+    kind: int
+    a: float = 0.0
+
+
+def constant(shape: int | Sequence[int], value: float = 0.0) -> Init:
+    """Every element is ``value``."""
+    return Init(_shape(shape), 0, value)
+
+
+def uniform(shape: int | Sequence[int], a: float) -> Init:
+    """Values of [-a, a), which follow from the job's seed and the tensor's place in the model."""
+    return Init(_shape(shape), 1, a)
+
+
+def normal(shape: int | Sequence[int], std: float) -> Init:
+    """Normal values with mean 0, which follow from the job's seed and the tensor's place in the model."""
+    return Init(_shape(shape), 2, std)
+
+
+def _shape(shape: int | Sequence[int]) -> tuple[int, ...]:
+    return (shape,) if isinstance(shape, int) else tuple(int(n) for n in shape)
+
+
+def fingerprint(*arrays: NDArray[Any]) -> int:
+    """64 bits that stand for the content of arrays: other data, other bits."""
+    words = []
+    for array in arrays:
+        array = np.ascontiguousarray(array)
+        words += [_kelp.hash(repr((array.dtype.str, array.shape)).encode()), _kelp.hash(array.data)]
+    return _kelp.hash(np.array(words, dtype=np.uint64).data)
+
+
+def _numpy_answer() -> int:
+    """A hash of something that numpy computes: other kernels, other bits."""
+    x = (np.arange(1, 96 * 96 + 1, dtype=np.float32) % 97 / 97).reshape(96, 96)
+    y = np.exp(x @ x.T / 96) + np.tanh(x).sum(axis=0) / np.sqrt(x + 1).sum(axis=1, keepdims=True)
+    return _kelp.hash(np.ascontiguousarray(y, dtype=np.float32).data)
+
+
+def _numpy_kind(threads: int) -> str:
+    blas = _blas.loaded()
+    if blas is not None:
+        blas.threads = threads
+    name = "another BLAS" if blas is None else blas.name
+    return f"numpy {np.__version__} {platform.machine()} {name} threads={threads}"[:127]
+
+
+def add_sums(core: _kelp.Worker, sums: Mapping[str, float]) -> None:
+    for name, value in sums.items():
+        number = SUMS.get(name)
+        if number is None:
+            raise ValueError(f"submit(): there is no sum {name!r}; there are {', '.join(SUMS)}")
+        core.add(number, value)
+
+
+class Batch:
+    """One piece of a lane: samples to compute at once.
+
+    Attributes:
+        training: whether a gradient is wanted, else it is part of an evaluation
+        part: ``"train"``, ``"val"`` or ``"test"``: which data :attr:`indices` are of
+        indices: the numbers of the samples, uint64
+        step: training steps before this one
+        epoch: passes through the data before this one
+        lane: the lane's number in the step
+        samples: how many samples there are
+        step_samples: how many the whole step has, over all its batches
+        first: whether it is the first of its lane, so that the gradient is zero
+        seed: 64 bits for random numbers; nothing else may decide them
+        lr: the learning rate of the step
+        weights: a read-only array for each tensor
+        gradient: an array for each tensor, to which the gradient is added
+    """
+
+    __slots__ = (
+        "training", "part", "indices", "step", "epoch", "lane", "samples", "step_samples", "first", "seed", "lr",
+        "weights", "gradient", "_core", "_submitted",
+    )  # fmt: skip
+
+    training: bool
+    part: str
+    indices: NDArray[np.uint64]
+    step: int
+    epoch: int
+    lane: int
+    samples: int
+    step_samples: int
+    first: bool
+    seed: int
+    lr: float
+    weights: Mapping[str, Floats]
+    gradient: Mapping[str, Floats]
+
+    def __init__(self, core: _kelp.Worker) -> None:
+        self._core = core
+        self._submitted = False
+
+    @property
+    def wanted(self) -> bool:
+        """Is this batch still wanted? A batch of minutes may ask, and leave the loop if it is not."""
+        return self._core.poll()
+
+    def submit(self, loss: float, **sums: float) -> None:
+        """Say that the gradient is complete.
+
+        Args:
+            loss: the sum, over the samples of this batch, of a sample's loss
+            sums: of what metrics are made from: ``squared``, ``absolute`` and ``relative`` errors and
+                ``elements``, over elements of the target; ``correct``, over samples
+        """
+        if self._submitted:
+            raise RuntimeError(f"step {self.step}: submit() was called twice for one batch; call it once for each")
+        self._core.add(LOSS, loss)
+        add_sums(self._core, sums)
+        self._submitted = True
+        self._core.submit()
+
+
+class Worker:
+    """A worker of a job that computes gradients with numpy.
+
+    It goes over training and evaluation until the job is over::
+
+        with kelp.Worker(train=len(x), fingerprint=kelp.fingerprint(x, y)) as worker:
+            worker.tensor("w", kelp.uniform((8,), 0.1))
+            for batch in worker:
+                inputs, target = x[batch.indices], y[batch.indices]
+                error = inputs @ batch.weights["w"] - target
+                if batch.training:
+                    batch.gradient["w"] += inputs.T @ (2 * error / batch.step_samples)
+                batch.submit(np.square(error, dtype=np.float64).sum())
+
+    The weights of a job have the same bits whichever worker computed what, if each gradient is a function of
+    ``batch.weights``, the samples at ``batch.indices`` and ``batch.seed`` alone.
+
+    Args:
+        train, val, test: how many samples there are to train, validate and test with
+        fingerprint: 64 bits for their content, of :func:`fingerprint`; a worker of other data is refused
+        program: 64 bits for the program, of :func:`fingerprint`; a worker of another one is refused
+        compute: what the bits depend on besides, in at most 127 characters: processor and libraries. Workers
+            that say otherwise are refused. Default: numpy's version, its BLAS and how many threads it has
+        answer: a hash of something computed with these, for the same purpose. Default: one of numpy
+        block: at most so many samples of an evaluation are one batch
+    """
+
+    def __init__(
+        self,
+        *,
+        train: int,
+        val: int = 0,
+        test: int = 0,
+        fingerprint: int,
+        program: int = 0,
+        compute: str | None = None,
+        answer: int | None = None,
+        block: int = 256,
+    ) -> None:
+        self._core = _process.open_worker()
+        self._interrupts = _process.Interrupts(self._core.interrupt)
+        self._finish = weakref.finalize(self, _close, self._core, self._interrupts)
+        self._names: list[str] = []
+        self._shapes: list[tuple[int, ...]] = []
+        self._weights: dict[int, Mapping[str, Floats]] = {}
+        self._gradients: dict[int, tuple[Floats, Mapping[str, Floats]]] = {}
+        self._joined = False
+        self._batch: Batch | None = None
+        kind = _numpy_kind(int(self.setting("cluster.lane_threads"))) if compute is None else compute
+        self._core.plan_data(train, val, test, fingerprint)
+        self._core.plan_program(program)
+        self._core.plan_compute(kind, _numpy_answer() if answer is None else answer)
+        self._core.plan_block(block)
+
+    def setting(self, key: str) -> str:
+        """The value in effect of a key of the job file, such as ``"train.batch_size"``, as text."""
+        return self._core.setting(key)
+
+    def tensor(self, name: str, init: Init | Floats, momentum: float = 0.0) -> None:
+        """Add a tensor to the model.
+
+        Args:
+            name: at most 127 characters, unique in the model
+            init: how it begins: :func:`constant`, :func:`uniform` or :func:`normal`; or an array, whose shape
+                it has and whose values are those of that name in the job's ``model.init``
+            momentum: 0 for a parameter. Above, for a running statistic: its "gradient" is the batch's value
+                times ``samples / step_samples``, and the update ``(1 - momentum) * w + momentum * g``
+        """
+        if not isinstance(init, Init):
+            init = Init(np.shape(init), 3)
+            if not self.setting("model.init"):
+                raise ValueError(
+                    f"tensor {name!r} begins with given values, but the job has no model.init: let it name a "
+                    "safetensors file that has them"
+                )
+        self._core.plan_tensor(name, init.shape, init.kind, init.a, momentum)
+        self._names.append(name)
+        self._shapes.append(init.shape)
+
+    def _views(self, memory: _kelp.Memory) -> Mapping[str, Floats]:
+        return {
+            name: np.frombuffer(memory, np.float32, math.prod(shape), 4 * self._core.offset(i)).reshape(shape)  # type: ignore[call-overload]
+            for i, (name, shape) in enumerate(zip(self._names, self._shapes))
+        }
+
+    def __iter__(self) -> Iterator[Batch]:
+        return self
+
+    def __next__(self) -> Batch:
+        if self._batch is not None and not self._batch._submitted:
+            raise RuntimeError(f"step {self._batch.step}: a batch was not submitted; call batch.submit() once for each")
+        if not self._joined:
+            self._core.join()
+            self._joined = True
+        self._batch = None
+        piece = self._core.next()
+        if piece is None:
+            raise StopIteration
+        self._batch = batch = Batch(self._core)
+        (kind, batch.step, batch.epoch, batch.lane, _, batch.step_samples, weights, gradient,
+         batch.seed, batch.lr, done, batch.samples) = piece  # fmt: skip
+        batch.training = kind == 1
+        batch.part = PARTS[kind]
+        batch.first = done == 0
+        batch.indices = np.frombuffer(self._core.indices(), np.uint64)
+        if weights not in self._weights:
+            self._weights[weights] = self._views(self._core.weights(weights, False))
+        batch.weights = self._weights[weights]
+        batch.gradient = self._gradient(gradient, batch.first) if batch.training else {}
+        return batch
+
+    def _gradient(self, number: int, first: bool) -> Mapping[str, Floats]:
+        if number not in self._gradients:
+            memory = self._core.gradient()
+            self._gradients[number] = (np.frombuffer(memory, np.float32), self._views(memory))  # type: ignore[call-overload]
+        whole, views = self._gradients[number]
+        if first:
+            whole.fill(0)
+        return views
+
+    def close(self) -> None:
+        """Leave the job. A batch that was not submitted is computed by other workers.
+
+        Arrays of weights and gradients that are still in use keep their memory until they are not.
+        """
+        self._batch = None
+        self._weights.clear()
+        self._gradients.clear()
+        self._finish()
+
+    def __enter__(self) -> Worker:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _close(core: _kelp.Worker, interrupts: _process.Interrupts) -> None:
+    interrupts.close()
+    core.close()

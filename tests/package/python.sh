@@ -1,0 +1,99 @@
+#!/bin/bash
+# The Python package, built against what is installed: kelp.Worker with numpy and kelp.torch.Worker, each with one digest
+# for any number of workers, killed ones among them; what is refused; how scripts end.
+# usage: tests/package/python.sh SOURCE_DIR BUILD_DIR
+set -euo pipefail
+usage='usage: tests/package/python.sh SOURCE_DIR BUILD_DIR'
+source_dir="$(cd "${1:?$usage}" && pwd)"
+build_dir="$(cd "${2:?$usage}" && pwd)"
+scripts="$source_dir/tests/package/python"
+python=/usr/bin/python3 # the distribution's, for which its packages are
+scratch="$(mktemp -d)"
+trap 'rm -rf "$scratch"' EXIT
+unset KELP_BIN KELP_SOURCE KELP_TEST_PROGRAMS PYTHONPATH
+
+fail() {
+    printf '%s\n' "$1"
+    exit 1
+}
+skip() {
+    printf 'skipped: %s\n' "$1"
+    exit 77
+}
+logged() { # WHAT COMMAND...: its output is shown when it fails
+    local what="$1"
+    shift
+    "$@" >"$scratch/log" 2>&1 || {
+        tail -n 20 "$scratch/log"
+        fail "$what fails: $*"
+    }
+}
+trains() { # RUN COMMAND...: and its workers' logs are shown when it fails
+    local run="$1"
+    shift
+    kelp train "$@" --run "$run" --no-plots >"$scratch/log" 2>&1 || {
+        tail -n 20 "$scratch/log" "$run"/logs/worker-*.log
+        fail "training fails: kelp train $*"
+    }
+}
+digest_of() { grep -oE '"digest":"[0-9a-f]{32}"' "$1/result.json"; }
+same() { # RUN RUN
+    local left right
+    left="$(digest_of "$1")" right="$(digest_of "$2")"
+    if [ "$left" != "$right" ]; then fail "$1 comes to $left, $2 to $right"; fi
+    cmp "$1/digests.jsonl" "$2/digests.jsonl" || fail "$1 and $2: digests on the way differ"
+}
+has_module() { "$python" -c "import $1" 2>/dev/null; }
+
+for module in numpy setuptools wheel pip; do
+    has_module "$module" || skip "$python has no $module (deploy/install-deps.sh --python)"
+done
+[ -e "$("$python" -c 'import sysconfig; print(sysconfig.get_path("include"))')/Python.h" ] ||
+    skip "$python has no headers (deploy/install-deps.sh --python)"
+
+# ---- the installation, offline -------------------------------------------------------------------
+prefix="$scratch/prefix"
+for component in libkelp-worker1 kelp-dev; do
+    logged 'the installation' cmake --install "$build_dir" --prefix "$prefix" --component "$component"
+done
+export PATH="$build_dir/bin:$PATH" PKG_CONFIG_PATH="$prefix/lib/pkgconfig"
+cp -r "$source_dir/python" "$scratch/python"
+rm -rf "$scratch"/python/build "$scratch"/python/*.egg-info "$scratch"/python/kelp/*.so
+logged 'pip install' "$python" -m pip install --no-build-isolation --no-index --no-deps --no-cache-dir \
+    --target "$scratch/site" "$scratch/python"
+export PYTHONPATH="$scratch/site"
+[ -e "$scratch/site/kelp/_kelp.abi3.so" ] || fail 'the extension is not of the stable ABI'
+[[ "$(ldd "$scratch/site/kelp/_kelp.abi3.so")" == *"libkelp-worker.so.1 => $prefix/"* ]] ||
+    fail 'the extension runs with another library'
+if has_module mypy; then
+    logged 'mypy' "$python" -m mypy --strict --cache-dir "$scratch/mypy" "$scratch/python/kelp"
+else
+    printf 'not checked: types (mypy is not installed; deploy/install-deps.sh --python)\n'
+fi
+mkdir "$scratch/work"
+cd "$scratch/work"
+
+# ---- numpy ---------------------------------------------------------------------------------------
+cp "$source_dir"/examples/worker/mlp.yaml .
+"$python" - <<'ROWS' # those of examples/worker/mlp.c
+import numpy as np
+state, rows = 1, np.empty((1000, 10), np.float32)
+for row in rows:
+    for i in range(8):
+        state = (state * 1664525 + 1013904223) & 0xFFFFFFFF
+        row[i] = np.float32(np.uint32(state).astype(np.int32)) * np.float32(2.0**-31)
+    row[8] = row[0] * row[1] + row[2]
+    row[9] = abs(row[3]) - row[4]
+rows.tofile("rows.bin")
+ROWS
+# numpy computes a single row otherwise than Kelp; without train.accumulate there is none.
+trains theirs mlp.yaml --set train.accumulate=1
+trains numpy-1 mlp.yaml --set train.accumulate=1 --workers 1 --worker-program "$scripts/mlp_numpy.py"
+same theirs numpy-1
+trains numpy-pieces mlp.yaml --workers 1 --worker-program "$scripts/mlp_numpy.py"
+TEST_DIES="$scratch/died" trains numpy-2 mlp.yaml --workers 2 --worker-program "$scripts/mlp_numpy.py"
+same numpy-pieces numpy-2
+[ -e "$scratch/died" ] || fail 'no worker was killed'
+grep -q '"event":"worker-lost"' numpy-2/events.jsonl || fail 'the killed worker was not missed'
+
+printf 'python: all in order\n'
