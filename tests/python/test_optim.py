@@ -180,14 +180,14 @@ class Groups(unittest.TestCase):
         module = Net()
         keys = job_keys(self.groups(module, lambda n: n.endswith("bias") or "norm" in n or n == "scale"), module=module)
         self.assertEqual(keys["train.weight_decay"], "0.1")
-        self.assertEqual(keys["train.decay_exclude"], "[scale, *.bias, norm.weight]")
+        self.assertEqual(keys["train.decay_exclude"], '["scale", "*.bias", "norm.weight"]')
         Updates(keys).close()
 
     def test_patterns_leave_others(self):
         """A pattern never names a parameter that decays."""
         module = Net()
         keys = job_keys(self.groups(module, lambda n: n == "head.a.bias"), module=module)
-        self.assertEqual(keys["train.decay_exclude"], "[*.a.bias]")
+        self.assertEqual(keys["train.decay_exclude"], '["*.a.bias"]')
 
     def test_two_groups_without_difference(self):
         """Groups that are alike are one."""

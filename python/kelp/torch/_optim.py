@@ -103,7 +103,7 @@ def job_keys(
     keys = _optimizer_keys(optimizer, group, scheduler)
     excluded = _without_decay(optimizer, module)
     if excluded:
-        keys["train.decay_exclude"] = "[" + ", ".join(excluded) + "]"
+        keys["train.decay_exclude"] = _listed(excluded)
     return {**keys, **schedule}
 
 
@@ -117,6 +117,11 @@ def _text(value: Any) -> str:
     if isinstance(value, int):
         return str(value)
     return repr(float(value))
+
+
+def _listed(patterns: Iterable[str]) -> str:
+    """As the command line and YAML take them: there a plain `*` is something else."""
+    return "[" + ", ".join(f'"{pattern}"' for pattern in patterns) + "]"
 
 
 def _number(owner: object, name: str, value: Any, low: float, high: float) -> float:
@@ -244,7 +249,7 @@ def _patterns(optimizer: torch.optim.Optimizer, excluded: Iterable[str], kept: I
                 break
         else:
             raise ValueError(f"no pattern of train.decay_exclude tells {name} from the parameters that decay")
-    if len("[" + ", ".join(patterns) + "]") > _EXCLUDE_BYTES:
+    if len(_listed(patterns)) > _EXCLUDE_BYTES:
         raise ValueError(
             f"{_name(optimizer)}: the {len(patterns)} patterns of parameters without weight decay are longer than "
             f"the {_EXCLUDE_BYTES} bytes of train.decay_exclude"
