@@ -358,7 +358,7 @@ static PyObject *memory_of(struct worker_object *worker, float *values, bool rea
     struct memory_object *self = (struct memory_object *)alloc(type, 0);
 
     if (self) {
-        Py_INCREF(worker);
+        Py_INCREF((PyObject *)worker);
         self->worker = worker;
         worker->memory_count++;
         self->values = values;
@@ -384,7 +384,7 @@ static void memory_dealloc(PyObject *object)
     if (worker->memory_count == 0 && worker->close_wanted) {
         close_worker(worker);
     }
-    Py_DECREF(worker);
+    Py_DECREF((PyObject *)worker);
 }
 
 static int memory_getbuffer(PyObject *object, Py_buffer *view, int flags)

@@ -40,6 +40,13 @@ def line_about(error: BaseException) -> str:
     return _where(error.__traceback__) + ": ".join(part for part in (name, text) if part)
 
 
+def _is_refusal(error: BaseException) -> bool:
+    """Is it a line of this package about a mistake, to which a traceback adds nothing?"""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = bool(frames) and frames[-1].filename.startswith(os.path.dirname(__file__) + os.sep)
+    return hasattr(error, "exit_status") or own and isinstance(error, (ValueError, TypeError, RuntimeError))
+
+
 def _end_with_line(
     kind: type[BaseException], error: BaseException, trace: TracebackType | None
 ) -> None:
@@ -48,7 +55,7 @@ def _end_with_line(
         sys.__excepthook__(kind, error, trace)
         return
     _exit_status = getattr(error, "exit_status", 2)
-    if not hasattr(error, "exit_status"):
+    if not _is_refusal(error):
         sys.__excepthook__(kind, error, trace)
     print(line_about(error.with_traceback(trace)), file=sys.stderr, flush=True)
 

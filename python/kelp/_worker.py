@@ -66,6 +66,11 @@ def fingerprint(*arrays: NDArray[Any]) -> int:
     return _kelp.hash(np.array(words, dtype=np.uint64).data)
 
 
+def _floats(memory: _kelp.Memory) -> Floats:
+    buffer: Any = memory
+    return np.frombuffer(buffer, np.float32)
+
+
 def _numpy_answer() -> int:
     """A hash of something that numpy computes: other kernels, other bits."""
     x = (np.arange(1, 96 * 96 + 1, dtype=np.float32) % 97 / 97).reshape(96, 96)
@@ -232,9 +237,11 @@ class Worker:
         self._shapes.append(init.shape)
 
     def _views(self, memory: _kelp.Memory) -> Mapping[str, Floats]:
+        whole = _floats(memory)
+        offsets = map(self._core.offset, range(len(self._names)))
         return {
-            name: np.frombuffer(memory, np.float32, math.prod(shape), 4 * self._core.offset(i)).reshape(shape)  # type: ignore[call-overload]
-            for i, (name, shape) in enumerate(zip(self._names, self._shapes))
+            name: whole[offset : offset + math.prod(shape)].reshape(shape)
+            for name, shape, offset in zip(self._names, self._shapes, offsets)
         }
 
     def __iter__(self) -> Iterator[Batch]:
@@ -266,7 +273,7 @@ class Worker:
     def _gradient(self, number: int, first: bool) -> Mapping[str, Floats]:
         if number not in self._gradients:
             memory = self._core.gradient()
-            self._gradients[number] = (np.frombuffer(memory, np.float32), self._views(memory))  # type: ignore[call-overload]
+            self._gradients[number] = (_floats(memory), self._views(memory))
         whole, views = self._gradients[number]
         if first:
             whole.fill(0)

@@ -1,6 +1,6 @@
 #!/bin/bash
-# The Python package, built against what is installed: kelp.Worker with numpy and kelp.torch.Worker, each with one digest
-# for any number of workers, killed ones among them; what is refused; how scripts end.
+# The Python package, built against what is installed: kelp.Worker with numpy and kelp.torch.Worker, each with one
+# digest for any number of workers, killed ones among them; what is refused; how scripts end.
 # usage: tests/package/python.sh SOURCE_DIR BUILD_DIR
 set -euo pipefail
 usage='usage: tests/package/python.sh SOURCE_DIR BUILD_DIR'
@@ -95,5 +95,65 @@ TEST_DIES="$scratch/died" trains numpy-2 mlp.yaml --workers 2 --worker-program "
 same numpy-pieces numpy-2
 [ -e "$scratch/died" ] || fail 'no worker was killed'
 grep -q '"event":"worker-lost"' numpy-2/events.jsonl || fail 'the killed worker was not missed'
+
+# ---- torch ---------------------------------------------------------------------------------------
+has_module torch || skip "$python has no torch (deploy/install-deps.sh --python); kelp.Worker is in order"
+torch="$scripts/models_torch.py"
+describes() { # MODEL FOLDER
+    mkdir "$2"
+    export TEST_MODEL="$1"
+    KELP_DESCRIBE="$2" logged 'describing' "$torch"
+    [ -s "$2/job.yaml" ] || fail "$1: there is no $2/job.yaml"
+}
+learns() { # RUN FOLDER OPTION...
+    local run="$1" folder="$2"
+    shift 2
+    trains "$run" mlp.yaml --set model.init="$folder/init.safetensors" --worker-program "$torch" "$@"
+}
+dies() { # RUN FOLDER OPTION...
+    rm -f "$scratch/died"
+    TEST_DIES="$scratch/died" learns "$@"
+    [ -e "$scratch/died" ] || fail 'no worker was killed'
+    grep -q '"event":"worker-lost"' "$1/events.jsonl" || fail 'the killed worker was not missed'
+}
+describes mlp mlp
+learns mlp-1 mlp --workers 1 --set train.epochs=3
+dies mlp-2 mlp --workers 2 --set train.epochs=3
+same mlp-1 mlp-2
+# Batch norm, dropout, frozen and tied weights, bfloat16, random data.
+describes mixed mixed
+mixed=(--set cluster.lanes=4 --set train.epochs=3)
+learns mixed-1 mixed --workers 1 "${mixed[@]}"
+dies mixed-2 mixed --workers 2 "${mixed[@]}"
+same mixed-1 mixed-2
+
+# As torch alone, after each of five steps.
+plain=(--workers 1 --set train.max_steps=5 --set cluster.lanes=1 --set train.accumulate=1 --set data.shuffle=false)
+describes plain:sgd plain
+TEST_MODEL=keys logged 'the keys of optimizers' "$torch"
+for kind in sgd momentum adam adamw rmsprop adagrad; do
+    mapfile -t keys <"keys-$kind"
+    export TEST_MODEL="plain:$kind"
+    learns "plain-$kind" plain "${plain[@]}" "${keys[@]}"
+    [ -e "compared-$kind" ] || fail "$kind was not compared with torch alone"
+done
+
+# ---- workers that differ, scripts that fail --------------------------------------------------------
+fails() { # WORDS MODEL OPTION...
+    local words="$1" status=0
+    export TEST_MODEL="$2"
+    shift 2
+    rm -rf first failed
+    kelp train mlp.yaml --run failed --no-plots --set model.init=mlp/init.safetensors --worker-program "$torch" "$@" \
+        >"$scratch/log" 2>&1 || status=$?
+    if [ "$status" -ne 2 ] || ! grep -qE -- "$words" "$scratch/log"; then
+        tail -n 20 "$scratch/log" failed/logs/worker-*.log
+        fail "exit status $status, not 2 with '$words'"
+    fi
+}
+fails 'worker-0: models_torch.py:[0-9]+: ValueError: the third step is one too many' differ:raise --workers 1
+fails 'worker-.: .*samples' differ:length --workers 2
+fails 'worker-.: .*(answer|compute)' differ:loss --workers 2
+fails 'worker-.: .*threads 2' differ:threads --workers 2
 
 printf 'python: all in order\n'

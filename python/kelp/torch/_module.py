@@ -1,0 +1,259 @@
+"""A module as tensors of a job: which there are, what is refused, and views of them in a worker's memory."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple, Optional
+
+import torch
+from torch import nn
+
+from kelp import _kelp
+
+_torch: Any = torch  # some of its names have no types
+_batch_norm = nn.modules.batchnorm._BatchNorm
+# The smallest momentum of a statistic: with a gradient of zero its update changes nothing.
+_HELD_MOMENTUM = 2.0**-126
+
+
+class Buffer(NamedTuple):
+    """A buffer of floating-point numbers, and where the module has it: more than once where it is shared."""
+
+    name: str
+    places: list[tuple[nn.Module, str]]
+    value: torch.Tensor
+
+    def now(self) -> Optional[torch.Tensor]:
+        owner, key = self.places[0]
+        return owner._buffers[key]
+
+    def put(self, value: torch.Tensor) -> None:
+        for owner, key in self.places:
+            owner._buffers[key] = value
+
+
+def _bits_equal(a: torch.Tensor, b: torch.Tensor) -> bool:
+    return torch.equal(a.detach().contiguous().view(torch.int32), b.detach().contiguous().view(torch.int32))
+
+
+def _check_tensor(what: str, tensor: torch.Tensor) -> None:
+    if isinstance(tensor, _torch.nn.parameter.UninitializedTensorMixin):
+        raise ValueError(f"{what} has no shape yet: run the module once before it is given")
+    if tensor.dtype != torch.float32:
+        raise ValueError(
+            f"{what} is {tensor.dtype}; Kelp adds and updates in torch.float32: leave the module in float32, "
+            "and compute in less under torch.autocast"
+        )
+    if tensor.layout != torch.strided:
+        raise ValueError(f"{what} is {tensor.layout}; Kelp takes dense tensors")
+    if tensor.device.type != "cpu":
+        raise ValueError(f"{what} is on {tensor.device}; gradients are computed on the CPU")
+
+
+def check_module(module: nn.Module) -> None:
+    """Refuse what gives other bits, or no gradient that can be added up.
+
+    Raises:
+        ValueError: one line says what is refused and what would be right.
+    """
+    for name, part in module.named_modules():
+        what = f"{name or 'the module'} ({type(part).__name__})"
+        if isinstance(part, _torch.jit.ScriptModule):
+            raise ValueError(
+                f"{what} is a torch.jit.ScriptModule, which computes other bits in its first calls: give the "
+                "module as it was before torch.jit"
+            )
+        if isinstance(part, (nn.DataParallel, nn.parallel.DistributedDataParallel)):
+            raise ValueError(f"{what}: Kelp distributes the batch itself; give the module that is inside")
+        if getattr(part, "sparse", False) is True and isinstance(part, (nn.Embedding, nn.EmbeddingBag)):
+            raise ValueError(f"{what} has sparse gradients, which are not added up; sparse=False")
+        if isinstance(part, _batch_norm) and part.track_running_stats and part.momentum is None:
+            raise ValueError(
+                f"{what} has momentum=None, a mean over all batches so far, which no worker sees; momentum=0.1"
+            )
+    for name, parameter in module.named_parameters():
+        _check_tensor(f"parameter {name}", parameter)
+    for buffer in _buffers(module):
+        _check_tensor(f"buffer {buffer.name}", buffer.value)
+    if not any(parameter.requires_grad for parameter in module.parameters()):
+        raise ValueError("no parameter of the module requires a gradient; there is nothing to train")
+
+
+def _buffers(module: nn.Module) -> list[Buffer]:
+    found: dict[int, Buffer] = {}
+    for prefix, part in module.named_modules():
+        for key, value in part._buffers.items():
+            if value is not None and (value.is_floating_point() or value.is_complex()) and value.numel() > 0:
+                name = f"{prefix}.{key}" if prefix else key
+                found.setdefault(id(value), Buffer(name, [], value)).places.append((part, key))
+    return list(found.values())
+
+
+class BatchNormWatch:
+    """Refuses batch norm over a single value while the smallest piece of a step is computed."""
+
+    def __init__(self, module: nn.Module, sizes: str) -> None:
+        self._handles = [
+            part.register_forward_pre_hook(self._check(name, sizes))
+            for name, part in module.named_modules()
+            if isinstance(part, _batch_norm)
+        ]
+
+    def _check(self, name: str, sizes: str) -> Any:
+        def check(part: nn.Module, inputs: tuple[torch.Tensor, ...]) -> None:
+            if part.training and inputs[0].numel() == inputs[0].shape[1]:
+                raise ValueError(f"{name or 'the module'} ({type(part).__name__}) norms a single value where {sizes}")
+
+        return check
+
+    def remove(self) -> None:
+        for handle in self._handles:
+            handle.remove()
+
+
+class Model:
+    """The tensors of a module: parameters, parameters that are held (frozen), and buffers.
+
+    Buffers that a training step changes are running statistics: each worker computes its own from the step's, and
+    the shards take the mean over the samples. The others are held.
+    """
+
+    def __init__(self, module: nn.Module) -> None:
+        check_module(module)
+        self.module = module
+        named = [(name, p) for name, p in module.named_parameters() if p.numel() > 0]
+        self.names = [name for name, p in named if p.requires_grad]
+        self.parameters = [p for _, p in named if p.requires_grad]
+        self.held_names = [name for name, p in named if not p.requires_grad]
+        self.held = [p for _, p in named if not p.requires_grad]
+        self.buffers = list(_buffers(module))
+        self.statistics = [False] * len(self.buffers)
+        self._own = [tensor.detach() for tensor in self.tensors()]  # the memory that the module came with
+        self._bound = self._own
+        self._gradient: Optional[list[torch.Tensor]] = None
+        self._versions: list[int] = []
+        self._resting = {part for part in module.modules() if not part.training} if module.training else set()
+        # Modules change these, never the memory of weights and gradients.
+        self.scratch = [buffer.value.detach().clone() for buffer in self.buffers]
+
+    def tensors(self) -> list[torch.Tensor]:
+        """All tensors in the order of the plan."""
+        return [*self.parameters, *self.held, *(buffer.value for buffer in self.buffers)]
+
+    def tensor_names(self) -> list[str]:
+        return [*self.names, *self.held_names, *(buffer.name for buffer in self.buffers)]
+
+    def plan(self, core: _kelp.Worker, from_file: int) -> None:
+        """Add the tensors to the worker's plan, each with values from the job's model.init."""
+        momentum = [0.0] * len(self.parameters) + [_HELD_MOMENTUM] * len(self.held)
+        momentum += [1.0 if statistic else _HELD_MOMENTUM for statistic in self.statistics]
+        for name, own, m in zip(self.tensor_names(), self._own, momentum):
+            core.plan_tensor(name, tuple(own.shape), from_file, 0.0, m)
+
+    def views(self, core: _kelp.Worker, memory: _kelp.Memory) -> list[torch.Tensor]:
+        """Each tensor in a vector of weights or a gradient.
+
+        None is a slice of another: those share a version counter, and a gradient that is written would then count
+        as a change of a weight that backward still needs.
+        """
+        return [
+            torch.frombuffer(memory, dtype=torch.float32, count=own.numel(), offset=4 * core.offset(i)).view(own.shape)
+            for i, own in enumerate(self._own)
+        ]
+
+    # ---- the rehearsal ----
+
+    def rehearsal_values(self) -> list[torch.Tensor]:
+        """Values that follow from names and shapes alone: what a script begins with differs between processes."""
+        values = []
+        for i, own in enumerate(self._own):
+            flat = own.flatten()
+            if own.dim() < 2 and bool((flat == flat[0]).all()):
+                values.append(own.clone())
+                continue
+            bound = math.sqrt(own.shape[0] / own.numel()) if own.dim() > 1 else 1 / math.sqrt(own.numel())
+            generator = torch.Generator().manual_seed(i)
+            values.append(torch.empty_like(own).uniform_(-bound, bound, generator=generator))
+        return values
+
+    def find_statistics(self, gradient: list[torch.Tensor]) -> None:
+        """Take note of the buffers that a training step changed, and put what they became into the gradient."""
+        at = len(self.parameters) + len(self.held)
+        for i, buffer in enumerate(self.buffers):
+            now = buffer.now()
+            if now is None or now.shape != buffer.value.shape or now.dtype != torch.float32:
+                raise ValueError(f"buffer {buffer.name} has another shape or type after a step; it must stay as it was")
+            if not _bits_equal(now, self._bound[at + i]):
+                self.statistics[i] = True
+                gradient[at + i].copy_(now.detach())
+
+    # ---- binding ----
+
+    def bind(self, weights: list[torch.Tensor], gradient: Optional[list[torch.Tensor]]) -> None:
+        """Let the module compute with these weights, and add its gradient to these tensors if it trains."""
+        self._bound = weights
+        for parameter, value in zip(self.parameters, weights):
+            parameter.data = value
+        self._versions = [parameter._version for parameter in self.parameters]
+        self._gradient = gradient
+        if gradient is not None:
+            for parameter, value in zip(self.parameters, gradient):
+                parameter.grad = value
+        at = len(self.parameters)
+        for parameter, value in zip(self.held, weights[at:]):
+            parameter.data = value
+        at += len(self.held)
+        for buffer, scratch, value in zip(self.buffers, self.scratch, weights[at:]):
+            scratch.copy_(value)
+            buffer.put(scratch)
+        # Autocast keeps the weights that it has cast: these are others.
+        torch.clear_autocast_cache()
+
+    def set_training(self, training: bool) -> None:
+        """Modules that were set to eval() before stay so."""
+        self.module.train(training)
+        if training:
+            for part in self._resting:
+                part.training = False
+
+    def check_step(self) -> None:
+        """Is the gradient where it belongs, and are the weights what they were?"""
+        assert self._gradient is not None
+        for name, parameter, gradient, version in zip(self.names, self.parameters, self._gradient, self._versions):
+            if parameter.grad is not gradient:
+                raise RuntimeError(
+                    f"parameter {name}: its grad was replaced; leave out zero_grad(), and let submit() run backward"
+                )
+            if parameter._version != version:
+                raise RuntimeError(
+                    f"parameter {name} was changed in place; shards update weights: leave out optimizer.step()"
+                )
+
+    def add_statistics(self, share: float) -> None:
+        """Add to the gradient what the step left in buffers, times its share of the samples."""
+        assert self._gradient is not None
+        at = len(self.parameters) + len(self.held)
+        for i, buffer in enumerate(self.buffers):
+            now = buffer.now()
+            if self.statistics[i]:
+                assert now is not None
+                self._gradient[at + i].add_(now, alpha=share)
+            elif now is not self.scratch[i] or not _bits_equal(now, self._bound[at + i]):
+                raise RuntimeError(
+                    f"buffer {buffer.name} was changed in this step, but not in those before the job began; a running "
+                    "statistic changes in each step"
+                )
+
+    def release(self) -> None:
+        """Give the module memory of its own, with the newest weights that were bound."""
+        with torch.no_grad():
+            for own, value in zip(self._own, self._bound):
+                if own is not value:
+                    own.copy_(value)
+        for parameter, own in zip([*self.parameters, *self.held], self._own):
+            parameter.data = own
+            parameter.grad = None
+        for buffer in self.buffers:
+            buffer.put(buffer.value)
+        self._bound = self._own
+        self._gradient = None

@@ -1,0 +1,483 @@
+"""kelp.torch.Worker: a worker whose gradients come from a PyTorch module and a loop of the user's own."""
+
+from __future__ import annotations
+
+import sys
+import time
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from types import TracebackType
+from typing import Any, Optional, Union
+
+import numpy
+import torch
+from torch import nn
+from torch.utils.data import Dataset
+
+from kelp import _describe, _kelp, _process
+from kelp._worker import LOSS, PARTS, add_sums
+
+from ._bits import compute_kind, prepare, seed_lane
+from ._data import Loader
+from ._module import BatchNormWatch, Model
+from ._optim import job_keys
+
+Number = Union[float, torch.Tensor]
+
+_torch: Any = torch  # some of its names and functions have no types
+_REHEARSALS = 3
+_REHEARSAL_SEED = 0x6B656C70
+_FROM_FILE = 3
+
+
+class Batch:
+    """One piece of a lane: samples to compute at once.
+
+    Attributes:
+        data: the samples, as ``collate_fn`` makes them
+        training: whether the loss is to be minimised, else it is part of an evaluation
+        part: ``"train"``, ``"val"`` or ``"test"``
+        step: training steps before this one
+        epoch: passes through the data before this one
+        indices: the numbers of the samples in their dataset, int64
+        samples: how many samples there are
+        step_samples: how many the whole step has, over all its batches
+        lr: the learning rate of the step; 0 in an evaluation
+        rehearsal: whether it only shows how the script computes. Three such batches come before the first step
+    """
+
+    __slots__ = (
+        "data", "training", "part", "step", "epoch", "indices", "samples", "step_samples", "lr", "rehearsal",
+        "_worker", "_submitted",
+    )  # fmt: skip
+
+    data: Any
+    training: bool
+    part: str
+    step: int
+    epoch: int
+    indices: torch.Tensor
+    samples: int
+    step_samples: int
+    lr: float
+    rehearsal: bool
+
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+        self._submitted = False
+
+    def submit(self, loss: torch.Tensor, **sums: Number) -> None:
+        """Run backward, if the batch is of training, and hand in the gradient and the measures.
+
+        Args:
+            loss: the mean, over the samples of this batch, of a sample's loss
+            sums: sums over the samples of what metrics are made from, such as ``correct``, how many samples were
+                classified right; or ``squared`` and ``absolute`` errors with ``elements``, how many these are of
+        """
+        if self._submitted:
+            raise RuntimeError(f"step {self.step}: submit() was called twice for one batch; call it once for each")
+        self._worker._submit(self, loss, sums)
+        self._submitted = True
+
+
+def _value(name: str, value: Number) -> float:
+    if isinstance(value, torch.Tensor):
+        if value.numel() != 1:
+            raise ValueError(
+                f"submit(): {name} has shape {tuple(value.shape)}; it is one number, a sum over the samples"
+            )
+        return float(value.item())
+    return float(value)
+
+
+def _check_loss(loss: object, training: bool) -> torch.Tensor:
+    if not isinstance(loss, torch.Tensor):
+        raise TypeError(f"submit(): loss is a {type(loss).__name__}; it is a tensor, the mean over the batch")
+    if loss.numel() != 1:
+        raise ValueError(f"submit(): loss has shape {tuple(loss.shape)}; it is the mean over the batch: loss.mean()")
+    if training and not loss.requires_grad:
+        raise ValueError("submit(): loss does not depend on a parameter; leave out detach(), item() and no_grad()")
+    return loss
+
+
+def _refuse(what: str, instead: str) -> Callable[..., Any]:
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise RuntimeError(f"{what}: {instead}")
+
+    return refuse
+
+
+class _Guard:
+    """What scripts call that has no place in a worker's loop, until it is released."""
+
+    def __init__(self, optimizer: Optional[torch.optim.Optimizer], scheduler: Any) -> None:
+        self._undo: list[Callable[[], None]] = []
+        if optimizer is not None:
+            self._put(optimizer, "step", "optimizer.step()", "shards apply the optimizer; leave it out")
+            self._put(optimizer, "zero_grad", "optimizer.zero_grad()", "each gradient begins at zero; leave it out")
+        if scheduler is not None:
+            self._put(scheduler, "step", "scheduler.step()", "the job has the schedule; leave it out")
+        scalers = [_torch.cuda.amp.GradScaler, getattr(_torch.amp, "GradScaler", None)]
+        for scaler in scalers:
+            if scaler is not None and "scale" in vars(scaler):
+                self._put(
+                    scaler, "scale", "GradScaler",
+                    "gradients of several workers are added up, and would have different scales; leave it out, and use "
+                    "torch.autocast with torch.bfloat16, which needs none",
+                )  # fmt: skip
+
+    def _put(self, owner: Any, name: str, what: str, instead: str) -> None:
+        before = vars(owner).get(name)
+        setattr(owner, name, _refuse(what, instead))
+
+        def undo() -> None:
+            if before is None:
+                delattr(owner, name)
+            else:
+                setattr(owner, name, before)
+
+        self._undo.append(undo)
+
+    def release(self) -> None:
+        while self._undo:
+            self._undo.pop()()
+
+
+class Worker:
+    r"""A worker of a job that trains a module with a loop of your own.
+
+    It goes over batches of training and of evaluation until the job is over::
+
+        with kelp.torch.Worker(model, train, val=val,
+                               optimizer=torch.optim.Adam(model.parameters(), lr=0.01),
+                               epochs=3, batch_size=64, lanes=2) as worker:
+            for batch in worker:
+                x, y = batch.data
+                out = model(x)
+                batch.submit(F.cross_entropy(out, y), correct=(out.argmax(1) == y).sum())
+
+    Start the script with ``kelp run train.py``. It first runs once to describe the job, and ends where the Worker is
+    made. Then each worker runs it. Weights, the order of samples, the optimizer and the schedule are the job's; so the
+    result has the same bits for any number of workers, whichever of them fail.
+
+    Before the first step a worker computes three small batches, to see that the script computes the same each time.
+
+    Args:
+        model: its parameters and buffers of float32 are the tensors of the job. Parameters that do not require a
+            gradient stay as they are. When the worker is closed, the module has the newest weights
+        train, val, test: map-style datasets to train, validate and test with
+        optimizer: of ``model.parameters()``; it is read, and never stepped
+        scheduler: of that optimizer; it is read, and never stepped
+        scheduler_unit: what the schedule counts: ``"epoch"`` or ``"step"``
+        epochs: passes through the data
+        batch_size: samples of a step, over all workers
+        lanes: shares that a step is cut into: as many workers can compute at once. The result depends on it
+        accumulate: pieces that a lane is cut into, to save memory
+        seed: of the order of samples and of random numbers
+        monitor: the metric that ReduceLROnPlateau, early stopping and the best checkpoint look at
+        settings: more keys of the job, such as ``{"train.clip_norm": 1.0, "checkpoint.every": "30s"}``
+        collate_fn: makes ``batch.data`` of a list of samples; as of ``torch.utils.data.DataLoader``
+        workers: how many processes fetch samples; 0: this one
+        block: at most so many samples of an evaluation are one batch
+
+    Keys that are ``None`` have the job's default.
+
+    Raises:
+        ValueError: what is not supported; one line says why, and what would be right
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        train: Dataset[Any],
+        val: Optional[Dataset[Any]] = None,
+        test: Optional[Dataset[Any]] = None,
+        *,
+        optimizer: Optional[torch.optim.Optimizer] = None,
+        scheduler: Optional[object] = None,
+        scheduler_unit: str = "epoch",
+        epochs: Optional[int] = None,
+        batch_size: Optional[int] = None,
+        lanes: Optional[int] = None,
+        accumulate: Optional[int] = None,
+        seed: Optional[int] = None,
+        monitor: Optional[str] = None,
+        settings: Optional[Mapping[str, object]] = None,
+        collate_fn: Optional[Callable[[list[Any]], Any]] = None,
+        workers: int = 0,
+        block: int = 256,
+    ) -> None:
+        self._model = Model(model)
+        keys = {} if optimizer is None else self._optimizer_keys(optimizer, scheduler, scheduler_unit, monitor)
+        for key, value in (
+            ("train.epochs", epochs),
+            ("train.batch_size", batch_size),
+            ("cluster.lanes", lanes),
+            ("train.accumulate", accumulate),
+            ("seed", seed),
+            ("train.monitor", monitor),
+            *(settings or {}).items(),
+        ):
+            if value is not None:
+                keys[key] = _describe.text_of(value)
+        if _describe.wanted():
+            _describe.write(keys, dict(zip(self._model.tensor_names(), map(_array, self._model.tensors()))))
+            sys.exit(0)
+        if not _process.is_worker():
+            raise RuntimeError("this process has no place in a job: start the script with kelp run")
+        self._loader = Loader(train, val, test, collate_fn, workers)
+        try:
+            self._core = _process.open_worker()
+        except BaseException:
+            self._loader.close()
+            raise
+        self._interrupts = _process.Interrupts(self._core.interrupt)
+        self._guard = _Guard(optimizer, scheduler)
+        self._finish = weakref.finalize(
+            self, _close, self._core, self._interrupts, self._loader, self._guard, self._model
+        )
+        self._check_job()
+        self._threads = int(self.setting("cluster.lane_threads"))
+        prepare(self._threads)
+        self._core.plan_data(*self._loader.lengths(), self._loader.fingerprint())
+        self._core.plan_block(block)
+        self._weights: dict[int, list[torch.Tensor]] = {}
+        self._gradients: dict[int, tuple[torch.Tensor, list[torch.Tensor]]] = {}
+        self._rehearsals: list[tuple[list[torch.Tensor], list[float]]] = []
+        self._watch: Optional[BatchNormWatch] = None
+        self._training: Optional[bool] = None
+        self._joined = False
+        self._batch: Optional[Batch] = None
+
+    def _optimizer_keys(
+        self, optimizer: torch.optim.Optimizer, scheduler: Optional[object], unit: str, monitor: Optional[str]
+    ) -> dict[str, str]:
+        return job_keys(
+            optimizer, scheduler, module=self._model.module, unit=unit, monitor=monitor or "val/loss"
+        )
+
+    def _check_job(self) -> None:
+        if not self.setting("model.init"):
+            raise ValueError(
+                "the job has no model.init, from which weights begin; kelp run makes one of the module's weights"
+            )
+
+    def setting(self, key: str) -> str:
+        """The value in effect of a key of the job, such as ``"train.batch_size"``, as text."""
+        return self._core.setting(key)
+
+    # ---- the loop ----
+
+    def __iter__(self) -> Iterator[Batch]:
+        return self
+
+    def __next__(self) -> Batch:
+        if self._batch is not None and not self._batch._submitted:
+            raise RuntimeError(
+                f"step {self._batch.step}: a batch was not submitted; call batch.submit(loss) once for each"
+            )
+        self._batch = None
+        if len(self._rehearsals) < _REHEARSALS:
+            self._batch = self._rehearse()
+            return self._batch
+        if not self._joined:
+            self._join()
+        piece = self._core.next()
+        if piece is None:
+            torch.set_grad_enabled(True)
+            raise StopIteration
+        (kind, step, epoch, _, _, step_samples, weights, gradient, seed, lr, done, samples) = piece
+        batch = Batch(self)
+        batch.rehearsal = False
+        batch.training = kind == 1
+        batch.part = PARTS[kind]
+        batch.step, batch.epoch, batch.step_samples, batch.samples, batch.lr = step, epoch, step_samples, samples, lr
+        batch.indices = torch.frombuffer(self._core.indices(), dtype=torch.int64)
+        if weights not in self._weights:
+            self._weights[weights] = self._model.views(self._core, self._core.weights(weights, True))
+        views = self._gradient(gradient, done == 0) if batch.training else None
+        self._begin(batch, self._weights[weights], views, seed)
+        self._batch = batch
+        return batch
+
+    def _begin(
+        self, batch: Batch, weights: list[torch.Tensor], gradient: Optional[list[torch.Tensor]], seed: int
+    ) -> None:
+        start = time.monotonic_ns()
+        batch.data = self._loader.fetch(batch.part, batch.indices, seed)
+        if not batch.rehearsal:
+            self._core.spent_reading((time.monotonic_ns() - start) // 1000)
+        self._model.bind(weights, gradient)
+        if batch.training != self._training:
+            self._model.set_training(batch.training)
+            self._training = batch.training
+        torch.set_grad_enabled(batch.training)
+        seed_lane(seed)
+
+    def _gradient(self, number: int, first: bool) -> list[torch.Tensor]:
+        if number not in self._gradients:
+            memory = self._core.gradient()
+            whole = torch.frombuffer(memory, dtype=torch.float32)
+            self._gradients[number] = (whole, self._model.views(self._core, memory))
+        whole, views = self._gradients[number]
+        if first:
+            whole.zero_()
+        return views
+
+    def _submit(self, batch: Batch, loss: torch.Tensor, sums: Mapping[str, Number]) -> None:
+        if batch is not self._batch:
+            raise RuntimeError("submit(): this batch is not the newest one")
+        loss = _check_loss(loss, batch.training)
+        measures = {name: _value(name, value) for name, value in sums.items()}
+        if "correct" in measures:
+            measures.setdefault("elements", float(batch.samples))
+        if batch.training:
+            share = batch.samples / batch.step_samples
+            scale = torch.tensor(share).reshape(loss.shape)
+            _torch.autograd.backward(loss.float(), scale)
+            self._model.check_step()
+            if not batch.rehearsal:
+                with torch.no_grad():
+                    self._model.add_statistics(share)
+        total = loss.item() * batch.samples
+        if batch.rehearsal:
+            self._end_rehearsal(total, measures)
+            return
+        self._core.add(LOSS, total)
+        add_sums(self._core, measures)
+        self._core.submit()
+
+    # ---- before the first step ----
+
+    def _smallest_piece(self) -> int:
+        batch_size, lanes, accumulate = (
+            int(self.setting(key)) for key in ("train.batch_size", "cluster.lanes", "train.accumulate")
+        )
+        train = self._loader.lengths()[0]
+        sizes = {min(batch_size, train)}
+        if train % batch_size > 0 and self.setting("train.drop_last") != "true":
+            sizes.add(train % batch_size)
+        return min(max(1, max(1, size // lanes) // accumulate) for size in sizes)
+
+    def _rehearse(self) -> Batch:
+        if not self._rehearsals:
+            count = self._smallest_piece()
+            self._watch = BatchNormWatch(
+                self._model.module,
+                f"a step has a piece of {count} samples (train.batch_size {self.setting('train.batch_size')}, "
+                f"cluster.lanes {self.setting('cluster.lanes')}, train.accumulate {self.setting('train.accumulate')}, "
+                f"{self._loader.lengths()[0]} samples): take fewer lanes, or train.drop_last: true",
+            )
+            self._values = self._model.rehearsal_values()
+            self._piece = torch.from_numpy(
+                numpy.linspace(0, self._loader.lengths()[0] - 1, count).astype(numpy.int64)
+            )
+        batch = Batch(self)
+        batch.rehearsal = True
+        batch.training = True
+        batch.part = "train"
+        batch.step = batch.epoch = 0
+        batch.lr = 0.0
+        batch.indices = self._piece
+        batch.samples = batch.step_samples = len(self._piece)
+        gradient = [torch.zeros_like(value) for value in self._values]
+        self._rehearsals.append((gradient, []))
+        self._begin(batch, self._values, gradient, _REHEARSAL_SEED)
+        return batch
+
+    def _end_rehearsal(self, loss: float, measures: Mapping[str, float]) -> None:
+        gradient, numbers = self._rehearsals[-1]
+        numbers += [loss, *(measures[name] for name in sorted(measures))]
+        self._model.find_statistics(gradient)
+        first, first_numbers = self._rehearsals[0]
+        which = f"the {('1st', '2nd', '3rd')[len(self._rehearsals) - 1]} time"
+        why = (
+            "the script must compute a batch from its samples, the weights and seeded random numbers alone; "
+            "torch.jit, caches, counters and generators of your own depend on what was computed before"
+        )
+        for name, before, now in zip(self._model.tensor_names(), first, gradient):
+            if not torch.equal(before.view(torch.int32), now.view(torch.int32)):
+                raise ValueError(f"{name}: the same batch gave another gradient {which}; {why}")
+        if repr(first_numbers) != repr(numbers):
+            raise ValueError(f"the same batch gave another loss or sum {which}; {why}")
+
+    def _join(self) -> None:
+        gradient, numbers = self._rehearsals[0]
+        parts = [_kelp.hash(_array(tensor).data) for tensor in gradient] + [_kelp.hash(repr(numbers).encode())]
+        answer = _kelp.hash(numpy.array(parts, dtype=numpy.uint64).data)
+        if self._watch is not None:
+            self._watch.remove()
+        self._rehearsals = [([], [])] * _REHEARSALS
+        self._values = []
+        self._model.plan(self._core, _FROM_FILE)
+        self._core.plan_compute(compute_kind(), answer)
+        self._core.join()
+        self._joined = True
+
+    # ---- the end ----
+
+    def close(self) -> None:
+        """Leave the job. A batch that was not submitted is computed by other workers.
+
+        The module keeps the weights of the last batch, in memory of its own.
+        """
+        self._batch = None
+        self._model.release()
+        self._weights.clear()
+        self._gradients.clear()
+        self._finish()
+
+    def __enter__(self) -> Worker:
+        return self
+
+    def __exit__(
+        self, kind: Optional[type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]
+    ) -> None:
+        self.close()
+
+
+def _array(tensor: torch.Tensor) -> numpy.ndarray[Any, numpy.dtype[numpy.float32]]:
+    array: numpy.ndarray[Any, numpy.dtype[numpy.float32]] = tensor.detach().contiguous().numpy()
+    return array
+
+
+def _close(
+    core: _kelp.Worker, interrupts: _process.Interrupts, loader: Loader, guard: _Guard, model: Model
+) -> None:
+    guard.release()
+    loader.close()
+    model.release()
+    interrupts.close()
+    core.close()
+    torch.set_grad_enabled(True)
+
+
+def train(
+    model: nn.Module,
+    loss_fn: Callable[[Any, Any], torch.Tensor],
+    train: Dataset[Any],
+    val: Optional[Dataset[Any]] = None,
+    test: Optional[Dataset[Any]] = None,
+    **arguments: Any,
+) -> nn.Module:
+    """Train a module on pairs of input and target: the loop of :class:`Worker` with this loss.
+
+    Args:
+        loss_fn: takes ``model(input)`` and ``target``, and gives the mean over the batch
+        arguments: those of :class:`Worker`
+
+    Returns:
+        the module, with the weights of the last batch
+    """
+    with Worker(model, train, val, test, **arguments) as worker:
+        for batch in worker:
+            inputs, target = batch.data
+            output = model(inputs)
+            sums: dict[str, Number] = {}
+            if not target.is_floating_point() and output.dim() == 2:
+                sums["correct"] = (output.argmax(1) == target).sum()
+            elif target.is_floating_point() and output.shape == target.shape:
+                error = (output.detach() - target).double()
+                sums = dict(squared=error.square().sum(), absolute=error.abs().sum(), elements=error.numel())
+            batch.submit(loss_fn(output, target), **sums)
+    return model

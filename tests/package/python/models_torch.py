@@ -1,0 +1,204 @@
+#!/usr/bin/python3
+"""Modules that are trained by kelp.torch.Worker, or by torch alone: TEST_MODEL names one."""
+
+import os
+import random
+import signal
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.utils.data import Dataset, TensorDataset
+
+
+class Rows(Dataset):
+    """Rows with noise that is drawn anew each time."""
+
+    def __init__(self, x, y, noise):
+        self.x, self.y, self.noise = x, y, noise
+
+    def __len__(self):
+        return len(self.x)
+
+    def __getitem__(self, i):
+        noise = self.noise * (torch.randn(8) + np.float32(np.random.rand()) + random.random())
+        return self.x[i] + noise, self.y[i]
+
+
+class Mlp(nn.Sequential):
+    def __init__(self):
+        super().__init__(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 2))
+
+
+class Mixed(nn.Module):
+    """Batch norm, dropout, a frozen layer, tied weights, a buffer that stays, bfloat16."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Linear(8, 16)
+        self.frozen = nn.Linear(16, 16).requires_grad_(False)
+        self.norm = nn.BatchNorm1d(16)
+        self.tied = nn.Linear(16, 16, bias=False)
+        self.tied_again = nn.Linear(16, 16, bias=False)
+        self.tied_again.weight = self.tied.weight
+        self.register_buffer("scale", torch.linspace(0.5, 1.5, 16))
+        self.last = nn.Linear(16, 2)
+
+    def forward(self, x):
+        x = F.relu(self.norm(self.frozen(self.first(x)))) * self.scale
+        x = F.dropout(self.tied_again(F.relu(self.tied(x))), 0.3, self.training)
+        return self.last(x)
+
+
+def die_before(step):
+    """Once in a run, in some worker, at a lane of this step."""
+    path = os.environ.get("TEST_DIES", "")
+    if not path or step < 3:
+        return
+    try:
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL))
+    except FileExistsError:
+        return
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def data(noise=0.0):
+    rows = torch.from_numpy(np.fromfile("rows.bin", dtype=np.float32).reshape(-1, 10))
+    x, y = rows[:, :8].contiguous(), rows[:, 8:].contiguous()
+    if noise > 0:
+        return Rows(x[:800], y[:800], noise), TensorDataset(x[800:], y[800:])
+    return TensorDataset(x[:800], y[:800]), TensorDataset(x[800:], y[800:])
+
+
+OPTIMIZERS = {
+    "sgd": lambda p: torch.optim.SGD(p, lr=0.1, weight_decay=0.01),
+    "momentum": lambda p: torch.optim.SGD(p, lr=0.05, momentum=0.9, nesterov=True),
+    "adam": lambda p: torch.optim.Adam(p, lr=0.01),
+    "adamw": lambda p: torch.optim.AdamW(p, lr=0.01, weight_decay=0.1),
+    "rmsprop": lambda p: torch.optim.RMSprop(p, lr=0.001, momentum=0.5),
+    "adagrad": lambda p: torch.optim.Adagrad(p, lr=0.05),
+}
+
+
+class Plain(nn.Module):
+    """What torch alone trains: batch norm over the whole batch, a frozen layer, tied weights."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(1)
+        self.first, self.norm = nn.Linear(8, 16, bias=False), nn.BatchNorm1d(16)
+        self.frozen = nn.Linear(16, 16).requires_grad_(False)
+        self.tied, self.tied_again = nn.Linear(16, 16), nn.Linear(16, 16)
+        self.tied_again.weight = self.tied.weight
+        self.last = nn.Linear(16, 2)
+
+    def forward(self, x):
+        x = self.frozen(F.relu(self.norm(self.first(x))))
+        return self.last(F.relu(self.tied_again(F.relu(self.tied(x)))))
+
+
+def plain_states(kind, train, steps):
+    """The module's state after each step of torch alone, over batches of 60 samples in their order."""
+    model = Plain()
+    optimizer = OPTIMIZERS[kind](model.parameters())
+    states = [{name: value.clone() for name, value in model.state_dict().items()}]
+    for step in range(steps):
+        x, y = train[60 * step : 60 * (step + 1)]
+        optimizer.zero_grad()
+        F.mse_loss(model(x), y).backward()
+        optimizer.step()
+        states.append({name: value.clone() for name, value in model.state_dict().items()})
+    return states
+
+
+def write_keys():
+    """What a job has for each optimizer, as options of a command."""
+    from kelp.torch._optim import job_keys
+
+    for kind, make in OPTIMIZERS.items():
+        with open(f"keys-{kind}", "w") as file:
+            for key, value in job_keys(make(Plain().parameters())).items():
+                file.write(f"--set\n{key}={value}\n")
+
+
+def compare(kind):
+    """Weights and statistics are those of torch alone, after each step."""
+    import kelp.torch
+
+    train, val = data()
+    states = plain_states(kind, train, 5)
+    model = Plain()
+    seen = set()
+    with kelp.torch.Worker(model, train, val, optimizer=OPTIMIZERS[kind](model.parameters())) as worker:
+        for batch in worker:
+            if not batch.rehearsal:
+                seen.add(batch.step)
+                for name, value in model.state_dict().items():
+                    # a lane of training has statistics of its own
+                    if value.is_floating_point() and not (batch.training and "running" in name and batch.step > 0):
+                        worst = (value - states[batch.step][name]).abs().max().item()
+                        assert worst < 1e-4, f"{kind}, after {batch.step} steps: {name} is {worst} off"
+            x, y = batch.data
+            batch.submit(F.mse_loss(model(x), y))
+    assert seen == {0, 1, 2, 3, 4, 5}, f"{kind}: only steps {seen} were seen"
+    open(f"compared-{kind}", "w").close()
+
+
+def train_and_die(mixed):
+    import kelp.torch
+
+    model = Mixed() if mixed else Mlp()
+    train, val = data(0.01 if mixed else 0)
+    with kelp.torch.Worker(model, train, val, optimizer=torch.optim.Adam(model.parameters(), lr=0.01)) as worker:
+        for batch in worker:
+            if not batch.rehearsal:
+                die_before(batch.step)
+            x, y = batch.data
+            with torch.autocast("cpu", dtype=torch.bfloat16, enabled=mixed):
+                out = model(x)
+            error = (out.detach() - y).double()
+            batch.submit(
+                F.mse_loss(out.float(), y),
+                squared=error.square().sum(), absolute=error.abs().sum(), elements=error.numel(),
+            )  # fmt: skip
+
+
+def differ(how):
+    """One of two workers does something else, or the script fails."""
+    import kelp.torch
+
+    other = False
+    if "KELP_DESCRIBE" not in os.environ:
+        try:
+            os.close(os.open("first", os.O_CREAT | os.O_EXCL))
+        except FileExistsError:
+            other = True
+    train, val = data()
+    if other and how == "length":
+        train = TensorDataset(*train[:799])
+    model = Mlp()
+    with kelp.torch.Worker(model, train, val, optimizer=torch.optim.Adam(model.parameters())) as worker:
+        if other and how == "threads":
+            torch.set_num_threads(2)
+        for batch in worker:
+            x, y = batch.data
+            if how == "raise" and batch.step == 2:
+                raise ValueError("the third step\nis one too many")
+            batch.submit(F.l1_loss(model(x), y) if other and how == "loss" else F.mse_loss(model(x), y))
+
+
+def main():
+    what, _, which = os.environ.get("TEST_MODEL", "mlp").partition(":")
+    if what == "plain":
+        compare(which)
+    elif what == "keys":
+        write_keys()
+    elif what == "differ":
+        differ(which)
+    else:
+        train_and_die(what == "mixed")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,284 @@
+"""kelp.Worker and kelp.torch.Worker without a job behind them: the loop, the plan, and what is refused."""
+
+import unittest
+from unittest import mock
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.utils.data import TensorDataset
+
+import kelp
+import kelp.torch
+from stub import Core
+
+TRAIN, VAL = 1, 2
+
+
+def rows(count=20):
+    generator = torch.Generator().manual_seed(1)
+    return TensorDataset(torch.rand(count, 4, generator=generator), torch.rand(count, 2, generator=generator))
+
+
+def mlp():
+    return nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 2))
+
+
+class Joined(unittest.TestCase):
+    """Tests with a worker that has a place in a job."""
+
+    def setUp(self):
+        patch = mock.patch("kelp._process.is_worker", return_value=True)
+        patch.start()
+        self.addCleanup(patch.stop)
+        self.addCleanup(torch.set_grad_enabled, True)
+
+    def worker(self, core, model, **arguments):
+        arguments.setdefault("val", rows(5))
+        with mock.patch("kelp._process.open_worker", return_value=core):
+            return kelp.torch.Worker(model, rows(), **arguments)
+
+    def run_loop(self, core, model, loss_fn=F.mse_loss, **arguments):
+        with self.worker(core, model, **arguments) as worker:
+            for batch in worker:
+                x, y = batch.data
+                batch.submit(loss_fn(model(x), y))
+        return core
+
+
+class Loop(Joined):
+    def test_lanes(self):
+        """Gradients are those of the mean over the step, evaluations have none, and data are the samples asked for."""
+        model = mlp()
+        plain = mlp()
+        core = Core([(TRAIN, [3, 5, 7, 11]), (VAL, [0, 1, 2])])
+        kinds = []
+        with self.worker(core, model) as worker:
+            for batch in worker:
+                if core.joined and not kinds:
+                    with torch.no_grad():
+                        for name, parameter in plain.named_parameters():
+                            for vector in core.vectors:
+                                core.values(vector, name).copy_(parameter)
+                x, y = batch.data
+                self.assertEqual(x.tolist(), (rows() if batch.training else rows(5)).tensors[0][batch.indices].tolist())
+                self.assertEqual(torch.is_grad_enabled(), batch.training)
+                self.assertEqual(model.training, batch.training)
+                batch.submit(F.mse_loss(model(x), y), correct=2)
+                kinds.append((batch.part, batch.rehearsal)) if not batch.rehearsal else None
+        self.assertEqual(kinds, [("train", False), ("val", False)])
+        x, y = rows()[[3, 5, 7, 11]]
+        loss = F.mse_loss(plain(x), y)
+        (loss / 2).backward()
+        for name, parameter in plain.named_parameters():
+            self.assertTrue(torch.equal(core.values(bytearray(core.gradients[0]), name), parameter.grad), name)
+        self.assertEqual(core.sums[0], (0, loss.item() * 4))
+        self.assertEqual(dict(core.sums[1:3]), {9: 2.0, 4: 4.0})
+        self.assertEqual(core.data[:3], (20, 5, 0))
+
+    def test_plan(self):
+        """Frozen parameters and buffers that stay are held, tied ones stand there once, statistics are averaged."""
+
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.a = nn.Linear(4, 4)
+                self.b = nn.Linear(4, 4)
+                self.b.weight = self.a.weight
+                self.b.bias.requires_grad_(False)
+                self.norm = nn.BatchNorm1d(4)
+                self.register_buffer("scale", torch.arange(4.0))
+                self.last = nn.Linear(4, 2)
+
+            def forward(self, x):
+                return self.last(self.norm(self.b(self.a(x))) * self.scale)
+
+        core = self.run_loop(Core(), Net())
+        self.assertEqual(
+            [(name, "statistic" if m == 1 else "held" if m > 0 else "parameter") for name, _, _, m in core.tensors],
+            [("a.weight", "parameter"), ("a.bias", "parameter"), ("norm.weight", "parameter"), ("norm.bias", "parameter"),
+             ("last.weight", "parameter"), ("last.bias", "parameter"), ("b.bias", "held"), ("scale", "held"),
+             ("norm.running_mean", "statistic"), ("norm.running_var", "statistic")],
+        )  # fmt: skip
+
+    def test_answer(self):
+        """What is computed decides it, not what the script began with; another loss is another answer."""
+        answers = [self.run_loop(Core(), mlp(), loss).answer for loss in (F.mse_loss, F.mse_loss, F.l1_loss)]
+        self.assertEqual(answers[0], answers[1])
+        self.assertNotEqual(answers[0], answers[2])
+
+    def test_end(self):
+        """The module keeps the newest weights in memory of its own, and is as free as before."""
+        model = mlp()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        core = Core([(TRAIN, [1, 2, 3, 4])])
+        with self.worker(core, model, optimizer=optimizer) as worker:
+            for batch in worker:
+                if core.joined:
+                    core.values(core.vectors[1], "0.bias").fill_(3)
+                x, y = batch.data
+                batch.submit(F.mse_loss(model(x), y))
+        self.assertTrue(core.closed)
+        core.vectors[1][:] = bytes(len(core.vectors[1]))
+        self.assertEqual(model[0].bias.tolist(), [3.0] * 3)
+        F.mse_loss(model(rows().tensors[0]), rows().tensors[1]).backward()
+        optimizer.step()
+
+    def test_no_job(self):
+        with mock.patch("kelp._process.is_worker", return_value=False):
+            with self.assertRaisesRegex(RuntimeError, "no place in a job: start the script with kelp run"):
+                kelp.torch.Worker(mlp(), rows())
+        with self.assertRaisesRegex(ValueError, "the job has no model.init"):
+            self.worker(Core(model__init=""), mlp())
+
+
+class Mistakes(Joined):
+    def loop(self, body, model=None, core=None, **arguments):
+        model = model or mlp()
+        with self.worker(core or Core(), model, **arguments) as worker:
+            for batch in worker:
+                body(batch, model)
+
+    def refuses(self, words, body, kind=Exception, **arguments):
+        with self.assertRaisesRegex(kind, words) as caught:
+            self.loop(body, **arguments)
+        self.assertNotIn("\n", str(caught.exception))
+
+    @staticmethod
+    def loss(batch, model):
+        return F.mse_loss(model(batch.data[0]), batch.data[1])
+
+    def test_submit(self):
+        def twice(batch, model):
+            batch.submit(self.loss(batch, model))
+            batch.submit(self.loss(batch, model))
+
+        self.refuses(r"submit\(\) was called twice for one batch", twice, RuntimeError)
+        self.refuses("a batch was not submitted", lambda batch, model: None, RuntimeError)
+        self.refuses("loss is a float; it is a tensor", lambda batch, model: batch.submit(0.5), TypeError)
+        self.refuses(
+            r"loss has shape \(10, 2\).*loss.mean\(\)",
+            lambda batch, model: batch.submit((model(batch.data[0]) - batch.data[1]).square()),
+            core=Core(train__batch_size="20"),
+        )
+        self.refuses(
+            "does not depend on a parameter", lambda batch, model: batch.submit(self.loss(batch, model).detach())
+        )
+        self.refuses(
+            "sum_of has shape",
+            lambda batch, model: batch.submit(self.loss(batch, model), sum_of=batch.data[0]),
+        )
+
+    def test_steps(self):
+        """What the job does is left out of the loop."""
+        for name, words in (("step", r"optimizer.step\(\): shards apply"), ("zero_grad", "begins at zero")):
+            model = mlp()
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            self.refuses(words, lambda batch, model: getattr(optimizer, name)(), model=model, optimizer=optimizer)
+
+        def replaced(batch, model):
+            loss = self.loss(batch, model)
+            for parameter in model.parameters():
+                parameter.grad = None
+            batch.submit(loss)
+
+        self.refuses("0.weight: its grad was replaced", replaced)
+
+        def changed(batch, model):
+            loss = self.loss(batch, model)
+            loss.backward(retain_graph=True)
+            with torch.no_grad():
+                model[0].bias.add_(1)
+            batch.submit(self.loss(batch, model))
+
+        self.refuses("0.bias was changed in place", changed)
+
+    def test_scaler(self):
+        scaler = torch.cuda.amp.GradScaler(enabled=False)
+        self.refuses(
+            "GradScaler: gradients of several workers.*torch.bfloat16",
+            lambda batch, model: batch.submit(scaler.scale(self.loss(batch, model))),
+        )
+        self.assertEqual(scaler.scale(torch.tensor(2.0)), 2.0)
+
+    def test_history(self):
+        """What was computed before may not matter."""
+        calls = []
+
+        def counts(batch, model):
+            calls.append(0)
+            batch.submit(self.loss(batch, model) * len(calls))
+
+        self.refuses("0.weight: the same batch gave another gradient the 2nd time", counts, ValueError)
+        draws = torch.Generator().manual_seed(3)
+        self.refuses(
+            "another gradient",
+            lambda batch, model: batch.submit(self.loss(batch, model) * torch.rand((), generator=draws)),
+        )
+        self.loop(lambda batch, model: batch.submit(self.loss(batch, model) * torch.rand(())))
+
+    def test_batch_norm(self):
+        model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Linear(4, 2))
+        submit = lambda batch, model: batch.submit(self.loss(batch, model))  # noqa: E731
+        self.refuses(
+            r"1 \(BatchNorm1d\) norms a single value where a step has a piece of 1 samples", submit,
+            model=model, core=Core(cluster__lanes="8"),
+        )  # fmt: skip
+        self.loop(submit, model=model)
+
+    def test_modules(self):
+        """Each is one line that says what would be right."""
+        scripted = nn.Sequential(torch.jit.script(nn.Linear(4, 2)))
+        for model, words in (
+            (scripted, "0 .*ScriptModule.*as it was before torch.jit"),
+            (nn.Embedding(3, 2, sparse=True), "sparse gradients.*sparse=False"),
+            (mlp().double(), "parameter 0.weight is torch.float64.*leave the module in float32"),
+            (mlp().bfloat16(), "is torch.bfloat16.*torch.autocast"),
+            (nn.BatchNorm1d(4, momentum=None), "momentum=None"),
+            (mlp().requires_grad_(False), "nothing to train"),
+            (nn.LazyLinear(3), "has no shape yet"),
+            (nn.DataParallel(mlp()), "give the module that is inside"),
+        ):
+            with self.subTest(words), self.assertRaisesRegex(ValueError, words) as caught:
+                self.worker(Core(), model)
+            self.assertNotIn("\n", str(caught.exception))
+
+
+class Numpy(Joined):
+    def worker(self, core, **arguments):
+        with mock.patch("kelp._process.open_worker", return_value=core):
+            return kelp.Worker(train=20, fingerprint=1, **arguments)
+
+    def test_loop(self):
+        core = Core([(TRAIN, [1, 2]), (TRAIN, [3])])
+        with self.worker(core) as worker:
+            worker.tensor("w", kelp.uniform((2, 3), 0.5))
+            for batch in worker:
+                self.assertEqual(batch.gradient["w"].tolist(), np.zeros((2, 3)).tolist())
+                batch.gradient["w"] += len(batch.indices)
+                batch.submit(1.5, correct=1)
+        self.assertEqual([np.frombuffer(g, np.float32)[0] for g in core.gradients], [2, 1])
+        self.assertEqual(core.sums[:2], [(0, 1.5), (9, 1)])
+        self.assertEqual(core.tensors[0][:3], ("w", (2, 3), 1))
+
+    def test_mistakes(self):
+        def loop(*calls):
+            with self.worker(Core([(TRAIN, [1])])) as worker:
+                worker.tensor("w", kelp.constant(3))
+                for batch in worker:
+                    for sums in calls:
+                        batch.submit(1.0, **sums)
+
+        with self.assertRaisesRegex(RuntimeError, "called twice"):
+            loop({}, {})
+        with self.assertRaisesRegex(RuntimeError, "was not submitted"):
+            loop()
+        with self.assertRaisesRegex(ValueError, "there is no sum 'right'; there are squared"):
+            loop({"right": 1})
+        with self.assertRaisesRegex(ValueError, "'w' begins with given values, but the job has no model.init"):
+            self.worker(Core(model__init="")).tensor("w", np.zeros(3, np.float32))
+
+
+if __name__ == "__main__":
+    unittest.main()
