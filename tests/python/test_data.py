@@ -411,7 +411,8 @@ class Scripts(unittest.TestCase):
         os.mkfifo(os.path.join(folder.name, "begun"))
         os.mkfifo(os.path.join(folder.name, "go on"))
         script = pathlib.Path(folder.name, "script.py")
-        script.write_text("from kelp.torch._data import Loader\nfrom test_data import Blocks, wait_until_ready\n" + work)
+        imports = "from kelp.torch._data import Loader\nfrom test_data import Blocks, wait_until_ready\n"
+        script.write_text(imports + work)
         process = subprocess.Popen(
             [sys.executable, "-W", "ignore", str(script)],
             env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
