@@ -44,8 +44,8 @@ static void copy(const char *from, const char *end, char *message, size_t messag
 
 void kelp_log_tail_message(const char *text, size_t text_bytes, char *message, size_t message_bytes)
 {
+    enum { OURS, PRINTED, ERROR } best = OURS;
     const char *end = text + text_bytes;
-    bool found_error = false;
 
     message[0] = '\0';
     for (const char *line = text; line < end;) {
@@ -55,10 +55,11 @@ void kelp_log_tail_message(const char *text, size_t text_bytes, char *message, s
             line_end = end;
         }
         const char *words = after_header(line, line_end, &error);
-        if (error || (!found_error && line_end > line)) {
+        const int kind = error ? ERROR : words ? OURS : PRINTED;
+        if (line_end > line && kind >= (int)best) {
             copy(words ? words : line, line_end, message, message_bytes);
+            best = kind;
         }
-        found_error = found_error || error;
         line = line_end + 1;
     }
 }

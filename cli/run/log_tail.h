@@ -11,8 +11,9 @@
 #define KELP_LOG_TAIL_BYTES 16384 /* of the log's end that are read */
 
 /*
- * The message of the last line of level error in text, else the last line that is not empty,
- * without time, level and role; "" when there is none. Pure.
+ * The message of the last line of level error in text, without time, level and role; else the last
+ * line that is none of Kelp's log, as a program of the user's own prints it before the library says
+ * that it leaves; else the last one that is not empty; "" when there is none. Pure.
  */
 void kelp_log_tail_message(const char *text, size_t text_bytes, char *message,
                            size_t message_bytes);
