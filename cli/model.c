@@ -6,6 +6,7 @@
 
 #include "cli/preflight/preflight.h"
 #include "cli/run/plugin_consent.h"
+#include "cli/run/worker_program.h"
 #include "cli/verb/job_load.h"
 #include "cli/verbs.h"
 #include "common/base/json.h"
@@ -56,6 +57,9 @@ static kelp_status derive(struct shown *shown, const struct kelp_options *given,
     }
     if (status == KELP_OK) {
         shown->job = kelp_job_file_job(shown->file);
+        status = kelp_worker_program_refuse(shown->job, "kelp model show", reterr);
+    }
+    if (status == KELP_OK) {
         status = kelp_job_begin_portable(shown->job, source.path, reterr);
     }
     if (status == KELP_OK) {

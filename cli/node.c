@@ -13,6 +13,7 @@
 #include "cli/run/job_files.h"
 #include "cli/run/run_client.h"
 #include "cli/run/run_own.h"
+#include "cli/run/worker_program.h"
 #include "cli/verb/job_load.h"
 #include "cli/verbs.h"
 #include "common/base/clock.h"
@@ -62,7 +63,7 @@ static const struct kelp_option options[] = {
                    "others at those behind it, coordinator, shards and workers in this order"),
     KELP_VERB_TEXT("spec-sha256", "HEX", "Processes",
                    "SHA-256 of the job's text, which kelp submit prints: refuse another one; a job "
-                   "with model.plugin needs it"),
+                   "with model.plugin or model.program needs it"),
     KELP_VERB_NUMBER("grace", DURATION, 1000, 86400000, "30s", "Processes",
                      "after SIGTERM: time for shards to move what they have to other hosts"),
     KELP_VERB_NUMBER(
@@ -99,6 +100,7 @@ struct node {
     struct kelp_job_file *file;
     char *spec;
     struct kelp_launch_node launch;
+    struct kelp_worker_program program;
     struct kelp_gpus gpus;
     struct kelp_trials trials; /* none */
     struct kelp_display display;
@@ -322,12 +324,15 @@ static kelp_status check_spec(const struct node *node, char sha256[KELP_SHA256_H
                          "--spec-sha256 is %s",
                          job->name, sha256, meant);
     }
-    return meant || !job->model.plugin[0]
-               ? KELP_OK
-               : kelp_fail(reterr, KELP_ERR_DENIED,
-                           "job '%s' loads a library, '%s': say that it is meant by --spec-sha256, "
-                           "which kelp submit prints",
-                           job->name, job->model.plugin);
+    const char *named = job->model.python[0] ? job->model.python : job->model.program;
+    if (meant || (!job->model.plugin[0] && !named[0])) {
+        return KELP_OK;
+    }
+    return kelp_fail(reterr, KELP_ERR_DENIED,
+                     "job '%s' %s, '%s': say that it is meant by --spec-sha256, which kelp submit "
+                     "prints",
+                     job->name, named[0] ? "runs a program" : "loads a library",
+                     named[0] ? named : job->model.plugin);
 }
 
 static kelp_status read_spec(struct node *node, struct kelp_error *reterr)
@@ -519,6 +524,7 @@ static int start(struct node *node, struct kelp_guard *guard)
         .spec_digest = kelp_job_file_digest(node->file),
         .run = &node->run,
         .bin_folder = node->bin_folder,
+        .worker_program = &node->program,
         .etcd_url = kelp_options_text(node->given, "etcd"),
         .log_level = kelp_log_level_names[kelp_options_choice(node->given, "log-level")],
         .listen = kelp_options_text(node->given, "listen"),
@@ -563,6 +569,10 @@ static int work(struct kelp_guard *guard, void *user)
     memset(&node->result, 0, sizeof(node->result));
     if (status == KELP_OK) {
         status = find_files(node, &error);
+    }
+    if (status == KELP_OK && node->launch.workers.most > 0) {
+        status =
+            kelp_worker_program_find(kelp_job_file_job(node->file), NULL, &node->program, &error);
     }
     if (status != KELP_OK) {
         bool failed = status == KELP_ERR_IO || status == KELP_ERR_NO_MEMORY ||

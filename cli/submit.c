@@ -12,6 +12,7 @@
 #include "cli/preflight/train_job.h"
 #include "cli/run/plugin_consent.h"
 #include "cli/run/run_client.h"
+#include "cli/run/worker_program.h"
 #include "cli/verb/job_load.h"
 #include "cli/verbs.h"
 #include "common/base/clock.h"
@@ -156,9 +157,19 @@ static kelp_status check_apart(const struct submit *submit, struct kelp_error *r
                : KELP_OK;
 }
 
+/* It says what the job means, and must be on this machine as the data otherwise. */
+static kelp_status find_worker_program(struct submit *submit,
+                                       struct kelp_worker_program *ret_program,
+                                       struct kelp_error *reterr)
+{
+    submit->carried.samples = UINT64_MAX;
+    return kelp_worker_program_find(kelp_job_file_job(submit->file), NULL, ret_program, reterr);
+}
+
 /* The job as this machine understands it, with its data: what every worker must derive. */
 static kelp_status read_job(struct submit *submit, struct kelp_error *reterr)
 {
+    struct kelp_worker_program worker_program;
     const struct kelp_dataset_watch watch = {.rows = tell_rows, .user = &submit->display};
 
     kelp_status status = check_words(submit, reterr);
@@ -169,6 +180,9 @@ static kelp_status read_job(struct submit *submit, struct kelp_error *reterr)
         status = check_apart(submit, reterr);
     }
     if (status == KELP_OK) {
+        status = find_worker_program(submit, &worker_program, reterr);
+    }
+    if (status == KELP_OK && !kelp_worker_program_is(&worker_program)) {
         status = kelp_preflight(submit->file, &watch, &submit->carried, reterr);
         kelp_display_clear(&submit->display);
     }

@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -19,6 +18,7 @@
 #include "cli/preflight/train_job.h"
 #include "cli/run/plugin_consent.h"
 #include "cli/run/run_client.h"
+#include "cli/run/worker_program.h"
 #include "cli/verb/job_load.h"
 #include "cli/verb/out_file.h"
 #include "cli/verbs.h"
@@ -57,7 +57,8 @@ static const struct kelp_option options[] = {
     KELP_VERB_ETCD_PROGRAM("Cluster"),
     KELP_VERB_TEXT("worker-program", "FILE", "Cluster",
                    "a program that is linked with libkelp-worker.so, to compute instead of "
-                   "kelp-worker: it says what the model and the data are"),
+                   "kelp-worker or the job's program (job key model.program): it says what the "
+                   "model and the data are"),
     KELP_VERB_TEXT("listen", "HOST", "Cluster",
                    "serve at ports of this loopback address, such as 127.0.0.1, with certificates "
                    "made for this run unless --certs names others; else all processes meet on unix "
@@ -105,7 +106,7 @@ struct train {
     struct kelp_train_changes changes; /* resumed: since the earlier job */
     struct kelp_run_dir run;
     char bin_folder[KELP_PROCESS_PATH_MAX];
-    char worker_program[PATH_MAX];         /* "": kelp-worker */
+    struct kelp_worker_program worker_program;
     char certs[KELP_LAUNCH_CERTS_MAX + 1]; /* "": none */
     struct kelp_display display;
     bool force;    /* the job goes on from checkpoints of another one */
@@ -288,7 +289,7 @@ static int work(struct kelp_guard *guard, void *user)
         .plan = train->carried.plan,
         .run = &train->run,
         .bin_folder = train->bin_folder,
-        .worker_program = train->worker_program[0] ? train->worker_program : NULL,
+        .worker_program = &train->worker_program,
         .etcd_url = kelp_options_text(train->given, "etcd"),
         .etcd_program = kelp_options_text(train->given, "etcd-program"),
         .log_level = kelp_log_level_names[kelp_options_choice(train->given, "log-level")],
@@ -373,7 +374,7 @@ static int run(struct train *train)
         return kelp_complain(KELP_EXIT_FAILED, "%s", error.text);
     }
     kelp_display_say(&train->display, "run %s", train->run.path);
-    if (train->worker_program[0] == '\0') {
+    if (!kelp_options_given(train->given, "worker-program")) {
         kelp_notices_say(&program, kelp_job_file_job(train->file), &train->carried,
                          &train->display);
     }
@@ -444,29 +445,21 @@ static kelp_status check_trace(const struct train *train, struct kelp_error *ret
 /* Faults and traces are kelp-worker's own. */
 static kelp_status find_worker_program(struct train *train, struct kelp_error *reterr)
 {
-    const char *path = kelp_options_text(train->given, "worker-program");
-    struct stat about;
+    const char *instead = kelp_options_text(train->given, "worker-program");
+    const char *who = instead ? "--worker-program names another" : "the job has a program instead";
 
-    if (!path) {
-        return KELP_OK;
-    }
-    if (!realpath(path, train->worker_program) || stat(train->worker_program, &about) != 0) {
-        return kelp_fail(reterr, KELP_ERR_NOT_FOUND, "--worker-program '%.200s': %s", path,
-                         strerror(errno));
-    }
-    if (!S_ISREG(about.st_mode) || access(train->worker_program, X_OK) != 0) {
-        return kelp_fail(reterr, KELP_ERR_INVALID, "--worker-program '%.200s' cannot be executed",
-                         path);
+    kelp_status status = kelp_worker_program_find(kelp_job_file_job(train->file), instead,
+                                                  &train->worker_program, reterr);
+    if (status != KELP_OK || !kelp_worker_program_is(&train->worker_program)) {
+        return status;
     }
     if (train->trials.fault_count > 0) {
         return kelp_fail(reterr, KELP_ERR_INVALID,
-                         "--fault is for kelp-worker, and --worker-program names another; "
-                         "--at step=N:kill=%s kills that one",
-                         train->trials.faults[0].id);
+                         "--fault is for kelp-worker, and %s; --at step=N:kill=%s kills that one",
+                         who, train->trials.faults[0].id);
     }
     return kelp_options_text(train->given, "trace")
-               ? kelp_fail(reterr, KELP_ERR_INVALID,
-                           "--trace is for kelp-worker, and --worker-program names another")
+               ? kelp_fail(reterr, KELP_ERR_INVALID, "--trace is for kelp-worker, and %s", who)
                : KELP_OK;
 }
 
@@ -475,8 +468,9 @@ static kelp_status derive(struct train *train, struct kelp_error *reterr)
 {
     const struct kelp_dataset_watch watch = {.rows = tell_rows, .user = &train->display};
 
-    if (train->worker_program[0] != '\0') {
+    if (kelp_worker_program_is(&train->worker_program)) {
         train->carried.steps = UINT64_MAX;
+        train->carried.samples = UINT64_MAX;
         return KELP_OK;
     }
     kelp_status status = kelp_preflight(train->file, &watch, &train->carried, reterr);
@@ -540,7 +534,8 @@ static kelp_status prepare(struct train *train, struct kelp_error *reterr)
     if (status == KELP_OK) {
         const struct kelp_plugin_consent consent = {
             .own_job = kelp_options_positional_count(train->given) > 0,
-            .allowed = kelp_options_flag(train->given, "allow-plugin")};
+            .allowed = kelp_options_flag(train->given, "allow-plugin") ||
+                       kelp_options_given(train->given, "worker-program")};
         status = kelp_plugin_consent(train->file, &consent, reterr);
     }
     if (status == KELP_OK) {

@@ -16,6 +16,7 @@
 #include "common/base/process_name.h"
 #include "common/base/sha256.h"
 #include "common/base/text.h"
+#include "common/program/daemon.h"
 #include "common/program/expiry_watch.h"
 #include "common/program/shm_option.h"
 #include "common/program/version.h"
@@ -479,8 +480,8 @@ static kelp_status join(struct kelp_worker *worker, struct kelp_error *reterr)
     if (!worker->feed) {
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "kelp_worker_join(): out of memory");
     }
-    kelp_log_info("joined samples=%" PRIu64 " tensors=%u elements=%" PRIu64
-                  " partitions=%u compute=\"%s\"",
+    kelp_log_info(KELP_WORKER_JOINED "%" PRIu64 " tensors=%u elements=%" PRIu64
+                                     " partitions=%u compute=\"%s\"",
                   plan->samples[KELP_SPLIT_TRAIN], plan->tensor_count, plan->flat_count,
                   plan->partition_count, plan->compute_kind);
     return KELP_OK;
@@ -651,8 +652,43 @@ int kelp_worker_add(struct kelp_worker *worker, uint32_t sum, double value)
     if (sum > KELP_WORKER_SUM_CORRECT || sum == KELP_METRIC_SUM_SAMPLES) {
         return invalid("kelp_worker_add(): %" PRIu32 " is none of enum kelp_worker_sum", sum);
     }
-    worker->lane->gradient->sums[sum] += value;
+    double *sums = worker->lane->gradient->sums;
+    sums[sum] += value;
+    if (sum == KELP_METRIC_SUM_SQUARED) {
+        sums[KELP_METRIC_SUM_GAVE_SQUARED] = 1;
+    } else if (sum == KELP_METRIC_SUM_ABSOLUTE) {
+        sums[KELP_METRIC_SUM_GAVE_ABSOLUTE] = 1;
+    } else if (sum == KELP_METRIC_SUM_CORRECT) {
+        sums[KELP_METRIC_SUM_GAVE_CORRECT] = 1;
+    }
     return KELP_WORKER_OK;
+}
+
+/* What training goes by must be among the sums: without it nothing would ever get better. */
+static int check_monitored(const struct kelp_job *job, enum kelp_metric metric, const double *sums)
+{
+    struct kelp_metrics metrics;
+
+    kelp_metrics_of_given(sums, &metrics);
+    return job->model.kind != KELP_MODEL_PROGRAM || kelp_metrics_have(&metrics, metric)
+               ? KELP_WORKER_OK
+               : invalid("the job goes by val/%s: the lane has no sums for it",
+                         kelp_metric_name(metric));
+}
+
+static int check_sums(const struct kelp_worker *worker)
+{
+    const struct kelp_job *job = kelp_job_link_job(worker->job_link);
+    const double *sums = worker->lane->gradient->sums;
+
+    if (worker->work->word.kind != KELP_STEP_EVALUATE_VAL) {
+        return KELP_WORKER_OK;
+    }
+    int result = check_monitored(job, kelp_metric_of_monitored(job->train.monitor), sums);
+    if (result == KELP_WORKER_OK && job->checkpoint.keep_best > 0) {
+        result = check_monitored(job, kelp_metric_of_checkpoint(job->checkpoint.metric), sums);
+    }
+    return result;
 }
 
 int kelp_worker_submit(struct kelp_worker *worker)
@@ -661,6 +697,10 @@ int kelp_worker_submit(struct kelp_worker *worker)
 
     if (!worker->lane) {
         return invalid("kelp_worker_submit(): there is no lane");
+    }
+    const int result = check_sums(worker);
+    if (result != KELP_WORKER_OK) {
+        return result;
     }
     struct kelp_gradient *gradient = worker->lane->gradient;
     gradient->present = worker->work->word.kind == KELP_STEP_TRAIN;

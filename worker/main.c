@@ -55,6 +55,11 @@ static void on_signal(int signal_number, void *user)
 static kelp_status check_plugin(const struct kelp_job *job, const char *spec_sha256,
                                 struct kelp_error *reterr)
 {
+    if (job->model.kind == KELP_MODEL_PROGRAM) {
+        return kelp_fail(reterr, KELP_ERR_UNSUPPORTED,
+                         "the job is computed by the program %.300s, not by kelp-worker",
+                         job->model.python[0] ? job->model.python : job->model.program);
+    }
     if (job->model.kind != KELP_MODEL_PLUGIN || (spec_sha256 && job->model.plugin_sha256[0])) {
         return KELP_OK;
     }

@@ -1,5 +1,6 @@
 #include "cli/chaos/chaos_child.h"
 
+#include <assert.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -7,7 +8,27 @@
 #include <unistd.h>
 
 #include "cli/run/log_tail.h"
+#include "common/base/environment.h"
 #include "common/program/options.h"
+
+#define ENVIRONMENT_MAX 8 /* entries that a child is given */
+#define PYTHON_BYTES    (KELP_PROCESS_PATH_MAX + sizeof("KELP_PYTHON="))
+
+/* That of the child: what it is given, and the Python that runs a job's script. */
+static void choose_environment(const struct kelp_chaos_child *child, char python[PYTHON_BYTES],
+                               const char *environment[ENVIRONMENT_MAX + 2])
+{
+    int count = 0;
+
+    for (; child->environment && child->environment[count]; count++) {
+        assert(count < ENVIRONMENT_MAX);
+        environment[count] = child->environment[count];
+    }
+    (void)snprintf(python, PYTHON_BYTES, "KELP_PYTHON=%.*s", KELP_PROCESS_PATH_MAX,
+                   kelp_environment_python());
+    environment[count++] = python;
+    environment[count] = NULL;
+}
 
 kelp_status kelp_chaos_child_start(struct kelp_chaos_child *child, const char *const *args,
                                    struct kelp_error *reterr)
@@ -16,6 +37,8 @@ kelp_status kelp_chaos_child_start(struct kelp_chaos_child *child, const char *c
     const char *argv[KELP_CHAOS_CHILD_ARGS_MAX + 3] = {program, child->verb};
     /* What KELP_ variables ask for stands in the job already. */
     static const char *const unset[] = {"KELP_*", NULL};
+    const char *environment[ENVIRONMENT_MAX + 2];
+    char python[PYTHON_BYTES];
     int count = 2;
     int fd = -1;
 
@@ -30,8 +53,9 @@ kelp_status kelp_chaos_child_start(struct kelp_chaos_child *child, const char *c
     if (status != KELP_OK) {
         return status;
     }
+    choose_environment(child, python, environment);
     struct kelp_process_options options = {.argv = argv,
-                                           .set_environment = child->environment,
+                                           .set_environment = environment,
                                            .unset_environment = unset,
                                            .stdout_fd = fd,
                                            .stderr_fd = fd};

@@ -78,6 +78,10 @@ kelp_status kelp_chaos_job_epoch_steps(const struct kelp_job *job, uint64_t *ret
 {
     struct kelp_dataset *dataset = NULL;
 
+    if (job->data.kind == KELP_DATA_PROGRAM) {
+        *ret_steps = 0;
+        return KELP_OK;
+    }
     kelp_status status = kelp_dataset_open(job, &dataset, reterr);
     if (status != KELP_OK) {
         return status;
@@ -101,6 +105,14 @@ kelp_status kelp_chaos_job_lengthen(struct kelp_job_file *file, uint64_t epoch_s
                       (host_faults > 0 ? last_step + KELP_CHAOS_HOST_STEPS * (uint64_t)host_faults
                                        : KELP_CHAOS_LENGTH * (uint64_t)last_step);
 
+    if (epoch_steps == 0) {
+        return fixed ? KELP_OK
+                     : kelp_fail(reterr, KELP_ERR_INVALID,
+                                 "the job's program alone knows how long an epoch is: give "
+                                 "--epochs N for more than %" PRIu32 " steps, where the plan's "
+                                 "last fault is",
+                                 last_step);
+    }
     if (fixed && last_step >= epochs * epoch_steps) {
         return kelp_fail(reterr, KELP_ERR_INVALID,
                          "the plan's last fault is at step %" PRIu32 ", and the job has %" PRIu64

@@ -27,7 +27,8 @@
 kelp_status kelp_chaos_job_read(const struct kelp_options *given, struct kelp_job_file **ret_file,
                                 struct kelp_error *reterr) KELP_MUST_USE;
 
-/* Training steps of one epoch; reads the data. */
+/* Training steps of one epoch; reads the data. 0: a program has them (model.program), and says it
+ * to the cluster alone. */
 kelp_status kelp_chaos_job_epoch_steps(const struct kelp_job *job, uint64_t *ret_steps,
                                        struct kelp_error *reterr) KELP_MUST_USE;
 
@@ -35,7 +36,8 @@ kelp_status kelp_chaos_job_epoch_steps(const struct kelp_job *job, uint64_t *ret
  * Give the job enough epochs for a plan whose last fault is at last_step, as above: faults that
  * find nothing to hit are tried again later. host_faults: so many, of hosts; 0: they are of
  * processes. `fixed`: the epochs may not be changed (--epochs, --digest, --quiet-run).
- * Errors: KELP_ERR_INVALID when they are fixed and the last fault is past the end.
+ * Errors: KELP_ERR_INVALID when they are fixed and the last fault is past the end, or when they are
+ * not and epoch_steps is 0.
  */
 kelp_status kelp_chaos_job_lengthen(struct kelp_job_file *file, uint64_t epoch_steps,
                                     uint32_t last_step, uint32_t host_faults, bool fixed,

@@ -16,7 +16,8 @@
 #include "common/base/clock.h"
 #include "common/base/proc_file.h"
 
-#define TEXT_MAX 8192 /* of a command line or a status */
+#define TEXT_MAX        8192         /* of a command line or a status */
+#define ENVIRONMENT_MAX (256u << 10) /* bytes of one that are looked at */
 
 /* A file of /proc/PID, NUL-terminated; its length, 0 when it cannot be read. */
 static size_t read_proc(pid_t pid, const char *name, char text[TEXT_MAX])
@@ -73,6 +74,24 @@ static uint64_t age_ms(const struct stat_line *line)
     return now_in_ms > start ? now_in_ms - start : 0;
 }
 
+/* Programs of one's own get it so. */
+static bool has_id_variable(pid_t pid, const char *id)
+{
+    static const char name[] = "KELP_ID=";
+    char path[64];
+    char *text = malloc(ENVIRONMENT_MAX);
+    bool found = false;
+
+    (void)snprintf(path, sizeof(path), "%ld/environ", (long)pid);
+    size_t length = text ? kelp_proc_file_read(path, text, ENVIRONMENT_MAX) : 0;
+    for (size_t at = 0; at < length && !found; at += strlen(text + at) + 1) {
+        found = strncmp(text + at, name, sizeof(name) - 1) == 0 &&
+                strcmp(text + at + sizeof(name) - 1, id) == 0;
+    }
+    free(text);
+    return found;
+}
+
 /* Does the command line hold the arguments "--id" ID? */
 static bool has_id(pid_t pid, const char *id)
 {
@@ -86,7 +105,7 @@ static bool has_id(pid_t pid, const char *id)
         }
         next = strcmp(text + at, "--id") == 0;
     }
-    return false;
+    return has_id_variable(pid, id);
 }
 
 static bool is_child(pid_t pid, pid_t parent, const char *id, struct stat_line *ret_line)

@@ -191,12 +191,38 @@ void kelp_doors_certificates(const struct kelp_doctor_run *run, struct kelp_find
 
 /* ---- the library --------------------------------------------------------------------------- */
 
+static void look_at_program(const struct kelp_job *job, struct kelp_findings *findings)
+{
+    const bool script = job->model.python[0] != '\0';
+    const char *key = script ? "model.python" : "model.program";
+    const char *path = script ? job->model.python : job->model.program;
+    struct stat about;
+
+    if (stat(path, &about) != 0) {
+        kelp_findings_add(findings, "library", KELP_DOOR_NOTE, "%s: %.250s: %s", key, path,
+                          strerror(errno));
+    } else if (others_write(&about)) {
+        kelp_findings_add(findings, "library", KELP_DOOR_OPEN,
+                          "%s: %.250s is run as you, and others can write it", key, path);
+    } else if (!kelp_program_is_known(job)) {
+        kelp_findings_add(findings, "library", KELP_DOOR_NOTE,
+                          "%s: %.250s is a program that you have not named: commands ask for "
+                          "--allow-plugin",
+                          key, path);
+    } else {
+        kelp_findings_add(findings, "library", KELP_DOOR_CLOSED,
+                          "%s: %.250s is a program that you have named", key, path);
+    }
+}
+
 void kelp_doors_library(const struct kelp_doctor_run *run, struct kelp_findings *findings)
 {
     const char *path = run->job->model.plugin;
     struct stat about;
 
-    if (run->job->model.kind != KELP_MODEL_PLUGIN) {
+    if (run->job->model.kind == KELP_MODEL_PROGRAM) {
+        look_at_program(run->job, findings);
+    } else if (run->job->model.kind != KELP_MODEL_PLUGIN) {
         kelp_findings_add(findings, "library", KELP_DOOR_CLOSED, "the job names none");
     } else if (stat(path, &about) != 0) {
         kelp_findings_add(findings, "library", KELP_DOOR_NOTE, "model.plugin: %.250s: %s", path,

@@ -16,6 +16,7 @@
 #include "cli/preflight/preflight.h"
 #include "cli/run/leftovers.h"
 #include "cli/run/run_client.h"
+#include "cli/run/worker_program.h"
 #include "cli/verb/job_load.h"
 #include "common/base/clock.h"
 #include "common/base/files.h"
@@ -189,6 +190,11 @@ static kelp_status read_job(struct kelp_inference *inference, struct kelp_source
     kelp_status status = kelp_sources_find_job(sources, inference->given, reterr);
     if (status == KELP_OK) {
         status = kelp_sources_load_job(sources, inference->given, &inference->file, reterr);
+    }
+    if (status == KELP_OK) {
+        char verb[32];
+        (void)snprintf(verb, sizeof(verb), "kelp %s", mode_name(inference));
+        status = kelp_worker_program_refuse(kelp_job_file_job(inference->file), verb, reterr);
     }
     if (status == KELP_OK && !sources->alone) {
         status = kelp_sources_find_weights(sources, inference->given,

@@ -1,5 +1,6 @@
 #include "cli/launch/children.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -21,6 +22,8 @@
 
 #define LISTEN_BYTES  256
 #define METRICS_BYTES 272
+
+#define PROGRAM_WORDS_MAX 16 /* variables that a program of one's own gets */
 
 /* Arguments of a child that is traced. */
 struct trace_texts {
@@ -121,6 +124,34 @@ static void trace_arguments(const struct kelp_children *children, const struct k
     argv[(*count)++] = texts->steps;
 }
 
+static bool is_program(const struct kelp_children *children, const struct kelp_child *child)
+{
+    const struct kelp_worker_program *program = children->options.worker_program;
+
+    return child->kind == KELP_CHILD_WORKER && program && kelp_worker_program_is(program);
+}
+
+/* What a program of one's own gets instead of the options argv[1] to argv[count - 1]: "--job",
+ * "mlp" becomes "KELP_JOB=mlp". Entries are owned. */
+static kelp_status program_environment(const char *const *argv, int count,
+                                       char *entries[PROGRAM_WORDS_MAX], struct kelp_error *reterr)
+{
+    for (int i = 1, used = 0; i + 1 < count; i += 2, used++) {
+        const size_t bytes = strlen(argv[i]) + strlen(argv[i + 1]) + sizeof("KELP_=");
+        char *entry = used < PROGRAM_WORDS_MAX ? malloc(bytes) : NULL;
+        if (!entry) {
+            return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
+        }
+        const int name = snprintf(entry, bytes, "KELP_%s", argv[i] + 2);
+        for (int at = 0; at < name; at++) {
+            entry[at] = entry[at] == '-' ? '_' : (char)toupper((unsigned char)entry[at]);
+        }
+        (void)snprintf(entry + name, bytes - (size_t)name, "=%s", argv[i + 1]);
+        entries[used] = entry;
+    }
+    return KELP_OK;
+}
+
 static void path_arguments(const struct kelp_path_map *paths, const char **argv, int *count)
 {
     for (size_t i = 0; paths && i < paths->count; i++) {
@@ -180,6 +211,7 @@ static kelp_status start(struct kelp_children *children, struct kelp_child *chil
     char certs[KELP_CREDENTIALS_PATH_MAX + 1];
     char gpu[KELP_GPU_ENTRY_MAX + 1];
     struct trace_texts trace;
+    char *entries[PROGRAM_WORDS_MAX] = {NULL};
     const char *argv[ARGUMENTS_MAX] = {program,   "--etcd",      options->etcd_url,
                                        "--job",   options->job,  "--id",
                                        child->id, "--log-level", options->log_level};
@@ -217,13 +249,13 @@ static kelp_status start(struct kelp_children *children, struct kelp_child *chil
         argv[count++] = "--certs";
         argv[count++] = certs;
     }
-    if (options->metrics_host) {
+    if (options->metrics_host && !is_program(children, child)) {
         metrics_address(children, child, metrics);
         argv[count++] = "--metrics";
         argv[count++] = metrics;
     }
     if (child->kind != KELP_CHILD_COORDINATOR) {
-        path_arguments(options->paths, argv, &count);
+        path_arguments(is_program(children, child) ? NULL : options->paths, argv, &count);
         if (options->shm_folder) {
             argv[count++] = "--" KELP_SHM_FOLDER;
             argv[count++] = options->shm_folder;
@@ -232,10 +264,10 @@ static kelp_status start(struct kelp_children *children, struct kelp_child *chil
     fault_arguments(children, child, argv, &count);
     trace_arguments(children, child, &trace, argv, &count);
     argv[count] = NULL;
-    if (child->kind == KELP_CHILD_WORKER && options->worker_program) {
-        argv[0] = options->worker_program;
-    }
     kelp_status status = program_path(options->bin_folder, child->kind, program, reterr);
+    if (status == KELP_OK && is_program(children, child)) {
+        status = program_environment(argv, count, entries, reterr);
+    }
     if (status == KELP_OK) {
         log_path(children, child, log, sizeof(log));
         status = kelp_log_open(log, &log_fd, &child->log_from, reterr);
@@ -246,17 +278,32 @@ static kelp_status start(struct kelp_children *children, struct kelp_child *chil
         static const char *const unset[] = {"KELP_*", NULL};
         const bool computes =
             child->kind == KELP_CHILD_WORKER && options->gpus && options->gpus->count > 0;
-        const char *const set[] = {computes ? gpu : NULL, NULL};
+        const char *set[PROGRAM_WORDS_MAX + 3] = {NULL};
+        int set_count = 0;
         if (computes) {
             kelp_gpus_entry(options->gpus, child->number, gpu);
+            set[set_count++] = gpu;
         }
-        struct kelp_process_options process = {.argv = argv,
-                                               .set_environment = set,
-                                               .unset_environment = unset,
-                                               .stdout_fd = log_fd,
-                                               .stderr_fd = log_fd};
+        for (int i = 0; i < PROGRAM_WORDS_MAX && entries[i]; i++) {
+            set[set_count++] = entries[i];
+        }
+        if (is_program(children, child) && options->worker_program->python) {
+            set[set_count++] = "PYTHONUNBUFFERED=1"; /* what it prints is in its log at once */
+        }
+        struct kelp_process_options process = {
+            .argv = is_program(children, child) ? options->worker_program->argv : argv,
+            .set_environment = set,
+            .unset_environment = unset,
+            .stdout_fd = log_fd,
+            .stderr_fd = log_fd};
         status = kelp_process_start(&process, &child->process, reterr);
         (void)close(log_fd);
+        if (status == KELP_ERR_NOT_FOUND && is_program(children, child)) {
+            status = KELP_ERR_INVALID; /* as of all that the job names: the same comes again */
+        }
+    }
+    for (int i = 0; i < PROGRAM_WORDS_MAX; i++) {
+        free(entries[i]);
     }
     if (status != KELP_OK) {
         return status;
@@ -481,15 +528,21 @@ static uint32_t workers_running(const struct kelp_children *children)
 }
 
 static kelp_status fail_of_input(const struct kelp_children *children,
-                                 const struct kelp_child *child, struct kelp_error *reterr)
+                                 const struct kelp_child *child, const char *how,
+                                 struct kelp_error *reterr)
 {
     char path[KELP_RUN_PATH_MAX + 64];
     char reason[384];
 
     log_path(children, child, path, sizeof(path));
     kelp_log_tail_read(path, child->log_from, reason, sizeof(reason));
-    return kelp_fail(reterr, KELP_ERR_INVALID, "%s: %s", child->id,
-                     reason[0] ? reason : "exited with status 2 and logged nothing");
+    if (child->supervise.idle > 0) {
+        return kelp_fail(reterr, KELP_ERR_INVALID, "%s: the program ended and took no part%s%s",
+                         child->id, reason[0] ? "; its last line: " : "", reason);
+    }
+    return reason[0]
+               ? kelp_fail(reterr, KELP_ERR_INVALID, "%s: %s", child->id, reason)
+               : kelp_fail(reterr, KELP_ERR_INVALID, "%s: %s and logged nothing", child->id, how);
 }
 
 /* What a log says, without the numbers that differ from time to time. */
@@ -525,6 +578,17 @@ static uint64_t cause_of(const struct kelp_children *children, const struct kelp
         }
     }
     return 0;
+}
+
+/* Before the run has trained, and before it took part, as far as its log has that. */
+static bool is_early(const struct kelp_children *children, const struct kelp_child *child)
+{
+    const char *level = children->options.log_level;
+    char path[KELP_RUN_PATH_MAX + 64];
+
+    log_path(children, child, path, sizeof(path));
+    return !children->begun && strcmp(level, "error") != 0 && strcmp(level, "warn") != 0 &&
+           !kelp_log_has(path, child->log_from, KELP_WORKER_JOINED);
 }
 
 /* The end of its log for people, and the reason in one line. */
@@ -574,12 +638,14 @@ static kelp_status handle_end(struct kelp_children *children, struct kelp_child 
         .exit_status = WIFEXITED(wait_status) ? WEXITSTATUS(wait_status) : 0,
         .lived_ms = now - child->start_ms,
         .enough_left = workers_running(children) >= children->options.workers_min,
+        .program = is_program(children, child),
+        .early = is_early(children, child),
         .cause = cause_of(children, child, wait_status),
     };
     switch (kelp_supervise(&children->options.policy, &end, &child->supervise, &children->failures,
                            &delay_ms)) {
     case KELP_SUPERVISE_FAIL:
-        return fail_of_input(children, child, reterr);
+        return fail_of_input(children, child, how, reterr);
     case KELP_SUPERVISE_LEAVE:
         child->left = end.exited && end.exit_status == 0;
         if (!end.exited || end.exit_status != 0) { /* in order: also how a run ends */

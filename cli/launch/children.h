@@ -13,6 +13,7 @@
 #include "cli/launch/supervise.h"
 #include "cli/launch/trial.h"
 #include "cli/run/run_dir.h"
+#include "cli/run/worker_program.h"
 #include "cli/verb/display.h"
 #include "common/base/process.h"
 #include "common/base/status.h"
@@ -42,8 +43,8 @@ struct kelp_child {
 
 /* All text is borrowed for the life of the children. */
 struct kelp_children_options {
-    const char *bin_folder;     /* where kelp-ps and the others are */
-    const char *worker_program; /* instead of kelp-worker; NULL: that one */
+    const char *bin_folder;                           /* where kelp-ps and the others are */
+    const struct kelp_worker_program *worker_program; /* instead of kelp-worker */
     const char *run_path;
     const char *etcd_url;
     const char *job;
@@ -75,6 +76,7 @@ struct kelp_children {
     uint32_t next_number[3];       /* of each kind */
     struct kelp_failures failures; /* restarts so far */
     char *run_folder;              /* run_path, absolute; owned */
+    bool begun;                    /* the run has trained: the launcher sets it */
 };
 
 /* The programs that a run needs, checked before anything is started.

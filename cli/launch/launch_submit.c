@@ -43,17 +43,14 @@ static kelp_status renew_spec(struct kelp_job_client *client, const char *key,
     return status;
 }
 
-/* What no generation was opened with is nobody's plan yet. Another one stays: workers say how it
- * differs. */
+/* What no generation was opened with is nobody's plan yet, and goes where workers say what it is.
+ * Another one stays: workers say how it differs. */
 static kelp_status renew_plan(struct kelp_job_client *client, const char *key,
                               const struct kelp_launch *launch, struct kelp_error *reterr)
 {
     char map_key[KELP_JOB_CLIENT_KEY_MAX + 1];
     bool succeeded = false;
 
-    if (!launch->plan) {
-        return KELP_OK;
-    }
     kelp_job_client_key(client, "map", map_key);
     struct kelp_etcd_compare compare = {.key = map_key, .what = KELP_ETCD_CREATE_REVISION};
     struct kelp_etcd_operation operation = {.key = key, .value = launch->plan};
@@ -377,9 +374,12 @@ kelp_status kelp_launcher_submit(struct kelp_job_client *client, const struct ke
     }
     const struct kelp_etcd_compare compare = {.key = spec, .what = KELP_ETCD_CREATE_REVISION};
     struct kelp_etcd_operation operations[5] = {{.key = run, .value = where},
-                                                {.key = plan, .value = launch->plan},
                                                 {.key = spec, .value = launch->spec}};
-    size_t operation_count = 3;
+    size_t operation_count = 2;
+    if (launch->plan) {
+        operations[operation_count++] =
+            (struct kelp_etcd_operation){.key = plan, .value = launch->plan};
+    }
     if (before) {
         operations[operation_count++] = (struct kelp_etcd_operation){.key = state, .value = count};
     }

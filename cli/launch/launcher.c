@@ -370,6 +370,7 @@ static void show(struct kelp_launcher *launcher, uint64_t now)
             meter.reason = "the job is over, and its result is being written";
         }
     }
+    launcher->children.begun = launcher->children.begun || meter.running;
     if (meter.running && !launcher->training && !kelp__launch_unheld(launcher)) {
         launcher->training = true;
         if (launcher->launch->on_training) {

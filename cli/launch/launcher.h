@@ -60,15 +60,16 @@ struct kelp_launch {
     const struct kelp_job *job;
     const char *spec; /* canonical text of the job */
     uint64_t spec_digest;
-    const char *plan; /* text of the job's plan; NULL on a node, and with a worker_program */
+    const char *plan; /* text of the job's plan; NULL on a node, and where a program says it */
     const char
         *card; /* kelp submit, where hosts share no folder: what the model carries; or NULL */
     const struct kelp_run_dir *run;
     const char *bin_folder;
-    const char *worker_program; /* that computes; the first one to join says what the plan is. NULL:
-                                   kelp-worker */
-    const char *etcd_url;       /* NULL: a private one */
-    const char *etcd_program;   /* NULL: found on PATH */
+    /* Computes instead of kelp-worker, and the first one to join says what the plan is; NULL, or
+     * none: kelp-worker. */
+    const struct kelp_worker_program *worker_program;
+    const char *etcd_url;     /* NULL: a private one */
+    const char *etcd_program; /* NULL: found on PATH */
     const char *log_level;
     /* HOST at whose ports everything serves. NULL: unix sockets; on a node that has certificates,
      * the address towards etcd. */

@@ -77,7 +77,12 @@ enum kelp_supervise_verdict kelp_supervise(const struct kelp_supervise_policy *p
                                            struct kelp_supervise_child *child,
                                            struct kelp_failures *failures, uint32_t *ret_delay_ms)
 {
-    if (end->exited && end->exit_status == 2) {
+    if (end->exited && (end->exit_status == 2 ||
+                        (end->program && (end->exit_status == 126 || end->exit_status == 127)))) {
+        return KELP_SUPERVISE_FAIL;
+    }
+    if (end->program && end->early && end->exited && end->exit_status == 0 &&
+        ++child->idle >= KELP_SUPERVISE_EARLY_MAX) {
         return KELP_SUPERVISE_FAIL;
     }
     if (!policy->restart ||
@@ -92,6 +97,9 @@ enum kelp_supervise_verdict kelp_supervise(const struct kelp_supervise_policy *p
     }
     if (is_stuck(policy, end, child)) {
         return KELP_SUPERVISE_STUCK;
+    }
+    if (end->program && end->early && child->same >= KELP_SUPERVISE_EARLY_MAX) {
+        return KELP_SUPERVISE_FAIL;
     }
     if (!count_failure(policy, failures, end->now_ms)) {
         return KELP_SUPERVISE_GIVE_UP;

@@ -4,6 +4,9 @@
  *
  *     it ended by                          verdict
  *     exit status 2 (bad input)            FAIL     the same input fails again
+ *     126 or 127, a program of one's own   FAIL     it, or a library of it, is not there
+ *     as the end before it, or again with  FAIL     a mistake in it, found before it did anything
+ *     0, likewise, nothing trained yet
  *     exit status 0, a worker, enough left LEAVE    it was asked to go (SIGTERM, or the job is
  *                                                   over)
  *     exit status 0, another worker        RESTART  after a moment, and not counted
@@ -28,7 +31,8 @@
 #define KELP_SUPERVISE_DOUBLINGS_MAX  8
 /* Ends for one reason, in a row, all young: half a minute with the default back-off, longer than a
  * moment without memory or storage. */
-#define KELP_SUPERVISE_SAME_MAX 8
+#define KELP_SUPERVISE_SAME_MAX  8
+#define KELP_SUPERVISE_EARLY_MAX 2 /* of a program of one's own, before anything was trained */
 /* A worker that leaves in order is replaced no earlier: the end of the job, of which workers hear
  * first, must be known by then. */
 #define KELP_SUPERVISE_LEFT_MS 2000
@@ -54,6 +58,7 @@ struct kelp_supervise_child {
     uint32_t young_deaths; /* in a row */
     uint64_t cause;        /* of its last end */
     uint32_t same;         /* young ends of that cause, in a row */
+    uint32_t idle;         /* early ends of a program with status 0 */
 };
 
 struct kelp_supervise_end {
@@ -61,6 +66,8 @@ struct kelp_supervise_end {
     int exit_status; /* when exited */
     uint64_t now_ms; /* growing from end to end, whatever its origin */
     uint64_t lived_ms;
+    bool program;     /* one of the user's own */
+    bool early;       /* before the run has trained anything, and before it took part */
     bool enough_left; /* as many workers as the job needs are there without it */
     uint64_t cause;   /* equal ones for one reason; 0: somebody outside has ended it, or unknown */
 };

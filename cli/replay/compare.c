@@ -7,6 +7,7 @@
 
 #include "cli/run/plugin_consent.h"
 #include "cli/run/run_client.h"
+#include "cli/run/worker_program.h"
 
 /* ---- what is on record --------------------------------------------------------------------- */
 
@@ -293,8 +294,12 @@ static kelp_status replay_both(struct kelp_compare *compare, struct kelp_error *
     kelp_status status = KELP_OK;
 
     for (int i = 0; status == KELP_OK && i < 2; i++) {
-        status = kelp_plugin_consent(
-            runs[i].file, &(struct kelp_plugin_consent){.allowed = compare->allow_plugin}, reterr);
+        status = kelp_worker_program_refuse(kelp_job_file_job(runs[i].file), "kelp diff", reterr);
+        if (status == KELP_OK) {
+            status = kelp_plugin_consent(
+                runs[i].file, &(struct kelp_plugin_consent){.allowed = compare->allow_plugin},
+                reterr);
+        }
         if (status == KELP_OK) {
             status = kelp_replay_create(kelp_job_file_job(runs[i].file), &runs[i].replay, reterr);
         }

@@ -8,6 +8,7 @@
 #include "cli/replay/replay.h"
 #include "cli/run/plugin_consent.h"
 #include "cli/run/run_client.h"
+#include "cli/run/worker_program.h"
 
 struct work {
     const struct kelp_recompute *what;
@@ -80,6 +81,10 @@ static kelp_status begin(struct work *work, struct kelp_error *reterr)
     const struct kelp_recompute *what = work->what;
 
     kelp_status status = read_job(work, reterr);
+    if (status == KELP_OK) {
+        status = kelp_worker_program_refuse(kelp_job_file_job(work->file), "kelp verify --replay",
+                                            reterr);
+    }
     if (status == KELP_OK) {
         status = kelp_digest_log_read(what->run_path, &work->log, reterr);
     }

@@ -104,6 +104,56 @@ static kelp_status digest_library(const char *path, char sha256[KELP_SHA256_HEX_
     return status;
 }
 
+static const char *program_of(const struct kelp_job *job)
+{
+    return job->model.python[0] != '\0' ? job->model.python : job->model.program;
+}
+
+/* Of its path and its arguments. */
+static kelp_status digest_program(const struct kelp_job *job, char sha256[KELP_SHA256_HEX_BYTES],
+                                  struct kelp_error *reterr)
+{
+    char text[KELP_JOB_PATH_MAX + KELP_JOB_TEXTS_MAX + 16];
+    const int length =
+        snprintf(text, sizeof(text), "program\n%s\n%s", program_of(job), job->model.arguments);
+
+    return kelp_sha256(text, (size_t)length, sha256, reterr);
+}
+
+bool kelp_program_is_known(const struct kelp_job *job)
+{
+    char sha256[KELP_SHA256_HEX_BYTES];
+
+    return digest_program(job, sha256, NULL) == KELP_OK && kelp_plugin_is_known(sha256);
+}
+
+static kelp_status consent_program(const struct kelp_job_file *file,
+                                   const struct kelp_plugin_consent *consent,
+                                   struct kelp_error *reterr)
+{
+    const struct kelp_job *job = kelp_job_file_job(file);
+    const char *key = job->model.python[0] != '\0' ? "model.python" : "model.program";
+    char sha256[KELP_SHA256_HEX_BYTES], arguments[KELP_JOB_TEXTS_MAX + 1];
+
+    kelp_status status = digest_program(job, sha256, reterr);
+    if (status != KELP_OK) {
+        return status;
+    }
+    if (!consent->own_job && !consent->allowed && !is_said(file, key) &&
+        !kelp_plugin_is_known(sha256)) {
+        (void)snprintf(arguments, sizeof(arguments), "%s", job->model.arguments);
+        for (char *feed = strchr(arguments, '\n'); feed; feed = strchr(feed, '\n')) {
+            *feed = ' ';
+        }
+        return kelp_fail(reterr, KELP_ERR_DENIED,
+                         "%s: %.200s%s%.120s is a program that would run as you, and you have not "
+                         "named it here before; --allow-plugin lets it in",
+                         key, program_of(job), arguments[0] ? " " : "", arguments);
+    }
+    remember(sha256);
+    return KELP_OK;
+}
+
 kelp_status kelp_plugin_consent(struct kelp_job_file *file,
                                 const struct kelp_plugin_consent *consent,
                                 struct kelp_error *reterr)
@@ -111,6 +161,9 @@ kelp_status kelp_plugin_consent(struct kelp_job_file *file,
     const struct kelp_job *job = kelp_job_file_job(file);
     char sha256[KELP_SHA256_HEX_BYTES];
 
+    if (job->model.kind == KELP_MODEL_PROGRAM) {
+        return consent_program(file, consent, reterr);
+    }
     if (job->model.kind != KELP_MODEL_PLUGIN) {
         return KELP_OK;
     }

@@ -1,8 +1,10 @@
 /*
- * May the library that a job names be loaded? It is code of others that runs as the user. One that
- * the user's own command names, by a job file, --set or KELP_MODEL_PLUGIN, is meant. One that a
- * run, a checkpoint or a model brings along must be known by its SHA-256: a command of this user
- * named it once, or let it in by --allow-plugin.
+ * May the library that a job names be loaded, or its program be run? It is code of others that runs
+ * as the user. What the user's own command names, by a job file, --set or a variable such as
+ * KELP_MODEL_PLUGIN, is meant. A library that a run, a checkpoint or a model brings along must be
+ * known by its SHA-256: a command of this user named it once, or let it in by --allow-plugin. A
+ * program must be known by path and arguments, whatever the file holds by now: it is there to be
+ * worked on, and whoever can write it needs no job.
  *
  * What is known lies in $XDG_STATE_HOME/kelp/plugins (or $HOME/.local/state/kelp/plugins), a file
  * without contents for each.
@@ -15,23 +17,26 @@
 #include "common/job/job.h"
 
 #define KELP_VERB_ALLOW_PLUGIN                                                                     \
-    KELP_VERB_FLAG(                                                                                \
-        "allow-plugin", NULL,                                                                      \
-        "load the library that the run's job names (model.plugin), from now on without "           \
-        "asking")
+    KELP_VERB_FLAG("allow-plugin", NULL,                                                           \
+                   "load the library that the run's job names (model.plugin), or run its program " \
+                   "(model.program, model.python), from now on without asking")
 
 struct kelp_plugin_consent {
     bool own_job; /* the command line names the file of the job */
-    bool allowed; /* --allow-plugin */
+    bool allowed; /* --allow-plugin, or a program is named instead */
 };
 
 /* Has this user named the library of that SHA-256, or let it in? */
 bool kelp_plugin_is_known(const char *sha256);
 
+/* Or the program of a job (model.program, model.python), with its arguments? */
+bool kelp_program_is_known(const struct kelp_job *job);
+
 /*
  * After kelp_job_file_finish(), before anything is made of the job. Where the library may be loaded
  * the job has its SHA-256 as model.plugin_sha256 from now on, so that no other one is; and it is
- * known from now on, where that can be written. A job without a library: nothing happens.
+ * known from now on, where that can be written. A program becomes known likewise. A job with
+ * neither: nothing happens.
  * Errors: KELP_ERR_DENIED, KELP_ERR_MISMATCH (another one than model.plugin_sha256 says), those of
  * reading it.
  */

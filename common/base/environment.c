@@ -24,3 +24,10 @@ bool kelp_environment_state(char *ret_path, size_t path_bytes)
 {
     return choose(getenv("XDG_STATE_HOME"), ".local/state", ret_path, path_bytes);
 }
+
+const char *kelp_environment_python(void)
+{
+    const char *python = getenv("KELP_PYTHON");
+
+    return python && python[0] != '\0' ? python : "python3";
+}

@@ -1,4 +1,4 @@
-/* Places that the user's environment names. */
+/* Places and programs that the user's environment names. */
 #ifndef KELP_COMMON_BASE_ENVIRONMENT_H
 #define KELP_COMMON_BASE_ENVIRONMENT_H
 
@@ -11,5 +11,8 @@ bool kelp_environment_cache(char *ret_path, size_t path_bytes);
 
 /* The same for what should outlast a command: $XDG_STATE_HOME/kelp, or $HOME/.local/state/kelp. */
 bool kelp_environment_state(char *ret_path, size_t path_bytes);
+
+/* The Python that runs scripts: $KELP_PYTHON, or "python3". Borrowed. */
+const char *kelp_environment_python(void);
 
 #endif

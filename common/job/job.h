@@ -45,17 +45,19 @@ enum kelp_model_kind {
     KELP_MODEL_RESNET18,
     KELP_MODEL_DEEPFM,
     KELP_MODEL_TFT,
-    KELP_MODEL_PLUGIN, /* model.plugin names the shared library */
+    KELP_MODEL_PLUGIN,  /* model.plugin names the shared library */
+    KELP_MODEL_PROGRAM, /* model.program or model.python computes instead of kelp-worker */
 };
 enum kelp_data_kind {
     KELP_DATA_CSV,
     KELP_DATA_SYNTHETIC,
     KELP_DATA_TENSORS,
-    KELP_DATA_TABLE,  /* rows of CSV files, one sample each */
-    KELP_DATA_PANEL,  /* windows over one or many time series, with known-future inputs */
-    KELP_DATA_IDX,    /* images and labels, as MNIST has them */
-    KELP_DATA_NPY,    /* two NumPy arrays */
-    KELP_DATA_BINARY, /* fixed-size rows of numbers without a header */
+    KELP_DATA_TABLE,   /* rows of CSV files, one sample each */
+    KELP_DATA_PANEL,   /* windows over one or many time series, with known-future inputs */
+    KELP_DATA_IDX,     /* images and labels, as MNIST has them */
+    KELP_DATA_NPY,     /* two NumPy arrays */
+    KELP_DATA_BINARY,  /* fixed-size rows of numbers without a header */
+    KELP_DATA_PROGRAM, /* the program of model.kind program has them */
 };
 enum kelp_missing_policy {
     KELP_MISSING_ERROR,
@@ -174,6 +176,9 @@ struct kelp_job {
         char plugin[KELP_JOB_PATH_MAX + 1]; /* shared library with a model (include/kelp/model.h) */
         char plugin_sha256[KELP_SHA256_HEX_BYTES]; /* of that library; "": any */
         char params[KELP_JOB_TEXTS_MAX + 1];       /* plugin: "name=value" texts */
+        char program[KELP_JOB_PATH_MAX + 1];       /* linked with libkelp-worker, or */
+        char python[KELP_JOB_PATH_MAX + 1];        /* a script for python3 */
+        char arguments[KELP_JOB_TEXTS_MAX + 1];    /* of either */
         double dropout[KELP_JOB_LIST_MAX]; /* of each dropout layer; empty: as in the paper */
         uint32_t dropout_count;
         uint32_t classes;                 /* convnet, resnet18 */

@@ -116,6 +116,7 @@ static kelp_status check_kind(const struct kelp_job_file *file, struct kelp_erro
     case KELP_DATA_SYNTHETIC:
     case KELP_DATA_TENSORS:
     case KELP_DATA_IDX:
+    case KELP_DATA_PROGRAM:
         break;
     }
     return KELP_OK;
@@ -131,6 +132,9 @@ static kelp_status check_path(const struct kelp_job_file *file, struct kelp_erro
     char kind[32];
 
     kelp__job_key_chosen("data.kind", job, kind, sizeof(kind));
+    if (job->data.kind == KELP_DATA_PROGRAM) {
+        return KELP_OK;
+    }
     if (job->data.kind != KELP_DATA_SYNTHETIC && job->data.path[0] == '\0' &&
         (trains || (job->data.test_path[0] == '\0' && job->data.val_path[0] == '\0'))) {
         return kelp__job_refuse(file, "data.path", reterr, "is empty; data.kind %s needs a file",

@@ -45,6 +45,15 @@ static kelp_status check_rates(const struct kelp_job_file *file, struct kelp_err
     return KELP_OK;
 }
 
+/* It is made of the scores of single samples, and programs submit sums. */
+static kelp_status refuse_auc(const struct kelp_job_file *file, const char *key,
+                              struct kelp_error *reterr)
+{
+    return kelp__job_refuse(file, key, reterr,
+                            "val/auc is for Kelp's own models; a program's sums give val/loss, "
+                            "val/mse, val/mae or val/accuracy");
+}
+
 /* What goes by evaluations needs their turns; the one at the end of training comes too late. */
 static kelp_status check_turns(const struct kelp_job_file *file, struct kelp_error *reterr)
 {
@@ -64,6 +73,10 @@ static kelp_status check_turns(const struct kelp_job_file *file, struct kelp_err
         return kelp__job_refuse(file, "train.patience", reterr,
                                 "counts evaluations; it needs train.evaluate with "
                                 "train.evaluate_epochs or train.evaluate_steps");
+    }
+    if (job->model.kind == KELP_MODEL_PROGRAM) {
+        return job->train.monitor == KELP_MONITOR_AUC ? refuse_auc(file, "train.monitor", reterr)
+                                                      : KELP_OK;
     }
     if (class_loss(job) && errors) {
         return kelp__job_refuse(file, "train.monitor", reterr,
@@ -89,12 +102,16 @@ static kelp_status check_best(const struct kelp_job_file *file, struct kelp_erro
     if (job->checkpoint.keep_best == 0) {
         return KELP_OK;
     }
-    if (class_loss(job) && errors) {
+    if (job->model.kind == KELP_MODEL_PROGRAM &&
+        job->checkpoint.metric == KELP_CHECKPOINT_VAL_AUC) {
+        return refuse_auc(file, "checkpoint.metric", reterr);
+    }
+    if (job->model.kind != KELP_MODEL_PROGRAM && class_loss(job) && errors) {
         return kelp__job_refuse(file, "checkpoint.metric", reterr,
                                 "train.loss compares classes; checkpoint.keep_best goes with "
                                 "val/loss, val/accuracy or val/auc");
     }
-    if (!tells_classes(job) && larger) {
+    if (job->model.kind != KELP_MODEL_PROGRAM && !tells_classes(job) && larger) {
         return kelp__job_refuse(file, "checkpoint.metric", reterr,
                                 "train.loss compares numbers; checkpoint.keep_best goes with "
                                 "val/loss, val/mse or val/mae");

@@ -349,6 +349,43 @@ static kelp_status check_init_map(const struct kelp_job_file *file, struct kelp_
                : kelp__job_refuse(file, "model.init_map", reterr, "%s", error.text);
 }
 
+/* The program has the data as well, and the rest of the job is what goes without them. */
+static kelp_status check_program(const struct kelp_job_file *file, struct kelp_error *reterr)
+{
+    const struct kelp_job *job = &file->job;
+    const bool program = job->model.kind == KELP_MODEL_PROGRAM;
+    char kind[32];
+
+    if (program != (job->data.kind == KELP_DATA_PROGRAM)) {
+        kelp__job_key_chosen("data.kind", job, kind, sizeof(kind));
+        return kelp__job_refuse(file, "data.kind", reterr,
+                                program ? "%s does not go with model.kind program, which has the "
+                                          "data itself; leave data.kind out"
+                                        : "%s goes with model.kind program alone",
+                                kind);
+    }
+    if (!program) {
+        return KELP_OK;
+    }
+    if ((job->model.program[0] == '\0') == (job->model.python[0] == '\0')) {
+        return kelp__job_refuse(file, "model.program", reterr,
+                                job->model.program[0] == '\0'
+                                    ? "is empty; model.kind program wants it, or model.python"
+                                    : "does not go with model.python; set one of them");
+    }
+    if (job->run.mode != KELP_RUN_TRAIN) {
+        return kelp__job_refuse(file, "run.mode", reterr,
+                                "a model of a program (model.program, model.python) is computed "
+                                "by that program alone; Kelp does not predict and evaluate with "
+                                "it");
+    }
+    return job->cluster.compute == KELP_COMPUTE_PORTABLE
+               ? kelp__job_refuse(file, "cluster.compute", reterr,
+                                  "portable is a promise of Kelp's own operators, which a program "
+                                  "(model.program, model.python) cannot give")
+               : KELP_OK;
+}
+
 static kelp_status check_model(const struct kelp_job_file *file, struct kelp_error *reterr)
 {
     const struct kelp_job *job = &file->job;
@@ -439,23 +476,50 @@ static kelp_status check_cluster(const struct kelp_job_file *file, struct kelp_e
     return KELP_OK;
 }
 
-/* Naming a library is enough to choose it. */
-static void choose_plugin(struct kelp_job_file *file)
+static bool is_unset(const struct kelp_job_file *file, const char *key)
 {
-    if (file->job.model.plugin[0] != '\0' &&
-        file->origins[kelp__job_key_find("model.kind")].kind == KELP_ORIGIN_DEFAULT) {
-        file->job.model.kind = KELP_MODEL_PLUGIN;
-        file->origins[kelp__job_key_find("model.kind")] =
-            file->origins[kelp__job_key_find("model.plugin")];
+    return file->origins[kelp__job_key_find(key)].kind == KELP_ORIGIN_DEFAULT;
+}
+
+/* The key counts as set where the other one is. */
+static void set_with(struct kelp_job_file *file, const char *key, const char *other)
+{
+    file->origins[kelp__job_key_find(key)] = file->origins[kelp__job_key_find(other)];
+}
+
+/* Naming a library or a program is enough to choose it. */
+static void choose_kinds(struct kelp_job_file *file)
+{
+    struct kelp_job *job = &file->job;
+    const char *program = job->model.program[0] != '\0' ? "model.program" : "model.python";
+
+    if (is_unset(file, "model.kind") && job->model.plugin[0] != '\0') {
+        job->model.kind = KELP_MODEL_PLUGIN;
+        set_with(file, "model.kind", "model.plugin");
+    } else if (is_unset(file, "model.kind") &&
+               (job->model.program[0] != '\0' || job->model.python[0] != '\0')) {
+        job->model.kind = KELP_MODEL_PROGRAM;
+        set_with(file, "model.kind", program);
+    }
+    if (job->model.kind != KELP_MODEL_PROGRAM) {
+        return;
+    }
+    if (is_unset(file, "data.kind")) {
+        job->data.kind = KELP_DATA_PROGRAM;
+        set_with(file, "data.kind", "model.kind");
+    }
+    if (is_unset(file, "checkpoint.metric")) { /* the one that every program gives */
+        job->checkpoint.metric = KELP_CHECKPOINT_VAL_LOSS;
     }
 }
 
 kelp_status kelp_job_file_finish(struct kelp_job_file *file, struct kelp_error *reterr)
 {
     static kelp_status (*const checks[])(const struct kelp_job_file *, struct kelp_error *) = {
-        check_model, kelp__job_check_data, check_training, kelp__job_check_schedule, check_cluster};
+        check_program, check_model, kelp__job_check_data, check_training, kelp__job_check_schedule,
+        check_cluster};
 
-    choose_plugin(file);
+    choose_kinds(file);
     for (size_t i = 0; i < kelp__job_key_count; i++) {
         kelp_status status = check_required(file, i, reterr);
         if (status != KELP_OK) {

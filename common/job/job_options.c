@@ -6,10 +6,11 @@
 
 static const char *const run_modes[] = {"train", "evaluate", "predict", NULL};
 static const char *const run_parts[] = {"train", "val", "test", NULL};
-static const char *const model_kinds[] = {"mlp",      "dlinear", "nlinear", "fare",   "convnet",
-                                          "resnet18", "deepfm",  "tft",     "plugin", NULL};
-static const char *const data_kinds[] = {"csv", "synthetic", "tensors", "table", "panel",
-                                         "idx", "npy",       "binary",  NULL};
+static const char *const model_kinds[] = {"mlp",     "dlinear",  "nlinear", "fare",
+                                          "convnet", "resnet18", "deepfm",  "tft",
+                                          "plugin",  "program",  NULL};
+static const char *const data_kinds[] = {"csv", "synthetic", "tensors", "table",   "panel",
+                                         "idx", "npy",       "binary",  "program", NULL};
 static const char *const missing_policies[] = {"error", "drop", "zero", "mean", NULL};
 static const char *const normalize_kinds[] = {"none", "standard", "minmax", NULL};
 static const char *const dtypes[] = {"float32", "float64", "uint8", "int32", NULL};
@@ -42,8 +43,8 @@ static const char *const precisions[] = {"float32", "bfloat16", NULL};
     _Static_assert((first) == 0 && (last) + 2 == KELP_ARRAY_COUNT(words), "order of " #words)
 CHECK_ORDER(run_modes, KELP_RUN_TRAIN, KELP_RUN_PREDICT);
 CHECK_ORDER(run_parts, KELP_RUN_PART_TRAIN, KELP_RUN_PART_TEST);
-CHECK_ORDER(model_kinds, KELP_MODEL_MLP, KELP_MODEL_PLUGIN);
-CHECK_ORDER(data_kinds, KELP_DATA_CSV, KELP_DATA_BINARY);
+CHECK_ORDER(model_kinds, KELP_MODEL_MLP, KELP_MODEL_PROGRAM);
+CHECK_ORDER(data_kinds, KELP_DATA_CSV, KELP_DATA_PROGRAM);
 CHECK_ORDER(missing_policies, KELP_MISSING_ERROR, KELP_MISSING_MEAN);
 CHECK_ORDER(normalize_kinds, KELP_NORMALIZE_NONE, KELP_NORMALIZE_MINMAX);
 CHECK_ORDER(dtypes, KELP_NUMBER_FLOAT32, KELP_NUMBER_INT32);
@@ -88,6 +89,7 @@ _Static_assert(sizeof(enum kelp_model_kind) == sizeof(uint32_t), "enums are stor
 #define MODEL_TFT     BIT(KELP_MODEL_TFT)
 #define MODEL_DROPOUT (BIT(KELP_MODEL_CONVNET) | MODEL_DEEPFM | MODEL_TFT)
 #define MODEL_PLUGIN  BIT(KELP_MODEL_PLUGIN)
+#define MODEL_PROGRAM BIT(KELP_MODEL_PROGRAM)
 
 #define DATA_CSV       BIT(KELP_DATA_CSV)
 #define DATA_SYNTHETIC BIT(KELP_DATA_SYNTHETIC)
@@ -97,6 +99,7 @@ _Static_assert(sizeof(enum kelp_model_kind) == sizeof(uint32_t), "enums are stor
 #define DATA_IDX       BIT(KELP_DATA_IDX)
 #define DATA_NPY       BIT(KELP_DATA_NPY)
 #define DATA_BINARY    BIT(KELP_DATA_BINARY)
+#define DATA_PROGRAM   BIT(KELP_DATA_PROGRAM)
 #define DATA_COLUMNS   (DATA_TABLE | DATA_PANEL)
 #define DATA_ROWS      (DATA_TABLE | DATA_NPY | DATA_BINARY)
 #define DATA_SERIES    (DATA_CSV | DATA_SYNTHETIC | DATA_PANEL)
@@ -146,7 +149,8 @@ const struct kelp_job_key kelp__job_keys[] = {
              "last value is subtracted. `fare`: layers of 6, 256, 16 and 1 with batch norm and a "
              "sigmoid. `convnet`: two convolutions and two linear layers. `resnet18`: ResNet18. "
              "`deepfm`: factorization machine and MLP over categories and numbers. `tft`: Temporal "
-             "Fusion Transformer. `plugin`: the library of model.plugin"},
+             "Fusion Transformer. `plugin`: the library of model.plugin. `program`: the program of "
+             "model.program or model.python, which has the data too"},
     {LIST(model.hidden, WIDTHS), WITHIN(1, 1 << 20), .default_text = "[64]",
      WITH_MODEL(MODEL_MLP | MODEL_DEEPFM),
      .help = "Widths of the hidden layers; in deepfm, those of its MLP. `[]`: none"},
@@ -164,6 +168,15 @@ const struct kelp_job_key kelp__job_keys[] = {
              "opened. Empty: `kelp` fills in what the library has when a run begins"},
     {KEY(model.params, TEXTS), .default_text = "[]", WITH_MODEL(MODEL_PLUGIN),
      .help = "Parameters for the library, each as `name=value`"},
+    {KEY(model.program, PATH), .later = true, .default_text = "", WITH_MODEL(MODEL_PROGRAM),
+     .help = "A program of your own, linked with libkelp-worker (docs/WORKERS.md): workers run it "
+             "instead of kelp-worker. It has the model, the data and the loss. Where it or "
+             "model.python is set, model.kind and data.kind are `program`"},
+    {KEY(model.python, PATH), .later = true, .default_text = "", WITH_MODEL(MODEL_PROGRAM),
+     .help = "The same as a script, which is run by `$KELP_PYTHON`, or else by `python3`"},
+    {KEY(model.arguments, TEXTS), .later = true, .default_text = "[]", WITH_MODEL(MODEL_PROGRAM),
+     .help = "The program's arguments. They are handed over as they are: a relative path in them "
+             "begins where the command was given"},
     {KEY(model.classes, U32), WITHIN(2, 1 << 20), .default_text = "10", WITH_MODEL(MODEL_IMAGES),
      .help = "Number of classes"},
     {LIST(model.dropout, NUMBERS), .number_max = BELOW_ONE, .default_text = "[]",
@@ -195,7 +208,7 @@ const struct kelp_job_key kelp__job_keys[] = {
              "inputs and targets of a safetensors file. `table`: rows of CSV files, each a sample. "
              "`panel`: windows of one or many time series in CSV files, with inputs known ahead. "
              "`idx`: images and labels in MNIST's format. `npy`: NumPy arrays. `binary`: rows of "
-             "numbers without a header"},
+             "numbers without a header. `program`: from the program of model.kind `program`"},
     {KEY(data.path, PATH), .default_text = "", WITH_DATA(DATA_FILE),
      .help = "The file. It is required. `table`, `panel`: it may be compressed with gzip, or be a "
              "pattern (`2017-0?.csv`) whose files are joined in the order of their names. `idx`: a "
@@ -219,7 +232,7 @@ const struct kelp_job_key kelp__job_keys[] = {
      .help = "Rows to generate"},
     {KEY(data.shuffle, BOOL), .default_text = "true",
      .help = "Use another order of the training samples in each epoch, from the seed"},
-    {KEY(data.unit, TEXT), .change = KELP_JOB_CHANGES, .default_text = "",
+    {KEY(data.unit, TEXT), .change = KELP_JOB_CHANGES, .default_text = "", WITH_DATA(~DATA_PROGRAM),
      .help = "Unit of the target (`rides`), for people: errors in the data's own unit carry it. "
              "Empty: the name of the target column"},
     {KEY(data.input_name, TEXTS), .default_text = "[x]", WITH_DATA(DATA_TENSORS),
@@ -297,7 +310,7 @@ const struct kelp_job_key kelp__job_keys[] = {
              "drawn from the seed, not in that of the file"},
     {KEY(data.val_path, PATH), .default_text = "", WITH_DATA(DATA_ROWS),
      .help = "A separate file for the validation split, instead of that of data.fractions"},
-    {KEY(data.test_path, PATH), .default_text = "",
+    {KEY(data.test_path, PATH), .default_text = "", WITH_DATA(~DATA_PROGRAM),
      .help =
          "A separate file for the test split, instead of that of data.fractions or "
          "data.test_every. The training split does not change. `csv`, `synthetic` (a CSV file), "
@@ -308,7 +321,7 @@ const struct kelp_job_key kelp__job_keys[] = {
      .help = "Whether the rows of data.test_path have targets behind their inputs. `unlabelled`: "
              "inputs alone, to predict. `either`: as the size of the file says; one that both fit "
              "is refused. `kelp predict --data` sets `either`, with `--targets` `labelled`"},
-    {KEY(data.limit, U64), .max = UINT64_C(1) << 40, .default_text = "0",
+    {KEY(data.limit, U64), .max = UINT64_C(1) << 40, .default_text = "0", WITH_DATA(~DATA_PROGRAM),
      .help = "Use only the first N training samples. 0: all"},
     {KEY(data.cache, PATH), .change = KELP_JOB_CHANGES, .default_text = "",
      WITH_DATA(DATA_ROWS | DATA_PANEL),
@@ -330,6 +343,7 @@ const struct kelp_job_key kelp__job_keys[] = {
      .help = "Pieces in which a lane computes its samples, one after the other; their gradients "
              "are added. More pieces need less memory for the same step"},
     {KEY(train.loss, CHOICE), .choices = loss_kinds, .default_text = "mse",
+     WITH_MODEL(~MODEL_PROGRAM),
      .help = "The loss, a mean over the elements, as PyTorch's loss of that name. `nll` takes "
              "log-probabilities, `bce` probabilities. `quantile`: mean over train.quantiles"},
     {KEY(train.loss_beta, DOUBLE), .number_max = 1e30, .default_text = "1",

@@ -89,6 +89,21 @@ void kelp__job_key_print_allowed(FILE *out, const struct kelp_job_key *key)
     }
 }
 
+/* The one choice of several with which the key means nothing; NULL: there are more of them. */
+static const char *only_lacking(const struct kelp_job_key *key, const struct kelp_job_key *other)
+{
+    const char *lacking = NULL;
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; other->choices[i]; i++) {
+        if ((key->only_values & (1u << i)) == 0) {
+            lacking = other->choices[i];
+            count++;
+        }
+    }
+    return count == 1 ? lacking : NULL;
+}
+
 static void print_only_with(FILE *out, const struct kelp_job_key *key)
 {
     if (!key->only_with) {
@@ -96,6 +111,11 @@ static void print_only_with(FILE *out, const struct kelp_job_key *key)
     }
     const struct kelp_job_key *other = &kelp__job_keys[kelp__job_key_find(key->only_with)];
     const char *separator = "";
+    const char *lacking = only_lacking(key, other);
+    if (lacking) {
+        (void)fprintf(out, " Not with `%s` `%s`.", key->only_with, lacking);
+        return;
+    }
     (void)fprintf(out, " Only with `%s` ", key->only_with);
     for (uint32_t i = 0; other->choices[i]; i++) {
         if (key->only_values & (1u << i)) {
@@ -143,9 +163,9 @@ static void print_page(FILE *out)
     (void)fputs(
         "# Job files\n\n"
         "A job file is YAML: sections, and in them the keys of this page. `kelp train job.yaml` "
-        "reads it. It must set `model.kind` (or `model.plugin`) and `data.kind`. Any other key "
-        "that it "
-        "leaves out has its default.\n\n"
+        "reads it. It must set `model.kind` (or `model.plugin`) and `data.kind`; or "
+        "`model.program` or "
+        "`model.python` instead of both. Any other key that it leaves out has its default.\n\n"
         "- **Precedence**: `--set key=value` on the command line, then the environment "
         "(`KELP_TRAIN_LR` for `train.lr`), then the file, then the default. "
         "`kelp train --print-config` shows the values in effect, and where each comes from.\n"

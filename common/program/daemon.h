@@ -29,6 +29,8 @@ struct kelp_serving; /* common/program/serving.h */
 /* What a worker logs, at any level, when it fails as its --fault asks: who started it looks for it.
  */
 #define KELP_WORKER_FAILING "failing as asked"
+/* At the front of the line in which a program with libkelp-worker says that it takes part. */
+#define KELP_WORKER_JOINED "joined samples="
 
 /* Of a daemon that is asked to end: how long, and what for. */
 #define KELP_GRACE_OPTION(time, text)                                                              \

@@ -299,6 +299,16 @@ static void begin_record(const struct kelp_control_state *state, const struct ke
     memcpy(ret_record->digest, digest, strnlen(digest, sizeof(ret_record->digest) - 1));
 }
 
+static void measure(const struct kelp_job *job, const double *sums,
+                    struct kelp_metrics *ret_metrics)
+{
+    if (job->model.kind == KELP_MODEL_PROGRAM) {
+        kelp_metrics_of_given(sums, ret_metrics);
+    } else {
+        kelp_metrics_of_sums(sums, job->train.loss, ret_metrics);
+    }
+}
+
 static void complete(struct kelp_control_state *state, const struct kelp_job *job,
                      const struct kelp_plan *plan, const double *sums, struct kelp_record *record)
 {
@@ -309,13 +319,13 @@ static void complete(struct kelp_control_state *state, const struct kelp_job *jo
         apply_train(state, job, plan, sums, record);
         break;
     case KELP_STEP_EVALUATE_VAL:
-        kelp_metrics_of_sums(sums, job->train.loss, &record->metrics);
+        measure(job, sums, &record->metrics);
         apply_validation(state, job, plan, record);
         state->kind = KELP_STEP_EVALUATE_TEST;
         settle_evaluation(state, job, plan);
         break;
     case KELP_STEP_EVALUATE_TEST:
-        kelp_metrics_of_sums(sums, job->train.loss, &record->metrics);
+        measure(job, sums, &record->metrics);
         record->best = state->best.known && state->best.step == state->step;
         if (record->best) {
             state->best.test = record->metrics;

@@ -118,7 +118,8 @@ static void set_classes(const double sums[KELP_METRIC_SUM_COUNT], struct kelp_me
     }
 }
 
-static void set_errors(const double sums[KELP_METRIC_SUM_COUNT], struct kelp_metrics *metrics)
+/* mse, rmse, and rse where the target's sums tell how far it deviates. */
+static void set_squared(const double sums[KELP_METRIC_SUM_COUNT], struct kelp_metrics *metrics)
 {
     double elements = sums[KELP_METRIC_SUM_ELEMENTS];
     double mse = sums[KELP_METRIC_SUM_SQUARED] / elements;
@@ -126,12 +127,20 @@ static void set_errors(const double sums[KELP_METRIC_SUM_COUNT], struct kelp_met
     double deviations = squares - target / elements * target;
 
     kelp_metrics_set(metrics, KELP_METRIC_MSE, mse);
-    kelp_metrics_set(metrics, KELP_METRIC_MAE, sums[KELP_METRIC_SUM_ABSOLUTE] / elements);
     kelp_metrics_set(metrics, KELP_METRIC_RMSE, sqrt(mse));
     if (deviations > 0) {
         kelp_metrics_set(metrics, KELP_METRIC_RSE,
                          sqrt(sums[KELP_METRIC_SUM_SQUARED]) / sqrt(deviations));
     }
+}
+
+static void set_errors(const double sums[KELP_METRIC_SUM_COUNT], struct kelp_metrics *metrics)
+{
+    double elements = sums[KELP_METRIC_SUM_ELEMENTS];
+    double target = sums[KELP_METRIC_SUM_TARGET], squares = sums[KELP_METRIC_SUM_TARGET_SQUARED];
+
+    set_squared(sums, metrics);
+    kelp_metrics_set(metrics, KELP_METRIC_MAE, sums[KELP_METRIC_SUM_ABSOLUTE] / elements);
     if (sums[KELP_METRIC_SUM_UNSCALED_SAMPLES] > 0 &&
         sums[KELP_METRIC_SUM_UNSCALED_SAMPLES] == sums[KELP_METRIC_SUM_SAMPLES]) {
         kelp_metrics_set(metrics, KELP_METRIC_MAE_UNSCALED,
@@ -148,14 +157,57 @@ static void set_errors(const double sums[KELP_METRIC_SUM_COUNT], struct kelp_met
     }
 }
 
+static void set_loss(const double sums[KELP_METRIC_SUM_COUNT], struct kelp_metrics *metrics)
+{
+    double samples = sums[KELP_METRIC_SUM_SAMPLES];
+
+    kelp_metrics_set(metrics, KELP_METRIC_LOSS,
+                     samples > 0 ? sums[KELP_METRIC_SUM_LOSS] / samples : 0.0);
+}
+
+/* Was anything added to it, and was no target zero? */
+static bool is_relative(double sum)
+{
+    return sum != 0 && !isinf(sum);
+}
+
+void kelp_metrics_of_given(const double sums[KELP_METRIC_SUM_COUNT],
+                           struct kelp_metrics *ret_metrics)
+{
+    struct kelp_metrics metrics = {.present = 0};
+    const double elements = sums[KELP_METRIC_SUM_ELEMENTS];
+    const struct {
+        enum kelp_metric metric;
+        double sum;
+        bool given;
+    } means[] = {
+        {KELP_METRIC_MAE, sums[KELP_METRIC_SUM_ABSOLUTE], sums[KELP_METRIC_SUM_GAVE_ABSOLUTE] > 0},
+        {KELP_METRIC_ACCURACY, sums[KELP_METRIC_SUM_CORRECT],
+         sums[KELP_METRIC_SUM_GAVE_CORRECT] > 0},
+        {KELP_METRIC_MAPE, sums[KELP_METRIC_SUM_RELATIVE],
+         is_relative(sums[KELP_METRIC_SUM_RELATIVE])},
+        {KELP_METRIC_MSPE, sums[KELP_METRIC_SUM_RELATIVE_SQUARED],
+         is_relative(sums[KELP_METRIC_SUM_RELATIVE_SQUARED])},
+    };
+
+    set_loss(sums, &metrics);
+    if (elements > 0 && sums[KELP_METRIC_SUM_GAVE_SQUARED] > 0) {
+        set_squared(sums, &metrics);
+    }
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(means) && elements > 0; i++) {
+        if (means[i].given) {
+            kelp_metrics_set(&metrics, means[i].metric, means[i].sum / elements);
+        }
+    }
+    *ret_metrics = metrics;
+}
+
 void kelp_metrics_of_sums(const double sums[KELP_METRIC_SUM_COUNT], enum kelp_loss_kind loss,
                           struct kelp_metrics *ret_metrics)
 {
     struct kelp_metrics metrics = {.present = 0};
-    double samples = sums[KELP_METRIC_SUM_SAMPLES];
 
-    kelp_metrics_set(&metrics, KELP_METRIC_LOSS,
-                     samples > 0 ? sums[KELP_METRIC_SUM_LOSS] / samples : 0.0);
+    set_loss(sums, &metrics);
     if (sums[KELP_METRIC_SUM_ELEMENTS] > 0) {
         if (loss == KELP_LOSS_CROSS_ENTROPY || loss == KELP_LOSS_NLL) {
             set_classes(sums, &metrics);

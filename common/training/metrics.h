@@ -30,7 +30,11 @@ enum kelp_metric_sum {
     KELP_METRIC_SUM_UNSCALED_SQUARED,
     KELP_METRIC_SUM_UNSCALED_ABSOLUTE,
     KELP_METRIC_SUM_UNSCALED_SAMPLES, /* how many these are */
-    KELP_METRIC_SUM_SCALARS = 16,     /* up to here it is zero */
+    /* Of programs of one's own (libkelp-worker): lanes that added to the sum, whatever it is. */
+    KELP_METRIC_SUM_GAVE_SQUARED,
+    KELP_METRIC_SUM_GAVE_ABSOLUTE,
+    KELP_METRIC_SUM_GAVE_CORRECT,
+    KELP_METRIC_SUM_SCALARS = 16, /* up to here it is zero */
     /* Evaluations of one score for each sample (one element, or two classes): samples by score, in
      * equal bins over [0, 1], of those whose target is below 0.5 (class 0) and of the others. */
     KELP_METRIC_SUM_NEGATIVE = KELP_METRIC_SUM_SCALARS,
@@ -78,6 +82,10 @@ struct kelp_metrics {
  */
 void kelp_metrics_of_sums(const double sums[KELP_METRIC_SUM_COUNT], enum kelp_loss_kind loss,
                           struct kelp_metrics *ret_metrics);
+
+/* Those of a job whose model is a program: of the sums that its lanes added to, and no others. */
+void kelp_metrics_of_given(const double sums[KELP_METRIC_SUM_COUNT],
+                           struct kelp_metrics *ret_metrics);
 
 /* "mse". */
 const char *kelp_metric_name(enum kelp_metric metric);

@@ -7,7 +7,7 @@
  * and started again; other workers compute its lanes meanwhile.
  *
  *     kelp_worker_global_init()            once
- *     kelp_worker_options_read()           etcd, job and id, as `kelp train` hands them over
+ *     kelp_worker_options_read()           etcd, job and id, which `kelp train` hands over
  *     kelp_worker_open()                   finds etcd and the job
  *     kelp_worker_plan_data(), kelp_worker_plan_compute(), kelp_worker_plan_tensor()
  *     kelp_worker_join()
@@ -92,10 +92,11 @@ struct kelp_worker_options {
 };
 
 /*
- * Take --etcd, --job, --id, --spec-sha256, --certs, --shm-folder, --log-level and --grace, which
- * `kelp train --worker-program` gives, out of the command line; what else there is stays, in order.
- * Those that are not given come from KELP_ETCD, KELP_JOB and so on. Texts are borrowed from argv
- * and the environment. options->size is set by the caller.
+ * Take --etcd, --job, --id, --spec-sha256, --certs, --shm-folder, --log-level and --grace out of
+ * the command line; what else there is stays, in order. Those that are not given come from
+ * KELP_ETCD, KELP_JOB and so on, which `kelp train` and `kelp node` set: what stays is then
+ * model.arguments. Texts are borrowed from argv and the environment. options->size is set by the
+ * caller.
  */
 KELP_WORKER_API int kelp_worker_options_read(struct kelp_worker_options *options, int *argc,
                                              char **argv);
@@ -258,8 +259,9 @@ enum kelp_worker_sum {
     KELP_WORKER_SUM_CORRECT = 9           /* elements whose class is right */
 };
 
-/* Add to a sum of the lane, from which metrics are made (docs/JOB.md, train.loss). A training step
- * needs LOSS alone. How many samples there are is counted inside. */
+/* Add to a sum of the lane, from which metrics are made: those of the sums that are added to, or
+ * with --worker-program those of the job's train.loss. A training step needs LOSS alone. How many
+ * samples there are is counted inside. */
 KELP_WORKER_API int kelp_worker_add(struct kelp_worker *worker, uint32_t sum, double value);
 
 /* The lane's gradient and sums are complete. */

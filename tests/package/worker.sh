@@ -146,4 +146,79 @@ grep -q 'own_worker: not wanted any more' drained/logs/worker-1.log || fail 'a d
 kill -INT "$train"
 wait "$train" || true
 
+# ---- a job that names its program --------------------------------------------------------------------
+logged 'the worker of a job' gcc -std=gnu11 "${strict[@]}" -o job_worker "$here/job_worker.c" "${flags[@]}"
+printf 'import os, sys\nos.execv("./job_worker", ["job_worker"] + sys.argv[1:])\n' >script.py
+mkdir jobs state
+export XDG_STATE_HOME="$PWD/state"
+cat >jobs/program.yaml <<'EOF'
+name: program
+model: {program: ../job_worker, arguments: [--sums, "squared,correct"]}
+train: {epochs: 5, batch_size: 20, optimizer: sgd, lr: 0.1}
+cluster: {lanes: 4}
+EOF
+sed 's,program: ../job_worker,python: ../script.py,' jobs/program.yaml >jobs/script.yaml
+short=(--no-plots)
+logged 'a job of a program' kelp train jobs/program.yaml --run program "${short[@]}"
+logged 'a job of a script' kelp train jobs/script.yaml --run script --workers 3 "${short[@]}"
+[ -n "$(digest_of program)" ] || fail "there is no digest in $(cat program/result.json)"
+[ "$(digest_of program)" = "$(digest_of script)" ] || fail 'a script comes to another digest than its program'
+# Metrics are those whose sums are submitted.
+metrics="$(grep -oE '"val/[a-z]+"' program/metrics.jsonl | sort -u | tr -d '\n')"
+[ "$metrics" = '"val/accuracy""val/loss""val/mse""val/rmse"' ] || fail "the metrics are $metrics"
+logged 'with other sums' kelp train jobs/program.yaml --run sums --set 'model.arguments=[--sums, absolute]' --no-plots
+metrics="$(grep -oE '"val/[a-z]+"' sums/metrics.jsonl | sort -u | tr -d '\n')"
+[ "$metrics" = '"val/loss""val/mae"' ] || fail "without these sums the metrics are $metrics"
+refused 2 'val/mse: the lane has no sums for it' kelp train jobs/program.yaml --run monitored \
+    --set 'model.arguments=[--sums, absolute]' --set train.monitor=val/mse
+# It goes on, and what a run brings along is asked for.
+logged 'a resume' kelp train --resume --run program --set train.epochs=6 "${short[@]}"
+rm -r state/kelp
+refused 2 'is a program that would run as you' kelp train --resume --run program --set train.epochs=7
+logged 'a resume that is let in' kelp train --resume --run program --set train.epochs=7 --allow-plugin "${short[@]}"
+# Mistakes end it at once, in one line.
+refused 2 "model.program '$PWD/none': No such file" kelp train jobs/program.yaml --set model.program=none
+refused 2 "model.program '$PWD/script.py' cannot be executed" kelp train jobs/program.yaml --set model.program=script.py
+refused 2 "model.python needs './python'" env KELP_PYTHON=./python kelp train jobs/script.yaml
+refused 2 'job_worker: the data are gone' kelp train jobs/program.yaml \
+    --set 'model.arguments=[--refuse, the data are gone]'
+refused 2 "what is '--crash'?" kelp train jobs/program.yaml --set 'model.arguments=[--crash]'
+printf '#!/none\n' >no_interpreter && chmod +x no_interpreter
+refused 2 'no_interpreter' kelp train jobs/program.yaml --set model.program=no_interpreter
+printf '#!/bin/sh\necho a library is missing\nexit 127\n' >no_library && chmod +x no_library
+refused 2 ': a library is missing; see' kelp train jobs/program.yaml --set model.program=no_library
+printf 'print("hello")\n' >idle.py
+refused 2 'took no part; its last line: hello' kelp train jobs/script.yaml --set model.python=idle.py
+refused 2 '--fault is for kelp-worker, and the job has a program' \
+    kelp train jobs/program.yaml --fault worker-1:kill@step=5
+for verb in 'model show jobs/program.yaml' 'evaluate program' 'predict program --out p.csv' \
+    'verify program --replay'; do
+    read -ra words <<<"$verb"
+    refused 2 "with models of Kelp's own" kelp "${words[@]}"
+done
+refused 2 'give --epochs N for more than' kelp chaos jobs/program.yaml
+# Under faults.
+printf 'faults: [{kind: kill, target: worker, step: 50}, {kind: kill, target: worker, step: 300}]\n' >plan.yaml
+logged 'kelp chaos' kelp chaos jobs/script.yaml --plan plan.yaml --epochs 400 --run chaos
+grep -q '^equal' "$scratch/log" || fail "kelp chaos: $(cat "$scratch/log")"
+# On a host where the program lies elsewhere.
+mkdir etcd elsewhere
+(cd etcd && exec etcd --name one --data-dir data --listen-client-urls unix://localhost:1 --logger zap \
+    --advertise-client-urls unix://localhost:1 --listen-peer-urls unix://localhost:2 \
+    --initial-advertise-peer-urls http://localhost:2 --initial-cluster one=http://localhost:2 >log 2>&1) &
+etcd=$!
+trap 'kill "$etcd"; rm -rf "$scratch"' EXIT
+url="unix:$PWD/etcd/localhost:1"
+timeout 60 grep -q -m 1 'serving client traffic' <(tail -n +1 --pid="$etcd" -F etcd/log 2>/dev/null) || fail "$(cat etcd/log)"
+logged 'kelp submit' kelp submit jobs/program.yaml --etcd "$url" --run hosts
+sha256="$(awk '$1 == "sha256" { print $2 }' "$scratch/log")"
+node=(kelp node --etcd "$url" --job program --host here --workers 2)
+refused 2 'runs a program' "${node[@]}"
+refused 2 'is computed by the program' kelp-worker --etcd "$url" --job program --id mine --spec-sha256 "$sha256"
+mv job_worker elsewhere
+refused 2 'No such file' "${node[@]}" --spec-sha256 "$sha256"
+logged 'kelp node' "${node[@]}" --coordinator --shards 1 --spec-sha256 "$sha256" \
+    --map-path "$PWD/job_worker=$PWD/elsewhere/job_worker"
+[ "$(digest_of hosts)" = "$(digest_of sums)" ] || fail "kelp node comes to another digest: $(digest_of hosts)"
+
 printf 'worker: all in order\n'

@@ -170,6 +170,45 @@ KELP_TEST(test_bad_input)
     ck_assert_uint_eq(failures.total, 0);
 }
 
+/* A program of the user's own that does nothing before training is not tried for long: it cannot be
+ * executed, ends for one reason, or ends as if all were done. Once something was trained it may be
+ * anything. */
+KELP_TEST(test_program_before_training)
+{
+    static const struct {
+        int exit_status;
+        bool early;
+        enum kelp_supervise_verdict verdicts[2];
+    } ends[] = {
+        {127, false, {KELP_SUPERVISE_FAIL, KELP_SUPERVISE_FAIL}},
+        {126, true, {KELP_SUPERVISE_FAIL, KELP_SUPERVISE_FAIL}},
+        {1, true, {KELP_SUPERVISE_RESTART, KELP_SUPERVISE_FAIL}},
+        {1, false, {KELP_SUPERVISE_RESTART, KELP_SUPERVISE_RESTART}},
+        {0, true, {KELP_SUPERVISE_RESTART, KELP_SUPERVISE_FAIL}},
+        {0, false, {KELP_SUPERVISE_RESTART, KELP_SUPERVISE_RESTART}},
+    };
+    uint32_t delay_ms = 0;
+
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(ends); i++) {
+        struct kelp_supervise_child child = {.worker = true};
+        struct kelp_failures failures = {.capacity = 0};
+        struct kelp_supervise_end end = {.exited = true,
+                                         .exit_status = ends[i].exit_status,
+                                         .program = true,
+                                         .early = ends[i].early,
+                                         .cause = (uint64_t)ends[i].exit_status};
+        for (int time = 0; time < 2; time++) {
+            ck_assert_msg(kelp_supervise(&policy, &end, &child, &failures, &delay_ms) ==
+                              ends[i].verdicts[time],
+                          "end %zu, time %d", i, time);
+        }
+        /* kelp-worker itself is started again. */
+        end.program = false;
+        ck_assert(kelp_supervise(&policy, &end, &child, &failures, &delay_ms) !=
+                  KELP_SUPERVISE_FAIL);
+    }
+}
+
 /* A worker that leaves in order may go while enough stay; shards and coordinators may not. What a
  * shard leaves was given to others before: that is no failure. */
 KELP_TEST(test_leaving_in_order)
@@ -249,7 +288,8 @@ KELP_TEST(test_trials)
     ck_assert_int_eq(kelp_trials_add_timed(&trials, "step=1:add-worker", &error), KELP_ERR_LIMIT);
 }
 
-/* The newest error is what is told, else the last line; time, level and role are left out. */
+/* The newest error is what is told, else what a program printed itself, else the last line; time,
+ * level and role are left out. */
 KELP_TEST(test_log_tail)
 {
     static const struct {
@@ -266,6 +306,9 @@ KELP_TEST(test_log_tail)
         {"2026-01-31T12:00:00.123Z error ps/shard-0 first\n"
          "2026-01-31T12:00:00.124Z error ps/shard-0 second\nplain words\n",
          "second"},
+        {"2026-01-31T12:00:00.123Z info  worker/worker-0 joined\nmine: no such column\n"
+         "2026-01-31T12:00:00.124Z info  worker/worker-0 leaves\n",
+         "mine: no such column"},
         {"2026-01-31T12:00:00.123Z error\n", "2026-01-31T12:00:00.123Z error"},
     };
     char message[64];

@@ -81,22 +81,77 @@ static const struct {
     {"name: a\n",
      "job.yaml: model.kind: is not set, and has no default; write for example \"model: "
      "{kind: mlp}\" (one of mlp, dlinear, nlinear, fare, convnet, resnet18, deepfm, "
-     "tft, plugin)"},
+     "tft, plugin, program)"},
     {"model: {kind: mlp}\n",
      "job.yaml: data.kind: is not set, and has no default; write for example \"data: {kind: csv, "
-     "path: FILE.csv}\" (one of csv, synthetic, tensors, table, panel, idx, npy, binary)"},
+     "path: FILE.csv}\" (one of csv, synthetic, tensors, table, panel, idx, npy, binary, "
+     "program)"},
     {"model: {plugin: x.so}\n",
      "job.yaml: data.kind: is not set, and has no default; write for example \"data: {kind: csv, "
-     "path: FILE.csv}\" (one of csv, synthetic, tensors, table, panel, idx, npy, binary)"},
+     "path: FILE.csv}\" (one of csv, synthetic, tensors, table, panel, idx, npy, binary, "
+     "program)"},
+    {"model: {program: /x, python: /y.py}\n",
+     "job.yaml:1: model.program: does not go with model.python; set one of them"},
+    {"model: {kind: program}\n", "model.program: is empty; model.kind program wants it, or "
+                                 "model.python"},
+    {"model: {kind: mlp, program: /x}\ndata: {kind: synthetic}\n",
+     "job.yaml:1: model.program: does not apply with model.kind mlp; it goes with program"},
+    {"model: {program: /x}\ndata: {kind: synthetic}\n",
+     "job.yaml:2: data.kind: synthetic does not go with model.kind program, which has the data "
+     "itself; leave data.kind out"},
+    {"model: {kind: mlp}\ndata: {kind: program}\n",
+     "job.yaml:2: data.kind: program goes with model.kind program alone"},
+    {"model: {python: /x.py}\ndata: {path: /y.csv}\n",
+     "job.yaml:2: data.path: does not apply with data.kind program; it goes with csv or tensors or "
+     "table or panel or idx or npy or binary"},
+    {"model: {python: /x.py}\ntrain: {loss: mae}\n",
+     "job.yaml:2: train.loss: does not apply with model.kind program; it goes with mlp or dlinear "
+     "or nlinear or fare or convnet or resnet18 or deepfm or tft or plugin"},
+    {"model: {python: /x.py}\nrun: {mode: predict}\n",
+     "job.yaml:2: run.mode: a model of a program (model.program, model.python) is computed by that "
+     "program alone; Kelp does not predict and evaluate with it"},
+    {"model: {python: /x.py}\ncluster: {compute: portable}\n",
+     "job.yaml:2: cluster.compute: portable is a promise of Kelp's own operators, which a program "
+     "(model.program, model.python) cannot give"},
+    {"model: {python: /x.py}\ntrain: {monitor: val/auc}\n",
+     "job.yaml:2: train.monitor: val/auc is for Kelp's own models; a program's sums give val/loss, "
+     "val/mse, val/mae or val/accuracy"},
+    {"model: {python: /x.py}\ncheckpoint: {keep_best: 1, metric: val/auc, order: max}\n",
+     "job.yaml:2: checkpoint.metric: val/auc is for Kelp's own models; a program's sums give "
+     "val/loss, val/mse, val/mae or val/accuracy"},
 };
 
-/* No model and no data are chosen for somebody who named none; a plug-in names its kind. */
+/* No model and no data are chosen for somebody who named none; a plug-in and a program name their
+ * kinds, and a program goes with none of what it has itself. */
 KELP_LOOP_TEST(test_kinds, 0, KELP_ARRAY_COUNT(kinds))
 {
     kelp_job_file_destroy(job_bench.file);
     job_bench.file = kelp_job_file_create();
     ck_assert_int_eq(job_parse(kinds[_i].text), KELP_ERR_INVALID);
     ck_assert_str_eq(job_bench.error.text, kinds[_i].expected);
+}
+
+/* A job that names its program needs no more, and says which metric is best: the one that every
+ * program gives. */
+KELP_TEST(test_program)
+{
+    const struct kelp_job *job;
+
+    kelp_job_file_destroy(job_bench.file);
+    job_bench.file = kelp_job_file_create();
+    ck_assert_msg(job_parse("model: {python: /x.py, arguments: [--lr, \"a, b\"]}\n"
+                            "checkpoint: {keep_best: 1}\n") == KELP_OK,
+                  "%s", job_bench.error.text);
+    job = kelp_job_file_job(job_bench.file);
+    ck_assert_int_eq(job->model.kind, KELP_MODEL_PROGRAM);
+    ck_assert_int_eq(job->data.kind, KELP_DATA_PROGRAM);
+    ck_assert_str_eq(job->model.arguments, "--lr\na, b");
+    ck_assert_int_eq(job->checkpoint.metric, KELP_CHECKPOINT_VAL_LOSS);
+    char *text = job_print(false);
+    ck_assert_ptr_nonnull(strstr(text, "  kind: program\n  program: \"\"\n"));
+    ck_assert_ptr_nonnull(strstr(text, "  arguments: [\"--lr\", \"a, b\"]\n"));
+    ck_assert_ptr_null(strstr(text, "  loss: "));
+    free(text);
 }
 
 static const struct {
@@ -318,7 +373,7 @@ KELP_TEST(test_explain)
     free(text);
     ck_assert_int_eq(kelp_job_explain("model", false, &text, &job_bench.error), KELP_OK);
     ck_assert_ptr_eq(strstr(text, "model.kind: mlp, dlinear, "), text);
-    ck_assert_ptr_nonnull(strstr(text, "plugin; required\n"));
+    ck_assert_ptr_nonnull(strstr(text, "program; required\n"));
     ck_assert_ptr_nonnull(strstr(text, "Only with model.kind"));
     ck_assert_ptr_null(strchr(text, '`'));
     free(text);
