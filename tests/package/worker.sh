@@ -209,7 +209,8 @@ mkdir etcd elsewhere
 etcd=$!
 trap 'kill "$etcd"; rm -rf "$scratch"' EXIT
 url="unix:$PWD/etcd/localhost:1"
-timeout 60 grep -q -m 1 'serving client traffic' <(tail -n +1 --pid="$etcd" -F etcd/log 2>/dev/null) || fail "$(cat etcd/log)"
+timeout 60 grep -q -m 1 'serving client traffic' <(tail -n +1 --pid="$etcd" -F etcd/log 2>/dev/null) ||
+    fail "$(cat etcd/log)"
 logged 'kelp submit' kelp submit jobs/program.yaml --etcd "$url" --run hosts
 sha256="$(awk '$1 == "sha256" { print $2 }' "$scratch/log")"
 node=(kelp node --etcd "$url" --job program --host here --workers 2)
