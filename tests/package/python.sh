@@ -117,15 +117,16 @@ dies() { # RUN FOLDER OPTION...
     grep -q '"event":"worker-lost"' "$1/events.jsonl" || fail 'the killed worker was not missed'
 }
 describes mlp mlp
-learns mlp-1 mlp --workers 1 --set train.epochs=3
-dies mlp-2 mlp --workers 2 --set train.epochs=3
+learns mlp-1 mlp --workers 1 --set train.epochs=2
+dies mlp-2 mlp --workers 2 --set train.epochs=2
 same mlp-1 mlp-2
-# Batch norm, dropout, frozen and tied weights, bfloat16, random data.
+# Batch norm, dropout, frozen and tied weights, bfloat16, random data, which processes fetch where workers die.
 describes mixed mixed
 mixed=(--set cluster.lanes=4 --set train.epochs=3)
 learns mixed-1 mixed --workers 1 "${mixed[@]}"
-dies mixed-2 mixed --workers 2 "${mixed[@]}"
+TEST_PROCESSES=1 dies mixed-2 mixed --workers 2 "${mixed[@]}"
 same mixed-1 mixed-2
+grep -qh 'batches were foreseen' mixed-2/logs/worker-*.log || fail 'no worker says what was fetched ahead'
 
 # As torch alone, after each of five steps.
 plain=(--workers 1 --set train.max_steps=5 --set cluster.lanes=1 --set train.accumulate=1 --set data.shuffle=false)

@@ -21,11 +21,13 @@ from ._bits import compute_kind, prepare, seed_lane
 from ._data import Loader
 from ._module import BatchNormWatch, Model
 from ._optim import job_keys
+from ._schedule import Forecast, Schedule
 
 Number = Union[float, torch.Tensor]
 
 _torch: Any = torch  # some of its names and functions have no types
 _REHEARSALS = 3
+_AHEAD = 2  # pieces for each data process
 _REHEARSAL_SEED = 0x6B656C70
 _FROM_FILE = 3
 
@@ -241,9 +243,14 @@ class Worker:
         prepare(self._threads)
         self._core.plan_data(*self._loader.lengths(), self._loader.fingerprint())
         self._core.plan_block(block)
+        self._forecast: Optional[Forecast] = None
+        if workers > 0:
+            samples = dict(zip(("train", "val", "test"), self._loader.lengths()))
+            self._forecast = Forecast(Schedule(self.setting, samples, block), _AHEAD * workers)
         self._weights: dict[int, list[torch.Tensor]] = {}
         self._gradients: dict[int, tuple[torch.Tensor, list[torch.Tensor]]] = {}
         self._rehearsals: list[tuple[list[torch.Tensor], list[float]]] = []
+        self._scales: dict[float, torch.Tensor] = {}
         self._watch: Optional[BatchNormWatch] = None
         self._training: Optional[bool] = None
         self._joined = False
@@ -286,7 +293,7 @@ class Worker:
         if piece is None:
             torch.set_grad_enabled(True)
             raise StopIteration
-        (kind, step, epoch, _, _, step_samples, weights, gradient, seed, lr, done, samples) = piece
+        (kind, step, epoch, lane, _, step_samples, weights, gradient, seed, lr, done, samples) = piece
         batch = Batch(self)
         batch.rehearsal = False
         batch.training = kind == 1
@@ -297,6 +304,9 @@ class Worker:
             self._weights[weights] = self._model.views(self._core, self._core.weights(weights, True))
         views = self._gradient(gradient, done == 0) if batch.training else None
         self._begin(batch, self._weights[weights], views, seed)
+        if self._forecast is not None:
+            pieces = self._forecast.after(batch.part, step, lane, batch.indices.numpy())
+            self._loader.expect(batch.part, pieces)
         self._batch = batch
         return batch
 
@@ -333,8 +343,10 @@ class Worker:
             measures.setdefault("elements", float(batch.samples))
         if batch.training:
             share = batch.samples / batch.step_samples
-            scale = torch.tensor(share).reshape(loss.shape)
-            _torch.autograd.backward(loss.float(), scale)
+            scale = self._scales.get(share)
+            if scale is None:
+                scale = self._scales.setdefault(share, torch.tensor(share))
+            _torch.autograd.backward(loss.float(), scale if loss.dim() == 0 else scale.reshape(loss.shape))
             self._model.check_step()
             if not batch.rehearsal:
                 with torch.no_grad():

@@ -145,15 +145,40 @@ def compare(kind):
     open(f"compared-{kind}", "w").close()
 
 
+class Foreseen:
+    """How many batches were named to the data processes before they came."""
+
+    def __init__(self, loader):
+        self._expect, loader.expect = loader.expect, self.expect
+        self._before = self._named = set()
+        self.right = self.all = 0
+
+    def expect(self, part, pieces):
+        self._before, self._named = self._named, {(part, tuple(indices.tolist())) for indices, _ in pieces}
+        self._expect(part, pieces)
+
+    def count(self, batch):
+        self.all += 1
+        self.right += (batch.part, tuple(batch.indices.tolist())) in self._before
+
+    def check(self):
+        print(f"{self.right} of {self.all} batches were foreseen")
+        assert self.right * 2 > self.all, f"{self.right} of {self.all} batches were foreseen"
+
+
 def train_and_die(mixed):
     import kelp.torch
 
     model = Mixed() if mixed else Mlp()
     train, val = data(0.01 if mixed else 0)
-    with kelp.torch.Worker(model, train, val, optimizer=torch.optim.Adam(model.parameters(), lr=0.01)) as worker:
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    processes = int(os.environ.get("TEST_PROCESSES", "0"))
+    with kelp.torch.Worker(model, train, val, optimizer=optimizer, workers=processes) as worker:
+        foreseen = Foreseen(worker._loader)
         for batch in worker:
             if not batch.rehearsal:
                 die_before(batch.step)
+                foreseen.count(batch)
             x, y = batch.data
             with torch.autocast("cpu", dtype=torch.bfloat16, enabled=mixed):
                 out = model(x)
@@ -162,6 +187,8 @@ def train_and_die(mixed):
                 F.mse_loss(out.float(), y),
                 squared=error.square().sum(), absolute=error.abs().sum(), elements=error.numel(),
             )  # fmt: skip
+    if processes and foreseen.all > 20:
+        foreseen.check()
 
 
 def differ(how):
