@@ -178,14 +178,13 @@ static PyObject *worker_new(PyTypeObject *type, PyObject *args, PyObject *names)
     struct worker_object *self = (struct worker_object *)alloc(type, 0);
     if (self) {
         self->lane.size = sizeof(self->lane);
-        Py_BEGIN_ALLOW_THREADS result = open_worker(words, &count, &self->worker);
-        Py_END_ALLOW_THREADS if (result != KELP_WORKER_OK)
-        {
+        Py_BEGIN_ALLOW_THREADS
+        result = open_worker(words, &count, &self->worker);
+        Py_END_ALLOW_THREADS
+        if (result != KELP_WORKER_OK) {
             (void)fail_as_told(self, result);
             Py_CLEAR(self);
-        }
-        else if (!leave_words(arguments, words, count))
-        {
+        } else if (!leave_words(arguments, words, count)) {
             Py_CLEAR(self);
         }
     }
@@ -200,7 +199,8 @@ static void close_worker(struct worker_object *self)
 
     self->worker = NULL;
     self->count = 0;
-    Py_BEGIN_ALLOW_THREADS kelp_worker_close(worker);
+    Py_BEGIN_ALLOW_THREADS
+    kelp_worker_close(worker);
     Py_END_ALLOW_THREADS
 }
 
@@ -341,9 +341,10 @@ static PyObject *worker_join(PyObject *object, PyObject *unused)
     if (!may_call(self) || !begin_wait(self)) {
         return NULL;
     }
-    Py_BEGIN_ALLOW_THREADS result = kelp_worker_join(self->worker);
-    Py_END_ALLOW_THREADS if (!end_wait(self, result))
-    {
+    Py_BEGIN_ALLOW_THREADS
+    result = kelp_worker_join(self->worker);
+    Py_END_ALLOW_THREADS
+    if (!end_wait(self, result)) {
         return NULL;
     }
     return none_or_fail(self, result);
@@ -485,9 +486,10 @@ static PyObject *worker_next(PyObject *object, PyObject *unused)
     if (!begin_wait(self)) {
         return NULL;
     }
-    Py_BEGIN_ALLOW_THREADS result = kelp_worker_next_lane(self->worker, &self->lane);
-    Py_END_ALLOW_THREADS if (!end_wait(self, result))
-    {
+    Py_BEGIN_ALLOW_THREADS
+    result = kelp_worker_next_lane(self->worker, &self->lane);
+    Py_END_ALLOW_THREADS
+    if (!end_wait(self, result)) {
         return NULL;
     }
     if (result != KELP_WORKER_OK) {
@@ -555,8 +557,10 @@ static PyObject *worker_submit(PyObject *object, PyObject *unused)
     self->count = kelp_worker_piece(self->worker, self->done);
     if (self->count == 0) {
         self->busy = true;
-        Py_BEGIN_ALLOW_THREADS result = kelp_worker_submit(self->worker);
-        Py_END_ALLOW_THREADS self->busy = false;
+        Py_BEGIN_ALLOW_THREADS
+        result = kelp_worker_submit(self->worker);
+        Py_END_ALLOW_THREADS
+        self->busy = false;
     }
     return none_or_fail(self, result);
 }
