@@ -95,6 +95,11 @@ TEST_DIES="$scratch/died" trains numpy-2 mlp.yaml --workers 2 --worker-program "
 same numpy-pieces numpy-2
 [ -e "$scratch/died" ] || fail 'no worker was killed'
 grep -q '"event":"worker-lost"' numpy-2/events.jsonl || fail 'the killed worker was not missed'
+# A worker that waits is interrupted, although it waits in C; the job goes on.
+trains interrupted mlp.yaml --workers 2 --set cluster.lanes=1 --set train.accumulate=1 \
+    --worker-program "$scripts/interrupt_numpy.py"
+grep -qh 'it ended after' interrupted/logs/worker-*.log || fail 'no worker was interrupted'
+grep -qh '^KeyboardInterrupt' interrupted/logs/worker-*.log || fail 'a worker was not ended by Ctrl-C'
 
 # ---- torch ---------------------------------------------------------------------------------------
 has_module torch || skip "$python has no torch (deploy/install-deps.sh --python); kelp.Worker is in order"
