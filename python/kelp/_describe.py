@@ -31,11 +31,13 @@ def text_of(value: object) -> str:
 
 
 def write(keys: Mapping[str, str], weights: Mapping[str, NDArray[Any]]) -> None:
-    """Write ``job.yaml`` and ``init.safetensors`` into the folder that ``KELP_DESCRIBE`` names."""
+    """Write ``job.yaml``, and ``init.safetensors`` with the weights, into the folder that ``KELP_DESCRIBE`` names."""
     folder = os.environ["KELP_DESCRIBE"]
-    _write_weights(os.path.join(folder, WEIGHTS), weights)
+    if weights:
+        _write_weights(os.path.join(folder, WEIGHTS), weights)
+        keys = {**keys, "model.init": WEIGHTS}
     with open(os.path.join(folder, JOB), "w", encoding="utf-8") as file:
-        file.write(_yaml({**keys, "model.init": WEIGHTS}))
+        file.write(_yaml(keys))
 
 
 def _yaml(keys: Mapping[str, str]) -> str:

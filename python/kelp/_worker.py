@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import math
 import platform
+import sys
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
-from kelp import _blas, _kelp, _process
+from kelp import _blas, _describe, _kelp, _process
 
 Floats = NDArray[np.float32]
 
@@ -157,6 +158,23 @@ class Batch:
         self._core.submit()
 
 
+class _Description:
+    """What a worker says of its job where there is none yet."""
+
+    def __init__(self, settings: dict[str, str]) -> None:
+        self._settings = settings
+        self.arrays: dict[str, Floats] = {}
+
+    def setting(self, key: str) -> str:
+        if key not in self._settings:
+            raise ValueError(f"setting({key!r}): there is no job yet, whose keys settings= gives; put the value there")
+        return self._settings[key]
+
+    def end(self) -> NoReturn:
+        _describe.write(self._settings, self.arrays)
+        sys.exit(0)
+
+
 class Worker:
     """A worker of a job that computes gradients with numpy.
 
@@ -182,7 +200,10 @@ class Worker:
             that say otherwise are refused. Default: numpy's version, its BLAS and how many threads it has
         answer: a hash of something computed with these, for the same purpose. Default: one of numpy
         block: at most so many samples of an evaluation are one batch
+        settings: keys of the job that ``kelp run`` makes of the script, such as ``{"train.epochs": 3}``
     """
+
+    _core: _kelp.Worker
 
     def __init__(
         self,
@@ -195,12 +216,17 @@ class Worker:
         compute: str | None = None,
         answer: int | None = None,
         block: int = 256,
+        settings: Mapping[str, object] | None = None,
     ) -> None:
+        self._names: list[str] = []
+        self._shapes: list[tuple[int, ...]] = []
+        self._description: _Description | None = None
+        if _describe.wanted():
+            self._description = _Description({k: _describe.text_of(v) for k, v in (settings or {}).items()})
+            return
         self._core = _process.open_worker()
         self._interrupts = _process.Interrupts(self._core.interrupt)
         self._finish = weakref.finalize(self, _close, self._core, self._interrupts)
-        self._names: list[str] = []
-        self._shapes: list[tuple[int, ...]] = []
         self._weights: dict[int, Mapping[str, Floats]] = {}
         self._gradients: dict[int, tuple[Floats, Mapping[str, Floats]]] = {}
         self._joined = False
@@ -213,6 +239,8 @@ class Worker:
 
     def setting(self, key: str) -> str:
         """The value in effect of a key of the job file, such as ``"train.batch_size"``, as text."""
+        if self._description is not None:
+            return self._description.setting(key)
         return self._core.setting(key)
 
     def tensor(self, name: str, init: Init | Floats, momentum: float = 0.0) -> None:
@@ -225,6 +253,10 @@ class Worker:
             momentum: 0 for a parameter. Above, for a running statistic: its "gradient" is the batch's value
                 times ``samples / step_samples``, and the update ``(1 - momentum) * w + momentum * g``
         """
+        if self._description is not None:
+            if not isinstance(init, Init):
+                self._description.arrays[name] = init
+            return
         if not isinstance(init, Init):
             init = Init(np.shape(init), 3)
             if not self.setting("model.init"):
@@ -245,6 +277,8 @@ class Worker:
         }
 
     def __iter__(self) -> Iterator[Batch]:
+        if self._description is not None:
+            self._description.end()
         return self
 
     def __next__(self) -> Batch:
@@ -284,6 +318,8 @@ class Worker:
 
         Arrays of weights and gradients that are still in use keep their memory until they are not.
         """
+        if self._description is not None:
+            return
         self._batch = None
         self._weights.clear()
         self._gradients.clear()

@@ -1,5 +1,8 @@
 """kelp.Worker and kelp.torch.Worker without a job behind them: the loop, the plan, and what is refused."""
 
+import json
+import os
+import tempfile
 import unittest
 from unittest import mock
 
@@ -245,6 +248,78 @@ class Mistakes(Joined):
             with self.subTest(words), self.assertRaisesRegex(ValueError, words) as caught:
                 self.worker(Core(), model)
             self.assertNotIn("\n", str(caught.exception))
+
+
+class Describing(unittest.TestCase):
+    """A script that describes its job writes keys and weights, and ends."""
+
+    def describe(self, script):
+        with tempfile.TemporaryDirectory() as folder:
+            with mock.patch.dict(os.environ, KELP_DESCRIBE=folder), self.assertRaises(SystemExit) as ended:
+                script()
+            self.assertEqual(ended.exception.code, 0)
+            with open(os.path.join(folder, "job.yaml"), encoding="utf-8") as file:
+                job = file.read()
+            path = os.path.join(folder, "init.safetensors")
+            if not os.path.exists(path):
+                return job, None
+            with open(path, "rb") as file:
+                data = file.read()
+        length = int.from_bytes(data[:8], "little")
+        self.assertEqual(length % 8, 0)
+        tensors = {}
+        for name, entry in json.loads(data[8 : 8 + length]).items():
+            begin, end = (8 + length + offset for offset in entry["data_offsets"])
+            tensors[name] = np.frombuffer(data[begin:end], entry["dtype"].replace("F32", "<f4")).reshape(entry["shape"])
+        return job, tensors
+
+    def test_torch(self):
+        model = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3), nn.Linear(3, 2).requires_grad_(False))
+
+        def script():
+            kelp.torch.Worker(
+                model, rows(), optimizer=torch.optim.SGD(model.parameters(), lr=0.1), epochs=3, batch_size=64, lanes=2,
+                settings={"checkpoint.every": "30s", "train.clip_norm": 1.5, "name": "a: b", "model.hidden": [1, 2]},
+            )  # fmt: skip
+
+        job, tensors = self.describe(script)
+        for line in (
+            'name: "a: b"\n',
+            "train:\n  optimizer: sgd\n  lr: 0.1\n",
+            "  epochs: 3\n  batch_size: 64\n  clip_norm: 1.5\n",
+            "cluster:\n  lanes: 2\n",
+            "checkpoint:\n  every: 30s\n",
+            "model:\n  hidden: [1, 2]\n  init: init.safetensors\n",
+        ):
+            self.assertIn(line, job)
+        state = {name: value for name, value in model.state_dict().items() if value.is_floating_point()}
+        self.assertEqual(set(tensors), set(state))
+        for name, value in state.items():
+            self.assertEqual(tensors[name].tolist(), value.tolist(), name)
+
+    def test_numpy(self):
+        def script(given):
+            with kelp.Worker(train=9, fingerprint=1, settings={"train.epochs": 2, "seed": 5}) as worker:
+                self.assertEqual(worker.setting("train.epochs"), "2")
+                with self.assertRaisesRegex(ValueError, "'train.lr'.*no job yet"):
+                    worker.setting("train.lr")
+                worker.tensor("w", given)
+                for _ in worker:
+                    self.fail("there are no batches yet")
+
+        self.assertEqual(self.describe(lambda: script(kelp.constant(3))), ("seed: 5\ntrain:\n  epochs: 2\n", None))
+        job, tensors = self.describe(lambda: script(np.arange(3, dtype=np.float64)))
+        self.assertIn("model:\n  init: init.safetensors\n", job)
+        self.assertEqual(tensors["w"].tolist(), [0, 1, 2])
+
+    def test_mistakes(self):
+        """They are refused before there is a job."""
+        model = mlp()
+        with mock.patch.dict(os.environ, KELP_DESCRIBE="/nowhere"):
+            with self.assertRaisesRegex(ValueError, "sparse gradients"):
+                kelp.torch.Worker(nn.Embedding(3, 2, sparse=True), rows())
+            with self.assertRaisesRegex(ValueError, "Kelp has no optimizer"):
+                kelp.torch.Worker(model, rows(), optimizer=torch.optim.LBFGS(model.parameters()))
 
 
 class Ahead(unittest.TestCase):

@@ -339,8 +339,8 @@ class Worker:
             raise RuntimeError("submit(): this batch is not the newest one")
         loss = _check_loss(loss, batch.training)
         measures = {name: _value(name, value) for name, value in sums.items()}
-        if "correct" in measures:
-            measures.setdefault("elements", float(batch.samples))
+        if "correct" in measures and "elements" not in measures:
+            measures["elements"] = float(batch.samples)
         if batch.training:
             share = batch.samples / batch.step_samples
             scale = self._scales.get(share)
@@ -348,7 +348,7 @@ class Worker:
                 scale = self._scales.setdefault(share, torch.tensor(share))
             _torch.autograd.backward(loss.float(), scale if loss.dim() == 0 else scale.reshape(loss.shape))
             self._model.check_step()
-            if not batch.rehearsal:
+            if self._model.buffers and not batch.rehearsal:
                 with torch.no_grad():
                     self._model.add_statistics(share)
         total = loss.item() * batch.samples
