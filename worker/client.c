@@ -25,6 +25,7 @@
 #include "kelp/worker.h"
 #include "worker/client_options.h"
 #include "worker/compute/gradients.h"
+#include "worker/core/ahead.h"
 #include "worker/core/schedule.h"
 #include "worker/job_link.h"
 #include "worker/lane_feed.h"
@@ -36,6 +37,7 @@
 #define OPTIONS_LEAST 72u
 #define TENSOR_LEAST  40u
 #define LANE_LEAST    88u
+#define AHEAD_LEAST   40u
 #define STRUCT_MOST   4096u
 
 _Static_assert((int)KELP_WORKER_INIT_CONSTANT == KELP_INIT_CONSTANT &&
@@ -71,6 +73,7 @@ struct kelp_worker {
     struct kelp_lane_feed *feed;
     const struct kelp_work *work; /* of the feed; NULL: none yet, or none any more */
     const struct kelp_lane *lane; /* of work; NULL: none is handed out */
+    struct kelp_ahead ahead;      /* lanes to come; job NULL: it was not begun */
     int ended;                    /* what it ended with; KELP_WORKER_OK: it has not */
 };
 
@@ -605,36 +608,101 @@ int kelp_worker_next_lane(struct kelp_worker *worker, struct kelp_worker_lane *r
     return KELP_WORKER_OK;
 }
 
-uint64_t kelp_worker_piece(const struct kelp_worker *worker, uint64_t done)
+/* A lane that is handed out, or one to come. */
+static uint64_t piece_of(const struct kelp_worker *worker, const struct kelp_schedule *schedule,
+                         uint32_t lane, uint64_t done)
 {
-    const struct kelp_lane *lane = worker->lane;
-
-    if (!lane || done > lane->samples.count) {
-        return 0;
-    }
+    const struct kelp_schedule_range samples = kelp_schedule_lane(schedule, lane);
     const struct kelp_schedule_cut cut = {
         .pieces = kelp_job_link_job(worker->job_link)->train.accumulate, .block = worker->block};
-    return kelp_schedule_next_piece(kelp_lane_feed_schedule(worker->feed), lane->number,
-                                    lane->samples.first + done, &cut)
-        .count;
+
+    return done > samples.count
+               ? 0
+               : kelp_schedule_next_piece(schedule, lane, samples.first + done, &cut).count;
+}
+
+static int indices_of(const char *call, const struct kelp_schedule *schedule, uint32_t lane,
+                      struct kelp_schedule_range range, uint64_t *ret_indices)
+{
+    const struct kelp_schedule_range samples = kelp_schedule_lane(schedule, lane);
+
+    if (range.first > samples.count || range.count > samples.count - range.first) {
+        return invalid("%s: samples [%" PRIu64 ", +%" PRIu64 ") of %" PRIu64 " of the lane", call,
+                       range.first, range.count, samples.count);
+    }
+    range.first += samples.first;
+    kelp_schedule_indices(schedule, range, ret_indices);
+    return KELP_WORKER_OK;
+}
+
+uint64_t kelp_worker_piece(const struct kelp_worker *worker, uint64_t done)
+{
+    return worker->lane
+               ? piece_of(worker, kelp_lane_feed_schedule(worker->feed), worker->lane->number, done)
+               : 0;
 }
 
 int kelp_worker_indices(const struct kelp_worker *worker, uint64_t first, uint64_t count,
                         uint64_t *ret_indices)
 {
-    const struct kelp_lane *lane = worker->lane;
-
-    if (!lane) {
+    if (!worker->lane) {
         return invalid("kelp_worker_indices(): there is no lane");
     }
-    if (first > lane->samples.count || count > lane->samples.count - first) {
-        return invalid("kelp_worker_indices(): samples [%" PRIu64 ", +%" PRIu64 ") of %" PRIu64
-                       " of the lane",
-                       first, count, lane->samples.count);
+    return indices_of("kelp_worker_indices()", kelp_lane_feed_schedule(worker->feed),
+                      worker->lane->number, (struct kelp_schedule_range){first, count},
+                      ret_indices);
+}
+
+int kelp_worker_ahead_begin(struct kelp_worker *worker)
+{
+    if (!worker->lane) {
+        return invalid("kelp_worker_ahead_begin(): there is no lane");
     }
-    const struct kelp_schedule_range range = {lane->samples.first + first, count};
-    kelp_schedule_indices(kelp_lane_feed_schedule(worker->feed), range, ret_indices);
+    worker->ahead.job = NULL;
+    (void)kelp_ahead_begin(&worker->ahead, kelp_job_link_job(worker->job_link), &worker->plan,
+                           &worker->work->word, worker->work->lane_first, worker->work->lane_count,
+                           worker->lane->number); /* next() says OVER */
     return KELP_WORKER_OK;
+}
+
+int kelp_worker_ahead_next(struct kelp_worker *worker, struct kelp_worker_ahead *ret_ahead)
+{
+    struct kelp_ahead *ahead = &worker->ahead;
+
+    if (ret_ahead->size < AHEAD_LEAST || ret_ahead->size > STRUCT_MOST) {
+        return invalid("kelp_worker_ahead: size is %zu; it must be the size of the struct",
+                       ret_ahead->size);
+    }
+    if (!ahead->job || !kelp_ahead_next(ahead)) {
+        return KELP_WORKER_OVER;
+    }
+    const struct kelp_worker_ahead lane = {
+        .size = ret_ahead->size,
+        .kind = (uint32_t)ahead->word.kind,
+        .lane = ahead->lane,
+        .samples = kelp_schedule_lane(&ahead->schedule, ahead->lane).count,
+        .step = ahead->word.step,
+        .seed = kelp_schedule_lane_seed(ahead->job->seed, ahead->word.step, ahead->lane),
+    };
+    memset(ret_ahead, 0, lane.size);
+    memcpy(ret_ahead, &lane, lane.size < sizeof(lane) ? lane.size : sizeof(lane));
+    return KELP_WORKER_OK;
+}
+
+uint64_t kelp_worker_ahead_piece(const struct kelp_worker *worker, uint64_t done)
+{
+    return worker->ahead.job ? piece_of(worker, &worker->ahead.schedule, worker->ahead.lane, done)
+                             : 0;
+}
+
+int kelp_worker_ahead_indices(const struct kelp_worker *worker, uint64_t first, uint64_t count,
+                              uint64_t *ret_indices)
+{
+    if (!worker->ahead.job) {
+        return invalid("kelp_worker_ahead_indices(): there is no lane");
+    }
+    return indices_of("kelp_worker_ahead_indices()", &worker->ahead.schedule, worker->ahead.lane,
+                      (struct kelp_schedule_range){first, count}, ret_indices);
 }
 
 uint64_t kelp_worker_lane_seed(const struct kelp_worker *worker)
@@ -706,6 +774,7 @@ int kelp_worker_submit(struct kelp_worker *worker)
     gradient->present = worker->work->word.kind == KELP_STEP_TRAIN;
     gradient->sums[KELP_METRIC_SUM_SAMPLES] = (double)worker->lane->samples.count;
     worker->lane = NULL;
+    worker->ahead.job = NULL;
     worker->ended = result_of(kelp_lane_feed_submit(worker->feed, &error), &error);
     return worker->ended;
 }

@@ -247,6 +247,34 @@ KELP_WORKER_API int kelp_worker_indices(const struct kelp_worker *worker, uint64
 /* lane.seed again, for bindings that keep no lane; 0: there is no lane. */
 KELP_WORKER_API uint64_t kelp_worker_lane_seed(const struct kelp_worker *worker);
 
+/* ---- lanes to come, for programs that read samples ahead of time ------------------------------
+ */
+
+struct kelp_worker_ahead {
+    size_t size;      /* set by the caller: sizeof(struct kelp_worker_ahead) */
+    uint32_t kind;    /* enum kelp_worker_lane_kind */
+    uint32_t lane;    /* its number in the step */
+    uint64_t samples; /* of this lane, at least 1 */
+    uint64_t step;    /* training steps before this one */
+    uint64_t seed;    /* as the lane's will be */
+};
+
+/* Begin behind the lane that was handed out. */
+KELP_WORKER_API int kelp_worker_ahead_begin(struct kelp_worker *worker);
+
+/* The next of them with samples. A guess: this worker gets it if it keeps its lanes, and training
+ * goes on; what a lane has is certain. OVER: there is none. */
+KELP_WORKER_API int kelp_worker_ahead_next(struct kelp_worker *worker,
+                                           struct kelp_worker_ahead *ret_ahead);
+
+/* kelp_worker_piece() and kelp_worker_indices() of that lane. */
+KELP_WORKER_API uint64_t kelp_worker_ahead_piece(const struct kelp_worker *worker, uint64_t done);
+KELP_WORKER_API int kelp_worker_ahead_indices(const struct kelp_worker *worker, uint64_t first,
+                                              uint64_t count, uint64_t *ret_indices);
+
+/* ---- the lane's results ------------------------------------------------------------------------
+ */
+
 enum kelp_worker_sum {
     KELP_WORKER_SUM_LOSS = 0,             /* over samples, of the sample's loss */
     KELP_WORKER_SUM_SQUARED = 2,          /* over elements of the target: of the squared error */

@@ -20,6 +20,8 @@ static float *buffers[BUFFERS];
 static const float *weights[2];
 static char seen[SAMPLES]; /* samples of the epoch */
 static uint64_t lanes;
+static struct kelp_worker_ahead ahead; /* the lane that was said to come next; samples 0: none */
+static uint64_t ahead_index, ahead_pieces;
 
 #define EXPECT(condition)                                                                          \
     do {                                                                                           \
@@ -211,9 +213,48 @@ static double add_samples(const struct kelp_worker_lane *lane)
     return sum;
 }
 
+static uint64_t count_pieces(void)
+{
+    uint64_t count, pieces = 0;
+
+    for (uint64_t done = 0; (count = kelp_worker_ahead_piece(worker, done)) > 0; done += count) {
+        pieces++;
+    }
+    return pieces;
+}
+
+/* What was said of this lane before it came, and then the same of the next one. */
+static void expect_ahead(const struct kelp_worker_lane *lane)
+{
+    struct kelp_worker_ahead small = {.size = 8};
+    uint64_t index;
+
+    if (ahead.samples > 0 && getenv("OWN_WORKER_ALONE")) {
+        uint64_t pieces = 0, count;
+        for (uint64_t done = 0; (count = kelp_worker_piece(worker, done)) > 0; done += count) {
+            pieces++;
+        }
+        EXPECT(kelp_worker_indices(worker, 0, 1, &index) == KELP_WORKER_OK);
+        EXPECT(ahead.kind == lane->kind && ahead.lane == lane->lane && ahead.step == lane->step);
+        EXPECT(ahead.samples == lane->samples && ahead.seed == lane->seed);
+        EXPECT(ahead_index == index && ahead_pieces == pieces);
+    }
+    EXPECT(kelp_worker_ahead_piece(worker, 0) == 0);
+    expect_refused(kelp_worker_ahead_indices(worker, 0, 1, &index), "there is no lane");
+    EXPECT(kelp_worker_ahead_begin(worker) == KELP_WORKER_OK);
+    expect_refused(kelp_worker_ahead_next(worker, &small), "size is 8");
+    ahead = (struct kelp_worker_ahead){.size = sizeof(ahead)};
+    if (kelp_worker_ahead_next(worker, &ahead) == KELP_WORKER_OK) {
+        EXPECT(kelp_worker_ahead_indices(worker, 0, 1, &ahead_index) == KELP_WORKER_OK);
+        expect_refused(kelp_worker_ahead_indices(worker, ahead.samples, 1, &index), "of the lane");
+        ahead_pieces = count_pieces();
+    }
+}
+
 static void compute(const struct kelp_worker_lane *lane)
 {
     expect_memory(lane);
+    expect_ahead(lane);
     if (lanes < 100) {
         expect_lane_refusals(lane);
     }
@@ -253,6 +294,7 @@ int main(int argc, char **argv)
     join();
     expect_refused(kelp_worker_submit(worker), "there is no lane");
     expect_refused(kelp_worker_poll(worker), "there is no lane");
+    expect_refused(kelp_worker_ahead_begin(worker), "there is no lane");
     while ((result = kelp_worker_next_lane(worker, &lane)) == KELP_WORKER_OK) {
         compute(&lane);
     }

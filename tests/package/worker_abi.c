@@ -37,6 +37,12 @@ AT(kelp_worker_lane, gradient, 56);
 AT(kelp_worker_lane, gradient_index, 64);
 AT(kelp_worker_lane, seed, 72);
 AT(kelp_worker_lane, lr, 80);
+IS(sizeof(struct kelp_worker_ahead), 40);
+AT(kelp_worker_ahead, kind, 8);
+AT(kelp_worker_ahead, lane, 12);
+AT(kelp_worker_ahead, samples, 16);
+AT(kelp_worker_ahead, step, 24);
+AT(kelp_worker_ahead, seed, 32);
 IS(KELP_WORKER_OK, 0);
 IS(KELP_WORKER_OVER, 1);
 IS(KELP_WORKER_STOPPED, 2);
@@ -87,6 +93,11 @@ uint64_t (*const piece)(const struct kelp_worker *, uint64_t) = kelp_worker_piec
 int (*const indices)(const struct kelp_worker *, uint64_t, uint64_t,
                      uint64_t *) = kelp_worker_indices;
 uint64_t (*const lane_seed)(const struct kelp_worker *) = kelp_worker_lane_seed;
+int (*const ahead_begin)(struct kelp_worker *) = kelp_worker_ahead_begin;
+int (*const ahead_next)(struct kelp_worker *, struct kelp_worker_ahead *) = kelp_worker_ahead_next;
+uint64_t (*const ahead_piece)(const struct kelp_worker *, uint64_t) = kelp_worker_ahead_piece;
+int (*const ahead_indices)(const struct kelp_worker *, uint64_t, uint64_t,
+                           uint64_t *) = kelp_worker_ahead_indices;
 int (*const add)(struct kelp_worker *, uint32_t, double) = kelp_worker_add;
 int (*const submit)(struct kelp_worker *) = kelp_worker_submit;
 int (*const poll)(struct kelp_worker *) = kelp_worker_poll;
