@@ -448,11 +448,11 @@ static PyObject *worker_offset(PyObject *object, PyObject *args)
 /* ---- pieces of lanes ------------------------------------------------------------------------- */
 
 /* The pieces of a lane draw apart from one another. */
-static uint64_t piece_seed(const struct worker_object *self)
+static uint64_t piece_seed(uint64_t lane_seed, uint64_t done)
 {
-    const uint64_t words[2] = {self->lane.seed, self->done};
+    const uint64_t words[2] = {lane_seed, done};
 
-    return self->done == 0 ? self->lane.seed : kelp_worker_hash(words, sizeof(words));
+    return done == 0 ? lane_seed : kelp_worker_hash(words, sizeof(words));
 }
 
 static PyObject *describe_piece(const struct worker_object *self)
@@ -462,7 +462,8 @@ static PyObject *describe_piece(const struct worker_object *self)
     return Py_BuildValue("(IKIIKKIIKdKK)", lane->kind, (unsigned long long)lane->step, lane->epoch,
                          lane->lane, (unsigned long long)lane->samples,
                          (unsigned long long)lane->step_samples, lane->weights_index,
-                         lane->gradient_index, (unsigned long long)piece_seed(self), lane->lr,
+                         lane->gradient_index,
+                         (unsigned long long)piece_seed(lane->seed, self->done), lane->lr,
                          (unsigned long long)self->done, (unsigned long long)self->count);
 }
 
@@ -508,7 +509,27 @@ static bool has_piece(const struct worker_object *self)
     return self->count > 0;
 }
 
-/* indices() -> bytearray of uint64 */
+typedef int indices_function(const struct kelp_worker *worker, uint64_t first, uint64_t count,
+                             uint64_t *ret_indices);
+
+/* A bytearray of uint64: samples [first, first + count) of a lane. */
+static PyObject *indices_of(struct worker_object *self, indices_function *indices, uint64_t first,
+                            uint64_t count)
+{
+    PyObject *bytes = PyByteArray_FromStringAndSize(NULL, (Py_ssize_t)(count * sizeof(uint64_t)));
+
+    if (!bytes) {
+        return NULL;
+    }
+    const int result =
+        indices(self->worker, first, count, (uint64_t *)(void *)PyByteArray_AsString(bytes));
+    if (result != KELP_WORKER_OK) {
+        Py_DECREF(bytes);
+        return fail_as_told(self, result);
+    }
+    return bytes;
+}
+
 static PyObject *worker_indices(PyObject *object, PyObject *unused)
 {
     struct worker_object *self = (struct worker_object *)object;
@@ -517,18 +538,75 @@ static PyObject *worker_indices(PyObject *object, PyObject *unused)
     if (!may_call(self) || !has_piece(self)) {
         return NULL;
     }
-    PyObject *bytes =
-        PyByteArray_FromStringAndSize(NULL, (Py_ssize_t)(self->count * sizeof(uint64_t)));
-    if (!bytes) {
+    return indices_of(self, kelp_worker_indices, self->done, self->count);
+}
+
+struct coming {
+    indices_function *indices;
+    uint32_t kind;
+    uint64_t seed; /* of the lane */
+    uint64_t done, count;
+};
+
+static bool add_coming(struct worker_object *self, PyObject *list, const struct coming *piece)
+{
+    PyObject *indices = indices_of(self, piece->indices, piece->done, piece->count);
+    if (!indices) {
+        return false;
+    }
+    PyObject *entry = Py_BuildValue("(INK)", piece->kind, indices,
+                                    (unsigned long long)piece_seed(piece->seed, piece->done));
+    const bool done = entry && PyList_Append(list, entry) == 0;
+    Py_XDECREF(entry);
+    return done;
+}
+
+/* The rest of the lane, and the pieces of those to come; at most `most` in all. */
+static bool add_ahead(struct worker_object *self, PyObject *list, Py_ssize_t most)
+{
+    struct kelp_worker_ahead lane = {.size = sizeof(lane)};
+    struct coming piece = {kelp_worker_indices, self->lane.kind, self->lane.seed,
+                           self->done + self->count, 0};
+
+    while (PyList_Size(list) < most &&
+           (piece.count = kelp_worker_piece(self->worker, piece.done)) > 0) {
+        if (!add_coming(self, list, &piece)) {
+            return false;
+        }
+        piece.done += piece.count;
+    }
+    int result = kelp_worker_ahead_begin(self->worker);
+    while (result == KELP_WORKER_OK && PyList_Size(list) < most &&
+           (result = kelp_worker_ahead_next(self->worker, &lane)) == KELP_WORKER_OK) {
+        piece = (struct coming){kelp_worker_ahead_indices, lane.kind, lane.seed, 0, 0};
+        while (PyList_Size(list) < most &&
+               (piece.count = kelp_worker_ahead_piece(self->worker, piece.done)) > 0) {
+            if (!add_coming(self, list, &piece)) {
+                return false;
+            }
+            piece.done += piece.count;
+        }
+    }
+    if (result < 0) {
+        (void)fail_as_told(self, result);
+    }
+    return result >= 0;
+}
+
+/* ahead(most) -> [(kind, indices, seed)] of the pieces that probably come next */
+static PyObject *worker_ahead(PyObject *object, PyObject *args)
+{
+    struct worker_object *self = (struct worker_object *)object;
+    Py_ssize_t most;
+
+    if (!PyArg_ParseTuple(args, "n:ahead", &most) || !may_call(self) || !has_piece(self)) {
         return NULL;
     }
-    const int result = kelp_worker_indices(self->worker, self->done, self->count,
-                                           (uint64_t *)(void *)PyByteArray_AsString(bytes));
-    if (result != KELP_WORKER_OK) {
-        Py_DECREF(bytes);
-        return fail_as_told(self, result);
+    PyObject *list = PyList_New(0);
+    if (list && !add_ahead(self, list, most)) {
+        Py_CLEAR(list);
     }
-    return bytes;
+    return list;
 }
 
 static PyObject *worker_add(PyObject *object, PyObject *args)
@@ -638,6 +716,7 @@ static PyMethodDef worker_methods[] = {
     {"offset", worker_offset, METH_VARARGS, NULL},
     {"next", worker_next, METH_NOARGS, NULL},
     {"indices", worker_indices, METH_NOARGS, NULL},
+    {"ahead", worker_ahead, METH_VARARGS, NULL},
     {"add", worker_add, METH_VARARGS, NULL},
     {"submit", worker_submit, METH_NOARGS, NULL},
     {"poll", worker_poll, METH_NOARGS, NULL},

@@ -14,7 +14,6 @@ from torch.utils.data import TensorDataset
 
 import kelp
 import kelp.torch
-from kelp.torch._schedule import Forecast, Schedule
 from stub import Core
 
 TRAIN, VAL = 1, 2
@@ -320,39 +319,6 @@ class Describing(unittest.TestCase):
                 kelp.torch.Worker(nn.Embedding(3, 2, sparse=True), rows())
             with self.assertRaisesRegex(ValueError, "Kelp has no optimizer"):
                 kelp.torch.Worker(model, rows(), optimizer=torch.optim.LBFGS(model.parameters()))
-
-
-class Ahead(unittest.TestCase):
-    def schedule(self, **settings):
-        core = Core(seed="7", data__shuffle="true", **settings)
-        return Schedule(core.setting, {"train": 21, "val": 9, "test": 0}, 4)
-
-    def test_pieces(self):
-        """An epoch's pieces are all samples once, in another order each time; those of an evaluation stand in order."""
-        schedule = self.schedule(train__accumulate="2")
-        self.assertEqual(schedule.steps_per_epoch, 3)
-        epochs = []
-        for epoch in range(2):
-            pieces = [p for s in range(3) for lane in range(2) for p in schedule.pieces("train", 3 * epoch + s, lane)]
-            self.assertEqual([len(indices) for indices, _ in pieces], [2, 2, 2, 2, 2, 2, 2, 2, 1, 1, 1, 2])
-            self.assertEqual(len({seed for _, seed in pieces}), 12)
-            epochs.append([int(i) for indices, _ in pieces for i in indices])
-            self.assertEqual(sorted(epochs[-1]), list(range(21)))
-        self.assertNotEqual(epochs[0], epochs[1])
-        self.assertEqual(
-            [indices.tolist() for lane in range(2) for indices, _ in schedule.pieces("val", 3, lane)],
-            [[0, 1, 2, 3], [4, 5, 6, 7], [8]],
-        )
-
-    def test_forecast(self):
-        """A worker is taken to go on with the lanes that it has."""
-        schedule = self.schedule()
-        forecast = Forecast(schedule, 3)
-        first = [list(schedule.pieces("train", step, 1))[0] for step in range(5)]
-        for step in range(2):
-            coming = forecast.after("train", step, 1, first[step][0])
-            self.assertEqual([p[0].tolist() for p in coming], [p[0].tolist() for p in first[step + 1 : step + 4]])
-            self.assertEqual([p[1] for p in coming], [p[1] for p in first[step + 1 : step + 4]])
 
 
 class Numpy(Joined):

@@ -21,7 +21,6 @@ from ._bits import compute_kind, prepare, seed_lane
 from ._data import Loader
 from ._module import BatchNormWatch, Model
 from ._optim import job_keys
-from ._schedule import Forecast, Schedule
 
 Number = Union[float, torch.Tensor]
 
@@ -243,10 +242,7 @@ class Worker:
         prepare(self._threads)
         self._core.plan_data(*self._loader.lengths(), self._loader.fingerprint())
         self._core.plan_block(block)
-        self._forecast: Optional[Forecast] = None
-        if workers > 0:
-            samples = dict(zip(("train", "val", "test"), self._loader.lengths()))
-            self._forecast = Forecast(Schedule(self.setting, samples, block), _AHEAD * workers)
+        self._ahead = _AHEAD * workers
         self._weights: dict[int, list[torch.Tensor]] = {}
         self._gradients: dict[int, tuple[torch.Tensor, list[torch.Tensor]]] = {}
         self._rehearsals: list[tuple[list[torch.Tensor], list[float]]] = []
@@ -293,7 +289,7 @@ class Worker:
         if piece is None:
             torch.set_grad_enabled(True)
             raise StopIteration
-        (kind, step, epoch, lane, _, step_samples, weights, gradient, seed, lr, done, samples) = piece
+        (kind, step, epoch, _, _, step_samples, weights, gradient, seed, lr, done, samples) = piece
         batch = Batch(self)
         batch.rehearsal = False
         batch.training = kind == 1
@@ -304,11 +300,18 @@ class Worker:
             self._weights[weights] = self._model.views(self._core, self._core.weights(weights, True))
         views = self._gradient(gradient, done == 0) if batch.training else None
         self._begin(batch, self._weights[weights], views, seed)
-        if self._forecast is not None:
-            pieces = self._forecast.after(batch.part, step, lane, batch.indices.numpy())
-            self._loader.expect(batch.part, pieces)
+        if self._ahead > 0:
+            self._expect()
         self._batch = batch
         return batch
+
+    def _expect(self) -> None:
+        """Let data processes fetch what probably comes next."""
+        pieces: dict[str, list[tuple[torch.Tensor, int]]] = {}
+        for kind, indices, seed in self._core.ahead(self._ahead):
+            pieces.setdefault(PARTS[kind], []).append((torch.frombuffer(indices, dtype=torch.int64), seed))
+        for part in pieces:
+            self._loader.expect(part, pieces[part])
 
     def _begin(
         self, batch: Batch, weights: list[torch.Tensor], gradient: Optional[list[torch.Tensor]], seed: int

@@ -150,16 +150,17 @@ class Foreseen:
 
     def __init__(self, loader):
         self._expect, loader.expect = loader.expect, self.expect
-        self._before = self._named = set()
+        self._before, self._now = {}, {}
         self.right = self.all = 0
 
     def expect(self, part, pieces):
-        self._before, self._named = self._named, {(part, tuple(indices.tolist())) for indices, _ in pieces}
+        self._now[part] = {tuple(indices.tolist()) for indices, _ in pieces}
         self._expect(part, pieces)
 
     def count(self, batch):
         self.all += 1
-        self.right += (batch.part, tuple(batch.indices.tolist())) in self._before
+        self.right += tuple(batch.indices.tolist()) in self._before.get(batch.part, ())
+        self._before = dict(self._now)
 
     def check(self):
         print(f"{self.right} of {self.all} batches were foreseen")
