@@ -129,6 +129,26 @@ class Loop(Joined):
         F.mse_loss(model(rows().tensors[0]), rows().tensors[1]).backward()
         optimizer.step()
 
+    def test_no_lane(self):
+        """A worker that came too late for a lane leaves the module as it was."""
+        model = mlp()
+        before = {name: value.clone() for name, value in model.state_dict().items()}
+        self.run_loop(Core(), model)
+        for name, value in model.state_dict().items():
+            self.assertTrue(torch.equal(value, before[name]), name)
+
+    def test_train(self):
+        """The short form is this loop, with the measures that the target allows."""
+        for target, loss_fn, sums in (
+            (torch.rand(20, 2), F.mse_loss, {0, 2, 3, 4}),
+            (torch.arange(20) % 2, F.cross_entropy, {0, 4, 9}),
+        ):
+            core = Core([(TRAIN, [1, 2, 3, 4])])
+            with mock.patch("kelp._process.open_worker", return_value=core):
+                model = kelp.torch.train(mlp(), loss_fn, TensorDataset(torch.rand(20, 4), target))
+            self.assertEqual(model[0].bias.tolist(), [0.0] * 3)  # as in the vectors
+            self.assertEqual({number for number, _ in core.sums}, sums)
+
     def test_no_job(self):
         with mock.patch("kelp._process.is_worker", return_value=False):
             with self.assertRaisesRegex(RuntimeError, "no place in a job: start the script with kelp run"):

@@ -129,7 +129,7 @@ class Model:
         self.buffers = list(_buffers(module))
         self.statistics = [False] * len(self.buffers)
         self._own = [tensor.detach() for tensor in self.tensors()]  # the memory that the module came with
-        self._bound = self._own
+        self._bound = self._newest = self._own
         self._gradient: Optional[list[torch.Tensor]] = None
         self._versions: list[int] = []
         self._resting = {part for part in module.modules() if not part.training} if module.training else set()
@@ -189,9 +189,13 @@ class Model:
 
     # ---- binding ----
 
-    def bind(self, weights: list[torch.Tensor], gradient: Optional[list[torch.Tensor]]) -> None:
+    def bind(
+        self, weights: list[torch.Tensor], gradient: Optional[list[torch.Tensor]], rehearsal: bool = False
+    ) -> None:
         """Let the module compute with these weights, and add its gradient to these tensors if it trains."""
         self._bound = weights
+        if not rehearsal:
+            self._newest = weights
         for parameter, value in zip(self.parameters, weights):
             parameter.data = value
         self._versions = [parameter._version for parameter in self.parameters]
@@ -245,9 +249,9 @@ class Model:
                 )
 
     def release(self) -> None:
-        """Give the module memory of its own, with the newest weights that were bound."""
+        """Give the module memory of its own, with the newest weights of the job that were bound."""
         with torch.no_grad():
-            for own, value in zip(self._own, self._bound):
+            for own, value in zip(self._own, self._newest):
                 if own is not value:
                     own.copy_(value)
         for parameter, own in zip([*self.parameters, *self.held], self._own):
@@ -255,5 +259,5 @@ class Model:
             parameter.grad = None
         for buffer in self.buffers:
             buffer.put(buffer.value)
-        self._bound = self._own
+        self._bound = self._newest = self._own
         self._gradient = None

@@ -320,7 +320,7 @@ class Worker:
         batch.data = self._loader.fetch(batch.part, batch.indices, seed)
         if not batch.rehearsal:
             self._core.spent_reading((time.monotonic_ns() - start) // 1000)
-        self._model.bind(weights, gradient)
+        self._model.bind(weights, gradient, batch.rehearsal)
         if batch.training != self._training:
             self._model.set_training(batch.training)
             self._training = batch.training
