@@ -44,6 +44,7 @@ def _is_refusal(error: BaseException) -> bool:
     """Is it a line of this package about a mistake, to which a traceback adds nothing?"""
     frames = traceback.extract_tb(error.__traceback__)
     own = bool(frames) and frames[-1].filename.startswith(os.path.dirname(__file__) + os.sep)
+    own = own and error.__cause__ is None  # else it comes from a data process, with a traceback of its own
     return hasattr(error, "exit_status") or own and isinstance(error, (ValueError, TypeError, RuntimeError))
 
 

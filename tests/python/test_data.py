@@ -405,17 +405,17 @@ class Processes(unittest.TestCase):
 class Scripts(unittest.TestCase):
     """Whole programs: nothing hangs, and nothing is left."""
 
-    def start(self, work):
+    def start(self, work, **environment):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         os.mkfifo(os.path.join(folder.name, "begun"))
         os.mkfifo(os.path.join(folder.name, "go on"))
         script = pathlib.Path(folder.name, "script.py")
-        imports = "from kelp.torch._data import Loader\nfrom test_data import Blocks, wait_until_ready\n"
+        imports = "from kelp.torch._data import Loader\nfrom test_data import Blocks, Fails, wait_until_ready\n"
         script.write_text(imports + work)
         process = subprocess.Popen(
             [sys.executable, "-W", "ignore", str(script)],
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **environment},
             cwd=folder.name,
             stderr=subprocess.PIPE,
             text=True,
@@ -468,6 +468,28 @@ class Scripts(unittest.TestCase):
         error = process.stderr.read()
         self.assertEqual(process.wait(), 1)
         self.assertTrue(error.endswith("ValueError: no\n"), error)
+        self.nothing_left(process)
+
+    def test_exception_in_process(self):
+        """A worker shows the traceback of the data process, and last one line with the script's own line."""
+        process, _ = self.start(self.WORK.replace('Blocks(".")', "Fails()").replace("[0], 1", "[3], 1"), KELP_JOB="job")
+        error = process.stderr.read()
+        self.assertEqual(process.wait(), 2)
+        self.assertIn("which fetches 1 sample of train:", error)
+        self.assertIn("in __getitem__", error)
+        self.assertRegex(error.splitlines()[-1], r"^script\.py:\d+: ValueError: the file of sample 3 is damaged$")
+        self.nothing_left(process)
+
+    def test_killed_process(self):
+        """Of a killed data process there is one line."""
+        work = self.WORK + '    import os, signal\n    os.kill(int(open("begun").read()), signal.SIGKILL)\n'
+        work = work.replace('    loader.fetch("train", [0], 1)\n', "") + '    loader.fetch("train", [0], 1)\n'
+        process, _ = self.start(work, KELP_JOB="job")
+        error = process.stderr.read()
+        self.assertEqual(process.wait(), 2)
+        line = r"^script\.py:\d+: RuntimeError: data process 0 .* was killed by SIGKILL while it fetched 1 sample of train"
+        self.assertRegex(error, line)
+        self.assertEqual(error.count("\n"), 1, error)
         self.nothing_left(process)
 
     def test_without_guard(self):

@@ -236,6 +236,10 @@ class Loader:
         raise RuntimeError(line) from None
 
 
+def _counted(count: int, part: str) -> str:
+    return f"{count} sample{'' if count == 1 else 's'} of {part}"
+
+
 class _Piece:
     """What is to be fetched, or was."""
 
@@ -249,7 +253,7 @@ class _Piece:
         self.result: Optional[_Result] = None
 
     def __str__(self) -> str:
-        return f"{len(self.indices)} samples of {self.part}"
+        return _counted(len(self.indices), self.part)
 
 
 class _Result:
@@ -355,7 +359,7 @@ def _serve(connection: socket.socket, parcel: int, number: int) -> None:
             try:
                 result = _Result(_compute(sets[part], collate, indices, seed))
             except Exception as error:
-                result = _failure(f"{where}, which fetches {len(indices)} samples of {part}", error)
+                result = _failure(f"{where}, which fetches {_counted(len(indices), part)}", error)
             _send(connection, result)
     except (EOFError, OSError):
         pass  # the worker has ended
@@ -532,7 +536,7 @@ class _Parcel:
             raise ValueError(
                 f"workers= needs datasets and a collate_fn that can be pickled: {error}; define what it names at the "
                 "top level of a module, or use workers=0"
-            ) from error
+            ) from None
         self.fd = os.memfd_create("kelp data", os.MFD_CLOEXEC)
         try:
             with os.fdopen(os.dup(self.fd), "wb") as file:
