@@ -157,15 +157,6 @@ static kelp_status check_apart(const struct submit *submit, struct kelp_error *r
                : KELP_OK;
 }
 
-/* It says what the job means, and must be on this machine as the data otherwise. */
-static kelp_status find_worker_program(struct submit *submit,
-                                       struct kelp_worker_program *ret_program,
-                                       struct kelp_error *reterr)
-{
-    submit->carried.samples = UINT64_MAX;
-    return kelp_worker_program_find(kelp_job_file_job(submit->file), NULL, ret_program, reterr);
-}
-
 /* The job as this machine understands it, with its data: what every worker must derive. */
 static kelp_status read_job(struct submit *submit, struct kelp_error *reterr)
 {
@@ -180,9 +171,12 @@ static kelp_status read_job(struct submit *submit, struct kelp_error *reterr)
         status = check_apart(submit, reterr);
     }
     if (status == KELP_OK) {
-        status = find_worker_program(submit, &worker_program, reterr);
+        status = kelp_worker_program_find(kelp_job_file_job(submit->file), NULL, &worker_program,
+                                          reterr);
     }
-    if (status == KELP_OK && !kelp_worker_program_is(&worker_program)) {
+    if (status == KELP_OK && kelp_worker_program_is(&worker_program)) {
+        status = kelp_preflight_program(kelp_job_file_job(submit->file), &submit->carried, reterr);
+    } else if (status == KELP_OK) {
         status = kelp_preflight(submit->file, &watch, &submit->carried, reterr);
         kelp_display_clear(&submit->display);
     }

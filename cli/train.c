@@ -469,9 +469,7 @@ static kelp_status derive(struct train *train, struct kelp_error *reterr)
     const struct kelp_dataset_watch watch = {.rows = tell_rows, .user = &train->display};
 
     if (kelp_worker_program_is(&train->worker_program)) {
-        train->carried.steps = UINT64_MAX;
-        train->carried.samples = UINT64_MAX;
-        return KELP_OK;
+        return kelp_preflight_program(kelp_job_file_job(train->file), &train->carried, reterr);
     }
     kelp_status status = kelp_preflight(train->file, &watch, &train->carried, reterr);
     kelp_display_clear(&train->display);

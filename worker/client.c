@@ -73,8 +73,10 @@ struct kelp_worker {
     struct kelp_lane_feed *feed;
     const struct kelp_work *work; /* of the feed; NULL: none yet, or none any more */
     const struct kelp_lane *lane; /* of work; NULL: none is handed out */
-    struct kelp_ahead ahead;      /* lanes to come; job NULL: it was not begun */
-    int ended;                    /* what it ended with; KELP_WORKER_OK: it has not */
+    bool *cleared;                /* of each gradient buffer: held tensors are zero; owned */
+    uint32_t cleared_count;
+    struct kelp_ahead ahead; /* lanes to come; job NULL: it was not begun */
+    int ended;               /* what it ended with; KELP_WORKER_OK: it has not */
 };
 
 /* ---- results --------------------------------------------------------------------------------- */
@@ -303,6 +305,7 @@ void kelp_worker_close(struct kelp_worker *worker)
     kelp_plan_fini(&worker->plan);
     kelp_expiry_watch_stop(worker->expiry);
     kelp_credentials_close(worker->credentials);
+    free(worker->cleared);
     free(worker);
 }
 
@@ -372,6 +375,22 @@ int kelp_worker_plan_compute(struct kelp_worker *worker, const char *kind, uint6
     return result;
 }
 
+int kelp_worker_plan_reasons(struct kelp_worker *worker, const char *reasons)
+{
+    const size_t length_max = sizeof(worker->plan.compute_reasons) - 1;
+    int result = may_plan(worker, "kelp_worker_plan_reasons()");
+
+    if (result == KELP_WORKER_OK && !is_plain(reasons, length_max)) {
+        result = invalid("kelp_worker_plan_reasons(): reasons are 1 to %zu printable characters",
+                         length_max);
+    }
+    if (result == KELP_WORKER_OK) {
+        (void)snprintf(worker->plan.compute_reasons, sizeof(worker->plan.compute_reasons), "%s",
+                       reasons);
+    }
+    return result;
+}
+
 int kelp_worker_plan_program(struct kelp_worker *worker, uint64_t digest)
 {
     int result = may_plan(worker, "kelp_worker_plan_program()");
@@ -412,6 +431,10 @@ static int check_tensor(const struct kelp_worker_tensor *tensor)
     if (!(tensor->momentum >= 0 && tensor->momentum <= 1)) {
         return invalid("tensor %s: momentum is 0 to 1", tensor->name);
     }
+    if (tensor->held > 1 || tensor->reserved != 0 || (tensor->held && tensor->momentum > 0)) {
+        return invalid("tensor %s: held is 0, or 1 with a momentum of 0; reserved is 0",
+                       tensor->name);
+    }
     return KELP_WORKER_OK;
 }
 
@@ -435,7 +458,7 @@ static int add_tensor(struct kelp_plan *plan, const struct kelp_worker_tensor *g
     }
     tensor->init = (enum kelp_init_kind)given->init;
     tensor->init_a = given->init_a;
-    tensor->statistic = given->momentum > 0;
+    tensor->statistic = given->momentum > 0 || given->held;
     tensor->momentum = given->momentum;
     return KELP_WORKER_OK;
 }
@@ -454,11 +477,35 @@ int kelp_worker_plan_tensor(struct kelp_worker *worker, const struct kelp_worker
     return result == KELP_WORKER_OK ? add_tensor(&worker->plan, &known) : result;
 }
 
+/* Where the job has weights to begin with, a program that says nothing of them takes them all. */
+static kelp_status choose_init(struct kelp_plan *plan, const struct kelp_job *job,
+                               struct kelp_error *reterr)
+{
+    const struct kelp_tensor *from_file = NULL;
+
+    for (uint32_t i = 0; i < plan->tensor_count && !from_file; i++) {
+        from_file = plan->tensors[i].init == KELP_INIT_FILE ? &plan->tensors[i] : NULL;
+    }
+    if (from_file && job->model.init[0] == '\0') {
+        return kelp_fail(reterr, KELP_ERR_INVALID,
+                         "tensor %s comes from model.init (KELP_WORKER_INIT_FILE), which the job "
+                         "does not set",
+                         from_file->name);
+    }
+    for (uint32_t i = 0; i < plan->tensor_count && !from_file && job->model.init[0] != '\0'; i++) {
+        plan->tensors[i].init = KELP_INIT_FILE;
+    }
+    return KELP_OK;
+}
+
 static kelp_status finish_plan(struct kelp_worker *worker, struct kelp_error *reterr)
 {
     const struct kelp_job *job = kelp_job_link_job(worker->job_link);
 
     kelp_status status = kelp_control_check(job, &worker->plan, reterr);
+    if (status == KELP_OK) {
+        status = choose_init(&worker->plan, job, reterr);
+    }
     if (status == KELP_OK) {
         status = kelp_plan_lay_out(&worker->plan, job->cluster.max_shards, reterr);
     }
@@ -558,6 +605,29 @@ static int lane_result(struct kelp_worker *worker, kelp_status status,
     return result_of(status, error);
 }
 
+/* Nobody writes the gradient of what is held, and it is sent like the others. */
+static int clear_held(struct kelp_worker *worker, const struct kelp_gradient *gradient)
+{
+    if (gradient->number >= worker->cleared_count) {
+        bool *cleared = realloc(worker->cleared, (gradient->number + 1u) * sizeof(*cleared));
+        if (!cleared) {
+            return no_memory("kelp_worker_next_lane()");
+        }
+        memset(cleared + worker->cleared_count, 0,
+               (gradient->number + 1u - worker->cleared_count) * sizeof(*cleared));
+        worker->cleared = cleared;
+        worker->cleared_count = gradient->number + 1u;
+    }
+    for (uint32_t i = 0; i < worker->plan.tensor_count && !worker->cleared[gradient->number]; i++) {
+        const struct kelp_tensor *tensor = &worker->plan.tensors[i];
+        if (tensor->statistic && tensor->momentum == 0.0f) {
+            memset(gradient->values + tensor->offset, 0, tensor->elem_count * sizeof(float));
+        }
+    }
+    worker->cleared[gradient->number] = true;
+    return KELP_WORKER_OK;
+}
+
 static void fill_lane(const struct kelp_worker *worker, struct kelp_worker_lane *ret_lane)
 {
     const struct kelp_control_word *word = &worker->work->word;
@@ -603,6 +673,12 @@ int kelp_worker_next_lane(struct kelp_worker *worker, struct kelp_worker_lane *r
     if (status != KELP_OK) {
         worker->ended = lane_result(worker, status, &error);
         return worker->ended;
+    }
+    if (worker->work->word.kind == KELP_STEP_TRAIN) {
+        worker->ended = clear_held(worker, worker->lane->gradient);
+        if (worker->ended != KELP_WORKER_OK) {
+            return worker->ended;
+        }
     }
     fill_lane(worker, ret_lane);
     return KELP_WORKER_OK;

@@ -173,6 +173,23 @@ kelp_status kelp_preflight(const struct kelp_job_file *file, const struct kelp_d
     return KELP_OK;
 }
 
+kelp_status kelp_preflight_program(const struct kelp_job *job, struct kelp_carried *ret_carried,
+                                   struct kelp_error *reterr)
+{
+    struct kelp_safetensors *file = NULL;
+
+    kelp_status status = job->model.init[0] != '\0'
+                             ? kelp_safetensors_open(job->model.init, &file, reterr)
+                             : KELP_OK;
+    kelp_safetensors_close(file);
+    if (status != KELP_OK) {
+        kelp_error_prefix(reterr, "model.init");
+    } else {
+        *ret_carried = (struct kelp_carried){.samples = UINT64_MAX, .steps = UINT64_MAX};
+    }
+    return status;
+}
+
 kelp_status kelp_preflight_bin_folder(char *ret_path, size_t path_bytes, struct kelp_error *reterr)
 {
     ssize_t length = readlink("/proc/self/exe", ret_path, path_bytes);

@@ -56,6 +56,12 @@ kelp_status kelp_preflight(const struct kelp_job_file *file, const struct kelp_d
                            struct kelp_carried *ret_carried,
                            struct kelp_error *reterr) KELP_MUST_USE;
 
+/* The same of a job of a program (model.program), which says what it means by itself: is there the
+ * file of model.init? ret_carried has samples and steps without end. Errors: those of
+ * kelp_safetensors_open(). */
+kelp_status kelp_preflight_program(const struct kelp_job *job, struct kelp_carried *ret_carried,
+                                   struct kelp_error *reterr) KELP_MUST_USE;
+
 /* The folder of this program's file, where its companions are. Errors: KELP_ERR_IO, KELP_ERR_LIMIT.
  */
 kelp_status kelp_preflight_bin_folder(char *ret_path, size_t path_bytes,

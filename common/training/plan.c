@@ -51,9 +51,11 @@ static void print_plan(const void *what, FILE *out)
     }
     (void)fputs("\"compute_kind\":", out);
     kelp_json_print_string(out, plan->compute_kind);
-    (void)fprintf(out,
-                  ",\"compute_answer\":\"%016" PRIx64 "\",\"partitions\":%" PRIu32 ",\"tensors\":[",
-                  plan->compute_answer, plan->partition_count);
+    (void)fprintf(out, ",\"compute_answer\":\"%016" PRIx64 "\"", plan->compute_answer);
+    if (plan->compute_reasons[0] != '\0') {
+        kelp_json_print_member(out, ",", "compute_reasons", plan->compute_reasons);
+    }
+    (void)fprintf(out, ",\"partitions\":%" PRIu32 ",\"tensors\":[", plan->partition_count);
     for (uint32_t i = 0; i < plan->tensor_count; i++) {
         if (i > 0) {
             (void)fputc(',', out);
@@ -245,6 +247,10 @@ static kelp_status parse_plan(const cJSON *json, void *into, struct kelp_error *
     if (status == KELP_OK) {
         status = kelp_json_hex64(json, "compute_answer", &plan->compute_answer, reterr);
     }
+    if (status == KELP_OK && cJSON_HasObjectItem(json, "compute_reasons")) {
+        status = kelp_json_string(json, "compute_reasons", plan->compute_reasons,
+                                  sizeof(plan->compute_reasons), reterr);
+    }
     if (status == KELP_OK) {
         status = parse_tensors(json, plan, reterr);
     }
@@ -341,11 +347,14 @@ static bool compute_difference(const struct kelp_plan *ours, const struct kelp_p
                        theirs->compute_kind, advice(ours, theirs));
         return true;
     }
+    const char *reasons =
+        theirs->compute_reasons[0] ? theirs->compute_reasons : ours->compute_reasons;
     if (ours->compute_answer != theirs->compute_answer) {
         (void)snprintf(text, text_bytes,
                        "the kernels' known answer %016" PRIx64 " differs from %016" PRIx64
-                       " (cluster.mixed: true lets it in)",
-                       ours->compute_answer, theirs->compute_answer);
+                       "%s%s (cluster.mixed: true lets it in)",
+                       ours->compute_answer, theirs->compute_answer, reasons[0] ? ": " : "",
+                       reasons);
         return true;
     }
     return false;
@@ -374,7 +383,8 @@ static bool model_difference(const struct kelp_plan *ours, const struct kelp_pla
 {
     if (ours->model_digest != theirs->model_digest) {
         (void)snprintf(text, text_bytes,
-                       "model.plugin: the library's digest %016" PRIx64 " differs from %016" PRIx64,
+                       "the digest of the model's library or program, %016" PRIx64
+                       ", differs from %016" PRIx64,
                        ours->model_digest, theirs->model_digest);
         return true;
     }

@@ -40,7 +40,8 @@ struct kelp_tensor {
     float init_a;
     /* How it is updated. A statistic is no parameter: its "gradient" is a lane's value weighted by
      * the lane's share of the step's samples, the update w' = (1 - momentum) w + momentum g, and
-     * neither the optimizer, weight decay nor the norm of the gradient know of it. */
+     * neither the optimizer, weight decay nor the norm of the gradient know of it. One with
+     * momentum 0 keeps its bits, whatever its gradient is: a held parameter. */
     bool statistic;
     float momentum; /* of a statistic; else 0 */
     bool decays;    /* weight decay applies: a parameter that train.decay_exclude does not name */
@@ -50,8 +51,9 @@ struct kelp_plan {
     uint64_t samples[KELP_SPLIT_COUNT]; /* windows or rows of each part */
     uint64_t data_fingerprint;          /* XXH3-64 over what the data set reads */
     uint64_t model_digest;              /* XXH3-64 of model.plugin's library; 0 without one */
-    char compute_kind[128];  /* instruction set and libraries; checked unless cluster.mixed */
-    uint64_t compute_answer; /* known-answer digest of the kernels */
+    char compute_kind[128];    /* instruction set and libraries; checked unless cluster.mixed */
+    uint64_t compute_answer;   /* known-answer digest of the kernels */
+    char compute_reasons[128]; /* why answers may differ, for people; not compared; or "" */
     uint32_t tensor_count;
     struct kelp_tensor *tensors; /* owned, declaration order */
     uint64_t flat_count;      /* elements of the flat vector, padding included (padding is zero) */

@@ -84,7 +84,7 @@ static kelp_status find_in_file(const struct kelp_tensor *tensor, const struct k
         return status;
     }
     if (!*ret_found) {
-        return tensor->statistic && job->run.mode == KELP_RUN_TRAIN
+        return tensor->statistic && tensor->momentum > 0 && job->run.mode == KELP_RUN_TRAIN
                    ? KELP_OK
                    : kelp__init_lacks(init_data, job, tensor->name, reterr);
     }

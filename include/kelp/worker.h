@@ -136,6 +136,11 @@ KELP_WORKER_API int kelp_worker_plan_data(struct kelp_worker *worker, uint64_t t
 KELP_WORKER_API int kelp_worker_plan_compute(struct kelp_worker *worker, const char *kind,
                                              uint64_t answer);
 
+/* Where answers differ although the kinds are equal: what it may be, in at most 127 printable
+ * characters, for the line that refuses a worker ("another loss, model or transforms"). Not
+ * compared. */
+KELP_WORKER_API int kelp_worker_plan_reasons(struct kelp_worker *worker, const char *reasons);
+
 /* A hash of the program or of its model's text, for the same purpose; 0, the beginning: none. */
 KELP_WORKER_API int kelp_worker_plan_program(struct kelp_worker *worker, uint64_t digest);
 
@@ -147,7 +152,9 @@ enum kelp_worker_init {
     KELP_WORKER_INIT_CONSTANT = 0, /* a */
     KELP_WORKER_INIT_UNIFORM = 1,  /* [-a, a), from the job's seed and the tensor's number */
     KELP_WORKER_INIT_NORMAL = 2,   /* mean 0, standard deviation a, likewise */
-    KELP_WORKER_INIT_FILE = 3      /* the tensor of that name in the job's model.init */
+    /* The tensor of that name in the job's model.init, a safetensors file. In a job that sets
+     * model.init all tensors are that, unless some say so and others do not. */
+    KELP_WORKER_INIT_FILE = 3
 };
 
 struct kelp_worker_tensor {
@@ -161,6 +168,10 @@ struct kelp_worker_tensor {
      * lane's value times the lane's share of the step's samples, the update w' = (1 - momentum) w +
      * momentum g, and the optimizer does not touch it. */
     float momentum;
+    /* 1: held. It keeps the bits that it begins with: no update, no weight decay, no part in the
+     * norm of the gradient. Its gradient is not to be written. momentum is 0. */
+    uint32_t held;
+    uint32_t reserved; /* 0 */
 };
 
 /* The next tensor of the model, float32; all is copied. At least one is required. */
@@ -213,7 +224,8 @@ struct kelp_worker_lane {
     const float *weights;
     /*
      * Where the gradient goes: of the mean loss over the step's samples, so each sample's counts
-     * 1 / step_samples. All elements of all tensors are to be written, whatever they are before.
+     * 1 / step_samples. All elements of all tensors but held ones are to be written, whatever they
+     * are before.
      * NULL: no training. A buffer comes again under the same number and at the same address; there
      * are a few, by and by. It is the caller's until the lane is submitted, and not to be touched
      * after that: the library goes on with it.

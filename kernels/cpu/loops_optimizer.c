@@ -383,6 +383,10 @@ static bool statistic(float momentum, const struct kelp_optimizer_buffers *buffe
     float *restrict weights_next = buffers->weights_next;
     const float keep = (float)(1.0 - (double)momentum);
     uint32_t bad = 0;
+    if (momentum == 0.0f) { /* held: + 0 would turn -0 into 0, and a NaN of the gradient spread */
+        memcpy(weights_next, weights, count * sizeof(*weights));
+        return true;
+    }
     for (uint64_t i = 0; i < count; i++) {
         bad |= not_finite(gradient[i]);
         weights_next[i] = weights[i] * keep + momentum * gradient[i];

@@ -5,9 +5,12 @@
  *     --sums WORDS     which sums evaluations have: "squared,absolute,correct", or fewer
  *     --refuse TEXT    say TEXT and end with status 2 before it joins
  *     --crash          end with status 1 before it joins
- *     --init           weights come from model.init
+ *     --init           weights come from model.init, and no others are
+ *     --hold           weight is -0 and stays so, which is looked at in each lane
+ *     --differ         each worker has another answer
  */
 #include <kelp/worker.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +19,8 @@
 
 static const char *sums = "squared,absolute,correct";
 static uint32_t init_kind = KELP_WORKER_INIT_UNIFORM;
+static uint32_t held;
+static int differs;
 
 static int told(struct kelp_worker *worker, int result)
 {
@@ -36,21 +41,27 @@ static float input_of(uint32_t part, uint64_t sample, uint32_t at)
 
 static int plan_tensor(struct kelp_worker *worker, const char *name, uint64_t length)
 {
+    const uint32_t holds = held && strcmp(name, "weight") == 0;
     const struct kelp_worker_tensor tensor = {.size = sizeof(tensor),
                                               .name = name,
                                               .shape = &length,
                                               .rank = 1,
-                                              .init = init_kind,
-                                              .init_a = 0.5f};
+                                              .init = holds ? KELP_WORKER_INIT_CONSTANT : init_kind,
+                                              .init_a = holds ? -0.0f : 0.5f,
+                                              .held = holds};
     return kelp_worker_plan_tensor(worker, &tensor);
 }
 
-static int join(struct kelp_worker *worker)
+static int join(struct kelp_worker *worker, const char *id)
 {
     int result = kelp_worker_plan_data(worker, 200, 40, 20, 1);
 
     if (result == KELP_WORKER_OK) {
-        result = kelp_worker_plan_compute(worker, "job_worker.c", 1);
+        result = kelp_worker_plan_compute(worker, "job_worker.c",
+                                          differs ? kelp_worker_hash(id, strlen(id)) : 1);
+    }
+    if (result == KELP_WORKER_OK) {
+        result = kelp_worker_plan_reasons(worker, "another loss, model or transforms");
     }
     if (result == KELP_WORKER_OK) {
         result = plan_tensor(worker, "weight", INPUTS);
@@ -65,6 +76,24 @@ static void add(struct kelp_worker *worker, const char *word, uint32_t sum, doub
 {
     if (strstr(sums, word)) {
         (void)kelp_worker_add(worker, sum, value);
+    }
+}
+
+/* Neither the weights nor the gradient of what is held are anything else, ever. */
+static void look_at_held(struct kelp_worker *worker, const struct kelp_worker_lane *lane)
+{
+    static const float zeros[INPUTS] = {0};
+    const uint64_t at = kelp_worker_offset(worker, 0);
+
+    for (int i = 0; i < INPUTS; i++) {
+        if (lane->weights[at + (uint64_t)i] != 0 || !signbit(lane->weights[at + (uint64_t)i])) {
+            fprintf(stderr, "job_worker: weight %d is no longer -0\n", i);
+            exit(2);
+        }
+    }
+    if (lane->gradient && memcmp(lane->gradient + at, zeros, sizeof(zeros)) != 0) {
+        fprintf(stderr, "job_worker: the gradient of what is held is not zero\n");
+        exit(2);
     }
 }
 
@@ -84,7 +113,7 @@ static void learn(struct kelp_worker *worker, const struct kelp_worker_lane *lan
     if (lane->kind == KELP_WORKER_TRAIN) {
         const float slope = 2 * error / (float)lane->step_samples;
         float *gradient = lane->gradient + kelp_worker_offset(worker, 0);
-        for (uint32_t i = 0; i < INPUTS; i++) {
+        for (uint32_t i = 0; i < INPUTS && !held; i++) {
             gradient[i] += slope * x[i];
         }
         lane->gradient[kelp_worker_offset(worker, 1)] += slope;
@@ -103,8 +132,13 @@ static int work(struct kelp_worker *worker)
     int result;
 
     while ((result = kelp_worker_next_lane(worker, &lane)) == KELP_WORKER_OK) {
-        if (lane.gradient) {
+        if (held) {
+            look_at_held(worker, &lane);
+        }
+        if (lane.gradient && !held) {
             memset(lane.gradient, 0, kelp_worker_elements(worker) * sizeof(float));
+        } else if (lane.gradient) {
+            lane.gradient[kelp_worker_offset(worker, 1)] = 0;
         }
         for (uint64_t done = 0; (count = kelp_worker_piece(worker, done)) > 0; done += count) {
             (void)kelp_worker_indices(worker, done, count, indices);
@@ -137,6 +171,10 @@ int main(int argc, char **argv)
             sums = argv[++i];
         } else if (strcmp(argv[i], "--init") == 0) {
             init_kind = KELP_WORKER_INIT_FILE;
+        } else if (strcmp(argv[i], "--hold") == 0) {
+            held = 1;
+        } else if (strcmp(argv[i], "--differ") == 0) {
+            differs = 1;
         } else if (strcmp(argv[i], "--refuse") == 0 && i + 1 < argc) {
             fprintf(stderr, "job_worker: %s\n", argv[++i]);
             return 2;
@@ -147,7 +185,7 @@ int main(int argc, char **argv)
     }
     result = kelp_worker_open(&options, &worker);
     if (result == KELP_WORKER_OK) {
-        result = join(worker);
+        result = join(worker, options.id);
     }
     return told(worker, result == KELP_WORKER_OK ? work(worker) : result);
 }

@@ -197,6 +197,28 @@ for verb in 'model show jobs/program.yaml' 'evaluate program' 'predict program -
     refused 2 "with models of Kelp's own" kelp "${words[@]}"
 done
 refused 2 'give --epochs N for more than' kelp chaos jobs/program.yaml
+# Weights to begin with, by name, from a safetensors file: of all tensors, where the program does not say which.
+start=(--set "model.init=$PWD/program/model.safetensors" --set train.lr=0)
+for arguments in '[]' '[--init]'; do
+    rm -rf from
+    logged "model.init, $arguments" kelp train jobs/program.yaml --run from "${start[@]}" "${short[@]}" \
+        --set "model.arguments=$arguments"
+    [ "$(digest_of from)" = "$(digest_of program)" ] || fail "model.init with $arguments comes to $(digest_of from)"
+done
+refused 2 'weight comes from model.init' kelp train jobs/program.yaml --set 'model.arguments=[--init]'
+refused 2 "model.init: $PWD/rows.bin: " kelp train jobs/program.yaml --set "model.init=$PWD/rows.bin"
+refused 4 'no tensor weight' kelp train jobs/program.yaml --set "model.init=$PWD/ours/model.safetensors"
+# What is held keeps its bits, whatever there is to update.
+for optimizer in sgd adamw lamb; do
+    rm -rf holds
+    logged "held, with $optimizer" kelp train jobs/program.yaml --run holds --set 'model.arguments=[--hold]' \
+        --set "train.optimizer=$optimizer" --set train.weight_decay=0.1 "${short[@]}"
+done
+logged 'held, with clipping' kelp train jobs/program.yaml --run clips --set 'model.arguments=[--hold]' \
+    --set train.clip_norm=0.5 --set transport.precision=bfloat16 "${short[@]}"
+# A worker with another answer hears what may be the reason.
+refused 2 'differs from' kelp train jobs/program.yaml --set 'model.arguments=[--differ]'
+grep -qF ': another loss, model or transforms (cluster.mixed' "$scratch/log" || fail "no reasons: $(cat "$scratch/log")"
 # Under faults.
 printf 'faults: [{kind: kill, target: worker, step: 50}, {kind: kill, target: worker, step: 300}]\n' >plan.yaml
 logged 'kelp chaos' kelp chaos jobs/script.yaml --plan plan.yaml --epochs 400 --run chaos
@@ -210,7 +232,7 @@ etcd=$!
 trap 'kill "$etcd"; rm -rf "$scratch"' EXIT
 url="unix:$PWD/etcd/localhost:1"
 timeout 60 grep -q -m 1 'serving client traffic' <(tail -n +1 --pid="$etcd" -F etcd/log 2>/dev/null) ||
-    fail "$(cat etcd/log)"
+    fail "etcd does not start: $(cat etcd/log)"
 logged 'kelp submit' kelp submit jobs/program.yaml --etcd "$url" --run hosts
 sha256="$(awk '$1 == "sha256" { print $2 }' "$scratch/log")"
 node=(kelp node --etcd "$url" --job program --host here --workers 2)

@@ -17,13 +17,15 @@ AT(kelp_worker_options, certs, 40);
 AT(kelp_worker_options, shm_folder, 48);
 AT(kelp_worker_options, log_level, 56);
 AT(kelp_worker_options, grace_ms, 64);
-IS(sizeof(struct kelp_worker_tensor), 40);
+IS(sizeof(struct kelp_worker_tensor), 48); /* 40 at first */
 AT(kelp_worker_tensor, name, 8);
 AT(kelp_worker_tensor, shape, 16);
 AT(kelp_worker_tensor, rank, 24);
 AT(kelp_worker_tensor, init, 28);
 AT(kelp_worker_tensor, init_a, 32);
 AT(kelp_worker_tensor, momentum, 36);
+AT(kelp_worker_tensor, held, 40);
+AT(kelp_worker_tensor, reserved, 44);
 IS(sizeof(struct kelp_worker_lane), 88);
 AT(kelp_worker_lane, kind, 8);
 AT(kelp_worker_lane, lane, 12);
@@ -79,6 +81,7 @@ int (*const setting)(const struct kelp_worker *, const char *, char *,
 int (*const plan_data)(struct kelp_worker *, uint64_t, uint64_t, uint64_t,
                        uint64_t) = kelp_worker_plan_data;
 int (*const plan_compute)(struct kelp_worker *, const char *, uint64_t) = kelp_worker_plan_compute;
+int (*const plan_reasons)(struct kelp_worker *, const char *) = kelp_worker_plan_reasons;
 int (*const plan_program)(struct kelp_worker *, uint64_t) = kelp_worker_plan_program;
 int (*const plan_block)(struct kelp_worker *, uint64_t) = kelp_worker_plan_block;
 int (*const plan_tensor)(struct kelp_worker *,

@@ -207,6 +207,7 @@ KELP_TEST(test_parse_truncated)
     struct kelp_plan parsed;
 
     lay_out(4);
+    (void)snprintf(plan.compute_reasons, sizeof(plan.compute_reasons), "another loss");
     ck_assert_int_eq(kelp_plan_print(&plan, &text, &error), KELP_OK);
     for (size_t bytes = 0; bytes < strlen(text); bytes++) {
         ck_assert_int_eq(kelp_plan_parse(text, bytes, &parsed, &error), KELP_ERR_FORMAT);
@@ -261,6 +262,13 @@ KELP_TEST(test_difference)
     ck_assert_int_eq(kelp_plan_difference(&other, &plan, false, text, sizeof(text)),
                      KELP_PLAN_COMPUTE);
     ck_assert_ptr_nonnull(strstr(text, "known answer 0000000000000006 differs"));
+    ck_assert_ptr_nonnull(strstr(text, " (cluster.mixed: true lets it in)"));
+    (void)snprintf(plan.compute_reasons, sizeof(plan.compute_reasons), "another \"loss\"");
+    ck_assert_int_eq(kelp_plan_difference(&other, &plan, false, text, sizeof(text)),
+                     KELP_PLAN_COMPUTE);
+    ck_assert_ptr_nonnull(strstr(text, ": another \"loss\" (cluster.mixed: true lets it in)"));
+    other.compute_answer = plan.compute_answer; /* reasons alone are no difference */
+    ck_assert(!kelp_plan_difference(&other, &plan, false, text, sizeof(text)));
     ck_assert(!kelp_plan_difference(&other, &plan, true, text, sizeof(text)));
     other.tensors[2].momentum = 0.2f;
     ck_assert_int_eq(kelp_plan_difference(&other, &plan, true, text, sizeof(text)),

@@ -171,6 +171,26 @@ KELP_TEST(test_each_by_its_rule)
     ck_assert_float_eq(v.next[45], 0.0f); /* padding stays zero */
 }
 
+/* What is held (a momentum of 0) keeps its bits, the sign of a zero and a NaN too, whatever its
+ * gradient is. */
+KELP_TEST(test_held_keeps_its_bits)
+{
+    static struct vectors v;
+    const struct kelp_job job = adamw(0.1);
+
+    fill(&v);
+    plan.tensors[2].momentum = 0;
+    float *weights = v.weights + plan.tensors[2].offset;
+    weights[0] = -0.0f;
+    weights[1] = NAN;
+    for (uint64_t e = 0; e < plan.tensors[2].elem_count; e++) {
+        v.gradient[plan.tensors[2].offset + e] = e % 2 ? 1.0f : NAN;
+    }
+    ck_assert(apply(&job, &v, 0, ELEMENTS));
+    ck_assert_mem_eq(v.next + plan.tensors[2].offset, weights,
+                     plan.tensors[2].elem_count * sizeof(*weights));
+}
+
 /* Cuts at any multiple of 16 elements, through tensors too, change nothing. */
 KELP_LOOP_TEST(test_cuts_change_nothing, 1, 12)
 {
