@@ -487,7 +487,9 @@ class Scripts(unittest.TestCase):
         process, _ = self.start(work, KELP_JOB="job")
         error = process.stderr.read()
         self.assertEqual(process.wait(), 2)
-        line = r"^script\.py:\d+: RuntimeError: data process 0 .* was killed by SIGKILL while it fetched 1 sample of train"
+        line = (
+            r"^script\.py:\d+: RuntimeError: data process 0 .* was killed by SIGKILL while it fetched 1 sample of train"
+        )
         self.assertRegex(error, line)
         self.assertEqual(error.count("\n"), 1, error)
         self.nothing_left(process)
