@@ -15,6 +15,7 @@
 #include "cli/preflight/notices.h"
 #include "cli/preflight/preflight.h"
 #include "cli/preflight/run_plugin.h"
+#include "cli/preflight/script.h"
 #include "cli/preflight/train_job.h"
 #include "cli/run/plugin_consent.h"
 #include "cli/run/run_client.h"
@@ -93,9 +94,24 @@ static const struct kelp_program program = {
     KELP_VERB_OPTIONS(options),
 };
 
+static const struct kelp_program run_program = {
+    .name = "kelp run",
+    .summary = "trains the model of a Python script, which says its job itself",
+    .positional = "SCRIPT [ARGUMENT...]",
+    .positional_min = 1,
+    .positional_max = 1 + KELP_WORKER_ARGUMENTS_MAX,
+    .positional_ends = true,
+    .examples = "  kelp run train.py\n"
+                "  kelp run --workers 3 --set train.epochs=5 train.py --hidden 64\n"
+                "  kelp run --resume --run runs/train-20260131-120000 train.py\n",
+    KELP_VERB_OPTIONS(options),
+};
+
 /* All of one `kelp train`; fields are empty until their stage. */
 struct train {
     const struct kelp_options *given;
+    const struct kelp_program *program;
+    struct kelp_script script; /* kelp run: what describes the job; else its folder is "" */
     uint64_t start_ms;
     struct kelp_gpus gpus;
     struct kelp_trials trials;
@@ -187,6 +203,9 @@ static kelp_status write_job(struct train *train, struct kelp_error *reterr)
     char *text = NULL;
 
     kelp_status status = kelp_run_plugin_keep(train->file, train->run.path, reterr);
+    if (status == KELP_OK && train->script.folder[0] != '\0') {
+        status = kelp_script_init_keep(&train->script, train->file, train->run.path, reterr);
+    }
     if (status == KELP_OK) {
         status = kelp_job_file_print(train->file, false, &train->spec, reterr);
     }
@@ -375,7 +394,7 @@ static int run(struct train *train)
     }
     kelp_display_say(&train->display, "run %s", train->run.path);
     if (!kelp_options_given(train->given, "worker-program")) {
-        kelp_notices_say(&program, kelp_job_file_job(train->file), &train->carried,
+        kelp_notices_say(train->program, kelp_job_file_job(train->file), &train->carried,
                          &train->display);
     }
     if (train->changes.text[0]) {
@@ -496,6 +515,9 @@ static kelp_status check_resume(struct train *train, struct kelp_error *reterr)
     bool force = kelp_options_flag(train->given, "force");
 
     kelp_status status = kelp_run_plugin_find(train->file, train->run_path, force, reterr);
+    if (status == KELP_OK && train->script.folder[0] != '\0') {
+        status = kelp_script_init_find(&train->script, train->file, train->run_path, reterr);
+    }
     if (status == KELP_OK) {
         status =
             kelp_train_job_follows(train->file, train->run_path, force, &train->changes, reterr);
@@ -569,13 +591,28 @@ static kelp_status prepare(struct train *train, struct kelp_error *reterr)
                : status;
 }
 
+/* The job file, or what the script says. */
+static kelp_status read_job(struct train *train, struct kelp_error *reterr)
+{
+    if (train->program != &run_program) {
+        return kelp_train_job_read(train->given, &train->file, reterr);
+    }
+    if (kelp_options_text(train->given, "worker-program")) {
+        return kelp_fail(reterr, KELP_ERR_INVALID,
+                         "--worker-program: kelp run has the script compute; kelp train JOB.yaml "
+                         "takes another program");
+    }
+    kelp_status status = kelp_script_describe(train->given, &train->script, reterr);
+    return status == KELP_OK ? kelp_script_job(&train->script, &train->file, reterr) : status;
+}
+
 static int train_job(struct train *train)
 {
     struct kelp_error error = {.status = KELP_OK};
 
     kelp_status status = read_trials(train, &error);
     if (status == KELP_OK) {
-        status = kelp_train_job_read(train->given, &train->file, &error);
+        status = read_job(train, &error);
     }
     if (status != KELP_OK) {
         return kelp_complain(KELP_EXIT_USAGE, "%s", error.text);
@@ -611,7 +648,7 @@ static bool job_is_input(const struct kelp_options *given)
     return typed && strcmp(typed, KELP_JOB_SOURCE_INPUT) == 0;
 }
 
-static int train(const struct kelp_options *given)
+static int train_as(const struct kelp_program *as, const struct kelp_options *given)
 {
     int report_fd = kelp_detach_take();
 
@@ -623,6 +660,7 @@ static int train(const struct kelp_options *given)
         return kelp_complain(KELP_EXIT_FAILED, "out of memory");
     }
     train->given = given;
+    train->program = as;
     train->start_ms = kelp_clock_ms();
     train->run.lock_fd = -1;
     train->report_fd = report_fd;
@@ -630,6 +668,7 @@ static int train(const struct kelp_options *given)
     int exit_status = train_job(train);
     kelp_run_dir_close(&train->run);
     kelp_job_file_destroy(train->file);
+    kelp_script_fini(&train->script);
     free(train->spec);
     free(train->abandoned);
     free(train->carried.card);
@@ -637,6 +676,20 @@ static int train(const struct kelp_options *given)
     free(train);
     return exit_status;
 }
+
+static int train(const struct kelp_options *given)
+{
+    return train_as(&program, given);
+}
+
+static int run_script(const struct kelp_options *given)
+{
+    return train_as(&run_program, given);
+}
+
+const struct kelp_verb kelp_verb_run_script = {
+    "run", "train the model of a Python script, which says its job itself", &run_program,
+    run_script, NULL};
 
 const struct kelp_verb kelp_verb_train = {
     "train", "run a job: a whole cluster on this machine, from start to end", &program, train,

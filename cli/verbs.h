@@ -10,6 +10,7 @@
 extern const struct kelp_verb *const kelp_verbs[];
 
 extern const struct kelp_verb kelp_verb_train;
+extern const struct kelp_verb kelp_verb_run_script;
 extern const struct kelp_verb kelp_verb_submit;
 extern const struct kelp_verb kelp_verb_node;
 extern const struct kelp_verb kelp_verb_wait;

@@ -8,9 +8,9 @@
 static const struct {
     const char *begins, *hint;
 } kinds[] = {
-    {"KEY=VALUE", "set"}, {"KEY", "key"},       {"VERB", "verb"},
-    {"RUN", "run"},       {"JOB.yaml", "yaml"}, {"FILE.yaml", "yaml"},
-    {"FILE", "file"},     {"DIR", "folder"},    {"FOLDER", "folder"},
+    {"KEY=VALUE", "set"}, {"KEY", "key"},        {"VERB", "verb"},   {"RUN", "run"},
+    {"JOB.yaml", "yaml"}, {"FILE.yaml", "yaml"}, {"SCRIPT", "file"}, {"FILE", "file"},
+    {"DIR", "folder"},    {"FOLDER", "folder"},
 };
 
 static void add(char hint[KELP_HINT_MAX + 1], const char *before, const char *word, size_t bytes)

@@ -54,10 +54,9 @@ static kelp_status choose_file(const struct kelp_options *given, char *path, siz
                              : status;
 }
 
-static kelp_status lay_options(struct kelp_job_file *file, const void *user,
+kelp_status kelp_train_job_lay(struct kelp_job_file *file, const struct kelp_options *given,
                                struct kelp_error *reterr)
 {
-    const struct kelp_options *given = user;
     const char *run = kelp_options_text(given, "run");
     char folder[KELP_RUN_PATH_MAX + 1];
 
@@ -69,6 +68,12 @@ static kelp_status lay_options(struct kelp_job_file *file, const void *user,
     return status == KELP_OK
                ? kelp_job_set(file, &(struct kelp_job_setting){"run.dir", folder}, 1, reterr)
                : status;
+}
+
+static kelp_status lay_options(struct kelp_job_file *file, const void *user,
+                               struct kelp_error *reterr)
+{
+    return kelp_train_job_lay(file, user, reterr);
 }
 
 kelp_status kelp_train_job_read(const struct kelp_options *given, struct kelp_job_file **ret_file,

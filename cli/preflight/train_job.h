@@ -16,6 +16,11 @@
 kelp_status kelp_train_job_read(const struct kelp_options *given, struct kelp_job_file **ret_file,
                                 struct kelp_error *reterr) KELP_MUST_USE;
 
+/* Lay the options over a job that has been read, and with --resume the run's folder. Errors:
+ * KELP_ERR_NOT_FOUND, KELP_ERR_INVALID. */
+kelp_status kelp_train_job_lay(struct kelp_job_file *file, const struct kelp_options *given,
+                               struct kelp_error *reterr) KELP_MUST_USE;
+
 /* What differs from the job that a run had. */
 struct kelp_train_changes {
     char text[384]; /* "cluster.workers 2:2 -> 3:3", or "" */

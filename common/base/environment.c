@@ -31,3 +31,10 @@ const char *kelp_environment_python(void)
 
     return python && python[0] != '\0' ? python : "python3";
 }
+
+const char *kelp_environment_temporary(void)
+{
+    const char *folder = getenv("TMPDIR");
+
+    return folder && folder[0] == '/' ? folder : "/tmp";
+}

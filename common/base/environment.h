@@ -12,6 +12,9 @@ bool kelp_environment_cache(char *ret_path, size_t path_bytes);
 /* The same for what should outlast a command: $XDG_STATE_HOME/kelp, or $HOME/.local/state/kelp. */
 bool kelp_environment_state(char *ret_path, size_t path_bytes);
 
+/* The folder for what is needed for a moment: $TMPDIR, or "/tmp". Borrowed. */
+const char *kelp_environment_temporary(void);
+
 /* The Python that runs scripts: $KELP_PYTHON, or "python3". Borrowed. */
 const char *kelp_environment_python(void);
 

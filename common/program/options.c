@@ -233,6 +233,7 @@ static kelp_status read_arguments(struct reader *reader, struct kelp_error *rete
         const char *typed = reader->argv[reader->at];
         if (options_ended || typed[0] != '-' || typed[1] == '\0') {
             status = read_positional(reader, typed, reterr);
+            options_ended = options_ended || reader->options->program->positional_ends;
         } else if (strcmp(typed, "--") == 0) {
             options_ended = true;
         } else {

@@ -69,6 +69,8 @@ struct kelp_program {
     const char *positional; /* "JOB.yaml", as it stands in the usage line; NULL: none are taken */
     uint32_t positional_min;
     uint32_t positional_max;
+    bool positional_ends; /* options come before the first of them: behind it all is taken as it is
+                           */
     const char *examples; /* lines for --help, each ending with a line break; NULL: none */
     const struct kelp_option *options;
     size_t option_count;

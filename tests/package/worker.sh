@@ -216,6 +216,44 @@ for optimizer in sgd adamw lamb; do
 done
 logged 'held, with clipping' kelp train jobs/program.yaml --run clips --set 'model.arguments=[--hold]' \
     --set train.clip_norm=0.5 --set transport.precision=bfloat16 "${short[@]}"
+# A script that describes its job itself, with weights to begin with.
+cat >run.py <<'EOF'
+import os, shutil, sys
+
+folder = os.environ.get("KELP_DESCRIBE")
+if folder:
+    shutil.copy("program/model.safetensors", folder + "/init.safetensors")
+    with open(folder + "/job.yaml", "w") as file:
+        file.write("model: {init: init.safetensors}\ntrain: {epochs: 2, batch_size: 20, lr: 0.1, optimizer: sgd}\n"
+                   "cluster: {lanes: 4}\n")
+    print("described", sys.argv[1:], file=open("described", "a"))
+    sys.exit(0)
+os.execv("./job_worker", ["job_worker"] + sys.argv[1:])
+EOF
+own=(run.py --sums 'a "b" \ c' --init)
+logged 'kelp run' kelp run --workers 3 --run described-run --no-plots "${own[@]}"
+[ "$(cat described)" = "described ['--sums', 'a \"b\" \\\\ c', '--init']" ] || fail "the script saw $(cat described)"
+grep -q '^name: run$' described-run/job.yaml || fail "the job is called $(head -n 1 described-run/job.yaml)"
+grep -q 'init: init/init.safetensors' described-run/job.yaml || fail "the weights lie elsewhere"
+cmp program/model.safetensors described-run/init/init.safetensors || fail 'the run keeps other weights'
+logged 'the job that it described' kelp train described-run/job.yaml --run again --no-plots
+[ "$(digest_of again)" = "$(digest_of described-run)" ] || fail "the job by itself comes to $(digest_of again)"
+# The run goes on with the weights that it began with, described again or not.
+cp ours/model.safetensors other.safetensors
+logged 'kelp train goes on' kelp train --resume --run described-run --set train.epochs=3 --no-plots
+sed -i 's,program/model,other,' run.py
+logged 'kelp run goes on' kelp run --resume --run described-run --set train.epochs=4 --no-plots "${own[@]}"
+logged 'four epochs' kelp train again/job.yaml --run four --set train.epochs=4 --no-plots
+[ "$(digest_of four)" = "$(digest_of described-run)" ] || fail "a run that went on comes to $(digest_of described-run)"
+printf 'raise ValueError("no")\n' >raises.py
+mkdir folders
+refused 2 'raises.py exited with status 1 before it had described its job' env TMPDIR="$PWD/folders" kelp run raises.py
+refused 2 'idle.py ended and created no worker' kelp run idle.py
+refused 2 'none.py: No such file' kelp run none.py
+refused 2 'usage: kelp run SCRIPT' kelp run
+refused 2 'model.program: does not go with model.python' kelp run --set model.program=./job_worker run.py
+refused 2 "needs './python'" env KELP_PYTHON=./python kelp run run.py
+[ -z "$(ls folders)" ] || fail "kelp run leaves $(ls folders) behind"
 # A worker with another answer hears what may be the reason.
 refused 2 'differs from' kelp train jobs/program.yaml --set 'model.arguments=[--differ]'
 grep -qF ': another loss, model or transforms (cluster.mixed' "$scratch/log" || fail "no reasons: $(cat "$scratch/log")"

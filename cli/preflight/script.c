@@ -1,0 +1,282 @@
+#include "cli/preflight/script.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "cli/preflight/train_job.h"
+#include "cli/run/worker_program.h"
+#include "cli/verb/job_load.h"
+#include "common/base/environment.h"
+#include "common/base/files.h"
+#include "common/base/process.h"
+
+#define VARIABLE "KELP_DESCRIBE"
+#define PATTERN  "/kelp-run-XXXXXX"
+
+/* ---- describing ---------------------------------------------------------------------------- */
+
+static kelp_status find_script(struct kelp_script *script, struct kelp_error *reterr)
+{
+    const char *typed = kelp_options_positional(script->given, 0);
+
+    if (!realpath(typed, script->path)) {
+        return kelp_fail(reterr, KELP_ERR_NOT_FOUND, "%.300s: %s", typed, strerror(errno));
+    }
+    return KELP_OK;
+}
+
+static kelp_status make_folder(struct kelp_script *script, struct kelp_error *reterr)
+{
+    const int length = snprintf(script->folder, sizeof(script->folder), "%s" PATTERN,
+                                kelp_environment_temporary());
+
+    if (length < 0 || (size_t)length >= sizeof(script->folder) || !mkdtemp(script->folder)) {
+        script->folder[0] = '\0';
+        return kelp_fail(reterr, KELP_ERR_IO, "cannot make a folder in %.200s: %s",
+                         kelp_environment_temporary(), strerror(errno));
+    }
+    return KELP_OK;
+}
+
+static const char *name_of(const struct kelp_script *script)
+{
+    return kelp_options_positional(script->given, 0);
+}
+
+/* Returns once it has ended. */
+static kelp_status run_script(const struct kelp_script *script, const char *const *argv,
+                              struct kelp_error *reterr)
+{
+    char variable[PATH_MAX + sizeof(VARIABLE "=")], how[64];
+    const char *const set[] = {variable, NULL};
+    const struct kelp_process_options options = {.argv = argv,
+                                                 .set_environment = set,
+                                                 .stdout_fd = KELP_PROCESS_INHERIT,
+                                                 .stderr_fd = KELP_PROCESS_INHERIT};
+    struct kelp_process *process = NULL;
+    int wait_status = 0;
+
+    (void)snprintf(variable, sizeof(variable), VARIABLE "=%s", script->folder);
+    kelp_status status = kelp_process_start(&options, &process, reterr);
+    while (status == KELP_OK) {
+        status = kelp_process_wait(process, 60000, &wait_status);
+        if (status != KELP_ERR_TIMEOUT) {
+            break;
+        }
+        status = KELP_OK;
+    }
+    kelp_process_destroy(process);
+    if (status == KELP_OK && (!WIFEXITED(wait_status) || WEXITSTATUS(wait_status) != 0)) {
+        kelp_process_describe(wait_status, how, sizeof(how));
+        return kelp_fail(reterr, KELP_ERR_INVALID, "%.200s %s before it had described its job",
+                         name_of(script), how);
+    }
+    return status;
+}
+
+static kelp_status check_described(const struct kelp_script *script, struct kelp_error *reterr)
+{
+    char path[PATH_MAX + 16];
+
+    (void)snprintf(path, sizeof(path), "%s/job.yaml", script->folder);
+    return access(path, F_OK) == 0
+               ? KELP_OK
+               : kelp_fail(reterr, KELP_ERR_INVALID,
+                           "%.200s ended and created no worker: a script that kelp run trains "
+                           "makes one (kelp.Worker, kelp.torch.Worker)",
+                           name_of(script));
+}
+
+/* The keys that make workers run it. */
+static kelp_status set_program(struct kelp_job_file *file, const struct kelp_script *script,
+                               struct kelp_error *reterr)
+{
+    char text[2 * KELP_JOB_TEXTS_MAX + 8] = "[";
+    size_t used = 1;
+
+    for (size_t i = 1; i < kelp_options_positional_count(script->given); i++) {
+        const char *argument = kelp_options_positional(script->given, i);
+        if (argument[0] == '\0') {
+            return kelp_fail(reterr, KELP_ERR_INVALID, "argument %zu of the script is empty", i);
+        }
+        if (2 * strlen(argument) + 8 > sizeof(text) - used) {
+            return kelp_fail(reterr, KELP_ERR_LIMIT, "the script's arguments have over %d bytes",
+                             KELP_JOB_TEXTS_MAX);
+        }
+        used += (size_t)snprintf(text + used, sizeof(text) - used, "%s\"", i > 1 ? ", " : "");
+        for (; *argument != '\0'; argument++) {
+            if (*argument == '"' || *argument == '\\') {
+                text[used++] = '\\';
+            }
+            text[used++] = *argument;
+        }
+        text[used++] = '"';
+    }
+    text[used++] = ']';
+    text[used] = '\0';
+    const struct kelp_job_setting settings[] = {
+        {"model.program", ""}, {"model.python", script->path}, {"model.arguments", text}};
+    return kelp_job_set(file, settings, KELP_ARRAY_COUNT(settings), reterr);
+}
+
+kelp_status kelp_script_describe(const struct kelp_options *given, struct kelp_script *ret_script,
+                                 struct kelp_error *reterr)
+{
+    struct kelp_worker_program program;
+    struct kelp_job_file *file = kelp_job_file_create();
+
+    *ret_script = (struct kelp_script){.given = given};
+    if (!file) {
+        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
+    }
+    kelp_status status = find_script(ret_script, reterr);
+    if (status == KELP_OK) {
+        status = set_program(file, ret_script, reterr);
+    }
+    if (status == KELP_OK) {
+        status = kelp_job_file_finish(file, reterr);
+    }
+    if (status == KELP_OK) { /* as workers will run it */
+        status = kelp_worker_program_find(kelp_job_file_job(file), NULL, &program, reterr);
+    }
+    if (status == KELP_OK) {
+        status = make_folder(ret_script, reterr);
+    }
+    if (status == KELP_OK) {
+        status = run_script(ret_script, program.argv, reterr);
+    }
+    kelp_job_file_destroy(file);
+    return status == KELP_OK ? check_described(ret_script, reterr) : status;
+}
+
+void kelp_script_fini(struct kelp_script *script)
+{
+    if (script->folder[0] != '\0') {
+        (void)kelp_files_remove(script->folder, NULL); /* it lies where such folders are cleared */
+        script->folder[0] = '\0';
+    }
+}
+
+/* ---- the job ------------------------------------------------------------------------------- */
+
+/* "train" of "/home/me/train.py": what a name may not have becomes '-'. */
+static kelp_status name_job(struct kelp_job_file *file, const struct kelp_script *script,
+                            struct kelp_error *reterr)
+{
+    char name[KELP_JOB_NAME_MAX + 1];
+
+    (void)snprintf(name, sizeof(name), "%.*s", KELP_JOB_NAME_MAX, strrchr(script->path, '/') + 1);
+    char *dot = strrchr(name, '.');
+    if (dot && dot != name) {
+        *dot = '\0';
+    }
+    for (char *at = name; *at != '\0'; at++) {
+        const char c = *at;
+        const bool fits = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+                          (c >= '0' && c <= '9') || c == '_' || (c == '.' && at != name);
+        *at = fits ? c : '-';
+    }
+    return kelp_job_set(file, &(struct kelp_job_setting){"name", name}, 1, reterr);
+}
+
+static kelp_status lay(struct kelp_job_file *file, const void *user, struct kelp_error *reterr)
+{
+    const struct kelp_script *script = user;
+
+    kelp_status status = KELP_OK;
+    if (kelp_job_file_origin(file, "name") == KELP_ORIGIN_DEFAULT) {
+        status = name_job(file, script, reterr);
+    }
+    if (status == KELP_OK) {
+        status = set_program(file, script, reterr);
+    }
+    return status == KELP_OK ? kelp_train_job_lay(file, script->given, reterr) : status;
+}
+
+kelp_status kelp_script_job(const struct kelp_script *script, struct kelp_job_file **ret_file,
+                            struct kelp_error *reterr)
+{
+    char path[PATH_MAX + 16];
+    const struct kelp_job_source source = {
+        .path = path, .environment = true, .lay = lay, .user = script};
+
+    (void)snprintf(path, sizeof(path), "%s/job.yaml", script->folder);
+    return kelp_job_load(&source, ret_file, reterr);
+}
+
+/* ---- the weights to begin with ------------------------------------------------------------- */
+
+/* "/…/run/init/init.safetensors" of a file that the script has written; false: it is none. */
+static bool name_copy(const struct kelp_script *script, const struct kelp_job_file *file,
+                      const char *run_path, char folder[PATH_MAX], char path[PATH_MAX])
+{
+    const char *init = kelp_job_file_job(file)->model.init;
+    const size_t length = strlen(script->folder);
+    char run[PATH_MAX];
+
+    if (strncmp(init, script->folder, length) != 0 || init[length] != '/' ||
+        !realpath(run_path, run)) {
+        return false;
+    }
+    return snprintf(folder, PATH_MAX, "%s/" KELP_SCRIPT_INIT_FOLDER, run) < PATH_MAX &&
+           snprintf(path, PATH_MAX, "%s/%s", folder, strrchr(init, '/') + 1) < PATH_MAX;
+}
+
+static kelp_status use_copy(struct kelp_job_file *file, const char *path, struct kelp_error *reterr)
+{
+    return kelp_job_set(file, &(struct kelp_job_setting){"model.init", path}, 1, reterr);
+}
+
+kelp_status kelp_script_init_find(const struct kelp_script *script, struct kelp_job_file *file,
+                                  const char *run_path, struct kelp_error *reterr)
+{
+    char folder[PATH_MAX], path[PATH_MAX];
+
+    return name_copy(script, file, run_path, folder, path) && access(path, F_OK) == 0
+               ? use_copy(file, path, reterr)
+               : KELP_OK;
+}
+
+static kelp_status copy_file(const char *from, const char *to, struct kelp_error *reterr)
+{
+    int in = -1;
+
+    kelp_status status = kelp_files_open(from, 0, &in, NULL, reterr);
+    if (status != KELP_OK) {
+        return status;
+    }
+    const int out = open(to, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0640);
+    status = out < 0 ? kelp_files_error(errno, "write", to, reterr)
+                     : kelp_files_pour(in, from, out, to, reterr);
+    if (status == KELP_OK && fsync(out) != 0) {
+        status = kelp_files_error(errno, "write", to, reterr);
+    }
+    (void)close(in); /* only read from */
+    if (out >= 0 && close(out) != 0 && status == KELP_OK) {
+        status = kelp_files_error(errno, "write", to, reterr);
+    }
+    return status;
+}
+
+kelp_status kelp_script_init_keep(const struct kelp_script *script, struct kelp_job_file *file,
+                                  const char *run_path, struct kelp_error *reterr)
+{
+    char folder[PATH_MAX], path[PATH_MAX];
+
+    if (!name_copy(script, file, run_path, folder, path)) {
+        return KELP_OK;
+    }
+    kelp_status status = kelp_files_make_folder(folder, reterr);
+    if (status == KELP_OK) {
+        status = copy_file(kelp_job_file_job(file)->model.init, path, reterr);
+    }
+    if (status == KELP_OK) {
+        status = kelp_files_sync_above(path, 2, reterr);
+    }
+    return status == KELP_OK ? use_copy(file, path, reterr) : status;
+}
