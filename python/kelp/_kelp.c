@@ -271,6 +271,17 @@ static PyObject *worker_plan_compute(PyObject *object, PyObject *args)
     return none_or_fail(self, kelp_worker_plan_compute(self->worker, kind, answer));
 }
 
+static PyObject *worker_plan_reasons(PyObject *object, PyObject *args)
+{
+    struct worker_object *self = (struct worker_object *)object;
+    const char *reasons;
+
+    if (!PyArg_ParseTuple(args, "s:plan_reasons", &reasons) || !may_call(self)) {
+        return NULL;
+    }
+    return none_or_fail(self, kelp_worker_plan_reasons(self->worker, reasons));
+}
+
 static PyObject *worker_plan_program(PyObject *object, PyObject *args)
 {
     struct worker_object *self = (struct worker_object *)object;
@@ -322,12 +333,14 @@ static PyObject *worker_plan_tensor(PyObject *object, PyObject *args)
     uint64_t shape[RANK_MOST];
     PyObject *dims;
 
-    if (!PyArg_ParseTuple(args, "sOIff:plan_tensor", &tensor.name, &dims, &tensor.init,
-                          &tensor.init_a, &tensor.momentum) ||
+    int held;
+    if (!PyArg_ParseTuple(args, "sOIffp:plan_tensor", &tensor.name, &dims, &tensor.init,
+                          &tensor.init_a, &tensor.momentum, &held) ||
         !take_shape(dims, shape, &tensor.rank) || !may_call(self)) {
         return NULL;
     }
     tensor.shape = shape;
+    tensor.held = held != 0;
     return none_or_fail(self, kelp_worker_plan_tensor(self->worker, &tensor));
 }
 
@@ -707,6 +720,7 @@ static PyMethodDef worker_methods[] = {
     {"setting", worker_setting, METH_VARARGS, NULL},
     {"plan_data", worker_plan_data, METH_VARARGS, NULL},
     {"plan_compute", worker_plan_compute, METH_VARARGS, NULL},
+    {"plan_reasons", worker_plan_reasons, METH_VARARGS, NULL},
     {"plan_program", worker_plan_program, METH_VARARGS, NULL},
     {"plan_block", worker_plan_block, METH_VARARGS, NULL},
     {"plan_tensor", worker_plan_tensor, METH_VARARGS, NULL},

@@ -243,13 +243,14 @@ class Worker:
             return self._description.setting(key)
         return self._core.setting(key)
 
-    def tensor(self, name: str, init: Init | Floats, momentum: float = 0.0) -> None:
+    def tensor(self, name: str, init: Init | Floats, momentum: float = 0.0, held: bool = False) -> None:
         """Add a tensor to the model.
 
         Args:
             name: at most 127 characters, unique in the model
             init: how it begins: :func:`constant`, :func:`uniform` or :func:`normal`; or an array, whose shape
                 it has and whose values are those of that name in the job's ``model.init``
+            held: whether it stays as it begins, and has no gradient
             momentum: 0 for a parameter. Above, for a running statistic: its "gradient" is the batch's value
                 times ``samples / step_samples``, and the update ``(1 - momentum) * w + momentum * g``
         """
@@ -264,7 +265,7 @@ class Worker:
                     f"tensor {name!r} begins with given values, but the job has no model.init: let it name a "
                     "safetensors file that has them"
                 )
-        self._core.plan_tensor(name, init.shape, init.kind, init.a, momentum)
+        self._core.plan_tensor(name, init.shape, init.kind, init.a, momentum, held)
         self._names.append(name)
         self._shapes.append(init.shape)
 

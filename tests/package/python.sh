@@ -104,62 +104,69 @@ grep -qh '^KeyboardInterrupt' interrupted/logs/worker-*.log || fail 'a worker wa
 # ---- torch ---------------------------------------------------------------------------------------
 has_module torch || skip "$python has no torch (deploy/install-deps.sh --python); kelp.Worker is in order"
 torch="$scripts/models_torch.py"
-describes() { # MODEL FOLDER
-    mkdir "$2"
-    export TEST_MODEL="$1"
-    KELP_DESCRIBE="$2" logged 'describing' "$torch"
-    [ -s "$2/job.yaml" ] || fail "$1: there is no $2/job.yaml"
+export KELP_PYTHON="$python"
+describes() { # FOLDER ARGUMENT...: without a run, for several
+    local folder="$1"
+    shift
+    mkdir "$folder"
+    KELP_DESCRIBE="$folder" logged 'describing' "$torch" "$@"
+    [ -s "$folder/job.yaml" ] || fail "$*: there is no $folder/job.yaml"
 }
-learns() { # RUN FOLDER OPTION...
-    local run="$1" folder="$2"
-    shift 2
-    trains "$run" mlp.yaml --set model.init="$folder/init.safetensors" --worker-program "$torch" "$@"
+learns() { # RUN FOLDER ARGUMENTS OPTION...
+    local run="$1" folder="$2" arguments="$3"
+    shift 3
+    trains "$run" "$folder/job.yaml" --set model.python="$torch" --set "model.arguments=[$arguments]" "$@"
 }
-dies() { # RUN FOLDER OPTION...
+dies() { # RUN FOLDER ARGUMENTS OPTION...
     rm -f "$scratch/died"
     TEST_DIES="$scratch/died" learns "$@"
     [ -e "$scratch/died" ] || fail 'no worker was killed'
     grep -q '"event":"worker-lost"' "$1/events.jsonl" || fail 'the killed worker was not missed'
 }
+TEST_DIES="$scratch/died-too" logged 'kelp run' kelp run --run mlp-1 --no-plots --workers 2 "$torch" mlp
+[ -e "$scratch/died-too" ] || fail 'no worker was killed'
 describes mlp mlp
-learns mlp-1 mlp --workers 1 --set train.epochs=2
-dies mlp-2 mlp --workers 2 --set train.epochs=2
+# The weights that a script begins with are its own; those of the run are kept in it.
+learns mlp-2 mlp mlp --workers 1 --set model.init=mlp-1/init/init.safetensors
 same mlp-1 mlp-2
 # Batch norm, dropout, frozen and tied weights, bfloat16, random data, which processes fetch where workers die.
 describes mixed mixed
-mixed=(--set cluster.lanes=4 --set train.epochs=3)
-learns mixed-1 mixed --workers 1 "${mixed[@]}"
-TEST_PROCESSES=1 dies mixed-2 mixed --workers 2 "${mixed[@]}"
+learns mixed-1 mixed mixed --workers 1
+dies mixed-2 mixed 'mixed, "1"' --workers 2
 same mixed-1 mixed-2
 grep -qh 'batches were foreseen' mixed-2/logs/worker-*.log || fail 'no worker says what was fetched ahead'
 
 # As torch alone, after each of five steps.
-plain=(--workers 1 --set train.max_steps=5 --set cluster.lanes=1 --set train.accumulate=1 --set data.shuffle=false)
-describes plain:sgd plain
-TEST_MODEL=keys logged 'the keys of optimizers' "$torch"
+describes plain plain none
+logged 'the keys of optimizers' "$torch" keys
 for kind in sgd momentum adam adamw rmsprop adagrad; do
     mapfile -t keys <"keys-$kind"
-    export TEST_MODEL="plain:$kind"
-    learns "plain-$kind" plain "${plain[@]}" "${keys[@]}"
+    learns "plain-$kind" plain "plain, $kind" --workers 1 --set train.max_steps=5 --set data.shuffle=false "${keys[@]}"
     [ -e "compared-$kind" ] || fail "$kind was not compared with torch alone"
 done
 
 # ---- workers that differ, scripts that fail --------------------------------------------------------
-fails() { # WORDS MODEL OPTION...
+fails() { # WORDS COMMAND...
     local words="$1" status=0
-    export TEST_MODEL="$2"
-    shift 2
+    shift
     rm -rf first failed
-    kelp train mlp.yaml --run failed --no-plots --set model.init=mlp/init.safetensors --worker-program "$torch" "$@" \
-        >"$scratch/log" 2>&1 || status=$?
-    if [ "$status" -ne 2 ] || ! grep -qE -- "$words" "$scratch/log"; then
+    "$@" >"$scratch/log" 2>&1 || status=$?
+    if [ "$status" -ne 2 ] || ! tail -n 1 "$scratch/log" | grep -qE -- "$words"; then
         tail -n 20 "$scratch/log" failed/logs/worker-*.log
         fail "exit status $status, not 2 with '$words'"
     fi
 }
-fails 'worker-0: models_torch.py:[0-9]+: ValueError: the third step is one too many' differ:raise --workers 1
-fails 'worker-.: .*samples' differ:length --workers 2
-fails 'worker-.: .*(answer|compute)' differ:loss --workers 2
-fails 'worker-.: .*threads 2' differ:threads --workers 2
+differs() { # WORDS HOW WORKERS
+    fails "$1" kelp train mlp/job.yaml --set model.python="$torch" --set "model.arguments=[differ, $2]" --run failed \
+        --no-plots --workers "$3"
+}
+differs 'worker-0: models_torch.py:[0-9]+: ValueError: the third step is one too many' 'raise' 1
+differs 'worker-.: .*samples' 'length' 2
+differs 'worker-.: .*another loss, module, data transform or sum' 'loss' 2
+differs 'worker-.: .*threads 2' 'threads' 2
+fails 'models_torch.py exited with status 2' kelp run --run failed "$torch" refused
+grep -q 'models_torch.py:[0-9]*: ValueError: .*sparse gradients' "$scratch/log" || fail 'a refusal is not told'
+if grep -q Traceback "$scratch/log"; then fail 'a refusal has a traceback'; fi
+fails 'models_torch.py ended and created no worker' kelp run --run failed "$torch" none
 
 printf 'python: all in order\n'

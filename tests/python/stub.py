@@ -38,8 +38,11 @@ class Core:
     def plan_compute(self, kind, answer):
         self.kind, self.answer = kind, answer
 
-    def plan_tensor(self, name, shape, init, a, momentum):
-        self.tensors.append((name, shape, init, momentum))
+    def plan_reasons(self, reasons):
+        self.reasons = reasons
+
+    def plan_tensor(self, name, shape, init, a, momentum, held):
+        self.tensors.append((name, shape, init, "held" if held else "statistic" if momentum == 1 else "parameter"))
 
     def offset(self, tensor):
         return sum(-(-torch.Size(shape).numel() // 16) * 16 for _, shape, _, _ in self.tensors[:tensor])

@@ -99,7 +99,7 @@ class Loop(Joined):
 
         core = self.run_loop(Core(), Net())
         self.assertEqual(
-            [(name, "statistic" if m == 1 else "held" if m > 0 else "parameter") for name, _, _, m in core.tensors],
+            [(name, what) for name, _, _, what in core.tensors],
             [("a.weight", "parameter"), ("a.bias", "parameter"),
              ("norm.weight", "parameter"), ("norm.bias", "parameter"),
              ("last.weight", "parameter"), ("last.bias", "parameter"), ("b.bias", "held"), ("scale", "held"),

@@ -12,8 +12,6 @@ from kelp import _kelp
 
 _torch: Any = torch  # some of its names have no types
 _batch_norm = nn.modules.batchnorm._BatchNorm
-# The smallest momentum of a statistic: with a gradient of zero its update changes nothing.
-_HELD_MOMENTUM = 2.0**-126
 
 
 class Buffer(NamedTuple):
@@ -145,10 +143,10 @@ class Model:
 
     def plan(self, core: _kelp.Worker, from_file: int) -> None:
         """Add the tensors to the worker's plan, each with values from the job's model.init."""
-        momentum = [0.0] * len(self.parameters) + [_HELD_MOMENTUM] * len(self.held)
-        momentum += [1.0 if statistic else _HELD_MOMENTUM for statistic in self.statistics]
-        for name, own, m in zip(self.tensor_names(), self._own, momentum):
-            core.plan_tensor(name, tuple(own.shape), from_file, 0.0, m)
+        statistic = [False] * (len(self.parameters) + len(self.held)) + self.statistics
+        held = [False] * len(self.parameters) + [True] * len(self.held) + [not s for s in self.statistics]
+        for name, own, s, h in zip(self.tensor_names(), self._own, statistic, held):
+            core.plan_tensor(name, tuple(own.shape), from_file, 0.0, 1.0 if s else 0.0, h)
 
     def views(self, core: _kelp.Worker, memory: _kelp.Memory) -> list[torch.Tensor]:
         """Each tensor in a vector of weights or a gradient.

@@ -26,6 +26,7 @@ Number = Union[float, torch.Tensor]
 
 _torch: Any = torch  # some of its names and functions have no types
 _REHEARSALS = 3
+_REASONS = "another loss, module, data transform or sum given to submit()"  # where answers differ
 _AHEAD = 2  # pieces for each data process
 _REHEARSAL_SEED = 0x6B656C70
 _FROM_FILE = 3
@@ -426,6 +427,7 @@ class Worker:
         self._values = []
         self._model.plan(self._core, _FROM_FILE)
         self._core.plan_compute(compute_kind(), answer)
+        self._core.plan_reasons(_REASONS)
         self._core.join()
         self._joined = True
 

@@ -1,9 +1,10 @@
 #!/usr/bin/python3
-"""Modules that are trained by kelp.torch.Worker, or by torch alone: TEST_MODEL names one."""
+"""Modules that are trained by kelp.torch.Worker, or by torch alone: an argument names one."""
 
 import os
 import random
 import signal
+import sys
 
 import numpy as np
 import torch
@@ -101,7 +102,7 @@ class Plain(nn.Module):
 def plain_states(kind, train, steps):
     """The module's state after each step of torch alone, over batches of 60 samples in their order."""
     model = Plain()
-    optimizer = OPTIMIZERS[kind](model.parameters())
+    optimizer = OPTIMIZERS[kind](model.parameters()) if kind in OPTIMIZERS else None
     states = [{name: value.clone() for name, value in model.state_dict().items()}]
     for step in range(steps):
         x, y = train[60 * step : 60 * (step + 1)]
@@ -130,7 +131,8 @@ def compare(kind):
     states = plain_states(kind, train, 5)
     model = Plain()
     seen = set()
-    with kelp.torch.Worker(model, train, val, optimizer=OPTIMIZERS[kind](model.parameters())) as worker:
+    optimizer = OPTIMIZERS[kind](model.parameters()) if kind in OPTIMIZERS else None
+    with kelp.torch.Worker(model, train, val, optimizer=optimizer, epochs=1, batch_size=60, lanes=1) as worker:
         for batch in worker:
             if not batch.rehearsal:
                 seen.add(batch.step)
@@ -167,14 +169,17 @@ class Foreseen:
         assert self.right * 2 > self.all, f"{self.right} of {self.all} batches were foreseen"
 
 
-def train_and_die(mixed):
+def train_and_die(mixed, processes):
     import kelp.torch
 
     model = Mixed() if mixed else Mlp()
     train, val = data(0.01 if mixed else 0)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
-    processes = int(os.environ.get("TEST_PROCESSES", "0"))
-    with kelp.torch.Worker(model, train, val, optimizer=optimizer, workers=processes) as worker:
+    lanes, accumulate = (4, 2) if mixed else (8, 1)
+    with kelp.torch.Worker(
+        model, train, val, optimizer=optimizer, epochs=3, batch_size=60, lanes=lanes, accumulate=accumulate, seed=7,
+        workers=processes,
+    ) as worker:  # fmt: skip
         foreseen = Foreseen(worker._loader)
         for batch in worker:
             if not batch.rehearsal:
@@ -206,7 +211,8 @@ def differ(how):
     if other and how == "length":
         train = TensorDataset(*train[:799])
     model = Mlp()
-    with kelp.torch.Worker(model, train, val, optimizer=torch.optim.Adam(model.parameters())) as worker:
+    optimizer = torch.optim.Adam(model.parameters())
+    with kelp.torch.Worker(model, train, val, optimizer=optimizer, epochs=2, batch_size=60, lanes=8) as worker:
         if other and how == "threads":
             torch.set_num_threads(2)
         for batch in worker:
@@ -217,15 +223,21 @@ def differ(how):
 
 
 def main():
-    what, _, which = os.environ.get("TEST_MODEL", "mlp").partition(":")
+    what, which = sys.argv[1], sys.argv[2] if len(sys.argv) > 2 else ""
     if what == "plain":
         compare(which)
+    elif what == "refused":
+        import kelp.torch
+
+        kelp.torch.Worker(nn.Embedding(3, 2, sparse=True), data()[0])
+    elif what == "none":
+        print("no worker is made")
     elif what == "keys":
         write_keys()
     elif what == "differ":
         differ(which)
     else:
-        train_and_die(what == "mixed")
+        train_and_die(what == "mixed", int(which or "0"))
 
 
 if __name__ == "__main__":
