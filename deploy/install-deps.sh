@@ -18,7 +18,7 @@ services=(etcd-server:etcd munge:munge slurmctld:slurmctld slurmd:slurmd)
 dev_packages=(clang-format-14 clang-tidy-14 shellcheck gdb zsh fish lintian mmdebstrap
     podman crun iptables catatonit python3-yaml)
 bench_packages=(python3-torch)
-python_packages=(python3-torch python3-numpy python3-setuptools python3-pip python3-wheel python3-dev mypy)
+python_packages=(python3-torch python3-numpy python3-setuptools python3-pip python3-venv python3-wheel python3-dev mypy)
 
 usage() {
     cat <<'USAGE'
