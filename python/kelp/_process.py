@@ -22,6 +22,11 @@ def is_worker() -> bool:
     return "--job" in options or "KELP_JOB" in os.environ or "KELP_DESCRIBE" in os.environ
 
 
+def check_place() -> None:
+    if not is_worker():
+        raise RuntimeError("this process has no place in a job: start the script with kelp run")
+
+
 def _where(trace: TracebackType | None) -> str:
     """The innermost line of the script, else the innermost one of all."""
     frames = traceback.extract_tb(trace)
@@ -77,6 +82,7 @@ def install() -> None:
 
 def open_worker() -> _kelp.Worker:
     """Take the options of a worker out of sys.argv and open it. Ctrl-C ends the process while that waits."""
+    check_place()
     handler = signal.getsignal(signal.SIGINT)
     on_main = threading.current_thread() is threading.main_thread()
     plain = on_main and handler is signal.default_int_handler

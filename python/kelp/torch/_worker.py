@@ -225,8 +225,7 @@ class Worker:
         if _describe.wanted():
             _describe.write(keys, dict(zip(self._model.tensor_names(), map(_array, self._model.tensors()))))
             sys.exit(0)
-        if not _process.is_worker():
-            raise RuntimeError("this process has no place in a job: start the script with kelp run")
+        _process.check_place()
         self._loader = Loader(train, val, test, collate_fn, workers)
         try:
             self._core = _process.open_worker()
