@@ -274,8 +274,11 @@ static kelp_status start(struct kelp_children *children, struct kelp_child *chil
     }
     if (status == KELP_OK) {
         /* What is set for `kelp train` by KELP_ variables stands in the job already; the daemons
-         * must not take their own flags from them. */
-        static const char *const unset[] = {"KELP_*", NULL};
+         * must not take their own flags from them. A program of one's own has the others. */
+        static const char *const all[] = {"KELP_*", NULL};
+        static const char *const of_library[] = {
+            "KELP_ETCD",       "KELP_JOB",       "KELP_ID",    "KELP_SPEC_SHA256", "KELP_CERTS",
+            "KELP_SHM_FOLDER", "KELP_LOG_LEVEL", "KELP_GRACE", "KELP_DESCRIBE",    NULL};
         const bool computes =
             child->kind == KELP_CHILD_WORKER && options->gpus && options->gpus->count > 0;
         const char *set[PROGRAM_WORDS_MAX + 3] = {NULL};
@@ -293,7 +296,7 @@ static kelp_status start(struct kelp_children *children, struct kelp_child *chil
         struct kelp_process_options process = {
             .argv = is_program(children, child) ? options->worker_program->argv : argv,
             .set_environment = set,
-            .unset_environment = unset,
+            .unset_environment = is_program(children, child) ? of_library : all,
             .stdout_fd = log_fd,
             .stderr_fd = log_fd};
         status = kelp_process_start(&process, &child->process, reterr);

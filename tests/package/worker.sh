@@ -148,7 +148,8 @@ wait "$train" || true
 
 # ---- a job that names its program --------------------------------------------------------------------
 logged 'the worker of a job' gcc -std=gnu11 "${strict[@]}" -o job_worker "$here/job_worker.c" "${flags[@]}"
-printf 'import os, sys\nos.execv("./job_worker", ["job_worker"] + sys.argv[1:])\n' >script.py
+printf 'import os, sys\nprint("data in", os.environ.get("KELP_DATA"))\n%s\n' \
+    'os.execv("./job_worker", ["job_worker"] + sys.argv[1:])' >script.py
 mkdir jobs state
 export XDG_STATE_HOME="$PWD/state"
 cat >jobs/program.yaml <<'EOF'
@@ -160,7 +161,8 @@ EOF
 sed 's,program: ../job_worker,python: ../script.py,' jobs/program.yaml >jobs/script.yaml
 short=(--no-plots)
 logged 'a job of a program' kelp train jobs/program.yaml --run program "${short[@]}"
-logged 'a job of a script' kelp train jobs/script.yaml --run script --workers 3 "${short[@]}"
+KELP_DATA=here logged 'a job of a script' kelp train jobs/script.yaml --run script --workers 3 "${short[@]}"
+grep -q '^data in here$' script/logs/worker-0.log || fail 'a script does not get the variables of the command'
 [ -n "$(digest_of program)" ] || fail "there is no digest in $(cat program/result.json)"
 [ "$(digest_of program)" = "$(digest_of script)" ] || fail 'a script comes to another digest than its program'
 # Metrics are those whose sums are submitted.
