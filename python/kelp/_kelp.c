@@ -26,19 +26,23 @@ struct module_state {
 };
 
 struct worker_object {
-    PyObject_HEAD struct kelp_worker *worker; /* NULL: closed */
-    bool busy;                                /* a call of some thread goes on without the GIL */
-    bool waiting;                             /* and interrupt() ends it */
-    bool close_wanted;                        /* by the last memory object */
-    Py_ssize_t memory_count;                  /* memory objects that refer to it */
+    PyObject base;
+    struct kelp_worker *worker; /* NULL: closed */
+    bool busy;                  /* a call of some thread goes on without the GIL */
+    bool waiting;               /* and interrupt() ends it */
+    bool stopped;               /* by stop() */
+    bool over;                  /* the job is */
+    bool close_wanted;          /* by the last memory object */
+    Py_ssize_t memory_count;    /* memory objects that refer to it */
     struct kelp_worker_lane lane;
     uint64_t done;  /* samples of the lane in pieces before this one */
     uint64_t count; /* samples of this piece; 0: there is none */
 };
 
 struct memory_object {
-    PyObject_HEAD struct worker_object *worker; /* owned: keeps the memory */
-    float *values;                              /* borrowed of it */
+    PyObject base;
+    struct worker_object *worker; /* owned: keeps the memory */
+    float *values;                /* borrowed of it */
     Py_ssize_t bytes;
     bool readonly;
 };
@@ -360,7 +364,10 @@ static PyObject *worker_join(PyObject *object, PyObject *unused)
     if (!end_wait(self, result)) {
         return NULL;
     }
-    return none_or_fail(self, result);
+    if (result < 0 && !self->stopped) {
+        return fail_as_told(self, result);
+    }
+    return PyBool_FromLong(result == KELP_WORKER_OK);
 }
 
 /* ---- memory ---------------------------------------------------------------------------------- */
@@ -483,7 +490,7 @@ static PyObject *describe_piece(const struct worker_object *self)
 /*
  * next() -> (kind, step, epoch, lane, samples of the lane, samples of the step, weights_index,
  * gradient_index, seed, lr, samples of the lane before this piece, samples of it), or None: the job
- * is over, or the worker was stopped.
+ * is over (over()), or the worker was stopped.
  */
 static PyObject *worker_next(PyObject *object, PyObject *unused)
 {
@@ -506,6 +513,7 @@ static PyObject *worker_next(PyObject *object, PyObject *unused)
     if (!end_wait(self, result)) {
         return NULL;
     }
+    self->over = result == KELP_WORKER_OVER;
     if (result != KELP_WORKER_OK) {
         return none_or_fail(self, result);
     }
@@ -681,6 +689,25 @@ static PyObject *worker_spent_reading(PyObject *object, PyObject *args)
     Py_RETURN_NONE;
 }
 
+static PyObject *worker_over(PyObject *object, PyObject *unused)
+{
+    (void)unused;
+    return PyBool_FromLong(((const struct worker_object *)object)->over);
+}
+
+/* stop(): the loop ends once what was submitted is used. */
+static PyObject *worker_stop(PyObject *object, PyObject *unused)
+{
+    struct worker_object *self = (struct worker_object *)object;
+
+    (void)unused;
+    if (self->worker) {
+        self->stopped = true;
+        kelp_worker_stop(self->worker);
+    }
+    Py_RETURN_NONE;
+}
+
 /* interrupt(): of any thread; a call that waits ends soon, as with kelp_worker_stop(). */
 static PyObject *worker_interrupt(PyObject *object, PyObject *unused)
 {
@@ -735,6 +762,8 @@ static PyMethodDef worker_methods[] = {
     {"submit", worker_submit, METH_NOARGS, NULL},
     {"poll", worker_poll, METH_NOARGS, NULL},
     {"spent_reading", worker_spent_reading, METH_VARARGS, NULL},
+    {"over", worker_over, METH_NOARGS, NULL},
+    {"stop", worker_stop, METH_NOARGS, NULL},
     {"interrupt", worker_interrupt, METH_NOARGS, NULL},
     {NULL, NULL, 0, NULL},
 };

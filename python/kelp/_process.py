@@ -9,7 +9,6 @@ import sys
 import threading
 import traceback
 from types import TracebackType
-from typing import Callable
 
 from kelp import _kelp
 
@@ -96,29 +95,40 @@ def open_worker() -> _kelp.Worker:
 
 
 class Interrupts:
-    """Ends a call that waits when SIGINT comes: Python's handlers run on the main thread, which would wait on."""
+    """Signals for a worker, whose calls wait in C, where Python's handlers do not run.
 
-    def __init__(self, interrupt: Callable[[], None]) -> None:
-        self._interrupt = interrupt
+    SIGINT ends such a call, and Python raises KeyboardInterrupt. SIGTERM, if the script has no handler of its own, ends
+    the loop: what was submitted is used.
+    """
+
+    def __init__(self, worker: _kelp.Worker) -> None:
+        self._worker = worker
         self._pipe: tuple[int, int] | None = None
         if threading.current_thread() is not threading.main_thread():
             return
         self._pipe = os.pipe()
         os.set_blocking(self._pipe[1], False)
-        self._before = signal.set_wakeup_fd(self._pipe[1], warn_on_full_buffer=False)
+        self._fd_before = signal.set_wakeup_fd(self._pipe[1], warn_on_full_buffer=False)
+        if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+            signal.signal(signal.SIGTERM, self._stop)
         self._thread = threading.Thread(target=self._watch, name="kelp-interrupts", daemon=True)
         self._thread.start()
+
+    def _stop(self, number: int, frame: object) -> None:
+        self._worker.stop()
 
     def _watch(self) -> None:
         assert self._pipe is not None
         while signals := os.read(self._pipe[0], 64):
-            if signal.SIGINT in signals:
-                self._interrupt()
+            if signal.SIGINT in signals or signal.SIGTERM in signals:
+                self._worker.interrupt()
 
     def close(self) -> None:
         if self._pipe is None:
             return
-        signal.set_wakeup_fd(self._before)
+        if signal.getsignal(signal.SIGTERM) == self._stop:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.set_wakeup_fd(self._fd_before)
         os.close(self._pipe[1])
         self._thread.join()
         os.close(self._pipe[0])

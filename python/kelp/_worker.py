@@ -225,7 +225,7 @@ class Worker:
             self._description = _Description({k: _describe.text_of(v) for k, v in (settings or {}).items()})
             return
         self._core = _process.open_worker()
-        self._interrupts = _process.Interrupts(self._core.interrupt)
+        self._interrupts = _process.Interrupts(self._core)
         self._finish = weakref.finalize(self, _close, self._core, self._interrupts)
         self._weights: dict[int, Mapping[str, Floats]] = {}
         self._gradients: dict[int, tuple[Floats, Mapping[str, Floats]]] = {}
@@ -242,6 +242,11 @@ class Worker:
         if self._description is not None:
             return self._description.setting(key)
         return self._core.setting(key)
+
+    @property
+    def over(self) -> bool:
+        """Whether the job is over. A loop also ends when the worker is stopped: by SIGTERM, or when it is drained."""
+        return self._description is None and self._core.over()
 
     def tensor(self, name: str, init: Init | Floats, momentum: float = 0.0, held: bool = False) -> None:
         """Add a tensor to the model.
@@ -286,10 +291,9 @@ class Worker:
         if self._batch is not None and not self._batch._submitted:
             raise RuntimeError(f"step {self._batch.step}: a batch was not submitted; call batch.submit() once for each")
         if not self._joined:
-            self._core.join()
-            self._joined = True
+            self._joined = self._core.join()
         self._batch = None
-        piece = self._core.next()
+        piece = self._core.next() if self._joined else None
         if piece is None:
             raise StopIteration
         self._batch = batch = Batch(self._core)

@@ -19,7 +19,7 @@ class Core:
         self.settings = {**SETTINGS, **{key.replace("__", "."): value for key, value in settings.items()}}
         self.tensors, self.sums, self.gradients = [], [], []
         self.answer = self.kind = None
-        self.joined = self.closed = False
+        self.joined = self.closed = self.stopped = False
         self._lanes = list(lanes)
         self._open = False
 
@@ -48,10 +48,11 @@ class Core:
         return sum(-(-torch.Size(shape).numel() // 16) * 16 for _, shape, _, _ in self.tensors[:tensor])
 
     def join(self):
-        self.joined = True
+        self.joined = not self.stopped
         size = 4 * self.offset(len(self.tensors))
         self.vectors = [bytearray(size), bytearray(size)]
         self._gradient = bytearray(size)
+        return self.joined
 
     def values(self, memory, name):
         """A tensor in a vector, to be read or written."""
@@ -68,7 +69,7 @@ class Core:
         return self._gradient
 
     def next(self):
-        if not self._lanes:
+        if self.stopped or not self._lanes:
             return None
         kind, self._indices = self._lanes[0]
         count = len(self._indices)
@@ -86,6 +87,12 @@ class Core:
 
     def spent_reading(self, us):
         pass
+
+    def over(self):
+        return not self._lanes
+
+    def stop(self):
+        self.stopped = True
 
     def interrupt(self):
         pass

@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import tempfile
 import unittest
 from unittest import mock
@@ -128,6 +129,20 @@ class Loop(Joined):
         self.assertEqual(model[0].bias.tolist(), [3.0] * 3)
         F.mse_loss(model(rows().tensors[0]), rows().tensors[1]).backward()
         optimizer.step()
+
+    def test_stop(self):
+        """SIGTERM ends the loop after the batch that is computed, and nobody is left listening for it."""
+        model = mlp()
+        core = Core([(TRAIN, [1, 2, 3, 4])] * 3)
+        with self.worker(core, model) as worker:
+            for batch in worker:
+                x, y = batch.data
+                if core.joined:
+                    os.kill(os.getpid(), signal.SIGTERM)
+                batch.submit(F.mse_loss(model(x), y))
+            self.assertFalse(worker.over)
+        self.assertEqual(len(core.gradients), 1)
+        self.assertIs(signal.getsignal(signal.SIGTERM), signal.SIG_DFL)
 
     def test_no_lane(self):
         """A worker that came too late for a lane leaves the module as it was."""

@@ -232,7 +232,7 @@ class Worker:
         except BaseException:
             self._loader.close()
             raise
-        self._interrupts = _process.Interrupts(self._core.interrupt)
+        self._interrupts = _process.Interrupts(self._core)
         self._guard = _Guard(optimizer, scheduler)
         self._finish = weakref.finalize(
             self, _close, self._core, self._interrupts, self._loader, self._guard, self._model
@@ -269,6 +269,11 @@ class Worker:
         """The value in effect of a key of the job, such as ``"train.batch_size"``, as text."""
         return self._core.setting(key)
 
+    @property
+    def over(self) -> bool:
+        """Whether the job is over. A loop also ends when the worker is stopped: by SIGTERM, or when it is drained."""
+        return self._core.over()
+
     # ---- the loop ----
 
     def __iter__(self) -> Iterator[Batch]:
@@ -285,7 +290,7 @@ class Worker:
             return self._batch
         if not self._joined:
             self._join()
-        piece = self._core.next()
+        piece = self._core.next() if self._joined else None
         if piece is None:
             torch.set_grad_enabled(True)
             raise StopIteration
@@ -427,8 +432,7 @@ class Worker:
         self._model.plan(self._core, _FROM_FILE)
         self._core.plan_compute(compute_kind(), answer)
         self._core.plan_reasons(_REASONS)
-        self._core.join()
-        self._joined = True
+        self._joined = self._core.join()
 
     # ---- the end ----
 
