@@ -137,8 +137,7 @@ same mixed-1 mixed-2
 grep -qh 'batches were foreseen' mixed-2/logs/worker-*.log || fail 'no worker says what was fetched ahead'
 
 # As torch alone, after each of five steps.
-describes plain plain none
-logged 'the keys of optimizers' "$torch" keys
+describes plain plain none # and writes keys-KIND
 for kind in sgd momentum adam adamw rmsprop adagrad; do
     mapfile -t keys <"keys-$kind"
     learns "plain-$kind" plain "plain, $kind" --workers 1 --set train.max_steps=5 --set data.shuffle=false "${keys[@]}"
@@ -167,6 +166,7 @@ differs 'worker-.: .*threads 2' 'threads' 2
 fails 'models_torch.py exited with status 2' kelp run --run failed "$torch" refused
 grep -q 'models_torch.py:[0-9]*: ValueError: .*sparse gradients' "$scratch/log" || fail 'a refusal is not told'
 if grep -q Traceback "$scratch/log"; then fail 'a refusal has a traceback'; fi
-fails 'models_torch.py ended and created no worker' kelp run --run failed "$torch" none
+printf 'print("nothing to train")\n' >none.py
+fails 'none.py ended and created no worker' kelp run --run failed none.py
 
 printf 'python: all in order\n'

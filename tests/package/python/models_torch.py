@@ -130,6 +130,8 @@ def compare(kind):
     train, val = data()
     model = Plain()
     seen = set()
+    if kind == "none":
+        write_keys()
     optimizer = OPTIMIZERS[kind](model.parameters()) if kind in OPTIMIZERS else None
     with kelp.torch.Worker(model, train, val, optimizer=optimizer, epochs=1, batch_size=60, lanes=1) as worker:
         states = plain_states(kind, train, 5)
@@ -228,10 +230,6 @@ def main():
         import kelp.torch
 
         kelp.torch.Worker(nn.Embedding(3, 2, sparse=True), data()[0])
-    elif what == "none":
-        print("no worker is made")
-    elif what == "keys":
-        write_keys()
     elif what == "differ":
         differ(which)
     else:
