@@ -17,12 +17,13 @@ import sys
 import tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
+DATA = os.environ.get("KELP_DATA") or str(HERE.parents[2] / "shared/data")
 TAXI = HERE.parents[1] / "examples/pytorch/taxi_fare_kelp.py"
 EPOCHS = 3
 
 
-def kelp_run(folder, script, *options, **environment):
-    command = ["kelp", "run", "--run", str(folder / "run"), "--no-plots", *options, str(script)]
+def kelp_run(folder, options, *script, **environment):
+    command = ["kelp", "run", "--run", str(folder / "run"), "--no-plots", *options, *map(str, script)]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL, cwd=folder, env={**os.environ, **environment})
     return json.loads((folder / "run/result.json").read_text())
 
@@ -30,7 +31,7 @@ def kelp_run(folder, script, *options, **environment):
 def lanes():
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
-        kelp_run(folder, HERE / "lane.py", "--workers", "1", BENCH_LANES=str(folder / "lanes"))
+        kelp_run(folder, ["--workers", "1"], HERE / "lane.py", BENCH_LANES=str(folder / "lanes"))
         lines = (folder / "lanes").read_text().splitlines()
     return {part: float(value) for part, value in (line.split() for line in lines)}
 
@@ -38,11 +39,11 @@ def lanes():
 def taxi_by_kelp():
     with tempfile.TemporaryDirectory() as name:
         options = ["--workers", "2", "--set", f"train.epochs={EPOCHS}", "--set", "train.evaluate=false"]
-        return float(kelp_run(pathlib.Path(name), TAXI, *options)["steps_per_s"])
+        return float(kelp_run(pathlib.Path(name), options, TAXI, DATA)["steps_per_s"])
 
 
 def taxi_by_gloo(port, *options):
-    command = [sys.executable, str(HERE / "taxi_ddp.py"), str(EPOCHS), str(port), *options]
+    command = [sys.executable, str(HERE / "taxi_ddp.py"), str(EPOCHS), str(port), DATA, *options]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     return float(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=environment).stdout)
 

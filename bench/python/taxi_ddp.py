@@ -3,7 +3,7 @@
 Each takes 32 of a step's 64 samples, by a DataLoader as in the script, or, with --raw, as rows of tensors in memory.
 Prints one number: steps per second over the epochs, without evaluations, the first 50 steps left out.
 
-    taxi_ddp.py EPOCHS PORT [--raw]
+    taxi_ddp.py EPOCHS PORT DATA [--raw]
 """
 
 import os

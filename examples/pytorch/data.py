@@ -1,6 +1,7 @@
-"""The data sets of these examples: files of the folder that KELP_DATA names, as map-style datasets.
+"""The data sets of these examples, as map-style datasets.
 
-Without it they are looked for in ../shared/data, beside Kelp's own folder.
+They are files of a folder: the script's argument, else that of KELP_DATA, else ../shared/data beside Kelp's own folder.
+Workers have the argument alone: variables that begin with KELP_ are Kelp's.
 """
 
 import csv
@@ -16,10 +17,13 @@ from torch.utils.data import Dataset, TensorDataset
 
 
 def path_of(name):
-    folder = pathlib.Path(os.environ.get("KELP_DATA") or pathlib.Path(__file__).resolve().parents[3] / "shared/data")
-    if not (folder / name).exists():
-        sys.exit(f"there is no {name} in {folder}; KELP_DATA names the folder of data sets")
-    return folder / name
+    folders = [word for word in sys.argv[1:] if os.path.isdir(word)]
+    folder = folders[0] if folders else os.environ.get("KELP_DATA")
+    path = pathlib.Path(folder or pathlib.Path(__file__).resolve().parents[3] / "shared/data", name)
+    if not path.exists():
+        print(f"there is no {path}; give the folder of the data sets as an argument", file=sys.stderr)
+        sys.exit(2)
+    return path
 
 
 def taxi_trips():

@@ -2,7 +2,7 @@
 
 After 10 epochs the squared error on test samples is 0.060, the absolute error 0.182 (Zeng et al., AAAI 2023).
 
-    kelp run examples/pytorch/dlinear_kelp.py
+    kelp run examples/pytorch/dlinear_kelp.py FOLDER
 """
 
 import torch

@@ -1,6 +1,6 @@
 """ConvNet on MNIST, as in PyTorch's example: 98.8 % of the test samples are right after 2 epochs.
 
-    kelp run examples/pytorch/mnist_convnet_kelp.py
+    kelp run examples/pytorch/mnist_convnet_kelp.py FOLDER
 """
 
 import torch

@@ -1,6 +1,6 @@
 """ResNet18 on FashionMNIST: one epoch over 20,000 training samples; 86 % of the test samples are right then.
 
-    kelp run examples/pytorch/resnet18_kelp.py
+    kelp run examples/pytorch/resnet18_kelp.py FOLDER
 """
 
 import torch

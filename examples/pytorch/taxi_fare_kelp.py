@@ -2,7 +2,7 @@
 
 After 3 epochs the loss is 0.125 on test samples. These features say little of the tip: guessing gives 0.1249.
 
-    kelp run examples/pytorch/taxi_fare_kelp.py
+    kelp run examples/pytorch/taxi_fare_kelp.py FOLDER
 """
 
 import torch

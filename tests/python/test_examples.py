@@ -48,8 +48,8 @@ class Examples(unittest.TestCase):
                 if not (DATA / folders[name]).is_dir():
                     self.skipTest(f"there is no {folders[name]} in {DATA}")
                 script = str(EXAMPLES / f"{name}_kelp.py")
-                environment = {**os.environ, "KELP_DESCRIBE": folder, "KELP_DATA": str(DATA)}
-                subprocess.run([sys.executable, script], check=True, env=environment)
+                environment = {**os.environ, "KELP_DESCRIBE": folder}
+                subprocess.run([sys.executable, script, str(DATA)], check=True, env=environment)
                 job = [line.strip() for line in pathlib.Path(folder, "job.yaml").read_text().splitlines()]
                 for line in lines:
                     self.assertIn(line, job)
