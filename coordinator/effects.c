@@ -299,6 +299,7 @@ const struct kelp_term_effects kelp_coordinator_term_effects = {
 static kelp_status open_term(struct kelp_error *reterr, void *user)
 {
     struct kelp_coordinator *coordinator = user;
+    coordinator->records.job = coordinator->identity.job;
     kelp_status status = kelp_record_files_open(&coordinator->records, reterr);
     if (status == KELP_OK) {
         kelp_log_info("leading address=%s", coordinator->address);

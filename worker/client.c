@@ -391,6 +391,27 @@ int kelp_worker_plan_reasons(struct kelp_worker *worker, const char *reasons)
     return result;
 }
 
+/* Which sum of the job's own that is. */
+static int find_sum(const struct kelp_worker *worker, const char *what, const char *name,
+                    uint32_t *ret_index)
+{
+    const struct kelp_job *job = kelp_job_link_job(worker->job_link);
+
+    return name && kelp_job_sum_find(job, name, ret_index)
+               ? KELP_WORKER_OK
+               : invalid("%s: the job has no sum '%.40s'; name it in model.sums", what,
+                         name ? name : "");
+}
+
+int kelp_worker_plan_sum(struct kelp_worker *worker, const char *name)
+{
+    int result = may_plan(worker, "kelp_worker_plan_sum()");
+    uint32_t index = 0;
+
+    return result == KELP_WORKER_OK ? find_sum(worker, "kelp_worker_plan_sum()", name, &index)
+                                    : result;
+}
+
 int kelp_worker_plan_program(struct kelp_worker *worker, uint64_t digest)
 {
     int result = may_plan(worker, "kelp_worker_plan_program()");
@@ -808,16 +829,35 @@ int kelp_worker_add(struct kelp_worker *worker, uint32_t sum, double value)
     return KELP_WORKER_OK;
 }
 
+int kelp_worker_add_named(struct kelp_worker *worker, const char *name, double value)
+{
+    uint32_t index = 0;
+
+    if (!worker->lane) {
+        return invalid("kelp_worker_add_named(): there is no lane");
+    }
+    int result = find_sum(worker, "kelp_worker_add_named()", name, &index);
+    if (result != KELP_WORKER_OK || worker->work->word.kind == KELP_STEP_TRAIN) {
+        return result;
+    }
+    struct kelp_gradient *gradient = worker->lane->gradient;
+    gradient->sum_count = KELP_METRIC_SUM_NAMED_END;
+    gradient->sums[KELP_METRIC_SUM_NAMED + index] += value;
+    gradient->sums[KELP_METRIC_SUM_GAVE_NAMED + index] = 1;
+    return KELP_WORKER_OK;
+}
+
 /* What training goes by must be among the sums: without it nothing would ever get better. */
 static int check_monitored(const struct kelp_job *job, enum kelp_metric metric, const double *sums)
 {
+    char name[KELP_JOB_SUM_NAME_MAX + 1];
     struct kelp_metrics metrics;
 
-    kelp_metrics_of_given(sums, &metrics);
+    kelp_metrics_of_given(job, sums, &metrics);
+    kelp_metric_name_in(job, metric, name);
     return job->model.kind != KELP_MODEL_PROGRAM || kelp_metrics_have(&metrics, metric)
                ? KELP_WORKER_OK
-               : invalid("the job goes by val/%s: the lane has no sums for it",
-                         kelp_metric_name(metric));
+               : invalid("the job goes by val/%s: the lane has no sums for it", name);
 }
 
 static int check_sums(const struct kelp_worker *worker)
@@ -828,9 +868,9 @@ static int check_sums(const struct kelp_worker *worker)
     if (worker->work->word.kind != KELP_STEP_EVALUATE_VAL) {
         return KELP_WORKER_OK;
     }
-    int result = check_monitored(job, kelp_metric_of_monitored(job->train.monitor), sums);
+    int result = check_monitored(job, kelp_metric_monitored(job), sums);
     if (result == KELP_WORKER_OK && job->checkpoint.keep_best > 0) {
-        result = check_monitored(job, kelp_metric_of_checkpoint(job->checkpoint.metric), sums);
+        result = check_monitored(job, kelp_metric_of_keeping(job), sums);
     }
     return result;
 }
@@ -842,13 +882,13 @@ int kelp_worker_submit(struct kelp_worker *worker)
     if (!worker->lane) {
         return invalid("kelp_worker_submit(): there is no lane");
     }
+    struct kelp_gradient *gradient = worker->lane->gradient;
+    gradient->present = worker->work->word.kind == KELP_STEP_TRAIN;
+    gradient->sums[KELP_METRIC_SUM_SAMPLES] = (double)worker->lane->samples.count;
     const int result = check_sums(worker);
     if (result != KELP_WORKER_OK) {
         return result;
     }
-    struct kelp_gradient *gradient = worker->lane->gradient;
-    gradient->present = worker->work->word.kind == KELP_STEP_TRAIN;
-    gradient->sums[KELP_METRIC_SUM_SAMPLES] = (double)worker->lane->samples.count;
     worker->lane = NULL;
     worker->ahead.job = NULL;
     worker->ended = result_of(kelp_lane_feed_submit(worker->feed, &error), &error);

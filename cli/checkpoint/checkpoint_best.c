@@ -13,7 +13,7 @@
 
 /* The best evaluation so far, as training itself finds it: the first of equal ones. */
 struct best {
-    enum kelp_metric metric;
+    bool larger;   /* is better */
     char name[32]; /* "val/mse" */
     bool known;
     uint64_t step;
@@ -31,9 +31,9 @@ static kelp_status compare_line(struct best *best, const char *text, size_t byte
         status = kelp_json_u64(json, "step", KELP_JSON_INTEGER_MAX, &step, reterr);
     }
     const cJSON *value = cJSON_GetObjectItemCaseSensitive(json, best->name);
-    double than = best->known ? best->value : kelp_metric_worst(best->metric);
+    double than = best->known ? best->value : kelp_metric_worst(best->larger);
     if (status == KELP_OK && cJSON_IsNumber(value) &&
-        kelp_metric_better(best->metric, value->valuedouble, than, 0)) {
+        kelp_metric_better(best->larger, value->valuedouble, than, 0)) {
         best->known = true;
         best->step = step;
         best->value = value->valuedouble;
@@ -74,8 +74,11 @@ static kelp_status find_metric(const struct kelp_checkpoint *checkpoint, struct 
 
     kelp_status status = kelp_checkpoint_job(checkpoint, &file, &plan, reterr);
     if (status == KELP_OK) {
-        best->metric = kelp_metric_of_monitored(kelp_job_file_job(file)->train.monitor);
-        (void)snprintf(best->name, sizeof(best->name), "val/%s", kelp_metric_name(best->metric));
+        const struct kelp_job *job = kelp_job_file_job(file);
+        char name[KELP_JOB_SUM_NAME_MAX + 1];
+        best->larger = kelp_metric_larger(job, kelp_metric_monitored(job));
+        kelp_metric_name_in(job, kelp_metric_monitored(job), name);
+        (void)snprintf(best->name, sizeof(best->name), "val/%s", name);
         kelp_plan_fini(&plan);
         kelp_job_file_destroy(file);
     }

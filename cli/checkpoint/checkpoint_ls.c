@@ -13,8 +13,40 @@
 
 #define METRICS KELP_CHECKPOINT_METRICS
 
-static const char *const metric_names[METRICS] = {"val/loss", "val/mse", "val/mae", "val/accuracy",
-                                                  "val/auc"};
+/* "val/mse" of each metric that is kept. */
+struct names {
+    char of[METRICS][KELP_JOB_SUM_NAME_MAX + sizeof("val/")];
+};
+
+/* file NULL: a job that cannot be read. */
+static void name_metrics(const struct kelp_job_file *file, struct names *ret_names)
+{
+    static const char *const plain[METRICS] = {"loss", "mse", "mae", "accuracy", "auc"};
+
+    for (uint32_t i = 0; i < METRICS; i++) {
+        char name[KELP_JOB_SUM_NAME_MAX + 1];
+        (void)snprintf(name, sizeof(name), "%s", plain[i]);
+        if (file) {
+            const struct kelp_job *job = kelp_job_file_job(file);
+            kelp_metric_name_in(job, kelp_metric_of_checkpoint(job, i), name);
+        }
+        (void)snprintf(ret_names->of[i], sizeof(ret_names->of[i]), "val/%s", name);
+    }
+}
+
+/* By the job that the checkpoint has. */
+static void names_of(const struct kelp_checkpoint *checkpoint, struct names *ret_names)
+{
+    struct kelp_job_file *file = NULL;
+    struct kelp_plan plan;
+
+    const kelp_status status = kelp_checkpoint_job(checkpoint, &file, &plan, NULL);
+    name_metrics(status == KELP_OK ? file : NULL, ret_names);
+    if (status == KELP_OK) {
+        kelp_plan_fini(&plan);
+        kelp_job_file_destroy(file);
+    }
+}
 
 static const struct kelp_option options[] = {
     KELP_CHECKPOINT_OPTION_RUN,
@@ -75,37 +107,43 @@ static void print_row(const struct kelp_checkpoint *checkpoint, uint32_t metric)
 }
 
 /* The column of a run's checkpoint.metric; the first one when its job cannot be read. */
-static uint32_t metric_of(const char *run_path)
+static uint32_t metric_of(const char *run_path, struct names *ret_names)
 {
     struct kelp_job_file *file = NULL;
     uint32_t metric = 0;
 
     if (kelp_run_job_read(run_path, &file, NULL) == KELP_OK) {
-        metric = (uint32_t)kelp_job_file_job(file)->checkpoint.metric;
+        metric = kelp_checkpoint_metric_index(kelp_job_file_job(file));
     }
+    name_metrics(file, ret_names);
     kelp_job_file_destroy(file);
     return metric;
 }
 
 static void list_text(const struct kelp_checkpoints *list, const char *run_path)
 {
-    uint32_t metric = metric_of(run_path);
+    struct names names;
+    uint32_t metric = metric_of(run_path, &names);
 
-    (void)printf("%-18s %8s %5s %12s %9s %-8s %12s\n", "NAME", "STEP", "EPOCH",
-                 metric_names[metric], "SIZE", "STATE", "AGE");
+    (void)printf("%-18s %8s %5s %12s %9s %-8s %12s\n", "NAME", "STEP", "EPOCH", names.of[metric],
+                 "SIZE", "STATE", "AGE");
     for (size_t i = 0; i < list->count; i++) {
         print_row(&list->items[i], metric);
     }
 }
 
-static void json_metrics(const struct kelp_manifest *manifest)
+static void json_metrics(const struct kelp_checkpoint *checkpoint)
 {
+    const struct kelp_manifest *manifest = &checkpoint->manifest;
+    struct names names;
+
+    names_of(checkpoint, &names);
     (void)printf(",\"metrics\":{");
     for (uint32_t i = 0; manifest->has_metric && i < METRICS; i++) {
         if (i > 0 && isnan(manifest->metric[i])) {
             continue; /* most jobs have only some of them */
         }
-        (void)printf("%s\"%s\":", i > 0 ? "," : "", metric_names[i]);
+        (void)printf("%s\"%s\":", i > 0 ? "," : "", names.of[i]);
         kelp_json_print_double(stdout, manifest->metric[i]);
     }
     (void)printf("}");
@@ -131,7 +169,7 @@ static void json_checkpoint(const struct kelp_checkpoint *checkpoint)
                  manifest->version, manifest->step, manifest->epochs, manifest->generation,
                  manifest->unix_ms, kelp_checkpoint_bytes(checkpoint), manifest->part_count,
                  manifest->storage_count, digest);
-    json_metrics(manifest);
+    json_metrics(checkpoint);
 }
 
 static void list_json(const struct kelp_checkpoints *list, const char *run_path)
@@ -211,12 +249,14 @@ static void show_text(const struct kelp_checkpoint *checkpoint)
     char made[32] = "";
     char age[32];
     struct tm utc;
+    struct names names;
     time_t seconds = (time_t)(manifest->unix_ms / 1000);
 
     if (gmtime_r(&seconds, &utc)) {
         (void)strftime(made, sizeof(made), "%Y-%m-%d %H:%M:%S UTC", &utc);
     }
     age_text(manifest, age, sizeof(age));
+    names_of(checkpoint, &names);
     kelp_manifest_state_digest(manifest, digest);
     (void)printf("checkpoint %s\nfolder     %s\njob        %s\n", checkpoint->name,
                  checkpoint->path, manifest->job);
@@ -228,7 +268,7 @@ static void show_text(const struct kelp_checkpoint *checkpoint)
         if (i > 0 && isnan(manifest->metric[i])) {
             continue;
         }
-        (void)printf("%-10s %.6g\n", metric_names[i], manifest->metric[i]);
+        (void)printf("%-10s %.6g\n", names.of[i], manifest->metric[i]);
     }
     (void)printf("state      %s\n", digest);
     show_storages(manifest);

@@ -101,6 +101,39 @@ static void begin_panel(struct kelp_chart_panel *panel, const char *title)
     (void)snprintf(panel->x_label, sizeof(panel->x_label), "training step");
 }
 
+static bool is_metric(const char *name)
+{
+    for (enum kelp_metric i = 0; i < KELP_METRIC_COUNT; i++) {
+        if (strcmp(name, kelp_metric_name(i)) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Panels of sums that the job's program adds up; returns how many, at most `room`. */
+static size_t add_others(const struct kelp_curves *curves, struct kelp_chart_panel *panels,
+                         size_t room)
+{
+    static const char *const splits[] = {"val", "test"};
+    size_t count = 0;
+
+    for (size_t i = 0; i < curves->count && count < room; i++) {
+        const char *name = curves->items[i].name;
+        if (strncmp(name, "val/", 4) != 0 || is_metric(name + 4)) {
+            continue;
+        }
+        begin_panel(&panels[count], name + 4);
+        for (unsigned split = 0; split < KELP_ARRAY_COUNT(splits); split++) {
+            char own[64];
+            (void)snprintf(own, sizeof(own), "%s/%.40s", splits[split], name + 4);
+            add_line(curves, own, split + 1, &panels[count]);
+        }
+        count += panels[count].line_count > 0;
+    }
+    return count;
+}
+
 size_t kelp_curves_panels(const struct kelp_curves *curves, struct kelp_chart_panel *panels)
 {
     static const char *const splits[] = {"train", "val", "test"};
@@ -120,6 +153,7 @@ size_t kelp_curves_panels(const struct kelp_curves *curves, struct kelp_chart_pa
         }
         count += panel->line_count > 0;
     }
+    count += add_others(curves, panels + count, KELP_CHART_PANELS_MAX - count - 1);
     begin_panel(&panels[count], "learning rate");
     add_line(curves, "lr", 3, &panels[count]);
     return count + (panels[count].line_count > 0);

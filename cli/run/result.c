@@ -8,6 +8,7 @@
 
 #include "cli/verb/meter.h"
 #include "common/base/json.h"
+#include "common/training/metrics.h"
 
 static void add(struct kelp_result_metric *metrics, uint32_t *count, const char *name, double value)
 {
@@ -352,7 +353,7 @@ static const struct kelp_result_metric *find_metric(const struct kelp_result_met
 {
     char full[sizeof(metrics->name)];
 
-    (void)snprintf(full, sizeof(full), "%.15s/%.15s", split, name);
+    (void)snprintf(full, sizeof(full), "%.7s/%.23s", split, name);
     for (uint32_t i = 0; i < count; i++) {
         if (strcmp(metrics[i].name, full) == 0) {
             return &metrics[i];
@@ -361,12 +362,41 @@ static const struct kelp_result_metric *find_metric(const struct kelp_result_met
     return NULL;
 }
 
-/* The metrics of the table, as far as this job has them. */
+/* The metrics of the table, as far as this job has them; behind them its program's own sums. */
 static const char *const columns[] = {"loss", "mse", "mae", "mae_unscaled", "accuracy", "auc"};
+
+static bool is_own(const struct kelp_result_metric *metric)
+{
+    if (strncmp(metric->name, "val/", 4) != 0) {
+        return false;
+    }
+    for (enum kelp_metric i = 0; i < KELP_METRIC_COUNT; i++) {
+        if (strcmp(metric->name + 4, kelp_metric_name(i)) == 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* The name of a column; NULL: there are no more. */
+static const char *column_name(const struct kelp_result *result, size_t column)
+{
+    size_t left = column - KELP_ARRAY_COUNT(columns);
+
+    if (column < KELP_ARRAY_COUNT(columns)) {
+        return columns[column];
+    }
+    for (uint32_t i = 0; i < result->metric_count; i++) {
+        if (is_own(&result->metrics[i]) && left-- == 0) {
+            return result->metrics[i].name + 4;
+        }
+    }
+    return NULL;
+}
 
 static bool has_column(const struct kelp_result *result, size_t column)
 {
-    const char *name = columns[column];
+    const char *name = column_name(result, column);
     return column == 0 || find_metric(result->metrics, result->metric_count, "val", name) ||
            find_metric(result->metrics, result->metric_count, "test", name);
 }
@@ -374,10 +404,11 @@ static bool has_column(const struct kelp_result *result, size_t column)
 /* "mae (rides)": its head, and how wide the column is. */
 static int column_head(const struct kelp_result *result, size_t column, char text[96])
 {
-    const bool unscaled = strcmp(columns[column], "mae_unscaled") == 0;
+    const char *name = column_name(result, column);
+    const bool unscaled = strcmp(name, "mae_unscaled") == 0;
 
     (void)snprintf(text, 96, unscaled ? "mae (%s)" : "%s",
-                   !unscaled         ? columns[column]
+                   !unscaled         ? name
                    : result->unit[0] ? result->unit
                                      : "unscaled");
     int length = (int)strlen(text);
@@ -391,8 +422,9 @@ static void print_row(FILE *out, const struct kelp_result *result, const char *t
         return;
     }
     (void)fprintf(out, "%-10s", title);
-    for (size_t i = 0; i < KELP_ARRAY_COUNT(columns); i++) {
-        const struct kelp_result_metric *metric = find_metric(metrics, count, split, columns[i]);
+    for (size_t i = 0; column_name(result, i); i++) {
+        const struct kelp_result_metric *metric =
+            find_metric(metrics, count, split, column_name(result, i));
         char head[96];
         int width = column_head(result, i, head);
         if (has_column(result, i) && metric && !isnan(metric->value)) {
@@ -412,7 +444,7 @@ void kelp_result_table(FILE *out, const struct kelp_result *result)
         return;
     }
     (void)fprintf(out, "%-10s", "METRIC");
-    for (size_t i = 0; i < KELP_ARRAY_COUNT(columns); i++) {
+    for (size_t i = 0; column_name(result, i); i++) {
         if (has_column(result, i)) {
             char head[96];
             int width = column_head(result, i, head);

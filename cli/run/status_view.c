@@ -82,8 +82,19 @@ void kelp_status_meter(const Kelp__V1__StatusReply *status, uint32_t batch_size,
     *ret_meter = meter;
 }
 
-static void add_metrics(const Kelp__V1__Measures *message, const char *split,
-                        struct kelp_result *result,
+/* A sum of the job's own, or one of Kelp's metrics. */
+static const char *metric_name(const Kelp__V1__StatusReply *status, enum kelp_metric metric)
+{
+    for (uint32_t i = 0; i < status->n_sum && i < KELP_JOB_SUMS_MAX; i++) {
+        if (kelp_metric_of_sum(i) == metric) {
+            return status->sum[i];
+        }
+    }
+    return kelp_metric_name(metric);
+}
+
+static void add_metrics(const Kelp__V1__StatusReply *status, const Kelp__V1__Measures *message,
+                        const char *split, struct kelp_result *result,
                         void (*add)(struct kelp_result *result, const char *name, double value))
 {
     struct kelp_metrics metrics;
@@ -94,29 +105,32 @@ static void add_metrics(const Kelp__V1__Measures *message, const char *split,
     }
     for (enum kelp_metric i = 0; i < KELP_METRIC_COUNT; i++) {
         if (kelp_metrics_have(&metrics, i)) {
-            (void)snprintf(name, sizeof(name), "%s/%s", split, kelp_metric_name(i));
+            (void)snprintf(name, sizeof(name), "%s/%.*s", split, KELP_JOB_SUM_NAME_MAX,
+                           metric_name(status, i));
             add(result, name, metrics.of[i]);
         }
     }
 }
 
-static void add_evaluation(const Kelp__V1__Record *record, const char *split,
-                           struct kelp_result *result)
+static void add_evaluation(const Kelp__V1__StatusReply *status, const Kelp__V1__Record *record,
+                           const char *split, struct kelp_result *result)
 {
     if (evaluated(record)) {
-        add_metrics(record->measures, split, result, kelp_result_add);
+        add_metrics(status, record->measures, split, result, kelp_result_add);
     }
 }
 
-static void add_best(const Kelp__V1__Best *best, struct kelp_result *result)
+static void add_best(const Kelp__V1__StatusReply *status, struct kelp_result *result)
 {
+    const Kelp__V1__Best *best = status->best;
+
     result->best_known = best != NULL;
     result->best_count = 0;
     if (best) {
         result->best_step = best->step;
         result->best_epoch = best->epoch + 1;
-        add_metrics(best->val, "val", result, kelp_result_add_best);
-        add_metrics(best->test, "test", result, kelp_result_add_best);
+        add_metrics(status, best->val, "val", result, kelp_result_add_best);
+        add_metrics(status, best->test, "test", result, kelp_result_add_best);
     }
 }
 
@@ -131,9 +145,9 @@ void kelp_status_result(const Kelp__V1__StatusReply *status, struct kelp_result 
     if (result->epoch > 0 || (over && result->step > 0)) {
         kelp_result_add(result, "train/loss", status->epoch_loss);
     }
-    add_evaluation(status->latest_val, "val", result);
-    add_evaluation(status->latest_test, "test", result);
-    add_best(status->best, result);
+    add_evaluation(status, status->latest_val, "val", result);
+    add_evaluation(status, status->latest_test, "test", result);
+    add_best(status, result);
     (void)snprintf(result->digest, sizeof(result->digest), "%s", status->digest);
     result->restores = status->generation > 0 ? status->generation - 1 : 0;
     result->steps_recomputed = status->steps_recomputed;

@@ -54,6 +54,7 @@ static double age_of(const char *run_path, const char *const *files, size_t coun
 
 static void read_job(struct kelp_run_info *info)
 {
+    char name[KELP_JOB_SUM_NAME_MAX + 1];
     struct kelp_job_file *file = NULL;
 
     if (kelp_run_job_read(info->path, &file, NULL) != KELP_OK) {
@@ -61,8 +62,8 @@ static void read_job(struct kelp_run_info *info)
     }
     const struct kelp_job *job = kelp_job_file_job(file);
     (void)snprintf(info->job, sizeof(info->job), "%s", job->name);
-    (void)snprintf(info->monitor, sizeof(info->monitor), "val/%s",
-                   kelp_metric_name(kelp_metric_of_monitored(job->train.monitor)));
+    kelp_metric_name_in(job, kelp_metric_monitored(job), name);
+    (void)snprintf(info->monitor, sizeof(info->monitor), "val/%s", name);
     info->inference = job->run.mode != KELP_RUN_TRAIN;
     info->epochs = info->inference ? 0 : job->train.epochs;
     kelp_job_file_destroy(file);

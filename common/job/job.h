@@ -20,6 +20,9 @@
 #define KELP_JOB_TEXTS_MAX 4095 /* bytes of a list of texts, a line feed between two */
 #define KELP_JOB_LANES_MAX 1024
 
+#define KELP_JOB_SUMS_MAX     6  /* of a program's own (model.sums) */
+#define KELP_JOB_SUM_NAME_MAX 23 /* bytes; letters, digits, '-', '_', '.' */
+
 /*
  * Of checkpoint.keep_last and of keep_best. A leader reads all manifests out of etcd in one answer,
  * which is bounded (ETCD_ANSWER_MAX): twice this many of the largest ones, and a few that are on
@@ -118,6 +121,7 @@ enum kelp_monitored {
     KELP_MONITOR_MAE,
     KELP_MONITOR_ACCURACY, /* the larger the better, as auc; the others the smaller the better */
     KELP_MONITOR_AUC,
+    KELP_MONITOR_SUM, /* of model.sums: train.monitor_sum */
 };
 enum kelp_device_kind { KELP_DEVICE_CPU, KELP_DEVICE_CUDA };
 enum kelp_compute { KELP_COMPUTE_NATIVE, KELP_COMPUTE_PORTABLE };
@@ -156,7 +160,10 @@ enum kelp_checkpoint_metric {
     KELP_CHECKPOINT_VAL_MAE,
     KELP_CHECKPOINT_VAL_ACCURACY,
     KELP_CHECKPOINT_VAL_AUC,
+    KELP_CHECKPOINT_VAL_SUM, /* of model.sums: checkpoint.metric_sum */
 };
+/* What is kept of a checkpoint's evaluation. A job whose program has the model has no AUC: in its
+ * place is then the sum that checkpoint.metric names. */
 #define KELP_CHECKPOINT_METRICS 5
 enum kelp_checkpoint_order { KELP_ORDER_MIN, KELP_ORDER_MAX };
 
@@ -179,6 +186,7 @@ struct kelp_job {
         char program[KELP_JOB_PATH_MAX + 1];       /* linked with libkelp-worker, or */
         char python[KELP_JOB_PATH_MAX + 1];        /* a script for python3 */
         char arguments[KELP_JOB_TEXTS_MAX + 1];    /* of either */
+        char sums[KELP_JOB_TEXTS_MAX + 1];         /* program: kelp_job_sum() */
         double dropout[KELP_JOB_LIST_MAX]; /* of each dropout layer; empty: as in the paper */
         uint32_t dropout_count;
         uint32_t classes;                 /* convnet, resnet18 */
@@ -284,6 +292,7 @@ struct kelp_job {
         uint32_t evaluate_epochs; /* after every so many epochs; 0: not by epochs */
         uint32_t evaluate_steps;  /* after every so many training steps; 0: not by steps */
         enum kelp_monitored monitor;
+        char monitor_sum[KELP_JOB_SUM_NAME_MAX + 1];
         uint32_t
             patience;     /* evaluations without a better one after which training ends; 0: never */
         double min_delta; /* what counts as better */
@@ -325,6 +334,7 @@ struct kelp_job {
         uint32_t keep_last;    /* newest checkpoints that are kept */
         uint32_t keep_best;    /* best ones by metric that are kept besides */
         enum kelp_checkpoint_metric metric;
+        char metric_sum[KELP_JOB_SUM_NAME_MAX + 1];
         enum kelp_checkpoint_order order;
     } checkpoint;
     struct {
@@ -407,6 +417,16 @@ const struct kelp_job *kelp_job_file_job(const struct kelp_job_file *file);
 struct kelp_path_map;
 kelp_status kelp_job_file_map(struct kelp_job_file *file, const struct kelp_path_map *map,
                               struct kelp_error *reterr) KELP_MUST_USE;
+
+/* A sum that the job's program adds up besides those that all have. */
+struct kelp_job_sum {
+    char name[KELP_JOB_SUM_NAME_MAX + 1];
+    bool larger; /* the larger its mean the better */
+};
+
+/* Those of model.sums, by an index from 0; false: there are no more. */
+bool kelp_job_sum(const struct kelp_job *job, uint32_t index, struct kelp_job_sum *ret_sum);
+bool kelp_job_sum_find(const struct kelp_job *job, const char *name, uint32_t *ret_index);
 
 /* A file or folder of the job. */
 struct kelp_job_path {

@@ -96,8 +96,14 @@ static kelp_status check_best(const struct kelp_job_file *file, struct kelp_erro
     const struct kelp_job *job = &file->job;
     bool errors = job->checkpoint.metric == KELP_CHECKPOINT_VAL_MSE ||
                   job->checkpoint.metric == KELP_CHECKPOINT_VAL_MAE;
+    struct kelp_job_sum sum = {.larger = false};
+    uint32_t index = 0;
+    if (job->checkpoint.metric == KELP_CHECKPOINT_VAL_SUM &&
+        kelp_job_sum_find(job, job->checkpoint.metric_sum, &index)) {
+        (void)kelp_job_sum(job, index, &sum);
+    }
     bool larger = job->checkpoint.metric == KELP_CHECKPOINT_VAL_ACCURACY ||
-                  job->checkpoint.metric == KELP_CHECKPOINT_VAL_AUC;
+                  job->checkpoint.metric == KELP_CHECKPOINT_VAL_AUC || sum.larger;
 
     if (job->checkpoint.keep_best == 0) {
         return KELP_OK;

@@ -516,8 +516,8 @@ static void choose_kinds(struct kelp_job_file *file)
 kelp_status kelp_job_file_finish(struct kelp_job_file *file, struct kelp_error *reterr)
 {
     static kelp_status (*const checks[])(const struct kelp_job_file *, struct kelp_error *) = {
-        check_program, check_model, kelp__job_check_data, check_training, kelp__job_check_schedule,
-        check_cluster};
+        check_program,  kelp__job_check_sums,     check_model,  kelp__job_check_data,
+        check_training, kelp__job_check_schedule, check_cluster};
 
     choose_kinds(file);
     for (size_t i = 0; i < kelp__job_key_count; i++) {

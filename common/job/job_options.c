@@ -177,6 +177,10 @@ const struct kelp_job_key kelp__job_keys[] = {
     {KEY(model.arguments, TEXTS), .later = true, .default_text = "[]", WITH_MODEL(MODEL_PROGRAM),
      .help = "The program's arguments. They are handed over as they are: a relative path in them "
              "begins where the command was given"},
+    {KEY(model.sums, TEXTS), .later = true, .default_text = "[]", WITH_MODEL(MODEL_PROGRAM),
+     .help = "Names of sums that the program adds up in evaluations, at most 6: `metrics.jsonl` "
+             "has their means over samples, as `val/NAME`. `NAME=min`: the smaller the better, for "
+             "train.monitor. `NAME` or `NAME=max`: the larger"},
     {KEY(model.classes, U32), WITHIN(2, 1 << 20), .default_text = "10", WITH_MODEL(MODEL_IMAGES),
      .help = "Number of classes"},
     {LIST(model.dropout, NUMBERS), .number_max = BELOW_ONE, .default_text = "[]",
@@ -443,9 +447,10 @@ const struct kelp_job_key kelp__job_keys[] = {
          "Measure after every N epochs. 0: not by epochs. The end of training is always measured"},
     {KEY(train.evaluate_steps, U32), .max = UINT32_MAX, .default_text = "0",
      .help = "Measure after every N training steps. 0: not by steps"},
-    {KEY(train.monitor, CHOICE), .choices = monitors, .default_text = "val/loss",
+    {KEY(train.monitor, CHOICE), .choices = monitors,
+     .sum_offset = offsetof(struct kelp_job, train.monitor_sum), .default_text = "val/loss",
      .help = "Metric that decides which evaluation is the best so far. Early stopping and the "
-             "`plateau` schedule use it"},
+             "`plateau` schedule use it. `val/NAME`: a sum of model.sums"},
     {KEY(train.patience, U32), .max = UINT32_MAX, .default_text = "0",
      .help = "Stop training after N evaluations without a better one. 0: never"},
     {KEY(train.min_delta, DOUBLE), .number_max = 1e30, .default_text = "0",
@@ -559,8 +564,11 @@ const struct kelp_job_key kelp__job_keys[] = {
      .default_text = "0",
      .help = "How many of the best checkpoints by checkpoint.metric are kept besides the newest. "
              "Only steps that were evaluated count"},
-    {KEY(checkpoint.metric, CHOICE), .choices = checkpoint_metrics, .change = KELP_JOB_CHANGES,
-     .default_text = "val/mse", .help = "Metric that checkpoint.keep_best uses"},
+    {KEY(checkpoint.metric, CHOICE), .choices = checkpoint_metrics,
+     .sum_offset = offsetof(struct kelp_job, checkpoint.metric_sum), .change = KELP_JOB_CHANGES,
+     .default_text = "val/mse",
+     .help = "Metric that checkpoint.keep_best uses. `val/NAME`: a sum of model.sums. Where "
+             "model.kind is `program` the default is `val/loss`"},
     {KEY(checkpoint.order, CHOICE), .choices = checkpoint_orders, .change = KELP_JOB_CHANGES,
      .default_text = "min",
      .help = "Whether a smaller (`min`) or a larger (`max`) value is better"},

@@ -45,6 +45,9 @@ struct kelp_job_key {
     uint64_t min, max;    /* whole numbers, sizes (bytes), durations (ms), list entries */
     double number_min, number_max;
     const char *const *choices; /* CHOICE; ends with NULL */
+    /* CHOICE: "val/NAME" may name a sum of model.sums too: its value is then behind that of the
+     * last choice, and the name stands here. 0: it may not. */
+    size_t sum_offset;
     const char *default_text;
     /* Every job must set the key, to this for example; its default_text only fills the field until
      * then. NULL: the key may be left out. */
@@ -129,6 +132,8 @@ kelp_status kelp__job_refuse(const struct kelp_job_file *file, const char *key,
 
 /* Parts of kelp_job_file_finish(), each in a file of its own. */
 kelp_status kelp__job_check_data(const struct kelp_job_file *file,
+                                 struct kelp_error *reterr) KELP_MUST_USE;
+kelp_status kelp__job_check_sums(const struct kelp_job_file *file,
                                  struct kelp_error *reterr) KELP_MUST_USE;
 kelp_status kelp__job_check_schedule(const struct kelp_job_file *file,
                                      struct kelp_error *reterr) KELP_MUST_USE;

@@ -108,6 +108,17 @@ static void print_numbers(FILE *out, const struct kelp_job_key *key, const struc
     (void)fputc(']', out);
 }
 
+static void print_choice(FILE *out, const struct kelp_job_key *key, const struct kelp_job *job)
+{
+    const char *word = key->choices[u32_at((const char *)job + key->offset)];
+
+    if (word) {
+        (void)fputs(word, out);
+    } else { /* of model.sums */
+        (void)fprintf(out, "val/%s", (const char *)job + key->sum_offset);
+    }
+}
+
 void kelp__job_key_print(FILE *out, const struct kelp_job_key *key, const struct kelp_job *job)
 {
     const void *field = (const char *)job + key->offset;
@@ -143,7 +154,7 @@ void kelp__job_key_print(FILE *out, const struct kelp_job_key *key, const struct
         return;
     }
     case KELP_JOB_CHOICE:
-        (void)fputs(key->choices[u32_at(field)], out);
+        print_choice(out, key, job);
         return;
     case KELP_JOB_WIDTHS:
         print_widths(out, key, job);

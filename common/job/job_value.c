@@ -261,12 +261,40 @@ static kelp_status read_i32(const struct kelp_job_key *key, const char *text, ch
     return status;
 }
 
-static kelp_status read_choice(const struct kelp_job_key *key, const char *text, char *field,
-                               struct kelp_error *reterr)
+/* The name of a sum in "val/NAME", where the key takes one; which there are is seen later. */
+static bool read_sum(const struct kelp_job_key *key, const char *text, struct kelp_job *job,
+                     uint32_t *ret_index)
 {
-    uint32_t index = 0;
-    kelp_status status = kelp_value_choice(text, key->choices, &index, reterr);
+    static const char before[] = "val/";
+    const char *name = text + sizeof(before) - 1;
 
+    if (key->sum_offset == 0 || strncmp(text, before, sizeof(before) - 1) != 0 || name[0] == '\0' ||
+        strlen(name) > KELP_JOB_SUM_NAME_MAX) {
+        return false;
+    }
+    for (*ret_index = 0; key->choices[*ret_index]; (*ret_index)++) {
+        if (strcmp(key->choices[*ret_index], text) == 0) {
+            return false;
+        }
+    }
+    memcpy((char *)job + key->sum_offset, name, strlen(name) + 1);
+    return true;
+}
+
+static kelp_status read_choice(const struct kelp_job_key *key, const char *text,
+                               struct kelp_job *job, struct kelp_error *reterr)
+{
+    char *field = (char *)job + key->offset;
+    uint32_t index = 0;
+
+    if (read_sum(key, text, job, &index)) {
+        memcpy(field, &index, sizeof(index));
+        return KELP_OK;
+    }
+    kelp_status status = kelp_value_choice(text, key->choices, &index, reterr);
+    if (status == KELP_OK && key->sum_offset > 0) {
+        memset((char *)job + key->sum_offset, 0, KELP_JOB_SUM_NAME_MAX + 1);
+    }
     if (status == KELP_OK) {
         memcpy(field, &index, sizeof(index));
     }
@@ -301,7 +329,7 @@ kelp_status kelp__job_key_read(const struct kelp_job_key *key, const char *text,
         return kelp_value_range(text, (uint32_t)key->min, (uint32_t)key->max,
                                 (struct kelp_range *)(void *)field, reterr);
     case KELP_JOB_CHOICE:
-        return read_choice(key, text, field, reterr);
+        return read_choice(key, text, job, reterr);
     case KELP_JOB_WIDTHS:
         return read_widths(key, text, job, reterr);
     case KELP_JOB_SPLIT:

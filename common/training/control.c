@@ -58,11 +58,11 @@ static void after_training(struct kelp_control_state *state, const struct kelp_j
 void kelp_control_init(struct kelp_control_state *state, const struct kelp_job *job,
                        const struct kelp_plan *plan)
 {
-    enum kelp_metric monitored = kelp_metric_of_monitored(job->train.monitor);
+    bool larger = kelp_metric_larger(job, kelp_metric_monitored(job));
 
     memset(state, 0, sizeof(*state));
-    state->patience_best = kelp_metric_worst(monitored);
-    state->plateau_best = kelp_metric_worst(monitored);
+    state->patience_best = kelp_metric_worst(larger);
+    state->plateau_best = kelp_metric_worst(larger);
     state->plateau_lr = job->train.lr;
     if (job->run.mode == KELP_RUN_PREDICT) {
         state->kind =
@@ -230,12 +230,12 @@ static void apply_train(struct kelp_control_state *state, const struct kelp_job 
 /* Early stopping. Only a turn counts: an evaluation that is there because training ends stops
  * nothing. */
 static void wait_for_better(struct kelp_control_state *state, const struct kelp_job *job,
-                            enum kelp_metric metric, double value)
+                            bool larger, double value)
 {
     if (job->train.patience == 0) {
         return;
     }
-    if (kelp_metric_better(metric, value, state->patience_best, job->train.min_delta)) {
+    if (kelp_metric_better(larger, value, state->patience_best, job->train.min_delta)) {
         state->patience_best = value;
         state->patience_count = 0;
         return;
@@ -246,14 +246,14 @@ static void wait_for_better(struct kelp_control_state *state, const struct kelp_
 
 /* PyTorch's ReduceLROnPlateau with a relative threshold. */
 static void follow_plateau(struct kelp_control_state *state, const struct kelp_job *job,
-                           enum kelp_metric metric, double value)
+                           bool larger, double value)
 {
     if (job->train.schedule != KELP_SCHEDULE_PLATEAU) {
         return;
     }
     double delta =
         isinf(state->plateau_best) ? 0 : job->train.plateau_threshold * fabs(state->plateau_best);
-    if (kelp_metric_better(metric, value, state->plateau_best, delta)) {
+    if (kelp_metric_better(larger, value, state->plateau_best, delta)) {
         state->plateau_best = value;
         state->plateau_count = 0;
         return;
@@ -272,16 +272,17 @@ static void follow_plateau(struct kelp_control_state *state, const struct kelp_j
 static void apply_validation(struct kelp_control_state *state, const struct kelp_job *job,
                              const struct kelp_plan *plan, struct kelp_record *record)
 {
-    enum kelp_metric metric = kelp_metric_of_monitored(job->train.monitor);
+    enum kelp_metric metric = kelp_metric_monitored(job);
+    bool larger = kelp_metric_larger(job, metric);
     double value =
         kelp_metrics_have(&record->metrics, metric) ? record->metrics.of[metric] : (double)NAN;
 
     if (kelp_control_evaluation_due(job, plan, state->step)) {
-        wait_for_better(state, job, metric, value);
-        follow_plateau(state, job, metric, value);
+        wait_for_better(state, job, larger, value);
+        follow_plateau(state, job, larger, value);
     }
     record->best = state->best.known
-                       ? kelp_metric_better(metric, value, state->best.val.of[metric], 0)
+                       ? kelp_metric_better(larger, value, state->best.val.of[metric], 0)
                        : isfinite(value);
     if (record->best) {
         state->best = (struct kelp_best){
@@ -303,7 +304,7 @@ static void measure(const struct kelp_job *job, const double *sums,
                     struct kelp_metrics *ret_metrics)
 {
     if (job->model.kind == KELP_MODEL_PROGRAM) {
-        kelp_metrics_of_given(sums, ret_metrics);
+        kelp_metrics_of_given(job, sums, ret_metrics);
     } else {
         kelp_metrics_of_sums(sums, job->train.loss, ret_metrics);
     }

@@ -2,6 +2,7 @@
 
 #include <assert.h>
 #include <math.h>
+#include <stdio.h>
 
 uint32_t kelp_metric_sum_trim(const double *sums, uint32_t count)
 {
@@ -27,22 +28,59 @@ void kelp_metrics_set(struct kelp_metrics *metrics, enum kelp_metric metric, dou
     metrics->of[metric] = value;
 }
 
-enum kelp_metric kelp_metric_of_monitored(enum kelp_monitored monitored)
+enum kelp_metric kelp_metric_of_sum(uint32_t index)
 {
-    switch (monitored) {
-    case KELP_MONITOR_LOSS:
-        return KELP_METRIC_LOSS;
-    case KELP_MONITOR_MSE:
-        return KELP_METRIC_MSE;
-    case KELP_MONITOR_MAE:
-        return KELP_METRIC_MAE;
-    case KELP_MONITOR_ACCURACY:
-        return KELP_METRIC_ACCURACY;
-    case KELP_MONITOR_AUC:
-        return KELP_METRIC_AUC;
+    static const enum kelp_metric places[KELP_JOB_SUMS_MAX] = {
+        KELP_METRIC_AUC,  KELP_METRIC_MAE_UNSCALED, KELP_METRIC_RMSE_UNSCALED,
+        KELP_METRIC_MAPE, KELP_METRIC_MSPE,         KELP_METRIC_RSE};
+
+    assert(index < KELP_JOB_SUMS_MAX);
+    return places[index];
+}
+
+/* The sum of model.sums that stands there; false: none does. */
+static bool sum_at(const struct kelp_job *job, enum kelp_metric metric,
+                   struct kelp_job_sum *ret_sum)
+{
+    for (uint32_t i = 0; i < KELP_JOB_SUMS_MAX && kelp_job_sum(job, i, ret_sum); i++) {
+        if (kelp_metric_of_sum(i) == metric) {
+            return true;
+        }
     }
-    assert(false && "monitored");
-    return KELP_METRIC_LOSS;
+    return false;
+}
+
+void kelp_metric_name_in(const struct kelp_job *job, enum kelp_metric metric,
+                         char name[KELP_JOB_SUM_NAME_MAX + 1])
+{
+    struct kelp_job_sum sum;
+
+    (void)snprintf(name, KELP_JOB_SUM_NAME_MAX + 1, "%s",
+                   job && sum_at(job, metric, &sum) ? sum.name : kelp_metric_name(metric));
+}
+
+static enum kelp_metric metric_named(const struct kelp_job *job, enum kelp_monitored monitored,
+                                     const char *sum)
+{
+    static const enum kelp_metric metrics[] = {[KELP_MONITOR_LOSS] = KELP_METRIC_LOSS,
+                                               [KELP_MONITOR_MSE] = KELP_METRIC_MSE,
+                                               [KELP_MONITOR_MAE] = KELP_METRIC_MAE,
+                                               [KELP_MONITOR_ACCURACY] = KELP_METRIC_ACCURACY,
+                                               [KELP_MONITOR_AUC] = KELP_METRIC_AUC};
+    uint32_t index = 0;
+
+    if (monitored != KELP_MONITOR_SUM) {
+        return metrics[monitored];
+    }
+    const bool found = kelp_job_sum_find(job, sum, &index);
+    assert(found); /* kelp_job_file_finish() */
+    (void)found;
+    return kelp_metric_of_sum(index);
+}
+
+enum kelp_metric kelp_metric_monitored(const struct kelp_job *job)
+{
+    return metric_named(job, job->train.monitor, job->train.monitor_sum);
 }
 
 _Static_assert((int)KELP_CHECKPOINT_VAL_LOSS == KELP_MONITOR_LOSS &&
@@ -50,38 +88,58 @@ _Static_assert((int)KELP_CHECKPOINT_VAL_LOSS == KELP_MONITOR_LOSS &&
                    (int)KELP_CHECKPOINT_VAL_MAE == KELP_MONITOR_MAE &&
                    (int)KELP_CHECKPOINT_VAL_ACCURACY == KELP_MONITOR_ACCURACY &&
                    (int)KELP_CHECKPOINT_VAL_AUC == KELP_MONITOR_AUC &&
+                   (int)KELP_CHECKPOINT_VAL_SUM == KELP_MONITOR_SUM &&
                    KELP_CHECKPOINT_VAL_AUC == KELP_CHECKPOINT_METRICS - 1,
                "checkpoint.metric names what train.monitor does");
 
-enum kelp_metric kelp_metric_of_checkpoint(enum kelp_checkpoint_metric metric)
+enum kelp_metric kelp_metric_of_keeping(const struct kelp_job *job)
 {
-    return kelp_metric_of_monitored((enum kelp_monitored)metric);
+    return metric_named(job, (enum kelp_monitored)job->checkpoint.metric,
+                        job->checkpoint.metric_sum);
 }
 
-void kelp_metrics_for_checkpoint(const struct kelp_metrics *metrics,
+uint32_t kelp_checkpoint_metric_index(const struct kelp_job *job)
+{
+    return job->checkpoint.metric == KELP_CHECKPOINT_VAL_SUM ? (uint32_t)KELP_CHECKPOINT_VAL_AUC
+                                                             : (uint32_t)job->checkpoint.metric;
+}
+
+enum kelp_metric kelp_metric_of_checkpoint(const struct kelp_job *job, uint32_t index)
+{
+    return job->checkpoint.metric == KELP_CHECKPOINT_VAL_SUM && index == KELP_CHECKPOINT_VAL_AUC
+               ? kelp_metric_of_keeping(job)
+               : metric_named(job, (enum kelp_monitored)index, "");
+}
+
+void kelp_metrics_for_checkpoint(const struct kelp_job *job, const struct kelp_metrics *metrics,
                                  double ret_metric[KELP_CHECKPOINT_METRICS])
 {
     for (uint32_t i = 0; i < KELP_CHECKPOINT_METRICS; i++) {
-        enum kelp_metric metric = kelp_metric_of_checkpoint(i);
-        bool finite = kelp_metrics_have(metrics, metric) && isfinite(metrics->of[metric]);
+        enum kelp_metric metric = kelp_metric_of_checkpoint(job, i);
+        /* A program has no AUC: what stands there may be another sum than is asked for. */
+        bool other = job->model.kind == KELP_MODEL_PROGRAM && i == KELP_CHECKPOINT_VAL_AUC &&
+                     job->checkpoint.metric != KELP_CHECKPOINT_VAL_SUM;
+        bool finite = !other && kelp_metrics_have(metrics, metric) && isfinite(metrics->of[metric]);
         ret_metric[i] = finite ? metrics->of[metric] : (double)NAN;
     }
 }
 
-static bool larger_is_better(enum kelp_metric metric)
+bool kelp_metric_larger(const struct kelp_job *job, enum kelp_metric metric)
 {
-    return metric == KELP_METRIC_ACCURACY || metric == KELP_METRIC_AUC;
+    struct kelp_job_sum sum;
+
+    return sum_at(job, metric, &sum) ? sum.larger
+                                     : metric == KELP_METRIC_ACCURACY || metric == KELP_METRIC_AUC;
 }
 
-bool kelp_metric_better(enum kelp_metric metric, double value, double than, double delta)
+bool kelp_metric_better(bool larger, double value, double than, double delta)
 {
-    return isfinite(value) &&
-           (larger_is_better(metric) ? value > than + delta : value < than - delta);
+    return isfinite(value) && (larger ? value > than + delta : value < than - delta);
 }
 
-double kelp_metric_worst(enum kelp_metric metric)
+double kelp_metric_worst(bool larger)
 {
-    return larger_is_better(metric) ? -INFINITY : INFINITY;
+    return larger ? -INFINITY : INFINITY;
 }
 
 /*
@@ -171,7 +229,24 @@ static bool is_relative(double sum)
     return sum != 0 && !isinf(sum);
 }
 
-void kelp_metrics_of_given(const double sums[KELP_METRIC_SUM_COUNT],
+/* Those of model.sums take the places that they have in the job. */
+static void set_named(const struct kelp_job *job, const double sums[KELP_METRIC_SUM_COUNT],
+                      struct kelp_metrics *metrics)
+{
+    const double samples = sums[KELP_METRIC_SUM_SAMPLES];
+    struct kelp_job_sum sum;
+
+    for (uint32_t i = 0; i < KELP_JOB_SUMS_MAX && kelp_job_sum(job, i, &sum); i++) {
+        const enum kelp_metric place = kelp_metric_of_sum(i);
+        metrics->present &= ~(1u << place);
+        metrics->of[place] = 0;
+        if (samples > 0 && sums[KELP_METRIC_SUM_GAVE_NAMED + i] > 0) {
+            kelp_metrics_set(metrics, place, sums[KELP_METRIC_SUM_NAMED + i] / samples);
+        }
+    }
+}
+
+void kelp_metrics_of_given(const struct kelp_job *job, const double sums[KELP_METRIC_SUM_COUNT],
                            struct kelp_metrics *ret_metrics)
 {
     struct kelp_metrics metrics = {.present = 0};
@@ -199,6 +274,7 @@ void kelp_metrics_of_given(const double sums[KELP_METRIC_SUM_COUNT],
             kelp_metrics_set(&metrics, means[i].metric, means[i].sum / elements);
         }
     }
+    set_named(job, sums, &metrics);
     *ret_metrics = metrics;
 }
 

@@ -39,6 +39,11 @@ enum kelp_metric_sum {
      * equal bins over [0, 1], of those whose target is below 0.5 (class 0) and of the others. */
     KELP_METRIC_SUM_NEGATIVE = KELP_METRIC_SUM_SCALARS,
     KELP_METRIC_SUM_POSITIVE = KELP_METRIC_SUM_NEGATIVE + KELP_METRIC_SUM_BINS,
+    /* Jobs whose program has the model have no such scores: there stand the sums of model.sums, and
+     * behind them how many lanes added to each. */
+    KELP_METRIC_SUM_NAMED = KELP_METRIC_SUM_SCALARS,
+    KELP_METRIC_SUM_GAVE_NAMED = KELP_METRIC_SUM_NAMED + KELP_JOB_SUMS_MAX,
+    KELP_METRIC_SUM_NAMED_END = KELP_METRIC_SUM_GAVE_NAMED + KELP_JOB_SUMS_MAX,
     KELP_METRIC_SUM_COUNT = KELP_METRIC_SUM_POSITIVE + KELP_METRIC_SUM_BINS
 };
 
@@ -84,11 +89,18 @@ void kelp_metrics_of_sums(const double sums[KELP_METRIC_SUM_COUNT], enum kelp_lo
                           struct kelp_metrics *ret_metrics);
 
 /* Those of a job whose model is a program: of the sums that its lanes added to, and no others. */
-void kelp_metrics_of_given(const double sums[KELP_METRIC_SUM_COUNT],
+void kelp_metrics_of_given(const struct kelp_job *job, const double sums[KELP_METRIC_SUM_COUNT],
                            struct kelp_metrics *ret_metrics);
+
+/* Where the mean of a sum of model.sums stands: in the place of a metric that such a job does not
+ * have, or gives up for it (mape, mspe, rse). */
+enum kelp_metric kelp_metric_of_sum(uint32_t index);
 
 /* "mse". */
 const char *kelp_metric_name(enum kelp_metric metric);
+/* The same in a job, which may have a sum of model.sums there. job NULL: it has none. */
+void kelp_metric_name_in(const struct kelp_job *job, enum kelp_metric metric,
+                         char name[KELP_JOB_SUM_NAME_MAX + 1]);
 
 static inline bool kelp_metrics_have(const struct kelp_metrics *metrics, enum kelp_metric metric)
 {
@@ -96,15 +108,21 @@ static inline bool kelp_metrics_have(const struct kelp_metrics *metrics, enum ke
 }
 void kelp_metrics_set(struct kelp_metrics *metrics, enum kelp_metric metric, double value);
 
-/* What train.monitor and checkpoint.metric name. */
-enum kelp_metric kelp_metric_of_monitored(enum kelp_monitored monitored);
-enum kelp_metric kelp_metric_of_checkpoint(enum kelp_checkpoint_metric metric);
+/* What train.monitor and checkpoint.metric of a job name. */
+enum kelp_metric kelp_metric_monitored(const struct kelp_job *job);
+enum kelp_metric kelp_metric_of_keeping(const struct kelp_job *job);
+/* Which of the metrics that are kept of a checkpoint its checkpoint.metric is, and which metric of
+ * the job each of them is. */
+uint32_t kelp_checkpoint_metric_index(const struct kelp_job *job);
+enum kelp_metric kelp_metric_of_checkpoint(const struct kelp_job *job, uint32_t index);
 /* Those that a checkpoint may go by; NaN where there is none, or where it is not finite. */
-void kelp_metrics_for_checkpoint(const struct kelp_metrics *metrics,
+void kelp_metrics_for_checkpoint(const struct kelp_job *job, const struct kelp_metrics *metrics,
                                  double ret_metric[KELP_CHECKPOINT_METRICS]);
-/* Of two values of it, is the first one better, by more than delta? What is not finite never is. */
-bool kelp_metric_better(enum kelp_metric metric, double value, double than, double delta);
+/* Is a larger value of it better? */
+bool kelp_metric_larger(const struct kelp_job *job, enum kelp_metric metric);
+/* Of two values, is the first one better, by more than delta? What is not finite never is. */
+bool kelp_metric_better(bool larger, double value, double than, double delta);
 /* Worse than any. */
-double kelp_metric_worst(enum kelp_metric metric);
+double kelp_metric_worst(bool larger);
 
 #endif

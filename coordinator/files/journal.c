@@ -17,14 +17,15 @@
 #include "coordinator/core/limits.h"
 #include "coordinator/files/journal_internal.h"
 
-kelp_status kelp_journal_open(const char *folder, struct kelp_journal **ret_journal,
-                              struct kelp_error *reterr)
+kelp_status kelp_journal_open(const char *folder, const struct kelp_job *job,
+                              struct kelp_journal **ret_journal, struct kelp_error *reterr)
 {
     struct kelp_journal *journal = calloc(1, sizeof(*journal));
     if (!journal) {
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for the journal");
     }
     (void)pthread_mutex_init(&journal->lock, NULL);
+    journal->job = job;
     journal->metrics.fd = -1;
     journal->digests.fd = -1;
     kelp_status status =
@@ -101,8 +102,9 @@ static void print_training(FILE *out, const struct kelp_record *record)
     }
 }
 
-static void print_metrics(FILE *out, const struct kelp_record *record)
+static void print_metrics(FILE *out, const struct kelp_job *job, const struct kelp_record *record)
 {
+    char name[KELP_JOB_SUM_NAME_MAX + 1];
     const char *part = record->word.kind == KELP_STEP_EVALUATE_VAL ? "val" : "test";
     print_head(out, &record->word);
     if (record->word.kind == KELP_STEP_TRAIN) {
@@ -110,7 +112,8 @@ static void print_metrics(FILE *out, const struct kelp_record *record)
     } else {
         for (enum kelp_metric i = 0; i < KELP_METRIC_COUNT; i++) {
             if (kelp_metrics_have(&record->metrics, i)) {
-                (void)fprintf(out, ",\"%s/%s\":", part, kelp_metric_name(i));
+                kelp_metric_name_in(job, i, name);
+                (void)fprintf(out, ",\"%s/%s\":", part, name);
                 kelp_json_print_double(out, record->metrics.of[i]);
             }
         }
@@ -118,8 +121,9 @@ static void print_metrics(FILE *out, const struct kelp_record *record)
     (void)fprintf(out, "}\n");
 }
 
-static void print_digest(FILE *out, const struct kelp_record *record)
+static void print_digest(FILE *out, const struct kelp_job *job, const struct kelp_record *record)
 {
+    (void)job;
     (void)fprintf(out,
                   "{\"version\":%" PRIu64 ",\"step\":%" PRIu64 ",\"epoch\":%u,\"digest\":\"%s\"}\n",
                   record->word.version, record->word.step, kelp_control_word_epochs(&record->word),
@@ -128,7 +132,8 @@ static void print_digest(FILE *out, const struct kelp_record *record)
 
 static kelp_status append_line(struct kelp_journal *journal, struct kelp__lines *lines,
                                const struct kelp_record *record,
-                               void (*print)(FILE *out, const struct kelp_record *record),
+                               void (*print)(FILE *out, const struct kelp_job *job,
+                                             const struct kelp_record *record),
                                struct kelp_error *reterr)
 {
     char text[KELP_COORDINATOR_LINE_MAX];
@@ -136,7 +141,7 @@ static kelp_status append_line(struct kelp_journal *journal, struct kelp__lines 
     if (!out) {
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for a line of %s", lines->path);
     }
-    print(out, record);
+    print(out, journal->job, record);
     long length = ftell(out);
     bool whole = fclose(out) == 0 && length > 0 && (size_t)length < sizeof(text);
     assert(whole); /* a handful of numbers */

@@ -23,9 +23,11 @@
 
 struct kelp_journal;
 
-/* folder exists. Errors: KELP_ERR_IO, KELP_ERR_NOT_FOUND, KELP_ERR_CORRUPT (FILE:LINE: what),
- * KELP_ERR_MISMATCH (a version is there with two digests), KELP_ERR_LIMIT, KELP_ERR_NO_MEMORY. */
-kelp_status kelp_journal_open(const char *folder, struct kelp_journal **ret_journal,
+/* folder exists. job is borrowed as long as the journal: it names what its metrics are. Errors:
+ * KELP_ERR_IO, KELP_ERR_NOT_FOUND, KELP_ERR_CORRUPT (FILE:LINE: what), KELP_ERR_MISMATCH (a version
+ * is there with two digests), KELP_ERR_LIMIT, KELP_ERR_NO_MEMORY. */
+kelp_status kelp_journal_open(const char *folder, const struct kelp_job *job,
+                              struct kelp_journal **ret_journal,
                               struct kelp_error *reterr) KELP_MUST_USE;
 void kelp_journal_close(struct kelp_journal *journal); /* NULL does nothing */
 

@@ -38,7 +38,8 @@ struct kelp__evaluation {
 /* Who writes files changes what is known of them under `lock`, and reads it without: it is one
  * thread at a time. */
 struct kelp_journal {
-    pthread_mutex_t lock; /* of what others ask for; never held while a file is touched */
+    const struct kelp_job *job; /* borrowed; NULL: without sums of its own */
+    pthread_mutex_t lock;       /* of what others ask for; never held while a file is touched */
     struct kelp__lines metrics;
     bool seen[KELP_SPLIT_COUNT]; /* in metrics.jsonl */
     struct kelp_record latest[KELP_SPLIT_COUNT];

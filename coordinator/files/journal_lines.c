@@ -118,9 +118,9 @@ static kelp_status read_evaluation(struct kelp_journal *journal, uint64_t step, 
 {
     struct kelp__evaluation evaluation = {.step = step};
     for (uint32_t i = 0; i < KELP_CHECKPOINT_METRICS; i++) {
-        char name[32];
-        (void)snprintf(name, sizeof(name), "val/%s",
-                       kelp_metric_name(kelp_metric_of_checkpoint(i)));
+        char own[KELP_JOB_SUM_NAME_MAX + 1], name[sizeof(own) + sizeof("val/")];
+        kelp_metric_name_in(journal->job, kelp_metric_of_checkpoint(journal->job, i), own);
+        (void)snprintf(name, sizeof(name), "val/%s", own);
         const cJSON *value = cJSON_GetObjectItemCaseSensitive(json, name);
         if (i == KELP_CHECKPOINT_VAL_LOSS && !cJSON_IsNumber(value)) {
             return KELP_OK; /* of another part, or not finite */
@@ -153,8 +153,9 @@ static void keep_latest(struct kelp_journal *journal, uint64_t version, uint64_t
     for (uint32_t part = 0; part < KELP_SPLIT_COUNT; part++) {
         struct kelp_record record = {.word = {.version = version, .kind = kinds[part]}};
         for (enum kelp_metric i = 0; i < KELP_METRIC_COUNT; i++) {
-            char name[32];
-            (void)snprintf(name, sizeof(name), "%s/%s", parts[part], kelp_metric_name(i));
+            char own[KELP_JOB_SUM_NAME_MAX + 1], name[sizeof(own) + sizeof("train/")];
+            kelp_metric_name_in(journal->job, i, own);
+            (void)snprintf(name, sizeof(name), "%s/%s", parts[part], own);
             const cJSON *value = cJSON_GetObjectItemCaseSensitive(json, name);
             if (value) {
                 kelp_metrics_set(&record.metrics, i,

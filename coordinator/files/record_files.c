@@ -153,7 +153,7 @@ static bool submit(struct kelp_record_files *files, struct kelp_record_task *tas
 
 kelp_status kelp_record_files_open(struct kelp_record_files *files, struct kelp_error *reterr)
 {
-    kelp_status status = kelp_journal_open(files->run_folder, &files->journal, reterr);
+    kelp_status status = kelp_journal_open(files->run_folder, files->job, &files->journal, reterr);
     if (status != KELP_OK) {
         return status;
     }

@@ -16,6 +16,7 @@ struct kelp_record_files {
     const char *run_folder;             /* borrowed */
     struct kelp_task_thread *disk;      /* borrowed */
     struct kelp_leadership *leadership; /* borrowed; hears of what was done */
+    const struct kelp_job *job;         /* borrowed */
     struct kelp_journal *journal;       /* NULL: no term */
     struct kelp_record_task *last; /* closes it; made with it, so that nothing stands against */
 };

@@ -31,6 +31,8 @@ struct reply {
     Kelp__V1__Targets targets;
     Kelp__V1__Drain drains[KELP_COORDINATOR_DRAINS_MAX];
     Kelp__V1__Drain *drain_pointers[KELP_COORDINATOR_DRAINS_MAX];
+    struct kelp_job_sum sums[KELP_JOB_SUMS_MAX];
+    char *sum_pointers[KELP_JOB_SUMS_MAX];
 };
 
 static void reply_fini(struct reply *reply)
@@ -290,6 +292,17 @@ static void fill_checkpoint(const struct kelp_term *term, struct reply *reply)
     reply->message.steps_recomputed = term->steps.recomputed;
 }
 
+static void fill_sums(const struct kelp_job *job, struct reply *reply)
+{
+    size_t count = 0;
+    while (count < KELP_JOB_SUMS_MAX && kelp_job_sum(job, (uint32_t)count, &reply->sums[count])) {
+        reply->sum_pointers[count] = reply->sums[count].name;
+        count++;
+    }
+    reply->message.n_sum = count;
+    reply->message.sum = reply->sum_pointers;
+}
+
 static void fill_targets(const struct kelp_term *term, struct reply *reply)
 {
     const struct kelp_targets *from = &term->size.now;
@@ -349,6 +362,7 @@ kelp_status kelp_status_reply(const struct kelp_term *term, const struct kelp_id
         fill_shards(term, &reply);
         fill_checkpoint(term, &reply);
         fill_targets(term, &reply);
+        fill_sums(identity->job, &reply);
         status = kelp_wire_encode(&message->base, ret_answer, reterr);
     }
     reply_fini(&reply);

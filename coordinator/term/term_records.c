@@ -107,19 +107,22 @@ static void tell_evaluated(struct kelp_term *term, const struct kelp_record *rec
 {
     struct kelp_checkpointer_event event = {.kind = KELP_CHECKPOINTER_EVALUATED,
                                             .evaluated = {.step = record->word.step}};
-    kelp_metrics_for_checkpoint(&record->metrics, event.evaluated.metric);
+    kelp_metrics_for_checkpoint(term->options.job, &record->metrics, event.evaluated.metric);
     kelp__term_checkpoint(term, event);
 }
 
 /* " loss=0.16 mse=0.16 …" */
-static void print_measures(const struct kelp_metrics *metrics, char *text, size_t text_bytes)
+static void print_measures(const struct kelp_job *job, const struct kelp_metrics *metrics,
+                           char *text, size_t text_bytes)
 {
+    char name[KELP_JOB_SUM_NAME_MAX + 1];
     size_t used = 0;
     text[0] = '\0';
     for (enum kelp_metric i = 0; i < KELP_METRIC_COUNT && used < text_bytes; i++) {
         if (kelp_metrics_have(metrics, i)) {
-            used += (size_t)snprintf(text + used, text_bytes - used, " %s=%.9g",
-                                     kelp_metric_name(i), metrics->of[i]);
+            kelp_metric_name_in(job, i, name);
+            used +=
+                (size_t)snprintf(text + used, text_bytes - used, " %s=%.9g", name, metrics->of[i]);
         }
     }
 }
@@ -129,7 +132,7 @@ static void log_record(const struct kelp_term *term, const struct kelp_record *r
     if (record->word.kind == KELP_STEP_EVALUATE_VAL ||
         record->word.kind == KELP_STEP_EVALUATE_TEST) {
         char measures[512];
-        print_measures(&record->metrics, measures, sizeof(measures));
+        print_measures(term->options.job, &record->metrics, measures, sizeof(measures));
         kelp_outside_log(&term->outside, KELP_LOG_INFO, "evaluated split=%s epoch=%u step=%llu%s",
                          record->word.kind == KELP_STEP_EVALUATE_VAL ? "val" : "test",
                          record->word.epoch + 1, (unsigned long long)record->word.step, measures);

@@ -141,6 +141,13 @@ KELP_WORKER_API int kelp_worker_plan_compute(struct kelp_worker *worker, const c
  * compared. */
 KELP_WORKER_API int kelp_worker_plan_reasons(struct kelp_worker *worker, const char *reasons);
 
+/*
+ * This program adds to a sum of its own by that name (kelp_worker_add_named()). The job must have
+ * it in model.sums, which says what people and train.monitor see: INVALID otherwise. It needs not
+ * be called; it finds out early.
+ */
+KELP_WORKER_API int kelp_worker_plan_sum(struct kelp_worker *worker, const char *name);
+
 /* A hash of the program or of its model's text, for the same purpose; 0, the beginning: none. */
 KELP_WORKER_API int kelp_worker_plan_program(struct kelp_worker *worker, uint64_t digest);
 
@@ -303,6 +310,11 @@ enum kelp_worker_sum {
  * with --worker-program those of the job's train.loss. A training step needs LOSS alone. How many
  * samples there are is counted inside. */
 KELP_WORKER_API int kelp_worker_add(struct kelp_worker *worker, uint32_t sum, double value);
+
+/* Add to a sum of model.sums, by its name: metrics.jsonl has its mean over the samples of an
+ * evaluation. In a training step it counts for nothing. */
+KELP_WORKER_API int kelp_worker_add_named(struct kelp_worker *worker, const char *name,
+                                          double value);
 
 /* The lane's gradient and sums are complete. */
 KELP_WORKER_API int kelp_worker_submit(struct kelp_worker *worker);

@@ -8,6 +8,7 @@
  *     --init           weights come from model.init, and no others are
  *     --hold           weight is -0 and stays so, which is looked at in each lane
  *     --differ         each worker has another answer
+ *     --named          it adds up sums of its own: close, far and never
  */
 #include <kelp/worker.h>
 #include <math.h>
@@ -20,7 +21,7 @@
 static const char *sums = "squared,absolute,correct";
 static uint32_t init_kind = KELP_WORKER_INIT_UNIFORM;
 static uint32_t held;
-static int differs;
+static int differs, names_sums;
 
 static int told(struct kelp_worker *worker, int result)
 {
@@ -62,6 +63,9 @@ static int join(struct kelp_worker *worker, const char *id)
     }
     if (result == KELP_WORKER_OK) {
         result = kelp_worker_plan_reasons(worker, "another loss, model or transforms");
+    }
+    if (result == KELP_WORKER_OK && names_sums) {
+        result = kelp_worker_plan_sum(worker, "far");
     }
     if (result == KELP_WORKER_OK) {
         result = plan_tensor(worker, "weight", INPUTS);
@@ -110,6 +114,11 @@ static void learn(struct kelp_worker *worker, const struct kelp_worker_lane *lan
     const double target = (double)(2 * x[0] - x[3]) + 0.25;
     error -= (float)target;
     (void)kelp_worker_add(worker, KELP_WORKER_SUM_LOSS, (double)error * (double)error);
+    if (names_sums && (kelp_worker_add_named(worker, "close", error < 0.5f && error > -0.5f) < 0 ||
+                       kelp_worker_add_named(worker, "far", (double)fabsf(error)) < 0)) {
+        fprintf(stderr, "job_worker: %s\n", kelp_worker_error());
+        exit(2);
+    }
     if (lane->kind == KELP_WORKER_TRAIN) {
         const float slope = 2 * error / (float)lane->step_samples;
         float *gradient = lane->gradient + kelp_worker_offset(worker, 0);
@@ -175,6 +184,8 @@ int main(int argc, char **argv)
             held = 1;
         } else if (strcmp(argv[i], "--differ") == 0) {
             differs = 1;
+        } else if (strcmp(argv[i], "--named") == 0) {
+            names_sums = 1;
         } else if (strcmp(argv[i], "--refuse") == 0 && i + 1 < argc) {
             fprintf(stderr, "job_worker: %s\n", argv[++i]);
             return 2;

@@ -218,6 +218,27 @@ for optimizer in sgd adamw lamb; do
 done
 logged 'held, with clipping' kelp train jobs/program.yaml --run clips --set 'model.arguments=[--hold]' \
     --set train.clip_norm=0.5 --set transport.precision=bfloat16 "${short[@]}"
+# Sums of its own: their means are metrics, and training may go by them, like the best checkpoints.
+named=(--set 'model.arguments=[--named]' --set 'model.sums=[close, far=min, never]')
+logged 'sums of its own' kelp train jobs/program.yaml --run named "${named[@]}" --set train.monitor=val/far \
+    --set checkpoint.keep_best=1 --set checkpoint.metric=val/close --set checkpoint.order=max --set checkpoint.epochs=1
+grep -qE '^METRIC +loss +mse +mae +accuracy +close +far$' "$scratch/log" ||
+    fail "the summary has no such columns: $(cat "$scratch/log")"
+metrics="$(grep -oE '"val/[a-z]+"' named/metrics.jsonl | sort -u | tr -d '\n')"
+[ "$metrics" = '"val/accuracy""val/close""val/far""val/loss""val/mae""val/mse""val/rmse"' ] ||
+    fail "the metrics are $metrics"
+[ "$(digest_of named)" = "$(digest_of sums)" ] || fail 'sums change the weights'
+logged 'one worker' kelp train jobs/program.yaml --run alike --workers 1 "${named[@]}" --no-plots
+cmp <(grep -o '"val/.*' named/metrics.jsonl) <(grep -o '"val/.*' alike/metrics.jsonl) ||
+    fail 'one worker has other sums'
+logged 'kelp checkpoint ls' kelp checkpoint ls named
+grep -q 'val/close' "$scratch/log" || fail "kelp checkpoint ls: $(cat "$scratch/log")"
+refused 2 "the job has no sum 'far'; name it in model.sums" \
+    kelp train jobs/program.yaml --set 'model.arguments=[--named]'
+refused 2 'val/never: the lane has no sums for it' \
+    kelp train jobs/program.yaml "${named[@]}" --set train.monitor=val/never
+refused 2 'checkpoint.order: of checkpoint.metric the larger value is better' \
+    kelp train jobs/program.yaml "${named[@]}" --set checkpoint.keep_best=1 --set checkpoint.metric=val/close
 # A script that describes its job itself, with weights to begin with.
 cat >run.py <<'EOF'
 import os, shutil, sys

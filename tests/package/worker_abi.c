@@ -82,6 +82,8 @@ int (*const plan_data)(struct kelp_worker *, uint64_t, uint64_t, uint64_t,
                        uint64_t) = kelp_worker_plan_data;
 int (*const plan_compute)(struct kelp_worker *, const char *, uint64_t) = kelp_worker_plan_compute;
 int (*const plan_reasons)(struct kelp_worker *, const char *) = kelp_worker_plan_reasons;
+int (*const plan_sum)(struct kelp_worker *, const char *) = kelp_worker_plan_sum;
+int (*const add_named)(struct kelp_worker *, const char *, double) = kelp_worker_add_named;
 int (*const plan_program)(struct kelp_worker *, uint64_t) = kelp_worker_plan_program;
 int (*const plan_block)(struct kelp_worker *, uint64_t) = kelp_worker_plan_block;
 int (*const plan_tensor)(struct kelp_worker *,

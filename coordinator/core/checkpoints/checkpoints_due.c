@@ -22,7 +22,7 @@ struct kelp_checkpointer_options kelp_checkpointer_options_of(const struct kelp_
         .at_end = train && job->checkpoint.at_end,
         .policy = {.keep_last = job->checkpoint.keep_last,
                    .keep_best = job->checkpoint.keep_best,
-                   .metric = job->checkpoint.metric,
+                   .metric = kelp_checkpoint_metric_index(job),
                    .order = job->checkpoint.order},
         .first_serial = first_serial,
     };

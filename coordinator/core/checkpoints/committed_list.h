@@ -42,7 +42,7 @@ struct kelp_committed_digest {
 struct kelp_retention {
     uint32_t keep_last;
     uint32_t keep_best;
-    enum kelp_checkpoint_metric metric;
+    uint32_t metric; /* kelp_checkpoint_metric_index() */
     enum kelp_checkpoint_order order;
 };
 

@@ -299,12 +299,50 @@ KELP_TEST(test_not_finite_is_no_best)
     ck_assert_uint_eq(state.patience_count, 2);
     ck_assert(evaluate(20).best);
     ck_assert_uint_eq(state.patience_count, 0);
-    ck_assert(!kelp_metric_better(KELP_METRIC_ACCURACY, INFINITY, 0.5, 0));
+    ck_assert(!kelp_metric_better(true, INFINITY, 0.5, 0));
     kelp_metrics_set(&metrics, KELP_METRIC_MSE, INFINITY);
     kelp_metrics_set(&metrics, KELP_METRIC_MAE, 2);
-    kelp_metrics_for_checkpoint(&metrics, values);
+    kelp_metrics_for_checkpoint(&job, &metrics, values);
     ck_assert(isnan(values[KELP_CHECKPOINT_VAL_MSE]));
     ck_assert_double_eq(values[KELP_CHECKPOINT_VAL_MAE], 2);
+}
+
+/* Of a program, metrics are those of the sums that its lanes added to; its own ones stand where it
+ * has no other, and say themselves which is better. */
+KELP_TEST(test_metrics_of_a_program)
+{
+    struct kelp_job own = {.model = {.kind = KELP_MODEL_PROGRAM, .sums = "top5\nfar=min\nnone"},
+                           .train = {.monitor = KELP_MONITOR_SUM, .monitor_sum = "far"},
+                           .checkpoint = {.metric = KELP_CHECKPOINT_VAL_SUM, .metric_sum = "top5"}};
+    double sums[KELP_METRIC_SUM_COUNT] = {
+        [KELP_METRIC_SUM_LOSS] = 8,         [KELP_METRIC_SUM_SAMPLES] = 4,
+        [KELP_METRIC_SUM_ELEMENTS] = 4,     [KELP_METRIC_SUM_CORRECT] = 0,
+        [KELP_METRIC_SUM_GAVE_CORRECT] = 2, [KELP_METRIC_SUM_ABSOLUTE] = 3,
+        [KELP_METRIC_SUM_NAMED] = 3,        [KELP_METRIC_SUM_GAVE_NAMED] = 1,
+        [KELP_METRIC_SUM_NAMED + 1] = 10,   [KELP_METRIC_SUM_GAVE_NAMED + 1] = 1};
+    double kept[KELP_CHECKPOINT_METRICS];
+    char name[KELP_JOB_SUM_NAME_MAX + 1];
+    struct kelp_metrics metrics;
+
+    kelp_metrics_of_given(&own, sums, &metrics);
+    ck_assert_uint_eq(metrics.present, 1u << KELP_METRIC_LOSS | 1u << KELP_METRIC_ACCURACY |
+                                           1u << kelp_metric_of_sum(0) |
+                                           1u << kelp_metric_of_sum(1));
+    ck_assert_double_eq(metrics.of[KELP_METRIC_ACCURACY], 0);
+    ck_assert_double_eq(metrics.of[kelp_metric_of_sum(0)], 0.75);
+    ck_assert_double_eq(metrics.of[kelp_metric_of_sum(1)], 2.5);
+    kelp_metric_name_in(&own, kelp_metric_of_sum(1), name);
+    ck_assert_str_eq(name, "far");
+    kelp_metric_name_in(&own, KELP_METRIC_ACCURACY, name);
+    ck_assert_str_eq(name, "accuracy");
+    ck_assert(!kelp_metric_larger(&own, kelp_metric_monitored(&own)));
+    ck_assert(kelp_metric_larger(&own, kelp_metric_of_keeping(&own)));
+    kelp_metrics_for_checkpoint(&own, &metrics, kept);
+    ck_assert_double_eq(kept[kelp_checkpoint_metric_index(&own)], 0.75);
+    own.checkpoint.metric = KELP_CHECKPOINT_VAL_LOSS;
+    kelp_metrics_for_checkpoint(&own, &metrics, kept);
+    ck_assert_double_eq(kept[kelp_checkpoint_metric_index(&own)], 2);
+    ck_assert(isnan(kept[KELP_CHECKPOINT_VAL_AUC])); /* it would be another sum */
 }
 
 /* Errors in the data's own unit are told when every sample has them. */

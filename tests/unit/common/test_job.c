@@ -107,6 +107,25 @@ static const struct {
     {"model: {python: /x.py}\ntrain: {loss: mae}\n",
      "job.yaml:2: train.loss: does not apply with model.kind program; it goes with mlp or dlinear "
      "or nlinear or fare or convnet or resnet18 or deepfm or tft or plugin"},
+    {"model: {python: /x.py, sums: [loss]}\n",
+     "job.yaml:1: model.sums: loss is a metric of Kelp's own; choose another name"},
+    {"model: {python: /x.py, sums: [a=most]}\n",
+     "job.yaml:1: model.sums: 'a=most' is no sum: NAME, NAME=max or NAME=min, with a name of 1 to "
+     "23 "
+     "letters, digits, '-', '_' or '.'"},
+    {"model: {python: /x.py, sums: [a, b=min, a=max]}\n",
+     "job.yaml:1: model.sums: a is there twice"},
+    {"model: {python: /x.py, sums: [a, b, c, d, e, f, g]}\n",
+     "job.yaml:1: model.sums: has more than 6 names"},
+    {"model: {python: /x.py, sums: [a]}\ntrain: {monitor: val/b}\n",
+     "job.yaml:2: train.monitor: 'val/b' is not one of val/loss, val/mse, val/mae, val/accuracy, "
+     "val/auc; did you mean val/mse?; model.sums names others"},
+    {"model: {python: /x.py, sums: [a=min]}\n"
+     "checkpoint: {keep_best: 1, metric: val/a, order: max}\n",
+     "job.yaml:2: checkpoint.order: of checkpoint.metric the smaller value is better: set it to "
+     "min"},
+    {"model: {kind: mlp, sums: [a]}\ndata: {kind: synthetic}\n",
+     "job.yaml:1: model.sums: does not apply with model.kind mlp; it goes with program"},
     {"model: {python: /x.py}\nrun: {mode: predict}\n",
      "job.yaml:2: run.mode: a model of a program (model.program, model.python) is computed by that "
      "program alone; Kelp does not predict and evaluate with it"},
@@ -147,10 +166,18 @@ KELP_TEST(test_program)
     ck_assert_int_eq(job->data.kind, KELP_DATA_PROGRAM);
     ck_assert_str_eq(job->model.arguments, "--lr\na, b");
     ck_assert_int_eq(job->checkpoint.metric, KELP_CHECKPOINT_VAL_LOSS);
+    ck_assert_int_eq(
+        kelp_job_file_set(job_bench.file, "model.sums", "[top5, far=min]", KELP_ORIGIN_FLAG, NULL),
+        KELP_OK);
+    ck_assert_int_eq(
+        kelp_job_file_set(job_bench.file, "train.monitor", "val/far", KELP_ORIGIN_FLAG, NULL),
+        KELP_OK);
+    ck_assert_int_eq(kelp_job_file_finish(job_bench.file, NULL), KELP_OK);
     char *text = job_print(false);
     ck_assert_ptr_nonnull(strstr(text, "  kind: program\n  program: \"\"\n"));
     ck_assert_ptr_nonnull(strstr(text, "  arguments: [\"--lr\", \"a, b\"]\n"));
     ck_assert_ptr_null(strstr(text, "  loss: "));
+    ck_assert_ptr_nonnull(strstr(text, "  monitor: val/far\n"));
     free(text);
 }
 

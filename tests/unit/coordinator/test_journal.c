@@ -12,6 +12,7 @@
 
 static char folder[64];
 static struct kelp_journal *journal;
+static const struct kelp_job no_job; /* without sums of its own */
 
 static void make_path(char path[128], const char *name)
 {
@@ -64,7 +65,7 @@ static void reopen(void)
     struct kelp_error error = {.text = ""};
     kelp_journal_close(journal);
     journal = NULL;
-    kelp_status status = kelp_journal_open(folder, &journal, &error);
+    kelp_status status = kelp_journal_open(folder, &no_job, &journal, &error);
     ck_assert_msg(status == KELP_OK, "%s", error.text);
 }
 
@@ -194,7 +195,7 @@ KELP_TEST(two_leaders)
 {
     struct kelp_journal *other = NULL;
     reopen();
-    ck_assert_int_eq(kelp_journal_open(folder, &other, NULL), KELP_OK);
+    ck_assert_int_eq(kelp_journal_open(folder, &no_job, &other, NULL), KELP_OK);
     for (uint64_t version = 1; version <= 4; version++) {
         struct kelp_record record = entry(version, KELP_STEP_EVALUATE_VAL, A);
         struct kelp_journal *first = version % 2 == 0 ? other : journal;
@@ -246,7 +247,7 @@ KELP_TEST(repeated_version_other_digest)
     const char *digests = DIGEST_LINE("1", A) DIGEST_LINE("2", A) DIGEST_LINE("1", B);
     struct kelp_error error;
     write_file("digests.jsonl", digests);
-    ck_assert_int_eq(kelp_journal_open(folder, &journal, &error), KELP_ERR_MISMATCH);
+    ck_assert_int_eq(kelp_journal_open(folder, &no_job, &journal, &error), KELP_ERR_MISMATCH);
     ck_assert_ptr_nonnull(strstr(error.text, "digests.jsonl:3"));
     ck_assert_ptr_nonnull(strstr(error.text, A));
     ck_assert_ptr_nonnull(strstr(error.text, B));
@@ -299,7 +300,7 @@ KELP_LOOP_TEST(damage, 0, 6)
     };
     struct kelp_error error;
     write_file("digests.jsonl", texts[_i]);
-    ck_assert_int_eq(kelp_journal_open(folder, &journal, &error), KELP_ERR_CORRUPT);
+    ck_assert_int_eq(kelp_journal_open(folder, &no_job, &journal, &error), KELP_ERR_CORRUPT);
     ck_assert_ptr_nonnull(strstr(error.text, "digests.jsonl:"));
     ck_assert_ptr_null(journal);
     check_file("digests.jsonl", texts[_i]);
@@ -412,6 +413,7 @@ KELP_TEST(full_disk)
 KELP_TEST(no_folder)
 {
     struct kelp_error error;
-    ck_assert_int_eq(kelp_journal_open("/nowhere/at/all", &journal, &error), KELP_ERR_NOT_FOUND);
+    ck_assert_int_eq(kelp_journal_open("/nowhere/at/all", &no_job, &journal, &error),
+                     KELP_ERR_NOT_FOUND);
     ck_assert_ptr_nonnull(strstr(error.text, "/nowhere/at/all/metrics.jsonl"));
 }
