@@ -39,6 +39,9 @@ def main():
         for batch in worker:
             died_before(batch.step)
             w, g = batch.weights, batch.gradient
+            for view in w.values():
+                assert not view.flags.writeable, "weights can be written"
+            assert all(view.flags.writeable for view in g.values()), "a gradient cannot be written"
             first = 0 if batch.part == "train" else train
             values = [x[first + batch.indices]]
             target = y[first + batch.indices]
@@ -59,6 +62,8 @@ def main():
             else:
                 sums = dict(squared=squares.sum(), absolute=np.abs(error.astype(np.float64)).sum(), elements=error.size)
             batch.submit((squares.sum(axis=1) / 2).sum(), **sums)
+    # What is still in use keeps its memory.
+    assert all(np.isfinite(view).all() for view in w.values())
 
 
 main()
