@@ -630,6 +630,18 @@ static PyObject *worker_ahead(PyObject *object, PyObject *args)
     return list;
 }
 
+static PyObject *worker_add_named(PyObject *object, PyObject *args)
+{
+    struct worker_object *self = (struct worker_object *)object;
+    const char *name;
+    double value;
+
+    if (!PyArg_ParseTuple(args, "sd:add_named", &name, &value) || !may_call(self)) {
+        return NULL;
+    }
+    return none_or_fail(self, kelp_worker_add_named(self->worker, name, value));
+}
+
 static PyObject *worker_add(PyObject *object, PyObject *args)
 {
     struct worker_object *self = (struct worker_object *)object;
@@ -758,6 +770,7 @@ static PyMethodDef worker_methods[] = {
     {"next", worker_next, METH_NOARGS, NULL},
     {"indices", worker_indices, METH_NOARGS, NULL},
     {"ahead", worker_ahead, METH_VARARGS, NULL},
+    {"add_named", worker_add_named, METH_VARARGS, NULL},
     {"add", worker_add, METH_VARARGS, NULL},
     {"submit", worker_submit, METH_NOARGS, NULL},
     {"poll", worker_poll, METH_NOARGS, NULL},

@@ -87,12 +87,26 @@ def _numpy_kind(threads: int) -> str:
     return f"numpy {np.__version__} {platform.machine()} {name} threads={threads}"[:127]
 
 
+def own_sums(core: _kelp.Worker) -> set[str]:
+    """The names in the job's model.sums."""
+    words = core.setting("model.sums").strip("[]").split(",")
+    return {name for word in words if (name := word.strip(' "').partition("=")[0])}
+
+
+def check_sum(name: str, own: set[str]) -> None:
+    if name not in SUMS and name not in own:
+        raise ValueError(
+            f"submit(): there is no sum {name!r}; there are {', '.join(sorted(own) + list(SUMS))}, and those that "
+            "Worker() is given by sums="
+        )
+
+
 def add_sums(core: _kelp.Worker, sums: Mapping[str, float]) -> None:
     for name, value in sums.items():
-        number = SUMS.get(name)
-        if number is None:
-            raise ValueError(f"submit(): there is no sum {name!r}; there are {', '.join(SUMS)}")
-        core.add(number, value)
+        if name in SUMS:
+            core.add(SUMS[name], value)
+        else:
+            core.add_named(name, value)
 
 
 class Batch:
@@ -116,7 +130,7 @@ class Batch:
 
     __slots__ = (
         "training", "part", "indices", "step", "epoch", "lane", "samples", "step_samples", "first", "seed", "lr",
-        "weights", "gradient", "_core", "_submitted",
+        "weights", "gradient", "_core", "_own_sums", "_submitted",
     )  # fmt: skip
 
     training: bool
@@ -133,8 +147,9 @@ class Batch:
     weights: Mapping[str, Floats]
     gradient: Mapping[str, Floats]
 
-    def __init__(self, core: _kelp.Worker) -> None:
+    def __init__(self, core: _kelp.Worker, own: set[str]) -> None:
         self._core = core
+        self._own_sums = own
         self._submitted = False
 
     @property
@@ -148,10 +163,13 @@ class Batch:
         Args:
             loss: the sum, over the samples of this batch, of a sample's loss
             sums: of what metrics are made from: ``squared``, ``absolute`` and ``relative`` errors and
-                ``elements``, over elements of the target; ``correct``, over samples
+                ``elements``, over elements of the target; ``correct``, over samples; and those of the worker's
+                ``sums``
         """
         if self._submitted:
             raise RuntimeError(f"step {self.step}: submit() was called twice for one batch; call it once for each")
+        for name in sums:
+            check_sum(name, self._own_sums)
         self._core.add(LOSS, loss)
         add_sums(self._core, sums)
         self._submitted = True
@@ -200,6 +218,8 @@ class Worker:
             that say otherwise are refused. Default: numpy's version, its BLAS and how many threads it has
         answer: a hash of something computed with these, for the same purpose. Default: one of numpy
         block: at most so many samples of an evaluation are one batch
+        sums: names of sums of your own that are handed to :meth:`Batch.submit`; their means over the samples of an
+            evaluation are metrics, such as ``val/NAME``. ``NAME=min``: the smaller the better
         settings: keys of the job that ``kelp run`` makes of the script, such as ``{"train.epochs": 3}``
     """
 
@@ -216,19 +236,22 @@ class Worker:
         compute: str | None = None,
         answer: int | None = None,
         block: int = 256,
+        sums: Sequence[str] = (),
         settings: Mapping[str, object] | None = None,
     ) -> None:
         self._names: list[str] = []
         self._shapes: list[tuple[int, ...]] = []
         self._description: _Description | None = None
         if _describe.wanted():
-            self._description = _Description({k: _describe.text_of(v) for k, v in (settings or {}).items()})
+            keys = {key: _describe.text_of(value) for key, value in (settings or {}).items()}
+            self._description = _Description({**keys, "model.sums": _describe.text_of(sums)} if sums else keys)
             return
         self._core = _process.open_worker()
         self._interrupts = _process.Interrupts(self._core)
         self._finish = weakref.finalize(self, _close, self._core, self._interrupts)
         self._weights: dict[int, Mapping[str, Floats]] = {}
         self._gradients: dict[int, tuple[Floats, Mapping[str, Floats]]] = {}
+        self._own_sums = own_sums(self._core)
         self._joined = False
         self._batch: Batch | None = None
         kind = _numpy_kind(int(self.setting("cluster.lane_threads"))) if compute is None else compute
@@ -296,7 +319,7 @@ class Worker:
         piece = self._core.next() if self._joined else None
         if piece is None:
             raise StopIteration
-        self._batch = batch = Batch(self._core)
+        self._batch = batch = Batch(self._core, self._own_sums)
         (kind, batch.step, batch.epoch, batch.lane, _, batch.step_samples, weights, gradient,
          batch.seed, batch.lr, done, batch.samples) = piece  # fmt: skip
         batch.training = kind == 1

@@ -9,6 +9,7 @@ SETTINGS = {
     "train.accumulate": "1",
     "train.drop_last": "false",
     "model.init": "init.safetensors",
+    "model.sums": "[]",
 }
 
 
@@ -80,6 +81,9 @@ class Core:
 
     def add(self, number, value):
         self.sums.append((number, value))
+
+    def add_named(self, name, value):
+        self.sums.append((name, value))
 
     def submit(self):
         self.gradients.append(bytes(self._gradient))

@@ -81,6 +81,16 @@ class Loop(Joined):
         self.assertEqual(dict(core.sums[1:3]), {9: 2.0, 4: 4.0})
         self.assertEqual(core.data[:3], (20, 5, 0))
 
+    def test_sums(self):
+        """A sum of one's own has the name that the job gave it."""
+        model = mlp()
+        core = Core([(VAL, [0, 1, 2])], model__sums="[hits, far=min]")
+        with self.worker(core, model, sums=["hits", "far=min"]) as worker:
+            for batch in worker:
+                x, y = batch.data
+                batch.submit(F.mse_loss(model(x), y), hits=torch.tensor(2), far=0.5, correct=1)
+        self.assertEqual(core.sums[1:], [("hits", 2.0), ("far", 0.5), (9, 1.0), (4, 3.0)])
+
     def test_plan(self):
         """Frozen parameters and buffers that stay are held, tied ones stand there once, statistics are averaged."""
 
@@ -208,6 +218,11 @@ class Mistakes(Joined):
             "sum_of has shape",
             lambda batch, model: batch.submit(self.loss(batch, model), sum_of=batch.data[0]),
         )
+        self.refuses(
+            "there is no sum 'hit'; there are hits, squared,.* that Worker.. is given by sums=",
+            lambda batch, model: batch.submit(self.loss(batch, model), hit=1),
+            core=Core(model__sums="[hits=min]"),
+        )
 
     def test_steps(self):
         """What the job does is left out of the loop."""
@@ -313,6 +328,7 @@ class Describing(unittest.TestCase):
         def script():
             kelp.torch.Worker(
                 model, rows(), optimizer=torch.optim.SGD(model.parameters(), lr=0.1), epochs=3, batch_size=64, lanes=2,
+                sums=["hits", "far=min"],
                 settings={"checkpoint.every": "30s", "train.clip_norm": 1.5, "name": "a: b", "model.hidden": [1, 2]},
             )  # fmt: skip
 
@@ -323,7 +339,7 @@ class Describing(unittest.TestCase):
             "  epochs: 3\n  batch_size: 64\n  clip_norm: 1.5\n",
             "cluster:\n  lanes: 2\n",
             "checkpoint:\n  every: 30s\n",
-            "model:\n  hidden: [1, 2]\n  init: init.safetensors\n",
+            "model:\n  sums: [hits, far=min]\n  hidden: [1, 2]\n  init: init.safetensors\n",
         ):
             self.assertIn(line, job)
         state = {name: value for name, value in model.state_dict().items() if value.is_floating_point()}

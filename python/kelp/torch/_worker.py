@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Optional, Union
 
@@ -15,7 +15,7 @@ from torch import nn
 from torch.utils.data import Dataset
 
 from kelp import _describe, _kelp, _process
-from kelp._worker import LOSS, PARTS, add_sums
+from kelp._worker import LOSS, PARTS, add_sums, check_sum, own_sums
 
 from ._bits import compute_kind, prepare, seed_lane
 from ._data import Loader
@@ -74,7 +74,8 @@ class Batch:
         Args:
             loss: the mean, over the samples of this batch, of a sample's loss
             sums: sums over the samples of what metrics are made from, such as ``correct``, how many samples were
-                classified right; or ``squared`` and ``absolute`` errors with ``elements``, how many these are of
+                classified right; or ``squared`` and ``absolute`` errors with ``elements``, how many these are of;
+                and those of the worker's ``sums``
         """
         if self._submitted:
             raise RuntimeError(f"step {self.step}: submit() was called twice for one batch; call it once for each")
@@ -176,6 +177,8 @@ class Worker:
         lanes: shares that a step is cut into: as many workers can compute at once. The result depends on it
         accumulate: pieces that a lane is cut into, to save memory
         seed: of the order of samples and of random numbers
+        sums: names of sums of your own that are handed to :meth:`Batch.submit`; their means over the samples of an
+            evaluation are metrics, such as ``val/NAME``. ``NAME=min``: the smaller the better
         monitor: the metric that ReduceLROnPlateau, early stopping and the best checkpoint look at
         settings: more keys of the job, such as ``{"train.clip_norm": 1.0, "checkpoint.every": "30s"}``
         collate_fn: makes ``batch.data`` of a list of samples; as of ``torch.utils.data.DataLoader``
@@ -203,6 +206,7 @@ class Worker:
         lanes: Optional[int] = None,
         accumulate: Optional[int] = None,
         seed: Optional[int] = None,
+        sums: Sequence[str] = (),
         monitor: Optional[str] = None,
         settings: Optional[Mapping[str, object]] = None,
         collate_fn: Optional[Callable[[list[Any]], Any]] = None,
@@ -218,6 +222,7 @@ class Worker:
             ("train.accumulate", accumulate),
             ("seed", seed),
             ("train.monitor", monitor),
+            ("model.sums", sums or None),
             *(settings or {}).items(),
         ):
             if value is not None:
@@ -238,6 +243,7 @@ class Worker:
             self, _close, self._core, self._interrupts, self._loader, self._guard, self._model
         )
         self._check_job()
+        self._own_sums = own_sums(self._core)
         self._threads = int(self.setting("cluster.lane_threads"))
         prepare(self._threads)
         self._core.plan_data(*self._loader.lengths(), self._loader.fingerprint())
@@ -347,6 +353,8 @@ class Worker:
             raise RuntimeError("submit(): this batch is not the newest one")
         loss = _check_loss(loss, batch.training)
         measures = {name: _value(name, value) for name, value in sums.items()}
+        for name in sums:
+            check_sum(name, self._own_sums)
         if "correct" in measures and "elements" not in measures:
             measures["elements"] = float(batch.samples)
         if batch.training:
