@@ -129,6 +129,7 @@ describes mlp mlp
 # The weights that a script begins with are its own; those of the run are kept in it.
 learns mlp-2 mlp mlp --workers 1 --set model.init=mlp-1/init/init.safetensors
 same mlp-1 mlp-2
+grep -q '"val/mse":.*"val/near":.*"val/far":' mlp-1/metrics.jsonl || fail "a script's own sums are no metrics"
 # Batch norm, dropout, frozen and tied weights, bfloat16, random data, which processes fetch where workers die.
 describes mixed mixed
 learns mixed-1 mixed mixed --workers 1

@@ -179,7 +179,7 @@ def train_and_die(mixed, processes):
     lanes, accumulate = (4, 2) if mixed else (8, 1)
     with kelp.torch.Worker(
         model, train, val, optimizer=optimizer, epochs=3, batch_size=60, lanes=lanes, accumulate=accumulate, seed=7,
-        workers=processes,
+        workers=processes, sums=["near", "far=min"],
     ) as worker:  # fmt: skip
         foreseen = Foreseen(worker._loader)
         for batch in worker:
@@ -191,9 +191,11 @@ def train_and_die(mixed, processes):
             with torch.autocast("cpu", dtype=torch.bfloat16, enabled=mixed):
                 out = model(x)
             error = (out.detach() - y).double()
+            distance = error.abs().sum(1)
             batch.submit(
                 F.mse_loss(out.float(), y),
                 squared=error.square().sum(), absolute=error.abs().sum(), elements=error.numel(),
+                near=(distance < 0.5).sum(), far=(distance > 1).sum(),
             )  # fmt: skip
 
 
