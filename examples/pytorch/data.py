@@ -1,7 +1,6 @@
 """The data sets of these examples, as map-style datasets.
 
 They are files of a folder: the script's argument, else that of KELP_DATA, else ../shared/data beside Kelp's own folder.
-Workers have the argument alone: variables that begin with KELP_ are Kelp's.
 """
 
 import csv
