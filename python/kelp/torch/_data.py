@@ -29,6 +29,8 @@ import numpy
 import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, TensorDataset, default_collate
 
+from kelp._kelp import FailedError
+
 from ._bits import mix, seed_lane
 
 __all__ = ["PARTS", "Loader"]
@@ -231,9 +233,9 @@ class Loader:
             piece.process, piece.result = None, result
 
     def _lost(self, process: _Process) -> NoReturn:
-        line = process.how_it_ended()
+        line, failed = process.how_it_ended(), process.failed()
         self.close()
-        raise RuntimeError(line) from None
+        raise (FailedError(line) if failed else RuntimeError(line)) from None
 
 
 def _counted(count: int, part: str) -> str:
@@ -312,6 +314,10 @@ class _Process:
         if not self.ready:
             return f"{line} before it began"
         return line if self.piece is None else f"{line} while it fetched {self.piece}"
+
+    def failed(self) -> bool:
+        """Is a worker that is started again likely to go on? A script that cannot be imported stays like that."""
+        return self.ready or self.process.exitcode is None or self.process.exitcode < 0
 
     def end(self) -> None:
         self.process.join(_END_S)
