@@ -1,12 +1,15 @@
+#include <float.h>
 #include <inttypes.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
+#include "cli/checkpoint/run_plan.h"
 #include "cli/preflight/preflight.h"
 #include "cli/run/plugin_consent.h"
-#include "cli/run/worker_program.h"
+#include "cli/run/run_client.h"
 #include "cli/verb/job_load.h"
 #include "cli/verbs.h"
 #include "common/base/json.h"
@@ -14,6 +17,7 @@
 #include "worker/model/graph/graph.h"
 
 static const struct kelp_option options[] = {
+    KELP_VERB_ALLOW_PLUGIN,
     KELP_VERB_SET(NULL, "set a job key, such as cluster.workers=4:4"),
     KELP_VERB_OUTPUT("tables for people, or one JSON object"),
 };
@@ -21,16 +25,19 @@ static const struct kelp_option options[] = {
 static const struct kelp_program program = {
     .name = "kelp model",
     .summary = "shows a job's model: layers, shapes, parameters, memory",
-    .positional = "show JOB.yaml",
+    .positional = "show JOB.yaml|RUN",
     .positional_min = 2,
     .positional_max = 2,
     .examples = "  kelp model show examples/etth1-dlinear.yaml\n"
-                "  kelp model show job.yaml --set train.batch_size=1024 -o json\n",
+                "  kelp model show job.yaml --set train.batch_size=1024 -o json\n"
+                "  kelp model show runs/train-20260131-120000\n",
     KELP_VERB_OPTIONS(options),
 };
 
-/* The job, and what it means for its data. */
+/* The job, and what it means for its data; of a program the plan alone. */
 struct shown {
+    char run_path[KELP_RUN_PATH_MAX + 1]; /* "": a job file was typed */
+    char job_path[KELP_RUN_PATH_MAX + 64];
     struct kelp_job_file *file;
     const struct kelp_job *job;
     struct kelp_derived derived;
@@ -42,25 +49,47 @@ static kelp_status lay_pairs(struct kelp_job_file *file, const void *given,
     return kelp_job_set_pairs(file, given, reterr);
 }
 
+/* A job file, or the one of a run. */
+static kelp_status choose(struct shown *shown, const char *typed, struct kelp_error *reterr)
+{
+    struct stat about;
+
+    if (stat(typed, &about) != 0 || !S_ISDIR(about.st_mode)) {
+        const int length = snprintf(shown->job_path, sizeof(shown->job_path), "%s", typed);
+        return length > 0 && (size_t)length < sizeof(shown->job_path)
+                   ? KELP_OK
+                   : kelp_fail(reterr, KELP_ERR_LIMIT, "the job file's path is too long");
+    }
+    kelp_status status = kelp_run_choose(typed, shown->run_path, reterr);
+    return status == KELP_OK ? kelp_run_dir_path(shown->run_path, "job.yaml", shown->job_path,
+                                                 sizeof(shown->job_path), reterr)
+                             : status;
+}
+
+/* What the program's workers said in a run: it is not started here. */
+static kelp_status read_plan(struct shown *shown, struct kelp_error *reterr)
+{
+    const struct kelp_job *job = shown->job;
+
+    return shown->run_path[0] != '\0'
+               ? kelp_run_plan(shown->run_path, &shown->derived.plan, reterr)
+               : kelp_fail(reterr, KELP_ERR_INVALID,
+                           "%.300s: its tensors are the program's to say (%.300s); give the folder "
+                           "of a run instead",
+                           shown->job_path,
+                           job->model.python[0] ? job->model.python : job->model.program);
+}
+
 static kelp_status derive(struct shown *shown, const struct kelp_options *given,
                           struct kelp_error *reterr)
 {
-    const struct kelp_job_source source = {.path = kelp_options_positional(given, 1),
-                                           .environment = true,
-                                           .lay = lay_pairs,
-                                           .user = given};
-
-    kelp_status status = kelp_job_load(&source, &shown->file, reterr);
+    kelp_status status = kelp_plugin_consent(
+        shown->file,
+        &(struct kelp_plugin_consent){.own_job = shown->run_path[0] == '\0',
+                                      .allowed = kelp_options_flag(given, "allow-plugin")},
+        reterr);
     if (status == KELP_OK) {
-        status = kelp_plugin_consent(shown->file, &(struct kelp_plugin_consent){.own_job = true},
-                                     reterr);
-    }
-    if (status == KELP_OK) {
-        shown->job = kelp_job_file_job(shown->file);
-        status = kelp_worker_program_refuse(shown->job, "kelp model show", reterr);
-    }
-    if (status == KELP_OK) {
-        status = kelp_job_begin_portable(shown->job, source.path, reterr);
+        status = kelp_job_begin_portable(shown->job, shown->job_path, reterr);
     }
     if (status == KELP_OK) {
         status = kelp_derived_open(shown->job, NULL, &shown->derived, reterr);
@@ -68,17 +97,43 @@ static kelp_status derive(struct shown *shown, const struct kelp_options *given,
     return status;
 }
 
-/* Elements of the parameters, and of the running statistics. */
+static kelp_status find(struct shown *shown, const struct kelp_options *given,
+                        struct kelp_error *reterr)
+{
+    const struct kelp_job_source source = {
+        .path = shown->job_path, .environment = true, .lay = lay_pairs, .user = given};
+
+    kelp_status status = choose(shown, kelp_options_positional(given, 1), reterr);
+    if (status == KELP_OK) {
+        status = kelp_job_load(&source, &shown->file, reterr);
+    }
+    if (status != KELP_OK) {
+        return status;
+    }
+    shown->job = kelp_job_file_job(shown->file);
+    return shown->job->model.kind == KELP_MODEL_PROGRAM ? read_plan(shown, reterr)
+                                                        : derive(shown, given, reterr);
+}
+
+/* Elements of the parameters, of those that are held, and of the running statistics. */
 struct counts {
-    uint64_t parameters, statistics;
+    uint64_t parameters, held, statistics;
 };
+
+/* A momentum so small changes nothing where gradients are zero, either. */
+static bool is_held(const struct kelp_tensor *tensor)
+{
+    return tensor->statistic && tensor->momentum <= FLT_MIN;
+}
 
 static struct counts count_tensors(const struct kelp_plan *plan)
 {
-    struct counts counts = {0, 0};
+    struct counts counts = {0, 0, 0};
     for (uint32_t i = 0; i < plan->tensor_count; i++) {
         const struct kelp_tensor *tensor = &plan->tensors[i];
-        *(tensor->statistic ? &counts.statistics : &counts.parameters) += tensor->elem_count;
+        *(!tensor->statistic ? &counts.parameters
+          : is_held(tensor)  ? &counts.held
+                             : &counts.statistics) += tensor->elem_count;
     }
     return counts;
 }
@@ -206,15 +261,96 @@ static void print_json(const struct shown *shown, const struct kelp_footprint *f
     (void)fputs("}}\n", stdout);
 }
 
+/* ---- of a program ---- */
+
+static const char *role_of(const struct kelp_tensor *tensor)
+{
+    return !tensor->statistic ? "parameter" : is_held(tensor) ? "held" : "statistic";
+}
+
+static struct kelp_shape shape_of(const struct kelp_tensor *tensor)
+{
+    struct kelp_shape shape = {.rank = tensor->rank};
+
+    memcpy(shape.dims, tensor->shape, tensor->rank * sizeof(shape.dims[0]));
+    return shape;
+}
+
+static void print_plan_text(const struct kelp_plan *plan)
+{
+    const struct counts counts = count_tensors(plan);
+
+    (void)printf("%-36s %-10s %-20s %14s\n", "TENSOR", "ROLE", "SHAPE", "ELEMENTS");
+    for (uint32_t i = 0; i < plan->tensor_count; i++) {
+        const struct kelp_tensor *tensor = &plan->tensors[i];
+        const struct kelp_shape shape = shape_of(tensor);
+        char text[128];
+        kelp_shape_print(&shape, text, sizeof(text));
+        (void)printf("%-36s %-10s %-20s %14" PRIu64 "\n", tensor->name, role_of(tensor), text,
+                     tensor->elem_count);
+    }
+    (void)printf("\n%" PRIu64 " parameters", counts.parameters);
+    if (counts.held > 0) {
+        (void)printf(", %" PRIu64 " held", counts.held);
+    }
+    if (counts.statistics > 0) {
+        (void)printf(", %" PRIu64 " running statistics", counts.statistics);
+    }
+    const double kib = (double)plan->flat_count * sizeof(float) / 1024;
+    (void)printf(" in %" PRIu32 " tensors of %.2f %s, %" PRIu32 " partition%s\n",
+                 plan->tensor_count, kib < 1024 ? kib : kib / 1024, kib < 1024 ? "KiB" : "MiB",
+                 plan->partition_count, plan->partition_count == 1 ? "" : "s");
+    (void)printf("samples: %" PRIu64 " to train, %" PRIu64 " validation, %" PRIu64 " test\n",
+                 plan->samples[KELP_SPLIT_TRAIN], plan->samples[KELP_SPLIT_VAL],
+                 plan->samples[KELP_SPLIT_TEST]);
+    (void)printf("compute: %s\n", plan->compute_kind);
+}
+
+static void print_plan_json(const struct kelp_plan *plan)
+{
+    const struct counts counts = count_tensors(plan);
+
+    (void)fputs("{\"layers\":[", stdout);
+    for (uint32_t i = 0; i < plan->tensor_count; i++) {
+        const struct kelp_tensor *tensor = &plan->tensors[i];
+        const struct kelp_shape shape = shape_of(tensor);
+        kelp_json_print_member(stdout, i == 0 ? "{" : ",{", "name", tensor->name);
+        kelp_json_print_member(stdout, ",", "operator", role_of(tensor));
+        (void)fputs(",\"shape\":", stdout);
+        json_shape(&shape);
+        (void)printf(",\"parameters\":%" PRIu64 "}", tensor->elem_count);
+    }
+    (void)printf("],\"parameters\":%" PRIu64 ",\"held\":%" PRIu64 ",\"statistics\":%" PRIu64
+                 ",\"tensors\":%" PRIu32 ",\"partitions\":%" PRIu32 ",\"bytes\":%" PRIu64,
+                 counts.parameters, counts.held, counts.statistics, plan->tensor_count,
+                 plan->partition_count, plan->flat_count * sizeof(float));
+    (void)printf(",\"samples\":[%" PRIu64 ",%" PRIu64 ",%" PRIu64 "],\"compute_kind\":",
+                 plan->samples[KELP_SPLIT_TRAIN], plan->samples[KELP_SPLIT_VAL],
+                 plan->samples[KELP_SPLIT_TEST]);
+    kelp_json_print_string(stdout, plan->compute_kind);
+    (void)fputs("}\n", stdout);
+}
+
+static void print_plan(const struct kelp_plan *plan, const struct kelp_options *given)
+{
+    if (kelp_verb_json(given)) {
+        print_plan_json(plan);
+    } else {
+        print_plan_text(plan);
+    }
+}
+
 static int show(const struct kelp_options *given)
 {
-    struct shown shown = {.file = NULL};
+    struct shown shown = {.run_path = ""};
     struct kelp_footprint footprint;
     struct kelp_error error;
     int exit_status = KELP_EXIT_OK;
 
-    if (derive(&shown, given, &error) != KELP_OK) {
+    if (find(&shown, given, &error) != KELP_OK) {
         exit_status = kelp_complain(KELP_EXIT_USAGE, "%s", error.text);
+    } else if (!shown.derived.model) {
+        print_plan(&shown.derived.plan, given);
     } else {
         kelp_footprint(shown.job, &shown.derived.plan, shown.derived.model, shown.derived.dataset,
                        &footprint);

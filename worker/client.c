@@ -498,7 +498,8 @@ int kelp_worker_plan_tensor(struct kelp_worker *worker, const struct kelp_worker
     return result == KELP_WORKER_OK ? add_tensor(&worker->plan, &known) : result;
 }
 
-/* Where the job has weights to begin with, a program that says nothing of them takes them all. */
+/* Where the job has weights to begin with, a program that says nothing of them takes them all; and
+ * what does not train has no others. */
 static kelp_status choose_init(struct kelp_plan *plan, const struct kelp_job *job,
                                struct kelp_error *reterr)
 {
@@ -513,7 +514,8 @@ static kelp_status choose_init(struct kelp_plan *plan, const struct kelp_job *jo
                          "does not set",
                          from_file->name);
     }
-    for (uint32_t i = 0; i < plan->tensor_count && !from_file && job->model.init[0] != '\0'; i++) {
+    const bool all = !from_file || job->run.mode != KELP_RUN_TRAIN;
+    for (uint32_t i = 0; i < plan->tensor_count && all && job->model.init[0] != '\0'; i++) {
         plan->tensors[i].init = KELP_INIT_FILE;
     }
     return KELP_OK;

@@ -11,12 +11,12 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "cli/checkpoint/run_plan.h"
 #include "cli/infer/sources.h"
 #include "cli/launch/children.h"
 #include "cli/preflight/preflight.h"
 #include "cli/run/leftovers.h"
 #include "cli/run/run_client.h"
-#include "cli/run/worker_program.h"
 #include "cli/verb/job_load.h"
 #include "common/base/clock.h"
 #include "common/base/files.h"
@@ -132,6 +132,35 @@ static kelp_status set_given(struct kelp_inference *inference, struct kelp_error
     return KELP_OK;
 }
 
+/* The job may be unfinished. */
+static bool is_program(const struct kelp_job *job)
+{
+    return job->model.program[0] != '\0' || job->model.python[0] != '\0';
+}
+
+/* What reaches Kelp's own models alone. */
+static kelp_status check_program(const struct kelp_inference *inference, struct kelp_error *reterr)
+{
+    const struct kelp_job *job = kelp_job_file_job(inference->file);
+
+    if (!is_program(job)) {
+        return KELP_OK;
+    }
+    if (inference->mode == KELP_RUN_PREDICT) {
+        return kelp_worker_program_refuse(job, "kelp predict", reterr);
+    }
+    if (kelp_options_text(inference->given, "data")) {
+        return kelp_fail(reterr, KELP_ERR_INVALID,
+                         "--data: the job's program has the data itself (%.300s); arguments reach "
+                         "it, by --set 'model.arguments=[...]'",
+                         job->model.python[0] ? job->model.python : job->model.program);
+    }
+    return inference->trials.fault_count > 0
+               ? kelp_fail(reterr, KELP_ERR_INVALID,
+                           "--fault is for kelp-worker, and the job has a program instead")
+               : KELP_OK;
+}
+
 /* --data: these rows, and no others of the job. */
 static kelp_status set_data(struct kelp_inference *inference, struct kelp_error *reterr)
 {
@@ -175,8 +204,9 @@ static kelp_status check_data(const struct kelp_inference *inference,
 {
     const struct kelp_job *job = kelp_job_file_job(inference->file);
 
-    if (sources->alone && job->data.kind != KELP_DATA_SYNTHETIC && job->data.path[0] == '\0' &&
-        job->data.val_path[0] == '\0' && job->data.test_path[0] == '\0') {
+    if (sources->alone && !is_program(job) && job->data.kind != KELP_DATA_SYNTHETIC &&
+        job->data.path[0] == '\0' && job->data.val_path[0] == '\0' &&
+        job->data.test_path[0] == '\0') {
         return kelp_fail(reterr, KELP_ERR_INVALID,
                          "%s names no data: give the rows to %s with --data PATH",
                          kelp_verb_typed(inference->given), mode_name(inference));
@@ -192,9 +222,7 @@ static kelp_status read_job(struct kelp_inference *inference, struct kelp_source
         status = kelp_sources_load_job(sources, inference->given, &inference->file, reterr);
     }
     if (status == KELP_OK) {
-        char verb[32];
-        (void)snprintf(verb, sizeof(verb), "kelp %s", mode_name(inference));
-        status = kelp_worker_program_refuse(kelp_job_file_job(inference->file), verb, reterr);
+        status = check_program(inference, reterr);
     }
     if (status == KELP_OK && !sources->alone) {
         status = kelp_sources_find_weights(sources, inference->given,
@@ -231,6 +259,13 @@ static kelp_status check_targets(const struct kelp_inference *inference, struct 
     return KELP_OK;
 }
 
+static uint64_t entries_of(const struct kelp_job *job, const struct kelp_plan *plan)
+{
+    return job->run.mode == KELP_RUN_PREDICT ? kelp_control_predict_blocks(job, plan)
+                                             : (plan->samples[KELP_SPLIT_VAL] > 0) +
+                                                   (uint64_t)(plan->samples[KELP_SPLIT_TEST] > 0);
+}
+
 /* Open the data and build the model, as the workers will do. What does not fit the machine, and
  * weights that do not fit the model, are told here and not by the processes. */
 static kelp_status open_data(struct kelp_inference *inference, struct kelp_error *reterr)
@@ -244,11 +279,28 @@ static kelp_status open_data(struct kelp_inference *inference, struct kelp_error
         kelp_model_destroy(derived.model);
         inference->dataset = derived.dataset;
         inference->plan = derived.plan;
+        inference->entries = entries_of(job, &inference->plan);
     }
     if (status == KELP_OK) {
         status = kelp_plan_print(&inference->plan, &inference->plan_text, reterr);
     }
     return status == KELP_OK ? check_targets(inference, reterr) : status;
+}
+
+/* A program of one's own says what the job means. */
+static kelp_status open_program(struct kelp_inference *inference, const char *run_path,
+                                struct kelp_error *reterr)
+{
+    const struct kelp_job *job = kelp_job_file_job(inference->file);
+    struct kelp_plan plan;
+
+    kelp_status status = kelp_worker_program_find(job, NULL, &inference->program, reterr);
+    if (status == KELP_OK && run_path[0] != '\0' &&
+        kelp_run_plan(run_path, &plan, NULL) == KELP_OK) { /* of the training: to show how far */
+        inference->entries = entries_of(job, &plan);
+        kelp_plan_fini(&plan);
+    }
+    return status;
 }
 
 /* Weights, and the job as it will run, once the folder has its name. */
@@ -277,10 +329,13 @@ static kelp_status settle(struct kelp_inference *inference, const struct kelp_so
             .allowed = kelp_options_flag(inference->given, "allow-plugin")};
         status = kelp_plugin_consent(inference->file, &consent, reterr);
     }
+    const bool program =
+        status == KELP_OK && kelp_job_file_job(inference->file)->model.kind == KELP_MODEL_PROGRAM;
     if (status == KELP_OK) {
-        status = open_data(inference, reterr);
+        status = program ? open_program(inference, sources->run_path, reterr)
+                         : open_data(inference, reterr);
     }
-    if (status == KELP_OK && !carries) {
+    if (status == KELP_OK && !carries && !program) {
         kelp_display_say(&inference->display,
                          "%s does not carry its scales (it has no " KELP_MODEL_CARD_KEY
                          "): they are fitted again on the training split of data.path",
@@ -376,15 +431,6 @@ static kelp_status make_run(struct kelp_inference *inference, const struct kelp_
 
 /* ---- running ------------------------------------------------------------------------------- */
 
-static uint64_t count_entries(const struct kelp_inference *inference)
-{
-    const uint64_t *samples = inference->plan.samples;
-
-    return inference->mode == KELP_RUN_PREDICT
-               ? kelp_control_predict_blocks(kelp_job_file_job(inference->file), &inference->plan)
-               : (samples[KELP_SPLIT_VAL] > 0) + (uint64_t)(samples[KELP_SPLIT_TEST] > 0);
-}
-
 static int work(struct kelp_guard *guard, void *user)
 {
     struct kelp_inference *inference = user;
@@ -394,6 +440,7 @@ static int work(struct kelp_guard *guard, void *user)
         .spec_digest = kelp_job_file_digest(inference->file),
         .plan = inference->plan_text,
         .run = &inference->run,
+        .worker_program = &inference->program,
         .bin_folder = inference->bin_folder,
         .etcd_url = kelp_options_text(inference->given, "etcd"),
         .etcd_program = kelp_options_text(inference->given, "etcd-program"),
@@ -401,7 +448,7 @@ static int work(struct kelp_guard *guard, void *user)
         .certs = inference->certs[0] ? inference->certs : NULL,
         .trials = &inference->trials,
         .coordinators = 1,
-        .entries = count_entries(inference),
+        .entries = inference->entries,
         .entry_name = inference->mode == KELP_RUN_PREDICT ? "block" : "split",
         .start_ms = inference->start_ms,
     };
@@ -453,6 +500,10 @@ static int launch(struct kelp_inference *inference)
         return kelp_complain(exit_status != KELP_EXIT_OK ? exit_status : KELP_EXIT_FAILED,
                              "%s%s%s; see %s/logs", result->status, result->reason[0] ? ": " : "",
                              result->reason, inference->run.path);
+    }
+    if (kelp_worker_program_is(&inference->program) &&
+        kelp_run_plan(inference->run.path, &inference->plan, &error) != KELP_OK) {
+        return kelp_complain(KELP_EXIT_FAILED, "%s", error.text);
     }
     if (kelp_run_dir_path(inference->run.path, KELP_SOURCES_WEIGHTS, exported, sizeof(exported),
                           NULL) == KELP_OK) {

@@ -17,6 +17,7 @@
 #include "cli/checkpoint/checkpoint_read.h"
 #include "cli/launch/launcher.h"
 #include "cli/run/plugin_consent.h"
+#include "cli/run/worker_program.h"
 #include "cli/verb/verb.h"
 #include "common/base/process.h"
 #include "worker/data/dataset.h"
@@ -52,8 +53,10 @@ struct kelp_inference {
     enum kelp_run_part split; /* predict */
     bool targets;             /* predict: what was to be predicted is wanted, too */
     struct kelp_job_file *file;
-    struct kelp_dataset *dataset;
-    struct kelp_plan plan;
+    struct kelp_worker_program program; /* computes instead of kelp-worker, and has the data */
+    struct kelp_dataset *dataset;       /* NULL: a program has it */
+    struct kelp_plan plan;              /* of a program: what its workers said, once it is over */
+    uint64_t entries; /* of the schedule; 0: nobody knows before a program says so */
     struct kelp_run_dir run;
     struct kelp_display display;
     struct kelp_result result;

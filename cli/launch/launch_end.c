@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "cli/checkpoint/checkpoint_read.h"
+#include "cli/checkpoint/run_plan.h"
 #include "cli/launch/launcher_internal.h"
 #include "cli/run/model_file.h"
 #include "cli/run/status_view.h"
@@ -74,6 +75,24 @@ static kelp_status save_model(struct kelp_launcher *launcher, struct kelp_error 
 free_copy:
     free(card);
     kelp_model_copy_fini(&copy);
+    return status;
+}
+
+/* What only its workers know of a job of a program. */
+static kelp_status save_plan(struct kelp_launcher *launcher, struct kelp_error *reterr)
+{
+    struct kelp_job_client *client = NULL;
+    char *text = NULL;
+
+    kelp_status status = kelp__launch_client(launcher, &client, reterr);
+    if (status == KELP_OK) {
+        status = kelp_job_client_get(client, "plan", KELP_LAUNCH_ETCD_MS, &text, reterr);
+        kelp_job_client_close(client);
+    }
+    if (status == KELP_OK) {
+        status = kelp_run_dir_write(launcher->launch->run, KELP_RUN_PLAN, text, reterr);
+    }
+    free(text);
     return status;
 }
 
@@ -248,6 +267,9 @@ int kelp__launch_conclude(struct kelp_launcher *launcher, kelp_status status,
                      : KELP_OK;
         if (status == KELP_OK && launcher->launch->job->run.mode == KELP_RUN_TRAIN) {
             status = save_model(launcher, error);
+        }
+        if (status == KELP_OK && launcher->launch->job->model.kind == KELP_MODEL_PROGRAM) {
+            status = save_plan(launcher, error);
         }
     }
     if (status != KELP_OK && kelp_guard_stage(launcher->guard) == KELP_GUARD_STOP) {

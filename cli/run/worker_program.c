@@ -93,7 +93,7 @@ kelp_status kelp_worker_program_find(const struct kelp_job *job, const char *ins
 kelp_status kelp_worker_program_refuse(const struct kelp_job *job, const char *verb,
                                        struct kelp_error *reterr)
 {
-    return job->model.kind != KELP_MODEL_PROGRAM
+    return job->model.program[0] == '\0' && job->model.python[0] == '\0'
                ? KELP_OK
                : kelp_fail(reterr, KELP_ERR_UNSUPPORTED,
                            "%s computes with models of Kelp's own, and the job's is that of a "

@@ -373,12 +373,6 @@ static kelp_status check_program(const struct kelp_job_file *file, struct kelp_e
                                     ? "is empty; model.kind program wants it, or model.python"
                                     : "does not go with model.python; set one of them");
     }
-    if (job->run.mode != KELP_RUN_TRAIN) {
-        return kelp__job_refuse(file, "run.mode", reterr,
-                                "a model of a program (model.program, model.python) is computed "
-                                "by that program alone; Kelp does not predict and evaluate with "
-                                "it");
-    }
     return job->cluster.compute == KELP_COMPUTE_PORTABLE
                ? kelp__job_refuse(file, "cluster.compute", reterr,
                                   "portable is a promise of Kelp's own operators, which a program "

@@ -193,11 +193,25 @@ printf 'print("hello")\n' >idle.py
 refused 2 'took no part; its last line: hello' kelp train jobs/script.yaml --set model.python=idle.py
 refused 2 '--fault is for kelp-worker, and the job has a program' \
     kelp train jobs/program.yaml --fault worker-1:kill@step=5
-for verb in 'model show jobs/program.yaml' 'evaluate program' 'predict program --out p.csv' \
-    'verify program --replay'; do
-    read -ra words <<<"$verb"
-    refused 2 "with models of Kelp's own" kelp "${words[@]}"
-done
+refused 2 "with models of Kelp's own" kelp verify program --replay
+# After the run its program evaluates what it trained, as it did last.
+measured() { grep -oE '"(val|test)/[a-z]+":[^,}]*' "$1/metrics.jsonl" | tail -n 8; }
+logged 'kelp evaluate' kelp evaluate program --workers 2 --run evaluated
+[ "$(measured program)" = "$(measured evaluated)" ] || fail "kelp evaluate measures $(measured evaluated)"
+logged 'a checkpoint' kelp evaluate script --checkpoint newest --run evaluated-script
+[ "$(digest_of script)" = "$(digest_of evaluated-script)" ] || fail 'kelp evaluate took other weights'
+refused 2 'the data are gone' kelp evaluate program --allow-plugin --set 'model.arguments=[--refuse, the data are gone]'
+refused 2 "--data: the job's program has the data itself ($PWD/job_worker)" kelp evaluate program --data rows.bin
+refused 2 '--fault is for kelp-worker' kelp evaluate program --fault worker-0:kill@version=1
+rm -r state/kelp
+refused 2 'is a program that would run as you' kelp evaluate program
+logged 'one that is let in' kelp evaluate program --allow-plugin
+# Its tensors are those of the run; nothing is started.
+kelp model show program >"$scratch/log"
+grep -qE '^weight +parameter +\[4\] +4$' "$scratch/log" || fail "kelp model show: $(cat "$scratch/log")"
+grep -q '"parameters":5,"held":0,"statistics":0,"tensors":2' <(kelp model show program -o json) ||
+    fail "kelp model show: $(kelp model show program -o json)"
+refused 2 'give the folder of a run instead' kelp model show jobs/program.yaml
 refused 2 'give --epochs N for more than' kelp chaos jobs/program.yaml
 # Weights to begin with, by name, from a safetensors file: of all tensors, where the program does not say which.
 start=(--set "model.init=$PWD/program/model.safetensors" --set train.lr=0)

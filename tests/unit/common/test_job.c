@@ -127,8 +127,7 @@ static const struct {
     {"model: {kind: mlp, sums: [a]}\ndata: {kind: synthetic}\n",
      "job.yaml:1: model.sums: does not apply with model.kind mlp; it goes with program"},
     {"model: {python: /x.py}\nrun: {mode: predict}\n",
-     "job.yaml:2: run.mode: a model of a program (model.program, model.python) is computed by that "
-     "program alone; Kelp does not predict and evaluate with it"},
+     "job.yaml:2: run.mode: computes with weights that are there; name their file in model.init"},
     {"model: {python: /x.py}\ncluster: {compute: portable}\n",
      "job.yaml:2: cluster.compute: portable is a promise of Kelp's own operators, which a program "
      "(model.program, model.python) cannot give"},
