@@ -25,6 +25,8 @@
 #include "kelp/worker.h"
 #include "worker/client_options.h"
 #include "worker/compute/gradients.h"
+#include "worker/compute/limits.h"
+#include "worker/compute/predictions.h"
 #include "worker/core/ahead.h"
 #include "worker/core/schedule.h"
 #include "worker/job_link.h"
@@ -47,7 +49,8 @@ _Static_assert((int)KELP_WORKER_INIT_CONSTANT == KELP_INIT_CONSTANT &&
                "the public kinds are the plan's");
 _Static_assert((int)KELP_WORKER_TRAIN == KELP_STEP_TRAIN &&
                    (int)KELP_WORKER_VALIDATE == KELP_STEP_EVALUATE_VAL &&
-                   (int)KELP_WORKER_TEST == KELP_STEP_EVALUATE_TEST,
+                   (int)KELP_WORKER_TEST == KELP_STEP_EVALUATE_TEST &&
+                   (int)KELP_WORKER_PREDICT == KELP_STEP_PREDICT,
                "the public kinds are the schedule's");
 _Static_assert((int)KELP_WORKER_SUM_LOSS == KELP_METRIC_SUM_LOSS &&
                    (int)KELP_WORKER_SUM_SQUARED == KELP_METRIC_SUM_SQUARED &&
@@ -73,7 +76,12 @@ struct kelp_worker {
     struct kelp_lane_feed *feed;
     const struct kelp_work *work; /* of the feed; NULL: none yet, or none any more */
     const struct kelp_lane *lane; /* of work; NULL: none is handed out */
-    bool *cleared;                /* of each gradient buffer: held tensors are zero; owned */
+    struct {
+        struct kelp_prediction_writer *writer; /* of lane; NULL: none yet, or none any more */
+        uint64_t done;                         /* samples of lane that it has */
+        uint64_t width;                        /* of all lanes; 0: of none yet */
+    } predictions;
+    bool *cleared; /* of each gradient buffer: held tensors are zero; owned */
     uint32_t cleared_count;
     struct kelp_ahead ahead; /* lanes to come; job NULL: it was not begun */
     int ended;               /* what it ended with; KELP_WORKER_OK: it has not */
@@ -253,11 +261,14 @@ static kelp_status open_link(struct kelp_worker *worker, const struct kelp_worke
     };
     kelp_status status =
         kelp_job_link_open(&link_options, &worker->stop, &worker->job_link, reterr);
-    if (status == KELP_OK && kelp_job_link_job(worker->job_link)->run.mode == KELP_RUN_PREDICT) {
-        return kelp_fail(reterr, KELP_ERR_UNSUPPORTED,
-                         "run.mode predict: kelp-worker alone writes predictions");
+    if (status != KELP_OK) {
+        return status;
     }
-    return status;
+    const struct kelp_job *job = kelp_job_link_job(worker->job_link);
+    return job->run.mode == KELP_RUN_PREDICT && job->run.dir[0] == '\0'
+               ? kelp_fail(reterr, KELP_ERR_INVALID,
+                           "run.dir: is not set; run.mode predict writes into it, see kelp predict")
+               : KELP_OK;
 }
 
 int kelp_worker_open(const struct kelp_worker_options *options, struct kelp_worker **ret_worker)
@@ -300,6 +311,7 @@ void kelp_worker_close(struct kelp_worker *worker)
     if (!worker) {
         return;
     }
+    kelp_prediction_drop(worker->predictions.writer);
     kelp_lane_feed_destroy(worker->feed);
     kelp_job_link_close(worker->job_link);
     kelp_plan_fini(&worker->plan);
@@ -877,6 +889,95 @@ static int check_sums(const struct kelp_worker *worker)
     return result;
 }
 
+/* ---- predictions ----------------------------------------------------------------------------- */
+
+static int check_predictions(const struct kelp_worker *worker, uint64_t first, uint64_t count,
+                             uint64_t width)
+{
+    if (!worker->lane || worker->work->word.kind != KELP_STEP_PREDICT) {
+        return invalid("kelp_worker_predict(): there is no lane to predict");
+    }
+    const uint64_t samples = worker->lane->samples.count;
+    const uint64_t done = worker->predictions.done;
+    if (first != done || count == 0 || count > samples - done) {
+        return invalid("kelp_worker_predict(): samples [%" PRIu64 ", +%" PRIu64
+                       ") come after %" PRIu64 " of %" PRIu64 " of the lane",
+                       first, count, done, samples);
+    }
+    if (worker->predictions.width != 0 && width != worker->predictions.width) {
+        return invalid("kelp_worker_predict(): %" PRIu64 " numbers for a sample, and %" PRIu64
+                       " for those before; each sample has the same",
+                       width, worker->predictions.width);
+    }
+    const uint64_t most =
+        (KELP_PREDICTION_BYTES_MAX - KELP_PREDICTION_HEADER_BYTES) / sizeof(float) / samples;
+    return width == 0 || width > most
+               ? invalid("kelp_worker_predict(): %" PRIu64 " numbers for a sample; 1 to %" PRIu64
+                         " go with %" PRIu64 " samples in a lane (train.batch_size)",
+                         width, most, samples)
+               : KELP_WORKER_OK;
+}
+
+static kelp_status begin_predictions(struct kelp_worker *worker, struct kelp_error *reterr)
+{
+    const struct kelp_job *job = kelp_job_link_job(worker->job_link);
+    const struct kelp_control_word *word = &worker->work->word;
+    char folder[sizeof(job->run.dir) + sizeof(KELP_PREDICTIONS_FOLDER) + 1];
+    const struct kelp_prediction_part part = {
+        .version = word->version,
+        .lane = worker->lane->number,
+        .first = word->sample_first + worker->lane->samples.first,
+        .count = worker->lane->samples.count,
+        .values = worker->predictions.width,
+    };
+
+    (void)snprintf(folder, sizeof(folder), "%s/%s", job->run.dir, KELP_PREDICTIONS_FOLDER);
+    return kelp_prediction_begin(folder, &part, &worker->predictions.writer, reterr);
+}
+
+int kelp_worker_predict(struct kelp_worker *worker, uint64_t first, uint64_t count,
+                        const float *values, uint64_t width)
+{
+    struct kelp_error error;
+    kelp_status status = KELP_OK;
+    const int result = check_predictions(worker, first, count, width);
+
+    if (result != KELP_WORKER_OK) {
+        return result;
+    }
+    worker->predictions.width = width;
+    if (!worker->predictions.writer) {
+        status = begin_predictions(worker, &error);
+    }
+    if (status == KELP_OK) {
+        status = kelp_prediction_add(worker->predictions.writer, values, count, &error);
+    }
+    if (status == KELP_OK) {
+        worker->predictions.done += count;
+    }
+    return result_of(status, &error);
+}
+
+/* The lane's file is there before anybody hears that the lane is done. */
+static int end_predictions(struct kelp_worker *worker)
+{
+    struct kelp_error error;
+
+    if (worker->work->word.kind != KELP_STEP_PREDICT) {
+        return KELP_WORKER_OK;
+    }
+    if (worker->predictions.done != worker->lane->samples.count) {
+        return invalid("kelp_worker_submit(): %" PRIu64 " of the lane's %" PRIu64
+                       " samples have a prediction; a program that kelp predict can use calls "
+                       "kelp_worker_predict() for them",
+                       worker->predictions.done, worker->lane->samples.count);
+    }
+    const kelp_status status = kelp_prediction_end(worker->predictions.writer, &error);
+    worker->predictions.writer = NULL;
+    worker->predictions.done = 0;
+    return result_of(status, &error);
+}
+
 int kelp_worker_submit(struct kelp_worker *worker)
 {
     struct kelp_error error;
@@ -887,7 +988,10 @@ int kelp_worker_submit(struct kelp_worker *worker)
     struct kelp_gradient *gradient = worker->lane->gradient;
     gradient->present = worker->work->word.kind == KELP_STEP_TRAIN;
     gradient->sums[KELP_METRIC_SUM_SAMPLES] = (double)worker->lane->samples.count;
-    const int result = check_sums(worker);
+    int result = check_sums(worker);
+    if (result == KELP_WORKER_OK) {
+        result = end_predictions(worker);
+    }
     if (result != KELP_WORKER_OK) {
         return result;
     }

@@ -146,8 +146,10 @@ static kelp_status check_program(const struct kelp_inference *inference, struct 
     if (!is_program(job)) {
         return KELP_OK;
     }
-    if (inference->mode == KELP_RUN_PREDICT) {
-        return kelp_worker_program_refuse(job, "kelp predict", reterr);
+    if (inference->targets) {
+        return kelp_fail(reterr, KELP_ERR_INVALID,
+                         "--targets: the job's program has the data itself, and gives predictions "
+                         "alone");
     }
     if (kelp_options_text(inference->given, "data")) {
         return kelp_fail(reterr, KELP_ERR_INVALID,

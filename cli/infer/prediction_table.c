@@ -29,6 +29,7 @@ enum meaning {
 struct writer {
     const struct kelp_prediction_table *table;
     const struct kelp_dataset_info *info;
+    struct kelp_dataset_info plain; /* what info is where there is no data set */
     enum kelp_split split;
     FILE *out;
     char temporary[PATH_BYTES];
@@ -44,6 +45,15 @@ struct writer {
 
 /* ---- what it is ---------------------------------------------------------------------------- */
 
+/* A program's predictions are rows of numbers as they are. */
+static void decide_plain(struct writer *writer)
+{
+    writer->plain.shape.target = (struct kelp_sample_tensor){.rank = 1, .dims = {writer->values}};
+    writer->plain.target_columns = (uint32_t)writer->values;
+    writer->quantiles = 1;
+    writer->rows = 1;
+}
+
 static kelp_status decide(struct writer *writer, struct kelp_error *reterr)
 {
     const struct kelp_job *job = writer->table->job;
@@ -51,6 +61,10 @@ static kelp_status decide(struct writer *writer, struct kelp_error *reterr)
     uint64_t elements = kelp_sample_tensor_count(target);
     char label[KELP_DATASET_LABEL_BYTES];
 
+    if (!writer->table->dataset) {
+        decide_plain(writer);
+        return KELP_OK;
+    }
     writer->quantiles = 1;
     if (target->vocab_count > 0) {
         writer->meaning = MEANING_CLASSES;
@@ -79,7 +93,8 @@ static kelp_status decide(struct writer *writer, struct kelp_error *reterr)
 static void print_name(const struct writer *writer, uint32_t column, const char *ending)
 {
     char text[KELP_DATASET_LABEL_BYTES + 64];
-    const char *name = kelp_dataset_target_name(writer->table->dataset, column);
+    const struct kelp_dataset *dataset = writer->table->dataset;
+    const char *name = dataset ? kelp_dataset_target_name(dataset, column) : "";
     bool many = writer->info->target_columns > 1;
 
     if (name[0]) {
@@ -190,9 +205,11 @@ static void print_class(const struct writer *writer, const float *values)
 
 static float scaled_back(const struct writer *writer, float value, uint64_t column)
 {
+    if (writer->table->normalized || !writer->table->dataset) {
+        return value;
+    }
     const struct kelp_target_scale *scale = &writer->scales[column];
-    return writer->table->normalized ? value
-                                     : (float)((double)value * scale->factor + scale->shift);
+    return (float)((double)value * scale->factor + scale->shift);
 }
 
 /* One line: a row of the sample's target. */
@@ -313,7 +330,9 @@ static kelp_status write_sample(struct writer *writer, uint64_t sample, float *v
 {
     const struct kelp_prediction_table *table = writer->table;
 
-    kelp_dataset_target_scales(table->dataset, writer->split, sample, writer->scales);
+    if (table->dataset) {
+        kelp_dataset_target_scales(table->dataset, writer->split, sample, writer->scales);
+    }
     if (writer->target) {
         kelp_status status = kelp_dataset_read(table->dataset, writer->split, &sample, 1,
                                                writer->input, writer->target);
@@ -413,6 +432,9 @@ static kelp_status allocate(struct writer *writer, struct kelp_error *reterr)
     size_t input = (size_t)kelp_sample_input_count(&writer->info->shape);
     size_t target = (size_t)kelp_sample_target_count(&writer->info->shape);
 
+    if (!writer->table->dataset) {
+        return KELP_OK;
+    }
     writer->scales = calloc(writer->info->target_columns, sizeof(*writer->scales));
     if (writer->table->targets) {
         writer->input = calloc(input, sizeof(*writer->input));
@@ -467,7 +489,8 @@ kelp_status kelp_prediction_table_write(const struct kelp_prediction_table *tabl
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
     }
     writer->table = table;
-    writer->info = kelp_dataset_info(table->dataset);
+    writer->info = table->dataset ? kelp_dataset_info(table->dataset) : &writer->plain;
+    memcpy(writer->plain.samples, table->plan->samples, sizeof(writer->plain.samples));
     writer->split = splits[table->job->run.part];
     kelp_status status = allocate(writer, reterr);
     if (status == KELP_OK) {

@@ -15,9 +15,9 @@ enum kelp_prediction_format { KELP_PREDICTION_CSV, KELP_PREDICTION_NPY };
 struct kelp_prediction_table {
     const struct kelp_job *job; /* of the predictions: run.mode predict */
     const struct kelp_plan *plan;
-    const struct kelp_dataset *dataset;
-    const char *folder; /* with the parts, which are removed as they are taken */
-    const char *path;   /* to write; replaced as a whole */
+    const struct kelp_dataset *dataset; /* NULL: a program has it, and no sample a name */
+    const char *folder;                 /* with the parts, which are removed as they are taken */
+    const char *path;                   /* to write; replaced as a whole */
     enum kelp_prediction_format format;
     bool targets;    /* CSV: what was to be predicted, too */
     bool normalized; /* leave values as the model gives them */

@@ -14,7 +14,7 @@
  *     while (kelp_worker_next_lane() == KELP_WORKER_OK)
  *         for each piece (kelp_worker_piece())
  *             kelp_worker_indices()        which samples
- *             ... compute, fill lane.gradient, kelp_worker_add()
+ *             ... compute, fill lane.gradient, kelp_worker_add(); or kelp_worker_predict()
  *         kelp_worker_submit()
  *     kelp_worker_close()
  *
@@ -216,7 +216,10 @@ KELP_WORKER_API const float *kelp_worker_weights(const struct kelp_worker *worke
 enum kelp_worker_lane_kind {
     KELP_WORKER_TRAIN = 1,    /* a gradient, and the sum of losses */
     KELP_WORKER_VALIDATE = 2, /* sums alone, of the samples to validate with */
-    KELP_WORKER_TEST = 3      /* the same of those to test with */
+    KELP_WORKER_TEST = 3,     /* the same of those to test with */
+    /* Of jobs with run.mode predict alone (kelp predict): kelp_worker_predict(). The samples are of
+     * the part that the job's run.part names: "train", "val" or "test". */
+    KELP_WORKER_PREDICT = 6
 };
 
 struct kelp_worker_lane {
@@ -316,7 +319,15 @@ KELP_WORKER_API int kelp_worker_add(struct kelp_worker *worker, uint32_t sum, do
 KELP_WORKER_API int kelp_worker_add_named(struct kelp_worker *worker, const char *name,
                                           double value);
 
-/* The lane's gradient and sums are complete. */
+/*
+ * Of a KELP_WORKER_PREDICT lane: what the model gives for samples [first, first + count) of the
+ * lane, float32[count][width], as kelp predict is to write it. In their order, each sample once;
+ * width is the same for all samples of the job. It is written at once.
+ */
+KELP_WORKER_API int kelp_worker_predict(struct kelp_worker *worker, uint64_t first, uint64_t count,
+                                        const float *values, uint64_t width);
+
+/* The lane's gradient and sums, or its predictions, are complete. */
 KELP_WORKER_API int kelp_worker_submit(struct kelp_worker *worker);
 
 /*

@@ -654,6 +654,33 @@ static PyObject *worker_add(PyObject *object, PyObject *args)
     return none_or_fail(self, kelp_worker_add(self->worker, sum, value));
 }
 
+/* predict(values, width): float32 of the piece, `width` for each of its samples. */
+static PyObject *worker_predict(PyObject *object, PyObject *args)
+{
+    struct worker_object *self = (struct worker_object *)object;
+    unsigned long long width;
+    Py_buffer values;
+
+    if (!PyArg_ParseTuple(args, "y*K:predict", &values, &width)) {
+        return NULL;
+    }
+    if (!may_call(self) || !has_piece(self)) {
+        PyBuffer_Release(&values);
+        return NULL;
+    }
+    if (width > UINT64_MAX / self->count / sizeof(float) ||
+        (uint64_t)values.len != self->count * width * sizeof(float)) {
+        PyErr_Format(PyExc_ValueError, "%zd bytes are not %llu float32 for each of %llu samples",
+                     values.len, width, (unsigned long long)self->count);
+        PyBuffer_Release(&values);
+        return NULL;
+    }
+    const int result =
+        kelp_worker_predict(self->worker, self->done, self->count, values.buf, width);
+    PyBuffer_Release(&values);
+    return none_or_fail(self, result);
+}
+
 /* submit(): the piece is complete, and with the last one the lane. */
 static PyObject *worker_submit(PyObject *object, PyObject *unused)
 {
@@ -772,6 +799,7 @@ static PyMethodDef worker_methods[] = {
     {"ahead", worker_ahead, METH_VARARGS, NULL},
     {"add_named", worker_add_named, METH_VARARGS, NULL},
     {"add", worker_add, METH_VARARGS, NULL},
+    {"predict", worker_predict, METH_VARARGS, NULL},
     {"submit", worker_submit, METH_NOARGS, NULL},
     {"poll", worker_poll, METH_NOARGS, NULL},
     {"spent_reading", worker_spent_reading, METH_VARARGS, NULL},

@@ -18,6 +18,7 @@ from kelp import _blas, _describe, _kelp, _process
 Floats = NDArray[np.float32]
 
 PARTS = {1: "train", 2: "val", 3: "test"}
+PREDICT = 6  # of the part that run.part names
 SUMS = {
     "squared": 2,
     "absolute": 3,
@@ -109,11 +110,25 @@ def add_sums(core: _kelp.Worker, sums: Mapping[str, float]) -> None:
             core.add_named(name, value)
 
 
+def _rows(predictions: NDArray[Any] | None, samples: int) -> Floats:
+    """float32 in two dimensions, the first one of samples."""
+    if predictions is None:
+        raise ValueError(
+            "submit(): kelp predict wants predictions=, a row of numbers for each sample of the batch; there are none"
+        )
+    if predictions.ndim == 0 or len(predictions) != samples or predictions.size == 0:
+        raise ValueError(
+            f"submit(): predictions has shape {predictions.shape}; it begins with the batch's {samples} samples"
+        )
+    return np.ascontiguousarray(predictions, dtype=np.float32).reshape(samples, -1)
+
+
 class Batch:
     """One piece of a lane: samples to compute at once.
 
     Attributes:
         training: whether a gradient is wanted, else it is part of an evaluation
+        predicting: whether predictions are wanted, and nothing else: ``kelp predict``
         part: ``"train"``, ``"val"`` or ``"test"``: which data :attr:`indices` are of
         indices: the numbers of the samples, uint64
         step: training steps before this one
@@ -129,11 +144,12 @@ class Batch:
     """
 
     __slots__ = (
-        "training", "part", "indices", "step", "epoch", "lane", "samples", "step_samples", "first", "seed", "lr",
-        "weights", "gradient", "_core", "_own_sums", "_submitted",
+        "training", "predicting", "part", "indices", "step", "epoch", "lane", "samples", "step_samples", "first", "seed",
+        "lr", "weights", "gradient", "_core", "_own_sums", "_submitted",
     )  # fmt: skip
 
     training: bool
+    predicting: bool
     part: str
     indices: NDArray[np.uint64]
     step: int
@@ -157,11 +173,13 @@ class Batch:
         """Is this batch still wanted? A batch of minutes may ask, and leave the loop if it is not."""
         return self._core.poll()
 
-    def submit(self, loss: float, **sums: float) -> None:
+    def submit(self, loss: float = math.nan, *, predictions: NDArray[Any] | None = None, **sums: float) -> None:
         """Say that the gradient is complete.
 
         Args:
-            loss: the sum, over the samples of this batch, of a sample's loss
+            loss: the sum, over the samples of this batch, of a sample's loss; not needed for predictions
+            predictions: what ``kelp predict`` is to write: for each sample of this batch a row of numbers. It is used
+                where :attr:`predicting` is true, and not looked at elsewhere
             sums: of what metrics are made from: ``squared``, ``absolute`` and ``relative`` errors and
                 ``elements``, over elements of the target; ``correct``, over samples; and those of the worker's
                 ``sums``
@@ -170,8 +188,12 @@ class Batch:
             raise RuntimeError(f"step {self.step}: submit() was called twice for one batch; call it once for each")
         for name in sums:
             check_sum(name, self._own_sums)
-        self._core.add(LOSS, loss)
-        add_sums(self._core, sums)
+        if self.predicting:
+            rows = _rows(predictions, self.samples)
+            self._core.predict(rows, rows.shape[1])
+        else:
+            self._core.add(LOSS, loss)
+            add_sums(self._core, sums)
         self._submitted = True
         self._core.submit()
 
@@ -323,7 +345,8 @@ class Worker:
         (kind, batch.step, batch.epoch, batch.lane, _, batch.step_samples, weights, gradient,
          batch.seed, batch.lr, done, batch.samples) = piece  # fmt: skip
         batch.training = kind == 1
-        batch.part = PARTS[kind]
+        batch.predicting = kind == PREDICT
+        batch.part = PARTS.get(kind) or self.setting("run.part")
         batch.first = done == 0
         batch.indices = np.frombuffer(self._core.indices(), np.uint64)
         if weights not in self._weights:

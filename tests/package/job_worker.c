@@ -9,6 +9,7 @@
  *     --hold           weight is -0 and stays so, which is looked at in each lane
  *     --differ         each worker has another answer
  *     --named          it adds up sums of its own: close, far and never
+ *     --predict WIDTH  predictions of so many numbers, the first of which is the sample's
  */
 #include <kelp/worker.h>
 #include <math.h>
@@ -22,6 +23,7 @@ static const char *sums = "squared,absolute,correct";
 static uint32_t init_kind = KELP_WORKER_INIT_UNIFORM;
 static uint32_t held;
 static int differs, names_sums;
+static uint64_t width; /* of predictions; 0: there are none */
 
 static int told(struct kelp_worker *worker, int result)
 {
@@ -134,6 +136,25 @@ static void learn(struct kelp_worker *worker, const struct kelp_worker_lane *lan
     add(worker, "correct", KELP_WORKER_SUM_CORRECT, error < 0.25f && error > -0.25f);
 }
 
+static int predict(struct kelp_worker *worker, uint64_t first, uint64_t count,
+                   const uint64_t *indices)
+{
+    float *values = calloc(count * width, sizeof(*values));
+    int result = KELP_WORKER_OK;
+
+    for (uint64_t i = 0; i < count; i++) {
+        values[i * width] = (float)indices[i];
+    }
+    /* It may come in parts. */
+    for (uint64_t done = 0; done < count && result == KELP_WORKER_OK;) {
+        const uint64_t now = count - done > 3 ? 3 : count - done;
+        result = kelp_worker_predict(worker, first + done, now, values + done * width, width);
+        done += now;
+    }
+    free(values);
+    return result;
+}
+
 static int work(struct kelp_worker *worker)
 {
     struct kelp_worker_lane lane = {.size = sizeof(lane)};
@@ -151,11 +172,16 @@ static int work(struct kelp_worker *worker)
         }
         for (uint64_t done = 0; (count = kelp_worker_piece(worker, done)) > 0; done += count) {
             (void)kelp_worker_indices(worker, done, count, indices);
-            for (uint64_t i = 0; i < count; i++) {
+            if (lane.kind == KELP_WORKER_PREDICT && width > 0) {
+                result = predict(worker, done, count, indices);
+            }
+            for (uint64_t i = 0; lane.kind != KELP_WORKER_PREDICT && i < count; i++) {
                 learn(worker, &lane, indices[i]);
             }
         }
-        result = kelp_worker_submit(worker);
+        if (result == KELP_WORKER_OK) {
+            result = kelp_worker_submit(worker);
+        }
         if (result != KELP_WORKER_OK) {
             break;
         }
@@ -182,6 +208,8 @@ int main(int argc, char **argv)
             init_kind = KELP_WORKER_INIT_FILE;
         } else if (strcmp(argv[i], "--hold") == 0) {
             held = 1;
+        } else if (strcmp(argv[i], "--predict") == 0 && i + 1 < argc) {
+            width = strtoull(argv[++i], NULL, 10);
         } else if (strcmp(argv[i], "--differ") == 0) {
             differs = 1;
         } else if (strcmp(argv[i], "--named") == 0) {

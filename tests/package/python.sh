@@ -137,6 +137,17 @@ dies mixed-2 mixed 'mixed, "1"' --workers 2
 same mixed-1 mixed-2
 grep -qh 'batches were foreseen' mixed-2/logs/worker-*.log || fail 'no worker says what was fetched ahead'
 
+# After the run: it measures what training measured last, and predicts, with any number of workers.
+logged 'kelp evaluate' kelp evaluate mixed-1 --workers 3 --run measured
+measured() { grep -oE '"val/[a-z]+":[^,}]*' "$1/metrics.jsonl" | tail -n 4; }
+[ "$(measured mixed-1)" = "$(measured measured)" ] || fail "kelp evaluate says $(measured measured)"
+logged 'kelp predict' kelp predict mixed-1 --part val --out predicted.npy --workers 1
+logged 'kelp predict' kelp predict mixed-1 --part val --out again.npy --workers 3 --shards 2
+cmp predicted.npy again.npy || fail 'predictions depend on the number of workers'
+logged 'kelp.torch.load' "$torch" use mixed-1
+rm mixed-1/model.safetensors
+logged 'kelp.torch.load of a checkpoint' "$torch" use mixed-1
+
 # As torch alone, after each of five steps.
 describes plain plain none # and writes keys-KIND
 for kind in sgd momentum adam adamw rmsprop adagrad; do
@@ -164,6 +175,9 @@ differs 'worker-0: models_torch.py:[0-9]+: ValueError: the third step is one too
 differs 'worker-.: .*samples' 'length' 2
 differs 'worker-.: .*another loss, module, data transform or sum' 'loss' 2
 differs 'worker-.: .*threads 2' 'threads' 2
+fails 'ValueError: submit\(\): kelp predict wants predictions=' env TEST_PREDICTS_NOT=1 kelp predict mixed-2 \
+    --part val --out none.npy --run failed --workers 1
+[ ! -e none.npy ] || fail 'there are predictions of a script that gives none'
 fails 'models_torch.py exited with status 2' kelp run --run failed "$torch" refused
 grep -q 'models_torch.py:[0-9]*: ValueError: .*sparse gradients' "$scratch/log" || fail 'a refusal is not told'
 if grep -q Traceback "$scratch/log"; then fail 'a refusal has a traceback'; fi

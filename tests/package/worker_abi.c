@@ -57,6 +57,7 @@ IS(KELP_WORKER_INIT_FILE, 3);
 IS(KELP_WORKER_TRAIN, 1);
 IS(KELP_WORKER_VALIDATE, 2);
 IS(KELP_WORKER_TEST, 3);
+IS(KELP_WORKER_PREDICT, 6);
 IS(KELP_WORKER_SUM_LOSS, 0);
 IS(KELP_WORKER_SUM_SQUARED, 2);
 IS(KELP_WORKER_SUM_ABSOLUTE, 3);
@@ -104,6 +105,8 @@ uint64_t (*const ahead_piece)(const struct kelp_worker *, uint64_t) = kelp_worke
 int (*const ahead_indices)(const struct kelp_worker *, uint64_t, uint64_t,
                            uint64_t *) = kelp_worker_ahead_indices;
 int (*const add)(struct kelp_worker *, uint32_t, double) = kelp_worker_add;
+int (*const predict)(struct kelp_worker *, uint64_t, uint64_t, const float *,
+                     uint64_t) = kelp_worker_predict;
 int (*const submit)(struct kelp_worker *) = kelp_worker_submit;
 int (*const poll)(struct kelp_worker *) = kelp_worker_poll;
 void (*const spent_reading)(struct kelp_worker *, uint64_t) = kelp_worker_spent_reading;

@@ -18,7 +18,7 @@ class Core:
 
     def __init__(self, lanes=(), **settings):
         self.settings = {**SETTINGS, **{key.replace("__", "."): value for key, value in settings.items()}}
-        self.tensors, self.sums, self.gradients = [], [], []
+        self.tensors, self.sums, self.gradients, self.predictions = [], [], [], []
         self.answer = self.kind = None
         self.joined = self.closed = self.stopped = False
         self._lanes = list(lanes)
@@ -84,6 +84,9 @@ class Core:
 
     def add_named(self, name, value):
         self.sums.append((name, value))
+
+    def predict(self, values, width):
+        self.predictions.append((values.tolist(), width))
 
     def submit(self):
         self.gradients.append(bytes(self._gradient))

@@ -17,7 +17,7 @@ import kelp
 import kelp.torch
 from stub import Core
 
-TRAIN, VAL = 1, 2
+TRAIN, VAL, PREDICT = 1, 2, 6
 
 
 def rows(count=20):
@@ -180,6 +180,100 @@ class Loop(Joined):
                 kelp.torch.Worker(mlp(), rows())
         with self.assertRaisesRegex(ValueError, "the job has no model.init"):
             self.worker(Core(model__init=""), mlp())
+
+
+class Predict(Joined):
+    def predict(self, predictions_of, core):
+        model = mlp()
+        batches = []
+        with self.worker(core, model) as worker:
+            for batch in worker:
+                x, y = batch.data
+                out = model(x)
+                if batch.rehearsal:
+                    batch.submit(F.mse_loss(out, y), predictions=out)
+                else:
+                    batches.append((batch.training, batch.predicting, batch.part, model.training, x.tolist()))
+                    batch.submit(predictions=predictions_of(out))
+        return batches
+
+    def test_rows(self):
+        for part, data in ("train", rows()), ("val", rows(5)):
+            core = Core([(PREDICT, [2, 0, 1])], run__part=part)
+            batches = self.predict(lambda out: out.double().reshape(3, 1, 2), core)
+            self.assertEqual(batches, [(False, True, part, False, data.tensors[0][[2, 0, 1]].tolist())])
+            self.assertEqual((core.predictions[0][1], len(core.predictions)), (2, 1))
+            self.assertEqual(torch.tensor(core.predictions[0][0]).shape, (3, 2))
+            self.assertEqual((core.sums, len(core.gradients)), ([], 1))
+
+    def test_mistakes(self):
+        for predictions_of, words in (
+            (lambda out: None, "kelp predict wants predictions="),
+            (lambda out: out[:2], r"predictions has shape \(2, 2\); it begins with the batch's 3 samples"),
+            (lambda out: out.sum(), r"predictions has shape \(\)"),
+        ):
+            with self.assertRaisesRegex(ValueError, words):
+                self.predict(predictions_of, Core([(PREDICT, [0, 1, 2])], run__part="val"))
+        with self.assertRaisesRegex(TypeError, "predictions is a list"):
+            self.predict(lambda out: out.tolist(), Core([(PREDICT, [0, 1, 2])], run__part="val"))
+
+
+class Load(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.path = os.path.join(folder.name, "model.safetensors")
+
+    def write(self, module, **changed):
+        values = {name: value.numpy() for name, value in module.state_dict().items() if value.is_floating_point()}
+        values.update(changed)
+        kelp._describe._write_weights(self.path, {k: v for k, v in values.items() if v is not None})
+
+    def test_module(self):
+        """Parameters and buffers, from a file or from the folder that has it; tied ones are there once."""
+
+        def module():
+            made = nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3), nn.Linear(3, 3))
+            made[2].weight = made[0].weight
+            return made
+
+        trained = module()
+        trained(torch.rand(8, 3))
+        self.write(trained, **{"2.weight": None})
+        for path in self.path, os.path.dirname(self.path):
+            other = module().eval()
+            weight = other[0].weight
+            self.assertIs(kelp.torch.load(other, path), other)
+            for name, value in trained.state_dict().items():
+                if value.is_floating_point():
+                    self.assertTrue(torch.equal(other.state_dict()[name], value), name)
+            self.assertIs(other[0].weight, weight)
+            self.assertFalse(other.training)
+
+    def test_mistakes(self):
+        model = mlp()
+        before = model[0].weight.clone()
+        for changed, words in (
+            ({"2.bias": None}, "has no tensor 2.bias, which the module has"),
+            ({"more": np.zeros(1, np.float32)}, "has a tensor more, which the module has not"),
+            ({"2.bias": np.zeros(3, np.float32)}, r"tensor 2.bias has shape \[3\]; the module's has \[2\]"),
+        ):
+            self.write(mlp(), **changed)
+            with self.assertRaisesRegex(ValueError, words):
+                kelp.torch.load(model, self.path)
+        with open(self.path, "wb") as file:
+            file.write(b"no weights at all")
+        with self.assertRaisesRegex(ValueError, "is no safetensors file"):
+            kelp.torch.load(model, self.path)
+        self.write(mlp())
+        os.truncate(self.path, os.path.getsize(self.path) - 4)
+        with self.assertRaisesRegex(ValueError, "is cut off"):
+            kelp.torch.load(model, self.path)
+        os.remove(self.path)
+        with mock.patch("shutil.which", return_value=None):
+            with self.assertRaisesRegex(ValueError, "there is no program kelp on PATH"):
+                kelp.torch.load(model, os.path.dirname(self.path))
+        self.assertTrue(torch.equal(model[0].weight, before))
 
 
 class Mistakes(Joined):

@@ -71,13 +71,13 @@ def check_module(module: nn.Module) -> None:
             )
     for name, parameter in module.named_parameters():
         _check_tensor(f"parameter {name}", parameter)
-    for buffer in _buffers(module):
+    for buffer in buffers_of(module):
         _check_tensor(f"buffer {buffer.name}", buffer.value)
     if not any(parameter.requires_grad for parameter in module.parameters()):
         raise ValueError("no parameter of the module requires a gradient; there is nothing to train")
 
 
-def _buffers(module: nn.Module) -> list[Buffer]:
+def buffers_of(module: nn.Module) -> list[Buffer]:
     found: dict[int, Buffer] = {}
     for prefix, part in module.named_modules():
         for key, value in part._buffers.items():
@@ -124,7 +124,7 @@ class Model:
         self.parameters = [p for _, p in named if p.requires_grad]
         self.held_names = [name for name, p in named if not p.requires_grad]
         self.held = [p for _, p in named if not p.requires_grad]
-        self.buffers = list(_buffers(module))
+        self.buffers = list(buffers_of(module))
         self.statistics = [False] * len(self.buffers)
         self._own = [tensor.detach() for tensor in self.tensors()]  # the memory that the module came with
         self._bound = self._newest = self._own

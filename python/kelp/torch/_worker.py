@@ -15,7 +15,7 @@ from torch import nn
 from torch.utils.data import Dataset
 
 from kelp import _describe, _kelp, _process
-from kelp._worker import LOSS, PARTS, add_sums, check_sum, own_sums
+from kelp._worker import LOSS, PARTS, PREDICT, add_sums, check_sum, own_sums
 
 from ._bits import compute_kind, prepare, seed_lane
 from ._data import Loader
@@ -38,6 +38,7 @@ class Batch:
     Attributes:
         data: the samples, as ``collate_fn`` makes them
         training: whether the loss is to be minimised, else it is part of an evaluation
+        predicting: whether predictions are wanted, and nothing else: ``kelp predict``
         part: ``"train"``, ``"val"`` or ``"test"``
         step: training steps before this one
         epoch: passes through the data before this one
@@ -49,12 +50,13 @@ class Batch:
     """
 
     __slots__ = (
-        "data", "training", "part", "step", "epoch", "indices", "samples", "step_samples", "lr", "rehearsal",
+        "data", "training", "predicting", "part", "step", "epoch", "indices", "samples", "step_samples", "lr", "rehearsal",
         "_worker", "_submitted",
     )  # fmt: skip
 
     data: Any
     training: bool
+    predicting: bool
     part: str
     step: int
     epoch: int
@@ -68,18 +70,22 @@ class Batch:
         self._worker = worker
         self._submitted = False
 
-    def submit(self, loss: torch.Tensor, **sums: Number) -> None:
+    def submit(
+        self, loss: Optional[torch.Tensor] = None, *, predictions: Optional[torch.Tensor] = None, **sums: Number
+    ) -> None:
         """Run backward, if the batch is of training, and hand in the gradient and the measures.
 
         Args:
-            loss: the mean, over the samples of this batch, of a sample's loss
+            loss: the mean, over the samples of this batch, of a sample's loss; not needed for predictions
+            predictions: what ``kelp predict`` is to write: for each sample of this batch a row of numbers. It is used
+                where :attr:`predicting` is true, and not looked at elsewhere
             sums: sums over the samples of what metrics are made from, such as ``correct``, how many samples were
                 classified right; or ``squared`` and ``absolute`` errors with ``elements``, how many these are of;
                 and those of the worker's ``sums``
         """
         if self._submitted:
             raise RuntimeError(f"step {self.step}: submit() was called twice for one batch; call it once for each")
-        self._worker._submit(self, loss, sums)
+        self._worker._submit(self, loss, predictions, sums)
         self._submitted = True
 
 
@@ -101,6 +107,21 @@ def _check_loss(loss: object, training: bool) -> torch.Tensor:
     if training and not loss.requires_grad:
         raise ValueError("submit(): loss does not depend on a parameter; leave out detach(), item() and no_grad()")
     return loss
+
+
+def _rows(predictions: object, samples: int) -> torch.Tensor:
+    """float32 in two dimensions, the first one of samples."""
+    if predictions is None:
+        raise ValueError(
+            "submit(): kelp predict wants predictions=, a row of numbers for each sample of the batch; there are none"
+        )
+    if not isinstance(predictions, torch.Tensor):
+        raise TypeError(f"submit(): predictions is a {type(predictions).__name__}; it is a tensor")
+    if predictions.dim() == 0 or predictions.shape[0] != samples or predictions.numel() == 0:
+        raise ValueError(
+            f"submit(): predictions has shape {tuple(predictions.shape)}; it begins with the batch's {samples} samples"
+        )
+    return predictions.detach().to(torch.float32).reshape(samples, -1)
 
 
 def _refuse(what: str, instead: str) -> Callable[..., Any]:
@@ -304,7 +325,8 @@ class Worker:
         batch = Batch(self)
         batch.rehearsal = False
         batch.training = kind == 1
-        batch.part = PARTS[kind]
+        batch.predicting = kind == PREDICT
+        batch.part = self._part(kind)
         batch.step, batch.epoch, batch.step_samples, batch.samples, batch.lr = step, epoch, step_samples, samples, lr
         batch.indices = torch.frombuffer(self._core.indices(), dtype=torch.int64)
         if weights not in self._weights:
@@ -316,11 +338,14 @@ class Worker:
         self._batch = batch
         return batch
 
+    def _part(self, kind: int) -> str:
+        return PARTS.get(kind) or self.setting("run.part")
+
     def _expect(self) -> None:
         """Let data processes fetch what probably comes next."""
         pieces: dict[str, list[tuple[torch.Tensor, int]]] = {}
         for kind, indices, seed in self._core.ahead(self._ahead):
-            pieces.setdefault(PARTS[kind], []).append((torch.frombuffer(indices, dtype=torch.int64), seed))
+            pieces.setdefault(self._part(kind), []).append((torch.frombuffer(indices, dtype=torch.int64), seed))
         for part in pieces:
             self._loader.expect(part, pieces[part])
 
@@ -348,9 +373,20 @@ class Worker:
             whole.zero_()
         return views
 
-    def _submit(self, batch: Batch, loss: torch.Tensor, sums: Mapping[str, Number]) -> None:
+    def _submit(
+        self,
+        batch: Batch,
+        loss: Optional[torch.Tensor],
+        predictions: Optional[torch.Tensor],
+        sums: Mapping[str, Number],
+    ) -> None:
         if batch is not self._batch:
             raise RuntimeError("submit(): this batch is not the newest one")
+        if batch.predicting:
+            rows = _rows(predictions, batch.samples)
+            self._core.predict(_array(rows), rows.shape[1])
+            self._core.submit()
+            return
         loss = _check_loss(loss, batch.training)
         measures = {name: _value(name, value) for name, value in sums.items()}
         for name in sums:
@@ -403,6 +439,7 @@ class Worker:
         batch = Batch(self)
         batch.rehearsal = True
         batch.training = True
+        batch.predicting = False
         batch.part = "train"
         batch.step = batch.epoch = 0
         batch.lr = 0.0
@@ -507,5 +544,6 @@ def train(
             elif target.is_floating_point() and output.shape == target.shape:
                 error = (output.detach() - target).double()
                 sums = dict(squared=error.square().sum(), absolute=error.abs().sum(), elements=error.numel())
-            batch.submit(loss_fn(output, target), **sums)
+            loss = None if batch.predicting else loss_fn(output, target)
+            batch.submit(loss, predictions=output, **sums)
     return model

@@ -93,7 +93,7 @@ KELP_TEST(jobs)
 
     ck_assert_int_eq(kelp_worker_global_init(), KELP_WORKER_OK);
     put_job(PREDICT);
-    expect_refused(&options, "run.mode predict: kelp-worker alone writes predictions");
+    expect_refused(&options, "run.dir: is not set; run.mode predict writes into it");
     put_job(JOB("train: {epochs: none}\n"));
     expect_refused(&options, "train.epochs");
     put_job(JOB(""));
