@@ -144,8 +144,8 @@ class Batch:
     """
 
     __slots__ = (
-        "training", "predicting", "part", "indices", "step", "epoch", "lane", "samples", "step_samples", "first", "seed",
-        "lr", "weights", "gradient", "_core", "_own_sums", "_submitted",
+        "training", "predicting", "part", "indices", "step", "epoch", "lane", "samples", "step_samples", "first",
+        "seed", "lr", "weights", "gradient", "_core", "_own_sums", "_submitted",
     )  # fmt: skip
 
     training: bool

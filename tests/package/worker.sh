@@ -198,7 +198,7 @@ refused 2 "with models of Kelp's own" kelp verify program --replay
 measured() { grep -oE '"(val|test)/[a-z]+":[^,}]*' "$1/metrics.jsonl" | tail -n 8; }
 logged 'kelp evaluate' kelp evaluate program --workers 2 --run evaluated
 [ "$(measured program)" = "$(measured evaluated)" ] || fail "kelp evaluate measures $(measured evaluated)"
-logged 'a checkpoint' kelp evaluate script --checkpoint newest --run evaluated-script
+logged 'a checkpoint' kelp evaluate script --checkpoint newest --run evaluated-script --allow-plugin
 [ "$(digest_of script)" = "$(digest_of evaluated-script)" ] || fail 'kelp evaluate took other weights'
 refused 2 'the data are gone' kelp evaluate program --allow-plugin --set 'model.arguments=[--refuse, the data are gone]'
 refused 2 "--data: the job's program has the data itself ($PWD/job_worker)" kelp evaluate program --data rows.bin
@@ -208,10 +208,12 @@ predicts=(--allow-plugin --set 'model.arguments=[--predict, "2"]')
 logged 'kelp predict' kelp predict program --part train --out one.csv --workers 1 "${predicts[@]}"
 logged 'kelp predict' kelp predict program --part train --out three.csv --workers 3 --shards 2 "${predicts[@]}"
 cmp one.csv three.csv || fail 'predictions depend on the number of workers'
-[ "$(head -n 1 one.csv) $(wc -l <one.csv)" = 'sample,prediction_0,prediction_1 201' ] || fail "predictions: $(head one.csv)"
+[ "$(head -n 1 one.csv) $(wc -l <one.csv)" = 'sample,prediction_0,prediction_1 201' ] ||
+    fail "predictions: $(head one.csv)"
 awk -F, 'NR > 1 && ($1 != $2 || $1 != NR - 2 || $3 != 0) { exit 1 }' one.csv || fail "predictions: $(head one.csv)"
 logged 'kelp predict' kelp predict program --out one.npy --allow-plugin --set 'model.arguments=[--predict, "1"]'
-grep -qaF "'descr': '<f4', 'fortran_order': False, 'shape': (20, 1,)" one.npy || fail "predictions: $(head -n 1 one.npy)"
+grep -qaF "'descr': '<f4', 'fortran_order': False, 'shape': (20, 1,)" one.npy ||
+    fail "predictions: $(head -n 1 one.npy)"
 refused 2 "0 of the lane's 5 samples have a prediction" kelp predict program --out none.csv
 refused 2 '--targets: the job' kelp predict program --out none.csv --targets
 [ ! -e none.csv ] || fail 'there are predictions of a program that gives none'

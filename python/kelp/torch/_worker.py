@@ -50,8 +50,8 @@ class Batch:
     """
 
     __slots__ = (
-        "data", "training", "predicting", "part", "step", "epoch", "indices", "samples", "step_samples", "lr", "rehearsal",
-        "_worker", "_submitted",
+        "data", "training", "predicting", "part", "step", "epoch", "indices", "samples", "step_samples", "lr",
+        "rehearsal", "_worker", "_submitted",
     )  # fmt: skip
 
     data: Any
