@@ -464,6 +464,10 @@ class Describing(unittest.TestCase):
                 kelp.torch.Worker(nn.Embedding(3, 2, sparse=True), rows())
             with self.assertRaisesRegex(ValueError, "Kelp has no optimizer"):
                 kelp.torch.Worker(model, rows(), optimizer=torch.optim.LBFGS(model.parameters()))
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=2)
+            with self.assertRaisesRegex(ValueError, "CosineAnnealingLR"):
+                kelp.torch.Worker(model, rows(), optimizer=optimizer, scheduler=scheduler, epochs=5)
 
 
 class Numpy(Joined):

@@ -235,7 +235,16 @@ class Worker:
         block: int = 256,
     ) -> None:
         self._model = Model(model)
-        keys = {} if optimizer is None else self._optimizer_keys(optimizer, scheduler, scheduler_unit, monitor)
+        keys = {}
+        if optimizer is not None:
+            keys = job_keys(
+                optimizer,
+                scheduler,
+                module=model,
+                unit=scheduler_unit,
+                units=epochs if scheduler_unit == "epoch" else None,
+                monitor=monitor or "val/loss",
+            )
         for key, value in (
             ("train.epochs", epochs),
             ("train.batch_size", batch_size),
@@ -278,13 +287,6 @@ class Worker:
         self._training: Optional[bool] = None
         self._joined = False
         self._batch: Optional[Batch] = None
-
-    def _optimizer_keys(
-        self, optimizer: torch.optim.Optimizer, scheduler: Optional[object], unit: str, monitor: Optional[str]
-    ) -> dict[str, str]:
-        return job_keys(
-            optimizer, scheduler, module=self._model.module, unit=unit, monitor=monitor or "val/loss"
-        )
 
     def _check_job(self) -> None:
         if not self.setting("model.init"):
