@@ -5,6 +5,8 @@ import os
 import random
 import signal
 import sys
+import time
+from typing import Callable, NamedTuple
 
 import numpy as np
 import torch
@@ -32,7 +34,7 @@ class Rows(Dataset):
 
 class Mlp(nn.Sequential):
     def __init__(self):
-        super().__init__(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 2))
+        super().__init__(nn.Linear(8, 48), nn.ReLU(), nn.Linear(48, 48), nn.ReLU(), nn.Linear(48, 2))
 
 
 class Mixed(nn.Module):
@@ -40,19 +42,93 @@ class Mixed(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.first = nn.Linear(8, 16)
-        self.frozen = nn.Linear(16, 16).requires_grad_(False)
-        self.norm = nn.BatchNorm1d(16)
-        self.tied = nn.Linear(16, 16, bias=False)
-        self.tied_again = nn.Linear(16, 16, bias=False)
+        self.first = nn.Linear(8, 32)
+        self.frozen = nn.Linear(32, 32).requires_grad_(False)
+        self.norm = nn.BatchNorm1d(32)
+        self.tied = nn.Linear(32, 32, bias=False)
+        self.tied_again = nn.Linear(32, 32, bias=False)
         self.tied_again.weight = self.tied.weight
-        self.register_buffer("scale", torch.linspace(0.5, 1.5, 16))
-        self.last = nn.Linear(16, 2)
+        self.register_buffer("scale", torch.linspace(0.5, 1.5, 32))
+        self.last = nn.Linear(32, 2)
 
     def forward(self, x):
         x = F.relu(self.norm(self.frozen(self.first(x)))) * self.scale
         x = F.dropout(self.tied_again(F.relu(self.tied(x))), 0.3, self.training)
         return self.last(x)
+
+
+class Norm(nn.Module):
+    """Batch norm over pictures and over rows, dropout."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv, self.norm = nn.Conv1d(1, 6, 3), nn.BatchNorm1d(6)
+        self.hidden, self.norm_again = nn.Linear(36, 64), nn.BatchNorm1d(64)
+        self.last = nn.Linear(64, 2)
+
+    def forward(self, x):
+        x = F.relu(self.norm(self.conv(x[:, None]))).flatten(1)
+        return self.last(F.dropout(F.relu(self.norm_again(self.hidden(x))), 0.3, self.training))
+
+
+class Lstm(nn.Module):
+    """A row as a series of eight numbers, two layers."""
+
+    def __init__(self, dropout=0.2):
+        super().__init__()
+        self.lstm = nn.LSTM(1, 20, num_layers=2, batch_first=True, dropout=dropout)
+        self.last = nn.Linear(20, 2)
+
+    def forward(self, x):
+        return self.last(self.lstm(x[:, :, None])[0][:, -1])
+
+
+class Transformer(nn.Module):
+    """A row as eight tokens; the encoder computes an evaluation by another path than training."""
+
+    def __init__(self, dropout=0.1):
+        super().__init__()
+        self.embedding = nn.Linear(1, 16)
+        self.place = nn.Parameter(torch.linspace(-1, 1, 128).reshape(8, 16))
+        layer = nn.TransformerEncoderLayer(16, 2, dim_feedforward=32, dropout=dropout, batch_first=True)
+        self.encoder = nn.TransformerEncoder(layer, 2)
+        self.last = nn.Linear(128, 2)
+
+    def forward(self, x):
+        return self.last(self.encoder(self.embedding(x[:, :, None]) + self.place).flatten(1))
+
+
+class Tied(nn.Module):
+    """A frozen layer, a layer that is there twice, a weight that two layers have."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Linear(8, 32)
+        self.frozen = nn.Linear(32, 32).requires_grad_(False)
+        self.twice = self.twice_again = nn.Linear(32, 32)
+        self.tied, self.tied_again = nn.Linear(32, 32, bias=False), nn.Linear(32, 32)
+        self.tied_again.weight = self.tied.weight
+        self.last = nn.Linear(32, 2)
+
+    def forward(self, x):
+        x = F.relu(self.twice(self.frozen(self.first(x))))
+        return self.last(F.relu(self.tied_again(self.tied(self.twice_again(x)))))
+
+
+def wait_for_joiner(step):
+    """TEST_JOINS=WORKER:STEP:EVENTS: at that step, until the run's events have that worker."""
+    who, _, rest = os.environ.get("TEST_JOINS", "").partition(":")
+    at, _, path = rest.partition(":")
+    if not who or step < int(at):
+        return
+    end = time.monotonic() + 120
+    while time.monotonic() < end:
+        with open(path, encoding="utf-8") as file:
+            if any('"worker-joined"' in line and f'"{who}"' in line for line in file):
+                os.environ.pop("TEST_JOINS")
+                return
+        time.sleep(0.01)
+    raise TimeoutError(f"{who} has not joined")
 
 
 def die_before(step):
@@ -65,6 +141,18 @@ def die_before(step):
     except FileExistsError:
         return
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+def write_rows():
+    """rows.bin, which examples/worker/mlp.c writes too."""
+    state, rows = 1, np.empty((1000, 10), np.float32)
+    for row in rows:
+        for i in range(8):
+            state = (state * 1664525 + 1013904223) & 0xFFFFFFFF
+            row[i] = np.float32(np.uint32(state).astype(np.int32)) * np.float32(2.0**-31)
+        row[8] = row[0] * row[1] + row[2]
+        row[9] = abs(row[3]) - row[4]
+    rows.tofile("rows.bin")
 
 
 def data(noise=0.0):
@@ -173,25 +261,47 @@ class Foreseen:
             assert self.right > 15, f"{self.right} of {self.all} batches were foreseen"
 
 
-def train_and_die(mixed, processes):
+class Kind(NamedTuple):
+    """A module, and how it is trained."""
+
+    module: Callable[[], nn.Module]
+    noise: float = 0
+    bfloat16: bool = False
+    lanes: int = 8
+    accumulate: int = 1
+
+
+KINDS = {
+    "mlp": Kind(Mlp),
+    "norm": Kind(Norm),
+    "lstm": Kind(Lstm),
+    "transformer": Kind(Transformer),
+    "tied": Kind(Tied, accumulate=2),
+    "bfloat16": Kind(Mlp, bfloat16=True),
+    "augmented": Kind(Mlp, noise=0.01),
+    "mixed": Kind(Mixed, noise=0.01, bfloat16=True, lanes=4, accumulate=2),
+}
+
+
+def train_and_die(kind, processes):
     import kelp.torch
 
-    model = Mixed() if mixed else Mlp()
-    train, val = data(0.01 if mixed else 0)
+    model = kind.module()
+    train, val = data(kind.noise)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
-    lanes, accumulate = (4, 2) if mixed else (8, 1)
     with kelp.torch.Worker(
-        model, train, val, optimizer=optimizer, epochs=3, batch_size=60, lanes=lanes, accumulate=accumulate, seed=7,
-        workers=processes, sums=["near", "far=min"],
+        model, train, val, optimizer=optimizer, epochs=3, batch_size=60, lanes=kind.lanes, accumulate=kind.accumulate,
+        seed=7, workers=processes, sums=["near", "far=min"],
     ) as worker:  # fmt: skip
         foreseen = Foreseen(worker._loader)
         for batch in worker:
             if not batch.rehearsal:
                 die_before(batch.step)
-                if processes:
+                wait_for_joiner(batch.step)
+                if processes and "TEST_DIES" in os.environ:
                     foreseen.count(batch)
             x, y = batch.data
-            with torch.autocast("cpu", dtype=torch.bfloat16, enabled=mixed):
+            with torch.autocast("cpu", dtype=torch.bfloat16, enabled=kind.bfloat16):
                 out = model(x)
             error = (out.detach() - y).double()
             distance = error.abs().sum(1)
@@ -247,12 +357,14 @@ def main():
         import kelp.torch
 
         kelp.torch.Worker(nn.Embedding(3, 2, sparse=True), data()[0])
+    elif what == "rows":
+        write_rows()
     elif what == "differ":
         differ(which)
     elif what == "use":
         use(which)
     else:
-        train_and_die(what == "mixed", int(which or "0"))
+        train_and_die(KINDS[what], int(which or "0"))
 
 
 if __name__ == "__main__":
