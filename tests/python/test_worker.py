@@ -334,13 +334,20 @@ class Mistakes(Joined):
         self.refuses("0.weight: its grad was replaced", replaced)
 
         def changed(batch, model):
-            loss = self.loss(batch, model)
-            loss.backward(retain_graph=True)
             with torch.no_grad():
                 model[0].bias.add_(1)
             batch.submit(self.loss(batch, model))
 
         self.refuses("0.bias was changed in place", changed)
+
+        for retain in (False, True):  # the second backward would raise an exception of torch, or double the gradient
+
+            def backward(batch, model):
+                loss = self.loss(batch, model)
+                loss.backward(retain_graph=retain)
+                batch.submit(loss)
+
+            self.refuses(r"loss.backward\(\) was called in the loop.*leave it out", backward)
 
     def test_scaler(self):
         scaler = torch.cuda.amp.GradScaler(enabled=False)

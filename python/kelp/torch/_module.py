@@ -218,6 +218,12 @@ class Model:
             for part in self._resting:
                 part.training = False
 
+    def check_no_gradient(self) -> None:
+        """Did the script run backward before submit() does? The gradient was zero before the batch."""
+        assert self._gradient is not None
+        if any(bool(gradient.count_nonzero()) for gradient in self._gradient[: len(self.parameters)]):
+            raise RuntimeError("loss.backward() was called in the loop: submit() runs backward; leave it out")
+
     def check_step(self) -> None:
         """Is the gradient where it belongs, and are the weights what they were?"""
         assert self._gradient is not None

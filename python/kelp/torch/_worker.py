@@ -396,6 +396,8 @@ class Worker:
         if "correct" in measures and "elements" not in measures:
             measures["elements"] = float(batch.samples)
         if batch.training:
+            if batch.rehearsal:
+                self._model.check_no_gradient()
             share = batch.samples / batch.step_samples
             scale = self._scales.get(share)
             if scale is None:
