@@ -1,5 +1,6 @@
 """kelp.Worker and kelp.torch.Worker without a job behind them: the loop, the plan, and what is refused."""
 
+import functools
 import json
 import os
 import signal
@@ -340,14 +341,24 @@ class Mistakes(Joined):
 
         self.refuses("0.bias was changed in place", changed)
 
-        for retain in (False, True):  # the second backward would raise an exception of torch, or double the gradient
+        def clips(batch, model):
+            loss = self.loss(batch, model)
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            batch.submit(loss)
 
-            def backward(batch, model):
-                loss = self.loss(batch, model)
-                loss.backward(retain_graph=retain)
-                batch.submit(loss)
+        def zeroes(batch, model):
+            loss = self.loss(batch, model)
+            model.zero_grad(set_to_none=False)
+            batch.submit(loss)
 
-            self.refuses(r"loss.backward\(\) was called in the loop.*leave it out", backward)
+        # The second backward would raise an exception of torch, or double the gradient.
+        def backward(batch, model, retain=False):
+            loss = self.loss(batch, model)
+            loss.backward(retain_graph=retain)
+            batch.submit(loss)
+
+        for body in (clips, zeroes, backward, functools.partial(backward, retain=True)):
+            self.refuses("0.weight: its grad was changed before.*train.clip_norm", body)
 
     def test_scaler(self):
         scaler = torch.cuda.amp.GradScaler(enabled=False)

@@ -130,6 +130,7 @@ class Model:
         self._bound = self._newest = self._own
         self._gradient: Optional[list[torch.Tensor]] = None
         self._versions: list[int] = []
+        self._gradient_versions: list[int] = []
         self._resting = {part for part in module.modules() if not part.training} if module.training else set()
         # Modules change these, never the memory of weights and gradients.
         self.scratch = [buffer.value.detach().clone() for buffer in self.buffers]
@@ -199,6 +200,7 @@ class Model:
         self._versions = [parameter._version for parameter in self.parameters]
         self._gradient = gradient
         if gradient is not None:
+            self._gradient_versions = [value._version for value in gradient]
             for parameter, value in zip(self.parameters, gradient):
                 parameter.grad = value
         at = len(self.parameters)
@@ -218,11 +220,15 @@ class Model:
             for part in self._resting:
                 part.training = False
 
-    def check_no_gradient(self) -> None:
-        """Did the script run backward before submit() does? The gradient was zero before the batch."""
+    def check_untouched(self) -> None:
+        """Is the gradient as it was bound? A script that changes it before backward means another one."""
         assert self._gradient is not None
-        if any(bool(gradient.count_nonzero()) for gradient in self._gradient[: len(self.parameters)]):
-            raise RuntimeError("loss.backward() was called in the loop: submit() runs backward; leave it out")
+        for name, gradient, version in zip(self.names, self._gradient, self._gradient_versions):
+            if gradient._version != version:
+                raise RuntimeError(
+                    f"parameter {name}: its grad was changed before submit(), which runs backward; leave out "
+                    "loss.backward(), zero_grad() and clip_grad_norm_() (train.clip_norm of settings= clips)"
+                )
 
     def check_step(self) -> None:
         """Is the gradient where it belongs, and are the weights what they were?"""

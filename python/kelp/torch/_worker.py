@@ -397,7 +397,7 @@ class Worker:
             measures["elements"] = float(batch.samples)
         if batch.training:
             if batch.rehearsal:
-                self._model.check_no_gradient()
+                self._model.check_untouched()
             share = batch.samples / batch.step_samples
             scale = self._scales.get(share)
             if scale is None:
