@@ -13,6 +13,7 @@ from types import TracebackType
 from kelp import _kelp
 
 _exit_status: int | None = None
+_opened = False
 
 
 def is_worker() -> bool:
@@ -81,14 +82,19 @@ def install() -> None:
 
 def open_worker() -> _kelp.Worker:
     """Take the options of a worker out of sys.argv and open it. Ctrl-C ends the process while that waits."""
+    global _opened
     check_place()
+    if _opened:
+        raise RuntimeError("a second Worker in one script: kelp run trains the job of the first; make two scripts of it")
     handler = signal.getsignal(signal.SIGINT)
     on_main = threading.current_thread() is threading.main_thread()
     plain = on_main and handler is signal.default_int_handler
     if plain:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
-        return _kelp.Worker(sys.argv)
+        worker = _kelp.Worker(sys.argv)
+        _opened = True
+        return worker
     finally:
         if plain:
             signal.signal(signal.SIGINT, handler)

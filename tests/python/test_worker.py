@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import nn
 from torch.nn import functional as F
-from torch.utils.data import TensorDataset
+from torch.utils.data import DataLoader, TensorDataset
 
 import kelp
 import kelp.torch
@@ -360,6 +360,21 @@ class Mistakes(Joined):
         for body in (clips, zeroes, backward, functools.partial(backward, retain=True)):
             self.refuses("0.weight: its grad was changed before.*train.clip_norm", body)
 
+    def test_break(self):
+        for after in (0, 3):  # a batch of the rehearsal, and one of the job
+            with self.assertRaisesRegex(RuntimeError, "leave out break.*train.patience"):
+                with self.worker(Core([(TRAIN, [1, 2, 3, 4])]), model := mlp()) as worker:
+                    for number, batch in enumerate(worker):
+                        batch.submit(self.loss(batch, model))
+                        if number == after:
+                            break
+
+    def test_second(self):
+        with mock.patch("kelp._kelp.Worker"), mock.patch("kelp._process._opened", False):
+            kelp._process.open_worker()
+            with self.assertRaisesRegex(RuntimeError, "a second Worker in one script"):
+                kelp._process.open_worker()
+
     def test_scaler(self):
         scaler = torch.cuda.amp.GradScaler(enabled=False)
         self.refuses(
@@ -480,6 +495,8 @@ class Describing(unittest.TestCase):
         with mock.patch.dict(os.environ, KELP_DESCRIBE="/nowhere"):
             with self.assertRaisesRegex(ValueError, "sparse gradients"):
                 kelp.torch.Worker(nn.Embedding(3, 2, sparse=True), rows())
+            with self.assertRaisesRegex(TypeError, "train is a DataLoader; give its dataset"):
+                kelp.torch.Worker(model, DataLoader(rows()))
             with self.assertRaisesRegex(ValueError, "Kelp has no optimizer"):
                 kelp.torch.Worker(model, rows(), optimizer=torch.optim.LBFGS(model.parameters()))
             optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

@@ -258,6 +258,7 @@ class Worker:
             if value is not None:
                 keys[key] = _describe.text_of(value)
         if _describe.wanted():
+            Loader(train, val, test, collate_fn).close()  # a mistake ends the command before a cluster starts
             _describe.write(keys, dict(zip(self._model.tensor_names(), map(_array, self._model.tensors()))))
             sys.exit(0)
         _process.check_place()
@@ -285,7 +286,7 @@ class Worker:
         self._scales: dict[float, torch.Tensor] = {}
         self._watch: Optional[BatchNormWatch] = None
         self._training: Optional[bool] = None
-        self._joined = False
+        self._joined = self._ended = False
         self._batch: Optional[Batch] = None
 
     def _check_job(self) -> None:
@@ -321,6 +322,7 @@ class Worker:
             self._join()
         piece = self._core.next() if self._joined else None
         if piece is None:
+            self._ended = True
             torch.set_grad_enabled(True)
             raise StopIteration
         (kind, step, epoch, _, _, step_samples, weights, gradient, seed, lr, done, samples) = piece
@@ -503,6 +505,11 @@ class Worker:
         self, kind: Optional[type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]
     ) -> None:
         self.close()
+        if kind is None and not self._ended:
+            raise RuntimeError(
+                "the loop was left before it ended; leave out break: train.epochs and train.max_steps say how long the "
+                "job is, and train.patience stops it early"
+            )
 
 
 def _array(tensor: torch.Tensor) -> numpy.ndarray[Any, numpy.dtype[numpy.float32]]:
