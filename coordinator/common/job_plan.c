@@ -65,10 +65,13 @@ static kelp_status other_data(const struct kelp_job *job, const char *how,
     char files[256];
 
     name_files(job, files, sizeof(files));
+    /* A script's data may also come of its random numbers, as torch's random_split() draws them. */
     return kelp_fail(reterr, KELP_ERR_MISMATCH,
-                     "%s%sthe data are not what the run began with (%s); bring the files back, or "
-                     "start a new run",
-                     files, files[0] ? ": " : "", how);
+                     "%s%sthe data are not what the run began with (%s); %s, or start a new run",
+                     files, files[0] ? ": " : "", how,
+                     job->model.python[0] ? "give random_split() and what else draws data a seed, "
+                                            "bring changed files back"
+                                          : "bring the files back");
 }
 
 kelp_status kelp_job_plan_compare(const struct kelp_job_plan *kept, const struct kelp_job *job,

@@ -172,7 +172,7 @@ differs() { # WORDS HOW WORKERS
         --no-plots --workers "$3"
 }
 differs 'worker-0: models_torch.py:[0-9]+: ValueError: the third step is one too many' 'raise' 1
-differs 'worker-.: .*samples' 'length' 2
+differs 'worker-.: .*samples.*random_split\(\)' 'length' 2
 differs 'worker-.: .*another loss, module, data transform or sum' 'loss' 2
 differs 'worker-.: .*threads 2' 'threads' 2
 fails 'ValueError: submit\(\): kelp predict wants predictions=' env TEST_PREDICTS_NOT=1 kelp predict mixed-2 \
