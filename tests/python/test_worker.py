@@ -4,6 +4,7 @@ import functools
 import json
 import os
 import signal
+import sys
 import tempfile
 import unittest
 from unittest import mock
@@ -361,12 +362,14 @@ class Mistakes(Joined):
             self.refuses("0.weight: its grad was changed before.*train.clip_norm", body)
 
     def test_break(self):
-        for after in (0, 3):  # a batch of the rehearsal, and one of the job
+        for after, ends in ((0, False), (3, False), (3, True)):  # a batch of the rehearsal, or one of the job
             with self.assertRaisesRegex(RuntimeError, "leave out break.*train.patience"):
                 with self.worker(Core([(TRAIN, [1, 2, 3, 4])]), model := mlp()) as worker:
                     for number, batch in enumerate(worker):
                         batch.submit(self.loss(batch, model))
                         if number == after:
+                            if ends:
+                                sys.exit(0)
                             break
 
     def test_second(self):

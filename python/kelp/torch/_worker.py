@@ -505,11 +505,13 @@ class Worker:
         self, kind: Optional[type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]
     ) -> None:
         self.close()
-        if kind is None and not self._ended:
+        # A process that ends with status 0 is not started again: the job would wait for workers.
+        left = kind is None or isinstance(error, SystemExit) and not error.code
+        if left and not self._ended:
             raise RuntimeError(
-                "the loop was left before it ended; leave out break: train.epochs and train.max_steps say how long the "
-                "job is, and train.patience stops it early"
-            )
+                "the loop was left before it ended; leave out break and exit(): train.epochs and train.max_steps say "
+                "how long the job is, and train.patience stops it early"
+            ) from None
 
 
 def _array(tensor: torch.Tensor) -> numpy.ndarray[Any, numpy.dtype[numpy.float32]]:
