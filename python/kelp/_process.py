@@ -24,7 +24,7 @@ def is_worker() -> bool:
 
 def check_place() -> None:
     if not is_worker():
-        raise RuntimeError("this process has no place in a job: start the script with kelp run")
+        raise RuntimeError("this process has no place in a job: start the script with kelp run, not with python")
 
 
 def _where(trace: TracebackType | None) -> str:
