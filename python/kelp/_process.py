@@ -85,7 +85,7 @@ def open_worker() -> _kelp.Worker:
     global _opened
     check_place()
     if _opened:
-        raise RuntimeError("a second Worker in one script: kelp run trains the job of the first; make two scripts of it")
+        raise RuntimeError("a second Worker in one script: kelp run trains the job of the first; make two scripts")
     handler = signal.getsignal(signal.SIGINT)
     on_main = threading.current_thread() is threading.main_thread()
     plain = on_main and handler is signal.default_int_handler
