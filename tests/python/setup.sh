@@ -1,3 +1,4 @@
+#!/bin/bash
 # What tests of the packages in python/ begin with, for bash scripts that have source_dir, build_dir and scratch: an
 # interpreter that has PyTorch in $python, the packages in $scratch and PYTHONPATH. Without PyTorch it ends the script.
 
