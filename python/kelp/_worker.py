@@ -173,7 +173,7 @@ class Batch:
         """Is this batch still wanted? A batch of minutes may ask, and leave the loop if it is not."""
         return self._core.poll()
 
-    def submit(self, loss: float = math.nan, *, predictions: NDArray[Any] | None = None, **sums: float) -> None:
+    def submit(self, loss: float | None = None, *, predictions: NDArray[Any] | None = None, **sums: float) -> None:
         """Say that the gradient is complete.
 
         Args:
@@ -191,6 +191,8 @@ class Batch:
         if self.predicting:
             rows = _rows(predictions, self.samples)
             self._core.predict(rows, rows.shape[1])
+        elif loss is None:
+            raise TypeError("submit(): loss is missing; it is the sum over the batch's samples")
         else:
             self._core.add(LOSS, loss)
             add_sums(self._core, sums)

@@ -531,12 +531,14 @@ class Numpy(Joined):
                 worker.tensor("w", kelp.constant(3))
                 for batch in worker:
                     for sums in calls:
-                        batch.submit(1.0, **sums)
+                        batch.submit(**{"loss": 1.0, **sums})
 
         with self.assertRaisesRegex(RuntimeError, "called twice"):
             loop({}, {})
         with self.assertRaisesRegex(RuntimeError, "was not submitted"):
             loop()
+        with self.assertRaisesRegex(TypeError, "loss is missing"):
+            loop({"loss": None})
         with self.assertRaisesRegex(ValueError, "there is no sum 'right'; there are squared"):
             loop({"right": 1})
         with self.assertRaisesRegex(ValueError, "'w' begins with given values, but the job has no model.init"):
