@@ -14,6 +14,8 @@ from kelp import _kelp
 
 _exit_status: int | None = None
 _opened = False
+_left_at: int | None = None  # the step at which the script left its loop
+_interrupted = False
 
 
 def is_worker() -> bool:
@@ -56,8 +58,9 @@ def _is_refusal(error: BaseException) -> bool:
 def _end_with_line(
     kind: type[BaseException], error: BaseException, trace: TracebackType | None
 ) -> None:
-    global _exit_status
+    global _exit_status, _interrupted
     if issubclass(kind, KeyboardInterrupt):
+        _interrupted = True
         sys.__excepthook__(kind, error, trace)
         return
     _exit_status = getattr(error, "exit_status", 2)
@@ -67,11 +70,23 @@ def _end_with_line(
 
 
 def _exit() -> None:
-    """Python itself exits with 1 after an exception, with which a worker is started again."""
-    if _exit_status is not None:
+    """Python itself exits with 1 after an exception, with which a worker is started again.
+
+    After sys.exit() or a break it would exit with the script's status: the job would wait for another worker, or start
+    one that does the same.
+    """
+    status = _exit_status
+    if status is None and _left_at is not None and not _interrupted:
+        print(
+            f"{os.path.basename(sys.argv[0])}: the script left its loop at step {_left_at}, before the job was over: "
+            "let the loop end by itself",
+            file=sys.stderr,
+        )
+        status = 2
+    if status is not None:
         sys.stdout.flush()
         sys.stderr.flush()
-        os._exit(_exit_status)
+        os._exit(status)
 
 
 def install() -> None:
@@ -100,6 +115,19 @@ def open_worker() -> _kelp.Worker:
             signal.signal(signal.SIGINT, handler)
 
 
+class Loop:
+    """How far a worker's loop is."""
+
+    def __init__(self) -> None:
+        self.step: int | None = None  # of the newest batch; None: it has not begun, or has ended by itself
+
+    def close(self) -> None:
+        global _left_at
+        if self.step is not None:
+            _left_at = self.step
+        self.step = None
+
+
 class Interrupts:
     """Signals for a worker, whose calls wait in C, where Python's handlers do not run.
 
@@ -124,8 +152,10 @@ class Interrupts:
         self._worker.stop()
 
     def _watch(self) -> None:
+        global _interrupted
         assert self._pipe is not None
         while signals := os.read(self._pipe[0], 64):
+            _interrupted = _interrupted or signal.SIGINT in signals
             if signal.SIGINT in signals or signal.SIGTERM in signals:
                 self._worker.interrupt()
 

@@ -272,7 +272,8 @@ class Worker:
             return
         self._core = _process.open_worker()
         self._interrupts = _process.Interrupts(self._core)
-        self._finish = weakref.finalize(self, _close, self._core, self._interrupts)
+        self._loop = _process.Loop()
+        self._finish = weakref.finalize(self, _close, self._core, self._interrupts, self._loop)
         self._weights: dict[int, Mapping[str, Floats]] = {}
         self._gradients: dict[int, tuple[Floats, Mapping[str, Floats]]] = {}
         self._own_sums = own_sums(self._core)
@@ -342,10 +343,12 @@ class Worker:
         self._batch = None
         piece = self._core.next() if self._joined else None
         if piece is None:
+            self._loop.step = None
             raise StopIteration
         self._batch = batch = Batch(self._core, self._own_sums)
         (kind, batch.step, batch.epoch, batch.lane, _, batch.step_samples, weights, gradient,
          batch.seed, batch.lr, done, batch.samples) = piece  # fmt: skip
+        self._loop.step = batch.step
         batch.training = kind == 1
         batch.predicting = kind == PREDICT
         batch.part = PARTS.get(kind) or self.setting("run.part")
@@ -387,6 +390,7 @@ class Worker:
         self.close()
 
 
-def _close(core: _kelp.Worker, interrupts: _process.Interrupts) -> None:
+def _close(core: _kelp.Worker, interrupts: _process.Interrupts, loop: _process.Loop) -> None:
+    loop.close()
     interrupts.close()
     core.close()

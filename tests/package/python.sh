@@ -150,9 +150,14 @@ logged 'kelp.torch.load of a checkpoint' "$torch" use mixed-1
 
 # As torch alone, after each of five steps.
 describes plain plain none # and writes keys-KIND
-for kind in sgd momentum adam adamw rmsprop adagrad; do
+for kind in sgd momentum adam adamw rmsprop adagrad adadelta; do
     mapfile -t keys <"keys-$kind"
     learns "plain-$kind" plain "plain, $kind" --workers 1 --set train.max_steps=5 --set data.shuffle=false "${keys[@]}"
+    [ -e "compared-$kind" ] || fail "$kind was not compared with torch alone"
+done
+for kind in lstm transformer; do
+    logged "$kind beside torch alone" kelp run --run "plain-$kind" --no-plots --workers 1 --set train.max_steps=5 \
+        --set data.shuffle=false "$torch" plain "$kind"
     [ -e "compared-$kind" ] || fail "$kind was not compared with torch alone"
 done
 
@@ -172,6 +177,7 @@ differs() { # WORDS HOW WORKERS
         --no-plots --workers "$3"
 }
 differs 'worker-0: models_torch.py:[0-9]+: ValueError: the third step is one too many' 'raise' 1
+differs 'worker-.: models_torch.py.*the loop was left before it ended' 'break' 1
 differs 'worker-.: .*samples.*random_split\(\)' 'length' 2
 differs 'worker-.: .*another loss, module, data transform or sum' 'loss' 2
 differs 'worker-.: .*threads 2' 'threads' 2

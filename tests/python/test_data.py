@@ -390,7 +390,7 @@ class Processes(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             os.mkfifo(os.path.join(folder, "begun"))
             os.mkfifo(os.path.join(folder, "go on"))
-            Loader(Where(), workers=1).close()  # the fork server stays
+            Loader(Where(), workers=1).close()  # what multiprocessing keeps open
             before = len(os.listdir("/proc/self/fd"))
             loader = Loader(Blocks(folder), workers=2)
             wait_until_ready(loader)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import mmap
 import multiprocessing
+import multiprocessing.forkserver
 import multiprocessing.reduction
 import os
 import pickle
@@ -21,6 +22,7 @@ import select
 import signal
 import socket
 import struct
+import tempfile
 import threading
 import traceback
 from typing import Any, Callable, Iterable, NoReturn, Optional, Sequence
@@ -88,6 +90,7 @@ class Loader:
         self._expected: dict[Key, _Piece] = {}
         self._processes: list[_Process] = []
         self._poll = select.poll()
+        self._server: Optional[int] = None
         if any(part not in self._tensors for part, length in self._lengths.items() if length > 0):
             self._start(workers)
 
@@ -172,6 +175,9 @@ class Loader:
             process.socket.close()
         for process in processes:
             process.end()
+        if self._server is not None:
+            os.close(self._server)
+            self._server = None
 
     def _dataset(self, part: str) -> Any:
         return self._sets[part]
@@ -188,7 +194,7 @@ class Loader:
         # Ctrl-C is the worker's alone, from the first moment on: the fork server and its children inherit this.
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
         try:
-            with _Parcel((self._sets, self._collate)) as parcel:
+            with _Parcel((self._sets, self._collate)) as parcel, _ForkServer() as self._server:
                 for number in range(count):
                     self._processes.append(_Process(context, number, parcel.fd))
             for process in self._processes:
@@ -325,6 +331,38 @@ class _Process:
             self.process.kill()
             self.process.join()
         self.process.close()
+
+
+class _ForkServer:
+    """A fork server for the processes that are started meanwhile; its socket's folder is gone afterwards.
+
+    multiprocessing's own would be left in TMPDIR when the worker is killed. Later processes of the script get another
+    server.
+    """
+
+    def __enter__(self) -> int:
+        self._folder = tempfile.TemporaryDirectory(prefix="kelp-data-")
+        self._forget()
+        config: dict[str, Any] = vars(multiprocessing.current_process())["_config"]
+        before = config.get("tempdir")
+        config["tempdir"] = self._folder.name
+        try:
+            multiprocessing.forkserver.ensure_running()
+        finally:
+            config["tempdir"] = before
+        alive: int = self._server()._forkserver_alive_fd
+        return alive  # the server ends when it is closed
+
+    def __exit__(self, *exception: object) -> None:
+        self._forget()
+        self._folder.cleanup()
+
+    @staticmethod
+    def _server() -> Any:
+        return vars(multiprocessing.forkserver)["_forkserver"]
+
+    def _forget(self) -> None:
+        self._server()._forkserver_pid = None
 
 
 class _Inherited:

@@ -270,8 +270,9 @@ class Worker:
             raise
         self._interrupts = _process.Interrupts(self._core)
         self._guard = _Guard(optimizer, scheduler)
+        self._loop = _process.Loop()
         self._finish = weakref.finalize(
-            self, _close, self._core, self._interrupts, self._loader, self._guard, self._model
+            self, _close, self._core, self._interrupts, self._loop, self._loader, self._guard, self._model
         )
         self._check_job()
         self._own_sums = own_sums(self._core)
@@ -323,9 +324,11 @@ class Worker:
         piece = self._core.next() if self._joined else None
         if piece is None:
             self._ended = True
+            self._loop.step = None
             torch.set_grad_enabled(True)
             raise StopIteration
         (kind, step, epoch, _, _, step_samples, weights, gradient, seed, lr, done, samples) = piece
+        self._loop.step = step
         batch = Batch(self)
         batch.rehearsal = False
         batch.training = kind == 1
@@ -453,6 +456,7 @@ class Worker:
         batch.samples = batch.step_samples = len(self._piece)
         gradient = [torch.zeros_like(value) for value in self._values]
         self._rehearsals.append((gradient, []))
+        self._loop.step = 0
         self._begin(batch, self._values, gradient, _REHEARSAL_SEED)
         return batch
 
@@ -520,8 +524,10 @@ def _array(tensor: torch.Tensor) -> numpy.ndarray[Any, numpy.dtype[numpy.float32
 
 
 def _close(
-    core: _kelp.Worker, interrupts: _process.Interrupts, loader: Loader, guard: _Guard, model: Model
-) -> None:
+    core: _kelp.Worker, interrupts: _process.Interrupts, loop: _process.Loop, loader: Loader, guard: _Guard,
+    model: Model,
+) -> None:  # fmt: skip
+    loop.close()
     guard.release()
     loader.close()
     model.release()
