@@ -192,6 +192,7 @@ class Model:
         self, weights: list[torch.Tensor], gradient: Optional[list[torch.Tensor]], rehearsal: bool = False
     ) -> None:
         """Let the module compute with these weights, and add its gradient to these tensors if it trains."""
+        self._check_weights()
         self._bound = weights
         if not rehearsal:
             self._newest = weights
@@ -233,11 +234,15 @@ class Model:
     def check_step(self) -> None:
         """Is the gradient where it belongs, and are the weights what they were?"""
         assert self._gradient is not None
-        for name, parameter, gradient, version in zip(self.names, self.parameters, self._gradient, self._versions):
+        for name, parameter, gradient in zip(self.names, self.parameters, self._gradient):
             if parameter.grad is not gradient:
                 raise RuntimeError(
                     f"parameter {name}: its grad was replaced; leave out zero_grad(), and let submit() run backward"
                 )
+        self._check_weights()
+
+    def _check_weights(self) -> None:
+        for name, parameter, version in zip(self.names, self.parameters, self._versions):
             if parameter._version != version:
                 raise RuntimeError(
                     f"parameter {name} was changed in place; shards update weights: leave out optimizer.step()"
@@ -260,6 +265,7 @@ class Model:
 
     def release(self) -> None:
         """Give the module memory of its own, with the newest weights of the job that were bound."""
+        self._versions = []
         with torch.no_grad():
             for own, value in zip(self._own, self._newest):
                 if own is not value:
