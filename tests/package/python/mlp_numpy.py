@@ -36,6 +36,7 @@ def main():
         for n, (inputs, outputs) in enumerate(zip(widths, widths[1:]), 1):
             worker.tensor(f"fc{n}.weight", kelp.uniform((outputs, inputs), 1 / np.sqrt(inputs)))
             worker.tensor(f"fc{n}.bias", kelp.uniform(outputs, 1 / np.sqrt(inputs)))
+        w = {}  # a worker that comes late may get no batch
         for batch in worker:
             died_before(batch.step)
             w, g = batch.weights, batch.gradient
