@@ -12,7 +12,7 @@
 
 #define PREDICT                                                                                    \
     "name: own\nmodel: {kind: mlp, hidden: [4], init: /w.safetensors}\n"                           \
-    "data: {kind: synthetic, seq_len: 8, pred_len: 8}\nrun: {mode: predict, dir: /r}\n"
+    "data: {kind: synthetic, seq_len: 8, pred_len: 8}\nrun: {mode: predict}\n"
 #define JOB(more)                                                                                  \
     "name: own\nmodel: {kind: mlp, hidden: [4]}\n"                                                 \
     "data: {kind: synthetic, seq_len: 8, pred_len: 8}\n" more
