@@ -69,6 +69,13 @@ def _end_with_line(
     print(line_about(error.with_traceback(trace)), file=sys.stderr, flush=True)
 
 
+def _about_leaving(step: int) -> str:
+    return (
+        f"the script left its loop at step {step}, before the job was over; leave out break and exit(): train.epochs "
+        "and train.max_steps say how long the job is, and train.patience stops it early"
+    )
+
+
 def _exit() -> None:
     """Python itself exits with 1 after an exception, with which a worker is started again.
 
@@ -77,11 +84,7 @@ def _exit() -> None:
     """
     status = _exit_status
     if status is None and _left_at is not None and not _interrupted:
-        print(
-            f"{os.path.basename(sys.argv[0])}: the script left its loop at step {_left_at}, before the job was over: "
-            "let the loop end by itself",
-            file=sys.stderr,
-        )
+        print(f"{os.path.basename(sys.argv[0])}: {_about_leaving(_left_at)}", file=sys.stderr)
         status = 2
     if status is not None:
         sys.stdout.flush()
@@ -120,6 +123,12 @@ class Loop:
 
     def __init__(self) -> None:
         self.step: int | None = None  # of the newest batch; None: it has not begun, or has ended by itself
+
+    def check(self, error: BaseException | None) -> None:
+        """At the end of a worker's block: was the loop left for no reason that ends the process with another status?"""
+        left = error is None or isinstance(error, SystemExit) and not error.code
+        if left and self.step is not None:
+            raise RuntimeError(_about_leaving(self.step)) from None
 
     def close(self) -> None:
         global _left_at

@@ -266,13 +266,13 @@ class Worker:
         self._names: list[str] = []
         self._shapes: list[tuple[int, ...]] = []
         self._description: _Description | None = None
+        self._loop = _process.Loop()
         if _describe.wanted():
             keys = {key: _describe.text_of(value) for key, value in (settings or {}).items()}
             self._description = _Description({**keys, "model.sums": _describe.text_of(sums)} if sums else keys)
             return
         self._core = _process.open_worker()
         self._interrupts = _process.Interrupts(self._core)
-        self._loop = _process.Loop()
         self._finish = weakref.finalize(self, _close, self._core, self._interrupts, self._loop)
         self._weights: dict[int, Mapping[str, Floats]] = {}
         self._gradients: dict[int, tuple[Floats, Mapping[str, Floats]]] = {}
@@ -387,7 +387,10 @@ class Worker:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        try:
+            self._loop.check(error)
+        finally:
+            self.close()
 
 
 def _close(core: _kelp.Worker, interrupts: _process.Interrupts, loop: _process.Loop) -> None:

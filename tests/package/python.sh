@@ -177,7 +177,7 @@ differs() { # WORDS HOW WORKERS
         --no-plots --workers "$3"
 }
 differs 'worker-0: models_torch.py:[0-9]+: ValueError: the third step is one too many' 'raise' 1
-differs 'worker-.: models_torch.py.*the loop was left before it ended' 'break' 1
+differs 'worker-.: models_torch.py.*the script left its loop at step 2, before the job was over' 'break' 1
 differs 'worker-.: .*samples.*random_split\(\)' 'length' 2
 differs 'worker-.: .*another loss, module, data transform or sum' 'loss' 2
 differs 'worker-.: .*threads 2' 'threads' 2

@@ -51,9 +51,9 @@ done <<CASES
 data-raises 2 $here:[0-9]+: LookupError: there is no row 77
 data-dies 0 ^restarts +1
 fetch-dies 0 ^restarts +1
-exits 2 $here: the script left its loop at step 5
-exits-0 2 $here: the script left its loop at step 5
-breaks 2 $here: the script left its loop at step 5
+exits 2 $here:.* the script left its loop at step 5
+exits-0 2 $here:.* the script left its loop at step 5
+breaks 2 $here:.* the script left its loop at step 5
 twice 2 $here:[0-9]+: RuntimeError: step 5: submit\(\) was called twice
 no-submit 2 $here:[0-9]+: RuntimeError: step 0: a batch was not submitted
 single 2 $here:[0-9]+: ValueError: 1 \(BatchNorm1d\) norms a single value

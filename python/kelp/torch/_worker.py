@@ -287,7 +287,7 @@ class Worker:
         self._scales: dict[float, torch.Tensor] = {}
         self._watch: Optional[BatchNormWatch] = None
         self._training: Optional[bool] = None
-        self._joined = self._ended = False
+        self._joined = False
         self._batch: Optional[Batch] = None
 
     def _check_job(self) -> None:
@@ -323,7 +323,6 @@ class Worker:
             self._join()
         piece = self._core.next() if self._joined else None
         if piece is None:
-            self._ended = True
             self._loop.step = None
             torch.set_grad_enabled(True)
             raise StopIteration
@@ -451,6 +450,7 @@ class Worker:
         batch.predicting = False
         batch.part = "train"
         batch.step = batch.epoch = 0
+        self._loop.step = 0
         batch.lr = 0.0
         batch.indices = self._piece
         batch.samples = batch.step_samples = len(self._piece)
@@ -508,14 +508,10 @@ class Worker:
     def __exit__(
         self, kind: Optional[type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]
     ) -> None:
-        self.close()
-        # A process that ends with status 0 is not started again: the job would wait for workers.
-        left = kind is None or isinstance(error, SystemExit) and not error.code
-        if left and not self._ended:
-            raise RuntimeError(
-                "the loop was left before it ended; leave out break and exit(): train.epochs and train.max_steps say "
-                "how long the job is, and train.patience stops it early"
-            ) from None
+        try:
+            self._loop.check(error)
+        finally:
+            self.close()
 
 
 def _array(tensor: torch.Tensor) -> numpy.ndarray[Any, numpy.dtype[numpy.float32]]:
