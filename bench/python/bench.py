@@ -28,10 +28,10 @@ def kelp_run(folder, options, *script, **environment):
     return json.loads((folder / "run/result.json").read_text())
 
 
-def lanes():
+def lanes(data):
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
-        kelp_run(folder, ["--workers", "1"], HERE / "lane.py", BENCH_LANES=str(folder / "lanes"))
+        kelp_run(folder, ["--workers", "1"], HERE / "lane.py", data, BENCH_LANES=str(folder / "lanes"))
         lines = (folder / "lanes").read_text().splitlines()
     return {part: float(value) for part, value in (line.split() for line in lines)}
 
@@ -58,15 +58,17 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--rounds", type=int, default=5)
     rounds = parser.parse_args().rounds
-    measured = {"lane": [], "kelp": [], "loader": [], "raw": []}
+    measured = {"tensors": [], "samples": [], "kelp": [], "loader": [], "raw": []}
     for number in range(rounds):
-        measured["lane"].append(lanes())
+        measured["tensors"].append(lanes("tensors"))
+        measured["samples"].append(lanes("samples"))
         measured["kelp"].append(taxi_by_kelp())
         measured["loader"].append(taxi_by_gloo(29600 + 2 * number))
         measured["raw"].append(taxi_by_gloo(29601 + 2 * number, "--raw"))
-    print("a lane of 8 samples, MLP 96-128-128-96, one worker")
-    for part in measured["lane"][0]:
-        show(f"  {part}", [lane[part] for lane in measured["lane"]], "us")
+    for data, title in (("tensors", "a TensorDataset"), ("samples", "samples one by one")):
+        print(f"a lane of 8 samples, MLP 96-128-128-96, one worker, {title}")
+        for part in measured[data][0]:
+            show(f"  {part}", [lane[part] for lane in measured[data]], "us")
     print("taxi fare, 64 samples a step, two processes")
     kelp = show("  Kelp, 2 workers, 1 shard", measured["kelp"], "steps/s")
     loader = show("  DDP over gloo, DataLoader (the same script)", measured["loader"], "steps/s")

@@ -1,5 +1,7 @@
 """What kelp.torch adds to a lane of eight samples: a script for one worker, which bench.py runs.
 
+    lane.py tensors|samples     its data: a TensorDataset, or samples one by one, which collate_fn puts together
+
 Of each iteration of the loop it takes away what is torch's, and what is waiting for the next lane (`next`). Torch's are
 forward and loss, backward, and what any script has torch do: select rows of the data, set the gradient to zero, seed a
 generator (`rows`, `zero`, `seed`). The rest is the binding. The medians, in microseconds, go to the file that
@@ -8,12 +10,13 @@ BENCH_LANES names.
 
 import os
 import statistics
+import sys
 import time
 
 import torch
 from torch import nn
 from torch.nn import functional as F
-from torch.utils.data import TensorDataset
+from torch.utils.data import Dataset, TensorDataset, default_collate
 
 import kelp.torch
 
@@ -21,7 +24,7 @@ WARM_UP = 200
 
 torch.manual_seed(1)
 model = nn.Sequential(nn.Linear(96, 128), nn.ReLU(), nn.Linear(128, 128), nn.ReLU(), nn.Linear(128, 96))
-train = TensorDataset(torch.randn(8000, 96), torch.randn(8000, 96))
+tensors = TensorDataset(torch.randn(8000, 96), torch.randn(8000, 96))
 optimizer = torch.optim.Adam(model.parameters(), lr=0.001)
 spent = dict.fromkeys(("backward", "rows", "zero", "seed", "next"), 0.0)
 
@@ -36,6 +39,14 @@ def timed(name, function):
     return call
 
 
+class Samples(Dataset):
+    def __len__(self):
+        return len(tensors)
+
+    def __getitem__(self, number):
+        return tensors[number]
+
+
 class Core:
     """The extension's worker with one call timed."""
 
@@ -47,12 +58,24 @@ class Core:
 
 
 torch.autograd.backward = timed("backward", torch.autograd.backward)
+Samples.__getitem__ = timed("rows", Samples.__getitem__)
 torch.Tensor.index_select = timed("rows", torch.Tensor.index_select)
 torch.Tensor.zero_ = timed("zero", torch.Tensor.zero_)
 kelp.torch._bits._default_seed = timed("seed", kelp.torch._bits._default_seed)
 parts = {name: [] for name in ("binding", "forward", *spent)}
+if sys.argv[1] == "tensors":
+    train, collate = tensors, None
+else:
+    train, collate = Samples(), timed("rows", default_collate)
 with kelp.torch.Worker(
-    model, train, optimizer=optimizer, epochs=4, batch_size=8, lanes=1, settings={"train.evaluate": False}
+    model,
+    train,
+    optimizer=optimizer,
+    epochs=4,
+    batch_size=8,
+    lanes=1,
+    settings={"train.evaluate": False},
+    collate_fn=collate,
 ) as worker:
     worker._core = Core(worker._core)
     end = time.perf_counter()

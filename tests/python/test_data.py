@@ -167,12 +167,6 @@ class Inline(unittest.TestCase):
         self.assertTrue(same(first, loader.fetch("train", indices.tolist(), seed)))
         self.assertFalse(same(first, loader.fetch("train", indices, seed + 1)))
 
-    def test_seeded_by_sample(self):
-        """A sample draws the same in whichever company."""
-        loader = Loader(Augmented(), collate_fn=as_is)
-        alone = loader.fetch("train", [7], 99)[0]
-        self.assertTrue(same(alone, loader.fetch("train", [3, 5, 7], 99)[2]))
-
     def test_tensors(self):
         """Rows of a TensorDataset are those of default_collate, also through a Subset."""
         dataset = TensorDataset(torch.randn(20, 3), torch.arange(20))

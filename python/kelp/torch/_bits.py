@@ -52,7 +52,8 @@ def mix(seed: int, number: int) -> int:
 
 _default_seed = torch.default_generator.manual_seed
 _numpy_seed = numpy.random.seed
-_python_seed = random.seed
+_python_generator = random.seed.__self__
+_python_seed = super(random.Random, _python_generator).seed
 
 
 def seed_lane(seed: int) -> None:
@@ -60,7 +61,8 @@ def seed_lane(seed: int) -> None:
     # torch's and numpy's are both a Mersenne Twister of 32 bits: with the same ones they give the same numbers.
     _default_seed(seed & 0xFFFFFFFF)
     _numpy_seed(seed >> 32)
-    _python_seed(seed)
+    _python_seed(seed)  # as random.seed(), which first looks at what kind of seed it is
+    _python_generator.gauss_next = None
     if _torch.cuda.is_initialized():
         torch.cuda.manual_seed_all(seed)
 

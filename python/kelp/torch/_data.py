@@ -1,7 +1,7 @@
 """Samples for lanes: from map-style datasets, computed here or ahead of time in data processes.
 
 What comes of a piece of a lane is a function of the dataset, the piece's sample numbers and the lane's seed. Random
-numbers are seeded for each sample, so that nobody can tell where a piece was computed.
+numbers are seeded for each piece, so that nobody can tell where a piece was computed.
 
 Data processes are children of multiprocessing's fork server, which knows no connection of the worker: a plain fork
 would keep the sockets of a killed worker open, and hide its end. Each has a socket pair to the worker. It computes one
@@ -47,7 +47,7 @@ Array = numpy.ndarray[Any, Any]
 _FINGERPRINT_SAMPLES = 16
 # Data processes that do not end with their socket are killed after so many seconds.
 _END_S = 2.0
-_COLLATE = 0x636F6C6C617465  # what collate_fn draws is not what a sample draws
+_DATA = 0x64617461  # what samples draw is not what the module draws
 _NAME = "kelp data "
 _RUNS_SCRIPT = 78  # exit status of a data process that was about to start data processes
 _torch: Any = torch  # some of its functions have no types
@@ -135,10 +135,10 @@ class Loader:
             indices: numbers of samples in their dataset, int64: an array, a tensor or a list.
             seed: the lane's 64 bits.
         """
+        numbers = numpy.asarray(indices, dtype=numpy.int64)
         tensors = self._tensors.get(part)
         if tensors is not None:
-            return tensors.rows(torch.as_tensor(indices))
-        numbers = numpy.asarray(indices, dtype=numpy.int64)
+            return tensors.rows(numbers)
         if not self._processes:
             return _compute(self._dataset(part), self._collate, numbers, seed)
         piece = self._expected.pop((part, seed, numbers.tobytes()), None)
@@ -430,12 +430,8 @@ def _failure(where: str, error: Exception) -> _Result:
 
 
 def _compute(dataset: Any, collate: Collate, indices: Array, seed: int) -> Any:
-    samples = []
-    for index in indices.tolist():
-        seed_lane(mix(seed, index))
-        samples.append(dataset[index])
-    seed_lane(mix(seed ^ _COLLATE, int(indices[0])))
-    return collate(samples)
+    seed_lane(mix(seed, _DATA))
+    return collate([dataset[index] for index in indices.tolist()])
 
 
 class _Tensors:
@@ -445,7 +441,8 @@ class _Tensors:
         self.tensors = tensors
         self.subset = subset
 
-    def rows(self, indices: torch.Tensor) -> list[torch.Tensor]:
+    def rows(self, numbers: Array) -> list[torch.Tensor]:
+        indices = torch.from_numpy(numbers)
         if self.subset is not None:
             indices = self.subset[indices]
         return [tensor.index_select(0, indices) for tensor in self.tensors]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import operator
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Optional
 
 import torch
@@ -11,6 +13,7 @@ from torch import nn
 from kelp import _kelp
 
 _torch: Any = torch  # some of its names have no types
+_grad, _version = operator.attrgetter("grad"), operator.attrgetter("_version")
 _batch_norm = nn.modules.batchnorm._BatchNorm
 
 
@@ -124,6 +127,7 @@ class Model:
         self.parameters = [p for _, p in named if p.requires_grad]
         self.held_names = [name for name, p in named if not p.requires_grad]
         self.held = [p for _, p in named if not p.requires_grad]
+        self._bindable = [*self.parameters, *self.held]
         self.buffers = list(buffers_of(module))
         self.statistics = [False] * len(self.buffers)
         self._own = [tensor.detach() for tensor in self.tensors()]  # the memory that the module came with
@@ -192,25 +196,25 @@ class Model:
         self, weights: list[torch.Tensor], gradient: Optional[list[torch.Tensor]], rehearsal: bool = False
     ) -> None:
         """Let the module compute with these weights, and add its gradient to these tensors if it trains."""
-        self._check_weights()
-        self._bound = weights
-        if not rehearsal:
-            self._newest = weights
-        for parameter, value in zip(self.parameters, weights):
-            parameter.data = value
-        self._versions = [parameter._version for parameter in self.parameters]
-        self._gradient = gradient
-        if gradient is not None:
-            self._gradient_versions = [value._version for value in gradient]
+        if weights is not self._bound:
+            self._bound = weights
+            for parameter, value in zip(self._bindable, weights):
+                parameter.data = value
+            if not rehearsal:
+                self._newest = weights
+        if gradient is not None and gradient is not self._gradient:
             for parameter, value in zip(self.parameters, gradient):
                 parameter.grad = value
-        at = len(self.parameters)
-        for parameter, value in zip(self.held, weights[at:]):
-            parameter.data = value
-        at += len(self.held)
-        for buffer, scratch, value in zip(self.buffers, self.scratch, weights[at:]):
-            scratch.copy_(value)
-            buffer.put(scratch)
+        self._gradient = gradient
+        if not self._versions:
+            self._versions = list(map(_version, self.parameters))
+        if rehearsal and gradient is not None:
+            self._gradient_versions = list(map(_version, gradient))
+        if self.buffers:
+            at = len(self._bindable)
+            for buffer, scratch, value in zip(self.buffers, self.scratch, weights[at:]):
+                scratch.copy_(value)
+                buffer.put(scratch)
         # Autocast keeps the weights that it has cast: these are others.
         torch.clear_autocast_cache()
 
@@ -234,19 +238,25 @@ class Model:
     def check_step(self) -> None:
         """Is the gradient where it belongs, and are the weights what they were?"""
         assert self._gradient is not None
-        for name, parameter, gradient in zip(self.names, self.parameters, self._gradient):
-            if parameter.grad is not gradient:
-                raise RuntimeError(
-                    f"parameter {name}: its grad was replaced; leave out zero_grad(), and let submit() run backward"
-                )
-        self._check_weights()
+        if not all(map(operator.is_, map(_grad, self.parameters), self._gradient)):
+            raise RuntimeError(
+                f"parameter {self._first(_grad, self._gradient)}: its grad was replaced; leave out zero_grad(), and "
+                "let submit() run backward"
+            )
+        self.check_weights()
 
-    def _check_weights(self) -> None:
-        for name, parameter, version in zip(self.names, self.parameters, self._versions):
-            if parameter._version != version:
-                raise RuntimeError(
-                    f"parameter {name} was changed in place; shards update weights: leave out optimizer.step()"
-                )
+    def check_weights(self) -> None:
+        """Are the weights what they were? Binding others does not count as a change."""
+        if list(map(_version, self.parameters)) != self._versions:
+            raise RuntimeError(
+                f"parameter {self._first(_version, self._versions)} was changed in place; shards update weights: "
+                "leave out optimizer.step()"
+            )
+
+    def _first(self, attribute: Callable[[Any], Any], values: Sequence[object]) -> str:
+        """The name of the first parameter whose attribute is another object."""
+        rows = zip(self.names, self.parameters, values)
+        return next(name for name, parameter, value in rows if attribute(parameter) is not value)
 
     def add_statistics(self, share: float) -> None:
         """Add to the gradient what the step left in buffers, times its share of the samples."""
@@ -270,7 +280,7 @@ class Model:
             for own, value in zip(self._own, self._newest):
                 if own is not value:
                     own.copy_(value)
-        for parameter, own in zip([*self.parameters, *self.held], self._own):
+        for parameter, own in zip(self._bindable, self._own):
             parameter.data = own
             parameter.grad = None
         for buffer in self.buffers:

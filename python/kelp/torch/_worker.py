@@ -23,6 +23,7 @@ from ._module import BatchNormWatch, Model
 from ._optim import job_keys
 
 Number = Union[float, torch.Tensor]
+Numbers = numpy.ndarray[Any, numpy.dtype[numpy.int64]]
 
 _torch: Any = torch  # some of its names and functions have no types
 _REHEARSALS = 3
@@ -30,6 +31,7 @@ _REASONS = "another loss, module, data transform or sum given to submit()"  # wh
 _AHEAD = 2  # pieces for each data process
 _REHEARSAL_SEED = 0x6B656C70
 _FROM_FILE = 3
+_INT64 = numpy.int64
 
 
 class Batch:
@@ -42,7 +44,6 @@ class Batch:
         part: ``"train"``, ``"val"`` or ``"test"``
         step: training steps before this one
         epoch: passes through the data before this one
-        indices: the numbers of the samples in their dataset, int64
         samples: how many samples there are
         step_samples: how many the whole step has, over all its batches
         lr: the learning rate of the step; 0 in an evaluation
@@ -50,8 +51,8 @@ class Batch:
     """
 
     __slots__ = (
-        "data", "training", "predicting", "part", "step", "epoch", "indices", "samples", "step_samples", "lr",
-        "rehearsal", "_worker", "_submitted",
+        "data", "training", "predicting", "part", "step", "epoch", "samples", "step_samples", "lr", "rehearsal",
+        "_worker", "_numbers", "_submitted",
     )  # fmt: skip
 
     data: Any
@@ -60,15 +61,20 @@ class Batch:
     part: str
     step: int
     epoch: int
-    indices: torch.Tensor
     samples: int
     step_samples: int
     lr: float
     rehearsal: bool
 
-    def __init__(self, worker: Worker) -> None:
+    def __init__(self, worker: Worker, numbers: Numbers) -> None:
         self._worker = worker
+        self._numbers = numbers
         self._submitted = False
+
+    @property
+    def indices(self) -> torch.Tensor:
+        """The numbers of the samples in their dataset, int64."""
+        return torch.from_numpy(self._numbers)
 
     def submit(
         self, loss: Optional[torch.Tensor] = None, *, predictions: Optional[torch.Tensor] = None, **sums: Number
@@ -328,13 +334,12 @@ class Worker:
             raise StopIteration
         (kind, step, epoch, _, _, step_samples, weights, gradient, seed, lr, done, samples) = piece
         self._loop.step = step
-        batch = Batch(self)
+        batch = Batch(self, numpy.frombuffer(self._core.indices(), _INT64))
         batch.rehearsal = False
         batch.training = kind == 1
         batch.predicting = kind == PREDICT
         batch.part = self._part(kind)
         batch.step, batch.epoch, batch.step_samples, batch.samples, batch.lr = step, epoch, step_samples, samples, lr
-        batch.indices = torch.frombuffer(self._core.indices(), dtype=torch.int64)
         if weights not in self._weights:
             self._weights[weights] = self._model.views(self._core, self._core.weights(weights, True))
         views = self._gradient(gradient, done == 0) if batch.training else None
@@ -349,9 +354,9 @@ class Worker:
 
     def _expect(self) -> None:
         """Let data processes fetch what probably comes next."""
-        pieces: dict[str, list[tuple[torch.Tensor, int]]] = {}
+        pieces: dict[str, list[tuple[Numbers, int]]] = {}
         for kind, indices, seed in self._core.ahead(self._ahead):
-            pieces.setdefault(self._part(kind), []).append((torch.frombuffer(indices, dtype=torch.int64), seed))
+            pieces.setdefault(self._part(kind), []).append((numpy.frombuffer(indices, _INT64), seed))
         for part in pieces:
             self._loader.expect(part, pieces[part])
 
@@ -359,14 +364,15 @@ class Worker:
         self, batch: Batch, weights: list[torch.Tensor], gradient: Optional[list[torch.Tensor]], seed: int
     ) -> None:
         start = time.monotonic_ns()
-        batch.data = self._loader.fetch(batch.part, batch.indices, seed)
+        batch.data = self._loader.fetch(batch.part, batch._numbers, seed)
         if not batch.rehearsal:
             self._core.spent_reading((time.monotonic_ns() - start) // 1000)
         self._model.bind(weights, gradient, batch.rehearsal)
         if batch.training != self._training:
             self._model.set_training(batch.training)
             self._training = batch.training
-        torch.set_grad_enabled(batch.training)
+        if torch.is_grad_enabled() != batch.training:
+            torch.set_grad_enabled(batch.training)
         seed_lane(seed)
 
     def _gradient(self, number: int, first: bool) -> list[torch.Tensor]:
@@ -390,6 +396,7 @@ class Worker:
             raise RuntimeError("submit(): this batch is not the newest one")
         if batch.predicting:
             rows = _rows(predictions, batch.samples)
+            self._model.check_weights()
             self._core.predict(_array(rows), rows.shape[1])
             self._core.submit()
             return
@@ -411,6 +418,8 @@ class Worker:
             if self._model.buffers and not batch.rehearsal:
                 with torch.no_grad():
                     self._model.add_statistics(share)
+        else:
+            self._model.check_weights()
         total = loss.item() * batch.samples
         if batch.rehearsal:
             self._end_rehearsal(total, measures)
@@ -441,10 +450,8 @@ class Worker:
                 f"{self._loader.lengths()[0]} samples): take fewer lanes, or train.drop_last: true",
             )
             self._values = self._model.rehearsal_values()
-            self._piece = torch.from_numpy(
-                numpy.linspace(0, self._loader.lengths()[0] - 1, count).astype(numpy.int64)
-            )
-        batch = Batch(self)
+            self._piece = numpy.linspace(0, self._loader.lengths()[0] - 1, count).astype(_INT64)
+        batch = Batch(self, self._piece.copy())
         batch.rehearsal = True
         batch.training = True
         batch.predicting = False
@@ -452,7 +459,6 @@ class Worker:
         batch.step = batch.epoch = 0
         self._loop.step = 0
         batch.lr = 0.0
-        batch.indices = self._piece
         batch.samples = batch.step_samples = len(self._piece)
         gradient = [torch.zeros_like(value) for value in self._values]
         self._rehearsals.append((gradient, []))
