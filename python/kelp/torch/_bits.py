@@ -52,7 +52,7 @@ def mix(seed: int, number: int) -> int:
 
 _default_seed = torch.default_generator.manual_seed
 _numpy_seed = numpy.random.seed
-_python_generator = random.seed.__self__
+_python_generator: Any = getattr(random.seed, "__self__")
 _python_seed = super(random.Random, _python_generator).seed
 
 
