@@ -2,8 +2,13 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
+#include "cli/chaos/chaos_process.h"
 #include "common/base/clock.h"
+
+#define STATUS_FRESH_MS 2000 /* older answers say nothing about who is there */
+#define WORKER          "worker-"
 
 kelp_status kelp_chaos_follow_start(struct kelp_chaos_follow *follow, const char *etcd,
                                     const char *job, const char *certs, struct kelp_error *reterr)
@@ -110,19 +115,78 @@ bool kelp_chaos_follow_unfinished(const struct kelp_chaos_follow *follow)
     return report->any && report->total_steps > 0 && report->newest.step < report->total_steps;
 }
 
-kelp_status kelp_chaos_follow_stall(const struct kelp_chaos_follow *follow, uint32_t stall_ms,
-                                    const char *run_path, struct kelp_error *reterr)
+static bool has_joined(const Kelp__V1__StatusReply *status, const char *id)
+{
+    for (size_t i = 0; status && i < status->n_workers; i++) {
+        if (strcmp(status->workers[i]->id, id) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* "worker-1", on hosts "host-0.worker-1". */
+static bool is_new_worker(const char *id, const void *status)
+{
+    const char *dot = strrchr(id, '.');
+
+    return strncmp(dot ? dot + 1 : id, WORKER, sizeof(WORKER) - 1) == 0 && !has_joined(status, id);
+}
+
+/* Does training rest, for all that is known, until more workers have joined? */
+static bool lacks_workers(const Kelp__V1__StatusReply *status)
+{
+    size_t least = status && status->targets ? status->targets->workers_min : 1;
+
+    return !status || status->n_workers < (least > 1 ? least : 1);
+}
+
+/* NULL: no coordinator answers. */
+static const Kelp__V1__StatusReply *fresh_status(const struct kelp_chaos_follow *follow,
+                                                 uint64_t now_ms)
+{
+    return now_ms <= follow->status_ms + STATUS_FRESH_MS ? follow->status : NULL;
+}
+
+static bool workers_start(const struct kelp_chaos_follow *follow,
+                          const struct kelp_chaos_stall *stall, uint64_t now_ms)
+{
+    const Kelp__V1__StatusReply *status = fresh_status(follow, now_ms);
+    const struct kelp_chaos_search search = {.parents = stall->parents,
+                                             .parent_count = stall->parent_count,
+                                             .wanted = is_new_worker,
+                                             .user = status};
+
+    return lacks_workers(status) && kelp_chaos_process_computes(&search);
+}
+
+kelp_status kelp_chaos_follow_stall(struct kelp_chaos_follow *follow,
+                                    const struct kelp_chaos_stall *stall, struct kelp_error *reterr)
 {
     uint64_t now = kelp_clock_ms();
 
-    if (now < follow->alive_ms || now - follow->alive_ms < stall_ms) {
+    if (follow->still_from_ms != follow->alive_ms) {
+        follow->still_from_ms = follow->alive_ms;
+        follow->still_until_ms = follow->alive_ms;
+        follow->still_ms = 0;
+    }
+    if (now < follow->still_until_ms + KELP_CHAOS_STILL_MS) {
         return KELP_OK;
     }
+    if (!workers_start(follow, stall, now)) {
+        follow->still_ms += now - follow->still_until_ms;
+    }
+    follow->still_until_ms = now;
+    if (follow->still_ms < stall->limit_ms) {
+        return KELP_OK;
+    }
+    const Kelp__V1__StatusReply *status = fresh_status(follow, now);
     return kelp_fail(reterr, KELP_ERR_TIMEOUT,
                      "no step was made for %" PRIu32 " s after step %" PRIu64 ": %.255s; see "
                      "%s/logs",
-                     stall_ms / 1000, follow->report->newest.step,
-                     follow->status && follow->status->reason[0] ? follow->status->reason
-                                                                 : "no reason is known",
-                     run_path);
+                     stall->limit_ms / 1000, follow->report->newest.step,
+                     !status             ? "no coordinator answers"
+                     : status->reason[0] ? status->reason
+                                         : "no reason is known",
+                     stall->run_path);
 }

@@ -18,6 +18,7 @@
 
 #define TEXT_MAX        8192         /* of a command line or a status */
 #define ENVIRONMENT_MAX (256u << 10) /* bytes of one that are looked at */
+#define DEPTH_MAX       16           /* of processes started by processes */
 
 /* A file of /proc/PID, NUL-terminated; its length, 0 when it cannot be read. */
 static size_t read_proc(pid_t pid, const char *name, char text[TEXT_MAX])
@@ -75,7 +76,7 @@ static uint64_t age_ms(const struct stat_line *line)
 }
 
 /* Programs of one's own get it so. */
-static bool has_id_variable(pid_t pid, const char *id)
+static bool read_id_variable(pid_t pid, char id[KELP_CHAOS_ID_MAX + 1])
 {
     static const char name[] = "KELP_ID=";
     char path[64];
@@ -85,15 +86,17 @@ static bool has_id_variable(pid_t pid, const char *id)
     (void)snprintf(path, sizeof(path), "%ld/environ", (long)pid);
     size_t length = text ? kelp_proc_file_read(path, text, ENVIRONMENT_MAX) : 0;
     for (size_t at = 0; at < length && !found; at += strlen(text + at) + 1) {
-        found = strncmp(text + at, name, sizeof(name) - 1) == 0 &&
-                strcmp(text + at + sizeof(name) - 1, id) == 0;
+        found = strncmp(text + at, name, sizeof(name) - 1) == 0;
+        if (found) {
+            (void)snprintf(id, KELP_CHAOS_ID_MAX + 1, "%s", text + at + sizeof(name) - 1);
+        }
     }
     free(text);
     return found;
 }
 
-/* Does the command line hold the arguments "--id" ID? */
-static bool has_id(pid_t pid, const char *id)
+/* What follows "--id" on the command line. */
+static bool read_id(pid_t pid, char id[KELP_CHAOS_ID_MAX + 1])
 {
     char text[TEXT_MAX];
     size_t length = read_proc(pid, "cmdline", text);
@@ -101,11 +104,19 @@ static bool has_id(pid_t pid, const char *id)
 
     for (size_t at = 0; at < length; at += strlen(text + at) + 1) {
         if (next) {
-            return strcmp(text + at, id) == 0;
+            (void)snprintf(id, KELP_CHAOS_ID_MAX + 1, "%s", text + at);
+            return true;
         }
         next = strcmp(text + at, "--id") == 0;
     }
-    return has_id_variable(pid, id);
+    return read_id_variable(pid, id);
+}
+
+static bool has_id(pid_t pid, const char *id)
+{
+    char its[KELP_CHAOS_ID_MAX + 1];
+
+    return read_id(pid, its) && strcmp(its, id) == 0;
 }
 
 static bool is_child(pid_t pid, pid_t parent, const char *id, struct stat_line *ret_line)
@@ -117,6 +128,41 @@ static bool is_child(pid_t pid, pid_t parent, const char *id, struct stat_line *
 static pid_t pid_of(const char *name)
 {
     return isdigit((unsigned char)name[0]) ? (pid_t)strtol(name, NULL, 10) : 0;
+}
+
+/* Is it a process that is looked for, or one that such a process has started? */
+static bool belongs(const struct kelp_chaos_search *search, pid_t pid)
+{
+    struct stat_line line;
+    char id[KELP_CHAOS_ID_MAX + 1];
+
+    for (uint32_t depth = 0; depth < DEPTH_MAX && pid > 1 && read_stat(pid, &line); depth++) {
+        for (uint32_t i = 0; i < search->parent_count; i++) {
+            if (line.parent == search->parents[i]) {
+                return read_id(pid, id) && search->wanted(id, search->user);
+            }
+        }
+        pid = line.parent;
+    }
+    return false;
+}
+
+bool kelp_chaos_process_computes(const struct kelp_chaos_search *search)
+{
+    DIR *folder = opendir("/proc");
+    bool computes = false;
+
+    if (!folder) {
+        return false;
+    }
+    for (struct dirent *entry = readdir(folder); entry && !computes; entry = readdir(folder)) {
+        struct stat_line line;
+        pid_t pid = pid_of(entry->d_name);
+        computes = pid > 0 && read_stat(pid, &line) && (line.state == 'R' || line.state == 'D') &&
+                   belongs(search, pid);
+    }
+    (void)closedir(folder);
+    return computes;
 }
 
 /* The children, at most `room`; those with the id alone when it is not NULL. */

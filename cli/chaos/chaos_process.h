@@ -5,12 +5,14 @@
 #ifndef KELP_CLI_CHAOS_CHAOS_PROCESS_H
 #define KELP_CLI_CHAOS_CHAOS_PROCESS_H
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
 
 #include "common/base/status.h"
 
 #define KELP_CHAOS_CHILDREN_MAX 4200 /* of one run */
+#define KELP_CHAOS_ID_MAX       255  /* bytes of --id that are compared */
 
 struct kelp_chaos_process {
     pid_t pid;
@@ -31,6 +33,18 @@ kelp_status kelp_chaos_process_hold(pid_t pid,
 bool kelp_chaos_process_signal(const struct kelp_chaos_process *process, int signal_number);
 bool kelp_chaos_process_ended(const struct kelp_chaos_process *process);
 void kelp_chaos_process_close(struct kelp_chaos_process *process);
+
+/* Children of any of these parents whose --id is wanted. */
+struct kelp_chaos_search {
+    const pid_t *parents;
+    uint32_t parent_count;
+    bool (*wanted)(const char *id, const void *user);
+    const void *user;
+};
+
+/* Does one of them, or a process that it has started, run at this moment, or wait for a processor
+ * or a disk? Of each process the main thread is looked at. */
+bool kelp_chaos_process_computes(const struct kelp_chaos_search *search);
 
 /* SIGKILL to every child of `parent` and to itself, all at once, and wait until the children are
  * gone, at most wait_ms. Returns how many children it had; KELP_ERR_TIMEOUT when some stay. */

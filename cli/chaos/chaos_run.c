@@ -375,9 +375,15 @@ static kelp_status tend(struct run *run, struct kelp_error *reterr)
     if (status == KELP_OK) {
         status = do_faults(run, reterr);
     }
-    return status == KELP_OK ? kelp_chaos_follow_stall(&run->follow, run->options->stall_ms,
-                                                       run->run_path, reterr)
-                             : status;
+    if (status != KELP_OK) {
+        return status;
+    }
+    const pid_t train = kelp_process_pid(run->target.train.process);
+    const struct kelp_chaos_stall stall = {.limit_ms = run->options->stall_ms,
+                                           .run_path = run->run_path,
+                                           .parents = &train,
+                                           .parent_count = 1};
+    return kelp_chaos_follow_stall(&run->follow, &stall, reterr);
 }
 
 /* Until `kelp train` ends by itself. */

@@ -373,6 +373,20 @@ static void wait_for_event(struct run *run)
     (void)poll(items, count, wait_ms);
 }
 
+static kelp_status check_stall(struct run *run, struct kelp_error *reterr)
+{
+    pid_t nodes[KELP_NETWORK_HOSTS_MAX];
+    struct kelp_chaos_stall stall = {
+        .limit_ms = run->options->stall_ms, .run_path = run->run_path, .parents = nodes};
+
+    for (uint32_t i = 0; i < kelp_network_count(run->network); i++) {
+        if (run->machines.list[i].node.process) {
+            nodes[stall.parent_count++] = kelp_process_pid(run->machines.list[i].node.process);
+        }
+    }
+    return kelp_chaos_follow_stall(&run->follow, &stall, reterr);
+}
+
 /* Every `kelp node` has ended, and no host is away. */
 static kelp_status look_at_hosts(struct run *run, bool *ret_over, struct kelp_error *reterr)
 {
@@ -405,8 +419,7 @@ static kelp_status follow(struct run *run, struct kelp_error *reterr)
             status = tend(run, reterr);
         }
         if (status == KELP_OK && !over) {
-            status = kelp_chaos_follow_stall(&run->follow, run->options->stall_ms, run->run_path,
-                                             reterr);
+            status = check_stall(run, reterr);
         }
         if (status == KELP_OK && !over) {
             wait_for_event(run);
