@@ -77,7 +77,7 @@ breaks() { # RUN MODEL: likewise, by kelp chaos
     job_of "$2"
     problem=
     if [ "$plan" = quick ]; then epochs=150; fi
-    if ! kelp chaos "${job[@]}" --run "$1" --plan "$plan" --epochs "$epochs" --stall 5m >"$1.log" 2>&1; then
+    if ! kelp chaos "${job[@]}" --run "$1" --plan "$plan" --epochs "$epochs" >"$1.log" 2>&1; then
         cat "$1.log"
         problem="it fails; kelp chaos says why above"
     fi
