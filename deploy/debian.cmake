@@ -5,7 +5,7 @@ endif()
 
 # Time stamps that do not tell when the package was made, where SOURCE_DATE_EPOCH says so.
 string(TIMESTAMP date "%a, %d %b %Y %H:%M:%S +0000" UTC)
-foreach(package kelp libkelp-worker1 kelp-dev)
+foreach(package ${CPACK_COMPONENTS_ALL})
   set(root ${CPACK_TEMPORARY_INSTALL_DIRECTORY}/${package}/usr)
   set(doc ${root}/share/doc/${package})
   file(MAKE_DIRECTORY ${doc})
@@ -40,3 +40,14 @@ execute_process(COMMAND gzip -9nf ${root}/share/doc/kelp/changelog COMMAND_ERROR
 file(MAKE_DIRECTORY ${root}/share/zsh/vendor-completions)
 file(RENAME ${root}/share/zsh/site-functions/_kelp ${root}/share/zsh/vendor-completions/_kelp)
 file(REMOVE_RECURSE ${root}/share/zsh/site-functions)
+
+# Debian has one folder for all versions of Python, and its libraries where the loader looks.
+set(root ${CPACK_TEMPORARY_INSTALL_DIRECTORY}/python3-kelp/usr)
+if(EXISTS ${root})
+  file(GLOB packages ${root}/lib/python3.*/*-packages)
+  get_filename_component(version ${packages} DIRECTORY)
+  file(MAKE_DIRECTORY ${root}/lib/python3)
+  file(RENAME ${packages} ${root}/lib/python3/dist-packages)
+  file(REMOVE_RECURSE ${version})
+  file(RPATH_REMOVE FILE ${root}/lib/python3/dist-packages/kelp/_kelp.abi3.so)
+endif()

@@ -5,6 +5,7 @@
 #   include/kelp/           model.h for models of one's own; worker.h for programs that are workers
 #   lib/                    libkelp-worker.so, the worker as a library; kelp/kelp-faultdisk.so; pkgconfig/;
 #                           kelp/libkelp-cuda.so where nvcc was found
+#   lib/python3.N/dist-packages/kelp/  the package for Python, where its headers were found
 #   share/kelp/examples/    jobs to start from, a model and a worker of one's own
 #   share/doc/kelp/         README and docs/
 #   share/kelp/monitoring/  alerts and a board
@@ -13,8 +14,8 @@
 #   share/man/              a page for each program and verb, and one for job files
 #   share/{bash-completion,zsh,fish}/
 #
-# Three components, each a Debian package: kelp; libkelp-worker1, with which programs run that are workers themselves;
-# and kelp-dev, with which they are built.
+# Components, each a Debian package: kelp; libkelp-worker1, with which programs run that are workers themselves;
+# kelp-dev, with which they are built; and python3-kelp, for scripts in Python.
 
 set(CMAKE_INSTALL_DEFAULT_COMPONENT_NAME kelp)
 set(CMAKE_INSTALL_DEFAULT_DIRECTORY_PERMISSIONS
@@ -57,6 +58,15 @@ install(TARGETS kelp-worker-shared
   LIBRARY DESTINATION lib COMPONENT libkelp-worker1 NAMELINK_COMPONENT kelp-dev)
 install(FILES include/kelp/worker.h DESTINATION include/kelp COMPONENT kelp-dev)
 install(FILES ${pkgconfig}/kelp-worker.pc DESTINATION lib/pkgconfig COMPONENT kelp-dev)
+
+# ---- Python ----
+if(TARGET kelp-python)
+  install(TARGETS kelp-python LIBRARY DESTINATION ${KELP_PYTHON_FOLDER}/kelp COMPONENT python3-kelp)
+  install(DIRECTORY python/kelp DESTINATION ${KELP_PYTHON_FOLDER} COMPONENT python3-kelp
+    FILES_MATCHING PATTERN *.py PATTERN *.pyi PATTERN py.typed PATTERN __pycache__ EXCLUDE)
+  install(FILES ${PROJECT_BINARY_DIR}/python/METADATA COMPONENT python3-kelp
+    DESTINATION ${KELP_PYTHON_FOLDER}/kelp-${PROJECT_VERSION}.dist-info)
+endif()
 
 # ---- Debian packages: cpack -G DEB in the build folder ----
 set(KELP_MAINTAINER "Kelp developers <kelp@example.org>" CACHE STRING "Maintainer of the packages: NAME <MAIL>")
@@ -105,4 +115,22 @@ set(CPACK_COMPONENT_LIBKELP-WORKER1_DESCRIPTION
 "worker of Kelp as a library
 Kelp trains models on a cluster whose processes may join, leave or fail at
 any time. Programs that bring gradients of their own run with this library.")
+if(TARGET kelp-python)
+  list(APPEND CPACK_COMPONENTS_ALL python3-kelp)
+  set(CPACK_DEBIAN_PYTHON3-KELP_PACKAGE_NAME python3-kelp)
+  set(CPACK_DEBIAN_PYTHON3-KELP_PACKAGE_SECTION python)
+  set(CPACK_DEBIAN_PYTHON3-KELP_PACKAGE_SHLIBDEPS ON)
+  set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS ${PROJECT_BINARY_DIR}/lib)
+  set(CPACK_DEBIAN_PYTHON3-KELP_PACKAGE_DEPENDS
+    "python3 (>= 3.11), python3-numpy, libkelp-worker1 (= ${PROJECT_VERSION}-${CPACK_DEBIAN_PACKAGE_RELEASE})")
+  set(CPACK_DEBIAN_PYTHON3-KELP_PACKAGE_RECOMMENDS "kelp, python3-torch")
+  set(CPACK_DEBIAN_PYTHON3-KELP_PACKAGE_CONTROL_EXTRA
+    "${PROJECT_SOURCE_DIR}/deploy/debian/python3-kelp/postinst;${PROJECT_SOURCE_DIR}/deploy/debian/python3-kelp/prerm")
+  set(CPACK_COMPONENT_PYTHON3-KELP_DESCRIPTION
+"training with PyTorch or numpy on Kelp
+Kelp trains models on a cluster whose processes may join, leave or fail at
+any time, and the result has the same bits whatever happens. With this package
+scripts in Python take part: kelp.torch trains a module of PyTorch, and
+kelp alone needs numpy. The command that starts them is in the package kelp.")
+endif()
 include(CPack)

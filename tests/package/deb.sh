@@ -1,10 +1,11 @@
 #!/bin/bash
-# The Debian package: made, looked at by lintian, installed by apt on a clean Debian 12 of its own, where a user who is
-# not root trains the example. By hand: it needs root, a source of Debian packages and some minutes.
+# The Debian packages: made, looked at by lintian, installed by apt on a clean Debian 12 of its own, where a user who is
+# not root trains the example, and scripts with numpy and PyTorch. By hand: it needs root, a source of Debian packages
+# and some minutes.
 # usage: tests/package/deb.sh SOURCE_DIR BUILD_DIR [KEEP_DIR]   (KEEP_DIR: where the packages are left)
 set -euo pipefail
 usage='usage: tests/package/deb.sh SOURCE_DIR BUILD_DIR [KEEP_DIR]'
-: "${1:?$usage}"
+source_dir="$(cd "${1:?$usage}" && pwd)"
 build_dir="$(cd "${2:?$usage}" && pwd)"
 scratch="$(mktemp -d)"
 chmod 755 "$scratch"
@@ -26,6 +27,13 @@ printf '== packages\n'
 }
 main=("$scratch"/kelp_*.deb)
 packages=("${main[@]}" "$scratch"/{libkelp-worker1,kelp-dev}_*.deb)
+python=("$scratch"/python3-kelp_*.deb)
+if [ -e "${python[0]}" ]; then
+    packages+=("${python[@]}")
+else
+    python=()
+    printf 'not tested: python3-kelp, which was built without headers (deploy/install-deps.sh --python)\n'
+fi
 for package in "${packages[@]}"; do
     printf '\n%s\n' "$(basename "$package")"
     dpkg-deb --field "$package"
@@ -45,21 +53,41 @@ kelp status
 kelp predict --out predictions.csv
 head -n 3 predictions.csv
 TRY
-chmod 755 "$scratch/try"
+cat >"$scratch/try-python" <<'TRY'
+#!/bin/sh
+set -eu
+cd "$HOME"
+python3 -c 'import kelp, kelp.torch; print(kelp.__version__, kelp.__file__)'
+python3 -c 'import importlib.metadata as m; print(m.version("kelp"), m.requires("kelp"))'
+kelp run /tmp/plane_numpy.py
+kelp run /usr/share/kelp/examples/pytorch/plane.py
+TRY
+cp "$source_dir/tests/package/python/plane_numpy.py" "$scratch"
+chmod 755 "$scratch"/try* "$scratch"/*.py
+hooks=()
+inside() { hooks+=("--customize-hook=chroot \"\$1\" $1"); }
+as_user() { inside "su user -c 'HOME=/home/user $1'"; }
 # As by default, also what is recommended: mmdebstrap turns that off. What apt says is of interest when it fails.
-apt="chroot \"\$1\" apt-get -q -o APT::Install-Recommends=true"
-install="$apt install -y /tmp/$(basename "${main[0]}") >$scratch/apt.log 2>&1 || { cat $scratch/apt.log; exit 1; }"
+apt() {
+    local log="$scratch/apt.log"
+    inside "apt-get -q -y -o APT::Install-Recommends=true $1 >$log 2>&1 || { cat $log; exit 1; }"
+}
+hooks+=("--customize-hook=copy-in ${packages[*]} $scratch/try $scratch/try-python $scratch/plane_numpy.py /tmp")
+apt "install /tmp/$(basename "${main[0]}")"
+inside 'useradd -m user'
+as_user /tmp/try
+if [ "${#python[@]}" -gt 0 ]; then
+    apt "install /tmp/$(basename "$scratch"/libkelp-worker1_*.deb) /tmp/$(basename "${python[0]}")"
+    inside 'test -e /usr/lib/python3/dist-packages/kelp/__pycache__' # a user could not write it
+    as_user /tmp/try-python
+    apt 'purge python3-kelp libkelp-worker1'
+fi
+apt 'purge kelp'
 # Nothing of it may be left behind.
-gone="! chroot \"\$1\" find /usr /etc /var/lib -path /var/lib/apt -prune -o -name '*kelp*' -print | grep ."
+hooks+=("--customize-hook=! chroot \"\$1\" find /usr /etc /var/lib -path /var/lib/apt -prune -o -name '*kelp*' -print |
+    grep .")
 # Packages come from where those of this machine come from.
-mmdebstrap --variant=minbase --quiet \
-    --customize-hook="copy-in ${packages[*]} $scratch/try /tmp" \
-    --customize-hook="$install" \
-    --customize-hook="chroot \"\$1\" useradd -m user" \
-    --customize-hook="chroot \"\$1\" su user -c 'HOME=/home/user /tmp/try'" \
-    --customize-hook="chroot \"\$1\" apt-get -q purge -y kelp >>$scratch/apt.log 2>&1" \
-    --customize-hook="$gone" \
-    bookworm /dev/null
+mmdebstrap --variant=minbase --quiet "${hooks[@]}" bookworm /dev/null
 if [ -n "${3:-}" ]; then
     mkdir -p "$3"
     cp "${packages[@]}" "$3"

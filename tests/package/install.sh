@@ -61,6 +61,28 @@ if command -v man >/dev/null; then
     grep -q -- '--workers' "$scratch/log" || fail 'man does not show kelp-train(1)'
 fi
 
+# ---- the package for Python ------------------------------------------------------------------------
+module="$(compgen -G "$prefix/lib/python3*/*-packages/kelp/_kelp.abi3.so" || true)"
+if [ -z "$module" ]; then
+    [ ! -e "$build_dir/python/kelp/_kelp.abi3.so" ] || fail 'the package for Python is built and not installed'
+    printf 'not tested: the package for Python was built without headers (deploy/install-deps.sh --python)\n'
+else
+    packages="${module%/kelp/*}"
+    for file in kelp/{__init__.py,_kelp.pyi,py.typed,torch/__init__.py} kelp-*.dist-info/METADATA; do
+        compgen -G "$packages/$file" >/dev/null || fail "$packages/$file is not installed"
+    done
+    diff <(cd "$source_dir/python/kelp" && git ls-files -- '*.py' | sort) \
+        <(cd "$packages/kelp" && find . -type f -name '*.py' -printf '%P\n' | sort) ||
+        fail 'the package has (>) other files than python/kelp (<)'
+    if /usr/bin/python3 -c 'import numpy' 2>/dev/null; then
+        PYTHONPATH="$packages" KELP_PYTHON=/usr/bin/python3 logged 'a script with numpy' \
+            kelp run --run plane --no-plots "$here/python/plane_numpy.py"
+        grep -q '^plane_numpy: done after 100 steps' "$scratch/log" || fail "kelp run says: $(cat "$scratch/log")"
+    else
+        printf 'not tested: a script, without numpy (deploy/install-deps.sh --python)\n'
+    fi
+fi
+
 # ---- a model of one's own ------------------------------------------------------------------------
 read -ra flags <<<"$(pkg-config --cflags kelp)"
 logged 'a model' gcc -shared -fPIC -Wall -Werror "${flags[@]}" -o model.so "$here/own_model.c"
