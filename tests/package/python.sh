@@ -65,11 +65,6 @@ export PYTHONPATH="$scratch/site"
 [ -e "$scratch/site/kelp/_kelp.abi3.so" ] || fail 'the extension is not of the stable ABI'
 [[ "$(ldd "$scratch/site/kelp/_kelp.abi3.so")" == *"libkelp-worker.so.1 => $prefix/"* ]] ||
     fail 'the extension runs with another library'
-if has_module mypy; then
-    logged 'mypy' "$python" -m mypy --strict --cache-dir "$scratch/mypy" "$scratch/python/kelp"
-else
-    printf 'not checked: types (mypy is not installed; deploy/install-deps.sh --python)\n'
-fi
 mkdir "$scratch/work"
 cd "$scratch/work"
 
