@@ -6,6 +6,7 @@
 
 #define KELP_COORDINATOR_ID_MAX       63   /* bytes of a worker's or shard's id */
 #define KELP_COORDINATOR_ADDRESS_MAX  255  /* bytes, host:port */
+#define KELP_COORDINATOR_PROGRAM_MAX  63   /* bytes of a program's name, in such a text */
 #define KELP_COORDINATOR_REASON_MAX   511  /* bytes of a text for people */
 #define KELP_COORDINATOR_WAITING_MAX  191  /* bytes of what a shard says it waits for */
 #define KELP_COORDINATOR_TROUBLE_MAX  255  /* bytes of a worker's trouble that are kept */

@@ -1,20 +1,31 @@
 #include "coordinator/term/term_internal.h"
 
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* ---- life ---- */
+
+/* "train.py" of "/home/me/train.py". */
+static void name_program(const struct kelp_job *job, char *name, size_t name_bytes)
+{
+    const char *path = job->model.python[0] != '\0' ? job->model.python : job->model.program;
+    const char *slash = strrchr(path, '/');
+
+    (void)snprintf(name, name_bytes, "%.*s", (int)name_bytes - 1, slash ? slash + 1 : path);
+}
 
 static kelp_status init_machines(struct kelp_term *term, struct kelp_error *reterr)
 {
     const struct kelp_job *job = term->options.job;
-    const struct kelp_placement_options placement = {.shards = job->cluster.shards,
-                                                     .replicas = job->cluster.replicas,
-                                                     .workers_min = job->cluster.workers.min,
-                                                     .shard_wait_ms = job->failure.shard_wait_ms,
-                                                     .detect_ms = job->failure.detect_ms,
-                                                     .storage_wait_ms =
-                                                         job->failure.storage_wait_ms,
-                                                     .writer = term->options.writer};
+    struct kelp_placement_options placement = {.shards = job->cluster.shards,
+                                               .replicas = job->cluster.replicas,
+                                               .workers_min = job->cluster.workers.min,
+                                               .shard_wait_ms = job->failure.shard_wait_ms,
+                                               .detect_ms = job->failure.detect_ms,
+                                               .storage_wait_ms = job->failure.storage_wait_ms,
+                                               .writer = term->options.writer};
+    name_program(job, placement.program, sizeof(placement.program));
     kelp_status status =
         kelp_membership_init(&term->membership, job->cluster.lanes, job->failure.detect_ms, reterr);
     if (status == KELP_OK) {

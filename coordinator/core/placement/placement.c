@@ -191,9 +191,11 @@ static kelp_status wait_or_open(struct kelp_placement *placement, uint64_t now_m
         kelp__placement_say(placement, actions, "reading the map from etcd");
     } else if (placement->map.generation == 0 &&
                placement->worker_count < placement->options.workers_min) {
-        kelp__placement_say(placement, actions, "waiting for %u of %u workers",
+        const char *program = placement->options.program;
+        kelp__placement_say(placement, actions, "waiting for %u of %u workers%s%s%s",
                             placement->options.workers_min - placement->worker_count,
-                            placement->options.workers_min);
+                            placement->options.workers_min, program[0] ? ": " : "", program,
+                            program[0] ? " starts (imports, data)" : "");
     } else if (placement->partition_count == 0) {
         kelp__placement_say(placement, actions, "waiting for the plan to be in etcd");
     } else if (!enough_shards(placement, count, now_ms)) {

@@ -271,9 +271,11 @@ enum kelp_placement_change {
 };
 
 struct kelp_placement_options {
-    uint32_t shards;      /* wanted */
-    uint32_t replicas;    /* of each partition, likewise */
-    uint32_t workers_min; /* before the first generation opens */
+    char
+        program[KELP_COORDINATOR_PROGRAM_MAX + 1]; /* that workers run, for people; "": their own */
+    uint32_t shards;                               /* wanted */
+    uint32_t replicas;                             /* of each partition, likewise */
+    uint32_t workers_min;                          /* before the first generation opens */
     uint32_t shard_wait_ms;
     uint32_t detect_ms;       /* silence that is a loss: failure.detect */
     uint32_t storage_wait_ms; /* 0: without limit */

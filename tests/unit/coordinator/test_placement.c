@@ -30,6 +30,16 @@ KELP_TEST(says_what_it_waits_for)
     ck_assert_str_eq(kelp_placement_state_text(placement_bench.machine.state), "starting");
 }
 
+/* A program of the user's takes a while until it is a worker. */
+KELP_TEST(says_which_program_starts)
+{
+    (void)snprintf(placement_bench.machine.options.program,
+                   sizeof(placement_bench.machine.options.program), "train.py");
+    (void)placement_none_read();
+    ck_assert_str_eq(placement_bench.machine.reason,
+                     "waiting for 2 of 2 workers: train.py starts (imports, data)");
+}
+
 /* etcd was emptied while a shard lived: it takes maps above the one that it has alone. */
 KELP_TEST(opens_above_what_shards_have)
 {
