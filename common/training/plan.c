@@ -350,11 +350,12 @@ static bool compute_difference(const struct kelp_plan *ours, const struct kelp_p
     const char *reasons =
         theirs->compute_reasons[0] ? theirs->compute_reasons : ours->compute_reasons;
     if (ours->compute_answer != theirs->compute_answer) {
-        (void)snprintf(text, text_bytes,
-                       "the kernels' known answer %016" PRIx64 " differs from %016" PRIx64
-                       "%s%s (cluster.mixed: true lets it in)",
-                       ours->compute_answer, theirs->compute_answer, reasons[0] ? ": " : "",
-                       reasons);
+        (void)snprintf(
+            text, text_bytes,
+            "%s %016" PRIx64 " differs from %016" PRIx64 "%s%s (cluster.mixed: true lets it in)",
+            reasons[0] ? "what the program computes before the first step,"
+                       : "the kernels' known answer",
+            ours->compute_answer, theirs->compute_answer, reasons[0] ? ": " : "", reasons);
         return true;
     }
     return false;

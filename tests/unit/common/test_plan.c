@@ -267,6 +267,8 @@ KELP_TEST(test_difference)
     ck_assert_int_eq(kelp_plan_difference(&other, &plan, false, text, sizeof(text)),
                      KELP_PLAN_COMPUTE);
     ck_assert_ptr_nonnull(strstr(text, ": another \"loss\" (cluster.mixed: true lets it in)"));
+    ck_assert_ptr_nonnull(strstr(text, "before the first step, 0000000000000006 differs"));
+    ck_assert_ptr_null(strstr(text, "kernel"));
     other.compute_answer = plan.compute_answer; /* reasons alone are no difference */
     ck_assert(!kelp_plan_difference(&other, &plan, false, text, sizeof(text)));
     ck_assert(!kelp_plan_difference(&other, &plan, true, text, sizeof(text)));
