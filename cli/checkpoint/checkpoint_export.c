@@ -19,10 +19,11 @@ static const struct kelp_option options[] = {
 static const struct kelp_program program = {
     .name = "kelp checkpoint export",
     .summary = "writes a checkpoint's weights as safetensors",
-    .positional = "NAME|FOLDER|newest FILE",
+    .positional = "NAME|FOLDER|newest|best FILE",
     .positional_min = 2,
     .positional_max = 2,
     .examples = "  kelp checkpoint export newest model.safetensors\n"
+                "  kelp checkpoint export best model.safetensors --run runs/mine\n"
                 "  kelp checkpoint export step-1500.g2 state.safetensors --with-optimizer\n",
     KELP_VERB_OPTIONS(options),
 };
