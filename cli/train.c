@@ -8,6 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "cli/checkpoint/run_plan.h"
 #include "cli/launch/children.h"
 #include "cli/launch/detach.h"
 #include "cli/launch/launcher.h"
@@ -27,6 +28,7 @@
 #include "common/program/portable.h"
 #include "common/program/run_next.h"
 #include "common/program/trace_option.h"
+#include "common/training/control.h"
 #include "common/training/manifest.h"
 
 static const struct kelp_option options[] = {
@@ -508,6 +510,18 @@ static kelp_status check_mode(const struct train *train, struct kelp_error *rete
                      train->run_path, mode == KELP_RUN_PREDICT ? "predict" : "evaluate");
 }
 
+/* What only its workers know of a job of a program, and the run does since they said it. */
+static void count_steps(struct train *train)
+{
+    struct kelp_plan plan;
+
+    if (kelp_worker_program_is(&train->worker_program) &&
+        kelp_run_plan(train->run_path, &plan, NULL) == KELP_OK) {
+        train->carried.steps = kelp_control_total_steps(kelp_job_file_job(train->file), &plan);
+        kelp_plan_fini(&plan);
+    }
+}
+
 /* May the job go on with the run? */
 static kelp_status check_resume(struct train *train, struct kelp_error *reterr)
 {
@@ -521,6 +535,9 @@ static kelp_status check_resume(struct train *train, struct kelp_error *reterr)
     if (status == KELP_OK) {
         status =
             kelp_train_job_follows(train->file, train->run_path, force, &train->changes, reterr);
+    }
+    if (status == KELP_OK) {
+        count_steps(train);
     }
     if (status == KELP_OK && !force) {
         status = kelp_train_job_same_data(job, train->run_path, train->carried.card, reterr);

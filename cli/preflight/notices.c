@@ -74,11 +74,34 @@ static void say_sizes(const struct kelp_job *job, uint64_t samples, struct kelp_
     }
 }
 
+/* Past its end a cosine stays at train.lr_min: with 0 nothing is learnt any more, in silence. */
+static void say_schedule(const struct kelp_job *job, uint64_t steps, struct kelp_display *display)
+{
+    const bool by_step = job->train.schedule_unit == KELP_SCHEDULE_BY_STEP;
+    const uint64_t total = job->train.schedule_total;
+    const uint64_t units = by_step ? steps : job->train.epochs;
+    const char *unit = by_step ? "step" : "epoch";
+
+    if (job->train.schedule != KELP_SCHEDULE_COSINE || job->train.lr_min > 0 || total == 0 ||
+        units <= total) {
+        return;
+    }
+    if (units == UINT64_MAX) { /* a program says later how many there are */
+        return;
+    }
+    kelp_display_say(display,
+                     "the learning rate is 0 from %s %" PRIu64 " on, where train.schedule cosine "
+                     "ends (train.schedule_total): the %s%s %" PRIu64 " to %" PRIu64
+                     " change nothing",
+                     unit, total + 1, unit, units > total + 1 ? "s" : "", total + 1, units);
+}
+
 void kelp_notices_say(const struct kelp_program *program, const struct kelp_job *job,
                       const struct kelp_carried *carried, struct kelp_display *display)
 {
     say_variables(program, display);
     say_sizes(job, carried->samples, display);
+    say_schedule(job, carried->steps, display);
     if (carried->classes[0] != '\0') {
         kelp_display_say(display, "classes of %s: %s", job->data.targets, carried->classes);
     }
