@@ -12,6 +12,9 @@ from types import TracebackType
 
 from kelp import _kelp
 
+# Of a failure that may not come again. Python itself exits with 1, and a script that does so is not started again.
+_TRY_AGAIN = 75
+
 _exit_status: int | None = None
 _opened = False
 _left_at: int | None = None  # the step at which the script left its loop
@@ -25,8 +28,14 @@ def is_worker() -> bool:
 
 
 def check_place() -> None:
+    """Before a Worker is made: may this process have one?"""
     if not is_worker():
         raise RuntimeError("this process has no place in a job: start the script with kelp run, not with python")
+    if _opened:
+        raise RuntimeError(
+            "a second Worker in one script: kelp run trains the job of the first one; make two scripts, or one that "
+            "is started twice with other arguments"
+        )
 
 
 def _where(trace: TracebackType | None) -> str:
@@ -64,6 +73,8 @@ def _end_with_line(
         sys.__excepthook__(kind, error, trace)
         return
     _exit_status = getattr(error, "exit_status", 2)
+    if _exit_status == 1:
+        _exit_status = _TRY_AGAIN
     if not _is_refusal(error):
         sys.__excepthook__(kind, error, trace)
     print(line_about(error.with_traceback(trace)), file=sys.stderr, flush=True)
@@ -77,11 +88,14 @@ def _about_leaving(step: int) -> str:
 
 
 def _exit() -> None:
-    """Python itself exits with 1 after an exception, with which a worker is started again.
+    """Python itself exits with 1 after an exception, with which a worker that had joined is started again.
 
     After sys.exit() or a break it would exit with the script's status: the job would wait for another worker, or start
     one that does the same.
     """
+    if signal.getsignal(signal.SIGTERM) is _go_on:
+        # Python puts handlers back as it ends: a SIGTERM would hide its exit status then.
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
     status = _exit_status
     if status is None and _left_at is not None and not _interrupted:
         print(f"{os.path.basename(sys.argv[0])}: {_about_leaving(_left_at)}", file=sys.stderr)
@@ -102,8 +116,6 @@ def open_worker() -> _kelp.Worker:
     """Take the options of a worker out of sys.argv and open it. Ctrl-C ends the process while that waits."""
     global _opened
     check_place()
-    if _opened:
-        raise RuntimeError("a second Worker in one script: kelp run trains the job of the first; make two scripts")
     handler = signal.getsignal(signal.SIGINT)
     on_main = threading.current_thread() is threading.main_thread()
     plain = on_main and handler is signal.default_int_handler
@@ -137,6 +149,10 @@ class Loop:
         self.step = None
 
 
+def _go_on(number: int, frame: object) -> None:
+    pass
+
+
 class Interrupts:
     """Signals for a worker, whose calls wait in C, where Python's handlers do not run.
 
@@ -152,7 +168,7 @@ class Interrupts:
         self._pipe = os.pipe()
         os.set_blocking(self._pipe[1], False)
         self._fd_before = signal.set_wakeup_fd(self._pipe[1], warn_on_full_buffer=False)
-        if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        if signal.getsignal(signal.SIGTERM) in (signal.SIG_DFL, _go_on):
             signal.signal(signal.SIGTERM, self._stop)
         self._thread = threading.Thread(target=self._watch, name="kelp-interrupts", daemon=True)
         self._thread.start()
@@ -172,7 +188,8 @@ class Interrupts:
         if self._pipe is None:
             return
         if signal.getsignal(signal.SIGTERM) == self._stop:
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            # The lines after the loop have what time the end of the job leaves.
+            signal.signal(signal.SIGTERM, _go_on if self._worker.over() else signal.SIG_DFL)
         signal.set_wakeup_fd(self._fd_before)
         os.close(self._pipe[1])
         self._thread.join()

@@ -30,6 +30,8 @@ SUMS = {
     "correct": 9,
 }
 LOSS = 0
+_ROUNDED = 1e-3
+_REASONS = "another processor, numpy or BLAS"  # where answers differ
 
 
 class Init(NamedTuple):
@@ -99,6 +101,17 @@ def check_sum(name: str, own: set[str]) -> None:
         raise ValueError(
             f"submit(): there is no sum {name!r}; there are {', '.join(sorted(own) + list(SUMS))}, and those that "
             "Worker() is given by sums="
+        )
+
+
+def check_correct(sums: Mapping[str, float], samples: int) -> None:
+    """A mean instead of a count would be a wrong accuracy, and nobody would see it."""
+    count, most = sums.get("correct", 0.0), sums.get("elements", samples)
+    # What was computed as mean * samples is not quite whole.
+    if not -_ROUNDED <= count <= most + _ROUNDED or abs(count - round(count)) > _ROUNDED:
+        raise ValueError(
+            f"submit(): correct is {count:.6g}; it is how many of the {most:.0f} are right, a whole number: "
+            "(out.argmax(1) == y).sum(), not the mean"
         )
 
 
@@ -188,6 +201,7 @@ class Batch:
             raise RuntimeError(f"step {self.step}: submit() was called twice for one batch; call it once for each")
         for name in sums:
             check_sum(name, self._own_sums)
+        check_correct(sums, self.samples)
         if self.predicting:
             rows = _rows(predictions, self.samples)
             self._core.predict(rows, rows.shape[1])
@@ -283,6 +297,7 @@ class Worker:
         self._core.plan_data(train, val, test, fingerprint)
         self._core.plan_program(program)
         self._core.plan_compute(kind, _numpy_answer() if answer is None else answer)
+        self._core.plan_reasons(_REASONS)
         self._core.plan_block(block)
 
     def setting(self, key: str) -> str:

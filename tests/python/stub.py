@@ -10,6 +10,7 @@ SETTINGS = {
     "train.drop_last": "false",
     "model.init": "init.safetensors",
     "model.sums": "[]",
+    "run.mode": "train",
 }
 
 

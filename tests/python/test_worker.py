@@ -376,7 +376,58 @@ class Mistakes(Joined):
         with mock.patch("kelp._kelp.Worker"), mock.patch("kelp._process._opened", False):
             kelp._process.open_worker()
             with self.assertRaisesRegex(RuntimeError, "a second Worker in one script"):
-                kelp._process.open_worker()
+                self.worker(Core(), mlp())
+
+    def test_sum(self):
+        """The mean over a batch stays when each of its samples is there twice, whatever else the batch depends on."""
+        class Mixed(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.rnn = nn.LSTM(4, 4, num_layers=2, dropout=0.5, batch_first=True)
+                self.rest = nn.Sequential(nn.BatchNorm1d(4), nn.Dropout(0.5), nn.Linear(4, 2))
+
+            def forward(self, x):
+                return self.rest(self.rnn(x[:, None])[0][:, -1])
+
+        def submits(reduction, **errors):
+            def body(batch, model):
+                out = model(batch.data[0])
+                error = (out.detach() - batch.data[1]).square()
+                loss = F.mse_loss(out, batch.data[1], reduction=reduction)
+                batch.submit(loss, **{name: getattr(error, how)() for name, how in errors.items()})
+
+            return body
+
+        sizes = {"train__batch_size": "16", "train__accumulate": "1"}  # pieces of 8 and 2 samples
+        for model in (mlp, Mixed):
+            for settings in (sizes, {**sizes, "train__drop_last": "true"}):
+                self.loop(submits("mean", squared="sum"), model=model(), core=Core(**settings))
+        self.assertEqual([part.dropout for part in model().modules() if isinstance(part, nn.LSTM)], [0.5])
+        drops = {**sizes, "train__drop_last": "true"}
+        for model in (mlp, Mixed):
+            self.refuses("the loss is a sum over the batch.*batch.samples", submits("sum"), ValueError,
+                         model=model(), core=Core(**drops))  # fmt: skip
+            self.refuses("squared is a mean over the batch.*sum over all", submits("mean", squared="mean"), ValueError,
+                         model=model(), core=Core(**drops))  # fmt: skip
+        # Pieces that are all of one size may be needed: nothing is asked of the script then.
+        self.loop(submits("sum"), core=Core(train__batch_size="10", cluster__lanes="1"), val=None)
+
+    def test_correct(self):
+        for value, words in (
+            (0.5, "correct is 0.5; it is how many of the 10 are right, a whole number"),
+            (11, "correct is 11; .* of the 10"),
+            (float("nan"), "correct is nan"),
+            (-1, "correct is -1"),
+        ):
+            self.refuses(
+                words, lambda batch, model: batch.submit(self.loss(batch, model), correct=value), ValueError,
+                core=Core(train__batch_size="20"),
+            )  # fmt: skip
+        # What was a mean times the number of samples is whole but for the last bits.
+        share = torch.tensor(0.6)
+        core = Core(train__batch_size="20")
+        self.loop(lambda batch, model: batch.submit(self.loss(batch, model), correct=share * batch.samples), core=core)
+        self.loop(lambda batch, model: batch.submit(self.loss(batch, model), correct=99, elements=100))
 
     def test_scaler(self):
         scaler = torch.cuda.amp.GradScaler(enabled=False)

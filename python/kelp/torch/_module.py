@@ -15,6 +15,7 @@ from kelp import _kelp
 _torch: Any = torch  # some of its names have no types
 _grad, _version = operator.attrgetter("grad"), operator.attrgetter("_version")
 _batch_norm = nn.modules.batchnorm._BatchNorm
+_dropout = nn.modules.dropout._DropoutNd
 
 
 class Buffer(NamedTuple):
@@ -136,6 +137,7 @@ class Model:
         self._versions: list[int] = []
         self._gradient_versions: list[int] = []
         self._resting = {part for part in module.modules() if not part.training} if module.training else set()
+        self._dropping: list[tuple[nn.Module, str, float]] = []  # what drops nothing now, and did before
         # Modules change these, never the memory of weights and gradients.
         self.scratch = [buffer.value.detach().clone() for buffer in self.buffers]
 
@@ -189,6 +191,19 @@ class Model:
             if not _bits_equal(now, self._bound[at + i]):
                 self.statistics[i] = True
                 gradient[at + i].copy_(now.detach())
+
+    def drop_nothing(self) -> None:
+        """Without dropout a loss does not depend on how many samples there are, unless it is no mean."""
+        for part in self.module.modules():
+            key = "p" if isinstance(part, _dropout) else "dropout"
+            if isinstance(part, (_dropout, nn.RNNBase, nn.MultiheadAttention)) and getattr(part, key) > 0:
+                self._dropping.append((part, key, getattr(part, key)))
+                setattr(part, key, 0.0)
+
+    def drop_again(self) -> None:
+        while self._dropping:
+            part, key, before = self._dropping.pop()
+            setattr(part, key, before)
 
     # ---- binding ----
 
@@ -275,6 +290,7 @@ class Model:
 
     def release(self) -> None:
         """Give the module memory of its own, with the newest weights of the job that were bound."""
+        self.drop_again()
         self._versions = []
         with torch.no_grad():
             for own, value in zip(self._own, self._newest):

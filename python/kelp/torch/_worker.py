@@ -15,7 +15,7 @@ from torch import nn
 from torch.utils.data import Dataset
 
 from kelp import _describe, _kelp, _process
-from kelp._worker import LOSS, PARTS, PREDICT, add_sums, check_sum, own_sums
+from kelp._worker import LOSS, PARTS, PREDICT, add_sums, check_correct, check_sum, own_sums
 
 from ._bits import compute_kind, prepare, seed_lane
 from ._data import Loader
@@ -32,6 +32,9 @@ _AHEAD = 2  # pieces for each data process
 _REHEARSAL_SEED = 0x6B656C70
 _FROM_FILE = 3
 _INT64 = numpy.int64
+_DOUBLED_LEAST = 4  # samples of a piece of which half is computed once more
+_NEAR = 0.01
+_MEAN_ERRORS = ("squared", "absolute", "relative", "relative_squared")  # that may have been submitted as means
 
 
 class Batch:
@@ -47,7 +50,7 @@ class Batch:
         samples: how many samples there are
         step_samples: how many the whole step has, over all its batches
         lr: the learning rate of the step; 0 in an evaluation
-        rehearsal: whether it only shows how the script computes. Three such batches come before the first step
+        rehearsal: whether it only shows how the script computes. Such batches come before the first step
     """
 
     __slots__ = (
@@ -190,7 +193,8 @@ class Worker:
     made. Then each worker runs it. Weights, the order of samples, the optimizer and the schedule are the job's; so the
     result has the same bits for any number of workers, whichever of them fail.
 
-    Before the first step a worker computes three small batches, to see that the script computes the same each time.
+    Before the first step a worker computes a small batch three times, to see that the script computes the same each
+    time; then half of it once, and that half with each sample twice, to see that the loss is a mean.
 
     Args:
         model: its parameters and buffers of float32 are the tensors of the job. Parameters that do not require a
@@ -240,6 +244,8 @@ class Worker:
         workers: int = 0,
         block: int = 256,
     ) -> None:
+        if not _describe.wanted():
+            _process.check_place()
         self._model = Model(model)
         keys = {}
         if optimizer is not None:
@@ -267,7 +273,6 @@ class Worker:
             Loader(train, val, test, collate_fn).close()  # a mistake ends the command before a cluster starts
             _describe.write(keys, dict(zip(self._model.tensor_names(), map(_array, self._model.tensors()))))
             sys.exit(0)
-        _process.check_place()
         self._loader = Loader(train, val, test, collate_fn, workers)
         try:
             self._core = _process.open_worker()
@@ -290,6 +295,8 @@ class Worker:
         self._weights: dict[int, list[torch.Tensor]] = {}
         self._gradients: dict[int, tuple[torch.Tensor, list[torch.Tensor]]] = {}
         self._rehearsals: list[tuple[list[torch.Tensor], list[float]]] = []
+        self._doubled: list[Mapping[str, float]] = []  # of half a piece, and of that twice
+        self._doubling = self._rehearsed = False
         self._scales: dict[float, torch.Tensor] = {}
         self._watch: Optional[BatchNormWatch] = None
         self._training: Optional[bool] = None
@@ -322,9 +329,10 @@ class Worker:
                 f"step {self._batch.step}: a batch was not submitted; call batch.submit(loss) once for each"
             )
         self._batch = None
-        if len(self._rehearsals) < _REHEARSALS:
+        if not self._rehearsed:
             self._batch = self._rehearse()
-            return self._batch
+            if self._batch is not None:
+                return self._batch
         if not self._joined:
             self._join()
         piece = self._core.next() if self._joined else None
@@ -406,9 +414,13 @@ class Worker:
             check_sum(name, self._own_sums)
         if "correct" in measures and "elements" not in measures:
             measures["elements"] = float(batch.samples)
+        check_correct(measures, batch.samples)
         if batch.training:
             if batch.rehearsal:
                 self._model.check_untouched()
+            if batch.rehearsal and self._doubling:
+                self._end_doubled({"loss": loss.item(), **measures})
+                return
             share = batch.samples / batch.step_samples
             scale = self._scales.get(share)
             if scale is None:
@@ -440,18 +452,48 @@ class Worker:
             sizes.add(train % batch_size)
         return min(max(1, max(1, size // lanes) // accumulate) for size in sizes)
 
-    def _rehearse(self) -> Batch:
+    def _pieces_vary(self) -> bool:
+        """Does the script meet batches of several sizes anyway?"""
+        batch_size, pieces = int(self.setting("train.batch_size")), 1
+        for key in ("cluster.lanes", "train.accumulate"):
+            pieces *= int(self.setting(key))
+        train, *others = self._loader.lengths()
+        last = 0 if self.setting("train.drop_last") == "true" else train % batch_size
+        return any(others) or last > 0 or min(batch_size, train) % pieces > 0
+
+    def _rehearse(self) -> Optional[Batch]:
+        """The next batch before the job begins, or None."""
         if not self._rehearsals:
-            count = self._smallest_piece()
-            self._watch = BatchNormWatch(
-                self._model.module,
-                f"a step has a piece of {count} samples (train.batch_size {self.setting('train.batch_size')}, "
-                f"cluster.lanes {self.setting('cluster.lanes')}, train.accumulate {self.setting('train.accumulate')}, "
-                f"{self._loader.lengths()[0]} samples): take fewer lanes, or train.drop_last: true",
-            )
-            self._values = self._model.rehearsal_values()
-            self._piece = numpy.linspace(0, self._loader.lengths()[0] - 1, count).astype(_INT64)
-        batch = Batch(self, self._piece.copy())
+            self._begin_rehearsals()
+        if len(self._rehearsals) < _REHEARSALS:
+            gradient = [torch.zeros_like(value) for value in self._values]
+            self._rehearsals.append((gradient, []))
+            return self._rehearsal(self._piece, gradient, _REHEARSAL_SEED)
+        self._doubling = self._wants_doubled()
+        if not self._doubling:
+            self._model.drop_again()
+            self._rehearsed = True
+            return None
+        pair, half = len(self._doubled) // 2, len(self._piece) // 2
+        indices = self._piece[-half:] if pair else self._piece[:half]
+        if len(self._doubled) % 2:
+            indices = numpy.concatenate([indices, indices])
+        self._model.drop_nothing()
+        return self._rehearsal(indices, self._rehearsals[-1][0], _REHEARSAL_SEED + pair)
+
+    def _begin_rehearsals(self) -> None:
+        count = self._smallest_piece()
+        self._watch = BatchNormWatch(
+            self._model.module,
+            f"a step has a piece of {count} samples (train.batch_size {self.setting('train.batch_size')}, "
+            f"cluster.lanes {self.setting('cluster.lanes')}, train.accumulate {self.setting('train.accumulate')}, "
+            f"{self._loader.lengths()[0]} samples): take fewer lanes, or train.drop_last: true",
+        )
+        self._values = self._model.rehearsal_values()
+        self._piece = numpy.linspace(0, self._loader.lengths()[0] - 1, count).astype(_INT64)
+
+    def _rehearsal(self, indices: Numbers, gradient: list[torch.Tensor], seed: int) -> Batch:
+        batch = Batch(self, indices.copy())
         batch.rehearsal = True
         batch.training = True
         batch.predicting = False
@@ -459,12 +501,46 @@ class Worker:
         batch.step = batch.epoch = 0
         self._loop.step = 0
         batch.lr = 0.0
-        batch.samples = batch.step_samples = len(self._piece)
-        gradient = [torch.zeros_like(value) for value in self._values]
-        self._rehearsals.append((gradient, []))
-        self._loop.step = 0
-        self._begin(batch, self._values, gradient, _REHEARSAL_SEED)
+        batch.samples = batch.step_samples = len(indices)
+        self._begin(batch, self._values, gradient, seed)
         return batch
+
+    def _wants_doubled(self) -> bool:
+        """Half a piece, then that twice; where a sum is suspected, another half of it likewise."""
+        if len(self._doubled) % 2 == 1:
+            return True
+        if not self._doubled:
+            return (
+                self.setting("run.mode") == "train" and len(self._piece) >= _DOUBLED_LEAST and self._pieces_vary()
+            )
+        return len(self._doubled) == 2 and bool(self._suspected())
+
+    def _suspected(self) -> set[str]:
+        """What each pair shows to be no mean, if it is to be one, or no sum: by how it grew."""
+        found = {"loss", *_MEAN_ERRORS}
+        for once, twice in zip(self._doubled[::2], self._doubled[1::2]):
+            found = {
+                name
+                for name in found
+                if once.get(name)
+                and abs(twice.get(name, 0.0) / once[name] - (2 if name == "loss" else 1)) <= _NEAR
+            }
+        return found
+
+    def _end_doubled(self, measures: Mapping[str, float]) -> None:
+        self._doubled.append(measures)
+        if len(self._doubled) < 4:
+            return
+        for name in sorted(self._suspected()):
+            if name == "loss":
+                raise ValueError(
+                    "submit(): the loss is a sum over the batch: the same samples, each two times, give twice as much; "
+                    'submit the mean: reduction="mean", or loss / batch.samples'
+                )
+            raise ValueError(
+                f"submit(): {name} is a mean over the batch: the same samples, each two times, give as much; submit "
+                "the sum over all elements, and how many these are as elements"
+            )
 
     def _end_rehearsal(self, loss: float, measures: Mapping[str, float]) -> None:
         gradient, numbers = self._rehearsals[-1]
