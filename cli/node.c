@@ -627,6 +627,9 @@ static int run(struct node *node)
         return kelp_complain(KELP_EXIT_FAILED, "%s", error.text);
     }
     say_outcome(node);
+    if (node->result.after[0] != '\0') {
+        kelp_display_say(&node->display, "%s", node->result.after);
+    }
     return has_left(node) ? (int)kelp_options_integer(node->given, "left-status") : exit_status;
 }
 

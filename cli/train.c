@@ -340,7 +340,12 @@ static int say_outcome(const struct train *train, int exit_status)
     const char *path = train->run.path;
 
     if (strcmp(result->status, "done") == 0) {
-        return print_summary(train);
+        (void)print_summary(train);
+        if (result->after[0] == '\0') {
+            return KELP_EXIT_OK;
+        }
+        (void)fflush(stdout); /* the summary comes first */
+        return kelp_complain(exit_status, "%s", result->after);
     }
     if (result->unheld) {
         return kelp_complain(exit_status,
@@ -631,8 +636,12 @@ static int train_job(struct train *train)
     if (status == KELP_OK) {
         status = read_job(train, &error);
     }
+    if (status != KELP_OK && train->script.told) {
+        return KELP_EXIT_USAGE;
+    }
     if (status != KELP_OK) {
-        return kelp_complain(KELP_EXIT_USAGE, "%s", error.text);
+        const int number = train->script.signal;
+        return kelp_complain(number != 0 ? 128 + number : KELP_EXIT_USAGE, "%s", error.text);
     }
     if (kelp_options_flag(train->given, "print-config")) {
         return print_config(train);

@@ -503,6 +503,9 @@ static int launch(struct kelp_inference *inference)
                              "%s%s%s; see %s/logs", result->status, result->reason[0] ? ": " : "",
                              result->reason, inference->run.path);
     }
+    if (result->after[0] != '\0') { /* it has no part in what was asked for */
+        kelp_display_say(&inference->display, "%s", result->after);
+    }
     if (kelp_worker_program_is(&inference->program) &&
         kelp_run_plan(inference->run.path, &inference->plan, &error) != KELP_OK) {
         return kelp_complain(KELP_EXIT_FAILED, "%s", error.text);

@@ -583,15 +583,45 @@ static uint64_t cause_of(const struct kelp_children *children, const struct kelp
     return 0;
 }
 
-/* Before the run has trained, and before it took part, as far as its log has that. */
-static bool is_early(const struct kelp_children *children, const struct kelp_child *child)
+static bool logs_info(const struct kelp_children *children)
 {
     const char *level = children->options.log_level;
+
+    return strcmp(level, "error") != 0 && strcmp(level, "warn") != 0;
+}
+
+static bool has_logged(const struct kelp_children *children, const struct kelp_child *child,
+                       const char *words)
+{
     char path[KELP_RUN_PATH_MAX + 64];
 
     log_path(children, child, path, sizeof(path));
-    return !children->begun && strcmp(level, "error") != 0 && strcmp(level, "warn") != 0 &&
-           !kelp_log_has(path, child->log_from, KELP_WORKER_JOINED);
+    return kelp_log_has(path, child->log_from, words);
+}
+
+/* Did it take part, as far as its log has that? */
+static bool has_joined(const struct kelp_children *children, const struct kelp_child *child)
+{
+    return !logs_info(children) || has_logged(children, child, KELP_WORKER_JOINED);
+}
+
+/* A program whose job is over is on its own: what comes of it is no matter of the run. */
+static void note_after(struct kelp_children *children, const struct kelp_child *child,
+                       int wait_status)
+{
+    char path[KELP_RUN_PATH_MAX + 64];
+    char how[64], reason[384];
+
+    if (children->after_failed) {
+        return;
+    }
+    log_path(children, child, path, sizeof(path));
+    kelp_log_tail_printed(path, child->log_from, reason, sizeof(reason));
+    kelp_process_describe(wait_status, how, sizeof(how));
+    children->after_failed = true;
+    (void)snprintf(children->after, sizeof(children->after),
+                   "%s: %s; training is done, and this came after the loop", child->id,
+                   reason[0] ? reason : how);
 }
 
 /* The end of its log for people, and the reason in one line. */
@@ -635,23 +665,31 @@ static kelp_status handle_end(struct kelp_children *children, struct kelp_child 
         return KELP_OK;
     }
     kelp_process_describe(wait_status, how, sizeof(how));
+    const bool program = is_program(children, child);
+    const bool joined = program && has_joined(children, child);
     struct kelp_supervise_end end = {
         .now_ms = now,
         .exited = WIFEXITED(wait_status),
         .exit_status = WIFEXITED(wait_status) ? WEXITSTATUS(wait_status) : 0,
         .lived_ms = now - child->start_ms,
         .enough_left = workers_running(children) >= children->options.workers_min,
-        .program = is_program(children, child),
-        .early = is_early(children, child),
+        .program = program,
+        .python = program && children->options.worker_program->python,
+        .joined = joined,
+        .over = program && has_logged(children, child, KELP_WORKER_ENDED),
+        .early = !children->begun && !joined,
         .cause = cause_of(children, child, wait_status),
     };
+    if (end.over && end.exited && end.exit_status != 0) {
+        note_after(children, child, wait_status);
+    }
     switch (kelp_supervise(&children->options.policy, &end, &child->supervise, &children->failures,
                            &delay_ms)) {
     case KELP_SUPERVISE_FAIL:
         return fail_of_input(children, child, how, reterr);
     case KELP_SUPERVISE_LEAVE:
-        child->left = end.exited && end.exit_status == 0;
-        if (!end.exited || end.exit_status != 0) { /* in order: also how a run ends */
+        child->left = end.exited && (end.exit_status == 0 || end.over);
+        if (!child->left) { /* in order: also how a run ends */
             kelp_display_say(children->options.display, "%s %s; it stays away", child->id, how);
         }
         return KELP_OK;
@@ -666,7 +704,7 @@ static kelp_status handle_end(struct kelp_children *children, struct kelp_child 
     case KELP_SUPERVISE_RESTART:
         child->start_due = true;
         child->start_ms = now + delay_ms;
-        if (end.exited && end.exit_status == 0 && child->supervise.worker) {
+        if (end.exited && (end.exit_status == 0 || end.over) && child->supervise.worker) {
             return KELP_OK; /* mostly the end of the job, which is known in a moment */
         }
         if (end.exited && end.exit_status == 0 && child->supervise.shard) {
@@ -705,6 +743,28 @@ kelp_status kelp_children_tend(struct kelp_children *children, uint64_t now, boo
     return KELP_OK;
 }
 
+/* Of a program that was told to end: had it come to the lines after its loop, and what of them? */
+static void tell_end(struct kelp_children *children, const struct kelp_child *child,
+                     uint32_t grace_ms)
+{
+    int wait_status = 0;
+
+    if (!is_program(children, child) ||
+        kelp_process_wait(child->process, 0, &wait_status) != KELP_OK ||
+        (WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == 0) ||
+        !has_logged(children, child, KELP_WORKER_ENDED)) {
+        return;
+    }
+    if (WIFEXITED(wait_status)) {
+        note_after(children, child, wait_status);
+    } else if (WTERMSIG(wait_status) == SIGKILL && children->after[0] == '\0') {
+        (void)snprintf(children->after, sizeof(children->after),
+                       "%s was ended in what its program does after the loop: that has %g s from "
+                       "the end of the job on",
+                       child->id, grace_ms / 1000.0);
+    }
+}
+
 void kelp_children_stop(struct kelp_children *children, uint32_t grace_ms)
 {
     uint64_t end_ms = kelp_clock_ms() + grace_ms;
@@ -722,6 +782,7 @@ void kelp_children_stop(struct kelp_children *children, uint32_t grace_ms)
             uint64_t now = kelp_clock_ms();
             uint32_t left_ms = now < end_ms ? (uint32_t)(end_ms - now) : 0;
             kelp_process_stop(children->items[i].process, left_ms);
+            tell_end(children, &children->items[i], grace_ms);
             kelp_process_destroy(children->items[i].process);
         }
     }

@@ -77,6 +77,9 @@ struct kelp_children {
     struct kelp_failures failures; /* restarts so far */
     char *run_folder;              /* run_path, absolute; owned */
     bool begun;                    /* the run has trained: the launcher sets it */
+    /* Of a program that failed once the job was over for it: "worker-0: why"; "": none did. */
+    char after[512];
+    bool after_failed; /* it ended by itself, with another status than 0 */
 };
 
 /* The programs that a run needs, checked before anything is started.

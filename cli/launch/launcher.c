@@ -666,6 +666,11 @@ int kelp_launcher_run(const struct kelp_launch *launch, struct kelp_guard *guard
         kelp__launch_write_result(launcher);
     }
     stop_all(launcher);
+    if (exit_status == KELP_EXIT_OK && strcmp(result->status, "done") == 0) {
+        (void)snprintf(result->after, sizeof(result->after), "%s", launcher->children.after);
+        exit_status =
+            launcher->children.after_failed && !launch->node ? KELP_EXIT_USAGE : KELP_EXIT_OK;
+    }
     free(launcher);
     return exit_status;
 }

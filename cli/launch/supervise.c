@@ -72,24 +72,31 @@ static bool is_stuck(const struct kelp_supervise_policy *policy,
     return child->same >= KELP_SUPERVISE_SAME_MAX && policy->max_failures >= 0;
 }
 
+/* Does the same input come to the same end again? */
+static bool is_mistake(const struct kelp_supervise_end *end)
+{
+    return end->exit_status == 2 ||
+           (end->program && (end->exit_status == 126 || end->exit_status == 127)) ||
+           (end->python && !end->joined && end->exit_status == 1);
+}
+
 enum kelp_supervise_verdict kelp_supervise(const struct kelp_supervise_policy *policy,
                                            const struct kelp_supervise_end *end,
                                            struct kelp_supervise_child *child,
                                            struct kelp_failures *failures, uint32_t *ret_delay_ms)
 {
-    if (end->exited && (end->exit_status == 2 ||
-                        (end->program && (end->exit_status == 126 || end->exit_status == 127)))) {
+    const bool in_order = end->exited && (end->exit_status == 0 || end->over);
+
+    if (!in_order && end->exited && is_mistake(end)) {
         return KELP_SUPERVISE_FAIL;
     }
-    if (end->program && end->early && end->exited && end->exit_status == 0 &&
-        ++child->idle >= KELP_SUPERVISE_EARLY_MAX) {
+    if (end->program && end->early && in_order && ++child->idle >= KELP_SUPERVISE_EARLY_MAX) {
         return KELP_SUPERVISE_FAIL;
     }
-    if (!policy->restart ||
-        (end->exited && end->exit_status == 0 && child->worker && end->enough_left)) {
+    if (!policy->restart || (in_order && child->worker && end->enough_left)) {
         return KELP_SUPERVISE_LEAVE;
     }
-    if (end->exited && end->exit_status == 0 && (child->worker || child->shard)) {
+    if (in_order && (child->worker || child->shard)) {
         /* No failure, so it is not counted as one. */
         bool at_once = child->shard && end->lived_ms >= KELP_SUPERVISE_SETTLED_MS;
         *ret_delay_ms = at_once ? 0 : KELP_SUPERVISE_LEFT_MS;

@@ -5,6 +5,10 @@
  *     it ended by                          verdict
  *     exit status 2 (bad input)            FAIL     the same input fails again
  *     126 or 127, a program of one's own   FAIL     it, or a library of it, is not there
+ *     1, a script of Python that had not   FAIL     an exception, or sys.exit("why"): what may go
+ *     yet joined                                    better the next time has another status
+ *     anything, a worker for which the job LEAVE    (or RESTART, as with 0) the job is done, and
+ *     was over                                      what the program did after that failed
  *     as the end before it, or again with  FAIL     a mistake in it, found before it did anything
  *     0, likewise, nothing trained yet
  *     exit status 0, a worker, enough left LEAVE    it was asked to go (SIGTERM, or the job is
@@ -67,6 +71,9 @@ struct kelp_supervise_end {
     uint64_t now_ms; /* growing from end to end, whatever its origin */
     uint64_t lived_ms;
     bool program;     /* one of the user's own */
+    bool python;      /* likewise, a script */
+    bool joined;      /* of these: it took part, or may have */
+    bool over;        /* of these: it had heard that the job was over */
     bool early;       /* before the run has trained anything, and before it took part */
     bool enough_left; /* as many workers as the job needs are there without it */
     uint64_t cause;   /* equal ones for one reason; 0: somebody outside has ended it, or unknown */

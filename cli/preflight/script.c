@@ -2,6 +2,8 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,6 +19,23 @@
 
 #define VARIABLE "KELP_DESCRIBE"
 #define PATTERN  "/kelp-run-XXXXXX"
+
+#define GRACE_MS 1000 /* of a script that is interrupted */
+
+static const int end_signals[] = {SIGINT, SIGTERM, SIGHUP};
+
+/* For the handler alone, which gets no argument of ours (docs/ARCHITECTURE.md, "Globals"). */
+static int signal_pipe_end;
+
+/* A script that runs. */
+struct description {
+    struct kelp_process *process;
+    int said_fd;   /* its standard error; -1: it has closed that */
+    int signal_fd; /* a byte for each signal that we got, its number */
+    bool said;     /* there was something in it */
+    int signal;    /* the first one; 0: there was none */
+    struct sigaction before[KELP_ARRAY_COUNT(end_signals)];
+};
 
 /* ---- describing ---------------------------------------------------------------------------- */
 
@@ -48,32 +67,155 @@ static const char *name_of(const struct kelp_script *script)
     return kelp_options_positional(script->given, 0);
 }
 
-/* Returns once it has ended. */
-static kelp_status run_script(const struct kelp_script *script, const char *const *argv,
-                              struct kelp_error *reterr)
+static void on_signal(int number)
 {
-    char variable[PATH_MAX + sizeof(VARIABLE "=")], how[64];
+    const int error = errno;
+    const unsigned char byte = (unsigned char)number;
+    ssize_t written = write(signal_pipe_end, &byte, 1);
+
+    (void)written; /* a full pipe holds plenty of them */
+    errno = error;
+}
+
+/* SIGHUP stays ignored, as under nohup. */
+static kelp_status catch_signals(struct description *description, struct kelp_error *reterr)
+{
+    const struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
+    int fds[2];
+
+    if (pipe2(fds, O_CLOEXEC | O_NONBLOCK) < 0) {
+        return kelp_fail(reterr, KELP_ERR_IO, "pipe: %s", strerror(errno));
+    }
+    description->signal_fd = fds[0];
+    signal_pipe_end = fds[1];
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(end_signals); i++) {
+        (void)sigaction(end_signals[i], NULL, &description->before[i]);
+        if (end_signals[i] != SIGHUP || description->before[i].sa_handler != SIG_IGN) {
+            (void)sigaction(end_signals[i], &action, NULL);
+        }
+    }
+    return KELP_OK;
+}
+
+static void release_signals(struct description *description)
+{
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(end_signals); i++) {
+        (void)sigaction(end_signals[i], &description->before[i], NULL);
+    }
+    (void)close(description->signal_fd); /* its other end stays: a handler may be running still */
+}
+
+/* What it says goes to our standard error, until it is interrupted. False: there is no more now. */
+static bool pass_on(struct description *description)
+{
+    char text[4096];
+    const ssize_t got = read(description->said_fd, text, sizeof(text));
+
+    if (got > 0 && description->signal == 0) {
+        for (ssize_t at = 0, wrote = 0; at < got && wrote >= 0; at += wrote) {
+            wrote = write(STDERR_FILENO, text + at, (size_t)(got - at));
+        }
+        description->said = true;
+    }
+    if (got == 0) {
+        (void)close(description->said_fd);
+        description->said_fd = -1;
+    }
+    return got > 0;
+}
+
+/* Python raises KeyboardInterrupt then, and the script removes what it has made. */
+static kelp_status interrupt(struct description *description, int *ret_wait_status)
+{
+    kelp_process_signal(description->process, SIGINT);
+    return kelp_process_wait(description->process, GRACE_MS, ret_wait_status);
+}
+
+/* Returns once it has ended, or was told to end and has not. */
+static kelp_status follow(struct description *description, int *ret_wait_status)
+{
+    for (;;) {
+        struct pollfd items[] = {{.fd = kelp_process_fd(description->process), .events = POLLIN},
+                                 {.fd = description->said_fd, .events = POLLIN},
+                                 {.fd = description->signal_fd, .events = POLLIN}};
+        unsigned char number;
+        if (poll(items, KELP_ARRAY_COUNT(items), -1) < 0) {
+            continue; /* EINTR: the pipe has the signal */
+        }
+        if (items[2].revents && read(description->signal_fd, &number, 1) == 1) {
+            description->signal = number;
+            return interrupt(description, ret_wait_status);
+        }
+        if (items[1].revents) {
+            (void)pass_on(description);
+        }
+        if (items[0].revents) {
+            while (description->said_fd >= 0 && pass_on(description)) {
+            }
+            return kelp_process_wait(description->process, 0, ret_wait_status);
+        }
+    }
+}
+
+static kelp_status start(const struct kelp_script *script, const char *const *argv,
+                         struct description *description, struct kelp_error *reterr)
+{
+    char variable[PATH_MAX + sizeof(VARIABLE "=")];
     const char *const set[] = {variable, NULL};
+    int fds[2];
+
+    if (pipe2(fds, O_CLOEXEC) < 0) {
+        return kelp_fail(reterr, KELP_ERR_IO, "pipe: %s", strerror(errno));
+    }
+    description->said_fd = fds[0];
     const struct kelp_process_options options = {.argv = argv,
                                                  .set_environment = set,
                                                  .stdout_fd = KELP_PROCESS_INHERIT,
-                                                 .stderr_fd = KELP_PROCESS_INHERIT};
-    struct kelp_process *process = NULL;
+                                                 .stderr_fd = fds[1]};
+    (void)fcntl(fds[0], F_SETFL, O_NONBLOCK);
+    (void)snprintf(variable, sizeof(variable), VARIABLE "=%s", script->folder);
+    kelp_status status = kelp_process_start(&options, &description->process, reterr);
+    (void)close(fds[1]);
+    return status;
+}
+
+/* Python ends with 1 by itself, and with 2 by our packages, after it has said why. */
+static bool has_told(const struct description *description, int wait_status)
+{
+    return description->said && WIFEXITED(wait_status) &&
+           (WEXITSTATUS(wait_status) == 1 || WEXITSTATUS(wait_status) == 2);
+}
+
+/* Returns once it has ended. */
+static kelp_status run_script(struct kelp_script *script, const char *const *argv,
+                              struct kelp_error *reterr)
+{
+    struct description description = {.said_fd = -1, .signal_fd = -1};
+    char how[64];
     int wait_status = 0;
 
-    (void)snprintf(variable, sizeof(variable), VARIABLE "=%s", script->folder);
-    kelp_status status = kelp_process_start(&options, &process, reterr);
-    while (status == KELP_OK) {
-        status = kelp_process_wait(process, 60000, &wait_status);
-        if (status != KELP_ERR_TIMEOUT) {
-            break;
-        }
-        status = KELP_OK;
+    kelp_status status = catch_signals(&description, reterr);
+    if (status != KELP_OK) {
+        return status;
     }
-    kelp_process_destroy(process);
+    status = start(script, argv, &description, reterr);
+    if (status == KELP_OK) {
+        status = follow(&description, &wait_status);
+    }
+    kelp_process_destroy(description.process); /* with all of its group */
+    release_signals(&description);
+    if (description.said_fd >= 0) {
+        (void)close(description.said_fd);
+    }
+    if (description.signal != 0) {
+        script->signal = description.signal;
+        return kelp_fail(reterr, KELP_ERR_CLOSED, "stopped while %.200s started; nothing was begun",
+                         name_of(script));
+    }
     if (status == KELP_OK && (!WIFEXITED(wait_status) || WEXITSTATUS(wait_status) != 0)) {
+        script->told = has_told(&description, wait_status);
         kelp_process_describe(wait_status, how, sizeof(how));
-        return kelp_fail(reterr, KELP_ERR_INVALID, "%.200s %s before it had described its job",
+        return kelp_fail(reterr, KELP_ERR_INVALID, "%.200s: %s before it made a worker",
                          name_of(script), how);
     }
     return status;

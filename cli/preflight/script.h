@@ -10,6 +10,7 @@
 #define KELP_CLI_PREFLIGHT_SCRIPT_H
 
 #include <limits.h>
+#include <stdbool.h>
 
 #include "common/base/status.h"
 #include "common/job/job.h"
@@ -21,12 +22,15 @@ struct kelp_script {
     const struct kelp_options *given; /* the script is its first argument, the others follow */
     char path[PATH_MAX];              /* absolute */
     char folder[PATH_MAX];            /* private, with what the script has written; "": none */
+    bool told;                        /* it failed, and has said why itself */
+    int signal;                       /* that ended it and is to end us; 0: there was none */
 };
 
 /*
  * Run the script to describe its job; what it prints goes where ours goes. kelp_script_fini() in
- * every case. Errors: KELP_ERR_NOT_FOUND, KELP_ERR_INVALID (it failed, or described nothing: the
- * text is one line), those of files and processes.
+ * every case. Ctrl-C, SIGTERM and SIGHUP end the script, and then this. One caller at a time.
+ * Errors: KELP_ERR_NOT_FOUND, KELP_ERR_INVALID (it failed, or described nothing: the text is one
+ * line), KELP_ERR_CLOSED (by a signal), those of files and processes.
  */
 kelp_status kelp_script_describe(const struct kelp_options *given, struct kelp_script *ret_script,
                                  struct kelp_error *reterr) KELP_MUST_USE;

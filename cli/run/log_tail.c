@@ -91,6 +91,16 @@ void kelp_log_tail_read(const char *path, long from, char *message, size_t messa
     }
 }
 
+void kelp_log_tail_printed(const char *path, long from, char *message, size_t message_bytes)
+{
+    char line[4096];
+    bool error = false;
+
+    kelp_log_tail_lines(path, from, 1, line, sizeof(line));
+    const char *end = line + strcspn(line, "\n");
+    copy(line, after_header(line, end, &error) ? line : end, message, message_bytes);
+}
+
 void kelp_log_tail_lines(const char *path, long from, unsigned lines, char *text, size_t text_bytes)
 {
     char end[KELP_LOG_TAIL_BYTES];

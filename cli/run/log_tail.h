@@ -26,6 +26,9 @@ void kelp_log_tail_read(const char *path, long from, char *message, size_t messa
 void kelp_log_tail_lines(const char *path, long from, unsigned lines, char *text,
                          size_t text_bytes);
 
+/* The last of them, if a program has printed it; "" where it is one of Kelp's log. */
+void kelp_log_tail_printed(const char *path, long from, char *message, size_t message_bytes);
+
 /* Is there a line with that text behind byte `from`? False when the file cannot be read. */
 bool kelp_log_has(const char *path, long from, const char *text);
 

@@ -35,7 +35,8 @@ struct kelp_result {
     char unit[64];    /* of the metrics in the data's own unit, for people; "": it has no name */
     char status[16];  /* "done", "failed", "stopped", "paused" */
     char reason[512];
-    bool unheld; /* a resume that did not take hold: this is in no file */
+    bool unheld;     /* a resume that did not take hold: this is in no file */
+    char after[512]; /* what a program did after its job was over failed; "": no; in no file */
     uint64_t step;
     uint64_t steps_skipped; /* of these: left out (failure.on_nan: skip) */
     uint32_t epoch;         /* completed epochs */

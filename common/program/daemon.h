@@ -31,6 +31,8 @@ struct kelp_serving; /* common/program/serving.h */
 #define KELP_WORKER_FAILING "failing as asked"
 /* At the front of the line in which a program with libkelp-worker says that it takes part. */
 #define KELP_WORKER_JOINED "joined samples="
+/* That the job is over for it: what the program does from now on is its own. */
+#define KELP_WORKER_ENDED "there are no more lanes: the job is over"
 
 /* Of a daemon that is asked to end: how long, and what for. */
 #define KELP_GRACE_OPTION(time, text)                                                              \

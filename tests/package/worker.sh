@@ -298,7 +298,8 @@ logged 'four epochs' kelp train again/job.yaml --run four --set train.epochs=4 -
 [ "$(digest_of four)" = "$(digest_of described-run)" ] || fail "a run that went on comes to $(digest_of described-run)"
 printf 'raise ValueError("no")\n' >raises.py
 mkdir folders
-refused 2 'raises.py exited with status 1 before it had described its job' env TMPDIR="$PWD/folders" kelp run raises.py
+refused 2 'ValueError: no' env TMPDIR="$PWD/folders" kelp run raises.py
+[[ "$(tail -n 1 "$scratch/log")" == 'ValueError: no' ]] || fail 'the last line is not that of the script'
 refused 2 'idle.py ended and created no worker' kelp run idle.py
 refused 2 'none.py: No such file' kelp run none.py
 refused 2 'usage: kelp run SCRIPT' kelp run

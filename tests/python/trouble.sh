@@ -1,10 +1,11 @@
 #!/bin/bash
-# Scripts of kelp.torch that fail (tests/package/python/trouble_torch.py): each ends with its exit status and one line,
-# or goes on, and leaves nothing behind: no process, no file.
-# usage: tests/python/trouble.sh SOURCE_DIR BUILD_DIR [HOW...]
+# Scripts that fail (tests/package/python/trouble_torch.py, trouble_numpy.py) or are interrupted: each ends with its
+# exit status and one line, or goes on, and leaves nothing behind: no process, no file.
+# usage: tests/python/trouble.sh SOURCE_DIR BUILD_DIR [--quick|HOW...]     (--quick: what needs little time)
 set -euo pipefail
-source_dir="$(cd "${1:?usage: tests/python/trouble.sh SOURCE_DIR BUILD_DIR [HOW...]}" && pwd)"
-build_dir="$(cd "${2:?usage: tests/python/trouble.sh SOURCE_DIR BUILD_DIR [HOW...]}" && pwd)"
+usage='usage: tests/python/trouble.sh SOURCE_DIR BUILD_DIR [--quick|HOW...]'
+source_dir="$(cd "${1:?$usage}" && pwd)"
+build_dir="$(cd "${2:?$usage}" && pwd)"
 shift 2
 
 scratch="$(mktemp -d)"
@@ -14,49 +15,98 @@ trap 'rm -rf "$scratch"' EXIT
 export PATH="$build_dir/bin:$PATH" KELP_PYTHON="$python" TMPDIR="$scratch/tmp" TEST_ONCE="$scratch/once"
 mkdir "$scratch/work"
 cd "$scratch/work"
+printf 'import kelp.torch\nfor batch in worker\n    pass\n' >syntax.py
 
 left() { # processes of this test's runs, which have its TEST_ONCE
     grep -lzxF "TEST_ONCE=$TEST_ONCE" /proc/[0-9]*/environ 2>/dev/null | cut -d/ -f3 |
-        while read -r pid; do if [[ "$(readlink "/proc/$pid/exe")" == *python* ]]; then echo "$pid"; fi; done || true
+        while read -r pid; do
+            if [[ "$(readlink "/proc/$pid/exe")" =~ python|kelp|etcd ]]; then echo "$pid"; fi
+        done || true
 }
-expect() { # HOW STATUS WORDS: of the exit status, and a line that is among the last six
-    local status=0 end found
+fail() { # WORDS HOW
+    tail -n 20 log run/logs/worker-*.log 2>/dev/null || true
+    printf '%s: %s\n' "$2" "$1"
+    exit 1
+}
+# Which process is told to end, when, is the test's to say: no job of the shell ignores SIGINT.
+interrupted() { # HOW COMMAND...: Ctrl-C once the script has come as far as it says
+    local pid end=$((SECONDS + 120)) how="$1"
+    shift
+    "$python" -c 'import os, signal, sys
+signal.signal(signal.SIGINT, signal.SIG_DFL)
+os.execvp(sys.argv[1], sys.argv[1:])' "$@" &
+    pid=$!
+    until [ -e "$TEST_ONCE" ]; do
+        if [ "$SECONDS" -ge "$end" ] || ! kill -0 "$pid"; then return 1; fi
+        sleep 0.05
+    done
+    kill -INT "$pid"
+    wait "$pid"
+}
+expect() { # SCRIPT HOW STATUS LINES WORDS: of the exit status, and words among the last lines
+    local how="$2" status=0 end found script="$1" run=(timeout 300)
     rm -rf "$TEST_ONCE" "$TMPDIR" run
     mkdir "$TMPDIR"
-    timeout 300 kelp run --run run --no-plots --workers 2 "$source_dir/tests/package/python/trouble_torch.py" "$1" \
-        >log 2>&1 || status=$?
-    if [ "$status" -ne "$2" ] || ! tail -n 6 log | grep -qE -- "$3"; then
-        tail -n 20 log run/logs/worker-*.log
-        printf '%s: exit status %s, not %s with "%s"\n' "$1" "$status" "$2" "$3"
-        exit 1
+    if [ "$3" -eq 130 ]; then run=(interrupted "$how"); fi
+    "${run[@]}" kelp run --run run --no-plots --workers 2 "$script" "$how" >log 2>&1 || status=$?
+    if [ "$status" -ne "$3" ] || ! tail -n "$4" log | grep -qE -- "$5"; then
+        fail "exit status $status, not $3 with \"$5\"" "$how"
     fi
     end=$((SECONDS + 30))
     while found="$(left)" && [ -n "$found" ]; do # a fork server first imports torch
-        if [ "$SECONDS" -ge "$end" ]; then
-            printf '%s: processes are left: %s\n' "$1" "$found"
-            exit 1
-        fi
+        if [ "$SECONDS" -ge "$end" ]; then fail "processes are left: $found" "$how"; fi
         sleep 0.1
     done
-    if [ -n "$(ls -A "$TMPDIR")" ]; then
-        printf '%s: files are left: %s\n' "$1" "$(ls -A "$TMPDIR")"
-        exit 1
-    fi
-    printf '%-12s exit status %s\n' "$1" "$2"
+    if [ -n "$(ls -A "$TMPDIR")" ]; then fail "files are left: $(ls -A "$TMPDIR")" "$how"; fi
+    printf '%-12s exit status %s\n' "$how" "$3"
 }
-here='worker-.: trouble_torch.py'
-while read -r how status words; do
-    if [ $# -eq 0 ] || [[ " $* " == *" $how "* ]]; then expect "$how" "$status" "$words"; fi
+in_torch='worker-.: trouble_torch.py'
+in_numpy='worker-.: trouble_numpy.py'
+before='before it made a worker'
+while read -r quick script how status lines words; do
+    case "$script" in
+    syntax) path=syntax.py ;;
+    *) path="$source_dir/tests/package/python/trouble_$script.py" ;;
+    esac
+    if [ $# -eq 0 ] || [[ "$1" == --quick && "$quick" == q ]] || [[ " $* " == *" $how "* ]]; then
+        expect "$path" "$how" "$status" "$lines" "$words"
+    fi
 done <<CASES
-data-raises 2 $here:[0-9]+: LookupError: there is no row 77
-data-dies 0 ^restarts +1
-fetch-dies 0 ^restarts +1
-exits 2 $here:.* the script left its loop at step 5
-exits-0 2 $here:.* the script left its loop at step 5
-breaks 2 $here:.* the script left its loop at step 5
-twice 2 $here:[0-9]+: RuntimeError: step 5: submit\(\) was called twice
-no-submit 2 $here:[0-9]+: RuntimeError: step 0: a batch was not submitted
-single 2 $here:[0-9]+: ValueError: 1 \(BatchNorm1d\) norms a single value
-steps 2 $here:[0-9]+: RuntimeError: parameter .* was changed in place
-jit 2 trouble_torch.py exited with status 2
+q syntax syntax 2 1 ^SyntaxError: 
+q numpy missing 2 1 ^ModuleNotFoundError: No module named 'a_module_that_nobody_has'
+q numpy before 2 1 worker-.: LookupError: there is no table today
+- numpy says-why 2 1 worker-.: no table, no training
+q numpy ends-silent 2 1 trouble_numpy.py: exited with status 1 $before
+- numpy exits-early 2 1 trouble_numpy.py: exited with status 3 $before
+q numpy told-to-end 130 1 stopped while .*trouble_numpy.py started; nothing was begun
+q numpy stubborn 130 1 stopped while .*trouble_numpy.py started; nothing was begun
+q numpy trains 130 1 paused at step [0-9]+; continue with kelp train --resume
+q numpy mean 2 1 $in_numpy:[0-9]+: ValueError: submit\(\): correct is 0.3; it is how many
+q numpy second 2 1 $in_numpy:[0-9]+: RuntimeError: a second Worker in one script: .*; training is done
+- numpy after 2 1 $in_numpy:[0-9]+: LookupError: there is nothing after the loop; training is done
+- numpy exits-after 2 1 worker-.: exited with status 3; training is done
+q numpy goes-on 0 1 worker-. was ended in what its program does after the loop
+- torch data-raises 2 1 $in_torch:[0-9]+: LookupError: there is no row 77
+- torch data-dies 0 6 ^restarts +1
+q torch fetch-dies 0 6 ^restarts +1
+- torch exits 2 1 $in_torch:.* the script left its loop at step 5
+- torch exits-0 2 1 $in_torch:.* the script left its loop at step 5
+- torch exits-words 2 1 $in_torch:.* the script left its loop at step 5
+- torch breaks 2 1 $in_torch:.* the script left its loop at step 5
+- torch twice 2 1 $in_torch:[0-9]+: RuntimeError: step 5: submit\(\) was called twice
+- torch no-submit 2 1 $in_torch:[0-9]+: RuntimeError: step 0: a batch was not submitted
+- torch single 2 1 $in_torch:[0-9]+: ValueError: 1 \(BatchNorm1d\) norms a single value
+- torch steps 2 1 $in_torch:[0-9]+: RuntimeError: parameter .* was changed in place
+q torch sum 2 1 $in_torch:[0-9]+: ValueError: submit\(\): the loss is a sum over the batch
+q torch waits 130 1 paused at step [0-9]+; continue with kelp train --resume
+q torch jit 2 1 trouble_torch.py:[0-9]+: ValueError: .*ScriptModule
 CASES
+# Past the end of its schedule a run learns nothing more, which it says.
+if [ $# -eq 0 ] || [ "$1" == --quick ] || [[ " $* " == *" cosine "* ]]; then
+    expect "$source_dir/tests/package/python/trouble_numpy.py" cosine 0 4 '^digest'
+    if grep -q 'learning rate is 0' log; then fail 'its learning rate is 0' cosine; fi
+    kelp train --resume --run run --no-plots --set train.epochs=4 --allow-plugin >log 2>&1 ||
+        fail 'it does not go on' cosine
+    grep -q 'the learning rate is 0 from step 25 on.*the steps 25 to 32 change nothing' log ||
+        fail 'that its learning rate is 0 is not told' cosine
+fi

@@ -72,9 +72,10 @@ def train():
     rows = Rows(how) if fetched else TensorDataset(torch.rand(240, 8), torch.rand(240, 2))
     if how == "exits-early":
         sys.exit(3)
+    sizes = {"single": (8, 8), "sum": (32, 4)}.get(how, (24, 4))
     with kelp.torch.Worker(
         model, rows, optimizer=torch.optim.SGD(model.parameters(), lr=0.1), epochs=2000 if how == "waits" else 3,
-        batch_size=8 if how == "single" else 24, lanes=8 if how == "single" else 4, workers=2 if fetched else 0,
+        batch_size=sizes[0], lanes=sizes[1], workers=2 if fetched else 0,
     ) as worker:  # fmt: skip
         for batch in worker:
             x, y = batch.data
@@ -91,7 +92,9 @@ def train():
                 os.abort()
             if how == "no-submit":
                 continue
-            loss = F.mse_loss(model(x), y)
+            if how == "waits" and late:
+                once()
+            loss = F.mse_loss(model(x), y, reduction="sum" if how == "sum" else "mean")
             if how == "not-finite" and late:
                 loss = loss * float("nan")
             batch.submit(loss)

@@ -1,5 +1,6 @@
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cli/launch/supervise.h"
 #include "cli/launch/trial.h"
@@ -320,4 +321,78 @@ KELP_TEST(test_log_tail)
     }
     kelp_log_tail_message("a long line without end", 23, small, sizeof(small));
     ck_assert_str_eq(small, "a long ");
+}
+
+/* What came last, and from a program: how it ended says more than a line of Kelp's log. */
+KELP_TEST(test_log_tail_printed)
+{
+    static const char *const logs[][2] = {
+        {"", ""},
+        {"mine: no such column\n2026-01-31T12:00:00.124Z info  worker/worker-0 leaves\n", ""},
+        {"2026-01-31T12:00:00.124Z info  worker/worker-0 leaves\nfirst\nmine: no such column\n",
+         "mine: no such column"},
+        {"a line that is longer than there is room for", "a line that is longer t"},
+    };
+    char path[] = "/tmp/kelp-test-log-XXXXXX";
+    char message[24];
+    const int fd = mkstemp(path);
+
+    ck_assert_int_ge(fd, 0);
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(logs); i++) {
+        const size_t bytes = strlen(logs[i][0]);
+        ck_assert_int_eq(ftruncate(fd, 0), 0);
+        ck_assert_int_eq(pwrite(fd, logs[i][0], bytes, 0), (ssize_t)bytes);
+        kelp_log_tail_printed(path, 0, message, sizeof(message));
+        ck_assert_str_eq(message, logs[i][1]);
+    }
+    ck_assert_int_eq(close(fd), 0);
+    ck_assert_int_eq(unlink(path), 0);
+}
+
+/* Python ends with 1 after an exception: before it took part that is a mistake, later anything. */
+KELP_TEST(test_python)
+{
+    struct kelp_supervise_child child = {.worker = true};
+    struct kelp_failures failures = {.capacity = 0};
+    struct kelp_supervise_end end = {
+        .exited = true, .exit_status = 1, .lived_ms = 50, .program = true, .python = true};
+    uint32_t delay_ms = 0;
+
+    ck_assert_int_eq(kelp_supervise(&policy, &end, &child, &failures, &delay_ms),
+                     KELP_SUPERVISE_FAIL);
+    end.joined = true;
+    ck_assert_int_eq(kelp_supervise(&policy, &end, &child, &failures, &delay_ms),
+                     KELP_SUPERVISE_RESTART);
+    end.joined = false;
+    end.exit_status = 75;
+    ck_assert_int_eq(kelp_supervise(&policy, &end, &child, &failures, &delay_ms),
+                     KELP_SUPERVISE_RESTART);
+    end.exit_status = 1;
+    end.python = false;
+    ck_assert_int_eq(kelp_supervise(&policy, &end, &child, &failures, &delay_ms),
+                     KELP_SUPERVISE_RESTART);
+}
+
+/* Once the job is over for it, a program's exit status is no matter of the run. */
+KELP_TEST(test_over)
+{
+    static const int statuses[] = {0, 1, 2, 3, 127};
+    struct kelp_supervise_child child = {.worker = true};
+    struct kelp_failures failures = {.capacity = 0};
+    uint32_t delay_ms = 0;
+
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(statuses); i++) {
+        struct kelp_supervise_end end = {.exited = true,
+                                         .exit_status = statuses[i],
+                                         .program = true,
+                                         .over = true,
+                                         .enough_left = true};
+        ck_assert_int_eq(kelp_supervise(&policy, &end, &child, &failures, &delay_ms),
+                         KELP_SUPERVISE_LEAVE);
+        end.enough_left = false; /* another generation may need it */
+        ck_assert_int_eq(kelp_supervise(&policy, &end, &child, &failures, &delay_ms),
+                         KELP_SUPERVISE_RESTART);
+        ck_assert_uint_eq(delay_ms, KELP_SUPERVISE_LEFT_MS);
+    }
+    ck_assert_uint_eq(failures.total, 0);
 }
