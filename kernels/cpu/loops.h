@@ -142,11 +142,19 @@ struct kelp_loop_fault {
 
 struct kelp__cpu_stream {
     struct kelp_stream base;
-    /* What wait() reports: why a matrix product failed, or the latest number that is no class or no
-     * row of a table. embedding and criterion write the second, on a fault alone. */
+    /* What wait() reports: why a matrix product failed, or the first number that is no class or no
+     * row of a table: kelp__cpu_fault(). */
     kelp_status product_failed;
     struct kelp_loop_fault fault;
 };
+
+static inline void kelp__cpu_fault(struct kelp_stream *stream, struct kelp_loop_fault fault)
+{
+    struct kelp_loop_fault *first = &((struct kelp__cpu_stream *)stream)->fault;
+    if (first->what == KELP_LOOP_FINE) {
+        *first = fault;
+    }
+}
 
 struct kelp_loops {
     const char *name;      /* "base", "avx2", "avx512": of the optimizers */

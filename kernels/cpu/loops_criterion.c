@@ -319,8 +319,8 @@ static void elementwise_gradient(const struct kelp_criterion *criterion)
 }
 
 /* False: the target is not one of the classes. */
-static bool class_of(const struct kelp_criterion *criterion, uint32_t sample, uint64_t *ret,
-                     struct kelp_loop_fault *fault)
+static bool class_of(struct kelp_stream *stream, const struct kelp_criterion *criterion,
+                     uint32_t sample, uint64_t *ret)
 {
     const float target = criterion->target[sample];
     /* The first comparisons also refuse NaN, and keep what follows within the range. */
@@ -329,8 +329,9 @@ static bool class_of(const struct kelp_criterion *criterion, uint32_t sample, ui
         *ret = (uint32_t)target;
         return true;
     }
-    *fault = (struct kelp_loop_fault){
-        .what = KELP_LOOP_BAD_CLASS, .value = target, .limit = criterion->elements};
+    kelp__cpu_fault(stream, (struct kelp_loop_fault){.what = KELP_LOOP_BAD_CLASS,
+                                                     .value = target,
+                                                     .limit = criterion->elements});
     return false;
 }
 
@@ -390,7 +391,7 @@ static void cross_entropy_gradient(const struct kelp_criterion *criterion, uint6
         scale * (exponentials[class] / sum - spread - (float)(1.0 - criterion->label_smoothing));
 }
 
-static void class_loss(const struct kelp_criterion *criterion, struct kelp_loop_fault *fault)
+static void class_loss(struct kelp_stream *stream, const struct kelp_criterion *criterion)
 {
     const uint64_t count = criterion->elements;
     for (uint32_t s = 0; s < criterion->samples; s++) {
@@ -398,7 +399,7 @@ static void class_loss(const struct kelp_criterion *criterion, struct kelp_loop_
         float *gradient = criterion->gradient ? criterion->gradient + s * count : NULL;
         double *sums = criterion->sums + (uint64_t)s * KELP_LOSS_SUMS;
         uint64_t class = 0;
-        if (!class_of(criterion, s, &class, fault)) {
+        if (!class_of(stream, criterion, s, &class)) {
             for (uint64_t c = 0; gradient && c < count; c++) {
                 gradient[c] = 0.0f;
             }
@@ -424,12 +425,11 @@ static void class_loss(const struct kelp_criterion *criterion, struct kelp_loop_
 
 void KELP_LOOP(criterion)(struct kelp_stream *stream, const struct kelp_criterion *criterion)
 {
-    struct kelp_loop_fault *fault = &((struct kelp__cpu_stream *)stream)->fault;
     for (uint64_t i = 0; i < (uint64_t)criterion->samples * KELP_LOSS_SUMS; i++) {
         criterion->sums[i] = 0.0;
     }
     if (is_class_loss(criterion)) {
-        class_loss(criterion, fault);
+        class_loss(stream, criterion);
         return;
     }
     const bool single =

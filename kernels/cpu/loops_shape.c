@@ -237,8 +237,8 @@ void KELP_LOOP(weighted_sum_gradient)(struct kelp_stream *stream,
 }
 
 /* False: ids[row] is not a row of the table. */
-INLINE bool table_row(const struct kelp_embedding *embedding, uint64_t row, uint32_t *ret,
-                      struct kelp_loop_fault *fault)
+INLINE bool table_row(struct kelp_stream *stream, const struct kelp_embedding *embedding,
+                      uint64_t row, uint32_t *ret)
 {
     const float id = embedding->ids[row * embedding->ids_stride];
     /* The first comparison also refuses NaN, and keeps what follows within the range of uint32_t.
@@ -248,18 +248,17 @@ INLINE bool table_row(const struct kelp_embedding *embedding, uint64_t row, uint
         *ret = (uint32_t)id;
         return true;
     }
-    *fault =
-        (struct kelp_loop_fault){.what = KELP_LOOP_BAD_ID, .value = id, .limit = embedding->vocab};
+    kelp__cpu_fault(stream, (struct kelp_loop_fault){
+                                .what = KELP_LOOP_BAD_ID, .value = id, .limit = embedding->vocab});
     return false;
 }
 
 void KELP_LOOP(embedding)(struct kelp_stream *stream, const struct kelp_embedding *embedding)
 {
-    struct kelp_loop_fault *fault = &((struct kelp__cpu_stream *)stream)->fault;
     const uint64_t width = embedding->width;
     for (uint64_t r = 0; r < embedding->rows; r++) {
         uint32_t id = 0;
-        const bool known = table_row(embedding, r, &id, fault);
+        const bool known = table_row(stream, embedding, r, &id);
         if (width == 0) {
             continue; /* there may be no table */
         }
@@ -275,14 +274,13 @@ void KELP_LOOP(embedding)(struct kelp_stream *stream, const struct kelp_embeddin
 void KELP_LOOP(embedding_gradient)(struct kelp_stream *stream,
                                    const struct kelp_embedding *embedding)
 {
-    struct kelp_loop_fault *fault = &((struct kelp__cpu_stream *)stream)->fault;
     const uint64_t width = embedding->width;
     if (embedding->write == KELP_OVERWRITE && width != 0) {
         memset(embedding->dtable, 0, embedding->vocab * width * sizeof(*embedding->dtable));
     }
     for (uint64_t r = 0; r < embedding->rows; r++) {
         uint32_t id = 0;
-        if (!table_row(embedding, r, &id, fault)) {
+        if (!table_row(stream, embedding, r, &id)) {
             continue;
         }
         const float *restrict dy = embedding->dy + r * width;

@@ -409,6 +409,22 @@ KELP_TEST(test_devices_take_turns)
     other->table->destroy(other);
 }
 
+/* Of several failures wait() reports the first; after that the stream is as new. */
+KELP_TEST(test_first_bad_id)
+{
+    static const float ids[] = {0.0f, 7.0f, -1.0f, 9.0f};
+    struct kelp_error error = {KELP_OK, ""};
+    struct kelp_embedding embedding = {
+        .ids = ids, .ids_stride = 1, .rows = 3, .vocab = 5, .width = 2, .table = a, .y = b};
+    device->table->embedding(stream, &embedding);
+    embedding.ids = ids + 3;
+    embedding.rows = 1;
+    device->table->embedding(stream, &embedding);
+    ck_assert_int_eq(device->table->wait(stream, &error), KELP_ERR_INVALID);
+    ck_assert_str_eq(error.text, "category 7: the embedding's table has rows 0 to 4");
+    ck_assert_int_eq(device->table->wait(stream, &error), KELP_OK);
+}
+
 static const struct kelp_device_table *cpu_table;
 static struct kelp_device_table failing_table;
 static uint32_t allocations_left; /* before alloc() fails */
