@@ -8,7 +8,8 @@
 #include "kernels/compute_kind_internal.h"
 
 /* A multiplicative hash of the index. */
-void kelp__compute_kind_answer_operand(struct answer *answer, float *to, uint32_t use)
+kelp_status kelp__compute_kind_answer_operand(struct answer *answer, float *to, uint32_t use,
+                                              struct kelp_error *reterr)
 {
     float *values = answer->host;
     for (uint32_t i = 0; i < MATRIX_COUNT; i++) {
@@ -19,6 +20,8 @@ void kelp__compute_kind_answer_operand(struct answer *answer, float *to, uint32_
         values[i] = (float)(int32_t)bits * 0x1p-31f;
     }
     answer->stream->table->copy_in(answer->stream, to, values, MATRIX_COUNT * sizeof(*values));
+    return answer->stream->table->wait(answer->stream,
+                                       reterr); /* for `host`, which is used again */
 }
 
 kelp_status kelp__compute_kind_answer_digest(struct answer *answer, const void *from, size_t bytes,
@@ -146,13 +149,15 @@ kelp_status kelp_compute_kind(struct kelp_device *device, char text[KELP_COMPUTE
     if (status != KELP_OK) {
         goto out;
     }
-    kelp__compute_kind_answer_operand(&answer, answer.a, 1);
-    kelp__compute_kind_answer_operand(&answer, answer.b, 2);
-    for (size_t i = 0; i < KELP_ARRAY_COUNT(parts); i++) {
+    status = kelp__compute_kind_answer_operand(&answer, answer.a, 1, reterr);
+    if (status == KELP_OK) {
+        status = kelp__compute_kind_answer_operand(&answer, answer.b, 2, reterr);
+    }
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(parts) && status == KELP_OK; i++) {
         status = parts[i](&answer, reterr);
-        if (status != KELP_OK) {
-            goto out;
-        }
+    }
+    if (status != KELP_OK) {
+        goto out;
     }
     *ret_answer = XXH3_64bits_digest(answer.hash);
     device->table->describe(device, text);

@@ -25,7 +25,8 @@ struct answer {
 };
 
 /* Values in [-1, 1) with all mantissa bits in use. */
-void kelp__compute_kind_answer_operand(struct answer *answer, float *to, uint32_t use);
+kelp_status kelp__compute_kind_answer_operand(struct answer *answer, float *to, uint32_t use,
+                                              struct kelp_error *reterr) KELP_MUST_USE;
 /* Results into the answer. */
 kelp_status kelp__compute_kind_answer_digest(struct answer *answer, const void *from, size_t bytes,
                                              struct kelp_error *reterr) KELP_MUST_USE;

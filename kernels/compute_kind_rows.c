@@ -272,9 +272,10 @@ kelp_status kelp__compute_kind_answer_rows(struct answer *answer, struct kelp_er
 {
     static kelp_status (*const parts[])(struct answer * answer, struct kelp_error * reterr) = {
         unaries, softmaxes, norms, gates, selections, losses};
-    kelp_status status = KELP_OK;
-    kelp__compute_kind_answer_operand(answer, answer->a, 3);
-    kelp__compute_kind_answer_operand(answer, answer->b, 4);
+    kelp_status status = kelp__compute_kind_answer_operand(answer, answer->a, 3, reterr);
+    if (status == KELP_OK) {
+        status = kelp__compute_kind_answer_operand(answer, answer->b, 4, reterr);
+    }
     for (size_t i = 0; i < KELP_ARRAY_COUNT(parts) && status == KELP_OK; i++) {
         status = parts[i](answer, reterr);
     }
