@@ -45,15 +45,16 @@ struct kelp_device_table {
     /* Contents are undefined. Errors: KELP_ERR_NO_MEMORY, KELP_ERR_DEVICE. */
     kelp_status (*alloc)(struct kelp_device *device, size_t bytes, void **ret,
                          struct kelp_error *reterr);
-    void (*free)(struct kelp_device *device, void *memory); /* NULL: nothing */
+    /* NULL: nothing. All that was enqueued with it has been waited for. */
+    void (*free)(struct kelp_device *device, void *memory);
 
     kelp_status (*stream_create)(struct kelp_device *device, struct kelp_stream **ret,
                                  struct kelp_error *reterr);
-    void (*stream_destroy)(struct kelp_stream *stream); /* NULL: nothing */
+    void (*stream_destroy)(struct kelp_stream *stream); /* after all of it is done; NULL: nothing */
     /* Until all that was enqueued is done; the first failure since the last wait. */
     kelp_status (*wait)(struct kelp_stream *stream, struct kelp_error *reterr);
 
-    /* Host memory must stay as it is until wait() returned. */
+    /* Host memory must stay as it is until wait() returned: what is copied, and where to. */
     void (*copy_in)(struct kelp_stream *stream, void *to, const void *host_from, size_t bytes);
     void (*copy_out)(struct kelp_stream *stream, void *host_to, const void *from, size_t bytes);
 

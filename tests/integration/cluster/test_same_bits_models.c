@@ -1,143 +1,30 @@
 /*
  * Every model trains to the same bits for any number of workers and shards, and when a worker is
- * killed on the way: with batch norm, dropout, gradients in pieces, and optimizers and schedules
- * that people use with them. Small data of this test's own; three runs of each model.
+ * killed on the way. Three runs of each model.
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/tensors/safetensors.h"
+#include "tests/lib/cluster/model_jobs.h"
 #include "tests/lib/cluster/run_train.h"
 #include "tests/lib/suite.h"
 
 #define RUN_TIMEOUT_S (KELP_TEST_HANG_MS / 1000)
-#define SAMPLES       40 /* two batches of 16 and a short one */
 #define DIGEST_SIZE   33
-
-/* ---- data ------------------------------------------------------------------------------------ */
-
-static const struct {
-    const char *name;
-    bool whole;     /* int64, else float32 */
-    unsigned limit; /* whole numbers below it; 0: around 0 */
-    uint32_t rank;
-    uint64_t shape[4];
-} tensors[] = {
-    {"image", false, 0, 4, {SAMPLES, 1, 12, 12}},
-    {"class", true, 5, 1, {SAMPLES}},
-    {"ids", true, 4, 2, {SAMPLES, 3}},
-    {"numbers", false, 0, 2, {SAMPLES, 4}},
-    {"value", false, 0, 1, {SAMPLES}},
-    {"label", false, 2, 1, {SAMPLES}},
-    {"series", true, 3, 1, {SAMPLES}},
-    {"known", false, 0, 3, {SAMPLES, 6, 2}},
-    {"observed", false, 0, 2, {SAMPLES, 6}},
-    {"ahead", false, 0, 3, {SAMPLES, 4, 2}},
-    {"future", false, 0, 2, {SAMPLES, 4}},
-    {"window", false, 0, 3, {SAMPLES, 6, 2}},
-    {"next", false, 0, 3, {SAMPLES, 4, 2}},
-};
-#define TENSOR_COUNT KELP_ARRAY_COUNT(tensors)
-
-/* Numbers in a fixed order: splitmix64. */
-static uint64_t next_number(uint64_t *state)
-{
-    uint64_t z = *state += UINT64_C(0x9e3779b97f4a7c15);
-    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
-    return z ^ (z >> 31);
-}
-
-static void *make_values(size_t index, uint64_t *state)
-{
-    uint64_t count = 1;
-    for (uint32_t i = 0; i < tensors[index].rank; i++) {
-        count *= tensors[index].shape[i];
-    }
-    int64_t *whole = calloc(count, sizeof(*whole));
-    ck_assert_ptr_nonnull(whole);
-    float *values = (float *)whole;
-    for (uint64_t i = 0; i < count; i++) {
-        const uint64_t number = next_number(state);
-        if (tensors[index].whole) {
-            whole[i] = (int64_t)(number % tensors[index].limit);
-        } else if (tensors[index].limit > 0) {
-            values[i] = (float)(number % tensors[index].limit);
-        } else {
-            values[i] = (float)((double)(number >> 40) / (1 << 23) - 1.0);
-        }
-    }
-    return whole;
-}
-
-static void write_data(const char *path)
-{
-    struct kelp_safetensors_item items[TENSOR_COUNT];
-    struct kelp_error error = {.text = ""};
-    void *values[TENSOR_COUNT];
-    uint64_t state = 1;
-    for (size_t i = 0; i < TENSOR_COUNT; i++) {
-        values[i] = make_values(i, &state);
-        items[i] = (struct kelp_safetensors_item){.name = tensors[i].name,
-                                                  .dtype = tensors[i].whole ? KELP_DTYPE_I64
-                                                                            : KELP_DTYPE_F32,
-                                                  .rank = tensors[i].rank,
-                                                  .shape = tensors[i].shape,
-                                                  .data = values[i]};
-    }
-    const kelp_status status = kelp_safetensors_write(path, items, TENSOR_COUNT, NULL, 0, &error);
-    ck_assert_msg(status == KELP_OK, "%s", error.text);
-    for (size_t i = 0; i < TENSOR_COUNT; i++) {
-        free(values[i]);
-    }
-}
-
-/* ---- jobs ------------------------------------------------------------------------------------ */
-
-static const struct {
-    const char *name, *model, *data, *train;
-} models[] = {
-    {"nlinear", "kind: nlinear, individual: true", "input_name: [window], target_name: next",
-     "loss: mae, optimizer: adamw, lr: 0.01, accumulate: 2"},
-    {"mlp of classes", "kind: mlp, hidden: [8]", "input_name: [numbers], target_name: class",
-     "loss: cross_entropy, optimizer: sgd, lr: 0.1, momentum: 0.9"},
-    {"fare", "kind: fare", "input_name: [numbers], target_name: value",
-     "loss: smooth_l1, optimizer: adam, lr: 0.01"},
-    {"deepfm", "kind: deepfm, hidden: [8], embedding_dim: 4, dropout: [0.2]",
-     "input_name: [ids, numbers], target_name: label",
-     "loss: bce_with_logits, optimizer: adagrad, lr: 0.05"},
-    {"tft", "kind: tft, d_model: 8, heads: 2, dropout: [0.1]",
-     "input_name: [series, known, observed, ahead], target_name: future",
-     "loss: quantile, quantiles: [0.1, 0.5, 0.9], optimizer: adam, lr: 0.01, clip_norm: 0.1"},
-    {"convnet", "kind: convnet, classes: 5", "input_name: [image], target_name: class",
-     "loss: nll, optimizer: adadelta, lr: 1, schedule: step, schedule_step: 1, gamma: 0.7"},
-    {"resnet18", "kind: resnet18, classes: 5", "input_name: [image], target_name: class",
-     "loss: cross_entropy, optimizer: sgd, lr: 0.01"},
-};
-#define MODEL_COUNT ((int)KELP_ARRAY_COUNT(models))
 
 static void run_model(int index, const char *workers, const char *shards, const char *const *more,
                       char digest[DIGEST_SIZE])
 {
     struct kelp_run run;
-    char path[300], text[2048];
     const char *args[KELP_TEST_ARGS_MAX] = {"--workers", workers, "--shards", shards};
     for (size_t i = 0; more != NULL && more[i] != NULL; i++) {
         args[4 + i] = more[i];
     }
     kelp_run_prepare(&run);
-    (void)snprintf(path, sizeof(path), "%s/data.safetensors", run.folder);
-    write_data(path);
-    (void)snprintf(text, sizeof(text),
-                   "name: same-bits\nseed: 11\nmodel: {%s}\n"
-                   "data: {kind: tensors, path: \"%s\", %s}\n"
-                   "train: {epochs: 2, batch_size: 16, evaluate: false, %s}\n"
-                   "cluster: {lanes: 4}\n",
-                   models[index].model, path, models[index].data, models[index].train);
-    kelp_run_train(&run, kelp_test_write(run.folder, "job.yaml", text), args, RUN_TIMEOUT_S);
-    ck_assert_msg(run.exit_code == 0, "%s: exit %d; job:\n%s\noutput:\n%s", models[index].name,
-                  run.exit_code, text, run.output);
+    kelp_run_train(&run, model_job_write(run.folder, index), args, RUN_TIMEOUT_S);
+    ck_assert_msg(run.exit_code == 0, "%s: exit %d; output:\n%s", model_job_name(index),
+                  run.exit_code, run.output);
     if (more != NULL) {
         ck_assert_msg(strstr(run.output, "killed by signal 9") != NULL,
                       "no worker was killed; output:\n%s", run.output);
@@ -148,11 +35,11 @@ static void run_model(int index, const char *workers, const char *shards, const 
 
 KELP_CASE("models", .timeout_s = 2 * KELP_TEST_HANG_S)
 
-KELP_LOOP_TEST(same_bits, 0, MODEL_COUNT)
+KELP_LOOP_TEST(same_bits, 0, MODEL_JOB_COUNT)
 {
     const char *small = getenv("KELP_SMALL_MODELS"); /* an emulated GPU is slow */
-    if (small && strcmp(models[_i].name, "resnet18") == 0) {
-        printf("%-16s skipped: KELP_SMALL_MODELS is set\n", models[_i].name);
+    if (small && strcmp(model_job_name(_i), "resnet18") == 0) {
+        printf("%-16s skipped: KELP_SMALL_MODELS is set\n", model_job_name(_i));
         return;
     }
     static const char *const kill[] = {"--no-restart", "--fault", "worker-1:kill-pushing@step=3",
@@ -161,7 +48,7 @@ KELP_LOOP_TEST(same_bits, 0, MODEL_COUNT)
     run_model(_i, "1", "1", NULL, alone);
     run_model(_i, "3", "3", NULL, many);
     run_model(_i, "2", "2", kill, killed);
-    printf("%-16s %s\n", models[_i].name, alone);
+    printf("%-16s %s\n", model_job_name(_i), alone);
     (void)fflush(stdout);
     ck_assert_str_eq(many, alone);
     ck_assert_str_eq(killed, alone);

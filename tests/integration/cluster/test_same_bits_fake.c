@@ -1,0 +1,110 @@
+/*
+ * Every model trains on the fake device (tests/lib/fake/fake_device.h) to the digest of the CPU,
+ * whatever the device does when: with one worker, and with several of which one is killed.
+ *
+ * KELP_FAKE_SEEDS=N: of N seeds instead of 3.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/files.h"
+#include "tests/lib/cluster/model_jobs.h"
+#include "tests/lib/cluster/run_train.h"
+#include "tests/lib/suite.h"
+
+#define RUN_TIMEOUT_S (KELP_TEST_HANG_MS / 1000)
+#define SEEDS         3
+#define LOG_MAX       (8u << 20)
+
+static unsigned seed_count(void)
+{
+    const char *text = getenv("KELP_FAKE_SEEDS");
+    const unsigned long count = text ? strtoul(text, NULL, 10) : SEEDS;
+    ck_assert_msg(count >= 1 && count <= 1000000, "KELP_FAKE_SEEDS=%s: 1 to 1000000", text);
+    return (unsigned)count;
+}
+
+/* From now on, in this test, the programs that have the fake device as their GPU. */
+static void use_fake_device(void)
+{
+    const char *programs = getenv("KELP_TEST_PROGRAMS");
+    char bin[512];
+    ck_assert_msg(programs != NULL, "KELP_TEST_PROGRAMS is not set: run this test through ctest");
+    ck_assert_int_lt(snprintf(bin, sizeof(bin), "%s/fake/bin", programs), (int)sizeof(bin));
+    ck_assert_int_eq(setenv("KELP_BIN", bin, 1), 0);
+    ck_assert_int_eq(setenv("KELP_CLUSTER_DEVICE", "cuda", 1), 0);
+}
+
+/* What worker 0 says that it computes on. */
+static bool computes_on(const struct kelp_run *run, const char *kind)
+{
+    char path[400];
+    char *text = NULL;
+    size_t bytes = 0;
+    (void)snprintf(path, sizeof(path), "%s/logs/worker-0.log", run->run_folder);
+    ck_assert_int_eq(kelp_files_read(path, LOG_MAX, &text, &bytes, NULL), KELP_OK);
+    const bool found = strstr(text, kind) != NULL;
+    free(text);
+    return found;
+}
+
+static void train(int model, const char *what, const char *workers, const char *compute,
+                  const char *const *more, char digest[33])
+{
+    struct kelp_run run;
+    char name[64];
+    const char *args[KELP_TEST_ARGS_MAX] = {"--workers", workers};
+    for (size_t i = 0; more && more[i]; i++) {
+        args[2 + i] = more[i];
+    }
+    kelp_run_prepare(&run);
+    kelp_run_train(&run, model_job_write(run.folder, model), args, RUN_TIMEOUT_S);
+    ck_assert_msg(run.exit_code == 0, "%s, %s: exit %d; output:\n%s", model_job_name(model), what,
+                  run.exit_code, run.output);
+    ck_assert_msg(!more || strstr(run.output, "killed by signal 9") != NULL,
+                  "no worker was killed; output:\n%s", run.output);
+    ck_assert_msg(computes_on(&run, compute), "%s, %s: not on %s", model_job_name(model), what,
+                  compute);
+    (void)snprintf(name, sizeof(name), "%s, %s", model_job_name(model), what);
+    kelp_run_expect_digest(&run, name, digest);
+    kelp_run_fini(&run);
+}
+
+static void train_fake(int model, unsigned seed, const char *workers, const char *const *more,
+                       char digest[33])
+{
+    char what[48], text[16];
+    (void)snprintf(text, sizeof(text), "%u", seed);
+    (void)snprintf(what, sizeof(what), "fake, %s workers, seed %u", workers, seed);
+    ck_assert_int_eq(setenv("KELP_FAKE_SEED", text, 1), 0);
+    train(model, what, workers, "compute=\"fake cpu ", more, digest);
+}
+
+KELP_CASE("fake", .timeout_s = 4 * KELP_TEST_HANG_S)
+
+KELP_LOOP_TEST(one_worker, 0, MODEL_JOB_COUNT)
+{
+    char digest[33] = "";
+    train(_i, "cpu", "1", "compute=\"cpu ", NULL, digest);
+    use_fake_device();
+    for (unsigned seed = 1; seed <= seed_count(); seed++) {
+        train_fake(_i, seed, "1", NULL, digest);
+    }
+}
+
+/* With gradients in pieces, batch norm, and dropout. */
+static const char *const several[] = {"nlinear", "fare", "deepfm"};
+
+KELP_LOOP_TEST(one_of_several_is_killed, 0, KELP_ARRAY_COUNT(several))
+{
+    const int model = model_job_find(several[_i]);
+    static const char *const kill[] = {"--no-restart", "--fault", "worker-1:kill-pushing@step=3",
+                                       NULL};
+    char digest[33] = "";
+    train(model, "cpu", "1", "compute=\"cpu ", NULL, digest);
+    use_fake_device();
+    for (unsigned seed = 1; seed <= seed_count(); seed++) {
+        train_fake(model, seed, seed % 2 == 0 ? "2" : "4", kill, digest);
+    }
+}

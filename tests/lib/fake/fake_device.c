@@ -1,0 +1,561 @@
+#include "tests/lib/fake/fake_device.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+#include "tests/lib/fake/fake_memory.h"
+#include "tests/lib/fake/fake_operators.h"
+
+struct fake_device {
+    struct kelp_device base;
+    struct kelp_device_table table;
+    struct kelp_device *cpu;
+};
+
+enum kind { COPY_IN, COPY_OUT, OPERATOR };
+struct copy {
+    void *device, *host;
+    size_t bytes;
+    uint64_t hash; /* in: of the source, when it was queued */
+    void *staged;  /* out: the bytes, until the host gets them; NULL: it did not run */
+};
+
+/* What was queued; it stays until its stream is waited for. */
+struct operation {
+    enum kind kind;
+    enum fake_operator_index index;
+    const void *caller; /* where it was queued */
+    union {
+        struct copy copy;
+        union fake_arguments arguments;
+    } u;
+    double quantiles[KELP_JOB_LIST_MAX]; /* criterion */
+};
+
+struct fake_stream {
+    struct kelp_stream base;
+    struct kelp_stream *cpu;
+    struct fake_stream *next; /* of the process */
+    struct operation *queue;
+    size_t count, capacity;
+    size_t done;              /* of them, the first ones have run */
+    struct kelp_error failed; /* the first mistake since the last wait */
+};
+
+/* Of the process. The lock is for all of it, for the streams that it leads to, and for memory. */
+static struct {
+    pthread_mutex_t lock;
+    struct fake_stream *streams;
+    bool drawn;        /* otherwise everything waits for its wait() */
+    uint64_t draws;    /* the generator's state */
+    uint32_t mood;     /* of 32 calls, so many let something run */
+    uint32_t mood_end; /* after so many calls, another mood */
+} gpu = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static void enter(void)
+{
+    (void)pthread_mutex_lock(&gpu.lock);
+}
+
+static void leave(void)
+{
+    (void)pthread_mutex_unlock(&gpu.lock);
+}
+
+/* ---- drawing ---- */
+
+static uint32_t draw(uint32_t below)
+{
+    gpu.draws += UINT64_C(0x9e3779b97f4a7c15);
+    uint64_t bits = gpu.draws;
+    bits = (bits ^ (bits >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+    bits = (bits ^ (bits >> 27)) * UINT64_C(0x94d049bb133111eb);
+    return (uint32_t)((bits >> 32) * below >> 32);
+}
+
+void fake_device_seed(uint64_t seed)
+{
+    enter();
+    gpu.drawn = seed != 0;
+    gpu.draws = seed;
+    gpu.mood_end = 0;
+    leave();
+}
+
+/* Now a GPU that is late, now one that keeps up: each for a while. */
+static bool something_runs(void)
+{
+    static const uint32_t moods[] = {0, 1, 8, 32};
+    if (!gpu.drawn) {
+        return false;
+    }
+    if (gpu.mood_end == 0) {
+        gpu.mood = moods[draw(KELP_ARRAY_COUNT(moods))];
+        gpu.mood_end = 1 + draw(256);
+    }
+    gpu.mood_end--;
+    return draw(32) < gpu.mood;
+}
+
+/* ---- mistakes ---- */
+
+static void describe(const struct operation *operation, char *text, size_t size)
+{
+    const char *name = operation->kind == COPY_IN    ? "copy_in"
+                       : operation->kind == COPY_OUT ? "copy_out"
+                                                     : fake_operators[operation->index].name;
+    Dl_info program;
+    if (dladdr(operation->caller, &program) == 0 || !program.dli_fname) {
+        (void)snprintf(text, size, "%s", name);
+        return;
+    }
+    const char *slash = strrchr(program.dli_fname, '/');
+    (void)snprintf(text, size, "%s at %s+0x%zx", name, slash ? slash + 1 : program.dli_fname,
+                   (size_t)((uintptr_t)operation->caller - (uintptr_t)program.dli_fbase - 1));
+}
+
+static void note(struct fake_stream *stream, const struct operation *operation, const char *format,
+                 ...) KELP_PRINTF(3, 4);
+static void note(struct fake_stream *stream, const struct operation *operation, const char *format,
+                 ...)
+{
+    char what[160], why[160];
+    va_list values;
+    if (stream->failed.status != KELP_OK) {
+        return;
+    }
+    describe(operation, what, sizeof(what));
+    va_start(values, format);
+    (void)vsnprintf(why, sizeof(why), format, values);
+    va_end(values);
+    (void)kelp_fail(&stream->failed, KELP_ERR_DEVICE, "fake device: %s: %s", what, why);
+}
+
+/* ---- running ---- */
+
+/* Where `bytes` bytes of the device's memory are; NULL is noted. */
+static void *find(struct fake_stream *stream, const struct operation *operation, const char *name,
+                  const void *pointer, size_t bytes)
+{
+    const char *why = "";
+    void *memory = fake_memory_find(pointer, bytes, &why);
+    if (!memory) {
+        note(stream, operation, "%s %p is %s", name, pointer, why);
+    }
+    return memory;
+}
+
+static void check_source(struct fake_stream *stream, const struct operation *operation)
+{
+    const struct copy *copy = &operation->u.copy;
+    if (XXH3_64bits(copy->host, copy->bytes) != copy->hash) {
+        note(stream, operation, "its source, %zu bytes at %p, changed before wait()", copy->bytes,
+             copy->host);
+    }
+}
+
+static void run_copy_in(struct fake_stream *stream, struct operation *operation)
+{
+    const struct copy *copy = &operation->u.copy;
+    void *to = find(stream, operation, "its target", copy->device, copy->bytes);
+    check_source(stream, operation);
+    if (to) {
+        memcpy(to, copy->host, copy->bytes);
+    }
+}
+
+static void run_copy_out(struct fake_stream *stream, struct operation *operation)
+{
+    struct copy *copy = &operation->u.copy;
+    const void *from = find(stream, operation, "its source", copy->device, copy->bytes);
+    if (!from) {
+        return;
+    }
+    copy->staged = malloc(copy->bytes);
+    if (!copy->staged) {
+        note(stream, operation, "out of memory");
+        return;
+    }
+    memcpy(copy->staged, from, copy->bytes);
+}
+
+/* The same arguments with pointers that the CPU can follow. False: noted. */
+static bool translate(struct fake_stream *stream, const struct operation *operation,
+                      union fake_arguments *ret)
+{
+    *ret = operation->u.arguments;
+    for (const struct fake_operand *operand = fake_operators[operation->index].operands;
+         operand->name; operand++) {
+        char *at = (char *)ret + operand->offset;
+        void *pointer = NULL;
+        memcpy(&pointer, at, sizeof(pointer));
+        if (!pointer) {
+            continue;
+        }
+        pointer = find(stream, operation, operand->name, pointer, 0);
+        if (!pointer) {
+            return false;
+        }
+        memcpy(at, &pointer, sizeof(pointer));
+    }
+    if (operation->index == FAKE_OPERATOR_criterion) {
+        ret->criterion.quantiles = operation->quantiles;
+    }
+    return true;
+}
+
+static void run_operator(struct fake_stream *stream, const struct operation *operation)
+{
+    union fake_arguments arguments;
+    if (translate(stream, operation, &arguments)) {
+        fake_operators[operation->index].run(stream->cpu, &arguments);
+    }
+}
+
+static void run_next(struct fake_stream *stream)
+{
+    struct operation *operation = &stream->queue[stream->done++];
+    switch (operation->kind) {
+    case COPY_IN:
+        run_copy_in(stream, operation);
+        break;
+    case COPY_OUT:
+        run_copy_out(stream, operation);
+        break;
+    case OPERATOR:
+        run_operator(stream, operation);
+        break;
+    }
+}
+
+/* One that has something to run; NULL: none has. */
+static struct fake_stream *draw_stream(void)
+{
+    uint32_t count = 0;
+    for (const struct fake_stream *stream = gpu.streams; stream; stream = stream->next) {
+        count += stream->done < stream->count;
+    }
+    uint32_t chosen = count != 0 ? draw(count) : 0;
+    for (struct fake_stream *stream = gpu.streams; stream; stream = stream->next) {
+        if (stream->done < stream->count && chosen-- == 0) {
+            return stream;
+        }
+    }
+    return NULL;
+}
+
+/* Until all that the stream has is done; others go on meanwhile. */
+static void run_all(struct fake_stream *stream)
+{
+    while (stream->done < stream->count) {
+        run_next(gpu.drawn ? draw_stream() : stream);
+    }
+}
+
+/* ---- queueing ---- */
+
+/* The last of the queue, all zero; NULL: noted. */
+static struct operation *add(struct fake_stream *stream)
+{
+    if (stream->count == stream->capacity) {
+        const size_t capacity = stream->capacity != 0 ? 2 * stream->capacity : 64;
+        struct operation *larger = realloc(stream->queue, capacity * sizeof(*larger));
+        if (!larger) {
+            if (stream->failed.status == KELP_OK) {
+                (void)kelp_fail(&stream->failed, KELP_ERR_NO_MEMORY, "fake device: out of memory");
+            }
+            return NULL;
+        }
+        stream->queue = larger;
+        stream->capacity = capacity;
+    }
+    struct operation *operation = &stream->queue[stream->count++];
+    memset(operation, 0, sizeof(*operation));
+    return operation;
+}
+
+static void let_run(void)
+{
+    while (something_runs()) {
+        struct fake_stream *stream = draw_stream();
+        if (!stream) {
+            break;
+        }
+        run_next(stream);
+    }
+}
+
+static void enqueue_copy(struct kelp_stream *base, enum kind kind, const struct copy *copy,
+                         const void *caller)
+{
+    struct fake_stream *stream = (struct fake_stream *)base;
+    if (copy->bytes == 0) {
+        return;
+    }
+    enter();
+    struct operation *operation = add(stream);
+    if (operation) {
+        operation->kind = kind;
+        operation->caller = caller;
+        operation->u.copy = *copy;
+        let_run();
+    }
+    leave();
+}
+
+static void enqueue_operator(struct kelp_stream *base, enum fake_operator_index index,
+                             const void *arguments, size_t bytes, const void *caller)
+{
+    struct fake_stream *stream = (struct fake_stream *)base;
+    enter();
+    struct operation *operation = add(stream);
+    if (operation) {
+        operation->kind = OPERATOR;
+        operation->index = index;
+        operation->caller = caller;
+        memcpy(&operation->u.arguments, arguments, bytes);
+        if (index == FAKE_OPERATOR_criterion && operation->u.arguments.criterion.quantiles) {
+            const struct kelp_criterion *criterion = &operation->u.arguments.criterion;
+            memcpy(operation->quantiles, criterion->quantiles,
+                   criterion->quantile_count * sizeof(double));
+        }
+        let_run();
+    }
+    leave();
+}
+
+static void copy_in(struct kelp_stream *stream, void *to, const void *host_from, size_t bytes)
+{
+    const struct copy copy = {.device = to,
+                              .host = (void *)(uintptr_t)host_from,
+                              .bytes = bytes,
+                              .hash = XXH3_64bits(host_from, bytes)};
+    enqueue_copy(stream, COPY_IN, &copy, __builtin_return_address(0));
+}
+
+static void copy_out(struct kelp_stream *stream, void *host_to, const void *from, size_t bytes)
+{
+    const struct copy copy = {.device = (void *)(uintptr_t)from, .host = host_to, .bytes = bytes};
+    if (bytes != 0) {
+        memset(host_to, FAKE_POISON, bytes);
+    }
+    enqueue_copy(stream, COPY_OUT, &copy, __builtin_return_address(0));
+}
+
+static void fill(struct kelp_stream *stream, float *values, float value, uint64_t count)
+{
+    const struct fake_flat flat = {.y = values, .scalar = value, .count = count};
+    enqueue_operator(stream, FAKE_OPERATOR_fill, &flat, sizeof(flat), __builtin_return_address(0));
+}
+
+static void axpy(struct kelp_stream *stream, float *y, float alpha, const float *x, uint64_t count)
+{
+    const struct fake_flat flat = {.y = y, .scalar = alpha, .a = x, .count = count};
+    enqueue_operator(stream, FAKE_OPERATOR_axpy, &flat, sizeof(flat), __builtin_return_address(0));
+}
+
+static void add_arrays(struct kelp_stream *stream, float *y, const float *a, const float *b,
+                       uint64_t count)
+{
+    const struct fake_flat flat = {.y = y, .a = a, .b = b, .count = count};
+    enqueue_operator(stream, FAKE_OPERATOR_add, &flat, sizeof(flat), __builtin_return_address(0));
+}
+
+static void subtract(struct kelp_stream *stream, float *y, const float *a, const float *b,
+                     uint64_t count)
+{
+    const struct fake_flat flat = {.y = y, .a = a, .b = b, .count = count};
+    enqueue_operator(stream, FAKE_OPERATOR_subtract, &flat, sizeof(flat),
+                     __builtin_return_address(0));
+}
+
+#define QUEUE(name, type)                                                                          \
+    static void queue_##name(struct kelp_stream *stream, const struct type *arguments)             \
+    {                                                                                              \
+        enqueue_operator(stream, FAKE_OPERATOR_##name, arguments, sizeof(*arguments),              \
+                         __builtin_return_address(0));                                             \
+    }
+FAKE_STRUCT_OPERATORS(QUEUE)
+#define queue_fill     fill
+#define queue_axpy     axpy
+#define queue_add      add_arrays
+#define queue_subtract subtract
+
+/* ---- streams ---- */
+
+static bool is_poison(const unsigned char *bytes, size_t count)
+{
+    return count == 0 || (bytes[0] == FAKE_POISON && memcmp(bytes, bytes + 1, count - 1) == 0);
+}
+
+/* What the host did with its memory meanwhile; then what it asked for. */
+static void hand_over(struct fake_stream *stream)
+{
+    for (size_t i = 0; i < stream->count; i++) {
+        const struct operation *operation = &stream->queue[i];
+        if (operation->kind == COPY_IN) {
+            check_source(stream, operation);
+        } else if (operation->kind == COPY_OUT &&
+                   !is_poison(operation->u.copy.host, operation->u.copy.bytes)) {
+            note(stream, operation, "its target, %zu bytes at %p, changed before wait()",
+                 operation->u.copy.bytes, operation->u.copy.host);
+        }
+    }
+    for (size_t i = 0; i < stream->count; i++) {
+        const struct operation *operation = &stream->queue[i];
+        if (operation->kind == COPY_OUT && operation->u.copy.staged) {
+            memcpy(operation->u.copy.host, operation->u.copy.staged, operation->u.copy.bytes);
+            free(operation->u.copy.staged);
+        }
+    }
+    stream->count = 0;
+    stream->done = 0;
+}
+
+static kelp_status stream_wait(struct kelp_stream *base, struct kelp_error *reterr)
+{
+    struct fake_stream *stream = (struct fake_stream *)base;
+    enter();
+    run_all(stream);
+    hand_over(stream);
+    struct kelp_error failed = stream->failed, cpu = {KELP_OK, ""};
+    stream->failed.status = KELP_OK;
+    if (stream->cpu->table->wait(stream->cpu, &cpu) != KELP_OK && failed.status == KELP_OK) {
+        failed = cpu;
+    }
+    leave();
+    return failed.status == KELP_OK ? KELP_OK : kelp_fail(reterr, failed.status, "%s", failed.text);
+}
+
+static kelp_status stream_create(struct kelp_device *base, struct kelp_stream **ret,
+                                 struct kelp_error *reterr)
+{
+    struct kelp_device *cpu = ((struct fake_device *)base)->cpu;
+    struct fake_stream *stream = calloc(1, sizeof(*stream));
+    if (!stream) {
+        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "cannot allocate a stream");
+    }
+    const kelp_status status = cpu->table->stream_create(cpu, &stream->cpu, reterr);
+    if (status != KELP_OK) {
+        free(stream);
+        return status;
+    }
+    stream->base = (struct kelp_stream){.table = base->table, .device = base};
+    enter();
+    stream->next = gpu.streams;
+    gpu.streams = stream;
+    leave();
+    *ret = &stream->base;
+    return KELP_OK;
+}
+
+static void stream_destroy(struct kelp_stream *base)
+{
+    struct fake_stream *stream = (struct fake_stream *)base;
+    if (!stream) {
+        return;
+    }
+    enter();
+    run_all(stream);
+    hand_over(stream);
+    struct fake_stream **link = &gpu.streams;
+    while (*link != stream) {
+        link = &(*link)->next;
+    }
+    *link = stream->next;
+    leave();
+    if (stream->failed.status == KELP_ERR_DEVICE) { /* nobody will ask for it */
+        (void)fprintf(stderr, "%s\n", stream->failed.text);
+        abort();
+    }
+    stream->cpu->table->stream_destroy(stream->cpu);
+    free(stream->queue);
+    free(stream);
+}
+
+/* ---- the device ---- */
+
+static void device_destroy(struct kelp_device *base)
+{
+    struct fake_device *device = (struct fake_device *)base;
+    device->cpu->table->destroy(device->cpu);
+    free(device);
+}
+
+static void device_describe(const struct kelp_device *base, char text[KELP_COMPUTE_KIND_SIZE])
+{
+    const struct kelp_device *cpu = ((const struct fake_device *)base)->cpu;
+    char of_cpu[KELP_COMPUTE_KIND_SIZE];
+    cpu->table->describe(cpu, of_cpu);
+    (void)snprintf(text, KELP_COMPUTE_KIND_SIZE, "fake %.*s", KELP_COMPUTE_KIND_SIZE - 6, of_cpu);
+}
+
+static kelp_status device_alloc(struct kelp_device *device, size_t bytes, void **ret,
+                                struct kelp_error *reterr)
+{
+    (void)device;
+    enter();
+    const kelp_status status = fake_memory_alloc(bytes, ret, reterr);
+    leave();
+    return status;
+}
+
+static void device_free(struct kelp_device *device, void *memory)
+{
+    (void)device;
+    enter();
+    fake_memory_free(memory);
+    leave();
+}
+
+static kelp_status conv2d_create(struct kelp_device *base, const struct kelp_conv2d_shape *shape,
+                                 struct kelp_conv2d **ret, struct kelp_error *reterr)
+{
+    struct kelp_device *cpu = ((struct fake_device *)base)->cpu;
+    return cpu->table->conv2d_create(cpu, shape, ret, reterr);
+}
+
+static const struct kelp_device_table table = {
+    .name = "fake",
+    .host_memory = false,
+    .destroy = device_destroy,
+    .describe = device_describe,
+    .alloc = device_alloc,
+    .free = device_free,
+    .stream_create = stream_create,
+    .stream_destroy = stream_destroy,
+    .wait = stream_wait,
+    .copy_in = copy_in,
+    .copy_out = copy_out,
+    .matmul = queue_matmul,
+#define FAKE_ENTRY(name, ...) .name = queue_##name,
+    KELP_OPERATORS(FAKE_ENTRY)
+#undef FAKE_ENTRY
+        .conv2d_create = conv2d_create,
+    .conv2d = queue_conv2d,
+    .conv2d_gradient = queue_conv2d_gradient,
+};
+
+kelp_status fake_device_create(struct kelp_device **ret, struct kelp_error *reterr)
+{
+    struct fake_device *device = calloc(1, sizeof(*device));
+    if (!device) {
+        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "cannot allocate the fake device");
+    }
+    const kelp_status status = kelp_device_cpu_create(1, &device->cpu, reterr);
+    if (status != KELP_OK) {
+        free(device);
+        return status;
+    }
+    device->table = table; /* a convolution is the CPU's, and does not know this device */
+    device->table.conv2d_destroy = device->cpu->table->conv2d_destroy;
+    device->table.conv2d_workspace = device->cpu->table->conv2d_workspace;
+    device->base.table = &device->table;
+    *ret = &device->base;
+    return KELP_OK;
+}

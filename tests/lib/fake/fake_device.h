@@ -1,0 +1,30 @@
+/*
+ * A fake GPU that is as hostile as the device interface (kernels/device.h) allows, and gives the
+ * CPU's bits to whoever keeps to it:
+ *
+ *   - operators are queued, and run on the CPU when their stream is waited for, or some time before
+ *     that. A seed draws when, and in which order with those of other streams and devices;
+ *   - memory has addresses that the host cannot read, and begins as NaN;
+ *   - copy_out() leaves NaN at its target until wait() returns;
+ *   - wait() fails with KELP_ERR_DEVICE and one line when the source of a copy_in() or the target
+ *     of a copy_out() changed since it was queued, when an argument is memory of the host, or when
+ *     it was freed before the operator ran. The line names the operator, its argument, and where it
+ *     was queued: PROGRAM+OFFSET, for addr2line. An operator so found is left out.
+ *
+ * A stream that is destroyed first runs what is left; a mistake that shows then ends the process.
+ *
+ * Operators run one at a time in a process. Threads: as kernels/device.h says.
+ */
+#ifndef KELP_TESTS_LIB_FAKE_FAKE_DEVICE_H
+#define KELP_TESTS_LIB_FAKE_FAKE_DEVICE_H
+
+#include "kernels/device.h"
+
+/* *ret is owned, table->destroy(). Errors: KELP_ERR_NO_MEMORY. */
+kelp_status fake_device_create(struct kelp_device **ret, struct kelp_error *reterr) KELP_MUST_USE;
+
+/* From now on, in this process, what runs when is drawn from seed; the same seed and calls give the
+ * same order. 0, as at the beginning: nothing runs before its stream is waited for. */
+void fake_device_seed(uint64_t seed);
+
+#endif

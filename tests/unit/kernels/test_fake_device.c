@@ -1,0 +1,398 @@
+/*
+ * The fake device (tests/lib/fake/fake_device.h): it gives the CPU's bits to whoever keeps to the
+ * device interface, and finds each mistake that a GPU would forgive now and then.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "kernels/device.h"
+#include "tests/lib/cuda/operator_cases.h"
+#include "tests/lib/cuda/operator_faults.h"
+#include "tests/lib/fake/fake_device.h"
+#include "tests/lib/suite.h"
+
+#define SEEDS 20 /* 0: nothing runs before its wait() */
+#define COUNT 8u
+
+static struct case_devices devices;
+static struct kelp_device *fake;
+static struct kelp_stream *stream, *other;
+static const struct kelp_device_table *table;
+static float *x, *y; /* on the device, float32[COUNT] */
+
+static float *allocate(void)
+{
+    struct kelp_error error = {KELP_OK, ""};
+    void *memory = NULL;
+    ck_assert_msg(table->alloc(fake, COUNT * sizeof(float), &memory, &error) == KELP_OK, "%s",
+                  error.text);
+    return memory;
+}
+
+static void setup(void)
+{
+    struct kelp_error error = {KELP_OK, ""};
+    ck_assert_msg(fake_device_create(&fake, &error) == KELP_OK, "%s", error.text);
+    table = fake->table;
+    ck_assert_int_eq(table->stream_create(fake, &stream, &error), KELP_OK);
+    ck_assert_int_eq(table->stream_create(fake, &other, &error), KELP_OK);
+    x = allocate();
+    y = allocate();
+    devices = (struct case_devices){.other = fake, .other_stream = stream};
+    ck_assert_int_eq(kelp_device_cpu_create(1, &devices.cpu, &error), KELP_OK);
+    ck_assert_int_eq(devices.cpu->table->stream_create(devices.cpu, &devices.cpu_stream, &error),
+                     KELP_OK);
+}
+
+static void teardown(void)
+{
+    devices.cpu->table->stream_destroy(devices.cpu_stream);
+    devices.cpu->table->destroy(devices.cpu);
+    table->stream_destroy(stream);
+    table->stream_destroy(other);
+    table->free(fake, x);
+    table->free(fake, y);
+    table->destroy(fake);
+}
+
+static void expect_ok(struct kelp_stream *on)
+{
+    struct kelp_error error = {KELP_OK, ""};
+    ck_assert_msg(table->wait(on, &error) == KELP_OK, "%s", error.text);
+}
+
+/* wait() finds it, and says each of the words; the stream goes on. */
+static void expect_found(const char *what, const char *why)
+{
+    struct kelp_error error = {KELP_OK, ""};
+    ck_assert_int_eq(table->wait(stream, &error), KELP_ERR_DEVICE);
+    ck_assert_msg(strstr(error.text, what) && strstr(error.text, why),
+                  "'%s' says neither '%s' nor "
+                  "'%s'",
+                  error.text, what, why);
+    ck_assert_msg(strstr(error.text, " at test_fake_device+0x") != NULL, "%s", error.text);
+    expect_ok(stream);
+}
+
+static bool is_poison(const float *values)
+{
+    for (uint32_t i = 0; i < COUNT; i++) {
+        if (!isnan(values[i])) {
+            return false;
+        }
+    }
+    return true;
+}
+
+KELP_CASE("same_bits", .timeout_s = 120, .setup = setup, .teardown = teardown)
+
+/* Each run of a case is in another order. */
+static void draw_order(void *user, uint32_t run)
+{
+    const uint64_t *seed = user;
+    fake_device_seed(*seed + run);
+}
+
+#define GROUP(group) cases_##group,
+static void (*const groups[])(struct operator_cases *cases, bool large) = {OPERATOR_GROUPS(GROUP)};
+
+/* Every operator, also those whose cases have a tolerance on GPUs. */
+KELP_LOOP_TEST(operators, 0, KELP_ARRAY_COUNT(groups))
+{
+    struct operator_cases cases;
+    uint64_t order = 0;
+    double worst = 0.0;
+    devices.before_run = draw_order;
+    devices.user = &order;
+    devices.worst = &worst;
+    operator_cases_init(&cases, (uint64_t)_i);
+    groups[_i](&cases, false);
+    ck_assert_uint_gt(cases.count, 0);
+    for (uint32_t i = 0; i < cases.count; i++) {
+        struct kelp_error error = {KELP_OK, ""};
+        ck_assert_msg(operator_case_check(&cases.cases[i], &devices, (uint64_t)_i, SEEDS, &error) ==
+                          KELP_OK,
+                      "%s", error.text);
+        ck_assert_msg(worst == 0.0, "%s differs", cases.cases[i].name);
+    }
+    operator_cases_fini(&cases);
+}
+
+KELP_LOOP_TEST(bad_ids_and_classes, 0, SEEDS)
+{
+    struct kelp_error error = {KELP_OK, ""};
+    fake_device_seed((uint64_t)_i);
+    ck_assert_msg(operator_faults_check(&devices, &error) == KELP_OK, "%s", error.text);
+}
+
+KELP_TEST(too_large_an_allocation)
+{
+    struct kelp_error error = {KELP_OK, ""};
+    ck_assert_msg(operator_memory_check(&devices, &error) == KELP_OK, "%s", error.text);
+}
+
+/* The answer is the CPU's, the kind is not: a job does not mix them. */
+KELP_LOOP_TEST(the_known_answer, 0, SEEDS)
+{
+    char cpu_text[KELP_COMPUTE_KIND_SIZE], text[KELP_COMPUTE_KIND_SIZE];
+    uint64_t cpu_answer = 0, answer = 0;
+    struct kelp_error error = {KELP_OK, ""};
+    fake_device_seed((uint64_t)_i);
+    ck_assert_int_eq(kelp_compute_kind(devices.cpu, cpu_text, &cpu_answer, &error), KELP_OK);
+    ck_assert_msg(kelp_compute_kind(fake, text, &answer, &error) == KELP_OK, "%s", error.text);
+    ck_assert_uint_eq(answer, cpu_answer);
+    ck_assert_msg(strncmp(text, "fake cpu ", 9) == 0 && strcmp(text + 5, cpu_text) == 0, "%s",
+                  text);
+}
+
+KELP_CASE("memory", .timeout_s = 30, .setup = setup, .teardown = teardown)
+
+/* Neither the host nor the kernel for it reads device memory. */
+KELP_TEST(the_host_cannot_read_it)
+{
+    int ends[2];
+    ck_assert_int_eq(pipe(ends), 0);
+    ck_assert_int_eq(write(ends[1], x, sizeof(float)), -1);
+    ck_assert_int_eq(errno, EFAULT);
+    (void)close(ends[0]);
+    (void)close(ends[1]);
+    const pid_t child = fork();
+    if (child == 0) {
+        (void)dup2(open("/dev/null", O_WRONLY), STDERR_FILENO); /* a sanitizer's report */
+        (void)*(volatile float *)x;
+        _exit(0);
+    }
+    int status = 0;
+    ck_assert_int_eq(waitpid(child, &status, 0), child);
+    ck_assert_msg(!WIFEXITED(status) || WEXITSTATUS(status) != 0, "it read the memory");
+}
+
+KELP_TEST(it_begins_as_no_number)
+{
+    float values[COUNT] = {0.0f};
+    table->copy_out(stream, values, x, sizeof(values));
+    expect_ok(stream);
+    ck_assert(is_poison(values));
+}
+
+/* Freed memory is found by whatever runs after that, and its address is not used again. */
+KELP_TEST(it_was_freed)
+{
+    float *freed = allocate();
+    table->fill(stream, freed, 1.0f, COUNT);
+    table->free(fake, freed);
+    expect_found("fill", "y 0x");
+    float *next = allocate();
+    ck_assert_ptr_ne(next, freed);
+    table->add(stream, next, x, freed, COUNT);
+    expect_found("add", "is memory that was freed");
+    table->free(fake, next);
+}
+
+KELP_TEST(a_copy_beyond_an_allocation)
+{
+    float values[COUNT + 1] = {0.0f};
+    table->copy_in(stream, x, values, sizeof(values));
+    expect_found("copy_in", "is not within an allocation of the device");
+    table->copy_out(stream, values, x + 1, COUNT * sizeof(float));
+    expect_found("copy_out", "is not within an allocation of the device");
+}
+
+KELP_CASE("host_pointers", .timeout_s = 30, .setup = setup, .teardown = teardown)
+
+KELP_TEST(of_an_operator)
+{
+    float host[COUNT] = {0.0f};
+    const struct kelp_bias bias = {
+        .matrix = x, .ld = COUNT, .rows = 1, .columns = COUNT, .bias = host};
+    const struct kelp_unary unary = {.x = host, .y = x, .count = COUNT};
+    const struct kelp_matmul matmul = {
+        .m = 1, .n = 1, .k = 1, .a = x, .lda = 1, .b = y, .ldb = 1, .c = host, .ldc = 1};
+    const uint64_t seed_step[2] = {1, 2};
+    const struct kelp_dropout dropout = {.x = x,
+                                         .y = x,
+                                         .samples = 1,
+                                         .elements = COUNT,
+                                         .seed_step = seed_step,
+                                         .positions = (const uint32_t *)(const void *)y};
+    double sums[KELP_LOSS_SUMS];
+    const struct kelp_criterion criterion = {.output = x,
+                                             .target = y,
+                                             .samples = 1,
+                                             .elements = COUNT,
+                                             .target_elements = COUNT,
+                                             .sums = sums};
+    table->fill(stream, host, 1.0f, COUNT);
+    expect_found("fill", "y 0x");
+    table->axpy(stream, x, 1.0f, host, COUNT);
+    expect_found("axpy", "a 0x");
+    table->bias_add(stream, &bias);
+    expect_found("bias_add", "bias 0x");
+    table->unary(stream, &unary);
+    expect_found("unary", "x 0x");
+    table->matmul(stream, &matmul);
+    expect_found("matmul", "c 0x");
+    table->dropout(stream, &dropout);
+    expect_found("dropout", "seed_step 0x");
+    table->criterion(stream, &criterion);
+    expect_found("criterion", "is memory of the host");
+}
+
+KELP_TEST(of_a_convolution)
+{
+    struct kelp_error error = {KELP_OK, ""};
+    const struct kelp_conv2d_shape shape = {.window = {.channels = 1,
+                                                       .input = {2, 2},
+                                                       .kernel = {1, 1},
+                                                       .stride = {1, 1},
+                                                       .output = {2, 2}},
+                                            .channels_out = 1,
+                                            .groups = 1,
+                                            .samples_max = 1};
+    struct kelp_conv2d_run run = {.samples = 1, .x = x, .weight = y, .y = x};
+    float bias = 0.0f;
+    ck_assert_msg(table->conv2d_create(fake, &shape, &run.conv, &error) == KELP_OK, "%s",
+                  error.text);
+    run.bias = &bias;
+    table->conv2d(stream, &run);
+    expect_found("conv2d", "bias 0x");
+    table->conv2d_destroy(run.conv);
+}
+
+KELP_TEST(of_a_copy)
+{
+    float host[COUNT] = {0.0f}, values[COUNT] = {0.0f};
+    table->copy_in(stream, host, values, 0); /* nothing to do */
+    expect_ok(stream);
+    table->copy_out(stream, values, host, sizeof(values));
+    expect_found("copy_out", "is memory of the host");
+    ck_assert(is_poison(values));
+}
+
+/* What is wrong is left out; what comes before and after it is done. */
+KELP_TEST(between_operators)
+{
+    float host = 0.0f, values[COUNT];
+    struct kelp_error error = {KELP_OK, ""};
+    table->fill(stream, x, 1.0f, COUNT);
+    table->axpy(stream, x, 1.0f, &host, 1);
+    table->axpy(stream, x, 1.0f, x, 1);
+    table->fill(stream, &host, 1.0f, 1);
+    table->copy_out(stream, values, x, sizeof(values));
+    ck_assert_int_eq(table->wait(stream, &error), KELP_ERR_DEVICE);
+    ck_assert_msg(strstr(error.text, "axpy at ") != NULL, "%s", error.text); /* the first */
+    ck_assert(values[0] == 2.0f && values[1] == 1.0f && host == 0.0f);
+}
+
+KELP_CASE("waiting", .timeout_s = 30, .setup = setup, .teardown = teardown)
+
+/* However early the copy runs. */
+KELP_LOOP_TEST(a_result_is_not_there_before, 0, SEEDS)
+{
+    float values[COUNT] = {0.0f};
+    fake_device_seed((uint64_t)_i);
+    table->fill(stream, x, 3.0f, COUNT);
+    table->copy_out(stream, values, x, sizeof(values));
+    for (int i = 0; i < 100; i++) {
+        table->fill(stream, x, 4.0f, COUNT);
+        ck_assert(is_poison(values));
+    }
+    expect_ok(stream);
+    ck_assert(values[0] == 3.0f && values[COUNT - 1] == 3.0f);
+}
+
+/* Before the copy runs, or after that. */
+KELP_LOOP_TEST(a_source_changed_before, 0, SEEDS)
+{
+    float first[COUNT] = {1.0f}, second[COUNT] = {2.0f};
+    char what[64];
+    fake_device_seed((uint64_t)_i);
+    table->copy_in(stream, x, first, sizeof(first));
+    table->copy_in(stream, y, second, sizeof(second));
+    for (int i = 0; i < 100; i++) {
+        table->fill(stream, x, 4.0f, COUNT);
+    }
+    second[COUNT - 1] = 5.0f;
+    (void)snprintf(what, sizeof(what), "its source, %zu bytes at %p,", sizeof(second),
+                   (void *)second);
+    expect_found("copy_in", what);
+    second[COUNT - 1] = 6.0f; /* wait() returned: it is the host's again */
+    expect_ok(stream);
+}
+
+KELP_LOOP_TEST(a_target_changed_before, 0, SEEDS)
+{
+    float values[COUNT];
+    fake_device_seed((uint64_t)_i);
+    table->fill(stream, x, 1.0f, COUNT);
+    table->copy_out(stream, values, x, sizeof(values));
+    values[1] = 2.0f;
+    expect_found("copy_out", "changed before wait()");
+}
+
+/* Of several streams without a wait() between them: true if the second one had its turn. */
+static bool overtakes(uint64_t seed)
+{
+    float values[COUNT] = {0.0f};
+    fake_device_seed(seed);
+    table->fill(stream, x, 1.0f, COUNT);
+    expect_ok(stream);
+    for (int i = 0; i < 10; i++) {
+        table->fill(stream, y, 1.0f, COUNT);
+    }
+    table->fill(stream, x, 2.0f, COUNT);
+    table->copy_out(other, values, x, sizeof(values));
+    expect_ok(other);
+    expect_ok(stream);
+    ck_assert(values[0] == 1.0f || values[0] == 2.0f);
+    return values[0] == 1.0f;
+}
+
+/* Streams do not wait for each other. Which of them comes first is the seed's to say, and the same
+ * for the same seed. */
+KELP_TEST(for_another_stream)
+{
+    uint32_t first = 0;
+    ck_assert(overtakes(0));
+    for (uint64_t seed = 1; seed <= SEEDS; seed++) {
+        const bool overtook = overtakes(seed);
+        first += overtook;
+        for (int again = 0; again < 3; again++) {
+            ck_assert_int_eq(overtakes(seed), overtook);
+        }
+    }
+    ck_assert_uint_gt(first, 0);
+    ck_assert_uint_lt(first, SEEDS);
+}
+
+/* A stream that was waited for is done, whichever stream goes on with it. */
+KELP_LOOP_TEST(streams_in_turn, 0, SEEDS)
+{
+    float values[COUNT] = {0.0f}, results[COUNT];
+    fake_device_seed((uint64_t)_i);
+    for (uint32_t i = 0; i < 50; i++) {
+        struct kelp_stream *here = i % 2 == 0 ? stream : other;
+        values[0] = (float)i;
+        table->copy_in(here, x, values, sizeof(values));
+        table->add(here, y, x, x, COUNT);
+        table->copy_out(here, results, y, sizeof(results));
+        expect_ok(here);
+        ck_assert(results[0] == 2.0f * (float)i);
+    }
+}
+
+/* A mistake that nobody waited for is not lost. */
+KELP_ABORT_TEST(a_stream_that_nobody_waits_for)
+{
+    float values[COUNT] = {0.0f};
+    (void)dup2(open("/dev/null", O_WRONLY), STDERR_FILENO);
+    table->copy_in(stream, x, values, sizeof(values));
+    values[0] = 1.0f;
+    table->stream_destroy(stream);
+}
