@@ -50,7 +50,7 @@ static const struct kelp_option options[] = {
     KELP_VERB_RUN(RUNS, "folder for both runs and the report; else runs/NAME-chaos-TIME"),
     KELP_VERB_NUMBER("stall", DURATION, 1000, 3600000, "60s", RUNS,
                      "a run without a step for this long counts as hanging; time in which workers "
-                   "start is left out"),
+                     "start is left out"),
     KELP_VERB_JOB_CERTS(RUNS, "serve at ports of loopback, with mutual TLS by these: a folder with "
                               "coordinator/, shard/, worker/, operator/ and etcd/, as kelp certs "
                               "issues them for the job, etcd's with --host 127.0.0.1"),

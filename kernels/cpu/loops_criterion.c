@@ -99,7 +99,8 @@ INLINE void add_losses(struct sample_sums *sums, const struct kelp_criterion *cr
     const double beta = criterion->beta;
     double loss[LANES];
     COPY_SUMS(loss, sums->loss);
-#define RUN(lane, at) loss[lane] = loss[lane] + kelp__loss_of(kind, beta, output[at], target[at])
+#define RUN(lane, at)                                                                              \
+    loss[lane] = loss[lane] + kelp__loss_of((int)kind, beta, output[at], target[at])
     EACH_ELEMENT(count, RUN);
 #undef RUN
     COPY_SUMS(sums->loss, loss);
@@ -234,7 +235,7 @@ INLINE void single_losses(const struct kelp_criterion *criterion, const enum kel
 {
     for (uint32_t s = 0; s < criterion->samples; s++) {
         criterion->sums[(uint64_t)s * KELP_LOSS_SUMS + KELP_LOSS_SUM_LOSS] =
-            kelp__loss_of(kind, criterion->beta, criterion->output[s], criterion->target[s]);
+            kelp__loss_of((int)kind, criterion->beta, criterion->output[s], criterion->target[s]);
     }
 }
 
@@ -271,7 +272,7 @@ INLINE void slopes(const struct kelp_criterion *criterion, const enum kelp_loss_
     const float beta = (float)criterion->beta;
     const float scale = (float)((double)*criterion->gradient_scale / (double)criterion->elements);
     for (uint64_t i = 0; i < count; i++) {
-        gradient[i] = scale * kelp__loss_slope(kind, beta, output[i], target[i]);
+        gradient[i] = scale * kelp__loss_slope((int)kind, beta, output[i], target[i]);
     }
 }
 
