@@ -480,7 +480,7 @@ class Scripts(unittest.TestCase):
         work = work.replace('    loader.fetch("train", [0], 1)\n', "") + '    loader.fetch("train", [0], 1)\n'
         process, _ = self.start(work, KELP_JOB="job")
         error = process.stderr.read()
-        self.assertEqual(process.wait(), 1)
+        self.assertEqual(process.wait(), 75)
         line = r"^script\.py:\d+: data process 0 .* was killed by SIGKILL while it fetched 1 sample of train"
         self.assertRegex(error, line)
         self.assertEqual(error.count("\n"), 1, error)
