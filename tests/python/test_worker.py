@@ -409,6 +409,12 @@ class Mistakes(Joined):
                          model=model(), core=Core(**drops))  # fmt: skip
             self.refuses("squared is a mean over the batch.*sum over all", submits("mean", squared="mean"), ValueError,
                          model=model(), core=Core(**drops))  # fmt: skip
+        def tells_apart(batch, model):  # each sample from the others of its batch
+            out = model(batch.data[0])
+            batch.submit(F.cross_entropy(1e-6 * out @ out.T, torch.arange(batch.samples)))
+
+        for size in ("8", "14", "10"):  # the smallest piece is one of 4, 6 and 10 samples
+            self.loop(tells_apart, core=Core(train__batch_size=size, cluster__lanes="1"))
         # Pieces that are all of one size may be needed: nothing is asked of the script then.
         self.loop(submits("sum"), core=Core(train__batch_size="10", cluster__lanes="1"), val=None)
 

@@ -32,7 +32,9 @@ _AHEAD = 2  # pieces for each data process
 _REHEARSAL_SEED = 0x6B656C70
 _FROM_FILE = 3
 _INT64 = numpy.int64
-_DOUBLED_LEAST = 4  # samples of a piece of which half is computed once more
+# Samples of a piece of which half is computed once more. A loss by which each sample is told from the others of its
+# batch begins at log 2 with two of them, and doubles to log 4.
+_DOUBLED_LEAST = 6
 _NEAR = 0.01
 _MEAN_ERRORS = ("squared", "absolute", "relative", "relative_squared")  # that may have been submitted as means
 

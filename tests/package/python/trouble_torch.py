@@ -72,7 +72,7 @@ def train():
     rows = Rows(how) if fetched else TensorDataset(torch.rand(240, 8), torch.rand(240, 2))
     if how == "exits-early":
         sys.exit(3)
-    sizes = {"single": (8, 8), "sum": (32, 4)}.get(how, (24, 4))
+    sizes = {"single": (8, 8), "sum": (96, 4)}.get(how, (24, 4))
     with kelp.torch.Worker(
         model, rows, optimizer=torch.optim.SGD(model.parameters(), lr=0.1), epochs=2000 if how == "waits" else 3,
         batch_size=sizes[0], lanes=sizes[1], workers=2 if fetched else 0,
