@@ -48,11 +48,23 @@ struct kelp_device_table {
     /* NULL: nothing. All that was enqueued with it has been waited for. */
     void (*free)(struct kelp_device *device, void *memory);
 
+    /* Host memory that copies go to and from while the host does other things; others may make
+     * the caller of copy_in() or copy_out() wait. Contents are undefined. Errors:
+     * KELP_ERR_NO_MEMORY, KELP_ERR_DEVICE. */
+    kelp_status (*host_alloc)(struct kelp_device *device, size_t bytes, void **ret,
+                              struct kelp_error *reterr);
+    void (*host_free)(struct kelp_device *device, void *memory); /* as free() */
+
     kelp_status (*stream_create)(struct kelp_device *device, struct kelp_stream **ret,
                                  struct kelp_error *reterr);
     void (*stream_destroy)(struct kelp_stream *stream); /* after all of it is done; NULL: nothing */
     /* Until all that was enqueued is done; the first failure since the last wait. */
     kelp_status (*wait)(struct kelp_stream *stream, struct kelp_error *reterr);
+    /* What was enqueued so far, as a number for wait_mark(). */
+    uint64_t (*mark)(struct kelp_stream *stream);
+    /* As wait(), for what was enqueued before the mark. False: something failed, perhaps after
+     * that, and wait() will say what. Ids and classes out of range may show at wait() alone. */
+    bool (*wait_mark)(struct kelp_stream *stream, uint64_t mark);
 
     /* Host memory must stay as it is until wait() returned: what is copied, and where to. */
     void (*copy_in)(struct kelp_stream *stream, void *to, const void *host_from, size_t bytes);

@@ -109,6 +109,19 @@ static kelp_status stream_wait(struct kelp_stream *base, struct kelp_error *rete
     return KELP_OK;
 }
 
+/* A stream is always done. */
+static uint64_t stream_mark(struct kelp_stream *stream)
+{
+    (void)stream;
+    return 0;
+}
+
+static bool stream_wait_mark(struct kelp_stream *stream, uint64_t mark)
+{
+    (void)mark;
+    return ((const struct kelp__cpu_stream *)stream)->product_failed == KELP_OK;
+}
+
 static void copy_bytes(struct kelp_stream *stream, void *to, const void *from, size_t bytes)
 {
     (void)stream;
@@ -174,9 +187,13 @@ static void conv2d_gradient(struct kelp_stream *stream, const struct kelp_conv2d
         .describe = device_describe,                                                               \
         .alloc = device_alloc,                                                                     \
         .free = device_free,                                                                       \
+        .host_alloc = device_alloc,                                                                \
+        .host_free = device_free,                                                                  \
         .stream_create = stream_create,                                                            \
         .stream_destroy = stream_destroy,                                                          \
         .wait = stream_wait,                                                                       \
+        .mark = stream_mark,                                                                       \
+        .wait_mark = stream_wait_mark,                                                             \
         .copy_in = copy_bytes,                                                                     \
         .copy_out = copy_bytes,                                                                    \
         .matmul = matmul,                                                                          \

@@ -59,6 +59,8 @@ struct kelp__cuda_fault {
     unsigned long long first; /* the row << 32 | the bits of its value; the smallest one wins */
 };
 
+#define KELP_CUDA_MARKS 64
+
 struct kelp__cuda_products;
 struct kelp__cuda_stream {
     struct kelp_stream base;
@@ -69,7 +71,9 @@ struct kelp__cuda_stream {
     struct kelp__cuda_fault *fault;      /* device memory */
     struct kelp__cuda_fault *fault_host; /* pinned */
     unsigned int operators;              /* that may fault, counted: serials */
-    void *scratch;                       /* device memory, grown by kelp__cuda_scratch() */
+    cudaEvent_t marks[KELP_CUDA_MARKS];  /* made when they are needed, and recorded in turn */
+    uint64_t mark_count;
+    void *scratch; /* device memory, grown by kelp__cuda_scratch() */
     size_t scratch_bytes;
     struct kelp__cuda_products *products; /* kernels/cuda/products.cu */
 };

@@ -92,6 +92,28 @@ static void device_free(struct kelp_device *device, void *memory)
     }
 }
 
+static kelp_status device_host_alloc(struct kelp_device *device, size_t bytes, void **ret,
+                                     struct kelp_error *reterr)
+{
+    cudaError_t error = use(device);
+    if (error == cudaSuccess) {
+        error = cudaMallocHost(ret, bytes != 0 ? bytes : KELP_DEVICE_ALIGN);
+    }
+    if (error != cudaSuccess) {
+        char what[64];
+        (void)snprintf(what, sizeof(what), "cannot pin %zu bytes for the GPU", bytes);
+        return cuda_fail(reterr, error, what);
+    }
+    return KELP_OK;
+}
+
+static void device_host_free(struct kelp_device *device, void *memory)
+{
+    if (memory && use(device) == cudaSuccess) {
+        (void)cudaFreeHost(memory); /* a broken device said so elsewhere */
+    }
+}
+
 void *kelp__cuda_scratch(struct kelp__cuda_stream *stream, size_t bytes)
 {
     if (stream->scratch_bytes >= bytes) {
@@ -136,6 +158,11 @@ static void stream_destroy(struct kelp_stream *base)
     if (stream->handle) {
         (void)cudaStreamSynchronize(stream->handle);
         (void)cudaStreamDestroy(stream->handle);
+    }
+    for (cudaEvent_t mark : stream->marks) {
+        if (mark) {
+            (void)cudaEventDestroy(mark);
+        }
     }
     kelp__cuda_products_destroy(stream->products);
     (void)cudaFree(stream->scratch);
@@ -241,6 +268,34 @@ static kelp_status stream_wait(struct kelp_stream *base, struct kelp_error *rete
     return status == KELP_OK ? KELP_OK : kelp_fail(reterr, status, "%s", stream->why);
 }
 
+static uint64_t stream_mark(struct kelp_stream *base)
+{
+    struct kelp__cuda_stream *stream = kelp__cuda_stream_of(base);
+    const uint64_t number = stream->mark_count++;
+    cudaEvent_t *mark = &stream->marks[number % KELP_CUDA_MARKS];
+    cudaError_t error = use(base->device);
+    if (error == cudaSuccess && !*mark) {
+        error = cudaEventCreateWithFlags(mark, cudaEventDisableTiming);
+    }
+    if (error == cudaSuccess) {
+        error = cudaEventRecord(*mark, stream->handle);
+    }
+    kelp__cuda_note(stream, error);
+    return number;
+}
+
+/* A mark that was recorded again since is waited for at its later place. */
+static bool stream_wait_mark(struct kelp_stream *base, uint64_t number)
+{
+    struct kelp__cuda_stream *stream = kelp__cuda_stream_of(base);
+    const cudaEvent_t mark = stream->marks[number % KELP_CUDA_MARKS];
+    kelp__cuda_note(stream, use(base->device));
+    if (stream->failed == cudaSuccess) {
+        kelp__cuda_note(stream, cudaEventSynchronize(mark));
+    }
+    return stream->failed == cudaSuccess && stream->status == KELP_OK;
+}
+
 static void copy(struct kelp_stream *base, void *to, const void *from, size_t bytes,
                  enum cudaMemcpyKind kind)
 {
@@ -281,9 +336,13 @@ static const struct kelp_device_table table = {
     .describe = device_describe,
     .alloc = device_alloc,
     .free = device_free,
+    .host_alloc = device_host_alloc,
+    .host_free = device_host_free,
     .stream_create = stream_create,
     .stream_destroy = stream_destroy,
     .wait = stream_wait,
+    .mark = stream_mark,
+    .wait_mark = stream_wait_mark,
     .copy_in = copy_in,
     .copy_out = copy_out,
     .matmul = kelp__cuda_matmul,

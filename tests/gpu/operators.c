@@ -247,6 +247,8 @@ static void check_faults(void)
         report("bad ids and classes", status, &error);
         status = operator_memory_check(&devices, &error);
         report("after too large an allocation", status, &error);
+        status = operator_marks_check(&devices, &error);
+        report("marks", status, &error);
     }
     close_streams(&devices);
 }

@@ -258,3 +258,82 @@ kelp_status operator_memory_check(const struct case_devices *devices, struct kel
     }
     return status;
 }
+
+/* ---- marks ---- */
+
+#define MARKS 150u /* more than a device keeps apart */
+
+/* Row i of `host` is 2 (i + from) once it came back. */
+static void enqueue_rows(const struct case_devices *devices, float *memory, float *host,
+                         float *results, uint32_t from, uint64_t marks[MARKS])
+{
+    struct kelp_stream *stream = devices->other_stream;
+    for (uint32_t i = 0; i < MARKS; i++) {
+        float *row = memory + (size_t)i * WIDTH;
+        for (uint32_t j = 0; j < WIDTH; j++) {
+            host[i * WIDTH + j] = (float)(i + from);
+        }
+        stream->table->copy_in(stream, row, host + (size_t)i * WIDTH, WIDTH * sizeof(*row));
+        stream->table->add(stream, row, row, row, WIDTH);
+        stream->table->copy_out(stream, results + (size_t)i * WIDTH, row, WIDTH * sizeof(*row));
+        marks[i] = stream->table->mark(stream);
+    }
+}
+
+static kelp_status check_row(const float *results, uint32_t row, uint32_t from,
+                             struct kelp_error *reterr)
+{
+    for (uint32_t j = 0; j < WIDTH; j++) {
+        const float value = results[row * WIDTH + j], wanted = 2.0f * (float)(row + from);
+        if (value != wanted) {
+            return kelp_fail(reterr, KELP_ERR_MISMATCH, "behind mark %u: %g, not %g", row,
+                             (double)value, (double)wanted);
+        }
+    }
+    return KELP_OK;
+}
+
+/* Waits for every `stride`th mark, the others are then there too. */
+static kelp_status check_marks(const struct case_devices *devices, float *memory, float *host,
+                               float *results, uint32_t stride, struct kelp_error *reterr)
+{
+    struct kelp_stream *stream = devices->other_stream;
+    uint64_t marks[MARKS];
+    kelp_status status = KELP_OK;
+    enqueue_rows(devices, memory, host, results, stride, marks);
+    for (uint32_t i = stride - 1; i < MARKS && status == KELP_OK; i += stride) {
+        if (!stream->table->wait_mark(stream, marks[i])) {
+            return stream->table->wait(stream, reterr);
+        }
+        for (uint32_t row = i + 1 - stride; row <= i && status == KELP_OK; row++) {
+            status = check_row(results, row, stride, reterr);
+        }
+    }
+    if (status == KELP_OK && !stream->table->wait_mark(stream, marks[0])) { /* long ago */
+        status = kelp_fail(reterr, KELP_ERR_MISMATCH, "an early mark is not reached");
+    }
+    const kelp_status waited = stream->table->wait(stream, status == KELP_OK ? reterr : NULL);
+    return status == KELP_OK ? waited : status;
+}
+
+kelp_status operator_marks_check(const struct case_devices *devices, struct kelp_error *reterr)
+{
+    const struct kelp_device_table *table = devices->other->table;
+    const size_t bytes = (size_t)MARKS * WIDTH * sizeof(float);
+    void *memory = NULL, *host = NULL, *results = NULL;
+    kelp_status status = table->alloc(devices->other, bytes, &memory, reterr);
+    if (status == KELP_OK) {
+        status = table->host_alloc(devices->other, bytes, &host, reterr);
+    }
+    if (status == KELP_OK) {
+        status = table->host_alloc(devices->other, bytes, &results, reterr);
+    }
+    for (uint32_t stride = 1; stride <= MARKS && status == KELP_OK; stride *= 5) {
+        status = check_marks(devices, memory, host, results, stride, reterr);
+    }
+    table->host_free(devices->other, results);
+    table->host_free(devices->other, host);
+    table->host_free(devices->other, NULL);
+    table->free(devices->other, memory);
+    return status;
+}

@@ -17,4 +17,8 @@ kelp_status operator_faults_check(const struct case_devices *devices, struct kel
  * the CPU does. */
 kelp_status operator_memory_check(const struct case_devices *devices, struct kelp_error *reterr);
 
+/* Memory of host_alloc() is copied in and out, and what was enqueued before a mark is there once
+ * the mark was waited for: of many marks, in order and out of order, and again after wait(). */
+kelp_status operator_marks_check(const struct case_devices *devices, struct kelp_error *reterr);
+
 #endif

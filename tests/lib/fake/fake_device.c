@@ -44,6 +44,8 @@ struct fake_stream {
     struct operation *queue;
     size_t count, capacity;
     size_t done;              /* of them, the first ones have run */
+    size_t handed_over;       /* and of these, the first ones are the host's again */
+    uint64_t retired;         /* those that are not in the queue any more */
     struct kelp_error failed; /* the first mistake since the last wait */
 };
 
@@ -249,10 +251,10 @@ static struct fake_stream *draw_stream(void)
     return NULL;
 }
 
-/* Until all that the stream has is done; others go on meanwhile. */
-static void run_all(struct fake_stream *stream)
+/* Until the first `end` of the stream are done; others go on meanwhile. */
+static void run_until(struct fake_stream *stream, size_t end)
 {
-    while (stream->done < stream->count) {
+    while (stream->done < end) {
         run_next(gpu.drawn ? draw_stream() : stream);
     }
 }
@@ -393,10 +395,10 @@ static bool is_poison(const unsigned char *bytes, size_t count)
     return count == 0 || (bytes[0] == FAKE_POISON && memcmp(bytes, bytes + 1, count - 1) == 0);
 }
 
-/* What the host did with its memory meanwhile; then what it asked for. */
-static void hand_over(struct fake_stream *stream)
+/* Of the first `end`: what the host did with its memory meanwhile; then what it asked for. */
+static void hand_over(struct fake_stream *stream, size_t end)
 {
-    for (size_t i = 0; i < stream->count; i++) {
+    for (size_t i = stream->handed_over; i < end; i++) {
         const struct operation *operation = &stream->queue[i];
         if (operation->kind == COPY_IN) {
             check_source(stream, operation);
@@ -406,23 +408,49 @@ static void hand_over(struct fake_stream *stream)
                  operation->u.copy.bytes, operation->u.copy.host);
         }
     }
-    for (size_t i = 0; i < stream->count; i++) {
-        const struct operation *operation = &stream->queue[i];
+    for (; stream->handed_over < end; stream->handed_over++) {
+        const struct operation *operation = &stream->queue[stream->handed_over];
         if (operation->kind == COPY_OUT && operation->u.copy.staged) {
             memcpy(operation->u.copy.host, operation->u.copy.staged, operation->u.copy.bytes);
             free(operation->u.copy.staged);
         }
     }
+}
+
+static void finish(struct fake_stream *stream)
+{
+    run_until(stream, stream->count);
+    hand_over(stream, stream->count);
+    stream->retired += stream->count;
     stream->count = 0;
     stream->done = 0;
+    stream->handed_over = 0;
+}
+
+static uint64_t stream_mark(struct kelp_stream *base)
+{
+    const struct fake_stream *stream = (const struct fake_stream *)base;
+    return stream->retired + stream->count; /* the caller's own to change */
+}
+
+static bool stream_wait_mark(struct kelp_stream *base, uint64_t mark)
+{
+    struct fake_stream *stream = (struct fake_stream *)base;
+    enter();
+    if (mark > stream->retired + stream->handed_over) {
+        run_until(stream, (size_t)(mark - stream->retired));
+        hand_over(stream, (size_t)(mark - stream->retired));
+    }
+    const bool fine = stream->failed.status == KELP_OK;
+    leave();
+    return fine;
 }
 
 static kelp_status stream_wait(struct kelp_stream *base, struct kelp_error *reterr)
 {
     struct fake_stream *stream = (struct fake_stream *)base;
     enter();
-    run_all(stream);
-    hand_over(stream);
+    finish(stream);
     struct kelp_error failed = stream->failed, cpu = {KELP_OK, ""};
     stream->failed.status = KELP_OK;
     if (stream->cpu->table->wait(stream->cpu, &cpu) != KELP_OK && failed.status == KELP_OK) {
@@ -461,8 +489,7 @@ static void stream_destroy(struct kelp_stream *base)
         return;
     }
     enter();
-    run_all(stream);
-    hand_over(stream);
+    finish(stream);
     struct fake_stream **link = &gpu.streams;
     while (*link != stream) {
         link = &(*link)->next;
@@ -513,6 +540,25 @@ static void device_free(struct kelp_device *device, void *memory)
     leave();
 }
 
+static kelp_status device_host_alloc(struct kelp_device *device, size_t bytes, void **ret,
+                                     struct kelp_error *reterr)
+{
+    (void)device;
+    void *memory = malloc(bytes != 0 ? bytes : 1);
+    if (!memory) {
+        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "cannot allocate %zu bytes", bytes);
+    }
+    memset(memory, FAKE_POISON, bytes);
+    *ret = memory;
+    return KELP_OK;
+}
+
+static void device_host_free(struct kelp_device *device, void *memory)
+{
+    (void)device;
+    free(memory);
+}
+
 static kelp_status conv2d_create(struct kelp_device *base, const struct kelp_conv2d_shape *shape,
                                  struct kelp_conv2d **ret, struct kelp_error *reterr)
 {
@@ -527,9 +573,13 @@ static const struct kelp_device_table table = {
     .describe = device_describe,
     .alloc = device_alloc,
     .free = device_free,
+    .host_alloc = device_host_alloc,
+    .host_free = device_host_free,
     .stream_create = stream_create,
     .stream_destroy = stream_destroy,
     .wait = stream_wait,
+    .mark = stream_mark,
+    .wait_mark = stream_wait_mark,
     .copy_in = copy_in,
     .copy_out = copy_out,
     .matmul = queue_matmul,

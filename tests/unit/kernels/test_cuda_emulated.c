@@ -105,6 +105,12 @@ KELP_TEST(too_large_an_allocation)
     ck_assert_msg(operator_memory_check(&devices, &error) == KELP_OK, "%s", error.text);
 }
 
+KELP_TEST(marks)
+{
+    struct kelp_error error = {KELP_OK, ""};
+    ck_assert_msg(operator_marks_check(&devices, &error) == KELP_OK, "%s", error.text);
+}
+
 KELP_TEST(the_known_answer_in_all_orders)
 {
     char text[KELP_COMPUTE_KIND_SIZE], first_text[KELP_COMPUTE_KIND_SIZE];

@@ -137,6 +137,16 @@ KELP_TEST(too_large_an_allocation)
     ck_assert_msg(operator_memory_check(&devices, &error) == KELP_OK, "%s", error.text);
 }
 
+KELP_LOOP_TEST(marks, 0, SEEDS)
+{
+    struct kelp_error error = {KELP_OK, ""};
+    fake_device_seed((uint64_t)_i);
+    ck_assert_msg(operator_marks_check(&devices, &error) == KELP_OK, "%s", error.text);
+    devices.other = devices.cpu; /* whose streams are always done */
+    devices.other_stream = devices.cpu_stream;
+    ck_assert_msg(operator_marks_check(&devices, &error) == KELP_OK, "%s", error.text);
+}
+
 /* The answer is the CPU's, the kind is not: a job does not mix them. */
 KELP_LOOP_TEST(the_known_answer, 0, SEEDS)
 {
@@ -334,6 +344,27 @@ KELP_LOOP_TEST(a_target_changed_before, 0, SEEDS)
     table->copy_out(stream, values, x, sizeof(values));
     values[1] = 2.0f;
     expect_found("copy_out", "changed before wait()");
+}
+
+/* What was queued before a mark that was waited for is the host's again, what came after it is
+ * not. */
+KELP_LOOP_TEST(a_mark, 0, SEEDS)
+{
+    float before[COUNT] = {1.0f}, after[COUNT] = {2.0f}, results[2][COUNT];
+    fake_device_seed((uint64_t)_i);
+    table->copy_in(stream, x, before, sizeof(before));
+    table->copy_out(stream, results[0], x, sizeof(results[0]));
+    const uint64_t mark = table->mark(stream);
+    table->copy_in(stream, x, after, sizeof(after));
+    table->copy_out(stream, results[1], x, sizeof(results[1]));
+    ck_assert(is_poison(results[0]));
+    ck_assert(table->wait_mark(stream, mark));
+    ck_assert(results[0][0] == 1.0f && is_poison(results[1]));
+    before[0] = 3.0f;
+    ck_assert(table->wait_mark(stream, mark));
+    after[0] = 4.0f;
+    ck_assert(!table->wait_mark(stream, table->mark(stream)));
+    expect_found("copy_in", "changed before wait()");
 }
 
 /* Of several streams without a wait() between them: true if the second one had its turn. */

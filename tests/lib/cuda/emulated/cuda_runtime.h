@@ -47,10 +47,13 @@ enum cudaMemcpyKind {
 };
 struct kelp_emulated_stream;
 typedef struct kelp_emulated_stream *cudaStream_t;
+struct kelp_emulated_event;
+typedef struct kelp_emulated_event *cudaEvent_t;
 struct cudaDeviceProp {
     int major, minor, multiProcessorCount;
 };
-#define cudaStreamNonBlocking 1u
+#define cudaStreamNonBlocking  1u
+#define cudaEventDisableTiming 2u
 
 cudaError_t cudaGetLastError(void);
 const char *cudaGetErrorString(cudaError_t error);
@@ -68,6 +71,10 @@ cudaError_t cudaMemsetAsync(void *to, int value, size_t bytes, cudaStream_t stre
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned int flags);
 cudaError_t cudaStreamSynchronize(cudaStream_t stream);
 cudaError_t cudaStreamDestroy(cudaStream_t stream);
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned int flags);
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
+cudaError_t cudaEventSynchronize(cudaEvent_t event);
+cudaError_t cudaEventDestroy(cudaEvent_t event);
 
 /* ---- a kernel's side ------------------------------------------------------------------------- */
 
