@@ -6,6 +6,7 @@
 
 #include "kernels/optimizer.h"
 #include "worker/core/schedule.h"
+#include "worker/core/stepper.h"
 #include "worker/model/graph/graph.h"
 
 /* A worker that has joined a job of no size: code and libraries that were touched (gRPC and
@@ -58,6 +59,14 @@ static uint64_t packed_bytes(const struct kelp_job *job, const struct kelp_plan 
                                                : plan->flat_count * kelp_precision_bytes(precision);
 }
 
+/* Where gradients of large models come from a GPU while it computes (worker/model/mirror.h). */
+static uint64_t leaving_bytes(const struct kelp_job *job, const struct kelp_plan *plan)
+{
+    return job->cluster.device != KELP_DEVICE_CPU && kelp_stepper_overlaps(plan)
+               ? plan->flat_count * sizeof(float)
+               : 0;
+}
+
 void kelp_footprint(const struct kelp_job *job, const struct kelp_plan *plan,
                     const struct kelp_model *model, const struct kelp_dataset *dataset,
                     struct kelp_footprint *ret_footprint)
@@ -65,12 +74,13 @@ void kelp_footprint(const struct kelp_job *job, const struct kelp_plan *plan,
     struct kelp_graph_memory memory;
     const uint64_t flat = plan->flat_count * sizeof(float);
     kelp_graph_memory(kelp_model_graph(model), &memory);
-    struct kelp_footprint footprint = {.weights = 2 * flat,
-                                       .gradients =
-                                           gradient_buffers(job) * (flat + packed_bytes(job, plan)),
-                                       .activations = memory.total,
-                                       .messages = flat,
-                                       .process = PROCESS_BYTES};
+    struct kelp_footprint footprint = {
+        .weights = 2 * flat,
+        .gradients =
+            gradient_buffers(job) * (flat + packed_bytes(job, plan)) + leaving_bytes(job, plan),
+        .activations = memory.total,
+        .messages = flat,
+        .process = PROCESS_BYTES};
     if (dataset) {
         const struct kelp_dataset_info *info = kelp_dataset_info(dataset);
         const uint64_t sample =

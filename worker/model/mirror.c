@@ -1,10 +1,26 @@
 #include "worker/model/mirror.h"
 
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* At least: each copy and its mark have a cost of their own. */
+#define PART_ELEMENTS ((UINT64_C(1) << 20) / sizeof(float))
+
+static void free_leaving(struct kelp__mirror *mirror, struct kelp_device *device)
+{
+    device->table->host_free(device, mirror->leaving);
+    free(mirror->parts);
+    mirror->leaving = NULL;
+    mirror->parts = NULL;
+}
+
 void kelp__mirror_fini(struct kelp__mirror *mirror, struct kelp_device *device)
 {
     if (mirror->count != 0) {
         device->table->free(device, mirror->weights);
         device->table->free(device, mirror->gradient);
+        free_leaving(mirror, device);
     }
     *mirror = (struct kelp__mirror){0};
 }
@@ -27,6 +43,7 @@ kelp_status kelp__mirror_prepare(struct kelp__mirror *mirror, struct kelp_stream
     if (mirror->count != count) {
         device->table->free(device, mirror->weights);
         device->table->free(device, mirror->gradient);
+        free_leaving(mirror, device);
         mirror->weights = NULL;
         mirror->gradient = NULL;
         mirror->count = count;
@@ -57,6 +74,58 @@ void kelp__mirror_upload(struct kelp__mirror *mirror, struct kelp_stream *stream
     if (gradient && !mirror->has_gradient) {
         stream->table->copy_in(stream, mirror->gradient, gradient, bytes);
     }
+}
+
+kelp_status kelp__mirror_begin(struct kelp__mirror *mirror, struct kelp_device *device,
+                               struct kelp_error *reterr)
+{
+    const uint64_t parts = mirror->count / PART_ELEMENTS + 1;
+    mirror->part_count = 0;
+    if (mirror->leaving) {
+        return KELP_OK;
+    }
+    void *memory = NULL;
+    mirror->parts = malloc(parts * sizeof(*mirror->parts));
+    const kelp_status status =
+        mirror->parts ? device->table->host_alloc(device, (size_t)mirror->count * sizeof(float),
+                                                  &memory, reterr)
+                      : kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
+    if (status != KELP_OK) {
+        free(mirror->parts);
+        mirror->parts = NULL;
+    }
+    mirror->leaving = memory;
+    return status;
+}
+
+void kelp__mirror_leave(struct kelp__mirror *mirror, struct kelp_stream *stream, uint32_t index,
+                        uint64_t first)
+{
+    const uint64_t end =
+        mirror->part_count != 0 ? mirror->parts[mirror->part_count - 1].first : mirror->count;
+    assert(first <= end);
+    if (index != 0 && end - first < PART_ELEMENTS) {
+        return; /* with the next one */
+    }
+    stream->table->copy_out(stream, mirror->leaving + first, mirror->gradient + first,
+                            (size_t)(end - first) * sizeof(float));
+    mirror->parts[mirror->part_count++] = (struct kelp__mirror_part){
+        .first = first, .count = end - first, .index = index, .mark = stream->table->mark(stream)};
+}
+
+void kelp__mirror_arrive(struct kelp__mirror *mirror, struct kelp_stream *stream, float *gradient,
+                         void (*tell)(void *user, uint32_t index), void *user)
+{
+    for (uint32_t i = 0; i < mirror->part_count; i++) {
+        const struct kelp__mirror_part *part = &mirror->parts[i];
+        if (!stream->table->wait_mark(stream, part->mark)) {
+            return;
+        }
+        memcpy(gradient + part->first, mirror->leaving + part->first,
+               (size_t)part->count * sizeof(float));
+        tell(user, part->index);
+    }
+    mirror->has_gradient = true;
 }
 
 kelp_status kelp__mirror_download(struct kelp__mirror *mirror, struct kelp_stream *stream,

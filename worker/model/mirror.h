@@ -9,8 +9,18 @@
 
 #include "kernels/device.h"
 
+/* A part of the gradient that leaves the device while the rest is computed. */
+struct kelp__mirror_part {
+    uint64_t first, count; /* elements */
+    uint32_t index;        /* of the first tensor in it */
+    uint64_t mark;         /* behind its copy */
+};
+
 struct kelp__mirror {
     float *weights, *gradient; /* owned device memory, float32[count]; NULL until they are needed */
+    float *leaving;            /* owned host memory that copies go to, likewise */
+    struct kelp__mirror_part *parts; /* owned; room for all of the gradient */
+    uint32_t part_count;
     uint64_t count;
     bool has_weights;  /* those that are bound */
     bool has_gradient; /* what the gradient holds was computed since it was bound */
@@ -29,6 +39,22 @@ kelp_status kelp__mirror_prepare(struct kelp__mirror *mirror, struct kelp_stream
  * it is NULL the gradient so far. */
 void kelp__mirror_upload(struct kelp__mirror *mirror, struct kelp_stream *stream,
                          const float *weights, const float *gradient);
+
+/*
+ * The gradient to the host while it is computed, in parts of 1 MiB or more: begin, before the
+ * backward pass is enqueued; leave, as soon as all that completes the tensors from index on is
+ * enqueued, with falling indices, 0 at last (first: the tensor's first element); arrive, before the
+ * stream is waited for. That one waits for each part, writes it to `gradient`, and tells the index.
+ * Nothing is told any more once the stream has failed.
+ *
+ * Errors of begin: KELP_ERR_NO_MEMORY, KELP_ERR_DEVICE.
+ */
+kelp_status kelp__mirror_begin(struct kelp__mirror *mirror, struct kelp_device *device,
+                               struct kelp_error *reterr) KELP_MUST_USE;
+void kelp__mirror_leave(struct kelp__mirror *mirror, struct kelp_stream *stream, uint32_t index,
+                        uint64_t first);
+void kelp__mirror_arrive(struct kelp__mirror *mirror, struct kelp_stream *stream, float *gradient,
+                         void (*tell)(void *user, uint32_t index), void *user);
 
 /* The gradient to the host. Errors: those of the stream's wait(). */
 kelp_status kelp__mirror_download(struct kelp__mirror *mirror, struct kelp_stream *stream,

@@ -266,6 +266,39 @@ static kelp_status upload(struct kelp_model *model, bool accumulate, struct kelp
     return status;
 }
 
+static void on_complete(void *user, uint32_t index)
+{
+    struct kelp_model *model = user;
+    kelp__mirror_leave(&model->mirror, model->stream, index,
+                       index == 0 ? 0 : model->offsets[index]);
+}
+
+/* On a device with memory of its own: the gradient comes to the host part by part where somebody
+ * asks for that, else at the end. */
+static kelp_status train_apart(struct kelp_model *model, const struct kelp_model_piece *piece,
+                               struct kelp_graph_run *run, struct kelp_error *reterr)
+{
+    struct kelp__mirror *mirror = &model->mirror;
+    kelp_status status =
+        piece->complete ? kelp__mirror_begin(mirror, model->device, reterr) : KELP_OK;
+    if (status != KELP_OK) {
+        return status;
+    }
+    run->complete = piece->complete ? on_complete : NULL;
+    run->user = model;
+    status = kelp_graph_begin(model->graph, run, reterr);
+    if (status == KELP_OK) {
+        if (piece->complete) {
+            kelp__mirror_arrive(mirror, model->stream, model->gradient, piece->complete,
+                                piece->user);
+        }
+        status = kelp_graph_end(model->graph, run, reterr);
+    }
+    return status != KELP_OK || piece->complete
+               ? status
+               : kelp__mirror_download(mirror, model->stream, model->gradient, reterr);
+}
+
 /* NOLINTBEGIN(readability-non-const-parameter): sums and output are written through the run */
 kelp_status kelp_model_train(struct kelp_model *model, const struct kelp_model_piece *piece,
                              double sums[KELP_METRIC_SUM_COUNT], struct kelp_error *reterr)
@@ -281,7 +314,7 @@ kelp_status kelp_model_train(struct kelp_model *model, const struct kelp_model_p
     if (status != KELP_OK) {
         return status;
     }
-    const struct kelp_graph_run run = {
+    struct kelp_graph_run run = {
         .mode = KELP_GRAPH_TRAIN,
         .input = piece->input,
         .target = piece->target,
@@ -293,20 +326,15 @@ kelp_status kelp_model_train(struct kelp_model *model, const struct kelp_model_p
         .seed = model->seed,
         .step = piece->step,
         .position = piece->position,
-        .need = on_host ? piece->need : NULL,
-        .complete = on_host ? piece->complete : NULL,
-        .user = piece->user,
         .trace = piece->trace,
     };
-    status = kelp_graph_run(model->graph, &run, reterr);
-    if (status != KELP_OK || on_host) {
-        return status;
+    if (!on_host) {
+        return train_apart(model, piece, &run, reterr);
     }
-    status = kelp__mirror_download(&model->mirror, model->stream, model->gradient, reterr);
-    if (status == KELP_OK && piece->complete) {
-        piece->complete(piece->user, 0); /* all of it came at once */
-    }
-    return status;
+    run.need = piece->need;
+    run.complete = piece->complete;
+    run.user = piece->user;
+    return kelp_graph_run(model->graph, &run, reterr);
 }
 
 /* run, batch_max samples at a time; its sums are added up in order. */

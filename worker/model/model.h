@@ -80,8 +80,9 @@ void kelp_model_bind_gradient(struct kelp_model *model, float *flat_gradient);
  *              KELP_ERR_BUSY. A device with memory of its own needs all at once. NULL: all are
  *              there.
  * complete     called while the backward pass runs, with falling indices: the gradients of the
- *              tensors from index on are complete. The last call has index 0, and on a device with
- *              memory of its own it is the only one. NULL: not.
+ *              tensors from index on are complete. The last call has index 0, unless training
+ *              fails. On a device with memory of its own it takes as much host memory as a
+ *              gradient, and tells 1 MiB or more at a time. NULL: not.
  *
  * Errors: KELP_ERR_LIMIT (count over batch_max), KELP_ERR_BUSY (need() said no), KELP_ERR_DEVICE.
  */

@@ -93,8 +93,8 @@ KELP_LOOP_TEST(one_worker, 0, MODEL_JOB_COUNT)
     }
 }
 
-/* With gradients in pieces, batch norm, and dropout. */
-static const char *const several[] = {"nlinear", "fare", "deepfm"};
+/* With gradients in pieces, batch norm, dropout, and gradients that leave part by part. */
+static const char *const several[] = {"nlinear", "fare", "deepfm", "resnet18"};
 
 KELP_LOOP_TEST(one_of_several_is_killed, 0, KELP_ARRAY_COUNT(several))
 {

@@ -264,7 +264,8 @@ uint64_t kelp_graph_batch_norm_values(const struct kelp_graph *graph, const char
  * need           called before a layer reads a parameter for the first time, perhaps more often:
  *                waits for it. False: the run ends with KELP_ERR_BUSY. NULL: all are there.
  * complete       called during the backward pass, with falling indices: the gradients of the
- *                parameters from index on are complete. The last call has index 0. NULL: not.
+ *                parameters from index on are complete. The last call has index 0. On a device that
+ *                computes while the host goes on, all that completes them is enqueued. NULL: not.
  * trace          the passes, and in them the layers; on a device that computes while the host goes
  *                on, when they were handed to it. NULL: none.
  *
@@ -290,6 +291,13 @@ struct kelp_graph_run {
     struct kelp_trace *trace;
 };
 kelp_status kelp_graph_run(struct kelp_graph *graph, const struct kelp_graph_run *run,
+                           struct kelp_error *reterr) KELP_MUST_USE;
+
+/* The same in two: enqueue all of it, and wait for that. What the run names is borrowed until the
+ * end, which follows each begin that succeeded. Errors of begin: KELP_ERR_LIMIT. */
+kelp_status kelp_graph_begin(struct kelp_graph *graph, const struct kelp_graph_run *run,
+                             struct kelp_error *reterr) KELP_MUST_USE;
+kelp_status kelp_graph_end(struct kelp_graph *graph, const struct kelp_graph_run *run,
                            struct kelp_error *reterr) KELP_MUST_USE;
 
 #endif

@@ -145,6 +145,9 @@ struct kelp_graph {
     const float *input;
     bool training;
     bool accumulate;
+    bool whole; /* need() never said no */
+    float host_scales[GRAPH_SCALES];
+    uint64_t host_seed_step[2];
 };
 
 /* The operand number i of a node. */

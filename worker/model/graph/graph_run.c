@@ -14,11 +14,12 @@ static const float *to_device(struct kelp_graph *graph, float *buffer, const flo
     return buffer;
 }
 
-/* The numbers that operators read from device memory: `scales` must live until wait(). */
-static void set_numbers(struct kelp_graph *graph, const struct kelp_graph_run *run,
-                        float scales[GRAPH_SCALES], uint64_t seed_step[2])
+/* The numbers that operators read from device memory. */
+static void set_numbers(struct kelp_graph *graph, const struct kelp_graph_run *run)
 {
     struct kelp_stream *stream = graph->stream;
+    float *scales = graph->host_scales;
+    uint64_t *seed_step = graph->host_seed_step;
     scales[GRAPH_SCALE_GRADIENT] = (float)(1.0 / run->batch_total);
     scales[GRAPH_SCALE_STATISTIC] = (float)((double)run->count / run->batch_total);
     stream->table->copy_in(stream, graph->scales, scales, GRAPH_SCALES * sizeof(*scales));
@@ -219,33 +220,44 @@ static bool run_all(struct kelp_graph *graph, const struct kelp_graph_run *run)
     return true;
 }
 
-kelp_status kelp_graph_run(struct kelp_graph *graph, const struct kelp_graph_run *run,
-                           struct kelp_error *reterr)
+kelp_status kelp_graph_begin(struct kelp_graph *graph, const struct kelp_graph_run *run,
+                             struct kelp_error *reterr)
 {
     assert(graph->memory);
-    float scales[GRAPH_SCALES];
-    uint64_t seed_step[2];
     if (run->count > graph->batch_max) {
         return kelp_fail(reterr, KELP_ERR_LIMIT, "%u samples at once: the model was made for %u",
                          run->count, graph->batch_max);
     }
     graph->training = run->mode == KELP_GRAPH_TRAIN;
     graph->accumulate = graph->training && run->accumulate;
+    graph->whole = true;
     if (graph->training) {
-        set_numbers(graph, run, scales, seed_step);
+        set_numbers(graph, run);
     }
-    bool whole = true;
     if (run->count != 0) {
-        whole = run_all(graph, run);
+        graph->whole = run_all(graph, run);
     } else if (graph->training) {
         clear_gradients(graph, run);
     }
+    return KELP_OK;
+}
+
+kelp_status kelp_graph_end(struct kelp_graph *graph, const struct kelp_graph_run *run,
+                           struct kelp_error *reterr)
+{
     const kelp_status status = graph->stream->table->wait(graph->stream, reterr);
-    if (status == KELP_OK && !whole) {
+    if (status == KELP_OK && !graph->whole) {
         return kelp_fail(reterr, KELP_ERR_BUSY, "the weights of this step are not to come");
     }
     if (status == KELP_OK && run->mode != KELP_GRAPH_FORWARD) {
         add_up(graph, run);
     }
     return status;
+}
+
+kelp_status kelp_graph_run(struct kelp_graph *graph, const struct kelp_graph_run *run,
+                           struct kelp_error *reterr)
+{
+    const kelp_status status = kelp_graph_begin(graph, run, reterr);
+    return status == KELP_OK ? kelp_graph_end(graph, run, reterr) : status;
 }

@@ -1,0 +1,116 @@
+/* A gradient that leaves a device while the rest of it is computed, on the fake device. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/lib/fake/fake_device.h"
+#include "tests/lib/suite.h"
+#include "worker/model/mirror.h"
+
+#define SEEDS 8
+#define MIB   ((uint64_t)1 << 18) /* elements of 1 MiB */
+#define COUNT (4 * MIB + 10)
+
+static struct kelp_device *device;
+static struct kelp_stream *stream;
+static struct kelp__mirror mirror;
+static float *gradient; /* the host's */
+
+static void setup(void)
+{
+    struct kelp_error error = {KELP_OK, ""};
+    mirror = (struct kelp__mirror){0};
+    gradient = calloc(COUNT, sizeof(*gradient));
+    ck_assert_ptr_nonnull(gradient);
+    ck_assert_msg(fake_device_create(&device, &error) == KELP_OK, "%s", error.text);
+    ck_assert_int_eq(device->table->stream_create(device, &stream, &error), KELP_OK);
+    ck_assert_msg(kelp__mirror_prepare(&mirror, stream, COUNT, true, &error) == KELP_OK, "%s",
+                  error.text);
+}
+
+static void teardown(void)
+{
+    kelp__mirror_fini(&mirror, device);
+    device->table->stream_destroy(stream);
+    device->table->destroy(device);
+    free(gradient);
+}
+
+KELP_CASE("mirror", .timeout_s = 60, .setup = setup, .teardown = teardown)
+
+/* Tensors with their first elements; what is told is in parts of 1 MiB at least, but for the last
+ * one. */
+static const uint64_t firsts[] = {0, 100, MIB, MIB + 1, 3 * MIB, 3 * MIB + 50};
+static const uint32_t told[] = {4, 3, 0};
+#define TENSORS ((uint32_t)KELP_ARRAY_COUNT(firsts))
+
+static uint32_t told_count;
+
+static float value_of(uint64_t element, uint32_t round)
+{
+    uint32_t tensor = 0;
+    while (tensor + 1 < TENSORS && firsts[tensor + 1] <= element) {
+        tensor++;
+    }
+    return (float)(10 * (round + 1) + tensor);
+}
+
+/* What is complete is there, and nothing else is yet. */
+static void tell(void *user, uint32_t index)
+{
+    const uint32_t *round = user;
+    ck_assert_uint_lt(told_count, KELP_ARRAY_COUNT(told));
+    ck_assert_uint_eq(index, told[told_count]);
+    told_count++;
+    uint64_t right = 0; /* a ck_assert() for each takes minutes */
+    for (uint64_t i = firsts[index]; i < COUNT; i++) {
+        right += gradient[i] == value_of(i, *round);
+    }
+    ck_assert_uint_eq(right, COUNT - firsts[index]);
+    ck_assert(index == 0 || gradient[firsts[index] - 1] != value_of(firsts[index] - 1, *round));
+}
+
+static void enqueue(uint32_t round)
+{
+    struct kelp_error error = {KELP_OK, ""};
+    ck_assert_msg(kelp__mirror_begin(&mirror, device, &error) == KELP_OK, "%s", error.text);
+    for (uint32_t i = TENSORS; i-- > 0;) {
+        const uint64_t end = i + 1 < TENSORS ? firsts[i + 1] : COUNT;
+        device->table->fill(stream, mirror.gradient + firsts[i], value_of(firsts[i], round),
+                            end - firsts[i]);
+        kelp__mirror_leave(&mirror, stream, i, firsts[i]);
+    }
+}
+
+KELP_LOOP_TEST(parts_are_told_as_they_come, 0, SEEDS)
+{
+    struct kelp_error error = {KELP_OK, ""};
+    fake_device_seed((uint64_t)_i);
+    for (uint32_t round = 0; round < 3; round++) {
+        told_count = 0;
+        enqueue(round);
+        kelp__mirror_arrive(&mirror, stream, gradient, tell, &round);
+        ck_assert_uint_eq(told_count, KELP_ARRAY_COUNT(told));
+        ck_assert(mirror.has_gradient);
+        ck_assert_msg(device->table->wait(stream, &error) == KELP_OK, "%s", error.text);
+    }
+}
+
+/* What a stream that has failed computes is of no use, and nobody hears of it. */
+KELP_LOOP_TEST(nothing_is_told_of_a_failure, 0, SEEDS)
+{
+    struct kelp_error error = {KELP_OK, ""};
+    uint32_t round = 0;
+    float host = 0.0f;
+    fake_device_seed((uint64_t)_i);
+    told_count = 0;
+    device->table->fill(stream, &host, 1.0f, 1);
+    enqueue(round);
+    kelp__mirror_arrive(&mirror, stream, gradient, tell, &round);
+    ck_assert_uint_eq(told_count, 0);
+    ck_assert(!mirror.has_gradient);
+    ck_assert_int_eq(device->table->wait(stream, &error), KELP_ERR_DEVICE);
+    enqueue(round);
+    kelp__mirror_arrive(&mirror, stream, gradient, tell, &round);
+    ck_assert_uint_eq(told_count, KELP_ARRAY_COUNT(told));
+    ck_assert_int_eq(device->table->wait(stream, &error), KELP_OK);
+}
