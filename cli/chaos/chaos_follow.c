@@ -173,8 +173,10 @@ kelp_status kelp_chaos_follow_stall(struct kelp_chaos_follow *follow,
     if (now < follow->still_until_ms + KELP_CHAOS_STILL_MS) {
         return KELP_OK;
     }
+    const uint64_t elapsed_ms = now - follow->still_until_ms;
     if (!workers_start(follow, stall, now)) {
-        follow->still_ms += now - follow->still_until_ms;
+        follow->still_ms +=
+            elapsed_ms < KELP_CHAOS_STILL_MOST_MS ? elapsed_ms : KELP_CHAOS_STILL_MOST_MS;
     }
     follow->still_until_ms = now;
     if (follow->still_ms < stall->limit_ms) {

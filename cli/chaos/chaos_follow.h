@@ -16,6 +16,7 @@
 #define KELP_CHAOS_SAY_MS 400 /* after a recovery: until the coordinator says what was lost */
 #define KELP_CHAOS_STILL_MS                                                                        \
     500 /* without a step, until it is looked at why, and between two looks */
+#define KELP_CHAOS_STILL_MOST_MS 2000 /* of a longer time between looks: it did not run itself */
 
 struct kelp_chaos_follow {
     struct kelp_chaos_report *report; /* borrowed, as is the next */
@@ -60,7 +61,8 @@ struct kelp_chaos_stall {
 /*
  * Has it hung for so long? Time in which workers start does not count: too few have joined for
  * training to go on, and the process of one that has not computes (it imports a framework, reads
- * its data). One that waits does count, so that a worker that cannot join is found.
+ * its data). One that waits does count, so that a worker that cannot join is found. To be called
+ * several times a second.
  * Errors: KELP_ERR_TIMEOUT; the text names the run's logs.
  */
 kelp_status kelp_chaos_follow_stall(struct kelp_chaos_follow *follow,
