@@ -67,17 +67,18 @@ chmod 755 "$scratch"/try* "$scratch"/*.py
 hooks=()
 inside() { hooks+=("--customize-hook=chroot \"\$1\" $1"); }
 as_user() { inside "su user -c 'HOME=/home/user $1'"; }
-# As by default, also what is recommended: mmdebstrap turns that off. What apt says is of interest when it fails.
-apt() {
+apt() { # what it says is of interest when it fails
     local log="$scratch/apt.log"
-    inside "apt-get -q -y -o APT::Install-Recommends=true $1 >$log 2>&1 || { cat $log; exit 1; }"
+    inside "apt-get -q -y -o Dpkg::Options::=--force-unsafe-io $1 >$log 2>&1 || { cat $log; exit 1; }"
 }
 hooks+=("--customize-hook=copy-in ${packages[*]} $scratch/try $scratch/try-python $scratch/plane_numpy.py /tmp")
-apt "install /tmp/$(basename "${main[0]}")"
+# As by default, also what is recommended: mmdebstrap turns that off.
+apt "install -o APT::Install-Recommends=true /tmp/$(basename "${main[0]}")"
 inside 'useradd -m user'
 as_user /tmp/try
 if [ "${#python[@]}" -gt 0 ]; then
-    apt "install /tmp/$(basename "$scratch"/libkelp-worker1_*.deb) /tmp/$(basename "${python[0]}")"
+    # What python3-torch recommends are compilers.
+    apt "install python3-torch /tmp/$(basename "$scratch"/libkelp-worker1_*.deb) /tmp/$(basename "${python[0]}")"
     inside 'test -e /usr/lib/python3/dist-packages/kelp/__pycache__' # a user could not write it
     as_user /tmp/try-python
     apt 'purge python3-kelp libkelp-worker1'
