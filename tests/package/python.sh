@@ -43,7 +43,7 @@ same() { # RUN RUN
     if [ "$left" != "$right" ]; then fail "$1 comes to $left, $2 to $right"; fi
     cmp "$1/digests.jsonl" "$2/digests.jsonl" || fail "$1 and $2: digests on the way differ"
 }
-has_module() { "$python" -c "import $1" 2>/dev/null; }
+has_module() { "$python" -c "import importlib.util as u, sys; sys.exit(u.find_spec('$1') is None)"; }
 
 for module in numpy setuptools wheel pip; do
     has_module "$module" || skip "$python has no $module (deploy/install-deps.sh --python)"
@@ -100,59 +100,48 @@ grep -qh '^KeyboardInterrupt' interrupted/logs/worker-*.log || fail 'a worker wa
 has_module torch || skip "$python has no torch (deploy/install-deps.sh --python); kelp.Worker is in order"
 torch="$scripts/models_torch.py"
 export KELP_PYTHON="$python"
-describes() { # FOLDER ARGUMENT...: without a run, for several
-    local folder="$1"
+runs() { # RUN OPTION... -- ARGUMENT...: of the script
+    local run="$1" options=()
     shift
-    mkdir "$folder"
-    KELP_DESCRIBE="$folder" logged 'describing' "$torch" "$@"
-    [ -s "$folder/job.yaml" ] || fail "$*: there is no $folder/job.yaml"
+    while [ "$1" != -- ]; do
+        options+=("$1")
+        shift
+    done
+    shift
+    kelp run --run "$run" --no-plots "${options[@]}" "$torch" "$@" >"$scratch/log" 2>&1 || {
+        tail -n 20 "$scratch/log" "$run"/logs/worker-*.log
+        fail "training fails: kelp run $torch $*"
+    }
 }
-learns() { # RUN FOLDER ARGUMENTS OPTION...
-    local run="$1" folder="$2" arguments="$3"
-    shift 3
-    trains "$run" "$folder/job.yaml" --set model.python="$torch" --set "model.arguments=[$arguments]" "$@"
-}
-dies() { # RUN FOLDER ARGUMENTS OPTION...
+dies() { # COMMAND RUN ARGUMENT...
     rm -f "$scratch/died"
-    TEST_DIES="$scratch/died" learns "$@"
+    TEST_DIES="$scratch/died" "$@"
     [ -e "$scratch/died" ] || fail 'no worker was killed'
-    grep -q '"event":"worker-lost"' "$1/events.jsonl" || fail 'the killed worker was not missed'
+    grep -q '"event":"worker-lost"' "$2/events.jsonl" || fail 'the killed worker was not missed'
 }
-TEST_DIES="$scratch/died-too" logged 'kelp run' kelp run --run mlp-1 --no-plots --workers 2 "$torch" mlp
-[ -e "$scratch/died-too" ] || fail 'no worker was killed'
-describes mlp mlp
-# The weights that a script begins with are its own; those of the run are kept in it.
-learns mlp-2 mlp mlp --workers 1 --set model.init=mlp-1/init/init.safetensors
+dies runs mlp-1 --workers 2 -- mlp
+# The job that the script described, and the weights that it began with, are kept in the run.
+trains mlp-2 mlp-1/job.yaml --workers 1
 same mlp-1 mlp-2
 grep -q '"val/mse":.*"val/near":.*"val/far":' mlp-1/metrics.jsonl || fail "a script's own sums are no metrics"
 # Batch norm, dropout, frozen and tied weights, bfloat16, random data, which processes fetch where workers die.
-describes mixed mixed
-learns mixed-1 mixed mixed --workers 1
-dies mixed-2 mixed 'mixed, "1"' --workers 2
+runs mixed-1 --workers 1 -- mixed
+dies trains mixed-2 mixed-1/job.yaml --set 'model.arguments=[mixed, "1"]' --workers 2
 same mixed-1 mixed-2
 grep -qh 'batches were foreseen' mixed-2/logs/worker-*.log || fail 'no worker says what was fetched ahead'
 
 # After the run: it measures what training measured last, and predicts, with any number of workers.
-logged 'kelp evaluate' kelp evaluate mixed-1 --workers 3 --run measured
+logged 'kelp evaluate' kelp evaluate mixed-1 --workers 2 --run measured
 measured() { grep -oE '"val/[a-z]+":[^,}]*' "$1/metrics.jsonl" | tail -n 4; }
 [ "$(measured mixed-1)" = "$(measured measured)" ] || fail "kelp evaluate says $(measured measured)"
 logged 'kelp predict' kelp predict mixed-1 --part val --out predicted.npy --workers 1
-logged 'kelp predict' kelp predict mixed-1 --part val --out again.npy --workers 3 --shards 2
+logged 'kelp predict' kelp predict mixed-1 --part val --out again.npy --workers 2 --shards 2
 cmp predicted.npy again.npy || fail 'predictions depend on the number of workers'
 logged 'kelp.torch.load' "$torch" use mixed-1
-rm mixed-1/model.safetensors
-logged 'kelp.torch.load of a checkpoint' "$torch" use mixed-1
 
-# As torch alone, after each of five steps.
-describes plain plain none # and writes keys-KIND
-for kind in sgd momentum adam adamw rmsprop adagrad adadelta; do
-    mapfile -t keys <"keys-$kind"
-    learns "plain-$kind" plain "plain, $kind" --workers 1 --set train.max_steps=5 --set data.shuffle=false "${keys[@]}"
-    [ -e "compared-$kind" ] || fail "$kind was not compared with torch alone"
-done
-for kind in lstm transformer; do
-    logged "$kind beside torch alone" kelp run --run "plain-$kind" --no-plots --workers 1 --set train.max_steps=5 \
-        --set data.shuffle=false "$torch" plain "$kind"
+# As torch alone, after each of five steps. Shards' arithmetic for other optimizers: tests/python/test_optim.py.
+for kind in momentum adamw lstm transformer; do
+    runs "plain-$kind" --workers 1 --set train.max_steps=5 --set data.shuffle=false -- plain "$kind"
     [ -e "compared-$kind" ] || fail "$kind was not compared with torch alone"
 done
 
@@ -168,8 +157,7 @@ fails() { # WORDS COMMAND...
     fi
 }
 differs() { # WORDS HOW WORKERS
-    fails "$1" kelp train mlp/job.yaml --set model.python="$torch" --set "model.arguments=[differ, $2]" --run failed \
-        --no-plots --workers "$3"
+    fails "$1" kelp train mlp-1/job.yaml --set "model.arguments=[differ, $2]" --run failed --no-plots --workers "$3"
 }
 differs 'worker-0: models_torch.py:[0-9]+: ValueError: the third step is one too many' 'raise' 1
 differs 'worker-.: models_torch.py.*the script left its loop at step 2, before the job was over' 'break' 1

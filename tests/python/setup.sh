@@ -4,20 +4,18 @@
 
 # The distribution's interpreter has the distribution's torch.
 for python in /usr/bin/python3 python3; do
-    if "$python" -c 'import torch' 2>/dev/null; then break; fi
+    if "$python" -c 'import importlib.util as u, sys; sys.exit(u.find_spec("torch") is None)'; then break; fi
     python=
 done
 if [ -z "$python" ]; then
     echo 'skipped: there is no PyTorch (deploy/install-deps.sh --python)'
     exit 77
 fi
-include="$("$python" -c 'import sysconfig; print(sysconfig.get_path("include"))')"
-if [ ! -e "$include/Python.h" ]; then
-    echo "skipped: $python has no headers (deploy/install-deps.sh --python)"
+extension="${build_dir:?}/python/kelp/_kelp.abi3.so"
+if [ ! -e "$extension" ]; then
+    echo 'skipped: the build found no headers of Python (deploy/install-deps.sh --python, then build again)'
     exit 77
 fi
 cp -r "${source_dir:?}/python/kelp" "${scratch:?}"
-gcc -std=c11 -O2 -Wall -Wextra -Werror -shared -fPIC -I"$include" -I"$source_dir/include" \
-    -o "$scratch/kelp/_kelp.abi3.so" "$source_dir/python/kelp/_kelp.c" \
-    -L"${build_dir:?}/lib" -lkelp-worker -Wl,-rpath,"$build_dir/lib"
+cp "$extension" "$scratch/kelp"
 export PYTHONPATH="$scratch${PYTHONPATH:+:$PYTHONPATH}" PYTHONDONTWRITEBYTECODE=1

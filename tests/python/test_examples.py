@@ -11,6 +11,20 @@ import unittest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples/pytorch"
 DATA = pathlib.Path(os.environ.get("KELP_DATA") or ROOT.parent / "shared/data")
+# Each script that is named describes its job in a folder of its name, in one process: most of the time is torch's.
+DESCRIBE = """
+import os, runpy, sys
+folder, data, *scripts = sys.argv[1:]
+for script in scripts:
+    sys.path[0] = os.path.dirname(script)
+    sys.argv = [script, data]
+    os.environ["KELP_DESCRIBE"] = os.path.join(folder, os.path.basename(script))
+    os.mkdir(os.environ["KELP_DESCRIBE"])
+    try:
+        runpy.run_path(script, run_name="__main__")
+    except SystemExit as end:
+        assert not end.code, end
+"""
 
 
 class Examples(unittest.TestCase):
@@ -43,16 +57,18 @@ class Examples(unittest.TestCase):
             "resnet18": ["schedule: cosine", "schedule_total: 157", "schedule_unit: step", "lr: 0.001"],
         }
         folders = {"taxi_fare": "nyc-taxi", "dlinear": "ett", "mnist_convnet": "mnist", "resnet18": "fashion-mnist"}
-        for name, lines in wanted.items():
-            with self.subTest(name), tempfile.TemporaryDirectory() as folder:
-                if not (DATA / folders[name]).is_dir():
-                    self.skipTest(f"there is no {folders[name]} in {DATA}")
-                script = str(EXAMPLES / f"{name}_kelp.py")
-                environment = {**os.environ, "KELP_DESCRIBE": folder}
-                subprocess.run([sys.executable, script, str(DATA)], check=True, env=environment)
-                job = [line.strip() for line in pathlib.Path(folder, "job.yaml").read_text().splitlines()]
-                for line in lines:
-                    self.assertIn(line, job)
+        absent = [name for name in wanted if not (DATA / folders[name]).is_dir()]
+        scripts = {name: str(EXAMPLES / f"{name}_kelp.py") for name in wanted if name not in absent}
+        with tempfile.TemporaryDirectory() as folder:
+            arguments = [folder, str(DATA), *scripts.values()]
+            environment = {**os.environ, "KELP_DESCRIBE": folder}
+            subprocess.run([sys.executable, "-c", DESCRIBE, *arguments], check=True, env=environment)
+            for name, script in scripts.items():
+                with self.subTest(name):
+                    text = pathlib.Path(folder, os.path.basename(script), "job.yaml").read_text()
+                    self.assertLessEqual(set(wanted[name]), {line.strip() for line in text.splitlines()})
+        if absent:
+            self.skipTest(f"there is no {folders[absent[0]]} in {DATA}")
 
 
 if __name__ == "__main__":
