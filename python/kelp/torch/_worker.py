@@ -19,24 +19,17 @@ from kelp._worker import LOSS, PARTS, PREDICT, add_sums, check_correct, check_su
 
 from ._bits import compute_kind, prepare, seed_lane
 from ._data import Loader
-from ._module import BatchNormWatch, Model
+from ._module import Model
 from ._optim import job_keys
+from ._rehearsal import Numbers, Rehearsals
 
 Number = Union[float, torch.Tensor]
-Numbers = numpy.ndarray[Any, numpy.dtype[numpy.int64]]
 
 _torch: Any = torch  # some of its names and functions have no types
-_REHEARSALS = 3
 _REASONS = "another loss, module, data transform or sum given to submit()"  # where answers differ
 _AHEAD = 2  # pieces for each data process
-_REHEARSAL_SEED = 0x6B656C70
 _FROM_FILE = 3
 _INT64 = numpy.int64
-# Samples of a piece of which half is computed once more. A loss by which each sample is told from the others of its
-# batch begins at log 2 with two of them, and doubles to log 4.
-_DOUBLED_LEAST = 6
-_NEAR = 0.01
-_MEAN_ERRORS = ("squared", "absolute", "relative", "relative_squared")  # that may have been submitted as means
 
 
 class Batch:
@@ -296,13 +289,10 @@ class Worker:
         self._ahead = _AHEAD * workers
         self._weights: dict[int, list[torch.Tensor]] = {}
         self._gradients: dict[int, tuple[torch.Tensor, list[torch.Tensor]]] = {}
-        self._rehearsals: list[tuple[list[torch.Tensor], list[float]]] = []
-        self._doubled: list[Mapping[str, float]] = []  # of half a piece, and of that twice
-        self._doubling = self._rehearsed = False
+        self._rehearsals: Optional[Rehearsals] = None
         self._scales: dict[float, torch.Tensor] = {}
-        self._watch: Optional[BatchNormWatch] = None
         self._training: Optional[bool] = None
-        self._joined = False
+        self._joined: Optional[bool] = None  # False: it was stopped instead
         self._batch: Optional[Batch] = None
 
     def _check_job(self) -> None:
@@ -331,12 +321,12 @@ class Worker:
                 f"step {self._batch.step}: a batch was not submitted; call batch.submit(loss) once for each"
             )
         self._batch = None
-        if not self._rehearsed:
+        if self._joined is None:
             self._batch = self._rehearse()
             if self._batch is not None:
                 return self._batch
-        if not self._joined:
-            self._join()
+            assert self._rehearsals is not None
+            self._join(self._rehearsals.finish())
         piece = self._core.next() if self._joined else None
         if piece is None:
             self._loop.step = None
@@ -417,12 +407,13 @@ class Worker:
         if "correct" in measures and "elements" not in measures:
             measures["elements"] = float(batch.samples)
         check_correct(measures, batch.samples)
+        rehearsals = self._rehearsals if batch.rehearsal else None
         if batch.training:
-            if batch.rehearsal:
+            if rehearsals is not None:
                 self._model.check_untouched()
-            if batch.rehearsal and self._doubling:
-                self._end_doubled({"loss": loss.item(), **measures})
-                return
+                if rehearsals.doubling:
+                    rehearsals.end_doubled({"loss": loss.item(), **measures})
+                    return
             share = batch.samples / batch.step_samples
             scale = self._scales.get(share)
             if scale is None:
@@ -435,8 +426,8 @@ class Worker:
         else:
             self._model.check_weights()
         total = loss.item() * batch.samples
-        if batch.rehearsal:
-            self._end_rehearsal(total, measures)
+        if rehearsals is not None:
+            rehearsals.end_same(total, measures)
             return
         self._core.add(LOSS, total)
         add_sums(self._core, measures)
@@ -444,58 +435,14 @@ class Worker:
 
     # ---- before the first step ----
 
-    def _smallest_piece(self) -> int:
-        batch_size, lanes, accumulate = (
-            int(self.setting(key)) for key in ("train.batch_size", "cluster.lanes", "train.accumulate")
-        )
-        train = self._loader.lengths()[0]
-        sizes = {min(batch_size, train)}
-        if train % batch_size > 0 and self.setting("train.drop_last") != "true":
-            sizes.add(train % batch_size)
-        return min(max(1, max(1, size // lanes) // accumulate) for size in sizes)
-
-    def _pieces_vary(self) -> bool:
-        """Does the script meet batches of several sizes anyway?"""
-        batch_size, pieces = int(self.setting("train.batch_size")), 1
-        for key in ("cluster.lanes", "train.accumulate"):
-            pieces *= int(self.setting(key))
-        train, *others = self._loader.lengths()
-        last = 0 if self.setting("train.drop_last") == "true" else train % batch_size
-        return any(others) or last > 0 or min(batch_size, train) % pieces > 0
-
     def _rehearse(self) -> Optional[Batch]:
         """The next batch before the job begins, or None."""
-        if not self._rehearsals:
-            self._begin_rehearsals()
-        if len(self._rehearsals) < _REHEARSALS:
-            gradient = [torch.zeros_like(value) for value in self._values]
-            self._rehearsals.append((gradient, []))
-            return self._rehearsal(self._piece, gradient, _REHEARSAL_SEED)
-        self._doubling = self._wants_doubled()
-        if not self._doubling:
-            self._model.drop_again()
-            self._rehearsed = True
+        if self._rehearsals is None:
+            self._rehearsals = Rehearsals(self._model, self._loader.lengths(), self.setting)
+        piece = self._rehearsals.next()
+        if piece is None:
             return None
-        pair, half = len(self._doubled) // 2, len(self._piece) // 2
-        indices = self._piece[-half:] if pair else self._piece[:half]
-        if len(self._doubled) % 2:
-            indices = numpy.concatenate([indices, indices])
-        self._model.drop_nothing()
-        return self._rehearsal(indices, self._rehearsals[-1][0], _REHEARSAL_SEED + pair)
-
-    def _begin_rehearsals(self) -> None:
-        count = self._smallest_piece()
-        self._watch = BatchNormWatch(
-            self._model.module,
-            f"a step has a piece of {count} samples (train.batch_size {self.setting('train.batch_size')}, "
-            f"cluster.lanes {self.setting('cluster.lanes')}, train.accumulate {self.setting('train.accumulate')}, "
-            f"{self._loader.lengths()[0]} samples): take fewer lanes, or train.drop_last: true",
-        )
-        self._values = self._model.rehearsal_values()
-        self._piece = numpy.linspace(0, self._loader.lengths()[0] - 1, count).astype(_INT64)
-
-    def _rehearsal(self, indices: Numbers, gradient: list[torch.Tensor], seed: int) -> Batch:
-        batch = Batch(self, indices.copy())
+        batch = Batch(self, piece.numbers)
         batch.rehearsal = True
         batch.training = True
         batch.predicting = False
@@ -503,71 +450,11 @@ class Worker:
         batch.step = batch.epoch = 0
         self._loop.step = 0
         batch.lr = 0.0
-        batch.samples = batch.step_samples = len(indices)
-        self._begin(batch, self._values, gradient, seed)
+        batch.samples = batch.step_samples = len(piece.numbers)
+        self._begin(batch, self._rehearsals.values, piece.gradient, piece.seed)
         return batch
 
-    def _wants_doubled(self) -> bool:
-        """Half a piece, then that twice; where a sum is suspected, another half of it likewise."""
-        if len(self._doubled) % 2 == 1:
-            return True
-        if not self._doubled:
-            return (
-                self.setting("run.mode") == "train" and len(self._piece) >= _DOUBLED_LEAST and self._pieces_vary()
-            )
-        return len(self._doubled) == 2 and bool(self._suspected())
-
-    def _suspected(self) -> set[str]:
-        """What each pair shows to be no mean, if it is to be one, or no sum: by how it grew."""
-        found = {"loss", *_MEAN_ERRORS}
-        for once, twice in zip(self._doubled[::2], self._doubled[1::2]):
-            found = {
-                name
-                for name in found
-                if once.get(name)
-                and abs(twice.get(name, 0.0) / once[name] - (2 if name == "loss" else 1)) <= _NEAR
-            }
-        return found
-
-    def _end_doubled(self, measures: Mapping[str, float]) -> None:
-        self._doubled.append(measures)
-        if len(self._doubled) < 4:
-            return
-        for name in sorted(self._suspected()):
-            if name == "loss":
-                raise ValueError(
-                    "submit(): the loss is a sum over the batch: the same samples, each two times, give twice as much; "
-                    'submit the mean: reduction="mean", or loss / batch.samples'
-                )
-            raise ValueError(
-                f"submit(): {name} is a mean over the batch: the same samples, each two times, give as much; submit "
-                "the sum over all elements, and how many these are as elements"
-            )
-
-    def _end_rehearsal(self, loss: float, measures: Mapping[str, float]) -> None:
-        gradient, numbers = self._rehearsals[-1]
-        numbers += [loss, *(measures[name] for name in sorted(measures))]
-        self._model.find_statistics(gradient)
-        first, first_numbers = self._rehearsals[0]
-        which = f"the {('1st', '2nd', '3rd')[len(self._rehearsals) - 1]} time"
-        why = (
-            "the script must compute a batch from its samples, the weights and seeded random numbers alone; "
-            "torch.jit, caches, counters and generators of your own depend on what was computed before"
-        )
-        for name, before, now in zip(self._model.tensor_names(), first, gradient):
-            if not torch.equal(before.view(torch.int32), now.view(torch.int32)):
-                raise ValueError(f"{name}: the same batch gave another gradient {which}; {why}")
-        if repr(first_numbers) != repr(numbers):
-            raise ValueError(f"the same batch gave another loss or sum {which}; {why}")
-
-    def _join(self) -> None:
-        gradient, numbers = self._rehearsals[0]
-        parts = [_kelp.hash(_array(tensor).data) for tensor in gradient] + [_kelp.hash(repr(numbers).encode())]
-        answer = _kelp.hash(numpy.array(parts, dtype=numpy.uint64).data)
-        if self._watch is not None:
-            self._watch.remove()
-        self._rehearsals = [([], [])] * _REHEARSALS
-        self._values = []
+    def _join(self, answer: int) -> None:
         self._model.plan(self._core, _FROM_FILE)
         self._core.plan_compute(compute_kind(), answer)
         self._core.plan_reasons(_REASONS)
