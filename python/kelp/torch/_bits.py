@@ -13,7 +13,7 @@ from typing import Any, Optional
 import numpy
 import torch
 
-__all__ = ["compute_kind", "gradient_hash", "mix", "prepare", "seed_lane"]
+__all__ = ["compute_kind", "mix", "prepare", "seed_lane"]
 
 # Of kelp_worker_plan_compute().
 _KIND_MAX = 127
@@ -42,7 +42,7 @@ def prepare(threads: int) -> None:
 def mix(seed: int, number: int) -> int:
     """64 bits from 64 bits and a number: SplitMix64, of which each number has another stream.
 
-    A lane's seed comes from Philox, keyed by the job's seed, the step and the lane. From it come those of its samples.
+    A lane's seed comes from Philox, keyed by the job's seed, the step and the lane. From it comes that of its data.
     """
     h = (seed + (number + 1) * 0x9E3779B97F4A7C15) & _MASK
     h = ((h ^ (h >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
@@ -167,8 +167,3 @@ def _device(device: torch.device) -> str:
         f"{properties.name} sm{properties.major}{properties.minor} cuda {torch.version.cuda} "
         f"cudnn {_torch.backends.cudnn.version()}"
     )
-
-
-def gradient_hash(vector: torch.Tensor) -> int:
-    """64 bits that stand for the bits of a vector of float32 on the CPU."""
-    return int.from_bytes(hashlib.blake2b(vector.detach().numpy().data, digest_size=8).digest(), "little")
