@@ -24,6 +24,8 @@
 #define START_MS      60000u /* for a cluster to begin, and to be slower than it was thought to be */
 #define SLOWEST_BYTES (20u << 20) /* a second, of one operation: nothing is slower than this */
 
+static const char *const optimizers[] = {"sgd", "rmsprop", "adam", "adamw", NULL};
+
 static const struct kelp_option options[] = {
     KELP_BENCH_SIZE_OPTION("size", "LIST", "4KiB,64KiB,1MiB,16MiB",
                            "what a worker pushes and pulls at a time, 4KiB to 256MiB, such as "
@@ -33,6 +35,11 @@ static const struct kelp_option options[] = {
     KELP_VERB_NUMBER("shards", INTEGER, 1, KELP_BENCH_SHARDS_MAX, "1", NULL,
                      "processes that add and serve"),
     KELP_BENCH_TRANSPORT_OPTION,
+    {.name = "optimizer",
+     .type = KELP_OPTION_CHOICE,
+     .choices = optimizers,
+     .default_text = "sgd",
+     .help = "what updates the weights"},
     KELP_BENCH_TIME_OPTION("how long each line is measured"),
     KELP_BENCH_ETCD_PROGRAM_OPTION,
     KELP_VERB_OUTPUT("a table, or one JSON object"),
@@ -45,7 +52,8 @@ static const struct kelp_program program = {
                "that",
     .examples =
         "  kelp bench pushpull\n"
-        "  kelp bench pushpull --size 64KiB,256MiB --workers 4 --shards 2 --time 5s -o json\n",
+        "  kelp bench pushpull --size 64KiB,256MiB --workers 4 --shards 2 --time 5s -o json\n"
+        "  kelp bench pushpull --size 64MiB --workers 2 --optimizer adam\n",
     KELP_VERB_OPTIONS(options),
 };
 
@@ -73,6 +81,11 @@ static void print_row(struct bench *bench, const struct kelp_bench_rate *rate, d
         kelp_bench_rate_row(rate, copy_gb_s, stdout);
         (void)fflush(stdout);
     }
+}
+
+static const char *optimizer_of(const struct bench *bench)
+{
+    return optimizers[kelp_options_choice(bench->given, "optimizer")];
 }
 
 static struct kelp_bench_pattern pattern_of(const struct bench *bench, uint32_t size)
@@ -113,14 +126,14 @@ static kelp_status open_cluster(struct bench *bench, const char *transport,
     char keys[600];
     const uint32_t lanes = kelp_bench_lanes(bench->workers);
 
-    (void)snprintf(keys, sizeof(keys),
-                   "model: {kind: dlinear}\ndata: {kind: synthetic}\n"
-                   "train: {optimizer: sgd, lr: 0.001, batch_size: %" PRIu32
-                   ", epochs: 1, evaluate: false}\n"
-                   "cluster: {lanes: %" PRIu32 ", workers: %" PRIu32 ", shards: %" PRIu32
-                   ", max_shards: %" PRIu32 "}\n"
-                   "transport: {kind: %s}\ncheckpoint: {interval: 0s, at_end: false}\n",
-                   lanes, lanes, bench->workers, bench->shards, bench->shards, transport);
+    (void)snprintf(
+        keys, sizeof(keys),
+        "model: {kind: dlinear}\ndata: {kind: synthetic}\n"
+        "train: {optimizer: %s, lr: 0.001, batch_size: %" PRIu32 ", epochs: 1, evaluate: false}\n"
+        "cluster: {lanes: %" PRIu32 ", workers: %" PRIu32 ", shards: %" PRIu32
+        ", max_shards: %" PRIu32 "}\n"
+        "transport: {kind: %s}\ncheckpoint: {interval: 0s, at_end: false}\n",
+        optimizer_of(bench), lanes, lanes, bench->workers, bench->shards, bench->shards, transport);
     return kelp_bench_cluster_open(cluster, &bench->home, keys, bench->shards, reterr);
 }
 
@@ -249,14 +262,15 @@ static void print_begin(const struct bench *bench)
     const long processors = sysconf(_SC_NPROCESSORS_ONLN);
 
     if (bench->json) {
-        (void)printf("{\"bench\":\"pushpull\",\"processors\":%ld,\"workers\":%" PRIu32
-                     ",\"shards\":%" PRIu32 ",\"time_ms\":%" PRIu64 ",\"rows\":[",
-                     processors, bench->workers, bench->shards, bench->time_ms);
+        (void)printf(
+            "{\"bench\":\"pushpull\",\"processors\":%ld,\"workers\":%" PRIu32 ",\"shards\":%" PRIu32
+            ",\"optimizer\":\"%s\",\"time_ms\":%" PRIu64 ",\"rows\":[",
+            processors, bench->workers, bench->shards, optimizer_of(bench), bench->time_ms);
         return;
     }
     (void)printf("processors %ld, workers %" PRIu32 ", shards %" PRIu32
-                 "; GB/s both ways, of all workers together\n\n",
-                 processors, bench->workers, bench->shards);
+                 ", optimizer %s; GB/s both ways, of all workers together\n\n",
+                 processors, bench->workers, bench->shards, optimizer_of(bench));
     kelp_bench_rate_head("LIMIT", stdout);
 }
 

@@ -91,11 +91,12 @@ KELP_TEST(limits_come_first)
                     {"copy", true, 16384}, {"sockets", true, 16384}, {"memory", true, 16384},
                     {"grpc", false, 4096}, {"shm", false, 4096},     {"grpc", false, 16384},
                     {"shm", false, 16384}};
-    cJSON *json =
-        bench((const char *[]){"bench", "pushpull", "--size", "4KiB,16KiB", "--workers", "3",
-                               "--shards", "2", "--time", "20ms", "-o", "json", NULL});
+    cJSON *json = bench((const char *[]){"bench", "pushpull", "--size", "4KiB,16KiB", "--workers",
+                                         "3", "--shards", "2", "--optimizer", "adam", "--time",
+                                         "20ms", "-o", "json", NULL});
     const cJSON *rows = kelp_test_member(json, "rows");
 
+    ck_assert_str_eq(kelp_test_member(json, "optimizer")->valuestring, "adam");
     ck_assert_double_eq(kelp_test_number(json, "workers"), 3);
     ck_assert_double_eq(kelp_test_number(json, "shards"), 2);
     ck_assert_double_gt(kelp_test_number(json, "processors"), 0);
