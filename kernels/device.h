@@ -33,6 +33,7 @@
 /* Arguments of operators stand in kernels/operators.h. */
 struct kelp_device;
 struct kelp_stream;
+struct kelp_recording; /* opaque, of a stream */
 
 struct kelp_device_table {
     const char *name; /* "cpu", "cuda" */
@@ -69,6 +70,23 @@ struct kelp_device_table {
     /* Host memory must stay as it is until wait() returned: what is copied, and where to. */
     void (*copy_in)(struct kelp_stream *stream, void *to, const void *host_from, size_t bytes);
     void (*copy_out)(struct kelp_stream *stream, void *host_to, const void *from, size_t bytes);
+
+    /*
+     * Operators kept by the device, to be enqueued again in one call. NULL, all four: not offered,
+     * as by the CPU, which would gain nothing.
+     *
+     * Between begin and end the stream's operators are kept and do not run. It is given nothing
+     * else meanwhile: no copy, mark or wait. Arguments stay as they are, so the device memory that
+     * they name stays allocated; what it holds may change from replay to replay. Whatever an
+     * operator has to prepare is prepared: each ran before on this stream, with the same sizes.
+     * *ret is owned, recording_destroy(), before the stream goes and after its replays were waited
+     * for. Errors of end: KELP_ERR_NO_MEMORY, KELP_ERR_DEVICE; nothing is recorded any more then.
+     */
+    void (*record_begin)(struct kelp_stream *stream);
+    kelp_status (*record_end)(struct kelp_stream *stream, struct kelp_recording **ret,
+                              struct kelp_error *reterr);
+    void (*replay)(struct kelp_stream *stream, struct kelp_recording *recording);
+    void (*recording_destroy)(struct kelp_recording *recording); /* NULL: nothing */
 
     void (*matmul)(struct kelp_stream *stream, const struct kelp_matmul *matmul);
 #define KELP_DEVICE_ENTRY(name, ...) void (*name)(struct kelp_stream * stream, __VA_ARGS__);

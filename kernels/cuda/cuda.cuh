@@ -62,6 +62,7 @@ struct kelp__cuda_fault {
 #define KELP_CUDA_MARKS 64
 
 struct kelp__cuda_products;
+struct kelp__cuda_kept; /* memory that recordings use, and operators do not any more */
 struct kelp__cuda_stream {
     struct kelp_stream base;
     cudaStream_t handle;
@@ -75,6 +76,11 @@ struct kelp__cuda_stream {
     uint64_t mark_count;
     void *scratch; /* device memory, grown by kelp__cuda_scratch() */
     size_t scratch_bytes;
+    bool records;                 /* between record_begin() and record_end() */
+    bool recorded_fault;          /* of what is being recorded, something may fault */
+    uint32_t recordings;          /* that are there */
+    unsigned int recorded;        /* of recordings' operators that may fault, counted: serials */
+    struct kelp__cuda_kept *kept; /* until the stream goes */
     struct kelp__cuda_products *products; /* kernels/cuda/products.cu */
 };
 

@@ -114,6 +114,37 @@ static void device_host_free(struct kelp_device *device, void *memory)
     }
 }
 
+struct kelp__cuda_kept {
+    void *memory;
+    struct kelp__cuda_kept *next;
+};
+
+/* The scratch memory goes, unless recordings use it: then it goes with the stream. */
+static cudaError_t leave_scratch(struct kelp__cuda_stream *stream)
+{
+    if (!stream->records && stream->recordings == 0) {
+        const cudaError_t error = cudaStreamSynchronize(stream->handle); /* in use until then */
+        if (error == cudaSuccess) {
+            (void)cudaFree(stream->scratch);
+            stream->scratch = NULL;
+            stream->scratch_bytes = 0;
+        }
+        return error;
+    }
+    if (!stream->scratch) {
+        return cudaSuccess;
+    }
+    struct kelp__cuda_kept *kept = static_cast<struct kelp__cuda_kept *>(malloc(sizeof(*kept)));
+    if (!kept) {
+        return cudaErrorMemoryAllocation;
+    }
+    *kept = {stream->scratch, stream->kept};
+    stream->kept = kept;
+    stream->scratch = NULL;
+    stream->scratch_bytes = 0;
+    return cudaSuccess;
+}
+
 void *kelp__cuda_scratch(struct kelp__cuda_stream *stream, size_t bytes)
 {
     if (stream->scratch_bytes >= bytes) {
@@ -122,7 +153,7 @@ void *kelp__cuda_scratch(struct kelp__cuda_stream *stream, size_t bytes)
     void *memory = NULL;
     cudaError_t error = use(stream->base.device);
     if (error == cudaSuccess) {
-        error = cudaStreamSynchronize(stream->handle); /* the old one is in use until then */
+        error = leave_scratch(stream);
     }
     if (error == cudaSuccess) {
         error = cudaMalloc(&memory, bytes);
@@ -132,7 +163,6 @@ void *kelp__cuda_scratch(struct kelp__cuda_stream *stream, size_t bytes)
         kelp__cuda_note(stream, error);
         return NULL;
     }
-    (void)cudaFree(stream->scratch);
     stream->scratch = memory;
     stream->scratch_bytes = bytes;
     return memory;
@@ -140,9 +170,14 @@ void *kelp__cuda_scratch(struct kelp__cuda_stream *stream, size_t bytes)
 
 /* ---- streams --------------------------------------------------------------------------------- */
 
+/* Those of recordings have the highest bit: they are the same at each replay. */
 unsigned int kelp__cuda_serial(struct kelp__cuda_stream *stream)
 {
-    stream->operators = stream->operators == UINT32_MAX ? 1 : stream->operators + 1;
+    if (stream->records) {
+        stream->recorded_fault = true;
+        return ++stream->recorded | 1u << 31;
+    }
+    stream->operators = stream->operators == INT32_MAX ? 1 : stream->operators + 1;
     return stream->operators;
 }
 
@@ -165,6 +200,12 @@ static void stream_destroy(struct kelp_stream *base)
         }
     }
     kelp__cuda_products_destroy(stream->products);
+    while (stream->kept) {
+        struct kelp__cuda_kept *kept = stream->kept;
+        stream->kept = kept->next;
+        (void)cudaFree(kept->memory);
+        free(kept);
+    }
     (void)cudaFree(stream->scratch);
     (void)cudaFree(stream->fault);
     (void)cudaFreeHost(stream->fault_host);
@@ -316,6 +357,90 @@ static void copy_out(struct kelp_stream *stream, void *host_to, const void *from
     copy(stream, host_to, from, bytes, cudaMemcpyDeviceToHost);
 }
 
+/* ---- recordings ------------------------------------------------------------------------------ */
+
+struct kelp_recording {
+    struct kelp__cuda_stream *stream;
+    cudaGraphExec_t graph; /* NULL: it is empty */
+    bool may_fault;
+};
+
+/* Relaxed: other threads, and scratch memory that grows, may ask for memory meanwhile. */
+static void record_begin(struct kelp_stream *base)
+{
+    struct kelp__cuda_stream *stream = kelp__cuda_stream_of(base);
+    cudaError_t error = use(base->device);
+    if (error == cudaSuccess) {
+        error = cudaStreamBeginCapture(stream->handle, cudaStreamCaptureModeRelaxed);
+    }
+    kelp__cuda_note(stream, error);
+    stream->records = error == cudaSuccess;
+    stream->recorded_fault = false;
+}
+
+static cudaError_t instantiate(cudaGraph_t graph, cudaGraphExec_t *ret)
+{
+    size_t count = 0;
+    const cudaError_t error = cudaGraphGetNodes(graph, NULL, &count);
+    return error == cudaSuccess && count != 0 ? cudaGraphInstantiate(ret, graph, 0) : error;
+}
+
+static kelp_status record_end(struct kelp_stream *base, struct kelp_recording **ret,
+                              struct kelp_error *reterr)
+{
+    struct kelp__cuda_stream *stream = kelp__cuda_stream_of(base);
+    struct kelp_recording *recording =
+        static_cast<struct kelp_recording *>(calloc(1, sizeof(*recording)));
+    cudaGraph_t graph = NULL;
+    cudaError_t error = recording ? use(base->device) : cudaErrorMemoryAllocation;
+    if (stream->records) {
+        const cudaError_t ended = cudaStreamEndCapture(stream->handle, &graph);
+        error = error == cudaSuccess ? ended : error;
+    } else {
+        error = error == cudaSuccess ? stream->failed : error; /* of the beginning */
+    }
+    stream->records = false;
+    if (error == cudaSuccess) {
+        error = instantiate(graph, &recording->graph);
+    }
+    if (graph) {
+        (void)cudaGraphDestroy(graph);
+    }
+    if (error != cudaSuccess) {
+        free(recording);
+        return cuda_fail(reterr, error, "cannot record a step on the GPU");
+    }
+    recording->stream = stream;
+    recording->may_fault = stream->recorded_fault;
+    stream->recordings++;
+    *ret = recording;
+    return KELP_OK;
+}
+
+static void replay(struct kelp_stream *base, struct kelp_recording *recording)
+{
+    struct kelp__cuda_stream *stream = kelp__cuda_stream_of(base);
+    if (recording->graph) {
+        kelp__cuda_note(stream, use(base->device));
+        kelp__cuda_note(stream, cudaGraphLaunch(recording->graph, stream->handle));
+    }
+    if (recording->may_fault && stream->operators == 0) {
+        stream->operators = 1;
+    }
+}
+
+static void recording_destroy(struct kelp_recording *recording)
+{
+    if (!recording) {
+        return;
+    }
+    recording->stream->recordings--;
+    if (recording->graph && use(recording->stream->base.device) == cudaSuccess) {
+        (void)cudaGraphExecDestroy(recording->graph); /* a broken device said so elsewhere */
+    }
+    free(recording);
+}
+
 /* ---- the device ------------------------------------------------------------------------------ */
 
 static void device_destroy(struct kelp_device *device)
@@ -345,6 +470,10 @@ static const struct kelp_device_table table = {
     .wait_mark = stream_wait_mark,
     .copy_in = copy_in,
     .copy_out = copy_out,
+    .record_begin = record_begin,
+    .record_end = record_end,
+    .replay = replay,
+    .recording_destroy = recording_destroy,
     .matmul = kelp__cuda_matmul,
 #define CUDA_OPERATOR(name, ...) .name = kelp__cuda_##name,
     KELP_OPERATORS(CUDA_OPERATOR)

@@ -98,13 +98,23 @@ kelp_status kelp__mirror_begin(struct kelp__mirror *mirror, struct kelp_device *
     return status;
 }
 
+/* Elements from there on have left. */
+static uint64_t left(const struct kelp__mirror *mirror)
+{
+    return mirror->part_count != 0 ? mirror->parts[mirror->part_count - 1].first : mirror->count;
+}
+
+bool kelp__mirror_is_due(const struct kelp__mirror *mirror, uint32_t index, uint64_t first)
+{
+    assert(first <= left(mirror));
+    return index == 0 || left(mirror) - first >= PART_ELEMENTS;
+}
+
 void kelp__mirror_leave(struct kelp__mirror *mirror, struct kelp_stream *stream, uint32_t index,
                         uint64_t first)
 {
-    const uint64_t end =
-        mirror->part_count != 0 ? mirror->parts[mirror->part_count - 1].first : mirror->count;
-    assert(first <= end);
-    if (index != 0 && end - first < PART_ELEMENTS) {
+    const uint64_t end = left(mirror);
+    if (!kelp__mirror_is_due(mirror, index, first)) {
         return; /* with the next one */
     }
     stream->table->copy_out(stream, mirror->leaving + first, mirror->gradient + first,

@@ -43,7 +43,8 @@ void kelp__mirror_upload(struct kelp__mirror *mirror, struct kelp_stream *stream
 /*
  * The gradient to the host while it is computed, in parts of 1 MiB or more: begin, before the
  * backward pass is enqueued; leave, as soon as all that completes the tensors from index on is
- * enqueued, with falling indices, 0 at last (first: the tensor's first element); arrive, before the
+ * enqueued, with falling indices, 0 at last (first: the tensor's first element), where is_due()
+ * says that it would enqueue a copy; arrive, before the
  * stream is waited for. That one waits for each part, writes it to `gradient`, and tells the index.
  * Nothing is told any more once the stream has failed.
  *
@@ -51,6 +52,7 @@ void kelp__mirror_upload(struct kelp__mirror *mirror, struct kelp_stream *stream
  */
 kelp_status kelp__mirror_begin(struct kelp__mirror *mirror, struct kelp_device *device,
                                struct kelp_error *reterr) KELP_MUST_USE;
+bool kelp__mirror_is_due(const struct kelp__mirror *mirror, uint32_t index, uint64_t first);
 void kelp__mirror_leave(struct kelp__mirror *mirror, struct kelp_stream *stream, uint32_t index,
                         uint64_t first);
 void kelp__mirror_arrive(struct kelp__mirror *mirror, struct kelp_stream *stream, float *gradient,

@@ -269,8 +269,11 @@ static kelp_status upload(struct kelp_model *model, bool accumulate, struct kelp
 static void on_complete(void *user, uint32_t index)
 {
     struct kelp_model *model = user;
-    kelp__mirror_leave(&model->mirror, model->stream, index,
-                       index == 0 ? 0 : model->offsets[index]);
+    const uint64_t first = index == 0 ? 0 : model->offsets[index];
+    if (kelp__mirror_is_due(&model->mirror, index, first)) {
+        kelp_graph_pause(model->graph);
+        kelp__mirror_leave(&model->mirror, model->stream, index, first);
+    }
 }
 
 /* On a device with memory of its own: the gradient comes to the host part by part where somebody

@@ -1,6 +1,7 @@
 /*
  * Every model trains on the fake device (tests/lib/fake/fake_device.h) to the digest of the CPU,
- * whatever the device does when: with one worker, and with several of which one is killed.
+ * whatever the device does when, and whether it records steps or not: with one worker, and with
+ * several of which one is killed.
  *
  * KELP_FAKE_SEEDS=N: of N seeds instead of 3.
  */
@@ -74,9 +75,12 @@ static void train(int model, const char *what, const char *workers, const char *
 static void train_fake(int model, unsigned seed, const char *workers, const char *const *more,
                        char digest[33])
 {
-    char what[48], text[16];
+    char what[80], text[16];
     (void)snprintf(text, sizeof(text), "%u", seed);
-    (void)snprintf(what, sizeof(what), "fake, %s workers, seed %u", workers, seed);
+    const bool recordings = seed % 3 != 0;
+    (void)snprintf(what, sizeof(what), "fake, %s workers, seed %u%s", workers, seed,
+                   recordings ? "" : ", without recordings");
+    ck_assert_int_eq(setenv("KELP_FAKE_RECORDINGS", recordings ? "1" : "0", 1), 0);
     ck_assert_int_eq(setenv("KELP_FAKE_SEED", text, 1), 0);
     train(model, what, workers, "compute=\"fake cpu ", more, digest);
 }

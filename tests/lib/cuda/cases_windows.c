@@ -110,6 +110,7 @@ static void add_pool(struct operator_cases *cases, bool max, const struct kelp_w
                   window->input[1], window->kernel[0], window->kernel[1], window->stride[0],
                   window->stride[1], window->padding[0], window->padding[1],
                   pool.write == KELP_ACCUMULATE ? " +=" : "", pool.strange ? " strange" : "");
+    one->unrecorded = pool.strange; /* it copies them in */
     const uint64_t planes = (uint64_t)samples * window->channels;
     const uint64_t x = planes * plane_of(window->input), y = planes * plane_of(window->output);
     cases_set_buffer(cases, &one->buffers[POOL_X], x, CASE_SIGNED);
@@ -271,6 +272,7 @@ static void add_convolution(struct operator_cases *cases, struct kelp_conv2d_sha
     const uint64_t weight =
         (uint64_t)shape.channels_out * (window->channels / shape.groups) * plane_of(window->kernel);
     struct case_buffer *buffers = one->buffers;
+    one->unrecorded = true;
     one->tolerance = TOLERANCE;
     cases_set_buffer(cases, &buffers[CONV_X], x, content_for(smaller(y, weight)));
     cases_set_buffer(cases, &buffers[CONV_WEIGHT], weight, content_for(smaller(x, y)));

@@ -224,8 +224,9 @@ struct check {
     const struct case_devices *devices;
     struct side cpu, other;
     unsigned char *initial[CASE_BUFFERS_MAX];
-    bool changed[CASE_BUFFERS_MAX]; /* by the first run here */
-    unsigned char *again;           /* one buffer after a later run */
+    bool changed[CASE_BUFFERS_MAX];   /* by the first run here */
+    unsigned char *again;             /* one buffer after a later run */
+    struct kelp_recording *recording; /* of the case, on `other`; NULL: not yet */
     struct kelp_error *reterr;
 };
 
@@ -455,8 +456,31 @@ static kelp_status same_bits(const struct check *check, uint32_t i, uint32_t run
                      element_value(buffer, check->other.results[i], at));
 }
 
+/* The first time it is recorded, and replayed as every second time from then on. */
+static kelp_status enqueue_again(struct check *check, uint32_t run)
+{
+    const struct operator_case *one = check->one;
+    const struct side *side = &check->other;
+    const struct kelp_device_table *table = side->stream->table;
+    if (!table->replay || one->unrecorded || run % 2 == 0) {
+        one->run(side->stream, side->buffers, one->arguments);
+        return KELP_OK;
+    }
+    if (!check->recording) {
+        table->record_begin(side->stream);
+        one->run(side->stream, side->buffers, one->arguments);
+        const kelp_status status =
+            table->record_end(side->stream, &check->recording, check->reterr);
+        if (status != KELP_OK) {
+            return status;
+        }
+    }
+    table->replay(side->stream, check->recording);
+    return KELP_OK;
+}
+
 /* What the first run changed is put back before. */
-static kelp_status run_again(const struct check *check, uint32_t run)
+static kelp_status run_again(struct check *check, uint32_t run)
 {
     const struct side *side = &check->other;
     const struct case_buffer *buffers = check->one->buffers;
@@ -468,8 +492,10 @@ static kelp_status run_again(const struct check *check, uint32_t run)
     if (check->devices->before_run) {
         check->devices->before_run(check->devices->user, run);
     }
-    check->one->run(side->stream, side->buffers, check->one->arguments);
-    kelp_status status = side->stream->table->wait(side->stream, check->reterr);
+    kelp_status status = enqueue_again(check, run);
+    if (status == KELP_OK) {
+        status = side->stream->table->wait(side->stream, check->reterr);
+    }
     for (uint32_t i = 0; i < CASE_BUFFERS_MAX && status == KELP_OK; i++) {
         if (!is_there(check, i) || !buffers[i].compared) {
             continue;
@@ -511,6 +537,9 @@ static kelp_status check_init(struct check *check, uint64_t seed)
 
 static void check_fini(struct check *check)
 {
+    if (check->recording) {
+        check->other.stream->table->recording_destroy(check->recording);
+    }
     side_fini(&check->cpu);
     side_fini(&check->other);
     for (uint32_t i = 0; i < CASE_BUFFERS_MAX; i++) {

@@ -35,6 +35,7 @@ struct operator_case {
     /* Outputs are equal bit by bit if this is 0; else |a - b| <= tolerance max(largest |a| of the
      * buffer, 1e-6), element by element. */
     double tolerance;
+    bool unrecorded; /* run() does more than enqueue operators */
     /* Enqueue: buffers[i] is where buffer i lies on the device of the stream. */
     void (*run)(struct kelp_stream *stream, void *const *buffers, const void *arguments);
     /* What run() needs besides, copied by cases_add(). */
@@ -82,7 +83,8 @@ OPERATOR_GROUPS(OPERATOR_GROUP_DECLARE)
 
 /*
  * Run a case on both devices and compare; then `repeats` times more on `other`, which must give the
- * same bits each time. seed: of the buffers' contents. Errors: KELP_ERR_MISMATCH, with the case,
+ * same bits each time; every second time it is replayed, where `other` records. seed: of the
+ * buffers' contents. Errors: KELP_ERR_MISMATCH, with the case,
  * the buffer, the element and both values in words; what a stream's wait() says.
  */
 struct case_devices {

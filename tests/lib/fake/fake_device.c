@@ -37,16 +37,28 @@ struct operation {
     double quantiles[KELP_JOB_LIST_MAX]; /* criterion */
 };
 
+struct operations {
+    struct operation *all;
+    size_t count, capacity;
+};
+
+struct kelp_recording {
+    struct fake_stream *stream;
+    struct operations operations;
+    uint64_t end; /* of its last replay, in all that the stream was given */
+};
+
 struct fake_stream {
     struct kelp_stream base;
     struct kelp_stream *cpu;
     struct fake_stream *next; /* of the process */
-    struct operation *queue;
-    size_t count, capacity;
-    size_t done;              /* of them, the first ones have run */
-    size_t handed_over;       /* and of these, the first ones are the host's again */
-    uint64_t retired;         /* those that are not in the queue any more */
-    struct kelp_error failed; /* the first mistake since the last wait */
+    struct operations queue;
+    size_t done;                     /* of them, the first ones have run */
+    size_t handed_over;              /* and of these, the first ones are the host's again */
+    uint64_t retired;                /* those that are not in the queue any more */
+    struct kelp_error failed;        /* the first mistake since the last wait */
+    struct kelp_recording *recorded; /* between record_begin() and record_end() */
+    uint32_t recordings;             /* that are there */
 };
 
 /* Of the process. The lock is for all of it, for the streams that it leads to, and for memory. */
@@ -57,6 +69,8 @@ static struct {
     uint64_t draws;    /* the generator's state */
     uint32_t mood;     /* of 32 calls, so many let something run */
     uint32_t mood_end; /* after so many calls, another mood */
+    bool unrecorded;   /* new devices offer no recordings */
+    struct fake_device_counts counts;
 } gpu = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static void enter(void)
@@ -221,7 +235,7 @@ static void run_operator(struct fake_stream *stream, const struct operation *ope
 
 static void run_next(struct fake_stream *stream)
 {
-    struct operation *operation = &stream->queue[stream->done++];
+    struct operation *operation = &stream->queue.all[stream->done++];
     switch (operation->kind) {
     case COPY_IN:
         run_copy_in(stream, operation);
@@ -240,11 +254,11 @@ static struct fake_stream *draw_stream(void)
 {
     uint32_t count = 0;
     for (const struct fake_stream *stream = gpu.streams; stream; stream = stream->next) {
-        count += stream->done < stream->count;
+        count += stream->done < stream->queue.count;
     }
     uint32_t chosen = count != 0 ? draw(count) : 0;
     for (struct fake_stream *stream = gpu.streams; stream; stream = stream->next) {
-        if (stream->done < stream->count && chosen-- == 0) {
+        if (stream->done < stream->queue.count && chosen-- == 0) {
             return stream;
         }
     }
@@ -261,22 +275,22 @@ static void run_until(struct fake_stream *stream, size_t end)
 
 /* ---- queueing ---- */
 
-/* The last of the queue, all zero; NULL: noted. */
-static struct operation *add(struct fake_stream *stream)
+/* The last of them, all zero; NULL: noted. */
+static struct operation *add(struct fake_stream *stream, struct operations *to)
 {
-    if (stream->count == stream->capacity) {
-        const size_t capacity = stream->capacity != 0 ? 2 * stream->capacity : 64;
-        struct operation *larger = realloc(stream->queue, capacity * sizeof(*larger));
+    if (to->count == to->capacity) {
+        const size_t capacity = to->capacity != 0 ? 2 * to->capacity : 64;
+        struct operation *larger = realloc(to->all, capacity * sizeof(*larger));
         if (!larger) {
             if (stream->failed.status == KELP_OK) {
                 (void)kelp_fail(&stream->failed, KELP_ERR_NO_MEMORY, "fake device: out of memory");
             }
             return NULL;
         }
-        stream->queue = larger;
-        stream->capacity = capacity;
+        to->all = larger;
+        to->capacity = capacity;
     }
-    struct operation *operation = &stream->queue[stream->count++];
+    struct operation *operation = &to->all[to->count++];
     memset(operation, 0, sizeof(*operation));
     return operation;
 }
@@ -300,7 +314,13 @@ static void enqueue_copy(struct kelp_stream *base, enum kind kind, const struct 
         return;
     }
     enter();
-    struct operation *operation = add(stream);
+    if (stream->recorded) {
+        const struct operation wrong = {.kind = kind, .caller = caller};
+        note(stream, &wrong, "operators alone are recorded");
+        leave();
+        return;
+    }
+    struct operation *operation = add(stream, &stream->queue);
     if (operation) {
         operation->kind = kind;
         operation->caller = caller;
@@ -315,7 +335,8 @@ static void enqueue_operator(struct kelp_stream *base, enum fake_operator_index 
 {
     struct fake_stream *stream = (struct fake_stream *)base;
     enter();
-    struct operation *operation = add(stream);
+    struct operation *operation =
+        add(stream, stream->recorded ? &stream->recorded->operations : &stream->queue);
     if (operation) {
         operation->kind = OPERATOR;
         operation->index = index;
@@ -326,7 +347,9 @@ static void enqueue_operator(struct kelp_stream *base, enum fake_operator_index 
             memcpy(operation->quantiles, criterion->quantiles,
                    criterion->quantile_count * sizeof(double));
         }
-        let_run();
+        if (!stream->recorded) {
+            let_run();
+        }
     }
     leave();
 }
@@ -399,7 +422,7 @@ static bool is_poison(const unsigned char *bytes, size_t count)
 static void hand_over(struct fake_stream *stream, size_t end)
 {
     for (size_t i = stream->handed_over; i < end; i++) {
-        const struct operation *operation = &stream->queue[i];
+        const struct operation *operation = &stream->queue.all[i];
         if (operation->kind == COPY_IN) {
             check_source(stream, operation);
         } else if (operation->kind == COPY_OUT &&
@@ -409,7 +432,7 @@ static void hand_over(struct fake_stream *stream, size_t end)
         }
     }
     for (; stream->handed_over < end; stream->handed_over++) {
-        const struct operation *operation = &stream->queue[stream->handed_over];
+        const struct operation *operation = &stream->queue.all[stream->handed_over];
         if (operation->kind == COPY_OUT && operation->u.copy.staged) {
             memcpy(operation->u.copy.host, operation->u.copy.staged, operation->u.copy.bytes);
             free(operation->u.copy.staged);
@@ -419,24 +442,35 @@ static void hand_over(struct fake_stream *stream, size_t end)
 
 static void finish(struct fake_stream *stream)
 {
-    run_until(stream, stream->count);
-    hand_over(stream, stream->count);
-    stream->retired += stream->count;
-    stream->count = 0;
+    run_until(stream, stream->queue.count);
+    hand_over(stream, stream->queue.count);
+    stream->retired += stream->queue.count;
+    stream->queue.count = 0;
     stream->done = 0;
     stream->handed_over = 0;
 }
 
+/* A call that is a mistake while operators are recorded. */
+static void check_unrecorded(struct fake_stream *stream, const char *call)
+{
+    if (stream->recorded && stream->failed.status == KELP_OK) {
+        (void)kelp_fail(&stream->failed, KELP_ERR_DEVICE,
+                        "fake device: %s: operators alone are recorded", call);
+    }
+}
+
 static uint64_t stream_mark(struct kelp_stream *base)
 {
-    const struct fake_stream *stream = (const struct fake_stream *)base;
-    return stream->retired + stream->count; /* the caller's own to change */
+    struct fake_stream *stream = (struct fake_stream *)base;
+    check_unrecorded(stream, "mark");
+    return stream->retired + stream->queue.count; /* the caller's own to change */
 }
 
 static bool stream_wait_mark(struct kelp_stream *base, uint64_t mark)
 {
     struct fake_stream *stream = (struct fake_stream *)base;
     enter();
+    check_unrecorded(stream, "wait_mark");
     if (mark > stream->retired + stream->handed_over) {
         run_until(stream, (size_t)(mark - stream->retired));
         hand_over(stream, (size_t)(mark - stream->retired));
@@ -450,6 +484,7 @@ static kelp_status stream_wait(struct kelp_stream *base, struct kelp_error *rete
 {
     struct fake_stream *stream = (struct fake_stream *)base;
     enter();
+    check_unrecorded(stream, "wait");
     finish(stream);
     struct kelp_error failed = stream->failed, cpu = {KELP_OK, ""};
     stream->failed.status = KELP_OK;
@@ -496,13 +531,110 @@ static void stream_destroy(struct kelp_stream *base)
     }
     *link = stream->next;
     leave();
+    if (stream->recordings != 0) {
+        (void)kelp_fail(&stream->failed, KELP_ERR_DEVICE,
+                        "fake device: a stream went before %u of its recordings",
+                        stream->recordings);
+    }
     if (stream->failed.status == KELP_ERR_DEVICE) { /* nobody will ask for it */
         (void)fprintf(stderr, "%s\n", stream->failed.text);
         abort();
     }
     stream->cpu->table->stream_destroy(stream->cpu);
-    free(stream->queue);
+    free(stream->queue.all);
     free(stream);
+}
+
+/* ---- recordings ---- */
+
+void fake_device_offer_recordings(bool offered)
+{
+    enter();
+    gpu.unrecorded = !offered;
+    leave();
+}
+
+struct fake_device_counts fake_device_counts(void)
+{
+    enter();
+    const struct fake_device_counts counts = gpu.counts;
+    leave();
+    return counts;
+}
+
+static void record_begin(struct kelp_stream *base)
+{
+    struct fake_stream *stream = (struct fake_stream *)base;
+    enter();
+    check_unrecorded(stream, "record_begin");
+    if (!stream->recorded) {
+        stream->recorded = calloc(1, sizeof(*stream->recorded));
+    }
+    leave();
+}
+
+static kelp_status record_end(struct kelp_stream *base, struct kelp_recording **ret,
+                              struct kelp_error *reterr)
+{
+    struct fake_stream *stream = (struct fake_stream *)base;
+    enter();
+    struct kelp_recording *recording = stream->recorded;
+    stream->recorded = NULL;
+    if (recording) {
+        recording->stream = stream;
+        stream->recordings++;
+        gpu.counts.recordings++;
+    }
+    leave();
+    if (!recording) {
+        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "fake device: out of memory");
+    }
+    *ret = recording;
+    return KELP_OK;
+}
+
+static void replay(struct kelp_stream *base, struct kelp_recording *recording)
+{
+    struct fake_stream *stream = (struct fake_stream *)base;
+    enter();
+    check_unrecorded(stream, "replay");
+    if (recording->stream != stream) {
+        if (stream->failed.status == KELP_OK) {
+            (void)kelp_fail(&stream->failed, KELP_ERR_DEVICE,
+                            "fake device: replay: it was recorded on another stream");
+        }
+        leave();
+        return;
+    }
+    gpu.counts.replays++;
+    for (size_t i = 0; i < recording->operations.count; i++) {
+        struct operation *operation = add(stream, &stream->queue);
+        if (operation) {
+            *operation = recording->operations.all[i];
+            gpu.counts.operators++;
+            let_run();
+        }
+    }
+    recording->end = stream->retired + stream->queue.count;
+    leave();
+}
+
+static void recording_destroy(struct kelp_recording *recording)
+{
+    if (!recording) {
+        return;
+    }
+    struct fake_stream *stream = recording->stream;
+    enter();
+    stream->recordings--;
+    if (recording->end > stream->retired + stream->handed_over &&
+        stream->failed.status == KELP_OK) {
+        (void)kelp_fail(&stream->failed, KELP_ERR_DEVICE,
+                        "fake device: recording_destroy: its replays were not waited for");
+    }
+    leave();
+    free(recording->operations.all);
+    free(recording);
 }
 
 /* ---- the device ---- */
@@ -582,6 +714,10 @@ static const struct kelp_device_table table = {
     .wait_mark = stream_wait_mark,
     .copy_in = copy_in,
     .copy_out = copy_out,
+    .record_begin = record_begin,
+    .record_end = record_end,
+    .replay = replay,
+    .recording_destroy = recording_destroy,
     .matmul = queue_matmul,
 #define FAKE_ENTRY(name, ...) .name = queue_##name,
     KELP_OPERATORS(FAKE_ENTRY)
@@ -605,6 +741,14 @@ kelp_status fake_device_create(struct kelp_device **ret, struct kelp_error *rete
     device->table = table; /* a convolution is the CPU's, and does not know this device */
     device->table.conv2d_destroy = device->cpu->table->conv2d_destroy;
     device->table.conv2d_workspace = device->cpu->table->conv2d_workspace;
+    enter();
+    if (gpu.unrecorded) {
+        device->table.record_begin = NULL;
+        device->table.record_end = NULL;
+        device->table.replay = NULL;
+        device->table.recording_destroy = NULL;
+    }
+    leave();
     device->base.table = &device->table;
     *ret = &device->base;
     return KELP_OK;

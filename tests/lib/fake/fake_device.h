@@ -9,7 +9,11 @@
  *   - wait() fails with KELP_ERR_DEVICE and one line when the source of a copy_in() or the target
  *     of a copy_out() changed since it was queued, when an argument is memory of the host, or when
  *     it was freed before the operator ran. The line names the operator, its argument, and where it
- *     was queued: PROGRAM+OFFSET, for addr2line. An operator so found is left out.
+ *     was queued: PROGRAM+OFFSET, for addr2line. An operator so found is left out;
+ *   - so it does when something else than operators is recorded, when a recording is replayed on
+ *     another stream, and when it is destroyed before its replays were waited for. What a recorded
+ *     operator names is looked for at each replay: memory that was freed since, or allocated anew
+ *     with another size, is found.
  *
  * A stream that is destroyed first runs what is left; a mistake that shows then ends the process.
  *
@@ -26,5 +30,15 @@ kelp_status fake_device_create(struct kelp_device **ret, struct kelp_error *rete
 /* From now on, in this process, what runs when is drawn from seed; the same seed and calls give the
  * same order. 0, as at the beginning: nothing runs before its stream is waited for. */
 void fake_device_seed(uint64_t seed);
+
+/* Whether devices that are created from now on, in this process, offer recordings: they do, at the
+ * beginning. */
+void fake_device_offer_recordings(bool offered);
+
+/* What was recorded and replayed so far, in this process. */
+struct fake_device_counts {
+    uint64_t recordings, replays, operators; /* of replays */
+};
+struct fake_device_counts fake_device_counts(void);
 
 #endif

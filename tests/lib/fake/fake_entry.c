@@ -2,18 +2,21 @@
 #include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "kernels/cuda_entry.h"
 #include "tests/lib/fake/fake_device.h"
 
-#define SEED "KELP_FAKE_SEED"
+#define SEED       "KELP_FAKE_SEED"
+#define RECORDINGS "KELP_FAKE_RECORDINGS" /* 0: none are offered */
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static struct kelp_error no_seed; /* what is wrong with the environment's */
 
-static void seed_from_environment(void)
+static void read_environment(void)
 {
-    const char *text = getenv(SEED);
+    const char *recordings = getenv(RECORDINGS), *text = getenv(SEED);
+    fake_device_offer_recordings(!recordings || strcmp(recordings, "0") != 0);
     char *end = NULL;
     if (!text) {
         return;
@@ -33,7 +36,7 @@ kelp_status kelp_cuda_entry(uint32_t index, struct kelp_device **ret, struct kel
         return kelp_fail(reterr, KELP_ERR_NOT_FOUND, "GPU %u: this machine has 1, from 0 on",
                          index);
     }
-    (void)pthread_once(&once, seed_from_environment);
+    (void)pthread_once(&once, read_environment);
     return no_seed.status == KELP_OK ? fake_device_create(ret, reterr)
                                      : kelp_fail(reterr, no_seed.status, "%s", no_seed.text);
 }

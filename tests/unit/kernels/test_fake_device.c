@@ -418,6 +418,105 @@ KELP_LOOP_TEST(streams_in_turn, 0, SEEDS)
     }
 }
 
+KELP_CASE("recordings", .timeout_s = 30, .setup = setup, .teardown = teardown)
+
+/* x += 1, y = 2 x. */
+static struct kelp_recording *record(void)
+{
+    struct kelp_error error = {KELP_OK, ""};
+    struct kelp_recording *recording = NULL;
+    table->record_begin(stream);
+    table->axpy(stream, x, 1.0f, y, COUNT);
+    table->fill(stream, y, 1.0f, COUNT);
+    ck_assert_int_eq(table->record_end(stream, &recording, &error), KELP_OK);
+    return recording;
+}
+
+/* Nothing runs while it is recorded; each replay runs all of it, on what memory holds then. */
+KELP_LOOP_TEST(replays, 0, SEEDS)
+{
+    float values[COUNT] = {3.0f}, results[COUNT];
+    fake_device_seed((uint64_t)_i);
+    struct kelp_recording *recording = record();
+    table->copy_in(stream, x, values, sizeof(values));
+    table->copy_in(stream, y, values, sizeof(values));
+    for (uint32_t i = 0; i < 3; i++) {
+        table->replay(stream, recording);
+    }
+    table->copy_out(stream, results, x, sizeof(results));
+    expect_ok(stream);
+    ck_assert(results[0] == 3.0f + 3.0f + 1.0f + 1.0f && results[1] == 2.0f);
+    table->recording_destroy(recording);
+    table->recording_destroy(NULL);
+}
+
+KELP_TEST(memory_that_was_freed_since)
+{
+    struct kelp_error error = {KELP_OK, ""};
+    struct kelp_recording *recording = record();
+    table->free(fake, y);
+    y = NULL;
+    table->replay(stream, recording);
+    expect_found("axpy", "is memory that was freed");
+    void *larger = NULL; /* another size is another place */
+    ck_assert_int_eq(table->alloc(fake, 2 * COUNT * sizeof(float), &larger, &error), KELP_OK);
+    table->replay(stream, recording);
+    expect_found("axpy", "is memory that was freed");
+    table->free(fake, larger);
+    table->recording_destroy(recording);
+}
+
+KELP_TEST(of_anything_but_operators)
+{
+    float values[COUNT] = {0.0f};
+    struct kelp_error error = {KELP_OK, ""};
+    struct kelp_recording *recording = NULL;
+    table->record_begin(stream);
+    table->copy_in(stream, x, values, sizeof(values));
+    ck_assert_int_eq(table->record_end(stream, &recording, &error), KELP_OK);
+    expect_found("copy_in", "operators alone are recorded");
+    table->recording_destroy(recording);
+    static const char *const calls[] = {"mark", "wait", "record_begin"};
+    for (uint32_t i = 0; i < KELP_ARRAY_COUNT(calls); i++) {
+        table->record_begin(stream);
+        if (i == 0) {
+            (void)table->mark(stream);
+        } else if (i == 1) {
+            ck_assert_int_eq(table->wait(stream, &error), KELP_ERR_DEVICE);
+        } else {
+            table->record_begin(stream);
+        }
+        ck_assert_int_eq(table->record_end(stream, &recording, &error), KELP_OK);
+        table->recording_destroy(recording);
+        if (i != 1) {
+            ck_assert_int_eq(table->wait(stream, &error), KELP_ERR_DEVICE);
+        }
+        ck_assert_msg(strstr(error.text, calls[i]) != NULL, "%s", error.text);
+    }
+}
+
+KELP_TEST(of_another_stream)
+{
+    struct kelp_error error = {KELP_OK, ""};
+    struct kelp_recording *recording = record();
+    table->replay(other, recording);
+    ck_assert_int_eq(table->wait(other, &error), KELP_ERR_DEVICE);
+    ck_assert_msg(strstr(error.text, "another stream") != NULL, "%s", error.text);
+    table->recording_destroy(recording);
+}
+
+KELP_TEST(that_go_too_early)
+{
+    struct kelp_error error = {KELP_OK, ""};
+    struct kelp_recording *recording = record();
+    table->replay(stream, recording);
+    table->recording_destroy(recording);
+    ck_assert_int_eq(table->wait(stream, &error), KELP_ERR_DEVICE);
+    ck_assert_msg(strstr(error.text, "recording_destroy") != NULL, "%s", error.text);
+}
+
+KELP_CASE("ends", .timeout_s = 30, .setup = setup, .teardown = teardown)
+
 /* A mistake that nobody waited for is not lost. */
 KELP_ABORT_TEST(a_stream_that_nobody_waits_for)
 {

@@ -32,6 +32,7 @@ void kelp_graph_destroy(struct kelp_graph *graph)
             graph->stream->table->conv2d_destroy(graph->nodes[i].u.window.conv);
         }
     }
+    kelp__graph_steps_fini(graph);
     graph->stream->table->free(graph->stream->device, graph->memory);
     free(graph->host_sums);
     free(graph->host_positions);

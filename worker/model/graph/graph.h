@@ -267,7 +267,8 @@ uint64_t kelp_graph_batch_norm_values(const struct kelp_graph *graph, const char
  *                parameters from index on are complete. The last call has index 0. On a device that
  *                computes while the host goes on, all that completes them is enqueued. NULL: not.
  * trace          the passes, and in them the layers; on a device that computes while the host goes
- *                on, when they were handed to it. NULL: none.
+ *                on, when they were handed to it; a step that is replayed has no layers. NULL:
+ * none.
  *
  * Errors: KELP_ERR_LIMIT, KELP_ERR_INVALID (a class or category that does not exist),
  *         KELP_ERR_BUSY (need() said no: gradients are undefined), KELP_ERR_DEVICE.
@@ -293,11 +294,21 @@ struct kelp_graph_run {
 kelp_status kelp_graph_run(struct kelp_graph *graph, const struct kelp_graph_run *run,
                            struct kelp_error *reterr) KELP_MUST_USE;
 
-/* The same in two: enqueue all of it, and wait for that. What the run names is borrowed until the
- * end, which follows each begin that succeeded. Errors of begin: KELP_ERR_LIMIT. */
+/*
+ * The same in two: enqueue all of it, and wait for that. What the run names is borrowed until the
+ * end, which follows each begin that succeeded. Errors of begin: KELP_ERR_LIMIT,
+ * KELP_ERR_NO_MEMORY.
+ *
+ * Where the device offers recordings, a run that has the same mode, count, accumulate, buffers and
+ * callbacks as one before is recorded and then replayed; at most KELP_GRAPH_STEPS_KEPT are kept.
+ */
 kelp_status kelp_graph_begin(struct kelp_graph *graph, const struct kelp_graph_run *run,
                              struct kelp_error *reterr) KELP_MUST_USE;
 kelp_status kelp_graph_end(struct kelp_graph *graph, const struct kelp_graph_run *run,
                            struct kelp_error *reterr) KELP_MUST_USE;
+
+/* In complete(), before the caller gives the stream work of its own: what came before has been
+ * enqueued then. In the same calls of each run with the same mode, count and buffers. */
+void kelp_graph_pause(struct kelp_graph *graph);
 
 #endif

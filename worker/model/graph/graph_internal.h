@@ -108,6 +108,33 @@ enum graph_scale {
     GRAPH_SCALES
 };
 
+/* What decides which operators a run is made of, and their arguments. */
+struct graph_step_key {
+    enum kelp_graph_mode mode;
+    uint32_t count;
+    bool accumulate;
+    bool pauses; /* for what is complete */
+    bool outputs;
+    const float *input, *target;
+};
+
+/* A step as the device keeps it: what is enqueued between two pauses is a piece of its own. */
+struct graph_step {
+    struct graph_step_key key;
+    const float **bound;            /* owned: values and gradients of all parameters */
+    struct kelp_recording **pieces; /* owned, with what they point to; NULL: nothing to enqueue */
+    uint32_t piece_count, piece_capacity;
+    bool recorded;
+    uint64_t used; /* the run that used it last */
+};
+
+/* How operators reach the device in the run in work. */
+enum graph_tape {
+    GRAPH_TAPE_NONE,   /* they are enqueued */
+    GRAPH_TAPE_RECORD, /* recorded, and each piece replayed at its end */
+    GRAPH_TAPE_REPLAY, /* replayed piece by piece; none is called */
+};
+
 struct kelp_graph {
     struct kelp_stream *stream;
     uint32_t batch_max;
@@ -146,6 +173,15 @@ struct kelp_graph {
     bool training;
     bool accumulate;
     bool whole; /* need() never said no */
+    const float *target;
+    enum graph_tape tape;
+    struct graph_step *step;       /* of the tape */
+    uint32_t piece;                /* the next one of it */
+    bool piece_begun;              /* recording */
+    struct kelp_error unkept;      /* why the device did not record */
+    struct graph_step *steps_kept; /* owned, [KELP_GRAPH_STEPS_KEPT]; NULL: not offered */
+    uint32_t steps_kept_count;
+    uint64_t run_count;
     float host_scales[GRAPH_SCALES];
     uint64_t host_seed_step[2];
 };
@@ -240,6 +276,18 @@ uint64_t kelp__graph_product(uint64_t a, uint64_t b);
 /* Operand gradient = or += factor * the node's own, element by element. */
 void kelp__graph_add_gradient(struct kelp_graph *graph, const struct graph_node *node,
                               uint32_t operand, float factor, uint32_t count);
+
+/* ---- recorded steps (graph_record.c) --------------------------------------------------------- */
+
+/* Choose the run's tape: a step that came before is recorded, and from then on replayed.
+ * Errors: KELP_ERR_NO_MEMORY. */
+kelp_status kelp__graph_tape_begin(struct kelp_graph *graph, const struct kelp_graph_run *run,
+                                   struct kelp_error *reterr);
+/* Before operators are enqueued. False: they are not to be. */
+bool kelp__graph_tape_enqueues(struct kelp_graph *graph);
+/* whole: all was enqueued. */
+void kelp__graph_tape_end(struct kelp_graph *graph, bool whole);
+void kelp__graph_steps_fini(struct kelp_graph *graph);
 
 /* ---- memory (graph_memory.c) ----------------------------------------------------------------- */
 

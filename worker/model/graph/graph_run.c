@@ -3,15 +3,26 @@
 
 #include "worker/model/graph/graph_internal.h"
 
-/* Where the operators find host values: in place, or in a copy on the device. */
-static const float *to_device(struct kelp_graph *graph, float *buffer, const float *host,
-                              uint64_t count)
+/* Operators read the host's values in place, or in a copy on the device. */
+static void place_samples(struct kelp_graph *graph, const struct kelp_graph_run *run)
 {
-    if (graph->stream->table->host_memory) {
-        return host;
+    const bool in_place = graph->stream->table->host_memory;
+    graph->input = in_place ? run->input : graph->input_buffer;
+    graph->target = in_place ? run->target : graph->target_buffer;
+}
+
+static void copy_samples(struct kelp_graph *graph, const struct kelp_graph_run *run)
+{
+    struct kelp_stream *stream = graph->stream;
+    if (stream->table->host_memory) {
+        return;
     }
-    graph->stream->table->copy_in(graph->stream, buffer, host, count * sizeof(*host));
-    return buffer;
+    stream->table->copy_in(stream, graph->input_buffer, run->input,
+                           graph->record_count * run->count * sizeof(float));
+    if (run->mode != KELP_GRAPH_FORWARD) {
+        stream->table->copy_in(stream, graph->target_buffer, run->target,
+                               graph->target_count * run->count * sizeof(float));
+    }
 }
 
 /* The numbers that operators read from device memory. */
@@ -43,8 +54,7 @@ static void run_loss(struct kelp_graph *graph, const struct kelp_graph_run *run)
     const struct kelp_criterion criterion = {
         .kind = graph->loss_kind,
         .output = output->value,
-        .target =
-            to_device(graph, graph->target_buffer, run->target, graph->target_count * run->count),
+        .target = graph->target,
         .samples = run->count,
         .elements = output->elem_count,
         .target_elements = graph->target_count,
@@ -59,8 +69,6 @@ static void run_loss(struct kelp_graph *graph, const struct kelp_graph_run *run)
         .workspace = graph->loss_workspace,
     };
     stream->table->criterion(stream, &criterion);
-    stream->table->copy_out(stream, graph->host_sums, graph->sample_sums,
-                            KELP_LOSS_SUMS * sizeof(double) * run->count);
 }
 
 /* Which metric each of a sample's sums belongs to. */
@@ -158,9 +166,11 @@ static bool run_forward(struct kelp_graph *graph, const struct kelp_graph_run *r
         if (!await_parameters(graph, node, run)) {
             return false;
         }
-        const uint64_t layer_ns = kelp_trace_begin(run->trace);
-        node->op->forward(graph, node, run->count);
-        end_span(run, layer_ns, node->name);
+        if (kelp__graph_tape_enqueues(graph)) {
+            const uint64_t layer_ns = kelp_trace_begin(run->trace);
+            node->op->forward(graph, node, run->count);
+            end_span(run, layer_ns, node->name);
+        }
     }
     end_span(run, begin_ns, "forward");
     return true;
@@ -174,9 +184,11 @@ static void run_backward(struct kelp_graph *graph, const struct kelp_graph_run *
         if (!node->needs_gradient) {
             continue;
         }
-        const uint64_t layer_ns = kelp_trace_begin(run->trace);
-        node->op->backward(graph, node, run->count);
-        end_span(run, layer_ns, node->name);
+        if (kelp__graph_tape_enqueues(graph)) {
+            const uint64_t layer_ns = kelp_trace_begin(run->trace);
+            node->op->backward(graph, node, run->count);
+            end_span(run, layer_ns, node->name);
+        }
         if (node->complete_from != KELP_GRAPH_NONE && run->complete) {
             run->complete(run->user, node->complete_from);
         }
@@ -200,16 +212,15 @@ static void clear_gradients(struct kelp_graph *graph, const struct kelp_graph_ru
 static bool run_all(struct kelp_graph *graph, const struct kelp_graph_run *run)
 {
     const struct graph_node *output = &graph->nodes[graph->output];
-    graph->input =
-        to_device(graph, graph->input_buffer, run->input, graph->record_count * run->count);
     if (!run_forward(graph, run)) {
         return false;
     }
     if (run->output) {
+        kelp_graph_pause(graph);
         graph->stream->table->copy_out(graph->stream, run->output, output->value,
                                        output->elem_count * run->count * sizeof(float));
     }
-    if (run->mode != KELP_GRAPH_FORWARD) {
+    if (run->mode != KELP_GRAPH_FORWARD && kelp__graph_tape_enqueues(graph)) {
         const uint64_t begin_ns = kelp_trace_begin(run->trace);
         run_loss(graph, run);
         end_span(run, begin_ns, "loss");
@@ -218,6 +229,17 @@ static bool run_all(struct kelp_graph *graph, const struct kelp_graph_run *run)
         run_backward(graph, run);
     }
     return true;
+}
+
+static void run_samples(struct kelp_graph *graph, const struct kelp_graph_run *run)
+{
+    copy_samples(graph, run);
+    graph->whole = run_all(graph, run);
+    kelp__graph_tape_end(graph, graph->whole);
+    if (graph->whole && run->mode != KELP_GRAPH_FORWARD) {
+        graph->stream->table->copy_out(graph->stream, graph->host_sums, graph->sample_sums,
+                                       KELP_LOSS_SUMS * sizeof(double) * run->count);
+    }
 }
 
 kelp_status kelp_graph_begin(struct kelp_graph *graph, const struct kelp_graph_run *run,
@@ -231,11 +253,16 @@ kelp_status kelp_graph_begin(struct kelp_graph *graph, const struct kelp_graph_r
     graph->training = run->mode == KELP_GRAPH_TRAIN;
     graph->accumulate = graph->training && run->accumulate;
     graph->whole = true;
+    place_samples(graph, run);
+    const kelp_status status = kelp__graph_tape_begin(graph, run, reterr);
+    if (status != KELP_OK) {
+        return status;
+    }
     if (graph->training) {
         set_numbers(graph, run);
     }
     if (run->count != 0) {
-        graph->whole = run_all(graph, run);
+        run_samples(graph, run);
     } else if (graph->training) {
         clear_gradients(graph, run);
     }
@@ -246,6 +273,9 @@ kelp_status kelp_graph_end(struct kelp_graph *graph, const struct kelp_graph_run
                            struct kelp_error *reterr)
 {
     const kelp_status status = graph->stream->table->wait(graph->stream, reterr);
+    if (status == KELP_OK && graph->unkept.status != KELP_OK) {
+        return kelp_fail(reterr, graph->unkept.status, "%s", graph->unkept.text);
+    }
     if (status == KELP_OK && !graph->whole) {
         return kelp_fail(reterr, KELP_ERR_BUSY, "the weights of this step are not to come");
     }

@@ -17,6 +17,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <functional>
 #include <tuple>
 
 #define __global__
@@ -28,7 +29,7 @@
 #define __launch_bounds__(...)
 #define KELP_CUDA_SHARED static
 #define KELP_CUDA_START(kernel, blocks, threads, stream, ...)                                      \
-    kelp_emulated::start(kernel, (blocks), (threads), __VA_ARGS__)
+    kelp_emulated::start(stream, kernel, (blocks), (threads), __VA_ARGS__)
 
 #define CUDART_VERSION 13000
 
@@ -39,6 +40,7 @@ enum cudaError_t {
     cudaErrorMemoryAllocation = 2,
     cudaErrorInsufficientDriver = 35,
     cudaErrorNoDevice = 100,
+    cudaErrorStreamCaptureUnsupported = 900,
 };
 enum cudaMemcpyKind {
     cudaMemcpyHostToDevice = 1,
@@ -49,6 +51,13 @@ struct kelp_emulated_stream;
 typedef struct kelp_emulated_stream *cudaStream_t;
 struct kelp_emulated_event;
 typedef struct kelp_emulated_event *cudaEvent_t;
+struct kelp_emulated_graph;
+typedef struct kelp_emulated_graph *cudaGraph_t;
+struct kelp_emulated_graph_exec;
+typedef struct kelp_emulated_graph_exec *cudaGraphExec_t;
+struct kelp_emulated_node;
+typedef struct kelp_emulated_node *cudaGraphNode_t;
+enum cudaStreamCaptureMode { cudaStreamCaptureModeRelaxed = 2 };
 struct cudaDeviceProp {
     int major, minor, multiProcessorCount;
 };
@@ -75,6 +84,16 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned int flags);
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
 cudaError_t cudaEventSynchronize(cudaEvent_t event);
 cudaError_t cudaEventDestroy(cudaEvent_t event);
+/* What a captured stream is given to do is kept, and done at each launch. It is an error to wait
+ * for such a stream, or to copy to and from the host's memory on it. */
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode);
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph);
+cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t *nodes, size_t *count);
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t *exec, cudaGraph_t graph,
+                                 unsigned long long flags);
+cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream);
+cudaError_t cudaGraphDestroy(cudaGraph_t graph);
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec);
 
 /* ---- a kernel's side ------------------------------------------------------------------------- */
 
@@ -123,22 +142,31 @@ namespace kelp_emulated {
 
 typedef void (*body_function)(void *arguments);
 void run(unsigned int blocks, unsigned int threads, body_function body, void *arguments);
+/* True: the stream is captured, and does it later. */
+bool capture(cudaStream_t stream, const std::function<void()> &work);
+
+template <typename call> void run_call(unsigned int blocks, unsigned int threads, call one)
+{
+    run(
+        blocks, threads,
+        [](void *user) {
+            const call *self = static_cast<const call *>(user);
+            std::apply(self->kernel, self->arguments);
+        },
+        &one);
+}
 
 template <typename... Parameters, typename... Arguments>
-void start(void (*kernel)(Parameters...), unsigned int blocks, unsigned int threads,
-           Arguments &&...arguments)
+void start(cudaStream_t stream, void (*kernel)(Parameters...), unsigned int blocks,
+           unsigned int threads, Arguments &&...arguments)
 {
     struct call {
         void (*kernel)(Parameters...);
         std::tuple<Parameters...> arguments;
     } one = {kernel, std::tuple<Parameters...>(static_cast<Parameters>(arguments)...)};
-    run(
-        blocks, threads,
-        [](void *user) {
-            struct call *self = static_cast<struct call *>(user);
-            std::apply(self->kernel, self->arguments);
-        },
-        &one);
+    if (!capture(stream, [=] { run_call(blocks, threads, one); })) {
+        run_call(blocks, threads, one);
+    }
 }
 
 /* What a lane of a warp gives to, and takes from, an operation of all 32. */

@@ -321,8 +321,23 @@ void kelp_cuda_emulated_order(uint64_t seed)
 #define MEMORY_MAX ((size_t)8 << 30) /* bytes of one allocation: what the emulated device has */
 
 struct kelp_emulated_stream {
-    int nothing;
+    struct kelp_emulated_graph *captured; /* NULL: it is not */
 };
+struct kelp_emulated_graph {
+    std::vector<std::function<void()>> nodes;
+};
+struct kelp_emulated_graph_exec {
+    std::vector<std::function<void()>> nodes;
+};
+
+bool kelp_emulated::capture(cudaStream_t stream, const std::function<void()> &work)
+{
+    if (!stream->captured) {
+        return false;
+    }
+    stream->captured->nodes.push_back(work);
+    return true;
+}
 
 cudaError_t cudaGetLastError(void)
 {
@@ -331,12 +346,16 @@ cudaError_t cudaGetLastError(void)
 
 const char *cudaGetErrorString(cudaError_t error)
 {
-    return error == cudaErrorMemoryAllocation ? "out of memory" : "no error";
+    return error == cudaErrorMemoryAllocation           ? "out of memory"
+           : error == cudaErrorStreamCaptureUnsupported ? "not while a stream is captured"
+                                                        : "no error";
 }
 
 const char *cudaGetErrorName(cudaError_t error)
 {
-    return error == cudaErrorMemoryAllocation ? "cudaErrorMemoryAllocation" : "cudaSuccess";
+    return error == cudaErrorMemoryAllocation           ? "cudaErrorMemoryAllocation"
+           : error == cudaErrorStreamCaptureUnsupported ? "cudaErrorStreamCaptureUnsupported"
+                                                        : "cudaSuccess";
 }
 
 cudaError_t cudaGetDeviceCount(int *count)
@@ -389,30 +408,33 @@ cudaError_t cudaFreeHost(void *memory)
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind kind,
                             cudaStream_t stream)
 {
-    (void)kind;
-    (void)stream;
-    memcpy(to, from, bytes);
+    if (stream->captured && kind != cudaMemcpyDeviceToDevice) {
+        return cudaErrorStreamCaptureUnsupported;
+    }
+    if (!kelp_emulated::capture(stream, [=] { memcpy(to, from, bytes); })) {
+        memcpy(to, from, bytes);
+    }
     return cudaSuccess;
 }
 
 cudaError_t cudaMemsetAsync(void *to, int value, size_t bytes, cudaStream_t stream)
 {
-    (void)stream;
-    memset(to, value, bytes);
+    if (!kelp_emulated::capture(stream, [=] { memset(to, value, bytes); })) {
+        memset(to, value, bytes);
+    }
     return cudaSuccess;
 }
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned int flags)
 {
     (void)flags;
-    *stream = new kelp_emulated_stream{0};
+    *stream = new kelp_emulated_stream{nullptr};
     return cudaSuccess;
 }
 
 cudaError_t cudaStreamSynchronize(cudaStream_t stream)
 {
-    (void)stream;
-    return cudaSuccess;
+    return stream->captured ? cudaErrorStreamCaptureUnsupported : cudaSuccess;
 }
 
 cudaError_t cudaStreamDestroy(cudaStream_t stream)
@@ -449,5 +471,61 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event)
 cudaError_t cudaEventDestroy(cudaEvent_t event)
 {
     delete event;
+    return cudaSuccess;
+}
+
+/* ---- graphs ---------------------------------------------------------------------------------- */
+
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode)
+{
+    (void)mode;
+    if (stream->captured) {
+        return cudaErrorStreamCaptureUnsupported;
+    }
+    stream->captured = new kelp_emulated_graph{};
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph)
+{
+    *graph = stream->captured;
+    stream->captured = nullptr;
+    return cudaSuccess;
+}
+
+cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t *nodes, size_t *count)
+{
+    (void)nodes;
+    *count = graph->nodes.size();
+    return cudaSuccess;
+}
+
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t *exec, cudaGraph_t graph, unsigned long long flags)
+{
+    (void)flags;
+    *exec = new kelp_emulated_graph_exec{graph->nodes};
+    return cudaSuccess;
+}
+
+cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream)
+{
+    if (stream->captured) {
+        return cudaErrorStreamCaptureUnsupported;
+    }
+    for (const std::function<void()> &node : exec->nodes) {
+        node();
+    }
+    return cudaSuccess;
+}
+
+cudaError_t cudaGraphDestroy(cudaGraph_t graph)
+{
+    delete graph;
+    return cudaSuccess;
+}
+
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec)
+{
+    delete exec;
     return cudaSuccess;
 }
