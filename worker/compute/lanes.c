@@ -153,6 +153,7 @@ static kelp_status train_piece(struct kelp_lanes *lanes, uint32_t lane, const st
         .count = (uint32_t)samples.count,
         .batch_total = (double)lanes->word.sample_count,
         .accumulate = what->further,
+        .more = !what->last,
         .step = lanes->word.step,
         .position = samples.first,
         .need = lanes->await ? on_need : NULL,

@@ -277,7 +277,7 @@ static void on_complete(void *user, uint32_t index)
 }
 
 /* On a device with memory of its own: the gradient comes to the host part by part where somebody
- * asks for that, else at the end. */
+ * asks for that, else at the end, and only once no further piece adds to it. */
 static kelp_status train_apart(struct kelp_model *model, const struct kelp_model_piece *piece,
                                struct kelp_graph_run *run, struct kelp_error *reterr)
 {
@@ -296,6 +296,10 @@ static kelp_status train_apart(struct kelp_model *model, const struct kelp_model
                                 piece->user);
         }
         status = kelp_graph_end(model->graph, run, reterr);
+    }
+    if (status == KELP_OK && piece->more) {
+        mirror->has_gradient = true;
+        return KELP_OK;
     }
     return status != KELP_OK || piece->complete
                ? status

@@ -74,6 +74,8 @@ void kelp_model_bind_gradient(struct kelp_model *model, float *flat_gradient);
  * sums         as in common/training/control.h, of these samples alone; set on success only. Of a
  *              training step the scalars alone, without the histogram.
  * accumulate   add to the gradient instead of overwriting it: not the first piece.
+ * more         another piece comes, which adds to this gradient: until then flat_gradient may hold
+ *              anything.
  * step         training steps before this one; position: the first sample's place in the step's
  *              batch. They decide, with the job's seed, what dropout keeps.
  * need         called before the tensor is read: waits for its weights. False: training ends with
@@ -91,6 +93,7 @@ struct kelp_model_piece {
     uint32_t count;
     double batch_total;
     bool accumulate;
+    bool more;
     uint64_t step, position;
     bool (*need)(void *user, uint32_t index);
     void (*complete)(void *user, uint32_t index);
