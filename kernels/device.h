@@ -66,6 +66,9 @@ struct kelp_device_table {
     /* As wait(), for what was enqueued before the mark. False: something failed, perhaps after
      * that, and wait() will say what. Ids and classes out of range may show at wait() alone. */
     bool (*wait_mark)(struct kelp_stream *stream, uint64_t mark);
+    /* What is enqueued on the stream from now on runs after what `other`, of the same device, was
+     * given before the mark. Streams run beside each other otherwise. */
+    void (*after)(struct kelp_stream *stream, struct kelp_stream *other, uint64_t mark);
 
     /* Host memory must stay as it is until wait() returned: what is copied, and where to. */
     void (*copy_in)(struct kelp_stream *stream, void *to, const void *host_from, size_t bytes);

@@ -122,6 +122,13 @@ static bool stream_wait_mark(struct kelp_stream *stream, uint64_t mark)
     return ((const struct kelp__cpu_stream *)stream)->product_failed == KELP_OK;
 }
 
+static void stream_after(struct kelp_stream *stream, struct kelp_stream *other, uint64_t mark)
+{
+    (void)stream;
+    (void)other;
+    (void)mark;
+}
+
 static void copy_bytes(struct kelp_stream *stream, void *to, const void *from, size_t bytes)
 {
     (void)stream;
@@ -194,6 +201,7 @@ static void conv2d_gradient(struct kelp_stream *stream, const struct kelp_conv2d
         .wait = stream_wait,                                                                       \
         .mark = stream_mark,                                                                       \
         .wait_mark = stream_wait_mark,                                                             \
+        .after = stream_after,                                                                     \
         .copy_in = copy_bytes,                                                                     \
         .copy_out = copy_bytes,                                                                    \
         .matmul = matmul,                                                                          \

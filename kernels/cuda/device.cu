@@ -337,6 +337,17 @@ static bool stream_wait_mark(struct kelp_stream *base, uint64_t number)
     return stream->failed == cudaSuccess && stream->status == KELP_OK;
 }
 
+/* A mark that was recorded again since is taken at its later place. */
+static void stream_after(struct kelp_stream *base, struct kelp_stream *other, uint64_t number)
+{
+    struct kelp__cuda_stream *stream = kelp__cuda_stream_of(base);
+    const cudaEvent_t mark = kelp__cuda_stream_of(other)->marks[number % KELP_CUDA_MARKS];
+    kelp__cuda_note(stream, use(base->device));
+    if (mark) { /* otherwise the other stream failed to make it, and its wait() says so */
+        kelp__cuda_note(stream, cudaStreamWaitEvent(stream->handle, mark, 0));
+    }
+}
+
 static void copy(struct kelp_stream *base, void *to, const void *from, size_t bytes,
                  enum cudaMemcpyKind kind)
 {
@@ -468,6 +479,7 @@ static const struct kelp_device_table table = {
     .wait = stream_wait,
     .mark = stream_mark,
     .wait_mark = stream_wait_mark,
+    .after = stream_after,
     .copy_in = copy_in,
     .copy_out = copy_out,
     .record_begin = record_begin,

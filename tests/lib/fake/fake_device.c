@@ -1,6 +1,7 @@
 #include "tests/lib/fake/fake_device.h"
 
 #include <dlfcn.h>
+#include <inttypes.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -10,6 +11,7 @@
 
 #include "tests/lib/fake/fake_memory.h"
 #include "tests/lib/fake/fake_operators.h"
+#include "tests/lib/fake/fake_order.h"
 
 struct fake_device {
     struct kelp_device base;
@@ -17,12 +19,17 @@ struct fake_device {
     struct kelp_device *cpu;
 };
 
-enum kind { COPY_IN, COPY_OUT, OPERATOR };
+enum kind { COPY_IN, COPY_OUT, OPERATOR, AFTER };
 struct copy {
     void *device, *host;
     size_t bytes;
     uint64_t hash; /* in: of the source, when it was queued */
     void *staged;  /* out: the bytes, until the host gets them; NULL: it did not run */
+};
+
+struct wanted {
+    struct fake_stream *other; /* NULL: it is gone, and so done */
+    uint64_t number;           /* of its operations, so many are done */
 };
 
 /* What was queued; it stays until its stream is waited for. */
@@ -33,6 +40,7 @@ struct operation {
     union {
         struct copy copy;
         union fake_arguments arguments;
+        struct wanted after;
     } u;
     double quantiles[KELP_JOB_LIST_MAX]; /* criterion */
 };
@@ -56,6 +64,8 @@ struct fake_stream {
     size_t done;                     /* of them, the first ones have run */
     size_t handed_over;              /* and of these, the first ones are the host's again */
     uint64_t retired;                /* those that are not in the queue any more */
+    uint32_t place;                  /* fake_order.h */
+    uint64_t place_begin;            /* its position before the first operation */
     struct kelp_error failed;        /* the first mistake since the last wait */
     struct kelp_recording *recorded; /* between record_begin() and record_end() */
     uint32_t recordings;             /* that are there */
@@ -120,11 +130,24 @@ static bool something_runs(void)
 
 /* ---- mistakes ---- */
 
+static const char *name_of(const struct operation *operation)
+{
+    switch (operation->kind) {
+    case COPY_IN:
+        return "copy_in";
+    case COPY_OUT:
+        return "copy_out";
+    case OPERATOR:
+        return fake_operators[operation->index].name;
+    case AFTER:
+        break;
+    }
+    return "after";
+}
+
 static void describe(const struct operation *operation, char *text, size_t size)
 {
-    const char *name = operation->kind == COPY_IN    ? "copy_in"
-                       : operation->kind == COPY_OUT ? "copy_out"
-                                                     : fake_operators[operation->index].name;
+    const char *name = name_of(operation);
     Dl_info program;
     if (dladdr(operation->caller, &program) == 0 || !program.dli_fname) {
         (void)snprintf(text, size, "%s", name);
@@ -246,30 +269,53 @@ static void run_next(struct fake_stream *stream)
     case OPERATOR:
         run_operator(stream, operation);
         break;
+    case AFTER:
+        break;
     }
 }
 
-/* One that has something to run; NULL: none has. */
+/* What it has to wait for first; NULL: nothing. */
+static const struct wanted *waits_for(const struct fake_stream *stream)
+{
+    const struct operation *operation = &stream->queue.all[stream->done];
+    const struct wanted *after = &operation->u.after;
+    return operation->kind == AFTER && after->other &&
+                   after->other->retired + after->other->done < after->number
+               ? after
+               : NULL;
+}
+
+static bool is_ready(const struct fake_stream *stream)
+{
+    return stream->done < stream->queue.count && !waits_for(stream);
+}
+
+/* One that has something that may run; NULL: none has. */
 static struct fake_stream *draw_stream(void)
 {
     uint32_t count = 0;
     for (const struct fake_stream *stream = gpu.streams; stream; stream = stream->next) {
-        count += stream->done < stream->queue.count;
+        count += is_ready(stream);
     }
     uint32_t chosen = count != 0 ? draw(count) : 0;
     for (struct fake_stream *stream = gpu.streams; stream; stream = stream->next) {
-        if (stream->done < stream->queue.count && chosen-- == 0) {
+        if (is_ready(stream) && chosen-- == 0) {
             return stream;
         }
     }
     return NULL;
 }
 
-/* Until the first `end` of the stream are done; others go on meanwhile. */
+/* Until the first `end` of the stream are done, and so what they wait for; others go on meanwhile.
+ */
 static void run_until(struct fake_stream *stream, size_t end)
 {
     while (stream->done < end) {
-        run_next(gpu.drawn ? draw_stream() : stream);
+        struct fake_stream *next = gpu.drawn ? draw_stream() : stream;
+        while (waits_for(next)) {
+            next = waits_for(next)->other;
+        }
+        run_next(next);
     }
 }
 
@@ -292,7 +338,44 @@ static struct operation *add(struct fake_stream *stream, struct operations *to)
     }
     struct operation *operation = &to->all[to->count++];
     memset(operation, 0, sizeof(*operation));
+    if (to == &stream->queue) {
+        fake_order_next(stream->place);
+    }
     return operation;
+}
+
+static void touch_one(struct fake_stream *stream, const struct operation *operation,
+                      const char *name, const struct fake_touch *touch)
+{
+    const char *other = NULL;
+    if (fake_order_touch(stream->place, touch, &other)) {
+        note(stream, operation,
+             "%s 0x%" PRIxPTR " is of %s on another stream too, and neither comes after the other",
+             name, touch->address, other);
+    }
+}
+
+/* The memory that what was queued last reads and writes. */
+static void touch(struct fake_stream *stream, const struct operation *operation)
+{
+    struct fake_touch touch = {.bytes = 1, .name = name_of(operation)};
+    if (operation->kind == COPY_IN || operation->kind == COPY_OUT) {
+        touch.address = (uintptr_t)operation->u.copy.device;
+        touch.bytes = operation->u.copy.bytes;
+        touch.writes = operation->kind == COPY_IN;
+        touch_one(stream, operation, touch.writes ? "its target" : "its source", &touch);
+        return;
+    }
+    for (const struct fake_operand *operand = fake_operators[operation->index].operands;
+         operand->name; operand++) {
+        void *pointer = NULL;
+        memcpy(&pointer, (const char *)&operation->u.arguments + operand->offset, sizeof(pointer));
+        touch.address = (uintptr_t)pointer;
+        touch.writes = operand->written;
+        if (pointer) {
+            touch_one(stream, operation, operand->name, &touch);
+        }
+    }
 }
 
 static void let_run(void)
@@ -325,6 +408,7 @@ static void enqueue_copy(struct kelp_stream *base, enum kind kind, const struct 
         operation->kind = kind;
         operation->caller = caller;
         operation->u.copy = *copy;
+        touch(stream, operation);
         let_run();
     }
     leave();
@@ -348,6 +432,7 @@ static void enqueue_operator(struct kelp_stream *base, enum fake_operator_index 
                    criterion->quantile_count * sizeof(double));
         }
         if (!stream->recorded) {
+            touch(stream, operation);
             let_run();
         }
     }
@@ -444,6 +529,7 @@ static void finish(struct fake_stream *stream)
 {
     run_until(stream, stream->queue.count);
     hand_over(stream, stream->queue.count);
+    fake_order_waited(stream->place, stream->place_begin + stream->retired + stream->queue.count);
     stream->retired += stream->queue.count;
     stream->queue.count = 0;
     stream->done = 0;
@@ -474,10 +560,27 @@ static bool stream_wait_mark(struct kelp_stream *base, uint64_t mark)
     if (mark > stream->retired + stream->handed_over) {
         run_until(stream, (size_t)(mark - stream->retired));
         hand_over(stream, (size_t)(mark - stream->retired));
+        fake_order_waited(stream->place, stream->place_begin + mark);
     }
     const bool fine = stream->failed.status == KELP_OK;
     leave();
     return fine;
+}
+
+static void stream_after(struct kelp_stream *base, struct kelp_stream *other_base, uint64_t mark)
+{
+    struct fake_stream *stream = (struct fake_stream *)base;
+    struct fake_stream *other = (struct fake_stream *)other_base;
+    enter();
+    check_unrecorded(stream, "after");
+    struct operation *operation = add(stream, &stream->queue);
+    if (operation) {
+        operation->kind = AFTER;
+        operation->u.after = (struct wanted){.other = other, .number = mark};
+        fake_order_after(stream->place, other->place, other->place_begin + mark);
+        let_run();
+    }
+    leave();
 }
 
 static kelp_status stream_wait(struct kelp_stream *base, struct kelp_error *reterr)
@@ -512,9 +615,24 @@ static kelp_status stream_create(struct kelp_device *base, struct kelp_stream **
     enter();
     stream->next = gpu.streams;
     gpu.streams = stream;
+    stream->place = fake_order_open();
+    stream->place_begin = fake_order_position(stream->place);
     leave();
     *ret = &stream->base;
     return KELP_OK;
+}
+
+/* Others do not wait for it any more. */
+static void forget_wanted(const struct fake_stream *gone)
+{
+    for (struct fake_stream *stream = gpu.streams; stream; stream = stream->next) {
+        for (size_t i = stream->done; i < stream->queue.count; i++) {
+            struct operation *operation = &stream->queue.all[i];
+            if (operation->kind == AFTER && operation->u.after.other == gone) {
+                operation->u.after.other = NULL;
+            }
+        }
+    }
 }
 
 static void stream_destroy(struct kelp_stream *base)
@@ -530,6 +648,8 @@ static void stream_destroy(struct kelp_stream *base)
         link = &(*link)->next;
     }
     *link = stream->next;
+    forget_wanted(stream);
+    fake_order_close(stream->place);
     leave();
     if (stream->recordings != 0) {
         (void)kelp_fail(&stream->failed, KELP_ERR_DEVICE,
@@ -612,6 +732,7 @@ static void replay(struct kelp_stream *base, struct kelp_recording *recording)
         if (operation) {
             *operation = recording->operations.all[i];
             gpu.counts.operators++;
+            touch(stream, operation);
             let_run();
         }
     }
@@ -712,6 +833,7 @@ static const struct kelp_device_table table = {
     .wait = stream_wait,
     .mark = stream_mark,
     .wait_mark = stream_wait_mark,
+    .after = stream_after,
     .copy_in = copy_in,
     .copy_out = copy_out,
     .record_begin = record_begin,

@@ -10,6 +10,8 @@
  *     of a copy_out() changed since it was queued, when an argument is memory of the host, or when
  *     it was freed before the operator ran. The line names the operator, its argument, and where it
  *     was queued: PROGRAM+OFFSET, for addr2line. An operator so found is left out;
+ *   - so it does when two streams touch the same memory, one to write, and neither after() nor a
+ *     wait() of the host in between says which comes first (tests/lib/fake/fake_order.h);
  *   - so it does when something else than operators is recorded, when a recording is replayed on
  *     another stream, and when it is destroyed before its replays were waited for. What a recorded
  *     operator names is looked for at each replay: memory that was freed since, or allocated anew

@@ -2,12 +2,19 @@
 
 /* ---- operands ---- */
 
+#define IS_WRITTEN(type, field)                                                                    \
+    _Generic(((struct type *)NULL)->field, const float *                                           \
+             : false, const double *                                                               \
+             : false, const uint32_t *                                                             \
+             : false, const uint64_t *                                                             \
+             : false, default                                                                      \
+             : true)
 #define AT(type, field)                                                                            \
     {                                                                                              \
-#field, offsetof(struct type, field)                                                       \
+#field, offsetof(struct type, field), IS_WRITTEN(type, field)                              \
     }
 #define OPERANDS(type, ...)                                                                        \
-    static const struct fake_operand type##_operands[] = {__VA_ARGS__, {NULL, 0}};
+    static const struct fake_operand type##_operands[] = {__VA_ARGS__, {NULL, 0, false}};
 
 OPERANDS(fake_flat, AT(fake_flat, y), AT(fake_flat, a), AT(fake_flat, b))
 OPERANDS(kelp_matmul, AT(kelp_matmul, a), AT(kelp_matmul, b), AT(kelp_matmul, c))

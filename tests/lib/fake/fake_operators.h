@@ -63,6 +63,7 @@ union fake_arguments {
 struct fake_operand {
     const char *name; /* NULL: behind the last one */
     size_t offset;    /* of the pointer, in the arguments */
+    bool written;     /* it may be */
 };
 
 struct fake_operator {

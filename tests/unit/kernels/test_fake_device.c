@@ -68,16 +68,21 @@ static void expect_ok(struct kelp_stream *on)
 }
 
 /* wait() finds it, and says each of the words; the stream goes on. */
-static void expect_found(const char *what, const char *why)
+static void expect_found_on(struct kelp_stream *on, const char *what, const char *why)
 {
     struct kelp_error error = {KELP_OK, ""};
-    ck_assert_int_eq(table->wait(stream, &error), KELP_ERR_DEVICE);
+    ck_assert_int_eq(table->wait(on, &error), KELP_ERR_DEVICE);
     ck_assert_msg(strstr(error.text, what) && strstr(error.text, why),
                   "'%s' says neither '%s' nor "
                   "'%s'",
                   error.text, what, why);
     ck_assert_msg(strstr(error.text, " at test_fake_device+0x") != NULL, "%s", error.text);
-    expect_ok(stream);
+    expect_ok(on);
+}
+
+static void expect_found(const char *what, const char *why)
+{
+    expect_found_on(stream, what, why);
 }
 
 static bool is_poison(const float *values)
@@ -379,14 +384,14 @@ static bool overtakes(uint64_t seed)
     }
     table->fill(stream, x, 2.0f, COUNT);
     table->copy_out(other, values, x, sizeof(values));
-    expect_ok(other);
+    expect_found_on(other, "copy_out", "is of fill on another stream too");
     expect_ok(stream);
     ck_assert(values[0] == 1.0f || values[0] == 2.0f);
     return values[0] == 1.0f;
 }
 
 /* Streams do not wait for each other. Which of them comes first is the seed's to say, and the same
- * for the same seed. */
+ * for the same seed; that it was left to it is found each time. */
 KELP_TEST(for_another_stream)
 {
     uint32_t first = 0;
@@ -400,6 +405,63 @@ KELP_TEST(for_another_stream)
     }
     ck_assert_uint_gt(first, 0);
     ck_assert_uint_lt(first, SEEDS);
+}
+
+/* What comes after a mark of another stream finds what that one did. */
+KELP_LOOP_TEST(after_another_stream, 0, SEEDS)
+{
+    float values[COUNT], results[COUNT];
+    fake_device_seed((uint64_t)_i);
+    for (uint32_t i = 0; i < 50; i++) {
+        values[0] = (float)i;
+        table->copy_in(other, x, values, sizeof(values));
+        table->after(stream, other, table->mark(other));
+        table->add(stream, y, x, x, COUNT);
+        table->after(other, stream, table->mark(stream));
+        table->copy_in(other, x, results, 0);
+        table->copy_out(other, results, y, sizeof(results));
+        expect_ok(other);
+        ck_assert(results[0] == 2.0f * (float)i);
+        expect_ok(stream);
+    }
+}
+
+/* A mark waits for what came before it alone, so a later write is at odds; and what is read is not
+ * to be written either. */
+KELP_LOOP_TEST(after_too_early_a_mark, 0, SEEDS)
+{
+    float values[COUNT] = {1.0f};
+    fake_device_seed((uint64_t)_i);
+    const uint64_t early = table->mark(other);
+    table->copy_in(other, x, values, sizeof(values));
+    table->after(stream, other, early);
+    table->add(stream, y, x, x, COUNT);
+    expect_found("add", "a 0x");
+    expect_ok(other);
+    table->add(stream, y, x, x, COUNT);
+    table->copy_in(other, x, values, sizeof(values));
+    expect_found_on(other, "copy_in", "is of add on another stream too");
+    expect_ok(stream);
+    table->copy_out(stream, values, y, sizeof(values)); /* two that read */
+    table->unary(other, &(struct kelp_unary){.x = y, .y = x, .count = COUNT});
+    expect_ok(other);
+    expect_ok(stream);
+}
+
+/* A stream that goes is done. */
+KELP_LOOP_TEST(after_a_stream_that_is_gone, 0, SEEDS)
+{
+    float values[COUNT];
+    struct kelp_error error = {KELP_OK, ""};
+    struct kelp_stream *third = NULL;
+    fake_device_seed((uint64_t)_i);
+    ck_assert_int_eq(table->stream_create(fake, &third, &error), KELP_OK);
+    table->fill(third, x, 1.0f, COUNT);
+    table->after(stream, third, table->mark(third));
+    table->stream_destroy(third);
+    table->copy_out(stream, values, x, sizeof(values));
+    expect_ok(stream);
+    ck_assert(values[0] == 1.0f);
 }
 
 /* A stream that was waited for is done, whichever stream goes on with it. */

@@ -83,6 +83,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream);
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned int flags);
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
 cudaError_t cudaEventSynchronize(cudaEvent_t event);
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned int flags);
 cudaError_t cudaEventDestroy(cudaEvent_t event);
 /* What a captured stream is given to do is kept, and done at each launch. It is an error to wait
  * for such a stream, or to copy to and from the host's memory on it. */
