@@ -2,8 +2,6 @@
 #ifndef KELP_KERNELS_COMPUTE_KIND_INTERNAL_H
 #define KELP_KERNELS_COMPUTE_KIND_INTERNAL_H
 
-#include <xxhash.h>
-
 #include "kernels/device.h"
 
 /* Sizes that meet full and partial blocks of every vector width and of OpenBLAS's kernels. */
@@ -21,13 +19,13 @@ struct answer {
     float *a, *b, *c, *workspace; /* device memory, float32[MATRIX_COUNT] each */
     double *sums;                 /* device memory, float64[ROWS * KELP_LOSS_SUMS] */
     void *host;                   /* room for any of them */
-    XXH3_state_t *hash;
+    uint64_t hash;
 };
 
 /* Values in [-1, 1) with all mantissa bits in use. */
 kelp_status kelp__compute_kind_answer_operand(struct answer *answer, float *to, uint32_t use,
                                               struct kelp_error *reterr) KELP_MUST_USE;
-/* Results into the answer. */
+/* Results into the answer: whole 4-byte words. */
 kelp_status kelp__compute_kind_answer_digest(struct answer *answer, const void *from, size_t bytes,
                                              struct kelp_error *reterr) KELP_MUST_USE;
 /* Every operator of rows and elements that a model is made of. */

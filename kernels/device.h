@@ -149,7 +149,7 @@ kelp_status kelp_device_cuda_create(uint32_t index, struct kelp_device **ret,
 
 /*
  * The compute kind as text ("cpu x86_64 avx2 openblas-0.3.21 Zen onednn-2.6.3 avx2 threads=1", "cpu
- * portable x86-64-v3 openblas-0.3.21 Haswell threads=1"), and the XXH3-64 of the results of a fixed
+ * portable x86-64-v3 openblas-0.3.21 Haswell threads=1"), and a hash of the results of a fixed
  * computation that uses every operator: a device whose text is right but whose arithmetic is not
  * has another answer. Takes a few milliseconds. Errors: KELP_ERR_NO_MEMORY, KELP_ERR_DEVICE.
  */

@@ -54,18 +54,18 @@ struct kelp_optimizer_loops {
      * 16. Others may read it after vector_streamed(). */
     void (*vector_stream)(float *to, const float *from, uint64_t count);
     void (*vector_streamed)(void);
-    void (*digest)(const void *bytes, uint64_t length, uint64_t ret_words[2]);
-    /* The same of bytes that come one after the other. */
-    void (*digest_begin)(struct kelp_vector_digest *digest);
-    void (*digest_add)(struct kelp_vector_digest *digest, const void *bytes, uint64_t length);
-    void (*digest_end)(const struct kelp_vector_digest *digest, uint64_t ret_words[2]);
 };
-void KELP_LOOPS_NAME(kelp__loop_digest)(const void *bytes, uint64_t length, uint64_t ret_words[2]);
-void KELP_LOOPS_NAME(kelp__loop_digest_begin)(struct kelp_vector_digest *digest);
-void KELP_LOOPS_NAME(kelp__loop_digest_add)(struct kelp_vector_digest *digest, const void *bytes,
-                                            uint64_t length);
-void KELP_LOOPS_NAME(kelp__loop_digest_end)(const struct kelp_vector_digest *digest,
-                                            uint64_t ret_words[2]);
+
+/* Digests, of which a variant has a table beside that of its optimizers. */
+struct kelp_digest_loops {
+    void (*whole)(const void *bytes, uint64_t length, uint64_t ret_words[2]);
+    /* The same of bytes that come one after the other. */
+    void (*begin)(struct kelp_vector_digest *digest);
+    void (*add)(struct kelp_vector_digest *digest, const void *bytes, uint64_t length);
+    void (*end)(const struct kelp_vector_digest *digest, uint64_t ret_words[2]);
+};
+/* As kelp__loops_variant(). */
+const struct kelp_digest_loops *kelp__digest_variant(uint32_t index);
 
 /* As kernels/bfloat16.h says. */
 struct kelp_bfloat16_loops {

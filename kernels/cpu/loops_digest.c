@@ -15,14 +15,14 @@ static void put_words(XXH128_hash_t hash, uint64_t ret_words[2])
     ret_words[1] = hash.high64;
 }
 
-void KELP_LOOPS_NAME(kelp__loop_digest)(const void *bytes, uint64_t length, uint64_t ret_words[2])
+static void whole(const void *bytes, uint64_t length, uint64_t ret_words[2])
 {
     put_words(XXH3_128bits(bytes, (size_t)length), ret_words);
 }
 
 /* These fail on NULL alone. */
 
-void KELP_LOOPS_NAME(kelp__loop_digest_begin)(struct kelp_vector_digest *digest)
+static void begin(struct kelp_vector_digest *digest)
 {
     XXH3_state_t *state = (void *)digest->state;
 
@@ -30,14 +30,16 @@ void KELP_LOOPS_NAME(kelp__loop_digest_begin)(struct kelp_vector_digest *digest)
     (void)XXH3_128bits_reset(state);
 }
 
-void KELP_LOOPS_NAME(kelp__loop_digest_add)(struct kelp_vector_digest *digest, const void *bytes,
-                                            uint64_t length)
+static void add(struct kelp_vector_digest *digest, const void *bytes, uint64_t length)
 {
     (void)XXH3_128bits_update((void *)digest->state, bytes, (size_t)length);
 }
 
-void KELP_LOOPS_NAME(kelp__loop_digest_end)(const struct kelp_vector_digest *digest,
-                                            uint64_t ret_words[2])
+static void end(const struct kelp_vector_digest *digest, uint64_t ret_words[2])
 {
     put_words(XXH3_128bits_digest((const void *)digest->state), ret_words);
 }
+
+extern const struct kelp_digest_loops KELP_LOOPS_NAME(kelp__digest_loops);
+const struct kelp_digest_loops KELP_LOOPS_NAME(kelp__digest_loops) = {
+    .whole = whole, .begin = begin, .add = add, .end = end};

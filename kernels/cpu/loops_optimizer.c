@@ -470,8 +470,4 @@ const struct kelp_optimizer_loops KELP_LOOPS_NAME(kelp__optimizer_loops) = {
     .vector_sum = vector_sum,
     .vector_stream = vector_stream,
     .vector_streamed = vector_streamed,
-    .digest = KELP_LOOPS_NAME(kelp__loop_digest),
-    .digest_begin = KELP_LOOPS_NAME(kelp__loop_digest_begin),
-    .digest_add = KELP_LOOPS_NAME(kelp__loop_digest_add),
-    .digest_end = KELP_LOOPS_NAME(kelp__loop_digest_end),
 };

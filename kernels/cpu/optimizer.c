@@ -214,23 +214,3 @@ void kelp_vector_sum(float *sum, const void *left, const void *right, uint64_t c
 {
     kelp__loops()->optimizer->vector_sum(sum, left, right, count);
 }
-
-void kelp_vector_digest(const void *bytes, uint64_t length, uint64_t ret_words[2])
-{
-    kelp__loops()->optimizer->digest(bytes, length, ret_words);
-}
-
-void kelp_vector_digest_begin(struct kelp_vector_digest *digest)
-{
-    kelp__loops()->optimizer->digest_begin(digest);
-}
-
-void kelp_vector_digest_add(struct kelp_vector_digest *digest, const void *bytes, uint64_t length)
-{
-    kelp__loops()->optimizer->digest_add(digest, bytes, length);
-}
-
-void kelp_vector_digest_end(const struct kelp_vector_digest *digest, uint64_t ret_words[2])
-{
-    kelp__loops()->optimizer->digest_end(digest, ret_words);
-}

@@ -186,14 +186,14 @@ static void begin_pass(struct pass *pass, const struct kelp_optimizer_buffers *b
 {
     pass->loops = kelp__loops()->optimizer;
     if (buffers->terms.digest) {
-        pass->loops->digest_begin(&pass->digest);
+        kelp_vector_digest_begin(&pass->digest);
     }
 }
 
 static void end_pass(const struct pass *pass, const struct kelp_optimizer_buffers *buffers)
 {
     if (buffers->terms.digest) {
-        pass->loops->digest_end(&pass->digest, buffers->terms.digest);
+        kelp_vector_digest_end(&pass->digest, buffers->terms.digest);
     }
 }
 
@@ -247,7 +247,7 @@ static const float *block_gradient(struct pass *pass, const struct kelp_optimize
         gradient = only_term(terms, bytes, to);
     }
     if (terms->digest) {
-        pass->loops->digest_add(&pass->digest, gradient, bytes);
+        kelp_vector_digest_add(&pass->digest, gradient, bytes);
     }
     return gradient;
 }

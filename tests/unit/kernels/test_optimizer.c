@@ -427,7 +427,7 @@ KELP_TEST(test_vector_stream)
 KELP_TEST(test_vector_digest)
 {
     static char bytes[6000];
-    const struct kelp_loops *variant;
+    const struct kelp_digest_loops *variant;
 
     for (size_t i = 0; i < sizeof(bytes); i++) {
         bytes[i] = (char)(i * 31 + i / 256);
@@ -444,15 +444,15 @@ KELP_TEST(test_vector_digest)
         }
         kelp_vector_digest_end(&pieces, words);
         ck_assert_mem_eq(words, expected, sizeof(words));
-        for (uint32_t n = 0; (variant = kelp__loops_variant(n)) != NULL; n++) {
-            variant->optimizer->digest(bytes + 3, length, words);
+        for (uint32_t n = 0; (variant = kelp__digest_variant(n)) != NULL; n++) {
+            variant->whole(bytes + 3, length, words);
             ck_assert_mem_eq(words, expected, sizeof(words));
             struct kelp_vector_digest digest;
             const uint64_t half = length / 3;
-            variant->optimizer->digest_begin(&digest);
-            variant->optimizer->digest_add(&digest, bytes + 3, half);
-            variant->optimizer->digest_add(&digest, bytes + 3 + half, length - half);
-            variant->optimizer->digest_end(&digest, words);
+            variant->begin(&digest);
+            variant->add(&digest, bytes + 3, half);
+            variant->add(&digest, bytes + 3 + half, length - half);
+            variant->end(&digest, words);
             ck_assert_mem_eq(words, expected, sizeof(words));
         }
     }
