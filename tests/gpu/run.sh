@@ -2,7 +2,8 @@
 # All that needs a GPU, in one call of under ten minutes: the operators against the CPU and against
 # themselves, compute-sanitizer, whole jobs, speed. Parts that are not there are skipped with a word.
 # usage: tests/gpu/run.sh FOLDER REPORT [MNIST]
-#   FOLDER  a build (build/release) or what deploy/folder.sh --tests made of one
+#   FOLDER  a build (build/release, or one of KELP_PARTS=kernels, which has no jobs), or what
+#           deploy/folder.sh --tests made of one
 #   REPORT  a folder that is made: report.txt, and a log of each part
 #   MNIST   the data set's folder, for tests/gpu/jobs.sh
 # Exit status: 0 all passed or skipped, 1 some failed.
@@ -45,11 +46,19 @@ part() {
 : >"$report/report.txt"
 say "$(nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader 2>&1 | head -n 1)"
 part operators 120 "$folder/tests/gpu_operators" --repeats 100 --large-repeats 5
-part jobs 150 "$here/jobs.sh" "$folder/bin" "$examples" "$report/runs" "$mnist"
-rm -rf "$report/runs"
+if [ -x "$folder/bin/kelp" ]; then
+    part jobs 150 "$here/jobs.sh" "$folder/bin" "$examples" "$report/runs" "$mnist"
+    rm -rf "$report/runs"
+else
+    say "== jobs: skipped: $folder has no programs"
+fi
 part bench 150 "$folder/bench/gpu"
-part models 120 "$folder/bench/models" --device cuda --scripts "$scripts" \
-    --python "env LD_LIBRARY_PATH='$libraries' python3"
+if [ -x "$folder/bench/models" ]; then
+    part models 120 "$folder/bench/models" --device cuda --scripts "$scripts" \
+        --python "env LD_LIBRARY_PATH='$libraries' python3"
+else
+    say "== models: skipped: $folder has no bench/models"
+fi
 if command -v compute-sanitizer >/dev/null; then
     sanitize() { # TOOL OPTION ...
         part "$1" 100 compute-sanitizer --tool "$@" --error-exitcode 9 --print-limit 5 \

@@ -305,32 +305,6 @@ KELP_LOOP_TEST(test_products_anywhere, 0, 4)
     free(first);
 }
 
-/* Two threads give the same bits each time, also where OpenMP may choose how many there are. The
- * runtime's threads are not known to the thread sanitizer. */
-#ifndef __SANITIZE_THREAD__
-extern void omp_set_dynamic(int dynamic);
-
-KELP_TEST(test_two_threads)
-{
-    struct kelp_device *two = NULL;
-    struct kelp_error error = {KELP_OK, ""};
-    char kind[KELP_COMPUTE_KIND_SIZE];
-    if (kelp_device_cpu_create(2, &two, &error) != KELP_OK) {
-        ck_assert_ptr_nonnull(strstr(error.text, "at most")); /* built or told to run one */
-        return;
-    }
-    uint64_t first = 0;
-    for (uint32_t i = 0; i < 6; i++) {
-        uint64_t answer = 0;
-        omp_set_dynamic(i % 2 == 1);
-        ck_assert_int_eq(kelp_compute_kind(two, kind, &answer, &error), KELP_OK);
-        first = i == 0 ? answer : first;
-        ck_assert_uint_eq(answer, first);
-    }
-    two->table->destroy(two);
-}
-#endif
-
 /* Sizes that do not belong together are refused with both of them in the text. */
 KELP_TEST(test_refuses)
 {

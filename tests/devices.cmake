@@ -1,0 +1,40 @@
+# What tests of devices are built from, here and where kernels are built alone.
+
+# The CUDA device without a GPU (lib/cuda/emulated_device.h): its sources as C++, with a runtime of our own. It is one
+# thread, of which ThreadSanitizer has nothing to say.
+function(kelp_emulated_library)
+  if(NOT KELP_FUZZER AND NOT KELP_SANITIZE STREQUAL "thread")
+    file(GLOB emulated CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/kernels/cuda/*.cu lib/cuda/emulated/*.cu)
+    list(REMOVE_ITEM emulated ${PROJECT_SOURCE_DIR}/kernels/cuda/products.cu)
+    set_source_files_properties(${emulated} PROPERTIES LANGUAGE CXX)
+    add_library(kelp_cuda_emulated STATIC ${emulated})
+    target_compile_definitions(kelp_cuda_emulated PRIVATE _GNU_SOURCE)
+    target_include_directories(kelp_cuda_emulated BEFORE PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/lib/cuda/emulated
+      ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/include)
+    target_compile_options(kelp_cuda_emulated PRIVATE
+      -Wall -Wextra -Werror -Wno-unused-parameter -ffp-contract=off -fno-omit-frame-pointer)
+    if(KELP_SANITIZE)
+      target_compile_options(kelp_cuda_emulated PRIVATE -fsanitize=${KELP_SANITIZE} -fno-sanitize-recover=all)
+    endif()
+  endif()
+endfunction()
+
+# The same on a GPU, where there is one (tests/gpu/run.sh): kelp_gpu_tests(LIBRARY ...).
+function(kelp_gpu_tests)
+  if(TARGET kelp-cuda)
+    add_test(NAME cuda_ptx
+      COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/gpu/check_ptx.sh ${PROJECT_SOURCE_DIR} ${CMAKE_CUDA_COMPILER})
+    set_tests_properties(cuda_ptx PROPERTIES LABELS lint TIMEOUT 600 SKIP_RETURN_CODE 77)
+    file(GLOB programs CONFIGURE_DEPENDS gpu/*.c)
+    foreach(program ${programs})
+      get_filename_component(name ${program} NAME_WE)
+      add_executable(gpu_${name} ${program})
+      target_link_libraries(gpu_${name} PRIVATE ${ARGN} kelp_flags)
+      add_dependencies(gpu_${name} kelp-cuda)
+      set_target_properties(gpu_${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
+      add_test(NAME gpu_${name} COMMAND gpu_${name})
+      set_tests_properties(gpu_${name} PROPERTIES LABELS gpu TIMEOUT 600 SKIP_RETURN_CODE 77
+        ENVIRONMENT "${KELP_TEST_ENVIRONMENT}")
+    endforeach()
+  endif()
+endfunction()
