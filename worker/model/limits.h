@@ -5,8 +5,4 @@
 /* Bytes of a shared library with a model: it is read whole for its digest. */
 #define KELP_PLUGIN_BYTES_MAX (1u << 30)
 
-/* Steps that a graph keeps for replays: training and evaluating, whole batches and the last one of
- * an epoch, with one and the other of its buffers. */
-#define KELP_GRAPH_STEPS_KEPT 16
-
 #endif

@@ -5,7 +5,6 @@
 #include "tests/lib/fake/fake_device.h"
 #include "tests/lib/suite.h"
 #include "worker/model/graph/graph_internal.h"
-#include "worker/model/limits.h"
 
 #define SEEDS    8
 #define BATCH    24u

@@ -294,6 +294,10 @@ struct kelp_graph_run {
 kelp_status kelp_graph_run(struct kelp_graph *graph, const struct kelp_graph_run *run,
                            struct kelp_error *reterr) KELP_MUST_USE;
 
+/* Steps that are kept for replays: training and evaluating, whole batches and the last one of an
+ * epoch, with one and the other of the buffers. */
+#define KELP_GRAPH_STEPS_KEPT 16
+
 /*
  * The same in two: enqueue all of it, and wait for that. What the run names is borrowed until the
  * end, which follows each begin that succeeded. Errors of begin: KELP_ERR_LIMIT,

@@ -9,7 +9,6 @@
 #include <string.h>
 
 #include "worker/model/graph/graph_internal.h"
-#include "worker/model/limits.h"
 
 static void step_fini(struct kelp_graph *graph, struct graph_step *step)
 {
