@@ -13,12 +13,18 @@
 #include "cli/verb/job_load.h"
 #include "cli/verbs.h"
 #include "common/base/json.h"
+#include "common/base/value.h"
 #include "worker/model/footprint.h"
 #include "worker/model/graph/graph.h"
 
 static const struct kelp_option options[] = {
     KELP_VERB_ALLOW_PLUGIN,
     KELP_VERB_SET(NULL, "set a job key, such as cluster.workers=4:4"),
+    {.name = "device-memory",
+     .type = KELP_OPTION_TEXT,
+     .placeholder = "SIZE",
+     .help = "with cluster.device cuda: plan for a GPU with so much memory, such as 80GiB, which "
+             "need not be here, and refuse a model that does not fit"},
     KELP_VERB_OUTPUT("tables for people, or one JSON object"),
 };
 
@@ -30,6 +36,7 @@ static const struct kelp_program program = {
     .positional_max = 2,
     .examples = "  kelp model show examples/etth1-dlinear.yaml\n"
                 "  kelp model show job.yaml --set train.batch_size=1024 -o json\n"
+                "  kelp model show job.yaml --set cluster.device=cuda --device-memory 80GiB\n"
                 "  kelp model show runs/train-20260131-120000\n",
     KELP_VERB_OPTIONS(options),
 };
@@ -40,6 +47,8 @@ struct shown {
     char job_path[KELP_RUN_PATH_MAX + 64];
     struct kelp_job_file *file;
     const struct kelp_job *job;
+    struct kelp_job planned; /* the job, for a GPU that is not here */
+    uint64_t device_memory;  /* bytes; 0: not known */
     struct kelp_derived derived;
 };
 
@@ -80,10 +89,43 @@ static kelp_status read_plan(struct shown *shown, struct kelp_error *reterr)
                            job->model.python[0] ? job->model.python : job->model.program);
 }
 
+/* For a GPU that is not here. */
+static void plan_apart(struct shown *shown)
+{
+    shown->planned = *shown->job;
+    shown->planned.cluster.device = KELP_DEVICE_PLANNED;
+    shown->job = &shown->planned;
+}
+
+static kelp_status read_device_memory(struct shown *shown, const struct kelp_options *given,
+                                      struct kelp_error *reterr)
+{
+    const char *typed = kelp_options_text(given, "device-memory");
+
+    if (!typed) {
+        return KELP_OK;
+    }
+    if (shown->job->cluster.device != KELP_DEVICE_CUDA) {
+        return kelp_fail(reterr, KELP_ERR_INVALID,
+                         "--device-memory is for a job with cluster.device: cuda");
+    }
+    const kelp_status status = kelp_value_size(typed, 1, UINT64_MAX, &shown->device_memory, reterr);
+    if (status != KELP_OK) {
+        kelp_error_prefix(reterr, "--device-memory");
+        return status;
+    }
+    plan_apart(shown);
+    return KELP_OK;
+}
+
 static kelp_status derive(struct shown *shown, const struct kelp_options *given,
                           struct kelp_error *reterr)
 {
-    kelp_status status = kelp_plugin_consent(
+    kelp_status status = read_device_memory(shown, given, reterr);
+    if (status != KELP_OK) {
+        return status;
+    }
+    status = kelp_plugin_consent(
         shown->file,
         &(struct kelp_plugin_consent){.own_job = shown->run_path[0] == '\0',
                                       .allowed = kelp_options_flag(given, "allow-plugin")},
@@ -93,6 +135,16 @@ static kelp_status derive(struct shown *shown, const struct kelp_options *given,
     }
     if (status == KELP_OK) {
         status = kelp_derived_open(shown->job, NULL, &shown->derived, reterr);
+    }
+    if (status == KELP_ERR_NOT_FOUND && shown->job->cluster.device == KELP_DEVICE_CUDA) {
+        plan_apart(shown);
+        status = kelp_derived_open(shown->job, NULL, &shown->derived, reterr);
+    }
+    if (status == KELP_OK) {
+        const uint64_t real = kelp_model_device_memory(shown->derived.model);
+        status =
+            kelp_derived_check_device(shown->job, &shown->derived,
+                                      shown->device_memory ? shown->device_memory : real, reterr);
     }
     return status;
 }
@@ -145,11 +197,14 @@ static bool is_layer(const struct kelp_graph_layer *layer)
            strcmp(layer->operator_name, "statistic") != 0;
 }
 
-/* What a worker's memory goes to, in the order in which it is printed. */
-static const struct {
+/* What memory goes to, in the order in which it is printed. */
+struct item {
     const char *name, *what;
     size_t offset;
-} items[] = {
+};
+
+/* Of a worker. */
+static const struct item items[] = {
     {"weights", "two versions", offsetof(struct kelp_footprint, weights)},
     {"gradients", "of the lanes in work", offsetof(struct kelp_footprint, gradients)},
     {"activations", "values, their gradients, workspaces",
@@ -161,11 +216,45 @@ static const struct {
     {"total", "", offsetof(struct kelp_footprint, total)},
 };
 
-static uint64_t item_bytes(const struct kelp_footprint *footprint, size_t item)
+/* Of its GPU. */
+static const struct item device_items[] = {
+    {"weights", "", offsetof(struct kelp_device_footprint, weights)},
+    {"gradient", "", offsetof(struct kelp_device_footprint, gradient)},
+    {"activations", "values, their gradients, workspaces, samples",
+     offsetof(struct kelp_device_footprint, activations)},
+    {"libraries", "CUDA and cuBLASLt, roughly", offsetof(struct kelp_device_footprint, libraries)},
+    {"total", "", offsetof(struct kelp_device_footprint, total)},
+};
+
+static uint64_t item_bytes(const void *footprint, const struct item *item)
 {
     uint64_t bytes;
-    memcpy(&bytes, (const char *)footprint + items[item].offset, sizeof(bytes));
+    memcpy(&bytes, (const char *)footprint + item->offset, sizeof(bytes));
     return bytes;
+}
+
+static void print_items(const void *footprint, const struct item *of, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        const double mib = (double)item_bytes(footprint, &of[i]) / (1024.0 * 1024.0);
+        (void)printf("  %-12s %10.2f MiB%s%s\n", of[i].name, mib,
+                     of[i].what[0] != '\0' ? "   " : "", of[i].what);
+    }
+}
+
+static void json_items(const char *name, const void *footprint, const struct item *of, size_t count)
+{
+    (void)printf(",\"%s\":", name);
+    for (size_t i = 0; i < count; i++) {
+        (void)printf("%s\"%s\":%" PRIu64, i > 0 ? "," : "{", of[i].name,
+                     item_bytes(footprint, &of[i]));
+    }
+    (void)fputc('}', stdout);
+}
+
+static void device_footprint(const struct shown *shown, struct kelp_device_footprint *footprint)
+{
+    kelp_footprint_device(shown->job, &shown->derived.plan, shown->derived.model, footprint);
 }
 
 static void print_layers(const struct kelp_graph *graph)
@@ -208,10 +297,12 @@ static void print_text(const struct shown *shown, const struct kelp_footprint *f
     (void)printf("memory of a worker, of %" PRIu32 " that share %" PRIu32 " lane%s:\n",
                  shown->job->cluster.workers.min, shown->job->cluster.lanes,
                  shown->job->cluster.lanes == 1 ? "" : "s");
-    for (size_t i = 0; i < KELP_ARRAY_COUNT(items); i++) {
-        const double mib = (double)item_bytes(footprint, i) / (1024.0 * 1024.0);
-        (void)printf("  %-12s %10.2f MiB%s%s\n", items[i].name, mib,
-                     items[i].what[0] != '\0' ? "   " : "", items[i].what);
+    print_items(footprint, items, KELP_ARRAY_COUNT(items));
+    if (shown->job->cluster.device != KELP_DEVICE_CPU) {
+        struct kelp_device_footprint device;
+        device_footprint(shown, &device);
+        (void)printf("\nmemory of its GPU:\n");
+        print_items(&device, device_items, KELP_ARRAY_COUNT(device_items));
     }
 }
 
@@ -253,12 +344,13 @@ static void print_json(const struct shown *shown, const struct kelp_footprint *f
         shown->derived.plan.samples[KELP_SPLIT_TRAIN], shown->derived.plan.samples[KELP_SPLIT_VAL],
         shown->derived.plan.samples[KELP_SPLIT_TEST], kelp_model_batch_max(shown->derived.model));
     kelp_json_print_string(stdout, shown->derived.plan.compute_kind);
-    (void)fputs(",\"memory_bytes\":{", stdout);
-    for (size_t i = 0; i < KELP_ARRAY_COUNT(items); i++) {
-        (void)printf("%s\"%s\":%" PRIu64, i > 0 ? "," : "", items[i].name,
-                     item_bytes(footprint, i));
+    json_items("memory_bytes", footprint, items, KELP_ARRAY_COUNT(items));
+    if (shown->job->cluster.device != KELP_DEVICE_CPU) {
+        struct kelp_device_footprint device;
+        device_footprint(shown, &device);
+        json_items("device_memory_bytes", &device, device_items, KELP_ARRAY_COUNT(device_items));
     }
-    (void)fputs("}}\n", stdout);
+    (void)fputs("}\n", stdout);
 }
 
 /* ---- of a program ---- */

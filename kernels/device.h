@@ -40,6 +40,8 @@ struct kelp_device_table {
     /* Device memory is host memory: pointers of the host can be operator arguments as they are. */
     bool host_memory;
     void (*destroy)(struct kelp_device *device);
+    /* Of the device's own memory, all of it; 0: not known. NULL: its memory is the host's. */
+    uint64_t (*memory_bytes)(const struct kelp_device *device);
     /* text names everything that decides the bits: instruction set, libraries, threads. */
     void (*describe)(const struct kelp_device *device, char text[KELP_COMPUTE_KIND_SIZE]);
 
@@ -145,6 +147,14 @@ kelp_status kelp_device_cpu_create_portable(uint32_t threads, struct kelp_device
  * compute capability 7.5), KELP_ERR_NO_MEMORY, KELP_ERR_DEVICE.
  */
 kelp_status kelp_device_cuda_create(uint32_t index, struct kelp_device **ret,
+                                    struct kelp_error *reterr) KELP_MUST_USE;
+
+/*
+ * What plans models for a GPU that is not there: all sizes are a GPU's, memory can be neither read
+ * nor written, and nothing can be enqueued. *ret is owned, table->destroy(). Errors:
+ * KELP_ERR_NO_MEMORY.
+ */
+kelp_status kelp_device_plan_create(struct kelp_device **ret,
                                     struct kelp_error *reterr) KELP_MUST_USE;
 
 /*

@@ -14,6 +14,7 @@
 #include "common/training/control.h"
 #include "worker/data/model_card.h"
 #include "worker/model/derive.h"
+#include "worker/model/footprint.h"
 
 /* The file with the initial weights is there, and is one of this model. */
 static kelp_status check_init(const struct kelp_job *job, const struct kelp_plan *plan,
@@ -43,6 +44,19 @@ kelp_status kelp_model_build(const struct kelp_job *job, const struct kelp_sampl
     return status == KELP_OK ? kelp_derive_model(job, shape, ret_model, reterr) : status;
 }
 
+kelp_status kelp_derived_check_device(const struct kelp_job *job,
+                                      const struct kelp_derived *derived, uint64_t memory_bytes,
+                                      struct kelp_error *reterr)
+{
+    struct kelp_device_footprint footprint;
+
+    if (memory_bytes == 0) {
+        return KELP_OK;
+    }
+    kelp_footprint_device(job, &derived->plan, derived->model, &footprint);
+    return kelp_footprint_device_check(job, &footprint, memory_bytes, reterr);
+}
+
 kelp_status kelp_derived_check(const struct kelp_job *job, const struct kelp_derived *derived,
                                struct kelp_error *reterr)
 {
@@ -51,6 +65,10 @@ kelp_status kelp_derived_check(const struct kelp_job *job, const struct kelp_der
     kelp_machine_read(&machine);
     kelp_status status =
         kelp_machine_check(&machine, job, &derived->plan, derived->model, derived->dataset, reterr);
+    if (status == KELP_OK) {
+        status = kelp_derived_check_device(job, derived, kelp_model_device_memory(derived->model),
+                                           reterr);
+    }
     return status == KELP_OK ? check_init(job, &derived->plan, reterr) : status;
 }
 

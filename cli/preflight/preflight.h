@@ -31,8 +31,13 @@ kelp_status kelp_derived_open(const struct kelp_job *job, const struct kelp_data
                               struct kelp_error *reterr) KELP_MUST_USE;
 void kelp_derived_close(struct kelp_derived *derived); /* all zero is fine */
 
-/* Does the job fit this machine's memory, and the file of model.init the model? Errors:
- * KELP_ERR_LIMIT, and those of kelp_safetensors_open() and kelp_plan_check_init(). */
+/* Does a worker fit its GPU, which has so much memory (0: not known)? Errors: KELP_ERR_LIMIT. */
+kelp_status kelp_derived_check_device(const struct kelp_job *job,
+                                      const struct kelp_derived *derived, uint64_t memory_bytes,
+                                      struct kelp_error *reterr) KELP_MUST_USE;
+
+/* Does the job fit this machine's memory and its GPU's, and the file of model.init the model?
+ * Errors: KELP_ERR_LIMIT, and those of kelp_safetensors_open() and kelp_plan_check_init(). */
 kelp_status kelp_derived_check(const struct kelp_job *job, const struct kelp_derived *derived,
                                struct kelp_error *reterr) KELP_MUST_USE;
 

@@ -123,7 +123,8 @@ enum kelp_monitored {
     KELP_MONITOR_AUC,
     KELP_MONITOR_SUM, /* of model.sums: train.monitor_sum */
 };
-enum kelp_device_kind { KELP_DEVICE_CPU, KELP_DEVICE_CUDA };
+/* PLANNED is no word of a job file: a GPU that is not there, for which models are planned. */
+enum kelp_device_kind { KELP_DEVICE_CPU, KELP_DEVICE_CUDA, KELP_DEVICE_PLANNED };
 enum kelp_compute { KELP_COMPUTE_NATIVE, KELP_COMPUTE_PORTABLE };
 /* How a worker and a shard exchange gradients and weights. */
 enum kelp_transport { KELP_TRANSPORT_AUTO, KELP_TRANSPORT_GRPC, KELP_TRANSPORT_SHM };

@@ -18,151 +18,15 @@
 
 #include "kernels/cuda/conv2d.cuh"
 
-/* Elements that a workspace may have, unless one sample needs more: 256 MiB. */
-#ifndef KELP_CUDA_CONV2D_WORKSPACE
-#define KELP_CUDA_CONV2D_WORKSPACE (UINT64_C(64) << 20)
-#endif
-#define BY_SAMPLE_OUTPUT_MIN 256u  /* elements of an output plane */
-#define TILE                 128u  /* sides of a product's part that keeps a multiprocessor busy */
-#define TILES                264u  /* of them keep a large device busy */
-#define PART_MIN             512u  /* elements of a sum that are worth a part of their own */
-#define BIAS_PART            8192u /* elements of dy that a block adds up */
-#define BIAS_PARTS_MAX       1024u
-
-/* ---- sizes ----------------------------------------------------------------------------------- */
-
-/* Rows and regions of the workspace begin at whole 16 bytes. */
-static uint64_t padded(uint64_t elements)
-{
-    return (elements + 3) / 4 * 4;
-}
-
-/* The most parts of dweight's sum in the wide form: as many as it takes to fill a device. */
-static uint32_t parts_max(const struct kelp_conv2d *conv)
-{
-    const uint64_t tiles = (uint64_t)conv->shape.groups * ((conv->channels_out - 1) / TILE + 1) *
-                           ((conv->depth - 1) / TILE + 1);
-    return tiles < TILES ? (uint32_t)(TILES / tiles) : 1;
-}
-
-static uint32_t parts_of(const struct kelp_conv2d *conv, uint32_t samples)
-{
-    const uint64_t worthwhile = (uint64_t)samples * conv->output / PART_MIN;
-    const uint32_t most = parts_max(conv);
-    if (worthwhile <= 1) {
-        return 1;
-    }
-    return worthwhile < most ? (uint32_t)worthwhile : most;
-}
-
-/* Rows of the wide form are as long as all parts together, which are of one length. */
-struct kelp__cuda_conv2d_layout kelp__cuda_conv2d_columns_of(const struct kelp_conv2d *conv,
-                                                             bool by_sample, uint32_t samples)
-{
-    struct kelp__cuda_conv2d_layout layout;
-    if (by_sample) {
-        layout.row = conv->direct ? conv->output : padded(conv->output);
-        layout.sample = conv->rows * layout.row;
-        layout.elements = conv->direct ? 0 : samples * layout.sample;
-    } else {
-        const uint64_t all = (uint64_t)samples * conv->output;
-        const uint32_t parts = parts_of(conv, samples);
-        layout.row = parts * padded((all + parts - 1) / parts);
-        layout.sample = conv->output;
-        layout.elements = conv->rows * layout.row;
-    }
-    layout.group = conv->depth * layout.row;
-    return layout;
-}
-
-/* Elements of workspace that are enough for so many samples, and for fewer: columns, what is
- * turned, sums of parts. */
-static uint64_t elements_of(const struct kelp_conv2d *conv, uint32_t samples)
-{
-    const uint64_t parts = parts_max(conv);
-    const uint64_t by_sample = kelp__cuda_conv2d_columns_of(conv, true, samples).elements;
-    const uint64_t wide_row = (uint64_t)samples * conv->output + 4 * parts;
-    const uint64_t wide = (conv->rows + conv->outputs) * wide_row;
-    const uint64_t first = conv->by_sample ? by_sample : wide;
-    const uint64_t second = conv->weight_by_sample ? padded(by_sample) + samples * conv->weights
-                                                   : wide + (parts > 1 ? parts * conv->weights : 0);
-    return first > second ? first : second;
-}
-
-/* The most samples, in chunks of nearly one size, whose workspace is no larger than it may be. */
-static uint32_t chunk_of(const struct kelp_conv2d *conv)
-{
-    const uint32_t samples = conv->shape.samples_max != 0 ? conv->shape.samples_max : 1;
-    uint32_t fits = 1, most = samples < conv->whole ? samples : conv->whole;
-    while (fits < most) {
-        const uint32_t middle = fits + (most - fits + 1) / 2;
-        if (elements_of(conv, middle) <= KELP_CUDA_CONV2D_WORKSPACE) {
-            fits = middle;
-        } else {
-            most = middle - 1;
-        }
-    }
-    const uint32_t chunks = (samples - 1) / fits + 1;
-    return (samples - 1) / chunks + 1;
-}
-
-/* ---- life ------------------------------------------------------------------------------------ */
-
-/* Columns of a sample are counted in 31 bits, too. */
-static kelp_status check(const struct kelp_conv2d_shape *shape, struct kelp_error *reterr)
-{
-    const kelp_status status = kelp__conv2d_check(shape, reterr);
-    const uint64_t rows = shape->window.channels * kelp__conv2d_plane(shape->window.kernel);
-    if (status != KELP_OK) {
-        return status;
-    }
-    return rows <= INT_MAX && rows * kelp__conv2d_plane(shape->window.output) <= INT_MAX
-               ? KELP_OK
-               : kelp__conv2d_too_large(shape, reterr);
-}
-
-static bool is_direct(const struct kelp_window *window)
-{
-    return kelp__conv2d_plane(window->kernel) == 1 && kelp__conv2d_plane(window->stride) == 1 &&
-           window->padding[0] == 0 && window->padding[1] == 0;
-}
-
-static void set_sizes(struct kelp_conv2d *conv, const struct kelp_conv2d_shape *shape)
-{
-    const struct kelp_window *window = &shape->window;
-    conv->shape = *shape;
-    conv->rows = window->channels * kelp__conv2d_plane(window->kernel);
-    conv->depth = (uint32_t)(conv->rows / shape->groups);
-    conv->channels_out = shape->channels_out / shape->groups;
-    conv->output = (uint32_t)kelp__conv2d_plane(window->output);
-    conv->outputs = shape->channels_out;
-    conv->x = window->channels * kelp__conv2d_plane(window->input);
-    conv->y = conv->outputs * conv->output;
-    conv->weights = conv->outputs * conv->depth;
-}
-
-/* By sample a part of dweight's sum is as large as dweight. If that is more than what has to be
- * turned otherwise, dweight is computed in the wide form. */
-static void choose_forms(struct kelp_conv2d *conv)
-{
-    conv->direct = is_direct(&conv->shape.window);
-    conv->by_sample = conv->output >= BY_SAMPLE_OUTPUT_MIN;
-    conv->weight_by_sample =
-        conv->by_sample && conv->weights <= conv->y + (conv->direct ? conv->x : 0);
-    const uint64_t columns = conv->rows * conv->output;
-    uint64_t most = conv->x > conv->y ? conv->x : conv->y;
-    most = most > columns ? most : columns;
-    conv->whole = (uint32_t)(INT_MAX / most);
-    conv->chunk = chunk_of(conv);
-    conv->workspace = elements_of(conv, conv->chunk);
-}
+#define BIAS_PART      8192u /* elements of dy that a block adds up */
+#define BIAS_PARTS_MAX 1024u
 
 kelp_status kelp__cuda_conv2d_create(struct kelp_device *device,
                                      const struct kelp_conv2d_shape *shape,
                                      struct kelp_conv2d **ret, struct kelp_error *reterr)
 {
     (void)device;
-    const kelp_status status = check(shape, reterr);
+    const kelp_status status = kelp__cuda_conv2d_check(shape, reterr);
     if (status != KELP_OK) {
         return status;
     }
@@ -170,8 +34,7 @@ kelp_status kelp__cuda_conv2d_create(struct kelp_device *device,
     if (!conv) {
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "cannot allocate a convolution");
     }
-    set_sizes(conv, shape);
-    choose_forms(conv);
+    kelp__cuda_conv2d_plan(conv, shape);
     *ret = conv;
     return KELP_OK;
 }
@@ -356,7 +219,8 @@ static void gradient_weight_by_sample(struct kelp_stream *stream,
     const struct kelp_conv2d *conv = chunk->conv;
     const struct kelp__cuda_conv2d_layout columns =
         kelp__cuda_conv2d_columns_of(conv, true, chunk->samples);
-    const struct parts parts = {run->workspace + padded(columns.elements), chunk->samples, write};
+    const struct parts parts = {run->workspace + kelp__cuda_conv2d_padded(columns.elements),
+                                chunk->samples, write};
     const bool one = parts.count == 1;
     struct products products =
         weight_products(chunk, one ? run->dweight : parts.sums, one ? write : KELP_OVERWRITE);
@@ -394,8 +258,8 @@ static void gradient_weight_wide(struct kelp_stream *stream,
         kelp__cuda_conv2d_columns_of(conv, false, chunk->samples);
     const uint32_t all = chunk->samples * conv->output;
     const uint64_t rows = conv->rows + conv->outputs; /* of columns and of dy, behind them */
-    const struct parts parts = {run->workspace + rows * columns.row, parts_of(conv, chunk->samples),
-                                write};
+    const struct parts parts = {run->workspace + rows * columns.row,
+                                kelp__cuda_conv2d_parts(conv, chunk->samples), write};
     const bool one = parts.count == 1;
     struct products products =
         weight_products(chunk, one ? run->dweight : parts.sums, one ? write : KELP_OVERWRITE);

@@ -8,31 +8,9 @@
 #define KELP_KERNELS_CUDA_CONV2D_CUH
 
 extern "C" {
-#include "kernels/conv2d_check.h"
+#include "kernels/conv2d_sizes.h"
 }
 #include "kernels/cuda/window.cuh"
-
-struct kelp_conv2d {
-    struct kelp_conv2d_shape shape;
-    uint32_t depth;         /* rows of a group's columns */
-    uint32_t channels_out;  /* of a group */
-    uint32_t output;        /* elements of a plane */
-    uint64_t rows, outputs; /* rows of columns, channels_out of all groups */
-    uint64_t x, y;          /* elements of a sample */
-    uint64_t weights;       /* of all groups */
-    bool by_sample;         /* y and dx */
-    bool weight_by_sample;
-    bool direct;        /* by sample x is columns */
-    uint32_t whole;     /* samples whose elements of x, y and columns are counted in 31 bits */
-    uint32_t chunk;     /* samples at a time */
-    uint64_t workspace; /* elements */
-};
-
-/* Distances in columns, and in what stands in their place. */
-struct kelp__cuda_conv2d_layout {
-    uint64_t row, sample, group;
-    uint64_t elements; /* of all */
-};
 
 /* Some samples of a run. */
 struct kelp__cuda_conv2d_chunk {
@@ -40,10 +18,6 @@ struct kelp__cuda_conv2d_chunk {
     const struct kelp_conv2d *conv;
     uint32_t first, samples;
 };
-
-/* Of so many samples. */
-struct kelp__cuda_conv2d_layout kelp__cuda_conv2d_columns_of(const struct kelp_conv2d *conv,
-                                                             bool by_sample, uint32_t samples);
 
 /* x's columns, in the workspace unless x is what they would be: where they begin. */
 const float *kelp__cuda_conv2d_unfold(struct kelp_stream *stream,

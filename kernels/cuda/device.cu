@@ -16,6 +16,7 @@
 struct cuda_device {
     struct kelp_device base;
     int index;
+    uint64_t memory_bytes;
     char kind[KELP_COMPUTE_KIND_SIZE];
 };
 
@@ -459,6 +460,11 @@ static void device_destroy(struct kelp_device *device)
     free(device);
 }
 
+static uint64_t device_memory_bytes(const struct kelp_device *device)
+{
+    return reinterpret_cast<const struct cuda_device *>(device)->memory_bytes;
+}
+
 static void device_describe(const struct kelp_device *device, char text[KELP_COMPUTE_KIND_SIZE])
 {
     memcpy(text, reinterpret_cast<const struct cuda_device *>(device)->kind,
@@ -469,6 +475,7 @@ static const struct kelp_device_table table = {
     .name = "cuda",
     .host_memory = false,
     .destroy = device_destroy,
+    .memory_bytes = device_memory_bytes,
     .describe = device_describe,
     .alloc = device_alloc,
     .free = device_free,
@@ -563,6 +570,7 @@ kelp_status kelp_cuda_entry(uint32_t index, struct kelp_device **ret, struct kel
     }
     device->base.table = &table;
     device->index = static_cast<int>(index);
+    device->memory_bytes = properties.totalGlobalMem;
     describe(device, &properties);
     *ret = &device->base;
     return KELP_OK;

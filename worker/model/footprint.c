@@ -13,6 +13,10 @@
  * OpenBLAS most of all), stacks, and OpenBLAS's own buffer. */
 #define PROCESS_BYTES (UINT64_C(33) << 20)
 
+/* On a GPU: CUDA's context with our kernels and cuBLASLt's, its workspace and scratch memory. An
+ * estimate: it differs between GPUs and drivers. */
+#define DEVICE_LIBRARY_BYTES (UINT64_C(640) << 20)
+
 /* Buffers that a node of so many lanes needs while it is computed: one for each level. */
 static uint32_t levels(uint32_t lanes)
 {
@@ -78,7 +82,8 @@ void kelp_footprint(const struct kelp_job *job, const struct kelp_plan *plan,
         .weights = 2 * flat,
         .gradients =
             gradient_buffers(job) * (flat + packed_bytes(job, plan)) + leaving_bytes(job, plan),
-        .activations = memory.total,
+        /* on a GPU they are that one's: kelp_footprint_device() */
+        .activations = job->cluster.device == KELP_DEVICE_CPU ? memory.total : 0,
         .messages = flat,
         .process = PROCESS_BYTES};
     if (dataset) {
@@ -91,6 +96,46 @@ void kelp_footprint(const struct kelp_job *job, const struct kelp_plan *plan,
     footprint.total = footprint.weights + footprint.gradients + footprint.activations +
                       footprint.batch + footprint.data + footprint.messages + footprint.process;
     *ret_footprint = footprint;
+}
+
+void kelp_footprint_device(const struct kelp_job *job, const struct kelp_plan *plan,
+                           const struct kelp_model *model,
+                           struct kelp_device_footprint *ret_footprint)
+{
+    struct kelp_graph_memory memory;
+    const uint64_t flat = plan->flat_count * sizeof(float);
+    kelp_graph_memory(kelp_model_graph(model), &memory);
+    struct kelp_device_footprint footprint = {.weights = flat,
+                                              .gradient =
+                                                  job->run.mode == KELP_RUN_TRAIN ? flat : 0,
+                                              .activations = memory.total,
+                                              .libraries = DEVICE_LIBRARY_BYTES};
+    footprint.total =
+        footprint.weights + footprint.gradient + footprint.activations + footprint.libraries;
+    *ret_footprint = footprint;
+}
+
+static double gib(uint64_t bytes)
+{
+    return (double)bytes / (1024.0 * 1024.0 * 1024.0);
+}
+
+kelp_status kelp_footprint_device_check(const struct kelp_job *job,
+                                        const struct kelp_device_footprint *footprint,
+                                        uint64_t memory_bytes, struct kelp_error *reterr)
+{
+    if (footprint->total <= memory_bytes) {
+        return KELP_OK;
+    }
+    return kelp_fail(reterr, KELP_ERR_LIMIT,
+                     "a worker takes %.2f GiB of its GPU's memory (weights %.2f, gradient %.2f, "
+                     "activations %.2f, CUDA %.2f), and that has %.2f GiB; %s",
+                     gib(footprint->total), gib(footprint->weights), gib(footprint->gradient),
+                     gib(footprint->activations), gib(footprint->libraries), gib(memory_bytes),
+                     job->run.mode == KELP_RUN_TRAIN
+                         ? "take a smaller train.batch_size, more train.accumulate, or a smaller "
+                           "model"
+                         : "take smaller blocks of samples by --set train.batch_size=N");
 }
 
 uint64_t kelp_footprint_shards(const struct kelp_job *job, const struct kelp_plan *plan)

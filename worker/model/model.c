@@ -151,6 +151,8 @@ static kelp_status device_create(const struct kelp_job *job, struct kelp_device 
         }
         return status;
     }
+    case KELP_DEVICE_PLANNED:
+        return kelp_device_plan_create(ret, reterr);
     }
     return kelp_fail(reterr, KELP_ERR_UNSUPPORTED, "cluster.device: no such device");
 }
@@ -406,6 +408,12 @@ const struct kelp_shape *kelp_model_output(const struct kelp_model *model)
     return &model->output_shape;
 }
 
+uint64_t kelp_model_device_memory(const struct kelp_model *model)
+{
+    const struct kelp_device_table *table = model->device->table;
+    return table->memory_bytes ? table->memory_bytes(model->device) : 0;
+}
+
 const struct kelp_graph *kelp_model_graph(const struct kelp_model *model)
 {
     return model->graph;
@@ -415,7 +423,13 @@ kelp_status kelp_model_compute_kind(const struct kelp_model *model, char *text, 
                                     uint64_t *ret_answer, struct kelp_error *reterr)
 {
     char kind[KELP_COMPUTE_KIND_SIZE];
-    const kelp_status status = kelp_compute_kind(model->device, kind, ret_answer, reterr);
+    kelp_status status = KELP_OK;
+    if (model->device->table->wait) {
+        status = kelp_compute_kind(model->device, kind, ret_answer, reterr);
+    } else { /* planned: it cannot compute */
+        model->device->table->describe(model->device, kind);
+        *ret_answer = 0;
+    }
     if (status == KELP_OK) {
         (void)snprintf(text, text_bytes, "%s", kind);
     }

@@ -105,6 +105,75 @@ KELP_TEST(test_json)
     ck_assert_double_gt(activations[1], activations[0]);
 }
 
+/* A plan for a GPU needs none: what it would hold there, refused with the figures where it is more
+ * than there is. A convolution's workspace is the GPU's. */
+KELP_TEST(test_planned_for_a_gpu)
+{
+    static const char *const parts[] = {"weights", "gradient", "activations", "libraries"};
+    const char *job = write_job("{kind: mlp, hidden: [16]}");
+    const char *const device[] = {"--set", "cluster.device=cuda", "--device-memory"};
+    run((const char *[]){"model", "show", job, device[0], device[1], device[2], "80GiB", "-o",
+                         "json", NULL});
+    ck_assert_msg(command.exit_code == 0, "%s", command.err);
+    cJSON *json = cJSON_Parse(command.out);
+    const cJSON *memory = cJSON_GetObjectItemCaseSensitive(json, "device_memory_bytes");
+    double total = 0.0;
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(parts); i++) {
+        total += kelp_test_number(memory, parts[i]);
+    }
+    ck_assert_double_eq(total, kelp_test_number(memory, "total"));
+    ck_assert_double_ge(kelp_test_number(memory, "weights"), 502 * sizeof(float));
+    ck_assert_double_eq(kelp_test_number(memory, "gradient"), kelp_test_number(memory, "weights"));
+    ck_assert_str_eq(cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(json, "compute_kind")),
+                     "cuda, planned without a device");
+    cJSON_Delete(json);
+
+    run((const char *[]){"model", "show", job, device[0], device[1], device[2], "1TiB", NULL});
+    ck_assert_int_eq(command.exit_code, 2);
+    run((const char *[]){"model", "show", job, device[0], device[1], device[2], "1MiB", NULL});
+    ck_assert_int_eq(command.exit_code, 2);
+    ck_assert_ptr_nonnull(strstr(command.err, "kelp: a worker takes 0.63 GiB of its GPU's memory "
+                                              "(weights 0.00, gradient 0.00, activations 0.00, "
+                                              "CUDA 0.62), and that has 0.00 GiB; take a smaller "
+                                              "train.batch_size"));
+    /* 4 GiB of weights, which nobody allocates. */
+    run((const char *[]){"model", "show", job, device[0], device[1], device[2], "8GiB", "--set",
+                         "model.hidden=[32768, 32768]", NULL});
+    ck_assert_int_eq(command.exit_code, 2);
+    ck_assert_msg(strstr(command.err, "(weights 4.0") != NULL, "%s", command.err);
+    ck_assert_msg(strstr(command.err, "that has 8.00 GiB") != NULL, "%s", command.err);
+    run((const char *[]){"model", "show", job, "--device-memory", "8GiB", NULL});
+    ck_assert_int_eq(command.exit_code, 2);
+    ck_assert_ptr_nonnull(
+        strstr(command.err, "kelp: --device-memory is for a job with cluster.device: cuda\n"));
+}
+
+/* Without --device-memory the GPU that is there counts: its own memory, and real plans. */
+KELP_TEST(test_the_gpu_that_is_there)
+{
+    const char *programs = getenv("KELP_TEST_PROGRAMS");
+    const char *job = write_job("{kind: mlp, hidden: [16]}");
+    char kelp[1200];
+    ck_assert_ptr_nonnull(programs);
+    (void)snprintf(kelp, sizeof(kelp), "%s/emulated/bin", programs);
+    if (access(kelp, X_OK) != 0) {
+        return; /* a build without the emulated GPU */
+    }
+    ck_assert_int_eq(setenv("KELP_BIN", kelp, 1), 0);
+    ck_assert_int_eq(setenv("KELP_EMULATED_MEMORY", "734003200", 1), 0); /* 700 MiB */
+    run((const char *[]){"model", "show", job, "--set", "cluster.device=cuda", NULL});
+    ck_assert_msg(command.exit_code == 0, "%s", command.err);
+    ck_assert_ptr_nonnull(strstr(command.out, "compute: cuda sm_90"));
+    ck_assert_ptr_nonnull(strstr(command.out, "memory of its GPU:"));
+    ck_assert_int_eq(setenv("KELP_EMULATED_MEMORY", "629145600", 1), 0); /* 600 MiB */
+    run((const char *[]){"model", "show", job, "--set", "cluster.device=cuda", NULL});
+    ck_assert_int_eq(command.exit_code, 2);
+    ck_assert_msg(strstr(command.err, "that has 0.59 GiB") != NULL, "%s", command.err);
+    run((const char *[]){"train", job, "--set", "cluster.device=cuda", NULL});
+    ck_assert_int_eq(command.exit_code, 2);
+    ck_assert_msg(strstr(command.err, "that has 0.59 GiB") != NULL, "%s", command.err);
+}
+
 /* Gradients that travel as bfloat16 are beside their float32. */
 KELP_TEST(test_precision)
 {

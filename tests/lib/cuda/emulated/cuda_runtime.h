@@ -60,6 +60,7 @@ typedef struct kelp_emulated_node *cudaGraphNode_t;
 enum cudaStreamCaptureMode { cudaStreamCaptureModeRelaxed = 2 };
 struct cudaDeviceProp {
     int major, minor, multiProcessorCount;
+    size_t totalGlobalMem;
 };
 #define cudaStreamNonBlocking  1u
 #define cudaEventDisableTiming 2u

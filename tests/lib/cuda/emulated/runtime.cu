@@ -367,7 +367,8 @@ cudaError_t cudaGetDeviceCount(int *count)
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp *properties, int index)
 {
     (void)index;
-    *properties = {9, 0, 1};
+    const char *memory = getenv("KELP_EMULATED_MEMORY"); /* bytes */
+    *properties = {9, 0, 1, memory ? static_cast<size_t>(strtoull(memory, nullptr, 10)) : 0};
     return cudaSuccess;
 }
 

@@ -1,0 +1,180 @@
+/*
+ * How the CUDA device cuts a convolution (kernels/cuda/conv2d.cu explains the forms), and the
+ * workspace that it needs: plans are made without a GPU, too (kernels/plan_device.c).
+ *
+ * Private to kernels/.
+ */
+#ifndef KELP_KERNELS_CONV2D_SIZES_H
+#define KELP_KERNELS_CONV2D_SIZES_H
+
+#include "kernels/conv2d_check.h"
+
+/* Elements that a workspace may have, unless one sample needs more: 256 MiB. */
+#ifndef KELP_CUDA_CONV2D_WORKSPACE
+#define KELP_CUDA_CONV2D_WORKSPACE (UINT64_C(64) << 20)
+#endif
+#define KELP_CUDA_CONV2D_BY_SAMPLE_OUTPUT_MIN 256u /* elements of an output plane */
+#define KELP_CUDA_CONV2D_TILE                 128u /* sides of a product's part that keeps a multiprocessor busy \
+                                                    */
+#define KELP_CUDA_CONV2D_TILES    264u /* of them keep a large device busy */
+#define KELP_CUDA_CONV2D_PART_MIN 512u /* elements of a sum that are worth a part of their own */
+
+struct kelp_conv2d {
+    struct kelp_conv2d_shape shape;
+    uint32_t depth;         /* rows of a group's columns */
+    uint32_t channels_out;  /* of a group */
+    uint32_t output;        /* elements of a plane */
+    uint64_t rows, outputs; /* rows of columns, channels_out of all groups */
+    uint64_t x, y;          /* elements of a sample */
+    uint64_t weights;       /* of all groups */
+    bool by_sample;         /* y and dx */
+    bool weight_by_sample;
+    bool direct;        /* by sample x is columns */
+    uint32_t whole;     /* samples whose elements of x, y and columns are counted in 31 bits */
+    uint32_t chunk;     /* samples at a time */
+    uint64_t workspace; /* elements */
+};
+
+/* Distances in columns, and in what stands in their place. */
+struct kelp__cuda_conv2d_layout {
+    uint64_t row, sample, group;
+    uint64_t elements; /* of all */
+};
+
+/* Rows and regions of the workspace begin at whole 16 bytes. */
+static inline uint64_t kelp__cuda_conv2d_padded(uint64_t elements)
+{
+    return (elements + 3) / 4 * 4;
+}
+
+/* The most parts of dweight's sum in the wide form: as many as it takes to fill a device. */
+static inline uint32_t kelp__cuda_conv2d_parts_max(const struct kelp_conv2d *conv)
+{
+    const uint64_t tiles = (uint64_t)conv->shape.groups *
+                           ((conv->channels_out - 1) / KELP_CUDA_CONV2D_TILE + 1) *
+                           ((conv->depth - 1) / KELP_CUDA_CONV2D_TILE + 1);
+    return tiles < KELP_CUDA_CONV2D_TILES ? (uint32_t)(KELP_CUDA_CONV2D_TILES / tiles) : 1;
+}
+
+static inline uint32_t kelp__cuda_conv2d_parts(const struct kelp_conv2d *conv, uint32_t samples)
+{
+    const uint64_t worthwhile = (uint64_t)samples * conv->output / KELP_CUDA_CONV2D_PART_MIN;
+    const uint32_t most = kelp__cuda_conv2d_parts_max(conv);
+    if (worthwhile <= 1) {
+        return 1;
+    }
+    return worthwhile < most ? (uint32_t)worthwhile : most;
+}
+
+/* Rows of the wide form are as long as all parts together, which are of one length. */
+static inline struct kelp__cuda_conv2d_layout
+kelp__cuda_conv2d_columns_of(const struct kelp_conv2d *conv, bool by_sample, uint32_t samples)
+{
+    struct kelp__cuda_conv2d_layout layout;
+    if (by_sample) {
+        layout.row = conv->direct ? conv->output : kelp__cuda_conv2d_padded(conv->output);
+        layout.sample = conv->rows * layout.row;
+        layout.elements = conv->direct ? 0 : samples * layout.sample;
+    } else {
+        const uint64_t all = (uint64_t)samples * conv->output;
+        const uint32_t parts = kelp__cuda_conv2d_parts(conv, samples);
+        layout.row = parts * kelp__cuda_conv2d_padded((all + parts - 1) / parts);
+        layout.sample = conv->output;
+        layout.elements = conv->rows * layout.row;
+    }
+    layout.group = conv->depth * layout.row;
+    return layout;
+}
+
+/* Elements of workspace that are enough for so many samples, and for fewer: columns, what is
+ * turned, sums of parts. */
+static inline uint64_t kelp__cuda_conv2d_elements(const struct kelp_conv2d *conv, uint32_t samples)
+{
+    const uint64_t parts = kelp__cuda_conv2d_parts_max(conv);
+    const uint64_t by_sample = kelp__cuda_conv2d_columns_of(conv, true, samples).elements;
+    const uint64_t wide_row = (uint64_t)samples * conv->output + 4 * parts;
+    const uint64_t wide = (conv->rows + conv->outputs) * wide_row;
+    const uint64_t first = conv->by_sample ? by_sample : wide;
+    const uint64_t second = conv->weight_by_sample
+                                ? kelp__cuda_conv2d_padded(by_sample) + samples * conv->weights
+                                : wide + (parts > 1 ? parts * conv->weights : 0);
+    return first > second ? first : second;
+}
+
+/* The most samples, in chunks of nearly one size, whose workspace is no larger than it may be. */
+static inline uint32_t kelp__cuda_conv2d_chunk_of(const struct kelp_conv2d *conv)
+{
+    const uint32_t samples = conv->shape.samples_max != 0 ? conv->shape.samples_max : 1;
+    uint32_t fits = 1, most = samples < conv->whole ? samples : conv->whole;
+    while (fits < most) {
+        const uint32_t middle = fits + (most - fits + 1) / 2;
+        if (kelp__cuda_conv2d_elements(conv, middle) <= KELP_CUDA_CONV2D_WORKSPACE) {
+            fits = middle;
+        } else {
+            most = middle - 1;
+        }
+    }
+    const uint32_t chunks = (samples - 1) / fits + 1;
+    return (samples - 1) / chunks + 1;
+}
+
+/* Columns of a sample are counted in 31 bits, too. */
+static inline kelp_status kelp__cuda_conv2d_check(const struct kelp_conv2d_shape *shape,
+                                                  struct kelp_error *reterr)
+{
+    const kelp_status status = kelp__conv2d_check(shape, reterr);
+    const uint64_t rows = shape->window.channels * kelp__conv2d_plane(shape->window.kernel);
+    if (status != KELP_OK) {
+        return status;
+    }
+    return rows <= INT_MAX && rows * kelp__conv2d_plane(shape->window.output) <= INT_MAX
+               ? KELP_OK
+               : kelp__conv2d_too_large(shape, reterr);
+}
+
+static inline bool kelp__cuda_conv2d_is_direct(const struct kelp_window *window)
+{
+    return kelp__conv2d_plane(window->kernel) == 1 && kelp__conv2d_plane(window->stride) == 1 &&
+           window->padding[0] == 0 && window->padding[1] == 0;
+}
+
+static inline void kelp__cuda_conv2d_set_sizes(struct kelp_conv2d *conv,
+                                               const struct kelp_conv2d_shape *shape)
+{
+    const struct kelp_window *window = &shape->window;
+    conv->shape = *shape;
+    conv->rows = window->channels * kelp__conv2d_plane(window->kernel);
+    conv->depth = (uint32_t)(conv->rows / shape->groups);
+    conv->channels_out = shape->channels_out / shape->groups;
+    conv->output = (uint32_t)kelp__conv2d_plane(window->output);
+    conv->outputs = shape->channels_out;
+    conv->x = window->channels * kelp__conv2d_plane(window->input);
+    conv->y = conv->outputs * conv->output;
+    conv->weights = conv->outputs * conv->depth;
+}
+
+/* By sample a part of dweight's sum is as large as dweight. If that is more than what has to be
+ * turned otherwise, dweight is computed in the wide form. */
+static inline void kelp__cuda_conv2d_choose_forms(struct kelp_conv2d *conv)
+{
+    conv->direct = kelp__cuda_conv2d_is_direct(&conv->shape.window);
+    conv->by_sample = conv->output >= KELP_CUDA_CONV2D_BY_SAMPLE_OUTPUT_MIN;
+    conv->weight_by_sample =
+        conv->by_sample && conv->weights <= conv->y + (conv->direct ? conv->x : 0);
+    const uint64_t columns = conv->rows * conv->output;
+    uint64_t most = conv->x > conv->y ? conv->x : conv->y;
+    most = most > columns ? most : columns;
+    conv->whole = (uint32_t)(INT_MAX / most);
+    conv->chunk = kelp__cuda_conv2d_chunk_of(conv);
+    conv->workspace = kelp__cuda_conv2d_elements(conv, conv->chunk);
+}
+
+/* Of a shape that kelp__cuda_conv2d_check() takes. */
+static inline void kelp__cuda_conv2d_plan(struct kelp_conv2d *conv,
+                                          const struct kelp_conv2d_shape *shape)
+{
+    kelp__cuda_conv2d_set_sizes(conv, shape);
+    kelp__cuda_conv2d_choose_forms(conv);
+}
+
+#endif
