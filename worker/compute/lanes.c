@@ -129,6 +129,18 @@ static void on_complete(void *user, uint32_t index)
     lanes->ready->tell(lanes->ready->user, lanes->plan.tensors[index].offset);
 }
 
+/* While the device computes: the samples that probably come next are read and brought there. */
+static void on_idle(void *user)
+{
+    struct kelp_lanes *lanes = user;
+    const uint64_t begin_us = kelp_clock_us();
+    struct kelp_sample_batch batch;
+    if (kelp_sample_reader_ahead(lanes->reader, &batch)) {
+        kelp_model_stage(lanes->model, batch.input, batch.target, batch.count);
+    }
+    lanes->work.read_us += kelp_clock_us() - begin_us;
+}
+
 /* A lane's samples are computed in pieces: where one of them stands. */
 struct piece {
     struct kelp_schedule_range samples; /* their positions */
@@ -158,6 +170,7 @@ static kelp_status train_piece(struct kelp_lanes *lanes, uint32_t lane, const st
         .position = samples.first,
         .need = lanes->await ? on_need : NULL,
         .complete = tells ? on_complete : NULL,
+        .idle = on_idle,
         .user = lanes,
         .trace = lanes->trace,
     };
@@ -390,6 +403,16 @@ static kelp_status prepare_factors(struct kelp_lanes *lanes, struct kelp_error *
                : kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for the target's scales");
 }
 
+static void *sample_alloc(void *user, size_t bytes)
+{
+    return kelp_model_host_alloc(user, bytes);
+}
+
+static void sample_free(void *user, void *memory)
+{
+    kelp_model_host_free(user, memory);
+}
+
 static kelp_status prepare(struct kelp_lanes *lanes, struct kelp_error *reterr)
 {
     kelp_status status = kelp_dataset_open(lanes->job, &lanes->dataset, reterr);
@@ -404,8 +427,11 @@ static kelp_status prepare(struct kelp_lanes *lanes, struct kelp_error *reterr)
     if (status != KELP_OK) {
         return status;
     }
-    status = kelp_sample_reader_create(lanes->job, lanes->dataset,
-                                       kelp_model_batch_max(lanes->model), &lanes->reader, reterr);
+    const struct kelp_sample_memory memory = {
+        .alloc = sample_alloc, .free = sample_free, .user = lanes->model};
+    status =
+        kelp_sample_reader_create(lanes->job, lanes->dataset, kelp_model_batch_max(lanes->model),
+                                  &memory, &lanes->reader, reterr);
     if (status == KELP_OK) {
         status = prepare_factors(lanes, reterr);
     }
@@ -436,6 +462,9 @@ void kelp_lanes_destroy(struct kelp_lanes *lanes)
 {
     if (!lanes) {
         return;
+    }
+    if (lanes->model) {
+        kelp_model_stage(lanes->model, NULL, NULL, 0); /* from the reader's memory */
     }
     kelp_sample_reader_destroy(lanes->reader); /* before what its thread reads */
     free(lanes->output);

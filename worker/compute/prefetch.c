@@ -14,6 +14,7 @@ enum state { EMPTY, ASKED, READING, READY };
 
 struct kelp_prefetch {
     const struct kelp_dataset *dataset;
+    struct kelp_sample_memory memory;
     uint32_t count_max;
     pthread_t thread;
     pthread_mutex_t mutex; /* guards what follows; the thread alone uses the buffers in READING */
@@ -72,6 +73,14 @@ static bool is_asked(const struct kelp_prefetch *prefetch, const struct kelp_pre
            memcmp(prefetch->indices, batch->indices, batch->count * sizeof(*batch->indices)) == 0;
 }
 
+bool kelp_prefetch_is_read(struct kelp_prefetch *prefetch, const struct kelp_prefetch_batch *batch)
+{
+    (void)pthread_mutex_lock(&prefetch->mutex);
+    const bool read = prefetch->state == READY && is_asked(prefetch, batch);
+    (void)pthread_mutex_unlock(&prefetch->mutex);
+    return read;
+}
+
 bool kelp_prefetch_take(struct kelp_prefetch *prefetch, const struct kelp_prefetch_batch *batch,
                         float **input, float **target, kelp_status *ret_status)
 {
@@ -98,12 +107,13 @@ bool kelp_prefetch_take(struct kelp_prefetch *prefetch, const struct kelp_prefet
 static void free_all(struct kelp_prefetch *prefetch)
 {
     free(prefetch->indices);
-    free(prefetch->input);
-    free(prefetch->target);
+    prefetch->memory.free(prefetch->memory.user, prefetch->input);
+    prefetch->memory.free(prefetch->memory.user, prefetch->target);
     free(prefetch);
 }
 
 kelp_status kelp_prefetch_create(const struct kelp_dataset *dataset, uint32_t count_max,
+                                 const struct kelp_sample_memory *memory,
                                  struct kelp_prefetch **ret_prefetch, struct kelp_error *reterr)
 {
     const struct kelp_sample_shape *shape = &kelp_dataset_info(dataset)->shape;
@@ -114,10 +124,11 @@ kelp_status kelp_prefetch_create(const struct kelp_dataset *dataset, uint32_t co
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
     }
     prefetch->dataset = dataset;
+    prefetch->memory = *memory;
     prefetch->count_max = count_max;
     prefetch->indices = calloc(count_max, sizeof(*prefetch->indices));
-    prefetch->input = calloc(count_max, input_bytes);
-    prefetch->target = calloc(count_max, target_bytes);
+    prefetch->input = memory->alloc(memory->user, count_max * input_bytes);
+    prefetch->target = memory->alloc(memory->user, count_max * target_bytes);
     if (!prefetch->indices || !prefetch->input || !prefetch->target) {
         free_all(prefetch);
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for batches of %u samples",

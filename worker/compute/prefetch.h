@@ -12,6 +12,13 @@
 
 struct kelp_prefetch;
 
+/* Where samples are read to. */
+struct kelp_sample_memory {
+    void *(*alloc)(void *user, size_t bytes); /* NULL: there is none */
+    void (*free)(void *user, void *memory);   /* NULL: nothing */
+    void *user;
+};
+
 /* Which samples. indices is borrowed until return. */
 struct kelp_prefetch_batch {
     enum kelp_split split;
@@ -19,9 +26,10 @@ struct kelp_prefetch_batch {
     uint32_t count;          /* at most count_max */
 };
 
-/* dataset is borrowed until kelp_prefetch_destroy(). Errors: KELP_ERR_NO_MEMORY, KELP_ERR_IO (no
- * thread can be started). */
+/* dataset and what memory->user is are borrowed until kelp_prefetch_destroy(). Errors:
+ * KELP_ERR_NO_MEMORY, KELP_ERR_IO (no thread can be started). */
 kelp_status kelp_prefetch_create(const struct kelp_dataset *dataset, uint32_t count_max,
+                                 const struct kelp_sample_memory *memory,
                                  struct kelp_prefetch **ret_prefetch,
                                  struct kelp_error *reterr) KELP_MUST_USE;
 /* Waits for the read that is under way. NULL does nothing. */
@@ -33,11 +41,15 @@ void kelp_prefetch_ask(struct kelp_prefetch *prefetch, const struct kelp_prefetc
 
 /*
  * If exactly these were asked for: wait until they are read, give the caller their buffers and keep
- * the caller's instead. *input and *target are owned and have room for count_max samples. True with
+ * the caller's instead. *input and *target are of the same memory and have room for count_max
+ * samples. True with
  * *ret_status set to what reading came to; false, with nothing changed, when others or none were
  * asked for.
  */
 bool kelp_prefetch_take(struct kelp_prefetch *prefetch, const struct kelp_prefetch_batch *batch,
                         float **input, float **target, kelp_status *ret_status);
+
+/* Have exactly these been asked for, and read? Does not wait. */
+bool kelp_prefetch_is_read(struct kelp_prefetch *prefetch, const struct kelp_prefetch_batch *batch);
 
 #endif

@@ -8,15 +8,17 @@
 #ifndef KELP_WORKER_COMPUTE_SAMPLE_READER_H
 #define KELP_WORKER_COMPUTE_SAMPLE_READER_H
 
+#include "worker/compute/prefetch.h"
 #include "worker/core/schedule.h"
 #include "worker/data/dataset.h"
 
 struct kelp_sample_reader;
 
-/* job and dataset are borrowed; count_max: samples of one read.
+/* job, dataset and what memory->user is are borrowed; count_max: samples of one read.
  * Errors: KELP_ERR_NO_MEMORY, KELP_ERR_IO. */
 kelp_status kelp_sample_reader_create(const struct kelp_job *job,
                                       const struct kelp_dataset *dataset, uint32_t count_max,
+                                      const struct kelp_sample_memory *memory,
                                       struct kelp_sample_reader **ret_reader,
                                       struct kelp_error *reterr) KELP_MUST_USE;
 void kelp_sample_reader_destroy(struct kelp_sample_reader *reader); /* NULL does nothing */
@@ -32,6 +34,7 @@ const struct kelp_schedule *kelp_sample_reader_schedule(const struct kelp_sample
 struct kelp_sample_batch {
     const float *input;
     const float *target;
+    uint32_t count;
     enum kelp_split split;
     const uint64_t *indices; /* of the samples in their split */
 };
@@ -42,6 +45,15 @@ kelp_status kelp_sample_reader_read(struct kelp_sample_reader *reader, uint32_t 
                                     struct kelp_schedule_range range,
                                     struct kelp_sample_batch *ret_batch,
                                     struct kelp_error *reterr) KELP_MUST_USE;
+
+/*
+ * After a read, while its batch is still used: read what will probably be asked for next, into
+ * other buffers. If it is asked for, the next read gives these buffers. False: it is not known, not
+ * read from the disk yet, or cannot be read. *ret_batch is borrowed until the second read from now.
+ * Errors: none; memory that is missing, and samples that cannot be read, show at the next read.
+ */
+bool kelp_sample_reader_ahead(struct kelp_sample_reader *reader,
+                              struct kelp_sample_batch *ret_batch);
 
 /* How many reads so far were those that the thread had been told to do. */
 uint64_t kelp_sample_reader_guessed(const struct kelp_sample_reader *reader);

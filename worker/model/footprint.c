@@ -90,7 +90,9 @@ void kelp_footprint(const struct kelp_job *job, const struct kelp_plan *plan,
         const struct kelp_dataset_info *info = kelp_dataset_info(dataset);
         const uint64_t sample =
             kelp_sample_input_count(&info->shape) + kelp_sample_target_count(&info->shape);
-        footprint.batch = kelp_model_batch_max(model) * (sample * sizeof(float) + sizeof(uint64_t));
+        const uint64_t batches = job->cluster.device == KELP_DEVICE_CPU ? 1 : 2; /* and the next */
+        footprint.batch =
+            batches * kelp_model_batch_max(model) * (sample * sizeof(float) + sizeof(uint64_t));
         footprint.data = info->memory_bytes;
     }
     footprint.total = footprint.weights + footprint.gradients + footprint.activations +

@@ -14,6 +14,7 @@
 struct kelp_model {
     struct kelp_device *device;
     struct kelp_stream *stream;
+    struct kelp_stream *copies; /* beside it; NULL on the CPU */
     struct kelp_graph *graph;
     uint32_t batch_max;
     uint64_t input_count; /* elements of one sample */
@@ -175,10 +176,16 @@ kelp_status kelp_model_create(const struct kelp_job *job, const struct kelp_samp
         goto fail;
     }
     status = model->device->table->stream_create(model->device, &model->stream, reterr);
+    if (status == KELP_OK && !model->device->table->host_memory) {
+        status = model->device->table->stream_create(model->device, &model->copies, reterr);
+    }
     if (status != KELP_OK) {
         goto fail;
     }
     model->graph = kelp_graph_create(model->stream, batch_max);
+    if (model->graph) {
+        kelp_graph_copies(model->graph, model->copies);
+    }
     status = model->graph ? build(model, job, shape, reterr)
                           : kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
     if (status != KELP_OK) {
@@ -204,6 +211,7 @@ void kelp_model_destroy(struct kelp_model *model)
     kelp_graph_destroy(model->graph);
     if (model->device) {
         kelp__mirror_fini(&model->mirror, model->device);
+        model->device->table->stream_destroy(model->copies);
         model->device->table->stream_destroy(model->stream);
         model->device->table->destroy(model->device);
     }
@@ -293,6 +301,9 @@ static kelp_status train_apart(struct kelp_model *model, const struct kelp_model
     run->user = model;
     status = kelp_graph_begin(model->graph, run, reterr);
     if (status == KELP_OK) {
+        if (piece->idle) {
+            piece->idle(piece->user);
+        }
         if (piece->complete) {
             kelp__mirror_arrive(mirror, model->stream, model->gradient, piece->complete,
                                 piece->user);
@@ -397,6 +408,24 @@ kelp_status kelp_model_forward(struct kelp_model *model, const float *input, uin
     return run_pieces(model, run, count, reterr);
 }
 /* NOLINTEND(readability-non-const-parameter) */
+
+void kelp_model_stage(struct kelp_model *model, const float *input, const float *target,
+                      uint32_t count)
+{
+    kelp_graph_stage(model->graph, input, target, count);
+}
+
+void *kelp_model_host_alloc(struct kelp_model *model, size_t bytes)
+{
+    void *memory = NULL;
+    return model->device->table->host_alloc(model->device, bytes, &memory, NULL) == KELP_OK ? memory
+                                                                                            : NULL;
+}
+
+void kelp_model_host_free(struct kelp_model *model, void *memory)
+{
+    model->device->table->host_free(model->device, memory);
+}
 
 uint32_t kelp_model_batch_max(const struct kelp_model *model)
 {

@@ -97,6 +97,7 @@ struct kelp_model_piece {
     uint64_t step, position;
     bool (*need)(void *user, uint32_t index);
     void (*complete)(void *user, uint32_t index);
+    void (*idle)(void *user); /* once while the device computes and the host waits; NULL: not */
     void *user;
     float *output;            /* the model's output as it was in training, or NULL */
     struct kelp_trace *trace; /* common/base/trace.h; NULL: none */
@@ -104,6 +105,16 @@ struct kelp_model_piece {
 kelp_status kelp_model_train(struct kelp_model *model, const struct kelp_model_piece *piece,
                              double sums[KELP_METRIC_SUM_COUNT],
                              struct kelp_error *reterr) KELP_MUST_USE;
+
+/* In idle(), once: bring the samples of the next piece to the device, beside the computing. That
+ * piece takes them if it has the same input, target and count, and else they are forgotten; they
+ * are borrowed until it has ended. With count 0, at any time: they are forgotten. */
+void kelp_model_stage(struct kelp_model *model, const float *input, const float *target,
+                      uint32_t count);
+/* Memory for samples, from which the device copies while the host does other things. NULL: there is
+ * none. */
+void *kelp_model_host_alloc(struct kelp_model *model, size_t bytes);
+void kelp_model_host_free(struct kelp_model *model, void *memory); /* NULL: nothing */
 
 /* The same sums without a gradient, for any count: batch_max samples at a time. factors: [count],
  * what turns each sample's errors into the data's own unit, 0 for none; NULL: there are none. */

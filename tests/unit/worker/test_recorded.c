@@ -16,7 +16,7 @@
 /* One device with a graph, and what is bound to it. */
 struct side {
     struct kelp_device *device;
-    struct kelp_stream *stream;
+    struct kelp_stream *stream, *copies;
     struct kelp_graph *graph;
     float *weights[2], *gradient[2]; /* device memory, float32[ELEMENTS] */
     float results[ELEMENTS];
@@ -71,8 +71,11 @@ static void open_side(struct side *side, bool with_planted)
     const struct kelp_graph_init init = {.kind = KELP_INIT_CONSTANT};
     ck_assert_int_eq(side->device->table->stream_create(side->device, &side->stream, &error),
                      KELP_OK);
+    ck_assert_int_eq(side->device->table->stream_create(side->device, &side->copies, &error),
+                     KELP_OK);
     side->graph = kelp_graph_create(side->stream, BATCH);
     ck_assert_ptr_nonnull(side->graph);
+    kelp_graph_copies(side->graph, side->copies);
     uint32_t x = kelp_graph_input(side->graph, "x", &in);
     x = kelp_graph_dropout(side->graph, "dropout", x, 0.3f);
     const uint32_t matrix = kelp_graph_parameter(side->graph, "weight", &weight, init);
@@ -98,6 +101,7 @@ static void close_side(struct side *side)
         table->free(side->device, side->weights[i]);
         table->free(side->device, side->gradient[i]);
     }
+    table->stream_destroy(side->copies);
     table->stream_destroy(side->stream);
     table->destroy(side->device);
 }
@@ -313,4 +317,84 @@ KELP_TEST(a_device_that_fails_to_record)
     ck_assert(is_same(&step)); /* as if it came for the first time */
     ck_assert(is_same(&step));
     ck_assert(is_same(&step));
+}
+
+KELP_CASE("staged", .timeout_s = 60, .setup = setup, .teardown = close_sides)
+
+/* Samples of run i, in one of two pieces of the host's memory. */
+static float staged_input[2][BATCH * IN], staged_target[2][BATCH * OUT];
+
+static void draw_samples(uint32_t i)
+{
+    for (uint32_t j = 0; j < BATCH * IN; j++) {
+        staged_input[i % 2][j] = (float)((j * 7 + i * 3) % 11) * 0.1f - 0.5f;
+    }
+    for (uint32_t j = 0; j < BATCH * OUT; j++) {
+        staged_target[i % 2][j] = (float)((j * 5 + i) % 13) * 0.1f - 0.6f;
+    }
+}
+
+/* Run i; meanwhile the samples of the next one are brought, or others that nobody takes. */
+static kelp_status run_staged(struct side *side, uint32_t i, bool right)
+{
+    const struct kelp_graph_run run = {.mode = i % 5 == 4 ? KELP_GRAPH_EVALUATE : KELP_GRAPH_TRAIN,
+                                       .input = staged_input[i % 2],
+                                       .target = staged_target[i % 2],
+                                       .count = BATCH,
+                                       .sums = side->sums,
+                                       .batch_total = (double)BATCH,
+                                       .step = i};
+    float *bound[2] = {side->weights[0], side->gradient[0]};
+    side->stream->table->copy_in(side->stream, bound[0], weights, sizeof(weights));
+    for (uint32_t j = 0; j < 2; j++) {
+        const uint64_t offset = j == 0 ? 0 : WEIGHTS;
+        kelp_graph_bind(side->graph, j, bound[0] + offset, bound[1] + offset);
+    }
+    ck_assert_int_eq(kelp_graph_begin(side->graph, &run, &error), KELP_OK);
+    draw_samples(i + 1);
+    kelp_graph_stage(side->graph, staged_input[(i + 1) % 2], staged_target[(i + 1) % 2],
+                     right ? BATCH : BATCH - 1);
+    const kelp_status status = kelp_graph_end(side->graph, &run, &error);
+    side->stream->table->copy_out(side->stream, side->results, bound[1], sizeof(side->results));
+    const kelp_status copied = side->stream->table->wait(side->stream, &error);
+    return status == KELP_OK ? copied : status;
+}
+
+/* Taken or forgotten: the results are the same. */
+KELP_LOOP_TEST(samples_of_the_next_run, 0, SEEDS)
+{
+    fake_device_seed((uint64_t)_i);
+    draw_samples(0);
+    for (uint32_t i = 0; i < 20; i++) {
+        const bool right = i % 7 != 3;
+        ck_assert_msg(run_staged(&cpu, i, right) == KELP_OK, "%s", error.text);
+        ck_assert_msg(run_staged(&fake, i, right) == KELP_OK, "%s", error.text);
+        ck_assert_mem_eq(fake.sums, cpu.sums, KELP_METRIC_SUM_SCALARS * sizeof(cpu.sums[0]));
+        ck_assert(i % 5 == 4 || memcmp(fake.results, cpu.results, sizeof(cpu.results)) == 0);
+    }
+    draw_samples(20); /* what is brought to nobody */
+    kelp_graph_stage(fake.graph, NULL, NULL, 0);
+    draw_samples(21);
+}
+
+static void no_after(struct kelp_stream *on, struct kelp_stream *of, uint64_t mark)
+{
+    (void)on;
+    (void)of;
+    (void)mark;
+}
+
+/* Whoever computes without waiting for the copies is found out, whatever the order. */
+KELP_LOOP_TEST(without_after, 0, SEEDS)
+{
+    struct kelp_device_table table = *fake.device->table;
+    fake_device_seed((uint64_t)_i);
+    table.after = no_after;
+    draw_samples(0);
+    ck_assert_int_eq(run_staged(&fake, 0, true), KELP_OK);
+    fake.stream->table = &table;
+    ck_assert_int_eq(run_staged(&fake, 1, true), KELP_ERR_DEVICE);
+    ck_assert_msg(strstr(error.text, "is of copy_in on another stream too") != NULL, "%s",
+                  error.text);
+    fake.stream->table = fake.device->table;
 }

@@ -32,10 +32,11 @@ void kelp_graph_destroy(struct kelp_graph *graph)
             graph->stream->table->conv2d_destroy(graph->nodes[i].u.window.conv);
         }
     }
+    kelp__graph_forget_staged(graph);
     kelp__graph_steps_fini(graph);
     graph->stream->table->free(graph->stream->device, graph->memory);
-    free(graph->host_sums);
-    free(graph->host_positions);
+    graph->stream->table->host_free(graph->stream->device, graph->host_sums);
+    graph->stream->table->host_free(graph->stream->device, graph->host_positions);
     free(graph->steps);
     free(graph->parameters);
     free(graph->edges);

@@ -311,6 +311,18 @@ kelp_status kelp_graph_begin(struct kelp_graph *graph, const struct kelp_graph_r
 kelp_status kelp_graph_end(struct kelp_graph *graph, const struct kelp_graph_run *run,
                            struct kelp_error *reterr) KELP_MUST_USE;
 
+/*
+ * On a device with memory of its own, beside the run in work, between its begin and its end: bring
+ * the samples of the run to come there, on a stream of the same device. The next run takes them if
+ * it has the same input, target and count, and else forgets them; both are borrowed until it has
+ * ended. Once for each run; with count 0, at any time, what was brought is forgotten. Elsewhere,
+ * and without such a stream, it does nothing.
+ */
+void kelp_graph_stage(struct kelp_graph *graph, const float *input, const float *target,
+                      uint32_t count);
+/* That stream; borrowed until the graph is destroyed. */
+void kelp_graph_copies(struct kelp_graph *graph, struct kelp_stream *copies);
+
 /* In complete(), before the caller gives the stream work of its own: what came before has been
  * enqueued then. In the same calls of each run with the same mode, count and buffers. */
 void kelp_graph_pause(struct kelp_graph *graph);

@@ -159,11 +159,22 @@ struct kelp_graph {
     uint64_t target_count; /* elements of one sample's target */
     char *memory;          /* device memory that holds all of the plan */
     struct kelp_graph_memory bytes;
-    float *input_buffer; /* device copies, where the device cannot read host memory */
-    float *target_buffer;
-    float *scales;       /* device: float32[GRAPH_SCALES] */
-    uint64_t *seed_step; /* device: uint64[2] */
-    uint32_t *positions; /* device: uint32[batch_max], of the samples in their step */
+    /* Device copies, where the device cannot read host memory: of the run in work (`set`), and of
+     * the one to come. */
+    float *input_buffer[2];
+    float *target_buffer[2];
+    uint32_t set;
+    struct kelp_stream *copies; /* borrowed; NULL: samples come on `stream` alone */
+    struct {
+        const float *input, *target; /* the host's */
+        uint32_t count;              /* 0: nothing is there */
+        uint64_t mark;
+    } staged;
+    bool copied;          /* what was staged is for the run in work */
+    uint64_t copied_mark; /* behind it */
+    float *scales;        /* device: float32[GRAPH_SCALES] */
+    uint64_t *seed_step;  /* device: uint64[2] */
+    uint32_t *positions;  /* device: uint32[batch_max], of the samples in their step */
     uint32_t *host_positions;
     double *sample_sums; /* float64[batch_max][KELP_LOSS_SUMS], device */
     double *host_sums;   /* the same, host */
@@ -276,6 +287,11 @@ uint64_t kelp__graph_product(uint64_t a, uint64_t b);
 /* Operand gradient = or += factor * the node's own, element by element. */
 void kelp__graph_add_gradient(struct kelp_graph *graph, const struct graph_node *node,
                               uint32_t operand, float factor, uint32_t count);
+
+/* ---- running (graph_run.c) ------------------------------------------------------------------- */
+
+/* Nobody takes what was staged: it is over. */
+void kelp__graph_forget_staged(struct kelp_graph *graph);
 
 /* ---- recorded steps (graph_record.c) --------------------------------------------------------- */
 

@@ -337,7 +337,7 @@ static void set_pointers(const struct memory *memory)
 
 /* What does not belong to a node: behind the planned block, alive always. */
 struct fixed {
-    uint64_t input, target, scales, seed_step, positions, sums, loss_workspace;
+    uint64_t input[2], target[2], scales, seed_step, positions, sums, loss_workspace;
 };
 
 static uint64_t add_fixed(struct memory *memory, uint64_t count, uint64_t batch, size_t elem_bytes)
@@ -362,8 +362,10 @@ static struct fixed plan_fixed(struct memory *memory)
         graph->loss_kind == KELP_LOSS_CROSS_ENTROPY || graph->loss_kind == KELP_LOSS_NLL;
     const uint64_t batch = graph->batch_max, before = memory->total;
     struct fixed fixed = {0};
-    fixed.input = add_fixed(memory, copies ? graph->record_count : 0, batch, sizeof(float));
-    fixed.target = add_fixed(memory, copies ? graph->target_count : 0, batch, sizeof(float));
+    for (uint32_t i = 0; i < 2; i++) {
+        fixed.input[i] = add_fixed(memory, copies ? graph->record_count : 0, batch, sizeof(float));
+        fixed.target[i] = add_fixed(memory, copies ? graph->target_count : 0, batch, sizeof(float));
+    }
     fixed.scales = add_fixed(memory, GRAPH_SCALES, 1, sizeof(float));
     fixed.seed_step = add_fixed(memory, 2, 1, sizeof(uint64_t));
     fixed.positions = add_fixed(memory, graph->dropout_count != 0, batch, sizeof(uint32_t));
@@ -377,8 +379,10 @@ static struct fixed plan_fixed(struct memory *memory)
 static void set_fixed(struct kelp_graph *graph, const struct fixed *fixed)
 {
     char *base = graph->memory;
-    graph->input_buffer = (float *)(void *)(base + fixed->input);
-    graph->target_buffer = (float *)(void *)(base + fixed->target);
+    for (uint32_t i = 0; i < 2; i++) {
+        graph->input_buffer[i] = (float *)(void *)(base + fixed->input[i]);
+        graph->target_buffer[i] = (float *)(void *)(base + fixed->target[i]);
+    }
     graph->scales = (float *)(void *)(base + fixed->scales);
     graph->seed_step = (uint64_t *)(void *)(base + fixed->seed_step);
     graph->positions = (uint32_t *)(void *)(base + fixed->positions);
@@ -411,6 +415,23 @@ static uint32_t *memory_init(struct memory *memory, struct kelp_graph *graph)
     return arrays;
 }
 
+/* What is copied to and from the device. */
+static kelp_status allocate_host(struct kelp_graph *graph, struct kelp_error *reterr)
+{
+    struct kelp_device *device = graph->stream->device;
+    const size_t batch = graph->batch_max;
+    void *sums = NULL, *positions = NULL;
+    kelp_status status = graph->stream->table->host_alloc(
+        device, KELP_LOSS_SUMS * batch * sizeof(double), &sums, reterr);
+    if (status == KELP_OK) {
+        status = graph->stream->table->host_alloc(device, batch * sizeof(*graph->host_positions),
+                                                  &positions, reterr);
+    }
+    graph->host_sums = sums;
+    graph->host_positions = positions;
+    return status;
+}
+
 static kelp_status allocate(struct memory *memory, struct kelp_error *reterr)
 {
     struct kelp_graph *graph = memory->graph;
@@ -421,13 +442,11 @@ static kelp_status allocate(struct memory *memory, struct kelp_error *reterr)
         return kelp_fail(reterr, KELP_ERR_LIMIT, "the model is too large for %u samples at once",
                          graph->batch_max);
     }
-    graph->host_sums = calloc(KELP_LOSS_SUMS * (size_t)graph->batch_max, sizeof(double));
-    graph->host_positions = calloc(graph->batch_max, sizeof(*graph->host_positions));
-    if (!graph->host_sums || !graph->host_positions) {
-        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
+    kelp_status status = allocate_host(graph, reterr);
+    if (status == KELP_OK) {
+        status = graph->stream->table->alloc(graph->stream->device, (size_t)memory->total, &block,
+                                             reterr);
     }
-    const kelp_status status =
-        graph->stream->table->alloc(graph->stream->device, (size_t)memory->total, &block, reterr);
     if (status != KELP_OK) {
         return status;
     }

@@ -3,12 +3,67 @@
 
 #include "worker/model/graph/graph_internal.h"
 
+/* ---- samples --------------------------------------------------------------------------------- */
+
+void kelp_graph_copies(struct kelp_graph *graph, struct kelp_stream *copies)
+{
+    graph->copies = copies;
+}
+
+/* The copies of what nobody takes are over. What fails of them, the next wait for them says. */
+void kelp__graph_forget_staged(struct kelp_graph *graph)
+{
+    if (graph->staged.count != 0) {
+        (void)graph->copies->table->wait_mark(graph->copies, graph->staged.mark);
+        graph->staged.count = 0;
+    }
+}
+
+void kelp_graph_stage(struct kelp_graph *graph, const float *input, const float *target,
+                      uint32_t count)
+{
+    struct kelp_stream *copies = graph->copies;
+    const uint32_t other = 1 - graph->set;
+    if (count == 0) {
+        kelp__graph_forget_staged(graph);
+        return;
+    }
+    if (!copies || copies->table->host_memory) {
+        return;
+    }
+    assert(count <= graph->batch_max && graph->staged.count == 0);
+    copies->table->copy_in(copies, graph->input_buffer[other], input,
+                           graph->record_count * count * sizeof(float));
+    copies->table->copy_in(copies, graph->target_buffer[other], target,
+                           graph->target_count * count * sizeof(float));
+    graph->staged.input = input;
+    graph->staged.target = target;
+    graph->staged.count = count;
+    graph->staged.mark = copies->table->mark(copies);
+}
+
+/* Take them for the run, whose buffers then are those that they were copied to. */
+static bool take_staged(struct kelp_graph *graph, const struct kelp_graph_run *run)
+{
+    if (graph->staged.count == 0 || graph->staged.count != run->count ||
+        run->mode == KELP_GRAPH_FORWARD || graph->staged.input != run->input ||
+        graph->staged.target != run->target) {
+        kelp__graph_forget_staged(graph);
+        return false;
+    }
+    graph->set = 1 - graph->set;
+    graph->copied_mark = graph->staged.mark;
+    graph->staged.count = 0;
+    return true;
+}
+
 /* Operators read the host's values in place, or in a copy on the device. */
 static void place_samples(struct kelp_graph *graph, const struct kelp_graph_run *run)
 {
     const bool in_place = graph->stream->table->host_memory;
-    graph->input = in_place ? run->input : graph->input_buffer;
-    graph->target = in_place ? run->target : graph->target_buffer;
+    graph->copied = !in_place && take_staged(graph, run);
+    graph->input = in_place ? run->input : graph->input_buffer[graph->set];
+    graph->target = in_place ? run->target : graph->target_buffer[graph->set];
 }
 
 static void copy_samples(struct kelp_graph *graph, const struct kelp_graph_run *run)
@@ -17,13 +72,19 @@ static void copy_samples(struct kelp_graph *graph, const struct kelp_graph_run *
     if (stream->table->host_memory) {
         return;
     }
-    stream->table->copy_in(stream, graph->input_buffer, run->input,
+    if (graph->copied) {
+        stream->table->after(stream, graph->copies, graph->copied_mark);
+        return;
+    }
+    stream->table->copy_in(stream, graph->input_buffer[graph->set], run->input,
                            graph->record_count * run->count * sizeof(float));
     if (run->mode != KELP_GRAPH_FORWARD) {
-        stream->table->copy_in(stream, graph->target_buffer, run->target,
+        stream->table->copy_in(stream, graph->target_buffer[graph->set], run->target,
                                graph->target_count * run->count * sizeof(float));
     }
 }
+
+/* ---- a run ----------------------------------------------------------------------------------- */
 
 /* The numbers that operators read from device memory. */
 static void set_numbers(struct kelp_graph *graph, const struct kelp_graph_run *run)
@@ -272,7 +333,11 @@ kelp_status kelp_graph_begin(struct kelp_graph *graph, const struct kelp_graph_r
 kelp_status kelp_graph_end(struct kelp_graph *graph, const struct kelp_graph_run *run,
                            struct kelp_error *reterr)
 {
-    const kelp_status status = graph->stream->table->wait(graph->stream, reterr);
+    kelp_status status = graph->stream->table->wait(graph->stream, reterr);
+    if (graph->copied && !graph->copies->table->wait_mark(graph->copies, graph->copied_mark) &&
+        status == KELP_OK) {
+        status = graph->copies->table->wait(graph->copies, reterr);
+    }
     if (status == KELP_OK && graph->unkept.status != KELP_OK) {
         return kelp_fail(reterr, graph->unkept.status, "%s", graph->unkept.text);
     }
