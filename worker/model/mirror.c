@@ -22,6 +22,8 @@ void kelp__mirror_fini(struct kelp__mirror *mirror, struct kelp_device *device)
         device->table->free(device, mirror->gradient);
         free_leaving(mirror, device);
     }
+    free(mirror->groups);
+    free(mirror->group_of);
     *mirror = (struct kelp__mirror){0};
 }
 
@@ -67,7 +69,7 @@ void kelp__mirror_upload(struct kelp__mirror *mirror, struct kelp_stream *stream
 {
     const size_t bytes = (size_t)mirror->count * sizeof(float);
 
-    if (!mirror->has_weights) {
+    if (weights && !mirror->has_weights) {
         stream->table->copy_in(stream, mirror->weights, weights, bytes);
         mirror->has_weights = true;
     }
@@ -75,6 +77,68 @@ void kelp__mirror_upload(struct kelp__mirror *mirror, struct kelp_stream *stream
         stream->table->copy_in(stream, mirror->gradient, gradient, bytes);
     }
 }
+
+/* ---- weights as they arrive ------------------------------------------------------------------ */
+
+kelp_status kelp__mirror_init(struct kelp__mirror *mirror, uint32_t tensor_count,
+                              struct kelp_error *reterr)
+{
+    mirror->groups = calloc(tensor_count, sizeof(*mirror->groups));
+    mirror->group_of = calloc(tensor_count, sizeof(*mirror->group_of));
+    return mirror->groups && mirror->group_of
+               ? KELP_OK
+               : kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
+}
+
+void kelp__mirror_lay_out(struct kelp__mirror *mirror, const uint64_t *offsets,
+                          uint32_t tensor_count, uint64_t count)
+{
+    struct kelp__mirror_group *group = NULL;
+    mirror->group_count = 0;
+    mirror->has_weights = false;
+    for (uint32_t i = 0; i < tensor_count; i++) {
+        const uint64_t end = i + 1 < tensor_count ? offsets[i + 1] : count;
+        if (!group || group->to - group->from >= PART_ELEMENTS) {
+            group = &mirror->groups[mirror->group_count++];
+            *group = (struct kelp__mirror_group){.first = i, .from = offsets[i]};
+        }
+        group->end = i + 1;
+        group->to = end;
+        mirror->group_of[i] = mirror->group_count - 1;
+    }
+}
+
+void kelp__mirror_bring(struct kelp__mirror *mirror, struct kelp__mirror_group *group,
+                        struct kelp_stream *stream, struct kelp_stream *copies,
+                        const float *weights)
+{
+    assert(!group->there && !mirror->has_weights);
+    copies->table->copy_in(copies, mirror->weights + group->from, weights + group->from,
+                           (size_t)(group->to - group->from) * sizeof(float));
+    mirror->brought_mark = copies->table->mark(copies);
+    mirror->brought = true;
+    stream->table->after(stream, copies, mirror->brought_mark);
+    group->there = true;
+}
+
+kelp_status kelp__mirror_settle(struct kelp__mirror *mirror, struct kelp_stream *copies,
+                                struct kelp_error *reterr)
+{
+    if (!mirror->brought) {
+        return KELP_OK;
+    }
+    mirror->brought = false;
+    if (!copies->table->wait_mark(copies, mirror->brought_mark)) {
+        return copies->table->wait(copies, reterr);
+    }
+    mirror->has_weights = true;
+    for (uint32_t i = 0; i < mirror->group_count; i++) {
+        mirror->has_weights = mirror->has_weights && mirror->groups[i].there;
+    }
+    return KELP_OK;
+}
+
+/* ---- the gradient ---------------------------------------------------------------------------- */
 
 kelp_status kelp__mirror_begin(struct kelp__mirror *mirror, struct kelp_device *device,
                                struct kelp_error *reterr)

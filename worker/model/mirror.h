@@ -16,11 +16,23 @@ struct kelp__mirror_part {
     uint64_t mark;         /* behind its copy */
 };
 
+/* Tensors whose weights come to the device together. */
+struct kelp__mirror_group {
+    uint32_t first, end; /* tensors */
+    uint64_t from, to;   /* elements */
+    bool there;
+};
+
 struct kelp__mirror {
     float *weights, *gradient; /* owned device memory, float32[count]; NULL until they are needed */
     float *leaving;            /* owned host memory that copies go to, likewise */
     struct kelp__mirror_part *parts; /* owned; room for all of the gradient */
     uint32_t part_count;
+    struct kelp__mirror_group *groups; /* owned; room for one of each tensor */
+    uint32_t *group_of;                /* owned; of each tensor */
+    uint32_t group_count;
+    bool brought; /* a group, since the copies were waited for */
+    uint64_t brought_mark;
     uint64_t count;
     bool has_weights;  /* those that are bound */
     bool has_gradient; /* what the gradient holds was computed since it was bound */
@@ -35,10 +47,28 @@ void kelp__mirror_fini(struct kelp__mirror *mirror, struct kelp_device *device);
 kelp_status kelp__mirror_prepare(struct kelp__mirror *mirror, struct kelp_stream *stream,
                                  uint64_t count, bool with_gradient, struct kelp_error *reterr);
 
-/* Enqueue the copy of what a run needs and the device does not have yet: the weights, and unless
- * it is NULL the gradient so far. */
+/* Enqueue the copy of what a run needs and the device does not have yet: the weights and the
+ * gradient so far, each unless it is NULL. */
 void kelp__mirror_upload(struct kelp__mirror *mirror, struct kelp_stream *stream,
                          const float *weights, const float *gradient);
+
+/*
+ * Weights group by group, of 1 MiB or more, on a stream of their own: init once; lay_out, when
+ * other weights are bound (offsets: of the tensors, ascending); then, where has_weights is false,
+ * bring for each group that is about to be read, whose weights are there, and settle behind the
+ * run: it waits for the copies and sets has_weights if all groups were brought.
+ *
+ * Errors of init: KELP_ERR_NO_MEMORY; of settle: those of the copies' wait().
+ */
+kelp_status kelp__mirror_init(struct kelp__mirror *mirror, uint32_t tensor_count,
+                              struct kelp_error *reterr) KELP_MUST_USE;
+void kelp__mirror_lay_out(struct kelp__mirror *mirror, const uint64_t *offsets,
+                          uint32_t tensor_count, uint64_t count);
+void kelp__mirror_bring(struct kelp__mirror *mirror, struct kelp__mirror_group *group,
+                        struct kelp_stream *stream, struct kelp_stream *copies,
+                        const float *weights);
+kelp_status kelp__mirror_settle(struct kelp__mirror *mirror, struct kelp_stream *copies,
+                                struct kelp_error *reterr) KELP_MUST_USE;
 
 /*
  * The gradient to the host while it is computed, in parts of 1 MiB or more: begin, before the

@@ -27,9 +27,10 @@ struct kelp_model {
     /* What is bound, and where its tensors lie. */
     uint64_t *offsets; /* owned, [tensor_count] */
     uint64_t flat_count;
-    const float *weights;       /* borrowed, as the gradient */
-    float *gradient;            /* NULL: none */
-    struct kelp__mirror mirror; /* where the device has memory of its own */
+    const float *weights;                 /* borrowed, as the gradient */
+    float *gradient;                      /* NULL: none */
+    struct kelp__mirror mirror;           /* where the device has memory of its own */
+    const struct kelp_model_piece *piece; /* in work, likewise */
 };
 
 static uint64_t shape_count(const struct kelp_shape *shape)
@@ -192,6 +193,9 @@ kelp_status kelp_model_create(const struct kelp_job *job, const struct kelp_samp
         goto fail;
     }
     status = list_tensors(model, job, reterr);
+    if (status == KELP_OK) {
+        status = kelp__mirror_init(&model->mirror, model->tensor_count, reterr);
+    }
     if (status != KELP_OK) {
         goto fail;
     }
@@ -245,7 +249,7 @@ void kelp_model_bind(struct kelp_model *model, const struct kelp_plan *plan,
     }
     model->flat_count = plan->flat_count;
     model->weights = flat_weights;
-    model->mirror.has_weights = false;
+    kelp__mirror_lay_out(&model->mirror, model->offsets, model->tensor_count, model->flat_count);
     kelp_model_bind_gradient(model, flat_gradient);
 }
 
@@ -259,8 +263,10 @@ void kelp_model_bind_gradient(struct kelp_model *model, float *flat_gradient)
     }
 }
 
-/* What the graph is about to read is where it reads it. */
-static kelp_status upload(struct kelp_model *model, bool accumulate, struct kelp_error *reterr)
+/* What the graph is about to read is where it reads it; the weights, unless they are to arrive
+ * while it runs. */
+static kelp_status upload(struct kelp_model *model, bool arriving, bool accumulate,
+                          struct kelp_error *reterr)
 {
     struct kelp__mirror *mirror = &model->mirror;
     if (model->device->table->host_memory) {
@@ -270,10 +276,40 @@ static kelp_status upload(struct kelp_model *model, bool accumulate, struct kelp
         kelp__mirror_prepare(mirror, model->stream, model->flat_count, model->gradient, reterr);
     if (status == KELP_OK) {
         bind_graph(model, mirror->weights, !model->gradient ? NULL : mirror->gradient);
-        kelp__mirror_upload(mirror, model->stream, model->weights,
+        kelp__mirror_upload(mirror, model->stream, arriving ? NULL : model->weights,
                             accumulate ? model->gradient : NULL);
     }
     return status;
+}
+
+/* Weights that are to arrive: waited for, and on their way to the device. */
+static bool bring(struct kelp_model *model, struct kelp__mirror_group *group)
+{
+    for (uint32_t i = group->first; i < group->end; i++) {
+        if (!model->piece->need(model->piece->user, i)) {
+            return false;
+        }
+    }
+    kelp_graph_pause(model->graph);
+    kelp__mirror_bring(&model->mirror, group, model->stream, model->copies, model->weights);
+    return true;
+}
+
+static bool on_need(void *user, uint32_t index)
+{
+    struct kelp_model *model = user;
+    struct kelp__mirror_group *group = &model->mirror.groups[model->mirror.group_of[index]];
+    return group->there || bring(model, group);
+}
+
+/* Weights that training does not read, for what comes after it. */
+static void bring_rest(struct kelp_model *model)
+{
+    for (uint32_t i = 0; i < model->mirror.group_count; i++) {
+        if (!model->mirror.groups[i].there && !bring(model, &model->mirror.groups[i])) {
+            return; /* the next run asks again */
+        }
+    }
 }
 
 static void on_complete(void *user, uint32_t index)
@@ -297,26 +333,32 @@ static kelp_status train_apart(struct kelp_model *model, const struct kelp_model
     if (status != KELP_OK) {
         return status;
     }
+    model->piece = piece;
     run->complete = piece->complete ? on_complete : NULL;
     run->user = model;
     status = kelp_graph_begin(model->graph, run, reterr);
-    if (status == KELP_OK) {
-        if (piece->idle) {
-            piece->idle(piece->user);
-        }
-        if (piece->complete) {
-            kelp__mirror_arrive(mirror, model->stream, model->gradient, piece->complete,
-                                piece->user);
-        }
-        status = kelp_graph_end(model->graph, run, reterr);
+    if (status != KELP_OK) {
+        return status;
     }
-    if (status == KELP_OK && piece->more) {
-        mirror->has_gradient = true;
-        return KELP_OK;
+    if (run->need && kelp_graph_is_whole(model->graph)) {
+        bring_rest(model);
     }
-    return status != KELP_OK || piece->complete
-               ? status
-               : kelp__mirror_download(mirror, model->stream, model->gradient, reterr);
+    if (piece->idle) {
+        piece->idle(piece->user);
+    }
+    if (piece->complete) {
+        kelp__mirror_arrive(mirror, model->stream, model->gradient, piece->complete, piece->user);
+    }
+    status = kelp_graph_end(model->graph, run, reterr);
+    const kelp_status settled =
+        kelp__mirror_settle(mirror, model->copies, status == KELP_OK ? reterr : NULL);
+    status = status == KELP_OK ? settled : status;
+    if (status != KELP_OK || piece->complete) {
+        return status;
+    }
+    mirror->has_gradient = true;
+    return piece->more ? KELP_OK
+                       : kelp__mirror_download(mirror, model->stream, model->gradient, reterr);
 }
 
 /* NOLINTBEGIN(readability-non-const-parameter): sums and output are written through the run */
@@ -325,12 +367,8 @@ kelp_status kelp_model_train(struct kelp_model *model, const struct kelp_model_p
 {
     assert(model->gradient);
     const bool on_host = model->device->table->host_memory;
-    for (uint32_t i = 0; !on_host && piece->need && i < model->tensor_count; i++) {
-        if (!piece->need(piece->user, i)) {
-            return kelp_fail(reterr, KELP_ERR_BUSY, "the weights of this step are not to come");
-        }
-    }
-    kelp_status status = upload(model, piece->accumulate, reterr);
+    const bool arriving = !on_host && piece->need && !model->mirror.has_weights;
+    kelp_status status = upload(model, arriving, piece->accumulate, reterr);
     if (status != KELP_OK) {
         return status;
     }
@@ -349,6 +387,7 @@ kelp_status kelp_model_train(struct kelp_model *model, const struct kelp_model_p
         .trace = piece->trace,
     };
     if (!on_host) {
+        run.need = arriving ? on_need : NULL;
         return train_apart(model, piece, &run, reterr);
     }
     run.need = piece->need;
@@ -362,7 +401,7 @@ static kelp_status run_pieces(struct kelp_model *model, struct kelp_graph_run ru
                               struct kelp_error *reterr)
 {
     assert(model->weights);
-    kelp_status status = upload(model, false, reterr);
+    kelp_status status = upload(model, false, false, reterr);
     if (status != KELP_OK) {
         return status;
     }

@@ -79,8 +79,8 @@ void kelp_model_bind_gradient(struct kelp_model *model, float *flat_gradient);
  * step         training steps before this one; position: the first sample's place in the step's
  *              batch. They decide, with the job's seed, what dropout keeps.
  * need         called before the tensor is read: waits for its weights. False: training ends with
- *              KELP_ERR_BUSY. A device with memory of its own needs all at once. NULL: all are
- *              there.
+ *              KELP_ERR_BUSY. A device with memory of its own gets them 1 MiB or more at a time,
+ *              tensor by tensor, while it computes with those before. NULL: all are there.
  * complete     called while the backward pass runs, with falling indices: the gradients of the
  *              tensors from index on are complete. The last call has index 0, unless training
  *              fails. On a device with memory of its own it takes as much host memory as a

@@ -11,7 +11,7 @@
 #define COUNT (4 * MIB + 10)
 
 static struct kelp_device *device;
-static struct kelp_stream *stream;
+static struct kelp_stream *stream, *copies;
 static struct kelp__mirror mirror;
 static float *gradient; /* the host's */
 
@@ -23,6 +23,7 @@ static void setup(void)
     ck_assert_ptr_nonnull(gradient);
     ck_assert_msg(fake_device_create(&device, &error) == KELP_OK, "%s", error.text);
     ck_assert_int_eq(device->table->stream_create(device, &stream, &error), KELP_OK);
+    ck_assert_int_eq(device->table->stream_create(device, &copies, &error), KELP_OK);
     ck_assert_msg(kelp__mirror_prepare(&mirror, stream, COUNT, true, &error) == KELP_OK, "%s",
                   error.text);
 }
@@ -30,6 +31,7 @@ static void setup(void)
 static void teardown(void)
 {
     kelp__mirror_fini(&mirror, device);
+    device->table->stream_destroy(copies);
     device->table->stream_destroy(stream);
     device->table->destroy(device);
     free(gradient);
@@ -113,4 +115,73 @@ KELP_LOOP_TEST(nothing_is_told_of_a_failure, 0, SEEDS)
     kelp__mirror_arrive(&mirror, stream, gradient, tell, &round);
     ck_assert_uint_eq(told_count, KELP_ARRAY_COUNT(told));
     ck_assert_int_eq(device->table->wait(stream, &error), KELP_OK);
+}
+
+KELP_CASE("weights", .timeout_s = 60, .setup = setup, .teardown = teardown)
+
+static float *make_weights(float value)
+{
+    float *weights = malloc(COUNT * sizeof(*weights));
+    ck_assert_ptr_nonnull(weights);
+    for (uint64_t i = 0; i < COUNT; i++) {
+        weights[i] = value;
+    }
+    return weights;
+}
+
+/* The mirror's weights, as the computing stream finds them. */
+static void expect_weights(float value)
+{
+    struct kelp_error error = {KELP_OK, ""};
+    float *found = malloc(COUNT * sizeof(*found));
+    ck_assert_ptr_nonnull(found);
+    device->table->copy_out(stream, found, mirror.weights, COUNT * sizeof(*found));
+    ck_assert_msg(device->table->wait(stream, &error) == KELP_OK, "%s", error.text);
+    uint64_t right = 0;
+    for (uint64_t i = 0; i < COUNT; i++) {
+        right += found[i] == value;
+    }
+    ck_assert_uint_eq(right, COUNT);
+    free(found);
+}
+
+/* Groups of 1 MiB at least, but for the last one; in any order. */
+KELP_LOOP_TEST(they_come_group_by_group, 0, SEEDS)
+{
+    static const uint32_t orders[][3] = {{0, 1, 2}, {2, 0, 1}};
+    struct kelp_error error = {KELP_OK, ""};
+    fake_device_seed((uint64_t)_i);
+    ck_assert_int_eq(kelp__mirror_init(&mirror, TENSORS, &error), KELP_OK);
+    for (uint32_t round = 0; round < 3; round++) {
+        float *weights = make_weights(1.0f + (float)round);
+        kelp__mirror_lay_out(&mirror, firsts, TENSORS, COUNT);
+        ck_assert_uint_eq(mirror.group_count, 3);
+        ck_assert_uint_eq(mirror.group_of[2], 1);
+        ck_assert_uint_eq(mirror.group_of[TENSORS - 1], 2);
+        for (uint32_t i = 0; i < 3; i++) {
+            ck_assert(!mirror.has_weights);
+            kelp__mirror_bring(&mirror, &mirror.groups[orders[_i % 2][i]], stream, copies, weights);
+            ck_assert(i == 1 || kelp__mirror_settle(&mirror, copies, &error) == KELP_OK);
+        }
+        ck_assert(mirror.has_weights);
+        expect_weights(1.0f + (float)round);
+        free(weights);
+    }
+}
+
+/* What changes while it is on its way is found at the end of the run. */
+KELP_LOOP_TEST(they_change_on_their_way, 0, SEEDS)
+{
+    struct kelp_error error = {KELP_OK, ""};
+    float *weights = make_weights(1.0f);
+    fake_device_seed((uint64_t)_i);
+    ck_assert_int_eq(kelp__mirror_init(&mirror, TENSORS, &error), KELP_OK);
+    kelp__mirror_lay_out(&mirror, firsts, TENSORS, COUNT);
+    kelp__mirror_bring(&mirror, &mirror.groups[1], stream, copies, weights);
+    weights[mirror.groups[1].from] = 2.0f;
+    ck_assert_int_eq(kelp__mirror_settle(&mirror, copies, &error), KELP_ERR_DEVICE);
+    ck_assert_msg(strstr(error.text, "changed before wait()") != NULL, "%s", error.text);
+    ck_assert(!mirror.has_weights);
+    ck_assert_int_eq(device->table->wait(stream, &error), KELP_OK);
+    free(weights);
 }

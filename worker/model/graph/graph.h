@@ -27,6 +27,9 @@
 
 #define KELP_GRAPH_NONE      UINT32_MAX
 #define KELP_GRAPH_NODES_MAX (4u * KELP_PLAN_TENSORS_MAX)
+/* Steps that are kept for replays: training and evaluating, whole batches and the last one of an
+ * epoch, with one and the other of the graph's buffers. */
+#define KELP_GRAPH_STEPS_KEPT 16
 
 struct kelp_graph;
 
@@ -323,8 +326,11 @@ void kelp_graph_stage(struct kelp_graph *graph, const float *input, const float 
 /* That stream; borrowed until the graph is destroyed. */
 void kelp_graph_copies(struct kelp_graph *graph, struct kelp_stream *copies);
 
-/* In complete(), before the caller gives the stream work of its own: what came before has been
- * enqueued then. In the same calls of each run with the same mode, count and buffers. */
+/* Of the run in work: is all of it enqueued? need() may have said no. */
+bool kelp_graph_is_whole(const struct kelp_graph *graph);
+
+/* In need() and complete(), before the caller gives the stream work of its own: what came before
+ * has been enqueued then. In the same calls of each run with the same mode, count and buffers. */
 void kelp_graph_pause(struct kelp_graph *graph);
 
 #endif

@@ -114,6 +114,7 @@ struct graph_step_key {
     uint32_t count;
     bool accumulate;
     bool pauses; /* for what is complete */
+    bool needs;  /* pauses for what is needed */
     bool outputs;
     const float *input, *target;
 };

@@ -50,8 +50,8 @@ static bool is_bound(const struct kelp_graph *graph, const struct graph_step *st
 static bool same_key(const struct graph_step_key *a, const struct graph_step_key *b)
 {
     return a->mode == b->mode && a->count == b->count && a->accumulate == b->accumulate &&
-           a->pauses == b->pauses && a->outputs == b->outputs && a->input == b->input &&
-           a->target == b->target;
+           a->pauses == b->pauses && a->needs == b->needs && a->outputs == b->outputs &&
+           a->input == b->input && a->target == b->target;
 }
 
 static struct graph_step *find(const struct kelp_graph *graph, const struct graph_step_key *key)
@@ -106,6 +106,7 @@ kelp_status kelp__graph_tape_begin(struct kelp_graph *graph, const struct kelp_g
                                        .count = run->count,
                                        .accumulate = graph->accumulate,
                                        .pauses = run->complete != NULL,
+                                       .needs = run->need != NULL,
                                        .outputs = run->output != NULL,
                                        .input = graph->input,
                                        .target = graph->target};

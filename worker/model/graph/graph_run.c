@@ -330,6 +330,11 @@ kelp_status kelp_graph_begin(struct kelp_graph *graph, const struct kelp_graph_r
     return KELP_OK;
 }
 
+bool kelp_graph_is_whole(const struct kelp_graph *graph)
+{
+    return graph->whole;
+}
+
 kelp_status kelp_graph_end(struct kelp_graph *graph, const struct kelp_graph_run *run,
                            struct kelp_error *reterr)
 {
