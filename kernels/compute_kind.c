@@ -152,7 +152,8 @@ kelp_status kelp_compute_kind(struct kelp_device *device, char text[KELP_COMPUTE
 {
     struct answer answer;
     static kelp_status (*const parts[])(struct answer *, struct kelp_error *) = {
-        matmuls, elementwise, kelp__compute_kind_answer_rows, kelp__compute_kind_answer_windows};
+        matmuls, elementwise, kelp__compute_kind_answer_rows, kelp__compute_kind_answer_windows,
+        kelp__compute_kind_answer_layers};
     kelp_status status = answer_init(&answer, device, reterr);
     if (status != KELP_OK) {
         goto out;

@@ -93,8 +93,8 @@ struct kelp_device_table {
     void (*replay)(struct kelp_stream *stream, struct kelp_recording *recording);
     void (*recording_destroy)(struct kelp_recording *recording); /* NULL: nothing */
 
-    void (*matmul)(struct kelp_stream *stream, const struct kelp_matmul *matmul);
 #define KELP_DEVICE_ENTRY(name, ...) void (*name)(struct kelp_stream * stream, __VA_ARGS__);
+    KELP_PRODUCT_OPERATORS(KELP_DEVICE_ENTRY)
     KELP_OPERATORS(KELP_DEVICE_ENTRY)
 #undef KELP_DEVICE_ENTRY
 

@@ -106,6 +106,28 @@ struct kelp_unary_gradient {
     enum kelp_write write;
 };
 
+/*
+ * A linear layer: y = f(x weight^T + bias), where f is a function of one element, or nothing at
+ * all. Rows of x and dx are x_ld apart, rows of y and dy y_ld; with a function y_ld is `out`. The
+ * gradient reads what that of the function does: gelu's the sums before it, which the forward pass
+ * leaves in `sums`, the others' y. dsums gets their gradient, dy f'.
+ */
+struct kelp_linear {
+    uint32_t rows, in, out;
+    const float *x; /* [rows, in] */
+    uint64_t x_ld;
+    const float *weight, *bias; /* [out, in]; [out] or NULL */
+    bool activated;
+    enum kelp_unary_kind activation;
+    float *sums; /* [rows, out]; gelu alone, else not looked at */
+    float *y;    /* [rows, out] */
+    uint64_t y_ld;
+    const float *dy;             /* gradient */
+    float *dsums;                /* [rows, out]; activated alone; may be dy */
+    float *dx, *dweight, *dbias; /* each NULL when not wanted */
+    enum kelp_write write_x, write_weight, write_bias;
+};
+
 /* y = or += a b, element by element. */
 struct kelp_multiply {
     const float *a, *b;
@@ -369,6 +391,13 @@ struct kelp_criterion {
     bool loss_alone;             /* of the sums; the others are then 0, as in training */
     float *workspace;            /* float32[samples * elements] for class losses, else NULL */
 };
+
+/* The operators with matrix products in them: X(name, parameters behind the stream). The CPU
+ * composes them of products and loops (kernels/cpu/composed.h). */
+#define KELP_PRODUCT_OPERATORS(X)                                                                  \
+    X(matmul, const struct kelp_matmul *p)                                                         \
+    X(linear, const struct kelp_linear *p)                                                         \
+    X(linear_gradient, const struct kelp_linear *p)
 
 /*
  * The operators that a device does as loops over arrays: X(name, parameters behind the stream).

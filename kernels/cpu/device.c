@@ -12,6 +12,7 @@
 #include <string.h>
 #include <sys/utsname.h>
 
+#include "kernels/cpu/composed.h"
 #include "kernels/cpu/conv2d.h"
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/loops.h"
@@ -205,6 +206,8 @@ static void conv2d_gradient(struct kelp_stream *stream, const struct kelp_conv2d
         .copy_in = copy_bytes,                                                                     \
         .copy_out = copy_bytes,                                                                    \
         .matmul = matmul,                                                                          \
+        .linear = kelp__cpu_linear,                                                                \
+        .linear_gradient = kelp__cpu_linear_gradient,                                              \
         .conv2d_create = conv2d_create,                                                            \
         .conv2d_destroy = kelp__conv2d_destroy,                                                    \
         .conv2d_workspace = kelp__conv2d_workspace,                                                \

@@ -105,8 +105,6 @@ void *kelp__cuda_scratch(struct kelp__cuda_stream *stream, size_t bytes);
 /* A number for an operator that may fault, behind its launch: never 0. */
 unsigned int kelp__cuda_serial(struct kelp__cuda_stream *stream);
 
-/* One product, or a batch of them; also for other files of this folder. */
-void kelp__cuda_matmul(struct kelp_stream *stream, const struct kelp_matmul *p);
 /* Find cuBLASLt, once for the process. Errors: KELP_ERR_NOT_FOUND, with the places looked at. */
 kelp_status kelp__cuda_products_load(struct kelp_error *reterr);
 /* What a stream needs for its products. Errors: KELP_ERR_DEVICE, KELP_ERR_NO_MEMORY. */
@@ -118,6 +116,7 @@ void kelp__cuda_products_describe(char *text, size_t size);
 /* Operators of kernels/operators.h, and the convolution's. */
 #define KELP_CUDA_DECLARE(name, ...)                                                               \
     void kelp__cuda_##name(struct kelp_stream *stream, __VA_ARGS__);
+KELP_PRODUCT_OPERATORS(KELP_CUDA_DECLARE)
 KELP_OPERATORS(KELP_CUDA_DECLARE)
 #undef KELP_CUDA_DECLARE
 kelp_status kelp__cuda_conv2d_create(struct kelp_device *device,

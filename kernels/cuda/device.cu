@@ -493,9 +493,8 @@ static const struct kelp_device_table table = {
     .record_end = record_end,
     .replay = replay,
     .recording_destroy = recording_destroy,
-    .matmul = kelp__cuda_matmul,
 #define CUDA_OPERATOR(name, ...) .name = kelp__cuda_##name,
-    KELP_OPERATORS(CUDA_OPERATOR)
+    KELP_PRODUCT_OPERATORS(CUDA_OPERATOR) KELP_OPERATORS(CUDA_OPERATOR)
 #undef CUDA_OPERATOR
         .conv2d_create = kelp__cuda_conv2d_create,
     .conv2d_destroy = kelp__cuda_conv2d_destroy,

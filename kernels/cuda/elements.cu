@@ -7,7 +7,7 @@
 #include <assert.h>
 #include <stdint.h>
 
-#include "kernels/cuda/cuda.cuh"
+#include "kernels/cuda/elements.cuh"
 
 /* In front of a loop whose arrays are to live in registers. */
 #ifdef __NVCC__
@@ -15,21 +15,6 @@
 #else
 #define UNROLLED
 #endif
-
-/* f of one number of each argument, or of each of four. */
-template <typename function, typename... numbers>
-static __device__ __forceinline__ float each(const function f, const float first,
-                                             const numbers... rest)
-{
-    return f(first, rest...);
-}
-template <typename function, typename... numbers>
-static __device__ __forceinline__ float4 each(const function f, const float4 first,
-                                              const numbers... rest)
-{
-    return make_float4(f(first.x, rest.x...), f(first.y, rest.y...), f(first.z, rest.z...),
-                       f(first.w, rest.w...));
-}
 
 /* Each points to four numbers that can be read at once. */
 template <typename... numbers> static bool aligned(const numbers *...arrays)
@@ -88,7 +73,7 @@ static __device__ __forceinline__ void walk(const function f, const struct array
         for (unsigned int s = 0; s < several; s++) {
             const uint64_t i = first + s * KELP_CUDA_THREADS;
             if (i < count) {
-                y[i] = each(f, va[s], vb[s], vc[s]);
+                y[i] = kelp__cuda_each(f, va[s], vb[s], vc[s]);
             }
         }
     }
@@ -226,68 +211,25 @@ void kelp__cuda_multiply(struct kelp_stream *stream, const struct kelp_multiply 
 
 /* ---- activations ----------------------------------------------------------------------------- */
 
-static __device__ __forceinline__ float gelu_cdf(float x)
-{
-    return 0.5f * (1.0f + kelp__math_erf(x * 0x1.6a09e6p-1f)); /* 1 / sqrt(2) */
-}
-
-template <enum kelp_unary_kind kind> struct unary_function {
-    static constexpr unsigned int inputs = 1;
-    __device__ __forceinline__ float operator()(float x, float, float) const
-    {
-        if constexpr (kind == KELP_UNARY_RELU) {
-            return x <= 0.0f ? 0.0f : x;
-        } else if constexpr (kind == KELP_UNARY_GELU) {
-            return x * gelu_cdf(x);
-        } else if constexpr (kind == KELP_UNARY_ELU) {
-            const float negative = kelp__math_expm1(x > 0.0f ? 0.0f : x);
-            return x > 0.0f ? x : negative;
-        } else if constexpr (kind == KELP_UNARY_SIGMOID) {
-            return kelp__math_sigmoid(x);
-        } else {
-            return kelp__math_tanh(x);
-        }
-    }
-};
-
 void kelp__cuda_unary(struct kelp_stream *stream, const struct kelp_unary *p)
 {
     const struct arrays arrays = {.y = p->y, .a = p->x, .count = p->count};
     switch (p->kind) {
     case KELP_UNARY_RELU:
-        launch(stream, unary_function<KELP_UNARY_RELU>{}, arrays);
+        launch(stream, kelp__cuda_unary_function<KELP_UNARY_RELU>{}, arrays);
         break;
     case KELP_UNARY_GELU:
-        launch(stream, unary_function<KELP_UNARY_GELU>{}, arrays);
+        launch(stream, kelp__cuda_unary_function<KELP_UNARY_GELU>{}, arrays);
         break;
     case KELP_UNARY_ELU:
-        launch(stream, unary_function<KELP_UNARY_ELU>{}, arrays);
+        launch(stream, kelp__cuda_unary_function<KELP_UNARY_ELU>{}, arrays);
         break;
     case KELP_UNARY_SIGMOID:
-        launch(stream, unary_function<KELP_UNARY_SIGMOID>{}, arrays);
+        launch(stream, kelp__cuda_unary_function<KELP_UNARY_SIGMOID>{}, arrays);
         break;
     case KELP_UNARY_TANH:
-        launch(stream, unary_function<KELP_UNARY_TANH>{}, arrays);
+        launch(stream, kelp__cuda_unary_function<KELP_UNARY_TANH>{}, arrays);
         break;
-    }
-}
-
-/* v is x for gelu, y for the others. */
-template <enum kelp_unary_kind kind>
-static __device__ __forceinline__ float slope_times(float v, float dy)
-{
-    if constexpr (kind == KELP_UNARY_RELU) {
-        return v > 0.0f ? dy : 0.0f;
-    } else if constexpr (kind == KELP_UNARY_GELU) {
-        const float density = 0x1.988454p-2f * kelp__math_exp(-0.5f * v * v); /* 1 / sqrt(2 pi) */
-        return dy * (gelu_cdf(v) + v * density);
-    } else if constexpr (kind == KELP_UNARY_ELU) {
-        const float negative = dy * (v + 1.0f);
-        return v > 0.0f ? dy : negative;
-    } else if constexpr (kind == KELP_UNARY_SIGMOID) {
-        return dy * (v * (1.0f - v));
-    } else {
-        return dy * (1.0f - v * v);
     }
 }
 
@@ -295,7 +237,7 @@ template <enum kelp_unary_kind kind, enum kelp_write write>
 struct slope_function {
     static constexpr unsigned int inputs = write == KELP_ACCUMULATE ? 3 : 2;
     __device__ __forceinline__ float operator()(float v, float dy, float dx)
-        const {const float value = slope_times<kind>(v, dy);
+        const {const float value = kelp__cuda_slope_times<kind>(v, dy);
                return write == KELP_ACCUMULATE ? dx + value : value;}
 }
 ;
@@ -344,7 +286,7 @@ void kelp__cuda_unary_gradient(struct kelp_stream *stream, const struct kelp_una
 
 template <typename number> static __device__ __forceinline__ number sum_of(number a, number b)
 {
-    return each([](float x, float y) { return x + y; }, a, b);
+    return kelp__cuda_each([](float x, float y) { return x + y; }, a, b);
 }
 
 template <typename number>
@@ -385,7 +327,8 @@ template <typename number> static __global__ void glu(const struct kelp_glu p)
     KELP_CUDA_FOR (i, p.rows * width) {
         const uint64_t at = i + i / width * width;
         const number value = x[at], gate = x[at + width];
-        y[i] = each([](float v, float g) { return v * kelp__math_sigmoid(g); }, value, gate);
+        y[i] = kelp__cuda_each([](float v, float g) { return v * kelp__math_sigmoid(g); }, value,
+                               gate);
     }
 }
 
@@ -408,9 +351,9 @@ template <typename number> static __global__ void glu_gradient(const struct kelp
     KELP_CUDA_FOR (i, p.rows * width) {
         const uint64_t at = i + i / width * width;
         const number value = x[at], gate = x[at + width], slope = dy[i];
-        const number s = each([](float g) { return kelp__math_sigmoid(g); }, gate);
-        const number first = each([](float d, float t) { return d * t; }, slope, s);
-        const number second = each(
+        const number s = kelp__cuda_each([](float g) { return kelp__math_sigmoid(g); }, gate);
+        const number first = kelp__cuda_each([](float d, float t) { return d * t; }, slope, s);
+        const number second = kelp__cuda_each(
             [](float d, float v, float t) { return d * v * (t * (1.0f - t)); }, slope, value, s);
         put(dx + at, first, p.write);
         put(dx + at + width, second, p.write);
@@ -441,18 +384,20 @@ template <typename number> static __global__ void lstm_cell(const struct kelp_ls
         number *gates = reinterpret_cast<number *>(p.gates) + 4 * row * hidden + column;
         const number sums[4] = {gates[0], gates[hidden], gates[2 * hidden], gates[3 * hidden]};
         const number before = reinterpret_cast<const number *>(p.c_before)[i];
-        const number in = each(sigmoid, sums[0]), forget = each(sigmoid, sums[1]);
-        const number update = each([](float x) { return kelp__math_tanh(x); }, sums[2]);
-        const number out = each(sigmoid, sums[3]);
-        const number c = each([](float f, float b, float n, float u) { return f * b + n * u; },
-                              forget, before, in, update);
+        const number in = kelp__cuda_each(sigmoid, sums[0]),
+                     forget = kelp__cuda_each(sigmoid, sums[1]);
+        const number update = kelp__cuda_each([](float x) { return kelp__math_tanh(x); }, sums[2]);
+        const number out = kelp__cuda_each(sigmoid, sums[3]);
+        const number c =
+            kelp__cuda_each([](float f, float b, float n, float u) { return f * b + n * u; },
+                            forget, before, in, update);
         gates[0] = in;
         gates[hidden] = forget;
         gates[2 * hidden] = update;
         gates[3 * hidden] = out;
         reinterpret_cast<number *>(p.c)[i] = c;
         reinterpret_cast<number *>(p.h)[row * h_ld + column] =
-            each([](float o, float x) { return o * kelp__math_tanh(x); }, out, c);
+            kelp__cuda_each([](float o, float x) { return o * kelp__math_tanh(x); }, out, c);
     }
 }
 
@@ -487,20 +432,21 @@ template <typename number> static __global__ void lstm_cell_gradient(const struc
         const number out = gates[3 * hidden], dc_before = *dc;
         const number before = reinterpret_cast<const number *>(p.c_before)[i];
         const number dh = reinterpret_cast<const number *>(p.dh)[row * dh_ld + column];
-        const number t = each([](float c) { return kelp__math_tanh(c); },
-                              reinterpret_cast<const number *>(p.c)[i]);
-        const number total = each(
+        const number t = kelp__cuda_each([](float c) { return kelp__math_tanh(c); },
+                                         reinterpret_cast<const number *>(p.c)[i]);
+        const number total = kelp__cuda_each(
             [](float d, float h, float o, float tanh) { return d + h * o * (1.0f - tanh * tanh); },
             dc_before, dh, out, t);
-        dgates[0] = each([](float d, float u, float n) { return d * u * sigmoid_slope(n); }, total,
-                         update, in);
-        dgates[hidden] = each([](float d, float b, float f) { return d * b * sigmoid_slope(f); },
-                              total, before, forget);
-        dgates[2 * hidden] = each([](float d, float n, float u) { return d * n * (1.0f - u * u); },
-                                  total, in, update);
-        dgates[3 * hidden] = each(
+        dgates[0] = kelp__cuda_each(
+            [](float d, float u, float n) { return d * u * sigmoid_slope(n); }, total, update, in);
+        dgates[hidden] =
+            kelp__cuda_each([](float d, float b, float f) { return d * b * sigmoid_slope(f); },
+                            total, before, forget);
+        dgates[2 * hidden] = kelp__cuda_each(
+            [](float d, float n, float u) { return d * n * (1.0f - u * u); }, total, in, update);
+        dgates[3 * hidden] = kelp__cuda_each(
             [](float h, float tanh, float o) { return h * tanh * sigmoid_slope(o); }, dh, t, out);
-        *dc = each([](float d, float f) { return d * f; }, total, forget);
+        *dc = kelp__cuda_each([](float d, float f) { return d * f; }, total, forget);
     }
 }
 

@@ -163,6 +163,34 @@ static uint32_t build_linear(struct built *b)
     return kelp_layer_linear(b->graph, "linear", x, size(b, 5), built_below(b, 2) == 0);
 }
 
+/* A layer whose sums are often read by the function alone, and whose gradient may be read by others
+ * after it: that of a sum is its operands'. */
+static uint32_t build_linear_activated(struct built *b)
+{
+    static uint32_t (*const functions[])(struct kelp_graph *, const char *, uint32_t) = {
+        kelp_graph_relu, kelp_graph_gelu, kelp_graph_elu, kelp_graph_sigmoid, kelp_graph_tanh};
+    const struct kelp_shape in = any_shape(b, 1, 6);
+    struct kelp_shape out = in;
+    out.dims[out.rank - 1] = size(b, 5);
+    const uint32_t other = operand(b, out);
+    const uint32_t sums = kelp_layer_linear(b->graph, "linear", operand(b, in),
+                                            out.dims[out.rank - 1], built_below(b, 3) != 0);
+    if (built_below(b, 4) == 0) {
+        built_give_out(b, sums);
+    }
+    const uint32_t y =
+        functions[built_below(b, KELP_ARRAY_COUNT(functions))](b->graph, "function", sums);
+    switch (built_below(b, 3)) {
+    case 0:
+        return kelp_graph_add(b->graph, "add", y, other);
+    case 1:
+        return kelp_graph_multiply(b->graph, "multiply", other, y);
+    default:
+        built_give_out(b, other);
+        return y;
+    }
+}
+
 static uint32_t build_linear_grouped(struct built *b)
 {
     const uint64_t groups = size(b, 4), in = size(b, 5), out = size(b, 4);
@@ -348,6 +376,7 @@ const struct graph_builder graph_builders[GRAPH_BUILDERS] = {
     {"weighted_sum", build_weighted_sum},
     {"matmul", build_matmul},
     {"linear", build_linear},
+    {"linear_activated", build_linear_activated},
     {"linear_grouped", build_linear_grouped},
     {"rows", build_rows},
     {"transpose", build_transpose},

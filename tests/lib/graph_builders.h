@@ -8,7 +8,7 @@
 #include "tests/lib/gradient_check.h"
 #include "worker/model/graph/graph.h"
 
-#define GRAPH_BUILDERS   32
+#define GRAPH_BUILDERS   33
 #define GRAPH_NUMBERS    3 /* first input */
 #define GRAPH_CATEGORIES 4 /* second input */
 #define GRAPH_VOCAB      5

@@ -76,7 +76,8 @@ const char *case_sign(enum kelp_write write);
     X(embedding)                                                                                   \
     X(criterion)                                                                                   \
     X(windows)                                                                                     \
-    X(products)
+    X(products)                                                                                    \
+    X(layers)
 #define OPERATOR_GROUP_DECLARE(name) void cases_##name(struct operator_cases *cases, bool large);
 OPERATOR_GROUPS(OPERATOR_GROUP_DECLARE)
 #undef OPERATOR_GROUP_DECLARE

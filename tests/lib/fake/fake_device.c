@@ -840,9 +840,8 @@ static const struct kelp_device_table table = {
     .record_end = record_end,
     .replay = replay,
     .recording_destroy = recording_destroy,
-    .matmul = queue_matmul,
 #define FAKE_ENTRY(name, ...) .name = queue_##name,
-    KELP_OPERATORS(FAKE_ENTRY)
+    KELP_PRODUCT_OPERATORS(FAKE_ENTRY) KELP_OPERATORS(FAKE_ENTRY)
 #undef FAKE_ENTRY
         .conv2d_create = conv2d_create,
     .conv2d = queue_conv2d,

@@ -18,6 +18,9 @@
 
 OPERANDS(fake_flat, AT(fake_flat, y), AT(fake_flat, a), AT(fake_flat, b))
 OPERANDS(kelp_matmul, AT(kelp_matmul, a), AT(kelp_matmul, b), AT(kelp_matmul, c))
+OPERANDS(kelp_linear, AT(kelp_linear, x), AT(kelp_linear, weight), AT(kelp_linear, bias),
+         AT(kelp_linear, sums), AT(kelp_linear, y), AT(kelp_linear, dy), AT(kelp_linear, dsums),
+         AT(kelp_linear, dx), AT(kelp_linear, dweight), AT(kelp_linear, dbias))
 OPERANDS(kelp_bias, AT(kelp_bias, matrix), AT(kelp_bias, bias))
 OPERANDS(kelp_bias_gradient, AT(kelp_bias_gradient, matrix), AT(kelp_bias_gradient, bias))
 OPERANDS(kelp_moving_average, AT(kelp_moving_average, x), AT(kelp_moving_average, y),

@@ -10,6 +10,8 @@
 /* X(operator, struct of its arguments): those of kernels/device.h that take one. */
 #define FAKE_STRUCT_OPERATORS(X)                                                                   \
     X(matmul, kelp_matmul)                                                                         \
+    X(linear, kelp_linear)                                                                         \
+    X(linear_gradient, kelp_linear)                                                                \
     X(bias_add, kelp_bias)                                                                         \
     X(bias_gradient, kelp_bias_gradient)                                                           \
     X(moving_average, kelp_moving_average)                                                         \

@@ -406,11 +406,11 @@ KELP_TEST(test_no_such_operator)
 {
     const struct kelp_shape target = {.rank = 2, .dims = {3, 4}};
     other_table = *device->table;
-    other_table.unary = NULL;
+    other_table.softmax = NULL;
     stream->table = &other_table;
-    const uint32_t output = kelp_graph_gelu(graph, "act", linear(input(3, 5), 4, 5));
+    const uint32_t output = kelp_graph_softmax(graph, "act", linear(input(3, 5), 4, 5));
     ck_assert_int_eq(kelp_graph_finish(graph, output, &target, &mse, &error), KELP_ERR_UNSUPPORTED);
-    ck_assert_str_eq(error.text, "layer act: the device cpu has no gelu");
+    ck_assert_str_eq(error.text, "layer act: the device cpu has no softmax");
 }
 
 /* Without device memory a graph is not finished, and can be destroyed. */

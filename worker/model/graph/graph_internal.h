@@ -1,6 +1,7 @@
 /*
- * What the files of the graph share: graph.c (building), graph_ops_*.c (operators), graph_plan.c
- * (what is computed, and the memory for it) and graph_run.c (running).
+ * What the files of the graph share: graph.c (building), graph_ops_*.c (operators), graph_fuse.c
+ * (several nodes as one), graph_plan.c (what is computed, and the memory for it) and graph_run.c
+ * (running).
  */
 #ifndef KELP_WORKER_MODEL_GRAPH_GRAPH_INTERNAL_H
 #define KELP_WORKER_MODEL_GRAPH_GRAPH_INTERNAL_H
@@ -32,6 +33,11 @@ struct graph_operator {
     bool gradient_in_place;
     /* Bit i: the gradient of operand i is the node's own, element by element. */
     uint32_t gradient_same;
+    /* A function of one element, u.unary, which may become part of the operator before it. */
+    bool function;
+    /* The backward pass takes as much room as the node's gradient, workspace[1]: the same memory
+     * where nothing else reads that. */
+    bool gradient_room;
 };
 
 /* One operand of a node. */
@@ -285,6 +291,11 @@ uint32_t kelp__graph_add_like(struct kelp_graph *graph, const struct graph_opera
 /* a * b; UINT64_MAX where that does not fit, which no memory plan accepts. */
 uint64_t kelp__graph_product(uint64_t a, uint64_t b);
 
+/* Make the function of one element part of the node; false where it is no linear layer, or has one
+ * already. graph_ops_linear.c. */
+bool kelp__graph_linear_activate(const struct kelp_graph *graph, struct graph_node *node,
+                                 enum kelp_unary_kind kind);
+
 /* Operand gradient = or += factor * the node's own, element by element. */
 void kelp__graph_add_gradient(struct kelp_graph *graph, const struct graph_node *node,
                               uint32_t operand, float factor, uint32_t count);
@@ -305,6 +316,11 @@ bool kelp__graph_tape_enqueues(struct kelp_graph *graph);
 /* whole: all was enqueued. */
 void kelp__graph_tape_end(struct kelp_graph *graph, bool whole);
 void kelp__graph_steps_fini(struct kelp_graph *graph);
+
+/* ---- fusing (graph_fuse.c) ------------------------------------------------------------------- */
+
+/* Before anything is planned: nodes that others do the work of are no longer operands. */
+void kelp__graph_fuse(struct kelp_graph *graph);
 
 /* ---- memory (graph_memory.c) ----------------------------------------------------------------- */
 

@@ -257,6 +257,23 @@ static void plan_gradients(struct memory *memory)
     }
 }
 
+/* Room of the backward pass as large as the node's gradient, and over it where it is read here for
+ * the last time. */
+static void plan_rooms(struct memory *memory)
+{
+    struct kelp_graph *graph = memory->graph;
+    for (uint32_t i = 0; i < graph->node_count; i++) {
+        const struct graph_node *node = &graph->nodes[i];
+        const uint32_t now = backward_moment(graph, i), gradient = memory->gradient[i];
+        if (node->reached && node->op->gradient_room) {
+            memory->workspace[1][i] = memory->buffers[gradient].last == now
+                                          ? gradient
+                                          : add_buffer(memory, node->elem_count, graph->batch_max,
+                                                       now, now, &graph->bytes.workspaces);
+        }
+    }
+}
+
 /* ---- places ---------------------------------------------------------------------------------- */
 
 static int by_size(const void *a, const void *b)
@@ -471,6 +488,7 @@ kelp_status kelp__graph_allocate(struct kelp_graph *graph, struct kelp_error *re
         plan_reads(&memory);
         plan_values(&memory);
         plan_gradients(&memory);
+        plan_rooms(&memory);
         status = allocate(&memory, reterr);
     }
     free(arrays);

@@ -38,7 +38,7 @@ static void unary_backward(struct kelp_graph *graph, struct graph_node *node, ui
     {                                                                                              \
         .name = (operator_name), .available = unary_available, .forward = unary_forward,           \
         .backward = unary_backward, .backward_reads_output = true, .in_place = true,               \
-        .gradient_in_place = true                                                                  \
+        .gradient_in_place = true, .function = true                                                \
     }
 static const struct graph_operator relu_operator = UNARY_OF_OUTPUT("relu");
 static const struct graph_operator elu_operator = UNARY_OF_OUTPUT("elu");
@@ -49,7 +49,8 @@ static const struct graph_operator gelu_operator = {.name = "gelu",
                                                     .forward = unary_forward,
                                                     .backward = unary_backward,
                                                     .backward_reads = 1,
-                                                    .gradient_in_place = true};
+                                                    .gradient_in_place = true,
+                                                    .function = true};
 
 static uint32_t add_unary(struct kelp_graph *graph, const struct graph_operator *op,
                           const char *name, uint32_t x, enum kelp_unary_kind kind)

@@ -4,125 +4,86 @@
 
 #include "worker/model/graph/graph_internal.h"
 
-static const struct graph_operator linear_grouped;
+static const struct graph_operator linear_grouped, linear_activated, linear_gelu;
 
 /*
- * One product x W^T + b: rows of `in` values, x_ld apart, to rows of `out` values, y_ld apart. A
+ * One layer x W^T + b: rows of `in` values, x_ld apart, to rows of `out` values, y_ld apart. A
  * grouped layer is one of these per group, the groups interleaved row by row.
  */
-struct product {
-    uint32_t x_operand, weight_operand, bias_operand; /* bias_operand 0: none */
-    const struct graph_node *x, *weight;
-    uint32_t rows, in, out;
-    uint64_t x_first, x_ld; /* of the group's first row, in elements */
-    uint64_t y_first, y_ld;
+struct group {
+    uint32_t weight_operand, bias_operand; /* bias_operand 0: none */
+    uint64_t x_first, y_first;             /* of the group's first row, in elements */
 };
-
-static struct product product_of(const struct kelp_graph *graph, const struct graph_node *node,
-                                 uint32_t count, uint32_t group)
-{
-    const struct graph_node *x = graph_operand(graph, node, 0);
-    const bool grouped = node->op == &linear_grouped;
-    const uint64_t groups = grouped ? node->shape.dims[0] : 1;
-    const uint32_t in = graph_last_dim(x), out = graph_last_dim(node);
-    return (struct product){
-        .weight_operand = 1 + (grouped ? 2 * group : 0),
-        .bias_operand = node->edge_count == 2 ? 0 : 2 + (grouped ? 2 * group : 0),
-        .x = x,
-        .weight = graph_operand(graph, node, 1 + (grouped ? 2 * group : 0)),
-        .rows = grouped ? count : graph_rows(node, count),
-        .in = in,
-        .out = out,
-        .x_first = (uint64_t)group * in,
-        .x_ld = groups * in,
-        .y_first = (uint64_t)group * out,
-        .y_ld = groups * out,
-    };
-}
 
 static uint32_t group_count(const struct graph_node *node)
 {
     return node->op == &linear_grouped ? (node->edge_count - 1) / 2 : 1;
 }
 
-static void linear_forward(struct kelp_graph *graph, struct graph_node *node, uint32_t count)
+static struct group group_of(const struct kelp_graph *graph, const struct graph_node *node,
+                             uint32_t group)
 {
-    struct kelp_stream *stream = graph->stream;
-    for (uint32_t g = 0; g < group_count(node); g++) {
-        const struct product p = product_of(graph, node, count, g);
-        const struct kelp_matmul matmul = {.transpose_b = true,
-                                           .m = p.rows,
-                                           .n = p.out,
-                                           .k = p.in,
-                                           .a = p.x->value + p.x_first,
-                                           .lda = p.x_ld,
-                                           .b = p.weight->value,
-                                           .ldb = p.in,
-                                           .c = node->buffer + p.y_first,
-                                           .ldc = p.y_ld};
-        stream->table->matmul(stream, &matmul);
-        if (p.bias_operand != 0) {
-            const struct kelp_bias bias = {.matrix = node->buffer + p.y_first,
-                                           .ld = p.y_ld,
-                                           .rows = p.rows,
-                                           .columns = p.out,
-                                           .bias =
-                                               graph_operand(graph, node, p.bias_operand)->value};
-            stream->table->bias_add(stream, &bias);
-        }
-    }
+    return (struct group){
+        .weight_operand = 1 + 2 * group,
+        .bias_operand = node->edge_count == 2 ? 0 : 2 + 2 * group,
+        .x_first = (uint64_t)group * graph_last_dim(graph_operand(graph, node, 0)),
+        .y_first = (uint64_t)group * graph_last_dim(node),
+    };
 }
 
-static void linear_parameters_backward(struct kelp_graph *graph, const struct graph_node *node,
-                                       const struct product *p)
+/* All but the gradients. */
+static struct kelp_linear linear_of(const struct kelp_graph *graph, const struct graph_node *node,
+                                    uint32_t count, const struct group *group)
 {
-    struct kelp_stream *stream = graph->stream;
-    const float *dy = node->gradient + p->y_first;
-    const struct kelp_matmul weight_gradient = {.transpose_a = true,
-                                                .m = p->out,
-                                                .n = p->in,
-                                                .k = p->rows,
-                                                .a = dy,
-                                                .lda = p->y_ld,
-                                                .b = p->x->value + p->x_first,
-                                                .ldb = p->x_ld,
-                                                .c = p->weight->gradient,
-                                                .ldc = p->in,
-                                                .write =
-                                                    graph_write(graph, node, p->weight_operand)};
-    stream->table->matmul(stream, &weight_gradient);
-    if (p->bias_operand != 0) {
-        const struct kelp_bias_gradient bias_gradient = {
-            .matrix = dy,
-            .ld = p->y_ld,
-            .rows = p->rows,
-            .columns = p->out,
-            .bias = graph_operand(graph, node, p->bias_operand)->gradient,
-            .write = graph_write(graph, node, p->bias_operand)};
-        stream->table->bias_gradient(stream, &bias_gradient);
+    const struct graph_node *x = graph_operand(graph, node, 0);
+    const bool grouped = node->op == &linear_grouped;
+    const uint64_t groups = group_count(node);
+    const uint32_t in = graph_last_dim(x), out = graph_last_dim(node);
+    return (struct kelp_linear){
+        .rows = grouped ? count : graph_rows(node, count),
+        .in = in,
+        .out = out,
+        .x = x->value + group->x_first,
+        .x_ld = groups * in,
+        .weight = graph_operand(graph, node, group->weight_operand)->value,
+        .bias = group->bias_operand == 0 ? NULL
+                                         : graph_operand(graph, node, group->bias_operand)->value,
+        .activated = node->op == &linear_activated || node->op == &linear_gelu,
+        .activation = node->u.unary,
+        .sums = node->kept,
+        .y = node->buffer + group->y_first,
+        .y_ld = groups * out,
+    };
+}
+
+static void linear_forward(struct kelp_graph *graph, struct graph_node *node, uint32_t count)
+{
+    for (uint32_t g = 0; g < group_count(node); g++) {
+        const struct group group = group_of(graph, node, g);
+        const struct kelp_linear linear = linear_of(graph, node, count, &group);
+        graph->stream->table->linear(graph->stream, &linear);
     }
 }
 
 static void linear_backward(struct kelp_graph *graph, struct graph_node *node, uint32_t count)
 {
-    struct kelp_stream *stream = graph->stream;
     float *dx = graph_gradient(graph, node, 0);
     for (uint32_t g = 0; g < group_count(node); g++) {
-        const struct product p = product_of(graph, node, count, g);
-        linear_parameters_backward(graph, node, &p);
-        if (dx) {
-            const struct kelp_matmul x_gradient = {.m = p.rows,
-                                                   .n = p.in,
-                                                   .k = p.out,
-                                                   .a = node->gradient + p.y_first,
-                                                   .lda = p.y_ld,
-                                                   .b = p.weight->value,
-                                                   .ldb = p.in,
-                                                   .c = dx + p.x_first,
-                                                   .ldc = p.x_ld,
-                                                   .write = graph_write(graph, node, 0)};
-            stream->table->matmul(stream, &x_gradient);
+        const struct group group = group_of(graph, node, g);
+        struct kelp_linear linear = linear_of(graph, node, count, &group);
+        linear.dy = node->gradient + group.y_first;
+        linear.dsums = node->workspace[1];
+        linear.dweight = graph_operand(graph, node, group.weight_operand)->gradient;
+        linear.write_weight = graph_write(graph, node, group.weight_operand);
+        if (group.bias_operand != 0) {
+            linear.dbias = graph_operand(graph, node, group.bias_operand)->gradient;
+            linear.write_bias = graph_write(graph, node, group.bias_operand);
         }
+        if (dx) {
+            linear.dx = dx + group.x_first;
+            linear.write_x = graph_write(graph, node, 0);
+        }
+        graph->stream->table->linear_gradient(graph->stream, &linear);
     }
 }
 
@@ -132,6 +93,33 @@ static const struct graph_operator linear_grouped = {.name = "linear_grouped",
                                                      .forward = linear_forward,
                                                      .backward = linear_backward,
                                                      .backward_reads = 1};
+/* With a function of one element behind it: u.unary. */
+static const struct graph_operator linear_activated = {.name = "linear",
+                                                       .forward = linear_forward,
+                                                       .backward = linear_backward,
+                                                       .backward_reads_output = true,
+                                                       .backward_reads = 1,
+                                                       .gradient_room = true};
+static const struct graph_operator linear_gelu = {.name = "linear",
+                                                  .forward = linear_forward,
+                                                  .backward = linear_backward,
+                                                  .backward_reads = 1,
+                                                  .gradient_room = true};
+
+bool kelp__graph_linear_activate(const struct kelp_graph *graph, struct graph_node *node,
+                                 enum kelp_unary_kind kind)
+{
+    if (node->op != &linear) {
+        return false;
+    }
+    node->u.unary = kind;
+    node->op = &linear_activated;
+    if (kind == KELP_UNARY_GELU) { /* its gradient reads the sums before it */
+        node->op = &linear_gelu;
+        node->kept_count = kelp__graph_product(node->elem_count, graph->batch_max);
+    }
+    return true;
+}
 
 /* weight must be [out, in] and bias [out] for this `in`; ret_out is set on success. */
 static bool check_linear(struct kelp_graph *graph, const char *name, uint64_t in, uint32_t weight,

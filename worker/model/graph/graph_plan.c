@@ -246,6 +246,7 @@ kelp_status kelp_graph_finish(struct kelp_graph *graph, uint32_t output,
     kelp_status status = check_target(graph, target, loss, reterr);
     if (status == KELP_OK) {
         set_loss(graph, target, loss);
+        kelp__graph_fuse(graph);
         plan_backward(graph);
         status = list_parameters(graph, reterr);
     }

@@ -1,0 +1,15 @@
+/*
+ * Operators of kernels/operators.h that are composed of others, by the table of the stream: one
+ * call for what a device may do at once. The order of their parts is part of what they compute.
+ *
+ * Private to kernels/cpu.
+ */
+#ifndef KELP_KERNELS_CPU_COMPOSED_H
+#define KELP_KERNELS_CPU_COMPOSED_H
+
+#include "kernels/device.h"
+
+void kelp__cpu_linear(struct kelp_stream *stream, const struct kelp_linear *p);
+void kelp__cpu_linear_gradient(struct kelp_stream *stream, const struct kelp_linear *p);
+
+#endif
