@@ -34,7 +34,7 @@ kelp_status kelp__compute_kind_answer_rows(struct answer *answer,
 /* Convolution and pooling. */
 kelp_status kelp__compute_kind_answer_windows(struct answer *answer,
                                               struct kelp_error *reterr) KELP_MUST_USE;
-/* Linear layers. */
+/* Linear layers and LSTMs. */
 kelp_status kelp__compute_kind_answer_layers(struct answer *answer,
                                              struct kelp_error *reterr) KELP_MUST_USE;
 

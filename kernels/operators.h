@@ -291,6 +291,36 @@ struct kelp_lstm_cell {
     float *dgates;
 };
 
+/*
+ * An LSTM layer over whole sequences, each step as above: gates = x weight_ih^T + bias_ih + bias_hh
+ * + h weight_hh^T, from h_first and c_first on. y holds (h, c) of each step. `kept` is left by the
+ * forward pass for the gradient, on the same device and in an order of that device's own. The
+ * gradient reads y, too. time is at least 1.
+ */
+struct kelp_lstm {
+    uint32_t batch, time, in, hidden;
+    const float *x;                     /* [batch, time, in] */
+    const float *h_first, *c_first;     /* [batch, hidden] */
+    const float *weight_ih, *weight_hh; /* [4 hidden, in], [4 hidden, hidden] */
+    const float *bias_ih, *bias_hh;     /* [4 hidden] */
+    float *y;                           /* [batch, time, 2 hidden] */
+    float *kept;                        /* float32[batch hidden kelp_lstm_kept(time)] */
+    const float *dy;                    /* gradient; like y */
+    float *workspace;                   /* float32[batch hidden kelp_lstm_workspace(time)] */
+    float *dx, *dh_first, *dc_first;    /* each NULL when not wanted, as those of the parameters */
+    float *dweight_ih, *dweight_hh, *dbias_ih, *dbias_hh;
+    enum kelp_write write_x, write_h, write_c;
+    enum kelp_write write_weight_ih, write_weight_hh, write_bias_ih, write_bias_hh;
+};
+static inline uint64_t kelp_lstm_kept(uint64_t time)
+{
+    return 5 * time;
+}
+static inline uint64_t kelp_lstm_workspace(uint64_t time)
+{
+    return 4 * time + 2;
+}
+
 /* Sizes of a convolution or pooling over [samples, channels, height, width], sides in the order
  * height, width. output = (input + 2 padding - kernel) / stride + 1, rounded down. Pooling: padding
  * is smaller than the kernel, so that no window is all padding. */
@@ -397,7 +427,9 @@ struct kelp_criterion {
 #define KELP_PRODUCT_OPERATORS(X)                                                                  \
     X(matmul, const struct kelp_matmul *p)                                                         \
     X(linear, const struct kelp_linear *p)                                                         \
-    X(linear_gradient, const struct kelp_linear *p)
+    X(linear_gradient, const struct kelp_linear *p)                                                \
+    X(lstm, const struct kelp_lstm *p)                                                             \
+    X(lstm_gradient, const struct kelp_lstm *p)
 
 /*
  * The operators that a device does as loops over arrays: X(name, parameters behind the stream).

@@ -11,5 +11,7 @@
 
 void kelp__cpu_linear(struct kelp_stream *stream, const struct kelp_linear *p);
 void kelp__cpu_linear_gradient(struct kelp_stream *stream, const struct kelp_linear *p);
+void kelp__cpu_lstm(struct kelp_stream *stream, const struct kelp_lstm *p);
+void kelp__cpu_lstm_gradient(struct kelp_stream *stream, const struct kelp_lstm *p);
 
 #endif

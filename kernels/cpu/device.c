@@ -208,6 +208,8 @@ static void conv2d_gradient(struct kelp_stream *stream, const struct kelp_conv2d
         .matmul = matmul,                                                                          \
         .linear = kelp__cpu_linear,                                                                \
         .linear_gradient = kelp__cpu_linear_gradient,                                              \
+        .lstm = kelp__cpu_lstm,                                                                    \
+        .lstm_gradient = kelp__cpu_lstm_gradient,                                                  \
         .conv2d_create = conv2d_create,                                                            \
         .conv2d_destroy = kelp__conv2d_destroy,                                                    \
         .conv2d_workspace = kelp__conv2d_workspace,                                                \

@@ -1,5 +1,5 @@
 /* Operators with several products: linear layers with each function, with and without bias, rows
- * that do not touch where there is no function, and each gradient wanted or not. */
+ * that do not touch where there is no function, LSTMs, and each gradient wanted or not. */
 #include "tests/lib/cuda/operator_cases.h"
 
 #define TOLERANCE 1e-5
@@ -120,6 +120,96 @@ static void add_linear(struct operator_cases *cases, uint32_t kind, uint32_t row
     add_gradient(cases, linear);
 }
 
+/* ---- lstm ---- */
+
+/* All weights and biases are one buffer, and so are their gradients. */
+enum lstm_buffer {
+    LSTM_X,
+    LSTM_H,
+    LSTM_C,
+    LSTM_WEIGHTS,
+    LSTM_Y,
+    LSTM_KEPT,
+    LSTM_DY,
+    LSTM_WORKSPACE,
+    LSTM_DX,
+    LSTM_DH,
+    LSTM_DC,
+    LSTM_DWEIGHTS
+};
+
+/* The gradient reads what the forward pass of the same device kept. */
+static void run_lstm(struct kelp_stream *stream, void *const *buffers, const void *arguments)
+{
+    struct kelp_lstm lstm = *(const struct kelp_lstm *)arguments;
+    const uint64_t gates = 4 * (uint64_t)lstm.hidden;
+    const float *weights = buffers[LSTM_WEIGHTS];
+    float *dweights = buffers[LSTM_DWEIGHTS];
+    lstm.x = buffers[LSTM_X];
+    lstm.h_first = buffers[LSTM_H];
+    lstm.c_first = buffers[LSTM_C];
+    lstm.weight_ih = weights;
+    lstm.weight_hh = weights + gates * lstm.in;
+    lstm.bias_ih = lstm.weight_hh + gates * lstm.hidden;
+    lstm.bias_hh = lstm.bias_ih + gates;
+    lstm.y = buffers[LSTM_Y];
+    lstm.kept = buffers[LSTM_KEPT];
+    stream->table->lstm(stream, &lstm);
+    lstm.dy = buffers[LSTM_DY];
+    lstm.workspace = buffers[LSTM_WORKSPACE];
+    lstm.dx = buffers[LSTM_DX];
+    lstm.dh_first = buffers[LSTM_DH];
+    lstm.dc_first = buffers[LSTM_DC];
+    if (dweights) {
+        lstm.dweight_ih = dweights;
+        lstm.dweight_hh = dweights + gates * lstm.in;
+        lstm.dbias_ih = lstm.dweight_hh + gates * lstm.hidden;
+        lstm.dbias_hh = lstm.dbias_ih + gates;
+    }
+    if (lstm.dy) {
+        stream->table->lstm_gradient(stream, &lstm);
+    }
+}
+
+static void add_lstm(struct operator_cases *cases, uint32_t batch, uint32_t time, uint32_t in,
+                     uint32_t hidden)
+{
+    const bool gradient = cases_draw(cases, 0, 3) != 0;
+    const bool dx = gradient && cases_draw(cases, 0, 3) != 0;
+    const bool dh = gradient && cases_draw(cases, 0, 3) != 0;
+    const bool dc = gradient && cases_draw(cases, 0, 3) != 0;
+    const bool dweights = gradient && cases_draw(cases, 0, 3) != 0;
+    const uint64_t x_count = (uint64_t)batch * time * in, states = (uint64_t)batch * hidden;
+    const uint64_t y_count = 2 * states * time;
+    const uint64_t weights = 4 * (uint64_t)hidden * ((uint64_t)in + hidden + 2);
+    struct kelp_lstm lstm = {.batch = batch, .time = time, .in = in, .hidden = hidden};
+    lstm.write_x = cases_draw_write(cases);
+    lstm.write_h = cases_draw_write(cases);
+    lstm.write_c = cases_draw_write(cases);
+    lstm.write_weight_ih = cases_draw_write(cases);
+    lstm.write_weight_hh = cases_draw_write(cases);
+    lstm.write_bias_ih = cases_draw_write(cases);
+    lstm.write_bias_hh = cases_draw_write(cases);
+    struct operator_case *one = cases_add(
+        cases, run_lstm, &lstm, sizeof(lstm), "lstm batch=%u time=%u in=%u hidden=%u%s%s%s%s%s",
+        batch, time, in, hidden, gradient ? " gradient" : "", dx ? " dx" : "", dh ? " dh" : "",
+        dc ? " dc" : "", dweights ? " dweights" : "");
+    one->tolerance = TOLERANCE;
+    set(cases, one, LSTM_X, x_count, CASE_MODERATE, false);
+    set(cases, one, LSTM_H, states, CASE_MODERATE, false);
+    set(cases, one, LSTM_C, states, CASE_MODERATE, false);
+    set(cases, one, LSTM_WEIGHTS, weights, CASE_SMALL, false);
+    set(cases, one, LSTM_Y, y_count, CASE_MODERATE, true);
+    set(cases, one, LSTM_KEPT, states * kelp_lstm_kept(time), CASE_MODERATE, false);
+    set(cases, one, LSTM_DY, gradient ? y_count : 0, CASE_POSITIVE, false);
+    set(cases, one, LSTM_WORKSPACE, gradient ? states * kelp_lstm_workspace(time) : 0,
+        CASE_MODERATE, false);
+    set(cases, one, LSTM_DX, dx ? x_count : 0, CASE_MODERATE, true);
+    set(cases, one, LSTM_DH, dh ? states : 0, CASE_MODERATE, true);
+    set(cases, one, LSTM_DC, dc ? states : 0, CASE_MODERATE, true);
+    set(cases, one, LSTM_DWEIGHTS, dweights ? weights : 0, CASE_MODERATE, true);
+}
+
 void cases_layers(struct operator_cases *cases, bool large)
 {
     for (uint32_t kind = KELP_UNARY_RELU; kind <= KELP_UNARY_TANH + 1; kind++) {
@@ -139,5 +229,19 @@ void cases_layers(struct operator_cases *cases, bool large)
             add_linear(cases, kind, cases_draw(cases, 20000, 30000), cases_draw(cases, 1, 70),
                        4 * cases_draw(cases, 1, 40));
         }
+    }
+    add_lstm(cases, 1, 1, 1, 1);
+    add_lstm(cases, 0, 3, 2, 4);
+    for (uint32_t i = 0; i < 6; i++) {
+        add_lstm(cases, cases_draw(cases, 1, 7), cases_draw(cases, 1, 6), cases_draw(cases, 1, 9),
+                 cases_draw(cases, 1, 20));
+        add_lstm(cases, cases_draw(cases, 1, 7), cases_draw(cases, 1, 6), cases_draw(cases, 1, 9),
+                 4 * cases_draw(cases, 1, 6));
+    }
+    if (large) {
+        add_lstm(cases, cases_draw(cases, 20, 70), cases_draw(cases, 20, 60),
+                 cases_draw(cases, 1, 70), 4 * cases_draw(cases, 4, 16));
+        add_lstm(cases, cases_draw(cases, 200, 300), cases_draw(cases, 5, 10),
+                 cases_draw(cases, 100, 300), cases_draw(cases, 100, 300));
     }
 }

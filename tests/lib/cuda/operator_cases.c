@@ -155,6 +155,8 @@ static float draw_float(const struct case_buffer *buffer, uint64_t index, uint64
         return 4.0f * share - 2.0f;
     case CASE_POSITIVE:
         return 0.05f + 0.95f * share;
+    case CASE_SMALL:
+        return 0.5f * share - 0.25f;
     case CASE_IDS:
         return buffer->limit != 0 ? (float)(next(state) % buffer->limit) : 0.0f;
     default:

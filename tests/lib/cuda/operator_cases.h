@@ -18,6 +18,7 @@ enum case_content {
     CASE_SIGNED, /* float32, -1 to 1, with a few exact zeros, as large numbers and tiny ones too */
     CASE_MODERATE, /* float32, -2 to 2 */
     CASE_POSITIVE, /* float32, 0.05 to 1 */
+    CASE_SMALL,    /* float32, -0.25 to 0.25 */
     CASE_IDS,      /* float32, whole numbers below `limit` */
     CASE_NUMBERS,  /* uint32, below `limit`, any if that is 0 */
     CASE_DOUBLES,  /* float64, 0 */

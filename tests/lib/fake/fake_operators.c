@@ -21,6 +21,12 @@ OPERANDS(kelp_matmul, AT(kelp_matmul, a), AT(kelp_matmul, b), AT(kelp_matmul, c)
 OPERANDS(kelp_linear, AT(kelp_linear, x), AT(kelp_linear, weight), AT(kelp_linear, bias),
          AT(kelp_linear, sums), AT(kelp_linear, y), AT(kelp_linear, dy), AT(kelp_linear, dsums),
          AT(kelp_linear, dx), AT(kelp_linear, dweight), AT(kelp_linear, dbias))
+OPERANDS(kelp_lstm, AT(kelp_lstm, x), AT(kelp_lstm, h_first), AT(kelp_lstm, c_first),
+         AT(kelp_lstm, weight_ih), AT(kelp_lstm, weight_hh), AT(kelp_lstm, bias_ih),
+         AT(kelp_lstm, bias_hh), AT(kelp_lstm, y), AT(kelp_lstm, kept), AT(kelp_lstm, dy),
+         AT(kelp_lstm, workspace), AT(kelp_lstm, dx), AT(kelp_lstm, dh_first),
+         AT(kelp_lstm, dc_first), AT(kelp_lstm, dweight_ih), AT(kelp_lstm, dweight_hh),
+         AT(kelp_lstm, dbias_ih), AT(kelp_lstm, dbias_hh))
 OPERANDS(kelp_bias, AT(kelp_bias, matrix), AT(kelp_bias, bias))
 OPERANDS(kelp_bias_gradient, AT(kelp_bias_gradient, matrix), AT(kelp_bias_gradient, bias))
 OPERANDS(kelp_moving_average, AT(kelp_moving_average, x), AT(kelp_moving_average, y),

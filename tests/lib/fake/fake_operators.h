@@ -12,6 +12,8 @@
     X(matmul, kelp_matmul)                                                                         \
     X(linear, kelp_linear)                                                                         \
     X(linear_gradient, kelp_linear)                                                                \
+    X(lstm, kelp_lstm)                                                                             \
+    X(lstm_gradient, kelp_lstm)                                                                    \
     X(bias_add, kelp_bias)                                                                         \
     X(bias_gradient, kelp_bias_gradient)                                                           \
     X(moving_average, kelp_moving_average)                                                         \

@@ -1,4 +1,6 @@
-/* The CPU's operators that are composed of others, against those: the same bits. */
+/* The CPU's operators that are composed of others: against those, with the same bits, or against
+ * the plainest possible loops in double. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -211,4 +213,200 @@ KELP_LOOP_TEST(linear_gradient, 0, 2 * SEEDS)
     for (size_t i = 0; i < KELP_ARRAY_COUNT(all); i++) {
         free(all[i]);
     }
+}
+
+/* ---- lstm ---- */
+
+#define TIME_MAX   5u
+#define HIDDEN_MAX 9u
+
+/* Of one sequence, in double: the activated gates, c, h and tanh(c) of each step. */
+struct plain_step {
+    double gates[4][HIDDEN_MAX], c[HIDDEN_MAX], h[HIDDEN_MAX], squashed[HIDDEN_MAX];
+};
+
+static double sigmoid(double x)
+{
+    return 1.0 / (1.0 + exp(-x));
+}
+
+static void plain_step(const struct kelp_lstm *p, const float *x, const double *h, const double *c,
+                       struct plain_step *to)
+{
+    for (uint32_t g = 0; g < 4; g++) {
+        for (uint32_t j = 0; j < p->hidden; j++) {
+            const uint32_t row = g * p->hidden + j;
+            double sum = (double)p->bias_ih[row] + (double)p->bias_hh[row];
+            for (uint32_t i = 0; i < p->in; i++) {
+                sum += (double)x[i] * (double)p->weight_ih[row * p->in + i];
+            }
+            for (uint32_t i = 0; i < p->hidden; i++) {
+                sum += h[i] * (double)p->weight_hh[row * p->hidden + i];
+            }
+            to->gates[g][j] = g == 2 ? tanh(sum) : sigmoid(sum);
+        }
+    }
+    for (uint32_t j = 0; j < p->hidden; j++) {
+        to->c[j] = to->gates[1][j] * c[j] + to->gates[0][j] * to->gates[2][j];
+        to->squashed[j] = tanh(to->c[j]);
+        to->h[j] = to->gates[3][j] * to->squashed[j];
+    }
+}
+
+/* Gradients of one batch, in double. */
+struct plain_gradients {
+    double x[ROOM], h[ROOM], c[ROOM], weight_ih[ROOM], weight_hh[ROOM], bias[ROOM];
+};
+
+/* From the gradients of a step's h and c to those of its sums, and of what came into it. */
+static void plain_step_gradient(const struct kelp_lstm *p, const struct plain_step *step,
+                                const float *x, const double *h_before, const double *c_before,
+                                double *dx, double *dh, double *dc, struct plain_gradients *to)
+{
+    double sums[4][HIDDEN_MAX];
+    for (uint32_t j = 0; j < p->hidden; j++) {
+        const double in = step->gates[0][j], forget = step->gates[1][j];
+        const double update = step->gates[2][j], out = step->gates[3][j], t = step->squashed[j];
+        const double total = dc[j] + dh[j] * out * (1.0 - t * t);
+        sums[0][j] = total * update * in * (1.0 - in);
+        sums[1][j] = total * c_before[j] * forget * (1.0 - forget);
+        sums[2][j] = total * in * (1.0 - update * update);
+        sums[3][j] = dh[j] * t * out * (1.0 - out);
+        dc[j] = total * forget;
+        dh[j] = 0.0;
+    }
+    for (uint32_t row = 0; row < 4 * p->hidden; row++) {
+        const double sum = sums[row / p->hidden][row % p->hidden];
+        to->bias[row] += sum;
+        for (uint32_t i = 0; i < p->in; i++) {
+            to->weight_ih[row * p->in + i] += sum * (double)x[i];
+            dx[i] += sum * (double)p->weight_ih[row * p->in + i];
+        }
+        for (uint32_t i = 0; i < p->hidden; i++) {
+            to->weight_hh[row * p->hidden + i] += sum * h_before[i];
+            dh[i] += sum * (double)p->weight_hh[row * p->hidden + i];
+        }
+    }
+}
+
+/* Sequence b: y's values to `y`, and added to the gradients. */
+static void plain_sequence(const struct kelp_lstm *p, uint32_t b, double *y,
+                           struct plain_gradients *to)
+{
+    struct plain_step steps[TIME_MAX + 1]; /* the first: what is before the sequence */
+    double *dh = to->h + b * p->hidden, *dc = to->c + b * p->hidden;
+    for (uint32_t j = 0; j < p->hidden; j++) {
+        steps[0].h[j] = (double)p->h_first[b * p->hidden + j];
+        steps[0].c[j] = (double)p->c_first[b * p->hidden + j];
+    }
+    for (uint32_t t = 0; t < p->time; t++) {
+        double *of_step = y + (b * p->time + t) * 2 * p->hidden;
+        plain_step(p, p->x + (b * p->time + t) * p->in, steps[t].h, steps[t].c, &steps[t + 1]);
+        memcpy(of_step, steps[t + 1].h, p->hidden * sizeof(double));
+        memcpy(of_step + p->hidden, steps[t + 1].c, p->hidden * sizeof(double));
+    }
+    for (uint32_t t = p->time; t-- > 0;) {
+        const uint32_t at = b * p->time + t;
+        for (uint32_t j = 0; j < p->hidden; j++) {
+            dh[j] += (double)p->dy[at * 2 * p->hidden + j];
+            dc[j] += (double)p->dy[at * 2 * p->hidden + p->hidden + j];
+        }
+        plain_step_gradient(p, &steps[t + 1], p->x + at * p->in, steps[t].h, steps[t].c,
+                            to->x + at * p->in, dh, dc, to);
+    }
+}
+
+/* values = (before, where they are added to) + wanted. */
+static void expect(const char *what, const float *values, const float *before,
+                   enum kelp_write write, const double *wanted, uint64_t count)
+{
+    for (uint64_t i = 0; i < count; i++) {
+        const double value = wanted[i] + (write == KELP_ACCUMULATE ? (double)before[i] : 0.0);
+        ck_assert_msg(fabs((double)values[i] - value) <= 1e-5 * (1.0 + fabs(value)),
+                      "%s[%llu]: %.9g, not %.9g", what, (unsigned long long)i, (double)values[i],
+                      value);
+    }
+    ck_assert_mem_eq(values + count, before + count, (ROOM - count) * sizeof(float));
+}
+
+enum lstm_gradient { OF_X, OF_H, OF_C, OF_WEIGHT_IH, OF_WEIGHT_HH, OF_BIAS_IH, OF_BIAS_HH, OF_ALL };
+
+KELP_LOOP_TEST(lstm, 0, SEEDS)
+{
+    use = 1000 * (uint32_t)_i + 250;
+    struct kelp_lstm lstm = {.batch = draw(1, 6),
+                             .time = draw(1, TIME_MAX),
+                             .in = draw(1, 11),
+                             .hidden = draw(1, HIDDEN_MAX)};
+    float *buffers[11], *gradients[OF_ALL], *before[OF_ALL];
+    enum kelp_write writes[OF_ALL];
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(buffers); i++) {
+        buffers[i] = drawn();
+    }
+    for (uint32_t i = 0; i < OF_ALL; i++) {
+        gradients[i] = drawn();
+        before[i] = copied(gradients[i]);
+        writes[i] = draw(0, 1) == 0 ? KELP_OVERWRITE : KELP_ACCUMULATE;
+    }
+    lstm.x = buffers[0];
+    lstm.h_first = buffers[1];
+    lstm.c_first = buffers[2];
+    lstm.weight_ih = buffers[3];
+    lstm.weight_hh = buffers[4];
+    lstm.bias_ih = buffers[5];
+    lstm.bias_hh = buffers[6];
+    lstm.y = buffers[7];
+    lstm.kept = buffers[8];
+    lstm.dy = buffers[9];
+    lstm.workspace = buffers[10];
+    lstm.dx = gradients[OF_X];
+    lstm.dh_first = gradients[OF_H];
+    lstm.dc_first = gradients[OF_C];
+    lstm.dweight_ih = gradients[OF_WEIGHT_IH];
+    lstm.dweight_hh = gradients[OF_WEIGHT_HH];
+    lstm.dbias_ih = gradients[OF_BIAS_IH];
+    lstm.dbias_hh = gradients[OF_BIAS_HH];
+    lstm.write_x = writes[OF_X];
+    lstm.write_h = writes[OF_H];
+    lstm.write_c = writes[OF_C];
+    lstm.write_weight_ih = writes[OF_WEIGHT_IH];
+    lstm.write_weight_hh = writes[OF_WEIGHT_HH];
+    lstm.write_bias_ih = writes[OF_BIAS_IH];
+    lstm.write_bias_hh = writes[OF_BIAS_HH];
+
+    double *y = calloc(ROOM, sizeof(*y));
+    struct plain_gradients *wanted = calloc(1, sizeof(*wanted));
+    float *y_before = copied(lstm.y);
+    ck_assert_ptr_nonnull(y);
+    ck_assert_ptr_nonnull(wanted);
+    for (uint32_t b = 0; b < lstm.batch; b++) {
+        plain_sequence(&lstm, b, y, wanted);
+    }
+    stream->table->lstm(stream, &lstm);
+    stream->table->lstm_gradient(stream, &lstm);
+    const uint64_t states = (uint64_t)lstm.batch * lstm.hidden, gates = 4 * (uint64_t)lstm.hidden;
+    const double *const plain[OF_ALL] = {wanted->x,         wanted->h,         wanted->c,
+                                         wanted->weight_ih, wanted->weight_hh, wanted->bias,
+                                         wanted->bias};
+    const uint64_t counts[OF_ALL] = {states / lstm.hidden * lstm.time * lstm.in,
+                                     states,
+                                     states,
+                                     gates * lstm.in,
+                                     gates * lstm.hidden,
+                                     gates,
+                                     gates};
+    static const char *const names[OF_ALL] = {"dx",         "dh_first", "dc_first", "dweight_ih",
+                                              "dweight_hh", "dbias_ih", "dbias_hh"};
+    expect("y", lstm.y, y_before, KELP_OVERWRITE, y, states * 2 * lstm.time);
+    for (uint32_t i = 0; i < OF_ALL; i++) {
+        expect(names[i], gradients[i], before[i], writes[i], plain[i], counts[i]);
+        free(gradients[i]);
+        free(before[i]);
+    }
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(buffers); i++) {
+        free(buffers[i]);
+    }
+    free(y_before);
+    free(wanted);
+    free(y);
 }

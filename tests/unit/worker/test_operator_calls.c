@@ -189,5 +189,5 @@ KELP_TEST(tft)
                                                        numbers(1, 63, 0),
                                                        numbers(2, 168, 6)},
                                             .target = numbers(1, 168, 0)};
-    ck_assert_uint_eq(calls_of(kelp__tft_build, &job, &shape), 2765);
+    ck_assert_uint_eq(calls_of(kelp__tft_build, &job, &shape), 445);
 }
