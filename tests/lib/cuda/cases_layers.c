@@ -219,7 +219,7 @@ void cases_layers(struct operator_cases *cases, bool large)
         add_linear(cases, kind, cases_draw(cases, 1, 40), cases_draw(cases, 1, 30),
                    cases_draw(cases, 1, 50));
         add_linear(cases, kind, cases_draw(cases, 600, 700), cases_draw(cases, 1, 4),
-                   cases_draw(cases, 1, 9)); /* the rows' sums in parts */
+                   cases_draw(cases, 17, 32)); /* the rows' sums in parts */
         add_linear(cases, kind, 0, 3, 5);
         add_linear(cases, kind, 5, 3, 0);
         add_linear(cases, kind, 5, 0, 3);

@@ -337,6 +337,56 @@ KELP_TEST(test_batch_limit)
     ck_assert_ptr_nonnull(strstr(error.text, "5 samples"));
 }
 
+/* The output of a layer over 3 by 5 samples, of relu behind it, or of what reads both. */
+enum form { SUMS, UNUSED_RELU, RELU, SUMS_AND_RELU, RELU_TWICE };
+
+static void run_form(enum form form, float output[24])
+{
+    static float weight[20], bias[4], samples[2 * 15];
+    for (uint32_t i = 0; i < 30; i++) {
+        samples[i] = (float)(i * 7 % 11) - 5.0f;
+        weight[i % 20] = (float)(i * 3 % 17) * 0.1f - 0.8f;
+        bias[i % 4] = (float)(i % 4) * 0.2f;
+    }
+    const struct kelp_shape target = {.rank = 2, .dims = {3, 4}};
+    kelp_graph_destroy(graph);
+    graph = kelp_graph_create(stream, 4);
+    const uint32_t sums = linear(input(3, 5), 4, 5);
+    const uint32_t relu = form == SUMS ? KELP_GRAPH_NONE : kelp_graph_relu(graph, "relu", sums);
+    uint32_t of_all = form == RELU ? relu : sums;
+    if (form == SUMS_AND_RELU || form == RELU_TWICE) {
+        of_all = kelp_graph_add(graph, "add", relu, form == RELU_TWICE ? relu : sums);
+    }
+    ck_assert_int_eq(kelp_graph_finish(graph, of_all, &target, &mse, &error), KELP_OK);
+    kelp_graph_bind(graph, 0, weight, NULL);
+    kelp_graph_bind(graph, 1, bias, NULL);
+    const struct kelp_graph_run run = {
+        .mode = KELP_GRAPH_FORWARD, .input = samples, .count = 2, .output = output};
+    ck_assert_int_eq(kelp_graph_run(graph, &run, &error), KELP_OK);
+}
+
+/* A function becomes part of the layer before it where nothing else reads the layer's output, and
+ * nowhere else. */
+KELP_TEST(test_function_behind_a_layer)
+{
+    float sums[24], unused[24], relu[24], both[24], twice[24];
+    uint32_t negative = 0;
+    run_form(SUMS, sums);
+    run_form(UNUSED_RELU, unused);
+    run_form(RELU, relu);
+    run_form(SUMS_AND_RELU, both);
+    run_form(RELU_TWICE, twice);
+    for (uint32_t i = 0; i < 24; i++) {
+        const float positive = sums[i] > 0.0f ? sums[i] : 0.0f;
+        negative += sums[i] < 0.0f;
+        ck_assert_float_eq(unused[i], sums[i]);
+        ck_assert_float_eq(relu[i], positive);
+        ck_assert_float_eq(both[i], positive + sums[i]);
+        ck_assert_float_eq(twice[i], positive + positive);
+    }
+    ck_assert_uint_gt(negative, 0);
+}
+
 /* A device that does as the CPU but for what a test wants. */
 static struct kelp_device_table other_table;
 static int32_t allocations_left; /* before alloc() fails */
