@@ -14,12 +14,11 @@
 #define KELP_CUDA_CONV2D_WORKSPACE (UINT64_C(64) << 20)
 #endif
 #define KELP_CUDA_CONV2D_BY_SAMPLE_OUTPUT_MIN 256u /* elements of an output plane */
-#define KELP_CUDA_CONV2D_TILE                 128u /* sides of a product's part that keeps a multiprocessor busy \
-                                                    */
-#define KELP_CUDA_CONV2D_TILES    264u /* of them keep a large device busy */
-#define KELP_CUDA_CONV2D_PART_MIN 512u /* elements of a sum that are worth a part of their own */
+#define KELP_CUDA_CONV2D_TILE                 128u /* sides of a part that keeps a multiprocessor busy */
+#define KELP_CUDA_CONV2D_TILES                264u /* of them keep a large device busy */
+#define KELP_CUDA_CONV2D_PART_MIN             512u /* elements of a sum that are worth a part of their own */
 
-struct kelp_conv2d {
+struct kelp__cuda_conv2d {
     struct kelp_conv2d_shape shape;
     uint32_t depth;         /* rows of a group's columns */
     uint32_t channels_out;  /* of a group */
@@ -48,7 +47,7 @@ static inline uint64_t kelp__cuda_conv2d_padded(uint64_t elements)
 }
 
 /* The most parts of dweight's sum in the wide form: as many as it takes to fill a device. */
-static inline uint32_t kelp__cuda_conv2d_parts_max(const struct kelp_conv2d *conv)
+static inline uint32_t kelp__cuda_conv2d_parts_max(const struct kelp__cuda_conv2d *conv)
 {
     const uint64_t tiles = (uint64_t)conv->shape.groups *
                            ((conv->channels_out - 1) / KELP_CUDA_CONV2D_TILE + 1) *
@@ -56,7 +55,8 @@ static inline uint32_t kelp__cuda_conv2d_parts_max(const struct kelp_conv2d *con
     return tiles < KELP_CUDA_CONV2D_TILES ? (uint32_t)(KELP_CUDA_CONV2D_TILES / tiles) : 1;
 }
 
-static inline uint32_t kelp__cuda_conv2d_parts(const struct kelp_conv2d *conv, uint32_t samples)
+static inline uint32_t kelp__cuda_conv2d_parts(const struct kelp__cuda_conv2d *conv,
+                                               uint32_t samples)
 {
     const uint64_t worthwhile = (uint64_t)samples * conv->output / KELP_CUDA_CONV2D_PART_MIN;
     const uint32_t most = kelp__cuda_conv2d_parts_max(conv);
@@ -68,7 +68,7 @@ static inline uint32_t kelp__cuda_conv2d_parts(const struct kelp_conv2d *conv, u
 
 /* Rows of the wide form are as long as all parts together, which are of one length. */
 static inline struct kelp__cuda_conv2d_layout
-kelp__cuda_conv2d_columns_of(const struct kelp_conv2d *conv, bool by_sample, uint32_t samples)
+kelp__cuda_conv2d_columns_of(const struct kelp__cuda_conv2d *conv, bool by_sample, uint32_t samples)
 {
     struct kelp__cuda_conv2d_layout layout;
     if (by_sample) {
@@ -88,7 +88,8 @@ kelp__cuda_conv2d_columns_of(const struct kelp_conv2d *conv, bool by_sample, uin
 
 /* Elements of workspace that are enough for so many samples, and for fewer: columns, what is
  * turned, sums of parts. */
-static inline uint64_t kelp__cuda_conv2d_elements(const struct kelp_conv2d *conv, uint32_t samples)
+static inline uint64_t kelp__cuda_conv2d_elements(const struct kelp__cuda_conv2d *conv,
+                                                  uint32_t samples)
 {
     const uint64_t parts = kelp__cuda_conv2d_parts_max(conv);
     const uint64_t by_sample = kelp__cuda_conv2d_columns_of(conv, true, samples).elements;
@@ -102,7 +103,7 @@ static inline uint64_t kelp__cuda_conv2d_elements(const struct kelp_conv2d *conv
 }
 
 /* The most samples, in chunks of nearly one size, whose workspace is no larger than it may be. */
-static inline uint32_t kelp__cuda_conv2d_chunk_of(const struct kelp_conv2d *conv)
+static inline uint32_t kelp__cuda_conv2d_chunk_of(const struct kelp__cuda_conv2d *conv)
 {
     const uint32_t samples = conv->shape.samples_max != 0 ? conv->shape.samples_max : 1;
     uint32_t fits = 1, most = samples < conv->whole ? samples : conv->whole;
@@ -138,7 +139,7 @@ static inline bool kelp__cuda_conv2d_is_direct(const struct kelp_window *window)
            window->padding[0] == 0 && window->padding[1] == 0;
 }
 
-static inline void kelp__cuda_conv2d_set_sizes(struct kelp_conv2d *conv,
+static inline void kelp__cuda_conv2d_set_sizes(struct kelp__cuda_conv2d *conv,
                                                const struct kelp_conv2d_shape *shape)
 {
     const struct kelp_window *window = &shape->window;
@@ -155,7 +156,7 @@ static inline void kelp__cuda_conv2d_set_sizes(struct kelp_conv2d *conv,
 
 /* By sample a part of dweight's sum is as large as dweight. If that is more than what has to be
  * turned otherwise, dweight is computed in the wide form. */
-static inline void kelp__cuda_conv2d_choose_forms(struct kelp_conv2d *conv)
+static inline void kelp__cuda_conv2d_choose_forms(struct kelp__cuda_conv2d *conv)
 {
     conv->direct = kelp__cuda_conv2d_is_direct(&conv->shape.window);
     conv->by_sample = conv->output >= KELP_CUDA_CONV2D_BY_SAMPLE_OUTPUT_MIN;
@@ -170,7 +171,7 @@ static inline void kelp__cuda_conv2d_choose_forms(struct kelp_conv2d *conv)
 }
 
 /* Of a shape that kelp__cuda_conv2d_check() takes. */
-static inline void kelp__cuda_conv2d_plan(struct kelp_conv2d *conv,
+static inline void kelp__cuda_conv2d_plan(struct kelp__cuda_conv2d *conv,
                                           const struct kelp_conv2d_shape *shape)
 {
     kelp__cuda_conv2d_set_sizes(conv, shape);

@@ -66,6 +66,10 @@ static void stream_destroy(struct kelp_stream *stream)
     free(stream);
 }
 
+struct kelp_conv2d {
+    struct kelp__cuda_conv2d sizes;
+};
+
 static kelp_status conv2d_create(struct kelp_device *device, const struct kelp_conv2d_shape *shape,
                                  struct kelp_conv2d **ret, struct kelp_error *reterr)
 {
@@ -78,7 +82,7 @@ static kelp_status conv2d_create(struct kelp_device *device, const struct kelp_c
     if (!conv) {
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "cannot allocate a convolution");
     }
-    kelp__cuda_conv2d_plan(conv, shape);
+    kelp__cuda_conv2d_plan(&conv->sizes, shape);
     *ret = conv;
     return KELP_OK;
 }
@@ -90,7 +94,7 @@ static void conv2d_destroy(struct kelp_conv2d *conv)
 
 static uint64_t conv2d_workspace(const struct kelp_conv2d *conv)
 {
-    return conv->workspace;
+    return conv->sizes.workspace;
 }
 
 #pragma GCC diagnostic ignored "-Wunused-parameter"

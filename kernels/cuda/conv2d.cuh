@@ -12,6 +12,8 @@ extern "C" {
 }
 #include "kernels/cuda/window.cuh"
 
+struct kelp_conv2d : kelp__cuda_conv2d {};
+
 /* Some samples of a run. */
 struct kelp__cuda_conv2d_chunk {
     const struct kelp_conv2d_run *run;

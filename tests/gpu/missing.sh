@@ -34,8 +34,8 @@ says() {
     [ ! -e "run-$1" ] || fail "$1: a run was begun"
 }
 place="$scratch/folder/lib/kelp/libkelp-cuda.so"
-says no-toolkit "this build has no CUDA device: libkelp-cuda.so is neither at $place nor on the library path; it is built\
- where nvcc is found"
+says no-toolkit "this build has no CUDA device: libkelp-cuda.so is neither at $place nor on the library path; it is \
+built where nvcc is found"
 echo "no library" >"$place"
 says no-library "cannot load the CUDA device: $place: file too short"
 cc -shared -fPIC -x c -o "$place" - <<<'int nothing;'
