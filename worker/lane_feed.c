@@ -143,6 +143,7 @@ kelp_status kelp_lane_feed_lane(struct kelp_lane_feed *feed, const struct kelp_l
             begin_node(feed);
         }
         feed->lane.number = feed->sum.lane_first + feed->sum.done;
+        feed->lane.node = feed->nodes[feed->node];
         feed->lane.samples = kelp_schedule_lane(&feed->schedule, feed->lane.number);
         feed->lane.gradient = kelp_job_link_gradient(feed->job_link);
         feed->ready_first = feed->plan->flat_count;

@@ -37,6 +37,7 @@ kelp_status kelp_lane_feed_wait(struct kelp_lane_feed *feed, struct kelp_stop *s
  * sums that it adds to. */
 struct kelp_lane {
     uint32_t number;
+    struct kelp_schedule_node node;     /* that it is of; its lanes come in order */
     struct kelp_schedule_range samples; /* positions in the entry; count is at least 1 */
     struct kelp_gradient *gradient;     /* from kelp_gradient_get() */
 };

@@ -127,6 +127,7 @@ static kelp_status compute(struct kelp_trainer *trainer, const struct kelp_work 
     }
     while (status == KELP_OK && lane) {
         const bool tells = early && kelp_lane_feed_sends_early(trainer->feed);
+        kelp_lanes_within(trainer->lanes, &lane->node);
         status = kelp_lanes_lane(trainer->lanes, lane->number, lane->gradient,
                                  tells ? &ready : NULL, reterr);
         if (status == KELP_OK) {

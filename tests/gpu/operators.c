@@ -249,6 +249,8 @@ static void check_faults(void)
         report("after too large an allocation", status, &error);
         status = operator_marks_check(&devices, &error);
         report("marks", status, &error);
+        status = operator_after_check(&devices, &error);
+        report("streams after each other", status, &error);
     }
     close_streams(&devices);
 }

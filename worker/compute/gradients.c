@@ -161,6 +161,7 @@ struct kelp_gradient *kelp_gradient_get(struct kelp_gradient_pool *pool)
         return NULL;
     }
     gradient->present = false;
+    gradient->apart = false;
     gradient->digest[0] = '\0';
     memset(gradient->sums, 0, gradient->sum_count * sizeof(gradient->sums[0]));
     gradient->sum_count = KELP_METRIC_SUM_SCALARS;
@@ -237,19 +238,38 @@ void kelp_gradient_merge(struct kelp_gradient *left, const struct kelp_gradient 
     kelp_gradient_merge_rest(left, right, left->pool->flat_count);
 }
 
+/* to = left + right, which are `to` and the other one. */
+static void merge_sums(struct kelp_gradient *to, const struct kelp_gradient *left,
+                       const struct kelp_gradient *right)
+{
+    to->sum_count =
+        left->sum_count < right->sum_count ? right->sum_count : left->sum_count; /* others: zero */
+    for (uint32_t i = 0; i < to->sum_count; i++) {
+        to->sums[i] = left->sums[i] + right->sums[i];
+    }
+}
+
 void kelp_gradient_merge_rest(struct kelp_gradient *left, const struct kelp_gradient *right,
                               uint64_t count)
 {
-    if (left->sum_count < right->sum_count) {
-        left->sum_count = right->sum_count;
+    assert(!left->apart || !right->present || right->apart);
+    assert(!right->apart || !left->present || left->apart);
+    merge_sums(left, left, right);
+    if (!right->present) {
+        return;
     }
-    for (uint32_t i = 0; i < left->sum_count; i++) {
-        left->sums[i] = left->sums[i] + right->sums[i];
-    }
-    if (right->present) {
+    if (right->apart) {
+        left->apart = true;
+    } else {
         kelp_gradient_merge_values(left, right, 0, count);
-        left->present = true;
     }
+    left->present = true;
+}
+
+void kelp_gradient_merge_apart(const struct kelp_gradient *left, struct kelp_gradient *right)
+{
+    assert(left->apart && right->present && !right->apart);
+    merge_sums(right, left, right);
 }
 
 void kelp_gradient_pack(struct kelp_gradient *gradient, uint64_t first, uint64_t count)

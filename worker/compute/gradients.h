@@ -20,6 +20,8 @@ struct kelp_gradient {
     float *values; /* flat_count elements, 64-byte aligned, off from other buffers' pages */
     void *packed;  /* the same as bfloat16, once kelp_gradient_pack() was called; NULL: float32 */
     bool present;
+    bool
+        apart; /* its values are within those of a later lane of the same node; these are not set */
     double sums[KELP_METRIC_SUM_COUNT];
     uint32_t sum_count; /* those from here on are zero: KELP_METRIC_SUM_SCALARS, or all of them */
     char digest[33];    /* of w_v, when it is due with this node; else "" */
@@ -57,7 +59,8 @@ uint64_t kelp_gradient_elements(const struct kelp_gradient *gradient);
 void kelp_gradient_round(struct kelp_gradient *gradient, uint64_t first, uint64_t count);
 
 /* left = left + right, values and sums: two sibling nodes of the reduction tree, with values as
- * every node has them, become their parent. */
+ * every node has them, become their parent. The left one's are not apart, or the right one has no
+ * values of its own either. */
 void kelp_gradient_merge(struct kelp_gradient *left, const struct kelp_gradient *right);
 /* The same in pieces, in any order: values [first, first + count), for each element once, of a
  * right node that has some; then the rest of it, with the first `count` values. */
@@ -65,6 +68,10 @@ void kelp_gradient_merge_values(struct kelp_gradient *left, const struct kelp_gr
                                 uint64_t first, uint64_t count);
 void kelp_gradient_merge_rest(struct kelp_gradient *left, const struct kelp_gradient *right,
                               uint64_t count);
+
+/* The other way round, where the right one has the values of a left one that is apart: right =
+ * left + right. */
+void kelp_gradient_merge_apart(const struct kelp_gradient *left, struct kelp_gradient *right);
 
 /* Nothing more is added to values [first, first + count): make the bytes that travel. They are
  * rounded here, too. */

@@ -29,6 +29,7 @@ struct kelp_lanes {
     double *factors;                      /* [batch_max]; NULL: errors have no unit */
     struct kelp_lanes_work work;          /* so far */
     const struct kelp_lanes_ready *ready; /* of the lane in work; NULL: nobody asks */
+    struct kelp_schedule_node node;       /* kelp_lanes_within(); count 0: none */
     struct kelp_trace *trace;             /* NULL: none */
     bool (*await)(void *user, uint64_t first, uint64_t count); /* NULL: weights are there */
     void *await_user;
@@ -67,6 +68,7 @@ kelp_status kelp_lanes_begin(struct kelp_lanes *lanes, const struct kelp_control
     lanes->word = *word;
     lanes->weights = weights;
     lanes->bound = false;
+    lanes->node.count = 0;
     return kelp_sample_reader_begin(lanes->reader, word, reterr);
 }
 
@@ -141,11 +143,43 @@ static void on_idle(void *user)
     lanes->work.read_us += kelp_clock_us() - begin_us;
 }
 
+void kelp_lanes_within(struct kelp_lanes *lanes, const struct kelp_schedule_node *node)
+{
+    lanes->node = *node;
+}
+
+static bool has_samples(const struct kelp_lanes *lanes, uint32_t first, uint32_t end)
+{
+    const struct kelp_schedule *schedule = kelp_sample_reader_schedule(lanes->reader);
+    for (uint32_t lane = first; lane < end; lane++) {
+        if (kelp_schedule_lane(schedule, lane).count > 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Whether the model adds the lane to its node's sum; which lanes there are before and behind it. On
+ * the device values are not rounded. */
+static bool sums_up(const struct kelp_lanes *lanes, uint32_t lane, struct kelp_model_sum *ret_sum)
+{
+    const uint32_t first = lanes->node.first, end = first + lanes->node.count;
+    *ret_sum = (struct kelp_model_sum){.lane = lane};
+    if (lane < first || lane >= end || lanes->job->transport.precision != KELP_PRECISION_FLOAT32 ||
+        !kelp_model_sums_up(lanes->model)) {
+        return false;
+    }
+    ret_sum->begins = !has_samples(lanes, first, lane);
+    ret_sum->ends = !has_samples(lanes, lane + 1, end);
+    return !ret_sum->begins || !ret_sum->ends;
+}
+
 /* A lane's samples are computed in pieces: where one of them stands. */
 struct piece {
     struct kelp_schedule_range samples; /* their positions */
     bool further;                       /* there was one before it */
     bool last;
+    const struct kelp_model_sum *sum; /* NULL: the lane is a node of its own */
 };
 
 static kelp_status train_piece(struct kelp_lanes *lanes, uint32_t lane, const struct piece *what,
@@ -166,6 +200,7 @@ static kelp_status train_piece(struct kelp_lanes *lanes, uint32_t lane, const st
         .batch_total = (double)lanes->word.sample_count,
         .accumulate = what->further,
         .more = !what->last,
+        .sum = what->sum,
         .step = lanes->word.step,
         .position = samples.first,
         .need = lanes->await ? on_need : NULL,
@@ -185,11 +220,15 @@ static kelp_status train_lane(struct kelp_lanes *lanes, uint32_t lane,
                               const struct kelp_schedule_range *samples,
                               struct kelp_gradient *gradient, struct kelp_error *reterr)
 {
+    struct kelp_model_sum sum;
+    const bool sums = sums_up(lanes, lane, &sum);
     bind(lanes, gradient->values);
     gradient->present = true;
+    gradient->apart = sums && !sum.ends;
     for (uint64_t done = 0; done < samples->count;) {
         struct piece piece = {.samples = piece_of_lane(lanes, lane, samples->first + done),
-                              .further = done > 0};
+                              .further = done > 0,
+                              .sum = sums ? &sum : NULL};
         assert(piece.samples.count > 0);
         done += piece.samples.count;
         piece.last = done == samples->count;
@@ -346,9 +385,11 @@ kelp_status kelp_lanes_node(struct kelp_lanes *lanes, uint32_t lane_first, uint3
                             const struct kelp_lanes_buffers *buffers,
                             struct kelp_gradient **ret_gradient, struct kelp_error *reterr)
 {
+    const struct kelp_schedule_node node = {.first = lane_first, .count = lane_count};
     struct kelp_node_sum sum;
     kelp_status status = KELP_OK;
 
+    kelp_lanes_within(lanes, &node);
     kelp_node_sum_begin(&sum, lane_first, lane_count);
     sum.trace = lanes->trace;
     sum.step = lanes->word.step;

@@ -11,6 +11,7 @@
 #include "common/base/trace.h"
 #include "common/training/control.h"
 #include "worker/compute/gradients.h"
+#include "worker/core/schedule.h"
 #include "worker/model/footprint.h"
 
 struct kelp_lanes;
@@ -60,6 +61,11 @@ struct kelp_lanes_ready {
     void (*tell)(void *user, uint64_t first);
     void *user;
 };
+
+/* The lanes that come next are those of the node, in order, but for lanes without samples: where a
+ * device has memory of its own their values are added up there, and all but the last one with
+ * samples are apart (worker/compute/gradients.h). Until the next begin. */
+void kelp_lanes_within(struct kelp_lanes *lanes, const struct kelp_schedule_node *node);
 
 /*
  * One lane of that entry, into a buffer of kelp_gradient_get(). `present` stays false when the lane

@@ -31,8 +31,10 @@ struct kelp_gradient *kelp_node_sum_add_values(const struct kelp_node_sum *sum,
     assert(sum->done + 1 == sum->lane_count);
     kelp_gradient_round(gradient, first, count);
     for (uint32_t level = 0; level < KELP_NODE_SUM_LEVELS && sum->waiting[level]; level++) {
-        kelp_gradient_merge_values(sum->waiting[level], whole, first, count);
-        whole = sum->waiting[level];
+        if (!sum->waiting[level]->apart) {
+            kelp_gradient_merge_values(sum->waiting[level], whole, first, count);
+            whole = sum->waiting[level];
+        }
     }
     return whole;
 }
@@ -49,19 +51,25 @@ struct kelp_gradient *kelp_node_sum_add_rest(struct kelp_node_sum *sum,
 
     assert(sum->done < sum->lane_count);
     sum->done++;
-    if (gradient->present) {
+    if (gradient->present && !gradient->apart) {
         kelp_gradient_round(gradient, 0, count);
     }
     for (; level < KELP_NODE_SUM_LEVELS && sum->waiting[level]; level++) {
         struct kelp_gradient *left = sum->waiting[level];
         const uint64_t begin_ns = kelp_trace_begin(sum->trace);
-        kelp_gradient_merge_rest(left, gradient, count);
-        kelp_gradient_unref(gradient);
+        if (left->apart && gradient->present && !gradient->apart) {
+            kelp_gradient_merge_apart(left, gradient);
+            kelp_gradient_unref(left);
+        } else {
+            kelp_gradient_merge_rest(left, gradient, count);
+            kelp_gradient_unref(gradient);
+            gradient = left;
+        }
         end_span(sum, begin_ns, 2u << level);
         sum->waiting[level] = NULL;
-        gradient = left;
     }
     if (sum->done == sum->lane_count) {
+        assert(!gradient->apart);
         return gradient;
     }
     assert(level < KELP_NODE_SUM_LEVELS);

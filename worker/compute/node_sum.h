@@ -4,6 +4,9 @@
  *
  *     lanes 0 1 2 3:   0   0+1   (0+1) 2   (0+1) + (2+3)
  *
+ * Lanes whose values are apart (worker/compute/gradients.h) have been added up elsewhere, in the
+ * same order, and come with the last lane of the node that has samples.
+ *
  * Pure, but for the trace.
  */
 #ifndef KELP_WORKER_COMPUTE_NODE_SUM_H

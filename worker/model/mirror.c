@@ -162,22 +162,21 @@ kelp_status kelp__mirror_begin(struct kelp__mirror *mirror, struct kelp_device *
     return status;
 }
 
-/* Elements from there on have left. */
-static uint64_t left(const struct kelp__mirror *mirror)
+uint64_t kelp__mirror_left(const struct kelp__mirror *mirror)
 {
     return mirror->part_count != 0 ? mirror->parts[mirror->part_count - 1].first : mirror->count;
 }
 
 bool kelp__mirror_is_due(const struct kelp__mirror *mirror, uint32_t index, uint64_t first)
 {
-    assert(first <= left(mirror));
-    return index == 0 || left(mirror) - first >= PART_ELEMENTS;
+    assert(first <= kelp__mirror_left(mirror));
+    return index == 0 || kelp__mirror_left(mirror) - first >= PART_ELEMENTS;
 }
 
 void kelp__mirror_leave(struct kelp__mirror *mirror, struct kelp_stream *stream, uint32_t index,
                         uint64_t first)
 {
-    const uint64_t end = left(mirror);
+    const uint64_t end = kelp__mirror_left(mirror);
     if (!kelp__mirror_is_due(mirror, index, first)) {
         return; /* with the next one */
     }

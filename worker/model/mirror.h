@@ -82,6 +82,8 @@ kelp_status kelp__mirror_settle(struct kelp__mirror *mirror, struct kelp_stream 
  */
 kelp_status kelp__mirror_begin(struct kelp__mirror *mirror, struct kelp_device *device,
                                struct kelp_error *reterr) KELP_MUST_USE;
+uint64_t
+kelp__mirror_left(const struct kelp__mirror *mirror); /* elements from there on have left */
 bool kelp__mirror_is_due(const struct kelp__mirror *mirror, uint32_t index, uint64_t first);
 void kelp__mirror_leave(struct kelp__mirror *mirror, struct kelp_stream *stream, uint32_t index,
                         uint64_t first);

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "kernels/device.h"
+#include "worker/model/level_sums.h"
 #include "worker/model/mirror.h"
 #include "worker/model/model_build.h"
 #include "worker/model/plugin.h"
@@ -30,6 +31,7 @@ struct kelp_model {
     const float *weights;                 /* borrowed, as the gradient */
     float *gradient;                      /* NULL: none */
     struct kelp__mirror mirror;           /* where the device has memory of its own */
+    struct kelp__level_sums sums;         /* likewise */
     const struct kelp_model_piece *piece; /* in work, likewise */
 };
 
@@ -214,6 +216,7 @@ void kelp_model_destroy(struct kelp_model *model)
     }
     kelp_graph_destroy(model->graph);
     if (model->device) {
+        kelp__level_sums_fini(&model->sums, model->device);
         kelp__mirror_fini(&model->mirror, model->device);
         model->device->table->stream_destroy(model->copies);
         model->device->table->stream_destroy(model->stream);
@@ -318,7 +321,45 @@ static void on_complete(void *user, uint32_t index)
     const uint64_t first = index == 0 ? 0 : model->offsets[index];
     if (kelp__mirror_is_due(&model->mirror, index, first)) {
         kelp_graph_pause(model->graph);
+        if (model->piece->sum) {
+            const uint64_t end = kelp__mirror_left(&model->mirror);
+            kelp__level_sums_add(&model->sums, model->stream, model->mirror.gradient, first,
+                                 end - first);
+        }
         kelp__mirror_leave(&model->mirror, model->stream, index, first);
+    }
+}
+
+bool kelp_model_sums_up(const struct kelp_model *model)
+{
+    return !model->device->table->host_memory;
+}
+
+/* Before the lane of the sum is computed. */
+static kelp_status begin_sum(struct kelp_model *model, const struct kelp_model_sum *sum,
+                             struct kelp_error *reterr)
+{
+    if (sum->begins) {
+        kelp__level_sums_begin(&model->sums);
+    }
+    const kelp_status status = sum->ends ? KELP_OK
+                                         : kelp__level_sums_reserve(&model->sums, model->device,
+                                                                    model->flat_count, reterr);
+    if (status == KELP_OK) {
+        kelp__level_sums_advance(&model->sums, model->stream, sum->lane);
+    }
+    return status;
+}
+
+/* Once it is: what did not leave with its parts. */
+static void end_sum(struct kelp_model *model, const struct kelp_model_piece *piece)
+{
+    if (!piece->sum->ends) {
+        kelp__level_sums_keep(&model->sums, model->stream, model->mirror.gradient,
+                              piece->sum->lane);
+    } else if (!piece->complete) {
+        kelp__level_sums_add(&model->sums, model->stream, model->mirror.gradient, 0,
+                             model->flat_count);
     }
 }
 
@@ -330,6 +371,10 @@ static kelp_status train_apart(struct kelp_model *model, const struct kelp_model
     struct kelp__mirror *mirror = &model->mirror;
     kelp_status status =
         piece->complete ? kelp__mirror_begin(mirror, model->device, reterr) : KELP_OK;
+    const bool sums = piece->sum && !piece->more;
+    if (status == KELP_OK && sums) {
+        status = begin_sum(model, piece->sum, reterr);
+    }
     if (status != KELP_OK) {
         return status;
     }
@@ -342,6 +387,9 @@ static kelp_status train_apart(struct kelp_model *model, const struct kelp_model
     }
     if (run->need && kelp_graph_is_whole(model->graph)) {
         bring_rest(model);
+    }
+    if (sums && kelp_graph_is_whole(model->graph)) {
+        end_sum(model, piece);
     }
     if (piece->idle) {
         piece->idle(piece->user);
@@ -357,8 +405,9 @@ static kelp_status train_apart(struct kelp_model *model, const struct kelp_model
         return status;
     }
     mirror->has_gradient = true;
-    return piece->more ? KELP_OK
-                       : kelp__mirror_download(mirror, model->stream, model->gradient, reterr);
+    return piece->more || (sums && !piece->sum->ends)
+               ? KELP_OK
+               : kelp__mirror_download(mirror, model->stream, model->gradient, reterr);
 }
 
 /* NOLINTBEGIN(readability-non-const-parameter): sums and output are written through the run */

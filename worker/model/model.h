@@ -88,12 +88,15 @@ void kelp_model_bind_gradient(struct kelp_model *model, float *flat_gradient);
  *
  * Errors: KELP_ERR_LIMIT (count over batch_max), KELP_ERR_BUSY (need() said no), KELP_ERR_DEVICE.
  */
+struct kelp_model_sum;
 struct kelp_model_piece {
     const float *input, *target;
     uint32_t count;
     double batch_total;
     bool accumulate;
     bool more;
+    const struct kelp_model_sum
+        *sum; /* kelp_model_sums_up() alone; NULL: flat_gradient is the lane's */
     uint64_t step, position;
     bool (*need)(void *user, uint32_t index);
     void (*complete)(void *user, uint32_t index);
@@ -102,6 +105,16 @@ struct kelp_model_piece {
     float *output;            /* the model's output as it was in training, or NULL */
     struct kelp_trace *trace; /* common/base/trace.h; NULL: none */
 };
+/* Where a device with memory of its own adds up the gradients of a node's lanes, in the order of
+ * the tree: what this lane's is in it. Lanes come with rising numbers. */
+struct kelp_model_sum {
+    uint32_t lane; /* of the step */
+    bool begins;   /* no lane of the node has come before */
+    bool ends; /* no lane of it comes: flat_gradient gets the node's sum; before that, nothing */
+};
+/* Is there such a device? */
+bool kelp_model_sums_up(const struct kelp_model *model);
+
 kelp_status kelp_model_train(struct kelp_model *model, const struct kelp_model_piece *piece,
                              double sums[KELP_METRIC_SUM_COUNT],
                              struct kelp_error *reterr) KELP_MUST_USE;

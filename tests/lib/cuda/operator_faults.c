@@ -78,14 +78,33 @@ static const struct play {
 
 static const float good_ids[ROWS] = {3.0f, 0.0f, 3.0f, 4.0f};
 
-/* One run: what wait() says is *ret_said, the memory afterwards ret. */
-static kelp_status play(struct kelp_device *device, struct kelp_stream *stream,
-                        const struct play *what, const float ids[ROWS], float ret[PLACES],
-                        struct kelp_error *ret_said, struct kelp_error *reterr)
+/* Enqueued, or recorded and replayed. */
+static kelp_status run_play(struct kelp_stream *stream, const struct play *what, float *memory,
+                            struct kelp_recording **recording, struct kelp_error *reterr)
 {
+    if (!recording) {
+        what->run(stream, memory);
+        return KELP_OK;
+    }
+    stream->table->record_begin(stream);
+    what->run(stream, memory);
+    const kelp_status status = stream->table->record_end(stream, recording, reterr);
+    if (status == KELP_OK) {
+        stream->table->replay(stream, *recording);
+    }
+    return status;
+}
+
+/* One run: what wait() says is *ret_said, the memory afterwards ret. */
+static kelp_status play_once(struct kelp_stream *stream, const struct play *what,
+                             const float ids[ROWS], bool recorded, float ret[PLACES],
+                             struct kelp_error *ret_said, struct kelp_error *reterr)
+{
+    struct kelp_device *device = stream->device;
     float values[PLACES];
     void *memory = NULL;
-    const kelp_status status = device->table->alloc(device, sizeof(values), &memory, reterr);
+    struct kelp_recording *recording = NULL;
+    kelp_status status = device->table->alloc(device, sizeof(values), &memory, reterr);
     if (status != KELP_OK) {
         return status;
     }
@@ -96,11 +115,39 @@ static kelp_status play(struct kelp_device *device, struct kelp_stream *stream,
     memcpy(values + AT_IDS, ids, ROWS * sizeof(*ids));
     *ret_said = (struct kelp_error){.status = KELP_OK};
     stream->table->copy_in(stream, memory, values, sizeof(values));
-    what->run(stream, memory);
+    status = run_play(stream, what, memory, recorded ? &recording : NULL, reterr);
     stream->table->copy_out(stream, ret, memory, PLACES * sizeof(*ret));
     (void)stream->table->wait(stream, ret_said);
+    if (recorded) {
+        stream->table->recording_destroy(recording);
+    }
     device->table->free(device, memory);
-    return KELP_OK;
+    return status;
+}
+
+/* As that; where the device records, a replay has the same results, and says the same. */
+static kelp_status play(struct kelp_device *device, struct kelp_stream *stream,
+                        const struct play *what, const float ids[ROWS], float ret[PLACES],
+                        struct kelp_error *ret_said, struct kelp_error *reterr)
+{
+    float replayed[PLACES];
+    struct kelp_error said;
+    kelp_status status = play_once(stream, what, ids, false, ret, ret_said, reterr);
+    if (status != KELP_OK || !device->table->replay) {
+        return status;
+    }
+    status = play_once(stream, what, ids, true, replayed, &said, reterr);
+    if (status != KELP_OK) {
+        return status;
+    }
+    if (said.status != ret_said->status ||
+        (said.status != KELP_OK && strcmp(said.text, ret_said->text) != 0)) {
+        return kelp_fail(reterr, KELP_ERR_MISMATCH, "%s replayed: \"%s\", not \"%s\"", what->name,
+                         said.text, ret_said->text);
+    }
+    return said.status == KELP_OK && memcmp(replayed, ret, sizeof(replayed)) != 0
+               ? kelp_fail(reterr, KELP_ERR_MISMATCH, "%s replayed has other results", what->name)
+               : KELP_OK;
 }
 
 static bool near(double wanted, double got)
@@ -335,5 +382,62 @@ kelp_status operator_marks_check(const struct case_devices *devices, struct kelp
     table->host_free(devices->other, host);
     table->host_free(devices->other, NULL);
     table->free(devices->other, memory);
+    return status;
+}
+
+/* ---- streams ---- */
+
+#define AFTER_ROUNDS 50u
+#define AFTER_COUNT  (1u << 16)
+
+/* Values go in on the second stream, are doubled on the first, and come out on the second. */
+static kelp_status check_after(struct kelp_stream *first, struct kelp_stream *second, float *memory,
+                               float *host, struct kelp_error *reterr)
+{
+    const size_t bytes = AFTER_COUNT * sizeof(float);
+    float *x = memory, *y = memory + AFTER_COUNT, *results = host + AFTER_COUNT;
+    for (uint32_t round = 0; round < AFTER_ROUNDS; round++) {
+        for (uint32_t i = 0; i < AFTER_COUNT; i++) {
+            host[i] = (float)(i + round);
+        }
+        second->table->copy_in(second, x, host, bytes);
+        first->table->after(first, second, second->table->mark(second));
+        first->table->add(first, y, x, x, AFTER_COUNT);
+        second->table->after(second, first, first->table->mark(first));
+        second->table->copy_out(second, results, y, bytes);
+        kelp_status status = second->table->wait(second, reterr);
+        for (uint32_t i = 0; i < AFTER_COUNT && status == KELP_OK; i++) {
+            if (results[i] != 2.0f * (float)(i + round)) {
+                status = kelp_fail(reterr, KELP_ERR_MISMATCH, "after: element %u is %g, not %g", i,
+                                   (double)results[i], 2.0 * (double)(i + round));
+            }
+        }
+        if (status != KELP_OK) {
+            return status;
+        }
+    }
+    return first->table->wait(first, reterr);
+}
+
+kelp_status operator_after_check(const struct case_devices *devices, struct kelp_error *reterr)
+{
+    struct kelp_device *device = devices->other;
+    const struct kelp_device_table *table = device->table;
+    const size_t bytes = 2 * AFTER_COUNT * sizeof(float);
+    struct kelp_stream *second = NULL;
+    void *memory = NULL, *host = NULL;
+    kelp_status status = table->stream_create(device, &second, reterr);
+    if (status == KELP_OK) {
+        status = table->alloc(device, bytes, &memory, reterr);
+    }
+    if (status == KELP_OK) {
+        status = table->host_alloc(device, bytes, &host, reterr);
+    }
+    if (status == KELP_OK) {
+        status = check_after(devices->other_stream, second, memory, host, reterr);
+    }
+    table->host_free(device, host);
+    table->stream_destroy(second);
+    table->free(device, memory);
     return status;
 }

@@ -21,4 +21,7 @@ kelp_status operator_memory_check(const struct case_devices *devices, struct kel
  * the mark was waited for: of many marks, in order and out of order, and again after wait(). */
 kelp_status operator_marks_check(const struct case_devices *devices, struct kelp_error *reterr);
 
+/* Two streams that take turns: each finds what the other did before the mark. */
+kelp_status operator_after_check(const struct case_devices *devices, struct kelp_error *reterr);
+
 #endif

@@ -111,6 +111,12 @@ KELP_TEST(marks)
     ck_assert_msg(operator_marks_check(&devices, &error) == KELP_OK, "%s", error.text);
 }
 
+KELP_TEST(streams_after_each_other)
+{
+    struct kelp_error error = {KELP_OK, ""};
+    ck_assert_msg(operator_after_check(&devices, &error) == KELP_OK, "%s", error.text);
+}
+
 KELP_TEST(the_known_answer_in_all_orders)
 {
     char text[KELP_COMPUTE_KIND_SIZE], first_text[KELP_COMPUTE_KIND_SIZE];

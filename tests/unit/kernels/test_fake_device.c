@@ -152,6 +152,16 @@ KELP_LOOP_TEST(marks, 0, SEEDS)
     ck_assert_msg(operator_marks_check(&devices, &error) == KELP_OK, "%s", error.text);
 }
 
+KELP_LOOP_TEST(streams_after_each_other, 0, SEEDS)
+{
+    struct kelp_error error = {KELP_OK, ""};
+    fake_device_seed((uint64_t)_i);
+    ck_assert_msg(operator_after_check(&devices, &error) == KELP_OK, "%s", error.text);
+    devices.other = devices.cpu;
+    devices.other_stream = devices.cpu_stream;
+    ck_assert_msg(operator_after_check(&devices, &error) == KELP_OK, "%s", error.text);
+}
+
 /* The answer is the CPU's, the kind is not: a job does not mix them. */
 KELP_LOOP_TEST(the_known_answer, 0, SEEDS)
 {

@@ -1,4 +1,6 @@
 /* Lanes to nodes: the bits of the tree, whatever lanes are empty, and no buffer is lost. */
+#include <math.h>
+
 #include "kernels/bfloat16.h"
 #include "tests/lib/suite.h"
 #include "worker/compute/node_sum.h"
@@ -87,6 +89,59 @@ KELP_LOOP_TEST(bits_of_the_tree, 0, 2)
         for (uint32_t count = 1; count <= LANES; count *= 2) {
             for (uint32_t first = 0; first < LANES; first += count) {
                 expect_node(first, count, empties[e], rounded);
+            }
+        }
+    }
+    kelp_gradient_pool_destroy(pool);
+}
+
+/* Lanes whose values are apart: the last one with samples has them all. */
+static void expect_apart(uint32_t first, uint32_t count, uint32_t empty)
+{
+    struct kelp_node_sum sum;
+    struct kelp_gradient *whole = NULL;
+    uint32_t last = first + count;
+    float expected = 0;
+    double sum_of_all = 0;
+
+    while (last > first && (empty >> (last - 1) & 1) != 0) {
+        last--;
+    }
+    kelp_node_sum_begin(&sum, first, count);
+    for (uint32_t lane = first; lane < first + count; lane++) {
+        struct kelp_gradient *gradient = lane_of(lane, empty);
+        uint64_t ready = COUNT;
+        gradient->apart = gradient->present && lane + 1 < last;
+        sum_of_all += gradient->present;
+        gradient->sums[1] = gradient->present;
+        for (uint32_t i = 0; i < COUNT; i++) {
+            (void)tree(first, count, empty, i, false, &expected);
+            gradient->values[i] = lane + 1 == last ? expected : NAN;
+        }
+        if (lane + 1 == first + count && lane + 1 == last) { /* in pieces */
+            for (; ready > 3; ready -= 3) {
+                (void)kelp_node_sum_add_values(&sum, gradient, ready - 3, 3);
+            }
+        }
+        whole = kelp_node_sum_add_rest(&sum, gradient, ready);
+    }
+    ck_assert_ptr_nonnull(whole);
+    ck_assert(whole->present == (last > first) && whole->sums[1] == sum_of_all);
+    for (uint32_t i = 0; whole->present && i < COUNT; i++) {
+        (void)tree(first, count, empty, i, false, &expected);
+        ck_assert(whole->values[i] == expected);
+    }
+    kelp_gradient_unref(whole);
+}
+
+KELP_TEST(values_that_are_apart)
+{
+    static const uint32_t empties[] = {0, 0x9249, 0x00f0, 0x8001, 0xffff, 0x7fff, 0x0001, 0xfffe};
+    begin(KELP_PRECISION_FLOAT32);
+    for (size_t e = 0; e < KELP_ARRAY_COUNT(empties); e++) {
+        for (uint32_t count = 1; count <= LANES; count *= 2) {
+            for (uint32_t first = 0; first < LANES; first += count) {
+                expect_apart(first, count, empties[e]);
             }
         }
     }
