@@ -221,6 +221,36 @@ static void run_bias_gradient(const void *argument)
     stream->table->bias_gradient(stream, &gradient);
 }
 
+/* A layer of no inputs: zeros in the place of its product, and what follows that. */
+static void run_linear(const void *argument)
+{
+    const struct kelp_linear linear = {.rows = LONG_ROWS,
+                                       .out = COUNT / LONG_ROWS,
+                                       .bias = memory.bias,
+                                       .activated = true,
+                                       .activation = *(const enum kelp_unary_kind *)argument,
+                                       .sums = memory.more,
+                                       .y = memory.out,
+                                       .y_ld = COUNT / LONG_ROWS};
+    stream->table->linear(stream, &linear);
+}
+
+/* All but the products. */
+static void run_linear_gradient(const void *argument)
+{
+    const struct kelp_linear linear = {.rows = LONG_ROWS,
+                                       .out = COUNT / LONG_ROWS,
+                                       .activated = true,
+                                       .activation = *(const enum kelp_unary_kind *)argument,
+                                       .sums = memory.x,
+                                       .y = memory.x,
+                                       .y_ld = COUNT / LONG_ROWS,
+                                       .dy = memory.dy,
+                                       .dsums = memory.out,
+                                       .dbias = memory.small};
+    stream->table->linear_gradient(stream, &linear);
+}
+
 static void run_transpose(const void *argument)
 {
     const struct kelp_transpose transpose = {
@@ -481,6 +511,9 @@ static const struct measurement {
     {"gelu gradient 64 Mi", run_gelu_gradient, NULL, 3.0 * COUNT},
     {"bias_add 65536x1024", run_bias_add, NULL, 2.0 * COUNT},
     {"bias_gradient 65536x1024", run_bias_gradient, NULL, COUNT},
+    {"zeros, bias and relu 65536x1024", run_linear, &relu, 3.0 * COUNT},
+    {"relu and bias_gradient 65536x1024", run_linear_gradient, &relu, 3.0 * COUNT},
+    {"gelu and bias_gradient 65536x1024", run_linear_gradient, &gelu, 3.0 * COUNT},
     {"transpose 8192x8192", run_transpose, NULL, 2.0 * BIG_SIDE *BIG_SIDE},
     {"reduce rows of 65536x1024", run_reduce_rows, NULL, COUNT},
     {"reduce columns of 65536x1024", run_reduce_columns, NULL, COUNT},
