@@ -417,6 +417,11 @@ kelp_status kelp_model_train(struct kelp_model *model, const struct kelp_model_p
     assert(model->gradient);
     const bool on_host = model->device->table->host_memory;
     const bool arriving = !on_host && piece->need && !model->mirror.has_weights;
+    if (arriving) { /* all of them, also after a run to which some did not come, so that pauses are
+                       the same */
+        kelp__mirror_lay_out(&model->mirror, model->offsets, model->tensor_count,
+                             model->flat_count);
+    }
     kelp_status status = upload(model, arriving, piece->accumulate, reterr);
     if (status != KELP_OK) {
         return status;
