@@ -32,20 +32,23 @@ kelp_status kelp_derive_model(const struct kelp_job *job, const struct kelp_samp
 {
     const uint32_t least = piece_max(job);
     const bool evaluates = job->train.evaluate || job->run.mode != KELP_RUN_TRAIN;
+    struct kelp_model *model = NULL;
     for (uint32_t block = evaluates ? EVALUATE_BLOCK : least;; block /= 2) {
-        struct kelp_model *model = NULL;
         struct kelp_graph_memory memory = {0};
         const uint32_t batch_max = block > least ? block : least;
-        const kelp_status status = kelp_model_create(job, shape, batch_max, &model, reterr);
+        const kelp_status status = model ? kelp_model_rebuild(model, job, shape, batch_max, reterr)
+                                         : kelp_model_create(job, shape, batch_max, &model, reterr);
         if (status == KELP_OK) {
             kelp_graph_memory(kelp_model_graph(model), &memory);
         }
-        if (batch_max == least || (status != KELP_OK && status != KELP_ERR_LIMIT) ||
-            (status == KELP_OK && memory.total <= EVALUATE_MEMORY_BYTES)) {
-            *ret_model = model;
+        if (status != KELP_OK && (batch_max == least || status != KELP_ERR_LIMIT)) {
+            kelp_model_destroy(model);
             return status;
         }
-        kelp_model_destroy(model);
+        if (status == KELP_OK && (batch_max == least || memory.total <= EVALUATE_MEMORY_BYTES)) {
+            *ret_model = model;
+            return KELP_OK;
+        }
     }
 }
 

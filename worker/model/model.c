@@ -161,6 +161,51 @@ static kelp_status device_create(const struct kelp_job *job, struct kelp_device 
     return kelp_fail(reterr, KELP_ERR_UNSUPPORTED, "cluster.device: no such device");
 }
 
+static kelp_status open_device(struct kelp_model *model, const struct kelp_job *job,
+                               struct kelp_error *reterr)
+{
+    kelp_status status = device_create(job, &model->device, reterr);
+    if (status != KELP_OK) {
+        return status;
+    }
+    status = model->device->table->stream_create(model->device, &model->stream, reterr);
+    return status == KELP_OK && !model->device->table->host_memory
+               ? model->device->table->stream_create(model->device, &model->copies, reterr)
+               : status;
+}
+
+/* All but the device and its streams. */
+static void drop_graph(struct kelp_model *model)
+{
+    kelp_graph_destroy(model->graph);
+    kelp__level_sums_fini(&model->sums, model->device);
+    kelp__mirror_fini(&model->mirror, model->device);
+    free(model->tensors);
+    free(model->offsets);
+    model->graph = NULL;
+    model->tensors = NULL;
+    model->offsets = NULL;
+}
+
+kelp_status kelp_model_rebuild(struct kelp_model *model, const struct kelp_job *job,
+                               const struct kelp_sample_shape *shape, uint32_t batch_max,
+                               struct kelp_error *reterr)
+{
+    drop_graph(model);
+    model->batch_max = batch_max;
+    model->graph = kelp_graph_create(model->stream, batch_max);
+    if (!model->graph) {
+        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
+    }
+    kelp_graph_copies(model->graph, model->copies);
+    kelp_status status = build(model, job, shape, reterr);
+    if (status == KELP_OK) {
+        status = list_tensors(model, job, reterr);
+    }
+    return status == KELP_OK ? kelp__mirror_init(&model->mirror, model->tensor_count, reterr)
+                             : status;
+}
+
 kelp_status kelp_model_create(const struct kelp_job *job, const struct kelp_sample_shape *shape,
                               uint32_t batch_max, struct kelp_model **ret,
                               struct kelp_error *reterr)
@@ -170,43 +215,19 @@ kelp_status kelp_model_create(const struct kelp_job *job, const struct kelp_samp
     if (!model) {
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
     }
-    model->batch_max = batch_max;
     model->seed = job->seed;
     model->input_count = kelp_sample_input_count(shape);
     model->target_count = kelp_sample_target_count(shape);
-    kelp_status status = device_create(job, &model->device, reterr);
-    if (status != KELP_OK) {
-        goto fail;
-    }
-    status = model->device->table->stream_create(model->device, &model->stream, reterr);
-    if (status == KELP_OK && !model->device->table->host_memory) {
-        status = model->device->table->stream_create(model->device, &model->copies, reterr);
-    }
-    if (status != KELP_OK) {
-        goto fail;
-    }
-    model->graph = kelp_graph_create(model->stream, batch_max);
-    if (model->graph) {
-        kelp_graph_copies(model->graph, model->copies);
-    }
-    status = model->graph ? build(model, job, shape, reterr)
-                          : kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
-    if (status != KELP_OK) {
-        goto fail;
-    }
-    status = list_tensors(model, job, reterr);
+    kelp_status status = open_device(model, job, reterr);
     if (status == KELP_OK) {
-        status = kelp__mirror_init(&model->mirror, model->tensor_count, reterr);
+        status = kelp_model_rebuild(model, job, shape, batch_max, reterr);
     }
     if (status != KELP_OK) {
-        goto fail;
+        kelp_model_destroy(model);
+        return status;
     }
     *ret = model;
     return KELP_OK;
-
-fail:
-    kelp_model_destroy(model);
-    return status;
 }
 
 void kelp_model_destroy(struct kelp_model *model)
@@ -214,16 +235,12 @@ void kelp_model_destroy(struct kelp_model *model)
     if (!model) {
         return;
     }
-    kelp_graph_destroy(model->graph);
     if (model->device) {
-        kelp__level_sums_fini(&model->sums, model->device);
-        kelp__mirror_fini(&model->mirror, model->device);
+        drop_graph(model);
         model->device->table->stream_destroy(model->copies);
         model->device->table->stream_destroy(model->stream);
         model->device->table->destroy(model->device);
     }
-    free(model->tensors);
-    free(model->offsets);
     free(model);
 }
 

@@ -39,6 +39,13 @@ kelp_status kelp_model_create(const struct kelp_job *job, const struct kelp_samp
                               uint32_t batch_max, struct kelp_model **ret,
                               struct kelp_error *reterr) KELP_MUST_USE;
 
+/* The same model for another batch_max, on the device that it has. What was borrowed from it, and
+ * bound, is no more. After an error it can be rebuilt again, or destroyed, and nothing else.
+ * Errors: as kelp_model_create(). */
+kelp_status kelp_model_rebuild(struct kelp_model *model, const struct kelp_job *job,
+                               const struct kelp_sample_shape *shape, uint32_t batch_max,
+                               struct kelp_error *reterr) KELP_MUST_USE;
+
 /* Does nothing for NULL. */
 void kelp_model_destroy(struct kelp_model *model);
 
