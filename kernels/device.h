@@ -45,6 +45,11 @@ struct kelp_device_table {
     /* text names everything that decides the bits: instruction set, libraries, threads. */
     void (*describe)(const struct kelp_device *device, char text[KELP_COMPUTE_KIND_SIZE]);
 
+    /* What products and convolutions read their operands as, before there is a stream; float32 in
+     * the beginning. NULL: float32 alone. Errors: KELP_ERR_UNSUPPORTED (the device cannot). */
+    kelp_status (*set_precision)(struct kelp_device *device, enum kelp_product_precision precision,
+                                 struct kelp_error *reterr);
+
     /* Contents are undefined. Errors: KELP_ERR_NO_MEMORY, KELP_ERR_DEVICE. */
     kelp_status (*alloc)(struct kelp_device *device, size_t bytes, void **ret,
                          struct kelp_error *reterr);

@@ -133,6 +133,8 @@ enum kelp_transport { KELP_TRANSPORT_AUTO, KELP_TRANSPORT_GRPC, KELP_TRANSPORT_S
     "transport.kind: shm: no shared memory with %.63s at %.110s, which must be of this host and "  \
     "user, with the same --shm-folder: %.191s"
 /* What the elements of a pushed gradient are; the numbers are those of PushItem.kind. */
+/* What matrix products read their operands as (train.precision); sums are float32. */
+enum kelp_product_precision { KELP_PRODUCT_FLOAT32, KELP_PRODUCT_TF32, KELP_PRODUCT_BFLOAT16 };
 enum kelp_precision { KELP_PRECISION_FLOAT32, KELP_PRECISION_BFLOAT16 };
 /* Bytes of such an element. */
 static inline uint32_t kelp_precision_bytes(enum kelp_precision precision)
@@ -297,6 +299,7 @@ struct kelp_job {
         uint32_t
             patience;     /* evaluations without a better one after which training ends; 0: never */
         double min_delta; /* what counts as better */
+        enum kelp_product_precision precision;
     } train;
     struct {
         struct kelp_range workers; /* MIN:MAX; the job starts once MIN are there */

@@ -461,6 +461,16 @@ static kelp_status check_cluster(const struct kelp_job_file *file, struct kelp_e
                                 "portable is for cluster.device: cpu alone; GPUs of one kind give "
                                 "the same bits without it");
     }
+    if (job->train.precision != KELP_PRODUCT_FLOAT32 && job->cluster.device == KELP_DEVICE_CPU) {
+        return kelp__job_refuse(file, "train.precision", reterr,
+                                "the CPU computes products in float32 alone; %s needs "
+                                "cluster.device: cuda",
+                                job->train.precision == KELP_PRODUCT_TF32 ? "tf32" : "bfloat16");
+    }
+    if (job->train.precision != KELP_PRODUCT_FLOAT32 && job->model.kind == KELP_MODEL_PROGRAM) {
+        return kelp__job_refuse(file, "train.precision", reterr,
+                                "a program computes as it chooses; this is for Kelp's own models");
+    }
     if (job->cluster.replicas > job->cluster.shards) {
         return kelp__job_refuse(file, "cluster.replicas", reterr,
                                 "%" PRIu32

@@ -35,6 +35,7 @@ static const char *const checkpoint_orders[] = {"min", "max", NULL};
 static const char *const device_kinds[] = {"cpu", "cuda", NULL};
 static const char *const computes[] = {"native", "portable", NULL};
 static const char *const transports[] = {"auto", "grpc", "shm", NULL};
+static const char *const product_precisions[] = {"float32", "tf32", "bfloat16", NULL};
 static const char *const precisions[] = {"float32", "bfloat16", NULL};
 
 /* A choice's words stand in the order of its enum: the first, the last and the number say enough.
@@ -58,6 +59,7 @@ CHECK_ORDER(schedule_kinds, KELP_SCHEDULE_CONSTANT, KELP_SCHEDULE_PLATEAU);
 CHECK_ORDER(device_kinds, KELP_DEVICE_CPU, KELP_DEVICE_CUDA);
 CHECK_ORDER(computes, KELP_COMPUTE_NATIVE, KELP_COMPUTE_PORTABLE);
 CHECK_ORDER(transports, KELP_TRANSPORT_AUTO, KELP_TRANSPORT_SHM);
+CHECK_ORDER(product_precisions, KELP_PRODUCT_FLOAT32, KELP_PRODUCT_BFLOAT16);
 CHECK_ORDER(precisions, KELP_PRECISION_FLOAT32, KELP_PRECISION_BFLOAT16);
 CHECK_ORDER(checkpoint_metrics, KELP_CHECKPOINT_VAL_LOSS, KELP_CHECKPOINT_VAL_AUC);
 _Static_assert(KELP_ORDER_MIN == 0 && KELP_ORDER_MAX == 1, "order of checkpoint_orders");
@@ -451,6 +453,12 @@ const struct kelp_job_key kelp__job_keys[] = {
      .sum_offset = offsetof(struct kelp_job, train.monitor_sum), .default_text = "val/loss",
      .help = "Metric that decides which evaluation is the best so far. Early stopping and the "
              "`plateau` schedule use it. `val/NAME`: a sum of model.sums"},
+    {KEY(train.precision, CHOICE), .choices = product_precisions, .later = true,
+     .default_text = "float32",
+     .help = "What matrix products and convolutions on a GPU read their operands as: `tf32` has 11 "
+             "significant bits, `bfloat16` 8; tensor cores are several times faster with them. "
+             "Sums, all other operators, weights and gradients stay `float32`. The CPU computes "
+             "`float32` alone"},
     {KEY(train.patience, U32), .max = UINT32_MAX, .default_text = "0",
      .help = "Stop training after N evaluations without a better one. 0: never"},
     {KEY(train.min_delta, DOUBLE), .number_max = 1e30, .default_text = "0",

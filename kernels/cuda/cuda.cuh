@@ -108,7 +108,8 @@ unsigned int kelp__cuda_serial(struct kelp__cuda_stream *stream);
 /* Find cuBLASLt, once for the process. Errors: KELP_ERR_NOT_FOUND, with the places looked at. */
 kelp_status kelp__cuda_products_load(struct kelp_error *reterr);
 /* What a stream needs for its products. Errors: KELP_ERR_DEVICE, KELP_ERR_NO_MEMORY. */
-kelp_status kelp__cuda_products_create(struct kelp__cuda_products **ret, struct kelp_error *reterr);
+kelp_status kelp__cuda_products_create(enum kelp_product_precision precision,
+                                       struct kelp__cuda_products **ret, struct kelp_error *reterr);
 void kelp__cuda_products_destroy(struct kelp__cuda_products *products); /* NULL: nothing */
 /* "cublaslt-13.1.0", after it was loaded. */
 void kelp__cuda_products_describe(char *text, size_t size);

@@ -17,6 +17,9 @@ struct cuda_device {
     struct kelp_device base;
     int index;
     uint64_t memory_bytes;
+    int capability; /* 90: compute capability 9.0 */
+    enum kelp_product_precision precision;
+    char arithmetic[KELP_COMPUTE_KIND_SIZE - 16]; /* the kind but for the precision */
     char kind[KELP_COMPUTE_KIND_SIZE];
 };
 
@@ -246,7 +249,9 @@ static kelp_status stream_create(struct kelp_device *device, struct kelp_stream 
     stream->base.device = device;
     const cudaError_t error = stream_init(stream);
     kelp_status status = error == cudaSuccess
-                             ? kelp__cuda_products_create(&stream->products, reterr)
+                             ? kelp__cuda_products_create(
+                                   reinterpret_cast<const struct cuda_device *>(device)->precision,
+                                   &stream->products, reterr)
                              : cuda_fail(reterr, error, "cannot create a stream on the GPU");
     if (status != KELP_OK) {
         stream_destroy(&stream->base);
@@ -471,12 +476,36 @@ static void device_describe(const struct kelp_device *device, char text[KELP_COM
            KELP_COMPUTE_KIND_SIZE);
 }
 
+static void name_precision(struct cuda_device *device, enum kelp_product_precision precision)
+{
+    static const char *const names[] = {"float32", "tf32", "bfloat16"};
+    device->precision = precision;
+    (void)snprintf(device->kind, sizeof(device->kind), "%s %s", device->arithmetic,
+                   names[precision]);
+}
+
+/* Tensor cores have both from Ampere on. */
+static kelp_status device_set_precision(struct kelp_device *base,
+                                        enum kelp_product_precision precision,
+                                        struct kelp_error *reterr)
+{
+    struct cuda_device *device = reinterpret_cast<struct cuda_device *>(base);
+    if (precision != KELP_PRODUCT_FLOAT32 && device->capability < 80) {
+        return kelp_fail(reterr, KELP_ERR_UNSUPPORTED,
+                         "GPU %d has compute capability %d.%d, and tf32 and bfloat16 need 8.0",
+                         device->index, device->capability / 10, device->capability % 10);
+    }
+    name_precision(device, precision);
+    return KELP_OK;
+}
+
 static const struct kelp_device_table table = {
     .name = "cuda",
     .host_memory = false,
     .destroy = device_destroy,
     .memory_bytes = device_memory_bytes,
     .describe = device_describe,
+    .set_precision = device_set_precision,
     .alloc = device_alloc,
     .free = device_free,
     .host_alloc = device_host_alloc,
@@ -509,9 +538,10 @@ static void describe(struct cuda_device *device, const struct cudaDeviceProp *pr
 {
     char products[48];
     kelp__cuda_products_describe(products, sizeof(products));
-    (void)snprintf(device->kind, sizeof(device->kind), "cuda sm_%d%d sms=%d %s cuda-%d.%d float32",
-                   properties->major, properties->minor, properties->multiProcessorCount, products,
-                   CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10);
+    (void)snprintf(device->arithmetic, sizeof(device->arithmetic),
+                   "cuda sm_%d%d sms=%d %s cuda-%d.%d", properties->major, properties->minor,
+                   properties->multiProcessorCount, products, CUDART_VERSION / 1000,
+                   CUDART_VERSION % 1000 / 10);
 }
 
 /* Of the oldest architecture that the kernels are compiled for. */
@@ -570,7 +600,9 @@ kelp_status kelp_cuda_entry(uint32_t index, struct kelp_device **ret, struct kel
     device->base.table = &table;
     device->index = static_cast<int>(index);
     device->memory_bytes = properties.totalGlobalMem;
+    device->capability = 10 * properties.major + properties.minor;
     describe(device, &properties);
+    name_precision(device, KELP_PRODUCT_FLOAT32);
     *ret = &device->base;
     return KELP_OK;
 }

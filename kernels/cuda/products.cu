@@ -4,8 +4,11 @@
  *
  * Which of its kernels takes a product is its heuristic's first answer for the product's sizes, the
  * alignment of its operands and a fixed workspace, on a device of that kind: never a measurement.
- * Kernels that split k may add the parts up in a second step alone, in a fixed order. Arithmetic is
- * float32: no TensorFloat-32. A stream keeps the answers, so that each is asked for once.
+ * Kernels that split k may add the parts up in a second step alone, in a fixed order. A stream
+ * keeps the answers, so that each is asked for once.
+ *
+ * Operands and results are float32 in memory, and so are sums. With the device's precision cuBLASLt
+ * may read operands as TensorFloat-32 or bfloat16; without it that is not allowed.
  */
 #include <cublasLt.h>
 #include <dlfcn.h>
@@ -136,6 +139,7 @@ struct plan {
 
 struct kelp__cuda_products {
     cublasLtHandle_t handle;
+    cublasComputeType_t arithmetic;
     void *workspace;
     struct plan *plans; /* open addressing */
     uint32_t count, capacity;
@@ -227,7 +231,7 @@ static bool plan_init(const struct kelp__cuda_products *products, struct plan *p
     memset(plan, 0, sizeof(*plan));
     plan->product = *product;
     plan->used =
-        library->cublasLtMatmulDescCreate(&plan->operation, CUBLAS_COMPUTE_32F, CUDA_R_32F) ==
+        library->cublasLtMatmulDescCreate(&plan->operation, products->arithmetic, CUDA_R_32F) ==
             CUBLAS_STATUS_SUCCESS &&
         library->cublasLtMatmulDescSetAttribute(plan->operation, CUBLASLT_MATMUL_DESC_TRANSA, &b,
                                                 sizeof(b)) == CUBLAS_STATUS_SUCCESS &&
@@ -327,13 +331,28 @@ static const struct plan *plan_of(struct kelp__cuda_stream *stream, const struct
 
 /* ---- life ------------------------------------------------------------------------------------ */
 
-kelp_status kelp__cuda_products_create(struct kelp__cuda_products **ret, struct kelp_error *reterr)
+static cublasComputeType_t arithmetic_of(enum kelp_product_precision precision)
+{
+    switch (precision) {
+    case KELP_PRODUCT_TF32:
+        return CUBLAS_COMPUTE_32F_FAST_TF32;
+    case KELP_PRODUCT_BFLOAT16:
+        return CUBLAS_COMPUTE_32F_FAST_16BF;
+    case KELP_PRODUCT_FLOAT32:
+        break;
+    }
+    return CUBLAS_COMPUTE_32F;
+}
+
+kelp_status kelp__cuda_products_create(enum kelp_product_precision precision,
+                                       struct kelp__cuda_products **ret, struct kelp_error *reterr)
 {
     struct kelp__cuda_products *products =
         static_cast<struct kelp__cuda_products *>(calloc(1, sizeof(*products)));
     if (!products) {
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "cannot allocate a stream");
     }
+    products->arithmetic = arithmetic_of(precision);
     if (the_library()->cublasLtCreate(&products->handle) != CUBLAS_STATUS_SUCCESS) {
         kelp__cuda_products_destroy(products);
         return kelp_fail(reterr, KELP_ERR_DEVICE, "cuBLASLt does not start on this GPU");

@@ -4,13 +4,14 @@
  * that it cannot do, and the known answer.
  *
  * usage: gpu_operators [--repeats N] [--large-repeats N] [--large 0|1] [--load 0|1] [--seed N]
- *                      [--jobs N] [GROUP ...]
+ *                      [--jobs N] [--precision NAME] [GROUP ...]
  *
  * --repeats: runs of each case after the first one (100). --large-repeats: of cases of a MiB and
  * more, which copies make slow (as --repeats). --large 0: without sizes that fill a GPU (1).
  * --load 0: with nothing beside them, for tools that make a kernel a thousand times slower (1).
- * --jobs: cases at once, each on streams of its own (4). GROUP: of these alone ("sums"), and
- * nothing of what follows the cases.
+ * --jobs: cases at once, each on streams of its own (4). --precision tf32|bfloat16: of operands
+ * that are read so; what need not be equal may differ by more then. GROUP: of these alone ("sums"),
+ * and nothing of what follows the cases.
  *
  * Exit status: 0; 1: a line says what is wrong, for each case; 2: usage; 77: there is no such GPU.
  */
@@ -45,6 +46,7 @@ static struct {
     uint64_t seed;
     bool chosen[KELP_ARRAY_COUNT(groups)];
     bool some; /* groups are chosen */
+    enum kelp_product_precision precision;
 } options = {
     .repeats = 100, .large_repeats = UINT32_MAX, .large = 1, .load = 1, .jobs = 4, .seed = 1};
 
@@ -211,6 +213,7 @@ static void check_cases(void)
         operator_cases_init(&groups[i].cases, options.seed + i);
         if (!options.some || options.chosen[i]) {
             groups[i].add(&groups[i].cases, options.large != 0);
+            cases_set_precision(&groups[i].cases, options.precision);
         }
     }
     for (uint32_t i = 0; i < options.jobs; i++) {
@@ -321,6 +324,10 @@ static bool parse_group(const char *name)
 static bool parse_option(const char *name, const char *value)
 {
     uint32_t number = 0;
+    if (strcmp(name, "--precision") == 0) {
+        options.precision = strcmp(value, "tf32") == 0 ? KELP_PRODUCT_TF32 : KELP_PRODUCT_BFLOAT16;
+        return strcmp(value, "tf32") == 0 || strcmp(value, "bfloat16") == 0;
+    }
     if (!parse_number(value, &number)) {
         return false;
     }
@@ -366,13 +373,16 @@ int main(int argc, char **argv)
     struct kelp_error error = {KELP_OK, ""};
     if (!parse(argc, argv)) {
         fprintf(stderr, "usage: gpu_operators [--repeats N] [--large-repeats N] [--seed N] "
-                        "[--jobs N] [GROUP ...]\n");
+                        "[--jobs N] [--precision tf32|bfloat16] [GROUP ...]\n");
         return 2;
     }
     kelp_status status = kelp_device_cuda_create(0, &gpu, &error);
     if (status == KELP_ERR_NOT_FOUND || status == KELP_ERR_UNSUPPORTED) {
         printf("skipped: %s\n", error.text);
         return EXIT_SKIPPED;
+    }
+    if (status == KELP_OK) {
+        status = gpu->table->set_precision(gpu, options.precision, &error);
     }
     if (status == KELP_OK) {
         status = kelp_device_cpu_create(1, &cpu, &error);

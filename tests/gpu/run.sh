@@ -46,6 +46,10 @@ part() {
 : >"$report/report.txt"
 say "$(nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader 2>&1 | head -n 1)"
 part operators 120 "$folder/tests/gpu_operators" --repeats 100 --large-repeats 5
+for precision in tf32 bfloat16; do
+    part "operators-$precision" 60 "$folder/tests/gpu_operators" --precision "$precision" --repeats 20 \
+        --large-repeats 2 products windows
+done
 if [ -x "$folder/bin/kelp" ]; then
     part jobs 150 "$here/jobs.sh" "$folder/bin" "$examples" "$report/runs" "$mnist"
     rm -rf "$report/runs"

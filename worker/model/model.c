@@ -140,6 +140,23 @@ static kelp_status list_tensors(struct kelp_model *model, const struct kelp_job 
     return KELP_OK;
 }
 
+static kelp_status set_precision(struct kelp_device *device, enum kelp_product_precision precision,
+                                 struct kelp_error *reterr)
+{
+    kelp_status status = KELP_OK;
+    if (precision == KELP_PRODUCT_FLOAT32) {
+        return KELP_OK;
+    }
+    status = device->table->set_precision
+                 ? device->table->set_precision(device, precision, reterr)
+                 : kelp_fail(reterr, KELP_ERR_UNSUPPORTED, "this device computes float32 alone");
+    if (status != KELP_OK) {
+        kelp_error_prefix(reterr, "train.precision");
+    }
+    return status;
+}
+
+/* What *ret is, is the caller's, also where it fails. */
 static kelp_status device_create(const struct kelp_job *job, struct kelp_device **ret,
                                  struct kelp_error *reterr)
 {
@@ -152,8 +169,9 @@ static kelp_status device_create(const struct kelp_job *job, struct kelp_device 
         const kelp_status status = kelp_device_cuda_create(0, ret, reterr);
         if (status != KELP_OK) {
             kelp_error_prefix(reterr, "cluster.device: cuda");
+            return status;
         }
-        return status;
+        return set_precision(*ret, job->train.precision, reterr);
     }
     case KELP_DEVICE_PLANNED:
         return kelp_device_plan_create(ret, reterr);

@@ -82,6 +82,20 @@ enum kelp_write cases_draw_write(struct operator_cases *cases)
     return cases_flip(cases) ? KELP_ACCUMULATE : KELP_OVERWRITE;
 }
 
+double cases_precision_tolerance(enum kelp_product_precision precision)
+{
+    return precision == KELP_PRODUCT_BFLOAT16 ? 1e-2 : 1e-3;
+}
+
+void cases_set_precision(struct operator_cases *cases, enum kelp_product_precision precision)
+{
+    for (uint32_t i = 0; precision != KELP_PRODUCT_FLOAT32 && i < cases->count; i++) {
+        if (cases->cases[i].tolerance != 0.0) {
+            cases->cases[i].tolerance = cases_precision_tolerance(precision);
+        }
+    }
+}
+
 const char *case_sign(enum kelp_write write)
 {
     return write == KELP_ACCUMULATE ? "+=" : "=";

@@ -63,6 +63,10 @@ struct operator_case *cases_add(struct operator_cases *cases,
 void cases_set_buffer(struct operator_cases *cases, struct case_buffer *buffer, uint64_t count,
                       enum case_content content);
 enum kelp_write cases_draw_write(struct operator_cases *cases);
+/* What the results of products may differ by, of operands that are read in that precision. */
+double cases_precision_tolerance(enum kelp_product_precision precision);
+/* The cases whose results may differ may do so by that. */
+void cases_set_precision(struct operator_cases *cases, enum kelp_product_precision precision);
 /* "+=" or "=", for names. */
 const char *case_sign(enum kelp_write write);
 

@@ -244,6 +244,14 @@ static const struct {
     {"transport:\n  precision: float16\n",
      "job.yaml:2: transport.precision: 'float16' is not one of float32, bfloat16; did you mean "
      "bfloat16?"},
+    {"train:\n  precision: half\ncluster:\n  device: cuda\n",
+     "job.yaml:2: train.precision: 'half' is not one of float32, tf32, bfloat16"},
+    {"train:\n  precision: tf32\n",
+     "job.yaml:2: train.precision: the CPU computes products in float32 alone; tf32 needs "
+     "cluster.device: cuda"},
+    {"train:\n  precision: bfloat16\n",
+     "job.yaml:2: train.precision: the CPU computes products in float32 alone; bfloat16 needs "
+     "cluster.device: cuda"},
     {"transport:\n  piece: 4MB\n",
      "job.yaml:2: transport.piece: '4MB' is not a size from 4KiB to "
      "64MiB (a whole number with B, KiB, MiB or GiB); did you mean 4MiB?"},

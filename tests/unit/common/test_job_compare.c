@@ -78,6 +78,8 @@ static const struct {
      "false -> true"},
     {"seed: 1\n", "cluster:\n  compute: portable\n", "", "cluster.compute native -> portable"},
     {"cluster:\n  compute: native\n", "seed: 1\n", "", ""},
+    {"cluster:\n  device: cuda\n", "cluster:\n  device: cuda\ntrain:\n  precision: tf32\n", "",
+     "train.precision float32 -> tf32"},
     /* the only key of its section that shapes the result */
     {"transport:\n  precision: float32\n", "transport:\n  precision: bfloat16\n", "",
      "transport.precision float32 -> bfloat16"},

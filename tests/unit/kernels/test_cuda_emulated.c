@@ -2,8 +2,11 @@
  * The CUDA device's kernels without a GPU (tests/lib/cuda/emulated_device.h): every operator
  * against the CPU's, and in drawn orders of a kernel's threads, which must all give the same bits.
  */
+#include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
+#include "kernels/bfloat16.h"
 #include "kernels/device.h"
 #include "tests/lib/cuda/emulated_device.h"
 #include "tests/lib/cuda/operator_cases.h"
@@ -131,4 +134,102 @@ KELP_TEST(the_known_answer_in_all_orders)
         ck_assert_str_eq(text, first_text);
         ck_assert_uint_eq(answer, first);
     }
+}
+
+/* ---- precision ------------------------------------------------------------------------------- */
+
+static const enum kelp_product_precision precisions[] = {KELP_PRODUCT_FLOAT32, KELP_PRODUCT_TF32,
+                                                         KELP_PRODUCT_BFLOAT16};
+static const char *const precision_names[] = {"float32", "tf32", "bfloat16"};
+
+/* From now on the other device computes so. */
+static void use_precision(enum kelp_product_precision precision)
+{
+    struct kelp_error error = {KELP_OK, ""};
+    devices.other->table->stream_destroy(devices.other_stream);
+    ck_assert_msg(devices.other->table->set_precision(devices.other, precision, &error) == KELP_OK,
+                  "%s", error.text);
+    ck_assert_int_eq(
+        devices.other->table->stream_create(devices.other, &devices.other_stream, &error), KELP_OK);
+}
+
+/* x 1, a product of one by one. */
+static float times_one(float x)
+{
+    struct kelp_stream *stream = devices.other_stream;
+    struct kelp_error error = {KELP_OK, ""};
+    float values[3] = {x, 1.0f, 0.0f};
+    void *memory = NULL;
+    ck_assert_int_eq(devices.other->table->alloc(devices.other, sizeof(values), &memory, &error),
+                     KELP_OK);
+    float *a = memory;
+    stream->table->copy_in(stream, a, values, sizeof(values));
+    stream->table->matmul(
+        stream,
+        &(struct kelp_matmul){
+            .m = 1, .n = 1, .k = 1, .a = a, .lda = 1, .b = a + 1, .ldb = 1, .c = a + 2, .ldc = 1});
+    stream->table->copy_out(stream, values, a, sizeof(values));
+    ck_assert_int_eq(stream->table->wait(stream, &error), KELP_OK);
+    devices.other->table->free(devices.other, memory);
+    return values[2];
+}
+
+/* What operands lose: nothing, 13 bits, 16 bits, to the nearest and ties to the even one. */
+KELP_TEST(operands_are_rounded)
+{
+    const float tf32_tie = 1.0f + 0x1p-11f, bfloat16_tie = 1.0f + 0x1p-8f;
+    ck_assert_float_eq(times_one(tf32_tie), tf32_tie);
+    use_precision(KELP_PRODUCT_TF32);
+    ck_assert_float_eq(times_one(tf32_tie), 1.0f);
+    ck_assert_float_eq(times_one(1.0f + 0x3p-11f), 1.0f + 0x2p-10f);
+    ck_assert_float_eq(times_one(bfloat16_tie), bfloat16_tie);
+    ck_assert(isinf(times_one(INFINITY)));
+    use_precision(KELP_PRODUCT_BFLOAT16);
+    ck_assert_float_eq(times_one(bfloat16_tie), 1.0f);
+    for (uint32_t i = 1; i < 2000; i++) {
+        float x = (float)(int32_t)(i * 2654435761u) * 0x1p-31f;
+        const float given = times_one(x);
+        kelp_bfloat16_round(&x, 1);
+        ck_assert_float_eq(given, x);
+    }
+}
+
+/* Products and convolutions are as near to the CPU's as their operands allow, in all orders. */
+KELP_LOOP_TEST(products_of_rounded_operands, 1, KELP_ARRAY_COUNT(precisions))
+{
+    static void (*const with_products[])(struct operator_cases *, bool) = {cases_products,
+                                                                           cases_windows};
+    use_precision(precisions[_i]);
+    for (size_t group = 0; group < KELP_ARRAY_COUNT(with_products); group++) {
+        struct operator_cases cases;
+        uint64_t order_seed = 1;
+        devices.before_run = draw_order;
+        devices.user = &order_seed;
+        operator_cases_init(&cases, first_seed());
+        with_products[group](&cases, false);
+        cases_set_precision(&cases, precisions[_i]);
+        for (uint32_t i = 0; i < cases.count; i++) {
+            struct kelp_error error = {KELP_OK, ""};
+            ck_assert_msg(operator_case_check(&cases.cases[i], &devices, first_seed(), 1, &error) ==
+                              KELP_OK,
+                          "%s: %s", precision_names[_i], error.text);
+        }
+        operator_cases_fini(&cases);
+    }
+}
+
+/* The kind names the precision, and the known answer is another one. */
+KELP_TEST(the_kind_names_the_precision)
+{
+    uint64_t answers[KELP_ARRAY_COUNT(precisions)];
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(precisions); i++) {
+        char text[KELP_COMPUTE_KIND_SIZE];
+        struct kelp_error error = {KELP_OK, ""};
+        use_precision(precisions[i]);
+        ck_assert_int_eq(kelp_compute_kind(devices.other, text, &answers[i], &error), KELP_OK);
+        ck_assert_str_eq(strrchr(text, ' ') + 1, precision_names[i]);
+    }
+    ck_assert_uint_ne(answers[0], answers[1]);
+    ck_assert_uint_ne(answers[1], answers[2]);
+    ck_assert_uint_ne(answers[0], answers[2]);
 }
