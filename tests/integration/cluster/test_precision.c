@@ -38,7 +38,8 @@ static void train(const char *precision, const char *workers, char digest[33])
     (void)snprintf(setting, sizeof(setting), "train.precision=%s", precision);
     const char *args[] = {"--workers", workers, "--set", setting, NULL};
     kelp_run_prepare(&run);
-    kelp_run_train(&run, model_job_write(run.folder, model_job_find("convnet")), args, RUN_TIMEOUT_S);
+    kelp_run_train(&run, model_job_write(run.folder, model_job_find("convnet")), args,
+                   RUN_TIMEOUT_S);
     ck_assert_msg(run.exit_code == 0, "%s: exit %d; output:\n%s", precision, run.exit_code,
                   run.output);
     kelp_run_expect_digest(&run, precision, digest);
