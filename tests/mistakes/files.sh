@@ -98,6 +98,7 @@ END
 )" 64
 safetensors half.safetensors '{"x":{"dtype":"I32","shape":[4,3],"data_offsets":[0,48]}}' 48
 mkdir runs
-kelp train job.yaml --run runs/done --no-plots --set checkpoint.steps=3
+# On a busy machine six steps may be over before a checkpoint of the third is ordered: the second one waits.
+kelp train job.yaml --run runs/done --no-plots --set checkpoint.steps=3 --fault worker-0:stall@step=2
 ln -sfn "done" runs/latest
 rm -rf runs/done/etcd
