@@ -61,7 +61,7 @@ static kelp_status linears(struct answer *answer, struct kelp_error *reterr)
 static kelp_status lstms(struct answer *answer, struct kelp_error *reterr)
 {
     const uint64_t gates = 4 * (uint64_t)HIDDEN, states = (uint64_t)BATCH * HIDDEN;
-    const uint64_t x_count = (uint64_t)BATCH * TIME * IN, y_count = TIME * 2 * states;
+    const uint64_t x_count = (uint64_t)BATCH * TIME * IN, y_count = 2 * states * TIME;
     const uint64_t weights = gates * (IN + HIDDEN + 2);
     kelp_status status = KELP_OK;
     for (uint32_t way = 0; way < 2 && status == KELP_OK; way++) {

@@ -114,6 +114,8 @@ void kelp__cpu_lstm(struct kelp_stream *stream, const struct kelp_lstm *p)
 
 /* ---- gradient -------------------------------------------------------------------------------- */
 
+/* NOLINTBEGIN(readability-non-const-parameter): written through the operators' arguments */
+
 /* to [batch, hidden] = or += the half of dy[:, t] that begins at `first`. */
 static void add_output_gradient(struct kelp_stream *stream, const struct kelp_lstm *p, float *to,
                                 const float *first, enum kelp_write write)
@@ -216,6 +218,8 @@ static void state_gradient(struct kelp_stream *stream, const struct kelp_lstm *p
         stream->table->copy(stream, &copy);
     }
 }
+
+/* NOLINTEND(readability-non-const-parameter) */
 
 /* dx = or += dgates weight_ih, step by step. */
 static void input_gradient(struct kelp_stream *stream, const struct kelp_lstm *p)

@@ -293,23 +293,24 @@ static void plain_step_gradient(const struct kelp_lstm *p, const struct plain_st
 static void plain_sequence(const struct kelp_lstm *p, uint32_t b, double *y,
                            struct plain_gradients *to)
 {
-    struct plain_step steps[TIME_MAX + 1]; /* the first: what is before the sequence */
-    double *dh = to->h + b * p->hidden, *dc = to->c + b * p->hidden;
+    struct plain_step steps[TIME_MAX + 1] = {0}; /* the first: what is before the sequence */
+    const uint64_t hidden = p->hidden, first = (uint64_t)b * p->time;
+    double *dh = to->h + b * hidden, *dc = to->c + b * hidden;
     for (uint32_t j = 0; j < p->hidden; j++) {
-        steps[0].h[j] = (double)p->h_first[b * p->hidden + j];
-        steps[0].c[j] = (double)p->c_first[b * p->hidden + j];
+        steps[0].h[j] = (double)p->h_first[b * hidden + j];
+        steps[0].c[j] = (double)p->c_first[b * hidden + j];
     }
     for (uint32_t t = 0; t < p->time; t++) {
-        double *of_step = y + (b * p->time + t) * 2 * p->hidden;
-        plain_step(p, p->x + (b * p->time + t) * p->in, steps[t].h, steps[t].c, &steps[t + 1]);
-        memcpy(of_step, steps[t + 1].h, p->hidden * sizeof(double));
-        memcpy(of_step + p->hidden, steps[t + 1].c, p->hidden * sizeof(double));
+        double *of_step = y + (first + t) * 2 * hidden;
+        plain_step(p, p->x + (first + t) * p->in, steps[t].h, steps[t].c, &steps[t + 1]);
+        memcpy(of_step, steps[t + 1].h, hidden * sizeof(double));
+        memcpy(of_step + hidden, steps[t + 1].c, hidden * sizeof(double));
     }
     for (uint32_t t = p->time; t-- > 0;) {
-        const uint32_t at = b * p->time + t;
+        const uint64_t at = first + t;
         for (uint32_t j = 0; j < p->hidden; j++) {
-            dh[j] += (double)p->dy[at * 2 * p->hidden + j];
-            dc[j] += (double)p->dy[at * 2 * p->hidden + p->hidden + j];
+            dh[j] += (double)p->dy[at * 2 * hidden + j];
+            dc[j] += (double)p->dy[at * 2 * hidden + hidden + j];
         }
         plain_step_gradient(p, &steps[t + 1], p->x + at * p->in, steps[t].h, steps[t].c,
                             to->x + at * p->in, dh, dc, to);
