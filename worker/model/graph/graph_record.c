@@ -144,6 +144,7 @@ static bool make_room(struct graph_step *step)
         return true;
     }
     const uint32_t capacity = step->piece_capacity != 0 ? 2 * step->piece_capacity : 4;
+    /* NOLINTNEXTLINE(bugprone-sizeof-expression): an array of pointers */
     struct kelp_recording **larger = realloc(step->pieces, capacity * sizeof(*larger));
     if (larger) {
         step->pieces = larger;
