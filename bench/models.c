@@ -8,11 +8,12 @@
  * With --portable: beside cluster.compute: portable instead of PyTorch.
  *
  * With --device cuda: what one lane of a worker does on a GPU, without shards and optimizer, beside
- * PyTorch on the same GPU: eager, deterministic, float32 without TF32. Samples are copied to the
- * GPU and the gradient to the host. Exit status 77 where there is no GPU.
+ * PyTorch on the same GPU: eager, deterministic, float32 without TF32, or with --precision its
+ * TF32, or its autocast to bfloat16. Samples are copied to the GPU and the gradient to the host.
+ * Exit status 77 where there is no GPU.
  *
- *     models [--rounds N] [--only MODEL] [--portable | --device cuda] [--scripts FOLDER]
- *            [--python COMMAND]
+ *     models [--rounds N] [--only MODEL] [--portable | --device cuda [--precision tf32|bfloat16]]
+ *            [--scripts FOLDER] [--python COMMAND]
  *
  * FOLDER is that of torch_models.py, by default bench/ of the sources that this was built from.
  */
@@ -120,7 +121,8 @@ static unsigned rounds = 3;
 static const char *only = NULL;
 static bool with_portable = false;
 static bool on_gpu = false;
-static const char *scripts = NULL; /* NULL: bench/ of the sources */
+static const char *precision = "float32"; /* train.precision */
+static const char *scripts = NULL;        /* NULL: bench/ of the sources */
 static const char *python = "python3";
 
 /* ---- samples ---- */
@@ -410,6 +412,10 @@ static const struct kelp_job *lane_read_job(struct lane *lane, const char *text)
     ck_assert_ptr_nonnull(lane->file);
     kelp_status status = kelp_job_file_parse(lane->file, "job.yaml", text, strlen(text), &error);
     if (status == KELP_OK) {
+        status =
+            kelp_job_file_set(lane->file, "train.precision", precision, KELP_ORIGIN_FLAG, &error);
+    }
+    if (status == KELP_OK) {
         status = kelp_job_file_finish(lane->file, &error);
     }
     expect_ok(status, "job", &error);
@@ -511,8 +517,8 @@ static void peer_run(const int to[2], const int from[2])
     char command[1600], path[400];
     (void)snprintf(command, sizeof(command),
                    "%s -c 'import importlib.util as u; exit(u.find_spec(\"torch\") is None)' && "
-                   "exec %s '%s' --device cuda",
-                   python, python, script_path(path));
+                   "exec %s '%s' --device cuda --precision %s",
+                   python, python, script_path(path), precision);
     if (dup2(to[0], STDIN_FILENO) >= 0 && dup2(from[1], STDOUT_FILENO) >= 0) {
         (void)execl("/bin/sh", "sh", "-c", command, (char *)NULL);
     }
@@ -586,11 +592,11 @@ static struct peer_steps peer_steps(const struct model *model, uint32_t batch)
 
 static void print_gpu_head(void)
 {
-    printf("one lane on a GPU, and PyTorch eager, deterministic, without TF32; medians of %u "
-           "rounds in turn\n"
+    printf("one lane on a GPU in %s, and PyTorch eager, deterministic; medians of %u rounds in "
+           "turn\n"
            "steps/s: samples are copied to the GPU and the gradient to the host; weights: those "
            "too, to the GPU;\nresident: PyTorch with the gradient left on the GPU\n",
-           rounds);
+           precision, rounds);
     printf("%-9s %5s %9s %10s %9s %10s %6s %9s %9s\n", "model", "batch", "steps/s", "samples/s",
            "torch", "samples/s", "ratio", "weights", "resident");
     (void)fflush(stdout);
@@ -707,20 +713,24 @@ static bool parse(int argc, char **argv)
             python = value;
         } else if (strcmp(argv[i], "--device") == 0 && strcmp(value, "cuda") == 0) {
             on_gpu = true;
+        } else if (strcmp(argv[i], "--precision") == 0 &&
+                   (strcmp(value, "tf32") == 0 || strcmp(value, "bfloat16") == 0)) {
+            precision = value;
         } else {
             return false;
         }
         i++;
     }
-    return !(with_portable && on_gpu);
+    return !(with_portable && on_gpu) && (on_gpu || strcmp(precision, "float32") == 0);
 }
 
 int main(int argc, char **argv)
 {
     if (!parse(argc, argv)) {
-        (void)fprintf(stderr,
-                      "usage: models [--rounds N] [--only MODEL] [--portable | --device cuda]\n"
-                      "              [--scripts FOLDER] [--python COMMAND]\n");
+        (void)fprintf(
+            stderr,
+            "usage: models [--rounds N] [--only MODEL] [--scripts FOLDER] [--python COMMAND]\n"
+            "              [--portable | --device cuda [--precision tf32|bfloat16]]\n");
         return 2;
     }
     if (rounds < 1 || rounds > ROUNDS_MAX) {

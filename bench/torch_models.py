@@ -6,12 +6,13 @@ bench/models.c. Prints one number: steps per second, the warm-up left out.
     torch_models.py MODEL STEPS PORT
 
 On a GPU: what a lane of a worker does. Forward, loss and backward without an optimizer, in one
-process. Samples lie in the host's memory and are copied to the GPU within each step. Float32 without
-TF32, deterministic algorithms. Reads a line "MODEL BATCH SECONDS" for each measurement, and answers
-with "A B D": steps per second with the gradients copied to the host and with the gradients left on
-the GPU, and whether all algorithms were deterministic ones (1) or PyTorch lacks some (0).
+process. Samples lie in the host's memory and are copied to the GPU within each step. Deterministic
+algorithms. Float32 without TF32; tf32: with it; bfloat16: by autocast. Reads a line "MODEL BATCH
+SECONDS" for each measurement, and answers with "A B D": steps per second with the gradients copied
+to the host and with the gradients left on the GPU, and whether all algorithms were deterministic
+ones (1) or PyTorch lacks some (0).
 
-    torch_models.py --device cuda
+    torch_models.py --device cuda --precision float32|tf32|bfloat16
 """
 import os
 import sys
@@ -306,8 +307,9 @@ def on_gpu(module):
 class Lane:
     WARM_UP, LEAST, MOST = 3, 3, 5000  # steps
 
-    def __init__(self, name, batch):
+    def __init__(self, name, batch, precision):
         torch.manual_seed(0)
+        self.autocast = precision == "bfloat16"
         model, _, self.inputs, self.target, loss, _ = MODELS[name]()
         self.model, self.loss, self.batch, self.done = on_gpu(model), on_gpu(loss), batch, 0
         self.parameters = list(self.model.parameters())
@@ -319,7 +321,9 @@ class Lane:
         inputs = [x[at:at + self.batch].to("cuda", non_blocking=True) for x in self.inputs]
         target = self.target[at:at + self.batch].to("cuda", non_blocking=True)
         self.model.zero_grad(set_to_none=True)
-        self.loss(self.model(*inputs), target).backward()
+        with torch.autocast("cuda", dtype=torch.bfloat16, enabled=self.autocast):
+            output = self.model(*inputs)
+        self.loss(output.float(), target).backward()
         if to_host:
             for host, parameter in zip(self.host, self.parameters):
                 host.copy_(parameter.grad, non_blocking=True)
@@ -349,12 +353,12 @@ class Lane:
                     raise
 
 
-def answer():
+def answer(precision):
     os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"  # before CUDA starts
     if not torch.cuda.is_available():
         sys.exit("torch_models: this PyTorch sees no GPU")
-    torch.backends.cuda.matmul.allow_tf32 = False
-    torch.backends.cudnn.allow_tf32 = False
+    torch.backends.cuda.matmul.allow_tf32 = precision == "tf32"
+    torch.backends.cudnn.allow_tf32 = precision == "tf32"
     torch.utils.deterministic.fill_uninitialized_memory = False  # takes time, changes no result
     print("PyTorch", torch.__version__, "on", torch.cuda.get_device_name(), flush=True)
     lane, key = None, None
@@ -364,7 +368,7 @@ def answer():
             if key != (name, batch):
                 lane = None
                 torch.cuda.empty_cache()
-                lane, key = Lane(name, int(batch)), (name, batch)
+                lane, key = Lane(name, int(batch), precision), (name, batch)
             print(*lane.measure(float(seconds)), flush=True)
         except Exception as error:  # the other models may do
             lane, key = None, None
@@ -372,8 +376,8 @@ def answer():
 
 
 if __name__ == "__main__":
-    if sys.argv[1:] == ["--device", "cuda"]:
-        answer()
+    if sys.argv[1:4] == ["--device", "cuda", "--precision"]:
+        answer(sys.argv[4])
         sys.exit(0)
     results = mp.get_context("spawn").SimpleQueue()
     mp.spawn(run, args=(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), results), nprocs=PROCESSES)

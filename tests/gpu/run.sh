@@ -60,6 +60,10 @@ part bench 150 "$folder/bench/gpu"
 if [ -x "$folder/bench/models" ]; then
     part models 120 "$folder/bench/models" --device cuda --scripts "$scripts" \
         --python "env LD_LIBRARY_PATH='$libraries' python3"
+    for precision in tf32 bfloat16; do
+        part "models-$precision" 60 "$folder/bench/models" --device cuda --precision "$precision" --rounds 3 \
+            --only mlp_wide --scripts "$scripts" --python "env LD_LIBRARY_PATH='$libraries' python3"
+    done
 else
     say "== models: skipped: $folder has no bench/models"
 fi
