@@ -268,10 +268,33 @@ static kelp_status losses(struct answer *answer, struct kelp_error *reterr)
     return status;
 }
 
+/* One step of Adam, of slots that begin with 0. */
+static kelp_status updates(struct answer *answer, struct kelp_error *reterr)
+{
+    const struct kelp_device_table *table = answer->stream->table;
+    const struct kelp_job job = {.train = {.optimizer = KELP_OPTIMIZER_ADAM,
+                                           .lr = 0.01,
+                                           .weight_decay = 0.1,
+                                           .amsgrad = true,
+                                           .beta1 = 0.9,
+                                           .beta2 = 0.999}};
+    float *room = answer->workspace;
+    struct kelp_optimizer_run run = {.count = COUNT,
+                                     .weights = answer->a,
+                                     .gradient = answer->b,
+                                     .weights_next = answer->c,
+                                     .slots = {room, room + COUNT, room + 2 * COUNT},
+                                     .not_finite = (void *)(room + 3 * COUNT)};
+    kelp_optimizer_prepare(&run.step, &job, job.train.lr, 3);
+    table->fill(answer->stream, room, 0.0f, 3 * COUNT + 1);
+    table->optimizer(answer->stream, &run);
+    return digest_c(answer, COUNT, reterr);
+}
+
 kelp_status kelp__compute_kind_answer_rows(struct answer *answer, struct kelp_error *reterr)
 {
     static kelp_status (*const parts[])(struct answer * answer, struct kelp_error * reterr) = {
-        unaries, softmaxes, norms, gates, selections, losses};
+        unaries, softmaxes, norms, gates, selections, losses, updates};
     kelp_status status = kelp__compute_kind_answer_operand(answer, answer->a, 3, reterr);
     if (status == KELP_OK) {
         status = kelp__compute_kind_answer_operand(answer, answer->b, 4, reterr);

@@ -13,6 +13,7 @@
 
 #include "common/base/status.h"
 #include "common/job/job.h"
+#include "kernels/optimizer.h"
 
 /* What an operator does with what its output holds already. */
 enum kelp_write { KELP_OVERWRITE, KELP_ACCUMULATE };
@@ -431,6 +432,17 @@ struct kelp_criterion {
     X(lstm, const struct kelp_lstm *p)                                                             \
     X(lstm_gradient, const struct kelp_lstm *p)
 
+/* One update of `count` elements, as kelp_optimizer_apply() does it: all kinds but lamb. not_finite
+ * becomes |= 1 where a gradient element is not. */
+struct kelp_optimizer_run {
+    struct kelp_optimizer_step step;
+    uint64_t count;
+    const float *weights, *gradient;
+    float *weights_next;                    /* not overlapping weights */
+    float *slots[KELP_OPTIMIZER_SLOTS_MAX]; /* those of the optimizer, then NULL */
+    uint32_t *not_finite;                   /* [1] */
+};
+
 /*
  * The operators that a device does as loops over arrays: X(name, parameters behind the stream).
  * A line here, and a function KELP_LOOP(name) in kernels/cpu/loops_*.c, put an operator into the
@@ -471,6 +483,7 @@ struct kelp_criterion {
     X(max_pool_gradient, const struct kelp_max_pool *p)                                            \
     X(average_pool, const struct kelp_average_pool *p)                                             \
     X(average_pool_gradient, const struct kelp_average_pool *p)                                    \
+    X(optimizer, const struct kelp_optimizer_run *p)                                               \
     X(criterion, const struct kelp_criterion *p)
 
 #endif

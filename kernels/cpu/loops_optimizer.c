@@ -1,11 +1,11 @@
 /*
- * Optimizer updates, one element after the other in the order of operations of torch.optim 1.13
- * (its single-tensor functions), each array walked once.
+ * Optimizer updates, one element after the other (kernels/cpu/updates.h), each array walked once.
  *
  * The flags of a step are constants inside each copy of the loop, so that the compiler sees a
  * straight line of arithmetic and vectorises it.
  */
 #include "kernels/cpu/loops.h"
+#include "kernels/cpu/updates.h"
 
 #include <math.h>
 #include <string.h>
@@ -13,45 +13,23 @@
 #include <immintrin.h>
 #endif
 
-#define INLINE static inline __attribute__((always_inline))
-
-/* All ones when the value is infinite or NaN, in integers: no floating-point reduction to order. */
-INLINE uint32_t not_finite(float value)
-{
-    uint32_t bits;
-    memcpy(&bits, &value, sizeof(bits));
-    return (bits & 0x7f800000u) == 0x7f800000u ? ~0u : 0u;
-}
-
-struct sgd_flags {
-    bool decay, momentum, nesterov, first;
-};
-
-INLINE bool sgd_loop(const struct kelp_optimizer_step *step,
+INLINE bool sgd_loop(const struct kelp_optimizer_step *step_,
                      const struct kelp_optimizer_buffers *buffers, uint64_t count,
-                     const struct sgd_flags flags)
+                     const struct kelp__sgd_flags flags)
 {
+    const struct kelp_optimizer_step step = *step_; /* nothing that is written aliases it */
     const float *restrict weights = buffers->weights;
     const float *restrict gradient = buffers->gradient;
     float *restrict weights_next = buffers->weights_next;
     float *restrict momentum_buffer = flags.momentum ? buffers->slots[0] : NULL;
-    const float lr = step->lr, momentum = step->momentum, decay = step->weight_decay;
-    const float one_minus_dampening = step->one_minus_dampening, scale = step->scale;
     uint32_t bad = 0;
     for (uint64_t i = 0; i < count; i++) {
-        float g = gradient[i] * scale;
-        const float w = weights[i];
-        bad |= not_finite(gradient[i]);
-        if (flags.decay) {
-            g = g + decay * w;
-        }
+        bad |= kelp__update_not_finite(gradient[i]);
+        float m = flags.momentum && !flags.first ? momentum_buffer[i] : 0.0f;
+        weights_next[i] = kelp__update_sgd(&step, flags, gradient[i], weights[i], &m);
         if (flags.momentum) {
-            const float m =
-                flags.first ? g : momentum_buffer[i] * momentum + one_minus_dampening * g;
             momentum_buffer[i] = m;
-            g = flags.nesterov ? g + momentum * m : m;
         }
-        weights_next[i] = w - lr * g;
     }
     return bad == 0;
 }
@@ -61,15 +39,15 @@ static bool sgd(const struct kelp_optimizer_step *step,
 {
     const bool decay = step->weight_decay != 0.0f;
     if (step->momentum == 0.0f) {
-        return decay ? sgd_loop(step, buffers, count, (struct sgd_flags){.decay = true})
-                     : sgd_loop(step, buffers, count, (struct sgd_flags){.decay = false});
+        return decay ? sgd_loop(step, buffers, count, (struct kelp__sgd_flags){.decay = true})
+                     : sgd_loop(step, buffers, count, (struct kelp__sgd_flags){.decay = false});
     }
     switch ((decay ? 4 : 0) + (step->nesterov ? 2 : 0) + (step->first ? 1 : 0)) {
 #define CASE(number, decay_, nesterov_, first_)                                                    \
     case number:                                                                                   \
         return sgd_loop(                                                                           \
             step, buffers, count,                                                                  \
-            (struct sgd_flags){                                                                    \
+            (struct kelp__sgd_flags){                                                              \
                 .decay = (decay_), .momentum = true, .nesterov = (nesterov_), .first = (first_)})
         CASE(0, false, false, false);
         CASE(1, false, false, true);
@@ -84,44 +62,28 @@ static bool sgd(const struct kelp_optimizer_step *step,
     }
 }
 
-enum decay_kind { DECAY_NONE, DECAY_GRADIENT, DECAY_WEIGHTS };
-
-INLINE bool adam_loop(const struct kelp_optimizer_step *step,
+INLINE bool adam_loop(const struct kelp_optimizer_step *step_,
                       const struct kelp_optimizer_buffers *buffers, uint64_t count,
-                      const enum decay_kind decay_kind, const bool amsgrad)
+                      const enum kelp__decay_kind decay_kind, const bool amsgrad)
 {
+    const struct kelp_optimizer_step step = *step_; /* nothing that is written aliases it */
     const float *restrict weights = buffers->weights;
     const float *restrict gradient = buffers->gradient;
     float *restrict weights_next = buffers->weights_next;
     float *restrict exp_avg = buffers->slots[0];
     float *restrict exp_avg_sq = buffers->slots[1];
     float *restrict max_exp_avg_sq = amsgrad ? buffers->slots[2] : NULL;
-    const float beta1 = step->beta1, one_minus_beta1 = step->one_minus_beta1;
-    const float beta2 = step->beta2, one_minus_beta2 = step->one_minus_beta2;
-    const float step_size = step->step_size, bias2_sqrt = step->bias2_sqrt, eps = step->eps;
-    const float decay = step->weight_decay, decay_factor = step->decay_factor, scale = step->scale;
     uint32_t bad = 0;
     for (uint64_t i = 0; i < count; i++) {
-        float g = gradient[i] * scale;
-        float w = weights[i];
-        bad |= not_finite(gradient[i]);
-        if (decay_kind == DECAY_WEIGHTS) {
-            w = w * decay_factor;
-        }
-        if (decay_kind == DECAY_GRADIENT) {
-            g = g + decay * w;
-        }
-        const float m = exp_avg[i] * beta1 + one_minus_beta1 * g;
-        float v = exp_avg_sq[i] * beta2 + one_minus_beta2 * g * g;
+        bad |= kelp__update_not_finite(gradient[i]);
+        float m = exp_avg[i], v = exp_avg_sq[i], largest = amsgrad ? max_exp_avg_sq[i] : 0.0f;
+        weights_next[i] = kelp__update_adam(&step, decay_kind, amsgrad, gradient[i], weights[i], &m,
+                                            &v, &largest);
         exp_avg[i] = m;
         exp_avg_sq[i] = v;
         if (amsgrad) {
-            const float largest = max_exp_avg_sq[i];
-            v = v > largest ? v : largest;
-            max_exp_avg_sq[i] = v;
+            max_exp_avg_sq[i] = largest;
         }
-        const float denominator = sqrtf(v) / bias2_sqrt + eps;
-        weights_next[i] = w - step_size * m / denominator;
     }
     return bad == 0;
 }
@@ -130,38 +92,32 @@ static bool adam(const struct kelp_optimizer_step *step,
                  const struct kelp_optimizer_buffers *buffers, uint64_t count)
 {
     if (step->weight_decay == 0.0f) {
-        return step->amsgrad ? adam_loop(step, buffers, count, DECAY_NONE, true)
-                             : adam_loop(step, buffers, count, DECAY_NONE, false);
+        return step->amsgrad ? adam_loop(step, buffers, count, KELP_DECAY_NONE, true)
+                             : adam_loop(step, buffers, count, KELP_DECAY_NONE, false);
     }
     if (step->kind == KELP_OPTIMIZER_ADAMW) {
-        return step->amsgrad ? adam_loop(step, buffers, count, DECAY_WEIGHTS, true)
-                             : adam_loop(step, buffers, count, DECAY_WEIGHTS, false);
+        return step->amsgrad ? adam_loop(step, buffers, count, KELP_DECAY_WEIGHTS, true)
+                             : adam_loop(step, buffers, count, KELP_DECAY_WEIGHTS, false);
     }
-    return step->amsgrad ? adam_loop(step, buffers, count, DECAY_GRADIENT, true)
-                         : adam_loop(step, buffers, count, DECAY_GRADIENT, false);
+    return step->amsgrad ? adam_loop(step, buffers, count, KELP_DECAY_GRADIENT, true)
+                         : adam_loop(step, buffers, count, KELP_DECAY_GRADIENT, false);
 }
 
-INLINE bool adagrad_loop(const struct kelp_optimizer_step *step,
+INLINE bool adagrad_loop(const struct kelp_optimizer_step *step_,
                          const struct kelp_optimizer_buffers *buffers, uint64_t count,
                          const bool decays)
 {
+    const struct kelp_optimizer_step step = *step_; /* nothing that is written aliases it */
     const float *restrict weights = buffers->weights;
     const float *restrict gradient = buffers->gradient;
     float *restrict weights_next = buffers->weights_next;
     float *restrict sum = buffers->slots[0];
-    const float step_size = step->step_size, eps = step->eps;
-    const float decay = step->weight_decay, scale = step->scale;
     uint32_t bad = 0;
     for (uint64_t i = 0; i < count; i++) {
-        float g = gradient[i] * scale;
-        const float w = weights[i];
-        bad |= not_finite(gradient[i]);
-        if (decays) {
-            g = g + decay * w;
-        }
-        const float s = sum[i] + g * g;
+        bad |= kelp__update_not_finite(gradient[i]);
+        float s = sum[i];
+        weights_next[i] = kelp__update_adagrad(&step, decays, gradient[i], weights[i], &s);
         sum[i] = s;
-        weights_next[i] = w - step_size * g / (sqrtf(s) + eps);
     }
     return bad == 0;
 }
@@ -173,46 +129,29 @@ static bool adagrad(const struct kelp_optimizer_step *step,
                                       : adagrad_loop(step, buffers, count, false);
 }
 
-struct rmsprop_flags {
-    bool decay, centered, momentum;
-};
-
-INLINE bool rmsprop_loop(const struct kelp_optimizer_step *step,
+INLINE bool rmsprop_loop(const struct kelp_optimizer_step *step_,
                          const struct kelp_optimizer_buffers *buffers, uint64_t count,
-                         const struct rmsprop_flags flags)
+                         const struct kelp__rmsprop_flags flags)
 {
+    const struct kelp_optimizer_step step = *step_; /* nothing that is written aliases it */
     const float *restrict weights = buffers->weights;
     const float *restrict gradient = buffers->gradient;
     float *restrict weights_next = buffers->weights_next;
     float *restrict square_avg = buffers->slots[0];
     float *restrict momentum_buffer = flags.momentum ? buffers->slots[1] : NULL;
     float *restrict grad_avg = flags.centered ? buffers->slots[flags.momentum ? 2 : 1] : NULL;
-    const float lr = step->lr, momentum = step->momentum, eps = step->eps, scale = step->scale;
-    const float alpha = step->beta2, one_minus_alpha = step->one_minus_beta2;
-    const float decay = step->weight_decay;
     uint32_t bad = 0;
     for (uint64_t i = 0; i < count; i++) {
-        float g = gradient[i] * scale;
-        const float w = weights[i];
-        bad |= not_finite(gradient[i]);
-        if (flags.decay) {
-            g = g + decay * w;
-        }
-        float v = square_avg[i] * alpha + one_minus_alpha * g * g;
+        bad |= kelp__update_not_finite(gradient[i]);
+        float v = square_avg[i], m = flags.momentum ? momentum_buffer[i] : 0.0f;
+        float a = flags.centered ? grad_avg[i] : 0.0f;
+        weights_next[i] = kelp__update_rmsprop(&step, flags, gradient[i], weights[i], &v, &m, &a);
         square_avg[i] = v;
-        if (flags.centered) {
-            const float a = grad_avg[i] * alpha + one_minus_alpha * g;
-            grad_avg[i] = a;
-            v = v - a * a;
-            v = v > 0.0f ? v : 0.0f; /* rounding can take it below, where the root is NaN */
-        }
-        const float denominator = sqrtf(v) + eps;
         if (flags.momentum) {
-            const float m = momentum_buffer[i] * momentum + g / denominator;
             momentum_buffer[i] = m;
-            weights_next[i] = w - lr * m;
-        } else {
-            weights_next[i] = w - lr * g / denominator;
+        }
+        if (flags.centered) {
+            grad_avg[i] = a;
         }
     }
     return bad == 0;
@@ -226,9 +165,9 @@ static bool rmsprop(const struct kelp_optimizer_step *step,
 #define CASE(number, decay_, centered_, momentum_)                                                 \
     case number:                                                                                   \
         return rmsprop_loop(step, buffers, count,                                                  \
-                            (struct rmsprop_flags){.decay = (decay_),                              \
-                                                   .centered = (centered_),                        \
-                                                   .momentum = (momentum_)})
+                            (struct kelp__rmsprop_flags){.decay = (decay_),                        \
+                                                         .centered = (centered_),                  \
+                                                         .momentum = (momentum_)})
         CASE(0, false, false, false);
         CASE(1, false, false, true);
         CASE(2, false, true, false);
@@ -242,31 +181,23 @@ static bool rmsprop(const struct kelp_optimizer_step *step,
     }
 }
 
-INLINE bool adadelta_loop(const struct kelp_optimizer_step *step,
+INLINE bool adadelta_loop(const struct kelp_optimizer_step *step_,
                           const struct kelp_optimizer_buffers *buffers, uint64_t count,
                           const bool decays)
 {
+    const struct kelp_optimizer_step step = *step_; /* nothing that is written aliases it */
     const float *restrict weights = buffers->weights;
     const float *restrict gradient = buffers->gradient;
     float *restrict weights_next = buffers->weights_next;
     float *restrict square_avg = buffers->slots[0];
     float *restrict acc_delta = buffers->slots[1];
-    const float lr = step->lr, eps = step->eps, decay = step->weight_decay, scale = step->scale;
-    const float rho = step->beta2, one_minus_rho = step->one_minus_beta2;
     uint32_t bad = 0;
     for (uint64_t i = 0; i < count; i++) {
-        float g = gradient[i] * scale;
-        const float w = weights[i];
-        bad |= not_finite(gradient[i]);
-        if (decays) {
-            g = g + decay * w;
-        }
-        const float v = square_avg[i] * rho + one_minus_rho * g * g;
-        const float before = acc_delta[i];
-        const float delta = sqrtf(before + eps) / sqrtf(v + eps) * g;
+        bad |= kelp__update_not_finite(gradient[i]);
+        float v = square_avg[i], d = acc_delta[i];
+        weights_next[i] = kelp__update_adadelta(&step, decays, gradient[i], weights[i], &v, &d);
         square_avg[i] = v;
-        acc_delta[i] = before * rho + one_minus_rho * delta * delta;
-        weights_next[i] = w - lr * delta;
+        acc_delta[i] = d;
     }
     return bad == 0;
 }
@@ -310,7 +241,7 @@ INLINE bool lamb_loop(const struct kelp_optimizer_step *step_,
     const float rate = (float)((double)step.lr * ratio);
     uint32_t bad = 0;
     for (uint64_t i = 0; i < count; i++) {
-        bad |= not_finite(gradient[i]);
+        bad |= kelp__update_not_finite(gradient[i]);
         const struct lamb_update next =
             lamb_element(&step, weights[i], gradient[i], exp_avg[i], exp_avg_sq[i], decays);
         exp_avg[i] = next.m;
@@ -388,7 +319,7 @@ static bool statistic(float momentum, const struct kelp_optimizer_buffers *buffe
         return true;
     }
     for (uint64_t i = 0; i < count; i++) {
-        bad |= not_finite(gradient[i]);
+        bad |= kelp__update_not_finite(gradient[i]);
         weights_next[i] = weights[i] * keep + momentum * gradient[i];
     }
     return bad == 0;
@@ -398,7 +329,7 @@ static bool vector_finite(const float *values, uint64_t count)
 {
     uint32_t bad = 0;
     for (uint64_t i = 0; i < count; i++) {
-        bad |= not_finite(values[i]);
+        bad |= kelp__update_not_finite(values[i]);
     }
     return bad == 0;
 }
@@ -455,6 +386,19 @@ static void vector_streamed(void)
 }
 
 extern const struct kelp_optimizer_loops KELP_LOOPS_NAME(kelp__optimizer_loops);
+void KELP_LOOP(optimizer)(struct kelp_stream *stream, const struct kelp_optimizer_run *p)
+{
+    const struct kelp_optimizer_buffers buffers = {
+        .weights = p->weights,
+        .gradient = p->gradient,
+        .weights_next = p->weights_next,
+        .slots = {p->slots[0], p->slots[1], p->slots[2]}};
+    if (!kelp__optimizer_update(&KELP_LOOPS_NAME(kelp__optimizer_loops), &p->step, &buffers,
+                                p->count)) {
+        *p->not_finite |= 1;
+    }
+}
+
 const struct kelp_optimizer_loops KELP_LOOPS_NAME(kelp__optimizer_loops) = {
     .sgd = sgd,
     .adam = adam,

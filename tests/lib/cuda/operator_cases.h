@@ -80,6 +80,7 @@ const char *case_sign(enum kelp_write write);
     X(batch_norm)                                                                                  \
     X(embedding)                                                                                   \
     X(criterion)                                                                                   \
+    X(updates)                                                                                     \
     X(windows)                                                                                     \
     X(products)                                                                                    \
     X(layers)

@@ -66,6 +66,10 @@ OPERANDS(kelp_max_pool, AT(kelp_max_pool, x), AT(kelp_max_pool, y), AT(kelp_max_
          AT(kelp_max_pool, dy), AT(kelp_max_pool, dx))
 OPERANDS(kelp_average_pool, AT(kelp_average_pool, x), AT(kelp_average_pool, y),
          AT(kelp_average_pool, dy), AT(kelp_average_pool, dx))
+OPERANDS(kelp_optimizer_run, AT(kelp_optimizer_run, weights), AT(kelp_optimizer_run, gradient),
+         AT(kelp_optimizer_run, weights_next), AT(kelp_optimizer_run, slots[0]),
+         AT(kelp_optimizer_run, slots[1]), AT(kelp_optimizer_run, slots[2]),
+         AT(kelp_optimizer_run, not_finite))
 /* quantiles are the host's, and belong to the call. */
 OPERANDS(kelp_criterion, AT(kelp_criterion, output), AT(kelp_criterion, target),
          AT(kelp_criterion, gradient_scale), AT(kelp_criterion, gradient), AT(kelp_criterion, sums),

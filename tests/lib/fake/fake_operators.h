@@ -43,6 +43,7 @@
     X(max_pool_gradient, kelp_max_pool)                                                            \
     X(average_pool, kelp_average_pool)                                                             \
     X(average_pool_gradient, kelp_average_pool)                                                    \
+    X(optimizer, kelp_optimizer_run)                                                               \
     X(criterion, kelp_criterion)                                                                   \
     X(conv2d, kelp_conv2d_run)                                                                     \
     X(conv2d_gradient, kelp_conv2d_run)

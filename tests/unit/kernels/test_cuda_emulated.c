@@ -136,6 +136,39 @@ KELP_TEST(the_known_answer_in_all_orders)
     }
 }
 
+/* An update says whether a gradient was finite, and adds nothing to what was said before. */
+KELP_TEST(a_gradient_that_is_not_finite)
+{
+    const float bad[] = {INFINITY, -INFINITY, NAN, 1.0f};
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(bad); i++) {
+        struct kelp_stream *stream = devices.other_stream;
+        struct kelp_error error = {KELP_OK, ""};
+        float values[5] = {1.0f, 2.0f, 0.5f, bad[i], 0.0f}; /* weights, gradient, none of it bad */
+        void *memory = NULL;
+        ck_assert_int_eq(
+            devices.other->table->alloc(devices.other, 8 * sizeof(float), &memory, &error),
+            KELP_OK);
+        float *room = memory;
+        stream->table->copy_in(stream, room, values, sizeof(values));
+        stream->table->optimizer(
+            stream, &(struct kelp_optimizer_run){
+                        .step = {.kind = KELP_OPTIMIZER_SGD, .scale = 1.0f, .lr = 0.5f},
+                        .count = 2,
+                        .weights = room,
+                        .gradient = room + 2,
+                        .weights_next = room + 5,
+                        .not_finite = (void *)(room + 4)});
+        uint32_t not_finite = 2;
+        float next = 0.0f;
+        stream->table->copy_out(stream, &not_finite, room + 4, sizeof(not_finite));
+        stream->table->copy_out(stream, &next, room + 5, sizeof(next));
+        ck_assert_int_eq(stream->table->wait(stream, &error), KELP_OK);
+        ck_assert_uint_eq(not_finite, i < 3);
+        ck_assert_float_eq(next, 0.75f);
+        devices.other->table->free(devices.other, memory);
+    }
+}
+
 /* ---- precision ------------------------------------------------------------------------------- */
 
 static const enum kelp_product_precision precisions[] = {KELP_PRODUCT_FLOAT32, KELP_PRODUCT_TF32,
