@@ -104,7 +104,7 @@ static uint64_t conv2d_workspace(const struct kelp_conv2d *conv)
         abort();                                                                                   \
     }
 KELP_OPERATORS(PLANNED_OPERATOR)
-PLANNED_OPERATOR(matmul, const struct kelp_matmul *p)
+KELP_PRODUCT_OPERATORS(PLANNED_OPERATOR)
 PLANNED_OPERATOR(conv2d, const struct kelp_conv2d_run *run)
 PLANNED_OPERATOR(conv2d_gradient, const struct kelp_conv2d_run *run)
 
@@ -122,9 +122,9 @@ static const struct kelp_device_table table = {.name = "planned",
                                                .conv2d_workspace = conv2d_workspace,
                                                .conv2d = planned_conv2d,
                                                .conv2d_gradient = planned_conv2d_gradient,
-                                               .matmul = planned_matmul,
 #define PLANNED_ENTRY(name, ...) .name = planned_##name,
-                                               KELP_OPERATORS(PLANNED_ENTRY)};
+                                               KELP_PRODUCT_OPERATORS(PLANNED_ENTRY)
+                                                   KELP_OPERATORS(PLANNED_ENTRY)};
 
 kelp_status kelp_device_plan_create(struct kelp_device **ret, struct kelp_error *reterr)
 {
