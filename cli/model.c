@@ -219,7 +219,7 @@ static const struct item items[] = {
 /* Of its GPU. */
 static const struct item device_items[] = {
     {"weights", "", offsetof(struct kelp_device_footprint, weights)},
-    {"gradient", "", offsetof(struct kelp_device_footprint, gradient)},
+    {"gradient", "and sums of lanes", offsetof(struct kelp_device_footprint, gradient)},
     {"activations", "values, their gradients, workspaces, samples",
      offsetof(struct kelp_device_footprint, activations)},
     {"libraries", "CUDA and cuBLASLt, roughly", offsetof(struct kelp_device_footprint, libraries)},

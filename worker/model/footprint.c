@@ -42,14 +42,28 @@ static uint32_t buffers_of(uint32_t lane_first, uint32_t lane_count)
     return most;
 }
 
-static uint32_t gradient_buffers(const struct kelp_job *job)
+/* On a device: the gradient that is computed, and sums that wait (worker/model/level_sums.h). */
+static uint32_t device_buffers_of(uint32_t lane_first, uint32_t lane_count)
+{
+    struct kelp_schedule_node nodes[KELP_SCHEDULE_NODES_MAX];
+    const uint32_t count = kelp_schedule_split(lane_first, lane_count, nodes);
+    uint32_t most = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        const uint32_t held = levels(nodes[i].count);
+        most = held > most ? held : most;
+    }
+    return most;
+}
+
+/* The most that a worker holds, by what it holds with its lanes. */
+static uint32_t most_buffers(const struct kelp_job *job, uint32_t (*of)(uint32_t, uint32_t))
 {
     const uint32_t workers = job->cluster.workers.min, lanes = job->cluster.lanes;
     uint32_t most = 1;
     for (uint32_t i = 0; i < workers; i++) {
         const uint32_t first = (uint32_t)((uint64_t)lanes * i / workers);
         const uint32_t end = (uint32_t)((uint64_t)lanes * (i + 1) / workers);
-        const uint32_t held = end == first ? 0 : buffers_of(first, end - first);
+        const uint32_t held = end == first ? 0 : of(first, end - first);
         most = held > most ? held : most;
     }
     return most;
@@ -80,8 +94,8 @@ void kelp_footprint(const struct kelp_job *job, const struct kelp_plan *plan,
     kelp_graph_memory(kelp_model_graph(model), &memory);
     struct kelp_footprint footprint = {
         .weights = 2 * flat,
-        .gradients =
-            gradient_buffers(job) * (flat + packed_bytes(job, plan)) + leaving_bytes(job, plan),
+        .gradients = most_buffers(job, buffers_of) * (flat + packed_bytes(job, plan)) +
+                     leaving_bytes(job, plan),
         /* on a GPU they are that one's: kelp_footprint_device() */
         .activations = job->cluster.device == KELP_DEVICE_CPU ? memory.total : 0,
         .messages = flat,
@@ -107,11 +121,12 @@ void kelp_footprint_device(const struct kelp_job *job, const struct kelp_plan *p
     struct kelp_graph_memory memory;
     const uint64_t flat = plan->flat_count * sizeof(float);
     kelp_graph_memory(kelp_model_graph(model), &memory);
-    struct kelp_device_footprint footprint = {.weights = flat,
-                                              .gradient =
-                                                  job->run.mode == KELP_RUN_TRAIN ? flat : 0,
-                                              .activations = memory.total,
-                                              .libraries = DEVICE_LIBRARY_BYTES};
+    struct kelp_device_footprint footprint = {
+        .weights = flat,
+        .gradient =
+            job->run.mode == KELP_RUN_TRAIN ? flat * most_buffers(job, device_buffers_of) : 0,
+        .activations = memory.total,
+        .libraries = DEVICE_LIBRARY_BYTES};
     footprint.total =
         footprint.weights + footprint.gradient + footprint.activations + footprint.libraries;
     *ret_footprint = footprint;

@@ -30,7 +30,7 @@ void kelp_footprint(const struct kelp_job *job, const struct kelp_plan *plan,
 /* Of that worker on its device, where that one has memory of its own; in bytes. */
 struct kelp_device_footprint {
     uint64_t weights;
-    uint64_t gradient;
+    uint64_t gradient;    /* and the sums of a node's lanes that wait */
     uint64_t activations; /* the graph's block, samples too */
     uint64_t libraries;   /* CUDA and cuBLASLt: about the same for every job */
     uint64_t total;
