@@ -27,9 +27,6 @@
 
 #define KELP_GRAPH_NONE      UINT32_MAX
 #define KELP_GRAPH_NODES_MAX (4u * KELP_PLAN_TENSORS_MAX)
-/* Steps that are kept for replays: training and evaluating, whole batches and the last one of an
- * epoch, with one and the other of the graph's buffers. */
-#define KELP_GRAPH_STEPS_KEPT 16
 
 struct kelp_graph;
 
