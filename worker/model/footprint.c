@@ -121,12 +121,15 @@ void kelp_footprint_device(const struct kelp_job *job, const struct kelp_plan *p
     struct kelp_graph_memory memory;
     const uint64_t flat = plan->flat_count * sizeof(float);
     kelp_graph_memory(kelp_model_graph(model), &memory);
-    struct kelp_device_footprint footprint = {
-        .weights = flat,
-        .gradient =
-            job->run.mode == KELP_RUN_TRAIN ? flat * most_buffers(job, device_buffers_of) : 0,
-        .activations = memory.total,
-        .libraries = DEVICE_LIBRARY_BYTES};
+    /* Others than float32 are added on the host. */
+    const uint32_t sums = job->transport.precision == KELP_PRECISION_FLOAT32
+                              ? most_buffers(job, device_buffers_of)
+                              : 1;
+    struct kelp_device_footprint footprint = {.weights = flat,
+                                              .gradient =
+                                                  job->run.mode == KELP_RUN_TRAIN ? flat * sums : 0,
+                                              .activations = memory.total,
+                                              .libraries = DEVICE_LIBRARY_BYTES};
     footprint.total =
         footprint.weights + footprint.gradient + footprint.activations + footprint.libraries;
     *ret_footprint = footprint;
