@@ -89,6 +89,10 @@ static kelp_status work(struct kelp_job_link *job_link, const struct kelp_option
         status = kelp_trainer_run(*ret_trainer, &fault, stop, reterr);
     }
     kelp_trace_finish(kelp_job_link_trace(job_link)); /* before the names of layers go */
+    if (status == KELP_ERR_NO_MEMORY &&
+        kelp_job_link_job(job_link)->cluster.device == KELP_DEVICE_CUDA) {
+        return KELP_ERR_DEVICE; /* the GPU's: others of it may have taken it */
+    }
     return status;
 }
 

@@ -650,6 +650,19 @@ static kelp_status fail_of_same(const struct kelp_children *children,
                      child->id);
 }
 
+static void say_stays_away(struct kelp_children *children, const struct kelp_child *child,
+                           const char *how)
+{
+    char path[KELP_RUN_PATH_MAX + 64], reason[384] = "";
+
+    if (child->supervise.lost) {
+        log_path(children, child, path, sizeof(path));
+        kelp_log_tail_read(path, child->log_from, reason, sizeof(reason));
+    }
+    kelp_display_say(children->options.display, "%s %s; it stays away%s%s", child->id, how,
+                     reason[0] ? ": " : "", reason);
+}
+
 /* The child is gone: what now? */
 static kelp_status handle_end(struct kelp_children *children, struct kelp_child *child,
                               int wait_status, uint64_t now, bool *ret_gave_up,
@@ -673,6 +686,7 @@ static kelp_status handle_end(struct kelp_children *children, struct kelp_child 
         .exit_status = WIFEXITED(wait_status) ? WEXITSTATUS(wait_status) : 0,
         .lived_ms = now - child->start_ms,
         .enough_left = workers_running(children) >= children->options.workers_min,
+        .goes_on = children->begun && workers_running(children) > 0,
         .program = program,
         .python = program && children->options.worker_program->python,
         .joined = joined,
@@ -690,7 +704,7 @@ static kelp_status handle_end(struct kelp_children *children, struct kelp_child 
     case KELP_SUPERVISE_LEAVE:
         child->left = end.exited && (end.exit_status == 0 || end.over);
         if (!child->left) { /* in order: also how a run ends */
-            kelp_display_say(children->options.display, "%s %s; it stays away", child->id, how);
+            say_stays_away(children, child, how);
         }
         return KELP_OK;
     case KELP_SUPERVISE_STUCK:

@@ -80,16 +80,31 @@ static bool is_mistake(const struct kelp_supervise_end *end)
            (end->python && !end->joined && end->exit_status == 1);
 }
 
+/* Has it lost its GPU, or not found it again? */
+static bool lacks_device(const struct kelp_supervise_end *end, struct kelp_supervise_child *child)
+{
+    if (end->lived_ms >= KELP_SUPERVISE_SETTLED_MS) {
+        child->lost = false;
+    }
+    return child->worker && end->exited &&
+           (end->exit_status == 5 || (child->lost && end->exit_status == 2));
+}
+
 enum kelp_supervise_verdict kelp_supervise(const struct kelp_supervise_policy *policy,
                                            const struct kelp_supervise_end *end,
                                            struct kelp_supervise_child *child,
                                            struct kelp_failures *failures, uint32_t *ret_delay_ms)
 {
     const bool in_order = end->exited && (end->exit_status == 0 || end->over);
+    const bool lacks = !in_order && lacks_device(end, child);
 
-    if (!in_order && end->exited && is_mistake(end)) {
+    if (!in_order && !lacks && end->exited && is_mistake(end)) {
         return KELP_SUPERVISE_FAIL;
     }
+    if (lacks && child->lost && end->goes_on) {
+        return KELP_SUPERVISE_LEAVE;
+    }
+    child->lost = child->lost || lacks;
     if (end->program && end->early && in_order && ++child->idle >= KELP_SUPERVISE_EARLY_MAX) {
         return KELP_SUPERVISE_FAIL;
     }

@@ -7,6 +7,9 @@
  *     126 or 127, a program of one's own   FAIL     it, or a library of it, is not there
  *     1, a script of Python that had not   FAIL     an exception, or sys.exit("why"): what may go
  *     yet joined                                    better the next time has another status
+ *     5, a worker whose GPU failed         RESTART  as with anything else
+ *     5 or 2, the next time, young         LEAVE    the GPU is gone; RESTART where the job cannot
+ *                                                   go on without it
  *     anything, a worker for which the job LEAVE    (or RESTART, as with 0) the job is done, and
  *     was over                                      what the program did after that failed
  *     as the end before it, or again with  FAIL     a mistake in it, found before it did anything
@@ -63,6 +66,7 @@ struct kelp_supervise_child {
     uint64_t cause;        /* of its last end */
     uint32_t same;         /* young ends of that cause, in a row */
     uint32_t idle;         /* early ends of a program with status 0 */
+    bool lost;             /* its GPU has failed, and it has not settled since */
 };
 
 struct kelp_supervise_end {
@@ -76,6 +80,7 @@ struct kelp_supervise_end {
     bool over;        /* of these: it had heard that the job was over */
     bool early;       /* before the run has trained anything, and before it took part */
     bool enough_left; /* as many workers as the job needs are there without it */
+    bool goes_on;     /* training has begun, and other workers take its lanes */
     uint64_t cause;   /* equal ones for one reason; 0: somebody outside has ended it, or unknown */
 };
 

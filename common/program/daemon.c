@@ -195,6 +195,9 @@ bool kelp_daemon_may_listen(const struct kelp_program *program, const struct kel
 
 int kelp_daemon_exit_code(kelp_status status)
 {
+    if (status == KELP_ERR_DEVICE) {
+        return KELP_EXIT_DEVICE;
+    }
     switch (kelp_status_group(status)) {
     case KELP_GROUP_OK:
         return KELP_EXIT_OK;

@@ -37,6 +37,7 @@
 #define KELP_EXIT_USAGE       2  /* bad flag, environment, job file or input data */
 #define KELP_EXIT_UNREACHABLE 3  /* the cluster could not be reached in time */
 #define KELP_EXIT_JOB_FAILED  4  /* the job itself has failed */
+#define KELP_EXIT_DEVICE      5  /* a worker's GPU has failed, or has no memory left */
 #define KELP_EXIT_PAUSED      75 /* the job was paused: the same command goes on with it */
 
 enum kelp_option_type {

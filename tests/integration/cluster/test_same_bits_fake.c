@@ -1,7 +1,7 @@
 /*
  * Every model trains on the fake device (tests/lib/fake/fake_device.h) to the digest of the CPU,
- * whatever the device does when, and whether it records steps or not: with one worker, and with
- * several of which one is killed.
+ * whatever the device does when, and whether it records steps or not: with one worker, with several
+ * of which one is killed, and with several of which one loses its GPU for good.
  *
  * KELP_FAKE_SEEDS=N: of N seeds instead of 3.
  */
@@ -75,14 +75,16 @@ static void train(int model, const char *what, const char *workers, const char *
 static void train_fake(int model, unsigned seed, const char *workers, const char *const *more,
                        char digest[33])
 {
-    char what[80], text[16];
+    char what[80], compute[80], text[16];
     (void)snprintf(text, sizeof(text), "%u", seed);
     const bool recordings = seed % 3 != 0;
     (void)snprintf(what, sizeof(what), "fake, %s workers, seed %u%s", workers, seed,
                    recordings ? "" : ", without recordings");
-    ck_assert_int_eq(setenv("KELP_FAKE_RECORDINGS", recordings ? "1" : "0", 1), 0);
-    ck_assert_int_eq(setenv("KELP_FAKE_SEED", text, 1), 0);
-    train(model, what, workers, "compute=\"fake cpu ", more, digest);
+    ck_assert_int_eq(setenv("FAKE_GPU_RECORDINGS", recordings ? "1" : "0", 1), 0);
+    ck_assert_int_eq(setenv("FAKE_GPU_SEED", text, 1), 0);
+    (void)snprintf(compute, sizeof(compute), "compute=\"fake seed=%u recordings=%d ", seed,
+                   recordings);
+    train(model, what, workers, compute, more, digest);
 }
 
 KELP_CASE("fake", .timeout_s = 4 * KELP_TEST_HANG_S)
@@ -110,5 +112,37 @@ KELP_LOOP_TEST(one_of_several_is_killed, 0, KELP_ARRAY_COUNT(several))
     use_fake_device();
     for (unsigned seed = 1; seed <= seed_count(); seed++) {
         train_fake(model, seed, seed % 2 == 0 ? "2" : "4", kill, digest);
+    }
+}
+
+/* The worker's GPU fails, and the worker that is started in its place finds none. */
+KELP_TEST(one_of_several_loses_its_gpu)
+{
+    static const char *const args[] = {"--workers", "2", NULL};
+    static const char *const text = "name: lost\n"
+                                    "model: {kind: dlinear}\n"
+                                    "data: {kind: synthetic}\n"
+                                    "train: {epochs: 40, batch_size: 64, evaluate: false}\n"
+                                    "cluster: {lanes: 2}\n";
+    char lost[500], digest[33] = "";
+    for (int fake = 0; fake < 2; fake++) {
+        struct kelp_run run;
+        kelp_run_prepare(&run);
+        if (fake) {
+            use_fake_device();
+            (void)snprintf(lost, sizeof(lost), "worker-1 500 %s/lost", run.folder);
+            ck_assert_int_eq(setenv("FAKE_GPU_LOST", lost, 1), 0);
+        }
+        kelp_run_train(&run, kelp_test_write(run.folder, "job.yaml", text), args, RUN_TIMEOUT_S);
+        ck_assert_msg(run.exit_code == 0, "exit %d; output:\n%s", run.exit_code, run.output);
+        ck_assert_msg(!fake || strstr(run.output, "worker-1 exited with status 5; it is started "
+                                                  "again"),
+                      "it was not lost; output:\n%s", run.output);
+        ck_assert_msg(!fake || strstr(run.output, "worker-1 exited with status 2; it stays away: "
+                                                  "cluster.device: cuda: GPU 0: this machine has "
+                                                  "none"),
+                      "it does not stay away; output:\n%s", run.output);
+        kelp_run_expect_digest(&run, "a lost GPU", digest);
+        kelp_run_fini(&run);
     }
 }

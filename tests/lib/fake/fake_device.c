@@ -75,7 +75,8 @@ struct fake_stream {
 static struct {
     pthread_mutex_t lock;
     struct fake_stream *streams;
-    bool drawn;        /* otherwise everything waits for its wait() */
+    bool drawn; /* otherwise everything waits for its wait() */
+    uint64_t seed;
     uint64_t draws;    /* the generator's state */
     uint32_t mood;     /* of 32 calls, so many let something run */
     uint32_t mood_end; /* after so many calls, another mood */
@@ -108,6 +109,7 @@ void fake_device_seed(uint64_t seed)
 {
     enter();
     gpu.drawn = seed != 0;
+    gpu.seed = seed;
     gpu.draws = seed;
     gpu.mood_end = 0;
     leave();
@@ -583,13 +585,40 @@ static void stream_after(struct kelp_stream *base, struct kelp_stream *other_bas
     leave();
 }
 
+static uint64_t waits_left; /* until the GPU is lost; 0: it is not */
+static void (*tell_lost)(void);
+static bool is_lost;
+
+void fake_device_lose(uint64_t waits, void (*lost)(void))
+{
+    enter();
+    waits_left = waits;
+    tell_lost = lost;
+    leave();
+}
+
+static void count_wait(void)
+{
+    if (waits_left == 0 || is_lost || --waits_left > 0) {
+        return;
+    }
+    is_lost = true;
+    if (tell_lost) {
+        tell_lost();
+    }
+}
+
 static kelp_status stream_wait(struct kelp_stream *base, struct kelp_error *reterr)
 {
     struct fake_stream *stream = (struct fake_stream *)base;
     enter();
     check_unrecorded(stream, "wait");
     finish(stream);
+    count_wait();
     struct kelp_error failed = stream->failed, cpu = {KELP_OK, ""};
+    if (is_lost) {
+        (void)kelp_fail(&failed, KELP_ERR_DEVICE, "the GPU does not answer any more");
+    }
     stream->failed.status = KELP_OK;
     if (stream->cpu->table->wait(stream->cpu, &cpu) != KELP_OK && failed.status == KELP_OK) {
         failed = cpu;
@@ -772,7 +801,10 @@ static void device_describe(const struct kelp_device *base, char text[KELP_COMPU
     const struct kelp_device *cpu = ((const struct fake_device *)base)->cpu;
     char of_cpu[KELP_COMPUTE_KIND_SIZE];
     cpu->table->describe(cpu, of_cpu);
-    (void)snprintf(text, KELP_COMPUTE_KIND_SIZE, "fake %.*s", KELP_COMPUTE_KIND_SIZE - 6, of_cpu);
+    char all[2 * KELP_COMPUTE_KIND_SIZE];
+    (void)snprintf(all, sizeof(all), "fake seed=%" PRIu64 " recordings=%d %s", gpu.seed,
+                   !gpu.unrecorded, of_cpu);
+    (void)snprintf(text, KELP_COMPUTE_KIND_SIZE, "%.*s", KELP_COMPUTE_KIND_SIZE - 1, all);
 }
 
 static kelp_status device_alloc(struct kelp_device *device, size_t bytes, void **ret,

@@ -37,6 +37,10 @@ void fake_device_seed(uint64_t seed);
  * beginning. */
 void fake_device_offer_recordings(bool offered);
 
+/* The GPU is lost after so many waits of this process, 0: never: from then on all fail with
+ * KELP_ERR_DEVICE. lost: told once, before the first of them fails; NULL: nobody. */
+void fake_device_lose(uint64_t waits, void (*lost)(void));
+
 /* What was recorded and replayed so far, in this process. */
 struct fake_device_counts {
     uint64_t recordings, replays, operators; /* of replays */

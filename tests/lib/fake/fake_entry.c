@@ -1,20 +1,70 @@
 /* The fake device in the place of libkelp-cuda.so: whole jobs with cluster.device: cuda. */
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "kernels/cuda_entry.h"
 #include "tests/lib/fake/fake_device.h"
 
-#define SEED       "KELP_FAKE_SEED"
-#define RECORDINGS "KELP_FAKE_RECORDINGS" /* 0: none are offered */
+#define SEED       "FAKE_GPU_SEED"       /* no KELP_: kelp train keeps those from workers */
+#define RECORDINGS "FAKE_GPU_RECORDINGS" /* 0: none are offered */
+
+/* "worker-1 100 FILE": the GPU of this process, if it is that worker, is lost after so many waits,
+ * and FILE made. While FILE is there that worker finds no GPU. */
+#define LOST "FAKE_GPU_LOST"
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static struct kelp_error no_seed; /* what is wrong with the environment's */
 
+static char lost_file[4096]; /* "": this process loses nothing */
+
+static void make_lost_file(void)
+{
+    const int fd = open(lost_file, O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
+    if (fd >= 0) {
+        (void)close(fd);
+    }
+}
+
+/* Is one of this process's arguments that word? */
+static bool has_argument(const char *word)
+{
+    char text[65536] = "";
+    FILE *file = fopen("/proc/self/cmdline", "re");
+    const size_t bytes = file ? fread(text, 1, sizeof(text) - 1, file) : 0;
+    bool found = false;
+    for (size_t at = 0; at < bytes; at += strlen(text + at) + 1) {
+        found = found || strcmp(text + at, word) == 0;
+    }
+    if (file) {
+        (void)fclose(file);
+    }
+    return found;
+}
+
+static void read_lost(void)
+{
+    const char *text = getenv(LOST);
+    char worker[64], path[sizeof(lost_file)];
+    unsigned long waits = 0;
+    if (!text) {
+        return;
+    }
+    if (sscanf(text, "%63s %lu %4095s", worker, &waits, path) != 3) {
+        (void)kelp_fail(&no_seed, KELP_ERR_INVALID, LOST "=%s: WORKER WAITS FILE is meant", text);
+    } else if (has_argument(worker)) {
+        (void)snprintf(lost_file, sizeof(lost_file), "%s", path);
+        fake_device_lose(waits, make_lost_file);
+    }
+}
+
 static void read_environment(void)
 {
+    read_lost();
     const char *recordings = getenv(RECORDINGS), *text = getenv(SEED);
     fake_device_offer_recordings(!recordings || strcmp(recordings, "0") != 0);
     char *end = NULL;
@@ -37,6 +87,9 @@ kelp_status kelp_cuda_entry(uint32_t index, struct kelp_device **ret, struct kel
                          index);
     }
     (void)pthread_once(&once, read_environment);
+    if (lost_file[0] != '\0' && access(lost_file, F_OK) == 0) {
+        return kelp_fail(reterr, KELP_ERR_NOT_FOUND, "GPU 0: this machine has none");
+    }
     return no_seed.status == KELP_OK ? fake_device_create(ret, reterr)
                                      : kelp_fail(reterr, no_seed.status, "%s", no_seed.text);
 }

@@ -66,6 +66,44 @@ KELP_TEST(test_stuck)
                      KELP_SUPERVISE_STUCK);
 }
 
+/* A worker whose GPU failed is started again, and stays away when that fails, whatever its status,
+ * if others take its lanes. */
+KELP_TEST(test_lost_gpu)
+{
+    const struct kelp_supervise_end lost = {
+        .exited = true, .exit_status = 5, .lived_ms = 50, .goes_on = true};
+    struct kelp_supervise_end gone = lost, settled = lost, alone = lost;
+    struct kelp_failures failures = {.capacity = 0};
+    uint32_t delay_ms = 0;
+
+    gone.exit_status = 2;
+    settled.lived_ms = KELP_SUPERVISE_SETTLED_MS;
+    alone.goes_on = false;
+    for (int second = 0; second < 2; second++) {
+        struct kelp_supervise_child child = {.worker = true};
+        ck_assert_int_eq(kelp_supervise(&policy, &lost, &child, &failures, &delay_ms),
+                         KELP_SUPERVISE_RESTART);
+        ck_assert_int_eq(
+            kelp_supervise(&policy, second ? &gone : &lost, &child, &failures, &delay_ms),
+            KELP_SUPERVISE_LEAVE);
+    }
+    failures.total = 0;
+    struct kelp_supervise_child child = {.worker = true};
+    for (int i = 0; i < policy.max_failures; i++) { /* where the job needs it, or it had settled */
+        ck_assert_int_eq(
+            kelp_supervise(&policy, i % 2 ? &settled : &alone, &child, &failures, &delay_ms),
+            KELP_SUPERVISE_RESTART);
+    }
+    ck_assert_int_eq(kelp_supervise(&policy, &alone, &child, &failures, &delay_ms),
+                     KELP_SUPERVISE_GIVE_UP);
+    failures.total = 0;
+    struct kelp_supervise_child fresh = {.worker = true}, shard = {.shard = true, .lost = true};
+    ck_assert_int_eq(kelp_supervise(&policy, &gone, &fresh, &failures, &delay_ms),
+                     KELP_SUPERVISE_FAIL);
+    ck_assert_int_eq(kelp_supervise(&policy, &gone, &shard, &failures, &delay_ms),
+                     KELP_SUPERVISE_FAIL);
+}
+
 /* A back-off that is longer than ours at its longest is kept as it is. */
 KELP_TEST(test_long_backoff)
 {

@@ -166,14 +166,15 @@ KELP_LOOP_TEST(streams_after_each_other, 0, SEEDS)
 KELP_LOOP_TEST(the_known_answer, 0, SEEDS)
 {
     char cpu_text[KELP_COMPUTE_KIND_SIZE], text[KELP_COMPUTE_KIND_SIZE];
+    char expected[2 * KELP_COMPUTE_KIND_SIZE];
     uint64_t cpu_answer = 0, answer = 0;
     struct kelp_error error = {KELP_OK, ""};
     fake_device_seed((uint64_t)_i);
     ck_assert_int_eq(kelp_compute_kind(devices.cpu, cpu_text, &cpu_answer, &error), KELP_OK);
     ck_assert_msg(kelp_compute_kind(fake, text, &answer, &error) == KELP_OK, "%s", error.text);
     ck_assert_uint_eq(answer, cpu_answer);
-    ck_assert_msg(strncmp(text, "fake cpu ", 9) == 0 && strcmp(text + 5, cpu_text) == 0, "%s",
-                  text);
+    (void)snprintf(expected, sizeof(expected), "fake seed=%d recordings=1 %s", _i, cpu_text);
+    ck_assert_str_eq(text, expected);
 }
 
 KELP_CASE("memory", .timeout_s = 30, .setup = setup, .teardown = teardown)
