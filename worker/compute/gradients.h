@@ -20,8 +20,7 @@ struct kelp_gradient {
     float *values; /* flat_count elements, 64-byte aligned, off from other buffers' pages */
     void *packed;  /* the same as bfloat16, once kelp_gradient_pack() was called; NULL: float32 */
     bool present;
-    bool
-        apart; /* its values are within those of a later lane of the same node; these are not set */
+    bool apart; /* its values are not here, but within those of a later lane of the same node */
     double sums[KELP_METRIC_SUM_COUNT];
     uint32_t sum_count; /* those from here on are zero: KELP_METRIC_SUM_SCALARS, or all of them */
     char digest[33];    /* of w_v, when it is due with this node; else "" */
