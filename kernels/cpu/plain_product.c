@@ -2,14 +2,18 @@
  * The plain product of one instruction set. A panel of b's columns is copied to lie as the vectors
  * are loaded; a tile of c stays in registers while k runs.
  *
- * Compiled with -ffp-contract=fast, as no other file: a * b + c is one instruction where the
- * processor has it. tests/unit/kernels/test_plain.c compares with fmaf().
+ * Fused operations are asked for by name: what a compiler fuses by itself depends on how it
+ * optimises. tests/unit/kernels/test_plain.c compares with fmaf().
  */
 #include <stdlib.h>
 #include <string.h>
 
 #include "kernels/cpu/loops.h"
 #include "kernels/cpu/plain.h"
+
+#ifdef __AVX2__
+#include <immintrin.h>
+#endif
 
 /* A tile of c: ROWS rows of VECTORS vectors, as many as the registers hold beside a row of b. */
 #if defined(__AVX512F__)
@@ -25,13 +29,19 @@
 #define VECTORS 3u
 #define WIDTH   ((uint32_t)(VECTORS * VECTOR_BYTES / sizeof(float)))
 
-#ifdef __FP_FAST_FMAF
-#define FUSED true
-#else
-#define FUSED false
-#endif
-
 typedef float vector __attribute__((vector_size(VECTOR_BYTES), may_alias));
+
+/* sum + x y, of each element; no function, since a vector argument is a matter of the ABI. */
+#if defined(__AVX512F__)
+#define FUSED                   true
+#define MULTIPLY_ADD(x, y, sum) ((vector)_mm512_fmadd_ps((__m512)(x), (__m512)(y), (__m512)(sum)))
+#elif defined(__AVX2__) && defined(__FMA__)
+#define FUSED                   true
+#define MULTIPLY_ADD(x, y, sum) ((vector)_mm256_fmadd_ps((__m256)(x), (__m256)(y), (__m256)(sum)))
+#else
+#define FUSED                   false
+#define MULTIPLY_ADD(x, y, sum) ((sum) + (x) * (y))
+#endif
 
 /* Rows of op(a): element (row, at) lies at a[rows[row] + at * step]. */
 struct tile_rows {
@@ -50,9 +60,9 @@ static void compute_tile(const struct tile_rows *left, const vector *panel, uint
     }
     for (uint64_t at = 0; at < k; at++, panel += VECTORS) {
         for (uint32_t row = 0; row < ROWS; row++) {
-            const float factor = rows[row][at * left->step];
+            const vector factor = rows[row][at * left->step] - (vector){0};
             for (uint32_t i = 0; i < VECTORS; i++) {
-                sums[row][i] += factor * panel[i];
+                sums[row][i] = MULTIPLY_ADD(factor, panel[i], sums[row][i]);
             }
         }
     }
