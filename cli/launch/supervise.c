@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "common/base/value.h"
+#include "common/program/options.h"
 
 kelp_status kelp_failures_init(struct kelp_failures *failures,
                                const struct kelp_supervise_policy *policy,
@@ -75,7 +76,7 @@ static bool is_stuck(const struct kelp_supervise_policy *policy,
 /* Does the same input come to the same end again? */
 static bool is_mistake(const struct kelp_supervise_end *end)
 {
-    return end->exit_status == 2 ||
+    return end->exit_status == KELP_EXIT_USAGE ||
            (end->program && (end->exit_status == 126 || end->exit_status == 127)) ||
            (end->python && !end->joined && end->exit_status == 1);
 }
@@ -87,7 +88,8 @@ static bool lacks_device(const struct kelp_supervise_end *end, struct kelp_super
         child->lost = false;
     }
     return child->worker && end->exited &&
-           (end->exit_status == 5 || (child->lost && end->exit_status == 2));
+           (end->exit_status == KELP_EXIT_DEVICE ||
+            (child->lost && end->exit_status == KELP_EXIT_USAGE));
 }
 
 enum kelp_supervise_verdict kelp_supervise(const struct kelp_supervise_policy *policy,
