@@ -1,6 +1,7 @@
 #include <assert.h>
 
 #include "kernels/cpu/composed.h"
+#include "kernels/linear_products.h"
 
 static uint64_t count_of(const struct kelp_linear *p)
 {
@@ -12,16 +13,7 @@ void kelp__cpu_linear(struct kelp_stream *stream, const struct kelp_linear *p)
 {
     const bool kept = p->activated && p->activation == KELP_UNARY_GELU;
     float *sums = kept ? p->sums : p->y;
-    const struct kelp_matmul product = {.transpose_b = true,
-                                        .m = p->rows,
-                                        .n = p->out,
-                                        .k = p->in,
-                                        .a = p->x,
-                                        .lda = p->x_ld,
-                                        .b = p->weight,
-                                        .ldb = p->in,
-                                        .c = sums,
-                                        .ldc = p->y_ld};
+    const struct kelp_matmul product = kelp__linear_sums(p, sums);
     stream->table->matmul(stream, &product);
     if (p->bias) {
         const struct kelp_bias bias = {
@@ -55,17 +47,7 @@ void kelp__cpu_linear_gradient(struct kelp_stream *stream, const struct kelp_lin
 {
     const float *dsums = sums_gradient(stream, p);
     if (p->dweight) {
-        const struct kelp_matmul product = {.transpose_a = true,
-                                            .m = p->out,
-                                            .n = p->in,
-                                            .k = p->rows,
-                                            .a = dsums,
-                                            .lda = p->y_ld,
-                                            .b = p->x,
-                                            .ldb = p->x_ld,
-                                            .c = p->dweight,
-                                            .ldc = p->in,
-                                            .write = p->write_weight};
+        const struct kelp_matmul product = kelp__linear_dweight(p, dsums);
         stream->table->matmul(stream, &product);
     }
     if (p->dbias) {
@@ -78,16 +60,7 @@ void kelp__cpu_linear_gradient(struct kelp_stream *stream, const struct kelp_lin
         stream->table->bias_gradient(stream, &bias);
     }
     if (p->dx) {
-        const struct kelp_matmul product = {.m = p->rows,
-                                            .n = p->in,
-                                            .k = p->out,
-                                            .a = dsums,
-                                            .lda = p->y_ld,
-                                            .b = p->weight,
-                                            .ldb = p->in,
-                                            .c = p->dx,
-                                            .ldc = p->x_ld,
-                                            .write = p->write_x};
+        const struct kelp_matmul product = kelp__linear_dx(p, dsums);
         stream->table->matmul(stream, &product);
     }
 }

@@ -6,6 +6,7 @@
  */
 #include "kernels/cuda/elements.cuh"
 #include "kernels/cuda/groups.cuh"
+#include "kernels/linear_products.h"
 
 /* ---- forward --------------------------------------------------------------------------------- */
 
@@ -52,17 +53,7 @@ static void launch_activate(struct kelp_stream *stream, const struct kelp_linear
 void kelp__cuda_linear(struct kelp_stream *stream, const struct kelp_linear *p)
 {
     const bool kept = p->activated && p->activation == KELP_UNARY_GELU;
-    struct kelp_matmul product = {};
-    product.transpose_b = true;
-    product.m = p->rows;
-    product.n = p->out;
-    product.k = p->in;
-    product.a = p->x;
-    product.lda = p->x_ld;
-    product.b = p->weight;
-    product.ldb = p->in;
-    product.c = kept ? p->sums : p->y;
-    product.ldc = p->y_ld;
+    const struct kelp_matmul product = kelp__linear_sums(p, kept ? p->sums : p->y);
     kelp__cuda_matmul(stream, &product);
     if (!p->activated) {
         const struct kelp_bias bias = {
@@ -224,36 +215,15 @@ static bool element_gradients(struct kelp_stream *stream, const struct kelp_line
 void kelp__cuda_linear_gradient(struct kelp_stream *stream, const struct kelp_linear *p)
 {
     const float *dsums = p->activated ? p->dsums : p->dy;
-    struct kelp_matmul weight = {};
-    weight.transpose_a = true;
-    weight.m = p->out;
-    weight.n = p->in;
-    weight.k = p->rows;
-    weight.a = dsums;
-    weight.lda = p->y_ld;
-    weight.b = p->x;
-    weight.ldb = p->x_ld;
-    weight.c = p->dweight;
-    weight.ldc = p->in;
-    weight.write = p->write_weight;
-    struct kelp_matmul x = {};
-    x.m = p->rows;
-    x.n = p->in;
-    x.k = p->out;
-    x.a = dsums;
-    x.lda = p->y_ld;
-    x.b = p->weight;
-    x.ldb = p->in;
-    x.c = p->dx;
-    x.ldc = p->x_ld;
-    x.write = p->write_x;
     if (!element_gradients(stream, p)) {
         return;
     }
     if (p->dweight) {
-        kelp__cuda_matmul(stream, &weight);
+        const struct kelp_matmul product = kelp__linear_dweight(p, dsums);
+        kelp__cuda_matmul(stream, &product);
     }
     if (p->dx) {
-        kelp__cuda_matmul(stream, &x);
+        const struct kelp_matmul product = kelp__linear_dx(p, dsums);
+        kelp__cuda_matmul(stream, &product);
     }
 }
