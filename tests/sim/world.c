@@ -40,6 +40,7 @@ const char *const sim_count_names[SIM_COUNT_COUNT] = {
     [SIM_COUNT_SCALED] = "times another size was asked for",
     [SIM_COUNT_DRAINED] = "processes that were to be drained",
     [SIM_COUNT_LIAR_FOUND] = "jobs ended since workers differ",
+    [SIM_COUNT_REPLICAS_DIFFER] = "jobs ended since replicas differ after a lie",
     [SIM_COUNT_WORD_MENDED] = "false control words mended",
     [SIM_COUNT_APART_MENDED] = "times partitions that were driven apart were mended",
     [SIM_COUNT_CHECKPOINT] = "checkpoints committed",

@@ -11,13 +11,13 @@ void kelp__service_differs(uint32_t partition, const struct kelp_difference *dif
     const uint64_t before =
         ours->step > KELP_PS_COMPARE_STEPS ? ours->step - KELP_PS_COMPARE_STEPS : 0;
     struct kelp__service_link *link = kelp__service_link_take(service, difference->process);
-    char text[480];
+    char text[600];
 
     (void)snprintf(text, sizeof(text),
                    "replicas of partition %u have different weights after step %" PRIu64
                    ": %s has %016" PRIx64 "%016" PRIx64 ", %s has %016" PRIx64 "%016" PRIx64
-                   "; one of the two computes wrongly, or its memory does: check both, and resume "
-                   "without it from a checkpoint up to step %" PRIu64,
+                   "; one of the two computes wrongly, or a worker whose gradients a lost shard "
+                   "took: check them, and resume without it from a checkpoint up to step %" PRIu64,
                    partition, ours->step, service->options.id, ours->content.high,
                    ours->content.low, link ? link->id : "its follower", difference->theirs.high,
                    difference->theirs.low, before);

@@ -269,6 +269,23 @@ static void permit(struct sim *sim, struct sim_process *process, void *data, uin
     }
 }
 
+/* One primary applied a lie and was lost, the next one what the others had pushed. */
+static void differs(struct sim_hosting *hosting, const struct sim_hosted *hosted)
+{
+    struct sim_shard *shard = hosting->shard;
+    struct sim_lie *lie = &shard->sim->lie;
+    if (!lie->told) {
+        sim_fail(shard->sim, "replicas compute the same", "partition %u of %s", hosted->index,
+                 shard->process->id);
+    }
+    shard->sim->counts[SIM_COUNT_REPLICAS_DIFFER]++;
+    lie->found = true;
+    lie->reported = true;
+    (void)sim_control_apply(
+        shard, &(struct kelp_shard_event){.kind = KELP_SHARD_ON_FAILURE,
+                                          .failure = {KELP_ERR_MISMATCH, "two replicas differ"}});
+}
+
 void sim_replicas_act(struct sim_hosting *hosting, struct sim_hosted *hosted,
                       const struct kelp_action *action)
 {
@@ -310,8 +327,7 @@ void sim_replicas_act(struct sim_hosting *hosting, struct sim_hosted *hosted,
                  hosted->index, shard->process->id);
         break;
     case KELP_ACTION_DIFFERS:
-        sim_fail(shard->sim, "replicas compute the same", "partition %u of %s", hosted->index,
-                 shard->process->id);
+        differs(hosting, hosted);
         break;
     default:
         break;
