@@ -91,6 +91,7 @@ worker/model/models: worker/model worker/model/graph
 worker/compute: COMMON common/shm kernels worker/core worker/data worker/model worker/model/graph
 worker/links: COMMON proto worker/core worker/compute
 worker: COMMON include/kelp proto worker/core worker/model worker/compute worker/links
+worker/client: COMMON include/kelp worker worker/core worker/compute
 coordinator/core: PURE
 coordinator/core/arrangement: PURE coordinator/core
 coordinator/core/placement: PURE coordinator/core coordinator/core/arrangement

@@ -4,7 +4,7 @@
 
 #include "kelp/worker.h"
 #include "tests/lib/suite.h"
-#include "worker/client_options.h"
+#include "worker/client/client_options.h"
 
 #define WORDS_MAX 24
 

@@ -1,6 +1,6 @@
 /* The command line of programs of one's own that are workers: what `kelp train` hands over. */
-#ifndef KELP_WORKER_CLIENT_OPTIONS_H
-#define KELP_WORKER_CLIENT_OPTIONS_H
+#ifndef KELP_WORKER_CLIENT_CLIENT_OPTIONS_H
+#define KELP_WORKER_CLIENT_CLIENT_OPTIONS_H
 
 #include "common/base/status.h"
 

@@ -1,4 +1,4 @@
-#include "worker/client_options.h"
+#include "worker/client/client_options.h"
 
 #include <stdlib.h>
 #include <string.h>
