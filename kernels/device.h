@@ -39,6 +39,8 @@ struct kelp_device_table {
     const char *name; /* "cpu", "cuda" */
     /* Device memory is host memory: pointers of the host can be operator arguments as they are. */
     bool host_memory;
+    /* Convolutions and pooling take images in KELP_CHANNELS_LAST, too, and are faster so. */
+    bool channels_last;
     void (*destroy)(struct kelp_device *device);
     /* Of the device's own memory, all of it; 0: not known. NULL: its memory is the host's. */
     uint64_t (*memory_bytes)(const struct kelp_device *device);

@@ -322,11 +322,17 @@ static inline uint64_t kelp_lstm_workspace(uint64_t time)
     return 4 * time + 2;
 }
 
+/* How the elements of each sample's images stand: [channels, height, width], or [height, width,
+ * channels], which only devices whose table says channels_last take. */
+enum kelp_layout { KELP_CHANNELS_FIRST, KELP_CHANNELS_LAST };
+
 /* Sizes of a convolution or pooling over [samples, channels, height, width], sides in the order
  * height, width. output = (input + 2 padding - kernel) / stride + 1, rounded down. Pooling: padding
- * is smaller than the kernel, so that no window is all padding. */
+ * is smaller than the kernel, so that no window is all padding. `layout` is that of x, y and their
+ * gradients; weights have one form. */
 struct kelp_window {
     uint32_t channels, input[2], kernel[2], stride[2], padding[2], output[2];
+    enum kelp_layout layout;
 };
 
 /*
