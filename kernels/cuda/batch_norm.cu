@@ -87,7 +87,6 @@ static __global__ void sum_columns(const struct kelp_batch_norm p, const struct 
     }
     first = kelp__cuda_lines_sum(first, across.across, partial);
     if (kind == SUM_GRADIENT) {
-        __syncthreads();
         second = kelp__cuda_lines_sum(second, across.across, partial);
     }
     double2 *to = plan.partial + c * plan.parts + part;

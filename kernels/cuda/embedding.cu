@@ -424,7 +424,8 @@ static __global__ void add_long(struct sorted_rows sorted, uint32_t width, uint3
     const bool earlier = place > lane && sorted.keys[place - 1 - lane] == key;
     uint64_t first = place - (uint64_t)__popc(__ballot_sync(0xffffffffu, earlier));
     float *element = sorted.dtable + (uint64_t)key * width + column;
-    float sum = column < width ? *element : 0.0f;
+    const bool mine = lane < KELP_CUDA_WARP / ROWS && column < width;
+    float sum = mine ? *element : 0.0f;
     uint32_t numbers[batch_of<ROWS>::numbers];
     float values[batch_of<ROWS>::loads], next[batch_of<ROWS>::loads];
     load_numbers<ROWS>(sorted, first, key, numbers);
@@ -442,7 +443,7 @@ static __global__ void add_long(struct sorted_rows sorted, uint32_t width, uint3
         }
     }
     sum = add_values<ROWS>(sum, values);
-    if (lane < KELP_CUDA_WARP / ROWS && column < width) {
+    if (mine) {
         *element = sum;
     }
 }

@@ -219,8 +219,9 @@ static inline struct kelp__cuda_columns kelp__cuda_plan_columns(uint64_t outer, 
 }
 
 /* The sum over the lines of a block, right in the threads of line 0. `partial` is shared memory of
- * KELP_CUDA_THREADS elements. All threads call; a barrier is needed before `partial` is used again.
- */
+ * KELP_CUDA_THREADS elements. All threads call. `partial` may be used for the next such sum at
+ * once: behind the last barrier a thread reads its own element alone, which is also the one that it
+ * writes first. */
 static __device__ __forceinline__ float4 kelp__cuda_lines_sum(float4 value, uint32_t across,
                                                               float4 *partial)
 {

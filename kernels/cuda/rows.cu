@@ -442,7 +442,6 @@ static __global__ void layer_norm_columns(const struct kelp_layer_norm p,
         sum = kelp__cuda_add(sum, slopes);
     }
     dot = kelp__cuda_lines_sum(dot, plan.across, partial);
-    __syncthreads();
     sum = kelp__cuda_lines_sum(sum, plan.across, partial);
     if (line == 0 && p.dweight) {
         kelp__cuda_put_some(p.dweight + part * plan.columns + c, dot, left, p.write_weight);

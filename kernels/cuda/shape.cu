@@ -255,13 +255,11 @@ template <> struct tile_kind<float4> {
 #define TILE_EACH  4u   /* numbers of a tile for each thread */
 #define TILE_SMALL 512u /* smaller matrices fill no tile: the nearest cache holds some of them */
 #define TILE_MANY  (1u << 18) /* elements, from which on there are tiles of fours for all */
-#define TILE_GRID  (1u << 20) /* blocks */
 
 /* Matrices [rows, columns]: x is closest along a column, y along a row. */
 struct tiles_run {
     const float *x;
     float *y;
-    uint64_t tiles;
     float scale;
     enum kelp_write write;
     uint64_t rows, columns;
@@ -383,20 +381,18 @@ write_tile(const struct tiles_run &run, const struct tile &tile, const float *ro
     }
 }
 
-/* The distance between rows is odd, so that few threads of a warp meet in a bank either way. */
+/* A block for each tile. The distance between rows is odd, so that few threads of a warp meet in a
+ * bank either way. */
 template <typename number>
 static __global__ void __launch_bounds__(KELP_CUDA_THREADS, tile_kind<number>::blocks)
     copy_tiles(const struct tiles_run run)
 {
     KELP_CUDA_SHARED float room[tile_kind<number>::room];
     const uint32_t pitch = run.tile_columns | 1u;
-    for (uint64_t n = blockIdx.x; n < run.tiles; n += gridDim.x) {
-        const struct tile tile = tile_of(run, n);
-        read_tile<number>(run, tile, room, pitch);
-        __syncthreads();
-        write_tile<number>(run, tile, room, pitch);
-        __syncthreads();
-    }
+    const struct tile tile = tile_of(run, blockIdx.x);
+    read_tile<number>(run, tile, room, pitch);
+    __syncthreads();
+    write_tile<number>(run, tile, room, pitch);
 }
 
 /* A tile is square, but for matrices with a side below that: as much of the other as there is room
@@ -443,9 +439,8 @@ template <typename number>
 static void start_tiles(struct kelp_stream *stream, struct tiles_run *run, uint64_t matrices)
 {
     tile_sizes<number>(run);
-    run->tiles = matrices * run->row_tiles.value * run->column_tiles.value;
-    KELP_CUDA_LAUNCH(stream, copy_tiles<number>, run->tiles < TILE_GRID ? run->tiles : TILE_GRID,
-                     KELP_CUDA_THREADS, *run);
+    const uint64_t tiles = matrices * run->row_tiles.value * run->column_tiles.value;
+    KELP_CUDA_LAUNCH(stream, copy_tiles<number>, tiles, KELP_CUDA_THREADS, *run);
 }
 
 static void launch_tiles(struct kelp_stream *stream, const struct kelp_copy *p,
