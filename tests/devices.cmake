@@ -19,6 +19,27 @@ function(kelp_emulated_library)
   endif()
 endfunction()
 
+# The same with each access of a kernel told to a search for races (lib/cuda/emulated_races.h). That stands in
+# ThreadSanitizer's place, which would come with the linker's option.
+function(kelp_races_library)
+  get_target_property(kernels kelp_cuda_emulated SOURCES)
+  list(FILTER kernels EXCLUDE REGEX "/runtime\\.cu$")
+  set(kernels ${kernels} lib/cuda/races/planted.cu)
+  set(runtime lib/cuda/emulated/runtime.cu lib/cuda/races/races.cu)
+  set_source_files_properties(${kernels} ${runtime} PROPERTIES LANGUAGE CXX)
+  add_library(kelp_cuda_traced OBJECT ${kernels})
+  add_library(kelp_cuda_races STATIC ${runtime} $<TARGET_OBJECTS:kelp_cuda_traced>)
+  foreach(target kelp_cuda_traced kelp_cuda_races)
+    foreach(what COMPILE_DEFINITIONS COMPILE_OPTIONS INCLUDE_DIRECTORIES)
+      get_target_property(like kelp_cuda_emulated ${what})
+      set_target_properties(${target} PROPERTIES ${what} "${like}")
+    endforeach()
+    target_compile_definitions(${target} PRIVATE KELP_EMULATED_RACES)
+  endforeach()
+  target_compile_options(kelp_cuda_traced PRIVATE -O1 -fsanitize=thread)
+  target_link_libraries(test_cuda_races PRIVATE kelp_cuda_races stdc++)
+endfunction()
+
 # The same on a GPU, where there is one (tests/gpu/run.sh): kelp_gpu_tests(LIBRARY ...).
 function(kelp_gpu_tests)
   if(TARGET kelp-cuda)

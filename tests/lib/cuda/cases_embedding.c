@@ -146,6 +146,11 @@ static void large_sizes(struct operator_cases *cases)
     add_gradient(cases, 100000, 1, 1, 1);
 }
 
+void cases_many_tiles(struct operator_cases *cases)
+{
+    add_gradient(cases, 256 * 2048 + 1, 2, 2, 1);
+}
+
 void cases_embedding(struct operator_cases *cases, bool large)
 {
     forward_sizes(cases);

@@ -87,6 +87,8 @@ const char *case_sign(enum kelp_write write);
 #define OPERATOR_GROUP_DECLARE(name) void cases_##name(struct operator_cases *cases, bool large);
 OPERATOR_GROUPS(OPERATOR_GROUP_DECLARE)
 #undef OPERATOR_GROUP_DECLARE
+/* Sorts more rows than a block of KELP_CUDA_THREADS threads adds up the tiles of in one round. */
+void cases_many_tiles(struct operator_cases *cases);
 
 /*
  * Run a case on both devices and compare; then `repeats` times more on `other`, which must give the

@@ -29,7 +29,7 @@
 #define __launch_bounds__(...)
 #define KELP_CUDA_SHARED static
 #define KELP_CUDA_START(kernel, blocks, threads, stream, ...)                                      \
-    kelp_emulated::start(stream, kernel, (blocks), (threads), __VA_ARGS__)
+    kelp_emulated::start(stream, #kernel, kernel, (blocks), (threads), __VA_ARGS__)
 
 #define CUDART_VERSION 13000
 
@@ -143,14 +143,16 @@ inline double2 make_double2(double x, double y)
 namespace kelp_emulated {
 
 typedef void (*body_function)(void *arguments);
-void run(unsigned int blocks, unsigned int threads, body_function body, void *arguments);
+void run(const char *name, unsigned int blocks, unsigned int threads, body_function body,
+         void *arguments);
 /* True: the stream is captured, and does it later. */
 bool capture(cudaStream_t stream, const std::function<void()> &work);
 
-template <typename call> void run_call(unsigned int blocks, unsigned int threads, call one)
+template <typename call>
+void run_call(const char *name, unsigned int blocks, unsigned int threads, call one)
 {
     run(
-        blocks, threads,
+        name, blocks, threads,
         [](void *user) {
             const call *self = static_cast<const call *>(user);
             std::apply(self->kernel, self->arguments);
@@ -159,21 +161,23 @@ template <typename call> void run_call(unsigned int blocks, unsigned int threads
 }
 
 template <typename... Parameters, typename... Arguments>
-void start(cudaStream_t stream, void (*kernel)(Parameters...), unsigned int blocks,
-           unsigned int threads, Arguments &&...arguments)
+void start(cudaStream_t stream, const char *name, void (*kernel)(Parameters...),
+           unsigned int blocks, unsigned int threads, Arguments &&...arguments)
 {
     struct call {
         void (*kernel)(Parameters...);
         std::tuple<Parameters...> arguments;
     } one = {kernel, std::tuple<Parameters...>(static_cast<Parameters>(arguments)...)};
-    if (!capture(stream, [=] { run_call(blocks, threads, one); })) {
-        run_call(blocks, threads, one);
+    if (!capture(stream, [=] { run_call(name, blocks, threads, one); })) {
+        run_call(name, blocks, threads, one);
     }
 }
 
 /* What a lane of a warp gives to, and takes from, an operation of all 32. */
 enum operation { SYNC_BLOCK, SYNC_WARP, SHUFFLE_XOR, SHUFFLE_DOWN, SHUFFLE_UP, SHUFFLE, BALLOT };
 uint64_t meet(enum operation operation, uint64_t value, unsigned int which);
+/* A barrier: SYNC_BLOCK or SYNC_WARP. */
+void sync(enum operation operation, const char *file, int line);
 
 template <typename number>
 inline number exchange(enum operation operation, number value, unsigned int which)
@@ -188,13 +192,14 @@ inline number exchange(enum operation operation, number value, unsigned int whic
 
 } // namespace kelp_emulated
 
-inline void __syncthreads()
+inline void __syncthreads(const char *file = __builtin_FILE(), int line = __builtin_LINE())
 {
-    (void)kelp_emulated::meet(kelp_emulated::SYNC_BLOCK, 0, 0);
+    kelp_emulated::sync(kelp_emulated::SYNC_BLOCK, file, line);
 }
-inline void __syncwarp(unsigned int = 0xffffffffu)
+inline void __syncwarp(unsigned int = 0xffffffffu, const char *file = __builtin_FILE(),
+                       int line = __builtin_LINE())
 {
-    (void)kelp_emulated::meet(kelp_emulated::SYNC_WARP, 0, 0);
+    kelp_emulated::sync(kelp_emulated::SYNC_WARP, file, line);
 }
 template <typename number> inline number __shfl_xor_sync(unsigned int, number value, int mask)
 {
@@ -219,33 +224,54 @@ inline unsigned int __ballot_sync(unsigned int, int predicate)
 }
 
 /* One thread runs at a time: plain memory is atomic enough. */
-template <typename number> inline number atomicCAS(number *at, number expected, number value)
+#ifdef KELP_EMULATED_RACES
+namespace kelp_emulated {
+void races_atomic(const void *memory, size_t bytes, const void *code);
+}
+#define KELP_EMULATED_ATOMIC __attribute__((noinline, no_sanitize("thread")))
+#define KELP_EMULATED_ATOMIC_AT(at)                                                                \
+    kelp_emulated::races_atomic((at), sizeof(*(at)), __builtin_return_address(0))
+#else
+#define KELP_EMULATED_ATOMIC
+#define KELP_EMULATED_ATOMIC_AT(at) (void)0
+#endif
+template <typename number>
+KELP_EMULATED_ATOMIC inline number atomicCAS(number *at, number expected, number value)
 {
+    KELP_EMULATED_ATOMIC_AT(at);
     const number before = *at;
     *at = before == expected ? value : before;
     return before;
 }
-template <typename number> inline number atomicMin(number *at, number value)
+template <typename number>
+KELP_EMULATED_ATOMIC inline number atomicMin(number *at, number value)
 {
+    KELP_EMULATED_ATOMIC_AT(at);
     const number before = *at;
     *at = value < before ? value : before;
     return before;
 }
-template <typename number> inline number atomicMax(number *at, number value)
+template <typename number>
+KELP_EMULATED_ATOMIC inline number atomicMax(number *at, number value)
 {
+    KELP_EMULATED_ATOMIC_AT(at);
     const number before = *at;
     *at = value > before ? value : before;
     return before;
 }
-template <typename number> inline number atomicAdd(number *at, number value)
+template <typename number>
+KELP_EMULATED_ATOMIC inline number atomicAdd(number *at, number value)
 {
+    KELP_EMULATED_ATOMIC_AT(at);
     static_assert(!std::is_floating_point_v<number>, "sums of floats need a fixed order");
     const number before = *at;
     *at = before + value;
     return before;
 }
-template <typename number> inline number atomicOr(number *at, number value)
+template <typename number>
+KELP_EMULATED_ATOMIC inline number atomicOr(number *at, number value)
 {
+    KELP_EMULATED_ATOMIC_AT(at);
     const number before = *at;
     *at = before | value;
     return before;

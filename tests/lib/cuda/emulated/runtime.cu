@@ -4,6 +4,7 @@
  * kernel without barriers takes one fiber and no switch.
  */
 #include "tests/lib/cuda/emulated/cuda_runtime.h"
+#include "tests/lib/cuda/emulated/races.h"
 
 #include <csetjmp>
 #include <cstdio>
@@ -139,6 +140,7 @@ static void run_threads(void)
         while (state.next < state.threads) {
             self->thread = state.order[state.next++];
             threadIdx.x = self->thread;
+            races_thread(self->thread, self->stack.data(), STACK_BYTES);
             state.body(state.arguments);
             state.ended++;
         }
@@ -164,6 +166,7 @@ static void resume(struct fiber *fiber)
     state.now = fiber;
     state.scheduler.begun = true;
     threadIdx.x = fiber->thread;
+    races_thread(fiber->thread, fiber->stack.data(), STACK_BYTES);
 #if defined(__SANITIZE_ADDRESS__)
     __sanitizer_start_switch_fiber(&state.scheduler_fake_stack, fiber->stack.data(), STACK_BYTES);
 #endif
@@ -171,6 +174,7 @@ static void resume(struct fiber *fiber)
 #if defined(__SANITIZE_ADDRESS__)
     __sanitizer_finish_switch_fiber(state.scheduler_fake_stack, nullptr, nullptr);
 #endif
+    races_stop();
     if (!fiber->waits) {
         state.idle.push_back(fiber);
     }
@@ -184,6 +188,13 @@ uint64_t meet(enum operation operation, uint64_t value, unsigned int which)
     state.waiting[thread] = {true, operation, value, which, self};
     enter_scheduler(self);
     return state.waiting[thread].value;
+}
+
+void sync(enum operation operation, const char *file, int line)
+{
+    if (!races_removed(file, (unsigned int)line, operation == SYNC_WARP)) {
+        (void)meet(operation, 0, 0);
+    }
 }
 
 /* ---- meetings -------------------------------------------------------------------------------- */
@@ -231,6 +242,9 @@ static bool meet_warp(unsigned int warp)
     for (unsigned int i = 0; i < WARP; i++) {
         results[i] = result_of(lanes, i, ballot);
     }
+    if (lanes[0].operation == SYNC_WARP) {
+        races_warp_met(warp);
+    }
     for (unsigned int i = 0; i < WARP; i++) {
         lanes[i].here = false;
         lanes[i].value = results[i];
@@ -246,6 +260,7 @@ static bool meet_block(void)
             return false;
         }
     }
+    races_block_met();
     for (struct waiting &thread : state.waiting) {
         thread.here = false;
         state.ready.push_back(thread.fiber);
@@ -258,6 +273,7 @@ static bool meet_block(void)
 static void run_block(void)
 {
     shuffle(&state.order, state.threads);
+    races_block(blockIdx.x);
     state.next = 0;
     state.ended = 0;
     state.waiting.assign(state.threads, {});
@@ -288,7 +304,8 @@ static void run_block(void)
     }
 }
 
-void run(unsigned int blocks, unsigned int threads, body_function body, void *arguments)
+void run(const char *name, unsigned int blocks, unsigned int threads, body_function body,
+         void *arguments)
 {
     const std::lock_guard<std::mutex> lock(one_launch);
     std::vector<unsigned int> order;
@@ -301,6 +318,7 @@ void run(unsigned int blocks, unsigned int threads, body_function body, void *ar
     gridDim.x = blocks;
     blockDim.x = threads;
     shuffle(&order, blocks);
+    races_launch(name);
     for (const unsigned int block : order) {
         blockIdx.x = block;
         run_block();
@@ -386,6 +404,7 @@ cudaError_t cudaMalloc(void **memory, size_t bytes)
         return cudaErrorMemoryAllocation;
     }
     memset(all, 0xff, rounded); /* NaN */
+    kelp_emulated::races_memory(all, rounded);
     *memory = all;
     return cudaSuccess;
 }
