@@ -14,14 +14,15 @@
 #define AT_DBIAS   14000u
 
 /* Borders of every kind: odd sizes, padding on one side alone, a stride that does not divide. */
-static struct kelp_window window_of(uint32_t channels)
+static struct kelp_window window_of(uint32_t channels, enum kelp_layout layout)
 {
     return (struct kelp_window){.channels = channels,
                                 .input = {7, 9},
                                 .kernel = {3, 2},
                                 .stride = {1, 2},
                                 .padding = {1, 0},
-                                .output = {7, 4}};
+                                .output = {7, 4},
+                                .layout = layout};
 }
 
 static uint64_t plane(const uint32_t sides[2])
@@ -70,9 +71,10 @@ static kelp_status run_convolution(struct answer *answer, const struct kelp_conv
     return KELP_OK;
 }
 
-static kelp_status convolution(struct answer *answer, uint32_t channels, struct kelp_error *reterr)
+static kelp_status convolution(struct answer *answer, uint32_t channels, enum kelp_layout layout,
+                               struct kelp_error *reterr)
 {
-    const struct kelp_conv2d_shape shape = {.window = window_of(channels),
+    const struct kelp_conv2d_shape shape = {.window = window_of(channels, layout),
                                             .channels_out = OUT,
                                             .groups = GROUPS,
                                             .samples_max = SAMPLES};
@@ -94,10 +96,10 @@ static kelp_status convolution(struct answer *answer, uint32_t channels, struct 
     return status;
 }
 
-static kelp_status pools(struct answer *answer, struct kelp_error *reterr)
+static kelp_status pools(struct answer *answer, enum kelp_layout layout, struct kelp_error *reterr)
 {
     const struct kelp_device_table *table = answer->stream->table;
-    const struct kelp_window window = window_of(OUT);
+    const struct kelp_window window = window_of(OUT, layout);
     const uint64_t in = SAMPLES * OUT * plane(window.input);
     const uint64_t out = SAMPLES * OUT * plane(window.output);
     const struct kelp_max_pool max = {.window = window,
@@ -127,12 +129,21 @@ static kelp_status pools(struct answer *answer, struct kelp_error *reterr)
 }
 
 /* Few channels and many: devices may have a way of their own for each. */
-kelp_status kelp__compute_kind_answer_windows(struct answer *answer, struct kelp_error *reterr)
+static kelp_status windows(struct answer *answer, enum kelp_layout layout,
+                           struct kelp_error *reterr)
 {
     static const uint32_t channels[] = {GROUPS * 3, GROUPS * 19};
     kelp_status status = KELP_OK;
     for (size_t i = 0; i < KELP_ARRAY_COUNT(channels) && status == KELP_OK; i++) {
-        status = convolution(answer, channels[i], reterr);
+        status = convolution(answer, channels[i], layout, reterr);
     }
-    return status == KELP_OK ? pools(answer, reterr) : status;
+    return status == KELP_OK ? pools(answer, layout, reterr) : status;
+}
+
+kelp_status kelp__compute_kind_answer_windows(struct answer *answer, struct kelp_error *reterr)
+{
+    const kelp_status status = windows(answer, KELP_CHANNELS_FIRST, reterr);
+    return status == KELP_OK && answer->stream->table->channels_last
+               ? windows(answer, KELP_CHANNELS_LAST, reterr)
+               : status;
 }

@@ -39,7 +39,8 @@ struct kelp_device_table {
     const char *name; /* "cpu", "cuda" */
     /* Device memory is host memory: pointers of the host can be operator arguments as they are. */
     bool host_memory;
-    /* Convolutions and pooling take images in KELP_CHANNELS_LAST, too, and are faster so. */
+    /* Convolution, pooling and batch norm take images in KELP_CHANNELS_LAST, too. Convolutions are
+     * faster so. */
     bool channels_last;
     void (*destroy)(struct kelp_device *device);
     /* Of the device's own memory, all of it; 0: not known. NULL: its memory is the host's. */
@@ -106,7 +107,8 @@ struct kelp_device_table {
 #undef KELP_DEVICE_ENTRY
 
     /* *ret is owned, conv2d_destroy(), before the device goes. Errors: KELP_ERR_INVALID (sizes that
-     * do not fit together), KELP_ERR_NO_MEMORY, KELP_ERR_DEVICE. */
+     * do not fit together), KELP_ERR_UNSUPPORTED (the layout), KELP_ERR_NO_MEMORY, KELP_ERR_DEVICE.
+     */
     kelp_status (*conv2d_create)(struct kelp_device *device, const struct kelp_conv2d_shape *shape,
                                  struct kelp_conv2d **ret, struct kelp_error *reterr);
     void (*conv2d_destroy)(struct kelp_conv2d *conv); /* NULL: nothing */

@@ -215,8 +215,13 @@ struct kelp_layer_norm {
     enum kelp_write write_x, write_weight, write_bias;
 };
 
+/* How the elements of each sample's images stand: [channels, height, width], or [height, width,
+ * channels], which only devices whose table says channels_last take. */
+enum kelp_layout { KELP_CHANNELS_FIRST, KELP_CHANNELS_LAST };
+
 /*
- * Batch norm over x [samples, channels, inner] (inner 1: 1-D). Training: normalised by the batch's
+ * Batch norm over x [samples, channels, inner] (inner 1: 1-D), or with KELP_CHANNELS_LAST
+ * [samples, inner, channels]. Training: normalised by the batch's
  * mean and biased variance, which go to mean and rstd; statistic_mean and statistic_variance, the
  * "gradients" of the running statistics, get statistic_scale times the batch's mean and unbiased
  * variance. Otherwise by running_mean and running_variance.
@@ -226,6 +231,7 @@ struct kelp_batch_norm {
     float *y;
     uint32_t samples, channels;
     uint64_t inner;
+    enum kelp_layout layout;
     float eps;
     bool training;
     const float *running_mean, *running_variance; /* [channels] */
@@ -322,10 +328,6 @@ static inline uint64_t kelp_lstm_workspace(uint64_t time)
     return 4 * time + 2;
 }
 
-/* How the elements of each sample's images stand: [channels, height, width], or [height, width,
- * channels], which only devices whose table says channels_last take. */
-enum kelp_layout { KELP_CHANNELS_FIRST, KELP_CHANNELS_LAST };
-
 /* Sizes of a convolution or pooling over [samples, channels, height, width], sides in the order
  * height, width. output = (input + 2 padding - kernel) / stride + 1, rounded down. Pooling: padding
  * is smaller than the kernel, so that no window is all padding. `layout` is that of x, y and their
@@ -356,14 +358,15 @@ struct kelp_conv2d_run {
     enum kelp_write write_x, write_weight, write_bias;
 };
 
-/* Max pooling keeps for each output where its value came from: the offset within the channel's
- * plane, the first of equal ones (NaN counts as largest). Padding is never chosen. */
+/* Max pooling keeps for each output where its value came from: the offset in a plane of one channel
+ * alone, whatever the layout, the first of equal ones (NaN counts as largest). Padding is never
+ * chosen. */
 struct kelp_max_pool {
     struct kelp_window window;
     uint32_t samples;
     const float *x;
     float *y;
-    uint32_t *chosen; /* uint32[samples, channels, output]: written forward, read by the gradient */
+    uint32_t *chosen; /* uint32, one for each of y: written forward, read by the gradient */
     const float *dy;
     float *dx;
     enum kelp_write write;

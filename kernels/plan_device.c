@@ -7,6 +7,7 @@
 #include <sys/mman.h>
 
 #include "kernels/conv2d_sizes.h"
+#include "kernels/cuda_entry.h"
 #include "kernels/device.h"
 
 /* Before each range: how long it is. */
@@ -109,6 +110,7 @@ PLANNED_OPERATOR(conv2d, const struct kelp_conv2d_run *run)
 PLANNED_OPERATOR(conv2d_gradient, const struct kelp_conv2d_run *run)
 
 static const struct kelp_device_table table = {.name = "planned",
+                                               .channels_last = KELP_CUDA_CHANNELS_LAST,
                                                .destroy = destroy,
                                                .describe = describe,
                                                .alloc = reserve,

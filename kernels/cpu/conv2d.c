@@ -14,6 +14,10 @@ kelp_status kelp__conv2d_create(const struct kelp_conv2d_shape *shape, struct ke
     if (status != KELP_OK) {
         return status;
     }
+    if (shape->window.layout != KELP_CHANNELS_FIRST) {
+        return kelp_fail(reterr, KELP_ERR_UNSUPPORTED,
+                         "the CPU's convolutions take images with their channels first");
+    }
     struct kelp_conv2d *conv = calloc(1, sizeof(*conv));
     if (!conv) {
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "cannot allocate a convolution");

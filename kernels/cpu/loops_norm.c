@@ -4,6 +4,7 @@
  * Sums over many samples are taken in float32 over blocks of at most NORM_BLOCK elements, and in
  * double over the blocks' sums: nearly as exact as all of it in double, nearly as fast as none.
  */
+#include <assert.h>
 #include <math.h>
 #include <string.h>
 
@@ -326,6 +327,7 @@ static void batch_norm_strip(const struct kelp_batch_norm *norm, uint32_t channe
 
 void KELP_LOOP(batch_norm)(struct kelp_stream *stream, const struct kelp_batch_norm *norm)
 {
+    assert(norm->layout == KELP_CHANNELS_FIRST);
     if (norm->samples == 0 || norm->inner == 0) {
         return;
     }
@@ -419,6 +421,7 @@ static void batch_norm_gradient_strip(const struct kelp_batch_norm *norm, uint32
 
 void KELP_LOOP(batch_norm_gradient)(struct kelp_stream *stream, const struct kelp_batch_norm *norm)
 {
+    assert(norm->layout == KELP_CHANNELS_FIRST);
     for (uint32_t c = 0; c < norm->channels; c += STRIP) {
         const uint32_t left = norm->channels - c;
         batch_norm_gradient_strip(norm, c, left < STRIP ? left : STRIP);

@@ -2,6 +2,7 @@
  * The loops over windows of images: pooling, and the matrices that make a convolution a matrix
  * product. See kernels/device.h for what each does.
  */
+#include <assert.h>
 #include <math.h>
 #include <string.h>
 
@@ -97,6 +98,7 @@ INLINE void max_pool_planes(const struct kelp_max_pool *pool, const uint32_t str
 /* Loads at a stride that is known are loads of vectors. */
 void KELP_LOOP(max_pool)(struct kelp_stream *stream, const struct kelp_max_pool *pool)
 {
+    assert(pool->window.layout == KELP_CHANNELS_FIRST);
     switch (pool->window.stride[1]) {
     case 1:
         max_pool_planes(pool, 1);
@@ -115,6 +117,7 @@ void KELP_LOOP(max_pool_gradient)(struct kelp_stream *stream, const struct kelp_
     const struct kelp_window *window = &pool->window;
     const uint64_t planes = (uint64_t)pool->samples * window->channels;
     const uint64_t in = plane(window->input), out = plane(window->output);
+    assert(window->layout == KELP_CHANNELS_FIRST);
     for (uint64_t p = 0; p < planes; p++) {
         float *restrict dx = pool->dx + p * in;
         const float *restrict dy = pool->dy + p * out;
@@ -133,6 +136,7 @@ void KELP_LOOP(average_pool)(struct kelp_stream *stream, const struct kelp_avera
     const struct kelp_window *window = &pool->window;
     const uint64_t planes = (uint64_t)pool->samples * window->channels;
     const float divisor = (float)plane(window->kernel);
+    assert(window->layout == KELP_CHANNELS_FIRST);
     for (uint64_t p = 0; p < planes; p++) {
         const float *restrict x = pool->x + p * plane(window->input);
         float *restrict y = pool->y + p * plane(window->output);
@@ -159,6 +163,7 @@ void KELP_LOOP(average_pool_gradient)(struct kelp_stream *stream,
     const struct kelp_window *window = &pool->window;
     const uint64_t planes = (uint64_t)pool->samples * window->channels;
     const float divisor = (float)plane(window->kernel);
+    assert(window->layout == KELP_CHANNELS_FIRST);
     for (uint64_t p = 0; p < planes; p++) {
         float *restrict dx = pool->dx + p * plane(window->input);
         const float *restrict dy = pool->dy + p * plane(window->output);

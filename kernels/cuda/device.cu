@@ -502,6 +502,7 @@ static kelp_status device_set_precision(struct kelp_device *base,
 static const struct kelp_device_table table = {
     .name = "cuda",
     .host_memory = false,
+    .channels_last = KELP_CUDA_CHANNELS_LAST,
     .destroy = device_destroy,
     .memory_bytes = device_memory_bytes,
     .describe = device_describe,

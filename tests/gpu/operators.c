@@ -23,6 +23,7 @@
 
 #include "common/base/clock.h"
 #include "kernels/device.h"
+#include "tests/lib/channels_last.h"
 #include "tests/lib/cuda/operator_cases.h"
 #include "tests/lib/cuda/operator_faults.h"
 
@@ -385,7 +386,7 @@ int main(int argc, char **argv)
         status = gpu->table->set_precision(gpu, options.precision, &error);
     }
     if (status == KELP_OK) {
-        status = kelp_device_cpu_create(1, &cpu, &error);
+        status = channels_last_cpu_create(&cpu, &error);
     }
     if (status == KELP_OK) {
         status = check_all(&error);

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <xxhash.h>
 
+#include "tests/lib/channels_last.h"
 #include "tests/lib/fake/fake_memory.h"
 #include "tests/lib/fake/fake_operators.h"
 #include "tests/lib/fake/fake_order.h"
@@ -81,6 +82,7 @@ static struct {
     uint32_t mood;     /* of 32 calls, so many let something run */
     uint32_t mood_end; /* after so many calls, another mood */
     bool unrecorded;   /* new devices offer no recordings */
+    bool first_alone;  /* and take images with their channels first alone */
     struct fake_device_counts counts;
 } gpu = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
@@ -703,6 +705,13 @@ void fake_device_offer_recordings(bool offered)
     leave();
 }
 
+void fake_device_take_channels_last(bool taken)
+{
+    enter();
+    gpu.first_alone = !taken;
+    leave();
+}
+
 struct fake_device_counts fake_device_counts(void)
 {
     enter();
@@ -886,7 +895,7 @@ kelp_status fake_device_create(struct kelp_device **ret, struct kelp_error *rete
     if (!device) {
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "cannot allocate the fake device");
     }
-    const kelp_status status = kelp_device_cpu_create(1, &device->cpu, reterr);
+    const kelp_status status = channels_last_cpu_create(&device->cpu, reterr);
     if (status != KELP_OK) {
         free(device);
         return status;
@@ -895,6 +904,7 @@ kelp_status fake_device_create(struct kelp_device **ret, struct kelp_error *rete
     device->table.conv2d_destroy = device->cpu->table->conv2d_destroy;
     device->table.conv2d_workspace = device->cpu->table->conv2d_workspace;
     enter();
+    device->table.channels_last = !gpu.first_alone;
     if (gpu.unrecorded) {
         device->table.record_begin = NULL;
         device->table.record_end = NULL;

@@ -37,6 +37,9 @@ void fake_device_seed(uint64_t seed);
  * beginning. */
 void fake_device_offer_recordings(bool offered);
 
+/* Whether they take images with the channels last, too: they do, at the beginning. */
+void fake_device_take_channels_last(bool taken);
+
 /* The GPU is lost after so many waits of this process, 0: never: from then on all fail with
  * KELP_ERR_DEVICE. lost: told once, before the first of them fails; NULL: nobody. */
 void fake_device_lose(uint64_t waits, void (*lost)(void));

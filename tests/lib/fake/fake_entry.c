@@ -10,8 +10,9 @@
 #include "kernels/cuda_entry.h"
 #include "tests/lib/fake/fake_device.h"
 
-#define SEED       "FAKE_GPU_SEED"       /* no KELP_: kelp train keeps those from workers */
-#define RECORDINGS "FAKE_GPU_RECORDINGS" /* 0: none are offered */
+#define SEED       "FAKE_GPU_SEED"          /* no KELP_: kelp train keeps those from workers */
+#define RECORDINGS "FAKE_GPU_RECORDINGS"    /* 0: none are offered */
+#define LAYOUT     "FAKE_GPU_CHANNELS_LAST" /* 0: images come with their channels first */
 
 /* "worker-1 100 FILE": the GPU of this process, if it is that worker, is lost after so many waits,
  * and FILE made. While FILE is there that worker finds no GPU. */
@@ -65,8 +66,9 @@ static void read_lost(void)
 static void read_environment(void)
 {
     read_lost();
-    const char *recordings = getenv(RECORDINGS), *text = getenv(SEED);
+    const char *recordings = getenv(RECORDINGS), *layout = getenv(LAYOUT), *text = getenv(SEED);
     fake_device_offer_recordings(!recordings || strcmp(recordings, "0") != 0);
+    fake_device_take_channels_last(!layout || strcmp(layout, "0") != 0);
     char *end = NULL;
     if (!text) {
         return;

@@ -8,6 +8,7 @@
 
 #include "kernels/bfloat16.h"
 #include "kernels/device.h"
+#include "tests/lib/channels_last.h"
 #include "tests/lib/cuda/emulated_device.h"
 #include "tests/lib/cuda/operator_cases.h"
 #include "tests/lib/cuda/operator_faults.h"
@@ -30,7 +31,7 @@ static void setup(void)
     struct kelp_error error = {KELP_OK, ""};
     devices = (struct case_devices){.cpu = NULL};
     kelp_cuda_emulated_order(0);
-    ck_assert_int_eq(kelp_device_cpu_create(1, &devices.cpu, &error), KELP_OK);
+    ck_assert_int_eq(channels_last_cpu_create(&devices.cpu, &error), KELP_OK);
     ck_assert_msg(kelp_device_cuda_create_emulated(&devices.other, &error) == KELP_OK, "%s",
                   error.text);
     ck_assert_int_eq(devices.cpu->table->stream_create(devices.cpu, &devices.cpu_stream, &error),

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "kernels/device.h"
+#include "tests/lib/channels_last.h"
 #include "tests/lib/cuda/operator_cases.h"
 #include "tests/lib/cuda/operator_faults.h"
 #include "tests/lib/fake/fake_device.h"
@@ -45,7 +46,7 @@ static void setup(void)
     x = allocate();
     y = allocate();
     devices = (struct case_devices){.other = fake, .other_stream = stream};
-    ck_assert_int_eq(kelp_device_cpu_create(1, &devices.cpu, &error), KELP_OK);
+    ck_assert_int_eq(channels_last_cpu_create(&devices.cpu, &error), KELP_OK);
     ck_assert_int_eq(devices.cpu->table->stream_create(devices.cpu, &devices.cpu_stream, &error),
                      KELP_OK);
 }
@@ -162,7 +163,8 @@ KELP_LOOP_TEST(streams_after_each_other, 0, SEEDS)
     ck_assert_msg(operator_after_check(&devices, &error) == KELP_OK, "%s", error.text);
 }
 
-/* The answer is the CPU's, the kind is not: a job does not mix them. */
+/* The answer is the CPU's, where that takes both layouts, too; the kind is not: a job does not mix
+ * them. */
 KELP_LOOP_TEST(the_known_answer, 0, SEEDS)
 {
     char cpu_text[KELP_COMPUTE_KIND_SIZE], text[KELP_COMPUTE_KIND_SIZE];

@@ -160,10 +160,24 @@ uint32_t kelp__graph_add(struct kelp_graph *graph, const struct graph_operator *
                          const char *name, const struct kelp_shape *shape,
                          struct graph_operands operands)
 {
-    uint64_t elem_count;
     if (graph->status != KELP_OK) {
         return KELP_GRAPH_NONE;
     }
+    const enum kelp_layout layout = kelp__graph_layout_of(graph, op, operands);
+    for (uint32_t i = 0; i < operands.count; i++) {
+        if (kelp__graph_turn(graph, operands.nodes[i], layout) == KELP_GRAPH_NONE) {
+            return KELP_GRAPH_NONE;
+        }
+    }
+    return kelp__graph_add_node(graph, op, name, shape, operands, layout, layout);
+}
+
+uint32_t kelp__graph_add_node(struct kelp_graph *graph, const struct graph_operator *op,
+                              const char *name, const struct kelp_shape *shape,
+                              struct graph_operands operands, enum kelp_layout from,
+                              enum kelp_layout layout)
+{
+    uint64_t elem_count;
     if (shape->rank > KELP_TENSOR_RANK_MAX || !shape_count(shape, &elem_count)) {
         char text[GRAPH_SHAPE_TEXT_SIZE];
         kelp_shape_print(shape, text, sizeof(text));
@@ -184,15 +198,18 @@ uint32_t kelp__graph_add(struct kelp_graph *graph, const struct graph_operator *
                             .elem_count = elem_count,
                             .per_sample = op != &kelp__graph_parameter && op != &kelp__graph_rows,
                             .needs_gradient = op == &kelp__graph_parameter,
+                            .layout = kelp__graph_is_flat(shape) ? KELP_CHANNELS_FIRST : layout,
+                            .turned = KELP_GRAPH_NONE,
                             .edge_first = graph->edge_count,
                             .edge_count = operands.count,
                             .complete_from = KELP_GRAPH_NONE};
     (void)snprintf(node->name, sizeof(node->name), "%s", name);
     for (uint32_t i = 0; i < operands.count; i++) {
-        struct graph_node *operand = &graph->nodes[operands.nodes[i]];
+        const uint32_t id = kelp__graph_turned(graph, operands.nodes[i], from);
+        struct graph_node *operand = &graph->nodes[id];
         node->needs_gradient = node->needs_gradient || operand->needs_gradient;
         operand->consumer_count++;
-        graph->edges[graph->edge_count++] = (struct graph_edge){.node = operands.nodes[i]};
+        graph->edges[graph->edge_count++] = (struct graph_edge){.node = id};
     }
     return graph->node_count++;
 }

@@ -1,7 +1,7 @@
 /*
- * What the files of the graph share: graph.c (building), graph_ops_*.c (operators), graph_fuse.c
- * (several nodes as one), graph_plan.c (what is computed, and the memory for it) and graph_run.c
- * (running).
+ * What the files of the graph share: graph.c (building), graph_ops_*.c (operators), graph_layout.c
+ * (how images stand), graph_fuse.c (several nodes as one), graph_plan.c (what is computed, and the
+ * memory for it) and graph_run.c (running).
  */
 #ifndef KELP_WORKER_MODEL_GRAPH_GRAPH_INTERNAL_H
 #define KELP_WORKER_MODEL_GRAPH_GRAPH_INTERNAL_H
@@ -11,6 +11,13 @@
 #define GRAPH_SHAPE_TEXT_SIZE 192
 
 struct graph_node;
+
+/* How the images stand that an operator takes and gives, where the device takes channels last. */
+enum graph_images {
+    GRAPH_IMAGES_FIRST, /* with their channels first: it goes by the order of the shape */
+    GRAPH_IMAGES_LAST,  /* with their channels last */
+    GRAPH_IMAGES_AS_IS  /* as they come; with their channels last as soon as one comes so */
+};
 
 /*
  * An operator. Its builder checks shapes and adds a node; these functions compute `count` samples.
@@ -38,6 +45,7 @@ struct graph_operator {
     /* The backward pass takes as much room as the node's gradient, workspace[1]: the same memory
      * where nothing else reads that. */
     bool gradient_room;
+    enum graph_images images;
 };
 
 /* One operand of a node. */
@@ -59,6 +67,10 @@ struct graph_node {
     bool statistic;
     bool needs_gradient; /* a parameter, or follows from one */
     bool reached;        /* the output depends on it */
+    /* Of the value and its gradient; first where both are the same. The shape says nothing of it.
+     */
+    enum kelp_layout layout;
+    uint32_t turned; /* the node with this value in the other layout; KELP_GRAPH_NONE: none yet */
     uint32_t edge_first, edge_count;
     uint32_t consumer_count;
     /* After this node's backward pass the gradients of the parameters from this index on are
@@ -272,6 +284,11 @@ struct graph_operands {
 uint32_t kelp__graph_add(struct kelp_graph *graph, const struct graph_operator *op,
                          const char *name, const struct kelp_shape *shape,
                          struct graph_operands operands);
+/* The same for a node of this layout, whose operands stand as `from` says by now. */
+uint32_t kelp__graph_add_node(struct kelp_graph *graph, const struct graph_operator *op,
+                              const char *name, const struct kelp_shape *shape,
+                              struct graph_operands operands, enum kelp_layout from,
+                              enum kelp_layout layout);
 /* A layer's operand: a value of samples; NULL, the failure kept, for anything else. */
 const struct graph_node *kelp__graph_operand(struct kelp_graph *graph, const char *name,
                                              uint32_t x);
@@ -299,6 +316,20 @@ bool kelp__graph_linear_activate(const struct kelp_graph *graph, struct graph_no
 /* Operand gradient = or += factor * the node's own, element by element. */
 void kelp__graph_add_gradient(struct kelp_graph *graph, const struct graph_node *node,
                               uint32_t operand, float factor, uint32_t count);
+
+/* ---- layouts (graph_layout.c) ---------------------------------------------------------------- */
+
+/* How an operator's images are to stand, those of its operands and its own. */
+enum kelp_layout kelp__graph_layout_of(const struct kelp_graph *graph,
+                                       const struct graph_operator *op,
+                                       struct graph_operands operands);
+/* The node with this node's value in that layout: itself, or a copy, made once and shared by all
+ * who ask. KELP_GRAPH_NONE: the failure is kept. */
+uint32_t kelp__graph_turn(struct kelp_graph *graph, uint32_t node, enum kelp_layout layout);
+/* The same of a node that is turned already, or need not be. */
+uint32_t kelp__graph_turned(const struct kelp_graph *graph, uint32_t node, enum kelp_layout layout);
+/* Images of this shape are the same in both layouts. */
+bool kelp__graph_is_flat(const struct kelp_shape *shape);
 
 /* ---- running (graph_run.c) ------------------------------------------------------------------- */
 

@@ -38,7 +38,7 @@ static void unary_backward(struct kelp_graph *graph, struct graph_node *node, ui
     {                                                                                              \
         .name = (operator_name), .available = unary_available, .forward = unary_forward,           \
         .backward = unary_backward, .backward_reads_output = true, .in_place = true,               \
-        .gradient_in_place = true, .function = true                                                \
+        .gradient_in_place = true, .function = true, .images = GRAPH_IMAGES_AS_IS                  \
     }
 static const struct graph_operator relu_operator = UNARY_OF_OUTPUT("relu");
 static const struct graph_operator elu_operator = UNARY_OF_OUTPUT("elu");
@@ -50,7 +50,8 @@ static const struct graph_operator gelu_operator = {.name = "gelu",
                                                     .backward = unary_backward,
                                                     .backward_reads = 1,
                                                     .gradient_in_place = true,
-                                                    .function = true};
+                                                    .function = true,
+                                                    .images = GRAPH_IMAGES_AS_IS};
 
 static uint32_t add_unary(struct kelp_graph *graph, const struct graph_operator *op,
                           const char *name, uint32_t x, enum kelp_unary_kind kind)
@@ -124,7 +125,8 @@ static void scale_backward(struct kelp_graph *graph, struct graph_node *node, ui
 static const struct graph_operator scale_operator = {.name = "scale",
                                                      .available = copy_available,
                                                      .forward = scale_forward,
-                                                     .backward = scale_backward};
+                                                     .backward = scale_backward,
+                                                     .images = GRAPH_IMAGES_AS_IS};
 
 uint32_t kelp_graph_scale(struct kelp_graph *graph, const char *name, uint32_t x, float factor)
 {
@@ -406,17 +408,20 @@ static const struct graph_operator add_operator = {.name = "add",
                                                    .forward = add_forward,
                                                    .backward = add_backward,
                                                    .in_place = true,
-                                                   .gradient_same = 3};
+                                                   .gradient_same = 3,
+                                                   .images = GRAPH_IMAGES_AS_IS};
 static const struct graph_operator subtract_operator = {.name = "subtract",
                                                         .forward = subtract_forward,
                                                         .backward = subtract_backward,
                                                         .in_place = true,
-                                                        .gradient_same = 1};
+                                                        .gradient_same = 1,
+                                                        .images = GRAPH_IMAGES_AS_IS};
 static const struct graph_operator multiply_operator = {.name = "multiply",
                                                         .available = multiply_available,
                                                         .forward = multiply_forward,
                                                         .backward = multiply_backward,
-                                                        .backward_reads = 3};
+                                                        .backward_reads = 3,
+                                                        .images = GRAPH_IMAGES_AS_IS};
 
 static uint32_t add_binary(struct kelp_graph *graph, const struct graph_operator *op,
                            const char *name, uint32_t a, uint32_t b)

@@ -1,4 +1,5 @@
-/* Convolution and pooling over [channels, height, width]. */
+/* Convolution and pooling over [channels, height, width], in memory perhaps with the channels
+ * last. */
 #include "worker/model/graph/graph_internal.h"
 
 #include <inttypes.h>
@@ -87,7 +88,8 @@ const struct graph_operator kelp__graph_conv2d = {.name = "conv2d",
                                                   .available = conv2d_available,
                                                   .forward = conv2d_forward,
                                                   .backward = conv2d_backward,
-                                                  .backward_reads = 1};
+                                                  .backward_reads = 1,
+                                                  .images = GRAPH_IMAGES_LAST};
 
 /* The device's part of the node, where the device has one (finish() reports it otherwise). */
 static uint32_t prepare_conv2d(struct kelp_graph *graph, uint32_t id,
@@ -166,6 +168,8 @@ uint32_t kelp_graph_conv2d(struct kelp_graph *graph, const char *name, uint32_t 
     const struct kelp_shape shape = {
         .rank = 3, .dims = {conv.channels_out, conv.window.output[0], conv.window.output[1]}};
     const uint32_t operands[] = {x, weight, bias};
+    conv.window.layout =
+        kelp__graph_layout_of(graph, &kelp__graph_conv2d, (struct graph_operands){operands, 2});
     const uint32_t id =
         kelp__graph_add(graph, &kelp__graph_conv2d, name, &shape,
                         (struct graph_operands){operands, bias == KELP_GRAPH_NO_BIAS ? 2 : 3});
@@ -227,11 +231,13 @@ static void average_pool_backward(struct kelp_graph *graph, struct graph_node *n
 static const struct graph_operator max_pool_operator = {.name = "max_pool",
                                                         .available = max_pool_available,
                                                         .forward = max_pool_forward,
-                                                        .backward = max_pool_backward};
+                                                        .backward = max_pool_backward,
+                                                        .images = GRAPH_IMAGES_AS_IS};
 static const struct graph_operator average_pool_operator = {.name = "average_pool",
                                                             .available = average_pool_available,
                                                             .forward = average_pool_forward,
-                                                            .backward = average_pool_backward};
+                                                            .backward = average_pool_backward,
+                                                            .images = GRAPH_IMAGES_AS_IS};
 
 static uint32_t add_pool(struct kelp_graph *graph, const struct graph_operator *op,
                          const char *name, uint32_t x, const struct kelp_graph_window *given)
@@ -252,6 +258,7 @@ static uint32_t add_pool(struct kelp_graph *graph, const struct graph_operator *
     }
     const struct kelp_shape shape = {.rank = 3,
                                      .dims = {window.channels, window.output[0], window.output[1]}};
+    window.layout = kelp__graph_layout_of(graph, op, (struct graph_operands){&x, 1});
     const uint32_t id = kelp__graph_add(graph, op, name, &shape, (struct graph_operands){&x, 1});
     if (id != KELP_GRAPH_NONE) {
         struct graph_node *node = &graph->nodes[id];

@@ -94,6 +94,7 @@ static struct kelp_batch_norm batch_norm_of(const struct kelp_graph *graph,
                                     .samples = count,
                                     .channels = channels,
                                     .inner = node->elem_count / channels,
+                                    .layout = node->layout,
                                     .eps = node->u.eps,
                                     .training = graph->training,
                                     .mean = node->kept,
@@ -132,7 +133,8 @@ const struct graph_operator kelp__graph_batch_norm = {.name = "batch_norm",
                                                       .available = batch_norm_available,
                                                       .forward = batch_norm_forward,
                                                       .backward = batch_norm_backward,
-                                                      .backward_reads = 1};
+                                                      .backward_reads = 1,
+                                                      .images = GRAPH_IMAGES_AS_IS};
 
 /* A running statistic of this batch norm alone. */
 static bool check_statistic(struct kelp_graph *graph, const char *name, const char *what,

@@ -64,7 +64,9 @@ static kelp_status check_sizes(const struct kelp_graph *graph, struct kelp_error
         const uint64_t batch = node->per_sample ? graph->batch_max : 1;
         uint64_t rows;
         if (last > INT_MAX || __builtin_mul_overflow(node->elem_count / last, batch, &rows) ||
-            rows > INT_MAX) {
+            rows > INT_MAX ||
+            (node->layout == KELP_CHANNELS_LAST &&
+             node->elem_count / node->shape.dims[0] > INT_MAX)) {
             return kelp_fail(reterr, KELP_ERR_LIMIT,
                              "layer %s: with %u samples at once it has more than 2^31 rows or "
                              "columns",
@@ -242,7 +244,10 @@ kelp_status kelp_graph_finish(struct kelp_graph *graph, uint32_t output,
     if (graph->batch_max == 0) {
         return kelp_fail(reterr, KELP_ERR_INVALID, "a batch of 0 samples at most");
     }
-    graph->output = output;
+    graph->output = kelp__graph_turn(graph, output, KELP_CHANNELS_FIRST);
+    if (graph->output == KELP_GRAPH_NONE) {
+        return kelp_fail(reterr, graph->status, "%s", graph->error.text);
+    }
     kelp_status status = check_target(graph, target, loss, reterr);
     if (status == KELP_OK) {
         set_loss(graph, target, loss);
