@@ -40,7 +40,7 @@ static __device__ __forceinline__ void sum_quad(float4 x, float4 dy, float mean,
 
 /* Where sums go, and how they are split. */
 struct batch_plan {
-    bool columns; /* the inner size is 1: channels are columns, samples are rows */
+    bool columns; /* channels stand side by side: they are columns, and what each has is rows */
     bool vector;
     uint64_t parts;
     struct kelp__cuda_columns across;
@@ -55,10 +55,49 @@ enum { MEAN, A, B, SCALE, FACTORS };
 
 /* ---- sums ------------------------------------------------------------------------------------ */
 
+/* Rows of a thread whose sums are float32. */
+#ifndef KELP_CUDA_NORM_RUN
+#define KELP_CUDA_NORM_RUN 64u
+#endif
+
+/* The sums of four neighbouring channels. */
+struct four {
+    double of[4];
+};
+
+static __device__ __forceinline__ void add_four(struct four *sum, float4 values)
+{
+    sum->of[0] = sum->of[0] + (double)values.x;
+    sum->of[1] = sum->of[1] + (double)values.y;
+    sum->of[2] = sum->of[2] + (double)values.z;
+    sum->of[3] = sum->of[3] + (double)values.w;
+}
+
+/* The sum over the lines of a block, right in the threads of line 0. `partial`: as
+ * kelp__cuda_lines_sum()'s. */
+static __device__ __forceinline__ struct four lines_sum(struct four value, uint32_t across,
+                                                        struct four *partial)
+{
+    partial[threadIdx.x] = value;
+    __syncthreads();
+    for (uint32_t step = KELP_CUDA_THREADS / 2; step >= across; step /= 2) {
+        if (threadIdx.x < step) {
+            struct four *to = &partial[threadIdx.x];
+            const struct four *other = &partial[threadIdx.x + step];
+            KELP_CUDA_UNROLL_ALL
+            for (int n = 0; n < 4; n++) {
+                to->of[n] = to->of[n] + other->of[n];
+            }
+        }
+        __syncthreads();
+    }
+    return partial[threadIdx.x];
+}
+
 template <enum batch_sum kind, bool vector>
 static __global__ void sum_columns(const struct kelp_batch_norm p, const struct batch_plan plan)
 {
-    KELP_CUDA_SHARED float4 partial[KELP_CUDA_THREADS];
+    KELP_CUDA_SHARED struct four partial[KELP_CUDA_THREADS];
     const struct kelp__cuda_columns across = plan.across;
     const uint32_t lane = threadIdx.x % across.across, line = threadIdx.x / across.across;
     const uint64_t c = (blockIdx.x % across.blocks * across.across + lane) * 4;
@@ -66,41 +105,42 @@ static __global__ void sum_columns(const struct kelp_batch_norm p, const struct 
     const uint64_t end =
         begin + across.part_rows < across.rows ? begin + across.part_rows : across.rows;
     const uint64_t left = c < across.columns ? across.columns - c : 0;
+    const uint64_t run = (uint64_t)KELP_CUDA_NORM_RUN * across.lines;
     const float *x = p.x + c, *dy = p.dy + c;
     const float4 zeros = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
     const float4 mean = kind == SUM_X ? zeros : kelp__cuda_load_some(p.mean + c, left);
-    float4 first = zeros, second = zeros;
-    KELP_CUDA_UNROLL(4)
-    KELP_CUDA_STEPS(s, left != 0 ? begin + line : end, end, across.lines)
-    {
-        const uint64_t at = s * across.columns;
-        float4 slopes = zeros;
-        const float4 values =
-            vector ? kelp__cuda_load(x + at, true) : kelp__cuda_load_some(x + at, left);
-        if (kind == SUM_GRADIENT) {
-            slopes = vector ? kelp__cuda_load(dy + at, true) : kelp__cuda_load_some(dy + at, left);
+    struct four first = {}, second = {};
+    for (uint64_t from = left != 0 ? begin + line : end; from < end; from += run) {
+        float4 some = zeros, others = zeros;
+        KELP_CUDA_UNROLL(4)
+        KELP_CUDA_STEPS(s, from, end - from < run ? end : from + run, across.lines)
+        {
+            const uint64_t at = s * across.columns;
+            float4 slopes = zeros;
+            const float4 values =
+                vector ? kelp__cuda_load(x + at, true) : kelp__cuda_load_some(x + at, left);
+            if (kind == SUM_GRADIENT) {
+                slopes =
+                    vector ? kelp__cuda_load(dy + at, true) : kelp__cuda_load_some(dy + at, left);
+            }
+            sum_element<kind>(values.x, slopes.x, mean.x, &some.x, &others.x);
+            sum_element<kind>(values.y, slopes.y, mean.y, &some.y, &others.y);
+            sum_element<kind>(values.z, slopes.z, mean.z, &some.z, &others.z);
+            sum_element<kind>(values.w, slopes.w, mean.w, &some.w, &others.w);
         }
-        sum_element<kind>(values.x, slopes.x, mean.x, &first.x, &second.x);
-        sum_element<kind>(values.y, slopes.y, mean.y, &first.y, &second.y);
-        sum_element<kind>(values.z, slopes.z, mean.z, &first.z, &second.z);
-        sum_element<kind>(values.w, slopes.w, mean.w, &first.w, &second.w);
+        add_four(&first, some);
+        add_four(&second, others);
     }
-    first = kelp__cuda_lines_sum(first, across.across, partial);
+    first = lines_sum(first, across.across, partial);
     if (kind == SUM_GRADIENT) {
-        second = kelp__cuda_lines_sum(second, across.across, partial);
+        second = lines_sum(second, across.across, partial);
     }
     double2 *to = plan.partial + c * plan.parts + part;
-    if (line == 0 && left > 0) {
-        to[0] = make_double2((double)first.x, (double)second.x);
-    }
-    if (line == 0 && left > 1) {
-        to[plan.parts] = make_double2((double)first.y, (double)second.y);
-    }
-    if (line == 0 && left > 2) {
-        to[2 * plan.parts] = make_double2((double)first.z, (double)second.z);
-    }
-    if (line == 0 && left > 3) {
-        to[3 * plan.parts] = make_double2((double)first.w, (double)second.w);
+    KELP_CUDA_UNROLL_ALL
+    for (uint64_t n = 0; n < 4; n++) {
+        if (line == 0 && left > n) {
+            to[n * plan.parts] = make_double2(first.of[n], second.of[n]);
+        }
     }
 }
 
@@ -266,7 +306,8 @@ static uint64_t finish_blocks(const struct kelp_batch_norm *p)
 
 /* ---- all elements ---------------------------------------------------------------------------- */
 
-/* y [samples, channels, inner] = or += what factors make of x, and of dy in the gradient. */
+/* y [samples, channels, inner] = or += what factors make of x, and of dy in the gradient. With the
+ * channels last samples are those of all places of an image, and inner is 1. */
 struct affine {
     const float *x, *dy;
     float *y;
@@ -342,7 +383,7 @@ template <bool gradient, bool vector> static __global__ void affine_planes(const
     }
 }
 
-/* Four channels a thread, in every so many samples; inner is 1, and all of it aligned. */
+/* Four channels a thread, in every so many rows; inner is 1, and all of it aligned. */
 template <bool gradient>
 static __global__ void affine_columns(const struct affine p, const struct kelp__cuda_columns plan)
 {
@@ -413,6 +454,11 @@ static void plan_planes(struct batch_plan *plan, const struct kelp_batch_norm *p
     plan->parts = plan->units != 0 ? (plan->units + plan->part_units - 1) / plan->part_units : 1;
 }
 
+static bool is_columns(const struct kelp_batch_norm *p)
+{
+    return p->inner == 1 || p->layout == KELP_CHANNELS_LAST;
+}
+
 /* False: no memory, which is noted, or nothing to do. */
 static bool plan_sums(struct kelp_stream *stream, const struct kelp_batch_norm *p, bool vector,
                       struct batch_plan *ret)
@@ -421,10 +467,10 @@ static bool plan_sums(struct kelp_stream *stream, const struct kelp_batch_norm *
     if (p->channels == 0) {
         return false;
     }
-    ret->columns = p->inner == 1;
+    ret->columns = is_columns(p);
     ret->vector = vector;
     if (ret->columns) {
-        ret->across = kelp__cuda_plan_columns(1, p->samples, p->channels);
+        ret->across = kelp__cuda_plan_columns(1, p->samples * p->inner, p->channels);
         ret->parts = ret->across.parts;
     } else {
         plan_planes(ret, p);
@@ -435,6 +481,19 @@ static bool plan_sums(struct kelp_stream *stream, const struct kelp_batch_norm *
         sums * sizeof(double2) + (uint64_t)FACTORS * p->channels * sizeof(float)));
     ret->factors = reinterpret_cast<float *>(ret->partial + sums);
     return ret->partial != NULL;
+}
+
+/* From x and factors; where to, and from which dy, the caller says. */
+static struct affine affine_of(const struct kelp_batch_norm *p, const float *factors)
+{
+    const bool columns = is_columns(p);
+    struct affine affine = {};
+    affine.x = p->x;
+    affine.samples = columns ? p->samples * p->inner : p->samples;
+    affine.channels = p->channels;
+    affine.inner = columns ? 1 : p->inner;
+    affine.factors = factors;
+    return affine;
 }
 
 void kelp__cuda_batch_norm(struct kelp_stream *stream, const struct kelp_batch_norm *p)
@@ -454,8 +513,9 @@ void kelp__cuda_batch_norm(struct kelp_stream *stream, const struct kelp_batch_n
         KELP_CUDA_LAUNCH(stream, prepare_running, kelp__cuda_blocks(p->channels), KELP_CUDA_THREADS,
                          *p, plan.factors);
     }
-    const struct affine affine = {p->x,        NULL,     p->y,         p->samples,
-                                  p->channels, p->inner, plan.factors, KELP_OVERWRITE};
+    struct affine affine = affine_of(p, plan.factors);
+    affine.y = p->y;
+    affine.write = KELP_OVERWRITE;
     launch_affine<false>(stream, &affine);
 }
 
@@ -468,8 +528,10 @@ void kelp__cuda_batch_norm_gradient(struct kelp_stream *stream, const struct kel
     launch_sums<SUM_GRADIENT>(stream, p, &plan);
     KELP_CUDA_LAUNCH(stream, finish<SUM_GRADIENT>, finish_blocks(p), KELP_CUDA_THREADS, *p, plan);
     if (p->dx) {
-        const struct affine affine = {p->x,        p->dy,    p->dx,        p->samples,
-                                      p->channels, p->inner, plan.factors, p->write_x};
+        struct affine affine = affine_of(p, plan.factors);
+        affine.dy = p->dy;
+        affine.y = p->dx;
+        affine.write = p->write_x;
         launch_affine<true>(stream, &affine);
     }
 }

@@ -37,7 +37,13 @@ static void run_gradient(struct kelp_stream *stream, void *const *buffers, const
 
 struct sizes {
     uint32_t samples, channels, inner;
+    enum kelp_layout layout;
 };
+
+static const char *layout_of(struct sizes sizes)
+{
+    return sizes.layout == KELP_CHANNELS_LAST ? " last" : "";
+}
 
 static uint64_t count_of(struct sizes sizes)
 {
@@ -50,14 +56,16 @@ static void add_training(struct operator_cases *cases, struct sizes sizes, uint3
     const struct kelp_batch_norm norm = {.samples = sizes.samples,
                                          .channels = sizes.channels,
                                          .inner = sizes.inner,
+                                         .layout = sizes.layout,
                                          .eps = 1e-5f,
                                          .training = true,
                                          .write_statistic = cases_draw_write(cases)};
     struct operator_case *one =
         cases_add(cases, run_forward, &norm, sizeof(norm),
-                  "batch_norm training%s%s%s samples=%u channels=%u inner=%u",
+                  "batch_norm training%s%s%s samples=%u channels=%u inner=%u%s",
                   (statistics & 1) != 0 ? " mean" : "", (statistics & 2) != 0 ? " variance" : "",
-                  case_sign(norm.write_statistic), sizes.samples, sizes.channels, sizes.inner);
+                  case_sign(norm.write_statistic), sizes.samples, sizes.channels, sizes.inner,
+                  layout_of(sizes));
     const uint32_t channels = sizes.channels;
     one->tolerance = TOLERANCE;
     cases_set_buffer(cases, &one->buffers[0], count_of(sizes),
@@ -77,11 +85,14 @@ static void add_training(struct operator_cases *cases, struct sizes sizes, uint3
 /* Without sums: bit by bit. */
 static void add_running(struct operator_cases *cases, struct sizes sizes)
 {
-    const struct kelp_batch_norm norm = {
-        .samples = sizes.samples, .channels = sizes.channels, .inner = sizes.inner, .eps = 1e-5f};
-    struct operator_case *one = cases_add(cases, run_forward, &norm, sizeof(norm),
-                                          "batch_norm samples=%u channels=%u inner=%u",
-                                          sizes.samples, sizes.channels, sizes.inner);
+    const struct kelp_batch_norm norm = {.samples = sizes.samples,
+                                         .channels = sizes.channels,
+                                         .inner = sizes.inner,
+                                         .layout = sizes.layout,
+                                         .eps = 1e-5f};
+    struct operator_case *one = cases_add(
+        cases, run_forward, &norm, sizeof(norm), "batch_norm samples=%u channels=%u inner=%u%s",
+        sizes.samples, sizes.channels, sizes.inner, layout_of(sizes));
     cases_set_buffer(cases, &one->buffers[0], count_of(sizes), CASE_SIGNED);
     cases_set_buffer(cases, &one->buffers[1], sizes.channels, CASE_SIGNED);
     cases_set_buffer(cases, &one->buffers[2], sizes.channels, CASE_SIGNED);
@@ -98,17 +109,18 @@ static void add_gradient(struct operator_cases *cases, struct sizes sizes, uint3
     const struct kelp_batch_norm norm = {.samples = sizes.samples,
                                          .channels = channels,
                                          .inner = sizes.inner,
+                                         .layout = sizes.layout,
                                          .training = true,
                                          .write_x = cases_draw_write(cases),
                                          .write_weight = cases_draw_write(cases),
                                          .write_bias = cases_draw_write(cases)};
     struct operator_case *one = cases_add(
         cases, run_gradient, &norm, sizeof(norm),
-        "batch_norm_gradient%s%s%s%s%s%s samples=%u channels=%u inner=%u",
+        "batch_norm_gradient%s%s%s%s%s%s samples=%u channels=%u inner=%u%s",
         (wanted & 1) != 0 ? " dx" : "", (wanted & 1) != 0 ? case_sign(norm.write_x) : "",
         (wanted & 2) != 0 ? " dweight" : "", (wanted & 2) != 0 ? case_sign(norm.write_weight) : "",
         (wanted & 4) != 0 ? " dbias" : "", (wanted & 4) != 0 ? case_sign(norm.write_bias) : "",
-        sizes.samples, channels, sizes.inner);
+        sizes.samples, channels, sizes.inner, layout_of(sizes));
     one->tolerance = TOLERANCE;
     cases_set_buffer(cases, &one->buffers[0], count_of(sizes), CASE_MODERATE);
     cases_set_buffer(cases, &one->buffers[1], channels, CASE_MODERATE);
@@ -125,15 +137,23 @@ static void add_gradient(struct operator_cases *cases, struct sizes sizes, uint3
     }
 }
 
-static void add_sizes(struct operator_cases *cases, uint32_t samples, uint32_t channels,
-                      uint32_t inner)
+static void add_layout(struct operator_cases *cases, const struct sizes sizes)
 {
-    const struct sizes sizes = {samples, channels, inner};
     add_training(cases, sizes, 3);
     add_training(cases, sizes, cases_draw(cases, 0, 2));
     add_running(cases, sizes);
     add_gradient(cases, sizes, 7);
     add_gradient(cases, sizes, cases_draw(cases, 1, 6));
+}
+
+/* In both layouts, where they differ. */
+static void add_sizes(struct operator_cases *cases, uint32_t samples, uint32_t channels,
+                      uint32_t inner)
+{
+    add_layout(cases, (struct sizes){samples, channels, inner, KELP_CHANNELS_FIRST});
+    if (inner != 1 && channels != 1) {
+        add_layout(cases, (struct sizes){samples, channels, inner, KELP_CHANNELS_LAST});
+    }
 }
 
 static void add_small(struct operator_cases *cases)
@@ -150,6 +170,8 @@ static void add_small(struct operator_cases *cases)
     add_sizes(cases, cases_draw(cases, 2, 9), cases_draw(cases, 129, 140), 1);
     add_sizes(cases, 2, 3, cases_draw(cases, 1025, 1500));
     add_sizes(cases, 1, 2, 4 * cases_draw(cases, 300, 500));
+    add_sizes(cases, cases_draw(cases, 2, 4), 4 * cases_draw(cases, 9, 12),
+              cases_draw(cases, 5, 30));
 }
 
 /* Samples in parts, and planes in segments. */

@@ -103,13 +103,13 @@ static void add_pool(struct operator_cases *cases, bool max, const struct kelp_w
                                    .samples = samples,
                                    .write = cases_draw_write(cases),
                                    .strange = max && cases_flip(cases)};
-    struct operator_case *one =
-        cases_add(cases, max ? run_max_pool : run_average_pool, &pool, sizeof(pool),
-                  "%s_pool %ux%ux%ux%u by %ux%u stride %ux%u padding %ux%u%s%s",
-                  max ? "max" : "average", samples, window->channels, window->input[0],
-                  window->input[1], window->kernel[0], window->kernel[1], window->stride[0],
-                  window->stride[1], window->padding[0], window->padding[1],
-                  pool.write == KELP_ACCUMULATE ? " +=" : "", pool.strange ? " strange" : "");
+    struct operator_case *one = cases_add(
+        cases, max ? run_max_pool : run_average_pool, &pool, sizeof(pool),
+        "%s_pool %ux%ux%ux%u by %ux%u stride %ux%u padding %ux%u%s%s%s", max ? "max" : "average",
+        samples, window->channels, window->input[0], window->input[1], window->kernel[0],
+        window->kernel[1], window->stride[0], window->stride[1], window->padding[0],
+        window->padding[1], pool.write == KELP_ACCUMULATE ? " +=" : "",
+        pool.strange ? " strange" : "", window->layout == KELP_CHANNELS_LAST ? " last" : "");
     one->unrecorded = pool.strange; /* it copies them in */
     const uint64_t planes = (uint64_t)samples * window->channels;
     const uint64_t x = planes * plane_of(window->input), y = planes * plane_of(window->output);
@@ -140,11 +140,16 @@ static struct kelp_window draw_pool_window(struct operator_cases *cases)
     return window;
 }
 
+/* In both layouts. */
 static void add_pools(struct operator_cases *cases, const struct kelp_window *window,
                       uint32_t samples)
 {
+    struct kelp_window last = *window;
+    last.layout = KELP_CHANNELS_LAST;
     add_pool(cases, true, window, samples);
     add_pool(cases, false, window, samples);
+    add_pool(cases, true, &last, samples);
+    add_pool(cases, false, &last, samples);
 }
 
 static void add_small_pools(struct operator_cases *cases)
