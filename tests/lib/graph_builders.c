@@ -360,6 +360,94 @@ static uint32_t build_average_pool(struct built *b)
     return kelp_graph_average_pool(b->graph, "average_pool", image(b, &w), &w);
 }
 
+/* ---- several operators on images ---- */
+
+#define STEPS_MAX 6
+
+/* Images, the first ones first; all may be read again. */
+struct images {
+    uint32_t nodes[STEPS_MAX + 1];
+    uint32_t count;
+};
+
+/* A window that leaves something of the image. */
+static struct kelp_graph_window window_over(struct built *b, const struct kelp_shape *image)
+{
+    struct kelp_graph_window w = {.groups = 1};
+    for (uint32_t side = 0; side < 2; side++) {
+        const uint32_t most = image->dims[1 + side] < 3 ? (uint32_t)image->dims[1 + side] : 3;
+        w.kernel[side] = 1 + built_below(b, most);
+        w.stride[side] = 1 + built_below(b, 2);
+        w.padding[side] = built_below(b, w.kernel[side]);
+    }
+    return w;
+}
+
+/* The first one of x's shape: x itself at the latest. */
+static uint32_t like(struct built *b, const struct images *images, uint32_t x)
+{
+    for (uint32_t i = 0; i < images->count; i++) {
+        if (kelp_shape_equal(kelp_graph_shape(b->graph, images->nodes[i]),
+                             kelp_graph_shape(b->graph, x))) {
+            return images->nodes[i];
+        }
+    }
+    return x;
+}
+
+/* Operators that ask for channels last, that need them first, and that take them as they are. */
+static uint32_t image_step(struct built *b, const struct images *images, uint32_t x)
+{
+    static const uint32_t order[] = {0, 2, 1};
+    const struct kelp_shape shape = *kelp_graph_shape(b->graph, x);
+    const struct kelp_graph_window w = window_over(b, &shape);
+    const uint32_t parts[] = {like(b, images, x), x};
+    char text[32];
+    switch (built_below(b, 12)) {
+    case 0:
+        return kelp_graph_max_pool(b->graph, "max", x, &w);
+    case 1:
+        return kelp_graph_average_pool(b->graph, "average", x, &w);
+    case 2:
+        return kelp_layer_batch_norm(b->graph, name(b, text), x);
+    case 3:
+        return kelp_graph_tanh(b->graph, "tanh", x);
+    case 4:
+        return kelp_graph_gelu(b->graph, "gelu", x);
+    case 5:
+        return kelp_graph_add(b->graph, "add", parts[0], x);
+    case 6:
+        return kelp_graph_multiply(b->graph, "multiply", x, parts[0]);
+    case 7:
+        return kelp_graph_dropout(b->graph, "dropout", x, 0.3f);
+    case 8:
+        return kelp_graph_concat(b->graph, "concat", parts, 2, built_below(b, 3));
+    case 9:
+        return kelp_graph_permute(b->graph, "permute", x, order);
+    default:
+        return kelp_layer_conv2d(b->graph, name(b, text), x, size(b, 4), &w,
+                                 built_below(b, 2) == 0);
+    }
+}
+
+static uint32_t build_images(struct built *b)
+{
+    struct images images = {.count = 1};
+    b->batch = 3 + built_below(b, GRAPH_BATCH_MAX - 2);
+    images.nodes[0] = operand(b, shape3(size(b, 3), 1 + size(b, 4), 1 + size(b, 4)));
+    while (images.count <= STEPS_MAX) {
+        const uint32_t x = image_step(b, &images, images.nodes[images.count - 1]);
+        if (x == KELP_GRAPH_NONE) {
+            return x;
+        }
+        if (b->output_count + b->late_count < GRAPH_LIST_MAX - 1 && built_below(b, 4) == 0) {
+            built_give_out(b, x);
+        }
+        images.nodes[images.count++] = x;
+    }
+    return images.nodes[STEPS_MAX];
+}
+
 const struct graph_builder graph_builders[GRAPH_BUILDERS] = {
     {"relu", build_relu},
     {"gelu", build_gelu},
@@ -394,4 +482,5 @@ const struct graph_builder graph_builders[GRAPH_BUILDERS] = {
     {"conv2d", build_conv2d},
     {"max_pool", build_max_pool},
     {"average_pool", build_average_pool},
+    {"images", build_images},
 };

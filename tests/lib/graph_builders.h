@@ -8,9 +8,10 @@
 #include "tests/lib/gradient_check.h"
 #include "worker/model/graph/graph.h"
 
-#define GRAPH_BUILDERS   33
-#define GRAPH_NUMBERS    3 /* first input */
-#define GRAPH_CATEGORIES 4 /* second input */
+#define GRAPH_BUILDERS   34
+#define GRAPH_IMAGES     30 /* from this one on they have to do with images */
+#define GRAPH_NUMBERS    3  /* first input */
+#define GRAPH_CATEGORIES 4  /* second input */
 #define GRAPH_VOCAB      5
 #define GRAPH_LIST_MAX   8
 #define GRAPH_BATCH_MAX  4

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "tests/lib/channels_last.h"
 #include "tests/lib/graph_builders.h"
 #include "tests/lib/suite.h"
 
@@ -38,14 +39,22 @@ static void finish(struct built *b)
     ck_assert_msg(status == KELP_OK, "%s", error.text);
 }
 
-static void built_init(struct built *b, struct source *source, const struct graph_builder *builder)
+typedef kelp_status device_create(struct kelp_device **ret, struct kelp_error *reterr);
+
+static kelp_status cpu_create(struct kelp_device **ret, struct kelp_error *reterr)
+{
+    return kelp_device_cpu_create(1, ret, reterr);
+}
+
+static void built_init(struct built *b, device_create *create, struct source *source,
+                       const struct graph_builder *builder)
 {
     struct kelp_error error = {KELP_OK, ""};
     const struct kelp_shape numbers = built_shape1(GRAPH_NUMBERS),
                             categories = built_shape1(GRAPH_CATEGORIES);
     *b = (struct built){.source = source, .batch = 1 + source_below(source, GRAPH_BATCH_MAX)};
     b->loss_kind = built_below(b, 64);
-    ck_assert_int_eq(kelp_device_cpu_create(1, &b->device, &error), KELP_OK);
+    ck_assert_int_eq(create(&b->device, &error), KELP_OK);
     ck_assert_int_eq(b->device->table->stream_create(b->device, &b->stream, &error), KELP_OK);
     b->graph = kelp_graph_create(b->stream, GRAPH_BATCH_MAX);
     ck_assert_ptr_nonnull(b->graph);
@@ -237,7 +246,7 @@ KELP_LOOP_TEST(test_operator, 0, KELP_ARRAY_COUNT(graph_builders))
         struct source source = {.seed = (uint64_t)_i << 32 | seed};
         struct built b;
         struct trial trial;
-        built_init(&b, &source, &graph_builders[_i]);
+        built_init(&b, cpu_create, &source, &graph_builders[_i]);
         trial_init(&trial, &b);
         const double loss = train(&trial, trial.gradient);
         ck_assert_double_eq(train(&trial, trial.scratch), loss);
@@ -256,5 +265,35 @@ KELP_LOOP_TEST(test_operator, 0, KELP_ARRAY_COUNT(graph_builders))
         }
         trial_fini(&trial);
         built_fini(&b);
+    }
+}
+
+/* Where images stand the other way: the same values, and gradients that are added up in another
+ * order at most. */
+KELP_LOOP_TEST(test_channels_last, GRAPH_IMAGES, GRAPH_BUILDERS)
+{
+    for (uint32_t seed = 0; seed < 4 * seeds(); seed++) {
+        struct source source = {.seed = (uint64_t)_i << 32 | seed}, same = source;
+        struct built b, last;
+        struct trial trial, other;
+        built_init(&b, cpu_create, &source, &graph_builders[_i]);
+        trial_init(&trial, &b);
+        built_init(&last, channels_last_cpu_create, &same, &graph_builders[_i]);
+        trial_init(&other, &last);
+        for (uint32_t pass = 0; pass < 2; pass++) { /* the second one adds to the first */
+            ck_assert_double_eq(train(&trial, trial.gradient), train(&other, other.gradient));
+            const double scale = gradient_scale(trial.gradient, trial.count);
+            for (uint64_t i = 0; i < trial.count; i++) {
+                ck_assert_msg(fabs((double)(trial.gradient[i] - other.gradient[i])) <= 1e-5 * scale,
+                              "%s, seed %u, element %llu: %g and %g", graph_builders[_i].name, seed,
+                              (unsigned long long)i, (double)trial.gradient[i],
+                              (double)other.gradient[i]);
+            }
+            trial.accumulate = other.accumulate = true;
+        }
+        trial_fini(&trial);
+        trial_fini(&other);
+        built_fini(&b);
+        built_fini(&last);
     }
 }
