@@ -251,6 +251,18 @@ static void run_linear_gradient(const void *argument)
     stream->table->linear_gradient(stream, &linear);
 }
 
+/* Images to their channels last, and samples of three channels. */
+static const struct kelp_transpose turns[] = {
+    {.batch = POOL_SAMPLES, .rows = 64, .columns = 112 * 112},
+    {.batch = 4096, .rows = 3, .columns = 64 * 64}};
+static void run_turn(const void *argument)
+{
+    struct kelp_transpose turn = *(const struct kelp_transpose *)argument;
+    turn.x = memory.x;
+    turn.y = memory.out;
+    stream->table->transpose(stream, &turn);
+}
+
 static void run_transpose(const void *argument)
 {
     const struct kelp_transpose transpose = {
@@ -346,7 +358,11 @@ static void run_layer_norm_gradient(const void *argument)
     stream->table->layer_norm_gradient(stream, &gradient);
 }
 
-static struct kelp_batch_norm batch_norm(void)
+/* The argument of what takes images: how they stand. */
+static const enum kelp_layout channels_first = KELP_CHANNELS_FIRST;
+static const enum kelp_layout channels_last = KELP_CHANNELS_LAST;
+
+static struct kelp_batch_norm batch_norm(const enum kelp_layout *layout)
 {
     return (struct kelp_batch_norm){.x = memory.x,
                                     .weight = memory.weight,
@@ -355,6 +371,7 @@ static struct kelp_batch_norm batch_norm(void)
                                     .samples = NORM_SAMPLES,
                                     .channels = NORM_CHANNELS,
                                     .inner = NORM_INNER,
+                                    .layout = *layout,
                                     .eps = 1e-5f,
                                     .training = true,
                                     .mean = memory.small,
@@ -368,15 +385,13 @@ static struct kelp_batch_norm batch_norm(void)
 
 static void run_batch_norm(const void *argument)
 {
-    const struct kelp_batch_norm forward = batch_norm();
-    (void)argument;
+    const struct kelp_batch_norm forward = batch_norm(argument);
     stream->table->batch_norm(stream, &forward);
 }
 
 static void run_batch_norm_gradient(const void *argument)
 {
-    const struct kelp_batch_norm gradient = batch_norm();
-    (void)argument;
+    const struct kelp_batch_norm gradient = batch_norm(argument);
     stream->table->batch_norm_gradient(stream, &gradient);
 }
 
@@ -420,9 +435,11 @@ static void run_embedding_gradient(const void *argument)
     stream->table->embedding_gradient(stream, &gradient);
 }
 
-static struct kelp_max_pool max_pool(void)
+static struct kelp_max_pool max_pool(const enum kelp_layout *layout)
 {
-    return (struct kelp_max_pool){.window = max_window,
+    struct kelp_window window = max_window;
+    window.layout = *layout;
+    return (struct kelp_max_pool){.window = window,
                                   .samples = POOL_SAMPLES,
                                   .x = memory.x,
                                   .y = memory.out,
@@ -433,21 +450,21 @@ static struct kelp_max_pool max_pool(void)
 
 static void run_max_pool(const void *argument)
 {
-    const struct kelp_max_pool forward = max_pool();
-    (void)argument;
+    const struct kelp_max_pool forward = max_pool(argument);
     stream->table->max_pool(stream, &forward);
 }
 
 static void run_max_pool_gradient(const void *argument)
 {
-    const struct kelp_max_pool gradient = max_pool();
-    (void)argument;
+    const struct kelp_max_pool gradient = max_pool(argument);
     stream->table->max_pool_gradient(stream, &gradient);
 }
 
-static struct kelp_average_pool average_pool(void)
+static struct kelp_average_pool average_pool(const enum kelp_layout *layout)
 {
-    return (struct kelp_average_pool){.window = average_window,
+    struct kelp_window window = average_window;
+    window.layout = *layout;
+    return (struct kelp_average_pool){.window = window,
                                       .samples = POOL_SAMPLES,
                                       .x = memory.x,
                                       .y = memory.out,
@@ -457,15 +474,13 @@ static struct kelp_average_pool average_pool(void)
 
 static void run_average_pool(const void *argument)
 {
-    const struct kelp_average_pool forward = average_pool();
-    (void)argument;
+    const struct kelp_average_pool forward = average_pool(argument);
     stream->table->average_pool(stream, &forward);
 }
 
 static void run_average_pool_gradient(const void *argument)
 {
-    const struct kelp_average_pool gradient = average_pool();
-    (void)argument;
+    const struct kelp_average_pool gradient = average_pool(argument);
     stream->table->average_pool_gradient(stream, &gradient);
 }
 
@@ -515,6 +530,8 @@ static const struct measurement {
     {"relu and bias_gradient 65536x1024", run_linear_gradient, &relu, 3.0 * COUNT},
     {"gelu and bias_gradient 65536x1024", run_linear_gradient, &gelu, 3.0 * COUNT},
     {"transpose 8192x8192", run_transpose, NULL, 2.0 * BIG_SIDE *BIG_SIDE},
+    {"transpose 128x[64, 112 112]", run_turn, &turns[0], 2.0 * POOL_INPUT},
+    {"transpose 4096x[3, 64 64]", run_turn, &turns[1], 2.0 * 4096 * 3 * 64 * 64},
     {"reduce rows of 65536x1024", run_reduce_rows, NULL, COUNT},
     {"reduce columns of 65536x1024", run_reduce_columns, NULL, COUNT},
     {"softmax 65536x512", run_softmax, NULL, 2.0 * LONG_ROWS * 512},
@@ -522,18 +539,28 @@ static const struct measurement {
     {"glu 65536x1024", run_glu, NULL, 1.5 * COUNT},
     {"layer_norm 65536x512", run_layer_norm, NULL, 2.0 * LONG_ROWS * 512},
     {"layer_norm gradient 65536x512", run_layer_norm_gradient, NULL, 3.0 * LONG_ROWS * 512},
-    {"batch_norm 256x64x3136", run_batch_norm, NULL, 2.0 * NORM_COUNT},
-    {"batch_norm gradient 256x64x3136", run_batch_norm_gradient, NULL, 3.0 * NORM_COUNT},
+    {"batch_norm 256x64x3136", run_batch_norm, &channels_first, 2.0 * NORM_COUNT},
+    {"batch_norm gradient 256x64x3136", run_batch_norm_gradient, &channels_first, 3.0 * NORM_COUNT},
+    {"batch_norm 256x3136x64", run_batch_norm, &channels_last, 2.0 * NORM_COUNT},
+    {"batch_norm gradient 256x3136x64", run_batch_norm_gradient, &channels_last, 3.0 * NORM_COUNT},
     {"dropout 65536x1024", run_dropout, NULL, 2.0 * COUNT},
     {"embedding 10^6 of 10^5, width 64", run_embedding, NULL,
      1.0 * TABLE_WIDTH *(TABLE_IDS + TABLE_ROWS) + TABLE_IDS},
     {"embedding gradient 10^6 of 10^5, width 64", run_embedding_gradient, NULL,
      1.0 * TABLE_WIDTH *(TABLE_IDS + TABLE_ROWS) + TABLE_IDS},
-    {"max_pool 3x3/2 128x64x112x112", run_max_pool, NULL, POOL_INPUT + 2 * POOL_OUTPUT},
-    {"max_pool gradient 3x3/2 128x64x112x112", run_max_pool_gradient, NULL,
+    {"max_pool 3x3/2 128x64x112x112", run_max_pool, &channels_first, POOL_INPUT + 2 * POOL_OUTPUT},
+    {"max_pool gradient 3x3/2 128x64x112x112", run_max_pool_gradient, &channels_first,
      POOL_INPUT + 2 * POOL_OUTPUT},
-    {"average_pool 2x2/2 128x64x112x112", run_average_pool, NULL, POOL_INPUT + POOL_OUTPUT},
-    {"average_pool gradient 2x2/2 128x64x112x112", run_average_pool_gradient, NULL,
+    {"average_pool 2x2/2 128x64x112x112", run_average_pool, &channels_first,
+     POOL_INPUT + POOL_OUTPUT},
+    {"average_pool gradient 2x2/2 128x64x112x112", run_average_pool_gradient, &channels_first,
+     POOL_INPUT + POOL_OUTPUT},
+    {"max_pool 3x3/2 128x112x112x64", run_max_pool, &channels_last, POOL_INPUT + 2 * POOL_OUTPUT},
+    {"max_pool gradient 3x3/2 128x112x112x64", run_max_pool_gradient, &channels_last,
+     POOL_INPUT + 2 * POOL_OUTPUT},
+    {"average_pool 2x2/2 128x112x112x64", run_average_pool, &channels_last,
+     POOL_INPUT + POOL_OUTPUT},
+    {"average_pool gradient 2x2/2 128x112x112x64", run_average_pool_gradient, &channels_last,
      POOL_INPUT + POOL_OUTPUT},
     {"mse and gradient 65536x1000", run_criterion, &mse, 3.0 * LONG_ROWS *CLASSES},
     {"cross_entropy and gradient 65536x1000", run_criterion, &cross_entropy,
@@ -694,7 +721,7 @@ static void prepare(const float *pattern)
     memory.sums = allocate((uint64_t)LONG_ROWS * KELP_LOSS_SUMS * sizeof(*memory.sums));
     stream->table->copy_in(stream, memory.scale, &one, sizeof(one));
     stream->table->copy_in(stream, memory.seed_step, seed_step, sizeof(seed_step));
-    run_max_pool(NULL); /* its gradient reads what it has chosen */
+    run_max_pool(&channels_first); /* its gradient reads what it has chosen */
     wait_all();
 }
 
