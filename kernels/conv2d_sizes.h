@@ -2,6 +2,9 @@
  * How the CUDA device cuts a convolution (kernels/cuda/conv2d.cu explains the forms), and the
  * workspace that it needs: plans are made without a GPU, too (kernels/plan_device.c).
  *
+ * Images in KELP_CHANNELS_LAST go by tiles, of any shape and in any number of groups. A tile is at
+ * least 64 elements wide: of groups with few channels most of it is padding.
+ *
  * Private to kernels/.
  */
 #ifndef KELP_KERNELS_CONV2D_SIZES_H
@@ -17,6 +20,7 @@
 #define KELP_CUDA_CONV2D_TILE                 128u /* sides of a part that keeps a multiprocessor busy */
 #define KELP_CUDA_CONV2D_TILES                264u /* of them keep a large device busy */
 #define KELP_CUDA_CONV2D_PART_MIN             512u /* elements of a sum that are worth a part of their own */
+#define KELP_CUDA_CONV2D_TILE_BLOCKS          528u /* by tiles: blocks that keep a large device busy */
 
 struct kelp__cuda_conv2d {
     struct kelp_conv2d_shape shape;
@@ -26,10 +30,12 @@ struct kelp__cuda_conv2d {
     uint64_t rows, outputs; /* rows of columns, channels_out of all groups */
     uint64_t x, y;          /* elements of a sample */
     uint64_t weights;       /* of all groups */
+    bool by_tiles;          /* channels last; the three below are of no interest then */
     bool by_sample;         /* y and dx */
     bool weight_by_sample;
     bool direct;        /* by sample x is columns */
-    uint32_t whole;     /* samples whose elements of x, y and columns are counted in 31 bits */
+    uint32_t whole;     /* samples whose elements of x, y and columns are counted in 31 bits; by
+                         * tiles those whose places are */
     uint32_t chunk;     /* samples at a time */
     uint64_t workspace; /* elements */
 };
@@ -119,19 +125,69 @@ static inline uint32_t kelp__cuda_conv2d_chunk_of(const struct kelp__cuda_conv2d
     return (samples - 1) / chunks + 1;
 }
 
-/* Columns of a sample are counted in 31 bits, too. */
+/* Columns of a sample are counted in 31 bits, too; by tiles weights are. */
 static inline kelp_status kelp__cuda_conv2d_check(const struct kelp_conv2d_shape *shape,
                                                   struct kelp_error *reterr)
 {
     const kelp_status status = kelp__conv2d_check(shape, reterr);
     const uint64_t rows = shape->window.channels * kelp__conv2d_plane(shape->window.kernel);
+    const uint64_t others = shape->window.layout == KELP_CHANNELS_LAST
+                                ? shape->channels_out / (uint64_t)shape->groups
+                                : kelp__conv2d_plane(shape->window.output);
     if (status != KELP_OK) {
         return status;
     }
-    return rows <= INT_MAX && rows * kelp__conv2d_plane(shape->window.output) <= INT_MAX
-               ? KELP_OK
-               : kelp__conv2d_too_large(shape, reterr);
+    return rows <= INT_MAX && rows * others <= INT_MAX ? KELP_OK
+                                                       : kelp__conv2d_too_large(shape, reterr);
 }
+
+/* ---- by tiles -------------------------------------------------------------------------------- */
+
+/* Rows of dweight's tiles are channels of y, columns are weights of one of them. */
+#define KELP_CUDA_CONV2D_WEIGHT_COLUMNS 128u
+static inline uint32_t kelp__cuda_conv2d_weight_rows(const struct kelp__cuda_conv2d *conv)
+{
+    return conv->channels_out > 64 ? 128 : 64;
+}
+
+static inline uint64_t kelp__cuda_conv2d_weight_tiles(const struct kelp__cuda_conv2d *conv)
+{
+    const uint32_t rows = kelp__cuda_conv2d_weight_rows(conv);
+    return (uint64_t)conv->shape.groups * ((conv->channels_out - 1) / rows + 1) *
+           ((conv->depth - 1) / KELP_CUDA_CONV2D_WEIGHT_COLUMNS + 1);
+}
+
+/* The most parts that dweight's sum is cut into: as many as it takes to fill a device. */
+static inline uint32_t kelp__cuda_conv2d_tile_parts_max(const struct kelp__cuda_conv2d *conv)
+{
+    const uint64_t tiles = kelp__cuda_conv2d_weight_tiles(conv);
+    return tiles < KELP_CUDA_CONV2D_TILE_BLOCKS ? (uint32_t)(KELP_CUDA_CONV2D_TILE_BLOCKS / tiles)
+                                                : 1;
+}
+
+/* Places of y that a part adds up, all but the last one: whole steps of a tile. */
+static inline uint32_t kelp__cuda_conv2d_tile_part(const struct kelp__cuda_conv2d *conv,
+                                                   uint32_t samples)
+{
+    const uint64_t places = (uint64_t)samples * conv->output;
+    const uint64_t worthwhile = places / KELP_CUDA_CONV2D_PART_MIN;
+    uint64_t parts = kelp__cuda_conv2d_tile_parts_max(conv);
+    parts = worthwhile < parts ? worthwhile : parts;
+    return (uint32_t)(parts <= 1 ? places : ((places - 1) / parts / 32 + 1) * 32);
+}
+
+/* The weights in the order that tiles need, or the sums of dweight's parts. */
+static inline void kelp__cuda_conv2d_plan_tiles(struct kelp__cuda_conv2d *conv)
+{
+    const uint64_t input = kelp__conv2d_plane(conv->shape.window.input);
+    const uint32_t samples = conv->shape.samples_max != 0 ? conv->shape.samples_max : 1;
+    conv->by_tiles = true;
+    conv->whole = (uint32_t)(INT_MAX / (input > conv->output ? input : conv->output));
+    conv->chunk = samples < conv->whole ? samples : conv->whole;
+    conv->workspace = conv->weights * kelp__cuda_conv2d_tile_parts_max(conv);
+}
+
+/* ---- both ------------------------------------------------------------------------------------ */
 
 static inline bool kelp__cuda_conv2d_is_direct(const struct kelp_window *window)
 {
@@ -175,7 +231,11 @@ static inline void kelp__cuda_conv2d_plan(struct kelp__cuda_conv2d *conv,
                                           const struct kelp_conv2d_shape *shape)
 {
     kelp__cuda_conv2d_set_sizes(conv, shape);
-    kelp__cuda_conv2d_choose_forms(conv);
+    if (shape->window.layout == KELP_CHANNELS_LAST) {
+        kelp__cuda_conv2d_plan_tiles(conv);
+    } else {
+        kelp__cuda_conv2d_choose_forms(conv);
+    }
 }
 
 #endif

@@ -8,7 +8,7 @@
 #include "kernels/device.h"
 
 /* What its table says, as far as plans without a GPU need it (kernels/plan_device.c). */
-#define KELP_CUDA_CHANNELS_LAST false
+#define KELP_CUDA_CHANNELS_LAST true
 
 #define KELP_CUDA_ENTRY "kelp_cuda_entry"
 

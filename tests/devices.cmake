@@ -8,7 +8,8 @@ function(kelp_emulated_library)
     list(REMOVE_ITEM emulated ${PROJECT_SOURCE_DIR}/kernels/cuda/products.cu)
     set_source_files_properties(${emulated} PROPERTIES LANGUAGE CXX)
     add_library(kelp_cuda_emulated STATIC ${emulated})
-    target_compile_definitions(kelp_cuda_emulated PRIVATE _GNU_SOURCE)
+    # So few blocks fill a device that small cases have large tiles.
+    target_compile_definitions(kelp_cuda_emulated PRIVATE _GNU_SOURCE KELP_CUDA_CONV2D_FILL=4u)
     target_include_directories(kelp_cuda_emulated BEFORE PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/lib/cuda/emulated
       ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/include)
     target_compile_options(kelp_cuda_emulated PRIVATE

@@ -1,5 +1,7 @@
 /*
- * Convolution as matrix products, many samples at a time. What each kernel position meets stands in
+ * Convolution. With the channels last it goes by tiles, which gather what they multiply themselves
+ * (conv2d_gather.cu, conv2d_weight.cu). With the channels first it is matrix products, many samples
+ * at a time. What each kernel position meets stands in
  * a row of `columns`, a group's rows after the other's, in one of two forms:
  *   by sample   [samples][channels * kernel][output]: a product for each sample, straight from dy
  *               or into y; for large outputs
@@ -121,7 +123,11 @@ void kelp__cuda_conv2d(struct kelp_stream *stream, const struct kelp_conv2d_run 
 {
     for (uint32_t first = 0; first < run->samples;) {
         const struct kelp__cuda_conv2d_chunk chunk = chunk_at(run, first);
-        forward(stream, &chunk);
+        if (run->conv->by_tiles) {
+            kelp__cuda_conv2d_tiles_y(stream, &chunk);
+        } else {
+            forward(stream, &chunk);
+        }
         first += chunk.samples;
     }
 }
@@ -380,6 +386,23 @@ static void gradient_bias(struct kelp_stream *stream, const struct kelp_conv2d_r
     }
 }
 
+/* Channels are columns of a matrix whose rows are places. */
+static void gradient_bias_by_tiles(struct kelp_stream *stream, const struct kelp_conv2d_run *run)
+{
+    const struct kelp_conv2d *conv = run->conv;
+    for (uint32_t first = 0; first < run->samples;) {
+        const struct kelp__cuda_conv2d_chunk chunk = chunk_at(run, first);
+        const struct kelp_bias_gradient gradient = {run->dy + first * conv->y,
+                                                    conv->outputs,
+                                                    chunk.samples * conv->output,
+                                                    (uint32_t)conv->outputs,
+                                                    run->dbias,
+                                                    first == 0 ? run->write_bias : KELP_ACCUMULATE};
+        kelp__cuda_bias_gradient(stream, &gradient);
+        first += chunk.samples;
+    }
+}
+
 /* ---- gradients ------------------------------------------------------------------------------- */
 
 /* The gradients of no samples. */
@@ -396,7 +419,9 @@ static void gradient_of_nothing(struct kelp_stream *stream, const struct kelp_co
 static void gradient_weight(struct kelp_stream *stream, const struct kelp__cuda_conv2d_chunk *chunk)
 {
     const enum kelp_write write = chunk->first == 0 ? chunk->run->write_weight : KELP_ACCUMULATE;
-    if (chunk->conv->weight_by_sample) {
+    if (chunk->conv->by_tiles) {
+        kelp__cuda_conv2d_tiles_dweight(stream, chunk, write);
+    } else if (chunk->conv->weight_by_sample) {
         gradient_weight_by_sample(stream, chunk, write);
     } else {
         gradient_weight_wide(stream, chunk, write);
@@ -409,7 +434,9 @@ void kelp__cuda_conv2d_gradient(struct kelp_stream *stream, const struct kelp_co
         gradient_of_nothing(stream, run);
         return;
     }
-    if (run->dbias) {
+    if (run->dbias && run->conv->by_tiles) {
+        gradient_bias_by_tiles(stream, run);
+    } else if (run->dbias) {
         gradient_bias(stream, run);
     }
     for (uint32_t first = 0; first < run->samples;) {
@@ -417,7 +444,9 @@ void kelp__cuda_conv2d_gradient(struct kelp_stream *stream, const struct kelp_co
         if (run->dweight) {
             gradient_weight(stream, &chunk);
         }
-        if (run->dx) {
+        if (run->dx && run->conv->by_tiles) {
+            kelp__cuda_conv2d_tiles_dx(stream, &chunk);
+        } else if (run->dx) {
             gradient_input(stream, &chunk);
         }
         first += chunk.samples;

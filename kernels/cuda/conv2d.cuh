@@ -1,6 +1,7 @@
 /*
  * What the convolution's files share: conv2d.cu, with the products, and conv2d_columns.cu, which
- * makes their operands and takes their results apart. The forms are explained in conv2d.cu.
+ * makes their operands and takes their results apart. The forms are explained in conv2d.cu. Images
+ * with the channels last go by tiles: conv2d_gather.cu, conv2d_weight.cu.
  *
  * Private to kernels/cuda.
  */
@@ -41,5 +42,14 @@ void kelp__cuda_conv2d_turn_y(struct kelp_stream *stream,
 /* y += bias [channels_out], for y [samples][channels_out][output]. */
 void kelp__cuda_conv2d_bias_to(struct kelp_stream *stream, const struct kelp_conv2d *conv,
                                const float *bias, float *y, uint32_t samples);
+
+/* By tiles. y, with its bias; dx = or +=; dweight = or +=, as `write` says. Workspace: of a run. */
+void kelp__cuda_conv2d_tiles_y(struct kelp_stream *stream,
+                               const struct kelp__cuda_conv2d_chunk *chunk);
+void kelp__cuda_conv2d_tiles_dx(struct kelp_stream *stream,
+                                const struct kelp__cuda_conv2d_chunk *chunk);
+void kelp__cuda_conv2d_tiles_dweight(struct kelp_stream *stream,
+                                     const struct kelp__cuda_conv2d_chunk *chunk,
+                                     enum kelp_write write);
 
 #endif

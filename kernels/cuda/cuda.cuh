@@ -66,6 +66,7 @@ struct kelp__cuda_kept; /* memory that recordings use, and operators do not any 
 struct kelp__cuda_stream {
     struct kelp_stream base;
     cudaStream_t handle;
+    enum kelp_product_precision precision; /* the device's, when the stream was made */
     cudaError_t failed; /* the first since the last wait() */
     kelp_status status; /* the first failure that is not CUDA's: out of range, no memory */
     const char *why;    /* in words; static */

@@ -247,12 +247,12 @@ static kelp_status stream_create(struct kelp_device *device, struct kelp_stream 
     }
     stream->base.table = device->table;
     stream->base.device = device;
+    stream->precision = reinterpret_cast<const struct cuda_device *>(device)->precision;
     const cudaError_t error = stream_init(stream);
-    kelp_status status = error == cudaSuccess
-                             ? kelp__cuda_products_create(
-                                   reinterpret_cast<const struct cuda_device *>(device)->precision,
-                                   &stream->products, reterr)
-                             : cuda_fail(reterr, error, "cannot create a stream on the GPU");
+    kelp_status status =
+        error == cudaSuccess
+            ? kelp__cuda_products_create(stream->precision, &stream->products, reterr)
+            : cuda_fail(reterr, error, "cannot create a stream on the GPU");
     if (status != KELP_OK) {
         stream_destroy(&stream->base);
         return status;

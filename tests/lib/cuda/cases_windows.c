@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define TOLERANCE 1e-5
 
@@ -213,9 +214,17 @@ static void need(kelp_status status, const struct kelp_error *error)
     }
 }
 
-static void run_convolution(struct kelp_stream *stream, void *const *buffers, const void *arguments)
+static void *allocate(struct kelp_stream *stream, uint64_t count)
 {
-    const struct conv_case *one = arguments;
+    struct kelp_error error;
+    void *memory = NULL;
+    need(stream->table->alloc(stream->device, count * sizeof(float), &memory, &error), &error);
+    return memory;
+}
+
+static void run_convolution_as_it_is(struct kelp_stream *stream, void *const *buffers,
+                                     const struct conv_case *one)
+{
     const struct kelp_device_table *table = stream->table;
     struct kelp_error error;
     struct kelp_conv2d_run run = {.samples = one->samples,
@@ -230,17 +239,78 @@ static void run_convolution(struct kelp_stream *stream, void *const *buffers, co
                                   .write_x = one->write_x,
                                   .write_weight = one->write_weight,
                                   .write_bias = one->write_bias};
-    void *workspace = NULL;
     need(table->conv2d_create(stream->device, &one->shape, &run.conv, &error), &error);
-    need(table->alloc(stream->device, table->conv2d_workspace(run.conv) * sizeof(float), &workspace,
-                      &error),
-         &error);
-    run.workspace = workspace;
+    run.workspace = allocate(stream, table->conv2d_workspace(run.conv));
     table->conv2d(stream, &run);
     table->conv2d_gradient(stream, &run);
     need(table->wait(stream, &error), &error);
-    table->free(stream->device, workspace);
+    table->free(stream->device, run.workspace);
     table->conv2d_destroy(run.conv);
+}
+
+/* What a convolution reads and writes of images, and whose they are. */
+struct image {
+    enum conv_buffer buffer;
+    bool input, written; /* x's size, else y's */
+};
+
+static void turn(struct kelp_stream *stream, const struct conv_case *one, bool input,
+                 const float *from, float *to, bool back)
+{
+    const struct kelp_window *window = &one->shape.window;
+    const uint32_t places = (uint32_t)plane_of(input ? window->input : window->output);
+    const uint32_t channels = input ? window->channels : one->shape.channels_out;
+    const struct kelp_transpose transpose = {.x = from,
+                                             .y = to,
+                                             .batch = one->samples,
+                                             .rows = back ? channels : places,
+                                             .columns = back ? places : channels};
+    stream->table->transpose(stream, &transpose);
+}
+
+/* A device that has no such images: turned, and turned back. */
+static void run_convolution_turned(struct kelp_stream *stream, void *const *buffers,
+                                   const struct conv_case *one)
+{
+    static const struct image images[] = {{CONV_X, true, false},
+                                          {CONV_Y, false, true},
+                                          {CONV_DY, false, false},
+                                          {CONV_DX, true, true}};
+    struct conv_case first = *one;
+    void *turned[CASE_BUFFERS_MAX];
+    first.shape.window.layout = KELP_CHANNELS_FIRST;
+    memcpy(turned, buffers, sizeof(turned));
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(images); i++) {
+        const struct kelp_window *window = &one->shape.window;
+        const struct image *image = &images[i];
+        const uint64_t count =
+            one->samples * (image->input ? window->channels * plane_of(window->input)
+                                         : one->shape.channels_out * plane_of(window->output));
+        if (buffers[image->buffer]) {
+            turned[image->buffer] = allocate(stream, count);
+            turn(stream, one, image->input, buffers[image->buffer], turned[image->buffer], false);
+        }
+    }
+    run_convolution_as_it_is(stream, turned, &first);
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(images); i++) {
+        const struct image *image = &images[i];
+        if (buffers[image->buffer] && image->written) {
+            turn(stream, one, image->input, turned[image->buffer], buffers[image->buffer], true);
+        }
+        if (buffers[image->buffer]) {
+            stream->table->free(stream->device, turned[image->buffer]);
+        }
+    }
+}
+
+static void run_convolution(struct kelp_stream *stream, void *const *buffers, const void *arguments)
+{
+    const struct conv_case *one = arguments;
+    if (one->shape.window.layout == KELP_CHANNELS_LAST && !stream->table->channels_last) {
+        run_convolution_turned(stream, buffers, one);
+    } else {
+        run_convolution_as_it_is(stream, buffers, one);
+    }
 }
 
 /* Few sums may all come out near zero, with no large one to measure their errors by: then they are
@@ -265,13 +335,13 @@ static void add_convolution(struct operator_cases *cases, struct kelp_conv2d_sha
                                    .write_x = cases_draw_write(cases),
                                    .write_weight = cases_draw_write(cases),
                                    .write_bias = cases_draw_write(cases)};
-    struct operator_case *one =
-        cases_add(cases, run_convolution, &conv, sizeof(conv),
-                  "conv2d %u/%ux%ux%ux%u by %ux%u/%ux%u+%ux%u to %u groups=%u +=%u%u%u of %x",
-                  samples, shape.samples_max, window->channels, window->input[0], window->input[1],
-                  window->kernel[0], window->kernel[1], window->stride[0], window->stride[1],
-                  window->padding[0], window->padding[1], shape.channels_out, shape.groups,
-                  conv.write_x, conv.write_weight, conv.write_bias, wanted);
+    struct operator_case *one = cases_add(
+        cases, run_convolution, &conv, sizeof(conv),
+        "conv2d%s %u/%ux%ux%ux%u by %ux%u/%ux%u+%ux%u to %u groups=%u +=%u%u%u of %x",
+        window->layout == KELP_CHANNELS_LAST ? " last" : "", samples, shape.samples_max,
+        window->channels, window->input[0], window->input[1], window->kernel[0], window->kernel[1],
+        window->stride[0], window->stride[1], window->padding[0], window->padding[1],
+        shape.channels_out, shape.groups, conv.write_x, conv.write_weight, conv.write_bias, wanted);
     const uint64_t x = (uint64_t)samples * window->channels * plane_of(window->input);
     const uint64_t y = (uint64_t)samples * shape.channels_out * plane_of(window->output);
     const uint64_t weight =
@@ -325,7 +395,8 @@ struct listed {
     uint32_t channels, input, kernel, stride, padding, channels_out, groups, samples;
 };
 
-static void add_listed(struct operator_cases *cases, const struct listed *listed, uint32_t wanted)
+static void add_listed(struct operator_cases *cases, const struct listed *listed, uint32_t wanted,
+                       enum kelp_layout layout)
 {
     struct kelp_conv2d_shape shape = {
         .window = square_window(listed->channels, listed->input, listed->kernel, listed->stride,
@@ -333,6 +404,7 @@ static void add_listed(struct operator_cases *cases, const struct listed *listed
         .channels_out = listed->channels_out,
         .groups = listed->groups,
         .samples_max = listed->samples + (cases_flip(cases) ? cases_draw(cases, 1, 5) : 0)};
+    shape.window.layout = layout;
     add_convolution(cases, shape, listed->samples, wanted);
 }
 
@@ -360,8 +432,38 @@ static void add_small_convolutions(struct operator_cases *cases)
         {2, 9, 3, 2, 1, 2, 1, 0},   /* no samples */
     };
     for (uint32_t i = 0; i < sizeof(listed) / sizeof(listed[0]); i++) {
-        add_listed(cases, &listed[i], 15);
-        add_listed(cases, &listed[i], 15);
+        add_listed(cases, &listed[i], 15, KELP_CHANNELS_FIRST);
+        add_listed(cases, &listed[i], 15, KELP_CHANNELS_FIRST);
+        add_listed(cases, &listed[i], 15, KELP_CHANNELS_LAST);
+    }
+}
+
+/* By tiles: with a rest in each direction, in fours and not, for each size that a tile has, and
+ * where a step backwards leads to nothing. */
+static void add_small_convolutions_last(struct operator_cases *cases)
+{
+    for (uint32_t i = 0; i < 16; i++) {
+        struct kelp_conv2d_shape shape = draw_shape(cases);
+        const uint32_t samples = cases_draw(cases, 1, 4);
+        shape.window.layout = KELP_CHANNELS_LAST;
+        shape.samples_max = samples + cases_draw(cases, 0, 3);
+        add_convolution(cases, shape, samples, cases_flip(cases) ? 15 : cases_draw(cases, 0, 15));
+    }
+    static const struct listed listed[] = {
+        {64, 5, 3, 1, 1, 64, 1, 3}, /* whole tiles of channels */
+        {4, 9, 3, 1, 1, 132, 1, 2}, /* wide tiles, with a rest; */
+        {136, 3, 3, 1, 1, 4, 1, 2}, /* back */
+        {5, 9, 3, 2, 1, 68, 1, 2},  /* four phases of x's places */
+        {8, 11, 1, 3, 0, 8, 2, 2},  /* most of which meet nothing */
+        {4, 7, 2, 9, 1, 4, 1, 2},   /* a stride larger than the image */
+        {3, 12, 7, 2, 3, 12, 1, 2}, /* the first layer of a ResNet */
+        {1, 23, 3, 1, 0, 4, 1, 3},  /* that of digits */
+        {12, 24, 3, 1, 1, 8, 1, 2}, /* parts of dweight's sum, with a rest */
+        {12, 6, 5, 1, 2, 12, 3, 1}, /* groups in fours */
+        {20, 6, 1, 1, 0, 16, 1, 3}, /* kernels of one */
+    };
+    for (uint32_t i = 0; i < sizeof(listed) / sizeof(listed[0]); i++) {
+        add_listed(cases, &listed[i], 15, KELP_CHANNELS_LAST);
     }
 }
 
@@ -374,7 +476,8 @@ static void add_large_convolutions(struct operator_cases *cases)
         {1024, 7, 1, 1, 0, 256, 1, 8}, {256, 56, 1, 2, 0, 128, 1, 4},
     };
     for (uint32_t i = 0; i < sizeof(listed) / sizeof(listed[0]); i++) {
-        add_listed(cases, &listed[i], 15);
+        add_listed(cases, &listed[i], 15, KELP_CHANNELS_FIRST);
+        add_listed(cases, &listed[i], 15, KELP_CHANNELS_LAST);
     }
 }
 
@@ -382,6 +485,7 @@ void cases_windows(struct operator_cases *cases, bool large)
 {
     add_small_pools(cases);
     add_small_convolutions(cases);
+    add_small_convolutions_last(cases);
     if (large) {
         add_large_pools(cases);
         add_large_convolutions(cases);

@@ -174,10 +174,28 @@ void start(cudaStream_t stream, const char *name, void (*kernel)(Parameters...),
 }
 
 /* What a lane of a warp gives to, and takes from, an operation of all 32. */
-enum operation { SYNC_BLOCK, SYNC_WARP, SHUFFLE_XOR, SHUFFLE_DOWN, SHUFFLE_UP, SHUFFLE, BALLOT };
+enum operation {
+    SYNC_BLOCK,
+    SYNC_WARP,
+    SHUFFLE_XOR,
+    SHUFFLE_DOWN,
+    SHUFFLE_UP,
+    SHUFFLE,
+    BALLOT,
+    TOGETHER
+};
 uint64_t meet(enum operation operation, uint64_t value, unsigned int which);
 /* A barrier: SYNC_BLOCK or SYNC_WARP. */
 void sync(enum operation operation, const char *file, int line);
+
+/* What the lanes of a warp do as one: run() is called once with what each of them gave. */
+struct together {
+    void (*run)(struct together *const lanes[32]);
+};
+inline void meet_together(struct together *mine)
+{
+    (void)meet(TOGETHER, reinterpret_cast<uintptr_t>(mine), 0);
+}
 
 template <typename number>
 inline number exchange(enum operation operation, number value, unsigned int which)
@@ -304,5 +322,7 @@ inline float __uint_as_float(unsigned int bits)
     memcpy(&value, &bits, sizeof(value));
     return value;
 }
+
+#include "tests/lib/cuda/emulated/tensor.h"
 
 #endif

@@ -220,9 +220,19 @@ static uint64_t result_of(const struct waiting *lanes, unsigned int lane, uint64
         break;
     case SYNC_BLOCK:
     case SYNC_WARP:
+    case TOGETHER:
         break;
     }
     return lanes[from % WARP].value;
+}
+
+static void run_together(const struct waiting *lanes)
+{
+    struct together *all[WARP];
+    for (unsigned int i = 0; i < WARP; i++) {
+        all[i] = reinterpret_cast<struct together *>(lanes[i].value);
+    }
+    all[0]->run(all);
 }
 
 /* Whether the lanes of the warp are all at one operation of a warp; they go on then. */
@@ -238,6 +248,9 @@ static bool meet_warp(unsigned int warp)
             fail("the lanes of a warp are at different operations");
         }
         ballot |= lanes[i].value << i;
+    }
+    if (lanes[0].operation == TOGETHER) {
+        run_together(lanes);
     }
     for (unsigned int i = 0; i < WARP; i++) {
         results[i] = result_of(lanes, i, ballot);
