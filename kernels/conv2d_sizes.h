@@ -125,20 +125,46 @@ static inline uint32_t kelp__cuda_conv2d_chunk_of(const struct kelp__cuda_conv2d
     return (samples - 1) / chunks + 1;
 }
 
+/* The weights as tiles take them: [channels of the result][classes][row]. A class are the taps that
+ * one place of x needs; forward there is one. Rows are as long as the longest, in eights. */
+struct kelp__cuda_conv2d_turned {
+    uint32_t classes[2]; /* of the kernel's rows and columns */
+    uint64_t row;        /* elements */
+    uint64_t elements;   /* of all */
+};
+
+static inline struct kelp__cuda_conv2d_turned
+kelp__cuda_conv2d_turned_of(const struct kelp_conv2d_shape *shape, bool back)
+{
+    const struct kelp_window *window = &shape->window;
+    const uint32_t source = back ? shape->channels_out : window->channels;
+    const uint32_t result = back ? window->channels : shape->channels_out;
+    struct kelp__cuda_conv2d_turned turned = {{1, 1}, source / shape->groups, 0};
+    for (unsigned int side = 0; side < 2; side++) {
+        const uint32_t taps = window->kernel[side], stride = window->stride[side];
+        turned.classes[side] = !back ? 1 : taps < stride ? taps : stride;
+        turned.row *= back ? (taps - 1) / stride + 1 : taps;
+    }
+    turned.row = (turned.row + 7) / 8 * 8;
+    turned.elements = result * (uint64_t)turned.classes[0] * turned.classes[1] * turned.row;
+    return turned;
+}
+
 /* Columns of a sample are counted in 31 bits, too; by tiles weights are. */
 static inline kelp_status kelp__cuda_conv2d_check(const struct kelp_conv2d_shape *shape,
                                                   struct kelp_error *reterr)
 {
     const kelp_status status = kelp__conv2d_check(shape, reterr);
     const uint64_t rows = shape->window.channels * kelp__conv2d_plane(shape->window.kernel);
-    const uint64_t others = shape->window.layout == KELP_CHANNELS_LAST
-                                ? shape->channels_out / (uint64_t)shape->groups
-                                : kelp__conv2d_plane(shape->window.output);
     if (status != KELP_OK) {
         return status;
     }
-    return rows <= INT_MAX && rows * others <= INT_MAX ? KELP_OK
-                                                       : kelp__conv2d_too_large(shape, reterr);
+    const bool fits =
+        shape->window.layout == KELP_CHANNELS_LAST
+            ? kelp__cuda_conv2d_turned_of(shape, false).elements <= INT_MAX &&
+                  kelp__cuda_conv2d_turned_of(shape, true).elements <= INT_MAX
+            : rows <= INT_MAX && rows * kelp__conv2d_plane(shape->window.output) <= INT_MAX;
+    return fits ? KELP_OK : kelp__conv2d_too_large(shape, reterr);
 }
 
 /* ---- by tiles -------------------------------------------------------------------------------- */
@@ -176,15 +202,19 @@ static inline uint32_t kelp__cuda_conv2d_tile_part(const struct kelp__cuda_conv2
     return (uint32_t)(parts <= 1 ? places : ((places - 1) / parts / 32 + 1) * 32);
 }
 
-/* The weights in the order that tiles need, or the sums of dweight's parts. */
+/* Workspace: the weights as tiles take them, or the sums of dweight's parts. */
 static inline void kelp__cuda_conv2d_plan_tiles(struct kelp__cuda_conv2d *conv)
 {
+    const uint64_t there = kelp__cuda_conv2d_turned_of(&conv->shape, false).elements;
+    const uint64_t back = kelp__cuda_conv2d_turned_of(&conv->shape, true).elements;
+    const uint64_t sums = conv->weights * kelp__cuda_conv2d_tile_parts_max(conv);
     const uint64_t input = kelp__conv2d_plane(conv->shape.window.input);
     const uint32_t samples = conv->shape.samples_max != 0 ? conv->shape.samples_max : 1;
     conv->by_tiles = true;
     conv->whole = (uint32_t)(INT_MAX / (input > conv->output ? input : conv->output));
     conv->chunk = samples < conv->whole ? samples : conv->whole;
-    conv->workspace = conv->weights * kelp__cuda_conv2d_tile_parts_max(conv);
+    conv->workspace = there > back ? there : back;
+    conv->workspace = conv->workspace > sums ? conv->workspace : sums;
 }
 
 /* ---- both ------------------------------------------------------------------------------------ */

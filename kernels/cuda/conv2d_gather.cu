@@ -4,8 +4,8 @@
  * Both are one product. A row of the result is a place of an image, a column is one of its
  * channels, and k counts the kernel's taps and, within a tap, the channels of the other image, the
  * source. A row of the left operand is what the place meets there, gathered from the source as it
- * lies in memory; a row of the right one is that channel's weights in the order of k, [channel]
- * [tap][channel of the source], which a kernel before makes of them.
+ * lies in memory; a row of the right one is that channel's weights in the order of k, which a
+ * kernel before makes of them, rounded, in words.
  *
  * From y's places taps lead to x's. Back from x's places a stride lets only some taps lead to a
  * place of y at all, the same ones for every stride-th row and column. So x's places are taken in
@@ -24,38 +24,60 @@
 #define FILL 264u
 #endif
 
-/* ---- weights in the order of tiles ----------------------------------------------------------- */
+/* ---- weights as tiles take them -------------------------------------------------------------- */
 
-/* What an image's channels are: of all groups; of a group the result's, and the source's. */
+/* How they are turned (kernels/conv2d_sizes.h). A group has `depth` channels of the source and
+ * `width` of the result. */
 struct turned {
-    struct kelp__cuda_divider by_source, by_taps, by_result;
+    struct kelp__cuda_divider by_row, by_depth, by_width; /* by_row: words */
+    uint32_t classes[2], kernel[2], stride[2];            /* rows, columns; back: of x's places */
     bool back;
 };
 
-/* to [result][taps][source] = weight, which is [y's channels][x's channels of a group][taps]. */
-static __global__ void turn_weights(struct turned turned, const float *__restrict__ weight,
-                                    float *__restrict__ to, uint32_t count)
+/* Weight k of a class of a channel of the result; 0 behind the last one. */
+static __device__ __forceinline__ float turned_weight(const struct turned &turned,
+                                                      const float *weight, uint32_t channel,
+                                                      const uint32_t (&first)[2], uint32_t k)
 {
-    const uint32_t taps = turned.by_taps.by, sources = turned.by_source.by;
+    const uint32_t tap = kelp__cuda_divide(turned.by_depth, k);
+    const uint32_t source = k - tap * turned.by_depth.by;
+    const uint32_t columns = (turned.kernel[1] - first[1] - 1) / turned.stride[1] + 1;
+    const uint32_t row = tap / columns * turned.stride[0] + first[0];
+    const uint32_t column = tap % columns * turned.stride[1] + first[1];
+    const uint32_t group = kelp__cuda_divide(turned.by_width, channel);
+    const uint32_t in_group = channel - group * turned.by_width.by;
+    const uint32_t out = turned.back ? group * turned.by_depth.by + source : channel;
+    const uint32_t in = turned.back ? in_group : source;
+    const uint32_t ins = turned.back ? turned.by_width.by : turned.by_depth.by;
+    const uint32_t at = ((out * ins + in) * turned.kernel[0] + row) * turned.kernel[1] + column;
+    return row < turned.kernel[0] ? weight[at] : 0.0f;
+}
+
+template <enum kelp_product_precision precision>
+static __global__ void turn_weights(struct turned turned, const float *__restrict__ weight,
+                                    uint32_t *__restrict__ to, uint32_t count)
+{
+    const int per_word = kelp__cuda_word_elements(precision);
     KELP_CUDA_FOR (i, count) {
-        const uint32_t above = kelp__cuda_divide(turned.by_source, (uint32_t)i);
-        const uint32_t source = (uint32_t)i - above * sources;
-        const uint32_t result = kelp__cuda_divide(turned.by_taps, above);
-        const uint32_t tap = above - result * taps;
-        uint32_t from = result * sources + source;
-        if (turned.back) {
-            const uint32_t group = kelp__cuda_divide(turned.by_result, result);
-            const uint32_t in_group = result - group * turned.by_result.by;
-            from = (group * sources + source) * turned.by_result.by + in_group;
-        }
-        to[i] = weight[from * taps + tap];
+        const uint32_t row = kelp__cuda_divide(turned.by_row, (uint32_t)i);
+        const uint32_t k = ((uint32_t)i - row * turned.by_row.by) * per_word;
+        const uint32_t above = row / turned.classes[1], channel = above / turned.classes[0];
+        const uint32_t first[2] = {above - channel * turned.classes[0],
+                                   row - above * turned.classes[1]};
+        const float one = turned_weight(turned, weight, channel, first, k);
+        const float next =
+            per_word > 1 ? turned_weight(turned, weight, channel, first, k + 1) : 0.0f;
+        to[i] = kelp__cuda_word<precision>(one, next);
     }
 }
 
 /* ---- where taps lead ------------------------------------------------------------------------- */
 
 struct gather {
-    const float *source, *weight, *bias; /* bias: NULL: none */
+    const float *source, *bias; /* bias: NULL: none */
+    const uint32_t *weight;     /* turned, in words */
+    uint32_t classes[2], row;   /* of the weights; row: words */
+    bool vector_weight;         /* they are aligned */
     float *result;
     enum kelp_write write;
     bool back;                        /* from x's places to y's */
@@ -112,12 +134,11 @@ static __device__ __forceinline__ struct phase phase_of(const struct gather &gat
     return phase;
 }
 
-/* Element k of a place's row: where its tap leads, from the first tap's place on, and what to
- * multiply with, from the row of weights on. */
+/* Element k of a place's row: where its tap leads, from where the first one does. */
 struct element {
     bool is;
     int row, column;
-    uint32_t channel, weight;
+    uint32_t channel;
 };
 
 /* ---- operands -------------------------------------------------------------------------------- */
@@ -133,9 +154,10 @@ struct gather_operands {
     struct kelp__cuda_divider by_taps;
     uint32_t depth; /* of all taps of the phase */
     int row[rows / 64], column[rows / 64];
-    const float *from[rows / 64];      /* the place's sample and group; NULL: no such row */
-    const float *weight[columns / 64]; /* NULL: no such column */
-    float left[rows / 64][per_quad], right[columns / 64][per_quad];
+    const float *from[rows / 64];         /* the place's sample and group; NULL: no such row */
+    const uint32_t *weight[columns / 64]; /* NULL: no such column */
+    float left[rows / 64][per_quad];
+    uint4 right[columns / 64];
 
     __device__ __forceinline__ gather_operands(const struct gather &of, const struct phase &at,
                                                uint32_t group, uint32_t first_row,
@@ -150,11 +172,12 @@ struct gather_operands {
         }
         KELP_CUDA_UNROLL_ALL
         for (int i = 0; i < columns / 64; i++) {
-            const uint32_t at_column = first_column + threadIdx.x / 4 + 64 * (uint32_t)i;
-            const uint64_t all = (uint64_t)(gather.kernel[0] * gather.kernel[1]) * gather.depth;
-            weight[i] = at_column < gather.width
-                            ? gather.weight + (group * gather.width + at_column) * all
-                            : NULL;
+            const uint32_t at = first_column + threadIdx.x / 4 + 64 * (uint32_t)i;
+            const uint64_t channel = group * gather.width + at;
+            const uint64_t row_of_weights =
+                (channel * gather.classes[0] + (uint32_t)phase.tap[0]) * gather.classes[1] +
+                (uint32_t)phase.tap[1];
+            weight[i] = at < gather.width ? gather.weight + row_of_weights * gather.row : NULL;
         }
     }
 
@@ -174,18 +197,14 @@ struct gather_operands {
 
     __device__ __forceinline__ struct element element_of(uint32_t k) const
     {
-        struct element element = {k < depth, 0, 0, 0, 0};
+        struct element element = {k < depth, 0, 0, 0};
         if (element.is) {
             const uint32_t tap = kelp__cuda_divide(gather.by_depth, k);
             const int down = (int)kelp__cuda_divide(by_taps, tap);
             const int across = (int)tap - down * phase.taps[1];
-            const int tap_row = phase.tap[0] + down * phase.every[0];
-            const int tap_column = phase.tap[1] + across * phase.every[1];
             element.channel = k - tap * gather.depth;
             element.row = down * phase.sign;
             element.column = across * phase.sign;
-            element.weight = (uint32_t)(tap_row * gather.kernel[1] + tap_column) * gather.depth +
-                             element.channel;
         }
         return element;
     }
@@ -216,20 +235,30 @@ struct gather_operands {
         }
     }
 
+    __device__ __forceinline__ uint4 words_at(const uint32_t *at) const
+    {
+        if (!at) {
+            return make_uint4(0, 0, 0, 0);
+        }
+        return gather.vector_weight ? *reinterpret_cast<const uint4 *>(at)
+                                    : make_uint4(at[0], at[1], at[2], at[3]);
+    }
+
     __device__ __forceinline__ void load(uint32_t step)
     {
-        const uint32_t first = (step * KELP_CUDA_TILE_WORDS + threadIdx.x % 4 * 4) * per_word;
+        const uint32_t word = step * KELP_CUDA_TILE_WORDS + threadIdx.x % 4 * 4;
         KELP_CUDA_UNROLL_ALL
         for (int k = 0; k < per_quad; k += vector ? 4 : 1) {
-            const struct element element = element_of(first + (uint32_t)k);
+            const struct element element = element_of(word * per_word + (uint32_t)k);
             KELP_CUDA_UNROLL_ALL
             for (int i = 0; i < rows / 64; i++) {
                 take(meets(i, element), left[i] + k);
             }
-            KELP_CUDA_UNROLL_ALL
-            for (int i = 0; i < columns / 64; i++) {
-                take(element.is && weight[i] ? weight[i] + element.weight : NULL, right[i] + k);
-            }
+        }
+        const bool is = word * per_word < depth;
+        KELP_CUDA_UNROLL_ALL
+        for (int i = 0; i < columns / 64; i++) {
+            right[i] = words_at(is && weight[i] ? weight[i] + word : NULL);
         }
     }
 
@@ -237,18 +266,20 @@ struct gather_operands {
     {
         const uint32_t quad = threadIdx.x % 4, at = threadIdx.x / 4;
         KELP_CUDA_UNROLL_ALL
-        for (int word = 0; word < 4; word++) {
-            const int k = word * per_word;
+        for (int i = 0; i < rows / 64; i++) {
             KELP_CUDA_UNROLL_ALL
-            for (int i = 0; i < rows / 64; i++) {
+            for (int word = 0; word < 4; word++) {
+                const float *first = left[i] + word * per_word;
                 half.left[4 * word + quad][at + 64 * i] =
-                    kelp__cuda_word<precision>(left[i][k], left[i][k + per_word - 1]);
+                    kelp__cuda_word<precision>(first[0], first[per_word - 1]);
             }
-            KELP_CUDA_UNROLL_ALL
-            for (int i = 0; i < columns / 64; i++) {
-                half.right[4 * word + quad][at + 64 * i] =
-                    kelp__cuda_word<precision>(right[i][k], right[i][k + per_word - 1]);
-            }
+        }
+        KELP_CUDA_UNROLL_ALL
+        for (int i = 0; i < columns / 64; i++) {
+            half.right[quad][at + 64 * i] = right[i].x;
+            half.right[4 + quad][at + 64 * i] = right[i].y;
+            half.right[8 + quad][at + 64 * i] = right[i].z;
+            half.right[12 + quad][at + 64 * i] = right[i].w;
         }
     }
 };
@@ -360,31 +391,45 @@ static void launch(struct kelp_stream *stream, struct gather *gather)
                      : (uint32_t)(gather->result_sides[0] * gather->result_sides[1]);
     const uint32_t places = gather->samples * plane; /* of the largest phase */
     const enum size size = size_of(gather, places);
-    const bool vector = gather->depth % 4 == 0 && kelp__cuda_aligned(gather->source) &&
-                        kelp__cuda_aligned(gather->weight);
+    const bool vector = gather->depth % 4 == 0 && kelp__cuda_aligned(gather->source);
     const gather_kernel kernel =
         kernels[kelp__cuda_stream_of(stream)->precision][vector ? 1 : 0][size];
     const uint64_t blocks = blocks_of(gather, places, size);
     KELP_CUDA_LAUNCH(stream, kernel, blocks, KELP_CUDA_THREADS, *gather);
 }
 
-/* The weights as tiles need them: in the workspace, or where they are. */
-static const float *weights_of(struct kelp_stream *stream, const struct kelp_conv2d_run *run,
-                               bool back)
+typedef void (*turn_kernel)(struct turned turned, const float *weight, uint32_t *to,
+                            uint32_t count);
+static const turn_kernel turn_kernels[] = {turn_weights<KELP_PRODUCT_FLOAT32>,
+                                           turn_weights<KELP_PRODUCT_TF32>,
+                                           turn_weights<KELP_PRODUCT_BFLOAT16>};
+
+static void turn_weights_of(struct kelp_stream *stream, const struct kelp_conv2d_run *run,
+                            struct gather *gather)
 {
-    const struct kelp_conv2d *conv = run->conv;
-    const struct kelp_window *window = &conv->shape.window;
-    const uint32_t taps = (uint32_t)kelp__conv2d_plane(window->kernel);
-    const uint32_t in = window->channels / conv->shape.groups;
-    if (!back && taps == 1) {
-        return run->weight;
+    const struct kelp_window *window = &run->conv->shape.window;
+    const enum kelp_product_precision precision = kelp__cuda_stream_of(stream)->precision;
+    const uint32_t per_word = (uint32_t)kelp__cuda_word_elements(precision);
+    const struct kelp__cuda_conv2d_turned sizes =
+        kelp__cuda_conv2d_turned_of(&run->conv->shape, gather->back);
+    struct turned turned = {};
+    gather->row = (uint32_t)sizes.row / per_word;
+    turned.by_row = kelp__cuda_divider_of(gather->row);
+    turned.by_depth = gather->by_depth;
+    turned.by_width = kelp__cuda_divider_of(gather->width);
+    turned.back = gather->back;
+    for (int side = 0; side < 2; side++) {
+        gather->classes[side] = turned.classes[side] = sizes.classes[side];
+        turned.kernel[side] = window->kernel[side];
+        turned.stride[side] = gather->back ? window->stride[side] : 1;
     }
-    const struct turned turned = {kelp__cuda_divider_of(back ? conv->channels_out : in),
-                                  kelp__cuda_divider_of(taps), kelp__cuda_divider_of(in), back};
-    const uint32_t count = (uint32_t)conv->weights;
-    KELP_CUDA_LAUNCH(stream, turn_weights, kelp__cuda_blocks(count), KELP_CUDA_THREADS, turned,
-                     run->weight, run->workspace, count);
-    return run->workspace;
+    const uint32_t count = (uint32_t)sizes.elements / per_word;
+    uint32_t *to = reinterpret_cast<uint32_t *>(run->workspace);
+    const turn_kernel kernel = turn_kernels[precision];
+    KELP_CUDA_LAUNCH(stream, kernel, kelp__cuda_blocks(count), KELP_CUDA_THREADS, turned,
+                     run->weight, to, count);
+    gather->weight = to;
+    gather->vector_weight = kelp__cuda_aligned(to);
 }
 
 /* What both directions have in common. */
@@ -421,7 +466,6 @@ void kelp__cuda_conv2d_tiles_y(struct kelp_stream *stream,
     const struct kelp_window *window = &conv->shape.window;
     struct gather gather = gather_of(chunk);
     gather.source = run->x + chunk->first * conv->x;
-    gather.weight = weights_of(stream, run, false);
     gather.bias = run->bias;
     gather.result = run->y + chunk->first * conv->y;
     gather.phases = gather.phase_columns = 1;
@@ -434,6 +478,7 @@ void kelp__cuda_conv2d_tiles_y(struct kelp_stream *stream,
     gather.by_depth = kelp__cuda_divider_of(gather.depth);
     gather.by_taps[0] = gather.by_taps[1] = kelp__cuda_divider_of(window->kernel[1]);
     gather.vector = gather.width % 4 == 0 && kelp__cuda_aligned(gather.result);
+    turn_weights_of(stream, run, &gather);
     launch(stream, &gather);
 }
 
@@ -447,7 +492,6 @@ void kelp__cuda_conv2d_tiles_dx(struct kelp_stream *stream,
     struct gather gather = gather_of(chunk);
     gather.back = true;
     gather.source = run->dy + chunk->first * conv->y;
-    gather.weight = weights_of(stream, run, true);
     gather.result = run->dx + chunk->first * conv->x;
     gather.write = run->write_x;
     gather.phase_columns = smaller(window->stride[1], window->input[1]);
@@ -462,5 +506,6 @@ void kelp__cuda_conv2d_tiles_dx(struct kelp_stream *stream,
     gather.by_taps[0] = kelp__cuda_divider_of(fewest != 0 ? fewest : 1);
     gather.by_taps[1] = kelp__cuda_divider_of(fewest + 1);
     gather.vector = gather.width % 4 == 0 && kelp__cuda_aligned(gather.result);
+    turn_weights_of(stream, run, &gather);
     launch(stream, &gather);
 }
