@@ -67,7 +67,7 @@ struct kelp__cuda_stream {
     struct kelp_stream base;
     cudaStream_t handle;
     enum kelp_product_precision precision; /* the device's, when the stream was made */
-    cudaError_t failed; /* the first since the last wait() */
+    cudaError_t failed;                    /* the first since the last wait() */
     kelp_status status; /* the first failure that is not CUDA's: out of range, no memory */
     const char *why;    /* in words; static */
     struct kelp__cuda_fault *fault;      /* device memory */
