@@ -140,7 +140,7 @@ struct plan {
 struct kelp__cuda_products {
     cublasLtHandle_t handle;
     cublasComputeType_t arithmetic;
-    void *workspace;
+    void *workspace;    /* NULL until the first product: a stream may do nothing but copy */
     struct plan *plans; /* open addressing */
     uint32_t count, capacity;
 };
@@ -357,12 +357,6 @@ kelp_status kelp__cuda_products_create(enum kelp_product_precision precision,
         kelp__cuda_products_destroy(products);
         return kelp_fail(reterr, KELP_ERR_DEVICE, "cuBLASLt does not start on this GPU");
     }
-    if (cudaMalloc(&products->workspace, WORKSPACE_BYTES) != cudaSuccess) {
-        (void)cudaGetLastError();
-        kelp__cuda_products_destroy(products);
-        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "cannot allocate %zu bytes on the GPU",
-                         WORKSPACE_BYTES);
-    }
     *ret = products;
     return KELP_OK;
 }
@@ -388,6 +382,20 @@ static uint32_t alignment_of(const void *pointer)
     const uintptr_t address = reinterpret_cast<uintptr_t>(pointer);
     const uint32_t lowest = static_cast<uint32_t>(address & (~address + 1) & UINT32_MAX);
     return lowest == 0 || lowest > ALIGNMENT_MAX ? ALIGNMENT_MAX : lowest;
+}
+
+/* NULL, and a failure noted: there is no memory for it. The stream's device is the thread's. */
+static void *workspace_of(struct kelp__cuda_stream *stream)
+{
+    struct kelp__cuda_products *products = stream->products;
+    if (!products->workspace) {
+        const cudaError_t error = cudaMalloc(&products->workspace, WORKSPACE_BYTES);
+        if (error != cudaSuccess) {
+            (void)cudaGetLastError();
+            kelp__cuda_note(stream, error);
+        }
+    }
+    return products->workspace;
 }
 
 /* The sum of no products. */
@@ -440,11 +448,15 @@ void kelp__cuda_matmul(struct kelp_stream *base, const struct kelp_matmul *p)
     if (!plan || !kelp__cuda_may_launch(stream, 1)) {
         return;
     }
+    void *workspace = workspace_of(stream);
+    if (!workspace) {
+        return;
+    }
     const float alpha = 1.0f, beta = accumulate ? 1.0f : 0.0f;
     if (the_library()->cublasLtMatmul(stream->products->handle, plan->operation, &alpha, p->b,
                                       plan->b, p->a, plan->a, &beta, p->c, plan->c, p->c, plan->c,
-                                      &plan->algorithm, stream->products->workspace,
-                                      WORKSPACE_BYTES, stream->handle) != CUBLAS_STATUS_SUCCESS) {
+                                      &plan->algorithm, workspace, WORKSPACE_BYTES,
+                                      stream->handle) != CUBLAS_STATUS_SUCCESS) {
         kelp__cuda_fail(stream, KELP_ERR_DEVICE, "a matrix product was refused by cuBLASLt");
     }
 }
