@@ -614,6 +614,157 @@ static void bench_products(void)
     }
 }
 
+/* ---- convolutions, by Kelp and by cuDNN -------------------------------------------------------
+ */
+
+#define CONV_SAMPLES 64u
+
+/* ResNet-18's, of images of 224 by 224. */
+static const struct conv_sizes {
+    uint32_t channels, side, kernel, stride, padding, channels_out;
+} conv_sizes[] = {
+    {3, 224, 7, 2, 3, 64},   {64, 56, 3, 1, 1, 64},   {64, 56, 3, 2, 1, 128},
+    {64, 56, 1, 2, 0, 128},  {128, 28, 3, 1, 1, 128}, {128, 28, 3, 2, 1, 256},
+    {256, 14, 3, 1, 1, 256}, {256, 14, 3, 2, 1, 512}, {512, 7, 3, 1, 1, 512},
+};
+static const char *const conv_directions[] = {"y", "dx", "dweight"};
+
+struct conv_side { /* Kelp's, or cuDNN's */
+    struct kelp_device *device;
+    struct kelp_stream *stream;
+    struct kelp_conv2d_run run;
+    uint32_t direction;
+};
+
+static void run_conv(const void *argument)
+{
+    const struct conv_side *side = argument;
+    if (side->direction == 0) {
+        side->stream->table->conv2d(side->stream, &side->run);
+    } else {
+        side->stream->table->conv2d_gradient(side->stream, &side->run);
+    }
+}
+
+/* False: this machine has no cuDNN. */
+static bool open_conv_sides(struct conv_side sides[2], enum kelp_product_precision precision)
+{
+    struct kelp_error error = {KELP_OK, ""};
+    for (uint32_t i = 0; i < 2; i++) {
+        sides[i] = (struct conv_side){.device = NULL};
+        kelp_status status = kelp_device_cuda_create(0, &sides[i].device, &error);
+        if (status == KELP_OK) {
+            status = sides[i].device->table->set_precision(sides[i].device, precision, &error);
+        }
+        if (status == KELP_OK && i == 1) {
+            status = sides[i].device->table->set_cudnn(sides[i].device, KELP_CUDNN_ALWAYS, &error);
+        }
+        if (status == KELP_ERR_NOT_FOUND) {
+            printf("\nconvolutions by cuDNN: skipped: %s\n", error.text);
+            return false;
+        }
+        if (status != KELP_OK || sides[i].device->table->stream_create(
+                                     sides[i].device, &sides[i].stream, &error) != KELP_OK) {
+            fail(&error);
+        }
+    }
+    return true;
+}
+
+static void close_conv_sides(struct conv_side sides[2])
+{
+    for (uint32_t i = 0; i < 2; i++) {
+        if (sides[i].device) {
+            sides[i].device->table->stream_destroy(sides[i].stream);
+            sides[i].device->table->destroy(sides[i].device);
+        }
+    }
+}
+
+static double measure_conv(struct conv_side *side, const struct kelp_conv2d_shape *shape,
+                           uint32_t direction)
+{
+    struct kelp_error error = {KELP_OK, ""};
+    struct kelp_stream *before = stream;
+    void *workspace = NULL;
+    struct kelp_conv2d_run *run = &side->run;
+    *run = (struct kelp_conv2d_run){
+        .samples = CONV_SAMPLES, .x = memory.x, .weight = memory.weight, .dy = memory.dy};
+    if (side->device->table->conv2d_create(side->device, shape, &run->conv, &error) != KELP_OK ||
+        side->device->table->alloc(side->device,
+                                   side->device->table->conv2d_workspace(run->conv) * sizeof(float),
+                                   &workspace, &error) != KELP_OK) {
+        fail(&error);
+    }
+    run->workspace = workspace;
+    run->y = direction == 0 ? memory.out : NULL;
+    run->dx = direction == 1 ? memory.out : NULL;
+    run->dweight = direction == 2 ? memory.out : NULL;
+    side->direction = direction;
+    stream = side->stream;
+    const double seconds = measure(run_conv, side);
+    stream = before;
+    side->device->table->free(side->device, workspace);
+    side->device->table->conv2d_destroy(run->conv);
+    return seconds;
+}
+
+static void bench_conv(struct conv_side sides[2], const struct conv_sizes *size,
+                       enum kelp_layout layout, const char *precision)
+{
+    struct kelp_conv2d_shape shape = {
+        .window = {.channels = size->channels, .layout = layout},
+        .channels_out = size->channels_out,
+        .groups = 1,
+        .samples_max = CONV_SAMPLES,
+    };
+    for (uint32_t i = 0; i < 2; i++) {
+        shape.window.input[i] = size->side;
+        shape.window.kernel[i] = size->kernel;
+        shape.window.stride[i] = size->stride;
+        shape.window.padding[i] = size->padding;
+        shape.window.output[i] = (size->side + 2 * size->padding - size->kernel) / size->stride + 1;
+    }
+    const double operations = 2.0 * CONV_SAMPLES * size->channels_out * shape.window.output[0] *
+                              shape.window.output[1] * size->channels * size->kernel * size->kernel;
+    for (uint32_t i = 0; i < KELP_ARRAY_COUNT(conv_directions); i++) {
+        const double own = measure_conv(&sides[0], &shape, i);
+        const double cudnn = measure_conv(&sides[1], &shape, i);
+        printf("| %ux%u %u to %u by %u/%u | %s | %s | %s | %.1f | %.1f | %.1f | %.2f |\n",
+               size->side, size->side, size->channels, size->channels_out, size->kernel,
+               size->stride, precision, layout == KELP_CHANNELS_LAST ? "last" : "first",
+               conv_directions[i], own * 1e6, cudnn * 1e6, 1e-12 * operations / cudnn, cudnn / own);
+        (void)fflush(stdout);
+    }
+}
+
+/* What cuDNN does of these by its deterministic algorithms, and what Kelp does. */
+static void bench_cudnn(void)
+{
+    static const char *const names[] = {"float32", "tf32", "bfloat16"};
+    for (int precision = KELP_PRODUCT_FLOAT32; precision <= KELP_PRODUCT_BFLOAT16; precision++) {
+        struct conv_side sides[2] = {{.device = NULL}, {.device = NULL}};
+        if (!open_conv_sides(sides, (enum kelp_product_precision)precision)) {
+            close_conv_sides(sides);
+            return;
+        }
+        if (precision == KELP_PRODUCT_FLOAT32) {
+            char text[KELP_COMPUTE_KIND_SIZE];
+            sides[1].device->table->describe(sides[1].device, text);
+            printf("\n%s\n\n| convolution of %u | reads | channels | direction | Kelp us | "
+                   "cuDNN us | cuDNN TFLOP/s | Kelp / cuDNN |\n"
+                   "|---|---|---|---|--:|--:|--:|--:|\n",
+                   text, CONV_SAMPLES);
+        }
+        for (size_t i = 0; i < KELP_ARRAY_COUNT(conv_sizes); i++) {
+            if (sides[0].device->table->channels_last) {
+                bench_conv(sides, &conv_sizes[i], KELP_CHANNELS_LAST, names[precision]);
+            }
+        }
+        close_conv_sides(sides);
+    }
+}
+
 /* ---- the host -------------------------------------------------------------------------------- */
 
 static void run_copy_in(const void *argument)
@@ -785,6 +936,7 @@ static void bench_all(char **names, int name_count)
     bench_operators(names, name_count);
     if (name_count == 0) {
         bench_products();
+        bench_cudnn();
         bench_host(pattern);
     }
     release();

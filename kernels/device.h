@@ -53,6 +53,13 @@ struct kelp_device_table {
     kelp_status (*set_precision)(struct kelp_device *device, enum kelp_product_precision precision,
                                  struct kelp_error *reterr);
 
+    /* Whether cuDNN computes convolutions, before there is a stream or a convolution; it does not
+     * in the beginning. The kind names it where it does. NULL: the device knows of none. Errors:
+     * KELP_ERR_NOT_FOUND (it is not there, with KELP_CUDNN_ALWAYS), KELP_ERR_UNSUPPORTED (another
+     * version is), KELP_ERR_NO_MEMORY, KELP_ERR_DEVICE (it does not start). */
+    kelp_status (*set_cudnn)(struct kelp_device *device, enum kelp_cudnn cudnn,
+                             struct kelp_error *reterr);
+
     /* Contents are undefined. Errors: KELP_ERR_NO_MEMORY, KELP_ERR_DEVICE. */
     kelp_status (*alloc)(struct kelp_device *device, size_t bytes, void **ret,
                          struct kelp_error *reterr);
@@ -148,9 +155,9 @@ kelp_status kelp_device_cpu_create_portable(uint32_t threads, struct kelp_device
  * GPU `index` of this machine, counted from 0 as CUDA counts them. Loads libkelp-cuda.so from
  * lib/kelp beside the program's folder, and cuBLASLt from the toolkit. A stream is a CUDA stream:
  * operators run after the call returned, and its failures come out of wait(). Memory from alloc()
- * is not the host's. An alignment other than 16 bytes may pick another of cuBLASLt's kernels, so
- * products have the same bits for the same sizes, distances and alignments. *ret is owned,
- * table->destroy().
+ * is not the host's. An alignment other than 16 bytes may pick another of cuBLASLt's kernels, and
+ * Kelp's convolution in cuDNN's place, so products and convolutions have the same bits for the same
+ * sizes, distances and alignments. *ret is owned, table->destroy().
  *
  * Errors: KELP_ERR_NOT_FOUND (no such library, driver or GPU), KELP_ERR_UNSUPPORTED (a GPU before
  * compute capability 7.5), KELP_ERR_NO_MEMORY, KELP_ERR_DEVICE.

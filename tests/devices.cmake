@@ -5,7 +5,8 @@
 function(kelp_emulated_library)
   if(NOT KELP_FUZZER AND NOT KELP_SANITIZE STREQUAL "thread")
     file(GLOB emulated CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/kernels/cuda/*.cu lib/cuda/emulated/*.cu)
-    list(REMOVE_ITEM emulated ${PROJECT_SOURCE_DIR}/kernels/cuda/products.cu)
+    list(REMOVE_ITEM emulated ${PROJECT_SOURCE_DIR}/kernels/cuda/products.cu
+      ${PROJECT_SOURCE_DIR}/kernels/cuda/cudnn_library.cu)
     set_source_files_properties(${emulated} PROPERTIES LANGUAGE CXX)
     add_library(kelp_cuda_emulated STATIC ${emulated})
     # So few blocks fill a device that small cases have large tiles.
@@ -63,18 +64,25 @@ function(kelp_gpu_tests)
   endif()
 endfunction()
 
-# What is said where cuBLASLt is missing: with the device's own objects, without a GPU.
+# What is said where cuBLASLt or cuDNN is missing, and what cuDNN says of descriptors: with the device's own objects,
+# without a GPU.
 function(kelp_gpu_library_tests)
   if(TARGET kelp-cuda)
-    add_executable(gpu_no_library gpu/no_library.cu $<TARGET_OBJECTS:kelp-cuda>)
-    target_include_directories(gpu_no_library PRIVATE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/include)
-    target_compile_definitions(gpu_no_library PRIVATE _GNU_SOURCE)
-    target_link_libraries(gpu_no_library PRIVATE ${CMAKE_DL_LIBS})
-    set_target_properties(gpu_no_library PROPERTIES CUDA_RUNTIME_LIBRARY Static
-      RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
-    foreach(what none another)
-      add_test(NAME gpu_library_${what} COMMAND gpu_no_library ${what})
-      set_tests_properties(gpu_library_${what} PROPERTIES LABELS unit TIMEOUT 60)
+    foreach(name no_library cudnn_library)
+      add_executable(gpu_${name} gpu/${name}.cu $<TARGET_OBJECTS:kelp-cuda>)
+      target_include_directories(gpu_${name} PRIVATE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/include)
+      target_compile_definitions(gpu_${name} PRIVATE _GNU_SOURCE)
+      target_link_libraries(gpu_${name} PRIVATE ${CMAKE_DL_LIBS})
+      set_target_properties(gpu_${name} PROPERTIES CUDA_RUNTIME_LIBRARY Static
+        RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
     endforeach()
+    foreach(library cublasLt cudnn)
+      foreach(what none another)
+        add_test(NAME gpu_${library}_${what} COMMAND gpu_no_library ${library} ${what})
+        set_tests_properties(gpu_${library}_${what} PROPERTIES LABELS unit TIMEOUT 60)
+      endforeach()
+    endforeach()
+    add_test(NAME gpu_cudnn_library COMMAND gpu_cudnn_library)
+    set_tests_properties(gpu_cudnn_library PROPERTIES LABELS unit TIMEOUT 60 SKIP_RETURN_CODE 77)
   endif()
 endfunction()

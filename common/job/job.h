@@ -135,6 +135,8 @@ enum kelp_transport { KELP_TRANSPORT_AUTO, KELP_TRANSPORT_GRPC, KELP_TRANSPORT_S
 /* What the elements of a pushed gradient are; the numbers are those of PushItem.kind. */
 /* What matrix products read their operands as (train.precision); sums are float32. */
 enum kelp_product_precision { KELP_PRODUCT_FLOAT32, KELP_PRODUCT_TF32, KELP_PRODUCT_BFLOAT16 };
+/* Whether cuDNN computes a GPU's convolutions (cluster.cudnn); AUTO: where it is found. */
+enum kelp_cudnn { KELP_CUDNN_AUTO, KELP_CUDNN_ALWAYS, KELP_CUDNN_NEVER };
 enum kelp_precision { KELP_PRECISION_FLOAT32, KELP_PRECISION_BFLOAT16 };
 /* Bytes of such an element. */
 static inline uint32_t kelp_precision_bytes(enum kelp_precision precision)
@@ -309,6 +311,7 @@ struct kelp_job {
         uint32_t lane_threads;
         enum kelp_device_kind device;
         enum kelp_compute compute;
+        enum kelp_cudnn cudnn;
         bool mixed;         /* workers of another compute kind are let in */
         uint32_t replicas;  /* of each partition */
         uint32_t move_rate; /* bytes a second that moves of partitions may take, of each shard */

@@ -471,6 +471,10 @@ static kelp_status check_cluster(const struct kelp_job_file *file, struct kelp_e
         return kelp__job_refuse(file, "train.precision", reterr,
                                 "a program computes as it chooses; this is for Kelp's own models");
     }
+    if (job->cluster.cudnn == KELP_CUDNN_ALWAYS && job->cluster.device == KELP_DEVICE_CPU) {
+        return kelp__job_refuse(file, "cluster.cudnn", reterr,
+                                "always is for GPUs; it needs cluster.device: cuda");
+    }
     if (job->cluster.replicas > job->cluster.shards) {
         return kelp__job_refuse(file, "cluster.replicas", reterr,
                                 "%" PRIu32

@@ -34,6 +34,7 @@ static const char *const checkpoint_metrics[] = {"val/loss",     "val/mse", "val
 static const char *const checkpoint_orders[] = {"min", "max", NULL};
 static const char *const device_kinds[] = {"cpu", "cuda", NULL};
 static const char *const computes[] = {"native", "portable", NULL};
+static const char *const cudnns[] = {"auto", "always", "never", NULL};
 static const char *const transports[] = {"auto", "grpc", "shm", NULL};
 static const char *const product_precisions[] = {"float32", "tf32", "bfloat16", NULL};
 static const char *const precisions[] = {"float32", "bfloat16", NULL};
@@ -58,6 +59,7 @@ CHECK_ORDER(optimizer_kinds, KELP_OPTIMIZER_SGD, KELP_OPTIMIZER_LAMB);
 CHECK_ORDER(schedule_kinds, KELP_SCHEDULE_CONSTANT, KELP_SCHEDULE_PLATEAU);
 CHECK_ORDER(device_kinds, KELP_DEVICE_CPU, KELP_DEVICE_CUDA);
 CHECK_ORDER(computes, KELP_COMPUTE_NATIVE, KELP_COMPUTE_PORTABLE);
+CHECK_ORDER(cudnns, KELP_CUDNN_AUTO, KELP_CUDNN_NEVER);
 CHECK_ORDER(transports, KELP_TRANSPORT_AUTO, KELP_TRANSPORT_SHM);
 CHECK_ORDER(product_precisions, KELP_PRODUCT_FLOAT32, KELP_PRODUCT_BFLOAT16);
 CHECK_ORDER(precisions, KELP_PRECISION_FLOAT32, KELP_PRECISION_BFLOAT16);
@@ -486,6 +488,11 @@ const struct kelp_job_key kelp__job_keys[] = {
      .help = "`native`: as fast as the processor can, and another kind of processor may give "
              "other bits. `portable`: the same bits on every processor with AVX2 and FMA "
              "(x86-64-v3) and the same OpenBLAS, whatever the environment says"},
+    {KEY(cluster.cudnn, CHOICE), .choices = cudnns, .later = true, .default_text = "auto",
+     .help = "Whether cuDNN 9 computes convolutions on a GPU, by its deterministic algorithms "
+             "alone. `auto`: on machines that have it; workers of a job must agree. `always`: a "
+             "worker without it is an error. `never`: Kelp's own kernels, so that machines with "
+             "and without it share a job"},
     {KEY(cluster.mixed, BOOL), .default_text = "false",
      .help = "Accept workers of another compute kind, and shards that compute differently. Runs "
              "then need not end with the same bits"},

@@ -330,9 +330,19 @@ bool kelp_plan_is_portable(const struct kelp_plan *plan)
     return strncmp(plan->compute_kind, portable, sizeof(portable) - 1) == 0;
 }
 
+/* The kind from cuDNN on; "": it has none. */
+static const char *cudnn_of(const struct kelp_plan *plan)
+{
+    const char *cudnn = strstr(plan->compute_kind, " cudnn-");
+    return cudnn ? cudnn : "";
+}
+
 /* What would be right. */
 static const char *advice(const struct kelp_plan *ours, const struct kelp_plan *theirs)
 {
+    if (strcmp(cudnn_of(ours), cudnn_of(theirs)) != 0) {
+        return "cluster.cudnn: never computes without cuDNN on all; cluster.mixed: true lets it in";
+    }
     return !kelp_plan_is_portable(ours) && !kelp_plan_is_portable(theirs)
                ? "cluster.compute: portable is one kind for all with the same OpenBLAS; "
                  "cluster.mixed: true lets it in"

@@ -13,7 +13,9 @@ extern "C" {
 }
 #include "kernels/cuda/window.cuh"
 
-struct kelp_conv2d : kelp__cuda_conv2d {};
+struct kelp_conv2d : kelp__cuda_conv2d {
+    struct kelp__cuda_cudnn_conv *cudnn; /* NULL: all of it is computed here */
+};
 
 /* Some samples of a run. */
 struct kelp__cuda_conv2d_chunk {

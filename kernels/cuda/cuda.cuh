@@ -62,6 +62,7 @@ struct kelp__cuda_fault {
 #define KELP_CUDA_MARKS 64
 
 struct kelp__cuda_products;
+struct kelp__cuda_cudnn;
 struct kelp__cuda_kept; /* memory that recordings use, and operators do not any more */
 struct kelp__cuda_stream {
     struct kelp_stream base;
@@ -83,6 +84,7 @@ struct kelp__cuda_stream {
     unsigned int recorded;        /* of recordings' operators that may fault, counted: serials */
     struct kelp__cuda_kept *kept; /* until the stream goes */
     struct kelp__cuda_products *products; /* kernels/cuda/products.cu */
+    void *cudnn; /* cuDNN's handle, made when it is needed: kernels/cuda/cudnn.cu */
 };
 
 static inline struct kelp__cuda_stream *kelp__cuda_stream_of(struct kelp_stream *stream)
@@ -106,9 +108,16 @@ void *kelp__cuda_scratch(struct kelp__cuda_stream *stream, size_t bytes);
 /* A number for an operator that may fault, behind its launch: never 0. */
 unsigned int kelp__cuda_serial(struct kelp__cuda_stream *stream);
 
+/* Calls of CUDA's runtime and libraries act on the calling thread's device: make it this one. */
+kelp_status kelp__cuda_use(const struct kelp_device *device, struct kelp_error *reterr);
+enum kelp_product_precision kelp__cuda_device_precision(const struct kelp_device *device);
+/* NULL: convolutions are Kelp's own. */
+struct kelp__cuda_cudnn *kelp__cuda_device_cudnn(const struct kelp_device *device);
+
 /* Find cuBLASLt, once for the process. Errors: KELP_ERR_NOT_FOUND, with the places looked at. */
 kelp_status kelp__cuda_products_load(struct kelp_error *reterr);
-/* What a stream needs for its products. Errors: KELP_ERR_DEVICE, KELP_ERR_NO_MEMORY. */
+/* What a stream needs for its products; its workspace comes with the first. Errors:
+ * KELP_ERR_DEVICE, KELP_ERR_NO_MEMORY. */
 kelp_status kelp__cuda_products_create(enum kelp_product_precision precision,
                                        struct kelp__cuda_products **ret, struct kelp_error *reterr);
 void kelp__cuda_products_destroy(struct kelp__cuda_products *products); /* NULL: nothing */
@@ -128,6 +137,16 @@ void kelp__cuda_conv2d_destroy(struct kelp_conv2d *conv);
 uint64_t kelp__cuda_conv2d_workspace(const struct kelp_conv2d *conv);
 void kelp__cuda_conv2d(struct kelp_stream *stream, const struct kelp_conv2d_run *run);
 void kelp__cuda_conv2d_gradient(struct kelp_stream *stream, const struct kelp_conv2d_run *run);
+
+/* A convolution by cuDNN, and what it does not take by the above (kernels/cuda/cudnn.cu). */
+kelp_status kelp__cuda_convolution_create(struct kelp_device *device,
+                                          const struct kelp_conv2d_shape *shape,
+                                          struct kelp_conv2d **ret, struct kelp_error *reterr);
+void kelp__cuda_convolution_destroy(struct kelp_conv2d *conv);
+void kelp__cuda_convolution(struct kelp_stream *stream, const struct kelp_conv2d_run *run);
+void kelp__cuda_convolution_gradient(struct kelp_stream *stream, const struct kelp_conv2d_run *run);
+/* Before the stream and its device go. */
+void kelp__cuda_cudnn_stream_destroy(struct kelp__cuda_stream *stream);
 
 /* ---- in kernels -------------------------------------------------------------------------------
  */

@@ -11,6 +11,7 @@
 #include <new>
 
 #include "kernels/cuda/cuda.cuh"
+#include "kernels/cuda/cudnn.cuh"
 #include "kernels/cuda_entry.h"
 
 struct cuda_device {
@@ -19,7 +20,8 @@ struct cuda_device {
     uint64_t memory_bytes;
     int capability; /* 90: compute capability 9.0 */
     enum kelp_product_precision precision;
-    char arithmetic[KELP_COMPUTE_KIND_SIZE - 16]; /* the kind but for the precision */
+    struct kelp__cuda_cudnn *cudnn;               /* NULL: convolutions are Kelp's own */
+    char arithmetic[KELP_COMPUTE_KIND_SIZE - 48]; /* the kind but for cuDNN and the precision */
     char kind[KELP_COMPUTE_KIND_SIZE];
 };
 
@@ -60,6 +62,22 @@ static cudaError_t use(const struct kelp_device *device)
     const cudaError_t error = cudaSetDevice(index);
     current = error == cudaSuccess ? index : -1;
     return error;
+}
+
+kelp_status kelp__cuda_use(const struct kelp_device *device, struct kelp_error *reterr)
+{
+    const cudaError_t error = use(device);
+    return error == cudaSuccess ? KELP_OK : cuda_fail(reterr, error, "cannot use the GPU");
+}
+
+enum kelp_product_precision kelp__cuda_device_precision(const struct kelp_device *device)
+{
+    return reinterpret_cast<const struct cuda_device *>(device)->precision;
+}
+
+struct kelp__cuda_cudnn *kelp__cuda_device_cudnn(const struct kelp_device *device)
+{
+    return reinterpret_cast<const struct cuda_device *>(device)->cudnn;
 }
 
 bool kelp__cuda_may_launch(struct kelp__cuda_stream *stream, uint64_t blocks)
@@ -204,6 +222,7 @@ static void stream_destroy(struct kelp_stream *base)
         }
     }
     kelp__cuda_products_destroy(stream->products);
+    kelp__cuda_cudnn_stream_destroy(stream);
     while (stream->kept) {
         struct kelp__cuda_kept *kept = stream->kept;
         stream->kept = kept->next;
@@ -462,7 +481,11 @@ static void recording_destroy(struct kelp_recording *recording)
 
 static void device_destroy(struct kelp_device *device)
 {
-    free(device);
+    struct cuda_device *cuda = reinterpret_cast<struct cuda_device *>(device);
+    if (cuda->cudnn && use(device) == cudaSuccess) {
+        kelp__cuda_cudnn_destroy(cuda->cudnn);
+    }
+    free(cuda);
 }
 
 static uint64_t device_memory_bytes(const struct kelp_device *device)
@@ -476,12 +499,15 @@ static void device_describe(const struct kelp_device *device, char text[KELP_COM
            KELP_COMPUTE_KIND_SIZE);
 }
 
-static void name_precision(struct cuda_device *device, enum kelp_product_precision precision)
+static void name_kind(struct cuda_device *device)
 {
     static const char *const names[] = {"float32", "tf32", "bfloat16"};
-    device->precision = precision;
-    (void)snprintf(device->kind, sizeof(device->kind), "%s %s", device->arithmetic,
-                   names[precision]);
+    char cudnn[40] = "";
+    if (device->cudnn) {
+        kelp__cuda_cudnn_describe(device->cudnn, device->precision, cudnn, sizeof(cudnn));
+    }
+    (void)snprintf(device->kind, sizeof(device->kind), "%s%s%s %s", device->arithmetic,
+                   device->cudnn ? " " : "", cudnn, names[device->precision]);
 }
 
 /* Tensor cores have both from Ampere on. */
@@ -495,8 +521,29 @@ static kelp_status device_set_precision(struct kelp_device *base,
                          "GPU %d has compute capability %d.%d, and tf32 and bfloat16 need 8.0",
                          device->index, device->capability / 10, device->capability % 10);
     }
-    name_precision(device, precision);
+    device->precision = precision;
+    name_kind(device);
     return KELP_OK;
+}
+
+static kelp_status device_set_cudnn(struct kelp_device *base, enum kelp_cudnn cudnn,
+                                    struct kelp_error *reterr)
+{
+    struct cuda_device *device = reinterpret_cast<struct cuda_device *>(base);
+    if (cudnn == KELP_CUDNN_NEVER || device->cudnn) {
+        return KELP_OK;
+    }
+    kelp_status status = kelp__cuda_use(base, reterr);
+    if (status == KELP_OK) {
+        status = kelp__cuda_cudnn_create(&device->cudnn, reterr);
+    }
+    if (status == KELP_ERR_NOT_FOUND && cudnn == KELP_CUDNN_AUTO) {
+        return KELP_OK;
+    }
+    if (status == KELP_OK) {
+        name_kind(device);
+    }
+    return status;
 }
 
 static const struct kelp_device_table table = {
@@ -507,6 +554,7 @@ static const struct kelp_device_table table = {
     .memory_bytes = device_memory_bytes,
     .describe = device_describe,
     .set_precision = device_set_precision,
+    .set_cudnn = device_set_cudnn,
     .alloc = device_alloc,
     .free = device_free,
     .host_alloc = device_host_alloc,
@@ -526,15 +574,15 @@ static const struct kelp_device_table table = {
 #define CUDA_OPERATOR(name, ...) .name = kelp__cuda_##name,
     KELP_PRODUCT_OPERATORS(CUDA_OPERATOR) KELP_OPERATORS(CUDA_OPERATOR)
 #undef CUDA_OPERATOR
-        .conv2d_create = kelp__cuda_conv2d_create,
-    .conv2d_destroy = kelp__cuda_conv2d_destroy,
+        .conv2d_create = kelp__cuda_convolution_create,
+    .conv2d_destroy = kelp__cuda_convolution_destroy,
     .conv2d_workspace = kelp__cuda_conv2d_workspace,
-    .conv2d = kelp__cuda_conv2d,
-    .conv2d_gradient = kelp__cuda_conv2d_gradient,
+    .conv2d = kelp__cuda_convolution,
+    .conv2d_gradient = kelp__cuda_convolution_gradient,
 };
 
 /* What decides the bits: the architecture, the number of multiprocessors (cuBLASLt picks its
- * kernels by it) and cuBLASLt's version. */
+ * kernels by it) and cuBLASLt's version; cuDNN's, and what it chooses, where it is used. */
 static void describe(struct cuda_device *device, const struct cudaDeviceProp *properties)
 {
     char products[48];
@@ -603,7 +651,7 @@ kelp_status kelp_cuda_entry(uint32_t index, struct kelp_device **ret, struct kel
     device->memory_bytes = properties.totalGlobalMem;
     device->capability = 10 * properties.major + properties.minor;
     describe(device, &properties);
-    name_precision(device, KELP_PRODUCT_FLOAT32);
+    name_kind(device);
     *ret = &device->base;
     return KELP_OK;
 }

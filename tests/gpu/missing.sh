@@ -1,6 +1,6 @@
 #!/bin/bash
 # One build on machines where something is missing that cluster.device: cuda needs: each is one clear line, and the job
-# does not start. Jobs on the CPU run all the same. (What is said without cuBLASLt: no_library.cu.)
+# does not start. Jobs on the CPU run all the same. (What is said without cuBLASLt or cuDNN: no_library.cu.)
 # usage: tests/gpu/missing.sh BUILD_DIR
 set -euo pipefail
 build="$(cd "${1:?usage: tests/gpu/missing.sh BUILD_DIR}" && pwd)"

@@ -4,16 +4,18 @@
  * that it cannot do, and the known answer.
  *
  * usage: gpu_operators [--repeats N] [--large-repeats N] [--large 0|1] [--load 0|1] [--seed N]
- *                      [--jobs N] [--precision NAME] [GROUP ...]
+ *                      [--jobs N] [--precision NAME] [--cudnn 0|1] [GROUP ...]
  *
  * --repeats: runs of each case after the first one (100). --large-repeats: of cases of a MiB and
  * more, which copies make slow (as --repeats). --large 0: without sizes that fill a GPU (1).
  * --load 0: with nothing beside them, for tools that make a kernel a thousand times slower (1).
  * --jobs: cases at once, each on streams of its own (4). --precision tf32|bfloat16: of operands
- * that are read so; what need not be equal may differ by more then. GROUP: of these alone ("sums"),
- * and nothing of what follows the cases.
+ * that are read so; what need not be equal may differ by more then. --cudnn 1: convolutions by
+ * cuDNN, of aligned operands (0). GROUP: of these alone ("sums"), and nothing of what follows the
+ * cases.
  *
- * Exit status: 0; 1: a line says what is wrong, for each case; 2: usage; 77: there is no such GPU.
+ * Exit status: 0; 1: a line says what is wrong, for each case; 2: usage; 77: there is no such GPU,
+ * or no cuDNN.
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -43,7 +45,7 @@ struct group {
 static struct group groups[] = {OPERATOR_GROUPS(GROUP)};
 
 static struct {
-    uint32_t repeats, large_repeats, large, load, jobs;
+    uint32_t repeats, large_repeats, large, load, jobs, cudnn;
     uint64_t seed;
     bool chosen[KELP_ARRAY_COUNT(groups)];
     bool some; /* groups are chosen */
@@ -215,6 +217,9 @@ static void check_cases(void)
         if (!options.some || options.chosen[i]) {
             groups[i].add(&groups[i].cases, options.large != 0);
             cases_set_precision(&groups[i].cases, options.precision);
+            if (options.cudnn != 0) {
+                cases_align(&groups[i].cases);
+            }
         }
     }
     for (uint32_t i = 0; i < options.jobs; i++) {
@@ -338,6 +343,8 @@ static bool parse_option(const char *name, const char *value)
         options.large_repeats = number;
     } else if (strcmp(name, "--large") == 0 && number <= 1) {
         options.large = number;
+    } else if (strcmp(name, "--cudnn") == 0 && number <= 1) {
+        options.cudnn = number;
     } else if (strcmp(name, "--load") == 0 && number <= 1) {
         options.load = number;
     } else if (strcmp(name, "--seed") == 0) {
@@ -374,7 +381,7 @@ int main(int argc, char **argv)
     struct kelp_error error = {KELP_OK, ""};
     if (!parse(argc, argv)) {
         fprintf(stderr, "usage: gpu_operators [--repeats N] [--large-repeats N] [--seed N] "
-                        "[--jobs N] [--precision tf32|bfloat16] [GROUP ...]\n");
+                        "[--jobs N] [--precision tf32|bfloat16] [--cudnn 0|1] [GROUP ...]\n");
         return 2;
     }
     kelp_status status = kelp_device_cuda_create(0, &gpu, &error);
@@ -384,6 +391,13 @@ int main(int argc, char **argv)
     }
     if (status == KELP_OK) {
         status = gpu->table->set_precision(gpu, options.precision, &error);
+    }
+    if (status == KELP_OK && options.cudnn != 0) {
+        status = gpu->table->set_cudnn(gpu, KELP_CUDNN_ALWAYS, &error);
+        if (status == KELP_ERR_NOT_FOUND) {
+            printf("skipped: %s\n", error.text);
+            return EXIT_SKIPPED;
+        }
     }
     if (status == KELP_OK) {
         status = channels_last_cpu_create(&cpu, &error);

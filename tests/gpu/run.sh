@@ -50,6 +50,11 @@ for precision in tf32 bfloat16; do
     part "operators-$precision" 60 "$folder/tests/gpu_operators" --precision "$precision" --repeats 20 \
         --large-repeats 2 products windows
 done
+part cudnn 120 "$folder/tests/gpu_operators" --cudnn 1 --repeats 100 --large-repeats 20 windows
+for precision in tf32 bfloat16; do
+    part "cudnn-$precision" 60 "$folder/tests/gpu_operators" --cudnn 1 --precision "$precision" --repeats 20 \
+        --large-repeats 5 windows
+done
 if [ -x "$folder/bin/kelp" ]; then
     part jobs 150 "$here/jobs.sh" "$folder/bin" "$examples" "$report/runs" "$mnist"
     rm -rf "$report/runs"

@@ -156,6 +156,33 @@ static kelp_status set_precision(struct kelp_device *device, enum kelp_product_p
     return status;
 }
 
+/* So the kind of other models does not name cuDNN, and they do not wait for it. */
+static bool has_convolutions(const struct kelp_job *job)
+{
+    return job->model.kind == KELP_MODEL_CONVNET || job->model.kind == KELP_MODEL_RESNET18 ||
+           job->model.kind == KELP_MODEL_PLUGIN;
+}
+
+static kelp_status set_cudnn(struct kelp_device *device, const struct kelp_job *job,
+                             struct kelp_error *reterr)
+{
+    kelp_status status = KELP_OK;
+    if (!has_convolutions(job)) {
+        return KELP_OK;
+    }
+    if (device->table->set_cudnn) {
+        status = device->table->set_cudnn(device, job->cluster.cudnn, reterr);
+    } else if (job->cluster.cudnn == KELP_CUDNN_ALWAYS) {
+        status = kelp_fail(reterr, KELP_ERR_UNSUPPORTED, "this device knows of no cuDNN");
+    }
+    if (status != KELP_OK) {
+        kelp_error_prefix(reterr, job->cluster.cudnn == KELP_CUDNN_ALWAYS
+                                      ? "cluster.cudnn: always"
+                                      : "cluster.cudnn: auto (never computes without it)");
+    }
+    return status;
+}
+
 /* What *ret is, is the caller's, also where it fails. */
 static kelp_status device_create(const struct kelp_job *job, struct kelp_device **ret,
                                  struct kelp_error *reterr)
@@ -166,12 +193,13 @@ static kelp_status device_create(const struct kelp_job *job, struct kelp_device 
                    ? kelp_device_cpu_create_portable(job->cluster.lane_threads, ret, reterr)
                    : kelp_device_cpu_create(job->cluster.lane_threads, ret, reterr);
     case KELP_DEVICE_CUDA: {
-        const kelp_status status = kelp_device_cuda_create(0, ret, reterr);
+        kelp_status status = kelp_device_cuda_create(0, ret, reterr);
         if (status != KELP_OK) {
             kelp_error_prefix(reterr, "cluster.device: cuda");
             return status;
         }
-        return set_precision(*ret, job->train.precision, reterr);
+        status = set_precision(*ret, job->train.precision, reterr);
+        return status == KELP_OK ? set_cudnn(*ret, job, reterr) : status;
     }
     case KELP_DEVICE_PLANNED:
         return kelp_device_plan_create(ret, reterr);

@@ -96,6 +96,15 @@ void cases_set_precision(struct operator_cases *cases, enum kelp_product_precisi
     }
 }
 
+void cases_align(struct operator_cases *cases)
+{
+    for (uint32_t i = 0; i < cases->count; i++) {
+        for (uint32_t j = 0; j < CASE_BUFFERS_MAX; j++) {
+            cases->cases[i].buffers[j].misplaced = 0;
+        }
+    }
+}
+
 const char *case_sign(enum kelp_write write)
 {
     return write == KELP_ACCUMULATE ? "+=" : "=";

@@ -67,6 +67,8 @@ enum kelp_write cases_draw_write(struct operator_cases *cases);
 double cases_precision_tolerance(enum kelp_product_precision precision);
 /* The cases whose results may differ may do so by that. */
 void cases_set_precision(struct operator_cases *cases, enum kelp_product_precision precision);
+/* All buffers begin at aligned places. */
+void cases_align(struct operator_cases *cases);
 /* "+=" or "=", for names. */
 const char *case_sign(enum kelp_write write);
 

@@ -252,6 +252,10 @@ static const struct {
     {"train:\n  precision: bfloat16\n",
      "job.yaml:2: train.precision: the CPU computes products in float32 alone; bfloat16 needs "
      "cluster.device: cuda"},
+    {"cluster:\n  cudnn: sometimes\n",
+     "job.yaml:2: cluster.cudnn: 'sometimes' is not one of auto, always, never"},
+    {"cluster:\n  cudnn: always\n",
+     "job.yaml:2: cluster.cudnn: always is for GPUs; it needs cluster.device: cuda"},
     {"transport:\n  piece: 4MB\n",
      "job.yaml:2: transport.piece: '4MB' is not a size from 4KiB to "
      "64MiB (a whole number with B, KiB, MiB or GiB); did you mean 4MiB?"},

@@ -80,6 +80,8 @@ static const struct {
     {"cluster:\n  compute: native\n", "seed: 1\n", "", ""},
     {"cluster:\n  device: cuda\n", "cluster:\n  device: cuda\ntrain:\n  precision: tf32\n", "",
      "train.precision float32 -> tf32"},
+    {"cluster:\n  device: cuda\n", "cluster:\n  device: cuda\n  cudnn: never\n", "",
+     "cluster.cudnn auto -> never"},
     /* the only key of its section that shapes the result */
     {"transport:\n  precision: float32\n", "transport:\n  precision: bfloat16\n", "",
      "transport.precision float32 -> bfloat16"},
