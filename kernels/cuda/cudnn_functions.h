@@ -16,6 +16,7 @@
 
 enum {
     KELP_CUDNN_SUCCESS = 0,           /* cudnnStatus_t */
+    KELP_CUDNN_NOT_SUPPORTED = 3000,  /* the first of such, below 4000 */
     KELP_CUDNN_FLOAT = 0,             /* cudnnDataType_t */
     KELP_CUDNN_NCHW = 0,              /* cudnnTensorFormat_t */
     KELP_CUDNN_NHWC = 1,              /* of filters: [out][kernel][in] */

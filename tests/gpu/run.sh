@@ -61,7 +61,7 @@ if [ -x "$folder/bin/kelp" ]; then
 else
     say "== jobs: skipped: $folder has no programs"
 fi
-part bench 150 "$folder/bench/gpu"
+part bench 210 "$folder/bench/gpu"
 if [ -x "$folder/bench/models" ]; then
     part models 120 "$folder/bench/models" --device cuda --scripts "$scripts" \
         --python "env LD_LIBRARY_PATH='$libraries' python3"

@@ -19,7 +19,7 @@ struct emulated_cudnn {
     bool runs;   /* otherwise a convolution is refused when it runs */
     /* What the heuristic lists, for any shape; `workspace` is what the algorithm needs. */
     struct kelp__cudnn_candidate lists[KELP_CUDNN_DIRECTIONS][4];
-    int counts[KELP_CUDNN_DIRECTIONS];
+    int counts[KELP_CUDNN_DIRECTIONS]; /* -1: it has none for it; -2: it fails */
     /* Of each direction, since emulated_cudnn_reset(): how often it ran, and with what at last. */
     uint32_t run_count[KELP_CUDNN_DIRECTIONS], list_count[KELP_CUDNN_DIRECTIONS];
     int algorithm[KELP_CUDNN_DIRECTIONS], math[KELP_CUDNN_DIRECTIONS];

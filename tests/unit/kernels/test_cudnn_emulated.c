@@ -129,16 +129,18 @@ KELP_TEST(wherever_operands_lie)
 }
 
 /* A direction without an algorithm that may be taken is computed by Kelp. */
-KELP_LOOP_TEST(without_a_deterministic_algorithm, 0, KELP_CUDNN_DIRECTIONS)
+KELP_LOOP_TEST(without_a_deterministic_algorithm, 0, KELP_CUDNN_DIRECTIONS * 2)
 {
     struct emulated_cudnn *cudnn = emulated_cudnn();
-    for (int i = 0; i < cudnn->counts[_i]; i++) {
-        cudnn->lists[_i][i].determinism = 0;
+    const int without = _i / 2;
+    for (int i = 0; i < cudnn->counts[without]; i++) {
+        cudnn->lists[without][i].determinism = 0;
     }
+    cudnn->counts[without] = _i % 2 == 0 ? cudnn->counts[without] : -1;
     check_convolutions(KELP_PRODUCT_FLOAT32, true);
     for (int direction = 0; direction < KELP_CUDNN_DIRECTIONS; direction++) {
-        ck_assert(direction == _i ? cudnn->run_count[direction] == 0
-                                  : cudnn->run_count[direction] > 40);
+        ck_assert(direction == without ? cudnn->run_count[direction] == 0
+                                       : cudnn->run_count[direction] > 40);
     }
 }
 
@@ -428,6 +430,19 @@ KELP_TEST(a_convolution_that_is_refused)
     ck_assert_int_eq(run_on(devices.other_stream, &one, KELP_CHANNELS_FIRST, false, given, &error),
                      KELP_OK);
     results_fini(given);
+    convolution_fini(&one);
+}
+
+KELP_TEST(a_heuristic_that_fails)
+{
+    struct convolution one;
+    struct kelp_conv2d *conv = NULL;
+    struct kelp_error error = {KELP_OK, ""};
+    convolution_init(&one, sizes[0], 1);
+    emulated_cudnn()->counts[KELP_CUDNN_FILTER] = -2;
+    ck_assert_int_eq(devices.other->table->conv2d_create(devices.other, &one.shape, &conv, &error),
+                     KELP_ERR_DEVICE);
+    ck_assert_str_eq(error.text, "cuDNN refuses a convolution of 4x9x10 by 3x3 to 8 channels");
     convolution_fini(&one);
 }
 

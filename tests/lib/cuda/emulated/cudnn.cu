@@ -11,7 +11,7 @@ extern "C" {
 
 #define VERSION       99999 /* 9.99.99 */
 #define REFUSED       2000  /* CUDNN_STATUS_BAD_PARAM */
-#define NOT_SUPPORTED 3000
+#define NOT_SUPPORTED 3004  /* CUDNN_STATUS_NOT_SUPPORTED_LAYOUT */
 #define NOT_STARTED   1001
 #define ALIGNMENT     16u
 
@@ -148,7 +148,7 @@ struct sums {
 
 static bool is_last(const struct thing &tensor)
 {
-    return tensor.strides[1] == 1 && tensor.sizes[1] != 1;
+    return tensor.strides[3] != 1; /* channels of one image are the same in both */
 }
 
 static bool fit(const struct thing &x, const struct thing &filter, const struct thing &y,
@@ -163,8 +163,8 @@ static bool fit(const struct thing &x, const struct thing &filter, const struct 
                                                 1;
     }
     const bool one_position = filter.sizes[2] * filter.sizes[3] == 1;
-    const bool last = is_last(x) || is_last(y);
-    return fits && (filter.sizes[1] == 1 || one_position || is_last(filter) == last);
+    return fits && (x.sizes[1] == 1 || y.sizes[1] == 1 || is_last(x) == is_last(y)) &&
+           (filter.sizes[1] == 1 || one_position || is_last(filter) == is_last(x));
 }
 
 static bool take(const void *handle, enum kelp__cudnn_direction direction, const void *first,
@@ -193,6 +193,9 @@ template <enum kelp__cudnn_direction direction> static int list KELP_CUDNN_LIST
         return REFUSED;
     }
     state.list_count[direction]++;
+    if (state.counts[direction] < 0) {
+        return state.counts[direction] == -1 ? NOT_SUPPORTED : REFUSED;
+    }
     *found = state.counts[direction] < wanted ? state.counts[direction] : wanted;
     memcpy(candidates, state.lists[direction], sizeof(*candidates) * (size_t)*found);
     return KELP_CUDNN_SUCCESS;
