@@ -47,15 +47,12 @@ static void setup(void)
     open_streams();
 }
 
-/* Nothing of cuDNN's is left. */
 static void teardown(void)
 {
     devices.cpu->table->stream_destroy(devices.cpu_stream);
     devices.other->table->stream_destroy(devices.other_stream);
     devices.cpu->table->destroy(devices.cpu);
     devices.other->table->destroy(devices.other);
-    ck_assert_uint_eq(emulated_cudnn()->handles, 0);
-    ck_assert_uint_eq(emulated_cudnn()->descriptors, 0);
 }
 
 KELP_CASE("cudnn_emulated", .timeout_s = 120, .setup = setup, .teardown = teardown)
@@ -410,6 +407,38 @@ KELP_TEST(chosen_once_for_a_number_of_samples)
     ck_assert_int_eq(table->wait(devices.other_stream, &error), KELP_OK);
     table->conv2d_destroy(conv);
     table->free(devices.other, memory);
+    convolution_fini(&one);
+}
+
+/* Handles of a device and of its streams, descriptors of a convolution and of its plans. */
+KELP_TEST(nothing_is_left)
+{
+    struct emulated_cudnn *cudnn = emulated_cudnn();
+    const uint32_t handles = cudnn->handles, descriptors = cudnn->descriptors;
+    struct kelp_error error = {KELP_OK, ""};
+    struct kelp_device *device = NULL;
+    struct kelp_stream *streams[2];
+    struct convolution one;
+    float *given[ARRAYS];
+    convolution_init(&one, sizes[0], 1);
+    results_init(&one, given);
+    ck_assert_int_eq(kelp_device_cuda_create_emulated(&device, &error), KELP_OK);
+    ck_assert_int_eq(device->table->set_cudnn(device, KELP_CUDNN_ALWAYS, &error), KELP_OK);
+    ck_assert_uint_eq(cudnn->handles, handles + 1);
+    for (int i = 0; i < 2; i++) {
+        ck_assert_int_eq(device->table->stream_create(device, &streams[i], &error), KELP_OK);
+        ck_assert_uint_eq(cudnn->handles, handles + 1 + (uint32_t)i); /* not before it is used */
+        ck_assert_int_eq(run_on(streams[i], &one, KELP_CHANNELS_LAST, false, given, &error),
+                         KELP_OK);
+        ck_assert_uint_eq(cudnn->handles, handles + 2 + (uint32_t)i);
+        ck_assert_uint_eq(cudnn->descriptors, descriptors);
+    }
+    device->table->stream_destroy(streams[0]);
+    device->table->stream_destroy(streams[1]);
+    ck_assert_uint_eq(cudnn->handles, handles + 1);
+    device->table->destroy(device);
+    ck_assert_uint_eq(cudnn->handles, handles);
+    results_fini(given);
     convolution_fini(&one);
 }
 
