@@ -27,7 +27,7 @@
 #include "common/base/status.h"
 #include "kernels/operators.h"
 
-#define KELP_DEVICE_ALIGN      64 /* bytes, of memory from alloc() */
+#define KELP_DEVICE_ALIGN      64 /* bytes; of the CPU's memory, and the least of any device's */
 #define KELP_COMPUTE_KIND_SIZE 128
 
 /* Arguments of operators stand in kernels/operators.h. */
@@ -37,6 +37,9 @@ struct kelp_recording; /* opaque, of a stream */
 
 struct kelp_device_table {
     const char *name; /* "cpu", "cuda" */
+    /* Bytes, a power of two: of memory from alloc() and host_alloc(), and what to begin buffers at
+     * within it that are to be fast. */
+    uint32_t alignment;
     /* Device memory is host memory: pointers of the host can be operator arguments as they are. */
     bool host_memory;
     /* Convolution, pooling and batch norm take images in KELP_CHANNELS_LAST, too. Convolutions are

@@ -110,6 +110,7 @@ PLANNED_OPERATOR(conv2d, const struct kelp_conv2d_run *run)
 PLANNED_OPERATOR(conv2d_gradient, const struct kelp_conv2d_run *run)
 
 static const struct kelp_device_table table = {.name = "planned",
+                                               .alignment = 256, /* a GPU's */
                                                .channels_last = KELP_CUDA_CHANNELS_LAST,
                                                .destroy = destroy,
                                                .describe = describe,

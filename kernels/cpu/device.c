@@ -190,6 +190,7 @@ static void conv2d_gradient(struct kelp_stream *stream, const struct kelp_conv2d
 #define CPU_TABLE(variant, loop)                                                                   \
     static const struct kelp_device_table cpu_table_##variant = {                                  \
         .name = "cpu",                                                                             \
+        .alignment = KELP_DEVICE_ALIGN,                                                            \
         .host_memory = true,                                                                       \
         .destroy = device_destroy,                                                                 \
         .describe = device_describe,                                                               \

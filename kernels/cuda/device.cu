@@ -92,12 +92,16 @@ bool kelp__cuda_may_launch(struct kelp__cuda_stream *stream, uint64_t blocks)
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
+/* Of cudaMalloc() and cudaMallocHost(), at least; each row of a matrix that begins so is read in
+ * whole sectors. */
+#define ALIGNMENT 256
+
 static kelp_status device_alloc(struct kelp_device *device, size_t bytes, void **ret,
                                 struct kelp_error *reterr)
 {
     cudaError_t error = use(device);
     if (error == cudaSuccess) {
-        error = cudaMalloc(ret, bytes != 0 ? bytes : KELP_DEVICE_ALIGN);
+        error = cudaMalloc(ret, bytes != 0 ? bytes : ALIGNMENT);
     }
     if (error != cudaSuccess) {
         char what[64];
@@ -119,7 +123,7 @@ static kelp_status device_host_alloc(struct kelp_device *device, size_t bytes, v
 {
     cudaError_t error = use(device);
     if (error == cudaSuccess) {
-        error = cudaMallocHost(ret, bytes != 0 ? bytes : KELP_DEVICE_ALIGN);
+        error = cudaMallocHost(ret, bytes != 0 ? bytes : ALIGNMENT);
     }
     if (error != cudaSuccess) {
         char what[64];
@@ -548,6 +552,7 @@ static kelp_status device_set_cudnn(struct kelp_device *base, enum kelp_cudnn cu
 
 static const struct kelp_device_table table = {
     .name = "cuda",
+    .alignment = ALIGNMENT,
     .host_memory = false,
     .channels_last = KELP_CUDA_CHANNELS_LAST,
     .destroy = device_destroy,

@@ -14,6 +14,8 @@
 #include "tests/lib/fake/fake_operators.h"
 #include "tests/lib/fake/fake_order.h"
 
+#define ALIGNMENT 256 /* as a GPU's */
+
 struct fake_device {
     struct kelp_device base;
     struct kelp_device_table table;
@@ -838,7 +840,9 @@ static kelp_status device_host_alloc(struct kelp_device *device, size_t bytes, v
                                      struct kelp_error *reterr)
 {
     (void)device;
-    void *memory = malloc(bytes != 0 ? bytes : 1);
+    const size_t rounded = (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    void *memory =
+        rounded < bytes ? NULL : aligned_alloc(ALIGNMENT, rounded != 0 ? rounded : ALIGNMENT);
     if (!memory) {
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "cannot allocate %zu bytes", bytes);
     }
@@ -862,6 +866,7 @@ static kelp_status conv2d_create(struct kelp_device *base, const struct kelp_con
 
 static const struct kelp_device_table table = {
     .name = "fake",
+    .alignment = ALIGNMENT,
     .host_memory = false,
     .destroy = device_destroy,
     .describe = device_describe,
