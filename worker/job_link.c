@@ -349,13 +349,35 @@ static kelp_status watch(struct kelp_job_link *job_link, struct kelp_error *rete
 
 /* ---- joining --------------------------------------------------------------------------------- */
 
+static void *plain_alloc(void *user, size_t bytes)
+{
+    (void)user;
+    return aligned_alloc(KELP_TENSOR_ALIGN, bytes);
+}
+
+static void plain_free(void *user, void *memory)
+{
+    (void)user;
+    free(memory);
+}
+
+void kelp_job_link_memory(struct kelp_job_link *job_link, const struct kelp_job_link_memory *memory)
+{
+    assert(!job_link->memory);
+    job_link->memory_of = *memory;
+}
+
 static kelp_status allocate(struct kelp_job_link *job_link, struct kelp_error *reterr)
 {
     size_t flat_count = (size_t)job_link->plan->flat_count;
     size_t bytes = (2 * flat_count + STAGGER_FLOATS) * sizeof(float);
     bytes = (bytes + KELP_TENSOR_ALIGN - 1) / KELP_TENSOR_ALIGN * KELP_TENSOR_ALIGN;
 
-    job_link->memory = aligned_alloc(KELP_TENSOR_ALIGN, bytes);
+    if (!job_link->memory_of.alloc) {
+        job_link->memory_of =
+            (struct kelp_job_link_memory){.alloc = plain_alloc, .free = plain_free};
+    }
+    job_link->memory = job_link->memory_of.alloc(job_link->memory_of.user, bytes);
     job_link->stepper = kelp_stepper_create(job_link->job, job_link->plan);
     job_link->gradients =
         kelp_gradient_pool_create(job_link->plan->flat_count, job_link->job->transport.precision);
@@ -678,7 +700,9 @@ void kelp_job_link_close(struct kelp_job_link *job_link)
     kelp_stepper_actions_fini(&job_link->actions);
     kelp_stepper_destroy(job_link->stepper);
     kelp_gradient_pool_destroy(job_link->gradients);
-    free(job_link->memory);
+    if (job_link->memory) {
+        job_link->memory_of.free(job_link->memory_of.user, job_link->memory);
+    }
     free(job_link->arrived);
     free(job_link->flights);
     free(job_link->plan_text);

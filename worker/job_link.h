@@ -71,6 +71,16 @@ const struct kelp_job *kelp_job_link_job(const struct kelp_job_link *job_link);
 struct kelp_figures *kelp_job_link_figures(const struct kelp_job_link *job_link);
 struct kelp_trace *kelp_job_link_trace(const struct kelp_job_link *job_link);
 
+/* Memory for weights, aligned to KELP_TENSOR_ALIGN, which is freed by close: so that a device
+ * copies from it. Of malloc()'s unless this is called, before join. */
+struct kelp_job_link_memory {
+    void *(*alloc)(void *user, size_t bytes); /* NULL: there is none */
+    void (*free)(void *user, void *memory);
+    void *user; /* borrowed until close */
+};
+void kelp_job_link_memory(struct kelp_job_link *job_link,
+                          const struct kelp_job_link_memory *memory);
+
 /*
  * plan is borrowed until close. Called once, before kelp_job_link_next(). Errors: KELP_ERR_INVALID
  * (the job has cluster.compute: portable, and the plan another compute kind), KELP_ERR_NO_MEMORY.

@@ -69,6 +69,7 @@ struct kelp_job_link {
     struct kelp_stepper *stepper;
     struct kelp_stepper_actions actions;
     float *memory;
+    struct kelp_job_link_memory memory_of;
     float *weights[2];
     unsigned current;
     struct kelp_gradient_pool *gradients;

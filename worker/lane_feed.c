@@ -13,12 +13,15 @@ struct kelp_lane_feed {
     struct kelp_schedule schedule;
     struct kelp_schedule_node nodes[KELP_SCHEDULE_NODES_MAX];
     uint32_t node_count;
-    uint32_t node;            /* that sum is of */
-    bool begun;               /* sum, and the digest */
-    struct kelp_node_sum sum; /* of nodes[node] */
-    struct kelp_lane lane;    /* handed out; gradient NULL: none is */
-    uint64_t ready_first;     /* elements of it from here on are in the sum */
-    char digest[33];          /* of the weights; "": none is due */
+    uint32_t node;                                /* that sum is of */
+    bool begun;                                   /* sum, and the digest */
+    struct kelp_node_sum sum;                     /* of nodes[node] */
+    struct kelp_lane out[KELP_LANE_FEED_OUT_MAX]; /* handed out and not complete, in turn */
+    uint32_t out_first, out_count;
+    uint32_t next;        /* the lane to look at next, which may be handed out, */
+    uint32_t next_node;   /* and its node */
+    uint64_t ready_first; /* elements of the last one from here on are in the sum */
+    char digest[33];      /* of the weights; "": none is due */
 };
 
 struct kelp_lane_feed *kelp_lane_feed_create(struct kelp_job_link *job_link,
@@ -32,13 +35,21 @@ struct kelp_lane_feed *kelp_lane_feed_create(struct kelp_job_link *job_link,
     return feed;
 }
 
+static void drop(struct kelp_lane_feed *feed)
+{
+    for (; feed->out_count > 0; feed->out_count--) {
+        kelp_gradient_unref(feed->out[feed->out_first].gradient);
+        feed->out_first = (feed->out_first + 1) % KELP_LANE_FEED_OUT_MAX;
+    }
+    kelp_node_sum_drop(&feed->sum);
+}
+
 void kelp_lane_feed_destroy(struct kelp_lane_feed *feed)
 {
     if (!feed) {
         return;
     }
-    kelp_gradient_unref(feed->lane.gradient);
-    kelp_node_sum_drop(&feed->sum);
+    drop(feed);
     free(feed);
 }
 
@@ -50,7 +61,7 @@ const struct kelp_schedule *kelp_lane_feed_schedule(const struct kelp_lane_feed 
 kelp_status kelp_lane_feed_wait(struct kelp_lane_feed *feed, struct kelp_stop *stop,
                                 const struct kelp_work **ret_work, struct kelp_error *reterr)
 {
-    assert(feed->node == feed->node_count);
+    assert(feed->node == feed->node_count && feed->out_count == 0);
     kelp_status status = kelp_job_link_next(feed->job_link, stop, &feed->work, reterr);
     if (status == KELP_OK) {
         status = kelp_schedule_init(&feed->schedule, kelp_job_link_job(feed->job_link),
@@ -63,6 +74,8 @@ kelp_status kelp_lane_feed_wait(struct kelp_lane_feed *feed, struct kelp_stop *s
         kelp_schedule_split(feed->work.lane_first, feed->work.lane_count, feed->nodes);
     feed->node = 0;
     feed->begun = false;
+    feed->next = feed->work.lane_first;
+    feed->next_node = 0;
     feed->digest[0] = '\0';
     *ret_work = &feed->work;
     return KELP_OK;
@@ -95,66 +108,125 @@ static kelp_status push(struct kelp_lane_feed *feed, struct kelp_gradient *gradi
     return kelp_job_link_push(feed->job_link, &node, reterr);
 }
 
+/* Add the next lane to its node; transferred. */
+static kelp_status add(struct kelp_lane_feed *feed, struct kelp_gradient *gradient, uint64_t count,
+                       struct kelp_error *reterr)
+{
+    if (!feed->begun) {
+        begin_node(feed);
+    }
+    struct kelp_gradient *whole = kelp_node_sum_add_rest(&feed->sum, gradient, count);
+    return whole ? push(feed, whole, reterr) : KELP_OK;
+}
+
+/* The lane that is to be added next. */
+static uint32_t lane_due(const struct kelp_lane_feed *feed)
+{
+    return feed->node == feed->node_count
+               ? feed->next
+               : feed->nodes[feed->node].first + (feed->begun ? feed->sum.done : 0);
+}
+
+/* A lane without samples is an empty node, the identity of the tree: those before the first lane
+ * that is out, or before the next one. */
+static kelp_status add_empty(struct kelp_lane_feed *feed, struct kelp_error *reterr)
+{
+    const uint32_t end = feed->out_count > 0 ? feed->out[feed->out_first].number : feed->next;
+    kelp_status status = KELP_OK;
+    while (status == KELP_OK && lane_due(feed) < end) {
+        struct kelp_gradient *gradient = kelp_job_link_gradient(feed->job_link);
+        if (!gradient) {
+            return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for a gradient");
+        }
+        status = add(feed, gradient, feed->plan->flat_count, reterr);
+    }
+    return status;
+}
+
+static const struct kelp_lane *last_out(const struct kelp_lane_feed *feed)
+{
+    assert(feed->out_count > 0);
+    return &feed->out[(feed->out_first + feed->out_count - 1) % KELP_LANE_FEED_OUT_MAX];
+}
+
 bool kelp_lane_feed_sends_early(const struct kelp_lane_feed *feed)
 {
     return kelp_job_link_overlaps(feed->job_link) && feed->work.word.kind == KELP_STEP_TRAIN &&
-           feed->node + 1 == feed->node_count && feed->sum.done + 1 == feed->sum.lane_count;
+           last_out(feed)->number + 1 == feed->work.lane_first + feed->work.lane_count;
 }
 
 void kelp_lane_feed_ready(struct kelp_lane_feed *feed, uint64_t first)
 {
+    assert(kelp_lane_feed_sends_early(feed) && first <= feed->ready_first);
+    assert(feed->out_count == 1 && feed->node + 1 == feed->node_count);
+    if (!feed->begun) {
+        begin_node(feed);
+    }
     struct kelp_node node = {.lane_first = feed->sum.lane_first,
                              .lane_count = feed->sum.lane_count};
-
-    assert(kelp_lane_feed_sends_early(feed) && first <= feed->ready_first);
-    node.gradient =
-        kelp_node_sum_add_values(&feed->sum, feed->lane.gradient, first, feed->ready_first - first);
+    node.gradient = kelp_node_sum_add_values(&feed->sum, last_out(feed)->gradient, first,
+                                             feed->ready_first - first);
     feed->ready_first = first;
     kelp_job_link_ready(feed->job_link, &node, first);
 }
 
 void kelp_lane_feed_give_up(struct kelp_lane_feed *feed)
 {
-    kelp_gradient_unref(feed->lane.gradient);
-    feed->lane.gradient = NULL;
-    kelp_node_sum_drop(&feed->sum);
+    drop(feed);
     feed->node = feed->node_count;
+    feed->next_node = feed->node_count;
 }
 
 kelp_status kelp_lane_feed_submit(struct kelp_lane_feed *feed, struct kelp_error *reterr)
 {
-    assert(feed->lane.gradient);
-    struct kelp_gradient *whole =
-        kelp_node_sum_add_rest(&feed->sum, feed->lane.gradient, feed->ready_first);
-    feed->lane.gradient = NULL;
-    return whole ? push(feed, whole, reterr) : KELP_OK;
+    assert(feed->out_count > 0 && lane_due(feed) == feed->out[feed->out_first].number);
+    struct kelp_gradient *gradient = feed->out[feed->out_first].gradient;
+    const uint64_t rest = feed->out_count == 1 ? feed->ready_first : feed->plan->flat_count;
+    feed->out_first = (feed->out_first + 1) % KELP_LANE_FEED_OUT_MAX;
+    feed->out_count--;
+    const kelp_status status = add(feed, gradient, rest, reterr);
+    return status == KELP_OK ? add_empty(feed, reterr) : status;
 }
 
-/* A lane without samples is an empty node, the identity of the tree. */
+/* Past the lane that was looked at. */
+static void go_on(struct kelp_lane_feed *feed)
+{
+    const struct kelp_schedule_node *node = &feed->nodes[feed->next_node];
+    feed->next++;
+    feed->next_node += feed->next == node->first + node->count;
+}
+
 kelp_status kelp_lane_feed_lane(struct kelp_lane_feed *feed, const struct kelp_lane **ret_lane,
                                 struct kelp_error *reterr)
 {
     kelp_status status = KELP_OK;
 
-    assert(!feed->lane.gradient);
+    assert(feed->out_count < KELP_LANE_FEED_OUT_MAX);
     *ret_lane = NULL;
-    while (feed->node < feed->node_count && status == KELP_OK) {
-        if (!feed->begun) {
+    while (feed->next_node < feed->node_count && status == KELP_OK) {
+        const uint32_t place = (feed->out_first + feed->out_count) % KELP_LANE_FEED_OUT_MAX;
+        struct kelp_lane *lane = &feed->out[place];
+        *lane = (struct kelp_lane){.number = feed->next,
+                                   .node = feed->nodes[feed->next_node],
+                                   .samples = kelp_schedule_lane(&feed->schedule, feed->next)};
+        if (feed->out_count == 0 && !feed->begun) {
             begin_node(feed);
         }
-        feed->lane.number = feed->sum.lane_first + feed->sum.done;
-        feed->lane.node = feed->nodes[feed->node];
-        feed->lane.samples = kelp_schedule_lane(&feed->schedule, feed->lane.number);
-        feed->lane.gradient = kelp_job_link_gradient(feed->job_link);
-        feed->ready_first = feed->plan->flat_count;
-        if (!feed->lane.gradient) {
-            return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for a gradient");
-        }
-        if (feed->lane.samples.count > 0) {
-            *ret_lane = &feed->lane;
+        if (lane->samples.count > 0) {
+            lane->gradient = kelp_job_link_gradient(feed->job_link);
+            if (!lane->gradient) {
+                return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for a gradient");
+            }
+            go_on(feed);
+            feed->out_count++;
+            feed->ready_first = feed->plan->flat_count;
+            *ret_lane = lane;
             return KELP_OK;
         }
-        status = kelp_lane_feed_submit(feed, reterr);
+        go_on(feed);
+        if (feed->out_count == 0) {
+            status = add_empty(feed, reterr);
+        }
     }
     return status;
 }

@@ -10,6 +10,8 @@
  *             kelp_lane_feed_lane()   the next lane of it, or none
  *             kelp_lane_feed_submit() its gradient and sums are complete
  *
+ * Several lanes may be out at once; they are complete in the order in which they were handed out.
+ *
  * Threads: that of the link.
  */
 #ifndef KELP_WORKER_LANE_FEED_H
@@ -17,6 +19,8 @@
 
 #include "worker/core/schedule.h"
 #include "worker/job_link.h"
+
+#define KELP_LANE_FEED_OUT_MAX 16u
 
 struct kelp_lane_feed;
 
@@ -43,25 +47,25 @@ struct kelp_lane {
 };
 
 /*
- * The next lane of the work, once the one before is complete; *ret_lane is borrowed until that.
- * NULL: there are no more, and all were pushed. Errors: KELP_ERR_NO_MEMORY, those of
- * kelp_job_link_push().
+ * The next lane of the work, while fewer than KELP_LANE_FEED_OUT_MAX are out; *ret_lane is borrowed
+ * until it is complete. NULL: there are no more, and once none is out all were pushed. Errors:
+ * KELP_ERR_NO_MEMORY, those of kelp_job_link_push().
  */
 kelp_status kelp_lane_feed_lane(struct kelp_lane_feed *feed, const struct kelp_lane **ret_lane,
                                 struct kelp_error *reterr) KELP_MUST_USE;
 
-/* Is it worth telling kelp_lane_feed_ready() of the lane that was handed out? It is the last one of
- * the work, and the model is large. */
+/* Is it worth telling kelp_lane_feed_ready() of the lane that was handed out last? It is the last
+ * one of the work, and the model is large. */
 bool kelp_lane_feed_sends_early(const struct kelp_lane_feed *feed);
-/* Its gradient's elements from `first` on are complete, and sent while the rest is computed. With
- * falling numbers. */
+/* No other one is out. Its gradient's elements from `first` on are complete, and sent while the
+ * rest is computed. With falling numbers. */
 void kelp_lane_feed_ready(struct kelp_lane_feed *feed, uint64_t first);
 
 /* The work is of no use any more (kelp_job_link_await()): as if all of it were complete. */
 void kelp_lane_feed_give_up(struct kelp_lane_feed *feed);
 
-/* The lane is complete. A node that is whole with it is pushed. Errors: those of
- * kelp_job_link_push(). */
+/* The first lane that is out is complete. A node that is whole with it is pushed. Errors:
+ * KELP_ERR_NO_MEMORY, those of kelp_job_link_push(). */
 kelp_status kelp_lane_feed_submit(struct kelp_lane_feed *feed,
                                   struct kelp_error *reterr) KELP_MUST_USE;
 

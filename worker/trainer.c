@@ -113,29 +113,59 @@ static void fail_if_asked(struct kelp_trainer *trainer, const struct kelp_work *
     (void)raise(SIGKILL);
 }
 
+static kelp_status start_lane(struct kelp_trainer *trainer, const struct kelp_lane *lane,
+                              const struct kelp_lanes_ready *ready, struct kelp_error *reterr)
+{
+    kelp_lanes_within(trainer->lanes, &lane->node);
+    return kelp_lanes_start(trainer->lanes, lane->number, lane->gradient, ready, reterr);
+}
+
+static kelp_status finish_lane(struct kelp_trainer *trainer, struct kelp_error *reterr)
+{
+    const kelp_status status = kelp_lanes_finish(trainer->lanes, reterr);
+    return status == KELP_OK ? kelp_lane_feed_submit(trainer->feed, reterr) : status;
+}
+
+/* Some lanes ahead of those that are awaited, where the device computes beside the host. What was
+ * pushed is sent after the last one. */
+static kelp_status compute_lanes(struct kelp_trainer *trainer, bool early,
+                                 struct kelp_error *reterr)
+{
+    const struct kelp_lanes_ready ready = {.tell = lane_ready, .user = trainer->feed};
+    const uint32_t ahead = kelp_lanes_ahead(trainer->lanes);
+    const struct kelp_lane *lane = NULL;
+    uint32_t started = 0;
+    kelp_status status = kelp_lane_feed_lane(trainer->feed, &lane, reterr);
+
+    while (status == KELP_OK && (lane || started > 0)) {
+        if (lane) {
+            const bool tells = early && kelp_lane_feed_sends_early(trainer->feed);
+            status = start_lane(trainer, lane, tells ? &ready : NULL, reterr);
+            started++;
+        }
+        if (status == KELP_OK && (!lane || started == ahead)) {
+            status = finish_lane(trainer, reterr);
+            started--;
+        }
+        if (status == KELP_OK && lane) {
+            status = kelp_lane_feed_lane(trainer->feed, &lane, reterr);
+        }
+    }
+    return status;
+}
+
 static kelp_status compute(struct kelp_trainer *trainer, const struct kelp_work *work,
                            const struct kelp_worker_fault *fault, struct kelp_error *reterr)
 {
-    const struct kelp_lanes_ready ready = {.tell = lane_ready, .user = trainer->feed};
     /* A fault is one of a worker that has pushed nothing of the step. */
     const bool early = fault->kind == KELP_FAULT_NONE || trainer->faulted;
-    const struct kelp_lane *lane = NULL;
     kelp_status status = kelp_lanes_begin(trainer->lanes, &work->word, work->weights, reterr);
 
     if (status == KELP_OK) {
-        status = kelp_lane_feed_lane(trainer->feed, &lane, reterr);
+        status = compute_lanes(trainer, early, reterr);
     }
-    while (status == KELP_OK && lane) {
-        const bool tells = early && kelp_lane_feed_sends_early(trainer->feed);
-        kelp_lanes_within(trainer->lanes, &lane->node);
-        status = kelp_lanes_lane(trainer->lanes, lane->number, lane->gradient,
-                                 tells ? &ready : NULL, reterr);
-        if (status == KELP_OK) {
-            status = kelp_lane_feed_submit(trainer->feed, reterr);
-        }
-        if (status == KELP_OK) {
-            status = kelp_lane_feed_lane(trainer->feed, &lane, reterr);
-        }
+    if (status != KELP_OK) {
+        kelp_lanes_drop(trainer->lanes);
     }
     if (status == KELP_ERR_BUSY && !kelp_job_link_await(trainer->job_link, 0, 0)) {
         kelp_lane_feed_give_up(trainer->feed);
@@ -238,9 +268,22 @@ kelp_status kelp_trainer_create(struct kelp_job_link *job_link, struct kelp_trai
     return KELP_OK;
 }
 
+static void *weights_alloc(void *user, size_t bytes)
+{
+    return kelp_lanes_host_alloc(user, bytes);
+}
+
+static void weights_free(void *user, void *memory)
+{
+    kelp_lanes_host_free(user, memory);
+}
+
 kelp_status kelp_trainer_run(struct kelp_trainer *trainer, const struct kelp_worker_fault *fault,
                              struct kelp_stop *stop, struct kelp_error *reterr)
 {
+    const struct kelp_job_link_memory memory = {
+        .alloc = weights_alloc, .free = weights_free, .user = trainer->lanes};
+    kelp_job_link_memory(trainer->job_link, &memory);
     kelp_status status = kelp_job_link_join(trainer->job_link, trainer->plan, reterr);
     if (status != KELP_OK) {
         return status;

@@ -14,6 +14,15 @@
 #include "worker/model/graph/graph.h"
 #include "worker/model/model.h"
 
+#define STARTED_MAX (KELP_MODEL_STREAMS_MAX + 1)
+
+/* A lane that was started and is not finished. */
+struct started {
+    struct kelp_gradient *gradient;
+    const struct kelp_lanes_ready *ready; /* NULL: nobody asks */
+    uint32_t pieces;                      /* that the model has begun and not finished */
+};
+
 struct kelp_lanes {
     const struct kelp_job *job;
     struct kelp_dataset *dataset;
@@ -24,13 +33,15 @@ struct kelp_lanes {
     bool bound; /* the model has them */
     struct kelp_sample_reader *reader;
     uint64_t output_count;
-    float *output;                        /* [batch_max][output_count]; run.mode predict alone */
-    struct kelp_target_scale *scales;     /* room for those of one sample */
-    double *factors;                      /* [batch_max]; NULL: errors have no unit */
-    struct kelp_lanes_work work;          /* so far */
-    const struct kelp_lanes_ready *ready; /* of the lane in work; NULL: nobody asks */
-    struct kelp_schedule_node node;       /* kelp_lanes_within(); count 0: none */
-    struct kelp_trace *trace;             /* NULL: none */
+    float *output;                       /* [batch_max][output_count]; run.mode predict alone */
+    struct kelp_target_scale *scales;    /* room for those of one sample */
+    double *factors;                     /* [batch_max]; NULL: errors have no unit */
+    struct kelp_lanes_work work;         /* so far */
+    struct started started[STARTED_MAX]; /* in turn */
+    uint32_t started_first, started_count;
+    const struct started *told;     /* whose gradient is being completed */
+    struct kelp_schedule_node node; /* kelp_lanes_within(); count 0: none */
+    struct kelp_trace *trace;       /* NULL: none */
     bool (*await)(void *user, uint64_t first, uint64_t count); /* NULL: weights are there */
     void *await_user;
 };
@@ -45,6 +56,16 @@ void kelp_lanes_await(struct kelp_lanes *lanes,
 {
     lanes->await = await;
     lanes->await_user = user;
+}
+
+void *kelp_lanes_host_alloc(struct kelp_lanes *lanes, size_t bytes)
+{
+    return kelp_model_host_alloc(lanes->model, bytes);
+}
+
+void kelp_lanes_host_free(struct kelp_lanes *lanes, void *memory)
+{
+    kelp_model_host_free(lanes->model, memory);
 }
 
 const struct kelp_plan *kelp_lanes_plan(const struct kelp_lanes *lanes)
@@ -69,6 +90,7 @@ kelp_status kelp_lanes_begin(struct kelp_lanes *lanes, const struct kelp_control
     lanes->weights = weights;
     lanes->bound = false;
     lanes->node.count = 0;
+    assert(lanes->started_count == 0);
     return kelp_sample_reader_begin(lanes->reader, word, reterr);
 }
 
@@ -128,7 +150,7 @@ static void on_complete(void *user, uint32_t index)
 {
     const struct kelp_lanes *lanes = user;
 
-    lanes->ready->tell(lanes->ready->user, lanes->plan.tensors[index].offset);
+    lanes->told->ready->tell(lanes->told->ready->user, lanes->plan.tensors[index].offset);
 }
 
 /* While the device computes: the samples that probably come next are read and brought there. */
@@ -182,11 +204,57 @@ struct piece {
     const struct kelp_model_sum *sum; /* NULL: the lane is a node of its own */
 };
 
+static void add_sums(struct kelp_gradient *gradient, const double *sums)
+{
+    for (uint32_t i = 0; i < KELP_METRIC_SUM_SCALARS; i++) {
+        gradient->sums[i] += sums[i];
+    }
+}
+
+/* The i-th oldest; behind the last one, a place for the next. */
+static struct started *started_at(struct kelp_lanes *lanes, uint32_t i)
+{
+    return &lanes->started[(lanes->started_first + i) % STARTED_MAX];
+}
+
+/* The oldest one that the model has. */
+static kelp_status finish_piece(struct kelp_lanes *lanes, struct kelp_error *reterr)
+{
+    struct started *lane = started_at(lanes, 0);
+    double sums[KELP_METRIC_SUM_COUNT]; /* the scalars alone */
+    for (uint32_t i = 1; lane->pieces == 0; i++) {
+        assert(i < lanes->started_count);
+        lane = started_at(lanes, i);
+    }
+    lanes->told = lane;
+    const kelp_status status = kelp_model_finish(lanes->model, sums, reterr);
+    if (status == KELP_OK) {
+        add_sums(lane->gradient, sums);
+        lane->pieces--;
+    }
+    return status;
+}
+
+/* Where the device has memory of its own: enqueued, behind what has to be finished first. */
+static kelp_status begin_piece(struct kelp_lanes *lanes, const struct kelp_model_piece *piece,
+                               struct started *lane, struct kelp_error *reterr)
+{
+    kelp_status status = KELP_OK;
+    while (status == KELP_OK && !kelp_model_may_begin(lanes->model, piece)) {
+        status = finish_piece(lanes, reterr);
+    }
+    if (status == KELP_OK) {
+        status = kelp_model_begin(lanes->model, piece, reterr);
+    }
+    lane->pieces += status == KELP_OK;
+    return status;
+}
+
 static kelp_status train_piece(struct kelp_lanes *lanes, uint32_t lane, const struct piece *what,
-                               struct kelp_gradient *gradient, struct kelp_error *reterr)
+                               struct started *started, struct kelp_error *reterr)
 {
     const struct kelp_schedule_range samples = what->samples;
-    const bool tells = what->last && lanes->ready;
+    const bool tells = what->last && started->ready;
     double sums[KELP_METRIC_SUM_COUNT]; /* the scalars alone */
     struct kelp_sample_batch batch;
     kelp_status status = read_samples(lanes, lane, samples, &batch, reterr);
@@ -209,22 +277,26 @@ static kelp_status train_piece(struct kelp_lanes *lanes, uint32_t lane, const st
         .user = lanes,
         .trace = lanes->trace,
     };
+    if (kelp_lanes_ahead(lanes) > 1) {
+        return begin_piece(lanes, &piece, started, reterr);
+    }
+    lanes->told = started;
     status = kelp_model_train(lanes->model, &piece, sums, reterr);
-    for (uint32_t i = 0; status == KELP_OK && i < KELP_METRIC_SUM_SCALARS; i++) {
-        gradient->sums[i] += sums[i];
+    if (status == KELP_OK) {
+        add_sums(started->gradient, sums);
     }
     return status;
 }
 
 static kelp_status train_lane(struct kelp_lanes *lanes, uint32_t lane,
-                              const struct kelp_schedule_range *samples,
-                              struct kelp_gradient *gradient, struct kelp_error *reterr)
+                              const struct kelp_schedule_range *samples, struct started *started,
+                              struct kelp_error *reterr)
 {
     struct kelp_model_sum sum;
     const bool sums = sums_up(lanes, lane, &sum);
-    bind(lanes, gradient->values);
-    gradient->present = true;
-    gradient->apart = sums && !sum.ends;
+    bind(lanes, started->gradient->values);
+    started->gradient->present = true;
+    started->gradient->apart = sums && !sum.ends;
     for (uint64_t done = 0; done < samples->count;) {
         struct piece piece = {.samples = piece_of_lane(lanes, lane, samples->first + done),
                               .further = done > 0,
@@ -232,7 +304,7 @@ static kelp_status train_lane(struct kelp_lanes *lanes, uint32_t lane,
         assert(piece.samples.count > 0);
         done += piece.samples.count;
         piece.last = done == samples->count;
-        const kelp_status status = train_piece(lanes, lane, &piece, gradient, reterr);
+        const kelp_status status = train_piece(lanes, lane, &piece, started, reterr);
         if (status != KELP_OK) {
             return status;
         }
@@ -343,9 +415,10 @@ static kelp_status predict_lane(struct kelp_lanes *lanes, uint32_t lane,
     return kelp_prediction_end(writer, reterr);
 }
 
-static kelp_status compute_lane(struct kelp_lanes *lanes, uint32_t lane,
-                                struct kelp_gradient *gradient, struct kelp_error *reterr)
+static kelp_status compute_lane(struct kelp_lanes *lanes, uint32_t lane, struct started *started,
+                                struct kelp_error *reterr)
 {
+    struct kelp_gradient *gradient = started->gradient;
     struct kelp_schedule_range samples =
         kelp_schedule_lane(kelp_sample_reader_schedule(lanes->reader), lane);
 
@@ -354,7 +427,7 @@ static kelp_status compute_lane(struct kelp_lanes *lanes, uint32_t lane,
     }
     switch (lanes->word.kind) {
     case KELP_STEP_TRAIN:
-        return train_lane(lanes, lane, &samples, gradient, reterr);
+        return train_lane(lanes, lane, &samples, started, reterr);
     case KELP_STEP_EVALUATE_VAL:
     case KELP_STEP_EVALUATE_TEST:
         return evaluate_lane(lanes, lane, &samples, gradient, reterr);
@@ -367,15 +440,56 @@ static kelp_status compute_lane(struct kelp_lanes *lanes, uint32_t lane,
     return KELP_OK;
 }
 
+uint32_t kelp_lanes_ahead(const struct kelp_lanes *lanes)
+{
+    return kelp_model_ahead(lanes->model);
+}
+
+kelp_status kelp_lanes_start(struct kelp_lanes *lanes, uint32_t lane,
+                             struct kelp_gradient *gradient, const struct kelp_lanes_ready *ready,
+                             struct kelp_error *reterr)
+{
+    const uint64_t begin_ns = kelp_trace_begin(lanes->trace);
+    struct started *started = started_at(lanes, lanes->started_count);
+
+    assert(lanes->started_count < kelp_lanes_ahead(lanes));
+    *started = (struct started){.gradient = gradient, .ready = ready};
+    lanes->started_count++;
+    const kelp_status status = compute_lane(lanes, lane, started, reterr);
+    end_span(lanes, begin_ns, "lane", lane);
+    return status;
+}
+
+kelp_status kelp_lanes_finish(struct kelp_lanes *lanes, struct kelp_error *reterr)
+{
+    kelp_status status = KELP_OK;
+    assert(lanes->started_count > 0);
+    while (status == KELP_OK && started_at(lanes, 0)->pieces > 0) {
+        status = finish_piece(lanes, reterr);
+    }
+    if (status == KELP_OK) {
+        lanes->started_first = (lanes->started_first + 1) % STARTED_MAX;
+        lanes->started_count--;
+    }
+    return status;
+}
+
+void kelp_lanes_drop(struct kelp_lanes *lanes)
+{
+    kelp_model_drop(lanes->model);
+    lanes->started_count = 0;
+}
+
 kelp_status kelp_lanes_lane(struct kelp_lanes *lanes, uint32_t lane, struct kelp_gradient *gradient,
                             const struct kelp_lanes_ready *ready, struct kelp_error *reterr)
 {
-    const uint64_t begin_ns = kelp_trace_begin(lanes->trace);
-
-    lanes->ready = ready;
-    const kelp_status status = compute_lane(lanes, lane, gradient, reterr);
-    lanes->ready = NULL;
-    end_span(lanes, begin_ns, "lane", lane);
+    kelp_status status = kelp_lanes_start(lanes, lane, gradient, ready, reterr);
+    if (status == KELP_OK) {
+        status = kelp_lanes_finish(lanes, reterr);
+    }
+    if (status != KELP_OK) {
+        kelp_lanes_drop(lanes);
+    }
     return status;
 }
 
@@ -387,6 +501,8 @@ kelp_status kelp_lanes_node(struct kelp_lanes *lanes, uint32_t lane_first, uint3
 {
     const struct kelp_schedule_node node = {.first = lane_first, .count = lane_count};
     struct kelp_node_sum sum;
+    struct kelp_gradient *out[STARTED_MAX];
+    uint32_t out_count = 0;
     kelp_status status = KELP_OK;
 
     kelp_lanes_within(lanes, &node);
@@ -394,15 +510,28 @@ kelp_status kelp_lanes_node(struct kelp_lanes *lanes, uint32_t lane_first, uint3
     sum.trace = lanes->trace;
     sum.step = lanes->word.step;
     *ret_gradient = NULL;
-    for (uint32_t i = 0; i < lane_count; i++) {
-        struct kelp_gradient *gradient = buffers->get(buffers->user);
-        status = gradient ? kelp_lanes_lane(lanes, lane_first + i, gradient, NULL, reterr)
-                          : kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for a gradient");
-        if (status != KELP_OK) {
-            kelp_gradient_unref(gradient);
-            break;
+    for (uint32_t i = 0; status == KELP_OK && sum.done < lane_count;) {
+        if (i < lane_count && out_count < kelp_lanes_ahead(lanes)) {
+            struct kelp_gradient *gradient = buffers->get(buffers->user);
+            status = gradient ? kelp_lanes_start(lanes, lane_first + i, gradient, NULL, reterr)
+                              : kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for a gradient");
+            out[out_count] = gradient;
+            out_count += gradient != NULL;
+            i++;
+        } else {
+            status = kelp_lanes_finish(lanes, reterr);
+            if (status == KELP_OK) {
+                *ret_gradient = kelp_node_sum_add(&sum, out[0]);
+                out_count--;
+                memmove(out, out + 1, out_count * sizeof(struct kelp_gradient *));
+            }
         }
-        *ret_gradient = kelp_node_sum_add(&sum, gradient);
+    }
+    if (status != KELP_OK) {
+        kelp_lanes_drop(lanes);
+    }
+    while (out_count > 0) {
+        kelp_gradient_unref(out[--out_count]);
     }
     kelp_node_sum_drop(&sum);
     return status;
@@ -454,6 +583,11 @@ static void sample_free(void *user, void *memory)
     kelp_model_host_free(user, memory);
 }
 
+static void sample_release(void *user, const float *memory)
+{
+    kelp_model_release(user, memory);
+}
+
 static kelp_status prepare(struct kelp_lanes *lanes, struct kelp_error *reterr)
 {
     kelp_status status = kelp_dataset_open(lanes->job, &lanes->dataset, reterr);
@@ -469,7 +603,10 @@ static kelp_status prepare(struct kelp_lanes *lanes, struct kelp_error *reterr)
         return status;
     }
     const struct kelp_sample_memory memory = {
-        .alloc = sample_alloc, .free = sample_free, .user = lanes->model};
+        .alloc = sample_alloc,
+        .free = sample_free,
+        .release = kelp_lanes_ahead(lanes) > 1 ? sample_release : NULL,
+        .user = lanes->model};
     status =
         kelp_sample_reader_create(lanes->job, lanes->dataset, kelp_model_batch_max(lanes->model),
                                   &memory, &lanes->reader, reterr);
@@ -505,7 +642,7 @@ void kelp_lanes_destroy(struct kelp_lanes *lanes)
         return;
     }
     if (lanes->model) {
-        kelp_model_stage(lanes->model, NULL, NULL, 0); /* from the reader's memory */
+        kelp_lanes_drop(lanes); /* and what was staged: they read the reader's memory */
     }
     kelp_sample_reader_destroy(lanes->reader); /* before what its thread reads */
     free(lanes->output);

@@ -33,6 +33,11 @@ const struct kelp_plan *kelp_lanes_plan(const struct kelp_lanes *lanes);
 /* The memory that a worker with these lanes takes (worker/model/footprint.h). */
 void kelp_lanes_footprint(const struct kelp_lanes *lanes, struct kelp_footprint *ret_footprint);
 
+/* Memory for weights, aligned to KELP_TENSOR_ALIGN, from which the device copies while the host
+ * does other things. NULL: there is none. */
+void *kelp_lanes_host_alloc(struct kelp_lanes *lanes, size_t bytes);
+void kelp_lanes_host_free(struct kelp_lanes *lanes, void *memory); /* NULL: nothing */
+
 /* Weights may still be coming when a training step begins: before elements [first, first + count)
  * are read, await() waits for them. False: they are not to come, and kelp_lanes_node() ends with
  * KELP_ERR_BUSY. NULL: they are there. */
@@ -75,6 +80,22 @@ void kelp_lanes_within(struct kelp_lanes *lanes, const struct kelp_schedule_node
 kelp_status kelp_lanes_lane(struct kelp_lanes *lanes, uint32_t lane, struct kelp_gradient *gradient,
                             const struct kelp_lanes_ready *ready,
                             struct kelp_error *reterr) KELP_MUST_USE;
+
+/*
+ * The same in two: where a device has memory of its own it computes lanes that were started while
+ * the host sees to others. Up to kelp_lanes_ahead() may be started and not finished, elsewhere one.
+ * They are finished in the order in which they were started, before the next begin; until then a
+ * lane's gradient is not to be touched. ready is borrowed, and told by kelp_lanes_finish(). That a
+ * sample cannot be computed may show when the last one is finished. After an error of either:
+ * kelp_lanes_drop().
+ */
+uint32_t kelp_lanes_ahead(const struct kelp_lanes *lanes);
+kelp_status kelp_lanes_start(struct kelp_lanes *lanes, uint32_t lane,
+                             struct kelp_gradient *gradient, const struct kelp_lanes_ready *ready,
+                             struct kelp_error *reterr) KELP_MUST_USE;
+kelp_status kelp_lanes_finish(struct kelp_lanes *lanes, struct kelp_error *reterr) KELP_MUST_USE;
+/* Lanes that were started are not wanted any more. */
+void kelp_lanes_drop(struct kelp_lanes *lanes);
 
 /* Gives what kelp_gradient_get() does. NULL: out of memory. */
 struct kelp_lanes_buffers {

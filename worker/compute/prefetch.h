@@ -16,6 +16,9 @@ struct kelp_prefetch;
 struct kelp_sample_memory {
     void *(*alloc)(void *user, size_t bytes); /* NULL: there is none */
     void (*free)(void *user, void *memory);   /* NULL: nothing */
+    /* Before what a batch was given is written again, input or target: waits for whoever still
+     * reads it. NULL: nobody does, once another batch is asked for. */
+    void (*release)(void *user, const float *memory);
     void *user;
 };
 

@@ -136,6 +136,16 @@ static bool allocate_pair(const struct kelp_sample_reader *reader, float **input
     return false;
 }
 
+/* They are about to be written. */
+static void release_pair(const struct kelp_sample_reader *reader, const float *input,
+                         const float *target)
+{
+    if (reader->memory.release) {
+        reader->memory.release(reader->memory.user, input);
+        reader->memory.release(reader->memory.user, target);
+    }
+}
+
 static bool is_ahead(const struct kelp_sample_reader *reader,
                      const struct kelp_prefetch_batch *batch)
 {
@@ -157,6 +167,7 @@ static kelp_status read_batch(struct kelp_sample_reader *reader,
         reader->ahead.target = target;
         return KELP_OK;
     }
+    release_pair(reader, reader->input, reader->target);
     if (reader->prefetch &&
         kelp_prefetch_take(reader->prefetch, batch, &reader->input, &reader->target, &status)) {
         reader->guessed_count++;
@@ -225,6 +236,7 @@ bool kelp_sample_reader_ahead(struct kelp_sample_reader *reader,
         !allocate_pair(reader, &reader->ahead.input, &reader->ahead.target)) {
         return false;
     }
+    release_pair(reader, reader->ahead.input, reader->ahead.target);
     reader->ahead.there = guess(reader, &next) && read_ahead(reader, &next);
     if (!reader->ahead.there) {
         return false;

@@ -30,7 +30,8 @@ kelp_status kelp_sample_reader_begin(struct kelp_sample_reader *reader,
 /* Of that entry; borrowed until the next begin. */
 const struct kelp_schedule *kelp_sample_reader_schedule(const struct kelp_sample_reader *reader);
 
-/* What was read: float32[count][record], float32[count][target]; borrowed until the next read. */
+/* What was read: float32[count][record], float32[count][target]; borrowed until the next read, and
+ * beyond that while memory->release() waits. */
 struct kelp_sample_batch {
     const float *input;
     const float *target;

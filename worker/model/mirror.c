@@ -19,7 +19,6 @@ void kelp__mirror_fini(struct kelp__mirror *mirror, struct kelp_device *device)
 {
     if (mirror->count != 0) {
         device->table->free(device, mirror->weights);
-        device->table->free(device, mirror->gradient);
         free_leaving(mirror, device);
     }
     free(mirror->groups);
@@ -27,55 +26,31 @@ void kelp__mirror_fini(struct kelp__mirror *mirror, struct kelp_device *device)
     *mirror = (struct kelp__mirror){0};
 }
 
-static kelp_status vector(struct kelp_device *device, uint64_t count, float **ret,
-                          struct kelp_error *reterr)
+kelp_status kelp__mirror_prepare(struct kelp__mirror *mirror, struct kelp_device *device,
+                                 uint64_t count, struct kelp_error *reterr)
 {
     void *memory = NULL;
-    const kelp_status status = device->table->alloc(device, count * sizeof(float), &memory, reterr);
-    *ret = memory;
-    return status;
-}
-
-kelp_status kelp__mirror_prepare(struct kelp__mirror *mirror, struct kelp_stream *stream,
-                                 uint64_t count, bool with_gradient, struct kelp_error *reterr)
-{
-    struct kelp_device *device = stream->device;
-    kelp_status status = KELP_OK;
-
     if (mirror->count != count) {
         device->table->free(device, mirror->weights);
-        device->table->free(device, mirror->gradient);
         free_leaving(mirror, device);
         mirror->weights = NULL;
-        mirror->gradient = NULL;
         mirror->count = count;
         mirror->has_weights = false;
-        mirror->has_gradient = false;
     }
-    if (!mirror->weights) {
-        status = vector(device, count, &mirror->weights, reterr);
+    if (mirror->weights) {
+        return KELP_OK;
     }
-    if (status == KELP_OK && with_gradient && !mirror->gradient) {
-        status = vector(device, count, &mirror->gradient, reterr);
-        if (status == KELP_OK) {
-            device->table->fill(stream, mirror->gradient, 0.0f, count);
-        }
-    }
+    const kelp_status status = device->table->alloc(device, count * sizeof(float), &memory, reterr);
+    mirror->weights = memory;
     return status;
 }
 
 void kelp__mirror_upload(struct kelp__mirror *mirror, struct kelp_stream *stream,
-                         const float *weights, const float *gradient)
+                         const float *weights)
 {
-    const size_t bytes = (size_t)mirror->count * sizeof(float);
-
-    if (weights && !mirror->has_weights) {
-        stream->table->copy_in(stream, mirror->weights, weights, bytes);
-        mirror->has_weights = true;
-    }
-    if (gradient && !mirror->has_gradient) {
-        stream->table->copy_in(stream, mirror->gradient, gradient, bytes);
-    }
+    assert(!mirror->has_weights);
+    stream->table->copy_in(stream, mirror->weights, weights, (size_t)mirror->count * sizeof(float));
+    mirror->has_weights = true;
 }
 
 /* ---- weights as they arrive ------------------------------------------------------------------ */
@@ -121,6 +96,15 @@ void kelp__mirror_bring(struct kelp__mirror *mirror, struct kelp__mirror_group *
     group->there = true;
 }
 
+bool kelp__mirror_is_there(const struct kelp__mirror *mirror)
+{
+    bool there = true;
+    for (uint32_t i = 0; i < mirror->group_count && !mirror->has_weights; i++) {
+        there = there && mirror->groups[i].there;
+    }
+    return there;
+}
+
 kelp_status kelp__mirror_settle(struct kelp__mirror *mirror, struct kelp_stream *copies,
                                 struct kelp_error *reterr)
 {
@@ -131,10 +115,7 @@ kelp_status kelp__mirror_settle(struct kelp__mirror *mirror, struct kelp_stream 
     if (!copies->table->wait_mark(copies, mirror->brought_mark)) {
         return copies->table->wait(copies, reterr);
     }
-    mirror->has_weights = true;
-    for (uint32_t i = 0; i < mirror->group_count; i++) {
-        mirror->has_weights = mirror->has_weights && mirror->groups[i].there;
-    }
+    mirror->has_weights = kelp__mirror_is_there(mirror);
     return KELP_OK;
 }
 
@@ -173,14 +154,14 @@ bool kelp__mirror_is_due(const struct kelp__mirror *mirror, uint32_t index, uint
     return index == 0 || kelp__mirror_left(mirror) - first >= PART_ELEMENTS;
 }
 
-void kelp__mirror_leave(struct kelp__mirror *mirror, struct kelp_stream *stream, uint32_t index,
-                        uint64_t first)
+void kelp__mirror_leave(struct kelp__mirror *mirror, struct kelp_stream *stream,
+                        const float *gradient, uint32_t index, uint64_t first)
 {
     const uint64_t end = kelp__mirror_left(mirror);
     if (!kelp__mirror_is_due(mirror, index, first)) {
         return; /* with the next one */
     }
-    stream->table->copy_out(stream, mirror->leaving + first, mirror->gradient + first,
+    stream->table->copy_out(stream, mirror->leaving + first, gradient + first,
                             (size_t)(end - first) * sizeof(float));
     mirror->parts[mirror->part_count++] = (struct kelp__mirror_part){
         .first = first, .count = end - first, .index = index, .mark = stream->table->mark(stream)};
@@ -196,16 +177,8 @@ void kelp__mirror_arrive(struct kelp__mirror *mirror, struct kelp_stream *stream
         }
         memcpy(gradient + part->first, mirror->leaving + part->first,
                (size_t)part->count * sizeof(float));
-        tell(user, part->index);
+        if (tell) {
+            tell(user, part->index);
+        }
     }
-    mirror->has_gradient = true;
-}
-
-kelp_status kelp__mirror_download(struct kelp__mirror *mirror, struct kelp_stream *stream,
-                                  float *gradient, struct kelp_error *reterr)
-{
-    stream->table->copy_out(stream, gradient, mirror->gradient,
-                            (size_t)mirror->count * sizeof(float));
-    mirror->has_gradient = true;
-    return stream->table->wait(stream, reterr);
 }

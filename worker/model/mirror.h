@@ -1,6 +1,7 @@
 /*
- * Weights and gradient of a model whose device has memory of its own: copies there, and when they
- * are brought up to date. On the CPU there is none: the graph works on the host's.
+ * The weights of a model whose device has memory of its own: a copy there, and when it is brought
+ * up to date; and how gradients come from there. On the CPU there is none: the graph works on the
+ * host's.
  *
  * Private to worker/model. Threads: the model's.
  */
@@ -24,8 +25,8 @@ struct kelp__mirror_group {
 };
 
 struct kelp__mirror {
-    float *weights, *gradient; /* owned device memory, float32[count]; NULL until they are needed */
-    float *leaving;            /* owned host memory that copies go to, likewise */
+    float *weights; /* owned device memory, float32[count]; NULL until it is needed */
+    float *leaving; /* owned host memory that copies go to, likewise */
     struct kelp__mirror_part *parts; /* owned; room for all of the gradient */
     uint32_t part_count;
     struct kelp__mirror_group *groups; /* owned; room for one of each tensor */
@@ -34,23 +35,20 @@ struct kelp__mirror {
     bool brought; /* a group, since the copies were waited for */
     uint64_t brought_mark;
     uint64_t count;
-    bool has_weights;  /* those that are bound */
-    bool has_gradient; /* what the gradient holds was computed since it was bound */
+    bool has_weights; /* those that are bound */
 };
 
 /* All zero is a mirror too. device: the one of the calls before. */
 void kelp__mirror_fini(struct kelp__mirror *mirror, struct kelp_device *device);
 
-/* Memory for `count` elements, the same from call to call; with_gradient: for both vectors. The
- * gradient begins as zeros, which its padding keeps. Errors: KELP_ERR_NO_MEMORY, KELP_ERR_DEVICE.
- */
-kelp_status kelp__mirror_prepare(struct kelp__mirror *mirror, struct kelp_stream *stream,
-                                 uint64_t count, bool with_gradient, struct kelp_error *reterr);
+/* Memory for `count` elements, the same from call to call. Errors: KELP_ERR_NO_MEMORY,
+ * KELP_ERR_DEVICE. */
+kelp_status kelp__mirror_prepare(struct kelp__mirror *mirror, struct kelp_device *device,
+                                 uint64_t count, struct kelp_error *reterr) KELP_MUST_USE;
 
-/* Enqueue the copy of what a run needs and the device does not have yet: the weights and the
- * gradient so far, each unless it is NULL. */
+/* Enqueue the copy of all weights, which the mirror does not have yet. */
 void kelp__mirror_upload(struct kelp__mirror *mirror, struct kelp_stream *stream,
-                         const float *weights, const float *gradient);
+                         const float *weights);
 
 /*
  * Weights group by group, of 1 MiB or more, on a stream of their own: init once; lay_out, when
@@ -70,13 +68,17 @@ void kelp__mirror_bring(struct kelp__mirror *mirror, struct kelp__mirror_group *
 kelp_status kelp__mirror_settle(struct kelp__mirror *mirror, struct kelp_stream *copies,
                                 struct kelp_error *reterr) KELP_MUST_USE;
 
+/* Have all groups been brought, though they may be on their way? */
+bool kelp__mirror_is_there(const struct kelp__mirror *mirror);
+
 /*
- * The gradient to the host while it is computed, in parts of 1 MiB or more: begin, before the
- * backward pass is enqueued; leave, as soon as all that completes the tensors from index on is
- * enqueued, with falling indices, 0 at last (first: the tensor's first element), where is_due()
- * says that it would enqueue a copy; arrive, before the
- * stream is waited for. That one waits for each part, writes it to `gradient`, and tells the index.
- * Nothing is told any more once the stream has failed.
+ * A gradient to the host while it is computed, in parts of 1 MiB or more, one gradient at a time:
+ * begin, before the backward pass is enqueued; leave, as soon as all that completes the tensors
+ * from index on is enqueued, with falling indices, 0 at last (first: the tensor's first element),
+ * where is_due() says that it would enqueue a copy, from the same device memory `gradient`; arrive,
+ * before the stream is waited for. That one waits for each part, writes it to the host's
+ * `gradient`, and tells the index (NULL: nobody). Nothing is told any more once the stream has
+ * failed.
  *
  * Errors of begin: KELP_ERR_NO_MEMORY, KELP_ERR_DEVICE.
  */
@@ -85,13 +87,9 @@ kelp_status kelp__mirror_begin(struct kelp__mirror *mirror, struct kelp_device *
 uint64_t
 kelp__mirror_left(const struct kelp__mirror *mirror); /* elements from there on have left */
 bool kelp__mirror_is_due(const struct kelp__mirror *mirror, uint32_t index, uint64_t first);
-void kelp__mirror_leave(struct kelp__mirror *mirror, struct kelp_stream *stream, uint32_t index,
-                        uint64_t first);
+void kelp__mirror_leave(struct kelp__mirror *mirror, struct kelp_stream *stream,
+                        const float *gradient, uint32_t index, uint64_t first);
 void kelp__mirror_arrive(struct kelp__mirror *mirror, struct kelp_stream *stream, float *gradient,
                          void (*tell)(void *user, uint32_t index), void *user);
-
-/* The gradient to the host. Errors: those of the stream's wait(). */
-kelp_status kelp__mirror_download(struct kelp__mirror *mirror, struct kelp_stream *stream,
-                                  float *gradient, struct kelp_error *reterr);
 
 #endif

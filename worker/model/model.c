@@ -6,34 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/device.h"
-#include "worker/model/level_sums.h"
-#include "worker/model/mirror.h"
 #include "worker/model/model_build.h"
+#include "worker/model/model_internal.h"
 #include "worker/model/plugin.h"
-
-struct kelp_model {
-    struct kelp_device *device;
-    struct kelp_stream *stream;
-    struct kelp_stream *copies; /* beside it; NULL on the CPU */
-    struct kelp_graph *graph;
-    uint32_t batch_max;
-    uint64_t input_count; /* elements of one sample */
-    uint64_t target_count;
-    struct kelp_shape output_shape;
-    uint64_t output_count;
-    uint64_t seed;
-    struct kelp_tensor *tensors;
-    uint32_t tensor_count;
-    /* What is bound, and where its tensors lie. */
-    uint64_t *offsets; /* owned, [tensor_count] */
-    uint64_t flat_count;
-    const float *weights;                 /* borrowed, as the gradient */
-    float *gradient;                      /* NULL: none */
-    struct kelp__mirror mirror;           /* where the device has memory of its own */
-    struct kelp__level_sums sums;         /* likewise */
-    const struct kelp_model_piece *piece; /* in work, likewise */
-};
 
 static uint64_t shape_count(const struct kelp_shape *shape)
 {
@@ -49,7 +24,7 @@ static kelp_status check_samples(const struct kelp_model *model, const struct ke
                                  const struct kelp_sample_shape *shape, uint64_t target_count,
                                  struct kelp_error *reterr)
 {
-    const uint64_t taken = kelp_graph_record_count(model->graph);
+    const uint64_t taken = kelp_graph_record_count(kelp_model_graph(model));
     const bool classes =
         job->train.loss == KELP_LOSS_CROSS_ENTROPY || job->train.loss == KELP_LOSS_NLL;
     if (taken != model->input_count || target_count != model->target_count) {
@@ -86,8 +61,10 @@ static kelp_status check_scores(const struct kelp_model *model, const struct kel
     return KELP_OK;
 }
 
-static kelp_status build(struct kelp_model *model, const struct kelp_job *job,
-                         const struct kelp_sample_shape *shape, struct kelp_error *reterr)
+/* The model's layers, in a graph of its own. */
+static kelp_status build(const struct kelp_job *job, const struct kelp_sample_shape *shape,
+                         struct kelp_graph *graph, uint32_t *ret_output,
+                         struct kelp_shape *ret_target, struct kelp_error *reterr)
 {
     kelp__model_build *const builders[] = {
         [KELP_MODEL_MLP] = kelp__mlp_build,         [KELP_MODEL_DLINEAR] = kelp__dlinear_build,
@@ -99,18 +76,31 @@ static kelp_status build(struct kelp_model *model, const struct kelp_job *job,
     if ((size_t)job->model.kind >= KELP_ARRAY_COUNT(builders) || !builders[job->model.kind]) {
         return kelp_fail(reterr, KELP_ERR_UNSUPPORTED, "model.kind: no such model");
     }
-    struct kelp_shape target = {0};
-    const uint32_t output = builders[job->model.kind](model->graph, job, shape, &target);
+    *ret_output = builders[job->model.kind](graph, job, shape, ret_target);
     const struct kelp_graph_loss loss = {.kind = job->train.loss,
                                          .beta = job->train.loss_beta,
                                          .label_smoothing = job->train.label_smoothing,
                                          .quantiles = job->train.quantiles,
                                          .quantile_count = job->train.quantile_count};
-    kelp_status status = kelp_graph_finish(model->graph, output, &target, &loss, reterr);
-    if (status != KELP_OK) {
+    return kelp_graph_finish(graph, *ret_output, ret_target, &loss, reterr);
+}
+
+static kelp_status build_arena(struct kelp_model *model, struct model_arena *arena,
+                               const struct kelp_job *job, const struct kelp_sample_shape *shape,
+                               struct kelp_error *reterr)
+{
+    struct kelp_shape target = {0};
+    uint32_t output = KELP_GRAPH_NONE;
+    arena->graph = kelp_graph_create(arena->stream, model->batch_max);
+    if (!arena->graph) {
+        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
+    }
+    kelp_graph_copies(arena->graph, model->copies);
+    kelp_status status = build(job, shape, arena->graph, &output, &target, reterr);
+    if (status != KELP_OK || arena != &model->arenas[0]) {
         return status;
     }
-    model->output_shape = *kelp_graph_shape(model->graph, output);
+    model->output_shape = *kelp_graph_shape(arena->graph, output);
     model->output_count = shape_count(&model->output_shape);
     status = check_samples(model, job, shape, shape_count(&target), reterr);
     return status == KELP_OK ? check_scores(model, job, reterr) : status;
@@ -119,7 +109,7 @@ static kelp_status build(struct kelp_model *model, const struct kelp_job *job,
 static kelp_status list_tensors(struct kelp_model *model, const struct kelp_job *job,
                                 struct kelp_error *reterr)
 {
-    model->tensor_count = kelp_graph_parameter_count(model->graph);
+    model->tensor_count = kelp_graph_parameter_count(kelp_model_graph(model));
     if (model->tensor_count > KELP_PLAN_TENSORS_MAX) {
         return kelp_fail(reterr, KELP_ERR_LIMIT, "the model has %u parameter tensors, over %d",
                          model->tensor_count, KELP_PLAN_TENSORS_MAX);
@@ -130,7 +120,7 @@ static kelp_status list_tensors(struct kelp_model *model, const struct kelp_job 
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
     }
     for (uint32_t i = 0; i < model->tensor_count; i++) {
-        kelp_graph_parameter_tensor(model->graph, i, &model->tensors[i]);
+        kelp_graph_parameter_tensor(kelp_model_graph(model), i, &model->tensors[i]);
         if (job->model.init[0] != '\0') { /* statistics too: a trained model has them */
             model->tensors[i].init = KELP_INIT_FILE;
             model->tensors[i].init_a =
@@ -214,21 +204,27 @@ static kelp_status open_device(struct kelp_model *model, const struct kelp_job *
     if (status != KELP_OK) {
         return status;
     }
-    status = model->device->table->stream_create(model->device, &model->stream, reterr);
+    model->arena_count = 1;
+    status = model->device->table->stream_create(model->device, &model->arenas[0].stream, reterr);
     return status == KELP_OK && !model->device->table->host_memory
                ? model->device->table->stream_create(model->device, &model->copies, reterr)
                : status;
 }
 
 /* All but the device and its streams. */
-static void drop_graph(struct kelp_model *model)
+static void drop_graphs(struct kelp_model *model)
 {
-    kelp_graph_destroy(model->graph);
+    kelp_model_drop(model);
+    for (uint32_t i = 0; i < model->arena_count; i++) {
+        struct model_arena *arena = &model->arenas[i];
+        kelp_graph_destroy(arena->graph);
+        model->device->table->free(model->device, arena->gradient);
+        *arena = (struct model_arena){.stream = arena->stream};
+    }
     kelp__level_sums_fini(&model->sums, model->device);
     kelp__mirror_fini(&model->mirror, model->device);
     free(model->tensors);
     free(model->offsets);
-    model->graph = NULL;
     model->tensors = NULL;
     model->offsets = NULL;
 }
@@ -237,19 +233,38 @@ kelp_status kelp_model_rebuild(struct kelp_model *model, const struct kelp_job *
                                const struct kelp_sample_shape *shape, uint32_t batch_max,
                                struct kelp_error *reterr)
 {
-    drop_graph(model);
+    assert(model->arena_count == 1);
+    drop_graphs(model);
     model->batch_max = batch_max;
-    model->graph = kelp_graph_create(model->stream, batch_max);
-    if (!model->graph) {
-        return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
-    }
-    kelp_graph_copies(model->graph, model->copies);
-    kelp_status status = build(model, job, shape, reterr);
+    kelp_status status = build_arena(model, &model->arenas[0], job, shape, reterr);
     if (status == KELP_OK) {
         status = list_tensors(model, job, reterr);
     }
     return status == KELP_OK ? kelp__mirror_init(&model->mirror, model->tensor_count, reterr)
                              : status;
+}
+
+kelp_status kelp_model_widen(struct kelp_model *model, const struct kelp_job *job,
+                             const struct kelp_sample_shape *shape, uint32_t streams,
+                             struct kelp_error *reterr)
+{
+    const struct kelp_device_table *table = model->device->table;
+    kelp_status status = KELP_OK;
+    assert(streams >= 1 && streams <= KELP_MODEL_STREAMS_MAX && model->pending_count == 0);
+    while (status == KELP_OK && model->arena_count < streams && !table->host_memory) {
+        struct model_arena *arena = &model->arenas[model->arena_count];
+        status = table->stream_create(model->device, &arena->stream, reterr);
+        if (status == KELP_OK) {
+            model->arena_count++;
+            status = build_arena(model, arena, job, shape, reterr);
+        }
+    }
+    return status;
+}
+
+uint32_t kelp_model_streams(const struct kelp_model *model)
+{
+    return model->arena_count;
 }
 
 kelp_status kelp_model_create(const struct kelp_job *job, const struct kelp_sample_shape *shape,
@@ -282,9 +297,11 @@ void kelp_model_destroy(struct kelp_model *model)
         return;
     }
     if (model->device) {
-        drop_graph(model);
+        drop_graphs(model);
         model->device->table->stream_destroy(model->copies);
-        model->device->table->stream_destroy(model->stream);
+        for (uint32_t i = 0; i < model->arena_count; i++) {
+            model->device->table->stream_destroy(model->arenas[i].stream);
+        }
         model->device->table->destroy(model->device);
     }
     free(model);
@@ -300,14 +317,15 @@ static void bind_graph(struct kelp_model *model, const float *weights, float *gr
 {
     for (uint32_t i = 0; i < model->tensor_count; i++) {
         const uint64_t offset = model->offsets[i];
-        kelp_graph_bind(model->graph, i, weights + offset, !gradient ? NULL : gradient + offset);
+        kelp_graph_bind(model->arenas[0].graph, i, weights + offset,
+                        !gradient ? NULL : gradient + offset);
     }
 }
 
 void kelp_model_bind(struct kelp_model *model, const struct kelp_plan *plan,
                      const float *flat_weights, float *flat_gradient)
 {
-    assert(plan->tensor_count == model->tensor_count);
+    assert(plan->tensor_count == model->tensor_count && model->pending_count == 0);
     for (uint32_t i = 0; i < model->tensor_count; i++) {
         assert(plan->tensors[i].elem_count == model->tensors[i].elem_count);
         assert(plan->tensors[i].offset + plan->tensors[i].elem_count <= plan->flat_count);
@@ -316,6 +334,9 @@ void kelp_model_bind(struct kelp_model *model, const struct kelp_plan *plan,
     model->flat_count = plan->flat_count;
     model->weights = flat_weights;
     kelp__mirror_lay_out(&model->mirror, model->offsets, model->tensor_count, model->flat_count);
+    for (uint32_t i = 0; i < model->arena_count; i++) {
+        model->arenas[i].bound = false;
+    }
     kelp_model_bind_gradient(model, flat_gradient);
 }
 
@@ -323,73 +344,9 @@ void kelp_model_bind_gradient(struct kelp_model *model, float *flat_gradient)
 {
     assert(model->weights);
     model->gradient = flat_gradient;
-    model->mirror.has_gradient = false;
+    model->arenas[model->next].has_gradient = false;
     if (model->device->table->host_memory) {
         bind_graph(model, model->weights, flat_gradient);
-    }
-}
-
-/* What the graph is about to read is where it reads it; the weights, unless they are to arrive
- * while it runs. */
-static kelp_status upload(struct kelp_model *model, bool arriving, bool accumulate,
-                          struct kelp_error *reterr)
-{
-    struct kelp__mirror *mirror = &model->mirror;
-    if (model->device->table->host_memory) {
-        return KELP_OK;
-    }
-    const kelp_status status =
-        kelp__mirror_prepare(mirror, model->stream, model->flat_count, model->gradient, reterr);
-    if (status == KELP_OK) {
-        bind_graph(model, mirror->weights, !model->gradient ? NULL : mirror->gradient);
-        kelp__mirror_upload(mirror, model->stream, arriving ? NULL : model->weights,
-                            accumulate ? model->gradient : NULL);
-    }
-    return status;
-}
-
-/* Weights that are to arrive: waited for, and on their way to the device. */
-static bool bring(struct kelp_model *model, struct kelp__mirror_group *group)
-{
-    for (uint32_t i = group->first; i < group->end; i++) {
-        if (!model->piece->need(model->piece->user, i)) {
-            return false;
-        }
-    }
-    kelp_graph_pause(model->graph);
-    kelp__mirror_bring(&model->mirror, group, model->stream, model->copies, model->weights);
-    return true;
-}
-
-static bool on_need(void *user, uint32_t index)
-{
-    struct kelp_model *model = user;
-    struct kelp__mirror_group *group = &model->mirror.groups[model->mirror.group_of[index]];
-    return group->there || bring(model, group);
-}
-
-/* Weights that training does not read, for what comes after it. */
-static void bring_rest(struct kelp_model *model)
-{
-    for (uint32_t i = 0; i < model->mirror.group_count; i++) {
-        if (!model->mirror.groups[i].there && !bring(model, &model->mirror.groups[i])) {
-            return; /* the next run asks again */
-        }
-    }
-}
-
-static void on_complete(void *user, uint32_t index)
-{
-    struct kelp_model *model = user;
-    const uint64_t first = index == 0 ? 0 : model->offsets[index];
-    if (kelp__mirror_is_due(&model->mirror, index, first)) {
-        kelp_graph_pause(model->graph);
-        if (model->piece->sum) {
-            const uint64_t end = kelp__mirror_left(&model->mirror);
-            kelp__level_sums_add(&model->sums, model->stream, model->mirror.gradient, first,
-                                 end - first);
-        }
-        kelp__mirror_leave(&model->mirror, model->stream, index, first);
     }
 }
 
@@ -398,98 +355,17 @@ bool kelp_model_sums_up(const struct kelp_model *model)
     return !model->device->table->host_memory;
 }
 
-/* Before the lane of the sum is computed. */
-static kelp_status begin_sum(struct kelp_model *model, const struct kelp_model_sum *sum,
-                             struct kelp_error *reterr)
-{
-    if (sum->begins) {
-        kelp__level_sums_begin(&model->sums);
-    }
-    const kelp_status status = sum->ends ? KELP_OK
-                                         : kelp__level_sums_reserve(&model->sums, model->device,
-                                                                    model->flat_count, reterr);
-    if (status == KELP_OK) {
-        kelp__level_sums_advance(&model->sums, model->stream, sum->lane);
-    }
-    return status;
-}
-
-/* Once it is: what did not leave with its parts. */
-static void end_sum(struct kelp_model *model, const struct kelp_model_piece *piece)
-{
-    if (!piece->sum->ends) {
-        kelp__level_sums_keep(&model->sums, model->stream, model->mirror.gradient,
-                              piece->sum->lane);
-    } else if (!piece->complete) {
-        kelp__level_sums_add(&model->sums, model->stream, model->mirror.gradient, 0,
-                             model->flat_count);
-    }
-}
-
-/* On a device with memory of its own: the gradient comes to the host part by part where somebody
- * asks for that, else at the end, and only once no further piece adds to it. */
-static kelp_status train_apart(struct kelp_model *model, const struct kelp_model_piece *piece,
-                               struct kelp_graph_run *run, struct kelp_error *reterr)
-{
-    struct kelp__mirror *mirror = &model->mirror;
-    kelp_status status =
-        piece->complete ? kelp__mirror_begin(mirror, model->device, reterr) : KELP_OK;
-    const bool sums = piece->sum && !piece->more;
-    if (status == KELP_OK && sums) {
-        status = begin_sum(model, piece->sum, reterr);
-    }
-    if (status != KELP_OK) {
-        return status;
-    }
-    model->piece = piece;
-    run->complete = piece->complete ? on_complete : NULL;
-    run->user = model;
-    status = kelp_graph_begin(model->graph, run, reterr);
-    if (status != KELP_OK) {
-        return status;
-    }
-    if (run->need && kelp_graph_is_whole(model->graph)) {
-        bring_rest(model);
-    }
-    if (sums && kelp_graph_is_whole(model->graph)) {
-        end_sum(model, piece);
-    }
-    if (piece->idle) {
-        piece->idle(piece->user);
-    }
-    if (piece->complete) {
-        kelp__mirror_arrive(mirror, model->stream, model->gradient, piece->complete, piece->user);
-    }
-    status = kelp_graph_end(model->graph, run, reterr);
-    const kelp_status settled =
-        kelp__mirror_settle(mirror, model->copies, status == KELP_OK ? reterr : NULL);
-    status = status == KELP_OK ? settled : status;
-    if (status != KELP_OK || piece->complete) {
-        return status;
-    }
-    mirror->has_gradient = true;
-    return piece->more || (sums && !piece->sum->ends)
-               ? KELP_OK
-               : kelp__mirror_download(mirror, model->stream, model->gradient, reterr);
-}
-
 /* NOLINTBEGIN(readability-non-const-parameter): sums and output are written through the run */
 kelp_status kelp_model_train(struct kelp_model *model, const struct kelp_model_piece *piece,
                              double sums[KELP_METRIC_SUM_COUNT], struct kelp_error *reterr)
 {
     assert(model->gradient);
-    const bool on_host = model->device->table->host_memory;
-    const bool arriving = !on_host && piece->need && !model->mirror.has_weights;
-    if (arriving) { /* all of them, also after a run to which some did not come, so that pauses are
-                       the same */
-        kelp__mirror_lay_out(&model->mirror, model->offsets, model->tensor_count,
-                             model->flat_count);
+    if (!model->device->table->host_memory) {
+        assert(model->pending_count == 0);
+        const kelp_status status = kelp_model_begin(model, piece, reterr);
+        return status == KELP_OK ? kelp_model_finish(model, sums, reterr) : status;
     }
-    kelp_status status = upload(model, arriving, piece->accumulate, reterr);
-    if (status != KELP_OK) {
-        return status;
-    }
-    struct kelp_graph_run run = {
+    const struct kelp_graph_run run = {
         .mode = KELP_GRAPH_TRAIN,
         .input = piece->input,
         .target = piece->target,
@@ -501,24 +377,22 @@ kelp_status kelp_model_train(struct kelp_model *model, const struct kelp_model_p
         .seed = model->seed,
         .step = piece->step,
         .position = piece->position,
+        .need = piece->need,
+        .complete = piece->complete,
+        .user = piece->user,
         .trace = piece->trace,
     };
-    if (!on_host) {
-        run.need = arriving ? on_need : NULL;
-        return train_apart(model, piece, &run, reterr);
-    }
-    run.need = piece->need;
-    run.complete = piece->complete;
-    run.user = piece->user;
-    return kelp_graph_run(model->graph, &run, reterr);
+    return kelp_graph_run(model->arenas[0].graph, &run, reterr);
 }
 
 /* run, batch_max samples at a time; its sums are added up in order. */
 static kelp_status run_pieces(struct kelp_model *model, struct kelp_graph_run run, uint32_t count,
                               struct kelp_error *reterr)
 {
-    assert(model->weights);
-    kelp_status status = upload(model, false, false, reterr);
+    struct model_arena *arena = &model->arenas[0];
+    assert(model->weights && model->pending_count == 0);
+    kelp_model_stage(model, NULL, NULL, 0); /* for a training */
+    kelp_status status = kelp__model_upload(model, arena, false, false, reterr);
     if (status != KELP_OK) {
         return status;
     }
@@ -527,7 +401,7 @@ static kelp_status run_pieces(struct kelp_model *model, struct kelp_graph_run ru
     run.sums = piece;
     for (uint32_t done = 0; done < count; done += run.count) {
         run.count = count - done < model->batch_max ? count - done : model->batch_max;
-        status = kelp_graph_run(model->graph, &run, reterr);
+        status = kelp_graph_run(arena->graph, &run, reterr);
         if (status != KELP_OK) {
             return status;
         }
@@ -565,12 +439,6 @@ kelp_status kelp_model_forward(struct kelp_model *model, const float *input, uin
 }
 /* NOLINTEND(readability-non-const-parameter) */
 
-void kelp_model_stage(struct kelp_model *model, const float *input, const float *target,
-                      uint32_t count)
-{
-    kelp_graph_stage(model->graph, input, target, count);
-}
-
 void *kelp_model_host_alloc(struct kelp_model *model, size_t bytes)
 {
     void *memory = NULL;
@@ -601,7 +469,7 @@ uint64_t kelp_model_device_memory(const struct kelp_model *model)
 
 const struct kelp_graph *kelp_model_graph(const struct kelp_model *model)
 {
-    return model->graph;
+    return model->arenas[0].graph;
 }
 
 kelp_status kelp_model_compute_kind(const struct kelp_model *model, char *text, size_t text_bytes,

@@ -20,6 +20,8 @@
 #include "common/training/plan.h"
 #include "worker/data/sample.h"
 
+#define KELP_MODEL_STREAMS_MAX 8
+
 struct kelp_model;
 struct kelp_graph;
 struct kelp_trace;
@@ -46,6 +48,14 @@ kelp_status kelp_model_rebuild(struct kelp_model *model, const struct kelp_job *
                                const struct kelp_sample_shape *shape, uint32_t batch_max,
                                struct kelp_error *reterr) KELP_MUST_USE;
 
+/* On a device with memory of its own: compute so many lanes beside each other, at most
+ * KELP_MODEL_STREAMS_MAX, each on a stream and in memory of its own. It changes no result. Of a
+ * model that is not rebuilt again. Elsewhere it does nothing. Errors: as kelp_model_create(). */
+kelp_status kelp_model_widen(struct kelp_model *model, const struct kelp_job *job,
+                             const struct kelp_sample_shape *shape, uint32_t streams,
+                             struct kelp_error *reterr) KELP_MUST_USE;
+uint32_t kelp_model_streams(const struct kelp_model *model); /* 1 at first */
+
 /* Does nothing for NULL. */
 void kelp_model_destroy(struct kelp_model *model);
 
@@ -68,7 +78,7 @@ const struct kelp_tensor *kelp_model_tensors(const struct kelp_model *model, uin
  */
 void kelp_model_bind(struct kelp_model *model, const struct kelp_plan *plan,
                      const float *flat_weights, float *flat_gradient);
-/* Another gradient, or none, and the weights that are bound, unchanged since. */
+/* Another gradient, or none, and the weights that are bound, unchanged since. Of the next piece. */
 void kelp_model_bind_gradient(struct kelp_model *model, float *flat_gradient);
 
 /*
@@ -126,13 +136,38 @@ kelp_status kelp_model_train(struct kelp_model *model, const struct kelp_model_p
                              double sums[KELP_METRIC_SUM_COUNT],
                              struct kelp_error *reterr) KELP_MUST_USE;
 
+/*
+ * The same in two, on a device with memory of its own: begin() enqueues the piece, finish() waits
+ * for the oldest one that is pending, gives its sums, and writes its gradient. complete() is called
+ * by finish(). Until then what the piece names is borrowed, apart from itself, and samples at most
+ * until kelp_model_release(). Lanes that are begun before the one before is finished overlap.
+ *
+ * Samples with ids or classes out of range may show at the last finish() alone: until then nobody
+ * outside relies on a gradient. After an error of either: kelp_model_drop(), and nothing else.
+ */
+uint32_t
+kelp_model_ahead(const struct kelp_model *model); /* lanes that are of use, begun at once */
+uint32_t kelp_model_pending(const struct kelp_model *model); /* pieces */
+/* May this piece be begun before another one is finished? Yes, once none is pending. */
+bool kelp_model_may_begin(const struct kelp_model *model, const struct kelp_model_piece *piece);
+/* Errors: those of kelp_model_train(). */
+kelp_status kelp_model_begin(struct kelp_model *model, const struct kelp_model_piece *piece,
+                             struct kelp_error *reterr) KELP_MUST_USE;
+kelp_status kelp_model_finish(struct kelp_model *model, double sums[KELP_METRIC_SUM_COUNT],
+                              struct kelp_error *reterr) KELP_MUST_USE;
+/* None is pending any more: waits for them, and drops their results. */
+void kelp_model_drop(struct kelp_model *model);
+/* Before a piece's input or target is written again while the piece is pending: waits until the
+ * device has copied it. */
+void kelp_model_release(struct kelp_model *model, const float *samples);
+
 /* In idle(), once: bring the samples of the next piece to the device, beside the computing. That
  * piece takes them if it has the same input, target and count, and else they are forgotten; they
  * are borrowed until it has ended. With count 0, at any time: they are forgotten. */
 void kelp_model_stage(struct kelp_model *model, const float *input, const float *target,
                       uint32_t count);
-/* Memory for samples, from which the device copies while the host does other things. NULL: there is
- * none. */
+/* Memory for samples or weights, from which the device copies while the host does other things.
+ * NULL: there is none. */
 void *kelp_model_host_alloc(struct kelp_model *model, size_t bytes);
 void kelp_model_host_free(struct kelp_model *model, void *memory); /* NULL: nothing */
 

@@ -35,8 +35,11 @@ void kelp_graph_destroy(struct kelp_graph *graph)
     kelp__graph_forget_staged(graph);
     kelp__graph_steps_fini(graph);
     graph->stream->table->free(graph->stream->device, graph->memory);
-    graph->stream->table->host_free(graph->stream->device, graph->host_sums);
-    graph->stream->table->host_free(graph->stream->device, graph->host_positions);
+    for (uint32_t i = 0; i < KELP_GRAPH_PENDING_MAX; i++) {
+        graph->stream->table->host_free(graph->stream->device, graph->pending[i].numbers);
+        graph->stream->table->host_free(graph->stream->device, graph->pending[i].positions);
+        graph->stream->table->host_free(graph->stream->device, graph->pending[i].sums);
+    }
     free(graph->steps);
     free(graph->parameters);
     free(graph->edges);

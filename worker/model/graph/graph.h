@@ -298,10 +298,15 @@ kelp_status kelp_graph_run(struct kelp_graph *graph, const struct kelp_graph_run
  * epoch, with one and the other of the buffers. */
 #define KELP_GRAPH_STEPS_KEPT 16
 
+/* Runs that were begun and have not ended, at most: with two, a device computes one while the host
+ * sees to the other. Where streams run at once, one. */
+#define KELP_GRAPH_PENDING_MAX 2
+
 /*
  * The same in two: enqueue all of it, and wait for that. What the run names is borrowed until the
- * end, which follows each begin that succeeded. Errors of begin: KELP_ERR_LIMIT,
- * KELP_ERR_NO_MEMORY.
+ * end, which follows each begin that succeeded, in the same order. While other runs are pending, an
+ * end may say nothing of ids and classes out of range; the last end does. Errors of begin:
+ * KELP_ERR_LIMIT, KELP_ERR_NO_MEMORY, KELP_ERR_DEVICE.
  *
  * Where the device offers recordings, a run that has the same mode, count, accumulate, buffers and
  * callbacks as one before is recorded and then replayed; at most KELP_GRAPH_STEPS_KEPT are kept.
@@ -311,19 +316,27 @@ kelp_status kelp_graph_begin(struct kelp_graph *graph, const struct kelp_graph_r
 kelp_status kelp_graph_end(struct kelp_graph *graph, const struct kelp_graph_run *run,
                            struct kelp_error *reterr) KELP_MUST_USE;
 
+/* Runs that are pending. */
+uint32_t kelp_graph_pending(const struct kelp_graph *graph);
+/* None is any more, nor is what was staged: waits for them, and drops their results. */
+void kelp_graph_drop(struct kelp_graph *graph);
+
 /*
- * On a device with memory of its own, beside the run in work, between its begin and its end: bring
- * the samples of the run to come there, on a stream of the same device. The next run takes them if
- * it has the same input, target and count, and else forgets them; both are borrowed until it has
- * ended. Once for each run; with count 0, at any time, what was brought is forgotten. Elsewhere,
- * and without such a stream, it does nothing.
+ * On a device with memory of its own, beside the run that was begun last: bring the samples of the
+ * run to come there, on a stream of the same device. The next run takes them if it has the same
+ * input, target and count, and else forgets them; both are borrowed until it has ended. Once for
+ * each run; with count 0, at any time, what was brought is forgotten. Elsewhere, and without such a
+ * stream, it does nothing.
  */
 void kelp_graph_stage(struct kelp_graph *graph, const float *input, const float *target,
                       uint32_t count);
 /* That stream; borrowed until the graph is destroyed. */
 void kelp_graph_copies(struct kelp_graph *graph, struct kelp_stream *copies);
+/* What a run has as input or target, or was brought, is the caller's again before the run has
+ * ended: waits until the device has copied it. */
+void kelp_graph_release(struct kelp_graph *graph, const float *samples);
 
-/* Of the run in work: is all of it enqueued? need() may have said no. */
+/* Of the run that was begun last: is all of it enqueued? need() may have said no. */
 bool kelp_graph_is_whole(const struct kelp_graph *graph);
 
 /* In need() and complete(), before the caller gives the stream work of its own: what came before

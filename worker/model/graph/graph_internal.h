@@ -126,6 +126,26 @@ enum graph_scale {
     GRAPH_SCALES
 };
 
+/* What is copied from the host, for the device to read. */
+struct graph_numbers {
+    float scales[GRAPH_SCALES];
+    uint64_t seed_step[2];
+};
+
+/* A run that was begun and has not ended: what must stay as it is meanwhile. */
+struct graph_pending {
+    uint32_t set;                  /* of the device's buffers for samples */
+    const float *input, *target;   /* the host's */
+    bool whole;                    /* need() never said no */
+    bool staged;                   /* its samples came on `copies` */
+    uint64_t read_mark;            /* behind their copies, there or on `stream` */
+    uint64_t mark;                 /* behind all of it */
+    struct kelp_error unkept;      /* why the device did not record */
+    struct graph_numbers *numbers; /* owned, of host_alloc(), as the next ones */
+    uint32_t *positions;           /* uint32[batch_max] */
+    double *sums;                  /* float64[batch_max][KELP_LOSS_SUMS] */
+};
+
 /* What decides which operators a run is made of, and their arguments. */
 struct graph_step_key {
     enum kelp_graph_mode mode;
@@ -178,8 +198,8 @@ struct kelp_graph {
     uint64_t target_count; /* elements of one sample's target */
     char *memory;          /* device memory that holds all of the plan */
     struct kelp_graph_memory bytes;
-    /* Device copies, where the device cannot read host memory: of the run in work (`set`), and of
-     * the one to come. */
+    /* Device copies, where the device cannot read host memory: of the run that was begun last
+     * (`set`), and of the one before or to come. */
     float *input_buffer[2];
     float *target_buffer[2];
     uint32_t set;
@@ -189,31 +209,26 @@ struct kelp_graph {
         uint32_t count;              /* 0: nothing is there */
         uint64_t mark;
     } staged;
-    bool copied;          /* what was staged is for the run in work */
-    uint64_t copied_mark; /* behind it */
-    float *scales;        /* device: float32[GRAPH_SCALES] */
-    uint64_t *seed_step;  /* device: uint64[2] */
-    uint32_t *positions;  /* device: uint32[batch_max], of the samples in their step */
-    uint32_t *host_positions;
-    double *sample_sums; /* float64[batch_max][KELP_LOSS_SUMS], device */
-    double *host_sums;   /* the same, host */
+    float *scales;       /* device: float32[GRAPH_SCALES] */
+    uint64_t *seed_step; /* device: uint64[2] */
+    uint32_t *positions; /* device: uint32[batch_max], of the samples in their step */
+    double *sample_sums; /* device: float64[batch_max][KELP_LOSS_SUMS] */
     float *loss_workspace;
-    /* The run in work. */
+    struct graph_pending pending[KELP_GRAPH_PENDING_MAX]; /* in turn */
+    uint32_t pending_first, pending_count;
+    /* The run that is being enqueued, or was last. */
+    struct graph_pending *begun;
     const float *input;
     bool training;
     bool accumulate;
-    bool whole; /* need() never said no */
     const float *target;
     enum graph_tape tape;
     struct graph_step *step;       /* of the tape */
     uint32_t piece;                /* the next one of it */
     bool piece_begun;              /* recording */
-    struct kelp_error unkept;      /* why the device did not record */
     struct graph_step *steps_kept; /* owned, [KELP_GRAPH_STEPS_KEPT]; NULL: not offered */
     uint32_t steps_kept_count;
     uint64_t run_count;
-    float host_scales[GRAPH_SCALES];
-    uint64_t host_seed_step[2];
 };
 
 /* The operand number i of a node. */
@@ -332,6 +347,12 @@ uint32_t kelp__graph_turned(const struct kelp_graph *graph, uint32_t node, enum 
 bool kelp__graph_is_flat(const struct kelp_shape *shape);
 
 /* ---- running (graph_run.c) ------------------------------------------------------------------- */
+
+/* Runs that may be begun and not ended: where a stream runs at once there is no use of more. */
+static inline uint32_t kelp__graph_pending_max(const struct kelp_graph *graph)
+{
+    return graph->stream->table->host_memory ? 1 : KELP_GRAPH_PENDING_MAX;
+}
 
 /* Nobody takes what was staged: it is over. */
 void kelp__graph_forget_staged(struct kelp_graph *graph);

@@ -38,6 +38,7 @@ struct ranked {
 
 struct memory {
     struct kelp_graph *graph;
+    uint32_t alignment; /* of the device's buffers */
     struct buffer *buffers;
     uint32_t buffer_count;
     bool overflow;
@@ -124,8 +125,8 @@ static uint32_t add_buffer(struct memory *memory, uint64_t count, uint64_t batch
         bytes = 0;
     }
     *total += bytes;
-    bytes += STAGGER_BYTES + KELP_DEVICE_ALIGN - 1;
-    bytes -= bytes % KELP_DEVICE_ALIGN;
+    bytes += STAGGER_BYTES + memory->alignment - 1;
+    bytes -= bytes % memory->alignment;
     memory->buffers[memory->buffer_count] = (struct buffer){
         .bytes = bytes, .first = first, .last = last, .write_first = NEVER, .write_last = 0};
     return memory->buffer_count++;
@@ -363,11 +364,11 @@ static uint64_t add_fixed(struct memory *memory, uint64_t count, uint64_t batch,
     uint64_t bytes;
     if (__builtin_mul_overflow(count, batch, &bytes) ||
         __builtin_mul_overflow(bytes, elem_bytes, &bytes) || bytes > (uint64_t)1 << 46 ||
-        __builtin_add_overflow(at, bytes + STAGGER_BYTES + KELP_DEVICE_ALIGN, &memory->total)) {
+        __builtin_add_overflow(at, bytes + STAGGER_BYTES + memory->alignment, &memory->total)) {
         memory->overflow = true;
         return 0;
     }
-    memory->total -= memory->total % KELP_DEVICE_ALIGN;
+    memory->total -= memory->total % memory->alignment;
     return at;
 }
 
@@ -411,7 +412,7 @@ static void set_fixed(struct kelp_graph *graph, const struct fixed *fixed)
 static uint32_t *memory_init(struct memory *memory, struct kelp_graph *graph)
 {
     const size_t nodes = graph->node_count, buffers = 5 * nodes + 1;
-    *memory = (struct memory){.graph = graph};
+    *memory = (struct memory){.graph = graph, .alignment = graph->stream->table->alignment};
     uint32_t *arrays = malloc((6 * nodes + graph->edge_count + buffers) * sizeof(*arrays));
     memory->buffers = calloc(buffers, sizeof(*memory->buffers));
     memory->order = calloc(buffers, sizeof(*memory->order));
@@ -432,20 +433,35 @@ static uint32_t *memory_init(struct memory *memory, struct kelp_graph *graph)
     return arrays;
 }
 
-/* What is copied to and from the device. */
-static kelp_status allocate_host(struct kelp_graph *graph, struct kelp_error *reterr)
+/* What is copied to and from the device, of one run. */
+static kelp_status allocate_pending(struct kelp_graph *graph, struct graph_pending *pending,
+                                    struct kelp_error *reterr)
 {
     struct kelp_device *device = graph->stream->device;
+    const struct kelp_device_table *table = device->table;
     const size_t batch = graph->batch_max;
-    void *sums = NULL, *positions = NULL;
-    kelp_status status = graph->stream->table->host_alloc(
-        device, KELP_LOSS_SUMS * batch * sizeof(double), &sums, reterr);
+    void *numbers = NULL, *positions = NULL, *sums = NULL;
+    kelp_status status = table->host_alloc(device, sizeof(*pending->numbers), &numbers, reterr);
     if (status == KELP_OK) {
-        status = graph->stream->table->host_alloc(device, batch * sizeof(*graph->host_positions),
-                                                  &positions, reterr);
+        status = table->host_alloc(device, batch * sizeof(*pending->positions), &positions, reterr);
     }
-    graph->host_sums = sums;
-    graph->host_positions = positions;
+    if (status == KELP_OK) {
+        status = table->host_alloc(device, KELP_LOSS_SUMS * batch * sizeof(*pending->sums), &sums,
+                                   reterr);
+    }
+    pending->numbers = numbers;
+    pending->positions = positions;
+    pending->sums = sums;
+    return status;
+}
+
+static kelp_status allocate_host(struct kelp_graph *graph, struct kelp_error *reterr)
+{
+    const uint32_t count = kelp__graph_pending_max(graph);
+    kelp_status status = KELP_OK;
+    for (uint32_t i = 0; status == KELP_OK && i < count; i++) {
+        status = allocate_pending(graph, &graph->pending[i], reterr);
+    }
     return status;
 }
 

@@ -111,7 +111,6 @@ kelp_status kelp__graph_tape_begin(struct kelp_graph *graph, const struct kelp_g
                                        .input = graph->input,
                                        .target = graph->target};
     graph->tape = GRAPH_TAPE_NONE;
-    graph->unkept.status = KELP_OK;
     if (!graph->stream->table->replay || run->count == 0) {
         return KELP_OK;
     }
@@ -168,12 +167,12 @@ static void end_piece(struct kelp_graph *graph)
     struct kelp_recording *piece = NULL;
     kelp_status status = KELP_OK;
     if (graph->piece_begun) {
-        status = graph->stream->table->record_end(graph->stream, &piece, &graph->unkept);
+        status = graph->stream->table->record_end(graph->stream, &piece, &graph->begun->unkept);
         graph->piece_begun = false;
     }
     if (status == KELP_OK && !make_room(step)) {
         graph->stream->table->recording_destroy(piece);
-        status = kelp_fail(&graph->unkept, KELP_ERR_NO_MEMORY, "out of memory");
+        status = kelp_fail(&graph->begun->unkept, KELP_ERR_NO_MEMORY, "out of memory");
     }
     if (status != KELP_OK) {
         give_up(graph);

@@ -19,11 +19,29 @@ void kelp__graph_forget_staged(struct kelp_graph *graph)
     }
 }
 
+/* The i-th oldest one; behind the last one, a place for the next. */
+static struct graph_pending *pending_at(struct kelp_graph *graph, uint32_t i)
+{
+    return &graph->pending[(graph->pending_first + i) % KELP_GRAPH_PENDING_MAX];
+}
+
+/* Where the samples of the run to come go: the run before the last one, which may not have ended,
+ * read its own there. */
+static uint32_t free_set(struct kelp_graph *graph)
+{
+    const uint32_t other = 1 - graph->set;
+    for (uint32_t i = 0; i < graph->pending_count; i++) {
+        if (pending_at(graph, i)->set == other) {
+            graph->copies->table->after(graph->copies, graph->stream, pending_at(graph, i)->mark);
+        }
+    }
+    return other;
+}
+
 void kelp_graph_stage(struct kelp_graph *graph, const float *input, const float *target,
                       uint32_t count)
 {
     struct kelp_stream *copies = graph->copies;
-    const uint32_t other = 1 - graph->set;
     if (count == 0) {
         kelp__graph_forget_staged(graph);
         return;
@@ -32,9 +50,10 @@ void kelp_graph_stage(struct kelp_graph *graph, const float *input, const float 
         return;
     }
     assert(count <= graph->batch_max && graph->staged.count == 0);
-    copies->table->copy_in(copies, graph->input_buffer[other], input,
+    const uint32_t set = free_set(graph);
+    copies->table->copy_in(copies, graph->input_buffer[set], input,
                            graph->record_count * count * sizeof(float));
-    copies->table->copy_in(copies, graph->target_buffer[other], target,
+    copies->table->copy_in(copies, graph->target_buffer[set], target,
                            graph->target_count * count * sizeof(float));
     graph->staged.input = input;
     graph->staged.target = target;
@@ -52,7 +71,7 @@ static bool take_staged(struct kelp_graph *graph, const struct kelp_graph_run *r
         return false;
     }
     graph->set = 1 - graph->set;
-    graph->copied_mark = graph->staged.mark;
+    graph->begun->read_mark = graph->staged.mark;
     graph->staged.count = 0;
     return true;
 }
@@ -61,7 +80,8 @@ static bool take_staged(struct kelp_graph *graph, const struct kelp_graph_run *r
 static void place_samples(struct kelp_graph *graph, const struct kelp_graph_run *run)
 {
     const bool in_place = graph->stream->table->host_memory;
-    graph->copied = !in_place && take_staged(graph, run);
+    graph->begun->staged = !in_place && take_staged(graph, run);
+    graph->begun->set = graph->set;
     graph->input = in_place ? run->input : graph->input_buffer[graph->set];
     graph->target = in_place ? run->target : graph->target_buffer[graph->set];
 }
@@ -72,8 +92,8 @@ static void copy_samples(struct kelp_graph *graph, const struct kelp_graph_run *
     if (stream->table->host_memory) {
         return;
     }
-    if (graph->copied) {
-        stream->table->after(stream, graph->copies, graph->copied_mark);
+    if (graph->begun->staged) {
+        stream->table->after(stream, graph->copies, graph->begun->read_mark);
         return;
     }
     stream->table->copy_in(stream, graph->input_buffer[graph->set], run->input,
@@ -81,6 +101,22 @@ static void copy_samples(struct kelp_graph *graph, const struct kelp_graph_run *
     if (run->mode != KELP_GRAPH_FORWARD) {
         stream->table->copy_in(stream, graph->target_buffer[graph->set], run->target,
                                graph->target_count * run->count * sizeof(float));
+    }
+    graph->begun->read_mark = stream->table->mark(stream);
+}
+
+void kelp_graph_release(struct kelp_graph *graph, const float *samples)
+{
+    for (uint32_t i = 0; i < graph->pending_count; i++) {
+        const struct graph_pending *pending = pending_at(graph, i);
+        struct kelp_stream *by = pending->staged ? graph->copies : graph->stream;
+        if (pending->input == samples || pending->target == samples) {
+            (void)by->table->wait_mark(by, pending->read_mark); /* the run's end says what failed */
+        }
+    }
+    if (graph->staged.count != 0 &&
+        (graph->staged.input == samples || graph->staged.target == samples)) {
+        kelp__graph_forget_staged(graph);
     }
 }
 
@@ -90,8 +126,9 @@ static void copy_samples(struct kelp_graph *graph, const struct kelp_graph_run *
 static void set_numbers(struct kelp_graph *graph, const struct kelp_graph_run *run)
 {
     struct kelp_stream *stream = graph->stream;
-    float *scales = graph->host_scales;
-    uint64_t *seed_step = graph->host_seed_step;
+    float *scales = graph->begun->numbers->scales;
+    uint64_t *seed_step = graph->begun->numbers->seed_step;
+    uint32_t *positions = graph->begun->positions;
     scales[GRAPH_SCALE_GRADIENT] = (float)(1.0 / run->batch_total);
     scales[GRAPH_SCALE_STATISTIC] = (float)((double)run->count / run->batch_total);
     stream->table->copy_in(stream, graph->scales, scales, GRAPH_SCALES * sizeof(*scales));
@@ -102,10 +139,9 @@ static void set_numbers(struct kelp_graph *graph, const struct kelp_graph_run *r
     seed_step[1] = run->step;
     stream->table->copy_in(stream, graph->seed_step, seed_step, 2 * sizeof(*seed_step));
     for (uint32_t i = 0; i < run->count; i++) {
-        graph->host_positions[i] = (uint32_t)(run->position + i);
+        positions[i] = (uint32_t)(run->position + i);
     }
-    stream->table->copy_in(stream, graph->positions, graph->host_positions,
-                           run->count * sizeof(*graph->host_positions));
+    stream->table->copy_in(stream, graph->positions, positions, run->count * sizeof(*positions));
 }
 
 static void run_loss(struct kelp_graph *graph, const struct kelp_graph_run *run)
@@ -157,10 +193,10 @@ static bool has_scores(const struct kelp_graph *graph)
 }
 
 /* The same in the data's own unit: all elements of a sample have one factor. */
-static void add_unscaled(const struct kelp_graph *graph, const struct kelp_graph_run *run)
+static void add_unscaled(const struct graph_pending *pending, const struct kelp_graph_run *run)
 {
     for (uint32_t s = 0; s < run->count; s++) {
-        const double *sums = graph->host_sums + KELP_LOSS_SUMS * (size_t)s;
+        const double *sums = pending->sums + KELP_LOSS_SUMS * (size_t)s;
         const double factor = run->factors[s];
         if (factor != 0.0) {
             run->sums[KELP_METRIC_SUM_UNSCALED_SQUARED] +=
@@ -172,15 +208,17 @@ static void add_unscaled(const struct kelp_graph *graph, const struct kelp_graph
 }
 
 /* Sample by sample, so that the sums do not depend on how the device cut its work. */
-static void add_up(const struct kelp_graph *graph, const struct kelp_graph_run *run)
+static void add_up(const struct kelp_graph *graph, const struct graph_pending *pending,
+                   const struct kelp_graph_run *run)
 {
-    const bool scores = !graph->training && has_scores(graph);
-    const uint32_t sum_count = graph->training ? KELP_METRIC_SUM_SCALARS : KELP_METRIC_SUM_COUNT;
+    const bool training = run->mode == KELP_GRAPH_TRAIN;
+    const bool scores = !training && has_scores(graph);
+    const uint32_t sum_count = training ? KELP_METRIC_SUM_SCALARS : KELP_METRIC_SUM_COUNT;
     for (uint32_t i = 0; i < sum_count; i++) {
         run->sums[i] = 0.0;
     }
     for (uint32_t s = 0; s < run->count; s++) {
-        const double *sums = graph->host_sums + KELP_LOSS_SUMS * (size_t)s;
+        const double *sums = pending->sums + KELP_LOSS_SUMS * (size_t)s;
         for (uint32_t i = 0; i < KELP_ARRAY_COUNT(summed); i++) {
             run->sums[summed[i].metric] += sums[summed[i].sum];
         }
@@ -191,7 +229,7 @@ static void add_up(const struct kelp_graph *graph, const struct kelp_graph_run *
         }
     }
     if (run->factors) {
-        add_unscaled(graph, run);
+        add_unscaled(pending, run);
     }
     run->sums[KELP_METRIC_SUM_SAMPLES] = run->count;
     run->sums[KELP_METRIC_SUM_ELEMENTS] = (double)graph->target_count * run->count;
@@ -295,27 +333,47 @@ static bool run_all(struct kelp_graph *graph, const struct kelp_graph_run *run)
 static void run_samples(struct kelp_graph *graph, const struct kelp_graph_run *run)
 {
     copy_samples(graph, run);
-    graph->whole = run_all(graph, run);
-    kelp__graph_tape_end(graph, graph->whole);
-    if (graph->whole && run->mode != KELP_GRAPH_FORWARD) {
-        graph->stream->table->copy_out(graph->stream, graph->host_sums, graph->sample_sums,
+    graph->begun->whole = run_all(graph, run);
+    kelp__graph_tape_end(graph, graph->begun->whole);
+    if (graph->begun->whole && run->mode != KELP_GRAPH_FORWARD) {
+        graph->stream->table->copy_out(graph->stream, graph->begun->sums, graph->sample_sums,
                                        KELP_LOSS_SUMS * sizeof(double) * run->count);
     }
+}
+
+/* The next one of them; the run before says what it could not record, which may still run. */
+static kelp_status begin_pending(struct kelp_graph *graph, const struct kelp_graph_run *run,
+                                 struct kelp_error *reterr)
+{
+    assert(graph->pending_count < kelp__graph_pending_max(graph));
+    if (graph->pending_count != 0 && graph->begun->unkept.status != KELP_OK) {
+        return kelp_fail(reterr, graph->begun->unkept.status, "%s", graph->begun->unkept.text);
+    }
+    graph->begun = pending_at(graph, graph->pending_count);
+    graph->begun->input = run->count != 0 ? run->input : NULL;
+    graph->begun->target = run->count != 0 ? run->target : NULL;
+    graph->begun->whole = true;
+    graph->begun->unkept.status = KELP_OK;
+    return KELP_OK;
 }
 
 kelp_status kelp_graph_begin(struct kelp_graph *graph, const struct kelp_graph_run *run,
                              struct kelp_error *reterr)
 {
+    const struct kelp_device_table *table = graph->stream->table;
     assert(graph->memory);
     if (run->count > graph->batch_max) {
         return kelp_fail(reterr, KELP_ERR_LIMIT, "%u samples at once: the model was made for %u",
                          run->count, graph->batch_max);
     }
+    kelp_status status = begin_pending(graph, run, reterr);
+    if (status != KELP_OK) {
+        return status;
+    }
     graph->training = run->mode == KELP_GRAPH_TRAIN;
     graph->accumulate = graph->training && run->accumulate;
-    graph->whole = true;
     place_samples(graph, run);
-    const kelp_status status = kelp__graph_tape_begin(graph, run, reterr);
+    status = kelp__graph_tape_begin(graph, run, reterr);
     if (status != KELP_OK) {
         return status;
     }
@@ -327,37 +385,80 @@ kelp_status kelp_graph_begin(struct kelp_graph *graph, const struct kelp_graph_r
     } else if (graph->training) {
         clear_gradients(graph, run);
     }
+    graph->begun->mark = table->host_memory ? 0 : table->mark(graph->stream);
+    graph->pending_count++;
     return KELP_OK;
 }
 
 bool kelp_graph_is_whole(const struct kelp_graph *graph)
 {
-    return graph->whole;
+    return graph->begun->whole;
+}
+
+/* The oldest one. */
+static void pop_pending(struct kelp_graph *graph)
+{
+    graph->pending_first = (graph->pending_first + 1) % kelp__graph_pending_max(graph);
+    graph->pending_count--;
+}
+
+/* Until the run is done: a wait() says more, and would wait for the runs behind it too. */
+static kelp_status await_run(struct kelp_graph *graph, const struct graph_pending *pending,
+                             struct kelp_error *reterr)
+{
+    const struct kelp_device_table *table = graph->stream->table;
+    kelp_status status = KELP_OK;
+    if (graph->pending_count == 1 || !table->wait_mark(graph->stream, pending->mark)) {
+        status = table->wait(graph->stream, reterr);
+    }
+    if (pending->staged && !graph->copies->table->wait_mark(graph->copies, pending->read_mark) &&
+        status == KELP_OK) {
+        status = graph->copies->table->wait(graph->copies, reterr);
+    }
+    return status;
 }
 
 kelp_status kelp_graph_end(struct kelp_graph *graph, const struct kelp_graph_run *run,
                            struct kelp_error *reterr)
 {
-    kelp_status status = graph->stream->table->wait(graph->stream, reterr);
-    if (graph->copied && !graph->copies->table->wait_mark(graph->copies, graph->copied_mark) &&
-        status == KELP_OK) {
-        status = graph->copies->table->wait(graph->copies, reterr);
+    const struct graph_pending *pending = pending_at(graph, 0);
+    assert(graph->pending_count != 0);
+    const kelp_status status = await_run(graph, pending, reterr);
+    pop_pending(graph);
+    if (status == KELP_OK && pending->unkept.status != KELP_OK) {
+        return kelp_fail(reterr, pending->unkept.status, "%s", pending->unkept.text);
     }
-    if (status == KELP_OK && graph->unkept.status != KELP_OK) {
-        return kelp_fail(reterr, graph->unkept.status, "%s", graph->unkept.text);
-    }
-    if (status == KELP_OK && !graph->whole) {
+    if (status == KELP_OK && !pending->whole) {
         return kelp_fail(reterr, KELP_ERR_BUSY, "the weights of this step are not to come");
     }
     if (status == KELP_OK && run->mode != KELP_GRAPH_FORWARD) {
-        add_up(graph, run);
+        add_up(graph, pending, run);
     }
     return status;
+}
+
+uint32_t kelp_graph_pending(const struct kelp_graph *graph)
+{
+    return graph->pending_count;
+}
+
+void kelp_graph_drop(struct kelp_graph *graph)
+{
+    kelp__graph_forget_staged(graph);
+    while (graph->pending_count != 0) {
+        const struct graph_pending *pending = pending_at(graph, 0);
+        if (pending->input) {
+            kelp_graph_release(graph, pending->input);
+        }
+        (void)graph->stream->table->wait(graph->stream, NULL); /* nobody wants it, or to know */
+        pop_pending(graph);
+    }
 }
 
 kelp_status kelp_graph_run(struct kelp_graph *graph, const struct kelp_graph_run *run,
                            struct kelp_error *reterr)
 {
+    assert(graph->pending_count == 0);
     const kelp_status status = kelp_graph_begin(graph, run, reterr);
     return status == KELP_OK ? kelp_graph_end(graph, run, reterr) : status;
 }
