@@ -143,7 +143,7 @@ static kelp_status derive(struct shown *shown, const struct kelp_options *given,
     if (status == KELP_OK) {
         const uint64_t real = kelp_model_device_memory(shown->derived.model);
         status =
-            kelp_derived_check_device(shown->job, &shown->derived,
+            kelp_derived_check_device(shown->job, &shown->derived, 1,
                                       shown->device_memory ? shown->device_memory : real, reterr);
     }
     return status;

@@ -177,7 +177,7 @@ static kelp_status read_job(struct submit *submit, struct kelp_error *reterr)
     if (status == KELP_OK && kelp_worker_program_is(&worker_program)) {
         status = kelp_preflight_program(kelp_job_file_job(submit->file), &submit->carried, reterr);
     } else if (status == KELP_OK) {
-        status = kelp_preflight(submit->file, &watch, &submit->carried, reterr);
+        status = kelp_preflight(submit->file, &watch, 1, &submit->carried, reterr);
         kelp_display_clear(&submit->display);
     }
     return status == KELP_OK && resumes(submit) ? check_resume(submit, reterr) : status;

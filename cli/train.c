@@ -493,11 +493,13 @@ static kelp_status find_worker_program(struct train *train, struct kelp_error *r
 static kelp_status derive(struct train *train, struct kelp_error *reterr)
 {
     const struct kelp_dataset_watch watch = {.rows = tell_rows, .user = &train->display};
+    const uint32_t sharing =
+        kelp_gpus_sharing(&train->gpus, kelp_job_file_job(train->file)->cluster.workers.max);
 
     if (kelp_worker_program_is(&train->worker_program)) {
         return kelp_preflight_program(kelp_job_file_job(train->file), &train->carried, reterr);
     }
-    kelp_status status = kelp_preflight(train->file, &watch, &train->carried, reterr);
+    kelp_status status = kelp_preflight(train->file, &watch, sharing, &train->carried, reterr);
     kelp_display_clear(&train->display);
     return status;
 }

@@ -89,6 +89,12 @@ kelp_status kelp_gpus_find(const char *typed, bool cuda, struct kelp_gpus *ret_g
     return KELP_OK;
 }
 
+uint32_t kelp_gpus_sharing(const struct kelp_gpus *gpus, uint32_t workers)
+{
+    const uint32_t count = (uint32_t)gpus->count;
+    return count == 0 || workers <= count ? 1 : (workers + count - 1) / count;
+}
+
 void kelp_gpus_entry(const struct kelp_gpus *gpus, uint32_t worker,
                      char entry[KELP_GPU_ENTRY_MAX + 1])
 {

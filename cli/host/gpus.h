@@ -31,6 +31,10 @@ kelp_status kelp_gpus_parse(const char *what, const char *text, struct kelp_gpus
 kelp_status kelp_gpus_find(const char *typed, bool cuda, struct kelp_gpus *ret_gpus,
                            struct kelp_error *reterr) KELP_MUST_USE;
 
+/* Of so many workers of the host, how many get the same GPU at most. 1 where none are known. Pure.
+ */
+uint32_t kelp_gpus_sharing(const struct kelp_gpus *gpus, uint32_t workers);
+
 /* "CUDA_VISIBLE_DEVICES=2", of that worker of the host, from 0. There is one at least. Pure. */
 void kelp_gpus_entry(const struct kelp_gpus *gpus, uint32_t worker,
                      char entry[KELP_GPU_ENTRY_MAX + 1]);

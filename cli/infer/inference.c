@@ -277,7 +277,7 @@ static kelp_status open_data(struct kelp_inference *inference, struct kelp_error
 
     kelp_status status = kelp_derived_open(job, NULL, &derived, reterr);
     if (status == KELP_OK) {
-        status = kelp_derived_check(job, &derived, reterr);
+        status = kelp_derived_check(job, &derived, 1, reterr);
         kelp_model_destroy(derived.model);
         inference->dataset = derived.dataset;
         inference->plan = derived.plan;

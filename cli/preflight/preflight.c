@@ -45,8 +45,8 @@ kelp_status kelp_model_build(const struct kelp_job *job, const struct kelp_sampl
 }
 
 kelp_status kelp_derived_check_device(const struct kelp_job *job,
-                                      const struct kelp_derived *derived, uint64_t memory_bytes,
-                                      struct kelp_error *reterr)
+                                      const struct kelp_derived *derived, uint32_t sharing,
+                                      uint64_t memory_bytes, struct kelp_error *reterr)
 {
     struct kelp_device_footprint footprint;
 
@@ -54,11 +54,11 @@ kelp_status kelp_derived_check_device(const struct kelp_job *job,
         return KELP_OK;
     }
     kelp_footprint_device(job, &derived->plan, derived->model, &footprint);
-    return kelp_footprint_device_check(job, &footprint, memory_bytes, reterr);
+    return kelp_footprint_device_check(job, &footprint, sharing, memory_bytes, reterr);
 }
 
 kelp_status kelp_derived_check(const struct kelp_job *job, const struct kelp_derived *derived,
-                               struct kelp_error *reterr)
+                               uint32_t sharing, struct kelp_error *reterr)
 {
     struct kelp_machine machine;
 
@@ -66,8 +66,8 @@ kelp_status kelp_derived_check(const struct kelp_job *job, const struct kelp_der
     kelp_status status =
         kelp_machine_check(&machine, job, &derived->plan, derived->model, derived->dataset, reterr);
     if (status == KELP_OK) {
-        status = kelp_derived_check_device(job, derived, kelp_model_device_memory(derived->model),
-                                           reterr);
+        status = kelp_derived_check_device(job, derived, sharing,
+                                           kelp_model_device_memory(derived->model), reterr);
     }
     return status == KELP_OK ? check_init(job, &derived->plan, reterr) : status;
 }
@@ -160,7 +160,8 @@ static kelp_status describe(const struct kelp_job_file *file, const struct kelp_
 }
 
 kelp_status kelp_preflight(const struct kelp_job_file *file, const struct kelp_dataset_watch *watch,
-                           struct kelp_carried *ret_carried, struct kelp_error *reterr)
+                           uint32_t sharing, struct kelp_carried *ret_carried,
+                           struct kelp_error *reterr)
 {
     const struct kelp_job *job = kelp_job_file_job(file);
     struct kelp_carried carried = {.card = NULL};
@@ -170,7 +171,7 @@ kelp_status kelp_preflight(const struct kelp_job_file *file, const struct kelp_d
     if (status != KELP_OK) {
         return status;
     }
-    status = kelp_derived_check(job, &derived, reterr);
+    status = kelp_derived_check(job, &derived, sharing, reterr);
     if (status == KELP_OK) {
         status = kelp_plan_print(&derived.plan, &carried.plan, reterr);
     }

@@ -31,15 +31,18 @@ kelp_status kelp_derived_open(const struct kelp_job *job, const struct kelp_data
                               struct kelp_error *reterr) KELP_MUST_USE;
 void kelp_derived_close(struct kelp_derived *derived); /* all zero is fine */
 
-/* Does a worker fit its GPU, which has so much memory (0: not known)? Errors: KELP_ERR_LIMIT. */
+/* Do `sharing` workers fit their GPU, which has so much memory (0: not known)? Errors:
+ * KELP_ERR_LIMIT. */
 kelp_status kelp_derived_check_device(const struct kelp_job *job,
-                                      const struct kelp_derived *derived, uint64_t memory_bytes,
+                                      const struct kelp_derived *derived, uint32_t sharing,
+                                      uint64_t memory_bytes,
                                       struct kelp_error *reterr) KELP_MUST_USE;
 
-/* Does the job fit this machine's memory and its GPU's, and the file of model.init the model?
- * Errors: KELP_ERR_LIMIT, and those of kelp_safetensors_open() and kelp_plan_check_init(). */
+/* Does the job fit this machine's memory and its GPUs', each of which `sharing` workers have, and
+ * the file of model.init the model? Errors: KELP_ERR_LIMIT, and those of kelp_safetensors_open()
+ * and kelp_plan_check_init(). */
 kelp_status kelp_derived_check(const struct kelp_job *job, const struct kelp_derived *derived,
-                               struct kelp_error *reterr) KELP_MUST_USE;
+                               uint32_t sharing, struct kelp_error *reterr) KELP_MUST_USE;
 
 #define KELP_CARRIED_CLASSES_BYTES 400
 
@@ -58,7 +61,7 @@ struct kelp_carried {
 
 /* Errors: those of kelp_derived_open() and kelp_derived_check(). */
 kelp_status kelp_preflight(const struct kelp_job_file *file, const struct kelp_dataset_watch *watch,
-                           struct kelp_carried *ret_carried,
+                           uint32_t sharing, struct kelp_carried *ret_carried,
                            struct kelp_error *reterr) KELP_MUST_USE;
 
 /* The same of a job of a program (model.program), which says what it means by itself: is there the

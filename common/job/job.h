@@ -310,6 +310,8 @@ struct kelp_job {
         uint32_t lanes; /* power of two */
         uint32_t lane_threads;
         enum kelp_device_kind device;
+        uint32_t streams; /* lanes that a worker computes beside each other on its GPU; 0: as many
+                             as help */
         enum kelp_compute compute;
         enum kelp_cudnn cudnn;
         bool mixed;         /* workers of another compute kind are let in */

@@ -484,6 +484,12 @@ const struct kelp_job_key kelp__job_keys[] = {
     {KEY(cluster.device, CHOICE), .choices = device_kinds, .default_text = "cpu",
      .help = "Device on which workers compute. `cuda`: a GPU for each worker (--gpus); "
              "workers of a job need GPUs of one kind. Shards compute on the CPU"},
+    {KEY(cluster.streams, U32), WITHIN(0, 8), .change = KELP_JOB_CHANGES, .later = true,
+     .default_text = "0",
+     .help =
+         "With `device: cuda`, lanes that a worker computes beside each other, each on a stream "
+         "of its GPU and in memory of its own. 0: 2 where they take little memory, as those of "
+         "models too small for a GPU do, else 1. It changes no result"},
     {KEY(cluster.compute, CHOICE), .choices = computes, .later = true, .default_text = "native",
      .help = "`native`: as fast as the processor can, and another kind of processor may give "
              "other bits. `portable`: the same bits on every processor with AVX2 and FMA "

@@ -18,6 +18,7 @@
 
 /* A lane that was started and is not finished. */
 struct started {
+    uint32_t lane;
     struct kelp_gradient *gradient;
     const struct kelp_lanes_ready *ready; /* NULL: nobody asks */
     uint32_t pieces;                      /* that the model has begun and not finished */
@@ -453,7 +454,7 @@ kelp_status kelp_lanes_start(struct kelp_lanes *lanes, uint32_t lane,
     struct started *started = started_at(lanes, lanes->started_count);
 
     assert(lanes->started_count < kelp_lanes_ahead(lanes));
-    *started = (struct started){.gradient = gradient, .ready = ready};
+    *started = (struct started){.lane = lane, .gradient = gradient, .ready = ready};
     lanes->started_count++;
     const kelp_status status = compute_lane(lanes, lane, started, reterr);
     end_span(lanes, begin_ns, "lane", lane);
@@ -464,8 +465,12 @@ kelp_status kelp_lanes_finish(struct kelp_lanes *lanes, struct kelp_error *reter
 {
     kelp_status status = KELP_OK;
     assert(lanes->started_count > 0);
-    while (status == KELP_OK && started_at(lanes, 0)->pieces > 0) {
-        status = finish_piece(lanes, reterr);
+    if (started_at(lanes, 0)->pieces > 0) {
+        const uint64_t begin_ns = kelp_trace_begin(lanes->trace);
+        while (status == KELP_OK && started_at(lanes, 0)->pieces > 0) {
+            status = finish_piece(lanes, reterr);
+        }
+        end_span(lanes, begin_ns, "wait for lane", started_at(lanes, 0)->lane);
     }
     if (status == KELP_OK) {
         lanes->started_first = (lanes->started_first + 1) % STARTED_MAX;

@@ -15,6 +15,9 @@
 #define EVALUATE_BLOCK        256u
 #define EVALUATE_MEMORY_BYTES (UINT64_C(64) << 20)
 
+/* Of a lane's own memory on a GPU, up to which lanes are computed beside each other unasked. */
+#define SMALL_BYTES (UINT64_C(64) << 20)
+
 /* Samples of the largest piece of a lane. Blocks to predict are large, for they need no gradient;
  * an evaluation goes by the blocks of the training that it belongs to, for the same bits. */
 static uint32_t piece_max(const struct kelp_job *job)
@@ -25,6 +28,37 @@ static uint32_t piece_max(const struct kelp_job *job)
     const uint64_t lane = kelp_schedule_lane_samples_max(job); /* at most train.batch_size */
     assert(job->train.accumulate > 0);
     return (uint32_t)((lane + job->train.accumulate - 1) / job->train.accumulate);
+}
+
+/* Lanes that are computed beside each other: more than one where the operators of one are too small
+ * to keep a GPU busy, of which what they take of its memory is a sign. */
+static uint32_t streams_of(const struct kelp_job *job, const struct kelp_model *model,
+                           uint64_t arena_bytes)
+{
+    uint32_t tensor_count;
+    const struct kelp_tensor *tensors = kelp_model_tensors(model, &tensor_count);
+    uint64_t bytes = arena_bytes;
+    for (uint32_t i = 0; i < tensor_count; i++) {
+        bytes += tensors[i].elem_count * sizeof(float);
+    }
+    const uint32_t helps = bytes <= SMALL_BYTES ? 2 : 1;
+    const uint32_t streams = job->cluster.streams != 0 ? job->cluster.streams : helps;
+    const uint32_t lanes = job->run.mode == KELP_RUN_TRAIN ? job->cluster.lanes : 1;
+    return streams < lanes ? streams : lanes;
+}
+
+static kelp_status widen(const struct kelp_job *job, const struct kelp_sample_shape *shape,
+                         struct kelp_model *model, uint64_t arena_bytes,
+                         struct kelp_model **ret_model, struct kelp_error *reterr)
+{
+    const uint32_t streams = streams_of(job, model, arena_bytes);
+    const kelp_status status = kelp_model_widen(model, job, shape, streams, reterr);
+    if (status != KELP_OK) {
+        kelp_model_destroy(model);
+        return status;
+    }
+    *ret_model = model;
+    return KELP_OK;
 }
 
 kelp_status kelp_derive_model(const struct kelp_job *job, const struct kelp_sample_shape *shape,
@@ -46,8 +80,7 @@ kelp_status kelp_derive_model(const struct kelp_job *job, const struct kelp_samp
             return status;
         }
         if (status == KELP_OK && (batch_max == least || memory.total <= EVALUATE_MEMORY_BYTES)) {
-            *ret_model = model;
-            return KELP_OK;
+            return widen(job, shape, model, memory.total, ret_model, reterr);
         }
     }
 }

@@ -16,6 +16,8 @@
 /* On a GPU: CUDA's context with our kernels and cuBLASLt's, its workspace and scratch memory. An
  * estimate: it differs between GPUs and drivers. */
 #define DEVICE_LIBRARY_BYTES (UINT64_C(640) << 20)
+/* Of it, for each stream beyond the first: cuBLASLt's workspace and scratch memory. */
+#define STREAM_LIBRARY_BYTES (UINT64_C(40) << 20)
 
 /* Buffers that a node of so many lanes needs while it is computed: one for each level. */
 static uint32_t levels(uint32_t lanes)
@@ -77,12 +79,16 @@ static uint64_t packed_bytes(const struct kelp_job *job, const struct kelp_plan 
                                                : plan->flat_count * kelp_precision_bytes(precision);
 }
 
-/* Where gradients of large models come from a GPU while it computes (worker/model/mirror.h). */
-static uint64_t leaving_bytes(const struct kelp_job *job, const struct kelp_plan *plan)
+/* Of a GPU's worker: where gradients come to while the GPU computes (worker/model/mirror.h), and
+ * those of lanes that are begun before the first of them is finished. */
+static uint64_t pending_bytes(const struct kelp_job *job, const struct kelp_plan *plan,
+                              const struct kelp_model *model)
 {
-    return job->cluster.device != KELP_DEVICE_CPU && kelp_stepper_overlaps(plan)
-               ? plan->flat_count * sizeof(float)
-               : 0;
+    if (job->cluster.device == KELP_DEVICE_CPU || job->run.mode != KELP_RUN_TRAIN) {
+        return 0;
+    }
+    const uint64_t flat = plan->flat_count * sizeof(float);
+    return flat + (kelp_model_ahead(model) - 1) * (flat + packed_bytes(job, plan));
 }
 
 void kelp_footprint(const struct kelp_job *job, const struct kelp_plan *plan,
@@ -95,7 +101,7 @@ void kelp_footprint(const struct kelp_job *job, const struct kelp_plan *plan,
     struct kelp_footprint footprint = {
         .weights = 2 * flat,
         .gradients = most_buffers(job, buffers_of) * (flat + packed_bytes(job, plan)) +
-                     leaving_bytes(job, plan),
+                     pending_bytes(job, plan, model),
         /* on a GPU they are that one's: kelp_footprint_device() */
         .activations = job->cluster.device == KELP_DEVICE_CPU ? memory.total : 0,
         .messages = flat,
@@ -125,11 +131,12 @@ void kelp_footprint_device(const struct kelp_job *job, const struct kelp_plan *p
     const uint32_t sums = job->transport.precision == KELP_PRECISION_FLOAT32
                               ? most_buffers(job, device_buffers_of)
                               : 1;
-    struct kelp_device_footprint footprint = {.weights = flat,
-                                              .gradient =
-                                                  job->run.mode == KELP_RUN_TRAIN ? flat * sums : 0,
-                                              .activations = memory.total,
-                                              .libraries = DEVICE_LIBRARY_BYTES};
+    const uint32_t streams = kelp_model_streams(model), others = streams - 1;
+    struct kelp_device_footprint footprint = {
+        .weights = flat,
+        .gradient = job->run.mode == KELP_RUN_TRAIN ? flat * (sums + others) : 0,
+        .activations = memory.total * streams,
+        .libraries = DEVICE_LIBRARY_BYTES + others * STREAM_LIBRARY_BYTES};
     footprint.total =
         footprint.weights + footprint.gradient + footprint.activations + footprint.libraries;
     *ret_footprint = footprint;
@@ -142,20 +149,25 @@ static double gib(uint64_t bytes)
 
 kelp_status kelp_footprint_device_check(const struct kelp_job *job,
                                         const struct kelp_device_footprint *footprint,
-                                        uint64_t memory_bytes, struct kelp_error *reterr)
+                                        uint32_t sharing, uint64_t memory_bytes,
+                                        struct kelp_error *reterr)
 {
-    if (footprint->total <= memory_bytes) {
+    char who[64] = "a worker takes";
+    if (footprint->total <= memory_bytes / sharing) {
         return KELP_OK;
     }
+    if (sharing > 1) {
+        (void)snprintf(who, sizeof(who), "%u workers share a GPU, and each takes", sharing);
+    }
     return kelp_fail(reterr, KELP_ERR_LIMIT,
-                     "a worker takes %.2f GiB of its GPU's memory (weights %.2f, gradient %.2f, "
-                     "activations %.2f, CUDA %.2f), and that has %.2f GiB; %s",
-                     gib(footprint->total), gib(footprint->weights), gib(footprint->gradient),
+                     "%s %.2f GiB of its GPU's memory (weights %.2f, gradient %.2f, "
+                     "activations %.2f, CUDA %.2f), and that has %.2f GiB; take %s%s",
+                     who, gib(footprint->total), gib(footprint->weights), gib(footprint->gradient),
                      gib(footprint->activations), gib(footprint->libraries), gib(memory_bytes),
+                     sharing > 1 ? "fewer workers, more GPUs, " : "",
                      job->run.mode == KELP_RUN_TRAIN
-                         ? "take a smaller train.batch_size, more train.accumulate, or a smaller "
-                           "model"
-                         : "take smaller blocks of samples by --set train.batch_size=N");
+                         ? "a smaller train.batch_size, more train.accumulate, or a smaller model"
+                         : "smaller blocks of samples by --set train.batch_size=N");
 }
 
 uint64_t kelp_footprint_shards(const struct kelp_job *job, const struct kelp_plan *plan)

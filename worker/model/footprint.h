@@ -30,19 +30,19 @@ void kelp_footprint(const struct kelp_job *job, const struct kelp_plan *plan,
 /* Of that worker on its device, where that one has memory of its own; in bytes. */
 struct kelp_device_footprint {
     uint64_t weights;
-    uint64_t gradient;    /* and the sums of a node's lanes that wait */
-    uint64_t activations; /* the graph's block, samples too */
+    uint64_t gradient;    /* of each stream, and the sums of a node's lanes that wait */
+    uint64_t activations; /* the graph's block for each stream, samples too */
     uint64_t libraries;   /* CUDA and cuBLASLt: about the same for every job */
     uint64_t total;
 };
 void kelp_footprint_device(const struct kelp_job *job, const struct kelp_plan *plan,
                            const struct kelp_model *model,
                            struct kelp_device_footprint *ret_footprint);
-/* Does it fit so many bytes? The text has the figures and what to change. Errors: KELP_ERR_LIMIT.
- */
+/* Do `sharing` such workers fit so many bytes? The text has the figures and what to change. Errors:
+ * KELP_ERR_LIMIT. */
 kelp_status kelp_footprint_device_check(const struct kelp_job *job,
                                         const struct kelp_device_footprint *footprint,
-                                        uint64_t memory_bytes,
+                                        uint32_t sharing, uint64_t memory_bytes,
                                         struct kelp_error *reterr) KELP_MUST_USE;
 
 /* Of all shards together: two versions of the weights, the optimizer's slots, a gradient. */

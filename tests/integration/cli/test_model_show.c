@@ -123,20 +123,31 @@ KELP_TEST(test_planned_for_a_gpu)
     }
     ck_assert_double_eq(total, kelp_test_number(memory, "total"));
     ck_assert_double_ge(kelp_test_number(memory, "weights"), 502 * sizeof(float));
-    /* each of two workers adds up two lanes */
+    /* each of two workers adds up two lanes, which it computes beside each other */
     ck_assert_double_eq(kelp_test_number(memory, "gradient"),
-                        2 * kelp_test_number(memory, "weights"));
+                        3 * kelp_test_number(memory, "weights"));
     ck_assert_str_eq(cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(json, "compute_kind")),
                      "cuda, planned without a device");
+    const double activations = kelp_test_number(memory, "activations");
+    cJSON_Delete(json);
+
+    run((const char *[]){"model", "show", job, device[0], device[1], device[0], "cluster.streams=1",
+                         "-o", "json", NULL});
+    ck_assert_msg(command.exit_code == 0, "%s", command.err);
+    json = cJSON_Parse(command.out);
+    memory = cJSON_GetObjectItemCaseSensitive(json, "device_memory_bytes");
+    ck_assert_double_eq(kelp_test_number(memory, "gradient"),
+                        2 * kelp_test_number(memory, "weights"));
+    ck_assert_double_eq(2 * kelp_test_number(memory, "activations"), activations);
     cJSON_Delete(json);
 
     run((const char *[]){"model", "show", job, device[0], device[1], device[2], "1TiB", NULL});
     ck_assert_int_eq(command.exit_code, 2);
     run((const char *[]){"model", "show", job, device[0], device[1], device[2], "1MiB", NULL});
     ck_assert_int_eq(command.exit_code, 2);
-    ck_assert_ptr_nonnull(strstr(command.err, "kelp: a worker takes 0.63 GiB of its GPU's memory "
+    ck_assert_ptr_nonnull(strstr(command.err, "kelp: a worker takes 0.66 GiB of its GPU's memory "
                                               "(weights 0.00, gradient 0.00, activations 0.00, "
-                                              "CUDA 0.62), and that has 0.00 GiB; take a smaller "
+                                              "CUDA 0.66), and that has 0.00 GiB; take a smaller "
                                               "train.batch_size"));
     /* 4 GiB of weights, which nobody allocates. */
     run((const char *[]){"model", "show", job, device[0], device[1], device[2], "8GiB", "--set",
@@ -167,6 +178,13 @@ KELP_TEST(test_the_gpu_that_is_there)
     ck_assert_msg(command.exit_code == 0, "%s", command.err);
     ck_assert_ptr_nonnull(strstr(command.out, "compute: cuda sm_90"));
     ck_assert_ptr_nonnull(strstr(command.out, "memory of its GPU:"));
+    run((const char *[]){"train", job, "--set", "cluster.device=cuda", "--gpus", "0", "--workers",
+                         "3", NULL});
+    ck_assert_int_eq(command.exit_code, 2);
+    ck_assert_msg(strstr(command.err, "3 workers share a GPU, and each takes 0.66 GiB of its GPU's "
+                                      "memory") &&
+                      strstr(command.err, "take fewer workers, more GPUs, a smaller"),
+                  "%s", command.err);
     ck_assert_int_eq(setenv("KELP_EMULATED_MEMORY", "629145600", 1), 0); /* 600 MiB */
     run((const char *[]){"model", "show", job, "--set", "cluster.device=cuda", NULL});
     ck_assert_int_eq(command.exit_code, 2);

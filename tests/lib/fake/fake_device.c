@@ -828,6 +828,13 @@ static kelp_status device_alloc(struct kelp_device *device, size_t bytes, void *
     return status;
 }
 
+void fake_device_leave(size_t bytes)
+{
+    enter();
+    fake_memory_limit(bytes);
+    leave();
+}
+
 static void device_free(struct kelp_device *device, void *memory)
 {
     (void)device;

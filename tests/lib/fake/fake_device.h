@@ -44,6 +44,9 @@ void fake_device_take_channels_last(bool taken);
  * KELP_ERR_DEVICE. lost: told once, before the first of them fails; NULL: nobody. */
 void fake_device_lose(uint64_t waits, void (*lost)(void));
 
+/* Others have taken the GPU's memory but for so many bytes, which this process may have. */
+void fake_device_leave(size_t bytes);
+
 /* What was recorded and replayed so far, in this process. */
 struct fake_device_counts {
     uint64_t recordings, replays, operators; /* of replays */

@@ -18,6 +18,9 @@
  * and FILE made. While FILE is there that worker finds no GPU. */
 #define LOST "FAKE_GPU_LOST"
 
+/* "worker-1 65536": of that worker's GPU others have taken all but so many bytes. */
+#define LEFT "FAKE_GPU_LEFT"
+
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static struct kelp_error no_seed; /* what is wrong with the environment's */
 
@@ -63,9 +66,22 @@ static void read_lost(void)
     }
 }
 
+static void read_left(void)
+{
+    const char *text = getenv(LEFT);
+    char worker[64];
+    unsigned long bytes = 0;
+    if (text && sscanf(text, "%63s %lu", worker, &bytes) != 2) {
+        (void)kelp_fail(&no_seed, KELP_ERR_INVALID, LEFT "=%s: WORKER BYTES is meant", text);
+    } else if (text && has_argument(worker)) {
+        fake_device_leave(bytes);
+    }
+}
+
 static void read_environment(void)
 {
     read_lost();
+    read_left();
     const char *recordings = getenv(RECORDINGS), *layout = getenv(LAYOUT), *text = getenv(SEED);
     fake_device_offer_recordings(!recordings || strcmp(recordings, "0") != 0);
     fake_device_take_channels_last(!layout || strcmp(layout, "0") != 0);

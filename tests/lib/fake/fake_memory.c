@@ -24,6 +24,7 @@ struct allocation {
 static struct {
     uintptr_t begin; /* 0: not reserved yet */
     size_t used;
+    size_t live, limit;             /* bytes; limit 0: none */
     struct allocation *allocations; /* by address */
     size_t count, capacity;
 } space;
@@ -78,16 +79,24 @@ static bool map(struct allocation *allocation)
     return true;
 }
 
+void fake_memory_limit(size_t bytes)
+{
+    space.limit = bytes;
+}
+
 kelp_status fake_memory_alloc(size_t bytes, void **ret, struct kelp_error *reterr)
 {
     struct allocation allocation = {.bytes = bytes};
     const bool fits = (space.begin != 0 || reserve()) && bytes < SPACE_BYTES &&
                       round_up(bytes, PAGE) + PAGE <= SPACE_BYTES - space.used;
-    if (!fits || !make_room() || !map(&allocation)) {
+    const bool left =
+        space.limit == 0 || (space.live <= space.limit && bytes <= space.limit - space.live);
+    if (!fits || !left || !make_room() || !map(&allocation)) {
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "cannot allocate %zu bytes on the fake device",
                          bytes);
     }
     allocation.address = space.begin + space.used;
+    space.live += bytes;
     space.used += round_up(bytes, PAGE) + PAGE;
     space.allocations[space.count++] = allocation;
     *ret = (void *)allocation.address; // NOLINT(performance-no-int-to-ptr): never followed
@@ -120,6 +129,7 @@ void fake_memory_free(void *address)
     assert(allocation->memory);
     (void)munmap(allocation->pages, allocation->pages_bytes);
     allocation->memory = NULL;
+    space.live -= allocation->bytes;
 }
 
 void *fake_memory_find(const void *pointer, size_t bytes, const char **ret_why)

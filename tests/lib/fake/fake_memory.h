@@ -13,6 +13,8 @@
 /* Each byte of memory that nothing has been written to: NaN as float32 and float64. */
 #define FAKE_POISON 0xff
 
+/* From now on there are so many bytes, with those that are allocated. */
+void fake_memory_limit(size_t bytes);
 /* Poisoned, aligned to KELP_DEVICE_ALIGN. *ret: fake_memory_free(). Errors: KELP_ERR_NO_MEMORY. */
 kelp_status fake_memory_alloc(size_t bytes, void **ret, struct kelp_error *reterr) KELP_MUST_USE;
 void fake_memory_free(void *address); /* NULL: nothing */

@@ -47,6 +47,17 @@ KELP_TEST(test_found)
     ck_assert_int_eq(kelp_gpus_find("0", false, &gpus, &error), KELP_ERR_INVALID);
 }
 
+KELP_TEST(test_shared)
+{
+    ck_assert_int_eq(kelp_gpus_parse("--gpus", "0,1,2", &gpus, &error), KELP_OK);
+    ck_assert_uint_eq(kelp_gpus_sharing(&gpus, 1), 1);
+    ck_assert_uint_eq(kelp_gpus_sharing(&gpus, 3), 1);
+    ck_assert_uint_eq(kelp_gpus_sharing(&gpus, 4), 2);
+    ck_assert_uint_eq(kelp_gpus_sharing(&gpus, 7), 3);
+    gpus.count = 0;
+    ck_assert_uint_eq(kelp_gpus_sharing(&gpus, 7), 1);
+}
+
 KELP_TEST(test_refused)
 {
     static const char *const bad[] = {"", ",", "0,", "0, 1", "0;1", "a=b", "0,1,0"};

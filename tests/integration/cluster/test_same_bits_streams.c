@@ -1,0 +1,86 @@
+/*
+ * Jobs whose workers compute several lanes beside each other on the fake device, in nodes of
+ * several sizes, have the digest of the CPU. So do jobs whose workers share a GPU, and one of them
+ * finds too little of its memory left.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/lib/cluster/model_jobs.h"
+#include "tests/lib/cluster/run_train.h"
+#include "tests/lib/suite.h"
+
+#define RUN_TIMEOUT_S (KELP_TEST_HANG_MS / 1000)
+
+static void use_fake_device(unsigned seed)
+{
+    const char *programs = getenv("KELP_TEST_PROGRAMS");
+    char text[512];
+    ck_assert_msg(programs != NULL, "KELP_TEST_PROGRAMS is not set: run this test through ctest");
+    ck_assert_int_lt(snprintf(text, sizeof(text), "%s/fake/bin", programs), (int)sizeof(text));
+    ck_assert_int_eq(setenv("KELP_BIN", text, 1), 0);
+    ck_assert_int_eq(setenv("KELP_CLUSTER_DEVICE", "cuda", 1), 0);
+    (void)snprintf(text, sizeof(text), "%u", seed);
+    ck_assert_int_eq(setenv("FAKE_GPU_SEED", text, 1), 0);
+}
+
+static void train(int model, const char *streams, const char *workers, char digest[33])
+{
+    char name[80];
+    struct kelp_run run;
+    const char *args[KELP_TEST_ARGS_MAX] = {"--workers", workers};
+    const bool few = model == model_job_find("resnet18"); /* batch norms need two samples */
+    ck_assert_int_eq(setenv("KELP_CLUSTER_LANES", few ? "4" : "8", 1), 0);
+    ck_assert_int_eq(setenv("KELP_CLUSTER_STREAMS", streams, 1), 0);
+    kelp_run_prepare(&run);
+    kelp_run_train(&run, model_job_write(run.folder, model), args, RUN_TIMEOUT_S);
+    (void)snprintf(name, sizeof(name), "%s, %s streams, %s workers", model_job_name(model), streams,
+                   workers);
+    ck_assert_msg(run.exit_code == 0, "%s: exit %d; output:\n%s", name, run.exit_code, run.output);
+    kelp_run_expect_digest(&run, name, digest);
+    kelp_run_fini(&run);
+}
+
+/* With gradients in pieces, dropout, and weights that arrive and gradients that leave while lanes
+ * are computed. */
+static const char *const models[] = {"nlinear", "deepfm", "resnet18"};
+
+KELP_CASE("streams", .timeout_s = 4 * KELP_TEST_HANG_S)
+
+KELP_LOOP_TEST(any_number_of_streams, 0, KELP_ARRAY_COUNT(models))
+{
+    static const struct {
+        const char *streams, *workers;
+    } runs[] = {{"1", "3"}, {"2", "1"}, {"3", "1"}, {"3", "3"}};
+    const int model = model_job_find(models[_i]);
+    char digest[33] = "";
+    train(model, "0", "1", digest);
+    for (unsigned i = 0; i < KELP_ARRAY_COUNT(runs); i++) {
+        use_fake_device(1 + i);
+        train(model, runs[i].streams, runs[i].workers, digest);
+    }
+}
+
+/* It ends, alone: started again, it finds no more. */
+KELP_TEST(a_shared_gpu_with_too_little_memory)
+{
+    static const char *const args[] = {"--workers", "1:2", NULL};
+    const int model = model_job_find("dlinear");
+    char digest[33] = "";
+    struct kelp_run run;
+    train(model, "0", "1", digest);
+    use_fake_device(1);
+    ck_assert_int_eq(setenv("FAKE_GPU_LEFT", "worker-1 5000", 1), 0);
+    kelp_run_prepare(&run);
+    const char *job = model_job_write(run.folder, model);
+    ck_assert_int_eq(setenv("KELP_TRAIN_EPOCHS", "1", 1), 0);
+    kelp_run_train(&run, job, args, RUN_TIMEOUT_S);
+    ck_assert_msg(run.exit_code == 0, "exit %d; output:\n%s", run.exit_code, run.output);
+    ck_assert_msg(strstr(run.output, "worker-1 exited with status 5; it is started again") != NULL,
+                  "it did not end; output:\n%s", run.output);
+    ck_assert_msg(strstr(run.output, "worker-1 exited with status 5; it stays away: cannot "
+                                     "allocate ") != NULL,
+                  "it does not stay away; output:\n%s", run.output);
+    kelp_run_fini(&run);
+}
