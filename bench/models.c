@@ -10,7 +10,8 @@
  * With --device cuda: what one lane of a worker does on a GPU, without shards and optimizer, beside
  * PyTorch on the same GPU: eager, deterministic, float32 without TF32, or with --precision its
  * TF32, or its autocast to bfloat16. Samples are copied to the GPU and the gradient to the host.
- * Exit status 77 where there is no GPU.
+ * Besides, lanes as a worker with eight of them computes them: some ahead, added up on the GPU, on
+ * one stream and on two. Exit status 77 where there is no GPU.
  *
  *     models [--rounds N] [--only MODEL] [--portable | --device cuda [--precision tf32|bfloat16]]
  *            [--scripts FOLDER] [--python COMMAND]
@@ -46,6 +47,8 @@
 
 #define GPU_SECONDS 0.2 /* of a measurement on a GPU, or GPU_STEPS where they take longer */
 #define GPU_STEPS   3
+
+#define NODE_LANES 8u /* as many as a job has unless it says so */
 
 /* One tensor of the samples: numbers, or with `classes` whole numbers below each of them. */
 struct tensor {
@@ -372,6 +375,7 @@ struct lane {
     struct kelp_plan plan;
     float *input, *target; /* all samples */
     float *weights, *gradient;
+    struct kelp_sample_shape shape;
     uint64_t samples, input_count, target_count;
     uint32_t batch;
     uint64_t step;
@@ -389,14 +393,23 @@ static float *floats(uint64_t count)
     return values;
 }
 
+/* From which the GPU copies while the host goes on, as a worker's. */
+static float *pinned(const struct lane *lane, uint64_t count)
+{
+    float *values = kelp_model_host_alloc(lane->model, (size_t)(count + 1) * sizeof(*values));
+    ck_assert_ptr_nonnull(values);
+    return values;
+}
+
 static void lane_read_samples(struct lane *lane, const struct kelp_dataset *dataset)
 {
     const struct kelp_dataset_info *info = kelp_dataset_info(dataset);
+    lane->shape = info->shape;
     lane->samples = info->samples[KELP_SPLIT_TRAIN];
     lane->input_count = kelp_sample_input_count(&info->shape);
     lane->target_count = kelp_sample_target_count(&info->shape);
-    lane->input = floats(lane->samples * lane->input_count);
-    lane->target = floats(lane->samples * lane->target_count);
+    lane->input = pinned(lane, lane->samples * lane->input_count);
+    lane->target = pinned(lane, lane->samples * lane->target_count);
     for (uint64_t i = 0; i < lane->samples; i++) {
         ck_assert_int_eq(kelp_dataset_read(dataset, KELP_SPLIT_TRAIN, &i, 1,
                                            lane->input + i * lane->input_count,
@@ -433,7 +446,7 @@ static void lane_build(struct lane *lane, const struct kelp_job *job)
     expect_ok(kelp_derive_plan(job, dataset, lane->model, &lane->plan, &error), "plan", &error);
     lane_read_samples(lane, dataset);
     kelp_dataset_close(dataset);
-    lane->weights = floats(lane->plan.flat_count);
+    lane->weights = pinned(lane, lane->plan.flat_count);
     lane->gradient = floats(lane->plan.flat_count);
     const struct kelp_slice_range all = {0, lane->plan.flat_count};
     expect_ok(kelp_plan_initialise(&lane->plan, job, NULL, all, lane->weights, &error), "weights",
@@ -457,50 +470,117 @@ static void lane_init(struct lane *lane, const struct model *model, uint32_t bat
 
 static void lane_fini(struct lane *lane)
 {
+    kelp_model_drop(lane->model);
+    kelp_model_host_free(lane->model, lane->input);
+    kelp_model_host_free(lane->model, lane->target);
+    kelp_model_host_free(lane->model, lane->weights);
     kelp_model_destroy(lane->model);
     kelp_plan_fini(&lane->plan);
     kelp_job_file_destroy(lane->file);
-    free(lane->input);
-    free(lane->target);
-    free(lane->weights);
     free(lane->gradient);
 }
 
-/* new_weights: copy them to the GPU, as the first lane of a worker's step does; the others find
- * them there. */
-static void lane_step(struct lane *lane, bool new_weights)
+static struct kelp_model_piece lane_piece(const struct lane *lane)
+{
+    const uint64_t at = lane->step * lane->batch % (lane->samples - lane->batch + 1);
+    return (struct kelp_model_piece){.input = lane->input + at * lane->input_count,
+                                     .target = lane->target + at * lane->target_count,
+                                     .count = lane->batch,
+                                     .batch_total = lane->batch,
+                                     .step = lane->step};
+}
+
+static void lane_step(struct lane *lane)
 {
     struct kelp_error error = {KELP_OK, ""};
     double sums[KELP_METRIC_SUM_COUNT];
-    const uint64_t at = lane->step * lane->batch % (lane->samples - lane->batch + 1);
-    const struct kelp_model_piece piece = {.input = lane->input + at * lane->input_count,
-                                           .target = lane->target + at * lane->target_count,
-                                           .count = lane->batch,
-                                           .batch_total = lane->batch,
-                                           .step = lane->step};
-    if (new_weights) {
-        kelp_model_bind(lane->model, &lane->plan, lane->weights, lane->gradient);
-    } else {
-        kelp_model_bind_gradient(lane->model, lane->gradient);
-    }
+    const struct kelp_model_piece piece = lane_piece(lane);
+    kelp_model_bind_gradient(lane->model, lane->gradient);
     expect_ok(kelp_model_train(lane->model, &piece, sums, &error), "train", &error);
     lane->step++;
 }
 
-static double lane_steps(struct lane *lane, bool new_weights)
+/* The weights are copied to the GPU, as the first lane of a worker's step does; the others find
+ * them there. */
+static void lane_step_anew(struct lane *lane)
+{
+    kelp_model_bind(lane->model, &lane->plan, lane->weights, lane->gradient);
+    lane_step(lane);
+}
+
+static void finish_oldest(struct lane *lane)
+{
+    struct kelp_error error = {KELP_OK, ""};
+    double sums[KELP_METRIC_SUM_COUNT];
+    expect_ok(kelp_model_finish(lane->model, sums, &error), "train", &error);
+}
+
+/* The next lane's samples, while this one is computed. */
+static void stage_next(void *user)
+{
+    struct lane *lane = user;
+    lane->step++;
+    const struct kelp_model_piece next = lane_piece(lane);
+    kelp_model_stage(lane->model, next.input, next.target, next.count);
+}
+
+/* The lanes of a node, and all that comes of them. */
+static void lane_node(struct lane *lane)
+{
+    struct kelp_error error = {KELP_OK, ""};
+    for (uint32_t i = 0; i < NODE_LANES; i++) {
+        const struct kelp_model_sum sum = {
+            .lane = i, .begins = i == 0, .ends = i + 1 == NODE_LANES};
+        struct kelp_model_piece piece = lane_piece(lane);
+        piece.sum = &sum;
+        piece.idle = stage_next;
+        piece.user = lane;
+        while (kelp_model_pending(lane->model) == kelp_model_ahead(lane->model) ||
+               !kelp_model_may_begin(lane->model, &piece)) {
+            finish_oldest(lane);
+        }
+        kelp_model_bind_gradient(lane->model, lane->gradient);
+        expect_ok(kelp_model_begin(lane->model, &piece, &error), "train", &error);
+    }
+    while (kelp_model_pending(lane->model) > 0) {
+        finish_oldest(lane);
+    }
+}
+
+/* Calls a second. */
+static double rate_of(struct lane *lane, void (*call)(struct lane *lane))
 {
     for (unsigned i = 0; i < GPU_STEPS; i++) {
-        lane_step(lane, new_weights);
+        call(lane);
     }
     const uint64_t begin_us = kelp_clock_us();
     double seconds = 0;
-    unsigned steps = 0;
-    while (steps < GPU_STEPS || seconds < GPU_SECONDS) {
-        lane_step(lane, new_weights);
-        steps++;
+    unsigned calls = 0;
+    while (calls < GPU_STEPS || seconds < GPU_SECONDS) {
+        call(lane);
+        calls++;
         seconds = (double)(kelp_clock_us() - begin_us) / 1e6;
     }
-    return steps / seconds;
+    return calls / seconds;
+}
+
+/* Lanes a second, as a worker computes them. */
+static double median_ahead(struct lane *lane)
+{
+    double rates[ROUNDS_MAX];
+    for (unsigned i = 0; i < rounds; i++) {
+        rates[i] = NODE_LANES * rate_of(lane, lane_node);
+    }
+    return kelp_bench_median(rates, rounds);
+}
+
+static double median_beside(struct lane *lane)
+{
+    struct kelp_error error = {KELP_OK, ""};
+    const struct kelp_job *job = kelp_job_file_job(lane->file);
+    kelp_model_stage(lane->model, NULL, NULL, 0);
+    expect_ok(kelp_model_widen(lane->model, job, &lane->shape, 2, &error), "streams", &error);
+    return median_ahead(lane);
 }
 
 /* ---- on a GPU: PyTorch ---- */
@@ -595,10 +675,11 @@ static void print_gpu_head(void)
     printf("one lane on a GPU in %s, and PyTorch eager, deterministic; medians of %u rounds in "
            "turn\n"
            "steps/s: samples are copied to the GPU and the gradient to the host; weights: those "
-           "too, to the GPU;\nresident: PyTorch with the gradient left on the GPU\n",
+           "too, to the GPU;\nahead: eight lanes that overlap, added up there; beside: the same "
+           "on two streams;\nresident: PyTorch with the gradient left on the GPU\n",
            precision, rounds);
-    printf("%-9s %5s %9s %10s %9s %10s %6s %9s %9s\n", "model", "batch", "steps/s", "samples/s",
-           "torch", "samples/s", "ratio", "weights", "resident");
+    printf("%-9s %5s %9s %10s %9s %10s %6s %9s %9s %9s %9s\n", "model", "batch", "steps/s",
+           "samples/s", "torch", "samples/s", "ratio", "weights", "ahead", "beside", "resident");
     (void)fflush(stdout);
 }
 
@@ -610,8 +691,8 @@ static void print_gpu_row(const struct model *model, uint32_t batch)
     bool deterministic = true;
     lane_init(&lane, model, batch);
     for (unsigned i = 0; i < rounds; i++) {
-        const double kelp = lane_steps(&lane, false);
-        weights[i] = lane_steps(&lane, true);
+        const double kelp = rate_of(&lane, lane_step);
+        weights[i] = rate_of(&lane, lane_step_anew);
         const struct peer_steps steps = peer_steps(model, batch);
         add_pair(&pairs, kelp, steps.copied);
         if (steps.copied > 0) {
@@ -619,9 +700,10 @@ static void print_gpu_row(const struct model *model, uint32_t batch)
         }
         deterministic = deterministic && steps.deterministic;
     }
+    const double ahead = median_ahead(&lane), beside = median_beside(&lane);
     lane_fini(&lane);
     print_pairs(model->name, batch, &pairs, batch);
-    printf(" %9.1f", kelp_bench_median(weights, rounds));
+    printf(" %9.1f %9.1f %9.1f", kelp_bench_median(weights, rounds), ahead, beside);
     if (pairs.torch_count > 0) {
         printf(" %9.1f%s\n", kelp_bench_median(resident, pairs.torch_count),
                deterministic ? "" : " *");
