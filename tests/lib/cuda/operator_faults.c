@@ -279,9 +279,38 @@ kelp_status operator_faults_check(const struct case_devices *devices, struct kel
 
 /* ---- memory ---- */
 
+/* Of both kinds of memory, also where the sizes are odd. */
+static kelp_status check_alignment(struct kelp_device *device, struct kelp_error *reterr)
+{
+    const struct kelp_device_table *table = device->table;
+    const uint32_t alignment = table->alignment;
+    void *memory[2][4] = {{NULL}};
+    kelp_status status = KELP_OK;
+    bool aligned = alignment >= KELP_DEVICE_ALIGN && (alignment & (alignment - 1)) == 0;
+    for (uint32_t i = 0; i < 4 && status == KELP_OK; i++) {
+        status = table->alloc(device, 1 + 77 * i, &memory[0][i], reterr);
+        if (status == KELP_OK) {
+            status = table->host_alloc(device, 1 + 77 * i, &memory[1][i], reterr);
+        }
+        aligned = aligned && (uintptr_t)memory[0][i] % alignment == 0 &&
+                  (uintptr_t)memory[1][i] % alignment == 0;
+    }
+    for (uint32_t i = 0; i < 4; i++) {
+        table->free(device, memory[0][i]);
+        table->host_free(device, memory[1][i]);
+    }
+    return status != KELP_OK || aligned ? status
+                                        : kelp_fail(reterr, KELP_ERR_MISMATCH,
+                                                    "memory is not aligned to %u bytes", alignment);
+}
+
 kelp_status operator_memory_check(const struct case_devices *devices, struct kelp_error *reterr)
 {
     static const size_t sizes[] = {(size_t)1 << 50, SIZE_MAX};
+    const kelp_status placed = check_alignment(devices->other, reterr);
+    if (placed != KELP_OK) {
+        return placed;
+    }
     for (uint32_t i = 0; i < KELP_ARRAY_COUNT(sizes); i++) {
         void *memory = NULL;
         struct kelp_error said = {KELP_OK, ""};

@@ -13,8 +13,8 @@
  * several the first row's; the next operator of the stream computes what the CPU does. */
 kelp_status operator_faults_check(const struct case_devices *devices, struct kelp_error *reterr);
 
-/* More memory than there is: KELP_ERR_NO_MEMORY or KELP_ERR_DEVICE; the next operator computes what
- * the CPU does. */
+/* Memory is aligned as the device says. More than there is: KELP_ERR_NO_MEMORY or KELP_ERR_DEVICE;
+ * the next operator computes what the CPU does. */
 kelp_status operator_memory_check(const struct case_devices *devices, struct kelp_error *reterr);
 
 /* Memory of host_alloc() is copied in and out, and what was enqueued before a mark is there once

@@ -319,6 +319,24 @@ KELP_TEST(a_device_that_fails_to_record)
     ck_assert(is_same(&step));
 }
 
+/* Each device's own buffers are where its operators are fast. */
+KELP_TEST(buffers_are_aligned)
+{
+    const struct side *const sides[] = {&cpu, &fake};
+    uint32_t buffers = 0;
+    for (uint32_t i = 0; i < 2; i++) {
+        const uint32_t alignment = sides[i]->device->table->alignment;
+        for (uint32_t j = 0; j < sides[i]->graph->node_count; j++) {
+            const struct graph_node *node = &sides[i]->graph->nodes[j];
+            ck_assert_uint_eq((uintptr_t)node->buffer % alignment, 0);
+            buffers += node->buffer != NULL;
+        }
+        ck_assert_uint_eq((uintptr_t)sides[i]->graph->input_buffer[1] % alignment, 0);
+        ck_assert_uint_eq((uintptr_t)sides[i]->graph->loss_workspace % alignment, 0);
+    }
+    ck_assert_uint_gt(buffers, 2);
+}
+
 KELP_CASE("staged", .timeout_s = 60, .setup = setup, .teardown = close_sides)
 
 /* Samples of run i, in one of two pieces of the host's memory. */
