@@ -79,10 +79,11 @@ static void train_fake(int model, unsigned seed, const char *workers, const char
 {
     char what[80], compute[80], text[16];
     (void)snprintf(text, sizeof(text), "%u", seed);
-    const bool recordings = seed % 3 != 0;
-    (void)snprintf(what, sizeof(what), "fake, %s workers, seed %u%s", workers, seed,
-                   recordings ? "" : ", without recordings");
+    const bool recordings = seed % 3 != 0, last = seed % 4 != 3;
+    (void)snprintf(what, sizeof(what), "fake, %s workers, seed %u%s%s", workers, seed,
+                   recordings ? "" : ", without recordings", last ? "" : ", channels first");
     ck_assert_int_eq(setenv("FAKE_GPU_RECORDINGS", recordings ? "1" : "0", 1), 0);
+    ck_assert_int_eq(setenv("FAKE_GPU_CHANNELS_LAST", last ? "1" : "0", 1), 0);
     ck_assert_int_eq(setenv("FAKE_GPU_SEED", text, 1), 0);
     (void)snprintf(compute, sizeof(compute), "compute=\"fake seed=%u recordings=%d ", seed,
                    recordings);
