@@ -558,6 +558,10 @@ static uint64_t stream_mark(struct kelp_stream *base)
     return stream->retired + stream->queue.count; /* the caller's own to change */
 }
 
+static uint64_t waits_left; /* until the GPU is lost; 0: it is not */
+static void (*tell_lost)(void);
+static bool is_lost;
+
 static bool stream_wait_mark(struct kelp_stream *base, uint64_t mark)
 {
     struct fake_stream *stream = (struct fake_stream *)base;
@@ -568,7 +572,7 @@ static bool stream_wait_mark(struct kelp_stream *base, uint64_t mark)
         hand_over(stream, (size_t)(mark - stream->retired));
         fake_order_waited(stream->place, stream->place_begin + mark);
     }
-    const bool fine = stream->failed.status == KELP_OK;
+    const bool fine = stream->failed.status == KELP_OK && !is_lost;
     leave();
     return fine;
 }
@@ -588,10 +592,6 @@ static void stream_after(struct kelp_stream *base, struct kelp_stream *other_bas
     }
     leave();
 }
-
-static uint64_t waits_left; /* until the GPU is lost; 0: it is not */
-static void (*tell_lost)(void);
-static bool is_lost;
 
 void fake_device_lose(uint64_t waits, void (*lost)(void))
 {

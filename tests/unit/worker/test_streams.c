@@ -87,8 +87,14 @@ static void set(struct worker *worker, const char *key, const char *value)
     ck_assert_msg(status == KELP_OK, "%s", error.text);
 }
 
-static void open_worker(struct worker *worker, const char *model, const char *accumulate,
-                        uint32_t streams)
+/* Lanes of some steps; of a large model weights arrive and gradients leave while they run. */
+struct plan {
+    const char *model, *accumulate;
+    uint32_t first, count; /* lanes */
+    bool large, rounded;
+};
+
+static void open_worker(struct worker *worker, const struct plan *plan, uint32_t streams)
 {
     char text[600], number[12];
     *worker = (struct worker){.file = kelp_job_file_create()};
@@ -98,10 +104,11 @@ static void open_worker(struct worker *worker, const char *model, const char *ac
                    "data: {kind: synthetic, features: M, rows: 400, seq_len: 12, pred_len: 4, "
                    "split: [200, 50, 50]}\n"
                    "train: {epochs: 1, batch_size: 45}\ncluster: {lanes: %d}\n",
-                   model, LANES);
+                   plan->model, LANES);
     ck_assert_msg(kelp_job_file_parse(worker->file, "job", text, strlen(text), &error) == KELP_OK,
                   "%s", error.text);
-    set(worker, "train.accumulate", accumulate);
+    set(worker, "train.accumulate", plan->accumulate);
+    set(worker, "transport.precision", plan->rounded ? "bfloat16" : "float32");
     if (streams != 0) {
         (void)snprintf(number, sizeof(number), "%u", streams);
         set(worker, "cluster.device", "cuda");
@@ -202,13 +209,6 @@ static kelp_status compute_lanes(struct worker *worker, uint32_t first, uint32_t
     return status;
 }
 
-/* Lanes of some steps; of a large model weights arrive and gradients leave while they run. */
-struct plan {
-    const char *model, *accumulate;
-    uint32_t first, count; /* lanes */
-    bool large;
-};
-
 static bool await_all(void *user, uint64_t first, uint64_t count)
 {
     (void)user;
@@ -260,11 +260,13 @@ static kelp_status compute_steps(struct worker *worker, const struct plan *plan)
 }
 
 static const struct plan plans[] = {
-    {"kind: dlinear, kernel_size: 5", "1", 0, LANES, false},
-    {"kind: dlinear, kernel_size: 5", "3", 0, LANES, false},
-    {"kind: mlp, hidden: [9]", "2", 3, 12, false}, /* lanes 3, 4-7, 8-11, 12-13, 14 */
-    {"kind: mlp, hidden: [300, 1000]", "1", 1, LANES - 1, true},
+    {"kind: dlinear, kernel_size: 5", "1", 0, LANES, false, false},
+    {"kind: dlinear, kernel_size: 5", "3", 0, LANES, false, false},
+    {"kind: mlp, hidden: [9]", "2", 3, 12, false, false}, /* lanes 3, 4-7, 8-11, 12-13, 14 */
+    {"kind: mlp, hidden: [9]", "2", 0, LANES, false, true},
+    {"kind: mlp, hidden: [300, 1000]", "1", 1, LANES - 1, true, false},
 };
+#define LARGE 4
 
 KELP_CASE("streams", .timeout_s = 120)
 
@@ -286,7 +288,7 @@ KELP_LOOP_TEST(any_number_gives_the_same_bits, 0, KELP_ARRAY_COUNT(plans))
 {
     const struct plan *plan = &plans[_i];
     struct worker cpu, fake;
-    open_worker(&cpu, plan->model, plan->accumulate, 0);
+    open_worker(&cpu, plan, 0);
     ck_assert_msg(compute_steps(&cpu, plan) == KELP_OK, "%s", error.text);
     for (uint32_t streams = 1; streams <= STREAMS; streams++) {
         for (uint64_t seed = 0; seed < (plan->large ? 2 : SEEDS); seed++) {
@@ -294,7 +296,7 @@ KELP_LOOP_TEST(any_number_gives_the_same_bits, 0, KELP_ARRAY_COUNT(plans))
             (void)snprintf(what, sizeof(what), "%s, %u streams, seed %u", plan->model, streams,
                            (unsigned)seed);
             fake_device_seed(seed);
-            open_worker(&fake, plan->model, plan->accumulate, streams);
+            open_worker(&fake, plan, streams);
             ck_assert_msg(compute_steps(&fake, plan) == KELP_OK, "%s: %s", what, error.text);
             expect_same(&fake, &cpu, what);
             close_worker(&fake);
@@ -309,11 +311,62 @@ KELP_LOOP_TEST(without_after, 0, SEEDS)
     struct worker fake;
     is_without_after = true;
     fake_device_seed((uint64_t)_i);
-    open_worker(&fake, plans[0].model, plans[0].accumulate, 2);
+    open_worker(&fake, &plans[0], 2);
     ck_assert_int_eq(compute_steps(&fake, &plans[0]), KELP_ERR_DEVICE);
     ck_assert_msg(strstr(error.text, "on another stream too, and neither comes after the other") !=
                       NULL,
                   "%s", error.text);
     close_worker(&fake);
     is_without_after = false;
+}
+
+static uint32_t awaited, awaited_most;
+
+static bool await_some(void *user, uint64_t first, uint64_t count)
+{
+    (void)user;
+    (void)first;
+    (void)count;
+    return awaited++ < awaited_most;
+}
+
+/* Weights that are not to come: what was started is dropped, and the same worker goes on with
+ * others. */
+KELP_LOOP_TEST(weights_that_do_not_come, 0, SEEDS)
+{
+    const struct plan *plan = &plans[LARGE];
+    struct kelp_control_state state;
+    struct kelp_control_word word;
+    struct worker cpu, fake;
+    fake_device_seed((uint64_t)_i);
+    open_worker(&cpu, plan, 0);
+    open_worker(&fake, plan, 2);
+    ck_assert_int_eq(compute_steps(&cpu, plan), KELP_OK);
+    const struct kelp_job *job = kelp_job_file_job(fake.file);
+    kelp_control_init(&state, job, kelp_lanes_plan(fake.lanes));
+    kelp_control_word(&state, job, kelp_lanes_plan(fake.lanes), &word);
+    for (awaited_most = 0; awaited_most < 6; awaited_most++) {
+        awaited = 0;
+        kelp_lanes_await(fake.lanes, await_some, NULL);
+        ck_assert_int_eq(kelp_lanes_begin(fake.lanes, &word, fake.weights, &error), KELP_OK);
+        ck_assert_int_eq(compute_lanes(&fake, plan->first, plan->count, true), KELP_ERR_BUSY);
+        ck_assert_str_eq(error.text, "the weights of this step are not to come");
+    }
+    fake.nodes = 0;
+    ck_assert_msg(compute_steps(&fake, plan) == KELP_OK, "%s", error.text);
+    expect_same(&fake, &cpu, "after weights that did not come");
+    close_worker(&fake);
+    close_worker(&cpu);
+}
+
+/* A GPU that is lost: the lanes that are on their way fail, and nothing waits for ever. */
+KELP_LOOP_TEST(the_gpu_is_lost, 0, SEEDS)
+{
+    struct worker fake;
+    fake_device_seed((uint64_t)_i);
+    open_worker(&fake, &plans[0], 2);
+    fake_device_lose(3, NULL);
+    ck_assert_int_eq(compute_steps(&fake, &plans[0]), KELP_ERR_DEVICE);
+    ck_assert_str_eq(error.text, "the GPU does not answer any more");
+    close_worker(&fake);
 }
