@@ -1,6 +1,6 @@
 #!/bin/bash
-# Whole jobs on this machine's GPU: the digest is the same for 1, 2 and 4 workers, and when one is
-# killed. Prints a line for each run.
+# Whole jobs on this machine's GPU: the digest is the same for 1, 2 and 4 workers, for one that has 1
+# and 3 streams, and when a worker is killed. Prints a line for each run.
 # usage: tests/gpu/jobs.sh BIN EXAMPLES SCRATCH [MNIST]
 #   BIN       the folder of kelp
 #   EXAMPLES  the folder of the example jobs
@@ -31,14 +31,18 @@ run() {
     printf '%-28s %s %6d ms\n' "$name" "$digest" $(((end - begin) / 1000000))
 }
 
-# same NAME JOB ...: runs with 1, 2 and 4 workers, and with a worker killed, end alike.
+# same NAME JOB ...: such runs end alike.
 same() {
-    local name="$1" workers first
+    local name="$1" workers streams first
     shift
     run "$name-1" "$@" --workers 1
     first="$digest"
     for workers in 2 4; do
         run "$name-$workers" "$@" --workers "$workers"
+        [ -n "$first" ] && [ "$digest" = "$first" ] || failed=1
+    done
+    for streams in 1 3; do
+        run "$name-streams-$streams" "$@" --workers 1 --set "cluster.streams=$streams"
         [ -n "$first" ] && [ "$digest" = "$first" ] || failed=1
     done
     run "$name-killed" "$@" --workers 2 --fault worker-1:kill@step=20

@@ -1,7 +1,7 @@
 /*
  * Jobs whose workers compute several lanes beside each other on the fake device, in nodes of
- * several sizes, have the digest of the CPU. So do jobs whose workers share a GPU, and one of them
- * finds too little of its memory left.
+ * several sizes, some without samples, have the digest of the CPU. So do jobs whose workers share a
+ * GPU, and one of them finds too little of its memory left.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,7 +31,7 @@ static void train(int model, const char *streams, const char *workers, char dige
     struct kelp_run run;
     const char *args[KELP_TEST_ARGS_MAX] = {"--workers", workers};
     const bool few = model == model_job_find("resnet18"); /* batch norms need two samples */
-    ck_assert_int_eq(setenv("KELP_CLUSTER_LANES", few ? "4" : "8", 1), 0);
+    ck_assert_int_eq(setenv("KELP_CLUSTER_LANES", few ? "4" : "16", 1), 0);
     ck_assert_int_eq(setenv("KELP_CLUSTER_STREAMS", streams, 1), 0);
     kelp_run_prepare(&run);
     kelp_run_train(&run, model_job_write(run.folder, model), args, RUN_TIMEOUT_S);
