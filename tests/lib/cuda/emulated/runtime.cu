@@ -29,10 +29,23 @@ dim3 threadIdx, blockIdx, blockDim, gridDim;
 
 namespace kelp_emulated {
 
+/* swapcontext() asks the kernel for the mask of signals each time. Jumps do not, but
+ * AddressSanitizer takes them for the end of the stack's frames, where it sees them: the compiler's
+ * own it does not. */
+#if defined(__SANITIZE_ADDRESS__)
+typedef void *jump_mark[5];
+#define SET_MARK  __builtin_setjmp
+#define JUMP_BACK __builtin_longjmp
+#else
+typedef jmp_buf jump_mark;
+#define SET_MARK  _setjmp
+#define JUMP_BACK _longjmp
+#endif
+
 /* A stack, and where it goes on. */
 struct place {
     ucontext_t context;
-    jmp_buf mark;
+    jump_mark mark;
     bool begun = false; /* `mark` is set */
 };
 
@@ -100,22 +113,17 @@ static void shuffle(std::vector<unsigned int> *numbers, unsigned int count)
 
 /* ---- switches -------------------------------------------------------------------------------- */
 
-/* swapcontext() asks the kernel for the mask of signals each time; _setjmp() does not. But
- * AddressSanitizer takes a jump for the end of the stack's frames. */
-#if defined(__SANITIZE_ADDRESS__)
-#define SWITCH(from, to) swapcontext(&(from)->context, &(to)->context)
-#else
-#define SWITCH(from, to)                                                                           \
-    do {                                                                                           \
-        if (_setjmp((from)->mark) == 0) {                                                          \
-            if ((to)->begun) {                                                                     \
-                _longjmp((to)->mark, 1);                                                           \
-            }                                                                                      \
-            (to)->begun = true;                                                                    \
-            setcontext(&(to)->context);                                                            \
-        }                                                                                          \
-    } while (0)
-#endif
+__attribute__((noinline, no_sanitize("address"))) static void switch_to(struct place *from,
+                                                                        struct place *to)
+{
+    if (SET_MARK(from->mark) == 0) {
+        if (to->begun) {
+            JUMP_BACK(to->mark, 1);
+        }
+        to->begun = true;
+        setcontext(&to->context);
+    }
+}
 
 static void enter_scheduler(struct fiber *fiber)
 {
@@ -123,7 +131,7 @@ static void enter_scheduler(struct fiber *fiber)
     __sanitizer_start_switch_fiber(&fiber->fake_stack, state.scheduler_stack,
                                    state.scheduler_stack_bytes);
 #endif
-    SWITCH(fiber, &state.scheduler);
+    switch_to(fiber, &state.scheduler);
 #if defined(__SANITIZE_ADDRESS__)
     __sanitizer_finish_switch_fiber(fiber->fake_stack, &state.scheduler_stack,
                                     &state.scheduler_stack_bytes);
@@ -170,7 +178,7 @@ static void resume(struct fiber *fiber)
 #if defined(__SANITIZE_ADDRESS__)
     __sanitizer_start_switch_fiber(&state.scheduler_fake_stack, fiber->stack.data(), STACK_BYTES);
 #endif
-    SWITCH(&state.scheduler, fiber);
+    switch_to(&state.scheduler, fiber);
 #if defined(__SANITIZE_ADDRESS__)
     __sanitizer_finish_switch_fiber(state.scheduler_fake_stack, nullptr, nullptr);
 #endif
@@ -411,13 +419,12 @@ cudaError_t cudaSetDevice(int index)
 
 cudaError_t cudaMalloc(void **memory, size_t bytes)
 {
-    const size_t rounded = (bytes + 255) / 256 * 256;
-    void *all = bytes > MEMORY_MAX ? NULL : aligned_alloc(256, rounded);
-    if (!all) {
+    void *all = nullptr;
+    if (bytes > MEMORY_MAX || posix_memalign(&all, 256, bytes) != 0) {
         return cudaErrorMemoryAllocation;
     }
-    memset(all, 0xff, rounded); /* NaN */
-    kelp_emulated::races_memory(all, rounded);
+    memset(all, 0xff, bytes); /* NaN */
+    kelp_emulated::races_memory(all, bytes);
     *memory = all;
     return cudaSuccess;
 }
