@@ -14,6 +14,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/files.h"
+#include "tests/lib/channels_last.h"
 #include "tests/lib/cuda/emulated_device.h"
 #include "tests/lib/cuda/emulated_races.h"
 #include "tests/lib/cuda/operator_cases.h"
@@ -164,7 +165,7 @@ static void run_all_cases(void)
 static void setup(void)
 {
     struct kelp_error error = {KELP_OK, ""};
-    ck_assert_int_eq(kelp_device_cpu_create(1, &devices.cpu, &error), KELP_OK);
+    ck_assert_int_eq(channels_last_cpu_create(&devices.cpu, &error), KELP_OK);
     ck_assert_int_eq(kelp_device_cuda_create_emulated(&devices.other, &error), KELP_OK);
     ck_assert_int_eq(devices.cpu->table->stream_create(devices.cpu, &devices.cpu_stream, &error),
                      KELP_OK);
