@@ -106,7 +106,8 @@ struct kelp_lanes_buffers {
 /*
  * The sum of lanes [lane_first, lane_first + lane_count) in tree order, rounded at each node where
  * transport.precision says so; aligned, a power of two.
- * Takes as many buffers at once as the node has levels. *ret_gradient is the caller's reference;
+ * Takes as many buffers at once as the node has levels, and one for each lane that is started ahead
+ * (kelp_lanes_ahead()) but the first. *ret_gradient is the caller's reference;
  * `present` is false when no lane of it has samples.
  * Errors: KELP_ERR_NO_MEMORY, KELP_ERR_DEVICE, KELP_ERR_BUSY (kelp_lanes_await()), those of reading
  *         samples.
