@@ -228,6 +228,8 @@ done
     grep -vE '\.(svg|csv|json|jsonl|npy|safetensors|gz|png|bin)$|^(tests/fuzz/corpus|shared)/|^LICEN[CS]E' |
     grep -v '^tests/mistakes/.*\.txt$' \
     >"$scratch/files"
+while read -r file; do report "$file: a leftover of patch or of an editor"; done < <(
+    grep -E '(\.orig|\.rej|\.swp|~)$' "$scratch/files" || true)
 mapfile -t long < <(LC_ALL=C.UTF-8 xargs -d '\n' grep -InHE '^.{121,}' <"$scratch/files" 2>/dev/null | cut -d: -f1,2)
 for line in "${long[@]}"; do report "$line: is longer than 120 columns"; done
 

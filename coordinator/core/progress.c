@@ -13,15 +13,22 @@ void kelp_progress_fini(struct kelp_progress *progress)
     *progress = (struct kelp_progress){.word_known = false};
 }
 
-void kelp_progress_stand(struct kelp_progress *progress, const struct kelp_control_word *word,
-                         const struct kelp_best *best)
+bool kelp_progress_stand(struct kelp_progress *progress, uint64_t generation,
+                         const struct kelp_control_word *word, const struct kelp_best *best)
 {
+    if (progress->word_known &&
+        (generation < progress->word_generation ||
+         (generation == progress->word_generation && word->version < progress->word.version))) {
+        return false;
+    }
+    progress->word_generation = generation;
     progress->word_known = true;
     progress->word = *word;
     progress->best.known = false;
     if (best) {
         progress->best = *best;
     }
+    return true;
 }
 
 void kelp_progress_latest(struct kelp_progress *progress, const struct kelp_record *record)

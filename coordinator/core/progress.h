@@ -10,6 +10,7 @@
 struct kelp_progress {
     bool word_known;
     struct kelp_control_word word; /* partition 0's current one */
+    uint64_t word_generation;
     bool known[KELP_SPLIT_COUNT];
     struct kelp_record latest[KELP_SPLIT_COUNT]; /* train, validation, test */
     struct kelp_best best;                       /* as partition 0's shard said last, when known */
@@ -34,9 +35,10 @@ struct kelp_progress {
 
 void kelp_progress_fini(struct kelp_progress *progress);
 
-/* Partition 0 stands here; best: what its shard says with that, or NULL. */
-void kelp_progress_stand(struct kelp_progress *progress, const struct kelp_control_word *word,
-                         const struct kelp_best *best);
+/* Partition 0 stands here; best: what its shard says with that, or NULL. False: it was further
+ * already, so this comes from who led it before and has not heard of that. Nothing is taken. */
+bool kelp_progress_stand(struct kelp_progress *progress, uint64_t generation,
+                         const struct kelp_control_word *word, const struct kelp_best *best);
 /* The newest training record that its shard has made, perhaps not reported yet. */
 void kelp_progress_latest(struct kelp_progress *progress, const struct kelp_record *record);
 

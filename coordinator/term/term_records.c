@@ -260,8 +260,7 @@ void kelp__term_apply_records(struct kelp_term *term, const struct kelp_link_rep
     if (report->word && progress->word_known && report->word->version > progress->word.version) {
         kelp_placement_progressed(&term->placement, term->now_ms);
     }
-    if (report->word) {
-        kelp_progress_stand(progress, report->word, report->best);
+    if (report->word && kelp_progress_stand(progress, generation, report->word, report->best)) {
         tell_progress(term, generation);
     }
     for (size_t i = 0; i < report->record_count; i++) {

@@ -95,6 +95,21 @@ KELP_TEST(told_goes_back_with_training_alone)
     ck_assert_str_eq(progress.digest, "77777777777777777777777777777777");
 }
 
+/* A shard that led partition 0 before, and was cut off, goes on from where it stood then. */
+KELP_TEST(stands_no_earlier_within_a_generation)
+{
+    const struct kelp_control_word at_4 = {.version = 4, .step = 4},
+                                   at_7 = {.version = 7, .step = 5};
+    ck_assert(kelp_progress_stand(&progress, 1, &at_4, NULL));
+    ck_assert(kelp_progress_stand(&progress, 1, &at_7, NULL));
+    ck_assert(!kelp_progress_stand(&progress, 1, &at_4, NULL));
+    ck_assert_uint_eq(progress.word.version, 7);
+    ck_assert(kelp_progress_stand(&progress, 1, &at_7, NULL));
+    ck_assert(kelp_progress_stand(&progress, 2, &at_4, NULL));
+    ck_assert(!kelp_progress_stand(&progress, 1, &at_7, NULL));
+    ck_assert_uint_eq(progress.word.version, 4);
+}
+
 KELP_TEST(latest)
 {
     struct kelp_record record = {.word = {.version = 5, .step = 5, .kind = KELP_STEP_TRAIN},
