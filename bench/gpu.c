@@ -617,20 +617,20 @@ static void bench_products(void)
 /* ---- convolutions, by Kelp and by cuDNN -------------------------------------------------------
  */
 
-#define CONV_SAMPLES 64u
-
-/* ResNet-18's, of images of 224 by 224. */
+/* ResNet-18's, of images of 224 by 224; its and the convnet's of 28 by 28, as the examples have. */
 static const struct conv_sizes {
-    uint32_t channels, side, kernel, stride, padding, channels_out;
+    uint32_t channels, side, kernel, stride, padding, channels_out, samples;
 } conv_sizes[] = {
-    {3, 224, 7, 2, 3, 64},   {64, 56, 3, 1, 1, 64},   {64, 56, 3, 2, 1, 128},
-    {64, 56, 1, 2, 0, 128},  {128, 28, 3, 1, 1, 128}, {128, 28, 3, 2, 1, 256},
-    {256, 14, 3, 1, 1, 256}, {256, 14, 3, 2, 1, 512}, {512, 7, 3, 1, 1, 512},
+    {3, 224, 7, 2, 3, 64, 64},   {64, 56, 3, 1, 1, 64, 64},   {64, 56, 3, 2, 1, 128, 64},
+    {64, 56, 1, 2, 0, 128, 64},  {128, 28, 3, 1, 1, 128, 64}, {128, 28, 3, 2, 1, 256, 64},
+    {256, 14, 3, 1, 1, 256, 64}, {256, 14, 3, 2, 1, 512, 64}, {512, 7, 3, 1, 1, 512, 64},
+    {64, 7, 3, 1, 1, 64, 512},   {512, 1, 3, 1, 1, 512, 512}, {1, 28, 3, 1, 0, 32, 512},
+    {32, 26, 3, 1, 0, 64, 512},
 };
 static const char *const conv_directions[] = {"y", "dx", "dweight"};
 
-struct conv_side { /* Kelp's, or cuDNN's */
-    struct kelp_device *device;
+struct conv_side {              /* Kelp's, or cuDNN's */
+    struct kelp_device *device; /* NULL: there is none */
     struct kelp_stream *stream;
     struct kelp_conv2d_run run;
     uint32_t direction;
@@ -646,51 +646,54 @@ static void run_conv(const void *argument)
     }
 }
 
-/* False: this machine has no cuDNN. */
-static bool open_conv_sides(struct conv_side sides[2], enum kelp_product_precision precision)
+static void close_conv_side(struct conv_side *side)
+{
+    if (side->device) {
+        side->device->table->stream_destroy(side->stream);
+        side->device->table->destroy(side->device);
+        side->device = NULL;
+    }
+}
+
+/* Without a device where there is no cuDNN, or the GPU cannot read operands so. */
+static void open_conv_side(struct conv_side *side, enum kelp_product_precision precision,
+                           bool cudnn)
 {
     struct kelp_error error = {KELP_OK, ""};
-    for (uint32_t i = 0; i < 2; i++) {
-        sides[i] = (struct conv_side){.device = NULL};
-        kelp_status status = kelp_device_cuda_create(0, &sides[i].device, &error);
-        if (status == KELP_OK) {
-            status = sides[i].device->table->set_precision(sides[i].device, precision, &error);
-        }
-        if (status == KELP_OK && i == 1) {
-            status = sides[i].device->table->set_cudnn(sides[i].device, KELP_CUDNN_ALWAYS, &error);
-        }
-        if (status == KELP_ERR_NOT_FOUND) {
-            printf("\nconvolutions by cuDNN: skipped: %s\n", error.text);
-            return false;
-        }
-        if (status != KELP_OK || sides[i].device->table->stream_create(
-                                     sides[i].device, &sides[i].stream, &error) != KELP_OK) {
-            fail(&error);
-        }
+    *side = (struct conv_side){.device = NULL};
+    kelp_status status = kelp_device_cuda_create(0, &side->device, &error);
+    if (status == KELP_OK) {
+        status = side->device->table->set_precision(side->device, precision, &error);
     }
-    return true;
-}
-
-static void close_conv_sides(struct conv_side sides[2])
-{
-    for (uint32_t i = 0; i < 2; i++) {
-        if (sides[i].device) {
-            sides[i].device->table->stream_destroy(sides[i].stream);
-            sides[i].device->table->destroy(sides[i].device);
-        }
+    if (status == KELP_OK && cudnn) {
+        status = side->device->table->set_cudnn(side->device, KELP_CUDNN_ALWAYS, &error);
+    }
+    if (status == KELP_ERR_NOT_FOUND || status == KELP_ERR_UNSUPPORTED) {
+        printf("\nconvolutions%s: skipped: %s\n", cudnn ? " by cuDNN" : "", error.text);
+        close_conv_side(side);
+        return;
+    }
+    if (status != KELP_OK ||
+        side->device->table->stream_create(side->device, &side->stream, &error) != KELP_OK) {
+        fail(&error);
     }
 }
 
-static double measure_conv(struct conv_side *side, const struct kelp_conv2d_shape *shape,
-                           uint32_t direction)
+/* Seconds, of channels first by unfolded columns; 0: there is no such side. */
+static double measure_conv(struct conv_side *side, struct kelp_conv2d_shape shape,
+                           enum kelp_layout layout, uint32_t direction)
 {
+    shape.window.layout = layout;
+    if (!side->device) {
+        return 0.0;
+    }
     struct kelp_error error = {KELP_OK, ""};
     struct kelp_stream *before = stream;
     void *workspace = NULL;
     struct kelp_conv2d_run *run = &side->run;
     *run = (struct kelp_conv2d_run){
-        .samples = CONV_SAMPLES, .x = memory.x, .weight = memory.weight, .dy = memory.dy};
-    if (side->device->table->conv2d_create(side->device, shape, &run->conv, &error) != KELP_OK ||
+        .samples = shape.samples_max, .x = memory.x, .weight = memory.weight, .dy = memory.dy};
+    if (side->device->table->conv2d_create(side->device, &shape, &run->conv, &error) != KELP_OK ||
         side->device->table->alloc(side->device,
                                    side->device->table->conv2d_workspace(run->conv) * sizeof(float),
                                    &workspace, &error) != KELP_OK) {
@@ -709,14 +712,13 @@ static double measure_conv(struct conv_side *side, const struct kelp_conv2d_shap
     return seconds;
 }
 
-static void bench_conv(struct conv_side sides[2], const struct conv_sizes *size,
-                       enum kelp_layout layout, const char *precision)
+static struct kelp_conv2d_shape conv_shape(const struct conv_sizes *size)
 {
     struct kelp_conv2d_shape shape = {
-        .window = {.channels = size->channels, .layout = layout},
+        .window = {.channels = size->channels},
         .channels_out = size->channels_out,
         .groups = 1,
-        .samples_max = CONV_SAMPLES,
+        .samples_max = size->samples,
     };
     for (uint32_t i = 0; i < 2; i++) {
         shape.window.input[i] = size->side;
@@ -725,43 +727,55 @@ static void bench_conv(struct conv_side sides[2], const struct conv_sizes *size,
         shape.window.padding[i] = size->padding;
         shape.window.output[i] = (size->side + 2 * size->padding - size->kernel) / size->stride + 1;
     }
-    const double operations = 2.0 * CONV_SAMPLES * size->channels_out * shape.window.output[0] *
+    return shape;
+}
+
+/* Kelp's tiles, of images with their channels last, beside columns and cuDNN. */
+static void bench_conv(struct conv_side *own, struct conv_side *cudnn,
+                       const struct conv_sizes *size, const char *precision)
+{
+    const struct kelp_conv2d_shape shape = conv_shape(size);
+    const double operations = 2.0 * size->samples * size->channels_out * shape.window.output[0] *
                               shape.window.output[1] * size->channels * size->kernel * size->kernel;
     for (uint32_t i = 0; i < KELP_ARRAY_COUNT(conv_directions); i++) {
-        const double own = measure_conv(&sides[0], &shape, i);
-        const double cudnn = measure_conv(&sides[1], &shape, i);
-        printf("| %ux%u %u to %u by %u/%u | %s | %s | %s | %.1f | %.1f | %.1f | %.2f |\n",
+        const double tiles = measure_conv(own, shape, KELP_CHANNELS_LAST, i);
+        const double columns = measure_conv(own, shape, KELP_CHANNELS_FIRST, i);
+        const double theirs = measure_conv(cudnn, shape, KELP_CHANNELS_LAST, i);
+        printf("| %u of %ux%u %u to %u by %u/%u | %s | %s | %.1f | %.1f | %.2f ", size->samples,
                size->side, size->side, size->channels, size->channels_out, size->kernel,
-               size->stride, precision, layout == KELP_CHANNELS_LAST ? "last" : "first",
-               conv_directions[i], own * 1e6, cudnn * 1e6, 1e-12 * operations / cudnn, cudnn / own);
+               size->stride, precision, conv_directions[i], tiles * 1e6, 1e-12 * operations / tiles,
+               columns / tiles);
+        if (theirs > 0.0) {
+            printf("| %.1f | %.2f |\n", theirs * 1e6, theirs / tiles);
+        } else {
+            printf("| | |\n");
+        }
         (void)fflush(stdout);
     }
 }
 
-/* What cuDNN does of these by its deterministic algorithms, and what Kelp does. */
-static void bench_cudnn(void)
+/* What Kelp does of these, and what cuDNN does by its deterministic algorithms. */
+static void bench_convolutions(void)
 {
     static const char *const names[] = {"float32", "tf32", "bfloat16"};
     for (int precision = KELP_PRODUCT_FLOAT32; precision <= KELP_PRODUCT_BFLOAT16; precision++) {
-        struct conv_side sides[2] = {{.device = NULL}, {.device = NULL}};
-        if (!open_conv_sides(sides, (enum kelp_product_precision)precision)) {
-            close_conv_sides(sides);
+        struct conv_side own, cudnn;
+        char text[KELP_COMPUTE_KIND_SIZE];
+        open_conv_side(&own, (enum kelp_product_precision)precision, false);
+        if (!own.device) {
             return;
         }
-        if (precision == KELP_PRODUCT_FLOAT32) {
-            char text[KELP_COMPUTE_KIND_SIZE];
-            sides[1].device->table->describe(sides[1].device, text);
-            printf("\n%s\n\n| convolution of %u | reads | channels | direction | Kelp us | "
-                   "cuDNN us | cuDNN TFLOP/s | Kelp / cuDNN |\n"
-                   "|---|---|---|---|--:|--:|--:|--:|\n",
-                   text, CONV_SAMPLES);
-        }
+        open_conv_side(&cudnn, (enum kelp_product_precision)precision, true);
+        struct kelp_device *named = cudnn.device ? cudnn.device : own.device;
+        named->table->describe(named, text);
+        printf("\n%s\n\n| convolution | reads | gives | us | TFLOP/s | of columns | cuDNN us | of "
+               "cuDNN |\n|---|---|---|--:|--:|--:|--:|--:|\n",
+               text);
         for (size_t i = 0; i < KELP_ARRAY_COUNT(conv_sizes); i++) {
-            if (sides[0].device->table->channels_last) {
-                bench_conv(sides, &conv_sizes[i], KELP_CHANNELS_LAST, names[precision]);
-            }
+            bench_conv(&own, &cudnn, &conv_sizes[i], names[precision]);
         }
-        close_conv_sides(sides);
+        close_conv_side(&own);
+        close_conv_side(&cudnn);
     }
 }
 
@@ -936,7 +950,7 @@ static void bench_all(char **names, int name_count)
     bench_operators(names, name_count);
     if (name_count == 0) {
         bench_products();
-        bench_cudnn();
+        bench_convolutions();
         bench_host(pattern);
     }
     release();
