@@ -326,7 +326,9 @@ struct gather_target : kelp__cuda_tile_row {
 };
 
 template <enum kelp_product_precision precision, bool vector, int rows, int columns>
-static __global__ void __launch_bounds__(KELP_CUDA_THREADS) gather_tiles(const struct gather gather)
+static __global__ void __launch_bounds__(KELP_CUDA_THREADS,
+                                         kelp__cuda_tile_blocks(precision == KELP_PRODUCT_TF32))
+    gather_tiles(const struct gather gather)
 {
     KELP_CUDA_SHARED struct kelp__cuda_tile_half<rows, columns> halves[2];
     const uint32_t column_tile = blockIdx.x % gather.column_tiles;

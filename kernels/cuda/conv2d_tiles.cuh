@@ -20,6 +20,18 @@
 #define KELP_CUDA_TILE_WORDS 16 /* of k, in a step */
 #define KELP_CUDA_TILE_PAD   8  /* words behind a row: those that a warp reads lie in all banks */
 
+/* Blocks of a kernel that a multiprocessor runs at once, and that get registers for as many: two on
+ * Hopper, where they are wanted. Others would spill some. */
+static constexpr __host__ __device__ int kelp__cuda_tile_blocks(bool two)
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900 && __CUDA_ARCH__ < 1000
+    return two ? 2 : 1;
+#else
+    (void)two;
+    return 1;
+#endif
+}
+
 /* Elements of k in a word. */
 static constexpr __host__ __device__ int
 kelp__cuda_word_elements(enum kelp_product_precision precision)
@@ -151,12 +163,7 @@ template <enum kelp_product_precision precision, int rows, int columns> struct k
         const uint32_t g = threadIdx.x % KELP_CUDA_WARP / 4, t = threadIdx.x % 4;
         KELP_CUDA_UNROLL_ALL
         for (int word = 0; word < KELP_CUDA_TILE_WORDS; word += 8) {
-            uint32_t left[down][4], right[across][2];
-            KELP_CUDA_UNROLL_ALL
-            for (int i = 0; i < 4 * down; i++) {
-                left[i / 4][i % 4] = half.left[word + t + i % 4 / 2 * 4]
-                                              [first_row() + 16 * (i / 4) + g + 8 * (i % 2)];
-            }
+            uint32_t right[across][2];
             KELP_CUDA_UNROLL_ALL
             for (int i = 0; i < 2 * across; i++) {
                 right[i / 2][i % 2] =
@@ -164,9 +171,15 @@ template <enum kelp_product_precision precision, int rows, int columns> struct k
             }
             KELP_CUDA_UNROLL_ALL
             for (int i = 0; i < down; i++) {
+                uint32_t left[4];
+                KELP_CUDA_UNROLL_ALL
+                for (int j = 0; j < 4; j++) {
+                    left[j] =
+                        half.left[word + t + j / 2 * 4][first_row() + 16 * i + g + 8 * (j % 2)];
+                }
                 KELP_CUDA_UNROLL_ALL
                 for (int j = 0; j < across; j++) {
-                    multiply(sums[i][j], left[i], right[j]);
+                    multiply(sums[i][j], left, right[j]);
                 }
             }
         }

@@ -198,7 +198,8 @@ struct weight_target : kelp__cuda_tile_row {
 };
 
 template <enum kelp_product_precision precision, bool vector, int rows, int columns>
-static __global__ void __launch_bounds__(KELP_CUDA_THREADS)
+static __global__ void __launch_bounds__(KELP_CUDA_THREADS,
+                                         kelp__cuda_tile_blocks(precision != KELP_PRODUCT_FLOAT32))
     weight_tiles(const struct weights weights)
 {
     KELP_CUDA_SHARED struct kelp__cuda_tile_half<rows, columns> halves[2];
