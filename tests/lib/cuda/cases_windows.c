@@ -4,7 +4,6 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #define TOLERANCE 1e-5
 
@@ -222,9 +221,9 @@ static void *allocate(struct kelp_stream *stream, uint64_t count)
     return memory;
 }
 
-static void run_convolution_as_it_is(struct kelp_stream *stream, void *const *buffers,
-                                     const struct conv_case *one)
+static void run_convolution(struct kelp_stream *stream, void *const *buffers, const void *arguments)
 {
+    const struct conv_case *one = arguments;
     const struct kelp_device_table *table = stream->table;
     struct kelp_error error;
     struct kelp_conv2d_run run = {.samples = one->samples,
@@ -246,71 +245,6 @@ static void run_convolution_as_it_is(struct kelp_stream *stream, void *const *bu
     need(table->wait(stream, &error), &error);
     table->free(stream->device, run.workspace);
     table->conv2d_destroy(run.conv);
-}
-
-/* What a convolution reads and writes of images, and whose they are. */
-struct image {
-    enum conv_buffer buffer;
-    bool input, written; /* x's size, else y's */
-};
-
-static void turn(struct kelp_stream *stream, const struct conv_case *one, bool input,
-                 const float *from, float *to, bool back)
-{
-    const struct kelp_window *window = &one->shape.window;
-    const uint32_t places = (uint32_t)plane_of(input ? window->input : window->output);
-    const uint32_t channels = input ? window->channels : one->shape.channels_out;
-    const struct kelp_transpose transpose = {.x = from,
-                                             .y = to,
-                                             .batch = one->samples,
-                                             .rows = back ? channels : places,
-                                             .columns = back ? places : channels};
-    stream->table->transpose(stream, &transpose);
-}
-
-/* A device that has no such images: turned, and turned back. */
-static void run_convolution_turned(struct kelp_stream *stream, void *const *buffers,
-                                   const struct conv_case *one)
-{
-    static const struct image images[] = {{CONV_X, true, false},
-                                          {CONV_Y, false, true},
-                                          {CONV_DY, false, false},
-                                          {CONV_DX, true, true}};
-    struct conv_case first = *one;
-    void *turned[CASE_BUFFERS_MAX];
-    first.shape.window.layout = KELP_CHANNELS_FIRST;
-    memcpy(turned, buffers, sizeof(turned));
-    for (size_t i = 0; i < KELP_ARRAY_COUNT(images); i++) {
-        const struct kelp_window *window = &one->shape.window;
-        const struct image *image = &images[i];
-        const uint64_t count =
-            one->samples * (image->input ? window->channels * plane_of(window->input)
-                                         : one->shape.channels_out * plane_of(window->output));
-        if (buffers[image->buffer]) {
-            turned[image->buffer] = allocate(stream, count);
-            turn(stream, one, image->input, buffers[image->buffer], turned[image->buffer], false);
-        }
-    }
-    run_convolution_as_it_is(stream, turned, &first);
-    for (size_t i = 0; i < KELP_ARRAY_COUNT(images); i++) {
-        const struct image *image = &images[i];
-        if (buffers[image->buffer] && image->written) {
-            turn(stream, one, image->input, turned[image->buffer], buffers[image->buffer], true);
-        }
-        if (buffers[image->buffer]) {
-            stream->table->free(stream->device, turned[image->buffer]);
-        }
-    }
-}
-
-static void run_convolution(struct kelp_stream *stream, void *const *buffers, const void *arguments)
-{
-    const struct conv_case *one = arguments;
-    if (one->shape.window.layout == KELP_CHANNELS_LAST && !stream->table->channels_last) {
-        run_convolution_turned(stream, buffers, one);
-    } else {
-        run_convolution_as_it_is(stream, buffers, one);
-    }
 }
 
 /* Few sums may all come out near zero, with no large one to measure their errors by: then they are

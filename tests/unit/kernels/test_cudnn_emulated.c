@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "kernels/device.h"
+#include "tests/lib/channels_last.h"
 #include "tests/lib/cuda/emulated_cudnn.h"
 #include "tests/lib/cuda/emulated_device.h"
 #include "tests/lib/cuda/operator_cases.h"
@@ -27,7 +28,7 @@ static void create_emulated(void)
 static void open_streams(void)
 {
     struct kelp_error error = {KELP_OK, ""};
-    ck_assert_int_eq(kelp_device_cpu_create(1, &devices.cpu, &error), KELP_OK);
+    ck_assert_int_eq(channels_last_cpu_create(&devices.cpu, &error), KELP_OK);
     ck_assert_int_eq(devices.cpu->table->stream_create(devices.cpu, &devices.cpu_stream, &error),
                      KELP_OK);
     ck_assert_int_eq(
