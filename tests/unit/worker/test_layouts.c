@@ -335,6 +335,31 @@ KELP_TEST(flat_images)
     expect(build_flat, KELP_LOSS_MSE, 0, 0);
 }
 
+/* Without a GPU plans are a GPU's: ResNet18 is turned once there, too. */
+KELP_TEST(plans_of_a_gpu)
+{
+    struct kelp_device *device = NULL;
+    struct kelp_stream *stream = NULL;
+    const struct kelp_graph_loss loss = {.kind = KELP_LOSS_CROSS_ENTROPY};
+    const struct kelp_shape target = {.rank = 0};
+    uint32_t copies = 0;
+    ck_assert_int_eq(kelp_device_plan_create(&device, &error), KELP_OK);
+    ck_assert_int_eq(device->table->stream_create(device, &stream, &error), KELP_OK);
+    struct kelp_graph *graph = kelp_graph_create(stream, BATCH);
+    const uint32_t output = build_resnet18(graph);
+    ck_assert_msg(kelp_graph_finish(graph, output, &target, &loss, &error) == KELP_OK, "%s",
+                  error.text);
+    for (uint32_t i = 0; i < kelp_graph_layer_count(graph); i++) {
+        struct kelp_graph_layer layer;
+        kelp_graph_layer(graph, i, &layer);
+        copies += strncmp(layer.operator_name, "channels_", strlen("channels_")) == 0;
+    }
+    ck_assert_uint_eq(copies, 1);
+    kelp_graph_destroy(graph);
+    device->table->stream_destroy(stream);
+    device->table->destroy(device);
+}
+
 /* A copy is a layer for people to read, and takes memory. */
 KELP_TEST(copies_are_counted)
 {
