@@ -13,7 +13,7 @@ this one's runs it from wherever it lies: . FOLDER/env.sh; kelp train JOB.yaml
   --tests  also what tests/gpu/run.sh runs: the programs of tests/gpu, bench/gpu, bench/models and
            the examples
 
-CUDA's own libraries (cuBLASLt) are not copied: the GPU's machine has them.
+CUDA's own libraries (cuBLASLt, cuDNN) are not copied: the GPU's machine has them.
 USAGE
 }
 
