@@ -121,8 +121,20 @@ kelp_status kelp__cuda_products_load(struct kelp_error *reterr);
 kelp_status kelp__cuda_products_create(enum kelp_product_precision precision,
                                        struct kelp__cuda_products **ret, struct kelp_error *reterr);
 void kelp__cuda_products_destroy(struct kelp__cuda_products *products); /* NULL: nothing */
-/* "cublaslt-13.1.0", after it was loaded. */
-void kelp__cuda_products_describe(char *text, size_t size);
+/* "cublaslt-13.1.0 0123abcd": the version, and a hash of the kernels that it picks for some sizes.
+ * The device is the thread's. Errors: as kelp__cuda_products_create(). */
+kelp_status kelp__cuda_products_describe(enum kelp_product_precision precision, char *text,
+                                         size_t size, struct kelp_error *reterr);
+
+/* FNV-1a, from KELP_CUDA_HASH on. */
+#define KELP_CUDA_HASH UINT32_C(0x811c9dc5)
+static inline uint32_t kelp__cuda_hash(uint32_t hash, uint64_t value)
+{
+    for (int i = 0; i < 8; i++) {
+        hash = (hash ^ (value >> 8 * i & 0xff)) * UINT32_C(0x01000193);
+    }
+    return hash;
+}
 
 /* Operators of kernels/operators.h, and the convolution's. */
 #define KELP_CUDA_DECLARE(name, ...)                                                               \

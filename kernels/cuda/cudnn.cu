@@ -584,14 +584,6 @@ static const uint32_t listed[][6] = {
 };
 #define LISTED_SAMPLES 32u
 
-static uint32_t hashed(uint32_t hash, uint64_t value)
-{
-    for (int i = 0; i < 8; i++) {
-        hash = (hash ^ (value >> 8 * i & 0xff)) * UINT32_C(0x01000193); /* FNV-1a */
-    }
-    return hash;
-}
-
 /* Its choices for a shape go into the hash. */
 static uint32_t hash_choices(struct kelp__cuda_cudnn *cudnn, const struct kelp_conv2d_shape *shape,
                              enum kelp_product_precision precision, uint32_t hash)
@@ -599,11 +591,11 @@ static uint32_t hash_choices(struct kelp__cuda_cudnn *cudnn, const struct kelp_c
     struct kelp__cuda_cudnn_conv *conv = NULL;
     struct kelp_error error;
     if (create_conv(cudnn, shape, precision, &conv, &error) != KELP_OK || !conv) {
-        return hashed(hash, UINT64_MAX);
+        return kelp__cuda_hash(hash, UINT64_MAX);
     }
     for (const struct way &way : conv->plans->ways) {
-        hash = hashed(hash, static_cast<uint64_t>(way.algorithm));
-        hash = hashed(hash, way.workspace);
+        hash = kelp__cuda_hash(hash, static_cast<uint64_t>(way.algorithm));
+        hash = kelp__cuda_hash(hash, way.workspace);
     }
     kelp__cuda_cudnn_conv_destroy(conv);
     return hash;
@@ -613,7 +605,7 @@ void kelp__cuda_cudnn_describe(struct kelp__cuda_cudnn *cudnn,
                                enum kelp_product_precision precision, char *text, size_t size)
 {
     const size_t version = cudnn->functions->GetVersion(); /* 91900: 9.19.0 */
-    uint32_t hash = UINT32_C(0x811c9dc5);
+    uint32_t hash = KELP_CUDA_HASH;
     for (const uint32_t *one : listed) {
         struct kelp_conv2d_shape shape = {};
         shape.window.channels = one[4];

@@ -20,8 +20,8 @@ struct cuda_device {
     uint64_t memory_bytes;
     int capability; /* 90: compute capability 9.0 */
     enum kelp_product_precision precision;
-    struct kelp__cuda_cudnn *cudnn;               /* NULL: convolutions are Kelp's own */
-    char arithmetic[KELP_COMPUTE_KIND_SIZE - 48]; /* the kind but for cuDNN and the precision */
+    struct kelp__cuda_cudnn *cudnn;        /* NULL: convolutions are Kelp's own */
+    char gpu[40]; /* the kind up to the libraries */
     char kind[KELP_COMPUTE_KIND_SIZE];
 };
 
@@ -503,15 +503,24 @@ static void device_describe(const struct kelp_device *device, char text[KELP_COM
            KELP_COMPUTE_KIND_SIZE);
 }
 
-static void name_kind(struct cuda_device *device)
+/* What decides the bits: the architecture, the number of multiprocessors (cuBLASLt picks its
+ * kernels by it), versions, what cuBLASLt picks, and cuDNN where it is used, and the precision. The
+ * device is the thread's. */
+static kelp_status name_kind(struct cuda_device *device, struct kelp_error *reterr)
 {
     static const char *const names[] = {"float32", "tf32", "bfloat16"};
-    char cudnn[40] = "";
+    char products[40], cudnn[32] = "";
+    const kelp_status status =
+        kelp__cuda_products_describe(device->precision, products, sizeof(products), reterr);
+    if (status != KELP_OK) {
+        return status;
+    }
     if (device->cudnn) {
         kelp__cuda_cudnn_describe(device->cudnn, device->precision, cudnn, sizeof(cudnn));
     }
-    (void)snprintf(device->kind, sizeof(device->kind), "%s%s%s %s", device->arithmetic,
+    (void)snprintf(device->kind, sizeof(device->kind), "%s %s%s%s %s", device->gpu, products,
                    device->cudnn ? " " : "", cudnn, names[device->precision]);
+    return KELP_OK;
 }
 
 /* Tensor cores have both from Ampere on. */
@@ -526,8 +535,8 @@ static kelp_status device_set_precision(struct kelp_device *base,
                          device->index, device->capability / 10, device->capability % 10);
     }
     device->precision = precision;
-    name_kind(device);
-    return KELP_OK;
+    const kelp_status status = kelp__cuda_use(base, reterr);
+    return status == KELP_OK ? name_kind(device, reterr) : status;
 }
 
 static kelp_status device_set_cudnn(struct kelp_device *base, enum kelp_cudnn cudnn,
@@ -544,10 +553,7 @@ static kelp_status device_set_cudnn(struct kelp_device *base, enum kelp_cudnn cu
     if (status == KELP_ERR_NOT_FOUND && cudnn == KELP_CUDNN_AUTO) {
         return KELP_OK;
     }
-    if (status == KELP_OK) {
-        name_kind(device);
-    }
-    return status;
+    return status == KELP_OK ? name_kind(device, reterr) : status;
 }
 
 static const struct kelp_device_table table = {
@@ -585,18 +591,6 @@ static const struct kelp_device_table table = {
     .conv2d = kelp__cuda_convolution,
     .conv2d_gradient = kelp__cuda_convolution_gradient,
 };
-
-/* What decides the bits: the architecture, the number of multiprocessors (cuBLASLt picks its
- * kernels by it) and cuBLASLt's version; cuDNN's, and what it chooses, where it is used. */
-static void describe(struct cuda_device *device, const struct cudaDeviceProp *properties)
-{
-    char products[48];
-    kelp__cuda_products_describe(products, sizeof(products));
-    (void)snprintf(device->arithmetic, sizeof(device->arithmetic),
-                   "cuda sm_%d%d sms=%d %s cuda-%d.%d", properties->major, properties->minor,
-                   properties->multiProcessorCount, products, CUDART_VERSION / 1000,
-                   CUDART_VERSION % 1000 / 10);
-}
 
 /* Of the oldest architecture that the kernels are compiled for. */
 #define OLDEST_MAJOR 7
@@ -655,8 +649,17 @@ kelp_status kelp_cuda_entry(uint32_t index, struct kelp_device **ret, struct kel
     device->index = static_cast<int>(index);
     device->memory_bytes = properties.totalGlobalMem;
     device->capability = 10 * properties.major + properties.minor;
-    describe(device, &properties);
-    name_kind(device);
+    (void)snprintf(device->gpu, sizeof(device->gpu), "cuda sm_%d%d sms=%d cuda-%d.%d",
+                   properties.major, properties.minor, properties.multiProcessorCount,
+                   CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10);
+    status = kelp__cuda_use(&device->base, reterr);
+    if (status == KELP_OK) {
+        status = name_kind(device, reterr);
+    }
+    if (status != KELP_OK) {
+        device_destroy(&device->base);
+        return status;
+    }
     *ret = &device->base;
     return KELP_OK;
 }

@@ -32,6 +32,7 @@
     X(cublasLtDestroy)                                                                             \
     X(cublasLtGetVersion)                                                                          \
     X(cublasLtMatmul)                                                                              \
+    X(cublasLtMatmulAlgoConfigGetAttribute)                                                        \
     X(cublasLtMatmulAlgoGetHeuristic)                                                              \
     X(cublasLtMatmulDescCreate)                                                                    \
     X(cublasLtMatmulDescDestroy)                                                                   \
@@ -110,13 +111,6 @@ kelp_status kelp__cuda_products_load(struct kelp_error *reterr)
     return kelp_fail(reterr, KELP_ERR_NOT_FOUND,
                      "%s is neither on the library path nor in /usr/local/cuda/lib64",
                      LIBRARY_NAME);
-}
-
-void kelp__cuda_products_describe(char *text, size_t size)
-{
-    const size_t version = the_library()->cublasLtGetVersion(); /* 130101: 13.1.1 */
-    (void)snprintf(text, size, "cublaslt-%zu.%zu.%zu", version / 10000, version / 100 % 100,
-                   version % 100);
 }
 
 /* ---- plans ----------------------------------------------------------------------------------- */
@@ -373,6 +367,95 @@ void kelp__cuda_products_destroy(struct kelp__cuda_products *products)
     (void)cudaFree(products->workspace);
     free(products->plans);
     free(products);
+}
+
+/* ---- what decides the bits ------------------------------------------------------------------- */
+
+/* Products that models have, as y = x w^T: rows of x, of w, and their length. Few: each is asked
+ * for when a worker starts, with its two gradients. */
+static const uint32_t listed[][3] = {{32, 256, 336}, {64, 96, 512}, {512, 4096, 4096}};
+
+static const cublasLtMatmulAlgoConfigAttributes_t settings[] = {
+    CUBLASLT_ALGO_CONFIG_ID,
+    CUBLASLT_ALGO_CONFIG_TILE_ID,
+    CUBLASLT_ALGO_CONFIG_SPLITK_NUM,
+    CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME,
+    CUBLASLT_ALGO_CONFIG_CTA_SWIZZLING,
+    CUBLASLT_ALGO_CONFIG_CUSTOM_OPTION,
+    CUBLASLT_ALGO_CONFIG_STAGES_ID,
+    CUBLASLT_ALGO_CONFIG_INNER_SHAPE_ID,
+    CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID,
+};
+
+/* The two of 16 bits leave the rest of the value zero. */
+static uint64_t setting_of(const cublasLtMatmulAlgo_t *algorithm,
+                           cublasLtMatmulAlgoConfigAttributes_t setting)
+{
+    uint32_t value = 0;
+    size_t written = 0;
+    const bool narrow = setting == CUBLASLT_ALGO_CONFIG_INNER_SHAPE_ID ||
+                        setting == CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID;
+    return the_library()->cublasLtMatmulAlgoConfigGetAttribute(
+               algorithm, setting, &value, narrow ? sizeof(uint16_t) : sizeof(value), &written) ==
+                   CUBLAS_STATUS_SUCCESS
+               ? value
+               : UINT64_MAX;
+}
+
+static uint32_t hash_choice(const struct kelp__cuda_products *products,
+                            const struct product *product, uint32_t hash)
+{
+    struct plan plan;
+    if (!plan_init(products, &plan, product)) {
+        return kelp__cuda_hash(hash, UINT64_MAX);
+    }
+    for (const cublasLtMatmulAlgoConfigAttributes_t setting : settings) {
+        hash = kelp__cuda_hash(hash, setting_of(&plan.algorithm, setting));
+    }
+    plan_fini(&plan);
+    return hash;
+}
+
+static struct product dense(uint32_t m, uint32_t n, uint32_t k, bool transpose_a, bool transpose_b)
+{
+    struct product product = {};
+    product.m = m;
+    product.n = n;
+    product.k = k;
+    product.batch = 1;
+    product.transpose_a = transpose_a ? 1 : 0;
+    product.transpose_b = transpose_b ? 1 : 0;
+    product.lda = transpose_a ? m : k;
+    product.ldb = transpose_b ? k : n;
+    product.ldc = n;
+    product.align_a = product.align_b = product.align_c = ALIGNMENT_MAX;
+    return product;
+}
+
+kelp_status kelp__cuda_products_describe(enum kelp_product_precision precision, char *text,
+                                         size_t size, struct kelp_error *reterr)
+{
+    const size_t version = the_library()->cublasLtGetVersion(); /* 130101: 13.1.1 */
+    uint32_t hash = KELP_CUDA_HASH;
+    struct kelp__cuda_products *products = NULL;
+    const kelp_status status = kelp__cuda_products_create(precision, &products, reterr);
+    if (status != KELP_OK) {
+        return status;
+    }
+    for (const uint32_t *one : listed) {
+        const struct product all[] = {
+            dense(one[0], one[1], one[2], false, true),  /* y = x w^T */
+            dense(one[0], one[2], one[1], false, false), /* dx = dy w */
+            dense(one[1], one[2], one[0], true, false),  /* dw = dy^T x */
+        };
+        for (const struct product &product : all) {
+            hash = hash_choice(products, &product, hash);
+        }
+    }
+    kelp__cuda_products_destroy(products);
+    (void)snprintf(text, size, "cublaslt-%zu.%zu.%zu %08x", version / 10000, version / 100 % 100,
+                   version % 100, hash);
+    return KELP_OK;
 }
 
 /* ---- a product ------------------------------------------------------------------------------- */

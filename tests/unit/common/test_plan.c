@@ -224,11 +224,11 @@ KELP_TEST(test_compute_kinds)
         "cpu x86_64 avx2 openblas-0.3.21 SkylakeX onednn-2.6.3 avx512_core threads=1";
     static const char portable[] = "cpu portable x86-64-v3 openblas-0.3.21 Haswell threads=1";
     static const char newer[] = "cpu portable x86-64-v3 openblas-0.3.26 Haswell threads=1";
-    static const char gpu[] = "cuda sm_90 sms=132 cublaslt-13.1.0 cuda-13.0 float32";
+    static const char gpu[] = "cuda sm_90 sms=132 cuda-13.0 cublaslt-13.1.0 4567cdef float32";
     static const char with_cudnn[] =
-        "cuda sm_90 sms=132 cublaslt-13.1.0 cuda-13.0 cudnn-9.19.0 0123abcd float32";
+        "cuda sm_90 sms=132 cuda-13.0 cublaslt-13.1.0 4567cdef cudnn-9.19.0 0123abcd float32";
     static const char newer_cudnn[] =
-        "cuda sm_90 sms=132 cublaslt-13.1.0 cuda-13.0 cudnn-9.20.0 0123abce float32";
+        "cuda sm_90 sms=132 cuda-13.0 cublaslt-13.1.0 4567cdef cudnn-9.20.0 0123abce float32";
     static const char without_cudnn[] =
         "(cluster.cudnn: never computes without cuDNN on all; cluster.mixed: true lets it in)";
     static const struct {

@@ -57,9 +57,13 @@ static __device__ float rounded(float value, uint32_t lost)
     return value;
 }
 
-void kelp__cuda_products_describe(char *text, size_t size)
+kelp_status kelp__cuda_products_describe(enum kelp_product_precision precision, char *text,
+                                         size_t size, struct kelp_error *reterr)
 {
+    (void)precision;
+    (void)reterr;
     (void)snprintf(text, size, "emulated");
+    return KELP_OK;
 }
 
 static __global__ void products(struct kelp_matmul p, uint64_t count, uint32_t lost)
