@@ -228,6 +228,76 @@ KELP_TEST(operands_are_rounded)
     }
 }
 
+#define PIXELS 2000u
+
+/* x 1 for each of them, a convolution of images of one element with the channels last. */
+static void times_one_by_tiles(const float x[PIXELS], float y[PIXELS])
+{
+    const struct kelp_conv2d_shape shape = {
+        .window = {.channels = 1,
+                   .input = {1, 1},
+                   .kernel = {1, 1},
+                   .stride = {1, 1},
+                   .output = {1, 1},
+                   .layout = KELP_CHANNELS_LAST},
+        .channels_out = 1,
+        .groups = 1,
+        .samples_max = PIXELS,
+    };
+    const struct kelp_device_table *table = devices.other->table;
+    struct kelp_stream *stream = devices.other_stream;
+    struct kelp_error error = {KELP_OK, ""};
+    struct kelp_conv2d_run run = {.samples = PIXELS};
+    const float one = 1.0f;
+    void *memory = NULL;
+    ck_assert_int_eq(table->conv2d_create(devices.other, &shape, &run.conv, &error), KELP_OK);
+    const uint64_t workspace = table->conv2d_workspace(run.conv);
+    ck_assert_int_eq(
+        table->alloc(devices.other, (2 * PIXELS + 1 + workspace) * sizeof(float), &memory, &error),
+        KELP_OK);
+    float *room = memory;
+    run.x = room;
+    run.y = room + PIXELS;
+    run.weight = room + 2 * PIXELS;
+    run.workspace = room + 2 * PIXELS + 1;
+    table->copy_in(stream, room, x, PIXELS * sizeof(float));
+    table->copy_in(stream, room + 2 * PIXELS, &one, sizeof(one));
+    table->conv2d(stream, &run);
+    table->copy_out(stream, y, run.y, PIXELS * sizeof(float));
+    ck_assert_int_eq(table->wait(stream, &error), KELP_OK);
+    table->free(devices.other, memory);
+    table->conv2d_destroy(run.conv);
+}
+
+/* What operands of tensor cores lose in tiles: tf32 rounds ties away from zero. */
+KELP_TEST(operands_of_tiles_are_rounded)
+{
+    float x[PIXELS], y[PIXELS];
+    for (uint32_t i = 0; i < PIXELS; i++) {
+        x[i] = (float)(int32_t)(i * 2654435761u) * 0x1p-31f;
+    }
+    x[0] = 1.0f + 0x1p-11f;
+    x[1] = -1.0f - 0x3p-11f;
+    x[2] = INFINITY;
+    x[3] = 0x1.fffffep127f;
+    times_one_by_tiles(x, y);
+    ck_assert_mem_eq(x, y, sizeof(x));
+    use_precision(KELP_PRODUCT_TF32);
+    times_one_by_tiles(x, y);
+    ck_assert_float_eq(y[0], 1.0f + 0x1p-10f);
+    ck_assert_float_eq(y[1], -1.0f - 0x2p-10f);
+    ck_assert(isinf(y[2]) && isinf(y[3]));
+    for (uint32_t i = 4; i < PIXELS; i++) {
+        const float scale = ldexpf(1.0f, ilogbf(x[i]) - 10); /* of its last place */
+        ck_assert_float_eq(fmodf(y[i], scale), 0.0f);
+        ck_assert(fabsf(y[i] - x[i]) <= scale / 2);
+    }
+    use_precision(KELP_PRODUCT_BFLOAT16);
+    times_one_by_tiles(x, y);
+    kelp_bfloat16_round(x, PIXELS);
+    ck_assert_mem_eq(x, y, sizeof(x));
+}
+
 /* Products and convolutions are as near to the CPU's as their operands allow, in all orders. */
 KELP_LOOP_TEST(products_of_rounded_operands, 1, KELP_ARRAY_COUNT(precisions))
 {
