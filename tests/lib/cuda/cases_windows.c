@@ -213,14 +213,6 @@ static void need(kelp_status status, const struct kelp_error *error)
     }
 }
 
-static void *allocate(struct kelp_stream *stream, uint64_t count)
-{
-    struct kelp_error error;
-    void *memory = NULL;
-    need(stream->table->alloc(stream->device, count * sizeof(float), &memory, &error), &error);
-    return memory;
-}
-
 static void run_convolution(struct kelp_stream *stream, void *const *buffers, const void *arguments)
 {
     const struct conv_case *one = arguments;
@@ -238,12 +230,16 @@ static void run_convolution(struct kelp_stream *stream, void *const *buffers, co
                                   .write_x = one->write_x,
                                   .write_weight = one->write_weight,
                                   .write_bias = one->write_bias};
+    void *workspace = NULL;
     need(table->conv2d_create(stream->device, &one->shape, &run.conv, &error), &error);
-    run.workspace = allocate(stream, table->conv2d_workspace(run.conv));
+    need(table->alloc(stream->device, table->conv2d_workspace(run.conv) * sizeof(float), &workspace,
+                      &error),
+         &error);
+    run.workspace = workspace;
     table->conv2d(stream, &run);
     table->conv2d_gradient(stream, &run);
     need(table->wait(stream, &error), &error);
-    table->free(stream->device, run.workspace);
+    table->free(stream->device, workspace);
     table->conv2d_destroy(run.conv);
 }
 
