@@ -3,9 +3,11 @@
 #include <errno.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #define EXIT_SKIPPED 77 /* as CTest is told */
 
@@ -137,4 +139,27 @@ int kelp_suite_run(void)
         program.options->after();
     }
     return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}
+
+/* ---- where a test is ---------------------------------------------------------------------------
+ */
+
+void __real__mark_point(const char *file, int line);
+void __wrap__mark_point(const char *file, int line);
+
+/*
+ * Each ck_assert that holds tells Check its place (the linker puts this function between), for the
+ * report on a test that ends by a signal or takes too long: "after this point". Check writes it to
+ * a file each time, and some tests have millions of these. A place every few milliseconds will do.
+ */
+void __wrap__mark_point(const char *file, int line)
+{
+    static _Atomic int64_t told_ms = 0;
+    struct timespec now;
+    (void)clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+    const int64_t now_ms = (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+    if (now_ms != atomic_load_explicit(&told_ms, memory_order_relaxed)) {
+        atomic_store_explicit(&told_ms, now_ms, memory_order_relaxed);
+        __real__mark_point(file, line);
+    }
 }
