@@ -20,8 +20,8 @@ struct cuda_device {
     uint64_t memory_bytes;
     int capability; /* 90: compute capability 9.0 */
     enum kelp_product_precision precision;
-    struct kelp__cuda_cudnn *cudnn;        /* NULL: convolutions are Kelp's own */
-    char gpu[40]; /* the kind up to the libraries */
+    struct kelp__cuda_cudnn *cudnn; /* NULL: convolutions are Kelp's own */
+    char gpu[40];                   /* the kind up to the libraries */
     char kind[KELP_COMPUTE_KIND_SIZE];
 };
 
