@@ -1,6 +1,6 @@
 /*
- * How the CUDA device cuts a convolution (kernels/cuda/conv2d.cu explains the forms), and the
- * workspace that it needs: plans are made without a GPU, too (kernels/plan_device.c).
+ * How the CUDA device cuts a convolution (kernels/cuda/conv2d/conv2d.cu explains the forms), and
+ * the workspace that it needs: plans are made without a GPU, too (kernels/plan_device.c).
  *
  * Images in KELP_CHANNELS_LAST go by tiles, of any shape and in any number of groups. A tile is at
  * least 64 elements wide: of groups with few channels most of it is padding.
@@ -15,6 +15,10 @@
 /* Elements that a workspace may have, unless one sample needs more: 256 MiB. */
 #ifndef KELP_CUDA_CONV2D_WORKSPACE
 #define KELP_CUDA_CONV2D_WORKSPACE (UINT64_C(64) << 20)
+#endif
+/* By tiles: places of x or y that are taken at a time, unless one sample has more. */
+#ifndef KELP_CUDA_CONV2D_PLACES
+#define KELP_CUDA_CONV2D_PLACES INT_MAX
 #endif
 #define KELP_CUDA_CONV2D_BY_SAMPLE_OUTPUT_MIN 256u /* elements of an output plane */
 #define KELP_CUDA_CONV2D_TILE                 128u /* sides of a part that keeps a multiprocessor busy */
@@ -211,7 +215,9 @@ static inline void kelp__cuda_conv2d_plan_tiles(struct kelp__cuda_conv2d *conv)
     const uint64_t input = kelp__conv2d_plane(conv->shape.window.input);
     const uint32_t samples = conv->shape.samples_max != 0 ? conv->shape.samples_max : 1;
     conv->by_tiles = true;
-    conv->whole = (uint32_t)(INT_MAX / (input > conv->output ? input : conv->output));
+    conv->whole =
+        (uint32_t)(KELP_CUDA_CONV2D_PLACES / (input > conv->output ? input : conv->output));
+    conv->whole = conv->whole != 0 ? conv->whole : 1;
     conv->chunk = samples < conv->whole ? samples : conv->whole;
     conv->workspace = there > back ? there : back;
     conv->workspace = conv->workspace > sums ? conv->workspace : sums;

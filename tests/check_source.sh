@@ -68,6 +68,7 @@ proto: common/base common/program common/rpc common/training
 kernels: common/base common/job common/training
 kernels/cpu: kernels
 kernels/cuda: kernels kernels/cpu
+kernels/cuda/conv2d: kernels kernels/cuda
 ps/core: PURE
 ps/core/lanes: PURE ps/core
 ps/core/evidence: PURE ps/core ps/core/lanes

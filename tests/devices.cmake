@@ -4,13 +4,16 @@
 # thread, of which ThreadSanitizer has nothing to say.
 function(kelp_emulated_library)
   if(NOT KELP_FUZZER AND NOT KELP_SANITIZE STREQUAL "thread")
-    file(GLOB emulated CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/kernels/cuda/*.cu lib/cuda/emulated/*.cu)
+    file(GLOB emulated CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/kernels/cuda/*.cu
+      ${PROJECT_SOURCE_DIR}/kernels/cuda/*/*.cu lib/cuda/emulated/*.cu)
     list(REMOVE_ITEM emulated ${PROJECT_SOURCE_DIR}/kernels/cuda/products.cu
-      ${PROJECT_SOURCE_DIR}/kernels/cuda/cudnn_library.cu)
+      ${PROJECT_SOURCE_DIR}/kernels/cuda/conv2d/cudnn_library.cu)
     set_source_files_properties(${emulated} PROPERTIES LANGUAGE CXX)
     add_library(kelp_cuda_emulated STATIC ${emulated})
-    # So few blocks fill a device that small cases have large tiles.
-    target_compile_definitions(kelp_cuda_emulated PRIVATE _GNU_SOURCE KELP_CUDA_CONV2D_FILL=4u)
+    # So few blocks fill a device that small cases have large tiles, and so few places are taken at a time that some
+    # have several times.
+    target_compile_definitions(kelp_cuda_emulated PRIVATE
+      _GNU_SOURCE KELP_CUDA_CONV2D_FILL=4u KELP_CUDA_CONV2D_PLACES=1000u)
     target_include_directories(kelp_cuda_emulated BEFORE PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/lib/cuda/emulated
       ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/include)
     target_compile_options(kelp_cuda_emulated PRIVATE

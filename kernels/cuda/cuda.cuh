@@ -84,7 +84,7 @@ struct kelp__cuda_stream {
     unsigned int recorded;        /* of recordings' operators that may fault, counted: serials */
     struct kelp__cuda_kept *kept; /* until the stream goes */
     struct kelp__cuda_products *products; /* kernels/cuda/products.cu */
-    void *cudnn; /* cuDNN's handle, made when it is needed: kernels/cuda/cudnn.cu */
+    void *cudnn; /* cuDNN's handle, made when it is needed: kernels/cuda/conv2d/cudnn.cu */
 };
 
 static inline struct kelp__cuda_stream *kelp__cuda_stream_of(struct kelp_stream *stream)
@@ -126,6 +126,16 @@ void kelp__cuda_products_destroy(struct kelp__cuda_products *products); /* NULL:
 kelp_status kelp__cuda_products_describe(enum kelp_product_precision precision, char *text,
                                          size_t size, struct kelp_error *reterr);
 
+/* What a device asks cuDNN with. Errors: KELP_ERR_NOT_FOUND, with the places
+ * looked at; KELP_ERR_UNSUPPORTED (it is another one), KELP_ERR_DEVICE (it does not start),
+ * KELP_ERR_NO_MEMORY. The calling thread's GPU is the device's, here and below. */
+struct kelp__cuda_cudnn;
+kelp_status kelp__cuda_cudnn_create(struct kelp__cuda_cudnn **ret, struct kelp_error *reterr);
+void kelp__cuda_cudnn_destroy(struct kelp__cuda_cudnn *cudnn); /* NULL: nothing */
+/* "cudnn-9.19.0 0123abcd": its version, and a hash of what it chooses for a list of shapes. */
+void kelp__cuda_cudnn_describe(struct kelp__cuda_cudnn *cudnn,
+                               enum kelp_product_precision precision, char *text, size_t size);
+
 /* FNV-1a, from KELP_CUDA_HASH on. */
 #define KELP_CUDA_HASH UINT32_C(0x811c9dc5)
 static inline uint32_t kelp__cuda_hash(uint32_t hash, uint64_t value)
@@ -150,7 +160,7 @@ uint64_t kelp__cuda_conv2d_workspace(const struct kelp_conv2d *conv);
 void kelp__cuda_conv2d(struct kelp_stream *stream, const struct kelp_conv2d_run *run);
 void kelp__cuda_conv2d_gradient(struct kelp_stream *stream, const struct kelp_conv2d_run *run);
 
-/* A convolution by cuDNN, and what it does not take by the above (kernels/cuda/cudnn.cu). */
+/* A convolution by cuDNN, and what it does not take by the above (kernels/cuda/conv2d/cudnn.cu). */
 kelp_status kelp__cuda_convolution_create(struct kelp_device *device,
                                           const struct kelp_conv2d_shape *shape,
                                           struct kelp_conv2d **ret, struct kelp_error *reterr);

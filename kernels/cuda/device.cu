@@ -11,7 +11,6 @@
 #include <new>
 
 #include "kernels/cuda/cuda.cuh"
-#include "kernels/cuda/cudnn.cuh"
 #include "kernels/cuda_entry.h"
 
 struct cuda_device {

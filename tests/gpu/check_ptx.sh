@@ -1,7 +1,7 @@
 #!/bin/bash
 # What nvcc makes of the GPU's kernels: no sum whose order depends on the threads (atomics on floats),
 # no multiplication and addition in one (contraction), for the oldest and the newest architecture. What
-# is fused on purpose is assembly in the source (kernels/cuda/tensor.cuh), which the compiler marks.
+# is fused on purpose is assembly in the source (kernels/cuda/conv2d/tensor.cuh), which the compiler marks.
 # That nothing is spilled or lies in local memory, the build itself checks.
 # usage: tests/gpu/check_ptx.sh SOURCE_DIR NVCC
 # Exit status: 77: there is no nvcc.
@@ -52,7 +52,7 @@ rm "$scratch"/planted.*
 
 export -f compile
 export nvcc scratch
-printf '%s\n' kernels/cuda/*.cu | xargs -P 2 -I '{}' bash -c 'compile 75 {} && compile 120 {}'
+printf '%s\n' kernels/cuda/*.cu kernels/cuda/*/*.cu | xargs -P 2 -I '{}' bash -c 'compile 75 {} && compile 120 {}'
 bad="$(found "$scratch"/*.ptx)"
 if [ -n "$bad" ]; then
     printf '%s\n' "${bad//$scratch\//}" | head -n 10

@@ -1,8 +1,8 @@
 /*
- * What is said of cuDNN in kernels/cuda/cudnn_functions.h, against cuDNN itself where it is there:
- * the numbers and the struct against its headers, and the functions against its library, as far as
- * it works without a GPU. There it makes and checks descriptors, and no handle: nothing is asked of
- * the heuristic, and nothing computed.
+ * What is said of cuDNN in kernels/cuda/conv2d/cudnn_functions.h, against cuDNN itself where it is
+ * there: the numbers and the struct against its headers, and the functions against its library, as
+ * far as it works without a GPU. There it makes and checks descriptors, and no handle: nothing is
+ * asked of the heuristic, and nothing computed.
  *
  * Exit status: 0; 1: a line says what is wrong; 77: this machine has no cuDNN.
  */
@@ -10,7 +10,7 @@
 #include <cstdio>
 #include <dlfcn.h>
 
-#include "kernels/cuda/cudnn.cuh"
+#include "kernels/cuda/conv2d/cudnn.cuh"
 
 #if __has_include(<cudnn.h>)
 #include <cudnn.h>

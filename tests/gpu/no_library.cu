@@ -10,8 +10,8 @@
 #include <cstdio>
 #include <cstring>
 
+#include "kernels/cuda/conv2d/cudnn.cuh"
 #include "kernels/cuda/cuda.cuh"
-#include "kernels/cuda/cudnn.cuh"
 
 static bool with_another; /* a library without the functions that are looked for */
 

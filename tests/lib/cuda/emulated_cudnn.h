@@ -11,7 +11,7 @@
 #ifndef KELP_TESTS_LIB_CUDA_EMULATED_CUDNN_H
 #define KELP_TESTS_LIB_CUDA_EMULATED_CUDNN_H
 
-#include "kernels/cuda/cudnn_choice.h"
+#include "kernels/cuda/conv2d/cudnn_choice.h"
 
 struct emulated_cudnn {
     bool found;  /* false, as at the beginning: the machine has none */

@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/cuda/cudnn_choice.h"
+#include "kernels/cuda/conv2d/cudnn_choice.h"
 #include "tests/lib/suite.h"
 
 KELP_CASE("cudnn_choice", .timeout_s = 10)

@@ -1,9 +1,10 @@
-/* The double of cuDNN: kernels/cuda/cudnn_library.cu's place, and all of the library behind it. */
+/* The double of cuDNN: kernels/cuda/conv2d/cudnn_library.cu's place, and all of the library behind
+ * it. */
 #include <cstdlib>
 #include <cstring>
 
+#include "kernels/cuda/conv2d/cudnn.cuh"
 #include "kernels/cuda/cuda.cuh"
-#include "kernels/cuda/cudnn.cuh"
 
 extern "C" {
 #include "tests/lib/cuda/emulated_cudnn.h"

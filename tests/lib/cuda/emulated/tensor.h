@@ -1,6 +1,7 @@
 /*
- * kernels/cuda/tensor.cuh for g++: what its PTX does. Operands lose what a tensor core does not
- * look at; products are exact, and sums are taken in float32, k ascending, from what was there on.
+ * kernels/cuda/conv2d/tensor.cuh for g++: what its PTX does. Operands lose what a tensor core does
+ * not look at; products are exact, and sums are taken in float32, k ascending, from what was there
+ * on.
  */
 #ifndef KELP_TESTS_EMULATED_TENSOR_H
 #define KELP_TESTS_EMULATED_TENSOR_H

@@ -3,7 +3,7 @@
  * back into dx, dy and y between their own order and the wide form, y's bias. A launch counts its
  * elements in 31 bits, as conv2d.cu takes no more samples at a time.
  */
-#include "kernels/cuda/conv2d.cuh"
+#include "kernels/cuda/conv2d/conv2d.cuh"
 
 /* ---- columns --------------------------------------------------------------------------------- */
 

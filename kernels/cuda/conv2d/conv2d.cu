@@ -18,7 +18,7 @@
  */
 #include <cstdlib>
 
-#include "kernels/cuda/conv2d.cuh"
+#include "kernels/cuda/conv2d/conv2d.cuh"
 
 #define BIAS_PART      8192u /* elements of dy that a block adds up */
 #define BIAS_PARTS_MAX 1024u

@@ -10,10 +10,10 @@
  *   b   word t of column g, word t + 4 of column g
  *   sums  columns 2 t and 2 t + 1 of row g, then of row g + 8
  *
- * Private to kernels/cuda.
+ * Private to kernels/cuda/conv2d.
  */
-#ifndef KELP_KERNELS_CUDA_TENSOR_CUH
-#define KELP_KERNELS_CUDA_TENSOR_CUH
+#ifndef KELP_KERNELS_CUDA_CONV2D_TENSOR_CUH
+#define KELP_KERNELS_CUDA_CONV2D_TENSOR_CUH
 
 #include "kernels/cuda/cuda.cuh"
 

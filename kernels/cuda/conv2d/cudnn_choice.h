@@ -9,15 +9,15 @@
  * tf32 and bfloat16 are one to cuDNN: it reads tensors of float32 as TensorFloat-32 at the least,
  * and copies in bfloat16 would have to be made of all of them.
  *
- * Private to kernels/cuda.
+ * Private to kernels/cuda/conv2d.
  */
-#ifndef KELP_KERNELS_CUDA_CUDNN_CHOICE_H
-#define KELP_KERNELS_CUDA_CUDNN_CHOICE_H
+#ifndef KELP_KERNELS_CUDA_CONV2D_CUDNN_CHOICE_H
+#define KELP_KERNELS_CUDA_CONV2D_CUDNN_CHOICE_H
 
 #include <limits.h>
 
 #include "kernels/conv2d_check.h"
-#include "kernels/cuda/cudnn_functions.h"
+#include "kernels/cuda/conv2d/cudnn_functions.h"
 
 #define KELP_CUDNN_WORKSPACE_MAX  ((size_t)256 << 20) /* bytes */
 #define KELP_CUDNN_CANDIDATES_MAX 16

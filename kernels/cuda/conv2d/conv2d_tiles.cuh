@@ -4,18 +4,18 @@
  * steps: while it multiplies what one half of its shared memory holds, each thread loads its share
  * of the next step into registers, rounds it and puts it into the other half.
  *
- * In shared memory operands are words (kernels/cuda/tensor.cuh), [word of k][row or column]: a
- * float32, a tf32 number, or two bfloat16 ones that are neighbours in k. How a kernel's loader
+ * In shared memory operands are words (kernels/cuda/conv2d/tensor.cuh), [word of k][row or column]:
+ * a float32, a tf32 number, or two bfloat16 ones that are neighbours in k. How a kernel's loader
  * deals k to words is its own affair, as long as it does so for both operands; sums go along words,
  * and so have one order, which neither the tile's size nor the alignment of operands changes.
  *
- * Private to kernels/cuda.
+ * Private to kernels/cuda/conv2d.
  */
-#ifndef KELP_KERNELS_CUDA_CONV2D_TILES_CUH
-#define KELP_KERNELS_CUDA_CONV2D_TILES_CUH
+#ifndef KELP_KERNELS_CUDA_CONV2D_CONV2D_TILES_CUH
+#define KELP_KERNELS_CUDA_CONV2D_CONV2D_TILES_CUH
 
-#include "kernels/cuda/conv2d.cuh"
-#include "kernels/cuda/tensor.cuh"
+#include "kernels/cuda/conv2d/conv2d.cuh"
+#include "kernels/cuda/conv2d/tensor.cuh"
 
 #define KELP_CUDA_TILE_WORDS 16 /* of k, in a step */
 #define KELP_CUDA_TILE_PAD   8  /* words behind a row: those that a warp reads lie in all banks */

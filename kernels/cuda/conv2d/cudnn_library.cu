@@ -9,7 +9,7 @@
 
 #include <cuda_runtime.h>
 
-#include "kernels/cuda/cudnn.cuh"
+#include "kernels/cuda/conv2d/cudnn.cuh"
 
 #define TEXT_OF(number)  TEXT_OF_(number)
 #define TEXT_OF_(number) #number

@@ -15,8 +15,8 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "kernels/cuda/conv2d.cuh"
-#include "kernels/cuda/cudnn.cuh"
+#include "kernels/cuda/conv2d/conv2d.cuh"
+#include "kernels/cuda/conv2d/cudnn.cuh"
 
 struct kelp__cuda_cudnn {
     const struct kelp__cudnn_functions *functions;

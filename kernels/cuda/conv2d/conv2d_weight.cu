@@ -9,7 +9,7 @@
  * The sum over places is cut into parts (kernels/conv2d_sizes.h), which a second kernel adds up in
  * order, and puts in dweight's own order.
  */
-#include "kernels/cuda/conv2d_tiles.cuh"
+#include "kernels/cuda/conv2d/conv2d_tiles.cuh"
 
 struct weights {
     const float *x, *dy;

@@ -3,10 +3,10 @@
  * makes their operands and takes their results apart. The forms are explained in conv2d.cu. Images
  * with the channels last go by tiles: conv2d_gather.cu, conv2d_weight.cu.
  *
- * Private to kernels/cuda.
+ * Private to kernels/cuda/conv2d.
  */
-#ifndef KELP_KERNELS_CUDA_CONV2D_CUH
-#define KELP_KERNELS_CUDA_CONV2D_CUH
+#ifndef KELP_KERNELS_CUDA_CONV2D_CONV2D_CUH
+#define KELP_KERNELS_CUDA_CONV2D_CONV2D_CUH
 
 extern "C" {
 #include "kernels/conv2d_sizes.h"

@@ -15,7 +15,7 @@
  * A step has 16 words of k. A quad of neighbouring words is loaded by one thread; word i of quad q
  * stands in row 4 i + q of the tile, so that a warp's stores go to all banks.
  */
-#include "kernels/cuda/conv2d_tiles.cuh"
+#include "kernels/cuda/conv2d/conv2d_tiles.cuh"
 
 /* Blocks that fill a large device. */
 #ifdef KELP_CUDA_CONV2D_FILL

@@ -5,10 +5,10 @@
  *
  * An enum of cuDNN is an int, and a handle or descriptor a pointer.
  *
- * Private to kernels/cuda.
+ * Private to kernels/cuda/conv2d.
  */
-#ifndef KELP_KERNELS_CUDA_CUDNN_FUNCTIONS_H
-#define KELP_KERNELS_CUDA_CUDNN_FUNCTIONS_H
+#ifndef KELP_KERNELS_CUDA_CONV2D_CUDNN_FUNCTIONS_H
+#define KELP_KERNELS_CUDA_CONV2D_CUDNN_FUNCTIONS_H
 
 #include <stddef.h>
 
