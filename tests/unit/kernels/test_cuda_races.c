@@ -245,13 +245,16 @@ static uint32_t check_source(const char *path)
 
 static uint32_t check_sources(void)
 {
+    static const char *const rooms[] = {"*", "*/*"};
     const char *source = getenv("KELP_SOURCE");
     char pattern[512];
     glob_t found;
     uint32_t count = 0;
     ck_assert_msg(source != NULL, "KELP_SOURCE is not set: run this test through ctest");
-    (void)snprintf(pattern, sizeof(pattern), "%s/kernels/cuda/*.cu*", source);
-    ck_assert_int_eq(glob(pattern, 0, NULL, &found), 0);
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(rooms); i++) {
+        (void)snprintf(pattern, sizeof(pattern), "%s/kernels/cuda/%s.cu*", source, rooms[i]);
+        ck_assert_int_eq(glob(pattern, i == 0 ? 0 : GLOB_APPEND, NULL, &found), 0);
+    }
     for (size_t i = 0; i < found.gl_pathc; i++) {
         count += check_source(found.gl_pathv[i]);
     }
