@@ -1,15 +1,35 @@
 #!/bin/bash
 # All that needs a GPU, in one call of under ten minutes: the operators against the CPU and against
 # themselves, compute-sanitizer, whole jobs, speed. Parts that are not there are skipped with a word.
-# usage: tests/gpu/run.sh FOLDER REPORT [MNIST]
+# usage: tests/gpu/run.sh [--seconds N] [--only PATTERN] FOLDER REPORT [MNIST]
+#   --seconds N     no part begins or goes on after that (default 590)
+#   --only PATTERN  parts whose names match, such as 'cudnn*' or 'operators'
 #   FOLDER  a build (build/release, or one of KELP_PARTS=kernels, which has no jobs), or what
 #           deploy/folder.sh --tests made of one
 #   REPORT  a folder that is made: report.txt, and a log of each part
 #   MNIST   the data set's folder, for tests/gpu/jobs.sh
-# Exit status: 0 all passed or skipped, 1 some failed.
+# Exit status: 0 all passed or are not there, 1 some failed, 2 none failed, and for some the time was over.
 set -uo pipefail
 here="$(cd "$(dirname "$0")" && pwd)"
-folder="$(cd "${1:?usage: tests/gpu/run.sh FOLDER REPORT [MNIST]}" && pwd)"
+usage='usage: tests/gpu/run.sh [--seconds N] [--only PATTERN] FOLDER REPORT [MNIST]'
+seconds=590
+only='*'
+while [[ "${1:-}" == --* ]]; do
+    case "$1" in
+    --seconds) seconds="${2:?$usage}" ;;
+    --only) only="${2:?$usage}" ;;
+    *)
+        printf 'run.sh: %s: no such option; %s\n' "$1" "$usage" >&2
+        exit 2
+        ;;
+    esac
+    shift 2
+done
+[[ "$seconds" =~ ^[1-9][0-9]{0,5}$ ]] || {
+    printf 'run.sh: --seconds %s: a whole number of seconds, 1 to 999999\n' "$seconds" >&2
+    exit 2
+}
+folder="$(cd "${1:?$usage}" && pwd)"
 mkdir -p "${2:?}"
 report="$(cd "$2" && pwd)"
 mnist="${3:-}"
@@ -21,6 +41,7 @@ examples="$folder/examples"
 scripts="$folder/bench"
 [ -e "$scripts/torch_models.py" ] || scripts="$here/../../bench"
 failed=0
+late=0
 
 say() {
     printf '%s\n' "$*" | tee -a "$report/report.txt"
@@ -28,13 +49,29 @@ say() {
 
 # part NAME SECONDS COMMAND ...: its last lines go to the report.
 part() {
-    local name="$1" limit="$2" status begin="$SECONDS"
+    local name="$1" limit="$2" status begin="$SECONDS" left=$((seconds - SECONDS))
     shift 2
-    timeout "$limit" "$@" >"$report/$name.log" 2>&1
+    # shellcheck disable=SC2053 # a pattern
+    [[ "$name" == $only ]] || return 0
+    if [ "$left" -le 0 ]; then
+        say "== $name: not run: the $seconds s are over (--only $name runs it alone)"
+        late=1
+        return 0
+    fi
+    timeout "$((left < limit ? left : limit))" "$@" >"$report/$name.log" 2>&1
     status=$?
     case "$status" in
     0) say "== $name: passed ($((SECONDS - begin)) s)" ;;
     77) say "== $name: skipped: $(tail -n 1 "$report/$name.log")" ;;
+    124)
+        if [ "$left" -lt "$limit" ]; then
+            say "== $name: cut after $((SECONDS - begin)) s: the $seconds s are over (--only $name runs it alone)"
+            late=1
+        else
+            say "== $name: FAILED: it takes longer than $limit s"
+            failed=1
+        fi
+        ;;
     *)
         say "== $name: FAILED with $status ($((SECONDS - begin)) s)"
         failed=1
@@ -85,3 +122,4 @@ else
     say "== compute-sanitizer: skipped: it is not on the path"
 fi
 [ "$failed" -eq 0 ] || exit 1
+[ "$late" -eq 0 ] || exit 2
