@@ -50,21 +50,40 @@ static void show(struct kelp_job_client *client, struct kelp_display *display)
     kelp_job_client_status_free(reply);
 }
 
-/* Errors: KELP_ERR_TIMEOUT, and what asking again does not change. */
-static kelp_status wait_for_result(struct kelp_job_client *client, uint64_t timeout_ms,
-                                   char **ret_text, struct kelp_result *ret_result,
-                                   struct kelp_error *reterr)
+/* Asking again changes nothing of that. */
+static bool is_final(kelp_status status)
+{
+    return status == KELP_OK || kelp_status_group(status) == KELP_GROUP_DATA ||
+           status == KELP_ERR_INVALID || status == KELP_ERR_DENIED;
+}
+
+struct ending {
+    char *text; /* owned; NULL: there is none yet */
+    struct kelp_result result;
+    struct kelp_run_home place;
+};
+
+/* The result first, then where its run is: an etcd that is slow then is asked again for that alone.
+ * Errors: KELP_ERR_TIMEOUT, and what is final. */
+static kelp_status wait_for_ending(struct kelp_job_client *client, uint64_t timeout_ms,
+                                   struct ending *ending, struct kelp_error *reterr)
 {
     const uint64_t begin_ms = kelp_clock_ms();
     const uint64_t end_ms = begin_ms + timeout_ms;
     struct kelp_display display;
+    bool over = false;
     kelp_status status;
 
     kelp_display_init(&display, STDERR_FILENO);
     do {
-        status = kelp_run_result_get(client, DEADLINE_MS, ret_text, ret_result, reterr);
-        if (status == KELP_OK || kelp_status_group(status) == KELP_GROUP_DATA ||
-            status == KELP_ERR_INVALID || status == KELP_ERR_DENIED) {
+        status =
+            over ? KELP_OK
+                 : kelp_run_result_get(client, DEADLINE_MS, &ending->text, &ending->result, reterr);
+        if (status == KELP_OK) {
+            over = true;
+            status = kelp_run_home_get(client, DEADLINE_MS, &ending->place, reterr);
+        }
+        if (is_final(status) || (over && status == KELP_ERR_NOT_FOUND)) {
             break;
         }
         if (status == KELP_ERR_NOT_FOUND) {
@@ -75,7 +94,7 @@ static kelp_status wait_for_result(struct kelp_job_client *client, uint64_t time
         (void)usleep(PERIOD_US);
     } while (kelp_clock_ms() < end_ms);
     kelp_display_clear(&display);
-    return status == KELP_ERR_NOT_FOUND
+    return status == KELP_ERR_NOT_FOUND && !over
                ? kelp_fail(reterr, KELP_ERR_TIMEOUT, "job '%s' is not over in time",
                            kelp_job_client_job(client))
                : status;
@@ -100,32 +119,26 @@ static int wait_for_end(const struct kelp_options *given)
 {
     const char *job = kelp_verb_typed(given);
     struct kelp_job_client *client = NULL;
-    struct kelp_run_home place = {.folder = ""};
-    static struct kelp_result result; /* large */
+    static struct ending ending; /* large */
     struct kelp_error error;
-    char *text = NULL;
 
     kelp_status status = kelp_job_client_open(kelp_options_text(given, "etcd"), job,
                                               kelp_options_text(given, "certs"), &client, &error);
     if (status != KELP_OK) {
         return kelp_complain(KELP_EXIT_USAGE, "%s", error.text);
     }
-    status =
-        wait_for_result(client, kelp_options_duration_ms(given, "timeout"), &text, &result, &error);
-    if (status == KELP_OK) {
-        status = kelp_run_home_get(client, DEADLINE_MS, &place, &error);
-    }
+    status = wait_for_ending(client, kelp_options_duration_ms(given, "timeout"), &ending, &error);
     kelp_job_client_close(client);
     if (status != KELP_OK) {
-        free(text);
+        free(ending.text);
         return kelp_complain(KELP_EXIT_UNREACHABLE, "%s", error.text);
     }
     if (kelp_verb_json(given)) {
-        (void)fputs(text, stdout);
+        (void)fputs(ending.text, stdout);
     }
-    free(text);
-    return kelp_verb_json(given) ? kelp_launch_result_exit_status(&result)
-                                 : tell(job, &place, &result);
+    free(ending.text);
+    return kelp_verb_json(given) ? kelp_launch_result_exit_status(&ending.result)
+                                 : tell(job, &ending.place, &ending.result);
 }
 
 const struct kelp_verb kelp_verb_wait = {"wait", "wait until a job that kelp node runs is over",

@@ -628,3 +628,27 @@ KELP_TEST(tells_its_manager)
     ck_assert_int_eq(close(manager), 0);
     ck_assert_int_eq(unsetenv("WATCHDOG_USEC"), 0);
 }
+
+KELP_CASE("ends", .timeout_s = 2 * KELP_TEST_HANG_S, .setup = setup, .teardown = teardown)
+
+/* kelp wait has heard that the job is over, and etcd is slow to say where its run is. */
+KELP_TEST(etcd_is_slow_at_the_end)
+{
+    struct tcp_proxy proxy;
+    struct kelp_test_command wait;
+
+    start_two();
+    ends(0, 0);
+    ends(1, 0);
+    tcp_proxy_start(&proxy, etcd.port, "/v3/kv/range");
+    tcp_proxy_hold_after(&proxy, 1);
+    memset(&wait, 0, sizeof(wait));
+    kelp_test_command_start(&wait, folder.path,
+                            (const char *[]){"wait", "hosts", "--etcd", proxy.server.url, NULL});
+    tcp_proxy_wait_held(&proxy, 2); /* it asks again */
+    tcp_proxy_hold(&proxy, false);
+    (void)kelp_test_command_wait(&wait, KELP_TEST_HANG_MS);
+    ck_assert_msg(wait.exit_code == 0, "exit %d: %s", wait.exit_code, wait.err);
+    kelp_test_command_fini(&wait);
+    tcp_proxy_stop(&proxy);
+}

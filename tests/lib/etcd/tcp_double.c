@@ -178,7 +178,9 @@ static enum fate decide(struct tcp_proxy *proxy, const char *bytes, size_t count
     proxy->seen++;
     proxy->held++;
     (void)pthread_cond_broadcast(&proxy->changed);
-    while (proxy->hold) {
+    const bool passes = proxy->pass > 0;
+    proxy->pass -= passes ? 1 : 0;
+    while (proxy->hold && !passes) {
         (void)pthread_cond_wait(&proxy->changed, &proxy->lock);
     }
     proxy->held--;
@@ -354,6 +356,14 @@ void tcp_proxy_hold(struct tcp_proxy *proxy, bool hold)
     (void)pthread_mutex_lock(&proxy->lock);
     proxy->hold = hold;
     (void)pthread_cond_broadcast(&proxy->changed);
+    (void)pthread_mutex_unlock(&proxy->lock);
+}
+
+void tcp_proxy_hold_after(struct tcp_proxy *proxy, int pass)
+{
+    (void)pthread_mutex_lock(&proxy->lock);
+    proxy->hold = true;
+    proxy->pass = pass;
     (void)pthread_mutex_unlock(&proxy->lock);
 }
 

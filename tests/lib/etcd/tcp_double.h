@@ -51,7 +51,8 @@ struct tcp_proxy {
     const char *path;  /* requests whose first line begins with "POST <path>" are counted */
     int lose_answers;  /* of as many of them, the answers; the connection is then closed */
     int lose_requests; /* of as many, the requests themselves */
-    bool hold;         /* they wait until it is false */
+    bool hold;         /* they wait until it is false ... */
+    int pass;          /* ... but for as many */
     int held;          /* how many wait */
     int seen;          /* how many came */
     int frozen_below;  /* connections numbered lower pass nothing on, and stay open */
@@ -62,6 +63,8 @@ struct tcp_proxy {
 void tcp_proxy_start(struct tcp_proxy *proxy, uint16_t to_port, const char *path);
 void tcp_proxy_stop(struct tcp_proxy *proxy);
 void tcp_proxy_hold(struct tcp_proxy *proxy, bool hold);
+/* But for the next `pass` of them. */
+void tcp_proxy_hold_after(struct tcp_proxy *proxy, int pass);
 void tcp_proxy_wait_held(struct tcp_proxy *proxy, int count);
 void tcp_proxy_lose(struct tcp_proxy *proxy, int answers, int requests);
 int tcp_proxy_seen(struct tcp_proxy *proxy);

@@ -48,7 +48,7 @@ KELP_TEST(test_precedence)
     ck_assert_str_eq(job_bench.error.text,
                      "command line: cluster: unknown key; allowed in cluster are "
                      "workers, shards, max_shards, lanes, lane_threads, device, streams, compute, "
-                     "mixed, replicas, move_rate");
+                     "cudnn, mixed, replicas, move_rate");
     ck_assert_int_eq(setenv("KELP_TRAIN_LR", "x", 1), 0);
     ck_assert_int_eq(kelp_job_file_environment(job_bench.file, &job_bench.error), KELP_ERR_INVALID);
     ck_assert_str_eq(job_bench.error.text,
