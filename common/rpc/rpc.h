@@ -111,6 +111,13 @@ void kelp_rpc_loop_wake(struct kelp_rpc_loop *loop);
 kelp_status kelp_rpc_loop_post(struct kelp_rpc_loop *loop, void (*function)(void *user),
                                void *user) KELP_MUST_USE;
 
+/* A thread that carries channels (kelp_rpc_channel_open_carried()) until the loop is destroyed. No
+ * other thread runs the loop meanwhile. Errors: KELP_ERR_NO_MEMORY. */
+struct kelp_rpc_carrier;
+kelp_status kelp_rpc_carrier_start(struct kelp_rpc_loop *loop,
+                                   struct kelp_rpc_carrier **ret_carrier,
+                                   struct kelp_error *reterr) KELP_MUST_USE;
+
 /* A repeating timer; the callback runs in the loop. stop: the callback does not run any more after
  * it returned, when called from the loop's thread. */
 struct kelp_rpc_timer;
@@ -257,6 +264,13 @@ kelp_status kelp_rpc_channel_open(struct kelp_rpc_loop *loop, const char *addres
                                   enum kelp_role server, size_t message_bytes_max,
                                   struct kelp_rpc_channel **ret_channel,
                                   struct kelp_error *reterr) KELP_MUST_USE;
+/* The same, and a thread of its own moves the bytes of its streams (and of other channels that it
+ * carries) from and to their sockets, with TLS what that costs. Callbacks run in the loop as ever.
+ * For large messages: each costs the loop a wake-up more. */
+kelp_status kelp_rpc_channel_open_carried(struct kelp_rpc_carrier *carrier, const char *address,
+                                          enum kelp_role server, size_t message_bytes_max,
+                                          struct kelp_rpc_channel **ret_channel,
+                                          struct kelp_error *reterr) KELP_MUST_USE;
 /* All its streams must have reported closed() (from inside the last closed() is fine). NULL does
  * nothing. */
 void kelp_rpc_channel_close(struct kelp_rpc_channel *channel);

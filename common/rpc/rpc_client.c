@@ -36,7 +36,7 @@ struct watcher {
     struct kelp__rpc_op op;
     pthread_mutex_t lock;  /* guards channel */
     grpc_channel *channel; /* NULL: closed */
-    struct kelp_rpc_loop *loop;
+    grpc_completion_queue *queue;
 };
 
 struct retired {
@@ -47,6 +47,7 @@ struct retired {
 
 struct kelp_rpc_channel {
     struct kelp_rpc_loop *loop;
+    struct kelp_rpc_carrier *carrier; /* NULL: whoever runs the loop moves its bytes */
     char *target;
     enum kelp_role server;
     bool secure;
@@ -62,14 +63,18 @@ struct kelp_rpc_channel {
 
 /* ---- channel ---- */
 
+static grpc_completion_queue *queue_of(const struct kelp_rpc_channel *channel)
+{
+    return channel->carrier ? kelp__rpc_carrier_queue(channel->carrier) : channel->loop->queue;
+}
+
 static void watch(struct watcher *watcher)
 {
     grpc_connectivity_state state = grpc_channel_check_connectivity_state(watcher->channel, 0);
 
     atomic_store(&watcher->op.armed, true);
-    grpc_channel_watch_connectivity_state(watcher->channel, state,
-                                          gpr_inf_future(GPR_CLOCK_MONOTONIC), watcher->loop->queue,
-                                          &watcher->op);
+    grpc_channel_watch_connectivity_state(
+        watcher->channel, state, gpr_inf_future(GPR_CLOCK_MONOTONIC), watcher->queue, &watcher->op);
 }
 
 static void watched(struct kelp__rpc_op *op, bool success)
@@ -89,11 +94,11 @@ static void watched(struct kelp__rpc_op *op, bool success)
     }
 }
 
-static void watcher_start(struct watcher *watcher, struct kelp_rpc_loop *loop,
+static void watcher_start(struct watcher *watcher, grpc_completion_queue *queue,
                           grpc_channel *channel)
 {
     watcher->op.done = watched;
-    watcher->loop = loop;
+    watcher->queue = queue;
     watcher->channel = channel;
     (void)pthread_mutex_init(&watcher->lock, NULL);
     watch(watcher);
@@ -169,7 +174,7 @@ static bool redial_locked(struct kelp_rpc_channel *channel, uint64_t version)
     channel->channel = made;
     channel->watcher = watcher;
     channel->version = version;
-    watcher_start(watcher, channel->loop, made);
+    watcher_start(watcher, queue_of(channel), made);
     return true;
 }
 
@@ -187,9 +192,10 @@ static grpc_channel *newest(struct kelp_rpc_channel *channel)
     return newest;
 }
 
-kelp_status kelp_rpc_channel_open(struct kelp_rpc_loop *loop, const char *address,
-                                  enum kelp_role server, size_t message_bytes_max,
-                                  struct kelp_rpc_channel **ret_channel, struct kelp_error *reterr)
+static kelp_status open_channel(struct kelp_rpc_loop *loop, struct kelp_rpc_carrier *carrier,
+                                const char *address, enum kelp_role server,
+                                size_t message_bytes_max, struct kelp_rpc_channel **ret_channel,
+                                struct kelp_error *reterr)
 {
     if (!kelp_address_is_target(address) || strlen(address) > KELP_RPC_ADDRESS_MAX) {
         return kelp_fail(reterr, KELP_ERR_INVALID,
@@ -203,6 +209,7 @@ kelp_status kelp_rpc_channel_open(struct kelp_rpc_loop *loop, const char *addres
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for a connection to %s", address);
     }
     channel->loop = loop;
+    channel->carrier = carrier;
     channel->target = target;
     channel->server = server;
     channel->secure = loop->credentials && !kelp__rpc_address_is_local(address);
@@ -219,6 +226,22 @@ kelp_status kelp_rpc_channel_open(struct kelp_rpc_loop *loop, const char *addres
     }
     *ret_channel = channel;
     return KELP_OK;
+}
+
+kelp_status kelp_rpc_channel_open(struct kelp_rpc_loop *loop, const char *address,
+                                  enum kelp_role server, size_t message_bytes_max,
+                                  struct kelp_rpc_channel **ret_channel, struct kelp_error *reterr)
+{
+    return open_channel(loop, NULL, address, server, message_bytes_max, ret_channel, reterr);
+}
+
+kelp_status kelp_rpc_channel_open_carried(struct kelp_rpc_carrier *carrier, const char *address,
+                                          enum kelp_role server, size_t message_bytes_max,
+                                          struct kelp_rpc_channel **ret_channel,
+                                          struct kelp_error *reterr)
+{
+    return open_channel(kelp__rpc_carrier_loop(carrier), carrier, address, server,
+                        message_bytes_max, ret_channel, reterr);
 }
 
 /* Somebody wants to use the channel: do not sit out a back-off. True if an attempt was started. */
@@ -265,8 +288,8 @@ kelp_status kelp_rpc_stream_open(struct kelp_rpc_channel *channel,
     /* The path is copied: gRPC may look at it after we returned. */
     grpc_slice method = grpc_slice_from_copied_string(options->path);
     grpc_call *call =
-        grpc_channel_create_call(to, NULL, GRPC_PROPAGATE_DEFAULTS, channel->loop->queue, method,
-                                 NULL, gpr_inf_future(GPR_CLOCK_MONOTONIC), NULL);
+        grpc_channel_create_call(to, NULL, GRPC_PROPAGATE_DEFAULTS, queue_of(channel), method, NULL,
+                                 gpr_inf_future(GPR_CLOCK_MONOTONIC), NULL);
     grpc_slice_unref(method);
     struct kelp_rpc_stream *stream = kelp__rpc_stream_create(
         channel->loop, call, NULL, channel->target, channel->message_bytes_max);
@@ -274,6 +297,7 @@ kelp_status kelp_rpc_stream_open(struct kelp_rpc_channel *channel,
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for a stream to %s",
                          channel->target);
     }
+    kelp__rpc_stream_set_carrier(stream, channel->carrier);
     *ret_stream = stream; /* before callbacks can run */
     if (options->hello) {
         kelp__rpc_stream_expect_answer(stream);

@@ -28,6 +28,7 @@ struct kelp__rpc_op {
     /* True while gRPC has it. Release on arming and acquire on completion order our memory between
      * the two threads, and a tag that came twice would be seen. */
     atomic_bool armed;
+    bool anywhere; /* a carrier's thread may dispatch it: it runs no callback of the loop's */
     /* Between its completion and its dispatch, in a loop with shared memory. */
     struct kelp__rpc_op *next;
     bool success;
@@ -40,6 +41,12 @@ void kelp__rpc_start(grpc_call *call, const grpc_op *ops, size_t op_count, struc
 void kelp__rpc_dispatch(struct kelp__rpc_op *op, bool success);
 
 /* ---- loop ---- */
+
+/* A call that is never started: a batch without operations on it completes at once, which is how a
+ * thread puts an event into the queue (the C API has no alarms). */
+grpc_call *kelp__rpc_post_call_create(struct kelp_rpc_loop *loop, grpc_completion_queue *queue);
+/* Signals are for the threads of the program. */
+bool kelp__rpc_thread_start(pthread_t *thread, void *(*run)(void *user), void *user);
 
 struct kelp__rpc_shared; /* rpc_shared_internal.h */
 
@@ -57,10 +64,9 @@ struct kelp_rpc_timer {
 struct kelp_rpc_loop {
     grpc_completion_queue *queue;
     _Atomic(struct kelp__rpc_shared *) shared; /* NULL: it waits for gRPC alone */
-    /* A call that is never started: a batch without operations on it completes at once, which is
-     * how a thread puts an event into the queue (the C API has no alarms). */
     grpc_channel *post_channel;
-    grpc_call *post_call;
+    grpc_call *post_call; /* kelp__rpc_post_call_create() */
+    struct kelp_rpc_carrier *carriers;
     struct kelp__rpc_op wake_op;
     atomic_bool wake_pending;
     atomic_uint keepalive_ms;
@@ -79,6 +85,15 @@ int64_t kelp__rpc_now_us(void);
 void kelp__rpc_timer_set(struct kelp_rpc_loop *loop, struct kelp_rpc_timer *timer, uint32_t in_ms,
                          void (*function)(void *user), void *user);
 bool kelp__rpc_timer_unset(struct kelp_rpc_timer *timer);
+
+/* ---- carriers (rpc_carrier.c) ---- */
+
+struct kelp_rpc_loop *kelp__rpc_carrier_loop(const struct kelp_rpc_carrier *carrier);
+grpc_completion_queue *kelp__rpc_carrier_queue(const struct kelp_rpc_carrier *carrier);
+/* It is dispatched soon, by the carrier's thread. */
+void kelp__rpc_carrier_post(struct kelp_rpc_carrier *carrier, struct kelp__rpc_op *op);
+/* Their channels and streams are closed. What completed waits to be dispatched. */
+void kelp__rpc_carriers_end(struct kelp_rpc_loop *loop);
 
 /* ---- addresses ---- */
 
@@ -199,6 +214,8 @@ void kelp__rpc_stream_set_connection(struct kelp_rpc_stream *stream,
                                      const struct kelp__rpc_connection *connection);
 void kelp__rpc_stream_set_caller(struct kelp_rpc_stream *stream,
                                  const struct kelp__rpc_caller *caller);
+/* On the client, before anything is sent: in whose queue the call is; NULL: in the loop's. */
+void kelp__rpc_stream_set_carrier(struct kelp_rpc_stream *stream, struct kelp_rpc_carrier *carrier);
 /* On the client, before anything is sent: kelp_rpc_stream_options.hello. */
 void kelp__rpc_stream_expect_answer(struct kelp_rpc_stream *stream);
 /* Send the initial metadata and watch for the end: sending may begin. */

@@ -8,6 +8,7 @@
 #include <grpc/support/log.h>
 #include <malloc.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -262,6 +263,24 @@ void kelp_rpc_timer_stop(struct kelp_rpc_timer *timer)
 
 /* ---- loop ---- */
 
+grpc_call *kelp__rpc_post_call_create(struct kelp_rpc_loop *loop, grpc_completion_queue *queue)
+{
+    return grpc_channel_create_call(loop->post_channel, NULL, GRPC_PROPAGATE_DEFAULTS, queue,
+                                    grpc_slice_from_static_string("/post"), NULL,
+                                    gpr_inf_future(GPR_CLOCK_MONOTONIC), NULL);
+}
+
+bool kelp__rpc_thread_start(pthread_t *thread, void *(*run)(void *user), void *user)
+{
+    sigset_t all, before;
+
+    (void)sigfillset(&all);
+    (void)pthread_sigmask(SIG_SETMASK, &all, &before);
+    const bool started = pthread_create(thread, NULL, run, user) == 0;
+    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return started;
+}
+
 kelp_status kelp_rpc_loop_create(struct kelp_rpc_loop **ret_loop, struct kelp_error *reterr)
 {
     struct kelp_rpc_loop *loop = calloc(1, sizeof(*loop));
@@ -277,9 +296,7 @@ kelp_status kelp_rpc_loop_create(struct kelp_rpc_loop **ret_loop, struct kelp_er
     loop->queue = grpc_completion_queue_create_for_next(NULL);
     loop->post_channel =
         grpc_lame_client_channel_create("loop", GRPC_STATUS_UNAVAILABLE, "never called");
-    loop->post_call = grpc_channel_create_call(loop->post_channel, NULL, GRPC_PROPAGATE_DEFAULTS,
-                                               loop->queue, grpc_slice_from_static_string("/post"),
-                                               NULL, gpr_inf_future(GPR_CLOCK_MONOTONIC), NULL);
+    loop->post_call = kelp__rpc_post_call_create(loop, loop->queue);
     *ret_loop = loop;
     return KELP_OK;
 }

@@ -1,7 +1,6 @@
 /* How a loop waits when it has sources of its own (rpc_shared_internal.h). */
 #include <assert.h>
 #include <errno.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -34,7 +33,7 @@ static void ring(const struct kelp__rpc_shared *shared)
     }
 }
 
-static void put_event(struct kelp__rpc_shared *shared, struct kelp__rpc_op *op, bool success)
+void kelp__rpc_shared_put(struct kelp__rpc_shared *shared, struct kelp__rpc_op *op, bool success)
 {
     (void)pthread_mutex_lock(&shared->lock);
     op->next = NULL;
@@ -69,7 +68,7 @@ static void *bring_events(void *user)
             return NULL;
         }
         assert(event.type == GRPC_OP_COMPLETE);
-        put_event(shared, event.tag, event.success != 0);
+        kelp__rpc_shared_put(shared, event.tag, event.success != 0);
     }
 }
 
@@ -81,18 +80,6 @@ static bool watch(const struct kelp__rpc_shared *shared, int fd, uint64_t name, 
     struct epoll_event event = {.events = events, .data.u64 = name};
 
     return epoll_ctl(shared->epoll, operation, fd, &event) == 0;
-}
-
-/* Signals are for the threads of the program. */
-static bool start_thread(struct kelp__rpc_shared *shared)
-{
-    sigset_t all, before;
-
-    (void)sigfillset(&all);
-    (void)pthread_sigmask(SIG_SETMASK, &all, &before);
-    const bool started = pthread_create(&shared->thread, NULL, bring_events, shared) == 0;
-    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return started;
 }
 
 static void shared_free(struct kelp__rpc_shared *shared)
@@ -122,7 +109,7 @@ kelp_status kelp__rpc_shared_begin(struct kelp_rpc_loop *loop, struct kelp_error
     shared->bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (shared->epoll < 0 || shared->bell < 0 ||
         !watch(shared, shared->bell, EVENTS_NAME, EPOLLIN, EPOLL_CTL_ADD) ||
-        !start_thread(shared)) {
+        !kelp__rpc_thread_start(&shared->thread, bring_events, shared)) {
         shared_free(shared);
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY,
                          "no descriptor or thread to wait for shared memory");
@@ -144,6 +131,7 @@ void kelp__rpc_shared_end(struct kelp_rpc_loop *loop)
         more = kelp__rpc_shared_run(shared) || came;
     }
     assert(!shared->sources);
+    kelp__rpc_carriers_end(loop);
     kelp__rpc_start(loop->post_call, NULL, 0, &shared->stop_op);
     (void)pthread_join(shared->thread, NULL);
     while (kelp__rpc_shared_run(shared)) {

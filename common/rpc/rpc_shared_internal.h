@@ -1,9 +1,10 @@
 /*
- * A loop that waits for shared memory too, and its streams through it.
+ * A loop that waits for more than one queue of gRPC's, and its streams through shared memory.
  *
  * gRPC's queue can only be waited for by itself. So a thread of the loop waits there, and hands
  * each event to whoever runs the loop, who waits for descriptors: of a channel each, of listeners,
- * and one for events. A loop without any of these has no such thread and waits in the queue itself.
+ * and one for events. A loop without any of these, nor a carrier, has no such thread and waits in
+ * the queue itself.
  *
  *     asleep --its descriptor can be read, kick--> awake --is taken--> running --nothing more-->
  * awake awake --the loop is about to wait, rest--> asleep
@@ -43,6 +44,8 @@ kelp_status kelp__rpc_shared_begin(struct kelp_rpc_loop *loop,
                                    struct kelp_error *reterr) KELP_MUST_USE;
 /* No source is left, but streams that end now. The loop runs no more. */
 void kelp__rpc_shared_end(struct kelp_rpc_loop *loop);
+/* Whoever runs the loop dispatches it. Any thread. */
+void kelp__rpc_shared_put(struct kelp__rpc_shared *shared, struct kelp__rpc_op *op, bool success);
 /* Do at most one thing that is there; false: there is none. */
 bool kelp__rpc_shared_run(struct kelp__rpc_shared *shared);
 /* until_us 0: only look. True: something came, and there may be more. */

@@ -28,6 +28,7 @@
 
 static void read_done(struct kelp__rpc_op *op, bool success);
 static void start_done(struct kelp__rpc_op *op, bool success);
+static void pump_due(struct kelp__rpc_op *op, bool success);
 static void send_done(struct kelp__rpc_op *op, bool success);
 static void finish_done(struct kelp__rpc_op *op, bool success);
 
@@ -52,8 +53,10 @@ struct kelp_rpc_stream *kelp__rpc_stream_create(struct kelp_rpc_loop *loop, grpc
     stream->start_op.done = start_done;
     stream->read_op.done = read_done;
     stream->watch_op.done = kelp__rpc_stream_watched;
+    stream->pump_op.done = pump_due;
     stream->send_op.done = send_done;
     stream->finish_op.done = finish_done;
+    stream->start_op.anywhere = stream->send_op.anywhere = stream->finish_op.anywhere = true;
     grpc_metadata_array_init(&stream->initial_metadata);
     grpc_metadata_array_init(&stream->trailing_metadata);
     stream->details = grpc_empty_slice();
@@ -230,6 +233,16 @@ void kelp__rpc_stream_pump(struct kelp_rpc_stream *stream)
     }
 }
 
+/* The caller counts as a write. */
+static void pump_due(struct kelp__rpc_op *op, bool success)
+{
+    struct kelp_rpc_stream *stream = KELP_CONTAINER_OF(op, struct kelp_rpc_stream, pump_op);
+
+    (void)success;
+    kelp__rpc_stream_pump(stream);
+    kelp__rpc_stream_let_go(stream, true);
+}
+
 static void send_done(struct kelp__rpc_op *op, bool success)
 {
     struct kelp_rpc_stream *stream = KELP_CONTAINER_OF(op, struct kelp_rpc_stream, send_op);
@@ -289,9 +302,10 @@ kelp_status kelp_rpc_stream_send(struct kelp_rpc_stream *stream, struct kelp_rpc
     if (status != KELP_OK) {
         kelp_rpc_message_unref(message);
     }
-    if (start) {
-        kelp__rpc_stream_pump(stream);
-        kelp__rpc_stream_let_go(stream, true);
+    if (start && stream->carrier) {
+        kelp__rpc_carrier_post(stream->carrier, &stream->pump_op);
+    } else if (start) {
+        pump_due(&stream->pump_op, true);
     }
     return status;
 }
@@ -429,6 +443,11 @@ void kelp__rpc_stream_set_connection(struct kelp_rpc_stream *stream,
 void kelp_rpc_stream_trust(struct kelp_rpc_stream *stream)
 {
     kelp__rpc_trust_grant(&stream->connection);
+}
+
+void kelp__rpc_stream_set_carrier(struct kelp_rpc_stream *stream, struct kelp_rpc_carrier *carrier)
+{
+    stream->carrier = carrier;
 }
 
 void kelp__rpc_stream_expect_answer(struct kelp_rpc_stream *stream)

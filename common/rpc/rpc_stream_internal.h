@@ -9,8 +9,9 @@ struct kelp_rpc_stream {
     /* Through shared memory: of that (rpc_shared_stream.c), which uses what is not gRPC's. */
     struct kelp_rpc_shared_stream *shared;
     struct kelp_rpc_loop *loop;
-    struct kelp_rpc_server *server; /* NULL on the client */
-    size_t message_bytes_max;       /* of what we send; the peer has a limit of its own */
+    struct kelp_rpc_carrier *carrier; /* whose thread sends; NULL: whoever has something to send */
+    struct kelp_rpc_server *server;   /* NULL on the client */
+    size_t message_bytes_max;         /* of what we send; the peer has a limit of its own */
     grpc_call *call;
     char *peer;
     struct kelp__rpc_caller caller;         /* on a server; no name: there is no certificate */
@@ -21,6 +22,7 @@ struct kelp_rpc_stream {
     struct kelp__rpc_op start_op;
     struct kelp__rpc_op read_op;
     struct kelp__rpc_op watch_op;
+    struct kelp__rpc_op pump_op; /* of a carrier */
     struct kelp__rpc_op send_op;
     struct kelp__rpc_op finish_op;
     struct kelp_rpc_timer first_message_timer;

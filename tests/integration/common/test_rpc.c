@@ -146,8 +146,9 @@ static struct side at_server;
 static struct side at_client;
 static char address[64];
 
-static bool shared; /* methods are reached through shared memory */
-static bool meets;  /* at a port, with a folder to meet in */
+static bool shared;  /* methods are reached through shared memory */
+static bool meets;   /* at a port, with a folder to meet in */
+static bool carried; /* a thread of its own moves the channel's bytes */
 static char folder[] = "/tmp/kelp-test-XXXXXX";
 
 static void setup(void)
@@ -169,9 +170,24 @@ static void setup(void)
     ck_assert_msg(kelp_rpc_server_open(loop, &options, &server, &error) == KELP_OK, "%s",
                   error.text);
     (void)snprintf(address, sizeof(address), "%s", kelp_rpc_server_address(server));
+    if (carried) {
+        struct kelp_rpc_carrier *carrier = NULL;
+        ck_assert_int_eq(kelp_rpc_carrier_start(loop, &carrier, &error), KELP_OK);
+        ck_assert_int_eq(kelp_rpc_channel_open_carried(carrier, address, KELP_ROLE_SHARD, BYTES_MAX,
+                                                       &channel, &error),
+                         KELP_OK);
+        return;
+    }
     ck_assert_int_eq(
         kelp_rpc_channel_open(loop, address, KELP_ROLE_SHARD, BYTES_MAX, &channel, &error),
         KELP_OK);
+}
+
+static void setup_carried(void)
+{
+    carried = true;
+    kelp_rpc_global_several_loops();
+    setup();
 }
 
 /* The same as a program with several loops has it. */
@@ -649,6 +665,20 @@ KELP_TEST_AGAIN(unary)
 KELP_TEST_AGAIN(statuses)
 KELP_TEST_AGAIN(server_closes_with_live_streams)
 KELP_LOOP_TEST_AGAIN(many_streams, 0, 4)
+KELP_TEST_AGAIN(torn_down_in_flight)
+KELP_TEST_AGAIN(posts_from_threads)
+KELP_TEST_AGAIN(timer_from_a_thread)
+
+/* With a carrier: what the loop sees is the same. */
+KELP_CASE("carried", .timeout_s = 30, .setup = setup_carried, .teardown = teardown)
+
+KELP_TEST_AGAIN(echo)
+KELP_TEST_AGAIN(server_closes)
+KELP_TEST_AGAIN(refused)
+KELP_TEST_AGAIN(timers_and_posts)
+KELP_TEST_AGAIN(unary)
+KELP_TEST_AGAIN(statuses)
+KELP_TEST_AGAIN(server_closes_with_live_streams)
 KELP_TEST_AGAIN(torn_down_in_flight)
 KELP_TEST_AGAIN(posts_from_threads)
 KELP_TEST_AGAIN(timer_from_a_thread)

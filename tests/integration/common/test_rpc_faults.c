@@ -96,6 +96,8 @@ struct side {
 static struct kelp_rpc_loop *loop;
 static struct kelp_rpc_channel *channel;
 static struct side side;
+static bool carried; /* a thread of its own moves the channel's bytes */
+static struct kelp_rpc_carrier *carrier;
 static atomic_uint borrowed;
 static atomic_uint released;
 static uint8_t piece[PIECE];
@@ -125,9 +127,11 @@ static void open_channel(size_t message_bytes_max)
     char address[KELP_TEST_RPC_ADDRESS_BYTES];
 
     kelp_test_rpc_address(&server, "127.0.0.1", address);
-    ck_assert_int_eq(
-        kelp_rpc_channel_open(loop, address, KELP_ROLE_SHARD, message_bytes_max, &channel, NULL),
-        KELP_OK);
+    ck_assert_int_eq(carried ? kelp_rpc_channel_open_carried(carrier, address, KELP_ROLE_SHARD,
+                                                             message_bytes_max, &channel, NULL)
+                             : kelp_rpc_channel_open(loop, address, KELP_ROLE_SHARD,
+                                                     message_bytes_max, &channel, NULL),
+                     KELP_OK);
 }
 
 static void setup(void)
@@ -137,7 +141,16 @@ static void setup(void)
     side = (struct side){0};
     ck_assert_int_eq(kelp_rpc_loop_create(&loop, NULL), KELP_OK);
     kelp_rpc_loop_keepalive(loop, PING_MS, SILENT_MS);
+    if (carried) {
+        ck_assert_int_eq(kelp_rpc_carrier_start(loop, &carrier, NULL), KELP_OK);
+    }
     open_channel(BYTES_MAX);
+}
+
+static void setup_carried(void)
+{
+    carried = true;
+    setup();
 }
 
 /* Whatever happened: in the end all memory has been given back, once. (gRPC takes a connection with
@@ -482,3 +495,17 @@ KELP_TEST(queue_limit)
     ck_assert_uint_eq(atomic_load(&each[sent - 2]), 0);
     RUN_UNTIL(side.closed == 1);
 }
+
+/* ---- the same with a carrier ------------------------------------------------------------------
+ */
+
+KELP_CASE("carried", .setup = setup_carried, .teardown = teardown, .timeout_s = 60)
+
+KELP_TEST_AGAIN(killed_and_back)
+KELP_TEST_AGAIN(stopped_before_the_first_message)
+KELP_TEST_AGAIN(stopped_later)
+KELP_TEST_AGAIN(refused)
+KELP_TEST_AGAIN(too_large)
+KELP_TEST_AGAIN(too_large_to_send)
+KELP_TEST_AGAIN(garbage)
+KELP_TEST_AGAIN(queue_limit)
