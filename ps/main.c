@@ -41,7 +41,7 @@ struct daemon {
     const char *spec_sha256;              /* NULL: any */
     struct kelp_path_map paths;           /* files of the job that lie elsewhere here */
     struct kelp_credentials *credentials; /* NULL: no TLS */
-    uint32_t threads;
+    uint32_t threads;                     /* 0: as many as a worker has streams to it */
     uint64_t incarnation;
     char address[300];
     struct kelp_etcd *etcd;
@@ -280,9 +280,12 @@ static void *serve(void *user)
 static void serve_on_all_threads(struct daemon *daemon)
 {
     pthread_t threads[KELP_PS_THREADS_MAX];
+    const uint32_t wanted = daemon->threads > 0
+                                ? daemon->threads
+                                : kelp_job_file_job(daemon->job_file)->transport.streams;
     uint32_t started = 0;
 
-    while (started + 1 < daemon->threads) {
+    while (started + 1 < wanted) {
         if (pthread_create(&threads[started], NULL, serve, daemon) != 0) {
             kelp_log_warn("fewer threads than asked for threads=%u", started + 1);
             break;
@@ -387,7 +390,9 @@ int main(int argc, char **argv)
     daemon.run = kelp_options_text(options, "run");
     daemon.zone = kelp_options_text(options, "zone");
     daemon.spec_sha256 = kelp_options_text(options, "spec-sha256");
-    daemon.threads = (uint32_t)kelp_options_integer(options, "threads");
+    daemon.threads = kelp_options_given(options, "threads")
+                         ? (uint32_t)kelp_options_integer(options, "threads")
+                         : 0;
     kelp_grace_init(&daemon.grace, (uint32_t)kelp_options_duration_ms(options, "grace"),
                     on_grace_over, &daemon);
     exit_code = KELP_EXIT_USAGE;

@@ -30,10 +30,9 @@ static const struct kelp_option option_list[] = {
                              "with what is left"),
     {.name = "threads",
      .type = KELP_OPTION_INTEGER,
-     .default_text = "1",
      .min = 1,
      .max = KELP_PS_THREADS_MAX,
-     .help = "threads that serve streams"},
+     .help = "threads that serve streams; as many as the job's transport.streams if not given"},
     KELP_TRACE_OPTIONS("Testing"),
 };
 

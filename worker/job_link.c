@@ -24,6 +24,21 @@
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
+/* A stream to a shard has all that the loop's thread can do; several share more threads. */
+static kelp_status start_carriers(struct kelp_job_link *job_link, struct kelp_error *reterr)
+{
+    const uint32_t streams = job_link->job->transport.streams;
+    kelp_status status = KELP_OK;
+
+    if (streams == 1 || job_link->job->transport.kind == KELP_TRANSPORT_SHM) {
+        return KELP_OK;
+    }
+    for (uint32_t i = 0; i < streams && status == KELP_OK; i++) {
+        status = kelp_rpc_carrier_start(job_link->loop, &job_link->carriers[i], reterr);
+    }
+    return status;
+}
+
 kelp_status kelp_job_link_open(const struct kelp_job_link_options *options, struct kelp_stop *stop,
                                struct kelp_job_link **ret_link, struct kelp_error *reterr)
 {
@@ -59,6 +74,10 @@ kelp_status kelp_job_link_open(const struct kelp_job_link_options *options, stru
     kelp_rpc_loop_credentials(job_link->loop, options->credentials);
     kelp_rpc_loop_shm_folder(job_link->loop, options->shm_folder);
     job_link->job = kelp_job_file_job(job_link->file);
+    status = start_carriers(job_link, reterr);
+    if (status != KELP_OK) {
+        goto fail;
+    }
     kelp_hello_write(&(struct kelp_hello){.job = job_link->job_name,
                                           .spec_digest = kelp_job_file_digest(job_link->file),
                                           .id = job_link->id,

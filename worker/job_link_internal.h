@@ -61,8 +61,10 @@ struct kelp_job_link {
     struct kelp_spin spin;           /* of the thread that waits for work */
     struct kelp_loop_keeper *keeper; /* runs the loop while lanes are computed */
     struct kelp_coordinator_link *coordinator;
-    int news;                       /* atomic: the link has something to take */
-    struct kelp_shard_link **links; /* by their numbers; NULL: none */
+    int news; /* atomic: the link has something to take */
+    struct kelp_rpc_carrier *carriers[KELP_JOB_STREAMS_MAX]; /* of streams to a shard, where there
+                                                                are several: the loop's */
+    struct kelp_shard_link **links;                          /* by their numbers; NULL: none */
     uint32_t link_count;
     uint32_t links_alive; /* closed ones that have not ended yet included */
 

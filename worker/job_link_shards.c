@@ -115,7 +115,9 @@ static void on_answer(struct kelp_shard_link *link, const Kelp__V1__PullAnswer *
         .value_count = (uint32_t)(answer->is_part ? answer->n_part : answer->n_decision),
     };
     if (event.answer.answer.status == KELP_OK && !answer->is_part) {
-        kelp_times_answered(&job_link->times, event.answer.link, kelp_clock_us());
+        kelp_times_answered(&job_link->times,
+                            kelp_stepper_first_link(job_link->stepper, event.answer.link),
+                            kelp_clock_us());
     }
     job_link->incoming = (struct kelp__job_link_incoming){.partition = answer->partition,
                                                           .step = answer->step,
@@ -219,6 +221,7 @@ static kelp_status open_link(struct kelp_job_link *job_link,
 {
     const struct kelp_shard_link_options options = {
         .loop = job_link->loop,
+        .carrier = job_link->carriers[action->connect.stream],
         .hello = &job_link->hello,
         .generation = action->connect.generation,
         .place = action->connect.place,

@@ -35,6 +35,8 @@ static const struct kelp_option options[] = {
     KELP_VERB_NUMBER("shards", INTEGER, 1, KELP_BENCH_SHARDS_MAX, "1", NULL,
                      "processes that add and serve"),
     KELP_BENCH_TRANSPORT_OPTION,
+    KELP_VERB_NUMBER("streams", INTEGER, 1, KELP_JOB_STREAMS_MAX, "1", NULL,
+                     "connections between a worker and a shard (transport.streams)"),
     {.name = "optimizer",
      .type = KELP_OPTION_CHOICE,
      .choices = optimizers,
@@ -61,7 +63,7 @@ struct bench {
     const struct kelp_options *given;
     struct kelp_guard *guard;
     struct kelp_bench_sizes sizes;
-    uint32_t workers, shards;
+    uint32_t workers, shards, streams;
     uint64_t time_ms;
     bool json;
     struct kelp_bench_rate rows[KELP_BENCH_ROWS_MAX]; /* so far */
@@ -132,8 +134,9 @@ static kelp_status open_cluster(struct bench *bench, const char *transport,
         "train: {optimizer: %s, lr: 0.001, batch_size: %" PRIu32 ", epochs: 1, evaluate: false}\n"
         "cluster: {lanes: %" PRIu32 ", workers: %" PRIu32 ", shards: %" PRIu32
         ", max_shards: %" PRIu32 "}\n"
-        "transport: {kind: %s}\ncheckpoint: {interval: 0s, at_end: false}\n",
-        optimizer_of(bench), lanes, lanes, bench->workers, bench->shards, bench->shards, transport);
+        "transport: {kind: %s, streams: %" PRIu32 "}\ncheckpoint: {interval: 0s, at_end: false}\n",
+        optimizer_of(bench), lanes, lanes, bench->workers, bench->shards, bench->shards, transport,
+        bench->streams);
     return kelp_bench_cluster_open(cluster, &bench->home, keys, bench->shards, reterr);
 }
 
@@ -262,15 +265,16 @@ static void print_begin(const struct bench *bench)
     const long processors = sysconf(_SC_NPROCESSORS_ONLN);
 
     if (bench->json) {
-        (void)printf(
-            "{\"bench\":\"pushpull\",\"processors\":%ld,\"workers\":%" PRIu32 ",\"shards\":%" PRIu32
-            ",\"optimizer\":\"%s\",\"time_ms\":%" PRIu64 ",\"rows\":[",
-            processors, bench->workers, bench->shards, optimizer_of(bench), bench->time_ms);
+        (void)printf("{\"bench\":\"pushpull\",\"processors\":%ld,\"workers\":%" PRIu32
+                     ",\"shards\":%" PRIu32 ",\"streams\":%" PRIu32
+                     ",\"optimizer\":\"%s\",\"time_ms\":%" PRIu64 ",\"rows\":[",
+                     processors, bench->workers, bench->shards, bench->streams, optimizer_of(bench),
+                     bench->time_ms);
         return;
     }
-    (void)printf("processors %ld, workers %" PRIu32 ", shards %" PRIu32
+    (void)printf("processors %ld, workers %" PRIu32 ", shards %" PRIu32 ", streams %" PRIu32
                  ", optimizer %s; GB/s both ways, of all workers together\n\n",
-                 processors, bench->workers, bench->shards, optimizer_of(bench));
+                 processors, bench->workers, bench->shards, bench->streams, optimizer_of(bench));
     kelp_bench_rate_head("LIMIT", stdout);
 }
 
@@ -340,6 +344,7 @@ static int pushpull(const struct kelp_options *given)
     struct bench bench = {.given = given,
                           .workers = (uint32_t)kelp_options_integer(given, "workers"),
                           .shards = (uint32_t)kelp_options_integer(given, "shards"),
+                          .streams = (uint32_t)kelp_options_integer(given, "streams"),
                           .time_ms = kelp_options_duration_ms(given, "time"),
                           .json = kelp_verb_json(given)};
     struct kelp_machine machine;

@@ -13,12 +13,13 @@
 #include "common/base/status.h"
 #include "common/base/value.h"
 
-#define KELP_JOB_NAME_MAX  63 /* bytes; letters, digits, '-', '_', '.' */
-#define KELP_JOB_PATH_MAX  1023
-#define KELP_JOB_WORD_MAX  63
-#define KELP_JOB_LIST_MAX  64   /* entries of a list (hidden sizes, quantiles) */
-#define KELP_JOB_TEXTS_MAX 4095 /* bytes of a list of texts, a line feed between two */
-#define KELP_JOB_LANES_MAX 1024
+#define KELP_JOB_NAME_MAX    63 /* bytes; letters, digits, '-', '_', '.' */
+#define KELP_JOB_PATH_MAX    1023
+#define KELP_JOB_WORD_MAX    63
+#define KELP_JOB_LIST_MAX    64   /* entries of a list (hidden sizes, quantiles) */
+#define KELP_JOB_TEXTS_MAX   4095 /* bytes of a list of texts, a line feed between two */
+#define KELP_JOB_LANES_MAX   1024
+#define KELP_JOB_STREAMS_MAX 8
 
 #define KELP_JOB_SUMS_MAX     6  /* of a program's own (model.sums) */
 #define KELP_JOB_SUM_NAME_MAX 23 /* bytes; letters, digits, '-', '_', '.' */
@@ -322,6 +323,7 @@ struct kelp_job {
         enum kelp_transport kind;
         enum kelp_precision precision;
         uint32_t piece_bytes; /* largest payload of one message */
+        uint32_t streams;     /* up to KELP_JOB_STREAMS_MAX, between a worker and a shard */
         uint32_t connect_timeout_ms;
     } transport;
     struct {

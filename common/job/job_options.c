@@ -527,6 +527,11 @@ const struct kelp_job_key kelp__job_keys[] = {
     {KEY_AT("transport.piece", transport.piece_bytes, SIZE), WITHIN(4096, 64 << 20),
      .change = KELP_JOB_CHANGES, .default_text = "4MiB",
      .help = "The most tensor bytes in one message"},
+    {KEY(transport.streams, U32), WITHIN(1, KELP_JOB_STREAMS_MAX), .change = KELP_JOB_CHANGES,
+     .later = true, .default_text = "1",
+     .help = "Connections between a worker and a shard, which share the shard's partitions. With "
+             "more than one, each has a thread at the worker, and the shard serves with as many "
+             "threads: for networks that one core does not fill. It changes no result"},
     {KEY_AT("transport.connect_timeout", transport.connect_timeout_ms, DURATION),
      WITHIN(100, 600000), .change = KELP_JOB_CHANGES, .default_text = "5s",
      .help = "How long to wait for the first answer of a peer"},

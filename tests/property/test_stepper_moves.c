@@ -4,7 +4,7 @@
  * was visible and nothing of what was pushed, measured or heard since; or it is only thought to
  * have failed, and goes on refusing. The new one is busy until it has heard of its entry. Maps come
  * late, doubled, or never: then refusals tell, as long as nobody dies. In half of the worlds each
- * step is decided about.
+ * step is decided about, and in most a worker has several streams to a process.
  *
  * No lane has a second worker, and nothing is offered: what is not sent again stops the job.
  */
@@ -25,6 +25,7 @@
 
 struct item { /* of a message to a process */
     enum { PUSH, SHARE, PULL } kind;
+    uint32_t link;      /* on whose stream it came */
     uint32_t partition; /* SHARE: whose it is; it goes to partition 0 */
     uint64_t map_epoch;
     uint32_t lanes; /* PUSH: a bit for each */
@@ -71,8 +72,8 @@ struct partition {
 struct worker {
     struct kelp_stepper *stepper;
     struct kelp_stepper_actions actions;
-    struct stream streams[2 * PROCESSES]; /* by link */
-    bool retries[2 * PROCESSES];
+    struct stream streams[2 * PROCESSES + PARTITIONS]; /* by link */
+    bool retries[2 * PROCESSES + PARTITIONS];
     bool asks;
     bool apart;           /* gets the first map alone */
     uint8_t lanes[LANES]; /* contents of nodes */
@@ -118,14 +119,15 @@ static struct kelp_place place_of(uint32_t process)
 
 /* ---- processes ------------------------------------------------------------------------------- */
 
-static void reply_to(uint32_t worker, uint32_t process, const struct reply *reply)
+/* Where the item came from, if that is still there. */
+static void reply_to(uint32_t worker, uint32_t process, const struct item *item,
+                     const struct reply *reply)
 {
-    for (uint32_t i = 0; i < KELP_ARRAY_COUNT(workers[worker].streams); i++) {
-        struct stream *stream = &workers[worker].streams[i];
-        if (stream->open && stream->process == process) {
-            ck_assert_uint_lt(stream->in_count, QUEUE_MAX);
-            stream->in[stream->in_count++] = *reply;
-        }
+    struct stream *stream = &workers[worker].streams[item->link];
+
+    if (stream->open && stream->process == process) {
+        ck_assert_uint_lt(stream->in_count, QUEUE_MAX);
+        stream->in[stream->in_count++] = *reply;
     }
 }
 
@@ -146,7 +148,7 @@ static void answer(uint32_t worker, uint32_t p, kelp_status status, const struct
         reply.answer.has_weights = !item->pull.holds || item->pull.held_step != step;
         reply.word = word_of(step);
     }
-    reply_to(worker, partition->primary, &reply);
+    reply_to(worker, partition->primary, item, &reply);
 }
 
 /* True: answered. */
@@ -214,7 +216,7 @@ static void refuse(uint32_t worker, uint32_t process, const struct item *item, k
     reply.tells = status != KELP_ERR_BUSY && (workers[worker].apart || draw(2) == 0);
     reply.map_epoch = reply.tells || status == KELP_ERR_OLD_MAP_EPOCH ? partition->map_epoch : 0;
     reply.primary = partition->primary;
-    reply_to(worker, process, &reply);
+    reply_to(worker, process, item, &reply);
 }
 
 static void take_item(uint32_t worker, uint32_t process, const struct item *item)
@@ -257,7 +259,8 @@ static void put(struct stream *stream, const struct item *item)
 static void send(struct worker *worker, const struct kelp_stepper_message *message)
 {
     struct stream *stream = &worker->streams[message->link];
-    struct item item = {.has_word = message->has_word, .word = message->word};
+    struct item item = {
+        .link = message->link, .has_word = message->has_word, .word = message->word};
 
     if (!stream->open) {
         return;
@@ -533,6 +536,7 @@ static void begin_world(int seed)
     job.train.batch_size = LANES;
     job.train.epochs = 1;
     job.transport.piece_bytes = 1024;
+    job.transport.streams = 1 + (uint32_t)seed % 3;
     job.failure.on_nan = seed % 2 == 0 ? KELP_NAN_STOP : KELP_NAN_SKIP;
     plan = (struct kelp_plan){.partition_count = PARTITIONS, .flat_count = PARTITIONS * 16};
     plan.samples[KELP_SPLIT_TRAIN] = LANES * STEPS;

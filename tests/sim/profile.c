@@ -23,6 +23,8 @@ static void draw_job(struct sim *sim)
     job->cluster.replicas = job->cluster.shards > 1 && sim_mix(sim->seed + 43) % 3 == 0 ? 2 : 1;
     job->transport.connect_timeout_ms = 1000;
     job->transport.piece_bytes = SIM_BLOCK << sim_mix(job->seed + 37) % 8; /* not drawn, too */
+    job->transport.streams =
+        sim_mix(job->seed + 47) % 2 == 0 ? 1 : 2 + job->seed % 2; /* likewise */
     job->failure.detect_ms = 1000;
     job->failure.shard_wait_ms = (uint32_t)sim_between(sim, 200, 2000);
     job->failure.on_nan = sim_draw(sim, 4) == 0 ? KELP_NAN_SKIP : KELP_NAN_STOP;

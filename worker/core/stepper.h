@@ -11,8 +11,9 @@
  * partition whose entry in the map changed, wherever it is now.
  *
  * Maps of one generation are taken as differences: of each partition the entry with the largest
- * epoch counts, also when a shard told it that refused something. Streams belong to links, one for
- * each process (name and incarnation) that is primary of some partition, by number.
+ * epoch counts, also when a shard told it that refused something. Streams belong to links, by
+ * number: one, or up to transport.streams, for each process (name and incarnation) that is primary
+ * of some partition. Each partition has its link, so that what concerns it stays in order.
  *
  * A worker without lanes is a spare. It keeps its streams, asks for nothing, and tells the shards
  * that it helps. An offer makes it fetch the weights, compute the offered lanes, and become a spare
@@ -187,6 +188,7 @@ struct kelp_stepper_action {
             uint32_t link;
             uint64_t generation;
             const struct kelp_place *place; /* borrowed until the next event */
+            uint32_t stream;                /* of those to that process: under transport.streams */
         } connect;
         struct kelp_stepper_message send;
         struct {
@@ -272,6 +274,8 @@ void kelp_stepper_trouble(const struct kelp_stepper *stepper, uint64_t now_ms,
                           struct kelp_stepper_trouble *ret_trouble);
 /* Where a link leads to; NULL: nowhere. Borrowed until the next event. */
 const struct kelp_place *kelp_stepper_place(const struct kelp_stepper *stepper, uint32_t link);
+/* The first of the links to the process that this one leads to: stands for it. */
+uint32_t kelp_stepper_first_link(const struct kelp_stepper *stepper, uint32_t link);
 /* Where a partition is, once there is a map: the link, and its epoch. */
 void kelp_stepper_route(const struct kelp_stepper *stepper, uint32_t partition, uint32_t *ret_link,
                         uint64_t *ret_map_epoch);

@@ -16,7 +16,9 @@ struct kelp__stepper_link {
     bool fresh;        /* of this event: has no stream yet */
     bool changed;      /* of this event: has a partition whose entry changed */
     struct kelp_place place;
-    uint32_t first; /* its partitions are order[first] to order[end - 1] */
+    uint32_t stream; /* which of those to the place */
+    uint32_t load;   /* of this event: partitions that it has got so far */
+    uint32_t first;  /* its partitions are order[first] to order[end - 1] */
     uint32_t end;
 };
 
@@ -137,6 +139,7 @@ bool kelp__stepper_hear_entry(struct kelp_stepper *stepper, uint32_t partition, 
 /* Links follow the routes that changed: streams that are needed no more close, new ones open, and
  * the partitions get what they may lack. */
 void kelp__stepper_moved(struct kelp_stepper *stepper);
+bool kelp__stepper_same_place(const struct kelp_place *a, const struct kelp_place *b);
 /* The error of a FAIL action. */
 struct kelp_error *kelp__stepper_fail(struct kelp_stepper *stepper);
 /* At the end of an event: messages point to their items. */

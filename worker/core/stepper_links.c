@@ -20,6 +20,7 @@ void kelp__stepper_connect(struct kelp_stepper *stepper, uint32_t number)
     action->connect.link = number;
     action->connect.generation = stepper->generation;
     action->connect.place = &link->place;
+    action->connect.stream = link->stream;
     link->connected = true;
     link->helps = false;
     for (uint32_t i = link->first; i < link->end; i++) {
@@ -36,6 +37,18 @@ static bool is_link(const struct kelp_stepper *stepper, uint32_t link)
 const struct kelp_place *kelp_stepper_place(const struct kelp_stepper *stepper, uint32_t link)
 {
     return is_link(stepper, link) ? &stepper->links[link].place : NULL;
+}
+
+uint32_t kelp_stepper_first_link(const struct kelp_stepper *stepper, uint32_t link)
+{
+    uint32_t i = is_link(stepper, link) ? 0 : link;
+
+    while (i < link &&
+           !(is_link(stepper, i) &&
+             kelp__stepper_same_place(&stepper->links[i].place, &stepper->links[link].place))) {
+        i++;
+    }
+    return i;
 }
 
 void kelp__stepper_retry(struct kelp_stepper *stepper, uint32_t link)

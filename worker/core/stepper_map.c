@@ -3,7 +3,8 @@
  * when its serial is larger than that of the one before, and of it only the entries whose epoch is
  * larger than the partition's. So late, doubled and partial news lead to the same entries.
  *
- * A link stays while its process is primary of some partition. What was sent to a partition whose
+ * There are up to transport.streams links to a process, which share its partitions evenly. They
+ * stay while it is primary of some partition. What was sent to a partition whose
  * entry changed may be lost, with its primary or by a refusal: it is sent again.
  */
 #include <assert.h>
@@ -87,7 +88,7 @@ bool kelp__stepper_hear_entry(struct kelp_stepper *stepper, uint32_t partition, 
 
 /* ---- links ----------------------------------------------------------------------------------- */
 
-static bool same_place(const struct kelp_place *a, const struct kelp_place *b)
+bool kelp__stepper_same_place(const struct kelp_place *a, const struct kelp_place *b)
 {
     return a->incarnation == b->incarnation && strcmp(a->shard, b->shard) == 0;
 }
@@ -98,7 +99,7 @@ static bool is_needed(const struct kelp_stepper *stepper, uint32_t link)
 
     for (uint32_t p = 0; p < stepper->plan->partition_count; p++) {
         const struct kelp__stepper_route *route = &stepper->routes[p];
-        if (route->to ? same_place(route->to, place) : route->link == link) {
+        if (route->to ? kelp__stepper_same_place(route->to, place) : route->link == link) {
             return true;
         }
     }
@@ -119,7 +120,8 @@ static void close_needless(struct kelp_stepper *stepper)
 }
 
 /* NO_LINK: out of memory. */
-static uint32_t add_link(struct kelp_stepper *stepper, const struct kelp_place *place)
+static uint32_t add_link(struct kelp_stepper *stepper, const struct kelp_place *place,
+                         uint32_t stream)
 {
     uint32_t i = 0;
 
@@ -135,18 +137,44 @@ static uint32_t add_link(struct kelp_stepper *stepper, const struct kelp_place *
         stepper->links = room;
         stepper->link_count++;
     }
-    stepper->links[i] = (struct kelp__stepper_link){.used = true, .fresh = true, .place = *place};
+    stepper->links[i] =
+        (struct kelp__stepper_link){.used = true, .fresh = true, .place = *place, .stream = stream};
     return i;
 }
 
+/* The one with the fewest partitions; a further one before it gets its second. */
 static uint32_t link_to(struct kelp_stepper *stepper, const struct kelp_place *place)
 {
+    uint32_t best = NO_LINK, taken = 0, stream = 0;
+
     for (uint32_t i = 0; i < stepper->link_count; i++) {
-        if (stepper->links[i].used && same_place(&stepper->links[i].place, place)) {
-            return i;
+        const struct kelp__stepper_link *link = &stepper->links[i];
+        if (link->used && kelp__stepper_same_place(&link->place, place)) {
+            taken |= 1u << link->stream;
+            best = best == NO_LINK || link->load < stepper->links[best].load ? i : best;
         }
     }
-    return add_link(stepper, place);
+    while (taken >> stream & 1) {
+        stream++;
+    }
+    return best == NO_LINK ||
+                   (stepper->links[best].load > 0 && stream < stepper->job->transport.streams)
+               ? add_link(stepper, place, stream)
+               : best;
+}
+
+/* Of the partitions that stay. */
+static void count_loads(struct kelp_stepper *stepper)
+{
+    for (uint32_t i = 0; i < stepper->link_count; i++) {
+        stepper->links[i].load = 0;
+    }
+    for (uint32_t p = 0; p < stepper->plan->partition_count; p++) {
+        const struct kelp__stepper_route *route = &stepper->routes[p];
+        if (!route->to && route->link != NO_LINK) {
+            stepper->links[route->link].load++;
+        }
+    }
 }
 
 /* Partitions by link, ascending within each. */
@@ -171,6 +199,7 @@ static uint32_t lead_partitions(struct kelp_stepper *stepper)
 {
     uint32_t changed = 0;
 
+    count_loads(stepper);
     for (uint32_t p = 0; p < stepper->plan->partition_count; p++) {
         struct kelp__stepper_route *route = &stepper->routes[p];
         if (!route->to) {
@@ -183,10 +212,22 @@ static uint32_t lead_partitions(struct kelp_stepper *stepper)
         route->link = link;
         route->to = NULL;
         stepper->links[link].changed = true;
+        stepper->links[link].load++;
         kelp__stepper_repeat(stepper, p);
         changed++;
     }
     return changed;
+}
+
+/* Of several links to a process some may have no partition left while others got theirs. */
+static void close_empty(struct kelp_stepper *stepper)
+{
+    for (uint32_t i = 0; i < stepper->link_count; i++) {
+        if (stepper->links[i].used && stepper->links[i].load == 0) {
+            kelp__stepper_emit(stepper, KELP_STEPPER_CLOSE)->close = i;
+            stepper->links[i].used = false;
+        }
+    }
 }
 
 void kelp__stepper_moved(struct kelp_stepper *stepper)
@@ -196,6 +237,7 @@ void kelp__stepper_moved(struct kelp_stepper *stepper)
     if (stepper->status != KELP_OK) {
         return;
     }
+    close_empty(stepper);
     sort_partitions(stepper);
     struct kelp_stepper_action *action = kelp__stepper_emit(stepper, KELP_STEPPER_ADOPT);
     action->adopt.generation = stepper->generation;

@@ -349,8 +349,12 @@ kelp_status kelp_shard_link_open(const struct kelp_shard_link_options *options,
     } else {
         size_t message_max =
             2 * (size_t)options->piece_bytes + partition_bytes(link, 0) + FIELDS_MAX;
-        status = kelp_rpc_channel_open(options->loop, link->place.address, KELP_ROLE_SHARD,
-                                       message_max, &link->channel, reterr);
+        status = options->carrier
+                     ? kelp_rpc_channel_open_carried(options->carrier, link->place.address,
+                                                     KELP_ROLE_SHARD, message_max, &link->channel,
+                                                     reterr)
+                     : kelp_rpc_channel_open(options->loop, link->place.address, KELP_ROLE_SHARD,
+                                             message_max, &link->channel, reterr);
     }
     if (status != KELP_OK) {
         link_free(link);

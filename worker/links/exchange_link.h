@@ -39,7 +39,8 @@ struct kelp_shard_link_events {
 
 struct kelp_shard_link_options {
     struct kelp_rpc_loop *loop;
-    const Kelp__V1__Hello *hello; /* borrowed for the life of the link */
+    struct kelp_rpc_carrier *carrier; /* of that loop, for its channel over gRPC; NULL: none */
+    const Kelp__V1__Hello *hello;     /* borrowed for the life of the link */
     uint64_t generation;
     const struct kelp_place *place; /* copied */
     const struct kelp_plan *plan;

@@ -20,7 +20,7 @@ struct sim_inbox {
     struct sim_message *message; /* NULL: the stream ended */
 };
 
-#define SIM_WORKER_LINKS_MAX 16
+#define SIM_WORKER_LINKS_MAX 48 /* transport.streams of each shard, and of those before */
 
 struct sim_worker_link {
     struct sim_process *shard;
