@@ -32,7 +32,7 @@ static void *carry(void *user)
             return NULL;
         }
         assert(event.type == GRPC_OP_COMPLETE);
-        struct kelp__rpc_op *op = event.tag;
+        struct kelp__rpc_op *op = kelp__rpc_completed(&event);
         if (op->anywhere) {
             kelp__rpc_dispatch(op, event.success != 0);
         } else {
@@ -80,7 +80,6 @@ grpc_completion_queue *kelp__rpc_carrier_queue(const struct kelp_rpc_carrier *ca
 
 void kelp__rpc_carrier_post(struct kelp_rpc_carrier *carrier, struct kelp__rpc_op *op)
 {
-    op->anywhere = true;
     kelp__rpc_start(carrier->post_call, NULL, 0, op);
 }
 

@@ -37,6 +37,9 @@ struct kelp__rpc_op {
 /* Hand a batch with op as its tag to gRPC. It must not fail: an error is a mistake of ours. */
 void kelp__rpc_start(grpc_call *call, const grpc_op *ops, size_t op_count, struct kelp__rpc_op *op);
 
+/* The operation of an event that another thread may dispatch: what was done before it was armed has
+ * been done for this one. */
+struct kelp__rpc_op *kelp__rpc_completed(const grpc_event *event);
 /* Its completion came. */
 void kelp__rpc_dispatch(struct kelp__rpc_op *op, bool success);
 
@@ -90,7 +93,7 @@ bool kelp__rpc_timer_unset(struct kelp_rpc_timer *timer);
 
 struct kelp_rpc_loop *kelp__rpc_carrier_loop(const struct kelp_rpc_carrier *carrier);
 grpc_completion_queue *kelp__rpc_carrier_queue(const struct kelp_rpc_carrier *carrier);
-/* It is dispatched soon, by the carrier's thread. */
+/* It is dispatched soon, where it may be. */
 void kelp__rpc_carrier_post(struct kelp_rpc_carrier *carrier, struct kelp__rpc_op *op);
 /* Their channels and streams are closed. What completed waits to be dispatched. */
 void kelp__rpc_carriers_end(struct kelp_rpc_loop *loop);

@@ -48,6 +48,16 @@ void kelp__rpc_start(grpc_call *call, const grpc_op *ops, size_t op_count, struc
     (void)error;
 }
 
+struct kelp__rpc_op *kelp__rpc_completed(const grpc_event *event)
+{
+    struct kelp__rpc_op *op = event->tag;
+    const bool is_armed = atomic_load_explicit(&op->armed, memory_order_acquire);
+
+    assert(is_armed);
+    (void)is_armed;
+    return op;
+}
+
 /* A post is an operation of its own. */
 struct post {
     struct kelp__rpc_op op;

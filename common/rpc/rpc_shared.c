@@ -68,7 +68,7 @@ static void *bring_events(void *user)
             return NULL;
         }
         assert(event.type == GRPC_OP_COMPLETE);
-        kelp__rpc_shared_put(shared, event.tag, event.success != 0);
+        kelp__rpc_shared_put(shared, kelp__rpc_completed(&event), event.success != 0);
     }
 }
 

@@ -56,7 +56,8 @@ struct kelp_rpc_stream *kelp__rpc_stream_create(struct kelp_rpc_loop *loop, grpc
     stream->pump_op.done = pump_due;
     stream->send_op.done = send_done;
     stream->finish_op.done = finish_done;
-    stream->start_op.anywhere = stream->send_op.anywhere = stream->finish_op.anywhere = true;
+    stream->start_op.anywhere = stream->pump_op.anywhere = true;
+    stream->send_op.anywhere = stream->finish_op.anywhere = true;
     grpc_metadata_array_init(&stream->initial_metadata);
     grpc_metadata_array_init(&stream->trailing_metadata);
     stream->details = grpc_empty_slice();
