@@ -13,6 +13,7 @@
 #include "cli/bench/bench_rate.h"
 #include "cli/bench/bench_report.h"
 #include "cli/bench/bench_samples.h"
+#include "cli/bench/bench_threads.h"
 #include "cli/bench/bench_verbs.h"
 #include "cli/preflight/machine.h"
 #include "cli/verb/out_file.h"
@@ -164,7 +165,8 @@ struct sum {
     double bytes_per_s;
     double operations_per_s;
     double cpu_per_s;
-    float *us; /* KELP_BENCH_SAMPLES_MAX for each */
+    double thread_per_s; /* of the busiest thread */
+    float *us;           /* KELP_BENCH_SAMPLES_MAX for each */
     size_t count;
 };
 
@@ -192,6 +194,17 @@ static kelp_status take_report(struct kelp_bench_cluster *cluster, uint32_t inde
     return status;
 }
 
+static void read_threads(const struct kelp_bench_cluster *cluster,
+                         struct kelp_bench_threads *ret_threads)
+{
+    ret_threads->count = 0;
+    for (uint32_t i = 0; i < cluster->count; i++) {
+        if (cluster->processes[i].process) {
+            kelp_bench_threads_add(ret_threads, kelp_process_pid(cluster->processes[i].process));
+        }
+    }
+}
+
 /* The processes are there: from the moment when all workers measure until all have told. */
 static kelp_status observe(const struct bench *bench, struct kelp_bench_cluster *cluster,
                            uint64_t bytes, struct sum *sum, struct kelp_error *reterr)
@@ -205,6 +218,8 @@ static kelp_status observe(const struct bench *bench, struct kelp_bench_cluster 
         char begun = 0;
         status = kelp_bench_cluster_read(cluster, first + i, &begun, 1, deadline_ms, reterr);
     }
+    struct kelp_bench_threads before, after;
+    read_threads(cluster, &before);
     const double begin_us = kelp_bench_now_us();
     const double before_s = kelp_bench_cluster_cpu_s(cluster);
     for (uint32_t i = 0; i < bench->workers && status == KELP_OK; i++) {
@@ -212,6 +227,8 @@ static kelp_status observe(const struct bench *bench, struct kelp_bench_cluster 
     }
     const double wall_s = (kelp_bench_now_us() - begin_us) * 1e-6;
     sum->cpu_per_s += (kelp_bench_cluster_cpu_s(cluster) - before_s) / wall_s;
+    read_threads(cluster, &after);
+    sum->thread_per_s = kelp_bench_threads_busiest_s(&before, &after) / wall_s;
     return status;
 }
 
@@ -235,6 +252,7 @@ static kelp_status measure_kelp(struct bench *bench, uint32_t size, const char *
         rate.gb_per_s = sum.bytes_per_s * 1e-9;
         rate.operations_per_s = sum.operations_per_s;
         rate.cpu_s_per_gb = sum.cpu_per_s / rate.gb_per_s;
+        rate.thread_s_per_gb = sum.thread_per_s / rate.gb_per_s;
         rate.p50_us = kelp_bench_quantile(sum.us, sum.count, 0.5);
         rate.p99_us = kelp_bench_quantile(sum.us, sum.count, 0.99);
         print_row(bench, &rate, bench->copy_gb_s[size]);

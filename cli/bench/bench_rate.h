@@ -22,8 +22,9 @@ struct kelp_bench_rate {
     uint64_t bytes;  /* of the pattern */
     double gb_per_s; /* both ways, all workers together */
     double operations_per_s;
-    double p50_us, p99_us; /* of an operation */
-    double cpu_s_per_gb;   /* of all processes together */
+    double p50_us, p99_us;  /* of an operation */
+    double cpu_s_per_gb;    /* of all processes together */
+    double thread_s_per_gb; /* of the busiest thread; not of a limit */
 };
 
 void kelp_bench_rate_head(const char *of_what, FILE *out);

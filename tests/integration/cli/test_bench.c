@@ -78,6 +78,10 @@ static void check_rate(const cJSON *row, const char *way, bool limit, double byt
     ck_assert_double_gt(kelp_test_number(row, "p50_us"), 0);
     ck_assert_double_ge(kelp_test_number(row, "p99_us"), kelp_test_number(row, "p50_us"));
     ck_assert_double_gt(kelp_test_number(row, "cpu_s_per_gb"), 0);
+    if (!limit) {
+        ck_assert_double_gt(kelp_test_number(row, "thread_s_per_gb"), 0);
+        ck_assert_double_lt(kelp_test_number(row, "thread_s_per_gb") * gb_per_s, 1.1);
+    }
 }
 
 /* Copy, sockets and memory of each size, then each size by each transport. */
