@@ -47,6 +47,9 @@
 #define KELP_RPC_PATH_MAX 255
 /* Milliseconds from a close until the stream is cancelled when the peer does not answer it. */
 #define KELP_RPC_CLOSE_MS 1000
+/* Milliseconds from the end of gRPC until all memory that was lent to it must be back: as long as
+ * it waits itself for what it has open. */
+#define KELP_RPC_GIVE_BACK_MS 10000
 
 /* ---- rpc, per server process ---- */
 

@@ -48,7 +48,7 @@ kelp_status kelp_rpc_message_copy(struct kelp_rpc_message *message, const void *
  * NULL: KELP_RPC_MESSAGE_BYTES_MAX would be exceeded. */
 void *kelp_rpc_message_extend(struct kelp_rpc_message *message, size_t length);
 /* Add bytes without copying; they stay valid and unchanged until release(user). On an error release
- * is not called. */
+ * is not called. Errors: KELP_ERR_LIMIT, KELP_ERR_NO_MEMORY. */
 kelp_status kelp_rpc_message_borrow(struct kelp_rpc_message *message, const void *bytes,
                                     size_t length, kelp_rpc_release release,
                                     void *user) KELP_MUST_USE;
@@ -316,6 +316,7 @@ void kelp_rpc_global_init(void);
  * the process, which hands what is another loop's to that one's thread, a wake-up more for each
  * message. For programs with tens of connections, since each wait then looks at all of them. */
 void kelp_rpc_global_several_loops(void);
+/* When all is closed. All borrowed memory has been given back when it returns. */
 void kelp_rpc_global_fini(void);
 
 #endif

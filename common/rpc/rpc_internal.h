@@ -152,6 +152,10 @@ struct kelp_rpc_message {
     struct kelp__rpc_lent *lent; /* newest first; freed with their slices */
 };
 
+/* Wait until all borrowed memory of the process was given back. Returns how many segments are not
+ * after timeout_ms. One caller at a time. */
+size_t kelp__rpc_borrowed_await(uint32_t timeout_ms);
+
 /* The area in which a segment lies; NULL: in none. */
 struct kelp_shm_area *kelp__rpc_message_area(const struct kelp_rpc_message *message, size_t index);
 /* Somebody may read what was lent for ever. Any thread with a reference. */

@@ -14,6 +14,7 @@
 #include <time.h>
 
 #include "common/base/clock.h"
+#include "common/base/log.h"
 #include "common/rpc/rpc_internal.h"
 #include "common/rpc/rpc_shared_internal.h"
 
@@ -549,5 +550,11 @@ void kelp_rpc_global_init(void)
 
 void kelp_rpc_global_fini(void)
 {
+    /* It does not block while a connection that is taken down in a thread of gRPC's holds gRPC,
+     * too, and that one may still read what was lent to it. */
     grpc_shutdown_blocking();
+    const size_t left = kelp__rpc_borrowed_await(KELP_RPC_GIVE_BACK_MS);
+    if (left > 0) {
+        kelp_log_error("memory lent to connections is not given back segments=%zu", left);
+    }
 }

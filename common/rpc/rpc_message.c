@@ -2,7 +2,65 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/clock.h"
 #include "common/rpc/rpc_internal.h"
+
+/* ---- memory of others ---- */
+
+static atomic_size_t borrowed;  /* segments that are not given back yet */
+static pthread_cond_t *awaited; /* somebody waits until there are none; guarded by awaited_lock */
+static pthread_mutex_t awaited_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static void count_given_back(void)
+{
+    if (atomic_fetch_sub(&borrowed, 1) > 1) {
+        return;
+    }
+    (void)pthread_mutex_lock(&awaited_lock);
+    if (awaited) {
+        (void)pthread_cond_broadcast(awaited);
+    }
+    (void)pthread_mutex_unlock(&awaited_lock);
+}
+
+size_t kelp__rpc_borrowed_await(uint32_t timeout_ms)
+{
+    pthread_condattr_t attributes;
+    pthread_cond_t none;
+    const uint64_t end_ms = kelp_clock_ms() + timeout_ms;
+    const struct timespec end = {.tv_sec = (time_t)(end_ms / 1000),
+                                 .tv_nsec = (long)(end_ms % 1000) * 1000000};
+
+    (void)pthread_condattr_init(&attributes);
+    (void)pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    (void)pthread_cond_init(&none, &attributes);
+    (void)pthread_condattr_destroy(&attributes);
+    (void)pthread_mutex_lock(&awaited_lock);
+    awaited = &none;
+    while (atomic_load(&borrowed) > 0 && pthread_cond_timedwait(&none, &awaited_lock, &end) == 0) {
+    }
+    awaited = NULL;
+    (void)pthread_mutex_unlock(&awaited_lock);
+    (void)pthread_cond_destroy(&none);
+    return atomic_load(&borrowed);
+}
+
+/* Its release counts. */
+static kelp_status add_borrowed(struct kelp_rpc_message *message, const void *bytes, size_t length,
+                                kelp_rpc_release release, void *user)
+{
+    if (length > KELP_RPC_MESSAGE_BYTES_MAX - message->slices.length) {
+        return KELP_ERR_LIMIT;
+    }
+    atomic_fetch_add(&borrowed, 1);
+    /* gRPC takes the memory as writable but only reads it. */
+    grpc_slice slice = grpc_slice_new_with_user_data((void *)bytes, length, release, user);
+    (void)grpc_slice_buffer_add_indexed(&message->slices, slice);
+    message->borrowed += length;
+    return KELP_OK;
+}
+
+/* ---- messages ---- */
 
 struct kelp_rpc_message *kelp_rpc_message_create(void)
 {
@@ -40,17 +98,34 @@ kelp_status kelp_rpc_message_copy(struct kelp_rpc_message *message, const void *
     return KELP_OK;
 }
 
+struct release {
+    kelp_rpc_release function;
+    void *user;
+};
+
+static void give_back(void *user)
+{
+    const struct release release = *(struct release *)user;
+
+    free(user);
+    release.function(release.user);
+    count_given_back();
+}
+
 kelp_status kelp_rpc_message_borrow(struct kelp_rpc_message *message, const void *bytes,
                                     size_t length, kelp_rpc_release release, void *user)
 {
-    if (length > KELP_RPC_MESSAGE_BYTES_MAX - message->slices.length) {
-        return KELP_ERR_LIMIT;
+    struct release *own = malloc(sizeof(*own));
+
+    if (!own) {
+        return KELP_ERR_NO_MEMORY;
     }
-    /* gRPC takes the memory as writable but only reads it. */
-    grpc_slice slice = grpc_slice_new_with_user_data((void *)bytes, length, release, user);
-    (void)grpc_slice_buffer_add_indexed(&message->slices, slice);
-    message->borrowed += length;
-    return KELP_OK;
+    *own = (struct release){release, user};
+    const kelp_status status = add_borrowed(message, bytes, length, give_back, own);
+    if (status != KELP_OK) {
+        free(own);
+    }
+    return status;
 }
 
 /* Its own memory: gRPC may give the slice back on any of its threads. Its reference count orders
@@ -70,6 +145,7 @@ static void return_loan(void *user)
     (void)atomic_load_explicit(&lent->handed, memory_order_acquire);
     lent->loan.returned(lent->loan.user, !atomic_load(&lent->unread));
     free(lent);
+    count_given_back();
 }
 
 kelp_status kelp_rpc_message_lend(struct kelp_rpc_message *message,
@@ -85,8 +161,7 @@ kelp_status kelp_rpc_message_lend(struct kelp_rpc_message *message,
     lent->index = message->slices.count;
     atomic_init(&lent->unread, false);
     atomic_store_explicit(&lent->handed, true, memory_order_release);
-    kelp_status status =
-        kelp_rpc_message_borrow(message, loan->bytes, loan->length, return_loan, lent);
+    kelp_status status = add_borrowed(message, loan->bytes, loan->length, return_loan, lent);
     if (status == KELP_OK) {
         message->lent = lent;
     } else {

@@ -3,6 +3,7 @@
  * a process of its own; and that sent memory is given back exactly once in every case.
  */
 #include <errno.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -154,7 +155,7 @@ static void setup_carried(void)
 }
 
 /* Whatever happened: in the end all memory has been given back, once. (gRPC takes a connection with
- * stuck writes down in a thread of its own, which only the last line waits for.) */
+ * stuck writes down in a thread of its own, which kelp_rpc_global_fini() waits for.) */
 static void teardown(void)
 {
     kelp_rpc_channel_close(channel);
@@ -323,6 +324,22 @@ KELP_TEST(unary_deadline)
             KELP_ERR_TIMEOUT);
         ck_assert_msg(now_s() - at_s < 0.5, "after %.3f s", now_s() - at_s);
     }
+}
+
+static void *unref_late(void *message)
+{
+    (void)usleep(100000);
+    kelp_rpc_message_unref(message);
+    return NULL;
+}
+
+/* A thread that nobody waits for gives memory back late (checked in teardown). */
+KELP_TEST(given_back_late)
+{
+    pthread_t thread;
+
+    ck_assert_int_eq(pthread_create(&thread, NULL, unref_late, borrowing(BYTES_MAX)), 0);
+    ck_assert_int_eq(pthread_detach(thread), 0);
 }
 
 /* Nobody listens. */
