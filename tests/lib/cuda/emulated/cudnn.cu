@@ -293,29 +293,36 @@ static __global__ void sum_forward(struct sums s, uint64_t count)
     }
 }
 
+/* The outputs of a side whose windows hold the place of an input, padding included: those from the
+ * first on, up to the end. */
+static __device__ void holders(const struct sums &sums, int side, int place, int ret[2])
+{
+    const int window = sums.filter.sizes[2 + side], stride = sums.convolution.stride[side];
+    const int end = place / stride + 1;
+    ret[0] = place < window ? 0 : (place - window) / stride + 1;
+    ret[1] = end < sums.y.sizes[2 + side] ? end : sums.y.sizes[2 + side];
+}
+
 /* Those outputs of the group that met the input. */
 static __global__ void sum_data(struct sums s, uint64_t count)
 {
     KELP_CUDA_FOR (i, count) {
-        int at[4], in[2], kernel[2], out[2];
+        int at[4], rows[2], columns[2], out[2];
         float sum = 0.0f;
         places(s.x.sizes, i, at);
         const int group = at[1] / s.filter.sizes[1];
         const int outs = s.y.sizes[1] / s.convolution.groups;
+        const int place[2] = {at[2] + s.convolution.padding[0], at[3] + s.convolution.padding[1]};
+        holders(s, 0, place[0], rows);
+        holders(s, 1, place[1], columns);
         for (int k = group * outs; k < (group + 1) * outs; k++) {
-            for (out[0] = 0; out[0] < s.y.sizes[2]; out[0]++) {
-                for (out[1] = 0; out[1] < s.y.sizes[3]; out[1]++) {
-                    const int none[2] = {0, 0};
-                    (void)meets(s, out, none, in);
-                    kernel[0] = at[2] - in[0];
-                    kernel[1] = at[3] - in[1];
-                    if (kernel[0] >= 0 && kernel[0] < s.filter.sizes[2] && kernel[1] >= 0 &&
-                        kernel[1] < s.filter.sizes[3]) {
-                        const long y = offset(s.y, at[0], k, out[0], out[1]);
-                        const long w =
-                            offset(s.filter, k, at[1] % s.filter.sizes[1], kernel[0], kernel[1]);
-                        sum = sum + read(s, s.y_data, y) * read(s, s.filter_data, w);
-                    }
+            for (out[0] = rows[0]; out[0] < rows[1]; out[0]++) {
+                for (out[1] = columns[0]; out[1] < columns[1]; out[1]++) {
+                    const long y = offset(s.y, at[0], k, out[0], out[1]);
+                    const long w = offset(s.filter, k, at[1] % s.filter.sizes[1],
+                                          place[0] - out[0] * s.convolution.stride[0],
+                                          place[1] - out[1] * s.convolution.stride[1]);
+                    sum = sum + read(s, s.y_data, y) * read(s, s.filter_data, w);
                 }
             }
         }
