@@ -337,9 +337,16 @@ static struct kelp_chaos_options run_options(struct chaos *chaos, struct kelp_gu
         .detect_ms = kelp_job_file_job(chaos->file)->failure.detect_ms,
         .faults = chaos->faults,
         .fault_count = chaos->fault_count,
+        .batch_size = kelp_job_file_job(chaos->file)->train.batch_size,
         .stall_ms = (uint32_t)kelp_options_duration_ms(given, "stall"),
         .guard = guard,
         .display = &chaos->display};
+}
+
+static bool makes_quiet_run(const struct chaos *chaos)
+{
+    return !kelp_options_given(chaos->given, "digest") &&
+           !kelp_options_given(chaos->given, "quiet-run");
 }
 
 /* The digest that the run with faults must end with. */
@@ -358,7 +365,8 @@ static kelp_status quiet_digest(struct chaos *chaos, const struct kelp_chaos_opt
             status = kelp_fail(reterr, KELP_ERR_INVALID, "the run in '%s' is not done", folder);
         }
     } else {
-        kelp_display_say(&chaos->display, "the quiet run: %s/quiet", chaos->folder.path);
+        kelp_display_say(&chaos->display, "run 1 of 2, without faults: %s/quiet",
+                         chaos->folder.path);
         status = kelp_chaos_quiet(run, &chaos->quiet, reterr);
     }
     chaos->report.quiet_wall_s = chaos->quiet.wall_s;
@@ -471,8 +479,9 @@ static int work(struct kelp_guard *guard, void *user)
             kelp_guard_signal(guard) ? 128 + kelp_guard_signal(guard) : exit_status_of(status);
         return kelp_complain(exit_status, "%s", error.text);
     }
-    kelp_display_say(&chaos->display, "the run with %" PRIu32 " faults: %s/chaos",
-                     chaos->fault_count, chaos->folder.path);
+    kelp_display_say(&chaos->display, "run %s, with %" PRIu32 " fault%s: %s/chaos",
+                     makes_quiet_run(chaos) ? "2 of 2" : "1 of 1", chaos->fault_count,
+                     chaos->fault_count == 1 ? "" : "s", chaos->folder.path);
     status = chaos->network ? kelp_chaos_run_hosts(&run, chaos->network, &chaos->report,
                                                    &chaos->result, &error)
                             : kelp_chaos_run(&run, &chaos->report, &chaos->result, &error);

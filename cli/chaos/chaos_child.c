@@ -119,7 +119,9 @@ kelp_status kelp_chaos_child_run(struct kelp_chaos_child *child, const char *con
             kelp_chaos_child_kill(child);
             return kelp_fail(reterr, KELP_ERR_CLOSED, "stopped by a signal");
         }
-        (void)poll(items, 2, -1);
+        if (poll(items, 2, child->look ? child->look_ms : -1) == 0) {
+            child->look(child->user);
+        }
     }
     return kelp_chaos_child_end(child, wait_status, reterr);
 }

@@ -17,6 +17,10 @@ struct kelp_chaos_child {
     const char *log_path;           /* borrowed; appended to */
     long log_from;                  /* bytes of the log before this start */
     const char *const *environment; /* borrowed; "NAME=value", NULL-terminated; may be NULL */
+    /* Called every look_ms while kelp_chaos_child_run() waits; NULL: never. */
+    void (*look)(void *user);
+    void *user; /* borrowed */
+    int look_ms;
 };
 
 /* `<bin_folder>/kelp VERB ARGS` (NULL-terminated). Errors: those of kelp_process_start(),

@@ -28,6 +28,11 @@ static bool keeps_its_state(struct kelp_chaos_report *report, uint32_t replicas)
     return true;
 }
 
+static const char *plural(uint32_t count)
+{
+    return count == 1 ? "" : "s";
+}
+
 bool kelp_chaos_judge(struct kelp_chaos_report *report, const char *digest,
                       const char *first_different, uint32_t replicas)
 {
@@ -37,8 +42,9 @@ bool kelp_chaos_judge(struct kelp_chaos_report *report, const char *digest,
     if (!report->equal || first_different[0] != '\0') {
         (void)snprintf(report->verdict, sizeof(report->verdict),
                        "DIFFERENT: the quiet run ends with %s, the run with %" PRIu32
-                       " faults with %s%s",
-                       report->quiet_digest, report->event_count, report->digest, first_different);
+                       " fault%s with %s%s",
+                       report->quiet_digest, report->event_count, plural(report->event_count),
+                       report->digest, first_different);
         report->equal = false;
         return false;
     }
@@ -61,7 +67,7 @@ bool kelp_chaos_judge(struct kelp_chaos_report *report, const char *digest,
         return false;
     }
     (void)snprintf(report->verdict, sizeof(report->verdict),
-                   "equal: both runs end with %s; %" PRIu32 " faults", report->digest,
-                   report->event_count);
+                   "equal: both runs end with %s; %" PRIu32 " fault%s", report->digest,
+                   report->event_count, plural(report->event_count));
     return true;
 }

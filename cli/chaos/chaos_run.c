@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "cli/chaos/chaos_follow.h"
+#include "cli/chaos/chaos_progress.h"
 #include "cli/chaos/chaos_target.h"
 #include "cli/launch/launcher.h"
 #include "cli/run/run_client.h"
@@ -63,8 +64,16 @@ kelp_status kelp_chaos_quiet(const struct kelp_chaos_options *options,
     char run_path[PATH_BYTES];
     char log_path[PATH_BYTES];
     char job_path[PATH_BYTES];
-    struct kelp_chaos_child train = {
-        .verb = "train", .bin_folder = options->bin_folder, .log_path = log_path};
+    struct kelp_chaos_progress progress = {.run_path = run_path,
+                                           .log_path = log_path,
+                                           .display = options->display,
+                                           .batch_size = options->batch_size};
+    struct kelp_chaos_child train = {.verb = "train",
+                                     .bin_folder = options->bin_folder,
+                                     .log_path = log_path,
+                                     .look = kelp_chaos_progress_show,
+                                     .user = &progress,
+                                     .look_ms = KELP_CHAOS_PROGRESS_MS};
     const char *args[] = {job_path,
                           "--run",
                           run_path,
@@ -78,6 +87,7 @@ kelp_status kelp_chaos_quiet(const struct kelp_chaos_options *options,
     (void)snprintf(log_path, sizeof(log_path), "%s/quiet.log", options->folder);
     (void)snprintf(job_path, sizeof(job_path), "%s/job.yaml", options->folder);
     kelp_status status = kelp_chaos_child_run(&train, args, options->guard, reterr);
+    kelp_chaos_progress_close(&progress);
     if (status == KELP_OK) {
         status = kelp_run_result_read(run_path, ret_result, reterr);
     }

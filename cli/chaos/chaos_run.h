@@ -33,15 +33,16 @@ struct kelp_chaos_options {
     uint32_t detect_ms;                    /* failure.detect */
     const struct kelp_chaos_fault *faults; /* by ascending step */
     uint32_t fault_count;
-    uint32_t stall_ms; /* without a step until the run counts as hanging */
+    uint32_t batch_size; /* train.batch_size */
+    uint32_t stall_ms;   /* without a step until the run counts as hanging */
     struct kelp_guard *guard;
     struct kelp_display *display;
 };
 
 /*
- * The job in <folder>/job.yaml without faults, in <folder>/quiet. Errors: KELP_ERR_CLOSED when a
- * signal asked for the end; KELP_ERR_INVALID, KELP_ERR_UNREACHABLE by its exit status; the text
- * holds its last words.
+ * The job in <folder>/job.yaml without faults, in <folder>/quiet; its progress is shown. Errors:
+ * KELP_ERR_CLOSED when a signal asked for the end; KELP_ERR_INVALID, KELP_ERR_UNREACHABLE by its
+ * exit status; the text holds its last words.
  */
 kelp_status kelp_chaos_quiet(const struct kelp_chaos_options *options,
                              struct kelp_result *ret_result,

@@ -86,6 +86,18 @@ static void count_hits(const cJSON *report, unsigned hits[KELP_CHAOS_ROLE_COUNT]
 
 KELP_CASE("chaos", .timeout_s = 3600, .setup = setup, .teardown = teardown)
 
+/* The quiet run's steps are told as they are made, between the two lines that say which run goes
+ * on. */
+static void check_progress(void)
+{
+    const char *quiet = strstr(command.err, "kelp: run 1 of 2, without faults: chaos/quiet\n");
+    const char *faults = strstr(command.err, "kelp: run 2 of 2, with ");
+
+    ck_assert_msg(quiet && faults && quiet < faults, "it said:\n%s", command.err);
+    const char *step = strstr(quiet, "\nstep ");
+    ck_assert_msg(step && step < faults, "it said:\n%s", command.err);
+}
+
 /* A dozen faults, and the digest of the quiet run; the timeline and the picture are there. */
 KELP_LOOP_TEST(quick_plan, 0, getenv("KELP_CHAOS_SEEDS") ? 0 : 1)
 {
@@ -98,6 +110,7 @@ KELP_LOOP_TEST(quick_plan, 0, getenv("KELP_CHAOS_SEEDS") ? 0 : 1)
     printf("%s", command.out);
     ck_assert_msg(command.exit_code == 0, "exit %d; it said:\n%s%s", command.exit_code, command.out,
                   command.err);
+    check_progress();
     cJSON *report = kelp_test_read_json(folder.path, "chaos/chaos.json");
     ck_assert(cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(report, "equal")));
     ck_assert_str_eq(kelp_test_text(report, "digest"), kelp_test_text(report, "quiet_digest"));
@@ -184,6 +197,8 @@ KELP_LOOP_TEST(difference, 0, getenv("KELP_CHAOS_SEEDS") ? 0 : 1)
     ck_assert_msg(strstr(command.out, "DIFFERENT: the quiet run ends with 0123456789abcdef") !=
                       NULL,
                   "it said:\n%s", command.out);
+    ck_assert_msg(strstr(command.err, "kelp: run 1 of 1, with 1 fault: chaos/chaos\n") != NULL,
+                  "it said:\n%s", command.err);
     char *cluster = kelp_test_read(folder.path, "chaos/chaos/cluster.json", NULL);
     ck_assert_msg(strstr(cluster, "\"https://127.0.0.1:") && strstr(cluster, "/certs/operator\""),
                   "%s", cluster);

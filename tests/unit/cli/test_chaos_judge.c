@@ -44,7 +44,7 @@ KELP_TEST(test_equal)
 {
     ck_assert(kelp_chaos_judge(&report, QUIET, "", 2));
     ck_assert(report.equal);
-    ck_assert_str_eq(report.verdict, "equal: both runs end with " QUIET "; 1 faults");
+    ck_assert_str_eq(report.verdict, "equal: both runs end with " QUIET "; 1 fault");
 }
 
 /* Another digest, or other records on the way to the same one. */
@@ -53,7 +53,7 @@ KELP_TEST(test_different)
     ck_assert(!kelp_chaos_judge(&report, "ff", "; first different at step 5", 2));
     ck_assert(!report.equal);
     ck_assert_str_eq(report.verdict, "DIFFERENT: the quiet run ends with " QUIET
-                                     ", the run with 1 faults with ff; first different at step 5");
+                                     ", the run with 1 fault with ff; first different at step 5");
     ck_assert(!kelp_chaos_judge(&report, QUIET, "; first different at step 5", 2));
     ck_assert(!report.equal);
 }
