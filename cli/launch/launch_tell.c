@@ -19,7 +19,9 @@ static void tell_checkpoint(struct kelp_launcher *launcher)
         launcher->checkpoints_failed = 0;
     }
     if (checkpoint->failed > launcher->checkpoints_failed) {
-        kelp_display_say(launcher->display, "a checkpoint failed: %.300s", checkpoint->error);
+        kelp_display_say(launcher->display,
+                         "a checkpoint failed: %.300s; the next one is taken when it is due",
+                         checkpoint->error);
     }
     launcher->checkpoints_failed = checkpoint->failed;
 }

@@ -116,6 +116,18 @@ void kelp_snapshot_writer_abandon(struct kelp_snapshot_writer *writer)
     free_writer(writer);
 }
 
+/* A leader that takes over moves away what the one before had not committed, while shards may still
+ * write there: the error of whatever file was next says nothing of that. */
+static kelp_status explain(const struct kelp_snapshot_writer *writer, kelp_status status,
+                           struct kelp_error *reterr)
+{
+    if (status != KELP_OK && access(writer->writing, F_OK) != 0 && errno == ENOENT) {
+        kelp_error_prefix(reterr, "its folder was removed meanwhile, as a leader that takes over "
+                                  "does; that one takes the next checkpoint");
+    }
+    return status == KELP_ERR_NOT_FOUND ? KELP_ERR_IO : status;
+}
+
 /* ---- sorted files ---- */
 
 static kelp_status sorted_path(const struct kelp_snapshot_writer *writer, uint32_t index,
@@ -172,7 +184,7 @@ kelp_status kelp_snapshot_writer_part(struct kelp_snapshot_writer *writer, uint3
     writer->kind = 0;
     writer->part_bytes = 0;
     kelp_digest_init(&writer->digest);
-    return status;
+    return explain(writer, status, reterr);
 }
 
 static kelp_status put_chunk(struct kelp_snapshot_writer *writer, uint32_t chunk, const char *bytes,
@@ -212,7 +224,7 @@ kelp_status kelp_snapshot_writer_item(struct kelp_snapshot_writer *writer, uint3
         size_t count = left < KELP_SNAPSHOT_CHUNK_BYTES ? left : KELP_SNAPSHOT_CHUNK_BYTES;
         kelp_status status = put_chunk(writer, chunk, at, count, reterr);
         if (status != KELP_OK) {
-            return status;
+            return explain(writer, status, reterr);
         }
         at += count;
         left -= count;
@@ -328,35 +340,34 @@ static kelp_status rename_folder(const struct kelp_snapshot_writer *writer,
     return status;
 }
 
+/* Everything in place under the final name, not yet durable there. */
+static kelp_status make_whole(struct kelp_snapshot_writer *writer, struct kelp_error *reterr)
+{
+    kelp_status status = end_file(writer, reterr);
+
+    if (status == KELP_OK) {
+        status = make_database(writer, reterr);
+    }
+    if (status == KELP_OK) {
+        status = remove_leftovers(writer, reterr);
+    }
+    if (status == KELP_OK) {
+        status = kelp__snapshot_contents_write(writer->writing, &writer->id, reterr);
+    }
+    return status == KELP_OK ? rename_folder(writer, reterr) : status;
+}
+
 kelp_status kelp_snapshot_writer_finish(struct kelp_snapshot_writer *writer,
                                         struct kelp_error *reterr)
 {
-    kelp_status status = end_file(writer, reterr);
-    if (status != KELP_OK) {
-        goto abandon;
-    }
-    status = make_database(writer, reterr);
-    if (status != KELP_OK) {
-        goto abandon;
-    }
-    status = remove_leftovers(writer, reterr);
-    if (status != KELP_OK) {
-        goto abandon;
-    }
-    status = kelp__snapshot_contents_write(writer->writing, &writer->id, reterr);
-    if (status != KELP_OK) {
-        goto abandon;
-    }
-    status = rename_folder(writer, reterr);
-    if (status != KELP_OK) {
-        goto abandon;
-    }
-    status = kelp_files_sync_above(writer->path, LEVELS_ABOVE, reterr);
-    if (status != KELP_OK) {
-        (void)kelp_files_remove(writer->path, NULL); /* the first error is the one to report */
-    }
+    kelp_status status = explain(writer, make_whole(writer, reterr), reterr);
 
-abandon:
+    if (status == KELP_OK) {
+        status = kelp_files_sync_above(writer->path, LEVELS_ABOVE, reterr);
+        if (status != KELP_OK) {
+            (void)kelp_files_remove(writer->path, NULL); /* the first error is the one to report */
+        }
+    }
     kelp_snapshot_writer_abandon(writer); /* what is left under the other name */
     return status == KELP_ERR_NOT_FOUND ? KELP_ERR_IO : status;
 }

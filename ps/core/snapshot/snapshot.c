@@ -292,7 +292,9 @@ void kelp_snapshot_give_up(struct kelp_snapshot *snapshot, uint64_t generation, 
                            struct kelp_snapshot_actions *actions)
 {
     if (snapshot->order.generation == generation && snapshot->order.serial == serial) {
-        kelp_snapshot_cancel(snapshot, KELP_ERR_CLOSED, "given up by the coordinator", actions);
+        kelp_snapshot_cancel(
+            snapshot, KELP_ERR_CLOSED,
+            "given up by the coordinator, which orders the next one when it is due", actions);
     }
 }
 

@@ -432,6 +432,36 @@ KELP_TEST(attempts)
     kelp_snapshot_reader_close(NULL);
 }
 
+/* The folder is moved away while it is written, as a leader that takes over does: the error says
+ * so, and what follows, before the file that could not be found. Another error says nothing of it.
+ */
+KELP_TEST(moved_away)
+{
+    static const char why[] = "its folder was removed meanwhile, as a leader that takes over does; "
+                              "that one takes the next checkpoint: cannot ";
+    struct digests digests;
+    struct kelp_snapshot_writer *writer = NULL;
+
+    MUST(kelp_snapshot_writer_open("run/a", &id, &writer, &error));
+    MUST(write_parts(writer, &damaged, &digests, &error));
+    ck_assert_int_eq(rename("run", "removed"), 0);
+    ck_assert_int_eq(kelp_snapshot_writer_finish(writer, &error), KELP_ERR_IO);
+    ck_assert_msg(strncmp(error.text, why, strlen(why)) == 0, "%s", error.text);
+
+    MUST(kelp_snapshot_writer_open("run/a", &id, &writer, &error));
+    ck_assert_int_eq(rename("run", "again"), 0);
+    ck_assert_int_eq(write_parts(writer, &damaged, &digests, &error), KELP_ERR_IO);
+    ck_assert_msg(strncmp(error.text, why, strlen(why)) == 0, "%s", error.text);
+    kelp_snapshot_writer_abandon(writer);
+
+    MUST(kelp_snapshot_writer_open("run/a", &id, &writer, &error));
+    MUST(kelp_files_remove("run/a.writing/sorted", &error));
+    ck_assert_int_eq(write_parts(writer, &damaged, &digests, &error), KELP_ERR_IO);
+    ck_assert_msg(strncmp(error.text, "cannot open ", strlen("cannot open ")) == 0, "%s",
+                  error.text);
+    kelp_snapshot_writer_abandon(writer);
+}
+
 /* Two readers at once, and one while the folder is being removed by name. */
 KELP_TEST(many_readers)
 {
