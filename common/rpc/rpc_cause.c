@@ -1,4 +1,4 @@
-/* Why a connection could not be made, in a few words instead of gRPC's. */
+/* Why a connection could not be made, or broke, in a few words instead of gRPC's. */
 #include <string.h>
 
 #include "common/rpc/rpc_internal.h"
@@ -24,10 +24,22 @@ static const struct {
     {"Socket closed", "connection closed: its log may say why"},
 };
 
+/* One that was made, and broke. */
+static const char *const broken[] = {"Socket closed", "recvmsg:Connection reset by peer"};
+
+static bool is_grpcs(const char *text)
+{
+    bool is = strncmp(text, failed, strlen(failed)) == 0;
+
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(broken); i++) {
+        is = is || strcmp(text, broken[i]) == 0;
+    }
+    return is;
+}
+
 const char *kelp__rpc_cause(const char *text)
 {
-    for (size_t i = 0; strncmp(text, failed, strlen(failed)) == 0 && i < KELP_ARRAY_COUNT(causes);
-         i++) {
+    for (size_t i = 0; is_grpcs(text) && i < KELP_ARRAY_COUNT(causes); i++) {
         if (strstr(text, causes[i].says)) {
             return causes[i].means;
         }

@@ -176,7 +176,8 @@ grpc_status_code kelp__rpc_status_to_grpc(kelp_status status);
 /* trailing: may carry the exact kelp_status in "kelp-status". */
 kelp_status kelp__rpc_status_from_grpc(grpc_status_code code, const grpc_metadata_array *trailing);
 
-/* What gRPC says of a connection that could not be made, for people; another text as it is. */
+/* What gRPC says of a connection that could not be made or broke, for people; another text as it
+ * is. */
 const char *kelp__rpc_cause(const char *text);
 
 /* The trailers of an answer with an error; fini after the batch was started. */

@@ -56,6 +56,15 @@ enum kelp_placement_state kelp_term_state(const struct kelp_term *term)
                : term->placement.state;
 }
 
+/* Nothing but that this shard does not answer, which its cause says better? */
+static bool says_silent(const char *reason, const struct kelp_link *link)
+{
+    const size_t length = strlen(link->shard.id);
+
+    return strncmp(reason, link->shard.id, length) == 0 &&
+           strcmp(reason + length, " does not answer") == 0;
+}
+
 void kelp_term_reason(const struct kelp_term *term, char text[KELP_TERM_REASON_MAX + 1])
 {
     const struct kelp_placement *placement = &term->placement;
@@ -72,10 +81,10 @@ void kelp_term_reason(const struct kelp_term *term, char text[KELP_TERM_REASON_M
         return;
     }
     if (text[0] != '\0' && link) {
-        const size_t used = strlen(text);
+        const size_t used = says_silent(text, link) ? 0 : strlen(text);
         (void)snprintf(text + used, KELP_TERM_REASON_MAX + 1 - used,
-                       "; %s cannot be reached at %s: %s", link->shard.id, link->shard.address,
-                       link->cause);
+                       "%s%s cannot be reached at %s: %s", used > 0 ? "; " : "", link->shard.id,
+                       link->shard.address, link->cause);
     } else if (text[0] == '\0' && placement->state == KELP_PLACEMENT_RUNNING && worker) {
         char others[32] = "";
         if (stuck > 1) {

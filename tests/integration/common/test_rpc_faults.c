@@ -227,6 +227,7 @@ KELP_TEST(killed_and_back)
     kelp_test_rpc_end(&server);
     RUN_UNTIL(side.closed == 1);
     ck_assert_int_eq(side.status, KELP_ERR_UNREACHABLE);
+    ck_assert_msg(strncmp(side.text, "connection ", strlen("connection ")) == 0, "%s", side.text);
     ck_assert_msg(now_s() - at_s < 0.5, "seen after %.3f s", now_s() - at_s);
     ck_assert_int_eq(
         kelp_rpc_stream_open(channel,

@@ -1,4 +1,4 @@
-/* What people read when a connection could not be made: the texts are gRPC's own. */
+/* What people read when a connection could not be made, or broke: the texts are gRPC's own. */
 #include "common/rpc/rpc_internal.h"
 #include "tests/lib/suite.h"
 
@@ -32,6 +32,8 @@ KELP_TEST(causes)
          "connection reset: its log may say why"},
         {FAILED "UNAVAILABLE: ipv4:10.0.0.6:1: Socket closed",
          "connection closed: its log may say why"},
+        {"Socket closed", "connection closed: its log may say why"},
+        {"recvmsg:Connection reset by peer", "connection reset: its log may say why"},
     };
     for (size_t i = 0; i < KELP_ARRAY_COUNT(cases); i++) {
         ck_assert_str_eq(kelp__rpc_cause(cases[i].says), cases[i].means);
@@ -42,6 +44,7 @@ KELP_TEST(causes)
 KELP_TEST(other_texts)
 {
     static const char *const texts[] = {"Connection refused by the door-keeper",
+                                        "Socket closed by the door-keeper",
                                         FAILED "INTERNAL: ipv4:10.0.0.6:1: something new", ""};
 
     for (size_t i = 0; i < KELP_ARRAY_COUNT(texts); i++) {
