@@ -583,13 +583,6 @@ static uint64_t cause_of(const struct kelp_children *children, const struct kelp
     return 0;
 }
 
-static bool logs_info(const struct kelp_children *children)
-{
-    const char *level = children->options.log_level;
-
-    return strcmp(level, "error") != 0 && strcmp(level, "warn") != 0;
-}
-
 static bool has_logged(const struct kelp_children *children, const struct kelp_child *child,
                        const char *words)
 {
@@ -597,12 +590,6 @@ static bool has_logged(const struct kelp_children *children, const struct kelp_c
 
     log_path(children, child, path, sizeof(path));
     return kelp_log_has(path, child->log_from, words);
-}
-
-/* Did it take part, as far as its log has that? */
-static bool has_joined(const struct kelp_children *children, const struct kelp_child *child)
-{
-    return !logs_info(children) || has_logged(children, child, KELP_WORKER_JOINED);
 }
 
 /* A program whose job is over is on its own: what comes of it is no matter of the run. */
@@ -679,7 +666,7 @@ static kelp_status handle_end(struct kelp_children *children, struct kelp_child 
     }
     kelp_process_describe(wait_status, how, sizeof(how));
     const bool program = is_program(children, child);
-    const bool joined = program && has_joined(children, child);
+    const bool joined = program && has_logged(children, child, KELP_WORKER_JOINED);
     struct kelp_supervise_end end = {
         .now_ms = now,
         .exited = WIFEXITED(wait_status),

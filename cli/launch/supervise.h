@@ -76,7 +76,7 @@ struct kelp_supervise_end {
     uint64_t lived_ms;
     bool program;     /* one of the user's own */
     bool python;      /* likewise, a script */
-    bool joined;      /* of these: it took part, or may have */
+    bool joined;      /* of these: it took part */
     bool over;        /* of these: it had heard that the job was over */
     bool early;       /* before the run has trained anything, and before it took part */
     bool enough_left; /* as many workers as the job needs are there without it */

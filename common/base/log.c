@@ -91,27 +91,21 @@ static void hide_controls(char *text, size_t count)
     }
 }
 
-void kelp_log(enum kelp_log_level level, const char *format, ...)
+static void put(enum kelp_log_level level, const char *format, va_list args)
 {
     char line[KELP_LOG_LINE_MAX];
     char text[KELP_LOG_LINE_MAX];
     char time[32];
     int saved_errno = errno;
-    va_list args;
     size_t used = 0;
 
-    if (!kelp_log_enabled(level)) {
-        return;
-    }
     print_time(time);
     if (sink.format == KELP_LOG_TEXT) {
         used = (size_t)snprintf(line, sizeof(line), "%s %-5s %s/%s ", time,
                                 kelp_log_level_names[level], sink.role, sink.id);
     }
-    va_start(args, format);
     /* The room is for the text and a line break, or NUL meanwhile. */
     const size_t count = print_text(text, sizeof(text) - used, format, args);
-    va_end(args);
     if (sink.format == KELP_LOG_TEXT) {
         hide_controls(text, count);
         memcpy(line + used, text, count);
@@ -128,4 +122,24 @@ void kelp_log(enum kelp_log_level level, const char *format, ...)
     line[used] = '\n';
     write_line(line, used + 1);
     errno = saved_errno; /* so that logging may stand between a call and the look at errno */
+}
+
+void kelp_log(enum kelp_log_level level, const char *format, ...)
+{
+    va_list args;
+
+    if (kelp_log_enabled(level)) {
+        va_start(args, format);
+        put(level, format, args);
+        va_end(args);
+    }
+}
+
+void kelp_log_always(enum kelp_log_level level, const char *format, ...)
+{
+    va_list args;
+
+    va_start(args, format);
+    put(level, format, args);
+    va_end(args);
 }

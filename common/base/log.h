@@ -40,6 +40,9 @@ bool kelp_log_enabled(enum kelp_log_level level);
 /* Threads: any. Line breaks and control characters inside the text become spaces. */
 void kelp_log(enum kelp_log_level level, const char *format, ...) KELP_PRINTF(2, 3);
 
+/* The same whatever the least important level is: a line that others look for. */
+void kelp_log_always(enum kelp_log_level level, const char *format, ...) KELP_PRINTF(2, 3);
+
 #define kelp_log_error(...) kelp_log(KELP_LOG_ERROR, __VA_ARGS__)
 #define kelp_log_warn(...)  kelp_log(KELP_LOG_WARN, __VA_ARGS__)
 #define kelp_log_info(...)  kelp_log(KELP_LOG_INFO, __VA_ARGS__)

@@ -26,8 +26,8 @@ struct kelp_serving; /* common/program/serving.h */
             "ca.pem, cert.pem and key.pem of this process: mutual TLS on every port and to etcd"   \
     }
 
-/* What a worker logs, at any level, when it fails as its --fault asks: who started it looks for it.
- */
+/* What workers log at any level, since who started them looks for it. When one fails as its --fault
+ * asks: */
 #define KELP_WORKER_FAILING "failing as asked"
 /* At the front of the line in which a program with libkelp-worker says that it takes part. */
 #define KELP_WORKER_JOINED "joined samples="

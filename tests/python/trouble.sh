@@ -101,6 +101,14 @@ q torch sum 2 1 $in_torch:[0-9]+: ValueError: submit\(\): the loss is a sum over
 q torch waits 130 1 paused at step [0-9]+; continue with kelp train --resume
 q torch jit 2 1 trouble_torch.py:[0-9]+: ValueError: .*ScriptModule
 CASES
+# What a script does is seen whatever its log leaves out.
+for how in before after; do
+    if [ $# -eq 0 ] || [[ " $* " == *" $how-quietly "* ]] || [[ "$1" == --quick && "$how" == before ]]; then
+        words='there is no table today'
+        if [ "$how" = after ]; then words='there is nothing after the loop; training is done'; fi
+        KELP_LOG_LEVEL=warn expect "$source_dir/tests/package/python/trouble_numpy.py" "$how" 2 1 "$words"
+    fi
+done
 # Past the end of its schedule a run learns nothing more, which it says.
 if [ $# -eq 0 ] || [ "$1" == --quick ] || [[ " $* " == *" cosine "* ]]; then
     expect "$source_dir/tests/package/python/trouble_numpy.py" cosine 0 4 '^digest'

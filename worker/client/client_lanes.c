@@ -38,7 +38,7 @@ static int lane_result(struct kelp_worker *worker, kelp_status status,
                        const struct kelp_error *error)
 {
     if (status == KELP_ERR_CLOSED) {
-        kelp_log_info(KELP_WORKER_ENDED);
+        kelp_log_always(KELP_LOG_INFO, KELP_WORKER_ENDED);
         return KELP_WORKER_OVER;
     }
     if (status == KELP_ERR_TIMEOUT && kelp_stop_raised(&worker->stop)) {

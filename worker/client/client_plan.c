@@ -245,10 +245,11 @@ static kelp_status join(struct kelp_worker *worker, struct kelp_error *reterr)
     if (!worker->feed) {
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "kelp_worker_join(): out of memory");
     }
-    kelp_log_info(KELP_WORKER_JOINED "%" PRIu64 " tensors=%u elements=%" PRIu64
-                                     " partitions=%u compute=\"%s\"",
-                  plan->samples[KELP_SPLIT_TRAIN], plan->tensor_count, plan->flat_count,
-                  plan->partition_count, plan->compute_kind);
+    kelp_log_always(KELP_LOG_INFO,
+                    KELP_WORKER_JOINED "%" PRIu64 " tensors=%u elements=%" PRIu64
+                                       " partitions=%u compute=\"%s\"",
+                    plan->samples[KELP_SPLIT_TRAIN], plan->tensor_count, plan->flat_count,
+                    plan->partition_count, plan->compute_kind);
     return KELP_OK;
 }
 

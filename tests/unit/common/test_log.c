@@ -51,7 +51,7 @@ KELP_TEST(test_format)
     regfree(&pattern);
 }
 
-/* What is below the level is not written; errno survives. */
+/* What is below the level is not written, unless it must be; errno survives. */
 KELP_TEST(test_levels)
 {
     ck_assert(kelp_log_enabled(KELP_LOG_ERROR));
@@ -63,6 +63,9 @@ KELP_TEST(test_levels)
     read_line();
     ck_assert_ptr_null(strstr(line, "hidden"));
     ck_assert_ptr_nonnull(strstr(line, "error ps/shard-0 shown\n"));
+    kelp_log_always(KELP_LOG_DEBUG, "looked %s", "for");
+    read_line();
+    ck_assert_ptr_nonnull(strstr(line, "debug ps/shard-0 looked for\n"));
 }
 
 /* One event is one line, whatever its text holds. */
