@@ -666,6 +666,7 @@ static int train_job(struct train *train)
     if (status != KELP_OK) {
         return kelp_complain(kelp_verb_exit_status(status), "%s", error.text);
     }
+    kelp_script_fini(&train->script); /* the run has what it needs of it */
     return done ? print_summary(train) : run(train);
 }
 

@@ -22,7 +22,7 @@
 
 #define GRACE_MS 1000 /* of a script that is interrupted */
 
-static const int end_signals[] = {SIGINT, SIGTERM, SIGHUP};
+static const int end_signals[KELP_SCRIPT_SIGNALS] = {SIGINT, SIGTERM, SIGHUP};
 
 /* For the handler alone, which gets no argument of ours (docs/ARCHITECTURE.md, "Globals"). */
 static int signal_pipe_end;
@@ -31,10 +31,9 @@ static int signal_pipe_end;
 struct description {
     struct kelp_process *process;
     int said_fd;   /* its standard error; -1: it has closed that */
-    int signal_fd; /* a byte for each signal that we got, its number */
+    int signal_fd; /* of struct kelp_script */
     bool said;     /* there was something in it */
     int signal;    /* the first one; 0: there was none */
-    struct sigaction before[KELP_ARRAY_COUNT(end_signals)];
 };
 
 /* ---- describing ---------------------------------------------------------------------------- */
@@ -78,7 +77,7 @@ static void on_signal(int number)
 }
 
 /* SIGHUP stays ignored, as under nohup. */
-static kelp_status catch_signals(struct description *description, struct kelp_error *reterr)
+static kelp_status catch_signals(struct kelp_script *script, struct kelp_error *reterr)
 {
     const struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
     int fds[2];
@@ -86,23 +85,34 @@ static kelp_status catch_signals(struct description *description, struct kelp_er
     if (pipe2(fds, O_CLOEXEC | O_NONBLOCK) < 0) {
         return kelp_fail(reterr, KELP_ERR_IO, "pipe: %s", strerror(errno));
     }
-    description->signal_fd = fds[0];
+    script->signal_fd = fds[0];
     signal_pipe_end = fds[1];
     for (size_t i = 0; i < KELP_ARRAY_COUNT(end_signals); i++) {
-        (void)sigaction(end_signals[i], NULL, &description->before[i]);
-        if (end_signals[i] != SIGHUP || description->before[i].sa_handler != SIG_IGN) {
+        (void)sigaction(end_signals[i], NULL, &script->before[i]);
+        if (end_signals[i] != SIGHUP || script->before[i].sa_handler != SIG_IGN) {
             (void)sigaction(end_signals[i], &action, NULL);
         }
     }
+    script->catches_signals = true;
     return KELP_OK;
 }
 
-static void release_signals(struct description *description)
+/* What came since the script ended does its work now. */
+static void release_signals(struct kelp_script *script)
 {
-    for (size_t i = 0; i < KELP_ARRAY_COUNT(end_signals); i++) {
-        (void)sigaction(end_signals[i], &description->before[i], NULL);
+    unsigned char number = 0;
+
+    if (!script->catches_signals) {
+        return;
     }
-    (void)close(description->signal_fd); /* its other end stays: a handler may be running still */
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(end_signals); i++) {
+        (void)sigaction(end_signals[i], &script->before[i], NULL);
+    }
+    if (read(script->signal_fd, &number, 1) == 1) {
+        (void)raise(number);
+    }
+    (void)close(script->signal_fd); /* its other end stays: a handler may be running still */
+    script->catches_signals = false;
 }
 
 /* What it says goes to our standard error, until it is interrupted. False: there is no more now. */
@@ -190,20 +200,15 @@ static bool has_told(const struct description *description, int wait_status)
 static kelp_status run_script(struct kelp_script *script, const char *const *argv,
                               struct kelp_error *reterr)
 {
-    struct description description = {.said_fd = -1, .signal_fd = -1};
+    struct description description = {.said_fd = -1, .signal_fd = script->signal_fd};
     char how[64];
     int wait_status = 0;
 
-    kelp_status status = catch_signals(&description, reterr);
-    if (status != KELP_OK) {
-        return status;
-    }
-    status = start(script, argv, &description, reterr);
+    kelp_status status = start(script, argv, &description, reterr);
     if (status == KELP_OK) {
         status = follow(&description, &wait_status);
     }
     kelp_process_destroy(description.process); /* with all of its group */
-    release_signals(&description);
     if (description.said_fd >= 0) {
         (void)close(description.said_fd);
     }
@@ -287,6 +292,9 @@ kelp_status kelp_script_describe(const struct kelp_options *given, struct kelp_s
         status = kelp_worker_program_find(kelp_job_file_job(file), NULL, &program, reterr);
     }
     if (status == KELP_OK) {
+        status = catch_signals(ret_script, reterr);
+    }
+    if (status == KELP_OK) {
         status = make_folder(ret_script, reterr);
     }
     if (status == KELP_OK) {
@@ -302,6 +310,7 @@ void kelp_script_fini(struct kelp_script *script)
         (void)kelp_files_remove(script->folder, NULL); /* it lies where such folders are cleared */
         script->folder[0] = '\0';
     }
+    release_signals(script);
 }
 
 /* ---- the job ------------------------------------------------------------------------------- */

@@ -10,12 +10,14 @@
 #define KELP_CLI_PREFLIGHT_SCRIPT_H
 
 #include <limits.h>
+#include <signal.h>
 #include <stdbool.h>
 
 #include "common/base/status.h"
 #include "common/job/job.h"
 #include "common/program/options.h"
 
+#define KELP_SCRIPT_SIGNALS     3
 #define KELP_SCRIPT_INIT_FOLDER "init" /* of a run: the weights that it began with */
 
 struct kelp_script {
@@ -24,13 +26,18 @@ struct kelp_script {
     char folder[PATH_MAX];            /* private, with what the script has written; "": none */
     bool told;                        /* it failed, and has said why itself */
     int signal;                       /* that ended it and is to end us; 0: there was none */
+    /* From before the folder is made until it is removed: */
+    bool catches_signals;
+    int signal_fd; /* a byte for each signal that we got, its number */
+    struct sigaction before[KELP_SCRIPT_SIGNALS];
 };
 
 /*
  * Run the script to describe its job; what it prints goes where ours goes. kelp_script_fini() in
- * every case. Ctrl-C, SIGTERM and SIGHUP end the script, and then this. One caller at a time.
- * Errors: KELP_ERR_NOT_FOUND, KELP_ERR_INVALID (it failed, or described nothing: the text is one
- * line), KELP_ERR_CLOSED (by a signal), those of files and processes.
+ * every case, which removes the folder: a Ctrl-C, SIGTERM or SIGHUP that came before it ends us
+ * then, and none leaves the folder behind. While the script runs they end it, and then this. One
+ * caller at a time. Errors: KELP_ERR_NOT_FOUND, KELP_ERR_INVALID (it failed, or described nothing:
+ * the text is one line), KELP_ERR_CLOSED (by a signal), those of files and processes.
  */
 kelp_status kelp_script_describe(const struct kelp_options *given, struct kelp_script *ret_script,
                                  struct kelp_error *reterr) KELP_MUST_USE;

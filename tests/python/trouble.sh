@@ -109,6 +109,29 @@ for how in before after; do
         KELP_LOG_LEVEL=warn expect "$source_dir/tests/package/python/trouble_numpy.py" "$how" 2 1 "$words"
     fi
 done
+# Ctrl-C when the script has described its job and nothing is started yet: as kelp run asks etcd, which is the test.
+if [ $# -eq 0 ] || [ "$1" == --quick ] || [[ " $* " == *" between "* ]]; then
+    rm -rf "$TMPDIR" run
+    mkdir "$TMPDIR"
+    "$python" - "$source_dir/tests/package/python/trouble_numpy.py" >log 2>&1 <<'END' || fail "$(cat log)" between
+import glob, os, signal, socket, subprocess, sys
+
+etcd = socket.create_server(("127.0.0.1", 0))
+etcd.settimeout(60)
+url = f"http://127.0.0.1:{etcd.getsockname()[1]}"
+command = ["kelp", "run", "--run", "run", "--etcd", url, sys.argv[1], "ends"]
+kelp = subprocess.Popen(command, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
+asked, _ = etcd.accept()
+assert glob.glob(os.environ["TMPDIR"] + "/kelp-run-*"), "the description is gone before it is used"
+kelp.send_signal(signal.SIGINT)
+asked.close()
+etcd.close()
+status = kelp.wait(60)
+assert status == -signal.SIGINT, f"exit status {status}"
+END
+    if [ -n "$(ls -A "$TMPDIR")" ]; then fail "files are left: $(ls -A "$TMPDIR")" between; fi
+    printf '%-12s ended by the signal\n' between
+fi
 # Past the end of its schedule a run learns nothing more, which it says.
 if [ $# -eq 0 ] || [ "$1" == --quick ] || [[ " $* " == *" cosine "* ]]; then
     expect "$source_dir/tests/package/python/trouble_numpy.py" cosine 0 4 '^digest'
