@@ -1,6 +1,7 @@
 """kelp.torch._data: the same batches wherever they are computed, and ends of data processes."""
 
 import collections
+import multiprocessing.forkserver
 import os
 import pathlib
 import random
@@ -11,11 +12,13 @@ import tempfile
 import textwrap
 import time
 import unittest
+import unittest.mock
 
 import numpy
 import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, TensorDataset, default_collate
 
+from kelp.torch import _data
 from kelp.torch._bits import mix
 from kelp.torch._data import Loader
 
@@ -238,6 +241,18 @@ class Fingerprint(unittest.TestCase):
         self.assertEqual(first, Loader(Augmented()).fingerprint())
 
 
+class OneForkServer(_data._ForkServer):
+    """The same for all loaders here: each of its own imports torch."""
+
+    def __enter__(self):
+        multiprocessing.forkserver.ensure_running()
+        return os.dup(self._server()._forkserver_alive_fd)
+
+    def __exit__(self, *exception):
+        pass
+
+
+@unittest.mock.patch.object(_data, "_ForkServer", OneForkServer)
 class Processes(unittest.TestCase):
     def loader(self, *arguments, **settings):
         loader = Loader(*arguments, **settings)
@@ -379,6 +394,7 @@ class Processes(unittest.TestCase):
                 for pid in pids:
                     self.assertFalse(os.path.exists(f"/proc/{pid}"))
 
+    @unittest.mock.patch.object(_data, "_ForkServer", _data._ForkServer)
     def test_close(self):
         """Processes in the middle of a sample end too; files are closed."""
         with tempfile.TemporaryDirectory() as folder:
@@ -398,6 +414,11 @@ class Processes(unittest.TestCase):
 
 class Scripts(unittest.TestCase):
     """Whole programs: nothing hangs, and nothing is left."""
+
+    def setUp(self):
+        """SIGINT is ignored in a job of the shell in the background, and programs would inherit that."""
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)
+        self.addCleanup(signal.signal, signal.SIGINT, before)
 
     def start(self, work, **environment):
         folder = tempfile.TemporaryDirectory()
