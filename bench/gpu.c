@@ -14,8 +14,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "bench/gpu/gpu.h"
 #include "common/base/clock.h"
-#include "kernels/device.h"
 
 #define EXIT_SKIPPED  77
 #define ROUND_SECONDS 0.02
@@ -68,18 +68,23 @@ static struct {
     double *sums;
 } memory;
 
-static void fail(const struct kelp_error *error)
+void gpu_fail(const struct kelp_error *error)
 {
     fprintf(stderr, "gpu: %s\n", error->text);
     exit(1);
 }
 
-static void wait_all(void)
+static void wait_for(struct kelp_stream *on)
 {
     struct kelp_error error = {KELP_OK, ""};
-    if (stream->table->wait(stream, &error) != KELP_OK) {
-        fail(&error);
+    if (on->table->wait(on, &error) != KELP_OK) {
+        gpu_fail(&error);
     }
+}
+
+static void wait_all(void)
+{
+    wait_for(stream);
 }
 
 static double now(void)
@@ -89,13 +94,14 @@ static double now(void)
 
 /* ---- measuring ------------------------------------------------------------------------------- */
 
-static double seconds_of(void (*run)(const void *), const void *argument, uint64_t launches)
+static double seconds_of(struct kelp_stream *on, void (*run)(const void *), const void *argument,
+                         uint64_t launches)
 {
     const double begin = now();
     for (uint64_t i = 0; i < launches; i++) {
         run(argument);
     }
-    wait_all();
+    wait_for(on);
     return now() - begin;
 }
 
@@ -111,20 +117,24 @@ static double median(double *values, size_t count)
     return count % 2 ? values[count / 2] : (values[count / 2 - 1] + values[count / 2]) / 2;
 }
 
-/* Seconds of one launch. */
-static double measure(void (*run)(const void *), const void *argument)
+double gpu_measure(struct kelp_stream *on, void (*run)(const void *), const void *argument)
 {
     static double times[ROUNDS_MAX];
     uint64_t launches = 1;
-    (void)seconds_of(run, argument, 3); /* loads the kernels */
+    (void)seconds_of(on, run, argument, 3); /* loads the kernels */
     for (double taken = 0.0; taken < ROUND_SECONDS;) {
-        taken = seconds_of(run, argument, launches);
+        taken = seconds_of(on, run, argument, launches);
         launches *= taken < ROUND_SECONDS ? 2 : 1;
     }
     for (uint32_t i = 0; i < rounds; i++) {
-        times[i] = seconds_of(run, argument, launches) / (double)launches;
+        times[i] = seconds_of(on, run, argument, launches) / (double)launches;
     }
     return median(times, rounds);
+}
+
+static double measure(void (*run)(const void *), const void *argument)
+{
+    return gpu_measure(stream, run, argument);
 }
 
 /* ---- operators ------------------------------------------------------------------------------- */
@@ -614,171 +624,6 @@ static void bench_products(void)
     }
 }
 
-/* ---- convolutions, by Kelp and by cuDNN -------------------------------------------------------
- */
-
-/* ResNet-18's, of images of 224 by 224; its and the convnet's of 28 by 28, as the examples have. */
-static const struct conv_sizes {
-    uint32_t channels, side, kernel, stride, padding, channels_out, samples;
-} conv_sizes[] = {
-    {3, 224, 7, 2, 3, 64, 64},   {64, 56, 3, 1, 1, 64, 64},   {64, 56, 3, 2, 1, 128, 64},
-    {64, 56, 1, 2, 0, 128, 64},  {128, 28, 3, 1, 1, 128, 64}, {128, 28, 3, 2, 1, 256, 64},
-    {256, 14, 3, 1, 1, 256, 64}, {256, 14, 3, 2, 1, 512, 64}, {512, 7, 3, 1, 1, 512, 64},
-    {64, 7, 3, 1, 1, 64, 512},   {512, 1, 3, 1, 1, 512, 512}, {1, 28, 3, 1, 0, 32, 512},
-    {32, 26, 3, 1, 0, 64, 512},
-};
-static const char *const conv_directions[] = {"y", "dx", "dweight"};
-
-struct conv_side {              /* Kelp's, or cuDNN's */
-    struct kelp_device *device; /* NULL: there is none */
-    struct kelp_stream *stream;
-    struct kelp_conv2d_run run;
-    uint32_t direction;
-};
-
-static void run_conv(const void *argument)
-{
-    const struct conv_side *side = argument;
-    if (side->direction == 0) {
-        side->stream->table->conv2d(side->stream, &side->run);
-    } else {
-        side->stream->table->conv2d_gradient(side->stream, &side->run);
-    }
-}
-
-static void close_conv_side(struct conv_side *side)
-{
-    if (side->device) {
-        side->device->table->stream_destroy(side->stream);
-        side->device->table->destroy(side->device);
-        side->device = NULL;
-    }
-}
-
-/* Without a device where there is no cuDNN, or the GPU cannot read operands so. */
-static void open_conv_side(struct conv_side *side, enum kelp_product_precision precision,
-                           bool cudnn)
-{
-    struct kelp_error error = {KELP_OK, ""};
-    *side = (struct conv_side){.device = NULL};
-    kelp_status status = kelp_device_cuda_create(0, &side->device, &error);
-    if (status == KELP_OK) {
-        status = side->device->table->set_precision(side->device, precision, &error);
-    }
-    if (status == KELP_OK && cudnn) {
-        status = side->device->table->set_cudnn(side->device, KELP_CUDNN_ALWAYS, &error);
-    }
-    if (status == KELP_ERR_NOT_FOUND || status == KELP_ERR_UNSUPPORTED) {
-        printf("\nconvolutions%s: skipped: %s\n", cudnn ? " by cuDNN" : "", error.text);
-        close_conv_side(side);
-        return;
-    }
-    if (status != KELP_OK ||
-        side->device->table->stream_create(side->device, &side->stream, &error) != KELP_OK) {
-        fail(&error);
-    }
-}
-
-/* Seconds, of channels first by unfolded columns; 0: there is no such side. */
-static double measure_conv(struct conv_side *side, struct kelp_conv2d_shape shape,
-                           enum kelp_layout layout, uint32_t direction)
-{
-    shape.window.layout = layout;
-    if (!side->device) {
-        return 0.0;
-    }
-    struct kelp_error error = {KELP_OK, ""};
-    struct kelp_stream *before = stream;
-    void *workspace = NULL;
-    struct kelp_conv2d_run *run = &side->run;
-    *run = (struct kelp_conv2d_run){
-        .samples = shape.samples_max, .x = memory.x, .weight = memory.weight, .dy = memory.dy};
-    if (side->device->table->conv2d_create(side->device, &shape, &run->conv, &error) != KELP_OK ||
-        side->device->table->alloc(side->device,
-                                   side->device->table->conv2d_workspace(run->conv) * sizeof(float),
-                                   &workspace, &error) != KELP_OK) {
-        fail(&error);
-    }
-    run->workspace = workspace;
-    run->y = direction == 0 ? memory.out : NULL;
-    run->dx = direction == 1 ? memory.out : NULL;
-    run->dweight = direction == 2 ? memory.out : NULL;
-    side->direction = direction;
-    stream = side->stream;
-    const double seconds = measure(run_conv, side);
-    stream = before;
-    side->device->table->free(side->device, workspace);
-    side->device->table->conv2d_destroy(run->conv);
-    return seconds;
-}
-
-static struct kelp_conv2d_shape conv_shape(const struct conv_sizes *size)
-{
-    struct kelp_conv2d_shape shape = {
-        .window = {.channels = size->channels},
-        .channels_out = size->channels_out,
-        .groups = 1,
-        .samples_max = size->samples,
-    };
-    for (uint32_t i = 0; i < 2; i++) {
-        shape.window.input[i] = size->side;
-        shape.window.kernel[i] = size->kernel;
-        shape.window.stride[i] = size->stride;
-        shape.window.padding[i] = size->padding;
-        shape.window.output[i] = (size->side + 2 * size->padding - size->kernel) / size->stride + 1;
-    }
-    return shape;
-}
-
-/* Kelp's tiles, of images with their channels last, beside columns and cuDNN. */
-static void bench_conv(struct conv_side *own, struct conv_side *cudnn,
-                       const struct conv_sizes *size, const char *precision)
-{
-    const struct kelp_conv2d_shape shape = conv_shape(size);
-    const double operations = 2.0 * size->samples * size->channels_out * shape.window.output[0] *
-                              shape.window.output[1] * size->channels * size->kernel * size->kernel;
-    for (uint32_t i = 0; i < KELP_ARRAY_COUNT(conv_directions); i++) {
-        const double tiles = measure_conv(own, shape, KELP_CHANNELS_LAST, i);
-        const double columns = measure_conv(own, shape, KELP_CHANNELS_FIRST, i);
-        const double theirs = measure_conv(cudnn, shape, KELP_CHANNELS_LAST, i);
-        printf("| %u of %ux%u %u to %u by %u/%u | %s | %s | %.1f | %.1f | %.2f ", size->samples,
-               size->side, size->side, size->channels, size->channels_out, size->kernel,
-               size->stride, precision, conv_directions[i], tiles * 1e6, 1e-12 * operations / tiles,
-               columns / tiles);
-        if (theirs > 0.0) {
-            printf("| %.1f | %.2f |\n", theirs * 1e6, theirs / tiles);
-        } else {
-            printf("| | |\n");
-        }
-        (void)fflush(stdout);
-    }
-}
-
-/* What Kelp does of these, and what cuDNN does by its deterministic algorithms. */
-static void bench_convolutions(void)
-{
-    static const char *const names[] = {"float32", "tf32", "bfloat16"};
-    for (int precision = KELP_PRODUCT_FLOAT32; precision <= KELP_PRODUCT_BFLOAT16; precision++) {
-        struct conv_side own, cudnn;
-        char text[KELP_COMPUTE_KIND_SIZE];
-        open_conv_side(&own, (enum kelp_product_precision)precision, false);
-        if (!own.device) {
-            return;
-        }
-        open_conv_side(&cudnn, (enum kelp_product_precision)precision, true);
-        struct kelp_device *named = cudnn.device ? cudnn.device : own.device;
-        named->table->describe(named, text);
-        printf("\n%s\n\n| convolution | reads | gives | us | TFLOP/s | of columns | cuDNN us | of "
-               "cuDNN |\n|---|---|---|--:|--:|--:|--:|--:|\n",
-               text);
-        for (size_t i = 0; i < KELP_ARRAY_COUNT(conv_sizes); i++) {
-            bench_conv(&own, &cudnn, &conv_sizes[i], names[precision]);
-        }
-        close_conv_side(&own);
-        close_conv_side(&cudnn);
-    }
-}
-
 /* ---- the host -------------------------------------------------------------------------------- */
 
 static void run_copy_in(const void *argument)
@@ -808,7 +653,7 @@ static void bench_host(const float *pattern)
 {
     void *host = malloc(TRANSFER_BYTES);
     if (host == NULL) {
-        fail(&(struct kelp_error){KELP_ERR_NO_MEMORY, "out of memory"});
+        gpu_fail(&(struct kelp_error){KELP_ERR_NO_MEMORY, "out of memory"});
     }
     memset(host, 0, TRANSFER_BYTES); /* the kernel gives the pages now */
     const double in = measure(run_copy_in, pattern), out = measure(run_copy_out, &host);
@@ -829,7 +674,7 @@ static void *allocate(uint64_t bytes)
     struct kelp_error error = {KELP_OK, ""};
     void *ret = NULL;
     if (device->table->alloc(device, bytes, &ret, &error) != KELP_OK) {
-        fail(&error);
+        gpu_fail(&error);
     }
     return ret;
 }
@@ -851,7 +696,7 @@ static float *allocate_numbers(uint64_t count, uint32_t limit)
 {
     float *host = malloc(count * sizeof(*host));
     if (host == NULL) {
-        fail(&(struct kelp_error){KELP_ERR_NO_MEMORY, "out of memory"});
+        gpu_fail(&(struct kelp_error){KELP_ERR_NO_MEMORY, "out of memory"});
     }
     uint64_t bits = limit;
     for (uint64_t i = 0; i < count; i++) {
@@ -927,7 +772,7 @@ static float *make_pattern(void)
 {
     float *pattern = malloc(PATTERN_COUNT * sizeof(*pattern));
     if (pattern == NULL) {
-        fail(&(struct kelp_error){KELP_ERR_NO_MEMORY, "out of memory"});
+        gpu_fail(&(struct kelp_error){KELP_ERR_NO_MEMORY, "out of memory"});
     }
     for (uint64_t i = 0; i < PATTERN_COUNT; i++) {
         pattern[i] = (float)((i * 2654435761u) % 2001) / 1000.0f - 1.0f;
@@ -950,7 +795,8 @@ static void bench_all(char **names, int name_count)
     bench_operators(names, name_count);
     if (name_count == 0) {
         bench_products();
-        bench_convolutions();
+        gpu_bench_convolutions(&(struct gpu_operands){
+            .x = memory.x, .weight = memory.weight, .dy = memory.dy, .out = memory.out});
         bench_host(pattern);
     }
     release();
@@ -992,7 +838,7 @@ int main(int argc, char **argv)
         return EXIT_SKIPPED;
     }
     if (status != KELP_OK || device->table->stream_create(device, &stream, &error) != KELP_OK) {
-        fail(&error);
+        gpu_fail(&error);
     }
     bench_all(argv + first, argc - first);
     device->table->stream_destroy(stream);

@@ -1,0 +1,166 @@
+/* Convolutions, by Kelp and by cuDNN. */
+#include <stdio.h>
+
+#include "bench/gpu/gpu.h"
+
+/* ResNet-18's, of images of 224 by 224; its and the convnet's of 28 by 28, as the examples have. */
+static const struct conv_sizes {
+    uint32_t channels, side, kernel, stride, padding, channels_out, samples;
+} conv_sizes[] = {
+    {3, 224, 7, 2, 3, 64, 64},   {64, 56, 3, 1, 1, 64, 64},   {64, 56, 3, 2, 1, 128, 64},
+    {64, 56, 1, 2, 0, 128, 64},  {128, 28, 3, 1, 1, 128, 64}, {128, 28, 3, 2, 1, 256, 64},
+    {256, 14, 3, 1, 1, 256, 64}, {256, 14, 3, 2, 1, 512, 64}, {512, 7, 3, 1, 1, 512, 64},
+    {64, 7, 3, 1, 1, 64, 512},   {512, 1, 3, 1, 1, 512, 512}, {1, 28, 3, 1, 0, 32, 512},
+    {32, 26, 3, 1, 0, 64, 512},
+};
+static const char *const conv_directions[] = {"y", "dx", "dweight"};
+
+struct conv_side {              /* Kelp's, or cuDNN's */
+    struct kelp_device *device; /* NULL: there is none */
+    struct kelp_stream *stream;
+    struct kelp_conv2d_run run;
+    uint32_t direction;
+};
+
+static void run_conv(const void *argument)
+{
+    const struct conv_side *side = argument;
+    if (side->direction == 0) {
+        side->stream->table->conv2d(side->stream, &side->run);
+    } else {
+        side->stream->table->conv2d_gradient(side->stream, &side->run);
+    }
+}
+
+static void close_conv_side(struct conv_side *side)
+{
+    if (side->device) {
+        side->device->table->stream_destroy(side->stream);
+        side->device->table->destroy(side->device);
+        side->device = NULL;
+    }
+}
+
+/* Without a device where there is no cuDNN, or the GPU cannot read operands so. */
+static void open_conv_side(struct conv_side *side, enum kelp_product_precision precision,
+                           bool cudnn)
+{
+    struct kelp_error error = {KELP_OK, ""};
+    *side = (struct conv_side){.device = NULL};
+    kelp_status status = kelp_device_cuda_create(0, &side->device, &error);
+    if (status == KELP_OK) {
+        status = side->device->table->set_precision(side->device, precision, &error);
+    }
+    if (status == KELP_OK && cudnn) {
+        status = side->device->table->set_cudnn(side->device, KELP_CUDNN_ALWAYS, &error);
+    }
+    if (status == KELP_ERR_NOT_FOUND || status == KELP_ERR_UNSUPPORTED) {
+        printf("\nconvolutions%s: skipped: %s\n", cudnn ? " by cuDNN" : "", error.text);
+        close_conv_side(side);
+        return;
+    }
+    if (status != KELP_OK ||
+        side->device->table->stream_create(side->device, &side->stream, &error) != KELP_OK) {
+        gpu_fail(&error);
+    }
+}
+
+/* Seconds, of channels first by unfolded columns; 0: there is no such side. */
+static double measure_conv(const struct gpu_operands *operands, struct conv_side *side,
+                           struct kelp_conv2d_shape shape, enum kelp_layout layout,
+                           uint32_t direction)
+{
+    shape.window.layout = layout;
+    if (!side->device) {
+        return 0.0;
+    }
+    struct kelp_error error = {KELP_OK, ""};
+    void *workspace = NULL;
+    struct kelp_conv2d_run *run = &side->run;
+    *run = (struct kelp_conv2d_run){.samples = shape.samples_max,
+                                    .x = operands->x,
+                                    .weight = operands->weight,
+                                    .dy = operands->dy};
+    if (side->device->table->conv2d_create(side->device, &shape, &run->conv, &error) != KELP_OK ||
+        side->device->table->alloc(side->device,
+                                   side->device->table->conv2d_workspace(run->conv) * sizeof(float),
+                                   &workspace, &error) != KELP_OK) {
+        gpu_fail(&error);
+    }
+    run->workspace = workspace;
+    run->y = direction == 0 ? operands->out : NULL;
+    run->dx = direction == 1 ? operands->out : NULL;
+    run->dweight = direction == 2 ? operands->out : NULL;
+    side->direction = direction;
+    const double seconds = gpu_measure(side->stream, run_conv, side);
+    side->device->table->free(side->device, workspace);
+    side->device->table->conv2d_destroy(run->conv);
+    return seconds;
+}
+
+static struct kelp_conv2d_shape conv_shape(const struct conv_sizes *size)
+{
+    struct kelp_conv2d_shape shape = {
+        .window = {.channels = size->channels},
+        .channels_out = size->channels_out,
+        .groups = 1,
+        .samples_max = size->samples,
+    };
+    for (uint32_t i = 0; i < 2; i++) {
+        shape.window.input[i] = size->side;
+        shape.window.kernel[i] = size->kernel;
+        shape.window.stride[i] = size->stride;
+        shape.window.padding[i] = size->padding;
+        shape.window.output[i] = (size->side + 2 * size->padding - size->kernel) / size->stride + 1;
+    }
+    return shape;
+}
+
+/* Kelp's tiles, of images with their channels last, beside columns and cuDNN. */
+static void bench_conv(const struct gpu_operands *operands, struct conv_side *own,
+                       struct conv_side *cudnn, const struct conv_sizes *size,
+                       const char *precision)
+{
+    const struct kelp_conv2d_shape shape = conv_shape(size);
+    const double operations = 2.0 * size->samples * size->channels_out * shape.window.output[0] *
+                              shape.window.output[1] * size->channels * size->kernel * size->kernel;
+    for (uint32_t i = 0; i < KELP_ARRAY_COUNT(conv_directions); i++) {
+        const double tiles = measure_conv(operands, own, shape, KELP_CHANNELS_LAST, i);
+        const double columns = measure_conv(operands, own, shape, KELP_CHANNELS_FIRST, i);
+        const double theirs = measure_conv(operands, cudnn, shape, KELP_CHANNELS_LAST, i);
+        printf("| %u of %ux%u %u to %u by %u/%u | %s | %s | %.1f | %.1f | %.2f ", size->samples,
+               size->side, size->side, size->channels, size->channels_out, size->kernel,
+               size->stride, precision, conv_directions[i], tiles * 1e6, 1e-12 * operations / tiles,
+               columns / tiles);
+        if (theirs > 0.0) {
+            printf("| %.1f | %.2f |\n", theirs * 1e6, theirs / tiles);
+        } else {
+            printf("| | |\n");
+        }
+        (void)fflush(stdout);
+    }
+}
+
+void gpu_bench_convolutions(const struct gpu_operands *operands)
+{
+    static const char *const names[] = {"float32", "tf32", "bfloat16"};
+    for (int precision = KELP_PRODUCT_FLOAT32; precision <= KELP_PRODUCT_BFLOAT16; precision++) {
+        struct conv_side own, cudnn;
+        char text[KELP_COMPUTE_KIND_SIZE];
+        open_conv_side(&own, (enum kelp_product_precision)precision, false);
+        if (!own.device) {
+            return;
+        }
+        open_conv_side(&cudnn, (enum kelp_product_precision)precision, true);
+        struct kelp_device *named = cudnn.device ? cudnn.device : own.device;
+        named->table->describe(named, text);
+        printf("\n%s\n\n| convolution | reads | gives | us | TFLOP/s | of columns | cuDNN us | of "
+               "cuDNN |\n|---|---|---|--:|--:|--:|--:|--:|\n",
+               text);
+        for (size_t i = 0; i < KELP_ARRAY_COUNT(conv_sizes); i++) {
+            bench_conv(operands, &own, &cudnn, &conv_sizes[i], names[precision]);
+        }
+        close_conv_side(&own);
+        close_conv_side(&cudnn);
+    }
+}
