@@ -11,13 +11,13 @@
  * may read operands as TensorFloat-32 or bfloat16; without it that is not allowed.
  */
 #include <cublasLt.h>
-#include <dlfcn.h>
 
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 
 #include "kernels/cuda/cuda.cuh"
+#include "kernels/cuda/library.cuh"
 
 #define WORKSPACE_BYTES                                                                            \
     ((size_t)32 << 20)      /* what NVIDIA recommends for Hopper; others need less                 \
@@ -56,39 +56,18 @@ struct library {
 #define TEXT_OF_(number) #number
 #define LIBRARY_NAME     "libcublasLt.so." TEXT_OF(CUBLAS_VER_MAJOR)
 
-static void *open_library(void)
-{
-    static const char *const places[] = {
-        LIBRARY_NAME, /* LD_LIBRARY_PATH, the linker's own configuration */
-        "/usr/local/cuda/lib64/" LIBRARY_NAME,
-        "/usr/local/cuda-" TEXT_OF(CUBLAS_VER_MAJOR) "/lib64/" LIBRARY_NAME,
-    };
-    for (const char *place : places) {
-        void *handle = dlopen(place, RTLD_NOW | RTLD_LOCAL);
-        if (handle) {
-            return handle;
-        }
-    }
-    return NULL;
-}
-
 static struct library load_library(void)
 {
     struct library library;
     memset(&library, 0, sizeof(library));
-    void *handle = open_library(); /* stays for the life of the process */
+    void *handle = kelp__cuda_library_open(LIBRARY_NAME, CUBLAS_VER_MAJOR);
     if (!handle) {
         return library;
     }
-    library.complete = true;
-#define LIBRARY_FIND(name)                                                                         \
-    library.name = reinterpret_cast<decltype(&::name)>(dlsym(handle, #name));                      \
-    if (!library.name && library.complete) {                                                       \
-        library.complete = false;                                                                  \
-        (void)snprintf(library.missing, sizeof(library.missing), "%s", #name);                     \
-    }
+#define LIBRARY_FIND(name) kelp__cuda_library_find(handle, #name, &library.name, library.missing);
     LIBRARY_FUNCTIONS(LIBRARY_FIND)
 #undef LIBRARY_FIND
+    library.complete = library.missing[0] == '\0';
     return library;
 }
 

@@ -1,38 +1,14 @@
-/*
- * Finding cuDNN. The library is loaded when a job may use it, so that one build serves machines
- * with and without it.
- */
-#include <dlfcn.h>
-
-#include <cstdio>
+/* Finding cuDNN. */
 #include <cstring>
 
 #include <cuda_runtime.h>
 
 #include "kernels/cuda/conv2d/cudnn.cuh"
+#include "kernels/cuda/library.cuh"
 
 #define TEXT_OF(number)  TEXT_OF_(number)
 #define TEXT_OF_(number) #number
 #define LIBRARY_NAME     "libcudnn.so." TEXT_OF(KELP_CUDNN_MAJOR)
-
-static void *open_library(void)
-{
-    char of_toolkit[64];
-    (void)snprintf(of_toolkit, sizeof(of_toolkit), "/usr/local/cuda-%d/lib64/" LIBRARY_NAME,
-                   CUDART_VERSION / 1000);
-    const char *const places[] = {
-        LIBRARY_NAME, /* LD_LIBRARY_PATH, the linker's own configuration */
-        "/usr/local/cuda/lib64/" LIBRARY_NAME,
-        of_toolkit,
-    };
-    for (const char *place : places) {
-        void *handle = dlopen(place, RTLD_NOW | RTLD_LOCAL);
-        if (handle) {
-            return handle;
-        }
-    }
-    return NULL;
-}
 
 struct library {
     bool found;
@@ -44,17 +20,13 @@ static struct library load_library(void)
 {
     struct library library;
     memset(&library, 0, sizeof(library));
-    void *handle = open_library(); /* stays for the life of the process */
+    void *handle = kelp__cuda_library_open(LIBRARY_NAME, CUDART_VERSION / 1000);
     if (!handle) {
         return library;
     }
     library.found = true;
 #define LIBRARY_FIND(result, name, arguments)                                                      \
-    library.functions.name =                                                                       \
-        reinterpret_cast<decltype(library.functions.name)>(dlsym(handle, "cudnn" #name));          \
-    if (!library.functions.name && library.missing[0] == '\0') {                                   \
-        (void)snprintf(library.missing, sizeof(library.missing), "cudnn%s", #name);                \
-    }
+    kelp__cuda_library_find(handle, "cudnn" #name, &library.functions.name, library.missing);
     KELP_CUDNN_FUNCTIONS(LIBRARY_FIND)
 #undef LIBRARY_FIND
     return library;
