@@ -6,7 +6,7 @@
 
 static const struct kelp_program program = {
     .name = "kelp certs",
-    .summary = "makes the certificates with which processes of a cluster know one another",
+    .summary = "makes the certificates by which a cluster's processes trust each other",
     .positional = "init|issue|show|users",
     .positional_min = 1,
     .positional_max = 1,

@@ -28,10 +28,10 @@ static const struct kelp_option options[] = {
      .help = "the faults: a YAML file (docs/OPERATIONS.md), or built in: quick, all, hosts; else "
              "quick, or hosts with --hosts"},
     KELP_VERB_NUMBER("faults", INTEGER, 1, KELP_CHAOS_FAULTS_MAX, NULL, NULL,
-                     "how many the plan draws (its draw.count)"),
+                     "how many faults the plan draws (its draw.count)"),
     KELP_VERB_NUMBER("seed", INTEGER, 0, UINT64_MAX, "1", NULL,
-                     "seed for what the plan leaves open"),
-    KELP_VERB_FLAG("print-plan", NULL, "print the faults that are drawn; start nothing"),
+                     "seed for the plan's random choices"),
+    KELP_VERB_FLAG("print-plan", NULL, "print the faults; start nothing"),
     KELP_VERB_NUMBER("hosts", INTEGER, KELP_NETWORK_HOSTS_MIN, KELP_NETWORK_HOSTS_MAX, NULL, NULL,
                      "faults to whole hosts: so many network namespaces on this machine, each with "
                      "a member of etcd and a kelp node"),
@@ -44,7 +44,7 @@ static const struct kelp_option options[] = {
     KELP_VERB_NUMBER("epochs", INTEGER, 1, 1000000, NULL, RUNS,
                      "job key train.epochs, in both runs; else as many as outlast the plan"),
     KELP_VERB_SET(RUNS, "set a job key, such as checkpoint.steps=200"),
-    KELP_VERB_TEXT("digest", "HEX", RUNS, "digest of the quiet run, which is then not made"),
+    KELP_VERB_TEXT("digest", "HEX", RUNS, "expected digest, instead of making the quiet run"),
     KELP_VERB_TEXT("quiet-run", "DIR", RUNS,
                    "a run of the same job without faults, used as the quiet run"),
     KELP_VERB_RUN(RUNS, "folder for both runs and the report; else runs/NAME-chaos-TIME"),
@@ -60,8 +60,7 @@ static const struct kelp_option options[] = {
 
 static const struct kelp_program program = {
     .name = "kelp chaos",
-    .summary = "runs a job, kills and stops its processes or hosts on the way, and compares the "
-               "digest",
+    .summary = "runs a job twice, the second time under faults, and compares the digests",
     .positional = "JOB.yaml",
     .positional_min = 1,
     .positional_max = 1,
@@ -601,5 +600,4 @@ static int chaos(const struct kelp_options *given)
 }
 
 const struct kelp_verb kelp_verb_chaos = {
-    "chaos", "run a job, kill and stop its processes or hosts, compare the digest", &program, chaos,
-    NULL};
+    "chaos", "run a job twice, once under faults, and compare the digests", &program, chaos, NULL};

@@ -12,7 +12,7 @@
 
 static const struct kelp_option options[] = {
     KELP_VERB_OUTPUT("lines for people, or one JSON object"),
-    KELP_VERB_RUN(NULL, "the run's folder; with --etcd where it has another path on this host than "
+    KELP_VERB_RUN(NULL, "the run's folder; with --etcd, needed if its path here differs from what "
                         "kelp submit printed"),
     KELP_VERB_ETCD("A cluster",
                    "look at the job of this etcd and its hosts, from this one; the argument is "
@@ -21,13 +21,13 @@ static const struct kelp_option options[] = {
                                  "key.pem"),
     KELP_MAP_PATH_OPTION("A cluster", ", as for kelp node"),
     KELP_VERB_NUMBER("timeout", DURATION, 100, 600000, "5s", "A cluster",
-                     "with --etcd: how long all of it may take; what does not answer takes a "
-                     "quarter"),
+                     "with --etcd: how long it may take in all; a peer that does not answer takes "
+                     "a quarter of that"),
 };
 
 static const struct kelp_program program = {
     .name = "kelp doctor",
-    .summary = "says which doors of a run are open, or what is wrong in a cluster",
+    .summary = "checks who can get into a run, or what is wrong with a cluster",
     .positional = "[RUN|JOB]",
     .positional_max = 1,
     .examples = "  kelp doctor\n"
@@ -190,5 +190,5 @@ static int doctor(const struct kelp_options *given)
 }
 
 const struct kelp_verb kelp_verb_doctor = {
-    "doctor", "say which doors of a run are open, or what is wrong in a cluster", &program, doctor,
+    "doctor", "check who can get into a run, or what is wrong with a cluster", &program, doctor,
     NULL};

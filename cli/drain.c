@@ -5,15 +5,16 @@
 #include "cli/verbs.h"
 
 static const struct kelp_option options[] = {
-    KELP_VERB_OUTPUT("what is waited for and a line at the end, or one JSON object at the end"),
-    KELP_VERB_FLAG("no-wait", NULL,
-                   "return once the leader has it on record; kelp status shows how far it is"),
-    KELP_JOB_ASK_OPTIONS("10m", "how long to wait; it is drained all the same when that is over"),
+    KELP_VERB_OUTPUT("progress and a final line, or one JSON object at the end"),
+    KELP_VERB_FLAG(
+        "no-wait", NULL,
+        "return once the leader has recorded the request; kelp status shows how far it is"),
+    KELP_JOB_ASK_OPTIONS("10m", "how long to wait; draining goes on after that"),
 };
 
 static const struct kelp_program program = {
     .name = "kelp drain",
-    .summary = "lets a shard or a worker end without a loss: its work goes to others first",
+    .summary = "ends a shard or worker once others have taken over its work",
     .positional = "NAME [RUN|JOB]",
     .positional_min = 1,
     .positional_max = 2,
@@ -162,5 +163,5 @@ static int drain(const struct kelp_options *given)
                                                .quiet = wanted.json});
 }
 
-const struct kelp_verb kelp_verb_drain = {"drain", "let a shard or worker end without a loss",
-                                          &program, drain, NULL};
+const struct kelp_verb kelp_verb_drain = {
+    "drain", "end a shard or worker once others have its work", &program, drain, NULL};

@@ -16,8 +16,9 @@ static const struct kelp_option options[] = {
     KELP_VERB_ETCD(NULL, "find the job in this etcd; the argument is then a job's name, not a "
                          "run's folder"),
     KELP_VERB_CERTS(NULL, "with --etcd: an operator's or reader's ca.pem, cert.pem and key.pem"),
-    KELP_VERB_RUN(NULL, "with --etcd: the run's folder where it has another path on this machine "
-                        "than kelp submit printed"),
+    KELP_VERB_RUN(
+        NULL,
+        "with --etcd: the run's folder, if its path here differs from what kelp submit printed"),
 };
 
 static const struct kelp_program program = {
@@ -196,4 +197,4 @@ static int export(const struct kelp_options *given)
 }
 
 const struct kelp_verb kelp_verb_export = {
-    "export", "write a run's weights as safetensors with PyTorch's names", &program, export, NULL};
+    "export", "write a run's weights as safetensors, with PyTorch's names", &program, export, NULL};

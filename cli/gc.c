@@ -18,25 +18,26 @@
 
 static const struct kelp_option options[] = {
     KELP_VERB_NUMBER("keep", INTEGER, 0, 1000000, NULL, NULL,
-                     "runs that stay: the newest N of those that ended"),
+                     "keep the newest N runs that have ended"),
     KELP_VERB_NUMBER("older", DURATION, 0, AGE_MAX, NULL, NULL,
-                     "remove runs that ended longer ago, such as 720h"),
-    KELP_VERB_NUMBER("previous", DURATION, 0, AGE_MAX, NULL, NULL,
-                     "remove what resumes replaced so long ago (previous/N of the runs that stay)"),
+                     "remove runs that ended longer ago than this, such as 720h"),
+    KELP_VERB_NUMBER(
+        "previous", DURATION, 0, AGE_MAX, NULL, NULL,
+        "remove what resumes replaced longer ago than this (previous/N of the runs kept)"),
     KELP_VERB_FLAG("leftovers", NULL,
-                   "remove what killed commands left in the folders of the runs that stay"),
+                   "remove what killed commands left in the folders of the runs kept"),
     KELP_VERB_NUMBER("cache", DURATION, 0, AGE_MAX, NULL, NULL,
-                     "remove prepared data that nobody used for so long: of the user's cache, and "
-                     "of data.cache of the runs"),
-    KELP_VERB_FLAG("newest", NULL, "the newest training that is done may go too"),
+                     "remove prepared data unused for this long, from the user's cache and the "
+                     "runs' data.cache"),
+    KELP_VERB_FLAG("newest", NULL, "allow removing the newest finished training run"),
     KELP_VERB_FLAG("yes", NULL, "do not ask"),
     KELP_VERB_FLAG("dry-run", NULL, "list what would be removed; remove nothing"),
-    KELP_VERB_OUTPUT("a table for people, or one JSON object that says what was removed"),
+    KELP_VERB_OUTPUT("a table for people, or one JSON object with what was removed"),
 };
 
 static const struct kelp_program program = {
     .name = "kelp gc",
-    .summary = "removes old runs, leftovers and data caches, after it has listed them and asked",
+    .summary = "removes old runs, leftovers and data caches; lists them and asks first",
     .positional = "[FOLDER]...",
     .positional_max = FOLDERS_MAX,
     .examples = "  kelp gc --keep 20\n"

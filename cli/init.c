@@ -21,12 +21,12 @@
 static const struct kelp_option options[] = {
     KELP_VERB_TEXT("target", "COLUMN", NULL, "what to predict; else it is guessed"),
     KELP_VERB_TEXT("out", "FILE", NULL, "where to write; `-`: standard output; else NAME.yaml"),
-    KELP_VERB_FLAG("force", NULL, "replace a file that is there"),
+    KELP_VERB_FLAG("force", NULL, "replace an existing file"),
 };
 
 static const struct kelp_program program = {
     .name = "kelp init",
-    .summary = "looks at data and writes a first job file for them",
+    .summary = "writes a first job file for your data",
     .positional = "FILE.csv|FOLDER",
     .positional_min = 1,
     .positional_max = 1,

@@ -14,7 +14,7 @@ static const struct kelp_option options[] = {
     {.name = "follow",
      .letter = 'f',
      .type = KELP_OPTION_FLAG,
-     .help = "go on with new lines until the run ends"},
+     .help = "keep printing new lines until the run ends"},
     KELP_VERB_NUMBER("lines", INTEGER, 0, KELP_RUN_LOGS_LAST_MAX, "0", NULL,
                      "begin with the newest N lines; 0: with the first one"),
     KELP_VERB_RUN(NULL, "folder of the run; else runs/latest, or with --etcd the path that kelp "
@@ -27,7 +27,7 @@ static const struct kelp_option options[] = {
 
 static const struct kelp_program program = {
     .name = "kelp logs",
-    .summary = "prints the logs of a run's processes, their lines by time",
+    .summary = "prints the logs of a run's processes, merged by time",
     .positional = "[PROCESS]...",
     .positional_max = PROCESSES_MAX,
     .examples = "  kelp logs\n"
@@ -132,5 +132,4 @@ static int logs(const struct kelp_options *given)
 }
 
 const struct kelp_verb kelp_verb_logs = {
-    "logs", "print the logs of a run's processes by time, also while it runs", &program, logs,
-    NULL};
+    "logs", "print the logs of a run's processes, merged by time", &program, logs, NULL};

@@ -25,7 +25,7 @@ static const struct kelp_option options[] = {
      .default_text = "text",
      .help = "a table for people, one JSON object, or CSV"},
     KELP_VERB_NUMBER("timeout", DURATION, 10, 60000, "1s", NULL,
-                     "how long to try to reach each run that goes on"),
+                     "how long to try to reach each active run"),
 };
 
 static const struct kelp_program program = {

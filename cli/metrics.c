@@ -23,7 +23,7 @@ static const struct kelp_option options[] = {
 
 static const struct kelp_program program = {
     .name = "kelp metrics",
-    .summary = "writes all that a run measured, as CSV for spreadsheets and data frames",
+    .summary = "writes everything a run measured, as CSV for spreadsheets and data frames",
     .positional = "[RUN]",
     .positional_max = 1,
     .examples = "  kelp metrics >metrics.csv\n"
@@ -107,4 +107,4 @@ static int metrics(const struct kelp_options *given)
 }
 
 const struct kelp_verb kelp_verb_metrics = {
-    "metrics", "write all that a run measured, as CSV or JSON", &program, metrics, NULL};
+    "metrics", "write everything a run measured, as CSV or JSON", &program, metrics, NULL};

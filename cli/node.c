@@ -30,9 +30,9 @@
 static const struct kelp_option options[] = {
     KELP_VERB_REQUIRED("etcd", "URL", "the etcd that holds the job"),
     KELP_VERB_REQUIRED("job", "NAME", "the job, which kelp submit puts into etcd"),
-    KELP_VERB_RUN(NULL, "the run's folder where it has another path on this host than kelp submit "
-                        "printed; a host of workers alone takes any, for their logs; with kelp "
-                        "submit --no-shared-folder this host's own"),
+    KELP_VERB_RUN(NULL, "the run's folder, if its path here differs from what kelp submit printed; "
+                        "a host with workers only may use any folder, for their logs; with kelp "
+                        "submit --no-shared-folder, this host's own"),
     KELP_MAP_PATH_OPTION(NULL, "; the run's folder too"),
     KELP_VERB_TEXT("host", "NAME", NULL,
                    "name of this host, unique in the job: its processes are NAME.shard-0 and so "
@@ -70,7 +70,7 @@ static const struct kelp_option options[] = {
         "left-status", INTEGER, 0, 255, "0", "Processes",
         "exit status of a host that has left after SIGTERM, where a supervisor takes 0 "
         "for the end of the job"),
-    KELP_VERB_FLAG("no-restart", "Processes", "do not start processes again that have died"),
+    KELP_VERB_FLAG("no-restart", "Processes", "do not restart processes that die"),
     KELP_VERB_LOG_LEVEL("Processes", "least important lines in the run's logs/"),
 };
 

@@ -9,8 +9,8 @@
 
 static const struct kelp_option options[] = {
     KELP_VERB_NUMBER("workers", RANGE, 1, 1024, NULL, NULL,
-                     "N or MIN:MAX workers: MAX are started; with MIN below MAX training rests "
-                     "while fewer than MIN are there"),
+                     "N or MIN:MAX workers: MAX are started, and training waits while fewer than "
+                     "MIN have joined"),
     KELP_VERB_NUMBER("shards", INTEGER, 1, 1024, NULL, NULL,
                      "N shards: partitions move to new ones, and from those that are too many"),
     KELP_JOB_ASK_OPTIONS("60s", "how long to try to reach the run's coordinator"),

@@ -19,8 +19,7 @@ static const struct kelp_option options[] = {
                    "find the job in this etcd; the argument is then a job's name, not a run's "
                    "folder"),
     KELP_VERB_CERTS(NULL, "with --etcd: an operator's or reader's ca.pem, cert.pem and key.pem"),
-    KELP_VERB_FLAG("watch", NULL,
-                   "show it again and again, with rate and time left, until the run ends"),
+    KELP_VERB_FLAG("watch", NULL, "keep showing it, with rate and time left, until the run ends"),
 };
 
 static const struct kelp_program program = {

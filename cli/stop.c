@@ -14,15 +14,15 @@
 #define ASK_MS 1000
 
 static const struct kelp_option options[] = {
-    KELP_VERB_FLAG("now", NULL,
-                   "do not wait for a checkpoint: what is newer than the newest one "
-                   "is computed again later"),
+    KELP_VERB_FLAG(
+        "now", NULL,
+        "do not wait for a checkpoint; a resume computes again what came after the last one"),
     KELP_JOB_ASK_OPTIONS("5m", "how long to wait for the run's end"),
 };
 
 static const struct kelp_program program = {
     .name = "kelp stop",
-    .summary = "ends a run that goes on: it writes a checkpoint and pauses",
+    .summary = "pauses a run: it writes a checkpoint, then ends",
     .positional = "[RUN|JOB]",
     .positional_max = 1,
     .examples = "  kelp stop\n"
@@ -205,5 +205,5 @@ static int stop(const struct kelp_options *given)
     return exit_status;
 }
 
-const struct kelp_verb kelp_verb_stop = {
-    "stop", "end a run that goes on: it writes a checkpoint and pauses", &program, stop, NULL};
+const struct kelp_verb kelp_verb_stop = {"stop", "pause a run: it writes a checkpoint, then ends",
+                                         &program, stop, NULL};

@@ -25,16 +25,16 @@ static const struct kelp_option options[] = {
     KELP_VERB_RUN(NULL, "folder of the run (job key run.dir), which coordinators and shards reach; "
                         "else runs/NAME-TIME"),
     KELP_VERB_NUMBER("workers", RANGE, 1, 1024, NULL, NULL,
-                     "N or MIN:MAX workers (job key cluster.workers): training rests while fewer "
-                     "than MIN are there"),
+                     "N or MIN:MAX workers (job key cluster.workers): training waits while fewer "
+                     "than MIN have joined"),
     KELP_VERB_SHARDS(NULL, "parameter-server shards (job key cluster.shards)"),
     KELP_VERB_SET(NULL, "set a job key, such as train.lr=0.01"),
     KELP_VERB_FLAG("no-shared-folder", NULL,
                    "hosts share no folder, and each makes one of its own: no checkpoints, so that "
                    "a job whose partitions are all lost begins again; needs cluster.replicas: 2"),
     KELP_VERB_FLAG("resume", NULL,
-                   "go on with the run in that folder from its newest checkpoint, also in an etcd "
-                   "that has lost it; the job may differ where docs/JOB.md allows it"),
+                   "continue the run in that folder from its newest checkpoint, even in an etcd "
+                   "that has lost the job; the job may differ where docs/JOB.md allows it"),
     KELP_VERB_ALLOW_PLUGIN,
 };
 

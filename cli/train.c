@@ -32,10 +32,9 @@
 #include "common/training/manifest.h"
 
 static const struct kelp_option options[] = {
-    KELP_VERB_NUMBER(
-        "workers", RANGE, 1, 1024, NULL, NULL,
-        "N or MIN:MAX workers (job key cluster.workers): MAX are started, and training begins "
-        "once MIN are there"),
+    KELP_VERB_NUMBER("workers", RANGE, 1, 1024, NULL, NULL,
+                     "N or MIN:MAX workers (job key cluster.workers): MAX are started, and "
+                     "training begins once MIN have joined"),
     KELP_VERB_SHARDS(NULL, "parameter-server shards (job key cluster.shards)"),
     KELP_VERB_FLAG("no-plots", NULL,
                    "do not draw the run's pictures at its end; kelp plot can do it later"),
@@ -59,9 +58,8 @@ static const struct kelp_option options[] = {
     KELP_VERB_ETCD("Cluster", "use this etcd instead of a private one in the run's folder"),
     KELP_VERB_ETCD_PROGRAM("Cluster"),
     KELP_VERB_TEXT("worker-program", "FILE", "Cluster",
-                   "a program that is linked with libkelp-worker.so, to compute instead of "
-                   "kelp-worker or the job's program (job key model.program): it says what the "
-                   "model and the data are"),
+                   "a program linked with libkelp-worker.so, which computes instead of kelp-worker "
+                   "or the job's program (job key model.program) and defines model and data"),
     KELP_VERB_TEXT("listen", "HOST", "Cluster",
                    "serve at ports of this loopback address, such as 127.0.0.1, with certificates "
                    "made for this run unless --certs names others; else all processes meet on unix "
@@ -76,12 +74,12 @@ static const struct kelp_option options[] = {
     KELP_VERB_LOG_LEVEL("Cluster", "least important lines in the run's logs/"),
     KELP_VERB_FAULT("make the first start of a process fail, such as worker-1:kill@step=120"),
     KELP_VERB_TEXTS("at", "step=N:DO", "Testing", "when step N is reached: add-worker, or kill=ID"),
-    KELP_VERB_TEXT("trace", "FILE", "Testing",
-                   "write what worker-0 and shard-0 do in some steps to FILE, which Perfetto and "
-                   "chrome://tracing show"),
+    KELP_VERB_TEXT(
+        "trace", "FILE", "Testing",
+        "trace some steps of worker-0 and shard-0 to FILE, for Perfetto or chrome://tracing"),
     KELP_VERB_NUMBER("trace-steps", INTEGER, 1, KELP_TRACE_STEPS_MAX, KELP_TRACE_STEPS_DEFAULT,
-                     "Testing", "how many steps --trace has, from the eleventh on"),
-    KELP_VERB_FLAG("no-restart", "Testing", "do not start processes again that have died"),
+                     "Testing", "how many steps --trace covers, from the eleventh on"),
+    KELP_VERB_FLAG("no-restart", "Testing", "do not restart processes that die"),
 };
 
 static const struct kelp_program program = {
@@ -98,7 +96,7 @@ static const struct kelp_program program = {
 
 static const struct kelp_program run_program = {
     .name = "kelp run",
-    .summary = "trains the model of a Python script, which says its job itself",
+    .summary = "trains the model of a Python script that describes its own job",
     .positional = "SCRIPT [ARGUMENT...]",
     .positional_min = 1,
     .positional_max = 1 + KELP_WORKER_ARGUMENTS_MAX,
@@ -717,7 +715,7 @@ static int run_script(const struct kelp_options *given)
 }
 
 const struct kelp_verb kelp_verb_run_script = {
-    "run", "train the model of a Python script, which says its job itself", &run_program,
+    "run", "train the model of a Python script that describes its own job", &run_program,
     run_script, NULL};
 
 const struct kelp_verb kelp_verb_train = {

@@ -51,7 +51,7 @@ static void print_help(FILE *out)
         (void)fprintf(out, "  %-10s %s\n", kelp_verbs[i]->name, kelp_verbs[i]->summary);
     }
     (void)fputs("\nOptions:\n"
-                "  -h, --help     print this help; `kelp help VERB` tells all about a verb\n"
+                "  -h, --help     print this help; `kelp help VERB` describes a verb\n"
                 "      --version  print version, commit and libraries\n",
                 out);
     (void)fprintf(out, "\nExit status: %s\nExamples:\n%s", kelp_command_exit_statuses,

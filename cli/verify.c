@@ -13,8 +13,8 @@
 static const struct kelp_option options[] = {
     KELP_VERB_FLAG(
         "replay", NULL,
-        "compute again from the checkpoint before the newest one (or version 0) to the end of the "
-        "record, and compare digests and state; in a failed run, find the lane and the tensor"),
+        "recompute from the second newest checkpoint (or version 0) to the end of the record, and "
+        "compare digests and state; in a failed run, find the lane and the tensor"),
     KELP_VERB_ALLOW_PLUGIN,
     KELP_VERB_NUMBER("steps", INTEGER, 1, 0, NULL, NULL,
                      "with --replay: compute at most N training steps"),
@@ -23,7 +23,7 @@ static const struct kelp_option options[] = {
 
 static const struct kelp_program program = {
     .name = "kelp verify",
-    .summary = "checks a run's checkpoints and, by --replay, its steps",
+    .summary = "checks a run's checkpoints and, with --replay, its steps",
     .positional = "[RUN]",
     .positional_max = 1,
     .examples = "  kelp verify\n"
@@ -199,5 +199,4 @@ static int verify(const struct kelp_options *given)
 }
 
 const struct kelp_verb kelp_verb_verify = {
-    "verify", "check a run's checkpoints, and its steps by computing again", &program, verify,
-    NULL};
+    "verify", "check a run's checkpoints, and recompute its steps", &program, verify, NULL};

@@ -32,9 +32,9 @@ static const struct kelp_option options[] = {
                            "what a worker pushes and pulls at a time, 4KiB to 256MiB, such as "
                            "64KiB,256MiB"),
     KELP_VERB_NUMBER("workers", INTEGER, 1, KELP_BENCH_WORKERS_MAX, "1", NULL,
-                     "processes that push and pull"),
+                     "how many processes push and pull"),
     KELP_VERB_NUMBER("shards", INTEGER, 1, KELP_BENCH_SHARDS_MAX, "1", NULL,
-                     "processes that add and serve"),
+                     "how many processes add and serve"),
     KELP_BENCH_TRANSPORT_OPTION,
     KELP_VERB_NUMBER("streams", INTEGER, 1, KELP_JOB_STREAMS_MAX, "1", NULL,
                      "connections between a worker and a shard (transport.streams)"),

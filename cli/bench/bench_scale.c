@@ -29,9 +29,8 @@ static const struct kelp_option options[] = {
 
 static const struct kelp_program program = {
     .name = "kelp bench scale",
-    .summary =
-        "measures what many workers cost a coordinator and a shard, and how fast one that is "
-        "lost is noticed",
+    .summary = "measures what many workers cost a coordinator and a shard, and how fast a lost one "
+               "is noticed",
     .examples = "  kelp bench scale\n"
                 "  kelp bench scale --workers 200 --time 10s -o json\n",
     KELP_VERB_OPTIONS(options),

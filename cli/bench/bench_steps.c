@@ -23,7 +23,7 @@ static const struct kelp_option options[] = {
     KELP_VERB_NUMBER("workers", INTEGER, 1, KELP_BENCH_WORKERS_MAX, "2", NULL,
                      "processes that compute"),
     KELP_VERB_NUMBER("shards", INTEGER, 1, KELP_BENCH_SHARDS_MAX, "1", NULL,
-                     "processes that add and serve"),
+                     "how many processes add and serve"),
     KELP_BENCH_TRANSPORT_OPTION,
     KELP_VERB_NUMBER("epochs", INTEGER, 1, 10000, "20", NULL, "of each job: some 130 steps each"),
     KELP_BENCH_ETCD_PROGRAM_OPTION,
@@ -32,7 +32,8 @@ static const struct kelp_option options[] = {
 
 static const struct kelp_program program = {
     .name = "kelp bench steps",
-    .summary = "measures the steps a second of a small job, where the protocol is nearly all",
+    .summary =
+        "measures steps per second of a small job, where the protocol is nearly all of the cost",
     .examples = "  kelp bench steps\n"
                 "  kelp bench steps --workers 4 --transport shm --epochs 100 -o json\n",
     KELP_VERB_OPTIONS(options),

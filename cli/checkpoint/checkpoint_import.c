@@ -14,14 +14,14 @@
 
 static const struct kelp_option options[] = {
     KELP_VERB_REQUIRED("run", "DIR",
-                       "folder of the run; if there is none, it is made with the checkpoint's job"),
+                       "folder of the run; created with the checkpoint's job if missing"),
     KELP_VERB_FLAG("force", NULL,
                    "import although the run's job differs in keys that shape the result"),
 };
 
 static const struct kelp_program program = {
     .name = "kelp checkpoint import",
-    .summary = "brings a checkpoint's folder from elsewhere into a run",
+    .summary = "copies a checkpoint's folder into a run",
     .positional = "FOLDER",
     .positional_min = 1,
     .positional_max = 1,

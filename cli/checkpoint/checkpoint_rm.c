@@ -8,16 +8,15 @@
 #include "coordinator/etcd/checkpoint_files.h"
 
 static const struct kelp_option options[] = {
-    KELP_VERB_FLAG(
-        "force", NULL,
-        "remove also the newest good one: the run then continues from an older one, or from "
-        "its beginning"),
+    KELP_VERB_FLAG("force", NULL,
+                   "remove even the newest good one; the run then continues from an older one, or "
+                   "from the start"),
     KELP_CHECKPOINT_OPTION_RUN,
 };
 
 static const struct kelp_program program = {
     .name = "kelp checkpoint rm",
-    .summary = "removes checkpoints of a run that is stopped",
+    .summary = "removes checkpoints of a stopped run",
     .positional = "NAME...",
     .positional_min = 1,
     .positional_max = 1000,

@@ -19,7 +19,7 @@
 #define KELP_VERB_ALLOW_PLUGIN                                                                     \
     KELP_VERB_FLAG("allow-plugin", NULL,                                                           \
                    "load the library that the run's job names (model.plugin), or run its program " \
-                   "(model.program, model.python), from now on without asking")
+                   "(model.program, model.python), without asking from now on")
 
 struct kelp_plugin_consent {
     bool own_job; /* the command line names the file of the job */

@@ -172,8 +172,7 @@ void kelp_options_help(const struct kelp_program *program, FILE *out)
     print_option(out, "help", 'h', "", "print this and exit");
     print_option(out, "version", '\0', "", "print the version and exit");
     (void)fputs("\nOptions can also be set in the environment, as KELP_<OPTION> in upper case "
-                "with\nunderscores (not those that may be repeated); the command line goes "
-                "first.\n",
+                "with\nunderscores (except repeatable ones); the command line takes precedence.\n",
                 out);
     if (program->examples) {
         (void)fprintf(out, "\nExamples:\n%s", program->examples);
