@@ -201,29 +201,33 @@ static bool is_layer(const struct kelp_graph_layer *layer)
 struct item {
     const char *name, *what;
     size_t offset;
+    bool if_any; /* a table has it where it is not zero */
 };
 
 /* Of a worker. */
 static const struct item items[] = {
-    {"weights", "two versions", offsetof(struct kelp_footprint, weights)},
-    {"gradients", "of the lanes in work", offsetof(struct kelp_footprint, gradients)},
+    {"weights", "two versions", offsetof(struct kelp_footprint, weights), false},
+    {"gradients", "of the lanes in work", offsetof(struct kelp_footprint, gradients), false},
     {"activations", "values, their gradients, workspaces",
-     offsetof(struct kelp_footprint, activations)},
-    {"batch", "the samples in work", offsetof(struct kelp_footprint, batch)},
-    {"data", "what the data set keeps", offsetof(struct kelp_footprint, data)},
-    {"messages", "weights on their way in", offsetof(struct kelp_footprint, messages)},
-    {"process", "program, libraries, threads", offsetof(struct kelp_footprint, process)},
-    {"total", "", offsetof(struct kelp_footprint, total)},
+     offsetof(struct kelp_footprint, activations), false},
+    {"batch", "the samples in work", offsetof(struct kelp_footprint, batch), false},
+    {"data", "what the data set keeps", offsetof(struct kelp_footprint, data), false},
+    {"messages", "weights on their way in", offsetof(struct kelp_footprint, messages), false},
+    {"process", "program, libraries, threads", offsetof(struct kelp_footprint, process), false},
+    {"total", "", offsetof(struct kelp_footprint, total), false},
 };
 
 /* Of its GPU. */
 static const struct item device_items[] = {
-    {"weights", "", offsetof(struct kelp_device_footprint, weights)},
-    {"gradient", "and sums of lanes", offsetof(struct kelp_device_footprint, gradient)},
+    {"weights", "", offsetof(struct kelp_device_footprint, weights), false},
+    {"gradient", "and sums of lanes", offsetof(struct kelp_device_footprint, gradient), false},
     {"activations", "values, their gradients, workspaces, samples",
-     offsetof(struct kelp_device_footprint, activations)},
-    {"libraries", "CUDA and cuBLASLt, roughly", offsetof(struct kelp_device_footprint, libraries)},
-    {"total", "", offsetof(struct kelp_device_footprint, total)},
+     offsetof(struct kelp_device_footprint, activations), false},
+    {"cudnn", "workspaces of convolutions, at most", offsetof(struct kelp_device_footprint, cudnn),
+     true},
+    {"libraries", "CUDA and cuBLASLt, roughly", offsetof(struct kelp_device_footprint, libraries),
+     false},
+    {"total", "", offsetof(struct kelp_device_footprint, total), false},
 };
 
 static uint64_t item_bytes(const void *footprint, const struct item *item)
@@ -236,9 +240,11 @@ static uint64_t item_bytes(const void *footprint, const struct item *item)
 static void print_items(const void *footprint, const struct item *of, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
-        const double mib = (double)item_bytes(footprint, &of[i]) / (1024.0 * 1024.0);
-        (void)printf("  %-12s %10.2f MiB%s%s\n", of[i].name, mib,
-                     of[i].what[0] != '\0' ? "   " : "", of[i].what);
+        const uint64_t bytes = item_bytes(footprint, &of[i]);
+        if (!of[i].if_any || bytes > 0) {
+            (void)printf("  %-12s %10.2f MiB%s%s\n", of[i].name, (double)bytes / (1024.0 * 1024.0),
+                         of[i].what[0] != '\0' ? "   " : "", of[i].what);
+        }
     }
 }
 

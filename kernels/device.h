@@ -124,6 +124,9 @@ struct kelp_device_table {
     void (*conv2d_destroy)(struct kelp_conv2d *conv); /* NULL: nothing */
     /* Elements of workspace that a run needs. */
     uint64_t (*conv2d_workspace)(const struct kelp_conv2d *conv);
+    /* Bytes that the stream takes for a run beside that, at most: once, for its convolutions that
+     * takes most. NULL: none. */
+    uint64_t (*conv2d_scratch)(const struct kelp_conv2d *conv);
     void (*conv2d)(struct kelp_stream *stream, const struct kelp_conv2d_run *run);
     void (*conv2d_gradient)(struct kelp_stream *stream, const struct kelp_conv2d_run *run);
 };

@@ -8,10 +8,16 @@
 
 #include "kernels/conv2d_sizes.h"
 #include "kernels/cuda_entry.h"
+#include "kernels/cudnn_sizes.h"
 #include "kernels/device.h"
 
 /* Before each range: how long it is. */
 #define HEADER_BYTES 4096
+
+struct planned {
+    struct kelp_device base;
+    bool cudnn; /* computes convolutions */
+};
 
 static void destroy(struct kelp_device *device)
 {
@@ -22,6 +28,15 @@ static void describe(const struct kelp_device *device, char text[KELP_COMPUTE_KI
 {
     (void)device;
     (void)snprintf(text, KELP_COMPUTE_KIND_SIZE, "cuda, planned without a device");
+}
+
+/* auto: it may be there. */
+static kelp_status set_cudnn(struct kelp_device *device, enum kelp_cudnn cudnn,
+                             struct kelp_error *reterr)
+{
+    (void)reterr;
+    ((struct planned *)device)->cudnn = cudnn != KELP_CUDNN_NEVER;
+    return KELP_OK;
 }
 
 static kelp_status reserve(struct kelp_device *device, size_t bytes, void **ret,
@@ -69,12 +84,12 @@ static void stream_destroy(struct kelp_stream *stream)
 
 struct kelp_conv2d {
     struct kelp__cuda_conv2d sizes;
+    uint64_t scratch; /* bytes */
 };
 
 static kelp_status conv2d_create(struct kelp_device *device, const struct kelp_conv2d_shape *shape,
                                  struct kelp_conv2d **ret, struct kelp_error *reterr)
 {
-    (void)device;
     const kelp_status status = kelp__cuda_conv2d_check(shape, reterr);
     if (status != KELP_OK) {
         return status;
@@ -84,6 +99,7 @@ static kelp_status conv2d_create(struct kelp_device *device, const struct kelp_c
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "cannot allocate a convolution");
     }
     kelp__cuda_conv2d_plan(&conv->sizes, shape);
+    conv->scratch = ((struct planned *)device)->cudnn ? kelp__cudnn_scratch_max(shape) : 0;
     *ret = conv;
     return KELP_OK;
 }
@@ -96,6 +112,11 @@ static void conv2d_destroy(struct kelp_conv2d *conv)
 static uint64_t conv2d_workspace(const struct kelp_conv2d *conv)
 {
     return conv->sizes.workspace;
+}
+
+static uint64_t conv2d_scratch(const struct kelp_conv2d *conv)
+{
+    return conv->scratch;
 }
 
 #pragma GCC diagnostic ignored "-Wunused-parameter"
@@ -114,6 +135,7 @@ static const struct kelp_device_table table = {.name = "planned",
                                                .channels_last = KELP_CUDA_CHANNELS_LAST,
                                                .destroy = destroy,
                                                .describe = describe,
+                                               .set_cudnn = set_cudnn,
                                                .alloc = reserve,
                                                .free = release,
                                                .host_alloc = reserve,
@@ -123,6 +145,7 @@ static const struct kelp_device_table table = {.name = "planned",
                                                .conv2d_create = conv2d_create,
                                                .conv2d_destroy = conv2d_destroy,
                                                .conv2d_workspace = conv2d_workspace,
+                                               .conv2d_scratch = conv2d_scratch,
                                                .conv2d = planned_conv2d,
                                                .conv2d_gradient = planned_conv2d_gradient,
 #define PLANNED_ENTRY(name, ...) .name = planned_##name,
@@ -131,11 +154,11 @@ static const struct kelp_device_table table = {.name = "planned",
 
 kelp_status kelp_device_plan_create(struct kelp_device **ret, struct kelp_error *reterr)
 {
-    struct kelp_device *device = malloc(sizeof(*device));
+    struct planned *device = malloc(sizeof(*device));
     if (!device) {
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "cannot allocate a device");
     }
-    *device = (struct kelp_device){.table = &table};
-    *ret = device;
+    *device = (struct planned){.base = {.table = &table}};
+    *ret = &device->base;
     return KELP_OK;
 }

@@ -165,6 +165,7 @@ kelp_status kelp__cuda_convolution_create(struct kelp_device *device,
                                           const struct kelp_conv2d_shape *shape,
                                           struct kelp_conv2d **ret, struct kelp_error *reterr);
 void kelp__cuda_convolution_destroy(struct kelp_conv2d *conv);
+uint64_t kelp__cuda_convolution_scratch(const struct kelp_conv2d *conv);
 void kelp__cuda_convolution(struct kelp_stream *stream, const struct kelp_conv2d_run *run);
 void kelp__cuda_convolution_gradient(struct kelp_stream *stream, const struct kelp_conv2d_run *run);
 /* Before the stream and its device go. */

@@ -587,6 +587,7 @@ static const struct kelp_device_table table = {
         .conv2d_create = kelp__cuda_convolution_create,
     .conv2d_destroy = kelp__cuda_convolution_destroy,
     .conv2d_workspace = kelp__cuda_conv2d_workspace,
+    .conv2d_scratch = kelp__cuda_convolution_scratch,
     .conv2d = kelp__cuda_convolution,
     .conv2d_gradient = kelp__cuda_convolution_gradient,
 };

@@ -136,9 +136,10 @@ void kelp_footprint_device(const struct kelp_job *job, const struct kelp_plan *p
         .weights = flat,
         .gradient = job->run.mode == KELP_RUN_TRAIN ? flat * (sums + others) : 0,
         .activations = memory.total * streams,
+        .cudnn = memory.scratch * streams,
         .libraries = DEVICE_LIBRARY_BYTES + others * STREAM_LIBRARY_BYTES};
-    footprint.total =
-        footprint.weights + footprint.gradient + footprint.activations + footprint.libraries;
+    footprint.total = footprint.weights + footprint.gradient + footprint.activations +
+                      footprint.cudnn + footprint.libraries;
     *ret_footprint = footprint;
 }
 
@@ -152,18 +153,23 @@ kelp_status kelp_footprint_device_check(const struct kelp_job *job,
                                         uint32_t sharing, uint64_t memory_bytes,
                                         struct kelp_error *reterr)
 {
-    char who[64] = "a worker takes";
+    char who[64] = "a worker takes", cudnn[32] = "";
     if (footprint->total <= memory_bytes / sharing) {
         return KELP_OK;
     }
     if (sharing > 1) {
         (void)snprintf(who, sizeof(who), "%u workers share a GPU, and each takes", sharing);
     }
+    const bool without = footprint->total - footprint->cudnn <= memory_bytes / sharing;
+    if (footprint->cudnn > 0) {
+        (void)snprintf(cudnn, sizeof(cudnn), "cuDNN up to %.2f, ", gib(footprint->cudnn));
+    }
     return kelp_fail(reterr, KELP_ERR_LIMIT,
                      "%s %.2f GiB of its GPU's memory (weights %.2f, gradient %.2f, "
-                     "activations %.2f, CUDA %.2f), and that has %.2f GiB; take %s%s",
+                     "activations %.2f, %sCUDA %.2f), and that has %.2f GiB; take %s%s%s",
                      who, gib(footprint->total), gib(footprint->weights), gib(footprint->gradient),
-                     gib(footprint->activations), gib(footprint->libraries), gib(memory_bytes),
+                     gib(footprint->activations), cudnn, gib(footprint->libraries),
+                     gib(memory_bytes), without ? "cluster.cudnn: never, " : "",
                      sharing > 1 ? "fewer workers, more GPUs, " : "",
                      job->run.mode == KELP_RUN_TRAIN
                          ? "a smaller train.batch_size, more train.accumulate, or a smaller model"

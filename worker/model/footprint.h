@@ -32,6 +32,7 @@ struct kelp_device_footprint {
     uint64_t weights;
     uint64_t gradient;    /* of each stream, and the sums of a node's lanes that wait */
     uint64_t activations; /* the graph's block for each stream, samples too */
+    uint64_t cudnn;       /* its workspace for each stream, at most; 0: it computes nothing */
     uint64_t libraries;   /* CUDA and cuBLASLt: about the same for every job */
     uint64_t total;
 };

@@ -191,8 +191,10 @@ static kelp_status device_create(const struct kelp_job *job, struct kelp_device 
         status = set_precision(*ret, job->train.precision, reterr);
         return status == KELP_OK ? set_cudnn(*ret, job, reterr) : status;
     }
-    case KELP_DEVICE_PLANNED:
-        return kelp_device_plan_create(ret, reterr);
+    case KELP_DEVICE_PLANNED: {
+        const kelp_status status = kelp_device_plan_create(ret, reterr);
+        return status == KELP_OK ? set_cudnn(*ret, job, reterr) : status;
+    }
     }
     return kelp_fail(reterr, KELP_ERR_UNSUPPORTED, "cluster.device: no such device");
 }

@@ -315,6 +315,12 @@ void kelp__cuda_convolution_destroy(struct kelp_conv2d *conv)
     }
 }
 
+/* Which algorithm other numbers of samples get is not known before they come. */
+uint64_t kelp__cuda_convolution_scratch(const struct kelp_conv2d *conv)
+{
+    return conv->cudnn ? kelp__cudnn_scratch_max(&conv->shape) : 0;
+}
+
 /* ---- runs ------------------------------------------------------------------------------------ */
 
 /* The stream's own handle, made when it first computes a convolution. NULL, and a failure noted:
@@ -403,8 +409,7 @@ static bool are_aligned(const struct kelp_conv2d_run *run, enum kelp__cudnn_dire
 /* The scratch memory, as the ways need it. False: there is none, and a failure is noted. */
 static bool place(struct job *job)
 {
-    const size_t filter = (job->conv->weights * sizeof(float) + 255) / 256 * 256;
-    const size_t turned = kelp__cudnn_turns_filter(&job->conv->shape) ? filter : 0;
+    const size_t turned = kelp__cudnn_turned_bytes(&job->conv->shape);
     size_t workspace = 0;
     for (int i = 0; i < KELP_CUDNN_DIRECTIONS; i++) {
         const size_t bytes = (job->ways >> i & 1) != 0 ? job->plan->ways[i].workspace : 0;

@@ -14,12 +14,9 @@
 #ifndef KELP_KERNELS_CUDA_CONV2D_CUDNN_CHOICE_H
 #define KELP_KERNELS_CUDA_CONV2D_CUDNN_CHOICE_H
 
-#include <limits.h>
-
-#include "kernels/conv2d_check.h"
 #include "kernels/cuda/conv2d/cudnn_functions.h"
+#include "kernels/cudnn_sizes.h"
 
-#define KELP_CUDNN_WORKSPACE_MAX  ((size_t)256 << 20) /* bytes */
 #define KELP_CUDNN_CANDIDATES_MAX 16
 
 enum kelp__cudnn_direction { KELP_CUDNN_FORWARD, KELP_CUDNN_DATA, KELP_CUDNN_FILTER };
@@ -95,27 +92,6 @@ static inline struct kelp__cudnn_tensor kelp__cudnn_tensor_of(uint32_t samples, 
     const struct kelp__cudnn_tensor first = {{(int)samples, c, h, w}, {c * h * w, h * w, w, 1}};
     const struct kelp__cudnn_tensor last = {{(int)samples, c, h, w}, {c * h * w, 1, c * w, c}};
     return layout == KELP_CHANNELS_LAST ? last : first;
-}
-
-/* The samples that cuDNN takes at a time: it counts a tensor's elements in 31 bits. 0: none, of a
- * shape that kelp__conv2d_check() takes. */
-static inline uint32_t kelp__cudnn_samples_max(const struct kelp_conv2d_shape *shape)
-{
-    const struct kelp_window *window = &shape->window;
-    const uint64_t x = window->channels * kelp__conv2d_plane(window->input);
-    const uint64_t y = shape->channels_out * kelp__conv2d_plane(window->output);
-    const uint64_t weights = (uint64_t)shape->channels_out * (window->channels / shape->groups *
-                                                              kelp__conv2d_plane(window->kernel));
-    const bool fits =
-        window->stride[0] <= INT_MAX && window->stride[1] <= INT_MAX && weights <= INT_MAX;
-    return fits ? (uint32_t)(INT_MAX / (x > y ? x : y)) : 0;
-}
-
-/* Weights stand [out][in][kernel], and have to be turned where cuDNN wants [out][kernel][in]. */
-static inline bool kelp__cudnn_turns_filter(const struct kelp_conv2d_shape *shape)
-{
-    return shape->window.layout == KELP_CHANNELS_LAST &&
-           kelp__conv2d_plane(shape->window.kernel) != 1 && shape->window.channels != shape->groups;
 }
 
 #endif

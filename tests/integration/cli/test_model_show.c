@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "tests/lib/cluster/json_fields.h"
+#include "tests/lib/cluster/model_jobs.h"
 #include "tests/lib/cluster/run_train.h"
 #include "tests/lib/suite.h"
 
@@ -109,7 +110,7 @@ KELP_TEST(test_json)
  * than there is. A convolution's workspace is the GPU's. */
 KELP_TEST(test_planned_for_a_gpu)
 {
-    static const char *const parts[] = {"weights", "gradient", "activations", "libraries"};
+    static const char *const parts[] = {"weights", "gradient", "activations", "cudnn", "libraries"};
     const char *job = write_job("{kind: mlp, hidden: [16]}");
     const char *const device[] = {"--set", "cluster.device=cuda", "--device-memory"};
     run((const char *[]){"model", "show", job, device[0], device[1], device[2], "80GiB", "-o",
@@ -129,6 +130,7 @@ KELP_TEST(test_planned_for_a_gpu)
     ck_assert_str_eq(cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(json, "compute_kind")),
                      "cuda, planned without a device");
     const double activations = kelp_test_number(memory, "activations");
+    ck_assert_double_eq(kelp_test_number(memory, "cudnn"), 0.0); /* there is no convolution */
     cJSON_Delete(json);
 
     run((const char *[]){"model", "show", job, device[0], device[1], device[0], "cluster.streams=1",
@@ -161,18 +163,95 @@ KELP_TEST(test_planned_for_a_gpu)
         strstr(command.err, "kelp: --device-memory is for a job with cluster.device: cuda\n"));
 }
 
-/* Without --device-memory the GPU that is there counts: its own memory, and real plans. */
-KELP_TEST(test_the_gpu_that_is_there)
+/* cuDNN's workspace counts as much as it may be, and the turned weights before it, on each stream,
+ * unless the job does without: that is said where it is what is missing. */
+KELP_TEST(test_planned_with_cudnn)
+{
+    static const struct {
+        const char *cudnn, *streams;
+        double workspaces;
+    } cases[] = {{"cluster.cudnn=auto", "cluster.streams=1", 1},
+                 {"cluster.cudnn=always", "cluster.streams=2", 2},
+                 {"cluster.cudnn=never", "cluster.streams=2", 0}};
+    const double turned = 32.0 * 64 * 9 * sizeof(float), most = 256.0 * 1024 * 1024;
+    const char *job = model_job_write(folder.path, model_job_find("convnet"));
+    ck_assert_int_eq(setenv("KELP_CLUSTER_DEVICE", "cuda", 1), 0);
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(cases); i++) {
+        run((const char *[]){"model", "show", job, "--device-memory", "80GiB", "--set",
+                             cases[i].cudnn, "--set", cases[i].streams, "-o", "json", NULL});
+        ck_assert_msg(command.exit_code == 0, "%s", command.err);
+        cJSON *json = cJSON_Parse(command.out);
+        const cJSON *memory = cJSON_GetObjectItemCaseSensitive(json, "device_memory_bytes");
+        ck_assert_double_eq(kelp_test_number(memory, "cudnn"),
+                            cases[i].workspaces * (turned + most));
+        cJSON_Delete(json);
+        run((const char *[]){"model", "show", job, "--device-memory", "80GiB", "--set",
+                             cases[i].cudnn, "--set", cases[i].streams, NULL});
+        ck_assert_int_eq(strstr(command.out, "workspaces of convolutions, at most\n") != NULL,
+                         cases[i].workspaces > 0);
+    }
+    run((const char *[]){"model", "show", job, "--device-memory", "900MiB", "--set",
+                         "cluster.streams=1", NULL});
+    ck_assert_int_eq(command.exit_code, 2);
+    ck_assert_msg(strstr(command.err, ", cuDNN up to 0.25, CUDA 0.62), and that has 0.88 GiB; take "
+                                      "cluster.cudnn: never, a smaller train.batch_size"),
+                  "%s", command.err);
+    run((const char *[]){"model", "show", job, "--device-memory", "900MiB", "--set",
+                         "cluster.streams=1", "--set", "cluster.cudnn=never", NULL});
+    ck_assert_msg(command.exit_code == 0, "%s", command.err);
+    run((const char *[]){"model", "show", job, "--device-memory", "300MiB", "--set",
+                         "cluster.streams=1", NULL});
+    ck_assert_int_eq(command.exit_code, 2);
+    ck_assert_msg(strstr(command.err, "and that has 0.29 GiB; take a smaller"), "%s", command.err);
+}
+
+/* From now on, in this test. False: a build without the emulated GPU. */
+static bool use_the_emulated_gpu(void)
 {
     const char *programs = getenv("KELP_TEST_PROGRAMS");
-    const char *job = write_job("{kind: mlp, hidden: [16]}");
     char kelp[1200];
     ck_assert_ptr_nonnull(programs);
     (void)snprintf(kelp, sizeof(kelp), "%s/emulated/bin", programs);
-    if (access(kelp, X_OK) != 0) {
-        return; /* a build without the emulated GPU */
-    }
     ck_assert_int_eq(setenv("KELP_BIN", kelp, 1), 0);
+    return access(kelp, X_OK) == 0;
+}
+
+/* Where cuDNN is not there, nothing of it counts; a plan, which cannot know, is not below. */
+KELP_TEST(test_the_gpu_that_is_there_has_cudnn)
+{
+    const char *job = model_job_write(folder.path, model_job_find("convnet"));
+    double cudnn[2];
+    ck_assert_int_eq(setenv("KELP_CLUSTER_DEVICE", "cuda", 1), 0);
+    if (!use_the_emulated_gpu()) {
+        return;
+    }
+    for (size_t i = 0; i < 2; i++) {
+        ck_assert_int_eq(i == 0 ? unsetenv("EMULATED_CUDNN") : setenv("EMULATED_CUDNN", "1", 1), 0);
+        run((const char *[]){"model", "show", job, "-o", "json", NULL});
+        ck_assert_msg(command.exit_code == 0, "%s", command.err);
+        cJSON *json = cJSON_Parse(command.out);
+        cudnn[i] = kelp_test_number(cJSON_GetObjectItemCaseSensitive(json, "device_memory_bytes"),
+                                    "cudnn");
+        cJSON_Delete(json);
+    }
+    run((const char *[]){"model", "show", job, "-o", "json", "--device-memory", "80GiB", NULL});
+    ck_assert_msg(command.exit_code == 0, "%s", command.err);
+    cJSON *json = cJSON_Parse(command.out);
+    ck_assert_double_eq(cudnn[0], 0.0);
+    ck_assert_double_gt(cudnn[1], 0.0);
+    ck_assert_double_eq(
+        kelp_test_number(cJSON_GetObjectItemCaseSensitive(json, "device_memory_bytes"), "cudnn"),
+        cudnn[1]);
+    cJSON_Delete(json);
+}
+
+/* Without --device-memory the GPU that is there counts: its own memory, and real plans. */
+KELP_TEST(test_the_gpu_that_is_there)
+{
+    const char *job = write_job("{kind: mlp, hidden: [16]}");
+    if (!use_the_emulated_gpu()) {
+        return;
+    }
     ck_assert_int_eq(setenv("KELP_EMULATED_MEMORY", "734003200", 1), 0); /* 700 MiB */
     run((const char *[]){"model", "show", job, "--set", "cluster.device=cuda", NULL});
     ck_assert_msg(command.exit_code == 0, "%s", command.err);

@@ -229,6 +229,7 @@ struct kelp_graph_memory {
     uint64_t gradients; /* of those outputs */
     uint64_t kept;      /* what layers keep from the forward for the backward pass */
     uint64_t workspaces;
+    uint64_t scratch; /* beside `total`: what the device's own libraries take, at most */
 };
 void kelp_graph_memory(const struct kelp_graph *graph, struct kelp_graph_memory *ret_memory);
 

@@ -108,6 +108,8 @@ static uint32_t prepare_conv2d(struct kelp_graph *graph, uint32_t id,
     }
     node->workspace_count[0] = node->workspace_count[1] =
         table->conv2d_workspace(node->u.window.conv);
+    const uint64_t scratch = table->conv2d_scratch ? table->conv2d_scratch(node->u.window.conv) : 0;
+    graph->bytes.scratch = scratch > graph->bytes.scratch ? scratch : graph->bytes.scratch;
     return id;
 }
 
