@@ -505,6 +505,24 @@ static kelp_status find_files(struct node *node, struct kelp_error *reterr)
     return status;
 }
 
+/* Do workers that share a GPU fit it together? What cannot be derived on this host, and of one
+ * worker alone, they say themselves. */
+static kelp_status check_gpus(const struct node *node, struct kelp_error *reterr)
+{
+    const struct kelp_job *job = kelp_job_file_job(node->file);
+    const uint32_t sharing = kelp_gpus_sharing(&node->gpus, node->launch.workers.most);
+    struct kelp_derived derived;
+
+    if (sharing < 2 || kelp_worker_program_is(&node->program) ||
+        kelp_derived_open(job, NULL, &derived, NULL) != KELP_OK) {
+        return KELP_OK;
+    }
+    const kelp_status status = kelp_derived_check_device(
+        job, &derived, sharing, kelp_model_device_memory(derived.model), reterr);
+    kelp_derived_close(&derived);
+    return status;
+}
+
 /* ---- the work ------------------------------------------------------------------------------ */
 
 /* A job that is done or has failed needs nobody. */
@@ -573,6 +591,9 @@ static int work(struct kelp_guard *guard, void *user)
     if (status == KELP_OK && node->launch.workers.most > 0) {
         status =
             kelp_worker_program_find(kelp_job_file_job(node->file), NULL, &node->program, &error);
+    }
+    if (status == KELP_OK) {
+        status = check_gpus(node, &error);
     }
     if (status != KELP_OK) {
         bool failed = status == KELP_ERR_IO || status == KELP_ERR_NO_MEMORY ||

@@ -48,6 +48,8 @@ struct kelp_device_table {
     void (*destroy)(struct kelp_device *device);
     /* Of the device's own memory, all of it; 0: not known. NULL: its memory is the host's. */
     uint64_t (*memory_bytes)(const struct kelp_device *device);
+    /* Of that, what nobody has taken; 0: not known. NULL: not known, ever. */
+    uint64_t (*memory_free)(const struct kelp_device *device);
     /* text names everything that decides the bits: instruction set, libraries, threads. */
     void (*describe)(const struct kelp_device *device, char text[KELP_COMPUTE_KIND_SIZE]);
 

@@ -277,7 +277,8 @@ static kelp_status open_data(struct kelp_inference *inference, struct kelp_error
 
     kelp_status status = kelp_derived_open(job, NULL, &derived, reterr);
     if (status == KELP_OK) {
-        status = kelp_derived_check(job, &derived, 1, reterr);
+        status = kelp_derived_check(
+            job, &derived, kelp_gpus_sharing(&inference->gpus, job->cluster.workers.max), reterr);
         kelp_model_destroy(derived.model);
         inference->dataset = derived.dataset;
         inference->plan = derived.plan;
@@ -377,6 +378,11 @@ static kelp_status prepare(struct kelp_inference *inference, struct kelp_sources
         status = read_job(inference, sources, reterr);
     }
     if (status == KELP_OK) {
+        status = kelp_gpus_find(
+            NULL, kelp_job_file_job(inference->file)->cluster.device == KELP_DEVICE_CUDA,
+            &inference->gpus, reterr);
+    }
+    if (status == KELP_OK) {
         status = find_certs(inference, reterr);
     }
     if (status == KELP_OK) {
@@ -449,6 +455,7 @@ static int work(struct kelp_guard *guard, void *user)
         .log_level = kelp_log_level_names[kelp_options_choice(inference->given, "log-level")],
         .certs = inference->certs[0] ? inference->certs : NULL,
         .trials = &inference->trials,
+        .gpus = &inference->gpus,
         .coordinators = 1,
         .entries = inference->entries,
         .entry_name = inference->mode == KELP_RUN_PREDICT ? "block" : "split",

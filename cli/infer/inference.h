@@ -64,6 +64,7 @@ struct kelp_inference {
     /* What the weights are, for people: "step-1500.g2", "model.safetensors". */
     char weights[PATH_MAX];
     struct kelp_trials trials;
+    struct kelp_gpus gpus; /* of which each worker gets one */
     char *spec;
     char *plan_text;
     char bin_folder[KELP_PROCESS_PATH_MAX];

@@ -496,6 +496,20 @@ static uint64_t device_memory_bytes(const struct kelp_device *device)
     return reinterpret_cast<const struct cuda_device *>(device)->memory_bytes;
 }
 
+/* Others of the GPU count, too. */
+static uint64_t device_memory_free(const struct kelp_device *device)
+{
+    size_t left = 0, all = 0;
+    cudaError_t error = use(device);
+    if (error == cudaSuccess) {
+        error = cudaMemGetInfo(&left, &all);
+    }
+    if (error != cudaSuccess) {
+        (void)cudaGetLastError();
+    }
+    return error == cudaSuccess ? left : 0;
+}
+
 static void device_describe(const struct kelp_device *device, char text[KELP_COMPUTE_KIND_SIZE])
 {
     memcpy(text, reinterpret_cast<const struct cuda_device *>(device)->kind,
@@ -562,6 +576,7 @@ static const struct kelp_device_table table = {
     .channels_last = KELP_CUDA_CHANNELS_LAST,
     .destroy = device_destroy,
     .memory_bytes = device_memory_bytes,
+    .memory_free = device_memory_free,
     .describe = device_describe,
     .set_precision = device_set_precision,
     .set_cudnn = device_set_cudnn,

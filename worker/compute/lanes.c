@@ -593,6 +593,17 @@ static void sample_release(void *user, const float *memory)
     kelp_model_release(user, memory);
 }
 
+/* Before it has taken part: what is missing would show in the middle of a lane. */
+static kelp_status check_device(const struct kelp_lanes *lanes, struct kelp_error *reterr)
+{
+    struct kelp_device_footprint footprint;
+    if (kelp_lanes_ahead(lanes) == 1) {
+        return KELP_OK; /* its memory is the host's */
+    }
+    kelp_footprint_device(lanes->job, &lanes->plan, lanes->model, &footprint);
+    return kelp_footprint_device_left(&footprint, kelp_model_device_free(lanes->model), reterr);
+}
+
 static kelp_status prepare(struct kelp_lanes *lanes, struct kelp_error *reterr)
 {
     kelp_status status = kelp_dataset_open(lanes->job, &lanes->dataset, reterr);
@@ -603,6 +614,9 @@ static kelp_status prepare(struct kelp_lanes *lanes, struct kelp_error *reterr)
     status = kelp_derive_model(lanes->job, shape, &lanes->model, reterr);
     if (status == KELP_OK) {
         status = kelp_derive_plan(lanes->job, lanes->dataset, lanes->model, &lanes->plan, reterr);
+    }
+    if (status == KELP_OK) {
+        status = check_device(lanes, reterr);
     }
     if (status != KELP_OK) {
         return status;

@@ -18,7 +18,8 @@ struct kelp_lanes;
 
 /*
  * Open the job's data set, build its model, and derive the plan. job is borrowed.
- * Errors: those of the data set, the model and the plan.
+ * Errors: those of the data set, the model and the plan; KELP_ERR_NO_MEMORY (others have taken what
+ * the device would need).
  */
 kelp_status kelp_lanes_create(const struct kelp_job *job, struct kelp_lanes **ret_lanes,
                               struct kelp_error *reterr) KELP_MUST_USE;

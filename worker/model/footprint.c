@@ -16,7 +16,7 @@
 /* On a GPU: CUDA's context with our kernels and cuBLASLt's, its workspace and scratch memory. An
  * estimate: it differs between GPUs and drivers. */
 #define DEVICE_LIBRARY_BYTES (UINT64_C(640) << 20)
-/* Of it, for each stream beyond the first: cuBLASLt's workspace and scratch memory. */
+/* Of it, for each stream: cuBLASLt's workspace and scratch memory, from its first product on. */
 #define STREAM_LIBRARY_BYTES (UINT64_C(40) << 20)
 
 /* Buffers that a node of so many lanes needs while it is computed: one for each level. */
@@ -140,6 +140,8 @@ void kelp_footprint_device(const struct kelp_job *job, const struct kelp_plan *p
         .libraries = DEVICE_LIBRARY_BYTES + others * STREAM_LIBRARY_BYTES};
     footprint.total = footprint.weights + footprint.gradient + footprint.activations +
                       footprint.cudnn + footprint.libraries;
+    footprint.later =
+        footprint.weights + footprint.gradient + footprint.cudnn + streams * STREAM_LIBRARY_BYTES;
     *ret_footprint = footprint;
 }
 
@@ -148,12 +150,26 @@ static double gib(uint64_t bytes)
     return (double)bytes / (1024.0 * 1024.0 * 1024.0);
 }
 
+#define PARTS_SIZE 160
+
+static const char *print_parts(const struct kelp_device_footprint *footprint, char text[PARTS_SIZE])
+{
+    char cudnn[32] = "";
+    if (footprint->cudnn > 0) {
+        (void)snprintf(cudnn, sizeof(cudnn), "cuDNN up to %.2f, ", gib(footprint->cudnn));
+    }
+    (void)snprintf(text, PARTS_SIZE, "weights %.2f, gradient %.2f, activations %.2f, %sCUDA %.2f",
+                   gib(footprint->weights), gib(footprint->gradient), gib(footprint->activations),
+                   cudnn, gib(footprint->libraries));
+    return text;
+}
+
 kelp_status kelp_footprint_device_check(const struct kelp_job *job,
                                         const struct kelp_device_footprint *footprint,
                                         uint32_t sharing, uint64_t memory_bytes,
                                         struct kelp_error *reterr)
 {
-    char who[64] = "a worker takes", cudnn[32] = "";
+    char who[64] = "a worker takes", parts[PARTS_SIZE];
     if (footprint->total <= memory_bytes / sharing) {
         return KELP_OK;
     }
@@ -161,19 +177,29 @@ kelp_status kelp_footprint_device_check(const struct kelp_job *job,
         (void)snprintf(who, sizeof(who), "%u workers share a GPU, and each takes", sharing);
     }
     const bool without = footprint->total - footprint->cudnn <= memory_bytes / sharing;
-    if (footprint->cudnn > 0) {
-        (void)snprintf(cudnn, sizeof(cudnn), "cuDNN up to %.2f, ", gib(footprint->cudnn));
-    }
     return kelp_fail(reterr, KELP_ERR_LIMIT,
-                     "%s %.2f GiB of its GPU's memory (weights %.2f, gradient %.2f, "
-                     "activations %.2f, %sCUDA %.2f), and that has %.2f GiB; take %s%s%s",
-                     who, gib(footprint->total), gib(footprint->weights), gib(footprint->gradient),
-                     gib(footprint->activations), cudnn, gib(footprint->libraries),
-                     gib(memory_bytes), without ? "cluster.cudnn: never, " : "",
+                     "%s %.2f GiB of its GPU's memory (%s), and that has %.2f GiB; take %s%s%s",
+                     who, gib(footprint->total), print_parts(footprint, parts), gib(memory_bytes),
+                     without ? "cluster.cudnn: never, " : "",
                      sharing > 1 ? "fewer workers, more GPUs, " : "",
                      job->run.mode == KELP_RUN_TRAIN
                          ? "a smaller train.batch_size, more train.accumulate, or a smaller model"
                          : "smaller blocks of samples by --set train.batch_size=N");
+}
+
+kelp_status kelp_footprint_device_left(const struct kelp_device_footprint *footprint,
+                                       uint64_t free_bytes, struct kelp_error *reterr)
+{
+    char parts[PARTS_SIZE];
+    if (free_bytes == 0 || footprint->later <= free_bytes) {
+        return KELP_OK;
+    }
+    return kelp_fail(
+        reterr, KELP_ERR_NO_MEMORY,
+        "a worker takes %.2f GiB of its GPU's memory (%s), %.2f of them still, and "
+        "%.2f are free; give it a GPU that others leave alone, or fewer workers to each",
+        gib(footprint->total), print_parts(footprint, parts), gib(footprint->later),
+        gib(free_bytes));
 }
 
 uint64_t kelp_footprint_shards(const struct kelp_job *job, const struct kelp_plan *plan)

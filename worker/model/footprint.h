@@ -35,6 +35,7 @@ struct kelp_device_footprint {
     uint64_t cudnn;       /* its workspace for each stream, at most; 0: it computes nothing */
     uint64_t libraries;   /* CUDA and cuBLASLt: about the same for every job */
     uint64_t total;
+    uint64_t later; /* of the total, what a model that was made takes as it computes */
 };
 void kelp_footprint_device(const struct kelp_job *job, const struct kelp_plan *plan,
                            const struct kelp_model *model,
@@ -45,6 +46,12 @@ kelp_status kelp_footprint_device_check(const struct kelp_job *job,
                                         const struct kelp_device_footprint *footprint,
                                         uint32_t sharing, uint64_t memory_bytes,
                                         struct kelp_error *reterr) KELP_MUST_USE;
+
+/* Does what such a worker, whose model was made, will take fit what nobody has taken of the GPU (0:
+ * not known)? Others of the GPU may take it still. Errors: KELP_ERR_NO_MEMORY. */
+kelp_status kelp_footprint_device_left(const struct kelp_device_footprint *footprint,
+                                       uint64_t free_bytes,
+                                       struct kelp_error *reterr) KELP_MUST_USE;
 
 /* Of all shards together: two versions of the weights, the optimizer's slots, a gradient. */
 uint64_t kelp_footprint_shards(const struct kelp_job *job, const struct kelp_plan *plan);

@@ -469,6 +469,12 @@ uint64_t kelp_model_device_memory(const struct kelp_model *model)
     return table->memory_bytes ? table->memory_bytes(model->device) : 0;
 }
 
+uint64_t kelp_model_device_free(const struct kelp_model *model)
+{
+    const struct kelp_device_table *table = model->device->table;
+    return table->memory_free ? table->memory_free(model->device) : 0;
+}
+
 const struct kelp_graph *kelp_model_graph(const struct kelp_model *model)
 {
     return model->arenas[0].graph;

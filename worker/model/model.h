@@ -196,6 +196,9 @@ const struct kelp_shape *kelp_model_output(const struct kelp_model *model);
 /* The memory of the job's device, in bytes, if it has its own; 0: it has not, or nobody knows. */
 uint64_t kelp_model_device_memory(const struct kelp_model *model);
 
+/* What of it nobody has taken yet; 0: nobody knows. */
+uint64_t kelp_model_device_free(const struct kelp_model *model);
+
 /* The graph, for reading (kelp_graph_layer(), kelp_graph_memory()). Borrowed likewise. */
 const struct kelp_graph *kelp_model_graph(const struct kelp_model *model);
 
