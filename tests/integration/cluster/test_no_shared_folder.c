@@ -166,8 +166,8 @@ static void await_step(double step)
                     kelp_test_command_peek(&hosts[0]));
 }
 
-/* The host whose coordinator leads, as etcd says. */
-static size_t leading_host(void)
+/* The host whose coordinator leads, as etcd says; HOSTS_MAX: it does not yet. */
+static size_t host_on_record(void)
 {
     struct kelp_error error;
     struct kelp_etcd *client = etcd_fixture_client(&etcd);
@@ -184,6 +184,16 @@ static size_t leading_host(void)
     cJSON_Delete(place);
     kelp_etcd_range_fini(&range);
     kelp_etcd_close(client);
+    return host;
+}
+
+/* A leader says where it is once it leads; steps do not wait for that. */
+static size_t leading_host(void)
+{
+    size_t host = HOSTS_MAX;
+
+    KELP_TEST_AWAIT((host = host_on_record()) < HOSTS_MAX, "no host is on record: %s",
+                    kelp_test_command_peek(&hosts[0]));
     return host;
 }
 
