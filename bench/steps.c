@@ -21,9 +21,9 @@
 
 #include <check.h>
 
-#include "common/base/process.h"
 #include "common/etcd/etcd.h"
 #include "common/job/job.h"
+#include "common/process/process.h"
 #include "common/program/etcd_server.h"
 #include "tests/lib/bench_suite.h"
 #include "tests/lib/cluster/run_train.h"

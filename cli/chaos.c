@@ -17,7 +17,7 @@
 #include "cli/verb/job_load.h"
 #include "cli/verbs.h"
 #include "common/base/files.h"
-#include "common/base/process.h"
+#include "common/process/process.h"
 
 #define RUNS "Runs"
 

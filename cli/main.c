@@ -2,7 +2,7 @@
 #include <stdio.h>
 
 #include "cli/verbs.h"
-#include "common/base/log.h"
+#include "common/log/log.h"
 #include "common/program/options.h"
 #include "common/rpc/rpc.h"
 

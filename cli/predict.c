@@ -13,7 +13,7 @@
 #include "cli/verb/out_file.h"
 #include "cli/verbs.h"
 #include "common/base/files.h"
-#include "common/base/log.h"
+#include "common/log/log.h"
 #include "worker/compute/predictions.h"
 
 static const char *const splits[] = {"train", "val", "test", NULL};

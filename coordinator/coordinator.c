@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "common/base/clock.h"
-#include "common/base/log.h"
+#include "common/log/log.h"
 #include "coordinator/common/term_now.h"
 #include "coordinator/effects.h"
 #include "coordinator/etcd_events.h"

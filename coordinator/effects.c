@@ -1,7 +1,7 @@
 #include "coordinator/effects.h"
 
-#include "common/base/log.h"
-#include "common/base/log_gate.h"
+#include "common/log/log.h"
+#include "common/log/log_gate.h"
 #include "coordinator/look.h"
 #include "coordinator/parts.h"
 

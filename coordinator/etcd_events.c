@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/base/log.h"
+#include "common/log/log.h"
 #include "common/program/daemon.h"
 #include "coordinator/common/term_now.h"
 #include "coordinator/parts.h"

@@ -8,9 +8,9 @@
 #include <stdio.h>
 #include <sys/stat.h>
 
-#include "common/base/log.h"
 #include "common/base/random_id.h"
-#include "common/base/signals.h"
+#include "common/log/log.h"
+#include "common/process/signals.h"
 #include "common/program/daemon.h"
 #include "common/program/expiry_watch.h"
 #include "common/program/options.h"

@@ -6,7 +6,7 @@
 #ifndef KELP_COORDINATOR_PARTS_H
 #define KELP_COORDINATOR_PARTS_H
 
-#include "common/base/log_gate.h"
+#include "common/log/log_gate.h"
 #include "common/rpc/rpc.h"
 #include "coordinator/common/identity.h"
 #include "coordinator/common/job_plan.h"

@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "common/base/json.h"
-#include "common/base/log.h"
 #include "common/job/job.h"
+#include "common/log/log.h"
 #include "common/tls/proof.h"
 
 #define KEY_MAX (sizeof("/kelp//coordinator") + KELP_JOB_NAME_MAX)

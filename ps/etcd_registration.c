@@ -8,8 +8,8 @@
 #include <time.h>
 
 #include "common/base/json.h"
-#include "common/base/log.h"
 #include "common/job/job.h"
+#include "common/log/log.h"
 
 #define LEASE_S     5 /* streams notice a dead shard long before; this only clears the entry */
 #define DEADLINE_MS 1000

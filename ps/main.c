@@ -8,12 +8,12 @@
 #include <string.h>
 
 #include "common/base/clock.h"
-#include "common/base/log.h"
 #include "common/base/process_name.h"
 #include "common/base/random_id.h"
-#include "common/base/signals.h"
 #include "common/etcd/etcd.h"
 #include "common/job/job.h"
+#include "common/log/log.h"
+#include "common/process/signals.h"
 #include "common/program/daemon.h"
 #include "common/program/expiry_watch.h"
 #include "common/program/grace.h"

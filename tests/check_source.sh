@@ -25,7 +25,7 @@ mapfile -t device_sources < <(find kernels tests/lib/cuda \( -name '*.cu' -o -na
 # Each has a form that is bounded, reentrant or checked: snprintf, memcpy, strtok_r, strtol,
 # fgets, localtime_r, common/tensors/philox.h. getenv belongs to the code that reads configuration.
 banned='sprintf|vsprintf|strcpy|strcat|strncpy|strtok|atoi|atol|atof|gets|localtime|rand|srand'
-may_getenv='^(common/job/job_file|common/base/(log|environment)|common/program/(options|socket_folder)'
+may_getenv='^(common/job/job_file|common/base/environment|common/program/(options|socket_folder)'
 may_getenv+='|cli/(main|host/(manager|gpus)|launch/detach|faultdisk/[a-z_]*)|tests/.*|bench/.*)\.[ch]$'
 mapfile -t suspects < <(grep -lE "(^|[^A-Za-z0-9_.>\"])($banned)[[:space:]]*\(" "${sources[@]}" \
     "${device_sources[@]}" || true)
@@ -45,7 +45,8 @@ done
 # includes what lies further up alone, so there is no circle. Words in capitals stand for several
 # rooms; sed puts them in.
 room_table() {
-    sed -E -e 's,COMMON,PURE common/etcd common/rpc common/program common/scrape common/tls,' \
+    sed -E -e 's,COMMON,PURE common/log common/process NETWORK,' \
+        -e 's,NETWORK,common/etcd common/rpc common/program common/scrape common/tls,' \
         -e 's,VERBS,cli/verb cli/run cli/runs SETS cli/doctor cli/checkpoint cli/chaos cli/infer cli/replay cli/plot,' \
         -e 's,SETS,cli/host cli/init cli/certs cli/preflight cli/launch cli/bench,' \
         -e 's,LEADER_CORE,coordinator/core coordinator/core/placement coordinator/core/checkpoints MEMBERS,' \
@@ -54,15 +55,17 @@ room_table() {
         -e 's,LAUNCH,cli/host cli/preflight cli/launch,' \
         -e 's,PURE,common/base common/tensors common/job common/training,' <<'TABLE'
 common/base:
+common/log: common/base
+common/process: common/base
 common/tensors: common/base
 common/tls: common/base
 common/etcd: common/base common/tls
 common/shm: common/base
-common/rpc: common/base common/shm common/tls
+common/rpc: common/base common/log common/shm common/tls
 common/job: common/base common/tensors
 common/training: common/base common/tensors common/job
-common/program: common/base common/etcd common/job common/tls
-common/scrape: common/base common/program common/tls
+common/program: common/base common/log common/process common/etcd common/job common/tls
+common/scrape: common/base common/log common/program common/tls
 include/kelp:
 proto: common/base common/program common/rpc common/training
 kernels: common/base common/job common/training
@@ -77,7 +80,7 @@ ps/core/snapshot: PURE ps/core ps/core/partition
 ps/core/control: PURE ps/core ps/core/partition ps/core/snapshot
 ps/storage: common/base common/tensors ps/core
 ps/shard/tensors: PURE common/shm kernels proto ps/core ps/core/partition
-ps/shard: PURE kernels proto PS_CORE ps/shard/tensors ps/storage
+ps/shard: PURE common/log kernels proto PS_CORE ps/shard/tensors ps/storage
 ps/service: COMMON proto PS_CORE ps/shard
 ps/service/replicas: COMMON proto PS_CORE ps/shard ps/service
 ps: COMMON kernels ps/core ps/service
@@ -86,7 +89,7 @@ worker/data/text: common/base
 worker/data: PURE worker/data/text
 worker/data/arrays: PURE worker/data worker/data/text
 worker/data/table: PURE worker/data worker/data/text
-worker/model/graph: PURE kernels
+worker/model/graph: PURE common/log kernels
 worker/model: PURE include/kelp kernels worker/core worker/data worker/model/graph
 worker/model/models: worker/model worker/model/graph
 worker/compute: COMMON common/shm kernels worker/core worker/data worker/model worker/model/graph
@@ -98,7 +101,7 @@ coordinator/core/arrangement: PURE coordinator/core
 coordinator/core/placement: PURE coordinator/core coordinator/core/arrangement
 coordinator/core/checkpoints: PURE coordinator/core
 coordinator/core/membership: PURE coordinator/core
-coordinator/term/outside: PURE LEADER_CORE
+coordinator/term/outside: PURE common/log LEADER_CORE
 coordinator/term/parts: PURE LEADER_CORE coordinator/term/outside
 coordinator/term: PURE LEADER_CORE coordinator/term/outside coordinator/term/parts
 coordinator/etcd: COMMON coordinator/core coordinator/term coordinator/term/outside
@@ -107,7 +110,7 @@ coordinator/files: COMMON coordinator/core coordinator/term coordinator/term/out
 coordinator/streams: COMMON proto coordinator/core coordinator/term coordinator/common
 coordinator: COMMON coordinator/term coordinator/etcd coordinator/common coordinator/files coordinator/streams
 cli/faultdisk: common/base
-cli/verb: common/base common/job common/program
+cli/verb: common/base common/log common/job common/program
 cli/run: COMMON proto cli/verb
 cli/runs: COMMON proto cli/verb cli/run
 cli/checkpoint: COMMON kernels proto ps/storage coordinator/etcd cli/verb cli/run
@@ -121,7 +124,7 @@ cli/infer: COMMON worker/compute worker/core worker/data worker/model cli/verb c
 cli/replay: COMMON kernels ps/core/partition worker/compute cli/run cli/checkpoint
 cli/plot: COMMON worker/data worker/model worker/model/graph cli/run cli/checkpoint
 cli/bench: COMMON kernels proto worker worker/compute worker/core worker/links cli/verb cli/run cli/plot LAUNCH
-cli/chaos/network: common/base
+cli/chaos/network: common/base common/process
 cli/chaos: COMMON proto worker/data cli/faultdisk cli/verb cli/run cli/host cli/launch cli/plot cli/chaos/network
 cli: COMMON worker/compute worker/data worker/data/table worker/model worker/model/graph VERBS
 cli/describe: COMMON coordinator ps worker cli/verb cli

@@ -9,9 +9,9 @@
 #include <string.h>
 
 #include "common/base/clock.h"
-#include "common/base/log.h"
 #include "common/base/random_id.h"
 #include "common/etcd/etcd.h"
+#include "common/log/log.h"
 #include "common/program/daemon.h"
 #include "common/scrape/figures.h"
 #include "common/scrape/limits.h"

@@ -29,7 +29,7 @@
 struct kelp_job_link;
 struct kelp_gradient; /* worker/compute/gradients.h */
 struct kelp_figures;  /* common/scrape/figures.h */
-struct kelp_trace;    /* common/base/trace.h */
+struct kelp_trace;    /* common/log/trace.h */
 
 struct kelp_job_link_options {
     const char *etcd; /* endpoints, "http://127.0.0.1:2379" */

@@ -2,7 +2,7 @@
 #ifndef KELP_WORKER_JOB_LINK_INTERNAL_H
 #define KELP_WORKER_JOB_LINK_INTERNAL_H
 
-#include "common/base/trace.h"
+#include "common/log/trace.h"
 #include "common/rpc/rpc.h"
 #include "worker/core/stepper.h"
 #include "worker/core/times.h"

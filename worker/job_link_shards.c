@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #include "common/base/clock.h"
-#include "common/base/log.h"
+#include "common/log/log.h"
 #include "common/scrape/figures.h"
 #include "proto/convert.h"
 #include "worker/job_link_internal.h"

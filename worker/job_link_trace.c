@@ -1,5 +1,5 @@
 /*
- * What a trace has of a worker's exchange with its shards (common/base/trace.h). A push is
+ * What a trace has of a worker's exchange with its shards (common/log/trace.h). A push is
  * confirmed by the weights of the next step, which have it in them: the protocol has no other
  * answer to it.
  */

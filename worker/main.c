@@ -6,8 +6,8 @@
 #include <inttypes.h>
 #include <unistd.h>
 
-#include "common/base/log.h"
-#include "common/base/signals.h"
+#include "common/log/log.h"
+#include "common/process/signals.h"
 #include "common/program/daemon.h"
 #include "common/program/expiry_watch.h"
 #include "common/program/grace.h"

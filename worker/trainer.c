@@ -9,7 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "common/base/log.h"
+#include "common/log/log.h"
 #include "common/program/daemon.h"
 #include "common/scrape/figures.h"
 #include "worker/compute/lanes.h"

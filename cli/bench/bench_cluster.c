@@ -16,9 +16,9 @@
 #include "cli/run/log_tail.h"
 #include "common/base/clock.h"
 #include "common/base/files.h"
-#include "common/base/proc_file.h"
 #include "common/etcd/etcd.h"
 #include "common/job/job.h"
+#include "common/process/proc_file.h"
 
 #define ETCD_MS       5000u
 #define ETCD_GRACE_MS 400u

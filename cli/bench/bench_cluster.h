@@ -11,8 +11,8 @@
 #include <stdint.h>
 
 #include "cli/launch/guard.h"
-#include "common/base/process.h"
 #include "common/base/status.h"
+#include "common/process/process.h"
 #include "common/program/etcd_server.h"
 #include "common/program/socket_folder.h"
 

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "common/base/proc_file.h"
+#include "common/process/proc_file.h"
 
 /* The first number of schedstat is the time on a processor, in nanoseconds. */
 static double read_cpu_s(pid_t pid, const char *thread)

@@ -5,8 +5,8 @@
 #define KELP_CLI_CHAOS_CHAOS_CHILD_H
 
 #include "cli/launch/guard.h"
-#include "common/base/process.h"
 #include "common/base/status.h"
+#include "common/process/process.h"
 
 #define KELP_CHAOS_CHILD_ARGS_MAX 24
 

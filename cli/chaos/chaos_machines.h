@@ -2,7 +2,7 @@
  * What runs on the hosts of a run under chaos: on each a member of etcd, and a `kelp node` with a
  * coordinator and its share of shards and workers.
  *
- * Threads: one, which lives as long as the processes may (common/base/process.h).
+ * Threads: one, which lives as long as the processes may (common/process/process.h).
  */
 #ifndef KELP_CLI_CHAOS_CHAOS_MACHINES_H
 #define KELP_CLI_CHAOS_CHAOS_MACHINES_H

@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #include "common/base/clock.h"
-#include "common/base/proc_file.h"
+#include "common/process/proc_file.h"
 
 #define TEXT_MAX        8192         /* of a command line or a status */
 #define ENVIRONMENT_MAX (256u << 10) /* bytes of one that are looked at */

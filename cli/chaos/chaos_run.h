@@ -4,7 +4,7 @@
  *
  * An etcd of our own stands beside it, so that it can be taken away for as long as a fault says.
  *
- * Threads: one, which lives as long as the process (common/base/process.h).
+ * Threads: one, which lives as long as the process (common/process/process.h).
  */
 #ifndef KELP_CLI_CHAOS_CHAOS_RUN_H
 #define KELP_CLI_CHAOS_CHAOS_RUN_H

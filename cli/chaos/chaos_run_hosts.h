@@ -2,7 +2,7 @@
  * Runs a job on several hosts, by `kelp submit` and a `kelp node` on each, and does faults to whole
  * hosts: one at a time, each once all is well again after the one before, and each seen to be real.
  *
- * Threads: one, which lives as long as the process (common/base/process.h).
+ * Threads: one, which lives as long as the process (common/process/process.h).
  */
 #ifndef KELP_CLI_CHAOS_CHAOS_RUN_HOSTS_H
 #define KELP_CLI_CHAOS_CHAOS_RUN_HOSTS_H

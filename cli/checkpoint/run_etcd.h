@@ -6,7 +6,7 @@
  * The rules of docs/ARCHITECTURE.md hold here too: a manifest goes before its data, comes after it,
  * and whoever takes one out writes the fence.
  *
- * Threads: the main thread (common/base/process.h).
+ * Threads: the main thread (common/process/process.h).
  */
 #ifndef KELP_CLI_CHECKPOINT_RUN_ETCD_H
 #define KELP_CLI_CHECKPOINT_RUN_ETCD_H

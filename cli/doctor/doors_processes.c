@@ -5,7 +5,7 @@
 
 #include "cli/doctor/doors.h"
 #include "cli/doctor/proc.h"
-#include "common/base/proc_file.h"
+#include "common/process/proc_file.h"
 
 #define PROCESSES_MAX 4200 /* of a run, with kelp and etcd */
 #define PORTS_MAX     64   /* of one process */

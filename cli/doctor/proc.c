@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "common/base/proc_file.h"
+#include "common/process/proc_file.h"
 
 #define INODES_MAX 4096
 #define LISTENING  0x0a /* of the kernel's table of sockets */

@@ -19,7 +19,7 @@
 #include "cli/run/plugin_consent.h"
 #include "cli/run/worker_program.h"
 #include "cli/verb/verb.h"
-#include "common/base/process.h"
+#include "common/process/process.h"
 #include "worker/data/dataset.h"
 
 /* The options of both commands; each has more of its own. */

@@ -1,7 +1,7 @@
 /*
  * The daemons of a run as child processes: started, watched, started again, stopped.
  *
- * Threads: one, which lives as long as the process (common/base/process.h).
+ * Threads: one, which lives as long as the process (common/process/process.h).
  */
 #ifndef KELP_CLI_LAUNCH_CHILDREN_H
 #define KELP_CLI_LAUNCH_CHILDREN_H
@@ -15,9 +15,9 @@
 #include "cli/run/run_dir.h"
 #include "cli/run/worker_program.h"
 #include "cli/verb/display.h"
-#include "common/base/process.h"
 #include "common/base/status.h"
 #include "common/job/path_map.h"
+#include "common/process/process.h"
 
 #define KELP_CHILDREN_TRACE_PATH_MAX (KELP_RUN_PATH_MAX + 64)
 #define KELP_CHILDREN_MAX            4096 /* of one run: more do not fit one machine */

@@ -14,8 +14,8 @@
 #include "cli/run/log_tail.h"
 #include "cli/run/run_dir.h"
 #include "cli/verb/verb.h"
-#include "common/base/process_again.h"
 #include "common/base/value.h"
+#include "common/process/process_again.h"
 
 #define VARIABLE  "KELP_DETACHED_REPORT" /* the descriptor of the pipe */
 #define REPORT_FD 3

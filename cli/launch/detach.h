@@ -25,7 +25,7 @@ int kelp_detach_start(bool keep_input);
 /* The descriptor of the pipe, which no child of ours gets; -1: this command is in the foreground.
  * Call it once. */
 int kelp_detach_take(void);
-/* Undo it for this program, executed again (common/base/process_again.h). */
+/* Undo it for this program, executed again (common/process/process_again.h). */
 void kelp_detach_leave(int fd);
 /* Report the folder and write to its log from now on. Errors: KELP_ERR_IO, KELP_ERR_LIMIT. */
 kelp_status kelp_detach_report_run(int fd, const char *run_path,

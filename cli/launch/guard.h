@@ -9,7 +9,8 @@
  *      +----------------- a signal when the work does not wind down --------------------+
  *
  * SIGQUIT goes to STOP from both. In STOP the work is to end; 1.8 s later, or at one more signal,
- * the process ends at once. Its children are killed by the kernel with it (common/base/process.h).
+ * the process ends at once. Its children are killed by the kernel with it
+ * (common/process/process.h).
  */
 #ifndef KELP_CLI_LAUNCH_GUARD_H
 #define KELP_CLI_LAUNCH_GUARD_H

@@ -9,8 +9,8 @@
 #include "cli/run/run_client.h"
 #include "cli/verb/verb.h"
 #include "common/base/json.h"
-#include "common/base/process.h"
 #include "common/base/text.h"
+#include "common/process/process.h"
 
 #define CLUSTER_BYTES_MAX 8192 /* of cluster.json */
 

@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #include "common/base/clock.h"
-#include "common/base/process.h"
+#include "common/process/process.h"
 #include "worker/model/derive.h"
 
 /* What the child leaves, in memory that both have. */

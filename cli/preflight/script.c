@@ -15,7 +15,7 @@
 #include "cli/verb/job_load.h"
 #include "common/base/environment.h"
 #include "common/base/files.h"
-#include "common/base/process.h"
+#include "common/process/process.h"
 
 #define VARIABLE "KELP_DESCRIBE"
 #define PATTERN  "/kelp-run-XXXXXX"

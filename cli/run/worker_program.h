@@ -7,9 +7,9 @@
 #ifndef KELP_CLI_RUN_WORKER_PROGRAM_H
 #define KELP_CLI_RUN_WORKER_PROGRAM_H
 
-#include "common/base/process.h"
 #include "common/base/status.h"
 #include "common/job/job.h"
+#include "common/process/process.h"
 
 #define KELP_WORKER_ARGUMENTS_MAX 256
 

@@ -5,8 +5,8 @@
 #ifndef KELP_CLI_VERB_VERB_H
 #define KELP_CLI_VERB_VERB_H
 
-#include "common/base/log.h"
 #include "common/base/status.h"
+#include "common/log/log.h"
 #include "common/program/options.h"
 
 struct kelp_verb {

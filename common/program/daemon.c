@@ -8,10 +8,10 @@
 #include <unistd.h>
 
 #include "common/base/address.h"
-#include "common/base/log.h"
 #include "common/base/process_name.h"
 #include "common/base/sha256.h"
 #include "common/etcd/etcd_endpoint.h"
+#include "common/log/log.h"
 #include "common/program/serving.h"
 
 _Static_assert(KELP_PROCESS_NAME_MAX == KELP_JOB_NAME_MAX, "--job and --id are alike");

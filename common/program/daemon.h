@@ -8,11 +8,11 @@
 #include <pthread.h>
 #include <stdint.h>
 
-#include "common/base/log.h"
 #include "common/base/status.h"
 #include "common/etcd/etcd.h"
 #include "common/job/job.h"
 #include "common/job/path_map.h"
+#include "common/log/log.h"
 #include "common/program/options.h"
 #include "common/tls/credentials.h"
 

@@ -5,16 +5,16 @@
  * It listens on sockets in a folder that only its user can open, or at a free port of loopback with
  * mutual TLS. Tests have it on ports that every user of the machine reaches. Pages of other origins
  * and other names of the host are refused. It keeps everything in one folder, and dies with its
- * parent (common/base/process.h; the same rule about threads holds). Writes are synced as etcd does
- * by default: a machine crash loses nothing that was acknowledged.
+ * parent (common/process/process.h; the same rule about threads holds). Writes are synced as etcd
+ * does by default: a machine crash loses nothing that was acknowledged.
  */
 #ifndef KELP_COMMON_PROGRAM_ETCD_SERVER_H
 #define KELP_COMMON_PROGRAM_ETCD_SERVER_H
 
 #include <stdint.h>
 
-#include "common/base/process.h"
 #include "common/base/status.h"
+#include "common/process/process.h"
 
 struct kelp_etcd_server;
 

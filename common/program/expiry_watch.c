@@ -7,7 +7,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "common/base/log.h"
+#include "common/log/log.h"
 
 #define LOOK_S INT64_C(3600)
 #define DAY_S  INT64_C(86400)

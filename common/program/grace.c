@@ -3,7 +3,7 @@
 #include <errno.h>
 #include <time.h>
 
-#include "common/base/log.h"
+#include "common/log/log.h"
 
 void kelp_grace_init(struct kelp_grace *grace, uint32_t ms, void (*over)(void *user), void *user)
 {

@@ -1,6 +1,6 @@
 #include "common/program/portable.h"
 
-#include "common/base/process_again.h"
+#include "common/process/process_again.h"
 
 /* Of all that OpenBLAS reads, only this changes the bits of a product. */
 static const char *const pins[] = {"OPENBLAS_CORETYPE=Haswell", NULL};

@@ -1,11 +1,11 @@
 /*
- * The options --trace and --trace-steps, of daemons that can be traced (common/base/trace.h).
+ * The options --trace and --trace-steps, of daemons that can be traced (common/log/trace.h).
  */
 #ifndef KELP_COMMON_PROGRAM_TRACE_OPTION_H
 #define KELP_COMMON_PROGRAM_TRACE_OPTION_H
 
 #include "common/base/limits.h"
-#include "common/base/trace.h"
+#include "common/log/trace.h"
 #include "common/program/options.h"
 
 #define KELP_TRACE_STEPS_DEFAULT "50"

@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "common/base/address.h"
-#include "common/base/log.h"
+#include "common/log/log.h"
 #include "common/rpc/rpc_internal.h"
 #include "common/rpc/rpc_shared_internal.h"
 #include "common/rpc/rpc_sockets.h"

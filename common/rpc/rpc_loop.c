@@ -14,7 +14,7 @@
 #include <time.h>
 
 #include "common/base/clock.h"
-#include "common/base/log.h"
+#include "common/log/log.h"
 #include "common/rpc/rpc_internal.h"
 #include "common/rpc/rpc_shared_internal.h"
 

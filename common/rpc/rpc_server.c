@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "common/base/log.h"
+#include "common/log/log.h"
 #include "common/rpc/rpc_internal.h"
 #include "common/rpc/rpc_queue_internal.h"
 #include "common/rpc/rpc_shared_internal.h"

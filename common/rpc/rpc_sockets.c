@@ -14,8 +14,8 @@
 #include <unistd.h>
 
 #include "common/base/limits.h"
-#include "common/base/log.h"
-#include "common/base/log_gate.h"
+#include "common/log/log.h"
+#include "common/log/log_gate.h"
 #include "common/rpc/rpc_trust.h"
 
 /* Segments of a read of a stranger; libgrpc has up to 64. */

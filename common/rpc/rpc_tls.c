@@ -10,8 +10,8 @@
 #include <string.h>
 #include <time.h>
 
-#include "common/base/log.h"
-#include "common/base/log_gate.h"
+#include "common/log/log.h"
+#include "common/log/log_gate.h"
 #include "common/rpc/rpc_internal.h"
 
 /* ---- log lines that a stranger can cause ---- */

@@ -10,8 +10,8 @@
 
 #include "common/base/clock.h"
 #include "common/base/limits.h"
-#include "common/base/log.h"
-#include "common/base/log_gate.h"
+#include "common/log/log.h"
+#include "common/log/log_gate.h"
 
 #define SERVERS_MAX 8 /* of one process, which has one; tests have more */
 #define PEER_MAX    80

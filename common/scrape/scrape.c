@@ -15,8 +15,8 @@
 
 #include "common/base/address.h"
 #include "common/base/clock.h"
-#include "common/base/log.h"
 #include "common/base/text.h"
+#include "common/log/log.h"
 #include "common/program/version.h"
 #include "common/scrape/limits.h"
 #include "common/scrape/scrape_listen.h"

@@ -14,7 +14,7 @@
 #define KELP_COORDINATOR_GONE_MAX     256  /* workers that have left, whose lanes are told of */
 #define KELP_COORDINATOR_SHARDS_MAX   1024 /* a partition each, KELP_PARTITIONS_MAX */
 #define KELP_COORDINATOR_SESSIONS_MAX 8192 /* worker streams, unidentified ones included */
-/* Lines that the log takes at once of what peers at one host cause (common/base/log_gate.h): a
+/* Lines that the log takes at once of what peers at one host cause (common/log/log_gate.h): a
  * thousand workers that join and leave; requests for checkpoints. Then it is one a second. */
 #define KELP_COORDINATOR_PEER_LINES    2048
 #define KELP_COORDINATOR_REQUEST_LINES 20

@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/base/log.h"
 #include "common/job/job.h"
+#include "common/log/log.h"
 
 /* ---- from the etcd client's thread to the loop ---- */
 

@@ -14,7 +14,7 @@
 #include <string.h>
 
 #include "common/base/json.h"
-#include "common/base/log.h"
+#include "common/log/log.h"
 #include "coordinator/etcd/checkpoint_files.h"
 
 /* ---- reading ---- */

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/base/log.h"
+#include "common/log/log.h"
 #include "coordinator/etcd/checkpoint_files.h"
 
 /* ---- an empty etcd ---- */

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/base/log.h"
+#include "common/log/log.h"
 #include "coordinator/common/term_now.h"
 #include "coordinator/etcd/checkpoint_files.h"
 #include "coordinator/etcd/leader.h"

@@ -13,7 +13,7 @@
 
 #include "common/base/files.h"
 #include "common/base/json.h"
-#include "common/base/log.h"
+#include "common/log/log.h"
 #include "coordinator/common/term_now.h"
 
 struct event_task {

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/base/log.h"
+#include "common/log/log.h"
 #include "common/program/run_next.h"
 #include "coordinator/common/term_now.h"
 

@@ -2,7 +2,7 @@
 
 #include <stdlib.h>
 
-#include "common/base/log.h"
+#include "common/log/log.h"
 #include "coordinator/common/term_now.h"
 #include "proto/wire.h"
 

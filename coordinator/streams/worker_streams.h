@@ -6,7 +6,7 @@
 #ifndef KELP_COORDINATOR_STREAMS_WORKER_STREAMS_H
 #define KELP_COORDINATOR_STREAMS_WORKER_STREAMS_H
 
-#include "common/base/log_gate.h"
+#include "common/log/log_gate.h"
 #include "common/rpc/rpc.h"
 #include "common/scrape/figures.h"
 #include "coordinator/common/identity.h"

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "common/base/clock.h"
-#include "common/base/log.h"
+#include "common/log/log.h"
 #include "ps/service/shard_service_internal.h"
 
 /* ---- names ---- */

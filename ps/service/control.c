@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/base/log.h"
+#include "common/log/log.h"
 #include "common/tls/proof.h"
 #include "ps/service/shard_service_internal.h"
 

@@ -10,7 +10,7 @@
 #include <xxhash.h>
 
 #include "common/base/clock.h"
-#include "common/base/log.h"
+#include "common/log/log.h"
 #include "ps/service/exchange_internal.h"
 
 bool kelp__service_resize(void **items, size_t count, size_t size)

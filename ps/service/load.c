@@ -12,7 +12,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "common/base/log.h"
+#include "common/log/log.h"
 #include "ps/service/map_internal.h"
 
 /* What a map means for this shard, and what became of it. */

@@ -8,7 +8,7 @@
 #include <xxhash.h>
 
 #include "common/base/address.h"
-#include "common/base/log.h"
+#include "common/log/log.h"
 
 /* ---- a map ---- */
 

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/base/log.h"
+#include "common/log/log.h"
 #include "ps/service/shard_service_internal.h"
 
 static void answer_status(struct kelp_rpc_request *request, struct kelp_rpc_message *message,

@@ -7,8 +7,8 @@
 #ifndef KELP_PS_SERVICE_SHARD_SERVICE_H
 #define KELP_PS_SERVICE_SHARD_SERVICE_H
 
-#include "common/base/trace.h"
 #include "common/job/job.h"
+#include "common/log/trace.h"
 #include "common/rpc/rpc.h"
 #include "common/scrape/figures.h"
 

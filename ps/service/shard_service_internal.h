@@ -5,7 +5,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#include "common/base/log_gate.h"
+#include "common/log/log_gate.h"
 #include "common/tls/spiffe.h"
 #include "proto/convert.h"
 #include "proto/hello.h"

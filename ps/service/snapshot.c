@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "common/base/log.h"
+#include "common/log/log.h"
 #include "common/training/manifest.h"
 #include "ps/core/snapshot/snapshot.h"
 #include "ps/service/shard_service_internal.h"

@@ -12,8 +12,8 @@
 #ifndef KELP_PS_SHARD_SHARD_H
 #define KELP_PS_SHARD_SHARD_H
 
-#include "common/base/trace.h"
 #include "common/job/job.h"
+#include "common/log/trace.h"
 #include "proto/wire.h"
 #include "ps/core/partition/partition.h"
 #include "ps/core/partition/standing.h"

@@ -2,7 +2,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#include "common/base/log.h"
+#include "common/log/log.h"
 #include "ps/shard/shard_internal.h"
 
 void kelp__shard_report_failure(const struct scene *scene, kelp_status status, const char *text)

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/base/log.h"
+#include "common/log/log.h"
 #include "ps/shard/shard_internal.h"
 
 /* ---- links ---- */

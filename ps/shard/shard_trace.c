@@ -1,4 +1,4 @@
-/* What a trace has of a partition (common/base/trace.h): what is done to it, on the track of the
+/* What a trace has of a partition (common/log/trace.h): what is done to it, on the track of the
  * thread that does it, and on its own track how long its steps take, and what lies between them. */
 #include "ps/shard/shard_internal.h"
 

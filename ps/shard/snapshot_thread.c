@@ -11,7 +11,7 @@
 #include <sys/resource.h>
 
 #include "common/base/files.h"
-#include "common/base/log.h"
+#include "common/log/log.h"
 #include "common/training/manifest.h"
 #include "ps/core/limits.h"
 #include "ps/core/snapshot/snapshot_work.h"

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "common/base/proc_file.h"
+#include "common/process/proc_file.h"
 
 #define TABLE_ROWS 240
 

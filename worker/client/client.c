@@ -7,10 +7,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "common/base/log.h"
 #include "common/base/process_name.h"
 #include "common/base/sha256.h"
 #include "common/base/text.h"
+#include "common/log/log.h"
 #include "common/program/daemon.h"
 #include "common/program/expiry_watch.h"
 #include "common/program/shm_option.h"

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/base/log.h"
+#include "common/log/log.h"
 #include "worker/client/client_internal.h"
 #include "worker/compute/gradients.h"
 

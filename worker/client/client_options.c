@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/base/log.h"
+#include "common/log/log.h"
 #include "common/program/options.h"
 #include "common/program/shm_option.h"
 #include "kelp/worker.h"

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/base/log.h"
+#include "common/log/log.h"
 #include "worker/client/client_internal.h"
 
 #define TENSOR_LEAST 40u /* the struct as it was first */

@@ -8,7 +8,7 @@
 #ifndef KELP_WORKER_COMPUTE_LANES_H
 #define KELP_WORKER_COMPUTE_LANES_H
 
-#include "common/base/trace.h"
+#include "common/log/trace.h"
 #include "common/training/control.h"
 #include "worker/compute/gradients.h"
 #include "worker/core/schedule.h"

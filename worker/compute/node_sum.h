@@ -12,7 +12,7 @@
 #ifndef KELP_WORKER_COMPUTE_NODE_SUM_H
 #define KELP_WORKER_COMPUTE_NODE_SUM_H
 
-#include "common/base/trace.h"
+#include "common/log/trace.h"
 #include "worker/compute/gradients.h"
 #include "worker/core/schedule.h"
 

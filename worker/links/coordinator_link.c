@@ -10,7 +10,7 @@
 
 #include "common/base/address.h"
 #include "common/base/limits.h"
-#include "common/base/log.h"
+#include "common/log/log.h"
 #include "common/rpc/rpc.h"
 #include "common/training/plan.h"
 #include "proto/kelp.pb-c.h"

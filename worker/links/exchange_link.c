@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "common/base/log.h"
+#include "common/log/log.h"
 #include "proto/convert.h"
 
 #define EXCHANGE_PATH "/kelp.v1.ParameterServer/Exchange"

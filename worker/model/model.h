@@ -120,7 +120,7 @@ struct kelp_model_piece {
     void (*idle)(void *user); /* once while the device computes and the host waits; NULL: not */
     void *user;
     float *output;            /* the model's output as it was in training, or NULL */
-    struct kelp_trace *trace; /* common/base/trace.h; NULL: none */
+    struct kelp_trace *trace; /* common/log/trace.h; NULL: none */
 };
 /* Where a device with memory of its own adds up the gradients of a node's lanes, in the order of
  * the tree: what this lane's is in it. Lanes come with rising numbers. */

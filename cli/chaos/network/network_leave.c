@@ -12,8 +12,8 @@
 #include <unistd.h>
 
 #include "cli/chaos/network/network_internal.h"
-#include "common/base/process.h"
-#include "common/base/process_again.h"
+#include "common/process/process.h"
+#include "common/process/process_again.h"
 
 static const char *const begun_again[] = {"KELP_USER_NAMESPACE=1", NULL};
 

@@ -8,7 +8,7 @@
 #ifndef KELP_COORDINATOR_TERM_OUTSIDE_TERM_EFFECTS_H
 #define KELP_COORDINATOR_TERM_OUTSIDE_TERM_EFFECTS_H
 
-#include "common/base/log.h"
+#include "common/log/log.h"
 #include "common/training/control.h"
 #include "coordinator/core/checkpoints/checkpoints.h"
 #include "coordinator/core/membership/assignment.h"

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/base/log.h"
+#include "common/log/log.h"
 #include "ps/service/exchange_internal.h"
 #include "ps/service/replicas/replicas_internal.h"
 

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "common/base/clock.h"
-#include "common/base/log.h"
+#include "common/log/log.h"
 #include "ps/service/exchange_internal.h"
 #include "ps/service/replicas/links_internal.h"
 

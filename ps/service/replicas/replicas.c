@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "common/base/clock.h"
-#include "common/base/log.h"
+#include "common/log/log.h"
 
 /* Half-built ones and NULL too. */
 static void free_all(struct kelp__service_replicas *replicas)

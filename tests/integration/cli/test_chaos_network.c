@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "cli/chaos/network/network_internal.h"
-#include "common/base/process.h"
+#include "common/process/process.h"
 #include "tests/lib/suite.h"
 
 #define HOSTS 3

@@ -18,7 +18,7 @@
 #include <unistd.h>
 
 #include "common/base/json.h"
-#include "common/base/process.h"
+#include "common/process/process.h"
 #include "common/program/serving.h"
 #include "tests/lib/cluster/run_command.h"
 #include "tests/lib/etcd/etcd_certified.h"

@@ -11,8 +11,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "common/base/process.h"
 #include "common/base/sha256.h"
+#include "common/process/process.h"
 #include "tests/lib/cluster/run_command.h"
 #include "tests/lib/etcd/etcd_fixture.h"
 #include "tests/lib/suite.h"

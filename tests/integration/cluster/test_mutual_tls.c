@@ -11,7 +11,7 @@
 #include "cli/run/job_client.h"
 #include "cli/run/run_client.h"
 #include "common/base/json.h"
-#include "common/base/process.h"
+#include "common/process/process.h"
 #include "proto/wire.h"
 #include "tests/lib/cluster/run_train.h"
 #include "tests/lib/cluster/run_watch.h"

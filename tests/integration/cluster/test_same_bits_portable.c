@@ -11,7 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "common/base/process.h"
+#include "common/process/process.h"
 #include "common/rpc/rpc.h"
 #include "common/tensors/safetensors.h"
 #include "kernels/cpu/portable.h"

@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "common/base/log.h"
+#include "common/log/log.h"
 #include "common/rpc/rpc.h"
 #include "tests/lib/cluster/run_command.h"
 #include "tests/lib/rpc_process.h"

@@ -6,8 +6,8 @@
 #ifndef KELP_TESTS_LIB_CLUSTER_COORDINATOR_PEERS_H
 #define KELP_TESTS_LIB_CLUSTER_COORDINATOR_PEERS_H
 
-#include "common/base/process.h"
 #include "common/job/job.h"
+#include "common/process/process.h"
 #include "common/rpc/rpc.h"
 #include "common/training/plan.h"
 #include "proto/kelp.pb-c.h"

@@ -11,7 +11,7 @@
 #include <stdint.h>
 
 #include "common/base/clock.h"
-#include "common/base/process.h"
+#include "common/process/process.h"
 
 /* Nothing that a test waits for takes so long, on whatever machine: this ends tests that hang.
  * ThreadSanitizer makes a cluster ten times slower. */

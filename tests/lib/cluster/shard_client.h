@@ -5,8 +5,8 @@
 #ifndef KELP_TESTS_LIB_CLUSTER_SHARD_CLIENT_H
 #define KELP_TESTS_LIB_CLUSTER_SHARD_CLIENT_H
 
-#include "common/base/process.h"
 #include "common/job/job.h"
+#include "common/process/process.h"
 #include "common/training/plan.h"
 #include "proto/convert.h"
 #include "proto/wire.h"

@@ -5,7 +5,7 @@
 #ifndef KELP_TESTS_LIB_CLUSTER_WATCHED_H
 #define KELP_TESTS_LIB_CLUSTER_WATCHED_H
 
-#include "common/base/process.h"
+#include "common/process/process.h"
 #include "tests/lib/cluster/run_command.h"
 #include "tests/lib/etcd/etcd_fixture.h"
 

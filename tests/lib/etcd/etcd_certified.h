@@ -4,7 +4,7 @@
 #ifndef KELP_TESTS_LIB_ETCD_ETCD_CERTIFIED_H
 #define KELP_TESTS_LIB_ETCD_ETCD_CERTIFIED_H
 
-#include "common/base/process.h"
+#include "common/process/process.h"
 
 /* At a free port of that host (numbers), with its data and log in the folder, and cert.pem, key.pem
  * and ca.pem in FOLDER/certs. It does not answer yet. Owned (kelp_process_destroy()). Fails the

@@ -8,8 +8,8 @@
 
 #include <stdint.h>
 
-#include "common/base/process.h"
 #include "common/etcd/etcd.h"
+#include "common/process/process.h"
 
 enum { ETCD_CLUSTER_MEMBERS = 3 };
 

@@ -6,7 +6,7 @@
 
 #include "cli/chaos/chaos_follow.h"
 #include "common/base/clock.h"
-#include "common/base/process.h"
+#include "common/process/process.h"
 #include "tests/lib/suite.h"
 
 #define LIMIT_MS 20000

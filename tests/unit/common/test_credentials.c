@@ -8,7 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "common/base/log.h"
+#include "common/log/log.h"
 #include "common/program/expiry_watch.h"
 #include "common/tls/authority.h"
 #include "tests/lib/cluster/run_command.h"

@@ -6,8 +6,8 @@
 
 #include "common/base/json.h"
 #include "common/base/limits.h"
-#include "common/base/log.h"
-#include "common/base/log_json.h"
+#include "common/log/log.h"
+#include "common/log/log_json.h"
 #include "tests/lib/suite.h"
 
 static int pipe_fds[2];

@@ -1,7 +1,7 @@
 /* The bound on log lines that peers can cause. */
 #include <stdio.h>
 
-#include "common/base/log_gate.h"
+#include "common/log/log_gate.h"
 #include "tests/lib/suite.h"
 
 /* What a peer used up stays so: the clock does not matter. */

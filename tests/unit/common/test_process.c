@@ -1,5 +1,5 @@
 #include "common/base/clock.h"
-#include "common/base/process.h"
+#include "common/process/process.h"
 #include "tests/lib/suite.h"
 
 #include <errno.h>

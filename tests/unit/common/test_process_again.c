@@ -1,7 +1,7 @@
 /*
  * A program that executes itself again: what stays, what is replaced, and what cannot be.
  */
-#include "common/base/process_again.h"
+#include "common/process/process_again.h"
 
 #include <errno.h>
 #include <stdio.h>

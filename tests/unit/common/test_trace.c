@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "common/base/limits.h"
-#include "common/base/trace.h"
+#include "common/log/trace.h"
 #include "tests/lib/cluster/json_fields.h"
 #include "tests/lib/cluster/run_command.h"
 #include "tests/lib/suite.h"

@@ -10,7 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "common/base/process_again.h"
+#include "common/process/process_again.h"
 #include "kernels/device.h"
 #include "tests/lib/suite.h"
 

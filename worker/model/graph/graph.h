@@ -20,7 +20,7 @@
 #include <stdint.h>
 
 #include "common/base/status.h"
-#include "common/base/trace.h"
+#include "common/log/trace.h"
 #include "common/training/control.h"
 #include "common/training/plan.h"
 #include "kernels/device.h"

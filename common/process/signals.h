@@ -2,8 +2,8 @@
  * SIGTERM and SIGINT of a daemon as one callback on a thread of its own, where everything is
  * allowed that a signal handler must not do.
  */
-#ifndef KELP_COMMON_BASE_SIGNALS_H
-#define KELP_COMMON_BASE_SIGNALS_H
+#ifndef KELP_COMMON_PROCESS_SIGNALS_H
+#define KELP_COMMON_PROCESS_SIGNALS_H
 
 #include "common/base/status.h"
 

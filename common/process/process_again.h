@@ -2,8 +2,8 @@
  * This process once more: its own arguments, and the same program executed again in its place with
  * another environment. For what a library reads when it is loaded, before any code of ours runs.
  */
-#ifndef KELP_COMMON_BASE_PROCESS_AGAIN_H
-#define KELP_COMMON_BASE_PROCESS_AGAIN_H
+#ifndef KELP_COMMON_PROCESS_PROCESS_AGAIN_H
+#define KELP_COMMON_PROCESS_PROCESS_AGAIN_H
 
 #include <stdbool.h>
 

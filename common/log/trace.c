@@ -1,4 +1,4 @@
-#include "common/base/trace.h"
+#include "common/log/trace.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "common/base/clock.h"
-#include "common/base/trace_internal.h"
+#include "common/log/trace_internal.h"
 
 enum { WAITING, OPEN, OVER };
 

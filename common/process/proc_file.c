@@ -1,4 +1,4 @@
-#include "common/base/proc_file.h"
+#include "common/process/proc_file.h"
 
 #include <fcntl.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-#include "common/base/log_json.h"
+#include "common/log/log_json.h"
 
 #include <stdbool.h>
 #include <stdio.h>

@@ -13,8 +13,8 @@
  *
  * Threads: any.
  */
-#ifndef KELP_COMMON_BASE_TRACE_H
-#define KELP_COMMON_BASE_TRACE_H
+#ifndef KELP_COMMON_LOG_TRACE_H
+#define KELP_COMMON_LOG_TRACE_H
 
 #include <stdint.h>
 

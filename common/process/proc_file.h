@@ -1,6 +1,6 @@
 /* Files of /proc, which have no size to go by. */
-#ifndef KELP_COMMON_BASE_PROC_FILE_H
-#define KELP_COMMON_BASE_PROC_FILE_H
+#ifndef KELP_COMMON_PROCESS_PROC_FILE_H
+#define KELP_COMMON_PROCESS_PROC_FILE_H
 
 #include <stddef.h>
 

@@ -9,8 +9,8 @@
 
 #include "common/base/files.h"
 #include "common/base/json.h"
-#include "common/base/log.h"
-#include "common/base/trace_internal.h"
+#include "common/log/log.h"
+#include "common/log/trace_internal.h"
 
 #define BOOT_ID "/proc/sys/kernel/random/boot_id"
 

@@ -1,4 +1,4 @@
-#include "common/base/log_gate.h"
+#include "common/log/log_gate.h"
 
 #include <string.h>
 

@@ -1,4 +1,4 @@
-#include "common/base/process_again.h"
+#include "common/process/process_again.h"
 
 #include <errno.h>
 #include <stdint.h>

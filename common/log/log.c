@@ -1,4 +1,4 @@
-#include "common/base/log.h"
+#include "common/log/log.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "common/base/limits.h"
-#include "common/base/log_json.h"
+#include "common/log/log_json.h"
 
 const char *const kelp_log_level_names[] = {"error", "warn", "info", "debug", "trace", NULL};
 const char *const kelp_log_format_names[] = {"text", "json", NULL};

@@ -6,8 +6,8 @@
  *
  * Threads: any. Memory: none beyond the gate.
  */
-#ifndef KELP_COMMON_BASE_LOG_GATE_H
-#define KELP_COMMON_BASE_LOG_GATE_H
+#ifndef KELP_COMMON_LOG_LOG_GATE_H
+#define KELP_COMMON_LOG_LOG_GATE_H
 
 #include <pthread.h>
 #include <stdbool.h>

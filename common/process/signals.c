@@ -1,4 +1,4 @@
-#include "common/base/signals.h"
+#include "common/process/signals.h"
 
 #include <pthread.h>
 #include <signal.h>

@@ -9,8 +9,8 @@
  * process: start children from a thread that lives as long as they may. One caller at a time per
  * child.
  */
-#ifndef KELP_COMMON_BASE_PROCESS_H
-#define KELP_COMMON_BASE_PROCESS_H
+#ifndef KELP_COMMON_PROCESS_PROCESS_H
+#define KELP_COMMON_PROCESS_PROCESS_H
 
 #include <stdint.h>
 #include <sys/types.h>

@@ -1,13 +1,13 @@
 /* What trace.c and trace_write.c share; nobody else includes it. */
-#ifndef KELP_COMMON_BASE_TRACE_INTERNAL_H
-#define KELP_COMMON_BASE_TRACE_INTERNAL_H
+#ifndef KELP_COMMON_LOG_TRACE_INTERNAL_H
+#define KELP_COMMON_LOG_TRACE_INTERNAL_H
 
 #include <limits.h>
 #include <pthread.h>
 #include <stdatomic.h>
 
 #include "common/base/limits.h"
-#include "common/base/trace.h"
+#include "common/log/trace.h"
 
 #define KELP__TRACE_PROCESS_MAX 127
 

@@ -8,8 +8,8 @@
  * value of at most 15 digits is a number, anything else a string. A key that is there already gets
  * a '_' behind it. Bytes that are no UTF-8 become U+FFFD. Pure.
  */
-#ifndef KELP_COMMON_BASE_LOG_JSON_H
-#define KELP_COMMON_BASE_LOG_JSON_H
+#ifndef KELP_COMMON_LOG_LOG_JSON_H
+#define KELP_COMMON_LOG_LOG_JSON_H
 
 #include <stddef.h>
 

@@ -6,8 +6,8 @@
  * The sink is the one global of the project (docs/ARCHITECTURE.md, "Globals"): main() sets it up
  * once, before threads start. Library code below the outer layer returns errors and does not log.
  */
-#ifndef KELP_COMMON_BASE_LOG_H
-#define KELP_COMMON_BASE_LOG_H
+#ifndef KELP_COMMON_LOG_LOG_H
+#define KELP_COMMON_LOG_LOG_H
 
 #include "common/base/status.h"
 

@@ -1,4 +1,4 @@
-#include "common/base/process.h"
+#include "common/process/process.h"
 
 #include <assert.h>
 #include <errno.h>
