@@ -17,7 +17,7 @@ function(kelp_emulated_library)
     target_include_directories(kelp_cuda_emulated BEFORE PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/lib/cuda/emulated
       ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/include)
     target_compile_options(kelp_cuda_emulated PRIVATE
-      -Wall -Wextra -Werror -Wno-unused-parameter -ffp-contract=off -fno-omit-frame-pointer)
+      -Wall -Wextra -Werror -Wno-unused-parameter -ffp-contract=off -fno-omit-frame-pointer -g1)
     # Few rows are several of a thread's sums, as many are elsewhere.
     target_compile_definitions(kelp_cuda_emulated PRIVATE KELP_CUDA_NORM_RUN=4u)
     if(KELP_SANITIZE)
