@@ -20,8 +20,16 @@
 struct started {
     uint32_t lane;
     struct kelp_gradient *gradient;
-    const struct kelp_lanes_ready *ready; /* NULL: nobody asks */
-    uint32_t pieces;                      /* that the model has begun and not finished */
+    const struct kelp_lanes_ready *ready;  /* NULL: nobody asks */
+    uint32_t pieces;                       /* that the model has begun and not finished */
+    struct kelp_prediction_writer *writer; /* of predictions; NULL: none */
+    uint64_t samples;                      /* of predictions */
+};
+
+/* Where a block's predictions come to. */
+struct output {
+    float *values; /* owned, of the model's host memory: [batch_max][output_count] */
+    uint64_t count;
 };
 
 struct kelp_lanes {
@@ -34,11 +42,12 @@ struct kelp_lanes {
     bool bound; /* the model has them */
     struct kelp_sample_reader *reader;
     uint64_t output_count;
-    float *output;                       /* [batch_max][output_count]; run.mode predict alone */
-    struct kelp_target_scale *scales;    /* room for those of one sample */
-    double *factors;                     /* [batch_max]; NULL: errors have no unit */
-    struct kelp_lanes_work work;         /* so far */
-    struct started started[STARTED_MAX]; /* in turn */
+    struct output *outputs; /* [output_max], of blocks in turn; run.mode predict alone */
+    uint32_t output_max, output_first, outputs_out; /* the last: that are pending */
+    struct kelp_target_scale *scales;               /* room for those of one sample */
+    double *factors;                                /* [batch_max]; NULL: errors have no unit */
+    struct kelp_lanes_work work;                    /* so far */
+    struct started started[STARTED_MAX];            /* in turn */
     uint32_t started_first, started_count;
     const struct started *told;     /* whose gradient is being completed */
     struct kelp_schedule_node node; /* kelp_lanes_within(); count 0: none */
@@ -205,33 +214,52 @@ struct piece {
     const struct kelp_model_sum *sum; /* NULL: the lane is a node of its own */
 };
 
-static void add_sums(struct kelp_gradient *gradient, const double *sums)
-{
-    for (uint32_t i = 0; i < KELP_METRIC_SUM_SCALARS; i++) {
-        gradient->sums[i] += sums[i];
-    }
-}
-
 /* The i-th oldest; behind the last one, a place for the next. */
 static struct started *started_at(struct kelp_lanes *lanes, uint32_t i)
 {
     return &lanes->started[(lanes->started_first + i) % STARTED_MAX];
 }
 
+/* The oldest block's predictions. */
+static kelp_status write_output(struct kelp_lanes *lanes, struct kelp_prediction_writer *writer,
+                                struct kelp_error *reterr)
+{
+    const struct output *output = &lanes->outputs[lanes->output_first];
+    lanes->output_first = (lanes->output_first + 1) % lanes->output_max;
+    lanes->outputs_out--;
+    return kelp_prediction_add(writer, output->values, output->count, reterr);
+}
+
+/* What came of it is the lane's: in the order in which its pieces were begun. */
+static kelp_status take_piece(struct kelp_lanes *lanes, struct started *lane, const double *sums,
+                              struct kelp_error *reterr)
+{
+    if (lane->writer) {
+        return write_output(lanes, lane->writer, reterr);
+    }
+    const bool evaluates = lanes->word.kind != KELP_STEP_TRAIN;
+    const uint32_t count = evaluates ? KELP_METRIC_SUM_COUNT : KELP_METRIC_SUM_SCALARS;
+    lane->gradient->sum_count = count;
+    for (uint32_t i = 0; i < count; i++) {
+        lane->gradient->sums[i] += sums[i];
+    }
+    return KELP_OK;
+}
+
 /* The oldest one that the model has. */
 static kelp_status finish_piece(struct kelp_lanes *lanes, struct kelp_error *reterr)
 {
     struct started *lane = started_at(lanes, 0);
-    double sums[KELP_METRIC_SUM_COUNT]; /* the scalars alone */
+    double sums[KELP_METRIC_SUM_COUNT]; /* of training the scalars alone, of predictions none */
     for (uint32_t i = 1; lane->pieces == 0; i++) {
         assert(i < lanes->started_count);
         lane = started_at(lanes, i);
     }
     lanes->told = lane;
-    const kelp_status status = kelp_model_finish(lanes->model, sums, reterr);
+    kelp_status status = kelp_model_finish(lanes->model, sums, reterr);
     if (status == KELP_OK) {
-        add_sums(lane->gradient, sums);
         lane->pieces--;
+        status = take_piece(lanes, lane, sums, reterr);
     }
     return status;
 }
@@ -283,10 +311,7 @@ static kelp_status train_piece(struct kelp_lanes *lanes, uint32_t lane, const st
     }
     lanes->told = started;
     status = kelp_model_train(lanes->model, &piece, sums, reterr);
-    if (status == KELP_OK) {
-        add_sums(started->gradient, sums);
-    }
-    return status;
+    return status == KELP_OK ? take_piece(lanes, started, sums, reterr) : status;
 }
 
 static kelp_status train_lane(struct kelp_lanes *lanes, uint32_t lane,
@@ -328,59 +353,101 @@ static double factor_of(struct kelp_lanes *lanes, const struct kelp_sample_batch
     return lanes->scales[0].factor == 1.0 ? 0.0 : lanes->scales[0].factor;
 }
 
-static kelp_status evaluate_batch(struct kelp_lanes *lanes, const struct kelp_sample_batch *batch,
-                                  uint32_t count, double sums[KELP_METRIC_SUM_COUNT],
-                                  struct kelp_error *reterr)
-{
-    for (uint32_t i = 0; lanes->factors && i < count; i++) {
-        lanes->factors[i] = factor_of(lanes, batch, i);
-    }
-    const struct kelp_model_evaluation what = {
-        .input = batch->input, .target = batch->target, .factors = lanes->factors, .count = count};
-    return kelp_model_evaluate(lanes->model, &what, sums, reterr);
-}
-
-static kelp_status evaluate_lane(struct kelp_lanes *lanes, uint32_t lane,
-                                 const struct kelp_schedule_range *samples,
-                                 struct kelp_gradient *gradient, struct kelp_error *reterr)
-{
-    bind(lanes, NULL);
-    for (uint64_t done = 0; done < samples->count;) {
-        double sums[KELP_METRIC_SUM_COUNT];
-        struct kelp_sample_batch batch;
-        const struct kelp_schedule_range block = piece_of_lane(lanes, lane, samples->first + done);
-        kelp_status status = read_samples(lanes, lane, block, &batch, reterr);
-        if (status == KELP_OK) {
-            status = evaluate_batch(lanes, &batch, (uint32_t)block.count, sums, reterr);
-        }
-        if (status != KELP_OK) {
-            return status;
-        }
-        gradient->sum_count = KELP_METRIC_SUM_COUNT;
-        for (uint32_t i = 0; i < gradient->sum_count; i++) {
-            gradient->sums[i] += sums[i];
-        }
-        done += block.count;
-    }
-    return KELP_OK;
-}
-
-/* The model's output for these samples, block by block. */
-static kelp_status write_outputs(struct kelp_lanes *lanes, uint32_t lane,
-                                 const struct kelp_schedule_range *samples,
-                                 struct kelp_prediction_writer *writer, struct kelp_error *reterr)
+/* Where the device has memory of its own: enqueued, behind what has to be finished first. */
+static kelp_status begin_block(struct kelp_lanes *lanes, const struct kelp_model_block *block,
+                               struct started *lane, struct kelp_error *reterr)
 {
     kelp_status status = KELP_OK;
+    while (status == KELP_OK && !kelp_model_may_begin_block(lanes->model)) {
+        status = finish_piece(lanes, reterr);
+    }
+    if (status == KELP_OK) {
+        status = kelp_model_begin_block(lanes->model, block, reterr);
+    }
+    lane->pieces += status == KELP_OK;
+    return status;
+}
+
+static kelp_status evaluate_batch(struct kelp_lanes *lanes, const struct kelp_sample_batch *batch,
+                                  struct started *started, struct kelp_error *reterr)
+{
+    double sums[KELP_METRIC_SUM_COUNT];
+    for (uint32_t i = 0; lanes->factors && i < batch->count; i++) {
+        lanes->factors[i] = factor_of(lanes, batch, i);
+    }
+    if (kelp_lanes_ahead(lanes) > 1) {
+        const struct kelp_model_block block = {.input = batch->input,
+                                               .target = batch->target,
+                                               .factors = lanes->factors,
+                                               .count = batch->count,
+                                               .idle = on_idle,
+                                               .user = lanes};
+        return begin_block(lanes, &block, started, reterr);
+    }
+    const struct kelp_model_evaluation what = {.input = batch->input,
+                                               .target = batch->target,
+                                               .factors = lanes->factors,
+                                               .count = batch->count};
+    const kelp_status status = kelp_model_evaluate(lanes->model, &what, sums, reterr);
+    return status == KELP_OK ? take_piece(lanes, started, sums, reterr) : status;
+}
+
+/* While the device computes: samples of the next block, without targets. */
+static void on_idle_predicting(void *user)
+{
+    struct kelp_lanes *lanes = user;
+    const uint64_t begin_us = kelp_clock_us();
+    struct kelp_sample_batch batch;
+    if (kelp_sample_reader_ahead(lanes->reader, &batch)) {
+        kelp_model_stage(lanes->model, batch.input, NULL, batch.count);
+    }
+    lanes->work.read_us += kelp_clock_us() - begin_us;
+}
+
+static kelp_status predict_batch(struct kelp_lanes *lanes, const struct kelp_sample_batch *batch,
+                                 struct started *started, struct kelp_error *reterr)
+{
+    kelp_status status = KELP_OK;
+    while (status == KELP_OK && lanes->outputs_out == lanes->output_max) {
+        status = finish_piece(lanes, reterr);
+    }
+    if (status != KELP_OK) {
+        return status;
+    }
+    struct output *output =
+        &lanes->outputs[(lanes->output_first + lanes->outputs_out) % lanes->output_max];
+    output->count = batch->count;
+    if (kelp_lanes_ahead(lanes) > 1) {
+        const struct kelp_model_block block = {.input = batch->input,
+                                               .count = batch->count,
+                                               .output = output->values,
+                                               .idle = on_idle_predicting,
+                                               .user = lanes};
+        status = begin_block(lanes, &block, started, reterr);
+        lanes->outputs_out += status == KELP_OK;
+        return status;
+    }
+    status = kelp_model_forward(lanes->model, batch->input, batch->count, output->values, reterr);
+    lanes->outputs_out += status == KELP_OK;
+    return status == KELP_OK ? take_piece(lanes, started, NULL, reterr) : status;
+}
+
+/* Block by block. */
+static kelp_status
+compute_blocks(struct kelp_lanes *lanes, uint32_t lane, const struct kelp_schedule_range *samples,
+               struct started *started,
+               kelp_status (*compute)(struct kelp_lanes *, const struct kelp_sample_batch *,
+                                      struct started *, struct kelp_error *),
+               struct kelp_error *reterr)
+{
+    kelp_status status = KELP_OK;
+    bind(lanes, NULL);
     for (uint64_t done = 0; done < samples->count && status == KELP_OK;) {
         struct kelp_sample_batch batch;
         const struct kelp_schedule_range block = piece_of_lane(lanes, lane, samples->first + done);
         status = read_samples(lanes, lane, block, &batch, reterr);
         if (status == KELP_OK) {
-            status = kelp_model_forward(lanes->model, batch.input, (uint32_t)block.count,
-                                        lanes->output, reterr);
-        }
-        if (status == KELP_OK) {
-            status = kelp_prediction_add(writer, lanes->output, block.count, reterr);
+            status = compute(lanes, &batch, started, reterr);
         }
         done += block.count;
     }
@@ -389,8 +456,8 @@ static kelp_status write_outputs(struct kelp_lanes *lanes, uint32_t lane,
 
 /* A file of its own, there before anybody hears that the lane is done. */
 static kelp_status predict_lane(struct kelp_lanes *lanes, uint32_t lane,
-                                const struct kelp_schedule_range *samples,
-                                struct kelp_gradient *gradient, struct kelp_error *reterr)
+                                const struct kelp_schedule_range *samples, struct started *started,
+                                struct kelp_error *reterr)
 {
     char folder[sizeof(lanes->job->run.dir) + sizeof(KELP_PREDICTIONS_FOLDER) + 1];
     const struct kelp_prediction_part part = {
@@ -400,26 +467,28 @@ static kelp_status predict_lane(struct kelp_lanes *lanes, uint32_t lane,
         .count = samples->count,
         .values = lanes->output_count,
     };
-    struct kelp_prediction_writer *writer = NULL;
     (void)snprintf(folder, sizeof(folder), "%s/%s", lanes->job->run.dir, KELP_PREDICTIONS_FOLDER);
-    kelp_status status = kelp_prediction_begin(folder, &part, &writer, reterr);
+    const kelp_status status = kelp_prediction_begin(folder, &part, &started->writer, reterr);
     if (status != KELP_OK) {
+        started->writer = NULL;
         return status;
     }
-    bind(lanes, NULL);
-    status = write_outputs(lanes, lane, samples, writer, reterr);
-    if (status != KELP_OK) {
-        kelp_prediction_drop(writer);
-        return status;
-    }
-    gradient->sums[KELP_METRIC_SUM_SAMPLES] = (double)samples->count;
+    started->samples = samples->count;
+    return compute_blocks(lanes, lane, samples, started, predict_batch, reterr);
+}
+
+/* All of its predictions are written. */
+static kelp_status end_predictions(struct started *lane, struct kelp_error *reterr)
+{
+    struct kelp_prediction_writer *writer = lane->writer;
+    lane->writer = NULL;
+    lane->gradient->sums[KELP_METRIC_SUM_SAMPLES] = (double)lane->samples;
     return kelp_prediction_end(writer, reterr);
 }
 
 static kelp_status compute_lane(struct kelp_lanes *lanes, uint32_t lane, struct started *started,
                                 struct kelp_error *reterr)
 {
-    struct kelp_gradient *gradient = started->gradient;
     struct kelp_schedule_range samples =
         kelp_schedule_lane(kelp_sample_reader_schedule(lanes->reader), lane);
 
@@ -431,9 +500,9 @@ static kelp_status compute_lane(struct kelp_lanes *lanes, uint32_t lane, struct 
         return train_lane(lanes, lane, &samples, started, reterr);
     case KELP_STEP_EVALUATE_VAL:
     case KELP_STEP_EVALUATE_TEST:
-        return evaluate_lane(lanes, lane, &samples, gradient, reterr);
+        return compute_blocks(lanes, lane, &samples, started, evaluate_batch, reterr);
     case KELP_STEP_PREDICT:
-        return predict_lane(lanes, lane, &samples, gradient, reterr);
+        return predict_lane(lanes, lane, &samples, started, reterr);
     case KELP_STEP_FINISH:
     case KELP_STEP_DONE:
         break;
@@ -472,6 +541,9 @@ kelp_status kelp_lanes_finish(struct kelp_lanes *lanes, struct kelp_error *reter
         }
         end_span(lanes, begin_ns, "wait for lane", started_at(lanes, 0)->lane);
     }
+    if (status == KELP_OK && started_at(lanes, 0)->writer) {
+        status = end_predictions(started_at(lanes, 0), reterr);
+    }
     if (status == KELP_OK) {
         lanes->started_first = (lanes->started_first + 1) % STARTED_MAX;
         lanes->started_count--;
@@ -482,7 +554,11 @@ kelp_status kelp_lanes_finish(struct kelp_lanes *lanes, struct kelp_error *reter
 void kelp_lanes_drop(struct kelp_lanes *lanes)
 {
     kelp_model_drop(lanes->model);
+    for (uint32_t i = 0; i < lanes->started_count; i++) {
+        kelp_prediction_drop(started_at(lanes, i)->writer);
+    }
     lanes->started_count = 0;
+    lanes->outputs_out = 0;
 }
 
 kelp_status kelp_lanes_lane(struct kelp_lanes *lanes, uint32_t lane, struct kelp_gradient *gradient,
@@ -555,10 +631,18 @@ static kelp_status prepare_output(struct kelp_lanes *lanes, struct kelp_error *r
     for (uint32_t i = 0; i < shape->rank; i++) {
         lanes->output_count *= shape->dims[i];
     }
-    lanes->output =
-        calloc(kelp_model_batch_max(lanes->model), (size_t)lanes->output_count * sizeof(float));
-    return lanes->output ? KELP_OK
-                         : kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for predictions");
+    lanes->output_max = kelp_lanes_ahead(lanes) > 1 ? kelp_model_blocks_max(lanes->model) : 1;
+    lanes->outputs = calloc(lanes->output_max, sizeof(*lanes->outputs));
+    for (uint32_t i = 0; lanes->outputs && i < lanes->output_max; i++) {
+        lanes->outputs[i].values =
+            kelp_model_host_alloc(lanes->model, kelp_model_batch_max(lanes->model) *
+                                                    (size_t)lanes->output_count * sizeof(float));
+        if (!lanes->outputs[i].values) {
+            return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for predictions");
+        }
+    }
+    return lanes->outputs ? KELP_OK
+                          : kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for predictions");
 }
 
 /* Memory for errors in the data's own unit. Only for losses whose output is a value of the target,
@@ -664,7 +748,10 @@ void kelp_lanes_destroy(struct kelp_lanes *lanes)
         kelp_lanes_drop(lanes); /* and what was staged: they read the reader's memory */
     }
     kelp_sample_reader_destroy(lanes->reader); /* before what its thread reads */
-    free(lanes->output);
+    for (uint32_t i = 0; lanes->outputs && i < lanes->output_max; i++) {
+        kelp_model_host_free(lanes->model, lanes->outputs[i].values);
+    }
+    free(lanes->outputs);
     free(lanes->scales);
     free(lanes->factors);
     kelp_plan_fini(&lanes->plan);

@@ -161,6 +161,26 @@ void kelp_model_drop(struct kelp_model *model);
  * device has copied it. */
 void kelp_model_release(struct kelp_model *model, const float *samples);
 
+/*
+ * A block of an evaluation (target) or of predictions (output), of at most batch_max samples, begun
+ * likewise, and finished by kelp_model_finish(), in turn with others and never with pieces. Blocks
+ * take the streams in turn. sums are kelp_model_evaluate()'s; those of predictions are not set.
+ * What the block names is borrowed as of a piece; factors until begin() returns.
+ */
+struct kelp_model_block {
+    const float *input, *target;
+    const double *factors;
+    uint32_t count;
+    float *output;
+    void (*idle)(void *user);
+    void *user;
+};
+uint32_t kelp_model_blocks_max(const struct kelp_model *model); /* that may be pending */
+bool kelp_model_may_begin_block(const struct kelp_model *model);
+/* Errors: KELP_ERR_NO_MEMORY, KELP_ERR_DEVICE. */
+kelp_status kelp_model_begin_block(struct kelp_model *model, const struct kelp_model_block *block,
+                                   struct kelp_error *reterr) KELP_MUST_USE;
+
 /* In idle(), once: bring the samples of the next piece to the device, beside the computing. That
  * piece takes them if it has the same input, target and count, and else they are forgotten; they
  * are borrowed until it has ended. With count 0, at any time: they are forgotten. */

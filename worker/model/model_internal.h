@@ -30,7 +30,7 @@ struct model_arena {
 struct model_pending {
     struct kelp_model_piece piece;
     struct kelp_model_sum sum; /* that piece.sum points to */
-    struct kelp_graph_run run;
+    struct kelp_graph_run run; /* of a block, all there is */
     uint32_t arena;
     bool brings;     /* a gradient to the host, */
     float *gradient; /* here */

@@ -1,7 +1,7 @@
 /*
  * Training where the device has memory of its own: a piece is enqueued, and finished later, so that
- * the device always has something to do. Pieces of one lane follow each other in one arena, lanes
- * take the arenas in turn.
+ * the device always has something to do. So are blocks of evaluations and predictions. Pieces of
+ * one lane follow each other in one arena, lanes take the arenas in turn.
  */
 #include <assert.h>
 
@@ -323,6 +323,50 @@ kelp_status kelp_model_begin(struct kelp_model *model, const struct kelp_model_p
     model->next = piece->more ? model->next : (model->next + 1) % model->arena_count;
     if (piece->idle) {
         piece->idle(piece->user);
+    }
+    return KELP_OK;
+}
+
+uint32_t kelp_model_blocks_max(const struct kelp_model *model)
+{
+    return model->arena_count * KELP_GRAPH_PENDING_MAX;
+}
+
+bool kelp_model_may_begin_block(const struct kelp_model *model)
+{
+    return kelp_graph_pending(model->arenas[model->next].graph) < KELP_GRAPH_PENDING_MAX;
+}
+
+kelp_status kelp_model_begin_block(struct kelp_model *model, const struct kelp_model_block *block,
+                                   struct kelp_error *reterr)
+{
+    struct model_pending *pending = pending_at(model, model->pending_count);
+    struct model_arena *arena = &model->arenas[model->next];
+    assert(!model->device->table->host_memory && model->weights && !model->gradient);
+    assert(kelp_model_may_begin_block(model) && block->count > 0);
+    kelp_status status = kelp__mirror_settle(&model->mirror, model->copies, reterr);
+    if (status == KELP_OK) {
+        status = kelp__model_upload(model, arena, false, false, reterr);
+    }
+    if (status != KELP_OK) {
+        return status;
+    }
+    *pending = (struct model_pending){
+        .run = {.mode = block->target ? KELP_GRAPH_EVALUATE : KELP_GRAPH_FORWARD,
+                .input = block->input,
+                .target = block->target,
+                .factors = block->factors,
+                .count = block->count,
+                .output = block->output},
+        .arena = model->next};
+    status = kelp_graph_begin(arena->graph, &pending->run, reterr);
+    if (status != KELP_OK) {
+        return status;
+    }
+    model->pending_count++;
+    model->next = (model->next + 1) % model->arena_count;
+    if (block->idle) {
+        block->idle(block->user);
     }
     return KELP_OK;
 }

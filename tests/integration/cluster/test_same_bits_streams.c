@@ -91,3 +91,41 @@ KELP_TEST(a_shared_gpu_with_too_little_memory)
     kelp_run_expect_digest(&run, "a GPU with too little memory", digest);
     kelp_run_fini(&run);
 }
+
+static void predict(struct kelp_run *run, const char *out, const char *workers)
+{
+    struct kelp_test_command command = {.exit_code = 0};
+    kelp_test_command_run(
+        &command, run->folder,
+        (const char *[]){"predict", "run", "--out", out, "--workers", workers, NULL},
+        KELP_TEST_HANG_MS);
+    ck_assert_msg(command.exit_code == 0, "%s: exit %d: %s", out, command.exit_code, command.err);
+    kelp_test_command_fini(&command);
+}
+
+/* Lanes of several blocks, of which the next is computed while one is read. */
+KELP_TEST(predictions_in_blocks)
+{
+    struct kelp_run run;
+    kelp_run_prepare_job(&run, "name: blocks\nmodel: {kind: mlp, hidden: [9]}\n"
+                               "data: {kind: synthetic, rows: 4700, seq_len: 12, pred_len: 4, "
+                               "split: [200, 100, 4300]}\n"
+                               "train: {epochs: 1, batch_size: 32, evaluate: false}\n"
+                               "cluster: {lanes: 4}\n");
+    kelp_run_start(&run, "job.yaml", NULL);
+    kelp_run_finish(&run, 0);
+    predict(&run, "cpu.csv", "2");
+    size_t expected_bytes = 0, bytes = 0;
+    char *expected = kelp_test_read(run.folder, "cpu.csv", &expected_bytes);
+    ck_assert_uint_gt(expected_bytes, 4000 * 8);
+    for (unsigned seed = 0; seed < 4; seed++) {
+        use_fake_device(seed);
+        predict(&run, "gpu.csv", seed % 2 == 0 ? "1" : "3");
+        char *text = kelp_test_read(run.folder, "gpu.csv", &bytes);
+        ck_assert_msg(bytes == expected_bytes && memcmp(text, expected, bytes) == 0,
+                      "seed %u: other predictions", seed);
+        free(text);
+    }
+    free(expected);
+    kelp_run_fini(&run);
+}

@@ -562,15 +562,27 @@ static uint64_t waits_left; /* until the GPU is lost; 0: it is not */
 static void (*tell_lost)(void);
 static bool is_lost;
 
+/* After a wait, if there was something to wait for. */
+static void count_idle(bool waited)
+{
+    const struct fake_stream *stream = gpu.streams;
+    while (stream && stream->done == stream->queue.count) {
+        stream = stream->next;
+    }
+    gpu.counts.idle += waited && !stream;
+}
+
 static bool stream_wait_mark(struct kelp_stream *base, uint64_t mark)
 {
     struct fake_stream *stream = (struct fake_stream *)base;
     enter();
     check_unrecorded(stream, "wait_mark");
     if (mark > stream->retired + stream->handed_over) {
+        const bool waited = stream->retired + stream->done < mark;
         run_until(stream, (size_t)(mark - stream->retired));
         hand_over(stream, (size_t)(mark - stream->retired));
         fake_order_waited(stream->place, stream->place_begin + mark);
+        count_idle(waited);
     }
     const bool fine = stream->failed.status == KELP_OK && !is_lost;
     leave();
@@ -617,7 +629,9 @@ static kelp_status stream_wait(struct kelp_stream *base, struct kelp_error *rete
     struct fake_stream *stream = (struct fake_stream *)base;
     enter();
     check_unrecorded(stream, "wait");
+    const bool waited = stream->done < stream->queue.count;
     finish(stream);
+    count_idle(waited);
     count_wait();
     struct kelp_error failed = stream->failed, cpu = {KELP_OK, ""};
     if (is_lost) {

@@ -47,9 +47,11 @@ void fake_device_lose(uint64_t waits, void (*lost)(void));
 /* Others have taken the GPU's memory but for so many bytes, which this process may have. */
 void fake_device_leave(size_t bytes);
 
-/* What was recorded and replayed so far, in this process. */
+/* What was recorded and replayed so far, in this process, and how often the host waited until the
+ * GPU had nothing more to do. */
 struct fake_device_counts {
     uint64_t recordings, replays, operators; /* of replays */
+    uint64_t idle;
 };
 struct fake_device_counts fake_device_counts(void);
 

@@ -71,8 +71,8 @@ struct worker {
     float *weights; /* of the step */
     uint64_t count; /* elements */
     /* What came of it: nodes in their order. */
-    float *values; /* [NODES][count] */
-    double sums[NODES][KELP_METRIC_SUM_SCALARS];
+    float *values;                             /* [NODES][count] */
+    double sums[NODES][KELP_METRIC_SUM_COUNT]; /* of training the scalars alone */
     uint32_t nodes;
     /* The node in work, and its last lane. */
     struct kelp_node_sum sum;
@@ -153,7 +153,7 @@ static void take_node(struct worker *worker, struct kelp_gradient *whole)
         memcpy(worker->values + worker->nodes * worker->count, whole->values,
                (size_t)worker->count * sizeof(float));
     }
-    memcpy(worker->sums[worker->nodes], whole->sums, sizeof(worker->sums[0]));
+    memcpy(worker->sums[worker->nodes], whole->sums, whole->sum_count * sizeof(double));
     worker->nodes++;
     kelp_gradient_unref(whole);
 }
@@ -303,6 +303,80 @@ KELP_LOOP_TEST(any_number_gives_the_same_bits, 0, KELP_ARRAY_COUNT(plans))
         }
     }
     close_worker(&cpu);
+}
+
+/* ---- blocks ---- */
+
+/* A worker whose lanes have several blocks of an evaluation each. */
+static void open_evaluator(struct worker *worker, bool device, const char *streams,
+                           const char *pred_len)
+{
+    char text[600];
+    *worker = (struct worker){.file = kelp_job_file_create()};
+    ck_assert_ptr_nonnull(worker->file);
+    (void)snprintf(text, sizeof(text),
+                   "name: blocks\nmodel: {kind: mlp, hidden: [9]}\n"
+                   "data: {kind: synthetic, rows: 8200, seq_len: 12, pred_len: %s, "
+                   "split: [200, 7900, 50]}\n"
+                   "train: {epochs: 1, batch_size: 32}\ncluster: {lanes: 4}\n",
+                   pred_len);
+    ck_assert_msg(kelp_job_file_parse(worker->file, "job", text, strlen(text), &error) == KELP_OK,
+                  "%s", error.text);
+    if (device) {
+        set(worker, "cluster.device", "cuda");
+        set(worker, "cluster.streams", streams);
+    }
+    ck_assert_msg(kelp_job_file_finish(worker->file, &error) == KELP_OK, "%s", error.text);
+    ck_assert_msg(kelp_lanes_create(kelp_job_file_job(worker->file), &worker->lanes, &error) ==
+                      KELP_OK,
+                  "%s", error.text);
+    worker->count = kelp_lanes_plan(worker->lanes)->flat_count;
+    worker->pool = kelp_gradient_pool_create(worker->count, KELP_PRECISION_FLOAT32);
+    worker->weights = kelp_lanes_host_alloc(worker->lanes, worker->count * sizeof(float));
+    worker->values = calloc(NODES * worker->count, sizeof(float));
+    ck_assert(worker->pool && worker->weights && worker->values);
+    for (uint64_t i = 0; i < worker->count; i++) {
+        worker->weights[i] = (float)(i * 7 % 31) * 0.01f - 0.15f;
+    }
+}
+
+/* An evaluation of all there is, twice: recorded, and replayed. */
+static void evaluate_twice(struct worker *worker)
+{
+    const struct kelp_plan *plan = kelp_lanes_plan(worker->lanes);
+    struct kelp_control_word word = {.kind = KELP_STEP_EVALUATE_VAL,
+                                     .sample_count = plan->samples[KELP_SPLIT_VAL]};
+    for (int round = 0; round < 2; round++) {
+        word.version = (uint64_t)round;
+        ck_assert_msg(kelp_lanes_begin(worker->lanes, &word, worker->weights, &error) == KELP_OK,
+                      "%s", error.text);
+        ck_assert_msg(compute_lanes(worker, 0, 4, false) == KELP_OK, "%s", error.text);
+    }
+}
+
+/* Blocks overlap, are read in their order, and give the CPU's sums, the histogram of scores too.
+ * The GPU has nothing to do at the end of the evaluation alone, and not after each of its blocks.
+ */
+KELP_LOOP_TEST(blocks_of_an_evaluation, 0, SEEDS)
+{
+    static const char *const streams[] = {"1", "2", "3"}, *const lengths[] = {"1", "4"};
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(streams) * KELP_ARRAY_COUNT(lengths); i++) {
+        const char *stream = streams[i / 2], *length = lengths[i % 2];
+        struct worker cpu, fake;
+        open_evaluator(&cpu, false, NULL, length);
+        evaluate_twice(&cpu);
+        fake_device_seed((uint64_t)_i);
+        open_evaluator(&fake, true, stream, length);
+        const uint64_t before = fake_device_counts().idle;
+        evaluate_twice(&fake);
+        const uint64_t idle = fake_device_counts().idle - before;
+        expect_same(&fake, &cpu, "blocks");
+        if (_i == 0) { /* other seeds let it run on its own */
+            ck_assert_msg(idle == 2, "%s streams: idle %u times", stream, (unsigned)idle);
+        }
+        close_worker(&fake);
+        close_worker(&cpu);
+    }
 }
 
 /* Streams that do not wait for each other where they should are found, in any order. */

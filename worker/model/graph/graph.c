@@ -39,6 +39,8 @@ void kelp_graph_destroy(struct kelp_graph *graph)
         graph->stream->table->host_free(graph->stream->device, graph->pending[i].numbers);
         graph->stream->table->host_free(graph->stream->device, graph->pending[i].positions);
         graph->stream->table->host_free(graph->stream->device, graph->pending[i].sums);
+        free(graph->pending[i].labels);
+        free(graph->pending[i].factors);
     }
     free(graph->steps);
     free(graph->parameters);

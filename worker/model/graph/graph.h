@@ -305,9 +305,9 @@ kelp_status kelp_graph_run(struct kelp_graph *graph, const struct kelp_graph_run
 
 /*
  * The same in two: enqueue all of it, and wait for that. What the run names is borrowed until the
- * end, which follows each begin that succeeded, in the same order. While other runs are pending, an
- * end may say nothing of ids and classes out of range; the last end does. Errors of begin:
- * KELP_ERR_LIMIT, KELP_ERR_NO_MEMORY, KELP_ERR_DEVICE.
+ * end, which follows each begin that succeeded, in the same order; factors until begin returns.
+ * While other runs are pending, an end may say nothing of ids and classes out of range; the last
+ * end does. Errors of begin: KELP_ERR_LIMIT, KELP_ERR_NO_MEMORY, KELP_ERR_DEVICE.
  *
  * Where the device offers recordings, a run that has the same mode, count, accumulate, buffers and
  * callbacks as one before is recorded and then replayed; at most KELP_GRAPH_STEPS_KEPT are kept.
@@ -324,10 +324,10 @@ void kelp_graph_drop(struct kelp_graph *graph);
 
 /*
  * On a device with memory of its own, beside the run that was begun last: bring the samples of the
- * run to come there, on a stream of the same device. The next run takes them if it has the same
- * input, target and count, and else forgets them; both are borrowed until it has ended. Once for
- * each run; with count 0, at any time, what was brought is forgotten. Elsewhere, and without such a
- * stream, it does nothing.
+ * run to come there, on a stream of the same device; target is NULL with KELP_GRAPH_FORWARD. The
+ * next run takes them if it has the same input, target and count, and else forgets them; both are
+ * borrowed until it has ended. Once for each run; with count 0, at any time, what was brought is
+ * forgotten. Elsewhere, and without such a stream, it does nothing.
  */
 void kelp_graph_stage(struct kelp_graph *graph, const float *input, const float *target,
                       uint32_t count);

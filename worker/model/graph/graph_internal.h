@@ -144,6 +144,9 @@ struct graph_pending {
     struct graph_numbers *numbers; /* owned, of host_alloc(), as the next ones */
     uint32_t *positions;           /* uint32[batch_max] */
     double *sums;                  /* float64[batch_max][KELP_LOSS_SUMS] */
+    /* Of an evaluation, whose own samples may be the caller's again before it has ended: */
+    float *labels;   /* owned, float32[batch_max], where each sample has one */
+    double *factors; /* owned, float64[batch_max] */
 };
 
 /* What decides which operators a run is made of, and their arguments. */

@@ -452,7 +452,11 @@ static kelp_status allocate_pending(struct kelp_graph *graph, struct graph_pendi
     pending->numbers = numbers;
     pending->positions = positions;
     pending->sums = sums;
-    return status;
+    pending->labels = calloc(batch, sizeof(*pending->labels));
+    pending->factors = calloc(batch, sizeof(*pending->factors));
+    return status != KELP_OK || (pending->labels && pending->factors)
+               ? status
+               : kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
 }
 
 static kelp_status allocate_host(struct kelp_graph *graph, struct kelp_error *reterr)

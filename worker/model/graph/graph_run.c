@@ -1,5 +1,6 @@
 /* Running: forward in the order of declaration, loss, backward in the opposite order. */
 #include <assert.h>
+#include <string.h>
 
 #include "worker/model/graph/graph_internal.h"
 
@@ -53,8 +54,10 @@ void kelp_graph_stage(struct kelp_graph *graph, const float *input, const float 
     const uint32_t set = free_set(graph);
     copies->table->copy_in(copies, graph->input_buffer[set], input,
                            graph->record_count * count * sizeof(float));
-    copies->table->copy_in(copies, graph->target_buffer[set], target,
-                           graph->target_count * count * sizeof(float));
+    if (target) {
+        copies->table->copy_in(copies, graph->target_buffer[set], target,
+                               graph->target_count * count * sizeof(float));
+    }
     graph->staged.input = input;
     graph->staged.target = target;
     graph->staged.count = count;
@@ -65,8 +68,7 @@ void kelp_graph_stage(struct kelp_graph *graph, const float *input, const float 
 static bool take_staged(struct kelp_graph *graph, const struct kelp_graph_run *run)
 {
     if (graph->staged.count == 0 || graph->staged.count != run->count ||
-        run->mode == KELP_GRAPH_FORWARD || graph->staged.input != run->input ||
-        graph->staged.target != run->target) {
+        graph->staged.input != run->input || graph->staged.target != run->target) {
         kelp__graph_forget_staged(graph);
         return false;
     }
@@ -197,7 +199,7 @@ static void add_unscaled(const struct graph_pending *pending, const struct kelp_
 {
     for (uint32_t s = 0; s < run->count; s++) {
         const double *sums = pending->sums + KELP_LOSS_SUMS * (size_t)s;
-        const double factor = run->factors[s];
+        const double factor = pending->factors[s];
         if (factor != 0.0) {
             run->sums[KELP_METRIC_SUM_UNSCALED_SQUARED] +=
                 factor * factor * sums[KELP_LOSS_SUM_SQUARED];
@@ -224,7 +226,7 @@ static void add_up(const struct kelp_graph *graph, const struct graph_pending *p
         }
         if (scores) {
             const enum kelp_metric_sum first =
-                run->target[s] < 0.5f ? KELP_METRIC_SUM_NEGATIVE : KELP_METRIC_SUM_POSITIVE;
+                pending->labels[s] < 0.5f ? KELP_METRIC_SUM_NEGATIVE : KELP_METRIC_SUM_POSITIVE;
             run->sums[(uint32_t)first + kelp_metric_sum_bin(sums[KELP_LOSS_SUM_SCORE])] += 1.0;
         }
     }
@@ -357,6 +359,20 @@ static kelp_status begin_pending(struct kelp_graph *graph, const struct kelp_gra
     return KELP_OK;
 }
 
+/* What add_up() reads of the samples. */
+static void keep_labels(struct kelp_graph *graph, const struct kelp_graph_run *run)
+{
+    if (run->mode != KELP_GRAPH_EVALUATE) {
+        return;
+    }
+    if (has_scores(graph)) {
+        memcpy(graph->begun->labels, run->target, run->count * sizeof(float));
+    }
+    if (run->factors) {
+        memcpy(graph->begun->factors, run->factors, run->count * sizeof(double));
+    }
+}
+
 kelp_status kelp_graph_begin(struct kelp_graph *graph, const struct kelp_graph_run *run,
                              struct kelp_error *reterr)
 {
@@ -373,6 +389,7 @@ kelp_status kelp_graph_begin(struct kelp_graph *graph, const struct kelp_graph_r
     graph->training = run->mode == KELP_GRAPH_TRAIN;
     graph->accumulate = graph->training && run->accumulate;
     place_samples(graph, run);
+    keep_labels(graph, run);
     status = kelp__graph_tape_begin(graph, run, reterr);
     if (status != KELP_OK) {
         return status;
