@@ -41,7 +41,8 @@ const struct kelp_place *kelp_stepper_place(const struct kelp_stepper *stepper, 
 
 uint32_t kelp_stepper_first_link(const struct kelp_stepper *stepper, uint32_t link)
 {
-    uint32_t i = is_link(stepper, link) ? 0 : link;
+    const bool several = stepper->job->transport.streams > 1 && is_link(stepper, link);
+    uint32_t i = several ? 0 : link;
 
     while (i < link &&
            !(is_link(stepper, i) &&

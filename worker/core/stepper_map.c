@@ -4,8 +4,8 @@
  * larger than the partition's. So late, doubled and partial news lead to the same entries.
  *
  * There are up to transport.streams links to a process, which share its partitions evenly. They
- * stay while it is primary of some partition. What was sent to a partition whose
- * entry changed may be lost, with its primary or by a refusal: it is sent again.
+ * stay while it is primary of some partition. What was sent to a partition whose entry changed may
+ * be lost, with its primary or by a refusal: it is sent again.
  */
 #include <assert.h>
 #include <string.h>
