@@ -7,23 +7,6 @@
 #include "cli/run/status_view.h"
 #include "common/base/clock.h"
 
-/* NULL: nobody answers. Where the coordinator is may have changed: the client is opened anew. */
-static Kelp__V1__StatusReply *ask(struct kelp_chaos_progress *progress)
-{
-    Kelp__V1__StatusReply *reply = NULL;
-
-    if (!progress->client &&
-        kelp_run_client_open(progress->run_path, &progress->client, NULL) != KELP_OK) {
-        return NULL;
-    }
-    if (kelp_job_client_status(progress->client, KELP_CHAOS_PROGRESS_MS, &reply, NULL) != KELP_OK) {
-        kelp_job_client_close(progress->client);
-        progress->client = NULL;
-        return NULL;
-    }
-    return reply;
-}
-
 static void show_log(const struct kelp_chaos_progress *progress)
 {
     char line[KELP_METER_TEXT_MAX];
@@ -36,7 +19,8 @@ void kelp_chaos_progress_show(void *progress)
 {
     struct kelp_chaos_progress *at = progress;
     struct kelp_meter meter;
-    Kelp__V1__StatusReply *reply = ask(at);
+    Kelp__V1__StatusReply *reply =
+        kelp_run_client_ask(at->run_path, &at->client, KELP_CHAOS_PROGRESS_MS);
     const uint64_t now = kelp_clock_ms();
 
     if (!reply) {

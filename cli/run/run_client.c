@@ -236,3 +236,19 @@ kelp_status kelp_run_client_choose(const char *typed, const char *etcd, const ch
     }
     return status != KELP_OK ? status : kelp_run_client_open(run_path, ret_client, reterr);
 }
+
+Kelp__V1__StatusReply *kelp_run_client_ask(const char *run_path, struct kelp_job_client **client,
+                                           uint32_t timeout_ms)
+{
+    Kelp__V1__StatusReply *reply = NULL;
+
+    if (!*client && kelp_run_client_open(run_path, client, NULL) != KELP_OK) {
+        return NULL;
+    }
+    if (kelp_job_client_status(*client, timeout_ms, &reply, NULL) != KELP_OK) {
+        kelp_job_client_close(*client);
+        *client = NULL;
+        return NULL;
+    }
+    return reply;
+}

@@ -58,6 +58,12 @@ kelp_status kelp_run_result_get(struct kelp_job_client *client, uint32_t deadlin
 kelp_status kelp_run_client_open(const char *run_path, struct kelp_job_client **ret_client,
                                  struct kelp_error *reterr) KELP_MUST_USE;
 
+/* The state of a run that goes on, as its coordinator tells; NULL: nobody answers. Owned
+ * (kelp_job_client_status_free()). *client is the caller's, NULL at first: where the coordinator is
+ * may have changed, so after a failure it is opened anew. */
+Kelp__V1__StatusReply *kelp_run_client_ask(const char *run_path, struct kelp_job_client **client,
+                                           uint32_t timeout_ms);
+
 /*
  * The run that a command means: the folder that was typed, the one of that name in runs/, or the
  * one of runs/latest; the text says what to do when it is not there. Errors: KELP_ERR_NOT_FOUND,

@@ -29,22 +29,6 @@ kelp_status kelp_live_view_open(const char *run_path, bool json, struct kelp_liv
     return KELP_OK;
 }
 
-/* The coordinator's answer, or NULL. Where it is may have changed: the client is opened anew. */
-static Kelp__V1__StatusReply *ask(struct kelp_live_view *view, uint32_t timeout_ms)
-{
-    Kelp__V1__StatusReply *reply = NULL;
-
-    if (!view->client && kelp_run_client_open(view->run_path, &view->client, NULL) != KELP_OK) {
-        return NULL;
-    }
-    if (kelp_job_client_status(view->client, timeout_ms, &reply, NULL) != KELP_OK) {
-        kelp_job_client_close(view->client);
-        view->client = NULL;
-        return NULL;
-    }
-    return reply;
-}
-
 /* ---- on a terminal ------------------------------------------------------------------------- */
 
 static void print_pace(FILE *out, const struct kelp_meter *meter, double steps_per_s)
@@ -189,7 +173,7 @@ static void show_json(const struct kelp_live_view *view, const Kelp__V1__StatusR
 bool kelp_live_view_show(struct kelp_live_view *view, uint32_t timeout_ms)
 {
     struct kelp_meter meter = {.reason = "the coordinator does not answer", .left_s = -1};
-    Kelp__V1__StatusReply *reply = ask(view, timeout_ms);
+    Kelp__V1__StatusReply *reply = kelp_run_client_ask(view->run_path, &view->client, timeout_ms);
     uint64_t now = kelp_clock_ms();
 
     if (reply) {
