@@ -28,7 +28,7 @@
 #include <check.h>
 
 #include "cli/chaos/chaos_net.h"
-#include "cli/run/run_client.h"
+#include "cli/cluster/run_client.h"
 #include "common/base/clock.h"
 #include "common/base/json.h"
 #include "common/program/etcd_server.h"

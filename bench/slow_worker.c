@@ -20,7 +20,7 @@
 
 #include <check.h>
 
-#include "cli/run/run_client.h"
+#include "cli/cluster/run_client.h"
 #include "common/base/clock.h"
 #include "common/rpc/rpc.h"
 #include "tests/lib/bench_suite.h"

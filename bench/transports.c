@@ -18,7 +18,7 @@
 
 #include <check.h>
 
-#include "cli/run/job_client.h"
+#include "cli/cluster/job_client.h"
 #include "common/base/clock.h"
 #include "common/job/job.h"
 #include "common/program/etcd_server.h"

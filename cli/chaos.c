@@ -6,14 +6,14 @@
 #include <unistd.h>
 
 #include "cli/chaos/chaos_job.h"
-#include "cli/chaos/chaos_judge.h"
 #include "cli/chaos/chaos_net.h"
 #include "cli/chaos/chaos_run.h"
 #include "cli/chaos/chaos_run_hosts.h"
+#include "cli/chaos/report/chaos_judge.h"
+#include "cli/cluster/run_client.h"
 #include "cli/launch/launcher.h"
 #include "cli/preflight/preflight.h"
 #include "cli/replay/digest_log.h"
-#include "cli/run/run_client.h"
 #include "cli/verb/job_load.h"
 #include "cli/verbs.h"
 #include "common/base/files.h"

@@ -4,7 +4,7 @@
 
 #include "cli/checkpoint/checkpoint_request.h"
 #include "cli/checkpoint/checkpoint_verbs.h"
-#include "cli/run/job_ask.h"
+#include "cli/cluster/job_ask.h"
 #include "cli/run/run_dir.h"
 #include "cli/verbs.h"
 

@@ -3,9 +3,9 @@
 #include <string.h>
 #include <time.h>
 
+#include "cli/cluster/run_client.h"
 #include "cli/replay/compare.h"
 #include "cli/run/plugin_consent.h"
-#include "cli/run/run_client.h"
 #include "cli/runs/metrics_compare.h"
 #include "cli/verbs.h"
 #include "common/base/json.h"

@@ -1,8 +1,8 @@
 #include <stdio.h>
 #include <sys/stat.h>
 
-#include "cli/run/model_file.h"
-#include "cli/run/run_client.h"
+#include "cli/cluster/model_file.h"
+#include "cli/cluster/run_client.h"
 #include "cli/verbs.h"
 
 static const struct kelp_program program = {

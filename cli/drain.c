@@ -1,7 +1,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "cli/run/job_ask.h"
+#include "cli/cluster/job_ask.h"
 #include "cli/verbs.h"
 
 static const struct kelp_option options[] = {

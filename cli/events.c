@@ -1,6 +1,6 @@
 #include <stdio.h>
 
-#include "cli/run/run_client.h"
+#include "cli/cluster/run_client.h"
 #include "cli/runs/run_events.h"
 #include "cli/runs/run_watch.h"
 #include "cli/verbs.h"

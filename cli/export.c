@@ -2,9 +2,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/run/model_file.h"
-#include "cli/run/run_client.h"
-#include "cli/run/run_home.h"
+#include "cli/cluster/model_file.h"
+#include "cli/cluster/run_client.h"
+#include "cli/cluster/run_home.h"
 #include "cli/verb/out_file.h"
 #include "cli/verbs.h"
 #include "common/tensors/safetensors.h"

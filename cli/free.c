@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "cli/run/job_client.h"
+#include "cli/cluster/job_client.h"
 #include "cli/verbs.h"
 #include "common/base/json.h"
 

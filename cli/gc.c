@@ -5,7 +5,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "cli/run/run_client.h"
+#include "cli/cluster/run_client.h"
 #include "cli/runs/run_sweep.h"
 #include "cli/runs/run_table.h"
 #include "cli/verbs.h"

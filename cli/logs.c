@@ -1,8 +1,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "cli/run/run_client.h"
-#include "cli/run/run_home.h"
+#include "cli/cluster/run_client.h"
+#include "cli/cluster/run_home.h"
 #include "cli/runs/run_logs.h"
 #include "cli/runs/run_watch.h"
 #include "cli/verbs.h"

@@ -1,8 +1,8 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "cli/cluster/run_client.h"
 #include "cli/run/metrics_log.h"
-#include "cli/run/run_client.h"
 #include "cli/verb/csv_text.h"
 #include "cli/verb/out_file.h"
 #include "cli/verbs.h"

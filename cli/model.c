@@ -7,9 +7,9 @@
 #include <sys/stat.h>
 
 #include "cli/checkpoint/run_plan.h"
+#include "cli/cluster/run_client.h"
 #include "cli/preflight/preflight.h"
 #include "cli/run/plugin_consent.h"
-#include "cli/run/run_client.h"
 #include "cli/verb/job_load.h"
 #include "cli/verbs.h"
 #include "common/base/json.h"

@@ -7,12 +7,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "cli/cluster/run_client.h"
+#include "cli/cluster/run_own.h"
 #include "cli/launch/children.h"
 #include "cli/launch/launcher.h"
 #include "cli/preflight/preflight.h"
 #include "cli/run/job_files.h"
-#include "cli/run/run_client.h"
-#include "cli/run/run_own.h"
 #include "cli/run/worker_program.h"
 #include "cli/verb/job_load.h"
 #include "cli/verbs.h"

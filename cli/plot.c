@@ -1,9 +1,9 @@
 /* `kelp plot`. */
 #include <stdio.h>
 
+#include "cli/cluster/run_client.h"
 #include "cli/plot/plot_run.h"
 #include "cli/run/plugin_consent.h"
-#include "cli/run/run_client.h"
 #include "cli/verbs.h"
 
 static const struct kelp_option options[] = {

@@ -2,8 +2,8 @@
 
 #include <stdlib.h>
 
+#include "cli/cluster/job_ask.h"
 #include "cli/host/hosts.h"
-#include "cli/run/job_ask.h"
 #include "cli/verbs.h"
 #include "common/base/value.h"
 

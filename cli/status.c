@@ -3,9 +3,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "cli/run/run_client.h"
-#include "cli/run/run_home.h"
-#include "cli/run/status_view.h"
+#include "cli/cluster/run_client.h"
+#include "cli/cluster/run_home.h"
+#include "cli/cluster/status_view.h"
 #include "cli/runs/live_view.h"
 #include "cli/runs/run_watch.h"
 #include "cli/verbs.h"

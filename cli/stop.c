@@ -5,8 +5,8 @@
 #include <time.h>
 
 #include "cli/checkpoint/checkpoint_request.h"
-#include "cli/run/job_ask.h"
-#include "cli/run/run_client.h"
+#include "cli/cluster/job_ask.h"
+#include "cli/cluster/run_client.h"
 #include "cli/runs/run_holder.h"
 #include "cli/runs/run_info.h"
 #include "cli/verbs.h"

@@ -5,13 +5,13 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "cli/cluster/run_client.h"
 #include "cli/launch/launcher.h"
 #include "cli/preflight/notices.h"
 #include "cli/preflight/preflight.h"
 #include "cli/preflight/run_plugin.h"
 #include "cli/preflight/train_job.h"
 #include "cli/run/plugin_consent.h"
-#include "cli/run/run_client.h"
 #include "cli/run/worker_program.h"
 #include "cli/verb/job_load.h"
 #include "cli/verbs.h"

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "cli/checkpoint/run_plan.h"
+#include "cli/cluster/run_client.h"
 #include "cli/launch/children.h"
 #include "cli/launch/detach.h"
 #include "cli/launch/launcher.h"
@@ -19,7 +20,6 @@
 #include "cli/preflight/script.h"
 #include "cli/preflight/train_job.h"
 #include "cli/run/plugin_consent.h"
-#include "cli/run/run_client.h"
 #include "cli/run/worker_program.h"
 #include "cli/verb/job_load.h"
 #include "cli/verb/out_file.h"

@@ -4,9 +4,9 @@
 #include <stdlib.h>
 
 #include "cli/checkpoint/checkpoint_verbs.h"
+#include "cli/cluster/run_client.h"
 #include "cli/replay/recompute.h"
 #include "cli/run/plugin_consent.h"
-#include "cli/run/run_client.h"
 #include "cli/verbs.h"
 #include "common/base/json.h"
 

@@ -4,9 +4,9 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "cli/cluster/run_client.h"
+#include "cli/cluster/run_home.h"
 #include "cli/launch/launcher.h"
-#include "cli/run/run_client.h"
-#include "cli/run/run_home.h"
 #include "cli/verbs.h"
 #include "common/base/clock.h"
 

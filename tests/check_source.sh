@@ -47,7 +47,8 @@ done
 room_table() {
     sed -E -e 's,COMMON,PURE common/log common/process NETWORK,' \
         -e 's,NETWORK,common/etcd common/rpc common/program common/scrape common/tls,' \
-        -e 's,VERBS,cli/verb cli/run cli/runs SETS cli/doctor cli/checkpoint cli/chaos cli/infer cli/replay cli/plot,' \
+        -e 's,VERBS,cli/verb RUN cli/runs SETS cli/doctor cli/checkpoint CHAOS cli/infer cli/replay cli/plot,' \
+        -e 's,RUN,cli/run cli/cluster,' -e 's,CHAOS,cli/chaos cli/chaos/plan cli/chaos/report cli/chaos/network,' \
         -e 's,SETS,cli/host cli/init cli/certs cli/preflight cli/launch cli/bench,' \
         -e 's,LEADER_CORE,coordinator/core coordinator/core/placement coordinator/core/checkpoints MEMBERS,' \
         -e 's,MEMBERS,coordinator/core/membership,' \
@@ -112,20 +113,23 @@ coordinator: COMMON coordinator/term coordinator/etcd coordinator/common coordin
 cli/faultdisk: common/base
 cli/verb: common/base common/log common/job common/program
 cli/run: COMMON proto cli/verb
-cli/runs: COMMON proto cli/verb cli/run
-cli/checkpoint: COMMON kernels proto ps/storage coordinator/etcd cli/verb cli/run
-cli/doctor: COMMON kernels proto cli/verb cli/run
+cli/cluster: COMMON proto cli/verb cli/run
+cli/runs: COMMON proto cli/verb RUN
+cli/checkpoint: COMMON kernels proto ps/storage coordinator/etcd cli/verb RUN
+cli/doctor: COMMON kernels proto cli/verb RUN
 cli/certs: common/base common/etcd common/program common/tls cli/verb
 cli/init: common/base common/job worker/data worker/data/text
-cli/preflight: COMMON worker/data worker/data/table worker/model cli/verb cli/run
+cli/preflight: COMMON worker/data worker/data/table worker/model cli/verb RUN
 cli/host: common/base common/etcd
-cli/launch: COMMON proto cli/verb cli/run cli/host cli/checkpoint cli/preflight
-cli/infer: COMMON worker/compute worker/core worker/data worker/model cli/verb cli/run cli/checkpoint LAUNCH
-cli/replay: COMMON kernels ps/core/partition worker/compute cli/run cli/checkpoint
-cli/plot: COMMON worker/data worker/model worker/model/graph cli/run cli/checkpoint
-cli/bench: COMMON kernels proto worker worker/compute worker/core worker/links cli/verb cli/run cli/plot LAUNCH
+cli/launch: COMMON proto cli/verb RUN cli/host cli/checkpoint cli/preflight
+cli/infer: COMMON worker/compute worker/core worker/data worker/model cli/verb RUN cli/checkpoint LAUNCH
+cli/replay: COMMON kernels ps/core/partition worker/compute RUN cli/checkpoint
+cli/plot: COMMON worker/data worker/model worker/model/graph RUN cli/checkpoint
+cli/bench: COMMON kernels proto worker worker/compute worker/core worker/links cli/verb RUN cli/plot LAUNCH
 cli/chaos/network: common/base common/process
-cli/chaos: COMMON proto worker/data cli/faultdisk cli/verb cli/run cli/host cli/launch cli/plot cli/chaos/network
+cli/chaos/plan: PURE
+cli/chaos/report: PURE proto cli/plot cli/chaos/plan
+cli/chaos: COMMON proto worker/data cli/faultdisk cli/verb RUN cli/host cli/launch cli/plot CHAOS
 cli: COMMON worker/compute worker/data worker/data/table worker/model worker/model/graph VERBS
 cli/describe: COMMON coordinator ps worker cli/verb cli
 TABLE

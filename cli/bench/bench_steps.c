@@ -10,8 +10,8 @@
 #include "cli/bench/bench_cluster.h"
 #include "cli/bench/bench_limits.h"
 #include "cli/bench/bench_verbs.h"
+#include "cli/cluster/run_client.h"
 #include "cli/run/log_tail.h"
-#include "cli/run/run_client.h"
 #include "common/base/files.h"
 #include "common/base/json.h"
 

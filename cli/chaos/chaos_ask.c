@@ -1,6 +1,6 @@
 #include "cli/chaos/chaos_ask.h"
 
-#include "cli/run/job_client.h"
+#include "cli/cluster/job_client.h"
 
 kelp_status kelp_chaos_ask_drain(const struct kelp_chaos_asks *asks, const char *name,
                                  struct kelp_error *reterr)

@@ -6,7 +6,7 @@
 #ifndef KELP_CLI_CHAOS_CHAOS_ASK_H
 #define KELP_CLI_CHAOS_CHAOS_ASK_H
 
-#include "cli/chaos/chaos_plan.h"
+#include "cli/chaos/plan/chaos_plan.h"
 
 #define KELP_CHAOS_ASK_MS 1000
 

@@ -9,7 +9,8 @@
 
 #include <sys/types.h>
 
-#include "cli/chaos/chaos_report.h"
+#include "cli/chaos/chaos_watch.h"
+#include "cli/chaos/report/chaos_report.h"
 #include "cli/launch/monitor.h"
 #include "cli/verb/display.h"
 

@@ -2,9 +2,9 @@
 
 #include <string.h>
 
+#include "cli/cluster/run_client.h"
+#include "cli/cluster/status_view.h"
 #include "cli/run/log_tail.h"
-#include "cli/run/run_client.h"
-#include "cli/run/status_view.h"
 #include "common/base/clock.h"
 
 static void show_log(const struct kelp_chaos_progress *progress)

@@ -8,7 +8,7 @@
 #ifndef KELP_CLI_CHAOS_CHAOS_PROGRESS_H
 #define KELP_CLI_CHAOS_CHAOS_PROGRESS_H
 
-#include "cli/run/job_client.h"
+#include "cli/cluster/job_client.h"
 #include "cli/verb/display.h"
 
 #define KELP_CHAOS_PROGRESS_MS 200 /* between two looks, and the most that one waits */

@@ -9,7 +9,7 @@
 #ifndef KELP_CLI_CHAOS_CHAOS_RUN_H
 #define KELP_CLI_CHAOS_CHAOS_RUN_H
 
-#include "cli/chaos/chaos_report.h"
+#include "cli/chaos/report/chaos_report.h"
 #include "cli/launch/guard.h"
 #include "cli/run/result.h"
 #include "cli/run/run_dir.h"

@@ -11,7 +11,7 @@
 
 #include "cli/chaos/chaos_follow.h"
 #include "cli/chaos/chaos_machines.h"
-#include "cli/run/run_client.h"
+#include "cli/cluster/run_client.h"
 #include "common/base/clock.h"
 #include "common/program/run_certs.h"
 #include "common/tls/authority.h"

@@ -11,9 +11,9 @@
 #include "cli/chaos/chaos_child.h"
 #include "cli/chaos/chaos_etcd.h"
 #include "cli/chaos/chaos_net.h"
-#include "cli/chaos/chaos_plan.h"
 #include "cli/chaos/chaos_process.h"
-#include "cli/chaos/chaos_replicas.h"
+#include "cli/chaos/plan/chaos_plan.h"
+#include "cli/chaos/report/chaos_replicas.h"
 #include "cli/faultdisk/faultdisk.h"
 #include "proto/kelp.pb-c.h"
 

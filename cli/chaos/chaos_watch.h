@@ -7,20 +7,13 @@
 
 #include <stdint.h>
 
+#include "cli/chaos/report/chaos_report.h"
 #include "common/base/status.h"
 #include "proto/kelp.pb-c.h"
 
 #define KELP_CHAOS_WATCH_PERIOD_MS   20
 #define KELP_CHAOS_WATCH_DEADLINE_MS 200  /* of each question */
 #define KELP_CHAOS_LOOKS_MAX         1024 /* kept until they are taken: the newest ones */
-
-/* Where partition 0 stood. */
-struct kelp_chaos_look {
-    uint64_t at_ms; /* CLOCK_MONOTONIC, when the answer came */
-    uint64_t generation;
-    uint64_t version; /* completed entries: steps and evaluations */
-    uint64_t step;    /* completed training steps */
-};
 
 struct kelp_chaos_watch;
 

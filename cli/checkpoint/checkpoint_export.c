@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include "cli/checkpoint/checkpoint_verbs.h"
-#include "cli/run/model_file.h"
+#include "cli/cluster/model_file.h"
 #include "cli/verb/out_file.h"
 #include "common/tensors/safetensors.h"
 

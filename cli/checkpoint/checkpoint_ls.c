@@ -7,7 +7,7 @@
 #include <time.h>
 
 #include "cli/checkpoint/checkpoint_verbs.h"
-#include "cli/run/run_client.h"
+#include "cli/cluster/run_client.h"
 #include "cli/verb/meter.h"
 #include "common/base/json.h"
 

@@ -4,7 +4,7 @@
 
 #include "cli/checkpoint/checkpoint_verbs.h"
 #include "cli/checkpoint/run_etcd.h"
-#include "cli/run/run_client.h"
+#include "cli/cluster/run_client.h"
 #include "coordinator/etcd/checkpoint_files.h"
 
 static const struct kelp_option options[] = {

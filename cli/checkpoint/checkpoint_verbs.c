@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "cli/run/run_client.h"
+#include "cli/cluster/run_client.h"
 #include "cli/verb/meter.h"
 #include "common/base/json.h"
 

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "cli/run/run_client.h"
+#include "cli/cluster/run_client.h"
 #include "common/base/random_id.h"
 #include "common/etcd/etcd.h"
 #include "common/program/etcd_server.h"

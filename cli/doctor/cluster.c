@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/run/run_client.h"
+#include "cli/cluster/run_client.h"
 #include "cli/verb/job_load.h"
 #include "common/base/clock.h"
 #include "common/base/json.h"

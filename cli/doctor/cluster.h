@@ -8,9 +8,9 @@
 #ifndef KELP_CLI_DOCTOR_CLUSTER_H
 #define KELP_CLI_DOCTOR_CLUSTER_H
 
+#include "cli/cluster/job_client.h"
+#include "cli/cluster/run_home.h"
 #include "cli/doctor/findings.h"
-#include "cli/run/job_client.h"
-#include "cli/run/run_home.h"
 #include "common/etcd/etcd_endpoint.h"
 #include "common/job/job.h"
 #include "common/job/path_map.h"

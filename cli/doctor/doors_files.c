@@ -7,9 +7,9 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "cli/cluster/run_certificates.h"
 #include "cli/doctor/doors.h"
 #include "cli/run/plugin_consent.h"
-#include "cli/run/run_certificates.h"
 #include "common/base/environment.h"
 
 #define DAY_S INT64_C(86400)

@@ -8,7 +8,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#include "cli/run/run_client.h"
+#include "cli/cluster/run_client.h"
 #include "common/base/status.h"
 
 /* A line for each process of the largest job, and all else; more are counted. */

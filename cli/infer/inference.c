@@ -12,11 +12,11 @@
 #include <unistd.h>
 
 #include "cli/checkpoint/run_plan.h"
+#include "cli/cluster/leftovers.h"
+#include "cli/cluster/run_client.h"
 #include "cli/infer/sources.h"
 #include "cli/launch/children.h"
 #include "cli/preflight/preflight.h"
-#include "cli/run/leftovers.h"
-#include "cli/run/run_client.h"
 #include "cli/verb/job_load.h"
 #include "common/base/clock.h"
 #include "common/base/files.h"

@@ -7,8 +7,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "cli/run/model_file.h"
-#include "cli/run/run_client.h"
+#include "cli/cluster/model_file.h"
+#include "cli/cluster/run_client.h"
 #include "cli/verb/job_load.h"
 #include "cli/verb/verb.h"
 #include "common/base/files.h"

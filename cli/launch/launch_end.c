@@ -10,9 +10,9 @@
 
 #include "cli/checkpoint/checkpoint_read.h"
 #include "cli/checkpoint/run_plan.h"
+#include "cli/cluster/model_file.h"
+#include "cli/cluster/status_view.h"
 #include "cli/launch/launcher_internal.h"
-#include "cli/run/model_file.h"
-#include "cli/run/status_view.h"
 #include "common/base/clock.h"
 #include "common/program/options.h"
 #include "common/program/run_next.h"

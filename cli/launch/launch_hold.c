@@ -9,9 +9,9 @@
 #include <unistd.h>
 
 #include "cli/checkpoint/checkpoint_read.h"
+#include "cli/cluster/leftovers.h"
+#include "cli/cluster/run_client.h"
 #include "cli/launch/launcher_internal.h"
-#include "cli/run/leftovers.h"
-#include "cli/run/run_client.h"
 #include "common/base/files.h"
 #include "common/base/json.h"
 #include "common/program/run_next.h"

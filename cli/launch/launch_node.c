@@ -17,8 +17,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cli/cluster/run_client.h"
 #include "cli/launch/launcher_internal.h"
-#include "cli/run/run_client.h"
 #include "common/base/clock.h"
 
 #define RESULT_MAX      (1 << 20) /* bytes; etcd takes requests of 1.5 MB */

@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cli/cluster/run_client.h"
 #include "cli/launch/launcher_internal.h"
 #include "cli/preflight/train_job.h"
-#include "cli/run/run_client.h"
 
 #define NAMES_MAX 200 /* bytes of hosts' names in an error */
 

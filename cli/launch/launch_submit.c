@@ -4,9 +4,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "cli/cluster/run_client.h"
 #include "cli/launch/launcher_internal.h"
 #include "cli/preflight/train_job.h"
-#include "cli/run/run_client.h"
 #include "cli/verb/verb.h"
 #include "common/base/json.h"
 #include "common/base/text.h"

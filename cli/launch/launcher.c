@@ -9,9 +9,9 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "cli/cluster/run_client.h"
+#include "cli/cluster/status_view.h"
 #include "cli/launch/launcher_internal.h"
-#include "cli/run/run_client.h"
-#include "cli/run/status_view.h"
 #include "common/base/clock.h"
 #include "common/program/options.h"
 

@@ -16,15 +16,15 @@
 
 #include <stdint.h>
 
+#include "cli/cluster/job_client.h"
+#include "cli/cluster/run_home.h"
 #include "cli/host/gpus.h"
 #include "cli/host/hosts.h"
 #include "cli/host/manager.h"
 #include "cli/launch/guard.h"
 #include "cli/launch/trial.h"
-#include "cli/run/job_client.h"
 #include "cli/run/result.h"
 #include "cli/run/run_dir.h"
-#include "cli/run/run_home.h"
 #include "cli/verb/display.h"
 #include "common/base/status.h"
 #include "common/job/job.h"

@@ -6,7 +6,7 @@
 
 #include <stdint.h>
 
-#include "cli/run/job_client.h"
+#include "cli/cluster/job_client.h"
 #include "common/base/status.h"
 
 #define KELP_MONITOR_PERIOD_MS 100

@@ -6,11 +6,11 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "cli/cluster/run_client.h"
 #include "cli/plot/plot_curves.h"
 #include "cli/plot/plot_forecast.h"
 #include "cli/run/plugin_consent.h"
 #include "cli/run/result.h"
-#include "cli/run/run_client.h"
 #include "cli/run/run_dir.h"
 #include "common/base/files.h"
 

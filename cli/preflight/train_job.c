@@ -5,7 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "cli/run/run_client.h"
+#include "cli/cluster/run_client.h"
 #include "cli/run/run_dir.h"
 #include "cli/verb/job_load.h"
 #include "common/base/json.h"

@@ -5,8 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "cli/cluster/run_client.h"
 #include "cli/run/plugin_consent.h"
-#include "cli/run/run_client.h"
 #include "cli/run/worker_program.h"
 
 /* ---- what is on record --------------------------------------------------------------------- */

@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cli/cluster/run_client.h"
 #include "cli/replay/replay.h"
 #include "cli/run/plugin_consent.h"
-#include "cli/run/run_client.h"
 #include "cli/run/worker_program.h"
 
 struct work {

@@ -6,8 +6,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "cli/run/run_client.h"
-#include "cli/run/status_view.h"
+#include "cli/cluster/run_client.h"
+#include "cli/cluster/status_view.h"
 #include "common/base/clock.h"
 #include "common/base/json.h"
 

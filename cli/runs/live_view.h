@@ -5,7 +5,7 @@
 #ifndef KELP_CLI_RUNS_LIVE_VIEW_H
 #define KELP_CLI_RUNS_LIVE_VIEW_H
 
-#include "cli/run/job_client.h"
+#include "cli/cluster/job_client.h"
 #include "cli/verb/display.h"
 #include "cli/verb/meter.h"
 #include "common/base/status.h"

@@ -11,7 +11,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "cli/run/run_client.h"
+#include "cli/cluster/run_client.h"
 #include "cli/run/run_dir.h"
 #include "common/base/clock.h"
 #include "common/base/value.h"

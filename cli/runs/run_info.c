@@ -5,9 +5,9 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "cli/cluster/run_client.h"
+#include "cli/cluster/status_view.h"
 #include "cli/run/metrics_log.h"
-#include "cli/run/run_client.h"
-#include "cli/run/status_view.h"
 #include "common/training/metrics.h"
 
 static const char *const names[] = {

@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "cli/run/leftovers.h"
+#include "cli/cluster/leftovers.h"
 #include "common/base/files.h"
 #include "common/program/run_next.h"
 

@@ -28,7 +28,7 @@ void kelp_sweep_mark_runs(const struct kelp_run_list *list, const struct kelp_sw
 enum kelp_sweep_kind {
     KELP_SWEEP_RUN,
     KELP_SWEEP_REPLACED, /* previous/N of a run */
-    KELP_SWEEP_LEFTOVER, /* cli/run/leftovers.h */
+    KELP_SWEEP_LEFTOVER, /* cli/cluster/leftovers.h */
     KELP_SWEEP_CACHE,
     KELP_SWEEP_SCRATCH, /* half a cache */
 };

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/chaos/chaos_plan.h"
+#include "cli/chaos/plan/chaos_plan.h"
 #include "tests/lib/fuzz.h"
 #include "tests/lib/suite.h"
 

@@ -3,9 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cli/cluster/run_client.h"
 #include "cli/replay/digest_log.h"
 #include "cli/run/metrics_log.h"
-#include "cli/run/run_client.h"
 #include "common/base/files.h"
 #include "tests/lib/cluster/run_command.h"
 #include "tests/lib/fuzz.h"

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/chaos/chaos_plan.h"
+#include "cli/chaos/plan/chaos_plan.h"
 #include "tests/lib/cluster/json_fields.h"
 #include "tests/lib/cluster/proof.h"
 #include "tests/lib/cluster/run_command.h"

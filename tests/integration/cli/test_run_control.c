@@ -8,7 +8,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "cli/run/run_client.h"
+#include "cli/cluster/run_client.h"
 #include "common/rpc/rpc.h"
 #include "tests/lib/cluster/json_fields.h"
 #include "tests/lib/cluster/run_terminal.h"

@@ -13,7 +13,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "cli/run/run_client.h"
+#include "cli/cluster/run_client.h"
 #include "common/base/files.h"
 #include "common/base/json.h"
 #include "tests/lib/attack/plays.h"

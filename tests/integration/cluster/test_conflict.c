@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/run/run_client.h"
+#include "cli/cluster/run_client.h"
 #include "common/base/json.h"
 #include "proto/wire.h"
 #include "tests/lib/cluster/json_fields.h"

@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/run/job_client.h"
-#include "cli/run/run_client.h"
+#include "cli/cluster/job_client.h"
+#include "cli/cluster/run_client.h"
 #include "common/base/json.h"
 #include "common/process/process.h"
 #include "proto/wire.h"

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/run/job_client.h"
+#include "cli/cluster/job_client.h"
 #include "common/rpc/rpc.h"
 #include "tests/lib/cluster/json_fields.h"
 #include "tests/lib/cluster/proof.h"

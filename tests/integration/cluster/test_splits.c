@@ -11,7 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "cli/run/run_client.h"
+#include "cli/cluster/run_client.h"
 #include "common/base/clock.h"
 #include "common/rpc/rpc.h"
 #include "tests/lib/cluster/net_split.h"

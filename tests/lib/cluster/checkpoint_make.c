@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cli/cluster/run_client.h"
 #include "cli/replay/replay.h"
-#include "cli/run/run_client.h"
 #include "common/base/files.h"
 #include "ps/storage/snapshot_store.h"
 

@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#include "cli/run/run_client.h"
+#include "cli/cluster/run_client.h"
 
 Kelp__V1__StatusReply *kelp_run_ask(const char *run_folder)
 {

@@ -5,7 +5,7 @@
 #ifndef KELP_TESTS_LIB_CLUSTER_SHARD_LOOK_H
 #define KELP_TESTS_LIB_CLUSTER_SHARD_LOOK_H
 
-#include "cli/run/job_client.h"
+#include "cli/cluster/job_client.h"
 #include "common/tls/credentials.h"
 
 struct kelp_shard_look {

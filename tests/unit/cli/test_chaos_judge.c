@@ -1,7 +1,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "cli/chaos/chaos_judge.h"
+#include "cli/chaos/report/chaos_judge.h"
 #include "tests/lib/suite.h"
 
 #define QUIET "0123456789abcdef0123456789abcdef"

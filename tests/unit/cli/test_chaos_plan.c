@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/chaos/chaos_plan.h"
+#include "cli/chaos/plan/chaos_plan.h"
 #include "tests/lib/suite.h"
 
 static struct kelp_error error;

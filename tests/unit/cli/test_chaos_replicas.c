@@ -1,5 +1,5 @@
 /* Which faults of shards leave a partition without a replica. */
-#include "cli/chaos/chaos_replicas.h"
+#include "cli/chaos/report/chaos_replicas.h"
 #include "tests/lib/suite.h"
 
 static Kelp__V1__ShardPlace shards[3];

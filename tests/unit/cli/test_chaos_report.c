@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/chaos/chaos_report.h"
+#include "cli/chaos/report/chaos_report.h"
 #include "common/base/json.h"
 #include "tests/lib/suite.h"
 

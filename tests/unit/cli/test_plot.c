@@ -5,9 +5,9 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "cli/cluster/model_file.h"
 #include "cli/plot/plot_curves.h"
 #include "cli/plot/plot_forecast.h"
-#include "cli/run/model_file.h"
 #include "common/base/files.h"
 #include "common/training/plan.h"
 #include "tests/lib/suite.h"

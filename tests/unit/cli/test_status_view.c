@@ -5,8 +5,8 @@
 #include <string.h>
 #include <time.h>
 
-#include "cli/run/run_certificates.h"
-#include "cli/run/status_view.h"
+#include "cli/cluster/run_certificates.h"
+#include "cli/cluster/status_view.h"
 #include "common/base/text.h"
 #include "proto/convert.h"
 #include "tests/lib/cluster/run_command.h"
