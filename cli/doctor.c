@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "cli/doctor/cluster.h"
-#include "cli/doctor/doors.h"
+#include "cli/doctor/exposure.h"
 #include "cli/verbs.h"
 #include "common/base/clock.h"
 #include "common/base/json.h"
@@ -40,25 +40,25 @@ static const struct kelp_program program = {
 
 static void look(const struct kelp_doctor_run *run, struct kelp_findings *findings)
 {
-    kelp_doors_ports(run, findings);
-    kelp_doors_sockets(run, findings);
-    kelp_doors_etcd(run, findings);
-    kelp_doors_folders(run, findings);
-    kelp_doors_certificates(run, findings);
-    kelp_doors_library(run, findings);
-    kelp_doors_machine(findings);
+    kelp_exposure_ports(run, findings);
+    kelp_exposure_sockets(run, findings);
+    kelp_exposure_etcd(run, findings);
+    kelp_exposure_folders(run, findings);
+    kelp_exposure_certificates(run, findings);
+    kelp_exposure_library(run, findings);
+    kelp_exposure_machine(findings);
 }
 
 static void say(const char *run_path, const struct kelp_findings *findings, bool json)
 {
     if (!json) {
         (void)printf("run          %s\n", run_path);
-        kelp_findings_text(findings, &kelp_door_words, stdout);
+        kelp_findings_text(findings, &kelp_exposure_words, stdout);
         return;
     }
     kelp_json_print_member(stdout, "{", "run", run_path);
-    (void)printf(",\"open\":%s,\"doors\":", findings->open ? "true" : "false");
-    kelp_findings_json(findings, &kelp_door_words, stdout);
+    (void)printf(",\"open\":%s,\"findings\":", findings->problem ? "true" : "false");
+    kelp_findings_json(findings, &kelp_exposure_words, stdout);
     (void)printf("}\n");
 }
 
@@ -78,7 +78,7 @@ static int examine(const char *run_path, struct kelp_findings *findings, bool js
     look(&run, findings);
     say(run_path, findings, json);
     kelp_job_file_destroy(file);
-    return findings->open ? KELP_EXIT_FAILED : KELP_EXIT_OK;
+    return findings->problem ? KELP_EXIT_FAILED : KELP_EXIT_OK;
 }
 
 static int examine_run(const struct kelp_options *given, struct kelp_findings *findings)
@@ -103,7 +103,7 @@ static void say_cluster(const struct kelp_doctor_cluster *cluster, bool json)
         return;
     }
     kelp_json_print_member(stdout, "{", "job", cluster->job);
-    (void)printf(",\"problem\":%s,\"findings\":", cluster->findings->open ? "true" : "false");
+    (void)printf(",\"problem\":%s,\"findings\":", cluster->findings->problem ? "true" : "false");
     kelp_findings_json(cluster->findings, &kelp_cluster_words, stdout);
     (void)printf("}\n");
 }
@@ -128,7 +128,7 @@ static int look_at_cluster(struct kelp_doctor_cluster *cluster, struct kelp_erro
     kelp_doctor_job(cluster);
     kelp_doctor_files(cluster);
     kelp_doctor_folder(cluster);
-    return cluster->findings->open ? KELP_EXIT_FAILED : KELP_EXIT_OK;
+    return cluster->findings->problem ? KELP_EXIT_FAILED : KELP_EXIT_OK;
 }
 
 static int run_cluster(struct kelp_doctor_cluster *cluster, bool json)

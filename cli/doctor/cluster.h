@@ -45,7 +45,7 @@ struct kelp_doctor_process {
     uint64_t incarnation;
 
     bool here;                               /* it was reached, and runs on this host */
-    enum kelp_door state;                    /* what came of asking it */
+    enum kelp_finding_state state;           /* what came of asking it */
     char text[300];                          /* and in words */
     char version[KELP_DOCTOR_VERSION_BYTES]; /* "0.1.0 (abc1234)"; "": not known */
     Kelp__V1__StatusReply *status;           /* of a coordinator; owned */

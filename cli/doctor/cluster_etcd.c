@@ -223,7 +223,7 @@ static void tell_leader(struct kelp_doctor_cluster *cluster, size_t members)
     }
 }
 
-static void tell_door(struct kelp_doctor_cluster *cluster)
+static void tell_encryption(struct kelp_doctor_cluster *cluster)
 {
     const struct kelp_doctor_member *member = find_answer(cluster, 0);
 
@@ -278,6 +278,6 @@ bool kelp_doctor_etcd(struct kelp_doctor_cluster *cluster, struct kelp_error *re
         tell_member(cluster, &cluster->members[i]);
     }
     tell_leader(cluster, members.count > 0 ? members.count : cluster->member_count);
-    tell_door(cluster);
+    tell_encryption(cluster);
     return true;
 }

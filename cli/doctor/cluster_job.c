@@ -9,7 +9,7 @@
 #define CHECK "job"
 
 /* Of a job that does not go on by itself. */
-static enum kelp_door judge(const char *state, const char *reason)
+static enum kelp_finding_state judge(const char *state, const char *reason)
 {
     if (strcmp(state, "failed") == 0) {
         return KELP_FINDING_PROBLEM;

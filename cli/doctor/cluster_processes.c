@@ -19,10 +19,11 @@
 #define SHARD_BYTES_MAX (1u << 20)
 #define ROUND_TRIPS     3 /* of which the median counts: the first one connects as well */
 
-static void say(struct kelp_doctor_process *process, enum kelp_door state, const char *format, ...)
-    KELP_PRINTF(3, 4);
+static void say(struct kelp_doctor_process *process, enum kelp_finding_state state,
+                const char *format, ...) KELP_PRINTF(3, 4);
 
-static void say(struct kelp_doctor_process *process, enum kelp_door state, const char *format, ...)
+static void say(struct kelp_doctor_process *process, enum kelp_finding_state state,
+                const char *format, ...)
 {
     va_list arguments;
 

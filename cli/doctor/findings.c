@@ -4,29 +4,27 @@
 
 #include "common/base/json.h"
 
-const struct kelp_finding_words kelp_door_words = {
+const struct kelp_finding_words kelp_exposure_words = {
     .states = {"closed", "note", "OPEN"},
     .json_states = {"closed", "note", "open"},
-    .json_member = "door",
 };
 const struct kelp_finding_words kelp_cluster_words = {
     .states = {"OK", "warning", "PROBLEM"},
     .json_states = {"ok", "warning", "problem"},
-    .json_member = "check",
 };
 
-void kelp_findings_add(struct kelp_findings *findings, const char *door, enum kelp_door state,
-                       const char *format, ...)
+void kelp_findings_add(struct kelp_findings *findings, const char *check,
+                       enum kelp_finding_state state, const char *format, ...)
 {
     va_list arguments;
 
-    findings->open = findings->open || state == KELP_DOOR_OPEN;
+    findings->problem = findings->problem || state == KELP_FINDING_PROBLEM;
     if (findings->count == KELP_FINDINGS_MAX) {
         findings->left_out++;
         return;
     }
     struct kelp_finding *item = &findings->items[findings->count++];
-    item->door = door;
+    item->check = check;
     item->state = state;
     va_start(arguments, format);
     (void)vsnprintf(item->text, sizeof(item->text), format, arguments);
@@ -43,7 +41,7 @@ void kelp_findings_text(const struct kelp_findings *findings,
 {
     for (uint32_t i = 0; i < findings->count; i++) {
         const struct kelp_finding *item = &findings->items[i];
-        (void)fprintf(out, "%-12s %-7s %s\n", item->door, words->states[item->state], item->text);
+        (void)fprintf(out, "%-12s %-7s %s\n", item->check, words->states[item->state], item->text);
     }
     if (findings->left_out > 0) {
         (void)fprintf(out, "%u more\n", findings->left_out);
@@ -56,7 +54,7 @@ void kelp_findings_json(const struct kelp_findings *findings,
     (void)fputc('[', out);
     for (uint32_t i = 0; i < findings->count; i++) {
         const struct kelp_finding *item = &findings->items[i];
-        kelp_json_print_member(out, i > 0 ? ",{" : "{", words->json_member, item->door);
+        kelp_json_print_member(out, i > 0 ? ",{" : "{", "check", item->check);
         kelp_json_print_member(out, ",", "state", words->json_states[item->state]);
         kelp_json_print_member(out, ",", "text", item->text);
         (void)fputc('}', out);

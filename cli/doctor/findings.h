@@ -1,6 +1,6 @@
 /*
- * What kelp doctor found: a list of doors, each closed, worth a note, or open; or of what a cluster
- * needs, each in order, worth a warning, or a problem.
+ * What kelp doctor found: a list of checks with their outcomes. Of a run's exposure they are called
+ * closed, note and open, of a cluster's health ok, warning and problem.
  */
 #ifndef KELP_CLI_DOCTOR_FINDINGS_H
 #define KELP_CLI_DOCTOR_FINDINGS_H
@@ -14,24 +14,18 @@
 /* A line for each process of the largest job, and all else; more are counted. */
 #define KELP_FINDINGS_MAX 1200
 
-enum kelp_door { KELP_DOOR_CLOSED, KELP_DOOR_NOTE, KELP_DOOR_OPEN };
-/* The same of a cluster. */
-#define KELP_FINDING_OK      KELP_DOOR_CLOSED
-#define KELP_FINDING_WARNING KELP_DOOR_NOTE
-#define KELP_FINDING_PROBLEM KELP_DOOR_OPEN
+enum kelp_finding_state { KELP_FINDING_OK, KELP_FINDING_WARNING, KELP_FINDING_PROBLEM };
 
-/* How they are called: states for people and in JSON, and the member that says what was looked at.
- */
+/* What the states are called, for people and in JSON. */
 struct kelp_finding_words {
     const char *states[3];
     const char *json_states[3];
-    const char *json_member;
 };
-extern const struct kelp_finding_words kelp_door_words, kelp_cluster_words;
+extern const struct kelp_finding_words kelp_exposure_words, kelp_cluster_words;
 
 struct kelp_finding {
-    const char *door; /* "ports" */
-    enum kelp_door state;
+    const char *check; /* "ports" */
+    enum kelp_finding_state state;
     char text[400];
 };
 
@@ -39,15 +33,15 @@ struct kelp_findings {
     struct kelp_finding items[KELP_FINDINGS_MAX];
     uint32_t count;
     uint32_t left_out;
-    bool open; /* one is, also of those that were left out */
+    bool problem; /* one is, also of those that were left out */
 };
 
-void kelp_findings_add(struct kelp_findings *findings, const char *door, enum kelp_door state,
-                       const char *format, ...) KELP_PRINTF(4, 5);
+void kelp_findings_add(struct kelp_findings *findings, const char *check,
+                       enum kelp_finding_state state, const char *format, ...) KELP_PRINTF(4, 5);
 
 void kelp_findings_text(const struct kelp_findings *findings,
                         const struct kelp_finding_words *words, FILE *out);
-/* [{"door":"ports","state":"closed","text":"…"},…] */
+/* [{"check":"ports","state":"closed","text":"…"},…] */
 void kelp_findings_json(const struct kelp_findings *findings,
                         const struct kelp_finding_words *words, FILE *out);
 

@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #include "cli/doctor/cluster.h"
-#include "cli/doctor/doors.h"
+#include "cli/doctor/exposure.h"
 #include "cli/doctor/peer.h"
 #include "cli/doctor/proc.h"
 #include "cli/doctor/reach.h"
@@ -58,17 +58,17 @@ static void set_mode(const char *name, mode_t mode)
     ck_assert_int_eq(chmod(path, mode), 0);
 }
 
-/* Is there a finding of that door and state with these words? Forgets all. */
-static bool found(const char *door, enum kelp_door state, const char *words)
+/* Is there a finding of that check and state with these words? Forgets all. */
+static bool found(const char *check, enum kelp_finding_state state, const char *words)
 {
     bool is = false;
 
     for (uint32_t i = 0; i < findings->count; i++) {
         const struct kelp_finding *item = &findings->items[i];
-        is = is || (strcmp(item->door, door) == 0 && item->state == state &&
+        is = is || (strcmp(item->check, check) == 0 && item->state == state &&
                     strstr(item->text, words) != NULL);
     }
-    ck_assert(findings->open || state != KELP_DOOR_OPEN);
+    ck_assert(findings->problem || state != KELP_FINDING_PROBLEM);
     memset(findings, 0, sizeof(*findings));
     return is;
 }
@@ -96,14 +96,14 @@ KELP_TEST(ports)
     ck_assert_str_eq(ports[0].address, wanted);
     run.running = run.has_cluster = true;
     run.cluster.pid = getpid();
-    kelp_doors_ports(&run, findings);
-    ck_assert(found("ports", KELP_DOOR_OPEN, "every user of this machine can connect"));
+    kelp_exposure_ports(&run, findings);
+    ck_assert(found("ports", KELP_FINDING_PROBLEM, "every user of this machine can connect"));
     ck_assert_int_eq(close(fd), 0);
-    kelp_doors_ports(&run, findings);
-    ck_assert(found("ports", KELP_DOOR_CLOSED, "none of the 1 processes listens at a port"));
+    kelp_exposure_ports(&run, findings);
+    ck_assert(found("ports", KELP_FINDING_OK, "none of the 1 processes listens at a port"));
     run.running = false;
-    kelp_doors_ports(&run, findings);
-    ck_assert(found("ports", KELP_DOOR_CLOSED, "no process of the run is on this machine"));
+    kelp_exposure_ports(&run, findings);
+    ck_assert(found("ports", KELP_FINDING_OK, "no process of the run is on this machine"));
 }
 
 /* The processes of run->folder, at most four. */
@@ -148,25 +148,25 @@ KELP_TEST(etcds)
 {
     static const struct {
         const char *urls, *certs;
-        enum kelp_door state;
+        enum kelp_finding_state state;
         const char *words;
     } cases[] = {
-        {"unix:/tmp/kelp-x/localhost:1", "", KELP_DOOR_CLOSED, "only who can open its folder"},
-        {"http://127.0.0.1:2379", "", KELP_DOOR_OPEN, "who reaches it steers the job"},
-        {"https://a:1,https://b:1", "/c", KELP_DOOR_CLOSED, "https://b:1: both sides"},
-        {"https://a:1", "", KELP_DOOR_NOTE, "it asks nobody"},
+        {"unix:/tmp/kelp-x/localhost:1", "", KELP_FINDING_OK, "only who can open its folder"},
+        {"http://127.0.0.1:2379", "", KELP_FINDING_PROBLEM, "who reaches it steers the job"},
+        {"https://a:1,https://b:1", "/c", KELP_FINDING_OK, "https://b:1: both sides"},
+        {"https://a:1", "", KELP_FINDING_WARNING, "it asks nobody"},
     };
 
     run.running = run.has_cluster = true;
     for (size_t i = 0; i < KELP_ARRAY_COUNT(cases); i++) {
         (void)snprintf(run.cluster.etcd, sizeof(run.cluster.etcd), "%s", cases[i].urls);
         (void)snprintf(run.cluster.certs, sizeof(run.cluster.certs), "%s", cases[i].certs);
-        kelp_doors_etcd(&run, findings);
+        kelp_exposure_etcd(&run, findings);
         ck_assert_msg(found("etcd", cases[i].state, cases[i].words), "%s", cases[i].urls);
     }
     run.has_cluster = false;
-    kelp_doors_etcd(&run, findings);
-    ck_assert(found("etcd", KELP_DOOR_NOTE, "daemons started by hand"));
+    kelp_exposure_etcd(&run, findings);
+    ck_assert(found("etcd", KELP_FINDING_WARNING, "daemons started by hand"));
 }
 
 KELP_TEST(folders)
@@ -176,32 +176,32 @@ KELP_TEST(folders)
     (void)snprintf(path, sizeof(path), "%s/cache", folder.path);
     ck_assert_int_eq(mkdir(path, 0700), 0);
     set_mode("", 0700);
-    kelp_doors_folders(&run, findings);
-    ck_assert(!findings->open);
-    ck_assert(found("run folder", KELP_DOOR_CLOSED, "you alone"));
+    kelp_exposure_folders(&run, findings);
+    ck_assert(!findings->problem);
+    ck_assert(found("run folder", KELP_FINDING_OK, "you alone"));
     set_mode("", 0750);
-    kelp_doors_folders(&run, findings);
-    ck_assert(found("run folder", KELP_DOOR_CLOSED, "the folder's group"));
+    kelp_exposure_folders(&run, findings);
+    ck_assert(found("run folder", KELP_FINDING_OK, "the folder's group"));
     set_mode("", 0755);
-    kelp_doors_folders(&run, findings);
-    ck_assert(found("run folder", KELP_DOOR_OPEN, "all users can read"));
+    kelp_exposure_folders(&run, findings);
+    ck_assert(found("run folder", KELP_FINDING_PROBLEM, "all users can read"));
     set_mode("", 0770);
-    kelp_doors_folders(&run, findings);
-    ck_assert(found("run folder", KELP_DOOR_OPEN, "others can put another job"));
+    kelp_exposure_folders(&run, findings);
+    ck_assert(found("run folder", KELP_FINDING_PROBLEM, "others can put another job"));
     set_mode("cache", 01777);
-    kelp_doors_folders(&run, findings);
-    ck_assert(found("data.cache", KELP_DOOR_OPEN, "others can write into"));
+    kelp_exposure_folders(&run, findings);
+    ck_assert(found("data.cache", KELP_FINDING_PROBLEM, "others can write into"));
 }
 
 KELP_TEST(sockets)
 {
     run.running = run.has_cluster = true;
     (void)snprintf(run.cluster.sockets, sizeof(run.cluster.sockets), "%s", folder.path);
-    kelp_doors_sockets(&run, findings);
-    ck_assert(found("sockets", KELP_DOOR_CLOSED, "you alone can open"));
+    kelp_exposure_sockets(&run, findings);
+    ck_assert(found("sockets", KELP_FINDING_OK, "you alone can open"));
     set_mode("", 0711);
-    kelp_doors_sockets(&run, findings);
-    ck_assert(found("sockets", KELP_DOOR_OPEN, "mode 0711, not 0700"));
+    kelp_exposure_sockets(&run, findings);
+    ck_assert(found("sockets", KELP_FINDING_PROBLEM, "mode 0711, not 0700"));
 }
 
 /* One that has ended, a key that others read, and the authority's beside it. */
@@ -220,36 +220,36 @@ KELP_TEST(certificates)
                    folder.path);
     (void)kelp_test_write(folder.path, "cluster.json", text);
     ck_assert_int_eq(kelp_run_cluster_read(folder.path, &run.cluster, NULL), KELP_OK);
-    kelp_doors_certificates(&run, findings);
-    ck_assert(!findings->open);
-    ck_assert(found("certificates", KELP_DOOR_NOTE, "that of worker has ended: "));
-    kelp_doors_certificates(&run, findings);
-    ck_assert(found("keys", KELP_DOOR_NOTE, "the key of the authority lies beside"));
+    kelp_exposure_certificates(&run, findings);
+    ck_assert(!findings->problem);
+    ck_assert(found("certificates", KELP_FINDING_WARNING, "that of worker has ended: "));
+    kelp_exposure_certificates(&run, findings);
+    ck_assert(found("keys", KELP_FINDING_WARNING, "the key of the authority lies beside"));
     set_mode("authority/j/worker/key.pem", 0640);
-    kelp_doors_certificates(&run, findings);
-    ck_assert(found("keys", KELP_DOOR_OPEN, "others can read the key of worker"));
+    kelp_exposure_certificates(&run, findings);
+    ck_assert(found("keys", KELP_FINDING_PROBLEM, "others can read the key of worker"));
     set_mode("authority/j/worker/key.pem", 0600);
     set_mode("authority/ca-key.pem", 0644);
-    kelp_doors_certificates(&run, findings);
-    ck_assert(found("keys", KELP_DOOR_OPEN, "others can read the key of the authority"));
+    kelp_exposure_certificates(&run, findings);
+    ck_assert(found("keys", KELP_FINDING_PROBLEM, "others can read the key of the authority"));
 }
 
 KELP_TEST(library)
 {
-    kelp_doors_library(&run, findings);
-    ck_assert(found("library", KELP_DOOR_CLOSED, "the job names none"));
+    kelp_exposure_library(&run, findings);
+    ck_assert(found("library", KELP_FINDING_OK, "the job names none"));
     job->model.kind = KELP_MODEL_PLUGIN;
     (void)snprintf(job->model.plugin, sizeof(job->model.plugin), "%s",
                    kelp_test_write(folder.path, "model.so", ""));
     set_mode("model.so", 0644);
-    kelp_doors_library(&run, findings);
-    ck_assert(found("library", KELP_DOOR_NOTE, "the job does not say which"));
+    kelp_exposure_library(&run, findings);
+    ck_assert(found("library", KELP_FINDING_WARNING, "the job does not say which"));
     set_mode("model.so", 0666);
-    kelp_doors_library(&run, findings);
-    ck_assert(found("library", KELP_DOOR_OPEN, "others can write it"));
+    kelp_exposure_library(&run, findings);
+    ck_assert(found("library", KELP_FINDING_PROBLEM, "others can write it"));
     memset(job->model.plugin_sha256, 'a', sizeof(job->model.plugin_sha256) - 1);
-    kelp_doors_library(&run, findings);
-    ck_assert(found("library", KELP_DOOR_NOTE, "you have not named"));
+    kelp_exposure_library(&run, findings);
+    ck_assert(found("library", KELP_FINDING_WARNING, "you have not named"));
 }
 
 /* ---- a cluster ----------------------------------------------------------------------------- */
@@ -312,7 +312,7 @@ KELP_TEST(jobs)
 {
     static const struct {
         const char *state, *reason;
-        enum kelp_door found;
+        enum kelp_finding_state found;
     } cases[] = {
         {"running", "", KELP_FINDING_OK},       {"running", "it waits", KELP_FINDING_WARNING},
         {"starting", "", KELP_FINDING_WARNING}, {"paused", "", KELP_FINDING_WARNING},
@@ -366,7 +366,7 @@ KELP_TEST(versions)
     ck_assert(found("versions", KELP_FINDING_WARNING, "s-1 and 1 others are of "));
     (void)snprintf(processes[2].version, sizeof(processes[2].version), "%s", kelp_version());
     kelp_doctor_versions(cluster); /* of the time before processes told their commit */
-    ck_assert(!findings->open);
+    ck_assert(!findings->problem);
     memset(findings, 0, sizeof(*findings));
     (void)snprintf(processes[2].version, sizeof(processes[2].version), "9.9.9");
     (void)snprintf(processes[2].id, sizeof(processes[2].id), "s-2");
@@ -480,15 +480,16 @@ KELP_TEST(look_that_hangs)
     ck_assert(kelp_side_wait(read_byte, &ends[0], kelp_clock_ms() + KELP_TEST_HANG_MS));
 }
 
-/* More findings than there is room for: an open door is not forgotten, and no name of a file plays
+/* More findings than there is room for: a problem is not forgotten, and no name of a file plays
  * with the terminal. */
 KELP_TEST(many)
 {
     for (uint32_t i = 0; i <= KELP_FINDINGS_MAX; i++) {
         kelp_findings_add(findings, "ports",
-                          i < KELP_FINDINGS_MAX ? KELP_DOOR_CLOSED : KELP_DOOR_OPEN, "a\033[2Jb");
+                          i < KELP_FINDINGS_MAX ? KELP_FINDING_OK : KELP_FINDING_PROBLEM,
+                          "a\033[2Jb");
     }
     ck_assert_uint_eq(findings->left_out, 1);
-    ck_assert(findings->open);
+    ck_assert(findings->problem);
     ck_assert_str_eq(findings->items[0].text, "a [2Jb");
 }

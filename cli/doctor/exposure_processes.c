@@ -3,7 +3,7 @@
 #include <string.h>
 #include <sys/resource.h>
 
-#include "cli/doctor/doors.h"
+#include "cli/doctor/exposure.h"
 #include "cli/doctor/proc.h"
 #include "common/process/proc_file.h"
 
@@ -25,11 +25,11 @@ static void add_port(const struct kelp_proc *proc, const struct kelp_proc_port *
     const char *id = proc->id[0] != '\0' ? proc->id : proc->program;
 
     if (asks(proc)) {
-        kelp_findings_add(findings, "ports", KELP_DOOR_CLOSED,
+        kelp_findings_add(findings, "ports", KELP_FINDING_OK,
                           "%s listens at %s: who connects needs a certificate", id, port->address);
     } else {
-        kelp_findings_add(findings, "ports", KELP_DOOR_OPEN, "%s listens at %s: %s can connect", id,
-                          port->address,
+        kelp_findings_add(findings, "ports", KELP_FINDING_PROBLEM,
+                          "%s listens at %s: %s can connect", id, port->address,
                           port->loopback ? "every user of this machine"
                                          : "everybody who reaches the port");
     }
@@ -43,7 +43,7 @@ static size_t look_at_process(const struct kelp_proc *proc, struct kelp_findings
 
     const size_t count = kelp_proc_ports(proc->pid, ports, PORTS_MAX, &hidden);
     if (hidden) {
-        kelp_findings_add(findings, "ports", KELP_DOOR_NOTE,
+        kelp_findings_add(findings, "ports", KELP_FINDING_WARNING,
                           "%s (process %ld) is another user's: its ports cannot be seen",
                           proc->program, (long)proc->pid);
     }
@@ -53,7 +53,7 @@ static size_t look_at_process(const struct kelp_proc *proc, struct kelp_findings
     return count;
 }
 
-void kelp_doors_ports(const struct kelp_doctor_run *run, struct kelp_findings *findings)
+void kelp_exposure_ports(const struct kelp_doctor_run *run, struct kelp_findings *findings)
 {
     struct kelp_proc *list = calloc(PROCESSES_MAX, sizeof(*list));
     char folder[PATH_MAX] = "";
@@ -65,7 +65,7 @@ void kelp_doors_ports(const struct kelp_doctor_run *run, struct kelp_findings *f
     size_t ports = 0;
 
     if (!list) {
-        kelp_findings_add(findings, "ports", KELP_DOOR_NOTE, "not looked at: out of memory");
+        kelp_findings_add(findings, "ports", KELP_FINDING_WARNING, "not looked at: out of memory");
         return;
     }
     const size_t count = kelp_proc_list(&who, list, PROCESSES_MAX);
@@ -74,10 +74,10 @@ void kelp_doors_ports(const struct kelp_doctor_run *run, struct kelp_findings *f
     }
     free(list);
     if (count == 0) {
-        kelp_findings_add(findings, "ports", KELP_DOOR_CLOSED,
+        kelp_findings_add(findings, "ports", KELP_FINDING_OK,
                           "no process of the run is on this machine");
     } else if (ports == 0) {
-        kelp_findings_add(findings, "ports", KELP_DOOR_CLOSED,
+        kelp_findings_add(findings, "ports", KELP_FINDING_OK,
                           "none of the %zu processes listens at a port", count);
     }
 }
@@ -92,12 +92,12 @@ static void look_at_cores(struct kelp_findings *findings)
     (void)kelp_proc_file_read("sys/kernel/core_pattern", pattern, sizeof(pattern));
     pattern[strcspn(pattern, "\n")] = '\0';
     if (getrlimit(RLIMIT_CORE, &limit) != 0 || (limit.rlim_cur == 0 && pattern[0] != '|')) {
-        kelp_findings_add(findings, "core files", KELP_DOOR_CLOSED, "a crash writes none");
+        kelp_findings_add(findings, "core files", KELP_FINDING_OK, "a crash writes none");
     } else if (pattern[0] == '|') {
-        kelp_findings_add(findings, "core files", KELP_DOOR_NOTE,
+        kelp_findings_add(findings, "core files", KELP_FINDING_WARNING,
                           "a crash hands memory, with weights, to %.200s", pattern + 1);
     } else {
-        kelp_findings_add(findings, "core files", KELP_DOOR_NOTE,
+        kelp_findings_add(findings, "core files", KELP_FINDING_WARNING,
                           "a crash writes memory, with weights, to %.200s; ulimit -c 0 "
                           "prevents it",
                           pattern);
@@ -112,17 +112,17 @@ static void look_at_files(struct kelp_findings *findings)
         return;
     }
     if (limit.rlim_max != RLIM_INFINITY && limit.rlim_max < FILES_ENOUGH) {
-        kelp_findings_add(findings, "open files", KELP_DOOR_NOTE,
+        kelp_findings_add(findings, "open files", KELP_FINDING_WARNING,
                           "at most %llu of a process (ulimit -Hn): few connections are enough to "
                           "keep others out; %d is better",
                           (unsigned long long)limit.rlim_max, FILES_ENOUGH);
     } else {
-        kelp_findings_add(findings, "open files", KELP_DOOR_CLOSED,
+        kelp_findings_add(findings, "open files", KELP_FINDING_OK,
                           "enough for connections (ulimit -Hn)");
     }
 }
 
-void kelp_doors_machine(struct kelp_findings *findings)
+void kelp_exposure_machine(struct kelp_findings *findings)
 {
     look_at_cores(findings);
     look_at_files(findings);

@@ -178,7 +178,7 @@ static void expect_closed(const char *name)
 }
 
 KELP_SUITE(.before = etcd_fixture_require)
-KELP_CASE("doors", .setup = setup, .teardown = teardown, .timeout_s = KELP_TEST_HANG_S)
+KELP_CASE("exposure", .setup = setup, .teardown = teardown, .timeout_s = KELP_TEST_HANG_S)
 
 /* No port, a folder of its own for the run's user alone, and nothing left of it. */
 KELP_TEST(no_port_is_open)

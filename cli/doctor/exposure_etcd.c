@@ -1,35 +1,35 @@
 #include <string.h>
 
-#include "cli/doctor/doors.h"
+#include "cli/doctor/exposure.h"
 
 static void look_at_endpoint(const char *url, bool certified, struct kelp_findings *findings)
 {
     if (strncmp(url, "unix:", 5) == 0) {
-        kelp_findings_add(findings, "etcd", KELP_DOOR_CLOSED,
+        kelp_findings_add(findings, "etcd", KELP_FINDING_OK,
                           "%s: only who can open its folder reaches it", url);
     } else if (strncmp(url, "https://", 8) == 0) {
-        kelp_findings_add(findings, "etcd", certified ? KELP_DOOR_CLOSED : KELP_DOOR_NOTE,
+        kelp_findings_add(findings, "etcd", certified ? KELP_FINDING_OK : KELP_FINDING_WARNING,
                           certified ? "%s: both sides show a certificate"
                                     : "%s: it asks nobody for a certificate",
                           url);
     } else {
-        kelp_findings_add(findings, "etcd", KELP_DOOR_OPEN,
+        kelp_findings_add(findings, "etcd", KELP_FINDING_PROBLEM,
                           "%s: who reaches it steers the job, and names what is run", url);
     }
 }
 
-void kelp_doors_etcd(const struct kelp_doctor_run *run, struct kelp_findings *findings)
+void kelp_exposure_etcd(const struct kelp_doctor_run *run, struct kelp_findings *findings)
 {
     char urls[sizeof(run->cluster.etcd)];
     char *rest = urls;
 
     if (!run->has_cluster) {
-        kelp_findings_add(findings, "etcd", KELP_DOOR_NOTE,
+        kelp_findings_add(findings, "etcd", KELP_FINDING_WARNING,
                           "the run names none; daemons started by hand have theirs by --etcd");
         return;
     }
     if (!run->running && run->cluster.private_etcd) {
-        kelp_findings_add(findings, "etcd", KELP_DOOR_CLOSED, "none runs for it");
+        kelp_findings_add(findings, "etcd", KELP_FINDING_OK, "none runs for it");
         return;
     }
     memcpy(urls, run->cluster.etcd, sizeof(urls));

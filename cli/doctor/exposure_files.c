@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "cli/cluster/run_certificates.h"
-#include "cli/doctor/doors.h"
+#include "cli/doctor/exposure.h"
 #include "cli/run/plugin_consent.h"
 #include "common/base/environment.h"
 
@@ -38,23 +38,23 @@ static void look_at_run(const char *path, struct kelp_findings *findings)
     struct stat about;
 
     if (stat(path, &about) != 0) {
-        kelp_findings_add(findings, "run folder", KELP_DOOR_NOTE, "%.300s: %s", path,
+        kelp_findings_add(findings, "run folder", KELP_FINDING_WARNING, "%.300s: %s", path,
                           strerror(errno));
     } else if (others_write(&about)) {
-        kelp_findings_add(findings, "run folder", KELP_DOOR_OPEN,
+        kelp_findings_add(findings, "run folder", KELP_FINDING_PROBLEM,
                           "others can put another job or other weights into %.200s (mode %04o)",
                           path, mode_of(&about));
     } else if ((about.st_mode & S_IRWXO) != 0) {
-        kelp_findings_add(findings, "run folder", KELP_DOOR_OPEN,
+        kelp_findings_add(findings, "run folder", KELP_FINDING_PROBLEM,
                           "all users can read weights and logs in %.200s (mode %04o)", path,
                           mode_of(&about));
     } else if ((about.st_mode & S_IRWXG) != 0) {
-        kelp_findings_add(findings, "run folder", KELP_DOOR_CLOSED,
+        kelp_findings_add(findings, "run folder", KELP_FINDING_OK,
                           "you and the folder's group read %.200s (mode %04o); run.private: true "
                           "is for you alone",
                           path, mode_of(&about));
     } else {
-        kelp_findings_add(findings, "run folder", KELP_DOOR_CLOSED, "you alone (mode %04o)",
+        kelp_findings_add(findings, "run folder", KELP_FINDING_OK, "you alone (mode %04o)",
                           mode_of(&about));
     }
 }
@@ -70,25 +70,25 @@ static void look_at_cache(const struct kelp_job *job, struct kelp_findings *find
         return;
     }
     if (stat(path, &about) != 0) {
-        kelp_findings_add(findings, "data.cache", KELP_DOOR_CLOSED, "there is none");
+        kelp_findings_add(findings, "data.cache", KELP_FINDING_OK, "there is none");
     } else if (others_write(&about)) {
-        kelp_findings_add(findings, "data.cache", KELP_DOOR_OPEN,
+        kelp_findings_add(findings, "data.cache", KELP_FINDING_PROBLEM,
                           "others can write into %.200s (mode %04o): they can keep prepared data "
                           "from being used, or fill the disk",
                           path, mode_of(&about));
     } else {
-        kelp_findings_add(findings, "data.cache", KELP_DOOR_CLOSED,
+        kelp_findings_add(findings, "data.cache", KELP_FINDING_OK,
                           "nobody else writes into %.200s (mode %04o)", path, mode_of(&about));
     }
 }
 
-void kelp_doors_folders(const struct kelp_doctor_run *run, struct kelp_findings *findings)
+void kelp_exposure_folders(const struct kelp_doctor_run *run, struct kelp_findings *findings)
 {
     look_at_run(run->path, findings);
     look_at_cache(run->job, findings);
 }
 
-void kelp_doors_sockets(const struct kelp_doctor_run *run, struct kelp_findings *findings)
+void kelp_exposure_sockets(const struct kelp_doctor_run *run, struct kelp_findings *findings)
 {
     const char *path = run->cluster.sockets;
     struct stat about;
@@ -97,14 +97,15 @@ void kelp_doors_sockets(const struct kelp_doctor_run *run, struct kelp_findings 
         return;
     }
     if (lstat(path, &about) != 0) {
-        kelp_findings_add(findings, "sockets", KELP_DOOR_NOTE, "%s: %s", path, strerror(errno));
+        kelp_findings_add(findings, "sockets", KELP_FINDING_WARNING, "%s: %s", path,
+                          strerror(errno));
     } else if (!S_ISDIR(about.st_mode) || is_foreign(&about) ||
                (about.st_mode & (S_IRWXG | S_IRWXO)) != 0) {
-        kelp_findings_add(findings, "sockets", KELP_DOOR_OPEN,
+        kelp_findings_add(findings, "sockets", KELP_FINDING_PROBLEM,
                           "others can reach the run's sockets in %s (mode %04o, not 0700)", path,
                           mode_of(&about));
     } else {
-        kelp_findings_add(findings, "sockets", KELP_DOOR_CLOSED,
+        kelp_findings_add(findings, "sockets", KELP_FINDING_OK,
                           "the run's processes meet in %s, which you alone can open", path);
     }
 }
@@ -123,7 +124,7 @@ static bool look_at_key(const char *folder, const char *file, const char *what,
         return false;
     }
     if (is_foreign(&about) || (about.st_mode & (S_IRWXG | S_IRWXO)) != 0) {
-        kelp_findings_add(findings, "keys", KELP_DOOR_OPEN,
+        kelp_findings_add(findings, "keys", KELP_FINDING_PROBLEM,
                           "others can read the key of %s, %.250s (mode %04o): chmod 600", what,
                           path, mode_of(&about));
     }
@@ -144,7 +145,7 @@ static void look_at_authority(const char *operator_folder, struct kelp_findings 
         *slash = '\0';
     }
     if (look_at_key(folder, "ca-key.pem", "the authority", findings)) {
-        kelp_findings_add(findings, "keys", KELP_DOOR_NOTE,
+        kelp_findings_add(findings, "keys", KELP_FINDING_WARNING,
                           "the key of the authority lies beside the run's, in %.250s: keep it on a "
                           "machine that takes no part",
                           folder);
@@ -158,21 +159,21 @@ static void look_at_end(const struct kelp_run_certificate *certificate, int64_t 
 
     kelp_certificate_date(certificate->until_s, until);
     if (certificate->over || certificate->soon) {
-        kelp_findings_add(findings, "certificates", KELP_DOOR_NOTE, "that of %s %s %s",
+        kelp_findings_add(findings, "certificates", KELP_FINDING_WARNING, "that of %s %s %s",
                           certificate->what,
                           certificate->over ? "has ended:" : "ends soon:", until);
     } else {
-        kelp_findings_add(findings, "certificates", KELP_DOOR_CLOSED,
+        kelp_findings_add(findings, "certificates", KELP_FINDING_OK,
                           "that of %s lasts %lld more days", certificate->what,
                           (long long)((certificate->until_s - now_s) / DAY_S));
     }
 }
 
-void kelp_doors_certificates(const struct kelp_doctor_run *run, struct kelp_findings *findings)
+void kelp_exposure_certificates(const struct kelp_doctor_run *run, struct kelp_findings *findings)
 {
     struct kelp_run_certificate list[KELP_RUN_CERTIFICATES_MAX];
     const int64_t now_s = (int64_t)time(NULL);
-    const bool open_before = findings->open;
+    const bool before = findings->problem;
 
     const uint32_t count = kelp_run_certificates(run->path, now_s, list);
     for (uint32_t i = 0; i < count; i++) {
@@ -183,8 +184,8 @@ void kelp_doors_certificates(const struct kelp_doctor_run *run, struct kelp_find
     }
     if (count > 0) {
         look_at_authority(run->cluster.certs, findings);
-        if (findings->open == open_before) {
-            kelp_findings_add(findings, "keys", KELP_DOOR_CLOSED, "nobody else reads them");
+        if (findings->problem == before) {
+            kelp_findings_add(findings, "keys", KELP_FINDING_OK, "nobody else reads them");
         }
     }
 }
@@ -199,23 +200,23 @@ static void look_at_program(const struct kelp_job *job, struct kelp_findings *fi
     struct stat about;
 
     if (stat(path, &about) != 0) {
-        kelp_findings_add(findings, "library", KELP_DOOR_NOTE, "%s: %.250s: %s", key, path,
+        kelp_findings_add(findings, "library", KELP_FINDING_WARNING, "%s: %.250s: %s", key, path,
                           strerror(errno));
     } else if (others_write(&about)) {
-        kelp_findings_add(findings, "library", KELP_DOOR_OPEN,
+        kelp_findings_add(findings, "library", KELP_FINDING_PROBLEM,
                           "%s: %.250s is run as you, and others can write it", key, path);
     } else if (!kelp_program_is_known(job)) {
-        kelp_findings_add(findings, "library", KELP_DOOR_NOTE,
+        kelp_findings_add(findings, "library", KELP_FINDING_WARNING,
                           "%s: %.250s is a program that you have not named: commands ask for "
                           "--allow-plugin",
                           key, path);
     } else {
-        kelp_findings_add(findings, "library", KELP_DOOR_CLOSED,
+        kelp_findings_add(findings, "library", KELP_FINDING_OK,
                           "%s: %.250s is a program that you have named", key, path);
     }
 }
 
-void kelp_doors_library(const struct kelp_doctor_run *run, struct kelp_findings *findings)
+void kelp_exposure_library(const struct kelp_doctor_run *run, struct kelp_findings *findings)
 {
     const char *path = run->job->model.plugin;
     struct stat about;
@@ -223,23 +224,23 @@ void kelp_doors_library(const struct kelp_doctor_run *run, struct kelp_findings 
     if (run->job->model.kind == KELP_MODEL_PROGRAM) {
         look_at_program(run->job, findings);
     } else if (run->job->model.kind != KELP_MODEL_PLUGIN) {
-        kelp_findings_add(findings, "library", KELP_DOOR_CLOSED, "the job names none");
+        kelp_findings_add(findings, "library", KELP_FINDING_OK, "the job names none");
     } else if (stat(path, &about) != 0) {
-        kelp_findings_add(findings, "library", KELP_DOOR_NOTE, "model.plugin: %.250s: %s", path,
-                          strerror(errno));
+        kelp_findings_add(findings, "library", KELP_FINDING_WARNING, "model.plugin: %.250s: %s",
+                          path, strerror(errno));
     } else if (run->job->model.plugin_sha256[0] == '\0') {
         kelp_findings_add(findings, "library",
-                          others_write(&about) ? KELP_DOOR_OPEN : KELP_DOOR_NOTE,
+                          others_write(&about) ? KELP_FINDING_PROBLEM : KELP_FINDING_WARNING,
                           "model.plugin: %.250s is code that runs as you, and the job does not say "
                           "which (model.plugin_sha256)%s",
                           path, others_write(&about) ? "; others can write it" : "");
     } else if (!kelp_plugin_is_known(run->job->model.plugin_sha256)) {
-        kelp_findings_add(findings, "library", KELP_DOOR_NOTE,
+        kelp_findings_add(findings, "library", KELP_FINDING_WARNING,
                           "model.plugin: %.250s is code that you have not named: commands ask for "
                           "--allow-plugin",
                           path);
     } else {
-        kelp_findings_add(findings, "library", KELP_DOOR_CLOSED,
+        kelp_findings_add(findings, "library", KELP_FINDING_OK,
                           "model.plugin: %.250s is code that you have named, and no other is taken",
                           path);
     }
