@@ -14,19 +14,21 @@
  *     }
  *     KELP_MODEL("mymodel", build)
  *
- * The library needs this header alone: it links to nothing of Kelp's, but calls the table that it
- * is given. The table only ever grows at its end, so that a library built today loads into every
- * later Kelp of the same KELP_MODEL_ABI.
+ * The library needs only this header: it links to nothing of Kelp's, and calls the table that it is
+ * given. The table only grows at its end, so a library built today loads into every later Kelp of
+ * the same KELP_MODEL_ABI.
  *
- * What a function of the table adds is a node; it returns the node's number, or KELP_MODEL_NONE
- * when something does not fit. The first failure is kept and reported with the layer's name and the
- * shapes; further calls with KELP_MODEL_NONE do nothing, so that nothing has to be checked in
- * between. Shapes are those of one sample: the batch is not part of them. `name` is the layer's
- * name in error texts, for parameters PyTorch's parameter name.
+ * Functions of the table add a node and return its number, or KELP_MODEL_NONE on failure. The first
+ * failure is kept and reported with the layer's name and the shapes; calls with KELP_MODEL_NONE do
+ * nothing, so nothing has to be checked in between. Shapes are those of one sample, without the
+ * batch. `name` is the layer's name in error texts, for parameters PyTorch's parameter name. Texts
+ * and arrays are borrowed until the function returns.
  *
- * A model must be the same each time that it is built: from its params and the sample's shape, not
- * from the time, the environment or random numbers. All workers must have the same library; its
+ * A model must be the same each time it is built: it may depend on its params and the sample's
+ * shape, not on time, environment or random numbers. All workers must have the same library; its
  * digest is part of the job's plan.
+ *
+ * Threads: build() is called on one thread, and may call the table only until it returns.
  */
 #ifndef KELP_MODEL_H
 #define KELP_MODEL_H
@@ -40,17 +42,17 @@ extern "C" {
 
 #define KELP_MODEL_ABI     1u
 #define KELP_MODEL_NONE    UINT32_MAX
-#define KELP_MODEL_NO_BIAS (UINT32_MAX - 1) /* in the place of a bias: the layer has none */
+#define KELP_MODEL_NO_BIAS (UINT32_MAX - 1) /* in place of a bias: the layer has none */
 
 struct kelp_model_builder; /* Kelp's; valid during build() */
 
-/* One input of the samples, or their target. */
+/* An input of the samples, or their target. Kelp's; valid during build(). */
 struct kelp_model_tensor {
     size_t size; /* of this struct, as Kelp knows it */
     uint32_t rank;
     const uint64_t *dims;
-    /* 0: any numbers. Else categories: those at index i of the last dimension are below vocab[i]; a
-     * target of classes has one entry, their number. */
+    /* 0: any numbers. Otherwise categories: those at index i of the last dimension are below
+     * vocab[i]. A target of classes has one entry, the number of classes. */
     uint32_t vocab_count;
     const uint32_t *vocab;
 };
@@ -61,13 +63,13 @@ enum kelp_model_init {
     KELP_MODEL_INIT_NORMAL    /* mean 0, standard deviation a */
 };
 
-/* Of images: sides in the order height, width. */
+/* Window over images: height, then width. */
 struct kelp_model_window {
     size_t size; /* sizeof(struct kelp_model_window) */
     uint32_t kernel[2];
     uint32_t stride[2];
     uint32_t padding[2];
-    uint32_t groups; /* of a convolution; 0 counts as 1 */
+    uint32_t groups; /* of a convolution; 0 means 1 */
 };
 
 struct kelp_model_api {
@@ -75,10 +77,10 @@ struct kelp_model_api {
 
     /* ---- the job ---- */
 
-    /* The text of `name=text` in the job's model.params; NULL when it is not there. */
+    /* The text of `name=text` in the job's model.params; NULL: not set. Valid during build(). */
     const char *(*param)(struct kelp_model_builder *b, const char *name);
-    /* The same as a whole number from low to high, else `otherwise`. One that is no such number
-     * fails the model, naming it. */
+    /* The same as an integer from low to high; `otherwise` if not set. Any other text fails the
+     * model with a line that names the param. */
     uint64_t (*param_integer)(struct kelp_model_builder *b, const char *name, uint64_t otherwise,
                               uint64_t low, uint64_t high);
     double (*param_number)(struct kelp_model_builder *b, const char *name, double otherwise,
@@ -89,17 +91,17 @@ struct kelp_model_api {
     /* Fail, saying why in one line. Returns KELP_MODEL_NONE. */
     uint32_t (*fail)(struct kelp_model_builder *b, const char *text);
 
-    /* ---- what has no operands ---- */
+    /* ---- nodes without operands ---- */
 
-    /* The inputs, in their order; together they take all that a sample has. */
+    /* The inputs, in order; together they must be all of the sample. */
     uint32_t (*input)(struct kelp_model_builder *b, const char *name, uint32_t rank,
                       const uint64_t *dims);
     uint32_t (*parameter)(struct kelp_model_builder *b, const char *name, uint32_t rank,
                           const uint64_t *dims, enum kelp_model_init init, double a);
-    /* A running statistic, such as batch norm's: no parameter of the optimizer. */
+    /* A running statistic, such as batch norm's; the optimizer does not update it. */
     uint32_t (*statistic)(struct kelp_model_builder *b, const char *name, uint32_t rank,
                           const uint64_t *dims, double initial, double momentum);
-    /* The dimensions of a node: 0 for KELP_MODEL_NONE and beyond the last. */
+    /* A node's rank and dimensions; 0 for KELP_MODEL_NONE and past the last dimension. */
     uint32_t (*rank)(struct kelp_model_builder *b, uint32_t node);
     uint64_t (*dim)(struct kelp_model_builder *b, uint32_t node, uint32_t axis);
 
@@ -111,14 +113,14 @@ struct kelp_model_api {
                              uint64_t out, const struct kelp_model_window *window, int bias);
     uint32_t (*layer_batch_norm)(struct kelp_model_builder *b, const char *name, uint32_t x);
     uint32_t (*layer_layer_norm)(struct kelp_model_builder *b, const char *name, uint32_t x);
-    /* ids: an input of categories; column: which of its last dimension, KELP_MODEL_NONE where it
-     * has none. */
+    /* ids: an input of categories; column: index in its last dimension, KELP_MODEL_NONE if it has
+     * none. */
     uint32_t (*layer_embedding)(struct kelp_model_builder *b, const char *name, uint32_t ids,
                                 uint32_t column, uint64_t vocab, uint64_t width);
-    /* x [time, in], first state h and c [hidden]; y[t] = (h, c) of time t, [time, 2 hidden]. */
+    /* x [time, in], initial state h and c [hidden]; y[t] = (h, c) of time t, [time, 2 hidden]. */
     uint32_t (*layer_lstm)(struct kelp_model_builder *b, const char *name, uint32_t x, uint32_t h,
                            uint32_t c);
-    /* queries [q, width]; keys, which are the values too, [k, width]. */
+    /* queries [q, width]; keys, which are also the values, [k, width]. */
     uint32_t (*layer_attention)(struct kelp_model_builder *b, const char *name, uint32_t queries,
                                 uint32_t keys, uint32_t heads);
 
@@ -163,12 +165,12 @@ struct kelp_model_api {
     /* Over the last dimension. */
     uint32_t (*softmax)(struct kelp_model_builder *b, const char *name, uint32_t x);
     uint32_t (*log_softmax)(struct kelp_model_builder *b, const char *name, uint32_t x);
-    /* x [..., queries, keys]: query q sees keys up to q + offset alone. */
+    /* x [..., queries, keys]: query q attends to keys up to q + offset only. */
     uint32_t (*causal_softmax)(struct kelp_model_builder *b, const char *name, uint32_t x,
                                uint32_t offset);
     /* y[..., w] = x[..., w] sigmoid(x[..., width + w]) */
     uint32_t (*glu)(struct kelp_model_builder *b, const char *name, uint32_t x);
-    /* Along the last dimension, kernel odd, the ends repeated. */
+    /* Along the last dimension; kernel is odd; the edge values are repeated. */
     uint32_t (*moving_average)(struct kelp_model_builder *b, const char *name, uint32_t x,
                                uint32_t kernel);
     uint32_t (*add)(struct kelp_model_builder *b, const char *name, uint32_t left, uint32_t right);
@@ -195,7 +197,7 @@ struct kelp_model_api {
                            uint32_t axis);
     uint32_t (*reduce_mean)(struct kelp_model_builder *b, const char *name, uint32_t x,
                             uint32_t axis);
-    /* New functions come here, behind all others. */
+    /* Add new functions here, after all others. */
 };
 
 /* What the library exports, as `kelp_model_plugin`. */
@@ -204,8 +206,8 @@ struct kelp_model_plugin {
     size_t size;     /* sizeof(struct kelp_model_plugin) */
     size_t api_size; /* sizeof(struct kelp_model_api): what the library may call */
     const char *name;
-    /* Adds inputs and layers; returns the output. Its shape is the target's, or as train.loss wants
-     * it: [classes] for cross_entropy and nll, [..., quantiles] for quantile. */
+    /* Adds inputs and layers, and returns the output. Its shape is the target's, or what train.loss
+     * needs: [classes] for cross_entropy and nll, [..., quantiles] for quantile. */
     uint32_t (*build)(const struct kelp_model_api *api, struct kelp_model_builder *b);
 };
 
@@ -215,10 +217,10 @@ struct kelp_model_plugin {
 #define KELP_MODEL_VISIBLE
 #endif
 
-/* The declaration that makes the definition behind it visible, also in C++. */
+/* This declaration makes the following definition visible, also in C++. */
 extern KELP_MODEL_VISIBLE const struct kelp_model_plugin kelp_model_plugin;
 
-/* Export a model, once in a library and outside of any function. */
+/* Export a model: once per library, outside any function. */
 #define KELP_MODEL(model_name, build_function)                                                     \
     const struct kelp_model_plugin kelp_model_plugin = {                                           \
         KELP_MODEL_ABI, sizeof(struct kelp_model_plugin), sizeof(struct kelp_model_api),           \
