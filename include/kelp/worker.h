@@ -171,9 +171,8 @@ struct kelp_worker_tensor {
     uint32_t init;         /* enum kelp_worker_init; shards generate the values */
     float init_a;
     /* 0: a parameter. Above 0: a running statistic, such as batch norm's mean. Its gradient is the
-     * lane's value times the lane's share of the step's samples. The update is w' = (1 - momentum)
-     * w
-     * + momentum g, without the optimizer. */
+     * lane's value times the lane's share of the step's samples. It is updated without the
+     * optimizer: w' = (1 - momentum) w + momentum g. */
     float momentum;
     /* 1: held (frozen). It keeps its initial bits: no update, no weight decay, no part in the norm
      * of the gradient. Do not write its gradient. momentum must be 0. */
