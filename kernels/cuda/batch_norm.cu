@@ -1,41 +1,60 @@
 /*
  * Batch norm. See kernels/operators.h for what it does.
  *
+ * Tensors of all elements are read and written as often as can be where they are larger than the
+ * GPU's cache: forward x twice and y once (with running statistics x once), backward x and dy twice
+ * and dx once. A channel has a few numbers besides.
+ *
  * A channel's sums are taken in float32 by each thread over a short run of elements, and in double
  * over those: parts of the samples first, then a warp adds up a channel's parts and makes of them
  * the few numbers by which the last kernel goes through all elements.
+ *
+ * Mean and variance come of one pass over x: sums of its differences from a number, and of their
+ * squares. In double that number is the channel's first element, the same for all threads, whose
+ * sums so add up. It is one of n elements, so the sum of squares is at most n + 1 times what is
+ * left of it in the variance. A run has a number of its own, which lies nearer: the mean of the
+ * thread's run before it, and the first element in the first one. All runs' squares together are at
+ * most five times the variance's then, the first ones aside, in which it is a run's length at most.
  */
+#include <limits.h>
+
+#include "kernels/cuda/divider.cuh"
 #include "kernels/cuda/groups.cuh"
 
-/* What is added up over a channel: two sums at once. */
+/* What is added up over a channel: two sums at once. `near`: the run's number, or the mean. */
 enum batch_sum {
-    SUM_X,       /* x and 0 */
-    SUM_SQUARES, /* (x - mean)^2 and 0 */
-    SUM_GRADIENT /* dy and dy (x - mean) */
+    SUM_BATCH,   /* x - near and (x - near)^2 */
+    SUM_GRADIENT /* dy and dy (x - near) */
 };
 
 template <enum batch_sum kind>
-static __device__ __forceinline__ void sum_element(float x, float dy, float mean, float *first,
+static __device__ __forceinline__ void sum_element(float x, float dy, float near, float *first,
                                                    float *second)
 {
-    if (kind == SUM_X) {
-        *first = *first + x;
-    } else if (kind == SUM_SQUARES) {
-        *first = *first + (x - mean) * (x - mean);
-    } else {
-        *first = *first + dy;
-        *second = *second + dy * (x - mean);
-    }
+    const float far = x - near;
+    *first = *first + (kind == SUM_BATCH ? far : dy);
+    *second = *second + (kind == SUM_BATCH ? far : dy) * far;
 }
 
 template <enum batch_sum kind>
-static __device__ __forceinline__ void sum_quad(float4 x, float4 dy, float mean, float *first,
+static __device__ __forceinline__ void sum_quad(float4 x, float4 dy, float near, float *first,
                                                 float *second)
 {
-    sum_element<kind>(x.x, dy.x, mean, first, second);
-    sum_element<kind>(x.y, dy.y, mean, first, second);
-    sum_element<kind>(x.z, dy.z, mean, first, second);
-    sum_element<kind>(x.w, dy.w, mean, first, second);
+    sum_element<kind>(x.x, dy.x, near, first, second);
+    sum_element<kind>(x.y, dy.y, near, first, second);
+    sum_element<kind>(x.z, dy.z, near, first, second);
+    sum_element<kind>(x.w, dy.w, near, first, second);
+}
+
+/* A run's sums of `count` elements become part of a thread's. `shift`: what near is from the
+ * channel's own number. */
+template <enum batch_sum kind>
+static __device__ __forceinline__ void add_run(float some, float others, uint32_t count,
+                                               double shift, double *first, double *second)
+{
+    const double sum = (double)some, moved = kind == SUM_BATCH ? shift * (double)count : 0.0;
+    *first = *first + (sum + moved);
+    *second = *second + ((double)others + (kind == SUM_BATCH ? shift * (2.0 * sum + moved) : 0.0));
 }
 
 /* Where sums go, and how they are split. */
@@ -55,91 +74,118 @@ enum { MEAN, A, B, SCALE, FACTORS };
 
 /* ---- sums ------------------------------------------------------------------------------------ */
 
-/* Rows of a thread whose sums are float32. */
+/* Rows of a thread whose sums are float32: a power of two. */
 #ifndef KELP_CUDA_NORM_RUN
 #define KELP_CUDA_NORM_RUN 64u
 #endif
+static constexpr float run_share = 1.0f / (float)KELP_CUDA_NORM_RUN;
 
-/* The sums of four neighbouring channels. */
+/* Blocks of a multiprocessor at once: a large GPU then has all of a launch (PART_BLOCKS,
+ * KELP_CUDA_COLUMN_BLOCKS) under way together, and none is left for later. */
+#define SUM_BLOCKS 4
+
+/* The sums of four neighbouring channels: both of each. */
 struct four {
-    double of[4];
+    double first[4], second[4];
 };
 
-static __device__ __forceinline__ void add_four(struct four *sum, float4 values)
+/* A run's sums of four channels become part of a thread's. near: as in sum_element(). */
+template <enum batch_sum kind>
+static __device__ __forceinline__ void add_runs(float4 some, float4 others, uint32_t count,
+                                                float4 near, float4 origin, struct four *sums)
 {
-    sum->of[0] = sum->of[0] + (double)values.x;
-    sum->of[1] = sum->of[1] + (double)values.y;
-    sum->of[2] = sum->of[2] + (double)values.z;
-    sum->of[3] = sum->of[3] + (double)values.w;
+    add_run<kind>(some.x, others.x, count, (double)near.x - (double)origin.x, &sums->first[0],
+                  &sums->second[0]);
+    add_run<kind>(some.y, others.y, count, (double)near.y - (double)origin.y, &sums->first[1],
+                  &sums->second[1]);
+    add_run<kind>(some.z, others.z, count, (double)near.z - (double)origin.z, &sums->first[2],
+                  &sums->second[2]);
+    add_run<kind>(some.w, others.w, count, (double)near.w - (double)origin.w, &sums->first[3],
+                  &sums->second[3]);
 }
 
-/* The sum over the lines of a block, right in the threads of line 0. `partial`: as
- * kelp__cuda_lines_sum()'s. */
-static __device__ __forceinline__ struct four lines_sum(struct four value, uint32_t across,
-                                                        struct four *partial)
+/* The sums over the lines of a block, in the elements of line 0. All threads call; each has its
+ * own element written before. */
+static __device__ __forceinline__ void add_lines(struct four *sums, uint32_t across)
 {
-    partial[threadIdx.x] = value;
     __syncthreads();
     for (uint32_t step = KELP_CUDA_THREADS / 2; step >= across; step /= 2) {
         if (threadIdx.x < step) {
-            struct four *to = &partial[threadIdx.x];
-            const struct four *other = &partial[threadIdx.x + step];
+            struct four *to = &sums[threadIdx.x];
+            const struct four *other = &sums[threadIdx.x + step];
             KELP_CUDA_UNROLL_ALL
             for (int n = 0; n < 4; n++) {
-                to->of[n] = to->of[n] + other->of[n];
+                to->first[n] = to->first[n] + other->first[n];
+                to->second[n] = to->second[n] + other->second[n];
             }
         }
         __syncthreads();
     }
-    return partial[threadIdx.x];
 }
 
-template <enum batch_sum kind, bool vector>
-static __global__ void sum_columns(const struct kelp_batch_norm p, const struct batch_plan plan)
+static __device__ __forceinline__ float4 load_columns(const float *from, bool vector, uint64_t left)
 {
-    KELP_CUDA_SHARED struct four partial[KELP_CUDA_THREADS];
+    return vector ? kelp__cuda_load(from, true) : kelp__cuda_load_some(from, left);
+}
+
+/* Threads keep their sums in shared memory between runs: registers are for what is loaded. */
+template <enum batch_sum kind, bool vector>
+static __global__ void __launch_bounds__(KELP_CUDA_THREADS, SUM_BLOCKS)
+    sum_columns(const struct kelp_batch_norm p, const struct batch_plan plan)
+{
+    KELP_CUDA_SHARED struct four sums[KELP_CUDA_THREADS];
     const struct kelp__cuda_columns across = plan.across;
     const uint32_t lane = threadIdx.x % across.across, line = threadIdx.x / across.across;
-    const uint64_t c = (blockIdx.x % across.blocks * across.across + lane) * 4;
-    const uint64_t part = blockIdx.x / across.blocks, begin = part * across.part_rows;
+    const uint32_t blocks = (uint32_t)across.blocks, part = blockIdx.x / blocks;
+    const uint32_t quad = (blockIdx.x - part * blocks) * across.across + lane;
+    const uint64_t c = 4 * (uint64_t)quad, begin = part * across.part_rows;
     const uint64_t end =
         begin + across.part_rows < across.rows ? begin + across.part_rows : across.rows;
-    const uint64_t left = c < across.columns ? across.columns - c : 0;
-    const uint64_t run = (uint64_t)KELP_CUDA_NORM_RUN * across.lines;
-    const float *x = p.x + c, *dy = p.dy + c;
+    const uint32_t left = c + 4 <= across.columns ? 4
+                          : c < across.columns    ? (uint32_t)(across.columns - c)
+                                                  : 0;
+    const uint64_t first = begin + line, stride = across.lines * across.columns;
+    uint32_t rows = left != 0 ? (uint32_t)kelp__cuda_rounds(first, end, across.lines) : 0;
+    const float *x = p.x + c + first * across.columns, *dy = p.dy + c + first * across.columns;
     const float4 zeros = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-    const float4 mean = kind == SUM_X ? zeros : kelp__cuda_load_some(p.mean + c, left);
-    struct four first = {}, second = {};
-    for (uint64_t from = left != 0 ? begin + line : end; from < end; from += run) {
+    float4 near = zeros;
+    if (rows != 0) {
+        near = kind == SUM_BATCH ? load_columns(x, vector, left)
+                                 : kelp__cuda_load_some(p.mean + c, left);
+    }
+    sums[threadIdx.x] = {};
+    while (rows != 0) {
+        const uint32_t run = rows < KELP_CUDA_NORM_RUN ? rows : KELP_CUDA_NORM_RUN;
         float4 some = zeros, others = zeros;
-        KELP_CUDA_UNROLL(4)
-        KELP_CUDA_STEPS(s, from, end - from < run ? end : from + run, across.lines)
-        {
-            const uint64_t at = s * across.columns;
+        KELP_CUDA_UNROLL(kind == SUM_BATCH ? 4 : 2)
+        for (uint32_t row = 0; row < run; row++) {
+            const float4 values = load_columns(x, vector, left);
             float4 slopes = zeros;
-            const float4 values =
-                vector ? kelp__cuda_load(x + at, true) : kelp__cuda_load_some(x + at, left);
+            x += stride;
             if (kind == SUM_GRADIENT) {
-                slopes =
-                    vector ? kelp__cuda_load(dy + at, true) : kelp__cuda_load_some(dy + at, left);
+                slopes = load_columns(dy, vector, left);
+                dy += stride;
             }
-            sum_element<kind>(values.x, slopes.x, mean.x, &some.x, &others.x);
-            sum_element<kind>(values.y, slopes.y, mean.y, &some.y, &others.y);
-            sum_element<kind>(values.z, slopes.z, mean.z, &some.z, &others.z);
-            sum_element<kind>(values.w, slopes.w, mean.w, &some.w, &others.w);
+            sum_element<kind>(values.x, slopes.x, near.x, &some.x, &others.x);
+            sum_element<kind>(values.y, slopes.y, near.y, &some.y, &others.y);
+            sum_element<kind>(values.z, slopes.z, near.z, &some.z, &others.z);
+            sum_element<kind>(values.w, slopes.w, near.w, &some.w, &others.w);
         }
-        add_four(&first, some);
-        add_four(&second, others);
+        add_runs<kind>(some, others, run, near,
+                       kind == SUM_BATCH ? kelp__cuda_load_some(p.x + c, left) : near,
+                       &sums[threadIdx.x]);
+        if (kind == SUM_BATCH) { /* a shorter run is the last one */
+            near = make_float4(near.x + some.x * run_share, near.y + some.y * run_share,
+                               near.z + some.z * run_share, near.w + some.w * run_share);
+        }
+        rows -= run;
     }
-    first = lines_sum(first, across.across, partial);
-    if (kind == SUM_GRADIENT) {
-        second = lines_sum(second, across.across, partial);
-    }
-    double2 *to = plan.partial + c * plan.parts + part;
+    add_lines(sums, across.across);
+    double2 *to = plan.partial + 4 * (uint64_t)quad * plan.parts + part;
     KELP_CUDA_UNROLL_ALL
     for (uint64_t n = 0; n < 4; n++) {
         if (line == 0 && left > n) {
-            to[n * plan.parts] = make_double2(first.of[n], second.of[n]);
+            to[n * plan.parts] = make_double2(sums[lane].first[n], sums[lane].second[n]);
         }
     }
 }
@@ -147,7 +193,7 @@ static __global__ void sum_columns(const struct kelp_batch_norm p, const struct 
 /* What a thread adds up of a segment. */
 template <enum batch_sum kind, enum kelp__cuda_layout layout>
 static __device__ __forceinline__ void sum_segment(const float *x, const float *dy, uint64_t count,
-                                                   float mean, uint32_t lane, uint32_t lanes,
+                                                   float near, uint32_t lane, uint32_t lanes,
                                                    float *first, float *second)
 {
     const bool vector = layout == KELP_CUDA_VECTORS;
@@ -155,7 +201,7 @@ static __device__ __forceinline__ void sum_segment(const float *x, const float *
         KELP_CUDA_UNROLL(4)
         KELP_CUDA_STEPS(i, lane, count, lanes)
         {
-            sum_element<kind>(x[i], kind == SUM_GRADIENT ? dy[i] : 0.0f, mean, first, second);
+            sum_element<kind>(x[i], kind == SUM_GRADIENT ? dy[i] : 0.0f, near, first, second);
         }
     } else {
         KELP_CUDA_UNROLL(4)
@@ -163,13 +209,24 @@ static __device__ __forceinline__ void sum_segment(const float *x, const float *
         {
             const float4 values = kelp__cuda_load(x + i, vector);
             sum_quad<kind>(values, kind == SUM_GRADIENT ? kelp__cuda_load(dy + i, vector) : values,
-                           mean, first, second);
+                           near, first, second);
         }
     }
 }
 
+/* How many elements that are. */
+template <enum kelp__cuda_layout layout>
+static __device__ __forceinline__ uint32_t segment_count(uint64_t count, uint32_t lane,
+                                                         uint32_t lanes)
+{
+    return layout == KELP_CUDA_SINGLES
+               ? (uint32_t)kelp__cuda_rounds(lane, count, lanes)
+               : 4 * (uint32_t)kelp__cuda_rounds(4 * lane, count, 4 * lanes);
+}
+
 template <enum batch_sum kind, enum kelp__cuda_layout layout>
-static __global__ void sum_planes(const struct kelp_batch_norm p, const struct batch_plan plan)
+static __global__ void __launch_bounds__(KELP_CUDA_THREADS, SUM_BLOCKS)
+    sum_planes(const struct kelp_batch_norm p, const struct batch_plan plan)
 {
     KELP_CUDA_SHARED double partial[2][KELP_CUDA_THREADS / KELP_CUDA_WARP];
     const uint32_t lane = threadIdx.x % plan.lanes, group = threadIdx.x / plan.lanes;
@@ -178,21 +235,32 @@ static __global__ void sum_planes(const struct kelp_batch_norm p, const struct b
     const uint64_t begin = part * plan.part_units;
     const uint64_t end =
         begin + plan.part_units < plan.units ? begin + plan.part_units : plan.units;
-    const float mean = kind == SUM_X ? 0.0f : p.mean[channel];
+    const float origin = kind == SUM_BATCH ? p.x[channel * p.inner] : p.mean[channel];
+    float near = origin, some = 0.0f, others = 0.0f;
     double first = 0.0, second = 0.0;
+    uint32_t run = 0;
+    bool begun = kind != SUM_BATCH; /* near is the thread's own */
     for (uint64_t unit = begin + group; unit < end; unit += groups) {
         const uint64_t offset = unit % plan.segments * plan.segment, left = p.inner - offset;
         const uint64_t at = (unit / plan.segments * p.channels + channel) * p.inner + offset;
-        float some = 0.0f, others = 0.0f;
-        sum_segment<kind, layout>(p.x + at, p.dy + at, left < plan.segment ? left : plan.segment,
-                                  mean, lane, plan.lanes, &some, &others);
-        first = first + (double)some;
-        second = second + (double)others;
+        const uint64_t count = left < plan.segment ? left : plan.segment;
+        const uint32_t mine = segment_count<layout>(count, lane, plan.lanes);
+        if (!begun && mine != 0) {
+            near = p.x[at + (layout == KELP_CUDA_SINGLES ? lane : 4 * lane)];
+            begun = true;
+        }
+        sum_segment<kind, layout>(p.x + at, p.dy + at, count, near, lane, plan.lanes, &some,
+                                  &others);
+        run += mine;
+        if (run >= KELP_CUDA_NORM_RUN || unit + groups >= end) {
+            add_run<kind>(some, others, run, (double)near - (double)origin, &first, &second);
+            near = kind == SUM_BATCH && run != 0 ? near + some / (float)run : near;
+            some = others = 0.0f;
+            run = 0;
+        }
     }
     first = kelp__cuda_block_sum(first, partial[0]);
-    if (kind == SUM_GRADIENT) {
-        second = kelp__cuda_block_sum(second, partial[1]);
-    }
+    second = kelp__cuda_block_sum(second, partial[1]);
     if (threadIdx.x == 0) {
         plan.partial[channel * plan.parts + part] = make_double2(first, second);
     }
@@ -226,11 +294,41 @@ static __device__ __forceinline__ void write_statistic(const struct kelp_batch_n
 
 /* y = (x - mean) a + b. */
 static __device__ __forceinline__ void set_forward(const struct kelp_batch_norm &p, float *factors,
-                                                   uint64_t c, float mean, float rstd)
+                                                   uint64_t c, float mean, float a, float b)
 {
     factors[MEAN * (uint64_t)p.channels + c] = mean;
-    factors[A * (uint64_t)p.channels + c] = rstd * p.weight[c];
-    factors[B * (uint64_t)p.channels + c] = p.bias[c];
+    factors[A * (uint64_t)p.channels + c] = a;
+    factors[B * (uint64_t)p.channels + c] = b;
+}
+
+/* The channel's first element. */
+static __device__ __forceinline__ double origin_of(const struct kelp_batch_norm &p,
+                                                   const struct batch_plan &plan, uint64_t c)
+{
+    return (double)p.x[plan.columns ? c : c * p.inner];
+}
+
+/* first and second: the sums of differences from the channel's first element, and of squares. What
+ * the mean loses as float32 goes into b. */
+static __device__ __forceinline__ void finish_batch(const struct kelp_batch_norm &p,
+                                                    const struct batch_plan &plan, uint64_t c,
+                                                    double count, double first, double second)
+{
+    const double mean = origin_of(p, plan, c) + first / count, left = first * first / count;
+    const double squares = second < left ? 0.0 : second - left;
+    const float rounded = (float)mean;
+    const float rstd = (float)(1.0 / sqrt(squares / count + (double)p.eps));
+    const float a = rstd * p.weight[c];
+    p.mean[c] = rounded;
+    p.rstd[c] = rstd;
+    if (p.statistic_mean) {
+        write_statistic(p, p.statistic_mean + c, mean);
+    }
+    if (p.statistic_variance) {
+        write_statistic(p, p.statistic_variance + c, squares / (count - 1.0));
+    }
+    set_forward(p, plan.factors, c, rounded, a,
+                (float)((double)p.bias[c] + ((double)rounded - mean) * (double)a));
 }
 
 /* dx = (dy - a - (x - mean) b) scale. */
@@ -272,18 +370,8 @@ static __global__ void finish(const struct kelp_batch_norm p, const struct batch
     if (lane != 0 || c >= p.channels) {
         return;
     }
-    if (kind == SUM_X) {
-        p.mean[c] = (float)(first / count);
-        if (p.statistic_mean) {
-            write_statistic(p, p.statistic_mean + c, first / count);
-        }
-    } else if (kind == SUM_SQUARES) {
-        const float rstd = (float)(1.0 / sqrt(first / count + (double)p.eps));
-        p.rstd[c] = rstd;
-        if (p.statistic_variance) {
-            write_statistic(p, p.statistic_variance + c, first / (count - 1.0));
-        }
-        set_forward(p, plan.factors, c, p.mean[c], rstd);
+    if (kind == SUM_BATCH) {
+        finish_batch(p, plan, c, count, first, second);
     } else {
         finish_gradient(p, plan.factors, c, count, first, second);
     }
@@ -293,8 +381,8 @@ static __global__ void prepare_running(const struct kelp_batch_norm p, float *fa
 {
     KELP_CUDA_FOR (c, p.channels) {
         const double variance = (double)p.running_variance[c];
-        set_forward(p, factors, c, p.running_mean[c],
-                    (float)(1.0 / sqrt(variance + (double)p.eps)));
+        const float rstd = (float)(1.0 / sqrt(variance + (double)p.eps));
+        set_forward(p, factors, c, p.running_mean[c], rstd * p.weight[c], p.bias[c]);
     }
 }
 
@@ -314,6 +402,8 @@ struct affine {
     uint64_t samples, channels, inner;
     const float *factors;
     enum kelp_write write;
+    bool counted; /* elements are, in 31 bits: by these */
+    struct kelp__cuda_divider by_inner, by_channels;
 };
 struct factors {
     float mean, a, b, scale;
@@ -342,6 +432,22 @@ struct cursor {
 };
 
 template <bool gradient>
+static __device__ __forceinline__ struct cursor cursor_at(const struct affine &p, uint64_t at)
+{
+    uint64_t plane, sample;
+    if (p.counted) {
+        plane = kelp__cuda_divide(p.by_inner, (uint32_t)at);
+        sample = kelp__cuda_divide(p.by_channels, (uint32_t)plane);
+    } else {
+        plane = at / p.inner;
+        sample = plane / p.channels;
+    }
+    struct cursor cursor = {at - plane * p.inner, plane - sample * p.channels, {}};
+    cursor.factors = factors_of<gradient>(p, cursor.channel);
+    return cursor;
+}
+
+template <bool gradient>
 static __device__ __forceinline__ float affine_next(const struct affine &p, struct cursor *cursor,
                                                     float x, float dy)
 {
@@ -368,9 +474,7 @@ template <bool gradient, bool vector> static __global__ void affine_planes(const
         if (gradient) {
             dy = whole ? kelp__cuda_load(p.dy + at, true) : kelp__cuda_load_some(p.dy + at, left);
         }
-        const uint64_t plane = at / p.inner;
-        struct cursor cursor = {at - plane * p.inner, plane % p.channels, {}};
-        cursor.factors = factors_of<gradient>(p, cursor.channel);
+        struct cursor cursor = cursor_at<gradient>(p, at);
         value.x = affine_next<gradient>(p, &cursor, x.x, dy.x);
         value.y = affine_next<gradient>(p, &cursor, x.y, dy.y);
         value.z = affine_next<gradient>(p, &cursor, x.z, dy.z);
@@ -437,7 +541,7 @@ static void launch_affine(struct kelp_stream *stream, const struct affine *p)
 /* ---- operators ------------------------------------------------------------------------------- */
 
 #define SEGMENT     8192u /* elements at most; a multiple of four */
-#define PART_BLOCKS 1024u /* of all parts, if there are planes enough */
+#define PART_BLOCKS 512u  /* of all parts, if there are planes enough */
 
 static void plan_planes(struct batch_plan *plan, const struct kelp_batch_norm *p)
 {
@@ -493,6 +597,14 @@ static struct affine affine_of(const struct kelp_batch_norm *p, const float *fac
     affine.channels = p->channels;
     affine.inner = columns ? 1 : p->inner;
     affine.factors = factors;
+    affine.counted = affine.samples * affine.channels <= INT_MAX &&
+                     affine.inner <= INT_MAX / (affine.samples * affine.channels != 0
+                                                    ? affine.samples * affine.channels
+                                                    : 1);
+    if (affine.counted && affine.inner != 0) {
+        affine.by_inner = kelp__cuda_divider_of((uint32_t)affine.inner);
+        affine.by_channels = kelp__cuda_divider_of((uint32_t)affine.channels);
+    }
     return affine;
 }
 
@@ -504,11 +616,8 @@ void kelp__cuda_batch_norm(struct kelp_stream *stream, const struct kelp_batch_n
         return;
     }
     if (p->training) {
-        launch_sums<SUM_X>(stream, p, &plan);
-        KELP_CUDA_LAUNCH(stream, finish<SUM_X>, finish_blocks(p), KELP_CUDA_THREADS, *p, plan);
-        launch_sums<SUM_SQUARES>(stream, p, &plan);
-        KELP_CUDA_LAUNCH(stream, finish<SUM_SQUARES>, finish_blocks(p), KELP_CUDA_THREADS, *p,
-                         plan);
+        launch_sums<SUM_BATCH>(stream, p, &plan);
+        KELP_CUDA_LAUNCH(stream, finish<SUM_BATCH>, finish_blocks(p), KELP_CUDA_THREADS, *p, plan);
     } else {
         KELP_CUDA_LAUNCH(stream, prepare_running, kelp__cuda_blocks(p->channels), KELP_CUDA_THREADS,
                          *p, plan.factors);

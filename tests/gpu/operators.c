@@ -28,6 +28,7 @@
 #include "tests/lib/channels_last.h"
 #include "tests/lib/cuda/operator_cases.h"
 #include "tests/lib/cuda/operator_faults.h"
+#include "tests/lib/cuda/operator_norm.h"
 
 #define EXIT_SKIPPED 77
 #define JOBS_MAX     64u
@@ -256,6 +257,10 @@ static void check_faults(void)
         report("bad ids and classes", status, &error);
         status = operator_memory_check(&devices, &error);
         report("after too large an allocation", status, &error);
+        double worst = 0.0;
+        status = operator_norm_check(&devices, &worst, &error);
+        report("batch norm far from zero", status, &error);
+        printf("its largest difference from float64: %.1e\n", worst);
         status = operator_marks_check(&devices, &error);
         report("marks", status, &error);
         status = operator_after_check(&devices, &error);

@@ -12,6 +12,7 @@
 #include "tests/lib/cuda/emulated_device.h"
 #include "tests/lib/cuda/operator_cases.h"
 #include "tests/lib/cuda/operator_faults.h"
+#include "tests/lib/cuda/operator_norm.h"
 #include "tests/lib/suite.h"
 
 #define SEEDS       1   /* of the cases' sizes and values, from KELP_CUDA_SEED (0) on */
@@ -107,6 +108,13 @@ KELP_TEST(too_large_an_allocation)
 {
     struct kelp_error error = {KELP_OK, ""};
     ck_assert_msg(operator_memory_check(&devices, &error) == KELP_OK, "%s", error.text);
+}
+
+/* One pass over a batch loses no digits of its variance. */
+KELP_TEST(batch_norm_is_exact)
+{
+    struct kelp_error error = {KELP_OK, ""};
+    ck_assert_msg(operator_norm_check(&devices, NULL, &error) == KELP_OK, "%s", error.text);
 }
 
 KELP_TEST(marks)

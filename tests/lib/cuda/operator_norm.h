@@ -1,0 +1,21 @@
+/*
+ * How exact batch norm is where its sums lose digits.
+ *
+ * Errors: KELP_ERR_MISMATCH, with the case and what differs; KELP_ERR_NO_MEMORY and KELP_ERR_DEVICE
+ * of the devices.
+ */
+#ifndef KELP_TESTS_LIB_CUDA_OPERATOR_NORM_H
+#define KELP_TESTS_LIB_CUDA_OPERATOR_NORM_H
+
+#include "tests/lib/cuda/operator_cases.h"
+
+/*
+ * Means 10,000 deviations from zero, first rows far from all others, values that rise from row to
+ * row, a constant: mean, deviation, running statistics and y are within 1e-5 of what float64 makes
+ * of them, mean and deviation as the CPU's are. ret_worst: the largest such difference; may be
+ * NULL.
+ */
+kelp_status operator_norm_check(const struct case_devices *devices, double *ret_worst,
+                                struct kelp_error *reterr);
+
+#endif
