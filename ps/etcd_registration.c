@@ -7,6 +7,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "common/base/clock.h"
 #include "common/base/json.h"
 #include "common/job/job.h"
 #include "common/log/log.h"
@@ -225,18 +226,13 @@ static kelp_status put_entry(struct kelp_registration *registration, bool again,
 static void wait_for_change(struct kelp_registration *registration, uint32_t timeout_ms,
                             bool until_lost)
 {
-    struct timespec until;
+    const uint64_t until_ms = kelp_clock_ms() + timeout_ms;
 
-    (void)clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_nsec += (long)(timeout_ms % 1000) * 1000000;
-    until.tv_sec += timeout_ms / 1000 + until.tv_nsec / 1000000000;
-    until.tv_nsec %= 1000000000;
     (void)pthread_mutex_lock(&registration->lock);
     bool timed_out = false;
     while (!registration->stop && !registration->replaced && !registration->refused && !timed_out &&
            !(until_lost && registration->lost)) {
-        timed_out =
-            pthread_cond_timedwait(&registration->changed, &registration->lock, &until) != 0;
+        timed_out = !kelp_clock_wait(&registration->changed, &registration->lock, until_ms);
     }
     (void)pthread_mutex_unlock(&registration->lock);
 }

@@ -6,8 +6,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "common/base/clock.h"
 #include "common/etcd/etcd_endpoint.h"
 
 enum order { ORDER_NONE, ORDER_TAKE_AWAY, ORDER_KILL, ORDER_START, ORDER_END };
@@ -25,20 +25,6 @@ struct kelp_chaos_etcd {
     pid_t pid;
     struct kelp_error error; /* of the last start */
 };
-
-static struct timespec later(uint32_t ms)
-{
-    struct timespec when;
-
-    (void)clock_gettime(CLOCK_MONOTONIC, &when);
-    when.tv_sec += ms / 1000;
-    when.tv_nsec += (long)(ms % 1000) * 1000000;
-    if (when.tv_nsec >= 1000000000) {
-        when.tv_sec++;
-        when.tv_nsec -= 1000000000;
-    }
-    return when;
-}
 
 /* ---- the thread; the lock is held when each begins and ends -------------------------------- */
 
@@ -72,12 +58,12 @@ static void start(struct kelp_chaos_etcd *etcd)
 /* Away for as long as it is to be, unless another order comes. */
 static void take_away(struct kelp_chaos_etcd *etcd)
 {
-    struct timespec end = later(etcd->away_ms);
-    int error = 0;
+    const uint64_t end_ms = kelp_clock_ms() + etcd->away_ms;
+    bool over = false;
 
     stop(etcd, etcd->in_order ? KELP_CHAOS_ETCD_GRACE_MS : 0);
-    while (etcd->order == ORDER_TAKE_AWAY && error == 0) {
-        error = pthread_cond_timedwait(&etcd->change, &etcd->lock, &end);
+    while (etcd->order == ORDER_TAKE_AWAY && !over) {
+        over = !kelp_clock_wait(&etcd->change, &etcd->lock, end_ms);
     }
     if (etcd->order == ORDER_TAKE_AWAY) {
         start(etcd);
@@ -151,13 +137,8 @@ void kelp_chaos_etcd_kill(struct kelp_chaos_etcd *etcd)
 
 static kelp_status make_thread(struct kelp_chaos_etcd *etcd, struct kelp_error *reterr)
 {
-    pthread_condattr_t attributes;
-
     (void)pthread_mutex_init(&etcd->lock, NULL);
-    (void)pthread_condattr_init(&attributes);
-    (void)pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    (void)pthread_cond_init(&etcd->change, &attributes);
-    (void)pthread_condattr_destroy(&attributes);
+    (void)pthread_cond_init(&etcd->change, NULL);
     int error = pthread_create(&etcd->thread, NULL, etcd_thread, etcd);
     return error == 0
                ? KELP_OK

@@ -4,10 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "common/base/address.h"
+#include "common/base/clock.h"
 #include "common/base/process_name.h"
 #include "common/base/sha256.h"
 #include "common/etcd/etcd_endpoint.h"
@@ -232,14 +232,10 @@ bool kelp_stop_raised(struct kelp_stop *stop)
 /* Wait until it is raised, at most wait_ms. Returns whether it is. */
 static bool wait_raised(struct kelp_stop *stop, uint32_t wait_ms)
 {
-    struct timespec until;
-    (void)clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_sec += wait_ms / 1000;
-    until.tv_nsec += (long)(wait_ms % 1000) * 1000000;
-    until.tv_sec += until.tv_nsec / 1000000000;
-    until.tv_nsec %= 1000000000;
+    const uint64_t until_ms = kelp_clock_ms() + wait_ms;
+
     (void)pthread_mutex_lock(&stop->mutex);
-    while (!stop->raised && pthread_cond_timedwait(&stop->changed, &stop->mutex, &until) == 0) {
+    while (!stop->raised && kelp_clock_wait(&stop->changed, &stop->mutex, until_ms)) {
     }
     bool raised = stop->raised;
     (void)pthread_mutex_unlock(&stop->mutex);

@@ -7,10 +7,11 @@
 #include <string.h>
 #include <time.h>
 
+#include "common/base/clock.h"
 #include "common/log/log.h"
 
-#define LOOK_S INT64_C(3600)
-#define DAY_S  INT64_C(86400)
+#define LOOK_MS UINT64_C(3600000)
+#define DAY_S   INT64_C(86400)
 
 struct kelp_expiry_watch {
     struct kelp_credentials *credentials;
@@ -62,17 +63,14 @@ static void tell(struct kelp_expiry_watch *watch)
 static void *look(void *user)
 {
     struct kelp_expiry_watch *watch = user;
-    struct timespec next;
 
     (void)pthread_mutex_lock(&watch->lock);
     while (!watch->stopped) {
         (void)pthread_mutex_unlock(&watch->lock);
         tell(watch);
-        (void)clock_gettime(CLOCK_REALTIME, &next);
-        next.tv_sec += LOOK_S;
+        const uint64_t next_ms = kelp_clock_ms() + LOOK_MS;
         (void)pthread_mutex_lock(&watch->lock);
-        while (!watch->stopped &&
-               pthread_cond_timedwait(&watch->change, &watch->lock, &next) == 0) {
+        while (!watch->stopped && kelp_clock_wait(&watch->change, &watch->lock, next_ms)) {
         }
     }
     (void)pthread_mutex_unlock(&watch->lock);

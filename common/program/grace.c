@@ -1,36 +1,22 @@
 #include "common/program/grace.h"
 
-#include <errno.h>
-#include <time.h>
-
+#include "common/base/clock.h"
 #include "common/log/log.h"
 
 void kelp_grace_init(struct kelp_grace *grace, uint32_t ms, void (*over)(void *user), void *user)
 {
-    pthread_condattr_t attributes;
-
     *grace = (struct kelp_grace){.ms = ms, .over = over, .user = user};
     (void)pthread_mutex_init(&grace->lock, NULL);
-    (void)pthread_condattr_init(&attributes);
-    (void)pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    (void)pthread_cond_init(&grace->change, &attributes);
-    (void)pthread_condattr_destroy(&attributes);
+    (void)pthread_cond_init(&grace->change, NULL);
 }
 
 static void *run(void *user)
 {
     struct kelp_grace *grace = user;
-    struct timespec until;
-    int waited = 0;
+    const uint64_t until_ms = kelp_clock_ms() + grace->ms;
 
-    (void)clock_gettime(CLOCK_MONOTONIC, &until); /* cannot fail for this clock */
-    until.tv_sec += grace->ms / 1000;
-    until.tv_nsec += (long)(grace->ms % 1000) * 1000000;
-    until.tv_sec += until.tv_nsec / 1000000000;
-    until.tv_nsec %= 1000000000;
     (void)pthread_mutex_lock(&grace->lock);
-    while (!grace->ended && waited != ETIMEDOUT) {
-        waited = pthread_cond_timedwait(&grace->change, &grace->lock, &until);
+    while (!grace->ended && kelp_clock_wait(&grace->change, &grace->lock, until_ms)) {
     }
     bool over = !grace->ended;
     (void)pthread_mutex_unlock(&grace->lock);

@@ -25,19 +25,12 @@ static void count_given_back(void)
 
 size_t kelp__rpc_borrowed_await(uint32_t timeout_ms)
 {
-    pthread_condattr_t attributes;
-    pthread_cond_t none;
+    pthread_cond_t none = PTHREAD_COND_INITIALIZER;
     const uint64_t end_ms = kelp_clock_ms() + timeout_ms;
-    const struct timespec end = {.tv_sec = (time_t)(end_ms / 1000),
-                                 .tv_nsec = (long)(end_ms % 1000) * 1000000};
 
-    (void)pthread_condattr_init(&attributes);
-    (void)pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    (void)pthread_cond_init(&none, &attributes);
-    (void)pthread_condattr_destroy(&attributes);
     (void)pthread_mutex_lock(&awaited_lock);
     awaited = &none;
-    while (atomic_load(&borrowed) > 0 && pthread_cond_timedwait(&none, &awaited_lock, &end) == 0) {
+    while (atomic_load(&borrowed) > 0 && kelp_clock_wait(&none, &awaited_lock, end_ms)) {
     }
     awaited = NULL;
     (void)pthread_mutex_unlock(&awaited_lock);

@@ -10,8 +10,8 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "common/base/clock.h"
 #include "common/log/log.h"
 #include "ps/service/map_internal.h"
 
@@ -54,20 +54,15 @@ static bool wait_for_storage(const char *text, void *user)
 {
     struct kelp__service_load *load = user;
     struct kelp_service *service = load->service;
-    struct timespec until;
+    const uint64_t now_ms = kelp_clock_ms();
+    struct kelp_shard_event event = {.kind = KELP_SHARD_ON_STORAGE_MISSING,
+                                     .missing = {text, now_ms}};
 
-    (void)clock_gettime(CLOCK_MONOTONIC, &until); /* cannot fail for this clock */
-    struct kelp_shard_event event = {
-        .kind = KELP_SHARD_ON_STORAGE_MISSING,
-        .missing = {text, (uint64_t)until.tv_sec * 1000 + (uint64_t)until.tv_nsec / 1000000}};
-    until.tv_nsec += (long)KELP_PS_STORAGE_LOOK_MS * 1000 * 1000;
-    until.tv_sec += until.tv_nsec / 1000000000;
-    until.tv_nsec %= 1000000000;
     (void)pthread_mutex_lock(&service->control_lock);
     bool again = kelp__service_control_apply(service, &event) == KELP_OK;
-    int waited = 0;
-    while (again && !load->cancelled && waited == 0) {
-        waited = pthread_cond_timedwait(&service->load_cancelled, &service->control_lock, &until);
+    while (again && !load->cancelled &&
+           kelp_clock_wait(&service->load_cancelled, &service->control_lock,
+                           now_ms + KELP_PS_STORAGE_LOOK_MS)) {
     }
     again = again && !load->cancelled;
     (void)pthread_mutex_unlock(&service->control_lock);
@@ -238,12 +233,7 @@ kelp_status kelp__service_load_plan(struct kelp_service *service, const char *te
 
 void kelp__service_load_init(struct kelp_service *service)
 {
-    pthread_condattr_t attributes;
-
-    (void)pthread_condattr_init(&attributes);
-    (void)pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    (void)pthread_cond_init(&service->load_cancelled, &attributes);
-    (void)pthread_condattr_destroy(&attributes);
+    (void)pthread_cond_init(&service->load_cancelled, NULL);
 }
 
 void kelp__service_load_stop(struct kelp_service *service)

@@ -3,7 +3,6 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
-#include <time.h>
 
 #include "common/base/clock.h"
 
@@ -38,13 +37,7 @@ static void keep(struct kelp_loop_keeper *keeper)
 /* The lock is taken. */
 static void wait_a_while(struct kelp_loop_keeper *keeper)
 {
-    struct timespec until;
-
-    (void)clock_gettime(CLOCK_MONOTONIC, &until); /* cannot fail for this clock */
-    until.tv_nsec += (long)PATIENCE_MS * 1000000;
-    until.tv_sec += until.tv_nsec / 1000000000;
-    until.tv_nsec %= 1000000000;
-    (void)pthread_cond_timedwait(&keeper->changed, &keeper->lock, &until);
+    (void)kelp_clock_wait(&keeper->changed, &keeper->lock, kelp_clock_ms() + PATIENCE_MS);
 }
 
 /* The owner may be back soon. The lock is taken. */
@@ -86,7 +79,6 @@ kelp_status kelp_loop_keeper_start(struct kelp_rpc_loop *loop, void (*ran)(void 
                                    struct kelp_loop_keeper **ret_keeper, struct kelp_error *reterr)
 {
     struct kelp_loop_keeper *keeper = calloc(1, sizeof(*keeper));
-    pthread_condattr_t attributes;
 
     if (!keeper) {
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for a thread");
@@ -95,10 +87,7 @@ kelp_status kelp_loop_keeper_start(struct kelp_rpc_loop *loop, void (*ran)(void 
     keeper->ran = ran;
     keeper->user = user;
     (void)pthread_mutex_init(&keeper->lock, NULL);
-    (void)pthread_condattr_init(&attributes);
-    (void)pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    (void)pthread_cond_init(&keeper->changed, &attributes);
-    (void)pthread_condattr_destroy(&attributes);
+    (void)pthread_cond_init(&keeper->changed, NULL);
     if (pthread_create(&keeper->thread, NULL, run, keeper) != 0) {
         (void)pthread_cond_destroy(&keeper->changed);
         (void)pthread_mutex_destroy(&keeper->lock);

@@ -3,8 +3,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "common/base/clock.h"
 #include "common/etcd/etcd.h"
 #include "tests/lib/etcd/etcd_fixture.h"
 #include "tests/lib/suite.h"
@@ -182,17 +182,10 @@ static void flag_raise(void *user)
 /* The count after at most wait_ms, as soon as it reaches wanted. */
 static int flag_wait(struct flag *flag, int wanted, int wait_ms)
 {
-    struct timespec end;
+    const uint64_t end_ms = kelp_clock_ms() + (uint64_t)wait_ms;
 
-    (void)clock_gettime(CLOCK_REALTIME, &end);
-    end.tv_sec += wait_ms / 1000;
-    end.tv_nsec += (long)(wait_ms % 1000) * 1000000;
-    if (end.tv_nsec >= 1000000000) {
-        end.tv_sec++;
-        end.tv_nsec -= 1000000000;
-    }
     (void)pthread_mutex_lock(&flag->lock);
-    while (flag->count < wanted && pthread_cond_timedwait(&flag->changed, &flag->lock, &end) == 0) {
+    while (flag->count < wanted && kelp_clock_wait(&flag->changed, &flag->lock, end_ms)) {
     }
     int count = flag->count;
     (void)pthread_mutex_unlock(&flag->lock);

@@ -4,7 +4,8 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
+
+#include "common/base/clock.h"
 
 void event_log_init(struct event_log *log)
 {
@@ -30,18 +31,10 @@ void event_log_add(struct event_log *log, const char *format, ...)
 /* The next line, or NULL when none came in time. A line once added does not change. */
 static const char *next_line(struct event_log *log, int wait_ms, bool take)
 {
-    struct timespec end;
+    const uint64_t end_ms = kelp_clock_ms() + (uint64_t)wait_ms;
 
-    (void)clock_gettime(CLOCK_REALTIME, &end);
-    end.tv_sec += wait_ms / 1000;
-    end.tv_nsec += (long)(wait_ms % 1000) * 1000000;
-    if (end.tv_nsec >= 1000000000) {
-        end.tv_sec++;
-        end.tv_nsec -= 1000000000;
-    }
     (void)pthread_mutex_lock(&log->lock);
-    while (log->read == log->count &&
-           pthread_cond_timedwait(&log->changed, &log->lock, &end) == 0) {
+    while (log->read == log->count && kelp_clock_wait(&log->changed, &log->lock, end_ms)) {
     }
     const char *line = log->read < log->count ? log->lines[log->read] : NULL;
     log->read += take && line;
