@@ -58,6 +58,7 @@ struct kelp_term_records {
     uint64_t safe_version;      /* of that generation: the newest one that outlives everything */
     uint64_t file_at_ms;        /* next attempt */
     uint64_t moved_ms;          /* when one came on file last, or none waited */
+    char trouble[KELP_COORDINATOR_REASON_MAX + 1]; /* of the last attempt; "": none */
 };
 
 /* Has training gone on from what the generation restored, so that the run is this job's? */

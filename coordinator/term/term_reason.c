@@ -1,6 +1,6 @@
 /*
- * What people are told of a job: its state, and why it waits (for what the placement waits, and who
- * cannot reach whom).
+ * What people are told of a job: its state, and why it waits (for what the placement waits, who
+ * cannot reach whom, and the disk for the last records).
  */
 #include <stdio.h>
 #include <string.h>
@@ -39,6 +39,18 @@ static const struct kelp_member *stuck_worker(const struct kelp_term *term, uint
         (*ret_count)++;
     }
     return first;
+}
+
+/* All is computed, and the disk does not take the last record: why; else NULL. */
+static const char *unfiled(const struct kelp_term *term)
+{
+    size_t count = 0;
+    const struct kelp_record *waiting = kelp_progress_waiting(&term->progress, &count);
+
+    return count > 0 && waiting[count - 1].word.kind == KELP_STEP_FINISH &&
+                   term->records.trouble[0] != '\0'
+               ? term->records.trouble
+               : NULL;
 }
 
 static bool is_unwritten(const struct kelp_term *term)
@@ -85,6 +97,10 @@ void kelp_term_reason(const struct kelp_term *term, char text[KELP_TERM_REASON_M
         (void)snprintf(text + used, KELP_TERM_REASON_MAX + 1 - used,
                        "%s%s cannot be reached at %s: %s", used > 0 ? "; " : "", link->shard.id,
                        link->shard.address, link->cause);
+    } else if (text[0] == '\0' && placement->state == KELP_PLACEMENT_RUNNING && unfiled(term)) {
+        (void)snprintf(text, KELP_TERM_REASON_MAX + 1,
+                       "all steps are made, and the last records cannot be written: %s",
+                       unfiled(term));
     } else if (text[0] == '\0' && placement->state == KELP_PLACEMENT_RUNNING && worker) {
         char others[32] = "";
         if (stuck > 1) {

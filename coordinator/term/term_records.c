@@ -71,6 +71,13 @@ static bool take_hold(struct kelp_term *term)
     return false;
 }
 
+/* Of the files of the run: with it the job may wait at its end. */
+static void note_trouble(struct kelp_term *term, kelp_status status, const char *text)
+{
+    (void)snprintf(term->records.trouble, sizeof(term->records.trouble), "%s",
+                   status == KELP_OK ? "" : text);
+}
+
 void kelp_term_held(struct kelp_term *term, uint64_t generation, kelp_status status,
                     const char *text)
 {
@@ -80,6 +87,7 @@ void kelp_term_held(struct kelp_term *term, uint64_t generation, kelp_status sta
     }
     hold->asked = false;
     hold->taken = status == KELP_OK;
+    note_trouble(term, status, text);
     if (!hold->taken) {
         kelp_outside_log(&term->outside, KELP_LOG_ERROR,
                          "the run stays as it was for now error=\"%s\"", text);
@@ -208,6 +216,7 @@ void kelp_term_filed(struct kelp_term *term, const struct kelp_filed *filed)
         pop_record(term);
     }
     term->records.filing = 0;
+    note_trouble(term, filed->status, filed->text);
     if (filed->status == KELP_ERR_MISMATCH) {
         kelp_outside_log(outside, KELP_LOG_ERROR, "%s", filed->text);
         pop_record(term);

@@ -352,11 +352,14 @@ static bool record_at(const void *records, size_t index, struct kelp_record *ret
     return true;
 }
 
-static void report_record_of(struct kelp_link *link, uint64_t generation, uint64_t version)
+static void report_kind(struct kelp_link *link, uint64_t generation, uint64_t version,
+                        enum kelp_step_kind kind)
 {
-    const struct kelp_control_word word = {.version = version + 1, .kind = KELP_STEP_TRAIN};
-    const struct kelp_record record = {.word = {.version = version, .kind = KELP_STEP_TRAIN},
-                                       .epoch_end = true};
+    const struct kelp_control_word word = {.version = version + 1,
+                                           .kind = kind == KELP_STEP_FINISH ? KELP_STEP_DONE
+                                                                            : KELP_STEP_TRAIN};
+    const struct kelp_record record = {.word = {.version = version, .kind = kind},
+                                       .epoch_end = kind == KELP_STEP_TRAIN};
     const struct kelp_link_report of = {.loaded_generation = generation,
                                         .error = "",
                                         .waiting = "",
@@ -365,6 +368,11 @@ static void report_record_of(struct kelp_link *link, uint64_t generation, uint64
                                         .record = record_at,
                                         .records = &record};
     kelp_term_shard_report(leadership_bench.machine.term, link, &of);
+}
+
+static void report_record_of(struct kelp_link *link, uint64_t generation, uint64_t version)
+{
+    report_kind(link, generation, version, KELP_STEP_TRAIN);
 }
 
 static void report_record(struct kelp_link *link, uint64_t version)
@@ -408,6 +416,30 @@ KELP_TEST(records_wait_for_the_disk)
     ck_assert_uint_eq(leadership_bench.done.filed_version, 2);
     kelp_term_filed(leadership_bench.machine.term, &(struct kelp_filed){.count = 1});
     ck_assert_ptr_null(kelp_progress_peek(&leadership_bench.machine.term->progress));
+}
+
+/* A job that stands at its end since the disk is full says so; one that goes on meanwhile waits for
+ * nothing. */
+KELP_TEST(reason_of_a_full_disk)
+{
+    const struct kelp_filed full = {.status = KELP_ERR_NO_SPACE, .text = "m: no space is left"};
+    kelp_leadership_elected(&leadership_bench.machine, 10);
+    leadership_answer_read(1);
+    leadership_join();
+    leadership_connect_one("shard-0", 1);
+    struct kelp_link *link = leadership_bench.done.link;
+    struct kelp_term *term = leadership_bench.machine.term;
+    report_record(link, 0);
+    kelp_term_held(term, 1, KELP_OK, "");
+    kelp_term_filed(term, &full);
+    expect_reason("");
+    report_kind(link, 1, 1, KELP_STEP_FINISH);
+    expect_reason(
+        "all steps are made, and the last records cannot be written: m: no space is left");
+    leadership_tick(KELP_COORDINATOR_APPEND_MS);
+    ck_assert_int_eq(leadership_bench.done.files, 2);
+    kelp_term_filed(term, &(struct kelp_filed){.count = 2});
+    expect_reason("the job is over, and its end is being written to etcd");
 }
 
 /* A shard leads both partitions of generation 1, which nobody can bring together again. */
