@@ -4,12 +4,16 @@
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "kernels/cpu/onednn.h"
 #include "kernels/cpu/portable.h"
 
 /* Multiplications below which oneDNN's preparations cost more than its vectors gain. */
 #define TINY_PRODUCT 8192
+/* What OpenBLAS maps for each of its threads, with the first product. */
+#define OPENBLAS_BUFFER_BYTES ((size_t)128 << 20)
+#define OPENBLAS_BUFFERS_MAX  64 /* more are not tried */
 
 static bool has_openblas_avx512(void)
 {
@@ -22,8 +26,38 @@ static bool has_openblas_avx512(void)
     return false;
 }
 
+/* OpenBLAS tries for ever when it cannot map its buffers, so that is tried before. */
+static kelp_status check_room(uint32_t threads, struct kelp_error *reterr)
+{
+    void *rooms[OPENBLAS_BUFFERS_MAX];
+    const uint32_t wanted = threads < OPENBLAS_BUFFERS_MAX ? threads : OPENBLAS_BUFFERS_MAX;
+    uint32_t count = 0;
+
+    while (count < wanted) {
+        rooms[count] = mmap(NULL, OPENBLAS_BUFFER_BYTES, PROT_READ | PROT_WRITE,
+                            MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (rooms[count] == MAP_FAILED) {
+            break;
+        }
+        count++;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        (void)munmap(rooms[i], OPENBLAS_BUFFER_BYTES);
+    }
+    return count == wanted
+               ? KELP_OK
+               : kelp_fail(reterr, KELP_ERR_NO_MEMORY,
+                           "OpenBLAS needs %zu MiB more of address space, and this process cannot "
+                           "have that much; see ulimit -v and vm.overcommit_memory",
+                           wanted * (OPENBLAS_BUFFER_BYTES >> 20));
+}
+
 static kelp_status set_all_threads(uint32_t threads, struct kelp_error *reterr)
 {
+    const kelp_status status = check_room(threads, reterr);
+    if (status != KELP_OK) {
+        return status;
+    }
     openblas_set_num_threads((int)threads);
     if (openblas_get_num_threads() != (int)threads) {
         return kelp_fail(reterr, KELP_ERR_INVALID, "%u threads: this OpenBLAS runs %d at most",

@@ -21,7 +21,7 @@ struct kelp_gemm {
 };
 
 /* Both libraries get the number of threads. Errors: KELP_ERR_INVALID (more than OpenBLAS
- * or OpenMP can). */
+ * or OpenMP can), KELP_ERR_NO_MEMORY (no room for OpenBLAS's buffers). */
 kelp_status kelp__gemm_init(struct kelp_gemm *gemm, uint32_t threads,
                             struct kelp_error *reterr) KELP_MUST_USE;
 

@@ -1,6 +1,9 @@
 /* The libraries for matrix products: which, and on how many threads. */
 #include <cblas.h>
+#include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include "kernels/device.h"
 #include "tests/lib/suite.h"
@@ -19,6 +22,29 @@ KELP_TEST(the_kind_names_them)
     ck_assert_ptr_nonnull(strstr(kind, "openblas-"));
     ck_assert_ptr_nonnull(strstr(kind, "onednn-"));
     device->table->destroy(device);
+}
+
+/* Where OpenBLAS's buffers do not fit the address space, that is said; OpenBLAS would try for ever.
+ */
+KELP_TEST(no_room_for_buffers)
+{
+    struct rlimit before, little;
+    struct kelp_device *device = NULL;
+    struct kelp_error error = {KELP_OK, ""};
+    unsigned long pages = 0;
+
+    FILE *file = fopen("/proc/self/statm", "r");
+    ck_assert_ptr_nonnull(file);
+    ck_assert_int_eq(fscanf(file, "%lu", &pages), 1);
+    (void)fclose(file);
+    ck_assert_int_eq(getrlimit(RLIMIT_AS, &before), 0);
+    little = before;
+    little.rlim_cur = pages * (rlim_t)sysconf(_SC_PAGESIZE) + ((rlim_t)100 << 20);
+    ck_assert_int_eq(setrlimit(RLIMIT_AS, &little), 0);
+    const kelp_status status = kelp_device_cpu_create(1, &device, &error);
+    ck_assert_int_eq(setrlimit(RLIMIT_AS, &before), 0);
+    ck_assert_int_eq(status, KELP_ERR_NO_MEMORY);
+    ck_assert_ptr_nonnull(strstr(error.text, "OpenBLAS needs 128 MiB more of address space"));
 }
 
 /* A device that was made after ours with more threads does not change those of ours. */
