@@ -343,6 +343,12 @@ static kelp_status put(const struct submit *submit, struct kelp_error *reterr)
                                        .abandoned = submit->abandoned,
                                        .card = is_apart(submit) ? submit->carried.card : NULL};
 
+    kelp_status status =
+        submit->is_there ? kelp_launcher_check_checkpoints(submit->client, submit->run.path, reterr)
+                         : KELP_OK;
+    if (status != KELP_OK) {
+        return status;
+    }
     return submit->is_there ? kelp_launcher_renew(submit->client, &launch, &submit->place, reterr)
                             : kelp_launcher_submit(submit->client, &launch, &submit->place,
                                                    submit->counts ? &submit->result : NULL, reterr);

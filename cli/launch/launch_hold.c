@@ -211,20 +211,86 @@ void kelp__launch_undo(struct kelp_launcher *launcher)
 
 /* ---- etcd's data --------------------------------------------------------------------------- */
 
-static bool on_file(const char *run, const char *manifest)
+#define FOLDER_BYTES 256 /* of a checkpoint's folder in its manifest */
+
+static bool read_folder(const char *manifest, char folder[FOLDER_BYTES])
 {
-    char name[320];
-    char folder[256];
     cJSON *json = NULL;
 
     bool known = kelp_json_parse(manifest, strlen(manifest), &json, NULL) == KELP_OK &&
-                 kelp_json_string(json, "folder", folder, sizeof(folder), NULL) == KELP_OK;
+                 kelp_json_string(json, "folder", folder, FOLDER_BYTES, NULL) == KELP_OK;
     cJSON_Delete(json);
-    if (!known) {
+    return known;
+}
+
+static bool on_file(const char *run, const char *manifest)
+{
+    char name[FOLDER_BYTES + 64];
+    char folder[FOLDER_BYTES];
+
+    if (!read_folder(manifest, folder)) {
         return false;
     }
     (void)snprintf(name, sizeof(name), "checkpoints/%s/manifest.json", folder);
     return is_there(run, name);
+}
+
+/* The one of the highest version; NULL: none. */
+static const struct kelp_etcd_pair *newest_manifest(const struct kelp_etcd_range *range,
+                                                    size_t prefix_bytes)
+{
+    const struct kelp_etcd_pair *newest = NULL;
+    unsigned long long highest = 0;
+
+    for (size_t i = 0; i < range->count; i++) {
+        const unsigned long long version = strtoull(range->pairs[i].key + prefix_bytes, NULL, 10);
+        if (version > highest) {
+            highest = version;
+            newest = &range->pairs[i];
+        }
+    }
+    return newest;
+}
+
+/* Has the run's folder checkpoints of its own, and not this one? */
+static bool is_elsewhere(const char *run, const char *folder)
+{
+    struct kelp_checkpoints list;
+    char name[FOLDER_BYTES + 16];
+    bool other = false;
+
+    (void)snprintf(name, sizeof(name), "checkpoints/%s", folder);
+    if (is_there(run, name) || kelp_checkpoints_list(run, &list, NULL) != KELP_OK) {
+        return false;
+    }
+    for (size_t i = 0; i < list.count && !other; i++) {
+        other = list.items[i].fault.status == KELP_OK;
+    }
+    kelp_checkpoints_fini(&list);
+    return other;
+}
+
+kelp_status kelp_launcher_check_checkpoints(struct kelp_job_client *client, const char *run,
+                                            struct kelp_error *reterr)
+{
+    char prefix[KELP_JOB_CLIENT_KEY_MAX + 1];
+    char folder[FOLDER_BYTES];
+    struct kelp_etcd_range range = {0};
+
+    kelp_job_client_key(client, "checkpoint/", prefix);
+    kelp_status status = kelp_etcd_get_prefix(kelp_job_client_etcd(client), prefix,
+                                              KELP_LAUNCH_ETCD_MS, &range, reterr);
+    const struct kelp_etcd_pair *newest =
+        status == KELP_OK ? newest_manifest(&range, strlen(prefix)) : NULL;
+    if (newest && read_folder(newest->value, folder) && is_elsewhere(run, folder)) {
+        status = kelp_fail(reterr, KELP_ERR_MISMATCH,
+                           "the newest checkpoint of job '%s' in etcd is %s, and '%s' has others "
+                           "without it: etcd knows another run, or an earlier state of this one; "
+                           "let it forget the job with kelp free, then resume",
+                           kelp_job_client_job(client), folder, run);
+    }
+    kelp_etcd_range_fini(&range);
+    return status;
 }
 
 bool kelp__launch_etcd_spare(struct kelp_launcher *launcher)

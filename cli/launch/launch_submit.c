@@ -292,11 +292,27 @@ free_before:
     return status;
 }
 
+/* What our own etcd holds is forgotten when the run's folder has gone on without it, as with
+ * another etcd, or was set back by hand: the folder says all that a leader needs. */
+static kelp_status check_checkpoints(struct kelp_launcher *launcher, struct kelp_job_client *client,
+                                     struct kelp_error *reterr)
+{
+    const struct kelp_launch *launch = launcher->launch;
+
+    kelp_status status = kelp_launcher_check_checkpoints(client, launch->run->path, reterr);
+    return status == KELP_ERR_MISMATCH && !launch->etcd_url
+               ? kelp_job_client_forget(client, "", KELP_LAUNCH_ETCD_MS, reterr)
+               : status;
+}
+
 static kelp_status before_resume(struct kelp_launcher *launcher, struct kelp_job_client *client,
                                  struct kelp_error *reterr)
 {
-    kelp_status status = read_key(client, "spec", &launcher->spec_before, reterr);
+    kelp_status status = check_checkpoints(launcher, client, reterr);
 
+    if (status == KELP_OK) {
+        status = read_key(client, "spec", &launcher->spec_before, reterr);
+    }
     if (status == KELP_OK) {
         status = read_key(client, "state", &launcher->state_before, reterr);
     }

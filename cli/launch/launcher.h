@@ -178,6 +178,15 @@ kelp_status kelp_launcher_submit(struct kelp_job_client *client, const struct ke
                                  const struct kelp_result *before,
                                  struct kelp_error *reterr) KELP_MUST_USE;
 
+/*
+ * A job that is resumed: is the checkpoint that a leader would go on from, by what etcd holds, in
+ * the run's folder? One whose folder shows none at all may have its storage elsewhere, and counts
+ * as in order: that is waited for.
+ * Errors: KELP_ERR_MISMATCH (the folder has others), those of etcd.
+ */
+kelp_status kelp_launcher_check_checkpoints(struct kelp_job_client *client, const char *run,
+                                            struct kelp_error *reterr) KELP_MUST_USE;
+
 /* Does nobody run the job, as etcd says? Errors: KELP_ERR_BUSY (the text says who), those of etcd.
  */
 kelp_status kelp_launcher_unused(struct kelp_job_client *client,
