@@ -19,9 +19,9 @@
 #include <check.h>
 
 #include "tests/lib/bench_suite.h"
-#include "tests/lib/cluster/process_memory.h"
-#include "tests/lib/cluster/run_train.h"
-#include "tests/lib/cluster/run_watch.h"
+#include "tests/lib/commands/process_memory.h"
+#include "tests/lib/commands/run_train.h"
+#include "tests/lib/commands/run_watch.h"
 
 #define SLOTS      2 /* Adam's */
 #define MIB        1048576.0

@@ -36,7 +36,7 @@
 #include "common/tensors/safetensors.h"
 #include "kernels/device.h"
 #include "tests/lib/bench_suite.h"
-#include "tests/lib/cluster/run_train.h"
+#include "tests/lib/commands/run_train.h"
 #include "worker/data/dataset.h"
 #include "worker/model/derive.h"
 

@@ -34,9 +34,9 @@
 #include "common/program/etcd_server.h"
 #include "common/rpc/rpc.h"
 #include "tests/lib/bench_suite.h"
-#include "tests/lib/cluster/run_command.h"
-#include "tests/lib/cluster/run_train.h"
 #include "tests/lib/cluster/shard_look.h"
+#include "tests/lib/commands/run_command.h"
+#include "tests/lib/commands/run_train.h"
 #include "tests/lib/shared_files.h"
 
 #define ROUNDS_MAX 100

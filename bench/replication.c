@@ -17,7 +17,7 @@
 
 #include "common/training/plan.h"
 #include "tests/lib/bench_suite.h"
-#include "tests/lib/cluster/run_watch.h"
+#include "tests/lib/commands/run_watch.h"
 
 #define ROUNDS_MAX    21
 #define HEADERS_LIMIT 0.01

@@ -27,8 +27,8 @@
 #include "common/rpc/rpc.h"
 #include "common/training/plan.h"
 #include "tests/lib/bench_suite.h"
-#include "tests/lib/cluster/run_train.h"
-#include "tests/lib/cluster/step_watch.h"
+#include "tests/lib/commands/run_train.h"
+#include "tests/lib/commands/step_watch.h"
 
 #define ROUNDS_MAX  21
 #define WARM_STEPS  10

@@ -24,8 +24,8 @@
 #include "common/base/clock.h"
 #include "common/rpc/rpc.h"
 #include "tests/lib/bench_suite.h"
-#include "tests/lib/cluster/run_train.h"
-#include "tests/lib/cluster/step_watch.h"
+#include "tests/lib/commands/run_train.h"
+#include "tests/lib/commands/step_watch.h"
 
 #define ROUNDS_MAX  21
 #define WORKERS     4

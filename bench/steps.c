@@ -26,7 +26,7 @@
 #include "common/process/process.h"
 #include "common/program/etcd_server.h"
 #include "tests/lib/bench_suite.h"
-#include "tests/lib/cluster/run_train.h"
+#include "tests/lib/commands/run_train.h"
 
 #define ROUNDS_MAX   21
 #define IDLE_SECONDS 10

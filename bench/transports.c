@@ -23,7 +23,7 @@
 #include "common/job/job.h"
 #include "common/program/etcd_server.h"
 #include "tests/lib/bench_suite.h"
-#include "tests/lib/cluster/run_train.h"
+#include "tests/lib/commands/run_train.h"
 #include "tests/lib/tls/test_certificates.h"
 
 #define JOB        "bench-transports"

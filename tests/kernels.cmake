@@ -3,7 +3,7 @@ add_library(kelp_plain_check INTERFACE)
 target_include_directories(kelp_plain_check INTERFACE ${CMAKE_CURRENT_SOURCE_DIR}/lib/check)
 file(GLOB lib_sources CONFIGURE_DEPENDS lib/cuda/*.c)
 kelp_library(kelp_testlib
-  SOURCES ${lib_sources} lib/channels_last.c lib/operator_check.c lib/suite_main.c lib/check/suite_plain.c
+  SOURCES ${lib_sources} lib/models/channels_last.c lib/models/operator_check.c lib/suite_main.c lib/check/suite_plain.c
   LINKS kelp_kernels kelp_common kelp_base kelp_plain_check)
 set(short_s 300)
 if(KELP_SANITIZE)

@@ -10,7 +10,7 @@
 
 #include "common/base/files.h"
 #include "common/tls/credentials.h"
-#include "tests/lib/cluster/run_command.h"
+#include "tests/lib/commands/run_command.h"
 #include "tests/lib/fuzz.h"
 
 #define INPUTS 10000

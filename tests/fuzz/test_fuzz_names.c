@@ -10,7 +10,7 @@
 #include "common/etcd/etcd_endpoint.h"
 #include "common/tls/login.h"
 #include "common/tls/spiffe.h"
-#include "tests/lib/cluster/run_command.h"
+#include "tests/lib/commands/run_command.h"
 #include "tests/lib/fuzz.h"
 
 #define INPUTS 50000

@@ -7,7 +7,7 @@
 #include "cli/replay/digest_log.h"
 #include "cli/run/metrics_log.h"
 #include "common/base/files.h"
-#include "tests/lib/cluster/run_command.h"
+#include "tests/lib/commands/run_command.h"
 #include "tests/lib/fuzz.h"
 
 #define TEXTS 20000

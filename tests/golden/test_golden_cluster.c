@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "common/job/job_options.h"
-#include "tests/lib/cluster/run_train.h"
+#include "tests/lib/commands/run_train.h"
 #include "tests/lib/golden/golden_report.h"
 #include "tests/lib/suite.h"
 #include "worker/model/model.h"

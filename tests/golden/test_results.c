@@ -9,8 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/lib/cluster/run_command.h"
-#include "tests/lib/cluster/run_train.h"
+#include "tests/lib/commands/run_command.h"
+#include "tests/lib/commands/run_train.h"
 #include "tests/lib/shared_files.h"
 #include "tests/lib/suite.h"
 

@@ -25,10 +25,10 @@
 
 #include "common/base/clock.h"
 #include "kernels/device.h"
-#include "tests/lib/channels_last.h"
 #include "tests/lib/cuda/operator_cases.h"
 #include "tests/lib/cuda/operator_faults.h"
 #include "tests/lib/cuda/operator_norm.h"
+#include "tests/lib/models/channels_last.h"
 
 #define EXIT_SKIPPED 77
 #define JOBS_MAX     64u

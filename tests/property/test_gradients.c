@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "kernels/device.h"
-#include "tests/lib/gradient_check.h"
+#include "tests/lib/models/gradient_check.h"
 #include "tests/lib/suite.h"
 #include "worker/model/graph/graph.h"
 #include "worker/model/model.h"

@@ -7,9 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/lib/channels_last.h"
 #include "tests/lib/cuda/emulated_device.h"
-#include "tests/lib/graph_builders.h"
+#include "tests/lib/models/channels_last.h"
+#include "tests/lib/models/graph_builders.h"
 #include "tests/lib/suite.h"
 
 #define SEEDS_DEFAULT  80

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/lib/operator_check.h"
+#include "tests/lib/models/operator_check.h"
 #include "tests/lib/suite.h"
 
 #define SEEDS 24

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "common/tensors/philox.h"
-#include "tests/lib/operator_check.h"
+#include "tests/lib/models/operator_check.h"
 #include "tests/lib/suite.h"
 
 #define SEEDS 40

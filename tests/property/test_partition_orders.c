@@ -9,7 +9,7 @@
  */
 #include <string.h>
 
-#include "tests/lib/partition_world.h"
+#include "tests/lib/cores/partition_world.h"
 #include "tests/lib/suite.h"
 
 #define SEEDS_EACH 60

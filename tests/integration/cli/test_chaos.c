@@ -9,9 +9,9 @@
 #include <string.h>
 
 #include "cli/chaos/plan/chaos_plan.h"
-#include "tests/lib/cluster/json_fields.h"
-#include "tests/lib/cluster/proof.h"
-#include "tests/lib/cluster/run_command.h"
+#include "tests/lib/commands/json_fields.h"
+#include "tests/lib/commands/proof.h"
+#include "tests/lib/commands/run_command.h"
 #include "tests/lib/shared_files.h"
 #include "tests/lib/suite.h"
 #include "tests/lib/tls/test_certificates.h"

@@ -13,8 +13,8 @@
 #include "common/etcd/etcd.h"
 #include "common/program/etcd_server.h"
 #include "tests/lib/cluster/checkpoint_make.h"
-#include "tests/lib/cluster/run_command.h"
-#include "tests/lib/cluster/run_train.h"
+#include "tests/lib/commands/run_command.h"
+#include "tests/lib/commands/run_train.h"
 #include "tests/lib/suite.h"
 
 #define ETCD_MS 10000

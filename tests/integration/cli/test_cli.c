@@ -11,8 +11,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "tests/lib/cluster/run_command.h"
-#include "tests/lib/cluster/run_train.h"
+#include "tests/lib/commands/run_command.h"
+#include "tests/lib/commands/run_train.h"
 #include "tests/lib/suite.h"
 
 #define TIMEOUT_MS KELP_TEST_HANG_MS

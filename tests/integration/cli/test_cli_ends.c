@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "common/etcd/etcd.h"
-#include "tests/lib/cluster/cli_runs.h"
+#include "tests/lib/commands/cli_runs.h"
 #include "tests/lib/suite.h"
 
 static void sleep_ms(unsigned ms)

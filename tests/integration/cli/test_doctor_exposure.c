@@ -13,8 +13,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "tests/lib/cluster/json_fields.h"
-#include "tests/lib/cluster/run_command.h"
+#include "tests/lib/commands/json_fields.h"
+#include "tests/lib/commands/run_command.h"
 #include "tests/lib/etcd/etcd_fixture.h"
 #include "tests/lib/suite.h"
 

@@ -8,9 +8,9 @@
 #include <string.h>
 
 #include "cli/verb/job_load.h"
-#include "tests/lib/cluster/json_fields.h"
-#include "tests/lib/cluster/run_command.h"
-#include "tests/lib/cluster/test_files.h"
+#include "tests/lib/commands/json_fields.h"
+#include "tests/lib/commands/run_command.h"
+#include "tests/lib/commands/test_files.h"
 #include "tests/lib/shared_files.h"
 #include "tests/lib/suite.h"
 #include "worker/data/dataset.h"

@@ -9,9 +9,9 @@
 #include <string.h>
 
 #include "common/base/files.h"
-#include "tests/lib/cluster/run_command.h"
-#include "tests/lib/cluster/run_train.h"
-#include "tests/lib/cluster/test_files.h"
+#include "tests/lib/commands/run_command.h"
+#include "tests/lib/commands/run_train.h"
+#include "tests/lib/commands/test_files.h"
 #include "tests/lib/suite.h"
 #include "worker/data/dataset.h"
 

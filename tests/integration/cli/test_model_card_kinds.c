@@ -10,9 +10,9 @@
 #include <unistd.h>
 
 #include "common/base/files.h"
-#include "tests/lib/cluster/run_command.h"
-#include "tests/lib/cluster/run_train.h"
-#include "tests/lib/cluster/test_files.h"
+#include "tests/lib/commands/run_command.h"
+#include "tests/lib/commands/run_train.h"
+#include "tests/lib/commands/test_files.h"
 #include "tests/lib/shared_files.h"
 #include "tests/lib/suite.h"
 #include "worker/data/text/csv.h"

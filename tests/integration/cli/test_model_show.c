@@ -8,9 +8,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "tests/lib/cluster/json_fields.h"
-#include "tests/lib/cluster/model_jobs.h"
-#include "tests/lib/cluster/run_train.h"
+#include "tests/lib/commands/json_fields.h"
+#include "tests/lib/commands/model_jobs.h"
+#include "tests/lib/commands/run_train.h"
 #include "tests/lib/suite.h"
 
 #define TIMEOUT_MS KELP_TEST_HANG_MS

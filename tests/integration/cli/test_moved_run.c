@@ -10,8 +10,8 @@
 #include <unistd.h>
 
 #include "common/base/files.h"
-#include "tests/lib/cluster/json_fields.h"
-#include "tests/lib/cluster/run_command.h"
+#include "tests/lib/commands/json_fields.h"
+#include "tests/lib/commands/run_command.h"
 #include "tests/lib/suite.h"
 
 #define ROWS 200

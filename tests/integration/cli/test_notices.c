@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "tests/lib/cluster/run_command.h"
+#include "tests/lib/commands/run_command.h"
 #include "tests/lib/suite.h"
 
 #define ROWS 60

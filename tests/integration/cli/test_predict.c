@@ -12,10 +12,10 @@
 #include <unistd.h>
 
 #include "common/tensors/safetensors.h"
-#include "tests/lib/cluster/json_fields.h"
-#include "tests/lib/cluster/run_command.h"
-#include "tests/lib/cluster/run_train.h"
-#include "tests/lib/cluster/test_files.h"
+#include "tests/lib/commands/json_fields.h"
+#include "tests/lib/commands/run_command.h"
+#include "tests/lib/commands/run_train.h"
+#include "tests/lib/commands/test_files.h"
 #include "tests/lib/etcd/etcd_fixture.h"
 #include "tests/lib/suite.h"
 

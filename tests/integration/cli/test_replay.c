@@ -9,7 +9,7 @@
 #include "cli/replay/digest_log.h"
 #include "cli/replay/replay.h"
 #include "common/job/job.h"
-#include "tests/lib/cluster/run_train.h"
+#include "tests/lib/commands/run_train.h"
 #include "tests/lib/suite.h"
 
 #define RUN_TIMEOUT_S (KELP_TEST_HANG_MS / 1000)

@@ -10,8 +10,8 @@
 
 #include "cli/cluster/run_client.h"
 #include "common/rpc/rpc.h"
-#include "tests/lib/cluster/json_fields.h"
-#include "tests/lib/cluster/run_terminal.h"
+#include "tests/lib/commands/json_fields.h"
+#include "tests/lib/commands/run_terminal.h"
 #include "tests/lib/etcd/etcd_fixture.h"
 #include "tests/lib/suite.h"
 

@@ -6,7 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "tests/lib/cluster/cli_runs.h"
+#include "tests/lib/commands/cli_runs.h"
 #include "tests/lib/suite.h"
 
 #define EVENTS_MAX 200000

@@ -15,8 +15,8 @@
 #include "common/base/status.h"
 #include "common/tensors/safetensors.h"
 #include "tests/lib/cluster/checkpoint_make.h"
-#include "tests/lib/cluster/json_fields.h"
-#include "tests/lib/cluster/run_command.h"
+#include "tests/lib/commands/json_fields.h"
+#include "tests/lib/commands/run_command.h"
 #include "tests/lib/suite.h"
 
 #define TIMEOUT_MS KELP_TEST_HANG_MS

@@ -20,7 +20,7 @@
 #include "common/base/json.h"
 #include "common/process/process.h"
 #include "common/program/serving.h"
-#include "tests/lib/cluster/run_command.h"
+#include "tests/lib/commands/run_command.h"
 #include "tests/lib/etcd/etcd_certified.h"
 #include "tests/lib/etcd/etcd_fixture.h"
 #include "tests/lib/suite.h"

@@ -19,8 +19,8 @@
 
 #include "proto/hello.h"
 #include "proto/wire.h"
-#include "tests/lib/cluster/json_fields.h"
-#include "tests/lib/cluster/run_doctor.h"
+#include "tests/lib/commands/json_fields.h"
+#include "tests/lib/commands/run_doctor.h"
 #include "tests/lib/etcd/etcd_cluster.h"
 #include "tests/lib/etcd/etcd_fixture.h"
 #include "tests/lib/etcd/tcp_double.h"

@@ -12,9 +12,9 @@
 #include "common/base/files.h"
 #include "common/program/daemon.h"
 #include "common/rpc/rpc.h"
-#include "tests/lib/cluster/json_fields.h"
-#include "tests/lib/cluster/run_train.h"
-#include "tests/lib/cluster/step_watch.h"
+#include "tests/lib/commands/json_fields.h"
+#include "tests/lib/commands/run_train.h"
+#include "tests/lib/commands/step_watch.h"
 #include "tests/lib/suite.h"
 
 #define STOP_AT 300 /* step */

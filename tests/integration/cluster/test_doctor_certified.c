@@ -12,7 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "tests/lib/cluster/run_doctor.h"
+#include "tests/lib/commands/run_doctor.h"
 #include "tests/lib/etcd/etcd_certified.h"
 #include "tests/lib/etcd/etcd_fixture.h"
 #include "tests/lib/suite.h"

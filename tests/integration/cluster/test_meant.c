@@ -13,7 +13,7 @@
 
 #include "common/base/sha256.h"
 #include "common/process/process.h"
-#include "tests/lib/cluster/run_command.h"
+#include "tests/lib/commands/run_command.h"
 #include "tests/lib/etcd/etcd_fixture.h"
 #include "tests/lib/suite.h"
 

@@ -11,8 +11,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "tests/lib/cluster/json_fields.h"
-#include "tests/lib/cluster/run_doctor.h"
+#include "tests/lib/commands/json_fields.h"
+#include "tests/lib/commands/run_doctor.h"
 #include "tests/lib/etcd/etcd_fixture.h"
 #include "tests/lib/suite.h"
 

@@ -12,8 +12,8 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "tests/lib/cluster/json_fields.h"
-#include "tests/lib/cluster/run_command.h"
+#include "tests/lib/commands/json_fields.h"
+#include "tests/lib/commands/run_command.h"
 #include "tests/lib/etcd/etcd_fixture.h"
 #include "tests/lib/etcd/tcp_double.h"
 #include "tests/lib/http_raw.h"

@@ -10,8 +10,8 @@
 #include <string.h>
 
 #include "common/tensors/safetensors.h"
-#include "tests/lib/cluster/run_command.h"
-#include "tests/lib/cluster/run_train.h"
+#include "tests/lib/commands/run_command.h"
+#include "tests/lib/commands/run_train.h"
 #include "tests/lib/suite.h"
 
 #define BATCH    32

@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "common/base/files.h"
-#include "tests/lib/cluster/run_watch.h"
+#include "tests/lib/commands/run_watch.h"
 #include "tests/lib/disk/power_loss.h"
 #include "tests/lib/suite.h"
 

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "tests/lib/cluster/watched.h"
+#include "tests/lib/commands/watched.h"
 #include "tests/lib/suite.h"
 
 static char promtool[KELP_PROCESS_PATH_MAX];

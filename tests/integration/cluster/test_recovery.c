@@ -12,7 +12,7 @@
 #include <sys/stat.h>
 
 #include "common/base/files.h"
-#include "tests/lib/cluster/run_watch.h"
+#include "tests/lib/commands/run_watch.h"
 #include "tests/lib/suite.h"
 
 #define INTERVAL 100 /* steps */

@@ -16,9 +16,9 @@
 #include <unistd.h>
 
 #include "common/rpc/rpc.h"
-#include "tests/lib/cluster/proof.h"
-#include "tests/lib/cluster/run_size.h"
-#include "tests/lib/cluster/run_watch.h"
+#include "tests/lib/commands/proof.h"
+#include "tests/lib/commands/run_size.h"
+#include "tests/lib/commands/run_watch.h"
 #include "tests/lib/suite.h"
 
 #define INTERVAL 50 /* steps between two digests */

@@ -11,11 +11,11 @@
 
 #include "cli/cluster/job_client.h"
 #include "common/rpc/rpc.h"
-#include "tests/lib/cluster/json_fields.h"
-#include "tests/lib/cluster/proof.h"
-#include "tests/lib/cluster/run_size.h"
-#include "tests/lib/cluster/run_watch.h"
-#include "tests/lib/cluster/test_files.h"
+#include "tests/lib/commands/json_fields.h"
+#include "tests/lib/commands/proof.h"
+#include "tests/lib/commands/run_size.h"
+#include "tests/lib/commands/run_watch.h"
+#include "tests/lib/commands/test_files.h"
 #include "tests/lib/suite.h"
 
 #define INTERVAL 50 /* steps between two digests */

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "common/base/files.h"
-#include "tests/lib/cluster/run_watch.h"
+#include "tests/lib/commands/run_watch.h"
 #include "tests/lib/suite.h"
 
 #define BETWEEN 20 /* steps between two records: nobody outside sees more than these */

@@ -6,7 +6,7 @@
 #include <stdio.h>
 
 #include "common/base/files.h"
-#include "tests/lib/cluster/run_watch.h"
+#include "tests/lib/commands/run_watch.h"
 #include "tests/lib/etcd/etcd_fixture.h"
 #include "tests/lib/suite.h"
 

@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/lib/cluster/model_jobs.h"
-#include "tests/lib/cluster/run_train.h"
+#include "tests/lib/commands/model_jobs.h"
+#include "tests/lib/commands/run_train.h"
 #include "tests/lib/suite.h"
 
 #define RUN_TIMEOUT_S (KELP_TEST_HANG_MS / 1000)

@@ -10,7 +10,7 @@
 
 #include "common/job/job.h"
 #include "tests/lib/cluster/certified_hosts.h"
-#include "tests/lib/cluster/run_train.h"
+#include "tests/lib/commands/run_train.h"
 #include "tests/lib/etcd/etcd_fixture.h"
 #include "tests/lib/shared_files.h"
 #include "tests/lib/suite.h"

@@ -11,8 +11,8 @@
 
 #include "tests/lib/attack/speaker.h"
 #include "tests/lib/cluster/coordinator_demo.h"
-#include "tests/lib/cluster/run_command.h"
 #include "tests/lib/cluster/shard_worker.h"
+#include "tests/lib/commands/run_command.h"
 #include "tests/lib/suite.h"
 
 #define ELEMENTS    5000 /* four partitions, the last one shorter */

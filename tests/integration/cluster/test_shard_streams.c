@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "common/base/files.h"
-#include "tests/lib/cluster/run_train.h"
+#include "tests/lib/commands/run_train.h"
 #include "tests/lib/suite.h"
 
 #define TIMEOUT_S (KELP_TEST_HANG_MS / 1000)

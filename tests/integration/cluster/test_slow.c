@@ -8,8 +8,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "tests/lib/cluster/json_fields.h"
-#include "tests/lib/cluster/run_train.h"
+#include "tests/lib/commands/json_fields.h"
+#include "tests/lib/commands/run_train.h"
 #include "tests/lib/etcd/etcd_fixture.h"
 #include "tests/lib/suite.h"
 

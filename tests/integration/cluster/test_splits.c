@@ -15,9 +15,9 @@
 #include "common/base/clock.h"
 #include "common/rpc/rpc.h"
 #include "tests/lib/cluster/net_split.h"
-#include "tests/lib/cluster/proof.h"
-#include "tests/lib/cluster/run_watch.h"
 #include "tests/lib/cluster/shard_look.h"
+#include "tests/lib/commands/proof.h"
+#include "tests/lib/commands/run_watch.h"
 #include "tests/lib/suite.h"
 
 #define INTERVAL 50 /* steps between two digests */

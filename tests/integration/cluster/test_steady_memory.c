@@ -4,9 +4,9 @@
  */
 #include <stdio.h>
 
-#include "tests/lib/cluster/process_memory.h"
-#include "tests/lib/cluster/run_train.h"
-#include "tests/lib/cluster/run_watch.h"
+#include "tests/lib/commands/process_memory.h"
+#include "tests/lib/commands/run_train.h"
+#include "tests/lib/commands/run_watch.h"
 #include "tests/lib/suite.h"
 
 #define WARM_STEPS 6000

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/lib/cluster/run_watch.h"
+#include "tests/lib/commands/run_watch.h"
 #include "tests/lib/suite.h"
 
 #define KILL_AT 600 /* step */

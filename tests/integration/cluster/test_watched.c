@@ -9,7 +9,7 @@
 
 #include "common/base/json.h"
 #include "common/rpc/rpc.h"
-#include "tests/lib/cluster/watched.h"
+#include "tests/lib/commands/watched.h"
 #include "tests/lib/http_raw.h"
 #include "tests/lib/suite.h"
 

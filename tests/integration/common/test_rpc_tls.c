@@ -12,7 +12,7 @@
 
 #include "common/log/log.h"
 #include "common/rpc/rpc.h"
-#include "tests/lib/cluster/run_command.h"
+#include "tests/lib/commands/run_command.h"
 #include "tests/lib/rpc_process.h"
 #include "tests/lib/suite.h"
 #include "tests/lib/tls/test_certificates.h"

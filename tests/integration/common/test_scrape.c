@@ -11,7 +11,7 @@
 #include "common/base/clock.h"
 #include "common/scrape/limits.h"
 #include "common/scrape/scrape.h"
-#include "tests/lib/cluster/run_command.h"
+#include "tests/lib/commands/run_command.h"
 #include "tests/lib/http_raw.h"
 #include "tests/lib/suite.h"
 #include "tests/lib/tls/test_certificates.h"

@@ -7,7 +7,7 @@
 #include "cli/faultdisk/faultdisk.h"
 #include "common/training/control.h"
 #include "tests/lib/cluster/coordinator_demo.h"
-#include "tests/lib/cluster/run_command.h"
+#include "tests/lib/commands/run_command.h"
 #include "tests/lib/suite.h"
 
 KELP_SUITE(.before = etcd_fixture_require)

@@ -10,7 +10,7 @@
 #include <zlib.h>
 
 #include "common/base/files.h"
-#include "tests/lib/cluster/run_command.h"
+#include "tests/lib/commands/run_command.h"
 #include "tests/lib/suite.h"
 
 #define IMAGES     40u

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "tests/lib/cluster/run_train.h"
+#include "tests/lib/commands/run_train.h"
 #include "tests/lib/suite.h"
 
 #define WIDTH      8191u /* bytes of an input; a target of one byte follows */

@@ -6,7 +6,7 @@
 #ifndef KELP_TESTS_LIB_CLUSTER_CERTIFIED_HOSTS_H
 #define KELP_TESTS_LIB_CLUSTER_CERTIFIED_HOSTS_H
 
-#include "tests/lib/cluster/run_command.h"
+#include "tests/lib/commands/run_command.h"
 
 #define KELP_CERTIFIED_HOSTS_MAX 2
 

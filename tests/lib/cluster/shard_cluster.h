@@ -5,8 +5,8 @@
 #ifndef KELP_TESTS_LIB_CLUSTER_SHARD_CLUSTER_H
 #define KELP_TESTS_LIB_CLUSTER_SHARD_CLUSTER_H
 
-#include "tests/lib/cluster/run_command.h"
 #include "tests/lib/cluster/shard_client.h"
+#include "tests/lib/commands/run_command.h"
 
 #define SHARD_CLUSTER_MAX 3 /* shards of one cluster */
 

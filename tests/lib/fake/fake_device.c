@@ -9,10 +9,10 @@
 #include <string.h>
 #include <xxhash.h>
 
-#include "tests/lib/channels_last.h"
 #include "tests/lib/fake/fake_memory.h"
 #include "tests/lib/fake/fake_operators.h"
 #include "tests/lib/fake/fake_order.h"
+#include "tests/lib/models/channels_last.h"
 
 #define ALIGNMENT 256 /* as a GPU's */
 

@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "cli/replay/digest_log.h"
-#include "tests/lib/cluster/run_command.h"
-#include "tests/lib/cluster/run_train.h"
+#include "tests/lib/commands/run_command.h"
+#include "tests/lib/commands/run_train.h"
 #include "tests/lib/suite.h"
 
 #define A "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"

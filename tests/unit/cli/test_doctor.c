@@ -22,7 +22,7 @@
 #include "common/base/clock.h"
 #include "common/program/version.h"
 #include "common/tls/authority.h"
-#include "tests/lib/cluster/run_command.h"
+#include "tests/lib/commands/run_command.h"
 #include "tests/lib/suite.h"
 #include "tests/lib/tls/test_certificates.h"
 

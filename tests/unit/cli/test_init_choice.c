@@ -8,8 +8,8 @@
 #include "cli/init/job_print.h"
 #include "cli/init/name_guess.h"
 #include "cli/init/table_read.h"
-#include "tests/lib/cluster/run_command.h"
-#include "tests/lib/cluster/test_files.h"
+#include "tests/lib/commands/run_command.h"
+#include "tests/lib/commands/test_files.h"
 #include "tests/lib/suite.h"
 
 static struct kelp_test_folder folder;

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "cli/runs/run_events.h"
-#include "tests/lib/cluster/run_command.h"
+#include "tests/lib/commands/run_command.h"
 #include "tests/lib/suite.h"
 
 static struct kelp_test_folder folder;

@@ -9,7 +9,7 @@
 
 #include "cli/runs/run_table.h"
 #include "common/base/files.h"
-#include "tests/lib/cluster/json_fields.h"
+#include "tests/lib/commands/json_fields.h"
 #include "tests/lib/suite.h"
 
 #define JOB "model: {kind: dlinear}\ndata: {kind: synthetic}\ntrain: {epochs: 4}\n"

@@ -9,7 +9,7 @@
 #include "cli/cluster/status_view.h"
 #include "common/base/text.h"
 #include "proto/convert.h"
-#include "tests/lib/cluster/run_command.h"
+#include "tests/lib/commands/run_command.h"
 #include "tests/lib/suite.h"
 #include "tests/lib/tls/test_certificates.h"
 

@@ -11,8 +11,8 @@
 #include "common/log/log.h"
 #include "common/program/expiry_watch.h"
 #include "common/tls/authority.h"
-#include "tests/lib/cluster/run_command.h"
-#include "tests/lib/cluster/test_files.h"
+#include "tests/lib/commands/run_command.h"
+#include "tests/lib/commands/test_files.h"
 #include "tests/lib/suite.h"
 #include "tests/lib/tls/test_certificates.h"
 

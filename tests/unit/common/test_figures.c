@@ -4,7 +4,7 @@
 
 #include "common/base/text.h"
 #include "common/scrape/figures.h"
-#include "tests/lib/cluster/run_command.h"
+#include "tests/lib/commands/run_command.h"
 #include "tests/lib/suite.h"
 
 static struct kelp_figures figures;

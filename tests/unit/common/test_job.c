@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/lib/job_bench.h"
+#include "tests/lib/cores/job_bench.h"
 #include "tests/lib/suite.h"
 
 KELP_CASE("job", .setup = job_setup, .teardown = job_teardown)

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "tests/lib/job_bench.h"
+#include "tests/lib/cores/job_bench.h"
 #include "tests/lib/suite.h"
 
 KELP_CASE("job_sources", .setup = job_setup, .teardown = job_teardown)

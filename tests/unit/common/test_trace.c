@@ -6,8 +6,8 @@
 
 #include "common/base/limits.h"
 #include "common/log/trace.h"
-#include "tests/lib/cluster/json_fields.h"
-#include "tests/lib/cluster/run_command.h"
+#include "tests/lib/commands/json_fields.h"
+#include "tests/lib/commands/run_command.h"
 #include "tests/lib/suite.h"
 
 static struct kelp_test_folder folder;

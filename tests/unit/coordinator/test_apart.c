@@ -1,7 +1,7 @@
 /* Partitions that a worker has driven apart: when that is certain, and what the placement does. */
 #include <string.h>
 
-#include "tests/lib/placement_bench.h"
+#include "tests/lib/cores/placement_bench.h"
 #include "tests/lib/suite.h"
 
 #define BEATS KELP_COORDINATOR_APART_BEATS

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/lib/checkpoint_bench.h"
+#include "tests/lib/cores/checkpoint_bench.h"
 #include "tests/lib/suite.h"
 
 /* ---- when and which step --------------------------------------------------------------------- */

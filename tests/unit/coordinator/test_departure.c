@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "coordinator/term/parts/departure.h"
-#include "tests/lib/placement_bench.h"
+#include "tests/lib/cores/placement_bench.h"
 #include "tests/lib/suite.h"
 
 static struct kelp_checkpointer checkpointer;

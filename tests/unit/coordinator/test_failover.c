@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "coordinator/core/placement/failover.h"
-#include "tests/lib/placement_bench.h"
+#include "tests/lib/cores/placement_bench.h"
 #include "tests/lib/suite.h"
 
 #define NOBODY KELP_MAP_NOBODY

@@ -1,7 +1,7 @@
 /* Leadership and terms: when a term begins and ends, and what it does not do before it may. */
 #include <stdio.h>
 
-#include "tests/lib/leadership_bench.h"
+#include "tests/lib/cores/leadership_bench.h"
 #include "tests/lib/suite.h"
 
 KELP_CASE("leadership", .setup = leadership_setup, .teardown = leadership_teardown)

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "tests/lib/placement_bench.h"
+#include "tests/lib/cores/placement_bench.h"
 #include "tests/lib/suite.h"
 
 #define PARTITIONS 6

@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "tests/lib/placement_bench.h"
+#include "tests/lib/cores/placement_bench.h"
 #include "tests/lib/suite.h"
 
 KELP_CASE("machine", .setup = placement_setup, .teardown = placement_teardown)

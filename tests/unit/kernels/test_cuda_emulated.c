@@ -8,11 +8,11 @@
 
 #include "kernels/bfloat16.h"
 #include "kernels/device.h"
-#include "tests/lib/channels_last.h"
 #include "tests/lib/cuda/emulated_device.h"
 #include "tests/lib/cuda/operator_cases.h"
 #include "tests/lib/cuda/operator_faults.h"
 #include "tests/lib/cuda/operator_norm.h"
+#include "tests/lib/models/channels_last.h"
 #include "tests/lib/suite.h"
 
 #define SEEDS       1   /* of the cases' sizes and values, from KELP_CUDA_SEED (0) on */

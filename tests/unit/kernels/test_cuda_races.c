@@ -14,11 +14,11 @@
 
 #include "common/base/clock.h"
 #include "common/base/files.h"
-#include "tests/lib/channels_last.h"
 #include "tests/lib/cuda/emulated_device.h"
 #include "tests/lib/cuda/emulated_races.h"
 #include "tests/lib/cuda/operator_cases.h"
 #include "tests/lib/cuda/operator_faults.h"
+#include "tests/lib/models/channels_last.h"
 #include "tests/lib/suite.h"
 
 #define BARRIERS_MOST 64 /* bits of operator_reach.barriers */

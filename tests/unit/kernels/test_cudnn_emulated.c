@@ -8,10 +8,10 @@
 #include <string.h>
 
 #include "kernels/device.h"
-#include "tests/lib/channels_last.h"
 #include "tests/lib/cuda/emulated_cudnn.h"
 #include "tests/lib/cuda/emulated_device.h"
 #include "tests/lib/cuda/operator_cases.h"
+#include "tests/lib/models/channels_last.h"
 #include "tests/lib/suite.h"
 
 #define ORDERS 3 /* of threads, besides the ascending one; KELP_CUDA_ORDERS has another number */

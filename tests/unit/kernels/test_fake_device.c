@@ -12,10 +12,10 @@
 #include <unistd.h>
 
 #include "kernels/device.h"
-#include "tests/lib/channels_last.h"
 #include "tests/lib/cuda/operator_cases.h"
 #include "tests/lib/cuda/operator_faults.h"
 #include "tests/lib/fake/fake_device.h"
+#include "tests/lib/models/channels_last.h"
 #include "tests/lib/suite.h"
 
 #define SEEDS 20 /* 0: nothing runs before its wait() */

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "ps/core/limits.h"
-#include "tests/lib/partition_bench.h"
+#include "tests/lib/cores/partition_bench.h"
 #include "tests/lib/suite.h"
 
 enum { HONEST = 1, OTHER = 2, LIAR = 7 };

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/lib/partition_bench.h"
+#include "tests/lib/cores/partition_bench.h"
 #include "tests/lib/suite.h"
 
 KELP_CASE("other partitions", .setup = bench_open_other, .teardown = bench_close)

@@ -1,6 +1,6 @@
 /* A partition that follows its primary: what it takes, and what becomes of it when the entry
  * changes. */
-#include "tests/lib/partition_replicas.h"
+#include "tests/lib/cores/partition_replicas.h"
 #include "tests/lib/suite.h"
 
 static void open_backup(void)

@@ -1,5 +1,5 @@
 /* A partition whose entry has others: what its primary waits for. */
-#include "tests/lib/partition_replicas.h"
+#include "tests/lib/cores/partition_replicas.h"
 #include "tests/lib/suite.h"
 
 static void open_primary(void)

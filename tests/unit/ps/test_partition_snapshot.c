@@ -1,5 +1,5 @@
 /* Snapshots of one partition: at which state it keeps which, and what ends an order. */
-#include "tests/lib/partition_bench.h"
+#include "tests/lib/cores/partition_bench.h"
 #include "tests/lib/suite.h"
 
 static void order_snapshot(uint64_t serial, uint64_t step)

@@ -5,7 +5,7 @@
 #include <unistd.h>
 #include <zlib.h>
 
-#include "tests/lib/cluster/run_command.h"
+#include "tests/lib/commands/run_command.h"
 #include "tests/lib/suite.h"
 #include "worker/data/text/input_file.h"
 

@@ -1,7 +1,7 @@
 /* What the thread that computes tells of its work, and what is forgotten when that is given up. */
 #include <string.h>
 
-#include "tests/lib/stepper_bench.h"
+#include "tests/lib/cores/stepper_bench.h"
 #include "tests/lib/suite.h"
 #include "worker/compute/gradients.h"
 #include "worker/job_link_internal.h"

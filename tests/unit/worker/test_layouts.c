@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/lib/channels_last.h"
+#include "tests/lib/models/channels_last.h"
 #include "tests/lib/suite.h"
 #include "worker/model/graph/graph.h"
 #include "worker/model/graph/layers.h"

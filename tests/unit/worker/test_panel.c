@@ -4,8 +4,8 @@
  */
 #include <string.h>
 
+#include "tests/lib/models/table_bench.h"
 #include "tests/lib/suite.h"
-#include "tests/lib/table_bench.h"
 
 static struct kelp_job *const job = &table_bench.job;
 

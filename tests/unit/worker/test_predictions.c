@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "common/base/files.h"
-#include "tests/lib/cluster/run_command.h"
+#include "tests/lib/commands/run_command.h"
 #include "tests/lib/suite.h"
 #include "worker/compute/predictions.h"
 

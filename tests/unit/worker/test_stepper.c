@@ -1,5 +1,5 @@
 /* What a worker of a small job does next: steps, lanes, and the end. */
-#include "tests/lib/stepper_bench.h"
+#include "tests/lib/cores/stepper_bench.h"
 #include "tests/lib/suite.h"
 
 KELP_CASE("stepper", .setup = stepper_setup, .teardown = stepper_teardown)

@@ -1,6 +1,6 @@
 /* A step begins with its first weights, while the others come: when it does, when it is given up,
  * and what the worker holds then. */
-#include "tests/lib/stepper_bench.h"
+#include "tests/lib/cores/stepper_bench.h"
 #include "tests/lib/suite.h"
 
 static int content;

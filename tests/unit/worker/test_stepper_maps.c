@@ -1,5 +1,5 @@
 /* What a worker of a small job does when partitions move within a generation. */
-#include "tests/lib/stepper_bench.h"
+#include "tests/lib/cores/stepper_bench.h"
 #include "tests/lib/suite.h"
 
 KELP_CASE("maps of one generation", .setup = stepper_setup, .teardown = stepper_teardown)

@@ -1,6 +1,6 @@
 /* A node is sent while the rest of it is computed: what goes, in which order, and what is not sent
  * twice or too early. */
-#include "tests/lib/stepper_bench.h"
+#include "tests/lib/cores/stepper_bench.h"
 #include "tests/lib/suite.h"
 
 #define BLOCK_BYTES (STEPPER_BLOCK * (uint32_t)sizeof(float))

@@ -1,5 +1,5 @@
 /* How a worker shares the partitions of a shard among several streams to it. */
-#include "tests/lib/stepper_bench.h"
+#include "tests/lib/cores/stepper_bench.h"
 #include "tests/lib/suite.h"
 
 static void set_up(void)
