@@ -26,7 +26,7 @@ struct kelp_coordinator {
     struct kelp_coordinator_options options;
     char address[KELP_COORDINATOR_ADDRESS_MAX + 1]; /* where workers reach us */
     bool stopping;
-    uint64_t told_ms; /* when it was told to end in order; 0: it was not */
+    uint64_t told_ms; /* when it was told to end gracefully; 0: it was not */
     int exit_code;
     char trouble[256];                /* with etcd, as logged last */
     uint64_t checkpoint_bytes;        /* of the newest manifest that was made */

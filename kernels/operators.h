@@ -83,7 +83,7 @@ struct kelp_transpose {
 
 /*
  * Functions of one element. Formulas are PyTorch's: gelu is x Phi(x) with erf, elu has alpha 1. The
- * gradient reads what it needs, y or x: relu, elu, sigmoid and tanh read y alone, gelu x alone, and
+ * gradient reads what it needs, y or x: relu, elu, sigmoid and tanh read y only, gelu x only, and
  * the other pointer may be NULL.
  */
 enum kelp_unary_kind {
@@ -120,11 +120,11 @@ struct kelp_linear {
     const float *weight, *bias; /* [out, in]; [out] or NULL */
     bool activated;
     enum kelp_unary_kind activation;
-    float *sums; /* [rows, out]; gelu alone, else not looked at */
+    float *sums; /* [rows, out]; gelu only, else not looked at */
     float *y;    /* [rows, out] */
     uint64_t y_ld;
     const float *dy;             /* gradient */
-    float *dsums;                /* [rows, out]; activated alone; may be dy */
+    float *dsums;                /* [rows, out]; activated only; may be dy */
     float *dx, *dweight, *dbias; /* each NULL when not wanted */
     enum kelp_write write_x, write_weight, write_bias;
 };

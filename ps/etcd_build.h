@@ -17,7 +17,7 @@ struct kelp_build {
     const char *job;
     const char *shard;
     const char *text; /* of this process */
-    bool mixed;       /* cluster.mixed: versions alone are compared */
+    bool mixed;       /* cluster.mixed: versions only are compared */
 };
 
 /* This process's. */

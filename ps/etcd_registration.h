@@ -6,7 +6,7 @@
  * another build waits until they are gone; when they stay for longer than a lease it is refused,
  * and has changed nothing.
  *
- * Each time it registers, and while it is registered, it looks its address up anew
+ * Each time it registers, and while it is registered, it looks its address up again
  * (kelp_serving_look()). When the address that
  * others know it by is not its own any more, it ends: an incarnation has one address, by which the
  * map, workers and other shards know it. The process that is started next has the new one.
@@ -43,7 +43,7 @@ struct kelp_registration_options {
 kelp_status kelp_registration_open(const struct kelp_registration_options *options,
                                    struct kelp_registration **ret_registration,
                                    struct kelp_error *reterr) KELP_MUST_USE;
-/* Does its entry stand in etcd now, as far as we know? Any thread. */
+/* Does its entry be in etcd now, as far as we know? Any thread. */
 bool kelp_registration_holds(struct kelp_registration *registration);
 /* Takes the entry away, as far as etcd answers. NULL does nothing. */
 void kelp_registration_close(struct kelp_registration *registration);

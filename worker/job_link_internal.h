@@ -11,9 +11,9 @@
 #include "worker/links/exchange_link.h"
 #include "worker/links/loop_keeper.h"
 
-/* What of a partition is under way, for a trace. */
+/* What of a partition is in progress, for a trace. */
 struct kelp__job_link_flight {
-    uint64_t pushed_ns; /* its first push left; 0: none is under way */
+    uint64_t pushed_ns; /* its first push left; 0: none is in progress */
     uint64_t step;      /* of it */
     uint64_t pushes;
     uint64_t bytes;
@@ -81,9 +81,9 @@ struct kelp_job_link {
     uint64_t *arrived;   /* atomic, of each partition: the step of its newest weights, and one */
     uint64_t work_step;  /* of the work that was handed out */
     uint64_t awaited_us; /* in kelp_job_link_await() since then */
-    struct kelp__job_link_incoming incoming; /* in the event under way */
+    struct kelp__job_link_incoming incoming; /* in the event in progress */
     struct kelp_joining_progress progress;
-    uint64_t waited_us; /* in the kelp_job_link_next() under way */
+    uint64_t waited_us; /* in the kelp_job_link_next() in progress */
     struct kelp_times times;
     uint64_t pushed_us;          /* with pushes since lanes were handed out */
     struct kelp_times_step step; /* of the lanes that are handed out, as far as it is known */

@@ -1,5 +1,5 @@
 /*
- * The etcd of a run under chaos: killed, ended in order, kept away and started again at the same
+ * The etcd of a run under chaos: killed, ended gracefully, kept away and started again at the same
  * port, by a thread of its own, since a start takes as long as it takes to be healthy.
  *
  * Threads: one caller; etcd dies with the thread, which lives until the close.
@@ -11,7 +11,7 @@
 
 #include "common/program/etcd_server.h"
 
-#define KELP_CHAOS_ETCD_GRACE_MS 2000 /* to end in order */
+#define KELP_CHAOS_ETCD_GRACE_MS 2000 /* to end gracefully */
 
 struct kelp_chaos_etcd;
 
@@ -35,7 +35,7 @@ kelp_status kelp_chaos_etcd_pid(struct kelp_chaos_etcd *etcd, pid_t *ret_pid,
  * while it has a pid. */
 void kelp_chaos_etcd_take_away(struct kelp_chaos_etcd *etcd, bool in_order, uint32_t away_ms);
 
-/* Kill it, and start it; each returns when that is done, whatever was under way. */
+/* Kill it, and start it; each returns when that is done, whatever was in progress. */
 void kelp_chaos_etcd_kill(struct kelp_chaos_etcd *etcd);
 kelp_status kelp_chaos_etcd_start(struct kelp_chaos_etcd *etcd,
                                   struct kelp_error *reterr) KELP_MUST_USE;

@@ -24,7 +24,7 @@ struct kelp_chaos_machine {
     uint32_t workers;
     struct kelp_process *etcd;    /* NULL: none runs */
     struct kelp_chaos_child node; /* likewise */
-    struct kelp_etcd *health;     /* a client of that member alone */
+    struct kelp_etcd *health;     /* a client of that member only */
 };
 
 struct kelp_chaos_machines {

@@ -40,7 +40,7 @@ kelp_status kelp_leftovers_remove(const char *run_path, const char *name,
 /* The run's lock is held. */
 void kelp_leftovers_remove_sockets(const char *run_path);
 
-/* Remove those of predictions and evaluations whose runs lie in the folder. What cannot be removed
+/* Remove those of predictions and evaluations whose runs are in the folder. What cannot be removed
  * stays. */
 void kelp_leftovers_clear_inferences(const char *folder);
 

@@ -50,7 +50,7 @@ kelp_status kelp_model_card_read(const char *folder, char **ret_text,
                                  struct kelp_error *reterr) KELP_MUST_USE;
 
 /* Copy a safetensors file tensor by tensor, so that what is written has been read and checked. card
- * takes the place of the file's own; NULL: that stays. Errors: those of reading and writing. */
+ * replaces the file's own; NULL: that stays. Errors: those of reading and writing. */
 kelp_status kelp_model_copy_file(const char *from, const char *to, const char *card,
                                  struct kelp_error *reterr) KELP_MUST_USE;
 

@@ -60,7 +60,7 @@ kelp_status kelp_run_client_open(const char *run_path, struct kelp_job_client **
 
 /* The state of a run that goes on, as its coordinator tells; NULL: nobody answers. Owned
  * (kelp_job_client_status_free()). *client is the caller's, NULL at first: where the coordinator is
- * may have changed, so after a failure it is opened anew. */
+ * may have changed, so after a failure it is opened again. */
 Kelp__V1__StatusReply *kelp_run_client_ask(const char *run_path, struct kelp_job_client **client,
                                            uint32_t timeout_ms);
 

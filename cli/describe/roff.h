@@ -7,7 +7,7 @@
 /* Text of a page: what groff takes for its own is escaped, minus signs stay what they are. */
 void kelp_roff_put(FILE *out, const char *text);
 
-/* BEFORE TEXT AFTER, of which TEXT alone is escaped. */
+/* BEFORE TEXT AFTER, of which only TEXT is escaped. */
 void kelp_roff_put_between(FILE *out, const char *before, const char *text, const char *after);
 
 /* The title, in capitals: "KELP-TRAIN(1)" and what stands beside it. */

@@ -32,7 +32,7 @@ struct kelp_child {
     bool start_due;               /* at start_ms */
     bool fenced;                  /* killed because it hung; its end is on its way */
     bool down;                    /* taken down: not started again by itself */
-    bool left;                    /* it ended in order, and stays away */
+    bool left;                    /* it ended gracefully, and stays away */
     bool retired;                 /* it was told to leave, and is not started again */
     uint64_t start_ms;            /* started, or to be started */
     uint32_t starts;
@@ -65,7 +65,7 @@ struct kelp_children_options {
     const struct kelp_trials *trials;
     uint32_t trace_steps; /* that the first worker and the first shard trace; 0: they do not */
     struct kelp_display *display;
-    uint32_t workers_min; /* workers that leave in order are replaced below this number */
+    uint32_t workers_min; /* workers that leave gracefully are replaced below this number */
     struct kelp_supervise_policy policy;
 };
 
@@ -108,7 +108,7 @@ kelp_status kelp_children_grow(struct kelp_children *children, enum kelp_child_k
 /* Tell the last one that may go (may_go NULL: any) to leave for good. False: there is none. */
 bool kelp_children_retire(struct kelp_children *children, enum kelp_child_kind kind,
                           bool (*may_go)(const char *id, void *user), void *user);
-/* Below this number workers that leave in order are replaced. */
+/* Below this number workers that leave gracefully are replaced. */
 void kelp_children_need(struct kelp_children *children, uint32_t least);
 
 /* Has the child failed as asked? It says so in the log of its first start. */

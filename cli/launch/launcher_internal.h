@@ -78,7 +78,7 @@ struct kelp_launcher {
     bool training;                 /* steps are being made, or were, of a run that took hold */
     bool pausing;
     /* A pause that was not asked for here (launch_again.c). */
-    uint64_t again_ms;       /* coordinators were told to end then; 0: nothing is under way */
+    uint64_t again_ms;       /* coordinators were told to end then; 0: nothing is in progress */
     uint64_t again_retry_ms; /* etcd is not asked before */
     uint64_t again_done_ms;  /* they were started again; a status of before is out of date */
     bool gave_up;            /* restarts are used up */

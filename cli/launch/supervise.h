@@ -40,7 +40,7 @@
  * moment without memory or storage. */
 #define KELP_SUPERVISE_SAME_MAX  8
 #define KELP_SUPERVISE_EARLY_MAX 2 /* of a program of one's own, before anything was trained */
-/* A worker that leaves in order is replaced no earlier: the end of the job, of which workers hear
+/* A worker that leaves gracefully is replaced no earlier: the end of the job, of which workers hear
  * first, must be known by then. */
 #define KELP_SUPERVISE_LEFT_MS 2000
 

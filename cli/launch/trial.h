@@ -29,7 +29,7 @@ enum kelp_timed_action { KELP_TIMED_ADD_WORKER, KELP_TIMED_KILL };
 struct kelp_timed {
     uint64_t step;
     enum kelp_timed_action action;
-    char id[KELP_TRIAL_ID_MAX + 1]; /* KILL alone */
+    char id[KELP_TRIAL_ID_MAX + 1]; /* KILL only */
     bool done;
 };
 

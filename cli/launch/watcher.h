@@ -24,7 +24,7 @@ kelp_status kelp_watcher_create(const struct kelp_watcher_options *options,
 /* Start the thread. */
 kelp_status kelp_watcher_start(struct kelp_watcher *watcher,
                                struct kelp_error *reterr) KELP_MUST_USE;
-/* Ends the thread, if it runs, after the look under way, and frees. NULL is fine. */
+/* Ends the thread, if it runs, after the look in progress, and frees. NULL is fine. */
 void kelp_watcher_stop(struct kelp_watcher *watcher);
 
 void kelp_watcher_lock(struct kelp_watcher *watcher);

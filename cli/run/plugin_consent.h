@@ -6,7 +6,7 @@
  * program must be known by path and arguments, whatever the file holds by now: it is there to be
  * worked on, and whoever can write it needs no job.
  *
- * What is known lies in $XDG_STATE_HOME/kelp/plugins (or $HOME/.local/state/kelp/plugins), a file
+ * What is known is in $XDG_STATE_HOME/kelp/plugins (or $HOME/.local/state/kelp/plugins), a file
  * without contents for each.
  */
 #ifndef KELP_CLI_RUN_PLUGIN_CONSENT_H

@@ -52,7 +52,7 @@ void kelp_meter_size(uint64_t bytes, char *text, size_t text_bytes);
 
 /*
  * Steps per second over the last few seconds, and over the whole run. A step number that goes down
- * (the job was rolled back) starts the short window anew, as does waiting at step 0; the whole-run
+ * (the job was rolled back) starts the short window again, as does waiting at step 0; the whole-run
  * figure counts from the first time a step was seen to the last time the highest step so far rose.
  * When that is less than KELP_RATE_SHORT_MS, looks are too few to go by: it counts from the last
  * look before the first step.

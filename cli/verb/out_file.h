@@ -5,7 +5,7 @@
 #include "common/base/status.h"
 
 /*
- * Can a file be made at path, in the place of what is there? Never of a folder or a device: files
+ * Can a file be made at path, instead of what is there? Never of a folder or a device: files
  * are replaced by renaming. The text names the option ("--out"). Errors: KELP_ERR_INVALID,
  * KELP_ERR_LIMIT.
  */

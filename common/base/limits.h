@@ -78,7 +78,7 @@
 #define KELP_RPC_STRANGERS_BYTES (32u << 20)
 #define KELP_RPC_STRANGERS_MS    60000
 /* Bytes between two messages of a connection whose hello was accepted, in largest messages with
- * their read-ahead: a few streams may each have one under way. */
+ * their read-ahead: a few streams may each have one in flight. */
 #define KELP_RPC_UNHEARD_MESSAGES 4
 
 /* ---- rpc, per connection ---- */

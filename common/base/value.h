@@ -22,7 +22,7 @@ struct kelp_range {
 /* "true" or "false"; also "True", "TRUE" and so on, as in YAML. */
 kelp_status kelp_value_bool(const char *text, bool *ret_value,
                             struct kelp_error *reterr) KELP_MUST_USE;
-/* Decimal digits alone: no sign, no blanks, no exponent. */
+/* Decimal digits only: no sign, no blanks, no exponent. */
 kelp_status kelp_value_u64(const char *text, uint64_t min, uint64_t max, uint64_t *ret_value,
                            struct kelp_error *reterr) KELP_MUST_USE;
 kelp_status kelp_value_i64(const char *text, int64_t min, int64_t max, int64_t *ret_value,

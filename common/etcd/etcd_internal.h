@@ -206,7 +206,7 @@ struct kelp_etcd {
     struct kelp_etcd_certificates *certificates; /* NULL: none */
 
     char *login_folder;             /* where a name and a password are; NULL: nowhere */
-    struct etcd_call *login;        /* under way, or NULL */
+    struct etcd_call *login;        /* in progress, or NULL */
     LIST_HEAD(, etcd_call) waiting; /* for it */
     char *token;                    /* "Authorization: TOKEN" of the newest login; NULL: none */
     uint64_t token_number;          /* of that login */

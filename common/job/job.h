@@ -337,7 +337,7 @@ struct kelp_job {
         enum kelp_conflict_policy on_conflict;
     } failure;
     struct {
-        uint32_t digest_steps; /* a digest every so many training steps; 0: at epochs' ends alone */
+        uint32_t digest_steps; /* a digest every so many training steps; 0: at epochs' ends only */
         uint32_t steps;        /* a checkpoint every so many training steps; 0: not by steps */
         uint32_t interval_ms;  /* a checkpoint so long after the one before; 0: not by time */
         uint32_t epochs;       /* a checkpoint at the end of every so many epochs; 0: none */
@@ -349,7 +349,7 @@ struct kelp_job {
         enum kelp_checkpoint_order order;
     } checkpoint;
     struct {
-        uint32_t every;   /* training steps between two lines of the loss; 0: epochs alone */
+        uint32_t every;   /* training steps between two lines of the loss; 0: epochs only */
         bool tensorboard; /* event files besides */
     } metrics;
 };
@@ -469,7 +469,7 @@ kelp_status kelp_job_file_print_model(const struct kelp_job_file *file, char **r
                                       struct kelp_error *reterr) KELP_MUST_USE;
 
 /*
- * The canonical text as a file that lies in folder, which is absolute: paths below it are relative,
+ * The canonical text as a file that is in folder, which is absolute: paths below it are relative,
  * and run.dir is empty. Reading that file gives the same job, also when the folder was moved.
  */
 kelp_status kelp_job_file_print_in(const struct kelp_job_file *file, const char *folder,

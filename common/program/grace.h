@@ -1,5 +1,5 @@
 /*
- * The time that a daemon has to end in order, once it was asked to. When it is over the process
+ * The time that a daemon has to end gracefully, once it was asked to. When it is over the process
  * ends without the rest: what is left undone must be of the kind that a kill may leave undone.
  */
 #ifndef KELP_COMMON_PROGRAM_GRACE_H
@@ -24,7 +24,7 @@ struct kelp_grace {
 void kelp_grace_init(struct kelp_grace *grace, uint32_t ms, void (*over)(void *user), void *user);
 /* The time begins, or has begun: in ms over() is called, once. Any thread. */
 void kelp_grace_begin(struct kelp_grace *grace);
-/* The process ends in order: over() is not called any more. */
+/* The process ends gracefully: over() is not called any more. */
 void kelp_grace_fini(struct kelp_grace *grace);
 
 #endif

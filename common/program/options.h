@@ -58,7 +58,7 @@ struct kelp_option {
     uint64_t min, max;          /* max 0: no upper bound */
     const char *const *choices; /* ends with NULL */
     bool required;              /* must come from the command line or the environment */
-    bool repeatable;            /* TEXT alone: may be given many times; no environment twin */
+    bool repeatable;            /* TEXT only: may be given many times; no environment twin */
     bool no_environment;
     const char *group; /* heading in --help; NULL: "Options" */
     const char *help;  /* one phrase */

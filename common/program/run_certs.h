@@ -1,6 +1,6 @@
 /*
  * Certificates for one run on this machine: an authority whose key is never written, and which is
- * forgotten once it has issued a certificate to each role of the run. They lie in the run's private
+ * forgotten once it has issued a certificate to each role of the run. They are in the run's private
  * folder (socket_folder.h) and go with it.
  */
 #ifndef KELP_COMMON_PROGRAM_RUN_CERTS_H

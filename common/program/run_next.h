@@ -1,6 +1,6 @@
 /*
  * A resume changes the folder of its run in one go, once training goes on with the new job. Until
- * then all that it will put in place lies in next/, and the run is as it was:
+ * then all that it will put in place is in next/, and the run is as it was:
  *
  *     next/job.yaml, next/...    what waits; job.yaml is put in place last, and alone decides
  *     previous/1, previous/2...  what resumes replaced, newest last
@@ -24,7 +24,7 @@
 /* Does a job wait in the folder of the run? */
 bool kelp_run_next_waits(const char *run);
 
-/* Make next/ anew, empty. Errors: of files. */
+/* Create an empty next/. Errors: of files. */
 kelp_status kelp_run_next_make(const char *run, struct kelp_error *reterr) KELP_MUST_USE;
 /* Remove next/ with all that is in it. Errors: of files. */
 kelp_status kelp_run_next_drop(const char *run, struct kelp_error *reterr) KELP_MUST_USE;

@@ -2,7 +2,7 @@
  * A private folder for the unix sockets of one run, and for its certificates (run_certs.h): who can
  * open the folder (0700) is the same user, and nobody else can reach what listens in it.
  *
- * It lies in TMPDIR or in /tmp and not in the run's folder: the path of a socket has at most 107
+ * It is in TMPDIR or in /tmp and not in the run's folder: the path of a socket has at most 107
  * bytes, and not every network file system takes sockets.
  */
 #ifndef KELP_COMMON_PROGRAM_SOCKET_FOLDER_H

@@ -26,7 +26,7 @@ struct kelp__rpc_queue {
 };
 
 /* Errors: KELP_ERR_LIMIT (all together have more than the bound, and this one more than its part),
- * KELP_ERR_NO_MEMORY. The message is transferred on success alone. */
+ * KELP_ERR_NO_MEMORY. The message is transferred on success only. */
 kelp_status kelp__rpc_queue_push(struct kelp__rpc_queue *queue,
                                  struct kelp_rpc_message *message) KELP_MUST_USE;
 /* The oldest message; NULL: none. *ret_bytes count until kelp__rpc_queue_done(). */

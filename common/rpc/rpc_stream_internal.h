@@ -38,7 +38,7 @@ struct kelp_rpc_stream {
     int cancelled;
     grpc_byte_buffer *sent;
     struct kelp__rpc_trailer trailer;
-    bool read_before; /* by the read operation alone */
+    bool read_before; /* by the read operation only */
 
     pthread_mutex_t lock; /* guards everything below */
     unsigned holds;       /* read, watch, timers and the creator: closed() waits for them */

@@ -8,7 +8,7 @@
  *     page of B   the same, the other way round
  *
  * Each side writes its own area and maps that of the other one read-only, so neither can damage
- * what the other has written. No lock lies in it: a process that dies leaves numbers behind that
+ * what the other has written. No lock is in it: a process that dies leaves numbers behind that
  * are as good as any others. Both processes run on one machine, so numbers are in its byte order.
  *
  * Whatever is read here comes from outside: it is copied once, and then checked.
@@ -23,7 +23,7 @@
 #define KELP_SHM_RING_BYTES (256u << 10)
 #define KELP_SHM_RING_AT    4096u /* behind the page */
 #define KELP_SHM_PAGE_BYTES (KELP_SHM_RING_AT + KELP_SHM_RING_BYTES)
-/* Messages whose parts lie in areas and have not been released. */
+/* Messages whose parts are in areas and have not been released. */
 #define KELP_SHM_SLOTS   256u
 #define KELP_SHM_NO_SLOT UINT32_MAX
 /* Parts of one message: a payload of 4 MiB in slices of 16 KiB, twice, and its header. */
@@ -39,7 +39,7 @@
 struct kelp_shm_frame {
     uint32_t part_count;   /* 0: frames name the area `use` no more */
     uint32_t copied_bytes; /* of all parts without an area */
-    uint32_t slot;         /* KELP_SHM_NO_SLOT: no part lies in an area */
+    uint32_t slot;         /* KELP_SHM_NO_SLOT: no part is in an area */
     uint32_t use;          /* of the slot: released[slot] becomes this */
 };
 

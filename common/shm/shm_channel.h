@@ -1,7 +1,7 @@
 /*
  * Messages between two processes of one machine through memory that both map.
  *
- * A message is a list of parts. Small ones are copied into a ring (layout.h). Large ones lie in an
+ * A message is a list of parts. Small ones are copied into a ring (layout.h). Large ones are in an
  * area of the sender, are passed by place, and are read where they are: their sender must leave
  * them as they are until the receiver has released the message, or for ever when the channel ended
  * before that.

@@ -2,7 +2,7 @@
  * Unix sockets on which two processes of one user meet, and notes on them, each with at most one
  * descriptor. None of these calls waits.
  *
- * Who can open the socket's path is the same user: it has mode 0600, and lies in a folder that
+ * Who can open the socket's path is the same user: it has mode 0600, and is in a folder that
  * nobody else may enter. Both sides ask the system whose process the other one is all the same.
  *
  * Threads: any; of one socket, one at a time takes notes.

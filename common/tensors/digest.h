@@ -13,7 +13,7 @@
 
 #define KELP_DIGEST_HEX_BYTES 33 /* 32 digits and NUL */
 
-/* A digest under way, in the caller's memory; nothing to free. */
+/* A digest in progress, in the caller's memory; nothing to free. */
 struct kelp_digest {
     unsigned char state[640] __attribute__((aligned(64)));
 };

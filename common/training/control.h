@@ -45,7 +45,7 @@ struct kelp_control_word {
     uint64_t sample_first;  /* TRAIN: position of the batch in the epoch's order; PREDICT: of the
                                block in the part; evaluation: 0 */
     uint64_t sample_count;  /* samples of this step over all lanes; 0 for FINISH and DONE */
-    double lr;              /* TRAIN alone */
+    double lr;              /* TRAIN only */
     bool skipped; /* the training step before this entry was left out: its gradient was not
                      finite, and w_step is w_{step-1} (failure.on_nan: skip) */
     uint64_t steps_skipped; /* training steps left out before this entry; for people, no part of
@@ -92,7 +92,7 @@ struct kelp_control_state {
 /* What completing an entry tells the outside, for metrics.jsonl and digests.jsonl. */
 struct kelp_record {
     struct kelp_control_word word; /* of the completed entry */
-    struct kelp_metrics metrics;   /* TRAIN: the loss alone, over this step's samples */
+    struct kelp_metrics metrics;   /* TRAIN: the loss only, over this step's samples */
     bool best;                     /* VAL: the best so far; TEST: of the same weights as that one */
     bool skipped;                  /* TRAIN: left out; its loss is not part of the epoch's */
     bool epoch_end;     /* the epoch's last training step, or the job's: epoch_loss is set */
@@ -120,7 +120,7 @@ void kelp_control_apply(struct kelp_control_state *state, const struct kelp_job 
                         const char *digest, struct kelp_record *ret_record);
 
 /* The same for a training step that is left out: it counts as a step, and nothing else. Its sums
- * are for the record alone, since they may not be finite. */
+ * are for the record only, since they may not be finite. */
 void kelp_control_skip(struct kelp_control_state *state, const struct kelp_job *job,
                        const struct kelp_plan *plan, const double sums[KELP_METRIC_SUM_COUNT],
                        const char *digest, struct kelp_record *ret_record);

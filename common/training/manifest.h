@@ -9,7 +9,7 @@
  *                                     database, written under another name and renamed when whole
  *         job.yaml  plan.json         of the job, so that the folder says all there is to know
  *         model.json                  of the run's folder, where it has one: the fitted scales
- *         manifest.json               written once the commit stands in etcd
+ *         manifest.json               written once the commit is in etcd
  */
 #ifndef KELP_COMMON_TRAINING_MANIFEST_H
 #define KELP_COMMON_TRAINING_MANIFEST_H

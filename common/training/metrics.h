@@ -26,7 +26,7 @@ enum kelp_metric_sum {
     KELP_METRIC_SUM_TARGET,           /* of the target */
     KELP_METRIC_SUM_TARGET_SQUARED,   /* of its square */
     KELP_METRIC_SUM_CORRECT,          /* elements whose class is right */
-    /* Of samples whose target has one scale, in the data's own unit; evaluations alone. */
+    /* Of samples whose target has one scale, in the data's own unit; evaluations only. */
     KELP_METRIC_SUM_UNSCALED_SQUARED,
     KELP_METRIC_SUM_UNSCALED_ABSOLUTE,
     KELP_METRIC_SUM_UNSCALED_SAMPLES, /* how many these are */
@@ -92,7 +92,7 @@ void kelp_metrics_of_sums(const double sums[KELP_METRIC_SUM_COUNT], enum kelp_lo
 void kelp_metrics_of_given(const struct kelp_job *job, const double sums[KELP_METRIC_SUM_COUNT],
                            struct kelp_metrics *ret_metrics);
 
-/* Where the mean of a sum of model.sums stands: in the place of a metric that such a job does not
+/* Where the mean of a sum of model.sums stands: instead of a metric that such a job does not
  * have, or gives up for it (mape, mspe, rse). */
 enum kelp_metric kelp_metric_of_sum(uint32_t index);
 

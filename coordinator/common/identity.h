@@ -12,7 +12,7 @@ struct kelp_identity {
     const char *job_name; /* borrowed */
     const char *id;       /* borrowed */
     uint64_t incarnation;
-    char proof[KELP_PROOF_HEX + 1]; /* shown to shards alone; its digest is in the leader's key */
+    char proof[KELP_PROOF_HEX + 1]; /* shown to shards only; its digest is in the leader's key */
     char proof_digest[KELP_PROOF_HEX + 1];
     /* From the specification; set once. */
     struct kelp_job_file *job_file; /* owned; NULL: no specification yet */

@@ -13,7 +13,7 @@
 #include "common/job/job.h"
 #include "coordinator/core/limits.h"
 
-/* A process that is to end in order. */
+/* A process that is to end gracefully. */
 struct kelp_drain {
     char id[KELP_COORDINATOR_ID_MAX + 1];
     uint64_t incarnation;

@@ -36,7 +36,7 @@ struct kelp_leader_events {
     /* Answer to kelp_leader_read(). The callback may take plan, map and the checkpoints' texts out
      * of found. */
     void (*read)(kelp_status status, struct kelp_found *found, const char *text, void *user);
-    /* Answer to kelp_leader_write_plan(): plan is what stands in etcd now, on KELP_OK. */
+    /* Answer to kelp_leader_write_plan(): plan is what is in etcd now, on KELP_OK. */
     void (*plan_written)(kelp_status status, const char *plan, const char *text, void *user);
     void (*map_written)(enum kelp_placement_written result, const char *text, void *user);
     /* Answer to kelp_leader_read_map(): map and checkpoints alone. */
@@ -74,14 +74,14 @@ kelp_status kelp_leader_open(const struct kelp_leader_options *options,
                              struct kelp_error *reterr) KELP_MUST_USE;
 /* No callback runs after it. The task thread has been stopped, so that no task is left. */
 void kelp_leader_close(struct kelp_leader *leader);
-/* After the loop was destroyed, since posts may be under way in it. NULL does nothing. */
+/* After the loop was destroyed, since posts may be in progress in it. NULL does nothing. */
 void kelp_leader_destroy(struct kelp_leader *leader);
 
-/* Watch the specification, anew if it is watched. */
+/* Watch the specification, again if it is watched. */
 kelp_status kelp_leader_watch_spec(struct kelp_leader *leader,
                                    struct kelp_error *reterr) KELP_MUST_USE;
 /* Was an event of etcd lost, since there was no memory for it? True once: whatever is watched is to
- * be watched anew then, which resigning does. */
+ * be watched again then, which resigning does. */
 bool kelp_leader_lost_event(struct kelp_leader *leader);
 
 /* Stand for election; address is where workers reach us. Each time that the key is put it has the
@@ -100,7 +100,7 @@ kelp_status kelp_leader_watch_shards(struct kelp_leader *leader,
 void kelp_leader_resign(struct kelp_leader *leader);
 /* Delete another's key, if it was created at that revision, and be elected if we can. */
 void kelp_leader_depose(struct kelp_leader *leader, int64_t revision);
-/* Leadership ends: results that are under way are not reported any more. */
+/* Leadership ends: results that are in progress are not reported any more. */
 void kelp_leader_step_down(struct kelp_leader *leader);
 
 /* Each answers once by its callback; an answer with an error may be tried again. Errors of the

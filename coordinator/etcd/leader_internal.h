@@ -1,7 +1,7 @@
 /*
  * What the files of the etcd side share. Each calls those behind it alone: leader.c (events, life),
  * leader_tasks.c (blocking calls), leader_checkpoints.c (those about checkpoints), leader_folders.c
- * (what lies in the run's folder), leader_keys.c (keys, and reading one).
+ * (what is in the run's folder), leader_keys.c (keys, and reading one).
  */
 #ifndef KELP_COORDINATOR_ETCD_LEADER_INTERNAL_H
 #define KELP_COORDINATOR_ETCD_LEADER_INTERNAL_H

@@ -21,7 +21,7 @@ struct kelp_task_thread;
 /* loop is borrowed until kelp_task_thread_destroy(). */
 kelp_status kelp_task_thread_start(struct kelp_rpc_loop *loop, struct kelp_task_thread **ret_tasks,
                                    struct kelp_error *reterr) KELP_MUST_USE;
-/* The task is transferred on success alone. Errors: KELP_ERR_LIMIT (KELP_COORDINATOR_TASKS_MAX
+/* The task is transferred on success only. Errors: KELP_ERR_LIMIT (KELP_COORDINATOR_TASKS_MAX
  * wait), KELP_ERR_CLOSED (stopped). Threads: the loop's. */
 kelp_status kelp_task_thread_submit(struct kelp_task_thread *tasks,
                                     struct kelp_task *task) KELP_MUST_USE;
@@ -31,7 +31,7 @@ kelp_status kelp_task_thread_submit_last(struct kelp_task_thread *tasks,
 /* Wait for the running task, cancel the others, call every done() that is left. The loop's thread.
  * Twice is harmless. */
 void kelp_task_thread_stop(struct kelp_task_thread *tasks);
-/* After the loop was destroyed, since a report may be under way in it. NULL does nothing. */
+/* After the loop was destroyed, since a report may be in progress in it. NULL does nothing. */
 void kelp_task_thread_destroy(struct kelp_task_thread *tasks);
 
 #endif

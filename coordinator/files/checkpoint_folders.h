@@ -28,7 +28,7 @@ bool kelp_checkpoint_folders_remove(struct kelp_checkpoint_folders *folders,
 bool kelp_checkpoint_folders_set_aside(struct kelp_checkpoint_folders *folders,
                                        const char *folder) KELP_MUST_USE;
 
-/* What was reported of the order under way, as a manifest with its text (owned by the caller).
+/* What was reported of the order in progress, as a manifest with its text (owned by the caller).
  * Errors: KELP_ERR_NO_MEMORY, KELP_ERR_LIMIT. */
 kelp_status kelp_checkpoint_folders_make(const struct kelp_checkpoint_folders *folders,
                                          const struct kelp_checkpointer *from,

@@ -123,13 +123,13 @@ void kelp_term_read(struct kelp_term *term, kelp_status status, struct kelp_foun
                     const char *text);
 void kelp_term_map_read(struct kelp_term *term, kelp_status status, struct kelp_found *found,
                         const char *text);
-/* plan: what stands in etcd now, with KELP_OK. */
+/* plan: what is in etcd now, with KELP_OK. */
 void kelp_term_plan_written(struct kelp_term *term, kelp_status status, const char *plan,
                             const char *text);
 void kelp_term_map_written(struct kelp_term *term, enum kelp_placement_written result,
                            const char *text);
 void kelp_term_state_written(struct kelp_term *term, bool taken);
-/* written: what stands in etcd; NULL: it was not taken. */
+/* written: what is in etcd; NULL: it was not taken. */
 void kelp_term_scale_written(struct kelp_term *term, const struct kelp_targets *written);
 void kelp_term_committed(struct kelp_term *term, const struct kelp_commit_answer *answer);
 void kelp_term_removed(struct kelp_term *term, enum kelp_checkpointer_result result,
@@ -234,7 +234,7 @@ void kelp_term_reason(const struct kelp_term *term, char text[KELP_TERM_REASON_M
  * KELP_ERR_INVALID: the job is over. */
 kelp_status kelp_term_request(struct kelp_term *term, bool pause, uint64_t *ret_serial,
                               struct kelp_error *reterr) KELP_MUST_USE;
-/* Somebody wants another size; it counts once it stands in etcd. Errors: KELP_ERR_BUSY,
+/* Somebody wants another size; it counts once it is in etcd. Errors: KELP_ERR_BUSY,
  * KELP_ERR_INVALID: no such size, or the job is over. */
 kelp_status kelp_term_scale(struct kelp_term *term, const struct kelp_targets *request,
                             struct kelp_error *reterr) KELP_MUST_USE;

@@ -40,7 +40,7 @@
  * as many workers, and small beside what it may have to collect for one step. */
 #define KELP_PS_EVIDENCE_HELD_MAX 32
 
-/* Roots of one partition under way to a joiner that has not caught up: so many steps may go by
+/* Roots of one partition in flight to a joiner that has not caught up: so many steps may go by
  * while a copy of 4 MiB travels, and the joiner holds no more than that many gradients. */
 #define KELP_PS_FORWARDS_QUEUED_MAX 4
 

@@ -35,7 +35,7 @@ struct kelp_push {
     uint64_t handle; /* gradient, given to the partition until a RELEASE or MERGE names it; or
                         KELP_HANDLE_NONE: no samples, or not a training step */
     struct kelp_content content; /* of the handle */
-    const double *sums;          /* partition 0 alone, NULL elsewhere */
+    const double *sums;          /* partition 0 only, NULL elsewhere */
     uint32_t sum_count;          /* at most KELP_METRIC_SUM_COUNT; the sums from here on are zero */
     const char *digest;          /* of w_v, 32 hexadecimal digits; "" or NULL: none */
 };
@@ -87,7 +87,7 @@ enum kelp_replica_place {
 struct kelp_replica_entry {
     uint64_t map_epoch;
     enum kelp_replica_place place; /* of this process */
-    uint64_t backup;               /* the primary alone needs these two; 0: none */
+    uint64_t backup;               /* only at a primary; 0: none */
     uint64_t joiner;
 };
 
@@ -115,7 +115,7 @@ struct kelp_forward {
     uint64_t handle;    /* the root's gradient; KELP_HANDLE_NONE: no elements, no training step, or
                            left out */
     bool skipped;       /* the step is left out: nothing is applied */
-    const double *sums; /* partition 0 alone, NULL elsewhere. Borrowed */
+    const double *sums; /* partition 0 only, NULL elsewhere. Borrowed */
     uint32_t sum_count; /* at most KELP_METRIC_SUM_COUNT; the sums from here on are zero */
     const char *digest; /* of w_v, as in kelp_push; borrowed */
     struct kelp_step_decision decision; /* about this step; borrowed */
@@ -172,7 +172,7 @@ struct kelp_replica_state {
     uint64_t version;
     bool has_older; /* the weights of step - 1 belong to it */
     struct kelp_pace pace;
-    /* Partition 0 alone: */
+    /* Partition 0 only: */
     struct kelp_control_state control;
     struct kelp_control_word older_word; /* with has_older */
     struct kelp_step_decision decided;   /* about the training step before; borrowed */
@@ -188,7 +188,7 @@ struct kelp_partition_start {
     uint64_t map_epoch;
     uint64_t step;
     uint64_t version;
-    const struct kelp_control_state *control; /* partition 0 alone: c_v; NULL: the initial state */
+    const struct kelp_control_state *control; /* partition 0 only: c_v; NULL: the initial state */
     /* As in kelp_replica_entry; all zero: a primary without followers. A JOINER begins with
      * nothing, whatever step and version say. */
     enum kelp_replica_place place;
@@ -331,7 +331,7 @@ struct kelp_action {
         } snapshot;
         struct {
             uint64_t serial;
-            uint64_t step; /* where the partition stands, or goes by the apply under way */
+            uint64_t step; /* where the partition stands, or goes by the apply in progress */
         } past;
         struct kelp_offer offer;
         struct {
@@ -353,7 +353,7 @@ struct kelp_action {
         struct {
             uint64_t process;
             uint64_t map_epoch;
-            struct kelp_replica_state state; /* WANT_COPY: has_older alone */
+            struct kelp_replica_state state; /* WANT_COPY: has_older only */
         } copy;                              /* and WANT_COPY */
         struct {
             uint64_t process;

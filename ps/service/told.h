@@ -28,7 +28,7 @@ struct kelp__service_told {
 /* All zero: nothing was told. A report was not sent, or its receiver has a newer map than we: it is
  * told everything again. */
 void kelp__service_told_forget(struct kelp__service_told *told);
-/* The next report says that this map is the newest: in it everything is told anew. */
+/* The next report says that this map is the newest: in it everything is told again. */
 void kelp__service_told_map(struct kelp__service_told *told, uint64_t generation, uint64_t serial);
 /* Is this not known? It is from now on. */
 bool kelp__service_told_take(struct kelp__service_told *told, const Kelp__V1__ReplicaReport *row);

@@ -27,7 +27,7 @@
 
 /* Items of a partition; slot n is KELP_SNAPSHOT_SLOT + n. Written and read in this order. */
 enum kelp_snapshot_kind {
-    KELP_SNAPSHOT_CONTROL = 1, /* partition 0 alone: kelp_control_pack() */
+    KELP_SNAPSHOT_CONTROL = 1, /* partition 0 only: kelp_control_pack() */
     KELP_SNAPSHOT_WEIGHTS = 2,
     KELP_SNAPSHOT_SLOT = 16
 };

@@ -35,7 +35,7 @@ struct kelp_gradient {
 /* NULL: out of memory. Buffers are made on first use and reused. precision: transport.precision. */
 struct kelp_gradient_pool *kelp_gradient_pool_create(uint64_t flat_count,
                                                      enum kelp_precision precision);
-/* Shards of this host read gradients in place: buffers that are made from now on lie in areas, if
+/* Shards of this host read gradients in place: buffers that are made from now on are in areas, if
  * the system has them, and values are KELP_GRADIENT_SHARED_BYTES_MIN. Threads: any. */
 void kelp_gradient_pool_share(struct kelp_gradient_pool *pool);
 /* Buffers that gRPC still reads are freed when it gives them back. NULL does nothing. */

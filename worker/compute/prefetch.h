@@ -35,7 +35,7 @@ kelp_status kelp_prefetch_create(const struct kelp_dataset *dataset, uint32_t co
                                  const struct kelp_sample_memory *memory,
                                  struct kelp_prefetch **ret_prefetch,
                                  struct kelp_error *reterr) KELP_MUST_USE;
-/* Waits for the read that is under way. NULL does nothing. */
+/* Waits for the read that is in progress. NULL does nothing. */
 void kelp_prefetch_destroy(struct kelp_prefetch *prefetch);
 
 /* Read these soon. Forgotten when the thread still reads others, or when others are asked for

@@ -42,7 +42,7 @@ struct kelp_news {
     uint32_t lane_count;
     bool rests;                /* with the assignment: nothing is computed, offered or not */
     bool leave;                /* the job is over */
-    bool drain;                /* this worker is to end in order */
+    bool drain;                /* this worker is to end gracefully */
     struct kelp_error refused; /* status other than KELP_OK: the coordinator refuses this worker */
 };
 

@@ -89,7 +89,7 @@ struct kelp_stepper {
     bool overtaken; /* what is handed out is not needed: given up, or of an older generation */
 
     struct kelp__stepper_items items;
-    struct kelp_stepper_actions *actions; /* of the event under way */
+    struct kelp_stepper_actions *actions; /* of the event in progress */
     kelp_status status;                   /* KELP_ERR_NO_MEMORY: an action is missing */
 };
 

@@ -45,7 +45,7 @@ struct kelp_times_window {
 
 /* In the caller's memory; all zero at first. */
 struct kelp_times {
-    struct kelp_times_window window; /* under way */
+    struct kelp_times_window window; /* in progress */
     uint64_t since_us;               /* it began; 0: nothing of it is there */
     uint64_t waiting_us;             /* waits since then; 0: does not wait */
     uint64_t last_us;                /* the newest weights; 0: none since the last version */

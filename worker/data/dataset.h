@@ -113,7 +113,7 @@ kelp_status kelp_dataset_read(const struct kelp_dataset *dataset, enum kelp_spli
 /* What predictions are turned back and labelled with; index is below info->samples[split], column
  * below info->target_columns. The name is "" where the data has none; borrowed until the close. */
 const char *kelp_dataset_target_name(const struct kelp_dataset *dataset, uint32_t column);
-/* The name of a class, "" where classes are numbers alone; borrowed until the close. */
+/* The name of a class, "" where classes are numbers only; borrowed until the close. */
 const char *kelp_dataset_class_name(const struct kelp_dataset *dataset, uint64_t number);
 /* The same of the index-th class that no training sample has; "" behind the last one, and where a
  * model is used. */

@@ -5,7 +5,7 @@
  * Rows are counted over all files end to end: those of data.path, then those of data.val_path,
  * then those of data.test_path. Of the rows of data.path, data.test_every takes each n-th for the
  * test split; data.fractions divides the others from the top; without it all of them are training
- * rows. A file of its own takes the place of the split that would be made of rows of data.path, and
+ * rows. A file of its own replaces the split that would be made of rows of data.path, and
  * those are in no split: so other data can be predicted with the training split as it was.
  */
 #ifndef KELP_WORKER_DATA_DATASET_SPLIT_H

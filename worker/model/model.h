@@ -89,7 +89,7 @@ void kelp_model_bind_gradient(struct kelp_model *model, float *flat_gradient);
  * count        0 (gradient zero) to batch_max.
  * batch_total  samples of the step over all lanes, so that lanes' gradients add up to the mean's.
  * sums         as in common/training/control.h, of these samples alone; set on success only. Of a
- *              training step the scalars alone, without the histogram.
+ *              training step the scalars only, without the histogram.
  * accumulate   add to the gradient instead of overwriting it: not the first piece.
  * more         another piece comes, which adds to this gradient: until then flat_gradient may hold
  *              anything.

@@ -23,7 +23,7 @@ void kelp_netlink_add(struct kelp_netlink *message, uint16_t type, const void *v
 void kelp_netlink_add_text(struct kelp_netlink *message, uint16_t type, const char *text);
 /* Bytes that are no attribute. */
 void kelp_netlink_put(struct kelp_netlink *message, const void *bytes, size_t count);
-/* What is added until the end lies in an attribute of that type. */
+/* What is added until the end is in an attribute of that type. */
 size_t kelp_netlink_nest(struct kelp_netlink *message, uint16_t type);
 void kelp_netlink_nest_end(struct kelp_netlink *message, size_t nest);
 

@@ -48,7 +48,7 @@ enum kelp_chaos_kind {
     KELP_CHAOS_DRAIN,   /* as by `kelp drain` */
     KELP_CHAOS_SCALE,   /* as by `kelp scale` */
     KELP_CHAOS_ONE_WAY, /* what a host sends to another one is lost; the way back stays open */
-    KELP_CHAOS_LEAVE,   /* SIGTERM to `kelp node`: the host leaves in order, and comes back */
+    KELP_CHAOS_LEAVE,   /* SIGTERM to `kelp node`: the host leaves gracefully, and comes back */
     KELP_CHAOS_MOVE,    /* as KILL of a host, which comes back under another address */
     KELP_CHAOS_KIND_COUNT
 };

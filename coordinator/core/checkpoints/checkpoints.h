@@ -34,7 +34,7 @@ enum kelp_checkpointer_state {
 
 enum kelp_checkpointer_event_kind {
     KELP_CHECKPOINTER_LISTED,     /* all that etcd has */
-    KELP_CHECKPOINTER_GENERATION, /* this map stands in etcd */
+    KELP_CHECKPOINTER_GENERATION, /* this map is in etcd */
     KELP_CHECKPOINTER_CHANGED,    /* the map changed within its generation */
     KELP_CHECKPOINTER_GONE,       /* a shard's process, perhaps of no map any more, has ended */
     KELP_CHECKPOINTER_RUNNING,    /* it is loaded everywhere: orders may go out */
@@ -188,7 +188,7 @@ struct kelp_checkpointer_restore {
 };
 
 struct kelp_checkpointer_order {
-    uint64_t serial; /* 0: none; what is under way is given up */
+    uint64_t serial; /* 0: none; what is in progress is given up */
     uint64_t generation;
     uint64_t step;
     char folder[KELP_FOLDER_NAME_MAX + 1];
@@ -255,7 +255,7 @@ struct kelp_checkpointer {
     uint32_t evaluation_count;
     uint32_t evaluation_next;
 
-    /* The one under way. */
+    /* The one in progress. */
     bool changes; /* as the newest event said */
     struct kelp_checkpointer_order order;
     uint64_t given_up; /* serial of the newest order that came to nothing: shards may stop */
@@ -267,7 +267,7 @@ struct kelp_checkpointer {
     uint64_t commit_ms;                           /* of the next attempt */
     bool committing;                              /* COMMIT was said: an answer will come */
     bool unknown;                                 /* the answer to an earlier attempt was lost */
-    bool undecided;                               /* it was sent and may stand in etcd */
+    bool undecided;                               /* it was sent and may be in etcd */
     uint64_t evaluation_ms;                       /* the metric is waited for until then; 0: not */
     struct kelp_control_word saved;               /* of partition 0, as reported */
     struct kelp_checkpointer_shard *shards;       /* owned; room for any map's */
@@ -281,7 +281,7 @@ struct kelp_checkpointer {
     uint64_t last_ms;   /* when the interval began */
     uint64_t not_before_ms;
     uint64_t pause_ms; /* before the next try, after failures in a row */
-    bool again;        /* what a loss or a standstill took is ordered anew, as soon as it can be */
+    bool again;        /* what a loss or a standstill took is ordered again, as soon as it can be */
 
     /* Requests. */
     uint64_t requested;
@@ -305,7 +305,7 @@ struct kelp_checkpointer {
     char trouble[KELP_COORDINATOR_REASON_MAX + 1]; /* empty once one succeeded */
 };
 
-/* By the job: checkpoints on a schedule are for training alone, others change no weights. */
+/* By the job: checkpoints on a schedule are for training only, others change no weights. */
 struct kelp_checkpointer_options kelp_checkpointer_options_of(const struct kelp_job *job,
                                                               uint64_t first_serial);
 struct kelp_checkpointer_schedule kelp_checkpointer_schedule_of(const struct kelp_job *job,
@@ -342,7 +342,7 @@ const double *kelp_checkpointer_metric(const struct kelp_checkpointer *checkpoin
  */
 bool kelp_checkpointer_owes(const struct kelp_checkpointer *checkpoints,
                             bool ret_owes[KELP_PARTITIONS_MAX]);
-/* Has this process still to capture or to write something for the order under way? */
+/* Has this process still to capture or to write something for the order in progress? */
 bool kelp_checkpointer_needs(const struct kelp_checkpointer *checkpoints, const char *id,
                              uint64_t incarnation);
 /* Is the job to rest? */
@@ -353,7 +353,7 @@ bool kelp_checkpointer_pauses(const struct kelp_checkpointer *checkpoints);
 uint32_t kelp_checkpointer_storages(const struct kelp_checkpointer *checkpoints,
                                     uint32_t ret_places[KELP_COORDINATOR_SHARDS_MAX]);
 
-/* Does the order under way wait for the answer to its commit, and is it this one? A commit of an
+/* Does the order in progress wait for the answer to its commit, and is it this one? A commit of an
  * order before may be answered late: that says nothing about ours. */
 bool kelp_checkpointer_awaits(const struct kelp_checkpointer *checkpoints, uint64_t serial);
 

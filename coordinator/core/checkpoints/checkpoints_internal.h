@@ -1,7 +1,7 @@
 /*
  * What the files of the checkpoints machine share: checkpoints.c (events, time) calls
  * checkpoints_due.c (when and which step) and checkpoints_commit.c (reports, commits, removal), and
- * these and it checkpoints_order.c (the order under way).
+ * these and it checkpoints_order.c (the order in progress).
  */
 #ifndef KELP_COORDINATOR_CORE_CHECKPOINTS_CHECKPOINTS_INTERNAL_H
 #define KELP_COORDINATOR_CORE_CHECKPOINTS_CHECKPOINTS_INTERNAL_H
@@ -37,7 +37,7 @@ void kelp__checkpointer_want(struct kelp_checkpointer_actions *actions,
 void kelp__checkpointer_place_order(struct kelp_checkpointer *checkpoints,
                                     const struct kelp__checkpointer_due *due,
                                     struct kelp_checkpointer_actions *actions);
-/* Give up the order under way. Why is said by the caller, in trouble. */
+/* Give up the order in progress. Why is said by the caller, in trouble. */
 void kelp__checkpointer_abandon(struct kelp_checkpointer *checkpoints,
                                 enum kelp__checkpointer_reason reason, uint64_t now_ms,
                                 struct kelp_checkpointer_actions *actions);

@@ -54,7 +54,7 @@ uint32_t kelp_assignment_seats(const struct kelp_assignment *assignment);
 /* Is another split worth it, if lanes take the seats so long (lane_us[seat], above 0)? It is where
  * the last one would be done a fifth earlier. */
 bool kelp_assignment_is_uneven(const struct kelp_assignment *assignment, const uint32_t *lane_us);
-/* Split anew by these times: evenly, where that is as good. */
+/* Split again by these times: evenly, where that is as good. */
 void kelp_assignment_weigh(struct kelp_assignment *assignment, const uint32_t *lane_us);
 
 /* Maximal aligned nodes that [first, first + count) splits into. */

@@ -19,7 +19,7 @@
  *       |         not written        |   | the answer was lost
  *       +----------------------------+   v
  *       +---------------------------- READING
- *               what stands in etcd
+ *               what is in etcd
  *
  * Shards get a change first. Workers get it when every primary that we hear has taken it; a worker
  * that meets one which has not is only told to ask again.
@@ -87,7 +87,7 @@ enum kelp_placement_state {
 
 enum kelp_placement_event_kind {
     KELP_PLACEMENT_MAP_READ,     /* what etcd has */
-    KELP_PLACEMENT_PLAN,         /* the job's plan stands in etcd */
+    KELP_PLACEMENT_PLAN,         /* the job's plan is in etcd */
     KELP_PLACEMENT_WORKERS,      /* the number of workers has changed */
     KELP_PLACEMENT_SIZE,         /* the cluster is to have another size */
     KELP_PLACEMENT_REGISTERED,   /* a shard's key is in etcd */
@@ -197,7 +197,7 @@ struct kelp_placement_event {
             uint64_t version;    /* 0: none */
             uint64_t generation; /* newest that made any checkpoint */
             bool final;          /* of the final state: nothing is computed after it */
-            bool undecided;      /* a commit is under way whose outcome is not known */
+            bool undecided;      /* a commit is in progress whose outcome is not known */
         } restore;
         enum kelp_placement_written written;
         uint64_t finished;   /* generation */
@@ -267,7 +267,7 @@ struct kelp_placement_shard {
 enum kelp_placement_change {
     KELP_CHANGE_NONE,
     KELP_CHANGE_WRITING,
-    KELP_CHANGE_READING, /* it may stand in etcd */
+    KELP_CHANGE_READING, /* it may be in etcd */
 };
 
 struct kelp_placement_options {

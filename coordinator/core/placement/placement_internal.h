@@ -58,7 +58,7 @@ kelp_status kelp__placement_fail_over(struct kelp_placement *placement, uint64_t
 /* The change is on its way; next is emptied. */
 void kelp__placement_begin_change(struct kelp_placement *placement, struct kelp_map *next,
                                   struct kelp_placement_actions *actions);
-/* The answers to a change under way. Errors: as kelp__placement_adopt(). */
+/* The answers to a change in progress. Errors: as kelp__placement_adopt(). */
 kelp_status kelp__placement_change_written(struct kelp_placement *placement,
                                            enum kelp_placement_written written, uint64_t now_ms,
                                            struct kelp_placement_actions *actions,

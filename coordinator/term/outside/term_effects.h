@@ -102,7 +102,7 @@ enum kelp_event_kind {
     KELP_EVENT_DRAINING,      /* who is to go; why */
     KELP_EVENT_DRAINED,       /* who: a shard has left, with nothing; took: since it was to go */
     KELP_EVENT_GENERATION,    /* one was opened: from step; recomputed */
-    KELP_EVENT_PROMOTED,      /* backups took the place of primaries; took: since the loss */
+    KELP_EVENT_PROMOTED,      /* backups replaced primaries; took: since the loss */
     KELP_EVENT_MOVED,         /* partitions move, within the generation */
     KELP_EVENT_LOADED,        /* all shards have the generation; took: since the loss */
     KELP_EVENT_CHECKPOINT,    /* one was committed: of step; took: since it was ordered */

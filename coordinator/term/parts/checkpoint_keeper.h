@@ -1,7 +1,7 @@
 /*
  * Carries out what the checkpointer (checkpoints.h) decides: orders, commits, folders that go, the
- * manifest of the one under way. What concerns others comes out as requests to the term. A part of
- * a leader's term.
+ * manifest of the one in progress. What concerns others comes out as requests to the term. A part
+ * of a leader's term.
  */
 #ifndef KELP_COORDINATOR_TERM_PARTS_CHECKPOINT_KEEPER_H
 #define KELP_COORDINATOR_TERM_PARTS_CHECKPOINT_KEEPER_H
@@ -12,7 +12,7 @@ struct kelp_keeper {
     struct kelp_checkpointer machine;
     uint64_t last_generation;     /* newest that made any of them */
     uint64_t order_ms;            /* when that order was placed */
-    int64_t order_election;       /* by which the order under way was placed */
+    int64_t order_election;       /* by which the order in progress was placed */
     struct kelp_committed commit; /* of that order, once its manifest is made; owns its text */
     uint64_t commit_serial;       /* of the order that `commit` is of; 0: none */
     bool described;               /* job.yaml and plan.json lie beside the data */
@@ -55,7 +55,7 @@ void kelp_keeper_opening(const struct kelp_keeper *keeper, const struct kelp_map
 /* The placement cannot restore this version. */
 void kelp_keeper_damaged(struct kelp_keeper *keeper, const struct kelp_keeper_call *call,
                          uint64_t version);
-/* Answers. False: nothing that is under way; it was ignored. */
+/* Answers. False: nothing that is in progress; it was ignored. */
 void kelp_keeper_described(struct kelp_keeper *keeper, const struct kelp_keeper_call *call,
                            uint64_t serial, kelp_status status, const char *text);
 bool kelp_keeper_committed(struct kelp_keeper *keeper, const struct kelp_keeper_call *call,

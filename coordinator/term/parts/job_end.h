@@ -20,7 +20,7 @@ struct kelp_job_end {
 
     /* The write of the state. */
     struct kelp_job_state state; /* newest */
-    bool dirty;                  /* etcd does not have it, and no write of it is under way */
+    bool dirty;                  /* etcd does not have it, and no write of it is in progress */
     bool in_flight;
     struct kelp_job_state writing; /* while in_flight */
     uint64_t retry_ms;

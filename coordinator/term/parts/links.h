@@ -34,7 +34,7 @@ struct kelp_shard_links {
 struct kelp_link_view {
     const struct kelp_map *map; /* generation 0: none */
     const char *manifest;       /* of what it restores; "": none */
-    bool plan;                  /* it stands in etcd */
+    bool plan;                  /* it is in etcd */
     const struct kelp_checkpointer *checkpointer;
     const struct kelp_placement *placement;
     const char *verdict; /* for shards that nobody takes over from; "": they wait */

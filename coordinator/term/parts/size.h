@@ -10,7 +10,7 @@
 
 struct kelp_size {
     const struct kelp_job *job; /* borrowed */
-    struct kelp_targets now;    /* as it stands in etcd; before that as the job has it */
+    struct kelp_targets now;    /* as it is in etcd; before that as the job has it */
     struct kelp_targets wanted; /* being written, or about to be */
     bool due;                   /* wanted differs from what stands there */
     bool under_way;             /* an answer will come */
@@ -31,7 +31,7 @@ void kelp_size_drained(struct kelp_size *size, const char *id, uint64_t incarnat
 /* What is to be written now, or NULL; tell kelp_size_sent() when it is on its way. */
 const struct kelp_targets *kelp_size_due(const struct kelp_size *size, uint64_t now_ms);
 void kelp_size_sent(struct kelp_size *size);
-/* The answer; written: what stands in etcd, NULL when it was not taken. True: `now` is another
+/* The answer; written: what is in etcd, NULL when it was not taken. True: `now` is another
  * one. */
 bool kelp_size_written(struct kelp_size *size, const struct kelp_targets *written, uint64_t now_ms);
 

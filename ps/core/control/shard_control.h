@@ -124,7 +124,7 @@ struct kelp_shard_event {
             const struct kelp_record *record;
             const struct kelp_control_word *word; /* of the next entry */
             const struct kelp_best *best;         /* NULL: none */
-        } record;                                 /* COPIED_RECORD: the record alone */
+        } record;                                 /* COPIED_RECORD: the record only */
         struct {
             kelp_status status;
             const char *text;

@@ -22,7 +22,7 @@ struct kelp_evidence {
 struct entry *kelp__evidence_entry(struct kelp_evidence *evidence, uint64_t serial);
 /* NULL: it is not kept. */
 struct entry *kelp__evidence_find(const struct kelp_evidence *evidence, uint64_t key);
-/* A new one, in the place of the oldest. */
+/* A new one, instead of the oldest. */
 struct entry *kelp__evidence_open(struct kelp_evidence *evidence, uint64_t key,
                                   const struct kelp_control_word *word,
                                   struct kelp_actions *actions);

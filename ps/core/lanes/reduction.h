@@ -50,7 +50,7 @@ bool kelp_reduction_pop(struct kelp_reduction *reduction, uint32_t lane_first, u
 
 /* The nodes that the last addition or merge has formed of smaller ones, from below. */
 uint32_t kelp_reduction_formed_count(const struct kelp_reduction *reduction);
-/* With a MERGE under way, is_merging, and no handle; else the handle stays the tree's. */
+/* With a MERGE in progress, is_merging, and no handle; else the handle stays the tree's. */
 void kelp_reduction_formed(const struct kelp_reduction *reduction, uint32_t which,
                            struct kelp_reduction_node *ret_node);
 /* Does the tree wait for this MERGE? Then the node is the one that it gives. */
@@ -78,7 +78,7 @@ void kelp_reduction_clear(struct kelp_reduction *reduction, struct kelp_actions 
  * many. */
 uint32_t kelp_reduction_missing(const struct kelp_reduction *reduction, uint8_t *ret_missing);
 
-/* Nodes held, merges under way included. */
+/* Nodes held, merges in progress included. */
 uint32_t kelp_reduction_pending(const struct kelp_reduction *reduction);
 /* Most actions that one call appends. */
 size_t kelp_reduction_actions_max(const struct kelp_reduction *reduction);

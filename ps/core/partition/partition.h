@@ -10,7 +10,7 @@
  *    ABSENT ----------> COLLECTING ---------------------------> APPLYING
  *       ^ ^ ^               ^  |  <----- applied, finite ----------|
  *       | | |               |  | root complete, other kinds        | applied, not finite
- *       | | |               ----  (partition 0 alone)              v
+ *       | | |               ----  (partition 0 only)               v
  *       | | ---------------------- unload ------------------------ FAILED
  *
  * The steps of some jobs need a decision over all partitions (kelp_control_decides()). They have
@@ -95,7 +95,7 @@ void kelp_partition_destroy(struct kelp_partition *partition);
 void kelp_partition_load(struct kelp_partition *partition,
                          const struct kelp_partition_start *start);
 /* End a generation: pulls that wait are answered with `status`, pending gradients released. A MERGE
- * or APPLY under way may still report its completion afterwards. */
+ * or APPLY in progress may still report its completion afterwards. */
 kelp_status kelp_partition_unload(struct kelp_partition *partition, kelp_status status,
                                   struct kelp_actions *actions) KELP_MUST_USE;
 
@@ -113,7 +113,7 @@ kelp_status kelp_partition_push(struct kelp_partition *partition, const struct k
 
 /*
  * Answer a pull now or keep it until it can be answered. A later pull of the same requester and
- * mode takes the place of one that waits, which is never answered then. Answered at once with
+ * mode replaces one that waits, which is never answered then. Answered at once with
  * KELP_ERR_NOT_FOUND: weights that are not readable any more (current_step says where to start
  * over); KELP_ERR_OLD_GENERATION, KELP_ERR_OLD_MAP_EPOCH, KELP_ERR_BUSY (newer ones, or too many
  * wait), KELP_ERR_CONTROL_WORD, KELP_ERR_INVALID.
@@ -141,7 +141,7 @@ void kelp_partition_digested(struct kelp_partition *partition, uint64_t token,
 /*
  * Ask for a snapshot: SNAPSHOT at once when the partition stands at order->step (also in the middle
  * of evaluations and when the job is done), or when it gets there; PAST when it is further, or
- * applies the step after it already. A later order takes the place of one that waits. Ignored: an
+ * applies the step after it already. A later order replaces one that waits. Ignored: an
  * order of another generation than the partition's (ps/core/snapshot/snapshot.h fences them), and
  * any while it is ABSENT. Unloading forgets an order without a word.
  */

@@ -49,7 +49,7 @@ struct kelp_partition {
 
     struct kelp_reduction *reduction;
     struct kelp_evidence *evidence; /* NULL: workers may differ (cluster.mixed) */
-    uint64_t apply_serial; /* counts applies and measures; the token of the one under way */
+    uint64_t apply_serial; /* counts applies and measures; the token of the one in progress */
 
     struct kelp_decision *decision; /* partition 0, of jobs that need decisions */
     uint32_t *share_authors;        /* with it: of each partition's share */

@@ -8,19 +8,19 @@
  *  1. The primary forwards the root of an entry before it applies it. It keeps the newest root
  * until the next one, and so does a follower, so that whoever is promoted can bring the others
  * level.
- *  2. A follower says in each epoch, at once or when the apply under way is done, what it has; and
- *     again after each root. It applies only the root of its own state, and refuses other
- *     epochs: the map of a newer one is on its way from the leader.
+ *  2. A follower says in each epoch, at once or when the apply in progress is done, what it has;
+ * and again after each root. It applies only the root of its own state, and refuses other epochs:
+ * the map of a newer one is on its way from the leader.
  *  3. A version is visible when every follower that counts has acknowledged it in the primary's own
  *     epoch. The backup counts always. The joiner counts once it has acknowledged, in this epoch,
  *     what the primary has *applied*; in that moment the primary tells the leader that it is in
  *     sync, bound to the epoch. A primary never lets a follower go by itself.
  *  4. A joiner that is at most one root behind gets the kept one. Another gets a copy, taken where
  *     applied equals visible, with both weight buffers; and all roots from then on. It keeps those
- *     that come before the copy is complete. At most KELP_PS_FORWARDS_QUEUED_MAX are under way:
+ *     that come before the copy is complete. At most KELP_PS_FORWARDS_QUEUED_MAX are in flight:
  * then the next entry waits.
- *  5. A link that broke has lost what was under way. When it is up again the follower says what it
- *     has, and goes on from there; a copy begins anew.
+ *  5. A link that broke has lost what was in flight. When it is up again the follower says what it
+ *     has, and goes on from there; a copy begins again.
  *
  * tests/model has these rules as a model, and what happens without each.
  */
@@ -78,7 +78,7 @@ bool kelp_replication_alone(const struct kelp_replication *replication);
 /* The `which`-th follower, from 0; NULL: no more. */
 const struct kelp_follower *kelp_replication_follower(const struct kelp_replication *replication,
                                                       uint32_t which);
-/* The link to this process changed: what was under way is lost. False: nobody of ours. */
+/* The link to this process changed: what was in flight is lost. False: nobody of ours. */
 bool kelp_replication_linked(struct kelp_replication *replication, uint64_t process);
 /* A statement of this generation and epoch; `applied` is what the primary has. False: nobody of
  * ours. */
@@ -105,7 +105,7 @@ const struct kelp_follower *kelp_replication_begin_copy(struct kelp_replication 
 
 /* ---- roots, on both sides ---- */
 
-/* The newest root, which takes the place of the one before. Its handle is transferred. */
+/* The newest root, which replaces the one before. Its handle is transferred. */
 void kelp_replication_keep(struct kelp_replication *replication, uint64_t held,
                            const struct kelp_forward *root, struct kelp_actions *actions);
 /* None is kept: there was an entry without followers. */

@@ -1,5 +1,5 @@
 /*
- * The snapshot under way on one shard, as a pure state machine: events in, actions out. It knows
+ * The snapshot in progress on one shard, as a pure state machine: events in, actions out. It knows
  * which partitions have been taken and written. It calls the snapshot durable only after the disk
  * said that everything is synced, so that a committed checkpoint survives a loss of power.
  *
@@ -15,7 +15,7 @@
  * process must lead all of them. A CAPTURED one needs that no more: it keeps what it captured until
  * that is written, whoever leads.
  *
- * A newer order takes the place of any: what is not durable yet is discarded. In one generation
+ * A newer order replaces any: what is not durable yet is discarded. In one generation
  * serials grow, also from one leader to the next. So an order that comes late, on an old stream, is
  * recognised. Each order that is taken gets a ticket, which counts up. Actions and events name the
  * ticket that they belong to; events of another one are late and do nothing.
@@ -75,7 +75,7 @@ kelp_status kelp_snapshot_create(struct kelp_snapshot **ret_snapshot,
 void kelp_snapshot_destroy(struct kelp_snapshot *snapshot);
 
 /* A generation is served from now on, and these partitions are led here (ascending, may be none):
- * what was under way in the one before is discarded. */
+ * what was in progress in the one before is discarded. */
 void kelp_snapshot_generation(struct kelp_snapshot *snapshot, uint64_t generation,
                               const uint32_t *partitions, uint32_t count,
                               struct kelp_snapshot_actions *actions);
@@ -102,7 +102,7 @@ kelp_status kelp_snapshot_order(struct kelp_snapshot *snapshot,
                                 const struct kelp_snapshot_order *order,
                                 const struct kelp_snapshot_share *share,
                                 struct kelp_snapshot_actions *actions) KELP_MUST_USE;
-/* The leader gives up its order `serial`. Ignored unless that is the one under way: a leader that
+/* The leader gives up its order `serial`. Ignored unless that is the one in progress: a leader that
  * was deposed must not end its successor's, in the same generation. */
 void kelp_snapshot_give_up(struct kelp_snapshot *snapshot, uint64_t generation, uint64_t serial,
                            struct kelp_snapshot_actions *actions);
@@ -122,7 +122,7 @@ void kelp_snapshot_written(struct kelp_snapshot *snapshot, uint64_t ticket, uint
 /* The SYNC is done: all of it is durable. False: nobody wants it any more; remove it. */
 bool kelp_snapshot_synced(struct kelp_snapshot *snapshot, uint64_t ticket,
                           struct kelp_snapshot_actions *actions);
-/* Give up what is under way, if anything is: another generation is about to be loaded. */
+/* Give up what is in progress, if anything is: another generation is about to be loaded. */
 void kelp_snapshot_cancel(struct kelp_snapshot *snapshot, kelp_status status, const char *error,
                           struct kelp_snapshot_actions *actions);
 /* It cannot be taken, written or synced. */

@@ -129,7 +129,7 @@ struct link_copy *kelp__service_copy_make(struct kelp_service *service,
 void kelp__service_copy_free(struct link_copy *copy);
 /* The link is locked for all that follow. The copy is transferred. */
 void kelp__service_link_add_copy(struct kelp__service_link *link, struct link_copy *copy);
-/* As many pieces as may be under way. */
+/* As many pieces as may be in flight. */
 void kelp__service_link_send_copies(struct kelp__service_link *link);
 /* So many bytes of pieces have come; false: that cannot be. */
 bool kelp__service_link_hear_copied(struct kelp__service_link *link, uint64_t bytes);

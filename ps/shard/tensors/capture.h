@@ -5,7 +5,7 @@
  * writer has them already. A capture outlives its partition: nothing changes the memory of one that
  * has left.
  *
- * Copies lie in buffers that are used again and again: fresh pages for each snapshot would cost
+ * Copies are in buffers that are used again and again: fresh pages for each snapshot would cost
  * half the speed.
  */
 #ifndef KELP_PS_SHARD_TENSORS_CAPTURE_H

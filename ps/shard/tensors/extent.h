@@ -21,7 +21,7 @@
 
 struct kelp_extent;
 
-/* `count` elements, a multiple of 16, of weights and of each slot, all zero. pool: weights lie in
+/* `count` elements, a multiple of 16, of weights and of each slot, all zero. pool: weights are in
  * areas that other processes of this host can read, if the system has them: of the pool, or large
  * ones in areas of their own; NULL: in none. Owned: reference count 1. Errors:
  * KELP_ERR_NO_MEMORY. */

@@ -1,6 +1,6 @@
 /*
  * What a joiner gets of one partition: its state at a moment, kept while training goes on and while
- * messages that lend its bytes are under way. Threads: any.
+ * messages that lend its bytes are in flight. Threads: any.
  */
 #ifndef KELP_PS_SHARD_TENSORS_REPLICA_COPY_H
 #define KELP_PS_SHARD_TENSORS_REPLICA_COPY_H

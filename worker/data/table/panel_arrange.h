@@ -10,7 +10,7 @@
 
 #include "worker/data/table/table_prepare.h"
 
-/* Text in the place of the card, of rows to forecast whose targets are not all there. */
+/* Text instead of the card, of rows to forecast whose targets are not all there. */
 #define KELP_PANEL_NO_TARGETS "no targets"
 
 /* A kelp_table_arrange. Series are numbered in the order of their first row. data.split is checked

@@ -1,6 +1,6 @@
 /*
  * A file that is written once from front to end and then read as memory: data that may be larger
- * than memory is prepared in it. It lies in a folder without a name, so that nothing is left there
+ * than memory is prepared in it. It is in a folder without a name, so that nothing is left there
  * by a process that dies, or in memory when there is no folder for it.
  */
 #ifndef KELP_WORKER_DATA_TABLE_SPOOL_H

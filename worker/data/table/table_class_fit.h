@@ -10,7 +10,7 @@
 
 /*
  * Give each field of input->raw->classes its number; raw->classes.names are those that were learnt.
- * Nothing happens where the target is no such column, or has numbers alone.
+ * Nothing happens where the target is no such column, or has numbers only.
  * Errors: KELP_ERR_INVALID (a class that is not known, or missing; the text begins with the row's
  * place), KELP_ERR_NO_MEMORY.
  */

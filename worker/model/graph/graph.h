@@ -54,7 +54,7 @@ struct kelp_graph_init {
 };
 uint32_t kelp_graph_parameter(struct kelp_graph *graph, const char *name,
                               const struct kelp_shape *shape, struct kelp_graph_init init);
-/* Rows [first, first + count) of a parameter's first dimension, in the place of a parameter; no
+/* Rows [first, first + count) of a parameter's first dimension, instead of a parameter; no
  * copy is made. A parameter of which rows are taken is used in no other way, and each row once. */
 uint32_t kelp_graph_rows(struct kelp_graph *graph, const char *name, uint32_t parameter,
                          uint64_t first, uint64_t count);
@@ -281,7 +281,7 @@ struct kelp_graph_run {
     const float *target;
     uint32_t count;
     float *output;
-    double *sums; /* float64[KELP_METRIC_SUM_COUNT]; a training run sets the scalars alone */
+    double *sums; /* float64[KELP_METRIC_SUM_COUNT]; a training run sets the scalars only */
     const double *factors; /* evaluating: [count], of each sample's target to the data's unit, 0 for
                               none; NULL: there are none */
     double batch_total;
