@@ -1,18 +1,20 @@
 /*
- * A worker's link to its job: streams to the coordinator and the shards, the weights, what is to be
- * computed, and what was.
+ * A worker's link to its job: streams to the coordinator and the shards, the weights, lanes to
+ * compute, and computed nodes.
  *
- *     kelp_job_link_open()   find etcd and the job
- *     kelp_job_link_join()   tell the coordinator the plan derived from the job's data and model
+ *     kelp_job_link_open()       find etcd and the job
+ *     kelp_job_link_join()       send the coordinator the plan derived from the job
  *     loop:
- *         kelp_job_link_next()   blocks until there are lanes to compute, with the weights they
- * need kelp_job_link_push()   hands over the sum of an aligned range of those lanes
+ *         kelp_job_link_next()   block until there are lanes to compute, with their weights
+ *         kelp_job_link_push()   hand over the sum of an aligned range of those lanes
  *
- * worker/lane_feed.h is above it: lane by lane, which is what a program wants. A worker keeps no
- * state that matters: it can be killed at any moment, and what it pushes twice is dropped. All
- * functions are called from one thread. Everything else (streams, reconnection, maps, generations,
- * resending) happens inside kelp_job_link_next(), and on a thread of the link while the caller
- * computes for long.
+ * Programs use worker/lane_feed.h, which hands out one lane at a time. A worker has no state that
+ * must survive: it can be killed at any moment, and duplicate pushes are dropped. Everything else
+ * (streams, reconnection, maps, generations, retransmission) happens inside kelp_job_link_next(),
+ * and on a thread of the link during long computations.
+ *
+ * Threads: all functions on one thread, except kelp_job_link_wake(), and kelp_job_link_await() and
+ * kelp_job_link_ready() as their comments say.
  */
 #ifndef KELP_WORKER_JOB_LINK_H
 #define KELP_WORKER_JOB_LINK_H
@@ -34,27 +36,26 @@ struct kelp_trace;    /* common/log/trace.h */
 struct kelp_job_link_options {
     const char *etcd; /* endpoints, "http://127.0.0.1:2379" */
     const char *job;
-    const char *id; /* unique in the job; a second one of the same id replaces the first */
+    const char *id; /* unique in the job; a second one of the same id waits */
     /* Mutual TLS on every port; borrowed until close. NULL: none. */
     struct kelp_credentials *credentials;
     const char *spec_sha256; /* of the job's text in etcd: another one is refused; NULL: any */
-    /* After stop was raised, kelp_job_link_next() sends what was pushed, and waits for so long
-     * until all shards have used it. */
+    /* After stop was raised: how long kelp_job_link_next() sends what was pushed and waits until
+     * all shards have used it. */
     uint32_t grace_ms;
-    struct kelp_figures *figures; /* what whoever watches it is told; borrowed. NULL: nobody does */
-    struct kelp_trace *trace;     /* of some steps; borrowed. NULL: none is made */
-    /* Files of the job that lie elsewhere on this host, borrowed until the worker is open; NULL:
-     * none do. */
+    struct kelp_figures *figures; /* for --metrics; borrowed. NULL: none */
+    struct kelp_trace *trace;     /* of some steps; borrowed. NULL: off */
+    /* Maps paths of the job to this host's own; borrowed until open returns. NULL: none differ. */
     const struct kelp_path_map *paths;
-    /* Where shards of this host that serve at ports are met for shared memory; borrowed until
-     * close. NULL: nowhere. */
+    /* Folder of the shared-memory sockets of shards that listen at ports; borrowed until close.
+     * NULL: none. */
     const char *shm_folder;
 };
 
 /*
- * Connect to etcd and read the job's specification; waits until both are there and says so in the
- * log. Raising stop ends the wait with KELP_ERR_TIMEOUT.
- * Errors: KELP_ERR_INVALID (the specification), KELP_ERR_MISMATCH (another one than is meant),
+ * Connect to etcd and read the job's specification. Waits until both are available, and says so in
+ * the log. Raising stop ends the wait with KELP_ERR_TIMEOUT. *ret_link is owned.
+ * Errors: KELP_ERR_INVALID (the specification), KELP_ERR_MISMATCH (another job than spec_sha256),
  * KELP_ERR_NO_MEMORY.
  */
 kelp_status kelp_job_link_open(const struct kelp_job_link_options *options, struct kelp_stop *stop,
@@ -71,10 +72,10 @@ const struct kelp_job *kelp_job_link_job(const struct kelp_job_link *job_link);
 struct kelp_figures *kelp_job_link_figures(const struct kelp_job_link *job_link);
 struct kelp_trace *kelp_job_link_trace(const struct kelp_job_link *job_link);
 
-/* Memory for weights, aligned to KELP_TENSOR_ALIGN, which is freed by close: so that a device
- * copies from it. Of malloc()'s unless this is called, before join. */
+/* Allocator for the weights, aligned to KELP_TENSOR_ALIGN, so that a device can copy from them;
+ * close frees them. Call before join; malloc() is the default. */
 struct kelp_job_link_memory {
-    void *(*alloc)(void *user, size_t bytes); /* NULL: there is none */
+    void *(*alloc)(void *user, size_t bytes); /* returns NULL when out of memory */
     void (*free)(void *user, void *memory);
     void *user; /* borrowed until close */
 };
@@ -92,37 +93,37 @@ kelp_status kelp_job_link_join(struct kelp_job_link *job_link, const struct kelp
 /* Lanes [lane_first, lane_first + lane_count) of the entry `word`, to be computed from weights. */
 struct kelp_work {
     struct kelp_control_word word;
-    /* float32[plan->flat_count], w_v; until the next kelp_job_link_next(). All of it is there,
-     * unless kelp_job_link_go_ahead() was called. */
+    /* float32[plan->flat_count], w_v; valid until the next kelp_job_link_next(). Complete, unless
+     * kelp_job_link_go_ahead() was called. */
     const float *weights;
     uint32_t weights_index; /* which of kelp_job_link_weights() */
     uint32_t lane_first;
     uint32_t lane_count;
 };
 
-/* The vectors that weights are in, 0 and 1, once it has joined; until close. */
+/* The two vectors of weights, 0 and 1, after join; valid until close. */
 const float *kelp_job_link_weights(const struct kelp_job_link *job_link, uint32_t which);
 
 /*
- * Wait for work. When the coordinator wants this worker to end (kelp drain), stop is raised here.
+ * Wait for work. Raises stop if the coordinator wants this worker to end (kelp drain).
  * Errors: KELP_ERR_CLOSED (the job is over), KELP_ERR_TIMEOUT (stop was raised, and
- * kelp_job_link_wake() called; what was pushed is in, or grace_ms are over), KELP_ERR_MISMATCH and
- * others (the coordinator refuses this worker; the text says why).
+ * kelp_job_link_wake() called; pushes were accepted, or grace_ms have passed), KELP_ERR_MISMATCH
+ * and others (the coordinator refuses this worker; the text says why).
  */
 kelp_status kelp_job_link_next(struct kelp_job_link *job_link, struct kelp_stop *stop,
                                struct kelp_work *ret_work, struct kelp_error *reterr) KELP_MUST_USE;
 
-/* While lanes are computed: hear what came. When the coordinator wants this worker to end, stop is
- * raised here. Errors: as of kelp_job_link_next(), which reports them again. */
+/* Handle pending events while lanes are computed. Raises stop if the coordinator wants this worker
+ * to end. Errors: as kelp_job_link_next(), which reports them again. */
 kelp_status kelp_job_link_poll(struct kelp_job_link *job_link, struct kelp_stop *stop,
                                struct kelp_error *reterr) KELP_MUST_USE;
 
-/* stop was raised: a blocked kelp_job_link_next() looks at it, and the coordinator gives this
- * worker no more lanes. Any thread, not a signal handler. */
+/* After raising stop: wakes a blocked kelp_job_link_next(), and the coordinator gives this worker
+ * no more lanes. Any thread, not a signal handler. */
 void kelp_job_link_wake(struct kelp_job_link *job_link);
 
-/* A buffer for a lane's or node's gradient; NULL: out of memory. Transferred to
- * kelp_job_link_push(), or given back with kelp_gradient_unref(). */
+/* A buffer for a lane's or node's gradient; NULL: out of memory. Owned: transfer it to
+ * kelp_job_link_push(), or release it with kelp_gradient_unref(). */
 struct kelp_gradient *kelp_job_link_gradient(struct kelp_job_link *job_link);
 
 struct kelp_node {
@@ -133,41 +134,40 @@ struct kelp_node {
 };
 
 /*
- * From now on kelp_job_link_next() may give lanes of a training step of which weights are still
- * coming: before it reads weights, the caller waits for them with kelp_job_link_await(). Does
- * nothing where kelp_job_link_overlaps() says no. After kelp_job_link_join().
+ * From now on kelp_job_link_next() may return lanes of a training step whose weights are still
+ * arriving; the caller then waits with kelp_job_link_await() before it reads weights. Does nothing
+ * if kelp_job_link_overlaps() is false. Call after kelp_job_link_join().
  */
 void kelp_job_link_go_ahead(struct kelp_job_link *job_link);
-/* Wait for elements [first, first + count) of the weights of the work returned last. False: they
- * are not to come, nor is the work of use: call kelp_job_link_next(). */
+/* Wait for elements [first, first + count) of the weights of the last work. False: they will not
+ * arrive, and the work is no longer of use; call kelp_job_link_next(). */
 bool kelp_job_link_await(struct kelp_job_link *job_link, uint64_t first, uint64_t count);
 
 /*
- * Of the last node of the work returned last, the gradient's elements from `first` on are complete:
- * they may be sent while the rest is computed, and must not be written again. With falling numbers,
- * for a training step whose last lane has samples; kelp_job_link_push() of the same node and
- * gradient follows, unless kelp_job_link_await() says no. Only for speed: where
- * kelp_job_link_overlaps() says no it does nothing.
+ * The gradient of the last node of the last work is complete from element `first` on: these
+ * elements may be sent while the rest is computed, and must not be written again. Call with
+ * decreasing `first`, for a training step whose last lane has samples; kelp_job_link_push() of the
+ * same node and gradient must follow, unless kelp_job_link_await() returns false. Only for speed:
+ * does nothing if kelp_job_link_overlaps() is false.
  */
 void kelp_job_link_ready(struct kelp_job_link *job_link, const struct kelp_node *node,
                          uint64_t first);
-/* Is the model so large that communication is to go on while lanes are computed? It follows from
- * the plan alone. */
+/* Is the model large enough to communicate while lanes are computed? Follows from the plan alone.
+ */
 bool kelp_job_link_overlaps(const struct kelp_job_link *job_link);
 
-/* Hand over a node of the work returned last. It is sent by the next kelp_job_link_next(), and not
- * at all when kelp_job_link_await() says no to that work; weights that are still coming are waited
- * for. Lanes that are added before (kelp_gradient_merge()) go through kelp_gradient_round() first,
- * each of them. */
+/* Hand over a node of the last work. The next kelp_job_link_next() sends it, after waiting for
+ * weights that are still arriving; it is dropped if kelp_job_link_await() returned false for that
+ * work. Call kelp_gradient_round() on each lane before adding lanes (kelp_gradient_merge()). */
 kelp_status kelp_job_link_push(struct kelp_job_link *job_link, const struct kelp_node *node,
                                struct kelp_error *reterr) KELP_MUST_USE;
 
-/* Of the time since kelp_job_link_next() gave work, so many microseconds went into reading samples:
- * for whoever looks for a worker that is slow, and in what. The rest counts as computing. */
+/* Report how many microseconds since kelp_job_link_next() were spent reading samples, so that the
+ * coordinator can say in what a worker is slow. The rest counts as computing. */
 void kelp_job_link_spent_reading(struct kelp_job_link *job_link, uint64_t us);
 
-/* Send what was pushed to the first shard alone, now: fault injection, to die with a step half
- * sent. */
+/* Fault injection: send what was pushed to the first shard only, now, to die with a step half sent.
+ */
 void kelp_job_link_send_half(struct kelp_job_link *job_link);
 
 #endif

@@ -1,38 +1,38 @@
 /*
- * What a worker does next, as a pure state machine: events in, actions out.
+ * Decides what a worker does next, as a pure state machine: events in, actions out.
  *
- * The stepper holds the map, the assigned lanes, the version in progress, what was pushed for it,
- * and which streams to shards are open. Weights, gradients and streams are the caller's. A gradient
- * is a handle here: the stepper has it from COMPUTED until a RELEASE names it, once for each event
- * that gave it.
+ * The stepper holds the map, the assigned lanes, the version in progress, the nodes pushed for it,
+ * and which streams to shards are open. Weights, gradients and streams belong to the caller. A
+ * gradient is a handle: the stepper holds it from COMPUTED until a RELEASE names it, once per event
+ * that passed it.
  *
- * The nodes pushed for a version are kept until the next version is whole. They are pushed again,
- * and what waits is asked for again: on a new stream, where they were refused, and to each
- * partition whose entry in the map changed, wherever it is now.
+ * The nodes pushed for a version are kept until the next version is complete. They are pushed
+ * again, and unanswered requests repeated, on a new stream, after a refusal, and to each partition
+ * whose map entry changed, wherever it is now.
  *
- * Maps of one generation are taken as differences: of each partition the entry with the largest
- * epoch counts, also when a shard told it that refused something. Streams belong to links, by
- * number: one, or up to transport.streams, for each process (name and incarnation) that is primary
- * of some partition. Each partition has its link, so that what concerns it stays in order.
+ * Maps of one generation are applied as differences: for each partition the entry with the largest
+ * epoch counts, also when a shard's refusal brings it. Streams belong to links, by number: one, or
+ * up to transport.streams, per process (name and incarnation) that is primary of some partition.
+ * Each partition has one link, so that its messages stay in order.
  *
- * A worker without lanes is a spare. It keeps its streams, asks for nothing, and tells the shards
- * that it helps. An offer makes it fetch the weights, compute the offered lanes, and become a spare
- * again. Other workers wait for w_{v+1} when an offer of v comes, so they have w_v already.
+ * A worker without lanes is a spare. It keeps its streams, requests nothing, and tells the shards
+ * that it helps. After an offer it fetches the weights, computes the offered lanes, and becomes a
+ * spare again. Other workers have w_v when an offer of v arrives, since they wait for w_{v+1}.
  *
  *     FOLLOWING --no lanes, and nothing to fetch--> SPARE
  *         ^                                           |
  *         |------- lanes, or an offer: start over ----|
  *
- * Of the last node of what was handed out, partitions may be sent before it is whole: PARTLY says
- * which are complete. Messages are cut as they are without it, so there are no more of them: those
- * that are full go at once, and a link's last one when all of its partitions are in, with its
- * pulls.
+ * Partitions of the last node of the handed-out lanes may be sent before the node is complete:
+ * PARTLY says which are complete. Messages are cut as they are without it, so their number does not
+ * grow: full ones leave at once, and a link's last one, with its pulls, when all of its partitions
+ * are complete.
  *
- * Whoever says so (kelp_stepper_go_ahead()) may be given the lanes of a training step of which the
- * weights are still coming: those that are there are in the next vector, and COMPUTE says that it
- * is ahead. BEGIN follows once all are there, before anything of it is given. GIVE_UP comes instead
- * when they may never come: the job went on without this worker, or lanes of the version before are
- * wanted of it, for which others may wait in turn.
+ * After kelp_stepper_go_ahead(), COMPUTE may hand out lanes of a training step whose weights are
+ * still arriving (`ahead`); the received ones are in the next vector. BEGIN follows once all have
+ * arrived, before the caller may pass any result. GIVE_UP comes instead if they may never arrive:
+ * the job continued without this worker, or lanes of the previous version are offered to it, for
+ * which others may be waiting.
  *
  *     w_v whole, pushed --word, and w_{v+1} of partition 0--> AHEAD --all of w_{v+1}--> BEGIN
  *                                                               |
@@ -55,15 +55,15 @@ enum kelp_stepper_event_kind {
     KELP_STEPPER_ANSWER,    /* a shard answered a pull */
     KELP_STEPPER_REFUSED,   /* a shard refused a push or a share */
     KELP_STEPPER_OFFER,     /* a shard offers lanes of a late entry */
-    KELP_STEPPER_OPENED,    /* the first message came on a new stream */
+    KELP_STEPPER_OPENED,    /* the first message arrived on a new stream */
     KELP_STEPPER_CLOSED,    /* the stream to a shard ended, or could not be opened */
     KELP_STEPPER_RETRY,     /* the delay of RETRY_LATER is over */
     KELP_STEPPER_ASK_AGAIN, /* the delay of ASK_LATER is over */
-    KELP_STEPPER_PARTLY,    /* partitions of a node to push: the others, and COMPUTED, follow */
+    KELP_STEPPER_PARTLY,    /* some partitions of a node are complete; more, and COMPUTED, follow */
     KELP_STEPPER_COMPUTED,  /* a node to push */
-    KELP_STEPPER_TURN,      /* the caller's loop has handled everything that came */
-    KELP_STEPPER_FINISH,    /* the worker is asked to end: LEAVE once what it computed is in */
-    KELP_STEPPER_HALF,      /* fault injection: send what is computed to the first shard alone */
+    KELP_STEPPER_TURN,      /* the caller's loop has handled all pending events */
+    KELP_STEPPER_FINISH,    /* the worker was asked to end: LEAVE once its results are accepted */
+    KELP_STEPPER_HALF,      /* fault injection: send results to the first shard only */
 };
 
 struct kelp_stepper_event {
@@ -77,8 +77,8 @@ struct kelp_stepper_event {
             uint32_t link;
             uint64_t generation;              /* of the message */
             uint64_t map_epoch;               /* of the partition, there */
-            const struct kelp_place *primary; /* of that epoch, with a refusal; NULL: not told */
-            struct kelp_sync_answer answer;   /* has_weights: bytes came with it */
+            const struct kelp_place *primary; /* of that epoch, with a refusal; NULL: unknown */
+            struct kelp_sync_answer answer;   /* has_weights: with bytes */
         } answer;
         struct {
             uint32_t link;
@@ -102,8 +102,8 @@ struct kelp_stepper_event {
             uint32_t lane_first; /* aligned: a multiple of lane_count, which is a power of two */
             uint32_t lane_count;
             bool present;  /* some lane has samples: a training step's push carries bytes */
-            void *content; /* given to the stepper, by each event */
-            uint32_t partition_first; /* PARTLY: those from here on are complete; not 0 */
+            void *content; /* transferred until RELEASE, by each event */
+            uint32_t partition_first; /* PARTLY: this and later ones are complete; not 0 */
         } computed;
     };
 };
@@ -111,21 +111,21 @@ struct kelp_stepper_event {
 /* ---- actions --------------------------------------------------------------------------------- */
 
 enum kelp_stepper_action_kind {
-    KELP_STEPPER_FAIL,        /* the worker cannot go on */
-    KELP_STEPPER_LEAVE,       /* the job is over, or what FINISH asks for is done */
+    KELP_STEPPER_FAIL,        /* the worker cannot continue */
+    KELP_STEPPER_LEAVE,       /* the job is over, or FINISH is done */
     KELP_STEPPER_ADOPT,       /* for the log: a newer map, or entry, is in use */
-    KELP_STEPPER_CLOSE,       /* the link ends, with its stream: it is needed no more */
-    KELP_STEPPER_CONNECT,     /* open a stream; a number that is not in use begins a link */
-    KELP_STEPPER_SEND,        /* a message on a link; a stream that has ended takes nothing */
+    KELP_STEPPER_CLOSE,       /* close the link and its stream: no longer needed */
+    KELP_STEPPER_CONNECT,     /* open a stream; an unused number starts a link */
+    KELP_STEPPER_SEND,        /* send a message on a link; ignore it if the stream has ended */
     KELP_STEPPER_RETRY_LATER, /* RETRY after a delay */
     KELP_STEPPER_ASK_LATER,   /* ASK_AGAIN after a delay */
     KELP_STEPPER_KEEP,        /* copy the answer's weights into the next vector, at once */
-    KELP_STEPPER_STALE,       /* for the log: refused by an old map; a newer one is on its way */
-    KELP_STEPPER_BEGIN,       /* a version is whole: begin to work on it */
-    KELP_STEPPER_COMPUTE,     /* compute lanes from the current vector, then COMPUTED and TURN; all
-                                 other events may come meanwhile */
-    KELP_STEPPER_GIVE_UP,     /* what is computed ahead is of no use: TURN instead of COMPUTED */
-    KELP_STEPPER_RELEASE,     /* the stepper needs the content of a node no more */
+    KELP_STEPPER_STALE,       /* for the log: refused because of an old map; a newer one follows */
+    KELP_STEPPER_BEGIN,       /* a version's weights are complete: start it */
+    KELP_STEPPER_COMPUTE,     /* compute lanes from the current vector, then pass COMPUTED and TURN;
+                                 any other events may come meanwhile */
+    KELP_STEPPER_GIVE_UP,     /* lanes computed ahead are useless: pass TURN instead of COMPUTED */
+    KELP_STEPPER_RELEASE,     /* the stepper no longer needs the content of a node */
 };
 
 struct kelp_stepper_node {
@@ -161,7 +161,7 @@ struct kelp_stepper_share {
 struct kelp_stepper_message {
     uint32_t link;
     uint64_t generation;
-    bool helps; /* takes offers although it asks for nothing */
+    bool helps; /* accepts offers although it requests nothing */
     bool has_word;
     struct kelp_control_word word;
     struct kelp_step_decision decision; /* goes with the word */
@@ -188,7 +188,7 @@ struct kelp_stepper_action {
             uint32_t link;
             uint64_t generation;
             const struct kelp_place *place; /* borrowed until the next event */
-            uint32_t stream;                /* of those to that process: under transport.streams */
+            uint32_t stream;                /* among those to that process; < transport.streams */
         } connect;
         struct kelp_stepper_message send;
         struct {
@@ -207,11 +207,11 @@ struct kelp_stepper_action {
             struct kelp_control_word word;
             uint32_t lane_first;
             uint32_t lane_count;
-            bool offered; /* the lanes are late, and were offered */
-            bool ahead;   /* from the next vector, in which weights are missing */
+            bool offered; /* late lanes that were offered */
+            bool ahead;   /* from the next vector, where some weights are missing */
         } compute;
-        /* The next vector becomes the current one, which holds nothing: what comes is not for
-         * the lanes that are given up, and does not disturb whoever still reads it. */
+        /* The next vector becomes the current one, which is then empty: weights that arrive are not
+         * for the abandoned lanes, and do not disturb a thread that still reads the vector. */
         bool give_up_swap;
         void *release;
     };
@@ -227,24 +227,24 @@ void kelp_stepper_actions_fini(struct kelp_stepper_actions *actions);
 
 /* ---- the machine ----------------------------------------------------------------------------- */
 
-/* Bytes of a model from which on it is worth a thread's wake-up for each message. */
+/* Bytes of a model from which on overlapping is worth a thread's wake-up per message. */
 #define KELP_STEPPER_OVERLAP_BYTES_MIN (4u << 20)
 
-/* Is a model so large that sending while lanes are computed pays? */
+/* Is the model large enough to send while lanes are computed? */
 bool kelp_stepper_overlaps(const struct kelp_plan *plan);
 
 struct kelp_stepper;
 
 /* job and plan are borrowed. NULL: out of memory. */
 struct kelp_stepper *kelp_stepper_create(const struct kelp_job *job, const struct kelp_plan *plan);
-/* Contents that were not released are forgotten: kelp_stepper_drop() first. NULL does nothing. */
+/* Call kelp_stepper_drop() first: contents that were not released are leaked. NULL does nothing. */
 void kelp_stepper_destroy(struct kelp_stepper *stepper);
 
-/* The caller computes lanes ahead. Before the first event. */
+/* Allow lanes ahead of their weights. Call before the first event. */
 void kelp_stepper_go_ahead(struct kelp_stepper *stepper);
 
-/* Take in one event; *actions is emptied first. The actions are carried out in their order, and
- * before the next event. */
+/* Handle one event; *actions is emptied first. The caller carries out the actions in order, before
+ * the next event. */
 kelp_status kelp_stepper_event(struct kelp_stepper *stepper, const struct kelp_stepper_event *event,
                                struct kelp_stepper_actions *actions) KELP_MUST_USE;
 /* The end: release everything. */
@@ -262,21 +262,22 @@ struct kelp_stepper_view {
     uint32_t lane_count;
 };
 void kelp_stepper_view(const struct kelp_stepper *stepper, struct kelp_stepper_view *ret_view);
-/* The shard that cannot be reached for longest. */
+/* The shard that has been unreachable for longest. */
 struct kelp_stepper_trouble {
-    const struct kelp_place *shard; /* NULL: all are reached; borrowed until the next event */
+    const struct kelp_place *shard; /* NULL: all are reachable; borrowed until the next event */
     uint32_t link;
     uint64_t apart_ms; /* for how long */
-    bool lasts;        /* so long that the worker should get no lanes */
+    bool lasts;        /* long enough that the worker should get no lanes */
 };
 /* now_ms: as in CLOSED. */
 void kelp_stepper_trouble(const struct kelp_stepper *stepper, uint64_t now_ms,
                           struct kelp_stepper_trouble *ret_trouble);
-/* Where a link leads to; NULL: nowhere. Borrowed until the next event. */
+/* The process at the other end of a link; NULL: the link is unused. Borrowed until the next event.
+ */
 const struct kelp_place *kelp_stepper_place(const struct kelp_stepper *stepper, uint32_t link);
-/* The first of the links to the process that this one leads to: stands for it. */
+/* The first of the links to the same process, which identifies it. */
 uint32_t kelp_stepper_first_link(const struct kelp_stepper *stepper, uint32_t link);
-/* Where a partition is, once there is a map: the link, and its epoch. */
+/* The link and map epoch of a partition, once there is a map. */
 void kelp_stepper_route(const struct kelp_stepper *stepper, uint32_t partition, uint32_t *ret_link,
                         uint64_t *ret_map_epoch);
 

@@ -1,21 +1,20 @@
 /*
- * Which weights a worker holds, and what it must ask for next. Pure: answers in, pull requests out.
+ * Which weights a worker holds, and which it requests next. Pure: answers in, pull requests out.
  *
  * A worker pushes version v only with w_v of every partition, in one generation. Two partitions may
- * be one training step apart, and a partition that lacks lanes of a step may lack them because
- * only this worker could compute them. So a worker that starts (or lost track) asks every partition
- * for what it has now, takes the *lowest* step that it saw, and asks the others for that one, which
- * they still keep (models/step.pml shows the hang that follows from taking the highest). A worker
- * that holds w_v asks for the next step and waits.
+ * be one training step apart, and a partition may lack lanes that only this worker can compute. So
+ * a worker that starts (or lost track) asks every partition for its current step, takes the
+ * *lowest* one, and asks the others for that step, which they still keep. Taking the highest could
+ * hang forever. A worker that holds w_v requests the next step and waits.
  *
  *     SCANNING --all answered--> GATHERING --all of one step--> HOLDING --next()--> GATHERING ...
  *         ^------------------------- "no longer readable", restart ------------------|
  *
- * In a job whose steps need a decision over all partitions (kelp_sync_decide()) it carries what
- * they need from one to the other while it waits: their shares to partition 0, and the word that
- * follows, which tells the decision, to the others, by asking them again.
+ * In a job whose steps need a decision over all partitions (kelp_sync_decide()), it also carries
+ * their shares to partition 0, and the next word, which has the decision, to the others, by
+ * repeating its pulls.
  *
- * Weights arrive in a buffer of their own (the caller's "next" vector), so that w_v stays whole
+ * Weights arrive in a separate buffer (the caller's "next" vector), so that w_v stays complete
  * until w_{v+1} is.
  */
 #ifndef KELP_WORKER_CORE_SYNC_H
@@ -27,9 +26,9 @@
 #include "common/training/control.h"
 
 enum kelp_sync_state {
-    KELP_SYNC_SCANNING,  /* every partition was asked for what it has */
-    KELP_SYNC_GATHERING, /* the step to hold is known, parts of it are missing */
-    KELP_SYNC_HOLDING,   /* word and weights are whole */
+    KELP_SYNC_SCANNING,  /* every partition was asked for its current step */
+    KELP_SYNC_GATHERING, /* the step to hold is known, some of its weights are missing */
+    KELP_SYNC_HOLDING,   /* word and weights are complete */
 };
 
 /* What to ask one partition for; the fields of PullItem in kelp.proto. */
