@@ -13,8 +13,7 @@
  * (streams, reconnection, maps, generations, retransmission) happens inside kelp_job_link_next(),
  * and on a thread of the link during long computations.
  *
- * Threads: all functions on one thread, except kelp_job_link_wake(), and kelp_job_link_await() and
- * kelp_job_link_ready() as their comments say.
+ * Threads: all functions on one thread, except kelp_job_link_wake().
  */
 #ifndef KELP_WORKER_JOB_LINK_H
 #define KELP_WORKER_JOB_LINK_H

@@ -3,16 +3,16 @@
  *
  * One background thread per client runs all transfers. Blocking calls have a deadline; watches,
  * leases and elections run by themselves and report by callback on that thread. A callback must not
- * block, nor call a function of the same client that waits for the thread: all but
- * kelp_etcd_lease_id() do; post to your own loop instead. (It is an assertion.) Nothing asks a
- * proxy. Several endpoints: the next one is tried when one cannot be reached.
+ * block, nor call a function of the same client, except kelp_etcd_lease_id(): they wait for the
+ * thread, and assert this. Post to your own loop instead. No proxy is used. With several endpoints,
+ * the next one is tried if one cannot be reached.
  *
  * Errors of every call: KELP_ERR_UNREACHABLE (no endpoint answered in time: the request was
  * certainly not applied, or is a read), KELP_ERR_TIMEOUT (a write that may have been applied: its
  * answer was lost), KELP_ERR_LIMIT (a request over 1 MiB, an answer over 16), KELP_ERR_FORMAT (an
- * answer that is not etcd's), KELP_ERR_NO_MEMORY; and what etcd itself refuses: KELP_ERR_NOT_FOUND
- * (no such lease), KELP_ERR_DENIED (the user may not, or there is no login), KELP_ERR_NO_SPACE (its
- * store is full), KELP_ERR_BUSY, KELP_ERR_INVALID. The text names the endpoint.
+ * answer that is not etcd's), KELP_ERR_NO_MEMORY; and etcd's own refusals: KELP_ERR_NOT_FOUND (no
+ * such lease), KELP_ERR_DENIED (no permission, or no login), KELP_ERR_NO_SPACE (its store is full),
+ * KELP_ERR_BUSY, KELP_ERR_INVALID. The text names the endpoint.
  *
  * Keys are texts of 1 to 4095 bytes, values texts; both without a zero byte when they are ours.
  */
@@ -93,14 +93,14 @@ struct kelp_etcd_transaction {
  * *ret_succeeded says whether it was applied; *ret_revision (may be NULL) is the store's revision
  * then.
  *
- * nonce_key   makes a lost answer harmless: a key that the transaction puts, with a value that
- *             nobody else ever puts and that this caller puts once (a nonce in it, for example).
- *             After a lost answer the key is read: our value there is success; otherwise the
- *             transaction is sent again. NULL: a lost answer is KELP_ERR_TIMEOUT.
+ * nonce_key   makes a lost answer harmless: a key that the transaction puts, with a value that is
+ *             put only once, by this caller (for example with a nonce in it). After a lost answer
+ *             the key is read: our value there means success; otherwise the transaction is sent
+ *             again. NULL: a lost answer is KELP_ERR_TIMEOUT.
  *
  * With a nonce_key the compares must fail once the transaction was applied (create revision 0, or
- * the mod revision of a key that it puts), else it might be applied twice. When somebody overwrites
- * our value between the lost answer and our look, it counts as not applied.
+ * the mod revision of a key that it puts), else it might be applied twice. If somebody overwrites
+ * our value between the lost answer and the read, it counts as not applied.
  */
 kelp_status kelp_etcd_transaction(struct kelp_etcd *etcd,
                                   const struct kelp_etcd_transaction *transaction,
@@ -124,18 +124,19 @@ kelp_status kelp_etcd_lease_open(struct kelp_etcd *etcd,
                                  struct kelp_etcd_lease **ret_lease,
                                  struct kelp_error *reterr) KELP_MUST_USE;
 int64_t kelp_etcd_lease_id(const struct kelp_etcd_lease *lease);
-/* revoke: its keys go at once (waits for etcd, at most 1 s), otherwise when it has run out. */
+/* revoke: remove its keys at once (waits for etcd, at most 1 s); otherwise they go when it expires.
+ */
 void kelp_etcd_lease_close(struct kelp_etcd_lease *lease, bool revoke);
 
 /*
- * Watch a prefix. The callbacks describe the whole state: changed() for each key that is there or
- * changed, removed() for each that went, synced() after the first listing and after each later one.
- * Broken connections, silent ones (a sign of life is asked for every 2 s, 6 s without one end it)
- * and compaction are handled by listing again and reporting the differences: what changed twice
- * meanwhile is reported once, what came and went is not reported. Tries until closed.
+ * Watch a prefix. The callbacks describe the whole state: changed() for each key that exists or
+ * changed, removed() for each removed key, synced() after the first listing and after each later
+ * one. After a broken or silent connection (a heartbeat is requested every 2 s; 6 s without one end
+ * it) or a compaction, it lists again and reports the differences: a key that changed twice
+ * meanwhile is reported once, one that came and went is not reported. Retries until closed.
  *
- * trouble() tells, for a log, of each time that the connection broke or could not be made; may be
- * NULL. Pairs, keys and texts are borrowed until the callback returns.
+ * trouble() reports, for a log, each time that the connection broke or failed; may be NULL. Pairs,
+ * keys and texts are borrowed until the callback returns.
  */
 struct kelp_etcd_watch;
 struct kelp_etcd_watch_events {
@@ -149,22 +150,22 @@ kelp_status kelp_etcd_watch_open(struct kelp_etcd *etcd, const char *prefix,
                                  struct kelp_etcd_watch **ret_watch,
                                  struct kelp_error *reterr) KELP_MUST_USE;
 void kelp_etcd_watch_close(struct kelp_etcd_watch *watch); /* no callback runs after it returned */
-/* Somebody says otherwise: what the watch shows may be old, because its connection is dead. Lists
- * again, at another endpoint, unless it began within the last half second. */
+/* The watch may be stale, because its connection is dead. Lists again, at another endpoint, unless
+ * a listing began within the last half second. */
 void kelp_etcd_watch_doubt(struct kelp_etcd_watch *watch);
 
 /*
  * Stand for election on a key: created with a lease, value is ours. elected() with the key's create
  * revision (every write of a leader compares it); deposed() when the key or the lease is gone, or
- * when no keep-alive got through for ttl_s. After deposed() the election stands again by itself;
- * when somebody deleted the key, it lets others go first for a second.
+ * when no keep-alive got through for ttl_s. After deposed() the election runs again by itself; if
+ * somebody deleted the key, it first waits a second for others.
  */
 struct kelp_etcd_election;
 struct kelp_etcd_election_events {
     void (*elected)(int64_t create_revision, void *user);
     void (*deposed)(const char *why, void *user);
-    /* Asked before each attempt to create the key, for what it is to hold; NULL: value. The text is
-     * copied. An answer of NULL puts the attempt off. */
+    /* Called before each attempt to create the key, for its value; may be NULL: options->value. The
+     * text is copied. Returning NULL postpones the attempt. */
     const char *(*renew)(void *user);
 };
 struct kelp_etcd_election_options {
@@ -177,17 +178,18 @@ kelp_status kelp_etcd_election_open(struct kelp_etcd *etcd,
                                     const struct kelp_etcd_election_options *options,
                                     struct kelp_etcd_election **ret_election,
                                     struct kelp_error *reterr) KELP_MUST_USE;
-/* Delete the key, if it was created at that revision, and try to be elected at once. Nothing
- * happens when the key is another one, is gone, or is ours; when etcd does not answer it is for the
- * caller to ask again. */
+/* Delete the key, if it was created at that revision, and stand for election at once. Does nothing
+ * if the key has another revision, is gone, or is ours. If etcd does not answer, the caller may
+ * retry. */
 void kelp_etcd_election_depose(struct kelp_etcd_election *election, int64_t create_revision);
-/* Resigns: the next one is elected at once (waits for etcd, at most 1 s). deposed() is not called.
+/* Resign: the next candidate is elected at once (waits for etcd, at most 1 s). deposed() is not
+ * called.
  */
 void kelp_etcd_election_close(struct kelp_etcd_election *election);
 
 /*
- * Users of an etcd. What they may do is said by roles; each is made, or changed to that, and may be
- * there already. Names and passwords are as in common/tls/login.h.
+ * Users of an etcd and their roles. Both are created, or changed if they exist. Names and passwords
+ * are as in common/tls/login.h.
  */
 struct kelp_etcd_permission {
     const char *key;
@@ -200,24 +202,24 @@ kelp_status kelp_etcd_set_role(struct kelp_etcd *etcd, const char *role,
 kelp_status kelp_etcd_set_user(struct kelp_etcd *etcd, const char *user, const char *password,
                                const char *role, uint32_t deadline_ms,
                                struct kelp_error *reterr) KELP_MUST_USE;
-/* From now on everybody must log in; there is a user root with the role root. Errors too:
+/* From now on everybody must log in. Requires a user root with the role root. Errors: also
  * KELP_ERR_INVALID (there is none). */
 kelp_status kelp_etcd_enable_users(struct kelp_etcd *etcd, uint32_t deadline_ms,
                                    struct kelp_error *reterr) KELP_MUST_USE;
 
-/* Had the client to log in for a call so far? */
+/* Has the client had to log in for a call so far? */
 bool kelp_etcd_has_login(struct kelp_etcd *etcd);
 
 /*
- * What a member says of itself. Of several endpoints, whichever answers: ask each with a client of
- * its own. An etcd without a majority of its members answers too.
+ * A member's status. With several endpoints any may answer: use a client per endpoint. An etcd
+ * without a quorum answers too.
  */
 struct kelp_etcd_health {
     uint64_t member; /* its id */
     uint64_t leader; /* of the one that leads; 0: it knows of none, and nothing can be written */
     char version[32];
-    char errors[256]; /* what it says is wrong, as a store that is full; "": nothing */
-    int64_t date_s;   /* when it answered by its host's clock, seconds since 1970; 0: not said */
+    char errors[256]; /* its reported errors, such as a full store; "": none */
+    int64_t date_s;   /* its host's clock when it answered, seconds since 1970; 0: unknown */
 };
 kelp_status kelp_etcd_health(struct kelp_etcd *etcd, uint32_t deadline_ms,
                              struct kelp_etcd_health *ret_health,

@@ -1,10 +1,9 @@
 /*
  * Remote calls over gRPC C core: bidirectional streams and unary calls, server and client.
  *
- * Everything that happens is reported by callbacks, and callbacks run only inside
- * kelp_rpc_loop_run(): whoever calls it owns the thread. A program with one loop and one thread
- * needs no locks. A loop may be run by several threads at once; then callbacks of *different*
- * streams run in parallel, those of one stream never do.
+ * Events are reported by callbacks, which run only inside kelp_rpc_loop_run(), on the caller's
+ * thread. A program with one loop and one thread needs no locks. Several threads may run a loop at
+ * once; then callbacks of *different* streams run in parallel, those of one stream never do.
  *
  * Liveness: gRPC's arguments (keep-alive, frame sizes, no proxy, no retries) are set here and
  * nowhere else. A unary call has a deadline; a stream has one until its first message arrives, and
@@ -35,9 +34,9 @@ struct kelp_rpc_segment {
 };
 
 /* Called exactly once, when gRPC no longer reads the memory of an added segment: soon after it was
- * sent; when the peer stopped reading, once keep-alive has ended the connection, which may be as
- * late as in kelp_rpc_global_fini(). Any thread; may be inside any kelp_rpc call; must not call
- * back into the stream. */
+ * sent, or, if the peer stopped reading, once keep-alive has ended the connection, possibly as late
+ * as in kelp_rpc_global_fini(). Called on any thread, possibly inside any kelp_rpc call; must not
+ * call back into the stream. */
 typedef void (*kelp_rpc_release)(void *user);
 
 struct kelp_rpc_message *kelp_rpc_message_create(void); /* NULL: out of memory */
@@ -53,15 +52,15 @@ kelp_status kelp_rpc_message_borrow(struct kelp_rpc_message *message, const void
                                     size_t length, kelp_rpc_release release,
                                     void *user) KELP_MUST_USE;
 
-/* Memory that is added without copying, and is told of its readers: through shared memory others
- * read it where it is, and may go on when their stream has ended. */
+/* Memory that is added without copying, with a report about its readers: through shared memory
+ * peers read it in place, and may continue after their stream has ended. */
 struct kelp_rpc_loan {
     const void *bytes;
     size_t length;
     struct kelp_shm_area *area; /* in which the bytes lie, borrowed; NULL: in none, so that shared
                                    memory gets a copy */
-    /* As a kelp_rpc_release. read: nobody reads it any more. False: somebody may do so for ever,
-     * and it must never be written again. */
+    /* As kelp_rpc_release. read: nobody reads it any more. False: somebody may read it forever, and
+     * it must never be written again. */
     void (*returned)(void *user, bool read);
     void *user;
 };
@@ -89,21 +88,21 @@ void kelp_rpc_loop_destroy(struct kelp_rpc_loop *loop);
  * defaults (KELP_RPC_KEEPALIVE_MS, _TIMEOUT_MS), which leave time to compute. */
 void kelp_rpc_loop_keepalive(struct kelp_rpc_loop *loop, uint32_t time_ms, uint32_t timeout_ms);
 
-/* What is opened from now on at a port uses mutual TLS: servers ask each client for a certificate,
- * and channels show these and ask the server for its own. Unix sockets need none: whoever can open
- * them is the same user. Borrowed until the loop is destroyed; NULL: none. */
+/* Servers and channels opened from now on at a port use mutual TLS: both sides show a certificate.
+ * Unix sockets need none, since only the same user can open them. Borrowed until the loop is
+ * destroyed; NULL: none. */
 void kelp_rpc_loop_credentials(struct kelp_rpc_loop *loop, struct kelp_credentials *credentials);
 
-/* Servers and clients opened from now on, of ports, meet in that folder for shared memory: a server
- * of 10.0.0.5:4242 at FOLDER/10.0.0.5:4242.shm. Each may see the folder at another path. Borrowed
- * until the loop is destroyed; NULL, the beginning: they do not meet. */
+/* Folder of the shared-memory sockets of ports, for servers and clients opened from now on: a
+ * server at 10.0.0.5:4242 has FOLDER/10.0.0.5:4242.shm. Each process may see the folder at another
+ * path. Borrowed until the loop is destroyed; NULL, the default: none. */
 void kelp_rpc_loop_shm_folder(struct kelp_rpc_loop *loop, const char *folder);
 
-/* Handle at most one event; wait for it up to timeout_ms (0: only look; -1: until
- * kelp_rpc_loop_wake or an event). Returns true if one was handled. */
+/* Handle at most one event; wait for it up to timeout_ms (0: do not wait; -1: until
+ * kelp_rpc_loop_wake() or an event). Returns true if one was handled. */
 bool kelp_rpc_loop_run(struct kelp_rpc_loop *loop, int timeout_ms);
-/* Look before waiting, as long as that pays (spin.h): for a program that expects an event right
- * now. The spin is the thread's own. */
+/* Poll before waiting, as long as that pays (spin.h): for a program that expects an event right
+ * now. The spin belongs to the calling thread. */
 bool kelp_rpc_loop_run_spin(struct kelp_rpc_loop *loop, struct kelp_spin *spin, int timeout_ms);
 /* Make one waiting (or the next) kelp_rpc_loop_run return. Any thread, not a signal handler. */
 void kelp_rpc_loop_wake(struct kelp_rpc_loop *loop);
@@ -118,14 +117,14 @@ kelp_status kelp_rpc_carrier_start(struct kelp_rpc_loop *loop,
                                    struct kelp_rpc_carrier **ret_carrier,
                                    struct kelp_error *reterr) KELP_MUST_USE;
 
-/* A repeating timer; the callback runs in the loop. stop: the callback does not run any more after
- * it returned, when called from the loop's thread. */
+/* A repeating timer; the callback runs in the loop. After kelp_rpc_timer_stop() returned on the
+ * loop's thread, the callback does not run any more. */
 struct kelp_rpc_timer;
 kelp_status kelp_rpc_timer_start(struct kelp_rpc_loop *loop, uint32_t period_ms,
                                  void (*function)(void *user), void *user,
                                  struct kelp_rpc_timer **ret_timer) KELP_MUST_USE;
-/* The same at the multiples of the period on this host's clock, so that timers of all its processes
- * are due together: whoever hears them wakes up once. */
+/* The same at multiples of the period on this host's clock, so that timers of all its processes are
+ * due together, and the receiver of their messages wakes up once. */
 kelp_status kelp_rpc_timer_start_together(struct kelp_rpc_loop *loop, uint32_t period_ms,
                                           void (*function)(void *user), void *user,
                                           struct kelp_rpc_timer **ret_timer) KELP_MUST_USE;
@@ -138,8 +137,8 @@ struct kelp_rpc_stream;
 struct kelp_rpc_stream_events {
     /* A message arrived; borrowed until the callback returns, kelp_rpc_message_ref() to keep it. */
     void (*message)(struct kelp_rpc_stream *stream, struct kelp_rpc_message *message, void *user);
-    /* The last callback of the stream, exactly once: status is KELP_OK when the peer ended it in
-     * order. The stream is freed after it returned. */
+    /* The last callback of the stream, exactly once: status is KELP_OK if the peer ended it
+     * normally. The stream is freed after it returned. */
     void (*closed)(struct kelp_rpc_stream *stream, kelp_status status, const char *text,
                    void *user);
 };
@@ -158,13 +157,13 @@ void kelp_rpc_stream_close(struct kelp_rpc_stream *stream, kelp_status status, c
 size_t kelp_rpc_stream_queued(struct kelp_rpc_stream *stream);
 /* "ipv4:127.0.0.1:51234"; borrowed for the life of the stream. */
 const char *kelp_rpc_stream_peer(struct kelp_rpc_stream *stream);
-/* Of a stream that a server took: the name in the peer's certificate. NULL: the connection has
- * none, which is a unix socket or a server without credentials. Borrowed. */
+/* Of a server's stream: the name in the peer's certificate. NULL: none (a unix socket, or a server
+ * without credentials). Borrowed. */
 const struct kelp_spiffe *kelp_rpc_stream_name(struct kelp_rpc_stream *stream);
-/* On a server that expects a hello: the peer's was accepted, so its connection is no stranger's any
- * more. */
+/* On a server that expects a hello: the peer's hello was accepted, which lifts the limits of
+ * unidentified connections. */
 void kelp_rpc_stream_trust(struct kelp_rpc_stream *stream);
-/* May that peer call itself id? Errors: KELP_ERR_DENIED. */
+/* May the peer use this id? Errors: KELP_ERR_DENIED. */
 kelp_status kelp_rpc_stream_check_id(struct kelp_rpc_stream *stream, const char *id,
                                      struct kelp_error *reterr) KELP_MUST_USE;
 
@@ -179,71 +178,72 @@ struct kelp_rpc_request;
 void kelp_rpc_request_answer(struct kelp_rpc_request *request,
                              struct kelp_rpc_message *answer /* transferred */);
 void kelp_rpc_request_fail(struct kelp_rpc_request *request, kelp_status status, const char *text);
-/* Who asks: "ipv4:127.0.0.1:51234", cut to size. Before it is answered. */
+/* The caller's address, "ipv4:127.0.0.1:51234", cut to size. Call before answering. */
 void kelp_rpc_request_peer(const struct kelp_rpc_request *request, char *text, size_t text_bytes);
 
 struct kelp_rpc_method {
     const char *path; /* "/kelp.v1.ParameterServer/Exchange" */
-    /* KELP_ROLE_BIT()s of those who may call it. On a connection with TLS the server refuses all
-     * others, and those of another job, with KELP_ERR_DENIED before the method sees them. */
+    /* KELP_ROLE_BIT()s of the roles that may call it. On a connection with TLS the server refuses
+     * all other roles, and other jobs, with KELP_ERR_DENIED before the method sees the call. */
     unsigned roles;
-    /* A stream method: accept decides the events and the user data of a new stream; returning NULL
-     * refuses it. */
+    /* A stream method: accept() returns the events and the user data of a new stream, or NULL to
+     * refuse it. */
     const struct kelp_rpc_stream_events *(*accept)(struct kelp_rpc_stream *stream,
                                                    void *server_user, void **ret_user);
-    bool shared; /* a stream method: may come through shared memory (options.shared) */
+    bool shared; /* a stream method: also offered through shared memory (options.shared) */
     /* A unary method; message is borrowed until it returns. */
     void (*unary)(struct kelp_rpc_request *request, struct kelp_rpc_message *message,
                   void *server_user);
 };
 
 struct kelp_rpc_server_options {
-    /* "127.0.0.1:0" (port 0 is a free one) or "unix:/PATH": a socket in the file system, which
-     * must be where nobody else can put one. What a dead process left there is replaced. */
+    /* "127.0.0.1:0" (port 0: a free one) or "unix:/PATH", which must be in a folder where nobody
+     * else can create a socket. A socket left by a dead process is replaced. */
     const char *address;
-    /* What clients dial instead, "203.0.113.7" or with a port, when it is known elsewhere by
-     * another address; a numeric one. NULL: as it listens. */
+    /* The address that clients dial, if it differs: numeric, "203.0.113.7", or with a port. NULL:
+     * as it listens. */
     const char *advertise;
     size_t message_bytes_max;
-    /* The first message of each stream is a hello: without one in KELP_RPC_HELLO_MS it is ended. At
-     * a port, connections without an accepted one (kelp_rpc_stream_trust()) may send few bytes:
-     * KELP_RPC_STRANGER_BYTES, and what all of them share. */
+    /* The first message of each stream is a hello; without one within KELP_RPC_HELLO_MS the stream
+     * is ended. At a port, connections without an accepted hello (kelp_rpc_stream_trust()) may send
+     * only KELP_RPC_STRANGER_BYTES, and what all of them share. */
     bool hello;
     /* Bytes that gRPC may buffer for all connections; 0: KELP_RPC_MEMORY_PART of the machine's.
-     * When they are used up, gRPC ends streams and takes no connection until there is room. */
+     * When they are used up, gRPC ends streams and accepts no connection until there is room. */
     size_t memory_max;
-    /* Processes of this host and user may reach methods that are so marked through shared memory as
-     * well, when the address is a socket, or one beside it is in the folder of
-     * kelp_rpc_loop_shm_folder(). Each side asks the system for the other's user. */
+    /* Also offer methods marked `shared` through shared memory to processes of this host and user,
+     * if the address is a unix socket, or kelp_rpc_loop_shm_folder() is set. Each side asks the
+     * kernel for the other's user. */
     bool shared;
     /* Thousands of connections with few bytes on each: it reads in small pieces, pings rarely, and
      * measures no bandwidth (KELP_RPC_SPARING_READ_BYTES, KELP_RPC_KEEPALIVE_MANY_MS). */
     bool sparing;
-    bool must_share; /* where that is not to be had, there is no server: KELP_ERR_UNSUPPORTED */
+    bool must_share; /* fail with KELP_ERR_UNSUPPORTED if shared memory is not available */
     const struct kelp_rpc_method *methods; /* borrowed for the life of the server */
     size_t method_count;
-    /* A call was refused before any method saw it: there is none of its path, or the caller may not
-     * call it. In the loop, of several calls in parallel. NULL: nobody counts them. */
+    /* A call was refused before a method saw it: unknown path, or the caller may not call it. Runs
+     * in the loop, possibly for several calls in parallel. NULL: not counted. */
     void (*refused)(void *server_user);
     void *user;
 };
 
-/* Errors: KELP_ERR_EXISTS (address in use; the text names it), KELP_ERR_UNREACHABLE (this host does
- * not have it), KELP_ERR_INVALID, KELP_ERR_NO_MEMORY. */
+/* *ret_server is owned (kelp_rpc_server_close()). Errors: KELP_ERR_EXISTS (address in use; the text
+ * names it), KELP_ERR_UNREACHABLE (this host does not have it), KELP_ERR_UNSUPPORTED (must_share),
+ * KELP_ERR_INVALID, KELP_ERR_NO_MEMORY. */
 kelp_status kelp_rpc_server_open(struct kelp_rpc_loop *loop,
                                  const struct kelp_rpc_server_options *options,
                                  struct kelp_rpc_server **ret_server,
                                  struct kelp_error *reterr) KELP_MUST_USE;
 /* The port that was bound; 1 for a unix socket. */
 uint16_t kelp_rpc_server_port(const struct kelp_rpc_server *server);
-/* May processes of this host come through shared memory? */
+/* Is shared memory offered to processes of this host? */
 bool kelp_rpc_server_shares(const struct kelp_rpc_server *server);
 /* What clients dial: "127.0.0.1:41234", "unix:/PATH". A host is given as numbers; one that stands
  * for every interface (0.0.0.0) as the first that is up and not loopback. Borrowed. */
 const char *kelp_rpc_server_address(const struct kelp_rpc_server *server);
-/* Bytes of memory that may wait for readers, in all streams of the server together; what messages
- * borrow does not count. Beyond it a stream that has more than its part takes no message, which is
- * all of it when only one waits. 0, the beginning: no bound. Any thread. */
+/* Bytes that may be queued for readers, in all streams of the server together; memory that messages
+ * borrow does not count. Beyond it a stream that has more than its fair share accepts no message; a
+ * single waiting stream may have all. 0, the default: no limit. Any thread. */
 void kelp_rpc_server_queue_max(struct kelp_rpc_server *server, size_t bytes);
 /* Refuse new calls, cancel the running ones, wait (running the loop) until all callbacks ended;
  * frees the server. Not from a callback. A request that has not been answered yet must still be,
@@ -252,21 +252,22 @@ void kelp_rpc_server_close(struct kelp_rpc_server *server);
 
 /* ---- client ---- */
 
-/* A connection to one address. It reconnects by itself, and at once when a stream or call is
- * opened (at most every KELP_RPC_RECONNECT_MS); streams do not: their owner opens another after
- * closed(), and tries again when that one finds nobody. */
+/* A connection to one address. It reconnects by itself, and at once when a stream or call is opened
+ * (at most every KELP_RPC_RECONNECT_MS). Streams do not: their owner opens another after closed(),
+ * and retries if that one fails. */
 struct kelp_rpc_channel;
-/* address: numbers with a port, or a socket (kelp_address_is_target()), so that no resolver has to
- * be waited for. Errors: KELP_ERR_INVALID (another one), KELP_ERR_NO_MEMORY. server: with TLS, the
- * role that its certificate must have, in the job of our own; whoever else answers at that address
- * counts as unreachable, and the log says why. */
+/* address: numeric with a port, or a socket (kelp_address_is_target()), so that no resolver is
+ * needed. server: with TLS, the role that its certificate must have, in our own job; any other peer
+ * counts as unreachable, and the log says why. *ret_channel is owned (kelp_rpc_channel_close()).
+ * Errors: KELP_ERR_INVALID (another form of address), KELP_ERR_NO_MEMORY. */
 kelp_status kelp_rpc_channel_open(struct kelp_rpc_loop *loop, const char *address,
                                   enum kelp_role server, size_t message_bytes_max,
                                   struct kelp_rpc_channel **ret_channel,
                                   struct kelp_error *reterr) KELP_MUST_USE;
-/* The same, and a thread of its own moves the bytes of its streams (and of other channels that it
- * carries) from and to their sockets, with TLS what that costs. Callbacks run in the loop as ever.
- * For large messages: each costs the loop a wake-up more. */
+/* The same, but the carrier's thread moves (and with TLS encrypts) the bytes of its channels'
+ * streams. Callbacks still run in the loop. For large messages: each costs the loop another
+ * wake-up.
+ */
 kelp_status kelp_rpc_channel_open_carried(struct kelp_rpc_carrier *carrier, const char *address,
                                           enum kelp_role server, size_t message_bytes_max,
                                           struct kelp_rpc_channel **ret_channel,
@@ -282,8 +283,8 @@ struct kelp_rpc_stream_options {
     uint32_t first_message_ms;
     const struct kelp_rpc_stream_events *events;
     void *user;
-    /* The first message is a hello that the server answers: the next wait for its answer here,
-     * since a server takes few bytes of those that it does not know. */
+    /* The first message is a hello that the server answers. Later messages are held back until
+     * then, since a server accepts only few bytes from unidentified connections. */
     bool hello;
 };
 kelp_status kelp_rpc_stream_open(struct kelp_rpc_channel *channel,
@@ -291,32 +292,32 @@ kelp_status kelp_rpc_stream_open(struct kelp_rpc_channel *channel,
                                  struct kelp_rpc_stream **ret_stream,
                                  struct kelp_error *reterr) KELP_MUST_USE;
 
-/* The same through shared memory: the channel's address is a socket of this host, or has one in
- * the folder of kelp_rpc_loop_shm_folder(). What it is made of, nobody else sees; but a peer that
- * is stopped is only noticed by its owner's heartbeats. No other thread runs the loop, unless a
- * server of it is reached so. Errors: KELP_ERR_UNREACHABLE (it is not offered there),
+/* The same through shared memory: the channel's address is a socket of this host, or has one in the
+ * folder of kelp_rpc_loop_shm_folder(). The stream behaves like any other, except that only the
+ * owner's heartbeats notice a stopped peer. No other thread may run the loop, unless a server of
+ * the loop offers shared memory. Errors: KELP_ERR_UNREACHABLE (it is not offered there),
  * KELP_ERR_BUSY, KELP_ERR_DENIED (another user's), KELP_ERR_NO_MEMORY. */
 kelp_status kelp_rpc_stream_open_shared(struct kelp_rpc_channel *channel,
                                         const struct kelp_rpc_stream_options *options,
                                         struct kelp_rpc_stream **ret_stream,
                                         struct kelp_error *reterr) KELP_MUST_USE;
 
-/* One unary call, blocking: runs on a private completion queue, so it needs no running loop.
- * *ret_answer is owned (unref). Errors: KELP_ERR_TIMEOUT, KELP_ERR_UNREACHABLE, or what the server
- * said. */
+/* One blocking unary call on a private completion queue; needs no running loop. *ret_answer is
+ * owned (kelp_rpc_message_unref()). Errors: KELP_ERR_TIMEOUT, KELP_ERR_UNREACHABLE, or the
+ * server's. */
 kelp_status kelp_rpc_call(struct kelp_rpc_channel *channel, const char *path,
                           struct kelp_rpc_message *request /* transferred */, uint32_t deadline_ms,
                           struct kelp_rpc_message **ret_answer,
                           struct kelp_error *reterr) KELP_MUST_USE;
 
-/* grpc_init and the allocator settings of FACTS; once, in main(), before threads start. */
+/* grpc_init() and malloc's settings; once, in main(), before threads start. */
 void kelp_rpc_global_init(void);
-/* Before it and before any thread (it sets an environment variable), in a program with more than
- * one loop, each run by a thread of its own: gRPC otherwise lets one thread wait for all sockets of
- * the process, which hands what is another loop's to that one's thread, a wake-up more for each
- * message. For programs with tens of connections, since each wait then looks at all of them. */
+/* Call before kelp_rpc_global_init() and before any thread (it sets an environment variable), in a
+ * program with several loops, each run by its own thread. Otherwise gRPC lets one thread wait for
+ * all sockets of the process and hand events to the others, another wake-up per message. For
+ * programs with tens of connections, since each wait then polls all of them. */
 void kelp_rpc_global_several_loops(void);
-/* When all is closed. All borrowed memory has been given back when it returns. */
+/* Call once everything is closed. All borrowed memory has been released when it returns. */
 void kelp_rpc_global_fini(void);
 
 #endif

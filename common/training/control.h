@@ -1,16 +1,14 @@
 /*
- * The control state c_v and the control word of a version: what an entry of the schedule is.
- * Pure: no clock, no I/O. Partition 0 holds the state; the word travels with weights, pushes and
- * pulls; nobody else decides what a step is.
+ * The control state c_v and the control word of a version, which define the entries of the
+ * schedule. Pure: no clock, no I/O. Partition 0 holds the state; the word travels with weights,
+ * pushes and pulls. Nothing else decides what a step is.
  *
- * run.mode train: the training steps of each epoch in order. After the steps that
- * kelp_control_evaluates_after() names comes one evaluation of the validation split and one of the
- * test split where these have samples. Training ends with the last epoch, at train.max_steps, or
- * after an evaluation when train.patience has run out.
- * run.mode evaluate: one evaluation of each part. run.mode predict: blocks of train.batch_size
- * samples of run.part, in order.
- * The last entry is FINISH, whose only content is the digest of the final weights; after it the job
- * is done.
+ * run.mode train: the training steps of each epoch in order. After the steps for which
+ * kelp_control_evaluates_after() is true, one evaluation of the validation split and one of the
+ * test split follow, if these have samples. Training ends with the last epoch, at train.max_steps,
+ * or after an evaluation when train.patience is exhausted. run.mode evaluate: one evaluation of
+ * each split. run.mode predict: blocks of train.batch_size samples of run.part, in order. The last
+ * entry is FINISH, which has only the digest of the final weights; after it the job is done.
  */
 #ifndef KELP_COMMON_TRAINING_CONTROL_H
 #define KELP_COMMON_TRAINING_CONTROL_H
@@ -22,8 +20,8 @@
 #include "common/training/metrics.h"
 #include "common/training/plan.h"
 
-/* After so many lines of metrics.every they come half as often, and again after as many steps more:
- * a record of a long run stays one that people can read. */
+/* After this many lines of metrics.every they become half as frequent, and so again after as many
+ * further steps, so that the record of a long run stays readable. */
 #define KELP_METRICS_LINES_DENSE (1u << 18)
 
 enum kelp_step_kind {
@@ -43,17 +41,17 @@ struct kelp_control_word {
     uint32_t epoch;         /* 0-based; evaluations and FINISH belong to the epoch before them */
     uint64_t step_in_epoch; /* TRAIN: 0-based; others: steps of an epoch that is not complete */
     uint64_t sample_first;  /* TRAIN: position of the batch in the epoch's order; PREDICT: of the
-                               block in the part; evaluation: 0 */
+                               block in the split; evaluation: 0 */
     uint64_t sample_count;  /* samples of this step over all lanes; 0 for FINISH and DONE */
     double lr;              /* TRAIN only */
-    bool skipped; /* the training step before this entry was left out: its gradient was not
-                     finite, and w_step is w_{step-1} (failure.on_nan: skip) */
-    uint64_t steps_skipped; /* training steps left out before this entry; for people, no part of
-                               what the entry is */
-    bool digest_due; /* the digest of w_v is to be reported with the node that holds lane 0: at the
-                        first entry after an epoch's last training step, with evaluations, at
-                        training steps that are a multiple of checkpoint.digest_steps, and at
-                        FINISH */
+    bool skipped;           /* the training step before this entry was skipped: its gradient was not
+                               finite, and w_step is w_{step-1} (failure.on_nan: skip) */
+    uint64_t steps_skipped; /* training steps skipped before this entry; for people only, does not
+                               identify the entry */
+    bool digest_due;        /* report the digest of w_v with the node that holds lane 0: at the
+                               first entry after an epoch's last training step, with evaluations, at
+                               training steps that are a multiple of checkpoint.digest_steps, and at
+                               FINISH */
 };
 
 /* The evaluation with the best train.monitor of the validation split so far. */
@@ -62,7 +60,7 @@ struct kelp_best {
     uint64_t step;  /* completed training steps */
     uint32_t epoch; /* 0-based, as the evaluation's word has it */
     struct kelp_metrics val;
-    struct kelp_metrics test; /* of the same weights; nothing present until it was measured */
+    struct kelp_metrics test; /* of the same weights; none present until measured */
 };
 
 struct kelp_control_state {
@@ -73,15 +71,14 @@ struct kelp_control_state {
     enum kelp_step_kind kind; /* of the entry `version` */
     double epoch_loss;        /* sums of KELP_METRIC_SUM_LOSS and _SAMPLES over the epoch so far */
     double epoch_samples;
-    uint64_t
-        steps_skipped;     /* of the whole run; a state of a program that did not count: since it */
-    double window_loss;    /* as epoch_loss and epoch_samples, since the last line of */
-    double window_samples; /* metrics.every */
-    bool skipped;          /* the newest training step was left out */
-    bool stopped;          /* train.patience has run out: training is over */
+    uint64_t steps_skipped; /* of the whole run, as far as its programs counted them */
+    double window_loss;     /* as epoch_loss and epoch_samples, since the last line of */
+    double window_samples;  /* metrics.every */
+    bool skipped;           /* the newest training step was skipped */
+    bool stopped;           /* train.patience is exhausted: training is over */
     struct kelp_best best;
-    struct kelp_best best_before; /* without an evaluation that is there because training ends: a
-                                     job with more epochs has not made it */
+    struct kelp_best best_before; /* without an evaluation that takes place only because training
+                                     ends: a job with more epochs does not have it */
     double patience_best;         /* train.monitor, for train.patience */
     uint32_t patience_count;      /* evaluations since */
     double plateau_best;          /* the same for the plateau schedule */
@@ -89,31 +86,31 @@ struct kelp_control_state {
     double plateau_lr;
 };
 
-/* What completing an entry tells the outside, for metrics.jsonl and digests.jsonl. */
+/* The record of a completed entry, for metrics.jsonl and digests.jsonl. */
 struct kelp_record {
     struct kelp_control_word word; /* of the completed entry */
     struct kelp_metrics metrics;   /* TRAIN: the loss only, over this step's samples */
     bool best;                     /* VAL: the best so far; TEST: of the same weights as that one */
-    bool skipped;                  /* TRAIN: left out; its loss is not part of the epoch's */
+    bool skipped;                  /* TRAIN: skipped; its loss is not part of the epoch's */
     bool epoch_end;     /* the epoch's last training step, or the job's: epoch_loss is set */
-    double epoch_loss;  /* mean over the samples of the epoch's steps that were not left out; NaN:
+    double epoch_loss;  /* mean over the samples of the epoch's steps that were not skipped; NaN:
                            there are none */
     bool window_end;    /* TRAIN: a multiple of metrics.every; window_loss is set */
-    double window_loss; /* the same over the steps since the multiple before */
+    double window_loss; /* the same over the steps since the previous multiple */
     char digest[33];    /* of the weights *before* the entry (w_v), or "" when not due */
 };
 
-/* c_0. Errors do not exist: what is out of range was refused with the job file. */
+/* Set *state to c_0. Cannot fail: values out of range were refused with the job file. */
 void kelp_control_init(struct kelp_control_state *state, const struct kelp_job *job,
                        const struct kelp_plan *plan);
 
-/* The word of state->version. */
+/* Set *ret_word to the word of state->version. */
 void kelp_control_word(const struct kelp_control_state *state, const struct kelp_job *job,
                        const struct kelp_plan *plan, struct kelp_control_word *ret_word);
 
 /*
- * Complete the current entry with its reduced sums; digest is what the pusher of lane 0 reported
- * ("" if none). state becomes c_{v+1}. Must not be called on DONE.
+ * Complete the current entry with its reduced sums; digest was reported with lane 0 ("" if none).
+ * state becomes c_{v+1}. Must not be called on DONE.
  */
 void kelp_control_apply(struct kelp_control_state *state, const struct kelp_job *job,
                         const struct kelp_plan *plan, const double sums[KELP_METRIC_SUM_COUNT],

@@ -1,16 +1,17 @@
 /*
- * Decisions about a training step that need something of every partition (DESIGN: "Decisions that
- * need all partitions"): what a partition tells, its part, and what is decided. Pure; any thread.
+ * Decisions about a training step that need something from every partition (docs/ARCHITECTURE.md,
+ * "The life of a step that is decided about"): a partition's share, and the decision. Pure; any
+ * thread.
  *
- *   failure.on_nan: skip     is a gradient not finite?                      the step is left out
+ *   failure.on_nan: skip     is a gradient not finite?                      the step is skipped
  *   train.clip_norm          sums of squares of the gradient                one factor
  *   train.optimizer: lamb    of each tensor that partitions share, sums of  one ratio for each
  *                            squares of its weights and of its update       such tensor
  *
- * Sums run over leaves of 16 elements, which no partition cuts, and then along a binary tree over
- * the leaves of the flat vector (of the tensor, for lamb). A partition tells the largest whole
- * nodes of the tree that it has, so that the sums depend neither on how many partitions there are
- * nor on where they begin.
+ * Sums are taken over leaves of 16 elements, which no partition divides, and then along a binary
+ * tree over the leaves of the flat vector (of the tensor, for lamb). A partition reports the
+ * largest whole nodes of the tree that it has, so the sums do not depend on the number of
+ * partitions, nor on where they begin.
  */
 #ifndef KELP_COMMON_TRAINING_DECISION_SHARE_H
 #define KELP_COMMON_TRAINING_DECISION_SHARE_H
@@ -22,9 +23,9 @@
 
 #define KELP_LEAF_ELEMENTS 16 /* slices and tensors begin at a multiple of it */
 
-/* What one partition knows of a step: numbers that follow from its gradient and weights alone.
- * The first is KELP_DECISION_SHARE_FINITE; then, in the order of the flat vector, the nodes of its
- * sums: of a tensor first those of the weights. */
+/* A partition's share of a step: numbers that follow from its gradient and weights alone. The first
+ * is KELP_DECISION_SHARE_FINITE; then, in the order of the flat vector, the nodes of its sums: of a
+ * tensor first those of the weights. */
 #define KELP_DECISION_SHARE_FINITE 0 /* 1: its gradient is finite, 0: it is not */
 /* 2^26 leaves of two shared tensors: 2 (52 + 26) + 1. */
 #define KELP_DECISION_SHARE_VALUES_MAX 160
@@ -33,8 +34,8 @@ struct kelp_decision_share {
     double values[KELP_DECISION_SHARE_VALUES_MAX];
 };
 
-/* What was decided besides leaving the step out: the factor of the gradient, or the ratio of each
- * shared tensor, in order; none when the step is left out. Borrowed. */
+/* The decision besides skipping the step: the factor of the gradient, or the ratio of each shared
+ * tensor, in order; empty if the step is skipped. Borrowed. */
 #define KELP_STEP_DECISION_MAX KELP_PARTITIONS_MAX /* a border of partitions cuts one tensor */
 struct kelp_step_decision {
     uint32_t count;

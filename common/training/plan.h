@@ -1,8 +1,8 @@
 /*
  * The plan: what a job means for its data and its model. The launcher derives it and writes it to
- * etcd with the job (/kelp/<job>/plan); where nobody did, the first worker that joins proposes it
- * and the leader writes it. Every worker must derive the same text; shards lay out their
- * partitions by it. It is a function of the job file and the data alone.
+ * etcd with the job (/kelp/<job>/plan). Otherwise the first worker that joins proposes it, and the
+ * leader writes it. Every worker must derive the same text; shards lay out their partitions by it.
+ * It is a function of the job file and the data alone.
  */
 #ifndef KELP_COMMON_TRAINING_PLAN_H
 #define KELP_COMMON_TRAINING_PLAN_H
@@ -27,7 +27,7 @@ enum kelp_init_kind {
     KELP_INIT_UNIFORM,  /* [-a, a), by Philox keyed with (seed, tensor index) */
     KELP_INIT_NORMAL,   /* mean 0, standard deviation a, by Philox keyed likewise */
     KELP_INIT_FILE, /* the tensor of model.init; shards read it from that file. A running statistic
-                       that the file lacks is a when training begins */
+                       that the file lacks begins with the value a */
 };
 
 struct kelp_tensor {
@@ -38,17 +38,17 @@ struct kelp_tensor {
     uint64_t offset; /* in elements of the flat vector, a multiple of 16 */
     enum kelp_init_kind init;
     float init_a;
-    /* How it is updated. A statistic is no parameter: its "gradient" is a lane's value weighted by
-     * the lane's share of the step's samples, the update w' = (1 - momentum) w + momentum g, and
-     * neither the optimizer, weight decay nor the norm of the gradient know of it. One with
-     * momentum 0 keeps its bits, whatever its gradient is: a held parameter. */
+    /* A statistic is not a parameter: its "gradient" is a lane's value weighted by the lane's share
+     * of the step's samples, its update is w' = (1 - momentum) w + momentum g, and optimizer,
+     * weight decay and the norm of the gradient ignore it. With momentum 0 it keeps its bits,
+     * whatever its gradient is: a held parameter. */
     bool statistic;
     float momentum; /* of a statistic; else 0 */
     bool decays;    /* weight decay applies: a parameter that train.decay_exclude does not name */
 };
 
 struct kelp_plan {
-    uint64_t samples[KELP_SPLIT_COUNT]; /* windows or rows of each part */
+    uint64_t samples[KELP_SPLIT_COUNT]; /* windows or rows of each split */
     uint64_t data_fingerprint;          /* XXH3-64 over what the data set reads */
     uint64_t model_digest;              /* XXH3-64 of model.plugin's library; 0 without one */
     char compute_kind[128];    /* instruction set and libraries; checked unless cluster.mixed */

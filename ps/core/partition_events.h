@@ -1,6 +1,5 @@
 /*
- * What goes into a partition (ps/core/partition/partition.h) and what it asks for: events and
- * actions.
+ * The events and actions of a partition (ps/core/partition/partition.h).
  */
 #ifndef KELP_PS_CORE_PARTITION_EVENTS_H
 #define KELP_PS_CORE_PARTITION_EVENTS_H
@@ -26,14 +25,14 @@ struct kelp_content {
 /* One pushed node. */
 struct kelp_push {
     uint64_t requester; /* the stream it came on; for the REFUSE action */
-    uint32_t author;    /* names its worker for good; for the CONFLICT action */
+    uint32_t author;    /* permanent number of its worker; for the CONFLICT action */
     uint64_t generation;
     uint64_t map_epoch;
     const struct kelp_control_word *word; /* of the entry it belongs to */
     uint32_t lane_first;                  /* aligned: a multiple of lane_count */
     uint32_t lane_count;                  /* a power of two */
-    uint64_t handle; /* gradient, given to the partition until a RELEASE or MERGE names it; or
-                        KELP_HANDLE_NONE: no samples, or not a training step */
+    uint64_t handle;             /* gradient, the partition's until a RELEASE or MERGE names it; or
+                                    KELP_HANDLE_NONE: no samples, or not a training step */
     struct kelp_content content; /* of the handle */
     const double *sums;          /* partition 0 only, NULL elsewhere */
     uint32_t sum_count;          /* at most KELP_METRIC_SUM_COUNT; the sums from here on are zero */
@@ -41,9 +40,9 @@ struct kelp_push {
 };
 
 enum kelp_pull_mode {
-    KELP_PULL_CURRENT = 0, /* what there is, at once */
-    KELP_PULL_STEP = 1,    /* weights labelled `step`, now or when they are there */
-    KELP_PULL_VERSION = 2, /* partition 0: the word of `version`, now or when it is there */
+    KELP_PULL_CURRENT = 0, /* the current state, at once */
+    KELP_PULL_STEP = 1,    /* weights labelled `step`, now or when they are ready */
+    KELP_PULL_VERSION = 2, /* partition 0: the word of `version`, now or when it is ready */
     KELP_PULL_SHARE = 3,   /* the partition's share in the decision about `step` */
 };
 
@@ -52,14 +51,14 @@ struct kelp_pull {
     uint32_t author; /* as in kelp_push */
     uint64_t generation;
     uint64_t map_epoch;
-    const struct kelp_control_word *word; /* that the requester acts by, or NULL */
+    const struct kelp_control_word *word; /* that the requester has, or NULL */
     enum kelp_pull_mode mode;
     uint64_t step;
     uint64_t version;
-    struct kelp_step_decision decision; /* that goes with the word: about the step before it */
+    struct kelp_step_decision decision; /* that belongs to the word: about the step before it */
     bool holds;                         /* held_step is valid */
     uint64_t held_step;                 /* weights that need not be sent again */
-    uint64_t rank; /* of the requester among those who are offered lanes: ps/core/lanes/cover.h */
+    uint64_t rank; /* of the requester among candidates for offers: ps/core/lanes/cover.h */
 };
 
 /* The share of another partition, brought to partition 0. */
@@ -79,11 +78,11 @@ enum kelp_replica_place {
     KELP_REPLICA_PRIMARY, /* serves workers; forwards roots to its followers */
     KELP_REPLICA_BACKUP,  /* follows, and is in sync */
     KELP_REPLICA_JOINER,  /* follows, once it has the copy */
-    KELP_REPLICA_NOBODY,  /* the entry does not name this process */
+    KELP_REPLICA_NOBODY,  /* not in the entry */
 };
 
-/* An entry of the map, as the process sees it. Others are named by numbers larger than 0, one for
- * each incarnation, which the shell chooses and keeps for the generation. */
+/* A map entry, as this process sees it. Other processes have numbers larger than 0, one per
+ * incarnation, which the shell chooses and keeps for the generation. */
 struct kelp_replica_entry {
     uint64_t map_epoch;
     enum kelp_replica_place place; /* of this process */
@@ -92,29 +91,29 @@ struct kelp_replica_entry {
 };
 
 /*
- * A partition's state is named by what it has: completed entries at partition 0 (the version of its
- * control state), completed training steps at the others. `held` always means that.
+ * `held` identifies a partition's state: completed entries at partition 0 (the version of its
+ * control state), completed training steps at the others.
  */
 
-/* What a primary knows of a node of an entry, for followers that may have to compare it. */
+/* A primary's claim about a node of an entry, for followers that may have to compare it. */
 struct kelp_node_claim {
     uint32_t node;    /* heap order: 1 is that of all lanes */
     uint32_t author;  /* as in kelp_push */
     bool is_sum;      /* nobody pushed it; it is the sum of nodes that were pushed */
-    bool is_taken;    /* pushed, and part of what counts */
-    uint32_t content; /* the low bits of its digest: enough to tell a difference; 0: empty */
+    bool is_taken;    /* pushed and accepted */
+    uint32_t content; /* the low bits of its digest, enough to find a difference; 0: empty */
     uint64_t sums;    /* hash of its metric sums */
 };
 
-/* What completes one entry: the reduced root and what was decided. From the primary to followers.
- * A follower whose state is the one that `word` belongs to applies it. */
+/* The reduced root of an entry and the decision about it, from the primary to followers. A follower
+ * applies it if its state is the one that `word` belongs to. */
 struct kelp_forward {
     uint64_t generation;
     uint64_t map_epoch;
     struct kelp_control_word word; /* of the entry that it completes */
     uint64_t handle;    /* the root's gradient; KELP_HANDLE_NONE: no elements, no training step, or
                            left out */
-    bool skipped;       /* the step is left out: nothing is applied */
+    bool skipped;       /* the step is skipped: nothing is applied */
     const double *sums; /* partition 0 only, NULL elsewhere. Borrowed */
     uint32_t sum_count; /* at most KELP_METRIC_SUM_COUNT; the sums from here on are zero */
     const char *digest; /* of w_v, as in kelp_push; borrowed */
@@ -124,20 +123,19 @@ struct kelp_forward {
     uint32_t claim_count; /* at most KELP_PS_EVIDENCE_TOLD_MAX */
 };
 
-/* What a replica has come to, of `held` completed entries. */
+/* A replica's weights after `held` completed entries. */
 struct kelp_weights_digest {
     uint64_t held;               /* see above */
     uint64_t step;               /* completed training steps */
     struct kelp_content content; /* zeros: it was not computed */
 };
 
-/* A follower says what it has: at once with each new epoch, when it is asked (ASK), and after
- * each root. It counts as its acknowledgement. */
+/* What a follower has: sent at once with each new epoch, in answer to ASK, and after each root. */
 struct kelp_acknowledgement {
-    uint64_t process; /* who says so */
+    uint64_t process; /* the follower */
     uint64_t generation;
     uint64_t map_epoch;
-    bool holds;                 /* false: nothing, it has to be filled */
+    bool holds;                 /* false: nothing, it needs a copy */
     uint64_t held;              /* see above */
     struct kelp_content digest; /* of its weights; zeros: it was not computed */
 };

@@ -3,8 +3,8 @@
  * docs/ARCHITECTURE.md, "The life of a step").
  *
  * The partition knows lanes, labels and control words, never tensor bytes: gradients are handles,
- * weights are the labels of two buffers that the shell (ps/shard/shard.h) owns. MERGE and APPLY are
- * carried out by the shell, on any thread or device, and come back as events.
+ * weights are labels of two buffers that the shell (ps/shard/shard.h) owns. The shell carries out
+ * MERGE and APPLY on any thread or device, and reports their completion as events.
  *
  *             load                    root complete, TRAIN
  *    ABSENT ----------> COLLECTING ---------------------------> APPLYING
@@ -13,30 +13,29 @@
  *       | | |               ----  (partition 0 only)               v
  *       | | ---------------------- unload ------------------------ FAILED
  *
- * The steps of some jobs need a decision over all partitions (kelp_control_decides()). They have
- * two phases more between the complete root and the apply. MEASURING lasts until the shell has told
- * the partition's share. DECIDING lasts until partition 0 has all shares; other partitions hear the
- * decision with the word of the next version. A step that is left out goes from DECIDING to
- * COLLECTING. With failure.on_nan: stop, a gradient that is not finite leads from MEASURING to
- * FAILED. With skip, partition 0 goes from COLLECTING to FAILED at the end of an epoch when
- * kelp_control_gives_up(). Workers carry shares and words between partitions, with messages that
- * they send anyway.
+ * If the steps of a job need a decision over all partitions (kelp_control_decides()), there are two
+ * more phases between the complete root and the apply. MEASURING lasts until the shell has computed
+ * the partition's share. DECIDING lasts until partition 0 has all shares; other partitions learn
+ * the decision with the word of the next version. A skipped step goes from DECIDING to COLLECTING.
+ * With failure.on_nan: stop, a gradient that is not finite leads from MEASURING to FAILED. With
+ * skip, partition 0 goes from COLLECTING to FAILED at the end of an epoch if
+ * kelp_control_gives_up(). Workers carry shares and words between partitions, in messages that they
+ * send anyway.
  *
  * With followers (ps/core/partition/replication.h), a primary that has applied a step is SYNCING
  * until they have it too; then the version becomes visible. A follower is FILLING until it has a
- * copy, and then FOLLOWING, or APPLYING a root that was forwarded to it. Changes of the map's entry
- * lead
+ * copy, and then FOLLOWING, or APPLYING a forwarded root. Changes of the map entry lead
  *
  *    FOLLOWING ---------> SYNCING ----------> COLLECTING      promoted; shown when its own
  * followers ^                                        |           have stated that they have it
  *        ------------------------------------------           demoted
  *
- * and leave an APPLYING partition to end what it applies. Workers are answered by a primary alone,
- * and by one that is SYNCING only once it has what they ask for to show.
+ * while an APPLYING partition first completes its apply. Only a primary answers workers; one that
+ * is SYNCING answers once the requested version is visible.
  *
  * Threads: one caller per partition at a time. No I/O, no clock, never blocks.
- * Errors:  KELP_ERR_NO_MEMORY, and the partition is unchanged then. What a peer did wrong is not an
- *          error of the call: it is a REFUSE action or the status of an ANSWER.
+ * Errors:  KELP_ERR_NO_MEMORY; the partition is then unchanged. A mistake of a peer is not an error
+ *          of the call, but a REFUSE action or the status of an ANSWER.
  */
 #ifndef KELP_PS_CORE_PARTITION_PARTITION_H
 #define KELP_PS_CORE_PARTITION_PARTITION_H
@@ -49,11 +48,11 @@
 
 enum kelp_partition_phase {
     KELP_PARTITION_ABSENT,     /* nothing loaded: everything is refused */
-    KELP_PARTITION_COLLECTING, /* nodes of the current entry come in */
+    KELP_PARTITION_COLLECTING, /* nodes of the current entry are arriving */
     KELP_PARTITION_MEASURING,  /* the root is complete, the shell computes the share */
-    KELP_PARTITION_DECIDING,   /* the decision about the step is not known yet */
+    KELP_PARTITION_DECIDING,   /* the decision about the step is awaited */
     KELP_PARTITION_APPLYING,   /* the root is complete, the shell computes the next weights */
-    KELP_PARTITION_SYNCING,    /* applied, and not visible before the followers have it */
+    KELP_PARTITION_SYNCING,    /* applied, but not visible until the followers have it */
     KELP_PARTITION_FILLING,    /* a joiner that waits for its copy */
     KELP_PARTITION_FOLLOWING,  /* a follower that waits for the next root */
     KELP_PARTITION_FAILED,     /* the gradient was not finite, or partition 0 gave up: stays at this
@@ -61,12 +60,12 @@ enum kelp_partition_phase {
     KELP_PARTITION_PHASE_COUNT
 };
 
-/* What becomes of a message of generation `theirs` where `ours` is loaded (0: none): KELP_OK,
+/* The status of a message of generation `theirs` if `ours` is loaded (0: none): KELP_OK,
  * KELP_ERR_OLD_GENERATION, or KELP_ERR_BUSY (the map has not arrived here yet). */
 kelp_status kelp_fence_generation(uint64_t ours, uint64_t theirs);
 
-/* What a shard that serves generation `ours` (0: none) says of a partition that it does not host:
- * to a push or a share of a decision, which belongs to the entry `version`; and to a pull. */
+/* The replies of a shard that serves generation `ours` (0: none) for a partition that it does not
+ * host: to a push or a share of a decision about the entry `version`, and to a pull. */
 struct kelp_refusal kelp_refusal_not_hosted(uint64_t ours, uint64_t theirs, uint64_t requester,
                                             uint64_t version);
 struct kelp_answer kelp_answer_not_hosted(uint64_t ours, const struct kelp_pull *pull);
@@ -76,10 +75,9 @@ struct kelp_answer kelp_answer_not_hosted(uint64_t ours, const struct kelp_pull 
 struct kelp_partition;
 
 struct kelp_partition_config {
-    uint32_t index; /* partition 0 holds the control state */
-    bool
-        replicated; /* it is loaded with followers, or as one; later entries may name them anyway */
-    bool hollow;    /* its slice has no elements (the last ones of a small model): no gradients */
+    uint32_t index;  /* partition 0 holds the control state */
+    bool replicated; /* loaded with followers, or as one; later map entries may name them anyway */
+    bool hollow;     /* its slice is empty (the last ones of a small model): no gradients */
     const struct kelp_job *job;   /* borrowed for the partition's life */
     const struct kelp_plan *plan; /* borrowed for the partition's life */
 };
@@ -88,21 +86,20 @@ struct kelp_partition_config {
 kelp_status kelp_partition_create(const struct kelp_partition_config *config,
                                   struct kelp_partition **ret_partition,
                                   struct kelp_error *reterr) KELP_MUST_USE;
-/* Handles that are still pending are forgotten: unload first. NULL does nothing. */
+/* Unload first: pending handles are leaked. NULL does nothing. */
 void kelp_partition_destroy(struct kelp_partition *partition);
 
-/* Begin a generation, or a life within one; the phase must be ABSENT. */
+/* Start a generation, or join one; the phase must be ABSENT. */
 void kelp_partition_load(struct kelp_partition *partition,
                          const struct kelp_partition_start *start);
-/* End a generation: pulls that wait are answered with `status`, pending gradients released. A MERGE
+/* End a generation: waiting pulls are answered with `status`, pending gradients released. A MERGE
  * or APPLY in progress may still report its completion afterwards. */
 kelp_status kelp_partition_unload(struct kelp_partition *partition, kelp_status status,
                                   struct kelp_actions *actions) KELP_MUST_USE;
 
 /*
- * Take in one pushed node: drop it (already covered, or of an entry that is complete), refuse it,
- * or keep it and merge it with its sibling, always left + right, up to the root; a complete root is
- * applied.
+ * Handle one pushed node: drop it (already covered, or of a completed entry), refuse it, or keep it
+ * and merge it with its sibling, always left + right, up to the root; a complete root is applied.
  *
  * Refused with KELP_ERR_OLD_GENERATION, KELP_ERR_OLD_MAP_EPOCH, KELP_ERR_BUSY (a newer generation
  * or map epoch: the map has not arrived here yet), KELP_ERR_CONTROL_WORD, KELP_ERR_INVALID (lanes,
@@ -121,11 +118,11 @@ kelp_status kelp_partition_push(struct kelp_partition *partition, const struct k
 kelp_status kelp_partition_pull(struct kelp_partition *partition, const struct kelp_pull *pull,
                                 struct kelp_actions *actions) KELP_MUST_USE;
 
-/* The MERGE of `token` gave `handle`. */
+/* The MERGE of `token` is done; its result is `handle`. */
 kelp_status kelp_partition_merged(struct kelp_partition *partition, uint64_t token, uint64_t handle,
                                   struct kelp_actions *actions) KELP_MUST_USE;
 
-/* The COMPARE of `token` gave `content`. */
+/* The COMPARE of `token` is done; the digest is `content`. */
 kelp_status kelp_partition_compared(struct kelp_partition *partition, uint64_t token,
                                     const struct kelp_content *content,
                                     struct kelp_actions *actions) KELP_MUST_USE;
@@ -134,7 +131,8 @@ kelp_status kelp_partition_compared(struct kelp_partition *partition, uint64_t t
  */
 kelp_status kelp_partition_applied(struct kelp_partition *partition, uint64_t token, bool finite,
                                    struct kelp_actions *actions) KELP_MUST_USE;
-/* Before that, when the action wants it: the content of the next weights. Replicas compare it. */
+/* Before that, if the action requests it: the digest of the next weights, which replicas compare.
+ */
 void kelp_partition_digested(struct kelp_partition *partition, uint64_t token,
                              const struct kelp_content *content);
 
