@@ -796,8 +796,11 @@ static void bench_all(char **names, int name_count)
     bench_operators(names, name_count);
     if (name_count == 0) {
         bench_products();
-        gpu_bench_convolutions(&(struct gpu_operands){
-            .x = memory.x, .weight = memory.weight, .dy = memory.dy, .out = memory.out});
+        gpu_bench_convolutions(&(struct gpu_operands){.x = memory.x,
+                                                      .weight = memory.weight,
+                                                      .dy = memory.dy,
+                                                      .out = memory.out,
+                                                      .copy_gbs = ceiling_gbs});
         bench_host(pattern);
     }
     release();

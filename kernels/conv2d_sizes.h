@@ -2,8 +2,9 @@
  * How the CUDA device cuts a convolution (kernels/cuda/conv2d/conv2d.cu explains the forms), and
  * the workspace that it needs: plans are made without a GPU, too (kernels/plan_device.c).
  *
- * Images in KELP_CHANNELS_LAST go by tiles, of any shape and in any number of groups. A tile is at
- * least 64 elements wide: of groups with few channels most of it is padding.
+ * Images in KELP_CHANNELS_LAST go by tiles, of any shape and in any number of groups, unless the
+ * groups have few channels: a tile is at least 64 elements wide, and would be padding for the most
+ * part. These go by channels (kernels/cuda/conv2d/conv2d_channels.cu).
  *
  * Private to kernels/.
  */
@@ -34,12 +35,13 @@ struct kelp__cuda_conv2d {
     uint64_t rows, outputs; /* rows of columns, channels_out of all groups */
     uint64_t x, y;          /* elements of a sample */
     uint64_t weights;       /* of all groups */
-    bool by_tiles;          /* channels last; the three below are of no interest then */
+    bool by_tiles;          /* channels last; the three below are of no interest then, */
+    bool by_channels;       /* nor with these */
     bool by_sample;         /* y and dx */
     bool weight_by_sample;
     bool direct;        /* by sample x is columns */
-    uint32_t whole;     /* samples whose elements of x, y and columns are counted in 31 bits; by
-                         * tiles those whose places are */
+    uint32_t whole;     /* samples whose elements of x, y and columns are counted in 31 bits; with
+                         * the channels last those whose places are */
     uint32_t chunk;     /* samples at a time */
     uint64_t workspace; /* elements */
 };
@@ -207,20 +209,100 @@ static inline uint32_t kelp__cuda_conv2d_tile_part(const struct kelp__cuda_conv2
 }
 
 /* Workspace: the weights as tiles take them, or the sums of dweight's parts. */
-static inline void kelp__cuda_conv2d_plan_tiles(struct kelp__cuda_conv2d *conv)
+static inline uint64_t kelp__cuda_conv2d_tile_workspace(const struct kelp__cuda_conv2d *conv)
 {
     const uint64_t there = kelp__cuda_conv2d_turned_of(&conv->shape, false).elements;
     const uint64_t back = kelp__cuda_conv2d_turned_of(&conv->shape, true).elements;
     const uint64_t sums = conv->weights * kelp__cuda_conv2d_tile_parts_max(conv);
+    const uint64_t turned = there > back ? there : back;
+    return turned > sums ? turned : sums;
+}
+
+/* ---- by channels ----------------------------------------------------------------------------- */
+
+#define KELP_CUDA_CONV2D_CHANNELS     8u   /* of a group, at most */
+#define KELP_CUDA_CONV2D_CHANNEL_TAPS 3    /* neighbours of a kernel's row, in a block of dweight */
+#define KELP_CUDA_CONV2D_CHANNEL_PART 128u /* places that are worth a part of their own */
+
+static inline bool kelp__cuda_conv2d_is_by_channels(const struct kelp_conv2d_shape *shape)
+{
+    return shape->groups > 1 &&
+           shape->window.channels / shape->groups <= KELP_CUDA_CONV2D_CHANNELS &&
+           shape->channels_out / shape->groups <= KELP_CUDA_CONV2D_CHANNELS;
+}
+
+/* A thread has four channels. */
+static inline bool kelp__cuda_conv2d_in_fours(const struct kelp_conv2d_shape *shape)
+{
+    return shape->window.channels == shape->groups && shape->channels_out == shape->groups &&
+           shape->groups % 4 == 0;
+}
+
+/* Blocks beside each other: `across` threads, a power of two, have as many of the units. */
+struct kelp__cuda_channel_blocks {
+    uint32_t units, across, count;
+};
+
+static inline struct kelp__cuda_channel_blocks
+kelp__cuda_channel_blocks_of(const struct kelp_conv2d_shape *shape, uint32_t channels)
+{
+    struct kelp__cuda_channel_blocks blocks = {
+        kelp__cuda_conv2d_in_fours(shape) ? channels / 4 : channels, 1, 0};
+    while (blocks.across < 32 && blocks.across < blocks.units) {
+        blocks.across *= 2;
+    }
+    blocks.count = (blocks.units - 1) / blocks.across + 1;
+    return blocks;
+}
+
+/* What a kernel's row is cut into for dweight. */
+static inline uint32_t kelp__cuda_conv2d_spans(const struct kelp_window *window)
+{
+    return (window->kernel[1] - 1) / KELP_CUDA_CONV2D_CHANNEL_TAPS + 1;
+}
+
+/* Blocks of dweight for one part. */
+static inline uint64_t kelp__cuda_conv2d_channel_kinds(const struct kelp__cuda_conv2d *conv)
+{
+    const struct kelp_window *window = &conv->shape.window;
+    return (uint64_t)kelp__cuda_channel_blocks_of(&conv->shape, conv->shape.channels_out).count *
+           (window->channels / conv->shape.groups) * window->kernel[0] *
+           kelp__cuda_conv2d_spans(window);
+}
+
+static inline uint32_t kelp__cuda_conv2d_channel_parts_max(const struct kelp__cuda_conv2d *conv)
+{
+    const uint64_t kinds = kelp__cuda_conv2d_channel_kinds(conv);
+    return kinds < KELP_CUDA_CONV2D_TILE_BLOCKS ? (uint32_t)(KELP_CUDA_CONV2D_TILE_BLOCKS / kinds)
+                                                : 1;
+}
+
+/* Places of y that a part adds up, all but the last one. */
+static inline uint32_t kelp__cuda_conv2d_channel_part(const struct kelp__cuda_conv2d *conv,
+                                                      uint32_t samples)
+{
+    const uint64_t places = (uint64_t)samples * conv->output;
+    const uint64_t worthwhile = places / KELP_CUDA_CONV2D_CHANNEL_PART;
+    uint64_t parts = kelp__cuda_conv2d_channel_parts_max(conv);
+    parts = worthwhile < parts ? worthwhile : parts;
+    return (uint32_t)(parts <= 1 ? places : (places - 1) / parts + 1);
+}
+
+/* ---- channels last --------------------------------------------------------------------------- */
+
+static inline void kelp__cuda_conv2d_plan_last(struct kelp__cuda_conv2d *conv)
+{
     const uint64_t input = kelp__conv2d_plane(conv->shape.window.input);
     const uint32_t samples = conv->shape.samples_max != 0 ? conv->shape.samples_max : 1;
-    conv->by_tiles = true;
+    conv->by_channels = kelp__cuda_conv2d_is_by_channels(&conv->shape);
+    conv->by_tiles = !conv->by_channels;
     conv->whole =
         (uint32_t)(KELP_CUDA_CONV2D_PLACES / (input > conv->output ? input : conv->output));
     conv->whole = conv->whole != 0 ? conv->whole : 1;
     conv->chunk = samples < conv->whole ? samples : conv->whole;
-    conv->workspace = there > back ? there : back;
-    conv->workspace = conv->workspace > sums ? conv->workspace : sums;
+    /* By channels: the weights in the order of sums, or the sums of dweight's parts. */
+    conv->workspace = conv->by_channels ? conv->weights * kelp__cuda_conv2d_channel_parts_max(conv)
+                                        : kelp__cuda_conv2d_tile_workspace(conv);
 }
 
 /* ---- both ------------------------------------------------------------------------------------ */
@@ -268,7 +350,7 @@ static inline void kelp__cuda_conv2d_plan(struct kelp__cuda_conv2d *conv,
 {
     kelp__cuda_conv2d_set_sizes(conv, shape);
     if (shape->window.layout == KELP_CHANNELS_LAST) {
-        kelp__cuda_conv2d_plan_tiles(conv);
+        kelp__cuda_conv2d_plan_last(conv);
     } else {
         kelp__cuda_conv2d_choose_forms(conv);
     }

@@ -3,15 +3,24 @@
 
 #include "bench/gpu/gpu.h"
 
+struct conv_sizes {
+    uint32_t channels, side, kernel, stride, padding, channels_out, samples, groups;
+};
+
 /* ResNet-18's, of images of 224 by 224; its and the convnet's of 28 by 28, as the examples have. */
-static const struct conv_sizes {
-    uint32_t channels, side, kernel, stride, padding, channels_out, samples;
-} conv_sizes[] = {
-    {3, 224, 7, 2, 3, 64, 64},   {64, 56, 3, 1, 1, 64, 64},   {64, 56, 3, 2, 1, 128, 64},
-    {64, 56, 1, 2, 0, 128, 64},  {128, 28, 3, 1, 1, 128, 64}, {128, 28, 3, 2, 1, 256, 64},
-    {256, 14, 3, 1, 1, 256, 64}, {256, 14, 3, 2, 1, 512, 64}, {512, 7, 3, 1, 1, 512, 64},
-    {64, 7, 3, 1, 1, 64, 512},   {512, 1, 3, 1, 1, 512, 512}, {1, 28, 3, 1, 0, 32, 512},
-    {32, 26, 3, 1, 0, 64, 512},
+static const struct conv_sizes conv_sizes[] = {
+    {3, 224, 7, 2, 3, 64, 64, 1},   {64, 56, 3, 1, 1, 64, 64, 1},   {64, 56, 3, 2, 1, 128, 64, 1},
+    {64, 56, 1, 2, 0, 128, 64, 1},  {128, 28, 3, 1, 1, 128, 64, 1}, {128, 28, 3, 2, 1, 256, 64, 1},
+    {256, 14, 3, 1, 1, 256, 64, 1}, {256, 14, 3, 2, 1, 512, 64, 1}, {512, 7, 3, 1, 1, 512, 64, 1},
+    {64, 7, 3, 1, 1, 64, 512, 1},   {512, 1, 3, 1, 1, 512, 512, 1}, {1, 28, 3, 1, 0, 32, 512, 1},
+    {32, 26, 3, 1, 0, 64, 512, 1},
+};
+/* Depthwise ones, of MobileNet for the most part, and groups of four and eight, of ResNeXt-50. */
+static const struct conv_sizes grouped_sizes[] = {
+    {64, 112, 3, 1, 1, 64, 64, 64},   {64, 112, 3, 2, 1, 64, 64, 64},
+    {128, 56, 3, 1, 1, 128, 64, 128}, {512, 14, 3, 1, 1, 512, 256, 512},
+    {96, 56, 7, 1, 3, 96, 64, 96},    {128, 56, 3, 1, 1, 128, 64, 32},
+    {256, 28, 3, 1, 1, 256, 64, 32},
 };
 static const char *const conv_directions[] = {"y", "dx", "dweight"};
 
@@ -103,7 +112,7 @@ static struct kelp_conv2d_shape conv_shape(const struct conv_sizes *size)
     struct kelp_conv2d_shape shape = {
         .window = {.channels = size->channels},
         .channels_out = size->channels_out,
-        .groups = 1,
+        .groups = size->groups,
         .samples_max = size->samples,
     };
     for (uint32_t i = 0; i < 2; i++) {
@@ -141,6 +150,42 @@ static void bench_conv(const struct gpu_operands *operands, struct conv_side *ow
     }
 }
 
+/* By channels and in float32 alone: bound by memory. Bytes are those of both images, once. */
+static void bench_grouped(const struct gpu_operands *operands, struct conv_side *own,
+                          struct conv_side *cudnn, const struct conv_sizes *size)
+{
+    const struct kelp_conv2d_shape shape = conv_shape(size);
+    const uint32_t *in = shape.window.input, *out = shape.window.output;
+    const double values =
+        (double)size->channels * in[0] * in[1] + (double)size->channels_out * out[0] * out[1];
+    for (uint32_t i = 0; i < KELP_ARRAY_COUNT(conv_directions); i++) {
+        const double seconds = measure_conv(operands, own, shape, KELP_CHANNELS_LAST, i);
+        const double columns = measure_conv(operands, own, shape, KELP_CHANNELS_FIRST, i);
+        const double theirs = measure_conv(operands, cudnn, shape, KELP_CHANNELS_LAST, i);
+        const double gbs = 1e-9 * sizeof(float) * size->samples * values / seconds;
+        printf("| %u of %ux%u %u to %u by %u/%u | %u | %s | %.1f | %.0f | %.1f %% | %.2f ",
+               size->samples, size->side, size->side, size->channels, size->channels_out,
+               size->kernel, size->stride, size->groups, conv_directions[i], seconds * 1e6, gbs,
+               100.0 * gbs / operands->copy_gbs, columns / seconds);
+        if (theirs > 0.0) {
+            printf("| %.1f | %.2f |\n", theirs * 1e6, theirs / seconds);
+        } else {
+            printf("| | |\n");
+        }
+        (void)fflush(stdout);
+    }
+}
+
+static void bench_all_grouped(const struct gpu_operands *operands, struct conv_side *own,
+                              struct conv_side *cudnn)
+{
+    printf("\n| convolution | groups | gives | us | GB/s | of a copy | of columns | cuDNN us | of "
+           "cuDNN |\n|---|--:|---|--:|--:|--:|--:|--:|--:|\n");
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(grouped_sizes); i++) {
+        bench_grouped(operands, own, cudnn, &grouped_sizes[i]);
+    }
+}
+
 void gpu_bench_convolutions(const struct gpu_operands *operands)
 {
     static const char *const names[] = {"float32", "tf32", "bfloat16"};
@@ -159,6 +204,9 @@ void gpu_bench_convolutions(const struct gpu_operands *operands)
                text);
         for (size_t i = 0; i < KELP_ARRAY_COUNT(conv_sizes); i++) {
             bench_conv(operands, &own, &cudnn, &conv_sizes[i], names[precision]);
+        }
+        if (precision == KELP_PRODUCT_FLOAT32) {
+            bench_all_grouped(operands, &own, &cudnn);
         }
         close_conv_side(&own);
         close_conv_side(&cudnn);

@@ -17,10 +17,11 @@ double gpu_measure(struct kelp_stream *on, void (*run)(const void *), const void
 struct gpu_operands {
     const float *x, *weight, *dy;
     float *out;
+    double copy_gbs; /* of a copy within it */
 };
 
 /* A table of what Kelp does of those of ResNet-18 and the convnet in each precision, and of what
- * cuDNN does by its deterministic algorithms. */
+ * cuDNN does by its deterministic algorithms; and one of grouped ones against a copy. */
 void gpu_bench_convolutions(const struct gpu_operands *operands);
 
 #endif

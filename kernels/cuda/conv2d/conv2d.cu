@@ -1,6 +1,7 @@
 /*
  * Convolution. With the channels last it goes by tiles, which gather what they multiply themselves
- * (conv2d_gather.cu, conv2d_weight.cu). With the channels first it is matrix products, many samples
+ * (conv2d_gather.cu, conv2d_weight.cu), or by channels, where groups have few of them
+ * (conv2d_channels.cu). With the channels first it is matrix products, many samples
  * at a time. What each kernel position meets stands in
  * a row of `columns`, a group's rows after the other's, in one of two forms:
  *   by sample   [samples][channels * kernel][output]: a product for each sample, straight from dy
@@ -125,6 +126,8 @@ void kelp__cuda_conv2d(struct kelp_stream *stream, const struct kelp_conv2d_run 
         const struct kelp__cuda_conv2d_chunk chunk = chunk_at(run, first);
         if (run->conv->by_tiles) {
             kelp__cuda_conv2d_tiles_y(stream, &chunk);
+        } else if (run->conv->by_channels) {
+            kelp__cuda_conv2d_channels_y(stream, &chunk);
         } else {
             forward(stream, &chunk);
         }
@@ -387,7 +390,7 @@ static void gradient_bias(struct kelp_stream *stream, const struct kelp_conv2d_r
 }
 
 /* Channels are columns of a matrix whose rows are places. */
-static void gradient_bias_by_tiles(struct kelp_stream *stream, const struct kelp_conv2d_run *run)
+static void gradient_bias_of_rows(struct kelp_stream *stream, const struct kelp_conv2d_run *run)
 {
     const struct kelp_conv2d *conv = run->conv;
     for (uint32_t first = 0; first < run->samples;) {
@@ -421,6 +424,8 @@ static void gradient_weight(struct kelp_stream *stream, const struct kelp__cuda_
     const enum kelp_write write = chunk->first == 0 ? chunk->run->write_weight : KELP_ACCUMULATE;
     if (chunk->conv->by_tiles) {
         kelp__cuda_conv2d_tiles_dweight(stream, chunk, write);
+    } else if (chunk->conv->by_channels) {
+        kelp__cuda_conv2d_channels_dweight(stream, chunk, write);
     } else if (chunk->conv->weight_by_sample) {
         gradient_weight_by_sample(stream, chunk, write);
     } else {
@@ -434,8 +439,8 @@ void kelp__cuda_conv2d_gradient(struct kelp_stream *stream, const struct kelp_co
         gradient_of_nothing(stream, run);
         return;
     }
-    if (run->dbias && run->conv->by_tiles) {
-        gradient_bias_by_tiles(stream, run);
+    if (run->dbias && run->conv->shape.window.layout == KELP_CHANNELS_LAST) {
+        gradient_bias_of_rows(stream, run);
     } else if (run->dbias) {
         gradient_bias(stream, run);
     }
@@ -446,6 +451,8 @@ void kelp__cuda_conv2d_gradient(struct kelp_stream *stream, const struct kelp_co
         }
         if (run->dx && run->conv->by_tiles) {
             kelp__cuda_conv2d_tiles_dx(stream, &chunk);
+        } else if (run->dx && run->conv->by_channels) {
+            kelp__cuda_conv2d_channels_dx(stream, &chunk);
         } else if (run->dx) {
             gradient_input(stream, &chunk);
         }

@@ -1,7 +1,8 @@
 /*
  * What the convolution's files share: conv2d.cu, with the products, and conv2d_columns.cu, which
  * makes their operands and takes their results apart. The forms are explained in conv2d.cu. Images
- * with the channels last go by tiles: conv2d_gather.cu, conv2d_weight.cu.
+ * with the channels last go by tiles: conv2d_gather.cu, conv2d_weight.cu; or by channels, where
+ * groups have few of them: conv2d_channels.cu.
  *
  * Private to kernels/cuda/conv2d.
  */
@@ -53,5 +54,14 @@ void kelp__cuda_conv2d_tiles_dx(struct kelp_stream *stream,
 void kelp__cuda_conv2d_tiles_dweight(struct kelp_stream *stream,
                                      const struct kelp__cuda_conv2d_chunk *chunk,
                                      enum kelp_write write);
+
+/* By channels, likewise. */
+void kelp__cuda_conv2d_channels_y(struct kelp_stream *stream,
+                                  const struct kelp__cuda_conv2d_chunk *chunk);
+void kelp__cuda_conv2d_channels_dx(struct kelp_stream *stream,
+                                   const struct kelp__cuda_conv2d_chunk *chunk);
+void kelp__cuda_conv2d_channels_dweight(struct kelp_stream *stream,
+                                        const struct kelp__cuda_conv2d_chunk *chunk,
+                                        enum kelp_write write);
 
 #endif

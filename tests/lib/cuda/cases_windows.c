@@ -387,8 +387,9 @@ static void add_small_convolutions_last(struct operator_cases *cases)
         {4, 7, 2, 9, 1, 4, 1, 2},    /* a stride larger than the image */
         {3, 12, 7, 2, 3, 12, 1, 2},  /* the first layer of a ResNet */
         {1, 23, 3, 1, 0, 4, 1, 3},   /* that of digits */
-        {12, 24, 3, 1, 1, 8, 1, 2},  /* parts of dweight's sum, with a rest */
-        {12, 6, 5, 1, 2, 12, 3, 1},  /* groups in fours */
+        {12, 33, 3, 1, 1, 8, 1, 2},  /* parts of dweight's sum, with a rest */
+        {36, 6, 5, 1, 2, 36, 3, 1},  /* groups in fours, */
+        {30, 9, 3, 2, 1, 22, 2, 2},  /* and not */
         {20, 6, 1, 1, 0, 16, 1, 3},  /* kernels of one */
         {3, 1, 1, 1, 0, 5, 1, 7},    /* images of one element */
         {2, 9, 3, 2, 1, 2, 1, 0},    /* no samples */
@@ -398,13 +399,42 @@ static void add_small_convolutions_last(struct operator_cases *cases)
     }
 }
 
+/* Groups with few channels. */
+static void add_small_groups_last(struct operator_cases *cases)
+{
+    static const struct listed listed[] = {
+        {8, 11, 3, 1, 1, 8, 8, 3},      /* depthwise, in fours, rows with a rest; */
+        {132, 6, 3, 1, 1, 132, 132, 2}, /* more channels than threads beside each other; */
+        {12, 30, 3, 1, 1, 12, 12, 2},   /* parts of dweight's sum, with a rest; */
+        {16, 9, 3, 2, 1, 16, 16, 2},    /* with gaps on the way back; */
+        {4, 7, 2, 9, 1, 4, 4, 2},       /* a stride larger than the image; */
+        {8, 12, 7, 2, 3, 8, 8, 1},      /* rows of taps in three pieces; */
+        {8, 9, 5, 1, 2, 8, 8, 1},       /* in two; */
+        {8, 6, 1, 1, 0, 8, 8, 2},       /* of one; */
+        {7, 10, 3, 1, 1, 7, 7, 2},      /* not in fours */
+        {6, 10, 3, 1, 1, 12, 6, 2},     /* two channels of one, */
+        {12, 10, 3, 2, 1, 6, 6, 2},     /* one of two, */
+        {32, 8, 3, 1, 1, 32, 4, 1},     /* eight of eight, */
+        {15, 31, 3, 1, 1, 20, 5, 1},    /* four of three, in parts */
+        {8, 1, 1, 1, 0, 8, 8, 5},       /* images of one element */
+        {4, 9, 3, 2, 1, 4, 4, 0},       /* no samples */
+    };
+    for (uint32_t i = 0; i < sizeof(listed) / sizeof(listed[0]); i++) {
+        add_listed(cases, &listed[i], 15, KELP_CHANNELS_LAST);
+    }
+    add_listed(cases, &listed[0], 0, KELP_CHANNELS_LAST);
+}
+
 static void add_large_convolutions(struct operator_cases *cases)
 {
     static const struct listed listed[] = {
         {16, 224, 7, 1, 3, 8, 1, 3}, /* a workspace that one sample fills */
-        {3, 224, 7, 2, 3, 64, 1, 8},   {64, 56, 3, 1, 1, 64, 1, 9},   {256, 28, 3, 1, 1, 256, 1, 4},
-        {512, 7, 3, 1, 1, 512, 1, 16}, {64, 56, 3, 1, 1, 64, 64, 4},  {600, 16, 1, 1, 0, 600, 1, 3},
-        {1024, 7, 1, 1, 0, 256, 1, 8}, {256, 56, 1, 2, 0, 128, 1, 4},
+        {3, 224, 7, 2, 3, 64, 1, 8},    {64, 56, 3, 1, 1, 64, 1, 9},
+        {256, 28, 3, 1, 1, 256, 1, 4},  {512, 7, 3, 1, 1, 512, 1, 16},
+        {64, 56, 3, 1, 1, 64, 64, 4},   {600, 16, 1, 1, 0, 600, 1, 3},
+        {1024, 7, 1, 1, 0, 256, 1, 8},  {256, 56, 1, 2, 0, 128, 1, 4},
+        {64, 112, 3, 2, 1, 64, 64, 4},  {512, 14, 3, 1, 1, 512, 512, 16},
+        {128, 56, 3, 1, 1, 128, 32, 4}, {96, 28, 7, 1, 3, 96, 96, 8},
     };
     for (uint32_t i = 0; i < sizeof(listed) / sizeof(listed[0]); i++) {
         add_listed(cases, &listed[i], 15, KELP_CHANNELS_FIRST);
@@ -417,6 +447,7 @@ void cases_windows(struct operator_cases *cases, bool large)
     add_small_pools(cases);
     add_small_convolutions(cases);
     add_small_convolutions_last(cases);
+    add_small_groups_last(cases);
     if (large) {
         add_large_pools(cases);
         add_large_convolutions(cases);
