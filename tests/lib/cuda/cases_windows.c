@@ -387,7 +387,7 @@ static void add_small_convolutions_last(struct operator_cases *cases)
         {4, 7, 2, 9, 1, 4, 1, 2},    /* a stride larger than the image */
         {3, 12, 7, 2, 3, 12, 1, 2},  /* the first layer of a ResNet */
         {1, 23, 3, 1, 0, 4, 1, 3},   /* that of digits */
-        {12, 33, 3, 1, 1, 8, 1, 2},  /* parts of dweight's sum, with a rest */
+        {4, 33, 3, 1, 1, 4, 1, 1},   /* parts of dweight's sum, with a rest */
         {36, 6, 5, 1, 2, 36, 3, 1},  /* groups in fours, */
         {30, 9, 3, 2, 1, 22, 2, 2},  /* and not */
         {20, 6, 1, 1, 0, 16, 1, 3},  /* kernels of one */
@@ -405,7 +405,7 @@ static void add_small_groups_last(struct operator_cases *cases)
     static const struct listed listed[] = {
         {8, 11, 3, 1, 1, 8, 8, 3},      /* depthwise, in fours, rows with a rest; */
         {132, 6, 3, 1, 1, 132, 132, 2}, /* more channels than threads beside each other; */
-        {12, 30, 3, 1, 1, 12, 12, 2},   /* parts of dweight's sum, with a rest; */
+        {8, 30, 3, 1, 1, 8, 8, 1},      /* parts of dweight's sum, with a rest; */
         {16, 9, 3, 2, 1, 16, 16, 2},    /* with gaps on the way back; */
         {4, 7, 2, 9, 1, 4, 4, 2},       /* a stride larger than the image; */
         {8, 12, 7, 2, 3, 8, 8, 1},      /* rows of taps in three pieces; */
@@ -415,7 +415,7 @@ static void add_small_groups_last(struct operator_cases *cases)
         {6, 10, 3, 1, 1, 12, 6, 2},     /* two channels of one, */
         {12, 10, 3, 2, 1, 6, 6, 2},     /* one of two, */
         {32, 8, 3, 1, 1, 32, 4, 1},     /* eight of eight, */
-        {15, 31, 3, 1, 1, 20, 5, 1},    /* four of three, in parts */
+        {6, 31, 3, 1, 1, 8, 2, 1},      /* four of three, in parts */
         {8, 1, 1, 1, 0, 8, 8, 5},       /* images of one element */
         {4, 9, 3, 2, 1, 4, 4, 0},       /* no samples */
     };
