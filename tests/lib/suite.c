@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #define EXIT_SKIPPED 77 /* as CTest is told */
 
@@ -15,8 +16,11 @@ static struct {
     Suite *suite;
     TCase *tcase;  /* that tests are added to */
     bool left_out; /* the tests that come now are not wanted, and there is no such case */
+    bool aborts;   /* some tests must end their process */
     const struct kelp_suite_options *options;
 } program;
+
+static pid_t unfinished; /* the one process, as long as its tests run */
 
 static Suite *suite(void)
 {
@@ -94,6 +98,7 @@ void kelp__suite_add_abort_test(const TTest *test)
 
     if (tcase && (!fork_status || strcmp(fork_status, "no") != 0)) {
         tcase_add_test_raise_signal(tcase, test, SIGABRT);
+        program.aborts = true;
     }
 }
 
@@ -120,6 +125,27 @@ int kelp_suite_seed(void)
     return seed ? (int)strtol(seed, NULL, 10) : -1;
 }
 
+/* A fork costs a sanitizer's process ten milliseconds: shadow memory is copied, and each child
+ * looks for leaks. */
+static bool is_one_process(void)
+{
+    const bool no_fork = program.options && program.options->no_fork;
+    const bool fork_each = program.options && program.options->fork_each;
+
+    return no_fork || (getenv("KELP_TEST_ONE_PROCESS") && !fork_each && !program.aborts);
+}
+
+/* exit() in a test would leave out those after it. */
+static void fail_unfinished(int status, void *unused)
+{
+    (void)unused;
+    if (unfinished == getpid() && status == EXIT_SUCCESS) {
+        (void)fputs("a test called exit(), and those after it did not run\n", stderr);
+        (void)fflush(NULL);
+        _exit(EXIT_FAILURE);
+    }
+}
+
 int kelp_suite_run(void)
 {
     if (!program.tcase) {
@@ -129,10 +155,13 @@ int kelp_suite_run(void)
         program.options->before();
     }
     SRunner *runner = srunner_create(suite());
-    if (program.options && program.options->no_fork) {
+    if (is_one_process()) {
         srunner_set_fork_status(runner, CK_NOFORK);
+        unfinished = getpid();
+        (void)on_exit(fail_unfinished, NULL);
     }
     srunner_run_all(runner, CK_NORMAL);
+    unfinished = 0;
     int failed = srunner_ntests_failed(runner);
     srunner_free(runner);
     if (program.options && program.options->after) {

@@ -19,6 +19,9 @@
  * holds for the whole program. Exit status: 0, 1 when a test failed, 77 when `before` said that it
  * is skipped.
  *
+ * Each test is forked. Where KELP_TEST_ONE_PROCESS is set, a program's tests run in one process,
+ * without time limits of their own, unless it has KELP_ABORT_TEST() or says fork_each.
+ *
  * A case with `.proof = true` takes minutes, and is run by hand: KELP_PROOF=NAME runs the proof of
  * that name and nothing else, KELP_PROOF=all each of them.
  */
@@ -38,6 +41,7 @@ struct kelp_suite_case {
 
 struct kelp_suite_options {
     bool no_fork; /* tests share the program's memory: what one computes, the next compares with */
+    bool fork_each; /* in any case: a test changes what the next would begin with */
     /* Before any test: prepares, or ends the program by kelp_suite_skip(). */
     void (*before)(void);
     void (*after)(void);

@@ -11,6 +11,7 @@
 #include "tests/lib/cores/job_bench.h"
 #include "tests/lib/suite.h"
 
+KELP_SUITE(.fork_each = true)
 KELP_CASE("job_sources", .setup = job_setup, .teardown = job_teardown)
 
 /* Later sources win, and errors name the source. */

@@ -32,6 +32,7 @@ static void write_file(const char *text, mode_t mode)
     ck_assert_int_eq(chmod(path, mode), 0);
 }
 
+KELP_SUITE(.fork_each = true)
 KELP_CASE("login", .setup = setup, .teardown = teardown)
 
 /* Two are never alike, and only their owner may read them. */

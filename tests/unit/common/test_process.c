@@ -55,6 +55,7 @@ static int run(const struct kelp_process_options *base, const char *script, char
     return wait_status;
 }
 
+KELP_SUITE(.fork_each = true)
 KELP_CASE("process", .timeout_s = 60)
 
 /* Output goes where it should, the exit status comes back, and again when asked again. */

@@ -32,6 +32,7 @@ static void setup(void)
 {
     int sockets[2];
 
+    done_read = done_unread = 0;
     descriptors = kelp_shm_descriptor_count();
     kelp_shm_pair_of_sockets(sockets);
     ck_assert_int_eq(kelp_shm_channel_open(sockets[0], MESSAGE_MAX, &a, NULL), KELP_OK);

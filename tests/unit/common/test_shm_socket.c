@@ -43,6 +43,7 @@ static void say(int from_socket, int to_socket)
     kelp_shm_channel_close(to);
 }
 
+KELP_SUITE(.fork_each = true)
 KELP_CASE("meeting", .setup = folder_setup, .teardown = folder_teardown)
 
 /* Two ends meet at a path of mode 0600. */

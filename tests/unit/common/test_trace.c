@@ -85,6 +85,7 @@ static unsigned spans_of(const char *name, const cJSON **ret_last)
     return count;
 }
 
+KELP_SUITE(.fork_each = true)
 KELP_CASE("trace", .setup = open_trace, .teardown = close_trace)
 
 /* The first steps are left out, and of the others there are as many as were asked for. */

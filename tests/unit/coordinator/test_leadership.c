@@ -4,6 +4,7 @@
 #include "tests/lib/cores/leadership_bench.h"
 #include "tests/lib/suite.h"
 
+KELP_SUITE(.fork_each = true)
 KELP_CASE("leadership", .setup = leadership_setup, .teardown = leadership_teardown)
 
 /* A stream breaks: the other shard leads its partitions, by a change of the map alone. Shards hear

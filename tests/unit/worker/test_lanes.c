@@ -143,6 +143,7 @@ static struct kelp_gradient *first_step(struct kelp_lanes *lanes, float **ret_we
     return gradient;
 }
 
+KELP_SUITE(.fork_each = true)
 KELP_CASE("lanes", .setup = setup, .teardown = teardown)
 
 /* With any number of pieces, also more than there are samples, the same gradient and sums but for

@@ -202,6 +202,7 @@ static bool is_same(const struct step *step)
            memcmp(cpu.output, fake.output, sizeof(cpu.output)) == 0;
 }
 
+KELP_SUITE(.fork_each = true)
 KELP_CASE("recorded", .timeout_s = 60, .setup = setup, .teardown = close_sides)
 
 /* Modes, numbers of samples, buffers and callbacks take turns. */

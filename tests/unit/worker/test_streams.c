@@ -268,6 +268,7 @@ static const struct plan plans[] = {
 };
 #define LARGE 4
 
+KELP_SUITE(.fork_each = true)
 KELP_CASE("streams", .timeout_s = 120)
 
 static void expect_same(const struct worker *worker, const struct worker *cpu, const char *what)
