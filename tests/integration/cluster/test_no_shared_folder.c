@@ -20,15 +20,17 @@
 #define DIGEST_CHARS 32
 #define PATH_BYTES   300
 
+#define JOB_TEXT(workers, epochs)                                                                  \
+    "name: hosts\nseed: 3\n"                                                                       \
+    "model: {kind: dlinear}\n"                                                                     \
+    "data: {kind: synthetic, rows: 3000, split: [2000, 400, 400],\n"                               \
+    "       seq_len: 48, pred_len: 24}\n"                                                          \
+    "train: {epochs: " epochs ", batch_size: 32, schedule: constant}\n"                            \
+    "cluster: {workers: " workers ", shards: 2, replicas: 2, lanes: 4}\n"                          \
+    "checkpoint: {digest_steps: 5, steps: 20}\n" /* which say nothing here */
+
 /* Some seconds: time for things to happen to it. */
-static const char job_text[] =
-    "name: hosts\nseed: 3\n"
-    "model: {kind: dlinear}\n"
-    "data: {kind: synthetic, rows: 3000, split: [2000, 400, 400],\n"
-    "       seq_len: 48, pred_len: 24}\n"
-    "train: {epochs: 60, batch_size: 32, schedule: constant}\n"
-    "cluster: {workers: 1:4, shards: 2, replicas: 2, lanes: 4}\n"
-    "checkpoint: {digest_steps: 5, steps: 20}\n"; /* which say nothing here */
+static const char job_text[] = JOB_TEXT("1:4", "60");
 
 static const char *const names[HOSTS_MAX] = {"a", "b", "c"};
 
@@ -353,13 +355,10 @@ KELP_TEST(all_holders_lost)
  * again. */
 KELP_TEST(is_not_paused)
 {
-    char path[PATH_BYTES], text[sizeof(job_text) + 8];
+    char path[PATH_BYTES];
 
-    /* It lasts while commands come and go. */
-    const char *epochs = strstr(job_text, "epochs: 60");
-    (void)snprintf(text, sizeof(text), "%.*sepochs: 300%s", (int)(epochs - job_text), job_text,
-                   epochs + strlen("epochs: 60"));
-    (void)kelp_test_write(folder.path, "job.yaml", text);
+    /* It lasts while commands come and go, and rests while a host is away. */
+    (void)kelp_test_write(folder.path, "job.yaml", JOB_TEXT("2:4", "120"));
     submit();
     start(0, "own", "1", "--coordinator");
     start(1, "own", "1", "--coordinator");
