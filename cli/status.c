@@ -9,7 +9,10 @@
 #include "cli/runs/live_view.h"
 #include "cli/runs/run_watch.h"
 #include "cli/verbs.h"
+#include "common/base/clock.h"
 #include "common/base/json.h"
+
+#define LEAST_MS 100
 
 static const struct kelp_option options[] = {
     KELP_VERB_OUTPUT("a table for people, or one JSON object"),
@@ -34,21 +37,27 @@ static const struct kelp_program program = {
     KELP_VERB_OPTIONS(options),
 };
 
+/* What is tried is tried for a moment at least, so that there is an error to show. */
+static uint32_t left(uint64_t end_ms)
+{
+    const uint64_t now_ms = kelp_clock_ms();
+
+    return now_ms + LEAST_MS < end_ms ? (uint32_t)(end_ms - now_ms) : LEAST_MS;
+}
+
 /* The coordinator may be restarting: try until the deadline. */
-static kelp_status ask(struct kelp_job_client *client, uint32_t timeout_ms,
+static kelp_status ask(struct kelp_job_client *client, uint64_t end_ms,
                        Kelp__V1__StatusReply **ret_reply, struct kelp_error *reterr)
 {
     kelp_status status;
-    uint32_t waited_ms = 0;
 
     do {
-        status = kelp_job_client_status(client, timeout_ms - waited_ms, ret_reply, reterr);
+        status = kelp_job_client_status(client, left(end_ms), ret_reply, reterr);
         if (status == KELP_OK || status == KELP_ERR_MISMATCH || status == KELP_ERR_TIMEOUT) {
             return status;
         }
         (void)usleep(100000);
-        waited_ms += 100;
-    } while (waited_ms < timeout_ms);
+    } while (kelp_clock_ms() < end_ms);
     return status;
 }
 
@@ -60,7 +69,7 @@ static int show_live(const char *run_path, uint32_t timeout_ms, bool json)
 
     kelp_status status = kelp_run_client_open(run_path, &client, &error);
     if (status == KELP_OK) {
-        status = ask(client, timeout_ms, &reply, &error);
+        status = ask(client, kelp_clock_ms() + timeout_ms, &reply, &error);
     }
     kelp_job_client_close(client);
     if (status != KELP_OK) {
@@ -81,10 +90,11 @@ static int show_job(struct kelp_job_client *client, uint32_t timeout_ms, bool js
     Kelp__V1__StatusReply *reply = NULL;
     struct kelp_error error;
     char *text = NULL;
+    const uint64_t end_ms = kelp_clock_ms() + timeout_ms;
 
-    (void)!kelp_run_home_get(client, timeout_ms, &place, NULL);
+    (void)!kelp_run_home_get(client, left(end_ms), &place, NULL);
     kelp_run_home_text(&place, where);
-    if (kelp_run_result_get(client, timeout_ms, &text, &result, NULL) == KELP_OK) {
+    if (kelp_run_result_get(client, left(end_ms), &text, &result, NULL) == KELP_OK) {
         if (json) {
             (void)fputs(text, stdout);
         } else {
@@ -93,7 +103,7 @@ static int show_job(struct kelp_job_client *client, uint32_t timeout_ms, bool js
         free(text);
         return KELP_EXIT_OK;
     }
-    if (ask(client, timeout_ms, &reply, &error) != KELP_OK) {
+    if (ask(client, end_ms, &reply, &error) != KELP_OK) {
         return kelp_complain(KELP_EXIT_UNREACHABLE, "job '%s' cannot be reached: %s",
                              kelp_job_client_job(client), error.text);
     }

@@ -1,12 +1,15 @@
 /*
  * A run in the background, seen and stopped by others: kelp ls, logs, status --watch, stop.
  */
+#include <arpa/inet.h>
 #include <dirent.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "cli/cluster/run_client.h"
 #include "common/rpc/rpc.h"
@@ -322,6 +325,29 @@ KELP_TEST(detached_in_vain)
     ck_assert_ptr_nonnull(strstr(train.err, "etcd"));
     ck_assert_str_eq(train.out, "");
     says((const char *[]){"ls", "r", NULL}, 0, "failed");
+}
+
+/* An etcd that takes connections and says nothing, as one that is stopped: the time is kept. */
+KELP_TEST(status_of_a_silent_etcd)
+{
+    struct kelp_test_command status = {.process = NULL};
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t length = sizeof(address);
+    char url[64];
+
+    int door = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    ck_assert_int_ge(door, 0);
+    ck_assert_int_eq(bind(door, (struct sockaddr *)&address, sizeof(address)), 0);
+    ck_assert_int_eq(listen(door, 64), 0);
+    ck_assert_int_eq(getsockname(door, (struct sockaddr *)&address, &length), 0);
+    (void)snprintf(url, sizeof(url), "http://127.0.0.1:%u", ntohs(address.sin_port));
+    kelp_test_command_run(
+        &status, folder.path,
+        (const char *[]){"status", "long", "--etcd", url, "--timeout", "3s", NULL}, 15000);
+    ck_assert_int_eq(status.exit_code, 3);
+    ck_assert_ptr_nonnull(strstr(status.err, "kelp: job 'long' cannot be reached: etcd at "));
+    kelp_test_command_fini(&status);
+    (void)close(door);
 }
 
 #if !defined(__SANITIZE_THREAD__) /* it holds a handler back while a read blocks */
