@@ -13,7 +13,7 @@
 static const char job_text[] = "name: again\nseed: 3\n"
                                "model: {kind: mlp, hidden: [16]}\n"
                                "data: {kind: synthetic}\n"
-                               "train: {epochs: 20, batch_size: 128}\n"
+                               "train: {epochs: 100, batch_size: 128}\n"
                                "cluster: {workers: 1, shards: 1, lanes: 2}\n"
                                "checkpoint: {digest_steps: 20, steps: 100, interval: 0s}\n";
 
@@ -73,7 +73,9 @@ KELP_TEST(own_etcd_of_before)
     kelp_run_expect_digest(&quiet, "quiet", digest);
     kelp_run_fini(&quiet);
     kelp_run_start(&run, "job.yaml", NULL);
-    (void)kelp_run_await_checkpoint(&run, (struct kelp_run_wanted){.step = 400});
+    const struct kelp_run_checkpoint first =
+        kelp_run_await_checkpoint(&run, (struct kelp_run_wanted){.step = 1});
+    (void)kelp_run_await_checkpoint(&run, (struct kelp_run_wanted){.step = first.step + 1});
     kelp_test_command_kill_all(&run.command);
     const struct kelp_run_checkpoint newest =
         kelp_run_newest(&run, (struct kelp_run_wanted){.step = 0});
