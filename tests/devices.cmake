@@ -13,7 +13,7 @@ function(kelp_emulated_library)
     # So few blocks fill a device that small cases have large tiles, and so few places are taken at a time that some
     # have several times.
     target_compile_definitions(kelp_cuda_emulated PRIVATE
-      _GNU_SOURCE KELP_CUDA_CONV2D_FILL=4u KELP_CUDA_CONV2D_PLACES=1000u)
+      _GNU_SOURCE KELP_CUDA_CONV2D_FILL=4u KELP_CUDA_CONV2D_PLACES=1000u KELP_CUDA_EXACT_SCRATCH=1)
     target_include_directories(kelp_cuda_emulated BEFORE PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/lib/cuda/emulated
       ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/include)
     target_compile_options(kelp_cuda_emulated PRIVATE

@@ -144,6 +144,11 @@ struct kelp__cuda_kept {
     struct kelp__cuda_kept *next;
 };
 
+/* Tests: an operator finds no more scratch memory than it asks for. */
+#ifndef KELP_CUDA_EXACT_SCRATCH
+#define KELP_CUDA_EXACT_SCRATCH 0
+#endif
+
 /* The scratch memory goes, unless recordings use it: then it goes with the stream. */
 static cudaError_t leave_scratch(struct kelp__cuda_stream *stream)
 {
@@ -172,7 +177,8 @@ static cudaError_t leave_scratch(struct kelp__cuda_stream *stream)
 
 void *kelp__cuda_scratch(struct kelp__cuda_stream *stream, size_t bytes)
 {
-    if (stream->scratch_bytes >= bytes) {
+    const bool exact = KELP_CUDA_EXACT_SCRATCH && (stream->records || stream->recordings == 0);
+    if (stream->scratch_bytes == bytes || (stream->scratch_bytes > bytes && !exact)) {
         return stream->scratch;
     }
     void *memory = NULL;

@@ -20,4 +20,15 @@ kelp_status kelp_device_cuda_create_emulated(struct kelp_device **ret,
  * order, as at the beginning. */
 void kelp_cuda_emulated_order(uint64_t seed);
 
+/*
+ * Scratch memory is anew for each operator that asks for another size, and as large as that; all
+ * memory lies between guards. How many pieces of memory were freed whose guards were written to,
+ * since the process began. With AddressSanitizer, which ends the process instead: none.
+ */
+uint32_t kelp_cuda_emulated_overruns(void);
+/* Bytes of the largest piece that was allocated since the last such call. */
+uint64_t kelp_cuda_emulated_largest(void);
+/* An operator that asks for so many floats of scratch memory, and writes so many. */
+void kelp_cuda_emulated_write_scratch(struct kelp_stream *stream, uint64_t asked, uint64_t written);
+
 #endif

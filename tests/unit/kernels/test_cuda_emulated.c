@@ -20,6 +20,7 @@
 #define ORDERS_MOST 100 /* of what is a test for each */
 
 static struct case_devices devices;
+static uint32_t expected_overruns; /* of memory, by the test */
 
 static uint64_t first_seed(void)
 {
@@ -48,6 +49,7 @@ static void teardown(void)
     devices.other->table->stream_destroy(devices.other_stream);
     devices.cpu->table->destroy(devices.cpu);
     devices.other->table->destroy(devices.other);
+    ck_assert_uint_eq(kelp_cuda_emulated_overruns(), expected_overruns);
 }
 
 KELP_CASE("cuda_emulated", .timeout_s = 120, .setup = setup, .teardown = teardown)
@@ -108,6 +110,33 @@ KELP_TEST(too_large_an_allocation)
 {
     struct kelp_error error = {KELP_OK, ""};
     ck_assert_msg(operator_memory_check(&devices, &error) == KELP_OK, "%s", error.text);
+}
+
+/* An operator that writes one float more than it asked for is found, though one before it asked for
+ * more, and while it is recorded. */
+KELP_TEST(more_scratch_than_asked_for)
+{
+    const struct kelp_device_table *table = devices.other->table;
+    struct kelp_stream *stream = devices.other_stream;
+    struct kelp_error error = {KELP_OK, ""};
+    struct kelp_recording *recording = NULL;
+    kelp_cuda_emulated_write_scratch(stream, 1000, 1000);
+    kelp_cuda_emulated_write_scratch(stream, 100, 100);
+    kelp_cuda_emulated_write_scratch(stream, 1000, 1000);
+    ck_assert_uint_eq(kelp_cuda_emulated_overruns(), 0);
+#ifndef __SANITIZE_ADDRESS__ /* it ends the process there */
+    kelp_cuda_emulated_write_scratch(stream, 100, 101);
+    kelp_cuda_emulated_write_scratch(stream, 1000, 1000);
+    ck_assert_uint_eq(kelp_cuda_emulated_overruns(), 1);
+    expected_overruns = 2; /* the other one when the stream goes */
+#endif
+    table->record_begin(stream);
+    kelp_cuda_emulated_write_scratch(stream, 50, 50 + expected_overruns / 2);
+    kelp_cuda_emulated_write_scratch(stream, 60, 60);
+    ck_assert_int_eq(table->record_end(stream, &recording, &error), KELP_OK);
+    table->replay(stream, recording);
+    ck_assert_int_eq(table->wait(stream, &error), KELP_OK);
+    table->recording_destroy(recording);
 }
 
 /* One pass over a batch loses no digits of its variance. */

@@ -54,6 +54,7 @@ static void teardown(void)
     devices.other->table->stream_destroy(devices.other_stream);
     devices.cpu->table->destroy(devices.cpu);
     devices.other->table->destroy(devices.other);
+    ck_assert_uint_eq(kelp_cuda_emulated_overruns(), 0);
 }
 
 KELP_CASE("cudnn_emulated", .timeout_s = 120, .setup = setup, .teardown = teardown)
@@ -230,6 +231,19 @@ static const struct image *image_of(const struct convolution *one, int array)
     return array == X || array == DX ? &one->x : array == Y || array == DY ? &one->y : NULL;
 }
 
+/* Bytes of conv2d_scratch() that no algorithm of the double takes. */
+static uint64_t unused_scratch(void)
+{
+    size_t most = 0;
+    for (int direction = 0; direction < KELP_CUDNN_DIRECTIONS; direction++) {
+        for (int i = 0; i < emulated_cudnn()->counts[direction]; i++) {
+            const size_t bytes = emulated_cudnn()->lists[direction][i].workspace;
+            most = bytes <= KELP_CUDNN_WORKSPACE_MAX && bytes > most ? bytes : most;
+        }
+    }
+    return KELP_CUDNN_WORKSPACE_MAX - most;
+}
+
 /* Enqueues it, and what comes of it goes to `results`; recorded and replayed once, if so. */
 static kelp_status run_on(struct kelp_stream *stream, const struct convolution *one,
                           enum kelp_layout layout, bool recorded, float *results[ARRAYS],
@@ -272,8 +286,13 @@ static kelp_status run_on(struct kelp_stream *stream, const struct convolution *
     if (recorded) {
         table->record_begin(stream);
     }
+    (void)kelp_cuda_emulated_largest();
     table->conv2d(stream, &run);
     table->conv2d_gradient(stream, &run);
+    if (table->conv2d_scratch && table->conv2d_scratch(conv) != 0) {
+        ck_assert_uint_le(kelp_cuda_emulated_largest() + unused_scratch(),
+                          table->conv2d_scratch(conv));
+    }
     if (recorded) {
         ck_assert_int_eq(table->record_end(stream, &recording, reterr), KELP_OK);
         table->replay(stream, recording);

@@ -426,21 +426,73 @@ cudaError_t cudaSetDevice(int index)
     return cudaSuccess;
 }
 
+/* Memory lies between guards, whose first bytes say how large it is; AddressSanitizer has its own.
+ */
+#ifdef __SANITIZE_ADDRESS__
+#define GUARD 0u
+#else
+#define GUARD 256u
+#endif
+#define GUARD_BYTE 0xa5
+
+static uint32_t overruns;
+static size_t largest;
+
+uint32_t kelp_cuda_emulated_overruns(void)
+{
+    return overruns;
+}
+
+uint64_t kelp_cuda_emulated_largest(void)
+{
+    const size_t ret = largest;
+    largest = 0;
+    return ret;
+}
+
+static bool is_whole(const unsigned char *guard, size_t begin)
+{
+    for (size_t i = begin; i < GUARD; i++) {
+        if (guard[i] != GUARD_BYTE) {
+            return false;
+        }
+    }
+    return true;
+}
+
 cudaError_t cudaMalloc(void **memory, size_t bytes)
 {
     void *all = nullptr;
-    if (bytes > MEMORY_MAX || posix_memalign(&all, 256, bytes) != 0) {
+    if (bytes > MEMORY_MAX || posix_memalign(&all, 256, bytes + 2 * GUARD) != 0) {
         return cudaErrorMemoryAllocation;
     }
-    memset(all, 0xff, bytes); /* NaN */
-    kelp_emulated::races_memory(all, bytes);
-    *memory = all;
+    unsigned char *begin = static_cast<unsigned char *>(all) + GUARD;
+    memset(all, GUARD_BYTE, GUARD);
+    memset(begin, 0xff, bytes); /* NaN */
+    memset(begin + bytes, GUARD_BYTE, GUARD);
+    if (GUARD != 0) {
+        memcpy(all, &bytes, sizeof(bytes));
+    }
+    kelp_emulated::races_memory(begin, bytes);
+    largest = bytes > largest ? bytes : largest;
+    *memory = begin;
     return cudaSuccess;
 }
 
 cudaError_t cudaFree(void *memory)
 {
-    free(memory);
+    unsigned char *begin = static_cast<unsigned char *>(memory);
+    size_t bytes = 0;
+    if (GUARD == 0 || !memory) {
+        free(memory);
+        return cudaSuccess;
+    }
+    memcpy(&bytes, begin - GUARD, sizeof(bytes));
+    if (bytes > MEMORY_MAX || !is_whole(begin - GUARD, sizeof(bytes)) ||
+        !is_whole(begin + bytes, 0)) {
+        overruns++;
+    }
+    free(begin - GUARD);
     return cudaSuccess;
 }
 
