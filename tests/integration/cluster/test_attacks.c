@@ -42,7 +42,7 @@ static const char job_text[] = "name: " JOB "\nseed: 3\n"
                                "train: {batch_size: 32}\n"
                                "cluster: {workers: 2, shards: 2, lanes: 4}\n"
                                "failure: {detect: 60s}\n"
-                               "checkpoint: {digest_steps: 5, epochs: 20}\n";
+                               "checkpoint: {digest_steps: 5, epochs: 5}\n";
 
 static struct kelp_run run;
 static uint64_t spec_digest;
@@ -519,7 +519,7 @@ static void expect_undisturbed(bool (*round)(unsigned number), unsigned at_least
     char epochs[64];
     unsigned rounds = 0;
 
-    for (unsigned count = 60; rounds < at_least; count *= 3) {
+    for (unsigned count = 20; rounds < at_least; count *= 3) {
         ck_assert_uint_lt(count, 10000);
         (void)snprintf(epochs, sizeof(epochs), "train.epochs=%u", count);
         rounds = train_attacked(epochs, round);
