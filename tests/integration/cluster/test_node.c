@@ -28,7 +28,7 @@ static const char job_text[] = "name: hosts\nseed: 3\n"
                                "model: {kind: dlinear}\n"
                                "data: {kind: synthetic, rows: 3000, split: [2000, 400, 400],\n"
                                "       seq_len: 48, pred_len: 24}\n"
-                               "train: {epochs: 300, batch_size: 32, schedule: constant}\n"
+                               "train: {epochs: 200, batch_size: 32, schedule: constant}\n"
                                "cluster: {workers: 2, shards: 2, lanes: 4}\n"
                                "checkpoint: {digest_steps: 5}\n";
 
@@ -442,7 +442,7 @@ KELP_TEST(is_submitted_again)
 KELP_TEST(goes_on_changed)
 {
     const char *const longer[] = {"submit", "--resume",         "--run", "run", "--etcd", etcd.url,
-                                  "--set",  "train.epochs=320", NULL};
+                                  "--set",  "train.epochs=215", NULL};
     const char *const other[] = {"submit", "--resume", "--run",        "run", "--etcd",
                                  etcd.url, "--set",    "train.lr=0.5", NULL};
     struct kelp_test_command train;
@@ -473,7 +473,7 @@ KELP_TEST(goes_on_changed)
     ends(1, 0);
     read_digest(hosts[0].out, changed);
     verb(&train, (const char *[]){"train", "job.yaml", "--run", "quiet-longer", "--set",
-                                  "train.epochs=320", NULL});
+                                  "train.epochs=215", NULL});
     read_digest(train.out, digest);
     kelp_test_command_fini(&train);
     ck_assert_str_eq(changed, digest);

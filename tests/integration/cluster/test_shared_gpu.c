@@ -15,7 +15,7 @@
 
 static const char job_text[] =
     "name: shared\nmodel: {kind: mlp, hidden: [16]}\n"
-    "data: {kind: synthetic, seq_len: 24, pred_len: 6, split: [300, 60, 60]}\n"
+    "data: {kind: synthetic, seq_len: 24, pred_len: 6, split: [96, 40, 40]}\n"
     "train: {epochs: 1, batch_size: 32}\n"
     "cluster: {lanes: 4, workers: 1}\n"
     "failure: {restart_backoff: 10ms}\n";
