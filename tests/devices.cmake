@@ -51,7 +51,8 @@ endfunction()
 function(kelp_gpu_tests)
   if(TARGET kelp-cuda)
     add_test(NAME cuda_ptx
-      COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/gpu/check_ptx.sh ${PROJECT_SOURCE_DIR} ${CMAKE_CUDA_COMPILER})
+      COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/gpu/check_ptx.sh ${PROJECT_SOURCE_DIR} ${CMAKE_CUDA_COMPILER}
+        ${KELP_CUDA_KEPT})
     set_tests_properties(cuda_ptx PROPERTIES LABELS lint TIMEOUT 600 SKIP_RETURN_CODE 77)
     add_test(NAME gpu_limits COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/gpu/limits.sh ${PROJECT_SOURCE_DIR})
     set_tests_properties(gpu_limits PROPERTIES LABELS unit TIMEOUT 60)

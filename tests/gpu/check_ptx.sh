@@ -3,11 +3,13 @@
 # no multiplication and addition in one (contraction), for the oldest and the newest architecture. What
 # is fused on purpose is assembly in the source (kernels/cuda/conv2d/tensor.cuh), which the compiler marks.
 # That nothing is spilled or lies in local memory, the build itself checks.
-# usage: tests/gpu/check_ptx.sh SOURCE_DIR NVCC
+# usage: tests/gpu/check_ptx.sh SOURCE_DIR NVCC [KEPT]
+# KEPT: where the build has left PTX (nvcc --keep); what is not there, or older than its source, is compiled.
 # Exit status: 77: there is no nvcc.
 set -euo pipefail
-cd "${1:?usage: tests/gpu/check_ptx.sh SOURCE_DIR NVCC}"
+cd "${1:?usage: tests/gpu/check_ptx.sh SOURCE_DIR NVCC [KEPT]}"
 nvcc="${2:-}"
+kept="${3:-}"
 if [ -z "$nvcc" ] || ! [ -x "$nvcc" ]; then
     printf 'skipped: there is no nvcc\n'
     exit 77
@@ -50,9 +52,19 @@ if [ "$(found "$scratch/planted.cu.90.ptx" | wc -l)" -ne 4 ]; then
 fi
 rm "$scratch"/planted.*
 
-export -f compile
-export nvcc scratch
-printf '%s\n' kernels/cuda/*.cu kernels/cuda/*/*.cu | xargs -P 2 -I '{}' bash -c 'compile 75 {} && compile 120 {}'
+bring() { # ARCHITECTURE FILE
+    local name ptx
+    name="$(basename "$2" .cu)"
+    ptx="$kept/$name.compute_$1.ptx"
+    if [ "$ptx" -nt "$2" ]; then
+        cp "$ptx" "$scratch/$name.cu.$1.ptx"
+    else
+        compile "$1" "$2"
+    fi
+}
+export -f compile bring
+export nvcc kept scratch
+printf '%s\n' kernels/cuda/*.cu kernels/cuda/*/*.cu | xargs -P 2 -I '{}' bash -c 'bring 75 {} && bring 120 {}'
 bad="$(found "$scratch"/*.ptx)"
 if [ -n "$bad" ]; then
     printf '%s\n' "${bad//$scratch\//}" | head -n 10
