@@ -1,24 +1,24 @@
 /*
- * The term of a leader: everything that a coordinator knows and decides from being elected until
- * it leads no more. Created and destroyed as a whole. Pure: events come in as calls, with the time
- * set before; what is to be done goes out through one table (term_effects.h).
+ * The term of a leader: everything that a coordinator knows and decides while it leads. Created and
+ * destroyed as a whole. Pure: events arrive as calls, with the time set before; effects go out
+ * through one table (term_effects.h).
  *
- * A term is made of parts. Each owns its state; nobody else writes it:
+ * A term consists of parts. Each owns its state; no other file writes it:
  *
- *     membership, placement, progress     machines, fed by the files of the term
- *     keeper      (checkpoint_keeper.h)   the checkpointer, and what it needs done
+ *     membership, placement, progress     state machines, driven by the term's files
+ *     keeper      (checkpoint_keeper.h)   the checkpointer, and its effects
  *     end         (job_end.h)             the job's state in etcd, and an end found there
- *     steps       (step_count.h)          steps that are computed again
+ *     steps       (step_count.h)          recomputed steps
  *     reading     (reading.h)             when etcd is read
- *     size        (size.h)                how large the cluster is to be, and who is to go
- *     offer       (plan_offer.h)          the plan, on its way to etcd
- *     links       (links.h)         streams to shards
- *     sessions    (sessions.h)     streams of workers
- *     records     (term_records.c)        the last record, on its way to the file
- *     hold        (term_records.c)        the run's folder, on its way to this job
+ *     size        (size.h)                the wanted size, and which processes leave
+ *     offer       (plan_offer.h)          the plan, until it is in etcd
+ *     links       (links.h)               streams to shards
+ *     sessions    (sessions.h)            streams of workers
+ *     records     (term_records.c)        records, until they are on file
+ *     hold        (term_records.c)        the run's folder, until it is this job's
  *
- * Its files call downwards alone: term.c (life, time), term_etcd.c, term_workers.c, term_shards.c,
- * term_requests.c (events), term_records.c, term_decide.c (placement and checkpointer, which tell
+ * Its files call only downwards: term.c (life, time), term_etcd.c, term_workers.c, term_shards.c,
+ * term_requests.c (events), term_records.c, term_decide.c (placement and checkpointer, which inform
  * each other), the parts.
  */
 #ifndef KELP_COORDINATOR_TERM_TERM_H
@@ -43,30 +43,30 @@ struct kelp_term_options {
     uint64_t writer;            /* unique to this term, for nonces */
     int64_t election;           /* revision of the key that was won */
     bool elected;               /* and we still hold it */
-    bool no_checkpoints;        /* hosts share no folder: none are made */
-    bool force;                 /* take checkpoints of a job that differs */
+    bool no_checkpoints;        /* hosts share no folder: make none */
+    bool force;                 /* accept checkpoints of a different job */
 };
 
 /* The job's last record. */
 struct kelp_term_records {
-    uint64_t finish_generation; /* newest that a FINISH record came from; 0: none */
-    bool finish_on_file;        /* a FINISH record is; those of all generations are the same */
-    size_t filing;              /* the first of those that wait are at the disk */
+    uint64_t finish_generation; /* newest with a FINISH record; 0: none */
+    bool finish_on_file;        /* a FINISH record is on file; those of all generations are equal */
+    size_t filing;              /* this many of the waiting ones are being written */
     uint64_t filing_generation; /* they are of this one */
-    size_t unsynced;            /* those on file since the last sync */
-    uint64_t safe_generation;   /* 0: nothing is known to be safe */
-    uint64_t safe_version;      /* of that generation: the newest one that outlives everything */
+    size_t unsynced;            /* written since the last sync */
+    uint64_t safe_generation;   /* 0: nothing is known to be synced */
+    uint64_t safe_version;      /* of that generation: the newest synced one */
     uint64_t file_at_ms;        /* next attempt */
-    uint64_t moved_ms;          /* when one came on file last, or none waited */
+    uint64_t moved_ms;          /* when one was last written, or none waited */
     char trouble[KELP_COORDINATOR_REASON_MAX + 1]; /* of the last attempt; "": none */
 };
 
-/* Has training gone on from what the generation restored, so that the run is this job's? */
+/* Has training passed the restored version, so that the run becomes this job's? */
 struct kelp_term_hold {
     bool taken;
-    bool asked;        /* the disk is at it */
+    bool asked;        /* being written */
     bool opened;       /* the generation is ours */
-    bool forgets;      /* lines of what it computes again: workers differed, and these may too */
+    bool forgets;      /* drop lines of recomputed steps: workers differed, so these may differ */
     uint64_t retry_ms; /* next attempt */
 };
 

@@ -1,19 +1,19 @@
 /*
- * Making checkpoints: when to order one and at which step, who has answered, commit or abandon,
- * what to remove. Pure: events in (with the time), actions out.
+ * Decides about checkpoints: when to order one and at which step, which shards have answered,
+ * commit or abandon, what to remove. Pure: events in (with the time), actions out.
  *
  *              due              all durable           etcd has it
  *     IDLE ----------> ORDERED -------------> WRITING ------------> IDLE
  *      ^                  |                      |
  *      +------------------+----------------------+
- *        failed, late, a shard lost, no answer; etcd says that it was not taken
+ *        failed, late, a shard lost, no answer; etcd did not accept it
  *
- * One at a time. A snapshot is named by its training step, which must lie ahead of where every
- * partition stands when the order arrives: the margin follows from the measured rate of steps, and
- * is doubled each time that a partition was past it.
+ * One at a time. A snapshot is identified by its training step, which must be ahead of every
+ * partition when the order arrives: the margin follows from the measured step rate, and is doubled
+ * each time a partition was past it.
  *
- * A commit whose answer was lost is sent again, the same one, until the answer is definite: before
- * that its data may not be touched. While one is undecided no generation should be opened
+ * A commit whose answer was lost is sent again unchanged until the answer is definite; its data may
+ * not be touched before that. While one is undecided no generation should be opened
  * (kelp_checkpointer_restores()); opening one decides it, since that transaction removes every
  * manifest above the restored version and fences later commits.
  */
@@ -36,14 +36,14 @@ enum kelp_checkpointer_event_kind {
     KELP_CHECKPOINTER_LISTED,     /* all that etcd has */
     KELP_CHECKPOINTER_GENERATION, /* this map is in etcd */
     KELP_CHECKPOINTER_CHANGED,    /* the map changed within its generation */
-    KELP_CHECKPOINTER_GONE,       /* a shard's process, perhaps of no map any more, has ended */
-    KELP_CHECKPOINTER_RUNNING,    /* it is loaded everywhere: orders may go out */
-    KELP_CHECKPOINTER_STOPPED,    /* it runs no more (a shard is lost, the job failed) */
+    KELP_CHECKPOINTER_GONE,       /* a shard's process, perhaps no longer in the map, has ended */
+    KELP_CHECKPOINTER_RUNNING,    /* the generation is loaded everywhere: orders may be sent */
+    KELP_CHECKPOINTER_STOPPED,    /* it no longer runs (a shard is lost, the job failed) */
     KELP_CHECKPOINTER_PROGRESS,   /* partition 0's current word */
     KELP_CHECKPOINTER_EVALUATED,  /* a step was evaluated on the validation split */
-    KELP_CHECKPOINTER_REQUEST,    /* somebody wants one; its serial is `requested` then */
-    KELP_CHECKPOINTER_REPORT,     /* of a shard */
-    KELP_CHECKPOINTER_SENT,       /* the transaction of COMMIT is on its way from now on */
+    KELP_CHECKPOINTER_REQUEST,    /* a checkpoint was requested; its serial is then `requested` */
+    KELP_CHECKPOINTER_REPORT,     /* from a shard */
+    KELP_CHECKPOINTER_SENT,       /* the transaction of COMMIT has been sent */
     KELP_CHECKPOINTER_COMMITTED,  /* answer to COMMIT */
     KELP_CHECKPOINTER_REMOVED,    /* answer to REMOVE */
     KELP_CHECKPOINTER_DAMAGED,    /* a version cannot be restored */
@@ -52,12 +52,12 @@ enum kelp_checkpointer_event_kind {
     KELP_CHECKPOINTER_EVENT_COUNT
 };
 
-/* How a transaction went. */
+/* The result of a transaction. */
 enum kelp_checkpointer_result {
     KELP_CHECKPOINTER_OK,
     KELP_CHECKPOINTER_AWAY,    /* certainly not: etcd did not get it, or we are not elected now */
     KELP_CHECKPOINTER_REFUSED, /* certainly not, and never: something it compares has changed */
-    KELP_CHECKPOINTER_UNKNOWN  /* the answer was lost: the same again */
+    KELP_CHECKPOINTER_UNKNOWN  /* the answer was lost: send it again */
 };
 
 /* As SnapshotState of kelp.proto. */
@@ -76,7 +76,7 @@ struct kelp_checkpointer_part {
     const char *digest;
 };
 
-/* All borrowed, and as it came from outside. */
+/* All borrowed, and unchecked external input. */
 struct kelp_checkpointer_report {
     const char *shard;
     uint64_t incarnation;
@@ -94,7 +94,7 @@ struct kelp_checkpointer_report {
 struct kelp_checkpointer_schedule {
     uint64_t steps_per_epoch;
     uint64_t total_steps;
-    /* The validation split is evaluated after every so many training steps; 0: not by these. */
+    /* Intervals, in training steps, of evaluations of the validation split; 0: none. */
     uint64_t evaluate_steps[2];
 };
 
@@ -102,21 +102,21 @@ struct kelp_checkpointer_schedule {
 struct kelp_checkpointer_event {
     enum kelp_checkpointer_event_kind kind;
     uint64_t now_ms;
-    bool changes; /* entries of the map change, or wait to: nothing is ordered */
+    bool changes; /* map entries are changing or about to: do not order */
     union {
         struct {
             struct kelp_committed *entries; /* texts that were taken are NULL afterwards */
             uint32_t count;
-            uint64_t first_serial; /* somebody else may have led meanwhile: orders go on above it */
+            uint64_t first_serial; /* another leader may have ordered meanwhile: start above it */
         } listed;
         struct {
             const struct kelp_map *map;
-            bool opened; /* by us, just now: no leader before us ordered anything in it */
+            bool opened; /* just now, by us: no earlier leader ordered anything in it */
             struct kelp_checkpointer_schedule schedule;
         } generation;
         struct {
             const struct kelp_map *map;
-            bool loses;      /* shards that are in it no more were lost */
+            bool loses;      /* shards that are no longer in it were lost */
             bool fails_over; /* and with them a primary */
         } changed;
         struct {

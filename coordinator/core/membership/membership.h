@@ -1,22 +1,22 @@
 /*
- * Who is there: workers and shards that hold a stream to the leading coordinator, when they were
- * last heard, and which workers compute which lanes. Pure: time arrives in the events, in
- * milliseconds of any clock that does not go back.
+ * The members: workers and shards with a stream to the leading coordinator, when they were last
+ * heard, and which workers compute which lanes. Pure: time arrives in the events, in milliseconds
+ * of any monotonic clock.
  *
- * A worker that is there keeps its id. Another process that asks for it waits until the holder is
- * lost, unless it shows more: the holder's incarnation (its next stream), or a certificate for that
- * very id while the holder has none. So nobody is put out by somebody who merely says a name.
+ * A present worker keeps its id. Another process that asks for it waits until the holder is lost,
+ * unless it has the holder's incarnation (its next stream), or a certificate for that very id while
+ * the holder has none. So claiming a name displaces nobody.
  *
- * Seats: workers with a seat share the lanes (assignment.h). One that has lanes and shows no work,
- * while others do, loses its seat, and is tried with a single lane that somebody else has too; work
- * on it earns the seat again (membership_seats.c). One that says that it is in trouble (it cannot
- * reach a shard, or was asked to end) has no lanes until that is over, unless all say so. Results
- * do not depend on who computes.
+ * Seats: workers with a seat share the lanes (assignment.h). A worker that has lanes and shows no
+ * work, while others do, loses its seat, and is tested with a single lane that somebody else has
+ * too; work on it earns the seat again (membership_seats.c). A worker that reports trouble (it
+ * cannot reach a shard, or was asked to end) has no lanes until that is over, unless all report
+ * trouble. Results do not depend on who computes.
  *
- * A member is lost when it was silent for detect_ms, or when the shell says that its stream broke.
- * Workers report in intervals that are told to them, of two fifths of that at most.
- * A gap in the ticks themselves (this process was stopped, or its machine slept) is not the
- * members' silence: after one everybody gets the whole time again.
+ * A member is lost when it was silent for detect_ms, or when the shell reports that its stream
+ * broke. Workers report in intervals that we choose, at most two fifths of detect_ms. A gap in the
+ * ticks themselves (this process was stopped, or its machine slept) does not count as silence: all
+ * members get the whole time again.
  */
 #ifndef KELP_COORDINATOR_CORE_MEMBERSHIP_MEMBERSHIP_H
 #define KELP_COORDINATOR_CORE_MEMBERSHIP_MEMBERSHIP_H
@@ -28,28 +28,28 @@
 enum kelp_member_kind { KELP_MEMBER_WORKER, KELP_MEMBER_SHARD };
 
 struct kelp_member {
-    uint64_t key; /* of this membership: a member that comes back gets another */
+    uint64_t key; /* of this membership: a returning member gets another */
     enum kelp_member_kind kind;
     char id[KELP_COORDINATOR_ID_MAX + 1];
     uint64_t incarnation;
     bool named; /* its certificate is for this id alone */
     /* Workers: */
-    bool tried;             /* it has no seat */
-    bool troubled;          /* its lanes are with others, since `trouble` */
+    bool tried;             /* under test: it has no seat */
+    bool troubled;          /* others have its lanes because of `trouble` */
     bool worked;            /* it has shown work since it got its seat */
-    bool has_lanes;         /* of a seat, when seats were looked at last */
-    uint64_t since_ms;      /* it got its lanes, or has shown work last */
-    uint64_t since_version; /* where training stood then */
-    uint32_t proofs;        /* of work while it is tried */
+    bool has_lanes;         /* of a seat, when seats were checked last */
+    uint64_t since_ms;      /* when it got its lanes, or last showed work */
+    uint64_t since_version; /* the version at that time */
+    uint32_t proofs;        /* of work while under test */
     uint32_t proofs_needed; /* 1: it has lost no seat yet */
     uint32_t patience_ms;   /* with it while nobody works and another process wants its id */
     uint64_t joined_ms;
     uint64_t heard_ms;
     uint64_t lanes_computed; /* workers, as last reported */
     uint64_t busy_us;        /* with them */
-    uint32_t lane_us;        /* that a lane takes it lately; 0: not known */
-    uint64_t samples;        /* of that, so far */
-    uint64_t sampled_ms;     /* the newest one, with what was reported then */
+    uint32_t lane_us;        /* recent time per lane; 0: unknown */
+    uint64_t samples;        /* of lane_us so far */
+    uint64_t sampled_ms;     /* the newest sample, with the values reported then */
     uint64_t sampled_lanes;
     uint64_t sampled_us;
     uint64_t version;

@@ -1,5 +1,5 @@
 /*
- * What to do next about the partition map: wait, open a generation, load it, run. Pure: events in
+ * Decides what happens to the partition map: wait, open a generation, load it, run. Pure: events in
  * (with the time), actions out.
  *
  *               everything is there            written             all loaded
@@ -7,9 +7,9 @@
  *        ^ ^      write failed           |                  |                      |
  *        | +-----------------------------+                  |                      |
  *        +-------------------- a shard of the map is lost --+----------------------+
- *     FAILED is entered from everywhere but DONE and PAUSED, PAUSED from RUNNING; neither is left.
- *     DONE is left when a shard is lost and there is a checkpoint of the final state: it is loaded
- *     again, so that whoever fetches the model finds all of it.
+ *     FAILED is entered from all states but DONE and PAUSED, PAUSED from RUNNING; both are final.
+ *     DONE is left if a shard is lost and there is a checkpoint of the final state: it is loaded
+ *     again, so that the whole model can be fetched.
  *
  * In LOADING, RUNNING and DONE the map may change within its generation (placement_changes.c):
  *
@@ -21,50 +21,50 @@
  *       +---------------------------- READING
  *               what is in etcd
  *
- * Shards get a change first. Workers get it when every primary that we hear has taken it; a worker
- * that meets one which has not is only told to ask again.
+ * Shards get a change first. Workers get it when every primary that we hear has applied it; a
+ * primary that has not tells workers to retry.
  *
- * When a shard is lost whose partitions all have another replica in sync, entries change
- * (failover.h), and training goes on. Only without one is another generation opened, from a
- * checkpoint. So the first needs one witness, since a wrong guess costs a copy and no step. Each of
- * these is one: a new incarnation under its name; its stream, broken off by its end; silence to us
- * and to a peer; silence for shard_wait_ms while training stands still. A follower that is silent
- * to its primary alone holds its partitions up, and leaves their entries (doubts.h).
+ * If a shard is lost and all its partitions have another replica in sync, map entries change
+ * (failover.h), and training continues. Otherwise another generation is opened, from a checkpoint.
+ * A failover needs only one witness, since a wrong guess costs a copy and no step. Each of these is
+ * one: a new incarnation under its name; its stream, broken off by its end; silence to us and to a
+ * peer; silence for shard_wait_ms while training does not progress. A follower that is silent only
+ * to its primary blocks its partitions, and is removed from their entries (doubts.h).
  *
  * A generation starts from the newest checkpoint that is not known to be damaged, or from version
- * 0. Storage that is not there yet is waited for by name. A shard that finds the checkpoint damaged
- * says so; then it is marked, and another generation starts from the one before it. So is one whose
- * reading fails again and again.
+ * 0. Storage that is not yet visible is waited for by name. If a shard finds the checkpoint
+ * damaged, or reading it fails repeatedly, it is marked, and another generation starts from the one
+ * before.
  *
- * A shard that two workers told different control words of one step is blocked: it goes on with the
- * next generation alone. So are partitions that a worker has driven apart (apart.h). From RUNNING
- * and LOADING that leads to WAITING, as a loss does.
+ * A shard that received different control words of one step is blocked, and can continue only with
+ * the next generation. So are partitions that a worker has driven apart (apart.h). From RUNNING and
+ * LOADING that leads to WAITING, as a loss does.
  *
- * DONE says that the whole final model is there, so it needs the finish of the generation that
- * runs. A finish may come earlier (a new leader hears it while LOADING) or too late (a shard was
- * lost while the records were synced): it is remembered with its generation until that one runs,
- * and counts no more once a newer one is open, which trains to its own finish.
+ * DONE means that the whole final model is present, so it requires the FINISH record of the running
+ * generation. The record may come early (a new leader receives it while LOADING) or too late (a
+ * shard was lost while the records were synced): it is remembered with its generation until that
+ * one runs, and is void once a newer one is open, which trains to its own FINISH.
  *
- * Opening, restoring after a loss, and taking over from a leader that died are this one machine: a
- * new leader starts in WAITING with the map that it read, goes to LOADING with it, and finds its
- * shards loaded already.
+ * Opening, restoring after a loss, and taking over from a dead leader are one state machine: a new
+ * leader starts in WAITING with the map that it read, goes to LOADING with it, and finds its shards
+ * already loaded.
  *
  * For a generation, a shard of the map is lost when another incarnation of it has registered, or
  * when two witnesses say so: we have not heard it for shard_wait_ms, *and* either its end of the
- * stream was broken off (the process ended) or its lease in etcd is gone. Silence alone is a reason
- * to reconnect, since workers may still reach the shard; its process may still be there
- * (kelp_placement_silent()), and whoever started it may kill it and start it again.
+ * stream was broken off (the process ended) or its lease in etcd is gone. Silence alone is only a
+ * reason to reconnect, since workers may still reach the shard; its process may still exist
+ * (kelp_placement_silent()), and the launcher may kill and restart it.
  *
- * Progress is a witness for all shards, since each step needs each of them: while training goes on,
- * none is lost or hangs, however slow its answers to us are. So a stall is no loss. Without
- * progress, silence means a process that hangs once it has lasted longer than leases do.
+ * Progress proves all shards alive, since each step needs each of them: while training progresses,
+ * none is lost or hanging, however slow its answers to us are. Without progress, silence that lasts
+ * longer than a lease means that a process hangs.
  *
- * When no shard of the map is heard though all their leases live, it is us who are cut off: RESIGN.
+ * If no shard of the map is heard although all their leases are alive, we are cut off: RESIGN.
  *
- * A shard is drained when it is named (`kelp drain`) or says that it was told to end: it gets no
- * partition, and those that it has move away. Then it may leave (kelp_placement_leave()). When
- * nobody else is left who may have them, names count for nothing, and one that was told to end
- * leaves as it is, which is a loss.
+ * A shard is drained when it is named (`kelp drain`) or reports that it was told to end: it gets no
+ * partition, and those that it has move away. Then it may leave (kelp_placement_leave()). If no
+ * other shard can take them, names are ignored, and a shard that was told to end leaves anyway,
+ * which is a loss.
  */
 #ifndef KELP_COORDINATOR_CORE_PLACEMENT_PLACEMENT_H
 #define KELP_COORDINATOR_CORE_PLACEMENT_PLACEMENT_H
@@ -89,25 +89,25 @@ enum kelp_placement_event_kind {
     KELP_PLACEMENT_MAP_READ,     /* what etcd has */
     KELP_PLACEMENT_PLAN,         /* the job's plan is in etcd */
     KELP_PLACEMENT_WORKERS,      /* the number of workers has changed */
-    KELP_PLACEMENT_SIZE,         /* the cluster is to have another size */
+    KELP_PLACEMENT_SIZE,         /* the wanted size of the cluster has changed */
     KELP_PLACEMENT_REGISTERED,   /* a shard's key is in etcd */
-    KELP_PLACEMENT_UNREGISTERED, /* it is gone from there */
+    KELP_PLACEMENT_UNREGISTERED, /* the key is gone */
     KELP_PLACEMENT_CONNECTED,    /* its stream answered */
     KELP_PLACEMENT_DISCONNECTED, /* its stream has ended */
     KELP_PLACEMENT_STORAGE,      /* what its loading waits for has changed */
     KELP_PLACEMENT_LOADED,       /* it has loaded a generation */
-    KELP_PLACEMENT_TAKEN,        /* it has taken a map */
-    KELP_PLACEMENT_REPLICAS,     /* it has said how its followers are */
-    KELP_PLACEMENT_STANDS,       /* it has said at which steps its partitions are */
-    KELP_PLACEMENT_DOUBTED,      /* a peer hears nothing from it */
-    KELP_PLACEMENT_LEAVING,      /* it was told to end, and asks to be drained before */
-    KELP_PLACEMENT_LOAD_FAILED,  /* it could not */
-    KELP_PLACEMENT_BLOCKED,      /* it cannot go on with this generation, but with the next one */
+    KELP_PLACEMENT_TAKEN,        /* it has applied a map */
+    KELP_PLACEMENT_REPLICAS,     /* it has reported the state of its followers */
+    KELP_PLACEMENT_STANDS,       /* it has reported the steps of its partitions */
+    KELP_PLACEMENT_DOUBTED,      /* a peer does not hear it */
+    KELP_PLACEMENT_LEAVING,      /* it was told to end, and wants to be drained first */
+    KELP_PLACEMENT_LOAD_FAILED,  /* it could not load a generation */
+    KELP_PLACEMENT_BLOCKED,      /* it can continue only with the next generation */
     KELP_PLACEMENT_MISSING,      /* before MAP_READ: choosing a checkpoint waits for something */
     KELP_PLACEMENT_RESTORE,      /* where the next generation starts */
-    KELP_PLACEMENT_WRITTEN,      /* how the write of the next map went */
+    KELP_PLACEMENT_WRITTEN,      /* the result of writing the next map */
     KELP_PLACEMENT_FINISHED,     /* a generation completed the schedule, and that is on record */
-    KELP_PLACEMENT_PAUSE,        /* a checkpoint was committed, and the job is to rest */
+    KELP_PLACEMENT_PAUSE,        /* a checkpoint was committed, and the job pauses */
     KELP_PLACEMENT_STOPPED,      /* the job has failed */
     KELP_PLACEMENT_TICK,
     KELP_PLACEMENT_EVENT_COUNT
@@ -124,17 +124,17 @@ struct kelp_placement_event {
     enum kelp_placement_event_kind kind;
     uint64_t now_ms;
     const char *hint; /* for the reason of a failure: where the job stood, how to go on; or NULL */
-    const bool *owes; /* of each partition: its primary is to save it still; NULL: none is */
-    bool still;       /* nothing is to be attached */
+    const bool *owes; /* per partition: its primary must still save it; NULL: none must */
+    bool still;       /* do not attach joiners */
     union {
         struct kelp_map *map_read; /* generation 0: none; transferred */
         uint32_t partition_count;  /* PLAN */
         uint32_t worker_count;     /* WORKERS: there now */
         struct {
             uint32_t workers_min;   /* before the first generation opens */
-            uint32_t workers_least; /* with fewer training rests */
+            uint32_t workers_least; /* training rests with fewer */
             uint32_t shards;
-            const struct kelp_drain *drains; /* processes that are to go */
+            const struct kelp_drain *drains; /* processes that are to leave */
             uint32_t drain_count;
         } size;
         const struct kelp_map_shard *registered;
@@ -142,7 +142,7 @@ struct kelp_placement_event {
         struct {
             const char *id;
             uint64_t incarnation;
-            uint64_t generation; /* that it has; 0: none */
+            uint64_t generation; /* that it has loaded; 0: none */
         } connected;
         struct {
             const char *id;
