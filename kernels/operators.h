@@ -1,8 +1,8 @@
 /*
  * The arguments of operators, shared by all devices. Pointers are device memory unless their
- * comment says host; the structs themselves are read before the call returns. kernels/device.h says
- * what holds for all of them. "dx = or +=" means that `write` decides; a NULL gradient is not
- * wanted.
+ * comment says host; the structs themselves are read before the call returns. kernels/device.h has
+ * the rules common to all. "dx = or +=" means that `write` decides; a NULL gradient is not
+ * computed.
  */
 #ifndef KELP_KERNELS_OPERATORS_H
 #define KELP_KERNELS_OPERATORS_H
@@ -15,14 +15,13 @@
 #include "common/job/job.h"
 #include "kernels/optimizer.h"
 
-/* What an operator does with what its output holds already. */
+/* What an operator does with the previous contents of its output. */
 enum kelp_write { KELP_OVERWRITE, KELP_ACCUMULATE };
 
 /* C = op(A) op(B), or C += with KELP_ACCUMULATE; op transposes where the flag is set.
- * op(A) is [m, k], op(B) is [k, n], C is [m, n]; with a flag set the matrix is stored the other way
- * round and its ld is that of the stored form. With a batch it is that many products; the strides
- * are the distances between one's matrices and the next one's, in elements (0: the same one, for A
- * and B alone). */
+ * op(A) is [m, k], op(B) is [k, n], C is [m, n]; with a flag set the matrix is stored transposed,
+ * and its ld is that of the stored form. With a batch, the strides are the distances between the
+ * matrices of consecutive products, in elements (0: the same matrix; for A and B only). */
 struct kelp_matmul {
     bool transpose_a;
     bool transpose_b;
@@ -34,7 +33,7 @@ struct kelp_matmul {
     float *c;
     uint64_t ldc;
     enum kelp_write write;
-    uint32_t batch; /* 0 counts as 1 */
+    uint32_t batch; /* 0 means 1 */
     uint64_t stride_a, stride_b, stride_c;
 };
 
@@ -56,17 +55,17 @@ struct kelp_bias_gradient {
 };
 
 /*
- * The moving average of each row of x, as wide as kernel_size (odd), after the row's first and last
- * value have been repeated (kernel_size - 1) / 2 times before and behind it:
+ * The moving average of each row of x, of width kernel_size (odd), with the row's first and last
+ * value repeated (kernel_size - 1) / 2 times before and after it:
  * y[r][t] = (sum of the kernel_size values around t, ascending) / kernel_size.
- * The gradient takes dy in x's place and gives dx in y's. x, y are [rows, length], dense.
+ * The gradient reads dy from x and writes dx to y. x, y are [rows, length], dense.
  */
 struct kelp_moving_average {
     const float *x;
     float *y;
     uint32_t rows, length, kernel_size;
     float *workspace;      /* float32[kelp_moving_average_workspace()] */
-    enum kelp_write write; /* the gradient alone */
+    enum kelp_write write; /* gradient only */
 };
 static inline uint64_t kelp_moving_average_workspace(uint32_t length, uint32_t kernel_size)
 {
@@ -108,10 +107,10 @@ struct kelp_unary_gradient {
 };
 
 /*
- * A linear layer: y = f(x weight^T + bias), where f is a function of one element, or nothing at
- * all. Rows of x and dx are x_ld apart, rows of y and dy y_ld; with a function y_ld is `out`. The
- * gradient reads what that of the function does: gelu's the sums before it, which the forward pass
- * leaves in `sums`, the others' y. dsums gets their gradient, dy f'.
+ * A linear layer: y = f(x weight^T + bias), where f is an elementwise function, or the identity.
+ * Rows of x and dx are x_ld apart, rows of y and dy y_ld; with a function y_ld is `out`. The
+ * gradient reads what the function's gradient reads: for gelu the sums before it, which the forward
+ * pass stores in `sums`, otherwise y. dsums gets the gradient of the sums, dy f'.
  */
 struct kelp_linear {
     uint32_t rows, in, out;
@@ -120,12 +119,12 @@ struct kelp_linear {
     const float *weight, *bias; /* [out, in]; [out] or NULL */
     bool activated;
     enum kelp_unary_kind activation;
-    float *sums; /* [rows, out]; gelu only, else not looked at */
+    float *sums; /* [rows, out]; gelu only, otherwise ignored */
     float *y;    /* [rows, out] */
     uint64_t y_ld;
     const float *dy;             /* gradient */
     float *dsums;                /* [rows, out]; activated only; may be dy */
-    float *dx, *dweight, *dbias; /* each NULL when not wanted */
+    float *dx, *dweight, *dbias; /* each may be NULL: not computed */
     enum kelp_write write_x, write_weight, write_bias;
 };
 

@@ -4,11 +4,11 @@
  * csv        windows of a time series in the ETT protocol. Training rows come first, then
  *            validation, then test (data.split); the last two start seq_len rows earlier, for the
  *            input of their first window. Each column is scaled by the mean and the population
- *            standard deviation of its training rows, in double. data.features S takes the target
- *            column alone; M takes all columns but the first (the date), in file order; MS takes
- *            these as inputs, the target moved to the end, and the target alone as target.
- * synthetic  the same windows over a series that the project generates itself, from data.rows and
- *            the seed alone, to the same bits on every machine.
+ *            standard deviation of its training rows, in double. data.features S uses only the
+ *            target column; M all columns but the first (the date), in file order; MS these as
+ *            inputs, with the target moved to the end, and only the target as target.
+ * synthetic  the same windows over a series that is generated from data.rows and the seed, with the
+ *            same bits on every machine.
  * table      rows of CSV files: columns of them or derived from them, filtered, filled, numbered
  *            and scaled as docs/DATA.md says.
  * panel      windows over one or many series in such files, with inputs known ahead.
@@ -40,11 +40,12 @@ struct kelp_dataset_info {
     /* Element e of a sample's target belongs to column e % target_columns (at least 1), and to row
      * e / target_columns of the sample. */
     uint32_t target_columns;
-    bool no_targets[KELP_SPLIT_COUNT]; /* of a split with samples to predict: targets read as 0 */
-    bool streamed; /* samples come from files that are not in memory: reading may take its time */
+    bool no_targets[KELP_SPLIT_COUNT]; /* the split has no targets, to predict: they read as 0 */
+    bool streamed; /* samples come from files that are not in memory: reading may be slow */
 };
 
-/* A target as the data has it is value * factor + shift of what kelp_dataset_read() gives. */
+/* The target in the data's own unit is value * factor + shift, for a value of kelp_dataset_read().
+ */
 struct kelp_target_scale {
     double factor;
     double shift;
@@ -55,12 +56,12 @@ struct kelp_target_scale {
 /*
  * Read the data that job->data names. A job that uses a model (run.mode predict, evaluate) takes
  * scales and numbers of categories from the card in the metadata of model.init
- * (worker/data/model_card.h), where there is one, and reads no file but those of its splits.
+ * (worker/data/model_card.h), if there is one, and reads only the files of its splits.
  * *ret_dataset is owned by the caller (kelp_dataset_close()).
  * The error text is one line, "FILE:LINE: column NAME: what is wrong; what is right" as far as it
  * applies.
  * Errors: KELP_ERR_NOT_FOUND (no such file), KELP_ERR_IO, KELP_ERR_FORMAT (the file is malformed),
- *         KELP_ERR_INVALID (the job asks for what the data does not have), KELP_ERR_LIMIT,
+ *         KELP_ERR_INVALID (the data does not have what the job needs), KELP_ERR_LIMIT,
  *         KELP_ERR_NO_MEMORY.
  */
 kelp_status kelp_dataset_open(const struct kelp_job *job, struct kelp_dataset **ret_dataset,
@@ -68,21 +69,21 @@ kelp_status kelp_dataset_open(const struct kelp_job *job, struct kelp_dataset **
 
 #define KELP_DATASET_WATCH_ROWS (1u << 16) /* between two calls of a watch */
 
-/* Told how far reading is, where that may take long: rows of tables and panels that are not in the
- * cache. Called on the thread that opens the data set. */
+/* Progress of slow reading: rows of tables and panels that are not in the cache. Called on the
+ * thread that opens the data set. */
 struct kelp_dataset_watch {
     void (*rows)(void *user, const char *path, uint64_t rows); /* of all files, so far */
     void *user;
 };
-/* The same, told of its progress. watch is borrowed for the call; NULL: nobody. */
+/* The same, with progress. watch is borrowed for the call; NULL: none. */
 kelp_status kelp_dataset_open_watched(const struct kelp_job *job,
                                       const struct kelp_dataset_watch *watch,
                                       struct kelp_dataset **ret_dataset,
                                       struct kelp_error *reterr) KELP_MUST_USE;
-void kelp_dataset_close(struct kelp_dataset *dataset); /* NULL is ignored */
+void kelp_dataset_close(struct kelp_dataset *dataset); /* NULL does nothing */
 
 /*
- * The card's text in the metadata of a safetensors file, NULL where there is none; owned (free()).
+ * The card's text in the metadata of a safetensors file, NULL if there is none; owned (free()).
  * Errors: those of kelp_safetensors_open(), KELP_ERR_NO_MEMORY.
  */
 kelp_status kelp_model_card_text_of(const char *safetensors_path, char **ret_text,
@@ -90,7 +91,7 @@ kelp_status kelp_model_card_text_of(const char *safetensors_path, char **ret_tex
 
 /*
  * The card of a model that is trained on these data, without its job. *ret_card is owned
- * (kelp_model_card_fini()). The data set is of a job that trains.
+ * (kelp_model_card_fini()). The data set must belong to a training job.
  * Errors: KELP_ERR_LIMIT, KELP_ERR_NO_MEMORY.
  */
 kelp_status kelp_dataset_describe(const struct kelp_dataset *dataset, const struct kelp_job *job,
@@ -110,19 +111,19 @@ kelp_status kelp_dataset_read(const struct kelp_dataset *dataset, enum kelp_spli
                               const uint64_t *indices, uint32_t count, float *input,
                               float *target) KELP_MUST_USE;
 
-/* What predictions are turned back and labelled with; index is below info->samples[split], column
- * below info->target_columns. The name is "" where the data has none; borrowed until the close. */
+/* For converting and labelling predictions: the name of a target column, "" if it has none. index
+ * is below info->samples[split], column below info->target_columns. Borrowed until the close. */
 const char *kelp_dataset_target_name(const struct kelp_dataset *dataset, uint32_t column);
-/* The name of a class, "" where classes are numbers only; borrowed until the close. */
+/* The name of a class, "" if classes are numbers only; borrowed until the close. */
 const char *kelp_dataset_class_name(const struct kelp_dataset *dataset, uint64_t number);
-/* The same of the index-th class that no training sample has; "" behind the last one, and where a
- * model is used. */
+/* The name of the index-th class that no training sample has; "" past the last one, and for a job
+ * that uses a model. */
 const char *kelp_dataset_untrained_class(const struct kelp_dataset *dataset, uint64_t index);
 /* ret_scales has info->target_columns entries. */
 void kelp_dataset_target_scales(const struct kelp_dataset *dataset, enum kelp_split split,
                                 uint64_t index, struct kelp_target_scale *ret_scales);
-/* The time stamp of a row of a sample's target, and the name of its series; "" where there are
- * none. */
+/* The time stamp of a row of a sample's target, and the name of its series; "" if there are none.
+ */
 void kelp_dataset_time(const struct kelp_dataset *dataset, enum kelp_split split, uint64_t index,
                        uint32_t row, char ret_text[KELP_DATASET_LABEL_BYTES]);
 void kelp_dataset_group(const struct kelp_dataset *dataset, enum kelp_split split, uint64_t index,

@@ -3,14 +3,14 @@
  * hyper-parameters; shapes are checked while it grows, memory is planned and allocated by
  * kelp_graph_finish(), and from then on running it allocates nothing.
  *
- * Values either belong to samples (the input and all that follows from it: [n][shape], n at most
- * batch_max) or are parameters ([shape]). Parameters live in memory that the caller binds; each
- * run writes a parameter's gradient over what was there.
+ * Values either belong to samples (the input and everything computed from it: [n][shape], n at most
+ * batch_max) or are parameters ([shape]). Parameters are in memory that the caller binds; each run
+ * overwrites a parameter's gradient.
  *
- * Building: every function that adds a node returns its number, or KELP_GRAPH_NONE when something
- * does not fit. The first such failure is kept, later calls with KELP_GRAPH_NONE do nothing, and
- * kelp_graph_finish() reports it, so that a model reads as a list of layers. `name` is the layer's
- * name in error texts, for parameters PyTorch's parameter name.
+ * Building: every function that adds a node returns its number, or KELP_GRAPH_NONE on failure. The
+ * first failure is kept, later calls with KELP_GRAPH_NONE do nothing, and kelp_graph_finish()
+ * reports it, so that a model reads as a list of layers. `name` is the layer's name in error texts,
+ * for parameters PyTorch's parameter name.
  *
  * Threads: one caller per graph at a time.
  */
@@ -30,7 +30,7 @@
 
 struct kelp_graph;
 
-/* Dimensions, of one sample where the value belongs to samples. Rank 0 is a single number. */
+/* Dimensions; of one sample if the value belongs to samples. Rank 0 is a single number. */
 struct kelp_shape {
     uint32_t rank;
     uint64_t dims[KELP_TENSOR_RANK_MAX];
@@ -55,14 +55,15 @@ struct kelp_graph_init {
 uint32_t kelp_graph_parameter(struct kelp_graph *graph, const char *name,
                               const struct kelp_shape *shape, struct kelp_graph_init init);
 /* Rows [first, first + count) of a parameter's first dimension, instead of a parameter; no
- * copy is made. A parameter of which rows are taken is used in no other way, and each row once. */
+ * copy is made. Such a parameter may not be used in any other way, and each row only once. */
 uint32_t kelp_graph_rows(struct kelp_graph *graph, const char *name, uint32_t parameter,
                          uint64_t first, uint64_t count);
-/* A running statistic, [channels]: no parameter (kelp_tensor.statistic), `initial` at first. */
+/* A running statistic, [channels], with initial value `initial`: not a parameter
+ * (kelp_tensor.statistic). */
 uint32_t kelp_graph_statistic(struct kelp_graph *graph, const char *name,
                               const struct kelp_shape *shape, float initial, float momentum);
 
-/* In the place of a bias: the layer has none. */
+/* In place of a bias: the layer has none. */
 #define KELP_GRAPH_NO_BIAS (UINT32_MAX - 1)
 
 /* y[..., out] = x[..., in] weight[out, in]^T + bias[out]. */
@@ -104,11 +105,12 @@ uint32_t kelp_graph_batch_norm(struct kelp_graph *graph, const char *name, uint3
 /* Over the last dimension; weight and bias [last]. */
 uint32_t kelp_graph_layer_norm(struct kelp_graph *graph, const char *name, uint32_t x,
                                uint32_t weight, uint32_t bias, float eps);
-/* 0 <= p < 1; nothing at all outside of training. Layers draw by the order of declaration. */
+/* 0 <= p < 1; the identity outside training. A layer's random numbers depend on its position in the
+ * order of declaration. */
 uint32_t kelp_graph_dropout(struct kelp_graph *graph, const char *name, uint32_t x, float p);
 
 /* y[..., width] = table[ids[...]], or with ids [..., m] their given column: `column` is
- * KELP_GRAPH_NONE where ids has none. table [vocab, width]; ids is an input. */
+ * KELP_GRAPH_NONE if ids has none. table [vocab, width]; ids is an input. */
 uint32_t kelp_graph_embedding(struct kelp_graph *graph, const char *name, uint32_t ids,
                               uint32_t column, uint32_t table);
 
