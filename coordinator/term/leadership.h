@@ -1,13 +1,13 @@
 /*
- * Whether this coordinator leads: a term begins with an election, and ends when another one leads,
- * when this one turns out to be cut off from the shards, or with the process. Pure.
+ * Decides whether this coordinator leads: a term begins with an election, and ends when another
+ * coordinator leads, when this one finds itself cut off from the shards, or with the process. Pure.
  *
- * etcd goes away: our election key may vanish with its lease, but nobody else can win it either. We
- * go on leading without writing. When etcd is back, we are elected again and read what it has; if
- * somebody else led in between (its map is newer, or its key stands there), the term ends, and a
- * new one begins.
+ * While etcd is unreachable, our election key may expire with its lease, but nobody else can win it
+ * either. We continue to lead without writing. When etcd is back, we are elected again and read its
+ * state; if somebody else led meanwhile (its map is newer, or its key is there), the term ends, and
+ * a new one begins.
  *
- * Who does not lead listens to who does (standby.h).
+ * A coordinator that does not lead listens to the leader (standby.h).
  */
 #ifndef KELP_COORDINATOR_TERM_LEADERSHIP_H
 #define KELP_COORDINATOR_TERM_LEADERSHIP_H
@@ -16,16 +16,16 @@
 #include "coordinator/term/term.h"
 
 struct kelp_leadership_effects {
-    /* The term is over: answers to what it asked are dropped from now on. */
+    /* The term is over: drop answers to its requests from now on. */
     void (*step_down)(void *user);
-    /* Give the election up, until stand. */
+    /* Leave the election, until stand(). */
     void (*resign)(void *user);
     kelp_status (*stand)(struct kelp_error *reterr, void *user);
-    /* A term begins: the run's records are opened, which close() undoes. */
+    /* A term begins: open the run's records; close() closes them. */
     kelp_status (*open)(struct kelp_error *reterr, void *user);
     void (*close)(void *user);
-    /* Listen to who leads, in place of whom we listen to: kelp_leadership_leader_heard(), _lost().
-     * False: it cannot be tried now. */
+    /* Listen to this leader instead of the previous one; answered by kelp_leadership_leader_heard()
+     * and _lost(). False: not possible now. */
     bool (*follow)(const struct kelp_holder *holder, void *user);
     void (*unfollow)(void *user);
     /* Delete the election key, if it was created at that revision. */

@@ -1,7 +1,7 @@
 /*
- * Who stands by listens to who leads, and takes its key out of etcd once it is silent or gone, so
- * that the next leader need not wait for a lease. A wrong guess does no harm: every write of a
- * leader compares that key. Pure.
+ * A standby coordinator listens to the leader, and deletes its key in etcd once it is silent or
+ * gone, so that the next leader need not wait for a lease. A wrong guess does no harm: every write
+ * of a leader compares that key. Pure.
  *
  *               a holder            its word               silent, or gone
  *         IDLE ----------> CALLING ----------> LISTENING -----------------> ACCUSING
@@ -9,11 +9,11 @@
  *          |  the key is gone, or we lead         +----------------------------+
  *          +--- from each
  *
- * - Only who has heard a leader may accuse it. Else two that do not reach each other would depose
- *   one another for ever; so they do it once, and then wait for the lease.
- * - But a holder of our own name that cannot be reached is the process that ran before us.
- * - Silence is counted in ticks of ours: who was stopped itself has not counted.
- * - Who has been accused of silence twice within a while was slow, perhaps: it is given longer.
+ * - Only a standby that has heard a leader may accuse it. Otherwise two that do not reach each
+ * other would depose each other forever; so they do it once, and then wait for the lease.
+ * - But a holder with our own id that cannot be reached is our own previous process.
+ * - Silence is counted in our own ticks: a stopped standby does not count.
+ * - A leader that was accused of silence recently may be slow: it gets more time.
  */
 #ifndef KELP_COORDINATOR_TERM_STANDBY_H
 #define KELP_COORDINATOR_TERM_STANDBY_H

@@ -3,8 +3,8 @@
  *
  *     APART --leader known: CONNECT, hello--> JOINED --CLOSED--> APART, tries again after 100 ms
  *
- * It follows the leader's key, reports as often as the coordinator wants, and collects what that
- * says until the worker's loop takes it. While nobody leads, the worker goes on with what it has.
+ * It follows the leader's key, reports at the interval that the coordinator sets, and collects its
+ * commands until the worker's loop takes them. While nobody leads, the worker continues unchanged.
  *
  * Threads: one caller at a time. No I/O, no clock, never blocks, allocates nothing.
  */
@@ -28,7 +28,7 @@ struct kelp_joining_event {
     union {
         const char *leader; /* address, at most KELP_WORKER_ADDRESS_MAX bytes */
         struct {
-            void *map; /* given to the machine; or NULL */
+            void *map; /* transferred; or NULL */
             uint64_t map_generation;
             uint64_t map_serial;
             bool has_assignment;
@@ -40,7 +40,7 @@ struct kelp_joining_event {
             bool drain;
             kelp_status status; /* other than KELP_OK: refused */
             const char *error;
-            uint32_t beat_ms; /* interval between two reports; 0: as before. In the limits below */
+            uint32_t beat_ms; /* interval between reports, within the limits below; 0: as before */
         } command;
     };
 };

@@ -1,9 +1,10 @@
 /*
- * What a leader's term (term.h) asks of the world: one table, which the coordinator's process
- * carries out over rpc, etcd and its threads, and the simulator over its virtual ones.
+ * The effects of a leader's term (term.h): one table, which the coordinator's process carries out
+ * over rpc, etcd and its threads, and the simulator over virtual ones.
  *
  * No effect calls back into the term before it returns. A request that returns true is answered
- * once, later, by the function that its comment names; one that returns false never is.
+ * exactly once, later, by the function named in its comment; one that returns false is not
+ * answered.
  */
 #ifndef KELP_COORDINATOR_TERM_OUTSIDE_TERM_EFFECTS_H
 #define KELP_COORDINATOR_TERM_OUTSIDE_TERM_EFFECTS_H
@@ -22,43 +23,43 @@
 struct kelp_opening {
     const struct kelp_map *map;
     int64_t restored_revision;            /* of the manifest of map->restore_version */
-    uint64_t gone[KELP_OPENING_GONE_MAX]; /* versions above it, whose manifests go */
+    uint64_t gone[KELP_OPENING_GONE_MAX]; /* versions above it, whose manifests are removed */
     uint32_t gone_count;
 };
 
 struct kelp_commit {
     uint64_t version;
     uint64_t generation;  /* that made the checkpoint: refused once another one is open */
-    int64_t election;     /* by which it was ordered: refused after another one, since whoever led
-                             in between has removed what no manifest named */
-    uint64_t serial;      /* of the order; comes back with the answer */
+    int64_t election;     /* by which it was ordered: refused after another one, since the leader in
+                             between has removed data without a manifest */
+    uint64_t serial;      /* of the order; repeated in the answer */
     const char *manifest; /* its text */
 };
 
 struct kelp_commit_answer {
-    uint64_t serial; /* of the order; it may be the answer to one that was asked for long ago */
+    uint64_t serial; /* of the order; may be a much older one */
     enum kelp_checkpointer_result result;
     int64_t revision; /* of the manifest's key */
     const char *text;
 };
 
-/* What a shard does not know yet. Borrowed. */
+/* News for a shard. Borrowed. */
 struct kelp_link_news {
     bool hello;                 /* the first message of a stream: hello and specification */
     bool plan;                  /* the job's plan */
     const struct kelp_map *map; /* NULL: none */
     const char *manifest;       /* of what the map restores; "": none */
-    bool has_order;             /* of a snapshot, or that it is given up */
+    bool has_order;             /* a snapshot order, or its end (give_up) */
     bool give_up;
     struct kelp_checkpointer_order order;
-    const struct kelp_map *order_map; /* by which it was made: the shard captures what it leads */
+    const struct kelp_map *order_map; /* of the order: the shard captures what it leads there */
     uint32_t order_shard;             /* the shard's index there */
-    uint64_t records_after; /* with hello: on record; else before it none need be kept; 0: all */
-    const char *leave;      /* it may end: why; NULL: it stays */
+    uint64_t records_after; /* with hello: on record; else earlier ones may be dropped; 0: none */
+    const char *leave;      /* it may end, for this reason; NULL: it stays */
     uint64_t heartbeat;     /* 0: none */
 };
 
-/* What a worker does not know yet. Borrowed. */
+/* News for a worker. Borrowed. */
 struct kelp_session_news {
     bool hello;
     const struct kelp_map *map; /* NULL: none */
@@ -66,18 +67,18 @@ struct kelp_session_news {
     bool rests; /* with them: compute nothing */
     uint64_t assignment_epoch;
     struct kelp_lane_range lanes;
-    const char *waits; /* why it is no member yet; NULL: nothing new */
+    const char *waits; /* why it is not a member yet; NULL: nothing new */
     bool leave;
     bool drain;       /* finish, send what is computed, then end */
-    uint32_t beat_ms; /* report so often; 0: as before */
+    uint32_t beat_ms; /* interval between reports; 0: as before */
 };
 
-/* Training goes on with this job: what a resume has laid ready in the run's folder is put in place,
- * and lines of records that are not this job's are forgotten. */
+/* Training continues with this job: put in place what a resume prepared in the run's folder, and
+ * drop records that are not this job's. */
 struct kelp_hold {
-    uint64_t generation;          /* comes back with the answer */
-    const struct kelp_plan *plan; /* borrowed; a longer job than before forgets its end */
-    bool force;                   /* the job may be another one */
+    uint64_t generation;          /* repeated in the answer */
+    const struct kelp_plan *plan; /* borrowed; a longer job than before drops its old end */
+    bool force;                   /* the job may be a different one */
     bool opened;                  /* its generation is ours */
     uint64_t restored;            /* version that it began with */
 };

@@ -1,8 +1,8 @@
 /*
- * What a shard does for its coordinators, as a pure state machine: events in, actions out. It
+ * The shard's side of coordinators' streams, as a pure state machine: events in, actions out. It
  * decides which map is loaded, what is reported to whom and when, and which snapshot is taken
  * (ps/core/snapshot/snapshot.h is part of it). The shell (ps/service) and the simulator carry out
- * what it asks for.
+ * its actions.
  *
  *             map                    map: CANCEL_LOAD
  *    IDLE ----------> LOADING ---------------------------> CANCELLED
@@ -10,16 +10,15 @@
  *     | loaded or failed |                                     | loaded or failed: LOAD the newest
  *     --------------------                LOADING <-------------
  *
- * Only who leads is obeyed. The leader's key in etcd says by which proof it is known, and a stream
- * shows its proof with the hello. So nobody else's maps, orders and serials count, however large
- * their numbers are, and a new leader counts at once. While etcd is away the newest leader known is
- * obeyed. Streams without the proof give way when there are too many. Maps are fenced by their
- * generation besides, so that a leader who is deposed meanwhile can do no harm.
+ * Only the leader is obeyed. Its key in etcd holds the digest of its proof, and a stream shows its
+ * proof with the hello. So maps, orders and serials of others are ignored, however large their
+ * numbers, and a new leader is obeyed at once. While etcd is unreachable the last known leader is
+ * obeyed. Streams without the proof are closed if there are too many. Maps are also fenced by their
+ * generation, so that a leader deposed meanwhile can do no harm.
  *
- * Records are kept until the leader says that they are safe, or another generation is served. They
- * are sent to each stream once, in order, as long as partition 0 is led here: a follower keeps
- * them, for the day on which it is promoted. A coordinator that connects says which records it has
- * already.
+ * Records are kept until the leader says that they are on disk, or another generation is served.
+ * They are sent to each stream once, in order, while partition 0 is led here; a follower keeps them
+ * in case it is promoted. A coordinator that connects says which records it already has.
  *
  * Threads: one caller at a time. No I/O, no clock, never blocks.
  */
@@ -35,27 +34,27 @@ struct kelp_shard_control;
 /* ---- events ---- */
 
 enum kelp_shard_event_kind {
-    KELP_SHARD_ON_LEADER,          /* what the leader's key in etcd says */
+    KELP_SHARD_ON_LEADER,          /* the content of the leader's key in etcd */
     KELP_SHARD_ON_CONNECT,         /* a coordinator's stream */
-    KELP_SHARD_ON_HELLO,           /* its first message. KELP_ERR_NOT_LEADER: it is to wait */
+    KELP_SHARD_ON_HELLO,           /* its first message. KELP_ERR_NOT_LEADER: it must wait */
     KELP_SHARD_ON_CLOSE,           /* a stream ended; one that never connected is ignored */
     KELP_SHARD_ON_COMMAND,         /* KELP_ERR_NOT_LEADER: nothing of it is done */
     KELP_SHARD_ON_ORDER,           /* of a snapshot, once the map that came with it is entered.
                                       KELP_ERR_OLD_GENERATION: it is out of date; NOT_LEADER too */
-    KELP_SHARD_ON_UNSENT,          /* a REPORT was not sent: its records are to be sent again */
-    KELP_SHARD_ON_STORAGE_MISSING, /* the load waits. KELP_OK: look again later; else: give up */
-    KELP_SHARD_ON_LOADED,          /* the load is over: it is served, or it failed */
-    KELP_SHARD_ON_ENTERED,         /* a map is carried out here, within the generation served */
+    KELP_SHARD_ON_UNSENT,          /* a REPORT was not sent: send its records again */
+    KELP_SHARD_ON_STORAGE_MISSING, /* the load waits. KELP_OK: check again later; else: give up */
+    KELP_SHARD_ON_LOADED,          /* the load is over: the generation is served, or it failed */
+    KELP_SHARD_ON_ENTERED,         /* a map within the served generation has been applied */
     KELP_SHARD_ON_REPLICAS,        /* there is news of followers */
-    KELP_SHARD_ON_COPIED_RECORD,   /* with a copy of partition 0: one that its primary has kept */
+    KELP_SHARD_ON_COPIED_RECORD,   /* with a copy of partition 0: a record that its primary kept */
     KELP_SHARD_ON_RECORD,          /* partition 0 completed an entry */
-    KELP_SHARD_ON_FAILURE,  /* a partition cannot go on. KELP_ERR_OLD_GENERATION: not reported */
-    KELP_SHARD_ON_TIMER,    /* KELP_PS_REPORT_MS went by */
+    KELP_SHARD_ON_FAILURE,  /* a partition cannot continue. KELP_ERR_OLD_GENERATION: not reported */
+    KELP_SHARD_ON_TIMER,    /* KELP_PS_REPORT_MS have passed */
     KELP_SHARD_ON_NO_TIMER, /* START_TIMER failed */
-    KELP_SHARD_ON_SNAPSHOT_TAKEN,   /* KELP_ERR_CLOSED: nobody wants it any more */
+    KELP_SHARD_ON_SNAPSHOT_TAKEN,   /* KELP_ERR_CLOSED: it is no longer wanted */
     KELP_SHARD_ON_SNAPSHOT_PAST,    /* a partition is past the step */
-    KELP_SHARD_ON_SNAPSHOT_WRITTEN, /* a partition is with the file system */
-    KELP_SHARD_ON_SNAPSHOT_SYNCED,  /* all is durable. KELP_ERR_CLOSED: nobody wants it any more */
+    KELP_SHARD_ON_SNAPSHOT_WRITTEN, /* a partition is written, but not synced */
+    KELP_SHARD_ON_SNAPSHOT_SYNCED,  /* all is durable. KELP_ERR_CLOSED: it is no longer wanted */
     KELP_SHARD_ON_SNAPSHOT_FAILED,
     KELP_SHARD_ON_STOP, /* the process ends: no further map is loaded */
 };

@@ -1,18 +1,17 @@
 /*
- * What workers said about the last entries of one partition, so that a liar is found: honest
- * workers never differ (docs/ARCHITECTURE.md, "Two workers that differ").
+ * Claims about the last entries of one partition, which expose a dishonest worker: honest workers
+ * never differ (docs/ARCHITECTURE.md, "Two workers that differ").
  *
- * Each node of an entry that was ever pushed, or is a sum of such nodes, is a claim: its digest,
- * and who pushed it. Another push of the same node must have the same digest. Duplicates below a
- * pushed node are kept, and added up along the tree as their siblings come; a sum must have the
- * digest of the claim that it reaches. So a node of all lanes is compared with the smaller nodes
- * that come later, or that it replaced, as soon as these are complete; and it with their sum, if
- * they were first.
+ * Each node of an entry that was pushed, or is a sum of such nodes, is a claim: its digest, and its
+ * worker. Another push of the same node must have the same digest. Duplicates below a pushed node
+ * are kept, and added up along the tree as their siblings arrive; a sum must have the digest of the
+ * claim that it reaches. So a node of all lanes is compared with the smaller nodes that come later,
+ * or that it replaced, as soon as these are complete; and with their sum, if they came first.
  *
- * Sums of values that are not numbers have no bits of their own. So gradients count as different
- * only once the entry's root was found finite, and entries that were left out are not compared.
+ * NaN has no defined bits, so gradients are compared only once the entry's root was found finite,
+ * and skipped entries are not compared.
  *
- * Pure: it belongs to ps/core/partition/partition.h. What runs out of memory is not compared.
+ * Pure: it belongs to ps/core/partition/partition.h. If memory runs out, it does not compare.
  */
 #ifndef KELP_PS_CORE_EVIDENCE_EVIDENCE_H
 #define KELP_PS_CORE_EVIDENCE_EVIDENCE_H
@@ -24,24 +23,23 @@ struct kelp_evidence;
 
 /* lanes is a power of two. NULL: out of memory. */
 struct kelp_evidence *kelp_evidence_create(uint32_t lanes);
-/* Handles that it holds are forgotten: clear first. */
+/* Call kelp_evidence_clear() first: held handles are leaked. */
 void kelp_evidence_destroy(struct kelp_evidence *evidence);
-/* Of an entry: what a follower is told, at most KELP_PS_EVIDENCE_TOLD_MAX. Returns how many. */
+/* The claims of an entry for a follower, at most KELP_PS_EVIDENCE_TOLD_MAX. Returns how many. */
 uint32_t kelp_evidence_tell(const struct kelp_evidence *evidence, uint64_t key,
                             struct kelp_node_claim *ret_claims);
 /* The same of the complete entry that is `back` entries behind the newest, and its word. */
 uint32_t kelp_evidence_known(const struct kelp_evidence *evidence, uint32_t back,
                              struct kelp_control_word *ret_word,
                              struct kelp_node_claim *ret_claims);
-/* All entries before this one are complete: a copy has come. */
+/* A copy has arrived: all entries before this one are complete. */
 void kelp_evidence_filled(struct kelp_evidence *evidence, uint64_t key);
-/* A follower is told of an entry, whose root it gets. What it knew of it by itself stays. */
+/* A follower receives the claims of an entry with its root. Its own claims stay. */
 void kelp_evidence_told(struct kelp_evidence *evidence, uint64_t key,
                         const struct kelp_forward *forward, struct kelp_actions *actions);
-/* It leads no more: what came of the entry that is not complete was for nothing. Contents that were
- * kept are let go. */
+/* The partition no longer leads: drop pushes of the incomplete entry, and release kept contents. */
 void kelp_evidence_demote(struct kelp_evidence *evidence, struct kelp_actions *actions);
-/* A generation ends: nothing is known any more. */
+/* A generation ends: forget everything. */
 void kelp_evidence_clear(struct kelp_evidence *evidence, struct kelp_actions *actions);
 
 /*

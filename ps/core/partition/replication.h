@@ -1,28 +1,28 @@
 /*
- * Replication of one partition: what the primary knows of its followers, and the roots that both
+ * Replication of one partition: the primary's knowledge of its followers, and the roots that both
  * sides keep. Pure; a part of ps/core/partition/partition.h, which has the events and phases.
  *
- * An entry of the map names a primary, perhaps a backup, and perhaps a joiner. Every change of it
- * has a map epoch of its own, and what is said in one epoch counts in that epoch alone.
+ * A map entry names a primary, perhaps a backup, and perhaps a joiner. Every change of it has a map
+ * epoch of its own, and statements made in one epoch count only in that epoch.
  *
  *  1. The primary forwards the root of an entry before it applies it. It keeps the newest root
- * until the next one, and so does a follower, so that whoever is promoted can bring the others
- * level.
- *  2. A follower says in each epoch, at once or when the apply in progress is done, what it has;
- * and again after each root. It applies only the root of its own state, and refuses other epochs:
- * the map of a newer one is on its way from the leader.
+ *     until the next one, and so does a follower, so that whichever is promoted can bring the
+ *     others up to date.
+ *  2. A follower says in each epoch what it has, at once or when the apply in progress is done, and
+ *     again after each root. It applies only the root of its own state, and refuses other epochs:
+ *     the map of a newer one is on its way from the leader.
  *  3. A version is visible when every follower that counts has acknowledged it in the primary's own
- *     epoch. The backup counts always. The joiner counts once it has acknowledged, in this epoch,
- *     what the primary has *applied*; in that moment the primary tells the leader that it is in
- *     sync, bound to the epoch. A primary never lets a follower go by itself.
- *  4. A joiner that is at most one root behind gets the kept one. Another gets a copy, taken where
- *     applied equals visible, with both weight buffers; and all roots from then on. It keeps those
- *     that come before the copy is complete. At most KELP_PS_FORWARDS_QUEUED_MAX are in flight:
- * then the next entry waits.
- *  5. A link that broke has lost what was in flight. When it is up again the follower says what it
- *     has, and goes on from there; a copy begins again.
+ *     epoch. The backup always counts. The joiner counts once it has acknowledged, in this epoch,
+ *     what the primary has *applied*; at that moment the primary reports it to the leader as in
+ *     sync, for this epoch. A primary never drops a follower by itself.
+ *  4. A joiner that is at most one root behind gets the kept root. Any other gets a copy, taken
+ *     when applied equals visible, with both weight buffers, and all roots from then on. It keeps
+ *     those that arrive before the copy is complete. At most KELP_PS_FORWARDS_QUEUED_MAX are in
+ *     flight; then the next entry waits.
+ *  5. A broken link has lost what was in flight. When it is up again the follower says what it has,
+ *     and continues from there; a copy starts over.
  *
- * tests/model has these rules as a model, and what happens without each.
+ * tests/model has these rules as a model, and shows what happens without each.
  */
 #ifndef KELP_PS_CORE_PARTITION_REPLICATION_H
 #define KELP_PS_CORE_PARTITION_REPLICATION_H
@@ -30,7 +30,7 @@
 #include "ps/core/limits.h"
 #include "ps/core/partition_events.h"
 
-/* What completes one entry, kept. */
+/* The kept root of an entry. */
 struct kelp_root {
     bool there;
     uint64_t held; /* of the state that it belongs to: applied, it makes held + 1 */
@@ -46,16 +46,16 @@ struct kelp_root {
 /* A follower, as its primary knows it. */
 struct kelp_follower {
     uint64_t process; /* 0: none */
-    bool stated;      /* what it has, in this epoch and over this link */
-    bool holds;       /* in this epoch it has said that it has `held`, or more */
+    bool stated;      /* it said what it has, in this epoch and over this link */
+    bool holds;       /* in this epoch it said that it has `held`, or more */
     uint64_t held;
     bool counts;  /* a version is not visible without it */
-    bool in_sync; /* the leader was told */
+    bool in_sync; /* and this was reported to the leader */
     bool streams; /* it gets all roots from the state `stream_from` on */
     uint64_t stream_from;
     bool sent;                  /* the newest root */
-    struct kelp_content digest; /* of the weights of `held`; zeros: it has not said */
-    bool wants_copy;            /* WANT_COPY was said */
+    struct kelp_content digest; /* of the weights of `held`; zeros: unknown */
+    bool wants_copy;            /* WANT_COPY was emitted */
     bool may_copy;              /* its turn has come; the copy waits for the right moment */
 };
 

@@ -1,7 +1,7 @@
 /*
  * The snapshot in progress on one shard, as a pure state machine: events in, actions out. It knows
- * which partitions have been taken and written. It calls the snapshot durable only after the disk
- * said that everything is synced, so that a committed checkpoint survives a loss of power.
+ * which partitions have been captured and written. A snapshot is durable only after everything has
+ * been synced, so that a committed checkpoint survives a power failure.
  *
  *            order             all taken               written: SYNC, synced
  *    NONE ----------> TAKING --------------> CAPTURED ------------------------> DURABLE
@@ -11,14 +11,14 @@
  *                      | the disk failed, given up, another generation opens
  *                      --------------------------+------------> FAILED
  *
- * An order names the partitions and the process that is to capture them. While it is TAKING this
- * process must lead all of them. A CAPTURED one needs that no more: it keeps what it captured until
- * that is written, whoever leads.
+ * An order names the partitions and the process that must capture them. While TAKING, this process
+ * must lead all of them. Once CAPTURED it need not: the captured state is kept until it is written,
+ * whichever process leads.
  *
- * A newer order replaces any: what is not durable yet is discarded. In one generation
- * serials grow, also from one leader to the next. So an order that comes late, on an old stream, is
- * recognised. Each order that is taken gets a ticket, which counts up. Actions and events name the
- * ticket that they belong to; events of another one are late and do nothing.
+ * A newer order replaces any other: what is not durable yet is discarded. In one generation serials
+ * grow, also from one leader to the next, so a late order on an old stream is recognised. Each
+ * accepted order gets a ticket, which counts up. Actions and events name their ticket; events of
+ * another one are late and do nothing.
  *
  * Threads: one caller at a time. No I/O, no clock, never blocks, allocates nothing after create().
  */
@@ -45,11 +45,12 @@ enum kelp_snapshot_state {
 /* ---- actions: in this order, and those of one event after those of the one before ---- */
 
 enum kelp_snapshot_action_kind {
-    KELP_SNAPSHOT_DO_DISCARD, /* forget what was taken and remove what was written of `ticket` */
-    KELP_SNAPSHOT_DO_ORDER,   /* hand `order` to its partitions: kelp_partition_snapshot() */
+    KELP_SNAPSHOT_DO_DISCARD, /* release what was captured and remove what was written of `ticket`
+                               */
+    KELP_SNAPSHOT_DO_ORDER,   /* pass `order` to its partitions: kelp_partition_snapshot() */
     KELP_SNAPSHOT_DO_WRITE,   /* write `partition`; then written() or failed() */
     KELP_SNAPSHOT_DO_SYNC,    /* make everything durable; then synced() or failed() */
-    KELP_SNAPSHOT_DO_REPORT,  /* the coordinator is to hear of the new state at once */
+    KELP_SNAPSHOT_DO_REPORT,  /* report the new state to the coordinator at once */
 };
 
 struct kelp_snapshot_action {
