@@ -1,13 +1,13 @@
 /*
- * The door at which a daemon is watched: /metrics (figures.h), /healthz (does the event loop run?)
- * and /readyz (does the process take part?), over HTTP by libmicrohttpd.
+ * A daemon's HTTP server for monitoring: /metrics (figures.h), /healthz (does the event loop run?)
+ * and /readyz (does the process take part?), with libmicrohttpd.
  *
- * It is closed unless --metrics names an address: unix:/PATH, whose socket this user alone may
- * open, or HOST:PORT. With --certs a port asks for a certificate (scrape_tls.h); without, it must
- * be one of loopback. A scrape only reads numbers, so that it waits for nobody and nobody for it.
+ * Without --metrics nothing listens. Its address is unix:/PATH, which only this user may open, or
+ * HOST:PORT. With --certs a port asks for a certificate (scrape_tls.h); without, it must be at
+ * loopback. A scrape only reads numbers, so it blocks nobody and nobody blocks it.
  *
- * One thread of its own does everything, and takes connections itself: KELP_SCRAPE_CONNECTIONS at a
- * time, KELP_SCRAPE_RATE a second, each for KELP_SCRAPE_CONNECTION_MS at most and for one request.
+ * A separate thread does everything, and accepts connections itself: KELP_SCRAPE_CONNECTIONS at a
+ * time, KELP_SCRAPE_RATE a second, each for at most KELP_SCRAPE_CONNECTION_MS and one request.
  */
 #ifndef KELP_COMMON_SCRAPE_SCRAPE_H
 #define KELP_COMMON_SCRAPE_SCRAPE_H

@@ -2,25 +2,24 @@
  * Messages between two processes of one machine through memory that both map.
  *
  * A message is a list of parts. Small ones are copied into a ring (layout.h). Large ones are in an
- * area of the sender, are passed by place, and are read where they are: their sender must leave
- * them as they are until the receiver has released the message, or for ever when the channel ended
- * before that.
+ * area of the sender, are passed by location, and read in place: the sender must not change them
+ * until the receiver has released the message, or never again if the channel ended before that.
  *
  *     sender                                     receiver
  *     area ──────── descriptor, once ──────────► mapped to be read
  *     send ──────── frame in the ring ─────────► receive: copied, then checked
- *     done ◄─────── number in his page ───────── release
+ *     done ◄─────── number in its page ───────── release
  *
- * The socket beside it rings a bell for whoever sleeps, and its end is the end of the channel. So a
- * process that dies at any moment is noticed at once, and nothing of it is waited for.
+ * The socket beside it wakes a sleeping peer, and its end is the end of the channel. So the death
+ * of a process is noticed at once, at any moment.
  *
- * Whoever waits: receive until KELP_ERR_BUSY, kelp_shm_channel_rest(), wait until the socket can be
- * read, kelp_shm_channel_wake(), receive again.
+ * To wait: receive until KELP_ERR_BUSY, kelp_shm_channel_rest(), wait until the socket is readable,
+ * kelp_shm_channel_wake(), receive again.
  *
- * Threads: one at a time sends (with collect and sweep), one at a time receives (with rest and
- * wake); these may be two. Messages are released by any, also after the close. Everything that
- * comes from the other side is bounded and checked; after an error but KELP_ERR_BUSY and
- * KELP_ERR_LIMIT of a send a channel is only good to be closed.
+ * Threads: one sender at a time (with collect and sweep), and one receiver at a time (with rest and
+ * wake); they may differ. Any thread may release a message, also after the close. All input of the
+ * peer is bounded and checked. After any error, except KELP_ERR_BUSY and a send's KELP_ERR_LIMIT,
+ * the channel can only be closed.
  */
 #ifndef KELP_COMMON_SHM_SHM_CHANNEL_H
 #define KELP_COMMON_SHM_SHM_CHANNEL_H
@@ -36,7 +35,7 @@ struct kelp_shm_channel;
 kelp_status kelp_shm_channel_open(int socket, size_t message_bytes_max,
                                   struct kelp_shm_channel **ret_channel,
                                   struct kelp_error *reterr) KELP_MUST_USE;
-/* What was not released is done with read = false. NULL does nothing. */
+/* Messages that were not released are done with read = false. NULL does nothing. */
 void kelp_shm_channel_close(struct kelp_shm_channel *channel);
 /* To wait for. Borrowed. */
 int kelp_shm_channel_socket(const struct kelp_shm_channel *channel);
