@@ -631,7 +631,7 @@ static kelp_status prepare_output(struct kelp_lanes *lanes, struct kelp_error *r
     for (uint32_t i = 0; i < shape->rank; i++) {
         lanes->output_count *= shape->dims[i];
     }
-    lanes->output_max = kelp_lanes_ahead(lanes) > 1 ? kelp_model_blocks_max(lanes->model) : 1;
+    lanes->output_max = kelp_model_blocks_max(lanes->model);
     lanes->outputs = calloc(lanes->output_max, sizeof(*lanes->outputs));
     for (uint32_t i = 0; lanes->outputs && i < lanes->output_max; i++) {
         lanes->outputs[i].values =

@@ -91,6 +91,17 @@ static uint64_t pending_bytes(const struct kelp_job *job, const struct kelp_plan
     return flat + (kelp_model_ahead(model) - 1) * (flat + packed_bytes(job, plan));
 }
 
+/* Where predictions come to: those of a block, of as many blocks as are in work at once. */
+static uint64_t output_bytes(const struct kelp_job *job, const struct kelp_model *model)
+{
+    const struct kelp_shape *shape = kelp_model_output(model);
+    uint64_t count = kelp_model_blocks_max(model) * (uint64_t)kelp_model_batch_max(model);
+    for (uint32_t i = 0; i < shape->rank; i++) {
+        count *= shape->dims[i];
+    }
+    return job->run.mode == KELP_RUN_PREDICT ? count * sizeof(float) : 0;
+}
+
 void kelp_footprint(const struct kelp_job *job, const struct kelp_plan *plan,
                     const struct kelp_model *model, const struct kelp_dataset *dataset,
                     struct kelp_footprint *ret_footprint)
@@ -104,6 +115,7 @@ void kelp_footprint(const struct kelp_job *job, const struct kelp_plan *plan,
                      pending_bytes(job, plan, model),
         /* on a GPU they are that one's: kelp_footprint_device() */
         .activations = job->cluster.device == KELP_DEVICE_CPU ? memory.total : 0,
+        .batch = output_bytes(job, model),
         .messages = flat,
         .process = PROCESS_BYTES};
     if (dataset) {
@@ -111,7 +123,7 @@ void kelp_footprint(const struct kelp_job *job, const struct kelp_plan *plan,
         const uint64_t sample =
             kelp_sample_input_count(&info->shape) + kelp_sample_target_count(&info->shape);
         const uint64_t batches = job->cluster.device == KELP_DEVICE_CPU ? 1 : 2; /* and the next */
-        footprint.batch =
+        footprint.batch +=
             batches * kelp_model_batch_max(model) * (sample * sizeof(float) + sizeof(uint64_t));
         footprint.data = info->memory_bytes;
     }

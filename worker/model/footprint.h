@@ -15,7 +15,7 @@ struct kelp_footprint {
     uint64_t weights;     /* two versions */
     uint64_t gradients;   /* of the nodes that are held at once */
     uint64_t activations; /* the graph's block: values, their gradients, workspaces */
-    uint64_t batch;       /* the samples in work, with a GPU also those to come */
+    uint64_t batch;       /* the samples in work, with a GPU also those to come; predictions */
     uint64_t data;        /* what the data set holds */
     uint64_t messages;    /* weights on their way in */
     uint64_t process;     /* the program, its libraries and threads: about the same for every job */

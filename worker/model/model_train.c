@@ -329,7 +329,7 @@ kelp_status kelp_model_begin(struct kelp_model *model, const struct kelp_model_p
 
 uint32_t kelp_model_blocks_max(const struct kelp_model *model)
 {
-    return model->arena_count * KELP_GRAPH_PENDING_MAX;
+    return model->device->table->host_memory ? 1 : model->arena_count * KELP_GRAPH_PENDING_MAX;
 }
 
 bool kelp_model_may_begin_block(const struct kelp_model *model)

@@ -163,6 +163,52 @@ KELP_TEST(test_planned_for_a_gpu)
         strstr(command.err, "kelp: --device-memory is for a job with cluster.device: cuda\n"));
 }
 
+/* What predictions come to counts, of as many blocks as are in work. */
+KELP_TEST(test_predictions_take_memory)
+{
+    static const char header[] = "{\"fc1.weight\":{\"dtype\":\"F32\",\"shape\":[16,24],"
+                                 "\"data_offsets\":[0,1536]},"
+                                 "\"fc1.bias\":{\"dtype\":\"F32\",\"shape\":[16],"
+                                 "\"data_offsets\":[1536,1600]},"
+                                 "\"fc2.weight\":{\"dtype\":\"F32\",\"shape\":[6,16],"
+                                 "\"data_offsets\":[1600,1984]},"
+                                 "\"fc2.bias\":{\"dtype\":\"F32\",\"shape\":[6],"
+                                 "\"data_offsets\":[1984,2008]}}";
+    static const char weights[2008];
+    static const struct {
+        const char *device;
+        double blocks; /* in work: a GPU gets one ahead */
+    } rounds[] = {{"cluster.device=cpu", 1.0}, {"cluster.device=cuda", 2.0}};
+    const uint64_t length = sizeof(header) - 1;
+    char init[300];
+    (void)snprintf(init, sizeof(init), "model.init=%s",
+                   kelp_test_write(folder.path, "zeros.safetensors", ""));
+    FILE *file = fopen(strchr(init, '=') + 1, "wb");
+    ck_assert_ptr_nonnull(file);
+    ck_assert_uint_eq(fwrite(&length, sizeof(length), 1, file), 1);
+    ck_assert_uint_eq(fwrite(header, length, 1, file), 1);
+    ck_assert_uint_eq(fwrite(weights, sizeof(weights), 1, file), 1);
+    ck_assert_int_eq(fclose(file), 0);
+    const char *job = write_job("{kind: mlp, hidden: [16]}");
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(rounds); i++) {
+        const bool cuda = i == 1;
+        double batch[2], batch_max = 0.0;
+        for (int predict = 0; predict < 2; predict++) {
+            run((const char *[]){"model", "show", job, "-o", "json", "--set", rounds[i].device,
+                                 "--set", init, "--set",
+                                 predict ? "run.mode=predict" : "run.mode=evaluate",
+                                 cuda ? "--device-memory" : NULL, "80GiB", NULL});
+            ck_assert_msg(command.exit_code == 0, "%s", command.err);
+            cJSON *json = cJSON_Parse(command.out);
+            batch[predict] =
+                kelp_test_number(cJSON_GetObjectItemCaseSensitive(json, "memory_bytes"), "batch");
+            batch_max = kelp_test_number(json, "batch_max");
+            cJSON_Delete(json);
+        }
+        ck_assert_double_eq(batch[1] - batch[0], rounds[i].blocks * batch_max * 6 * sizeof(float));
+    }
+}
+
 /* cuDNN's workspace counts as much as it may be, and the turned weights before it, on each stream,
  * unless the job does without: that is said where it is what is missing. */
 KELP_TEST(test_planned_with_cudnn)
