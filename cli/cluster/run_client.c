@@ -1,5 +1,6 @@
 #include "cli/cluster/run_client.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -189,6 +190,10 @@ kelp_status kelp_run_choose(const char *typed, char ret_path[KELP_RUN_PATH_MAX +
 
     if (typed && !kelp_run_dir_is_run(typed) && is_name(typed, named)) {
         path = named;
+    }
+    if (kelp_run_dir_is_closed(path)) {
+        return kelp_fail(reterr, KELP_ERR_DENIED, "this user may not look into '%s': %s", path,
+                         strerror(EACCES));
     }
     if (!kelp_run_dir_is_run(path)) {
         struct stat info;

@@ -221,6 +221,20 @@ static void fill_result(struct kelp_launcher *launcher)
     kelp_ledger_result(&launcher->ledger, result);
 }
 
+/* Somebody may have removed the run's folder, or put another one in its place: what the run had
+ * written there is lost, and what is there now has no job. */
+static kelp_status check_folder(const struct kelp_launcher *launcher, struct kelp_error *reterr)
+{
+    const struct kelp_run_dir *run = launcher->launch->run;
+
+    return kelp_run_dir_is_held(run) && kelp_run_dir_is_held(&launcher->node.held)
+               ? KELP_OK
+               : kelp_fail(reterr, KELP_ERR_IO,
+                           "run folder '%s' was removed or replaced while the run went on; its job "
+                           "file, metrics and records are lost, only its end is there now",
+                           run->path);
+}
+
 /* What failed, when, and how to continue: etcd and result.json hold this text. */
 static void describe_giving_up(const struct kelp_launcher *launcher, struct kelp_error *error)
 {
@@ -270,6 +284,9 @@ int kelp__launch_conclude(struct kelp_launcher *launcher, kelp_status status,
         }
         if (status == KELP_OK && launcher->launch->job->model.kind == KELP_MODEL_PROGRAM) {
             status = save_plan(launcher, error);
+        }
+        if (status == KELP_OK) {
+            status = check_folder(launcher, error);
         }
     }
     if (status != KELP_OK && kelp_guard_stage(launcher->guard) == KELP_GUARD_STOP) {

@@ -321,6 +321,25 @@ bool kelp_run_dir_is_run(const char *path)
            access(job, F_OK) == 0;
 }
 
+bool kelp_run_dir_is_closed(const char *path)
+{
+    char job[KELP_RUN_PATH_MAX + 16];
+
+    return kelp_run_dir_path(path, "job.yaml", job, sizeof(job), NULL) == KELP_OK &&
+           access(job, F_OK) != 0 && errno == EACCES;
+}
+
+bool kelp_run_dir_is_held(const struct kelp_run_dir *run)
+{
+    char lock[KELP_RUN_PATH_MAX + 16];
+    struct stat locked, there;
+
+    return run->lock_fd < 0 ||
+           (kelp_run_dir_path(run->path, KELP_RUN_LOCK, lock, sizeof(lock), NULL) == KELP_OK &&
+            fstat(run->lock_fd, &locked) == 0 && stat(lock, &there) == 0 &&
+            locked.st_dev == there.st_dev && locked.st_ino == there.st_ino);
+}
+
 kelp_status kelp_run_dir_write(const struct kelp_run_dir *run, const char *name, const char *text,
                                struct kelp_error *reterr)
 {

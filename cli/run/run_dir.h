@@ -56,6 +56,13 @@ bool kelp_run_dir_running(const char *path);
 /* Is there a run in the folder? */
 bool kelp_run_dir_is_run(const char *path);
 
+/* Is the folder closed to this user, so that nobody can tell whether a run is in it? */
+bool kelp_run_dir_is_closed(const char *path);
+
+/* Is the folder still the one that was locked? False once it was removed, or another one has its
+ * name. True for a run that holds no lock. */
+bool kelp_run_dir_is_held(const struct kelp_run_dir *run);
+
 /*
  * The folder that runs/latest stands for now, when path is that link; else path itself. Whoever
  * goes on working in the folder must use this name: the link moves with the next run. Errors:

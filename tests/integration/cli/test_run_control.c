@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "cli/cluster/run_client.h"
+#include "common/base/files.h"
 #include "common/rpc/rpc.h"
 #include "tests/lib/commands/json_fields.h"
 #include "tests/lib/commands/run_terminal.h"
@@ -67,14 +68,19 @@ static long bytes_of(const char *path)
     return bytes;
 }
 
-/* Training has begun: there are digests on record. */
-static void start_training(void)
+/* Training has begun, with this key set: there are digests on record. */
+static void start_training_of(const char *key)
 {
     char path[300];
 
-    start(&train, (const char *[]){"train", "job.yaml", "--run", "runs/one", NULL});
+    start(&train, (const char *[]){"train", "job.yaml", "--run", "runs/one", "--set", key, NULL});
     (void)snprintf(path, sizeof(path), "%s/runs/one/digests.jsonl", folder.path);
     KELP_TEST_AWAIT_FROM(&train, bytes_of(path) > 0, "training does not begin");
+}
+
+static void start_training(void)
+{
+    start_training_of("train.lr=0.001");
 }
 
 /* Lines of daemons begin with their time; each is no older than the one before. */
@@ -429,6 +435,20 @@ KELP_TEST(name_freed)
     says(other, 0, "training has started");
     says((const char *[]){"stop", "s", NULL}, 0, "paused");
     etcd_fixture_stop(&etcd);
+}
+
+/* A run whose folder was removed on the way is not called done. */
+KELP_TEST(folder_removed)
+{
+    char path[300];
+
+    start_training_of("train.max_steps=15000");
+    (void)snprintf(path, sizeof(path), "%s/runs/one", folder.path);
+    ck_assert_int_eq(kelp_files_remove(path, NULL), KELP_OK);
+    (void)kelp_test_command_wait(&train, KELP_TEST_HANG_MS);
+    ck_assert_int_eq(train.exit_code, 1);
+    ck_assert_msg(strstr(train.err, "was removed or replaced while the run went on") != NULL, "%s",
+                  train.err);
 }
 
 /* Mistakes are one line. */

@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "cli/cluster/run_client.h"
 #include "cli/launch/ledger.h"
 #include "cli/run/result.h"
 #include "cli/run/run_dir.h"
@@ -121,6 +122,46 @@ KELP_TEST(test_lock)
     ck_assert(!kelp_run_dir_running("nowhere"));
     ck_assert_int_eq(kelp_run_dir_resume("r", &run, &error), KELP_OK);
     kelp_run_dir_close(&run);
+}
+
+/* A folder that was removed, or whose name another one has, is not the one that was locked. */
+KELP_TEST(test_held)
+{
+    struct kelp_run_dir run;
+
+    ck_assert_int_eq(kelp_run_dir_create("r", false, &run, &error), KELP_OK);
+    ck_assert(kelp_run_dir_is_held(&run));
+    ck_assert_int_eq(rename("r", "moved"), 0);
+    ck_assert(!kelp_run_dir_is_held(&run));
+    ck_assert_int_eq(mkdir("r", 0777), 0);
+    ck_assert_int_eq(close(open("r/lock", O_CREAT | O_WRONLY | O_CLOEXEC, 0600)), 0);
+    ck_assert(!kelp_run_dir_is_held(&run));
+    kelp_run_dir_close(&run);
+    ck_assert(kelp_run_dir_is_held(&run));
+}
+
+/* A folder that this user may not look into is not called empty. */
+KELP_TEST(test_closed)
+{
+    char path[KELP_RUN_PATH_MAX + 1];
+    struct kelp_run_dir run;
+
+    ck_assert_int_eq(kelp_run_dir_create("r", false, &run, &error), KELP_OK);
+    ck_assert_int_eq(kelp_run_dir_write(&run, "job.yaml", "name: x\n", &error), KELP_OK);
+    kelp_run_dir_close(&run);
+    ck_assert_int_eq(kelp_run_choose("r", path, &error), KELP_OK);
+    ck_assert_int_eq(chmod("r", 0), 0);
+    pid_t pid = fork();
+    if (pid == 0) {
+        const bool closed = (geteuid() != 0 || setuid(65534) == 0) && /* root may look everywhere */
+                            kelp_run_choose("r", path, &error) == KELP_ERR_DENIED &&
+                            strstr(error.text, "Permission denied");
+        _exit(closed ? 0 : 1);
+    }
+    int wait_status = 0;
+    ck_assert_int_eq(waitpid(pid, &wait_status, 0), pid);
+    ck_assert_int_eq(chmod("r", 0700), 0);
+    ck_assert_int_eq(wait_status, 0);
 }
 
 /* Runs that begin in the same moment under one name get folders of their own. */
