@@ -426,15 +426,6 @@ cudaError_t cudaSetDevice(int index)
     return cudaSuccess;
 }
 
-/* Memory lies between guards, whose first bytes say how large it is; AddressSanitizer has its own.
- */
-#ifdef __SANITIZE_ADDRESS__
-#define GUARD 0u
-#else
-#define GUARD 256u
-#endif
-#define GUARD_BYTE 0xa5
-
 static uint32_t overruns;
 static size_t largest;
 
@@ -450,6 +441,36 @@ uint64_t kelp_cuda_emulated_largest(void)
     return ret;
 }
 
+/* Memory of the device, NULL when there is not so much; and its end. */
+#ifdef __SANITIZE_ADDRESS__ /* has guards of its own */
+static void *memory_new(size_t bytes)
+{
+    void *memory = nullptr;
+    return posix_memalign(&memory, 256, bytes) == 0 ? memory : nullptr;
+}
+
+static void memory_end(void *memory)
+{
+    free(memory);
+}
+#else
+/* It lies between guards, whose first bytes say how large it is. */
+#define GUARD      256u
+#define GUARD_BYTE 0xa5
+
+static void *memory_new(size_t bytes)
+{
+    void *all = nullptr;
+    if (posix_memalign(&all, 256, bytes + 2 * GUARD) != 0) {
+        return nullptr;
+    }
+    unsigned char *begin = static_cast<unsigned char *>(all) + GUARD;
+    memset(all, GUARD_BYTE, GUARD);
+    memset(begin + bytes, GUARD_BYTE, GUARD);
+    memcpy(all, &bytes, sizeof(bytes));
+    return begin;
+}
+
 static bool is_whole(const unsigned char *guard, size_t begin)
 {
     for (size_t i = begin; i < GUARD; i++) {
@@ -460,39 +481,38 @@ static bool is_whole(const unsigned char *guard, size_t begin)
     return true;
 }
 
-cudaError_t cudaMalloc(void **memory, size_t bytes)
+static void memory_end(void *memory)
 {
-    void *all = nullptr;
-    if (bytes > MEMORY_MAX || posix_memalign(&all, 256, bytes + 2 * GUARD) != 0) {
-        return cudaErrorMemoryAllocation;
+    if (!memory) {
+        return;
     }
-    unsigned char *begin = static_cast<unsigned char *>(all) + GUARD;
-    memset(all, GUARD_BYTE, GUARD);
-    memset(begin, 0xff, bytes); /* NaN */
-    memset(begin + bytes, GUARD_BYTE, GUARD);
-    if (GUARD != 0) {
-        memcpy(all, &bytes, sizeof(bytes));
-    }
-    kelp_emulated::races_memory(begin, bytes);
-    largest = bytes > largest ? bytes : largest;
-    *memory = begin;
-    return cudaSuccess;
-}
-
-cudaError_t cudaFree(void *memory)
-{
     unsigned char *begin = static_cast<unsigned char *>(memory);
     size_t bytes = 0;
-    if (GUARD == 0 || !memory) {
-        free(memory);
-        return cudaSuccess;
-    }
     memcpy(&bytes, begin - GUARD, sizeof(bytes));
     if (bytes > MEMORY_MAX || !is_whole(begin - GUARD, sizeof(bytes)) ||
         !is_whole(begin + bytes, 0)) {
         overruns++;
     }
     free(begin - GUARD);
+}
+#endif
+
+cudaError_t cudaMalloc(void **memory, size_t bytes)
+{
+    void *all = bytes <= MEMORY_MAX ? memory_new(bytes) : nullptr;
+    if (!all) {
+        return cudaErrorMemoryAllocation;
+    }
+    memset(all, 0xff, bytes); /* NaN */
+    kelp_emulated::races_memory(all, bytes);
+    largest = bytes > largest ? bytes : largest;
+    *memory = all;
+    return cudaSuccess;
+}
+
+cudaError_t cudaFree(void *memory)
+{
+    memory_end(memory);
     return cudaSuccess;
 }
 
