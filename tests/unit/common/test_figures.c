@@ -209,7 +209,7 @@ KELP_TEST(help_and_type_stand_once)
 {
     kelp_figures_set(&figures, KELP_FIGURE_SHARD_FOLLOWED, 3);
     (void)print_as(KELP_FIGURE_OF_PS, "shard-0");
-    ck_assert(has("# HELP kelp_shard_partitions Partitions that are here\n"
+    ck_assert(has("# HELP kelp_shard_partitions Partitions on this shard\n"
                   "# TYPE kelp_shard_partitions gauge\n"
                   "kelp_shard_partitions{place=\"follower\"} 3\n"));
     kelp_figures_set(&figures, KELP_FIGURE_SHARD_LED, 2);
