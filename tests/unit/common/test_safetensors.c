@@ -41,6 +41,7 @@ static size_t build(unsigned char *bytes, const char *header, size_t data_bytes)
     return 8 + header_bytes + data_bytes;
 }
 
+KELP_SUITE(.fork_each = true)
 KELP_CASE("safetensors", .setup = setup, .teardown = teardown)
 
 static float float_of(uint32_t bits)

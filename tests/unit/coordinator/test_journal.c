@@ -88,6 +88,7 @@ static kelp_status append(struct kelp_record record)
     return kelp_journal_append(journal, &record, NULL);
 }
 
+KELP_SUITE(.fork_each = true)
 KELP_CASE("files", .setup = setup, .teardown = teardown)
 
 /* Each kind of entry, as people and tools read it. */
