@@ -257,9 +257,9 @@ const struct kelp_histogram_row kelp_histogram_rows[KELP_HISTOGRAM_COUNT] = {
     [KELP_HISTOGRAM_SHARD_STEP] =
         {"kelp_shard_step_seconds", NULL, KELP_FIGURE_OF_PS, step_bounds,
          "Time from a partition's first push of a step to its new weights"},
-    [KELP_HISTOGRAM_WORKER_DATA] =
-        {"kelp_worker_step_seconds", "part=\"data\"", KELP_FIGURE_OF_WORKER, step_bounds,
-         "Time of a step: samples, computing, encoding, waiting"},
+    [KELP_HISTOGRAM_WORKER_DATA] = {"kelp_worker_step_seconds", "part=\"data\"",
+                                    KELP_FIGURE_OF_WORKER, step_bounds,
+                                    "Time of a step: samples, computing, encoding, waiting"},
     [KELP_HISTOGRAM_WORKER_COMPUTE] = {"kelp_worker_step_seconds", "part=\"compute\"",
                                        KELP_FIGURE_OF_WORKER, step_bounds, NULL},
     [KELP_HISTOGRAM_WORKER_PUSH] = {"kelp_worker_step_seconds", "part=\"push\"",
