@@ -189,23 +189,36 @@ static inline uint64_t kelp__cuda_conv2d_weight_tiles(const struct kelp__cuda_co
            ((conv->depth - 1) / KELP_CUDA_CONV2D_WEIGHT_COLUMNS + 1);
 }
 
-/* The most parts that dweight's sum is cut into: as many as it takes to fill a device. */
-static inline uint32_t kelp__cuda_conv2d_tile_parts_max(const struct kelp__cuda_conv2d *conv)
+/* The most parts that dweight's sum is cut into, where each is so many blocks: as many as it takes
+ * to fill a device. */
+static inline uint32_t kelp__cuda_conv2d_parts_to_fill(uint64_t blocks)
 {
-    const uint64_t tiles = kelp__cuda_conv2d_weight_tiles(conv);
-    return tiles < KELP_CUDA_CONV2D_TILE_BLOCKS ? (uint32_t)(KELP_CUDA_CONV2D_TILE_BLOCKS / tiles)
-                                                : 1;
+    return blocks < KELP_CUDA_CONV2D_TILE_BLOCKS ? (uint32_t)(KELP_CUDA_CONV2D_TILE_BLOCKS / blocks)
+                                                 : 1;
 }
 
-/* Places of y that a part adds up, all but the last one: whole steps of a tile. */
+/* Places of y that a part adds up, all but the last one: whole steps, and `least` or more where
+ * there is more than one part. */
+static inline uint32_t kelp__cuda_conv2d_part(uint64_t places, uint64_t parts_max, uint64_t least,
+                                              uint64_t step)
+{
+    const uint64_t worthwhile = places / least;
+    const uint64_t parts = worthwhile < parts_max ? worthwhile : parts_max;
+    return (uint32_t)(parts <= 1 ? places : ((places - 1) / parts / step + 1) * step);
+}
+
+static inline uint32_t kelp__cuda_conv2d_tile_parts_max(const struct kelp__cuda_conv2d *conv)
+{
+    return kelp__cuda_conv2d_parts_to_fill(kelp__cuda_conv2d_weight_tiles(conv));
+}
+
+/* The steps are a tile's. */
 static inline uint32_t kelp__cuda_conv2d_tile_part(const struct kelp__cuda_conv2d *conv,
                                                    uint32_t samples)
 {
-    const uint64_t places = (uint64_t)samples * conv->output;
-    const uint64_t worthwhile = places / KELP_CUDA_CONV2D_PART_MIN;
-    uint64_t parts = kelp__cuda_conv2d_tile_parts_max(conv);
-    parts = worthwhile < parts ? worthwhile : parts;
-    return (uint32_t)(parts <= 1 ? places : ((places - 1) / parts / 32 + 1) * 32);
+    return kelp__cuda_conv2d_part((uint64_t)samples * conv->output,
+                                  kelp__cuda_conv2d_tile_parts_max(conv), KELP_CUDA_CONV2D_PART_MIN,
+                                  32);
 }
 
 /* Workspace: the weights as tiles take them, or the sums of dweight's parts. */
@@ -272,20 +285,15 @@ static inline uint64_t kelp__cuda_conv2d_channel_kinds(const struct kelp__cuda_c
 
 static inline uint32_t kelp__cuda_conv2d_channel_parts_max(const struct kelp__cuda_conv2d *conv)
 {
-    const uint64_t kinds = kelp__cuda_conv2d_channel_kinds(conv);
-    return kinds < KELP_CUDA_CONV2D_TILE_BLOCKS ? (uint32_t)(KELP_CUDA_CONV2D_TILE_BLOCKS / kinds)
-                                                : 1;
+    return kelp__cuda_conv2d_parts_to_fill(kelp__cuda_conv2d_channel_kinds(conv));
 }
 
-/* Places of y that a part adds up, all but the last one. */
 static inline uint32_t kelp__cuda_conv2d_channel_part(const struct kelp__cuda_conv2d *conv,
                                                       uint32_t samples)
 {
-    const uint64_t places = (uint64_t)samples * conv->output;
-    const uint64_t worthwhile = places / KELP_CUDA_CONV2D_CHANNEL_PART;
-    uint64_t parts = kelp__cuda_conv2d_channel_parts_max(conv);
-    parts = worthwhile < parts ? worthwhile : parts;
-    return (uint32_t)(parts <= 1 ? places : (places - 1) / parts + 1);
+    return kelp__cuda_conv2d_part((uint64_t)samples * conv->output,
+                                  kelp__cuda_conv2d_channel_parts_max(conv),
+                                  KELP_CUDA_CONV2D_CHANNEL_PART, 1);
 }
 
 /* ---- channels last --------------------------------------------------------------------------- */
