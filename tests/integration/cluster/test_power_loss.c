@@ -121,6 +121,25 @@ static struct kelp_run_checkpoint await_commit(long step)
     return kelp_run_await_checkpoint(&run, (struct kelp_run_wanted){.step = step});
 }
 
+static void signal_workers(int signal_number)
+{
+    static const char *const workers[] = {"worker-0", "worker-1"};
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(workers); i++) {
+        (void)kelp_test_command_signal(&run.command, "kelp-worker", workers[i], signal_number);
+    }
+}
+
+/* The first checkpoint of this generation. Workers stand still once they have passed its step: so
+ * the job does not end before it is on disk, however slow the disk is. */
+static struct kelp_run_checkpoint hold_after_commit(unsigned generation)
+{
+    struct kelp_run_wanted wanted = {.file = "*", .generation = generation};
+    kelp_run_await_step(&run, (double)kelp_run_await_checkpoint(&run, wanted).step);
+    signal_workers(SIGSTOP);
+    wanted.file = NULL;
+    return kelp_run_await_checkpoint(&run, wanted);
+}
+
 /* Every process at once, then what the disk holds. */
 static void lose_power(uint64_t seed)
 {
@@ -148,20 +167,6 @@ KELP_TEST(quiet)
     finish_with_quiet_digest("quiet");
 }
 
-/* Workers stand still once they have passed the step of this generation's first checkpoint: so the
- * job does not end before that is on disk, however slow the disk is. Its commit is waited for. */
-static struct kelp_run_checkpoint await_commit_of(unsigned generation)
-{
-    static const char *const workers[] = {"worker-0", "worker-1"};
-    struct kelp_run_wanted wanted = {.file = "*", .generation = generation};
-    kelp_run_await_step(&run, (double)kelp_run_await_checkpoint(&run, wanted).step);
-    for (size_t i = 0; i < KELP_ARRAY_COUNT(workers); i++) {
-        (void)kelp_test_command_signal(&run.command, "kelp-worker", workers[i], SIGSTOP);
-    }
-    wanted.file = NULL;
-    return kelp_run_await_checkpoint(&run, wanted);
-}
-
 /* Three times in one run, once for each way of losing what was not synced; a checkpoint that was
  * committed is there each time. The first time the disk is so slow that manifest.json is not synced
  * yet. A resumed job writes it again before it opens a generation, which is what counts as a
@@ -172,7 +177,7 @@ KELP_TEST(power_three_times)
     set(KELP_FAULTDISK_SLOW, 20);
     start_new();
     for (int round = 0; round < 3; round++) {
-        committed = await_commit_of(committed.generation + 1);
+        committed = hold_after_commit(committed.generation + 1);
         lose_power((uint64_t)round);
         const struct kelp_run_wanted wanted = {.file = "shard-*", .step = committed.step};
         ck_assert_int_ge(kelp_run_newest(&run, wanted).step, committed.step);
@@ -197,12 +202,14 @@ KELP_LOOP_TEST(power_while_writing, 0, 2)
 }
 
 /* The disk fails for a while: checkpoints fail meanwhile, and the reason is said; no process is
- * lost by it, and when the disk works again, so do checkpoints. */
+ * lost by it, and when the disk works again, so do checkpoints. No checkpoint is being written when
+ * it begins to fail: a slow disk would keep it until the job's last steps. */
 static void disk_fails(enum kelp_faultdisk_mode mode, const char *reason, const char *what)
 {
     start_new();
-    long step = await_commit(200).step;
+    long step = hold_after_commit(1).step;
     set(mode, 0);
+    signal_workers(SIGCONT);
     kelp_test_command_await(&run.command, "; the next one is taken when it is due");
     char *said = kelp_test_command_peek(&run.command);
     ck_assert_msg(strstr(strstr(said, "a checkpoint failed"), reason) != NULL, "it said:\n%s",
