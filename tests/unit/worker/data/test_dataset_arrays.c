@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "tests/unit/worker/dataset_files.h"
+#include "tests/unit/worker/data/dataset_files.h"
 
 /* ---- npy ----------------------------------------------------------------------------------- */
 

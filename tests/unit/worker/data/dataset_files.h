@@ -2,8 +2,8 @@
  * Data sets of files in a folder that lives as long as a test: for the tests of arrays, images and
  * tensors.
  */
-#ifndef KELP_TESTS_UNIT_WORKER_DATASET_FILES_H
-#define KELP_TESTS_UNIT_WORKER_DATASET_FILES_H
+#ifndef KELP_TESTS_UNIT_WORKER_DATA_DATASET_FILES_H
+#define KELP_TESTS_UNIT_WORKER_DATA_DATASET_FILES_H
 
 #include <stdarg.h>
 #include <stdio.h>

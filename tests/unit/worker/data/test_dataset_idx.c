@@ -3,7 +3,7 @@
 #include <string.h>
 #include <zlib.h>
 
-#include "tests/unit/worker/dataset_files.h"
+#include "tests/unit/worker/data/dataset_files.h"
 
 static size_t gzip_bytes(const void *bytes, size_t count, uint8_t *ret, size_t room)
 {

@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "tests/unit/worker/dataset_files.h"
+#include "tests/unit/worker/data/dataset_files.h"
 
 /* x F32 [3,2] = 1..6, z F32 [2,3] over 7..12, y F32 [3] = 13..15, i I64 [3] = ids, d F64 [1]
  * spelled out, so that the reader is not tested against our own writer alone. */
