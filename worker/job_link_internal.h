@@ -104,11 +104,14 @@ struct kelp_job_link {
     } traced;
 };
 
-/* Give the event to the stepper, and carry out what it says. */
+/* job_link_actions.c. Give the event to the stepper, and carry out what it decides. */
 void kelp__job_link_event(struct kelp_job_link *job_link, const struct kelp_stepper_event *event);
+/* Carry out job_link->actions, which the stepper has written. */
+void kelp__job_link_carry_out(struct kelp_job_link *job_link);
 /* Did the event lead to an action of this kind? NULL: no. */
 const struct kelp_stepper_action *kelp__job_link_action(const struct kelp_job_link *job_link,
                                                         enum kelp_stepper_action_kind kind);
+
 /* The first failure is what kelp_job_link_next() reports. */
 void kelp__job_link_fail(struct kelp_job_link *job_link, const struct kelp_error *error);
 void kelp__job_link_end_timer(struct kelp_rpc_timer **timer);
