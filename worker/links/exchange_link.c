@@ -177,8 +177,9 @@ static kelp_status hear_reply(struct kelp_shard_link *link, const Kelp__V1__Exch
     }
     if (!link->heard) {
         link->heard = true;
-        kelp_log_info("shard answers shard=%s address=%s transport=%s", link->place.shard,
-                      link->place.address, link->shared ? "shm" : "grpc");
+        kelp_log(link->options.stream == 0 ? KELP_LOG_INFO : KELP_LOG_DEBUG,
+                 "shard answers shard=%s address=%s transport=%s stream=%u", link->place.shard,
+                 link->place.address, link->shared ? "shm" : "grpc", link->options.stream);
         link->options.events->opened(link, link->options.user);
     }
     if (reply->generation != link->options.generation) {
@@ -258,8 +259,8 @@ static void on_closed(struct kelp_rpc_stream *stream, kelp_status status, const 
     }
     link->unshared = link->unshared || (link->shared && is_for_good(link, status));
     if (!link->told) {
-        kelp_log_warn("shard stream ended shard=%s address=%s status=%s reason=\"%s\"",
-                      link->place.shard, link->place.address, kelp_status_name(status), text);
+        kelp_log_warn("shard stream ended shard=%s status=%s reason=\"%s\"", link->place.shard,
+                      kelp_status_name(status), text);
         link->told = true; /* once until it works again */
     }
     (void)snprintf(link->cause, sizeof(link->cause), "%s",

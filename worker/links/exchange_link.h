@@ -46,6 +46,7 @@ struct kelp_shard_link_options {
     const struct kelp_plan *plan;
     uint32_t lanes;
     uint32_t number; /* of the link, for its owner */
+    uint32_t stream; /* among those to that shard: the first one is news */
     uint32_t *alive; /* counts links that have not ended; must outlive them */
     enum kelp_transport transport;
     enum kelp_precision precision;

@@ -46,9 +46,9 @@ static void train(struct kelp_run *run, const char *kind, const char *streams,
                   const char *const *more)
 {
     char kind_set[40], streams_set[40], what[80];
-    const char *args[KELP_TEST_ARGS_MAX] = {"--workers", "2",     "--set",
-                                            kind_set,    "--set", streams_set};
-    size_t count = 6;
+    const char *args[KELP_TEST_ARGS_MAX] = {"--workers", "2",         "--set",       kind_set,
+                                            "--set",     streams_set, "--log-level", "debug"};
+    size_t count = 8;
 
     (void)snprintf(kind_set, sizeof(kind_set), "transport.kind=%s", kind);
     (void)snprintf(streams_set, sizeof(streams_set), "transport.streams=%s", streams);
@@ -79,9 +79,13 @@ KELP_TEST(one_digest_for_any_number)
         struct kelp_run run;
         train(&run, cases[i].kind, cases[i].streams, NULL);
         for (int w = 0; w < 2; w++) {
-            ck_assert_uint_eq(
-                count_lines(&run, w == 0 ? "worker-0" : "worker-1", " shard answers "),
-                SHARDS * cases[i].opened);
+            const char *worker = w == 0 ? "worker-0" : "worker-1";
+            char news[64];
+
+            (void)snprintf(news, sizeof(news), " info  worker/%s shard answers ", worker);
+            ck_assert_uint_eq(count_lines(&run, worker, " shard answers "),
+                              SHARDS * cases[i].opened);
+            ck_assert_uint_eq(count_lines(&run, worker, news), SHARDS);
         }
         kelp_run_fini(&run);
     }
