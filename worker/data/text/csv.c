@@ -67,6 +67,12 @@ static kelp_status slide(struct kelp_csv *csv, struct kelp_error *reterr)
 
 static kelp_status check_line(const struct kelp_csv *csv, struct kelp_error *reterr)
 {
+    if (csv->line_number == 1 && memchr(csv->line, '\r', csv->line_bytes)) {
+        return kelp_fail(reterr, KELP_ERR_FORMAT,
+                         "%s:1: the lines end with carriage returns (CR) alone; save the file with "
+                         "LF or CR LF at the end of each line",
+                         csv->name);
+    }
     if (csv->line_bytes > KELP_CSV_LINE_MAX) {
         return kelp_fail(reterr, KELP_ERR_LIMIT,
                          "%s:%" PRIu64

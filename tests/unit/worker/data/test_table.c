@@ -294,6 +294,7 @@ struct mistake {
 static const struct mistake mistakes[] = {
     {"", "", KELP_ERR_FORMAT, "data.csv:1: the file is empty"},
     {"x,y\n", "", KELP_ERR_INVALID, "no row is left"},
+    {"x,y\r1,2\r3,4\r", "", KELP_ERR_FORMAT, "data.csv:1: the lines end with carriage returns"},
     {"x,z\n1,2\n", "", KELP_ERR_INVALID, "data.csv:1: column y: no such column|data.targets"},
     {"x,x,y\n1,2,3\n", "", KELP_ERR_FORMAT, "data.csv:1: column x: stands twice"},
     {"x,y\n1,2\n1\n", "", KELP_ERR_FORMAT, "data.csv:3: column y: missing, the row has 1 of 2"},
