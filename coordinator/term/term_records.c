@@ -236,6 +236,22 @@ uint64_t kelp__term_filed_version(const struct kelp_term *term)
     return first && !stuck ? first->word.version : UINT64_MAX;
 }
 
+static void explain_untaken(const struct kelp_term *term, kelp_status status,
+                            char reason[KELP_COORDINATOR_REASON_MAX + 1])
+{
+    const char *trouble = term->records.trouble;
+
+    if (status == KELP_ERR_LIMIT) {
+        (void)snprintf(reason, KELP_COORDINATOR_REASON_MAX + 1,
+                       "%d records wait for the disk, and no more are kept: %.400s",
+                       KELP_COORDINATOR_RECORDS_MAX,
+                       trouble[0] != '\0' ? trouble : "it has not taken any for a while");
+    } else {
+        (void)snprintf(reason, KELP_COORDINATOR_REASON_MAX + 1,
+                       "a record of a completed step was not taken: %s", kelp_status_text(status));
+    }
+}
+
 /* False: it was not taken, and the job has failed with that. */
 static bool apply_record(struct kelp_term *term, const struct kelp_link_report *report,
                          size_t index, uint64_t generation)
@@ -247,9 +263,8 @@ static bool apply_record(struct kelp_term *term, const struct kelp_link_report *
         status = kelp_progress_record(&term->progress, &record);
     }
     if (status != KELP_OK) {
-        char reason[128];
-        (void)snprintf(reason, sizeof(reason), "a record of a completed step was not taken: %s",
-                       kelp_status_text(status));
+        char reason[KELP_COORDINATOR_REASON_MAX + 1];
+        explain_untaken(term, status, reason);
         kelp__term_fail_job(term, reason);
         return false;
     }

@@ -1,5 +1,6 @@
 /* Leadership and terms: when a term begins and ends, and what it does not do before it may. */
 #include <stdio.h>
+#include <string.h>
 
 #include "tests/lib/cores/leadership_bench.h"
 #include "tests/lib/suite.h"
@@ -441,6 +442,30 @@ KELP_TEST(reason_of_a_full_disk)
     ck_assert_int_eq(leadership_bench.done.files, 2);
     kelp_term_filed(term, &(struct kelp_filed){.count = 2});
     expect_reason("the job is over, and its end is being written to etcd");
+}
+
+/* Records wait in memory, up to a number: beyond that the job fails with the disk's own words. */
+KELP_TEST(too_many_records_wait)
+{
+    const struct kelp_filed full = {.status = KELP_ERR_NO_SPACE, .text = "m: no space is left"};
+    char expected[KELP_COORDINATOR_REASON_MAX + 1];
+    kelp_leadership_elected(&leadership_bench.machine, 10);
+    leadership_answer_read(1);
+    leadership_join();
+    leadership_connect_one("shard-0", 1);
+    struct kelp_link *link = leadership_bench.done.link;
+    struct kelp_term *term = leadership_bench.machine.term;
+    report_record(link, 0);
+    kelp_term_held(term, 1, KELP_OK, "");
+    kelp_term_filed(term, &full);
+    for (uint64_t version = 1; version <= KELP_COORDINATOR_RECORDS_MAX; version++) {
+        report_record(link, version);
+    }
+    int length =
+        snprintf(expected, sizeof(expected),
+                 "%d records wait for the disk, and no more are kept: m: no space is left; ",
+                 KELP_COORDINATOR_RECORDS_MAX);
+    ck_assert_int_eq(strncmp(term->placement.reason, expected, (size_t)length), 0);
 }
 
 /* A shard leads both partitions of generation 1, which nobody can bring together again. */
