@@ -94,12 +94,6 @@ struct pause {
     struct kelp_result result;
 };
 
-/* Its hosts may have ended already: then the result is all there is. */
-static bool is_over(struct kelp_job_client *client, struct pause *pause, uint32_t left_ms)
-{
-    return kelp_run_result_get(client, left_ms, NULL, &pause->result, NULL) == KELP_OK;
-}
-
 static bool ask_for_pause(struct kelp_job_client *client, uint32_t left_ms, void *user,
                           struct kelp_job_look *look)
 {
@@ -107,8 +101,10 @@ static bool ask_for_pause(struct kelp_job_client *client, uint32_t left_ms, void
     Kelp__V1__StatusReply *reply = NULL;
     uint64_t serial = 0;
 
-    if (is_over(client, pause, left_ms)) {
-        return true;
+    /* Its hosts may have ended already: then the result is all there is. */
+    look->error.status = kelp_run_result_get(client, left_ms, NULL, &pause->result, &look->error);
+    if (look->error.status == KELP_OK || look->error.status == KELP_ERR_UNREACHABLE) {
+        return look->error.status == KELP_OK;
     }
     look->error.status = kelp_job_client_status(client, left_ms, &reply, &look->error);
     if (look->error.status != KELP_OK) {

@@ -438,6 +438,9 @@ static int submit_job(struct submit *submit)
         kelp_options_text(submit->given, "certs"), &submit->client, &error);
     if (status == KELP_OK) {
         status = look_at_etcd(submit, &error);
+        if (status == KELP_ERR_FORMAT || status == KELP_ERR_DENIED) { /* no etcd, or not for us */
+            return kelp_complain(KELP_EXIT_UNREACHABLE, "%s", error.text);
+        }
     }
     if (status == KELP_OK) {
         status = (is_apart(submit) ? make_no_run : make_run)(submit, &error);

@@ -65,11 +65,10 @@ struct ending {
 
 /* The result first, then where its run is: an etcd that is slow then is asked again for that alone.
  * Errors: KELP_ERR_TIMEOUT, and what is final. */
-static kelp_status wait_for_ending(struct kelp_job_client *client, uint64_t timeout_ms,
+static kelp_status wait_for_ending(struct kelp_job_client *client, uint64_t end_ms,
                                    struct ending *ending, struct kelp_error *reterr)
 {
     const uint64_t begin_ms = kelp_clock_ms();
-    const uint64_t end_ms = begin_ms + timeout_ms;
     struct kelp_display display;
     bool over = false;
     kelp_status status;
@@ -127,7 +126,11 @@ static int wait_for_end(const struct kelp_options *given)
     if (status != KELP_OK) {
         return kelp_complain(KELP_EXIT_USAGE, "%s", error.text);
     }
-    status = wait_for_ending(client, kelp_options_duration_ms(given, "timeout"), &ending, &error);
+    const uint64_t end_ms = kelp_clock_ms() + kelp_options_duration_ms(given, "timeout");
+    status = kelp_job_client_reach(client, kelp_options_duration_ms(given, "timeout"), &error);
+    if (status == KELP_OK) {
+        status = wait_for_ending(client, end_ms, &ending, &error);
+    }
     kelp_job_client_close(client);
     if (status != KELP_OK) {
         free(ending.text);

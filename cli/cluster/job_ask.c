@@ -9,6 +9,7 @@
 
 #define POLL_US  50000 /* between questions */
 #define QUIET_MS 1000  /* a leader that does not answer is no news before */
+#define LOOK_MS  10000 /* of one look: one that is not answered is news then */
 
 /* Asking again gives the same answer. */
 static bool is_refused(kelp_status status)
@@ -37,21 +38,26 @@ static bool was_cut_short(const struct kelp_job_look *look, uint64_t begin_ms, u
 
 enum end { IT_IS_SO, REFUSED, LATE };
 
-static enum end ask_until(struct kelp_job_client *client, uint32_t timeout_ms,
+static uint32_t left(uint64_t now_ms, uint64_t end_ms)
+{
+    return end_ms - now_ms < LOOK_MS ? (uint32_t)(end_ms - now_ms) : LOOK_MS;
+}
+
+static enum end ask_until(struct kelp_job_client *client, uint64_t begin_ms, uint64_t end_ms,
                           const struct kelp_job_ask *ask, struct kelp_job_look *look)
 {
     struct kelp_display display;
     enum end end = LATE;
-    const uint64_t begin_ms = kelp_clock_ms();
-    const uint64_t end_ms = begin_ms + timeout_ms;
+    bool looked = false;
 
     kelp_display_init(&display, STDERR_FILENO);
-    for (uint64_t now = begin_ms; now < end_ms; now = kelp_clock_ms()) {
+    for (uint64_t now = kelp_clock_ms(); now < end_ms || !looked; now = kelp_clock_ms()) {
         struct kelp_job_look newer = {.exit_status = 0};
-        bool is_so = ask->look(client, (uint32_t)(end_ms - now), ask->user, &newer);
-        if (now == begin_ms || !was_cut_short(&newer, now, end_ms)) {
+        bool is_so = ask->look(client, now < end_ms ? left(now, end_ms) : 1, ask->user, &newer);
+        if (!looked || !was_cut_short(&newer, now, end_ms)) {
             *look = newer;
         }
+        looked = true;
         if (is_so || is_refused(look->error.status)) {
             end = is_so ? IT_IS_SO : REFUSED;
             break;
@@ -89,7 +95,13 @@ int kelp_job_ask(const struct kelp_options *given, const char *typed,
                                &look.error) != KELP_OK) {
         return kelp_complain(KELP_EXIT_USAGE, "%s", look.error.text);
     }
-    switch (ask_until(client, (uint32_t)kelp_options_duration_ms(given, "timeout"), ask, &look)) {
+    const uint64_t begin_ms = kelp_clock_ms();
+    const uint64_t end_ms = begin_ms + kelp_options_duration_ms(given, "timeout");
+    if (kelp_job_client_reach(client, end_ms - begin_ms, &look.error) != KELP_OK) {
+        kelp_job_client_close(client);
+        return kelp_complain(KELP_EXIT_UNREACHABLE, "%s", look.error.text);
+    }
+    switch (ask_until(client, begin_ms, end_ms, ask, &look)) {
     case IT_IS_SO:
         break;
     case REFUSED:

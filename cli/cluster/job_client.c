@@ -149,6 +149,22 @@ kelp_status kelp_job_client_forget(struct kelp_job_client *client, const char *n
     return kelp_etcd_delete_prefix(client->etcd, key, deadline_ms, reterr);
 }
 
+kelp_status kelp_job_client_reach(struct kelp_job_client *client, uint64_t timeout_ms,
+                                  struct kelp_error *reterr)
+{
+    const uint32_t deadline_ms =
+        timeout_ms < KELP_JOB_CLIENT_REACH_MS ? (uint32_t)timeout_ms : KELP_JOB_CLIENT_REACH_MS;
+    char *value = NULL;
+
+    kelp_status status = kelp_job_client_get(client, "coordinator", deadline_ms, &value, reterr);
+    free(value);
+    if (status == KELP_OK || status == KELP_ERR_NOT_FOUND) {
+        return KELP_OK;
+    }
+    kelp_error_prefix(reterr, "job '%s' cannot be reached", client->job);
+    return status;
+}
+
 static kelp_status parse_address(const char *value, char *address, size_t address_bytes,
                                  struct kelp_error *reterr)
 {

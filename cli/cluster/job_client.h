@@ -17,6 +17,7 @@
 #define KELP_JOB_CLIENT_KEY_MAX     255       /* bytes of an etcd key of a job */
 #define KELP_JOB_CLIENT_ANSWER_MAX  (4 << 20) /* bytes of a status: thousands of workers */
 #define KELP_JOB_CLIENT_ADDRESS_MAX 255
+#define KELP_JOB_CLIENT_REACH_MS    10000 /* an etcd that said nothing until then is not there */
 
 struct kelp_job_client;
 
@@ -43,6 +44,14 @@ void kelp_job_client_key(const struct kelp_job_client *client, const char *name,
 kelp_status kelp_job_client_get(struct kelp_job_client *client, const char *name,
                                 uint32_t deadline_ms, char **ret_value,
                                 struct kelp_error *reterr) KELP_MUST_USE;
+
+/*
+ * Does its etcd answer, within timeout_ms and KELP_JOB_CLIENT_REACH_MS? Who waits for a job asks
+ * that first: what is lost later may come back, what was never there is a wrong address. Errors:
+ * those of kelp_etcd_get(); the text names the job.
+ */
+kelp_status kelp_job_client_reach(struct kelp_job_client *client, uint64_t timeout_ms,
+                                  struct kelp_error *reterr) KELP_MUST_USE;
 
 /* Remove all keys that begin with /kelp/<job>/<name>. */
 kelp_status kelp_job_client_forget(struct kelp_job_client *client, const char *name,
