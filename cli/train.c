@@ -346,11 +346,13 @@ static int say_outcome(const struct train *train, int exit_status)
         return kelp_complain(exit_status, "%s", result->after);
     }
     if (result->unheld) {
+        const bool refused = strcmp(result->status, "failed") == 0;
         return kelp_complain(exit_status,
-                             "%s before training went on%s%s; nothing of the run has changed, and "
-                             "kelp train --resume --run %s goes on with it; see %s/logs",
-                             result->status, result->reason[0] ? ": " : "", result->reason, path,
-                             path);
+                             "%s before training went on%s%s; nothing of the run has changed%s%s%s"
+                             "; see %s/logs",
+                             result->status, result->reason[0] ? ": " : "", result->reason,
+                             refused ? "" : ", and kelp train --resume --run ", refused ? "" : path,
+                             refused ? "" : " goes on with it", path);
     }
     if (strcmp(result->status, "failed") == 0) {
         return kelp_complain(exit_status, "%s; see %s/logs", result->reason, path);

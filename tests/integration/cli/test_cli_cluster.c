@@ -266,6 +266,7 @@ KELP_TEST(test_failed_resume_external_etcd)
     ck_assert_msg(runs.verb.exit_code == 4 || runs.verb.exit_code == 2, "exit %d: %s",
                   runs.verb.exit_code, runs.verb.err);
     ck_assert_ptr_nonnull(strstr(runs.verb.err, "nothing of the run has changed"));
+    ck_assert_ptr_null(strstr(runs.verb.err, "goes on with it"));
     char *spec_now = spec_in_etcd(url, "/kelp/short/spec");
     char *state_now = spec_in_etcd(url, "/kelp/short/state");
     ck_assert_str_eq(spec_now, spec);
