@@ -15,6 +15,7 @@
 #include "cli/launch/launcher.h"
 #include "cli/plot/plot_run.h"
 #include "cli/preflight/notices.h"
+#include "cli/preflight/open_files.h"
 #include "cli/preflight/preflight.h"
 #include "cli/preflight/run_plugin.h"
 #include "cli/preflight/script.h"
@@ -598,6 +599,10 @@ static kelp_status prepare(struct train *train, struct kelp_error *reterr)
     }
     if (status == KELP_OK) {
         status = check_trace(train, reterr);
+    }
+    if (status == KELP_OK) {
+        status = kelp_open_files_allow(kelp_job_file_job(train->file),
+                                       !kelp_options_text(train->given, "etcd"), reterr);
     }
     if (status == KELP_OK && kelp_options_text(train->given, "certs")) {
         status = kelp_launcher_find_certs(kelp_options_text(train->given, "certs"),

@@ -16,6 +16,7 @@
 #include "cli/cluster/run_client.h"
 #include "cli/infer/sources.h"
 #include "cli/launch/children.h"
+#include "cli/preflight/open_files.h"
 #include "cli/preflight/preflight.h"
 #include "cli/verb/job_load.h"
 #include "common/base/clock.h"
@@ -542,6 +543,10 @@ static int start(struct kelp_inference *inference, struct kelp_sources *sources)
     struct kelp_error error = {.status = KELP_OK};
 
     kelp_status status = prepare(inference, sources, &error);
+    if (status == KELP_OK) {
+        status = kelp_open_files_allow(kelp_job_file_job(inference->file),
+                                       !kelp_options_text(inference->given, "etcd"), &error);
+    }
     if (status != KELP_OK) {
         name_option(inference, &error);
         return kelp_complain(exit_status_of(status), "%s", error.text);

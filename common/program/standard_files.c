@@ -1,8 +1,8 @@
 /*
  * A program that was started with its standard input, output or error closed gets /dev/null in
  * their place, before any library opens a file. Else a socket or a file of a library's own becomes
- * descriptor 2, and the log goes there. It is opened the wrong way round, so that reading and
- * writing fail as with a closed one.
+ * descriptor 2, and the log goes there. Nobody wants what is written then, so it is lost without an
+ * error; reading fails as from a closed one.
  */
 #include <fcntl.h>
 #include <sys/syscall.h>
@@ -14,8 +14,7 @@ static void open_standard_files(void)
 {
     for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) {
         if (syscall(SYS_fcntl, fd, F_GETFD) == -1) {
-            (void)syscall(SYS_openat, AT_FDCWD, "/dev/null",
-                          fd == STDIN_FILENO ? O_WRONLY : O_RDONLY);
+            (void)syscall(SYS_openat, AT_FDCWD, "/dev/null", O_WRONLY);
         }
     }
 }
