@@ -193,8 +193,9 @@ int kelp_detach_start(bool keep_input)
         if (fd >= 0) {
             (void)close(fd);
         }
-        return kelp_complain(KELP_EXIT_FAILED, "cannot start the run in the background: %s",
-                             strerror(error));
+        return kelp_complain(KELP_EXIT_FAILED, "cannot start the run in the background: %s%s",
+                             strerror(error),
+                             access("/proc/self/exe", F_OK) == 0 ? "" : "; /proc must be mounted");
     }
     pass_on_to(pid);
     read_reports(fd, &reports);

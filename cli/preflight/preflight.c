@@ -214,7 +214,8 @@ kelp_status kelp_preflight_bin_folder(char *ret_path, size_t path_bytes, struct 
     ssize_t length = readlink("/proc/self/exe", ret_path, path_bytes);
 
     if (length < 0) {
-        return kelp_fail(reterr, KELP_ERR_IO, "cannot tell where kelp lies: %s", strerror(errno));
+        return kelp_fail(reterr, KELP_ERR_IO,
+                         "cannot read /proc/self/exe: %s; /proc must be mounted", strerror(errno));
     }
     if ((size_t)length >= path_bytes) {
         return kelp_fail(reterr, KELP_ERR_LIMIT, "the path of kelp is too long");

@@ -46,6 +46,15 @@ bool kelp_etcd_endpoint_is_safe(const char *endpoint)
     return !starts_with(endpoint, strlen(endpoint), "http://");
 }
 
+/* "::1:2379": where does the port begin? */
+static bool lacks_brackets(const char *host, size_t length)
+{
+    const char *colon = memchr(host, ':', length);
+
+    return colon && host[0] != '[' &&
+           memchr(colon + 1, ':', length - (size_t)(colon + 1 - host)) != NULL;
+}
+
 static kelp_status check_endpoint(const char *text, size_t length, struct kelp_error *reterr)
 {
     if (starts_with(text, length, UNIX_SCHEME)) {
@@ -63,6 +72,12 @@ static kelp_status check_endpoint(const char *text, size_t length, struct kelp_e
     if (!is_plain(text + scheme, length - scheme, "\"/?#@\\")) {
         return kelp_fail(reterr, KELP_ERR_INVALID,
                          "etcd endpoint '%.*s' has something else than HOST:PORT in it",
+                         (int)length, text);
+    }
+    if (lacks_brackets(text + scheme, length - scheme)) {
+        return kelp_fail(reterr, KELP_ERR_INVALID,
+                         "etcd endpoint '%.*s': an IPv6 address needs brackets, as in "
+                         "http://[::1]:2379",
                          (int)length, text);
     }
     if (!kelp_etcd_endpoint_is_safe(text) &&

@@ -233,8 +233,10 @@ static kelp_status report_status(const struct child_report *report, const struct
         status = KELP_ERR_INVALID;
     }
     return kelp_fail(reterr, status, "cannot %s '%s': %s",
-                     report->stage == STAGE_FOLDER ? "enter folder" : "execute", what,
-                     strerror(report->error));
+                     report->stage == STAGE_FOLDER        ? "enter folder"
+                     : report->stage == STAGE_DESCRIPTORS ? "open /dev/null and the log of"
+                                                          : "execute",
+                     what, strerror(report->error));
 }
 
 static ssize_t read_retry(int fd, void *bytes, size_t count)

@@ -126,5 +126,6 @@ kelp_status kelp_process_again(const char *const *variables, struct kelp_error *
     free(words);
     free(text);
     return kelp_fail(reterr, error == ENOMEM ? KELP_ERR_NO_MEMORY : KELP_ERR_IO,
-                     "cannot execute this program again: %s", strerror(error));
+                     "cannot execute this program again: %s%s", strerror(error),
+                     length < 0 ? " (/proc/self/exe); /proc must be mounted" : "");
 }

@@ -155,6 +155,14 @@ KELP_TEST(cannot_start)
         ck_assert_ptr_nonnull(
             strstr(error.text, rows[i].folder ? rows[i].folder : rows[i].program));
     }
+    /* The program is not what is missing. */
+    const char *argv[] = {"/bin/true", NULL};
+    struct kelp_process_options options = {
+        .argv = argv, .stdout_fd = 1 << 20, .stderr_fd = KELP_PROCESS_NULL};
+    struct kelp_process *process;
+    ck_assert_int_eq(kelp_process_start(&options, &process, &error), KELP_ERR_IO);
+    ck_assert_str_eq(error.text,
+                     "cannot open /dev/null and the log of '/bin/true': Bad file descriptor");
     ck_assert_int_eq(waitpid(-1, NULL, WNOHANG), -1); /* and no child is left */
     ck_assert_int_eq(errno, ECHILD);
 }
