@@ -9,17 +9,16 @@
  * over those: parts of the samples first, then a warp adds up a channel's parts and makes of them
  * the few numbers by which the last kernel goes through all elements.
  *
- * Mean and variance come of one pass over x: sums of its differences from a number, and of their
- * squares. In double that number is the channel's first element, the same for all threads, whose
- * sums so add up. It is one of n elements, so the sum of squares is at most n + 1 times what is
- * left of it in the variance. A run has a number of its own, which lies nearer: the mean of the
- * thread's run before it, and the first element in the first one. All runs' squares together are at
- * most five times the variance's then, the first ones aside, in which it is a run's length at most.
+ * Mean and variance come of one pass over x (kernels/cuda/moments.cuh). The origin is the channel's
+ * first element, a run's number the mean of the thread's run before it, and the first element in
+ * the first one. All runs' squares together are at most five times the variance's then, the first
+ * ones aside, in which it is a run's length at most.
  */
 #include <limits.h>
 
 #include "kernels/cuda/divider.cuh"
 #include "kernels/cuda/groups.cuh"
+#include "kernels/cuda/moments.cuh"
 
 /* What is added up over a channel: two sums at once. `near`: the run's number, or the mean. */
 enum batch_sum {
@@ -50,11 +49,14 @@ static __device__ __forceinline__ void sum_quad(float4 x, float4 dy, float near,
  * channel's own number. */
 template <enum batch_sum kind>
 static __device__ __forceinline__ void add_run(float some, float others, uint32_t count,
-                                               double shift, double *first, double *second)
+                                               double shift, struct kelp__cuda_moments *sums)
 {
-    const double sum = (double)some, moved = kind == SUM_BATCH ? shift * (double)count : 0.0;
-    *first = *first + (sum + moved);
-    *second = *second + ((double)others + (kind == SUM_BATCH ? shift * (2.0 * sum + moved) : 0.0));
+    if (kind == SUM_BATCH) {
+        kelp__cuda_add_run(some, others, (double)count, shift, sums);
+    } else {
+        sums->first = sums->first + (double)some;
+        sums->second = sums->second + (double)others;
+    }
 }
 
 /* Where sums go, and how they are split. */
@@ -86,7 +88,7 @@ static constexpr float run_share = 1.0f / (float)KELP_CUDA_NORM_RUN;
 
 /* The sums of four neighbouring channels: both of each. */
 struct four {
-    double first[4], second[4];
+    struct kelp__cuda_moments of[4];
 };
 
 /* A run's sums of four channels become part of a thread's. near: as in sum_element(). */
@@ -94,14 +96,10 @@ template <enum batch_sum kind>
 static __device__ __forceinline__ void add_runs(float4 some, float4 others, uint32_t count,
                                                 float4 near, float4 origin, struct four *sums)
 {
-    add_run<kind>(some.x, others.x, count, (double)near.x - (double)origin.x, &sums->first[0],
-                  &sums->second[0]);
-    add_run<kind>(some.y, others.y, count, (double)near.y - (double)origin.y, &sums->first[1],
-                  &sums->second[1]);
-    add_run<kind>(some.z, others.z, count, (double)near.z - (double)origin.z, &sums->first[2],
-                  &sums->second[2]);
-    add_run<kind>(some.w, others.w, count, (double)near.w - (double)origin.w, &sums->first[3],
-                  &sums->second[3]);
+    add_run<kind>(some.x, others.x, count, (double)near.x - (double)origin.x, &sums->of[0]);
+    add_run<kind>(some.y, others.y, count, (double)near.y - (double)origin.y, &sums->of[1]);
+    add_run<kind>(some.z, others.z, count, (double)near.z - (double)origin.z, &sums->of[2]);
+    add_run<kind>(some.w, others.w, count, (double)near.w - (double)origin.w, &sums->of[3]);
 }
 
 /* The sums over the lines of a block, in the elements of line 0. All threads call; each has its
@@ -111,12 +109,12 @@ static __device__ __forceinline__ void add_lines(struct four *sums, uint32_t acr
     __syncthreads();
     for (uint32_t step = KELP_CUDA_THREADS / 2; step >= across; step /= 2) {
         if (threadIdx.x < step) {
-            struct four *to = &sums[threadIdx.x];
-            const struct four *other = &sums[threadIdx.x + step];
+            struct kelp__cuda_moments *to = sums[threadIdx.x].of;
+            const struct kelp__cuda_moments *other = sums[threadIdx.x + step].of;
             KELP_CUDA_UNROLL_ALL
             for (int n = 0; n < 4; n++) {
-                to->first[n] = to->first[n] + other->first[n];
-                to->second[n] = to->second[n] + other->second[n];
+                to[n].first = to[n].first + other[n].first;
+                to[n].second = to[n].second + other[n].second;
             }
         }
         __syncthreads();
@@ -185,7 +183,7 @@ static __global__ void __launch_bounds__(KELP_CUDA_THREADS, SUM_BLOCKS)
     KELP_CUDA_UNROLL_ALL
     for (uint64_t n = 0; n < 4; n++) {
         if (line == 0 && left > n) {
-            to[n * plan.parts] = make_double2(sums[lane].first[n], sums[lane].second[n]);
+            to[n * plan.parts] = make_double2(sums[lane].of[n].first, sums[lane].of[n].second);
         }
     }
 }
@@ -237,7 +235,7 @@ static __global__ void __launch_bounds__(KELP_CUDA_THREADS, SUM_BLOCKS)
         begin + plan.part_units < plan.units ? begin + plan.part_units : plan.units;
     const float origin = kind == SUM_BATCH ? p.x[channel * p.inner] : p.mean[channel];
     float near = origin, some = 0.0f, others = 0.0f;
-    double first = 0.0, second = 0.0;
+    struct kelp__cuda_moments sums = {0.0, 0.0};
     uint32_t run = 0;
     bool begun = kind != SUM_BATCH; /* near is the thread's own */
     for (uint64_t unit = begin + group; unit < end; unit += groups) {
@@ -253,16 +251,16 @@ static __global__ void __launch_bounds__(KELP_CUDA_THREADS, SUM_BLOCKS)
                                   &others);
         run += mine;
         if (run >= KELP_CUDA_NORM_RUN || unit + groups >= end) {
-            add_run<kind>(some, others, run, (double)near - (double)origin, &first, &second);
+            add_run<kind>(some, others, run, (double)near - (double)origin, &sums);
             near = kind == SUM_BATCH && run != 0 ? near + some / (float)run : near;
             some = others = 0.0f;
             run = 0;
         }
     }
-    first = kelp__cuda_block_sum(first, partial[0]);
-    second = kelp__cuda_block_sum(second, partial[1]);
+    sums.first = kelp__cuda_block_sum(sums.first, partial[0]);
+    sums.second = kelp__cuda_block_sum(sums.second, partial[1]);
     if (threadIdx.x == 0) {
-        plan.partial[channel * plan.parts + part] = make_double2(first, second);
+        plan.partial[channel * plan.parts + part] = make_double2(sums.first, sums.second);
     }
 }
 
@@ -308,14 +306,13 @@ static __device__ __forceinline__ double origin_of(const struct kelp_batch_norm 
     return (double)p.x[plan.columns ? c : c * p.inner];
 }
 
-/* first and second: the sums of differences from the channel's first element, and of squares. What
- * the mean loses as float32 goes into b. */
+/* What the mean loses as float32 goes into b. */
 static __device__ __forceinline__ void finish_batch(const struct kelp_batch_norm &p,
                                                     const struct batch_plan &plan, uint64_t c,
-                                                    double count, double first, double second)
+                                                    double count, struct kelp__cuda_moments sums)
 {
-    const double mean = origin_of(p, plan, c) + first / count, left = first * first / count;
-    const double squares = second < left ? 0.0 : second - left;
+    const double mean = origin_of(p, plan, c) + sums.first / count;
+    const double squares = kelp__cuda_squares_of(sums, count);
     const float rounded = (float)mean;
     const float rstd = (float)(1.0 / sqrt(squares / count + (double)p.eps));
     const float a = rstd * p.weight[c];
@@ -334,19 +331,19 @@ static __device__ __forceinline__ void finish_batch(const struct kelp_batch_norm
 /* dx = (dy - a - (x - mean) b) scale. */
 static __device__ __forceinline__ void finish_gradient(const struct kelp_batch_norm &p,
                                                        float *factors, uint64_t c, double count,
-                                                       double first, double second)
+                                                       struct kelp__cuda_moments sums)
 {
     /* Without samples there was no forward pass that wrote it, and the sums are 0. */
     const double rstd = count > 0.0 ? (double)p.rstd[c] : 0.0;
     if (p.dweight) {
-        kelp__cuda_put(p.dweight + c, (float)(second * rstd), p.write_weight);
+        kelp__cuda_put(p.dweight + c, (float)(sums.second * rstd), p.write_weight);
     }
     if (p.dbias) {
-        kelp__cuda_put(p.dbias + c, (float)first, p.write_bias);
+        kelp__cuda_put(p.dbias + c, (float)sums.first, p.write_bias);
     }
     factors[MEAN * (uint64_t)p.channels + c] = p.mean[c];
-    factors[A * (uint64_t)p.channels + c] = (float)(first / count);
-    factors[B * (uint64_t)p.channels + c] = (float)(second * rstd * rstd / count);
+    factors[A * (uint64_t)p.channels + c] = (float)(sums.first / count);
+    factors[B * (uint64_t)p.channels + c] = (float)(sums.second * rstd * rstd / count);
     factors[SCALE * (uint64_t)p.channels + c] = p.rstd[c] * p.weight[c];
 }
 
@@ -357,23 +354,23 @@ static __global__ void finish(const struct kelp_batch_norm p, const struct batch
     const uint32_t lane = threadIdx.x % KELP_CUDA_WARP;
     const uint64_t c = ((uint64_t)blockIdx.x * blockDim.x + threadIdx.x) / KELP_CUDA_WARP;
     const double count = (double)p.samples * (double)p.inner;
-    double first = 0.0, second = 0.0;
+    struct kelp__cuda_moments sums = {0.0, 0.0};
     KELP_CUDA_UNROLL(4)
     KELP_CUDA_STEPS(i, c < p.channels ? lane : plan.parts, plan.parts, KELP_CUDA_WARP)
     {
-        const double2 sums = plan.partial[c * plan.parts + i];
-        first = first + sums.x;
-        second = second + sums.y;
+        const double2 part = plan.partial[c * plan.parts + i];
+        sums.first = sums.first + part.x;
+        sums.second = sums.second + part.y;
     }
-    first = kelp__cuda_warp_sum(first);
-    second = kelp__cuda_warp_sum(second);
+    sums.first = kelp__cuda_warp_sum(sums.first);
+    sums.second = kelp__cuda_warp_sum(sums.second);
     if (lane != 0 || c >= p.channels) {
         return;
     }
     if (kind == SUM_BATCH) {
-        finish_batch(p, plan, c, count, first, second);
+        finish_batch(p, plan, c, count, sums);
     } else {
-        finish_gradient(p, plan.factors, c, count, first, second);
+        finish_gradient(p, plan.factors, c, count, sums);
     }
 }
 

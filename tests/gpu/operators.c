@@ -259,8 +259,8 @@ static void check_faults(void)
         report("after too large an allocation", status, &error);
         double worst = 0.0;
         status = operator_norm_check(&devices, &worst, &error);
-        report("batch norm far from zero", status, &error);
-        printf("its largest difference from float64: %.1e\n", worst);
+        report("norms far from zero", status, &error);
+        printf("their largest difference from float64: %.1e\n", worst);
         status = operator_marks_check(&devices, &error);
         report("marks", status, &error);
         status = operator_after_check(&devices, &error);

@@ -198,6 +198,9 @@ static void add_small(struct operator_cases *cases)
         add_sizes(cases, cases_draw(cases, 1, most), cases_draw(cases, low, high));
         add_sizes(cases, cases_draw(cases, 1, most), cases_draw(cases, low / 4 + 1, high / 4) * 4);
     }
+    add_sizes(cases, 2, cases_draw(cases, 4097, 8192));
+    add_sizes(cases, 2, 4 * cases_draw(cases, 2049, 5000)); /* several chunks of a long row */
+    add_sizes(cases, 1, 2 * cases_draw(cases, 6145, 8191) + 1);
     add_norm_sizes(cases, cases_draw(cases, 1030, 1200), 5);
     add_norm_sizes(cases, cases_draw(cases, 300, 320), 64);
     add_sizes(cases, 1, 1);

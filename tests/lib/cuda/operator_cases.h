@@ -72,7 +72,7 @@ void cases_align(struct operator_cases *cases);
 /* "+=" or "=", for names. */
 const char *case_sign(enum kelp_write write);
 
-/* X(name): cases_NAME() adds the cases of one file of kernels/cuda; `large`: sizes that fill a
+/* X(name): cases_NAME() adds the cases of some files of kernels/cuda; `large`: sizes that fill a
  * device too, which takes an emulated one too long. */
 #define OPERATOR_GROUPS(X)                                                                         \
     X(elements)                                                                                    \

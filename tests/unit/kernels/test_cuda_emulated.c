@@ -139,8 +139,8 @@ KELP_TEST(more_scratch_than_asked_for)
     table->recording_destroy(recording);
 }
 
-/* One pass over a batch loses no digits of its variance. */
-KELP_TEST(batch_norm_is_exact)
+/* One pass over a batch or a row loses no digits of its variance. */
+KELP_TEST(norms_are_exact)
 {
     struct kelp_error error = {KELP_OK, ""};
     ck_assert_msg(operator_norm_check(&devices, NULL, &error) == KELP_OK, "%s", error.text);
