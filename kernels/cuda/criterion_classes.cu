@@ -1,8 +1,10 @@
 /*
  * Losses of classes: a group of lanes keeps its sample's outputs in registers; a sample of many
- * classes has a block, which reads the outputs twice. See kernels/operators.h for what each does.
+ * classes has a block, which takes them as rows are taken that are longer than a block's registers.
+ * See kernels/operators.h for what each does.
  */
 #include "kernels/cuda/criterion.cuh"
+#include "kernels/cuda/rows.cuh"
 
 /* Samples of more classes are taken by blocks. */
 #define GROUP_CLASSES_MAX 1024u
@@ -124,16 +126,16 @@ slope_of(const struct kelp_criterion &criterion)
     return slope;
 }
 
-/* The gradient of one output of a sample whose class is known; right: the output is that class's.
- */
-static __device__ __forceinline__ float class_gradient(const struct class_slope &slope,
-                                                       float exponential, float sum, bool right)
+/* The gradient of one output of a sample whose class is known. share: the output's exponential by
+ * the sum of all; right: the output is that class's. */
+static __device__ __forceinline__ float class_gradient(const struct class_slope &slope, float share,
+                                                       bool right)
 {
     if (!slope.entropy) {
         return right ? -slope.scale : 0.0f;
     }
-    const float share = exponential / sum - slope.spread;
-    return slope.scale * (right ? share - slope.whole : share);
+    const float spread = share - slope.spread;
+    return slope.scale * (right ? spread - slope.whole : spread);
 }
 
 /* The largest of a group's outputs; lane l has those of classes l, l + group, ... in x. */
@@ -190,7 +192,7 @@ store_gradient(const struct kelp_criterion &criterion, const float *x, float sum
     for (int k = 0; k < VALUES; k++) {
         const unsigned int c = threadIdx.x % group + (unsigned int)k * group;
         if (c < (unsigned int)criterion.elements) {
-            gradient[c] = fine ? class_gradient(slope, x[k], sum, c == right) : 0.0f;
+            gradient[c] = fine ? class_gradient(slope, x[k] / sum, c == right) : 0.0f;
         }
     }
 }
@@ -243,73 +245,108 @@ static __global__ void few_classes(struct class_criterion values, unsigned int g
     kelp__cuda_store_sums(criterion, first, samples, all);
 }
 
-/* Outputs that a thread of a sample of many classes loads before it works on them. */
-#define CLASSES_AT_ONCE 8u
+/* The outputs of a sample of many classes: a row. */
+struct class_row {
+    uint64_t count;
+    bool vector;
+};
 
-/* What one thread finds in its part of the outputs in one go: the sum of exponentials begins anew
- * from e^(largest before - largest) of itself whenever a larger output comes. */
-static __device__ __forceinline__ void walk_classes(const struct kelp_criterion &criterion,
-                                                    const float *output, struct class_sums *sums,
-                                                    struct class_best *best)
+static __device__ __forceinline__ uint32_t chunk_of(const struct class_row &row, uint64_t begin)
 {
-    const float infinity = __builtin_inff();
-    const uint64_t count = criterion.elements;
-    double plain = 0.0; /* the sum of all outputs */
-    for (uint64_t i = threadIdx.x; i < count; i += CLASSES_AT_ONCE * KELP_CUDA_THREADS) {
-        float x[CLASSES_AT_ONCE], largest = sums->largest;
-        KELP_CUDA_UNROLL_ALL
-        for (unsigned int k = 0; k < CLASSES_AT_ONCE; k++) {
-            const uint64_t c = i + k * KELP_CUDA_THREADS;
-            x[k] = output[c < count ? c : i]; /* loads that nothing has to wait for */
-        }
-        KELP_CUDA_UNROLL_ALL
-        for (unsigned int k = 0; k < CLASSES_AT_ONCE; k++) {
-            const uint64_t c = i + k * KELP_CUDA_THREADS;
-            x[k] = c < count ? x[k] : -infinity;
-            largest = x[k] > largest ? x[k] : largest;
-            if (c < count) {
-                better(best, x[k], c);
-                plain = plain + (double)x[k];
-            }
-        }
-        if (largest > sums->largest) {
-            sums->exponentials = sums->exponentials * kelp__math_exp(sums->largest - largest);
-            sums->largest = largest;
-        }
-        /* A part whose outputs are all minus infinity adds nothing. */
-        const float base = largest == -infinity ? 0.0f : largest;
-        KELP_CUDA_UNROLL_ALL
-        for (unsigned int k = 0; k < CLASSES_AT_ONCE; k++) {
-            const float e = kelp__math_exp(x[k] - base);
-            sums->exponentials =
-                i + k * KELP_CUDA_THREADS < count ? sums->exponentials + e : sums->exponentials;
-        }
-    }
-    sums->shifted = plain;
+    const uint64_t left = row.count - begin;
+    return left < KELP_CUDA_CHUNK ? (uint32_t)left : KELP_CUDA_CHUNK;
 }
 
-/* The gradient of a sample whose class is known, by a block. */
-static __device__ __forceinline__ void store_class_gradients(const struct kelp_criterion &criterion,
-                                                             const float *output,
-                                                             const struct class_sums &sums,
-                                                             uint64_t right, float *gradient)
+/* Where the last chunk begins. */
+static __device__ __forceinline__ uint64_t last_chunk(const struct class_row &row)
+{
+    return (row.count - 1) / KELP_CUDA_CHUNK * KELP_CUDA_CHUNK;
+}
+
+/* Take in a chunk of outputs; those behind the last class are minus infinity. The sum of
+ * exponentials begins anew from e^(largest before - largest) of itself when a larger output comes.
+ */
+template <bool quads>
+static __device__ __forceinline__ void
+add_classes(const struct kelp_criterion &criterion, float (&x)[KELP_CUDA_CHUNK_SIZE],
+            uint64_t begin, uint32_t count, struct class_sums *sums, struct class_best *best)
+{
+    KELP_CUDA_UNROLL_ALL
+    for (uint32_t i = 0; i < KELP_CUDA_CHUNK_SIZE && !criterion.loss_alone; i++) {
+        const uint32_t c = kelp__cuda_column_of<KELP_CUDA_THREADS, quads>(i);
+        if (c < count) {
+            better(best, x[i], begin + c);
+        }
+    }
+    if (criterion.kind != KELP_LOSS_CROSS_ENTROPY) {
+        return;
+    }
+    float largest = sums->largest;
+    KELP_CUDA_UNROLL_ALL
+    for (uint32_t i = 0; i < KELP_CUDA_CHUNK_SIZE; i++) {
+        const uint32_t c = kelp__cuda_column_of<KELP_CUDA_THREADS, quads>(i);
+        largest = x[i] > largest ? x[i] : largest;
+        if (criterion.label_smoothing != 0.0 && c < count) {
+            sums->shifted = sums->shifted + (double)x[i];
+        }
+    }
+    if (largest > sums->largest) {
+        sums->exponentials = sums->exponentials * kelp__math_exp(sums->largest - largest);
+        sums->largest = largest;
+    }
+    /* Outputs that are all minus infinity add nothing. */
+    const float base = largest == -__builtin_inff() ? 0.0f : largest;
+    KELP_CUDA_UNROLL_ALL
+    for (uint32_t i = 0; i < KELP_CUDA_CHUNK_SIZE; i++) {
+        x[i] = kelp__math_exp(x[i] - base);
+        sums->exponentials = sums->exponentials + x[i];
+    }
+}
+
+/* What one thread finds in its part of the outputs; shifted is the sum of them as they are. The
+ * last chunk's exponentials stay in x. */
+template <bool quads>
+static __device__ __forceinline__ void
+walk_classes(const struct kelp_criterion &criterion, const struct class_row &row,
+             const float *output, float (&x)[KELP_CUDA_CHUNK_SIZE], struct class_sums *sums,
+             struct class_best *best)
+{
+    for (uint64_t begin = 0; begin < row.count; begin += KELP_CUDA_CHUNK) {
+        const uint32_t count = chunk_of(row, begin);
+        kelp__cuda_load_row<KELP_CUDA_THREADS, quads>(x, output + begin, count, -__builtin_inff(),
+                                                      row.vector);
+        add_classes<quads>(criterion, x, begin, count, sums, best);
+    }
+}
+
+/* The gradient of a sample whose class is known, by a block. x: as walk_classes() has left it;
+ * largest: the thread's own, of these. */
+template <bool quads>
+static __device__ __forceinline__ void
+store_class_gradients(const struct kelp_criterion &criterion, const struct class_row &row,
+                      const float *output, float (&x)[KELP_CUDA_CHUNK_SIZE], float largest,
+                      const struct class_sums &sums, uint64_t right, float *gradient)
 {
     const struct class_slope slope = slope_of(criterion);
-    const uint64_t count = criterion.elements;
-    for (uint64_t i = threadIdx.x; i < count; i += CLASSES_AT_ONCE * KELP_CUDA_THREADS) {
-        float x[CLASSES_AT_ONCE];
-        KELP_CUDA_UNROLL_ALL
-        for (unsigned int k = 0; k < CLASSES_AT_ONCE; k++) {
-            const uint64_t c = i + k * KELP_CUDA_THREADS;
-            x[k] = slope.entropy ? output[c < count ? c : i] : 0.0f;
+    const float share = 1.0f / sums.exponentials;
+    const float kept = kelp__math_exp(largest - sums.largest) * share;
+    for (uint64_t begin = last_chunk(row);; begin -= KELP_CUDA_CHUNK) {
+        const uint32_t count = chunk_of(row, begin);
+        const bool loads = begin != last_chunk(row) && slope.entropy;
+        if (loads) {
+            kelp__cuda_load_row<KELP_CUDA_THREADS, quads>(x, output + begin, count, 0.0f,
+                                                          row.vector);
         }
         KELP_CUDA_UNROLL_ALL
-        for (unsigned int k = 0; k < CLASSES_AT_ONCE; k++) {
-            const uint64_t c = i + k * KELP_CUDA_THREADS;
-            const float e = kelp__math_exp(x[k] - sums.largest);
-            if (c < count) {
-                gradient[c] = class_gradient(slope, e, sums.exponentials, c == right);
-            }
+        for (uint32_t i = 0; i < KELP_CUDA_CHUNK_SIZE; i++) {
+            const uint64_t c = begin + kelp__cuda_column_of<KELP_CUDA_THREADS, quads>(i);
+            const float of_all = loads ? kelp__math_exp(x[i] - sums.largest) * share : x[i] * kept;
+            x[i] = class_gradient(slope, of_all, c == right);
+        }
+        kelp__cuda_put_row<KELP_CUDA_THREADS, quads>(gradient + begin, x, count, KELP_OVERWRITE,
+                                                     row.vector);
+        if (begin == 0) {
+            break;
         }
     }
 }
@@ -360,31 +397,35 @@ static __device__ __forceinline__ void refuse_class(const struct class_criterion
 }
 
 /* A block for each sample. */
-static __global__ void many_classes(struct class_criterion values)
+template <bool quads>
+static __global__ void KELP_CUDA_LONG_BOUNDS many_classes(struct class_criterion values,
+                                                          const struct class_row row)
 {
     const struct kelp_criterion &criterion = values.criterion;
-    const uint64_t sample = blockIdx.x, count = criterion.elements;
-    const float *output = criterion.output + sample * count;
-    float *gradient = criterion.gradient ? criterion.gradient + sample * count : NULL;
+    const uint64_t sample = blockIdx.x;
+    const float *output = criterion.output + sample * row.count;
+    float *gradient = criterion.gradient ? criterion.gradient + sample * row.count : NULL;
     const float target = criterion.target[sample];
     uint64_t right = 0;
     if (!class_of(criterion, target, &right)) { /* the same in all threads */
         refuse_class(values, sample, target, gradient);
         return;
     }
+    float x[KELP_CUDA_CHUNK_SIZE] = {};
     struct class_sums sums = {-__builtin_inff(), 0.0f, 0.0};
     struct class_best best = {output[0], 0};
     if (criterion.kind == KELP_LOSS_CROSS_ENTROPY || !criterion.loss_alone) {
-        walk_classes(criterion, output, &sums, &best);
+        walk_classes<quads>(criterion, row, output, x, &sums, &best);
     }
-    join_classes(count, &sums, &best);
+    const float largest = sums.largest;
+    join_classes(row.count, &sums, &best);
     if (threadIdx.x == 0) {
         double *ret = criterion.sums + sample * KELP_LOSS_SUMS;
         clear_sums(ret);
         finish_class(criterion, sums, best, output, right, ret);
     }
     if (gradient) {
-        store_class_gradients(criterion, output, sums, right, gradient);
+        store_class_gradients<quads>(criterion, row, output, x, largest, sums, right, gradient);
     }
 }
 
@@ -398,7 +439,12 @@ void kelp__cuda_class_losses(struct kelp_stream *stream, const struct kelp_crite
     values.serial = kelp__cuda_serial(cuda);
     const uint64_t samples = criterion->samples, count = criterion->elements;
     if (count > GROUP_CLASSES_MAX) {
-        KELP_CUDA_LAUNCH(stream, many_classes, samples, KELP_CUDA_THREADS, values);
+        const bool quads = count % 4 == 0;
+        const struct class_row row = {count, quads && kelp__cuda_aligned(criterion->output) &&
+                                                 kelp__cuda_aligned(criterion->gradient)};
+        void (*const kernel)(struct class_criterion, const struct class_row) =
+            quads ? many_classes<true> : many_classes<false>;
+        KELP_CUDA_LAUNCH(stream, kernel, samples, KELP_CUDA_THREADS, values, row);
         return;
     }
     const unsigned int group = kelp__cuda_sample_group(count), each = KELP_CUDA_THREADS / group;

@@ -169,7 +169,7 @@ static void add_classes(struct operator_cases *cases, enum kelp_loss_kind kind, 
 static void class_sizes(struct operator_cases *cases, enum kelp_loss_kind kind)
 {
     static const uint32_t few[] = {1, 2, 2, 3, 4, 5, 7, 10, 16, 17, 32, 33, 100, 128};
-    static const uint32_t many[] = {129, 512, 513, 1000, 1024, 1025, 3001};
+    static const uint32_t many[] = {129, 512, 513, 1000, 1024, 1025, 3001, 4096, 8300, 12289};
     for (size_t i = 0; i < KELP_ARRAY_COUNT(few); i++) {
         add_classes(cases, kind, cases_draw(cases, 1, few[i] < 17 ? 600 : 70), few[i]);
     }
