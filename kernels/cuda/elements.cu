@@ -7,6 +7,7 @@
 #include <assert.h>
 #include <stdint.h>
 
+#include "kernels/cuda/divider.cuh"
 #include "kernels/cuda/elements.cuh"
 
 /* In front of a loop whose arrays are to live in registers. */
@@ -295,14 +296,16 @@ static __device__ __forceinline__ void put(number *y, number value, enum kelp_wr
     *y = write == KELP_ACCUMULATE ? sum_of(*y, value) : value;
 }
 
-template <typename number> static __global__ void bias_add(const struct kelp_bias p)
+/* by_columns: in numbers, as by_width below. */
+template <typename number>
+static __global__ void bias_add(const struct kelp_bias p,
+                                const struct kelp__cuda_long_divider by_columns)
 {
-    constexpr uint64_t lanes = sizeof(number) / sizeof(float);
-    const uint64_t columns = p.columns / lanes, ld = p.ld / lanes;
+    const uint64_t columns = by_columns.by, ld = p.ld / (sizeof(number) / sizeof(float));
     number *matrix = reinterpret_cast<number *>(p.matrix);
     const number *bias = reinterpret_cast<const number *>(p.bias);
     KELP_CUDA_FOR (i, p.rows * columns) {
-        const uint64_t row = i / columns, column = i - row * columns;
+        const uint64_t row = kelp__cuda_long_divide(by_columns, i), column = i - row * columns;
         number *at = matrix + row * ld + column;
         *at = sum_of(*at, bias[column]);
     }
@@ -313,19 +316,21 @@ void kelp__cuda_bias_add(struct kelp_stream *stream, const struct kelp_bias *p)
     const uint64_t count = (uint64_t)p->rows * p->columns;
     if (fours(p->columns) && fours(p->ld) && aligned(p->matrix, p->bias)) {
         KELP_CUDA_LAUNCH(stream, bias_add<float4>, kelp__cuda_blocks(count / 4), KELP_CUDA_THREADS,
-                         *p);
+                         *p, kelp__cuda_long_divider_of(p->columns / 4));
     } else {
-        KELP_CUDA_LAUNCH(stream, bias_add<float>, kelp__cuda_blocks(count), KELP_CUDA_THREADS, *p);
+        KELP_CUDA_LAUNCH(stream, bias_add<float>, kelp__cuda_blocks(count), KELP_CUDA_THREADS, *p,
+                         kelp__cuda_long_divider_of(p->columns));
     }
 }
 
-template <typename number> static __global__ void glu(const struct kelp_glu p)
+template <typename number>
+static __global__ void glu(const struct kelp_glu p, const struct kelp__cuda_long_divider by_width)
 {
-    const uint64_t width = p.width / (sizeof(number) / sizeof(float));
+    const uint64_t width = by_width.by;
     const number *x = reinterpret_cast<const number *>(p.x);
     number *y = reinterpret_cast<number *>(p.y);
     KELP_CUDA_FOR (i, p.rows * width) {
-        const uint64_t at = i + i / width * width;
+        const uint64_t at = i + kelp__cuda_long_divide(by_width, i) * width;
         const number value = x[at], gate = x[at + width];
         y[i] = kelp__cuda_each([](float v, float g) { return v * kelp__math_sigmoid(g); }, value,
                                gate);
@@ -336,20 +341,24 @@ void kelp__cuda_glu(struct kelp_stream *stream, const struct kelp_glu *p)
 {
     const uint64_t count = p->rows * p->width;
     if (fours(p->width) && aligned(p->x, p->y)) {
-        KELP_CUDA_LAUNCH(stream, glu<float4>, kelp__cuda_blocks(count / 4), KELP_CUDA_THREADS, *p);
+        KELP_CUDA_LAUNCH(stream, glu<float4>, kelp__cuda_blocks(count / 4), KELP_CUDA_THREADS, *p,
+                         kelp__cuda_long_divider_of(p->width / 4));
     } else {
-        KELP_CUDA_LAUNCH(stream, glu<float>, kelp__cuda_blocks(count), KELP_CUDA_THREADS, *p);
+        KELP_CUDA_LAUNCH(stream, glu<float>, kelp__cuda_blocks(count), KELP_CUDA_THREADS, *p,
+                         kelp__cuda_long_divider_of(p->width));
     }
 }
 
-template <typename number> static __global__ void glu_gradient(const struct kelp_glu p)
+template <typename number>
+static __global__ void glu_gradient(const struct kelp_glu p,
+                                    const struct kelp__cuda_long_divider by_width)
 {
-    const uint64_t width = p.width / (sizeof(number) / sizeof(float));
+    const uint64_t width = by_width.by;
     const number *x = reinterpret_cast<const number *>(p.x);
     const number *dy = reinterpret_cast<const number *>(p.dy);
     number *dx = reinterpret_cast<number *>(p.dx);
     KELP_CUDA_FOR (i, p.rows * width) {
-        const uint64_t at = i + i / width * width;
+        const uint64_t at = i + kelp__cuda_long_divide(by_width, i) * width;
         const number value = x[at], gate = x[at + width], slope = dy[i];
         const number s = kelp__cuda_each([](float g) { return kelp__math_sigmoid(g); }, gate);
         const number first = kelp__cuda_each([](float d, float t) { return d * t; }, slope, s);
@@ -365,14 +374,12 @@ void kelp__cuda_glu_gradient(struct kelp_stream *stream, const struct kelp_glu *
     const uint64_t count = p->rows * p->width;
     if (fours(p->width) && aligned(p->x, p->dy, p->dx)) {
         KELP_CUDA_LAUNCH(stream, glu_gradient<float4>, kelp__cuda_blocks(count / 4),
-                         KELP_CUDA_THREADS, *p);
+                         KELP_CUDA_THREADS, *p, kelp__cuda_long_divider_of(p->width / 4));
     } else {
         KELP_CUDA_LAUNCH(stream, glu_gradient<float>, kelp__cuda_blocks(count), KELP_CUDA_THREADS,
-                         *p);
+                         *p, kelp__cuda_long_divider_of(p->width));
     }
 }
-
-/* ---- the LSTM's cell ------------------------------------------------------------------------- */
 
 /* ---- dropout: Philox4x32-10, one block of four elements for each thread ---------------------- */
 

@@ -11,7 +11,7 @@
 extern "C" {
 #include "kernels/copy_plan.h"
 }
-#include "kernels/cuda/cuda.cuh"
+#include "kernels/cuda/divider.cuh"
 
 /* In front of a loop whose arrays are to live in registers. */
 #ifdef __NVCC__
@@ -19,37 +19,6 @@ extern "C" {
 #else
 #define UNROLLED
 #endif
-
-/* ---- whole numbers divided by one that is known before ----------------------------------------
- *
- * n / value = (n magic / 2^32 + n) / 2^shift for all n and values below 2^32, where 2^shift is the
- * first power of two from value on and magic = 2^32 (2^shift - value) / value + 1, both rounded
- * down. Source: Granlund, Montgomery, "Division by Invariant Integers using Multiplication" (1994).
- */
-struct divisor {
-    uint64_t value = 1;
-    uint32_t magic = 1, shift = 0;
-};
-
-static struct divisor divisor_of(uint64_t value)
-{
-    struct divisor ret = {.value = value};
-    if (value <= UINT32_MAX) {
-        while (UINT64_C(1) << ret.shift < value) {
-            ret.shift++;
-        }
-        ret.magic = (uint32_t)((((UINT64_C(1) << ret.shift) - value) << 32) / value + 1);
-    }
-    return ret;
-}
-
-static __device__ __forceinline__ uint64_t divided(uint64_t n, const struct divisor &by)
-{
-    if ((n | by.value) >> 32 == 0) {
-        return ((n * by.magic >> 32) + n) >> by.shift;
-    }
-    return n / by.value;
-}
 
 /* ---- dimensions ------------------------------------------------------------------------------ */
 
@@ -88,7 +57,7 @@ static uint64_t elements_of(const struct kelp__copy_loops *loops)
  * indices are constants. */
 struct dimensions {
     uint32_t outermost;
-    struct divisor dims[KELP_COPY_RANK_MAX];
+    struct kelp__cuda_long_divider dims[KELP_COPY_RANK_MAX];
     uint64_t x[KELP_COPY_RANK_MAX], y[KELP_COPY_RANK_MAX];
 };
 
@@ -97,7 +66,7 @@ static struct dimensions dimensions_of(const struct kelp__copy_loops *loops)
     struct dimensions ret = {};
     ret.outermost = KELP_COPY_RANK_MAX - loops->rank;
     for (uint32_t i = 0; i < loops->rank; i++) {
-        ret.dims[ret.outermost + i] = divisor_of(loops->dims[i]);
+        ret.dims[ret.outermost + i] = kelp__cuda_long_divider_of(loops->dims[i]);
         ret.x[ret.outermost + i] = loops->x[i];
         ret.y[ret.outermost + i] = loops->y[i];
     }
@@ -116,8 +85,8 @@ static __device__ __forceinline__ struct places places_of(const struct dimension
     UNROLLED
     for (uint32_t i = KELP_COPY_RANK_MAX; i-- > 0;) {
         if (i > dimensions.outermost) {
-            const uint64_t rest = divided(n, dimensions.dims[i]);
-            const uint64_t digit = n - rest * dimensions.dims[i].value;
+            const uint64_t rest = kelp__cuda_long_divide(dimensions.dims[i], n);
+            const uint64_t digit = n - rest * dimensions.dims[i].by;
             ret.x += digit * dimensions.x[i];
             ret.y += digit * dimensions.y[i];
             n = rest;
@@ -263,10 +232,11 @@ struct tiles_run {
     float scale;
     enum kelp_write write;
     uint64_t rows, columns;
-    uint64_t x_row, x_column, y_row, y_column;  /* strides */
-    uint32_t tile_rows, tile_columns;           /* elements of a tile */
-    struct divisor number_rows, number_columns; /* numbers in a column of a tile, in a row */
-    struct divisor row_tiles, column_tiles;     /* tiles of a matrix */
+    uint64_t x_row, x_column, y_row, y_column; /* strides */
+    uint32_t tile_rows, tile_columns;          /* elements of a tile */
+    struct kelp__cuda_divider number_rows,
+        number_columns; /* numbers in a column of a tile, a row */
+    struct kelp__cuda_long_divider row_tiles, column_tiles; /* tiles of a matrix */
     struct dimensions matrices;
 };
 
@@ -277,14 +247,14 @@ struct tile_place {
 template <uint32_t lanes>
 static __device__ __forceinline__ struct tile_place down(const struct tiles_run &run, uint32_t n)
 {
-    const uint32_t column = (uint32_t)divided(n, run.number_rows);
-    return {lanes * (n - column * (uint32_t)run.number_rows.value), column};
+    const uint32_t column = kelp__cuda_divide(run.number_rows, n);
+    return {lanes * (n - column * run.number_rows.by), column};
 }
 template <uint32_t lanes>
 static __device__ __forceinline__ struct tile_place across(const struct tiles_run &run, uint32_t n)
 {
-    const uint32_t row = (uint32_t)divided(n, run.number_columns);
-    return {row, lanes * (n - row * (uint32_t)run.number_columns.value)};
+    const uint32_t row = kelp__cuda_divide(run.number_columns, n);
+    return {row, lanes * (n - row * run.number_columns.by)};
 }
 
 struct tile {
@@ -300,9 +270,10 @@ static __device__ __forceinline__ uint32_t at_most(uint64_t left, uint32_t whole
 
 static __device__ __forceinline__ struct tile tile_of(const struct tiles_run &run, uint64_t n)
 {
-    const uint64_t line = divided(n, run.column_tiles), matrix = divided(line, run.row_tiles);
-    const uint64_t column = (n - line * run.column_tiles.value) * run.tile_columns;
-    const uint64_t row = (line - matrix * run.row_tiles.value) * run.tile_rows;
+    const uint64_t line = kelp__cuda_long_divide(run.column_tiles, n),
+                   matrix = kelp__cuda_long_divide(run.row_tiles, line);
+    const uint64_t column = (n - line * run.column_tiles.by) * run.tile_columns;
+    const uint64_t row = (line - matrix * run.row_tiles.by) * run.tile_rows;
     const struct places at = places_of(run.matrices, matrix);
     struct tile ret;
     ret.rows = at_most(run.rows - row, run.tile_rows);
@@ -407,10 +378,11 @@ template <typename number> static void tile_sizes(struct tiles_run *run)
     const uint64_t most_columns = elements / height / side * side;
     run->tile_rows = (uint32_t)(run->rows < most_rows ? run->rows : most_rows);
     run->tile_columns = (uint32_t)(run->columns < most_columns ? run->columns : most_columns);
-    run->number_rows = divisor_of(run->tile_rows / lanes);
-    run->number_columns = divisor_of(run->tile_columns / lanes);
-    run->row_tiles = divisor_of((run->rows + run->tile_rows - 1) / run->tile_rows);
-    run->column_tiles = divisor_of((run->columns + run->tile_columns - 1) / run->tile_columns);
+    run->number_rows = kelp__cuda_divider_of(run->tile_rows / (uint32_t)lanes);
+    run->number_columns = kelp__cuda_divider_of(run->tile_columns / (uint32_t)lanes);
+    run->row_tiles = kelp__cuda_long_divider_of((run->rows + run->tile_rows - 1) / run->tile_rows);
+    run->column_tiles =
+        kelp__cuda_long_divider_of((run->columns + run->tile_columns - 1) / run->tile_columns);
 }
 
 /* The dimension that x walks most closely; the last one if x stands still along that. */
@@ -439,7 +411,7 @@ template <typename number>
 static void start_tiles(struct kelp_stream *stream, struct tiles_run *run, uint64_t matrices)
 {
     tile_sizes<number>(run);
-    const uint64_t tiles = matrices * run->row_tiles.value * run->column_tiles.value;
+    const uint64_t tiles = matrices * run->row_tiles.by * run->column_tiles.by;
     KELP_CUDA_LAUNCH(stream, copy_tiles<number>, tiles, KELP_CUDA_THREADS, *run);
 }
 

@@ -4,6 +4,7 @@
  *
  * A long sum with few others beside it is split into parts, which a second launch adds up.
  */
+#include "kernels/cuda/divider.cuh"
 #include "kernels/cuda/groups.cuh"
 
 /* ---- columns --------------------------------------------------------------------------------- */
@@ -46,11 +47,13 @@ template <bool vector> static __global__ void add_columns(const struct column_su
 }
 
 /* A thread for each sum, rows ascending: where there are many sums, or short ones. */
-static __global__ void add_column(const struct column_sums p)
+static __global__ void add_column(const struct column_sums p,
+                                  const struct kelp__cuda_long_divider by_columns)
 {
     const uint64_t columns = p.plan.columns;
     KELP_CUDA_FOR (i, p.outer * columns) {
-        const float *x = p.x + i / columns * p.stride + i % columns;
+        const uint64_t matrix = kelp__cuda_long_divide(by_columns, i);
+        const float *x = p.x + matrix * p.stride + (i - matrix * columns);
         float sum = 0.0f;
         KELP_CUDA_UNROLL(8)
         for (uint64_t r = 0; r < p.plan.rows; r++) {
@@ -60,12 +63,14 @@ static __global__ void add_column(const struct column_sums p)
     }
 }
 
-/* The same for four neighbours. */
-static __global__ void add_column_vectors(const struct column_sums p)
+/* The same for four neighbours; by_columns is in fours. */
+static __global__ void add_column_vectors(const struct column_sums p,
+                                          const struct kelp__cuda_long_divider by_columns)
 {
     const uint64_t columns = p.plan.columns;
-    KELP_CUDA_FOR (i, p.outer * columns / 4) {
-        const float *x = p.x + 4 * i / columns * p.stride + 4 * i % columns;
+    KELP_CUDA_FOR (i, p.outer * by_columns.by) {
+        const uint64_t matrix = kelp__cuda_long_divide(by_columns, i);
+        const float *x = p.x + matrix * p.stride + (4 * i - matrix * columns);
         float4 sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
         KELP_CUDA_UNROLL(4)
         for (uint64_t r = 0; r < p.plan.rows; r++) {
@@ -74,6 +79,18 @@ static __global__ void add_column_vectors(const struct column_sums p)
         const float4 value =
             make_float4(p.scale * sum.x, p.scale * sum.y, p.scale * sum.z, p.scale * sum.w);
         kelp__cuda_put4(p.y + 4 * i, value, p.write, true);
+    }
+}
+
+static void launch_column(struct kelp_stream *stream, const struct column_sums *p, bool vector)
+{
+    const uint64_t columns = p->plan.columns, sums = p->outer * columns;
+    if (vector) {
+        KELP_CUDA_LAUNCH(stream, add_column_vectors, kelp__cuda_blocks(sums / 4), KELP_CUDA_THREADS,
+                         *p, kelp__cuda_long_divider_of(columns / 4));
+    } else {
+        KELP_CUDA_LAUNCH(stream, add_column, kelp__cuda_blocks(sums), KELP_CUDA_THREADS, *p,
+                         kelp__cuda_long_divider_of(columns));
     }
 }
 
@@ -87,9 +104,11 @@ static void launch_columns(struct kelp_stream *stream, const struct column_sums 
     }
 }
 
-/* With as few sums a thread for each would leave a device idle. */
+/* With as few sums a thread for each would leave a device idle. A block's threads are WIDE columns
+ * side by side, where there are as many. */
 #define FEW_SUMS   65536u
 #define SHORT_SUMS 64u
+#define WIDE       (4u * KELP_CUDA_WARP)
 
 static void sum_columns(struct kelp_stream *stream, struct column_sums *p, uint64_t rows,
                         uint64_t columns)
@@ -97,14 +116,10 @@ static void sum_columns(struct kelp_stream *stream, struct column_sums *p, uint6
     const uint64_t sums = p->outer * columns;
     const bool vector = columns % 4 == 0 && p->ld % 4 == 0 && p->stride % 4 == 0 &&
                         kelp__cuda_aligned(p->x) && kelp__cuda_aligned(p->y);
+    const bool short_sums = rows <= SHORT_SUMS, many = sums / 4 >= FEW_SUMS;
     p->plan = kelp__cuda_plan_columns(p->outer, rows, columns);
-    if (sums >= FEW_SUMS || rows <= SHORT_SUMS) {
-        if (vector && sums / 4 >= FEW_SUMS) {
-            KELP_CUDA_LAUNCH(stream, add_column_vectors, kelp__cuda_blocks(sums / 4),
-                             KELP_CUDA_THREADS, *p);
-        } else {
-            KELP_CUDA_LAUNCH(stream, add_column, kelp__cuda_blocks(sums), KELP_CUDA_THREADS, *p);
-        }
+    if (short_sums || many || (sums >= FEW_SUMS && columns < WIDE)) {
+        launch_column(stream, p, vector && many);
         return;
     }
     if (p->plan.parts == 1) {
@@ -255,12 +270,13 @@ void kelp__cuda_reduce(struct kelp_stream *stream, const struct kelp_reduce *p)
 
 /* ---- weighted sums --------------------------------------------------------------------------- */
 
-static __global__ void weighted_sum(const struct kelp_weighted_sum p)
+static __global__ void weighted_sum(const struct kelp_weighted_sum p,
+                                    const struct kelp__cuda_long_divider by_width)
 {
     KELP_CUDA_FOR (i, (uint64_t)p.rows * p.width) {
-        const uint64_t r = i / p.width;
+        const uint64_t r = kelp__cuda_long_divide(by_width, i);
         const float *weights = p.weights + r * p.count;
-        const float *x = p.x + r * p.count * p.width + i % p.width;
+        const float *x = p.x + r * p.count * p.width + (i - r * p.width);
         float sum = 0.0f;
         KELP_CUDA_UNROLL(8)
         for (uint32_t j = 0; j < p.count; j++) {
@@ -270,13 +286,14 @@ static __global__ void weighted_sum(const struct kelp_weighted_sum p)
     }
 }
 
-/* The same for four neighbours. */
-static __global__ void weighted_sum_vectors(const struct kelp_weighted_sum p)
+/* The same for four neighbours; by_width is in fours. */
+static __global__ void weighted_sum_vectors(const struct kelp_weighted_sum p,
+                                            const struct kelp__cuda_long_divider by_width)
 {
-    KELP_CUDA_FOR (i, (uint64_t)p.rows * p.width / 4) {
-        const uint64_t r = 4 * i / p.width;
+    KELP_CUDA_FOR (i, p.rows * by_width.by) {
+        const uint64_t r = kelp__cuda_long_divide(by_width, i);
         const float *weights = p.weights + r * p.count;
-        const float *x = p.x + r * p.count * p.width + 4 * i % p.width;
+        const float *x = p.x + r * p.count * p.width + (4 * i - r * p.width);
         float4 sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
         KELP_CUDA_UNROLL(4)
         for (uint32_t j = 0; j < p.count; j++) {
@@ -295,9 +312,10 @@ void kelp__cuda_weighted_sum(struct kelp_stream *stream, const struct kelp_weigh
     if (p->width % 4 == 0 && sums / 4 >= FEW_SUMS && kelp__cuda_aligned(p->x) &&
         kelp__cuda_aligned(p->y)) {
         KELP_CUDA_LAUNCH(stream, weighted_sum_vectors, kelp__cuda_blocks(sums / 4),
-                         KELP_CUDA_THREADS, *p);
+                         KELP_CUDA_THREADS, *p, kelp__cuda_long_divider_of(p->width / 4));
     } else {
-        KELP_CUDA_LAUNCH(stream, weighted_sum, kelp__cuda_blocks(sums), KELP_CUDA_THREADS, *p);
+        KELP_CUDA_LAUNCH(stream, weighted_sum, kelp__cuda_blocks(sums), KELP_CUDA_THREADS, *p,
+                         kelp__cuda_long_divider_of(p->width));
     }
 }
 

@@ -272,6 +272,8 @@ static void add_large(struct operator_cases *cases)
     add_reduce(cases, 300000, 10, 3);
     add_reduce(cases, 2, 60000, 66);
     add_reduce(cases, 8, 20, 65536);
+    add_reduce(cases, 1, 700, 100000);
+    add_reduce(cases, 6, 100, 20001);
     add_weighted_sizes(cases, 1024, 12, 512);
     add_weighted_sizes(cases, 100000, 4, 17);
     add_weighted_sizes(cases, 10, 100, 4097);
