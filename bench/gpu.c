@@ -6,7 +6,8 @@
  *
  * A number is the median of N rounds (9), each as many launches as take ROUND_SECONDS, from the
  * first one's enqueuing to wait(). Bytes are those that must be read and written if each is touched
- * once; batch norm's inputs, which no cache holds until the sums over all of them are there, twice.
+ * once, and a row stays in a cache until all of it was read; twice what no cache holds until then:
+ * batch norm's inputs, and those of layer norm's gradient, which sums over rows and over columns.
  * The last column compares with X, what a copy within the GPU's memory reaches (read and
  * written bytes, 1e9 a second); without it, with the operator `copy`. NAME: those alone whose names
  * begin so, and no copies to the host.
@@ -306,27 +307,29 @@ static void run_reduce_columns(const void *argument)
     stream->table->reduce(stream, &reduce);
 }
 
-static struct kelp_softmax softmax(void)
+/* The argument of what takes rows: their length. */
+static const uint32_t row_widths[] = {512, 8192, 33000, 33001};
+#define ROW_COUNT(width) (LONG_ROWS * 512u / (width))
+
+static struct kelp_softmax softmax(const uint32_t *width)
 {
     return (struct kelp_softmax){.x = memory.x,
                                  .y = memory.out,
-                                 .rows = LONG_ROWS,
-                                 .columns = 512,
+                                 .rows = ROW_COUNT(*width),
+                                 .columns = *width,
                                  .dy = memory.dy,
                                  .dx = memory.more};
 }
 
 static void run_softmax(const void *argument)
 {
-    const struct kelp_softmax forward = softmax();
-    (void)argument;
+    const struct kelp_softmax forward = softmax(argument);
     stream->table->softmax(stream, &forward);
 }
 
 static void run_softmax_gradient(const void *argument)
 {
-    const struct kelp_softmax gradient = softmax();
-    (void)argument;
+    const struct kelp_softmax gradient = softmax(argument);
     stream->table->softmax_gradient(stream, &gradient);
 }
 
@@ -338,7 +341,7 @@ static void run_glu(const void *argument)
     stream->table->glu(stream, &glu);
 }
 
-static struct kelp_layer_norm layer_norm(void)
+static struct kelp_layer_norm layer_norm(const uint32_t *width)
 {
     return (struct kelp_layer_norm){.x = memory.x,
                                     .weight = memory.weight,
@@ -346,26 +349,24 @@ static struct kelp_layer_norm layer_norm(void)
                                     .y = memory.out,
                                     .mean = memory.small,
                                     .rstd = memory.small_two,
-                                    .rows = LONG_ROWS,
-                                    .width = 512,
+                                    .rows = ROW_COUNT(*width),
+                                    .width = *width,
                                     .eps = 1e-5f,
                                     .dy = memory.dy,
                                     .dx = memory.out,
                                     .dweight = memory.more,
-                                    .dbias = memory.more + 512};
+                                    .dbias = memory.more + *width};
 }
 
 static void run_layer_norm(const void *argument)
 {
-    const struct kelp_layer_norm forward = layer_norm();
-    (void)argument;
+    const struct kelp_layer_norm forward = layer_norm(argument);
     stream->table->layer_norm(stream, &forward);
 }
 
 static void run_layer_norm_gradient(const void *argument)
 {
-    const struct kelp_layer_norm gradient = layer_norm();
-    (void)argument;
+    const struct kelp_layer_norm gradient = layer_norm(argument);
     stream->table->layer_norm_gradient(stream, &gradient);
 }
 
@@ -514,6 +515,55 @@ static void run_criterion(const void *argument)
     stream->table->criterion(stream, &criterion);
 }
 
+static void run_classes(const void *argument)
+{
+    const struct kelp_criterion criterion = {.kind = KELP_LOSS_CROSS_ENTROPY,
+                                             .output = memory.x,
+                                             .target = memory.classes,
+                                             .samples = 2000,
+                                             .elements = 32000,
+                                             .target_elements = 1,
+                                             .gradient_scale = memory.scale,
+                                             .gradient = memory.out,
+                                             .sums = memory.sums,
+                                             .loss_alone = true,
+                                             .workspace = memory.more};
+    (void)argument;
+    stream->table->criterion(stream, &criterion);
+}
+
+#define ADAM_COUNT (16u * MI)
+static void run_adam(const void *argument)
+{
+    const struct kelp_optimizer_run run = {
+        .step = {.kind = KELP_OPTIMIZER_ADAM,
+                 .scale = 1.0f,
+                 .beta1 = 0.9f,
+                 .beta2 = 0.999f,
+                 .eps = 1e-8f,
+                 .step_size = 1e-3f,
+                 .bias2_sqrt = 1.0f,
+                 .one_minus_beta1 = 0.1f,
+                 .one_minus_beta2 = 0.001f},
+        .count = ADAM_COUNT,
+        .weights = memory.x,
+        .gradient = memory.dy,
+        .weights_next = memory.out,
+        .slots = {memory.more, memory.more + ADAM_COUNT},
+        .not_finite = memory.chosen,
+    };
+    (void)argument;
+    stream->table->optimizer(stream, &run);
+}
+
+static void run_reduce_few(const void *argument)
+{
+    const struct kelp_reduce reduce = {
+        .x = memory.x, .y = memory.out, .outer = 512, .middle = 8, .inner = 16384, .scale = 0.5f};
+    (void)argument;
+    stream->table->reduce(stream, &reduce);
+}
+
 static const uint64_t copy_counts[] = {COUNT, SLOT_COUNT};
 static const enum kelp_unary_kind relu = KELP_UNARY_RELU, gelu = KELP_UNARY_GELU;
 static const enum kelp_loss_kind mse = KELP_LOSS_MSE, cross_entropy = KELP_LOSS_CROSS_ENTROPY;
@@ -545,11 +595,21 @@ static const struct measurement {
     {"transpose 4096x[3, 64 64]", run_turn, &turns[1], 2.0 * 4096 * 3 * 64 * 64},
     {"reduce rows of 65536x1024", run_reduce_rows, NULL, COUNT},
     {"reduce columns of 65536x1024", run_reduce_columns, NULL, COUNT},
-    {"softmax 65536x512", run_softmax, NULL, 2.0 * LONG_ROWS * 512},
-    {"softmax gradient 65536x512", run_softmax_gradient, NULL, 3.0 * LONG_ROWS * 512},
+    {"softmax 65536x512", run_softmax, &row_widths[0], 2.0 * 65536 * 512},
+    {"softmax gradient 65536x512", run_softmax_gradient, &row_widths[0], 3.0 * 65536 * 512},
+    {"softmax 4096x8192", run_softmax, &row_widths[1], 2.0 * 4096 * 8192},
+    {"softmax gradient 4096x8192", run_softmax_gradient, &row_widths[1], 3.0 * 4096 * 8192},
+    {"softmax 1016x33000", run_softmax, &row_widths[2], 2.0 * 1016 * 33000},
+    {"softmax gradient 1016x33000", run_softmax_gradient, &row_widths[2], 3.0 * 1016 * 33000},
+    {"softmax 1016x33001", run_softmax, &row_widths[3], 2.0 * 1016 * 33001},
+    {"softmax gradient 1016x33001", run_softmax_gradient, &row_widths[3], 3.0 * 1016 * 33001},
     {"glu 65536x1024", run_glu, NULL, 1.5 * COUNT},
-    {"layer_norm 65536x512", run_layer_norm, NULL, 2.0 * LONG_ROWS * 512},
-    {"layer_norm gradient 65536x512", run_layer_norm_gradient, NULL, 3.0 * LONG_ROWS * 512},
+    {"layer_norm 65536x512", run_layer_norm, &row_widths[0], 2.0 * 65536 * 512},
+    {"layer_norm gradient 65536x512", run_layer_norm_gradient, &row_widths[0], 5.0 * 65536 * 512},
+    {"layer_norm 4096x8192", run_layer_norm, &row_widths[1], 2.0 * 4096 * 8192},
+    {"layer_norm gradient 4096x8192", run_layer_norm_gradient, &row_widths[1], 5.0 * 4096 * 8192},
+    {"layer_norm 1016x33000", run_layer_norm, &row_widths[2], 2.0 * 1016 * 33000},
+    {"layer_norm gradient 1016x33000", run_layer_norm_gradient, &row_widths[2], 5.0 * 1016 * 33000},
     {"batch_norm 256x64x3136", run_batch_norm, &channels_first, 3.0 * NORM_COUNT},
     {"batch_norm gradient 256x64x3136", run_batch_norm_gradient, &channels_first, 5.0 * NORM_COUNT},
     {"batch_norm 256x3136x64", run_batch_norm, &channels_last, 3.0 * NORM_COUNT},
@@ -576,66 +636,32 @@ static const struct measurement {
     {"mse and gradient 65536x1000", run_criterion, &mse, 3.0 * LONG_ROWS *CLASSES},
     {"cross_entropy and gradient 65536x1000", run_criterion, &cross_entropy,
      2.0 * LONG_ROWS *CLASSES},
+    {"cross_entropy and gradient 2000x32000", run_classes, NULL, 2.0 * 2000 * 32000},
+    {"adam 16 Mi", run_adam, NULL, 7.0 * ADAM_COUNT},
+    {"reduce columns of 512 of [8, 16384]", run_reduce_few, NULL, COUNT + 512.0 * 16384},
 };
-
-/* ---- products -------------------------------------------------------------------------------- */
-
-struct product {
-    uint32_t m, n, k;
-    bool transpose_a, transpose_b;
-};
-/* A layer's forward pass (NT), its input's gradient (NN) and its weights' (TN), and the rest. */
-static const struct product products[] = {
-    {4096, 4096, 4096, false, true}, {4096, 4096, 4096, false, false},
-    {4096, 4096, 4096, true, false}, {4096, 4096, 4096, true, true},
-    {512, 8192, 4096, false, true},  {512, 8192, 4096, false, false},
-    {512, 8192, 4096, true, false},  {512, 4096, 8192, false, true},
-    {512, 4096, 8192, false, false}, {512, 4096, 8192, true, false},
-    {8192, 4096, 512, true, false},  {32, 128, 784, false, true},
-    {32, 128, 784, false, false},    {32, 128, 784, true, false},
-};
-
-static void run_product(const void *argument)
-{
-    const struct product *product = argument;
-    const struct kelp_matmul matmul = {.transpose_a = product->transpose_a,
-                                       .transpose_b = product->transpose_b,
-                                       .m = product->m,
-                                       .n = product->n,
-                                       .k = product->k,
-                                       .a = memory.x,
-                                       .lda = product->transpose_a ? product->m : product->k,
-                                       .b = memory.dy,
-                                       .ldb = product->transpose_b ? product->k : product->n,
-                                       .c = memory.out,
-                                       .ldc = product->n};
-    stream->table->matmul(stream, &matmul);
-}
-
-static void bench_products(void)
-{
-    printf("\n| m x n x k | transposes | us | TFLOP/s |\n|---|---|--:|--:|\n");
-    for (size_t i = 0; i < KELP_ARRAY_COUNT(products); i++) {
-        const struct product *product = &products[i];
-        const double seconds = measure(run_product, product);
-        printf("| %ux%ux%u | %c%c | %.1f | %.2f |\n", product->m, product->n, product->k,
-               product->transpose_a ? 'T' : 'N', product->transpose_b ? 'T' : 'N', seconds * 1e6,
-               2e-12 * product->m * product->n * product->k / seconds);
-        (void)fflush(stdout);
-    }
-}
 
 /* ---- the host -------------------------------------------------------------------------------- */
 
-static void run_copy_in(const void *argument)
-{
-    stream->table->copy_in(stream, memory.more, argument, TRANSFER_BYTES);
-}
+/* A copy of TRANSFER_BYTES, in pieces. */
+struct transfer {
+    const char *name;
+    bool in, pinned;
+    size_t piece;
+    void *host;
+};
 
-static void run_copy_out(const void *argument)
+static void run_transfer(const void *argument)
 {
-    void *host = *(void *const *)argument;
-    stream->table->copy_out(stream, host, memory.x, TRANSFER_BYTES);
+    const struct transfer *transfer = argument;
+    char *host = transfer->host, *more = (char *)memory.more;
+    for (size_t at = 0; at < TRANSFER_BYTES; at += transfer->piece) {
+        if (transfer->in) {
+            stream->table->copy_in(stream, more + at, host + at, transfer->piece);
+        } else {
+            stream->table->copy_out(stream, host + at, more + at, transfer->piece);
+        }
+    }
 }
 
 static void run_tiny(const void *argument)
@@ -650,22 +676,42 @@ static void run_tiny_and_wait(const void *argument)
     wait_all();
 }
 
-static void bench_host(const float *pattern)
+/* The last column compares with one copy of pinned memory, which comes first. */
+static void bench_host(void)
 {
-    void *host = malloc(TRANSFER_BYTES);
-    if (host == NULL) {
+    static struct transfer transfers[] = {
+        {"copy_in 64 MiB of pinned memory", true, true, TRANSFER_BYTES, NULL},
+        {"copy_in 64 x 1 MiB of pinned memory", true, true, MI, NULL},
+        {"copy_in 64 MiB of ordinary memory", true, false, TRANSFER_BYTES, NULL},
+        {"copy_out 64 MiB to pinned memory", false, true, TRANSFER_BYTES, NULL},
+        {"copy_out 64 x 1 MiB to pinned memory", false, true, MI, NULL},
+        {"copy_out 64 MiB to ordinary memory", false, false, TRANSFER_BYTES, NULL},
+    };
+    struct kelp_error error = {KELP_OK, ""};
+    void *pinned = NULL, *ordinary = malloc(TRANSFER_BYTES);
+    if (ordinary == NULL) {
         gpu_fail(&(struct kelp_error){KELP_ERR_NO_MEMORY, "out of memory"});
     }
-    memset(host, 0, TRANSFER_BYTES); /* the kernel gives the pages now */
-    const double in = measure(run_copy_in, pattern), out = measure(run_copy_out, &host);
-    printf("\n| the host | us | GB/s |\n|---|--:|--:|\n");
-    printf("| copy_in 64 MiB of ordinary memory | %.1f | %.1f |\n", in * 1e6,
-           1e-9 * TRANSFER_BYTES / in);
-    printf("| copy_out 64 MiB to ordinary memory | %.1f | %.1f |\n", out * 1e6,
-           1e-9 * TRANSFER_BYTES / out);
-    printf("| one of many launches | %.2f | |\n", measure(run_tiny, NULL) * 1e6);
-    printf("| a launch and wait() | %.2f | |\n", measure(run_tiny_and_wait, NULL) * 1e6);
-    free(host);
+    if (device->table->host_alloc(device, TRANSFER_BYTES, &pinned, &error) != KELP_OK) {
+        gpu_fail(&error);
+    }
+    memset(ordinary, 0, TRANSFER_BYTES); /* the kernel gives the pages now */
+    memset(pinned, 0, TRANSFER_BYTES);
+    double pinned_gbs = 0.0;
+    printf("\n| the host | us | GB/s | of a pinned copy |\n|---|--:|--:|--:|\n");
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(transfers); i++) {
+        struct transfer *transfer = &transfers[i];
+        transfer->host = transfer->pinned ? pinned : ordinary;
+        const double seconds = measure(run_transfer, transfer);
+        const double gbs = 1e-9 * TRANSFER_BYTES / seconds;
+        pinned_gbs = transfer->pinned && transfer->piece == TRANSFER_BYTES ? gbs : pinned_gbs;
+        printf("| %s | %.1f | %.1f | %.1f %% |\n", transfer->name, seconds * 1e6, gbs,
+               100.0 * gbs / pinned_gbs);
+    }
+    printf("| one of many launches | %.2f | | |\n", measure(run_tiny, NULL) * 1e6);
+    printf("| a launch and wait() | %.2f | | |\n", measure(run_tiny_and_wait, NULL) * 1e6);
+    device->table->host_free(device, pinned);
+    free(ordinary);
 }
 
 /* ---- the program ----------------------------------------------------------------------------- */
@@ -795,13 +841,15 @@ static void bench_all(char **names, int name_count)
     }
     bench_operators(names, name_count);
     if (name_count == 0) {
-        bench_products();
-        gpu_bench_convolutions(&(struct gpu_operands){.x = memory.x,
-                                                      .weight = memory.weight,
-                                                      .dy = memory.dy,
-                                                      .out = memory.out,
-                                                      .copy_gbs = ceiling_gbs});
-        bench_host(pattern);
+        const struct gpu_operands operands = {.x = memory.x,
+                                              .weight = memory.weight,
+                                              .dy = memory.dy,
+                                              .out = memory.out,
+                                              .workspace = memory.more,
+                                              .copy_gbs = ceiling_gbs};
+        bench_host();
+        gpu_bench_products(&operands);
+        gpu_bench_convolutions(&operands);
     }
     release();
     free(pattern);

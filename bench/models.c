@@ -13,7 +13,7 @@
  * Besides, lanes as a worker with eight of them computes them: some ahead, added up on the GPU, on
  * one stream and on two. Exit status 77 where there is no GPU.
  *
- *     models [--rounds N] [--only MODEL] [--portable | --device cuda [--precision tf32|bfloat16]]
+ *     models [--rounds N] [--only MODEL,…] [--portable | --device cuda [--precision tf32|bfloat16]]
  *            [--scripts FOLDER] [--python COMMAND]
  *
  * FOLDER is that of torch_models.py, by default bench/ of the sources that this was built from.
@@ -734,10 +734,24 @@ static void print_gpu(const struct model *model)
 
 /* ---- */
 
+/* Whether --only lists it, or nothing. */
+static bool is_wanted(const char *name)
+{
+    const size_t length = strlen(name);
+    for (const char *at = only; at != NULL && *at != '\0'; at += strspn(at, ",")) {
+        const size_t listed = strcspn(at, ",");
+        if (listed == length && strncmp(at, name, length) == 0) {
+            return true;
+        }
+        at += listed;
+    }
+    return only == NULL;
+}
+
 static void print_each(void (*print)(const struct model *model))
 {
     for (size_t i = 0; i < KELP_ARRAY_COUNT(models); i++) {
-        if ((only == NULL || strcmp(only, models[i].name) == 0) &&
+        if (is_wanted(models[i].name) &&
             (on_gpu || !models[i].gpu_alone)) {
             print(&models[i]);
         }
@@ -821,7 +835,7 @@ int main(int argc, char **argv)
     if (!parse(argc, argv)) {
         (void)fprintf(
             stderr,
-            "usage: models [--rounds N] [--only MODEL] [--scripts FOLDER] [--python COMMAND]\n"
+            "usage: models [--rounds N] [--only MODEL,...] [--scripts FOLDER] [--python COMMAND]\n"
             "              [--portable | --device cuda [--precision tf32|bfloat16]]\n");
         return 2;
     }

@@ -10,8 +10,7 @@ Copy the programs of a build (build/release), their libraries, the CUDA device, 
 FOLDER, which is made. A machine of the same architecture with a C library at least as new as
 this one's runs it from wherever it lies: . FOLDER/env.sh; kelp train JOB.yaml
 
-  --tests  also what tests/gpu/run.sh runs: the programs of tests/gpu, bench/gpu, bench/models and
-           the examples
+  --tests  also what tests/gpu/run.sh runs: tests/gpu, bench/gpu, bench/models and the examples
 
 CUDA's own libraries (cuBLASLt, cuDNN) are not copied: the GPU's machine has them.
 USAGE
@@ -50,7 +49,7 @@ if [ -e "$build/lib/kelp/libkelp-cuda.so" ]; then
 fi
 if [ "$tests" = true ]; then
     mkdir -p "$folder/tests" "$folder/bench"
-    install -m 755 "$build"/tests/gpu_* "$folder/tests"
+    install -m 755 "$build/tests/gpu_operators" "$folder/tests"
     install -m 755 "$build/bench/gpu" "$build/bench/models" "$folder/bench"
     install -m 644 "$source_dir/bench/torch_models.py" "$folder/bench"
     cp -r "$source_dir/examples" "$source_dir/tests/gpu" "$folder"

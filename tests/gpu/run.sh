@@ -47,9 +47,9 @@ say() {
     printf '%s\n' "$*" | tee -a "$report/report.txt"
 }
 
-# part NAME SECONDS COMMAND ...: its last lines go to the report.
+# part NAME SECONDS COMMAND ...: what it says goes to the report, and the end of it to the terminal.
 part() {
-    local name="$1" limit="$2" status begin="$SECONDS" left=$((seconds - SECONDS))
+    local name="$1" limit="$2" status line begin="$SECONDS" left=$((seconds - SECONDS))
     shift 2
     # shellcheck disable=SC2053 # a pattern
     [[ "$name" == $only ]] || return 0
@@ -58,12 +58,16 @@ part() {
         late=1
         return 0
     fi
-    timeout "$((left < limit ? left : limit))" "$@" >"$report/$name.log" 2>&1
+    timeout --kill-after=5 "$((left < limit ? left : limit))" "$@" >"$report/$name.log" 2>&1
     status=$?
     case "$status" in
     0) say "== $name: passed ($((SECONDS - begin)) s)" ;;
-    77) say "== $name: skipped: $(tail -n 1 "$report/$name.log")" ;;
-    124)
+    77)
+        line="$(tail -n 1 "$report/$name.log")"
+        say "== $name: skipped: ${line#skipped: }"
+        return 0
+        ;;
+    124 | 137) # ended, or killed since it did not end
         if [ "$left" -lt "$limit" ]; then
             say "== $name: cut after $((SECONDS - begin)) s: the $seconds s are over (--only $name runs it alone)"
             late=1
@@ -77,41 +81,43 @@ part() {
         failed=1
         ;;
     esac
-    tail -n 60 "$report/$name.log" | tee -a "$report/report.txt"
+    head -n 500 "$report/$name.log" >>"$report/report.txt"
+    tail -n 20 "$report/$name.log"
 }
 
 : >"$report/report.txt"
 say "$(nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader 2>&1 | head -n 1)"
+python="env LD_LIBRARY_PATH='$libraries' python3"
+# What decides most comes first.
 part operators 120 "$folder/tests/gpu_operators" --repeats 100 --large-repeats 5
-for precision in tf32 bfloat16; do
-    part "operators-$precision" 60 "$folder/tests/gpu_operators" --precision "$precision" --repeats 20 \
-        --large-repeats 2 products windows
-done
-part cudnn 120 "$folder/tests/gpu_operators" --cudnn 1 --repeats 100 --large-repeats 20 windows
-for precision in tf32 bfloat16; do
-    part "cudnn-$precision" 60 "$folder/tests/gpu_operators" --cudnn 1 --precision "$precision" --repeats 20 \
-        --large-repeats 5 windows
-done
-if [ -x "$folder/bin/kelp" ]; then
-    part jobs 150 "$here/jobs.sh" "$folder/bin" "$examples" "$report/runs" "$mnist"
-    rm -rf "$report/runs"
-else
-    say "== jobs: skipped: $folder has no programs"
-fi
+part cudnn 60 "$folder/tests/gpu_operators" --cudnn 1 --repeats 100 --large-repeats 20 windows
 part bench 210 "$folder/bench/gpu"
 if [ -x "$folder/bench/models" ]; then
-    part models 120 "$folder/bench/models" --device cuda --scripts "$scripts" \
-        --python "env LD_LIBRARY_PATH='$libraries' python3"
+    part models 120 "$folder/bench/models" --device cuda --scripts "$scripts" --python "$python"
     for precision in tf32 bfloat16; do
-        part "models-$precision" 60 "$folder/bench/models" --device cuda --precision "$precision" --rounds 3 \
-            --only mlp_wide --scripts "$scripts" --python "env LD_LIBRARY_PATH='$libraries' python3"
+        part "models-$precision" 60 "$folder/bench/models" --device cuda --precision "$precision" \
+            --only mlp_wide,convnet,resnet18 --scripts "$scripts" --python "$python"
     done
 else
     say "== models: skipped: $folder has no bench/models"
 fi
-if command -v compute-sanitizer >/dev/null; then
+if [ -x "$folder/bin/kelp" ]; then
+    part jobs 150 "$here/jobs.sh" "$folder/bin" "$examples" "$report/runs" "$mnist"
+    part steps 60 "$here/steps.sh" "$folder/bin" "$report/runs"
+    rm -rf "$report/runs"
+else
+    say "== jobs: skipped: $folder has no programs"
+fi
+for precision in tf32 bfloat16; do
+    part "operators-$precision" 60 "$folder/tests/gpu_operators" --precision "$precision" --repeats 20 \
+        --large-repeats 2 products windows
+    part "cudnn-$precision" 60 "$folder/tests/gpu_operators" --cudnn 1 --precision "$precision" --repeats 20 \
+        --large-repeats 5 windows
+done
+sanitizer="$(command -v compute-sanitizer || command -v /usr/local/cuda/bin/compute-sanitizer || true)"
+if [ -n "$sanitizer" ]; then
     sanitize() { # TOOL OPTION ...
-        part "$1" 100 compute-sanitizer --tool "$@" --error-exitcode 9 --print-limit 5 \
+        part "$1" 100 "$sanitizer" --tool "$@" --error-exitcode 9 --print-limit 5 \
             "$folder/tests/gpu_operators" --repeats 0 --large 0 --load 0 --jobs 1
     }
     sanitize memcheck --report-api-errors no # one test asks for more memory than there is
@@ -119,7 +125,7 @@ if command -v compute-sanitizer >/dev/null; then
         sanitize "$tool"
     done
 else
-    say "== compute-sanitizer: skipped: it is not on the path"
+    say "== compute-sanitizer: skipped: it is neither on the path nor in /usr/local/cuda/bin"
 fi
 [ "$failed" -eq 0 ] || exit 1
 [ "$late" -eq 0 ] || exit 2
