@@ -751,8 +751,7 @@ static bool is_wanted(const char *name)
 static void print_each(void (*print)(const struct model *model))
 {
     for (size_t i = 0; i < KELP_ARRAY_COUNT(models); i++) {
-        if (is_wanted(models[i].name) &&
-            (on_gpu || !models[i].gpu_alone)) {
+        if (is_wanted(models[i].name) && (on_gpu || !models[i].gpu_alone)) {
             print(&models[i]);
         }
     }

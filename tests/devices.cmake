@@ -18,8 +18,8 @@ function(kelp_emulated_library)
       ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/include)
     target_compile_options(kelp_cuda_emulated PRIVATE
       -Wall -Wextra -Werror -Wno-unused-parameter -ffp-contract=off -fno-omit-frame-pointer -g1)
-    # Few rows are several of a thread's sums, as many are elsewhere.
-    target_compile_definitions(kelp_cuda_emulated PRIVATE KELP_CUDA_NORM_RUN=4u)
+    # Few rows are several of a thread's sums, and fill a device, as many do elsewhere.
+    target_compile_definitions(kelp_cuda_emulated PRIVATE KELP_CUDA_NORM_RUN=4u KELP_CUDA_NORM_FILL=1u)
     if(KELP_SANITIZE)
       target_compile_options(kelp_cuda_emulated PRIVATE -fsanitize=${KELP_SANITIZE} -fno-sanitize-recover=all)
     endif()

@@ -305,6 +305,18 @@ static void launch_layer_norm_columns(struct kelp_stream *stream, const struct k
     }
 }
 
+/* What the parts' sums [parts, width] add up to. */
+static void add_pieces(struct kelp_stream *stream, const struct kelp_layer_norm *p,
+                       const struct kelp_layer_norm *pieces, uint64_t parts)
+{
+    if (p->dweight) {
+        kelp__cuda_add_rows(stream, pieces->dweight, parts, p->width, p->dweight, p->write_weight);
+    }
+    if (p->dbias) {
+        kelp__cuda_add_rows(stream, pieces->dbias, parts, p->width, p->dbias, p->write_bias);
+    }
+}
+
 static void layer_norm_dweight(struct kelp_stream *stream, const struct kelp_layer_norm *p)
 {
     const struct kelp__cuda_columns plan = kelp__cuda_plan_columns(1, p->rows, p->width);
@@ -322,28 +334,119 @@ static void layer_norm_dweight(struct kelp_stream *stream, const struct kelp_lay
     pieces.dbias = pieces.dweight + count;
     pieces.write_weight = pieces.write_bias = KELP_OVERWRITE;
     launch_layer_norm_columns(stream, &pieces, &plan);
-    if (p->dweight) {
-        kelp__cuda_add_rows(stream, pieces.dweight, plan.parts, p->width, p->dweight,
-                            p->write_weight);
+    add_pieces(stream, p, &pieces, plan.parts);
+}
+
+/* ---- the gradient of everything at once ------------------------------------------------------ */
+
+/* Of elements of 16 a thread, so many parts fill a device. */
+#ifndef KELP_CUDA_NORM_FILL
+#define KELP_CUDA_NORM_FILL 256u
+#endif
+#define PART_ROWS 8u /* at least, of a group */
+
+/* A block takes a part of the rows, whose sums over the rows stay in registers: to dweight and
+ * dbias [gridDim.x, width]. */
+template <uint32_t lanes, uint32_t size, bool quads>
+static __global__ void __launch_bounds__(KELP_CUDA_THREADS, 2)
+    layer_norm_gradient(const struct kelp_layer_norm p, const struct kelp__cuda_rows plan)
+{
+    KELP_CUDA_SHARED float partial[PARTIAL];
+    KELP_CUDA_SHARED float4 lines[KELP_CUDA_THREADS];
+    const uint64_t part_rows = (plan.rows + gridDim.x - 1) / gridDim.x;
+    const uint64_t begin = blockIdx.x * part_rows;
+    const uint64_t end = begin + part_rows < plan.rows ? begin + part_rows : plan.rows;
+    float weight[size], dots[size], sums[size];
+    kelp__cuda_load_row<lanes, quads>(weight, p.weight, plan.columns, 0.0f, plan.vector);
+    KELP_CUDA_UNROLL_ALL
+    for (uint32_t i = 0; i < size; i++) {
+        dots[i] = sums[i] = 0.0f;
     }
-    if (p->dbias) {
-        kelp__cuda_add_rows(stream, pieces.dbias, plan.parts, p->width, p->dbias, p->write_bias);
+    for (uint64_t first = begin; first < end; first += KELP_CUDA_THREADS / lanes) {
+        const uint64_t r = first + threadIdx.x / lanes;
+        const uint32_t width = r < end ? plan.columns : 0;
+        const float mean = width != 0 ? p.mean[r] : 0.0f, rstd = width != 0 ? p.rstd[r] : 0.0f;
+        float x[size], g[size], sum = 0.0f, dot = 0.0f;
+        kelp__cuda_load_row<lanes, quads>(x, p.x + r * p.width, width, mean, plan.vector);
+        kelp__cuda_load_row<lanes, quads>(g, p.dy + r * p.width, width, 0.0f, plan.vector);
+        KELP_CUDA_UNROLL_ALL
+        for (uint32_t i = 0; i < size; i++) { /* behind the row they are 0 */
+            x[i] = x[i] - mean;
+            dots[i] = dots[i] + g[i] * (x[i] * rstd);
+            sums[i] = sums[i] + g[i];
+            g[i] = g[i] * weight[i];
+            sum = sum + g[i];
+            dot = dot + g[i] * (x[i] * rstd);
+        }
+        sum = kelp__cuda_group_sum(sum, lanes, partial) / (float)p.width;
+        dot = kelp__cuda_group_sum(dot, lanes, partial) / (float)p.width;
+        KELP_CUDA_UNROLL_ALL
+        for (uint32_t i = 0; i < size; i++) {
+            g[i] = layer_norm_slope(g[i], x[i], rstd, sum, dot);
+        }
+        kelp__cuda_put_row<lanes, quads>(p.dx + r * p.width, g, width, p.write_x, plan.vector);
+    }
+    KELP_CUDA_UNROLL_ALL
+    for (uint32_t i = 0; i < size && lanes < KELP_CUDA_THREADS; i += 4) {
+        const float4 dot = kelp__cuda_lines_sum(
+            make_float4(dots[i], dots[i + 1], dots[i + 2], dots[i + 3]), lanes, lines);
+        const float4 sum = kelp__cuda_lines_sum(
+            make_float4(sums[i], sums[i + 1], sums[i + 2], sums[i + 3]), lanes, lines);
+        dots[i] = dot.x, dots[i + 1] = dot.y, dots[i + 2] = dot.z, dots[i + 3] = dot.w;
+        sums[i] = sum.x, sums[i + 1] = sum.y, sums[i + 2] = sum.z, sums[i + 3] = sum.w;
+    }
+    if (threadIdx.x < lanes) {
+        const uint64_t at = (uint64_t)blockIdx.x * plan.columns;
+        kelp__cuda_put_row<lanes, quads>(p.dweight + at, dots, plan.columns, KELP_OVERWRITE,
+                                         plan.vector);
+        kelp__cuda_put_row<lanes, quads>(p.dbias + at, sums, plan.columns, KELP_OVERWRITE,
+                                         plan.vector);
     }
 }
 
+/* 0: there are too few rows, or too long ones. */
+static uint64_t parts_of(const struct kelp__cuda_rows *plan)
+{
+    const uint64_t groups = KELP_CUDA_THREADS / kelp__cuda_lanes_of(plan);
+    const uint64_t parts = KELP_CUDA_NORM_FILL * KELP_CUDA_CHUNK_SIZE / kelp__cuda_size_of(plan);
+    return plan->shape < KELP_CUDA_SHAPES && plan->rows / (PART_ROWS * groups) >= parts ? parts : 0;
+}
+
+static void layer_norm_all(struct kelp_stream *stream, const struct kelp_layer_norm *p,
+                           const struct kelp__cuda_rows *plan, uint64_t parts)
+{
+    const uint64_t count = parts * p->width;
+    struct kelp_layer_norm pieces = *p;
+    pieces.dweight = static_cast<float *>(
+        kelp__cuda_scratch(kelp__cuda_stream_of(stream), 2 * count * sizeof(*pieces.dweight)));
+    if (!pieces.dweight) {
+        return;
+    }
+    pieces.dbias = pieces.dweight + count;
+    KELP_CUDA_LAUNCH_PARTS(stream, layer_norm_gradient, layer_norm_dx_long, kelp_layer_norm, *plan,
+                           parts, pieces);
+    add_pieces(stream, p, &pieces, parts);
+}
+
+/* Large tensors are read once for all three gradients. */
 void kelp__cuda_layer_norm_gradient(struct kelp_stream *stream, const struct kelp_layer_norm *p)
 {
     if (p->width == 0) {
+        return;
+    }
+    const struct kelp__cuda_rows plan =
+        kelp__cuda_plan_rows(p->rows, p->width,
+                             kelp__cuda_aligned(p->x) && kelp__cuda_aligned(p->dy) &&
+                                 kelp__cuda_aligned(p->dx) && kelp__cuda_aligned(p->weight));
+    const uint64_t parts = p->dx && (p->dweight || p->dbias) ? parts_of(&plan) : 0;
+    if (parts != 0) {
+        layer_norm_all(stream, p, &plan, parts);
         return;
     }
     if (p->dweight || p->dbias) {
         layer_norm_dweight(stream, p);
     }
     if (p->dx) {
-        const struct kelp__cuda_rows plan =
-            kelp__cuda_plan_rows(p->rows, p->width,
-                                 kelp__cuda_aligned(p->x) && kelp__cuda_aligned(p->dy) &&
-                                     kelp__cuda_aligned(p->dx) && kelp__cuda_aligned(p->weight));
         KELP_CUDA_LAUNCH_ROWS(stream, layer_norm_dx, layer_norm_dx_long, kelp_layer_norm, plan, *p);
     }
 }

@@ -41,10 +41,15 @@ static inline struct kelp__cuda_rows kelp__cuda_plan_rows(uint64_t rows, uint32_
     return plan;
 }
 
-/* The threads of a group of that plan. */
+/* The threads of a group of that plan, and the elements of each. */
 static inline uint32_t kelp__cuda_lanes_of(const struct kelp__cuda_rows *plan)
 {
     return plan->shape < 3 ? 4u << plan->shape : plan->shape < 6 ? 32u : KELP_CUDA_THREADS;
+}
+
+static inline uint32_t kelp__cuda_size_of(const struct kelp__cuda_rows *plan)
+{
+    return plan->shape < 4 || plan->shape == 6 ? 4 : plan->shape % 3 == 1 ? 8 : 16;
 }
 
 /* Launch kernel<lanes, elements of a thread, quads> of the plan's shape, or long_kernel<quads>. */
@@ -55,13 +60,16 @@ static inline uint32_t kelp__cuda_lanes_of(const struct kelp__cuda_rows *plan)
             kernel<256, 8, quads>, kernel<256, 16, quads>, long_kernel<quads>                      \
     }
 #define KELP_CUDA_LAUNCH_ROWS(stream, kernel, long_kernel, type, plan, p)                          \
+    KELP_CUDA_LAUNCH_PARTS(stream, kernel, long_kernel, type, plan,                                \
+                           kelp__cuda_row_blocks((plan).rows, kelp__cuda_lanes_of(&(plan))), p)
+/* The same in that many blocks. */
+#define KELP_CUDA_LAUNCH_PARTS(stream, kernel, long_kernel, type, plan, parts, p)                  \
     do {                                                                                           \
         static void (*const kernels_[2][KELP_CUDA_SHAPES + 1])(const struct type,                  \
                                                                const struct kelp__cuda_rows) = {   \
             KELP_CUDA_ROW_KERNELS(kernel, long_kernel, false),                                     \
             KELP_CUDA_ROW_KERNELS(kernel, long_kernel, true)};                                     \
-        KELP_CUDA_LAUNCH(stream, kernels_[(plan).quads ? 1 : 0][(plan).shape],                     \
-                         kelp__cuda_row_blocks((plan).rows, kelp__cuda_lanes_of(&(plan))),         \
+        KELP_CUDA_LAUNCH(stream, kernels_[(plan).quads ? 1 : 0][(plan).shape], parts,              \
                          KELP_CUDA_THREADS, p, plan);                                              \
     } while (0)
 

@@ -188,6 +188,18 @@ static void add_sizes(struct operator_cases *cases, uint32_t rows, uint32_t colu
     add_norm_sizes(cases, rows, columns);
 }
 
+/* So many that a gradient's sums over rows and over columns are found at once. */
+static void add_many_rows(struct operator_cases *cases)
+{
+    add_norm_sizes(cases, cases_draw(cases, 2048, 2100), cases_draw(cases, 5, 16));
+    add_norm_sizes(cases, cases_draw(cases, 512, 600), 4 * cases_draw(cases, 9, 16));
+    add_norm_sizes(cases, cases_draw(cases, 128, 150), cases_draw(cases, 130, 256));
+    add_norm_sizes(cases, cases_draw(cases, 64, 90), 4 * cases_draw(cases, 65, 128));
+    add_norm_sizes(cases, cases_draw(cases, 32, 40), cases_draw(cases, 513, 1024));
+    add_norm_sizes(cases, cases_draw(cases, 8, 12), cases_draw(cases, 2049, 4096));
+    add_norm_sizes(cases, cases_draw(cases, 8, 12), 4 * cases_draw(cases, 513, 1024));
+}
+
 /* Rows of each shape that a group of threads takes, whole and with something over. */
 static void add_small(struct operator_cases *cases)
 {
@@ -203,6 +215,7 @@ static void add_small(struct operator_cases *cases)
     add_sizes(cases, 1, 2 * cases_draw(cases, 6145, 8191) + 1);
     add_norm_sizes(cases, cases_draw(cases, 1030, 1200), 5);
     add_norm_sizes(cases, cases_draw(cases, 300, 320), 64);
+    add_many_rows(cases);
     add_sizes(cases, 1, 1);
     add_sizes(cases, 0, 5);
     add_sizes(cases, 5, 0);
