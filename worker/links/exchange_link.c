@@ -178,8 +178,8 @@ static kelp_status hear_reply(struct kelp_shard_link *link, const Kelp__V1__Exch
     if (!link->heard) {
         link->heard = true;
         kelp_log(link->options.stream == 0 ? KELP_LOG_INFO : KELP_LOG_DEBUG,
-                 "shard answers shard=%s address=%s transport=%s stream=%u", link->place.shard,
-                 link->place.address, link->shared ? "shm" : "grpc", link->options.stream);
+                 "shard answers shard=%s address=%s stream=%u transport=%s", link->place.shard,
+                 link->place.address, link->options.stream, link->shared ? "shm" : "grpc");
         link->options.events->opened(link, link->options.user);
     }
     if (reply->generation != link->options.generation) {
