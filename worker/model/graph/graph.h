@@ -42,8 +42,9 @@ struct kelp_graph *kelp_graph_create(struct kelp_stream *stream, uint32_t batch_
 void kelp_graph_destroy(struct kelp_graph *graph);
 
 /*
- * One of the samples' inputs: pieces of the sample's record (worker/data/sample.h), in the order in
- * which they are declared; together they must be all of it.
+ * One input of the samples. Inputs are consecutive pieces of the sample's record
+ * (worker/data/sample.h), in the order in which they are declared; together they must cover the
+ * whole record.
  */
 uint32_t kelp_graph_input(struct kelp_graph *graph, const char *name,
                           const struct kelp_shape *shape);
@@ -54,8 +55,9 @@ struct kelp_graph_init {
 };
 uint32_t kelp_graph_parameter(struct kelp_graph *graph, const char *name,
                               const struct kelp_shape *shape, struct kelp_graph_init init);
-/* Rows [first, first + count) of a parameter's first dimension, instead of a parameter; no
- * copy is made. Such a parameter may not be used in any other way, and each row only once. */
+/* Rows [first, first + count) of a parameter's first dimension, for use as a parameter of their
+ * own; nothing is copied. Each row of such a parameter must be used exactly once, and the parameter
+ * as a whole nowhere. */
 uint32_t kelp_graph_rows(struct kelp_graph *graph, const char *name, uint32_t parameter,
                          uint64_t first, uint64_t count);
 /* A running statistic, [channels], with initial value `initial`: not a parameter
@@ -63,28 +65,28 @@ uint32_t kelp_graph_rows(struct kelp_graph *graph, const char *name, uint32_t pa
 uint32_t kelp_graph_statistic(struct kelp_graph *graph, const char *name,
                               const struct kelp_shape *shape, float initial, float momentum);
 
-/* In place of a bias: the layer has none. */
+/* Passed as `bias`: the layer has no bias. */
 #define KELP_GRAPH_NO_BIAS (UINT32_MAX - 1)
 
 /* y[..., out] = x[..., in] weight[out, in]^T + bias[out]. */
 uint32_t kelp_graph_linear(struct kelp_graph *graph, const char *name, uint32_t x, uint32_t weight,
                            uint32_t bias);
-/* y[g, out] = x[g, in] weights[g][out, in]^T + biases[g][out], for each of the groups g, as many as
- * x has rows. */
+/* y[g, out] = x[g, in] weights[g][out, in]^T + biases[g][out], for each group g; x has one row for
+ * each group. */
 uint32_t kelp_graph_linear_grouped(struct kelp_graph *graph, const char *name, uint32_t x,
                                    const uint32_t *weights, const uint32_t *biases,
                                    uint32_t group_count);
-/* y[..., m, n] = a[..., m, k] b[..., k, n], or with transpose_b b[..., n, k]; the dimensions in
- * front are the same. */
+/* y[..., m, n] = a[..., m, k] b[..., k, n]; with transpose_b, b is [..., n, k]. The leading
+ * dimensions of a and b must be equal. */
 uint32_t kelp_graph_matmul(struct kelp_graph *graph, const char *name, uint32_t a, uint32_t b,
                            bool transpose_b);
 
-/* Sides in the order height, width; x [channels, height, width]. */
+/* Pairs are height, then width; x is [channels, height, width]. */
 struct kelp_graph_window {
-    uint32_t kernel[2]; /* pooling; a convolution takes its weight's */
+    uint32_t kernel[2]; /* pooling only; a convolution takes its kernel size from the weight */
     uint32_t stride[2];
     uint32_t padding[2];
-    uint32_t groups; /* convolution */
+    uint32_t groups; /* convolution only */
 };
 /* weight [out, in / groups, kernel height, kernel width], bias [out]. */
 uint32_t kelp_graph_conv2d(struct kelp_graph *graph, const char *name, uint32_t x, uint32_t weight,
@@ -105,12 +107,13 @@ uint32_t kelp_graph_batch_norm(struct kelp_graph *graph, const char *name, uint3
 /* Over the last dimension; weight and bias [last]. */
 uint32_t kelp_graph_layer_norm(struct kelp_graph *graph, const char *name, uint32_t x,
                                uint32_t weight, uint32_t bias, float eps);
-/* 0 <= p < 1; the identity outside training. A layer's random numbers depend on its position in the
- * order of declaration. */
+/* 0 <= p < 1; the identity outside training. A layer's random numbers depend on its position among
+ * the graph's dropout layers. */
 uint32_t kelp_graph_dropout(struct kelp_graph *graph, const char *name, uint32_t x, float p);
 
-/* y[..., width] = table[ids[...]], or with ids [..., m] their given column: `column` is
- * KELP_GRAPH_NONE if ids has none. table [vocab, width]; ids is an input. */
+/* y[..., width] = table[ids[...]]. If ids is [..., m], `column` says which of the m columns holds
+ * the ids; KELP_GRAPH_NONE: ids has no columns. table is [vocab, width], and ids must be an input.
+ */
 uint32_t kelp_graph_embedding(struct kelp_graph *graph, const char *name, uint32_t ids,
                               uint32_t column, uint32_t table);
 
@@ -135,7 +138,7 @@ uint32_t kelp_graph_glu(struct kelp_graph *graph, const char *name, uint32_t x);
 uint32_t kelp_graph_moving_average(struct kelp_graph *graph, const char *name, uint32_t x,
                                    uint32_t kernel_size);
 
-/* Of one shape. */
+/* a and b must have the same shape. */
 uint32_t kelp_graph_add(struct kelp_graph *graph, const char *name, uint32_t a, uint32_t b);
 uint32_t kelp_graph_subtract(struct kelp_graph *graph, const char *name, uint32_t a, uint32_t b);
 uint32_t kelp_graph_multiply(struct kelp_graph *graph, const char *name, uint32_t a, uint32_t b);
@@ -143,23 +146,24 @@ uint32_t kelp_graph_multiply(struct kelp_graph *graph, const char *name, uint32_
 uint32_t kelp_graph_weighted_sum(struct kelp_graph *graph, const char *name, uint32_t weights,
                                  uint32_t x);
 
-/* Shapes. An axis counts the dimensions of one sample from 0. */
+/* Changes of shape. Axis 0 is the first dimension of one sample. */
 /* y[..., c, r] = x[..., r, c] */
 uint32_t kelp_graph_transpose(struct kelp_graph *graph, const char *name, uint32_t x);
-/* Dimension i of y is dimension order[i] of x; as many as x has, at most KELP_COPY_RANK_MAX - 1. */
+/* Dimension i of y is dimension order[i] of x. order has as many entries as x has dimensions, at
+ * most KELP_COPY_RANK_MAX - 1. */
 uint32_t kelp_graph_permute(struct kelp_graph *graph, const char *name, uint32_t x,
                             const uint32_t *order);
-/* The same elements; no copy is made. */
+/* The same elements in another shape; nothing is copied. */
 uint32_t kelp_graph_reshape(struct kelp_graph *graph, const char *name, uint32_t x,
                             const struct kelp_shape *shape);
 uint32_t kelp_graph_concat(struct kelp_graph *graph, const char *name, const uint32_t *parts,
                            uint32_t part_count, uint32_t axis);
 uint32_t kelp_graph_slice(struct kelp_graph *graph, const char *name, uint32_t x, uint32_t axis,
                           uint64_t first, uint64_t length);
-/* y has a new dimension of `times` at axis. */
+/* y has a new dimension of size `times` at `axis`. */
 uint32_t kelp_graph_repeat(struct kelp_graph *graph, const char *name, uint32_t x, uint32_t axis,
                            uint64_t times);
-/* The dimension at axis goes. */
+/* y lacks the dimension at `axis`. */
 uint32_t kelp_graph_reduce_sum(struct kelp_graph *graph, const char *name, uint32_t x,
                                uint32_t axis);
 uint32_t kelp_graph_reduce_mean(struct kelp_graph *graph, const char *name, uint32_t x,
@@ -167,8 +171,8 @@ uint32_t kelp_graph_reduce_mean(struct kelp_graph *graph, const char *name, uint
 
 /*
  * One LSTM layer over x [time, in] from state h, c [hidden]: y[t] = (h_t, c_t), [time, 2 hidden].
- * Parameters as PyTorch's nn.LSTM: weight_ih [4 hidden, in], weight_hh [4 hidden, hidden], both
- * biases [4 hidden], gates in the order i, f, g, o.
+ * Parameters are those of PyTorch's nn.LSTM: weight_ih [4 hidden, in], weight_hh [4 hidden,
+ * hidden], both biases [4 hidden], gates in the order i, f, g, o.
  */
 struct kelp_graph_lstm {
     uint32_t weight_ih, weight_hh, bias_ih, bias_hh;
@@ -176,13 +180,13 @@ struct kelp_graph_lstm {
 uint32_t kelp_graph_lstm(struct kelp_graph *graph, const char *name, uint32_t x, uint32_t h,
                          uint32_t c, const struct kelp_graph_lstm *lstm);
 
-/* Keep a failure of the caller's own as if a layer had failed. Returns KELP_GRAPH_NONE. */
+/* Record a failure that the caller found, as if a layer had failed. Returns KELP_GRAPH_NONE. */
 uint32_t kelp_graph_fail(struct kelp_graph *graph, kelp_status status, const char *format, ...)
     KELP_PRINTF(3, 4);
 
 /* The shape of a node; NULL for KELP_GRAPH_NONE. Borrowed until the next node is added. */
 const struct kelp_shape *kelp_graph_shape(const struct kelp_graph *graph, uint32_t node);
-/* "[3, 4]"; "[]" for rank 0. Truncated where text is too short. */
+/* Write the shape as "[3, 4]", or "[]" for rank 0; truncated if `text` is too short. */
 void kelp_shape_print(const struct kelp_shape *shape, char *text, size_t text_bytes);
 bool kelp_shape_equal(const struct kelp_shape *a, const struct kelp_shape *b);
 
@@ -196,10 +200,12 @@ struct kelp_graph_loss {
 };
 
 /*
- * Name the output and the loss, plan and allocate.
+ * Set the output and the loss, plan the memory and allocate it.
  *
- * target       shape of one sample's target: the output's; for losses of classes that without the
- *              output's only dimension (a single number), for quantiles that without the last one.
+ * target       shape of one sample's target. It is the output's shape, with two exceptions: losses
+ *              over classes take an output [classes] and a single number as target (rank 0); the
+ *              quantile loss takes an output whose last dimension is the quantiles, and a target
+ *              without that dimension.
  *
  * Errors: the first failure of building; KELP_ERR_INVALID (output and target do not fit, a
  *         parameter that the output does not depend on), KELP_ERR_UNSUPPORTED (the device has no
@@ -209,72 +215,77 @@ kelp_status kelp_graph_finish(struct kelp_graph *graph, uint32_t output,
                               const struct kelp_shape *target, const struct kelp_graph_loss *loss,
                               struct kelp_error *reterr) KELP_MUST_USE;
 
-/* All that follows needs a finished graph. */
+/* All functions below need a finished graph. */
 
-/* Parameters and statistics in the order in which they were declared; offset is 0. */
+/* Parameters and statistics, in the order in which they were declared. ret_tensor->offset is 0. */
 uint32_t kelp_graph_parameter_count(const struct kelp_graph *graph);
 void kelp_graph_parameter_tensor(const struct kelp_graph *graph, uint32_t index,
                                  struct kelp_tensor *ret_tensor);
-/* value and gradient are device memory, borrowed until bound again; gradient may be NULL when
- * kelp_graph_run() does not train. */
+/* Give the parameter its device memory, which is borrowed until the next call for this parameter.
+ * gradient may be NULL if no run trains. */
 void kelp_graph_bind(struct kelp_graph *graph, uint32_t index, const float *value, float *gradient);
 
-/* Elements of a sample's record: of all inputs together. */
+/* Elements of one sample's record: all inputs together. */
 uint64_t kelp_graph_record_count(const struct kelp_graph *graph);
 
-/* What the plan takes of device memory, in bytes. The parts are what their buffers would take
- * without reuse; `total`, in which buffers that are never alive together share their place, is what
- * was allocated. */
+/* Device memory of the graph, in bytes. `total` was allocated: buffers that are never in use at the
+ * same time share memory in it. The parts below it count each buffer as if it had memory of its
+ * own, so their sum may be larger than `total`. */
 struct kelp_graph_memory {
     uint64_t total;
     uint64_t values;    /* outputs of layers */
     uint64_t gradients; /* of those outputs */
     uint64_t kept;      /* what layers keep from the forward for the backward pass */
     uint64_t workspaces;
-    uint64_t scratch; /* beside `total`: what the device's own libraries take, at most */
+    uint64_t scratch; /* upper bound of what the device's libraries take; not part of `total` */
 };
 void kelp_graph_memory(const struct kelp_graph *graph, struct kelp_graph_memory *ret_memory);
 
-/* The layers in order of declaration, parameters and inputs included, for people to read. */
+/* The layers in order of declaration, with inputs and parameters, for people to read. */
 struct kelp_graph_layer {
-    const char *name;          /* borrowed until the graph is destroyed, as operator_name */
-    const char *operator_name; /* "conv2d"; "input", "parameter", "statistic" */
+    const char *name;          /* borrowed until the graph is destroyed */
+    const char *operator_name; /* "conv2d", "input", "parameter", "statistic"; borrowed likewise */
     struct kelp_shape shape;
-    uint64_t parameters; /* elements of the parameters that it uses directly */
+    uint64_t parameters; /* elements of the parameters that the layer uses directly */
 };
 uint32_t kelp_graph_layer_count(const struct kelp_graph *graph);
 void kelp_graph_layer(const struct kelp_graph *graph, uint32_t index,
                       struct kelp_graph_layer *ret_layer);
 
-/* The smallest number of values that a batch norm has for a channel per sample (the inner size),
- * and the layer's name: with one sample and one value there is no variance. 0 without batch norm,
- * *ret_name then is NULL. */
+/* How many values each sample gives to a channel's statistics, in the batch norm that gets the
+ * fewest; *ret_name is that layer's name. A batch of one sample that gives one value has no
+ * variance. Without a batch norm: 0, and *ret_name is NULL. */
 uint64_t kelp_graph_batch_norm_values(const struct kelp_graph *graph, const char **ret_name);
 
 /*
- * Run forward and, with KELP_GRAPH_TRAIN, the loss's gradient and backward, on count samples.
+ * Run the forward pass on `count` samples. KELP_GRAPH_EVALUATE also computes the metrics, and
+ * KELP_GRAPH_TRAIN the metrics, the loss's gradient and the backward pass.
  *
  * input, target  host memory, borrowed until return; target is NULL with KELP_GRAPH_FORWARD.
  * count          at most batch_max.
  * output         host memory for the output, or NULL.
  * sums           the metrics of these samples, set on success; NULL with KELP_GRAPH_FORWARD.
+ * need           called before a layer reads a parameter for the first time, and perhaps again
+ *                later; it waits until the parameter is there. If it returns false, the run ends
+ *                with KELP_ERR_BUSY. NULL: all parameters are there.
+ * trace          gets a span for each pass and for each layer in it. On an asynchronous device a
+ *                span is the time of enqueueing. A replayed step has no spans for layers. NULL: no
+ *                trace.
  *
- * The rest is read with KELP_GRAPH_TRAIN alone:
- * batch_total    samples of the whole step: what the gradient is divided by.
- * accumulate     add to the gradients instead of overwriting them: a further piece of a batch.
- * seed, step     of the job and of the training; with position, the place of the first sample in
- *                the step's batch (the others follow it), they decide what dropout keeps.
- * need           called before a layer reads a parameter for the first time, perhaps more often:
- *                waits for it. False: the run ends with KELP_ERR_BUSY. NULL: all are there.
- * complete       called during the backward pass, with falling indices: the gradients of the
- *                parameters from index on are complete. The last call has index 0. On a device that
- *                computes while the host goes on, all that completes them is enqueued. NULL: not.
- * trace          the passes, and in them the layers; on a device that computes while the host goes
- *                on, when they were handed to it; a step that is replayed has no layers. NULL:
- * none.
+ * Only KELP_GRAPH_TRAIN reads the rest:
+ * batch_total    samples of the whole step; the gradient is divided by it.
+ * accumulate     add to the gradients instead of overwriting them; for a further piece of a batch.
+ * seed, step     the job's seed and the training step. Together with `position`, the place of the
+ *                first sample in the step's batch, they determine what dropout keeps. The other
+ *                samples have the places that follow.
+ * complete       called during the backward pass, each time with a smaller index: the gradients of
+ *                all parameters from that index on are complete. The last call has index 0. On an
+ *                asynchronous device, the work that completes them is enqueued, not done. NULL: no
+ *                calls.
  *
  * Errors: KELP_ERR_LIMIT, KELP_ERR_INVALID (a class or category that does not exist),
- *         KELP_ERR_BUSY (need() said no: gradients are undefined), KELP_ERR_DEVICE.
+ *         KELP_ERR_BUSY (need() returned false; the gradients are undefined), KELP_ERR_NO_MEMORY,
+ *         KELP_ERR_DEVICE.
  */
 enum kelp_graph_mode { KELP_GRAPH_FORWARD, KELP_GRAPH_EVALUATE, KELP_GRAPH_TRAIN };
 struct kelp_graph_run {
@@ -284,8 +295,8 @@ struct kelp_graph_run {
     uint32_t count;
     float *output;
     double *sums; /* float64[KELP_METRIC_SUM_COUNT]; a training run sets the scalars only */
-    const double *factors; /* evaluating: [count], of each sample's target to the data's unit, 0 for
-                              none; NULL: there are none */
+    const double *factors; /* KELP_GRAPH_EVALUATE: [count], for each sample the factor from its
+                              target to the data's unit, 0 if it has none; NULL: no sample has one */
     double batch_total;
     bool accumulate;
     uint64_t seed, step, position;
@@ -297,53 +308,57 @@ struct kelp_graph_run {
 kelp_status kelp_graph_run(struct kelp_graph *graph, const struct kelp_graph_run *run,
                            struct kelp_error *reterr) KELP_MUST_USE;
 
-/* Steps that are kept for replays: training and evaluating, whole batches and the last one of an
- * epoch, with one and the other of the buffers. */
+/* Recorded steps that are kept. A job needs one for each combination of training or evaluating,
+ * a whole batch or the last batch of an epoch, and the first or second set of buffers. */
 #define KELP_GRAPH_STEPS_KEPT 16
 
-/* Runs that were begun and have not ended, at most: with two, a device computes one while the host
- * sees to the other. Where streams run at once, one. */
+/* Runs that may have begun and not ended. With two, the device computes one while the host works on
+ * the other. On a device that computes in host memory the limit is one. */
 #define KELP_GRAPH_PENDING_MAX 2
 
 /*
- * The same in two: enqueue all of it, and wait for that. What the run names is borrowed until the
- * end, which follows each begin that succeeded, in the same order; factors until begin returns.
- * While other runs are pending, an end may say nothing of ids and classes out of range; the last
- * end does. Errors of begin: KELP_ERR_LIMIT, KELP_ERR_NO_MEMORY, KELP_ERR_DEVICE.
+ * kelp_graph_run() in two parts: begin enqueues the whole run, end waits for it. Each begin that
+ * succeeded needs an end with the same run; ends come in the order of the begins. Memory that the
+ * run names is borrowed until its end, but `factors` only until begin returns. While other runs are
+ * pending, an end need not report ids or classes that are out of range; the last end reports them.
+ * Errors of begin: KELP_ERR_LIMIT, KELP_ERR_NO_MEMORY, KELP_ERR_DEVICE.
  *
- * Where the device offers recordings, a run that has the same mode, count, accumulate, buffers and
- * callbacks as one before is recorded and then replayed; at most KELP_GRAPH_STEPS_KEPT are kept.
+ * If the device offers recordings, a run is recorded when its mode, count, accumulate and buffers,
+ * and the set of its callbacks, are those of an earlier run; after that it is replayed. At most
+ * KELP_GRAPH_STEPS_KEPT recordings are kept.
  */
 kelp_status kelp_graph_begin(struct kelp_graph *graph, const struct kelp_graph_run *run,
                              struct kelp_error *reterr) KELP_MUST_USE;
 kelp_status kelp_graph_end(struct kelp_graph *graph, const struct kelp_graph_run *run,
                            struct kelp_error *reterr) KELP_MUST_USE;
 
-/* Runs that are pending. */
+/* Runs that have begun and not ended. */
 uint32_t kelp_graph_pending(const struct kelp_graph *graph);
-/* None is any more, nor is what was staged: waits for them, and drops their results. */
+/* Wait for all pending runs and staged samples, and discard their results. */
 void kelp_graph_drop(struct kelp_graph *graph);
 
 /*
- * On a device with memory of its own, beside the run that was begun last: bring the samples of the
- * run to come there, on a stream of the same device; target is NULL with KELP_GRAPH_FORWARD. The
- * next run takes them if it has the same input, target and count, and else forgets them; both are
- * borrowed until it has ended. Once for each run; with count 0, at any time, what was brought is
- * forgotten. Elsewhere, and without such a stream, it does nothing.
+ * Copy the samples of the next run to the device while the last run still computes, on the stream
+ * of kelp_graph_copies(); target is NULL with KELP_GRAPH_FORWARD. The next run uses the copies if
+ * it has the same input, target and count, and otherwise discards them. input and target are
+ * borrowed until that run has ended. At most one call for each run; a call with count 0 discards
+ * the copies and is allowed at any time. Without such a stream, or on a device that computes in
+ * host memory, it does nothing.
  */
 void kelp_graph_stage(struct kelp_graph *graph, const float *input, const float *target,
                       uint32_t count);
-/* That stream; borrowed until the graph is destroyed. */
+/* The stream for kelp_graph_stage(), of the same device; borrowed until the graph is destroyed. */
 void kelp_graph_copies(struct kelp_graph *graph, struct kelp_stream *copies);
-/* What a run has as input or target, or was brought, is the caller's again before the run has
- * ended: waits until the device has copied it. */
+/* Give `samples`, the input or target of a pending run or of staged samples, back to the caller
+ * before the run's end: waits until the device has copied them. */
 void kelp_graph_release(struct kelp_graph *graph, const float *samples);
 
-/* Of the run that was begun last: is all of it enqueued? need() may have said no. */
+/* Whether all of the run that was begun last is enqueued; false if its need() returned false. */
 bool kelp_graph_is_whole(const struct kelp_graph *graph);
 
-/* In need() and complete(), before the caller gives the stream work of its own: what came before
- * has been enqueued then. In the same calls of each run with the same mode, count and buffers. */
+/* Must be called inside need() or complete() before the caller enqueues work of its own on the
+ * stream: it enqueues the graph's work so far. Runs of the same mode, count and buffers must call
+ * it at the same places. */
 void kelp_graph_pause(struct kelp_graph *graph);
 
 #endif
