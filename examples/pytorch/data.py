@@ -1,6 +1,6 @@
 """The data sets of these examples, as map-style datasets.
 
-They are files of a folder: the script's argument, else that of KELP_DATA, else ../shared/data beside Kelp's own folder.
+The files are in a folder: the script's argument, or else KELP_DATA, or else ../shared/data next to Kelp's own folder.
 """
 
 import csv

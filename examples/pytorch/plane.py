@@ -1,4 +1,4 @@
-"""A plane through noisy points, which needs no data: it tries an installation.
+"""Fits a plane to noisy points. It needs no data files, so it is a quick test of an installation.
 
     kelp run examples/pytorch/plane.py
 """

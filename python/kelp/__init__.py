@@ -1,4 +1,4 @@
-"""Kelp trains on a cluster whose workers may join, leave or fail at any time, and gives the same bits.
+"""Kelp trains on a cluster whose workers may join, leave or fail at any time; the result always has the same bits.
 
 :class:`kelp.Worker` computes gradients with numpy, ``kelp.torch.Worker`` with PyTorch.
 """

@@ -35,7 +35,7 @@ _REASONS = "another processor, numpy or BLAS"  # where answers differ
 
 
 class Init(NamedTuple):
-    """How a tensor begins: a shape, and where its values come from."""
+    """The initial state of a tensor: its shape, and where its values come from."""
 
     shape: tuple[int, ...]
     kind: int
@@ -43,17 +43,17 @@ class Init(NamedTuple):
 
 
 def constant(shape: int | Sequence[int], value: float = 0.0) -> Init:
-    """Every element is ``value``."""
+    """A tensor in which every element is ``value``."""
     return Init(_shape(shape), 0, value)
 
 
 def uniform(shape: int | Sequence[int], a: float) -> Init:
-    """Values of [-a, a), which follow from the job's seed and the tensor's place in the model."""
+    """Random values in [-a, a), determined by the job's seed and the tensor's place in the model."""
     return Init(_shape(shape), 1, a)
 
 
 def normal(shape: int | Sequence[int], std: float) -> Init:
-    """Normal values with mean 0, which follow from the job's seed and the tensor's place in the model."""
+    """Normal values with mean 0, determined by the job's seed and the tensor's place in the model."""
     return Init(_shape(shape), 2, std)
 
 
@@ -62,7 +62,7 @@ def _shape(shape: int | Sequence[int]) -> tuple[int, ...]:
 
 
 def fingerprint(*arrays: NDArray[Any]) -> int:
-    """64 bits that stand for the content of arrays: other data, other bits."""
+    """A 64-bit hash of the arrays' types, shapes and contents."""
     words = []
     for array in arrays:
         array = np.ascontiguousarray(array)
@@ -76,7 +76,7 @@ def _floats(memory: _kelp.Memory) -> Floats:
 
 
 def _numpy_answer() -> int:
-    """A hash of something that numpy computes: other kernels, other bits."""
+    """A hash of something that numpy computes, to tell its kernels apart."""
     x = (np.arange(1, 96 * 96 + 1, dtype=np.float32) % 97 / 97).reshape(96, 96)
     y = np.exp(x @ x.T / 96) + np.tanh(x).sum(axis=0) / np.sqrt(x + 1).sum(axis=1, keepdims=True)
     return _kelp.hash(np.ascontiguousarray(y, dtype=np.float32).data)
@@ -99,19 +99,19 @@ def own_sums(core: _kelp.Worker) -> set[str]:
 def check_sum(name: str, own: set[str]) -> None:
     if name not in SUMS and name not in own:
         raise ValueError(
-            f"submit(): there is no sum {name!r}; there are {', '.join(sorted(own) + list(SUMS))}, and those that "
-            "Worker() is given by sums="
+            f"submit(): there is no sum {name!r}; the sums are {', '.join(sorted(own) + list(SUMS))}, and those "
+            "given to Worker(sums=)"
         )
 
 
 def check_correct(sums: Mapping[str, float], samples: int) -> None:
-    """A mean instead of a count would be a wrong accuracy, and nobody would see it."""
+    """Refuse a mean instead of a count: the accuracy would be wrong, and nobody would notice."""
     count, most = sums.get("correct", 0.0), sums.get("elements", samples)
     # What was computed as mean * samples is not quite whole.
     if not -_ROUNDED <= count <= most + _ROUNDED or abs(count - round(count)) > _ROUNDED:
         raise ValueError(
-            f"submit(): correct is {count:.6g}; it is how many of the {most:.0f} are right, a whole number: "
-            "(out.argmax(1) == y).sum(), not the mean"
+            f"submit(): correct is {count:.6g}; it must be the number of right ones among {most:.0f}, a whole "
+            "number: (out.argmax(1) == y).sum(), not the mean"
         )
 
 
@@ -127,33 +127,34 @@ def _rows(predictions: NDArray[Any] | None, samples: int) -> Floats:
     """float32 in two dimensions, the first one of samples."""
     if predictions is None:
         raise ValueError(
-            "submit(): kelp predict wants predictions=, a row of numbers for each sample of the batch; there are none"
+            "submit(): kelp predict needs predictions=, a row of numbers for each sample of the batch; there are none"
         )
     if predictions.ndim == 0 or len(predictions) != samples or predictions.size == 0:
         raise ValueError(
-            f"submit(): predictions has shape {predictions.shape}; it begins with the batch's {samples} samples"
+            f"submit(): predictions has shape {predictions.shape}; its first dimension must be the batch's {samples} "
+            "samples"
         )
     return np.ascontiguousarray(predictions, dtype=np.float32).reshape(samples, -1)
 
 
 class Batch:
-    """One piece of a lane: samples to compute at once.
+    """One piece of a lane: samples to compute together.
 
     Attributes:
-        training: whether a gradient is wanted, else it is part of an evaluation
-        predicting: whether predictions are wanted, and nothing else: ``kelp predict``
-        part: ``"train"``, ``"val"`` or ``"test"``: which data :attr:`indices` are of
+        training: whether a gradient is needed; otherwise the batch is part of an evaluation
+        predicting: whether only predictions are needed (``kelp predict``)
+        part: the split that :attr:`indices` belong to: ``"train"``, ``"val"`` or ``"test"``
         indices: the numbers of the samples, uint64
         step: training steps before this one
         epoch: passes through the data before this one
         lane: the lane's number in the step
-        samples: how many samples there are
-        step_samples: how many the whole step has, over all its batches
-        first: whether it is the first of its lane, so that the gradient is zero
-        seed: 64 bits for random numbers; nothing else may decide them
+        samples: number of samples in this batch
+        step_samples: number of samples in all batches of the step
+        first: whether this is the first batch of its lane, so that the gradient is zero
+        seed: 64 bits that alone must determine all random numbers
         lr: the learning rate of the step
         weights: a read-only array for each tensor
-        gradient: an array for each tensor, to which the gradient is added
+        gradient: an array for each tensor; add the gradient to it
     """
 
     __slots__ = (
@@ -183,17 +184,17 @@ class Batch:
 
     @property
     def wanted(self) -> bool:
-        """Is this batch still wanted? A batch of minutes may ask, and leave the loop if it is not."""
+        """Whether this batch is still needed. A long computation may ask, and leave the loop if it is not."""
         return self._core.poll()
 
     def submit(self, loss: float | None = None, *, predictions: NDArray[Any] | None = None, **sums: float) -> None:
-        """Say that the gradient is complete.
+        """Submit the batch, whose gradient is now complete.
 
         Args:
-            loss: the sum, over the samples of this batch, of a sample's loss; not needed for predictions
-            predictions: what ``kelp predict`` is to write: for each sample of this batch a row of numbers. It is used
-                where :attr:`predicting` is true, and not looked at elsewhere
-            sums: of what metrics are made from: ``squared``, ``absolute`` and ``relative`` errors and
+            loss: the sum of the losses of this batch's samples; not needed for predictions
+            predictions: the output of ``kelp predict``: a row of numbers for each sample of this batch. It is ignored
+                unless :attr:`predicting` is true
+            sums: sums from which metrics are computed: ``squared``, ``absolute`` and ``relative`` errors and
                 ``elements``, over elements of the target; ``correct``, over samples; and those of the worker's
                 ``sums``
         """
@@ -215,7 +216,7 @@ class Batch:
 
 
 class _Description:
-    """What a worker says of its job where there is none yet."""
+    """Stands for the job while the script runs only to describe it."""
 
     def __init__(self, settings: dict[str, str]) -> None:
         self._settings = settings
@@ -223,7 +224,7 @@ class _Description:
 
     def setting(self, key: str) -> str:
         if key not in self._settings:
-            raise ValueError(f"setting({key!r}): there is no job yet, whose keys settings= gives; put the value there")
+            raise ValueError(f"setting({key!r}): there is no job yet, only settings=; put the value there")
         return self._settings[key]
 
     def end(self) -> NoReturn:
@@ -234,7 +235,7 @@ class _Description:
 class Worker:
     """A worker of a job that computes gradients with numpy.
 
-    It goes over training and evaluation until the job is over::
+    Iterate over it; the loop ends when the job is over::
 
         with kelp.Worker(train=len(x), fingerprint=kelp.fingerprint(x, y)) as worker:
             worker.tensor("w", kelp.uniform((8,), 0.1))
@@ -245,20 +246,20 @@ class Worker:
                     batch.gradient["w"] += inputs.T @ (2 * error / batch.step_samples)
                 batch.submit(np.square(error, dtype=np.float64).sum())
 
-    The weights of a job have the same bits whichever worker computed what, if each gradient is a function of
-    ``batch.weights``, the samples at ``batch.indices`` and ``batch.seed`` alone.
+    The weights of a job have the same bits whichever worker computed which lane, if each gradient depends only on
+    ``batch.weights``, the samples at ``batch.indices`` and ``batch.seed``.
 
     Args:
-        train, val, test: how many samples there are to train, validate and test with
-        fingerprint: 64 bits for their content, of :func:`fingerprint`; a worker of other data is refused
-        program: 64 bits for the program, of :func:`fingerprint`; a worker of another one is refused
-        compute: what the bits depend on besides, in at most 127 characters: processor and libraries. Workers
-            that say otherwise are refused. Default: numpy's version, its BLAS and how many threads it has
-        answer: a hash of something computed with these, for the same purpose. Default: one of numpy
-        block: at most so many samples of an evaluation are one batch
-        sums: names of sums of your own that are handed to :meth:`Batch.submit`; their means over the samples of an
-            evaluation are metrics, such as ``val/NAME``. ``NAME=min``: the smaller the better
-        settings: keys of the job that ``kelp run`` makes of the script, such as ``{"train.epochs": 3}``
+        train, val, test: number of samples in the training, validation and test split
+        fingerprint: the :func:`fingerprint` of the data; workers with another one are refused
+        program: a hash of the program, such as a :func:`fingerprint`; workers with another one are refused
+        compute: processor and libraries, on which the bits depend too, in at most 127 characters. Workers with
+            another text are refused. Default: numpy's version, its BLAS and the number of its threads
+        answer: a hash of something computed with these, for the same purpose. Default: computed with numpy
+        block: largest number of samples in a batch of an evaluation
+        sums: names of your own sums for :meth:`Batch.submit`. Their means over the samples of an evaluation are
+            metrics, such as ``val/NAME``. ``NAME=min``: a smaller mean is better
+        settings: keys of the job that ``kelp run`` makes from the script, such as ``{"train.epochs": 3}``
     """
 
     _core: _kelp.Worker
@@ -316,11 +317,11 @@ class Worker:
 
         Args:
             name: at most 127 characters, unique in the model
-            init: how it begins: :func:`constant`, :func:`uniform` or :func:`normal`; or an array, whose shape
-                it has and whose values are those of that name in the job's ``model.init``
-            held: whether it stays as it begins, and has no gradient
-            momentum: 0 for a parameter. Above, for a running statistic: its "gradient" is the batch's value
-                times ``samples / step_samples``, and the update ``(1 - momentum) * w + momentum * g``
+            init: :func:`constant`, :func:`uniform` or :func:`normal`; or an array with the tensor's shape, whose
+                values then come from the tensor of that name in the job's ``model.init``
+            held: whether the tensor keeps its initial values and has no gradient
+            momentum: 0 for a parameter. Above 0 for a running statistic: its "gradient" is the batch's value
+                times ``samples / step_samples``, and the update is ``(1 - momentum) * w + momentum * g``
         """
         if self._description is not None:
             if not isinstance(init, Init):
@@ -330,8 +331,8 @@ class Worker:
             init = Init(np.shape(init), 3)
             if not self.setting("model.init"):
                 raise ValueError(
-                    f"tensor {name!r} begins with given values, but the job has no model.init: let it name a "
-                    "safetensors file that has them"
+                    f"tensor {name!r} begins with given values, but the job has no model.init: it must name a "
+                    "safetensors file with these values"
                 )
         self._core.plan_tensor(name, init.shape, init.kind, init.a, momentum, held)
         self._names.append(name)
@@ -385,9 +386,9 @@ class Worker:
         return views
 
     def close(self) -> None:
-        """Leave the job. A batch that was not submitted is computed by other workers.
+        """Leave the job. Other workers compute a batch that was not submitted.
 
-        Arrays of weights and gradients that are still in use keep their memory until they are not.
+        Arrays of weights and gradients that are still referenced stay valid.
         """
         if self._description is not None:
             return

@@ -1,7 +1,7 @@
 """Samples for lanes: from map-style datasets, computed here or ahead of time in data processes.
 
-What comes of a piece of a lane is a function of the dataset, the piece's sample numbers and the lane's seed. Random
-numbers are seeded for each piece, so that nobody can tell where a piece was computed.
+The result for a piece of a lane depends only on the dataset, the piece's sample numbers and the lane's seed. Random
+numbers are seeded for each piece, so the result does not depend on the process that computed it.
 
 Data processes are children of multiprocessing's fork server, which knows no connection of the worker: a plain fork
 would keep the sockets of a killed worker open, and hide its end. Each has a socket pair to the worker. It computes one
@@ -43,7 +43,7 @@ Collate = Callable[[list[Any]], Any]
 Key = tuple[str, int, bytes]
 Array = numpy.ndarray[Any, Any]
 
-# Samples of a part that fingerprint() looks at, where it cannot look at all.
+# Samples of a split that fingerprint() reads, if it cannot read all.
 _FINGERPRINT_SAMPLES = 16
 # Data processes that do not end with their socket are killed after so many seconds.
 _END_S = 2.0
@@ -59,8 +59,9 @@ class Loader:
     Args:
         train, val, test: datasets with ``__len__`` and ``__getitem__``; ``None``: there are no such samples.
         collate_fn: makes a batch of a list of samples; ``None``: ``torch.utils.data.default_collate``.
-        workers: how many data processes to start. They fetch what :meth:`expect` names. The datasets and
-            ``collate_fn`` must be picklable then, and the script guarded by ``if __name__ == "__main__":``.
+        workers: number of data processes to start. They fetch the pieces that :meth:`expect` names. With data
+            processes the datasets and ``collate_fn`` must be picklable, and the script must be guarded by
+            ``if __name__ == "__main__":``.
 
     Create it before the worker joins its job, and close it (:meth:`close`) when the worker ends.
     """
@@ -95,13 +96,14 @@ class Loader:
             self._start(workers)
 
     def lengths(self) -> tuple[int, int, int]:
-        """Samples to train, validate and test with."""
+        """The number of samples in the training, validation and test split."""
         return self._lengths["train"], self._lengths["val"], self._lengths["test"]
 
     def fingerprint(self) -> int:
-        """64 bits that stand for the content of the datasets.
+        """A 64-bit hash of the datasets' contents.
 
-        Of a ``TensorDataset`` all counts, of others their length and some samples, with the same random numbers.
+        It covers all of a ``TensorDataset``. Of other datasets it covers the length, the indices of a ``Subset``, and
+        some samples, which are read with fixed seeds.
         """
         states = torch.get_rng_state(), random.getstate(), numpy.random.get_state()
         digest = hashlib.blake2b(digest_size=8)
@@ -125,10 +127,10 @@ class Loader:
         return int.from_bytes(digest.digest(), "little")
 
     def fetch(self, part: str, indices: Any, seed: int) -> Any:
-        """The batch of these samples, as ``collate_fn`` makes it.
+        """The batch of these samples, as ``collate_fn`` returns it.
 
-        It comes from a data process if :meth:`expect` named it and one has begun it, else it is computed here. The
-        generators of random numbers are left anywhere: seed them for the lane afterwards.
+        It comes from a data process if :meth:`expect` named it and one has begun it; otherwise it is computed here. The
+        state of the random number generators is undefined afterwards: seed them for the lane.
 
         Args:
             part: ``"train"``, ``"val"`` or ``"test"``.
@@ -152,9 +154,9 @@ class Loader:
         return piece.result.value()
 
     def expect(self, part: str, pieces: Iterable[tuple[Any, int]]) -> None:
-        """Names the pieces of a part that come next, in this order, each with its lane's seed.
+        """Name the next pieces of a split, in their order, each with its lane's seed.
 
-        It takes the place of what was named for that part before. Without data processes it does nothing.
+        They replace the pieces that were named for that split before. Without data processes it does nothing.
         """
         if not self._processes or part in self._tensors:
             return
@@ -168,7 +170,7 @@ class Loader:
         self._turn()
 
     def close(self) -> None:
-        """Ends the data processes. A second call does nothing."""
+        """End the data processes. A second call does nothing."""
         processes, self._processes = self._processes, []
         self._expected.clear()
         for process in processes:
@@ -191,7 +193,7 @@ class Loader:
             os._exit(_RUNS_SCRIPT)  # the worker says it, in one line
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(["torch", "numpy"])
-        # Ctrl-C is the worker's alone, from the first moment on: the fork server and its children inherit this.
+        # Only the worker handles Ctrl-C. The fork server and its children inherit the mask, so it holds from the start.
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
         try:
             with _Parcel((self._sets, self._collate)) as parcel, _ForkServer() as self._server:
@@ -226,7 +228,7 @@ class Loader:
             self._lost(process)
 
     def _receive(self, process: _Process) -> None:
-        """Wait for the result of the piece that the process computes, or for word that it has begun."""
+        """Wait for the result of the process's piece, or for the message that it has begun."""
         try:
             result: _Result = _receive(process.socket)
         except (EOFError, OSError):
@@ -249,7 +251,7 @@ def _counted(count: int, part: str) -> str:
 
 
 class _Piece:
-    """What is to be fetched, or was."""
+    """A piece that is to be fetched, or was fetched."""
 
     __slots__ = ("part", "indices", "seed", "process", "result")
 
@@ -322,7 +324,7 @@ class _Process:
         return line if self.piece is None else f"{line} while it fetched {self.piece}"
 
     def failed(self) -> bool:
-        """Is a worker that is started again likely to go on? A script that cannot be imported stays like that."""
+        """Whether restarting the worker may help. It does not if the script cannot be imported."""
         return self.ready or self.process.exitcode is None or self.process.exitcode < 0
 
     def end(self) -> None:
@@ -334,10 +336,10 @@ class _Process:
 
 
 class _ForkServer:
-    """A fork server for the processes that are started meanwhile; its socket's folder is gone afterwards.
+    """A fork server for the processes that are started inside the ``with`` block; its socket's folder is then removed.
 
-    multiprocessing's own would be left in TMPDIR when the worker is killed. Later processes of the script get another
-    server.
+    The folder of multiprocessing's own server would stay in TMPDIR when the worker is killed. Processes that the script
+    starts later get another server.
     """
 
     def __enter__(self) -> int:
@@ -366,7 +368,7 @@ class _ForkServer:
 
 
 class _Inherited:
-    """A file that the child gets as it is started."""
+    """A file descriptor that is passed to a child when it starts."""
 
     def __init__(self, fd: int) -> None:
         self.fd = fd
@@ -410,7 +412,7 @@ def _serve(connection: socket.socket, parcel: int, number: int) -> None:
 
 
 def _end_with(connection: socket.socket) -> None:
-    """End with the worker, also in the middle of a sample."""
+    """End when the worker ends, even in the middle of a sample."""
     poll = select.poll()
     poll.register(connection, select.POLLRDHUP)
     poll.poll()
@@ -435,7 +437,7 @@ def _compute(dataset: Any, collate: Collate, indices: Array, seed: int) -> Any:
 
 
 class _Tensors:
-    """Rows of tensors at once, which is what a TensorDataset and default_collate give one by one."""
+    """Takes rows of tensors all at once, with the same result as a TensorDataset and default_collate one by one."""
 
     def __init__(self, tensors: Sequence[torch.Tensor], subset: Optional[torch.Tensor]) -> None:
         self.tensors = tensors
@@ -469,7 +471,7 @@ def _length(part: str, dataset: Any) -> int:
 
 
 def _add_content(digest: Any, value: Any) -> None:
-    """Add type, shape and bytes of a sample; of a type that is not known, the type."""
+    """Add a sample's type, shape and bytes to the digest; only the type if it is not a known one."""
     digest.update(f"{type(value).__name__}(".encode())
     if isinstance(value, torch.Tensor):
         value = value.detach().cpu()
@@ -512,7 +514,7 @@ def _tensor_from(
 
 
 class _Pickler(pickle.Pickler):
-    """Tensors in memory become buffers beside the pickle, with the strides that they have."""
+    """Pickles CPU tensors as buffers outside the pickle, with their strides."""
 
     def reducer_override(self, value: Any) -> Any:
         if type(value) is not torch.Tensor or value.layout is not torch.strided or value.device.type != "cpu":
@@ -524,7 +526,7 @@ class _Pickler(pickle.Pickler):
 
 
 def _dump(value: Any) -> list[Any]:
-    """A header, the pickle and its buffers."""
+    """The value as a header, a pickle and the pickle's buffers."""
     buffers: list[pickle.PickleBuffer] = []
     chunks = _Chunks()
     _Pickler(chunks, protocol=5, buffer_callback=buffers.append).dump(value)
@@ -556,7 +558,7 @@ def _receive(connection: socket.socket) -> Any:
 
 
 def _read(connection: socket.socket, length: int) -> Any:
-    """So many bytes, in memory as torch aligns it."""
+    """Receive ``length`` bytes into memory that torch has aligned."""
     buffer = torch.empty(length, dtype=torch.uint8).numpy()
     view, done = memoryview(buffer), 0
     while done < length:
@@ -568,7 +570,7 @@ def _read(connection: socket.socket, length: int) -> Any:
 
 
 class _Parcel:
-    """Objects in a file without a name, which all data processes map: large tensors are there once."""
+    """Objects in an unnamed file that all data processes map, so that large tensors are in memory only once."""
 
     def __init__(self, value: Any) -> None:
         try:

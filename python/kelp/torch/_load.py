@@ -80,13 +80,13 @@ def _read_header(stream: Any, said: str) -> tuple[dict[str, Any], int]:
     length = stream.read(8)
     size = struct.unpack("<Q", length)[0] if len(length) == 8 else 0
     if not 0 < size <= _HEADER_MAX:
-        raise ValueError(f"{said}: is no safetensors file")
+        raise ValueError(f"{said}: is not a safetensors file")
     try:
         header = json.loads(stream.read(size))
     except ValueError:
-        raise ValueError(f"{said}: is no safetensors file") from None
+        raise ValueError(f"{said}: is not a safetensors file") from None
     if not isinstance(header, dict):
-        raise ValueError(f"{said}: is no safetensors file")
+        raise ValueError(f"{said}: is not a safetensors file")
     header.pop("__metadata__", None)
     return header, 8 + size
 

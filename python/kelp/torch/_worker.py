@@ -33,19 +33,19 @@ _INT64 = numpy.int64
 
 
 class Batch:
-    """One piece of a lane: samples to compute at once.
+    """One piece of a lane: samples to compute together.
 
     Attributes:
-        data: the samples, as ``collate_fn`` makes them
-        training: whether the loss is to be minimised, else it is part of an evaluation
-        predicting: whether predictions are wanted, and nothing else: ``kelp predict``
+        data: the samples, as ``collate_fn`` returns them
+        training: whether a gradient is needed; otherwise the batch is part of an evaluation
+        predicting: whether only predictions are needed (``kelp predict``)
         part: ``"train"``, ``"val"`` or ``"test"``
         step: training steps before this one
         epoch: passes through the data before this one
-        samples: how many samples there are
-        step_samples: how many the whole step has, over all its batches
+        samples: number of samples in this batch
+        step_samples: number of samples in all batches of the step
         lr: the learning rate of the step; 0 in an evaluation
-        rehearsal: whether it only shows how the script computes. Such batches come before the first step
+        rehearsal: whether the batch only checks the script. Such batches come before the first step
     """
 
     __slots__ = (
@@ -77,15 +77,15 @@ class Batch:
     def submit(
         self, loss: Optional[torch.Tensor] = None, *, predictions: Optional[torch.Tensor] = None, **sums: Number
     ) -> None:
-        """Run backward, if the batch is of training, and hand in the gradient and the measures.
+        """Run the backward pass if the batch is for training, and submit the gradient and the metrics.
 
         Args:
-            loss: the mean, over the samples of this batch, of a sample's loss; not needed for predictions
-            predictions: what ``kelp predict`` is to write: for each sample of this batch a row of numbers. It is used
-                where :attr:`predicting` is true, and not looked at elsewhere
-            sums: sums over the samples of what metrics are made from, such as ``correct``, how many samples were
-                classified right; or ``squared`` and ``absolute`` errors with ``elements``, how many these are of;
-                and those of the worker's ``sums``
+            loss: the mean loss over this batch's samples; not needed for predictions
+            predictions: the output of ``kelp predict``: a row of numbers for each sample of this batch. It is ignored
+                unless :attr:`predicting` is true
+            sums: sums over the samples, from which metrics are computed: ``correct``, the number of samples that were
+                classified right; ``squared`` and ``absolute`` errors, with ``elements``, the number of elements that
+                they were summed over; and those of the worker's ``sums``
         """
         if self._submitted:
             raise RuntimeError(f"step {self.step}: submit() was called twice for one batch; call it once for each")
@@ -97,7 +97,7 @@ def _value(name: str, value: Number) -> float:
     if isinstance(value, torch.Tensor):
         if value.numel() != 1:
             raise ValueError(
-                f"submit(): {name} has shape {tuple(value.shape)}; it is one number, a sum over the samples"
+                f"submit(): {name} has shape {tuple(value.shape)}; it must be one number, a sum over the samples"
             )
         return float(value.item())
     return float(value)
@@ -105,11 +105,11 @@ def _value(name: str, value: Number) -> float:
 
 def _check_loss(loss: object, training: bool) -> torch.Tensor:
     if not isinstance(loss, torch.Tensor):
-        raise TypeError(f"submit(): loss is a {type(loss).__name__}; it is a tensor, the mean over the batch")
+        raise TypeError(f"submit(): loss is a {type(loss).__name__}; it must be a tensor, the mean over the batch")
     if loss.numel() != 1:
-        raise ValueError(f"submit(): loss has shape {tuple(loss.shape)}; it is the mean over the batch: loss.mean()")
+        raise ValueError(f"submit(): loss has shape {tuple(loss.shape)}; it must be one number: loss.mean()")
     if training and not loss.requires_grad:
-        raise ValueError("submit(): loss does not depend on a parameter; leave out detach(), item() and no_grad()")
+        raise ValueError("submit(): loss does not depend on a parameter; remove detach(), item() and no_grad()")
     return loss
 
 
@@ -117,13 +117,14 @@ def _rows(predictions: object, samples: int) -> torch.Tensor:
     """float32 in two dimensions, the first one of samples."""
     if predictions is None:
         raise ValueError(
-            "submit(): kelp predict wants predictions=, a row of numbers for each sample of the batch; there are none"
+            "submit(): kelp predict needs predictions=, a row of numbers for each sample of the batch; there are none"
         )
     if not isinstance(predictions, torch.Tensor):
-        raise TypeError(f"submit(): predictions is a {type(predictions).__name__}; it is a tensor")
+        raise TypeError(f"submit(): predictions is a {type(predictions).__name__}; it must be a tensor")
     if predictions.dim() == 0 or predictions.shape[0] != samples or predictions.numel() == 0:
         raise ValueError(
-            f"submit(): predictions has shape {tuple(predictions.shape)}; it begins with the batch's {samples} samples"
+            f"submit(): predictions has shape {tuple(predictions.shape)}; its first dimension must be the batch's "
+            f"{samples} samples"
         )
     return predictions.detach().to(torch.float32).reshape(samples, -1)
 
@@ -136,22 +137,22 @@ def _refuse(what: str, instead: str) -> Callable[..., Any]:
 
 
 class _Guard:
-    """What scripts call that has no place in a worker's loop, until it is released."""
+    """Refuses calls that must not be made in a worker's loop, until it is released."""
 
     def __init__(self, optimizer: Optional[torch.optim.Optimizer], scheduler: Any) -> None:
         self._undo: list[Callable[[], None]] = []
         if optimizer is not None:
-            self._put(optimizer, "step", "optimizer.step()", "shards apply the optimizer; leave it out")
-            self._put(optimizer, "zero_grad", "optimizer.zero_grad()", "each gradient begins at zero; leave it out")
+            self._put(optimizer, "step", "optimizer.step()", "shards apply the optimizer; remove this call")
+            self._put(optimizer, "zero_grad", "optimizer.zero_grad()", "each gradient begins at zero; remove this call")
         if scheduler is not None:
-            self._put(scheduler, "step", "scheduler.step()", "the job has the schedule; leave it out")
+            self._put(scheduler, "step", "scheduler.step()", "the job has the schedule; remove this call")
         scalers = [_torch.cuda.amp.GradScaler, getattr(_torch.amp, "GradScaler", None)]
         for scaler in scalers:
             if scaler is not None and "scale" in vars(scaler):
                 self._put(
                     scaler, "scale", "GradScaler",
-                    "gradients of several workers are added up, and would have different scales; leave it out, and use "
-                    "torch.autocast with torch.bfloat16, which needs none",
+                    "gradients of several workers are added up, and would have different scales; remove it, and use "
+                    "torch.autocast with torch.bfloat16, which needs no scaling",
                 )  # fmt: skip
 
     def _put(self, owner: Any, name: str, what: str, instead: str) -> None:
@@ -174,7 +175,7 @@ class _Guard:
 class Worker:
     r"""A worker of a job that trains a module with a loop of your own.
 
-    It goes over batches of training and of evaluation until the job is over::
+    Iterate over it for batches of training and evaluation; the loop ends when the job is over::
 
         with kelp.torch.Worker(model, train, val=val,
                                optimizer=torch.optim.Adam(model.parameters(), lr=0.01),
@@ -184,37 +185,38 @@ class Worker:
                 out = model(x)
                 batch.submit(F.cross_entropy(out, y), correct=(out.argmax(1) == y).sum())
 
-    Start the script with ``kelp run train.py``. It first runs once to describe the job, and ends where the Worker is
-    made. Then each worker runs it. Weights, the order of samples, the optimizer and the schedule are the job's; so the
-    result has the same bits for any number of workers, whichever of them fail.
+    Start the script with ``kelp run train.py``. The script first runs once to describe the job; that run ends where the
+    Worker is created. Then each worker runs the script. Weights, the order of samples, the optimizer and the schedule
+    belong to the job, so the result has the same bits for any number of workers, whichever of them fail.
 
-    Before the first step a worker computes a small batch three times, to see that the script computes the same each
-    time; then half of it once, and that half with each sample twice, to see that the loss is a mean.
+    Before the first step a worker checks the script. It computes a small batch three times, to see that the result is
+    the same each time. Then it computes half of that batch, once as it is and once with each sample twice, to see that
+    the loss is a mean.
 
     Args:
-        model: its parameters and buffers of float32 are the tensors of the job. Parameters that do not require a
-            gradient stay as they are. When the worker is closed, the module has the newest weights
-        train, val, test: map-style datasets to train, validate and test with
-        optimizer: of ``model.parameters()``; it is read, and never stepped
-        scheduler: of that optimizer; it is read, and never stepped
+        model: its float32 parameters and buffers are the tensors of the job. Parameters that do not require a
+            gradient do not change. After the worker is closed, the module has the newest weights
+        train, val, test: map-style datasets for training, validation and test
+        optimizer: an optimizer over ``model.parameters()``; its settings are read, and it never makes a step
+        scheduler: a scheduler of that optimizer; its settings are read, and it never makes a step
         scheduler_unit: what the schedule counts: ``"epoch"`` or ``"step"``
         epochs: passes through the data
         batch_size: samples of a step, over all workers
-        lanes: shares that a step is cut into: as many workers can compute at once. The result depends on it
+        lanes: shares that a step is cut into; at most this many workers can compute at once. The result depends on it
         accumulate: pieces that a lane is cut into, to save memory
-        seed: of the order of samples and of random numbers
-        sums: names of sums of your own that are handed to :meth:`Batch.submit`; their means over the samples of an
-            evaluation are metrics, such as ``val/NAME``. ``NAME=min``: the smaller the better
-        monitor: the metric that ReduceLROnPlateau, early stopping and the best checkpoint look at
-        settings: more keys of the job, such as ``{"train.clip_norm": 1.0, "checkpoint.every": "30s"}``
-        collate_fn: makes ``batch.data`` of a list of samples; as of ``torch.utils.data.DataLoader``
-        workers: how many processes fetch samples; 0: this one
-        block: at most so many samples of an evaluation are one batch
+        seed: the seed for the order of samples and for random numbers
+        sums: names of your own sums for :meth:`Batch.submit`. Their means over the samples of an evaluation are
+            metrics, such as ``val/NAME``. ``NAME=min``: a smaller mean is better
+        monitor: the metric that ReduceLROnPlateau, early stopping and the best checkpoint follow
+        settings: further keys of the job, such as ``{"train.clip_norm": 1.0, "checkpoint.interval": "30s"}``
+        collate_fn: makes ``batch.data`` from a list of samples, as in ``torch.utils.data.DataLoader``
+        workers: number of processes that fetch samples; 0: this process does
+        block: largest number of samples in a batch of an evaluation
 
-    Keys that are ``None`` have the job's default.
+    Arguments that are ``None`` leave the job's default.
 
     Raises:
-        ValueError: what is not supported; one line says why, and what would be right
+        ValueError: something is not supported; one line says why, and what would be right
     """
 
     def __init__(
@@ -298,7 +300,7 @@ class Worker:
     def _check_job(self) -> None:
         if not self.setting("model.init"):
             raise ValueError(
-                "the job has no model.init, from which weights begin; kelp run makes one of the module's weights"
+                "the job has no model.init with the initial weights; kelp run makes one from the module's weights"
             )
 
     def setting(self, key: str) -> str:
