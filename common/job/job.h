@@ -1,8 +1,9 @@
 /*
- * The job: everything that training is a pure function of, read from a strict YAML file.
+ * The job, read from a strict YAML file. Together with the data it determines the result of
+ * training.
  *
  * One table (common/job/job_options.c) holds each key's name, type, unit, default, range and help;
- * the parser, --set, --print-config, and the reference page docs/JOB.md come from it.
+ * the parser, --set, --print-config and the reference page docs/JOB.md come from it.
  */
 #ifndef KELP_COMMON_JOB_JOB_H
 #define KELP_COMMON_JOB_JOB_H
@@ -17,23 +18,21 @@
 #define KELP_JOB_PATH_MAX    1023
 #define KELP_JOB_WORD_MAX    63
 #define KELP_JOB_LIST_MAX    64   /* entries of a list (hidden sizes, quantiles) */
-#define KELP_JOB_TEXTS_MAX   4095 /* bytes of a list of texts, a line feed between two */
+#define KELP_JOB_TEXTS_MAX   4095 /* bytes of a list of texts, separated by line feeds */
 #define KELP_JOB_LANES_MAX   1024
 #define KELP_JOB_STREAMS_MAX 8
 
-#define KELP_JOB_SUMS_MAX     6  /* of a program's own (model.sums) */
+#define KELP_JOB_SUMS_MAX     6  /* sums that a program defines (model.sums) */
 #define KELP_JOB_SUM_NAME_MAX 23 /* bytes; letters, digits, '-', '_', '.' */
 
 /*
- * Of checkpoint.keep_last and of keep_best. A leader reads all manifests out of etcd in one answer,
- * which is bounded (ETCD_ANSWER_MAX): twice this many of the largest ones, and a few that are on
- * their way in or out, fit.
+ * Largest value of checkpoint.keep_last and of checkpoint.keep_best. A leader reads all manifests
+ * from etcd in one answer of at most ETCD_ANSWER_MAX bytes. Twice this many of the largest
+ * manifests fit into it, with room for a few that are being added or removed.
  */
 #define KELP_CHECKPOINT_KEEP_MAX 32
 
-/* What the cluster does with the model: see common/training/control.h for the entries that follow
- * from it.
- */
+/* What the cluster does with the model; common/training/control.h has the entries for each mode. */
 enum kelp_run_mode {
     KELP_RUN_TRAIN,
     KELP_RUN_EVALUATE, /* measure the validation and test split once */
@@ -58,10 +57,10 @@ enum kelp_data_kind {
     KELP_DATA_TENSORS,
     KELP_DATA_TABLE,   /* rows of CSV files, one sample each */
     KELP_DATA_PANEL,   /* windows over one or many time series, with known-future inputs */
-    KELP_DATA_IDX,     /* images and labels, as MNIST has them */
+    KELP_DATA_IDX,     /* images and labels in the format of MNIST */
     KELP_DATA_NPY,     /* two NumPy arrays */
     KELP_DATA_BINARY,  /* fixed-size rows of numbers without a header */
-    KELP_DATA_PROGRAM, /* the program of model.kind program has them */
+    KELP_DATA_PROGRAM, /* the program of model.kind program has the data */
 };
 enum kelp_missing_policy {
     KELP_MISSING_ERROR,
@@ -70,21 +69,21 @@ enum kelp_missing_policy {
     KELP_MISSING_MEAN
 };
 enum kelp_normalize_kind { KELP_NORMALIZE_NONE, KELP_NORMALIZE_STANDARD, KELP_NORMALIZE_MINMAX };
-/* Numbers of data.kind binary, little-endian. */
+/* Element types of data.kind binary, little-endian. */
 enum kelp_number_kind {
     KELP_NUMBER_FLOAT32,
     KELP_NUMBER_FLOAT64,
     KELP_NUMBER_UINT8,
     KELP_NUMBER_INT32
 };
-/* binary: whether rows of data.test_path have targets behind their inputs. */
+/* data.kind binary: whether rows of data.test_path have a target after the input. */
 enum kelp_test_rows {
     KELP_TEST_ROWS_LABELLED,
-    KELP_TEST_ROWS_UNLABELLED, /* to be predicted alone */
-    KELP_TEST_ROWS_EITHER,     /* as the file's size says */
+    KELP_TEST_ROWS_UNLABELLED, /* only for predictions */
+    KELP_TEST_ROWS_EITHER,     /* found out from the file's size */
 };
 enum kelp_optimizer_kind {
-    KELP_OPTIMIZER_SGD, /* plain, momentum, dampening and Nesterov are its settings */
+    KELP_OPTIMIZER_SGD, /* momentum, dampening and Nesterov are settings of it */
     KELP_OPTIMIZER_ADAM,
     KELP_OPTIMIZER_ADAMW,
     KELP_OPTIMIZER_ADAGRAD,
@@ -115,47 +114,50 @@ enum kelp_loss_kind {
     KELP_LOSS_BCE_WITH_LOGITS,
     KELP_LOSS_QUANTILE,
 };
-/* What early stopping, the plateau schedule and "best so far" look at: of the validation split. */
+/* The metric of the validation split that early stopping, the plateau schedule and "best so far"
+ * compare. */
 enum kelp_monitored {
     KELP_MONITOR_LOSS,
     KELP_MONITOR_MSE,
     KELP_MONITOR_MAE,
-    KELP_MONITOR_ACCURACY, /* the larger the better, as auc; the others the smaller the better */
+    KELP_MONITOR_ACCURACY, /* larger is better for accuracy and auc; smaller for those above */
     KELP_MONITOR_AUC,
-    KELP_MONITOR_SUM, /* of model.sums: train.monitor_sum */
+    KELP_MONITOR_SUM, /* the one of model.sums that train.monitor_sum names */
 };
-/* PLANNED is no word of a job file: a GPU that is not there, for which models are planned. */
+/* A job file cannot say PLANNED: a GPU that this host need not have, to plan a model's memory. */
 enum kelp_device_kind { KELP_DEVICE_CPU, KELP_DEVICE_CUDA, KELP_DEVICE_PLANNED };
 enum kelp_compute { KELP_COMPUTE_NATIVE, KELP_COMPUTE_PORTABLE };
 /* How a worker and a shard exchange gradients and weights. */
 enum kelp_transport { KELP_TRANSPORT_AUTO, KELP_TRANSPORT_GRPC, KELP_TRANSPORT_SHM };
-/* Of a process that ends, where it is demanded and not to be had: shard, address, why. */
+/* Message of a process that ends because the job demands shared memory and there is none:
+ * shard, address, reason. */
 #define KELP_SHM_UNMET                                                                             \
     "transport.kind: shm: no shared memory with %.63s at %.110s, which must be of this host and "  \
     "user, with the same --shm-folder: %.191s"
-/* What the elements of a pushed gradient are; the numbers are those of PushItem.kind. */
-/* What matrix products read their operands as (train.precision); sums are float32. */
+/* Type to which matrix products round their operands (train.precision); sums are float32. */
 enum kelp_product_precision { KELP_PRODUCT_FLOAT32, KELP_PRODUCT_TF32, KELP_PRODUCT_BFLOAT16 };
-/* Whether cuDNN computes a GPU's convolutions (cluster.cudnn); AUTO: where it is found. */
+/* Whether cuDNN computes a GPU's convolutions (cluster.cudnn); AUTO: if it is found. */
 enum kelp_cudnn { KELP_CUDNN_AUTO, KELP_CUDNN_ALWAYS, KELP_CUDNN_NEVER };
+/* Element type of a pushed gradient (transport.precision); the numbers are those of PushItem.kind.
+ */
 enum kelp_precision { KELP_PRECISION_FLOAT32, KELP_PRECISION_BFLOAT16 };
-/* Bytes of such an element. */
+/* Bytes of one element. */
 static inline uint32_t kelp_precision_bytes(enum kelp_precision precision)
 {
     return precision == KELP_PRECISION_BFLOAT16 ? 2 : 4;
 }
-/* csv, synthetic: the columns that go in and come out. */
+/* csv, synthetic: the columns of the model's input and output. */
 enum kelp_features {
-    KELP_FEATURES_S, /* the target in and out */
-    KELP_FEATURES_M, /* all in and out */
-    KELP_FEATURES_MS /* all in, the target last; the target out */
+    KELP_FEATURES_S, /* the target is input and output */
+    KELP_FEATURES_M, /* all columns are input and output */
+    KELP_FEATURES_MS /* input: all columns, the target last; output: the target */
 };
 
 enum kelp_nan_policy {
-    KELP_NAN_STOP, /* nothing of the step is applied, the job fails */
-    KELP_NAN_SKIP, /* the step is left out: its weights are those before it */
+    KELP_NAN_STOP, /* the step is not applied, and the job fails */
+    KELP_NAN_SKIP, /* the step is skipped: the weights stay as they were */
 };
-/* Two workers pushed different contents of the same lanes. */
+/* What happens when two workers pushed different gradients for the same lanes. */
 enum kelp_conflict_policy {
     KELP_CONFLICT_STOP,  /* the job fails */
     KELP_CONFLICT_FIRST, /* the first one counts, with a warning */
@@ -166,10 +168,10 @@ enum kelp_checkpoint_metric {
     KELP_CHECKPOINT_VAL_MAE,
     KELP_CHECKPOINT_VAL_ACCURACY,
     KELP_CHECKPOINT_VAL_AUC,
-    KELP_CHECKPOINT_VAL_SUM, /* of model.sums: checkpoint.metric_sum */
+    KELP_CHECKPOINT_VAL_SUM, /* the one of model.sums that checkpoint.metric_sum names */
 };
-/* What is kept of a checkpoint's evaluation. A job whose program has the model has no AUC: in its
- * place is then the sum that checkpoint.metric names. */
+/* Metrics of its evaluation that are kept with a checkpoint. A job of model.kind program has no
+ * AUC; the sum that checkpoint.metric names takes that place. */
 #define KELP_CHECKPOINT_METRICS 5
 enum kelp_checkpoint_order { KELP_ORDER_MIN, KELP_ORDER_MAX };
 
@@ -180,7 +182,7 @@ struct kelp_job {
         char dir[KELP_JOB_PATH_MAX + 1]; /* empty: runs/<name>-<time> */
         enum kelp_run_mode mode;
         enum kelp_run_part part; /* predict */
-        bool closed;             /* run.private: the folder is its user's alone */
+        bool closed;             /* run.private: only its user can open the folder */
     } run;
     struct {
         enum kelp_model_kind kind;
@@ -189,11 +191,11 @@ struct kelp_job {
         char plugin[KELP_JOB_PATH_MAX + 1]; /* shared library with a model (include/kelp/model.h) */
         char plugin_sha256[KELP_SHA256_HEX_BYTES]; /* of that library; "": any */
         char params[KELP_JOB_TEXTS_MAX + 1];       /* plugin: "name=value" texts */
-        char program[KELP_JOB_PATH_MAX + 1];       /* linked with libkelp-worker, or */
-        char python[KELP_JOB_PATH_MAX + 1];        /* a script for python3 */
-        char arguments[KELP_JOB_TEXTS_MAX + 1];    /* of either */
+        char program[KELP_JOB_PATH_MAX + 1];       /* a program linked with libkelp-worker */
+        char python[KELP_JOB_PATH_MAX + 1];        /* or a script for python3 */
+        char arguments[KELP_JOB_TEXTS_MAX + 1];    /* of the program or script */
         char sums[KELP_JOB_TEXTS_MAX + 1];         /* program: kelp_job_sum() */
-        double dropout[KELP_JOB_LIST_MAX]; /* of each dropout layer; empty: as in the paper */
+        double dropout[KELP_JOB_LIST_MAX]; /* of each dropout layer; empty: the model's defaults */
         uint32_t dropout_count;
         uint32_t classes;                 /* convnet, resnet18 */
         uint32_t embedding_dim;           /* deepfm */
@@ -202,7 +204,7 @@ struct kelp_job {
         bool individual;                  /* dlinear, nlinear: one linear map per channel */
         uint32_t kernel_size;             /* dlinear: width of the moving average, odd */
         char init[KELP_JOB_PATH_MAX + 1]; /* safetensors file with initial weights, or empty */
-        char init_prefix[KELP_JOB_WORD_MAX + 1]; /* stands before each name in that file */
+        char init_prefix[KELP_JOB_WORD_MAX + 1]; /* prefix of each name in that file */
         char init_map[KELP_JOB_TEXTS_MAX + 1];   /* other names (common/tensors/rename.h) */
     } model;
     struct {
@@ -219,8 +221,8 @@ struct kelp_job {
             test_every; /* table, npy, binary: rows n - 1, 2 n - 1, … are the test split; 0: off */
         bool random_split; /* table, npy, binary, idx: in an order drawn from the seed */
         char val_path[KELP_JOB_PATH_MAX + 1];  /* table, npy, binary: a part of its own file */
-        char test_path[KELP_JOB_PATH_MAX + 1]; /* likewise; to predict and evaluate: any kind */
-        uint64_t limit; /* of the training split: only its first samples; 0: all */
+        char test_path[KELP_JOB_PATH_MAX + 1]; /* likewise; predict, evaluate: for any kind */
+        uint64_t limit; /* first samples of the training split to use; 0: all */
         char columns[KELP_JOB_TEXTS_MAX + 1]; /* table: number inputs; panel: other observed ones */
         char categories[KELP_JOB_TEXTS_MAX + 1]; /* table, panel: category inputs */
         char known[KELP_JOB_TEXTS_MAX + 1];      /* panel: inputs known ahead */
@@ -255,8 +257,8 @@ struct kelp_job {
         uint32_t epochs;
         uint32_t batch_size; /* samples in a step, over all lanes */
         bool drop_last;
-        uint32_t batches_per_epoch; /* an epoch has at most so many steps; 0: all of its samples */
-        uint64_t max_steps;         /* training ends after so many; 0: with the last epoch */
+        uint32_t batches_per_epoch; /* steps of an epoch, at most; 0: until its samples are used */
+        uint64_t max_steps;         /* training steps, at most; 0: until the last epoch ends */
         uint32_t accumulate;        /* pieces in which a lane computes its share, to save memory */
         enum kelp_loss_kind loss;
         double loss_beta;       /* smooth_l1: beta; huber: delta */
@@ -279,7 +281,7 @@ struct kelp_job {
         double lr_decay; /* adagrad */
         double initial_accumulator;
         double eps;       /* 0: PyTorch's for this optimizer */
-        double clip_norm; /* of the whole gradient; 0: off */
+        double clip_norm; /* largest norm of the whole gradient; 0: no clipping */
         enum kelp_schedule_kind schedule;
         enum kelp_schedule_unit schedule_unit;
         uint32_t schedule_step; /* step */
@@ -287,7 +289,7 @@ struct kelp_job {
         uint32_t milestones[KELP_JOB_LIST_MAX];
         uint32_t milestone_count;
         uint32_t schedule_total; /* cosine, cosine_restarts, linear: units; 0: the whole run */
-        uint32_t restart_factor; /* cosine_restarts: each period is so many times the one before */
+        uint32_t restart_factor; /* cosine_restarts: length of a period over that before it */
         double lr_min;           /* cosine, cosine_restarts, plateau */
         double start_factor;     /* linear */
         uint32_t warmup;         /* units in which the rate grows linearly to its full value */
@@ -295,62 +297,61 @@ struct kelp_job {
         double plateau_factor;
         double plateau_threshold;
         bool evaluate;            /* validation and test splits */
-        uint32_t evaluate_epochs; /* after every so many epochs; 0: not by epochs */
-        uint32_t evaluate_steps;  /* after every so many training steps; 0: not by steps */
+        uint32_t evaluate_epochs; /* epochs between evaluations; 0: not by epochs */
+        uint32_t evaluate_steps;  /* training steps between evaluations; 0: not by steps */
         enum kelp_monitored monitor;
         char monitor_sum[KELP_JOB_SUM_NAME_MAX + 1];
-        uint32_t
-            patience;     /* evaluations without a better one after which training ends; 0: never */
-        double min_delta; /* what counts as better */
+        uint32_t patience; /* evaluations without improvement until training ends; 0: no limit */
+        double min_delta;  /* least change that counts as an improvement */
         enum kelp_product_precision precision;
     } train;
     struct {
-        struct kelp_range workers; /* MIN:MAX; the job starts once MIN are there */
+        struct kelp_range workers; /* MIN:MAX; training starts once MIN have joined */
         uint32_t shards;
         uint32_t max_shards;
         uint32_t lanes; /* power of two */
         uint32_t lane_threads;
         enum kelp_device_kind device;
-        uint32_t streams; /* lanes that a worker computes beside each other on its GPU; 0: as many
-                             as help */
+        uint32_t streams; /* lanes that a worker computes at the same time on its GPU; 0: chosen by
+                             the worker */
         enum kelp_compute compute;
         enum kelp_cudnn cudnn;
-        bool mixed;         /* workers of another compute kind are let in */
+        bool mixed;         /* workers of another compute kind may join */
         uint32_t replicas;  /* of each partition */
-        uint32_t move_rate; /* bytes a second that moves of partitions may take, of each shard */
+        uint32_t move_rate; /* bytes per second that a shard may send to move partitions */
     } cluster;
     struct {
         enum kelp_transport kind;
         enum kelp_precision precision;
         uint32_t piece_bytes; /* largest payload of one message */
-        uint32_t streams;     /* up to KELP_JOB_STREAMS_MAX, between a worker and a shard */
+        uint32_t streams;     /* between a worker and a shard, up to KELP_JOB_STREAMS_MAX */
         uint32_t connect_timeout_ms;
     } transport;
     struct {
         uint32_t detect_ms;     /* silence after which a worker counts as lost */
-        uint32_t shard_wait_ms; /* how long a lost shard is waited for before its partitions move */
-        int32_t max_failures; /* restarts of children before the launcher gives up; -1: for ever */
-        uint32_t window_ms;   /* in which max_failures count; 0: the whole run */
+        uint32_t shard_wait_ms; /* how long to wait for a lost shard before its partitions move */
+        int32_t max_failures; /* restarts of processes before the launcher gives up; -1: no limit */
+        uint32_t window_ms;   /* time over which max_failures are counted; 0: the whole run */
         uint32_t restart_backoff_ms; /* before the second restart in a row; the first is at once */
-        uint32_t storage_wait_ms;    /* for storage that is not there yet; 0: without limit */
+        uint32_t storage_wait_ms;    /* how long to wait for missing storage; 0: no limit */
         enum kelp_nan_policy on_nan;
         enum kelp_conflict_policy on_conflict;
     } failure;
     struct {
-        uint32_t digest_steps; /* a digest every so many training steps; 0: at epochs' ends only */
-        uint32_t steps;        /* a checkpoint every so many training steps; 0: not by steps */
-        uint32_t interval_ms;  /* a checkpoint so long after the one before; 0: not by time */
-        uint32_t epochs;       /* a checkpoint at the end of every so many epochs; 0: none */
+        uint32_t digest_steps; /* training steps between digests; 0: at ends of epochs only */
+        uint32_t steps;        /* training steps between checkpoints; 0: not by steps */
+        uint32_t interval_ms;  /* time between checkpoints; 0: not by time */
+        uint32_t epochs;       /* epochs between checkpoints; 0: not by epochs */
         bool at_end;           /* a checkpoint of the final state */
         uint32_t keep_last;    /* newest checkpoints that are kept */
-        uint32_t keep_best;    /* best ones by metric that are kept besides */
+        uint32_t keep_best;    /* best checkpoints by `metric` that are kept in addition */
         enum kelp_checkpoint_metric metric;
         char metric_sum[KELP_JOB_SUM_NAME_MAX + 1];
         enum kelp_checkpoint_order order;
     } checkpoint;
     struct {
-        uint32_t every;   /* training steps between two lines of the loss; 0: epochs only */
-        bool tensorboard; /* event files besides */
+        uint32_t every;   /* training steps between lines with the loss; 0: epochs only */
+        bool tensorboard; /* write event files too */
     } metrics;
 };
 
@@ -369,49 +370,52 @@ struct kelp_origin {
 /* A job with the origin of each value. Opaque; freed with kelp_job_file_destroy(). */
 struct kelp_job_file;
 
-/* An empty job file: every key at its default. NULL when out of memory. */
+/* A job with every key at its default. NULL when out of memory. */
 struct kelp_job_file *kelp_job_file_create(void);
 void kelp_job_file_destroy(struct kelp_job_file *file);
 
 /*
- * Read path over what is there; each key at most once. Set what overrides it afterwards: the last
- * one wins. Relative paths become absolute: they begin at the file's folder. The error text is
- * "FILE:LINE: key: what is wrong; what is allowed". Errors: KELP_ERR_NOT_FOUND, KELP_ERR_IO,
- * KELP_ERR_LIMIT (over 64 KiB), KELP_ERR_INVALID.
+ * Read the file at `path`, whose values replace the current ones. It may have each key only once.
+ * Of several functions that set a key, the last one called wins. Paths that are relative to the
+ * file's folder become absolute. The error text is "FILE:LINE: key: what is wrong; what is
+ * allowed". Errors: KELP_ERR_NOT_FOUND, KELP_ERR_IO, KELP_ERR_LIMIT (over 64 KiB),
+ * KELP_ERR_INVALID.
  */
 kelp_status kelp_job_file_read(struct kelp_job_file *file, const char *path,
                                struct kelp_error *reterr) KELP_MUST_USE;
-/* The same from memory; name stands for the file in errors. Relative paths stay as they are. */
+/* The same from memory; error texts use `name` for the file. Relative paths stay relative. */
 kelp_status kelp_job_file_parse(struct kelp_job_file *file, const char *name, const char *text,
                                 size_t text_bytes, struct kelp_error *reterr) KELP_MUST_USE;
 
-/* Set one key as --set does ("train.lr", "0.01"). The origin becomes kind. Relative paths become
- * absolute, from the current folder; run.dir stays as it is. */
+/* Set one key, as --set does ("train.lr", "0.01"); its origin becomes `kind`. Paths that are
+ * relative to the current folder become absolute, except run.dir. */
 kelp_status kelp_job_file_set(struct kelp_job_file *file, const char *key, const char *value,
                               enum kelp_origin_kind kind, struct kelp_error *reterr) KELP_MUST_USE;
 
-/* Take KELP_<KEY> from the environment, dots as underscores ("KELP_TRAIN_LR"). */
+/* Set the keys whose variables KELP_<KEY> are in the environment ("KELP_TRAIN_LR"). */
 kelp_status kelp_job_file_environment(struct kelp_job_file *file,
                                       struct kelp_error *reterr) KELP_MUST_USE;
 
 /*
- * Looks the name of a variable as if it were meant for a job, although there is no such key? It is
- * like that of a key, which is nearest ("" where none is near), or begins like those of a section.
+ * Whether the name of an environment variable looks as if it were meant for a job key that does not
+ * exist: it resembles the variable of a key, or begins like those of a section. `nearest` is the
+ * key that it resembles most; "" if there is none.
  */
 bool kelp_job_variable_unknown(const char *variable, char *nearest, size_t nearest_bytes);
 
-/* Checks that need more than one key (lanes a power of two, kernel odd, keys that do not apply to
- * the chosen kinds …). Call it once all values are set; after it the job may be used. */
+/* Check what a single key does not show: lanes a power of two, an odd kernel, keys that do not
+ * apply to the chosen kinds, and so on. Call it once all values are set; after it the job may be
+ * used. */
 kelp_status kelp_job_file_finish(struct kelp_job_file *file,
                                  struct kelp_error *reterr) KELP_MUST_USE;
 
-/* Where the value of that key came from; there is such a key. */
+/* Where the value of `key` came from. The key must exist. */
 enum kelp_origin_kind kelp_job_file_origin(const struct kelp_job_file *file, const char *key);
 
 /*
- * The value in effect of a key as text, paths as they are on this host: as in the canonical text,
- * but names, texts and paths without quotation marks. Errors: KELP_ERR_INVALID (there is no such
- * key), KELP_ERR_LIMIT (more than text_bytes), KELP_ERR_NO_MEMORY.
+ * A key's value in effect, as in the canonical text, but names, texts and paths have no quotation
+ * marks, and paths are those on this host. Errors: KELP_ERR_INVALID (no such key), KELP_ERR_LIMIT
+ * (longer than text_bytes), KELP_ERR_NO_MEMORY.
  */
 kelp_status kelp_job_file_value(const struct kelp_job_file *file, const char *key, char *text,
                                 size_t text_bytes, struct kelp_error *reterr) KELP_MUST_USE;
@@ -420,22 +424,22 @@ kelp_status kelp_job_file_value(const struct kelp_job_file *file, const char *ke
 const struct kelp_job *kelp_job_file_job(const struct kelp_job_file *file);
 
 /*
- * Files of the job lie elsewhere on this host (common/job/path_map.h): from now on
- * kelp_job_file_job() has the paths here. The job is the same one: text, digest and comparisons are
- * of the paths that it names. Call it once, after kelp_job_file_finish(). Errors: KELP_ERR_LIMIT (a
- * path gets too long), KELP_ERR_NO_MEMORY.
+ * Use other paths for the job's files on this host (common/job/path_map.h): from now on
+ * kelp_job_file_job() has the paths on this host. Text, digest and comparisons still use the paths
+ * that the job names, so it is still the same job. Call it once, after kelp_job_file_finish().
+ * Errors: KELP_ERR_LIMIT (a path becomes too long), KELP_ERR_NO_MEMORY.
  */
 struct kelp_path_map;
 kelp_status kelp_job_file_map(struct kelp_job_file *file, const struct kelp_path_map *map,
                               struct kelp_error *reterr) KELP_MUST_USE;
 
-/* A sum that the job's program adds up besides those that all have. */
+/* A sum that the job's program computes in addition to the standard metrics. */
 struct kelp_job_sum {
     char name[KELP_JOB_SUM_NAME_MAX + 1];
-    bool larger; /* the larger its mean the better */
+    bool larger; /* a larger mean is better */
 };
 
-/* Those of model.sums, by an index from 0; false: there are no more. */
+/* The sums of model.sums, by an index from 0; false if there is none with that index. */
 bool kelp_job_sum(const struct kelp_job *job, uint32_t index, struct kelp_job_sum *ret_sum);
 bool kelp_job_sum_find(const struct kelp_job *job, const char *name, uint32_t *ret_index);
 
@@ -446,47 +450,49 @@ struct kelp_job_path {
     const char *here;  /* where it is on this host */
 };
 
-/* Those that are set, in the table's order, by an index from 0; false: there are no more. Borrowed
- * like the job. */
+/* The paths that are set, in the table's order, by an index from 0; false if there is none with
+ * that index. Borrowed like the job. */
 bool kelp_job_file_path(const struct kelp_job_file *file, size_t index,
                         struct kelp_job_path *ret_path);
 
 /*
- * The canonical text: YAML, each key in the table's order at its value in effect. The same job
- * gives the same bytes; parsing them gives the same job. Keys that do not apply to the chosen kinds
- * are left out. This is /kelp/<job>/spec and job.yaml of
- * the run's folder. ret_text is owned by the caller (free()).
+ * The canonical text: YAML with each key in the table's order and its value in effect, without keys
+ * that do not apply to the chosen kinds. The same job gives the same bytes, and parsing them gives
+ * the same job. /kelp/<job>/spec and the run folder's job.yaml hold this text. *ret_text is owned
+ * by the caller (free()).
  */
 kelp_status kelp_job_file_print(const struct kelp_job_file *file, bool with_origin, char **ret_text,
                                 struct kelp_error *reterr) KELP_MUST_USE;
 
 /*
- * The canonical text without what belongs to one place or one run: paths of data and weights, the
- * sections run, transport, failure and checkpoint, and of cluster all but lanes. It builds the same
- * model from samples of the same shape; a model carries it. ret_text is owned by the caller.
+ * The canonical text without the keys that belong to one place or one run: paths of data and
+ * weights, the sections run, transport, failure and checkpoint, and all of cluster but lanes. It is
+ * enough to build the model again for samples of the same shape; a model's file carries it.
+ * *ret_text is owned by the caller.
  */
 kelp_status kelp_job_file_print_model(const struct kelp_job_file *file, char **ret_text,
                                       struct kelp_error *reterr) KELP_MUST_USE;
 
 /*
- * The canonical text as a file that is in folder, which is absolute: paths below it are relative,
- * and run.dir is empty. Reading that file gives the same job, also when the folder was moved.
+ * The canonical text for a file in `folder`, an absolute path: paths below the folder are relative
+ * to it, and run.dir is empty. Reading the file gives the same job even after the folder was moved.
  */
 kelp_status kelp_job_file_print_in(const struct kelp_job_file *file, const char *folder,
                                    char **ret_text, struct kelp_error *reterr) KELP_MUST_USE;
 
-/* XXH3-64 of the canonical text without run.dir and without defaults of keys that are marked as
- * later, and of paths their last component alone: names the job in checkpoints, and in every hello
- * on the wire, wherever its files lie. 0 when out of memory, which no peer will take for its job.
+/* XXH3-64 of the canonical text, but without run.dir, with only the last component of each path,
+ * and without keys marked as later that have their default. It identifies the job in checkpoints
+ * and in every hello on the wire, wherever the job's files are. 0 when out of memory; no peer
+ * accepts that.
  */
 uint64_t kelp_job_file_digest(const struct kelp_job_file *file);
 
 /* A key whose values in two jobs differ. */
 struct kelp_job_difference {
     const char *key; /* "train.lr" */
-    char *before;    /* as the canonical text has it */
+    char *before;    /* as in the canonical text */
     char *now;
-    bool allowed; /* a run of the one job may go on as the other */
+    bool allowed; /* a resume may change this key */
 };
 
 /* Freed with kelp_job_differences_fini(). */
@@ -497,29 +503,30 @@ struct kelp_job_differences {
 };
 
 /*
- * What changes when a run that was made as `before` goes on as `now`: keys that shape the result
- * must be equal, train.epochs may grow, the others may be anything. Files may lie in another
- * folder: only their names must be equal. Keys that do not apply to both
- * jobs are left out: the kind that they go with differs then. Errors: KELP_ERR_NO_MEMORY.
+ * Compare two jobs for a resume of a run that was made with `before` and is to continue with `now`.
+ * Keys that shape the result must be equal, train.epochs may grow, and all other keys may change.
+ * Files may be in another folder; only their names must be equal. Keys that do not apply to both
+ * jobs are left out, because the key that selects the kind differs then. Errors:
+ * KELP_ERR_NO_MEMORY.
  */
 kelp_status kelp_job_compare(const struct kelp_job_file *before, const struct kelp_job_file *now,
                              struct kelp_job_differences *ret_differences,
                              struct kelp_error *reterr) KELP_MUST_USE;
 void kelp_job_differences_fini(struct kelp_job_differences *differences);
 
-/* "seed 1 -> 2, train.lr 0.005 -> 0.01": those that are allowed, or those that are not, in at most
- * text_bytes; ends with "…" when there are more. */
+/* Print the allowed differences, or the others: "seed 1 -> 2, train.lr 0.005 -> 0.01". If they do
+ * not fit into text_bytes, the text ends with "…". */
 void kelp_job_differences_text(const struct kelp_job_differences *differences, bool allowed,
                                char *text, size_t text_bytes);
 
-/* The reference page, Markdown. ret_text is owned by the caller (free()). */
+/* The reference page in Markdown. *ret_text is owned by the caller (free()). */
 kelp_status kelp_job_reference(char **ret_text) KELP_MUST_USE;
 
 /*
- * What a key is: values, default, meaning, whether it may differ on resume. name is a key, a
- * section (all its keys), or NULL (a line for each key). As lines for people, or as a JSON array
- * with an object for each key. *ret_text is owned (free()). Errors: KELP_ERR_INVALID with the key
- * that was probably meant, KELP_ERR_NO_MEMORY.
+ * Explain a key: its values, default and meaning, and whether it may differ on resume. name is a
+ * key, a section (all its keys), or NULL (one line for each key). The text is lines for people, or
+ * a JSON array with an object for each key. *ret_text is owned (free()). Errors: KELP_ERR_INVALID
+ * (the text suggests a similar key), KELP_ERR_NO_MEMORY.
  */
 kelp_status kelp_job_explain(const char *name, bool json, char **ret_text,
                              struct kelp_error *reterr) KELP_MUST_USE;

@@ -1,8 +1,8 @@
 /*
- * The event loop: one completion queue, timers beside it, and what all of rpc shares.
+ * The event loop: one completion queue, timers, and what all of rpc shares.
  *
- * Timers are a sorted list of ours: kelp_rpc_loop_run() waits in the queue no longer than until the
- * first is due. So a timer costs no thread hand-off, and stopping one is exact.
+ * The timers are a sorted list: kelp_rpc_loop_run() waits in the queue at most until the first one
+ * is due. So a timer needs no other thread, and stopping one takes effect at once.
  */
 #include <assert.h>
 #include <grpc/support/log.h>
@@ -108,7 +108,7 @@ void kelp_rpc_loop_wake(struct kelp_rpc_loop *loop)
 
 static void timer_insert_locked(struct kelp_rpc_loop *loop, struct kelp_rpc_timer *timer)
 {
-    /* From the end: the newest deadline is nearly always the latest. */
+    /* Search from the end: the newest deadline is nearly always the latest. */
     struct kelp_rpc_timer *before = loop->last;
     while (before && before->deadline_us > timer->deadline_us) {
         before = before->previous;
@@ -139,8 +139,9 @@ static void timer_add(struct kelp_rpc_loop *loop, struct kelp_rpc_timer *timer, 
     bool is_first = loop->first == timer;
     (void)pthread_mutex_unlock(&loop->timers_lock);
 
-    /* A thread that waits already was told a later moment. It counted itself before it read
-     * next_due_us, and we wrote that before we read the count, so one of us sees the other. */
+    /* A thread that already waits was given a later deadline. It counted itself before it read
+     * next_due_us, and we wrote that before we read the count, so one of us sees the other's
+     * change. */
     if (is_first && atomic_load(&loop->waiters) > 0) {
         kelp_rpc_loop_wake(loop);
     }
@@ -368,7 +369,7 @@ void kelp_rpc_loop_destroy(struct kelp_rpc_loop *loop)
     free(loop);
 }
 
-/* The same where there is more than gRPC to wait for. */
+/* The same if there are other sources than gRPC to wait for. */
 static bool run_shared(struct kelp_rpc_loop *loop, struct kelp__rpc_shared *shared,
                        int64_t until_us)
 {
@@ -415,8 +416,8 @@ bool kelp_rpc_loop_run(struct kelp_rpc_loop *loop, int timeout_ms)
     }
 }
 
-/* What memory shows, without a word to the kernel: nobody who writes a message rings for it before
- * this thread sleeps. gRPC has no such look. */
+/* Poll shared memory without system calls: a process that writes a message wakes this thread only
+ * if it sleeps. gRPC has no such polling. */
 static bool look_once(struct kelp_rpc_loop *loop)
 {
     struct kelp__rpc_shared *shared = atomic_load(&loop->shared);
@@ -424,8 +425,7 @@ static bool look_once(struct kelp_rpc_loop *loop)
     return shared ? timer_fire(loop) || kelp__rpc_shared_run(shared) : kelp_rpc_loop_run(loop, 0);
 }
 
-/* Between two looks the processor is for whoever else wants it: the process that is waited for may
- * have no other. */
+/* Yield the processor between polls: the awaited process may have no other. */
 static bool look(struct kelp_rpc_loop *loop, uint32_t look_us, uint64_t begin_us,
                  uint64_t *ret_looked_us)
 {
@@ -520,8 +520,8 @@ void kelp__rpc_args_common(struct kelp__rpc_args *args, const struct kelp_rpc_lo
     kelp__rpc_args_add(args, GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0);
 }
 
-/* gRPC reports everything to us as a status; its own log lines on stderr would come between ours.
- * But for a handshake that failed there is nothing else on the server. */
+/* gRPC reports everything to us as a status, so its own log lines on stderr are switched off. Only
+ * a failed handshake is not reported on the server. */
 static void take_log(gpr_log_func_args *args)
 {
     static const char failed[] = "Handshake failed";
@@ -534,14 +534,14 @@ static void take_log(gpr_log_func_args *args)
 
 void kelp_rpc_global_several_loops(void)
 {
-    /* gRPC reads its settings from the environment alone; what somebody set stays. */
+    /* gRPC reads its settings only from the environment; a setting that is there stays. */
     (void)setenv("GRPC_POLL_STRATEGY", "poll", 0);
 }
 
 void kelp_rpc_global_init(void)
 {
-    /* Otherwise the memory that messages are read into is given back and faulted in again for each
-     * of them: a factor of 1.3 to 1.75 at 1 MiB. */
+    /* Without it, the memory for received messages is returned and faulted in again each time: a
+     * factor of 1.3 to 1.75 at 1 MiB. */
     (void)mallopt(M_MMAP_THRESHOLD, 32 << 20);
     (void)mallopt(M_TRIM_THRESHOLD, 2000000000);
     gpr_set_log_function(take_log);
@@ -550,8 +550,8 @@ void kelp_rpc_global_init(void)
 
 void kelp_rpc_global_fini(void)
 {
-    /* It does not block while a connection that is taken down in a thread of gRPC's holds gRPC,
-     * too, and that one may still read what was lent to it. */
+    /* It does not wait for a connection that a gRPC thread still takes down and that holds gRPC
+     * too, which may still read memory lent to it. */
     grpc_shutdown_blocking();
     const size_t left = kelp__rpc_borrowed_await(KELP_RPC_GIVE_BACK_MS);
     if (left > 0) {

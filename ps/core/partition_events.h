@@ -194,10 +194,9 @@ struct kelp_partition_start {
     uint64_t joiner;
 };
 
-/* A snapshot: the state that the partition has when `step` training steps are complete and the next
- * one is not applied. */
+/* An order to take a snapshot of the state after exactly `step` training steps. */
 struct kelp_snapshot_order {
-    uint64_t serial; /* names the order in what comes of it; 0: none, a waiting one is given up */
+    uint64_t serial; /* identifies the order in actions; 0: no order, a waiting one is given up */
     uint64_t generation;
     uint64_t step;
 };
@@ -207,28 +206,28 @@ struct kelp_snapshot_order {
 enum kelp_action_kind {
     KELP_ACTION_MERGE,   /* left + right, in this order; both handles are consumed; then merged() */
     KELP_ACTION_MEASURE, /* compute the partition's share from root; then measured() */
-    KELP_ACTION_REPEAT,  /* the step is left out: the current weights are those before it too */
+    KELP_ACTION_REPEAT,  /* the step is skipped: the current weights are also the older ones */
     KELP_ACTION_APPLY,   /* compute the next weights from root; then applied() */
     KELP_ACTION_ANSWER,  /* a pull */
     KELP_ACTION_REFUSE,  /* a push; its handle is released by an action of its own */
     KELP_ACTION_RELEASE, /* nobody needs the handle any more */
     KELP_ACTION_RECORD,  /* partition 0 completed an entry */
-    KELP_ACTION_GIVE_UP, /* partition 0: more steps were left out than made; after their RECORD */
+    KELP_ACTION_GIVE_UP, /* partition 0: more steps were skipped than applied; after their RECORD */
     KELP_ACTION_SNAPSHOT, /* keep the current state; nothing of the next step is applied yet */
     KELP_ACTION_PAST,     /* the step of a snapshot is behind it, or about to be */
     KELP_ACTION_OFFER,    /* ask a requester to compute lanes that are missing */
     KELP_ACTION_COMPARE,  /* compute the content of the handle; then compared() */
-    KELP_ACTION_CONFLICT, /* two workers said different things where honest ones cannot */
-    /* Of replication. What cannot be sent since there is no link is forgotten: a link that comes up
+    KELP_ACTION_CONFLICT, /* two workers contradict each other, which correct workers never do */
+    /* Actions of replication. If there is no link, the shell drops them: a link that comes up
      * begins with an ASK (kelp_partition_linked()). */
-    KELP_ACTION_FORWARD,     /* primary: send it to a follower; before its own APPLY */
+    KELP_ACTION_FORWARD,     /* primary: send the root to a follower; comes before its own APPLY */
     KELP_ACTION_ASK,         /* primary: ask a follower what it has, in this epoch */
-    KELP_ACTION_ACKNOWLEDGE, /* follower: tell the primary of this epoch */
+    KELP_ACTION_ACKNOWLEDGE, /* follower: tell the primary of this epoch what it has */
     KELP_ACTION_WANT_COPY,   /* primary: its joiner needs a copy; copy() when its turn has come */
     KELP_ACTION_COPY,        /* primary: keep the current state and send it to the joiner */
-    KELP_ACTION_IN_SYNC,     /* primary: tell the leader, bound to this epoch */
-    KELP_ACTION_DIVERGES,    /* follower: its state is not that of the primary. It failed */
-    KELP_ACTION_DIFFERS,     /* primary: a follower has other weights. It failed */
+    KELP_ACTION_IN_SYNC,     /* primary: tell the leader that a follower is in sync in this epoch */
+    KELP_ACTION_DIVERGES,    /* follower: its state differs from the primary's, and it has failed */
+    KELP_ACTION_DIFFERS,     /* primary: a follower's weights differ, and the primary has failed */
 };
 
 enum kelp_weights_label { KELP_WEIGHTS_NONE, KELP_WEIGHTS_CURRENT, KELP_WEIGHTS_OLDER };
@@ -239,9 +238,9 @@ struct kelp_answer {
     enum kelp_weights_label send; /* which buffer's bytes to send; NONE: the requester holds them */
     uint64_t step;                /* label of the weights meant */
     uint64_t current_step;
-    bool has_word; /* partition 0: word goes with the weights of `step` */
+    bool has_word; /* partition 0: `word` belongs to the weights of `step` */
     struct kelp_control_word word;
-    bool is_share; /* to KELP_PULL_SHARE: values are the share */
+    bool is_share; /* the answer to KELP_PULL_SHARE: `values` is the share */
     /* With a word: the decision about the training step before it. Borrowed until the partition's
      * next event. */
     const double *values;
@@ -276,23 +275,23 @@ enum kelp_conflict_kind {
 
 #define KELP_AUTHORS_MAX 4
 
-/* One, or several whose nodes were added up. */
+/* The author of a node, or the authors of nodes that were added up. */
 struct kelp_authors {
     uint32_t of[KELP_AUTHORS_MAX];
     uint32_t count;
-    bool more; /* there were others */
+    bool more; /* there are further authors */
 };
 
-/* What differs, and who said it. */
+/* What differs, and which workers said it. */
 struct kelp_conflict {
     enum kelp_conflict_kind kind;
     uint64_t version;
     uint64_t step;
     uint32_t lane_first; /* of nodes */
     uint32_t lane_count;
-    uint32_t share;             /* SHARE: whose */
-    struct kelp_authors first;  /* of what counts */
-    struct kelp_authors second; /* of what differs */
+    uint32_t share;             /* SHARE: the partition whose share it is */
+    struct kelp_authors first;  /* authors of the version that counts */
+    struct kelp_authors second; /* authors of the version that differs */
 };
 
 struct kelp_action {
@@ -302,7 +301,7 @@ struct kelp_action {
             uint64_t left;
             uint64_t right;
             uint64_t token; /* for kelp_partition_merged() */
-            bool is_root;   /* of all lanes: what is done next reads the sum, and adds no more */
+            bool is_root;   /* the sum of all lanes: it is read next, and nothing is added to it */
         } merge;
         struct {
             uint64_t root;  /* stays valid until its RELEASE */
@@ -329,7 +328,7 @@ struct kelp_action {
         } snapshot;
         struct {
             uint64_t serial;
-            uint64_t step; /* where the partition stands, or goes by the apply in progress */
+            uint64_t step; /* the partition's step, counting an apply in progress */
         } past;
         struct kelp_offer offer;
         struct {
@@ -338,8 +337,8 @@ struct kelp_action {
         } compare;
         struct kelp_conflict conflict;
         struct {
-            uint64_t process; /* to whom. The shell keeps the bytes until they are sent, also beyond
-                                 the handle's RELEASE; the pointers are borrowed until the
+            uint64_t process; /* the receiver. The shell keeps the bytes until they are sent, even
+                                 after the handle's RELEASE; the pointers are borrowed until the
                                  partition's next event */
             struct kelp_forward forward;
         } forward;
@@ -362,20 +361,21 @@ struct kelp_action {
     };
 };
 
-/* A list that the caller owns, reuses and empties (count = 0); events append to it. */
+/* A list of actions. Events append to it; the caller owns it, empties it (count = 0) and reuses it.
+ */
 struct kelp_actions {
     struct kelp_action *items;
     size_t count;
     size_t capacity;
-    uint32_t taken_lanes; /* of the push, when it was taken; else 0 */
-    bool made_step;       /* since the owner cleared it: a training step is complete */
+    uint32_t taken_lanes; /* lanes of the push if it was accepted; else 0 */
+    bool made_step;       /* a training step was completed since the owner cleared this flag */
 };
 void kelp_actions_fini(struct kelp_actions *actions);
 
-/* Room for `more` actions. For the files of the core. */
+/* Reserve room for `more` actions. For files of the core only. */
 kelp_status kelp__actions_reserve(struct kelp_actions *actions, size_t more) KELP_MUST_USE;
-/* The next action: of it only the kind is set, the caller fills in what goes with that. Room has
- * been reserved. */
+/* Append an action. Only its kind is set; the caller fills in the rest. Room must have been
+ * reserved. */
 struct kelp_action *kelp__actions_add(struct kelp_actions *actions, enum kelp_action_kind kind);
 void kelp__actions_add_release(struct kelp_actions *actions, uint64_t handle);
 

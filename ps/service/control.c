@@ -20,8 +20,8 @@ struct kelp__service_leader {
     struct kelp_rpc_stream *stream;
     bool greeted;
     char id[KELP_JOB_NAME_MAX + 1];
-    /* The first message of one that does not lead, as far as we know: etcd may say so any moment.
-     * NULL: none. */
+    /* The first message of a coordinator that does not lead as far as we know; etcd may tell
+     * otherwise any moment. NULL: none. */
     Kelp__V1__ShardCommand *held;
     struct kelp__service_told told; /* control_lock */
 };
@@ -237,7 +237,7 @@ void kelp__service_control_failed(uint32_t partition, kelp_status status, const 
 
 /* ---- streams ---- */
 
-/* KELP_ERR_NOT_LEADER: it does not lead, as far as we know. */
+/* KELP_ERR_NOT_LEADER: it does not lead, as far as this shard knows. */
 static kelp_status prove(struct kelp__service_leader *leader, const Kelp__V1__ShardCommand *command,
                          struct kelp_error *reterr)
 {
@@ -254,7 +254,7 @@ static kelp_status prove(struct kelp__service_leader *leader, const Kelp__V1__Sh
     return status == KELP_OK ? status : kelp_fail(reterr, status, "etcd names another leader");
 }
 
-/* One that leads may come and go as often as it likes. */
+/* A leader may connect as often as it likes. */
 static bool may_log(struct kelp__service_leader *leader, unsigned *ret_held)
 {
     return kelp_log_gate_pass(&leader->service->leader_lines, kelp_rpc_stream_peer(leader->stream),
@@ -307,7 +307,7 @@ static kelp_status obey(struct kelp__service_leader *leader, const Kelp__V1__Sha
         status = kelp__service_load_plan(service, command->plan, reterr);
     }
     if (status == KELP_OK && command->map) {
-        kelp__service_told_forget(&leader->told); /* what came before its map, it did not take */
+        kelp__service_told_forget(&leader->told); /* it did not accept what came before its map */
         status = kelp__service_map_take(service, command->map, command->manifest, &event.command,
                                         reterr);
     }
@@ -370,8 +370,8 @@ static kelp_status obey_order(struct kelp__service_leader *leader,
     return status;
 }
 
-/* A command's snapshot order, once its map is carried out: what the partitions are to hear, they
- * hear before the next one. */
+/* Carry out a command's snapshot order, once its map is carried out. Partitions hear of it before
+ * the next order. */
 static kelp_status follow_order(struct kelp__service_leader *leader,
                                 const Kelp__V1__SnapshotOrder *from, struct kelp_error *reterr)
 {
@@ -480,7 +480,8 @@ static void on_message(struct kelp_rpc_stream *stream, struct kelp_rpc_message *
     }
 }
 
-/* The next stream whose first message waits for this leader; control_lock is held. */
+/* The next stream whose first message waits for its sender to be the leader; control_lock is
+ * held. */
 static struct kelp__service_leader *find_held(struct kelp_service *service)
 {
     struct kelp_error error;

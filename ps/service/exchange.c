@@ -83,7 +83,7 @@ void kelp__service_peer_log(struct kelp__service_peer *peer, const char *what, k
     kelp__service_log_end(peer->service, peer->stream, &speaker, what, status, text);
 }
 
-/* What the answer lends until the event returns is copied; false: out of memory. */
+/* Copy what the answer borrows until the event returns; false: out of memory. */
 static bool keep_answer(struct outgoing *outgoing, const struct kelp_shard_answer *answer)
 {
     const size_t value_bytes = answer->core.value_count * sizeof(*answer->core.values);
@@ -173,7 +173,7 @@ static void on_offer(uint32_t partition, uint64_t map_epoch, const struct kelp_o
     (void)pthread_mutex_unlock(&peer->lock);
 }
 
-/* Nobody asks the clock where nobody watches. */
+/* The clock is read only if something is measured. */
 static void on_stepped(uint32_t partition, uint64_t since_us, void *user)
 {
     const struct kelp_service *service = user;
@@ -257,7 +257,7 @@ void kelp__service_turns_free(struct kelp_service *service)
 
 /* ---- requests ---- */
 
-/* One message of a worker, as it is worked through. */
+/* A worker's message while it is handled. */
 struct request {
     struct kelp__service_peer *peer;
     struct kelp__service_turn *turn;
@@ -389,7 +389,7 @@ static kelp_status greet(struct kelp__service_peer *peer, struct kelp__service_t
     kelp_rpc_stream_trust(peer->stream);
     kelp_log_debug("worker connected worker=%s peer=%s", peer->id,
                    kelp_rpc_stream_peer(peer->stream));
-    /* Its first message is answered in any case, so that it knows that it is heard. */
+    /* The first message is always answered, so that the worker knows that it was heard. */
     (void)pthread_mutex_lock(&peer->lock);
     peer->owes_greeting = true;
     list_peer(turn, peer);
@@ -397,7 +397,7 @@ static kelp_status greet(struct kelp__service_peer *peer, struct kelp__service_t
     return KELP_OK;
 }
 
-/* Nothing but pulls of what is there: what else a request carries moves the job. */
+/* Only pulls of existing weights are allowed: everything else in a request moves the job. */
 static bool is_look(const Kelp__V1__ExchangeRequest *request)
 {
     bool moves = request->n_push > 0 || request->n_part > 0 || request->n_decision > 0 ||
@@ -477,7 +477,7 @@ static kelp_status handle_request(struct request *request, struct kelp_error *re
 
 static void on_tick(void *user);
 
-/* tick_lock is taken. changed: the timer is to be set anew. */
+/* tick_lock is taken here. changed: the timer must be set again. */
 static void follow_ticker(struct kelp_service *service, bool changed)
 {
     if (changed) {
@@ -487,7 +487,8 @@ static void follow_ticker(struct kelp_service *service, bool changed)
     if (changed && service->ticker.period_ms > 0 &&
         kelp_rpc_timer_start(service->options.loop, service->ticker.period_ms, on_tick, service,
                              &service->tick_timer) != KELP_OK) {
-        kelp_ticker_stopped(&service->ticker); /* no memory for it: the next message tries again */
+        kelp_ticker_stopped(
+            &service->ticker); /* no memory for the timer: the next message tries again */
     }
     atomic_store(&service->ticking, service->ticker.soon);
 }
@@ -512,7 +513,7 @@ static void on_tick(void *user)
     (void)pthread_mutex_unlock(&service->tick_lock);
 }
 
-/* A message came; mostly the next look is soon anyway. */
+/* A message came; usually the next check is soon anyway. */
 void kelp__service_keep_ticking(struct kelp_service *service)
 {
     if (atomic_load(&service->ticking) || atomic_exchange(&service->ticking, true)) {
@@ -570,7 +571,7 @@ static void on_message(struct kelp_rpc_stream *stream, struct kelp_rpc_message *
     }
     if (turn) {
         kelp__service_turn_finish(service,
-                                  turn); /* also after an error: others may have been answered */
+                                  turn); /* even after an error: others may have been answered */
         kelp__service_keep_ticking(service);
     }
     kelp_trace_end(

@@ -1,4 +1,4 @@
-/* Replication: what other shards say, and what the partitions tell them. */
+/* Replication: handles what other shards send, and what the partitions tell them. */
 #include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -49,7 +49,7 @@ static bool add_link(struct kelp_shard *shard, const struct kelp_shard_link *lin
     return true;
 }
 
-/* False: what is said is of a stream that another one has replaced. */
+/* False: the message is from a stream that another one has replaced. */
 static bool note_link(struct kelp_shard *shard, const struct kelp_shard_link *link, bool is_up)
 {
     size_t at = 0;
@@ -186,7 +186,7 @@ static kelp_status receive_root(const struct scene *scene,
                : KELP_OK;
 }
 
-/* What somebody else than the primary sends is not looked at. */
+/* Messages from any process but the primary are ignored. */
 static bool comes_from_primary(const struct scene *scene, uint64_t process)
 {
     return scene->hosted->entry.place != KELP_REPLICA_PRIMARY && scene->hosted->primary == process;
@@ -201,7 +201,7 @@ kelp_status kelp_shard_forwarded(struct kelp_shard *shard,
     kelp_status status = KELP_OK;
 
     if (!kelp__shard_lock(&scene, forwarded->partition)) {
-        return KELP_OK; /* it has left; the map says so to the sender, too */
+        return KELP_OK; /* it has left; the map tells the sender so */
     }
     kelp_partition_clock(scene.hosted->core, turn->now_us);
     if (comes_from_primary(&scene, forwarded->process)) {
@@ -217,7 +217,8 @@ kelp_status kelp_shard_forwarded(struct kelp_shard *shard,
 
 /* ---- a copy, as it comes in ---- */
 
-/* Where a piece of this kind goes, and how many bytes come before its kind; NULL: no such kind. */
+/* The destination of a piece of this kind, and the bytes that come before its kind; NULL: no such
+ * kind. */
 static char *array_of(const struct hosted *hosted, const struct kelp_shard_piece *piece)
 {
     struct kelp_extent *extent = hosted->extent;

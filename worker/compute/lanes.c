@@ -112,7 +112,7 @@ void kelp_lanes_within(struct kelp_lanes *lanes, const struct kelp_schedule_node
     lanes->node = *node;
 }
 
-/* The i-th oldest; behind the last one, a place for the next. */
+/* The i-th oldest piece; after the last one, the place for the next. */
 static struct kelp__lanes_started *started_at(struct kelp_lanes *lanes, uint32_t i)
 {
     return &lanes->started[(lanes->started_first + i) % KELP__LANES_STARTED_MAX];
@@ -146,7 +146,7 @@ kelp_status kelp__lanes_take_piece(struct kelp_lanes *lanes, struct kelp__lanes_
 kelp_status kelp__lanes_finish_piece(struct kelp_lanes *lanes, struct kelp_error *reterr)
 {
     struct kelp__lanes_started *lane = started_at(lanes, 0);
-    double sums[KELP_METRIC_SUM_COUNT]; /* of training the scalars alone, of predictions none */
+    double sums[KELP_METRIC_SUM_COUNT]; /* training: only the scalars; predictions: none */
     for (uint32_t i = 1; lane->pieces == 0; i++) {
         assert(i < lanes->started_count);
         lane = started_at(lanes, i);

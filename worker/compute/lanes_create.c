@@ -62,7 +62,7 @@ static void sample_release(void *user, const float *memory)
     kelp_model_release(user, memory);
 }
 
-/* Before it has taken part: what is missing would show in the middle of a lane. */
+/* Allocate before taking part: a failure would otherwise come in the middle of a lane. */
 static kelp_status check_device(const struct kelp_lanes *lanes, struct kelp_error *reterr)
 {
     struct kelp_device_footprint footprint;

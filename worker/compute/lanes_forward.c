@@ -4,8 +4,8 @@
 #include "common/base/clock.h"
 #include "worker/compute/lanes_internal.h"
 
-/* The factor that turns a sample's errors into the data's own unit. 0: its columns have different
- * ones, or it is not scaled. */
+/* The factor from a sample's errors to the data's own unit. 0: its columns have different factors,
+ * or it is not scaled. */
 static double factor_of(struct kelp_lanes *lanes, const struct kelp_sample_batch *batch,
                         uint32_t which)
 {
@@ -58,7 +58,7 @@ static kelp_status evaluate_batch(struct kelp_lanes *lanes, const struct kelp_sa
     return status == KELP_OK ? kelp__lanes_take_piece(lanes, started, sums, reterr) : status;
 }
 
-/* While the device computes: samples of the next block, without targets. */
+/* While the device computes, prepare samples of the next block, without targets. */
 static void on_idle_predicting(void *user)
 {
     struct kelp_lanes *lanes = user;
@@ -128,7 +128,7 @@ kelp_status kelp__lanes_evaluate(struct kelp_lanes *lanes, uint32_t lane,
     return compute_blocks(lanes, lane, samples, started, evaluate_batch, reterr);
 }
 
-/* A file of its own, there before anybody hears that the lane is done. */
+/* Written to a file of its own, which exists before the lane is reported as done. */
 kelp_status kelp__lanes_predict(struct kelp_lanes *lanes, uint32_t lane,
                                 const struct kelp_schedule_range *samples,
                                 struct kelp__lanes_started *started, struct kelp_error *reterr)

@@ -16,7 +16,7 @@ struct kelp__lanes_started {
     uint32_t lane;
     struct kelp_gradient *gradient;
     const struct kelp_lanes_ready *ready;  /* NULL: nobody asks */
-    uint32_t pieces;                       /* that the model has begun and not finished */
+    uint32_t pieces;                       /* pieces that the model has begun and not finished */
     struct kelp_prediction_writer *writer; /* of predictions; NULL: none */
     uint64_t samples;                      /* of predictions */
 };

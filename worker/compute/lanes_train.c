@@ -30,7 +30,7 @@ static bool has_samples(const struct kelp_lanes *lanes, uint32_t first, uint32_t
     return false;
 }
 
-/* Whether the model adds the lane to its node's sum; which lanes there are before and behind it. On
+/* Whether the model adds the lane to its node's sum, and which lanes come before and after it. On
  * the device values are not rounded. */
 static bool sums_up(const struct kelp_lanes *lanes, uint32_t lane, struct kelp_model_sum *ret_sum)
 {
@@ -45,7 +45,7 @@ static bool sums_up(const struct kelp_lanes *lanes, uint32_t lane, struct kelp_m
     return !ret_sum->begins || !ret_sum->ends;
 }
 
-/* A lane's samples are computed in pieces: where one of them stands. */
+/* A lane's samples are computed in pieces; this is one piece. */
 struct piece {
     struct kelp_schedule_range samples; /* their positions */
     bool further;                       /* there was one before it */

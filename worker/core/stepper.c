@@ -78,7 +78,7 @@ static void begin_version(struct kelp_stepper *stepper, const struct kelp_contro
     action->begin.swap = swap;
 }
 
-/* What was not sent yet to each shard, and everything that is to be asked for. */
+/* Send each shard what it did not get yet, and everything that must be asked for. */
 static void send_all(struct kelp_stepper *stepper)
 {
     for (uint32_t i = 0; i < stepper->link_count; i++) {
@@ -94,7 +94,7 @@ static void send_all(struct kelp_stepper *stepper)
 static void compute(struct kelp_stepper *stepper, uint32_t first, uint32_t count, bool offered)
 {
     if (stepper->early) {
-        send_all(stepper); /* to those, too, that do not have the nodes so far */
+        send_all(stepper); /* also to shards that do not have the nodes so far */
     }
     struct kelp_stepper_action *action = kelp__stepper_emit(stepper, KELP_STEPPER_COMPUTE);
     action->compute.word = stepper->word;
@@ -143,7 +143,7 @@ static bool compute_offered(struct kelp_stepper *stepper)
 
 /* ---- ahead ----------------------------------------------------------------------------------- */
 
-/* Are lanes of the version before wanted of this worker? */
+/* Whether lanes of the previous version are still wanted from this worker. */
 static bool is_wanted(const struct kelp_stepper *stepper)
 {
     uint32_t first;
@@ -152,8 +152,8 @@ static bool is_wanted(const struct kelp_stepper *stepper)
     return kelp_offers_find(&stepper->offers, &stepper->word, stepper->computed, &first, &count);
 }
 
-/* The assigned lanes of the version that is coming, of which the first weights are there. A digest
- * takes all of them. */
+/* The assigned lanes of the coming version whose first weights have arrived. A digest needs all
+ * weights. */
 static void compute_ahead(struct kelp_stepper *stepper)
 {
     struct kelp_control_word word;
@@ -176,7 +176,7 @@ static void compute_ahead(struct kelp_stepper *stepper)
     stepper->handed_out_end = stepper->lane_first + stepper->lane_count;
 }
 
-/* Anything may have happened to what is computed ahead. */
+/* After an event: take over what is computed ahead, keep it, or give it up. */
 static void look_ahead(struct kelp_stepper *stepper)
 {
     struct kelp_control_word word;
@@ -200,7 +200,7 @@ static void look_ahead(struct kelp_stepper *stepper)
     stepper->overtaken = true;
 }
 
-/* A spare has lanes again, or an offer: it finds out where the job stands. */
+/* A spare gets lanes again, or an offer: it finds out how far the job is. */
 static void start_over(struct kelp_stepper *stepper)
 {
     send_all(stepper); /* what was computed just now, while the offer came */
@@ -210,13 +210,13 @@ static void start_over(struct kelp_stepper *stepper)
     kelp_sync_restart(stepper->sync);
 }
 
-/* Ask for what comes next, or stop following when there are no lanes for this worker. */
+/* Ask for the next entry, or stop following if this worker has no lanes. */
 static void follow(struct kelp_stepper *stepper)
 {
     bool holding = kelp_sync_state(stepper->sync) == KELP_SYNC_HOLDING;
     bool settled = holding || !stepper->working;
-    /* A spare that helped with a step sees it through where steps need decisions. Perhaps no other
-     * worker is there to carry them. */
+    /* If steps need decisions, a spare that helped with a step follows it to its end. Perhaps no
+     * other worker is there to carry them. */
     bool carries = stepper->node_count > 0 && holding && stepper->decides;
 
     if (stepper->lane_count == 0 && settled && !stepper->fetching && !carries) {
@@ -230,8 +230,8 @@ static void follow(struct kelp_stepper *stepper)
     send_all(stepper);
 }
 
-/* Asked to end: what was computed is sent, and seen through until all partitions have it, as long
- * as anybody can be reached. */
+/* Asked to end: send what was computed, and wait until all partitions have it, as long as any shard
+ * can be reached. */
 static void finish(struct kelp_stepper *stepper)
 {
     struct kelp_control_word word;
@@ -249,14 +249,14 @@ static void finish(struct kelp_stepper *stepper)
     send_all(stepper);
 }
 
-/* What was handed out was given up in the middle of a node. */
+/* The lanes that were handed out were given up in the middle of a node. */
 static void drop_partly(struct kelp_stepper *stepper)
 {
     if (stepper->partly) {
         stepper->partly = false;
         kelp__stepper_emit(stepper, KELP_STEPPER_RELEASE)->release =
             stepper->nodes[--stepper->node_count].content;
-        kelp__stepper_sent_all(stepper); /* of the other nodes a partition may get one twice */
+        kelp__stepper_sent_all(stepper); /* a partition may get one of the other nodes twice */
     }
 }
 
@@ -278,7 +278,7 @@ static void turn(struct kelp_stepper *stepper)
     }
     if (kelp_sync_complete(stepper->sync, &word, &swap)) {
         if (stepper->early) {
-            send_all(stepper); /* where two workers differ shows where all lanes come */
+            send_all(stepper); /* conflicts between workers show where all lanes arrive */
         }
         begin_version(stepper, &word, swap);
     }
@@ -341,7 +341,7 @@ static kelp_status add_computed(struct kelp_stepper *stepper,
     return status;
 }
 
-/* All nodes of what was handed out go together, so the last of them decides. */
+/* All nodes of the lanes that were handed out are sent together, so the last lane triggers it. */
 static kelp_status add_partly(struct kelp_stepper *stepper, const struct kelp_stepper_event *event)
 {
     const uint32_t first = event->computed.partition_first;
@@ -362,7 +362,7 @@ static kelp_status add_partly(struct kelp_stepper *stepper, const struct kelp_st
 
 /* ---- offers ---------------------------------------------------------------------------------- */
 
-/* An offer is only advice: an old one, or one too many, is forgotten. */
+/* An offer is only advice: an old or superfluous one is dropped. */
 static void hear_offer(struct kelp_stepper *stepper, const struct kelp_stepper_event *event)
 {
     const struct kelp_control_word *word = &event->offer.word;
@@ -382,7 +382,7 @@ static void hear_offer(struct kelp_stepper *stepper, const struct kelp_stepper_e
 
 /* ---- news ------------------------------------------------------------------------------------ */
 
-/* A new generation: nothing of the old one counts. */
+/* A new generation: nothing from the old one counts. */
 static void forget_all(struct kelp_stepper *stepper)
 {
     stepper->working = false;

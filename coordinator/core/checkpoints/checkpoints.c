@@ -31,8 +31,8 @@ bool kelp_checkpointer_holds(const struct kelp_checkpointer *checkpoints)
 {
     bool for_pause = checkpoints->for_request && checkpoints->pause_serial != 0 &&
                      checkpoints->pause_serial <= checkpoints->for_serial;
-    /* Partitions are never more than one step apart: past the step in one, it is complete in all.
-     */
+    /* Partitions are never more than one step apart: when one is past the step, all have completed
+     * it. */
     return checkpoints->state != KELP_CHECKPOINTER_IDLE && for_pause && checkpoints->word_known &&
            checkpoints->word.step > checkpoints->order.step;
 }
@@ -52,7 +52,7 @@ bool kelp_checkpointer_owes(const struct kelp_checkpointer *checkpoints,
     return any;
 }
 
-/* Does the order under way still need something of this shard of its map? */
+/* Whether the current order still needs something from this shard of its map. */
 static bool needs(const struct kelp_checkpointer *checkpoints, uint32_t shard)
 {
     return checkpoints->state == KELP_CHECKPOINTER_ORDERED &&
@@ -139,7 +139,7 @@ static kelp_status copy_map(struct kelp_checkpointer *checkpoints, const struct 
     return KELP_OK;
 }
 
-/* We opened it: the manifests above the restored version went with that transaction. */
+/* This leader opened it: the transaction removed the manifests above the restored version. */
 static void drop_above(struct kelp_checkpointer *checkpoints, uint64_t version)
 {
     struct kelp_committed_list *list = &checkpoints->list;
@@ -179,7 +179,7 @@ static kelp_status on_generation(struct kelp_checkpointer *checkpoints,
     checkpoints->names_free = event->generation.opened;
     checkpoints->running = false;
     checkpoints->finished = false;
-    checkpoints->paused = false; /* it was overtaken by whatever wanted this generation */
+    checkpoints->paused = false; /* the cause of this generation overtook it */
     checkpoints->ended = false;
     checkpoints->end_tries = 0;
     checkpoints->word_known = false;
@@ -187,7 +187,7 @@ static kelp_status on_generation(struct kelp_checkpointer *checkpoints,
     checkpoints->again = false;
     checkpoints->margin = 1;
     checkpoints->rate = 0;
-    /* One whose commit was under way when it was decided on is gone with it. */
+    /* A checkpoint whose commit was pending when that was decided is gone with it. */
     kelp__checkpointer_want(actions, KELP_CHECKPOINTER_DO_RESTORE);
     return KELP_OK;
 }
@@ -214,7 +214,7 @@ static void lose_order(struct kelp_checkpointer *checkpoints, uint64_t now_ms,
     checkpoints->again = true;
 }
 
-/* Is a process that the order needs in the map before, and not in the one that follows it? */
+/* Whether a process that the order needs is in the previous map and not in the new one. */
 static bool loses_needed(const struct kelp_checkpointer *checkpoints, const struct kelp_map *after)
 {
     const struct kelp_map *before = newest_map(checkpoints);
@@ -228,7 +228,8 @@ static bool loses_needed(const struct kelp_checkpointer *checkpoints, const stru
     return false;
 }
 
-/* The order under way goes by the map of when it was made, whoever has joined or moved since. */
+/* The current order uses the map of the time when it was made, whoever has joined or moved
+ * since. */
 static kelp_status on_changed(struct kelp_checkpointer *checkpoints,
                               const struct kelp_checkpointer_event *event,
                               struct kelp_checkpointer_actions *actions, struct kelp_error *reterr)
@@ -250,7 +251,7 @@ static kelp_status on_changed(struct kelp_checkpointer *checkpoints,
     return KELP_OK;
 }
 
-/* Of one that is still in the map the placement will say so. */
+/* For a shard that is still in the map, the placement will report it. */
 static void on_gone(struct kelp_checkpointer *checkpoints,
                     const struct kelp_checkpointer_event *event,
                     struct kelp_checkpointer_actions *actions)
@@ -288,8 +289,8 @@ static void on_progress(struct kelp_checkpointer *checkpoints, const struct kelp
     if (now_ms >= checkpoints->rate_ms + 50 && word->step >= checkpoints->rate_step) {
         double rate =
             (double)(word->step - checkpoints->rate_step) / (double)(now_ms - checkpoints->rate_ms);
-        /* Smoothed, since reports come in bursts on a busy host; the first one counts as it is. An
-         * order that was too late costs one more, a margin that is too large costs steps. */
+        /* Smoothed, since reports come in bursts on a busy host; the first one is taken as it is.
+         * An order that is too late costs another order; a margin that is too large costs steps. */
         checkpoints->rate = checkpoints->rate == 0 ? rate : 0.7 * checkpoints->rate + 0.3 * rate;
         checkpoints->rate_step = word->step;
         checkpoints->rate_ms = now_ms;
@@ -305,7 +306,7 @@ static void on_request(struct kelp_checkpointer *checkpoints, bool pause)
         checkpoints->pause_serial = checkpoints->requested;
     }
     if (checkpoints->state == KELP_CHECKPOINTER_ORDERED && !checkpoints->reached) {
-        checkpoints->for_request = true; /* what is ahead of everybody now is new enough */
+        checkpoints->for_request = true; /* a step that no partition has reached is new enough */
         checkpoints->for_serial = checkpoints->requested;
     }
 }
@@ -422,7 +423,7 @@ static bool all_durable(const struct kelp_checkpointer *checkpoints)
     return true;
 }
 
-/* Who keeps the order waiting for too long, once training has come to its step? */
+/* The shard that keeps the order waiting for too long, once training has reached its step. */
 static void check_waiting(struct kelp_checkpointer *checkpoints, uint64_t now_ms,
                           struct kelp_checkpointer_actions *actions)
 {
@@ -458,10 +459,10 @@ static void wait_for_shards(struct kelp_checkpointer *checkpoints, uint64_t now_
     } else if (checkpoints->for_request && kelp__checkpointer_stands_still(checkpoints, now_ms) &&
                kelp__checkpointer_due_now(checkpoints, now_ms, &due) &&
                due.step < checkpoints->order.step) {
-        /* Training has come to a standstill before it: ordered again where it stands. */
+        /* Training stopped before the order's step: order again at the current step. */
         kelp__checkpointer_abandon(checkpoints, KELP__LATE, now_ms, actions);
     } else if (checkpoints->changes && kelp__checkpointer_stands_still(checkpoints, now_ms)) {
-        /* A change waits for it, and its step does not come. */
+        /* A change of the map waits for the order, but its step does not come. */
         kelp__checkpointer_abandon(checkpoints, KELP__LATE, now_ms, actions);
         checkpoints->again = true;
     }

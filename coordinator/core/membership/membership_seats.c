@@ -1,19 +1,20 @@
 /*
- * Who has lanes (membership.h, "seats").
+ * Which members have lanes (membership.h, "seats").
  *
- * Lanes cost everybody who waits for them, so a member keeps its seat by showing work: partition 0
- * took a lane that it pushed. One that shows none, while others do and training goes on without it,
- * loses the seat. It is tried then: one lane that somebody else has too, so that nobody waits for
- * it. Work on that lane earns the seat again, each time twice as much of it.
+ * All workers wait for the lanes of a member that does not compute them. So a member keeps its seat
+ * only by showing work: partition 0 accepted a lane that it pushed. A member that shows no work
+ * while others do, and while training goes on without it, loses its seat. It is then tried: it gets
+ * one lane that another member has too, so that nobody waits for it. Work on that lane earns the
+ * seat back; each time it takes twice as much work.
  *
- * A member that lost its seat, or held up the start for long, gives its id to another process that
- * asks for it, which then has twice as long.
+ * A member that lost its seat, or held up the start for long, must give its id to another process
+ * that asks for it. That process then has twice as long.
  *
- * Who joins while others work gets a seat at once, but one newcomer at a time: the next when the
- * one before has shown work or lost its seat, and after that loss only when a while has passed,
- * twice as long each time. Who leaves its seat without having worked counts as lost. So members
- * that merely report, however many and however often they join, hold up training for
- * less and less of the time.
+ * A worker that joins while others work gets a seat at once, but only one newcomer at a time. The
+ * next newcomer gets one when the previous one has shown work or lost its seat; after a loss there
+ * is a pause first, twice as long each time. Leaving without having worked counts as a loss. So
+ * members that only report, however many and however often they join, hold up training less and
+ * less.
  */
 #include <assert.h>
 

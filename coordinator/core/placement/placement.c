@@ -70,9 +70,9 @@ const struct kelp_map *kelp_placement_loaded_map(const struct kelp_placement *pl
 
 /* ---- opening ---- */
 
-/* A restore goes on without the shards that were waited for long enough: those that the job had,
- * and then more that it is to have now, which may come later too. The first start needs all of
- * them. */
+/* A restore continues without missing shards once they were waited for long enough: first those
+ * that the job had, then additional ones that it should have now, which may come later too. The
+ * first start needs all of them. */
 static bool enough_shards(struct kelp_placement *placement, uint32_t count, uint64_t now_ms)
 {
     if (count >= placement->options.shards) {
@@ -211,7 +211,7 @@ static kelp_status wait_or_open(struct kelp_placement *placement, uint64_t now_m
 
 /* ---- checks ---- */
 
-/* Is a shard lost, and with it the last replica of a partition? */
+/* Whether a shard is lost, and with it the last replica of a partition. */
 static bool check_loss(struct kelp_placement *placement, uint64_t now_ms,
                        enum kelp_failover_verdict verdict, struct kelp_placement_actions *actions)
 {
@@ -228,7 +228,7 @@ static bool check_loss(struct kelp_placement *placement, uint64_t now_ms,
     return true;
 }
 
-/* In LOADING: has storage been waited for long enough? */
+/* In LOADING: whether storage was waited for long enough. */
 static bool check_storage(struct kelp_placement *placement,
                           const struct kelp_placement_event *event,
                           struct kelp_placement_actions *actions)
@@ -244,7 +244,8 @@ static bool check_storage(struct kelp_placement *placement,
     return true;
 }
 
-/* In WAITING, before the map is read: the same for what a checkpoint must be chosen by. */
+/* In WAITING, before the map is read: the same for the folder from which a checkpoint must be
+ * chosen. */
 static bool check_missing(struct kelp_placement *placement,
                           const struct kelp_placement_event *event,
                           struct kelp_placement_actions *actions)
@@ -328,19 +329,19 @@ static void run(struct kelp_placement *placement, struct kelp_placement_actions 
     }
 }
 
-/* Is the model of the current map the final one, and all of it there? A finish of a generation
- * before says nothing: parts of that model are lost, and the current one ends with a finish of its
- * own. */
+/* Whether the current map's model is the final one and complete. A finish of an earlier generation
+ * does not count: parts of that model are lost, and the current generation ends with a finish of
+ * its own. */
 static bool finished(const struct kelp_placement *placement)
 {
     return placement->state == KELP_PLACEMENT_RUNNING &&
            placement->finished_generation == placement->map.generation &&
            kelp__placement_first_unreached(placement) ==
-               NULL; /* perhaps it died, and that is not established yet */
+               NULL; /* it may have died, which is not established yet */
 }
 
-/* Go on as far as what is known allows; from RUNNING to DONE not with the event that led to
- * RUNNING, so that the shell sees each of them. */
+/* Go on as far as the known facts allow. The event that leads to RUNNING does not also lead to
+ * DONE, so that the shell sees both. */
 static kelp_status advance(struct kelp_placement *placement,
                            const struct kelp_placement_event *event,
                            struct kelp_placement_actions *actions, struct kelp_error *reterr)
@@ -391,7 +392,8 @@ static kelp_status advance(struct kelp_placement *placement,
     return KELP_OK;
 }
 
-/* What is taken in after the end too: who is there, and what a restore would start from. */
+/* Facts that are taken in even after the end: which processes are there, and what a restore would
+ * start from. */
 static bool outlives_the_end(enum kelp_placement_event_kind kind)
 {
     switch (kind) {

@@ -1,5 +1,5 @@
 /*
- * What each event of a placement changes; what follows from it is placement.c's.
+ * The changes that each event makes to a placement; placement.c has the consequences.
  */
 #include <assert.h>
 #include <stdio.h>
@@ -90,8 +90,8 @@ static void leave_checkpoint(struct kelp_placement *placement,
                                                        .damaged = placement->map.restore_version});
 }
 
-/* Something that may pass, as a host without memory: tried again, later each time. A disk that
- * cannot be read is the checkpoint's fault in the end. */
+/* A fault that may pass, such as a host without memory, is retried, later each time. A disk that
+ * cannot be read counts as the checkpoint's fault in the end. */
 static void load_again(struct kelp_placement *placement, const struct kelp_placement_event *event,
                        struct kelp_placement_actions *actions)
 {
@@ -117,7 +117,7 @@ static void load_again(struct kelp_placement *placement, const struct kelp_place
     placement->not_before_ms = event->now_ms + pause_ms;
 }
 
-/* A damaged checkpoint is left for the one before it. A fault of the job stays; anything else may
+/* A damaged checkpoint is skipped for the previous one. A fault of the job stays; anything else may
  * pass, and another generation is tried. */
 static void on_load_failed(struct kelp_placement *placement,
                            const struct kelp_placement_event *event,
@@ -137,8 +137,8 @@ static void on_load_failed(struct kelp_placement *placement,
     }
 }
 
-/* The generation cannot go on, and another one mends it; whoever does that again and again ends the
- * job. */
+/* The generation cannot continue, and a new one repairs it. If that happens again and again, the
+ * job ends. */
 static void block(struct kelp_placement *placement, const struct kelp_placement_event *event,
                   const char *id, const char *text, struct kelp_placement_actions *actions)
 {
@@ -151,7 +151,8 @@ static void block(struct kelp_placement *placement, const struct kelp_placement_
     placement->not_before_ms = event->now_ms + KELP_COORDINATOR_LOAD_RETRY_MS;
 }
 
-/* Two workers differ about what a step is. Nothing of it has been applied where that was found. */
+/* Two workers differ about the word of a step. Nothing of the step was applied where that was
+ * found. */
 static void on_blocked(struct kelp_placement *placement, const struct kelp_placement_event *event,
                        struct kelp_placement_actions *actions)
 {
@@ -160,7 +161,7 @@ static void on_blocked(struct kelp_placement *placement, const struct kelp_place
     }
 }
 
-/* What a shard serves already, perhaps of an etcd that has been emptied since. */
+/* A generation that a shard already serves, perhaps from an etcd that has been emptied since. */
 static void note_served(struct kelp_placement *placement, uint64_t generation)
 {
     if (generation > placement->served_generation && generation < KELP_JSON_INTEGER_MAX) {
@@ -184,7 +185,7 @@ static kelp_status on_registered(struct kelp_placement *placement,
         return no_room(reterr);
     }
     if (shard->at.incarnation != at->incarnation) {
-        shard->silent = false; /* whoever started it has seen to the one before */
+        shard->silent = false; /* its starter has taken care of the previous process */
     }
     shard->at = *at;
     shard->registered = true;
@@ -224,7 +225,7 @@ static void on_disconnected(struct kelp_placement *placement,
     }
 }
 
-/* The shard, if this incarnation of it is the one that is connected; else NULL. */
+/* The shard, if this incarnation is the one that is connected; otherwise NULL. */
 static struct kelp_placement_shard *speaker(const struct kelp_placement *placement, const char *id,
                                             uint64_t incarnation)
 {
@@ -290,7 +291,7 @@ static bool leads(const struct kelp_map *map, uint32_t shard, const struct kelp_
            map->partitions[at->partition].map_epoch == at->map_epoch;
 }
 
-/* Nobody can bring this shard's lowest partition and the furthest one together. */
+/* This shard's lowest partition and the furthest one cannot be brought together. */
 static void say_apart(struct kelp_placement *placement, const struct kelp_placement_event *event,
                       struct kelp_placement_actions *actions)
 {
@@ -399,7 +400,7 @@ static void on_pause(struct kelp_placement *placement, const char *why,
     }
 }
 
-/* May partitions have to be moved after it? */
+/* Whether partitions may have to be moved after the event. */
 static bool rearranges(const struct kelp_placement *placement,
                        const struct kelp_placement_event *event)
 {

@@ -79,7 +79,7 @@ void kelp__shard_control_report(struct kelp_shard_control *control,
     }
 }
 
-/* Coordinators are to hear of it within KELP_PS_REPORT_MS. */
+/* Coordinators must hear of it within KELP_PS_REPORT_MS. */
 static void mark_dirty(struct kelp_shard_control *control, struct kelp_shard_actions *actions)
 {
     control->dirty = true;
@@ -123,7 +123,7 @@ static kelp_status on_failure(struct kelp_shard_control *control, kelp_status st
                               const char *text, struct kelp_shard_actions *actions)
 {
     if (control->loading != 0) {
-        return KELP_ERR_OLD_GENERATION; /* reports speak of the one that is being loaded */
+        return KELP_ERR_OLD_GENERATION; /* reports are about the generation that is being loaded */
     }
     kelp__shard_control_fail(control, status, text, actions);
     return KELP_OK;
@@ -159,7 +159,7 @@ static void keep_record(struct kelp_shard_control *control, const struct kelp_re
     control->records[control->record_count++] = *record;
 }
 
-/* Records come in the order of their versions, and copies repeat what is known. */
+/* Records come in the order of their versions; copies repeat known ones. */
 static void on_copied_record(struct kelp_shard_control *control, const struct kelp_record *record,
                              struct kelp_shard_actions *actions)
 {
@@ -290,7 +290,7 @@ static void remove_stream(struct kelp_shard_control *control, uint32_t at)
             (control->stream_count - at) * sizeof(control->streams[0]));
 }
 
-/* The oldest one that does not lead: the leader's own stream before, at the worst. */
+/* The oldest stream that does not lead; at worst an earlier stream of the leader. */
 static void make_room(struct kelp_shard_control *control, struct kelp_shard_actions *actions)
 {
     uint32_t at = 0;
@@ -437,7 +437,7 @@ kelp_status kelp_shard_control_apply(struct kelp_shard_control *control,
         on_timer(control, actions);
         return KELP_OK;
     case KELP_SHARD_ON_NO_TIMER:
-        control->timing = false; /* the next heartbeat's answer carries what is new */
+        control->timing = false; /* the answer to the next heartbeat carries new facts */
         return KELP_OK;
     case KELP_SHARD_ON_SNAPSHOT_TAKEN:
     case KELP_SHARD_ON_SNAPSHOT_PAST:

@@ -3,9 +3,9 @@
 #include <assert.h>
 #include <stdlib.h>
 
-/* A token of ours: this bit, the serial of the entry, and the node. */
+/* A token of the evidence: this bit, the entry's serial, and the node. */
 #define TOKEN_OURS      (UINT64_C(1) << 63)
-#define TOKEN_TREE      (UINT64_C(1) << 62) /* of a node of the tree, whose content is not held */
+#define TOKEN_TREE      (UINT64_C(1) << 62) /* for a node of the tree, whose content is not held */
 #define TOKEN_NODE_BITS 11                  /* nodes of KELP_JOB_LANES_MAX lanes */
 #define TOKEN_NODE_MASK ((UINT64_C(1) << TOKEN_NODE_BITS) - 1)
 
@@ -103,7 +103,7 @@ static struct kelp_conflict conflict_of(const struct entry *entry, enum kelp_con
                                   .second = second};
 }
 
-/* Somebody says this of the node too; true: it agrees with the claim. */
+/* Another worker's content for the node; true: it agrees with the claim. */
 static bool agrees(struct kelp_evidence *evidence, struct entry *entry, struct claim *claim,
                    const struct claim *other, struct kelp_actions *actions)
 {
@@ -137,7 +137,7 @@ static bool agrees(struct kelp_evidence *evidence, struct entry *entry, struct c
     return false;
 }
 
-/* The content of the held node is known; true: it is claimed like that, now or before. */
+/* The content of the held node became known; true: it equals the claim, now or earlier. */
 static bool derive(struct kelp_evidence *evidence, struct entry *entry, const struct held *held,
                    const struct kelp_content *content, struct kelp_actions *actions)
 {
@@ -156,7 +156,7 @@ static uint64_t token_of(const struct entry *entry, uint32_t node)
     return TOKEN_OURS | entry->serial << TOKEN_NODE_BITS | node;
 }
 
-/* The sibling is there too: they become their parent, in the place of `held`. */
+/* The sibling is there too: the two become their parent, which takes the place of `held`. */
 static void join(const struct entry *entry, struct held *held, struct held *sibling,
                  struct kelp_actions *actions)
 {
@@ -186,7 +186,7 @@ static void join(const struct entry *entry, struct held *held, struct held *sibl
     action->merge.is_root = false; /* it is compared, not applied */
 }
 
-/* The held node is ready: add it to its sibling, up to what is claimed above. */
+/* The held node is ready: add it to its sibling, up to the node that is claimed above. */
 static void climb(struct kelp_evidence *evidence, struct entry *entry, struct held *held,
                   struct kelp_actions *actions)
 {
@@ -209,7 +209,7 @@ static void climb(struct kelp_evidence *evidence, struct entry *entry, struct he
         ours->is_spent = true;
         theirs->is_spent = true;
         join(entry, held, sibling, actions);
-        /* One of the two is empty, and has zeros: the other's content is that of both. */
+        /* One of the two is empty and counts as zeros, so the other's content is that of both. */
         if (held->state == HELD_READY && !derive(evidence, entry, held, &content, actions)) {
             kelp__held_discard(held, actions);
         }
@@ -237,7 +237,7 @@ struct entry *kelp__evidence_open(struct kelp_evidence *evidence, uint64_t key,
     return entry;
 }
 
-/* True: nobody said another digest of the weights before. */
+/* True if nobody sent a different digest of the weights before. */
 static bool same_digest(struct kelp_evidence *evidence, struct entry *entry,
                         const struct kelp_push *push, struct kelp_actions *actions)
 {
@@ -285,7 +285,7 @@ void kelp_evidence_taken(struct kelp_evidence *evidence, uint64_t key, const str
     (void)kelp__claim_add(entry, &claim); /* without memory it is not compared */
 }
 
-/* COMPARE; nothing has to be computed of an empty node. */
+/* Start a COMPARE; an empty node needs no computation. */
 static void ask_content(struct kelp_evidence *evidence, const struct entry *entry,
                         struct held *held, struct kelp_actions *actions)
 {
@@ -301,7 +301,7 @@ static void ask_content(struct kelp_evidence *evidence, const struct entry *entr
     action->compare.token = token;
 }
 
-/* Has content; what is left of it is the content of the parent too. */
+/* The node has content; if its sibling is empty, that is the parent's content too. */
 static bool is_empty(const struct claim *claim)
 {
     return claim->content.low == 0 && claim->content.high == 0 && !claim->is_coming;
@@ -344,7 +344,7 @@ void kelp_evidence_summed(struct kelp_evidence *evidence, uint64_t key,
     }
 }
 
-/* The content of a sum of the tree is known, and so that of sums of it and nothing. */
+/* The content of a sum in the tree is known, and so is that of sums of it and empty nodes. */
 static void fill_in(struct kelp_evidence *evidence, struct entry *entry, uint32_t node,
                     const struct kelp_content *content, struct kelp_actions *actions)
 {
@@ -390,7 +390,7 @@ void kelp_evidence_replaced(struct kelp_evidence *evidence, uint64_t key,
     ask_content(evidence, entry, held, actions);
 }
 
-/* Keep the content until it adds up; false: it is of no use, or there is no room. */
+/* Keep the content until its sum can be compared; false: it is useless, or there is no room. */
 static bool keep(struct kelp_evidence *evidence, struct entry *entry, uint32_t node,
                  const struct kelp_push *push, struct kelp_actions *actions)
 {

@@ -137,89 +137,89 @@ void kelp_partition_digested(struct kelp_partition *partition, uint64_t token,
                              const struct kelp_content *content);
 
 /*
- * Ask for a snapshot: SNAPSHOT at once when the partition stands at order->step (also in the middle
- * of evaluations and when the job is done), or when it gets there; PAST when it is further, or
- * applies the step after it already. A later order replaces one that waits. Ignored: an
- * order of another generation than the partition's (ps/core/snapshot/snapshot.h fences them), and
- * any while it is ABSENT. Unloading forgets an order without a word.
+ * Ask for a snapshot. The SNAPSHOT action comes when the partition has completed order->step steps;
+ * if that is so now, it comes at once, even during evaluations and when the job is done. PAST comes
+ * if the partition is further, or already applies the next step. A later order replaces one that
+ * waits. An order of another generation (ps/core/snapshot/snapshot.h fences them) and any order
+ * while the partition is ABSENT are ignored. Unloading drops an order without an action.
  */
 kelp_status kelp_partition_snapshot(struct kelp_partition *partition,
                                     const struct kelp_snapshot_order *order,
                                     struct kelp_actions *actions) KELP_MUST_USE;
 
-/* The MEASURE of `token` gave `share`. The partition fails when that says that the gradient is not
- * finite, unless the job leaves such steps out. */
+/* The MEASURE of `token` gave `share`. If the share says that the gradient is not finite, the
+ * partition fails, unless the job skips such steps. */
 kelp_status kelp_partition_measured(struct kelp_partition *partition, uint64_t token,
                                     const struct kelp_decision_share *share,
                                     struct kelp_actions *actions) KELP_MUST_USE;
 
-/* Partition 0: take another partition's share of the current step. Refused with the errors of a
- * push, and with KELP_ERR_INVALID when it is another one than before. */
+/* Partition 0: take in another partition's share of the current step. It is refused with the errors
+ * of a push, and with KELP_ERR_INVALID if it differs from the share that came before. */
 kelp_status kelp_partition_share(struct kelp_partition *partition,
                                  const struct kelp_share_push *push,
                                  struct kelp_actions *actions) KELP_MUST_USE;
 
 /* ---- replication: ps/core/partition/replication.h has the rules ---- */
 
-/* The map has another entry for this partition, of the same generation. An older one, or the same
- * again, is ignored. KELP_REPLICA_NOBODY unloads it: pulls that wait are answered
+/* The map has a new entry for this partition, of the same generation. An older entry, or the same
+ * one again, is ignored. KELP_REPLICA_NOBODY unloads the partition: waiting pulls are answered with
  * KELP_ERR_NOT_PRIMARY. */
 kelp_status kelp_partition_enter(struct kelp_partition *partition,
                                  const struct kelp_replica_entry *entry,
                                  struct kelp_actions *actions) KELP_MUST_USE;
-/* The link to a follower is up, or broken; on a follower, that to its primary, as process 0. After
- * a load, all links that are up are to be named. */
+/* The link to a follower came up or broke; a follower reports the link to its primary as process 0.
+ * After a load, all links that are up must be reported. */
 kelp_status kelp_partition_linked(struct kelp_partition *partition, uint64_t process, bool is_up,
                                   struct kelp_actions *actions) KELP_MUST_USE;
-/* Primary: what a follower says. */
+/* Primary: an acknowledgement came from a follower. */
 kelp_status kelp_partition_acknowledged(struct kelp_partition *partition,
                                         const struct kelp_acknowledgement *acknowledgement,
                                         struct kelp_actions *actions) KELP_MUST_USE;
 /* Follower: its primary asks what it has. */
 kelp_status kelp_partition_asked(struct kelp_partition *partition, uint64_t generation,
                                  uint64_t map_epoch, struct kelp_actions *actions) KELP_MUST_USE;
-/* Follower: a FORWARD came. The handle is given to the partition, as with a push. */
+/* Follower: a FORWARD came. The partition takes over the handle, as with a push. */
 kelp_status kelp_partition_forwarded(struct kelp_partition *partition,
                                      const struct kelp_forward *forward,
                                      struct kelp_actions *actions) KELP_MUST_USE;
-/* Primary: what it knows of the nodes of the entry that this word is of, when its FORWARD is
- * carried out. Returns how many, at most KELP_PS_EVIDENCE_TOLD_MAX. */
+/* Primary: the claims about the nodes of the entry with this word; to be called when its FORWARD is
+ * carried out. Returns their number, at most KELP_PS_EVIDENCE_TOLD_MAX. */
 uint32_t kelp_partition_claims(const struct kelp_partition *partition,
                                const struct kelp_control_word *word,
                                struct kelp_node_claim *ret_claims);
-/* Primary: the same of the complete entry that is `back` entries behind the newest, when a COPY is
- * carried out; 0: nothing is known of it. */
+/* Primary: the same for the complete entry that is `back` entries behind the newest, when a COPY is
+ * carried out. Returns 0 if nothing is known about it. */
 uint32_t kelp_partition_known(const struct kelp_partition *partition, uint32_t back,
                               struct kelp_control_word *ret_word,
                               struct kelp_node_claim *ret_claims);
-/* Primary: after WANT_COPY it is this partition's turn. COPY follows, at once or when applied
- * equals visible again; nothing, when the joiner needs none any more. */
+/* Primary: this partition's turn has come after its WANT_COPY. COPY follows at once, or as soon as
+ * the applied state is visible; nothing follows if the joiner needs no copy any more. */
 kelp_status kelp_partition_copy(struct kelp_partition *partition, uint64_t process,
                                 struct kelp_actions *actions) KELP_MUST_USE;
-/* Follower: a piece of a copy came. KELP_OK: the shell is to write it into the partition's memory;
- * what the partition had is gone. KELP_ERR_INVALID: it has as much already, or another stream has
- * begun a copy since. KELP_ERR_FORMAT: its beginning has not come. Else the status of a fence. */
+/* Follower: a piece of a copy came. KELP_OK: the shell must write it into the partition's memory;
+ * the former contents are gone. KELP_ERR_INVALID: the partition already has this state, or a copy
+ * has begun on another stream since. KELP_ERR_FORMAT: the copy's first piece has not come. Or the
+ * status of a fence. */
 kelp_status kelp_partition_fill(struct kelp_partition *partition,
                                 const struct kelp_copy_piece *piece,
                                 struct kelp_actions *actions) KELP_MUST_USE;
-/* Follower: the last piece, after its fill(); weights and slots are in place. KELP_ERR_INVALID: the
- * state is none that the partition can have. */
+/* Follower: the last piece came, and fill() has been called for it; weights and slots are in place.
+ * KELP_ERR_INVALID: the partition cannot have such a state. */
 kelp_status kelp_partition_filled(struct kelp_partition *partition,
                                   const struct kelp_copy_piece *piece,
                                   const struct kelp_replica_state *state,
                                   struct kelp_actions *actions) KELP_MUST_USE;
 
-/* The requester is gone: forget its waiting pulls, and offer to others what it was offered. */
+/* The requester is gone: drop its waiting pulls, and offer the lanes it was offered to others. */
 void kelp_partition_drop(struct kelp_partition *partition, uint64_t requester);
 
-/* It is now_us, of any monotonic clock: for the events that follow. Matters for offers alone. */
+/* Set the time for the events that follow, from any monotonic clock. Only offers depend on it. */
 void kelp_partition_clock(struct kelp_partition *partition, uint64_t now_us);
 
 /*
- * Offer what is missing of an entry that is late (ps/core/lanes/cover.h) to requesters whose pull
- * waits for what follows it, and to the spares, who have said that they would compute without
- * waiting for anything. Partitions other than 0 leave entries other than training steps to
- * partition 0.
+ * If the current entry is late, offer its missing lanes (ps/core/lanes/cover.h) to requesters whose
+ * pull waits for the next entry, and to the spares: workers that wait for nothing and have said
+ * that they would compute. Entries other than training steps are offered by partition 0 only.
  *
  * *ret_next_us: when to ask again; UINT64_MAX: not before another event.
  */

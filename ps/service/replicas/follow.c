@@ -18,9 +18,10 @@ struct said {
 
 struct kelp__service_following {
     struct kelp_service *service;
-    struct kelp__service_following *next; /* of the list; replicas->lock, as is replaced */
-    bool replaced;                        /* by a newer stream of the same process */
-    atomic_uint refs; /* the stream's own, and one for each turn that lists it */
+    struct kelp__service_following
+        *next;        /* held by the list; guarded by replicas->lock, like `replaced` */
+    bool replaced;    /* by a newer stream of the same process */
+    atomic_uint refs; /* holds: the stream's own, and one for each turn that lists it */
     bool greeted;     /* only touched by callbacks of the stream */
     uint64_t process;
     uint64_t incarnation;
@@ -37,7 +38,7 @@ struct kelp__service_following {
     struct said *said;
     size_t said_count;
     size_t said_capacity;
-    struct service_author *authors;   /* only touched by callbacks; NULL: none was named */
+    struct service_author *authors;   /* used by callbacks only; NULL: none was named */
     Kelp__V1__Acknowledgement *items; /* scratch, said_capacity of each */
     Kelp__V1__Acknowledgement **pointers;
 };
@@ -181,7 +182,7 @@ void kelp__service_followings_flush(struct kelp__service_turn *turn)
 
 /* ---- what comes in ---- */
 
-/* One message of a primary, as it is worked through. */
+/* A primary's message while it is handled. */
 struct incoming {
     struct kelp__service_following *following;
     struct kelp_shard_turn *turn;
@@ -500,7 +501,7 @@ static void on_message(struct kelp_rpc_stream *stream, struct kelp_rpc_message *
     }
 }
 
-/* True: a newer stream of the process has taken its place. */
+/* True if a newer stream of the process has replaced it. */
 static bool unlist(struct kelp__service_following *following)
 {
     struct kelp__service_replicas *replicas = following->service->replicas;

@@ -70,7 +70,7 @@ static uint32_t silence_ms(const struct kelp_service *service)
     return detect_ms > KELP_PS_LINK_SILENT_MIN_MS ? detect_ms : KELP_PS_LINK_SILENT_MIN_MS;
 }
 
-/* The link is locked. Without memory the timer tries again. */
+/* The link is locked. If there is no memory, the timer tries again. */
 static bool open_channel(struct kelp__service_link *link)
 {
     struct kelp_error error = {.text = ""};
@@ -85,8 +85,8 @@ static bool open_channel(struct kelp__service_link *link)
     return status == KELP_OK;
 }
 
-/* Through shared memory where the follower is on this host, as it is for workers. Where that is
- * demanded and not there, gRPC tells whether the follower is alive. */
+/* Use shared memory if the follower is on this host, as for workers. If it is demanded but missing,
+ * gRPC tells whether the follower is alive. */
 static kelp_status try_stream(struct kelp__service_link *link,
                               const struct kelp_rpc_stream_options *options)
 {
@@ -217,7 +217,7 @@ static void want_link(struct kelp_service *service, const struct service_map *ma
     }
 }
 
-/* replicas->lock is held: take those that nobody wants out of the list. */
+/* replicas->lock is held: remove the links that are no longer wanted from the list. */
 static struct kelp__service_link *unlist_unwanted(struct kelp__service_replicas *replicas)
 {
     struct kelp__service_link **at = &replicas->links;
@@ -294,8 +294,8 @@ void kelp__service_links_stop(struct kelp_service *service)
     }
 }
 
-/* The link is locked and has a stream: does the other end live, and does it see that we do? A root
- * is answered too, but not always at once. */
+/* The link is locked and has a stream: check that the other end is alive, and show it that we are.
+ * A root is answered too, but not always at once. */
 static void keep_link(struct kelp__service_link *link, uint64_t now_us, uint32_t quiet_ms)
 {
     const uint64_t pause_us = KELP_PS_REPLICA_SILENT_MS * UINT64_C(1000);
@@ -429,7 +429,8 @@ static struct kelp_shard_link shard_link(const struct kelp__service_link *link)
         .kind = KELP_REPLICA_LINK_FOLLOWER, .process = link->process, .serial = link->serial};
 }
 
-/* Shared memory is demanded: a follower that answers without is alive, and nothing will change. */
+/* Shared memory is demanded: a follower that answers without it is alive, and that will not
+ * change. */
 static kelp_status check_shared(struct kelp__service_link *link, struct kelp_error *reterr)
 {
     const struct kelp_service_options *options = &link->service->options;
@@ -544,7 +545,7 @@ static void on_message(struct kelp_rpc_stream *stream, struct kelp_rpc_message *
     }
 }
 
-/* Nothing is sent any more; what was not is lost. True: the link was up. */
+/* Stop sending; what was not sent is lost. True: the link was up. */
 static bool take_down(struct kelp__service_link *link, bool *ret_wanted)
 {
     (void)pthread_mutex_lock(&link->lock);
@@ -575,7 +576,7 @@ static bool end_stream(struct kelp__service_link *link, kelp_status status, bool
 
     (void)pthread_mutex_lock(&link->lock);
     if (link->is_silent || status == KELP_ERR_TIMEOUT) {
-        channel = link->channel; /* its connection may wait for long to send anything again */
+        channel = link->channel; /* its connection may wait for long before it sends again */
         link->channel = NULL;
     }
     const bool was_steady =

@@ -10,11 +10,11 @@
 #include "ps/core/partition/partition.h"
 #include "ps/shard/tensors/extent.h"
 
-/* Places of dense buffers within a page, behind those of weights and optimizer slots. */
+/* Offsets of dense buffers within a page, after those of weights and optimizer slots. */
 #define STAGGER_FIRST 16
 #define STAGGER_COUNT 16
 
-/* A handle keeps its list of so many pieces: gRPC reads up to 64 KiB at a time, TLS 16 KiB. */
+/* A handle keeps room for this many pieces: gRPC reads up to 64 KiB at a time, TLS 16 KiB. */
 #define PIECES_KEPT 1024
 
 /* The buffer that a handle has. */
@@ -34,14 +34,15 @@ struct gradient {
     struct kelp_wire_payload payload; /* when dense is NULL; the message is referenced */
     size_t offset;
     struct kelp_gradient_piece
-        *pieces;        /* of it, behind its first; the list stays with the handle */
+        *pieces;        /* further segments of the message; the list stays with the handle */
     size_t piece_count; /* 0: they are not listed */
     size_t piece_capacity;
-    struct gradient *left; /* of a sum that has yet to be made; NULL else */
+    struct gradient *left; /* terms of a sum that is still to be computed; otherwise NULL */
     struct gradient *right;
-    void *dense;           /* the buffer, while it holds the values */
-    void *buffer;          /* stays with the handle in the free list, so that warm-up ends */
-    struct gradient *wide; /* the values as floats, where others travel; once they were asked for */
+    void *dense;  /* the buffer, while it holds the values */
+    void *buffer; /* stays with the handle in the free list, so that warm-up ends */
+    struct gradient
+        *wide; /* the values as floats, if another type travels; set once they were asked for */
     void *base;
 };
 
@@ -52,7 +53,7 @@ struct kelp_gradients {
     struct gradient *free[KINDS];
     uint32_t buffer_count;
     uint32_t live;
-    bool ended; /* the owner let go: freed with the last loan */
+    bool ended; /* released by its owner: freed with the last loan */
 };
 
 static size_t bytes_of(const struct kelp_gradients *gradients, uint64_t count)
@@ -255,7 +256,7 @@ static size_t first_segment(const struct gradient *gradient, size_t *ret_skip)
     }
 }
 
-/* Where all values lie one behind the other, at any alignment; NULL: they do not. */
+/* The address of the values if they are contiguous, at any alignment; NULL if not. */
 static const void *one_piece(const struct gradient *gradient)
 {
     size_t skip;
@@ -307,8 +308,8 @@ static bool list_pieces(struct gradient *gradient, size_t first, size_t here)
     return true;
 }
 
-/* Where floats lie, in a buffer or in the message, as a term of a pass; they are no sum that has
- * yet to be made. NULL: out of memory. */
+/* The floats as a term of a pass, in a buffer or in the message; not for a sum that is still to be
+ * computed. NULL: out of memory. */
 static const void *as_term(struct gradient *gradient, struct kelp_gradient_rest *ret_rest)
 {
     const void *whole = one_piece(gradient);
@@ -333,7 +334,8 @@ static const void *as_term(struct gradient *gradient, struct kelp_gradient_rest 
 static bool add_up(struct kelp_gradients *gradients, struct gradient *sum);
 static uint64_t add_both(struct kelp_gradients *gradients, uint64_t left, uint64_t right);
 
-/* Up to so many bytes in several pieces are copied first: a digest of one piece needs no state. */
+/* Up to this many bytes in several pieces are copied first: a digest of one piece needs no
+ * state. */
 #define HASH_COPY_MAX 16384
 
 struct hasher {
@@ -432,8 +434,8 @@ static void add_to(const struct kelp_gradients *gradients, void *sum,
                              &adder);
 }
 
-/* A handle with a buffer that holds the message's values; the plain one is used up. NULL: out of
- * memory, and it is not. */
+/* Make a handle with a buffer that holds the message's values; the plain handle is used up. NULL:
+ * out of memory, and it is not. */
 static struct gradient *make_dense(struct kelp_gradients *gradients, struct gradient *plain)
 {
     struct gradient *dense = take(gradients, BUFFERED);
@@ -448,7 +450,7 @@ static struct gradient *make_dense(struct kelp_gradients *gradients, struct grad
     return dense;
 }
 
-/* Can both be read at once, in a sum that is not rounded? */
+/* Whether both can be read at once, in a sum that is not rounded. */
 static bool adds_terms(const struct kelp_gradients *gradients, const struct gradient *left,
                        const struct gradient *right)
 {
@@ -513,13 +515,13 @@ static bool take_buffer(struct kelp_gradients *gradients, struct gradient *gradi
     return true;
 }
 
-/* A term whose buffer takes the sum; NULL: neither has one. */
+/* A term whose buffer can take the sum; NULL: neither has one. */
 static struct gradient *summand(const struct gradient *sum)
 {
     return sum->left->dense ? sum->left : sum->right->dense ? sum->right : NULL;
 }
 
-/* The sum has been made: in the buffer of a term, if one had it. */
+/* The sum was computed: it is in the buffer of a term, if one had a buffer. */
 static void put_sum(struct kelp_gradients *gradients, struct gradient *sum)
 {
     struct gradient *into = summand(sum);
@@ -546,7 +548,7 @@ static void add_messages(float *to, const struct gradient *left, const struct gr
     kelp_wire_payload_pieces(&right->payload, right->offset, right->bytes, add_piece, &adder);
 }
 
-/* False: out of memory, and the terms are still there. */
+/* False: out of memory; the terms still exist. */
 static bool add_up(struct kelp_gradients *gradients, struct gradient *sum)
 {
     struct gradient *into = summand(sum);
@@ -646,7 +648,7 @@ void kelp_gradients_was_read(struct kelp_gradients *gradients, uint64_t handle)
     }
 }
 
-/* The elements as they travel, in one piece; NULL: out of memory. */
+/* The elements in the format in which they travel, in one piece; NULL: out of memory. */
 static const void *in_memory(struct kelp_gradients *gradients, struct gradient *gradient)
 {
     if (gradient->left) {

@@ -295,8 +295,9 @@ struct kelp_graph_run {
     uint32_t count;
     float *output;
     double *sums; /* float64[KELP_METRIC_SUM_COUNT]; a training run sets the scalars only */
-    const double *factors; /* KELP_GRAPH_EVALUATE: [count], for each sample the factor from its
-                              target to the data's unit, 0 if it has none; NULL: no sample has one */
+    const double
+        *factors; /* KELP_GRAPH_EVALUATE: [count], for each sample the factor from its
+                     target to the data's unit, 0 if it has none; NULL: no sample has one */
     double batch_total;
     bool accumulate;
     uint64_t seed, step, position;
