@@ -6,7 +6,7 @@
 
 static const struct kelp_program program = {
     .name = "kelp bench",
-    .summary = "measures Kelp on this machine, beside what limits it there",
+    .summary = "measures Kelp on this machine, and the machine's own limits",
     .positional = "pushpull|optimizer|steps|scale|worker|crowd",
     .positional_min = 1,
     .positional_max = 1,
@@ -25,10 +25,11 @@ static int refuse(const struct kelp_options *given)
     }
     const char *near = kelp_value_nearest(typed, names);
     return near ? kelp_complain(KELP_EXIT_USAGE,
-                                "'%s' is no verb of kelp bench; did you mean '%s'?", typed, near)
+                                "'%s' is not a verb of kelp bench; did you mean '%s'?", typed, near)
                 : kelp_complain(
                       KELP_EXIT_USAGE,
-                      "'%s' is no verb of kelp bench; pushpull, optimizer, steps and scale are",
+                      "'%s' is not a verb of kelp bench; its verbs are pushpull, optimizer, steps "
+                      "and scale",
                       typed);
 }
 

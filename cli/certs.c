@@ -26,9 +26,10 @@ static int refuse(const struct kelp_options *given)
     }
     const char *near = kelp_value_nearest(typed, names);
     return near ? kelp_complain(KELP_EXIT_USAGE,
-                                "'%s' is no verb of kelp certs; did you mean '%s'?", typed, near)
+                                "'%s' is not a verb of kelp certs; did you mean '%s'?", typed, near)
                 : kelp_complain(KELP_EXIT_USAGE,
-                                "'%s' is no verb of kelp certs; init, issue, show and users are",
+                                "'%s' is not a verb of kelp certs; its verbs are init, issue, show "
+                                "and users",
                                 typed);
 }
 

@@ -25,37 +25,39 @@ static const struct kelp_option options[] = {
     {.name = "plan",
      .type = KELP_OPTION_TEXT,
      .placeholder = "quick|all|hosts|FILE",
-     .help = "the faults: a YAML file (docs/OPERATIONS.md), or built in: quick, all, hosts; else "
-             "quick, or hosts with --hosts"},
+     .help = "the faults: a built-in plan (quick, all or hosts), or a YAML file as in "
+             "docs/OPERATIONS.md (default: quick; with --hosts: hosts)"},
     KELP_VERB_NUMBER("faults", INTEGER, 1, KELP_CHAOS_FAULTS_MAX, NULL, NULL,
-                     "how many faults the plan draws (its draw.count)"),
+                     "how many faults the plan draws (overrides its draw.count)"),
     KELP_VERB_NUMBER("seed", INTEGER, 0, UINT64_MAX, "1", NULL,
                      "seed for the plan's random choices"),
     KELP_VERB_FLAG("print-plan", NULL, "print the faults; start nothing"),
     KELP_VERB_NUMBER("hosts", INTEGER, KELP_NETWORK_HOSTS_MIN, KELP_NETWORK_HOSTS_MAX, NULL, NULL,
-                     "faults to whole hosts: so many network namespaces on this machine, each with "
-                     "a member of etcd and a kelp node"),
+                     "inject faults into whole hosts: N network namespaces on this machine, each "
+                     "with an etcd member and a kelp node"),
     KELP_VERB_NUMBER("workers", INTEGER, 1, 1024, NULL, RUNS,
-                     "workers (job key cluster.workers); else at least 2, and one on each host"),
-    KELP_VERB_SHARDS(RUNS,
-                     "shards (job key cluster.shards); else at least 2, and one on each host"),
+                     "workers (job key cluster.workers; default: as in the job, but at least 2, "
+                     "and one on each host)"),
+    KELP_VERB_SHARDS(RUNS, "shards (job key cluster.shards; default: as in the job, but at least "
+                           "2, and one on each host)"),
     KELP_VERB_COORDINATORS(RUNS, "2",
                            "coordinators: one leads, the others stand by; each host has one"),
     KELP_VERB_NUMBER("epochs", INTEGER, 1, 1000000, NULL, RUNS,
-                     "job key train.epochs, in both runs; else as many as outlast the plan"),
+                     "epochs of both runs (job key train.epochs; default: enough to outlast the "
+                     "plan)"),
     KELP_VERB_SET(RUNS, "set a job key, such as checkpoint.steps=200"),
-    KELP_VERB_TEXT("digest", "HEX", RUNS, "expected digest, instead of making the quiet run"),
+    KELP_VERB_TEXT("digest", "HEX", RUNS, "expected digest; no run without faults is made"),
     KELP_VERB_TEXT("quiet-run", "DIR", RUNS,
-                   "a run of the same job without faults, used as the quiet run"),
-    KELP_VERB_RUN(RUNS, "folder for both runs and the report; else runs/NAME-chaos-TIME"),
+                   "an existing run of the same job without faults; no further one is made"),
+    KELP_VERB_RUN(RUNS, "folder for both runs and the report (default: runs/NAME-chaos-TIME)"),
     KELP_VERB_NUMBER("stall", DURATION, 1000, 3600000, "60s", RUNS,
-                     "a run without a step for this long counts as hanging; time in which workers "
-                     "start is left out"),
-    KELP_VERB_JOB_CERTS(RUNS, "serve at ports of loopback, with mutual TLS by these: a folder with "
-                              "coordinator/, shard/, worker/, operator/ and etcd/, as kelp certs "
-                              "issues them for the job, etcd's with --host 127.0.0.1"),
+                     "a run without a step for this long counts as hanging; time while workers "
+                     "start does not count"),
+    KELP_VERB_JOB_CERTS(RUNS, "listen on loopback ports with mutual TLS; the folder has "
+                              "coordinator/, shard/, worker/, operator/ and etcd/, made by kelp "
+                              "certs for the job, etcd/ with --host 127.0.0.1"),
     KELP_VERB_ETCD_PROGRAM(RUNS),
-    KELP_VERB_LOG_LEVEL(RUNS, "least important lines in the runs' logs/"),
+    KELP_VERB_LOG_LEVEL(RUNS, "lowest level that is written to the runs' logs/"),
 };
 
 static const struct kelp_program program = {
@@ -70,7 +72,7 @@ static const struct kelp_program program = {
     KELP_VERB_OPTIONS(options),
 };
 
-/* All of one `kelp chaos`; fields are empty until their stage. */
+/* The state of one `kelp chaos`; a field is empty until its stage has run. */
 struct chaos {
     const struct kelp_options *given;
     struct kelp_job_file *file;
@@ -140,7 +142,7 @@ static bool has_faults(const struct chaos *chaos, enum kelp_chaos_kind a, enum k
     return has;
 }
 
-/* Refused, or left out when the plan allows it. */
+/* A fault that is not possible here: refuse it, or drop it if the plan allows that. */
 static kelp_status cannot(struct chaos *chaos, enum kelp_chaos_kind a, enum kelp_chaos_kind b,
                           const char *why, struct kelp_error *reterr)
 {
@@ -165,7 +167,7 @@ static kelp_status cannot(struct chaos *chaos, enum kelp_chaos_kind a, enum kelp
                                 "plan '%s': none of its faults is possible here", chaos->plan.name);
 }
 
-/* Beside kelp in a build, in ../lib/kelp once installed. */
+/* Next to kelp in a build; in ../lib/kelp once installed. */
 static bool find_disk_library(struct chaos *chaos)
 {
     static const char *const places[] = {"", "../lib/kelp/"};
@@ -249,7 +251,7 @@ static kelp_status set_length(struct chaos *chaos, struct kelp_error *reterr)
     return status == KELP_OK && quiet ? kelp_chaos_job_same(chaos->file, quiet, reterr) : status;
 }
 
-/* Those of the job's processes, and of the etcd that is started for it. */
+/* The certificates of the job's processes, and of the etcd that is started for it. */
 static kelp_status find_certs(struct chaos *chaos, struct kelp_error *reterr)
 {
     const char *folder = kelp_options_text(chaos->given, "certs");
@@ -276,7 +278,7 @@ static kelp_status find_certs(struct chaos *chaos, struct kelp_error *reterr)
     return status;
 }
 
-/* The folder, with the job as both runs take it. */
+/* Make the folder, with the job file for both runs. */
 static kelp_status open_folder(struct chaos *chaos, struct kelp_error *reterr)
 {
     const char *wanted = kelp_options_text(chaos->given, "run");
@@ -348,7 +350,7 @@ static bool makes_quiet_run(const struct chaos *chaos)
            !kelp_options_given(chaos->given, "quiet-run");
 }
 
-/* The digest that the run with faults must end with. */
+/* The digest that the run with faults must reach. */
 static kelp_status quiet_digest(struct chaos *chaos, const struct kelp_chaos_options *run,
                                 struct kelp_error *reterr)
 {
@@ -405,7 +407,7 @@ static void first_difference(const struct chaos *chaos, char *text, size_t text_
     kelp_digest_log_fini(&ours);
 }
 
-/* One line, and whether all is as it must be. */
+/* Print one line with the verdict; true if the run is as it must be. */
 static bool judge(struct chaos *chaos)
 {
     char where[256];
@@ -538,7 +540,7 @@ static kelp_status check_options(const struct kelp_options *given, struct kelp_e
 {
     if (kelp_options_given(given, "digest") && kelp_options_given(given, "quiet-run")) {
         return kelp_fail(reterr, KELP_ERR_INVALID,
-                         "--digest and --quiet-run: one of them is enough");
+                         "--digest and --quiet-run: give only one of them");
     }
     if (kelp_options_given(given, "hosts") && kelp_options_given(given, "certs")) {
         return kelp_fail(reterr, KELP_ERR_INVALID,

@@ -32,8 +32,8 @@ static int data(const struct kelp_options *given)
     uint64_t rows = kelp_options_integer(given, "rows");
 
     if (strcmp(action, "generate") != 0) {
-        return kelp_complain(KELP_EXIT_USAGE, "'%s' is nothing kelp data can do; 'generate' is",
-                             action);
+        return kelp_complain(KELP_EXIT_USAGE,
+                             "'%s' is not a verb of kelp data; its verb is generate", action);
     }
     kelp_status status = kelp_out_file_check("--out", path, &error);
     if (status == KELP_OK) {

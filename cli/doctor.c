@@ -15,14 +15,14 @@ static const struct kelp_option options[] = {
     KELP_VERB_RUN(NULL, "the run's folder; with --etcd, needed if its path here differs from what "
                         "kelp submit printed"),
     KELP_VERB_ETCD("A cluster",
-                   "look at the job of this etcd and its hosts, from this one; the argument is "
-                   "then a job's name, not a run's folder"),
+                   "check a job in this etcd, and its hosts, as seen from this host; the argument "
+                   "is then the job's name, not a run's folder"),
     KELP_VERB_CERTS("A cluster", "with --etcd: an operator's or reader's ca.pem, cert.pem and "
                                  "key.pem"),
     KELP_MAP_PATH_OPTION("A cluster", ", as for kelp node"),
     KELP_VERB_NUMBER("timeout", DURATION, 100, 600000, "5s", "A cluster",
-                     "with --etcd: how long it may take in all; a peer that does not answer takes "
-                     "a quarter of that"),
+                     "with --etcd: time for all checks; a peer that does not answer takes a "
+                     "quarter of it"),
 };
 
 static const struct kelp_program program = {

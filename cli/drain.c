@@ -8,7 +8,7 @@ static const struct kelp_option options[] = {
     KELP_VERB_OUTPUT("progress and a final line, or one JSON object at the end"),
     KELP_VERB_FLAG(
         "no-wait", NULL,
-        "return once the leader has recorded the request; kelp status shows how far it is"),
+        "return once the leader has recorded the request; kelp status shows the progress"),
     KELP_JOB_ASK_OPTIONS("10m", "how long to wait; draining goes on after that"),
 };
 
@@ -91,7 +91,7 @@ static void refuse_end(const struct drain *drain, const Kelp__V1__StatusReply *s
         if (strcmp(status->state, ends[i]) == 0) {
             look->exit_status = drain->recorded ? KELP_EXIT_FAILED : KELP_EXIT_USAGE;
             (void)kelp_fail(&look->error, KELP_ERR_INVALID,
-                            "the job is %s: nothing is to be drained", ends[i]);
+                            "the job is %s: there is nothing to drain", ends[i]);
         }
     }
 }
@@ -140,10 +140,10 @@ static int late(const struct kelp_job_client *client, const char *why, const voi
     const struct drain *drain = user;
 
     if (drain->recorded) {
-        return kelp_complain(KELP_EXIT_FAILED, "%s is not drained yet, and goes on: %s", drain->id,
-                             why);
+        return kelp_complain(KELP_EXIT_FAILED, "%s is not drained yet, but draining continues: %s",
+                             drain->id, why);
     }
-    return kelp_complain(KELP_EXIT_UNREACHABLE, "job '%s' has not taken the drain in time: %s",
+    return kelp_complain(KELP_EXIT_UNREACHABLE, "job '%s' did not accept the drain in time: %s",
                          kelp_job_client_job(client), why);
 }
 

@@ -11,7 +11,7 @@ static const struct kelp_option options[] = {
      .type = KELP_OPTION_FLAG,
      .help = "keep printing new events until the run ends"},
     KELP_VERB_NUMBER("lines", INTEGER, 0, KELP_RUN_EVENTS_LAST, "0", NULL,
-                     "begin with the newest N events; 0: with the first one"),
+                     "begin with the newest N events; 0: with the first event"),
     KELP_VERB_OUTPUT("lines for people, or one JSON object in each line"),
 };
 

@@ -10,7 +10,7 @@
 #include "common/tensors/safetensors.h"
 
 static const struct kelp_option options[] = {
-    KELP_VERB_REQUIRED("out", "FILE", "where to write; an existing file is replaced as a whole"),
+    KELP_VERB_REQUIRED("out", "FILE", "where to write; an existing file is replaced atomically"),
     KELP_VERB_NUMBER("timeout", DURATION, 100, 3600000, "30s", NULL,
                      "how long to try to reach a running cluster"),
     KELP_VERB_ETCD(NULL, "find the job in this etcd; the argument is then a job's name, not a "

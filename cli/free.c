@@ -99,7 +99,8 @@ static kelp_status remove_keys(struct kelp_etcd *etcd, const char *prefix,
                                                 .deadline_ms = deadline_ms};
     kelp_status status = kelp_etcd_transaction(etcd, &transaction, &done, NULL, reterr);
     if (status == KELP_OK && !done) {
-        return kelp_fail(reterr, KELP_ERR_BUSY, "the job changed meanwhile: somebody uses it");
+        return kelp_fail(reterr, KELP_ERR_BUSY,
+                         "the job has changed meanwhile: somebody is using it");
     }
     return status == KELP_OK && count < range->count
                ? kelp_etcd_delete_prefix(etcd, prefix, deadline_ms, reterr)
@@ -125,11 +126,10 @@ static int remove_job(struct kelp_job_client *client, const char *prefix,
     if (holding.keys == 0) {
         exit_status = kelp_complain(KELP_EXIT_USAGE, "etcd holds no job '%s'", job);
     } else if (holding.lived) {
-        exit_status = kelp_complain(
-            KELP_EXIT_USAGE,
-            "job '%s' is in use: %s lives; end its run first (kelp stop), or wait until the leases "
-            "of processes that were killed have run out",
-            job, holding.lived);
+        exit_status = kelp_complain(KELP_EXIT_USAGE,
+                                    "job '%s' is in use: %s is alive; end its run first (kelp "
+                                    "stop), or wait until the leases of killed processes expire",
+                                    job, holding.lived);
     } else {
         print_loss(job, prefix, &holding);
         if (!kelp_options_flag(given, "dry-run")) {

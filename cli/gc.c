@@ -252,7 +252,7 @@ static int gc(const struct kelp_options *given)
     if (i == KELP_ARRAY_COUNT(wanted)) {
         return kelp_complain(KELP_EXIT_USAGE,
                              "kelp gc needs --keep, --older, --previous, --leftovers or --cache, "
-                             "which say what may go; see kelp gc --help");
+                             "to say what to remove; see kelp gc --help");
     }
     kelp_status status = find(given, &sweep, &error);
     int exit_status =

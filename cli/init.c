@@ -19,8 +19,9 @@
 #define PATH_BYTES 4096
 
 static const struct kelp_option options[] = {
-    KELP_VERB_TEXT("target", "COLUMN", NULL, "what to predict; else it is guessed"),
-    KELP_VERB_TEXT("out", "FILE", NULL, "where to write; `-`: standard output; else NAME.yaml"),
+    KELP_VERB_TEXT("target", "COLUMN", NULL, "the column to predict (default: guessed)"),
+    KELP_VERB_TEXT("out", "FILE", NULL,
+                   "where to write; `-`: standard output (default: NAME.yaml)"),
     KELP_VERB_FLAG("force", NULL, "replace an existing file"),
 };
 
@@ -110,19 +111,19 @@ static kelp_status refuse_arrays(const struct asked *asked, struct kelp_error *r
 {
     if (ends_with(asked->data, ".npy")) {
         return kelp_fail(reterr, KELP_ERR_UNSUPPORTED,
-                         "%s: kelp init does not look into arrays; write a job with data.kind npy, "
+                         "%s: kelp init does not read arrays; write a job with data.kind npy, "
                          "data.path and data.target_path (docs/DATA.md)",
                          asked->data);
     }
     if (ends_with(asked->data, ".safetensors")) {
         return kelp_fail(reterr, KELP_ERR_UNSUPPORTED,
-                         "%s: kelp init does not look into arrays; write a job with data.kind "
+                         "%s: kelp init does not read arrays; write a job with data.kind "
                          "tensors, data.input_name and data.target_name (docs/DATA.md)",
                          asked->data);
     }
     if (ends_with(asked->data, ".bin")) {
         return kelp_fail(reterr, KELP_ERR_UNSUPPORTED,
-                         "%s: kelp init does not look into plain numbers; write a job with "
+                         "%s: kelp init does not read plain numbers; write a job with "
                          "data.kind binary, data.dtype and data.input_shape (docs/DATA.md)",
                          asked->data);
     }
@@ -167,7 +168,7 @@ static kelp_status write_images(struct asked *asked, FILE *out, struct kelp_erro
     struct kelp_image_facts facts;
     if (asked->target) {
         return kelp_fail(reterr, KELP_ERR_INVALID,
-                         "--target: goes with tables; of images the labels are learnt");
+                         "--target: is for tables; from images a job learns the labels");
     }
     kelp_status status = kelp_image_folder_read(asked->data, &facts, reterr);
     if (status == KELP_OK) {
@@ -246,7 +247,7 @@ static int init(const struct kelp_options *given)
     if (strcmp(asked.out, "-") != 0 && !kelp_options_flag(given, "force") &&
         access(asked.out, F_OK) == 0) {
         return kelp_complain(KELP_EXIT_USAGE,
-                             "%s: is there already; --force replaces it, --out FILE writes another",
+                             "%s: exists; --force replaces it, --out FILE writes another file",
                              asked.out);
     }
     struct kelp_error error;

@@ -16,9 +16,9 @@ static const struct kelp_option options[] = {
      .type = KELP_OPTION_FLAG,
      .help = "keep printing new lines until the run ends"},
     KELP_VERB_NUMBER("lines", INTEGER, 0, KELP_RUN_LOGS_LAST_MAX, "0", NULL,
-                     "begin with the newest N lines; 0: with the first one"),
-    KELP_VERB_RUN(NULL, "folder of the run; else runs/latest, or with --etcd the path that kelp "
-                        "submit printed"),
+                     "begin with the newest N lines; 0: with the first line"),
+    KELP_VERB_RUN(NULL, "folder of the run (default: runs/latest; with --etcd: the path that kelp "
+                        "submit printed)"),
     KELP_VERB_ETCD("Cluster", "find the run of --job in this etcd"),
     KELP_VERB_TEXT("job", "NAME", "Cluster", "with --etcd: a job that kelp node runs"),
     KELP_VERB_CERTS("Cluster", "with --etcd: an operator's or reader's ca.pem, cert.pem and "

@@ -15,8 +15,8 @@ static const struct kelp_option options[] = {
      .placeholder = "COLUMN",
      .default_text = "age",
      .help =
-         "name, status, age, step, epoch, or a metric such as val/loss: of the best evaluation, "
-         "else the newest"},
+         "name, status, age, step, epoch, or a metric such as val/loss, from the best evaluation "
+         "if there is one, else from the newest"},
     KELP_VERB_FLAG("reverse", NULL, "largest first"),
     {.name = "output",
      .letter = 'o',

@@ -18,7 +18,7 @@ static const struct kelp_option options[] = {
      .choices = outputs,
      .default_text = "csv",
      .help = "a column for each metric, or one JSON object"},
-    KELP_VERB_TEXT("out", "FILE", NULL, "where to write; else standard output"),
+    KELP_VERB_TEXT("out", "FILE", NULL, "where to write (default: standard output)"),
 };
 
 static const struct kelp_program program = {

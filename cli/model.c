@@ -23,8 +23,8 @@ static const struct kelp_option options[] = {
     {.name = "device-memory",
      .type = KELP_OPTION_TEXT,
      .placeholder = "SIZE",
-     .help = "with cluster.device cuda: plan for a GPU with so much memory, such as 80GiB, which "
-             "need not be here, and refuse a model that does not fit"},
+     .help = "with cluster.device: cuda, plan for a GPU with this much memory, such as 80GiB, and "
+             "refuse a model that does not fit; this host needs no GPU"},
     KELP_VERB_OUTPUT("tables for people, or one JSON object"),
 };
 
@@ -41,7 +41,7 @@ static const struct kelp_program program = {
     KELP_VERB_OPTIONS(options),
 };
 
-/* The job, and what it means for its data; of a program the plan alone. */
+/* The job, with its data; for a program, only the plan. */
 struct shown {
     char run_path[KELP_RUN_PATH_MAX + 1]; /* "": a job file was typed */
     char job_path[KELP_RUN_PATH_MAX + 64];
@@ -75,7 +75,7 @@ static kelp_status choose(struct shown *shown, const char *typed, struct kelp_er
                              : status;
 }
 
-/* What the program's workers said in a run: it is not started here. */
+/* What the program's workers told in a run: the program is not started here. */
 static kelp_status read_plan(struct shown *shown, struct kelp_error *reterr)
 {
     const struct kelp_job *job = shown->job;
@@ -83,7 +83,7 @@ static kelp_status read_plan(struct shown *shown, struct kelp_error *reterr)
     return shown->run_path[0] != '\0'
                ? kelp_run_plan(shown->run_path, &shown->derived.plan, reterr)
                : kelp_fail(reterr, KELP_ERR_INVALID,
-                           "%.300s: its tensors are the program's to say (%.300s); give the folder "
+                           "%.300s: only its program knows its tensors (%.300s); give the folder "
                            "of a run instead",
                            shown->job_path,
                            job->model.python[0] ? job->model.python : job->model.program);
@@ -197,7 +197,7 @@ static bool is_layer(const struct kelp_graph_layer *layer)
            strcmp(layer->operator_name, "statistic") != 0;
 }
 
-/* What memory goes to, in the order in which it is printed. */
+/* Uses of memory, in the order in which they are printed. */
 struct item {
     const char *name, *what;
     size_t offset;
@@ -469,8 +469,8 @@ static int model(const struct kelp_options *given)
 
     return strcmp(action, "show") == 0
                ? show(given)
-               : kelp_complain(KELP_EXIT_USAGE, "'%s' is nothing kelp model can do; 'show' is",
-                               action);
+               : kelp_complain(KELP_EXIT_USAGE,
+                               "'%s' is not a verb of kelp model; its verb is show", action);
 }
 
 const struct kelp_verb kelp_verb_model = {

@@ -31,47 +31,48 @@ static const struct kelp_option options[] = {
     KELP_VERB_REQUIRED("etcd", "URL", "the etcd that holds the job"),
     KELP_VERB_REQUIRED("job", "NAME", "the job, which kelp submit puts into etcd"),
     KELP_VERB_RUN(NULL, "the run's folder, if its path here differs from what kelp submit printed; "
-                        "a host with workers only may use any folder, for their logs; with kelp "
-                        "submit --no-shared-folder, this host's own"),
+                        "a host that runs only workers may use any folder, for their logs; after "
+                        "kelp submit --no-shared-folder, a folder of this host"),
     KELP_MAP_PATH_OPTION(NULL, "; the run's folder too"),
     KELP_VERB_TEXT("host", "NAME", NULL,
-                   "name of this host, unique in the job: its processes are NAME.shard-0 and so "
-                   "on; else the host's own"),
+                   "name of this host, unique in the job; its processes are NAME.shard-0 and so "
+                   "on (default: the host's name)"),
     KELP_VERB_FLAG("coordinator", "Processes",
-                   "start a coordinator: of several hosts that do, one leads and writes the model"),
+                   "start a coordinator; if several hosts do, one leads and writes the model"),
     KELP_VERB_NUMBER("shards", RANGE, 0, KELP_HOST_ROOM_MAX, "0", "Processes",
-                     "N or MIN:MAX shards: as many as are this host's share of what kelp scale, or "
-                     "else the job, wants"),
+                     "N or MIN:MAX shards; with MIN:MAX, this host's share of the number that kelp "
+                     "scale or the job asks for"),
     KELP_VERB_NUMBER("workers", RANGE, 0, KELP_HOST_ROOM_MAX, "0", "Processes",
                      "N or MIN:MAX workers, likewise"),
     KELP_VERB_TEXT("gpus", "LIST", "Processes",
-                   "with cluster.device cuda: GPUs such as 0,1 of which each worker here gets one, "
-                   "in turn; else those of CUDA_VISIBLE_DEVICES, or all"),
+                   "with cluster.device: cuda, the GPUs to use, such as 0,1; each worker here gets "
+                   "one of them, in turn (default: those in CUDA_VISIBLE_DEVICES, or all)"),
     KELP_VERB_TEXT("zone", "NAME", "Processes",
-                   "what fails together with this host's shards; else the host alone"),
+                   "name that this host shares with hosts that fail together with it, such as its "
+                   "rack (default: no such hosts)"),
     KELP_VERB_JOB_CERTS(
-        "Processes", "mutual TLS: a folder with coordinator/, shard/ and worker/, as far as "
+        "Processes", "use mutual TLS; the folder has coordinator/, shard/ and worker/, as far as "
                      "they are started, and operator/ with --coordinator or MIN:MAX, else reader/"),
     KELP_VERB_TEXT("listen", "HOST", "Processes",
-                   "address of this host at whose ports its processes serve, with --certs; else "
-                   "the one that it uses towards etcd"),
+                   "with --certs: address of this host on which its processes listen (default: the "
+                   "one from which it reaches etcd)"),
     KELP_SHM_FOLDER_OPTION("Processes",
-                           ": with --certs, for several kelp node of one machine, as in "
-                           "containers; else those of this one meet in a folder of their own"),
+                           "; with --certs only, if several kelp node run on one machine, as in "
+                           "containers (default: a folder for the processes of this kelp node)"),
     KELP_VERB_TEXT("metrics", "HOST:PORT", "Processes",
-                   "serve /metrics, /healthz and /readyz: the first process at that port, the "
-                   "others at those behind it, coordinator, shards and workers in this order"),
+                   "serve /metrics, /healthz and /readyz; the processes take this port and the "
+                   "following ones, in the order coordinator, shards, workers"),
     KELP_VERB_TEXT("spec-sha256", "HEX", "Processes",
-                   "SHA-256 of the job's text, which kelp submit prints: refuse another one; a job "
-                   "with model.plugin or model.program needs it"),
+                   "run the job only if its text has this SHA-256, which kelp submit prints; "
+                   "required for a job with model.plugin or model.program"),
     KELP_VERB_NUMBER("grace", DURATION, 1000, 86400000, "30s", "Processes",
-                     "after SIGTERM: time for shards to move what they have to other hosts"),
+                     "after SIGTERM: time for shards to move their partitions to other hosts"),
     KELP_VERB_NUMBER(
         "left-status", INTEGER, 0, 255, "0", "Processes",
-        "exit status of a host that has left after SIGTERM, where a supervisor takes 0 "
-        "for the end of the job"),
+        "exit status after this host has left on SIGTERM, for a supervisor that takes 0 for the "
+        "end of the job"),
     KELP_VERB_FLAG("no-restart", "Processes", "do not restart processes that die"),
-    KELP_VERB_LOG_LEVEL("Processes", "least important lines in the run's logs/"),
+    KELP_VERB_LOG_LEVEL("Processes", "lowest level that is written to the run's logs/"),
 };
 
 static const struct kelp_program program = {
@@ -84,7 +85,7 @@ static const struct kelp_program program = {
     KELP_VERB_OPTIONS(options),
 };
 
-/* All of one `kelp node`; fields are empty until their stage. */
+/* The state of one `kelp node`; a field is empty until its stage has run. */
 struct node {
     const struct kelp_options *given;
     uint64_t start_ms;
@@ -180,7 +181,7 @@ static kelp_status choose_metrics(struct node *node, struct kelp_error *reterr)
     if (!colon || colon == typed || colon - typed > METRICS_HOST_MAX ||
         kelp_value_u64(colon + 1, 0, UINT16_MAX, &port, NULL) != KELP_OK) {
         return kelp_fail(reterr, KELP_ERR_INVALID,
-                         "--metrics '%.255s': HOST:PORT with a port of 0 to 65535 is expected",
+                         "--metrics '%.255s': expected HOST:PORT with a port from 0 to 65535",
                          typed);
     }
     if (port > 0 && port + processes - 1 > UINT16_MAX) {
@@ -205,8 +206,8 @@ static kelp_status choose_certs(struct node *node, struct kelp_error *reterr)
     if (!folder) {
         return kelp_options_text(node->given, "listen")
                    ? kelp_fail(reterr, KELP_ERR_INVALID,
-                               "--listen needs --certs FOLDER; without, all processes are on this "
-                               "machine and meet on unix sockets")
+                               "--listen needs --certs FOLDER; without it, all processes are on "
+                               "this machine and use unix sockets")
                    : KELP_OK;
     }
     return kelp_launcher_find_certs(folder, kelp_options_text(node->given, "job"), &roles,
@@ -219,8 +220,8 @@ static kelp_status choose_shm_folder(struct node *node, struct kelp_error *reter
 
     return status == KELP_OK && node->shm_folder && node->certs[0] == '\0'
                ? kelp_fail(reterr, KELP_ERR_INVALID,
-                           "--shm-folder needs --certs FOLDER; without, all processes meet on unix "
-                           "sockets, and share memory beside these")
+                           "--shm-folder needs --certs FOLDER; without it, all processes use unix "
+                           "sockets, and share memory without a folder")
                : status;
 }
 
@@ -232,14 +233,14 @@ static kelp_status prepare(struct node *node, struct kelp_error *reterr)
         status = choose_processes(node, reterr);
     }
     if (status == KELP_OK && !kelp_process_name_valid(kelp_options_text(node->given, "job"))) {
-        status =
-            kelp_fail(reterr, KELP_ERR_INVALID, "--job is 1 to %d letters, digits, '-', '_' or '.'",
-                      KELP_PROCESS_NAME_MAX);
+        status = kelp_fail(reterr, KELP_ERR_INVALID,
+                           "--job must be 1 to %d letters, digits, '-', '_' or '.'",
+                           KELP_PROCESS_NAME_MAX);
     }
     const char *sha256 = kelp_options_text(node->given, "spec-sha256");
     if (status == KELP_OK && sha256 && !kelp_sha256_is(sha256)) {
         status = kelp_fail(reterr, KELP_ERR_INVALID,
-                           "--spec-sha256 is 64 hexadecimal digits in lower case");
+                           "--spec-sha256 must be 64 hexadecimal digits in lower case");
     }
     if (status == KELP_OK) {
         status = choose_metrics(node, reterr);
@@ -275,7 +276,7 @@ static kelp_status open_client(struct node *node, struct kelp_error *reterr)
                                 node->certs[0] ? certs : NULL, &node->client, reterr);
 }
 
-/* Asking again may help: the job is not there yet, or etcd is away. */
+/* Whether asking again may help: the job is not there yet, or etcd is away. */
 static bool may_come(kelp_status status)
 {
     return status == KELP_ERR_NOT_FOUND || status == KELP_ERR_UNREACHABLE ||
@@ -307,7 +308,7 @@ static bool wait_for_spec(struct node *node, struct kelp_guard *guard, struct ke
     return node->spec != NULL;
 }
 
-/* Is it the job that is meant? What it names is loaded by workers. */
+/* Check that it is the expected job: workers load what it names. */
 static kelp_status check_spec(const struct node *node, char sha256[KELP_SHA256_HEX_BYTES],
                               struct kelp_error *reterr)
 {
@@ -319,18 +320,17 @@ static kelp_status check_spec(const struct node *node, char sha256[KELP_SHA256_H
         return status;
     }
     if (meant && strcmp(meant, sha256) != 0) {
-        return kelp_fail(reterr, KELP_ERR_MISMATCH,
-                         "job '%s' in etcd is not the one that is meant: its SHA-256 is %s, and "
-                         "--spec-sha256 is %s",
-                         job->name, sha256, meant);
+        return kelp_fail(
+            reterr, KELP_ERR_MISMATCH,
+            "job '%s' in etcd is not the expected one: its SHA-256 is %s, but --spec-sha256 is %s",
+            job->name, sha256, meant);
     }
     const char *named = job->model.python[0] ? job->model.python : job->model.program;
     if (meant || (!job->model.plugin[0] && !named[0])) {
         return KELP_OK;
     }
     return kelp_fail(reterr, KELP_ERR_DENIED,
-                     "job '%s' %s, '%s': say that it is meant by --spec-sha256, which kelp submit "
-                     "prints",
+                     "job '%s' %s, '%s': confirm it with --spec-sha256, which kelp submit prints",
                      job->name, named[0] ? "runs a program" : "loads a library",
                      named[0] ? named : job->model.plugin);
 }
@@ -361,7 +361,7 @@ static kelp_status make_folder(const char *path, struct kelp_error *reterr)
                            strerror(errno));
 }
 
-/* The run's own files, as its copy of a plug-in, lie in its folder here. */
+/* The run's own files, such as its copy of a plug-in, are in its folder on this host. */
 static kelp_status map_folder(struct node *node, const struct kelp_run_home *place,
                               struct kelp_error *reterr)
 {
@@ -381,7 +381,7 @@ static kelp_status map_folder(struct node *node, const struct kelp_run_home *pla
     return status;
 }
 
-/* The model's card; *ret_card is owned, NULL where there is none. */
+/* Read the model's card; *ret_card is owned, NULL if there is none. */
 static kelp_status read_card(struct node *node, char **ret_card, struct kelp_error *reterr)
 {
     kelp_status status =
@@ -412,8 +412,8 @@ static kelp_status open_own_folder(struct node *node, struct kelp_error *reterr)
     if (status == KELP_OK) {
         node->launch.apart = &node->place;
         kelp_display_say(&node->display,
-                         "no checkpoints: hosts share no folder, and a job whose partitions are "
-                         "all lost begins again; this host's folder is %s",
+                         "no checkpoints, since the hosts share no folder: a job that loses all "
+                         "copies of a partition begins again; this host's folder is %s",
                          node->run.path);
     }
     return status;
@@ -486,7 +486,7 @@ static void tell_missing(struct node *node)
     }
 }
 
-/* Where all that the job names is on this host. */
+/* Resolve all paths of the job on this host. */
 static kelp_status find_files(struct node *node, struct kelp_error *reterr)
 {
     kelp_status status = kelp_run_home_get(node->client, ASK_DEADLINE_MS, &node->place, reterr);
@@ -505,8 +505,8 @@ static kelp_status find_files(struct node *node, struct kelp_error *reterr)
     return status;
 }
 
-/* Do workers that share a GPU fit it together? What cannot be derived on this host, and of one
- * worker alone, they say themselves. */
+/* Check that workers that share a GPU fit it together. If this cannot be derived on this host, and
+ * for one worker alone, the workers report it themselves. */
 static kelp_status check_gpus(const struct node *node, struct kelp_error *reterr)
 {
     const struct kelp_job *job = kelp_job_file_job(node->file);
@@ -525,7 +525,7 @@ static kelp_status check_gpus(const struct node *node, struct kelp_error *reterr
 
 /* ---- the work ------------------------------------------------------------------------------ */
 
-/* A job that is done or has failed needs nobody. */
+/* A job that is done or has failed needs no processes. */
 static bool is_over(struct node *node)
 {
     return kelp_run_result_get(node->client, ASK_DEADLINE_MS, NULL, &node->result, NULL) ==
@@ -603,7 +603,7 @@ static int work(struct kelp_guard *guard, void *user)
     return start(node, guard);
 }
 
-/* Where the model is: elsewhere, perhaps, where hosts share no folder. */
+/* Say where the model is: perhaps on another host, if hosts share no folder. */
 static void say_done(struct node *node)
 {
     char where[KELP_RUN_HOME_TEXT_MAX + 1];

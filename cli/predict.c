@@ -23,12 +23,12 @@ static const struct kelp_option options[] = {
     KELP_VERB_REQUIRED(
         "out", "FILE",
         "where to write: FILE.csv, or FILE.npy for a NumPy array; an existing file is "
-        "replaced as a whole"),
+        "replaced atomically"),
     {.name = "part",
      .type = KELP_OPTION_CHOICE,
      .choices = splits,
      .default_text = "test",
-     .help = "the split to predict; other data by --data"},
+     .help = "the split to predict; for other data use --data"},
     KELP_VERB_FLAG("targets", NULL, "CSV: add the true values"),
     KELP_VERB_FLAG("normalized", NULL, "write numbers in the model's scale instead of the data's"),
     KELP_INFERENCE_OPTIONS,
@@ -104,7 +104,7 @@ static int predict(const struct kelp_options *given)
         return kelp_complain(KELP_EXIT_USAGE, "--out '%s': must end in .csv or .npy", out);
     }
     if (format == KELP_PREDICTION_NPY && kelp_options_flag(given, "targets")) {
-        return kelp_complain(KELP_EXIT_USAGE, "--targets goes with a .csv file alone");
+        return kelp_complain(KELP_EXIT_USAGE, "--targets is for .csv files only");
     }
     if (kelp_out_file_check("--out", out, &error) != KELP_OK) {
         return kelp_complain(KELP_EXIT_USAGE, "%s", error.text);

@@ -12,7 +12,7 @@ static const struct kelp_option options[] = {
                      "N or MIN:MAX workers: MAX are started, and training waits while fewer than "
                      "MIN have joined"),
     KELP_VERB_NUMBER("shards", INTEGER, 1, 1024, NULL, NULL,
-                     "N shards: partitions move to new ones, and from those that are too many"),
+                     "N shards: partitions move to added shards, and away from surplus ones"),
     KELP_JOB_ASK_OPTIONS("60s", "how long to try to reach the run's coordinator"),
 };
 
@@ -114,7 +114,7 @@ static void tell(const void *user, double seconds)
 static int late(const struct kelp_job_client *client, const char *why, const void *user)
 {
     (void)user;
-    return kelp_complain(KELP_EXIT_UNREACHABLE, "job '%s' has not taken the size in time: %s",
+    return kelp_complain(KELP_EXIT_UNREACHABLE, "job '%s' did not accept the size in time: %s",
                          kelp_job_client_job(client), why);
 }
 
@@ -125,7 +125,7 @@ static int scale(const struct kelp_options *given)
 
     if (!kelp_options_given(given, "workers") && !kelp_options_given(given, "shards")) {
         return kelp_complain(KELP_EXIT_USAGE,
-                             "--workers or --shards is needed: how many are there to be?");
+                             "give the new number of processes with --workers or --shards");
     }
     if (kelp_options_given(given, "workers")) {
         struct kelp_range workers = kelp_options_range(given, "workers");

@@ -118,9 +118,9 @@ static int show_in_etcd(const struct kelp_options *given)
     struct kelp_error error;
 
     if (kelp_options_flag(given, "watch")) {
-        return kelp_complain(KELP_EXIT_USAGE,
-                             "--watch is for runs in a folder; kelp wait shows how "
-                             "far a job in etcd is");
+        return kelp_complain(
+            KELP_EXIT_USAGE,
+            "--watch is for runs in a folder; for a job in etcd, kelp wait shows the progress");
     }
     if (kelp_run_client_choose(kelp_verb_typed(given), kelp_options_text(given, "etcd"),
                                kelp_options_text(given, "certs"), &client, &error) != KELP_OK) {

@@ -16,7 +16,7 @@
 static const struct kelp_option options[] = {
     KELP_VERB_FLAG(
         "now", NULL,
-        "do not wait for a checkpoint; a resume computes again what came after the last one"),
+        "do not wait for a checkpoint; a resume recomputes the steps since the last one"),
     KELP_JOB_ASK_OPTIONS("5m", "how long to wait for the run's end"),
 };
 
@@ -151,8 +151,9 @@ static int stop_in_etcd(const struct kelp_options *given)
     static struct pause pause; /* large */
 
     if (kelp_options_flag(given, "now")) {
-        return kelp_complain(KELP_EXIT_USAGE,
-                             "--now is for runs on this machine: end each kelp node by SIGQUIT");
+        return kelp_complain(
+            KELP_EXIT_USAGE,
+            "--now is for runs on this machine; send SIGQUIT to each kelp node instead");
     }
     int exit_status =
         kelp_job_ask(given, kelp_verb_typed(given),

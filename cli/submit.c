@@ -22,16 +22,17 @@
 static const struct kelp_option options[] = {
     KELP_VERB_REQUIRED("etcd", "URL", "the etcd that the job's processes use"),
     KELP_VERB_CERTS(NULL, "an operator's ca.pem, cert.pem and key.pem of the job"),
-    KELP_VERB_RUN(NULL, "folder of the run (job key run.dir), which coordinators and shards reach; "
-                        "else runs/NAME-TIME"),
+    KELP_VERB_RUN(NULL, "folder of the run, which coordinators and shards must reach (job key "
+                        "run.dir; default: runs/NAME-TIME)"),
     KELP_VERB_NUMBER("workers", RANGE, 1, 1024, NULL, NULL,
                      "N or MIN:MAX workers (job key cluster.workers): training waits while fewer "
                      "than MIN have joined"),
     KELP_VERB_SHARDS(NULL, "parameter-server shards (job key cluster.shards)"),
     KELP_VERB_SET(NULL, "set a job key, such as train.lr=0.01"),
     KELP_VERB_FLAG("no-shared-folder", NULL,
-                   "hosts share no folder, and each makes one of its own: no checkpoints, so that "
-                   "a job whose partitions are all lost begins again; needs cluster.replicas: 2"),
+                   "the hosts share no folder, and each makes its own; there are no checkpoints, "
+                   "so a job that loses all copies of a partition begins again; needs "
+                   "cluster.replicas: 2"),
     KELP_VERB_FLAG("resume", NULL,
                    "continue the run in that folder from its newest checkpoint, even in an etcd "
                    "that has lost the job; the job may differ where docs/JOB.md allows it"),
@@ -52,7 +53,7 @@ static const struct kelp_program program = {
     KELP_VERB_OPTIONS(options),
 };
 
-/* All of one `kelp submit`; fields are empty until their stage. */
+/* The state of one `kelp submit`; a field is empty until its stage has run. */
 struct submit {
     const struct kelp_options *given;
     struct kelp_job_file *file;
@@ -90,7 +91,7 @@ static kelp_status check_words(const struct submit *submit, struct kelp_error *r
     if (resumes(submit) && is_apart(submit)) {
         return kelp_fail(
             reterr, KELP_ERR_INVALID,
-            "--resume with --no-shared-folder: there are no checkpoints to go on from");
+            "--resume with --no-shared-folder: there are no checkpoints to continue from");
     }
     if (resumes(submit)) {
         return kelp_options_given(submit->given, "run")
@@ -101,10 +102,10 @@ static kelp_status check_words(const struct submit *submit, struct kelp_error *r
     return kelp_verb_typed(submit->given)
                ? KELP_OK
                : kelp_fail(reterr, KELP_ERR_INVALID,
-                           "which job? kelp submit JOB.yaml, or --resume --run DIR");
+                           "no job given: use kelp submit JOB.yaml, or --resume --run DIR");
 }
 
-/* The job that is meant: the file, or with --resume and without a file the run's own. */
+/* The job: the file, or with --resume and without a file the run's own. */
 static kelp_status load_job(struct submit *submit, struct kelp_error *reterr)
 {
     const char *typed = kelp_verb_typed(submit->given);
@@ -140,7 +141,7 @@ static kelp_status check_resume(struct submit *submit, struct kelp_error *reterr
                              : status;
 }
 
-/* What a job needs that has no checkpoints. */
+/* Check what a job without checkpoints needs. */
 static kelp_status check_apart(const struct submit *submit, struct kelp_error *reterr)
 {
     const struct kelp_job *job = kelp_job_file_job(submit->file);
@@ -152,12 +153,13 @@ static kelp_status check_apart(const struct submit *submit, struct kelp_error *r
     return is_apart(submit) && job->cluster.replicas < 2
                ? kelp_fail(reterr, KELP_ERR_INVALID,
                            "--no-shared-folder needs cluster.replicas: 2 (with cluster.shards: 2 "
-                           "or more): there are no checkpoints, and a lost host would take "
-                           "along what was trained")
+                           "or more): there are no checkpoints, so a lost host would take its part "
+                           "of the model with it")
                : KELP_OK;
 }
 
-/* The job as this machine understands it, with its data: what every worker must derive. */
+/* The plan as this machine derives it from the job and its data; every worker must derive the
+ * same. */
 static kelp_status read_job(struct submit *submit, struct kelp_error *reterr)
 {
     struct kelp_worker_program worker_program;
@@ -190,7 +192,7 @@ static kelp_status choose_run(const struct kelp_job *job, char path[KELP_RUN_PAT
                            : kelp_run_dir_default(job->name, time(NULL), path, reterr);
 }
 
-/* The token by which the run's folder is known already; a run of one machine has none. */
+/* The token that already identifies the run's folder; a run of one machine has none. */
 static kelp_status take_token(struct submit *submit, struct kelp_error *reterr)
 {
     struct kelp_run_home *place = &submit->place;
@@ -228,7 +230,8 @@ static kelp_status mark_place(struct submit *submit, struct kelp_error *reterr)
                            : kelp_run_home_mark(&submit->place, reterr);
 }
 
-/* The job, and what its model will carry. Of a run that goes on they wait until it does. */
+/* The job, and the facts that its model will carry. For a resumed run both wait until it
+ * continues. */
 static kelp_status write_job(struct submit *submit, struct kelp_error *reterr)
 {
     const char *card =
@@ -256,7 +259,7 @@ static kelp_status write_files(struct submit *submit, struct kelp_error *reterr)
                : status;
 }
 
-/* A run that has come to its end needs nobody, unless there is more to do now. */
+/* A finished run needs no processes, unless there is more to do now. */
 static kelp_status look_back(struct submit *submit, struct kelp_error *reterr)
 {
     submit->counts = kelp_run_result_read(submit->run.path, &submit->result, NULL) == KELP_OK;
@@ -301,8 +304,8 @@ static kelp_status make_no_run(struct submit *submit, struct kelp_error *reterr)
 
     if (card && strlen(card) > KELP_RUN_CARD_MAX) {
         return kelp_fail(reterr, KELP_ERR_LIMIT,
-                         "what the model carries of its data has more than %d bytes, which etcd "
-                         "does not take: submit the job with a shared folder",
+                         "the model's facts about its data have more than %d bytes, too many for "
+                         "etcd: submit the job with a shared folder",
                          KELP_RUN_CARD_MAX);
     }
     place->apart = true;
@@ -354,8 +357,8 @@ static kelp_status put(const struct submit *submit, struct kelp_error *reterr)
                                                    submit->counts ? &submit->result : NULL, reterr);
 }
 
-/* What waits in the run's folder would be taken with the job that etcd has still. An answer that
- * was lost may have been a yes. */
+/* The files that wait in the run's folder must go with the job that etcd has. A lost answer may
+ * have been a yes. */
 static void take_back(const struct submit *submit, kelp_status status)
 {
     struct kelp_error error;
@@ -366,7 +369,7 @@ static void take_back(const struct submit *submit, kelp_status status)
     }
 }
 
-/* The job is at rest, and its run has checkpoints to go on from. */
+/* The job has stopped, and its run has checkpoints to continue from. */
 static kelp_status check_rest(struct submit *submit, struct kelp_error *reterr)
 {
     static struct kelp_run_home home; /* large */
@@ -382,12 +385,13 @@ static kelp_status check_rest(struct submit *submit, struct kelp_error *reterr)
     return status == KELP_OK && home.apart
                ? kelp_fail(reterr, KELP_ERR_INVALID,
                            "--resume: hosts of job '%s' share no folder, so there are no "
-                           "checkpoints to go on from; kelp node alone goes on with it",
+                           "checkpoints to continue from; kelp node alone goes on with it",
                            kelp_job_client_job(submit->client))
                : status;
 }
 
-/* Before a folder is made: does etcd answer, and is the name free, or the job at rest? */
+/* Before making a folder, check that etcd answers, and that the name is free or the job has
+ * stopped. */
 static kelp_status look_at_etcd(struct submit *submit, struct kelp_error *reterr)
 {
     kelp_status status = kelp_launcher_may_submit(submit->client, reterr);
@@ -407,7 +411,7 @@ static void tell(const struct submit *submit)
 
     char folder[KELP_RUN_PATH_MAX + 32];
 
-    /* Hosts that share none have one by the job's run.dir, or by their names. */
+    /* Hosts without a shared folder each make one, from the job's run.dir or their names. */
     (void)snprintf(folder, sizeof(folder), "%s%s",
                    !is_apart(submit) ? submit->place.folder
                    : dir[0]          ? dir
@@ -453,8 +457,9 @@ static int submit_job(struct submit *submit)
         return kelp_complain(kelp_verb_exit_status(status), "%s", error.text);
     }
     if (is_apart(submit)) {
-        kelp_display_say(&submit->display, "no checkpoints: hosts share no folder, and a job whose "
-                                           "partitions are all lost begins again");
+        kelp_display_say(&submit->display,
+                         "no checkpoints, since the hosts share no folder: a job that loses all "
+                         "copies of a partition begins again");
     }
     tell(submit);
     return KELP_EXIT_OK;

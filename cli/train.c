@@ -40,7 +40,7 @@ static const struct kelp_option options[] = {
     KELP_VERB_FLAG("no-plots", NULL,
                    "do not draw the run's pictures at its end; kelp plot can do it later"),
     KELP_VERB_SET(NULL, "set a job key, such as train.lr=0.01"),
-    KELP_VERB_RUN(NULL, "folder of the run (job key run.dir); else runs/NAME-TIME"),
+    KELP_VERB_RUN(NULL, "folder of the run (job key run.dir; default: runs/NAME-TIME)"),
     KELP_VERB_FLAG(
         "resume", NULL,
         "continue the run in that folder from its newest checkpoint; the job may differ where "
@@ -49,32 +49,33 @@ static const struct kelp_option options[] = {
     KELP_VERB_FLAG("force", NULL, "resume although the job differs in keys that shape the result"),
     KELP_VERB_NUMBER(
         "pause-timeout", DURATION, 0, 86400000, "25s", NULL,
-        "how long Ctrl-C, SIGTERM and SIGHUP wait for a checkpoint; 0s: they stop the run at "
-        "once"),
+        "how long Ctrl-C, SIGTERM and SIGHUP wait for a checkpoint before the run ends; with 0s "
+        "it ends at once"),
     KELP_VERB_FLAG("detach", NULL,
-                   "run it in the background: print the run's folder once training has started, "
-                   "or why it did not"),
+                   "run the job in the background: print the run's folder once training has "
+                   "started, or why it did not start"),
     KELP_VERB_FLAG("print-config", NULL,
-                   "print the job in effect, and where each value comes from; start nothing"),
+                   "print the job in effect and where each value comes from; start nothing"),
     KELP_VERB_ETCD("Cluster", "use this etcd instead of a private one in the run's folder"),
     KELP_VERB_ETCD_PROGRAM("Cluster"),
     KELP_VERB_TEXT("worker-program", "FILE", "Cluster",
-                   "a program linked with libkelp-worker.so, which computes instead of kelp-worker "
-                   "or the job's program (job key model.program) and defines model and data"),
+                   "a program linked with libkelp-worker.so; it defines model and data, and "
+                   "computes instead of kelp-worker or the job's program (job key model.program)"),
     KELP_VERB_TEXT("listen", "HOST", "Cluster",
-                   "serve at ports of this loopback address, such as 127.0.0.1, with certificates "
-                   "made for this run unless --certs names others; else all processes meet on unix "
-                   "sockets that only this user can open"),
+                   "listen on ports of this loopback address, such as 127.0.0.1, with "
+                   "certificates made for this run unless --certs is given (default: unix sockets "
+                   "that only this user can open)"),
     KELP_VERB_JOB_CERTS("Cluster",
-                        "mutual TLS at ports and to etcd: a folder with coordinator/, shard/, "
-                        "worker/ and operator/, as kelp certs issues them for the job"),
+                        "use mutual TLS on all ports and to etcd; the folder has coordinator/, "
+                        "shard/, worker/ and operator/, made by kelp certs for the job"),
     KELP_VERB_TEXT("gpus", "LIST", "Cluster",
-                   "with cluster.device cuda: GPUs such as 0,1 of which each worker here gets one, "
-                   "in turn; else those of CUDA_VISIBLE_DEVICES, or all"),
+                   "with cluster.device: cuda, the GPUs to use, such as 0,1; each worker here gets "
+                   "one of them, in turn (default: those in CUDA_VISIBLE_DEVICES, or all)"),
     KELP_VERB_COORDINATORS("Cluster", "1", "coordinators to start: one leads, the others stand by"),
-    KELP_VERB_LOG_LEVEL("Cluster", "least important lines in the run's logs/"),
+    KELP_VERB_LOG_LEVEL("Cluster", "lowest level that is written to the run's logs/"),
     KELP_VERB_FAULT("make the first start of a process fail, such as worker-1:kill@step=120"),
-    KELP_VERB_TEXTS("at", "step=N:DO", "Testing", "when step N is reached: add-worker, or kill=ID"),
+    KELP_VERB_TEXTS("at", "step=N:DO", "Testing",
+                    "what to do when step N is reached: add-worker, or kill=ID"),
     KELP_VERB_TEXT(
         "trace", "FILE", "Testing",
         "trace some steps of worker-0 and shard-0 to FILE, for Perfetto or chrome://tracing"),
@@ -108,11 +109,12 @@ static const struct kelp_program run_program = {
     KELP_VERB_OPTIONS(options),
 };
 
-/* All of one `kelp train`; fields are empty until their stage. */
+/* The state of one `kelp train`; a field is empty until its stage has run. */
 struct train {
     const struct kelp_options *given;
     const struct kelp_program *program;
-    struct kelp_script script; /* kelp run: what describes the job; else its folder is "" */
+    struct kelp_script
+        script; /* kelp run: the script that describes the job; otherwise its folder is "" */
     uint64_t start_ms;
     struct kelp_gpus gpus;
     struct kelp_trials trials;
@@ -126,9 +128,9 @@ struct train {
     struct kelp_worker_program worker_program;
     char certs[KELP_LAUNCH_CERTS_MAX + 1]; /* "": none */
     struct kelp_display display;
-    bool force;    /* the job goes on from checkpoints of another one */
+    bool force;    /* the job continues from checkpoints of another job */
     bool linked;   /* runs/latest stands for this run */
-    int report_fd; /* to the command that waits for the start of training; -1: none does */
+    int report_fd; /* pipe to the command that waits for the start of training; -1: none waits */
     struct kelp_result result;
     char run_path[KELP_RUN_PATH_MAX + 1];
 };
@@ -145,7 +147,7 @@ static kelp_status read_trials(struct train *train, struct kelp_error *reterr)
     return status;
 }
 
-/* What --fault and --at name is of this run. */
+/* Check that --fault and --at name processes and steps of this run. */
 static kelp_status check_trials(const struct train *train, struct kelp_error *reterr)
 {
     const struct kelp_job *job = kelp_job_file_job(train->file);
@@ -160,9 +162,9 @@ static kelp_status check_trials(const struct train *train, struct kelp_error *re
     return kelp_trials_check(&train->trials, &run, reterr);
 }
 
-/* The folder: --run or run.dir; to resume, runs/latest else; for a new run a name of its own. The
- * run's own job file, from which it is resumed without another one, does not say where it is: it
- * may have moved since. */
+/* The run's folder: --run or run.dir; otherwise runs/latest for a resume, and a new name for a new
+ * run. The run's own job file, when it is resumed without another one, does not say where the
+ * folder is: it may have moved since. */
 static kelp_status choose_run(struct train *train, struct kelp_error *reterr)
 {
     const struct kelp_job *job = kelp_job_file_job(train->file);
@@ -177,7 +179,7 @@ static kelp_status choose_run(struct train *train, struct kelp_error *reterr)
     return kelp_run_dir_default(job->name, time(NULL), train->run_path, reterr);
 }
 
-/* A run that has come to its end needs nothing more; true when this is one. */
+/* A finished run needs nothing more; true if this is one. */
 static bool done_already(struct train *train)
 {
     return kelp_options_flag(train->given, "resume") && !train->changes.longer &&
@@ -185,7 +187,8 @@ static bool done_already(struct train *train)
            strcmp(train->result.status, "done") == 0;
 }
 
-/* What the model will carry, early: checkpoints take it along. A resume has it wait, as its job. */
+/* Prepare early what the model will carry, since checkpoints include it. In a resume it waits, like
+ * the job. */
 static kelp_status write_card(const struct train *train, struct kelp_error *reterr)
 {
     const char *name = kelp_options_flag(train->given, "resume") ? KELP_RUN_NEXT
@@ -196,8 +199,8 @@ static kelp_status write_card(const struct train *train, struct kelp_error *rete
                                : KELP_OK;
 }
 
-/* The job as it runs: with its own copy of the model's library, and in a job.yaml that names what
- * lies in the run's folder by where it lies there. */
+/* The job as it runs: with its own copy of the model's library, and with paths below the run's
+ * folder relative to it in job.yaml. */
 static kelp_status write_job(struct train *train, struct kelp_error *reterr)
 {
     char folder[PATH_MAX];
@@ -239,7 +242,7 @@ static void link_latest(struct train *train)
     train->linked = true;
 }
 
-/* Take the folder. *ret_done is set when there is nothing to do in it any more. */
+/* Take the folder. *ret_done is set if there is nothing left to do in it. */
 static kelp_status open_run(struct train *train, bool *ret_done, struct kelp_error *reterr)
 {
     const struct kelp_job *job = kelp_job_file_job(train->file);
@@ -349,11 +352,11 @@ static int say_outcome(const struct train *train, int exit_status)
     if (result->unheld) {
         const bool refused = strcmp(result->status, "failed") == 0;
         return kelp_complain(exit_status,
-                             "%s before training went on%s%s; nothing of the run has changed%s%s%s"
-                             "; see %s/logs",
+                             "%s before training went on%s%s; the run is unchanged%s%s%s; see "
+                             "%s/logs",
                              result->status, result->reason[0] ? ": " : "", result->reason,
                              refused ? "" : ", and kelp train --resume --run ", refused ? "" : path,
-                             refused ? "" : " goes on with it", path);
+                             refused ? "" : " continues it", path);
     }
     if (strcmp(result->status, "failed") == 0) {
         return kelp_complain(exit_status, "%s; see %s/logs", result->reason, path);
@@ -363,8 +366,8 @@ static int say_outcome(const struct train *train, int exit_status)
         result->status, result->step, result->reason[0] ? ": " : "", result->reason, path);
 }
 
-/* What the run looked like, for people: nothing depends on it, and a run without epochs or
- * evaluations has nothing to show. */
+/* Draw the run, for people: nothing depends on the pictures, and a run without epochs or
+ * evaluations has none. */
 static void draw(struct train *train)
 {
     struct kelp_error error;
@@ -375,7 +378,7 @@ static void draw(struct train *train)
     kelp_status status = kelp_plot_run(
         train->run.path, &(struct kelp_plot_what){.job = kelp_job_file_job(train->file)}, &error);
     if (status != KELP_OK && status != KELP_ERR_NOT_FOUND) {
-        kelp_display_say(&train->display, "no pictures of the run: %s", error.text);
+        kelp_display_say(&train->display, "cannot draw the run's pictures: %s", error.text);
     }
 }
 
@@ -410,8 +413,8 @@ static int run(struct train *train)
     }
     if (train->carried.why.status != KELP_OK) {
         kelp_display_say(&train->display,
-                         "the model will not carry what was fitted, so that its use needs the "
-                         "training data: %s",
+                         "the model will not carry its fitted scales and categories, so using it "
+                         "will need the training data: %s",
                          train->carried.why.text);
     }
     if (kelp_guard_run(work, train, &exit_status, &error) != KELP_OK) {
@@ -429,8 +432,8 @@ static void tell_rows(void *user, const char *path, uint64_t rows)
     kelp_display_prepare(user, path, rows, kelp_clock_ms());
 }
 
-/* Ports are for those who watch or disturb the network of one machine. An authority of the run's
- * own stands for its own etcd alone. */
+/* Ports are for watching or disturbing the network of one machine. An authority of the run is only
+ * for an etcd of the run. */
 static kelp_status check_listen(const struct train *train, struct kelp_error *reterr)
 {
     const char *host = kelp_options_text(train->given, "listen");
@@ -439,13 +442,13 @@ static kelp_status check_listen(const struct train *train, struct kelp_error *re
     if (host && strcmp(host, "[::1]") != 0 &&
         (inet_pton(AF_INET, host, &address) != 1 || ntohl(address.s_addr) >> 24 != 127)) {
         return kelp_fail(reterr, KELP_ERR_INVALID,
-                         "--listen %.100s: no loopback address; there are 127.0.0.1 and [::1]",
+                         "--listen %.100s: not a loopback address, such as 127.0.0.1 or [::1]",
                          host);
     }
     if (host && kelp_job_file_job(train->file)->transport.kind == KELP_TRANSPORT_SHM) {
         return kelp_fail(reterr, KELP_ERR_INVALID,
-                         "--listen %.100s: processes that serve at ports do not share memory, and "
-                         "transport.kind is shm; leave one of the two out",
+                         "--listen %.100s: processes that listen on ports do not share memory, but "
+                         "transport.kind is shm; omit one of the two",
                          host);
     }
     return !host || !kelp_options_text(train->given, "etcd") ||
@@ -490,7 +493,7 @@ static kelp_status find_worker_program(struct train *train, struct kelp_error *r
                : KELP_OK;
 }
 
-/* A program of one's own says what the job means: there is nothing to derive here. */
+/* The user's program tells what the job means: there is nothing to derive here. */
 static kelp_status derive(struct train *train, struct kelp_error *reterr)
 {
     const struct kelp_dataset_watch watch = {.rows = tell_rows, .user = &train->display};
@@ -505,7 +508,7 @@ static kelp_status derive(struct train *train, struct kelp_error *reterr)
     return status;
 }
 
-/* Before anything is looked for: what such a run worked with may be gone. */
+/* Do this before looking for anything: what such a run worked with may be gone. */
 static kelp_status check_mode(const struct train *train, struct kelp_error *reterr)
 {
     enum kelp_run_mode mode = kelp_job_file_job(train->file)->run.mode;
@@ -518,7 +521,7 @@ static kelp_status check_mode(const struct train *train, struct kelp_error *rete
                      train->run_path, mode == KELP_RUN_PREDICT ? "predict" : "evaluate");
 }
 
-/* What only its workers know of a job of a program, and the run does since they said it. */
+/* For a program's job: facts that only its workers know, and the run too since they told them. */
 static void count_steps(struct train *train)
 {
     struct kelp_plan plan;
@@ -553,7 +556,7 @@ static kelp_status check_resume(struct train *train, struct kelp_error *reterr)
     return status;
 }
 
-/* Returns where the process computes as the job says; else it begins again. */
+/* Returns if the process computes as the job says; otherwise it starts itself again. */
 static kelp_status begin_portable(const struct train *train, struct kelp_error *reterr)
 {
     const struct kelp_job *job = kelp_job_file_job(train->file);
@@ -628,7 +631,7 @@ static kelp_status read_job(struct train *train, struct kelp_error *reterr)
     }
     if (kelp_options_text(train->given, "worker-program")) {
         return kelp_fail(reterr, KELP_ERR_INVALID,
-                         "--worker-program: kelp run has the script compute; kelp train JOB.yaml "
+                         "--worker-program: with kelp run the script computes; kelp train JOB.yaml "
                          "takes another program");
     }
     kelp_status status = kelp_script_describe(train->given, &train->script, reterr);

@@ -98,16 +98,17 @@ static int unknown_verb(const char *typed)
     }
     if (ends_with(typed, ".yaml") || ends_with(typed, ".yml")) {
         return kelp_complain(KELP_EXIT_USAGE,
-                             "'%.255s' is no verb of kelp; did you mean 'kelp train %.255s'?",
+                             "'%.255s' is not a verb of kelp; did you mean 'kelp train %.255s'?",
                              typed, typed);
     }
     const char *meant = other_name(typed);
     meant = meant ? meant : kelp_value_nearest(typed, names);
     if (meant) {
-        return kelp_complain(KELP_EXIT_USAGE, "'%s' is no verb of kelp; did you mean '%s'?", typed,
-                             meant);
+        return kelp_complain(KELP_EXIT_USAGE, "'%s' is not a verb of kelp; did you mean '%s'?",
+                             typed, meant);
     }
-    return kelp_complain(KELP_EXIT_USAGE, "'%s' is no verb of kelp; kelp --help lists them", typed);
+    return kelp_complain(KELP_EXIT_USAGE, "'%s' is not a verb of kelp; kelp --help lists them",
+                         typed);
 }
 
 /* `kelp help VERB [VERB]`. */
@@ -122,7 +123,7 @@ static int help(int argc, char **argv)
             return unknown_verb(argv[i]);
         }
         if (!below && (i + 1 < argc || verbs)) {
-            return kelp_complain(KELP_EXIT_USAGE, "'%s' is no verb of %s; see kelp help %s",
+            return kelp_complain(KELP_EXIT_USAGE, "'%s' is not a verb of %s; see kelp help %s",
                                  argv[i], verb->program->name, verb->name);
         }
         if (!below) {

@@ -8,21 +8,21 @@ static const struct kelp_option options_table[] = {
      .type = KELP_OPTION_TEXT,
      .placeholder = "DIR",
      .required = true,
-     .help = "the run's folder: metrics.jsonl and digests.jsonl are kept there"},
+     .help = "the run's folder, which gets metrics.jsonl and digests.jsonl"},
     {.name = "no-checkpoints",
      .type = KELP_OPTION_FLAG,
-     .help = "hosts share no folder: none are made, and a job whose partitions are all lost begins "
-             "again"},
+     .help = "make no checkpoints, since the hosts share no folder; a job that loses all copies "
+             "of a partition begins again"},
     {.name = "force",
      .type = KELP_OPTION_FLAG,
      .help = "continue from checkpoints of a job that differs in keys that shape the result"},
-    KELP_LISTEN_OPTION("workers at"),
+    KELP_LISTEN_OPTION(" for workers"),
     KELP_ADVERTISE_OPTION,
     KELP_INSECURE_OPTION,
     KELP_ONE_MACHINE_OPTION,
     KELP_GRACE_OPTION("30s",
-                      "wait for shards that are told to end too, and for the checkpoint that "
-                      "this needs; then it ends without"),
+                      "wait for shards that were also told to end, and for the checkpoint that "
+                      "they need; then it ends without it"),
 };
 
 const struct kelp_program kelp_coordinator_program = {

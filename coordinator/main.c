@@ -34,7 +34,8 @@ static kelp_status set_up(const struct kelp_options *given,
         .grace_ms = (uint32_t)kelp_options_duration_ms(given, "grace"),
     };
     if (stat(options.run_folder, &info) != 0 || !S_ISDIR(info.st_mode)) {
-        return kelp_fail(reterr, KELP_ERR_NOT_FOUND, "--run: %s is no folder", options.run_folder);
+        return kelp_fail(reterr, KELP_ERR_NOT_FOUND, "--run: %s is not a folder",
+                         options.run_folder);
     }
     kelp_status status = kelp_random_id(&options.incarnation, reterr);
     if (status == KELP_OK) {

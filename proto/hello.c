@@ -34,11 +34,12 @@ kelp_status kelp_hello_check(const Kelp__V1__Hello *theirs, const struct kelp_he
                          KELP_PROCESS_NAME_MAX);
     }
     if (theirs->protocol != PROTOCOL) {
-        return kelp_fail(reterr, KELP_ERR_MISMATCH, "%s speaks protocol %u, and %s protocol %d",
-                         theirs->id, theirs->protocol, ours->id, PROTOCOL);
+        return kelp_fail(reterr, KELP_ERR_MISMATCH,
+                         "%s speaks protocol %u, but %s speaks protocol %d", theirs->id,
+                         theirs->protocol, ours->id, PROTOCOL);
     }
     if (strcmp(theirs->job, ours->job) != 0) {
-        return kelp_fail(reterr, KELP_ERR_MISMATCH, "%s belongs to job %.63s, and %s to job %s",
+        return kelp_fail(reterr, KELP_ERR_MISMATCH, "%s belongs to job %.63s, but %s to job %s",
                          theirs->id, theirs->job, ours->id, ours->job);
     }
     if (theirs->spec_digest != ours->spec_digest) {
@@ -48,7 +49,7 @@ kelp_status kelp_hello_check(const Kelp__V1__Hello *theirs, const struct kelp_he
     }
     if (theirs->version[0] != '\0' && strcmp(theirs->version, kelp_version()) != 0) {
         return kelp_fail(reterr, KELP_ERR_MISMATCH,
-                         "%s is of version %.31s, and %s of version %s: start the same version of "
+                         "%s has version %.31s, but %s has version %s: start the same version of "
                          "Kelp for all processes of a job",
                          theirs->id, theirs->version, ours->id, kelp_version());
     }

@@ -24,7 +24,7 @@ void kelp_hello_write(const struct kelp_hello *ours, Kelp__V1__Hello *ret_hello)
 /*
  * Is `theirs` (NULL: the message had none) of our job, its specification, our protocol and version?
  * Any thread. A hello without a version passes.
- * Errors: KELP_ERR_FORMAT (no hello), KELP_ERR_INVALID (the id is no name of a process),
+ * Errors: KELP_ERR_FORMAT (no hello), KELP_ERR_INVALID (the id is not the name of a process),
  * KELP_ERR_MISMATCH (something differs; the text names both sides).
  */
 kelp_status kelp_hello_check(const Kelp__V1__Hello *theirs, const struct kelp_hello *ours,

@@ -9,7 +9,7 @@
 static const struct kelp_option option_list[] = {
     KELP_DAEMON_OPTIONS,
     KELP_MAP_PATH_OPTION(NULL, ""),
-    KELP_LISTEN_OPTION("at, which others must reach"),
+    KELP_LISTEN_OPTION(", which others must reach"),
     KELP_ADVERTISE_OPTION,
     KELP_INSECURE_OPTION,
     KELP_ONE_MACHINE_OPTION,
@@ -18,21 +18,21 @@ static const struct kelp_option option_list[] = {
      .type = KELP_OPTION_TEXT,
      .placeholder = "FOLDER",
      .default_text = "",
-     .help = "folder of the run for checkpoints, an absolute path that all hosts of the job reach; "
-             "empty: no checkpoints"},
+     .help = "folder of the run, for checkpoints: an absolute path that all hosts of the job "
+             "reach; empty: no checkpoints"},
     {.name = "zone",
      .type = KELP_OPTION_TEXT,
      .placeholder = "NAME",
      .default_text = "",
-     .help = "what fails together with this shard, as a host or a rack: copies of a partition are "
-             "kept in different zones"},
-    KELP_GRACE_OPTION("30s", "be drained, which moves its partitions to other shards; then it ends "
-                             "with what is left"),
+     .help = "name of what fails together with this shard, such as a host or a rack; copies of a "
+             "partition are kept in different zones"},
+    KELP_GRACE_OPTION("30s", "move this shard's partitions to other shards; then it ends with "
+                             "those that are left"),
     {.name = "threads",
      .type = KELP_OPTION_INTEGER,
      .min = 1,
      .max = KELP_PS_THREADS_MAX,
-     .help = "threads that serve streams; as many as the job's transport.streams if not given"},
+     .help = "threads that serve streams (default: the job's transport.streams)"},
     KELP_TRACE_OPTIONS("Testing"),
 };
 

@@ -66,9 +66,9 @@ static kelp_status check_plugin(const struct kelp_job *job, const char *spec_sha
     return kelp_fail(reterr, KELP_ERR_DENIED,
                      "the job in etcd names the library %.200s (model.plugin): %s",
                      job->model.plugin,
-                     spec_sha256 ? "it must have model.plugin_sha256 too, as kelp train writes it"
-                                 : "start the worker with --spec-sha256, which cluster.json of the "
-                                   "run has as spec_sha256");
+                     spec_sha256 ? "it must also have model.plugin_sha256, which kelp train writes"
+                                 : "start the worker with --spec-sha256; its value is spec_sha256 "
+                                   "in the run's cluster.json");
 }
 
 static kelp_status work(struct kelp_job_link *job_link, const struct kelp_options *values,

@@ -9,15 +9,15 @@ static const struct kelp_option options[] = {
     KELP_DAEMON_OPTIONS,
     KELP_MAP_PATH_OPTION(NULL, ""),
     KELP_SHM_FOLDER_OPTION(NULL, ""),
-    KELP_GRACE_OPTION("5s", "compute and send the lanes that were begun; then it ends without "
+    KELP_GRACE_OPTION("5s", "finish and push the lanes that were begun; then it ends without "
                             "them"),
     {.name = "fault",
      .type = KELP_OPTION_TEXT,
      .placeholder = "KIND@step=N",
      .group = "Testing",
-     .help = "fail at a training step, or at any entry by @version=N: kill@step=N dies by SIGKILL "
-             "before its push, kill-pushing@step=N during its push, stall@step=N is three seconds "
-             "late, hang@step=N never ends that lane"},
+     .help = "fail at a training step, or with @version=N at an entry of any kind: kill@step=N "
+             "dies by SIGKILL before its push, kill-pushing@step=N dies during the push, "
+             "stall@step=N is three seconds late, hang@step=N never ends that lane"},
     KELP_TRACE_OPTIONS("Testing"),
 };
 

@@ -87,7 +87,7 @@ void kelp_bench_home_close(struct kelp_bench_home *home)
 struct way {
     const char *folder;     /* of its log */
     const char *const *set; /* for its environment; NULL: nothing */
-    bool read_out;          /* its standard output is read; else it goes to the log */
+    bool read_out;          /* true: its standard output is read; false: it goes to the log */
 };
 
 /* argv[0] is the program's name, beside this one. */
@@ -315,7 +315,7 @@ static kelp_status ended(const struct kelp_bench_process *process, struct kelp_e
 
 #define NOBODY (UINT32_MAX - 1)
 
-/* Whom kelp_bench_cluster_await() listens to, and who ends. */
+/* The process whose output kelp_bench_cluster_await() reads, until it ends. */
 static void fill_poll(const struct kelp_bench_cluster *cluster, uint32_t only, struct pollfd *items)
 {
     for (uint32_t i = 0; i < cluster->count; i++) {

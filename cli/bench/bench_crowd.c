@@ -28,24 +28,26 @@
 #include "worker/core/joining.h"
 #include "worker/links/wire_map.h"
 
-#define MODEL_BYTES     (64u << 10)
-#define MESSAGE_MAX     (1u << 20)
-#define ANSWER_MS       60000u
-#define JOINING_AT_ONCE 32u /* whose hello is not answered: a socket's queue holds no thousand */
-#define SHARD_ADDRESS   255
-#define JOIN_PATH       "/kelp.v1.Coordinator/Join"
-#define EXCHANGE_PATH   "/kelp.v1.ParameterServer/Exchange"
+#define MODEL_BYTES (64u << 10)
+#define MESSAGE_MAX (1u << 20)
+#define ANSWER_MS   60000u
+#define JOINING_AT_ONCE                                                                            \
+    32u /* workers whose hello is not answered yet; a socket's queue does not hold a thousand */
+#define SHARD_ADDRESS 255
+#define JOIN_PATH     "/kelp.v1.Coordinator/Join"
+#define EXCHANGE_PATH "/kelp.v1.ParameterServer/Exchange"
 
 static const struct kelp_option options[] = {
     KELP_VERB_REQUIRED("etcd", "URL", "the etcd that holds the job"),
-    KELP_VERB_REQUIRED("job", "NAME", "the job that they join"),
-    KELP_VERB_REQUIRED("id", "NAME", "their names begin with it"),
-    KELP_VERB_NUMBER("workers", INTEGER, 1, KELP_BENCH_CROWD_MAX, "1", NULL, "how many"),
+    KELP_VERB_REQUIRED("job", "NAME", "the job to join"),
+    KELP_VERB_REQUIRED("id", "NAME", "prefix of the workers' names"),
+    KELP_VERB_NUMBER("workers", INTEGER, 1, KELP_BENCH_CROWD_MAX, "1", NULL,
+                     "how many workers to join with"),
 };
 
 static const struct kelp_program program = {
     .name = "kelp bench crowd",
-    .summary = "joins a job as many workers that do nothing: what kelp bench scale starts",
+    .summary = "joins a job as many idle workers; kelp bench scale starts it",
     .examples = "  kelp bench crowd --etcd http://127.0.0.1:2379 --job bench --id crowd "
                 "--workers 100\n",
     KELP_VERB_OPTIONS(options),
@@ -79,7 +81,7 @@ struct crowd {
     struct member *members;
     uint32_t count;
     uint32_t begun; /* members whose stream was opened */
-    /* The shard, and who is to reach it, in that order; the first ones have begun. */
+    /* The shard, and the workers that connect to it, in that order; the first ones have begun. */
     char shard[SHARD_ADDRESS + 1];
     uint64_t generation;
     struct member **reaching;
@@ -371,7 +373,7 @@ static void send_report(struct member *member, const struct kelp_joining_report 
     kelp_status status = kelp_wire_encode(&report.base, &message, &error);
     if (status == KELP_OK && kelp_rpc_stream_send(member->stream, message) == KELP_ERR_LIMIT) {
         status = kelp_fail(&error, KELP_ERR_LIMIT, "the coordinator reads nothing");
-    } /* a stream that has ended tells so by closed() */
+    } /* a stream that has ended reports that by closed() */
     if (status != KELP_OK) {
         fail(member->crowd, status, member->id, error.text);
     }
@@ -485,7 +487,7 @@ static void on_leader_gone(const char *key, void *user)
 
 /* ---- life ------------------------------------------------------------------------------------ */
 
-/* Two connections for each, and what every process has. */
+/* Two connections for each worker, and the descriptors that every process has. */
 static kelp_status raise_files(uint32_t workers, struct kelp_error *reterr)
 {
     struct rlimit limit;
@@ -566,7 +568,7 @@ static bool tell(struct crowd *crowd)
     return told;
 }
 
-/* Until it is killed, or something goes wrong. */
+/* Run until the process is killed or an error occurs. */
 static kelp_status run(struct crowd *crowd, struct kelp_error *reterr)
 {
     kelp_status status = watch_leader(crowd, reterr);
@@ -596,7 +598,7 @@ static int work(const struct kelp_options *given)
     if (status == KELP_OK) {
         status = run(crowd, &error);
     }
-    /* A thousand connections need not end in order: the process does. */
+    /* A thousand connections need not be closed one by one: the process ends. */
     (void)kelp_complain(KELP_EXIT_FAILED, "%s", error.text);
     _exit(status == KELP_ERR_LIMIT || status == KELP_ERR_INVALID ? KELP_EXIT_USAGE
                                                                  : KELP_EXIT_FAILED);

@@ -21,7 +21,7 @@
 #define PAGE_BYTES    4096u
 #define STAGGER_BYTES 320u /* arrays of equal alignment cost a factor 2 to 3 */
 #define PIECE_BYTES   (256u << 10)
-#define SPIN_US       40u        /* as Kelp's own loops look before they sleep */
+#define SPIN_US       40u        /* how long Kelp's own loops poll before they sleep */
 #define GONE          UINT32_MAX /* a worker that pushes nothing more */
 #define WARM          2u         /* operations of each worker that do not count */
 
@@ -55,7 +55,7 @@ struct side {
     bool started;
     struct vector out;    /* a worker's gradient; of a shard its sum */
     struct vector second; /* MEMORY: the sum of every second operation */
-    struct vector in;     /* a worker's weights; of a shard a piece that came */
+    struct vector in;     /* a worker: its weights; a shard: the piece that came */
     double begin_us, end_us;
     uint64_t operations;
     struct kelp_bench_samples samples;
@@ -201,7 +201,7 @@ static void tell(_Atomic uint32_t *word, uint32_t number)
     (void)syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
 }
 
-/* Until the word has come to this number; returns it. */
+/* Wait until the word has reached this number; returns it. */
 static uint32_t await(_Atomic uint32_t *word, uint32_t number)
 {
     const uint64_t begin_us = kelp_clock_us();
@@ -399,7 +399,7 @@ static void join_threads(struct side *sides, uint32_t count)
     }
 }
 
-/* Until the time is over, or a signal says so. */
+/* Wait until the time is over, or a signal comes. */
 static bool wait_for_end(struct run *run, struct kelp_guard *guard)
 {
     struct pollfd item = {.fd = kelp_guard_fd(guard), .events = POLLIN};
@@ -438,7 +438,7 @@ static kelp_status measure(struct run *run, struct kelp_guard *guard, double *re
     return status;
 }
 
-/* Warm operations are left out of the rates, and count with the processor time of all. */
+/* Warm-up operations do not count in the rates, but in the processor time of all. */
 static kelp_status sum_up(const struct run *run, double cpu, struct kelp_bench_rate *rate,
                           struct kelp_error *reterr)
 {

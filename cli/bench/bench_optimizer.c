@@ -27,16 +27,17 @@
 
 static const struct kelp_option options[] = {
     KELP_BENCH_SIZE_OPTION("size", "LIST", "64KiB,16MiB",
-                           "bytes of the weights, 4KiB to 256MiB, such as 64KiB,256MiB"),
+                           "sizes of the weights, 4KiB to 256MiB, such as 64KiB,256MiB"),
     KELP_VERB_NUMBER("threads", INTEGER, 1, THREADS_MAX, "1", NULL,
-                     "how many work at once, each on its part of the weights"),
-    KELP_VERB_NUMBER("time", DURATION, 10, 600000, "300ms", NULL, "how long each line is measured"),
+                     "threads, each of which updates a part of the weights"),
+    KELP_VERB_NUMBER("time", DURATION, 10, 600000, "300ms", NULL,
+                     "how long to measure for each line of the table"),
     KELP_VERB_OUTPUT("a table, or one JSON object"),
 };
 
 static const struct kelp_program program = {
     .name = "kelp bench optimizer",
-    .summary = "measures the updates of optimizers, beside what memory does",
+    .summary = "measures the updates of optimizers, and the speed of memory",
     .examples = "  kelp bench optimizer\n"
                 "  kelp bench optimizer --size 256MiB --threads 2 --time 2s -o json\n",
     KELP_VERB_OPTIONS(options),

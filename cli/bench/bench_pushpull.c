@@ -29,12 +29,11 @@ static const char *const optimizers[] = {"sgd", "rmsprop", "adam", "adamw", NULL
 
 static const struct kelp_option options[] = {
     KELP_BENCH_SIZE_OPTION("size", "LIST", "4KiB,64KiB,1MiB,16MiB",
-                           "what a worker pushes and pulls at a time, 4KiB to 256MiB, such as "
-                           "64KiB,256MiB"),
+                           "sizes to push and pull, 4KiB to 256MiB, such as 64KiB,256MiB"),
     KELP_VERB_NUMBER("workers", INTEGER, 1, KELP_BENCH_WORKERS_MAX, "1", NULL,
-                     "how many processes push and pull"),
+                     "processes that push and pull"),
     KELP_VERB_NUMBER("shards", INTEGER, 1, KELP_BENCH_SHARDS_MAX, "1", NULL,
-                     "how many processes add and serve"),
+                     "processes that add gradients and serve weights"),
     KELP_BENCH_TRANSPORT_OPTION,
     KELP_VERB_NUMBER("streams", INTEGER, 1, KELP_JOB_STREAMS_MAX, "1", NULL,
                      "connections between a worker and a shard (transport.streams)"),
@@ -42,17 +41,17 @@ static const struct kelp_option options[] = {
      .type = KELP_OPTION_CHOICE,
      .choices = optimizers,
      .default_text = "sgd",
-     .help = "what updates the weights"},
-    KELP_BENCH_TIME_OPTION("how long each line is measured"),
+     .help = "the optimizer that updates the weights"},
+    KELP_BENCH_TIME_OPTION("how long to measure for each line of the table"),
     KELP_BENCH_ETCD_PROGRAM_OPTION,
     KELP_VERB_OUTPUT("a table, or one JSON object"),
-    KELP_VERB_TEXT("plot", "FILE.svg", NULL, "draw it too: a line for each way, over sizes"),
+    KELP_VERB_TEXT("plot", "FILE.svg", NULL, "also draw the results over the sizes"),
 };
 
 static const struct kelp_program program = {
     .name = "kelp bench pushpull",
-    .summary = "measures pushing gradients and pulling weights on this machine, beside what limits "
-               "that",
+    .summary = "measures pushing gradients and pulling weights on this machine, and what limits "
+               "them",
     .examples =
         "  kelp bench pushpull\n"
         "  kelp bench pushpull --size 64KiB,256MiB --workers 4 --shards 2 --time 5s -o json\n"

@@ -18,9 +18,9 @@
 
 static const struct kelp_option options[] = {
     KELP_VERB_NUMBER("workers", INTEGER, WORKERS_LEAST, KELP_BENCH_CROWD_MAX, "1000", NULL,
-                     "workers that do nothing, over two connections each"),
+                     "idle workers, with two connections each"),
     KELP_VERB_NUMBER("time", DURATION, 10, 600000, "5s", NULL,
-                     "how long the processor time is measured while nothing happens"),
+                     "how long to measure processor time while nothing happens"),
     KELP_VERB_NUMBER("detect", DURATION, 100, 600000, "1s", NULL,
                      "failure.detect of the job: silence after which a worker counts as lost"),
     KELP_BENCH_ETCD_PROGRAM_OPTION,
@@ -100,7 +100,7 @@ static kelp_status add_group(struct bench *bench, int group, uint32_t workers,
                                   &bench->index[group], reterr);
 }
 
-/* The next report of any of them; what one that is lost had still to say counts no more. */
+/* Wait for the next report of any process; further reports of a lost one do not count. */
 static kelp_status hear(struct bench *bench, uint64_t deadline_ms, int *ret_group,
                         struct kelp_error *reterr)
 {
@@ -141,7 +141,8 @@ static struct crowd sum_up(const struct bench *bench)
     return sum;
 }
 
-/* Until so many have been answered by the coordinator and by the shard, and have so many lanes. */
+/* Wait until this many workers have got an answer from the coordinator and the shard, and have this
+ * many lanes. */
 static kelp_status await_crowd(struct bench *bench, const struct crowd *wanted,
                                struct kelp_error *reterr)
 {
@@ -167,7 +168,7 @@ static void read_memory(const struct bench *bench, uint64_t bytes[DAEMONS])
     }
 }
 
-/* When the lanes of any of them changed last. */
+/* The time at which the lanes of any worker last changed. */
 static double lanes_us(const struct bench *bench)
 {
     double last_us = 0;
@@ -179,7 +180,7 @@ static double lanes_us(const struct bench *bench)
     return last_us;
 }
 
-/* One worker is there before the others, so that what the first one costs does not count. */
+/* One worker joins before the others, so that the cost of the first one does not count. */
 static kelp_status gather(struct bench *bench, struct kelp_error *reterr)
 {
     const uint32_t many = bench->workers - 2;
@@ -201,7 +202,7 @@ static kelp_status gather(struct bench *bench, struct kelp_error *reterr)
     return status;
 }
 
-/* The last one comes, and the job begins: all get the map, and go to the shard. */
+/* The last worker joins and the job begins: all get the map, and connect to the shard. */
 static kelp_status begin(struct bench *bench, struct kelp_error *reterr)
 {
     const uint32_t all = bench->workers;
@@ -242,7 +243,7 @@ static kelp_status idle(struct bench *bench, struct kelp_error *reterr)
     return status;
 }
 
-/* A worker is lost by then: the others hear of it, and have its lanes. */
+/* By now a worker is lost: the others hear of it, and get its lanes. */
 static kelp_status follow_loss(struct bench *bench, double lost_us, struct loss *loss,
                                struct kelp_error *reterr)
 {

@@ -23,9 +23,10 @@ static const struct kelp_option options[] = {
     KELP_VERB_NUMBER("workers", INTEGER, 1, KELP_BENCH_WORKERS_MAX, "2", NULL,
                      "processes that compute"),
     KELP_VERB_NUMBER("shards", INTEGER, 1, KELP_BENCH_SHARDS_MAX, "1", NULL,
-                     "how many processes add and serve"),
+                     "processes that add gradients and serve weights"),
     KELP_BENCH_TRANSPORT_OPTION,
-    KELP_VERB_NUMBER("epochs", INTEGER, 1, 10000, "20", NULL, "of each job: some 130 steps each"),
+    KELP_VERB_NUMBER("epochs", INTEGER, 1, 10000, "20", NULL,
+                     "epochs of each job, about 130 steps each"),
     KELP_BENCH_ETCD_PROGRAM_OPTION,
     KELP_VERB_OUTPUT("a table, or one JSON object"),
 };
@@ -154,8 +155,9 @@ static kelp_status measure_transport(struct bench *bench, const char *transport,
         status = kelp_run_result_read(run, &result, reterr);
     }
     if (status == KELP_OK && !(result.steps_per_s > 0)) {
-        status = kelp_fail(reterr, KELP_ERR_INVALID,
-                           "the job was over before its speed could be told; take more --epochs");
+        status =
+            kelp_fail(reterr, KELP_ERR_INVALID,
+                      "the job was over before its speed could be measured; use more --epochs");
     }
     if (status == KELP_OK) {
         print_row(bench, transport, false, result.steps_per_s);

@@ -52,8 +52,8 @@ kelp_status kelp_bench_size(const char *text, const char *option, uint64_t *ret_
         return status;
     }
     if (bytes % 64 != 0) {
-        return kelp_fail(reterr, KELP_ERR_INVALID,
-                         "--%s '%.64s': a multiple of 64 bytes is expected", option, text);
+        return kelp_fail(reterr, KELP_ERR_INVALID, "--%s '%.64s': expected a multiple of 64 bytes",
+                         option, text);
     }
     *ret_bytes = bytes;
     return KELP_OK;
@@ -67,8 +67,8 @@ kelp_status kelp_bench_sizes(const char *text, const char *option,
 
     for (const char *at = text; at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL) {
         if (sizes.count == KELP_BENCH_SIZES_MAX) {
-            return kelp_fail(reterr, KELP_ERR_INVALID, "--%s: at most %d sizes are expected",
-                             option, KELP_BENCH_SIZES_MAX);
+            return kelp_fail(reterr, KELP_ERR_INVALID, "--%s: expected at most %d sizes", option,
+                             KELP_BENCH_SIZES_MAX);
         }
         (void)snprintf(one, sizeof(one), "%.*s", (int)strcspn(at, ","), at);
         kelp_status status = kelp_bench_size(one, option, &sizes.bytes[sizes.count++], reterr);
@@ -90,8 +90,9 @@ kelp_status kelp_bench_sizes_fit(const struct kelp_bench_sizes *sizes, uint32_t 
             char size[KELP_VALUE_TEXT_MAX];
             kelp_value_print_size(sizes->bytes[i], size);
             return kelp_fail(reterr, KELP_ERR_LIMIT,
-                             "--size %s with %" PRIu32 " workers takes about %.1f GiB of memory, "
-                             "and there are %.1f; take fewer workers, or less",
+                             "--size %s with %" PRIu32
+                             " workers takes about %.1f GiB of memory, but there are only %.1f; "
+                             "use fewer workers or a smaller size",
                              size, workers, (double)(sizes->bytes[i] * times) / (1 << 30),
                              (double)memory_bytes / (1 << 30));
         }
@@ -108,7 +109,7 @@ kelp_status kelp_bench_crowd_fits(uint32_t workers, uint64_t files_max, struct k
                : kelp_fail(reterr, KELP_ERR_LIMIT,
                            "%" PRIu32 " workers take %" PRIu64
                            " open files, and a process may have "
-                           "%" PRIu64 "; take fewer workers, or raise the limit (ulimit -Hn)",
+                           "%" PRIu64 "; use fewer workers, or raise the limit (ulimit -Hn)",
                            workers, files, files_max);
 }
 

@@ -51,7 +51,8 @@ extern const char *const kelp_bench_transports[];
     {                                                                                              \
         .name = "transport", .type = KELP_OPTION_CHOICE, .choices = kelp_bench_transports,         \
         .default_text = "each",                                                                    \
-        .help = "how they exchange, as transport.kind of a job; each: grpc, then shm"              \
+        .help = "transport between the processes (job key transport.kind); each: first grpc, "     \
+                "then shm"                                                                         \
     }
 /* Is this word measured, where that one was given? Both by their place in the list. */
 bool kelp_bench_chosen(uint32_t given, uint32_t transport);

@@ -18,15 +18,15 @@
 
 static const struct kelp_option options[] = {
     KELP_VERB_REQUIRED("etcd", "URL", "the etcd that holds the job"),
-    KELP_VERB_REQUIRED("job", "NAME", "the job, whose lanes it takes"),
-    KELP_VERB_REQUIRED("id", "NAME", "its name, unique in the job"),
-    KELP_BENCH_SIZE_OPTION("size", "SIZE", "64KiB", "bytes of the model's one tensor"),
-    KELP_BENCH_TIME_OPTION("how long it measures"),
+    KELP_VERB_REQUIRED("job", "NAME", "the job to join"),
+    KELP_VERB_REQUIRED("id", "NAME", "name of this worker, unique in the job"),
+    KELP_BENCH_SIZE_OPTION("size", "SIZE", "64KiB", "size of the model's only tensor"),
+    KELP_BENCH_TIME_OPTION("how long to measure"),
 };
 
 static const struct kelp_program program = {
     .name = "kelp bench worker",
-    .summary = "takes part in a job without computing: what kelp bench pushpull starts as workers",
+    .summary = "joins a job as a worker that computes nothing; kelp bench pushpull starts it",
     .examples = "  kelp bench worker --etcd http://127.0.0.1:2379 --job bench --id worker-0\n",
     KELP_VERB_OPTIONS(options),
 };

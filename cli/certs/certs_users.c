@@ -31,7 +31,7 @@ static const struct kelp_option options[] = {
 
 static const struct kelp_program program = {
     .name = "kelp certs users",
-    .summary = "makes users of etcd, each of which may write what its certificate's role writes",
+    .summary = "makes etcd users that may write only what the role of their certificate needs",
     .positional = "FOLDER...",
     .positional_min = 1,
     .positional_max = FOLDERS_MAX,
@@ -110,8 +110,8 @@ static kelp_status read_name(const char *folder, struct kelp_spiffe *ret_name,
     kelp_credentials_close(credentials);
     return ret_name->role != KELP_ROLE_ETCD
                ? KELP_OK
-               : kelp_fail(reterr, KELP_ERR_INVALID,
-                           "'%s' is of etcd itself, which needs no user of its own", folder);
+               : kelp_fail(reterr, KELP_ERR_INVALID, "'%s' is for etcd itself, which needs no user",
+                           folder);
 }
 
 /* The one that is there, when it is that user's; else a new one. */

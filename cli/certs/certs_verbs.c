@@ -47,7 +47,7 @@ static const struct kelp_option init_options[] = {
 
 static const struct kelp_program init_program = {
     .name = "kelp certs init",
-    .summary = "makes an authority: a key that signs, in a folder for you alone",
+    .summary = "makes an authority: a signing key, in a folder that only you can open",
     .examples = "  kelp certs init\n"
                 "  kelp certs init --authority /root/kelp-authority --days 365\n",
     KELP_VERB_OPTIONS(init_options),
@@ -74,20 +74,21 @@ const struct kelp_verb kelp_certs_verb_init = {"init", "make an authority", &ini
 
 static const struct kelp_option issue_options[] = {
     KELP_CERTS_AUTHORITY,
-    KELP_VERB_TEXT("job", "NAME", NULL, "the job that it is for; every role but etcd needs it"),
+    KELP_VERB_TEXT("job", "NAME", NULL,
+                   "job that the certificate is for; required for all roles but etcd"),
     KELP_VERB_TEXT("id", "NAME", NULL,
-                   "the process that it is for, as its --id; else every one of the role"),
+                   "--id of the process that the certificate is for (default: all of that role)"),
     KELP_VERB_TEXTS("host", "NAME|ADDRESS", NULL,
-                    "where clients reach it; etcd needs one, the others none"),
-    KELP_VERB_TEXT(
-        "out", "FOLDER", NULL,
-        "where to write ca.pem, cert.pem and key.pem; else AUTHORITY/JOB/ROLE, or ROLE-ID"),
+                    "name or address where clients reach etcd; required for the role etcd only"),
+    KELP_VERB_TEXT("out", "FOLDER", NULL,
+                   "where to write ca.pem, cert.pem and key.pem (default: AUTHORITY/JOB/ROLE, or "
+                   "AUTHORITY/JOB/ROLE-ID with --id)"),
     KELP_VERB_NUMBER("days", INTEGER, 1, 3650, "90", NULL, "how long the certificate is valid"),
 };
 
 static const struct kelp_program issue_program = {
     .name = "kelp certs issue",
-    .summary = "makes a key and a certificate for one role; again in the same folder renews it",
+    .summary = "makes a key and a certificate for one role, or renews those in the folder",
     .positional = "coordinator|shard|worker|operator|reader|etcd",
     .positional_min = 1,
     .positional_max = 1,

@@ -91,7 +91,7 @@ kelp_status kelp_chaos_job_epoch_steps(const struct kelp_job *job, uint64_t *ret
     kelp_dataset_close(dataset);
     *ret_steps = samples / batch + (samples % batch > 0 && !job->train.drop_last);
     if (*ret_steps == 0) {
-        return kelp_fail(reterr, KELP_ERR_INVALID, "an epoch of the job has no step");
+        return kelp_fail(reterr, KELP_ERR_INVALID, "an epoch of the job has no steps");
     }
     return KELP_OK;
 }
@@ -108,7 +108,7 @@ kelp_status kelp_chaos_job_lengthen(struct kelp_job_file *file, uint64_t epoch_s
     if (epoch_steps == 0) {
         return fixed ? KELP_OK
                      : kelp_fail(reterr, KELP_ERR_INVALID,
-                                 "the job's program alone knows how long an epoch is: give "
+                                 "only the job's program knows how long an epoch is: give "
                                  "--epochs N for more than %" PRIu32 " steps, where the plan's "
                                  "last fault is",
                                  last_step);

@@ -232,8 +232,8 @@ kelp_status kelp_chaos_machines_kill(struct kelp_chaos_machines *machines, uint3
     return status != KELP_OK || count >= 2
                ? status
                : kelp_fail(reterr, KELP_ERR_MISMATCH,
-                           "%s was to be killed, and had %" PRIu32 " processes", machine->name,
-                           count);
+                           "%s should have been killed, but had %" PRIu32 " processes",
+                           machine->name, count);
 }
 
 kelp_status kelp_chaos_machines_look(struct kelp_chaos_machines *machines, uint32_t host,

@@ -107,7 +107,7 @@ kelp_status kelp_chaos_net_enter(struct kelp_error *reterr)
 
     if (unshare(CLONE_NEWNET) < 0) {
         return kelp_fail(reterr, KELP_ERR_UNSUPPORTED,
-                         "a network namespace of its own: %s (it takes root)", strerror(errno));
+                         "cannot make a network namespace, which needs root: %s", strerror(errno));
     }
     int error = loopback_up();
     if (error == 0) {

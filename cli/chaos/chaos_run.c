@@ -28,8 +28,9 @@ struct run {
     struct kelp_chaos_follow follow;
     struct kelp_chaos_target target;
     bool done[KELP_CHAOS_FAULTS_MAX];
-    uint64_t tried_step[KELP_CHAOS_FAULTS_MAX]; /* a fault that hit nothing waits for a later one */
-    bool pausing; /* `kelp train` was asked to end in order; it is resumed then */
+    uint64_t
+        tried_step[KELP_CHAOS_FAULTS_MAX]; /* a fault that hit nothing waits for a later step */
+    bool pausing; /* `kelp train` was asked to pause; it is resumed afterwards */
     char run_path[PATH_BYTES];
     char log_path[PATH_BYTES];
     char etcd_folder[PATH_BYTES];
@@ -37,7 +38,8 @@ struct run {
     char url[KELP_ETCD_ENDPOINT_MAX + 1];
     char sockets[KELP_SOCKET_FOLDER_MAX + 1]; /* private folder of etcd; "": not made yet */
     int sockets_held;                         /* kelp_socket_folder_make() */
-    /* Where everything serves at ports, which can be split; each "" else. */
+    /* If everything listens on ports, which can be split: the address and the certificates;
+     * otherwise "". */
     char certs[KELP_CREDENTIALS_PATH_MAX + 1]; /* a folder for each role in it, and that of: */
     char etcd_certs[KELP_CREDENTIALS_PATH_MAX + 1];
     char operator_certs[KELP_CREDENTIALS_PATH_MAX + 1];
@@ -243,7 +245,7 @@ static void read_news(struct run *run)
     run->target.progress_ms = run->follow.progress_ms;
 }
 
-/* Killed, it is resumed at once; asked to pause, when it has ended. */
+/* After a kill it is resumed at once; after a pause, when it has ended. */
 static kelp_status do_everything(struct run *run, const struct kelp_chaos_fault *fault,
                                  bool *ret_done, struct kelp_error *reterr)
 {
@@ -261,8 +263,8 @@ static kelp_status do_everything(struct run *run, const struct kelp_chaos_fault 
     return kelp_chaos_target_kill_all(&run->target, reterr);
 }
 
-/* The keys of dead processes, as `kelp train` does with an etcd of its own: their leases would have
- * to run out otherwise. Processes that die one by one are what waits for leases. */
+/* Remove the keys of dead processes, as `kelp train` does with an etcd of its own; otherwise their
+ * leases would have to expire. Processes that die one by one test the waiting for leases. */
 static kelp_status forget_dead(const struct run *run, struct kelp_error *reterr)
 {
     static const char *const names[] = {"coordinator", "ps/"};

@@ -20,7 +20,7 @@
 #define TICK_MS         200   /* without an event */
 #define CALM_MS         100   /* between two looks whether all is well */
 #define STATUS_FRESH_MS 1000  /* older answers of the coordinator say nothing about now */
-#define ETCD_MS         60000 /* for all members to be well at the beginning */
+#define ETCD_MS         60000 /* for all members to become healthy at the beginning */
 
 _Static_assert(KELP_NETWORK_HOSTS_MAX <= KELP_AUTHORITY_HOSTS_MAX,
                "etcd's certificate names all hosts");
@@ -28,7 +28,7 @@ _Static_assert(KELP_NETWORK_HOSTS_MAX <= KELP_AUTHORITY_HOSTS_MAX,
 enum stage {
     STAGE_WELL,    /* or it is waited for, between two faults */
     STAGE_LASTS,   /* until the time is over */
-    STAGE_LEAVING, /* LEAVE: until `kelp node` has ended by itself; then it lasts */
+    STAGE_LEAVING, /* LEAVE: `kelp node` ends by itself before the fault's time begins */
     STAGE_GOES_ON  /* the host is as before: until enough steps are made */
 };
 
@@ -39,11 +39,11 @@ struct run {
     struct kelp_chaos_follow follow;
     struct kelp_chaos_machines machines;
     enum stage stage;
-    uint32_t next;     /* the fault that is under way, or comes next */
-    uint32_t settled;  /* so many are over, and all was well afterwards */
+    uint32_t next;     /* the current fault, or the next one */
+    uint32_t settled;  /* faults that are over, with a healthy cluster afterwards */
     uint64_t until_ms; /* LASTS */
-    uint64_t calm_ms;  /* not before that is it looked again whether all is well */
-    uint64_t well_ms;  /* since when all has been well; 0: it is not */
+    uint64_t calm_ms;  /* when to check again whether the cluster is healthy */
+    uint64_t well_ms;  /* since when the cluster has been healthy; 0: it is not */
     char run_path[PATH_BYTES];
     char submit_log[PATH_BYTES];
     char sockets[KELP_SOCKET_FOLDER_MAX + 1]; /* private folder of certificates; "": none yet */
@@ -78,7 +78,7 @@ static bool serve_in_place(const struct run *run, const Kelp__V1__StatusReply *s
     return true;
 }
 
-/* All shards and workers are there, and each partition has its backup. */
+/* All shards and workers are connected, and each partition has its backup. */
 static bool job_is_well(const struct run *run, uint64_t now_ms)
 {
     const Kelp__V1__StatusReply *status = run->follow.status;
@@ -101,8 +101,8 @@ static bool job_is_well(const struct run *run, uint64_t now_ms)
            serve_in_place(run, status);
 }
 
-/* A link that was cut stays silent for a while when the network is whole again, since TCP waits
- * longer from try to try: its backup may be given up although all looks well. */
+/* A link that was cut stays silent for a while after the network is whole again, since TCP waits
+ * longer with each retry. So a backup may still be given up although everything looks healthy. */
 static uint64_t aftermath_ms(const struct run *run)
 {
     const enum kelp_chaos_kind kind =
@@ -129,7 +129,8 @@ static bool is_calm(struct run *run, uint64_t now_ms)
 
 /* ---- faults -------------------------------------------------------------------------------- */
 
-/* Until the time is over; from when on is not known yet where the host has to leave first. */
+/* Wait until the fault's time is over. If the host has to leave first, its beginning is not known
+ * yet. */
 static void last(struct run *run, enum stage stage)
 {
     run->stage = stage;
@@ -144,7 +145,8 @@ static kelp_status begin(struct run *run, struct kelp_error *reterr)
     kelp_status status = KELP_OK;
 
     kelp_chaos_target_print(fault, target);
-    /* One host at a time, when all is well: the other replica of each partition lives. */
+    /* Take away one host at a time, when the cluster is healthy: the other replica of each
+     * partition lives. */
     kelp_chaos_report_fault(run->report, fault, target, run->options->replicas < 2,
                             kelp_clock_ms());
     switch (fault->kind) {
@@ -166,7 +168,7 @@ static kelp_status begin(struct run *run, struct kelp_error *reterr)
     return status == KELP_OK ? kelp_network_check(run->network, reterr) : status;
 }
 
-/* The host is as before, or at another address. */
+/* The host is back as before, or under another address. */
 static kelp_status end(struct run *run, struct kelp_error *reterr)
 {
     const struct kelp_chaos_fault *fault = fault_now(run);
@@ -195,7 +197,7 @@ static kelp_status end(struct run *run, struct kelp_error *reterr)
     return status;
 }
 
-/* The fault is over, and all is well again; or it is waited for that. */
+/* The fault is over: wait until the cluster is healthy, or finish if it is. */
 static kelp_status be_well(struct run *run, struct kelp_error *reterr)
 {
     bool due = run->next < run->options->fault_count &&
@@ -207,7 +209,7 @@ static kelp_status be_well(struct run *run, struct kelp_error *reterr)
     }
     if (run->settled < run->next && run->next == run->options->fault_count) {
         kelp_display_say(run->options->display,
-                         "all faults are done: the job goes on to its end, from step %" PRIu64
+                         "all faults are over; the job continues to its end from step %" PRIu64
                          " of %" PRIu64,
                          run->report->newest.step, run->report->total_steps);
     }
@@ -349,7 +351,7 @@ static kelp_status start(struct run *run, struct kelp_error *reterr)
     return status;
 }
 
-/* The next event, or until the fault's time is over. */
+/* Wait for the next event, or until the fault's time is over. */
 static void wait_for_event(struct run *run)
 {
     struct pollfd items[3 + KELP_NETWORK_HOSTS_MAX] = {
@@ -439,14 +441,14 @@ static void say_missed(const struct run *run)
     }
 }
 
-/* That a host came back as it was to is seen once all is well after the fault. */
+/* Whether a host came back as planned shows once the cluster is healthy after the fault. */
 static kelp_status check_settled(const struct run *run, struct kelp_error *reterr)
 {
     return run->settled >= run->report->event_count
                ? KELP_OK
                : kelp_fail(reterr, KELP_ERR_MISMATCH,
-                           "the run ended before all was well after the last fault: give it more "
-                           "--epochs");
+                           "the run ended before the cluster had recovered from the last fault: "
+                           "give more --epochs");
 }
 
 kelp_status kelp_chaos_run_hosts(const struct kelp_chaos_options *options,

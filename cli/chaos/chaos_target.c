@@ -9,7 +9,7 @@
 
 #define STATUS_FRESH_MS 1000 /* older answers of the coordinator say nothing about now */
 #define KILLED_MS       5000 /* for processes to be gone after SIGKILL */
-/* A process must have been there while steps were made before it is hit, and so long at least. */
+/* A process must have lived for this many steps, and this long, before it is hit. */
 #define SETTLED_MS 100
 
 /* ---- which process ------------------------------------------------------------------------- */
@@ -20,13 +20,13 @@ static const Kelp__V1__StatusReply *fresh_status(const struct kelp_chaos_target 
     return target->status && now_ms - target->status_ms <= STATUS_FRESH_MS ? target->status : NULL;
 }
 
-/* Was the process there while the last step was made? */
+/* Whether the process lived while the last step was made. */
 static bool has_worked(const struct kelp_chaos_target *target, uint64_t age_ms, uint64_t now_ms)
 {
     return age_ms >= SETTLED_MS && target->progress_ms > 0 && now_ms - target->progress_ms < age_ms;
 }
 
-/* A worker that has not joined yet and a shard without partitions do no work. */
+/* A worker that has not joined yet, and a shard without partitions, do no work. */
 static bool takes_part(const struct kelp_chaos_target *target, enum kelp_chaos_role role,
                        const char *id, uint64_t now_ms)
 {
@@ -89,8 +89,8 @@ static bool find_standby(const struct kelp_chaos_target *target, struct kelp_cha
     return false;
 }
 
-/* Its partitions went to others when it was away for too long, and stay there; or there are fewer
- * of them by now. */
+/* Its partitions moved to others while it was away for too long, and stay there; or fewer shards
+ * are wanted by now. */
 static bool is_idle(const Kelp__V1__StatusReply *status, enum kelp_chaos_role role, const char *id)
 {
     for (size_t i = 0; status && role == KELP_CHAOS_SHARD && i < status->n_shards; i++) {
@@ -106,7 +106,7 @@ static bool is_idle(const Kelp__V1__StatusReply *status, enum kelp_chaos_role ro
     return status != NULL;
 }
 
-/* "worker-1"; of a drawn one that is not there or has nothing to lose, the next one that has. */
+/* The target's name, "worker-1". If a drawn target is absent or idle, the next one that is not. */
 static void name_target(const struct kelp_chaos_target *target,
                         const struct kelp_chaos_fault *fault, uint64_t now_ms, char ret_name[32])
 {
@@ -126,7 +126,7 @@ static void name_target(const struct kelp_chaos_target *target,
     (void)snprintf(ret_name, 32, "%.31s", name);
 }
 
-/* The shard that leads partition 0, or its backup; false: nobody is known. */
+/* The primary of partition 0, or its backup; false if it is not known. */
 static bool name_replica(const Kelp__V1__StatusReply *status, bool primary, char ret_name[32])
 {
     const Kelp__V1__Map *map = status ? status->map : NULL;
@@ -138,7 +138,7 @@ static bool name_replica(const Kelp__V1__StatusReply *status, bool primary, char
     return true;
 }
 
-/* The process that the fault is for, held; false when it is not there, or not at work. */
+/* The process that the fault is for, stopped; false if it is absent or idle. */
 static bool find_process(const struct kelp_chaos_target *target, struct kelp_chaos_try *attempt,
                          struct kelp_chaos_process *ret_process)
 {
@@ -203,7 +203,7 @@ static kelp_status split_off(struct kelp_chaos_target *target, const struct kelp
     return kelp_chaos_split_renew(split, undo->process.pid, reterr);
 }
 
-/* A process that is held; it goes to the undo, or is let go. */
+/* Hit a stopped process; it is passed to the undo, or continued. */
 static kelp_status do_to_process(struct kelp_chaos_target *target, struct kelp_chaos_try *attempt,
                                  struct kelp_chaos_process *process, struct kelp_error *reterr)
 {
@@ -230,7 +230,7 @@ static kelp_status do_to_process(struct kelp_chaos_target *target, struct kelp_c
     return KELP_OK;
 }
 
-/* Are there so few that nobody is spared, whenever it is asked for? */
+/* Whether so few processes are left that none can ever be spared. */
 static bool none_to_spare(const struct kelp_chaos_target *target, const char *name, uint64_t now_ms)
 {
     const Kelp__V1__StatusReply *status = fresh_status(target, now_ms);
@@ -243,8 +243,8 @@ static bool none_to_spare(const struct kelp_chaos_target *target, const char *na
                   : status->targets->shards <= (target->replicas > 1 ? target->replicas : 1);
 }
 
-/* A process that is held; it goes to the undo once it is asked to go, or is let go. A refusal that
- * stands as long as the size does counts as done. */
+/* Ask a stopped process to leave; it is passed to the undo once asked, or continued. A refusal that
+ * lasts as long as the size counts as done. */
 static void drain(struct kelp_chaos_target *target, struct kelp_chaos_try *attempt,
                   struct kelp_chaos_process *process)
 {
@@ -295,9 +295,9 @@ static kelp_status do_to_etcd(struct kelp_chaos_target *target, struct kelp_chao
         return KELP_OK;
     }
     status = kelp_chaos_process_hold(pid, &process);
-    return status == KELP_OK
-               ? do_to_process(target, attempt, &process, reterr)
-               : kelp_fail(reterr, status, "etcd cannot be held: %s", kelp_status_text(status));
+    return status == KELP_OK ? do_to_process(target, attempt, &process, reterr)
+                             : kelp_fail(reterr, status, "cannot stop etcd for a fault: %s",
+                                         kelp_status_text(status));
 }
 
 /* One fault of the disk at a time: the control file holds one. */
@@ -320,7 +320,7 @@ static void do_to_disk(struct kelp_chaos_target *target, struct kelp_chaos_try *
     }
 }
 
-/* A shard is hit: does each partition keep a replica? */
+/* Whether each partition keeps a replica when a shard is hit. */
 static void note_hit(struct kelp_chaos_target *target, struct kelp_chaos_try *attempt)
 {
     const Kelp__V1__StatusReply *status = fresh_status(target, attempt->now_ms);
@@ -420,7 +420,7 @@ kelp_status kelp_chaos_target_do(struct kelp_chaos_target *target, struct kelp_c
 
 /* ---- undoing ------------------------------------------------------------------------------- */
 
-/* What it took is let go; the last undo takes its place. */
+/* Release what the undo holds; the last undo takes its place. */
 static kelp_status remove_undo(struct kelp_chaos_target *target, uint32_t index,
                                struct kelp_error *reterr)
 {
@@ -445,7 +445,7 @@ static kelp_status remove_undo(struct kelp_chaos_target *target, uint32_t index,
 static void remove_undos(struct kelp_chaos_target *target)
 {
     while (target->undo_count > 0) {
-        /* What stays cut off are ports of processes that are killed next. */
+        /* Ports that stay cut off belong to processes that are killed next. */
         kelp_status status = remove_undo(target, target->undo_count - 1, NULL);
         (void)status;
     }
@@ -510,7 +510,7 @@ int kelp_chaos_target_wait_ms(const struct kelp_chaos_target *target, uint64_t n
         const struct kelp_chaos_undo *undo = &target->undos[i];
         uint64_t at_ms = undo->split && undo->renew_ms < undo->at_ms ? undo->renew_ms : undo->at_ms;
         bool looked_at = undo->kind == KELP_CHAOS_UNDO_DISK || undo->kind == KELP_CHAOS_UNDO_GONE;
-        if (at_ms <= now_ms) { /* what is waited for is looked at now and then */
+        if (at_ms <= now_ms) { /* how often the awaited state is checked */
             at_ms = looked_at ? now_ms + KELP_CHAOS_RENEW_MS : now_ms;
         }
         most = at_ms - now_ms < (uint64_t)most ? (int)(at_ms - now_ms) : most;

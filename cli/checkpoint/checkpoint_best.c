@@ -137,8 +137,8 @@ kelp_status kelp_checkpoints_best(const struct kelp_checkpoints *list,
                ? KELP_OK
                : kelp_fail(reterr, KELP_ERR_NOT_FOUND,
                            "the best %s (%.6g) was that of step %" PRIu64
-                           ", of which there is no checkpoint; kelp checkpoint ls has those that "
-                           "there are; checkpoint.epochs: 1 with checkpoint.keep_best: 1 and "
+                           ", of which there is no checkpoint; kelp checkpoint ls lists those that "
+                           "exist; checkpoint.epochs: 1 with checkpoint.keep_best: 1 and "
                            "checkpoint.metric: %s keeps the best, unless an epoch takes less time "
                            "than writing one",
                            best.name, best.value, best.step, best.name);

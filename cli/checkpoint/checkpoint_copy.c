@@ -132,7 +132,7 @@ kelp_status kelp_checkpoint_copy(const struct kelp_checkpoint *checkpoint, const
     }
     if (status == KELP_OK && access(path, F_OK) == 0) {
         status = kelp_fail(reterr, KELP_ERR_EXISTS,
-                           "'%s' is there already: the run has that checkpoint (kelp checkpoint rm "
+                           "'%s' exists: the run has that checkpoint already (kelp checkpoint rm "
                            "%s removes it)",
                            path, checkpoint->name);
     }

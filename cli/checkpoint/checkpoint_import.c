@@ -41,7 +41,7 @@ static kelp_status open_source(const char *path, struct kelp_checkpoint *ret_che
     }
     if (!S_ISDIR(info.st_mode)) {
         return kelp_fail(reterr, KELP_ERR_INVALID,
-                         "'%s' is no folder: a checkpoint is a folder such as "
+                         "'%s' is not a folder: a checkpoint is a folder such as "
                          "checkpoints/step-1500.g2 (unpack an archive first); with weights alone, "
                          "kelp train JOB --set model.init=FILE begins a run",
                          path);
@@ -58,8 +58,7 @@ static kelp_status open_source(const char *path, struct kelp_checkpoint *ret_che
     }
     return kelp_fail(
         reterr, status,
-        "'%s' is no checkpoint: one has a name such as step-1500.g2, and manifest.json "
-        "in it",
+        "'%s' is not a checkpoint, which is a folder such as step-1500.g2 with a manifest.json",
         path);
 }
 
@@ -98,9 +97,9 @@ static kelp_status check_job(const struct kelp_job_file *theirs, const char *run
         return status;
     }
     if (strcmp(kelp_job_file_job(ours)->name, kelp_job_file_job(theirs)->name) != 0) {
-        status =
-            kelp_fail(reterr, KELP_ERR_MISMATCH, "the checkpoint is of job '%s', the run of '%s'",
-                      kelp_job_file_job(theirs)->name, kelp_job_file_job(ours)->name);
+        status = kelp_fail(reterr, KELP_ERR_MISMATCH,
+                           "the checkpoint is of job '%s', but the run is of '%s'",
+                           kelp_job_file_job(theirs)->name, kelp_job_file_job(ours)->name);
         goto destroy_ours;
     }
     status = kelp_job_compare(theirs, ours, &differences, reterr);
@@ -109,9 +108,9 @@ static kelp_status check_job(const struct kelp_job_file *theirs, const char *run
     }
     if (differences.refused > 0 && !force) {
         kelp_job_differences_text(&differences, false, text, sizeof(text));
-        status =
-            kelp_fail(reterr, KELP_ERR_MISMATCH,
-                      "the run's job is not the checkpoint's: %s; --force imports it anyway", text);
+        status = kelp_fail(
+            reterr, KELP_ERR_MISMATCH,
+            "the run's job differs from the checkpoint's: %s; --force imports it anyway", text);
     }
     kelp_job_differences_fini(&differences);
 destroy_ours:

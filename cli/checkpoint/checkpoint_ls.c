@@ -65,7 +65,7 @@ static const struct kelp_program ls_program = {
 
 static const struct kelp_program show_program = {
     .name = "kelp checkpoint show",
-    .summary = "tells all about one checkpoint, the newest without a name",
+    .summary = "shows all about one checkpoint; without a name, the newest",
     .positional = "[NAME|FOLDER]",
     .positional_max = 1,
     .examples = "  kelp checkpoint show\n"

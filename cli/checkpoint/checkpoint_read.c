@@ -68,7 +68,7 @@ static kelp_status read_manifest(struct kelp_checkpoint *checkpoint, struct kelp
     return status;
 }
 
-/* Path and name of a checkpoint that may be there. */
+/* Path and name of a checkpoint that may exist. */
 static kelp_status set_path(struct kelp_checkpoint *checkpoint, const char *path,
                             struct kelp_error *reterr)
 {
@@ -85,7 +85,7 @@ static kelp_status set_path(struct kelp_checkpoint *checkpoint, const char *path
     const char *slash = strrchr(checkpoint->path, '/');
     const char *name = slash ? slash + 1 : checkpoint->path;
     if (!kelp_folder_name_valid(name)) {
-        return kelp_fail(reterr, KELP_ERR_NOT_FOUND, "'%s' is no folder of a checkpoint", path);
+        return kelp_fail(reterr, KELP_ERR_NOT_FOUND, "'%s' is not a checkpoint's folder", path);
     }
     memcpy(checkpoint->name, name, strlen(name) + 1); /* a valid name fits */
     return KELP_OK;
@@ -337,7 +337,7 @@ struct loading {
     uint32_t faults;
 };
 
-/* The bytes are what was written; do they mean a state of this version? */
+/* The bytes are intact: check whether they mean a state of this version. */
 static kelp_status unpack_control(struct loading *loading, const unsigned char *bytes,
                                   struct kelp_error *reterr)
 {
@@ -387,7 +387,7 @@ static kelp_status read_part(struct kelp_snapshot_reader *reader, struct loading
     return status;
 }
 
-/* Has the run removed it while it was read? It goes under another name first. */
+/* Whether the run removed the checkpoint while it was read. A removal renames it first. */
 static bool gone(const struct kelp_checkpoint *checkpoint)
 {
     char path[KELP_RUN_PATH_MAX + 256];

@@ -112,8 +112,8 @@ static int lock(const struct kelp_options *given, struct kelp_run_dir *ret_run,
     if (status == KELP_ERR_BUSY) {
         return kelp_complain(
             KELP_EXIT_USAGE,
-            "run '%s' is still running: it keeps what checkpoint.keep_last and keep_best "
-            "say; stop it before you remove others",
+            "run '%s' is still running: it keeps the checkpoints that checkpoint.keep_last and "
+            "keep_best ask for; stop it before you remove others",
             run_path);
     }
     if (status != KELP_OK) {

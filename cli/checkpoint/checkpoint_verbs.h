@@ -10,7 +10,7 @@
 /* `kelp checkpoint VERB`; ends with NULL. */
 extern const struct kelp_verb *const kelp_checkpoint_verbs[];
 
-#define KELP_CHECKPOINT_OPTION_RUN    KELP_VERB_RUN(NULL, "folder of the run; else runs/latest")
+#define KELP_CHECKPOINT_OPTION_RUN    KELP_VERB_RUN(NULL, "folder of the run (default: runs/latest)")
 #define KELP_CHECKPOINT_OPTION_OUTPUT KELP_VERB_OUTPUT("lines for people, or one JSON object")
 
 extern const struct kelp_verb kelp_checkpoint_verb_ls;

@@ -44,7 +44,7 @@ static kelp_status of_end(const char *run_path, struct kelp_plan *ret_plan,
     if (status == KELP_ERR_NOT_FOUND) {
         return kelp_fail(reterr, status,
                          "run '%s' has neither a checkpoint nor a " KELP_RUN_PLAN
-                         " yet: nobody knows what tensors its program has",
+                         " yet: the tensors of its program are not known",
                          run_path);
     }
     if (status == KELP_OK) {

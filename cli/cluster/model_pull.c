@@ -190,8 +190,8 @@ static kelp_status open_shards(struct pull *pull, struct kelp_error *reterr)
     return status;
 }
 
-/* Ask one shard for those of its partitions that are wanted: all (PULL_CURRENT), or those whose
- * label is not the target. */
+/* Ask one shard for its partitions: for all (PULL_CURRENT), or for those whose label is not the
+ * target. */
 static kelp_status ask_shard(struct pull *pull, uint32_t shard, bool current, uint64_t target,
                              struct kelp_error *reterr)
 {

@@ -204,11 +204,11 @@ kelp_status kelp_run_choose(const char *typed, char ret_path[KELP_RUN_PATH_MAX +
         }
         if (typed) {
             return kelp_fail(reterr, KELP_ERR_NOT_FOUND,
-                             "'%s' is no run folder: there is no job.yaml of a run in it", typed);
+                             "'%s' is not a run folder: it has no job.yaml of a run", typed);
         }
         return kelp_fail(reterr, KELP_ERR_NOT_FOUND,
                          "there is no run at " KELP_RUN_LATEST
-                         " in this folder; name a run folder, or start one by kelp train JOB.yaml");
+                         " in this folder; name a run folder, or start a run: kelp train JOB.yaml");
     }
     return kelp_run_dir_resolve(path, ret_path, reterr);
 }

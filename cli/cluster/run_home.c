@@ -103,7 +103,7 @@ static kelp_status refuse(const struct kelp_run_home *place, const char *path, b
 
     return place->apart
                ? kelp_fail(reterr, KELP_ERR_MISMATCH,
-                           "'%.200s' is no folder of this run: %s; hosts share none, so name by "
+                           "'%.200s' is not a folder of this run: %s; hosts share none, so name by "
                            "--run the one that kelp node has on this host%s%s",
                            path, wrong, place->host[0] ? "; the leader's is on host " : "",
                            place->host)

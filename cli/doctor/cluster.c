@@ -186,8 +186,8 @@ static void tell_users(struct kelp_doctor_cluster *cluster)
     const bool users = kelp_etcd_has_login(kelp_job_client_etcd(cluster->client));
 
     kelp_findings_add(cluster->findings, "etcd", KELP_FINDING_OK,
-                      users ? "it has users, and has let this one in"
-                            : "it has no users: who reaches it may write every key");
+                      users ? "it has users, and accepted this one"
+                            : "it has no users: anybody who can reach it may write every key");
 }
 
 bool kelp_doctor_keys(struct kelp_doctor_cluster *cluster, struct kelp_error *reterr)

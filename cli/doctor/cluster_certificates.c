@@ -42,7 +42,7 @@ static void tell_time(struct kelp_doctor_cluster *cluster, const char *what,
                           "that of %s has ended: %s (kelp certs issue)", what, until);
     } else if (now_s < certificate->from_s) {
         kelp_findings_add(cluster->findings, CHECK, KELP_FINDING_PROBLEM,
-                          "that of %s has not begun by this host's clock: %s", what, from);
+                          "that of %s is not valid yet by this host's clock: %s", what, from);
     } else if (kelp_certificate_ends_soon(certificate, now_s)) {
         kelp_findings_add(cluster->findings, CHECK, KELP_FINDING_WARNING,
                           "that of %s ends soon: %s (kelp certs issue)", what, until);

@@ -60,7 +60,7 @@ static void ask_member(const struct kelp_doctor_cluster *cluster, struct kelp_do
         member->error = (struct kelp_error){.status = KELP_OK};
         member->round_trip_us = kelp_doctor_median(us, count);
     } else if (member->error.status == KELP_OK) {
-        (void)kelp_fail(&member->error, KELP_ERR_TIMEOUT, "not asked: the time was over");
+        (void)kelp_fail(&member->error, KELP_ERR_TIMEOUT, "not asked: the time was up");
     }
 }
 
@@ -140,7 +140,7 @@ static void find_members(struct kelp_doctor_cluster *cluster,
     kelp_etcd_close(client);
     if (status != KELP_OK) {
         kelp_findings_add(cluster->findings, CHECK, KELP_FINDING_WARNING,
-                          "which members it has is not known: %.250s", error.text);
+                          "its members are not known: %.250s", error.text);
         return;
     }
     for (size_t i = 0; i < members->count; i++) {
@@ -164,7 +164,7 @@ static void tell_member(struct kelp_doctor_cluster *cluster,
     } else if (member->round_trip_us > ROUND_TRIP_US_MAX) {
         kelp_findings_add(cluster->findings, CHECK, KELP_FINDING_WARNING,
                           "%s at %s answers in %.0f ms: over %d ms, a tenth of the leader's lease, "
-                          "leaders are lost for nothing",
+                          "so a leader may lose its lease for no other reason",
                           name, member->url, (double)member->round_trip_us / 1000,
                           ROUND_TRIP_US_MAX / 1000);
     } else {
@@ -231,10 +231,10 @@ static void tell_encryption(struct kelp_doctor_cluster *cluster)
     if (strncmp(member->url, "https://", 8) == 0) {
         kelp_findings_add(cluster->findings, CHECK, KELP_FINDING_OK,
                           cluster->certs ? "encrypted, and both sides show a certificate"
-                                         : "encrypted; it asks nobody for a certificate");
+                                         : "encrypted; it asks no client for a certificate");
     } else {
         kelp_findings_add(cluster->findings, CHECK, KELP_FINDING_OK,
-                          "not encrypted: it is on this host alone");
+                          "not encrypted: it is on this host only");
     }
 }
 

@@ -50,7 +50,7 @@ static void tell_missing(struct kelp_doctor_cluster *cluster, const struct one *
     const bool mapped = strcmp(one->named, one->here) != 0;
 
     kelp_findings_add(cluster->findings, CHECK, KELP_FINDING_WARNING,
-                      "%s: %.120s is not on this host%s%.100s%s: right without workers here; "
+                      "%s: %.120s is not on this host%s%.100s%s: fine if no workers run here; "
                       "--map-path FROM=TO says where it is",
                       one->key, one->here, mapped ? " (the job has " : "", mapped ? one->named : "",
                       mapped ? ")" : "");
@@ -84,7 +84,7 @@ void kelp_doctor_files(struct kelp_doctor_cluster *cluster)
     list(cluster->file, it);
     if (!kelp_side_wait(look, it, kelp_clock_ms() + kelp_doctor_left(cluster))) {
         kelp_findings_add(cluster->findings, CHECK, KELP_FINDING_PROBLEM,
-                          "looking for the job's files does not end: a file system hangs (df, "
+                          "looking for the job's files does not finish: a file system hangs (df, "
                           "mount)");
         return; /* the look goes on, and has it */
     }

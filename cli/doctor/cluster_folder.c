@@ -70,7 +70,7 @@ static void tell_needs(struct kelp_doctor_cluster *cluster, uint64_t there, uint
     kelp_meter_size(needed, needed_text, sizeof(needed_text));
     if (needed == 0) {
         kelp_findings_add(cluster->findings, SPACE, KELP_FINDING_OK,
-                          "%s free; what a checkpoint takes is known once a worker has joined",
+                          "%s free; the size of a checkpoint is known once a worker has joined",
                           free_text);
         return;
     }
@@ -116,13 +116,13 @@ static void tell(struct kelp_doctor_cluster *cluster, const struct folder_look *
 
     if (it->status != KELP_OK && it->missing && !it->typed && here) {
         kelp_findings_add(cluster->findings, CHECK, KELP_FINDING_PROBLEM,
-                          "%.200s is not on this host, and %s runs here: mount it, or name its "
-                          "path here by --run",
+                          "%.200s is not on this host, but %s runs here: mount it, or give its "
+                          "path here with --run",
                           it->path, here->id);
     } else if (it->status != KELP_OK && it->missing && !it->typed) {
         kelp_findings_add(cluster->findings, CHECK, KELP_FINDING_WARNING,
-                          "%.200s is not on this host: right for workers alone; for coordinators "
-                          "and shards mount it, or name its path here by --run",
+                          "%.200s is not on this host: fine if only workers run here; for "
+                          "coordinators and shards mount it, or give its path here with --run",
                           it->path);
     } else if (it->status != KELP_OK) {
         kelp_findings_add(cluster->findings, CHECK, KELP_FINDING_PROBLEM, "%.380s", it->error.text);

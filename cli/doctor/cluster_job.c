@@ -45,10 +45,10 @@ static void tell_trouble(struct kelp_doctor_cluster *cluster, const Kelp__V1__St
         }
     }
     for (size_t i = 0; i < status->n_silent; i++) {
-        kelp_findings_add(cluster->findings, CHECK, KELP_FINDING_WARNING,
-                          "shard %s at %s is lost, and its process may still be there: kill and "
-                          "start it again",
-                          status->silent[i]->shard, status->silent[i]->address);
+        kelp_findings_add(
+            cluster->findings, CHECK, KELP_FINDING_WARNING,
+            "shard %s at %s is lost, but its process may still exist: kill and restart it",
+            status->silent[i]->shard, status->silent[i]->address);
     }
     if (status->checkpoint && status->checkpoint->error[0]) {
         kelp_findings_add(cluster->findings, CHECK, KELP_FINDING_WARNING,
@@ -98,6 +98,6 @@ void kelp_doctor_job(struct kelp_doctor_cluster *cluster)
         tell_key(cluster);
     } else {
         kelp_findings_add(cluster->findings, CHECK, KELP_FINDING_WARNING,
-                          "submitted, and not begun: no coordinator has led it yet");
+                          "submitted but not begun: no coordinator has led it yet");
     }
 }

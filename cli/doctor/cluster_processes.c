@@ -51,16 +51,16 @@ static void say_unconnected(struct kelp_doctor_process *process, int error)
 
     if (kind == KELP_ADDRESS_SOCKET && (error == ENOENT || error == ECONNREFUSED)) {
         say(process, KELP_FINDING_PROBLEM,
-            "nobody serves at that socket: it is gone, or on another host, and no other host "
-            "reaches it");
+            "nothing listens on that socket: it is gone, or on another host, where this one cannot "
+            "reach it");
     } else if (error == ECONNREFUSED && kind == KELP_ADDRESS_LOOPBACK) {
         say(process, KELP_FINDING_PROBLEM,
-            "connection refused: nobody listens there; it is loopback, which its own host alone "
-            "reaches");
+            "connection refused: nothing listens there; it is a loopback address, which only its "
+            "own host can reach");
     } else if (error == ECONNREFUSED) {
         say(process, KELP_FINDING_PROBLEM,
-            "connection refused: nobody listens there; a process that has died stays registered "
-            "for some seconds");
+            "connection refused: nothing listens there; a dead process stays registered for some "
+            "seconds");
     } else if (error == ETIMEDOUT) {
         say(process, KELP_FINDING_PROBLEM, "timed out: a firewall drops it, or its host is down");
     } else {
@@ -96,8 +96,8 @@ static void judge(const struct kelp_doctor_cluster *cluster, struct kelp_doctor_
             hello->id, hello->job);
     } else if (hello->incarnation != process->incarnation) {
         say(process, KELP_FINDING_PROBLEM,
-            "another start of it answers there: two processes have its name, or its entry in etcd "
-            "is an old one");
+            "another process of that name answers there: two have the name, or the entry in etcd "
+            "is old");
     }
 }
 
@@ -237,12 +237,12 @@ static void look_at(size_t index, void *user)
     const uint64_t end_ms = kelp_clock_ms() + left_ms;
 
     if (left_ms == 0) {
-        say(process, KELP_FINDING_WARNING, "not asked: the time was over (--timeout)");
+        say(process, KELP_FINDING_WARNING, "not asked: the time was up (--timeout)");
         return;
     }
     if (!kelp_address_is_target(process->address)) {
         say(process, KELP_FINDING_PROBLEM,
-            "its entry in etcd is damaged, or of another version: no address in numbers");
+            "its entry in etcd is damaged, or of another version: it has no numeric address");
         return;
     }
     int error = kelp_reach(process->address, left_ms, &process->here);
@@ -265,10 +265,10 @@ static void tell_count(struct kelp_doctor_cluster *cluster)
     const bool paused = cluster->over && strcmp(cluster->result, "paused") == 0;
     if (cluster->process_count == 0 && cluster->over && !paused) {
         kelp_findings_add(cluster->findings, CHECK, KELP_FINDING_OK,
-                          "none has registered: the job is over, and needs none");
+                          "none has registered, which is fine: the job is over");
     } else if (cluster->process_count == 0) {
         kelp_findings_add(cluster->findings, CHECK, KELP_FINDING_WARNING, "none has registered: %s",
-                          paused ? "the job is paused, and kelp node goes on with it"
+                          paused ? "the job is paused; kelp node continues it"
                                  : "no host runs kelp node for this job now");
     } else if (leaders == 0) {
         kelp_findings_add(cluster->findings, CHECK, KELP_FINDING_PROBLEM,

@@ -47,10 +47,11 @@ static void tell_version(struct kelp_doctor_cluster *cluster, size_t index)
     if (count > 1) {
         (void)snprintf(others, sizeof(others), " and %zu others", count - 1);
     }
-    kelp_findings_add(
-        cluster->findings, CHECK, same_number ? KELP_FINDING_WARNING : KELP_FINDING_PROBLEM,
-        "%s%s %s of %s, and this command of %s%s", process->id, others, count > 1 ? "are" : "is",
-        process->version, ours, same_number ? "" : ": all of a job must be of one version");
+    kelp_findings_add(cluster->findings, CHECK,
+                      same_number ? KELP_FINDING_WARNING : KELP_FINDING_PROBLEM,
+                      "%s%s %s of %s, and this command of %s%s", process->id, others,
+                      count > 1 ? "are" : "is", process->version, ours,
+                      same_number ? "" : ": all processes of a job must have the same version");
 }
 
 /* What shards compute with, which they compare when they register. */
@@ -66,10 +67,10 @@ static void tell_builds(struct kelp_doctor_cluster *cluster)
         }
         first = first ? first : process;
         if (strcmp(process->build, first->build) != 0) {
-            kelp_findings_add(cluster->findings, CHECK, KELP_FINDING_PROBLEM,
-                              "%s is of build %s, and %s of build %s: start the same kelp-ps for "
-                              "all shards",
-                              first->id, first->build, process->id, process->build);
+            kelp_findings_add(
+                cluster->findings, CHECK, KELP_FINDING_PROBLEM,
+                "%s is of build %s, but %s is of build %s: start the same kelp-ps for all shards",
+                first->id, first->build, process->id, process->build);
             return;
         }
     }

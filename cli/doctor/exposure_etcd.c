@@ -6,15 +6,16 @@ static void look_at_endpoint(const char *url, bool certified, struct kelp_findin
 {
     if (strncmp(url, "unix:", 5) == 0) {
         kelp_findings_add(findings, "etcd", KELP_FINDING_OK,
-                          "%s: only who can open its folder reaches it", url);
+                          "%s: only users who can open its folder reach it", url);
     } else if (strncmp(url, "https://", 8) == 0) {
         kelp_findings_add(findings, "etcd", certified ? KELP_FINDING_OK : KELP_FINDING_WARNING,
                           certified ? "%s: both sides show a certificate"
-                                    : "%s: it asks nobody for a certificate",
+                                    : "%s: it asks no client for a certificate",
                           url);
     } else {
-        kelp_findings_add(findings, "etcd", KELP_FINDING_PROBLEM,
-                          "%s: who reaches it steers the job, and names what is run", url);
+        kelp_findings_add(
+            findings, "etcd", KELP_FINDING_PROBLEM,
+            "%s: anybody who can reach it can steer the job, and choose the code that runs", url);
     }
 }
 
@@ -24,8 +25,9 @@ void kelp_exposure_etcd(const struct kelp_doctor_run *run, struct kelp_findings 
     char *rest = urls;
 
     if (!run->has_cluster) {
-        kelp_findings_add(findings, "etcd", KELP_FINDING_WARNING,
-                          "the run names none; daemons started by hand have theirs by --etcd");
+        kelp_findings_add(
+            findings, "etcd", KELP_FINDING_WARNING,
+            "the run names none; daemons that were started by hand got theirs from --etcd");
         return;
     }
     if (!run->running && run->cluster.private_etcd) {

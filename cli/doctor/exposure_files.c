@@ -49,10 +49,10 @@ static void look_at_run(const char *path, struct kelp_findings *findings)
                           "all users can read weights and logs in %.200s (mode %04o)", path,
                           mode_of(&about));
     } else if ((about.st_mode & S_IRWXG) != 0) {
-        kelp_findings_add(findings, "run folder", KELP_FINDING_OK,
-                          "you and the folder's group read %.200s (mode %04o); run.private: true "
-                          "is for you alone",
-                          path, mode_of(&about));
+        kelp_findings_add(
+            findings, "run folder", KELP_FINDING_OK,
+            "you and the folder's group read %.200s (mode %04o); run.private: true keeps it to you",
+            path, mode_of(&about));
     } else {
         kelp_findings_add(findings, "run folder", KELP_FINDING_OK, "you alone (mode %04o)",
                           mode_of(&about));
@@ -106,7 +106,7 @@ void kelp_exposure_sockets(const struct kelp_doctor_run *run, struct kelp_findin
                           mode_of(&about));
     } else {
         kelp_findings_add(findings, "sockets", KELP_FINDING_OK,
-                          "the run's processes meet in %s, which you alone can open", path);
+                          "the run's processes meet in %s, which only you can open", path);
     }
 }
 
@@ -146,8 +146,8 @@ static void look_at_authority(const char *operator_folder, struct kelp_findings 
     }
     if (look_at_key(folder, "ca-key.pem", "the authority", findings)) {
         kelp_findings_add(findings, "keys", KELP_FINDING_WARNING,
-                          "the key of the authority lies beside the run's, in %.250s: keep it on a "
-                          "machine that takes no part",
+                          "the authority's key is next to the run's keys, in %.250s: keep it on a "
+                          "machine that takes no part in the job",
                           folder);
     }
 }
@@ -204,15 +204,15 @@ static void look_at_program(const struct kelp_job *job, struct kelp_findings *fi
                           strerror(errno));
     } else if (others_write(&about)) {
         kelp_findings_add(findings, "library", KELP_FINDING_PROBLEM,
-                          "%s: %.250s is run as you, and others can write it", key, path);
+                          "%s: %.250s runs as you, but others can write it", key, path);
     } else if (!kelp_program_is_known(job)) {
-        kelp_findings_add(findings, "library", KELP_FINDING_WARNING,
-                          "%s: %.250s is a program that you have not named: commands ask for "
-                          "--allow-plugin",
-                          key, path);
+        kelp_findings_add(
+            findings, "library", KELP_FINDING_WARNING,
+            "%s: %.250s is a program that you have not allowed: commands ask for --allow-plugin",
+            key, path);
     } else {
         kelp_findings_add(findings, "library", KELP_FINDING_OK,
-                          "%s: %.250s is a program that you have named", key, path);
+                          "%s: %.250s is a program that you have allowed", key, path);
     }
 }
 
@@ -231,17 +231,18 @@ void kelp_exposure_library(const struct kelp_doctor_run *run, struct kelp_findin
     } else if (run->job->model.plugin_sha256[0] == '\0') {
         kelp_findings_add(findings, "library",
                           others_write(&about) ? KELP_FINDING_PROBLEM : KELP_FINDING_WARNING,
-                          "model.plugin: %.250s is code that runs as you, and the job does not say "
-                          "which (model.plugin_sha256)%s",
+                          "model.plugin: %.250s is code that runs as you, but the job does not fix "
+                          "its contents (model.plugin_sha256)%s",
                           path, others_write(&about) ? "; others can write it" : "");
     } else if (!kelp_plugin_is_known(run->job->model.plugin_sha256)) {
         kelp_findings_add(findings, "library", KELP_FINDING_WARNING,
-                          "model.plugin: %.250s is code that you have not named: commands ask for "
-                          "--allow-plugin",
+                          "model.plugin: %.250s is code that you have not allowed: commands ask "
+                          "for --allow-plugin",
                           path);
     } else {
-        kelp_findings_add(findings, "library", KELP_FINDING_OK,
-                          "model.plugin: %.250s is code that you have named, and no other is taken",
-                          path);
+        kelp_findings_add(
+            findings, "library", KELP_FINDING_OK,
+            "model.plugin: %.250s is code that you have allowed, and no other code is accepted",
+            path);
     }
 }

@@ -26,12 +26,12 @@ static void add_port(const struct kelp_proc *proc, const struct kelp_proc_port *
 
     if (asks(proc)) {
         kelp_findings_add(findings, "ports", KELP_FINDING_OK,
-                          "%s listens at %s: who connects needs a certificate", id, port->address);
+                          "%s listens at %s: clients need a certificate", id, port->address);
     } else {
         kelp_findings_add(findings, "ports", KELP_FINDING_PROBLEM,
                           "%s listens at %s: %s can connect", id, port->address,
                           port->loopback ? "every user of this machine"
-                                         : "everybody who reaches the port");
+                                         : "anybody who can reach the port");
     }
 }
 
@@ -78,7 +78,7 @@ void kelp_exposure_ports(const struct kelp_doctor_run *run, struct kelp_findings
                           "no process of the run is on this machine");
     } else if (ports == 0) {
         kelp_findings_add(findings, "ports", KELP_FINDING_OK,
-                          "none of the %zu processes listens at a port", count);
+                          "none of the %zu processes listens on a port", count);
     }
 }
 
@@ -95,10 +95,10 @@ static void look_at_cores(struct kelp_findings *findings)
         kelp_findings_add(findings, "core files", KELP_FINDING_OK, "a crash writes none");
     } else if (pattern[0] == '|') {
         kelp_findings_add(findings, "core files", KELP_FINDING_WARNING,
-                          "a crash hands memory, with weights, to %.200s", pattern + 1);
+                          "a crash passes memory, including weights, to %.200s", pattern + 1);
     } else {
         kelp_findings_add(findings, "core files", KELP_FINDING_WARNING,
-                          "a crash writes memory, with weights, to %.200s; ulimit -c 0 "
+                          "a crash writes memory, including weights, to %.200s; ulimit -c 0 "
                           "prevents it",
                           pattern);
     }
@@ -113,8 +113,8 @@ static void look_at_files(struct kelp_findings *findings)
     }
     if (limit.rlim_max != RLIM_INFINITY && limit.rlim_max < FILES_ENOUGH) {
         kelp_findings_add(findings, "open files", KELP_FINDING_WARNING,
-                          "at most %llu of a process (ulimit -Hn): few connections are enough to "
-                          "keep others out; %d is better",
+                          "at most %llu per process (ulimit -Hn): a few connections can keep "
+                          "others out; %d is better",
                           (unsigned long long)limit.rlim_max, FILES_ENOUGH);
     } else {
         kelp_findings_add(findings, "open files", KELP_FINDING_OK,

@@ -84,7 +84,7 @@ bool kelp_peer_judge(const struct kelp_peer *peer, enum kelp_role role, const ch
                      int64_t now_s, char *text, size_t text_bytes)
 {
     const struct kelp_certificate *its = &peer->certificate;
-    char date[KELP_CERTIFICATE_DATE_BYTES], name[KELP_SPIFFE_MAX + 1] = "nobody of Kelp";
+    char date[KELP_CERTIFICATE_DATE_BYTES], name[KELP_SPIFFE_MAX + 1] = "no process of Kelp";
 
     if (!peer->has_certificate) {
         return false;
@@ -96,13 +96,13 @@ bool kelp_peer_judge(const struct kelp_peer *peer, enum kelp_role role, const ch
         const bool over = now_s > its->until_s;
         kelp_certificate_date(over ? its->until_s : its->from_s, date);
         (void)snprintf(text, text_bytes, "its certificate %s by this host's clock: %s",
-                       over ? "has ended" : "has not begun", date);
+                       over ? "has ended" : "is not valid yet", date);
     } else if (peer->trouble[0] != '\0') {
         (void)snprintf(text, text_bytes,
                        "its certificate is of another authority than ca.pem of --certs (%.150s)",
                        peer->trouble);
     } else if (!its->has_name || its->name.role != role || strcmp(its->name.job, job) != 0) {
-        (void)snprintf(text, text_bytes, "it is %s there, and not a %s of job %.63s", name,
+        (void)snprintf(text, text_bytes, "its certificate names %s, not a %s of job %.63s", name,
                        kelp_role_names[role], job);
     } else {
         return false;

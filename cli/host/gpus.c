@@ -35,8 +35,8 @@ kelp_status kelp_gpus_parse(const char *what, const char *text, struct kelp_gpus
         size_t bytes = strcspn(at, ",");
         if (!is_name(at, bytes)) {
             return kelp_fail(reterr, KELP_ERR_INVALID,
-                             "%s '%.200s': numbers or names of GPUs are expected, such as 0,1",
-                             what, text);
+                             "%s '%.200s': expected numbers or names of GPUs, such as 0,1", what,
+                             text);
         }
         if (ret_gpus->count == KELP_GPUS_MAX) {
             return kelp_fail(reterr, KELP_ERR_LIMIT, "%s: a host has at most %d GPUs", what,

@@ -168,8 +168,8 @@ static kelp_status refuse_taken(const struct kelp_hosts *hosts,
     bool here = strcmp(other->kernel, hosts->own.kernel) == 0;
 
     return kelp_fail(reterr, here ? KELP_ERR_EXISTS : KELP_ERR_BUSY,
-                     "host '%s' runs job '%s' already (kelp node, process %u %s): a host has one, "
-                     "and each host its own name, by --host",
+                     "host '%s' runs job '%s' already (kelp node, process %u %s): a host runs one, "
+                     "and each host needs its own name (--host)",
                      other->host, hosts->job, other->pid,
                      here ? "of this machine" : "of another machine or container");
 }

@@ -23,8 +23,8 @@ static kelp_status set_address(struct kelp_manager *manager, const char *name,
     if ((name[0] != '/' && name[0] != '@') || length < 2 ||
         length >= sizeof(manager->address.sun_path)) {
         return kelp_fail(reterr, KELP_ERR_INVALID,
-                         "NOTIFY_SOCKET '%.120s' is no socket of a service manager: a path, or '@' "
-                         "and a name, is expected",
+                         "NOTIFY_SOCKET '%.120s' is not a socket of a service manager: expected a "
+                         "path, or '@' and a name",
                          name);
     }
     manager->address.sun_family = AF_UNIX;

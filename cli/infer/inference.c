@@ -24,8 +24,8 @@
 #include "common/etcd/etcd.h"
 #include "worker/model/model.h"
 
-/* Samples of a lane in one block: large enough that blocks cost nothing beside their samples, small
- * enough that a lost lane is computed again in no time. */
+/* Samples of a lane in one block: enough that the overhead of a block is small, few enough that a
+ * lost lane is quickly recomputed. */
 #define LANE_SAMPLES 1024u
 
 static const char *mode_name(const struct kelp_inference *inference)
@@ -49,8 +49,8 @@ static int exit_status_of(kelp_status status)
 
 /* ---- job and weights ----------------------------------------------------------------------- */
 
-/* What the job of the training must not bring along: it comes before the command line, so that
- * --set has the last word. */
+/* Settings that must not come from the training job. They are applied before the command line, so
+ * that --set wins. */
 static kelp_status set_defaults(struct kelp_inference *inference, struct kelp_error *reterr)
 {
     static const char *const splits[] = {"train", "val", "test"};
@@ -109,7 +109,7 @@ static kelp_status choose_folder(struct kelp_inference *inference, char path[KEL
                : kelp_fail(reterr, KELP_ERR_LIMIT, "the run folder's name is too long");
 }
 
-/* --set, which has the last word but on what makes this what was asked for. */
+/* Apply --set, which wins over everything but the keys that this command must set. */
 static kelp_status set_given(struct kelp_inference *inference, struct kelp_error *reterr)
 {
     const struct kelp_job *job = kelp_job_file_job(inference->file);
@@ -121,7 +121,7 @@ static kelp_status set_given(struct kelp_inference *inference, struct kelp_error
         return status;
     }
     if (job->run.mode != inference->mode) {
-        return kelp_fail(reterr, KELP_ERR_INVALID, "--set run.mode: kelp %s sets it itself",
+        return kelp_fail(reterr, KELP_ERR_INVALID, "--set run.mode: kelp %s sets it",
                          mode_name(inference));
     }
     if (inference->mode == KELP_RUN_PREDICT && job->run.part != inference->split) {
@@ -148,14 +148,14 @@ static kelp_status check_program(const struct kelp_inference *inference, struct 
         return KELP_OK;
     }
     if (inference->targets) {
-        return kelp_fail(reterr, KELP_ERR_INVALID,
-                         "--targets: the job's program has the data itself, and gives predictions "
-                         "alone");
+        return kelp_fail(
+            reterr, KELP_ERR_INVALID,
+            "--targets: the job's program has the data itself, and gives only predictions");
     }
     if (kelp_options_text(inference->given, "data")) {
         return kelp_fail(reterr, KELP_ERR_INVALID,
-                         "--data: the job's program has the data itself (%.300s); arguments reach "
-                         "it, by --set 'model.arguments=[...]'",
+                         "--data: the job's program has the data itself (%.300s); give it "
+                         "arguments with --set 'model.arguments=[...]'",
                          job->model.python[0] ? job->model.python : job->model.program);
     }
     return inference->trials.fault_count > 0
@@ -164,7 +164,7 @@ static kelp_status check_program(const struct kelp_inference *inference, struct 
                : KELP_OK;
 }
 
-/* --data: these rows, and no others of the job. */
+/* --data: use these rows, and no others of the job. */
 static kelp_status set_data(struct kelp_inference *inference, struct kelp_error *reterr)
 {
     const char *path = kelp_options_text(inference->given, "data");
@@ -211,7 +211,7 @@ static kelp_status check_data(const struct kelp_inference *inference,
         job->data.path[0] == '\0' && job->data.val_path[0] == '\0' &&
         job->data.test_path[0] == '\0') {
         return kelp_fail(reterr, KELP_ERR_INVALID,
-                         "%s names no data: give the rows to %s with --data PATH",
+                         "%s does not name its data: give the rows to %s with --data PATH",
                          kelp_verb_typed(inference->given), mode_name(inference));
     }
     return KELP_OK;
@@ -254,10 +254,10 @@ static kelp_status check_targets(const struct kelp_inference *inference, struct 
     const struct kelp_dataset_info *info = kelp_dataset_info(inference->dataset);
 
     if (inference->targets && info->no_targets[job->run.part]) {
-        return kelp_fail(reterr, KELP_ERR_INVALID,
-                         "--targets: the rows to predict have none; leave it out, or give data "
-                         "with them%s",
-                         job->data.kind == KELP_DATA_NPY ? " (data.test_target_path)" : "");
+        return kelp_fail(
+            reterr, KELP_ERR_INVALID,
+            "--targets: the rows to predict have none; omit it, or give data with targets%s",
+            job->data.kind == KELP_DATA_NPY ? " (data.test_target_path)" : "");
     }
     return KELP_OK;
 }
@@ -269,8 +269,8 @@ static uint64_t entries_of(const struct kelp_job *job, const struct kelp_plan *p
                                                    (uint64_t)(plan->samples[KELP_SPLIT_TEST] > 0);
 }
 
-/* Open the data and build the model, as the workers will do. What does not fit the machine, and
- * weights that do not fit the model, are told here and not by the processes. */
+/* Open the data and build the model, as the workers will do, so that a model that does not fit the
+ * machine, or weights that do not fit the model, are reported here and not by the processes. */
 static kelp_status open_data(struct kelp_inference *inference, struct kelp_error *reterr)
 {
     const struct kelp_job *job = kelp_job_file_job(inference->file);
@@ -291,7 +291,7 @@ static kelp_status open_data(struct kelp_inference *inference, struct kelp_error
     return status == KELP_OK ? check_targets(inference, reterr) : status;
 }
 
-/* A program of one's own says what the job means. */
+/* The user's program tells what the job means. */
 static kelp_status open_program(struct kelp_inference *inference, const char *run_path,
                                 struct kelp_error *reterr)
 {
@@ -307,7 +307,7 @@ static kelp_status open_program(struct kelp_inference *inference, const char *ru
     return status;
 }
 
-/* Weights, and the job as it will run, once the folder has its name. */
+/* Set the weights, and the job as it will run, once the folder has its name. */
 static kelp_status settle(struct kelp_inference *inference, const struct kelp_sources *sources,
                           struct kelp_error *reterr)
 {
@@ -369,7 +369,7 @@ static kelp_status find_certs(struct kelp_inference *inference, struct kelp_erro
     return status;
 }
 
-/* All that can be told without making anything. */
+/* Everything that can be checked without creating anything. */
 static kelp_status prepare(struct kelp_inference *inference, struct kelp_sources *sources,
                            struct kelp_error *reterr)
 {
@@ -400,7 +400,7 @@ static kelp_status prepare(struct kelp_inference *inference, struct kelp_sources
     return status;
 }
 
-/* What earlier commands that were killed left beside our run, with nobody to come back for it. */
+/* Remove what killed commands left near our run and nobody will resume. */
 static void clear_beside(const char *run_path)
 {
     char folder[KELP_RUN_PATH_MAX + 1];
@@ -466,7 +466,7 @@ static int work(struct kelp_guard *guard, void *user)
     return kelp_launcher_run(&launch, guard, &inference->display, &inference->result);
 }
 
-/* The certificate of whoever gives the command; NULL: none. */
+/* The certificate of the user who gives the command; NULL: none. */
 static const char *own_certs(const struct kelp_inference *inference)
 {
     return inference->certs[0] ? inference->operator_certs : NULL;
@@ -525,7 +525,7 @@ static int launch(struct kelp_inference *inference)
     return KELP_EXIT_OK;
 }
 
-/* What is said of the job's key is meant of --data, where that set it. */
+/* If --data set the key, an error about the key is about --data. */
 static void name_option(const struct kelp_inference *inference, struct kelp_error *error)
 {
     static const char key[] = "data.test_path:", option[] = "--data:";

@@ -31,20 +31,20 @@
             "take the weights from this checkpoint: a name of kelp checkpoint ls, newest, best, "  \
             "or a folder"),                                                                        \
         KELP_VERB_TEXT("data", "PATH", NULL,                                                       \
-                       "other data to use, all of it: a file, a pattern of files or a folder of "  \
-                       "images; the training data are not read"),                                  \
+                       "use all of this data instead of the job's: a file, a pattern of files or " \
+                       "a folder of images; the training data is not read"),                       \
         KELP_VERB_ALLOW_PLUGIN,                                                                    \
         KELP_VERB_NUMBER("workers", RANGE, 1, 1024, NULL, NULL,                                    \
                          "N or MIN:MAX workers (job key cluster.workers)"),                        \
         KELP_VERB_SHARDS(NULL, "parameter-server shards (job key cluster.shards)"),                \
         KELP_VERB_SET(NULL, "set a job key, such as data.test_path=new.csv"),                      \
-        KELP_VERB_RUN(NULL, "folder for the logs and the result; else runs/NAME-VERB-TIME"),       \
+        KELP_VERB_RUN(NULL, "folder for logs and result (default: runs/NAME-VERB-TIME)"),          \
         KELP_VERB_ETCD("Cluster", "use this etcd instead of a private one"),                       \
         KELP_VERB_JOB_CERTS("Cluster",                                                             \
-                            "mutual TLS to etcd and between the processes: a folder as kelp "      \
-                            "certs issues it for the job JOB-VERB, such as etth1-predict"),        \
+                            "use mutual TLS to etcd and between the processes; the folder was "    \
+                            "made by kelp certs for the job JOB-VERB, such as etth1-predict"),     \
         KELP_VERB_ETCD_PROGRAM("Cluster"),                                                         \
-        KELP_VERB_LOG_LEVEL("Cluster", "least important lines in the folder's logs/"),             \
+        KELP_VERB_LOG_LEVEL("Cluster", "lowest level that is written to the folder's logs/"),      \
         KELP_VERB_FAULT("make the first start of a process fail, such as worker-1:kill@version=3")
 
 struct kelp_inference {

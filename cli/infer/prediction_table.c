@@ -33,7 +33,7 @@ struct writer {
     enum kelp_split split;
     FILE *out;
     char temporary[PATH_BYTES];
-    uint64_t values; /* of a sample; 0 until the first part was read */
+    uint64_t values; /* numbers of a sample; 0 until the first part was read */
     enum meaning meaning;
     uint32_t quantiles; /* 1 without */
     uint64_t rows;      /* of a sample's target: steps ahead */
@@ -45,7 +45,7 @@ struct writer {
 
 /* ---- what it is ---------------------------------------------------------------------------- */
 
-/* A program's predictions are rows of numbers as they are. */
+/* A program's predictions are plain rows of numbers. */
 static void decide_plain(struct writer *writer)
 {
     writer->plain.shape.target = (struct kelp_sample_tensor){.rank = 1, .dims = {writer->values}};
@@ -346,7 +346,7 @@ static kelp_status write_sample(struct writer *writer, uint64_t sample, float *v
     } else {
         write_npy_sample(writer, values);
     }
-    /* Checked for each sample, so that a full disk is reported early. */
+    /* Check after each sample, so that a full disk is reported early. */
     return ferror(writer->out) ? kelp_files_error(errno, "write", writer->temporary, reterr)
                                : KELP_OK;
 }
@@ -404,8 +404,7 @@ static kelp_status join_block(struct writer *writer, const struct kelp_control_w
     return status;
 }
 
-/* All entries of the job, from its first control state on: the same that the cluster went through.
- */
+/* All entries of the job, from its first control state on: the same entries as in the cluster. */
 static kelp_status join(struct writer *writer, struct kelp_error *reterr)
 {
     const struct kelp_prediction_table *table = writer->table;

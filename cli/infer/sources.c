@@ -60,8 +60,7 @@ kelp_status kelp_sources_find_job(struct kelp_sources *sources, const struct kel
         sources->alone = true;
         return kelp_options_text(given, "weights") || kelp_options_text(given, "checkpoint")
                    ? kelp_fail(reterr, KELP_ERR_INVALID,
-                               "%s has weights already: leave out --weights and --checkpoint",
-                               typed)
+                               "%s has weights: omit --weights and --checkpoint", typed)
                    : use_file(sources, typed, reterr);
     }
     if (is_checkpoint_alone(given)) {
@@ -165,11 +164,11 @@ static kelp_status load_job_of_model(const struct kelp_sources *sources,
         return status; /* which names the file */
     }
     if (!text) {
-        return kelp_fail(reterr, KELP_ERR_INVALID,
-                         "%s: has weights alone, neither a job nor scales (" KELP_MODEL_CARD_KEY
-                         " in its metadata); name the run's folder or a job file, and this file "
-                         "with --weights",
-                         path);
+        return kelp_fail(
+            reterr, KELP_ERR_INVALID,
+            "%s: has only weights, neither a job nor scales (" KELP_MODEL_CARD_KEY
+            " in its metadata); give the run's folder or a job file, and this file with --weights",
+            path);
     }
     status = kelp_model_card_parse(text, strlen(text), &card, reterr);
     if (status != KELP_OK) {

@@ -74,14 +74,14 @@ static kelp_status read_columns(struct reading *reading, struct kelp_error *rete
     const char *only = kelp_csv_column(reading->csv, 0);
     if (count == 1 && strpbrk(only, ";\t|")) {
         return kelp_fail(reterr, KELP_ERR_FORMAT,
-                         "%s:1: the header has one column, '%.63s'; columns are separated by "
-                         "commas, with a point in numbers",
+                         "%s:1: the header has one column, '%.63s'; columns must be separated by "
+                         "commas, and numbers written with a point",
                          kelp_csv_name(reading->csv), only);
     }
     const char *value = value_in_header(reading->csv);
     if (value) {
         return kelp_fail(reterr, KELP_ERR_FORMAT,
-                         "%s:1: '%.63s' is a value; the first line must name the columns",
+                         "%s:1: '%.63s' is a value, but the first line must name the columns",
                          kelp_csv_name(reading->csv), value);
     }
     facts->columns = calloc(count, sizeof(*facts->columns));
@@ -266,7 +266,7 @@ kelp_status kelp_table_read(char *const *paths, uint32_t count, struct kelp_tabl
         status = read_file(&reading, paths[i], i == 0, reterr);
     }
     if (status == KELP_OK && facts.rows == 0) {
-        status = kelp_fail(reterr, KELP_ERR_INVALID, "%s: has no rows behind its header", paths[0]);
+        status = kelp_fail(reterr, KELP_ERR_INVALID, "%s: has no rows after its header", paths[0]);
     }
     measure_dates(&reading);
     free(reading.dates);

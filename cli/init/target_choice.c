@@ -135,11 +135,10 @@ static kelp_status find(const struct kelp_table_facts *facts, const char *name,
                          name, found->words_full ? "over " : "", found->words.count,
                          KELP_INIT_CLASSES_MAX);
     }
-    return kelp_fail(
-        reterr, KELP_ERR_INVALID,
-        "--target: column %s cannot be learnt: it needs a name of its own, and numbers "
-        "or words that differ from row to row",
-        name);
+    return kelp_fail(reterr, KELP_ERR_INVALID,
+                     "--target: column %s cannot be the target: it needs a unique name, and values "
+                     "that differ from row to row",
+                     name);
 }
 
 /* Numbers from min to max, each of which is there. */

@@ -32,8 +32,9 @@ static kelp_status fail_of_input(const struct kelp_children *children,
     kelp__child_log(children, child, path, sizeof(path));
     kelp_log_tail_read(path, child->log_from, reason, sizeof(reason));
     if (child->supervise.idle > 0) {
-        return kelp_fail(reterr, KELP_ERR_INVALID, "%s: the program ended and took no part%s%s",
-                         child->id, reason[0] ? "; its last line: " : "", reason);
+        return kelp_fail(reterr, KELP_ERR_INVALID,
+                         "%s: the program ended without joining the job%s%s", child->id,
+                         reason[0] ? "; its last line: " : "", reason);
     }
     return reason[0]
                ? kelp_fail(reterr, KELP_ERR_INVALID, "%s: %s", child->id, reason)
@@ -138,7 +139,7 @@ static void say_stays_away(struct kelp_children *children, const struct kelp_chi
         kelp__child_log(children, child, path, sizeof(path));
         kelp_log_tail_read(path, child->log_from, reason, sizeof(reason));
     }
-    kelp_display_say(children->options.display, "%s %s; it stays away%s%s", child->id, how,
+    kelp_display_say(children->options.display, "%s %s; it is not restarted%s%s", child->id, how,
                      reason[0] ? ": " : "", reason);
 }
 
@@ -201,7 +202,7 @@ kelp_status kelp__child_ended(struct kelp_children *children, struct kelp_child 
         }
         if (end.exited && end.exit_status == 0 && child->supervise.shard) {
             kelp_display_say(children->options.display,
-                             "%s has left in order; another one takes its place", child->id);
+                             "%s has left as asked; another one takes its place", child->id);
         } else if (delay_ms == 0) {
             kelp_display_say(children->options.display, "%s %s; it is started again", child->id,
                              how);

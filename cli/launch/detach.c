@@ -159,7 +159,7 @@ static int tell_end(pid_t pid, const struct reports *reports)
     if (reports->run_path[0] == '\0') { /* it has said all itself, if it could */
         return WIFEXITED(wait_status)
                    ? exit_status
-                   : kelp_complain(exit_status, "it was ended before there was a run");
+                   : kelp_complain(exit_status, "it was ended before the run began");
     }
     if (exit_status == KELP_EXIT_OK) {
         (void)printf("%s\n", reports->run_path);

@@ -35,7 +35,7 @@ static bool put_starting(struct kelp_launcher *launcher)
         kelp_job_client_close(client);
     }
     if (status != KELP_OK && launcher->again_retry_ms == 0) {
-        kelp_display_say(launcher->display, "etcd does not take yet that the run goes on: %s",
+        kelp_display_say(launcher->display, "cannot tell etcd yet that the run continues: %s",
                          error.text);
     }
     return status == KELP_OK;

@@ -53,7 +53,7 @@ kelp_status kelp_launcher_find_certs(const char *folder, const char *job,
 
     if (!real || strlen(real) > KELP_LAUNCH_CERTS_MAX) {
         free(real);
-        return kelp_fail(reterr, KELP_ERR_NOT_FOUND, "--certs: '%.300s' is no folder", folder);
+        return kelp_fail(reterr, KELP_ERR_NOT_FOUND, "--certs: '%.300s' is not a folder", folder);
     }
     for (size_t i = 0; i < KELP_ARRAY_COUNT(needs) && status == KELP_OK; i++) {
         status = needs[i].needed ? check(real, needs[i].role, job, reterr) : KELP_OK;

@@ -229,10 +229,11 @@ static kelp_status check_folder(const struct kelp_launcher *launcher, struct kel
 
     return kelp_run_dir_is_held(run) && kelp_run_dir_is_held(&launcher->node.held)
                ? KELP_OK
-               : kelp_fail(reterr, KELP_ERR_IO,
-                           "run folder '%s' was removed or replaced while the run went on; its job "
-                           "file, metrics and records are lost, only its end is there now",
-                           run->path);
+               : kelp_fail(
+                     reterr, KELP_ERR_IO,
+                     "run folder '%s' was removed or replaced while the run went on; its job file, "
+                     "metrics and records are lost, and it now holds only the end of the run",
+                     run->path);
 }
 
 /* What failed, when, and how to continue: etcd and result.json hold this text. */

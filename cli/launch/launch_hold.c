@@ -283,11 +283,12 @@ kelp_status kelp_launcher_check_checkpoints(struct kelp_job_client *client, cons
     const struct kelp_etcd_pair *newest =
         status == KELP_OK ? newest_manifest(&range, strlen(prefix)) : NULL;
     if (newest && read_folder(newest->value, folder) && is_elsewhere(run, folder)) {
-        status = kelp_fail(reterr, KELP_ERR_MISMATCH,
-                           "the newest checkpoint of job '%s' in etcd is %s, and '%s' has others "
-                           "without it: etcd knows another run, or an earlier state of this one; "
-                           "let it forget the job with kelp free, then resume",
-                           kelp_job_client_job(client), folder, run);
+        status =
+            kelp_fail(reterr, KELP_ERR_MISMATCH,
+                      "the newest checkpoint of job '%s' in etcd is %s, and '%s' has checkpoints, "
+                      "but not that one: etcd knows another run, or an earlier state of this one; "
+                      "remove the job from etcd with kelp free, then resume",
+                      kelp_job_client_job(client), folder, run);
     }
     kelp_etcd_range_fini(&range);
     return status;

@@ -40,7 +40,7 @@ static kelp_status refuse_others(struct kelp_launcher *launcher, struct kelp_err
     if (status == KELP_OK && list.count > 1) { /* we are one */
         kelp_hosts_names(&list, names, sizeof(names));
         status = kelp_fail(reterr, KELP_ERR_EXISTS,
-                           "job '%s' is run already, by %s: end that first, with kelp stop %s "
+                           "job '%s' is already run by %s: end that run first, with kelp stop %s "
                            "--etcd %.200s",
                            job, names, job, kelp__launch_etcd_url(launcher));
     }

@@ -104,7 +104,7 @@ void kelp__launch_node_hold(struct kelp_launcher *launcher, uint64_t now)
     kelp_run_dir_close(&node->held);
     node->hold_retry_ms = now + HOLD_RETRY_MS;
     if (!node->hold_told) {
-        kelp_display_say(launcher->display, "the run's folder cannot be held yet: %s", error.text);
+        kelp_display_say(launcher->display, "cannot lock the run's folder yet: %s", error.text);
         node->hold_told = true;
     }
 }
@@ -275,7 +275,7 @@ static int left(struct kelp_launcher *launcher)
     bool gave_up = kelp_guard_stage(launcher->guard) == KELP_GUARD_STOP;
 
     return gave_up ? set_outcome(launcher->result, KELP_EXIT_FAILED, "stopped",
-                                 "its time was over before all of its processes had left")
+                                 "its grace period ended before all of its processes had left")
                    : set_outcome(launcher->result, KELP_EXIT_OK, "left", "");
 }
 

@@ -142,7 +142,8 @@ static kelp_status write_all(struct kelp_job_client *client, const struct kelp_l
                                         .deadline_ms = KELP_LAUNCH_ETCD_MS},
         &done, NULL, reterr);
     return status == KELP_OK && !done
-               ? kelp_fail(reterr, KELP_ERR_BUSY, "job '%s' changed meanwhile: somebody uses it",
+               ? kelp_fail(reterr, KELP_ERR_BUSY,
+                           "job '%s' has changed meanwhile: somebody is using it",
                            launch->job->name)
                : status;
 }

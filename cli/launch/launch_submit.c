@@ -14,9 +14,9 @@
 
 #define CLUSTER_BYTES_MAX 8192 /* of cluster.json */
 
-/* etcd must hold this job, or one that this job may continue. That one is replaced: no process of
- * the run is up that could have read it. What our own etcd holds was compared in the run's folder,
- * and what a resume that did not take hold left counts for nothing. */
+/* etcd must hold this job, or a job that this one may continue, which is then replaced: no process
+ * of the run is alive that could have read it. For our own etcd the comparison was made in the
+ * run's folder, and what an unfinished resume left does not count. */
 static kelp_status renew_spec(struct kelp_job_client *client, const char *key,
                               const struct kelp_launch *launch, struct kelp_error *reterr)
 {
@@ -43,8 +43,8 @@ static kelp_status renew_spec(struct kelp_job_client *client, const char *key,
     return status;
 }
 
-/* What no generation was opened with is nobody's plan yet, and goes where workers say what it is.
- * Another one stays: workers say how it differs. */
+/* A plan with which no generation was opened is not final: remove it, since the workers will say
+ * what it is. Any other plan stays, and workers say how theirs differs. */
 static kelp_status renew_plan(struct kelp_job_client *client, const char *key,
                               const struct kelp_launch *launch, struct kelp_error *reterr)
 {
@@ -64,9 +64,9 @@ static kelp_status renew_plan(struct kelp_job_client *client, const char *key,
         &succeeded, NULL, reterr);
 }
 
-/* The job's text and its plan in one: whoever reads the text finds the plan of the one who wrote
- * it. Left to the workers, as those of a program of one's own, the first one that joins says what
- * it is. */
+/* Write the job's text and its plan in one transaction, so that a reader of the text finds the plan
+ * that belongs to it. If the plan is left to the workers, as for a user's program, the first one
+ * that joins defines it. */
 static kelp_status put_spec(struct kelp_job_client *client, const struct kelp_launch *launch,
                             struct kelp_error *reterr)
 {
@@ -79,7 +79,7 @@ static kelp_status put_spec(struct kelp_job_client *client, const struct kelp_la
     struct kelp_etcd_compare compare = {.key = key, .what = KELP_ETCD_CREATE_REVISION};
     struct kelp_etcd_operation operations[2] = {{.key = key, .value = launch->spec},
                                                 {.key = plan_key, .value = launch->plan}};
-    /* Whose value stands there does not matter as long as it is this job's: no nonce. */
+    /* It does not matter who wrote the value as long as it is this job's, so no nonce is needed. */
     kelp_status status = kelp_etcd_transaction(
         kelp_job_client_etcd(client),
         &(struct kelp_etcd_transaction){.compares = &compare,
@@ -138,8 +138,8 @@ static kelp_status read_paused(const char *text, bool *ret_paused, struct kelp_e
     return KELP_OK;
 }
 
-/* Change the job's state, and nothing else of what stands beside it: how far the job was, what its
- * restores cost. None there is left so. */
+/* Change the job's state, and nothing else in that value: progress and the cost of restores stay.
+ * If there is no value, none is made. */
 static kelp_status put_state(struct kelp_job_client *client, const char *state, const char *reason,
                              uint32_t deadline_ms, struct kelp_error *reterr)
 {
@@ -168,7 +168,8 @@ kelp_status kelp__launch_put_starting(struct kelp_job_client *client, struct kel
     return put_state(client, "starting", "", KELP_LAUNCH_ETCD_MS, reterr);
 }
 
-/* A result in etcd is of a pause (a job that is done or failed goes on by nothing), so it goes. */
+/* A result in etcd belongs to a pause, since a job that is done or failed is not continued; so
+ * remove it. */
 static kelp_status forget_pause(struct kelp_job_client *client, struct kelp_error *reterr)
 {
     static struct kelp_result result; /* large; by the work's thread alone */
@@ -206,7 +207,7 @@ kelp_status kelp__launch_take_up(struct kelp_job_client *client, struct kelp_err
         const struct kelp_etcd_compare compare = {
             .key = key, .what = KELP_ETCD_MOD_REVISION, .revision = range.pairs[0].mod_revision};
         const struct kelp_etcd_operation operation = {.key = key, .value = text};
-        /* Not applied: another host was first, which is as good. */
+        /* Not applied: another host was first, which serves as well. */
         status = kelp_etcd_transaction(
             etcd,
             &(struct kelp_etcd_transaction){.compares = &compare,
@@ -221,13 +222,13 @@ kelp_status kelp__launch_take_up(struct kelp_job_client *client, struct kelp_err
     return status;
 }
 
-/* How the job ended before says nothing about how it goes on: what made it fail may be mended, and
- * a job that was done may have more epochs now. */
+/* Forget how the job ended before: the reason of a failure may be fixed, and a finished job may
+ * have more epochs now. */
 static kelp_status forget_end(const struct kelp_launcher *launcher, struct kelp_job_client *client,
                               struct kelp_error *reterr)
 {
-    /* All who used an etcd of our own died with the launcher before us. Their leases would have to
-     * run out otherwise: seconds in which nobody can lead. */
+    /* All users of our own etcd died with the launcher before us. Otherwise their leases would have
+     * to expire, and nobody could lead for seconds. */
     static const char *const left_behind[] = {"coordinator", "ps/"};
 
     kelp_status status = kelp__launch_put_starting(client, reterr);
@@ -239,7 +240,7 @@ static kelp_status forget_end(const struct kelp_launcher *launcher, struct kelp_
     return status;
 }
 
-/* What stands in etcd, NULL when there is nothing. */
+/* The value in etcd; NULL if there is none. */
 static kelp_status read_key(struct kelp_job_client *client, const char *name, char **ret_text,
                             struct kelp_error *reterr)
 {
@@ -252,7 +253,7 @@ static kelp_status read_key(struct kelp_job_client *client, const char *name, ch
     return status;
 }
 
-/* The job's state as it begins: how far it was, and what its restores cost. NULL: no memory. */
+/* The job's initial state: its progress so far, and the cost of restores. NULL: no memory. */
 static char *print_count(const struct kelp_result *before)
 {
     cJSON *json = cJSON_CreateObject();
@@ -267,7 +268,7 @@ static char *print_count(const struct kelp_result *before)
     return text;
 }
 
-/* An etcd of our own that is new counts on from what the run came to before. */
+/* A new etcd of our own continues the counts of the run. */
 static kelp_status count_on(struct kelp_launcher *launcher, struct kelp_job_client *client,
                             struct kelp_error *reterr)
 {
@@ -292,8 +293,8 @@ free_before:
     return status;
 }
 
-/* What our own etcd holds is forgotten when the run's folder has gone on without it, as with
- * another etcd, or was set back by hand: the folder says all that a leader needs. */
+/* Clear our own etcd if the run's folder has moved on without it, as with another etcd, or was set
+ * back by hand: the folder has all that a leader needs. */
 static kelp_status check_checkpoints(struct kelp_launcher *launcher, struct kelp_job_client *client,
                                      struct kelp_error *reterr)
 {
@@ -522,7 +523,7 @@ static kelp_status find_etcd(const struct kelp_options *given, const char *certs
         (kelp_process_find(etcd_program, path, NULL) != KELP_OK || access(path, X_OK) != 0 ||
          stat(path, &info) != 0 || !S_ISREG(info.st_mode))) {
         return kelp_fail(reterr, KELP_ERR_NOT_FOUND,
-                         "--etcd-program '%s' is no program that can be executed", etcd_program);
+                         "--etcd-program '%s' is not an executable program", etcd_program);
     }
     if (!etcd_program && kelp_process_find("etcd", path, NULL) != KELP_OK &&
         access("/usr/bin/etcd", X_OK) != 0) {

@@ -35,8 +35,8 @@ static bool asked_to_stop(void *user)
     return stopping(user);
 }
 
-/* For the shared memory of a node's processes, which have ports and can do without it unless the
- * job demands it. */
+/* For the shared memory of a node's processes. They have ports, so they can do without it unless
+ * the job demands it. */
 static kelp_status make_shm_folder(struct kelp_launcher *launcher, struct kelp_error *reterr)
 {
     const enum kelp_transport kind = launcher->launch->job->transport.kind;
@@ -53,7 +53,7 @@ static kelp_status make_shm_folder(struct kelp_launcher *launcher, struct kelp_e
                            error.text);
 }
 
-/* What a launcher that was killed has left goes. */
+/* Remove what a killed launcher left. */
 static kelp_status make_sockets(struct kelp_launcher *launcher, struct kelp_error *reterr)
 {
     struct kelp_run_cluster before;
@@ -76,7 +76,7 @@ static kelp_status start_etcd(struct kelp_launcher *launcher, struct kelp_error 
 
     (void)snprintf(folder, sizeof(folder), "%s/etcd", run);
     (void)snprintf(log, sizeof(log), "%s/logs/etcd.log", run);
-    /* On a socket even when our processes have ports: nobody elsewhere needs it. */
+    /* On a socket even if our processes have ports: no other host needs it. */
     struct kelp_etcd_server_options options = {.data_folder = folder,
                                                .log_path = log,
                                                .program = launcher->launch->etcd_program,
@@ -104,7 +104,7 @@ static uint32_t workers_at_start(const struct kelp_launch *launch)
     return most > later && most - later > least ? most - later : least;
 }
 
-/* NULL: those with ports meet nowhere, or there are none. */
+/* NULL: no process has ports, or those with ports do not share memory. */
 static const char *shm_folder(const struct kelp_launcher *launcher)
 {
     const struct kelp_launch *launch = launcher->launch;
@@ -144,7 +144,7 @@ static kelp_status init_children(struct kelp_launcher *launcher, struct kelp_err
         .trials = &launcher->trials,
         .trace_steps = launch->trace ? launch->trace_steps : 0,
         .display = launcher->display,
-        /* On one host of several, only the coordinator knows whether enough are left. */
+        /* With several hosts, only the coordinator knows whether enough processes are left. */
         .workers_min = launch->node ? 0 : job->cluster.workers.min,
         .policy = {.max_failures = job->failure.max_failures,
                    .window_ms = job->failure.window_ms,
@@ -225,7 +225,7 @@ static kelp_status start_all(struct kelp_launcher *launcher, struct kelp_error *
 
 /* ---- running ------------------------------------------------------------------------------- */
 
-/* Our etcd is down, because of that: when is it started again? */
+/* Our etcd is down for this reason: decide when to restart it. */
 static kelp_status retry_etcd(struct kelp_launcher *launcher, const char *why, uint64_t lived_ms,
                               struct kelp_error *reterr)
 {
@@ -236,7 +236,7 @@ static kelp_status retry_etcd(struct kelp_launcher *launcher, const char *why, u
     uint32_t delay_ms = 0;
     struct kelp_supervise_end end = {.now_ms = now, .lived_ms = lived_ms};
 
-    policy.restart = true; /* --no-restart is about the daemons: none of them starts without it */
+    policy.restart = true; /* --no-restart is for the daemons, none of which starts without etcd */
     if (kelp_supervise(&policy, &end, &launcher->etcd_supervise, &children->failures, &delay_ms) ==
         KELP_SUPERVISE_GIVE_UP) {
         kelp_supervise_limit_text(&policy, limit, sizeof(limit));
@@ -291,10 +291,11 @@ static kelp_status apply_timed(struct kelp_launcher *launcher, uint64_t step,
         if (timed->action == KELP_TIMED_KILL) {
             bool found = kelp_children_kill(&launcher->children, timed->id);
             kelp_display_say(launcher->display, "step %" PRIu64 ": %s %s", step, timed->id,
-                             found ? "is killed, as asked for" : "does not run, nothing to kill");
+                             found ? "is killed, as requested"
+                                   : "is not running, so nothing is killed");
             continue;
         }
-        kelp_display_say(launcher->display, "step %" PRIu64 ": one more worker, as asked for",
+        kelp_display_say(launcher->display, "step %" PRIu64 ": one more worker, as requested",
                          step);
         kelp_status status = kelp_children_add(&launcher->children, KELP_CHILD_WORKER, reterr);
         if (status != KELP_OK) {
@@ -327,7 +328,7 @@ static void open_events(struct kelp_launcher *launcher)
     }
 }
 
-/* How far the job is, in what it counts: training steps, or entries of any kind. */
+/* The job's progress in the unit that it counts: training steps, or entries of any kind. */
 static uint64_t progress(const struct kelp_launcher *launcher)
 {
     const Kelp__V1__ControlWord *word = launcher->status->word;
@@ -339,7 +340,7 @@ static uint64_t progress(const struct kelp_launcher *launcher)
     return word->version < entries ? word->version : entries;
 }
 
-/* What the status says in terms of training, in terms of what this job does. */
+/* Translate the status from training into what this job does. */
 static void count_entries(const struct kelp_launcher *launcher, struct kelp_meter *meter)
 {
     const struct kelp_launch *launch = launcher->launch;
@@ -385,8 +386,8 @@ static void show(struct kelp_launcher *launcher, uint64_t now)
     }
 }
 
-/* Shards that the coordinator does not hear, although their processes live: what hangs must go,
- * also so that it cannot come back as if nothing had been. */
+/* Kill shards that the coordinator does not hear although their processes live. A process that
+ * hangs must end, also so that it cannot come back as if nothing had happened. */
 static void fence(struct kelp_launcher *launcher, uint64_t asked_ms)
 {
     for (size_t i = 0; i < launcher->status->n_silent; i++) {
@@ -426,7 +427,8 @@ static kelp_status read_status(struct kelp_launcher *launcher, uint64_t now,
     if (launcher->launch->entries == 0) {
         kelp_rate_begin(&launcher->rate, status->restore_step);
     }
-    /* The end is seen up to one question late: it does not count once there is enough to go by. */
+    /* The end is noticed up to one poll late: leave it out of the rate once there is enough
+     * data. */
     uint64_t total =
         launcher->launch->entries > 0 ? launcher->launch->entries : status->total_steps;
     bool last = total > 0 && progress(launcher) >= total;
@@ -470,13 +472,14 @@ bool kelp__launch_state_is(const struct kelp_launcher *launcher, const char *sta
     return launcher->status && strcmp(launcher->status->state, state) == 0;
 }
 
-/* Nothing is there that a checkpoint could hold: what shards had, they have to restore first. */
+/* There is nothing to save: shards must first restore what they had. */
 static bool nothing_to_save(const struct kelp_launcher *launcher)
 {
     return !launcher->status || kelp__launch_state_is(launcher, "starting");
 }
 
-/* A signal: everything goes on until a checkpoint holds it. False when there is nothing to hold. */
+/* On a signal: continue until a checkpoint has saved everything. False if there is nothing to
+ * save. */
 static bool wind_down(struct kelp_launcher *launcher, uint64_t now)
 {
     if (launcher->launch->node) {
@@ -488,7 +491,7 @@ static bool wind_down(struct kelp_launcher *launcher, uint64_t now)
     if (launcher->signal_ms == 0) {
         launcher->signal_ms = now;
     }
-    /* Training may have begun since it was asked. */
+    /* Training may have begun after the request. */
     if (kelp__launch_state_is(launcher, "starting") &&
         launcher->status_asked_ms < launcher->signal_ms && now - launcher->signal_ms < SILENT_MS) {
         return true;
@@ -514,7 +517,7 @@ static bool ended(struct kelp_launcher *launcher, uint64_t now)
            (launcher->pausing && kelp__launch_state_is(launcher, "paused"));
 }
 
-/* Until the job is done, failed or paused, a stop is asked for, or an error ends the run. */
+/* Run until the job is done, failed or paused, a stop is requested, or an error occurs. */
 static kelp_status run(struct kelp_launcher *launcher, struct kelp_error *reterr)
 {
     kelp_guard_winds_down(launcher->guard, launcher->launch->pause_ms);
@@ -546,7 +549,7 @@ static kelp_status run(struct kelp_launcher *launcher, struct kelp_error *reterr
 
 /* ---- ending -------------------------------------------------------------------------------- */
 
-/* No coordinator is left that could take hold of the run. */
+/* No coordinator is left that could take over the run. */
 static void settle_run(struct kelp_launcher *launcher)
 {
     bool written = !launcher->result->unheld;
@@ -572,7 +575,7 @@ static void tell_idle(const struct kelp_launcher *launcher, const char *trial)
     }
 }
 
-/* What was asked for by --at and --fault, and did not come about. */
+/* Report actions of --at and --fault that did not happen. */
 static void tell_idle_trials(const struct kelp_launcher *launcher)
 {
     const struct kelp_trials *trials = &launcher->trials;
@@ -655,7 +658,8 @@ int kelp_launcher_run(const struct kelp_launch *launch, struct kelp_guard *guard
     if (launch->node && kelp__launch_node_writes(launcher)) {
         open_events(launcher);
     }
-    follow_events(launcher); /* the coordinator has written all before it says that it is done */
+    follow_events(
+        launcher); /* the coordinator has written everything before it reports that it is done */
     kelp_event_file_close(&launcher->events);
     int exit_status = launch->node ? kelp__launch_node_conclude(launcher, status, &error)
                                    : kelp__launch_conclude(launcher, status, &error);

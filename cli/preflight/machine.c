@@ -128,10 +128,10 @@ kelp_status kelp_machine_check(const struct kelp_machine *machine, const struct 
     if (machine->memory_bytes == UINT64_MAX || needed <= there) {
         return KELP_OK;
     }
-    return kelp_fail(reterr, KELP_ERR_LIMIT,
-                     "the job takes %.2f GiB of memory on this machine (%" PRIu32
-                     " worker%s of %.2f GiB, shards %.2f GiB), and %s has %.2f GiB; take fewer "
-                     "--workers, %s",
-                     gib(needed), workers, workers == 1 ? "" : "s", gib(worker), gib(shards),
-                     machine->limited ? "its control group" : "it", gib(there), remedy_of(job));
+    return kelp_fail(
+        reterr, KELP_ERR_LIMIT,
+        "the job takes %.2f GiB of memory on this machine (%" PRIu32
+        " worker%s of %.2f GiB, shards %.2f GiB), but %s has %.2f GiB; use fewer --workers, %s",
+        gib(needed), workers, workers == 1 ? "" : "s", gib(worker), gib(shards),
+        machine->limited ? "its control group" : "it", gib(there), remedy_of(job));
 }

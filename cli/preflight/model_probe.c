@@ -86,7 +86,7 @@ static kelp_status judge(const struct kelp_job *job, const struct answer *answer
     if (WIFEXITED(wait_status)) {
         return kelp_fail(reterr, KELP_ERR_INVALID,
                          "model.plugin: %s ended the process while it built the model (%s); a "
-                         "model says by api->fail() what is wrong",
+                         "model must report errors with api->fail()",
                          plugin, how);
     }
     return kelp_fail(reterr, KELP_ERR_INVALID,

@@ -33,7 +33,7 @@ static void say_variables(const struct kelp_program *program, struct kelp_displa
         (void)snprintf(name, sizeof(name), "%.*s", (int)length, *entry);
         if (kelp_job_variable_unknown(name, nearest, sizeof(nearest)) &&
             !is_option(program, name)) {
-            kelp_display_say(display, "environment %s: no key of a job, it is not used%s%s%s", name,
+            kelp_display_say(display, "environment %s: not a job key, so it is ignored%s%s%s", name,
                              nearest[0] ? "; did you mean " : "", nearest, nearest[0] ? "?" : "");
         }
     }

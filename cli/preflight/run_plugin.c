@@ -104,10 +104,10 @@ static kelp_status find_copy(const struct copy *copy, const char *plugin, bool *
     if (*ret_there || access(copy->folder, F_OK) != 0) {
         return KELP_OK;
     }
-    return kelp_fail(reterr, KELP_ERR_MISMATCH,
-                     "model.plugin: %s is not the library that the run was made with; a copy of "
-                     "that one is in %s",
-                     plugin, copy->folder);
+    return kelp_fail(
+        reterr, KELP_ERR_MISMATCH,
+        "model.plugin: %s is not the library that the run was made with, of which %s holds a copy",
+        plugin, copy->folder);
 }
 
 kelp_status kelp_run_plugin_find(struct kelp_job_file *file, const char *run_path, bool force,

@@ -24,7 +24,7 @@
 
 static const int end_signals[KELP_SCRIPT_SIGNALS] = {SIGINT, SIGTERM, SIGHUP};
 
-/* For the handler alone, which gets no argument of ours (docs/ARCHITECTURE.md, "Globals"). */
+/* Only for the signal handler, which gets no argument of ours (docs/ARCHITECTURE.md, "Globals"). */
 static int signal_pipe_end;
 
 /* A script that runs. */
@@ -97,7 +97,7 @@ static kelp_status catch_signals(struct kelp_script *script, struct kelp_error *
     return KELP_OK;
 }
 
-/* What came since the script ended does its work now. */
+/* Deliver the signals that came since the script ended. */
 static void release_signals(struct kelp_script *script)
 {
     unsigned char number = 0;
@@ -111,11 +111,12 @@ static void release_signals(struct kelp_script *script)
     if (read(script->signal_fd, &number, 1) == 1) {
         (void)raise(number);
     }
-    (void)close(script->signal_fd); /* its other end stays: a handler may be running still */
+    (void)close(script->signal_fd); /* its other end stays open: a handler may still be running */
     script->catches_signals = false;
 }
 
-/* What it says goes to our standard error, until it is interrupted. False: there is no more now. */
+/* Pass its output to our standard error until it is interrupted. False: there is no more for
+ * now. */
 static bool pass_on(struct description *description)
 {
     char text[4096];
@@ -141,7 +142,7 @@ static kelp_status interrupt(struct description *description, int *ret_wait_stat
     return kelp_process_wait(description->process, GRACE_MS, ret_wait_status);
 }
 
-/* Returns once it has ended, or was told to end and has not. */
+/* Returns once it has ended, or did not end although it was told to. */
 static kelp_status follow(struct description *description, int *ret_wait_status)
 {
     for (;;) {
@@ -214,13 +215,13 @@ static kelp_status run_script(struct kelp_script *script, const char *const *arg
     }
     if (description.signal != 0) {
         script->signal = description.signal;
-        return kelp_fail(reterr, KELP_ERR_CLOSED, "stopped while %.200s started; nothing was begun",
+        return kelp_fail(reterr, KELP_ERR_CLOSED, "stopped while %.200s started; no run was begun",
                          name_of(script));
     }
     if (status == KELP_OK && (!WIFEXITED(wait_status) || WEXITSTATUS(wait_status) != 0)) {
         script->told = has_told(&description, wait_status);
         kelp_process_describe(wait_status, how, sizeof(how));
-        return kelp_fail(reterr, KELP_ERR_INVALID, "%.200s: %s before it made a worker",
+        return kelp_fail(reterr, KELP_ERR_INVALID, "%.200s: %s before it created a worker",
                          name_of(script), how);
     }
     return status;
@@ -234,8 +235,8 @@ static kelp_status check_described(const struct kelp_script *script, struct kelp
     return access(path, F_OK) == 0
                ? KELP_OK
                : kelp_fail(reterr, KELP_ERR_INVALID,
-                           "%.200s ended and created no worker: a script that kelp run trains "
-                           "makes one (kelp.Worker, kelp.torch.Worker)",
+                           "%.200s ended without creating a worker: a script for kelp run must "
+                           "create one (kelp.Worker, kelp.torch.Worker)",
                            name_of(script));
 }
 
@@ -362,7 +363,8 @@ kelp_status kelp_script_job(const struct kelp_script *script, struct kelp_job_fi
 
 /* ---- the weights to begin with ------------------------------------------------------------- */
 
-/* "/…/run/init/init.safetensors" of a file that the script has written; false: it is none. */
+/* The path of a file that the script has written, "/…/run/init/init.safetensors"; false if it wrote
+ * none. */
 static bool name_copy(const struct kelp_script *script, const struct kelp_job_file *file,
                       const char *run_path, char folder[PATH_MAX], char path[PATH_MAX])
 {

@@ -35,9 +35,8 @@ static kelp_status choose_file(const struct kelp_options *given, char *path, siz
             access(job, F_OK) == 0) {
             return kelp_fail(
                 reterr, KELP_ERR_INVALID,
-                "%s is a run's folder, not a job; kelp train --resume --run %s goes on "
-                "with it",
-                typed, typed);
+                "%s is a run's folder, not a job; kelp train --resume --run %s continues it", typed,
+                typed);
         }
         int length = snprintf(path, path_bytes, "%s", typed);
         return length >= 0 && (size_t)length < path_bytes
@@ -94,7 +93,7 @@ static kelp_status refuse(const char *name, const struct kelp_job_differences *d
 
     kelp_job_differences_text(differences, false, text, sizeof(text));
     return kelp_fail(reterr, KELP_ERR_MISMATCH,
-                     "%s differs in what shapes the result: %s; resume with these as they were, "
+                     "%s differs in keys that shape the result: %s; resume with the old values, "
                      "or use kelp train --resume --force",
                      name, text);
 }

@@ -63,8 +63,8 @@ kelp_status kelp_compare_records(const char *path_a, const char *path_b,
     kelp_digest_log_compare(&runs[0].log, &runs[1].log, &compare->records);
     if (compare->records.common == 0) {
         return kelp_fail(reterr, KELP_ERR_INVALID,
-                         "%s and %s have no step on record that both have; checkpoint.digest_steps "
-                         "in the job puts digests on record more often",
+                         "%s and %s have no recorded step in common; a smaller "
+                         "checkpoint.digest_steps in the job records digests more often",
                          path_a, path_b);
     }
     compare->outcome = compare->records.a ? KELP_COMPARE_RECORDS : KELP_COMPARE_SAME;
@@ -100,8 +100,7 @@ static kelp_status load(struct kelp_compare_run *run, const struct kelp_checkpoi
     }
     if (kelp_plan_difference(kelp_replay_plan(run->replay), &plan, true, text, sizeof(text))) {
         status = kelp_fail(reterr, KELP_ERR_MISMATCH,
-                           "the data or the model is not what it was when checkpoint %s was made: "
-                           "%s",
+                           "the data or the model has changed since checkpoint %s was made: %s",
                            checkpoint->name, text);
     }
     if (status == KELP_OK) {

@@ -109,7 +109,7 @@ static kelp_status read_lines(FILE *in, struct kelp_digest_log *log, struct kelp
             if (feof(in)) {
                 break; /* incomplete: a resumed run writes it again */
             }
-            return kelp_fail(reterr, KELP_ERR_CORRUPT, "line %" PRIu64 " is no record of a digest",
+            return kelp_fail(reterr, KELP_ERR_CORRUPT, "line %" PRIu64 " is not a digest record",
                              number);
         }
         kelp_status status = kelp_json_read(text, length, parse_line, &line, reterr);

@@ -53,8 +53,7 @@ static kelp_status check_plan(struct work *work, struct kelp_error *reterr)
     }
     if (kelp_plan_difference(ours, &work->plan, true, text, sizeof(text))) {
         return kelp_fail(reterr, KELP_ERR_MISMATCH,
-                         "cannot compute again: the data or the model is not what it was: %s",
-                         text);
+                         "cannot recompute: the data or the model has changed: %s", text);
     }
     if (kelp_plan_difference(ours, &work->plan, false, text, sizeof(text))) {
         (void)snprintf(work->result->compute, sizeof(work->result->compute), "%s", text);

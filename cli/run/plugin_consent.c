@@ -84,7 +84,7 @@ static kelp_status check_said(const struct kelp_job_file *file, const char *sha2
         return KELP_OK;
     }
     return kelp_fail(reterr, KELP_ERR_MISMATCH,
-                     "model.plugin: %.200s has the SHA-256 %s, and model.plugin_sha256 is %s",
+                     "model.plugin: %.200s has the SHA-256 %s, but model.plugin_sha256 is %s",
                      job->model.plugin, sha256, said);
 }
 
@@ -147,7 +147,7 @@ static kelp_status consent_program(const struct kelp_job_file *file,
         }
         return kelp_fail(reterr, KELP_ERR_DENIED,
                          "%s: %.200s%s%.120s is a program that would run as you, and you have not "
-                         "named it here before; --allow-plugin lets it in",
+                         "allowed it here before; --allow-plugin allows it",
                          key, program_of(job), arguments[0] ? " " : "", arguments);
     }
     remember(sha256);
@@ -178,7 +178,7 @@ kelp_status kelp_plugin_consent(struct kelp_job_file *file,
     if (!meant && !kelp_plugin_is_known(sha256)) {
         return kelp_fail(reterr, KELP_ERR_DENIED,
                          "model.plugin: %.200s (SHA-256 %s) is code that would run as you, and you "
-                         "have not named it here before; --allow-plugin lets it in",
+                         "have not allowed it here before; --allow-plugin allows it",
                          job->model.plugin, sha256);
     }
     remember(sha256);

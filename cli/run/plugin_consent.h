@@ -18,8 +18,8 @@
 
 #define KELP_VERB_ALLOW_PLUGIN                                                                     \
     KELP_VERB_FLAG("allow-plugin", NULL,                                                           \
-                   "load the library that the run's job names (model.plugin), or run its program " \
-                   "(model.program, model.python), without asking from now on")
+                   "trust the library (model.plugin) or the program (model.program, "              \
+                   "model.python) of the run's job, and do not ask again")
 
 struct kelp_plugin_consent {
     bool own_job; /* the command line names the file of the job */

@@ -91,7 +91,7 @@ void kelp_result_stamp(struct kelp_result *result, time_t now, double wall_s)
     print_time(now - (time_t)wall_s, result->started, sizeof(result->started));
 }
 
-/* Of a list of one name; "" for another number. */
+/* The only name in the list; "" if there is not exactly one. */
 static const char *only_name(const char *names)
 {
     return strchr(names, '\n') ? "" : names;
@@ -167,7 +167,7 @@ static kelp_status parse_best(const cJSON *json, struct kelp_result *result,
 {
     const cJSON *best = cJSON_GetObjectItemCaseSensitive(json, "best");
 
-    if (!best || cJSON_IsNull(best)) { /* none, or a run that was made before it was told */
+    if (!best || cJSON_IsNull(best)) { /* no value, or a run of a version that did not record it */
         return KELP_OK;
     }
     kelp_status status =
@@ -231,7 +231,7 @@ static kelp_status parse_counts(const cJSON *json, struct kelp_result *result,
 
     for (size_t i = 0; status == KELP_OK && i < KELP_ARRAY_COUNT(counts); i++) {
         if (!cJSON_GetObjectItemCaseSensitive(json, counts[i].name)) {
-            continue; /* a run that was made before these were counted */
+            continue; /* a run of a version that did not count these */
         }
         status =
             kelp_json_u64(json, counts[i].name, KELP_JSON_INTEGER_MAX, counts[i].value, reterr);
@@ -362,7 +362,7 @@ static const struct kelp_result_metric *find_metric(const struct kelp_result_met
     return NULL;
 }
 
-/* The metrics of the table, as far as this job has them; behind them its program's own sums. */
+/* The metrics of the table that this job has, followed by its program's own sums. */
 static const char *const columns[] = {"loss", "mse", "mae", "mae_unscaled", "accuracy", "auc"};
 
 static bool is_own(const struct kelp_result_metric *metric)
@@ -401,7 +401,7 @@ static bool has_column(const struct kelp_result *result, size_t column)
            find_metric(result->metrics, result->metric_count, "test", name);
 }
 
-/* "mae (rides)": its head, and how wide the column is. */
+/* The head "mae (rides)" of the column, and its width. */
 static int column_head(const struct kelp_result *result, size_t column, char text[96])
 {
     const char *name = column_name(result, column);

@@ -245,7 +245,7 @@ kelp_status kelp_run_dir_protect(const struct kelp_run_dir *run, bool closed,
     if (!closed || chmod(run->path, 0700) == 0) {
         return KELP_OK;
     }
-    return kelp_fail(reterr, KELP_ERR_IO, "run.private: cannot close '%s' to others: %s", run->path,
+    return kelp_fail(reterr, KELP_ERR_IO, "run.private: cannot make '%s' private: %s", run->path,
                      strerror(errno));
 }
 

@@ -96,7 +96,7 @@ kelp_status kelp_worker_program_refuse(const struct kelp_job *job, const char *v
     return job->model.program[0] == '\0' && job->model.python[0] == '\0'
                ? KELP_OK
                : kelp_fail(reterr, KELP_ERR_UNSUPPORTED,
-                           "%s computes with models of Kelp's own, and the job's is that of a "
+                           "%s computes Kelp's own models only, but the job's model is in a "
                            "program: %.300s",
                            verb, job->model.python[0] ? job->model.python : job->model.program);
 }

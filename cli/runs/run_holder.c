@@ -79,8 +79,8 @@ kelp_status kelp_run_holder_open(const char *run_path, struct kelp_run_holder *r
     if (holder.fd < 0 || !has_open(holder.pid, run_path)) {
         kelp_run_holder_close(&holder);
         return kelp_fail(reterr, KELP_ERR_UNREACHABLE,
-                         "the process that runs '%s' cannot be found: it is of another machine, "
-                         "container or user",
+                         "the process that runs '%s' cannot be found: it belongs to another "
+                         "machine, container or user",
                          run_path);
     }
     *ret_holder = holder;

@@ -219,7 +219,7 @@ static kelp_status check_key(const struct kelp_run_list *list, const char *key,
     }
     const char *nearest = kelp_options_nearest(key, known, count);
     return kelp_fail(reterr, KELP_ERR_INVALID,
-                     "no run can be sorted by '%.40s'; %s%s%sname, status, age, step, epoch and "
+                     "cannot sort runs by '%.40s'; %s%s%sname, status, age, step, epoch and "
                      "metrics of the runs (such as val/loss) are allowed",
                      key, nearest ? "did you mean '" : "", nearest ? nearest : "",
                      nearest ? "'? " : "");

@@ -92,7 +92,7 @@ bool kelp_verb_json(const struct kelp_options *given);
         .no_environment = true, .group = (heading), .help = (text)                                 \
     }
 #define KELP_VERB_ETCD_PROGRAM(heading)                                                            \
-    KELP_VERB_TEXT("etcd-program", "FILE", heading, "the etcd to start; else the one on PATH")
+    KELP_VERB_TEXT("etcd-program", "FILE", heading, "the etcd to start (default: the one on PATH)")
 #define KELP_VERB_FAULT(text) KELP_VERB_TEXTS("fault", "ID:FAULT", "Testing", text)
 #define KELP_VERB_LOG_LEVEL(heading, text)                                                         \
     {                                                                                              \

@@ -9,7 +9,7 @@
 
 #include "common/base/text.h"
 
-#define SHOWN_MAX 64 /* bytes of what was typed that an error repeats */
+#define SHOWN_MAX 64 /* bytes of the typed text that an error repeats */
 
 struct unit {
     const char *name;
@@ -21,7 +21,7 @@ static const struct unit size_units[] = {
 static const struct unit duration_units[] = {{"m", 60000}, {"s", 1000}, {"ms", 1}, {"h", 3600000}};
 #define DURATION_PRINTED 3 /* the first of them, in which durations are printed */
 
-/* What people write for a unit, beside the unit itself. */
+/* What people write for a unit, besides its name. */
 struct alias {
     const char *typed; /* in any case */
     const char *unit;
@@ -106,7 +106,7 @@ static size_t read_digits(const char *text, uint64_t *ret_value)
     return used;
 }
 
-/* The whole number that a text like "1e3", "3.0" or "1_000" stands for; "" where there is none. */
+/* The whole number that a text like "1e3", "3.0" or "1_000" means; "" if it means none. */
 static void near_whole(const char *text, uint64_t min, uint64_t max, char word[KELP_VALUE_TEXT_MAX])
 {
     char digits[KELP_VALUE_TEXT_MAX], *end = NULL;
@@ -175,7 +175,7 @@ kelp_status kelp_value_i64(const char *text, int64_t min, int64_t max, int64_t *
     return KELP_OK;
 }
 
-/* "0,01" is 0.01 in many countries; "" where that is not it. */
+/* "0,01" is 0.01 in many countries; "" if the text is not of that form. */
 static void near_decimal(const char *text, double min, double max, char word[KELP_VALUE_TEXT_MAX])
 {
     const char *comma = strchr(text, ',');
@@ -335,11 +335,9 @@ kelp_status kelp_value_range(const char *text, uint32_t min, uint32_t max,
         high = low;
     }
     if (right && low > high && high >= min && low <= max) {
-        return kelp_fail(
-            reterr, KELP_ERR_INVALID,
-            "'%.*s': the first number is the smallest, the second the largest; did you "
-            "mean %" PRIu64 ":%" PRIu64 "?",
-            SHOWN_MAX, text, high, low);
+        return kelp_fail(reterr, KELP_ERR_INVALID,
+                         "'%.*s': MIN is larger than MAX; did you mean %" PRIu64 ":%" PRIu64 "?",
+                         SHOWN_MAX, text, high, low);
     }
     if (!right || low < min || high > max || low > high) {
         (void)kelp_fail(reterr, KELP_ERR_INVALID,

@@ -215,7 +215,7 @@ static void attempt_ended(struct etcd_transfer *transfer, CURLcode code)
     call->date_s = answered_at(transfer->curl);
     kelp__etcd_transfer_end(call->etcd, transfer);
     if (call->answer_over) {
-        fail(call, KELP_ERR_LIMIT, "the answer is over 16 MiB, or memory ran out");
+        fail(call, KELP_ERR_LIMIT, "the answer is over 16 MiB, or memory is full");
         finish(call);
     } else if (code == CURLE_OUT_OF_MEMORY) {
         fail(call, KELP_ERR_NO_MEMORY, "out of memory");

@@ -27,7 +27,7 @@
 enum state { STATE_WAITING, STATE_GRANTING, STATE_CAMPAIGNING, STATE_LEADING, STATE_DEPOSING };
 
 static const struct kelp_state states[] = {
-    /* It stays when a lease is lost that was not used yet. */
+    /* It is kept when a lease is lost that was not used yet. */
     [STATE_WAITING] = {"waiting", KELP_STATE_BIT(STATE_WAITING) | KELP_STATE_BIT(STATE_GRANTING) |
                                       KELP_STATE_BIT(STATE_CAMPAIGNING) |
                                       KELP_STATE_BIT(STATE_LEADING) |
@@ -36,7 +36,7 @@ static const struct kelp_state states[] = {
     [STATE_CAMPAIGNING] = {"campaigning",
                            KELP_STATE_BIT(STATE_WAITING) | KELP_STATE_BIT(STATE_LEADING)},
     [STATE_LEADING] = {"leading", KELP_STATE_BIT(STATE_WAITING)},
-    /* Another lease of ours may have created the key meanwhile: the watch shows it. */
+    /* An earlier lease of ours may have created the key: the watch will show it. */
     [STATE_DEPOSING] = {"deposing", KELP_STATE_BIT(STATE_WAITING) | KELP_STATE_BIT(STATE_LEADING)},
 };
 static const struct kelp_state_table state_table = KELP_STATE_TABLE(states);
@@ -60,7 +60,7 @@ struct kelp_etcd_election {
     struct kelp_etcd_lease *lease; /* NULL: none */
     int64_t lease_id;
     int64_t sent_ms;         /* when the lease was asked for */
-    uint32_t tries;          /* transactions since the last that was answered */
+    uint32_t tries;          /* transactions since the last one that was answered */
     struct etcd_call *call;  /* a grant or a campaign under way */
     struct etcd_timer timer; /* looks again */
     LIST_ENTRY(kelp_etcd_election) link;
@@ -100,7 +100,7 @@ static void depose(struct kelp_etcd_election *election, const char *why)
     election->events.deposed(why, election->user);
 }
 
-/* Our lease lives, so somebody deleted the key: whoever it was goes first. */
+/* Our lease is alive, so somebody deleted the key: let that process go first. */
 static void lose_key(struct kelp_etcd_election *election)
 {
     election->stand_back_ms = kelp__etcd_now_ms() + ETCD_STAND_BACK_MS;
@@ -123,7 +123,7 @@ static void lease_lost(void *user)
 
     (void)kelp__etcd_lease_end(election->lease);
     election->lease = NULL;
-    /* We count more strictly than etcd: it may still have the lease, and the key with it. */
+    /* Our time limit is stricter than etcd's: it may still have the lease, and so the key. */
     kelp__etcd_revoke(election->etcd, election->lease_id);
     drop_call(election); /* a campaign with a lease that is gone */
     if (election->state == STATE_LEADING) {
@@ -177,8 +177,8 @@ static struct etcd_call *create_transaction(struct kelp_etcd_election *election)
                                   patience_ms < most ? patience_ms : most);
 }
 
-/* The transaction under way is answered. Was it applied, at *ret_revision? False: no, or nobody
- * knows. */
+/* The pending transaction was answered. True if it was applied, at *ret_revision; false if not, or
+ * if that is unknown. */
 static bool take_answer(struct kelp_etcd_election *election, struct etcd_call *call,
                         int64_t *ret_revision)
 {
@@ -205,9 +205,9 @@ static void campaigned(struct etcd_call *call, void *user)
         lead(election, revision);
         return;
     }
-    /* Lost to somebody else, or unknown: the watch will tell, or the keep-alive of a lease that is
-     * gone. Should the watch have shown already that the key came and went, nothing more may come:
-     * look again. */
+    /* The election was lost, or its outcome is unknown: the watch will tell, or the keep-alive of a
+     * lease that is gone. If the watch has already shown that the key came and went, nothing more
+     * may come: list again. */
     look_later(election);
 }
 
@@ -250,7 +250,7 @@ static void campaign(struct kelp_etcd_election *election)
           STATE_CAMPAIGNING, campaigned);
 }
 
-/* What the key is to hold by now. False: not to be said at the moment. */
+/* The value that the key should have by now. False: it cannot be told at the moment. */
 static bool renew_value(struct kelp_etcd_election *election)
 {
     if (!election->events.renew) {
@@ -279,7 +279,7 @@ static void key_deleted(struct etcd_call *call, void *user)
     look(election);
 }
 
-/* The key of another, by the revision that it was created at. */
+/* Delete another process's key, identified by its creation revision. */
 static void delete_key(struct kelp_etcd_election *election)
 {
     struct kelp_etcd_compare same = {.key = election->key,
@@ -293,8 +293,8 @@ static void delete_key(struct kelp_etcd_election *election)
           STATE_DEPOSING, key_deleted);
 }
 
-/* Do what comes next, if anything. The lease comes first: the key is free for as short as it can
- * be. */
+/* Do the next action, if there is one. The lease comes first, so that the key is free as briefly as
+ * possible. */
 static void look(struct kelp_etcd_election *election)
 {
     election->timer.at_ms = INT64_MAX;
@@ -331,12 +331,13 @@ static void key_changed(const struct kelp_etcd_pair *pair, void *user)
         if (!ours && pair->mod_revision > election->create_revision) {
             depose(election, "somebody else wrote the key");
         } else if (ours && pair->create_revision > election->create_revision) {
-            /* It was deleted, and an earlier request of ours came late, while we saw neither. */
+            /* The key was deleted, and a late earlier request created it again, while we saw
+             * neither. */
             depose(election, "the key was deleted and created again");
             lead(election, pair->create_revision);
         }
     } else if (ours) {
-        /* Created by a transaction whose answer was lost or is still on its way. */
+        /* The key was created by a transaction whose answer was lost or is still on its way. */
         drop_call(election);
         lead(election, pair->create_revision);
     }

@@ -71,7 +71,7 @@ static kelp_status check_endpoint(const char *text, size_t length, struct kelp_e
     }
     if (!is_plain(text + scheme, length - scheme, "\"/?#@\\")) {
         return kelp_fail(reterr, KELP_ERR_INVALID,
-                         "etcd endpoint '%.*s' has something else than HOST:PORT in it",
+                         "etcd endpoint '%.*s' has something other than HOST:PORT in it",
                          (int)length, text);
     }
     if (lacks_brackets(text + scheme, length - scheme)) {

@@ -27,7 +27,7 @@ static kelp_status parse_object(const char *bytes, size_t count, cJSON **ret_jso
     cJSON *json = bytes ? cJSON_ParseWithLengthOpts(bytes, count, &end, 0) : NULL;
 
     if (!json) {
-        return foreign(reterr, "it is no JSON");
+        return foreign(reterr, "it is not JSON");
     }
     while (end < bytes + count && strchr(" \t\r\n", *end) && *end != '\0') {
         end++;
@@ -96,7 +96,7 @@ static kelp_status get_count(const cJSON *json, const char *name, int64_t *ret_v
     return status == KELP_OK && *ret_value < 0 ? KELP_ERR_FORMAT : status;
 }
 
-/* Base64 as owned bytes with a NUL behind them; left out: empty. */
+/* Decode base64 into owned bytes followed by a NUL; a missing field is empty. */
 static kelp_status get_bytes(const cJSON *json, const char *name, char **ret_bytes,
                              size_t *ret_count)
 {
@@ -170,7 +170,7 @@ static kelp_status get_pair(const cJSON *json, struct kelp_etcd_pair *ret_pair)
     if (status != KELP_OK) {
         return status;
     }
-    /* Ours are texts; a zero byte inside would make two keys look like one. */
+    /* Our keys are texts; a zero byte inside would make two keys look equal. */
     if (key_bytes == 0 || strlen(ret_pair->key) != key_bytes) {
         return KELP_ERR_FORMAT;
     }
@@ -218,7 +218,7 @@ static kelp_status get_pairs(const cJSON *array, struct kelp_etcd_range *range)
         if (status != KELP_OK) {
             return status;
         }
-        /* What compares listings relies on the order. */
+        /* Comparing listings relies on the order. */
         if (range->count > 1 && strcmp(pair[-1].key, pair->key) >= 0) {
             return KELP_ERR_FORMAT;
         }

@@ -191,7 +191,7 @@ static kelp_status run_transaction(const struct attempts *attempts, bool *ret_su
             bool ours = false;
             if (look_for_nonce(attempts, &ours, &revision, reterr) != KELP_OK) {
                 return kelp_fail(reterr, KELP_ERR_TIMEOUT,
-                                 "etcd: a transaction on '%s' may have been applied, and nobody "
+                                 "etcd: a transaction on '%s' may have been applied, but no member "
                                  "answers whether it was",
                                  attempts->nonce->key);
             }

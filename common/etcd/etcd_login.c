@@ -187,7 +187,7 @@ void kelp__etcd_login_wait(struct etcd_call *call)
         return;
     }
     if (call->logins++ == ETCD_LOGINS_MAX) {
-        kelp__etcd_call_fail(call, KELP_ERR_DENIED, "it does not take its own token");
+        kelp__etcd_call_fail(call, KELP_ERR_DENIED, "it does not accept its own token");
         return;
     }
     call->waits = true;

@@ -219,7 +219,7 @@ static kelp_status handle_events(struct kelp_etcd_watch *watch,
     return status;
 }
 
-/* False: the stream is of no use any more; the watch starts over. */
+/* False: the stream is unusable, and the watch starts over. */
 static bool handle_line(struct kelp_etcd_watch *watch, const char *line, size_t length)
 {
     struct etcd_watch_answer answer;
@@ -288,7 +288,7 @@ void kelp__etcd_watches_work(struct kelp_etcd *etcd)
     }
 }
 
-/* Nothing came for a while: ask for a sign of life; nothing came after that either: start over. */
+/* After a silence, request progress; after another silence, start over. */
 static void silence(struct kelp_etcd_watch *watch)
 {
     if (watch->probed) {
@@ -322,7 +322,7 @@ static void timer_fired(void *user)
 
 /* ---- listing ---- */
 
-/* Report what the listing has and the table has not, and the other way round. */
+/* Report the differences between the listing and the table. */
 static kelp_status apply_listing(struct kelp_etcd_watch *watch, const struct kelp_etcd_range *range)
 {
     size_t listed = 0;

@@ -35,8 +35,8 @@ static kelp_status check_series(const struct kelp_job_file *file, struct kelp_er
     if (job->data.kind != KELP_DATA_PANEL && job->train.drop_last &&
         split[0] - window + 1 < job->train.batch_size) {
         return kelp__job_refuse(file, "train.batch_size", reterr,
-                                "an epoch has %" PRIu64 " samples, less than one batch of %" PRIu32
-                                ", which train.drop_last leaves out",
+                                "an epoch has %" PRIu64 " samples, fewer than one batch of %" PRIu32
+                                ", and train.drop_last drops an incomplete batch",
                                 split[0] - window + 1, job->train.batch_size);
     }
     return KELP_OK;
@@ -79,7 +79,7 @@ static kelp_status check_arrays(const struct kelp_job_file *file, struct kelp_er
     }
     if (job->data.test_path[0] != '\0' && job->data.test_target_path[0] == '\0' && !predicts) {
         return kelp__job_refuse(file, "data.test_target_path", reterr,
-                                "is empty; data.test_path needs targets, but to be predicted");
+                                "is empty; data.test_path needs targets, except for predictions");
     }
     return KELP_OK;
 }
@@ -90,12 +90,13 @@ static kelp_status check_binary(const struct kelp_job_file *file, struct kelp_er
 
     if (job->data.input_shape_count == 0) {
         return kelp__job_refuse(file, "data.input_shape", reterr,
-                                "is empty; it must be the shape of a row's input, as [28, 28]");
+                                "is empty; it must be the shape of a row's input, such as "
+                                "[28, 28]");
     }
     if (job->data.test_rows != KELP_TEST_ROWS_LABELLED && job->run.mode == KELP_RUN_TRAIN) {
         return kelp__job_refuse(file, "data.test_rows", reterr,
-                                "training is measured with targets: it must be labelled; kelp "
-                                "predict takes rows without them");
+                                "must be labelled, because training needs targets; kelp predict "
+                                "takes rows without them");
     }
     return KELP_OK;
 }

@@ -39,7 +39,7 @@ static kelp_status check_rates(const struct kelp_job_file *file, struct kelp_err
     if (job->train.schedule == KELP_SCHEDULE_COSINE && job->train.schedule_total > 0 &&
         job->train.warmup >= job->train.schedule_total) {
         return kelp__job_refuse(file, "train.warmup", reterr,
-                                "%" PRIu32 " leaves nothing of train.schedule_total (%" PRIu32 ")",
+                                "%" PRIu32 " leaves no steps of train.schedule_total (%" PRIu32 ")",
                                 job->train.warmup, job->train.schedule_total);
     }
     return KELP_OK;
@@ -66,7 +66,7 @@ static kelp_status check_turns(const struct kelp_job_file *file, struct kelp_err
 
     if (job->train.schedule == KELP_SCHEDULE_PLATEAU && !turns) {
         return kelp__job_refuse(file, "train.schedule", reterr,
-                                "plateau goes by evaluations; it needs train.evaluate with "
+                                "plateau follows evaluations; it needs train.evaluate with "
                                 "train.evaluate_epochs or train.evaluate_steps");
     }
     if (job->train.patience > 0 && !turns) {
@@ -80,13 +80,12 @@ static kelp_status check_turns(const struct kelp_job_file *file, struct kelp_err
     }
     if (class_loss(job) && errors) {
         return kelp__job_refuse(file, "train.monitor", reterr,
-                                "train.loss compares classes; it goes with val/loss, val/accuracy "
-                                "or val/auc");
+                                "train.loss compares classes; use val/loss, val/accuracy or "
+                                "val/auc");
     }
     if (!tells_classes(job) && classes) {
         return kelp__job_refuse(file, "train.monitor", reterr,
-                                "train.loss compares numbers; it goes with val/loss, val/mse or "
-                                "val/mae");
+                                "train.loss compares numbers; use val/loss, val/mse or val/mae");
     }
     return KELP_OK;
 }
@@ -114,17 +113,17 @@ static kelp_status check_best(const struct kelp_job_file *file, struct kelp_erro
     }
     if (job->model.kind != KELP_MODEL_PROGRAM && class_loss(job) && errors) {
         return kelp__job_refuse(file, "checkpoint.metric", reterr,
-                                "train.loss compares classes; checkpoint.keep_best goes with "
+                                "train.loss compares classes; with checkpoint.keep_best use "
                                 "val/loss, val/accuracy or val/auc");
     }
     if (job->model.kind != KELP_MODEL_PROGRAM && !tells_classes(job) && larger) {
         return kelp__job_refuse(file, "checkpoint.metric", reterr,
-                                "train.loss compares numbers; checkpoint.keep_best goes with "
+                                "train.loss compares numbers; with checkpoint.keep_best use "
                                 "val/loss, val/mse or val/mae");
     }
     if (larger != (job->checkpoint.order == KELP_ORDER_MAX)) {
         return kelp__job_refuse(file, "checkpoint.order", reterr,
-                                "of checkpoint.metric the %s value is better: set it to %s",
+                                "a %s value of checkpoint.metric is better: set it to %s",
                                 larger ? "larger" : "smaller", larger ? "max" : "min");
     }
     return KELP_OK;

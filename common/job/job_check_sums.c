@@ -36,15 +36,16 @@ static kelp_status check_entry(const struct kelp_job_file *file, uint32_t index,
 
     if (!is_name(entry, length) || (rest > 0 && (rest != 4 || (memcmp(equal, "=min", 4) != 0 &&
                                                                memcmp(equal, "=max", 4) != 0)))) {
-        return kelp__job_refuse(file, "model.sums", reterr,
-                                "'%.*s' is no sum: NAME, NAME=max or NAME=min, with a name of 1 to "
-                                "%d letters, digits, '-', '_' or '.'",
-                                (int)(bytes < 64 ? bytes : 64), entry, KELP_JOB_SUM_NAME_MAX);
+        return kelp__job_refuse(
+            file, "model.sums", reterr,
+            "'%.*s' is not a sum: NAME, NAME=max or NAME=min, with a name of 1 to "
+            "%d letters, digits, '-', '_' or '.'",
+            (int)(bytes < 64 ? bytes : 64), entry, KELP_JOB_SUM_NAME_MAX);
     }
     (void)kelp_job_sum(&file->job, index, &sum);
     if (is_taken(sum.name)) {
         return kelp__job_refuse(file, "model.sums", reterr,
-                                "%s is a metric of Kelp's own; choose another name", sum.name);
+                                "%s is a built-in metric; choose another name", sum.name);
     }
     return kelp_job_sum_find(&file->job, sum.name, &first) && first < index
                ? kelp__job_refuse(file, "model.sums", reterr, "%s is there twice", sum.name)

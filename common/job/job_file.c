@@ -99,7 +99,7 @@ kelp_status kelp_job_file_value(const struct kelp_job_file *file, const char *ke
 
 /* ---- errors ---- */
 
-/* Put in front of the text where the key's value comes from. */
+/* Put the origin of the key's value in front of the text. */
 static void prefix_origin(const struct kelp_job_file *file, const char *key,
                           const struct kelp_origin *origin, struct kelp_error *reterr)
 {
@@ -192,7 +192,7 @@ kelp_status kelp_job_file_environment(struct kelp_job_file *file, struct kelp_er
 
 /* ---- checks over several keys ---- */
 
-/* A key that nobody set, although every job must say it. */
+/* A key that is not set although every job needs it. */
 static kelp_status check_required(const struct kelp_job_file *file, size_t index,
                                   struct kelp_error *reterr)
 {
@@ -214,7 +214,7 @@ static kelp_status check_required(const struct kelp_job_file *file, size_t index
     return KELP_ERR_INVALID;
 }
 
-/* A key that was set, but means nothing with the kind that was chosen. */
+/* A key that is set but means nothing with the chosen kind. */
 static kelp_status check_applies(const struct kelp_job_file *file, size_t index,
                                  struct kelp_error *reterr)
 {
@@ -238,7 +238,7 @@ static kelp_status check_applies(const struct kelp_job_file *file, size_t index,
                             key->only_with, chosen, list);
 }
 
-/* Losses that fit what a model puts out; any for the kinds that are not listed. */
+/* Losses that fit the output of a model; kinds that are not listed take any. */
 static kelp_status check_loss(const struct kelp_job_file *file, struct kelp_error *reterr)
 {
     static const struct {
@@ -299,8 +299,9 @@ static kelp_status check_loss_keys(const struct kelp_job_file *file, struct kelp
         return KELP_OK;
     }
     if (job->train.quantile_count == 0) {
-        return kelp__job_refuse(file, "train.quantiles", reterr,
-                                "is empty; name the quantiles to forecast, as [0.1, 0.5, 0.9]");
+        return kelp__job_refuse(
+            file, "train.quantiles", reterr,
+            "is empty; name the quantiles to forecast, such as [0.1, 0.5, 0.9]");
     }
     for (uint32_t i = 1; i < job->train.quantile_count; i++) {
         if (!(job->train.quantiles[i] > job->train.quantiles[i - 1])) {
@@ -349,7 +350,7 @@ static kelp_status check_init_map(const struct kelp_job_file *file, struct kelp_
                : kelp__job_refuse(file, "model.init_map", reterr, "%s", error.text);
 }
 
-/* The program has the data as well, and the rest of the job is what goes without them. */
+/* The program has the data too; check that the job has no keys that need Kelp's own data. */
 static kelp_status check_program(const struct kelp_job_file *file, struct kelp_error *reterr)
 {
     const struct kelp_job *job = &file->job;
@@ -360,8 +361,8 @@ static kelp_status check_program(const struct kelp_job_file *file, struct kelp_e
         kelp__job_key_chosen("data.kind", job, kind, sizeof(kind));
         return kelp__job_refuse(file, "data.kind", reterr,
                                 program ? "%s does not go with model.kind program, which has the "
-                                          "data itself; leave data.kind out"
-                                        : "%s goes with model.kind program alone",
+                                          "data itself; omit data.kind"
+                                        : "%s is only for model.kind program",
                                 kind);
     }
     if (!program) {
@@ -370,7 +371,7 @@ static kelp_status check_program(const struct kelp_job_file *file, struct kelp_e
     if ((job->model.program[0] == '\0') == (job->model.python[0] == '\0')) {
         return kelp__job_refuse(file, "model.program", reterr,
                                 job->model.program[0] == '\0'
-                                    ? "is empty; model.kind program wants it, or model.python"
+                                    ? "is empty; model.kind program needs it, or model.python"
                                     : "does not go with model.python; set one of them");
     }
     return job->cluster.compute == KELP_COMPUTE_PORTABLE
@@ -391,11 +392,11 @@ static kelp_status check_model(const struct kelp_job_file *file, struct kelp_err
     }
     if (job->model.kind == KELP_MODEL_PLUGIN && job->model.plugin[0] == '\0') {
         return kelp__job_refuse(file, "model.plugin", reterr,
-                                "is empty; model.kind plugin wants a library");
+                                "is empty; model.kind plugin needs a library");
     }
     if (job->model.plugin_sha256[0] != '\0' && !kelp_sha256_is(job->model.plugin_sha256)) {
         return kelp__job_refuse(file, "model.plugin_sha256", reterr,
-                                "'%s' is no SHA-256: 64 hexadecimal digits in lower case",
+                                "'%s' is not a SHA-256: 64 hexadecimal digits in lower case",
                                 job->model.plugin_sha256);
     }
     kelp_status status = check_dropout(file, reterr);
@@ -416,7 +417,7 @@ static kelp_status check_model(const struct kelp_job_file *file, struct kelp_err
     if (job->run.mode != KELP_RUN_TRAIN && job->model.init[0] == '\0') {
         return kelp__job_refuse(
             file, "run.mode", reterr,
-            "computes with weights that are there; name their file in model.init");
+            "predict and evaluate need trained weights; name their file in model.init");
     }
     if (job->model.init[0] == '\0' && job->model.init_prefix[0] != '\0') {
         return kelp__job_refuse(file, "model.init_prefix", reterr,
@@ -458,18 +459,18 @@ static kelp_status check_cluster(const struct kelp_job_file *file, struct kelp_e
     }
     if (job->cluster.device != KELP_DEVICE_CPU && job->cluster.compute == KELP_COMPUTE_PORTABLE) {
         return kelp__job_refuse(file, "cluster.compute", reterr,
-                                "portable is for cluster.device: cpu alone; GPUs of one kind give "
+                                "portable is for cluster.device: cpu only; GPUs of one kind give "
                                 "the same bits without it");
     }
     if (job->train.precision != KELP_PRODUCT_FLOAT32 && job->cluster.device == KELP_DEVICE_CPU) {
         return kelp__job_refuse(file, "train.precision", reterr,
-                                "the CPU computes products in float32 alone; %s needs "
+                                "the CPU computes products in float32 only; %s needs "
                                 "cluster.device: cuda",
                                 job->train.precision == KELP_PRODUCT_TF32 ? "tf32" : "bfloat16");
     }
     if (job->train.precision != KELP_PRODUCT_FLOAT32 && job->model.kind == KELP_MODEL_PROGRAM) {
         return kelp__job_refuse(file, "train.precision", reterr,
-                                "a program computes as it chooses; this is for Kelp's own models");
+                                "is for Kelp's own models; a program chooses its precision itself");
     }
     if (job->cluster.cudnn == KELP_CUDNN_ALWAYS && job->cluster.device == KELP_DEVICE_CPU) {
         return kelp__job_refuse(file, "cluster.cudnn", reterr,
@@ -489,7 +490,7 @@ static bool is_unset(const struct kelp_job_file *file, const char *key)
     return file->origins[kelp__job_key_find(key)].kind == KELP_ORIGIN_DEFAULT;
 }
 
-/* The key counts as set where the other one is. */
+/* The key counts as set if the other one is. */
 static void set_with(struct kelp_job_file *file, const char *key, const char *other)
 {
     file->origins[kelp__job_key_find(key)] = file->origins[kelp__job_key_find(other)];

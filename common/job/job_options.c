@@ -39,8 +39,8 @@ static const char *const transports[] = {"auto", "grpc", "shm", NULL};
 static const char *const product_precisions[] = {"float32", "tf32", "bfloat16", NULL};
 static const char *const precisions[] = {"float32", "bfloat16", NULL};
 
-/* A choice's words stand in the order of its enum: the first, the last and the number say enough.
- */
+/* The words of a choice are in the order of its enum: checking the first, the last and the number
+ * is enough. */
 #define CHECK_ORDER(words, first, last)                                                            \
     _Static_assert((first) == 0 && (last) + 2 == KELP_ARRAY_COUNT(words), "order of " #words)
 CHECK_ORDER(run_modes, KELP_RUN_TRAIN, KELP_RUN_PREDICT);
@@ -69,7 +69,7 @@ _Static_assert(sizeof(enum kelp_model_kind) == sizeof(uint32_t), "enums are stor
 
 #define BIT(value) (1u << (value))
 
-/* A key is called like its field, most of them; the count of a list stands beside it. */
+/* Most keys have the name of their field; the count of a list is the field next to it. */
 #define KEY_AT(key, member, kind)                                                                  \
     .name = (key), .type = KELP_JOB_##kind, .offset = offsetof(struct kelp_job, member),           \
     .bytes = sizeof(((struct kelp_job *)0)->member)

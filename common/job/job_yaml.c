@@ -214,7 +214,7 @@ static kelp_status read_top_pair(struct reader *reader, const yaml_node_t *name,
     }
     sections[(*section_count)++] = name; /* at most one for each key: others were refused */
     if (value->type != YAML_MAPPING_NODE) {
-        return fail_at(reader, value, key, "is a section; its keys stand indented below it");
+        return fail_at(reader, value, key, "is a section; its keys must be indented below it");
     }
     return read_section(reader, key, value);
 }
@@ -228,7 +228,7 @@ static kelp_status read_top(yaml_document_t *document, const yaml_node_t *root, 
     reader->document = document;
     if (root->type != YAML_MAPPING_NODE) {
         return fail_at(reader, root, "",
-                       "is no job: sections and keys are expected, such as name: …");
+                       "is not a job: sections and keys are expected, such as name: …");
     }
     for (yaml_node_pair_t *pair = root->data.mapping.pairs.start;
          pair < root->data.mapping.pairs.top; pair++) {

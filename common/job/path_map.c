@@ -51,13 +51,13 @@ static kelp_status add(struct kelp_path_map *map, const char *text, const char *
     for (size_t i = 0; i < map->count; i++) {
         if (is_from(&map->items[i], from, from_bytes)) {
             return kelp_fail(reterr, KELP_ERR_INVALID,
-                             "'%.160s': that FROM is there already, as '%.160s'", text,
+                             "'%.160s': the same FROM was given in '%.160s'", text,
                              map->items[i].text);
         }
     }
     if (map->count == KELP_PATH_MAP_MAX) {
-        return kelp_fail(reterr, KELP_ERR_LIMIT, "'%.200s': there are %d already, and no more fit",
-                         text, KELP_PATH_MAP_MAX);
+        return kelp_fail(reterr, KELP_ERR_LIMIT, "'%.200s': more than %d are given", text,
+                         KELP_PATH_MAP_MAX);
     }
     struct kelp_path_map_entry *entry = &map->items[map->count++];
     entry->from_bytes = from_bytes;
@@ -82,8 +82,8 @@ kelp_status kelp_path_map_join(struct kelp_path_map *map, const char *from, cons
     return from[0] == '/' && to[0] == '/' && !strstr(from, "=/")
                ? add(map, from, from, strlen(from), to, reterr)
                : kelp_fail(reterr, KELP_ERR_INVALID,
-                           "'%.160s' cannot be read at '%.160s': both must be absolute, and the "
-                           "first one without \"=/\"",
+                           "'%.160s' cannot be read at '%.160s': both must be absolute, and FROM "
+                           "must not contain \"=/\"",
                            from, to);
 }
 

@@ -56,7 +56,7 @@ static kelp_status parser_error(const struct kelp_yaml_text *text, const yaml_pa
     }
     if (has_tab(text, line)) {
         return kelp_fail(reterr, KELP_ERR_INVALID,
-                         "%.127s:%zu: is indented with a tab; YAML takes spaces alone", name,
+                         "%.127s:%zu: is indented with a tab; YAML allows only spaces", name,
                          line + 1);
     }
     return kelp_fail(reterr, KELP_ERR_INVALID, "%.127s:%zu: not YAML: %s", name, line + 1,

@@ -58,7 +58,7 @@ bool kelp_daemon_begin(const struct kelp_program *program, const struct kelp_opt
     }
     const char *sha256 = kelp_options_text(options, "spec-sha256");
     if (sha256 && !kelp_sha256_is(sha256)) {
-        (void)fprintf(stderr, "%s: --spec-sha256 is 64 hexadecimal digits in lower case\n",
+        (void)fprintf(stderr, "%s: --spec-sha256 must be 64 hexadecimal digits in lower case\n",
                       program->name);
         return false;
     }
@@ -80,8 +80,8 @@ kelp_status kelp_daemon_check_own(const struct kelp_credentials *credentials, en
     }
     kelp_spiffe_print(name, text);
     return kelp_fail(reterr, KELP_ERR_DENIED,
-                     "the certificate is %s, and this process is spiffe://kelp/%s/%s/%s", text, job,
-                     kelp_role_names[role], id);
+                     "the certificate is for %s, but this process is spiffe://kelp/%s/%s/%s", text,
+                     job, kelp_role_names[role], id);
 }
 
 bool kelp_daemon_credentials(const struct kelp_program *program, const struct kelp_options *options,
@@ -114,12 +114,12 @@ static const char *wrong_advertise(const char *listen, const char *advertise)
     bool has_port = false;
 
     if (listen && strncmp(listen, "unix:", 5) == 0) {
-        return "a socket in the file system is dialled as it stands";
+        return "not allowed with --listen unix:PATH, which others dial as it is";
     }
     return kelp_address_is_dialled(advertise, &has_port)
                ? NULL
-               : "HOST or HOST:PORT is expected, in numbers that others can dial, such as "
-                 "203.0.113.7:7001";
+               : "expected HOST or HOST:PORT with a numeric address that others can dial, such "
+                 "as 203.0.113.7:7001";
 }
 
 /* What is wrong with listening there without certificates, or NULL. */
@@ -129,11 +129,13 @@ static const char *wrong_listen(const char *listen, bool insecure)
         return NULL;
     }
     if (!kelp_address_is_loopback(listen, strlen(listen))) {
-        return "other machines reach it: it needs certificates, --certs FOLDER (kelp certs)";
+        return "other machines can reach this address, so it needs certificates: --certs FOLDER "
+               "(kelp certs)";
     }
     return insecure ? NULL
-                    : "every user of this machine reaches it: give it certificates, --certs FOLDER "
-                      "(kelp certs), or a socket, unix:/PATH, or leave it open with --insecure";
+                    : "every user of this machine can reach this address: use certificates "
+                      "(--certs FOLDER, see kelp certs) or a socket (unix:/PATH), or accept it "
+                      "with --insecure";
 }
 
 static bool complain(const struct kelp_program *program, const char *option, const char *value,
@@ -280,11 +282,11 @@ kelp_status kelp_daemon_find_address(struct kelp_serving *serving, struct kelp_s
 
     while ((status = kelp_serving_find(serving, reterr)) == KELP_ERR_UNREACHABLE) {
         if (!told) {
-            kelp_log_info("waiting for a way to etcd reason=\"%s\"", reterr->text);
+            kelp_log_info("waiting for a route to etcd reason=\"%s\"", reterr->text);
             told = true;
         }
         if (wait_raised(stop, ETCD_RETRY_MS)) {
-            return kelp_fail(reterr, KELP_ERR_TIMEOUT, "stopped while waiting for a way to etcd");
+            return kelp_fail(reterr, KELP_ERR_TIMEOUT, "stopped while waiting for a route to etcd");
         }
     }
     return status;
@@ -303,10 +305,10 @@ kelp_status kelp_daemon_check_spec(const char *job, const char *text, size_t tex
     if (!sha256 || strcmp(actual, sha256) == 0) {
         return KELP_OK;
     }
-    return kelp_fail(reterr, KELP_ERR_MISMATCH,
-                     "/kelp/%s/spec in etcd is not the job that is meant: its SHA-256 is %s, and "
-                     "--spec-sha256 is %s",
-                     job, actual, sha256);
+    return kelp_fail(
+        reterr, KELP_ERR_MISMATCH,
+        "/kelp/%s/spec in etcd is not the expected job: its SHA-256 is %s, but --spec-sha256 is %s",
+        job, actual, sha256);
 }
 
 static kelp_status parse_spec(struct kelp_job_file *file, const char *text,

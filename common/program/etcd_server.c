@@ -22,11 +22,11 @@
 
 enum {
     DEADLINE_DEFAULT_MS = 15000, /* a start takes 0.3 to 1 s; a slow disk's syncs several */
-    PORT_ATTEMPTS = 8,           /* each is lost only to somebody who took the port meanwhile */
-    LOOK_MS = 20,                /* between two looks at /health */
-    PROBE_MS = 500,              /* one look */
-    ANSWER_MAX = 64 * 1024,      /* bytes of an answer of etcd's that we read */
-    LOG_TAIL = 8192,             /* bytes of the log searched for the reason of a failure */
+    PORT_ATTEMPTS = 8, /* tries; each fails only if another process took the port in the meantime */
+    LOOK_MS = 20,      /* between two looks at /health */
+    PROBE_MS = 500,    /* one look */
+    ANSWER_MAX = 64 * 1024, /* bytes that are read of an etcd answer */
+    LOG_TAIL = 8192,        /* bytes of the log searched for the reason of a failure */
 };
 
 /* ---- addresses ---- */
@@ -43,7 +43,7 @@ static int bind_port(uint16_t port, uint16_t *ret_port)
         return -1;
     }
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    /* As etcd itself does: connections of the last etcd that linger are no obstacle. */
+    /* As etcd itself does: lingering connections of the last etcd must not be in the way. */
     (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
     if (bind(fd, (struct sockaddr *)&address, sizeof(address)) < 0 ||
         getsockname(fd, (struct sockaddr *)&address, &length) < 0) {
@@ -74,7 +74,8 @@ static int hold_client_port(struct kelp_etcd_server *server, uint16_t client_por
     return fd;
 }
 
-/* Both ports are held at once, so that they differ, and let go just before etcd starts. */
+/* Both ports are held at the same time, so that they differ, and are released just before etcd
+ * starts. */
 static kelp_status choose_ports(struct kelp_etcd_server *server, uint16_t client_port,
                                 struct kelp_error *reterr)
 {
@@ -96,15 +97,15 @@ static kelp_status choose_ports(struct kelp_etcd_server *server, uint16_t client
     return KELP_OK;
 }
 
-/* There are no other members: theirs is a socket whatever clients have. */
+/* There are no other members, so the peer address is a socket, whatever clients use. */
 static kelp_status choose_sockets(struct kelp_etcd_server *server, const char *folder,
                                   struct kelp_error *reterr)
 {
     int wrote = snprintf(server->url, sizeof(server->url), "unix:%s/" CLIENT_SOCKET, folder);
 
     if (wrote < 0 || (size_t)wrote >= sizeof(server->url)) {
-        return kelp_fail(reterr, KELP_ERR_LIMIT, "'%s' is too long for a folder of sockets",
-                         folder);
+        return kelp_fail(reterr, KELP_ERR_LIMIT,
+                         "the path '%s' is too long for a folder of sockets", folder);
     }
     kelp_socket_folder_sweep(folder, CLIENT_SOCKET);
     kelp_socket_folder_sweep(folder, PEER_SOCKET);
@@ -183,7 +184,7 @@ static bool healthy(const struct kelp_etcd_server *server)
     return yes;
 }
 
-/* Somebody else's etcd may have taken the port between our look and our etcd's start, and would
+/* Another etcd may have taken the port between our check and the start of our etcd, and would
  * answer /health as well; only ours has the name that we drew. */
 static bool is_ours(const struct kelp_etcd_server *server)
 {
@@ -223,8 +224,7 @@ static const char *last_line(char *text)
     return line ? line + 1 : text;
 }
 
-/* Of a program in Go that panics: the line that says why, which the stack follows; else the last.
- */
+/* The reason in a log: for a Go panic the line before the stack; otherwise the last line. */
 static const char *telling_line(char *text)
 {
     static const char *const starts[] = {"panic: ", "fatal error: "};
@@ -239,7 +239,7 @@ static const char *telling_line(char *text)
     return last_line(text);
 }
 
-/* Etcd ended before it served: why? KELP_ERR_EXISTS says that a port was taken. */
+/* Find out why etcd ended before it served. KELP_ERR_EXISTS: a port was taken. */
 static kelp_status explain_end(int wait_status, int log_fd, off_t log_start, const char *log_path,
                                struct kelp_error *reterr)
 {
@@ -307,7 +307,7 @@ static kelp_status start_once(struct kelp_etcd_server *server, const char *progr
     return status;
 }
 
-/* A relative path would begin at etcd's working folder, not at ours. One that cannot be resolved
+/* Make the path absolute, since etcd has another working folder. A path that cannot be resolved
  * stays as it is: starting etcd reports it. */
 static void make_absolute(char path[KELP_PROCESS_PATH_MAX])
 {
@@ -405,7 +405,7 @@ static kelp_status start_in_folder(struct kelp_etcd_server *server, const char *
             status = start_once(server, program, options, log_fd, end_ms, reterr);
         }
         if (options->client_port != 0) {
-            break; /* a port that was asked for is not exchanged for another */
+            break; /* a requested port is not replaced by another */
         }
     }
     (void)close(log_fd);

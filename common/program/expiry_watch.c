@@ -34,7 +34,8 @@ static bool tell_of(const struct kelp_certificate *certificate, const char *what
     }
     kelp_certificate_date(certificate->until_s, until);
     kelp_log_warn("the %s %s until=%s days_left=%" PRId64 " folder=%s", what,
-                  over ? "has ended: nobody new is let in" : "ends soon: write a new one over it",
+                  over ? "has ended: no new connection is accepted"
+                       : "ends soon: write a new one over it",
                   until, over ? 0 : (certificate->until_s - now_s) / DAY_S, folder);
     return true;
 }
@@ -48,7 +49,7 @@ static void tell(struct kelp_expiry_watch *watch)
 
     (void)kelp_credentials_refresh(watch->credentials, &error);
     if (error.status != KELP_OK) {
-        kelp_log_warn("certificates not read again, the ones before stay in use reason=\"%s\"",
+        kelp_log_warn("certificates not reloaded, the previous ones stay in use reason=\"%s\"",
                       error.text);
     }
     if (watch->told_s != 0 && now_s - watch->told_s < DAY_S) {

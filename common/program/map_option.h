@@ -14,8 +14,8 @@
     {                                                                                              \
         .name = KELP_MAP_PATH, .type = KELP_OPTION_TEXT, .placeholder = "FROM=TO",                 \
         .repeatable = true, .group = (heading),                                                    \
-        .help = "files that the job has at FROM or below it are at TO on this host; of several "   \
-                "the longest FROM counts" more                                                     \
+        .help = "files that the job names at FROM or below it are at TO on this host" more         \
+                "; if several FROM match, the longest counts"                                      \
     }
 
 /* What it says; map is replaced. Errors: those of kelp_path_map_add(), which begin with the

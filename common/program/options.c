@@ -33,7 +33,7 @@ struct kelp_options {
     size_t positional_count;
 };
 
-/* What was typed, while the command line is read. */
+/* The typed text, while the command line is read. */
 struct reader {
     struct kelp_options *options;
     int argc;
@@ -42,7 +42,7 @@ struct reader {
     enum kelp_options_wish wish;
 };
 
-/* The candidate nearest to what was typed, so far. */
+/* The candidate most similar to the typed text so far. */
 struct nearest {
     const char *word;
     uint32_t distance;
@@ -259,7 +259,7 @@ void kelp_option_variable(const struct kelp_option *option, char text[KELP_OPTIO
     }
 }
 
-/* What the command line left out: from the environment, else the default. */
+/* Values that the command line did not give: from the environment, otherwise the default. */
 static kelp_status fill_in(struct kelp_options *options, size_t index, struct kelp_error *reterr)
 {
     const struct kelp_option *option = &options->program->options[index];

@@ -24,9 +24,9 @@ static kelp_status choose_by_listen(const struct kelp_serving_options *options,
     switch (listen) {
     case KELP_ADDRESS_LOOPBACK:
         return kelp_fail(reterr, KELP_ERR_INVALID,
-                         "--listen %.255s: etcd is on another machine, and no other machine "
-                         "reaches this address: leave --listen out, or give one that they reach; "
-                         "--advertise when it is another one that they dial",
+                         "--listen %.255s: etcd is on another machine, but no other machine can "
+                         "reach this address: omit --listen, or give an address that others can "
+                         "reach (and --advertise if they dial a different one)",
                          options->listen);
     case KELP_ADDRESS_EVERY:
         *ret_rule = KELP_SERVING_BY_SOURCE;
@@ -50,14 +50,15 @@ kelp_status kelp_serving_choose(const struct kelp_serving_options *options, bool
     }
     if (options->advertise && kelp_address_kind(options->advertise) == KELP_ADDRESS_LOOPBACK) {
         return kelp_fail(reterr, KELP_ERR_INVALID,
-                         "--advertise %.255s: etcd is on another machine, and no other machine "
-                         "reaches this address: give one that they reach",
+                         "--advertise %.255s: etcd is on another machine, but no other machine can "
+                         "reach this address: give one that others can reach",
                          options->advertise);
     }
     if (!options->listen && !options->certified) {
         return kelp_fail(reterr, KELP_ERR_INVALID,
-                         "--etcd %.255s: it is on another machine, so that others have to reach "
-                         "this process: it needs certificates, --certs FOLDER (kelp certs)",
+                         "--etcd %.255s: this etcd is on another machine, so other machines must "
+                         "reach this process, and it needs certificates: --certs FOLDER (kelp "
+                         "certs)",
                          options->etcd);
     }
     if (!options->listen) {
@@ -276,12 +277,13 @@ static kelp_status look_up(const struct kelp_serving *serving,
         memcpy(own, ret_host, sizeof(own));
     }
     if (own[0] != '\0') {
-        return kelp_fail(reterr, KELP_ERR_INVALID,
-                         "--etcd %.255s: on this host that is %s, which no other machine reaches: "
-                         "give --listen HOST:PORT, or --advertise, with an address that they reach",
-                         serving->options.etcd, own);
+        return kelp_fail(
+            reterr, KELP_ERR_INVALID,
+            "--etcd %.255s: on this host that is %s, which no other machine can reach: give "
+            "--listen HOST:PORT, or --advertise, with an address that others can reach",
+            serving->options.etcd, own);
     }
-    return kelp_fail(reterr, KELP_ERR_UNREACHABLE, "no way to etcd at %.255s: %s",
+    return kelp_fail(reterr, KELP_ERR_UNREACHABLE, "no route to etcd at %.255s: %s",
                      serving->options.etcd, strerror(error));
 }
 
@@ -346,8 +348,7 @@ enum kelp_serving_now kelp_serving_look(const struct kelp_serving *serving, cons
     ret_host[0] = '\0';
     if (!has_address(serving->listen)) {
         (void)kelp_fail(reterr, KELP_ERR_UNREACHABLE,
-                        "it listens at %s, which this host has no more: it ends, to be started "
-                        "again",
+                        "it listens at %s, which this host no longer has: it ends, to be restarted",
                         serving->listen);
         return KELP_SERVING_GONE;
     }
@@ -362,9 +363,9 @@ enum kelp_serving_now kelp_serving_look(const struct kelp_serving *serving, cons
     if (strcmp(ret_host, before) == 0) {
         return KELP_SERVING_SAME;
     }
-    (void)kelp_fail(reterr, KELP_ERR_UNREACHABLE,
-                    "it is known by %s, and this host now uses %s towards etcd: it ends, to be "
-                    "started again",
-                    before, ret_host);
+    (void)kelp_fail(
+        reterr, KELP_ERR_UNREACHABLE,
+        "it is registered as %s, but this host now reaches etcd from %s: it ends, to be restarted",
+        before, ret_host);
     return everywhere ? KELP_SERVING_MOVED : KELP_SERVING_GONE;
 }

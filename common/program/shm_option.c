@@ -18,12 +18,12 @@ kelp_status kelp_shm_option_read(const struct kelp_options *options, const char 
     }
     if (folder[0] != '/' || strlen(folder) > KELP_SOCKET_FOLDER_MAX) {
         return kelp_fail(reterr, KELP_ERR_INVALID,
-                         "--" KELP_SHM_FOLDER " '%.100s': an absolute path of at most %d bytes is "
-                         "expected",
+                         "--" KELP_SHM_FOLDER
+                         " '%.100s': expected an absolute path of at most %d bytes",
                          folder, KELP_SOCKET_FOLDER_MAX);
     }
     if (stat(folder, &about) != 0 || !S_ISDIR(about.st_mode)) {
-        return kelp_fail(reterr, KELP_ERR_INVALID, "--" KELP_SHM_FOLDER " '%s' is no folder",
+        return kelp_fail(reterr, KELP_ERR_INVALID, "--" KELP_SHM_FOLDER " '%s' is not a folder",
                          folder);
     }
     return KELP_OK;

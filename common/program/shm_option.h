@@ -14,9 +14,8 @@
     {                                                                                              \
         .name = KELP_SHM_FOLDER, .type = KELP_OPTION_TEXT, .placeholder = "FOLDER",                \
         .group = (heading),                                                                        \
-        .help = "folder where processes of this host and user that serve at ports, and those "     \
-                "that dial them, meet for shared memory (transport.kind); each may have it at "    \
-                "another path" more                                                                \
+        .help = "folder through which processes of this host and user that listen on ports find "  \
+                "shared memory (transport.kind); its path may differ between processes" more       \
     }
 
 /* What it says; NULL: nothing. Borrowed from the options. Errors: KELP_ERR_INVALID (no folder's

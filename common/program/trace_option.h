@@ -16,12 +16,12 @@
      .type = KELP_OPTION_TEXT,                                                                     \
      .placeholder = "FILE",                                                                        \
      .group = (heading),                                                                           \
-     .help = "write to FILE what it does in some training steps: a part of what kelp train "       \
-             "--trace puts together"},                                                             \
+     .help = "trace some training steps of this process to FILE; kelp train --trace joins such "   \
+             "files"},                                                                             \
     {                                                                                              \
         .name = "trace-steps", .type = KELP_OPTION_INTEGER,                                        \
         .default_text = KELP_TRACE_STEPS_DEFAULT, .min = 1, .max = KELP_TRACE_STEPS_MAX,           \
-        .group = (heading), .help = "how many steps --trace has"                                   \
+        .group = (heading), .help = "how many steps --trace covers"                                \
     }
 
 /* *ret_trace is owned (kelp_trace_close()); NULL: none is asked for. On a mistake: one line to

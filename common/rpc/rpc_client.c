@@ -47,7 +47,7 @@ struct retired {
 
 struct kelp_rpc_channel {
     struct kelp_rpc_loop *loop;
-    struct kelp_rpc_carrier *carrier; /* NULL: whoever runs the loop moves its bytes */
+    struct kelp_rpc_carrier *carrier; /* NULL: the thread that runs the loop moves its bytes */
     char *target;
     enum kelp_role server;
     bool secure;
@@ -56,7 +56,7 @@ struct kelp_rpc_channel {
     grpc_channel *channel;
     struct watcher *watcher;
     uint64_t version;      /* of the credentials that it shows */
-    struct retired *first; /* made with older ones: their streams may still run */
+    struct retired *first; /* channels with older credentials, whose streams may still run */
     struct unary *stuck;
     int64_t attempt_us; /* when the last attempt to connect was started by us */
 };
@@ -148,13 +148,13 @@ static uint64_t refresh(const struct kelp_rpc_channel *channel)
         channel->secure ? kelp_credentials_refresh(channel->loop->credentials, &error) : 0;
 
     if (error.status != KELP_OK) {
-        kelp_log_warn("certificates not read again, the ones before stay in use reason=\"%s\"",
+        kelp_log_warn("certificates not reloaded, the previous ones stay in use reason=\"%s\"",
                       error.text);
     }
     return version;
 }
 
-/* Connect with the credentials of that version; what ran before runs on. False without memory. */
+/* Connect with the credentials of that version; existing streams continue. False: no memory. */
 static bool redial_locked(struct kelp_rpc_channel *channel, uint64_t version)
 {
     struct retired *old = channel->channel ? calloc(1, sizeof(*old)) : NULL;
@@ -244,7 +244,7 @@ kelp_status kelp_rpc_channel_open_carried(struct kelp_rpc_carrier *carrier, cons
                         message_bytes_max, ret_channel, reterr);
 }
 
-/* Somebody wants to use the channel: do not sit out a back-off. True if an attempt was started. */
+/* A stream is wanted: do not wait for the end of a back-off. True if an attempt was started. */
 static bool try_again(struct kelp_rpc_channel *channel, grpc_channel *newest)
 {
     if (grpc_channel_check_connectivity_state(newest, 1) != GRPC_CHANNEL_TRANSIENT_FAILURE) {
@@ -394,7 +394,7 @@ static struct unary *unary_start(grpc_channel *to, const char *path,
     grpc_slice_unref(method);
     unary->sent = kelp__rpc_message_to_buffer(request);
 
-    /* The status alone: joined with a write, it would come only after the write. */
+    /* Receive only the status: together with a write, it would come only after the write. */
     grpc_op status = {.op = GRPC_OP_RECV_STATUS_ON_CLIENT};
     status.data.recv_status_on_client.trailing_metadata = &unary->trailing_metadata;
     status.data.recv_status_on_client.status = &unary->code;

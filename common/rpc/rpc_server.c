@@ -35,8 +35,8 @@ struct kelp_rpc_server {
     struct acceptor acceptors[KELP_RPC_ACCEPTS];
     struct kelp__rpc_op shutdown_op;
     atomic_bool closing;
-    /* Acceptors, streams, refusals, requests that were not given to their method yet, and one for
-     * the server itself until its shutdown completed. */
+    /* Counts acceptors, streams, refusals, requests not yet given to their method, and one for the
+     * server itself until its shutdown is complete. */
     atomic_uint holds;
     struct kelp__rpc_queues queues;
     struct kelp__rpc_shared_listener *listener; /* NULL: not through shared memory */
@@ -59,7 +59,7 @@ void kelp__rpc_server_hold(struct kelp_rpc_server *server)
 
 void kelp__rpc_server_unhold(struct kelp_rpc_server *server)
 {
-    /* Whoever closes the server may wait in another thread, and frees the server when it sees 0. */
+    /* The thread that closes the server may be another one, and frees the server when it sees 0. */
     struct kelp_rpc_loop *loop = server->loop;
     bool closing = atomic_load(&server->closing);
     unsigned before = atomic_fetch_sub(&server->holds, 1);
@@ -138,7 +138,7 @@ void kelp_rpc_request_fail(struct kelp_rpc_request *request, kelp_status status,
     answer(request, NULL, status == KELP_OK ? KELP_ERR_INTERNAL : status, text);
 }
 
-/* Half a message, or none: the read ends without one. */
+/* Half a message or none: the read ends without a message. */
 static void request_late(void *user)
 {
     struct kelp_rpc_request *request = user;
@@ -244,7 +244,7 @@ static const struct kelp_rpc_stream_events *ask_method(const struct kelp_rpc_ser
 static void stream_start(struct kelp_rpc_server *server, const struct kelp_rpc_method *method,
                          grpc_call *call, const struct origin *origin)
 {
-    /* Who connects to a unix socket has no name of his own: gRPC says "unix:". */
+    /* The peer of a unix socket has no name: gRPC says "unix:". */
     struct kelp_rpc_stream *stream = kelp__rpc_stream_create(
         server->loop, call, server,
         strcmp(origin->peer, "unix:") == 0 ? "a process of this host" : origin->peer,
@@ -302,7 +302,7 @@ const struct kelp_rpc_stream_events *kelp__rpc_server_welcome(struct kelp_rpc_se
     return &refused_events;
 }
 
-/* Processes of this host may come without gRPC. Where they cannot, they come with it. */
+/* Processes of this host may connect without gRPC; if they cannot, they use gRPC. */
 static kelp_status offer_shared(struct kelp_rpc_server *server, struct kelp_error *reterr)
 {
     const struct kelp_rpc_server_options *options = &server->options;
@@ -324,7 +324,7 @@ static kelp_status offer_shared(struct kelp_rpc_server *server, struct kelp_erro
     return KELP_OK;
 }
 
-/* May they call it? Errors: those of kelp__rpc_judge(). */
+/* Check whether the peer may call the method. Errors: those of kelp__rpc_judge(). */
 static kelp_status identify(struct kelp_rpc_server *server, const struct kelp_rpc_method *method,
                             grpc_call *call, struct origin *origin, struct kelp_error *reterr)
 {
@@ -397,7 +397,8 @@ static grpc_resource_quota *create_quota(size_t memory_max)
     return quota;
 }
 
-/* Nine tenths of what gRPC keeps for a connection are places for reads of KELP_RPC_READ_BYTES. */
+/* Nine tenths of the memory that gRPC keeps for a connection are room for reads of
+ * KELP_RPC_READ_BYTES. */
 static void spare(struct kelp__rpc_args *args)
 {
     kelp__rpc_args_change(args, GRPC_ARG_KEEPALIVE_TIME_MS, KELP_RPC_KEEPALIVE_MANY_MS);
@@ -415,7 +416,7 @@ static grpc_server *create_listening(struct kelp_rpc_loop *loop, const char *add
     if (options->sparing) {
         spare(&args);
     }
-    /* Without this, two servers on one port take turns, without an error. */
+    /* Without this, two servers on one port share it silently, taking turns. */
     kelp__rpc_args_add(&args, GRPC_ARG_ALLOW_REUSEPORT, 0);
     kelp__rpc_args_add(&args, GRPC_ARG_MAX_CONCURRENT_STREAMS, KELP_RPC_STREAMS_PER_CONNECTION);
     kelp__rpc_args_add(&args, GRPC_ARG_MAX_METADATA_SIZE, KELP_RPC_METADATA_BYTES);
@@ -469,7 +470,7 @@ kelp_status kelp_rpc_server_open(struct kelp_rpc_loop *loop,
     server->server = create_listening(loop, bound, server->secure, options, &port);
     grpc_server_register_completion_queue(server->server, loop->queue, NULL);
     atomic_init(&server->holds, 1);
-    if (port <= 0) { /* somebody was faster than we, after the check */
+    if (port <= 0) { /* another process took the port after our check */
         kelp_rpc_server_close(server);
         return kelp_fail(reterr, KELP_ERR_EXISTS, "cannot listen on %s", options->address);
     }
@@ -521,7 +522,8 @@ void kelp_rpc_server_close(struct kelp_rpc_server *server)
     grpc_server_shutdown_and_notify(server->server, loop->queue, &server->shutdown_op);
     grpc_server_cancel_all_calls(server->server);
     while (atomic_load(&server->holds) > 0) {
-        /* The wait is bounded because another thread may get the last event, and our wake. */
+        /* The wait is bounded because another thread may get the last event, and our wake-up with
+         * it. */
         (void)kelp_rpc_loop_run(loop, 100);
     }
     grpc_server_destroy(server->server);

@@ -106,7 +106,7 @@ static void drop_queue(struct kelp_rpc_stream *stream)
     }
 }
 
-/* What the client learned from RECV_STATUS. */
+/* The end that the client got with RECV_STATUS. */
 static void judge_client(struct kelp_rpc_stream *stream)
 {
     char text[KELP_RPC_TEXT_MAX + 1];
@@ -148,7 +148,7 @@ static void report_closed(struct kelp_rpc_stream *stream)
     }
 }
 
-/* The analyser does not follow the counts, and takes whoever lets go for the last one.
+/* The analyser does not follow the counts and takes any release for the last one.
  * NOLINTBEGIN(clang-analyzer-unix.Malloc) */
 
 /* Drop a hold (is_write: a write operation) and do what was waiting for it. */
@@ -191,7 +191,7 @@ static void send_message(struct kelp_rpc_stream *stream, struct kelp_rpc_message
     stream->sent = kelp__rpc_message_to_buffer(message);
     kelp_rpc_message_unref(message);
     op.data.send_message.send_message = stream->sent;
-    /* With more behind it, it need not leave alone. */
+    /* If more messages follow, this one need not be sent alone. */
     op.flags = more ? GRPC_WRITE_BUFFER_HINT : 0;
     kelp__rpc_start(stream->call, &op, 1, &stream->send_op);
 }
@@ -206,7 +206,8 @@ static void send_finish(struct kelp_rpc_stream *stream)
     kelp__rpc_start(stream->call, &op, 1, &stream->finish_op);
 }
 
-/* Hand the next thing to gRPC; the caller owns the write side, and gives it up if there is none. */
+/* Give the next operation to gRPC. The caller owns the write side, and gives it up if there is
+ * none. */
 void kelp__rpc_stream_pump(struct kelp_rpc_stream *stream)
 {
     struct kelp_rpc_message *message = NULL;
@@ -341,7 +342,7 @@ static void read_ended(struct kelp_rpc_stream *stream)
     kelp__rpc_stream_let_go(stream, false);
 }
 
-/* The peer answered: what waited for that leaves. */
+/* The peer answered: send what waited for that. */
 static void first_heard(struct kelp_rpc_stream *stream)
 {
     (void)pthread_mutex_lock(&stream->lock);
@@ -388,7 +389,7 @@ void kelp__rpc_stream_begin(struct kelp_rpc_stream *stream)
     grpc_op initial = {.op = GRPC_OP_SEND_INITIAL_METADATA};
     grpc_op watch = {.op = GRPC_OP_RECV_CLOSE_ON_SERVER};
 
-    stream->holds++; /* the watch's; nobody else knows the stream yet */
+    stream->holds++; /* the watch's hold; the stream is not known elsewhere yet */
     stream->writes++;
     if (stream->caller.has_name) {
         stream->holds++;

@@ -49,7 +49,7 @@ static grpc_ssl_certificate_config_reload_status fetch(void *user,
 
     uint64_t version = kelp_credentials_refresh(state->credentials, &error);
     if (error.status != KELP_OK) {
-        kelp_log_warn("certificates not read again, the ones before stay in use reason=\"%s\"",
+        kelp_log_warn("certificates not reloaded, the previous ones stay in use reason=\"%s\"",
                       error.text);
     }
     if (version == state->version) {

@@ -238,8 +238,8 @@ const struct kelp_figure_row kelp_figure_rows[KELP_FIGURE_COUNT] = {
                                     KELP_FIGURE_OF_COORDINATOR, 1000000, NULL},
 };
 
-/* Two bounds for each power of ten: each is a series for each label of each process. Steps of a
- * ten thousandth of a second to half a minute. */
+/* Two bounds for each power of ten, since each bound is a series for each label of each process.
+ * Steps take from 0.1 ms to half a minute. */
 static const struct kelp_histogram_bound step_bounds[KELP_HISTOGRAM_BOUNDS] = {
     {100, "0.0001"}, {300, "0.0003"}, {1000, "0.001"},  {3000, "0.003"},
     {10000, "0.01"}, {30000, "0.03"}, {100000, "0.1"},  {300000, "0.3"},
@@ -414,7 +414,7 @@ static void print_value(uint64_t value, uint32_t scale, FILE *out)
     }
 }
 
-/* Is it of the same name as the row before? */
+/* Whether the row has the same name as the row before. */
 static bool goes_on(int figure)
 {
     return figure > 0 && !kelp_figure_rows[figure].help;
@@ -466,7 +466,8 @@ static void print_histogram_name(const struct kelp_histogram_row *row, const cha
     (void)fputc(' ', out);
 }
 
-/* Buckets are cumulative, and the count is that of the last one, also while others add. */
+/* Buckets are cumulative, and the count is that of the last bucket, even while other threads
+ * add. */
 static void print_histogram(const struct kelp_figures *figures, int histogram, FILE *out)
 {
     const struct kelp_histogram_row *row = &kelp_histogram_rows[histogram];

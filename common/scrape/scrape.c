@@ -206,7 +206,7 @@ static struct client *client_of(struct kelp_scrape *scrape, int fd)
     return NULL;
 }
 
-/* libmicrohttpd has taken one, or is done with it. */
+/* libmicrohttpd has accepted a connection, or is done with it. */
 static void on_connection(void *user, struct MHD_Connection *connection, void **client_user,
                           enum MHD_ConnectionNotificationCode what)
 {
@@ -235,7 +235,8 @@ static bool has_clients(const struct kelp_scrape *scrape)
     return false;
 }
 
-/* A client that sends a byte now and then is never silent, so that libmicrohttpd would keep it. */
+/* A client that sends a byte now and then is never silent, so libmicrohttpd would keep it for
+ * ever. */
 static void cut_old(struct kelp_scrape *scrape)
 {
     const uint64_t now_ms = kelp_clock_ms();
@@ -253,7 +254,7 @@ static void cut_old(struct kelp_scrape *scrape)
 
 /* ---- libmicrohttpd ---- */
 
-/* What it is started with, besides the limits; both end with MHD_OPTION_END. */
+/* Options of its start, besides the limits; both end with MHD_OPTION_END. */
 static void set_tls(struct MHD_OptionItem options[5], const struct kelp_credential_texts *texts)
 {
     const struct MHD_OptionItem items[] = {
@@ -299,8 +300,8 @@ static kelp_status start_daemon(struct kelp_scrape *scrape, struct kelp_error *r
                                       "--metrics: no memory or descriptors for the server");
 }
 
-/* Files of --certs that were replaced are used for the next connection. False: not yet, since
- * connections with those before are open; they end soon. */
+/* Use replaced files of --certs for the next connection. False: not yet, since connections with the
+ * old ones are open; they end soon. */
 static bool renew(struct kelp_scrape *scrape)
 {
     struct kelp_error error = {.status = KELP_OK};
@@ -310,7 +311,7 @@ static bool renew(struct kelp_scrape *scrape)
     }
     const uint64_t version = kelp_credentials_refresh(scrape->credentials, &error);
     if (error.status != KELP_OK) {
-        kelp_log_warn("certificates not read again, the ones before stay in use reason=\"%s\"",
+        kelp_log_warn("certificates not reloaded, the previous ones stay in use reason=\"%s\"",
                       error.text);
     }
     if (version == scrape->version && scrape->daemon) {
@@ -333,7 +334,7 @@ static bool renew(struct kelp_scrape *scrape)
 
 /* ---- who comes ---- */
 
-/* Milliseconds until another may be taken; 0: now. */
+/* Milliseconds until another connection may be accepted; 0: now. */
 static int until_next(struct kelp_scrape *scrape)
 {
     const uint64_t now_ms = kelp_clock_ms();
@@ -374,7 +375,7 @@ static int least(int a, int b)
     return b < 0 || (a >= 0 && a < b) ? a : b;
 }
 
-/* Until something comes, or is due. False: the thread is to end. */
+/* Wait until something comes or is due. False: the thread must end. */
 static bool wait_and_take(struct kelp_scrape *scrape)
 {
     const union MHD_DaemonInfo *info =
@@ -439,9 +440,9 @@ static kelp_status check_address(const char *address, struct kelp_error *reterr)
         return KELP_OK;
     }
     return kelp_fail(reterr, KELP_ERR_INVALID,
-                     "--metrics %.255s: other machines reach it: it needs certificates, --certs "
-                     "FOLDER (kelp certs), or an address of loopback, such as 127.0.0.1:9400, or "
-                     "unix:/PATH",
+                     "--metrics %.255s: other machines can reach this address, so it needs "
+                     "certificates: --certs FOLDER (kelp certs); or use a loopback address, such "
+                     "as 127.0.0.1:9400, or unix:/PATH",
                      address);
 }
 
@@ -466,7 +467,7 @@ static kelp_status open_scrape(const struct kelp_options *options,
                                                     .version = kelp_version(),
                                                     .commit = kelp_version_commit()};
     scrape->credentials = process->credentials;
-    /* As with rpc: whoever can open a socket in the file system is this user. */
+    /* As with rpc: a process that can open a socket in the file system belongs to this user. */
     scrape->secure = process->credentials && !kelp_scrape_path(address);
     scrape->version = scrape->secure ? kelp_credentials_refresh(scrape->credentials, NULL) : 0;
     scrape->listener = -1;

@@ -163,10 +163,10 @@ static kelp_status listen_port(const char *address, int *ret_fd, struct kelp_err
     struct addrinfo *found = NULL;
 
     if (!split(address, host, &port)) {
-        return kelp_fail(reterr, KELP_ERR_INVALID,
-                         "--metrics %.255s: HOST:PORT with a port of 0 to 65535 is expected, or "
-                         "unix:/PATH",
-                         address);
+        return kelp_fail(
+            reterr, KELP_ERR_INVALID,
+            "--metrics %.255s: expected HOST:PORT with a port from 0 to 65535, or unix:/PATH",
+            address);
     }
     const int failed = getaddrinfo(host, port, &hints, &found);
     if (failed != 0) {

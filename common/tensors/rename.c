@@ -66,7 +66,7 @@ kelp_status kelp_rename_check(const char *rules, struct kelp_error *reterr)
         struct rule rule;
         if (!read_rule(text, bytes, &rule)) {
             return kelp_fail(reterr, KELP_ERR_INVALID,
-                             "'%.*s' is no OLD=NEW: a name's beginning in the file and in the "
+                             "'%.*s' is not OLD=NEW: a name's beginning in the file and in the "
                              "model, or whole names with one * on each side",
                              (int)(bytes < 64 ? bytes : 64), text);
         }

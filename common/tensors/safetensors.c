@@ -192,7 +192,8 @@ static int compare_tensor_names(const void *a, const void *b)
     return strcmp(left->name, right->name);
 }
 
-/* Names differ, and data lies end to end: nothing hidden between tensors, nothing shared. */
+/* Check that names differ and data ranges are adjacent: nothing is hidden between tensors, and
+ * nothing is shared. */
 static kelp_status check_tensors(struct kelp_safetensors *file, uint64_t data_offset,
                                  struct kelp_error *reterr)
 {
@@ -250,7 +251,7 @@ static kelp_status parse_entries(struct kelp_safetensors *file, uint64_t data_of
     return check_tensors(file, data_offset, reterr);
 }
 
-/* What the file is instead, and what would be right; NULL where that is not known. */
+/* What the file really is, and what to do; NULL if that is not known. */
 static const char *other_format(const struct kelp_safetensors *file)
 {
     static const struct {
@@ -280,14 +281,15 @@ static kelp_status parse_file(struct kelp_safetensors *file, struct kelp_error *
 
     if (file->byte_count < HEADER_LENGTH_BYTES) {
         return kelp_fail(reterr, KELP_ERR_FORMAT,
-                         "is cut off, or no safetensors file: it has %zu bytes", file->byte_count);
+                         "is cut off, or not a safetensors file: it has %zu bytes",
+                         file->byte_count);
     }
     memcpy(&header_bytes, file->bytes, sizeof(header_bytes));
     if (header_bytes > KELP_SAFETENSORS_HEADER_MAX) {
         const char *other = other_format(file);
-        return other ? kelp_fail(reterr, KELP_ERR_LIMIT, "is no safetensors file: %s", other)
+        return other ? kelp_fail(reterr, KELP_ERR_LIMIT, "is not a safetensors file: %s", other)
                      : kelp_fail(reterr, KELP_ERR_LIMIT,
-                                 "is no safetensors file: its first 8 bytes, the length of a "
+                                 "is not a safetensors file: its first 8 bytes, the length of a "
                                  "header, are over %u",
                                  KELP_SAFETENSORS_HEADER_MAX);
     }
@@ -307,7 +309,7 @@ static kelp_status parse_file(struct kelp_safetensors *file, struct kelp_error *
 static kelp_status map_file(struct kelp_safetensors *file, struct kelp_error *reterr)
 {
     struct stat info;
-    /* Not waiting, or a fifo without a writer would be waited for. */
+    /* Non-blocking, since opening a fifo without a writer would wait. */
     int fd = open(file->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     kelp_status status = KELP_OK;
 

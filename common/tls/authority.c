@@ -49,7 +49,7 @@ static void path_in(const char *folder, const char *name, char path[PATH_BYTES])
     (void)snprintf(path, PATH_BYTES, "%s/%s", folder, name);
 }
 
-/* Make the folder, for its owner alone, and what is missing above it. */
+/* Make the folder so that only its owner can open it, and missing folders above it. */
 static kelp_status make_private_folder(const char *folder, struct kelp_error *reterr)
 {
     char above[PATH_BYTES];
@@ -72,7 +72,7 @@ struct place {
     bool unsynced;
 };
 
-/* Replace a file whole, with that mode from its first byte on. */
+/* Replace a file atomically; it has that mode before anything is written. */
 static kelp_status write_file(const struct place *place, const char *name, mode_t mode, BIO *from,
                               struct kelp_error *reterr)
 {
@@ -317,7 +317,7 @@ static kelp_status open_authority(const char *folder, struct pair *ret_pair,
     path_in(folder, CA_NAME, path);
     if (access(key_path, F_OK) != 0) {
         return kelp_fail(reterr, KELP_ERR_NOT_FOUND,
-                         "'%s' is no authority; kelp certs init makes one", folder);
+                         "'%s' is not an authority; kelp certs init makes one", folder);
     }
     kelp_status status = check_key_mode(key_path, reterr);
     if (status != KELP_OK) {
@@ -348,7 +348,7 @@ static bool is_host_byte(char byte)
            (byte >= '0' && byte <= '9') || byte == '-' || byte == '.' || byte == '_';
 }
 
-/* Nothing in a host can end its entry in the list that OpenSSL reads. */
+/* Check that nothing in a host can end its entry in the list that OpenSSL reads. */
 static kelp_status add_host(char *list, const char *host, struct kelp_error *reterr)
 {
     ASN1_OCTET_STRING *address = a2i_IPADDRESS(host);
@@ -415,7 +415,7 @@ static kelp_status sign(const struct kelp_authority_request *request, const stru
     return status;
 }
 
-/* Key, certificate, and the authority's own. */
+/* Write the key, the certificate, and the authority's certificate. */
 static kelp_status write_all(const struct kelp_authority_request *request, const struct pair *pair,
                              X509 *authority, struct kelp_error *reterr)
 {

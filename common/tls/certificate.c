@@ -132,7 +132,7 @@ kelp_status kelp_certificate_read(const char *pem, struct kelp_certificate *ret_
     X509 *x509 = read_x509(pem);
 
     if (!x509) {
-        return kelp_fail(reterr, KELP_ERR_FORMAT, "it holds no certificate in PEM");
+        return kelp_fail(reterr, KELP_ERR_FORMAT, "holds no PEM certificate");
     }
     kelp_status status = read_names(x509, &certificate, reterr);
     if (status == KELP_OK && (!read_time(X509_get0_notBefore(x509), &certificate.from_s) ||

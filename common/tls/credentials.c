@@ -82,7 +82,7 @@ static kelp_status look(const char *folder, struct trace traces[FILES], struct k
             return kelp_files_error(errno, "look at", path, reterr);
         }
         if (!S_ISREG(info.st_mode)) {
-            return kelp_fail(reterr, KELP_ERR_INVALID, "'%s' is no file", path);
+            return kelp_fail(reterr, KELP_ERR_INVALID, "'%s' is not a file", path);
         }
         if (i == KEY && !is_private(&info)) {
             return kelp_fail(reterr, KELP_ERR_INVALID,

@@ -129,7 +129,8 @@ kelp_status kelp_login_make(const char *folder, const char *user, struct kelp_lo
     char path[PATH_BYTES];
 
     if (!is_user(user)) {
-        return kelp_fail(reterr, KELP_ERR_INVALID, "'%.200s' is no name of a user of etcd", user);
+        return kelp_fail(reterr, KELP_ERR_INVALID, "'%.200s' is not the name of an etcd user",
+                         user);
     }
     kelp_status status = set_path(folder, path, reterr);
     if (status == KELP_OK && RAND_bytes(drawn, sizeof(drawn)) != 1) {

@@ -96,7 +96,7 @@ kelp_status kelp_spiffe_parse(const char *text, size_t length, struct kelp_spiff
     }
     if (!read_parts(parts, count, &name)) {
         return kelp_fail(reterr, KELP_ERR_FORMAT,
-                         "'%.*s' is no name of Kelp, which is spiffe://kelp/JOB/ROLE[/ID]",
+                         "'%.*s' is not a name of Kelp, which is spiffe://kelp/JOB/ROLE[/ID]",
                          (int)(length < KELP_SPIFFE_MAX ? length : KELP_SPIFFE_MAX), text);
     }
     *ret_name = name;

@@ -67,10 +67,10 @@ static kelp_status other_data(const struct kelp_job *job, const char *how,
     name_files(job, files, sizeof(files));
     /* A script's data may also come of its random numbers, as torch's random_split() draws them. */
     return kelp_fail(reterr, KELP_ERR_MISMATCH,
-                     "%s%sthe data are not what the run began with (%s); %s, or start a new run",
+                     "%s%sthe data is not what the run began with (%s); %s, or start a new run",
                      files, files[0] ? ": " : "", how,
-                     job->model.python[0] ? "give random_split() and what else draws data a seed, "
-                                            "bring changed files back"
+                     job->model.python[0] ? "give a seed to random_split() and other random "
+                                            "choices of data, restore changed files"
                                           : "bring the files back");
 }
 

@@ -45,14 +45,13 @@ static kelp_status check_workers(const struct kelp_targets *targets, const struc
                                  struct kelp_error *reterr)
 {
     if (targets->workers_min == 0 || targets->workers_min > targets->workers_max) {
-        return kelp_fail(reterr, KELP_ERR_INVALID,
-                         "%u:%u workers: the first number is from 1 to the second",
+        return kelp_fail(reterr, KELP_ERR_INVALID, "%u:%u workers: MIN must be from 1 to MAX",
                          targets->workers_min, targets->workers_max);
     }
     if (targets->workers_max > job->cluster.lanes) {
         return kelp_fail(reterr, KELP_ERR_INVALID,
                          "%u workers: the job has %u lanes (cluster.lanes), and no more workers "
-                         "than that can work at once",
+                         "can work at once",
                          targets->workers_max, job->cluster.lanes);
     }
     return KELP_OK;
@@ -82,7 +81,7 @@ kelp_status kelp_targets_change(const struct kelp_targets *now, const struct kel
     bool workers = request->workers_min > 0 || request->workers_max > 0;
     kelp_status status = KELP_OK;
     if (!workers && request->shards == 0) {
-        return kelp_fail(reterr, KELP_ERR_INVALID, "nothing to change was named");
+        return kelp_fail(reterr, KELP_ERR_INVALID, "the request changes nothing");
     }
     if (workers) {
         next.workers_min = request->workers_min;

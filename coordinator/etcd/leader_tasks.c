@@ -142,7 +142,8 @@ static kelp_status put_state(struct kelp__leader_task *task)
     return status == KELP_OK && !task->succeeded ? get_state(task) : status;
 }
 
-/* etcd has lost the plan that we have seen there: else whoever joins first would say what it is. */
+/* etcd has lost the plan that we saw there: write it again, or the first worker that joins would
+ * define it. */
 static kelp_status put_plan_back(struct kelp__leader_task *task)
 {
     int64_t absent = 0;
@@ -206,7 +207,7 @@ static void run_task(struct kelp_task *base)
         break;
     case KELP__TASK_PLAN:
         task->status = put_if_leading(task, leader->plan_key, &absent);
-        /* Written, there already, or unknown: what counts is what stands there. */
+        /* Whether it was written, was there already, or is unknown: the value in etcd counts. */
         if (task->status == KELP_OK || task->status == KELP_ERR_TIMEOUT) {
             task->status = get_plan(task);
         }
@@ -241,7 +242,7 @@ static void report_map(struct kelp_leader *leader, struct kelp__leader_task *tas
     leader->events->map_written(kelp_written_of(task->status, task->succeeded), text, leader->user);
 }
 
-/* What a transaction's end means; *text says why it was refused. */
+/* Interpret the end of a transaction; *text says why it was refused. */
 static enum kelp_checkpointer_result result_of(const struct kelp__leader_task *task,
                                                const char **text)
 {
@@ -372,7 +373,7 @@ void kelp_leader_tick(struct kelp_leader *leader)
     }
 }
 
-/* A value of the fence that nobody wrote before. */
+/* A fence value that nobody has written before. */
 static void new_fence(struct kelp_leader *leader, struct kelp__leader_task *task)
 {
     (void)snprintf(task->fence, sizeof(task->fence), "%" PRIx64 "-%" PRIx64 "-%" PRIu64,

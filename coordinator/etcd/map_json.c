@@ -131,7 +131,8 @@ static kelp_status parse_incarnation(const cJSON *json, uint64_t *ret_value,
     errno = 0;
     unsigned long long value = strtoull(text, &end, 10);
     if (errno != 0 || text[0] < '0' || text[0] > '9' || *end != '\0' || value == 0) {
-        return kelp_fail(reterr, KELP_ERR_FORMAT, "incarnation: \"%s\" is no number from 1", text);
+        return kelp_fail(reterr, KELP_ERR_FORMAT, "incarnation: \"%s\" is not a number from 1",
+                         text);
     }
     *ret_value = value;
     return KELP_OK;
@@ -206,7 +207,7 @@ static kelp_status parse_holder(const cJSON *json, void *user, struct kelp_error
         status = parse_incarnation(json, &holder->incarnation, reterr);
     }
     if (status == KELP_OK && !kelp_process_name_valid(holder->id)) {
-        status = kelp_fail(reterr, KELP_ERR_FORMAT, "id: is no name of a coordinator");
+        status = kelp_fail(reterr, KELP_ERR_FORMAT, "id: is not the name of a coordinator");
     }
     return status;
 }
@@ -361,7 +362,7 @@ static kelp_status parse_drain(const cJSON *json, void *into, struct kelp_error 
         status = parse_incarnation(json, &drain.incarnation, reterr);
     }
     if (status == KELP_OK && !kelp_process_name_valid(drain.id)) {
-        status = kelp_fail(reterr, KELP_ERR_FORMAT, "id: is no name of a process");
+        status = kelp_fail(reterr, KELP_ERR_FORMAT, "id: is not the name of a process");
     }
     return status == KELP_OK ? kelp_targets_add_drain(into, drain.id, drain.incarnation, reterr)
                              : status;

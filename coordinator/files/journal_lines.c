@@ -76,8 +76,8 @@ kelp_status kelp__journal_check_digest(const struct kelp_journal *journal, uint6
     const char *known = known_digest(journal, version);
     if (known && strcmp(known, digest) != 0) {
         return kelp_fail(reterr, KELP_ERR_MISMATCH,
-                         "digest of version %" PRIu64 " is %s, but %s says %s: the same step gave "
-                         "other bits",
+                         "digest of version %" PRIu64
+                         " is %s, but %s says %s: the same step gave different bits",
                          version, digest, journal->digests.path, known);
     }
     return KELP_OK;

@@ -15,15 +15,15 @@
 
 /* How a stream came to end. */
 enum ending {
-    ENDING_BROKEN, /* by the shard's side, unless something below comes first */
-    ENDING_FAILED, /* by us, since something could not be sent; the term does not know yet */
+    ENDING_BROKEN, /* ended by the shard's side, unless one of the next two says otherwise */
+    ENDING_FAILED, /* ended by us, since something could not be sent; the term does not know yet */
     ENDING_CLOSED  /* by the term */
 };
 
 struct kelp_shard_stream {
     struct kelp_shard_streams *streams;
     struct kelp_shard_stream *next;
-    struct kelp_link *link;      /* of the term; NULL: it is not wanted any more */
+    struct kelp_link *link;      /* of the term; NULL: no longer wanted */
     struct kelp_map_shard shard; /* that the channel goes to */
     struct kelp_rpc_channel *channel;
     struct kelp_rpc_stream *stream; /* NULL: none, or its end was reported */
@@ -208,7 +208,7 @@ static void add_followers(const Kelp__V1__ShardReport *from, struct followers *f
     report->peer_count = from->n_peer;
 }
 
-/* A snapshot's report with what it points at. */
+/* Convert a snapshot's report with all that it points to. */
 struct snapshot {
     struct kelp_checkpointer_report report;
     struct kelp_checkpointer_part parts[KELP_PARTITIONS_MAX];

@@ -97,7 +97,7 @@ void kelp_worker_streams_count_refused(void *server_user)
     kelp_figures_add(streams->figures, KELP_FIGURE_COORDINATOR_STREAMS_REFUSED, 1);
 }
 
-/* What was asked for cannot be read, or not be answered. */
+/* The request cannot be read, or not be answered. */
 static void refuse_request(struct kelp_worker_streams *streams, struct kelp_rpc_request *request,
                            const struct kelp_error *error)
 {
@@ -146,7 +146,7 @@ static void on_hello(struct kelp_worker_stream *stream, struct kelp_term *term,
     kelp_term_worker_hello(term, stream->session, &hello);
 }
 
-/* False: there are none, or nobody has measured that. */
+/* False: there are no times, or they were not measured. */
 static bool times_of(const Kelp__V1__WorkerTimes *from, struct kelp_worker_times *ret_times)
 {
     if (!from || strlen(from->shard) >= sizeof(ret_times->shard)) {
@@ -239,7 +239,7 @@ static void on_closed(struct kelp_rpc_stream *rpc, kelp_status status, const cha
 static const struct kelp_rpc_stream_events stream_events = {.message = on_message,
                                                             .closed = on_closed};
 
-/* Who has not said who it is yet and waits longest; NULL: all have. */
+/* The unidentified stream that has waited longest; NULL: all are identified. */
 static struct kelp_worker_stream *find_silent(const struct kelp_worker_streams *streams)
 {
     struct kelp_worker_stream *oldest = NULL;
@@ -251,7 +251,7 @@ static struct kelp_worker_stream *find_silent(const struct kelp_worker_streams *
     return oldest;
 }
 
-/* A new one came. False: it is one too many, and nobody gives way. */
+/* A new stream came. False: it is one too many, and none can be closed for it. */
 static bool make_room(struct kelp_worker_streams *streams, struct kelp_term *term)
 {
     if (streams->count <= KELP_COORDINATOR_SESSIONS_MAX) {
@@ -339,7 +339,7 @@ static void tell_asked(struct kelp_worker_streams *streams, const struct kelp_rp
     }
 }
 
-/* Only taken here: how it ended is seen in Status. */
+/* The request is only accepted here; Status shows the outcome. */
 static void on_checkpoint(struct kelp_rpc_request *request, struct kelp_rpc_message *message,
                           void *server_user)
 {
@@ -392,7 +392,7 @@ static kelp_status scale_or_drain(struct kelp_term *term, const Kelp__V1__ScaleR
                : status;
 }
 
-/* Likewise: that it stands in etcd is seen in Status. */
+/* Likewise: Status shows when it is in etcd. */
 static kelp_status scale(struct kelp_term *term, struct kelp_rpc_message *message,
                          Kelp__V1__ScaleReply *reply, enum request *ret_what,
                          struct kelp_error *reterr)

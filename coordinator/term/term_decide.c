@@ -185,15 +185,15 @@ static void count_recomputed(struct kelp_term *term, uint64_t restored)
     }
 }
 
-/* What came first counted, though another worker said something else. Which one is first may change
- * when the same step is computed again. */
+/* What came first counted, although another worker said something else. When the same step is
+ * computed again, another one may come first. */
 static bool may_differ(const struct kelp_term *term)
 {
     return term->options.job->failure.on_conflict == KELP_CONFLICT_FIRST &&
            (term->conflicts > 0 || term->placement.blocks > 0);
 }
 
-/* The map is the placement's from now on; opened: by us. */
+/* The map is now the placement's; opened: by this leader. */
 static void begin_generation(struct kelp_term *term, bool opened)
 {
     const struct kelp_map *map = &term->placement.map;
@@ -246,8 +246,8 @@ static void map_to_workers(struct kelp_term *term)
                           (struct kelp_checkpointer_event){.kind = KELP_CHECKPOINTER_RUNNING});
 }
 
-/* Snapshots are taken while the map is loaded everywhere; the last ones are kept in order after the
- * end too. */
+/* Snapshots are taken while the map is loaded everywhere; after the end the last ones are still
+ * kept properly. */
 static void stop_checkpoints(struct kelp_term *term, const char *lost)
 {
     const struct kelp_placement *placement = &term->placement;
@@ -261,8 +261,8 @@ static void stop_checkpoints(struct kelp_term *term, const char *lost)
     }
 }
 
-/* The loss of a shard may be the event that sends a commit once more. It has its answer before a
- * generation is opened, which would take that checkpoint out again. */
+/* The loss of a shard may be the event that sends a commit once more. Wait for its answer before
+ * opening a generation, which would remove that checkpoint again. */
 static void write_map(struct kelp_term *term)
 {
     const struct kelp_outside *outside = &term->outside;
@@ -328,8 +328,8 @@ void kelp__term_check_gone(struct kelp_term *term, const char *id, uint64_t inca
     }
 }
 
-/* Processes that an order under way goes by may have died while the map still named them. One that
- * a planned move has taken out of the map since was no loss to the placement. */
+/* Processes that the current order needs may have died while the map still named them. If a planned
+ * move has since taken a process out of the map, its death is no loss for the placement. */
 static void check_gone(struct kelp_term *term)
 {
     const struct kelp_map *ordered = &term->keeper.machine.map;
@@ -411,7 +411,7 @@ static void carry_out(struct kelp_term *term, const struct kelp_placement_action
     }
 }
 
-/* Checkpoints stop before anybody is told why: between the maps and the state. */
+/* Checkpoints stop before the reason is published: between the maps and the state. */
 static bool tells(const struct kelp_placement_action *action)
 {
     return action->kind >= KELP_PLACEMENT_DO_STATE;
@@ -563,7 +563,7 @@ void kelp__term_checkpoint(struct kelp_term *term, struct kelp_checkpointer_even
 void kelp__term_resize(struct kelp_term *term)
 {
     const struct kelp_targets *now = &term->size.now;
-    /* Whoever is left computes again what was lost after the end. */
+    /* The remaining processes recompute what was lost after the end. */
     uint32_t least = term->sent_away ? 1 : kelp_targets_least_workers(now);
     kelp_outside_log(&term->outside, KELP_LOG_INFO, "size workers=%u:%u shards=%u",
                      now->workers_min, now->workers_max, now->shards);

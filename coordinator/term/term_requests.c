@@ -124,14 +124,14 @@ static kelp_status check_spare(const struct kelp_term *term, const struct kelp_m
     }
     if (member->kind == KELP_MEMBER_SHARD && others == 0) {
         return kelp_fail(reterr, KELP_ERR_INVALID,
-                         "%s is the last shard, and what it has can go nowhere: start another one "
-                         "first (kelp scale --shards)",
+                         "%s is the last shard, and its partitions have nowhere to go: start "
+                         "another one first (kelp scale --shards)",
                          member->id);
     }
     if (member->kind == KELP_MEMBER_SHARD && others < replicas) {
         return kelp_fail(reterr, KELP_ERR_INVALID,
                          "%s cannot be spared: each partition has %u replicas (cluster.replicas), "
-                         "and no more than %u other shard is there; start another one first (kelp "
+                         "but there is only %u other shard; start another one first (kelp "
                          "scale --shards)",
                          member->id, replicas, others);
     }
@@ -156,7 +156,7 @@ kelp_status kelp_term_drain(struct kelp_term *term, const char *id, struct kelp_
     char names[NAMES_BYTES];
     kelp_status status = check_open(term, reterr);
     if (status == KELP_OK && kelp_placement_settled(&term->placement)) {
-        status = kelp_fail(reterr, KELP_ERR_INVALID, "the job is over: nothing is to be drained");
+        status = kelp_fail(reterr, KELP_ERR_INVALID, "the job is over: there is nothing to drain");
     }
     if (status != KELP_OK) {
         return status;
@@ -164,7 +164,7 @@ kelp_status kelp_term_drain(struct kelp_term *term, const char *id, struct kelp_
     const struct kelp_member *member = find_member(term, id);
     if (!member) {
         list_names(term, names);
-        return kelp_fail(reterr, KELP_ERR_INVALID, "no shard or worker '%.63s' is there; %s%s", id,
+        return kelp_fail(reterr, KELP_ERR_INVALID, "there is no shard or worker '%.63s'; %s%s", id,
                          names[0] ? "there are " : "there is none", names);
     }
     if (kelp_targets_drain(&term->size.now, id, member->incarnation)) {

@@ -78,8 +78,8 @@ static kelp_status make_path(const struct kelp_service *service, const char *fol
     const struct kelp__service_snapshots *snapshots = service->snapshots;
 
     if (!kelp_folder_name_valid(folder)) {
-        return kelp_fail(reterr, KELP_ERR_FORMAT, "'%.100s' is no name of a checkpoint's folder",
-                         folder);
+        return kelp_fail(reterr, KELP_ERR_FORMAT,
+                         "'%.100s' is not the name of a checkpoint's folder", folder);
     }
     if (snapshots->checkpoints[0] == '\0') {
         return kelp_fail(reterr, KELP_ERR_UNSUPPORTED,

@@ -170,6 +170,6 @@ fails 'ValueError: submit\(\): kelp predict wants predictions=' env TEST_PREDICT
 fails 'models_torch.py:[0-9]+: ValueError: .*sparse gradients' kelp run --run failed "$torch" refused
 if grep -q Traceback "$scratch/log"; then fail 'a refusal has a traceback'; fi
 printf 'print("nothing to train")\n' >none.py
-fails 'none.py ended and created no worker' kelp run --run failed none.py
+fails 'none.py ended without creating a worker' kelp run --run failed none.py
 
 printf 'python: all in order\n'

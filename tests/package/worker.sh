@@ -193,7 +193,7 @@ printf 'print("hello")\n' >idle.py
 refused 2 'took no part; its last line: hello' kelp train jobs/script.yaml --set model.python=idle.py
 refused 2 '--fault is for kelp-worker, and the job has a program' \
     kelp train jobs/program.yaml --fault worker-1:kill@step=5
-refused 2 "with models of Kelp's own" kelp verify program --replay
+refused 2 "Kelp's own models only" kelp verify program --replay
 # After the run its program evaluates what it trained, as it did last.
 measured() { grep -oE '"(val|test)/[a-z]+":[^,}]*' "$1/metrics.jsonl" | tail -n 8; }
 logged 'kelp evaluate' kelp evaluate program --workers 2 --run evaluated
@@ -265,7 +265,7 @@ refused 2 "the job has no sum 'far'; name it in model.sums" \
     kelp train jobs/program.yaml --set 'model.arguments=[--named]'
 refused 2 'val/never: the lane has no sums for it' \
     kelp train jobs/program.yaml "${named[@]}" --set train.monitor=val/never
-refused 2 'checkpoint.order: of checkpoint.metric the larger value is better' \
+refused 2 'checkpoint.order: a larger value of checkpoint.metric is better' \
     kelp train jobs/program.yaml "${named[@]}" --set checkpoint.keep_best=1 --set checkpoint.metric=val/close
 # A script that describes its job itself, with weights to begin with.
 cat >run.py <<'EOF'
@@ -300,7 +300,7 @@ printf 'raise ValueError("no")\n' >raises.py
 mkdir folders
 refused 2 'ValueError: no' env TMPDIR="$PWD/folders" kelp run raises.py
 [[ "$(tail -n 1 "$scratch/log")" == 'ValueError: no' ]] || fail 'the last line is not that of the script'
-refused 2 'idle.py ended and created no worker' kelp run idle.py
+refused 2 'idle.py ended without creating a worker' kelp run idle.py
 refused 2 'none.py: No such file' kelp run none.py
 refused 2 'usage: kelp run SCRIPT' kelp run
 refused 2 'model.program: does not go with model.python' kelp run --set model.program=./job_worker run.py

@@ -265,7 +265,7 @@ class Load(unittest.TestCase):
                 kelp.torch.load(model, self.path)
         with open(self.path, "wb") as file:
             file.write(b"no weights at all")
-        with self.assertRaisesRegex(ValueError, "is no safetensors file"):
+        with self.assertRaisesRegex(ValueError, "is not a safetensors file"):
             kelp.torch.load(model, self.path)
         self.write(mlp())
         os.truncate(self.path, os.path.getsize(self.path) - 4)

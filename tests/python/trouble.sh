@@ -62,7 +62,7 @@ expect() { # SCRIPT HOW STATUS LINES WORDS: of the exit status, and words among 
 }
 in_torch='worker-.: trouble_torch.py'
 in_numpy='worker-.: trouble_numpy.py'
-before='before it made a worker'
+before='before it created a worker'
 while read -r quick script how status lines words; do
     case "$script" in
     syntax) path=syntax.py ;;
@@ -78,8 +78,8 @@ q numpy before 2 1 worker-.: LookupError: there is no table today
 - numpy says-why 2 1 worker-.: no table, no training
 q numpy ends-silent 2 1 trouble_numpy.py: exited with status 1 $before
 - numpy exits-early 2 1 trouble_numpy.py: exited with status 3 $before
-q numpy told-to-end 130 1 stopped while .*trouble_numpy.py started; nothing was begun
-q numpy stubborn 130 1 stopped while .*trouble_numpy.py started; nothing was begun
+q numpy told-to-end 130 1 stopped while .*trouble_numpy.py started; no run was begun
+q numpy stubborn 130 1 stopped while .*trouble_numpy.py started; no run was begun
 q numpy trains 130 1 paused at step [0-9]+; continue with kelp train --resume
 q numpy mean 2 1 $in_numpy:[0-9]+: ValueError: submit\(\): correct is 0.3; it is how many
 q numpy second 2 1 $in_numpy:[0-9]+: RuntimeError: a second Worker in one script: .*; training is done

@@ -39,7 +39,7 @@ void kelp_series_fini(struct kelp_series *series)
     *series = (struct kelp_series){0};
 }
 
-/* What the series is called in errors; is_file says that its row r stands in line r + 2. */
+/* The name of the series in errors; is_file says that its row r is in line r + 2. */
 struct kelp_series_source {
     const char *name;
     bool is_file;
@@ -66,8 +66,8 @@ static kelp_status check_rows(const struct kelp_job *job, const struct kelp_seri
     return KELP_OK;
 }
 
-/* The rows in use have to follow one another in time, where the first column has times: a window
- * over other rows is none. */
+/* If the first column has times, the rows in use must be consecutive in time: otherwise a window is
+ * no window. */
 static kelp_status check_times(const struct kelp_series *series,
                                const struct kelp_series_source *source, uint64_t rows,
                                struct kelp_error *reterr)
@@ -96,7 +96,7 @@ static kelp_status check_times(const struct kelp_series *series,
 /* ---- all rows of a file ------------------------------------------------------------------------
  */
 
-/* A file that a model is used on may be one row longer than is known: forecasts go beyond its end.
+/* Rows that are used: all of a file that a trained model is used on, otherwise those of the splits.
  */
 static uint64_t rows_taken(const struct kelp_job *job, const struct kelp_series *series)
 {
@@ -106,7 +106,7 @@ static uint64_t rows_taken(const struct kelp_job *job, const struct kelp_series 
                : split[KELP_SPLIT_TRAIN] + split[KELP_SPLIT_VAL] + split[KELP_SPLIT_TEST];
 }
 
-/* Rows behind the last one that targets may reach. */
+/* Rows after the last one that targets may reach. */
 static uint64_t rows_beyond(const struct kelp_job *job)
 {
     return kelp__dataset_is_whole(job) && job->run.mode == KELP_RUN_PREDICT ? job->data.pred_len
@@ -124,7 +124,7 @@ static kelp_status check_whole(const struct kelp_job *job, const struct kelp_ser
                            source->name, series->row_count, needed);
 }
 
-/* Values behind the end are not known; times go on as the last ones did. */
+/* Values after the end are unknown; times continue at the last interval. */
 static kelp_status go_beyond(const struct kelp_job *job, struct kelp_series *series,
                              struct kelp_strided *strided, struct kelp_error *reterr)
 {
@@ -205,7 +205,7 @@ struct column {
     uint32_t index;
 };
 
-/* Of the training rows, or of the model that is used. */
+/* The scaling: from the training rows, or from the model that is used. */
 static kelp_status find_scale(const struct kelp_dataset *dataset, const struct kelp_job *job,
                               const struct column *column, struct column_scale *scale,
                               struct kelp_error *reterr)
@@ -297,7 +297,7 @@ static void set_windows(struct kelp_dataset *dataset, struct kelp_strided *strid
     strided->target = strided->values + kelp_sample_input_count(&dataset->info.shape);
 }
 
-/* The target of MS stands beside the other columns: it becomes an array of its own behind them. */
+/* With MS the target is among the other columns: copy it into an array of its own after them. */
 static void set_target_alone(struct kelp_strided *strided, const struct kelp_job *job,
                              uint32_t column_count, uint64_t rows)
 {
@@ -308,7 +308,7 @@ static void set_target_alone(struct kelp_strided *strided, const struct kelp_job
     strided->target = target + job->data.seq_len;
 }
 
-/* Move the target's column behind the others, which keep their order (MS). */
+/* Move the target's column after the others, which keep their order (MS). */
 static kelp_status put_target_last(struct kelp_series *series, const struct kelp_job *job,
                                    const struct kelp_series_source *source,
                                    struct kelp_error *reterr)

@@ -17,7 +17,7 @@ static kelp_status check_fractions(const struct kelp_job *job, struct kelp_error
     if (job->data.fraction_count > KELP_SPLIT_COUNT || sum > 1.0 + 1e-9) {
         return kelp_fail(reterr, KELP_ERR_INVALID,
                          "data.fractions: needs the shares of the training, validation and test "
-                         "split, together at most 1, as [0.8, 0.1, 0.1]");
+                         "split, together at most 1, such as [0.8, 0.1, 0.1]");
     }
     return KELP_OK;
 }

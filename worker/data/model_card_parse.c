@@ -354,7 +354,7 @@ static kelp_status read_quantile(const cJSON *item, void *into, struct kelp_erro
 {
     struct kelp_model_card *card = into;
     if (!cJSON_IsNumber(item) || !(item->valuedouble >= 0.0 && item->valuedouble <= 1.0)) {
-        return bad("quantiles", "one is no number from 0 to 1", reterr);
+        return bad("quantiles", "one is not a number from 0 to 1", reterr);
     }
     card->quantiles[card->quantile_count++] = item->valuedouble;
     return KELP_OK;

@@ -139,7 +139,7 @@ static kelp_status set_precision(struct kelp_device *device, enum kelp_product_p
     }
     status = device->table->set_precision
                  ? device->table->set_precision(device, precision, reterr)
-                 : kelp_fail(reterr, KELP_ERR_UNSUPPORTED, "this device computes float32 alone");
+                 : kelp_fail(reterr, KELP_ERR_UNSUPPORTED, "this device computes only float32");
     if (status != KELP_OK) {
         kelp_error_prefix(reterr, "train.precision");
     }
@@ -163,7 +163,7 @@ static kelp_status set_cudnn(struct kelp_device *device, const struct kelp_job *
     if (device->table->set_cudnn) {
         status = device->table->set_cudnn(device, job->cluster.cudnn, reterr);
     } else if (job->cluster.cudnn == KELP_CUDNN_ALWAYS) {
-        status = kelp_fail(reterr, KELP_ERR_UNSUPPORTED, "this device knows of no cuDNN");
+        status = kelp_fail(reterr, KELP_ERR_UNSUPPORTED, "this device has no cuDNN");
     }
     if (status != KELP_OK) {
         kelp_error_prefix(reterr, job->cluster.cudnn == KELP_CUDNN_ALWAYS

@@ -73,7 +73,7 @@ static uint32_t refuse_idle_params(struct kelp_model_builder *b, uint32_t output
     for (uint32_t i = 0; i < b->param_count; i++) {
         if (!b->params[i].asked_for) {
             return kelp_graph_fail(b->graph, KELP_ERR_INVALID,
-                                   "model.params: '%s' is nothing that the model asks for",
+                                   "model.params: '%s' is a parameter that the model does not use",
                                    b->params[i].name);
         }
     }
@@ -120,7 +120,7 @@ static kelp_status check_sha256(const struct kelp_job *job, const char *bytes, s
         return status;
     }
     return kelp_fail(reterr, KELP_ERR_MISMATCH,
-                     "%.200s has the SHA-256 %s, and model.plugin_sha256 is %s", job->model.plugin,
+                     "%.200s has the SHA-256 %s, but model.plugin_sha256 is %s", job->model.plugin,
                      actual, job->model.plugin_sha256);
 }
 
@@ -134,7 +134,7 @@ static char *read_library(struct kelp_graph *graph, const struct kelp_job *job, 
     kelp_status status = kelp_files_read(path, KELP_PLUGIN_BYTES_MAX, &bytes, ret_count, &error);
     if (status == KELP_OK && !is_whole(bytes, *ret_count)) {
         status =
-            kelp_fail(&error, KELP_ERR_INVALID, "%s is no shared library, or not all of one", path);
+            kelp_fail(&error, KELP_ERR_INVALID, "%s is not a shared library, or is cut off", path);
     }
     if (status == KELP_OK) {
         status = check_sha256(job, bytes, *ret_count, &error);

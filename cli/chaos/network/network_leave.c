@@ -20,8 +20,8 @@ static const char *const begun_again[] = {"KELP_USER_NAMESPACE=1", NULL};
 kelp_status kelp__network_refused(const char *what, int error, struct kelp_error *reterr)
 {
     return kelp_fail(reterr, KELP_ERR_UNSUPPORTED,
-                     "hosts are network namespaces, which this machine does not permit: %s: %s; "
-                     "root may, or a user where the kernel has user namespaces",
+                     "hosts need network namespaces, which this machine does not permit: %s: %s; "
+                     "run as root, or on a kernel that allows user namespaces",
                      what, strerror(error));
 }
 

@@ -89,7 +89,7 @@ static const char all_text[] =
     "    - {kind: scale, target: worker, to: 1:4}\n"
     "if_possible: true\n";
 
-/* Of a short absence a job may not even take notice; 3 s are longer than that takes. */
+/* A job may not notice a short absence; 3 s are longer than that takes. */
 static const char hosts_text[] = "draw:\n"
                                  "  count: 10\n"
                                  "  first: 100:200\n"
@@ -185,18 +185,17 @@ static kelp_status check_host(const struct kelp_chaos_entry *entry, struct kelp_
     const char *kind = kind_names[entry->kind];
 
     if (entry->role != KELP_CHAOS_HOST) {
-        return kelp_fail(reterr, KELP_ERR_INVALID, "%s: of a host, nothing else", kind);
+        return kelp_fail(reterr, KELP_ERR_INVALID, "%s: needs target: host", kind);
     }
     if (!is_of_host(entry->kind) && entry->kind != KELP_CHAOS_KILL &&
         entry->kind != KELP_CHAOS_SPLIT) {
-        return kelp_fail(reterr, KELP_ERR_INVALID,
-                         "of a host there are kill, split, one-way, leave and move; %s is of "
-                         "processes",
-                         kind);
+        return kelp_fail(
+            reterr, KELP_ERR_INVALID,
+            "a host can have kill, split, one-way, leave and move; %s is for processes", kind);
     }
-    return entry->for_ms.max > 0
-               ? KELP_OK
-               : kelp_fail(reterr, KELP_ERR_INVALID, "%s: how long? for example for: 2s", kind);
+    return entry->for_ms.max > 0 ? KELP_OK
+                                 : kelp_fail(reterr, KELP_ERR_INVALID,
+                                             "%s: needs a duration, for example for: 2s", kind);
 }
 
 static kelp_status check_asked(const struct kelp_chaos_entry *entry, struct kelp_error *reterr)
@@ -206,17 +205,17 @@ static kelp_status check_asked(const struct kelp_chaos_entry *entry, struct kelp
 
     if (entry->kind == KELP_CHAOS_DRAIN && !worker_or_shard && !replica) {
         return kelp_fail(reterr, KELP_ERR_INVALID,
-                         "a worker, shard, primary or backup can be drained, nothing else can");
+                         "only a worker, shard, primary or backup can be drained");
     }
     if (entry->kind == KELP_CHAOS_SCALE && (!worker_or_shard || entry->numbered)) {
         return kelp_fail(reterr, KELP_ERR_INVALID,
-                         "scale: of what? worker or shard, without a number");
+                         "scale: needs a target: worker or shard, without a number");
     }
     if (entry->kind == KELP_CHAOS_SCALE && entry->to.max == 0) {
-        return kelp_fail(reterr, KELP_ERR_INVALID, "scale: to how many? for example to: 1:4");
+        return kelp_fail(reterr, KELP_ERR_INVALID, "scale: needs a size, for example to: 1:4");
     }
     if (entry->for_ms.max > 0) {
-        return kelp_fail(reterr, KELP_ERR_INVALID, "for: %s takes as long as it takes",
+        return kelp_fail(reterr, KELP_ERR_INVALID, "for: %s has no duration",
                          kind_names[entry->kind]);
     }
     return KELP_OK;
@@ -229,17 +228,19 @@ kelp_status kelp__chaos_entry_check(const struct kelp_chaos_entry *entry, struct
 
     if (entry->role == KELP_CHAOS_EVERYTHING && entry->kind != KELP_CHAOS_KILL &&
         entry->kind != KELP_CHAOS_RESTART) {
-        return kelp_fail(reterr, KELP_ERR_INVALID, "everything can be killed or restarted");
+        return kelp_fail(reterr, KELP_ERR_INVALID,
+                         "target everything: only kill and restart are possible");
     }
     if (entry->role == KELP_CHAOS_BOTH && entry->kind != KELP_CHAOS_KILL &&
         entry->kind != KELP_CHAOS_PAUSE) {
-        return kelp_fail(reterr, KELP_ERR_INVALID, "both can be killed or paused");
+        return kelp_fail(reterr, KELP_ERR_INVALID, "target both: only kill and pause are possible");
     }
     if (of_disk != (entry->role == KELP_CHAOS_DISK)) {
-        return kelp_fail(reterr, KELP_ERR_INVALID, "a disk can be slow or full, nothing else can");
+        return kelp_fail(reterr, KELP_ERR_INVALID,
+                         "kinds slow and full go with target: disk, and only with it");
     }
     if (entry->to.max > 0 && entry->kind != KELP_CHAOS_SCALE) {
-        return kelp_fail(reterr, KELP_ERR_INVALID, "to: it is for scale alone");
+        return kelp_fail(reterr, KELP_ERR_INVALID, "to: is only for kind: scale");
     }
     if (is_of_host(entry->kind) || entry->role == KELP_CHAOS_HOST) {
         return check_host(entry, reterr);
@@ -248,21 +249,21 @@ kelp_status kelp__chaos_entry_check(const struct kelp_chaos_entry *entry, struct
         return check_asked(entry, reterr);
     }
     if (lasts(entry) && entry->for_ms.max == 0) {
-        return kelp_fail(reterr, KELP_ERR_INVALID, "%s: how long? for example for: 2s", kind);
+        return kelp_fail(reterr, KELP_ERR_INVALID, "%s: needs a duration, for example for: 2s",
+                         kind);
     }
     if (!lasts(entry) && entry->for_ms.max > 0 &&
         !(entry->kind == KELP_CHAOS_KILL && entry->role == KELP_CHAOS_ETCD)) {
         return kelp_fail(reterr, KELP_ERR_INVALID,
-                         "for: only etcd stays away when it is %s; other processes are started "
-                         "again at once",
-                         entry->kind == KELP_CHAOS_KILL ? "killed" : "restarted, and not then");
+                         "for: is only for kind: kill with target: etcd; other processes are "
+                         "restarted at once");
     }
     return KELP_OK;
 }
 
 /* ---- drawing ------------------------------------------------------------------------------- */
 
-/* What a number is drawn for: two never share one. */
+/* The purpose of a drawn number; two purposes never share a number. */
 enum draw_use { DRAW_STEP, DRAW_FOR, DRAW_INDEX, DRAW_MIX, DRAW_EVERY, DRAW_USES };
 
 struct draw {
@@ -278,7 +279,7 @@ static uint32_t below(const struct draw *draw, enum draw_use use, uint32_t bound
     return (uint32_t)kelp_philox_below(words[0], words[1], bound);
 }
 
-/* Another host than that one, from the words that its own number leaves over. */
+/* A host other than that one, from the words that its own number leaves. */
 static uint32_t other_host(const struct draw *draw, uint32_t host, uint32_t hosts)
 {
     uint32_t words[4];
@@ -294,7 +295,7 @@ static uint32_t within(const struct draw *draw, enum draw_use use, struct kelp_r
     return range.min + below(draw, use, range.max - range.min + 1);
 }
 
-/* Which process: the number given, or one that is drawn. */
+/* The process's number: the given one, or a drawn one. */
 static kelp_status draw_target(const struct kelp_chaos_plan *plan,
                                const struct kelp_chaos_entry *entry,
                                const struct kelp_chaos_size *size, const struct draw *draw,
@@ -350,8 +351,8 @@ static kelp_status check_possible(const struct kelp_chaos_plan *plan,
     if ((entry->role == KELP_CHAOS_HOST) != (size->hosts > 0)) {
         return kelp_fail(reterr, KELP_ERR_INVALID, "%s:%" PRIu32 ": target: %s", plan->name,
                          entry->line,
-                         size->hosts > 0 ? "with --hosts it can be a host, nothing else"
-                                         : "there is no host: --hosts N makes some");
+                         size->hosts > 0 ? "with --hosts it must be a host"
+                                         : "there are no hosts; use --hosts N");
     }
     if (entry->kind == KELP_CHAOS_DRAIN && count <= rest) {
         return kelp_fail(reterr, KELP_ERR_INVALID,
@@ -489,7 +490,7 @@ kelp_status kelp_chaos_plan_set_count(struct kelp_chaos_plan *plan, uint32_t cou
 {
     assert(count > 0 && count <= KELP_CHAOS_FAULTS_MAX);
     if (plan->draw_count == 0) {
-        return kelp_fail(reterr, KELP_ERR_INVALID, "--faults: plan '%s' draws none: it has no draw",
+        return kelp_fail(reterr, KELP_ERR_INVALID, "--faults: plan '%s' has no draw section",
                          plan->name);
     }
     plan->draw_count = count;

@@ -132,10 +132,11 @@ static kelp_status read_target(const char *text, struct kelp_chaos_entry *entry,
             return KELP_OK;
         }
     }
-    return kelp_fail(reterr, KELP_ERR_INVALID,
-                     "no target; allowed are worker, shard, coordinator (each also with a number, "
-                     "as shard-0), leader, standby, primary, backup, both, etcd, disk, everything; "
-                     "and host, also with a number");
+    return kelp_fail(
+        reterr, KELP_ERR_INVALID,
+        "no target; allowed are worker, shard, coordinator (each also with a number, such as "
+        "shard-0), leader, standby, primary, backup, both, etcd, disk, everything; "
+        "and host, also with a number");
 }
 
 static kelp_status read_for(const char *text, struct kelp_chaos_entry *entry,
@@ -340,7 +341,7 @@ static kelp_status read_top(yaml_document_t *document, const yaml_node_t *root, 
     reader->document = document;
     kelp_status status = read_mapping(reader, root, &mapping);
     if (status == KELP_OK && reader->plan->fault_count + reader->plan->draw_count == 0) {
-        return fail_at(reader, root, "", "no faults: neither faults nor draw is there");
+        return fail_at(reader, root, "", "no faults: the plan has neither faults nor draw");
     }
     return status;
 }

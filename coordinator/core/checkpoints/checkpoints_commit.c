@@ -254,7 +254,7 @@ static kelp_status add(struct kelp_checkpointer *checkpoints, struct kelp_commit
         kelp__checkpointer_say_trouble(
             checkpoints, actions,
             "checkpoints of version %" PRIu64 " differ: state digest %s in generation %" PRIu64
-            ", %s in generation %" PRIu64 ": the same steps gave other bits",
+            ", %s in generation %" PRIu64 ": the same steps gave different bits",
             checkpoint->version, other->state_digest, other->generation, checkpoint->state_digest,
             checkpoint->generation);
         kelp__checkpointer_add(actions,

@@ -18,7 +18,7 @@ kelp_status kelp_assignment_init(struct kelp_assignment *assignment, uint32_t la
 {
     *assignment = (struct kelp_assignment){.lanes = lanes, .capacity = capacity};
     if (lanes == 0 || lanes > KELP_JOB_LANES_MAX || (lanes & (lanes - 1)) != 0) {
-        return kelp_fail(reterr, KELP_ERR_INVALID, "lanes=%u is no power of two up to %d", lanes,
+        return kelp_fail(reterr, KELP_ERR_INVALID, "lanes=%u is not a power of two up to %d", lanes,
                          KELP_JOB_LANES_MAX);
     }
     /* seats * (larger shares + 1): with seats <= L/2 there are fewer than L/2 larger shares, with

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Revisions of etcd only grow, and an order takes longer than a write. */
+/* Revisions of etcd only grow, and an order takes longer than one write. */
 static uint64_t first_serial(int64_t election)
 {
     return (uint64_t)election << 16;
@@ -47,8 +47,8 @@ static void remove_folder(const struct kelp_outside *outside, const char *folder
     }
 }
 
-/* No manifest names it any more: its data goes, or, when it could not be restored, is kept for
- * people under another name. */
+/* No manifest names the folder any more: its data is removed or, if it could not be restored, kept
+ * for people under another name. */
 static void drop_folder(const struct kelp_outside *outside, const char *folder, bool damaged)
 {
     if (!damaged || folder[0] == '\0') {
@@ -311,9 +311,9 @@ void kelp_keeper_apply(struct kelp_keeper *keeper, const struct kelp_keeper_call
 
 /* ---- events ---- */
 
-/* A manifest that we knew is gone since a transaction of ours whose answer was lost took it out,
- * which was not to be told then: so may the data be. An etcd that lost everything took nothing out,
- * and the next leader imports what the folders hold. */
+/* A known manifest is gone because a transaction of ours removed it whose answer was lost, which
+ * could not be told at the time. So its data may be removed. An etcd that lost everything has
+ * removed nothing, and the next leader imports what the folders hold. */
 static void remove_gone(const struct kelp_keeper *keeper, const struct kelp_outside *outside,
                         const struct kelp_found *found)
 {
@@ -328,7 +328,7 @@ static void remove_gone(const struct kelp_keeper *keeper, const struct kelp_outs
     }
 }
 
-/* The metrics of earlier checkpoints, whose manifests were written before their evaluation. */
+/* The metrics of earlier checkpoints whose manifests were written before their evaluation. */
 static void tell_evaluations(struct kelp_keeper *keeper, const struct kelp_keeper_call *call)
 {
     const struct kelp_outside *outside = call->outside;
@@ -344,7 +344,8 @@ static void tell_evaluations(struct kelp_keeper *keeper, const struct kelp_keepe
     }
 }
 
-/* A leader that died between a commit and manifest.json has left the folder without it. */
+/* A leader that died between the commit and writing manifest.json has left the folder without
+ * it. */
 static void write_manifests(const struct kelp_keeper *keeper, const struct kelp_outside *outside)
 {
     const struct kelp_committed_list *list = &keeper->machine.list;
@@ -400,7 +401,7 @@ void kelp_keeper_found(struct kelp_keeper *keeper, const struct kelp_keeper_call
     }
 }
 
-/* What was damaged is not deleted: one host that reads it wrongly would take all checkpoints away,
+/* Damaged checkpoints are not deleted: one host that reads wrongly would remove all checkpoints,
  * one by one. */
 void kelp_keeper_opened(struct kelp_keeper *keeper, const struct kelp_keeper_call *call,
                         uint64_t restore_version)
@@ -422,8 +423,8 @@ void kelp_keeper_opening(const struct kelp_keeper *keeper, const struct kelp_map
     struct kelp_opening opening = {.map = next, .restored_revision = from ? from->revision : 0};
     for (uint32_t i = 0; i < machine->list.count; i++) {
         uint64_t version = machine->list.entries[i].version;
-        /* One is left for a commit whose answer never came. More than fit are damaged ones, which
-         * retention removes. */
+        /* One place is left for a commit whose answer never came. If there are more, they are
+         * damaged ones, which retention removes. */
         if (version > next->restore_version && opening.gone_count < KELP_OPENING_GONE_MAX - 1) {
             opening.gone[opening.gone_count++] = version;
         }

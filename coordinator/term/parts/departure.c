@@ -51,8 +51,8 @@ static void pass_verdict(struct kelp_departure *departure,
                        nobody, newest->step);
     } else if (is_refused(departure, checkpointer)) {
         (void)snprintf(departure->verdict, sizeof(departure->verdict),
-                       "%s, and no checkpoint could be made: the job goes on %s (%s)", nobody, from,
-                       checkpointer->trouble);
+                       "%s, and no checkpoint could be made: the job continues %s (%s)", nobody,
+                       from, checkpointer->trouble);
     } else {
         (void)snprintf(departure->verdict, sizeof(departure->verdict), "%s: the job goes on %s",
                        nobody, from);

@@ -81,5 +81,5 @@ KELP_TEST(a_machine_without_it)
 KELP_TEST(a_device_that_knows_of_none)
 {
     ck_assert(use_programs("fake"));
-    refused("cluster.cudnn: always: this device knows of no cuDNN\n");
+    refused("cluster.cudnn: always: this device has no cuDNN\n");
 }

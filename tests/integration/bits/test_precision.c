@@ -73,7 +73,7 @@ KELP_TEST(a_device_that_cannot)
     kelp_run_train(&run, model_job_write(run.folder, model_job_find("convnet")),
                    (const char *[]){"--set", "train.precision=tf32", NULL}, RUN_TIMEOUT_S);
     ck_assert_int_eq(run.exit_code, 2);
-    ck_assert_msg(strstr(run.output, "train.precision: this device computes float32 alone\n"), "%s",
+    ck_assert_msg(strstr(run.output, "train.precision: this device computes only float32\n"), "%s",
                   run.output);
     kelp_run_fini(&run);
 }

@@ -142,9 +142,10 @@ KELP_TEST(one_of_several_loses_its_gpu)
         ck_assert_msg(!fake || strstr(run.output, "worker-1 exited with status 5; it is started "
                                                   "again"),
                       "it was not lost; output:\n%s", run.output);
-        ck_assert_msg(!fake || strstr(run.output, "worker-1 exited with status 2; it stays away: "
-                                                  "cluster.device: cuda: GPU 0: this machine has "
-                                                  "none"),
+        ck_assert_msg(!fake ||
+                          strstr(run.output, "worker-1 exited with status 2; it is not restarted: "
+                                             "cluster.device: cuda: GPU 0: this machine has "
+                                             "none"),
                       "it does not stay away; output:\n%s", run.output);
         kelp_run_expect_digest(&run, "a lost GPU", digest);
         kelp_run_fini(&run);

@@ -260,7 +260,7 @@ KELP_TEST(it_stays)
     kelp_test_command_says(done.folder,
                            (const char *[]){"train", "--resume", "--run", "native", "--set",
                                             "cluster.compute=portable", NULL},
-                           2, "cluster.compute native -> portable; resume with these as they were");
+                           2, "cluster.compute native -> portable; resume with the old values");
     set_environment(2);
     kelp_test_command_says(done.folder,
                            (const char *[]){"train", "--resume", "--run", "native", "--set",

@@ -84,8 +84,9 @@ KELP_TEST(a_shared_gpu_with_too_little_memory)
     kelp_run_prepare(&run);
     kelp_run_start(&run, model_job_write(run.folder, model), args);
     kelp_test_command_await(&run.command, "worker-1 exited with status 5; it is started again");
-    kelp_test_command_await(&run.command, "worker-1 exited with status 5; it stays away: cannot "
-                                          "allocate ");
+    kelp_test_command_await(&run.command,
+                            "worker-1 exited with status 5; it is not restarted: cannot "
+                            "allocate ");
     (void)kelp_test_command_signal(&run.command, "kelp-worker", "worker-0", SIGKILL);
     kelp_run_finish(&run, 0);
     kelp_run_expect_digest(&run, "a GPU with too little memory", digest);

@@ -300,6 +300,6 @@ KELP_TEST(too_few_files_are_told)
 
     ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &limit), 0);
     kelp_test_command_says(folder.path, (const char *[]){"bench", "scale", NULL}, 2,
-                           "1000 workers take 2128 open files, and a process may have 256; take "
+                           "1000 workers take 2128 open files, and a process may have 256; use "
                            "fewer workers, or raise the limit (ulimit -Hn)");
 }

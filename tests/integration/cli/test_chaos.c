@@ -223,7 +223,7 @@ KELP_LOOP_TEST(mistakes, 0, getenv("KELP_CHAOS_SEEDS") ? 0 : 1)
         {"faults: [{kind: kill, target: worker, step: 20}]\n", "plan.yaml", "--quiet-run",
          "nowhere", "nowhere/job.yaml"},
         {"faults: [{kind: kill, target: worker, step: 20}]\n", "plan.yaml", "--certs", "nowhere",
-         "--certs: 'nowhere' is no folder"},
+         "--certs: 'nowhere' is not a folder"},
     };
     char run[256];
 

@@ -178,7 +178,7 @@ KELP_TEST(import_and_rm_go_through_etcd)
     says(import, 0, "continue with kelp train --resume --run run");
     says(verify, 0, "step-10.g1: good");
     ck_assert_uint_eq(etcd_keys("/kelp/import/checkpoint/10"), 1);
-    says(import, 2, "is there already");
+    says(import, 2, "exists: the run has that checkpoint already");
     says(rm, 0, "step-10.g1: removed");
     ck_assert_uint_eq(etcd_keys("/kelp/import/checkpoint/"), 0);
     ck_assert_uint_eq(etcd_keys("/kelp/import/checkpoint_fence"), 1);

@@ -198,7 +198,7 @@ KELP_TEST(no_port_is_open)
     }
     kelp_test_command_says(folder.path, (const char *[]){"status", "run", NULL}, 0, "running");
     kelp_test_command_says(folder.path, (const char *[]){"doctor", "run", NULL}, 0,
-                           "processes listens at a port");
+                           "processes listens on a port");
     set_run_mode(0707);
     kelp_test_command_says(folder.path, (const char *[]){"doctor", "run", "-o", "json", NULL}, 1,
                            "\"open\":true");
@@ -239,7 +239,7 @@ KELP_TEST(ports_on_request)
     expect_closed("shard-0");
     expect_closed("coordinator-0");
     kelp_test_command_says(folder.path, (const char *[]){"doctor", "run", NULL}, 0,
-                           ": who connects needs a certificate");
+                           ": clients need a certificate");
     kelp_test_command_says(folder.path, (const char *[]){"status", "run", NULL}, 0, "running");
     kelp_test_command_says(folder.path, (const char *[]){"stop", "run", NULL}, 0, "");
     (void)kelp_test_command_wait(&train, KELP_TEST_HANG_MS);
@@ -247,5 +247,5 @@ KELP_TEST(ports_on_request)
     kelp_test_command_says(folder.path, (const char *[]){"status", "run", NULL}, 0, "paused");
     kelp_test_command_says(folder.path,
                            (const char *[]){"train", "job.yaml", "--listen", "0.0.0.0", NULL}, 2,
-                           "--listen 0.0.0.0: no loopback address; there are 127.0.0.1 and [::1]");
+                           "--listen 0.0.0.0: not a loopback address, such as 127.0.0.1 or [::1]");
 }

@@ -213,7 +213,7 @@ KELP_TEST(mistakes)
     } cases[] = {
         {{"init", "none.csv", NULL}, "none.csv"},
         {{"init", "flats.csv", "--target", "rnet", NULL}, "did you mean 'rent'?"},
-        {{"init", "flats.csv", "--out", "there.yaml", NULL}, "there already; --force replaces it"},
+        {{"init", "flats.csv", "--out", "there.yaml", NULL}, "exists; --force replaces it"},
         {{"init", "x.npy", NULL}, "data.kind npy"},
         {{"init", "x.safetensors", NULL}, "data.kind tensors"},
         {{"init", "x.bin", NULL}, "data.kind binary"},

@@ -205,10 +205,10 @@ KELP_TEST(what_does_not_fit_is_refused)
           "p.csv"},
          "data.columns: has column hour where the model"},
         {{"predict", "plain.safetensors", "--data", "new.csv", "--out", "p.csv"},
-         "has weights alone"},
+         "has only weights"},
         {{"predict", "run/model.safetensors", "--weights", "x", "--data", "new.csv", "--out",
           "p.csv"},
-         "has weights already"},
+         "has weights: omit"},
     };
     size_t count = 0;
     char *bytes = kelp_test_read(rides.folder, "run/model.safetensors", &count);

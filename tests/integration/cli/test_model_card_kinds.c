@@ -398,8 +398,8 @@ KELP_TEST(binary_rows)
     const char *const either[] = {
         "predict", "m.safetensors", "--data", "either.bin", "--out", "e.csv", NULL, NULL, NULL};
     kelp_test_command_says(run.folder, either, 2,
-                           "either.bin: has 400 bytes, 80 rows with targets or 100 without; say "
-                           "which: data.test_rows=labelled or unlabelled");
+                           "either.bin: has 400 bytes, either 80 rows with targets or 100 "
+                           "without; set data.test_rows to labelled or unlabelled");
     const char *const told[] = {"predict", "m.safetensors", "--data", "either.bin",
                                 "--out",   "e.csv",         "--set",  "data.test_rows=unlabelled",
                                 NULL};

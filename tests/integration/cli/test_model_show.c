@@ -416,7 +416,7 @@ KELP_TEST(test_too_large_for_this_machine)
     run((const char *[]){"train", job, "--run", "run", NULL});
     ck_assert_msg(command.exit_code == 2, "exit %d: %s", command.exit_code, command.err);
     ck_assert_ptr_nonnull(strstr(command.err, "GiB of memory on this machine (2 workers of "));
-    ck_assert_ptr_nonnull(strstr(command.err, "take fewer --workers"));
+    ck_assert_ptr_nonnull(strstr(command.err, "use fewer --workers"));
     ck_assert_ptr_eq(strchr(command.err, '\n') + 1, strchr(command.err, '\0'));
     char path[200];
     (void)snprintf(path, sizeof(path), "%s/run", folder.path);

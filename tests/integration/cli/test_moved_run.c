@@ -142,7 +142,7 @@ static void ask_first(const char *run)
     char *known = forget_consent("state");
 
     for (size_t i = 0; i < KELP_ARRAY_COUNT(asked); i++) {
-        kelp_test_command_says(top.path, asked[i], 2, "--allow-plugin lets it in");
+        kelp_test_command_says(top.path, asked[i], 2, "--allow-plugin allows it");
     }
     kelp_test_command_says(top.path, (const char *[]){"evaluate", run, "--allow-plugin", NULL}, 0,
                            "");
@@ -159,7 +159,7 @@ static void diff_asks_first(const char *run, const char *other)
     const char *const allowed[] = {"diff", run, other, "--allow-plugin", NULL};
     char *known = forget_consent("other-state");
 
-    kelp_test_command_says(top.path, diff, 1, "--allow-plugin lets it in");
+    kelp_test_command_says(top.path, diff, 1, "--allow-plugin allows it");
     kelp_test_command_says(top.path, allowed, 1, "first      ");
     kelp_test_command_says(top.path, diff, 1, "first      ");
     remember_consent(known);

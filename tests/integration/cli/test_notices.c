@@ -63,7 +63,7 @@ KELP_TEST(said_at_the_start)
     ck_assert_int_eq(setenv("KELP_TRAIN_LR", "", 1), 0);
     train("--at", "step=5:add-worker"); /* of 6; without a better evaluation it ends before */
     ck_assert_msg(command.exit_code == 0, "%s", command.err);
-    said_once("environment KELP_TRAIN_LRR: no key of a job, it is not used; did you mean "
+    said_once("environment KELP_TRAIN_LRR: not a job key, so it is ignored; did you mean "
               "KELP_TRAIN_LR?");
     said_once("train.batch_size 64 is more than the 30 training samples");
     said_once("3 workers for 2 lanes (cluster.lanes): 1 of them");

@@ -399,10 +399,9 @@ KELP_TEST(detached_and_interrupted)
         kelp_test_terminal_type(&terminal, KELP_TEST_CTRL_C);
         ck_assert_int_eq(kelp_test_terminal_end(&terminal), 128 + SIGINT);
         /* A machine that is very slow ends it at once. */
-        ck_assert_msg(
-            strstr(terminal.written, i == 0 ? "before there was a run" : "ended at once") ||
-                (i == 1 && strstr(terminal.written, "stopped at step 0")),
-            "%s", terminal.written);
+        ck_assert_msg(strstr(terminal.written, i == 0 ? "before the run began" : "ended at once") ||
+                          (i == 1 && strstr(terminal.written, "stopped at step 0")),
+                      "%s", terminal.written);
         kelp_test_command_gone(&terminal.command);
         kelp_test_terminal_fini(&terminal);
     }
@@ -604,7 +603,8 @@ KELP_TEST(scaled)
     says((const char *[]){"scale", "--shards", "0", NULL}, 2, "--shards: '0' is not");
     says((const char *[]){"scale", "one", "--workers", "5", NULL}, 2, "the job has 4 lanes");
     says((const char *[]){"scale", "--workers", "0", NULL}, 2, "--workers: '0' is not");
-    says((const char *[]){"scale", NULL}, 2, "--workers or --shards is needed");
+    says((const char *[]){"scale", NULL}, 2,
+         "give the new number of processes with --workers or --shards");
     says((const char *[]){"scale", "--workers", "1:4", NULL}, 0, "workers    1:4");
     KELP_TEST_AWAIT_FROM(&train, workers_there() == 4, "no fourth worker");
     says((const char *[]){"scale", "--workers", "1", NULL}, 0, "workers    1:1");

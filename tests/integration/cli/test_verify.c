@@ -363,7 +363,7 @@ KELP_TEST(other_data)
     *digit = *digit == '0' ? '1' : '0';
     ok(kelp_files_write(file, text, count, &error), &error);
     free(text);
-    check_says(replay, 2, "the data or the model is not what it was");
+    check_says(replay, 2, "the data or the model has changed");
 }
 
 /* A diff begins at the checkpoints before the first difference on record. */

@@ -198,7 +198,7 @@ KELP_TEST(folder_is_gone)
     (void)snprintf(to, sizeof(to), "%s/moved", folder.path);
     ck_assert_int_eq(rename(from, to), 0);
     examine(1);
-    ck_found("folder", "PROBLEM", "/run is not on this host, and ");
+    ck_found("folder", "PROBLEM", "/run is not on this host, but ");
     ck_found("folder", "PROBLEM", " runs here: mount it");
 }
 
@@ -207,7 +207,7 @@ KELP_TEST(nobody)
 {
     examine(0);
     ck_found("processes", "warning", "none has registered: no host runs kelp node");
-    ck_found("job", "warning", "submitted, and not begun");
+    ck_found("job", "warning", "submitted but not begun");
     ck_found("folder", "OK", "is the run's folder");
     start_two();
     kelp_test_command_says(folder.path, (const char *[]){"stop", "hosts", "--etcd", etcd.url, NULL},
@@ -262,11 +262,11 @@ KELP_TEST(unreached)
     put("ps/socket", "{\"address\":\"unix:/nowhere/kelp.sock\",\"incarnation\":\"7\"}");
     examine_at(etcd.url, (const char *[]){"--timeout", "8s", NULL}, 1);
     ck_found("processes", "PROBLEM", "shard dead at 127.0.0.1:");
-    ck_found("processes", "PROBLEM", ": connection refused: nobody listens there");
+    ck_found("processes", "PROBLEM", ": connection refused: nothing listens there");
     ck_found("processes", "PROBLEM", "connected, but it does not answer");
     ck_found("processes", "PROBLEM", "shard named at localhost:");
     ck_found("processes", "PROBLEM", "shard torn at ?: its entry in etcd is damaged");
-    ck_found("processes", "PROBLEM", "nobody serves at that socket");
+    ck_found("processes", "PROBLEM", "nothing listens on that socket");
     ck_found("processes", "PROBLEM", "no coordinator leads");
     tcp_double_stop(&mute);
 }
@@ -302,7 +302,7 @@ KELP_TEST(many_are_silent)
     }
     examine_at(etcd.url, (const char *[]){"--timeout", "4s", NULL}, 1);
     ck_found("processes", "PROBLEM", "timed out: a firewall drops it");
-    ck_found("processes", "warning", "not asked: the time was over");
+    ck_found("processes", "warning", "not asked: the time was up");
     ck_found("folder", "OK", "is the run's folder");
 }
 
@@ -398,7 +398,7 @@ KELP_TEST(by_hand)
     ck_found("folder", "warning", "not looked at: job 'bare' was not put into etcd by kelp submit");
     copy_key("run", "/kelp/bare/run");
     examine_bare(0);
-    ck_found("space", "OK", "free; what a checkpoint takes is known once a worker has joined");
+    ck_found("space", "OK", "free; the size of a checkpoint is known once a worker has joined");
 }
 
 /* Keys that another version wrote, or nobody of Kelp. */
@@ -438,7 +438,7 @@ KELP_TEST(other_folder)
     (void)snprintf(to, sizeof(to), "%s/moved", folder.path);
     ck_assert_int_eq(rename(from, to), 0);
     examine(0);
-    ck_found("folder", "warning", "is not on this host: right for workers alone");
+    ck_found("folder", "warning", "is not on this host: fine if only workers run here");
     examine_at(etcd.url, (const char *[]){"--run", "moved", NULL}, 0);
     ck_found("folder", "OK", "moved is the run's folder, and can be written");
 }
@@ -596,7 +596,7 @@ static const struct {
      0,
      "etcd",
      "warning",
-     "which members it has is not known: etcd at http://"},
+     "its members are not known: etcd at http://"},
 };
 
 KELP_LOOP_TEST(odd_etcd, 0, KELP_ARRAY_COUNT(odd_etcds))

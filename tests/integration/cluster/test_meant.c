@@ -137,9 +137,11 @@ KELP_TEST(another_job_in_etcd)
     (void)kelp_test_command_signal(&train, "kelp-worker", "worker-1", SIGKILL);
     (void)kelp_test_command_wait(&train, KELP_TEST_HANG_MS);
     ck_assert_msg(train.exit_code == 2, "exit %d: %s", train.exit_code, train.err);
-    ck_assert_msg(strstr(train.err, "worker-1: /kelp/meant/spec in etcd is not the job that is "
-                                    "meant: its SHA-256 is ") != NULL,
-                  "%s", train.err);
+    ck_assert_msg(
+        strstr(train.err,
+               "worker-1: /kelp/meant/spec in etcd is not the expected job: its SHA-256 is ") !=
+            NULL,
+        "%s", train.err);
     ck_assert(!log_says("run/logs/worker-1.log", "unruly gives up"));
     free(other);
 }
@@ -204,15 +206,15 @@ KELP_TEST(by_hand)
     (void)snprintf(listen, sizeof(listen), "unix:%s/socket", folder.path);
 
     put_spec(other);
-    daemon_says("kelp-worker", another, "in etcd is not the job that is meant");
-    daemon_says("kelp-ps", serving, "in etcd is not the job that is meant");
-    daemon_says("kelp-coordinator", serving, "in etcd is not the job that is meant");
+    daemon_says("kelp-worker", another, "in etcd is not the expected job");
+    daemon_says("kelp-ps", serving, "in etcd is not the expected job");
+    daemon_says("kelp-coordinator", serving, "in etcd is not the expected job");
     daemon_says("kelp-ps", (const char *[]){"--spec-sha256", "12", NULL},
-                "--spec-sha256 is 64 hexadecimal digits");
+                "--spec-sha256 must be 64 hexadecimal digits");
     daemon_says("kelp-worker", (const char *[]){NULL}, "start the worker with --spec-sha256");
     ck_assert_int_eq(kelp_sha256(other, strlen(other), sha256, &error), KELP_OK);
     daemon_says("kelp-worker", (const char *[]){"--spec-sha256", sha256, NULL},
-                "it must have model.plugin_sha256 too");
+                "it must also have model.plugin_sha256");
     free(other);
 }
 

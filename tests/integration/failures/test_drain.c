@@ -103,10 +103,10 @@ KELP_TEST(refused)
                                     "failure.detect=60s", NULL}); /* nobody moves for being slow */
     go_on();
     drain("shard-0", 2,
-          "shard-0 cannot be spared: each partition has 2 replicas (cluster.replicas), and no more "
-          "than 1 other shard is there");
-    drain("shard-7", 2, "no shard or worker 'shard-7' is there; there are ");
-    drain("coordinator-0", 2, "no shard or worker 'coordinator-0' is there; there are ");
+          "shard-0 cannot be spared: each partition has 2 replicas (cluster.replicas), but there "
+          "is only 1 other shard");
+    drain("shard-7", 2, "there is no shard or worker 'shard-7'; there are ");
+    drain("coordinator-0", 2, "there is no shard or worker 'coordinator-0'; there are ");
     drain("worker-0", 0, "drained");
     ck_assert_uint_eq(kelp_run_count_logged(&run, "worker-0", "drained: finishes and leaves"), 1);
     drain("worker-1", 2, "worker-1 is the last worker: start another one first");

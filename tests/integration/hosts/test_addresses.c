@@ -75,7 +75,7 @@ static bool ip(const char *words)
 static int new_namespace(void)
 {
     if (unshare(CLONE_NEWNET) != 0) {
-        kelp_suite_skip("a network namespace of its own: %s (it takes root)", strerror(errno));
+        kelp_suite_skip("cannot make a network namespace, which needs root: %s", strerror(errno));
     }
     if (!ip("link set lo up")) {
         kelp_suite_skip("ip of iproute2 is not here");
@@ -308,8 +308,8 @@ KELP_TEST(no_way_yet)
         free(said);
         kelp_test_look_later();
         said = kelp_test_read(folder.path, shard.log, NULL);
-    } while (
-        !strstr(said, "waiting for a way to etcd reason=\"no way to etcd at https://" ETCD_HOST));
+    } while (!strstr(
+        said, "waiting for a route to etcd reason=\"no route to etcd at https://" ETCD_HOST));
     free(said);
     ck_assert(ip("link set v0 up"));
     expect_at("coordinator", HOST);
@@ -328,9 +328,9 @@ KELP_TEST(listens_at_an_old_address)
     expect_at("ps/shard-1", HOST);
     expect_at("coordinator", HOST);
     change_address((const char *[]){"ps/shard-0", "ps/shard-1", "coordinator", NULL});
-    expect_end(&shard, ", which this host has no more: it ends, to be started again");
-    expect_end(&fixed, "it listens at " HOST ":7001, which this host has no more: it ends");
-    expect_end(&coordinator, ", which this host has no more: it ends, to be started again");
+    expect_end(&shard, ", which this host no longer has: it ends, to be restarted");
+    expect_end(&fixed, "it listens at " HOST ":7001, which this host no longer has: it ends");
+    expect_end(&coordinator, ", which this host no longer has: it ends, to be restarted");
     start(&shard, "kelp-ps", "shard-0", NULL);
     expect_at("ps/shard-0", NEW_HOST);
     stop(&shard);
@@ -348,7 +348,7 @@ KELP_TEST(listens_everywhere)
     expect_at("coordinator", HOST);
     change_address((const char *[]){"ps/shard-0", "coordinator", NULL});
     expect_at("coordinator", NEW_HOST);
-    expect_end(&shard, "it is known by " HOST ", and this host now uses " NEW_HOST
-                       " towards etcd: it ends, to be started again");
+    expect_end(&shard, "it is registered as " HOST ", but this host now reaches etcd from " NEW_HOST
+                       ": it ends, to be restarted");
     stop(&coordinator);
 }

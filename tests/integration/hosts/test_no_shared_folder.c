@@ -73,7 +73,7 @@ static void submit(void)
 
     run(&command,
         (const char *[]){"submit", "job.yaml", "--etcd", etcd.url, "--no-shared-folder", NULL}, 0);
-    ck_assert_ptr_nonnull(strstr(command.err, "no checkpoints: hosts share no folder"));
+    ck_assert_ptr_nonnull(strstr(command.err, "no checkpoints, since the hosts share no folder"));
     ck_assert_ptr_nonnull(strstr(command.out, "-HOST of each host\n"));
     kelp_test_command_fini(&command);
 }
@@ -276,7 +276,7 @@ KELP_TEST(trains)
     expect_quiet(path);
     ends(0, 0);
     ends(1, 0);
-    ck_assert_ptr_nonnull(strstr(hosts[0].err, "no checkpoints: hosts share no folder"));
+    ck_assert_ptr_nonnull(strstr(hosts[0].err, "no checkpoints, since the hosts share no folder"));
     ck_assert_ptr_nonnull(strstr(hosts[1].err, "this host's folder is runs/hosts-"));
     ck_assert_ptr_nonnull(strstr(hosts[0].out, path)); /* whichever wrote it */
     ck_assert_ptr_nonnull(strstr(hosts[1].out, path));

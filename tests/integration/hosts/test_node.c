@@ -375,7 +375,7 @@ KELP_TEST(one_for_a_host)
     ck_assert_int_eq(mkdir(copy, 0700), 0);
     (void)kelp_test_write(folder.path, "copy/job.yaml", job_text);
     const char *train[] = {"train", "--resume", "--run", "copy", "--etcd", etcd.url, NULL};
-    kelp_test_command_says(folder.path, train, 2, "job 'hosts' is run already, by a, train");
+    kelp_test_command_says(folder.path, train, 2, "job 'hosts' is already run by a: end");
     expect_quiet();
     ends(0, 0);
 }
@@ -457,14 +457,14 @@ KELP_TEST(goes_on_changed)
     expect_quiet();
     ends(0, 0);
     ends(1, 0);
-    kelp_test_command_says(folder.path, other, 2, "differs in what shapes the result");
+    kelp_test_command_says(folder.path, other, 2, "differs in keys that shape the result");
     (void)snprintf(path, sizeof(path), "%s/copy", folder.path);
     ck_assert_int_eq(mkdir(path, 0700), 0);
     (void)kelp_test_write(folder.path, "copy/job.yaml", other_text);
     kelp_test_command_says(
         folder.path,
         (const char *[]){"submit", "--resume", "--run", "copy", "--etcd", etcd.url, NULL}, 2,
-        "the job in etcd differs in what shapes the result");
+        "the job in etcd differs in keys that shape the result");
     (void)snprintf(path, sizeof(path), "%s/copy/next", folder.path);
     ck_assert_int_ne(access(path, F_OK), 0); /* nothing waits there */
     kelp_test_command_says(folder.path, longer, 0, "\nsha256 ");
@@ -514,7 +514,7 @@ KELP_TEST(another_job)
         (const char *[]){"node", "--etcd", etcd.url, "--job", "hosts", "--workers", "1",
                          "--spec-sha256",
                          "0000000000000000000000000000000000000000000000000000000000000000", NULL},
-        2, "is not the one that is meant");
+        2, "is not the expected one");
 }
 
 static bool is_free(uint16_t port)

@@ -218,7 +218,7 @@ KELP_TEST(wrong_data)
           (const char *[]){"--workers", "1", "--map-path", mapped("data", "data-b", at_b), NULL});
     ends(1, 2);
     (void)snprintf(words, sizeof(words), "%s/data-b/x.csv", folder.path);
-    said(1, "the data are not what the run began with");
+    said(1, "the data is not what the run began with");
     said(1, words);
     ends_quietly(0);
 }

@@ -193,7 +193,7 @@ KELP_TEST(wrong_role)
     copy_key("coordinator", "ps/swapped");
     examine("certs/operator", 1);
     ck_found("processes", "PROBLEM",
-             "it is spiffe://kelp/hosts/coordinator there, and not a shard of job hosts");
+             "its certificate names spiffe://kelp/hosts/coordinator, not a shard of job hosts");
 }
 
 /* A shard that stands still before its handshake, and then is killed. */
@@ -208,7 +208,7 @@ KELP_TEST(stopped)
     kelp_process_destroy(shard); /* SIGKILL */
     examine("certs/operator", 1);
     ck_found("processes", "PROBLEM", "shard standing at 127.0.0.1:");
-    ck_found("processes", "PROBLEM", ": connection refused: nobody listens there");
+    ck_found("processes", "PROBLEM", ": connection refused: nothing listens there");
 }
 
 /* A shard that etcd lets in has a certificate of an authority that we do not believe. */

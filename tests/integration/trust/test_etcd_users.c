@@ -305,7 +305,7 @@ KELP_TEST(trains)
 
     (void)kelp_test_write(run.folder, "job.yaml", job_text);
     kelp_run_start(&run, "job.yaml", args);
-    KELP_TEST_AWAIT(doctor_says("certs/reader", "OK", "it has users, and has let this one in"),
+    KELP_TEST_AWAIT(doctor_says("certs/reader", "OK", "it has users, and accepted this one"),
                     "kelp doctor does not see the users");
     ck_assert(doctor_says("certs/stranger", "PROBLEM", "its keys cannot be read: etcd at "));
     kelp_run_finish(&run, 0);

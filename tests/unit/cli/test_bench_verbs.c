@@ -43,8 +43,8 @@ KELP_TEST(sizes_must_fit)
     ck_assert_int_eq(kelp_bench_sizes("4KiB,64KiB", "size", &sizes, &error), KELP_OK);
     ck_assert_int_eq(kelp_bench_sizes_fit(&sizes, 2, 15 * 65536, &error), KELP_OK);
     ck_assert_int_eq(kelp_bench_sizes_fit(&sizes, 2, 15 * 65536 - 1, &error), KELP_ERR_LIMIT);
-    ck_assert_str_eq(error.text, "--size 64KiB with 2 workers takes about 0.0 GiB of memory, and "
-                                 "there are 0.0; take fewer workers, or less");
+    ck_assert_str_eq(error.text, "--size 64KiB with 2 workers takes about 0.0 GiB of memory, but "
+                                 "there are only 0.0; use fewer workers or a smaller size");
     ck_assert_int_eq(kelp_bench_sizes_fit(&sizes, 8, UINT64_MAX, &error), KELP_OK);
 }
 
@@ -52,9 +52,8 @@ KELP_TEST(files_must_suffice)
 {
     ck_assert_int_eq(kelp_bench_crowd_fits(100, 328, &error), KELP_OK);
     ck_assert_int_eq(kelp_bench_crowd_fits(100, 327, &error), KELP_ERR_LIMIT);
-    ck_assert_str_eq(error.text,
-                     "100 workers take 328 open files, and a process may have 327; take "
-                     "fewer workers, or raise the limit (ulimit -Hn)");
+    ck_assert_str_eq(error.text, "100 workers take 328 open files, and a process may have 327; use "
+                                 "fewer workers, or raise the limit (ulimit -Hn)");
 }
 
 /* Each is gRPC and shared memory; others are themselves. */

@@ -127,10 +127,12 @@ static const struct {
     {"faults:\n  - {kind: kill, target: worker, step: 0}\n", "plan.yaml:2: step: '0'"},
     {"faults:\n  - {kind: kill, target: worker, step: 9:3}\n", "plan.yaml:2: step: '9:3'"},
     {"faults:\n  - {kind: kill, kind: kill, target: worker, step: 1}\n", "given twice"},
-    {"faults:\n  - {kind: pause, target: worker, step: 1}\n", "pause: how long?"},
-    {"faults:\n  - {kind: kill, target: shard, step: 1, for: 1s}\n", "for: only etcd stays away"},
-    {"faults:\n  - {kind: split, target: everything, step: 1, for: 1s}\n", "everything can be"},
-    {"faults:\n  - {kind: full, target: worker, step: 1, for: 1s}\n", "a disk can be"},
+    {"faults:\n  - {kind: pause, target: worker, step: 1}\n", "pause: needs a duration"},
+    {"faults:\n  - {kind: kill, target: shard, step: 1, for: 1s}\n", "for: is only for kind: kill"},
+    {"faults:\n  - {kind: split, target: everything, step: 1, for: 1s}\n",
+     "target everything: only"},
+    {"faults:\n  - {kind: full, target: worker, step: 1, for: 1s}\n",
+     "kinds slow and full go with"},
     {"faults:\n  - {kind: pause, target: worker, step: 1, for: 5}\n", "plan.yaml:2: for: '5'"},
     {"faults:\n  - {kind: pause, target: worker, step: 1, for: 2s:1s}\n", "for: '1s'"},
     {"draw: {count: 0, every: 1, mix: [{kind: kill, target: worker}]}\n", "count: '0'"},
@@ -140,18 +142,19 @@ static const struct {
     {"faults:\n  - {kind: drain, target: etcd, step: 1}\n",
      "a worker, shard, primary or backup can"},
     {"faults:\n  - {kind: drain, target: shard, step: 1, for: 1s}\n", "for: drain takes as long"},
-    {"faults:\n  - {kind: scale, target: shard, step: 1}\n", "scale: to how many?"},
-    {"faults:\n  - {kind: scale, target: shard-1, to: 2, step: 1}\n", "scale: of what?"},
-    {"faults:\n  - {kind: scale, target: leader, to: 2, step: 1}\n", "scale: of what?"},
+    {"faults:\n  - {kind: scale, target: shard, step: 1}\n", "scale: needs a size"},
+    {"faults:\n  - {kind: scale, target: shard-1, to: 2, step: 1}\n", "scale: needs a target"},
+    {"faults:\n  - {kind: scale, target: leader, to: 2, step: 1}\n", "scale: needs a target"},
     {"faults:\n  - {kind: scale, target: shard, to: 0, step: 1}\n", "plan.yaml:2: to: '0'"},
-    {"faults:\n  - {kind: kill, target: shard, to: 2, step: 1}\n", "to: it is for scale alone"},
-    {"faults:\n  - {kind: kill, target: host, step: 1}\n", "plan.yaml:2: kill: how long?"},
-    {"faults:\n  - {kind: leave, target: host-1, step: 1}\n", "plan.yaml:2: leave: how long?"},
+    {"faults:\n  - {kind: kill, target: shard, to: 2, step: 1}\n", "to: is only for kind: scale"},
+    {"faults:\n  - {kind: kill, target: host, step: 1}\n", "plan.yaml:2: kill: needs a duration"},
+    {"faults:\n  - {kind: leave, target: host-1, step: 1}\n",
+     "plan.yaml:2: leave: needs a duration"},
     {"faults:\n  - {kind: pause, target: host, step: 1, for: 1s}\n",
-     "of a host there are kill, split, one-way, leave and move; pause is of processes"},
-    {"faults:\n  - {kind: move, target: shard, step: 1, for: 1s}\n", "move: of a host, nothing"},
+     "a host can have kill, split, one-way, leave and move; pause is for processes"},
+    {"faults:\n  - {kind: move, target: shard, step: 1, for: 1s}\n", "move: needs target: host"},
     {"faults:\n  - {kind: one-way, target: host, to: 2, step: 1, for: 1s}\n",
-     "to: it is for scale alone"},
+     "to: is only for kind: scale"},
     {"faults: [[[[[[[[[[[[[[[[[[\n", "nested brackets"},
     {"a: b\n---\nc: d\n", "plan.yaml:1: a: unknown key"},
     {"faults: [{kind: kill, target: worker, step: 1}]\n---\nc: d\n", "a second document"},
@@ -373,13 +376,13 @@ static void must_not_draw(const char *text, const struct kelp_chaos_size *of, co
 KELP_TEST(test_hosts_apart)
 {
     must_not_draw("faults: [{kind: kill, target: host, step: 5, for: 1s}]\n", &size,
-                  "plan.yaml:1: target: there is no host: --hosts N makes some");
+                  "plan.yaml:1: target: there are no hosts; use --hosts N");
     must_not_draw("faults: [{kind: kill, target: worker, step: 5}]\n", &three_hosts,
-                  "plan.yaml:1: target: with --hosts it can be a host, nothing else");
+                  "plan.yaml:1: target: with --hosts it must be a host");
     must_parse("faults: [{kind: leave, target: host-3, step: 5, for: 1s}]\n");
     ck_assert_int_eq(kelp_chaos_plan_draw(&plan, &three_hosts, 1, faults, &count, &error),
                      KELP_ERR_INVALID);
     ck_assert_str_eq(error.text, "plan.yaml:1: there is no host-3, the run has 3");
     ck_assert_int_eq(kelp_chaos_plan_set_count(&plan, 7, &error), KELP_ERR_INVALID);
-    ck_assert_str_eq(error.text, "--faults: plan 'plan.yaml' draws none: it has no draw");
+    ck_assert_str_eq(error.text, "--faults: plan 'plan.yaml' has no draw section");
 }

@@ -100,7 +100,7 @@ KELP_TEST(ports)
     ck_assert(found("ports", KELP_FINDING_PROBLEM, "every user of this machine can connect"));
     ck_assert_int_eq(close(fd), 0);
     kelp_exposure_ports(&run, findings);
-    ck_assert(found("ports", KELP_FINDING_OK, "none of the 1 processes listens at a port"));
+    ck_assert(found("ports", KELP_FINDING_OK, "none of the 1 processes listens on a port"));
     run.running = false;
     kelp_exposure_ports(&run, findings);
     ck_assert(found("ports", KELP_FINDING_OK, "no process of the run is on this machine"));
@@ -151,10 +151,11 @@ KELP_TEST(etcds)
         enum kelp_finding_state state;
         const char *words;
     } cases[] = {
-        {"unix:/tmp/kelp-x/localhost:1", "", KELP_FINDING_OK, "only who can open its folder"},
-        {"http://127.0.0.1:2379", "", KELP_FINDING_PROBLEM, "who reaches it steers the job"},
+        {"unix:/tmp/kelp-x/localhost:1", "", KELP_FINDING_OK, "only users who can open its folder"},
+        {"http://127.0.0.1:2379", "", KELP_FINDING_PROBLEM,
+         "anybody who can reach it can steer the job"},
         {"https://a:1,https://b:1", "/c", KELP_FINDING_OK, "https://b:1: both sides"},
-        {"https://a:1", "", KELP_FINDING_WARNING, "it asks nobody"},
+        {"https://a:1", "", KELP_FINDING_WARNING, "it asks no client"},
     };
 
     run.running = run.has_cluster = true;
@@ -166,7 +167,7 @@ KELP_TEST(etcds)
     }
     run.has_cluster = false;
     kelp_exposure_etcd(&run, findings);
-    ck_assert(found("etcd", KELP_FINDING_WARNING, "daemons started by hand"));
+    ck_assert(found("etcd", KELP_FINDING_WARNING, "daemons that were started by hand"));
 }
 
 KELP_TEST(folders)
@@ -198,7 +199,7 @@ KELP_TEST(sockets)
     run.running = run.has_cluster = true;
     (void)snprintf(run.cluster.sockets, sizeof(run.cluster.sockets), "%s", folder.path);
     kelp_exposure_sockets(&run, findings);
-    ck_assert(found("sockets", KELP_FINDING_OK, "you alone can open"));
+    ck_assert(found("sockets", KELP_FINDING_OK, "only you can open"));
     set_mode("", 0711);
     kelp_exposure_sockets(&run, findings);
     ck_assert(found("sockets", KELP_FINDING_PROBLEM, "mode 0711, not 0700"));
@@ -224,7 +225,7 @@ KELP_TEST(certificates)
     ck_assert(!findings->problem);
     ck_assert(found("certificates", KELP_FINDING_WARNING, "that of worker has ended: "));
     kelp_exposure_certificates(&run, findings);
-    ck_assert(found("keys", KELP_FINDING_WARNING, "the key of the authority lies beside"));
+    ck_assert(found("keys", KELP_FINDING_WARNING, "the authority's key is next to"));
     set_mode("authority/j/worker/key.pem", 0640);
     kelp_exposure_certificates(&run, findings);
     ck_assert(found("keys", KELP_FINDING_PROBLEM, "others can read the key of worker"));
@@ -243,13 +244,13 @@ KELP_TEST(library)
                    kelp_test_write(folder.path, "model.so", ""));
     set_mode("model.so", 0644);
     kelp_exposure_library(&run, findings);
-    ck_assert(found("library", KELP_FINDING_WARNING, "the job does not say which"));
+    ck_assert(found("library", KELP_FINDING_WARNING, "the job does not fix its contents"));
     set_mode("model.so", 0666);
     kelp_exposure_library(&run, findings);
     ck_assert(found("library", KELP_FINDING_PROBLEM, "others can write it"));
     memset(job->model.plugin_sha256, 'a', sizeof(job->model.plugin_sha256) - 1);
     kelp_exposure_library(&run, findings);
-    ck_assert(found("library", KELP_FINDING_WARNING, "you have not named"));
+    ck_assert(found("library", KELP_FINDING_WARNING, "you have not allowed"));
 }
 
 /* ---- a cluster ----------------------------------------------------------------------------- */
@@ -268,11 +269,13 @@ KELP_TEST(peers)
         {"no handshake", false, NULL, 0, 0, NULL},
         {"", false, NULL, 0, 0, NULL},
         {"expired", true, "spiffe://kelp/j/shard", 0, 49, "its certificate has ended by this host"},
-        {"early", true, "spiffe://kelp/j/shard", 51, 100, "its certificate has not begun by this"},
+        {"early", true, "spiffe://kelp/j/shard", 51, 100,
+         "its certificate is not valid yet by this"},
         {"no issuer", true, "spiffe://kelp/j/shard", 0, 100, "of another authority than ca.pem"},
-        {"", true, "spiffe://kelp/j/worker", 0, 100, "it is spiffe://kelp/j/worker there, and not"},
-        {"", true, "spiffe://kelp/other/shard", 0, 100, "and not a shard of job j"},
-        {"", true, NULL, 0, 100, "it is nobody of Kelp there"},
+        {"", true, "spiffe://kelp/j/worker", 0, 100,
+         "its certificate names spiffe://kelp/j/worker, not"},
+        {"", true, "spiffe://kelp/other/shard", 0, 100, "not a shard of job j"},
+        {"", true, NULL, 0, 100, "its certificate names no process of Kelp"},
     };
     char text[300];
 
@@ -402,7 +405,7 @@ KELP_TEST(certificates_of_a_cluster)
     ck_assert_uint_eq(findings->count, 4);
     ck_assert_ptr_nonnull(strstr(findings->items[0].text, "that of --certs lasts "));
     ck_assert_ptr_nonnull(
-        strstr(findings->items[2].text, "that of shard has not begun by this host's clock: "));
+        strstr(findings->items[2].text, "that of shard is not valid yet by this host's clock: "));
     ck_assert(found("certificates", KELP_FINDING_PROBLEM, "that of worker: "));
     free(cluster);
 }

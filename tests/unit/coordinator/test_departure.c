@@ -100,10 +100,10 @@ KELP_TEST(says_what_is_lost)
     ck_assert(!look());
     ck_assert_str_eq(departure.verdict,
                      "no other shard is there to take over, and no checkpoint could be made: the "
-                     "job goes on from the beginning (shard-0: no room)");
+                     "job continues from the beginning (shard-0: no room)");
     commit(40);
     ck_assert(!look());
-    ck_assert(strstr(departure.verdict, "the job goes on from step 40 ("));
+    ck_assert(strstr(departure.verdict, "the job continues from step 40 ("));
 }
 
 /* One more comes: they are drained after all, and what was saved counts no more at the next end. */

@@ -240,7 +240,7 @@ static kelp_status open_rows(struct kelp_array_file *file, const struct kelp_arr
     if (bytes == 0 || bytes % row_bytes != 0) {
         return kelp_fail(
             reterr, KELP_ERR_FORMAT,
-            "%s: has %" PRIu64 " bytes, which is no whole number of rows: a row has %" PRIu64 " "
+            "%s: has %" PRIu64 " bytes, which is not a whole number of rows: a row has %" PRIu64 " "
             "%s elements, %" PRIu64 " bytes",
             file->path, bytes, layout->row_elems, kelp_element_name(layout->element), row_bytes);
     }

@@ -59,14 +59,16 @@ static kelp_status choose_rows(const struct kelp_dataset *dataset, const struct 
     *ret_labelled = bytes % row == 0;
     if (bytes % input != 0 && bytes % row != 0) {
         return kelp_fail(reterr, KELP_ERR_FORMAT,
-                         "%s: has %" PRIu64 " bytes, which is no whole number of rows: a row of %s "
+                         "%s: has %" PRIu64
+                         " bytes, which is not a whole number of rows: a row of %s "
                          "has %" PRIu64 " bytes, %" PRIu64 " without its target",
                          path, bytes, kelp_element_name(element_of(job->data.dtype)), row, input);
     }
     if (bytes > 0 && bytes % input == 0 && bytes % row == 0) {
         return kelp_fail(reterr, KELP_ERR_INVALID,
-                         "%s: has %" PRIu64 " bytes, %" PRIu64 " rows with targets or %" PRIu64
-                         " without; say which: data.test_rows=labelled or unlabelled",
+                         "%s: has %" PRIu64 " bytes, either %" PRIu64
+                         " rows with targets or %" PRIu64
+                         " without; set data.test_rows to labelled or unlabelled",
                          path, bytes, bytes / row, bytes / input);
     }
     return KELP_OK;
@@ -99,7 +101,7 @@ static kelp_status open_split(struct kelp_dataset *dataset, const struct kelp_jo
     dataset->info.no_targets[split] = !labelled;
     if (!labelled && job->run.mode != KELP_RUN_PREDICT) {
         return kelp_fail(reterr, KELP_ERR_INVALID,
-                         "%s: its rows have no targets, there is nothing to compare with; kelp "
+                         "%s: its rows have no targets, so there is nothing to compare with; kelp "
                          "predict needs none",
                          path);
     }
@@ -116,7 +118,7 @@ kelp_status kelp__dataset_open_binary(struct kelp_dataset *dataset, const struct
     if (job->data.input_shape_count == 0) {
         return kelp_fail(reterr, KELP_ERR_INVALID,
                          "data.input_shape: is empty; data.kind binary needs the shape of a row's "
-                         "input, as [28, 28]");
+                         "input, such as [28, 28]");
     }
     shape->input_count = 1;
     kelp_status status = set_shape(&shape->inputs[0], "data.input_shape", job->data.input_shape,

@@ -95,10 +95,11 @@ static kelp_status open_whole(struct kelp_dataset *dataset, const struct kelp_jo
     bool folder = find_file(path, "t10k", "images", 3, images, sizeof(images));
     bool labelled = folder && find_file(path, "t10k", "labels", 1, labels, sizeof(labels));
     if (!labelled && job->run.mode != KELP_RUN_PREDICT) {
-        return kelp_fail(reterr, KELP_ERR_NOT_FOUND,
-                         "%s: is no folder with t10k-images-idx3-ubyte and t10k-labels-idx1-ubyte "
-                         "(.gz); without labels there is nothing to compare with",
-                         path);
+        return kelp_fail(
+            reterr, KELP_ERR_NOT_FOUND,
+            "%s: is not a folder with t10k-images-idx3-ubyte and t10k-labels-idx1-ubyte "
+            "(.gz); without labels there is nothing to compare with",
+            path);
     }
     dataset->info.no_targets[KELP_SPLIT_TEST] = !labelled;
     return open_pair(dataset, &arrays->sources[KELP_SPLIT_TEST], folder ? images : path,
@@ -117,10 +118,11 @@ static kelp_status open_split(struct kelp_dataset *dataset, const struct kelp_jo
         return KELP_OK;
     }
     if (!has_images || !has_labels) {
+        const char *missing = has_images ? "labels-idx1" : "images-idx3";
         return kelp_fail(reterr, KELP_ERR_NOT_FOUND,
-                         "%s: has no %s-%s-ubyte, nor that with .gz behind; data.path must be a "
-                         "folder with the images and labels",
-                         job->data.path, files->prefix, has_images ? "labels-idx1" : "images-idx3");
+                         "%s: has no %s-%s-ubyte or %s-%s-ubyte.gz; data.path must be a folder "
+                         "with the images and labels",
+                         job->data.path, files->prefix, missing, files->prefix, missing);
     }
     return open_pair(dataset, &arrays->sources[files->split], images, labels, reterr);
 }
@@ -137,7 +139,7 @@ static kelp_status set_splits(struct kelp_dataset *dataset, const struct kelp_jo
         return kelp_fail(
             reterr, KELP_ERR_INVALID,
             "data.fractions: with data.kind idx the test split is the t10k files; give "
-            "the shares of training and validation alone, as [0.9, 0.1]");
+            "the shares of training and validation only, such as [0.9, 0.1]");
     }
     kelp_status status = kelp_splits_init(splits, job, rows, reterr);
     splits->rows[KELP_SPLIT_TEST] =

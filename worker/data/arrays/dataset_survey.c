@@ -16,10 +16,10 @@
 
 /* Elements that are read and converted at once. */
 #define PIECE_ELEMS 16384u
-/* Bytes of rows that are read at once from a file that is not in memory: rows may be tiny. */
+/* Bytes that are read at once from a file that is not in memory: rows may be tiny. */
 #define WINDOW_BYTES (1u << 20)
 
-/* Of one column of the inputs, by Welford's updates, or smallest and largest. */
+/* Statistics of one input column: by Welford's updates, or smallest and largest. */
 struct column_sums {
     double mean;
     double squares; /* of the distances from the mean */
@@ -49,14 +49,14 @@ struct survey {
     struct window windows[2]; /* inputs, targets */
 };
 
-/* What is wrong, and in which row of which file. */
+/* What is wrong, and in which row of which file it is. */
 struct place {
     const char *path;
     uint64_t row;
     uint64_t elem;
 };
 
-/* Bytes of a row; those of rows behind it are fetched with it. */
+/* Bytes of a row; the rows after it are read with it. */
 static kelp_status fetch(struct survey *survey, struct window *window,
                          const struct kelp_array_view *view, const struct place *place,
                          size_t count, const uint8_t **ret_bytes)
@@ -128,7 +128,7 @@ static kelp_status check_probabilities(const struct survey *survey, const struct
     return status;
 }
 
-/* A row holds whole rounds over the columns, so that all have had equally many values after it. */
+/* A row holds all columns a whole number of times, so all have equally many values after it. */
 static void add_statistics(struct survey *survey, uint64_t first, size_t count)
 {
     uint64_t columns = survey->arrays->columns;
@@ -201,7 +201,7 @@ static void describe_view(struct survey *survey, const struct kelp_array_view *v
     kelp_digest_update(&survey->digest, about, sizeof(about));
 }
 
-/* Whatever order the splits have, rows are looked at as they stand in the file. */
+/* Rows are read in the order of the file, whatever order the splits have. */
 static bool is_fitted(const struct survey *survey, uint64_t row)
 {
     uint64_t sample = 0;
@@ -322,7 +322,7 @@ static bool is_streamed(const struct kelp_arrays *arrays)
     return streamed;
 }
 
-/* What names the facts of these arrays in the cache; false when they may still change unseen. */
+/* The key of these arrays' facts in the cache; false if they may still change unnoticed. */
 static bool make_key(const struct survey *survey, struct kelp_digest *key)
 {
     const struct kelp_arrays *arrays = survey->arrays;
@@ -353,7 +353,7 @@ static bool make_key(const struct survey *survey, struct kelp_digest *key)
     return settled;
 }
 
-/* Look through all rows, unless that was done before and they are too many to do it again. */
+/* Read all rows, unless that was done before and there are too many to repeat it. */
 static kelp_status find_facts(struct survey *survey, const struct kelp_job *job, bool streamed,
                               struct kelp_survey_facts *facts, struct kelp_error *reterr)
 {

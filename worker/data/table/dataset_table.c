@@ -426,7 +426,7 @@ static kelp_status set_classes(struct kelp_dataset *dataset, const struct table 
         float value = table->prepared.planes[0][row * width + width - 1];
         if (!(value >= 0.0f) || value >= end || floorf(value) != value) {
             return kelp_fail(reterr, KELP_ERR_INVALID,
-                             "%s: column %s: %.9g is no class; the loss takes classes, whole "
+                             "%s: column %s: %.9g is not a class; the loss takes classes, whole "
                              "numbers from 0%s",
                              job->data.path, kelp_table_schema_target(schema, 0), (double)value,
                              card ? " to the largest one of the training data" : "");

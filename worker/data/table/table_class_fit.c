@@ -31,7 +31,7 @@ static kelp_status no_class(const struct kelp_table_input *input, uint64_t row,
     }
     if (!input->dataset->card) {
         return kelp_fail(reterr, KELP_ERR_INVALID,
-                         "%s: column %s: '%s' is none of the classes that data.path has: %s", place,
+                         "%s: column %s: '%s' is not one of the classes in data.path: %s", place,
                          column, field, list);
     }
     return kelp_fail(

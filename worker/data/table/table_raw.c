@@ -161,8 +161,8 @@ kelp_status kelp_table_raw_read(struct kelp_table_raw *raw, const struct kelp_ta
         file_base += files[split].count;
         if (status == KELP_OK && files[split].count > 0 && raw->file_rows[split] == 0) {
             status = kelp_fail(reterr, KELP_ERR_INVALID,
-                               "%s: no row is left; there are none, or data.filter and "
-                               "data.missing leave all of them out",
+                               "%s: no rows: the file has none, or data.filter and data.missing "
+                               "exclude them all",
                                files[split].paths[0]);
         }
     }

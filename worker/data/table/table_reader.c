@@ -111,8 +111,7 @@ static kelp_status find_pattern(const char *key, const char *path, struct kelp_t
     kelp_status status;
     if (result == GLOB_NOMATCH) {
         status = kelp_fail(reterr, KELP_ERR_NOT_FOUND,
-                           "%s: %s: there is no such file, and none that matches it as a pattern",
-                           key, path);
+                           "%s: %s: no such file, and as a pattern it matches none", key, path);
     } else if (result != 0) {
         status =
             kelp_fail(reterr, KELP_ERR_IO, "%s: %s: the pattern cannot be looked up", key, path);
@@ -310,7 +309,7 @@ static kelp_status read_class(struct kelp_table_reader *reader, double *ret_valu
         kelp_csv_text(reader->csv, column, class_field->text, sizeof(class_field->text), reterr);
     return status == KELP_OK && !is_printable(class_field->text)
                ? kelp_csv_bad_field(reader->csv, column,
-                                    "is no name of a class: it has a control character", reterr)
+                                    "cannot name a class: it has a control character", reterr)
                : status;
 }
 

@@ -69,7 +69,7 @@ static kelp_status damaged(const struct kelp_input_file *file, struct kelp_error
 static kelp_status truncated(const struct kelp_input_file *file, struct kelp_error *reterr)
 {
     return kelp_fail(reterr, KELP_ERR_FORMAT,
-                     "%s: is cut off: its gzip data go on behind its end at byte %" PRIu64,
+                     "%s: is cut off: it ends at byte %" PRIu64 ", inside its gzip data",
                      file->path, file->fetched);
 }
 

@@ -2,7 +2,7 @@
 #ifndef KELP_WORKER_DATA_TEXT_LIMITS_H
 #define KELP_WORKER_DATA_TEXT_LIMITS_H
 
-/* Bytes of one line: longer ones are a file without line ends, not a table. */
+/* Bytes of one line. A file with a longer line has no line ends and is no table. */
 #define KELP_CSV_LINE_MAX 65536u
 
 /* Columns of a table, and bytes of a column's name (as long as data.target may be). */

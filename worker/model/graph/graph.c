@@ -333,7 +333,8 @@ uint32_t kelp_graph_parameter(struct kelp_graph *graph, const char *name,
     }
     if (!is_printable(name)) {
         return kelp_graph_fail(graph, KELP_ERR_INVALID,
-                               "parameter '%s': a name is of printable ASCII without blanks", name);
+                               "parameter '%s': a name must be printable ASCII without blanks",
+                               name);
     }
     const uint32_t id = kelp__graph_add(graph, &kelp__graph_parameter, name, shape,
                                         (struct graph_operands){NULL, 0});

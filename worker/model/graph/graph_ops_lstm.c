@@ -112,7 +112,7 @@ uint32_t kelp_graph_lstm(struct kelp_graph *graph, const char *name, uint32_t x,
         return KELP_GRAPH_NONE;
     }
     if (input.dims[0] > INT32_MAX / 5) {
-        return kelp_graph_fail(graph, KELP_ERR_LIMIT, "layer %s: too many steps of time", name);
+        return kelp_graph_fail(graph, KELP_ERR_LIMIT, "layer %s: too many time steps", name);
     }
     const struct kelp_shape shape = {.rank = 2, .dims = {input.dims[0], 2 * state.dims[0]}};
     const uint32_t id = kelp__graph_add(graph, &lstm_operator, name, &shape,

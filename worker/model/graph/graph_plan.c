@@ -126,8 +126,8 @@ static kelp_status check_rows(const struct kelp_graph *graph, uint32_t parameter
     }
     if (other_use || overlap || covered != whole->elem_count) {
         return kelp_fail(reterr, KELP_ERR_INVALID,
-                         "parameter %s: rows are taken of it, so each of them must be used once, "
-                         "and the whole nowhere",
+                         "parameter %s: its rows are used, so each row must be used exactly once, "
+                         "and the whole parameter nowhere",
                          whole->name);
     }
     return KELP_OK;
@@ -152,7 +152,7 @@ static kelp_status list_parameters(struct kelp_graph *graph, struct kelp_error *
         }
         if (!node->reached) {
             return kelp_fail(reterr, KELP_ERR_INVALID,
-                             "parameter %s takes no part in the model's output", node->name);
+                             "parameter %s has no effect on the model's output", node->name);
         }
         graph->parameters[count++] = i;
         if (node->u.parameter.viewed) {

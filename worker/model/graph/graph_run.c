@@ -446,7 +446,7 @@ kelp_status kelp_graph_end(struct kelp_graph *graph, const struct kelp_graph_run
         return kelp_fail(reterr, pending->unkept.status, "%s", pending->unkept.text);
     }
     if (status == KELP_OK && !pending->whole) {
-        return kelp_fail(reterr, KELP_ERR_BUSY, "the weights of this step are not to come");
+        return kelp_fail(reterr, KELP_ERR_BUSY, "the weights of this step will not come");
     }
     if (status == KELP_OK && run->mode != KELP_GRAPH_FORWARD) {
         add_up(graph, pending, run);

@@ -92,15 +92,15 @@ static const struct {
      "program)"},
     {"model: {program: /x, python: /y.py}\n",
      "job.yaml:1: model.program: does not go with model.python; set one of them"},
-    {"model: {kind: program}\n", "model.program: is empty; model.kind program wants it, or "
-                                 "model.python"},
+    {"model: {kind: program}\n",
+     "model.program: is empty; model.kind program needs it, or model.python"},
     {"model: {kind: mlp, program: /x}\ndata: {kind: synthetic}\n",
      "job.yaml:1: model.program: does not apply with model.kind mlp; it goes with program"},
     {"model: {program: /x}\ndata: {kind: synthetic}\n",
      "job.yaml:2: data.kind: synthetic does not go with model.kind program, which has the data "
-     "itself; leave data.kind out"},
+     "itself; omit data.kind"},
     {"model: {kind: mlp}\ndata: {kind: program}\n",
-     "job.yaml:2: data.kind: program goes with model.kind program alone"},
+     "job.yaml:2: data.kind: program is only for model.kind program"},
     {"model: {python: /x.py}\ndata: {path: /y.csv}\n",
      "job.yaml:2: data.path: does not apply with data.kind program; it goes with csv or tensors or "
      "table or panel or idx or npy or binary"},
@@ -108,11 +108,11 @@ static const struct {
      "job.yaml:2: train.loss: does not apply with model.kind program; it goes with mlp or dlinear "
      "or nlinear or fare or convnet or resnet18 or deepfm or tft or plugin"},
     {"model: {python: /x.py, sums: [loss]}\n",
-     "job.yaml:1: model.sums: loss is a metric of Kelp's own; choose another name"},
-    {"model: {python: /x.py, sums: [a=most]}\n",
-     "job.yaml:1: model.sums: 'a=most' is no sum: NAME, NAME=max or NAME=min, with a name of 1 to "
-     "23 "
-     "letters, digits, '-', '_' or '.'"},
+     "job.yaml:1: model.sums: loss is a built-in metric; choose another name"},
+    {"model: {python: /x.py, sums: [a=most]}\n", "job.yaml:1: model.sums: 'a=most' is not a sum: "
+                                                 "NAME, NAME=max or NAME=min, with a name of 1 to "
+                                                 "23 "
+                                                 "letters, digits, '-', '_' or '.'"},
     {"model: {python: /x.py, sums: [a, b=min, a=max]}\n",
      "job.yaml:1: model.sums: a is there twice"},
     {"model: {python: /x.py, sums: [a, b, c, d, e, f, g]}\n",
@@ -122,12 +122,13 @@ static const struct {
      "val/auc; did you mean val/mse?; model.sums names others"},
     {"model: {python: /x.py, sums: [a=min]}\n"
      "checkpoint: {keep_best: 1, metric: val/a, order: max}\n",
-     "job.yaml:2: checkpoint.order: of checkpoint.metric the smaller value is better: set it to "
+     "job.yaml:2: checkpoint.order: a smaller value of checkpoint.metric is better: set it to "
      "min"},
     {"model: {kind: mlp, sums: [a]}\ndata: {kind: synthetic}\n",
      "job.yaml:1: model.sums: does not apply with model.kind mlp; it goes with program"},
     {"model: {python: /x.py}\nrun: {mode: predict}\n",
-     "job.yaml:2: run.mode: computes with weights that are there; name their file in model.init"},
+     "job.yaml:2: run.mode: predict and evaluate need trained weights; name their file in "
+     "model.init"},
     {"model: {python: /x.py}\ncluster: {compute: portable}\n",
      "job.yaml:2: cluster.compute: portable is a promise of Kelp's own operators, which a program "
      "(model.program, model.python) cannot give"},
@@ -222,7 +223,7 @@ static const struct {
      "job.yaml:5: train: given twice"},
     {"train.lr: 0.1\n",
      "job.yaml:1: train.lr: write the section and the key as two levels, the key indented"},
-    {"train: 5\n", "job.yaml:1: train: is a section; its keys stand indented below it"},
+    {"train: 5\n", "job.yaml:1: train: is a section; its keys must be indented below it"},
     {"name:\n  x: 5\n", "job.yaml:2: name: is a section; the key takes a value"},
     {"train:\n  lr: fast\n", "job.yaml:2: train.lr: 'fast' is not a number from 0 to 1000"},
     {"train:\n  lr: -1\n", "job.yaml:2: train.lr: '-1' is not a number from 0 to 1000"},
@@ -247,10 +248,10 @@ static const struct {
     {"train:\n  precision: half\ncluster:\n  device: cuda\n",
      "job.yaml:2: train.precision: 'half' is not one of float32, tf32, bfloat16"},
     {"train:\n  precision: tf32\n",
-     "job.yaml:2: train.precision: the CPU computes products in float32 alone; tf32 needs "
+     "job.yaml:2: train.precision: the CPU computes products in float32 only; tf32 needs "
      "cluster.device: cuda"},
     {"train:\n  precision: bfloat16\n",
-     "job.yaml:2: train.precision: the CPU computes products in float32 alone; bfloat16 needs "
+     "job.yaml:2: train.precision: the CPU computes products in float32 only; bfloat16 needs "
      "cluster.device: cuda"},
     {"cluster:\n  cudnn: sometimes\n",
      "job.yaml:2: cluster.cudnn: 'sometimes' is not one of auto, always, never"},
@@ -259,8 +260,7 @@ static const struct {
     {"transport:\n  piece: 4MB\n",
      "job.yaml:2: transport.piece: '4MB' is not a size from 4KiB to "
      "64MiB (a whole number with B, KiB, MiB or GiB); did you mean 4MiB?"},
-    {"cluster:\n  workers: 8:2\n", "job.yaml:2: cluster.workers: '8:2': the first number is the "
-                                   "smallest, the second the largest; "
+    {"cluster:\n  workers: 8:2\n", "job.yaml:2: cluster.workers: '8:2': MIN is larger than MAX; "
                                    "did you mean 2:8?"},
     {"cluster:\n  lanes: 6\n", "job.yaml:2: cluster.lanes: 6 is not a power of two"},
     {"cluster:\n  shards: 5\n", "job.yaml:2: cluster.shards: 5 is over cluster.max_shards (4)"},
@@ -288,12 +288,13 @@ static const struct {
     {"model:\n  kind: mlp\ntrain:\n  loss: quantile\n  quantiles: [0.1, 0.9, 0.5]\n",
      "job.yaml:5: train.quantiles: 0.5 after 0.9; they must ascend"},
     {"model:\n  kind: mlp\ntrain:\n  loss: quantile\n  quantiles: []\n",
-     "job.yaml:5: train.quantiles: is empty; name the quantiles to forecast, as [0.1, 0.5, 0.9]"},
-    {"run:\n  mode: evaluate\n", "job.yaml:2: run.mode: computes with weights that are there; name "
-                                 "their file in model.init"},
+     "job.yaml:5: train.quantiles: is empty; name the quantiles to forecast, such as [0.1, 0.5, "
+     "0.9]"},
+    {"run:\n  mode: evaluate\n", "job.yaml:2: run.mode: predict and evaluate need trained weights; "
+                                 "name their file in model.init"},
     {"model:\n  init_map: [a=b]\n", "job.yaml:2: model.init_map: needs model.init, which is empty"},
     {"model:\n  init: x\n  init_map: [encoder.]\n",
-     "job.yaml:3: model.init_map: 'encoder.' is no OLD=NEW: a name's beginning in the file and in "
+     "job.yaml:3: model.init_map: 'encoder.' is not OLD=NEW: a name's beginning in the file and in "
      "the model, or whole names with one * on each side"},
     {"train:\n  loss: huber\n  loss_beta: 0\n",
      "job.yaml:3: train.loss_beta: 0 makes every huber loss 0; it must be above 0"},
@@ -324,8 +325,8 @@ static const struct {
      "job.yaml:2: data.split: an entry of the list is not an integer"},
     {"data:\n  rows: 14399\n", "data.split: the splits have 14400 rows, over data.rows (14399)"},
     {"train:\n  batch_size: 9000\n  drop_last: true\n",
-     "job.yaml:2: train.batch_size: an epoch has 8449 samples, less than one batch of 9000, which "
-     "train.drop_last leaves out"},
+     "job.yaml:2: train.batch_size: an epoch has 8449 samples, fewer than one batch of 9000, and "
+     "train.drop_last drops an incomplete batch"},
     {"train:\n  optimizer: lamb\n  clip_norm: 1\n",
      "job.yaml:3: train.clip_norm: does not go with lamb, which scales each tensor's update "
      "itself; leave it at 0"},
@@ -339,28 +340,27 @@ static const struct {
     {"train:\n  schedule: cosine\n  lr_min: 0.1\n",
      "job.yaml:3: train.lr_min: 0.1 is over train.lr (0.005)"},
     {"train:\n  schedule: cosine\n  schedule_total: 4\n  warmup: 4\n",
-     "job.yaml:4: train.warmup: 4 leaves nothing of train.schedule_total (4)"},
+     "job.yaml:4: train.warmup: 4 leaves no steps of train.schedule_total (4)"},
     {"train:\n  schedule: plateau\n  evaluate: false\n",
-     "job.yaml:2: train.schedule: plateau goes by evaluations; it needs train.evaluate with "
+     "job.yaml:2: train.schedule: plateau follows evaluations; it needs train.evaluate with "
      "train.evaluate_epochs or train.evaluate_steps"},
     {"train:\n  patience: 3\n  evaluate_epochs: 0\n",
      "job.yaml:2: train.patience: counts evaluations; it needs train.evaluate with "
      "train.evaluate_epochs or train.evaluate_steps"},
     {"model:\n  kind: convnet\ntrain:\n  loss: nll\n  monitor: val/mse\n",
-     "job.yaml:5: train.monitor: train.loss compares classes; it goes with val/loss, val/accuracy "
-     "or val/auc"},
+     "job.yaml:5: train.monitor: train.loss compares classes; use val/loss, val/accuracy or "
+     "val/auc"},
     {"model:\n  kind: convnet\ntrain:\n  loss: nll\ncheckpoint:\n  keep_best: 1\n",
-     "checkpoint.metric: train.loss compares classes; checkpoint.keep_best goes with val/loss, "
+     "checkpoint.metric: train.loss compares classes; with checkpoint.keep_best use val/loss, "
      "val/accuracy or val/auc"},
     {"train:\n  monitor: val/accuracy\n",
-     "job.yaml:2: train.monitor: train.loss compares numbers; it goes with val/loss, val/mse or "
-     "val/mae"},
+     "job.yaml:2: train.monitor: train.loss compares numbers; use val/loss, val/mse or val/mae"},
     {"checkpoint:\n  keep_best: 1\n  metric: val/auc\n",
-     "job.yaml:3: checkpoint.metric: train.loss compares numbers; checkpoint.keep_best goes with "
+     "job.yaml:3: checkpoint.metric: train.loss compares numbers; with checkpoint.keep_best use "
      "val/loss, val/mse or val/mae"},
     {"model:\n  kind: convnet\ntrain:\n  loss: nll\ncheckpoint:\n  keep_best: 1\n  metric: "
      "val/accuracy\n",
-     "checkpoint.order: of checkpoint.metric the larger value is better: set it to max"},
+     "checkpoint.order: a larger value of checkpoint.metric is better: set it to max"},
     {"name: a/b\n", "job.yaml:1: name: 'a/b' is not 1 to 63 letters, digits, '-', '_' or '.', the "
                     "first one a letter, digit or '_'"},
     {"name: ..\n", "job.yaml:1: name: '..' is not 1 to 63 letters, digits, '-', '_' or '.', the "
@@ -370,10 +370,10 @@ static const struct {
     {"data:\n  target: \"a\\0b\"\n", "job.yaml:2: data.target: not a single value"},
     {"", "job.yaml: holds no keys"},
     {"# nothing\n", "job.yaml: holds no keys"},
-    {"- a\n", "job.yaml:1: is no job: sections and keys are expected, such as name: …"},
+    {"- a\n", "job.yaml:1: is not a job: sections and keys are expected, such as name: …"},
     {"name: a\n---\nname: b\n", "job.yaml:3: a second document"},
     {"name: [a\n", "job.yaml:2: not YAML: did not find expected ',' or ']'"},
-    {"name: a\n\tb: c\n", "job.yaml:2: is indented with a tab; YAML takes spaces alone"},
+    {"name: a\n\tb: c\n", "job.yaml:2: is indented with a tab; YAML allows only spaces"},
     {"? [a, b]\n: c\n", "job.yaml:1: a key is not a single word"},
 };
 

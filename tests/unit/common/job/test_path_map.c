@@ -116,7 +116,7 @@ KELP_TEST(mistakes)
     refused("/a/..=/c", "'..'");
     refused("/a=/c/..", "'..'");
     refused("/a=/c//d", "nothing between two slashes");
-    refused("/data/=/mnt/b", "there already, as '/data=/mnt/a'");
+    refused("/data/=/mnt/b", "the same FROM was given in '/data=/mnt/a'");
     lies("/data/x", "/mnt/a/x");
     begin((const char *[]){"/a/...=/c", "/a/..b=/d", NULL}); /* names like others */
 }

@@ -110,7 +110,7 @@ KELP_TEST(refused)
         {{FAR, "127.0.0.1:0", NULL, true, false}, "--listen 127.0.0.1:0: etcd is on another"},
         {{FAR, "0.0.0.0:7000", "127.0.0.1", false, false}, "--advertise 127.0.0.1: etcd is on an"},
         {{FAR, NULL, "[::1]:7000", false, false}, "--advertise [::1]:7000: etcd is on another"},
-        {{FAR, NULL, NULL, true, false}, "it needs certificates, --certs FOLDER"},
+        {{FAR, NULL, NULL, true, false}, "it needs certificates: --certs FOLDER"},
         {{HERE, NO_NAME ":7000", NULL, false, false}, "--listen " NO_NAME ":7000: "},
     };
     for (size_t i = 0; i < KELP_ARRAY_COUNT(cases); i++) {
@@ -162,8 +162,9 @@ KELP_TEST(gone)
     ck_assert_int_eq(
         init(&(struct given){.etcd = FAR, .listen = "192.0.2.7:7000"}, &serving, &error), KELP_OK);
     ck_assert_int_eq(kelp_serving_look(&serving, "", host, &error), KELP_SERVING_GONE);
-    ck_assert_str_eq(error.text, "it listens at 192.0.2.7:7000, which this host has no more: it "
-                                 "ends, to be started again");
+    ck_assert_str_eq(
+        error.text,
+        "it listens at 192.0.2.7:7000, which this host no longer has: it ends, to be restarted");
 }
 
 /* A name of etcd that stands for this host says nothing about what others dial. */
@@ -176,8 +177,8 @@ KELP_TEST(own_name)
                      KELP_OK);
     ck_assert_int_eq(serving.rule, KELP_SERVING_AT_SOURCE);
     ck_assert_int_eq(kelp_serving_find(&serving, &error), KELP_ERR_INVALID);
-    ck_assert_ptr_nonnull(
-        strstr(error.text, "on this host that is 127.0.0.1, which no other machine reaches: give"));
+    ck_assert_ptr_nonnull(strstr(
+        error.text, "on this host that is 127.0.0.1, which no other machine can reach: give"));
 }
 
 /* A name that nobody knows is asked for again. */

@@ -53,6 +53,6 @@ KELP_TEST(refusals)
     for (size_t i = 0; i < KELP_ARRAY_COUNT(bad); i++) {
         struct kelp_error error = {.text = ""};
         ck_assert_msg(kelp_rename_check(bad[i], &error) == KELP_ERR_INVALID, "%s", bad[i]);
-        ck_assert_ptr_nonnull(strstr(error.text, "is no OLD=NEW"));
+        ck_assert_ptr_nonnull(strstr(error.text, "is not OLD=NEW"));
     }
 }

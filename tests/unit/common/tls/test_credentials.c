@@ -129,7 +129,7 @@ KELP_TEST(another_key)
 KELP_TEST(no_certificate)
 {
     (void)kelp_test_write(folder.path, "own/cert.pem", "-----BEGIN CERTIFICATE-----\nnone\n");
-    expect_refused("own/cert.pem: it holds no certificate in PEM");
+    expect_refused("own/cert.pem: holds no PEM certificate");
 }
 
 KELP_TEST(no_name)
@@ -241,7 +241,7 @@ KELP_TEST(end_is_logged)
     kelp_expiry_watch_stop(watches[0]);
     ck_assert(!log_says("the certificate"));
     ck_assert_int_eq(kelp_expiry_watch_start(ended, &watches[1], &error), KELP_OK);
-    KELP_TEST_AWAIT(log_says("the certificate has ended: nobody new is let in until="),
+    KELP_TEST_AWAIT(log_says("the certificate has ended: no new connection is accepted until="),
                     "the log does not say it");
     kelp_expiry_watch_stop(watches[1]);
     ck_assert(!log_says("the authority"));

@@ -322,7 +322,7 @@ KELP_LOOP_TEST(test_waits_for_weights, 0, 3)
         ck_assert_uint_eq(coming.calls, 2 * plan->tensor_count); /* for each of two lanes */
     } else {
         ck_assert_int_eq(status, KELP_ERR_BUSY);
-        ck_assert_str_eq(error.text, "the weights of this step are not to come");
+        ck_assert_str_eq(error.text, "the weights of this step will not come");
         ck_assert_uint_eq(coming.calls, (unsigned)_i);
     }
     kelp_gradient_unref(gradient);

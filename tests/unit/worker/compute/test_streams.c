@@ -425,7 +425,7 @@ KELP_LOOP_TEST(weights_that_do_not_come, 0, SEEDS)
         kelp_lanes_await(fake.lanes, await_some, NULL);
         ck_assert_int_eq(kelp_lanes_begin(fake.lanes, &word, fake.weights, &error), KELP_OK);
         ck_assert_int_eq(compute_lanes(&fake, plan->first, plan->count, true), KELP_ERR_BUSY);
-        ck_assert_str_eq(error.text, "the weights of this step are not to come");
+        ck_assert_str_eq(error.text, "the weights of this step will not come");
     }
     fake.nodes = 0;
     ck_assert_msg(compute_steps(&fake, plan) == KELP_OK, "%s", error.text);

@@ -374,8 +374,8 @@ KELP_TEST(unlabelled_binary_rows)
     ck_assert_uint_eq(kelp_dataset_info(labelled)->samples[KELP_SPLIT_TEST], 3);
     kelp_dataset_close(labelled);
     write_file("new", rows, 12);
-    expect_error(KELP_ERR_INVALID, "new: has 12 bytes, 4 rows with targets or 6 without",
-                 "data.test_rows=labelled or unlabelled", NULL);
+    expect_error(KELP_ERR_INVALID, "new: has 12 bytes, either 4 rows with targets or 6 without",
+                 "set data.test_rows to labelled or unlabelled", NULL);
     write_file("new", rows, 7);
     expect_error(KELP_ERR_FORMAT, "new: has 7 bytes", "a row of uint8 has 3 bytes, 2 without",
                  NULL);
@@ -388,7 +388,7 @@ KELP_TEST(wrong_binary_rows)
 {
     binary_job();
     write_file("rows", "12345678", 8);
-    expect_error(KELP_ERR_FORMAT, "rows: has 8 bytes, which is no whole number of rows",
+    expect_error(KELP_ERR_FORMAT, "rows: has 8 bytes, which is not a whole number of rows",
                  "a row has 3 uint8 elements, 3 bytes", NULL);
     write_file("rows", "", 0);
     expect_error(KELP_ERR_FORMAT, "rows: has 0 bytes", NULL);

@@ -154,7 +154,7 @@ KELP_TEST(test_unused_parameter)
 {
     const uint32_t x = input(3, 5);
     (void)vector("left_over", 3);
-    expect_failure(linear(x, 4, 5), 3, 4, KELP_ERR_INVALID, "left_over", "no part");
+    expect_failure(linear(x, 4, 5), 3, 4, KELP_ERR_INVALID, "left_over", "no effect");
 }
 
 KELP_TEST(test_parameter_is_no_operand)
@@ -283,7 +283,8 @@ KELP_TEST(test_rows_left_over)
     const uint32_t x = input(3, 5);
     const uint32_t rows = kelp_graph_rows(graph, "rows", weight, 1, 4);
     const uint32_t output = kelp_graph_linear(graph, "fc", x, rows, KELP_GRAPH_NO_BIAS);
-    expect_failure(output, 3, 4, KELP_ERR_INVALID, "parameter w", "each of them must be used once");
+    expect_failure(output, 3, 4, KELP_ERR_INVALID, "parameter w",
+                   "each row must be used exactly once");
 }
 
 /* Buffers that are never alive together share their place: a deep chain needs hardly more than its

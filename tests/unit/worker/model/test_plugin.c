@@ -113,8 +113,8 @@ KELP_TEST(test_bad_params)
     static const struct {
         const char *params, *text;
     } cases[] = {
-        {"hiden=16", "'hiden' is nothing that the model asks for"},
-        {"hidden=16\nwidth=3", "'width' is nothing that the model asks for"},
+        {"hiden=16", "'hiden' is a parameter that the model does not use"},
+        {"hidden=16\nwidth=3", "'width' is a parameter that the model does not use"},
         {"hidden", "'hidden' is not of the form name=value"},
         {"=3", "is not of the form name=value"},
         {"hidden=0", "hidden"},
@@ -166,7 +166,7 @@ KELP_TEST(test_damaged_libraries)
         (void)fclose(from);
         ck_assert_int_eq(fclose(to), 0);
         (void)snprintf(job.model.plugin, sizeof(job.model.plugin), "%s", path);
-        expect_refused("is no shared library, or not all of one");
+        expect_refused("is not a shared library, or is cut off");
     }
     ck_assert_int_eq(unlink(path), 0);
     ck_assert_int_eq(mkfifo(path, 0600), 0); /* without a writer: it must not be waited for */
