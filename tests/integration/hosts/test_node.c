@@ -375,7 +375,7 @@ KELP_TEST(one_for_a_host)
     ck_assert_int_eq(mkdir(copy, 0700), 0);
     (void)kelp_test_write(folder.path, "copy/job.yaml", job_text);
     const char *train[] = {"train", "--resume", "--run", "copy", "--etcd", etcd.url, NULL};
-    kelp_test_command_says(folder.path, train, 2, "job 'hosts' is already run by a: end");
+    kelp_test_command_says(folder.path, train, 2, "job 'hosts' is already run by a, train: end");
     expect_quiet();
     ends(0, 0);
 }
