@@ -99,12 +99,17 @@ static kelp_status read_document(const struct kelp_yaml_text *text, yaml_parser_
 
 kelp_status kelp_yaml_read(const struct kelp_yaml_text *text, struct kelp_error *reterr)
 {
+    static const char byte_order_mark[3] = {'\xef', '\xbb', '\xbf'};
+    const bool marked = text->text_bytes >= sizeof(byte_order_mark) &&
+                        memcmp(text->text, byte_order_mark, sizeof(byte_order_mark)) == 0;
+    const size_t skipped = marked ? sizeof(byte_order_mark) : 0;
     yaml_parser_t parser;
 
     if (!yaml_parser_initialize(&parser)) {
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "%.127s: out of memory", text->name);
     }
-    yaml_parser_set_input_string(&parser, (const unsigned char *)text->text, text->text_bytes);
+    yaml_parser_set_input_string(&parser, (const unsigned char *)text->text + skipped,
+                                 text->text_bytes - skipped);
     yaml_parser_set_encoding(&parser, YAML_UTF8_ENCODING);
     kelp_status status = read_document(text, &parser, reterr);
     yaml_parser_delete(&parser);

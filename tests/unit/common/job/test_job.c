@@ -385,6 +385,15 @@ KELP_LOOP_TEST(test_mistakes, 0, KELP_ARRAY_COUNT(mistakes))
     ck_assert_ptr_null(strchr(job_bench.error.text, '\n'));
 }
 
+/* Editors of another system begin a file with a byte order mark. */
+KELP_TEST(test_byte_order_mark)
+{
+    ck_assert_msg(job_parse("\xef\xbb\xbfname: marked\nseed: 3\n") == KELP_OK, "%s",
+                  job_bench.error.text);
+    ck_assert_str_eq(kelp_job_file_job(job_bench.file)->name, "marked");
+    ck_assert_int_eq(job_parse("\xef\xbb\xbf"), KELP_ERR_INVALID);
+}
+
 /* What YAML takes for true, and hours. */
 KELP_TEST(test_natural_values)
 {
