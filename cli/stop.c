@@ -7,6 +7,7 @@
 #include "cli/checkpoint/checkpoint_request.h"
 #include "cli/cluster/job_ask.h"
 #include "cli/cluster/run_client.h"
+#include "cli/cluster/run_home.h"
 #include "cli/runs/run_holder.h"
 #include "cli/runs/run_info.h"
 #include "cli/verbs.h"
@@ -94,6 +95,21 @@ struct pause {
     struct kelp_result result;
 };
 
+/* kelp train goes on after a pause that it did not ask for. */
+static kelp_status refuse_train(struct kelp_job_client *client, uint32_t left_ms,
+                                struct kelp_error *reterr)
+{
+    static struct kelp_run_home home; /* large */
+
+    kelp_status status = kelp_run_home_get(client, left_ms, &home, reterr);
+    return status == KELP_ERR_NOT_FOUND
+               ? kelp_fail(reterr, KELP_ERR_INVALID,
+                           "etcd has no job '%s' that kelp node runs; a run of kelp train is "
+                           "stopped on its machine, by kelp stop RUN",
+                           kelp_job_client_job(client))
+               : status;
+}
+
 static bool ask_for_pause(struct kelp_job_client *client, uint32_t left_ms, void *user,
                           struct kelp_job_look *look)
 {
@@ -105,6 +121,10 @@ static bool ask_for_pause(struct kelp_job_client *client, uint32_t left_ms, void
     look->error.status = kelp_run_result_get(client, left_ms, NULL, &pause->result, &look->error);
     if (look->error.status == KELP_OK || look->error.status == KELP_ERR_UNREACHABLE) {
         return look->error.status == KELP_OK;
+    }
+    look->error.status = refuse_train(client, left_ms, &look->error);
+    if (look->error.status != KELP_OK) {
+        return false;
     }
     look->error.status = kelp_job_client_status(client, left_ms, &reply, &look->error);
     if (look->error.status != KELP_OK) {

@@ -259,6 +259,10 @@ KELP_TEST(test_failed_resume_external_etcd)
 
     runs_verb((const char *[]){"train", "short.yaml", "--run", "r", "--etcd", url, NULL});
     digest_of(&runs.verb, digest);
+    runs_verb((const char *[]){"stop", "short", "--etcd", url, NULL});
+    ck_assert_int_eq(runs.verb.exit_code, 2);
+    ck_assert_str_eq(runs.verb.err, "kelp: etcd has no job 'short' that kelp node runs; a run of "
+                                    "kelp train is stopped on its machine, by kelp stop RUN\n");
     char *spec = spec_in_etcd(url, "/kelp/short/spec");
     char *state = spec_in_etcd(url, "/kelp/short/state");
     runs_verb((const char *[]){"train", "--resume", "--run", "r", "--etcd", url, "--set",
