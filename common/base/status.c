@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/base/utf8.h"
+
 const char *kelp_status_name(int status)
 {
     switch (status) {
@@ -54,13 +56,27 @@ bool kelp_status_known(int status)
     return status == KELP_OK || strcmp(kelp_status_name(status), "UNKNOWN") != 0;
 }
 
-/* What an error repeats of its input may hold anything; the error stays one printable line. */
+/* Of a terminal, of lines, or nothing that stands for a character. */
+static bool is_control(uint32_t point)
+{
+    return point < 0x20 || (point >= 0x7f && point < 0xa0) || point == 0x2028 || point == 0x2029 ||
+           (point >= 0xd800 && point < 0xe000) || point > 0x10ffff;
+}
+
+/* What an error repeats of its input may hold anything, and may be cut within a character; the
+ * error stays one printable line of UTF-8. */
 static void make_one_line(char *text)
 {
-    for (; *text != '\0'; text++) {
-        unsigned char c = (unsigned char)*text;
-        if (c < 0x20 || c == 0x7f) {
-            *text = ' ';
+    while (*text != '\0') {
+        uint32_t point = 0;
+        size_t length = kelp_utf8_read(text, &point);
+        if (length == 0) {
+            *text++ = '?';
+        } else {
+            if (is_control(point)) {
+                memset(text, ' ', length);
+            }
+            text += length;
         }
     }
 }

@@ -8,6 +8,7 @@
 #include <strings.h>
 
 #include "common/base/text.h"
+#include "common/base/utf8.h"
 
 #define SHOWN_MAX 64 /* bytes of the typed text that an error repeats */
 
@@ -366,27 +367,6 @@ kelp_status kelp_value_choice(const char *text, const char *const *choices, uint
     return suggest(reterr, nearest ? nearest : "");
 }
 
-/* One UTF-8 character at text, to its code point; its length, or 0 when it is malformed. */
-static size_t read_character(const unsigned char *text, uint32_t *ret_point)
-{
-    static const uint32_t smallest[5] = {0, 0, 0x80, 0x800, 0x10000};
-    size_t length = text[0] < 0x80             ? 1
-                    : (text[0] & 0xe0) == 0xc0 ? 2
-                    : (text[0] & 0xf0) == 0xe0 ? 3
-                    : (text[0] & 0xf8) == 0xf0 ? 4
-                                               : 0;
-    uint32_t point = length == 1 ? text[0] : length > 0 ? text[0] & (0x7fu >> length) : 0;
-
-    for (size_t i = 1; i < length; i++) {
-        if ((text[i] & 0xc0) != 0x80) { /* a NUL ends it here too */
-            return 0;
-        }
-        point = point << 6 | (text[i] & 0x3f);
-    }
-    *ret_point = point;
-    return length > 0 && point >= smallest[length] ? length : 0;
-}
-
 /* What YAML can hold within one line of a quoted scalar. */
 static bool printable(uint32_t point)
 {
@@ -398,7 +378,7 @@ static bool printable(uint32_t point)
 
 kelp_status kelp_value_text(const char *text, size_t bytes_max, struct kelp_error *reterr)
 {
-    const unsigned char *at = (const unsigned char *)text;
+    const char *at = text;
 
     if (strlen(text) > bytes_max) {
         return kelp_fail(reterr, KELP_ERR_INVALID, "'%.*s…' is longer than %zu bytes", SHOWN_MAX,
@@ -406,12 +386,12 @@ kelp_status kelp_value_text(const char *text, size_t bytes_max, struct kelp_erro
     }
     while (*at != '\0') {
         uint32_t point = 0;
-        size_t length = read_character(at, &point);
+        size_t length = kelp_utf8_read(at, &point);
         if (length == 0 || !printable(point)) {
             return kelp_fail(reterr, KELP_ERR_INVALID,
                              "byte %zu is not printable UTF-8 (line breaks and control characters "
                              "are not allowed)",
-                             (size_t)(at - (const unsigned char *)text));
+                             (size_t)(at - text));
         }
         at += length;
     }

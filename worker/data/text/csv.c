@@ -67,6 +67,11 @@ static kelp_status slide(struct kelp_csv *csv, struct kelp_error *reterr)
 
 static kelp_status check_line(const struct kelp_csv *csv, struct kelp_error *reterr)
 {
+    if (memchr(csv->line, '\0', csv->line_bytes)) {
+        return kelp_fail(reterr, KELP_ERR_FORMAT,
+                         "%s:%" PRIu64 ": the line holds a zero byte; save the file as UTF-8 text",
+                         csv->name, csv->line_number);
+    }
     if (csv->line_number == 1 && memchr(csv->line, '\r', csv->line_bytes)) {
         return kelp_fail(reterr, KELP_ERR_FORMAT,
                          "%s:1: the lines end with carriage returns (CR) alone; save the file with "
@@ -78,11 +83,6 @@ static kelp_status check_line(const struct kelp_csv *csv, struct kelp_error *ret
                          "%s:%" PRIu64
                          ": the line is longer than %u bytes; a row is one line of text",
                          csv->name, csv->line_number, KELP_CSV_LINE_MAX);
-    }
-    if (memchr(csv->line, '\0', csv->line_bytes)) {
-        return kelp_fail(reterr, KELP_ERR_FORMAT,
-                         "%s:%" PRIu64 ": the line holds a zero byte; save the file as UTF-8 text",
-                         csv->name, csv->line_number);
     }
     return KELP_OK;
 }

@@ -31,6 +31,8 @@ KELP_TEST(test_fail)
     ck_assert_int_eq(error.status, KELP_ERR_INVALID);
     kelp_error_prefix(&error, "line\n%d", 3);
     ck_assert_str_eq(error.text, "line 3: 'a b  '");
+    (void)kelp_fail(&error, KELP_ERR_INVALID, "%s", "\xc3\xbc F\xb3 \xc2\x9b \xe2\x82");
+    ck_assert_str_eq(error.text, "\xc3\xbc F?    ??");
     memset(text, 'x', sizeof(text) - 1);
     text[sizeof(text) - 1] = '\0';
     (void)kelp_fail(&error, KELP_ERR_IO, "%s", text);
