@@ -188,15 +188,15 @@ static __global__ void short_samples(struct element_criterion values, unsigned i
         walk_elements<LOSS>(criterion, walk_of(criterion, sample, quantiles), lane,
                             criterion.elements, group, &sums);
     }
-    sums.loss = kelp__cuda_sample_sum(sums.loss, group);
+    sums.loss = kelp__cuda_warp_sum(sums.loss, group);
     if (LOSS == ANY_LOSS) {
-        sums.squared = kelp__cuda_sample_sum(sums.squared, group);
-        sums.absolute = kelp__cuda_sample_sum(sums.absolute, group);
-        sums.relative = kelp__cuda_sample_sum(sums.relative, group);
-        sums.relative_squared = kelp__cuda_sample_sum(sums.relative_squared, group);
-        sums.target = kelp__cuda_sample_sum(sums.target, group);
-        sums.target_squared = kelp__cuda_sample_sum(sums.target_squared, group);
-        sums.correct = kelp__cuda_sample_sum(sums.correct, group);
+        sums.squared = kelp__cuda_warp_sum(sums.squared, group);
+        sums.absolute = kelp__cuda_warp_sum(sums.absolute, group);
+        sums.relative = kelp__cuda_warp_sum(sums.relative, group);
+        sums.relative_squared = kelp__cuda_warp_sum(sums.relative_squared, group);
+        sums.target = kelp__cuda_warp_sum(sums.target, group);
+        sums.target_squared = kelp__cuda_warp_sum(sums.target_squared, group);
+        sums.correct = kelp__cuda_warp_sum(sums.correct, group);
     }
     if (lane == 0 && sample < criterion.samples) {
         finish_elements<LOSS>(criterion, sums, sample, all + mine * (unsigned int)KELP_LOSS_SUMS);

@@ -22,16 +22,6 @@ static inline unsigned int kelp__cuda_sample_group(uint64_t elements)
     return group;
 }
 
-/* Over the lanes of a group, in each of them; all lanes of the warp call. */
-template <typename number>
-static __device__ __forceinline__ number kelp__cuda_sample_sum(number value, unsigned int group)
-{
-    for (unsigned int distance = group / 2; distance > 0; distance /= 2) {
-        value = value + __shfl_xor_sync(0xffffffffu, value, (int)distance);
-    }
-    return value;
-}
-
 /* The sums of a block's samples, from shared memory to where they belong, in one piece. */
 static __device__ __forceinline__ void kelp__cuda_store_sums(const struct kelp_criterion &criterion,
                                                              uint64_t first, unsigned int samples,

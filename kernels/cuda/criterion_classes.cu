@@ -9,16 +9,6 @@
 /* Samples of more classes are taken by blocks. */
 #define GROUP_CLASSES_MAX 1024u
 
-/* The largest over the lanes of a group, as kelp__cuda_sample_sum(). */
-static __device__ __forceinline__ float group_max(float value, unsigned int group)
-{
-    for (unsigned int distance = group / 2; distance > 0; distance /= 2) {
-        const float other = __shfl_xor_sync(0xffffffffu, value, (int)distance);
-        value = other > value ? other : value;
-    }
-    return value;
-}
-
 struct class_criterion {
     struct kelp_criterion criterion;
     struct kelp__cuda_fault *fault;
@@ -164,7 +154,7 @@ static __device__ __forceinline__ void take_exponentials(float *x, unsigned int 
     for (int k = 0; k < VALUES; k++) {
         largest = x[k] > largest ? x[k] : largest;
     }
-    sums->largest = group_max(largest, group);
+    sums->largest = kelp__cuda_warp_max(largest, group);
     KELP_CUDA_UNROLL_ALL
     for (int k = 0; k < VALUES; k++) {
         const bool there = threadIdx.x % group + (unsigned int)k * group < count;
@@ -175,9 +165,9 @@ static __device__ __forceinline__ void take_exponentials(float *x, unsigned int 
         x[k] = there ? kelp__math_exp(shifted) : 0.0f;
         sums->exponentials = sums->exponentials + x[k];
     }
-    sums->exponentials = kelp__cuda_sample_sum(sums->exponentials, group);
+    sums->exponentials = kelp__cuda_warp_sum(sums->exponentials, group);
     if (smoothing) {
-        sums->shifted = kelp__cuda_sample_sum(sums->shifted, group);
+        sums->shifted = kelp__cuda_warp_sum(sums->shifted, group);
     }
 }
 

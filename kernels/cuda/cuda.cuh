@@ -186,31 +186,38 @@ static inline uint64_t kelp__cuda_blocks(uint64_t count)
     for (uint64_t i = (uint64_t)blockIdx.x * blockDim.x + threadIdx.x; i < (count);                \
          i += (uint64_t)gridDim.x * blockDim.x)
 
+/* In front of a loop: so many rounds at once, or all, so that its arrays live in registers. */
+#ifdef __NVCC__
+#define KELP_CUDA_UNROLL(count) _Pragma(KELP_CUDA_TEXT(unroll count))
+#define KELP_CUDA_UNROLL_ALL    _Pragma("unroll")
+#define KELP_CUDA_TEXT(text)    #text
+#else
+#define KELP_CUDA_UNROLL(count)
+#define KELP_CUDA_UNROLL_ALL
+#endif
+
 /* y = or += value. */
 static __device__ __forceinline__ void kelp__cuda_put(float *y, float value, enum kelp_write write)
 {
     *y = write == KELP_ACCUMULATE ? *y + value : value;
 }
 
-/* The sum, or the largest, over the 32 lanes of a warp, in each lane; all 32 take part. */
-static __device__ __forceinline__ float kelp__cuda_warp_sum(float value)
+/* The sum, or the largest, over neighbouring lanes of a warp, a power of two of them, in each of
+ * them; all 32 take part. */
+template <typename number>
+static __device__ __forceinline__ number kelp__cuda_warp_sum(number value,
+                                                             uint32_t lanes = KELP_CUDA_WARP)
 {
-    for (int distance = 16; distance > 0; distance /= 2) {
-        value = value + __shfl_xor_sync(0xffffffffu, value, distance);
+    for (uint32_t distance = lanes / 2; distance > 0; distance /= 2) {
+        value = value + __shfl_xor_sync(0xffffffffu, value, (int)distance);
     }
     return value;
 }
-static __device__ __forceinline__ double kelp__cuda_warp_sum(double value)
+static __device__ __forceinline__ float kelp__cuda_warp_max(float value,
+                                                            uint32_t lanes = KELP_CUDA_WARP)
 {
-    for (int distance = 16; distance > 0; distance /= 2) {
-        value = value + __shfl_xor_sync(0xffffffffu, value, distance);
-    }
-    return value;
-}
-static __device__ __forceinline__ float kelp__cuda_warp_max(float value)
-{
-    for (int distance = 16; distance > 0; distance /= 2) {
-        const float other = __shfl_xor_sync(0xffffffffu, value, distance);
+    for (uint32_t distance = lanes / 2; distance > 0; distance /= 2) {
+        const float other = __shfl_xor_sync(0xffffffffu, value, (int)distance);
         value = other > value ? other : value;
     }
     return value;

@@ -10,13 +10,6 @@
 #include "kernels/cuda/divider.cuh"
 #include "kernels/cuda/elements.cuh"
 
-/* In front of a loop whose arrays are to live in registers. */
-#ifdef __NVCC__
-#define UNROLLED _Pragma("unroll")
-#else
-#define UNROLLED
-#endif
-
 /* Each points to four numbers that can be read at once. */
 template <typename... numbers> static bool aligned(const numbers *...arrays)
 {
@@ -62,7 +55,7 @@ static __device__ __forceinline__ void walk(const function f, const struct array
     for (uint64_t first = (uint64_t)blockIdx.x * of_block + threadIdx.x; first < count;
          first += (uint64_t)gridDim.x * of_block) {
         number va[several], vb[several], vc[several];
-        UNROLLED
+        KELP_CUDA_UNROLL_ALL
         for (unsigned int s = 0; s < several; s++) {
             const uint64_t i = first + s * KELP_CUDA_THREADS;
             const bool there = i < count;
@@ -70,7 +63,7 @@ static __device__ __forceinline__ void walk(const function f, const struct array
             vb[s] = function::inputs > 1 && there ? b[i] : number();
             vc[s] = function::inputs > 2 && there ? c[i] : number();
         }
-        UNROLLED
+        KELP_CUDA_UNROLL_ALL
         for (unsigned int s = 0; s < several; s++) {
             const uint64_t i = first + s * KELP_CUDA_THREADS;
             if (i < count) {

@@ -10,15 +10,6 @@
 
 #include "kernels/cuda/cuda.cuh"
 
-#ifdef __NVCC__
-#define KELP_CUDA_UNROLL(count) _Pragma(KELP_CUDA_TEXT(unroll count))
-#define KELP_CUDA_UNROLL_ALL    _Pragma("unroll")
-#define KELP_CUDA_TEXT(text)    #text
-#else
-#define KELP_CUDA_UNROLL(count)
-#define KELP_CUDA_UNROLL_ALL
-#endif
-
 /* for (i = begin; i < end; i += step), with its rounds counted before: the compiler unrolls it
  * (KELP_CUDA_UNROLL) and then loads for several rounds at once. */
 #define KELP_CUDA_STEPS(i, begin, end, step)                                                       \
@@ -139,10 +130,7 @@ template <typename number>
 static __device__ __forceinline__ number kelp__cuda_group_sum(number value, uint32_t lanes,
                                                               number *partial)
 {
-    const uint32_t near = lanes < KELP_CUDA_WARP ? lanes : KELP_CUDA_WARP;
-    for (uint32_t distance = near / 2; distance > 0; distance /= 2) {
-        value = value + __shfl_xor_sync(0xffffffffu, value, (int)distance);
-    }
+    value = kelp__cuda_warp_sum(value, lanes < KELP_CUDA_WARP ? lanes : KELP_CUDA_WARP);
     if (lanes <= KELP_CUDA_WARP) {
         return value;
     }
@@ -162,11 +150,7 @@ static __device__ __forceinline__ number kelp__cuda_group_sum(number value, uint
 static __device__ __forceinline__ float kelp__cuda_group_max(float value, uint32_t lanes,
                                                              float *partial)
 {
-    const uint32_t near = lanes < KELP_CUDA_WARP ? lanes : KELP_CUDA_WARP;
-    for (uint32_t distance = near / 2; distance > 0; distance /= 2) {
-        const float other = __shfl_xor_sync(0xffffffffu, value, (int)distance);
-        value = other > value ? other : value;
-    }
+    value = kelp__cuda_warp_max(value, lanes < KELP_CUDA_WARP ? lanes : KELP_CUDA_WARP);
     if (lanes <= KELP_CUDA_WARP) {
         return value;
     }

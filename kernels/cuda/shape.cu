@@ -13,13 +13,6 @@ extern "C" {
 }
 #include "kernels/cuda/divider.cuh"
 
-/* In front of a loop whose arrays are to live in registers. */
-#ifdef __NVCC__
-#define UNROLLED _Pragma("unroll")
-#else
-#define UNROLLED
-#endif
-
 /* ---- dimensions ------------------------------------------------------------------------------ */
 
 static void take_out(struct kelp__copy_loops *loops, uint32_t which)
@@ -82,7 +75,7 @@ static __device__ __forceinline__ struct places places_of(const struct dimension
                                                           uint64_t n)
 {
     struct places ret = {0, 0};
-    UNROLLED
+    KELP_CUDA_UNROLL_ALL
     for (uint32_t i = KELP_COPY_RANK_MAX; i-- > 0;) {
         if (i > dimensions.outermost) {
             const uint64_t rest = kelp__cuda_long_divide(dimensions.dims[i], n);
@@ -136,7 +129,7 @@ template <typename number> static __global__ void copy(const struct copy_run run
     for (uint64_t first = (uint64_t)blockIdx.x * of_block + threadIdx.x; first < run.count;
          first += (uint64_t)gridDim.x * of_block) {
         number *to[several], values[several];
-        UNROLLED
+        KELP_CUDA_UNROLL_ALL
         for (unsigned int s = 0; s < several; s++) {
             const uint64_t i = first + s * KELP_CUDA_THREADS;
             const struct places at = places_of(run.dimensions, i < run.count ? i : first);
@@ -146,7 +139,7 @@ template <typename number> static __global__ void copy(const struct copy_run run
                 values[s] = sum_of(*to[s], values[s]);
             }
         }
-        UNROLLED
+        KELP_CUDA_UNROLL_ALL
         for (unsigned int s = 0; s < several; s++) {
             if (first + s * KELP_CUDA_THREADS < run.count) {
                 *to[s] = values[s];
@@ -310,14 +303,14 @@ read_tile(const struct tiles_run &run, const struct tile &tile, float *room, uin
 {
     constexpr uint32_t lanes = tile_kind<number>::lanes;
     number values[TILE_EACH];
-    UNROLLED
+    KELP_CUDA_UNROLL_ALL
     for (uint32_t s = 0; s < TILE_EACH; s++) {
         const struct tile_place at = down<lanes>(run, s * KELP_CUDA_THREADS + threadIdx.x);
         const float *x = tile.x + at.row * run.x_row + at.column * run.x_column;
         const bool there = at.row < tile.rows && at.column < tile.columns;
         values[s] = there ? *reinterpret_cast<const number *>(x) : number();
     }
-    UNROLLED
+    KELP_CUDA_UNROLL_ALL
     for (uint32_t s = 0; s < TILE_EACH; s++) {
         const struct tile_place at = down<lanes>(run, s * KELP_CUDA_THREADS + threadIdx.x);
         if (at.row < tile.rows && at.column < tile.columns) {
@@ -333,7 +326,7 @@ write_tile(const struct tiles_run &run, const struct tile &tile, const float *ro
     constexpr uint32_t lanes = tile_kind<number>::lanes;
     number values[TILE_EACH];
     number *to[TILE_EACH];
-    UNROLLED
+    KELP_CUDA_UNROLL_ALL
     for (uint32_t s = 0; s < TILE_EACH; s++) {
         const struct tile_place at = across<lanes>(run, s * KELP_CUDA_THREADS + threadIdx.x);
         float *y = tile.y + at.row * run.y_row + at.column * run.y_column;
@@ -341,7 +334,7 @@ write_tile(const struct tiles_run &run, const struct tile &tile, const float *ro
         to[s] = there ? reinterpret_cast<number *>(y) : nullptr;
         values[s] = there && run.write == KELP_ACCUMULATE ? *to[s] : number();
     }
-    UNROLLED
+    KELP_CUDA_UNROLL_ALL
     for (uint32_t s = 0; s < TILE_EACH; s++) {
         const struct tile_place at = across<lanes>(run, s * KELP_CUDA_THREADS + threadIdx.x);
         if (to[s]) {
