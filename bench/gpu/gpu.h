@@ -9,8 +9,49 @@
 /* Ends the program. */
 _Noreturn void gpu_fail(const struct kelp_error *error);
 
+#define GPU_MI (1024u * 1024u)
+
+/* Rounds whose median a number is. */
+#define GPU_ROUNDS_MAX 1000u
+extern uint32_t gpu_rounds;
+
 /* Seconds of one launch by run(argument) on that stream: the median of several rounds. */
 double gpu_measure(struct kelp_stream *on, void (*run)(const void *), const void *argument);
+
+#define GPU_SLOT_COUNT                                                                             \
+    (128u * GPU_MI) /* floats of the large buffers: far more than a cache holds */
+#define GPU_SMALL_COUNT (4u * GPU_MI)
+#define GPU_ROWS        65536u
+#define GPU_CLASSES     1000u
+#define GPU_TABLE_ROWS  100000u
+#define GPU_TABLE_IDS   1000000u
+
+/* Device memory. x and dy are read alone; scale holds 1. */
+struct gpu_memory {
+    float *x, *dy, *out, *more;               /* float32[GPU_SLOT_COUNT] */
+    float *weight, *bias, *small, *small_two; /* float32[GPU_SMALL_COUNT] */
+    float *ids;                               /* [GPU_TABLE_IDS], below GPU_TABLE_ROWS */
+    float *classes;                           /* [GPU_ROWS], below GPU_CLASSES */
+    float *scale;
+    uint32_t *chosen;    /* [GPU_SLOT_COUNT / 4] */
+    uint32_t *positions; /* [GPU_ROWS] */
+    uint64_t *seed_step;
+    double *sums; /* float64[GPU_ROWS][KELP_LOSS_SUMS] */
+};
+/* These end the program where they fail. */
+void gpu_memory_init(struct gpu_memory *memory, struct kelp_device *device,
+                     struct kelp_stream *stream);
+void gpu_memory_fini(const struct gpu_memory *memory, struct kelp_device *device);
+
+/* A table of operators against copy_gbs, what a copy within the memory reaches, or where that is 0
+ * against the operator `copy`: what was compared with. names: of these alone, where there are any.
+ */
+double gpu_bench_operators(struct kelp_stream *stream, const struct gpu_memory *memory,
+                           char **names, int name_count, double copy_gbs);
+
+/* A table of copies to and from the host, and of launches. */
+void gpu_bench_host(struct kelp_device *device, struct kelp_stream *stream,
+                    const struct gpu_memory *memory);
 
 /* Device memory, larger than any convolution or product of the benchmark needs. The first three are
  * read alone. */
