@@ -1,8 +1,8 @@
 /*
  * Pooling, a thread for each element of what is written: of y forward, of dx in the gradients,
  * where it goes through the windows that hold the element in the order in which the CPU's loops
- * meet them (kernels/cpu/loops_window.c). With the channels last a thread has four neighbouring
- * channels, where that many are together. See kernels/operators.h for what each operator does.
+ * meet them (kernels/cpu/loops_window.c). A thread has four neighbours, where rows, or with the
+ * channels last channels, are whole fours. See kernels/operators.h for what each operator does.
  *
  * Kernels come in forms for windows of a few fixed sizes, whose loops the compiler unrolls; so that
  * nothing keeps it from loading all values first, what lies outside is loaded from somewhere inside
@@ -12,7 +12,7 @@
 
 /* ---- elements ---- */
 
-/* Of a thread: neighbouring channels with the channels last, or one element. */
+/* Of a thread. */
 template <typename number, int count> struct some {
     number of[count];
 };
@@ -70,124 +70,172 @@ static __device__ __forceinline__ struct some<number, count> all_of(number value
     return ret;
 }
 
-/* How elements of images stand. A kernel is made for `lanes` channels a thread, or for 0: channels
- * first. */
+/* What a thread has: an element or four of a row, channels first; or of a place's channels one or
+ * four. */
+enum share {
+    ELEMENT,
+    ROW,
+    CHANNEL,
+    CHANNELS
+};
+template <enum share share> static constexpr int width = share == ROW || share == CHANNELS ? 4 : 1;
+template <enum share share>
+static constexpr bool channels_last = share == CHANNEL || share == CHANNELS;
+
 struct channels {
     uint32_t count;
-    struct kelp__cuda_divider by_lanes; /* threads for one place of an image */
+    struct kelp__cuda_divider by_threads; /* that one place of an image takes */
 };
-template <int lanes> static constexpr int width = lanes != 0 ? lanes : 1;
 
-/* From one place of an image to the next one. */
-template <int lanes>
-static __device__ __forceinline__ uint32_t step_of(const struct channels &channels)
-{
-    return lanes != 0 ? channels.count : 1;
-}
-
-/* What thread i writes: where that is in its image, and where the first element of the other image
- * is that it has to do with. */
+/* What thread i writes: where the first of it is in its image, and where the first element of the
+ * other image is that it has to do with. */
 struct element {
     struct kelp__cuda_place place;
     uint64_t other;
 };
-template <int lanes>
+template <enum share share>
 static __device__ __forceinline__ struct element
 element_of(const struct kelp__cuda_plane &own, const struct kelp__cuda_plane &other,
            const struct channels &channels, uint32_t i)
 {
     struct element element;
-    if constexpr (lanes == 0) {
-        element.place = kelp__cuda_place_of(own, i);
-        element.other = (uint64_t)element.place.plane * other.elements;
-    } else {
-        const uint32_t at = kelp__cuda_divide(channels.by_lanes, i);
-        const uint32_t channel = (i - at * channels.by_lanes.by) * lanes;
+    if constexpr (channels_last<share>) {
+        const uint32_t at = kelp__cuda_divide(channels.by_threads, i);
+        const uint32_t channel = (i - at * channels.by_threads.by) * width<share>;
         element.place = kelp__cuda_place_of(own, at);
         element.other = (uint64_t)element.place.plane * other.elements * channels.count + channel;
+    } else {
+        element.place = kelp__cuda_place_of(own, i * width<share>);
+        element.other = (uint64_t)element.place.plane * other.elements;
     }
     return element;
 }
 
-/* ---- forward ---- */
-
-/* A kernel of side by side; 0: of any size. Only what is larger than all before is taken, and NaN
- * once. */
-template <int side, int lanes>
-static __global__ void max_pool(struct kelp__cuda_window window, struct channels channels,
-                                const float *x, float *y, uint32_t *chosen, uint32_t count)
-{
-    const uint32_t step = step_of<lanes>(channels);
-    const int rows = side != 0 ? side : window.kernel[0];
-    const int columns = side != 0 ? side : window.kernel[1];
-    KELP_CUDA_FOR (i, count) {
-        const struct element element =
-            element_of<lanes>(window.output, window.input, channels, (uint32_t)i);
-        const struct kelp__cuda_place place = element.place;
-        const float *from = x + element.other;
-        const int row = place.row * window.stride[0] - window.padding[0];
-        const int column = place.column * window.stride[1] - window.padding[1];
-        const uint32_t first =
-            kelp__cuda_offset(window.input, row > 0 ? row : 0, column > 0 ? column : 0);
-        /* Stays when nothing is larger: the first is chosen. */
-        auto best = all_of<float, width<lanes>>(-__builtin_inff());
-        auto best_at = all_of<uint32_t, width<lanes>>(first);
+/* What is found at these offsets in the plane of the other image, of which all are the same with
+ * the channels last. */
+template <enum share share, typename number>
+static __device__ __forceinline__ struct some<number, width<share>>
+find(const number *from, const struct some<uint32_t, width<share>> &at,
+     const struct channels &channels) {
+    if constexpr (channels_last<share>) {
+        return load<width<share>>(from + (uint64_t)at.of[0] * channels.count);
+    } else {
+        struct some<number, width<share>> ret;
         KELP_CUDA_UNROLL_ALL
-        for (int r = 0; r < rows; r++) {
-            KELP_CUDA_UNROLL_ALL
-            for (int c = 0; c < columns; c++) {
-                const bool inside = kelp__cuda_is_inside(window.input, row + r, column + c);
-                const uint32_t at =
-                    inside ? kelp__cuda_offset(window.input, row + r, column + c) : first;
-                const auto value = load<width<lanes>>(from + (uint64_t)at * step);
-                KELP_CUDA_UNROLL_ALL
-                for (int n = 0; n < width<lanes>; n++) {
-                    const bool take =
-                        inside & !(value.of[n] <= best.of[n]) & (best.of[n] == best.of[n]);
-                    best.of[n] = take ? value.of[n] : best.of[n];
-                    best_at.of[n] = take ? at : best_at.of[n];
-                }
-            }
+        for (int n = 0; n < width<share>; n++) {
+            ret.of[n] = from[at.of[n]];
         }
-        store(y + i * width<lanes>, best);
-        store(chosen + i * width<lanes>, best_at);
+        return ret;
     }
 }
 
-template <int side, int lanes>
-static __global__ void average_pool(struct kelp__cuda_window window, struct channels channels,
-                                    const float *x, float *y, float divisor, uint32_t count)
+/* How far the n-th of a thread's elements is in the row from the first one. */
+template <enum share share>
+static __device__ __forceinline__ int along(int n)
 {
-    const uint32_t step = step_of<lanes>(channels);
+    return channels_last<share> ? 0 : n;
+}
+
+/* ---- forward ---- */
+
+/* Where an element of a window stands, for each of a thread's windows, and whether it is inside. */
+template <enum share share> struct tap {
+    struct some<uint32_t, width<share>> at;
+    struct some<bool, width<share>> inside;
+};
+template <enum share share>
+static __device__ __forceinline__ struct tap<share>
+tap_of(const struct kelp__cuda_window &window, int row, int column,
+       const struct some<uint32_t, width<share>> &otherwise) {
+    struct tap<share> tap;
+    KELP_CUDA_UNROLL_ALL
+    for (int n = 0; n < width<share>; n++) {
+        const int there = column + along<share>(n) * window.stride[1];
+        tap.inside.of[n] = kelp__cuda_is_inside(window.input, row, there);
+        tap.at.of[n] =
+            tap.inside.of[n] ? kelp__cuda_offset(window.input, row, there) : otherwise.of[n];
+    }
+    return tap;
+}
+
+/* A kernel of side by side; 0: of any size. Only what is larger than all before is taken, and NaN
+ * once. */
+template <int side, enum share share>
+static __global__ void max_pool(struct kelp__cuda_window window, struct channels channels,
+                                const float *x, float *y, uint32_t *chosen, uint32_t count)
+{
+    constexpr int of_thread = width<share>;
     const int rows = side != 0 ? side : window.kernel[0];
     const int columns = side != 0 ? side : window.kernel[1];
     KELP_CUDA_FOR (i, count) {
         const struct element element =
-            element_of<lanes>(window.output, window.input, channels, (uint32_t)i);
+            element_of<share>(window.output, window.input, channels, (uint32_t)i);
         const struct kelp__cuda_place place = element.place;
         const float *from = x + element.other;
         const int row = place.row * window.stride[0] - window.padding[0];
         const int column = place.column * window.stride[1] - window.padding[1];
-        auto sum = all_of<float, width<lanes>>(0.0f);
+        /* Stays when nothing is larger: the first is chosen. */
+        auto best = all_of<float, of_thread>(-__builtin_inff());
+        struct some<uint32_t, of_thread> first;
+        KELP_CUDA_UNROLL_ALL
+        for (int n = 0; n < of_thread; n++) {
+            const int there = column + along<share>(n) * window.stride[1];
+            first.of[n] = kelp__cuda_offset(window.input, row > 0 ? row : 0, there > 0 ? there : 0);
+        }
+        auto best_at = first;
         KELP_CUDA_UNROLL_ALL
         for (int r = 0; r < rows; r++) {
             KELP_CUDA_UNROLL_ALL
             for (int c = 0; c < columns; c++) {
-                const bool inside = kelp__cuda_is_inside(window.input, row + r, column + c);
-                const uint32_t at =
-                    inside ? kelp__cuda_offset(window.input, row + r, column + c) : 0;
-                const auto value = load<width<lanes>>(from + (uint64_t)at * step);
+                const auto tap = tap_of<share>(window, row + r, column + c, first);
+                const auto value = find<share>(from, tap.at, channels);
                 KELP_CUDA_UNROLL_ALL
-                for (int n = 0; n < width<lanes>; n++) {
-                    sum.of[n] = inside ? sum.of[n] + value.of[n] : sum.of[n];
+                for (int n = 0; n < of_thread; n++) {
+                    const bool take = tap.inside.of[n] & !(value.of[n] <= best.of[n]) &
+                                      (best.of[n] == best.of[n]);
+                    best.of[n] = take ? value.of[n] : best.of[n];
+                    best_at.of[n] = take ? tap.at.of[n] : best_at.of[n];
+                }
+            }
+        }
+        store(y + i * of_thread, best);
+        store(chosen + i * of_thread, best_at);
+    }
+}
+
+template <int side, enum share share>
+static __global__ void average_pool(struct kelp__cuda_window window, struct channels channels,
+                                    const float *x, float *y, float divisor, uint32_t count)
+{
+    constexpr int of_thread = width<share>;
+    const int rows = side != 0 ? side : window.kernel[0];
+    const int columns = side != 0 ? side : window.kernel[1];
+    KELP_CUDA_FOR (i, count) {
+        const struct element element =
+            element_of<share>(window.output, window.input, channels, (uint32_t)i);
+        const struct kelp__cuda_place place = element.place;
+        const float *from = x + element.other;
+        const int row = place.row * window.stride[0] - window.padding[0];
+        const int column = place.column * window.stride[1] - window.padding[1];
+        auto sum = all_of<float, of_thread>(0.0f);
+        KELP_CUDA_UNROLL_ALL
+        for (int r = 0; r < rows; r++) {
+            KELP_CUDA_UNROLL_ALL
+            for (int c = 0; c < columns; c++) {
+                const auto tap =
+                    tap_of<share>(window, row + r, column + c, all_of<uint32_t, of_thread>(0));
+                const auto value = find<share>(from, tap.at, channels);
+                KELP_CUDA_UNROLL_ALL
+                for (int n = 0; n < of_thread; n++) {
+                    sum.of[n] = tap.inside.of[n] ? sum.of[n] + value.of[n] : sum.of[n];
                 }
             }
         }
         KELP_CUDA_UNROLL_ALL
-        for (int n = 0; n < width<lanes>; n++) {
+        for (int n = 0; n < of_thread; n++) {
             sum.of[n] = sum.of[n] / divisor;
         }
-        store(y + i * width<lanes>, sum);
+        store(y + i * of_thread, sum);
     }
 }
 
@@ -212,14 +260,43 @@ static __device__ __forceinline__ struct span span_of(const struct kelp__cuda_wi
     return {begin, end - begin};
 }
 
-/* The offset of window (r, c) of those that hold an input; 0 where there are not so many. */
-static __device__ __forceinline__ uint32_t output_of(const struct kelp__cuda_window &window,
-                                                     struct span rows, struct span columns, int r,
-                                                     int c)
-{
-    return r < rows.count && c < columns.count
-               ? kelp__cuda_offset(window.output, rows.begin + r, columns.begin + c)
-               : 0;
+/* The windows that hold a thread's inputs. */
+template <enum share share> struct spans {
+    struct span rows;
+    struct some<struct span, width<share>> columns;
+    int columns_most; /* of one input */
+};
+template <enum share share>
+static __device__ __forceinline__ struct spans<share>
+spans_of(const struct kelp__cuda_window &window, const struct kelp__cuda_place &place) {
+    struct spans<share> spans;
+    spans.rows = span_of(window, 0, place.row);
+    spans.columns_most = 0;
+    KELP_CUDA_UNROLL_ALL
+    for (int n = 0; n < width<share>; n++) {
+        const struct span columns = span_of(window, 1, place.column + along<share>(n));
+        spans.columns.of[n] = columns;
+        spans.columns_most =
+            columns.count > spans.columns_most ? columns.count : spans.columns_most;
+    }
+    return spans;
+}
+
+/* Window (r, c) of those that hold an input: its offset, and whether there are so many; 0 where
+ * there are not. */
+template <enum share share>
+static __device__ __forceinline__ struct tap<share>
+output_of(const struct kelp__cuda_window &window, const struct spans<share> &spans, int r, int c) {
+    struct tap<share> tap;
+    KELP_CUDA_UNROLL_ALL
+    for (int n = 0; n < width<share>; n++) {
+        const struct span columns = spans.columns.of[n];
+        tap.inside.of[n] = r < spans.rows.count && c < columns.count;
+        tap.at.of[n] = tap.inside.of[n] ? kelp__cuda_offset(window.output, spans.rows.begin + r,
+                                                            columns.begin + c)
+                                        : 0;
+    }
+    return tap;
 }
 
 /* What is added to. */
@@ -230,78 +307,73 @@ static __device__ __forceinline__ struct some<float, count> gradient_before(cons
 }
 
 /* At most most by most windows hold an element; 0: any number. */
-template <int most, int lanes>
+template <int most, enum share share>
 static __global__ void max_pool_gradient(struct kelp__cuda_window window, struct channels channels,
                                          const uint32_t *chosen, const float *dy, float *dx,
                                          enum kelp_write write, uint32_t count)
 {
-    const uint32_t step = step_of<lanes>(channels);
+    constexpr int of_thread = width<share>;
     KELP_CUDA_FOR (i, count) {
         const struct element element =
-            element_of<lanes>(window.input, window.output, channels, (uint32_t)i);
-        const struct kelp__cuda_place place = element.place;
-        const struct span rows = span_of(window, 0, place.row);
-        const struct span columns = span_of(window, 1, place.column);
-        auto sum = gradient_before<width<lanes>>(dx + i * width<lanes>, write);
+            element_of<share>(window.input, window.output, channels, (uint32_t)i);
+        const auto spans = spans_of<share>(window, element.place);
+        auto sum = gradient_before<of_thread>(dx + i * of_thread, write);
         KELP_CUDA_UNROLL_ALL
-        for (int r = 0; r < (most != 0 ? most : rows.count); r++) {
+        for (int r = 0; r < (most != 0 ? most : spans.rows.count); r++) {
             KELP_CUDA_UNROLL_ALL
-            for (int c = 0; c < (most != 0 ? most : columns.count); c++) {
-                const bool holds = r < rows.count && c < columns.count;
-                const uint64_t at =
-                    element.other + (uint64_t)output_of(window, rows, columns, r, c) * step;
-                const auto picked = load<width<lanes>>(chosen + at);
-                const auto value = load<width<lanes>>(dy + at);
+            for (int c = 0; c < (most != 0 ? most : spans.columns_most); c++) {
+                const auto tap = output_of<share>(window, spans, r, c);
+                const auto picked = find<share>(chosen + element.other, tap.at, channels);
+                const auto value = find<share>(dy + element.other, tap.at, channels);
                 KELP_CUDA_UNROLL_ALL
-                for (int n = 0; n < width<lanes>; n++) {
-                    const bool takes = (picked.of[n] == place.within) & holds;
+                for (int n = 0; n < of_thread; n++) {
+                    const uint32_t within = element.place.within + (uint32_t)along<share>(n);
+                    const bool takes = (picked.of[n] == within) & tap.inside.of[n];
                     sum.of[n] = takes ? sum.of[n] + value.of[n] : sum.of[n];
                 }
             }
         }
-        store(dx + i * width<lanes>, sum);
+        store(dx + i * of_thread, sum);
     }
 }
 
 /* Divisions end in branches, which loads do not pass: those of a fixed number come before all. */
-template <int most, int lanes>
+template <int most, enum share share>
 static __global__ void average_pool_gradient(struct kelp__cuda_window window,
                                              struct channels channels, const float *dy, float *dx,
                                              float divisor, enum kelp_write write, uint32_t count)
 {
-    const uint32_t step = step_of<lanes>(channels);
+    constexpr int of_thread = width<share>;
     KELP_CUDA_FOR (i, count) {
         const struct element element =
-            element_of<lanes>(window.input, window.output, channels, (uint32_t)i);
+            element_of<share>(window.input, window.output, channels, (uint32_t)i);
         const float *from = dy + element.other;
-        const struct span rows = span_of(window, 0, element.place.row);
-        const struct span columns = span_of(window, 1, element.place.column);
-        auto sum = gradient_before<width<lanes>>(dx + i * width<lanes>, write);
-        struct some<float, width<lanes>> values[most != 0 ? most * most : 1];
+        const auto spans = spans_of<share>(window, element.place);
+        auto sum = gradient_before<of_thread>(dx + i * of_thread, write);
+        struct some<float, of_thread> values[most != 0 ? most * most : 1];
         KELP_CUDA_UNROLL_ALL
         for (int r = 0; r < most; r++) {
             KELP_CUDA_UNROLL_ALL
             for (int c = 0; c < most; c++) {
-                const uint32_t at = output_of(window, rows, columns, r, c);
-                values[r * most + c] = load<width<lanes>>(from + (uint64_t)at * step);
+                const auto tap = output_of<share>(window, spans, r, c);
+                values[r * most + c] = find<share>(from, tap.at, channels);
             }
         }
         KELP_CUDA_UNROLL_ALL
-        for (int r = 0; r < (most != 0 ? most : rows.count); r++) {
+        for (int r = 0; r < (most != 0 ? most : spans.rows.count); r++) {
             KELP_CUDA_UNROLL_ALL
-            for (int c = 0; c < (most != 0 ? most : columns.count); c++) {
-                const uint32_t at = output_of(window, rows, columns, r, c);
-                const auto value = most != 0 ? values[r * most + c]
-                                             : load<width<lanes>>(from + (uint64_t)at * step);
-                const bool holds = r < rows.count && c < columns.count;
+            for (int c = 0; c < (most != 0 ? most : spans.columns_most); c++) {
+                const auto tap = output_of<share>(window, spans, r, c);
+                const auto value =
+                    most != 0 ? values[r * most + c] : find<share>(from, tap.at, channels);
                 KELP_CUDA_UNROLL_ALL
-                for (int n = 0; n < width<lanes>; n++) {
-                    const float share = value.of[n] / divisor;
-                    sum.of[n] = holds ? sum.of[n] + share : sum.of[n];
+                for (int n = 0; n < of_thread; n++) {
+                    const float part = value.of[n] / divisor;
+                    sum.of[n] = tap.inside.of[n] ? sum.of[n] + part : sum.of[n];
                 }
             }
         }
-        store(dx + i * width<lanes>, sum);
+        store(dx + i * of_thread, sum);
     }
 }
 
@@ -324,15 +396,23 @@ static uint32_t most_of(const struct kelp_window *window)
 struct images {
     uint64_t input, output; /* elements of one */
     uint64_t count, at_once;
-    uint32_t lanes;
+    enum share share;
     struct channels channels;
     struct kelp__cuda_window window;
 };
 
-/* fours: four neighbouring channels are loaded at once. Of count 0 where there is nothing to do, or
- * it cannot be done. */
+static enum share share_of(const struct kelp_window *window, bool aligned, uint32_t row)
+{
+    if (window->layout == KELP_CHANNELS_LAST) {
+        return aligned && window->channels % 4 == 0 ? CHANNELS : CHANNEL;
+    }
+    return aligned && row % 4 == 0 ? ROW : ELEMENT;
+}
+
+/* aligned: fours can be loaded and stored at once. row: elements of a row of what is written. Of
+ * count 0 where there is nothing to do, or it cannot be done. */
 static struct images images_of(struct kelp_stream *stream, const struct kelp_window *window,
-                               uint32_t samples, bool fours)
+                               uint32_t samples, bool aligned, uint32_t row)
 {
     const bool last = window->layout == KELP_CHANNELS_LAST;
     const uint32_t together = last ? window->channels : 1;
@@ -351,10 +431,11 @@ static struct images images_of(struct kelp_stream *stream, const struct kelp_win
     images.count = last ? samples : (uint64_t)samples * window->channels;
     images.at_once = INT_MAX / most;
     images.window = kelp__cuda_window_of(window);
+    images.share = share_of(window, aligned, row);
     if (last) {
-        images.lanes = fours && window->channels % 4 == 0 ? 4 : 1;
         images.channels = {window->channels,
-                           kelp__cuda_divider_of(window->channels / images.lanes)};
+                           kelp__cuda_divider_of(images.share == CHANNELS ? window->channels / 4
+                                                                          : window->channels)};
     }
     return images;
 }
@@ -368,54 +449,63 @@ static struct part part_of(const struct images &images, uint64_t first)
 {
     const uint64_t left = images.count - first;
     const uint64_t count = left < images.at_once ? left : images.at_once;
-    const uint32_t lanes = images.lanes != 0 ? images.lanes : 1;
-    return {first * images.input, first * images.output, (uint32_t)(count * images.input / lanes),
-            (uint32_t)(count * images.output / lanes)};
+    const uint32_t each = images.share == ROW || images.share == CHANNELS ? 4 : 1;
+    return {first * images.input, first * images.output, (uint32_t)(count * images.input / each),
+            (uint32_t)(count * images.output / each)};
 }
 
-/* The form for that many lanes, and with more than one of them or none for this size (1, 2 or 3; or
- * any). */
-#define LAUNCH_SIZES(stream, form, lanes, size, count, ...)                                        \
+/* The form for that share, and for this size (1, 2 or 3; or any). */
+#define LAUNCH_SIZES(stream, form, share, size, count, ...)                                        \
     do {                                                                                           \
         const uint64_t blocks_of_ = kelp__cuda_blocks(count);                                      \
         switch (size) {                                                                            \
         case 1:                                                                                    \
-            KELP_CUDA_LAUNCH(stream, (form<1, lanes>), blocks_of_, KELP_CUDA_THREADS,              \
+            KELP_CUDA_LAUNCH(stream, (form<1, share>), blocks_of_, KELP_CUDA_THREADS,              \
                              __VA_ARGS__);                                                         \
             break;                                                                                 \
         case 2:                                                                                    \
-            KELP_CUDA_LAUNCH(stream, (form<2, lanes>), blocks_of_, KELP_CUDA_THREADS,              \
+            KELP_CUDA_LAUNCH(stream, (form<2, share>), blocks_of_, KELP_CUDA_THREADS,              \
                              __VA_ARGS__);                                                         \
             break;                                                                                 \
         case 3:                                                                                    \
-            KELP_CUDA_LAUNCH(stream, (form<3, lanes>), blocks_of_, KELP_CUDA_THREADS,              \
+            KELP_CUDA_LAUNCH(stream, (form<3, share>), blocks_of_, KELP_CUDA_THREADS,              \
                              __VA_ARGS__);                                                         \
             break;                                                                                 \
         default:                                                                                   \
-            KELP_CUDA_LAUNCH(stream, (form<0, lanes>), blocks_of_, KELP_CUDA_THREADS,              \
+            KELP_CUDA_LAUNCH(stream, (form<0, share>), blocks_of_, KELP_CUDA_THREADS,              \
                              __VA_ARGS__);                                                         \
             break;                                                                                 \
         }                                                                                          \
     } while (0)
 #define LAUNCH(stream, form, images, size, count, ...)                                             \
     do {                                                                                           \
-        if ((images).lanes == 0) {                                                                 \
-            LAUNCH_SIZES(stream, form, 0, size, count, (images).window, (images).channels,         \
+        switch ((images).share) {                                                                  \
+        case ROW:                                                                                  \
+            LAUNCH_SIZES(stream, form, ROW, size, count, (images).window, (images).channels,       \
                          __VA_ARGS__, count);                                                      \
-        } else if ((images).lanes == 4) {                                                          \
-            LAUNCH_SIZES(stream, form, 4, size, count, (images).window, (images).channels,         \
+            break;                                                                                 \
+        case CHANNELS:                                                                             \
+            LAUNCH_SIZES(stream, form, CHANNELS, size, count, (images).window, (images).channels,  \
                          __VA_ARGS__, count);                                                      \
-        } else {                                                                                   \
-            KELP_CUDA_LAUNCH(stream, (form<0, 1>), kelp__cuda_blocks(count), KELP_CUDA_THREADS,    \
-                             (images).window, (images).channels, __VA_ARGS__, count);              \
+            break;                                                                                 \
+        case ELEMENT:                                                                              \
+            LAUNCH_SIZES(stream, form, ELEMENT, size, count, (images).window, (images).channels,   \
+                         __VA_ARGS__, count);                                                      \
+            break;                                                                                 \
+        case CHANNEL:                                                                              \
+            KELP_CUDA_LAUNCH(stream, (form<0, CHANNEL>), kelp__cuda_blocks(count),                 \
+                             KELP_CUDA_THREADS, (images).window, (images).channels, __VA_ARGS__,   \
+                             count);                                                               \
+            break;                                                                                 \
         }                                                                                          \
     } while (0)
 
 void kelp__cuda_max_pool(struct kelp_stream *stream, const struct kelp_max_pool *p)
 {
-    const bool fours =
+    const bool aligned =
         kelp__cuda_aligned(p->x) && kelp__cuda_aligned(p->y) && kelp__cuda_aligned(p->chosen);
-    const struct images images = images_of(stream, &p->window, p->samples, fours);
+    const struct images images =
+        images_of(stream, &p->window, p->samples, aligned, p->window.output[1]);
     for (uint64_t first = 0; first < images.count; first += images.at_once) {
         const struct part part = part_of(images, first);
         LAUNCH(stream, max_pool, images, kelp__cuda_window_side(&p->window), part.output,
@@ -425,9 +515,10 @@ void kelp__cuda_max_pool(struct kelp_stream *stream, const struct kelp_max_pool 
 
 void kelp__cuda_max_pool_gradient(struct kelp_stream *stream, const struct kelp_max_pool *p)
 {
-    const bool fours =
+    const bool aligned =
         kelp__cuda_aligned(p->chosen) && kelp__cuda_aligned(p->dy) && kelp__cuda_aligned(p->dx);
-    const struct images images = images_of(stream, &p->window, p->samples, fours);
+    const struct images images =
+        images_of(stream, &p->window, p->samples, aligned, p->window.input[1]);
     for (uint64_t first = 0; first < images.count; first += images.at_once) {
         const struct part part = part_of(images, first);
         LAUNCH(stream, max_pool_gradient, images, most_of(&p->window), part.input,
@@ -438,8 +529,9 @@ void kelp__cuda_max_pool_gradient(struct kelp_stream *stream, const struct kelp_
 void kelp__cuda_average_pool(struct kelp_stream *stream, const struct kelp_average_pool *p)
 {
     const float divisor = (float)plane_of(p->window.kernel);
-    const struct images images = images_of(stream, &p->window, p->samples,
-                                           kelp__cuda_aligned(p->x) && kelp__cuda_aligned(p->y));
+    const bool aligned = kelp__cuda_aligned(p->x) && kelp__cuda_aligned(p->y);
+    const struct images images =
+        images_of(stream, &p->window, p->samples, aligned, p->window.output[1]);
     for (uint64_t first = 0; first < images.count; first += images.at_once) {
         const struct part part = part_of(images, first);
         LAUNCH(stream, average_pool, images, kelp__cuda_window_side(&p->window), part.output,
@@ -450,8 +542,9 @@ void kelp__cuda_average_pool(struct kelp_stream *stream, const struct kelp_avera
 void kelp__cuda_average_pool_gradient(struct kelp_stream *stream, const struct kelp_average_pool *p)
 {
     const float divisor = (float)plane_of(p->window.kernel);
-    const struct images images = images_of(stream, &p->window, p->samples,
-                                           kelp__cuda_aligned(p->dy) && kelp__cuda_aligned(p->dx));
+    const bool aligned = kelp__cuda_aligned(p->dy) && kelp__cuda_aligned(p->dx);
+    const struct images images =
+        images_of(stream, &p->window, p->samples, aligned, p->window.input[1]);
     for (uint64_t first = 0; first < images.count; first += images.at_once) {
         const struct part part = part_of(images, first);
         LAUNCH(stream, average_pool_gradient, images, most_of(&p->window), part.input,
