@@ -118,11 +118,13 @@ count_results() {
 }
 
 # Minutes of waiting for leases, elections, restarts and whole runs, or of starting the same command
-# hundreds of times: under the sanitizers only when their preset is asked for.
+# hundreds of times: under the sanitizers only when their preset is asked for. So are jobs whose bits are compared: the
+# release build proves them, and unit tests have the same kernels and queues under the sanitizers.
 long_under_sanitizers='^(mistakes|readme|chaos_hosts)$'
 long_under_sanitizers+='|^test_(etcd(_cluster|_election|_faults|_server|_watch)?|rpc(_faults)?'
 long_under_sanitizers+='|resume|recovery|power_loss|cover_workers|survival|chaos|cli_(cluster|ends)'
-long_under_sanitizers+='|same_bits(_models|_portable)?|cluster_doctor|node|no_shared_folder|rescale|update_bits'
+long_under_sanitizers+='|same_bits(_bfloat16|_fake|_models|_portable|_streams)?'
+long_under_sanitizers+='|cluster_doctor|node|no_shared_folder|rescale|update_bits'
 long_under_sanitizers+='|resume_killed|moved_run|run_control|model_card_kinds|init)$'
 
 # build_preset NAME: or wait for its build, when that runs in the background.
