@@ -251,9 +251,11 @@ for file in "${headers[@]}"; do
     guard="KELP_$(tr 'a-z/.-' 'A-Z___' <<<"${file#include/kelp/}")"
     if ! grep -qxF "#ifndef $guard" "$file"; then report "$file: its guard is not $guard"; fi
 done
-# Alone as C, each by itself, two at a time.
-if ! printf '%s\n' "${headers[@]}" | xargs -P 2 -I '{}' gcc -std=c11 -fsyntax-only -Wall -Wextra -Werror \
-    "${flags[@]}" -include '{}' -x c /dev/null 2>"$scratch/log"; then
+# Alone as C, two at a time; those that a source includes before anything else, the build has compiled alone.
+printf '%s\n' "${sources[@]}" | grep '\.c$' | xargs grep -hm1 '^[[:space:]]*#' |
+    sed -nE 's,^[# ]*include "(.*)"$,\1,p' | sed 's,^kelp/,include/&,' | sort -u >"$scratch/first"
+if ! printf '%s\n' "${headers[@]}" | grep -vxFf "$scratch/first" | xargs -P 2 -I '{}' gcc -std=c11 -fsyntax-only \
+    -Wall -Wextra -Werror "${flags[@]}" -include '{}' -x c /dev/null 2>"$scratch/log"; then
     report "headers do not compile alone as C: $(grep -E 'error|fatal' "$scratch/log")"
 fi
 # Inside extern "C", as C++: all public ones at once, as each brings what it needs.
