@@ -41,6 +41,20 @@ for line in "${suspects[@]}"; do
     if ! [[ "${line%%:*}" =~ $may_getenv ]]; then report "$line: getenv outside configuration code"; fi
 done
 
+# ---- what depends on the GPU's architecture ------------------------------------------------------
+# These and what includes them have PTX for each architecture, which others share (kernels/CMakeLists.txt).
+of_each='kernels/cuda/(shape\.cu|conv2d/(tensor|conv2d_tiles)\.cuh)'
+including='kernels/cuda/conv2d/conv2d_(channels|gather|weight|tiles)\.cuh?'
+mapfile -t suspects < <({
+    grep -lE '\<__CUDA_ARCH__\>|<(cuda_(bf|fp)[0-9]+\.h|mma\.h|cub/)' "${device_sources[@]}" |
+        grep -vxE "$of_each" || true
+    grep -lE '#include "kernels/cuda/conv2d/(tensor|conv2d_tiles)\.cuh"' "${device_sources[@]}" |
+        grep -vxE "$including" || true
+})
+for file in "${suspects[@]}"; do
+    report "$file: depends on __CUDA_ARCH__: kernels/CMakeLists.txt has to make its PTX for each architecture"
+done
+
 # ---- includes between rooms ----------------------------------------------------------------------
 # A room is a folder. Each line: the room, and the rooms that it may include, besides itself. A room
 # includes what lies further up alone, so there is no circle. Words in capitals stand for several

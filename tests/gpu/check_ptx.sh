@@ -1,7 +1,8 @@
 #!/bin/bash
 # What nvcc makes of the GPU's kernels: no sum whose order depends on the threads (atomics on floats),
-# no multiplication and addition in one (contraction), for the oldest and the newest architecture. What
-# is fused on purpose is assembly in the source (kernels/cuda/conv2d/tensor.cuh), which the compiler marks.
+# no multiplication and addition in one (contraction), in the PTX for Turing, in that for Blackwell, and in
+# any other that the build has made. What is fused on purpose is assembly in the source, which the compiler
+# marks (kernels/cuda/conv2d/tensor.cuh).
 # That nothing is spilled or lies in local memory, the build itself checks.
 # usage: tests/gpu/check_ptx.sh SOURCE_DIR NVCC [KEPT]
 # KEPT: where the build has left PTX (nvcc --keep); what is not there, or older than its source, is compiled.
@@ -52,19 +53,20 @@ if [ "$(found "$scratch/planted.cu.90.ptx" | wc -l)" -ne 4 ]; then
 fi
 rm "$scratch"/planted.*
 
-bring() { # ARCHITECTURE FILE
-    local name ptx
-    name="$(basename "$2" .cu)"
-    ptx="$kept/$name.compute_$1.ptx"
-    if [ "$ptx" -nt "$2" ]; then
-        cp "$ptx" "$scratch/$name.cu.$1.ptx"
-    else
-        compile "$1" "$2"
-    fi
+bring() { # FILE
+    local name architecture ptx
+    name="$(basename "$1" .cu)"
+    for ptx in "$kept/$name".compute_*.ptx; do
+        architecture="${ptx##*.compute_}"
+        if [ "$ptx" -nt "$1" ]; then cp "$ptx" "$scratch/$name.cu.${architecture%.ptx}.ptx"; fi
+    done
+    for architecture in 75 100; do
+        [ -e "$scratch/$name.cu.$architecture.ptx" ] || compile "$architecture" "$1"
+    done
 }
 export -f compile bring
 export nvcc kept scratch
-printf '%s\n' kernels/cuda/*.cu kernels/cuda/*/*.cu | xargs -P 2 -I '{}' bash -c 'bring 75 {} && bring 120 {}'
+printf '%s\n' kernels/cuda/*.cu kernels/cuda/*/*.cu | xargs -P 2 -I '{}' bash -c 'bring {}'
 bad="$(found "$scratch"/*.ptx)"
 if [ -n "$bad" ]; then
     printf '%s\n' "${bad//$scratch\//}" | head -n 10
