@@ -1,6 +1,6 @@
 /*
- * Decoders on damaged input: seeds are changed at random, and each input follows from its number,
- * so that a failure is found again by that number. Under the sanitizers this is what libFuzzer
+ * Tests decoders with damaged input. Seeds are changed at random. Each input is determined by its
+ * number, so a failure can be repeated by that number. With sanitizers it finds what libFuzzer
  * would find first; it also runs as an ordinary test.
  */
 #ifndef KELP_TESTS_LIB_FUZZ_H
@@ -26,10 +26,10 @@ struct kelp_fuzz {
     const char *name; /* of the target, unique in its program */
     const struct kelp_fuzz_seed *seeds;
     size_t seed_count;
-    const char *const *words; /* what the format is made of: inserted whole; none is empty */
+    const char *const *words; /* words of the format, which are inserted whole; none is empty */
     size_t word_count;
-    /* NULL when all holds, else what does not. The bytes are a heap block of exactly `count`, so
-     * that reading past them is seen. */
+    /* Returns NULL if the decoder behaved, otherwise what is wrong. The bytes are a heap block of
+     * exactly `count`, so that sanitizers see a read past them. */
     const char *(*target)(const uint8_t *bytes, size_t count);
 };
 
@@ -41,7 +41,8 @@ struct kelp_fuzz {
  * Returns false then: the target ran in another process, and nothing is known of its counts. */
 bool kelp_fuzz_run(const struct kelp_fuzz *fuzz, uint64_t first, uint64_t count);
 
-/* The usual test: so many inputs from arrays of seeds and words, in blocks of a process each. */
+/* The usual test: this many inputs from arrays of seeds and words, in blocks with a process
+ * each. */
 #define KELP_FUZZ_BLOCK 1000
 #define KELP_FUZZ_TEST(test_name, inputs, seed_array, word_array, target_function)                 \
     KELP_LOOP_TEST(test_name, 0, (inputs) / KELP_FUZZ_BLOCK)                                       \

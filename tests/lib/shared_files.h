@@ -1,6 +1,6 @@
 /*
- * Files that lie beside the source tree and may be absent: real data sets and reference fixtures.
- * A test that needs one and does not find it says so and counts as skipped.
+ * Files next to the source tree that may be missing: real data sets and reference fixtures. A test
+ * that needs one and does not find it says so and counts as skipped.
  */
 #ifndef KELP_TESTS_LIB_SHARED_FILES_H
 #define KELP_TESTS_LIB_SHARED_FILES_H
@@ -9,8 +9,8 @@
 
 #define KELP_TEST_PATH_MAX 1024
 
-/* Folder KELP_DATA, by default ../shared/data beside the source tree. False when name is not there;
- * path is filled all the same. */
+/* The path of a file in the folder KELP_DATA, by default ../shared/data next to the source tree.
+ * False if the file is missing; path is set anyway. */
 bool kelp_test_data_file(const char *name, char path[KELP_TEST_PATH_MAX]);
 /* The same for KELP_REFERENCE, by default ../shared/reference. */
 bool kelp_test_reference_file(const char *name, char path[KELP_TEST_PATH_MAX]);

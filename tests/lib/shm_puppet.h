@@ -1,6 +1,6 @@
 /*
- * The other side of a channel, held by a test: it says and writes whatever the test wants, in the
- * form of common/shm/layout.h or not.
+ * The other side of a shared-memory channel, controlled by a test: it sends and writes whatever the
+ * test wants, whether or not common/shm/layout.h allows it.
  */
 #ifndef KELP_TESTS_LIB_SHM_PUPPET_H
 #define KELP_TESTS_LIB_SHM_PUPPET_H
@@ -19,29 +19,29 @@ struct kelp_shm_puppet {
     uint64_t at; /* bytes put into the ring */
 };
 
-/* Two ends of a socket as kelp_shm_accept() and kelp_shm_connect() make them. */
+/* Two ends of a socket, as kelp_shm_accept() and kelp_shm_connect() make them. */
 void kelp_shm_pair_of_sockets(int ret_sockets[2]);
-/* Wait for something to come, or for room after KELP_ERR_BUSY of a send; at most timeout_ms, -1:
- * without end. False: that is over. */
+/* Wait until something comes, or until there is room after a send failed with KELP_ERR_BUSY; at
+ * most timeout_ms, -1: without limit. False if the time is over. */
 bool kelp_shm_pair_wait(struct kelp_shm_channel *channel, int timeout_ms);
 
-/* With a channel that has not heard of it yet. */
+/* Open it; the channel has not heard from it yet. */
 void kelp_shm_puppet_open(struct kelp_shm_puppet *puppet);
 void kelp_shm_puppet_close(struct kelp_shm_puppet *puppet);
-/* Say hello as the version of the header does. */
+/* Send the hello of the current version. */
 void kelp_shm_puppet_greet(struct kelp_shm_puppet *puppet);
-/* fd -1: none. */
+/* Send a note; fd -1: without a descriptor. */
 void kelp_shm_puppet_note(struct kelp_shm_puppet *puppet, uint32_t kind, uint32_t value,
                           uint64_t length, int fd);
-/* Into the ring, without saying so. */
+/* Write into the ring without announcing it. */
 void kelp_shm_puppet_put(struct kelp_shm_puppet *puppet, const void *bytes, size_t length);
-/* All that was put was sent. */
+/* Announce everything that was written. */
 void kelp_shm_puppet_publish(struct kelp_shm_puppet *puppet);
 
 /* A memfd of `length` bytes. */
 int kelp_shm_memfd(size_t length, int seals, bool filled);
 
-/* Descriptors of this process. */
+/* The number of open descriptors of this process. */
 unsigned kelp_shm_descriptor_count(void);
 
 #endif

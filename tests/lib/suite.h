@@ -33,21 +33,21 @@
 
 struct kelp_suite_case {
     const char *name;
-    double timeout_s;                       /* of each test; 0: Check's own */
+    double timeout_s;                       /* limit of each test; 0: Check's default */
     void (*setup)(void), (*teardown)(void); /* around each test, in its process */
     void (*begin)(void), (*end)(void);      /* once around the case, in the program's process */
-    bool proof;                             /* run where KELP_PROOF names it, and only there */
+    bool proof;                             /* runs only if KELP_PROOF names it */
 };
 
 struct kelp_suite_options {
-    bool no_fork; /* tests share the program's memory: what one computes, the next compares with */
-    bool fork_each; /* in any case: a test changes what the next would begin with */
-    /* Before any test: prepares, or ends the program by kelp_suite_skip(). */
+    bool no_fork; /* tests share the program's memory, since later ones compare results of earlier ones */
+    bool fork_each; /* fork always, because a test changes state that the next one starts with */
+    /* Runs before the tests: prepares, or ends the program with kelp_suite_skip(). */
     void (*before)(void);
     void (*after)(void);
 };
 
-/* What the macros below call before main(). */
+/* Called by the macros below before main(). */
 void kelp__suite_add_case(const struct kelp_suite_case *suite_case);
 void kelp__suite_add_test(const TTest *test, int first, int end);
 void kelp__suite_add_abort_test(const TTest *test);
@@ -56,11 +56,10 @@ void kelp__suite_set(const struct kelp_suite_options *options);
 /* End the program as skipped: "skipped: WHY" and status 77. */
 _Noreturn void kelp_suite_skip(const char *why, ...) __attribute__((format(printf, 1, 2)));
 
-/* KELP_SEED of the environment, for a test of one seed; -1 without it. */
+/* The value of KELP_SEED, to test one seed; -1 if it is not set. */
 int kelp_suite_seed(void);
 
-/* What the common main() calls; a program with arguments of its own calls it from its own main().
- */
+/* Called by the common main(); a program with arguments of its own calls it from its own main(). */
 int kelp_suite_run(void);
 
 #define KELP__SUITE_JOIN2(a, b) a##b
@@ -82,7 +81,7 @@ int kelp_suite_run(void);
         kelp__suite_set(&suite_options);                                                           \
     }
 
-/* The test sees its number as _i, from first up to, but not including, end. */
+/* The test gets its number as _i, from first up to, but not including, end. */
 #define KELP_LOOP_TEST(name, first, end)                                                           \
     static void name(int _i);                                                                      \
     KELP__SUITE_BEFORE_MAIN                                                                        \
@@ -94,7 +93,7 @@ int kelp_suite_run(void);
 
 #define KELP_TEST(name) KELP_LOOP_TEST(name, 0, 1)
 
-/* The test of that name once more, in the case that has begun since. */
+/* Run the test of that name again in the current case. */
 #define KELP_TEST_AGAIN(name) KELP_LOOP_TEST_AGAIN(name, 0, 1)
 #define KELP_LOOP_TEST_AGAIN(name, first, end)                                                     \
     KELP__SUITE_BEFORE_MAIN                                                                        \
@@ -103,7 +102,7 @@ int kelp_suite_run(void);
         kelp__suite_add_test(&test, (int)(first), (int)(end));                                     \
     }
 
-/* It must end by abort(), as a failed assert does. Left out with CK_FORK=no. */
+/* A test that must end with abort(), as a failed assertion does. Not run with CK_FORK=no. */
 #define KELP_ABORT_TEST(name)                                                                      \
     static void name(int _i);                                                                      \
     KELP__SUITE_BEFORE_MAIN                                                                        \

@@ -233,7 +233,7 @@ KELP_TEST(import_refuses)
 
     says(elsewhere, 0, "step-10.g1: good");
     says(weights, 2, "with weights alone, kelp train JOB --set model.init=FILE");
-    says(other_folder, 2, "is no checkpoint");
+    says(other_folder, 2, "is not a checkpoint");
 
     kelp_test_checkpoint_at(run_path, 10, false, made, sizeof(made));
     (void)snprintf(path, sizeof(path), "%s/damaged", folder.path);

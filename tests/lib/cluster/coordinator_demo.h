@@ -1,6 +1,6 @@
 /*
  * The scripted cluster of job "demo" (tests/lib/cluster/coordinator_peers.h) with two shards and up
- * to three workers, and what tests of real coordinators wait for.
+ * to three workers, and conditions that tests of real coordinators wait for.
  */
 #ifndef KELP_TESTS_LIB_CLUSTER_COORDINATOR_DEMO_H
 #define KELP_TESTS_LIB_CLUSTER_COORDINATOR_DEMO_H
@@ -17,7 +17,7 @@ extern struct demo {
 void demo_set_up(const char *detect);
 void demo_setup(void);
 void demo_teardown(void);
-/* A coordinator, both shards and two workers, until they have map and lanes. */
+/* Start a coordinator, both shards and two workers, and wait until they have map and lanes. */
 void demo_start(void);
 
 /* For peers_wait(). Of a generation (uint64_t): both workers have map and lanes. */
@@ -27,13 +27,12 @@ bool demo_has_all_lanes(void *worker);
 bool demo_was_refused(void *worker);
 bool demo_leaves(void *worker);
 
-/* The leader's Status, once it says what is wanted; owned
- * (kelp__v1__status_reply__free_unpacked()). */
+/* The leader's Status once wanted() accepts it; owned (kelp__v1__status_reply__free_unpacked()). */
 Kelp__V1__StatusReply *demo_status_when(bool (*wanted)(const Kelp__V1__StatusReply *reply),
                                         const char *what);
 Kelp__V1__StatusReply *demo_status(void);
 
-/* The coordinator ends with this exit status. */
+/* Wait until the coordinator ends with this exit status. */
 void demo_wait_for_end(uint32_t index, int expected);
 
 #endif

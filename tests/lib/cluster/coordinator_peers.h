@@ -1,7 +1,6 @@
 /*
- * A scripted cluster around real kelp-coordinator processes: etcd, shards and workers that speak
- * the protocol but compute nothing. Everything here fails the running test when it cannot do its
- * work.
+ * A scripted cluster around real kelp-coordinator processes: etcd, and shards and workers that
+ * speak the protocol but compute nothing. On an error these functions fail the running test.
  */
 #ifndef KELP_TESTS_LIB_CLUSTER_COORDINATOR_PEERS_H
 #define KELP_TESTS_LIB_CLUSTER_COORDINATOR_PEERS_H
@@ -14,7 +13,7 @@
 #include "tests/lib/etcd/etcd_fixture.h"
 
 #define PEERS_COORDINATORS 3
-#define PEERS_HANG_MS      50000 /* nothing takes so long: this ends tests that hang */
+#define PEERS_HANG_MS      50000 /* ends tests that hang; nothing else takes that long */
 
 struct peers {
     struct etcd_fixture etcd;
@@ -31,7 +30,7 @@ struct peers {
 /* etcd with the spec of a job "demo" of 2 workers, 2 shards and 8 lanes, and a run's folder.
  * detect: failure.detect, such as "1s". */
 void peers_start(struct peers *peers, const char *detect);
-/* Ends everything and removes the folders. */
+/* End everything and remove the folders. */
 void peers_stop(struct peers *peers);
 
 /* Start coordinator-<index>; its log goes to <folder>/coordinator-<index>.log. listen may be NULL.
@@ -41,14 +40,14 @@ void peers_coordinator(struct peers *peers, uint32_t index, const char *listen);
 void peers_coordinator_kill(struct peers *peers, uint32_t index);
 /* Address of the leader, from etcd; "" when there is none. */
 void peers_leader(struct peers *peers, char address[256]);
-/* Is text in the log of coordinator-<index>? */
+/* Whether the log of coordinator-<index> has this text. */
 bool peers_logged(struct peers *peers, uint32_t index, const char *text);
 /* A key's value: "/kelp/demo/<name>". Owned; "" when it is not there. */
 char *peers_get(struct peers *peers, const char *name);
 /* A whole file of the run's folder. Owned; "" when it is not there. */
 char *peers_file(struct peers *peers, const char *name);
 
-/* Run the loop until done(user), or fail when it never is, naming what. */
+/* Run the loop until done(user), or fail the test after a time, naming `what`. */
 void peers_wait(struct peers *peers, bool (*done)(void *user), void *user, const char *what);
 /* Run the loop for that long. */
 void peers_run(struct peers *peers, uint32_t ms);
