@@ -224,7 +224,8 @@ kelp_status kelp_guard_run(int (*work)(struct kelp_guard *guard, void *user), vo
         int error = pthread_create(&thread, NULL, work_thread, &guard);
         (void)pthread_sigmask(SIG_UNBLOCK, &set, NULL);
         if (error != 0) {
-            status = kelp_fail(reterr, KELP_ERR_NO_MEMORY, "pthread_create: %s", strerror(error));
+            status = kelp_fail(reterr, KELP_ERR_NO_MEMORY,
+                               "cannot start a thread: %s; see ulimit -u", strerror(error));
         }
     }
     if (status == KELP_OK) {

@@ -62,9 +62,9 @@ kelp_status kelp_watcher_start(struct kelp_watcher *watcher, struct kelp_error *
     int error = pthread_create(&watcher->thread, NULL, watcher_thread, watcher);
 
     watcher->thread_runs = error == 0;
-    return error == 0
-               ? KELP_OK
-               : kelp_fail(reterr, KELP_ERR_NO_MEMORY, "pthread_create: %s", strerror(error));
+    return error == 0 ? KELP_OK
+                      : kelp_fail(reterr, KELP_ERR_NO_MEMORY,
+                                  "cannot start a thread: %s; see ulimit -u", strerror(error));
 }
 
 void kelp_watcher_stop(struct kelp_watcher *watcher)

@@ -14,8 +14,9 @@
 static kelp_status choose_resumed(const char *typed, char path[KELP_RUN_PATH_MAX + 1],
                                   struct kelp_error *reterr)
 {
-    if (kelp_run_choose(typed, path, NULL) == KELP_OK) {
-        return KELP_OK;
+    kelp_status status = kelp_run_choose(typed, path, reterr);
+    if (status == KELP_OK || status == KELP_ERR_DENIED) {
+        return status;
     }
     return kelp_fail(reterr, KELP_ERR_NOT_FOUND,
                      "nothing to resume in '%s': there is no job.yaml of a run", typed);

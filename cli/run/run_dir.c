@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "common/base/files.h"
+#include "common/base/value.h"
 
 #define NUMBERED_MAX 1000 /* runs of one name begun in one second */
 /* A command that only looks whether the run goes on holds the lock for a moment: so many tries, of
@@ -148,6 +149,22 @@ static kelp_status make_logs(const struct kelp_run_dir *run, struct kelp_error *
     return status != KELP_OK ? status : make_folder(path, reterr);
 }
 
+/* Daemons and job.yaml have its absolute path. */
+static kelp_status check_above(const char *path, struct kelp_error *reterr)
+{
+    char above[PATH_MAX];
+
+    if (path[0] == '/' || !getcwd(above, sizeof(above))) {
+        return KELP_OK; /* where there is none, no folder can be made */
+    }
+    return kelp_value_text(above, sizeof(above), NULL) == KELP_OK
+               ? KELP_OK
+               : kelp_fail(reterr, KELP_ERR_INVALID,
+                           "the path of this folder, '%.200s', is not printable UTF-8 (line breaks "
+                           "and control characters are not allowed)",
+                           above);
+}
+
 static kelp_status set_path(struct kelp_run_dir *run, const char *path, struct kelp_error *reterr)
 {
     size_t length = strlen(path);
@@ -162,7 +179,7 @@ static kelp_status set_path(struct kelp_run_dir *run, const char *path, struct k
     memcpy(run->path, path, length);
     run->path[length] = '\0';
     run->lock_fd = -1;
-    return KELP_OK;
+    return check_above(path, reterr);
 }
 
 /* Make the folder itself: KELP_ERR_EXISTS when it is there with content or is no folder. */
@@ -257,6 +274,10 @@ kelp_status kelp_run_dir_resume(const char *path, struct kelp_run_dir *ret_run,
     kelp_status status = set_path(&run, path, reterr);
     if (status != KELP_OK) {
         return status;
+    }
+    if (kelp_run_dir_is_closed(run.path)) {
+        return kelp_fail(reterr, KELP_ERR_DENIED, "this user may not look into '%s': %s", run.path,
+                         strerror(EACCES));
     }
     if (!kelp_run_dir_is_run(run.path)) {
         return kelp_fail(reterr, KELP_ERR_NOT_FOUND,

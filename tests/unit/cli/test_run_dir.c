@@ -155,6 +155,7 @@ KELP_TEST(test_closed)
     if (pid == 0) {
         const bool closed = (geteuid() != 0 || setuid(65534) == 0) && /* root may look everywhere */
                             kelp_run_choose("r", path, &error) == KELP_ERR_DENIED &&
+                            kelp_run_dir_resume("r", &run, &error) == KELP_ERR_DENIED &&
                             strstr(error.text, "Permission denied");
         _exit(closed ? 0 : 1);
     }
