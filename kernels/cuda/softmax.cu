@@ -108,6 +108,18 @@ static __device__ __forceinline__ struct exponentials join(const struct exponent
     return all;
 }
 
+/* Zeros in the chunks of a row behind that one. */
+template <bool quads>
+static __device__ __forceinline__ void clear_chunks(float *y, uint32_t begin,
+                                                    const struct kelp__cuda_rows &plan)
+{
+    const float zeros[KELP_CUDA_CHUNK_SIZE] = {};
+    while (begin != kelp__cuda_last_chunk(plan.columns)) {
+        begin += KELP_CUDA_CHUNK;
+        kelp__cuda_put_chunk<quads>(y, zeros, begin, KELP_OVERWRITE, plan);
+    }
+}
+
 template <bool quads>
 static __global__ void KELP_CUDA_LONG_BOUNDS softmax_long(const struct kelp_softmax p,
                                                           const struct kelp__cuda_rows plan)
@@ -115,14 +127,15 @@ static __global__ void KELP_CUDA_LONG_BOUNDS softmax_long(const struct kelp_soft
     KELP_CUDA_SHARED float partial[PARTIAL];
     KELP_CUDA_FOR_LONG_ROWS(r, plan)
     {
-        const uint32_t seen = visible(p, r), last = kelp__cuda_last_chunk(plan.columns);
+        const uint32_t seen = visible(p, r),
+                       last = kelp__cuda_last_chunk(seen); /* of what is seen */
         const float *x = p.x + r * p.columns;
+        float *y = p.y + r * p.columns;
         float values[KELP_CUDA_CHUNK_SIZE];
         struct exponentials own = {lowest(), 0.0f};
         for (uint32_t begin = 0;; begin += KELP_CUDA_CHUNK) {
             kelp__cuda_load_chunk<quads>(values, x, begin, lowest(), plan);
-            add_exponentials<quads>(values, seen > begin ? seen - begin : 0,
-                                    begin == last && !p.logarithm, &own);
+            add_exponentials<quads>(values, seen - begin, begin == last && !p.logarithm, &own);
             if (begin == last) {
                 break;
             }
@@ -134,10 +147,9 @@ static __global__ void KELP_CUDA_LONG_BOUNDS softmax_long(const struct kelp_soft
             if (begin != last) {
                 kelp__cuda_load_chunk<quads>(values, x, begin, lowest(), plan);
             }
-            const uint32_t here = seen > begin ? seen - begin : 0;
             KELP_CUDA_UNROLL_ALL
             for (uint32_t i = 0; i < KELP_CUDA_CHUNK_SIZE; i++) {
-                const bool sees = kelp__cuda_column_of<KELP_CUDA_THREADS, quads>(i) < here;
+                const bool sees = kelp__cuda_column_of<KELP_CUDA_THREADS, quads>(i) < seen - begin;
                 float value = values[i] - all.largest - taken;
                 if (!p.logarithm) {
                     value = begin == last ? values[i] * kept
@@ -145,11 +157,12 @@ static __global__ void KELP_CUDA_LONG_BOUNDS softmax_long(const struct kelp_soft
                 }
                 values[i] = sees ? value : 0.0f;
             }
-            kelp__cuda_put_chunk<quads>(p.y + r * p.columns, values, begin, KELP_OVERWRITE, plan);
+            kelp__cuda_put_chunk<quads>(y, values, begin, KELP_OVERWRITE, plan);
             if (begin == 0) {
                 break;
             }
         }
+        clear_chunks<quads>(y, last, plan);
     }
 }
 
