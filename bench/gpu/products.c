@@ -8,15 +8,22 @@
 #include "bench/gpu/candidates.h"
 #include "bench/gpu/gpu.h"
 
+/* From first_of_step on: a training step of the MLP 4096-8192-8192-4096, batch 512. */
 static const struct gpu_product products[] = {
     {4096, 4096, 4096, false, true}, {4096, 4096, 4096, false, false},
     {4096, 4096, 4096, true, false}, {4096, 4096, 4096, true, true},
-    {512, 8192, 4096, false, true},  {512, 4096, 8192, false, false},
-    {8192, 4096, 512, true, false},  {512, 8192, 8192, false, true},
-    {512, 8192, 8192, false, false}, {8192, 8192, 512, true, false},
-    {512, 4096, 8192, false, true},  {512, 8192, 4096, false, false},
-    {4096, 8192, 512, true, false},  {32, 128, 784, false, true},
-    {32, 784, 128, false, false},    {128, 784, 32, true, false},
+    {32, 128, 784, false, true},     {32, 784, 128, false, false},
+    {128, 784, 32, true, false},     {512, 8192, 4096, false, true},
+    {512, 8192, 8192, false, true},  {512, 4096, 8192, false, true},
+    {512, 8192, 4096, false, false}, {512, 8192, 8192, false, false},
+    {4096, 8192, 512, true, false},  {8192, 8192, 512, true, false},
+    {8192, 4096, 512, true, false},
+};
+static const size_t first_of_step = 7;
+
+/* Seconds. */
+struct times {
+    double own, best; /* best is 0 where it is not known */
 };
 
 struct launch {
@@ -50,9 +57,9 @@ static double measure_product(struct kelp_stream *stream, const struct gpu_opera
     return gpu_measure(stream, run_product, &launch);
 }
 
-static void bench_product(struct kelp_stream *stream, const struct gpu_operands *operands,
-                          const struct gpu_product *product, enum kelp_product_precision precision,
-                          const char *name)
+static struct times bench_product(struct kelp_stream *stream, const struct gpu_operands *operands,
+                                  const struct gpu_product *product,
+                                  enum kelp_product_precision precision, const char *name)
 {
     const double seconds = measure_product(stream, operands, product);
     const double best = gpu_best_candidate(operands, product, precision);
@@ -65,6 +72,20 @@ static void bench_product(struct kelp_stream *stream, const struct gpu_operands 
         printf("| | |\n");
     }
     (void)fflush(stdout);
+    return (struct times){seconds, best};
+}
+
+static void bench_precision(struct kelp_stream *stream, const struct gpu_operands *operands,
+                            enum kelp_product_precision precision, const char *name)
+{
+    struct times step = {0.0, 0.0};
+    for (size_t i = 0; i < KELP_ARRAY_COUNT(products); i++) {
+        const struct times times = bench_product(stream, operands, &products[i], precision, name);
+        step.own += i >= first_of_step ? times.own : 0.0;
+        step.best += i >= first_of_step ? times.best : 0.0;
+    }
+    printf("| a step of mlp_wide | | %s | %.1f | | %.1f | |\n", name, step.own * 1e6,
+           step.best * 1e6);
 }
 
 void gpu_bench_products(const struct gpu_operands *operands)
@@ -85,14 +106,12 @@ void gpu_bench_products(const struct gpu_operands *operands)
             status = device->table->stream_create(device, &stream, &error);
         }
         if (status == KELP_ERR_UNSUPPORTED) {
-            printf("\n%s: skipped: %s\n", names[i], error.text);
+            printf("| skipped: %s | | %s | | | | |\n", error.text, names[i]);
         } else if (status != KELP_OK) {
             gpu_fail(&error);
         }
-        for (size_t j = 0; status == KELP_OK && j < KELP_ARRAY_COUNT(products); j++) {
-            bench_product(stream, operands, &products[j], precision, names[i]);
-        }
         if (stream) {
+            bench_precision(stream, operands, precision, names[i]);
             device->table->stream_destroy(stream);
         }
         device->table->destroy(device);
