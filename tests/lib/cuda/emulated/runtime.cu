@@ -6,7 +6,6 @@
 #include "tests/lib/cuda/emulated/cuda_runtime.h"
 #include "tests/lib/cuda/emulated/races.h"
 
-#include <csetjmp>
 #include <cstdio>
 #include <cstdlib>
 #include <mutex>
@@ -23,24 +22,22 @@ extern "C" {
 }
 
 #define STACK_BYTES ((size_t)128 << 10)
+/* Stacks begin a few lines of the cache after each other: whole pages apart, what is used of them
+ * would have the same few sets of it. */
+#define STACK_STEP  ((size_t)17 * 64)
+#define STACK_STEPS 30u
 #define WARP        32u
 
 dim3 threadIdx, blockIdx, blockDim, gridDim;
 
 namespace kelp_emulated {
 
-/* swapcontext() asks the kernel for the mask of signals each time. Jumps do not, but
- * AddressSanitizer takes them for the end of the stack's frames, where it sees them: the compiler's
- * own it does not. */
-#if defined(__SANITIZE_ADDRESS__)
+/* swapcontext() asks the kernel for the mask of signals each time. The compiler's own jumps do not,
+ * take a few instructions, and are not seen by AddressSanitizer, which takes longjmp() for the end
+ * of the stack's frames. */
 typedef void *jump_mark[5];
 #define SET_MARK  __builtin_setjmp
 #define JUMP_BACK __builtin_longjmp
-#else
-typedef jmp_buf jump_mark;
-#define SET_MARK  _setjmp
-#define JUMP_BACK _longjmp
-#endif
 
 /* A stack, and where it goes on. */
 struct place {
@@ -50,7 +47,7 @@ struct place {
 };
 
 struct fiber : place {
-    std::vector<char> stack;
+    char *stack;                /* STACK_BYTES of them */
     void *fake_stack = nullptr; /* AddressSanitizer's */
     unsigned int thread = 0;
     bool waits = false; /* in meet(); otherwise it ran out of threads */
@@ -148,7 +145,7 @@ static void run_threads(void)
         while (state.next < state.threads) {
             self->thread = state.order[state.next++];
             threadIdx.x = self->thread;
-            races_thread(self->thread, self->stack.data(), STACK_BYTES);
+            races_thread(self->thread, self->stack, STACK_BYTES);
             state.body(state.arguments);
             state.ended++;
         }
@@ -159,11 +156,12 @@ static void run_threads(void)
 
 static struct fiber *new_fiber(void)
 {
+    static unsigned int count;
     struct fiber *fiber = new struct fiber;
-    fiber->stack.resize(STACK_BYTES);
+    fiber->stack = new char[STACK_BYTES]; /* as it is: most of it is never touched */
     getcontext(&fiber->context);
-    fiber->context.uc_stack.ss_sp = fiber->stack.data();
-    fiber->context.uc_stack.ss_size = STACK_BYTES;
+    fiber->context.uc_stack.ss_sp = fiber->stack;
+    fiber->context.uc_stack.ss_size = STACK_BYTES - count++ % STACK_STEPS * STACK_STEP;
     fiber->context.uc_link = nullptr;
     makecontext(&fiber->context, run_threads, 0);
     return fiber;
@@ -174,9 +172,9 @@ static void resume(struct fiber *fiber)
     state.now = fiber;
     state.scheduler.begun = true;
     threadIdx.x = fiber->thread;
-    races_thread(fiber->thread, fiber->stack.data(), STACK_BYTES);
+    races_thread(fiber->thread, fiber->stack, STACK_BYTES);
 #if defined(__SANITIZE_ADDRESS__)
-    __sanitizer_start_switch_fiber(&state.scheduler_fake_stack, fiber->stack.data(), STACK_BYTES);
+    __sanitizer_start_switch_fiber(&state.scheduler_fake_stack, fiber->stack, STACK_BYTES);
 #endif
     switch_to(&state.scheduler, fiber);
 #if defined(__SANITIZE_ADDRESS__)
