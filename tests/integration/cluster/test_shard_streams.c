@@ -20,9 +20,9 @@ static const char job_text[] = "name: streams\n"
                                "model: {kind: mlp, hidden: [512, 256]}\n"
                                "data: {kind: synthetic}\n"
                                "train: {batch_size: 32, optimizer: adam, lr: 0.001, epochs: 9,\n"
-                               "        max_steps: 200, evaluate: false, clip_norm: 1.0}\n"
+                               "        max_steps: 120, evaluate: false, clip_norm: 1.0}\n"
                                "cluster: {lanes: 4, shards: 2, max_shards: 2}\n"
-                               "checkpoint: {steps: 50, digest_steps: 20}\n";
+                               "checkpoint: {steps: 25, digest_steps: 20}\n";
 
 static char reference[33];
 
@@ -93,8 +93,8 @@ KELP_TEST(one_digest_for_any_number)
 
 KELP_TEST(processes_die)
 {
-    static const char *const worker[] = {"--fault", "worker-1:kill-pushing@step=40", NULL};
-    static const char *const shard[] = {"--at", "step=120:kill=shard-1", NULL};
+    static const char *const worker[] = {"--fault", "worker-1:kill-pushing@step=30", NULL};
+    static const char *const shard[] = {"--at", "step=40:kill=shard-1", NULL};
     struct kelp_run run;
 
     train(&run, "grpc", "3", worker);
