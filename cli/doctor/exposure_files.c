@@ -49,10 +49,10 @@ static void look_at_run(const char *path, struct kelp_findings *findings)
                           "all users can read weights and logs in %.200s (mode %04o)", path,
                           mode_of(&about));
     } else if ((about.st_mode & S_IRWXG) != 0) {
-        kelp_findings_add(
-            findings, "run folder", KELP_FINDING_OK,
-            "you and the folder's group read %.200s (mode %04o); run.private: true keeps it to you",
-            path, mode_of(&about));
+        kelp_findings_add(findings, "run folder", KELP_FINDING_OK,
+                          "you and the folder's group can read %.200s (mode %04o); run.private: "
+                          "true keeps it to you",
+                          path, mode_of(&about));
     } else {
         kelp_findings_add(findings, "run folder", KELP_FINDING_OK, "you alone (mode %04o)",
                           mode_of(&about));

@@ -168,8 +168,8 @@ const struct kelp_job_key kelp__job_keys[] = {
              "model.kind is not, model.kind is `plugin`"},
     {KEY(model.plugin_sha256, TEXT), .change = KELP_JOB_CHANGES, .later = true, .default_text = "",
      WITH_MODEL(MODEL_PLUGIN),
-     .help = "SHA-256 of that library, 64 hexadecimal digits: another one is refused before it is "
-             "opened. Empty: `kelp` fills in what the library has when a run begins"},
+     .help = "SHA-256 of that library, 64 hexadecimal digits. A library with another one is "
+             "refused before it is opened. Empty: `kelp` fills it in when a run begins"},
     {KEY(model.params, TEXTS), .default_text = "[]", WITH_MODEL(MODEL_PLUGIN),
      .help = "Parameters for the library, each as `name=value`"},
     {KEY(model.program, PATH), .later = true, .default_text = "", WITH_MODEL(MODEL_PROGRAM),
@@ -177,10 +177,12 @@ const struct kelp_job_key kelp__job_keys[] = {
              "instead of kelp-worker. It has the model, the data and the loss. Where it or "
              "model.python is set, model.kind and data.kind are `program`"},
     {KEY(model.python, PATH), .later = true, .default_text = "", WITH_MODEL(MODEL_PROGRAM),
-     .help = "The same as a script, which is run by `$KELP_PYTHON`, or else by `python3`"},
+     .help = "A script in the place of model.program. It is run by `$KELP_PYTHON`, or else by "
+             "`python3`"},
     {KEY(model.arguments, TEXTS), .later = true, .default_text = "[]", WITH_MODEL(MODEL_PROGRAM),
-     .help = "The program's arguments. They are handed over as they are: a relative path in them "
-             "begins where the command was given"},
+     .help =
+         "The program's arguments, passed unchanged: a relative path in them is relative to the "
+         "folder in which the command was given"},
     {KEY(model.sums, TEXTS), .later = true, .default_text = "[]", WITH_MODEL(MODEL_PROGRAM),
      .help = "Names of sums that the program adds up in evaluations, at most 6: `metrics.jsonl` "
              "has their means over samples, as `val/NAME`. `NAME=min`: the smaller the better, for "
@@ -225,13 +227,12 @@ const struct kelp_job_key kelp__job_keys[] = {
      .help = "Name of the column to forecast"},
     {KEY(data.features, CHOICE), .choices = feature_kinds, .default_text = "S",
      WITH_DATA(DATA_CSV | DATA_SYNTHETIC),
-     .help =
-         "`S`: the target column alone. `M`: all columns, forecast together. `MS`: all columns are "
-         "inputs, the target last, and the target alone is forecast"},
+     .help = "`S`: only the target column. `M`: all columns, forecast together. `MS`: all columns "
+             "are inputs, the target last, and only the target is forecast"},
     {KEY(data.seq_len, U32), WITHIN(1, 1 << 16), .default_text = "96", WITH_DATA(DATA_SERIES),
      .help = "Rows that the model sees"},
     {KEY(data.pred_len, U32), WITHIN(1, 1 << 16), .default_text = "96", WITH_DATA(DATA_SERIES),
-     .help = "Rows that it forecasts"},
+     .help = "Rows that the model forecasts"},
     {KEY(data.split, SPLIT), .max = UINT64_C(1) << 40, .default_text = "[8640, 2880, 2880]",
      WITH_DATA(DATA_SERIES),
      .help = "Rows of the training, validation and test split, from the top of the file. The last "
@@ -323,12 +324,12 @@ const struct kelp_job_key kelp__job_keys[] = {
          "A separate file for the test split, instead of that of data.fractions or "
          "data.test_every. The training split does not change. `csv`, `synthetic` (a CSV file), "
          "`panel`, `idx`, "
-         "`tensors`: with run.mode predict and evaluate alone; the whole file is the test split"},
+         "`tensors`: only with run.mode predict and evaluate; the whole file is the test split"},
     {KEY(data.test_rows, CHOICE), .later = true, .choices = test_rows, .default_text = "labelled",
      WITH_DATA(DATA_BINARY),
-     .help = "Whether the rows of data.test_path have targets behind their inputs. `unlabelled`: "
-             "inputs alone, to predict. `either`: as the size of the file says; one that both fit "
-             "is refused. `kelp predict --data` sets `either`, with `--targets` `labelled`"},
+     .help = "Whether the rows of data.test_path have targets after their inputs. `unlabelled`: "
+             "only inputs, for predictions. `either`: the size of the file tells; it is refused if "
+             "both are possible. `kelp predict --data` sets `either`, with `--targets` `labelled`"},
     {KEY(data.limit, U64), .max = UINT64_C(1) << 40, .default_text = "0", WITH_DATA(~DATA_PROGRAM),
      .help = "Use only the first N training samples. 0: all"},
     {KEY(data.cache, PATH), .change = KELP_JOB_CHANGES, .default_text = "",
@@ -412,7 +413,8 @@ const struct kelp_job_key kelp__job_keys[] = {
              "train.monitor stops getting better"},
     {KEY(train.schedule_unit, CHOICE), .choices = schedule_units, .default_text = "epoch",
      .help =
-         "What schedules and warm-up count in. `type1` and `plateau` use epochs and evaluations"},
+         "Unit in which schedules and warm-up count. `type1` counts epochs and `plateau` counts "
+         "evaluations"},
     {KEY(train.schedule_step, U32), WITHIN(1, UINT32_MAX), .default_text = "1",
      WITH_SCHEDULE(SCHEDULE_STEP), .help = "Multiply the rate by train.gamma every N units"},
     {KEY(train.gamma, DOUBLE), .number_max = 1000, .default_text = "0.1",
@@ -434,11 +436,11 @@ const struct kelp_job_key kelp__job_keys[] = {
     {KEY(train.warmup, U32), .max = UINT32_MAX, .default_text = "0",
      WITH_SCHEDULE(~(SCHEDULE_LINEAR | SCHEDULE_PLATEAU)),
      .help =
-         "Units in which the rate grows linearly to what the schedule says. Unit k of n, from 0, "
+         "Units over which the rate grows linearly to the schedule's rate. Unit k of n, from 0, "
          "has (k + 1) / (n + 1) of it. `cosine` and `cosine_restarts` begin after the warm-up"},
     {KEY(train.plateau_patience, U32), .max = UINT32_MAX, .default_text = "10",
      WITH_SCHEDULE(SCHEDULE_PLATEAU),
-     .help = "Evaluations without a better one before the rate is lowered"},
+     .help = "Evaluations without improvement before the rate is lowered"},
     {KEY(train.plateau_factor, DOUBLE), .number_max = BELOW_ONE, .default_text = "0.1",
      WITH_SCHEDULE(SCHEDULE_PLATEAU), .help = "Factor by which the rate is multiplied, below 1"},
     {KEY(train.plateau_threshold, DOUBLE), .number_max = 1, .default_text = "0.0001",
@@ -457,20 +459,19 @@ const struct kelp_job_key kelp__job_keys[] = {
              "`plateau` schedule use it. `val/NAME`: a sum of model.sums"},
     {KEY(train.precision, CHOICE), .choices = product_precisions, .later = true,
      .default_text = "float32",
-     .help = "What matrix products and convolutions on a GPU read their operands as: `tf32` has 11 "
-             "significant bits, `bfloat16` 8; tensor cores are several times faster with them. "
-             "Sums, all other operators, weights and gradients stay `float32`. The CPU computes "
-             "`float32` alone"},
+     .help = "Type to which matrix products and convolutions on a GPU round their operands: `tf32` "
+             "has 11 significant bits, `bfloat16` 8; tensor cores are several times faster with "
+             "them. Sums, all other operators, weights and gradients stay `float32`. The CPU "
+             "computes only `float32`"},
     {KEY(train.patience, U32), .max = UINT32_MAX, .default_text = "0",
-     .help = "Stop training after N evaluations without a better one. 0: never"},
+     .help = "Stop training after N evaluations without improvement. 0: never"},
     {KEY(train.min_delta, DOUBLE), .number_max = 1e30, .default_text = "0",
-     .help = "For train.patience, better means better by more than this"},
+     .help = "For train.patience, an improvement is a change for the better by more than this"},
 
     {KEY(cluster.workers, RANGE), WITHIN(1, 1024), .change = KELP_JOB_CHANGES,
      .default_text = "2:2",
-     .help =
-         "`MIN:MAX` worker processes, or `N`. The job starts once MIN are there. With MIN below "
-         "MAX, training rests while fewer are. It changes no result"},
+     .help = "`MIN:MAX` worker processes, or `N`. Training starts once MIN have joined. With MIN "
+             "below MAX, it waits while there are fewer than MIN. It changes no result"},
     {KEY(cluster.shards, U32), WITHIN(1, 1024), .change = KELP_JOB_CHANGES, .default_text = "1",
      .help = "Parameter-server processes. It changes no result"},
     {KEY(cluster.max_shards, U32), WITHIN(1, 1024), .default_text = "4",
@@ -486,17 +487,16 @@ const struct kelp_job_key kelp__job_keys[] = {
              "workers of a job need GPUs of one kind. Shards compute on the CPU"},
     {KEY(cluster.streams, U32), WITHIN(0, 8), .change = KELP_JOB_CHANGES, .later = true,
      .default_text = "0",
-     .help =
-         "With `device: cuda`, lanes that a worker computes beside each other, each on a stream "
-         "of its GPU and in memory of its own. 0: 2 where they take little memory, as those of "
-         "models too small for a GPU do, else 1. It changes no result"},
+     .help = "With `device: cuda`, lanes that a worker computes at the same time, each on its own "
+             "stream of the GPU and in its own memory. 0: 2 if lanes take little memory, as with "
+             "models too small to fill a GPU, otherwise 1. It changes no result"},
     {KEY(cluster.compute, CHOICE), .choices = computes, .later = true, .default_text = "native",
-     .help = "`native`: as fast as the processor can, and another kind of processor may give "
-             "other bits. `portable`: the same bits on every processor with AVX2 and FMA "
+     .help = "`native`: as fast as the processor can; another kind of processor may give different "
+             "bits. `portable`: the same bits on every processor with AVX2 and FMA "
              "(x86-64-v3) and the same OpenBLAS, whatever the environment says"},
     {KEY(cluster.cudnn, CHOICE), .choices = cudnns, .later = true, .default_text = "auto",
-     .help = "Whether cuDNN 9 computes convolutions on a GPU, by its deterministic algorithms "
-             "alone. `auto`: on machines that have it; workers of a job must agree. `always`: a "
+     .help = "Whether cuDNN 9 computes convolutions on a GPU, with its deterministic algorithms "
+             "only. `auto`: on machines that have it; workers of a job must agree. `always`: a "
              "worker without it is an error. `never`: Kelp's own kernels, so that machines with "
              "and without it share a job"},
     {KEY(cluster.mixed, BOOL), .default_text = "false",
@@ -514,16 +514,17 @@ const struct kelp_job_key kelp__job_keys[] = {
     {KEY(transport.kind, CHOICE), .choices = transports, .change = KELP_JOB_CHANGES, .later = true,
      .default_text = "auto",
      .help = "How workers, shards and their backups exchange gradients and weights. `shm`: "
-             "through shared memory, for which all of them must be on one host; a process that "
-             "finds that they are not ends the job. `auto`: so where they are, and by gRPC "
-             "otherwise. It changes no result"},
+             "through shared memory, for which all of them must be on one host; otherwise the job "
+             "ends. `auto`: through shared memory if both are on one host, otherwise by gRPC. It "
+             "changes no result"},
     {KEY(transport.precision, CHOICE), .choices = precisions, .later = true,
      .default_text = "float32",
-     .help =
-         "What gradients travel as. `bfloat16`: in half the bytes, with 8 significant bits. The "
-         "gradient of each lane and each sum of two is rounded, wherever it is computed, so "
-         "the result does not depend on the cluster; it is another one than with `float32`. "
-         "Running statistics of batch norm travel with gradients. Weights stay `float32`"},
+     .help = "Type in which gradients are sent. `bfloat16`: half the bytes, with 8 significant "
+             "bits. The "
+             "gradient of each lane and each sum of two is rounded, wherever it is computed, so "
+             "the result does not depend on the cluster; but it differs from the result with "
+             "`float32`. Running statistics of batch norm are sent with gradients. Weights stay "
+             "`float32`"},
     {KEY_AT("transport.piece", transport.piece_bytes, SIZE), WITHIN(4096, 64 << 20),
      .change = KELP_JOB_CHANGES, .default_text = "4MiB",
      .help = "The most tensor bytes in one message"},
@@ -531,7 +532,7 @@ const struct kelp_job_key kelp__job_keys[] = {
      .later = true, .default_text = "1",
      .help = "Connections between a worker and a shard, which share the shard's partitions. With "
              "more than one, each has a thread at the worker, and the shard serves with as many "
-             "threads: for networks that one core does not fill. It changes no result"},
+             "threads: for networks that one core cannot saturate. It changes no result"},
     {KEY_AT("transport.connect_timeout", transport.connect_timeout_ms, DURATION),
      WITHIN(100, 600000), .change = KELP_JOB_CHANGES, .default_text = "5s",
      .help = "How long to wait for the first answer of a peer"},
@@ -551,8 +552,8 @@ const struct kelp_job_key kelp__job_keys[] = {
      .help = "Time in which failure.max_failures count. 0s: the whole run"},
     {KEY_AT("failure.restart_backoff", failure.restart_backoff_ms, DURATION), WITHIN(10, 600000),
      .change = KELP_JOB_CHANGES, .default_text = "500ms",
-     .help = "Pause before a child that keeps dying is started again, doubled each time. The first "
-             "restart is at once"},
+     .help = "Pause before a child that keeps dying is restarted, doubled each time. The first "
+             "restart is immediate"},
     {KEY_AT("failure.storage_wait", failure.storage_wait_ms, DURATION), .max = 604800000,
      .change = KELP_JOB_CHANGES, .default_text = "0s",
      .help = "How long a restore waits for storage that is not there yet before the job fails. 0s: "
@@ -560,25 +561,23 @@ const struct kelp_job_key kelp__job_keys[] = {
     {KEY(failure.on_nan, CHOICE), .choices = nan_policies, .change = KELP_JOB_CHANGES,
      .default_text = "stop",
      .help = "What to do with a gradient that is not finite. `stop`: the job fails. `skip`: the "
-             "step is left out. It counts, and the weights stay as they are. The job fails all "
-             "the same when at an epoch's end more of its steps were left out than made"},
+             "step is skipped. It counts, and the weights stay as they are. But the job fails if, "
+             "at the end of an epoch, more of its steps were skipped than applied"},
     {KEY(failure.on_conflict, CHOICE), .later = true, .choices = conflict_policies,
      .change = KELP_JOB_CHANGES, .default_text = "stop",
-     .help =
-         "What to do when two workers push different results for the same lanes, which honest "
-         "ones never do. `stop`: the job fails and names both. `first`: what came first counts, "
-         "with a warning. Nothing is compared with cluster.mixed"},
+     .help = "What to do when two workers push different results for the same lanes, which correct "
+             "workers never do. `stop`: the job fails and names both. `first`: the first result "
+             "counts, with a warning. With cluster.mixed nothing is compared"},
 
     {KEY(checkpoint.digest_steps, U32), .max = UINT32_MAX, .default_text = "0",
      .help = "Record the model's digest every N steps. 0: only at the ends of epochs"},
     {KEY(checkpoint.steps, U32), .max = UINT32_MAX, .change = KELP_JOB_CHANGES, .default_text = "0",
-     .help = "Write a checkpoint at steps that are a multiple of this. While one is being written, "
-             "the next multiple after it. 0: not by steps"},
+     .help = "Write a checkpoint at steps that are a multiple of this. While a checkpoint is being "
+             "written, the next one waits for the next multiple. 0: not by steps"},
     {KEY_AT("checkpoint.interval", checkpoint.interval_ms, DURATION), .max = 604800000,
      .change = KELP_JOB_CHANGES, .default_text = "1m",
-     .help = "Write a checkpoint this long after the one before, the first one after at most 10s. "
-             "So much of the training at most is computed again when a shard is lost. 0s: not by "
-             "time"},
+     .help = "Write a checkpoint this long after the previous one, the first one after at most "
+             "10s. At most this much training is recomputed when a shard is lost. 0s: not by time"},
     {KEY(checkpoint.epochs, U32), .max = 1000000, .change = KELP_JOB_CHANGES, .default_text = "0",
      .help = "Write a checkpoint at the end of every N epochs. 0: not by epochs"},
     {KEY(checkpoint.at_end, BOOL), .change = KELP_JOB_CHANGES, .default_text = "true",
@@ -588,13 +587,14 @@ const struct kelp_job_key kelp__job_keys[] = {
      .help = "How many of the newest checkpoints are kept"},
     {KEY(checkpoint.keep_best, U32), .max = KELP_CHECKPOINT_KEEP_MAX, .change = KELP_JOB_CHANGES,
      .default_text = "0",
-     .help = "How many of the best checkpoints by checkpoint.metric are kept besides the newest. "
+     .help = "How many of the best checkpoints by checkpoint.metric are kept in addition to the "
+             "newest. "
              "Only steps that were evaluated count"},
     {KEY(checkpoint.metric, CHOICE), .choices = checkpoint_metrics,
      .sum_offset = offsetof(struct kelp_job, checkpoint.metric_sum), .change = KELP_JOB_CHANGES,
      .default_text = "val/mse",
-     .help = "Metric that checkpoint.keep_best uses. `val/NAME`: a sum of model.sums. Where "
-             "model.kind is `program` the default is `val/loss`"},
+     .help = "Metric that checkpoint.keep_best uses. `val/NAME`: a sum of model.sums. If "
+             "model.kind is `program`, the default is `val/loss`"},
     {KEY(checkpoint.order, CHOICE), .choices = checkpoint_orders, .change = KELP_JOB_CHANGES,
      .default_text = "min",
      .help = "Whether a smaller (`min`) or a larger (`max`) value is better"},
