@@ -110,7 +110,7 @@ def check_correct(sums: Mapping[str, float], samples: int) -> None:
     # What was computed as mean * samples is not quite whole.
     if not -_ROUNDED <= count <= most + _ROUNDED or abs(count - round(count)) > _ROUNDED:
         raise ValueError(
-            f"submit(): correct is {count:.6g}; it must be the number of right ones among {most:.0f}, a whole "
+            f"submit(): correct is {count:.6g}; it must be how many of the {most:.0f} are right, a whole "
             "number: (out.argmax(1) == y).sum(), not the mean"
         )
 

@@ -40,7 +40,8 @@ struct kelp_suite_case {
 };
 
 struct kelp_suite_options {
-    bool no_fork; /* tests share the program's memory, since later ones compare results of earlier ones */
+    bool no_fork;   /* tests share the program's memory, since later ones compare results of earlier
+                       ones */
     bool fork_each; /* fork always, because a test changes state that the next one starts with */
     /* Runs before the tests: prepares, or ends the program with kelp_suite_skip(). */
     void (*before)(void);

@@ -210,7 +210,7 @@ class Predict(Joined):
 
     def test_mistakes(self):
         for predictions_of, words in (
-            (lambda out: None, "kelp predict wants predictions="),
+            (lambda out: None, "kelp predict needs predictions="),
             (lambda out: out[:2], r"predictions has shape \(2, 2\); it begins with the batch's 3 samples"),
             (lambda out: out.sum(), r"predictions has shape \(\)"),
         ):
@@ -301,7 +301,7 @@ class Mistakes(Joined):
 
         self.refuses(r"submit\(\) was called twice for one batch", twice, RuntimeError)
         self.refuses("a batch was not submitted", lambda batch, model: None, RuntimeError)
-        self.refuses("loss is a float; it is a tensor", lambda batch, model: batch.submit(0.5), TypeError)
+        self.refuses("loss is a float; it must be a tensor", lambda batch, model: batch.submit(0.5), TypeError)
         self.refuses(
             r"loss has shape \(10, 2\).*loss.mean\(\)",
             lambda batch, model: batch.submit((model(batch.data[0]) - batch.data[1]).square()),
@@ -420,7 +420,7 @@ class Mistakes(Joined):
 
     def test_correct(self):
         for value, words in (
-            (0.5, "correct is 0.5; it is how many of the 10 are right, a whole number"),
+            (0.5, "correct is 0.5; it must be how many of the 10 are right"),
             (11, "correct is 11; .* of the 10"),
             (float("nan"), "correct is nan"),
             (-1, "correct is -1"),
@@ -596,7 +596,7 @@ class Numpy(Joined):
             loop()
         with self.assertRaisesRegex(TypeError, "loss is missing"):
             loop({"loss": None})
-        with self.assertRaisesRegex(ValueError, "there is no sum 'right'; there are squared"):
+        with self.assertRaisesRegex(ValueError, "there is no sum 'right'; the sums are squared"):
             loop({"right": 1})
         with self.assertRaisesRegex(ValueError, "'w' begins with given values, but the job has no model.init"):
             self.worker(Core(model__init="")).tensor("w", np.zeros(3, np.float32))

@@ -141,7 +141,7 @@ static const struct {
      "step: unknown key"},
     {"faults:\n  - {kind: drain, target: etcd, step: 1}\n",
      "a worker, shard, primary or backup can"},
-    {"faults:\n  - {kind: drain, target: shard, step: 1, for: 1s}\n", "for: drain takes as long"},
+    {"faults:\n  - {kind: drain, target: shard, step: 1, for: 1s}\n", "for: drain has no duration"},
     {"faults:\n  - {kind: scale, target: shard, step: 1}\n", "scale: needs a size"},
     {"faults:\n  - {kind: scale, target: shard-1, to: 2, step: 1}\n", "scale: needs a target"},
     {"faults:\n  - {kind: scale, target: leader, to: 2, step: 1}\n", "scale: needs a target"},
