@@ -14,10 +14,10 @@
 
 #define BETWEEN 20 /* steps between two records: nobody outside sees more than these */
 
-#define EPOCHS       40
-#define EPOCHS_LONG  46
-#define EPOCHS_TEXT  "40"
-#define LONGER       "train.epochs=46"
+#define EPOCHS       28
+#define EPOCHS_LONG  32
+#define EPOCHS_TEXT  "28"
+#define LONGER       "train.epochs=32"
 #define STEPS(count) (67.0 * (count)) /* of epochs */
 
 static const char job_text[] = "name: resume\nseed: 11\n"
@@ -232,19 +232,19 @@ KELP_TEST(more_epochs)
     kelp_run_finish(&run, 0);
     as_if_quiet(0);
     kelp_run_resume(&run, NULL, 0); /* nothing to do */
-    ck_assert(said("done after 2680 steps"));
+    ck_assert(said("done after 1876 steps"));
     kelp_run_resume(&run, (const char *[]){"--set", LONGER, NULL}, 0);
     as_if_quiet(1);
     ck_assert_double_le(result_number("steps_recomputed"), 0);
     kelp_run_resume(&run, NULL, 0);
-    ck_assert(said("done after 3082 steps"));
+    ck_assert(said("done after 2144 steps"));
 }
 
 /* The same of a run that was killed on its way: also while it became the longer one. */
 KELP_TEST(more_epochs_after_kill)
 {
     start(NULL);
-    kelp_run_await_step(&run, 1000);
+    kelp_run_await_step(&run, 600);
     kill_everything();
     kelp_run_start(&run, "--resume", (const char *[]){"--set", LONGER, NULL});
     kelp_run_await_step(&run, STEPS(EPOCHS) + 100);
