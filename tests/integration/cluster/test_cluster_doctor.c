@@ -366,7 +366,7 @@ KELP_TEST(another_version)
     examine(1);
     ck_found("processes", "OK", "shard other at 127.0.0.1:");
     ck_found("versions", "PROBLEM", "other is of 9.9.9 (fffffff), and this command of ");
-    ck_found("versions", "PROBLEM", "other is of build x, and third of build y");
+    ck_found("versions", "PROBLEM", "other is of build x, but third is of build y");
     kelp_test_rpc_end(&process);
 }
 
