@@ -211,7 +211,7 @@ class Predict(Joined):
     def test_mistakes(self):
         for predictions_of, words in (
             (lambda out: None, "kelp predict needs predictions="),
-            (lambda out: out[:2], r"predictions has shape \(2, 2\); it begins with the batch's 3 samples"),
+            (lambda out: out[:2], r"predictions has shape \(2, 2\); its first dimension must be the batch's 3 samples"),
             (lambda out: out.sum(), r"predictions has shape \(\)"),
         ):
             with self.assertRaisesRegex(ValueError, words):
@@ -315,7 +315,7 @@ class Mistakes(Joined):
             lambda batch, model: batch.submit(self.loss(batch, model), sum_of=batch.data[0]),
         )
         self.refuses(
-            "there is no sum 'hit'; there are hits, squared,.* that Worker.. is given by sums=",
+            "there is no sum 'hit'; the sums are hits, squared,.* those given to Worker.sums=",
             lambda batch, model: batch.submit(self.loss(batch, model), hit=1),
             core=Core(model__sums="[hits=min]"),
         )
