@@ -18,6 +18,16 @@ static const char *name_of(const struct kelp_spool *spool)
     return spool->path ? spool->path : IN_MEMORY;
 }
 
+static kelp_status write_error(const struct kelp_spool *spool, struct kelp_error *reterr)
+{
+    if (!spool->folder) {
+        return kelp_files_error(errno, "write", IN_MEMORY, reterr);
+    }
+    return kelp_fail(reterr, errno == ENOSPC || errno == EDQUOT ? KELP_ERR_NO_SPACE : KELP_ERR_IO,
+                     "cannot write prepared data in '%s': %s; data.cache names another folder",
+                     spool->folder, strerror(errno));
+}
+
 /* A name that mkostemp() completes; NULL: out of memory. */
 static char *name_in(const char *folder, struct kelp_error *reterr)
 {
@@ -73,7 +83,9 @@ kelp_status kelp_spool_open(struct kelp_spool *spool, const char *folder, bool n
     *spool = (struct kelp_spool){0};
     int fd = -1;
     if (folder) {
-        kelp_status status = make_file(spool, folder, named, &fd, reterr);
+        spool->folder = strdup(folder);
+        kelp_status status = spool->folder ? make_file(spool, folder, named, &fd, reterr)
+                                           : kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
         if (status != KELP_OK) {
             return status;
         }
@@ -96,7 +108,7 @@ kelp_status kelp_spool_write(struct kelp_spool *spool, const void *bytes, size_t
 {
     assert(spool->out && !spool->bytes);
     if (count > 0 && fwrite(bytes, 1, count, spool->out) != count) {
-        return kelp_files_error(errno, "write", name_of(spool), reterr);
+        return write_error(spool, reterr);
     }
     spool->count += count;
     return KELP_OK;
@@ -119,7 +131,7 @@ kelp_status kelp_spool_map(struct kelp_spool *spool, struct kelp_error *reterr)
 {
     assert(spool->out && !spool->bytes);
     if (fflush(spool->out) != 0) {
-        return kelp_files_error(errno, "write", name_of(spool), reterr);
+        return write_error(spool, reterr);
     }
     return map_file(spool, fileno(spool->out), reterr);
 }
@@ -192,5 +204,6 @@ void kelp_spool_fini(struct kelp_spool *spool)
         (void)unlink(spool->path); /* a file that stays is only untidy */
         free(spool->path);
     }
+    free(spool->folder);
     *spool = (struct kelp_spool){0};
 }

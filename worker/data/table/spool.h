@@ -12,9 +12,10 @@
 #include "common/base/status.h"
 
 struct kelp_spool {
-    FILE *out;   /* NULL of one that was opened again */
-    char *path;  /* of its temporary name in the folder; NULL: it has none */
-    void *bytes; /* set once it is mapped */
+    FILE *out;    /* NULL of one that was opened again */
+    char *folder; /* where it lies, for people; NULL: in memory, or opened again */
+    char *path;   /* of its temporary name in the folder; NULL: it has none */
+    void *bytes;  /* set once it is mapped */
     size_t count;
 };
 
