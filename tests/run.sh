@@ -123,7 +123,7 @@ count_results() {
 long_under_sanitizers='^(mistakes|readme|chaos_hosts)$'
 long_under_sanitizers+='|^test_(etcd(_cluster|_election|_faults|_server|_watch)?|rpc(_faults)?'
 long_under_sanitizers+='|resume|recovery|power_loss|cover_workers|survival|chaos|cli_(cluster|ends)'
-long_under_sanitizers+='|same_bits(_bfloat16|_fake|_models|_portable|_streams)?'
+long_under_sanitizers+='|same_bits(_bfloat16|_fake|_models|_portable|_streams|_transports)?'
 long_under_sanitizers+='|cluster_doctor|node|no_shared_folder|rescale|update_bits'
 long_under_sanitizers+='|resume_killed|moved_run|run_control|model_card_kinds|init)$'
 
