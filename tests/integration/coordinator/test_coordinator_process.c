@@ -141,7 +141,7 @@ KELP_LOOP_TEST(strangers_are_refused, 0, 4)
     char *plan = peers_plan(2);
     const char *expected[] = {"data fingerprint", "belongs to job other",
                               "another text of job demo",
-                              "worker-2 is of version 0.0.9, and coordinator-0 of version "};
+                              "worker-2 has version 0.0.9, but coordinator-0 has version "};
     if (_i == 0) {
         demo.workers[2].plan = plan;
     } else if (_i == 1) {
@@ -384,7 +384,7 @@ KELP_LOOP_TEST(strange_shard_is_refused, 0, 2)
         demo_status_when(shard_is_missing, "the missing shard to be told");
     ck_assert(peers_logged(&demo.peers, 0,
                            _i == 0 ? "shard-1 belongs to job other"
-                                   : "shard-1 is of version 0.0.9, and coordinator-0 of "));
+                                   : "shard-1 has version 0.0.9, but coordinator-0 has "));
     kelp__v1__status_reply__free_unpacked(reply, NULL);
     ck_assert_uint_eq(demo.shards[1].generation, 0);
 }

@@ -69,23 +69,23 @@ static const struct {
     const char *text;
     const char *version; /* NULL: none, as of a client that is not Kelp's */
 } hellos[] = {
-    {"Exchange", "other", false, 1, false, KELP_ERR_MISMATCH, "worker-1 belongs to job other, and ",
+    {"Exchange", "other", false, 1, false, KELP_ERR_MISMATCH, "worker-1 belongs to job other, but ",
      NULL},
     {"Exchange", "shards", true, 1, false, KELP_ERR_MISMATCH, "has another text of job shards",
      NULL},
-    {"Exchange", "shards", false, 9, false, KELP_ERR_MISMATCH, "worker-1 speaks protocol 9, and ",
+    {"Exchange", "shards", false, 9, false, KELP_ERR_MISMATCH, "worker-1 speaks protocol 9, but ",
      NULL},
     {"Exchange", "shards", false, 1, true, KELP_ERR_FORMAT, "must carry a hello", NULL},
-    {"Exchange", "shards", false, 1, false, KELP_ERR_MISMATCH, "worker-1 is of version 0.0.9, and ",
+    {"Exchange", "shards", false, 1, false, KELP_ERR_MISMATCH, "worker-1 has version 0.0.9, but ",
      "0.0.9"},
-    {"Control", "other", false, 1, false, KELP_ERR_MISMATCH, "worker-1 belongs to job other, and ",
+    {"Control", "other", false, 1, false, KELP_ERR_MISMATCH, "worker-1 belongs to job other, but ",
      NULL},
     {"Control", "shards", true, 1, false, KELP_ERR_MISMATCH, "has another text of job shards",
      NULL},
-    {"Control", "shards", false, 9, false, KELP_ERR_MISMATCH, "worker-1 speaks protocol 9, and ",
+    {"Control", "shards", false, 9, false, KELP_ERR_MISMATCH, "worker-1 speaks protocol 9, but ",
      NULL},
     {"Control", "shards", false, 1, true, KELP_ERR_FORMAT, "must carry a hello", NULL},
-    {"Control", "shards", false, 1, false, KELP_ERR_MISMATCH, "worker-1 is of version 0.0.9, and ",
+    {"Control", "shards", false, 1, false, KELP_ERR_MISMATCH, "worker-1 has version 0.0.9, but ",
      "0.0.9"},
 };
 
