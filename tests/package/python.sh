@@ -164,7 +164,7 @@ differs 'worker-.: models_torch.py.*the script left its loop at step 2, before t
 differs 'worker-.: .*samples.*random_split\(\)' 'length' 2
 differs 'worker-.: .*what the program computes before the first step.*another loss, module, data' 'loss' 2
 differs 'worker-.: .*threads 2' 'threads' 2
-fails 'ValueError: submit\(\): kelp predict wants predictions=' env TEST_PREDICTS_NOT=1 kelp predict mixed-2 \
+fails 'ValueError: submit\(\): kelp predict needs predictions=' env TEST_PREDICTS_NOT=1 kelp predict mixed-2 \
     --part val --out none.npy --run failed --workers 1
 [ ! -e none.npy ] || fail 'there are predictions of a script that gives none'
 fails 'models_torch.py:[0-9]+: ValueError: .*sparse gradients' kelp run --run failed "$torch" refused

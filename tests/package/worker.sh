@@ -190,7 +190,7 @@ refused 2 'no_interpreter' kelp train jobs/program.yaml --set model.program=no_i
 printf '#!/bin/sh\necho a library is missing\nexit 127\n' >no_library && chmod +x no_library
 refused 2 ': a library is missing; see' kelp train jobs/program.yaml --set model.program=no_library
 printf 'print("hello")\n' >idle.py
-refused 2 'took no part; its last line: hello' kelp train jobs/script.yaml --set model.python=idle.py
+refused 2 'ended without joining the job; its last line: hello' kelp train jobs/script.yaml --set model.python=idle.py
 refused 2 '--fault is for kelp-worker, and the job has a program' \
     kelp train jobs/program.yaml --fault worker-1:kill@step=5
 refused 2 "Kelp's own models only" kelp verify program --replay

@@ -81,7 +81,7 @@ q numpy ends-silent 2 1 trouble_numpy.py: exited with status 1 $before
 q numpy told-to-end 130 1 stopped while .*trouble_numpy.py started; no run was begun
 q numpy stubborn 130 1 stopped while .*trouble_numpy.py started; no run was begun
 q numpy trains 130 1 paused at step [0-9]+; continue with kelp train --resume
-q numpy mean 2 1 $in_numpy:[0-9]+: ValueError: submit\(\): correct is 0.3; it is how many
+q numpy mean 2 1 $in_numpy:[0-9]+: ValueError: submit\(\): correct is 0.3; it must be how many
 q numpy second 2 1 $in_numpy:[0-9]+: RuntimeError: a second Worker in one script: .*; training is done
 - numpy after 2 1 $in_numpy:[0-9]+: LookupError: there is nothing after the loop; training is done
 - numpy exits-after 2 1 worker-.: exited with status 3; training is done
