@@ -88,7 +88,7 @@ static struct kelp_run_checkpoint describe(const char *parent, const char *name)
     int length = 0;
     /* NOLINTNEXTLINE(cert-err34-c): the count is checked */
     if (sscanf(name, "step-%ld.g%u%n", &found.step, &found.generation, &length) != 2 ||
-        name[length] != '\0') {
+        (name[length] != '\0' && name[length] != '-')) {
         found.step = -1;
     }
     (void)snprintf(found.name, sizeof(found.name), "%.*s", (int)sizeof(found.name) - 1, name);

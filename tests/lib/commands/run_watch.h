@@ -26,7 +26,7 @@ void kelp_run_expect_same(const char *ours, const char *quiet);
 struct kelp_run_checkpoint {
     long step;
     unsigned generation;
-    char name[64]; /* step-<step>.g<generation> */
+    char name[64]; /* step-<step>.g<generation>, and -<number> of an order in place of another */
     char path[400];
 };
 
