@@ -13,6 +13,7 @@
 
 #include "tests/lib/commands/json_fields.h"
 #include "tests/lib/commands/run_doctor.h"
+#include "tests/lib/commands/run_watch.h"
 #include "tests/lib/etcd/etcd_fixture.h"
 #include "tests/lib/suite.h"
 
@@ -139,24 +140,14 @@ static void kill_host(size_t host)
 static double step_now(void)
 {
     double newest = 0;
-    char pattern[PATH_BYTES], line[256];
+    char pattern[PATH_BYTES];
     glob_t found = {0};
 
     (void)snprintf(pattern, sizeof(pattern), "%s/?/own/digests.jsonl", folder.path);
     (void)!glob(pattern, 0, NULL, &found);
     for (size_t i = 0; i < found.gl_pathc; i++) {
-        FILE *file = fopen(found.gl_pathv[i], "r");
-        while (file && fgets(line, sizeof(line), file)) {
-            cJSON *object = cJSON_Parse(line);
-            const cJSON *step = cJSON_GetObjectItemCaseSensitive(object, "step");
-            if (cJSON_IsNumber(step) && step->valuedouble > newest) {
-                newest = step->valuedouble;
-            }
-            cJSON_Delete(object);
-        }
-        if (file) {
-            (void)fclose(file);
-        }
+        const double step = kelp_run_step_in(found.gl_pathv[i]);
+        newest = step > newest ? step : newest;
     }
     globfree(&found);
     return newest;

@@ -14,6 +14,7 @@
 
 #include "tests/lib/commands/json_fields.h"
 #include "tests/lib/commands/run_command.h"
+#include "tests/lib/commands/run_watch.h"
 #include "tests/lib/etcd/etcd_fixture.h"
 #include "tests/lib/etcd/tcp_double.h"
 #include "tests/lib/http_raw.h"
@@ -125,21 +126,9 @@ static void ends(size_t host, int exit_code)
 
 static double step_now(void)
 {
-    double step = 0;
-    char path[300], line[256];
-
+    char path[300];
     (void)snprintf(path, sizeof(path), "%s/run/digests.jsonl", folder.path);
-    FILE *file = fopen(path, "r");
-    while (file && fgets(line, sizeof(line), file)) {
-        cJSON *object = cJSON_Parse(line);
-        const cJSON *value = cJSON_GetObjectItemCaseSensitive(object, "step");
-        step = cJSON_IsNumber(value) ? value->valuedouble : step;
-        cJSON_Delete(object);
-    }
-    if (file) {
-        (void)fclose(file);
-    }
-    return step;
+    return kelp_run_step_in(path);
 }
 
 static void await_step(double step)

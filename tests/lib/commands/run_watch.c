@@ -13,13 +13,11 @@
 /* ---- steps ------------------------------------------------------------------------------------
  */
 
-double kelp_run_step(const struct kelp_run *run)
+double kelp_run_step_in(const char *digests)
 {
-    char path[400];
     char line[512];
     double step = 0;
-    (void)snprintf(path, sizeof(path), "%s/digests.jsonl", run->run_folder);
-    FILE *file = fopen(path, "r");
+    FILE *file = fopen(digests, "r");
     while (file && fgets(line, sizeof(line), file)) {
         cJSON *object = cJSON_Parse(line);
         const cJSON *value = cJSON_GetObjectItemCaseSensitive(object, "step");
@@ -30,6 +28,13 @@ double kelp_run_step(const struct kelp_run *run)
         (void)fclose(file);
     }
     return step;
+}
+
+double kelp_run_step(const struct kelp_run *run)
+{
+    char path[400];
+    (void)snprintf(path, sizeof(path), "%s/digests.jsonl", run->run_folder);
+    return kelp_run_step_in(path);
 }
 
 void kelp_run_await_step(const struct kelp_run *run, double step)

@@ -9,6 +9,8 @@
 
 /* The newest step in digests.jsonl (checkpoint.digest_steps says how many there are); 0: none. */
 double kelp_run_step(const struct kelp_run *run);
+/* The same of a digests.jsonl; 0 when it is not there. */
+double kelp_run_step_in(const char *digests);
 void kelp_run_await_step(const struct kelp_run *run, double step);
 /* Wait for so many more. */
 void kelp_run_go_on(const struct kelp_run *run, double steps);
