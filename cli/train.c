@@ -113,8 +113,7 @@ static const struct kelp_program run_program = {
 struct train {
     const struct kelp_options *given;
     const struct kelp_program *program;
-    struct kelp_script
-        script; /* kelp run: the script that describes the job; otherwise its folder is "" */
+    struct kelp_script script; /* kelp run: describes the job; otherwise its folder is "" */
     uint64_t start_ms;
     struct kelp_gpus gpus;
     struct kelp_trials trials;

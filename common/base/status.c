@@ -56,7 +56,7 @@ bool kelp_status_known(int status)
     return status == KELP_OK || strcmp(kelp_status_name(status), "UNKNOWN") != 0;
 }
 
-/* Of a terminal, of lines, or nothing that stands for a character. */
+/* Controls a terminal, separates lines, or is no character at all. */
 static bool is_control(uint32_t point)
 {
     return point < 0x20 || (point >= 0x7f && point < 0xa0) || point == 0x2028 || point == 0x2029 ||
