@@ -97,6 +97,9 @@ static void retry(struct etcd_call *call, const char *what)
     int64_t backoff_ms = ETCD_BACKOFF_MIN_MS;
 
     kelp__etcd_endpoint_failed(etcd, call->endpoint);
+    if (!call->cut_short || call->error.text[0] == '\0') {
+        fail(call, KELP_ERR_UNREACHABLE, what);
+    }
     if (call->attempts < etcd->endpoint_count) {
         backoff_ms = 1; /* another endpoint: no reason to wait for it */
     } else {
@@ -107,7 +110,6 @@ static void retry(struct etcd_call *call, const char *what)
         backoff_ms = backoff_ms > ETCD_BACKOFF_MAX_MS ? ETCD_BACKOFF_MAX_MS : backoff_ms;
     }
     if (kelp__etcd_now_ms() + backoff_ms >= call->deadline_ms) {
-        fail(call, KELP_ERR_UNREACHABLE, what);
         finish(call);
         return;
     }
@@ -213,6 +215,8 @@ static void attempt_ended(struct etcd_transfer *transfer, CURLcode code)
     (void)curl_easy_getinfo(transfer->curl, CURLINFO_RESPONSE_CODE, &http_status);
     (void)curl_easy_getinfo(transfer->curl, CURLINFO_REQUEST_SIZE, &sent_bytes);
     call->date_s = answered_at(transfer->curl);
+    call->cut_short = code == CURLE_OPERATION_TIMEDOUT &&
+                      kelp__etcd_now_ms() - call->attempt_began_ms < ETCD_CONNECT_MS;
     kelp__etcd_transfer_end(call->etcd, transfer);
     if (call->answer_over) {
         fail(call, KELP_ERR_LIMIT, "the answer is over 16 MiB, or memory is full");
@@ -258,6 +262,7 @@ static kelp_status attempt_start(struct etcd_call *call, int64_t left_ms)
     if (call->attempt_ms != 0 && left_ms > (int64_t)call->attempt_ms) {
         left_ms = call->attempt_ms;
     }
+    call->attempt_began_ms = kelp__etcd_now_ms();
     call->trouble[0] = '\0';
     (void)curl_easy_setopt(transfer->curl, CURLOPT_ERRORBUFFER, call->trouble);
     (void)curl_easy_setopt(transfer->curl, CURLOPT_TIMEOUT_MS, (long)left_ms);
@@ -285,7 +290,9 @@ static void attempt(struct etcd_call *call)
     kelp__etcd_buffer_fini(&call->answer);
     call->answer.max = ETCD_ANSWER_MAX;
     if (left_ms <= 0) {
-        fail(call, KELP_ERR_UNREACHABLE, "the deadline has passed");
+        if (call->error.text[0] == '\0') {
+            fail(call, KELP_ERR_UNREACHABLE, "the deadline has passed");
+        }
         finish(call);
         return;
     }

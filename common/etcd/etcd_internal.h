@@ -175,6 +175,7 @@ struct etcd_call {
     void *user;
 
     kelp_status status; /* KELP_OK: answer holds the body of a 200 */
+    /* Between attempts, why the last one failed that the deadline did not cut short. */
     struct kelp_error error;
     struct etcd_buffer answer;
 
@@ -188,6 +189,8 @@ struct etcd_call {
     LIST_ENTRY(etcd_call) wait_link;
     struct etcd_transfer transfer;
     char trouble[CURL_ERROR_SIZE]; /* of the running attempt, in curl's words */
+    int64_t attempt_began_ms;
+    bool cut_short; /* the attempt that ended had too little time left to say anything of etcd */
     struct etcd_timer retry;
     unsigned attempts;
     size_t endpoint; /* of the running attempt */

@@ -275,6 +275,34 @@ KELP_TEST(silent_server)
     tcp_double_stop(&server);
 }
 
+enum { HANGS_UP_MS = 1200, HANGS_UP_DEADLINE_MS = 1500 };
+
+static void serve_hanging_up(struct tcp_double *server, int fd, void *user)
+{
+    char request[65536];
+    const uint64_t *start_ms = user;
+
+    while (tcp_double_read_request(server, fd, request, sizeof(request)) &&
+           kelp_clock_ms() - *start_ms >= HANGS_UP_MS) {
+    }
+}
+
+/* What failed is told by the last attempt that the deadline did not cut short. */
+KELP_TEST(cut_short)
+{
+    struct tcp_double server;
+    struct kelp_etcd_range range;
+    uint64_t start_ms = kelp_clock_ms();
+
+    tcp_double_start(&server, serve_hanging_up, &start_ms);
+    struct kelp_etcd *etcd = open_client(server.url);
+    ck_status(kelp_etcd_get(etcd, "/a", HANGS_UP_DEADLINE_MS, &range, &error),
+              KELP_ERR_UNREACHABLE);
+    ck_assert_msg(strstr(error.text, "Server returned nothing"), "%s", error.text);
+    kelp_etcd_close(etcd);
+    tcp_double_stop(&server);
+}
+
 /* ---- watches ----------------------------------------------------------------------------------
  */
 
