@@ -94,9 +94,12 @@ part cudnn 60 "$folder/tests/gpu_operators" --cudnn 1 --repeats 100 --large-repe
 part bench 210 "$folder/bench/gpu"
 if [ -x "$folder/bench/models" ]; then
     part models 120 "$folder/bench/models" --device cuda --scripts "$scripts" --python "$python"
+    part kernels 60 "$folder/bench/models" --device cuda --kernels
     for precision in tf32 bfloat16; do
         part "models-$precision" 60 "$folder/bench/models" --device cuda --precision "$precision" \
             --only mlp_wide,convnet,resnet18 --scripts "$scripts" --python "$python"
+        part "kernels-$precision" 30 "$folder/bench/models" --device cuda --precision "$precision" --kernels \
+            --only mlp_wide,convnet,resnet18
     done
 else
     say "== models: skipped: $folder has no bench/models"
