@@ -8,7 +8,7 @@
 #include "cli/verbs.h"
 #include "common/base/clock.h"
 #include "common/base/json.h"
-#include "common/program/map_option.h"
+#include "common/program/options/map_option.h"
 
 static const struct kelp_option options[] = {
     KELP_VERB_OUTPUT("lines for people, or one JSON object"),

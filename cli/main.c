@@ -3,7 +3,7 @@
 
 #include "cli/verbs.h"
 #include "common/log/log.h"
-#include "common/program/options.h"
+#include "common/program/options/options.h"
 #include "common/rpc/rpc.h"
 
 /* One-time set-up of libraries; the verbs do the rest. */

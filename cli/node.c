@@ -9,7 +9,7 @@
 
 #include "cli/cluster/run_client.h"
 #include "cli/cluster/run_own.h"
-#include "cli/launch/children.h"
+#include "cli/launch/children/children.h"
 #include "cli/launch/launcher.h"
 #include "cli/preflight/preflight.h"
 #include "cli/run/job_files.h"
@@ -20,7 +20,7 @@
 #include "common/base/process_name.h"
 #include "common/base/sha256.h"
 #include "common/base/value.h"
-#include "common/program/map_option.h"
+#include "common/program/options/map_option.h"
 #include "common/program/shm_option.h"
 
 #define METRICS_HOST_MAX 253

@@ -10,7 +10,7 @@
 
 #include "cli/checkpoint/run_plan.h"
 #include "cli/cluster/run_client.h"
-#include "cli/launch/children.h"
+#include "cli/launch/children/children.h"
 #include "cli/launch/detach.h"
 #include "cli/launch/launcher.h"
 #include "cli/plot/plot_run.h"
@@ -26,9 +26,9 @@
 #include "cli/verb/out_file.h"
 #include "cli/verbs.h"
 #include "common/base/clock.h"
+#include "common/program/options/trace_option.h"
 #include "common/program/portable.h"
 #include "common/program/run_next.h"
-#include "common/program/trace_option.h"
 #include "common/training/control.h"
 #include "common/training/manifest.h"
 

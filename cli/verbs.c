@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/program/version.h"
+#include "common/program/options/version.h"
 
 #define VERBS_MAX 32
 

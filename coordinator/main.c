@@ -13,7 +13,7 @@
 #include "common/process/signals.h"
 #include "common/program/daemon.h"
 #include "common/program/expiry_watch.h"
-#include "common/program/options.h"
+#include "common/program/options/options.h"
 #include "common/rpc/rpc.h"
 #include "common/scrape/scrape.h"
 #include "coordinator/coordinator.h"

@@ -247,8 +247,8 @@ struct kelp_batch_norm {
  * y = x / (1 - p) where the element is kept, else 0; the gradient is the same of dy. What is kept
  * follows from the seed, the step, the layer (`use`), the sample's position in its step, and the
  * element's index in the sample: philox4x32 of counter (index / 4, position, step low, step high)
- * and key (seed and use mixed, kernels/cpu/loops_dropout.c); word index % 4 at or above p 2^32
- * keeps. Fewer than 2^33 elements.
+ * and key (seed and use mixed, kernels/cpu/loops/loops_dropout.c); word index % 4 at or above p
+ * 2^32 keeps. Fewer than 2^33 elements.
  */
 struct kelp_dropout {
     const float *x;
@@ -453,7 +453,7 @@ struct kelp_optimizer_run {
 
 /*
  * The operators that a device does as loops over arrays: X(name, parameters behind the stream).
- * A line here, and a function KELP_LOOP(name) in kernels/cpu/loops_*.c, put an operator into the
+ * A line here, and a function KELP_LOOP(name) in kernels/cpu/loops/, put an operator into the
  * table of kernels/device.h and into each variant of the CPU's. fill: value everywhere; axpy:
  * y += alpha x; add, subtract: y = a + b, y = a - b, y may be a or b.
  */

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "common/base/process_name.h"
-#include "common/program/version.h"
+#include "common/program/options/version.h"
 
 #define PROTOCOL 1
 

@@ -6,7 +6,7 @@
 
 #include "common/base/json.h"
 #include "common/job/job.h"
-#include "common/program/version.h"
+#include "common/program/options/version.h"
 #include "kernels/update_answer.h"
 
 #define PREFIX_MAX (sizeof("/kelp//ps/") + KELP_JOB_NAME_MAX)

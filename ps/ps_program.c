@@ -1,9 +1,9 @@
 #include "ps/ps_program.h"
 
 #include "common/program/daemon.h"
-#include "common/program/map_option.h"
+#include "common/program/options/map_option.h"
+#include "common/program/options/trace_option.h"
 #include "common/program/shm_option.h"
-#include "common/program/trace_option.h"
 #include "ps/core/limits.h"
 
 static const struct kelp_option option_list[] = {

@@ -26,7 +26,7 @@ mapfile -t device_sources < <(find kernels tests/lib/cuda \( -name '*.cu' -o -na
 # fgets, localtime_r, common/tensors/philox.h. getenv belongs to the code that reads configuration.
 # A wait for a condition goes by kelp_clock_wait(): pthread_cond_timedwait() goes by the date.
 banned='pthread_cond_timedwait|sprintf|vsprintf|strcpy|strcat|strncpy|strtok|atoi|atol|atof|gets|localtime|rand|srand'
-may_getenv='^(common/job/job_file|common/base/environment|common/program/(options|socket_folder)'
+may_getenv='^(common/job/job_file|common/base/environment|common/program/(options/options|socket_folder)'
 may_getenv+='|cli/(main|host/(manager|gpus)|launch/detach|faultdisk/[a-z_]*)|tests/.*|bench/.*)\.[ch]$'
 mapfile -t suspects < <(grep -lE "(^|[^A-Za-z0-9_.>\"])($banned)[[:space:]]*\(" "${sources[@]}" \
     "${device_sources[@]}" || true)
@@ -61,14 +61,15 @@ done
 # rooms; sed puts them in.
 room_table() {
     sed -E -e 's,COMMON,PURE common/log common/process NETWORK,' \
-        -e 's,NETWORK,common/etcd common/rpc common/program common/scrape common/tls,' \
+        -e 's,NETWORK,common/etcd common/rpc common/program common/program/options common/scrape common/tls,' \
         -e 's,VERBS,cli/verb RUN cli/runs SETS cli/doctor cli/checkpoint CHAOS cli/infer cli/replay cli/plot,' \
         -e 's,RUN,cli/run cli/cluster,' -e 's,CHAOS,cli/chaos cli/chaos/plan cli/chaos/report cli/chaos/network,' \
-        -e 's,SETS,cli/host cli/init cli/certs cli/preflight cli/launch cli/bench,' \
+        -e 's,SETS,cli/host cli/init cli/certs cli/preflight STARTS cli/bench,' \
         -e 's,LEADER_CORE,coordinator/core coordinator/core/placement coordinator/core/checkpoints MEMBERS,' \
         -e 's,MEMBERS,coordinator/core/membership,' \
         -e 's,PS_CORE,ps/core ps/core/lanes ps/core/evidence ps/core/partition ps/core/snapshot ps/core/control,' \
-        -e 's,LAUNCH,cli/host cli/preflight cli/launch,' \
+        -e 's,LAUNCH,cli/host cli/preflight STARTS,' \
+        -e 's,STARTS,cli/launch/watch cli/launch/children cli/launch,' \
         -e 's,PURE,common/base common/tensors common/job common/training,' <<'TABLE'
 common/base:
 common/log: common/base
@@ -80,13 +81,15 @@ common/shm: common/base
 common/rpc: common/base common/log common/shm common/tls
 common/job: common/base common/tensors
 common/training: common/base common/tensors common/job
-common/program: common/base common/log common/process common/etcd common/job common/tls
-common/scrape: common/base common/log common/program common/tls
+common/program/options: common/base common/log common/job
+common/program: common/base common/log common/process common/etcd common/job common/tls common/program/options
+common/scrape: common/base common/log common/program common/program/options common/tls
 include/kelp:
-proto: common/base common/program common/rpc common/training
+proto: common/base common/program common/program/options common/rpc common/training
 kernels: common/base common/job common/training
-kernels/cpu: kernels
-kernels/cuda: kernels kernels/cpu
+kernels/cpu/loops: kernels
+kernels/cpu: kernels kernels/cpu/loops
+kernels/cuda: kernels kernels/cpu/loops
 kernels/cuda/conv2d: kernels kernels/cuda
 ps/core: PURE
 ps/core/lanes: PURE ps/core
@@ -126,17 +129,19 @@ coordinator/files: COMMON coordinator/core coordinator/term coordinator/term/out
 coordinator/streams: COMMON proto coordinator/core coordinator/term coordinator/common
 coordinator: COMMON coordinator/term coordinator/etcd coordinator/common coordinator/files coordinator/streams
 cli/faultdisk: common/base
-cli/verb: common/base common/log common/job common/program
+cli/verb: common/base common/log common/job common/program common/program/options
 cli/run: COMMON proto cli/verb
 cli/cluster: COMMON proto cli/verb cli/run
 cli/runs: COMMON proto cli/verb RUN
 cli/checkpoint: COMMON kernels proto ps/storage coordinator/etcd cli/verb RUN
 cli/doctor: COMMON kernels proto cli/verb RUN
-cli/certs: common/base common/etcd common/program common/tls cli/verb
+cli/certs: common/base common/etcd common/program common/program/options common/tls cli/verb
 cli/init: common/base common/job worker/data worker/data/text
 cli/preflight: COMMON worker/data worker/data/table worker/model cli/verb RUN
 cli/host: common/base common/etcd
-cli/launch: COMMON proto cli/verb RUN cli/host cli/checkpoint cli/preflight
+cli/launch/watch: common/base cli/cluster cli/checkpoint
+cli/launch/children: COMMON proto cli/verb cli/run cli/host
+cli/launch: COMMON proto cli/verb RUN cli/host cli/checkpoint cli/preflight STARTS
 cli/infer: COMMON worker/compute worker/core worker/data worker/model cli/verb RUN cli/checkpoint LAUNCH
 cli/replay: COMMON kernels ps/core/partition worker/compute RUN cli/checkpoint
 cli/plot: COMMON worker/data worker/model worker/model/graph RUN cli/checkpoint
@@ -144,7 +149,7 @@ cli/bench: COMMON kernels proto worker worker/compute worker/core worker/links c
 cli/chaos/network: common/base common/process
 cli/chaos/plan: PURE
 cli/chaos/report: PURE proto cli/plot cli/chaos/plan
-cli/chaos: COMMON proto worker/data cli/faultdisk cli/verb RUN cli/host cli/launch cli/plot CHAOS
+cli/chaos: COMMON proto worker/data cli/faultdisk cli/verb RUN cli/host STARTS cli/plot CHAOS
 cli: COMMON worker/compute worker/data worker/data/table worker/model worker/model/graph VERBS
 cli/describe: COMMON coordinator ps worker cli/verb cli
 TABLE

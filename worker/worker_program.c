@@ -1,9 +1,9 @@
 #include "worker/worker_program.h"
 
 #include "common/program/daemon.h"
-#include "common/program/map_option.h"
+#include "common/program/options/map_option.h"
+#include "common/program/options/trace_option.h"
 #include "common/program/shm_option.h"
-#include "common/program/trace_option.h"
 
 static const struct kelp_option options[] = {
     KELP_DAEMON_OPTIONS,

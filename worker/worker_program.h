@@ -4,7 +4,7 @@
 #ifndef KELP_WORKER_WORKER_PROGRAM_H
 #define KELP_WORKER_WORKER_PROGRAM_H
 
-#include "common/program/options.h"
+#include "common/program/options/options.h"
 
 extern const struct kelp_program kelp_worker_program;
 

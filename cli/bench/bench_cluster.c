@@ -11,7 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "cli/launch/children.h"
+#include "cli/launch/children/children.h"
 #include "cli/preflight/preflight.h"
 #include "cli/run/log_tail.h"
 #include "common/base/clock.h"

@@ -9,7 +9,7 @@
 
 #include "cli/run/log_tail.h"
 #include "common/base/environment.h"
-#include "common/program/options.h"
+#include "common/program/options/options.h"
 
 #define ENVIRONMENT_MAX 8 /* entries that a child is given */
 #define PYTHON_BYTES    (KELP_PROCESS_PATH_MAX + sizeof("KELP_PYTHON="))

@@ -11,7 +11,7 @@
 
 #include "cli/chaos/chaos_watch.h"
 #include "cli/chaos/report/chaos_report.h"
-#include "cli/launch/monitor.h"
+#include "cli/launch/watch/monitor.h"
 #include "cli/verb/display.h"
 
 #define KELP_CHAOS_SAY_MS 400 /* after a recovery: until the coordinator says what was lost */

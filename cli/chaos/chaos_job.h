@@ -7,7 +7,7 @@
 
 #include "common/base/status.h"
 #include "common/job/job.h"
-#include "common/program/options.h"
+#include "common/program/options/options.h"
 
 #define KELP_CHAOS_CHECKPOINT_STEPS "100" /* where the job asks for none by steps */
 /* A job under faults has LENGTH times the step of its plan's last fault, and SLACK more: the faster

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/launch/watcher.h"
+#include "cli/launch/watch/watcher.h"
 #include "common/base/clock.h"
 #include "common/rpc/rpc.h"
 #include "proto/wire.h"

@@ -6,7 +6,7 @@
 #ifndef KELP_CLI_DESCRIBE_HINT_H
 #define KELP_CLI_DESCRIBE_HINT_H
 
-#include "common/program/options.h"
+#include "common/program/options/options.h"
 
 #define KELP_HINT_MAX 255
 

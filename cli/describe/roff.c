@@ -3,7 +3,7 @@
 #include <ctype.h>
 #include <stdbool.h>
 
-#include "common/program/version.h"
+#include "common/program/options/version.h"
 
 void kelp_roff_put(FILE *out, const char *text)
 {

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "cli/doctor/cluster.h"
-#include "common/program/version.h"
+#include "common/program/options/version.h"
 
 #define CHECK "versions"
 

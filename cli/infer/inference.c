@@ -15,7 +15,7 @@
 #include "cli/cluster/leftovers.h"
 #include "cli/cluster/run_client.h"
 #include "cli/infer/sources.h"
-#include "cli/launch/children.h"
+#include "cli/launch/children/children.h"
 #include "cli/preflight/open_files.h"
 #include "cli/preflight/preflight.h"
 #include "cli/verb/job_load.h"

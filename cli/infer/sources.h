@@ -11,7 +11,7 @@
 #include "cli/run/run_dir.h"
 #include "common/base/status.h"
 #include "common/job/job.h"
-#include "common/program/options.h"
+#include "common/program/options/options.h"
 
 /* The name of weights that were copied into the folder of the run that uses them. */
 #define KELP_SOURCES_WEIGHTS "weights.safetensors"

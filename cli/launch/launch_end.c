@@ -14,9 +14,9 @@
 #include "cli/cluster/status_view.h"
 #include "cli/launch/launcher_internal.h"
 #include "common/base/clock.h"
-#include "common/program/options.h"
+#include "common/program/options/options.h"
+#include "common/program/options/version.h"
 #include "common/program/run_next.h"
-#include "common/program/version.h"
 
 #define LEADER_POLL_MS 100
 

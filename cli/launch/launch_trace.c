@@ -12,7 +12,7 @@
 #include "common/base/files.h"
 #include "common/base/json.h"
 #include "common/base/limits.h"
-#include "common/program/version.h"
+#include "common/program/options/version.h"
 
 #define HEADER_MAX 512
 #define PARTS      2

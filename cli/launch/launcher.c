@@ -13,7 +13,7 @@
 #include "cli/cluster/status_view.h"
 #include "cli/launch/launcher_internal.h"
 #include "common/base/clock.h"
-#include "common/program/options.h"
+#include "common/program/options/options.h"
 
 #define SILENT_MS 3000 /* without an answer of the coordinator before the display says so */
 

@@ -21,15 +21,15 @@
 #include "cli/host/gpus.h"
 #include "cli/host/hosts.h"
 #include "cli/host/manager.h"
+#include "cli/launch/children/trial.h"
 #include "cli/launch/guard.h"
-#include "cli/launch/trial.h"
 #include "cli/run/result.h"
 #include "cli/run/run_dir.h"
 #include "cli/verb/display.h"
 #include "common/base/status.h"
 #include "common/job/job.h"
 #include "common/job/path_map.h"
-#include "common/program/options.h"
+#include "common/program/options/options.h"
 #include "common/tls/credentials.h"
 
 #define KELP_LAUNCH_ETCD_MS       5000  /* for questions to etcd at the start */
@@ -127,8 +127,8 @@ kelp_status kelp_launcher_clear(const struct kelp_run_dir *run,
                                 struct kelp_error *reterr) KELP_MUST_USE;
 
 /*
- * Run it. Returns the exit status of the command (common/program/options.h); result is filled in
- * every case and its JSON is in the run's folder. What went wrong is in result->reason.
+ * Run it. Returns the exit status of the command (common/program/options/options.h); result is
+ * filled in every case and its JSON is in the run's folder. What went wrong is in result->reason.
  */
 int kelp_launcher_run(const struct kelp_launch *launch, struct kelp_guard *guard,
                       struct kelp_display *display, struct kelp_result *result);

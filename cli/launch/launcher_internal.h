@@ -9,11 +9,11 @@
 #include <poll.h>
 
 #include "cli/host/hosts.h"
-#include "cli/launch/children.h"
+#include "cli/launch/children/children.h"
+#include "cli/launch/children/ledger.h"
 #include "cli/launch/damage.h"
 #include "cli/launch/launcher.h"
-#include "cli/launch/ledger.h"
-#include "cli/launch/monitor.h"
+#include "cli/launch/watch/monitor.h"
 #include "cli/run/event_file.h"
 #include "common/program/etcd_server.h"
 #include "common/program/run_certs.h"

@@ -7,7 +7,7 @@
 #include "cli/preflight/preflight.h"
 #include "cli/verb/display.h"
 #include "common/job/job.h"
-#include "common/program/options.h"
+#include "common/program/options/options.h"
 
 /* program: the verb, whose options may be variables too. */
 void kelp_notices_say(const struct kelp_program *program, const struct kelp_job *job,

@@ -15,7 +15,7 @@
 
 #include "common/base/status.h"
 #include "common/job/job.h"
-#include "common/program/options.h"
+#include "common/program/options/options.h"
 
 #define KELP_SCRIPT_SIGNALS     3
 #define KELP_SCRIPT_INIT_FOLDER "init" /* of a run: the weights that it began with */

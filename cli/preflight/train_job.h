@@ -6,7 +6,7 @@
 
 #include "common/base/status.h"
 #include "common/job/job.h"
-#include "common/program/options.h"
+#include "common/program/options/options.h"
 
 /*
  * Precedence: option, environment, file, default. With --resume and without a file, the job is the

@@ -6,7 +6,7 @@
 
 #include "cli/runs/run_info.h"
 #include "common/base/status.h"
-#include "common/program/options.h"
+#include "common/program/options/options.h"
 
 #define KELP_RUN_LIST_MAX 100000 /* runs */
 

@@ -10,7 +10,7 @@
 #include "cli/run/run_dir.h"
 #include "common/base/files.h"
 #include "common/base/text.h"
-#include "common/program/options.h"
+#include "common/program/options/options.h"
 
 #define NAME_MAX_BYTES 63
 

@@ -6,7 +6,7 @@
 
 #include "common/base/status.h"
 #include "common/job/job.h"
-#include "common/program/options.h"
+#include "common/program/options/options.h"
 
 #define KELP_JOB_SOURCE_INPUT "-" /* the path that means standard input */
 

@@ -7,7 +7,7 @@
 
 #include "common/base/status.h"
 #include "common/log/log.h"
-#include "common/program/options.h"
+#include "common/program/options/options.h"
 
 struct kelp_verb {
     const char *name;
@@ -20,7 +20,8 @@ struct kelp_verb {
 /* The verb of that name in a table that ends with NULL; or NULL. */
 const struct kelp_verb *kelp_verb_find(const struct kelp_verb *const *verbs, const char *name);
 
-/* Parse and work; argv[0] is the verb. Returns the exit status (common/program/options.h). */
+/* Parse and work; argv[0] is the verb. Returns the exit status (common/program/options/options.h).
+ */
 int kelp_verb_run(const struct kelp_verb *verb, int argc, char **argv);
 
 /* "kelp: TEXT" to standard error; returns exit_status, so that failing is one line. */

@@ -13,7 +13,7 @@
 #include "common/job/job.h"
 #include "common/job/path_map.h"
 #include "common/log/log.h"
-#include "common/program/options.h"
+#include "common/program/options/options.h"
 #include "common/tls/credentials.h"
 
 struct kelp_serving; /* common/program/serving.h */

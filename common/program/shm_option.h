@@ -5,7 +5,7 @@
 #ifndef KELP_COMMON_PROGRAM_SHM_OPTION_H
 #define KELP_COMMON_PROGRAM_SHM_OPTION_H
 
-#include "common/program/options.h"
+#include "common/program/options/options.h"
 
 #define KELP_SHM_FOLDER "shm-folder"
 

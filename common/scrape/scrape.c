@@ -17,7 +17,7 @@
 #include "common/base/clock.h"
 #include "common/base/text.h"
 #include "common/log/log.h"
-#include "common/program/version.h"
+#include "common/program/options/version.h"
 #include "common/scrape/limits.h"
 #include "common/scrape/scrape_listen.h"
 #include "common/scrape/scrape_tls.h"

@@ -13,7 +13,7 @@
 #define KELP_COMMON_SCRAPE_SCRAPE_H
 
 #include "common/base/status.h"
-#include "common/program/options.h"
+#include "common/program/options/options.h"
 #include "common/scrape/figures.h"
 #include "common/tls/credentials.h"
 

@@ -1,6 +1,6 @@
 #include "kernels/bfloat16.h"
 
-#include "kernels/cpu/loops.h"
+#include "kernels/cpu/loops/loops.h"
 
 void kelp_bfloat16_round(float *values, uint64_t count)
 {

@@ -7,7 +7,7 @@
 
 #include "kernels/conv2d_check.h"
 #include "kernels/cpu/gemm.h"
-#include "kernels/cpu/loops.h"
+#include "kernels/cpu/loops/loops.h"
 #include "kernels/device.h"
 
 /* The product of one position of the kernel with `count` neighbouring positions of the input, for

@@ -15,7 +15,7 @@
 #include "kernels/cpu/composed.h"
 #include "kernels/cpu/conv2d.h"
 #include "kernels/cpu/gemm.h"
-#include "kernels/cpu/loops.h"
+#include "kernels/cpu/loops/loops.h"
 
 struct cpu_device {
     struct kelp_device base;

@@ -1,7 +1,7 @@
 /*
  * Digests by the widest vectors that the processor has. Shards need them, devices do not.
  */
-#include "kernels/cpu/loops.h"
+#include "kernels/cpu/loops/loops.h"
 
 extern const struct kelp_digest_loops kelp__digest_loops_base;
 #ifdef KELP_LOOPS_AVX2

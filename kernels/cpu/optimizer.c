@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "kernels/cpu/loops.h"
+#include "kernels/cpu/loops/loops.h"
 
 /* Names of the slots in the order in which the loops have them; ret_names may be NULL. */
 static uint32_t list_slots(const struct kelp_job *job,

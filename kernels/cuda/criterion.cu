@@ -9,7 +9,7 @@
  */
 #include "kernels/cuda/criterion.cuh"
 
-#include "kernels/cpu/losses.h"
+#include "kernels/cpu/loops/losses.h"
 
 /* Elements that a thread loads before it works on them. */
 #define AT_ONCE 4u

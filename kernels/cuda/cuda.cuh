@@ -6,8 +6,8 @@
  *     the number of multiprocessors, the grid that happens to be launched or the thread that ends
  *     first. Integer atomics may be used where their order leaves no trace.
  *   - Multiplications and additions are not contracted (-fmad=false), and what one element needs is
- *     written as the CPU's loops have it (kernels/cpu/functions.h), so that operators without sums
- *     give the CPU's bits.
+ *     written as the CPU's loops have it (kernels/cpu/loops/functions.h), so that operators without
+ * sums give the CPU's bits.
  *   - No local memory: no arrays that are indexed at run time.
  *   - Everything a kernel needs comes as arguments by value, device memory aside.
  *
@@ -25,7 +25,7 @@
 extern "C" {
 #include "kernels/device.h"
 }
-#include "kernels/cpu/functions.h"
+#include "kernels/cpu/loops/functions.h"
 
 /* A launch whose failure the stream remembers: KELP_CUDA_LAUNCH(stream, kernel, blocks, threads,
  * arguments ...). blocks and threads are one-dimensional; 0 blocks launch nothing. */

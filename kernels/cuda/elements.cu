@@ -388,7 +388,7 @@ struct dropout_run {
     enum kelp_write write;
 };
 
-/* The finaliser of SplitMix64, as kernels/cpu/loops_dropout.c has it. */
+/* The finaliser of SplitMix64, as kernels/cpu/loops/loops_dropout.c has it. */
 static __device__ __forceinline__ uint64_t mixed_key(uint64_t seed, uint32_t use)
 {
     uint64_t h = seed + (use + UINT64_C(1)) * UINT64_C(0x9E3779B97F4A7C15);

@@ -1,11 +1,11 @@
 /*
- * Optimizer updates, element by element, with the CPU's formulas (kernels/cpu/updates.h) and bits.
- * A job's weights are updated by its shards, on the CPU; of a GPU the known answer alone asks for
- * them (kernels/compute_kind_rows.c).
+ * Optimizer updates, element by element, with the CPU's formulas (kernels/cpu/loops/updates.h) and
+ * bits. A job's weights are updated by its shards, on the CPU; of a GPU the known answer alone asks
+ * for them (kernels/compute_kind_rows.c).
  */
 #include "kernels/cuda/groups.cuh"
 
-#include "kernels/cpu/updates.h"
+#include "kernels/cpu/loops/updates.h"
 
 struct slots {
     float a, b, c;

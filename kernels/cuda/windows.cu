@@ -1,8 +1,8 @@
 /*
  * Pooling, a thread for each element of what is written: of y forward, of dx in the gradients,
  * where it goes through the windows that hold the element in the order in which the CPU's loops
- * meet them (kernels/cpu/loops_window.c). A thread has four neighbours, where rows, or with the
- * channels last channels, are whole fours. See kernels/operators.h for what each operator does.
+ * meet them (kernels/cpu/loops/loops_window.c). A thread has four neighbours, where rows, or with
+ * the channels last channels, are whole fours. See kernels/operators.h for what each operator does.
  *
  * Kernels come in forms for windows of a few fixed sizes, whose loops the compiler unrolls; so that
  * nothing keeps it from loading all values first, what lies outside is loaded from somewhere inside

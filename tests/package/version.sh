@@ -1,5 +1,5 @@
 #!/bin/bash
-# What --version says, and where its commit comes from (common/program/commit.cmake).
+# What --version says, and where its commit comes from (common/program/options/commit.cmake).
 # usage: tests/package/version.sh SOURCE_DIR BUILD_DIR
 set -euo pipefail
 source_dir="$(cd "${1:?usage: tests/package/version.sh SOURCE_DIR BUILD_DIR}" && pwd)"
@@ -31,7 +31,7 @@ for program in kelp 'kelp train' kelp-coordinator kelp-ps kelp-worker; do
 done
 
 commit_of() {
-    cmake "-DSOURCE_DIR=$1" "-DOUT=$scratch/commit.c" -P "$source_dir/common/program/commit.cmake"
+    cmake "-DSOURCE_DIR=$1" "-DOUT=$scratch/commit.c" -P "$source_dir/common/program/options/commit.cmake"
     sed -nE 's/^const char kelp__commit\[\] = "(.*)";$/\1/p' "$scratch/commit.c"
 }
 expect() { # FOLDER COMMIT WHAT

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "common/log/log.h"
-#include "common/program/options.h"
+#include "common/program/options/options.h"
 #include "common/program/shm_option.h"
 #include "kelp/worker.h"
 

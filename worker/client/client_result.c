@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "common/program/daemon.h"
-#include "common/program/version.h"
+#include "common/program/options/version.h"
 
 /* For kelp_worker_error(): a thread that has no worker yet may fail too. */
 static _Thread_local char error_text[sizeof(((struct kelp_error *)NULL)->text)];

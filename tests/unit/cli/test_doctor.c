@@ -20,7 +20,7 @@
 #include "cli/doctor/reach.h"
 #include "cli/doctor/side_by_side.h"
 #include "common/base/clock.h"
-#include "common/program/version.h"
+#include "common/program/options/version.h"
 #include "common/tls/authority.h"
 #include "tests/lib/commands/run_command.h"
 #include "tests/lib/suite.h"

@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "cli/cluster/run_client.h"
-#include "cli/launch/ledger.h"
+#include "cli/launch/children/ledger.h"
 #include "cli/run/result.h"
 #include "cli/run/run_dir.h"
 #include "tests/lib/suite.h"

@@ -2,8 +2,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "cli/launch/supervise.h"
-#include "cli/launch/trial.h"
+#include "cli/launch/children/supervise.h"
+#include "cli/launch/children/trial.h"
 #include "cli/run/log_tail.h"
 #include "tests/lib/suite.h"
 

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "common/tensors/philox.h"
-#include "kernels/cpu/loops.h"
+#include "kernels/cpu/loops/loops.h"
 #include "tests/lib/suite.h"
 
 #define COUNT 1027 /* no multiple of any vector width */

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/cpu/loops.h"
+#include "kernels/cpu/loops/loops.h"
 #include "tests/unit/kernels/windows.h"
 
 struct convolution {

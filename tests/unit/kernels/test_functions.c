@@ -4,7 +4,7 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
-#include "kernels/cpu/functions.h"
+#include "kernels/cpu/loops/functions.h"
 #include "tests/lib/suite.h"
 
 /* Distance in units of the last place of a float. */

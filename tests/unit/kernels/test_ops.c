@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "common/tensors/philox.h"
-#include "kernels/cpu/loops.h"
+#include "kernels/cpu/loops/loops.h"
 #include "kernels/device.h"
 #include "tests/lib/suite.h"
 

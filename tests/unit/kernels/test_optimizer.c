@@ -7,7 +7,7 @@
 
 #include "common/tensors/digest.h"
 #include "common/tensors/philox.h"
-#include "kernels/cpu/loops.h"
+#include "kernels/cpu/loops/loops.h"
 #include "kernels/optimizer.h"
 #include "kernels/update_answer.h"
 #include "tests/lib/suite.h"

@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "common/job/job.h"
-#include "common/program/options.h"
+#include "common/program/options/options.h"
 #include "common/tensors/safetensors.h"
 #include "common/training/plan.h"
 #include "tests/lib/suite.h"

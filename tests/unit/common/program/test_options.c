@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/program/options.h"
+#include "common/program/options/options.h"
 #include "tests/lib/suite.h"
 
 static const char *const formats[] = {"text", "json", NULL};
