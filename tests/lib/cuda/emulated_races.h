@@ -8,6 +8,10 @@
  * writes, without a barrier between them: __syncthreads(), or __syncwarp() in a warp. Between
  * blocks nothing orders. Shuffles and votes order no memory: CUDA does not say that they do. Two
  * atomic operations are no race, nor are two writes of the same value.
+ *
+ * Reported like a race are also: memory of the host, which a GPU does not reach; global memory that
+ * nothing has written since it was allocated; and shared memory that its block has not written,
+ * which on a GPU holds what was left there.
  */
 #ifndef KELP_TESTS_LIB_CUDA_EMULATED_RACES_H
 #define KELP_TESTS_LIB_CUDA_EMULATED_RACES_H

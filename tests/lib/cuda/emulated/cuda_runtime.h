@@ -145,7 +145,7 @@ namespace kelp_emulated {
 
 typedef void (*body_function)(void *arguments);
 void run(const char *name, unsigned int blocks, unsigned int threads, body_function body,
-         void *arguments);
+         void *arguments, size_t argument_bytes);
 /* True: the stream is captured, and does it later. */
 bool capture(cudaStream_t stream, const std::function<void()> &work);
 
@@ -158,7 +158,7 @@ void run_call(const char *name, unsigned int blocks, unsigned int threads, call 
             const call *self = static_cast<const call *>(user);
             std::apply(self->kernel, self->arguments);
         },
-        &one);
+        &one, sizeof(one));
 }
 
 template <typename... Parameters, typename... Arguments>

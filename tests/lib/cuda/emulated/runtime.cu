@@ -324,7 +324,7 @@ static void run_block(void)
 }
 
 void run(const char *name, unsigned int blocks, unsigned int threads, body_function body,
-         void *arguments)
+         void *arguments, size_t argument_bytes)
 {
     const std::lock_guard<std::mutex> lock(one_launch);
     std::vector<unsigned int> order;
@@ -337,7 +337,7 @@ void run(const char *name, unsigned int blocks, unsigned int threads, body_funct
     gridDim.x = blocks;
     blockDim.x = threads;
     shuffle(&order, blocks);
-    races_launch(name);
+    races_launch(name, arguments, argument_bytes);
     for (const unsigned int block : order) {
         blockIdx.x = block;
         run_block();
@@ -495,33 +495,56 @@ static void memory_end(void *memory)
 }
 #endif
 
-cudaError_t cudaMalloc(void **memory, size_t bytes)
+/* Of the device, or pinned. */
+static cudaError_t allocate(void **memory, size_t bytes)
 {
     void *all = bytes <= MEMORY_MAX ? memory_new(bytes) : nullptr;
     if (!all) {
         return cudaErrorMemoryAllocation;
     }
     memset(all, 0xff, bytes); /* NaN */
-    kelp_emulated::races_memory(all, bytes);
     largest = bytes > largest ? bytes : largest;
     *memory = all;
     return cudaSuccess;
 }
 
+cudaError_t cudaMalloc(void **memory, size_t bytes)
+{
+    const cudaError_t error = allocate(memory, bytes);
+    if (error == cudaSuccess) {
+        kelp_emulated::races_memory(*memory, bytes);
+    }
+    return error;
+}
+
 cudaError_t cudaFree(void *memory)
 {
+    kelp_emulated::races_freed(memory);
     memory_end(memory);
     return cudaSuccess;
 }
 
 cudaError_t cudaMallocHost(void **memory, size_t bytes)
 {
-    return cudaMalloc(memory, bytes);
+    return allocate(memory, bytes);
 }
 
 cudaError_t cudaFreeHost(void *memory)
 {
-    return cudaFree(memory);
+    memory_end(memory);
+    return cudaSuccess;
+}
+
+static void do_copy(void *to, const void *from, size_t bytes)
+{
+    memcpy(to, from, bytes);
+    kelp_emulated::races_written(to, bytes);
+}
+
+static void do_set(void *to, int value, size_t bytes)
+{
+    memset(to, value, bytes);
+    kelp_emulated::races_written(to, bytes);
 }
 
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind kind,
@@ -530,16 +553,16 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpy
     if (stream->captured && kind != cudaMemcpyDeviceToDevice) {
         return cudaErrorStreamCaptureUnsupported;
     }
-    if (!kelp_emulated::capture(stream, [=] { memcpy(to, from, bytes); })) {
-        memcpy(to, from, bytes);
+    if (!kelp_emulated::capture(stream, [=] { do_copy(to, from, bytes); })) {
+        do_copy(to, from, bytes);
     }
     return cudaSuccess;
 }
 
 cudaError_t cudaMemsetAsync(void *to, int value, size_t bytes, cudaStream_t stream)
 {
-    if (!kelp_emulated::capture(stream, [=] { memset(to, value, bytes); })) {
-        memset(to, value, bytes);
+    if (!kelp_emulated::capture(stream, [=] { do_set(to, value, bytes); })) {
+        do_set(to, value, bytes);
     }
     return cudaSuccess;
 }

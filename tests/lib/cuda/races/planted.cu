@@ -1,4 +1,5 @@
-/* Kernels that the search for races is tried on: in each pair, one races and the other does not. */
+/* Kernels that the search for races is tried on: in each pair, one has a fault and the other has
+ * none. */
 #include <cstdlib>
 
 #include "kernels/cuda/cuda.cuh"
@@ -98,6 +99,18 @@ template <bool own> static __global__ void structs(float *y)
     y[blockDim.x * 8 + threadIdx.x] = (float)(taken.values[0] + taken.values[3]);
 }
 
+/* Reads what nobody wrote: of shared memory, of global memory. */
+template <bool written> static __global__ void unwritten_shared(float *y)
+{
+    KELP_CUDA_SHARED float values[2 * THREADS];
+    values[threadIdx.x] = 1.0f;
+    y[threadIdx.x] = values[threadIdx.x + (written ? 0 : THREADS)];
+}
+static __global__ void add_one(float *y, const float *x)
+{
+    y[threadIdx.x] = x[threadIdx.x] + 1.0f;
+}
+
 #define PLANTED(X)                                                                                 \
     X("neighbours, no barrier", true, neighbours<NOTHING>, 1, y, 1u)                               \
     X("neighbours, a vote is no barrier", true, neighbours<SHUFFLE>, 1, y, 1u)                     \
@@ -117,7 +130,12 @@ template <bool own> static __global__ void structs(float *y)
     X("a half of a word for two", true, halves<false>, 1, y)                                       \
     X("a half of a word for each", false, halves<true>, 1, y)                                      \
     X("structs of others", true, structs<false>, 1, y)                                             \
-    X("structs of one's own", false, structs<true>, 1, y)
+    X("structs of one's own", false, structs<true>, 1, y)                                          \
+    X("unwritten shared memory", true, unwritten_shared<false>, 1, y)                              \
+    X("written shared memory", false, unwritten_shared<true>, 2, y)                                \
+    X("unwritten global memory", true, add_one, 1, y, fresh)                                       \
+    X("written global memory", false, add_one, 1, y, y)                                            \
+    X("memory of the host", true, add_one, 1, y, host)
 
 static const struct kelp_cuda_planted planted[] = {
 #define NAME(name, races, ...) {name, races},
@@ -138,13 +156,16 @@ struct kelp_cuda_planted kelp_cuda_planted(uint32_t index)
 void kelp_cuda_planted_run(uint32_t index)
 {
     cudaStream_t stream = NULL;
-    void *memory = NULL;
+    void *memory = NULL, *more = NULL;
     uint32_t at = 0;
+    const float host[THREADS] = {};
     if (cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking) != cudaSuccess ||
-        cudaMalloc(&memory, 16 * THREADS * sizeof(float)) != cudaSuccess) {
+        cudaMalloc(&memory, 16 * THREADS * sizeof(float)) != cudaSuccess ||
+        cudaMalloc(&more, THREADS * sizeof(float)) != cudaSuccess) {
         abort();
     }
     float *y = static_cast<float *>(memory);
+    const float *fresh = static_cast<const float *>(more);
     cudaMemsetAsync(memory, 0, 16 * THREADS * sizeof(float), stream);
 #define RUN(name, races, kernel, blocks, ...)                                                      \
     if (index == at++) {                                                                           \
@@ -153,5 +174,6 @@ void kelp_cuda_planted_run(uint32_t index)
     PLANTED(RUN)
 #undef RUN
     cudaFree(memory);
+    cudaFree(more);
     cudaStreamDestroy(stream);
 }

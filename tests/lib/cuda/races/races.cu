@@ -1,18 +1,23 @@
 /*
- * Races between a kernel's threads: tests/lib/cuda/emulated_races.h.
+ * Races between a kernel's threads, and other accesses that a GPU does not forgive:
+ * tests/lib/cuda/emulated_races.h.
  *
  * The compiler calls __tsan_read4() and the like before each access of a kernel. Two bytes of
  * memory have a cell with the last write and the reads since that matter. Blocks run one after the
  * other, so of earlier blocks a cell keeps only whether they read or wrote. Of the reads in one
  * interval between two barriers two are enough: a write by any third thread races with one of them.
  */
+#include "tests/lib/cuda/emulated/cuda_runtime.h"
 #include "tests/lib/cuda/emulated/races.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
+#include <map>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -63,6 +68,12 @@ struct pending {
     const char *where;
 };
 
+/* Memory of the device. */
+struct piece {
+    uintptr_t begin, end;
+    std::vector<bool> written; /* bytes that are not what cudaMalloc() left there */
+};
+
 struct barrier {
     const char *file;
     uint32_t line;
@@ -76,7 +87,9 @@ static struct races_state {
     uint32_t launch, block, thread;
     uint32_t interval, warp_intervals[WARPS_MOST];
     uintptr_t stack, stack_end;
-    uintptr_t memory, memory_end; /* a range with all of the device's */
+    uintptr_t arguments, arguments_end;       /* of the kernel: its threads copy them */
+    std::map<uintptr_t, struct piece> memory; /* by where they begin */
+    struct piece *last;                       /* where something was found last */
     std::unordered_map<uintptr_t, struct page *> pages;
     std::pair<uintptr_t, struct page *> cached[CACHED_PAGES];
     struct pending pending;
@@ -104,6 +117,22 @@ static struct races_state {
                    "(addr2line -e %.300s)",
                    state.kernel, where, one.thread, state.block, now[one.kind], one.code, whose,
                    before[other.kind], other.code, program_invocation_name);
+    state.inside = false;
+    if (state.handler) {
+        state.handler(text);
+    }
+    fprintf(stderr, "emulated kernel: %s\n", text);
+    abort();
+}
+
+[[noreturn]] static void report_access(const struct access &now, const char *what)
+{
+    static const char *const does[] = {"", "reads", "writes", "changes"};
+    char text[1000];
+    (void)snprintf(text, sizeof(text),
+                   "%.400s: thread %u of block %u %s at %#x %s (addr2line -e %.300s)", state.kernel,
+                   now.thread, state.block, does[now.kind], now.code, what,
+                   program_invocation_name);
     state.inside = false;
     if (state.handler) {
         state.handler(text);
@@ -211,6 +240,9 @@ static bool check_cell(struct cell *cell, const struct access &now, bool shared,
         *ret_other = {cell->earlier_code, 0, 0, 0, NONE};
         pending = true;
     }
+    if (shared && now.kind != WRITE && cell->write.kind == NONE) {
+        report_access(now, "shared memory that its block has not written");
+    }
     const bool both_atomic = cell->write.kind == ATOMIC && now.kind == ATOMIC;
     if (cell->write.kind != NONE && !both_atomic && !ordered(cell->write, now)) {
         if (cell->write.kind != WRITE || now.kind != WRITE) {
@@ -230,19 +262,71 @@ static bool check_cell(struct cell *cell, const struct access &now, bool shared,
     return pending;
 }
 
+/* ---- memory ---------------------------------------------------------------------------------- */
+
+/* The device's memory at an address; NULL: it is another's. */
+static struct piece *find_piece(uintptr_t address)
+{
+    if (state.last && address >= state.last->begin && address < state.last->end) {
+        return state.last;
+    }
+    std::map<uintptr_t, struct piece>::iterator next = state.memory.upper_bound(address);
+    if (next == state.memory.begin() || address >= std::prev(next)->second.end) {
+        return nullptr;
+    }
+    state.last = &std::prev(next)->second;
+    return state.last;
+}
+
+static void look_at_piece(struct piece *piece, uintptr_t address, size_t bytes,
+                          const struct access &now)
+{
+    if (address + bytes > piece->end) {
+        report_access(now, "memory behind the end of a piece");
+    }
+    for (uintptr_t at = address - piece->begin; at < address - piece->begin + bytes; at++) {
+        if (now.kind != WRITE && !piece->written[at]) {
+            report_access(now, "global memory that nothing has written");
+        }
+        piece->written[at] = true;
+    }
+}
+
+static bool is_within(uintptr_t address, const void *begin, const void *end)
+{
+    return address >= reinterpret_cast<uintptr_t>(begin) &&
+           address < reinterpret_cast<uintptr_t>(end);
+}
+
+/* What only a thread itself sees, the numbers of threads and blocks, constants, and arguments. */
+static bool is_own(uintptr_t address)
+{
+    return (address >= state.stack && address < state.stack_end) ||
+           is_within(address, &threadIdx, &threadIdx + 1) ||
+           is_within(address, &blockIdx, &blockIdx + 1) ||
+           is_within(address, &blockDim, &blockDim + 1) ||
+           is_within(address, &gridDim, &gridDim + 1) ||
+           is_within(address, &__executable_start, &__data_start) ||
+           (address >= state.arguments && address < state.arguments_end);
+}
+
 static void look_at(const void *memory, size_t bytes, enum kind kind, const void *code)
 {
     const uintptr_t address = reinterpret_cast<uintptr_t>(memory);
-    const bool shared = address >= reinterpret_cast<uintptr_t>(&__data_start) &&
-                        address < reinterpret_cast<uintptr_t>(&_end);
+    const bool shared = is_within(address, &__data_start, &_end);
     settle();
-    if ((address >= state.stack && address < state.stack_end) ||
-        (!shared && (address < state.memory || address >= state.memory_end))) {
+    if (is_own(address)) {
         return;
     }
     const ptrdiff_t place = static_cast<const char *>(code) - 1 - &__executable_start;
     const struct access now = {static_cast<uint32_t>(place), state.interval,
                                state.warp_intervals[state.thread / WARP], state.thread, kind};
+    struct piece *piece = shared ? nullptr : find_piece(address);
+    if (piece) {
+        look_at_piece(piece, address, bytes, now);
+    } else if (!shared) {
+        report_access(now, "memory of the host");
+    }
     struct access other = {};
     bool pending = false;
     for (uintptr_t at = address / GRANULE * GRANULE; at < address + bytes; at += GRANULE) {
@@ -257,9 +341,11 @@ static void look_at(const void *memory, size_t bytes, enum kind kind, const void
 
 /* ---- what the runtime says ------------------------------------------------------------------- */
 
-void races_launch(const char *kernel)
+void races_launch(const char *kernel, const void *arguments, size_t bytes)
 {
     state.kernel = kernel;
+    state.arguments = reinterpret_cast<uintptr_t>(arguments);
+    state.arguments_end = state.arguments + bytes;
     state.launch++;
     if (state.pages.size() > PAGES_KEPT) {
         for (const std::pair<const uintptr_t, struct page *> &page : state.pages) {
@@ -274,9 +360,26 @@ void races_launch(const char *kernel)
 
 void races_memory(const void *memory, size_t bytes)
 {
-    const uintptr_t begin = reinterpret_cast<uintptr_t>(memory), end = begin + bytes;
-    state.memory = state.memory == 0 || begin < state.memory ? begin : state.memory;
-    state.memory_end = end > state.memory_end ? end : state.memory_end;
+    const uintptr_t begin = reinterpret_cast<uintptr_t>(memory);
+    state.memory[begin] = {begin, begin + bytes, std::vector<bool>(bytes, false)};
+    state.last = nullptr;
+}
+
+void races_freed(const void *memory)
+{
+    state.memory.erase(reinterpret_cast<uintptr_t>(memory));
+    state.last = nullptr;
+}
+
+void races_written(const void *memory, size_t bytes)
+{
+    const uintptr_t begin = reinterpret_cast<uintptr_t>(memory);
+    struct piece *piece = find_piece(begin);
+    if (piece) {
+        const std::vector<bool>::iterator first =
+            piece->written.begin() + static_cast<ptrdiff_t>(begin - piece->begin);
+        std::fill(first, first + static_cast<ptrdiff_t>(bytes), true);
+    }
 }
 
 void races_block(unsigned int block)
