@@ -45,6 +45,7 @@ done
 # These and what includes them have PTX for each architecture, which others share (kernels/CMakeLists.txt).
 of_each='kernels/cuda/(shape\.cu|conv2d/(tensor|conv2d_tiles)\.cuh)'
 including='kernels/cuda/conv2d/conv2d_(channels|gather|weight|tiles)\.cuh?'
+including+='|tests/lib/cuda/emulated/[a-z_]+\.cu' # g++ alone compiles these
 mapfile -t suspects < <({
     grep -lE '\<__CUDA_ARCH__\>|<(cuda_(bf|fp)[0-9]+\.h|mma\.h|cub/)' "${device_sources[@]}" |
         grep -vxE "$of_each" || true

@@ -30,5 +30,9 @@ uint32_t kelp_cuda_emulated_overruns(void);
 uint64_t kelp_cuda_emulated_largest(void);
 /* An operator that asks for so many floats of scratch memory, and writes so many. */
 void kelp_cuda_emulated_write_scratch(struct kelp_stream *stream, uint64_t asked, uint64_t written);
+/* c [16, 8] += a [16, k] b [k, 8] in one instruction of a tensor core, by a warp whose lanes hold
+ * what the PTX ISA says: k is 16 with bfloat16, or 8, with tf32. All are device memory. */
+void kelp_cuda_emulated_multiply(struct kelp_stream *stream, bool bfloat16, const float *a,
+                                 const float *b, float *c);
 
 #endif

@@ -337,6 +337,37 @@ KELP_TEST(operands_of_tiles_are_rounded)
     ck_assert_mem_eq(x, y, sizeof(x));
 }
 
+/* A warp's lanes hold of a tensor core's operands and sums what the PTX ISA says. All numbers are
+ * small and whole. */
+KELP_LOOP_TEST(tensor_cores_deal_operands_as_ptx_says, 0, 2)
+{
+    enum { ROWS = 16, COLUMNS = 8, K_MOST = 16 };
+    const struct kelp_device_table *table = devices.other->table;
+    struct kelp_stream *stream = devices.other_stream;
+    struct kelp_error error = {KELP_OK, ""};
+    const uint32_t k = _i != 0 ? 16 : 8;
+    float host[ROWS * K_MOST + K_MOST * COLUMNS + ROWS * COLUMNS], sums[ROWS * COLUMNS];
+    float *a = host, *b = a + ROWS * k, *c = b + k * COLUMNS;
+    void *memory = NULL;
+    for (uint32_t i = 0; i < KELP_ARRAY_COUNT(host); i++) {
+        host[i] = (float)((i * 7 + i / 5) % 31) - 15.0f;
+    }
+    ck_assert_int_eq(table->alloc(devices.other, sizeof(host), &memory, &error), KELP_OK);
+    float *there = memory;
+    table->copy_in(stream, there, host, sizeof(host));
+    kelp_cuda_emulated_multiply(stream, _i != 0, there, there + (b - host), there + (c - host));
+    table->copy_out(stream, sums, there + (c - host), sizeof(sums));
+    ck_assert_int_eq(table->wait(stream, &error), KELP_OK);
+    for (uint32_t i = 0; i < ROWS * COLUMNS; i++) {
+        float sum = c[i];
+        for (uint32_t j = 0; j < k; j++) {
+            sum = sum + a[i / COLUMNS * k + j] * b[j * COLUMNS + i % COLUMNS];
+        }
+        ck_assert_float_eq(sums[i], sum);
+    }
+    table->free(devices.other, memory);
+}
+
 /* Products and convolutions are as near to the CPU's as their operands allow, in all orders. */
 KELP_LOOP_TEST(products_of_rounded_operands, 1, KELP_ARRAY_COUNT(precisions))
 {
