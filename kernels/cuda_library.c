@@ -15,10 +15,12 @@
 
 typedef kelp_status entry_function(uint32_t index, struct kelp_device **ret,
                                    struct kelp_error *reterr);
+typedef void leave_function(void);
 
 static struct {
     pthread_mutex_t lock;
     entry_function *entry;
+    leave_function *leave;
 } library = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 /* lib/kelp beside the folder that the program lies in: of a build, or <prefix>. */
@@ -58,13 +60,14 @@ static kelp_status load(struct kelp_error *reterr)
     if (!handle) {
         return kelp_fail(reterr, KELP_ERR_NOT_FOUND, "cannot load the CUDA device: %s", dlerror());
     }
-    void *entry = dlsym(handle, KELP_CUDA_ENTRY);
-    if (!entry) {
+    void *entry = dlsym(handle, KELP_CUDA_ENTRY), *leave = dlsym(handle, KELP_CUDA_LEAVE);
+    if (!entry || !leave) {
         (void)dlclose(handle);
         return kelp_fail(reterr, KELP_ERR_NOT_FOUND, "cannot load the CUDA device: %s has no %s",
-                         LIBRARY, KELP_CUDA_ENTRY);
+                         LIBRARY, entry ? KELP_CUDA_LEAVE : KELP_CUDA_ENTRY);
     }
     memcpy(&library.entry, &entry, sizeof(entry)); /* stays for the life of the process */
+    memcpy(&library.leave, &leave, sizeof(leave));
     return KELP_OK;
 }
 
@@ -75,4 +78,14 @@ kelp_status kelp_device_cuda_create(uint32_t index, struct kelp_device **ret,
     const kelp_status status = load(reterr);
     (void)pthread_mutex_unlock(&library.lock);
     return status == KELP_OK ? library.entry(index, ret, reterr) : status;
+}
+
+void kelp_device_cuda_leave(void)
+{
+    (void)pthread_mutex_lock(&library.lock);
+    leave_function *leave = library.leave;
+    (void)pthread_mutex_unlock(&library.lock);
+    if (leave) {
+        leave();
+    }
 }

@@ -178,6 +178,13 @@ kelp_status kelp_device_cuda_create(uint32_t index, struct kelp_device **ret,
                                     struct kelp_error *reterr) KELP_MUST_USE;
 
 /*
+ * Give back what CUDA keeps of a GPU for this process, some hundred MiB of its memory, which
+ * outlives the devices: for a process that only asked a device. None may be there any more. Call it
+ * in the thread that created them. One that is created later works.
+ */
+void kelp_device_cuda_leave(void);
+
+/*
  * A device that plans models for a GPU that is not present: it reports a GPU's sizes, its memory
  * can be neither read nor written, and nothing can be enqueued. *ret is owned, table->destroy().
  * Errors: KELP_ERR_NO_MEMORY.

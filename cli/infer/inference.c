@@ -280,7 +280,7 @@ static kelp_status open_data(struct kelp_inference *inference, struct kelp_error
     if (status == KELP_OK) {
         status = kelp_derived_check(
             job, &derived, kelp_gpus_sharing(&inference->gpus, job->cluster.workers.max), reterr);
-        kelp_model_destroy(derived.model);
+        kelp_model_leave(derived.model);
         inference->dataset = derived.dataset;
         inference->plan = derived.plan;
         inference->entries = entries_of(job, &inference->plan);

@@ -96,7 +96,7 @@ kelp_status kelp_derived_open(const struct kelp_job *job, const struct kelp_data
 void kelp_derived_close(struct kelp_derived *derived)
 {
     kelp_plan_fini(&derived->plan);
-    kelp_model_destroy(derived->model);
+    kelp_model_leave(derived->model);
     kelp_dataset_close(derived->dataset);
 }
 

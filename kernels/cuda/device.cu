@@ -50,10 +50,12 @@ static kelp_status cuda_fail(struct kelp_error *reterr, cudaError_t error, const
                      cudaGetErrorName(error));
 }
 
-/* Calls of the runtime act on the calling thread's device. */
+/* Calls of the runtime act on the calling thread's device. The first one makes the process's
+ * context there. */
+static thread_local int current = -1;
+
 static cudaError_t use(const struct kelp_device *device)
 {
-    static thread_local int current = -1;
     const int index = reinterpret_cast<const struct cuda_device *>(device)->index;
     if (current == index) {
         return cudaSuccess;
@@ -683,4 +685,12 @@ kelp_status kelp_cuda_entry(uint32_t index, struct kelp_device **ret, struct kel
     }
     *ret = &device->base;
     return KELP_OK;
+}
+
+void kelp_cuda_leave(void)
+{
+    if (current != -1) {
+        (void)cudaDeviceReset(); /* a broken device said so elsewhere */
+        current = -1;
+    }
 }

@@ -309,6 +309,12 @@ void kelp_model_destroy(struct kelp_model *model)
     free(model);
 }
 
+void kelp_model_leave(struct kelp_model *model)
+{
+    kelp_model_destroy(model);
+    kelp_device_cuda_leave();
+}
+
 const struct kelp_tensor *kelp_model_tensors(const struct kelp_model *model, uint32_t *ret_count)
 {
     *ret_count = model->tensor_count;

@@ -59,6 +59,9 @@ uint32_t kelp_model_streams(const struct kelp_model *model); /* 1 by default */
 
 /* Does nothing for NULL. */
 void kelp_model_destroy(struct kelp_model *model);
+/* The same, and the process gives the memory back that CUDA keeps for it on the GPU: for one that
+ * only asked the model, beside workers that need it. No other model may be there. */
+void kelp_model_leave(struct kelp_model *model);
 
 /*
  * Parameters and statistics in declaration order, with PyTorch's names, shapes and default initial

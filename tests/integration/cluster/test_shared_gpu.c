@@ -1,8 +1,8 @@
 /*
  * Workers that share a GPU, whose memory is too little for them: `kelp predict`, `kelp evaluate`
  * and `kelp node` say so in the one line of `kelp train`, before anything starts. A worker that
- * finds too little left, since others have taken it, says that with the figures, and ends alone. On
- * the emulated GPU.
+ * finds too little left, since others have taken it, says that with the figures, and ends alone.
+ * The commands leave the GPU before they start workers. On the emulated GPU.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -111,6 +111,47 @@ KELP_TEST(node)
             "0.66");
     runs((const char *[]){"node", "--etcd", etcd.url, "--job", "shared", "--host", "a", "--shards",
                           "1", "--workers", "1", "--coordinator", NULL});
+}
+
+/* The first process is the command, which has left the GPU before others come. */
+static void expect_it_left(void)
+{
+    char path[400], line[100];
+    int first = 0, pid = 0, entered = 0, lines = 0;
+    (void)snprintf(path, sizeof(path), "%s/contexts", folder.path);
+    FILE *file = fopen(path, "r");
+    ck_assert_ptr_nonnull(file);
+    for (bool there = false; fgets(line, sizeof(line), file); lines++) {
+        pid = (int)strtol(line, NULL, 10);
+        first = lines == 0 ? pid : first;
+        ck_assert_msg(pid == first || !there, "another process meets it: %s", line);
+        there = pid == first ? strstr(line, "enters") != NULL : there;
+        entered += pid != first;
+    }
+    (void)fclose(file);
+    ck_assert_int_gt(entered, 0);
+    ck_assert_int_eq(unlink(path), 0);
+}
+
+/* A command that stays beside its workers keeps nothing of their GPU's memory. */
+KELP_TEST(commands_leave_the_gpu)
+{
+    if (!use_the_emulated_gpu()) {
+        return;
+    }
+    char path[400];
+    (void)snprintf(path, sizeof(path), "%s/contexts", folder.path);
+    ck_assert_int_eq(setenv("EMULATED_CONTEXTS", path, 1), 0);
+    runs((const char *[]){"train", "job.yaml", "--run", "run", NULL});
+    expect_it_left();
+    runs((const char *[]){"evaluate", "run", "--run", "other", NULL});
+    expect_it_left();
+    runs((const char *[]){"submit", "job.yaml", "--etcd", etcd.url, "--run", "third", NULL});
+    ck_assert_int_eq(unlink(path), 0);
+    ck_assert_int_eq(setenv("KELP_EMULATED_MEMORY", "0", 1), 0); /* enough for any */
+    runs((const char *[]){"node", "--etcd", etcd.url, "--job", "shared", "--host", "a", "--shards",
+                          "1", "--workers", "2", "--coordinator", NULL});
+    expect_it_left();
 }
 
 /* Its log ends with the line, and the command shows it. */

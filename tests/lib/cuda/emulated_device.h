@@ -28,6 +28,9 @@ void kelp_cuda_emulated_order(uint64_t seed);
 uint32_t kelp_cuda_emulated_overruns(void);
 /* Bytes of the largest piece that was allocated since the last such call. */
 uint64_t kelp_cuda_emulated_largest(void);
+/* Has the process a context, as CUDA calls what it keeps of a GPU? And kelp_device_cuda_leave(). */
+bool kelp_cuda_emulated_has_context(void);
+void kelp_cuda_emulated_leave(void);
 /* An operator that asks for so many floats of scratch memory, and writes so many. */
 void kelp_cuda_emulated_write_scratch(struct kelp_stream *stream, uint64_t asked, uint64_t written);
 /* c [16, 8] += a [16, k] b [k, 8] in one instruction of a tensor core, by a warp whose lanes hold

@@ -111,3 +111,7 @@ kelp_status kelp_cuda_entry(uint32_t index, struct kelp_device **ret, struct kel
     return no_seed.status == KELP_OK ? fake_device_create(ret, reterr)
                                      : kelp_fail(reterr, no_seed.status, "%s", no_seed.text);
 }
+
+void kelp_cuda_leave(void)
+{
+}

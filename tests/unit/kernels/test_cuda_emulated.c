@@ -141,6 +141,24 @@ KELP_TEST(more_scratch_than_asked_for)
     table->recording_destroy(recording);
 }
 
+/* What CUDA keeps for the process goes when the process says so, and comes back with a device. */
+KELP_TEST(a_process_leaves_the_gpu)
+{
+    struct kelp_error error = {KELP_OK, ""};
+    ck_assert(kelp_cuda_emulated_has_context());
+    devices.other->table->stream_destroy(devices.other_stream);
+    devices.other->table->destroy(devices.other);
+    ck_assert(kelp_cuda_emulated_has_context());
+    kelp_cuda_emulated_leave();
+    ck_assert(!kelp_cuda_emulated_has_context());
+    kelp_cuda_emulated_leave();
+    ck_assert_int_eq(kelp_device_cuda_create_emulated(&devices.other, &error), KELP_OK);
+    ck_assert(kelp_cuda_emulated_has_context());
+    ck_assert_int_eq(
+        devices.other->table->stream_create(devices.other, &devices.other_stream, &error), KELP_OK);
+    check_group(groups[0], 0);
+}
+
 /* One pass over a batch or a row loses no digits of its variance. */
 KELP_TEST(norms_are_exact)
 {

@@ -72,6 +72,7 @@ cudaError_t cudaGetDeviceCount(int *count);
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp *properties, int index);
 cudaError_t cudaMemGetInfo(size_t *left, size_t *all);
 cudaError_t cudaSetDevice(int index);
+cudaError_t cudaDeviceReset(void);
 cudaError_t cudaMalloc(void **memory, size_t bytes);
 cudaError_t cudaFree(void *memory);
 cudaError_t cudaMallocHost(void **memory, size_t bytes);

@@ -88,6 +88,11 @@ void kelp__cuda_matmul(struct kelp_stream *stream, const struct kelp_matmul *p)
                      kelp__cuda_stream_of(stream)->products->lost);
 }
 
+void kelp_cuda_emulated_leave(void)
+{
+    kelp_cuda_leave();
+}
+
 kelp_status kelp_device_cuda_create_emulated(struct kelp_device **ret, struct kelp_error *reterr)
 {
     return kelp_cuda_entry(0, ret, reterr);

@@ -6,10 +6,12 @@
 #include "tests/lib/cuda/emulated/cuda_runtime.h"
 #include "tests/lib/cuda/emulated/races.h"
 
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <mutex>
 #include <ucontext.h>
+#include <unistd.h>
 #include <utility>
 #include <vector>
 
@@ -418,9 +420,48 @@ cudaError_t cudaMemGetInfo(size_t *left, size_t *all)
     return cudaSuccess;
 }
 
+/* The process's context: whatever works on the device makes one, which stays until a reset. Tests
+ * of processes are told in a file. */
+static std::atomic<bool> has_context;
+static std::atomic<uint64_t> in_use; /* memory and streams */
+
+static void tell_context(const char *what)
+{
+    const char *path = getenv("EMULATED_CONTEXTS");
+    FILE *file = path ? fopen(path, "ae") : nullptr;
+    if (file) {
+        fprintf(file, "%d %s\n", static_cast<int>(getpid()), what);
+        fclose(file);
+    }
+}
+
+static void enter_context(void)
+{
+    if (!has_context.exchange(true)) {
+        tell_context("enters");
+    }
+}
+
+bool kelp_cuda_emulated_has_context(void)
+{
+    return has_context;
+}
+
 cudaError_t cudaSetDevice(int index)
 {
     (void)index;
+    enter_context();
+    return cudaSuccess;
+}
+
+cudaError_t cudaDeviceReset(void)
+{
+    if (in_use != 0) {
+        fprintf(stderr, "emulated device: reset, with memory or streams in use\n");
+        abort();
+    }
+    has_context = false;
+    tell_context("leaves");
     return cudaSuccess;
 }
 
@@ -503,6 +544,8 @@ static cudaError_t allocate(void **memory, size_t bytes)
         return cudaErrorMemoryAllocation;
     }
     memset(all, 0xff, bytes); /* NaN */
+    enter_context();
+    in_use++;
     largest = bytes > largest ? bytes : largest;
     *memory = all;
     return cudaSuccess;
@@ -520,6 +563,7 @@ cudaError_t cudaMalloc(void **memory, size_t bytes)
 cudaError_t cudaFree(void *memory)
 {
     kelp_emulated::races_freed(memory);
+    in_use -= memory ? 1 : 0;
     memory_end(memory);
     return cudaSuccess;
 }
@@ -531,6 +575,7 @@ cudaError_t cudaMallocHost(void **memory, size_t bytes)
 
 cudaError_t cudaFreeHost(void *memory)
 {
+    in_use -= memory ? 1 : 0;
     memory_end(memory);
     return cudaSuccess;
 }
@@ -571,6 +616,8 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned int flags)
 {
     (void)flags;
     *stream = new kelp_emulated_stream{nullptr};
+    enter_context();
+    in_use++;
     return cudaSuccess;
 }
 
@@ -582,6 +629,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream)
 cudaError_t cudaStreamDestroy(cudaStream_t stream)
 {
     delete stream;
+    in_use--;
     return cudaSuccess;
 }
 

@@ -46,7 +46,7 @@ static kelp_status changed_stream(struct kelp_device *device, struct kelp_stream
     return status;
 }
 
-/* In the place of the one that loads a library. */
+/* In the place of those that load a library. */
 kelp_status kelp_device_cuda_create(uint32_t index, struct kelp_device **ret,
                                     struct kelp_error *reterr)
 {
@@ -60,6 +60,9 @@ kelp_status kelp_device_cuda_create(uint32_t index, struct kelp_device **ret,
         (*ret)->table = &changed;
     }
     return status;
+}
+void kelp_device_cuda_leave(void)
+{
 }
 
 /* ---- a worker ---- */
