@@ -59,7 +59,9 @@ struct kelp__cuda_fault {
     unsigned long long first; /* the row << 32 | the bits of its value; the smallest one wins */
 };
 
-#define KELP_CUDA_MARKS 64
+/* Marks that are kept apart: more than the parts of a gradient of a GiB, of which each has one
+ * (worker/model/mirror.c). */
+#define KELP_CUDA_MARKS 1100
 
 struct kelp__cuda_products;
 struct kelp__cuda_cudnn;

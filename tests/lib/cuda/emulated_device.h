@@ -28,6 +28,8 @@ void kelp_cuda_emulated_order(uint64_t seed);
 uint32_t kelp_cuda_emulated_overruns(void);
 /* Bytes of the largest piece that was allocated since the last such call. */
 uint64_t kelp_cuda_emulated_largest(void);
+/* Which of all marks, in the order of their recording, was waited for last. */
+uint64_t kelp_cuda_emulated_waited(void);
 /* Has the process a context, as CUDA calls what it keeps of a GPU? And kelp_device_cuda_leave(). */
 bool kelp_cuda_emulated_has_context(void);
 void kelp_cuda_emulated_leave(void);

@@ -337,7 +337,7 @@ kelp_status operator_memory_check(const struct case_devices *devices, struct kel
 
 /* ---- marks ---- */
 
-#define MARKS 150u /* more than a device keeps apart */
+#define MARKS 2500u /* more than a device keeps apart */
 
 /* Row i of `host` is 2 (i + from) once it came back. */
 static void enqueue_rows(const struct case_devices *devices, float *memory, float *host,

@@ -141,6 +141,23 @@ KELP_TEST(more_scratch_than_asked_for)
     table->recording_destroy(recording);
 }
 
+/* As many marks as a gradient of a GiB has parts are waited for where they were made, and not where
+ * a later one was. */
+KELP_TEST(marks_are_kept_apart)
+{
+    enum { MARKS = 1024 };
+    const struct kelp_device_table *table = devices.other->table;
+    uint64_t marks[MARKS], first = 0;
+    for (uint32_t i = 0; i < MARKS; i++) {
+        marks[i] = table->mark(devices.other_stream);
+    }
+    for (uint32_t i = 0; i < MARKS; i++) {
+        ck_assert(table->wait_mark(devices.other_stream, marks[i]));
+        first = i == 0 ? kelp_cuda_emulated_waited() : first;
+        ck_assert_uint_eq(kelp_cuda_emulated_waited(), first + i);
+    }
+}
+
 /* What CUDA keeps for the process goes when the process says so, and comes back with a device. */
 KELP_TEST(a_process_leaves_the_gpu)
 {

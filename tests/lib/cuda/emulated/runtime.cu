@@ -635,26 +635,32 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream)
 
 /* All that comes before it is done already. */
 struct kelp_emulated_event {
-    bool recorded;
+    uint64_t place; /* among all that were recorded */
 };
+static uint64_t recorded, waited;
+
+uint64_t kelp_cuda_emulated_waited(void)
+{
+    return waited;
+}
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned int flags)
 {
     (void)flags;
-    *event = new kelp_emulated_event{false};
+    *event = new kelp_emulated_event{0};
     return cudaSuccess;
 }
 
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
 {
     (void)stream;
-    event->recorded = true;
+    event->place = ++recorded;
     return cudaSuccess;
 }
 
 cudaError_t cudaEventSynchronize(cudaEvent_t event)
 {
-    (void)event;
+    waited = event->place;
     return cudaSuccess;
 }
 
