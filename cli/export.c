@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cli/cluster/job_find.h"
 #include "cli/cluster/model_file.h"
 #include "cli/cluster/run_client.h"
 #include "cli/cluster/run_home.h"
@@ -177,8 +178,11 @@ static int export_job(const struct kelp_options *given)
                                kelp_options_text(given, "certs"), &client, &error) != KELP_OK) {
         return kelp_complain(KELP_EXIT_USAGE, "%s", error.text);
     }
-    kelp_status status = kelp_run_home_find(client, kelp_options_text(given, "run"),
-                                            timeout_ms(given), run_path, &error);
+    kelp_status status = kelp_job_find(client, timeout_ms(given), &error);
+    if (status == KELP_OK) {
+        status = kelp_run_home_find(client, kelp_options_text(given, "run"), timeout_ms(given),
+                                    run_path, &error);
+    }
     int exit_status = status == KELP_OK
                           ? export_from(client, run_path, given)
                           : kelp_complain(kelp_verb_exit_status(status), "%s", error.text);

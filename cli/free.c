@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "cli/cluster/job_client.h"
+#include "cli/cluster/job_find.h"
 #include "cli/verbs.h"
 #include "common/base/json.h"
 
@@ -124,7 +124,8 @@ static int remove_job(struct kelp_job_client *client, const char *prefix,
     }
     look(&range, prefix, &holding);
     if (holding.keys == 0) {
-        exit_status = kelp_complain(KELP_EXIT_USAGE, "etcd holds no job '%s'", job);
+        (void)!kelp_job_missing(client, &error);
+        exit_status = kelp_complain(KELP_EXIT_USAGE, "%s", error.text);
     } else if (holding.lived) {
         exit_status = kelp_complain(KELP_EXIT_USAGE,
                                     "job '%s' is in use: %s is alive; end its run first (kelp "

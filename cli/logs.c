@@ -1,6 +1,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "cli/cluster/job_find.h"
 #include "cli/cluster/run_client.h"
 #include "cli/cluster/run_home.h"
 #include "cli/runs/run_logs.h"
@@ -92,6 +93,9 @@ static kelp_status find(const struct kelp_options *given, struct source *source,
     }
     kelp_status status =
         kelp_job_client_open(etcd, job, kelp_options_text(given, "certs"), &source->client, reterr);
+    if (status == KELP_OK) {
+        status = kelp_job_find(source->client, ASK_DEADLINE_MS, reterr);
+    }
     return status == KELP_OK ? kelp_run_home_find(source->client, kelp_options_text(given, "run"),
                                                   ASK_DEADLINE_MS, source->run_path, reterr)
                              : status;

@@ -3,6 +3,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "cli/cluster/job_find.h"
 #include "cli/cluster/run_client.h"
 #include "cli/cluster/run_home.h"
 #include "cli/cluster/status_view.h"
@@ -102,6 +103,11 @@ static int show_job(struct kelp_job_client *client, uint32_t timeout_ms, bool js
         }
         free(text);
         return KELP_EXIT_OK;
+    }
+    if (kelp_job_find(client, left(end_ms), &error) != KELP_OK) {
+        return kelp_complain(error.status == KELP_ERR_NOT_FOUND ? KELP_EXIT_USAGE
+                                                                : KELP_EXIT_UNREACHABLE,
+                             "%s", error.text);
     }
     if (ask(client, end_ms, &reply, &error) != KELP_OK) {
         return kelp_complain(KELP_EXIT_UNREACHABLE, "job '%s' cannot be reached: %s",

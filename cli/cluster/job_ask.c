@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
+#include "cli/cluster/job_find.h"
 #include "cli/cluster/run_client.h"
 #include "cli/verb/display.h"
 #include "common/base/clock.h"
@@ -83,6 +84,14 @@ static const char *reason(const struct kelp_job_look *look)
     return look->waits[0] ? look->waits : "it is being written";
 }
 
+/* A run's own etcd may not have its job yet. */
+static kelp_status reach(struct kelp_job_client *client, const struct kelp_options *given,
+                         uint64_t timeout_ms, struct kelp_error *reterr)
+{
+    return kelp_options_given(given, "etcd") ? kelp_job_find(client, timeout_ms, reterr)
+                                             : kelp_job_client_reach(client, timeout_ms, reterr);
+}
+
 int kelp_job_ask(const struct kelp_options *given, const char *typed,
                  const struct kelp_job_ask *ask)
 {
@@ -97,9 +106,11 @@ int kelp_job_ask(const struct kelp_options *given, const char *typed,
     }
     const uint64_t begin_ms = kelp_clock_ms();
     const uint64_t end_ms = begin_ms + kelp_options_duration_ms(given, "timeout");
-    if (kelp_job_client_reach(client, end_ms - begin_ms, &look.error) != KELP_OK) {
+    if (reach(client, given, end_ms - begin_ms, &look.error) != KELP_OK) {
         kelp_job_client_close(client);
-        return kelp_complain(KELP_EXIT_UNREACHABLE, "%s", look.error.text);
+        return kelp_complain(look.error.status == KELP_ERR_NOT_FOUND ? KELP_EXIT_USAGE
+                                                                     : KELP_EXIT_UNREACHABLE,
+                             "%s", look.error.text);
     }
     switch (ask_until(client, begin_ms, end_ms, ask, &look)) {
     case IT_IS_SO:

@@ -15,6 +15,7 @@
 
 struct kelp_job_client {
     char *job;
+    char *urls;
     struct kelp_credentials *credentials; /* NULL: no TLS */
     struct kelp_etcd *etcd;
     struct kelp_rpc_loop *loop;
@@ -49,8 +50,10 @@ kelp_status kelp_job_client_open(const char *etcd_urls, const char *job, const c
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
     }
     client->job = strdup(job);
-    kelp_status status =
-        client->job ? KELP_OK : kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
+    client->urls = strdup(etcd_urls);
+    kelp_status status = client->job && client->urls
+                             ? KELP_OK
+                             : kelp_fail(reterr, KELP_ERR_NO_MEMORY, "out of memory");
     if (status == KELP_OK && certs) {
         status = open_credentials(client, certs, reterr);
     }
@@ -91,6 +94,7 @@ void kelp_job_client_close(struct kelp_job_client *client)
     }
     kelp_credentials_close(client->credentials);
     free(client->job);
+    free(client->urls);
     free(client);
 }
 
@@ -107,6 +111,11 @@ struct kelp_rpc_loop *kelp_job_client_loop(struct kelp_job_client *client)
 const char *kelp_job_client_job(const struct kelp_job_client *client)
 {
     return client->job;
+}
+
+const char *kelp_job_client_urls(const struct kelp_job_client *client)
+{
+    return client->urls;
 }
 
 void kelp_job_client_key(const struct kelp_job_client *client, const char *name,

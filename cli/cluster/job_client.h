@@ -32,6 +32,7 @@ void kelp_job_client_close(struct kelp_job_client *client); /* NULL is fine */
 struct kelp_etcd *kelp_job_client_etcd(struct kelp_job_client *client);
 struct kelp_rpc_loop *kelp_job_client_loop(struct kelp_job_client *client);
 const char *kelp_job_client_job(const struct kelp_job_client *client);
+const char *kelp_job_client_urls(const struct kelp_job_client *client); /* of etcd */
 
 /* "/kelp/<job>/<name>". */
 void kelp_job_client_key(const struct kelp_job_client *client, const char *name,

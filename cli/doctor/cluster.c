@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cli/cluster/job_find.h"
 #include "cli/cluster/run_client.h"
 #include "cli/verb/job_load.h"
 #include "common/base/clock.h"
@@ -200,8 +201,7 @@ bool kelp_doctor_keys(struct kelp_doctor_cluster *cluster, struct kelp_error *re
     }
     kelp_status status = read_all(cluster, &has_spec, reterr);
     if (status == KELP_OK && !has_spec && cluster->process_count == 0) {
-        status = kelp_fail(reterr, KELP_ERR_NOT_FOUND,
-                           "etcd holds no job '%s'; kelp submit puts one there", cluster->job);
+        status = kelp_job_missing(cluster->client, reterr);
     }
     if (status == KELP_OK) {
         tell_users(cluster);

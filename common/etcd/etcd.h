@@ -65,6 +65,11 @@ kelp_status kelp_etcd_get(struct kelp_etcd *etcd, const char *key, uint32_t dead
 kelp_status kelp_etcd_get_prefix(struct kelp_etcd *etcd, const char *prefix, uint32_t deadline_ms,
                                  struct kelp_etcd_range *ret_range,
                                  struct kelp_error *reterr) KELP_MUST_USE;
+/* The first key that is not before `from`, without its value; count is 0 if there is none. A user
+ * of an etcd that has users may not ask that: KELP_ERR_DENIED. */
+kelp_status kelp_etcd_get_next(struct kelp_etcd *etcd, const char *from, uint32_t deadline_ms,
+                               struct kelp_etcd_range *ret_range,
+                               struct kelp_error *reterr) KELP_MUST_USE;
 kelp_status kelp_etcd_put(struct kelp_etcd *etcd, const char *key, const char *value, int64_t lease,
                           uint32_t deadline_ms, struct kelp_error *reterr) KELP_MUST_USE;
 kelp_status kelp_etcd_delete_prefix(struct kelp_etcd *etcd, const char *prefix,

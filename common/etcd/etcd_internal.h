@@ -67,6 +67,8 @@ kelp_status kelp__etcd_prefix_end(const char *prefix, char ret_end[ETCD_KEY_MAX]
  * KELP_ERR_NO_MEMORY. */
 kelp_status kelp__etcd_encode_range(const char *key, bool prefix, struct etcd_buffer *ret_body,
                                     struct kelp_error *reterr) KELP_MUST_USE;
+kelp_status kelp__etcd_encode_next(const char *from, struct etcd_buffer *ret_body,
+                                   struct kelp_error *reterr) KELP_MUST_USE;
 kelp_status kelp__etcd_encode_put(const char *key, const char *value, int64_t lease,
                                   struct etcd_buffer *ret_body,
                                   struct kelp_error *reterr) KELP_MUST_USE;

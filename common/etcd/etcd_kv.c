@@ -21,17 +21,10 @@ static kelp_status decoded(const struct etcd_call *call, kelp_status status,
     return status;
 }
 
-static kelp_status get_keys(struct kelp_etcd *etcd, const char *key, bool prefix,
-                            uint32_t deadline_ms, struct kelp_etcd_range *ret_range,
-                            struct kelp_error *reterr)
+/* Sends a question whose body stands, when status says so, and frees the call. */
+static kelp_status run_range(struct etcd_call *call, kelp_status status,
+                             struct kelp_etcd_range *ret_range, struct kelp_error *reterr)
 {
-    struct etcd_call *call =
-        kelp__etcd_call_create(etcd, "/v3/kv/range", ETCD_REPEATABLE, deadline_ms);
-
-    if (!call) {
-        return no_memory(reterr);
-    }
-    kelp_status status = kelp__etcd_encode_range(key, prefix, &call->body, reterr);
     if (status == KELP_OK) {
         status = kelp__etcd_call_run(call, reterr);
     }
@@ -44,6 +37,18 @@ static kelp_status get_keys(struct kelp_etcd *etcd, const char *key, bool prefix
     return status;
 }
 
+static kelp_status get_keys(struct kelp_etcd *etcd, const char *key, bool prefix,
+                            uint32_t deadline_ms, struct kelp_etcd_range *ret_range,
+                            struct kelp_error *reterr)
+{
+    struct etcd_call *call =
+        kelp__etcd_call_create(etcd, "/v3/kv/range", ETCD_REPEATABLE, deadline_ms);
+
+    return call ? run_range(call, kelp__etcd_encode_range(key, prefix, &call->body, reterr),
+                            ret_range, reterr)
+                : no_memory(reterr);
+}
+
 kelp_status kelp_etcd_get(struct kelp_etcd *etcd, const char *key, uint32_t deadline_ms,
                           struct kelp_etcd_range *ret_range, struct kelp_error *reterr)
 {
@@ -54,6 +59,17 @@ kelp_status kelp_etcd_get_prefix(struct kelp_etcd *etcd, const char *prefix, uin
                                  struct kelp_etcd_range *ret_range, struct kelp_error *reterr)
 {
     return get_keys(etcd, prefix, true, deadline_ms, ret_range, reterr);
+}
+
+kelp_status kelp_etcd_get_next(struct kelp_etcd *etcd, const char *from, uint32_t deadline_ms,
+                               struct kelp_etcd_range *ret_range, struct kelp_error *reterr)
+{
+    struct etcd_call *call =
+        kelp__etcd_call_create(etcd, "/v3/kv/range", ETCD_REPEATABLE, deadline_ms);
+
+    return call ? run_range(call, kelp__etcd_encode_next(from, &call->body, reterr), ret_range,
+                            reterr)
+                : no_memory(reterr);
 }
 
 /* Runs a write whose body stands, when status says so, and frees the call. */

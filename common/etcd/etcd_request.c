@@ -178,6 +178,18 @@ kelp_status kelp__etcd_encode_range(const char *key, bool prefix, struct etcd_bu
     return writer_end(&writer, reterr);
 }
 
+/* One key, up to the last (a range_end of a zero byte). */
+kelp_status kelp__etcd_encode_next(const char *from, struct etcd_buffer *ret_body,
+                                   struct kelp_error *reterr)
+{
+    struct writer writer = writer_start(ret_body);
+
+    put_text(&writer, "{");
+    put_key(&writer, from);
+    put_text(&writer, ",\"range_end\":\"AA==\",\"limit\":\"1\",\"keys_only\":true}");
+    return writer_end(&writer, reterr);
+}
+
 static void put_pair(struct writer *writer, const char *key, const char *value, int64_t lease)
 {
     put_key(writer, key);

@@ -263,6 +263,9 @@ KELP_TEST(test_failed_resume_external_etcd)
     ck_assert_int_eq(runs.verb.exit_code, 2);
     ck_assert_str_eq(runs.verb.err, "kelp: etcd has no job 'short' that kelp node runs; a run of "
                                     "kelp train is stopped on its machine, by kelp stop RUN\n");
+    runs_verb((const char *[]){"wait", "short", "--etcd", url, NULL}); /* for ever */
+    ck_assert_int_eq(runs.verb.exit_code, 2);
+    ck_assert_ptr_nonnull(strstr(runs.verb.err, "kelp: kelp node does not run job 'short'"));
     char *spec = spec_in_etcd(url, "/kelp/short/spec");
     char *state = spec_in_etcd(url, "/kelp/short/state");
     runs_verb((const char *[]){"train", "--resume", "--run", "r", "--etcd", url, "--set",

@@ -439,7 +439,7 @@ KELP_TEST(name_freed)
                                  etcd.url, "--run",    "r",        NULL};
     const char *const other[] = {"train",  "--detach", "job.yaml", "--etcd",
                                  etcd.url, "--run",    "s",        NULL};
-    says(free_job, 2, "etcd holds no job 'long'");
+    says(free_job, 2, "has no job 'long'; kelp submit puts one there");
     says(begin, 0, "training has started");
     says(free_job, 2, "job 'long' is in use");
     says((const char *[]){"stop", "r", NULL}, 0, "paused");

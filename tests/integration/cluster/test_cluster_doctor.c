@@ -219,7 +219,7 @@ KELP_TEST(nobody)
     ck_found("job", "warning", "paused");
     kelp_test_command_says(folder.path,
                            (const char *[]){"doctor", "other", "--etcd", etcd.url, NULL}, 2,
-                           "kelp: etcd holds no job 'other'; kelp submit puts one there");
+                           "has no job 'other'; it has hosts");
     kelp_test_command_says(folder.path, (const char *[]){"doctor", "--etcd", etcd.url, NULL}, 2,
                            "--etcd needs the name of a job");
 }

@@ -105,6 +105,11 @@ KELP_TEST(prefixes)
     ck_assert_str_eq(range.pairs[1].key, "/job/a/x");
     ck_assert_str_eq(range.pairs[2].key, "/job/b");
     kelp_etcd_range_fini(&range);
+    ck_ok(kelp_etcd_get_next(etcd, "/job/a0", DEADLINE_MS, &range, &error));
+    ck_assert_uint_eq(range.count, 1);
+    ck_assert_str_eq(range.pairs[0].key, "/job/b");
+    ck_assert_str_eq(range.pairs[0].value, "");
+    kelp_etcd_range_fini(&range);
     ck_ok(kelp_etcd_delete_prefix(etcd, "/job/", DEADLINE_MS, &error));
     ck_ok(kelp_etcd_get_prefix(etcd, "/job", DEADLINE_MS, &range, &error));
     ck_assert_uint_eq(range.count, 3);

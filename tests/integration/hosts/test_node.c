@@ -631,7 +631,7 @@ KELP_TEST(etcd_is_slow_at_the_end)
     ends(0, 0);
     ends(1, 0);
     tcp_proxy_start(&proxy, etcd.port, "/v3/kv/range");
-    tcp_proxy_hold_after(&proxy, 1);
+    tcp_proxy_hold_after(&proxy, 3); /* the job, whose it is, and its result */
     memset(&wait, 0, sizeof(wait));
     kelp_test_command_start(&wait, folder.path,
                             (const char *[]){"wait", "hosts", "--etcd", proxy.server.url, NULL});
@@ -641,4 +641,67 @@ KELP_TEST(etcd_is_slow_at_the_end)
     ck_assert_msg(wait.exit_code == 0, "exit %d: %s", wait.exit_code, wait.err);
     kelp_test_command_fini(&wait);
     tcp_proxy_stop(&proxy);
+}
+
+static void expect_missing(const char *const *args)
+{
+    struct kelp_test_command command;
+    char line[300];
+
+    (void)snprintf(line, sizeof(line), "kelp: etcd at %s has no job 'host'; it has hosts, other\n",
+                   etcd.url);
+    verb(&command, args);
+    ck_assert_msg(command.exit_code == 2, "%s: exit %d: %s", args[0], command.exit_code,
+                  command.err);
+    ck_assert_str_eq(command.err, line);
+    kelp_test_command_fini(&command);
+}
+
+/* A job's name that is mistyped: every verb says so at once, and which names would be right. A host
+ * that waits for that job is none. */
+KELP_TEST(mistyped)
+{
+    kelp_test_command_says(folder.path,
+                           (const char *[]){"submit", "job.yaml", "--etcd", etcd.url, "--run",
+                                            "second", "--set", "name=other", NULL},
+                           0, "\nsha256 ");
+    memset(&hosts[0], 0, sizeof(hosts[0]));
+    kelp_test_command_start(&hosts[0], folder.path,
+                            (const char *[]){"node", "--etcd", etcd.url, "--job", "host", "--host",
+                                             "a", "--workers", "1", NULL});
+    kelp_test_command_await(&hosts[0], "waiting for the job");
+    expect_missing((const char *[]){"wait", "host", "--etcd", etcd.url, NULL});
+    expect_missing((const char *[]){"status", "host", "--etcd", etcd.url, NULL});
+    expect_missing((const char *[]){"stop", "host", "--etcd", etcd.url, NULL});
+    expect_missing((const char *[]){"scale", "host", "--workers", "2", "--etcd", etcd.url, NULL});
+    expect_missing((const char *[]){"drain", "shard-0", "host", "--etcd", etcd.url, NULL});
+    expect_missing((const char *[]){"checkpoint", "host", "--etcd", etcd.url, NULL});
+    expect_missing(
+        (const char *[]){"export", "host", "--etcd", etcd.url, "--out", "x.safetensors", NULL});
+    expect_missing((const char *[]){"logs", "--job", "host", "--etcd", etcd.url, NULL});
+    expect_missing((const char *[]){"free", "host", "--etcd", etcd.url, NULL});
+}
+
+/* A script may wait before the job is submitted. A job that is removed then does not come to an
+ * end. */
+KELP_TEST(submitted_later)
+{
+    const char *const free_job[] = {"free", "hosts", "--etcd", etcd.url, NULL};
+    struct kelp_test_command wait;
+
+    kelp_test_command_says(folder.path, free_job, 0, "never began");
+    memset(&wait, 0, sizeof(wait));
+    kelp_test_command_start(
+        &wait, folder.path,
+        (const char *[]){"wait", "hosts", "--etcd", etcd.url, "--submit-timeout", "10m", NULL});
+    kelp_test_command_await(&wait, "has no job 'hosts'; kelp submit puts one there");
+    kelp_test_command_says(
+        folder.path,
+        (const char *[]){"submit", "job.yaml", "--etcd", etcd.url, "--run", "second", NULL}, 0,
+        "\nsha256 ");
+    kelp_test_command_await(&wait, "no coordinator leads job 'hosts'");
+    kelp_test_command_says(folder.path, free_job, 0, "never began");
+    (void)kelp_test_command_wait(&wait, KELP_TEST_HANG_MS);
+    ck_assert_msg(wait.exit_code == 2, "exit %d: %s", wait.exit_code, wait.err);
+    kelp_test_command_fini(&wait);
 }

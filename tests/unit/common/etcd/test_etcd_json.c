@@ -33,6 +33,8 @@ KELP_TEST(requests)
     ck_body(kelp__etcd_encode_range("a", false, &body, &error), "{\"key\":\"YQ==\"}");
     ck_body(kelp__etcd_encode_range("a/", true, &body, &error),
             "{\"key\":\"YS8=\",\"range_end\":\"YTA=\"}");
+    ck_body(kelp__etcd_encode_next("a/", &body, &error),
+            "{\"key\":\"YS8=\",\"range_end\":\"AA==\",\"limit\":\"1\",\"keys_only\":true}");
     ck_body(kelp__etcd_encode_put("a", "", 0, &body, &error), "{\"key\":\"YQ==\",\"value\":\"\"}");
     ck_body(kelp__etcd_encode_put("a", "x", 5, &body, &error),
             "{\"key\":\"YQ==\",\"value\":\"eA==\",\"lease\":\"5\"}");
