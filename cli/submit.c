@@ -5,6 +5,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "cli/checkpoint/run_plan.h"
 #include "cli/cluster/run_client.h"
 #include "cli/launch/launcher.h"
 #include "cli/preflight/notices.h"
@@ -115,9 +116,11 @@ static kelp_status load_job(struct submit *submit, struct kelp_error *reterr)
     kelp_status status = kelp_train_job_read(submit->given, &submit->file, reterr);
     if (status == KELP_OK && resumes(submit) &&
         kelp_job_file_job(submit->file)->run.mode != KELP_RUN_TRAIN) {
-        status = kelp_fail(reterr, KELP_ERR_INVALID,
-                           "'%s' is a run of kelp predict or kelp evaluate, which is not resumed",
-                           kelp_options_text(submit->given, "run"));
+        status = kelp_fail(
+            reterr, KELP_ERR_INVALID,
+            "'%s' is a run of kelp predict or kelp evaluate, which is not resumed: give that "
+            "command again",
+            kelp_options_text(submit->given, "run"));
     }
     if (status == KELP_OK) {
         status = kelp_plugin_consent(submit->file, &consent, reterr);
@@ -139,6 +142,22 @@ static kelp_status check_resume(struct submit *submit, struct kelp_error *reterr
     return status == KELP_OK ? kelp_train_job_same_data(kelp_job_file_job(submit->file), run,
                                                         submit->carried.card, reterr)
                              : status;
+}
+
+/* The plan of this machine is to be the job's, as etcd has none. */
+static kelp_status check_compute(const struct submit *submit, struct kelp_error *reterr)
+{
+    const char *run = kelp_options_text(submit->given, "run");
+    struct kelp_plan before;
+
+    if (!resumes(submit) || submit->is_there || !submit->carried.plan ||
+        kelp_job_file_job(submit->file)->cluster.mixed ||
+        kelp_run_plan(run, &before, NULL) != KELP_OK) {
+        return KELP_OK;
+    }
+    kelp_status status = kelp_train_job_same_compute(&before, submit->carried.plan, run, reterr);
+    kelp_plan_fini(&before);
+    return status;
 }
 
 /* Check what a job without checkpoints needs. */
@@ -264,7 +283,9 @@ static kelp_status look_back(struct submit *submit, struct kelp_error *reterr)
 {
     submit->counts = kelp_run_result_read(submit->run.path, &submit->result, NULL) == KELP_OK;
     return submit->counts && strcmp(submit->result.status, "done") == 0 && !submit->changes.longer
-               ? kelp_fail(reterr, KELP_ERR_EXISTS, "run '%s' is done", submit->run.path)
+               ? kelp_fail(reterr, KELP_ERR_EXISTS,
+                           "run '%s' is done; a higher train.epochs lets it go on",
+                           submit->run.path)
                : KELP_OK;
 }
 
@@ -445,6 +466,9 @@ static int submit_job(struct submit *submit)
         if (status == KELP_ERR_FORMAT || status == KELP_ERR_DENIED) { /* no etcd, or not for us */
             return kelp_complain(KELP_EXIT_UNREACHABLE, "%s", error.text);
         }
+    }
+    if (status == KELP_OK) {
+        status = check_compute(submit, &error);
     }
     if (status == KELP_OK) {
         status = (is_apart(submit) ? make_no_run : make_run)(submit, &error);

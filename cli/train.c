@@ -349,13 +349,17 @@ static int say_outcome(const struct train *train, int exit_status)
         return kelp_complain(exit_status, "%s", result->after);
     }
     if (result->unheld) {
+        const char *changes = train->changes.text;
         const bool refused = strcmp(result->status, "failed") == 0;
-        return kelp_complain(exit_status,
-                             "%s before training went on%s%s; the run is unchanged%s%s%s; see "
-                             "%s/logs",
-                             result->status, result->reason[0] ? ": " : "", result->reason,
-                             refused ? "" : ", and kelp train --resume --run ", refused ? "" : path,
-                             refused ? "" : " continues it", path);
+        return kelp_complain(
+            exit_status,
+            "%s before training went on%s%s; the run is unchanged%s%s%s%s%s; see "
+            "%s/logs",
+            result->status, result->reason[0] ? ": " : "", result->reason,
+            refused ? "" : ", and kelp train --resume --run ", refused ? "" : path,
+            refused ? "" : " continues it",
+            refused && changes[0] ? ", and goes on as the job that it has, without " : "",
+            refused ? changes : "", path);
     }
     if (strcmp(result->status, "failed") == 0) {
         return kelp_complain(exit_status, "%s; see %s/logs", result->reason, path);
@@ -532,6 +536,21 @@ static void count_steps(struct train *train)
     }
 }
 
+/* Its etcd, which has the plan, may be gone: a checkpoint has it too. */
+static kelp_status check_compute(const struct train *train, struct kelp_error *reterr)
+{
+    struct kelp_plan before;
+
+    if (kelp_job_file_job(train->file)->cluster.mixed || !train->carried.plan ||
+        kelp_run_plan(train->run_path, &before, NULL) != KELP_OK) {
+        return KELP_OK;
+    }
+    kelp_status status =
+        kelp_train_job_same_compute(&before, train->carried.plan, train->run_path, reterr);
+    kelp_plan_fini(&before);
+    return status;
+}
+
 /* May the job go on with the run? */
 static kelp_status check_resume(struct train *train, struct kelp_error *reterr)
 {
@@ -552,7 +571,7 @@ static kelp_status check_resume(struct train *train, struct kelp_error *reterr)
     if (status == KELP_OK && !force) {
         status = kelp_train_job_same_data(job, train->run_path, train->carried.card, reterr);
     }
-    return status;
+    return status == KELP_OK && !force ? check_compute(train, reterr) : status;
 }
 
 /* Returns if the process computes as the job says; otherwise it starts itself again. */

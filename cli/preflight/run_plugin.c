@@ -106,7 +106,8 @@ static kelp_status find_copy(const struct copy *copy, const char *plugin, bool *
     }
     return kelp_fail(
         reterr, KELP_ERR_MISMATCH,
-        "model.plugin: %s is not the library that the run was made with, of which %s holds a copy",
+        "model.plugin: %s is not the library that the run was made with, of which %s holds a copy; "
+        "resume without setting model.plugin, or use --force",
         plugin, copy->folder);
 }
 

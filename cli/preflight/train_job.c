@@ -18,8 +18,9 @@ static kelp_status choose_resumed(const char *typed, char path[KELP_RUN_PATH_MAX
     if (status == KELP_OK || status == KELP_ERR_DENIED) {
         return status;
     }
-    return kelp_fail(reterr, KELP_ERR_NOT_FOUND,
-                     "nothing to resume in '%s': there is no job.yaml of a run", typed);
+    return kelp_fail(
+        reterr, KELP_ERR_NOT_FOUND,
+        "nothing to resume in '%s': there is no job.yaml of a run; kelp ls shows the runs", typed);
 }
 
 /* Which file to read. */
@@ -142,6 +143,20 @@ static void describe(const struct kelp_job_differences *differences,
     *ret_changes = changes;
 }
 
+/* Checkpoints of another name would be left alone, and training begin anew. */
+static kelp_status same_name(const struct kelp_job_file *before, const struct kelp_job_file *now,
+                             struct kelp_error *reterr)
+{
+    const char *name = kelp_job_file_job(before)->name;
+
+    return strcmp(name, kelp_job_file_job(now)->name) == 0
+               ? KELP_OK
+               : kelp_fail(reterr, KELP_ERR_MISMATCH,
+                           "name: a run and its checkpoints keep their name, also with --force: "
+                           "resume with name: %s",
+                           name);
+}
+
 kelp_status kelp_train_job_follows(const struct kelp_job_file *file, const char *run_path,
                                    bool force, struct kelp_train_changes *ret_changes,
                                    struct kelp_error *reterr)
@@ -157,7 +172,9 @@ kelp_status kelp_train_job_follows(const struct kelp_job_file *file, const char 
     }
     if (!kelp_run_dir_is_run(run_path)) {
         return kelp_fail(reterr, KELP_ERR_NOT_FOUND,
-                         "nothing to resume in '%s': there is no job.yaml of a run", run_path);
+                         "nothing to resume in '%s': there is no job.yaml of a run; kelp ls shows "
+                         "the runs",
+                         run_path);
     }
     status = kelp_job_load(&source, &before, reterr);
     if (status != KELP_OK) {
@@ -174,11 +191,34 @@ kelp_status kelp_train_job_follows(const struct kelp_job_file *file, const char 
         status = refuse(path, &differences, reterr);
     }
     if (status == KELP_OK) {
+        status = same_name(before, file, reterr);
+    }
+    if (status == KELP_OK) {
         describe(&differences, ret_changes);
     }
     kelp_job_differences_fini(&differences);
 destroy_before:
     kelp_job_file_destroy(before);
+    return status;
+}
+
+kelp_status kelp_train_job_same_compute(const struct kelp_plan *before, const char *now,
+                                        const char *run_path, struct kelp_error *reterr)
+{
+    struct kelp_plan plan;
+    char text[sizeof(reterr->text)];
+
+    kelp_status status = kelp_plan_parse(now, strlen(now), &plan, reterr);
+    if (status != KELP_OK) {
+        return status;
+    }
+    if (kelp_plan_computes_otherwise(before, &plan, text, sizeof(text))) {
+        status = kelp_fail(reterr, KELP_ERR_MISMATCH,
+                           "run '%.80s' began on a machine that computes otherwise: %.280s; resume "
+                           "it on one of that kind, or with --set cluster.mixed=true --force",
+                           run_path, text);
+    }
+    kelp_plan_fini(&plan);
     return status;
 }
 

@@ -7,6 +7,7 @@
 #include "common/base/status.h"
 #include "common/job/job.h"
 #include "common/program/options/options.h"
+#include "common/training/plan.h"
 
 /*
  * Precedence: option, environment, file, default. With --resume and without a file, the job is the
@@ -36,7 +37,7 @@ kelp_status kelp_train_job_may_follow(const char *name, const char *before, cons
 
 /*
  * The same against job.yaml of the run in run_path; with force, keys that shape the result may
- * differ too. Errors: KELP_ERR_MISMATCH, KELP_ERR_NOT_FOUND.
+ * differ too, but not its name. Errors: KELP_ERR_MISMATCH, KELP_ERR_NOT_FOUND.
  */
 kelp_status kelp_train_job_follows(const struct kelp_job_file *file, const char *run_path,
                                    bool force, struct kelp_train_changes *ret_changes,
@@ -46,5 +47,11 @@ kelp_status kelp_train_job_follows(const struct kelp_job_file *file, const char 
  * now, or NULL. A run that carries nothing is not checked here. Errors: KELP_ERR_MISMATCH. */
 kelp_status kelp_train_job_same_data(const struct kelp_job *job, const char *run_path,
                                      const char *card, struct kelp_error *reterr) KELP_MUST_USE;
+
+/* Before a run goes on: would it be computed as before? before: the plan of a checkpoint; now: the
+ * text of this machine's. Errors: KELP_ERR_MISMATCH, those of kelp_plan_parse(). */
+kelp_status kelp_train_job_same_compute(const struct kelp_plan *before, const char *now,
+                                        const char *run_path,
+                                        struct kelp_error *reterr) KELP_MUST_USE;
 
 #endif

@@ -281,9 +281,18 @@ kelp_status kelp_run_dir_resume(const char *path, struct kelp_run_dir *ret_run,
     }
     if (!kelp_run_dir_is_run(run.path)) {
         return kelp_fail(reterr, KELP_ERR_NOT_FOUND,
-                         "nothing to resume in '%s': there is no job.yaml of a run", run.path);
+                         "nothing to resume in '%s': there is no job.yaml of a run; kelp ls shows "
+                         "the runs",
+                         run.path);
     }
-    return hand_out(&run, lock_folder(&run, LOCK_TRIES, reterr), ret_run, reterr);
+    status = lock_folder(&run, LOCK_TRIES, reterr);
+    if (status == KELP_ERR_BUSY) {
+        status = kelp_fail(reterr, KELP_ERR_BUSY,
+                           "run folder '%s' is in use by a running command; kelp status %.200s "
+                           "shows it, kelp stop ends it",
+                           run.path, run.path);
+    }
+    return hand_out(&run, status, ret_run, reterr);
 }
 
 void kelp_run_dir_close(struct kelp_run_dir *run)

@@ -340,6 +340,9 @@ static const char *cudnn_of(const struct kelp_plan *plan)
 /* What would be right. */
 static const char *advice(const struct kelp_plan *ours, const struct kelp_plan *theirs)
 {
+    if (strcmp(ours->compute_kind, theirs->compute_kind) == 0) {
+        return "cluster.mixed: true lets it in";
+    }
     if (strcmp(cudnn_of(ours), cudnn_of(theirs)) != 0) {
         return "cluster.cudnn: never computes without cuDNN on all; cluster.mixed: true lets it in";
     }
@@ -349,26 +352,36 @@ static const char *advice(const struct kelp_plan *ours, const struct kelp_plan *
                : "cluster.mixed: true lets it in";
 }
 
-static bool compute_difference(const struct kelp_plan *ours, const struct kelp_plan *theirs,
-                               char *text, size_t text_bytes)
+bool kelp_plan_computes_otherwise(const struct kelp_plan *ours, const struct kelp_plan *theirs,
+                                  char *text, size_t text_bytes)
 {
     if (strcmp(ours->compute_kind, theirs->compute_kind) != 0) {
-        (void)snprintf(text, text_bytes, "compute kind %s differs from %s (%s)", ours->compute_kind,
-                       theirs->compute_kind, advice(ours, theirs));
+        (void)snprintf(text, text_bytes, "compute kind %s differs from %s", ours->compute_kind,
+                       theirs->compute_kind);
         return true;
     }
     const char *reasons =
         theirs->compute_reasons[0] ? theirs->compute_reasons : ours->compute_reasons;
     if (ours->compute_answer != theirs->compute_answer) {
-        (void)snprintf(
-            text, text_bytes,
-            "%s %016" PRIx64 " differs from %016" PRIx64 "%s%s (cluster.mixed: true lets it in)",
-            reasons[0] ? "what the program computes before the first step,"
-                       : "the kernels' known answer",
-            ours->compute_answer, theirs->compute_answer, reasons[0] ? ": " : "", reasons);
+        (void)snprintf(text, text_bytes, "%s %016" PRIx64 " differs from %016" PRIx64 "%s%s",
+                       reasons[0] ? "what the program computes before the first step,"
+                                  : "the kernels' known answer",
+                       ours->compute_answer, theirs->compute_answer, reasons[0] ? ": " : "",
+                       reasons);
         return true;
     }
     return false;
+}
+
+static bool compute_difference(const struct kelp_plan *ours, const struct kelp_plan *theirs,
+                               char *text, size_t text_bytes)
+{
+    if (!kelp_plan_computes_otherwise(ours, theirs, text, text_bytes)) {
+        return false;
+    }
+    const size_t used = strlen(text);
+    (void)snprintf(text + used, text_bytes - used, " (%s)", advice(ours, theirs));
+    return true;
 }
 
 static bool data_difference(const struct kelp_plan *ours, const struct kelp_plan *theirs,

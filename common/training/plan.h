@@ -87,6 +87,11 @@ kelp_status kelp_plan_parse(const char *text, size_t text_bytes, struct kelp_pla
 /* Was it derived as cluster.compute: portable asks for? */
 bool kelp_plan_is_portable(const struct kelp_plan *plan);
 
+/* How they compute otherwise ("compute kind cpu … differs from cpu …"), without what would be
+ * right. False, and the text is not touched: they compute alike. */
+bool kelp_plan_computes_otherwise(const struct kelp_plan *ours, const struct kelp_plan *theirs,
+                                  char *text, size_t text_bytes);
+
 /* What makes two plans differ. */
 enum kelp_plan_part { KELP_PLAN_EQUAL, KELP_PLAN_DATA, KELP_PLAN_MODEL, KELP_PLAN_COMPUTE };
 

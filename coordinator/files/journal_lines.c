@@ -77,7 +77,8 @@ kelp_status kelp__journal_check_digest(const struct kelp_journal *journal, uint6
     if (known && strcmp(known, digest) != 0) {
         return kelp_fail(reterr, KELP_ERR_MISMATCH,
                          "digest of version %" PRIu64
-                         " is %s, but %s says %s: the same step gave different bits",
+                         " is %s, but %s says %s: the same step gave different bits; kelp verify "
+                         "--replay tells which are the job's",
                          version, digest, journal->digests.path, known);
     }
     return KELP_OK;

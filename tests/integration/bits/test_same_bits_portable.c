@@ -269,6 +269,33 @@ KELP_TEST(it_stays)
                            0, "digest");
 }
 
+/* A run that is done has no etcd any more: its checkpoints say how it was computed, and who would
+ * go on with it otherwise is told so, and what to do. */
+KELP_TEST(another_machine_goes_on)
+{
+    const char *const longer[] = {"train", "--resume",       "--run", "native",
+                                  "--set", "train.epochs=3", NULL};
+
+    set_environment(0);
+    kelp_test_run_ok(done.folder, (const char *[]){"train", "job.yaml", "--run", "native", "--set",
+                                                   "cluster.compute=native", NULL});
+    set_environment(1);
+    kelp_test_command_says(done.folder, longer, 2,
+                           "run 'native' began on a machine that computes otherwise: compute kind "
+                           "cpu x86_64 avx2 openblas-");
+    kelp_test_command_says(done.folder, longer, 2,
+                           "; resume it on one of that kind, or with --set cluster.mixed=true "
+                           "--force\n");
+    set_environment(0);
+    kelp_test_command_says(done.folder, longer, 0, "digest");
+    set_environment(1);
+    kelp_test_command_says(done.folder,
+                           (const char *[]){"train", "--resume", "--run", "native", "--set",
+                                            "train.epochs=4", "--set", "cluster.mixed=true",
+                                            "--force", NULL},
+                           0, "digest");
+}
+
 /* ---- a job on standard input ----------------------------------------------------------------- */
 
 static void shell(const char *folder, const char *script)

@@ -227,7 +227,7 @@ KELP_TEST(another_library)
     kelp_test_command_says(jobs,
                            (const char *[]){"train", "job.yaml", "--resume", "--run", "run",
                                             "--set", "train.epochs=3", NULL},
-                           2, "is not the library that the run was made with");
+                           2, "; resume without setting model.plugin, or use --force");
     char *after = kelp_test_read(jobs, "run/job.yaml", NULL);
     ck_assert_str_eq(before, after);
     free(before);

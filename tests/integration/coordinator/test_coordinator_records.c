@@ -182,7 +182,8 @@ KELP_TEST(other_bits_fail_the_job)
     peers_wait(&demo.peers, demo_leaves, &demo.workers[0], "the worker to be told to leave");
     Kelp__V1__StatusReply *reply = demo_status();
     ck_assert_str_eq(reply->state, "failed");
-    ck_assert_ptr_nonnull(strstr(reply->reason, "the same step gave different bits"));
+    ck_assert_ptr_nonnull(
+        strstr(reply->reason, "the same step gave different bits; kelp verify --replay tells"));
     kelp__v1__status_reply__free_unpacked(reply, NULL);
 }
 

@@ -264,6 +264,11 @@ KELP_TEST(refused_keys)
     ck_assert(said("train.lr 0.005 -> 0.01"));
     ck_assert(said("train.epochs " EPOCHS_TEXT " -> 5"));
     ck_assert(said("--force"));
+    kelp_run_resume(&run, (const char *[]){"--set", "name=other", "--force", NULL}, 2);
+    ck_assert(said("keep their name, also with --force: resume with name: resume"));
+    kelp_run_resume(&run, (const char *[]){"--set", "model.hidden=[8]", "--force", NULL}, 2);
+    ck_assert(said("the run is unchanged, and goes on as the job that it has, without "
+                   "model.hidden [256] -> [8]; see "));
     kelp_run_resume(&run, (const char *[]){"--set", "train.lr=0.01", "--force", NULL}, 0);
     check_status("done");
     ck_assert_double_gt(result_number("restores"), 0);
