@@ -36,6 +36,21 @@ mnist="${3:-}"
 libraries="${LD_LIBRARY_PATH:-}" # those of the machine, for its Python
 # shellcheck source=/dev/null
 [ ! -e "$folder/env.sh" ] || . "$folder/env.sh"
+# NVIDIA's libraries where pip has put them for the machine's Python, if they are nowhere else.
+of_python="$(LD_LIBRARY_PATH="$libraries" python3 2>/dev/null - <<'PYTHON'
+import ctypes, glob, os, sys
+folders = []
+for name in "libcublasLt.so.13", "libcudnn.so.9":
+    try:
+        ctypes.CDLL(name)
+    except OSError:
+        if not os.path.exists("/usr/local/cuda/lib64/" + name):
+            found = [file for place in sys.path for file in glob.glob(place + "/nvidia/*/lib/" + name)]
+            folders += [os.path.dirname(file) for file in found[:1]]
+print(":".join(folders), end="")
+PYTHON
+)" || true
+[ -z "$of_python" ] || export LD_LIBRARY_PATH="${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$of_python"
 examples="$folder/examples"
 [ -d "$examples" ] || examples="$here/../../examples"
 scripts="$folder/bench"
@@ -87,6 +102,7 @@ part() {
 
 : >"$report/report.txt"
 say "$(nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader 2>&1 | head -n 1)"
+[ -z "$of_python" ] || say "libraries of Python: $of_python"
 python="env LD_LIBRARY_PATH='$libraries' python3"
 # What decides most comes first.
 part operators 120 "$folder/tests/gpu_operators" --repeats 100 --large-repeats 5
