@@ -14,8 +14,8 @@
 #include "cli/launch/detach.h"
 #include "cli/launch/launcher.h"
 #include "cli/plot/plot_run.h"
+#include "cli/preflight/limits.h"
 #include "cli/preflight/notices.h"
-#include "cli/preflight/open_files.h"
 #include "cli/preflight/preflight.h"
 #include "cli/preflight/run_plugin.h"
 #include "cli/preflight/script.h"
@@ -407,6 +407,7 @@ static int run(struct train *train)
         return kelp_complain(KELP_EXIT_FAILED, "%s", error.text);
     }
     kelp_display_say(&train->display, "run %s", train->run.path);
+    kelp_limits_say(&train->display);
     if (!kelp_options_given(train->given, "worker-program")) {
         kelp_notices_say(train->program, kelp_job_file_job(train->file), &train->carried,
                          &train->display);
@@ -622,8 +623,8 @@ static kelp_status prepare(struct train *train, struct kelp_error *reterr)
         status = check_trace(train, reterr);
     }
     if (status == KELP_OK) {
-        status = kelp_open_files_allow(kelp_job_file_job(train->file),
-                                       !kelp_options_text(train->given, "etcd"), reterr);
+        status = kelp_limits_allow(kelp_job_file_job(train->file),
+                                   !kelp_options_text(train->given, "etcd"), reterr);
     }
     if (status == KELP_OK && kelp_options_text(train->given, "certs")) {
         status = kelp_launcher_find_certs(kelp_options_text(train->given, "certs"),

@@ -16,7 +16,7 @@
 #include "cli/cluster/run_client.h"
 #include "cli/infer/sources.h"
 #include "cli/launch/children/children.h"
-#include "cli/preflight/open_files.h"
+#include "cli/preflight/limits.h"
 #include "cli/preflight/preflight.h"
 #include "cli/verb/job_load.h"
 #include "common/base/clock.h"
@@ -544,8 +544,8 @@ static int start(struct kelp_inference *inference, struct kelp_sources *sources)
 
     kelp_status status = prepare(inference, sources, &error);
     if (status == KELP_OK) {
-        status = kelp_open_files_allow(kelp_job_file_job(inference->file),
-                                       !kelp_options_text(inference->given, "etcd"), &error);
+        status = kelp_limits_allow(kelp_job_file_job(inference->file),
+                                   !kelp_options_text(inference->given, "etcd"), &error);
     }
     if (status != KELP_OK) {
         name_option(inference, &error);
@@ -578,6 +578,7 @@ int kelp_inference_run(struct kelp_inference *inference)
         return exit_status;
     }
     kelp_display_say(&inference->display, "run %s", inference->run.path);
+    kelp_limits_say(&inference->display);
     return launch(inference);
 }
 

@@ -48,7 +48,7 @@ static kelp_status check_room(uint32_t threads, struct kelp_error *reterr)
                ? KELP_OK
                : kelp_fail(reterr, KELP_ERR_NO_MEMORY,
                            "OpenBLAS needs %zu MiB more of address space, and this process cannot "
-                           "have that much; see ulimit -v and vm.overcommit_memory",
+                           "have that much; see ulimit -v, ulimit -d and vm.overcommit_memory",
                            wanted * (OPENBLAS_BUFFER_BYTES >> 20));
 }
 

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "cli/cluster/run_client.h"
@@ -619,3 +620,40 @@ KELP_TEST(scaled)
     KELP_TEST_AWAIT_FROM(&train, workers_there() == 3, "the job's own size counts for nothing");
     says((const char *[]){"stop", NULL}, 0, "state      paused at step ");
 }
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) /* they need address space */
+/* Under a limit on address space, in KiB. */
+static void says_within(const char *limit, const char *command, int exit_code, const char *text)
+{
+    char program[512], script[800];
+    const char *const argv[] = {"sh", "-c", script, NULL};
+    struct kelp_process *process = NULL;
+    struct kelp_error error = {.text = ""};
+    int wait_status = -1;
+
+    kelp_test_program("kelp", program, sizeof(program));
+    (void)snprintf(script, sizeof(script), "ulimit -v %s; exec %s %s 2>said", limit, program,
+                   command);
+    const struct kelp_process_options options = {.argv = argv,
+                                                 .folder = folder.path,
+                                                 .stdout_fd = KELP_PROCESS_INHERIT,
+                                                 .stderr_fd = KELP_PROCESS_INHERIT};
+    ck_assert_msg(kelp_process_start(&options, &process, &error) == KELP_OK, "%s", error.text);
+    ck_assert_int_eq(kelp_process_wait(process, KELP_TEST_HANG_MS, &wait_status), KELP_OK);
+    kelp_process_destroy(process);
+    char *said = kelp_test_read(folder.path, "said", NULL);
+    ck_assert_msg(WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == exit_code &&
+                      strstr(said, text),
+                  "status %d: %s", wait_status, said);
+    free(said);
+}
+
+/* It ends, with a line, also where threads of libraries find no memory; etcd is not even tried. */
+KELP_TEST(little_address_space)
+{
+    says_within("200000", "ls", 0, "there are no runs");
+    says_within("200000", "train job.yaml", 1, "OpenBLAS needs 128 MiB more of address space");
+    says_within("4000000", "train job.yaml", 2,
+                "a process may have 4000000 KiB of address space, and etcd needs 12582912");
+}
+#endif

@@ -1,0 +1,49 @@
+/*
+ * Limits of the process (setrlimit(2)) that no program of Kelp can live with, and one of which the
+ * signal must not end it.
+ *
+ * A stack that is too small is a crash somewhere, later: it is refused before the constructors of
+ * shared libraries, which start threads. A file that may not grow any further is an error like a
+ * full disk, and not the end of the process (SIGXFSZ).
+ */
+#include <signal.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "common/program/options/options.h"
+
+#define STACK_BYTES (UINT64_C(1) << 20) /* crashes were seen below 256 KiB */
+
+/* System calls, since wrappers of sanitizers are not ready yet. */
+static void check_stack(void)
+{
+    static const char text[] =
+        "kelp: the stack of a process may have less than 1 MiB: raise the limit, for example by "
+        "ulimit -s 8192\n";
+    struct {
+        uint64_t now, most;
+    } limit;
+
+    if (syscall(SYS_prlimit64, 0, RLIMIT_STACK, NULL, &limit) != 0 || limit.now >= STACK_BYTES) {
+        return;
+    }
+    if (limit.most >= STACK_BYTES) {
+        limit.now = STACK_BYTES;
+        (void)syscall(SYS_prlimit64, 0, RLIMIT_STACK, &limit, NULL);
+        return;
+    }
+    (void)syscall(SYS_write, STDERR_FILENO, text, sizeof(text) - 1);
+    (void)syscall(SYS_exit_group, KELP_EXIT_USAGE);
+}
+
+/* Programs alone may have that. */
+__attribute__((section(".preinit_array"),
+               used)) static void (*const before_libraries)(void) = check_stack;
+
+__attribute__((constructor)) static void ignore_size(void)
+{
+    (void)signal(SIGXFSZ, SIG_IGN);
+}

@@ -1,0 +1,55 @@
+/* The limits of a process that a run meets sooner or later. */
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "cli/preflight/limits.h"
+#include "tests/lib/suite.h"
+
+static struct kelp_job job;
+static struct kelp_error error;
+
+static void setup(void)
+{
+    job = (struct kelp_job){.cluster = {.workers = {.min = 2, .max = 2}, .shards = 1}};
+}
+
+static void set_limit(int resource, rlim_t now)
+{
+    struct rlimit limit;
+
+    ck_assert_int_eq(getrlimit((__rlimit_resource_t)resource, &limit), 0);
+    limit.rlim_cur = now;
+    ck_assert_int_eq(setrlimit((__rlimit_resource_t)resource, &limit), 0);
+}
+
+static void ck_refused(const char *text, bool own_etcd)
+{
+    ck_assert_int_eq(kelp_limits_allow(&job, own_etcd, &error), KELP_ERR_INVALID);
+    ck_assert_ptr_nonnull(strstr(error.text, text));
+}
+
+KELP_CASE("limits", .setup = setup)
+
+/* A user's threads count, but root's are not bound. */
+KELP_TEST(processes)
+{
+    set_limit(RLIMIT_NPROC, 40);
+    if (geteuid() == 0) {
+        ck_assert_int_eq(kelp_limits_allow(&job, true, &error), KELP_OK);
+        ck_assert_int_eq(seteuid(65534), 0);
+    }
+    ck_refused("this user may have 40 processes and threads, and this run alone takes 72", true);
+    ck_refused("this run alone takes 60 or more", false);
+    job.cluster.workers.max = 1;
+    job.cluster.shards = 0;
+    ck_assert_int_eq(kelp_limits_allow(&job, false, &error), KELP_OK);
+}
+
+/* What is etcd's does not count where it is another's. */
+KELP_TEST(another_etcd)
+{
+    set_limit(RLIMIT_FSIZE, 1 << 20);
+    ck_refused("a file may have 1024 KiB, and etcd needs one of 65536", true);
+    ck_assert_int_eq(kelp_limits_allow(&job, false, &error), KELP_OK);
+}
