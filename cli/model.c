@@ -13,6 +13,7 @@
 #include "cli/verb/job_load.h"
 #include "cli/verbs.h"
 #include "common/base/json.h"
+#include "common/base/utf8.h"
 #include "common/base/value.h"
 #include "worker/model/footprint.h"
 #include "worker/model/graph/graph.h"
@@ -274,7 +275,8 @@ static void print_layers(const struct kelp_graph *graph)
             continue;
         }
         kelp_shape_print(&layer.shape, shape, sizeof(shape));
-        (void)printf("%-28s %-14s ", layer.name, layer.operator_name);
+        (void)printf("%-*s %-14s ", kelp_utf8_field(layer.name, 28), layer.name,
+                     layer.operator_name);
         if (layer.parameters > 0) {
             (void)printf("%-20s %14" PRIu64 "\n", shape, layer.parameters);
         } else {
@@ -384,8 +386,8 @@ static void print_plan_text(const struct kelp_plan *plan)
         const struct kelp_shape shape = shape_of(tensor);
         char text[128];
         kelp_shape_print(&shape, text, sizeof(text));
-        (void)printf("%-36s %-10s %-20s %14" PRIu64 "\n", tensor->name, role_of(tensor), text,
-                     tensor->elem_count);
+        (void)printf("%-*s %-10s %-20s %14" PRIu64 "\n", kelp_utf8_field(tensor->name, 36),
+                     tensor->name, role_of(tensor), text, tensor->elem_count);
     }
     (void)printf("\n%" PRIu64 " parameters", counts.parameters);
     if (counts.held > 0) {

@@ -8,6 +8,7 @@
 
 #include "cli/verb/meter.h"
 #include "common/base/json.h"
+#include "common/base/utf8.h"
 #include "common/training/metrics.h"
 
 static void add(struct kelp_result_metric *metrics, uint32_t *count, const char *name, double value)
@@ -411,8 +412,8 @@ static int column_head(const struct kelp_result *result, size_t column, char tex
                    !unscaled         ? name
                    : result->unit[0] ? result->unit
                                      : "unscaled");
-    int length = (int)strlen(text);
-    return length > 12 ? length : 12;
+    int own = (int)kelp_utf8_columns(text);
+    return own > 12 ? own : 12;
 }
 
 static void print_row(FILE *out, const struct kelp_result *result, const char *title,
@@ -448,7 +449,7 @@ void kelp_result_table(FILE *out, const struct kelp_result *result)
         if (has_column(result, i)) {
             char head[96];
             int width = column_head(result, i, head);
-            (void)fprintf(out, " %*s", width, head);
+            (void)fprintf(out, " %*s", kelp_utf8_field(head, (size_t)width), head);
         }
     }
     (void)fputc('\n', out);

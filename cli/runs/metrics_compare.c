@@ -6,6 +6,7 @@
 
 #include "cli/runs/run_table.h"
 #include "common/base/json.h"
+#include "common/base/utf8.h"
 
 /* ---- where the logs differ ----------------------------------------------------------------- */
 
@@ -125,7 +126,7 @@ static void print_table(const struct kelp_run_info runs[2], FILE *out)
     }
     (void)fprintf(out, "%-15s %13s %13s %13s %13s\n", "METRIC", "A", "B", "BEST A", "BEST B");
     for (uint32_t i = 0; i < count; i++) {
-        (void)fprintf(out, "%-15s", names[i]);
+        (void)fprintf(out, "%-*s", kelp_utf8_field(names[i], 15), names[i]);
         print_value(runs[0].metrics, runs[0].metric_count, names[i], out);
         print_value(runs[1].metrics, runs[1].metric_count, names[i], out);
         print_value(runs[0].best, runs[0].best_count, names[i], out);

@@ -8,6 +8,7 @@
 
 #include "cli/verb/csv_text.h"
 #include "common/base/json.h"
+#include "common/base/utf8.h"
 
 #define CELL_BYTES 48
 
@@ -132,10 +133,11 @@ static void fill_head(const char *monitor, struct row *row)
 
 static void print_row(const struct row *row, const size_t widths[COLUMN_COUNT + 1], FILE *out)
 {
-    (void)fprintf(out, "%-*s", (int)widths[COLUMN_COUNT], row->name);
+    (void)fprintf(out, "%-*s", kelp_utf8_field(row->name, widths[COLUMN_COUNT]), row->name);
     for (int i = 0; i < COLUMN_COUNT; i++) {
         bool left = i == COLUMN_STATUS;
-        (void)fprintf(out, left ? "  %-*s" : "  %*s", (int)widths[i], row->cells[i]);
+        (void)fprintf(out, left ? "  %-*s" : "  %*s", kelp_utf8_field(row->cells[i], widths[i]),
+                      row->cells[i]);
     }
     (void)fputc('\n', out);
 }
@@ -156,8 +158,8 @@ void kelp_run_table_text(const struct kelp_run_list *list, FILE *out)
     }
     for (size_t i = 0; i <= list->count; i++) {
         for (int c = 0; c <= COLUMN_COUNT; c++) {
-            size_t length = strlen(c < COLUMN_COUNT ? rows[i].cells[c] : rows[i].name);
-            widths[c] = length > widths[c] ? length : widths[c];
+            size_t own = kelp_utf8_columns(c < COLUMN_COUNT ? rows[i].cells[c] : rows[i].name);
+            widths[c] = own > widths[c] ? own : widths[c];
         }
     }
     for (size_t i = 0; i <= list->count; i++) {

@@ -405,3 +405,24 @@ KELP_TEST(test_ledger)
     ck_assert_uint_eq(result.workers[0].lanes_computed, 9 + 6 + 8);
     ck_assert_uint_eq(result.workers[1].lanes_computed, 1);
 }
+
+/* The unit of the data may have letters of more than a byte: values stand below its column's end.
+ */
+KELP_TEST(test_result_unit_columns)
+{
+    static struct kelp_result result; /* large */
+    static const char unit[] = "gr\u00f6\u00dfere \u00b0C";
+    char *text = NULL;
+    size_t bytes = 0;
+
+    kelp_result_add(&result, "test/loss", 1);
+    kelp_result_add(&result, "test/mae_unscaled", 2);
+    (void)snprintf(result.unit, sizeof(result.unit), "%s", unit);
+    FILE *out = open_memstream(&text, &bytes);
+    ck_assert_ptr_nonnull(out);
+    kelp_result_table(out, &result);
+    ck_assert_int_eq(fclose(out), 0);
+    ck_assert_str_eq(text, "METRIC             loss mae (gr\u00f6\u00dfere \u00b0C)\n"
+                           "test                  1                2\n");
+    free(text);
+}

@@ -184,6 +184,17 @@ KELP_TEST(table)
     ck_assert_str_eq(text, "NAME  STATUS  EPOCH  STEP  LOSS  VAL LOSS  TEST LOSS     AGE\n"
                            "b     done      4/4    40     2         1          -  10 min\n");
     free(text);
+    put_ended("f\u00e4rd", "done", 1200, 4, 1); /* columns are those of the terminal, not bytes */
+    put_ended("\u6771\u4eac", "done", 1800, 4, 1);
+    find();
+    (void)sorted("age", false);
+    text = printed(kelp_run_table_text);
+    ck_assert_str_eq(text,
+                     "NAME  STATUS  EPOCH  STEP  LOSS  VAL LOSS  TEST LOSS     AGE\n"
+                     "b     done      4/4    40     2         1          -  10 min\n"
+                     "f\u00e4rd  done      4/4    40     2         1          -  20 min\n"
+                     "\u6771\u4eac  done      4/4    40     2         1          -  30 min\n");
+    free(text);
     put_ended("c", "done", 5, 4, 1);
     put("c", "job.yaml",
         "name: demo\nmodel: {kind: dlinear}\ndata: {kind: synthetic}\n"
