@@ -10,6 +10,7 @@
 #define TEXT_MAX    8192
 #define GROUPS      "/sys/fs/cgroup"
 #define GROUP_BYTES 512
+#define NO_LIMIT    (UINT64_C(1) << 62) /* version 1 has a number of about 2^63 for it */
 
 /* ---- what is there ------------------------------------------------------------------------- */
 
@@ -26,21 +27,6 @@ uint64_t kelp_machine_meminfo(const char *text)
     uint64_t memory = kib_of(text, "MemTotal:");
 
     return memory > 0 ? memory + kib_of(text, "SwapTotal:") : 0;
-}
-
-bool kelp_machine_group(const char *text, char *path, size_t path_bytes)
-{
-    const char *line = strncmp(text, "0::/", 4) == 0 ? text : strstr(text, "\n0::/");
-
-    if (!line) {
-        return false;
-    }
-    line = strchr(line, '/');
-    int length = snprintf(path, path_bytes, GROUPS "%.*s", (int)strcspn(line, "\n"), line);
-    while (length > 0 && (size_t)length < path_bytes && path[length - 1] == '/') {
-        path[--length] = '\0';
-    }
-    return length > 0 && (size_t)length < path_bytes;
 }
 
 /* The beginning of a file; false when it cannot be read. */
@@ -65,34 +51,97 @@ static uint64_t limit_of(const char *folder, const char *name)
     if (!read_text(path, text) || text[0] < '0' || text[0] > '9') {
         return UINT64_MAX; /* "max", or no such file */
     }
-    return strtoull(text, NULL, 10);
+    const uint64_t limit = strtoull(text, NULL, 10);
+    return limit >= NO_LIMIT ? UINT64_MAX : limit;
 }
 
-/* The least of the control group and of those above it. */
-static uint64_t group_limit(void)
+/* Memory and swap are limited apart. */
+static uint64_t limit_of_two(const char *folder)
 {
-    char text[TEXT_MAX], folder[GROUP_BYTES];
-    uint64_t least = limit_of(GROUPS "/memory", "memory.limit_in_bytes"); /* version 1 */
+    const uint64_t limit = limit_of(folder, "memory.max");
+    const uint64_t swap = limit_of(folder, "memory.swap.max");
 
-    if (!read_text("/proc/self/cgroup", text) ||
-        !kelp_machine_group(text, folder, sizeof(folder))) {
-        return least;
+    return limit < UINT64_MAX - swap ? limit + swap : limit;
+}
+
+/* Both together may have a limit beside that of memory. */
+static uint64_t limit_of_one(const char *folder)
+{
+    const uint64_t limit = limit_of(folder, "memory.limit_in_bytes");
+    const uint64_t both = limit_of(folder, "memory.memsw.limit_in_bytes");
+
+    return both < UINT64_MAX ? both : limit;
+}
+
+/* Does "HIERARCHY:CONTROLLERS:/PATH" say where the memory of the process counts? Version 2 has
+ * hierarchy 0 and names no controllers. */
+static bool is_of(int version, const char *line)
+{
+    const char *controllers = strchr(line, ':');
+
+    if (version == 2 || !controllers) {
+        return version == 2 && strncmp(line, "0::/", 4) == 0;
     }
-    while (strlen(folder) >= strlen(GROUPS)) {
-        uint64_t limit = limit_of(folder, "memory.max");
-        uint64_t swap = limit_of(folder, "memory.swap.max");
-        limit = limit < UINT64_MAX - swap ? limit + swap : limit;
+    for (const char *at = controllers + 1; *at != '\0' && *at != ':' && *at != '\n';) {
+        const size_t bytes = strcspn(at, ",:\n");
+        if (bytes == strlen("memory") && strncmp(at, "memory", bytes) == 0) {
+            return true;
+        }
+        at += bytes + (at[bytes] == ',' ? 1 : 0);
+    }
+    return false;
+}
+
+/* The path of the group, from its '/' on to the end of the line; NULL: it is in none. */
+static const char *path_of(int version, const char *text)
+{
+    while (text && *text != '\0') {
+        const char *path = strchr(text, '/');
+        if (path && is_of(version, text)) {
+            return path;
+        }
+        text = strchr(text, '\n');
+        text += text ? 1 : 0;
+    }
+    return NULL;
+}
+
+/* Of the group and of those above it, up to `mount`. A container may see the path that its group
+ * has outside, and its own group at `mount`. */
+static uint64_t least_of(int version, const char *mount, const char *text)
+{
+    const char *path = path_of(version, text);
+    char folder[GROUP_BYTES];
+    uint64_t least = UINT64_MAX;
+
+    int length = snprintf(folder, sizeof(folder), "%s%.*s", mount,
+                          path ? (int)strcspn(path, "\n") : 0, path ? path : "");
+    if (length < 0 || (size_t)length >= sizeof(folder)) {
+        (void)snprintf(folder, sizeof(folder), "%s", mount);
+    }
+    while (strlen(folder) >= strlen(mount)) {
+        const uint64_t limit = version == 2 ? limit_of_two(folder) : limit_of_one(folder);
         least = limit < least ? limit : least;
         *strrchr(folder, '/') = '\0';
     }
     return least;
 }
 
+uint64_t kelp_machine_group_limit(const char *root, const char *text)
+{
+    char mount[GROUP_BYTES];
+
+    (void)snprintf(mount, sizeof(mount), "%s/memory", root);
+    const uint64_t one = least_of(1, mount, text), two = least_of(2, root, text);
+    return one < two ? one : two;
+}
+
 void kelp_machine_read(struct kelp_machine *ret_machine)
 {
     char text[TEXT_MAX];
     uint64_t memory = read_text("/proc/meminfo", text) ? kelp_machine_meminfo(text) : 0;
-    uint64_t limit = group_limit();
+    uint64_t limit =
+        kelp_machine_group_limit(GROUPS, read_text("/proc/self/cgroup", text) ? text : "");
 
     memory = memory > 0 ? memory : UINT64_MAX;
     *ret_machine = (struct kelp_machine){.memory_bytes = limit < memory ? limit : memory,

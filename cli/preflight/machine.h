@@ -20,9 +20,10 @@ struct kelp_machine {
 /* Out of /proc/meminfo: MemTotal and SwapTotal; 0: they are not there. Pure. */
 uint64_t kelp_machine_meminfo(const char *text);
 
-/* The folder of the control group under /sys/fs/cgroup, out of /proc/self/cgroup (version 2);
- * false: there is none. Pure. */
-bool kelp_machine_group(const char *text, char *path, size_t path_bytes);
+/* The least limit on memory of the process's control group and of those above it, in bytes;
+ * UINT64_MAX: there is none. Both versions are read, as one of them may count memory and the other
+ * something else. root: /sys/fs/cgroup; text: /proc/self/cgroup. */
+uint64_t kelp_machine_group_limit(const char *root, const char *text);
 
 void kelp_machine_read(struct kelp_machine *ret_machine);
 
