@@ -38,7 +38,7 @@ struct kelp_result {
     bool unheld;     /* a resume that did not take hold: this is in no file */
     char after[512]; /* what a program did after its job was over failed; "": no; in no file */
     uint64_t step;
-    uint64_t steps_skipped; /* of these: left out (failure.on_nan: skip) */
+    uint64_t steps_skipped; /* of these (failure.on_nan: skip) */
     uint32_t epoch;         /* completed epochs */
     struct kelp_result_metric metrics[KELP_RESULT_METRICS_MAX];
     uint32_t metric_count;

@@ -17,7 +17,7 @@ struct kelp_meter {
     const char *what;   /* that is counted, when it is not steps; NULL: it is */
     uint64_t step;
     uint64_t total_steps;   /* 0: not known yet */
-    uint64_t steps_skipped; /* left out so far */
+    uint64_t steps_skipped; /* so far */
     uint32_t epoch;         /* 1-based: the current one */
     uint32_t epochs;        /* 0: there are none */
     bool loss_known;

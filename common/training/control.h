@@ -116,7 +116,7 @@ void kelp_control_apply(struct kelp_control_state *state, const struct kelp_job 
                         const struct kelp_plan *plan, const double sums[KELP_METRIC_SUM_COUNT],
                         const char *digest, struct kelp_record *ret_record);
 
-/* The same for a training step that is left out: it counts as a step, and nothing else. Its sums
+/* The same for a training step that is skipped: it counts as a step, and nothing else. Its sums
  * are for the record only, since they may not be finite. */
 void kelp_control_skip(struct kelp_control_state *state, const struct kelp_job *job,
                        const struct kelp_plan *plan, const double sums[KELP_METRIC_SUM_COUNT],
@@ -146,7 +146,7 @@ bool kelp_control_packed_at(const unsigned char *bytes, uint64_t version, uint64
 bool kelp_control_word_equal(const struct kelp_control_word *a, const struct kelp_control_word *b);
 
 /* Training must not go on (failure.on_nan: skip): an epoch, or training, is over, and of the run's
- * steps more were left out than made. */
+ * steps more were skipped than applied. */
 bool kelp_control_gives_up(const struct kelp_control_state *state, const struct kelp_job *job,
                            const struct kelp_plan *plan);
 

@@ -53,7 +53,7 @@ kelp_status kelp_decision_share_count(const struct kelp_job *job, const struct k
 
 /*
  * All parts of a step, by partition, each as long as kelp_decision_share_count() says: whether the
- * step is to be left out; or the decision, into ret_values[kelp_step_decision_count()].
+ * step is to be skipped; or the decision, into ret_values[kelp_step_decision_count()].
  */
 bool kelp_step_decide(const struct kelp_job *job, const struct kelp_plan *plan,
                       const struct kelp_decision_share *const *parts, double *ret_values);

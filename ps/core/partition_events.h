@@ -112,7 +112,7 @@ struct kelp_forward {
     uint64_t map_epoch;
     struct kelp_control_word word; /* of the entry that it completes */
     uint64_t handle;    /* the root's gradient; KELP_HANDLE_NONE: no elements, no training step, or
-                           left out */
+                           skipped */
     bool skipped;       /* the step is skipped: nothing is applied */
     const double *sums; /* partition 0 only, NULL elsewhere. Borrowed */
     uint32_t sum_count; /* at most KELP_METRIC_SUM_COUNT; the sums from here on are zero */

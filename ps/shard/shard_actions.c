@@ -87,7 +87,7 @@ static void do_give_up(const struct scene *scene, const struct kelp_action *acti
     char text[256];
 
     (void)snprintf(text, sizeof(text),
-                   "%" PRIu64 " of %" PRIu64 " training steps were left out, since their gradient "
+                   "%" PRIu64 " of %" PRIu64 " training steps were skipped, since their gradient "
                    "was not finite; look for extreme values in the data, or lower train.lr, or set "
                    "train.clip_norm",
                    action->give_up.skipped, action->give_up.steps);
@@ -154,7 +154,7 @@ static kelp_status tell_content(const struct scene *scene, const struct kelp_act
         &scene->turn->actions);
 }
 
-/* What this partition has to tell before the step is applied or left out. */
+/* What this partition has to tell before the step is applied or skipped. */
 static kelp_status do_measure(const struct scene *scene, const struct kelp_action *action,
                               const struct kelp_action *compare)
 {
@@ -178,9 +178,8 @@ static kelp_status do_measure(const struct scene *scene, const struct kelp_actio
     }
     const bool finite = share.values[KELP_DECISION_SHARE_FINITE] != 0.0;
     if (!finite && skips) {
-        kelp_log_warn(
-            "gradient is not finite: its step will be left out partition=%u step=%" PRIu64,
-            hosted->index, step_number);
+        kelp_log_warn("gradient is not finite: its step will be skipped partition=%u step=%" PRIu64,
+                      hosted->index, step_number);
     } else if (!finite) {
         report_not_finite(scene, step_number);
     }

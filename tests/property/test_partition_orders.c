@@ -2,7 +2,7 @@
  * Three partitions under random orders: nodes of any size, lost, doubled and late, merges and
  * applies that finish when they like, pulls and requesters that come and go. Whatever happens, each
  * lane counts once, sums associate as in the tree, and steps and versions go up one by one. Steps
- * whose gradient is not finite somewhere are left out everywhere, in the worlds that decide; lanes
+ * whose gradient is not finite somewhere are skipped everywhere, in the worlds that decide; lanes
  * that are late are offered, and nothing else is.
  *
  * A failure prints its seed; KELP_SEED runs that one alone.

@@ -122,7 +122,7 @@ static bool skipped_at(uint64_t step)
     return !finite;
 }
 
-/* What is decided about a step that is not left out. */
+/* What is decided about a step that is not skipped. */
 static double decided_at(uint64_t step)
 {
     return 1000.5 + (double)step;

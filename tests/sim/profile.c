@@ -205,7 +205,7 @@ static void plan_gentle(struct sim *sim)
 }
 
 /*
- * In some runs a worker lies once, to one of the partitions, early. Else no step is left out, and
+ * In some runs a worker lies once, to one of the partitions, early. Else no step is skipped, and
  * nobody dies; but shards do in half of the runs, where replicas go on, and other sizes are asked
  * for. Then the others push all lanes of that step, so that the lie is found. Or it rushes
  * partition 0: that is found likewise, or partitions are apart. Not drawn, as above.

@@ -64,7 +64,7 @@ void kelp_evidence_replaced(struct kelp_evidence *evidence, uint64_t key,
 bool kelp_evidence_dropped(struct kelp_evidence *evidence, uint64_t key,
                            const struct kelp_push *push, struct kelp_actions *actions);
 /* The entry is complete. finite: its root was, so that gradients can be compared; false: the step
- * was left out. */
+ * was skipped. */
 void kelp_evidence_complete(struct kelp_evidence *evidence, uint64_t key, bool finite,
                             struct kelp_actions *actions);
 

@@ -1,6 +1,6 @@
 /*
  * What partition 0 decides about a training step once it has every partition's share
- * (common/training/decision_share.h): whether it is left out, or by how much it is scaled. Pure:
+ * (common/training/decision_share.h): whether it is skipped, or by how much it is scaled. Pure:
  * it belongs to ps/core/partition/partition.h.
  *
  * Shares depend on gradients and weights alone, so the same share may come any number of times,
@@ -26,7 +26,7 @@ void kelp_decision_begin(struct kelp_decision *decision);
  * before). */
 kelp_status kelp_decision_add(struct kelp_decision *decision, uint32_t partition,
                               const struct kelp_decision_share *share) KELP_MUST_USE;
-/* True when all shares are there; *ret_skip: the step is to be left out. Otherwise ret_values has
+/* True when all shares are there; *ret_skip: the step is to be skipped. Otherwise ret_values has
  * the kelp_step_decision_count() values. */
 bool kelp_decision_made(const struct kelp_decision *decision, bool *ret_skip, double *ret_values);
 

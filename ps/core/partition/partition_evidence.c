@@ -178,7 +178,7 @@ void kelp__partition_compare_decision(struct kelp_partition *partition,
                                                    other->count * sizeof(other->values[0])) == 0;
     const bool same_word =
         heard->version != pull->word->version || kelp_control_word_equal(heard, pull->word);
-    /* All entries up to the next training step say whether the one before them was left out. */
+    /* All entries up to the next training step say whether the one before them was skipped. */
     if (same_values && same_word && heard->skipped == pull->word->skipped) {
         return;
     }

@@ -33,10 +33,10 @@ static const struct {
      "model: {kind: mlp, hidden: [8]}\n"
      "train: {epochs: 2, batch_size: 16, optimizer: sgd, lr: 0.05, evaluate: false}\n"
      "cluster: {workers: 1, shards: 2, lanes: 1}\n"},
-    {"dlinear, steps left out", "model: {kind: dlinear}\n"
-                                "train: {epochs: 3, batch_size: 16, optimizer: sgd, lr: 5}\n"
-                                "failure: {on_nan: skip}\n"
-                                "cluster: {workers: 2, shards: 2, lanes: 4}\n"},
+    {"dlinear, steps skipped", "model: {kind: dlinear}\n"
+                               "train: {epochs: 3, batch_size: 16, optimizer: sgd, lr: 5}\n"
+                               "failure: {on_nan: skip}\n"
+                               "cluster: {workers: 2, shards: 2, lanes: 4}\n"},
     {"mlp, clipped, decay with exclusions",
      "model: {kind: mlp, hidden: [24]}\n"
      "train: {epochs: 2, batch_size: 32, optimizer: adamw, lr: 0.01, weight_decay: 0.1,"

@@ -1,5 +1,5 @@
 /*
- * A batch whose gradient is not finite: with failure.on_nan skip it is left out, to the same bits
+ * A batch whose gradient is not finite: with failure.on_nan skip it is skipped, to the same bits
  * as if the data did not have it, for any number of workers and shards and whatever is killed
  * meanwhile; with stop the job fails and says where.
  */
@@ -97,7 +97,7 @@ static void ends_with(const char *what, bool with_bad, const char *const *args, 
 
 KELP_CASE("runs", .timeout_s = 2 * KELP_TEST_HANG_S)
 
-/* Momentum, weights and everything else pass a step that is left out unchanged. */
+/* Momentum, weights and everything else pass a step that is skipped unchanged. */
 KELP_TEST(left_out)
 {
     static const char *const without[] = {"--workers", "1", "--shards", "1", NULL};
@@ -202,10 +202,10 @@ KELP_LOOP_TEST(too_many, 0, 2)
 
     train(&run, _i == 0 ? 0xfff : 0x7f, _i == 0 ? one : more);
     ck_assert_msg(run.exit_code == 4, "exit %d; it said:\n%s", run.exit_code, run.output);
-    check_says(&run, _i == 0 ? "12 of 12 training steps were left out, since their gradient was "
+    check_says(&run, _i == 0 ? "12 of 12 training steps were skipped, since their gradient was "
                                "not finite; look for extreme values in the data, or lower "
                                "train.lr, or set train.clip_norm"
-                             : "7 of 12 training steps were left out");
+                             : "7 of 12 training steps were skipped");
     check_result(&run, _i == 0 ? "\"train/loss\":null" : "\"steps_skipped\":7,");
     check_result(&run, "\"status\":\"failed\"");
     kelp_run_fini(&run);

@@ -123,7 +123,7 @@ void kelp_proof_same(const char *what, const struct kelp_run *run, const struct 
     ck_assert_double_gt(kelp_run_number(run, "steps_skipped"), 0);
     ck_assert_double_eq(kelp_run_number(run, "steps_skipped"),
                         kelp_run_number(quiet, "steps_skipped"));
-    (void)printf("%s: %.0f steps, %.0f left out, digest %s, restarts %.0f, restores %.0f, "
+    (void)printf("%s: %.0f steps, %.0f skipped, digest %s, restarts %.0f, restores %.0f, "
                  "steps again %.0f, promotions %u, moves %u, quiet %.0f s, this %.0f s\n",
                  what, kelp_run_number(run, "step"), kelp_run_number(run, "steps_skipped"),
                  kelp_run_digest(run), kelp_run_number(run, "restarts"),

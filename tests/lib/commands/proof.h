@@ -3,7 +3,7 @@
  * a minute or two ends to the same digest as its quiet run, whatever is done to it meanwhile. All
  * proofs train this job, so that they all have one digest.
  *
- * Its gradients are clipped, one step of each epoch is left out, each epoch ends with evaluations,
+ * Its gradients are clipped, one step of each epoch is skipped, each epoch ends with evaluations,
  * and its learning rate stays as it is. On a machine that trains it too fast, KELP_PROOF_EPOCHS=N
  * makes it longer.
  */
@@ -29,7 +29,7 @@ void kelp_proof_goes_on(const struct kelp_run *run);
 /* Wait for its end, which must be a good one. */
 void kelp_proof_end(struct kelp_run *run);
 
-/* Digest, digests.jsonl and metrics.jsonl are those of the quiet run, and steps were left out.
+/* Digest, digests.jsonl and metrics.jsonl are those of the quiet run, and steps were skipped.
  * Prints them after `what`, with what the run went through. */
 void kelp_proof_same(const char *what, const struct kelp_run *run, const struct kelp_run *quiet);
 /* The same of two folders of runs. */

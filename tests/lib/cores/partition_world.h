@@ -81,7 +81,7 @@ struct kelp_content world_content_of(const char *text);
 struct kelp_partition_view world_view(uint32_t partition);
 /* What a partition tells of a step: as many numbers as its slice has nodes. */
 void world_share_at(uint32_t partition, uint64_t step, struct kelp_decision_share *ret_share);
-/* What they decide about a step that is not left out: `count` values. */
+/* What they decide about a step that is not skipped: `count` values. */
 uint32_t world_decided_at(uint64_t step, double *values);
 
 /* Check and note what the partition asked for. */

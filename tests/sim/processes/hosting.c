@@ -211,7 +211,7 @@ static void do_measure(struct sim_hosting *hosting, struct sim_hosted *hosted,
     sim_must(kelp_partition_measured(hosted->core, action->apply.token, &share, &hosting->actions));
 }
 
-/* The step is left out: the current weights are those before it too. */
+/* The step is skipped: the current weights are those before it too. */
 static void do_repeat(struct sim_hosting *hosting, struct sim_hosted *hosted)
 {
     memcpy(hosted->weights[1 - hosted->current], hosted->weights[hosted->current],
@@ -372,7 +372,7 @@ void sim_hosting_run(struct sim_hosting *hosting, struct sim_hosted *hosted)
                     .record = {&action.record, &view.word, kelp_partition_best(hosted->core)}});
             break;
         case KELP_ACTION_GIVE_UP:
-            sim_fail(hosting->shard->process->sim, "decisions", "%llu of %llu steps are left out",
+            sim_fail(hosting->shard->process->sim, "decisions", "%llu of %llu steps are skipped",
                      (unsigned long long)action.give_up.skipped,
                      (unsigned long long)action.give_up.steps);
         case KELP_ACTION_OFFER:

@@ -115,7 +115,7 @@ KELP_TEST(formats)
                                 "{\"version\":14,\"step\":14,\"epoch\":3,\"digest\":\"" B "\"}\n");
 }
 
-/* metrics.every has lines of its own, or is in that of the epoch; steps that were left out are
+/* metrics.every has lines of its own, or is in that of the epoch; steps that were skipped are
  * counted, with the loss of the others, or none. */
 KELP_TEST(lines_of_steps)
 {

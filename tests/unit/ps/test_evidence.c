@@ -157,7 +157,7 @@ KELP_LOOP_TEST(false_evidence, 0, 3)
     ck_assert_uint_eq(bench.conflict.first.of[0], LIAR);
 }
 
-/* What was left out, or ended the job, is not compared: the digests may differ by nature. */
+/* What was skipped, or ended the job, is not compared: the digests may differ by nature. */
 KELP_TEST(not_finite)
 {
     push_by(HONEST, 0, 4, "nan");
@@ -386,7 +386,7 @@ KELP_LOOP_TEST(decisions, 1, 3)
     push_by(HONEST, 0, 4, "0123");
     finish_measure();
     pull_with(LIAR, (uint64_t)_i, true);
-    ck_assert_uint_eq(bench.repeat_count, 1); /* it is left out */
+    ck_assert_uint_eq(bench.repeat_count, 1); /* it is skipped */
     pull_with(LIAR, (uint64_t)_i, true);
     ck_assert_uint_eq(bench.conflict_count, 0);
     pull_with(HONEST, 1, false);

@@ -204,9 +204,9 @@ KELP_TEST(words_must_agree)
     ck_assert_uint_eq(bench.refusal_count, 3);
 }
 
-KELP_CASE("what is left out", .setup = bench_open_skipping, .teardown = bench_close)
+KELP_CASE("what is skipped", .setup = bench_open_skipping, .teardown = bench_close)
 
-/* One step that is left out; the partition is the only one. */
+/* One step that is skipped; the partition is the only one. */
 static void skip_step(void)
 {
     static const struct kelp_decision_share bad = {.count = 1, .values = {0}};
@@ -219,7 +219,7 @@ static void skip_step(void)
     bench_take_actions();
 }
 
-/* At the end of an epoch of which more was left out than made nothing goes on, and no snapshot is
+/* At the end of an epoch of which more was skipped than applied nothing goes on, and no snapshot is
  * taken. */
 KELP_TEST(gives_up)
 {

@@ -135,7 +135,7 @@ KELP_LOOP_TEST(steps, 0, KELP_ARRAY_COUNT(ways))
         lone_shard.errors + lone_shard.refusals + lone_shard.conflicts + lone_shard.failures, 0);
 }
 
-/* A sum that overflows is noticed before anything is applied; where steps may be left out, the next
+/* A sum that overflows is noticed before anything is applied; where steps may be skipped, the next
  * one goes on. */
 KELP_LOOP_TEST(sums_that_are_not_finite, 0, KELP_ARRAY_COUNT(ways))
 {

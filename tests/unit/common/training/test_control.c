@@ -272,7 +272,7 @@ KELP_TEST(test_records)
     ck_assert_double_eq(record.epoch_loss, 2);
 }
 
-/* The current training step is left out. */
+/* The current training step is skipped. */
 static struct kelp_record skip(void)
 {
     struct kelp_record record;
@@ -366,7 +366,7 @@ KELP_TEST(test_unscaled)
     ck_assert(!kelp_metrics_have(&metrics, KELP_METRIC_MAE_UNSCALED));
 }
 
-/* Steps that are left out are counted; the epoch's loss is that of the others, none of none. */
+/* Steps that are skipped are counted; the epoch's loss is that of the others, none of none. */
 KELP_TEST(test_skipped_steps)
 {
     struct kelp_control_word word;
@@ -414,7 +414,7 @@ KELP_TEST(test_giving_up)
     ck_assert(kelp_control_gives_up(&state, &job, &plan));
 }
 
-/* metrics.every: the mean since the line before, over epochs' ends; left out are not in it. */
+/* metrics.every: the mean since the line before, over epochs' ends; skipped ones are not in it. */
 KELP_TEST(test_windows)
 {
     job.train.evaluate = false;

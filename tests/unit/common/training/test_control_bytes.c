@@ -169,7 +169,7 @@ KELP_TEST(layout)
     }
 }
 
-/* A state of a program that did not count what it left out has zeros there, and is read. */
+/* A state of a program that did not count what it skipped has zeros there, and is read. */
 KELP_TEST(without_counts)
 {
     unsigned char bytes[KELP_CONTROL_BYTES];
