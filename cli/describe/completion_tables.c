@@ -100,6 +100,12 @@ static void case_end(const struct writer *writer)
     (void)fputs(writer->grammar->case_end, writer->out);
 }
 
+/* `kelp help VERB` is no verb of the tables. */
+static bool has_help(const struct kelp_page *page)
+{
+    return page->verbs && !page->of;
+}
+
 static void print_verbs(struct writer *writer, const struct kelp_page_list *list)
 {
     begin(writer, "_kelp_verbs");
@@ -112,6 +118,9 @@ static void print_verbs(struct writer *writer, const struct kelp_page_list *list
         patterns_end(writer);
         for (size_t j = 0; page->verbs[j]; j++) {
             line(writer, "", page->verbs[j]->name, page->verbs[j]->summary);
+        }
+        if (has_help(page)) {
+            line(writer, "", "help", "describe a verb");
         }
         case_end(writer);
     }
@@ -184,6 +193,12 @@ static void print_hints(struct writer *writer, const struct kelp_page_list *list
     for (size_t i = 0; i < list->count; i++) {
         print_option_hints(writer, list->pages[i].program);
         print_positional_hints(writer, list->pages[i].program);
+        if (has_help(&list->pages[i])) {
+            pattern(writer, list->pages[i].program->name, "help 1");
+            patterns_end(writer);
+            line(writer, "", "verb", NULL);
+            case_end(writer);
+        }
     }
     end(writer);
 }

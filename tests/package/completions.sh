@@ -64,6 +64,9 @@ cases() {
     check "$shell" 'kelp tra' '=train'
     check "$shell" 'kelp ' train status checkpoint predict data
     check "$shell" 'kelp nothing' '='
+    check "$shell" 'kelp he' '=help'
+    check "$shell" 'kelp help st' status stop '!train' '!runs/taxi-1'
+    check "$shell" 'kelp help status ' '='
     check "$shell" 'kelp --v' '=--version'
     check "$shell" 'kelp train --shar' '=--shards'
     check "$shell" 'kelp train -' --set --resume --run --help '!--threads'
