@@ -24,12 +24,12 @@ static bool same(const struct kelp_build *build, const char *other)
                         : strcmp(build->text, other) == 0;
 }
 
-/* False: it names none. */
+/* False: the entry names no build. */
 static bool read_build(const struct kelp_etcd_pair *pair, char text[KELP_BUILD_MAX + 1])
 {
     cJSON *json = NULL;
     if (kelp_json_parse(pair->value, pair->value_bytes, &json, NULL) != KELP_OK) {
-        return false; /* nobody uses such an entry */
+        return false; /* entries that cannot be read are ignored everywhere */
     }
     const bool named = cJSON_HasObjectItem(json, "build");
     if (named && kelp_json_string(json, "build", text, KELP_BUILD_MAX + 1, NULL) != KELP_OK) {
@@ -39,7 +39,7 @@ static bool read_build(const struct kelp_etcd_pair *pair, char text[KELP_BUILD_M
     return named;
 }
 
-/* When that shard has registered, as the store's revision; INT64_MAX: it has not. */
+/* The store's revision at which the shard registered; INT64_MAX: it is not registered. */
 static int64_t registered_at(const struct kelp_etcd_range *range, const char *prefix,
                              const char *shard)
 {

@@ -16,13 +16,13 @@ struct kelp_leader_watch {
     struct kelp_leader_watch_options options;
     char key[KEY_MAX];
     struct kelp_etcd_watch *watch;
-    bool closed; /* the loop's */
+    bool closed; /* used on the loop only */
 
     pthread_mutex_t lock; /* guards what follows */
     char digest[KELP_PROOF_HEX + 1];
 };
 
-/* In the loop. */
+/* Runs on the loop. */
 static void hand_on(void *user)
 {
     struct kelp_leader_watch *watch = user;
@@ -52,7 +52,7 @@ static kelp_status parse(const struct kelp_etcd_pair *pair, char digest[KELP_PRO
     return status;
 }
 
-/* On the client's thread. */
+/* Runs on the client's thread. */
 static void on_changed(const struct kelp_etcd_pair *pair, void *user)
 {
     struct kelp_leader_watch *watch = user;
@@ -60,7 +60,7 @@ static void on_changed(const struct kelp_etcd_pair *pair, void *user)
     struct kelp_error error = {.text = ""};
 
     if (strcmp(pair->key, watch->key) != 0) {
-        return; /* another key that begins alike */
+        return; /* another key with the same prefix */
     }
     if (parse(pair, digest, &error) != KELP_OK) {
         kelp_log_warn("the leader's key is malformed key=%s error=\"%s\"", pair->key, error.text);
@@ -74,7 +74,7 @@ static void on_changed(const struct kelp_etcd_pair *pair, void *user)
     }
 }
 
-/* Nobody leads: the one before is obeyed until another one does. */
+/* Without a leader, the one before is obeyed until there is another. */
 static void on_removed(const char *key, void *user)
 {
     (void)key;

@@ -15,7 +15,7 @@
 #define LEASE_S     5 /* streams notice a dead shard long before; this only clears the entry */
 #define DEADLINE_MS 1000
 #define RETRY_MS    500
-#define LOOK_MS     2000 /* between two looks at the own address, which ask nobody */
+#define LOOK_MS     2000 /* between two checks of the own address, which need no request */
 #define BUILD_TRIES                                                                                \
     (2 * LEASE_S * 1000 / RETRY_MS) /* leases of dead shards run out; etcd is slow */
 #define KEY_MAX   (sizeof("/kelp//ps/") + 2 * KELP_JOB_NAME_MAX)
@@ -26,7 +26,7 @@ struct kelp_registration {
     char key[KEY_MAX];
     char value[VALUE_MAX];
     char build[KELP_BUILD_MAX + 1];
-    uint32_t builds_differed;      /* so often, before it has registered; the thread's */
+    uint32_t builds_differed;      /* attempts that met another build; the thread's */
     struct kelp_etcd_watch *watch; /* the thread's, then close()'s */
     struct kelp_etcd_lease *lease; /* likewise */
     pthread_t thread;
@@ -34,7 +34,7 @@ struct kelp_registration {
     pthread_mutex_t lock; /* guards everything below */
     pthread_cond_t changed;
     bool stop;
-    bool lost; /* the lease or the entry: register again */
+    bool lost; /* the lease or the entry is lost: register again */
     bool registered;
     bool replaced;
     bool refused;
@@ -70,7 +70,7 @@ static void report_replaced(struct kelp_registration *registration, const char *
     }
 }
 
-/* Is the entry ours? One that cannot be read is not. */
+/* An entry that cannot be read is not ours. */
 static bool is_ours(const struct kelp_registration *registration, const char *value, size_t bytes)
 {
     char incarnation[32];
@@ -91,13 +91,13 @@ static void on_changed(const struct kelp_etcd_pair *pair, void *user)
 {
     struct kelp_registration *registration = user;
 
-    if (strcmp(pair->key, registration->key) == 0 && /* the watch is on a prefix */
+    if (strcmp(pair->key, registration->key) == 0 && /* the watch covers a prefix */
         !is_ours(registration, pair->value, pair->value_bytes)) {
         report_replaced(registration, pair->value);
     }
 }
 
-/* The lease ran out, or somebody deleted the entry. */
+/* The lease ran out, or the entry was deleted. */
 static void on_removed(const char *key, void *user)
 {
     struct kelp_registration *registration = user;
@@ -116,7 +116,8 @@ static void on_synced(int64_t revision, void *user)
 static const struct kelp_etcd_watch_events watch_events = {
     .changed = on_changed, .removed = on_removed, .synced = on_synced};
 
-/* After a lost lease somebody else may have come. The first time, whoever is there is older. */
+/* After a lost lease another process may have registered; at the first registration, any other
+ * process is older. */
 static kelp_status check_entry(struct kelp_registration *registration, struct kelp_error *reterr)
 {
     struct kelp_etcd_range range;
@@ -160,7 +161,7 @@ static void refuse(struct kelp_registration *registration, const struct kelp_err
     registration->options.refused(why, registration->options.user);
 }
 
-/* Do others find us where we say that we are? */
+/* Does the address that is registered lead to this process? */
 static kelp_status check_address(struct kelp_registration *registration, struct kelp_error *reterr)
 {
     const struct kelp_serving *serving = registration->options.serving;
@@ -185,7 +186,7 @@ static kelp_status put_entry(struct kelp_registration *registration, bool again,
     struct kelp_etcd *etcd = registration->options.etcd;
     kelp_status status = check_address(registration, reterr);
 
-    if (status == KELP_OK) { /* one that was registered may hold what the job needs: it stays */
+    if (status == KELP_OK) { /* a shard registered before may hold what the job needs: it stays */
         status =
             again ? check_entry(registration, reterr) : check_builds(registration, false, reterr);
     }
@@ -205,7 +206,7 @@ static kelp_status put_entry(struct kelp_registration *registration, bool again,
     }
     status = kelp_etcd_put(etcd, registration->key, registration->value,
                            kelp_etcd_lease_id(registration->lease), DEADLINE_MS, reterr);
-    if (status == KELP_OK) { /* it may have gone while etcd was waited for */
+    if (status == KELP_OK) { /* the address may have gone while waiting for etcd */
         status = check_address(registration, reterr);
     }
     if (status == KELP_OK && !again) {
@@ -222,7 +223,7 @@ static kelp_status put_entry(struct kelp_registration *registration, bool again,
     return status;
 }
 
-/* Until the end, at most timeout_ms; with until_lost also until the lease is lost. */
+/* Wait for the end, at most timeout_ms; with until_lost also for the loss of the lease. */
 static void wait_for_change(struct kelp_registration *registration, uint32_t timeout_ms,
                             bool until_lost)
 {
@@ -237,7 +238,7 @@ static void wait_for_change(struct kelp_registration *registration, uint32_t tim
     (void)pthread_mutex_unlock(&registration->lock);
 }
 
-/* Registered, until the lease is lost, or the end. The address may go while the lease lives. */
+/* Stay registered until the lease is lost or the end. The address may go while the lease lives. */
 static void hold(struct kelp_registration *registration)
 {
     bool lost = false;
@@ -249,12 +250,12 @@ static void hold(struct kelp_registration *registration)
         lost = registration->lost;
         (void)pthread_mutex_unlock(&registration->lock);
         if (!lost && !must_end(registration)) {
-            (void)check_address(registration, &error); /* what is unknown now is looked at again */
+            (void)check_address(registration, &error); /* if unknown now, checked again later */
         }
     }
 }
 
-/* Has it met another build for longer than the entries of dead processes stay? */
+/* Refuse once another build has been seen for longer than entries of dead processes stay. */
 static void count_builds(struct kelp_registration *registration, const struct kelp_error *error)
 {
     if (error->status != KELP_ERR_MISMATCH || ++registration->builds_differed < BUILD_TRIES) {
@@ -308,7 +309,7 @@ static void *run(void *user)
         set_registered(registration, false);
         if (!must_end(registration)) {
             kelp_log_warn("entry in etcd lost: registering again key=%s", registration->key);
-            kelp_etcd_lease_close(registration->lease, false); /* nothing hangs on it any more */
+            kelp_etcd_lease_close(registration->lease, false); /* no entry uses it any more */
             registration->lease = NULL;
         }
     }
@@ -360,7 +361,7 @@ void kelp_registration_close(struct kelp_registration *registration)
     (void)pthread_join(registration->thread, NULL);
     kelp_etcd_watch_close(registration->watch);
     if (registration->lease) {
-        /* The entry of whoever replaced us has a lease of its own. */
+        /* The entry of a process that replaced us has its own lease. */
         kelp_etcd_lease_close(registration->lease, true);
     }
     (void)pthread_cond_destroy(&registration->changed);

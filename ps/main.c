@@ -39,9 +39,9 @@ struct daemon {
     const char *zone;
     const char *shm_folder;               /* NULL: none */
     const char *spec_sha256;              /* NULL: any */
-    struct kelp_path_map paths;           /* files of the job that lie elsewhere here */
+    struct kelp_path_map paths;           /* where files of the job lie on this machine */
     struct kelp_credentials *credentials; /* NULL: no TLS */
-    uint32_t threads;                     /* 0: as many as a worker has streams to it */
+    uint32_t threads;                     /* 0: the number of streams that a worker opens */
     uint64_t incarnation;
     char address[300];
     struct kelp_etcd *etcd;
@@ -50,12 +50,12 @@ struct daemon {
     struct kelp_service *service;
     struct kelp_leader_watch *leader;
     struct kelp_registration *registration;
-    struct kelp_scrape *scrape;  /* NULL: nobody watches */
+    struct kelp_scrape *scrape;  /* NULL: no metrics are served */
     struct kelp_rpc_timer *look; /* likewise */
-    struct kelp_trace *trace;    /* NULL: none is made */
+    struct kelp_trace *trace;    /* NULL: not traced */
     atomic_bool replaced;
-    atomic_bool asked;         /* by a signal */
-    struct kelp_error refused; /* why the registration ends this process; under `lock` */
+    atomic_bool asked;         /* a signal asked to stop */
+    struct kelp_error refused; /* why the registration ends this process; guarded by lock */
     struct kelp_grace grace;
 
     struct kelp_stop stop;
@@ -74,7 +74,7 @@ static void request_stop(struct daemon *daemon)
     (void)pthread_mutex_unlock(&daemon->lock);
 }
 
-/* Asks for it, if there is anything to be drained. */
+/* Ask the leader to drain the shard. False: there is nothing to drain. */
 static bool drains(struct daemon *daemon)
 {
     (void)pthread_mutex_lock(&daemon->lock);
@@ -84,7 +84,7 @@ static bool drains(struct daemon *daemon)
     return asked;
 }
 
-/* SIGTERM asks to be drained; another signal, or a second one, does not wait for that. */
+/* SIGTERM drains the shard first; any other signal, or a second one, stops it at once. */
 static void on_signal(int signal_number, void *user)
 {
     struct daemon *daemon = user;
@@ -115,7 +115,7 @@ static void on_doubt_leader(void *user)
     }
 }
 
-/* What is left here is lost, as by a kill. */
+/* The state that the shard still holds is lost, as after a kill. */
 static void on_grace_over(void *user)
 {
     struct daemon *daemon = user;
@@ -213,7 +213,7 @@ static kelp_status start(struct daemon *daemon, struct kelp_error *reterr)
     return KELP_OK;
 }
 
-/* Whom do we obey, and who finds us? */
+/* Watch the leader, and register. */
 static kelp_status meet(struct daemon *daemon, struct kelp_error *reterr)
 {
     const struct kelp_leader_watch_options leader = {.etcd = daemon->etcd,
@@ -240,7 +240,7 @@ static kelp_status meet(struct daemon *daemon, struct kelp_error *reterr)
     return kelp_registration_open(&entry, &daemon->registration, reterr);
 }
 
-/* ---- watching ---- */
+/* ---- metrics ---- */
 
 static void on_look(void *user)
 {
@@ -273,7 +273,7 @@ static void *serve(void *user)
     while (!kelp_stop_raised(&daemon->stop)) {
         (void)kelp_rpc_loop_run_spin(daemon->loop, &spin, -1);
     }
-    kelp_rpc_loop_wake(daemon->loop); /* the next thread */
+    kelp_rpc_loop_wake(daemon->loop); /* so that the next thread ends, too */
     return NULL;
 }
 

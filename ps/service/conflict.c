@@ -1,4 +1,4 @@
-/* Two workers that differ: their names, and what comes of it (failure.on_conflict). */
+/* Two workers that differ: their names, and what follows from it (failure.on_conflict). */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,7 +22,7 @@ uint32_t kelp__service_author_told(struct kelp_service *service, const char *id,
 {
     (void)pthread_mutex_lock(&service->names_lock);
     const uint32_t author = kelp_roster_enter(service->roster, id, shard);
-    kelp_roster_leave(service->roster, author); /* it has no stream to here by that */
+    kelp_roster_leave(service->roster, author); /* naming it opens no stream */
     (void)pthread_mutex_unlock(&service->names_lock);
     return author;
 }
@@ -67,7 +67,7 @@ size_t kelp__service_take_work(struct kelp_service *service, struct kelp_roster_
     return count;
 }
 
-/* "worker-1", or "worker-1/worker-2/…" of nodes that were added up. */
+/* "worker-1", or "worker-1/worker-2/…" of nodes that were merged. */
 static void name_authors(struct kelp_service *service, const struct kelp_authors *authors,
                          char *text, size_t bytes)
 {
@@ -126,8 +126,8 @@ uint64_t kelp__service_conflicts(struct kelp_service *service, char *text, size_
     return count;
 }
 
-/* The leader hears of it in the next report. One line a second; *ret_held: those left out before.
- */
+/* Keep the text for the leader's next report. True: log it, at most once a second; *ret_held:
+ * how many were not logged before. */
 static bool note(struct kelp_service *service, const char *text, unsigned *ret_held)
 {
     const uint64_t now_ms = kelp_clock_ms();

@@ -1,5 +1,5 @@
 /*
- * The end of a shard in order: leaders are asked to take its partitions away before it goes.
+ * How a shard leaves in order: it asks the leader to move its partitions away before it ends.
  */
 #include <stdio.h>
 
@@ -11,7 +11,7 @@ bool kelp_service_leave(struct kelp_service *service)
     bool known = map != NULL;
 
     if (known) {
-        atomic_store(&service->leaving, true); /* the next reports say so */
+        atomic_store(&service->leaving, true); /* the next report says so */
     }
     kelp__service_map_unref(map);
     return known;

@@ -1,10 +1,8 @@
 /*
- * Plans in, generations out.
- *
- * A generation is prepared on a thread of its own: a large model takes seconds to initialise or to
- * read, and heartbeats go on meanwhile. It is installed in the loop. The thread also waits for
- * storage that is not there yet. ps/core/control/shard_control.h decides what is loaded, and for
- * how long storage is waited for.
+ * Loads generations. A generation is prepared on its own thread, because initialising or reading a
+ * large model takes seconds, while heartbeats go on. It is installed on the loop. The thread also
+ * waits for missing storage. ps/core/control/shard_control.h decides what is loaded, and how long
+ * to wait for storage.
  */
 #include <assert.h>
 #include <inttypes.h>
@@ -15,14 +13,14 @@
 #include "common/log/log.h"
 #include "ps/service/map_internal.h"
 
-/* What a map means for this shard, and what became of it. */
+/* A generation that is being loaded: what the map asks of this shard, and the result. */
 struct kelp__service_load {
     struct kelp_service *service;
     const struct kelp_plan *plan;
     pthread_t thread;
     bool restores;
-    struct kelp_manifest manifest; /* what it restores */
-    bool cancelled;                /* control_lock guards it */
+    struct kelp_manifest manifest; /* of the checkpoint to restore */
+    bool cancelled;                /* guarded by control_lock */
     uint64_t generation;
     uint32_t count;
     struct kelp_hosting *hosting;
@@ -49,7 +47,7 @@ void kelp__service_load_cancel(struct kelp_service *service)
     (void)pthread_cond_broadcast(&service->load_cancelled);
 }
 
-/* On the load's thread: until it is time to look again. */
+/* Runs on the load's thread: waits until it is time to look again. */
 static bool wait_for_storage(const char *text, void *user)
 {
     struct kelp__service_load *load = user;
@@ -110,7 +108,7 @@ void kelp__service_load_start(struct kelp_service *service, uint64_t generation)
     }
 }
 
-/* In the loop: the generation is there, or cannot be loaded. */
+/* Runs on the loop: the generation is ready, or cannot be loaded. */
 static void loaded(void *user)
 {
     struct kelp__service_load *load = user;
@@ -144,17 +142,16 @@ static void loaded(void *user)
     if (turn) {
         kelp__service_turn_finish(service, turn);
     }
-    kelp__service_map_carry_out(service); /* it may have changed meanwhile */
+    kelp__service_map_carry_out(service); /* the map may have changed during the load */
     free(view);
     free_load(load);
 }
 
 /* ---- what is to be loaded ---- */
 
-/* The checkpoint that the map restores: the manifest that came with it must be that one. A shard
- * that reads nothing of it needs none, and gets none when it comes after that checkpoint has been
- * removed.
- */
+/* Parse the manifest that came with the map, which must be that of the checkpoint to restore. A
+ * shard that reads nothing of the checkpoint needs none, and gets none if it joins after the
+ * checkpoint was removed. */
 static kelp_status parse_manifest(struct kelp__service_load *load, const struct service_map *map,
                                   const char *text, struct kelp_error *reterr)
 {
@@ -240,7 +237,7 @@ void kelp__service_load_stop(struct kelp_service *service)
 {
     struct kelp_shard_event event = {.kind = KELP_SHARD_ON_STOP};
 
-    while (service->control) { /* NULL: it was never opened */
+    while (service->control) { /* NULL: the service was never opened */
         (void)pthread_mutex_lock(&service->control_lock);
         free_load(service->wanted);
         service->wanted = NULL;

@@ -1,4 +1,4 @@
-/* What whoever watches the shard is told: the figures that are not counted where they come up. */
+/* Gauges of the shard that are read at each look, not counted where they change. */
 #include <stdlib.h>
 
 #include "ps/service/map_internal.h"
@@ -49,7 +49,7 @@ const char *kelp_service_look(struct kelp_service *service)
 {
     struct kelp_shard_view *view = malloc(sizeof(*view));
 
-    if (view) { /* else the figures stay as they are until the next look */
+    if (view) { /* otherwise the figures stay until the next look */
         kelp_shard_view(service->shard, view);
         set_all(service, view);
     }

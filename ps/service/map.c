@@ -1,4 +1,4 @@
-/* Maps in: those of a newer generation are loaded (load.c), changes within the generation
+/* Maps from the leader: a newer generation is loaded (load.c), changes within the generation are
  * carried out at once. */
 #include "ps/service/map_internal.h"
 
@@ -38,7 +38,7 @@ uint64_t kelp__service_process(const char *id, uint64_t incarnation)
     return number ? number : 1;
 }
 
-/* An index plus 1 of a shard, or 0. */
+/* An index plus 1 of a shard in the map, or 0. */
 static bool check_follower(const Kelp__V1__Map *map, uint32_t follower)
 {
     return follower <= map->n_shards;
@@ -60,7 +60,7 @@ static kelp_status check_place(const Kelp__V1__Map *map, const Kelp__V1__Partiti
     return KELP_OK;
 }
 
-/* Each partition of the plan exactly once, each on shards that the map lists. */
+/* Check that the map has each partition of the plan exactly once, on shards that it lists. */
 static kelp_status check_map(const struct kelp_service *service, const Kelp__V1__Map *map,
                              struct kelp_error *reterr)
 {
@@ -98,7 +98,7 @@ static kelp_status check_map(const struct kelp_service *service, const Kelp__V1_
     return KELP_OK;
 }
 
-/* Is this entry this process? A map may still name the one before us. */
+/* A map may still name the process that this one replaced. */
 static bool is_us(const struct kelp_service *service, const Kelp__V1__ShardPlace *shard)
 {
     return strcmp(shard->shard, service->options.id) == 0 &&
@@ -152,7 +152,7 @@ static struct service_map *make_map(const struct kelp_service *service, const Ke
     }
     for (size_t i = 0; ready && i < from->n_partitions; i++) {
         const Kelp__V1__PartitionPlace *place = from->partitions[i];
-        /* 0, for none, becomes SERVICE_NOBODY. */
+        /* 0 means none; minus 1 it is SERVICE_NOBODY. */
         map->partitions[place->partition] =
             (struct service_map_partition){.map_epoch = place->map_epoch,
                                            .primary = place->primary,
@@ -166,7 +166,7 @@ static struct service_map *make_map(const struct kelp_service *service, const Ke
     return map;
 }
 
-/* ---- what it means here ---- */
+/* ---- what a map means for this shard ---- */
 
 static bool is_here(const struct service_map *map, uint32_t shard)
 {
@@ -227,7 +227,7 @@ const Kelp__V1__ShardPlace *kelp__service_map_tell(const struct service_map *map
     return &map->shards[map->partitions[partition].primary].place;
 }
 
-/* The map is transferred. */
+/* Make the map the one that replies tell to peers. The map is transferred. */
 static void tell_map(struct kelp_service *service, struct service_map *map)
 {
     (void)pthread_mutex_lock(&service->told_lock);
@@ -274,7 +274,7 @@ kelp_status kelp__service_map_take(struct kelp_service *service, const Kelp__V1_
                       from->generation);
     }
     if (status != KELP_OK) {
-        return KELP_OK; /* not for us, or known, or of a leader that was deposed */
+        return KELP_OK; /* not for us, known already, or from a deposed leader */
     }
     struct service_map *map = make_map(service, from);
     if (!map) {
@@ -297,7 +297,7 @@ kelp_status kelp__service_map_take(struct kelp_service *service, const Kelp__V1_
     return KELP_OK;
 }
 
-/* The newest map that is not carried out yet, referenced; NULL: there is none. */
+/* The newest map that is not carried out yet, referenced; NULL: none. */
 static struct service_map *take_due(struct kelp_service *service)
 {
     struct service_map *map = NULL;
@@ -329,7 +329,7 @@ static void carry_out(struct kelp_service *service, const struct service_map *ma
 
 void kelp__service_map_carry_out(struct kelp_service *service)
 {
-    /* One after the other, so that an older map never comes after a newer one. */
+    /* One at a time, so that an older map never follows a newer one. */
     (void)pthread_mutex_lock(&service->orders_lock);
     struct service_map *map = take_due(service);
     struct kelp__service_turn *turn = map ? kelp__service_turn_take(service) : NULL;
@@ -342,7 +342,7 @@ void kelp__service_map_carry_out(struct kelp_service *service)
     (void)pthread_mutex_unlock(&service->orders_lock);
     if (turn) {
         kelp__service_turn_finish(service, turn);
-        kelp__service_keep_ticking(service); /* perhaps a version is visible now */
+        kelp__service_keep_ticking(service); /* a version may have become visible */
     }
     free(view);
     kelp__service_map_unref(map);

@@ -1,7 +1,6 @@
 /*
- * What a turn leaves to be sent: for each stream one message, or pieces of transport.piece_bytes
- * when it is large. Weights are lent to the message, but for slices so small that a copy costs
- * less.
+ * Sends what a turn has to send: one message for each stream, or pieces of transport.piece_bytes.
+ * Weights are lent to the message, except slices so small that a copy costs less.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -9,8 +8,8 @@
 #include "ps/service/exchange_internal.h"
 #include "ps/service/map_internal.h"
 
-/* Slices of at most so many bytes are copied: lending one costs about as much. In shared memory
- * what is copied to be sent is copied once more. */
+/* Slices of at most so many bytes are copied, because lending one costs about as much. With
+ * shared memory, bytes copied into a message are copied once more when it is sent. */
 #define COPY_BYTES_MAX        16384
 #define COPY_SHARED_BYTES_MAX 2048
 
@@ -32,7 +31,7 @@ static size_t larger_capacity(size_t capacity, size_t needed)
     return capacity * 2 > needed ? capacity * 2 : needed + 16;
 }
 
-/* Room in the turn's scratch for what the peer has to be told. */
+/* Grow the turn's scratch for the peer's answers. */
 static bool scratch_room(struct kelp__service_turn *turn, const struct kelp__service_peer *peer)
 {
     if (peer->outgoing_count > turn->answer_capacity) {
@@ -68,8 +67,8 @@ static bool scratch_room(struct kelp__service_turn *turn, const struct kelp__ser
     return true;
 }
 
-/* Whoever was refused for an old map is told the partition's entry, if we know a newer one than it
- * has: it may not hear the leader. */
+/* A peer that was refused for an old map may not hear the leader: tell it the partition's entry
+ * if ours is newer than its own. */
 static void tell_entry(struct kelp__service_turn *turn, uint32_t partition, kelp_status status,
                        uint64_t *map_epoch, Kelp__V1__ShardPlace **ret_primary)
 {
@@ -206,7 +205,7 @@ static bool is_copied(const struct outgoing *outgoing)
            (kelp_extent_loan_area(&outgoing->loan) ? COPY_SHARED_BYTES_MAX : COPY_BYTES_MAX);
 }
 
-/* Answers from outgoing[0] on that are copied, in one piece; *ret_count of them. */
+/* Add the leading answers that are copied, as one segment; *ret_count: how many. */
 static kelp_status add_copies(struct kelp_rpc_message *message, struct outgoing *outgoing,
                               size_t count, size_t *ret_count)
 {
@@ -227,7 +226,7 @@ static kelp_status add_copies(struct kelp_rpc_message *message, struct outgoing 
     return to || bytes == 0 ? KELP_OK : KELP_ERR_LIMIT;
 }
 
-/* The tensor bytes of answers, in their order; the caller discards the answers. */
+/* Add the tensor bytes of the answers in order; the caller discards the answers. */
 static kelp_status add_payload(struct kelp_rpc_message *message, struct outgoing *outgoing,
                                size_t count)
 {
@@ -248,7 +247,8 @@ static kelp_status add_payload(struct kelp_rpc_message *message, struct outgoing
     return status;
 }
 
-/* Answers from `first` on that fit into one message: at least one, up to piece_bytes of payload. */
+/* The end of the answers from `first` on that fit into one message: at least one answer, else up
+ * to piece_bytes of payload. */
 static size_t piece_end(const struct kelp__service_peer *peer, size_t first, size_t piece_bytes,
                         size_t *ret_bytes)
 {
@@ -263,7 +263,7 @@ static size_t piece_end(const struct kelp__service_peer *peer, size_t first, siz
     return end;
 }
 
-/* The next piece of what the peer, which is locked, is told; *first moves on. */
+/* Build the next piece of the peer's answers, and move *first on. The peer is locked. */
 static kelp_status build_piece(struct kelp__service_turn *turn,
                                const struct kelp__service_peer *peer, uint64_t generation,
                                size_t *first, struct kelp_rpc_message **ret_message,
@@ -300,7 +300,7 @@ static kelp_status build_piece(struct kelp__service_turn *turn,
     return KELP_OK;
 }
 
-/* The peer is locked and has a stream; from answer *first on. */
+/* Send a piece that starts at answer *first. The peer is locked and has a stream. */
 static kelp_status send_piece(struct kelp__service_turn *turn, struct kelp__service_peer *peer,
                               size_t *first, struct kelp_error *reterr)
 {
@@ -356,7 +356,7 @@ static void send_replies(struct kelp__service_turn *turn, struct kelp__service_p
             kelp__service_peer_break_off(peer, status, error.text);
         }
     }
-    for (size_t i = 0; i < peer->outgoing_count; i++) { /* values, and what was not sent */
+    for (size_t i = 0; i < peer->outgoing_count; i++) { /* values, and answers not sent */
         kelp__service_outgoing_discard(&peer->outgoing[i]);
     }
     peer->outgoing_count = 0;
@@ -367,11 +367,11 @@ static void send_replies(struct kelp__service_turn *turn, struct kelp__service_p
 
 void kelp__service_turn_finish(struct kelp_service *service, struct kelp__service_turn *turn)
 {
-    kelp__service_links_flush(turn); /* first: a version waits for them */
+    kelp__service_links_flush(turn); /* first: versions wait for the followers */
     kelp__service_followings_flush(turn);
     while (turn->touched) {
         struct kelp__service_peer *peer = turn->touched;
-        turn->touched = peer->next; /* the peer may be listed again as soon as it is unlocked */
+        turn->touched = peer->next; /* the peer may be listed again once it is unlocked */
         const uint64_t begin_ns = kelp_trace_begin(service->options.trace);
         send_replies(turn, peer);
         kelp_trace_end(service->options.trace, begin_ns,

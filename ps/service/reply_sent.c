@@ -1,6 +1,6 @@
 /*
- * Workers that waited for the same weights are told the same, and get one message: it is encoded
- * once, and what is copied into it is copied once.
+ * Workers that waited for the same weights get the same message: it is encoded once, and its copied
+ * bytes are copied once.
  */
 #include <string.h>
 

@@ -49,7 +49,7 @@ static void answer_status(struct kelp_rpc_request *request, struct kelp_rpc_mess
 
 #define EXCHANGE_PATH "/kelp.v1.ParameterServer/Exchange"
 
-/* Who only looks may pull (exchange.c). */
+/* Readers may only pull (exchange.c). */
 static const struct kelp_rpc_method methods[] = {
     {.path = EXCHANGE_PATH,
      .roles = KELP_ROLE_BIT(KELP_ROLE_WORKER) | KELP_ROLE_BIT(KELP_ROLE_OPERATOR) |
@@ -81,7 +81,7 @@ void kelp__service_log_end(struct kelp_service *service, struct kelp_rpc_stream 
 {
     const char *peer = kelp_rpc_stream_peer(stream);
     const int said = 2 * (int)status + (speaker->id ? 1 : 0);
-    const int kind = said + 1000 * (int)speaker->role; /* a kind for each role */
+    const int kind = said + 1000 * (int)speaker->role; /* distinct for each role */
     unsigned held = 0;
 
     count_refused(service);
@@ -99,7 +99,7 @@ void kelp__service_refuse(struct kelp_rpc_stream *stream, const ProtobufCMessage
 
     if (kelp_wire_encode(reply, &message, NULL) == KELP_OK &&
         kelp_rpc_stream_send(stream, message) != KELP_OK) {
-        kelp_log_debug("refusal not sent"); /* the close says it too */
+        kelp_log_debug("refusal not sent"); /* the close tells it, too */
     }
     kelp_rpc_stream_close(stream, status, text);
 }

@@ -1,6 +1,6 @@
 /*
- * Snapshots: what ps/core/snapshot/snapshot.h asks for is done here. The partitions are asked once
- * control_lock is released, and the disk by a thread of its own.
+ * Snapshots: carries out the actions of ps/core/snapshot/snapshot.h. Partitions are asked after
+ * control_lock is released; a separate thread does the disk's work.
  */
 #include <assert.h>
 #include <inttypes.h>
@@ -22,14 +22,14 @@ _Static_assert((int)KELP_SNAPSHOT_NONE == KELP__V1__SNAPSHOT_STATE__SNAPSHOT_NON
                    (int)KELP_SNAPSHOT_CAPTURED == KELP__V1__SNAPSHOT_STATE__SNAPSHOT_CAPTURED,
                "states on the wire");
 
-/* control_lock guards it. */
+/* Guarded by control_lock. */
 struct kelp__service_snapshots {
     struct kelp_snapshot_thread *thread;
     char checkpoints[PATH_MAX];
     char storage[KELP_FOLDER_NAME_MAX + 1];
-    char folder[KELP_FOLDER_NAME_MAX + 2]; /* of the newest order; one more: it was too long */
-    struct kelp_snapshot_order order;      /* for the partitions; serial 0: none */
-    /* Of the latest report: */
+    char folder[KELP_FOLDER_NAME_MAX + 2]; /* of the newest order; one byte more: too long */
+    struct kelp_snapshot_order order;      /* not yet given to the partitions; serial 0: none */
+    /* The latest report: */
     Kelp__V1__SnapshotReport report;
     Kelp__V1__ControlWord word;
     Kelp__V1__SnapshotPart parts[KELP_PARTITIONS_MAX];
@@ -100,7 +100,7 @@ static struct kelp_shard_event failure(uint64_t ticket, kelp_status status, cons
         .snapshot = {.ticket = ticket, .status = status, .text = text}};
 }
 
-/* An order was taken: the partitions are to hear of it, unless there is no place to write to. */
+/* Begin an order: the partitions will be told, unless there is no place to write to. */
 static void begin(struct kelp_service *service, const struct kelp_snapshot_order *order)
 {
     struct kelp__service_snapshots *snapshots = service->snapshots;
@@ -136,7 +136,7 @@ void kelp__service_snapshots_act(struct kelp_service *service,
     case KELP_SNAPSHOT_DO_SYNC:
         kelp_snapshot_thread_sync(snapshots->thread, action->ticket);
         break;
-    case KELP_SNAPSHOT_DO_REPORT: /* turned into KELP_SHARD_DO_REPORT */
+    case KELP_SNAPSHOT_DO_REPORT: /* became KELP_SHARD_DO_REPORT */
         break;
     }
 }

@@ -104,7 +104,7 @@ void kelp__hosted_load(const struct kelp_hosting *hosting, const struct hosted *
     kelp_partition_load(hosted->core, &start);
 }
 
-/* ---- all of them ---- */
+/* ---- all partitions ---- */
 
 void kelp_hosting_destroy(struct kelp_hosting *hosting)
 {
@@ -120,7 +120,7 @@ void kelp_hosting_destroy(struct kelp_hosting *hosting)
     free(hosting);
 }
 
-/* Elements of the largest slice of the plan: any partition may come. */
+/* Elements of the largest slice of the plan; any partition may be hosted later. */
 static uint64_t largest_slice(const struct kelp_plan *plan)
 {
     return kelp_plan_partition(plan, 0).count;
@@ -153,7 +153,7 @@ static bool needs_init_file(const struct kelp_plan *plan)
     return false;
 }
 
-/* What optimizer slots start from; their memory is zero already. */
+/* Set optimizer slots to their start values; their memory is zero already. */
 static void start_slots(const struct kelp_job *job, const struct hosted *hosted)
 {
     for (uint32_t i = 0; i < kelp_extent_slot_count(hosted->extent); i++) {
@@ -222,7 +222,7 @@ kelp_status kelp_hosting_prepare(const struct kelp_hosting_config *config,
     hosting->plan = config->plan;
     hosting->generation = config->generation;
     hosting->partition_count = count;
-    hosting->areas = config->shares ? kelp_area_pool_create() : NULL; /* else copies do */
+    hosting->areas = config->shares ? kelp_area_pool_create() : NULL; /* NULL: weights are copied */
     kelp_status status = prepare_partitions(hosting, config, reterr);
     if (status == KELP_OK) {
         status = config->restore ? kelp__hosting_restore(hosting, config->restore, reterr)

@@ -1,7 +1,7 @@
 /*
- * A generation's state from a checkpoint. Each storage that the manifest names is opened once, and
- * the partitions that are hosted here are read from it, wherever they were hosted when it was
- * written. What is not there is waited for; what is there and wrong is damage.
+ * Restores a generation's state from a checkpoint. Each storage that the manifest names is opened
+ * once, and the partitions hosted here are read from it, whichever shard wrote them. Missing files
+ * are waited for; files that are wrong are damage.
  */
 #include <assert.h>
 #include <inttypes.h>
@@ -14,7 +14,7 @@
 struct restoring {
     struct kelp_hosting *hosting;
     const struct kelp_hosting_restore *restore;
-    struct kelp_control_state control; /* once partition 0 was read */
+    struct kelp_control_state control; /* valid once partition 0 was read */
 };
 
 static const struct kelp_manifest_part *part_of(const struct restoring *restoring,
@@ -82,7 +82,7 @@ static kelp_status read_part(struct restoring *restoring, struct kelp_snapshot_r
     return status;
 }
 
-/* A joiner gets a copy of what its primary has. */
+/* Joiners are not read: they get a copy from their primary. */
 static bool is_read(const struct restoring *restoring, const struct hosted *hosted,
                     uint32_t storage)
 {
@@ -119,8 +119,8 @@ static kelp_status read_storage(struct restoring *restoring, uint32_t storage,
     return status;
 }
 
-/* Parts that can never have been of this job are no damage: another checkpoint would not fit
- * either, and none may be given up for it. */
+/* Parts whose sizes do not fit this job are not damage: no other checkpoint would fit either, so
+ * none may be given up for it. */
 static kelp_status check_sizes(const struct restoring *restoring, struct kelp_error *reterr)
 {
     const struct hosted *hosted;
@@ -179,8 +179,8 @@ static void load(struct restoring *restoring)
     struct kelp_hosting *hosting = restoring->hosting;
     const struct kelp_manifest *manifest = restoring->restore->manifest;
 
-    /* Partitions other than 0 hear of versions, and must not have heard of too late a one: a longer
-     * job has fewer entries at its former end. */
+    /* Partitions other than 0 learn versions from words, and must not start at too late a
+     * version: if the job was made longer, there are fewer entries at its former end. */
     uint64_t next = kelp_control_version_after(hosting->job, hosting->plan, manifest->step);
     uint64_t version = manifest->version < next ? manifest->version : next;
     const struct hosted *hosted;

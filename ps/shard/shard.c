@@ -14,7 +14,7 @@ void kelp_shard_turn_fini(struct kelp_shard_turn *turn)
     kelp_actions_fini(&turn->actions);
 }
 
-/* Changes of what is hosted wait for those who use it, and come before those who would. */
+/* A writer, which changes what is hosted, waits for present readers and goes before later ones. */
 static void init_lock(pthread_rwlock_t *lock)
 {
     pthread_rwlockattr_t attributes;
@@ -56,7 +56,7 @@ void kelp_shard_trace(struct kelp_shard *shard, struct kelp_trace *trace)
 
 /* ---- what is hosted ---- */
 
-/* End one partition: answers those who wait with `status`, releases what is pending. */
+/* End one partition: answer its waiting pulls with `status` and release what is pending. */
 static void retire_hosted(const struct scene *scene, kelp_status status)
 {
     if (kelp_partition_unload(scene->hosted->core, status, &scene->turn->actions) != KELP_OK) {
@@ -87,7 +87,7 @@ static void add_counts(struct kelp_shard_counts *counts, const struct hosted *ho
     counts->offers += view.offers;
 }
 
-/* Partitions leave; `lock` is held for writing. */
+/* Keep the counts of partitions that leave. `lock` is held for writing. */
 static void count_gone(struct kelp_shard *shard, const struct kelp_hosting *hosting)
 {
     struct hosted *hosted;
@@ -98,7 +98,7 @@ static void count_gone(struct kelp_shard *shard, const struct kelp_hosting *host
     }
 }
 
-/* Buffers for a copy of every optimizer slot, and a few that the writer has. */
+/* Buffers for a copy of every optimizer slot, and a few more for the writer. */
 static void limit_pool(struct kelp_shard *shard)
 {
     kelp_capture_pool_limit(shard->pool,
@@ -124,7 +124,7 @@ void kelp_shard_install(struct kelp_shard *shard, struct kelp_hosting *hosting,
     shard->hosting = hosting;
     limit_pool(shard);
     tell_links_to_all(shard, turn);
-    /* Still locked, so that a requester who leaves cannot be missed by kelp_shard_drop(). */
+    /* Still locked, so that kelp_shard_drop() cannot miss a requester that leaves. */
     retire(shard, before, KELP_ERR_OLD_GENERATION, turn);
     count_gone(shard, before);
     kelp__shard_discard_left(shard, UINT64_MAX);
@@ -135,7 +135,7 @@ void kelp_shard_install(struct kelp_shard *shard, struct kelp_hosting *hosting,
 
 /* ---- one partition comes or leaves ---- */
 
-/* change_lock is held, so that nobody else changes what is hosted. */
+/* change_lock is held, so that no other thread changes what is hosted. */
 static void attach(const struct scene *scene, const struct kelp_hosting_place *place)
 {
     static const struct kelp_partition_start nothing;
@@ -181,7 +181,7 @@ static void detach(const struct scene *scene, struct hosted *hosted)
     kelp__hosted_destroy(hosted);
 }
 
-/* It stays, perhaps in another part. */
+/* The partition stays, perhaps in another role. */
 static void enter(const struct scene *scene, const struct kelp_hosting_place *place)
 {
     struct hosted *hosted = scene->hosting->by_index[place->partition];
@@ -256,7 +256,7 @@ void kelp_shard_destroy(struct kelp_shard *shard)
 
 /* ---- status ---- */
 
-/* Versions that its backup is behind. */
+/* How many versions the backup is behind. */
 static uint64_t lag_of(const struct kelp_partition_view *view)
 {
     const bool leads = view->place == KELP_REPLICA_PRIMARY && view->replication.has_backup;

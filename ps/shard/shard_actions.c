@@ -1,4 +1,4 @@
-/* What the partitions ask for, carried out on their tensors. */
+/* Carries out the partitions' actions on their tensors. */
 #include <inttypes.h>
 #include <stdio.h>
 
@@ -10,8 +10,8 @@ void kelp__shard_report_failure(const struct scene *scene, kelp_status status, c
     scene->shard->events->failed(scene->hosted->index, status, text, scene->shard->user);
 }
 
-/* Lamb reads the gradient more than once, and so it has to be in memory. A rounded sum goes there
- * anyway. */
+/* False if the gradient must be in memory: Lamb reads it more than once, and a rounded sum is
+ * written to memory anyway. */
 static bool reads_terms(const struct scene *scene)
 {
     const struct kelp_job *job = scene->hosting->job;
@@ -60,7 +60,7 @@ static void do_snapshot(const struct scene *scene, const struct kelp_action *act
     uint64_t ticket = action->snapshot.serial;
     bool has_control = action->snapshot.has_control;
 
-    kelp_capture_release(&hosted->capture); /* of one that was discarded */
+    kelp_capture_release(&hosted->capture); /* of a capture that was discarded */
     if (kelp_capture_take(&hosted->capture, scene->shard->pool, ticket, hosted->extent,
                           has_control ? &action->snapshot.control : NULL) != KELP_OK) {
         kelp__shard_give_up_snapshot(scene, ticket);
@@ -94,15 +94,15 @@ static void do_give_up(const struct scene *scene, const struct kelp_action *acti
     kelp__shard_report_failure(scene, KELP_ERR_INVALID, text);
 }
 
-/* One pass over a partition's memory: MEASURE or APPLY. */
+/* One pass over a partition's arrays, for MEASURE or APPLY. */
 struct pass {
     struct kelp_optimizer_step step;
     struct kelp_optimizer_buffers buffers;
-    uint64_t digest[2]; /* of the root, where it has terms and a COMPARE is left to the pass */
+    uint64_t digest[2]; /* of the root, if it has terms and the pass also does a COMPARE */
 };
 
-/* What the pass reads; keeps: the root is read again later. compare: as in tell_content(). False:
- * out of memory. */
+/* Open what the pass reads. keeps: the root is read again later. compare: as in tell_content().
+ * False: out of memory. */
 static bool open_pass(const struct scene *scene, const struct kelp_action *action,
                       const struct kelp_action *compare, bool keeps, struct pass *pass)
 {
@@ -137,8 +137,8 @@ static kelp_status do_compare(const struct scene *scene, const struct kelp_actio
                                    &scene->turn->actions);
 }
 
-/* What the COMPARE asked that was left to the pass: told before the pass is, as if it had been done
- * before it. NULL: there was none. */
+/* Answer the COMPARE that was left to the pass, before the result of the pass, as if it had come
+ * first. compare NULL: there was none. */
 static kelp_status tell_content(const struct scene *scene, const struct kelp_action *compare,
                                 const struct pass *pass)
 {
@@ -154,7 +154,7 @@ static kelp_status tell_content(const struct scene *scene, const struct kelp_act
         &scene->turn->actions);
 }
 
-/* What this partition has to tell before the step is applied or skipped. */
+/* Measure the partition's share, which is needed before the step is applied or skipped. */
 static kelp_status do_measure(const struct scene *scene, const struct kelp_action *action,
                               const struct kelp_action *compare)
 {
@@ -202,7 +202,8 @@ static kelp_status do_apply(const struct scene *scene, const struct kelp_action 
     struct hosted *hosted = scene->hosted;
     const uint64_t step_number = action->apply.word.step, token = action->apply.token;
     const bool wants_digest = action->apply.wants_digest;
-    /* A follower keeps the root until the next one comes, and no message of the primary. */
+    /* A follower keeps the root until the next one comes, but not the primary's message that
+     * holds it. */
     const bool keeps = hosted->entry.place != KELP_REPLICA_PRIMARY;
     bool finite = true;
 
@@ -262,7 +263,7 @@ static void do_record(const struct scene *scene, const struct kelp_action *actio
                                  kelp_partition_best(scene->hosted->core), scene->shard->user);
 }
 
-/* Is the COMPARE at `index` of a root that the action behind it goes over anyway? */
+/* Does the next action read the root of the COMPARE at `index` anyway? */
 static bool is_left_to_next(const struct kelp_actions *actions, size_t index)
 {
     const struct kelp_action *compare = &actions->items[index], *next = compare + 1;
@@ -286,10 +287,10 @@ static void tell_step(const struct scene *scene)
 void kelp__shard_run_actions(const struct scene *scene)
 {
     struct kelp_actions *actions = &scene->turn->actions;
-    size_t pass_at = SIZE_MAX; /* of a pass that does the COMPARE before it too */
+    size_t pass_at = SIZE_MAX; /* index of a pass that also does the COMPARE before it */
 
     for (size_t i = 0; i < actions->count; i++) {
-        /* The list moves when an event appends to it: nothing of it is read after that. */
+        /* An event may append to the list and move it; the action is not read after that. */
         const struct kelp_action *action = &actions->items[i];
         kelp_status status = KELP_OK;
         switch (action->kind) {

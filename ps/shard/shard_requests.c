@@ -1,4 +1,4 @@
-/* What workers ask for: pushes, pulls, shares of decisions, and offers of late lanes. */
+/* Requests of workers: pushes, pulls, shares of decisions, and offers of late lanes. */
 #include <assert.h>
 #include <inttypes.h>
 
@@ -52,7 +52,7 @@ static kelp_status no_such_partition(const struct kelp_hosting *hosting, uint32_
                      hosting->partition_count);
 }
 
-/* The partition has judged the push: when its step began, and how far it is behind. */
+/* The partition judged the push: note when its step began, and how far the push is behind. */
 static void time_push(const struct scene *scene, const struct kelp_push *push, uint64_t now_us)
 {
     const uint32_t lanes = scene->turn->actions.taken_lanes;
@@ -103,10 +103,10 @@ static kelp_status push_hosted(struct kelp_shard *shard, struct hosted *hosted,
         if (core.handle == KELP_HANDLE_NONE) {
             return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for a pushed gradient");
         }
-        if (!shard->job->cluster.mixed) { /* where nothing is compared */
+        if (!shard->job->cluster.mixed) { /* mixed jobs compare nothing */
             bool known =
                 kelp_gradients_content(scene.hosting->gradients, core.handle, &core.content);
-            assert(known); /* it is no sum */
+            assert(known); /* only the content of a merge can be unknown */
             (void)known;
         }
         kelp__shard_trace_did(&scene, begin_ns, "receive");
@@ -238,7 +238,7 @@ static void tick_hosted(const struct scene *scene, uint64_t *next_us)
                             &scene->turn->actions, &again_us) == KELP_OK) {
         kelp__shard_run_actions(scene);
     } else {
-        again_us = scene->turn->now_us; /* no memory: nothing is lost, the next tick tries again */
+        again_us = scene->turn->now_us; /* out of memory: the next tick tries again */
     }
     (void)pthread_mutex_unlock(&hosted->lock);
     *next_us = again_us < *next_us ? again_us : *next_us;
@@ -248,7 +248,7 @@ void kelp_shard_tick(struct kelp_shard *shard, struct kelp_shard_turn *turn, uin
 {
     *ret_next_us = UINT64_MAX;
     (void)pthread_rwlock_rdlock(&shard->lock);
-    /* Held to the end, so that no offer goes to a spare that has been dropped. */
+    /* Held to the end, so that no offer goes to a dropped spare. */
     (void)pthread_mutex_lock(&shard->spares_lock);
     struct scene scene = {.shard = shard, .hosting = shard->hosting, .turn = turn};
     uint32_t at = 0;

@@ -1,4 +1,4 @@
-/* Snapshots: orders for the partitions, and the states that they keep for the writer. */
+/* Snapshots: orders for the partitions, and the captures that they leave for the writer. */
 #include <stdlib.h>
 
 #include "ps/core/limits.h"
@@ -32,7 +32,7 @@ void kelp_shard_snapshot(struct kelp_shard *shard, const struct kelp_snapshot_or
     (void)pthread_rwlock_unlock(&shard->lock);
 }
 
-/* The next extent from *at on, referenced; NULL: there is none. */
+/* The next extent from *at on, referenced; NULL: none. */
 static struct kelp_extent *next_extent(struct kelp_shard *shard, uint32_t *at)
 {
     (void)pthread_rwlock_rdlock(&shard->lock);
@@ -64,7 +64,7 @@ void kelp_shard_snapshot_prepare(struct kelp_shard *shard)
     kelp_capture_pool_fill(shard->pool, count, bytes_max);
 }
 
-/* ---- what partitions left ---- */
+/* ---- captures left by partitions ---- */
 
 void kelp__shard_leave_capture(const struct scene *scene)
 {

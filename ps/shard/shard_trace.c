@@ -1,5 +1,5 @@
-/* What a trace has of a partition (common/log/trace.h): what is done to it, on the track of the
- * thread that does it, and on its own track how long its steps take, and what lies between them. */
+/* What a trace (common/log/trace.h) shows of a partition: the work on it, on the track of the
+ * thread that does it, and on its own track how long its steps take and what lies between them. */
 #include "ps/shard/shard_internal.h"
 
 void kelp__shard_trace_did(const struct scene *scene, uint64_t begin_ns, const char *what)
@@ -34,7 +34,7 @@ void kelp__shard_trace_open(const struct scene *scene)
     }
 }
 
-/* The trace may have been opened between its begin and its end. */
+/* The trace may be opened between an action's begin and its end. */
 void kelp__shard_trace_made(const struct scene *scene)
 {
     struct hosted *hosted = scene->hosted;

@@ -19,21 +19,21 @@
 struct wish {
     bool stop;
     struct kelp_snapshot_work work;
-    struct kelp_snapshot_id id; /* of work.ticket, as is path */
+    struct kelp_snapshot_id id; /* of work.ticket, like path */
     char path[PATH_MAX];
 };
 
 struct kelp_snapshot_thread {
     struct kelp_snapshot_thread_options options;
     pthread_t thread;
-    pthread_mutex_t lock; /* guards wish; a leaf */
+    pthread_mutex_t lock; /* guards wish; no other lock is taken under it */
     pthread_cond_t changed;
     struct wish wish;
 
-    /* The thread's own: */
+    /* Used by the thread only: */
     uint64_t ticket; /* of the writer */
     struct kelp_snapshot_task task;
-    struct kelp_snapshot_id id; /* of task.ticket, as is path */
+    struct kelp_snapshot_id id; /* of task.ticket, like path */
     char path[PATH_MAX];
     struct kelp_snapshot_writer *writer;
 };
@@ -177,7 +177,7 @@ static void do_sync(struct kelp_snapshot_thread *thread)
     }
 }
 
-/* "<shard>.<incarnation>.writing": begun by a process that is gone. */
+/* "<shard>.<incarnation>.writing": begun by a process that has ended. */
 static bool is_leftover(const char *name, const char *shard_id)
 {
     static const char suffix[] = ".writing";
@@ -229,7 +229,7 @@ static void remove_leftovers(const char *checkpoints, const char *shard_id)
     }
 }
 
-/* Training is more urgent than the disk. */
+/* Training is more urgent than writing. */
 static void lower_priority(void)
 {
     struct sched_param parameter = {.sched_priority = 0};
@@ -240,7 +240,7 @@ static void lower_priority(void)
     }
 }
 
-/* Wait for something to do. False: it is over. */
+/* Wait for the next task. False: the thread ends. */
 static bool next_task(struct kelp_snapshot_thread *thread)
 {
     (void)pthread_mutex_lock(&thread->lock);

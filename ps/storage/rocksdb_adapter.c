@@ -5,11 +5,11 @@
 
 #include "ps/core/limits.h"
 
-/* Blocks of up to one chunk, so that a sorted file has few of them and a short index. */
+/* Blocks of up to one chunk: a sorted file has few blocks and a short index. */
 #define BLOCK_BYTES KELP_SNAPSHOT_CHUNK_BYTES
-/* A chunk of small items is read for each of its items: kept meanwhile. */
+/* A chunk of small items is read once for each item, so it is cached. */
 #define CACHE_BYTES (16u << 20)
-/* The manifest of a database that is written once is a few hundred bytes. */
+/* The manifest of a database that is written once has a few hundred bytes. */
 #define MANIFEST_BYTES (64u << 10)
 /* The memtable is not used. */
 #define MEMTABLE_BYTES (64u << 10)
@@ -55,7 +55,7 @@ static void set_table(rocksdb_options_t *options)
     rocksdb_block_based_options_set_format_version(table, 5);
     rocksdb_block_based_options_set_block_cache(table, cache);
     rocksdb_options_set_block_based_table_factory(options, table);
-    /* The options hold both. */
+    /* The options keep references to both. */
     rocksdb_cache_destroy(cache);
     rocksdb_block_based_options_destroy(table);
 }

@@ -1,5 +1,5 @@
-/* Reading a snapshot: what is there is compared with CONTENTS before RocksDB opens it; then every
- * block is checked by RocksDB, and every part by its digest. */
+/* Reads a snapshot: the files are compared with CONTENTS before RocksDB opens them; then RocksDB
+ * checks every block, and digests check every part. */
 #include <assert.h>
 #include <inttypes.h>
 #include <stdlib.h>

@@ -1,8 +1,8 @@
 /*
- * Writing a snapshot. Sorted files grow in "<path>.writing/sorted"; finish() makes a database
- * beside them, moves them into it (hard links, no bytes are copied), removes what only a running
- * database needs, describes and syncs every file, and renames the folder. Whatever fails on the
- * way, the folder under its final name is not there.
+ * Writes a snapshot. Sorted files grow in "<path>.writing/sorted". finish() makes a database beside
+ * them, moves them into it (by hard links, without copying bytes), removes what only a running
+ * database needs, describes and syncs every file, and renames the folder. If anything fails, there
+ * is no folder under the final name.
  */
 #include <assert.h>
 #include <dirent.h>
@@ -18,8 +18,8 @@
 #include "ps/storage/rocksdb_adapter.h"
 #include "ps/storage/snapshot_contents.h"
 
-/* Where the entry of a new folder has to be durable: the checkpoint's folder, the folder of
- * checkpoints, the run's folder. Another shard may have made them and not synced them yet. */
+/* Levels at which the entry of a new folder must be durable: the checkpoint's folder, the folder
+ * of checkpoints, the run's folder. Another shard may have made them without syncing them yet. */
 #define LEVELS_ABOVE 3
 #define SORTED_NAME  "sorted"
 
@@ -32,7 +32,7 @@ struct kelp_snapshot_writer {
     rocksdb_envoptions_t *env_options;
     rocksdb_sstfilewriter_t *file; /* NULL: none is open */
     uint64_t file_bytes;
-    uint32_t file_count; /* begun so far; the open one is the last */
+    uint32_t file_count; /* begun so far; the open file is the last */
     bool has_part;
     uint32_t partition;
     uint32_t kind; /* of the item written last, 0: none */
@@ -96,7 +96,7 @@ kelp_status kelp_snapshot_writer_open(const char *path, const struct kelp_snapsh
     }
     if (status != KELP_OK) {
         kelp_snapshot_writer_abandon(writer);
-        /* A path that cannot be made is not one to wait for. */
+        /* Do not wait for a path that cannot be made. */
         return status == KELP_ERR_NOT_FOUND ? KELP_ERR_IO : status;
     }
     *ret_writer = writer;
@@ -116,8 +116,8 @@ void kelp_snapshot_writer_abandon(struct kelp_snapshot_writer *writer)
     free_writer(writer);
 }
 
-/* A leader that takes over moves away what the one before had not committed, while shards may still
- * write there: the error of whatever file was next says nothing of that. */
+/* A leader that takes over moves away uncommitted checkpoints while shards may still write
+ * there; the error of the next file operation does not say so. */
 static kelp_status explain(const struct kelp_snapshot_writer *writer, kelp_status status,
                            struct kelp_error *reterr)
 {
@@ -175,8 +175,8 @@ static kelp_status end_file(struct kelp_snapshot_writer *writer, struct kelp_err
 kelp_status kelp_snapshot_writer_part(struct kelp_snapshot_writer *writer, uint32_t partition,
                                       struct kelp_error *reterr)
 {
-    /* A file holds adjacent partitions alone, so that the ranges of two files never overlap,
-     * whatever the order of the parts was. */
+    /* A file holds only consecutive partitions, so that the ranges of two files never overlap,
+     * whatever the order of the parts. */
     bool adjacent = writer->has_part && partition == writer->partition + 1;
     kelp_status status = adjacent ? KELP_OK : end_file(writer, reterr);
     writer->has_part = true;
@@ -285,8 +285,8 @@ static kelp_status make_database(const struct kelp_snapshot_writer *writer,
     return status;
 }
 
-/* What is of use while a database is open for writing alone: its lock, its log for people, the
- * empty write-ahead log, and the folder of the sorted files. */
+/* Files needed only while a database is open for writing: its lock, its log, the empty
+ * write-ahead log, and the folder of sorted files. */
 static int is_leftover(const struct dirent *entry)
 {
     const char *name = entry->d_name;
@@ -319,8 +319,8 @@ static kelp_status remove_leftovers(const struct kelp_snapshot_writer *writer,
     return status;
 }
 
-/* An older folder of this name is exchanged, so that there is a whole one at every moment; on file
- * systems that cannot, it is removed first. */
+/* An older folder of this name is exchanged, so that there is a whole one at every moment; if
+ * the file system cannot exchange, it is removed first. */
 static kelp_status rename_folder(const struct kelp_snapshot_writer *writer,
                                  struct kelp_error *reterr)
 {
@@ -340,7 +340,7 @@ static kelp_status rename_folder(const struct kelp_snapshot_writer *writer,
     return status;
 }
 
-/* Everything in place under the final name, not yet durable there. */
+/* Put everything in place under the final name; it is not durable there yet. */
 static kelp_status make_whole(struct kelp_snapshot_writer *writer, struct kelp_error *reterr)
 {
     kelp_status status = end_file(writer, reterr);
@@ -368,6 +368,6 @@ kelp_status kelp_snapshot_writer_finish(struct kelp_snapshot_writer *writer,
             (void)kelp_files_remove(writer->path, NULL); /* the first error is the one to report */
         }
     }
-    kelp_snapshot_writer_abandon(writer); /* what is left under the other name */
+    kelp_snapshot_writer_abandon(writer); /* removes what is left of ".writing" */
     return status == KELP_ERR_NOT_FOUND ? KELP_ERR_IO : status;
 }

@@ -18,8 +18,8 @@
 #define HEAD_LINE     "kelp snapshot 1\n"
 #define STATE_LINE    "state generation=%" PRIu64 " step=%" PRIu64 "\n"
 #define FILE_LINE     "file %s bytes=%" PRIu64 " end=%016" PRIx64 "\n"
-/* The digested end of a file: more than footer, properties and index of a sorted file of
- * KELP_PS_SNAPSHOT_FILE_BYTES, and every other file whole. */
+/* How many bytes at the end of a file are digested: more than footer, properties and index of a
+ * sorted file of KELP_PS_SNAPSHOT_FILE_BYTES; other files are digested whole. */
 #define END_BYTES (64u << 10)
 
 static kelp_status damaged(const char *folder, const char *why, struct kelp_error *reterr)
@@ -85,7 +85,7 @@ static kelp_status describe(const char *path, bool sync, uint64_t *ret_bytes, ui
     if (status == KELP_OK) {
         status = digest_fd(fd, path, ret_bytes, ret_end, reterr);
     }
-    (void)close(fd); /* it was only read */
+    (void)close(fd); /* opened for reading only */
     return status;
 }
 
@@ -179,7 +179,7 @@ struct file {
     uint64_t end;
 };
 
-/* Exactly as it is written: what is read is printed again and compared. */
+/* Accept a line only if printing what was parsed gives the same line. */
 static bool parse_file(const char *line, size_t length, struct file *ret_file)
 {
     struct file file;
@@ -230,7 +230,7 @@ release:
     return status;
 }
 
-/* Cuts the last line off; text is what it sums up then. */
+/* Check the sum in the last line and cut that line off. */
 static bool sum_right(char *text, size_t count)
 {
     static const size_t sum_bytes = sizeof("sum 0123456789abcdef\n") - 1;
@@ -245,7 +245,7 @@ static bool sum_right(char *text, size_t count)
     return right;
 }
 
-/* What a folder of another state says, for people. */
+/* Explain that the folder holds another state than `id`. */
 static kelp_status other_head(const char *folder, const struct kelp_snapshot_id *id,
                               const char *text, struct kelp_error *reterr)
 {

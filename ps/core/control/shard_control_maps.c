@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The newest generation that is served, or on its way. */
+/* The newest generation that is served or will be: one that waits or is loading comes first. */
 static uint64_t newest_generation(const struct kelp_shard_control *control)
 {
     if (control->wanted != 0) {
@@ -68,13 +68,13 @@ void kelp__shard_control_on_map(struct kelp_shard_control *control,
     assert(kelp_shard_control_judge(control, generation, command->map_serial, false) == KELP_OK);
     control->serial = command->map_serial;
     if (changes) {
-        return; /* the shell carries it out at once, or after the load */
+        return; /* the shell carries out the changes at once, or after the load */
     }
     kelp_snapshot_cancel(control->snapshot, KELP_ERR_OLD_GENERATION,
                          "a newer generation is being loaded", &snapshot);
     kelp__shard_control_snapshot(control, &snapshot, actions);
-    /* From here on the status is that of the new generation: what became of the one before must not
-     * be taken for it. */
+    /* From here on the status belongs to the new generation, so the result of the one before is
+     * cleared. */
     control->status = KELP_OK;
     control->error[0] = '\0';
     if (control->loading == 0) {
@@ -110,7 +110,7 @@ kelp_status kelp__shard_control_on_missing(struct kelp_shard_control *control, c
 static void lead(struct kelp_shard_control *control, const struct kelp_shard_led *led)
 {
     control->has_word = led->word != NULL;
-    /* What a record said since is newer. */
+    /* A record that was applied meanwhile may already have set a newer word. */
     if (led->word && led->word->version >= control->word.version) {
         control->word = *led->word;
         control->best = led->best ? *led->best : (struct kelp_best){0};
@@ -165,7 +165,7 @@ void kelp__shard_control_on_loaded(struct kelp_shard_control *control,
     if (loaded->status == KELP_OK) {
         serve(control, loaded, actions);
         if (control->wanted == control->loading) {
-            control->wanted = 0; /* the shell carries the newest map out as a change of this one */
+            control->wanted = 0; /* the newest map only changes this one */
         }
     } else if (!control->cancelled) {
         kelp__shard_control_fail(control, loaded->status, loaded->text, actions);

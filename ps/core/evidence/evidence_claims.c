@@ -84,7 +84,8 @@ bool kelp__claim_same_content(const struct kelp_content *a, const struct kelp_co
     return is_short ? (uint32_t)a->low == (uint32_t)b->low : a->low == b->low && a->high == b->high;
 }
 
-/* What has other bits than these cannot be told from nothing. */
+/* Followers are told the low 32 bits of a content, and zero means an empty node: a content that is
+ * not empty but has these bits zero cannot be told. */
 static bool can_be_told(const struct claim *claim)
 {
     const struct kelp_content *content = &claim->content;

@@ -64,7 +64,7 @@ void kelp_evidence_told(struct kelp_evidence *evidence, uint64_t key,
                                     .is_taken = told->is_taken};
         if (told->node > 0 && told->node < 2 * evidence->lanes &&
             !kelp__claim_find(entry, told->node)) {
-            (void)kelp__claim_add(entry, &claim); /* without memory it is not compared */
+            (void)kelp__claim_add(entry, &claim); /* out of memory: the claim is not compared */
         }
     }
 }

@@ -8,21 +8,22 @@
 
 #include "ps/core/limits.h"
 
-/* The author of slot s is s + 1, plus KELP_PS_AUTHORS_MAX each time that it is given again. */
+/* A slot's first author number is its index + 1; each later worker of the slot gets
+ * KELP_PS_AUTHORS_MAX more. */
 struct slot {
     char id[KELP_JOB_NAME_MAX + 1];
-    uint64_t host;      /* hash of where it came from first */
-    uint32_t streams;   /* that it has now */
-    uint64_t left;      /* when the last of them ended, in leaves; by which the oldest goes */
-    atomic_uint author; /* 0: nobody's */
-    atomic_uint_fast64_t work;    /* lanes that were not taken yet */
-    atomic_uint_fast64_t version; /* of the newest step that it pushed lanes of, plus 1; 0: none */
-    atomic_uint_fast64_t steps;   /* likewise not taken yet, as behind_us */
+    uint64_t host;                /* hash of the host from which the worker first connected */
+    uint32_t streams;             /* open now */
+    uint64_t left;                /* `leaves` at the end of the last one: the lowest is reused */
+    atomic_uint author;           /* 0: the slot is free */
+    atomic_uint_fast64_t work;    /* lanes pushed and not yet read out */
+    atomic_uint_fast64_t version; /* newest step of which it pushed lanes, plus 1; 0: none */
+    atomic_uint_fast64_t steps;   /* steps not yet read out; behind_us likewise */
     atomic_uint_fast64_t behind_us;
 };
 
 struct kelp_roster {
-    uint32_t count; /* slots that were ever used; those come first */
+    uint32_t count; /* slots that were ever used: the first ones */
     uint64_t leaves;
     struct slot slots[KELP_PS_AUTHORS_MAX];
 };
@@ -68,7 +69,8 @@ static struct slot *find(struct kelp_roster *roster, const char *id)
     return NULL;
 }
 
-/* Who may be forgotten, and left first; of that host alone unless it is NULL. NULL: nobody. */
+/* The worker without streams that left first, only of *host unless host is NULL. NULL: there is
+ * none. */
 static struct slot *find_oldest(struct kelp_roster *roster, const uint64_t *host)
 {
     struct slot *oldest = NULL;
@@ -97,7 +99,7 @@ static struct slot *make_room(struct kelp_roster *roster, uint64_t host)
                                                : find_oldest(roster, NULL);
 }
 
-/* The slot is that worker's; 0: all numbers of the slot were used. */
+/* Give the slot to the worker. Returns its author number; 0: the slot's numbers are used up. */
 static uint32_t give(struct kelp_roster *roster, struct slot *slot, const char *id, uint64_t host)
 {
     const uint32_t before = atomic_load(&slot->author);

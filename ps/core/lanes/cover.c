@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define HISTORY 15 /* entries whose median is taken: odd, and short enough to follow a change */
+#define HISTORY 15 /* durations whose median is taken: odd, and few enough to follow a change */
 #define NEVER   UINT64_MAX
 
 struct history {
@@ -15,20 +15,20 @@ struct history {
 };
 
 struct lane {
-    uint64_t requester; /* whom it was offered to last */
-    uint64_t until_us;  /* no other offer before */
-    uint32_t offers;    /* of the current entry */
+    uint64_t requester; /* to which the lane was offered last */
+    uint64_t until_us;  /* the lane is not offered again before */
+    uint32_t offers;    /* of the lane in the current entry */
 };
 
 struct kelp_cover {
     uint32_t lanes;
     bool begun;        /* begun_us is set */
-    bool exact;        /* the whole of the entry is seen: its length counts */
-    bool helped;       /* a node came from whom it was offered to */
-    bool offered;      /* lanes are out */
+    bool exact;        /* the entry was seen from its start, so its duration counts */
+    bool helped;       /* a worker pushed a node that was offered to it */
+    bool offered;      /* lanes are offered and not pushed yet */
     bool has_first;    /* first_us is set */
-    uint64_t begun_us; /* the current entry */
-    uint64_t first_us; /* its first node came */
+    uint64_t begun_us; /* when the current entry began */
+    uint64_t first_us; /* when its first node came */
     struct history histories[KELP_PACE_KINDS];
     struct lane of_lane[];
 };
@@ -72,7 +72,7 @@ void kelp_cover_restart(struct kelp_cover *cover)
 void kelp_cover_begin(struct kelp_cover *cover, uint64_t now_us)
 {
     if (!cover->begun) {
-        kelp_cover_begin_late(cover, now_us); /* workers come one after another: no measure */
+        kelp_cover_begin_late(cover, now_us); /* workers start one by one: not measured */
     }
 }
 
@@ -192,7 +192,7 @@ static int compare_candidates(const void *a, const void *b)
     return (left->requester > right->requester) - (left->requester < right->requester);
 }
 
-/* In their order, each once. */
+/* Sort the candidates and remove duplicates. Returns how many remain. */
 static size_t sort_candidates(struct kelp_cover_candidate *candidates, size_t count)
 {
     size_t kept = 0;
@@ -206,7 +206,7 @@ static size_t sort_candidates(struct kelp_cover_candidate *candidates, size_t co
     return kept;
 }
 
-/* The largest node that gives every candidate something to do. */
+/* The largest node size that leaves a node for every candidate. */
 static uint32_t node_max(uint32_t lanes, size_t candidates)
 {
     uint32_t size = 1;
@@ -217,7 +217,8 @@ static uint32_t node_max(uint32_t lanes, size_t candidates)
     return size;
 }
 
-/* Lanes of the largest aligned node at `first` that is open as a whole; 0: `first` is not. */
+/* Lanes of the largest aligned node at `first` whose lanes are all open; 0: lane `first` is not
+ * open. */
 static uint32_t open_node(const uint8_t *open, uint32_t lanes, uint32_t first, uint32_t size_max)
 {
     uint32_t size = 1;
@@ -232,8 +233,8 @@ static uint32_t open_node(const uint8_t *open, uint32_t lanes, uint32_t first, u
     return size;
 }
 
-/* Who is asked for a node: by turns from entry to entry and node to node; the next one when the one
- * before did not do it. */
+/* Choose the candidate for a node: it rotates with the entry and the node, and moves on when the
+ * candidate before did not push the node. */
 static uint64_t pick(const struct kelp_cover *cover, const struct kelp_cover_need *need,
                      size_t count, uint32_t first, uint32_t node)
 {
@@ -268,7 +269,7 @@ static uint64_t first_expiry(const struct kelp_cover *cover, const uint8_t *miss
     return next_us;
 }
 
-/* Which lanes are missing and not out with anybody. */
+/* Mark the lanes that are missing and not offered to anybody. */
 static uint32_t mark_open(const struct kelp_cover *cover, const struct kelp_cover_need *need,
                           uint8_t *open)
 {

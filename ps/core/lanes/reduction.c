@@ -5,28 +5,28 @@
 #include <string.h>
 
 /*
- * Nodes lie in heap order: 1 is the root, 2i and 2i + 1 are the children of i, and lane k is
- * lanes + k. A node that is there has no ancestor and no descendant that is there: an addition
- * under an ancestor is a duplicate, one above descendants replaces them, and two siblings become
- * their parent at once. So at most `lanes` nodes are there at any time.
+ * Nodes lie in heap order: 1 is the root, 2i and 2i + 1 are the children of i, and node lanes + k
+ * * is lane k. A present node has no present ancestor or descendant: an addition below a present
+ * node  * is a duplicate, one above present nodes replaces them, and two siblings become their
+ * parent at  * once. So at most `lanes` nodes are present at any time.
  */
 
-#define LEVELS_MAX 16 /* of KELP_JOB_LANES_MAX lanes, and more */
+#define LEVELS_MAX 16 /* more than the levels of KELP_JOB_LANES_MAX lanes */
 _Static_assert(KELP_JOB_LANES_MAX < 1 << LEVELS_MAX, "a node for each level fits");
 
 enum node_state {
     NODE_NONE,
     NODE_READY,  /* handle is valid */
-    NODE_MERGING /* the shell adds its children up; they are gone already */
+    NODE_MERGING /* the shell adds its children, which are no longer present */
 };
 
 struct node {
     uint64_t handle;
-    uint32_t serial; /* MERGING: of the merge that will fill it */
+    uint32_t serial; /* MERGING: serial of the merge that will fill the node */
     uint32_t state;  /* enum node_state */
 };
 
-/* Of a node. Those from `count` on are zero and not looked at: most entries have a few. */
+/* Metric sums of a node. Values from `count` on are zero and not read: most entries have a few. */
 struct sums {
     uint32_t count;
     double values[KELP_METRIC_SUM_COUNT];
@@ -35,9 +35,9 @@ struct sums {
 struct kelp_reduction {
     uint32_t lanes;
     uint32_t pending;
-    uint32_t serial; /* counts merges, so that a late result finds its node or nobody */
+    uint32_t serial; /* counts merges, so that a late result cannot fill another node */
     uint32_t formed_count;
-    uint16_t formed[LEVELS_MAX]; /* nodes, by the last event */
+    uint16_t formed[LEVELS_MAX]; /* nodes formed by the last event */
     struct node *nodes;          /* 2 * lanes */
     struct sums *sums;           /* 2 * lanes, or NULL */
 };
@@ -106,7 +106,7 @@ bool kelp_reduction_covered(const struct kelp_reduction *reduction, uint32_t lan
     return covered(reduction, index_of(reduction, lane_first, lane_count));
 }
 
-/* A merge under way keeps running; its result will find no node and be released. */
+/* A merge under way continues; its result finds no node and is released. */
 static void remove_node(struct kelp_reduction *reduction, uint32_t index,
                         struct kelp_actions *actions)
 {
@@ -194,7 +194,7 @@ bool kelp_reduction_pop(struct kelp_reduction *reduction, uint32_t lane_first, u
     return false;
 }
 
-/* Zeros again where there were more. */
+/* Set the count; values that it drops become zero. */
 static void resize_sums(struct sums *sums, uint32_t count)
 {
     if (sums->count > count) {
@@ -218,8 +218,7 @@ static void add_sums(struct kelp_reduction *reduction, uint32_t parent)
     }
 }
 
-/* An empty node is the identity: its sibling's bits move up untouched, and nothing is to be added.
- */
+/* An empty node is the identity: the bits of its sibling move up unchanged, without an addition. */
 static bool needs_merge(uint64_t left, uint64_t right)
 {
     return left != KELP_HANDLE_NONE && right != KELP_HANDLE_NONE;
@@ -307,7 +306,7 @@ void kelp_reduction_merged(struct kelp_reduction *reduction, uint64_t token, uin
                            struct kelp_actions *actions)
 {
     uint64_t index = token >> 32;
-    assert(index >= 1 && index < reduction->lanes); /* leaves are never merged into */
+    assert(index >= 1 && index < reduction->lanes); /* only inner nodes are merged */
     assert(handle != KELP_HANDLE_NONE);
     struct node *node = &reduction->nodes[index];
 

@@ -14,7 +14,7 @@ struct kelp_decision {
     const struct kelp_job *job;
     const struct kelp_plan *plan;
     uint32_t missing;
-    const struct kelp_decision_share **shares; /* owned; into of[] */
+    const struct kelp_decision_share **shares; /* owned array of pointers into of[] */
     struct known of[];                         /* by partition */
 };
 

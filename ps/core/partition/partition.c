@@ -7,12 +7,12 @@
 #include "common/base/state_table.h"
 #include "ps/core/limits.h"
 
-/* Actions of one event besides those of the tree and the answers: release, refuse, apply, record,
- * snapshot. */
+/* Actions of one event other than those of the tree and the answers: release, refuse, apply,
+ * record, snapshot. */
 #define ACTIONS_BESIDES 8
-/* With followers, or as one: a question, a root and a report for each of two, a copy, the root that
- * was kept. Each root that a follower had queued is released, applied, recorded and acknowledged.
- */
+/* Of a partition with followers, or that follows: a question, a root and a report for each of
+ * two followers, a copy, and the release of the kept root. Each queued root of a follower is
+ * released, applied, recorded and acknowledged. */
 #define ACTIONS_OF_REPLICAS (16 + 5 * KELP_PS_FORWARDS_QUEUED_MAX)
 
 static const struct kelp_state phases[KELP_PARTITION_PHASE_COUNT] = {
@@ -63,7 +63,7 @@ void kelp__partition_move(struct kelp_partition *partition, enum kelp_partition_
         (enum kelp_partition_phase)kelp_state_move(&phase_table, partition->phase, phase);
 }
 
-/* Whatever one event may append, so that no event fails half-way. */
+/* Reserve what one event may append, so that no event fails half-way. */
 kelp_status kelp__partition_reserve(const struct kelp_partition *partition,
                                     struct kelp_actions *actions)
 {
@@ -87,7 +87,7 @@ void kelp__partition_stop_if_needed(struct kelp_partition *partition, struct kel
 
 /* ---- life ---- */
 
-/* Room for the decisions of a job that needs them. */
+/* Allocate the state of decisions, for a job that needs them. */
 static kelp_status prepare_decisions(struct kelp_partition *partition, struct kelp_error *reterr)
 {
     if (!kelp_control_decides(partition->job)) {
@@ -227,8 +227,8 @@ kelp_status kelp_partition_unload(struct kelp_partition *partition, kelp_status 
     if (partition->replication) {
         kelp_replication_clear(partition->replication, actions);
     }
-    /* The root of an apply under way is read until applied() comes; it is released here, and the
-     * shell, which carries actions out in order, keeps what it still reads. */
+    /* An apply under way reads its root until applied() comes. The root is still released here; the
+     * shell carries actions out in order and keeps what it reads. */
     kelp_reduction_clear(partition->reduction, actions);
     if (partition->evidence) {
         kelp_evidence_clear(partition->evidence, actions);
@@ -297,8 +297,9 @@ kelp_status kelp__partition_check_fences(const struct kelp_partition *partition,
 }
 
 /*
- * Versions of one step: evaluation entries first, then the training entry, which ends the step. So
- * nothing passes a TRAIN word, which alone is kept here: evaluations do not concern the partition.
+ * Within a step the versions are: evaluation entries first, then the training entry, which ends the
+ * step. So no word of the step has a later version than the TRAIN word. Only that one is kept here,
+ * because evaluations do not concern the partition.
  */
 kelp_status kelp__partition_judge_word(const struct kelp_partition *partition,
                                        const struct kelp_control_word *word)
@@ -310,12 +311,13 @@ kelp_status kelp__partition_judge_word(const struct kelp_partition *partition,
     }
     assert(partition->word.kind == KELP_STEP_TRAIN);
     if (word->version < partition->word.version && word->kind != KELP_STEP_TRAIN) {
-        return KELP_OK; /* a late one */
+        return KELP_OK; /* a late evaluation word */
     }
     return kelp_control_word_equal(word, &partition->word) ? KELP_OK : KELP_ERR_CONTROL_WORD;
 }
 
-/* Only what was taken teaches a word: nobody can make right pushes be refused by words alone. */
+/* A word is learned only from a push that was taken, so a word alone cannot cause correct pushes
+ * to be refused. */
 void kelp__partition_learn_word(struct kelp_partition *partition, const struct kelp_push *push)
 {
     if (kelp__partition_holds_control(partition) || partition->has_word) {

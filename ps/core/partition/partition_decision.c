@@ -1,11 +1,11 @@
-/* Decisions about a step: the partition's share is measured, all shares are added up, or the result
- * is heard (ps/core/partition/decision.h). */
+/* Decisions about a step: the partition measures its share; partition 0 adds up all shares, the
+ * others hear the result (ps/core/partition/decision.h). */
 #include <assert.h>
 #include <string.h>
 
 #include "ps/core/partition/partition_internal.h"
 
-/* The decision about the current step is known: to leave it out, or what `decided` has. */
+/* The decision about the current step is known: to skip the step, or the values in `decided`. */
 static void decide(struct kelp_partition *partition, bool skip, struct kelp_actions *actions)
 {
     uint64_t root;
@@ -34,8 +34,8 @@ void kelp__partition_decide_if_known(struct kelp_partition *partition, struct ke
     }
 }
 
-/* Partitions other than 0: what was heard while lanes were still missing is about this step, or it
- * would have gone with the step. */
+/* Partitions other than 0: a decision that was heard while lanes were still missing is about
+ * this step; one about an earlier step would have ended with it. */
 static void decide_as_heard(struct kelp_partition *partition, struct kelp_actions *actions)
 {
     const struct kelp_control_word word = partition->early_word;
@@ -45,7 +45,7 @@ static void decide_as_heard(struct kelp_partition *partition, struct kelp_action
     }
     partition->early_word.version = 0;
     if (word.version <= partition->word.version) {
-        return; /* somebody was wrong about what comes after this step */
+        return; /* the word does not come after this step: its sender was wrong */
     }
     assert(word.step == partition->step + 1);
     if (!word.skipped && partition->decision_count > 0) {
@@ -65,7 +65,7 @@ kelp_status kelp_partition_measured(struct kelp_partition *partition, uint64_t t
         return KELP_ERR_NO_MEMORY;
     }
     if (partition->phase != KELP_PARTITION_MEASURING || token != partition->apply_serial) {
-        return KELP_OK; /* unloaded meanwhile */
+        return KELP_OK; /* unloaded before the result came */
     }
     if (share->values[KELP_DECISION_SHARE_FINITE] == 0.0 &&
         partition->job->failure.on_nan != KELP_NAN_SKIP) {
@@ -79,7 +79,7 @@ kelp_status kelp_partition_measured(struct kelp_partition *partition, uint64_t t
     partition->share = *share;
     if (partition->decision) {
         kelp_status status = kelp_decision_add(partition->decision, partition->index, share);
-        assert(status == KELP_OK); /* the shell gives well-formed ones, and nobody else gave ours */
+        assert(status == KELP_OK); /* the shell's are well-formed, nobody else sends ours */
         (void)status;
     }
     kelp__partition_answer_waiting(partition, actions);
@@ -88,7 +88,7 @@ kelp_status kelp_partition_measured(struct kelp_partition *partition, uint64_t t
     return KELP_OK;
 }
 
-/* The step that it is at is not decided; a promoted partition may still wait for its followers. */
+/* The current step is not decided yet; a promoted partition may still wait for its followers. */
 static bool awaits_decision(const struct kelp_partition *partition)
 {
     return partition->phase == KELP_PARTITION_COLLECTING ||
@@ -97,8 +97,8 @@ static bool awaits_decision(const struct kelp_partition *partition)
            (partition->phase == KELP_PARTITION_SYNCING && !partition->is_applied);
 }
 
-/* A partition other than 0 hears the word of a later version: the decision is part of it. Nobody
- * repeats it, so that it is remembered until the step is complete. */
+/* A partition other than 0 hears the word of a later version, which includes the decision. The
+ * word is not repeated, so it is kept until the step is complete. */
 void kelp__partition_hear_decision(struct kelp_partition *partition, const struct kelp_pull *pull,
                                    struct kelp_actions *actions)
 {
@@ -110,7 +110,7 @@ void kelp__partition_hear_decision(struct kelp_partition *partition, const struc
     }
     if ((partition->has_word && word->version <= partition->word.version) ||
         (!word->skipped && heard->count != partition->decision_count)) {
-        return; /* the word alone, which somebody acts by who has not asked what was decided */
+        return; /* a word without the decision, from a worker that has not asked for it */
     }
     if (partition->early_word.version != 0) {
         kelp__partition_compare_early(partition, pull, actions);

@@ -1,4 +1,5 @@
-/* How an entry of a partition completes: its root is there, is applied, and the next one begins. */
+/* How an entry of a partition completes: its root is complete, the root is applied, and the next
+ * entry begins. */
 #include <assert.h>
 
 #include "ps/core/partition/partition_internal.h"
@@ -42,7 +43,7 @@ static void give_up(struct kelp_partition *partition, struct kelp_actions *actio
     kelp__partition_move(partition, KELP_PARTITION_FAILED);
 }
 
-/* Sums of the current entry: those that were forwarded, or the tree's. */
+/* Sums of the current entry: those that the primary forwarded, or those of the tree. */
 static const double *entry_sums(const struct kelp_partition *partition)
 {
     uint64_t root;
@@ -57,7 +58,7 @@ static const double *entry_sums(const struct kelp_partition *partition)
     return complete ? sums : NULL;
 }
 
-/* Partition 0 moves its control state on. */
+/* Advance the control state of partition 0. */
 static void advance_control(struct kelp_partition *partition, bool skipped,
                             struct kelp_actions *actions)
 {
@@ -147,7 +148,7 @@ void kelp__partition_begin_apply(struct kelp_partition *partition, uint64_t root
                                  struct kelp_actions *actions)
 {
     kelp__partition_move(partition, KELP_PARTITION_APPLYING);
-    partition->has_older = false; /* its buffer takes the next weights */
+    partition->has_older = false; /* the next weights go into the buffer of the older ones */
     add_apply(partition, KELP_ACTION_APPLY, root, actions);
     actions->items[actions->count - 1].apply.wants_digest = kelp__partition_wants_digest(partition);
 }
@@ -169,11 +170,11 @@ void kelp__partition_after_reduction(struct kelp_partition *partition, struct ke
         kelp__partition_finish(partition, false, actions);
         return;
     }
-    /* A step has at least one sample: judge_content(). */
+    /* A step has at least one sample, as judge_content() checks. */
     assert(root != KELP_HANDLE_NONE || partition->hollow);
     if (kelp_control_decides(partition->job)) {
         kelp__partition_move(partition, KELP_PARTITION_MEASURING);
-        partition->decided_count = 0; /* that about the step before is known to all */
+        partition->decided_count = 0; /* every worker knows the decision of the step before */
         add_apply(partition, KELP_ACTION_MEASURE, root, actions);
     } else {
         kelp__partition_forward(partition, false, actions);
@@ -233,7 +234,7 @@ kelp_status kelp_partition_applied(struct kelp_partition *partition, uint64_t to
         return KELP_ERR_NO_MEMORY;
     }
     if (partition->phase != KELP_PARTITION_APPLYING || token != partition->apply_serial) {
-        return KELP_OK; /* unloaded meanwhile */
+        return KELP_OK; /* unloaded before the result came */
     }
     if (!finite) {
         kelp_reduction_clear(partition->reduction, actions);

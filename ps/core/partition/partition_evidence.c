@@ -1,9 +1,10 @@
-/* Two workers that differ: what is compared, and what a partition does when it finds it. */
+/* Two workers that differ: what is compared, and what a partition does when it finds a
+ * difference. */
 #include <string.h>
 
 #include "ps/core/partition/partition_internal.h"
 
-/* Entries of partition 0 are versions, those of the others training steps. */
+/* The key of an entry: its version in partition 0, its training step in the others. */
 static uint64_t key_of(const struct kelp_partition *partition, const struct kelp_control_word *word)
 {
     return kelp__partition_holds_control(partition) ? word->version : word->step;
@@ -31,7 +32,7 @@ void kelp__partition_push_taken(struct kelp_partition *partition, const struct k
     }
 }
 
-/* The entry that the partition is at. */
+/* The key of the current entry. */
 static uint64_t current_key(const struct kelp_partition *partition)
 {
     return kelp__partition_holds_control(partition) ? partition->version : partition->step;
@@ -124,11 +125,12 @@ static void tell(struct kelp_partition *partition, const struct kelp_conflict *c
                  struct kelp_actions *actions)
 {
     kelp__actions_add(actions, KELP_ACTION_CONFLICT)->conflict = *conflict;
-    /* The leader opens another generation because of a word, in which the partition starts anew. */
+    /* Because of an open word the leader opens another generation, in which the partition starts
+     * anew. */
     partition->has_conflict |= conflict->kind != KELP_CONFLICT_OPEN_WORD;
 }
 
-/* Partition 0 knows its word by itself, and whoever has another one is wrong. */
+/* Not for partition 0: it computes its word, so a worker with another word is wrong. */
 void kelp__partition_word_differs(struct kelp_partition *partition, const struct kelp_push *push,
                                   struct kelp_actions *actions)
 {
@@ -163,7 +165,7 @@ void kelp__partition_share_differs(struct kelp_partition *partition,
          actions);
 }
 
-/* The word that told what was decided about the step before is known from one worker alone. */
+/* The decision about the step before came with a word from one worker only: compare another's. */
 void kelp__partition_compare_decision(struct kelp_partition *partition,
                                       const struct kelp_pull *pull, struct kelp_actions *actions)
 {
@@ -178,7 +180,7 @@ void kelp__partition_compare_decision(struct kelp_partition *partition,
                                                    other->count * sizeof(other->values[0])) == 0;
     const bool same_word =
         heard->version != pull->word->version || kelp_control_word_equal(heard, pull->word);
-    /* All entries up to the next training step say whether the one before them was skipped. */
+    /* Words of all entries up to the next training step say whether the step before was skipped. */
     if (same_values && same_word && heard->skipped == pull->word->skipped) {
         return;
     }
@@ -189,7 +191,7 @@ void kelp__partition_compare_decision(struct kelp_partition *partition,
                                  .first = one(partition->heard_author),
                                  .second = one(pull->author)},
          actions);
-    partition->heard.version = 0; /* one is enough */
+    partition->heard.version = 0; /* one report is enough */
 }
 
 void kelp__partition_compare_early(struct kelp_partition *partition, const struct kelp_pull *pull,

@@ -1,4 +1,4 @@
-/* A partition that follows: roots of its primary, and the copy that it begins with
+/* A partition that follows: the roots of its primary, and the copy that it starts from
  * (ps/core/partition/replication.h). */
 #include <string.h>
 
@@ -17,7 +17,7 @@ void kelp__partition_diverge(struct kelp_partition *partition, struct kelp_actio
     kelp__partition_move(partition, KELP_PARTITION_FAILED);
 }
 
-/* Can the root that is kept be that of the state that there is? */
+/* Can the kept root be the next one for the current state? */
 static bool root_fits(const struct kelp_partition *partition, const struct kelp_root *root)
 {
     const bool trains = root->word.kind == KELP_STEP_TRAIN;
@@ -34,7 +34,7 @@ static bool root_fits(const struct kelp_partition *partition, const struct kelp_
            root->decision_count == (decides && !root->skipped ? partition->decision_count : 0);
 }
 
-/* The kept root belongs to the state that there is. */
+/* Apply the kept root, which belongs to the current state. */
 static void follow_kept(struct kelp_partition *partition, struct kelp_actions *actions)
 {
     const struct kelp_root *root = kelp_replication_kept(partition->replication);
@@ -47,7 +47,7 @@ static void follow_kept(struct kelp_partition *partition, struct kelp_actions *a
     partition->has_word = true;
     memcpy(partition->digest, root->digest, sizeof(partition->digest));
     if (root->word.kind == KELP_STEP_TRAIN) {
-        partition->heard.version = 0; /* it was about the step before, if it led then */
+        partition->heard.version = 0; /* heard as a primary, about the step before */
         partition->decided_count = root->decision_count;
         if (root->decision_count > 0) {
             memcpy(partition->decided, root->decision,
@@ -64,13 +64,13 @@ static void follow_kept(struct kelp_partition *partition, struct kelp_actions *a
     kelp__partition_followed(partition, root->skipped, actions);
 }
 
-/* Roots that came early are applied one after the other. */
+/* Apply roots that came early, one after the other. */
 static void follow_queued(struct kelp_partition *partition, struct kelp_actions *actions)
 {
     if (partition->phase == KELP_PARTITION_FOLLOWING &&
         kelp_replication_unqueue(partition->replication, kelp__partition_held(partition),
                                  actions)) {
-        kelp_cover_begin_late(partition->cover, partition->now_us); /* its length says nothing */
+        kelp_cover_begin_late(partition->cover, partition->now_us); /* its duration is no measure */
         follow_kept(partition, actions);
     }
 }
@@ -86,7 +86,7 @@ void kelp__partition_followed(struct kelp_partition *partition, bool skipped,
     follow_queued(partition, actions);
 }
 
-/* True: the handle is taken. */
+/* True: the handle was taken over. */
 static bool take_root(struct kelp_partition *partition, const struct kelp_forward *forward,
                       struct kelp_actions *actions)
 {
@@ -136,7 +136,7 @@ kelp_status kelp_partition_forwarded(struct kelp_partition *partition,
         return KELP_OK;
     }
     if (held_of_word(partition, &forward->word) >= kelp__partition_held(partition)) {
-        kelp__partition_hear_claims(partition, forward, actions); /* before it is complete */
+        kelp__partition_hear_claims(partition, forward, actions); /* before its entry completes */
     }
     if (!take_root(partition, forward, actions)) {
         kelp__actions_add_release(actions, forward->handle);
@@ -144,7 +144,7 @@ kelp_status kelp_partition_forwarded(struct kelp_partition *partition,
     return KELP_OK;
 }
 
-/* Is it of the copy that was begun, or does it begin one? */
+/* A piece must be the first of a copy, or belong to the copy that was begun. */
 static kelp_status check_piece(const struct kelp_partition *partition,
                                const struct kelp_copy_piece *piece)
 {

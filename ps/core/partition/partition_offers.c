@@ -1,4 +1,5 @@
-/* Offers of one partition: when to ask ps/core/lanes/cover.h, about which lanes, and for whom. */
+/* Offers of one partition: when to ask ps/core/lanes/cover.h, about which lanes, and to whom
+ * they go. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -6,11 +7,11 @@
 
 void kelp_partition_clock(struct kelp_partition *partition, uint64_t now_us)
 {
-    /* Threads of a shard may look at the clock in one order and get the lock in another. */
+    /* Threads of a shard may read the clock in one order and get the lock in another. */
     partition->now_us = now_us > partition->now_us ? now_us : partition->now_us;
 }
 
-/* A pull that waits for what follows the current entry: its requester has done its lanes. */
+/* A pull that waits for the end of the current entry: its worker has finished its lanes. */
 static bool waits_for_next(const struct kelp_partition *partition, const struct waiting_pull *pull)
 {
     return pull->mode == KELP_PULL_VERSION
@@ -33,7 +34,7 @@ static kelp_status candidates_reserve(struct kelp_partition *partition, size_t c
     return KELP_OK;
 }
 
-/* Everybody who could compute more, into partition->candidates. */
+/* Collect the workers that could compute more into partition->candidates. */
 static size_t collect_candidates(struct kelp_partition *partition,
                                  const struct kelp_cover_candidate *spares, size_t spare_count)
 {
@@ -52,7 +53,7 @@ static size_t collect_candidates(struct kelp_partition *partition,
     return count;
 }
 
-/* An entry that this partition may offer: it knows the word, and takes part in it. */
+/* The partition may offer lanes of an entry if it knows the word and takes part in the entry. */
 static bool may_offer(const struct kelp_partition *partition)
 {
     if ((partition->phase != KELP_PARTITION_COLLECTING &&
@@ -64,8 +65,9 @@ static bool may_offer(const struct kelp_partition *partition)
 }
 
 /*
- * While a decision is late, all who wait carry shares and words already; or would, if they were not
- * all gone. A spare does it as well once it takes part, and a lane is the way to ask for that.
+ * While a decision is late, no lane is missing, but the workers that carry shares and words may all
+ * be gone. A spare carries them once it takes part in the step; it is asked to by an offer of lane
+ * 0.
  */
 static uint32_t find_missing(const struct kelp_partition *partition, uint8_t *ret_missing)
 {
@@ -117,7 +119,7 @@ kelp_status kelp_partition_tick(struct kelp_partition *partition,
     if (!may_offer(partition)) {
         return KELP_OK;
     }
-    if (spare_count > 0) { /* whoever has said so is ready, though nobody may have begun */
+    if (spare_count > 0) { /* spares are ready, even if no worker has begun the entry */
         kelp_cover_begin(partition->cover, partition->now_us);
     }
     uint64_t late_us = kelp_cover_late_us(partition->cover, partition->word.kind);

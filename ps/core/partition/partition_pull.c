@@ -1,4 +1,5 @@
-/* A partition's pulls: answered now, or kept until what they ask for is there. */
+/* A partition's pulls: answered at once, or kept until the requested version or step is
+ * available. */
 #include <assert.h>
 #include <stdlib.h>
 
@@ -41,14 +42,14 @@ static void add_answer(const struct kelp_partition *partition, const struct wait
     }
 }
 
-/* True: answered now, with *ret_status and *ret_label. False: it has to wait. */
+/* True: it can be answered now, with *ret_status and *ret_label. False: it must wait. */
 static bool answerable(const struct kelp_partition *partition, const struct waiting_pull *pull,
                        kelp_status *ret_status, enum kelp_weights_label *ret_label)
 {
     *ret_status = KELP_OK;
     *ret_label = KELP_WEIGHTS_CURRENT;
     if (partition->phase == KELP_PARTITION_SYNCING && pull->mode != KELP_PULL_SHARE) {
-        return false; /* what is there is not to be seen yet */
+        return false; /* the weights may not be seen yet */
     }
     switch (pull->mode) {
     case KELP_PULL_CURRENT:
@@ -67,12 +68,12 @@ static bool answerable(const struct kelp_partition *partition, const struct wait
         *ret_status = KELP_ERR_NOT_FOUND;
         *ret_label = KELP_WEIGHTS_NONE;
         return true;
-    case KELP_PULL_SHARE: /* of a step long gone: without a share, which nobody needs any more */
+    case KELP_PULL_SHARE: /* of an earlier step: without a share, as nobody needs it any more */
         *ret_label = KELP_WEIGHTS_NONE;
         return pull->target < partition->step ||
                (partition->has_share && partition->share_step == pull->target);
     }
-    assert(false); /* modes are checked when a pull comes in */
+    assert(false); /* modes are checked on arrival */
     return false;
 }
 
@@ -93,7 +94,7 @@ void kelp__partition_answer_waiting(struct kelp_partition *partition, struct kel
     partition->waiting_count = kept;
 }
 
-/* Answer whoever waits with this status. */
+/* Answer all waiting pulls with this status. */
 void kelp__partition_end_waiting(struct kelp_partition *partition, kelp_status status,
                                  struct kelp_actions *actions)
 {
@@ -130,7 +131,7 @@ static kelp_status judge_pull(struct kelp_partition *partition, const struct kel
                                                : KELP_OK;
 }
 
-/* Forget the pull of this requester and mode that waits, if there is one. */
+/* Forget the waiting pull of the same requester and mode, if there is one. */
 static void replace_waiting(struct kelp_partition *partition, const struct kelp_pull *pull)
 {
     size_t kept = 0;

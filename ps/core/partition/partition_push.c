@@ -115,7 +115,7 @@ static enum verdict judge_push(const struct kelp_partition *partition, const str
         return refuse(KELP_ERR_BUSY, "the followers have not been heard yet", ret_status, ret_why);
     }
     if (verdict == TAKE && partition->phase != KELP_PARTITION_COLLECTING) {
-        verdict = DROP; /* all lanes of this entry are in */
+        verdict = DROP; /* all lanes of this entry have come */
     }
     return verdict;
 }

@@ -1,10 +1,10 @@
-/* A partition with others in its entry: what it sends them, what it hears, and how its place
- * changes (ps/core/partition/replication.h). */
+/* A replicated partition: what the primary sends its followers, what it hears from them, and how
+ * its place changes (ps/core/partition/replication.h). */
 #include <assert.h>
 
 #include "ps/core/partition/partition_internal.h"
 
-/* What it has applied. */
+/* How far the partition has applied, in the count of kelp__partition_held(). */
 static uint64_t applied_held(const struct kelp_partition *partition)
 {
     return kelp__partition_held(partition) + (partition->is_applied ? 1 : 0);
@@ -21,10 +21,10 @@ kelp_status kelp__partition_prepare_replicas(struct kelp_partition *partition)
 
 /* ---- the primary ---- */
 
-/* The current entry's root leaves the tree, and is kept. */
+/* Take the current entry's root out of the tree and keep it. */
 static void keep_root(struct kelp_partition *partition, bool skipped, struct kelp_actions *actions)
 {
-    const bool trains = partition->word.kind == KELP_STEP_TRAIN; /* else it is about another */
+    const bool trains = partition->word.kind == KELP_STEP_TRAIN; /* else no decision is about it */
     uint64_t handle;
     const double *sums;
     bool complete = kelp_reduction_root(partition->reduction, &handle, &sums);
@@ -127,9 +127,9 @@ static void report_in_sync(struct kelp_partition *partition, struct kelp_actions
     }
 }
 
-/* ---- do they compute the same? ---- */
+/* ---- do replicas compute the same? ---- */
 
-/* All replicas must find the same. */
+/* The result must be the same on all replicas. */
 static bool is_compared(const struct kelp_partition *partition, uint64_t steps)
 {
     if (steps < KELP_PS_COMPARE_STEPS) {
@@ -152,7 +152,7 @@ static bool same_content(const struct kelp_content *a, const struct kelp_content
     return a->low == b->low && a->high == b->high;
 }
 
-/* NULL: all that have said what they came to by now have come to the same. */
+/* A follower whose weights differ from ours. NULL: none among those that have reported. */
 static const struct kelp_follower *find_other(const struct kelp_partition *partition)
 {
     const struct kelp_weights_digest *ours = &partition->digest_of;
@@ -172,7 +172,7 @@ static const struct kelp_follower *find_other(const struct kelp_partition *parti
     return NULL;
 }
 
-/* True: nobody sees what it has come to. */
+/* True: replicas differ, and the partition fails before anybody sees its weights. */
 static bool stops_over_digests(struct kelp_partition *partition, struct kelp_actions *actions)
 {
     const struct kelp_follower *other = find_other(partition);
@@ -210,7 +210,7 @@ void kelp__partition_replicate(struct kelp_partition *partition, struct kelp_act
     if (joiner) {
         add_copy_action(partition, KELP_ACTION_COPY, joiner, actions);
     }
-    kelp__partition_after_reduction(partition, actions); /* it may have waited for the joiner */
+    kelp__partition_after_reduction(partition, actions); /* it may wait for the joiner */
 }
 
 kelp_status kelp_partition_copy(struct kelp_partition *partition, uint64_t process,
@@ -226,7 +226,7 @@ kelp_status kelp_partition_copy(struct kelp_partition *partition, uint64_t proce
     return KELP_OK;
 }
 
-/* ---- what they say to one another ---- */
+/* ---- questions and acknowledgements ---- */
 
 kelp_status kelp__partition_check_replica(const struct kelp_partition *partition,
                                           uint64_t generation, uint64_t map_epoch)
@@ -325,7 +325,7 @@ kelp_status kelp_partition_linked(struct kelp_partition *partition, uint64_t pro
 
 /* ---- changes of the entry ---- */
 
-/* It is the primary no more. An apply under way ends, and counts. */
+/* The partition is no longer primary. An apply under way ends and counts. */
 static void demote(struct kelp_partition *partition, struct kelp_actions *actions)
 {
     kelp__partition_end_waiting(partition, KELP_ERR_NOT_PRIMARY, actions);
@@ -340,18 +340,18 @@ static void demote(struct kelp_partition *partition, struct kelp_actions *action
         kelp_reduction_clear(partition->reduction, actions);
         kelp__partition_begin_entry(partition);
     }
-    partition->apply_serial++; /* what is measured is of no use any more */
+    partition->apply_serial++; /* discards the result of a measurement under way */
     if (partition->evidence) {
         kelp_evidence_demote(partition->evidence, actions);
     }
     kelp__partition_move(partition, KELP_PARTITION_FOLLOWING);
 }
 
-/* It shows nothing before its own followers have said that they have it. */
+/* A new primary shows nothing before its own followers have acknowledged that they hold it. */
 static void promote(struct kelp_partition *partition, struct kelp_actions *actions)
 {
     kelp_replication_forget_queue(partition->replication, actions);
-    /* Roots came as often as entries end: that is the measure for the next one. */
+    /* Roots came at the rate at which entries end, so this is a fair start for the next entry. */
     kelp_cover_begin_late(partition->cover, partition->now_us);
     if (partition->phase == KELP_PARTITION_FOLLOWING) {
         kelp__partition_move(partition, KELP_PARTITION_SYNCING);
@@ -369,7 +369,7 @@ static void begin_epoch(struct kelp_partition *partition, struct kelp_actions *a
         kelp__partition_state_held(partition, actions);
         return;
     }
-    /* An apply that began alone: its root is what the new followers will lack. */
+    /* An apply that began without followers: the new followers will lack its root. */
     const struct kelp_root *kept = kelp_replication_kept(partition->replication);
     if (partition->phase == KELP_PARTITION_APPLYING &&
         !(kept && kept->held == kelp__partition_held(partition)) &&

@@ -127,7 +127,7 @@ bool kelp_replication_linked(struct kelp_replication *replication, uint64_t proc
     return true;
 }
 
-/* Does it lack nothing but the newest root, or not even that? */
+/* Does the follower lack at most the newest root? */
 static bool is_near(const struct kelp_replication *replication, uint64_t held, uint64_t applied)
 {
     const struct kelp_root *kept = &replication->kept;

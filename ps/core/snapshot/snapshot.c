@@ -13,12 +13,12 @@ struct progress {
 };
 
 struct kelp_snapshot {
-    uint64_t generation; /* served; 0: none */
+    uint64_t generation; /* the generation that is served; 0: none */
     uint32_t count;      /* partitions of the order */
-    uint64_t ticket;     /* of the order; counts up */
-    uint32_t part_count; /* parts of the order that were written */
-    uint32_t taken;      /* partitions of it that were taken */
-    uint32_t next;       /* partitions before it were handed out for writing */
+    uint64_t ticket;     /* of the order; grows */
+    uint32_t part_count; /* parts of the order that are written */
+    uint32_t taken;      /* partitions of the order that are captured */
+    uint32_t next;       /* the first partition not handed out for writing */
     bool writing;        /* a WRITE or the SYNC is under way */
     uint64_t past_step;  /* PAST */
     enum kelp_snapshot_state state;
@@ -34,7 +34,7 @@ struct kelp_snapshot {
     struct kelp_snapshot_part parts[KELP_PARTITIONS_MAX];
 };
 
-/* What an order may make of any state. */
+/* States that an order can lead to from every state. */
 #define ORDERED (KELP_STATE_BIT(KELP_SNAPSHOT_TAKING) | KELP_STATE_BIT(KELP_SNAPSHOT_FAILED))
 
 static const struct kelp_state states[KELP_SNAPSHOT_STATE_COUNT] = {
@@ -144,7 +144,7 @@ void kelp_snapshot_past(struct kelp_snapshot *snapshot, uint64_t ticket, uint64_
     }
 }
 
-/* How many. */
+/* Returns how many were copied. */
 static uint32_t copy_ascending(const uint32_t *partitions, uint32_t count,
                                uint32_t ret_partitions[KELP_PARTITIONS_MAX])
 {
@@ -181,7 +181,7 @@ static bool leads(const struct kelp_snapshot *snapshot, uint32_t partition)
     return false;
 }
 
-/* Does it wait for a partition that it does not lead? */
+/* Does the snapshot wait for a partition that this shard does not lead? */
 static bool waits_in_vain(const struct kelp_snapshot *snapshot)
 {
     for (uint32_t i = 0; i < snapshot->count; i++) {
@@ -202,9 +202,9 @@ void kelp_snapshot_lead(struct kelp_snapshot *snapshot, const uint32_t *partitio
     }
 }
 
-/* ---- on the way ---- */
+/* ---- progress ---- */
 
-/* The next thing for the disk, one at a time: partitions in ascending order, then the sync. */
+/* Start the next disk operation, one at a time: partitions in ascending order, then the sync. */
 static void go_on(struct kelp_snapshot *snapshot, struct kelp_snapshot_actions *actions)
 {
     if (snapshot->writing) {
@@ -219,14 +219,14 @@ static void go_on(struct kelp_snapshot *snapshot, struct kelp_snapshot_actions *
         return;
     }
     if (snapshot->count == 0) {
-        move_to(snapshot, KELP_SNAPSHOT_DURABLE, actions); /* nothing that could be lost */
+        move_to(snapshot, KELP_SNAPSHOT_DURABLE, actions); /* nothing to write */
         return;
     }
     snapshot->writing = true;
     (void)add(actions, snapshot, KELP_SNAPSHOT_DO_SYNC);
 }
 
-/* Is it late, on a stream from before? Serials of leaders grow. */
+/* Did the order arrive late, from an earlier stream? Serials of leaders grow. */
 static bool is_late(const struct kelp_snapshot *snapshot, const struct kelp_snapshot_order *order)
 {
     return snapshot->state != KELP_SNAPSHOT_NONE && order->serial < snapshot->order.serial &&
@@ -298,7 +298,7 @@ void kelp_snapshot_give_up(struct kelp_snapshot *snapshot, uint64_t generation, 
     }
 }
 
-/* Where the partition is among those of the order; count: it is not. */
+/* Index of the partition in the order; `count`: it is not part of the order. */
 static uint32_t place_of(const struct kelp_snapshot *snapshot, uint32_t partition)
 {
     uint32_t place = 0;
@@ -370,7 +370,7 @@ bool kelp_snapshot_synced(struct kelp_snapshot *snapshot, uint64_t ticket,
     return true;
 }
 
-/* ---- what the coordinator is told ---- */
+/* ---- the report ---- */
 
 void kelp_snapshot_view(const struct kelp_snapshot *snapshot, struct kelp_snapshot_view *ret_view)
 {

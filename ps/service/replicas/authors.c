@@ -1,5 +1,5 @@
-/* Who pushed what, as a primary tells its followers: workers by numbers of its own, whose names it
- * tells first. */
+/* Which worker pushed what, as a primary tells its followers: workers have numbers of the
+ * primary, whose names it sends first. */
 #include <stdlib.h>
 
 #include "ps/service/replicas/replicas_internal.h"
@@ -22,7 +22,7 @@ kelp_status kelp__service_author_take(struct kelp_service *service, struct servi
     return KELP_OK;
 }
 
-/* 0: nobody known. */
+/* Our number of a worker, from the primary's. 0: unknown. */
 static uint32_t author_here(const struct service_author *authors, uint32_t theirs)
 {
     const struct service_author *known = authors ? &authors[theirs % KELP_PS_AUTHORS_MAX] : NULL;
@@ -67,7 +67,7 @@ kelp_status kelp__service_claims_read(const struct service_author *authors,
     return KELP_OK;
 }
 
-/* Room for the entries, and for their claims behind them. NULL: out of memory. */
+/* Allocate the entries, with their claims behind them. NULL: out of memory. */
 static struct kelp_forward *make_known(const Kelp__V1__CopyState *state,
                                        struct kelp_node_claim **ret_claims)
 {

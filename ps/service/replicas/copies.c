@@ -1,11 +1,12 @@
-/* Copies for joiners: one partition at a time at full speed, cluster.move_rate between them. */
+/* Copies for joiners: one partition at a time, each at full speed; pauses between them keep to
+ * cluster.move_rate. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "ps/service/exchange_internal.h"
 #include "ps/service/replicas/links_internal.h"
 
-/* replicas->lock is held. The newest wish of a partition takes the place of the one before. */
+/* The newest wish of a partition replaces the one before. replicas->lock is held. */
 static struct service_wish *place_for(struct kelp__service_replicas *replicas, uint32_t partition)
 {
     for (size_t i = 0; i < replicas->wish_count; i++) {
@@ -54,19 +55,19 @@ void kelp__service_copy(struct kelp_replica_copy *content, uint64_t process, voi
     } else if (link) {
         (void)pthread_mutex_lock(&link->lock);
         if (link->is_up) {
-            kelp__service_link_send(link, false); /* what came before it */
+            kelp__service_link_send(link, false); /* roots from before the copy go first */
             kelp__service_link_add_copy(link, copy);
             copy = NULL;
         }
         (void)pthread_mutex_unlock(&link->lock);
     }
-    kelp__service_copy_free(copy); /* without a link it is of no use */
+    kelp__service_copy_free(copy); /* not NULL: the link is down, and the copy useless */
     if (link) {
         kelp__service_link_unref(link);
     }
 }
 
-/* replicas->lock is held: the first that could leave at once; one that is stuck stays behind. */
+/* Take the first wish whose link is idle; wishes of busy links stay. replicas->lock is held. */
 static bool take_wish(struct kelp_service *service, struct service_wish *ret_wish)
 {
     struct kelp__service_replicas *replicas = service->replicas;

@@ -26,9 +26,9 @@ void kelp__service_link_break_off(struct kelp__service_link *link, kelp_status s
     }
 }
 
-/* ---- what is to be sent ---- */
+/* ---- what has to be sent ---- */
 
-/* All that goes with the root besides its gradient, in one piece of memory. */
+/* Copy everything that goes with the root, except its gradient, into one block of memory. */
 static bool keep_values(struct kept_root *kept)
 {
     const struct kelp_forward *forward = &kept->forward;
@@ -141,8 +141,8 @@ void kelp__service_link_discard(struct kelp__service_link *link)
 
 /* ---- lent bytes ---- */
 
-/* Bytes on their way through gRPC, which may give them back on any of its threads. Its own
- * reference count orders the two; `handed` says so in terms of the language. */
+/* Bytes lent to gRPC, which may give them back on any of its threads. gRPC's own reference count
+ * orders the two threads; `handed` expresses that order in C11. */
 struct lent_root {
     struct kelp_gradients_loan loan;
     atomic_bool handed;
@@ -157,7 +157,7 @@ static void release_root(void *user)
     free(lent);
 }
 
-/* The root's loan goes to the message, or stays. */
+/* On success the message owns the root's loan; otherwise the loan stays with the root. */
 static kelp_status lend_root(struct kelp__service_link *link, struct kelp_rpc_message *message,
                              struct kept_root *kept)
 {
@@ -217,7 +217,7 @@ static bool scratch_ready(struct kelp__service_link *link)
     return true;
 }
 
-/* The newest generation of them: what is older is of no use to anybody. */
+/* The newest generation of the roots; older roots are useless. */
 static uint64_t generation_of(const struct kelp__service_link *link)
 {
     uint64_t generation = 0;
@@ -233,7 +233,7 @@ static uint64_t generation_of(const struct kelp__service_link *link)
     return generation > 0 ? generation : atomic_load(&link->service->generation);
 }
 
-/* Mostly all roots of a message are of one entry. */
+/* Usually all roots of a message belong to one entry. */
 static bool same_as_before(const Kelp__V1__ReplicateRequest *request,
                            const struct kept_root *before, const struct kept_root *kept)
 {
@@ -255,7 +255,7 @@ static void put_claims(const struct kept_root *kept, Kelp__V1__Forward *item)
     item->claim_sums = kept->claim_sums;
 }
 
-/* before: the root that was put before this one, if any. */
+/* before: the previous root of the message, or NULL. */
 static void put_root(struct kelp__service_link *link, struct kept_root *kept,
                      const struct kept_root *before, uint64_t offset,
                      Kelp__V1__ReplicateRequest *request)
@@ -310,7 +310,7 @@ static void put_authors(struct kelp__service_link *link, Kelp__V1__ReplicateRequ
     request->author = link->scratch.author_pointers;
 }
 
-/* The message's fields, and the roots' bytes lent to it. */
+/* Build the message: its fields, then the bytes of the roots, lent. */
 static kelp_status build(struct kelp__service_link *link, struct kelp_rpc_message **ret_message)
 {
     Kelp__V1__ReplicateRequest request = KELP__V1__REPLICATE_REQUEST__INIT;

@@ -41,7 +41,7 @@ void kelp__service_peers_destroy(struct kelp__service_peers *peers)
     }
 }
 
-/* NULL: it is not known. The lock is held. */
+/* NULL: unknown. The lock is held. */
 static struct peer *find(struct kelp__service_peers *peers, const char *id, uint64_t incarnation)
 {
     for (size_t i = 0; i < peers->count; i++) {
@@ -52,7 +52,8 @@ static struct peer *find(struct kelp__service_peers *peers, const char *id, uint
     return NULL;
 }
 
-/* One without a link that was not heard for so long is in no map any more. The lock is held. */
+/* Forget peers without a link that were silent for long: no map names them any more. The lock is
+ * held. */
 static void forget_old(struct kelp__service_peers *peers, uint64_t now_us)
 {
     size_t kept = 0;
@@ -66,7 +67,7 @@ static void forget_old(struct kelp__service_peers *peers, uint64_t now_us)
     peers->count = kept;
 }
 
-/* A new one counts as heard now. NULL: there are too many. The lock is held. */
+/* A new peer counts as heard now. NULL: too many peers. The lock is held. */
 static struct peer *find_or_add(struct kelp__service_peers *peers, const char *id,
                                 uint64_t incarnation, uint64_t now_us)
 {
@@ -137,7 +138,7 @@ static bool is_wrong(const struct peer *peer, uint64_t now_us)
     return peer->broken || now_us >= peer->heard_us + KELP_PS_PEER_SILENT_MS * UINT64_C(1000);
 }
 
-/* A report with what it points to, in one piece. */
+/* A report and the memory it points to, in one allocation. */
 struct report {
     Kelp__V1__PeerReport item;
     char id[KELP_JOB_NAME_MAX + 1];

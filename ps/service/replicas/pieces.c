@@ -1,6 +1,7 @@
 /*
- * Copies on their way to a follower, in pieces: one after the other over each link, and no more
- * bytes at once than what a root may wait behind. The follower says how many have come.
+ * Copies sent to a follower in pieces. Each link sends one copy after the other, with no more bytes
+ * in flight than a root may have to wait behind. The follower acknowledges the pieces that have
+ * come.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -20,7 +21,7 @@ void kelp__service_copy_free(struct link_copy *copy)
     }
 }
 
-/* The newest records. False: out of memory. */
+/* Copy the newest records. False: out of memory. */
 static bool keep_records(struct kelp_service *service, struct link_copy *copy)
 {
     struct kelp_shard_control_view view;
@@ -65,7 +66,7 @@ struct link_copy *kelp__service_copy_make(struct kelp_service *service,
 
 /* ---- a piece ---- */
 
-/* A piece of a copy that a message holds. */
+/* A piece of a copy whose bytes are lent to a message. */
 struct lent_piece {
     struct kelp_replica_copy *copy;
     atomic_bool handed;
@@ -80,7 +81,7 @@ static void release_piece(void *user)
     free(lent);
 }
 
-/* What a piece's message says. */
+/* What a piece's message contains. */
 struct piece {
     const struct kelp_replica_copy_view *view;
     uint32_t kind;
@@ -141,7 +142,7 @@ static kelp_status send_piece(struct kelp__service_link *link, struct kelp_repli
     return KELP_OK;
 }
 
-/* What goes out of the entries before the copy. */
+/* Messages about the entries before the copy. */
 struct known_out {
     Kelp__V1__Forward *items;
     Kelp__V1__Forward **pointers;
@@ -206,7 +207,7 @@ static void put_known(struct kelp__service_link *link, const struct kelp_replica
     }
 }
 
-/* The last piece: what the partition has besides its arrays. */
+/* Send the last piece: the partition's state apart from its arrays. */
 static kelp_status send_state(struct kelp__service_link *link, struct link_copy *copy,
                               const struct kelp_replica_copy_view *view)
 {
@@ -238,7 +239,7 @@ static kelp_status send_state(struct kelp__service_link *link, struct link_copy 
         put_known(link, view, &known);
         out.n_known = state->known_count;
         out.known = known.pointers;
-        kelp__service_link_send(link, true); /* names of workers come before what names them */
+        kelp__service_link_send(link, true); /* names come before uses of their numbers */
         status =
             send_piece(link, copy->content,
                        &(struct piece){.view = view, .kind = KELP_REPLICA_WEIGHTS, .state = &out});
@@ -247,7 +248,7 @@ static kelp_status send_state(struct kelp__service_link *link, struct link_copy 
     return status;
 }
 
-/* ---- what is under way ---- */
+/* ---- copies under way ---- */
 
 static kelp_status send_next(struct kelp__service_link *link, struct link_copy *copy,
                              bool *ret_done)
@@ -290,12 +291,12 @@ void kelp__service_link_send_copies(struct kelp__service_link *link)
         if (done) {
             link->copies = copy->next;
             kelp__service_copy_free(copy);
-            kelp__service_replicas_hurry(link->service); /* the next one may begin */
+            kelp__service_replicas_hurry(link->service); /* the next copy may begin */
         }
     }
 }
 
-/* One of the same partition that was begun is of no use any more. */
+/* Drop a copy of the same partition that was begun: a newer one replaces it. */
 static void drop_copy_of(struct kelp__service_link *link, uint32_t partition)
 {
     struct link_copy **at = &link->copies;

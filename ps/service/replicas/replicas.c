@@ -1,4 +1,4 @@
-/* What the streams between shards have in common: one timer, and what the leader is told. */
+/* What all streams between shards share: one timer, and the report for the leader. */
 #include "ps/service/replicas/replicas_internal.h"
 
 #include <stdlib.h>
@@ -7,7 +7,7 @@
 #include "common/base/clock.h"
 #include "common/log/log.h"
 
-/* Half-built ones and NULL too. */
+/* NULL and half-built objects are allowed. */
 static void free_all(struct kelp__service_replicas *replicas)
 {
     if (replicas) {
@@ -69,10 +69,10 @@ void kelp__service_replicas_close(struct kelp_service *service)
     service->replicas = NULL;
 }
 
-/* ---- what the leader is told ---- */
+/* ---- the report for the leader ---- */
 
-/* Is there something that the leader waits for? How far followers lag, it hears with the next
- * report anyway. */
+/* Has anything changed that the leader waits for? How far followers lag is in the next report
+ * anyway. */
 static bool has_news(const struct kelp__service_replicas *replicas, size_t count)
 {
     bool news = count != replicas->row_count;
@@ -104,7 +104,7 @@ static void look_at_followers(struct kelp_service *service)
     (void)pthread_mutex_unlock(&service->control_lock);
 }
 
-/* Versions that the slowest follower is behind. */
+/* How many versions the slowest follower is behind. */
 static uint64_t lag_of(const struct kelp_shard_replica *row)
 {
     const struct kelp_replication_view *view = &row->view;
@@ -148,7 +148,7 @@ Kelp__V1__ReplicaReport **kelp__service_replicas_report(struct kelp_service *ser
         reports = malloc(row_count * (sizeof(*reports) + sizeof(**reports)));
     }
     if (!reports) {
-        return NULL; /* out of memory: the next report says it */
+        return NULL; /* out of memory: in the next report */
     }
     Kelp__V1__ReplicaReport *items = (Kelp__V1__ReplicaReport *)(void *)(reports + row_count);
     for (size_t i = 0; i < row_count; i++) {
@@ -169,7 +169,8 @@ Kelp__V1__PeerReport **kelp__service_peer_reports(struct kelp_service *service, 
 
 /* ---- from time to time ---- */
 
-/* Since the last look; what is more than two ticks was a pause of our own. look_lock is held. */
+/* Time since the last look, at most two ticks: any more was a pause of this process. look_lock
+ * is held. */
 static uint32_t passed_ms(struct kelp__service_replicas *replicas, uint64_t now_us)
 {
     const uint64_t passed_us = now_us - replicas->looked_us;
@@ -208,13 +209,13 @@ void kelp__service_replicas_hurry(struct kelp_service *service)
 {
     if (!atomic_exchange(&service->replicas->posted, true) &&
         kelp_rpc_loop_post(service->options.loop, on_post, service) != KELP_OK) {
-        atomic_store(&service->replicas->posted, false); /* no memory: the timer looks, too */
+        atomic_store(&service->replicas->posted, false); /* out of memory: the timer also looks */
     }
 }
 
 void kelp__service_in_sync(uint32_t partition, void *user)
 {
-    (void)partition; /* the report names all */
+    (void)partition; /* the report covers all partitions */
     kelp__service_replicas_hurry(user);
 }
 

@@ -13,10 +13,10 @@ struct chunk {
 };
 
 struct kelp_area_pool {
-    pthread_mutex_t lock; /* guards what follows; a leaf: nothing is called */
+    pthread_mutex_t lock; /* guards the rest; no other lock is taken under it */
     uint32_t refs;
-    struct chunk *chunks; /* newest first: pieces are taken from it */
-    size_t used;          /* of the newest */
+    struct chunk *chunks; /* newest first; pieces are taken from the newest */
+    size_t used;          /* bytes of the newest chunk */
 };
 
 struct kelp_area_pool *kelp_area_pool_create(void)

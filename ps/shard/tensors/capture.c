@@ -10,14 +10,14 @@
 /* ---- buffers ---- */
 
 struct kelp_capture_pool {
-    pthread_mutex_t lock; /* guards everything below; a leaf */
+    pthread_mutex_t lock; /* guards the rest; no other lock is taken under it */
     struct kelp_capture_buffer *idle;
     uint32_t idle_count;
     uint32_t idle_capacity;
-    uint32_t limit; /* of idle_count */
-    uint32_t out;   /* in use */
-    uint32_t made;  /* so far: staggers them */
-    bool ended;     /* the owner let go: freed with the last buffer */
+    uint32_t limit; /* largest idle_count */
+    uint32_t out;   /* buffers in use */
+    uint32_t made;  /* buffers made so far; staggers them */
+    bool ended;     /* the owner is gone: freed with the last buffer */
 };
 
 kelp_status kelp_capture_pool_create(struct kelp_capture_pool **ret_pool, struct kelp_error *reterr)
@@ -70,7 +70,7 @@ static bool pop_idle(struct kelp_capture_pool *pool, size_t bytes,
                      struct kelp_capture_buffer *ret_buffer)
 {
     for (uint32_t i = pool->idle_count; i > 0; i--) {
-        if (pool->idle[i - 1].bytes >= bytes) { /* nearly all are of one size */
+        if (pool->idle[i - 1].bytes >= bytes) { /* nearly all have one size */
             *ret_buffer = pool->idle[i - 1];
             pool->idle[i - 1] = pool->idle[--pool->idle_count];
             return true;
@@ -79,7 +79,7 @@ static bool pop_idle(struct kelp_capture_pool *pool, size_t bytes,
     return false;
 }
 
-/* values is NULL when memory ran out. */
+/* values is NULL: out of memory. */
 static struct kelp_capture_buffer take(struct kelp_capture_pool *pool, size_t bytes)
 {
     struct kelp_capture_buffer buffer = {.bytes = bytes};
@@ -101,7 +101,7 @@ static struct kelp_capture_buffer take(struct kelp_capture_pool *pool, size_t by
     return buffer;
 }
 
-/* The lock is held. False: freed by the caller. */
+/* False: the caller frees the buffer. The lock is held. */
 static bool keep_idle(struct kelp_capture_pool *pool, const struct kelp_capture_buffer *buffer)
 {
     if (pool->idle_count >= pool->limit) {
@@ -154,7 +154,7 @@ void kelp_capture_pool_fill(struct kelp_capture_pool *pool, uint32_t count, size
         if (!buffer.values) {
             return;
         }
-        memset(buffer.values, 0xff, bytes); /* not zero: that would leave the pages out */
+        memset(buffer.values, 0xff, bytes); /* zeros could leave pages unmapped */
         (void)pthread_mutex_lock(&pool->lock);
         bool kept = keep_idle(pool, &buffer);
         (void)pthread_mutex_unlock(&pool->lock);
@@ -183,7 +183,7 @@ static kelp_status keep_weights(struct kelp_capture *capture)
     return KELP_OK;
 }
 
-/* Nothing of the capture is live any more. */
+/* The capture reads nothing of the extent any more. */
 static void let_go(struct kelp_capture *capture)
 {
     kelp_extent_unref(capture->extent);
@@ -222,7 +222,7 @@ kelp_status kelp_capture_detach(struct kelp_capture *capture)
 {
     for (uint32_t i = 0; capture->extent && i < capture->slot_count; i++) {
         if (capture->copies[i].values) {
-            continue; /* an attempt before ran out of memory at a later one */
+            continue; /* copied already: an earlier attempt ran out of memory later */
         }
         capture->copies[i] = take(capture->pool, capture->bytes);
         if (!capture->copies[i].values) {

@@ -11,8 +11,8 @@
 #include "ps/core/limits.h"
 
 #define PAGE_BYTES    4096
-#define STAGGER_BYTES 320 /* five cache lines: odd, so that 64 arrays get 64 different places */
-#define HUGE_BYTES    (4u << 20) /* from here on huge pages are worth their being filled at once */
+#define STAGGER_BYTES 320 /* five cache lines: odd, so that 64 arrays get 64 different offsets */
+#define HUGE_BYTES    (4u << 20) /* from here on huge pages are worth filling at once */
 #define BUFFERS       KELP_PS_WEIGHT_BUFFERS_MAX
 #define NO_BUFFER     BUFFERS
 
@@ -20,17 +20,17 @@ _Static_assert(BUFFERS >= 4, "current, older, next, and one that is being sent")
 
 struct array {
     float *values;
-    void *base; /* in no area */
+    void *base; /* to free; NULL: the array lies in an area */
     struct kelp_shm_area *area;
-    bool pooled;    /* others have pieces of the area too */
-    bool abandoned; /* somebody may read it for ever */
+    bool pooled;    /* other arrays share the area */
+    bool abandoned; /* a reader may use it for ever */
 };
 
 struct kelp_extent {
-    pthread_mutex_t lock; /* guards refs, lent, and buffers; a leaf: nothing is called */
+    pthread_mutex_t lock; /* guards refs, lent and buffers; no other lock is taken under it */
     uint32_t refs;
     uint32_t slot_count;
-    struct kelp_area_pool *pool; /* for weights; NULL: they lie in no area */
+    struct kelp_area_pool *pool; /* for weights; NULL: they lie in memory of their own */
     size_t bytes;
     uint32_t current;
     uint32_t older; /* NO_BUFFER: none */
@@ -56,15 +56,14 @@ float *kelp__extent_alloc_staggered(size_t bytes, uint32_t index, void **ret_bas
     }
     uintptr_t page = ((uintptr_t)base + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
     if (bytes >= HUGE_BYTES) {
-        /* A wish. An update that walks several arrays, all of them in huge pages, takes a tenth
-         * less of time. */
+        /* Only advice. An update over several arrays in huge pages takes a tenth less time. */
         (void)madvise((void *)page, bytes / PAGE_BYTES * PAGE_BYTES, MADV_HUGEPAGE);
     }
     *ret_base = base;
     return (float *)(page + stagger);
 }
 
-/* index: its place within a page. */
+/* index: chooses the offset within a page. */
 static bool array_ready(struct array *array, size_t bytes, uint32_t index)
 {
     if (!array->values) {
@@ -73,7 +72,7 @@ static bool array_ready(struct array *array, size_t bytes, uint32_t index)
     return array->values != NULL;
 }
 
-/* In an area, if there is one to be had. alone: in one of its own. */
+/* In shared memory if possible. alone: in an area of its own. */
 static bool weights_ready(const struct kelp_extent *extent, struct array *array, uint32_t index,
                           bool alone)
 {
@@ -104,7 +103,7 @@ static void array_free(struct array *array)
     *array = (struct array){.values = NULL};
 }
 
-/* To be written. The lock is held, but at first. */
+/* Make the buffer ready to be written. The lock is held, except during creation. */
 static bool buffer_ready(struct kelp_extent *extent, uint32_t buffer)
 {
     struct array *array = &extent->buffers[buffer];
@@ -113,7 +112,7 @@ static bool buffer_ready(struct kelp_extent *extent, uint32_t buffer)
     if (abandoned) {
         array_free(array);
     }
-    return weights_ready(extent, array, buffer, abandoned); /* a pool would only grow */
+    return weights_ready(extent, array, buffer, abandoned); /* alone: a pool would only grow */
 }
 
 kelp_status kelp_extent_create(uint64_t count, uint32_t slot_count, struct kelp_area_pool *pool,
@@ -164,7 +163,7 @@ static void destroy(struct kelp_extent *extent)
     free(extent);
 }
 
-/* The lock is held, and released; a last reference ends the extent. */
+/* Called with the lock held; releases it. Destroys the extent with its last reference. */
 static void drop_reference(struct kelp_extent *extent)
 {
     assert(extent->refs > 0);
@@ -218,7 +217,7 @@ void kelp_extent_reserve(struct kelp_extent *extent, uint32_t count)
             continue;
         }
         if (!array.area) {
-            memset(array.values, 0xff, extent->bytes); /* zero would leave the pages out */
+            memset(array.values, 0xff, extent->bytes); /* zeros could leave pages unmapped */
         }
         (void)pthread_mutex_lock(&extent->lock);
         if (!extent->buffers[i].values) {
@@ -226,7 +225,7 @@ void kelp_extent_reserve(struct kelp_extent *extent, uint32_t count)
             array = (struct array){.values = NULL};
         }
         (void)pthread_mutex_unlock(&extent->lock);
-        array_free(&array); /* a step needed it meanwhile */
+        array_free(&array); /* not NULL: a step allocated the buffer meanwhile */
     }
 }
 
@@ -254,7 +253,7 @@ float *kelp_extent_next(struct kelp_extent *extent)
     (void)pthread_mutex_unlock(&extent->lock);
     extent->next = chosen;
     if (chosen == NO_BUFFER) {
-        return NULL; /* only when memory ran out: kelp_extent_lend() leaves one free */
+        return NULL; /* out of memory: kelp_extent_lend() leaves one buffer free */
     }
     if (chosen == extent->older) {
         extent->older = NO_BUFFER;
@@ -314,7 +313,7 @@ bool kelp_extent_lend(struct kelp_extent *extent, enum kelp_weights_label label,
     for (uint32_t i = 0; i < BUFFERS; i++) {
         free_after += extent->lent[i] == 0 && i != buffer;
     }
-    /* Two that nobody reads remain, of which one at most is current: there is always a next one. */
+    /* Two buffers stay unread, of which at most one is current, so there is always a next one. */
     bool lent = free_after >= 2;
     if (lent) {
         extent->lent[buffer]++;

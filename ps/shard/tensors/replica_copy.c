@@ -10,13 +10,13 @@ struct kelp_replica_copy {
     uint64_t generation;
     uint64_t map_epoch;
     struct kelp_replica_state state;
-    double *decided;            /* owned, of the state */
+    double *decided;            /* owned; state points to it */
     struct kelp_forward *known; /* owned, as are their claims */
     struct kelp_capture capture;
     bool has_loan;
-    struct kelp_extent_loan older; /* has_loan */
-    float *older_copy;             /* owned: too much was lent */
-    const float *older_values;     /* NULL: there are none */
+    struct kelp_extent_loan older; /* valid if has_loan */
+    float *older_copy;             /* owned: used if no more could be lent */
+    const float *older_values;     /* NULL: no older weights */
 };
 
 static kelp_status keep_older(struct kelp_replica_copy *copy, struct kelp_extent *extent)
