@@ -1,6 +1,6 @@
 /*
- * The life of the process. The server is bound first, so that a port in use is reported at once;
- * then the specification is waited for, and this coordinator stands for election.
+ * The life of the process. The server is bound first, so that a port in use is reported at once.
+ * Then this coordinator waits for the specification and stands for election.
  */
 #include "coordinator/coordinator.h"
 
@@ -29,7 +29,7 @@ static void watch_anew(struct kelp_coordinator *coordinator)
     }
 }
 
-/* By shards that are told to end too, and have no standby to turn to. */
+/* Do shards that are also told to end need this coordinator, with no standby to take over? */
 static bool is_needed(const struct kelp_coordinator *coordinator)
 {
     const struct kelp_term *term = coordinator->leadership.term;
@@ -98,7 +98,7 @@ static kelp_status open_etcd(struct kelp_coordinator *coordinator, struct kelp_e
                             &coordinator->leader, reterr);
 }
 
-/* Once the threads are there. */
+/* Called once the threads exist. */
 static void init_parts(struct kelp_coordinator *coordinator)
 {
     const struct kelp_coordinator_options *options = &coordinator->options;

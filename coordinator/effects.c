@@ -166,7 +166,7 @@ static kelp_status make_manifest(const struct kelp_checkpointer *from,
 static bool describe(const char *folder, uint64_t serial, void *user)
 {
     struct kelp_coordinator *coordinator = user;
-    /* A checkpoint is not to be there without the records that lead to it. */
+    /* No checkpoint may exist without the records that lead to it. */
     return kelp_record_files_sync(&coordinator->records) &&
            kelp_checkpoint_folders_describe(&coordinator->folders, folder, coordinator->plan.text,
                                             serial);

@@ -70,7 +70,7 @@ static void on_vacant(void *user)
     kelp_leadership_vacant(leadership_of(user));
 }
 
-/* ---- answers: those of an older term do not come ---- */
+/* ---- answers, only of the current term ---- */
 
 static void on_read(kelp_status status, struct kelp_found *found, const char *text, void *user)
 {
@@ -140,7 +140,7 @@ static void on_trouble(const char *text, void *user)
     }
 }
 
-/* Its supervisor starts it again, and it finds another address. */
+/* The process ends; its supervisor restarts it, and it finds its new address. */
 static void on_stranded(const char *text, void *user)
 {
     struct kelp_coordinator *coordinator = user;

@@ -10,7 +10,7 @@ _Static_assert(KELP_FIGURE_JOB_SLOW_SHARD - KELP_FIGURE_JOB_SLOW_READING ==
 
 /* ---- the job, as its leader knows it ---- */
 
-/* Of what only a leader knows. */
+/* Reset the figures that only a leader knows. */
 static void forget_job(struct kelp_figures *figures)
 {
     for (int i = KELP_FIGURE_JOB_STARTING; i <= KELP_FIGURE_JOB_SLOW_SHARD; i++) {
@@ -57,7 +57,7 @@ static void set_state(const struct kelp_term *term, struct kelp_figures *figures
     }
 }
 
-/* Of the training split, in the first `step` steps. */
+/* Samples of the training split in the first `step` steps. */
 static uint64_t samples_before(const struct kelp_job *job, const struct kelp_plan *plan,
                                uint64_t step)
 {

@@ -44,17 +44,17 @@ static kelp_status set_up(const struct kelp_options *given,
     return status;
 }
 
-/* Signals are waited for before any other thread exists, and may come before there is anything to
- * stop. */
+/* The stopper waits for signals before any other thread exists; one may come before there is a
+ * coordinator to stop. */
 struct stopper {
-    pthread_mutex_t lock; /* guards what follows */
+    pthread_mutex_t lock; /* guards the rest */
     struct kelp_coordinator *coordinator;
     bool stopped;
-    bool told;             /* to end in order */
-    struct kelp_stop stop; /* raised when there is no coordinator yet */
+    bool told;             /* asked to end in order */
+    struct kelp_stop stop; /* raised if there is no coordinator yet */
 };
 
-/* SIGTERM ends it in order; another signal, or a second one, at once. */
+/* SIGTERM ends the coordinator in order; any other signal, or a second one, ends it at once. */
 static void on_signal(int signal_number, void *user)
 {
     struct stopper *stopper = user;
@@ -73,7 +73,7 @@ static void on_signal(int signal_number, void *user)
     (void)pthread_mutex_unlock(&stopper->lock);
 }
 
-/* Signals go to coordinator from now on, one that came before too; NULL: nowhere. */
+/* Send signals to the coordinator from now on, also one that came before; NULL: to none. */
 static void set_stopped(struct stopper *stopper, struct kelp_coordinator *coordinator)
 {
     (void)pthread_mutex_lock(&stopper->lock);
@@ -105,7 +105,7 @@ static int serve(const struct kelp_coordinator_options *options, struct stopper 
         exit_code = kelp_coordinator_run(coordinator);
         set_stopped(stopper, NULL);
     } else if (status == KELP_ERR_TIMEOUT && kelp_stop_raised(&stopper->stop)) {
-        exit_code = KELP_EXIT_OK; /* asked to stop before it was known where to listen */
+        exit_code = KELP_EXIT_OK; /* stopped before it knew where to listen */
     } else {
         (void)fprintf(stderr, "kelp-coordinator: %s\n", error.text);
         exit_code = kelp_daemon_exit_code(status);

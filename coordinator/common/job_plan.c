@@ -37,7 +37,7 @@ kelp_status kelp_job_plan_keep(struct kelp_job_plan *kept, const char *text,
     return KELP_OK;
 }
 
-/* Which files the samples come from, for a message. */
+/* Name the files that the samples come from, for a message. */
 static void name_files(const struct kelp_job *job, char *text, size_t text_bytes)
 {
     const struct {
@@ -65,7 +65,7 @@ static kelp_status other_data(const struct kelp_job *job, const char *how,
     char files[256];
 
     name_files(job, files, sizeof(files));
-    /* A script's data may also come of its random numbers, as torch's random_split() draws them. */
+    /* A script's data may also depend on random numbers, as with torch's random_split(). */
     return kelp_fail(reterr, KELP_ERR_MISMATCH,
                      "%s%sthe data is not what the run began with (%s); %s, or start a new run",
                      files, files[0] ? ": " : "", how,

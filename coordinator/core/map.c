@@ -60,7 +60,7 @@ kelp_status kelp_map_copy(const struct kelp_map *map, struct kelp_map *ret_copy)
     return KELP_OK;
 }
 
-/* Did the shard host the partition, and nobody else? */
+/* Was this shard, and no other, the partition's host before? */
 static bool same_host(const struct kelp_map *before, uint32_t partition,
                       const struct kelp_map_shard *shard)
 {
@@ -116,7 +116,7 @@ kelp_status kelp_map_spread(const struct kelp_map *before, const struct kelp_map
                          partition_count);
     }
     if (shard_count > partition_count) {
-        shard_count = partition_count; /* a shard without partitions is not part of the map */
+        shard_count = partition_count; /* shards without partitions are not in the map */
     }
     struct kelp_map map;
     kelp_status status = kelp_map_init(&map, shard_count, partition_count, reterr);

@@ -10,7 +10,7 @@ struct kelp_targets kelp_targets_of_job(const struct kelp_job *job)
                                  .shards = job->cluster.shards};
 }
 
-/* Its index, or the number of drains. */
+/* Index of the drain, or the number of drains. */
 static uint32_t find_drain(const struct kelp_targets *targets, const char *id, uint64_t incarnation)
 {
     uint32_t i = 0;

@@ -45,7 +45,7 @@ static kelp_status write_file(const char *run, const char *folder, const char *n
     return kelp_files_write(path, text, strlen(text), reterr);
 }
 
-/* What the model carries besides its weights, where the run's folder has it. */
+/* Copy the model's description from the run's folder, if it is there. */
 static kelp_status copy_card(const char *run, const char *folder, struct kelp_error *reterr)
 {
     char path[PATH_BYTES];
@@ -108,7 +108,7 @@ kelp_status kelp_checkpoint_files_remove(const char *run, const char *folder,
         path_of(run, to, "/%s%s", REMOVED, folder) != KELP_OK) {
         return too_long(run, reterr);
     }
-    (void)kelp_files_remove(to, NULL); /* of the same name, removed before: rename() says if not */
+    (void)kelp_files_remove(to, NULL); /* an older one of this name */
     if (rename(from, to) != 0) {
         return errno == ENOENT ? KELP_OK : kelp_files_error(errno, "rename", from, reterr);
     }
@@ -130,7 +130,7 @@ kelp_status kelp_checkpoint_files_set_aside(const char *run, const char *folder,
     return kelp_files_sync_above(to, 1, reterr);
 }
 
-/* The number at *at, which is moved behind it. */
+/* Read the number at *at and move *at behind it. */
 static bool read_number(const char **at, int base, uint64_t *ret_number)
 {
     const char *digits = base == 16 ? "0123456789abcdef" : "0123456789";
@@ -186,7 +186,7 @@ static kelp_status visit_entry(const char *path, const char *name,
     if (strncmp(name, REMOVED, strlen(REMOVED)) == 0) {
         int length = snprintf(left, sizeof(left), "%s/%s", path, name);
         if (length > 0 && (size_t)length < sizeof(left)) {
-            (void)kelp_files_remove(left, NULL); /* tried again next time */
+            (void)kelp_files_remove(left, NULL); /* otherwise tried again next time */
         }
         return KELP_OK;
     }

@@ -27,7 +27,7 @@ enum post_kind {
 
 static void report_event(void *user);
 
-/* An event that is lost would never be noticed again: kelp_leader_lost_event(). */
+/* A lost event would never be noticed later; see kelp_leader_lost_event(). */
 static void post(struct kelp_leader *leader, enum post_kind kind, const char *key, const char *text,
                  size_t text_bytes, int64_t revision)
 {
@@ -59,14 +59,14 @@ static void on_changed(const struct kelp_etcd_pair *pair, void *user)
     struct kelp_leader *leader = user;
     enum post_kind kind = POST_SHARD;
     if (strlen(pair->key) >= KELP__KEY_MAX) {
-        return; /* none of ours */
+        return; /* not one of ours */
     }
     if (strcmp(pair->key, leader->spec_key) == 0) {
         kind = POST_SPEC;
     } else if (strcmp(pair->key, leader->election_key) == 0) {
         kind = POST_LEADER;
     } else if (strncmp(pair->key, leader->shard_prefix, strlen(leader->shard_prefix)) != 0) {
-        return; /* another key that begins alike */
+        return; /* another key with the same prefix */
     }
     post(leader, kind, pair->key, pair->value, pair->value_bytes, pair->create_revision);
 }
@@ -128,7 +128,7 @@ static void move_to(struct kelp_leader *leader, const char *host)
     kelp_log_info("known by another address from now on address=%s", leader->address);
 }
 
-/* Where do others find us by now? */
+/* Has the address changed at which others find this process? */
 static const char *on_renew(void *user)
 {
     struct kelp_leader *leader = user;
@@ -164,7 +164,7 @@ static void on_elected(int64_t create_revision, void *user)
     struct kelp_error error;
 
     post(user, POST_ELECTED, "", "", 0, create_revision);
-    /* The address may have gone while etcd was waited for. */
+    /* The address may have gone while waiting for etcd. */
     if (leader->options.serving &&
         kelp_serving_look(leader->options.serving, leader->options.serving->source, host, &error) ==
             KELP_SERVING_GONE) {
@@ -175,7 +175,7 @@ static void on_elected(int64_t create_revision, void *user)
 static const struct kelp_etcd_election_events election_events = {
     .elected = on_elected, .deposed = on_deposed, .renew = on_renew};
 
-/* ---- in the loop ---- */
+/* ---- on the loop ---- */
 
 static void report_shard(struct kelp_leader *leader, const struct kelp__leader_post *event)
 {

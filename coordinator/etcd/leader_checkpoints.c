@@ -1,7 +1,7 @@
 /*
- * What etcd holds about checkpoints: /kelp/<job>/checkpoint/<version>, a manifest each, and
- * /kelp/<job>/checkpoint_fence. Every transaction that takes a manifest out writes the fence, and
- * every commit compares it: a commit that was sent before and arrives after cannot bring back a
+ * What etcd holds about checkpoints: a manifest under each /kelp/<job>/checkpoint/<version>, and
+ * /kelp/<job>/checkpoint_fence. Every transaction that removes a manifest writes the fence, and
+ * every commit compares it. So a commit that was sent before and arrives later cannot bring back a
  * manifest whose data is gone.
  */
 #include "coordinator/etcd/leader_internal.h"
@@ -57,7 +57,7 @@ static uint64_t version_of(const struct kelp_leader *leader, const char *key)
     return good && version <= KELP_JSON_INTEGER_MAX ? version : 0;
 }
 
-/* One that cannot be read counts as damaged: its key must be known, so that it is taken out. */
+/* A manifest that cannot be read counts as damaged; its key is kept, so that it can be removed. */
 static kelp_status add_manifest(struct kelp__leader_task *task, uint64_t version,
                                 const struct kelp_etcd_pair *pair)
 {
@@ -108,8 +108,7 @@ static kelp_status compare_jobs(struct kelp__leader_task *task, const struct kel
     return status;
 }
 
-/* Its job.yaml cannot be read: then neither this text of the job nor another one is known to be the
- * one that made it. */
+/* The checkpoint's job.yaml cannot be read, so it is unknown which text of the job made it. */
 static void leave_unreadable(struct kelp__leader_task *task, struct kelp_committed *committed)
 {
     kelp_log_error("checkpoint not used: its job cannot be read folder=%s error=\"%s\"",
@@ -118,8 +117,8 @@ static void leave_unreadable(struct kelp__leader_task *task, struct kelp_committ
     task->error.text[0] = '\0';
 }
 
-/* This one was made by another text of the job: may ours go on from it? Its job.yaml may not be
- * there yet, as storage may not; then it is asked for again. */
+/* Another text of the job made this checkpoint: can our job continue from it? If its job.yaml is
+ * missing, as storage may be, the read is repeated later. */
 static kelp_status check_job(struct kelp__leader_task *task, struct kelp_committed *committed)
 {
     struct kelp_job_file *file = kelp_job_file_create();
@@ -153,7 +152,7 @@ static kelp_status check_job(struct kelp__leader_task *task, struct kelp_committ
     return status;
 }
 
-/* The one that will be restored is of our job, or nothing is. */
+/* Check that the checkpoint to restore is one of our job. */
 static kelp_status check_jobs(struct kelp__leader_task *task)
 {
     for (uint32_t i = task->found.checkpoint_count; i-- > 0;) {
@@ -190,7 +189,7 @@ static kelp_status read_range(struct kelp__leader_task *task, const struct kelp_
     for (size_t i = 0; i < range->count; i++) {
         uint64_t version = version_of(leader, range->pairs[i].key);
         if (version == 0) {
-            continue; /* none of ours */
+            continue; /* not one of ours */
         }
         kelp_status status = add_manifest(task, version, &range->pairs[i]);
         if (status != KELP_OK) {
@@ -202,8 +201,8 @@ static kelp_status read_range(struct kelp__leader_task *task, const struct kelp_
     return check_jobs(task);
 }
 
-/* Folders that were listed before this, and manifests that were: is it still us who may remove the
- * ones without the others? A successor may have ordered what lies there, and commit it. */
+/* Folders and manifests were listed before this check: are we still the leader, who may remove
+ * folders that no manifest names? A successor may have ordered a checkpoint there and commit it. */
 static kelp_status check_elected(struct kelp__leader_task *task)
 {
     struct kelp_etcd_range range = {0};
@@ -224,7 +223,7 @@ kelp_status kelp__leader_get_checkpoints(struct kelp__leader_task *task)
     struct kelp_etcd_range range = {0};
     kelp_status status = get_fence(task);
     if (status == KELP_OK && task->kind == KELP__TASK_READ) {
-        /* Before anything of ours can be there: what no manifest names is left from others. */
+        /* Listed before we order anything: folders that no manifest names are left from others. */
         status = kelp_checkpoint_files_list(task->leader->options.run_folder, &task->found.folders,
                                             &task->error);
     }
@@ -257,7 +256,7 @@ kelp_status kelp__leader_get_checkpoints(struct kelp__leader_task *task)
 
 /* ---- transactions ---- */
 
-/* Each transaction compares the first so many. */
+/* Each transaction compares a prefix of these. */
 enum { COMPARE_ELECTION, COMPARE_MAP, COMPARE_FENCE, COMPARE_MANIFEST, COMPARE_COUNT };
 
 static kelp_status check_revision(struct kelp__leader_task *task)
@@ -266,8 +265,9 @@ static kelp_status check_revision(struct kelp__leader_task *task)
                                : KELP_OK;
 }
 
-/* One transaction that compares so many. The first operation puts what no other put has had: it
- * tells a lost answer from a failure. *ret_revision: with task->succeeded. */
+/* Run one transaction with the first compare_count comparisons. The first operation puts a value
+ * that no other put has used, which tells a lost answer from a failure. *ret_revision is set
+ * with task->succeeded. */
 static kelp_status transact(struct kelp__leader_task *task, size_t compare_count,
                             const struct kelp_etcd_operation *operations, size_t operation_count,
                             int64_t *ret_revision)
@@ -301,13 +301,13 @@ static kelp_status transact(struct kelp__leader_task *task, size_t compare_count
     return status;
 }
 
-/* Ours may stand there since an earlier attempt whose answer was lost. */
+/* Look for our own value: an earlier attempt may have written it although its answer was lost. */
 static kelp_status look_for_ours(struct kelp__leader_task *task)
 {
     struct kelp_etcd_range range = {0};
     kelp_status status = kelp__leader_get(task, task->key, &range);
     if (status != KELP_OK) {
-        return KELP_ERR_TIMEOUT; /* not known yet */
+        return KELP_ERR_TIMEOUT; /* unknown yet */
     }
     if (range.count > 0 && strcmp(range.pairs[0].value, task->text) == 0) {
         task->succeeded = true;
@@ -322,7 +322,7 @@ kelp_status kelp__leader_commit(struct kelp__leader_task *task)
     const struct kelp_etcd_operation operation = {.key = task->key, .value = task->text};
     kelp_status status = check_revision(task);
     if (status != KELP_OK || task->generation != task->leader->map_generation) {
-        return status; /* a generation that was opened while this waited has decided it */
+        return status; /* a generation opened meanwhile has settled it */
     }
     if (task->election != task->revision) {
         return look_for_ours(task);
@@ -371,7 +371,7 @@ kelp_status kelp__leader_open_map(struct kelp__leader_task *task)
     }
     kelp_status status = check_revision(task);
     if (status != KELP_OK || (task->key[0] != '\0' && task->key_revision == 0)) {
-        return status; /* what it restores is not known: read the list again */
+        return status; /* the checkpoint to restore is unknown: read the list again */
     }
     status = transact(task, task->key[0] == '\0' ? COMPARE_MANIFEST : COMPARE_COUNT, operations,
                       task->gone_count + 2, &revision);
@@ -383,7 +383,7 @@ kelp_status kelp__leader_open_map(struct kelp__leader_task *task)
     return status;
 }
 
-/* Commits of this generation go on: the fence stays as it is. */
+/* The generation's commits go on, so the fence is not written. */
 kelp_status kelp__leader_change_map(struct kelp__leader_task *task)
 {
     struct kelp_leader *leader = task->leader;

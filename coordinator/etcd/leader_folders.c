@@ -1,9 +1,9 @@
 /*
- * What lies in the run's folder: checkpoints that an empty etcd does not know are put into it, and
+ * What lies in the run's folder. Checkpoints that an empty etcd does not know are added to it, and
  * folders that no manifest names are found, so that they can be removed.
  *
- * Removed is only what a leader of this job left behind for certain. Copies, checkpoints of another
- * job in the same folder, and everything that an empty etcd could not take in stay where they are.
+ * Only folders that a leader of this job certainly left behind are removed. Copies, checkpoints of
+ * another job in the same folder, and everything that could not be added to an empty etcd stay.
  */
 #include "coordinator/etcd/leader_internal.h"
 
@@ -44,7 +44,7 @@ static kelp_status import(struct kelp__leader_task *task, const char *folder, co
     return status;
 }
 
-/* Is this the manifest of a checkpoint of ours that lies in that folder? */
+/* Is this the manifest of a checkpoint of our job in that folder? */
 static kelp_status read_manifest(const struct kelp__leader_task *task, const char *folder,
                                  char **ret_text, struct kelp_manifest *ret_manifest,
                                  struct kelp_error *reterr)
@@ -69,7 +69,7 @@ static kelp_status read_manifest(const struct kelp__leader_task *task, const cha
     return status;
 }
 
-/* A folder that is no whole checkpoint of this job is left out, and left where it is. */
+/* A folder that is not a complete checkpoint of this job is skipped and stays. */
 static kelp_status import_folder(struct kelp__leader_task *task, const char *folder)
 {
     struct kelp_manifest manifest = {.version = 0};
@@ -79,7 +79,7 @@ static kelp_status import_folder(struct kelp__leader_task *task, const char *fol
     if (status == KELP_OK) {
         status = import(task, folder, text, manifest.version);
     } else if (status == KELP_ERR_IO || status == KELP_ERR_NO_MEMORY) {
-        task->error = error; /* asked for again */
+        task->error = error; /* the read is repeated later */
     } else {
         kelp_log_error("not taken from the run's folder, and left there folder=%s reason=\"%s\"",
                        folder, error.text);
@@ -101,7 +101,7 @@ kelp_status kelp__leader_import(struct kelp__leader_task *task)
         uint64_t generation = 0;
         if (kelp_checkpoint_folder_parse(folder, &generation) &&
             generation > task->found.last_generation) {
-            task->found.last_generation = generation; /* its names are taken */
+            task->found.last_generation = generation; /* its names are in use */
         }
         status = import_folder(task, folder);
     }
@@ -145,7 +145,7 @@ static kelp_status check_spec(const struct kelp__leader_task *task, const char *
     return status;
 }
 
-/* Those of its files that are there name our job. */
+/* Do those of its files that exist name our job? */
 static bool left_by_us(const struct kelp__leader_task *task, const char *folder)
 {
     struct kelp_manifest manifest = {.version = 0};

@@ -22,7 +22,7 @@ static kelp_status finish(FILE *out, char **text, char **ret_text, struct kelp_e
     return KELP_OK;
 }
 
-/* Left out where there is none. */
+/* Nothing is printed if there is no follower. */
 static void print_follower(FILE *out, const char *name, uint32_t shard)
 {
     if (shard != KELP_MAP_NOBODY) {
@@ -118,7 +118,7 @@ kelp_status kelp_job_state_print(const struct kelp_job_state *state, char **ret_
 
 /* ---- parsing ---- */
 
-/* An incarnation uses all 64 bits: a decimal string. */
+/* An incarnation uses all 64 bits, so it is a decimal string. */
 static kelp_status parse_incarnation(const cJSON *json, uint64_t *ret_value,
                                      struct kelp_error *reterr)
 {
@@ -234,7 +234,7 @@ static kelp_status parse_shards(const cJSON *array, struct kelp_map *map, struct
     return KELP_OK;
 }
 
-/* KELP_MAP_NOBODY unless the entry has one. */
+/* KELP_MAP_NOBODY if the entry has none. */
 static kelp_status parse_follower(const cJSON *json, const char *name, uint32_t *ret_shard,
                                   struct kelp_error *reterr)
 {

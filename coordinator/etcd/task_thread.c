@@ -15,9 +15,9 @@ struct task_list {
 struct kelp_task_thread {
     struct kelp_rpc_loop *loop;
     pthread_t thread;
-    bool joined;            /* the loop's thread alone */
-    pthread_mutex_t lock;   /* guards what follows */
-    pthread_cond_t wakeup;  /* a task is there, or stopping */
+    bool joined;            /* used on the loop's thread only */
+    pthread_mutex_t lock;   /* guards the rest */
+    pthread_cond_t wakeup;  /* there is a task, or stopping */
     struct task_list todo;  /* FIFO */
     struct task_list ended; /* done() not called yet */
     bool stopping;
@@ -50,7 +50,7 @@ static struct kelp_task *list_pop(struct task_list *list)
     return task;
 }
 
-/* In the loop: report what ended. */
+/* Runs on the loop: report the tasks that ended. */
 static void collect(void *user)
 {
     struct kelp_task_thread *tasks = user;

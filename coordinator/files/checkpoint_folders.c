@@ -70,7 +70,7 @@ static void file_done(struct kelp_task *base)
     free_task(task);
 }
 
-/* text, and that of the specification, are copied. */
+/* Copies text and the specification. */
 static struct file_task *make_task(struct kelp_checkpoint_folders *folders, enum file_kind kind,
                                    const char *folder, const char *text)
 {

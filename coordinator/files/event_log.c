@@ -65,7 +65,7 @@ static void print_time(FILE *out)
 
 static void print_text(FILE *out, const char *name, const char *text)
 {
-    char cut[KELP_COORDINATOR_REASON_MAX + 1]; /* a text of a peer may be longer */
+    char cut[KELP_COORDINATOR_REASON_MAX + 1]; /* may cut a longer text of a peer */
     if (text && text[0] != '\0') {
         (void)snprintf(cut, sizeof(cut), "%s", text);
         kelp_json_print_member(out, ",", name, cut);
@@ -96,7 +96,7 @@ static void print_line(FILE *out, const char *leader, const struct kelp_event *e
 
 /* ---- on the disk's thread ---- */
 
-/* It has its size: it makes room, unless another leader has done that meanwhile. */
+/* The file has reached its limit: rename it, unless another leader has done so already. */
 static void make_room(int fd, const char *path)
 {
     char older[4096 + 2];
@@ -104,7 +104,7 @@ static void make_room(int fd, const char *path)
     (void)snprintf(older, sizeof(older), "%s.1", path);
     if (flock(fd, LOCK_EX) == 0) {
         if (fstat(fd, &held) == 0 && stat(path, &there) == 0 && held.st_ino == there.st_ino) {
-            (void)!rename(path, older); /* else it grows until the next line */
+            (void)!rename(path, older); /* on failure it grows until the next line */
         }
         (void)flock(fd, LOCK_UN);
     }
@@ -139,7 +139,7 @@ static void run(struct kelp_task *base)
     task->status = append(task->run_folder, task->line, task->bytes, &task->error);
 }
 
-/* ---- in the loop ---- */
+/* ---- on the loop ---- */
 
 static void done(struct kelp_task *base)
 {

@@ -60,13 +60,13 @@ void kelp_journal_close(struct kelp_journal *journal)
 
 /* ---- appending ---- */
 
-/* All of the line or nothing of it. The lock is held. */
+/* Append the whole line or nothing. The lock is held. */
 static kelp_status put_line(struct kelp__lines *lines, const char *text, size_t text_bytes,
                             struct kelp_error *reterr)
 {
     if (!kelp_files_write_all(lines->fd, text, text_bytes)) {
         int error = errno;
-        (void)!ftruncate(lines->fd, (off_t)lines->bytes); /* else removed as torn next time */
+        (void)!ftruncate(lines->fd, (off_t)lines->bytes); /* otherwise removed as torn later */
         return kelp_fail(reterr,
                          error == ENOSPC || error == EDQUOT ? KELP_ERR_NO_SPACE : KELP_ERR_IO,
                          "%s: cannot write: %s", lines->path, strerror(error));
@@ -83,7 +83,7 @@ static void print_head(FILE *out, const struct kelp_control_word *word)
                   word->step + (train ? 1 : 0), word->epoch + 1);
 }
 
-/* A line of an epoch, of metrics.every, or of both. */
+/* Print the line of an epoch, of metrics.every, or of both. */
 static void print_training(FILE *out, const struct kelp_record *record)
 {
     uint64_t skipped = record->word.steps_skipped + (record->skipped ? 1 : 0);
@@ -144,7 +144,7 @@ static kelp_status append_line(struct kelp_journal *journal, struct kelp__lines 
     print(out, journal->job, record);
     long length = ftell(out);
     bool whole = fclose(out) == 0 && length > 0 && (size_t)length < sizeof(text);
-    assert(whole); /* a handful of numbers */
+    assert(whole); /* a few numbers always fit */
     kelp_status status = put_line(lines, text, (size_t)length, reterr);
     if (status == KELP_OK) {
         kelp__lines_stand(journal, lines, record->word.version, record->word.step);
@@ -181,7 +181,7 @@ static kelp_status append_digest(struct kelp_journal *journal, const struct kelp
     status = append_line(journal, &journal->digests, record, print_digest, reterr);
     if (status != KELP_OK) {
         (void)pthread_mutex_lock(&journal->lock);
-        journal->known_count--; /* it was the newest */
+        journal->known_count--; /* removes the newest entry, just added */
         (void)pthread_mutex_unlock(&journal->lock);
     }
     return status;
@@ -212,7 +212,7 @@ kelp_status kelp_journal_append(struct kelp_journal *journal, const struct kelp_
 
 /* ---- forgetting ---- */
 
-/* What stands before the first line of that version or a later one. */
+/* The part of the file before the first line of that version or a later one. */
 static kelp_status find_line(const struct kelp__lines *lines, uint64_t version, FILE *in,
                              struct kelp__lines *ret_rest, struct kelp_error *reterr)
 {
@@ -296,8 +296,9 @@ kelp_status kelp_journal_truncate(struct kelp_journal *journal, uint64_t version
     return KELP_OK;
 }
 
-/* Is the newest line of an entry that this job does not have there, since it goes on? Evaluations
- * that were made because training ended, and FINISH; not when train.patience may have ended it. */
+/* Is the newest line one that this job does not have at that place, because it continues? True
+ * for evaluations made because training ended, and for FINISH, unless train.patience may have
+ * ended it. */
 static bool is_of_shorter(const struct kelp_journal *journal, const struct kelp__lines *lines,
                           const struct kelp_job *job, const struct kelp_plan *plan)
 {

@@ -1,5 +1,5 @@
 /*
- * The files of the journal as lines: locking them, and taking in what they hold.
+ * The journal's files as lines: locking them, and reading what they hold.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -17,7 +17,7 @@
 
 /* ---- reading back ---- */
 
-/* The first entry whose version is not below that one. */
+/* Index of the first entry whose version is not lower. */
 size_t kelp__journal_known_index(const struct kelp_journal *journal, uint64_t version)
 {
     size_t low = 0;
@@ -98,7 +98,7 @@ static kelp_status read_digest(struct kelp_journal *journal, uint64_t version, c
     return status;
 }
 
-/* *ret_json is the caller's, in every case. */
+/* The caller owns *ret_json, also on an error. */
 kelp_status kelp__journal_parse_line(const char *text, size_t text_bytes, cJSON **ret_json,
                                      uint64_t *ret_version, uint64_t *ret_step,
                                      struct kelp_error *reterr)
@@ -113,8 +113,8 @@ kelp_status kelp__journal_parse_line(const char *text, size_t text_bytes, cJSON 
     return status;
 }
 
-/* A line of the validation split: kept, so that a new leader knows what its checkpoints are worth.
- * The lock is held. */
+/* Keep the metrics of a validation line, so that a new leader can rate its checkpoints. The lock
+ * is held. */
 static kelp_status read_evaluation(struct kelp_journal *journal, uint64_t step, const cJSON *json)
 {
     struct kelp__evaluation evaluation = {.step = step};
@@ -124,7 +124,7 @@ static kelp_status read_evaluation(struct kelp_journal *journal, uint64_t step, 
         (void)snprintf(name, sizeof(name), "val/%s", own);
         const cJSON *value = cJSON_GetObjectItemCaseSensitive(json, name);
         if (i == KELP_CHECKPOINT_VAL_LOSS && !cJSON_IsNumber(value)) {
-            return KELP_OK; /* of another part, or not finite */
+            return KELP_OK; /* of another split, or not finite */
         }
         evaluation.metric[i] = cJSON_IsNumber(value) ? value->valuedouble : (double)NAN;
     }
@@ -142,8 +142,8 @@ static kelp_status read_evaluation(struct kelp_journal *journal, uint64_t step, 
     return KELP_OK;
 }
 
-/* The newest line of each part, so that a new leader can tell what a job came to. A value that is
- * not finite is null on file. The lock is held. */
+/* Keep the newest line of each split, so that a new leader knows the job's latest results. A
+ * value that is not finite is null in the file. The lock is held. */
 static void keep_latest(struct kelp_journal *journal, uint64_t version, uint64_t step,
                         const cJSON *json)
 {
@@ -173,7 +173,7 @@ static void keep_latest(struct kelp_journal *journal, uint64_t version, uint64_t
     }
 }
 
-/* A line may repeat an earlier version: coordinators that did not lock wrote such files. */
+/* A line may repeat an earlier version: older coordinators wrote without locking. */
 static kelp_status read_line(struct kelp_journal *journal, struct kelp__lines *lines,
                              const char *text, size_t text_bytes, struct kelp_error *reterr)
 {
@@ -205,7 +205,7 @@ static kelp_status read_lines(struct kelp_journal *journal, struct kelp__lines *
     ssize_t got = 0;
     kelp_status status = KELP_OK;
     while (status == KELP_OK && (got = getline(&text, &capacity, in)) > 0) {
-        /* Cut off by a crash, or a page that a loss of power left empty: removed below. */
+        /* Cut off by a crash, or a page left empty by a loss of power: removed below. */
         if (text[got - 1] != '\n' || memchr(text, '\0', (size_t)got)) {
             break;
         }
@@ -229,9 +229,9 @@ static kelp_status read_lines(struct kelp_journal *journal, struct kelp__lines *
 }
 
 /*
- * Take what stands behind the lines that we know, and remove a torn end: nobody is writing it,
- * since the lock is held. What is removed comes again. It was not synced, so no checkpoint that is
- * committed lies behind it.
+ * Read the lines after those that we know, and remove a torn end; since the lock is held, nobody is
+ * writing it. Removed records will be reported again: they were not synced, so no committed
+ * checkpoint depends on them.
  */
 static kelp_status read_new_lines(struct kelp_journal *journal, struct kelp__lines *lines,
                                   struct kelp_error *reterr)
@@ -242,7 +242,7 @@ static kelp_status read_new_lines(struct kelp_journal *journal, struct kelp__lin
     }
     uint64_t size = (uint64_t)info.st_size;
     if (size <= lines->bytes) {
-        lines->bytes = size; /* smaller: somebody cut the file */
+        lines->bytes = size; /* smaller: the file was cut */
         return KELP_OK;
     }
     if (size - lines->bytes > KELP_COORDINATOR_JOURNAL_BYTES) {
@@ -262,7 +262,7 @@ static kelp_status read_new_lines(struct kelp_journal *journal, struct kelp__lin
     }
     kelp_status status = read_lines(journal, lines, in, reterr);
     (void)fclose(in);
-    /* Made last, so that what is appended does not come to stand amid what was removed. */
+    /* Truncate last, so that new lines are not appended amid removed ones. */
     if (status == KELP_OK && lines->bytes < size &&
         (ftruncate(lines->fd, (off_t)lines->bytes) != 0 || fdatasync(lines->fd) != 0)) {
         status = kelp_fail(reterr, KELP_ERR_IO, "%s: cannot remove a torn end: %s", lines->path,
@@ -286,8 +286,8 @@ void kelp__lines_unlock(struct kelp__lines *lines)
     (void)flock(lines->fd, LOCK_UN); /* cannot fail: it is locked */
 }
 
-/* Lock the file for a moment, which others do as briefly, and learn what they appended. Not locked
- * after an error. */
+/* Lock the file briefly, as other coordinators do, and read what they appended. Not locked after
+ * an error. */
 kelp_status kelp__lines_lock(struct kelp_journal *journal, struct kelp__lines *lines,
                              struct kelp_error *reterr)
 {

@@ -9,7 +9,7 @@
 
 enum kind { FILE_RECORDS, TAKE_HOLD, SYNC, CLOSE };
 
-/* One piece of work on the disk's thread. */
+/* A task for the disk's thread. */
 struct kelp_record_task {
     struct kelp_task task;
     enum kind kind;
@@ -23,7 +23,7 @@ struct kelp_record_task {
     size_t filed;
     /* TAKE_HOLD */
     struct kelp_hold hold;
-    struct kelp_plan plan; /* of hold, without tensors: a copy, since the term's may be replaced */
+    struct kelp_plan plan; /* hold's plan without tensors: a copy, as the term's may be replaced */
     const struct kelp_job *job;
 
     kelp_status status;
@@ -76,12 +76,12 @@ static void run(struct kelp_task *base)
         break;
     case SYNC:
     case CLOSE:
-        (void)sync_journal(task); /* it has said so */
+        (void)sync_journal(task); /* it has reported an error itself */
         break;
     }
 }
 
-/* ---- in the loop ---- */
+/* ---- on the loop ---- */
 
 static void tell(struct kelp_term *term, const struct kelp_record_task *task)
 {
@@ -139,7 +139,7 @@ static struct kelp_record_task *make(struct kelp_record_files *files, enum kind 
     return task;
 }
 
-/* The task is transferred, even on an error; NULL is out of memory. */
+/* The task is transferred, also on an error; NULL: out of memory. */
 static bool submit(struct kelp_record_files *files, struct kelp_record_task *task)
 {
     kelp_status status =

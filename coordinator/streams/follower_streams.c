@@ -10,7 +10,7 @@ struct kelp_follower_stream {
     struct kelp_follower_streams *streams;
     struct kelp_rpc_stream *stream;
     struct kelp_follower_stream *next;
-    bool greeted; /* its hello was good */
+    bool greeted; /* its hello was accepted */
 };
 
 static void beat(struct kelp_follower_stream *follower, bool first)
@@ -42,7 +42,7 @@ static kelp_status check(const struct kelp_follower_stream *follower,
                : status;
 }
 
-/* Whoever asks is no coordinator of this job, or has said what none does. */
+/* Refuse a caller that is not a coordinator of this job, or breaks the protocol. */
 static void refuse(const struct kelp_follower_stream *follower, kelp_status status,
                    const char *text)
 {

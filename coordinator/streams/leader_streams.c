@@ -12,9 +12,9 @@ struct kelp_leader_stream {
     struct kelp_leader_streams *streams;
     struct kelp_rpc_channel *channel;
     struct kelp_rpc_stream *stream;
-    uint64_t incarnation; /* of who is to answer */
+    uint64_t incarnation; /* of the process that should answer */
     bool greeted;
-    bool stranger; /* another one answers there */
+    bool stranger; /* another process answered */
 };
 
 static kelp_status greet(struct kelp_leader_stream *leader, const Kelp__V1__Hello *hello,
@@ -55,7 +55,7 @@ static void on_message(struct kelp_rpc_stream *rpc, struct kelp_rpc_message *mes
     kelp_rpc_stream_close(rpc, status, error.text);
 }
 
-/* Does it live, by what its stream ended with? */
+/* Does the way the stream ended show that the leader lives? */
 static bool is_answer(kelp_status status)
 {
     return status != KELP_ERR_UNREACHABLE && status != KELP_ERR_TIMEOUT &&
@@ -95,7 +95,7 @@ static kelp_status say_hello(struct kelp_leader_stream *leader)
     return status == KELP_OK ? kelp_rpc_stream_send(leader->stream, message) : status;
 }
 
-/* A channel of its own: one that has lost its peer would wait before it tries again. */
+/* Open a channel for this stream: one that has lost its peer would wait before it retries. */
 static kelp_status open_stream(struct kelp_leader_stream *leader, const char *address,
                                struct kelp_error *reterr)
 {
@@ -135,7 +135,7 @@ bool kelp_leader_streams_follow(struct kelp_leader_streams *streams,
     }
     streams->current = leader;
     streams->count++;
-    if (say_hello(leader) != KELP_OK) { /* it ends then */
+    if (say_hello(leader) != KELP_OK) { /* ends the stream */
         kelp_rpc_stream_close(leader->stream, KELP_ERR_NO_MEMORY, "no hello");
     }
     return true;

@@ -8,7 +8,7 @@
 #include "proto/convert.h"
 #include "proto/wire.h"
 
-/* The message with all that it points to. */
+/* The message, with everything it points to. */
 struct reply {
     Kelp__V1__StatusReply message;
     Kelp__V1__Hello hello;
@@ -169,7 +169,7 @@ static uint64_t shard_silence(const struct kelp_term *term,
     return since(term, shard->changed_ms);
 }
 
-/* What it has to do with partitions, by the map and by what primaries have reported. */
+/* Count the shard's partitions by role, from the map and the reports of primaries. */
 static void fill_roles(const struct kelp_placement *placement, uint32_t index,
                        Kelp__V1__ShardInfo *shard)
 {
@@ -260,7 +260,7 @@ static void fill_progress(const struct kelp_term *term, struct reply *reply)
     if (term->offer.state != KELP_PLAN_NONE) {
         bool over = progress->word_known && (progress->word.kind == KELP_STEP_FINISH ||
                                              progress->word.kind == KELP_STEP_DONE);
-        message->total_steps = over ? progress->word.step /* it may have ended early */
+        message->total_steps = over ? progress->word.step /* training may end early */
                                     : kelp_control_total_steps(term->options.job, term->offer.plan);
         message->steps_per_epoch =
             kelp_control_steps_per_epoch(term->options.job, term->offer.plan);
@@ -318,7 +318,7 @@ static void fill_targets(const struct kelp_term *term, struct reply *reply)
     }
     reply->targets.n_drains = from->drain_count;
     reply->targets.drains = reply->drain_pointers;
-    reply->message.targets = term->reading.done ? &reply->targets : NULL; /* not known yet */
+    reply->message.targets = term->reading.done ? &reply->targets : NULL; /* NULL: not known yet */
 }
 
 kelp_status kelp_status_reply(const struct kelp_term *term, const struct kelp_identity *identity,

@@ -160,7 +160,7 @@ void kelp_leadership_starved(struct kelp_leadership *leadership)
     kelp_outside_log(&options->outside, KELP_LOG_ERROR,
                      "out of memory: an event of etcd was lost, and this coordinator resigns");
     if (!leadership->job) {
-        return; /* it has not stood yet */
+        return; /* it has not stood for election yet */
     }
     kelp_leadership_end(leadership, "out of memory");
     give_up_election(leadership, KELP_COORDINATOR_RETRY_MS);
@@ -214,7 +214,7 @@ void kelp_leadership_superseded(struct kelp_leadership *leadership,
     carry_out(leadership, kelp_standby_begin(&leadership->standby, holder, ours));
 }
 
-/* If nobody else leads by the time, we are better than nobody. */
+/* Stand again if there is no other leader by then: any leader is better than none. */
 static void stand_again(struct kelp_leadership *leadership)
 {
     const struct kelp_leadership_options *options = &leadership->options;

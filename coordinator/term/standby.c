@@ -25,7 +25,7 @@ static void move_to(struct kelp_standby *standby, enum kelp_standby_state state)
     standby->state = kelp_state_move(&state_table, standby->state, state);
 }
 
-/* Ticks of silence that are taken for death. */
+/* How many silent ticks count as death. */
 static uint32_t patience(const struct kelp_standby *standby, uint64_t now_ms)
 {
     bool lately =
@@ -91,7 +91,7 @@ enum kelp_standby_action kelp_standby_lost(struct kelp_standby *standby, bool al
     standby->following = false;
     if (alive) {
         standby->silent = 0;
-        return KELP_STANDBY_NOTHING; /* again at the next tick */
+        return KELP_STANDBY_NOTHING; /* tried again at the next tick */
     }
     switch (standby->state) {
     case KELP_STANDBY_LISTENING:

@@ -1,12 +1,12 @@
 /*
- * What etcd says: a term's reads and writes of it.
+ * A term's reads and writes of etcd.
  */
 #include <inttypes.h>
 #include <string.h>
 
 #include "coordinator/term/term_internal.h"
 
-/* ---- asking ---- */
+/* ---- requests ---- */
 
 static void try_read(struct kelp_term *term)
 {
@@ -43,7 +43,7 @@ void kelp_term_deposed(struct kelp_term *term)
 
 /* ---- what was read ---- */
 
-/* The plan stands in etcd: tell whoever waits for it. */
+/* etcd holds the plan: tell the processes that wait for it. */
 static void plan_settled(struct kelp_term *term)
 {
     const struct kelp_outside *outside = &term->outside;
@@ -54,7 +54,7 @@ static void plan_settled(struct kelp_term *term)
     kelp__term_update_shards(term, false);
 }
 
-/* Errors: it is not a plan, or not that of the map. */
+/* Errors: not a plan, or not the one that the map was made for. */
 static kelp_status adopt_plan(struct kelp_term *term, const struct kelp_found *found,
                               struct kelp_error *reterr)
 {
@@ -80,7 +80,7 @@ static void pass_list(struct kelp_term *term, struct kelp_found *found, bool beg
     kelp__term_keeper_end(term, &visit);
 }
 
-/* What etcd held at the beginning of the term. */
+/* Start from what etcd held at the beginning of the term. */
 static void begin_from(struct kelp_term *term, struct kelp_found *found)
 {
     const struct kelp_outside *outside = &term->outside;
@@ -113,7 +113,7 @@ static void begin_from(struct kelp_term *term, struct kelp_found *found)
     kelp__term_review_workers(term);
 }
 
-/* We led before and were elected again: did somebody else lead in between? */
+/* This coordinator was re-elected: did another one lead in between? */
 static void compare_found(struct kelp_term *term, struct kelp_found *found)
 {
     const struct kelp_placement *placement = &term->placement;
@@ -183,7 +183,7 @@ void kelp_term_plan_written(struct kelp_term *term, kelp_status status, const ch
     const struct kelp_outside *outside = &term->outside;
     struct kelp_error error;
     kelp_plan_offer_answered(&term->offer, status == KELP_OK, term->now_ms);
-    if (kelp_status_group(status) == KELP_GROUP_CALLER) { /* too large for etcd, say */
+    if (kelp_status_group(status) == KELP_GROUP_CALLER) { /* for example too large for etcd */
         kelp_outside_log(outside, KELP_LOG_ERROR, "plan refused by etcd error=\"%s\"", text);
         kelp__term_fail_job(term, text);
         return;
@@ -219,10 +219,10 @@ void kelp_term_state_written(struct kelp_term *term, bool taken)
         kelp__term_resize(term);
         kelp__term_update_workers(term);
     }
-    kelp__term_try_state(term); /* one that came meanwhile */
+    kelp__term_try_state(term); /* for one that came meanwhile */
 }
 
-/* Who is to go that was not before. */
+/* Log the processes that are drained from now on. */
 static void tell_drains(struct kelp_term *term, const struct kelp_targets *written)
 {
     for (uint32_t i = 0; written && i < written->drain_count; i++) {
@@ -242,12 +242,12 @@ void kelp_term_scale_written(struct kelp_term *term, const struct kelp_targets *
     if (kelp_size_written(&term->size, written, term->now_ms)) {
         kelp__term_resize(term);
     }
-    kelp__term_try_scale(term); /* one that came meanwhile */
+    kelp__term_try_scale(term); /* for one that came meanwhile */
 }
 
 /* ---- checkpoints ---- */
 
-/* Refused: etcd holds something else than we think. */
+/* After a refusal etcd holds something other than this term assumed: read it again. */
 static void read_again(struct kelp_term *term, enum kelp_checkpointer_result result)
 {
     if (result == KELP_CHECKPOINTER_REFUSED) {

@@ -1,13 +1,13 @@
 /*
- * What people are told of a job: its state, and why it waits (for what the placement waits, who
- * cannot reach whom, and the disk for the last records).
+ * What users are told of a job: its state and why it waits, which may be the placement, processes
+ * that cannot reach each other, or the disk.
  */
 #include <stdio.h>
 #include <string.h>
 
 #include "coordinator/term/term_internal.h"
 
-/* A shard that has registered, and that we cannot reach; NULL: there is none. */
+/* A shard that is registered but cannot be reached; NULL: none. */
 static const struct kelp_link *out_of_reach(const struct kelp_term *term)
 {
     for (const struct kelp_link *link = term->links.first; link; link = link->next) {
@@ -21,7 +21,7 @@ static const struct kelp_link *out_of_reach(const struct kelp_term *term)
     return NULL;
 }
 
-/* The first worker, where each of them is in trouble: then nobody computes anything. */
+/* The first worker if every worker is in trouble, so that none computes; otherwise NULL. */
 static const struct kelp_member *stuck_worker(const struct kelp_term *term, uint32_t *ret_count)
 {
     const struct kelp_membership *membership = &term->membership;
@@ -41,7 +41,7 @@ static const struct kelp_member *stuck_worker(const struct kelp_term *term, uint
     return first;
 }
 
-/* All is computed, and the disk does not take the last record: why; else NULL. */
+/* Why the disk does not take the last record, once all is computed; otherwise NULL. */
 static const char *unfiled(const struct kelp_term *term)
 {
     size_t count = 0;
@@ -64,11 +64,11 @@ enum kelp_placement_state kelp_term_state(const struct kelp_term *term)
         return KELP_PLACEMENT_RUNNING;
     }
     return term->end.ended && !kelp_placement_settled(&term->placement)
-               ? KELP_PLACEMENT_DONE /* its shards are loaded once more */
+               ? KELP_PLACEMENT_DONE /* its shards only load the final state again */
                : term->placement.state;
 }
 
-/* Nothing but that this shard does not answer, which its cause says better? */
+/* Does the reason say only that this shard does not answer? Then the cause says more. */
 static bool says_silent(const char *reason, const struct kelp_link *link)
 {
     const size_t length = strlen(link->shard.id);

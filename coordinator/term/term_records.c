@@ -1,5 +1,5 @@
 /*
- * What partition 0's shard reports, on its way to the run's files and to the checkpointer.
+ * Reports of partition 0's shard, on their way to the run's files and to the checkpointer.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -13,8 +13,8 @@ bool kelp__term_finished(const struct kelp_term *term)
            term->records.finish_generation == map->generation;
 }
 
-/* Once the last record is safe, its generation counts as finished; a checkpoint of the final state
- * comes before the end. */
+/* The generation counts as finished once the last record is safe; a checkpoint of the final
+ * state comes before the end. */
 static void tell_finish(struct kelp_term *term)
 {
     const struct kelp_checkpointer *checkpointer = &term->keeper.machine;
@@ -27,8 +27,8 @@ static void tell_finish(struct kelp_term *term)
     }
 }
 
-/* Restored from the checkpoint of the final state: nothing is computed any more, and no record
- * comes. The last one was on file before that checkpoint was made. */
+/* If the checkpoint of the final state was restored, nothing is computed any more and no record
+ * comes. The last record was on file before that checkpoint was made. */
 static void notice_end(struct kelp_term *term, uint64_t generation)
 {
     const struct kelp_control_word *word = &term->progress.word;
@@ -42,10 +42,10 @@ static void notice_end(struct kelp_term *term, uint64_t generation)
     }
 }
 
-/* The run's folder becomes this job's, before anything of this job is on file. Records of another
- * job are cut: what this one computes need not be the same (--force). So are those of what is
- * computed again after workers differed. False: not yet. The disk has
- * not taken it, or the generation is not known. */
+/* Make the run's folder this job's before any record of this job is written. Records of another
+ * job are cut, since this job may compute something else (--force). So are records that are
+ * computed again after workers differed. False: not yet, because the disk has not taken it or
+ * the generation is not known. */
 static bool take_hold(struct kelp_term *term)
 {
     const struct kelp_outside *outside = &term->outside;
@@ -71,7 +71,7 @@ static bool take_hold(struct kelp_term *term)
     return false;
 }
 
-/* Of the files of the run: with it the job may wait at its end. */
+/* Note trouble with the run's files, for which the job may wait at its end. */
 static void note_trouble(struct kelp_term *term, kelp_status status, const char *text)
 {
     (void)snprintf(term->records.trouble, sizeof(term->records.trouble), "%s",
@@ -96,14 +96,14 @@ void kelp_term_held(struct kelp_term *term, uint64_t generation, kelp_status sta
     kelp__term_file_records(term);
 }
 
-/* The checkpoints go by progress of the current generation alone. */
+/* Checkpoints follow the progress of the current generation only. */
 static void tell_progress(struct kelp_term *term, uint64_t generation)
 {
     if (generation == 0 || generation != term->keeper.machine.map.generation) {
         return;
     }
     if (term->progress.word.version > term->placement.map.restore_version) {
-        (void)take_hold(term); /* else with the next report */
+        (void)take_hold(term); /* otherwise tried with the next report */
     }
     kelp_step_count_progress(&term->steps, term->progress.word.step);
     notice_end(term, generation);
@@ -152,13 +152,13 @@ static void log_record(const struct kelp_term *term, const struct kelp_record *r
     }
 }
 
-/* Those that wait, all at once, one batch after the other. */
+/* File all waiting records in one batch; one batch is under way at a time. */
 void kelp__term_file_records(struct kelp_term *term)
 {
     struct kelp_term_records *records = &term->records;
     size_t count = 0;
     const struct kelp_record *first = kelp_progress_waiting(&term->progress, &count);
-    /* Those before a checkpoint that is committed are to outlive whatever it does. */
+    /* Records from before a checkpoint must be durable before it is committed. */
     bool sync = term->keeper.machine.state == KELP_CHECKPOINTER_WRITING;
     if (count == 0) {
         records->moved_ms = term->now_ms;
@@ -180,7 +180,7 @@ void kelp__term_file_records(struct kelp_term *term)
     tell_finish(term);
 }
 
-/* The first one that waits is on file, or never will be. */
+/* Remove the first waiting record: it is on file, or never will be. */
 static void pop_record(struct kelp_term *term)
 {
     const struct kelp_record *record = kelp_progress_peek(&term->progress);
@@ -252,7 +252,7 @@ static void explain_untaken(const struct kelp_term *term, kelp_status status,
     }
 }
 
-/* False: it was not taken, and the job has failed with that. */
+/* False: the record was refused, and the job has failed. */
 static bool apply_record(struct kelp_term *term, const struct kelp_link_report *report,
                          size_t index, uint64_t generation)
 {

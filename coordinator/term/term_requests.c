@@ -1,14 +1,14 @@
 /*
- * What people ask a leader for: checkpoints, another size, that a process goes.
+ * Requests of users to a leader: checkpoints, another size, draining a process.
  */
 #include <stdio.h>
 #include <string.h>
 
 #include "coordinator/term/term_internal.h"
 
-#define NAMES_BYTES 160 /* of those that a refusal lists */
+#define NAMES_BYTES 160 /* of the names that a refusal lists */
 
-/* May somebody ask for something now? */
+/* Can requests be accepted now? */
 static kelp_status check_open(const struct kelp_term *term, struct kelp_error *reterr)
 {
     const struct kelp_placement *placement = &term->placement;
@@ -68,7 +68,7 @@ kelp_status kelp_term_scale(struct kelp_term *term, const struct kelp_targets *r
 
 /* ---- draining ---- */
 
-/* The member after that one, in the order of names; NULL: none. */
+/* The next member in the order of names; NULL: none. */
 static const struct kelp_member *next_member(const struct kelp_term *term,
                                              const struct kelp_member *before)
 {
@@ -83,7 +83,7 @@ static const struct kelp_member *next_member(const struct kelp_term *term,
     return next;
 }
 
-/* Those who could be meant; cut where there are many. */
+/* List the members that could be meant, cut if there are many. */
 static void list_names(const struct kelp_term *term, char names[NAMES_BYTES])
 {
     size_t used = 0;
@@ -95,7 +95,7 @@ static void list_names(const struct kelp_term *term, char names[NAMES_BYTES])
     }
 }
 
-/* Members of a kind, besides the one of that id, that are not to go. */
+/* Members of a kind that stay, without the one of that id. */
 static uint32_t count_others(const struct kelp_term *term, enum kelp_member_kind kind,
                              const char *id)
 {
@@ -138,7 +138,7 @@ static kelp_status check_spare(const struct kelp_term *term, const struct kelp_m
     return KELP_OK;
 }
 
-/* A shard before a worker; NULL: nobody of that name is here. */
+/* A shard before a worker; NULL: no member has that name. */
 static const struct kelp_member *find_member(const struct kelp_term *term, const char *id)
 {
     const struct kelp_member *found = NULL;

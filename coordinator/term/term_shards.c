@@ -1,5 +1,5 @@
 /*
- * What shards say: a term's streams to them.
+ * A term's streams to shards, and what shards report.
  */
 #include <assert.h>
 #include <inttypes.h>
@@ -9,9 +9,9 @@
 #include "common/base/process_name.h"
 #include "coordinator/term/term_internal.h"
 
-/* ---- who is there ---- */
+/* ---- connections ---- */
 
-/* A shard that was to go has gone, if it had nothing any more; else it is lost. */
+/* A drained shard has left if nothing lay on it any more; otherwise it is lost. */
 static void tell_drained(struct kelp_term *term, const struct kelp_link *link)
 {
     const struct kelp_placement_shard *placed =
@@ -91,7 +91,7 @@ void kelp_term_shard_gone(struct kelp_term *term, const char *id)
 void kelp__term_lose_shard(struct kelp_term *term, uint64_t key)
 {
     struct kelp_link *link = kelp_shard_links_of(&term->links, key);
-    assert(link); /* each member has one */
+    assert(link); /* every member has a link */
     kelp_outside_log(&term->outside, KELP_LOG_WARN, "shard is silent shard=%s address=%s",
                      link->shard.id, link->shard.address);
     disconnected(term, link, false);
@@ -155,8 +155,8 @@ void kelp_term_shard_closed(struct kelp_term *term, struct kelp_link *link, bool
 
 /* ---- reports ---- */
 
-/* Is it training that failed, and not a load? Two workers that differ end the job also while the
- * generation is being given up: nothing in the next one would show it. */
+/* Did training fail, and not a load? Workers that differ end the job even while the generation
+ * is being given up, because the next generation would not show the difference. */
 static bool failed_in_training(const struct kelp_term *term, const struct kelp_link *link,
                                kelp_status status)
 {
@@ -244,7 +244,7 @@ static void on_map(struct kelp_term *term, const struct kelp_link *link,
     }
 }
 
-/* The job's state says it too; this is to be found in the log. */
+/* The job's state shows it, too; this puts it into the log. */
 static void on_stands(struct kelp_term *term, const struct kelp_link *link,
                       const struct kelp_link_report *report)
 {
@@ -268,7 +268,7 @@ static void on_stands(struct kelp_term *term, const struct kelp_link *link,
     }
 }
 
-/* It was told to end, and asks to be drained. */
+/* The shard was told to end, and asks to be drained. */
 static void on_leaving(struct kelp_term *term, const struct kelp_link *link)
 {
     const struct kelp_placement_shard *placed =
@@ -291,7 +291,7 @@ static void on_leaving(struct kelp_term *term, const struct kelp_link *link)
     kelp__term_update_shards(term, false);
 }
 
-/* Whom a peer does not hear: we may hear it, or not. */
+/* A shard does not hear this peer; whether we hear the peer is another question. */
 static void on_peer(struct kelp_term *term, const struct kelp_link *link,
                     const struct kelp_link_peer *peer)
 {
@@ -306,7 +306,7 @@ static void on_peer(struct kelp_term *term, const struct kelp_link *link,
     }
 }
 
-/* Each report repeats the newest answer. */
+/* Every report repeats the newest answer. */
 static void on_snapshot(struct kelp_term *term, const struct kelp_checkpointer_report *report)
 {
     const struct kelp_checkpointer *checkpointer = &term->keeper.machine;
@@ -317,7 +317,7 @@ static void on_snapshot(struct kelp_term *term, const struct kelp_checkpointer_r
     }
 }
 
-/* A shard that was started again counts from 0. */
+/* A restarted shard counts from 0. */
 static void on_conflicts(struct kelp_term *term, struct kelp_link *link,
                          const struct kelp_link_report *report)
 {
@@ -354,13 +354,13 @@ void kelp_term_shard_report(struct kelp_term *term, struct kelp_link *link,
         on_snapshot(term, report->snapshot);
     }
     const struct kelp_placement_shard *placed = kelp_placement_find(placement, link->shard.id);
-    /* Not from a generation before. A new leader hears shards before it has read the map, and what
-     * they send then they do not send again: records of any generation are the same. */
+    /* Records of an earlier generation are ignored, except by a new leader that has not read the
+     * map: shards do not send these records again, and records of all generations are the same. */
     if (placed &&
         (!placement->map_read || placed->loaded_generation == placement->map.generation)) {
         kelp__term_apply_records(term, report, placed->loaded_generation);
     }
-    if (report->leaving) { /* last: what it has made is known by now */
+    if (report->leaving) { /* last: its reports are processed by now */
         on_leaving(term, link);
     }
 }

@@ -1,5 +1,5 @@
 /*
- * What workers say: a term's sessions with them.
+ * A term's sessions with workers, and what workers report.
  */
 #include <assert.h>
 #include <inttypes.h>
@@ -14,7 +14,8 @@ static void count_workers(struct kelp_term *term)
                                .worker_count = term->membership.counts[KELP_MEMBER_WORKER]});
 }
 
-/* Is its plan the job's? The first one becomes it, and is written at once. */
+/* Compare the worker's plan with the job's. The first plan becomes the job's and is written at
+ * once. */
 static kelp_status check_plan(struct kelp_term *term, const char *text, struct kelp_error *reterr)
 {
     kelp_status status =
@@ -32,7 +33,7 @@ static void replace(struct kelp_term *term, struct kelp_session *older, uint64_t
                                                             : "another process has this id now");
 }
 
-/* It has a seat from now on. older: whose place it takes; NULL: nobody's. */
+/* The worker is a member from now on. older: the session it replaces, or NULL. */
 static void welcome(struct kelp_term *term, struct kelp_session *session, uint64_t key,
                     struct kelp_session *older)
 {
@@ -48,13 +49,13 @@ static void welcome(struct kelp_term *term, struct kelp_session *session, uint64
                         term->membership.counts[KELP_MEMBER_WORKER]);
     count_workers(term);
     if (!older && term->membership.counts[KELP_MEMBER_WORKER] > KELP_COORDINATOR_TOLD_AT_ONCE) {
-        kelp__term_update_worker(term, session); /* its lanes are with the others until the tick */
+        kelp__term_update_worker(term, session); /* others keep its lanes until the tick */
     } else {
         kelp__term_update_workers(term);
     }
 }
 
-/* No fault of its own: it stays, and joins when a member has left. */
+/* The worker is not at fault: it stays, and joins when a member has left. */
 static void let_wait(struct kelp_term *term, struct kelp_session *session, const char *text)
 {
     if (kelp_session_wait(session, text)) {
@@ -92,11 +93,11 @@ static void admit_waiting(struct kelp_term *term)
 {
     struct kelp_session *next;
     while ((next = kelp_worker_sessions_next(&term->sessions, &term->membership)) != NULL) {
-        admit(term, next); /* it waits no more, whatever comes of it */
+        admit(term, next); /* it does not wait any more, admitted or not */
     }
 }
 
-/* counted: as a loss. */
+/* counted: the departure counts as a loss. */
 static void member_gone(struct kelp_term *term, uint64_t key, bool counted)
 {
     kelp_membership_remove(&term->membership, key, counted);
@@ -105,7 +106,7 @@ static void member_gone(struct kelp_term *term, uint64_t key, bool counted)
     admit_waiting(term);
 }
 
-/* A member whose plan was compared before etcd's was known. */
+/* Check a member whose plan was compared before etcd's was known. */
 static void review_member(struct kelp_term *term, struct kelp_session *session)
 {
     struct kelp_error error;
@@ -133,7 +134,7 @@ void kelp__term_review_workers(struct kelp_term *term)
 void kelp__term_lose_worker(struct kelp_term *term, uint64_t key)
 {
     struct kelp_session *session = kelp_worker_sessions_of(&term->sessions, key);
-    assert(session); /* each member has one */
+    assert(session); /* every member has a session */
     kelp_outside_log_of(&term->outside, session->peer, KELP_LOG_WARN,
                         "worker lost worker=%s reason=\"silent for %u ms\"", session->id,
                         term->options.job->failure.detect_ms);
@@ -157,7 +158,7 @@ void kelp__term_judge_workers(struct kelp_term *term)
                          member->id, KELP_COORDINATOR_IDLE_MS / 1000);
     }
     kelp_membership_compare(&term->membership, term->now_ms);
-    admit_waiting(term); /* for an id whose holder does nothing */
+    admit_waiting(term); /* one may wait for the id of an idle member */
     if (term->membership.assignment.epoch != epoch) {
         kelp__term_update_workers(term);
     }
@@ -231,7 +232,7 @@ void kelp_term_worker_heard(struct kelp_term *term, struct kelp_session *session
 {
     const uint64_t epoch = term->membership.assignment.epoch;
     if (term->outside.effects->session_full(session->end, term->outside.user)) {
-        return; /* it does not read: the same as silence, since nothing can be told to it */
+        return; /* it does not read, which counts as silence */
     }
     session->heard_ms = term->now_ms;
     if (session->state != KELP_SESSION_MEMBER) {

@@ -12,10 +12,10 @@ struct plan {
     struct kelp__goal goal;
     struct kelp_arrangement_move *moves; /* borrowed */
     uint32_t count;
-    uint32_t *sends;  /* of each shard: partitions with a joiner that it leads, once all is done */
-    uint32_t joiners; /* of all of them, then */
+    uint32_t *sends;  /* by shard: partitions with a joiner that it leads after the moves */
+    uint32_t joiners; /* sum of sends */
     uint32_t leads;   /* moves so far that change who leads */
-    bool settled;     /* every partition lies where it is to lie */
+    bool settled;     /* every partition lies where the goal puts it */
 };
 
 const char *kelp_arrangement_kind_text(enum kelp_arrangement_kind kind)
@@ -45,7 +45,7 @@ static bool may_change_lead(const struct plan *plan, uint32_t partition)
     return !plan->input->replicas[partition].captured && plan->leads < plan->input->leads_max;
 }
 
-/* The shard that is to hold a replica; first: to lead. */
+/* The shard that the goal gives a replica to; first: the leader's. */
 static uint32_t wanted(const struct plan *plan, uint32_t partition, bool first)
 {
     uint32_t seat = plan->goal.at[partition][first ? 0 : 1];
@@ -58,7 +58,7 @@ static bool stays(const struct plan *plan, uint32_t partition, uint32_t shard)
            (wanted(plan, partition, true) == shard || wanted(plan, partition, false) == shard);
 }
 
-/* Somebody of the entry is not there: a failover comes first. */
+/* A member of the entry is gone: a failover comes first. */
 static bool is_broken(const struct plan *plan, uint32_t partition)
 {
     const struct kelp_arrangement_entry *entry = &plan->goal.entries[partition];
@@ -66,7 +66,7 @@ static bool is_broken(const struct plan *plan, uint32_t partition)
            (entry->backup == NOBODY && plan->input->map->partitions[partition].backup != NOBODY);
 }
 
-/* The joiner has caught up. False: it must wait. */
+/* Use a joiner that has caught up. False: it must wait. */
 static bool use_joiner(struct plan *plan, uint32_t partition)
 {
     const struct kelp_arrangement_entry now = plan->goal.entries[partition];
@@ -88,7 +88,7 @@ static bool use_joiner(struct plan *plan, uint32_t partition)
     return true;
 }
 
-/* A joiner that is still one afterwards keeps its primary busy. */
+/* Keep a joiner or drop it. One that stays keeps its primary busy. */
 static void go_on_joining(struct plan *plan, uint32_t partition)
 {
     const struct kelp_arrangement_entry now = plan->goal.entries[partition];
@@ -101,7 +101,7 @@ static void go_on_joining(struct plan *plan, uint32_t partition)
     }
 }
 
-/* Whom the map is still to name; NOBODY: all are there. */
+/* A shard of the goal that the map does not name yet; NOBODY: it names all. */
 static uint32_t newcomer(const struct plan *plan, uint32_t partition)
 {
     const struct kelp_arrangement_entry *now = &plan->goal.entries[partition];
@@ -128,15 +128,15 @@ static bool is_avoided(const struct plan *plan, uint32_t primary, uint32_t follo
     return false;
 }
 
-/* The primary does not reach whom the map is to name. */
+/* The primary does not reach the shard that the map should name next. */
 static bool must_detour(const struct plan *plan, uint32_t partition)
 {
     const uint32_t joiner = newcomer(plan, partition);
     return joiner != NOBODY && is_avoided(plan, plan->goal.entries[partition].primary, joiner);
 }
 
-/* Whom it reaches: one of the goal, in another zone, anybody; another one first for each partition.
- * NOBODY: there is none. */
+/* A shard that the primary reaches: preferably one of the goal, then one in another zone, then
+ * any. The search starts at another shard for each partition. NOBODY: there is none. */
 static uint32_t other_joiner(const struct plan *plan, uint32_t partition)
 {
     const struct kelp__goal *goal = &plan->goal;
@@ -157,7 +157,7 @@ static uint32_t other_joiner(const struct plan *plan, uint32_t partition)
     return best;
 }
 
-/* No joiner is in the map. */
+/* Called when the map has no joiner. */
 static void keep_detour(struct plan *plan, uint32_t partition)
 {
     const struct kelp_arrangement_entry now = plan->goal.entries[partition];
@@ -185,7 +185,7 @@ static void go_on_detour(struct plan *plan, uint32_t partition)
     }
 }
 
-/* All copies are there: let go of one that is not wanted. */
+/* All copies exist: drop one that is not wanted. */
 static void let_go(struct plan *plan, uint32_t partition)
 {
     const struct kelp_arrangement_entry now = plan->goal.entries[partition];
@@ -233,7 +233,7 @@ static bool must_leave(const struct plan *plan, uint32_t partition)
     return has[0] == NOBODY || (has[1] == NOBODY && plan->goal.entries[partition].backup != NOBODY);
 }
 
-/* NOBODY: none, or it can wait. */
+/* NOBODY: no joiner is needed, or it can wait. */
 static uint32_t next_joiner(const struct plan *plan, uint32_t partition)
 {
     if (is_broken(plan, partition)) {
@@ -272,9 +272,9 @@ static void attach_all(struct plan *plan)
     }
 }
 
-/* ---- the whole ---- */
+/* ---- all partitions ---- */
 
-/* Nothing moves any more: let others lead where that balances. */
+/* When no replica moves any more: change leaders where that improves the balance. */
 static kelp_status exchange_all(struct plan *plan)
 {
     for (uint32_t i = 0; i < plan->goal.partition_count; i++) {
@@ -326,7 +326,7 @@ kelp_status kelp_arrangement_next(const struct kelp_arrangement_input *input,
     struct plan plan = {.input = input, .moves = ret_moves, .settled = true};
     kelp_status status = kelp__goal_init(&plan.goal, input, input->map->partition_count);
     if (status == KELP_ERR_INVALID) {
-        *ret_count = 0; /* nobody to lie on */
+        *ret_count = 0; /* no shard to use */
         return KELP_OK;
     }
     if (status != KELP_OK) {

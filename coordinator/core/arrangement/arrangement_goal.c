@@ -1,18 +1,18 @@
 /*
- * Where replicas are to lie: a flow of least cost.
+ * Where replicas should lie: a flow of minimum cost.
  *
  *     partition p --(replicas)--> p in zone z --> seat s --(floor)--> done
  *                    1 to each zone                `--(1)--> extras of its group --> done
  *
- * A unit from (p in z) to s costs 0 where p has a copy on s, and 1 otherwise. Units are added one
- * at a time, each along a cheapest way through what may still change, so that the flow is always
- * the cheapest of its size ("successive shortest paths"). Most ways need no search: first copies
- * that are there, directly; then a search over such copies alone, which moves others aside for
- * nothing. Whatever is left costs 1 at least, so that any seat with room is a cheapest way. Only
- * what finds no such seat needs the search over everything.
+ * A unit from (p in z) to s costs 0 if p has a copy on s, and 1 otherwise. Units are added one at a
+ * time, each along a cheapest path in the residual graph, so that the flow is always the cheapest
+ * of its size ("successive shortest paths"). Most units need no full search. First, existing copies
+ * are used directly. Then a search over existing copies only moves other replicas at no cost. Each
+ * remaining unit costs at least 1, so any seat with room is a cheapest path. Only units that find
+ * no such seat need the search over the whole graph.
  *
- * Each seat of a group gets the group's floor of replicas or one more, and one more is given to as
- * many as are left over.
+ * Each seat of a group gets the group's floor of replicas; the extras, which are left over, go to
+ * seats of the group, at most one to each.
  */
 #include <assert.h>
 #include <stdlib.h>
@@ -27,12 +27,12 @@ struct flow {
     uint32_t extra[2]; /* seats of the group that may still get one more */
     /* The search. Nodes are partitions, partitions in zones, seats and groups, in this order. */
     uint32_t node_count;
-    int32_t *cost;    /* of the cheapest way so far; UNSEEN */
-    uint32_t *before; /* on it */
+    int32_t *cost;    /* of the cheapest path so far; UNSEEN */
+    uint32_t *before; /* the node before on that path */
     uint32_t *queue;  /* a ring */
     bool *queued;
     uint32_t first, waiting; /* of the ring */
-    bool free_only;          /* along copies that are there alone */
+    bool free_only;          /* use existing copies only */
 };
 
 #define UNSEEN INT32_MAX
@@ -87,7 +87,7 @@ static void take(struct flow *flow, uint32_t partition, uint32_t seat)
     goal->load[seat]--;
 }
 
-/* A seat is full now: count whether it has one of its group's extras. */
+/* A seat is full: note whether it has one of its group's extras. */
 static void settle(struct flow *flow, uint32_t seat)
 {
     uint32_t group = flow->goal->group[seat];
@@ -189,7 +189,7 @@ static void leave_seat(struct flow *flow, uint32_t node)
     }
 }
 
-/* Who has one of the extras gives it up. */
+/* From a group the path goes on to seats that can give up an extra. */
 static void leave_group(struct flow *flow, uint32_t node)
 {
     const struct kelp__goal *goal = flow->goal;
@@ -229,7 +229,7 @@ static void spread_out(struct flow *flow, uint32_t partition)
     }
 }
 
-/* The cheapest seat with room that was reached; NOBODY: none. */
+/* The cheapest seat with room that was reached; NOBODY: there is none. */
 static uint32_t cheapest_end(const struct flow *flow)
 {
     uint32_t best = NOBODY;
@@ -248,8 +248,8 @@ static bool is_zone_node(const struct flow *flow, uint32_t node)
     return node >= flow->goal->partition_count && node < seat_node(flow, 0);
 }
 
-/* Change what the way to the node says. Two replicas of one partition may change places along it,
- * so that first all go and then all come. */
+/* Apply the path that ends at the node. Two replicas of a partition may change places along it,
+ * so all are removed before any is added. */
 static void follow(struct flow *flow, uint32_t end)
 {
     const struct kelp__goal *goal = flow->goal;
@@ -259,7 +259,7 @@ static void follow(struct flow *flow, uint32_t end)
             uint32_t zone = is_zone_node(flow, node) ? node : before;
             uint32_t seat = zone == node ? before : node;
             if (!is_zone_node(flow, zone) || seat < seat_node(flow, 0)) {
-                continue; /* partition to zone or back, or an extra */
+                continue; /* partition to zone or back, or an extra that moves */
             }
             uint32_t partition = (zone - goal->partition_count) / goal->seat_count;
             if (zone == node && !coming) {
@@ -271,7 +271,7 @@ static void follow(struct flow *flow, uint32_t end)
     }
 }
 
-/* Place one more replica of the partition. False: there is no way. */
+/* Place one more replica of the partition. False: there is no path. */
 static bool augment(struct flow *flow, uint32_t partition)
 {
     spread_out(flow, partition);
@@ -280,13 +280,13 @@ static bool augment(struct flow *flow, uint32_t partition)
         return false;
     }
     follow(flow, seat_node(flow, seat));
-    settle(flow, seat); /* loads of the others are as before, but for an extra that changed hands */
+    settle(flow, seat); /* other loads are unchanged, except for an extra that moved */
     return true;
 }
 
 /* ---- the whole flow ---- */
 
-/* Copies that are there and fit. */
+/* Place replicas on existing copies where these fit. */
 static void place_copies(struct flow *flow)
 {
     struct kelp__goal *goal = flow->goal;
@@ -312,7 +312,7 @@ static bool has_more(const struct kelp__goal *goal, uint32_t partition)
     return false;
 }
 
-/* Those that fit once others lie on another copy of theirs. */
+/* Place replicas on copies that fit once other partitions use another of their copies. */
 static void shift_copies(struct flow *flow)
 {
     flow->free_only = true;
@@ -323,8 +323,8 @@ static void shift_copies(struct flow *flow)
     flow->free_only = false;
 }
 
-/* The emptiest seat with room, from another one on for each partition: a seat's backups are to lie
- * on many others. NOBODY: none. */
+/* The emptiest seat with room. The search starts at another seat for each partition, so that the
+ * backups of one seat spread over many others. NOBODY: there is none. */
 static uint32_t free_seat(const struct flow *flow, uint32_t partition)
 {
     const struct kelp__goal *goal = flow->goal;

@@ -1,12 +1,14 @@
 /*
- * Who leads a partition with two replicas. Partitions are edges between two seats, from the one
- * that leads to the other. Turning each edge of a way from seat s to seat t takes one primary from
- * s, gives one to t and leaves everybody between as it is. As long as some way makes the sum of
- * squares smaller, one is turned; where none does, the sum is the smallest of all (it is convex).
+ * Who leads a partition with two replicas.
+ *
+ * Partitions are edges between two seats, directed from the leader. Reversing every edge of a path
+ * from seat s to seat t takes one primary from s, gives one to t and changes no seat between. While
+ * some path makes the sum of squares smaller, one is reversed; when none does, the sum is minimal
+ * (it is convex).
  *
  * Squares of primaries weigh more than those of backups. So primaries are balanced first, and
- * backups as far as the replicas of each seat allow. Where these are balanced, so are both in the
- * end: an Eulerian orientation, which halves each seat's edges, is the smallest of both sums.
+ * backups as far as the replicas of each seat allow. Where the replicas are balanced, both end up
+ * balanced: an Eulerian orientation, which halves each seat's edges, minimises both sums.
  */
 #include <assert.h>
 #include <stdlib.h>
@@ -18,9 +20,9 @@
 struct roles {
     struct kelp__goal *goal;
     uint32_t *primaries; /* of each seat */
-    /* The search, over seats. */
-    uint32_t *by;    /* the partition by which it was reached; NOBODY: not, or where it begins */
-    uint32_t *queue; /* in the order in which they are reached */
+    /* The search, over seats: */
+    uint32_t *by;    /* partition by which it was reached; NOBODY: none */
+    uint32_t *queue; /* in the order of reaching */
     uint32_t reached;
 };
 
@@ -42,7 +44,7 @@ void kelp__goal_lead(struct kelp__goal *goal)
     }
 }
 
-/* What a seat with so many primaries adds to the sum. */
+/* What a seat with this many primaries adds to the sum. */
 static uint64_t weight(const struct roles *roles, uint32_t seat, uint32_t primaries)
 {
     const struct kelp__goal *goal = roles->goal;
@@ -51,7 +53,7 @@ static uint64_t weight(const struct roles *roles, uint32_t seat, uint32_t primar
     return heavy * primaries * primaries + backups * backups;
 }
 
-/* Would the sum be smaller with a primary of `from` at `to`? */
+/* Would moving a primary from `from` to `to` make the sum smaller? */
 static bool better(const struct roles *roles, uint32_t from, uint32_t to)
 {
     uint32_t a = roles->primaries[from];
@@ -75,7 +77,7 @@ static void reach_from(struct roles *roles, uint32_t seat)
     }
 }
 
-/* The nearest seat that should have a primary of this one; NOBODY: none. */
+/* The nearest seat that should take a primary of this one; NOBODY: there is none. */
 static uint32_t find_way(struct roles *roles, uint32_t from)
 {
     for (uint32_t seat = 0; seat < roles->goal->seat_count; seat++) {
@@ -119,7 +121,7 @@ static void balance(struct roles *roles, uint32_t most)
         uint32_t to;
         while (turned < most && (to = find_way(roles, seat)) != NOBODY) {
             turned += turn(roles, seat, to);
-            seat = 0; /* what is balanced so far may be better now */
+            seat = 0; /* earlier seats may improve again */
         }
     }
 }

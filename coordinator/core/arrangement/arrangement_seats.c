@@ -1,10 +1,10 @@
 /*
  * Which shards are used, and what lies on them now.
  *
- * Used are those that live and do not drain. Where these are more than wanted, who hosts anything
- * is kept before who hosts nothing, and then names decide, so that whoever ends processes can know
- * which ones become empty. With two replicas the last one makes room for a shard of another zone
- * where all the others are in one.
+ * Shards that live and do not drain are used. If there are more than wanted, shards that host
+ * something are kept before empty ones, and then names decide, so that an operator who ends
+ * processes can know which ones become empty. With two replicas, if all chosen shards are in one
+ * zone, the last one is exchanged for a shard of another zone.
  */
 #include <assert.h>
 #include <stdlib.h>
@@ -69,7 +69,7 @@ static bool same_zone(const struct kelp_arrangement_input *input, uint32_t a, ui
     return strcmp(input->shards[a].at->zone, input->shards[b].at->zone) == 0;
 }
 
-/* All chosen ones are in one zone: the last one goes for the first of another zone, if any. */
+/* If all chosen shards are in one zone, exchange the last for the first of another zone, if any. */
 static void choose_zone(const struct kelp_arrangement_input *input, bool *used)
 {
     uint32_t first = NOBODY;
@@ -111,8 +111,8 @@ static void choose(const struct kelp__goal *goal, const struct kelp_arrangement_
     }
 }
 
-/* Zones as numbers: each seat has that of the first seat of its zone, or its own where zones do
- * not matter. */
+/* Number the zones: a seat's zone is the first seat of the same zone, or itself if zones do not
+ * matter. */
 static void number_zones(struct kelp__goal *goal, const struct kelp_arrangement_input *input)
 {
     bool several = false;

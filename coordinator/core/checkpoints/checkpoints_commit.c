@@ -1,5 +1,5 @@
 /*
- * From the shards' reports to a committed checkpoint, and the list of those.
+ * From the shards' reports to a committed checkpoint, and the list of committed ones.
  */
 #include "coordinator/core/checkpoints/checkpoints_internal.h"
 
@@ -15,7 +15,7 @@ static bool is_digest(const char *text)
            strspn(text, "0123456789abcdef") == KELP_DIGEST_HEX_BYTES - 1;
 }
 
-/* Everything that this shard hosts, each part once? */
+/* Add the shard's parts. Returns what is wrong unless each partition it hosts is reported once. */
 static const char *add_parts(struct kelp_checkpointer *checkpoints, uint32_t shard,
                              const struct kelp_checkpointer_report *report)
 {
@@ -53,7 +53,7 @@ static void on_durable(struct kelp_checkpointer *checkpoints, uint32_t index,
 {
     struct kelp_checkpointer_shard *shard = &checkpoints->shards[index];
     if (shard->durable) {
-        return; /* each report repeats it */
+        return; /* every report repeats the answer */
     }
     const char *wrong = add_parts(checkpoints, index, report);
     if (wrong) {
@@ -81,9 +81,9 @@ static void on_past(struct kelp_checkpointer *checkpoints,
     kelp__checkpointer_abandon(checkpoints, KELP__LATE, now_ms, actions);
 }
 
-/* Another leader ordered one since, while we were away: ours will not be answered any more. Serials
- * above our own range are that leader's: the next order waits for the range of our next election.
- */
+/* Another leader has ordered a checkpoint meanwhile, so ours will not be answered any more.
+ * Serials above our own range are that leader's: the next order waits for the range of our next
+ * election. */
 static void on_overtaken(struct kelp_checkpointer *checkpoints,
                          const struct kelp_checkpointer_report *report, uint64_t now_ms,
                          struct kelp_checkpointer_actions *actions)
@@ -160,7 +160,7 @@ const double *kelp_checkpointer_metric(const struct kelp_checkpointer *checkpoin
     return NULL;
 }
 
-/* Is it the turn of an evaluation at the state's step? */
+/* Is an evaluation scheduled at the state's step? */
 static bool is_evaluated(const struct kelp_checkpointer *checkpoints)
 {
     for (size_t i = 0; i < KELP_ARRAY_COUNT(checkpoints->schedule.evaluate_steps); i++) {
@@ -172,7 +172,7 @@ static bool is_evaluated(const struct kelp_checkpointer *checkpoints)
     return false;
 }
 
-/* Is the state's evaluation still to come, and nobody in a hurry? */
+/* Should the commit wait for the state's evaluation? Not if it is urgent. */
 static bool wait_for_metric(struct kelp_checkpointer *checkpoints, uint64_t now_ms)
 {
     if (checkpoints->for_end || checkpoints->for_request || !is_evaluated(checkpoints) ||
@@ -185,7 +185,7 @@ static bool wait_for_metric(struct kelp_checkpointer *checkpoints, uint64_t now_
     return now_ms < checkpoints->evaluation_ms;
 }
 
-/* Everything is durable: make it count. */
+/* All parts are durable: commit the checkpoint. */
 void kelp__checkpointer_conclude(struct kelp_checkpointer *checkpoints, uint64_t now_ms,
                                  struct kelp_checkpointer_actions *actions)
 {
@@ -204,14 +204,14 @@ void kelp__checkpointer_conclude(struct kelp_checkpointer *checkpoints, uint64_t
             "checkpoint of step %" PRIu64 ": its version, %" PRIu64
             ", is that of the final checkpoint of fewer epochs; a later step's is made",
             checkpoints->saved.step, found->version);
-        /* One step more and it has passed; at a standstill there is nothing to wait for. */
+        /* LATE tries again at a later step; at a standstill there is no later step to wait for. */
         kelp__checkpointer_abandon(
             checkpoints,
             kelp__checkpointer_stands_still(checkpoints, now_ms) ? KELP__FAILED : KELP__LATE,
             now_ms, actions);
         return;
     }
-    /* Nothing was completed since that one: it is this one. */
+    /* Nothing was completed since that checkpoint, so it answers this order. */
     uint64_t step = checkpoints->order.step;
     kelp__checkpointer_close_order(checkpoints, actions);
     checkpoints->last_ms = now_ms;
@@ -223,7 +223,7 @@ void kelp__checkpointer_conclude(struct kelp_checkpointer *checkpoints, uint64_t
     }
 }
 
-/* What the shell does not know of the checkpoint that was committed. */
+/* Fill in what the shell does not know of the committed checkpoint. */
 static void fill(const struct kelp_checkpointer *checkpoints, struct kelp_committed *checkpoint)
 {
     checkpoint->version = checkpoints->saved.version;
@@ -240,7 +240,7 @@ static void fill(const struct kelp_checkpointer *checkpoints, struct kelp_commit
     checkpoint->restored = false;
 }
 
-/* Take it into the list, and compare it with one of the same version from before. */
+/* Add it to the list, and compare its digest with an earlier one of the same version. */
 static kelp_status add(struct kelp_checkpointer *checkpoints, struct kelp_committed *checkpoint,
                        struct kelp_checkpointer_actions *actions, struct kelp_error *reterr)
 {
@@ -286,7 +286,7 @@ static kelp_status on_taken(struct kelp_checkpointer *checkpoints,
     if (checkpoints->for_request) {
         kelp__checkpointer_answer(checkpoints, checkpoints->for_serial, checkpoint->step, actions);
     }
-    return KELP_OK; /* the end is noticed by its version */
+    return KELP_OK; /* its version shows whether it is the final one */
 }
 
 bool kelp_checkpointer_awaits(const struct kelp_checkpointer *checkpoints, uint64_t serial)
@@ -301,7 +301,7 @@ kelp_status kelp__checkpointer_on_committed(struct kelp_checkpointer *checkpoint
                                             struct kelp_error *reterr)
 {
     if (!kelp_checkpointer_awaits(checkpoints, event->committed.serial)) {
-        return KELP_OK; /* of a generation before: decided by the new one */
+        return KELP_OK; /* of an earlier generation: opening the new one settled it */
     }
     checkpoints->committing = false;
     switch (event->committed.result) {

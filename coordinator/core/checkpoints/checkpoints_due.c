@@ -1,11 +1,11 @@
 /*
  * When a checkpoint is due, and at which step.
  *
- * An order must reach every shard before its partitions are past the step, so it names one that is
- * a margin ahead: what the measured rate covers in KELP_COORDINATOR_LEAD_MS, times a factor that
- * grows when that was too little. A scheduled step is ordered while it is between one and
- * KELP_COORDINATOR_WINDOW margins away: not earlier, so that a request does not find a distant
- * order in its way; with enough room that no report of progress jumps over it.
+ * An order must reach every shard before its partitions pass the step, so it names a step that lies
+ * a margin ahead: as many steps as the measured rate covers in KELP_COORDINATOR_LEAD_MS, times a
+ * factor that grows when that was too few. A scheduled step is ordered while it is between one and
+ * KELP_COORDINATOR_WINDOW margins away: not earlier, so that a distant order does not stand in the
+ * way of a request; the window is wide enough that no progress report jumps over it.
  */
 #include "coordinator/core/checkpoints/checkpoints_internal.h"
 
@@ -55,7 +55,7 @@ uint64_t kelp__checkpointer_last_step(const struct kelp_checkpointer *checkpoint
     return over ? checkpoints->word.step : checkpoints->schedule.total_steps;
 }
 
-/* Where the furthest partition is known to stand. */
+/* The step of the furthest partition, as far as is known. */
 static uint64_t here(const struct kelp_checkpointer *checkpoints)
 {
     uint64_t step = checkpoints->word.step;
@@ -69,7 +69,7 @@ static uint64_t margin(const struct kelp_checkpointer *checkpoints)
     return (whole + 1) * checkpoints->margin;
 }
 
-/* The next step that a margin leaves time for; the current one when nothing moves. */
+/* The first step that is a margin away; the current step at a standstill. */
 static uint64_t soonest(const struct kelp_checkpointer *checkpoints, uint64_t now_ms)
 {
     uint64_t step = here(checkpoints);
@@ -83,8 +83,8 @@ static uint64_t soonest(const struct kelp_checkpointer *checkpoints, uint64_t no
     return step < last ? step : last;
 }
 
-/* The first multiple that is later than anything ordered and can still be reached; UINT64_MAX:
- * none. */
+/* The first multiple of `every` that is later than anything ordered and still a margin away;
+ * UINT64_MAX: none. */
 static uint64_t multiple(const struct kelp_checkpointer *checkpoints, uint64_t every)
 {
     uint64_t least = here(checkpoints) + margin(checkpoints);
@@ -96,7 +96,7 @@ static uint64_t multiple(const struct kelp_checkpointer *checkpoints, uint64_t e
         least = checkpoints->last_step + 1;
     }
     uint64_t step = (least + every - 1) / every * every;
-    /* The last step's checkpoint is the one at the end. */
+    /* With at_end, the checkpoint of the last step is the final one. */
     bool there = step < total || (step == total && !checkpoints->options.at_end);
     return there ? step : UINT64_MAX;
 }
@@ -115,8 +115,8 @@ static bool near(const struct kelp_checkpointer *checkpoints, uint64_t step)
            step - here(checkpoints) <= KELP_COORDINATOR_WINDOW * margin(checkpoints);
 }
 
-/* Is a checkpoint due by time? The first one of a job comes early: without it, the loss of a shard
- * costs everything. */
+/* Is a checkpoint due by time? The first one comes early: without it, the loss of a shard costs
+ * all progress. */
 static bool timed_now(const struct kelp_checkpointer *checkpoints, uint64_t now_ms)
 {
     uint32_t interval_ms = checkpoints->options.interval_ms;
@@ -137,7 +137,7 @@ bool kelp__checkpointer_due_now(const struct kelp_checkpointer *checkpoints, uin
                  checkpoints->requested > checkpoints->refused;
     bool timed = !done && (checkpoints->again || timed_now(checkpoints, now_ms));
     if (done && !checkpoints->finished) {
-        return false; /* the end is not on record yet; then its checkpoint answers everybody */
+        return false; /* not on record yet; the final one answers all */
     }
     if (done && options->at_end && !checkpoints->ended) {
         *ret_due = (struct kelp__checkpointer_due){
@@ -151,7 +151,7 @@ bool kelp__checkpointer_due_now(const struct kelp_checkpointer *checkpoints, uin
     }
     *ret_due = (struct kelp__checkpointer_due){.step = step, .for_request = asked};
     if (step == 0 && checkpoints->word.version == 0) {
-        return false; /* a job without training steps: version 0 means that nothing is restored */
+        return false; /* no training steps, and version 0 would mean that nothing is restored */
     }
     return asked || timed || planned;
 }

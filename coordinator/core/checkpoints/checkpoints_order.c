@@ -1,5 +1,5 @@
 /*
- * The order under way: placed, answered, given up; and what an event asks to be done.
+ * The order under way: how it is placed, answered and given up; and the actions of an event.
  */
 #include <assert.h>
 #include <inttypes.h>
@@ -111,7 +111,7 @@ void kelp__checkpointer_abandon(struct kelp_checkpointer *checkpoints,
 static void name_folder(struct kelp_checkpointer *checkpoints)
 {
     struct kelp_checkpointer_order *order = &checkpoints->order;
-    /* Another attempt at a step gets another folder: the one before may be on its way out. */
+    /* A new attempt at a step gets another folder, because the earlier one may be in removal. */
     bool first = checkpoints->names_free && order->step > checkpoints->last_step;
     int length = snprintf(order->folder, sizeof(order->folder), "step-%" PRIu64 ".g%" PRIu64,
                           order->step, order->generation);

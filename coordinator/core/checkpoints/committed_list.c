@@ -54,12 +54,12 @@ struct kelp_committed *kelp_committed_list_newest(const struct kelp_committed_li
 
 /* ---- adding ---- */
 
-/* Note a digest; gives an earlier, different one of the same version, or NULL. */
+/* Note a digest. Returns an earlier, different digest of the same version, or NULL. */
 static const struct kelp_committed_digest *agree(struct kelp_committed_list *list,
                                                  const struct kelp_committed *checkpoint)
 {
     if (checkpoint->state_digest[0] == '\0') {
-        return NULL; /* a manifest that cannot be read */
+        return NULL; /* its manifest cannot be read */
     }
     for (uint32_t i = 0; i < list->digest_count; i++) {
         if (list->digests[i].version == checkpoint->version &&
@@ -99,7 +99,7 @@ static kelp_status make_room(struct kelp_committed_list *list, struct kelp_error
     return KELP_OK;
 }
 
-/* The same checkpoint was listed again: what we learnt of it stays. */
+/* The same checkpoint was listed again: keep what is known of it. */
 static void replace(struct kelp_committed *entry, const struct kelp_committed *by)
 {
     struct kelp_committed old = *entry;
@@ -177,7 +177,7 @@ void kelp_committed_list_evaluated(struct kelp_committed_list *list, uint64_t st
 
 /* ---- retention ---- */
 
-/* Good entries that are newer. */
+/* How many good entries are newer. */
 static uint32_t newer_count(const struct kelp_committed_list *list, uint32_t index)
 {
     uint32_t count = 0;
@@ -191,10 +191,10 @@ static bool comparable(const struct kelp_committed_list *list, uint32_t index)
 {
     const struct kelp_committed *entry = &list->entries[index];
     double value = entry->metric[list->policy.metric];
-    return !entry->damaged && entry->has_metric && value == value; /* no NaN: nothing is best */
+    return !entry->damaged && entry->has_metric && value == value; /* not NaN */
 }
 
-/* Is entry a better than entry b? Total, so that retention is determined. */
+/* Is entry a better than entry b? A total order, so that retention is deterministic. */
 static bool better(const struct kelp_committed_list *list, uint32_t a, uint32_t b)
 {
     double left = list->entries[a].metric[list->policy.metric];

@@ -21,8 +21,9 @@ kelp_status kelp_assignment_init(struct kelp_assignment *assignment, uint32_t la
         return kelp_fail(reterr, KELP_ERR_INVALID, "lanes=%u is not a power of two up to %d", lanes,
                          KELP_JOB_LANES_MAX);
     }
-    /* seats * (larger shares + 1): with seats <= L/2 there are fewer than L/2 larger shares, with
-     * more seats there are L - seats of them; both stay below this square. */
+    /* Entries are seats * (larger shares + 1). With seats <= L/2 there are fewer larger shares
+     * than seats, with more seats there are L - seats larger shares; both products are below
+     * this square. */
     size_t side = (size_t)lanes / 2 + 2;
     assignment->members = calloc(capacity, sizeof(*assignment->members));
     assignment->ranges = calloc(capacity, sizeof(*assignment->ranges));
@@ -69,12 +70,12 @@ static void split_plan(struct kelp_assignment *assignment, uint32_t seats)
     uint32_t small = assignment->lanes / seats;
     uint32_t larger = assignment->lanes % seats;
     size_t width = (size_t)larger + 1;
-    uint32_t *after = assignment->costs; /* cost of the seats behind, by larger shares given */
+    uint32_t *after = assignment->costs; /* cost of later seats, by larger shares given */
     uint32_t *here = assignment->costs + width;
     assert((size_t)seats * width <=
            ((size_t)assignment->lanes / 2 + 2) * ((size_t)assignment->lanes / 2 + 2));
     for (uint32_t given = 0; given <= larger; given++) {
-        after[given] = given == larger ? 0 : UINT32_MAX / 2; /* all must be given in the end */
+        after[given] = given == larger ? 0 : UINT32_MAX / 2; /* at the end all must be given */
     }
     for (uint32_t seat = seats; seat-- > 0;) {
         for (uint32_t given = 0; given <= larger; given++) {
@@ -117,10 +118,11 @@ static void split_evenly(struct kelp_assignment *assignment, uint32_t seats)
     assert(given == larger);
 }
 
-/* ---- by what a lane takes ---- */
+/* ---- shares by time per lane ---- */
 
-/* Each lane to the seat that would be done first with it, ties to the first: so the last one is
- * done as early as can be. counts has room for each seat; returns when that is. */
+/* Give each lane to the seat that would finish it first, ties to the first seat, so that the
+ * last seat finishes as early as possible. counts has room for each seat. Returns when the last
+ * one finishes. */
 static uint64_t share_by_time(uint32_t lanes, uint32_t seats, const uint32_t *lane_us,
                               uint32_t *counts)
 {
@@ -144,7 +146,8 @@ static uint64_t share_by_time(uint32_t lanes, uint32_t seats, const uint32_t *la
     return last;
 }
 
-/* When the last one is done if shares differ by one at most, whoever has the larger ones. */
+/* When the last seat finishes if shares differ by at most one, whichever seats have the larger
+ * shares. */
 static uint64_t even_time(uint32_t lanes, uint32_t seats, const uint32_t *lane_us)
 {
     uint64_t last = 0;
@@ -155,7 +158,7 @@ static uint64_t even_time(uint32_t lanes, uint32_t seats, const uint32_t *lane_u
     return last;
 }
 
-/* Those that are not known are taken for the average of the others. */
+/* Unknown times become the average of the known ones. */
 static void fill_times(struct kelp_assignment *assignment, uint32_t seats)
 {
     uint64_t sum = 0;
@@ -171,7 +174,7 @@ static void fill_times(struct kelp_assignment *assignment, uint32_t seats)
     }
 }
 
-/* Not by a hair: even shares make the fewest nodes. */
+/* Unequal shares must gain a tenth, because even shares make the fewest nodes. */
 static bool pays(struct kelp_assignment *assignment, uint32_t seats)
 {
     fill_times(assignment, seats);

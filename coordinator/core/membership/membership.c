@@ -41,7 +41,7 @@ void kelp_membership_fini(struct kelp_membership *membership)
     *membership = (struct kelp_membership){0};
 }
 
-/* Keys ascend in the table: who joins gets a larger one and the last place. */
+/* Keys ascend in the table: a member that joins gets a larger key and goes to the end. */
 static struct kelp_member *find(const struct kelp_membership *membership, uint64_t key)
 {
     uint32_t first = 0;
@@ -65,7 +65,7 @@ const struct kelp_member *kelp_membership_find(const struct kelp_membership *mem
     return find(membership, key);
 }
 
-/* NULL: nobody. */
+/* NULL: there is no member of this id. */
 static const struct kelp_member *find_id(const struct kelp_membership *membership,
                                          enum kelp_member_kind kind, const char *id)
 {
@@ -84,7 +84,7 @@ struct kelp_member *kelp__membership_worker(struct kelp_membership *membership, 
     return member ? find(membership, member->key) : NULL;
 }
 
-/* Shards are told apart by their registration in etcd. */
+/* Shards are told apart by their registrations in etcd. */
 static bool gives_way(const struct kelp_membership *membership, const struct kelp_member *older,
                       const struct kelp_member_joined *joined)
 {

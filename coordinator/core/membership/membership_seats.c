@@ -56,7 +56,7 @@ static void mark(const struct kelp_membership *membership, struct kelp_member *m
     member->since_version = membership->version;
 }
 
-/* Nobody could show work while all rested. */
+/* Training rested, so no member could show work: start all their times anew. */
 void kelp__membership_wake(struct kelp_membership *membership, uint64_t now_ms)
 {
     for (uint32_t i = 0; i < membership->count; i++) {
@@ -76,12 +76,12 @@ void kelp_membership_rest_below(struct kelp_membership *membership, uint32_t lea
 static void seat(struct kelp_membership *membership, struct kelp_member *member, uint64_t now_ms)
 {
     kelp_status status = kelp_assignment_add(&membership->assignment, member->key);
-    assert(status == KELP_OK); /* it is not there, and the limit was checked */
+    assert(status == KELP_OK); /* the key is new, and the limit was checked */
     member->tried = false;
     mark(membership, member, now_ms);
 }
 
-/* Does a newcomer hold a seat that has shown no work yet, though others have? */
+/* Does a newcomer hold a seat without having shown work, although others have? */
 static bool is_probing(const struct kelp_membership *membership)
 {
     for (uint32_t i = 0; i < membership->count; i++) {
@@ -125,7 +125,7 @@ void kelp__membership_fill(struct kelp_membership *membership, uint64_t now_ms)
     }
 }
 
-/* Is there a seat of somebody who can work? */
+/* Does any member with a seat report no trouble? */
 static bool any_relief(const struct kelp_membership *membership)
 {
     for (uint32_t i = 0; i < membership->count; i++) {
@@ -176,7 +176,7 @@ bool kelp_membership_worked(struct kelp_membership *membership, const char *id, 
     return true;
 }
 
-/* A newcomer has shown no work: the next one waits, twice as long each time. */
+/* A newcomer has shown no work: the next one waits, each time twice as long. */
 static void postpone(struct kelp_membership *membership, uint64_t now_ms)
 {
     uint32_t wait_ms =
@@ -208,7 +208,7 @@ static void withdraw(struct kelp_membership *membership, struct kelp_member *mem
         2 * member->proofs_needed < PROOFS_MAX ? 2 * member->proofs_needed : PROOFS_MAX;
 }
 
-/* Has another seat worked since? Else nobody gains by the withdrawal. */
+/* Has another seat worked since then? If not, taking the seat away helps nobody. */
 static bool others_work(const struct kelp_membership *membership, const struct kelp_member *idle)
 {
     for (uint32_t i = 0; i < membership->count; i++) {
@@ -221,7 +221,7 @@ static bool others_work(const struct kelp_membership *membership, const struct k
     return false;
 }
 
-/* The time of a spare begins when it gets lanes. */
+/* The time of a spare starts when it gets lanes. */
 static void look_at_lanes(struct kelp_membership *membership, uint64_t now_ms)
 {
     if (membership->judged_epoch == membership->assignment.epoch) {
@@ -238,7 +238,7 @@ static void look_at_lanes(struct kelp_membership *membership, uint64_t now_ms)
     }
 }
 
-/* With nothing to show for. */
+/* Is this long without any work? */
 static bool is_long(uint64_t entries, uint64_t time_ms)
 {
     return (entries >= KELP_COORDINATOR_IDLE_ENTRIES && time_ms > KELP_COORDINATOR_IDLE_MS) ||
@@ -249,7 +249,7 @@ static bool is_long(uint64_t entries, uint64_t time_ms)
 static bool is_idle(const struct kelp_membership *membership, struct kelp_member *member,
                     uint64_t now_ms)
 {
-    if (membership->version < member->since_version) { /* training went back */
+    if (membership->version < member->since_version) { /* training was set back */
         member->since_version = membership->version;
     }
     return member->has_lanes && now_ms > member->since_ms &&
@@ -265,7 +265,7 @@ bool kelp__membership_is_idler(const struct kelp_membership *membership,
     return !member->worked && (lost_seat || (waited_long && !any_works(membership)));
 }
 
-/* The newcomer that has waited longest. NULL: none, or it is not time. */
+/* The newcomer that has waited longest. NULL: there is none, or it is too early. */
 static struct kelp_member *next_newcomer(const struct kelp_membership *membership, uint64_t now_ms)
 {
     if (now_ms < membership->probe_ms || is_probing(membership)) {

@@ -1,4 +1,4 @@
-/* Who is slow, of those that are there: windows come in, and are compared (slowness.h). */
+/* Which processes are slow: windows of times come in and are compared (slowness.h). */
 #include <assert.h>
 #include <string.h>
 
@@ -9,7 +9,7 @@ void kelp__membership_time(struct kelp_member *member, const struct kelp_worker_
 {
     assert(kelp_worker_times_valid(times));
     if (times->serial == member->times.serial) {
-        return; /* the same one is told until the next is complete */
+        return; /* a worker repeats a window until the next one is complete */
     }
     member->times = *times;
     member->times.pushed_steps = member->pushed_steps;
@@ -43,7 +43,8 @@ static bool is_fresh(uint64_t then_ms, uint64_t length_us, uint64_t now_ms)
                                     : KELP_COORDINATOR_SLOW_FRESH_MS);
 }
 
-/* Does it compute its share? Others are late, or idle, for another reason. */
+/* Only workers that compute their share are compared; others are late or idle for another
+ * reason. */
 static bool is_compared(const struct kelp_member *member, uint64_t now_ms)
 {
     return member->kind == KELP_MEMBER_WORKER && member->has_lanes && !member->tried &&
@@ -51,7 +52,7 @@ static bool is_compared(const struct kelp_member *member, uint64_t now_ms)
            is_fresh(member->times_ms, member->times.length_us, now_ms);
 }
 
-/* One look takes a window only once. */
+/* Count each window once. */
 static void keep(struct kelp_member *member, const struct kelp_slow *slow)
 {
     const bool again = slow->part != KELP_SLOW_NOT && slow->part == member->slow.part;
@@ -65,7 +66,7 @@ static void keep(struct kelp_member *member, const struct kelp_slow *slow)
     }
 }
 
-/* fresh: most workers have another window than at the look before. */
+/* fresh: most workers have a new window since the last comparison. */
 static void keep_shard(struct kelp_membership *membership, const char *id,
                        const struct kelp_slow *slow, bool fresh, uint64_t now_ms)
 {

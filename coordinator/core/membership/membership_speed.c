@@ -1,19 +1,22 @@
 /*
  * How many lanes each worker has: in proportion to its speed (membership.h, "seats").
  *
- * A worker reports how many lanes it has computed and how long it was busy with them. The time for
- * a lane is smoothed; one lane that took very long, as while the process was stopped, moves it
- * little. Lanes are split anew when the last worker would be done a fifth earlier, and that has
- * held for a while, over some of its times. Then it takes a fifth in the other
- * direction to change anything again. So times that vary change nothing, and a worker that becomes
- * slow or fast for good does.
+ * A worker reports how many lanes it has computed and how long that took. The time for a lane is
+ * smoothed; one very slow lane, as after the process was stopped, changes it little.
+ *
+ * Lanes are split anew when the last worker would finish a fifth earlier, and this has held for
+ * some time, over several reports. After that, it takes a fifth in the other direction to change
+ * anything again. So times that vary change nothing, while a worker that becomes slow or fast for
+ * good does.
  */
 #include "common/job/job.h"
 #include "coordinator/core/membership/membership.h"
 
-#define SMOOTHING   2u   /* a new time counts a half */
-#define JUMP_MAX    2u   /* one time counts as so many times the usual one at most */
-#define SAMPLE_MS   500u /* a time is the mean over so long: a process may be slow in bursts */
+#define SMOOTHING 2u /* a new time has weight 1/2 */
+#define JUMP_MAX  2u /* a new time counts at most as so many times the smoothed one */
+#define SAMPLE_MS                                                                                  \
+    500u /* a time is the mean over this long, because a process may be slow in                    \
+          * bursts */
 #define LANE_US_MAX 3600000000u
 
 void kelp__membership_measure(struct kelp_member *member, const struct kelp_member_heard *heard,
@@ -38,7 +41,8 @@ void kelp__membership_measure(struct kelp_member *member, const struct kelp_memb
     member->samples++;
 }
 
-/* Times of the seats with lanes; false: not all are known. The last one to be done is *ret_last. */
+/* Times of the seats with lanes; *ret_last: when the last one finishes. False: not all are
+ * known. */
 static bool seat_times(const struct kelp_membership *membership,
                        uint32_t lane_us[KELP_JOB_LANES_MAX], const struct kelp_member **ret_last)
 {

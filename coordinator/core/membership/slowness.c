@@ -6,7 +6,8 @@
 
 #include "common/base/process_name.h"
 
-/* What is less is noise: of a step, and absolutely. Processes on one host differ that much. */
+/* Smaller differences are noise, as a part of a step and in microseconds: processes on one host
+ * differ that much. */
 #define LANE_RATIO_NUMERATOR   3u /* 1.5 times the median */
 #define LANE_RATIO_DENOMINATOR 2u
 #define LANE_STEP_PART         10u
@@ -101,13 +102,13 @@ static void sort(const struct kelp_slow_row *rows, size_t count, enum measure me
     qsort(values, count, sizeof(*values), compare);
 }
 
-/* The lower median of all but one value of a sorted array; it has another. */
+/* The lower median of a sorted array without one occurrence of value. */
 static uint64_t median_without(const uint64_t *sorted, size_t count, uint64_t value)
 {
     const size_t middle = (count - 2) / 2;
 
     assert(count >= 2);
-    /* Without the value those behind its place move up by one. */
+    /* without it, later values move up by one */
     return sorted[middle] < value ? sorted[middle] : sorted[middle + 1];
 }
 
@@ -168,8 +169,8 @@ static void judge_push(struct kelp_slow_row *row)
     }
 }
 
-/* Later than its own work and its wait for one shard explain. least_us: the shortest work of all.
- */
+/* Is the worker later than its own work and its wait for one shard explain? least_us: the
+ * shortest work of all workers. */
 static void judge_late(struct kelp_slow_row *row, uint64_t least_us)
 {
     const struct kelp_worker_times *times = row->times;
@@ -209,7 +210,7 @@ static void judge_shard(struct kelp_slow_row *row)
     }
 }
 
-/* ---- all ---- */
+/* ---- all workers ---- */
 
 static size_t count_votes(const struct kelp_slow_row *rows, size_t count, const char *shard)
 {
@@ -221,8 +222,8 @@ static size_t count_votes(const struct kelp_slow_row *rows, size_t count, const 
     return votes;
 }
 
-/* The row that names the shard for which more than half of them wait. Whoever has a majority is
- * left when pairs that differ are struck out (Boyer and Moore). */
+/* The row that names the shard for which more than half of the workers wait. A majority remains
+ * when pairs that differ are struck out (Boyer and Moore). */
 static size_t find_shard(const struct kelp_slow_row *rows, size_t count)
 {
     size_t candidate = count;
@@ -269,7 +270,7 @@ static void judge_workers(struct kelp_slow_row *rows, size_t count, const char *
         judge_lanes(row);
         judge_push(row);
         if (!slow_shard) {
-            judge_late(row, least_us); /* else that may be what makes them late */
+            judge_late(row, least_us); /* otherwise the shard may make them late */
         }
         if (!slow_shard || strcmp(row->times->shard, slow_shard) != 0) {
             judge_shard(row);

@@ -1,6 +1,6 @@
 #include "coordinator/core/placement/apart.h"
 
-/* The weights of the step before are readable too. */
+/* The weights of the step before can be read, too. */
 #define READABLE_STEPS 2
 
 bool kelp_apart_hear(struct kelp_apart *apart, struct kelp_apart_behind *behind,

@@ -19,7 +19,7 @@ static const struct kelp_doubt *find(const struct kelp_doubts *doubts, uint64_t 
     return at < doubts->count ? &doubts->items[at] : NULL;
 }
 
-/* A place for another pair: the one that was named longest ago makes room. */
+/* Make room for another pair: drop the one named longest ago. */
 static uint32_t make_room(struct kelp_doubts *doubts)
 {
     uint32_t oldest = 0;
@@ -60,7 +60,7 @@ bool kelp_doubts_last(const struct kelp_doubts *doubts, uint64_t primary, uint64
     return doubt && is_fresh(doubt, now_ms) && now_ms >= doubt->since_ms + for_ms;
 }
 
-/* A pair that went well for long is as good as any. */
+/* A pair that had no trouble for long starts anew with the shortest pause. */
 void kelp_doubts_drop(struct kelp_doubts *doubts, uint64_t primary, uint64_t follower,
                       uint64_t now_ms)
 {

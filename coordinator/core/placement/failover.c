@@ -10,7 +10,7 @@ static bool leads(const struct kelp_failover_shard *shards, uint32_t shard)
     return shard != KELP_MAP_NOBODY && !shards[shard].lost && shards[shard].ready;
 }
 
-/* The entry without those that are lost; its primary is KELP_MAP_NOBODY where nobody may lead. */
+/* The entry without the lost shards; its primary is KELP_MAP_NOBODY if no shard may lead. */
 static struct kelp_map_partition without_lost(const struct kelp_map_partition *before,
                                               const struct kelp_failover_shard *shards,
                                               const struct kelp_failover_silent *silent,

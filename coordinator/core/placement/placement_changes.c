@@ -1,6 +1,6 @@
 /*
- * The map within its generation: what a failover changes, on its way to etcd, to shards and then to
- * workers. The states are drawn in placement.h.
+ * Changes of the map within its generation, as by a failover: first they go to etcd, then to
+ * shards, then to workers. The states are drawn in placement.h.
  */
 #include <assert.h>
 #include <stdio.h>
@@ -18,7 +18,7 @@ void kelp__placement_name_write(struct kelp_placement *placement, struct kelp_ma
                    (unsigned long long)++placement->writes);
 }
 
-/* Each shard of the map gets an entry, so that one that never shows up is noticed too. */
+/* Each shard of the map gets an entry, so that a shard that never appears is noticed, too. */
 kelp_status kelp__placement_adopt(struct kelp_placement *placement, struct kelp_map *map,
                                   uint64_t now_ms, struct kelp_error *reterr)
 {
@@ -55,7 +55,7 @@ static uint64_t incarnation_of(const struct kelp_map *map, uint32_t shard)
     return map->shards[shard].incarnation;
 }
 
-/* Does the primary of the entry not hear that follower, for so long? */
+/* Has the primary of the entry not heard the follower for this long? */
 static bool is_silent(const struct kelp_placement *placement,
                       const struct kelp_map_partition *entry, uint32_t follower, uint64_t for_ms,
                       uint64_t now_ms)
@@ -69,7 +69,7 @@ static bool is_silent(const struct kelp_placement *placement,
 static void find_silent(const struct kelp_placement *placement, uint64_t now_ms,
                         struct kelp_failover_silent *ret_silent)
 {
-    /* What is doubted was silent for half of this time before. */
+    /* A follower is doubted after half of detect_ms. */
     uint64_t backup_ms = placement->options.detect_ms / 2 + KELP_COORDINATOR_DROP_MS;
     for (uint32_t i = 0; i < placement->map.partition_count; i++) {
         const struct kelp_map_partition *entry = &placement->map.partitions[i];
@@ -79,7 +79,7 @@ static void find_silent(const struct kelp_placement *placement, uint64_t now_ms,
     }
 }
 
-/* What is to become of the entries when those shards are lost. */
+/* What becomes of the entries when those shards are lost. */
 static enum kelp_failover_verdict judge(const struct kelp_placement *placement, lost_by *is_lost,
                                         uint64_t now_ms, struct kelp_map_partition *ret_entries)
 {
@@ -111,7 +111,7 @@ void kelp__placement_begin_change(struct kelp_placement *placement, struct kelp_
     kelp__placement_want(actions, KELP_PLACEMENT_DO_WRITE_CHANGE);
 }
 
-/* Which shard is lost, and with it whose place? Of several, the first. */
+/* Say which shard is lost, the first of several, and what it was. */
 static void say_why(struct kelp_placement *placement, const struct kelp_map *next, lost_by *is_lost,
                     uint64_t now_ms)
 {
@@ -132,14 +132,14 @@ static void say_why(struct kelp_placement *placement, const struct kelp_map *nex
     }
 }
 
-/* A follower that is as it was for the leader, and not for its primary, leaves the entry. */
+/* Drop a follower that its primary does not hear, although the leader does. */
 static void drop_one(struct kelp_placement *placement, uint32_t primary, uint32_t follower,
                      uint64_t now_ms)
 {
     const struct kelp_map *map = &placement->map;
     if (kelp_doubts_avoid(&placement->doubts, incarnation_of(map, primary),
                           incarnation_of(map, follower), now_ms)) {
-        return; /* another partition of the pair */
+        return; /* noted already, for another partition */
     }
     kelp_doubts_drop(&placement->doubts, incarnation_of(map, primary),
                      incarnation_of(map, follower), now_ms);
@@ -168,7 +168,7 @@ static void drop_silent(struct kelp_placement *placement, const struct kelp_map 
     }
 }
 
-/* Write the map with the entries that failover wants. */
+/* Write a map with the entries that the failover gives. */
 static kelp_status change(struct kelp_placement *placement, lost_by *is_lost, uint64_t now_ms,
                           struct kelp_placement_actions *actions, struct kelp_error *reterr)
 {
@@ -206,7 +206,7 @@ kelp_status kelp__placement_fail_over(struct kelp_placement *placement, uint64_t
     return KELP_OK;
 }
 
-/* ---- what etcd says ---- */
+/* ---- answers of etcd ---- */
 
 static kelp_status take_change(struct kelp_placement *placement, struct kelp_map *map,
                                uint64_t now_ms, struct kelp_placement_actions *actions,
@@ -233,7 +233,7 @@ static kelp_status take_change(struct kelp_placement *placement, struct kelp_map
     return KELP_OK;
 }
 
-/* What was wanted is not written: it may still be, or something else by then. */
+/* The change was not written: arrange again later, when another change may be needed. */
 static void try_again(struct kelp_placement *placement, uint64_t now_ms)
 {
     placement->unarranged = true;
@@ -276,7 +276,7 @@ kelp_status kelp__placement_change_read(struct kelp_placement *placement, struct
 
 /* ---- telling workers ---- */
 
-/* Has every primary that we hear taken the map as it is? */
+/* Has every primary that we hear taken the current map? */
 static bool primaries_took(const struct kelp_placement *placement)
 {
     const struct kelp_map *map = &placement->map;

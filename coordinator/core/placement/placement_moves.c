@@ -1,5 +1,5 @@
 /*
- * Moves of partitions: what the arrangement wants next, as changes of the map.
+ * Moves of partitions: the next moves of the arrangement become changes of the map.
  */
 #include <assert.h>
 #include <stdio.h>
@@ -9,7 +9,7 @@
 #include "coordinator/core/arrangement/arrangement.h"
 #include "coordinator/core/placement/placement_internal.h"
 
-/* What the arrangement is told; owned. */
+/* The input of the arrangement; owned. */
 struct layout {
     struct kelp_arrangement_input input;
     struct kelp_arrangement_shard *shards;
@@ -60,7 +60,7 @@ static kelp_status layout_init(struct layout *layout, const struct kelp_placemen
 
 /* ---- opening ---- */
 
-/* Those that are drained too, where all are. */
+/* If all shards are being drained, use them anyway. */
 static void use_who_is_there(struct layout *layout)
 {
     const uint32_t count = layout->input.shard_count;
@@ -118,7 +118,7 @@ static void fill_replicas(const struct kelp_placement *placement, const bool *ow
     }
 }
 
-/* "attach 3, promote 1", for people. */
+/* "attach 3, promote 1", for the log. */
 static void say_moves(const struct layout *layout, uint32_t count,
                       char text[KELP_COORDINATOR_REASON_MAX + 1])
 {
@@ -169,7 +169,7 @@ static kelp_status apply_moves(const struct layout *layout, uint32_t count, stru
     return KELP_OK;
 }
 
-/* What is wanted next, with what primaries owe or as if they owed nothing. */
+/* The next moves, with captures that primaries still owe or as if they owed none. */
 static kelp_status arrange(const struct kelp_placement *placement, const bool *owes,
                            struct layout *layout, uint32_t *ret_count)
 {
@@ -177,8 +177,8 @@ static kelp_status arrange(const struct kelp_placement *placement, const bool *o
     return kelp_arrangement_next(&layout->input, layout->moves, ret_count);
 }
 
-/* Joiners catch up one after the other. Those that have are not given their places one by one: what
- * they hold is safe already, and each change of the map costs a little of a step. */
+/* Joiners catch up one after the other. Those that have caught up get their places together:
+ * their copies are safe already, and each change of the map costs a part of a step. */
 static bool gathers(const struct kelp_placement *placement, uint64_t now_ms)
 {
     if (now_ms >= placement->gather_ms) {
@@ -195,7 +195,7 @@ static bool gathers(const struct kelp_placement *placement, uint64_t now_ms)
     return false;
 }
 
-/* Pairs that did not hear each other are tried again later. */
+/* Avoid pairs that did not hear each other, and try them again later. */
 static void avoid_pairs(struct kelp_placement *placement, struct layout *layout, uint64_t now_ms)
 {
     uint64_t until_ms;
@@ -235,7 +235,7 @@ kelp_status kelp__placement_move_partitions(struct kelp_placement *placement,
     struct layout layout;
     uint32_t count = 0;
     const bool waits = placement->promotion_waits && event->owes;
-    /* What a promotion waited for is captured, or given up: it goes before another order. */
+    /* A capture that a promotion waited for is made or given up: promote before the next order. */
     placement->unarranged = placement->unarranged || placement->promotion_waits != waits;
     if (!placement->unarranged || !placement->told || gathers(placement, event->now_ms) ||
         placement->change != KELP_CHANGE_NONE || event->now_ms < placement->change_at_ms ||

@@ -1,5 +1,5 @@
 /*
- * The states of a placement, and what it asks to be done.
+ * The states of a placement, and the actions it emits.
  */
 #include <stdarg.h>
 #include <stdio.h>
@@ -69,7 +69,7 @@ void kelp__placement_say(struct kelp_placement *placement, struct kelp_placement
     }
 }
 
-/* The job cannot go on; hint says where it stood and how to resume it. */
+/* The job fails; the hint says at which step it stood and how to resume it. */
 void kelp__placement_fail(struct kelp_placement *placement,
                           const struct kelp_placement_event *event,
                           struct kelp_placement_actions *actions, const char *id, const char *text)

@@ -1,5 +1,5 @@
 /*
- * What a placement knows of shards: the table, and what a shard of the map is doing.
+ * What a placement knows of shards: the table, and the state of each shard of the map.
  */
 #include <assert.h>
 #include <stdio.h>
@@ -55,7 +55,8 @@ uint32_t kelp__placement_usable_count(const struct kelp_placement *placement)
     return count > 0 ? count : count_ready(placement, true);
 }
 
-/* The entry of that id, a new one in the order of names if need be; NULL: the table is full. */
+/* The entry of that id, which is created in the order of names if need be; NULL: the table is
+ * full. */
 struct kelp_placement_shard *kelp__placement_shard_of(struct kelp_placement *placement,
                                                       const char *id, uint64_t now_ms)
 {
@@ -76,7 +77,7 @@ struct kelp_placement_shard *kelp__placement_shard_of(struct kelp_placement *pla
     return shard;
 }
 
-/* ---- who is to go ---- */
+/* ---- shards that leave ---- */
 
 static bool told_to_end(const struct kelp_placement_shard *shard)
 {
@@ -144,7 +145,7 @@ enum kelp_placement_leave kelp_placement_leave(const struct kelp_placement *plac
     if (kelp_placement_settled(placement)) {
         return told_to_end(shard) ? KELP_LEAVE_OVER : KELP_LEAVE_NOT;
     }
-    /* Workers that know the newest map do not ask it for anything. */
+    /* Workers that know the newest map send the shard no requests. */
     bool told = placement->told || placement->state != KELP_PLACEMENT_RUNNING;
     if (told && !has_role(placement, shard->at.id)) {
         return KELP_LEAVE_EMPTY;
@@ -153,7 +154,7 @@ enum kelp_placement_leave kelp_placement_leave(const struct kelp_placement *plac
                                                                    : KELP_LEAVE_NOT;
 }
 
-/* ---- what a shard of the map is doing ---- */
+/* ---- the state of a shard of the map ---- */
 
 bool kelp__placement_overdue(const struct kelp_placement *placement,
                              const struct kelp_placement_shard *shard, uint64_t now_ms)
@@ -173,13 +174,13 @@ static bool goes_on(const struct kelp_placement *placement, uint64_t now_ms)
            now_ms < placement->progress_ms + placement->options.shard_wait_ms;
 }
 
-/* A process that is stopped loses its lease within this; one that lives and hangs does not. */
+/* A stopped process loses its lease within this time; a process that lives and hangs keeps it. */
 static bool hangs(const struct kelp_placement_shard *shard, uint64_t now_ms)
 {
     return !shard->registered || now_ms >= shard->changed_ms + KELP_COORDINATOR_HANG_MS;
 }
 
-/* Does a peer say so, just now? */
+/* Has a peer reported doubts recently? */
 static bool doubted(const struct kelp_placement_shard *shard, uint64_t incarnation, uint64_t now_ms)
 {
     return shard->doubted_incarnation == incarnation &&
@@ -190,7 +191,7 @@ bool kelp__placement_suspected(const struct kelp_placement *placement,
                                const struct kelp_map_shard *mapped, uint64_t now_ms)
 {
     const struct kelp_placement_shard *shard = kelp__placement_find(placement, mapped->id);
-    assert(shard); /* taking a map makes an entry for each of its shards */
+    assert(shard); /* made when the map was taken */
     if (shard->registered && shard->at.incarnation != mapped->incarnation) {
         return true;
     }
@@ -205,7 +206,7 @@ bool kelp__placement_lost(const struct kelp_placement *placement,
                           const struct kelp_map_shard *mapped, uint64_t now_ms)
 {
     const struct kelp_placement_shard *shard = kelp__placement_find(placement, mapped->id);
-    assert(shard); /* taking a map makes an entry for each of its shards */
+    assert(shard); /* made when the map was taken */
     if (shard->registered && shard->at.incarnation != mapped->incarnation) {
         return true;
     }
@@ -264,7 +265,7 @@ const char *kelp__placement_first_unloaded(const struct kelp_placement *placemen
     return NULL;
 }
 
-/* Storage is waited for, by name, but perhaps not for ever. */
+/* The storage that shards wait for, perhaps for a limited time; NULL: none. */
 const char *kelp__placement_missing_storage(const struct kelp_placement *placement, uint64_t now_ms,
                                             const struct kelp_placement_shard **ret_shard)
 {
@@ -288,7 +289,7 @@ const char *kelp__placement_missing_storage(const struct kelp_placement *placeme
     return NULL;
 }
 
-/* Shards that left for good need no entry: not registered, not connected, in no map. */
+/* Forget shards that left for good: not registered, not connected, in no map. */
 void kelp__placement_forget(struct kelp_placement *placement, uint64_t now_ms)
 {
     uint32_t kept = 0;

@@ -53,7 +53,7 @@ enum kelp_checkpointer_result kelp_checkpointer_result_of(kelp_status status, bo
         return applied ? KELP_CHECKPOINTER_OK : KELP_CHECKPOINTER_REFUSED;
     }
     if (kelp_status_group(status) == KELP_GROUP_CALLER) {
-        return KELP_CHECKPOINTER_REFUSED; /* too large for etcd, say */
+        return KELP_CHECKPOINTER_REFUSED; /* for example too large for etcd */
     }
     bool never = status == KELP_ERR_UNREACHABLE || status == KELP_ERR_NOT_LEADER;
     return never ? KELP_CHECKPOINTER_AWAY : KELP_CHECKPOINTER_UNKNOWN;

@@ -3,9 +3,9 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-/* ---- all of them ---- */
+/* ---- all shards leave ---- */
 
-/* Is any told to end that has nobody to take over? Then all are. */
+/* Does any shard have to leave without another to take over? Then all of them leave. */
 static bool all_go(const struct kelp_placement *placement)
 {
     for (uint32_t i = 0; i < placement->shard_count; i++) {
@@ -28,7 +28,7 @@ static bool is_refused(const struct kelp_departure *departure,
     return departure->serial != 0 && checkpointer->refused >= departure->serial;
 }
 
-/* Has the job made anything that is in no checkpoint? */
+/* May a checkpoint save progress that no checkpoint holds yet? */
 static bool may_save(const struct kelp_departure *departure, const struct kelp_placement *placement,
                      const struct kelp_checkpointer *checkpointer)
 {
@@ -87,14 +87,14 @@ bool kelp_departure_holds_leader(const struct kelp_placement *placement, uint64_
            (told || told_ms_ago < KELP_COORDINATOR_HEAR_MS);
 }
 
-/* ---- one of them ---- */
+/* ---- one shard leaves ---- */
 
 struct load {
     uint32_t leads, follows;
     uint64_t copied, to_copy;
 };
 
-/* What is to leave the shard, and how far copies of it are. */
+/* What still lies on the shard, and how far its copies elsewhere are. */
 static struct load load_of(const struct kelp_placement *placement, const char *id)
 {
     struct load load = {.leads = 0};
@@ -120,7 +120,7 @@ static bool stays(const struct kelp_placement_shard *shard)
     return shard->registered && !shard->draining;
 }
 
-/* A shard of the map that moves wait for; NULL: none. */
+/* A shard of the map that moves wait for because it is not heard; NULL: none. */
 static const char *unheard(const struct kelp_placement *placement)
 {
     for (uint32_t i = 0; i < placement->map.shard_count; i++) {
@@ -133,7 +133,7 @@ static const char *unheard(const struct kelp_placement *placement)
     return NULL;
 }
 
-/* What holds the moves up, after what is left. */
+/* Append what holds the moves up. */
 static void say_obstacle(const struct kelp_placement *placement,
                          const struct kelp_checkpointer *checkpointer, char *text, size_t bytes)
 {

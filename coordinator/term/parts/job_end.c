@@ -40,7 +40,7 @@ enum kelp_verdict kelp_job_end_judge(struct kelp_job_end *end,
 void kelp_job_end_report(struct kelp_job_end *end, const struct kelp_job_state *state, bool settled)
 {
     if (end->ended || (end->found && !settled)) {
-        return; /* what is on record stays */
+        return; /* the recorded state stays */
     }
     end->state = *state;
     end->dirty = true;
@@ -70,6 +70,6 @@ bool kelp_job_end_written(struct kelp_job_end *end, bool taken, uint64_t now_ms)
         return false;
     }
     end->ended = true;
-    end->dirty = false; /* a state that came meanwhile: what is on record stays */
+    end->dirty = false; /* drops a state that came meanwhile: the recorded one stays */
     return true;
 }

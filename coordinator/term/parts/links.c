@@ -70,7 +70,7 @@ void kelp_shard_links_sweep(struct kelp_shard_links *links, const struct kelp_ou
             at = &link->next;
             continue;
         }
-        assert(!link->greeted); /* the placement keeps who is connected */
+        assert(!link->greeted); /* the placement keeps the greeted ones */
         kelp_outside_log(outside, KELP_LOG_INFO, "shard forgotten: it has left shard=%s",
                          link->shard.id);
         *at = link->next;
@@ -80,7 +80,7 @@ void kelp_shard_links_sweep(struct kelp_shard_links *links, const struct kelp_ou
 
 /* ---- sending ---- */
 
-/* Is this very process to capture something for the order under way? */
+/* Must this process capture a partition for the order under way? */
 static bool captures(const struct kelp_link *link, const struct kelp_checkpointer *checkpointer,
                      uint32_t *ret_index)
 {
@@ -92,8 +92,8 @@ static bool captures(const struct kelp_link *link, const struct kelp_checkpointe
            map->shards[index].incarnation == link->shard.incarnation;
 }
 
-/* The order under way, or that one before is given up, if the shard has the map that it is for and
- * does not know it yet. */
+/* Add the order under way, or that the one before is given up, if the shard has the order's map
+ * and has not been told yet. */
 static bool add_order(struct kelp_link *link, const struct kelp_checkpointer *checkpointer,
                       struct kelp_link_news *news)
 {
@@ -114,7 +114,7 @@ static bool add_order(struct kelp_link *link, const struct kelp_checkpointer *ch
     return true;
 }
 
-/* May it end now? Not while it has parts of a snapshot to write. */
+/* Tell the shard that it may end, once it has no parts of a snapshot left to write. */
 static bool add_leave(struct kelp_link *link, const struct kelp_link_view *view,
                       struct kelp_link_news *news)
 {
@@ -145,7 +145,7 @@ static bool add_leave(struct kelp_link *link, const struct kelp_link_view *view,
     return true;
 }
 
-/* What the shard does not know yet; false: it knows everything. */
+/* Add what the shard has not been told yet. False: nothing. */
 static bool add_news(struct kelp_link *link, const struct kelp_link_view *view,
                      struct kelp_link_news *news)
 {

@@ -13,8 +13,8 @@ kelp_status kelp_plan_offer_keep(struct kelp_plan_offer *offer, const struct kel
     return status;
 }
 
-/* No honest worker derives a plan that the job cannot be done with, such as one without samples:
- * taken, it would turn them all away. */
+/* Refuse a plan that the job cannot use, such as one without samples: no honest worker derives
+ * it, and once taken it would turn all honest workers away. */
 static kelp_status offer_first(struct kelp_plan_offer *offer, const struct kelp_outside *outside,
                                const struct kelp_job *job, const char *text,
                                struct kelp_error *reterr)

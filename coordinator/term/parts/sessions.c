@@ -81,7 +81,7 @@ void kelp_worker_sessions_fini(struct kelp_worker_sessions *sessions,
     }
 }
 
-/* A gap in the sweeps is ours, and nobody's silence. */
+/* If the sweeps paused, this process was stopped, and no worker is silent for that. */
 static bool is_overslept(const struct kelp_worker_sessions *sessions, uint64_t now_ms)
 {
     return sessions->swept_ms == 0 || now_ms > sessions->swept_ms + 5u * KELP_COORDINATOR_TICK_MS;
@@ -120,7 +120,7 @@ void kelp_worker_sessions_sweep(struct kelp_worker_sessions *sessions,
     }
 }
 
-/* Equal ones: the list has the oldest last. */
+/* Among equal ones the oldest goes first; it comes last in the list. */
 static bool goes_first(const struct kelp_session *session, const struct kelp_session *best)
 {
     return !best || session->named > best->named ||
@@ -175,7 +175,7 @@ static void add_map(const struct kelp_session_view *view, struct kelp_session_to
     }
 }
 
-/* What it does not know yet, and what it knows when it has that. */
+/* What the worker has not been told yet, and what it has been told once this is sent. */
 static void add_news(const struct kelp_session *session, const struct kelp_session_view *view,
                      struct kelp_session_told *told, struct kelp_session_news *news)
 {
@@ -209,7 +209,7 @@ static bool is_any(const struct kelp_session_news *news)
            news->drain || news->beat_ms > 0;
 }
 
-/* One that does not read counts as silent (kelp_term_worker_heard()). */
+/* A worker that does not read counts as silent (kelp_term_worker_heard()). */
 void kelp_session_update(struct kelp_session *session, const struct kelp_outside *outside,
                          const struct kelp_session_view *view)
 {

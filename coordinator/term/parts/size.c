@@ -30,13 +30,13 @@ bool kelp_size_read(struct kelp_size *size, const struct kelp_found *found)
     return take(size, &now);
 }
 
-/* What stands in etcd once all that was asked for is there. */
+/* The targets that etcd will hold once all requests are written. */
 static const struct kelp_targets *newest(const struct kelp_size *size)
 {
     return size->due ? &size->wanted : &size->now;
 }
 
-/* `wanted` is what is to stand there. */
+/* Have `wanted` written. */
 static void want(struct kelp_size *size)
 {
     size->due = !kelp_targets_equal(&size->wanted, &size->now) || size->under_way;

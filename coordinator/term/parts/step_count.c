@@ -17,14 +17,14 @@ void kelp_step_count_restored(struct kelp_step_count *count, uint64_t restored)
     count->restored = restored;
 }
 
-/* As far as we know how far training was: from the shards, or from what was on file when nobody was
- * left to say. */
+/* How far training was, as far as is known: from the shards, or from the records on file if no
+ * shard is left to tell. */
 uint64_t kelp_step_count_restore(struct kelp_step_count *count, uint64_t restored,
                                  uint64_t recorded)
 {
     uint64_t from = count->found > recorded ? count->found : recorded;
     from = count->known ? count->at : from;
-    /* A generation that is lost before it reports anything was not further than its beginning. */
+    /* A generation lost before its first report counts as no further than its start. */
     count->restored = restored;
     count->known = true;
     count->at = restored;
