@@ -1,4 +1,4 @@
-/* Carries out what the stepper (worker/core/stepper.h) decides. */
+/* Carries out the actions of the stepper (worker/core/stepper.h). */
 #include <inttypes.h>
 
 #include "common/log/log.h"
@@ -15,7 +15,7 @@ const struct kelp_stepper_action *kelp__job_link_action(const struct kelp_job_li
     return NULL;
 }
 
-/* A shard was busy: ask again after a pause. */
+/* The pause after a busy shard is over: ask again. */
 static void on_ask_timer(void *user)
 {
     struct kelp_job_link *job_link = user;
@@ -53,7 +53,7 @@ static void begin_version(struct kelp_job_link *job_link, const struct kelp_step
     }
 }
 
-/* The weights of the answer under way, before anything that follows from having them. */
+/* Copy the weights of the current answer before any action that relies on them. */
 static void keep_weights(struct kelp_job_link *job_link)
 {
     const struct kelp__job_link_incoming *incoming = &job_link->incoming;
@@ -124,7 +124,7 @@ static void carry_out(struct kelp_job_link *job_link, const struct kelp_stepper_
         kelp__job_link_give_up(job_link, action);
         break;
     case KELP_STEPPER_COMPUTE:
-        break; /* the caller of kelp__job_link_event() looks for it */
+        break; /* handled by the caller of kelp__job_link_event() */
     }
 }
 

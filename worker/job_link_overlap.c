@@ -1,8 +1,8 @@
 /*
- * Communication beside computation, for large models: what of a node can be sent while the rest of
- * it is computed, and lanes that begin while their weights are still coming. The stepper decides
- * both; here the thread that computes and the one that runs the loop tell each other how far they
- * are, by numbers alone (`ready`, `ahead`, `arrived`).
+ * Overlap of communication and computation, for large models: parts of a node are sent while the
+ * rest is computed, and lanes begin while their weights are still arriving. The stepper decides
+ * both. The computing thread and the loop's thread tell each other their progress only by numbers
+ * (`ready`, `ahead`, `arrived`).
  */
 #include "common/base/clock.h"
 #include "worker/job_link_internal.h"
@@ -20,7 +20,7 @@ void kelp__job_link_handed_out(struct kelp_job_link *job_link,
     __atomic_store_n(&job_link->ahead,
                      action->compute.ahead ? KELP__JOB_LINK_AHEAD : KELP__JOB_LINK_WHOLE,
                      __ATOMIC_RELAXED);
-    kelp__job_link_forget_ready(job_link); /* what was given up in the middle of a node */
+    kelp__job_link_forget_ready(job_link); /* of a node that was given up half-way */
 }
 
 /* ---- pushes ---------------------------------------------------------------------------------- */
@@ -38,7 +38,7 @@ void kelp_job_link_ready(struct kelp_job_link *job_link, const struct kelp_node 
     const uint64_t slice = kelp_plan_partition(job_link->plan, 0).count;
     const uint64_t partition = (first + slice - 1) / slice;
 
-    /* With partition 0 go the sums, which come last. */
+    /* Partition 0 carries the sums, which come last. */
     if (!job_link->overlaps || partition == 0 || partition >= job_link->plan->partition_count ||
         partition >= job_link->ready.partition) {
         return;
@@ -53,7 +53,7 @@ void kelp_job_link_ready(struct kelp_job_link *job_link, const struct kelp_node 
     kelp_rpc_loop_wake(job_link->loop);
 }
 
-/* What of the node in work can be sent. */
+/* Tell the stepper which partitions of the current node can be sent. */
 void kelp__job_link_tell_ready(struct kelp_job_link *job_link)
 {
     const uint32_t partition = __atomic_load_n(&job_link->ready.partition, __ATOMIC_ACQUIRE);
@@ -95,7 +95,7 @@ static bool has_arrived(const struct kelp_job_link *job_link, uint32_t partition
            job_link->work_step + 1;
 }
 
-/* The owner is to end, or cannot go on. */
+/* Must the owner end, or has the link failed? */
 static bool is_interrupted(const struct kelp_job_link *job_link)
 {
     return job_link->failure.status != KELP_OK ||
@@ -103,7 +103,8 @@ static bool is_interrupted(const struct kelp_job_link *job_link)
            __atomic_load_n(&job_link->asked_ms, __ATOMIC_ACQUIRE) > 0;
 }
 
-/* Until the partition, or with whole all of them, is there; or that is over. */
+/* Run the loop until the partition's weights have come, or with `whole` all of them, or until
+ * the wait is over. */
 static void run_until(struct kelp_job_link *job_link, uint32_t partition, bool whole)
 {
     const uint64_t begin_us = kelp_clock_us();
@@ -137,7 +138,7 @@ bool kelp_job_link_await(struct kelp_job_link *job_link, uint64_t first, uint64_
     return __atomic_load_n(&job_link->ahead, __ATOMIC_ACQUIRE) != KELP__JOB_LINK_GIVEN_UP;
 }
 
-/* All of the version's weights, and the stepper knows. */
+/* Wait for all weights of the version. True: they have come, and the stepper knows. */
 bool kelp__job_link_await_all(struct kelp_job_link *job_link)
 {
     if (is_ahead(job_link)) {
@@ -146,9 +147,8 @@ bool kelp__job_link_await_all(struct kelp_job_link *job_link)
     return __atomic_load_n(&job_link->ahead, __ATOMIC_ACQUIRE) == KELP__JOB_LINK_WHOLE;
 }
 
-/* Whoever computes ahead finds out in kelp_job_link_await(). What comes goes where it does not
- * read.
- */
+/* The thread that computes ahead notices in kelp_job_link_await(). Weights that arrive go to
+ * memory that it does not read. */
 void kelp__job_link_give_up(struct kelp_job_link *job_link,
                             const struct kelp_stepper_action *action)
 {

@@ -1,4 +1,4 @@
-/* The streams to shards: what comes on them becomes an event of the stepper. */
+/* The streams to shards: messages on them become events of the stepper. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -134,7 +134,7 @@ static void on_refused(struct kelp_shard_link *link, const Kelp__V1__Refusal *re
     struct kelp_stepper_event event = {.kind = KELP_STEPPER_REFUSED};
     struct kelp_place primary;
 
-    /* It is sent again for all of these reasons. */
+    /* A push refused for any of these reasons is sent again. */
     bool passes = kelp_status_group((kelp_status)refusal->status) <= KELP_GROUP_FENCED;
 
     kelp_log(passes ? KELP_LOG_DEBUG : KELP_LOG_WARN,
@@ -159,7 +159,7 @@ static void on_offered(struct kelp_shard_link *link, const Kelp__V1__Offer *offe
     event.offer.lane_first = offer->lane_first;
     event.offer.lane_count = offer->lane_count;
     if (kelp_wire_get_word(offer->word, &event.offer.word)) {
-        kelp__job_link_event(job_link, &event); /* else nothing is lost: an offer is only advice */
+        kelp__job_link_event(job_link, &event); /* may fail: an offer is only advice */
     }
 }
 

@@ -1,7 +1,6 @@
 /*
- * What a trace has of a worker's exchange with its shards (common/log/trace.h). A push is
- * confirmed by the weights of the next step, which have it in them: the protocol has no other
- * answer to it.
+ * What a trace (common/log/trace.h) shows of a worker's exchange with its shards. The weights of
+ * the next step confirm a push, since they include it: the protocol has no other answer to a push.
  */
 #include <stdlib.h>
 
@@ -72,7 +71,7 @@ void kelp__job_link_trace_sent(struct kelp_job_link *job_link, uint64_t begin_ns
                                                            {"bytes", message->push_bytes}}});
 }
 
-/* What was pushed before these weights. */
+/* End the span of the push that these weights confirm. */
 static void end_push(struct kelp_trace *trace, struct kelp__job_link_flight *flight,
                      const struct kelp_sync_answer *answer, uint64_t now_ns)
 {

@@ -9,19 +9,19 @@
 struct kelp_lane_feed {
     struct kelp_job_link *job_link;
     const struct kelp_plan *plan;
-    struct kelp_work work; /* what follows is of it */
+    struct kelp_work work; /* the fields below belong to it */
     struct kelp_schedule schedule;
     struct kelp_schedule_node nodes[KELP_SCHEDULE_NODES_MAX];
     uint32_t node_count;
-    uint32_t node;                                /* that sum is of */
-    bool begun;                                   /* sum, and the digest */
+    uint32_t node;                                /* index of the node being summed */
+    bool begun;                                   /* sum and digest are started */
     struct kelp_node_sum sum;                     /* of nodes[node] */
-    struct kelp_lane out[KELP_LANE_FEED_OUT_MAX]; /* handed out and not complete, in turn */
+    struct kelp_lane out[KELP_LANE_FEED_OUT_MAX]; /* ring of lanes handed out and not complete */
     uint32_t out_first, out_count;
-    uint32_t next;        /* the lane to look at next, which may be handed out, */
+    uint32_t next;        /* the next lane that may be handed out, */
     uint32_t next_node;   /* and its node */
-    uint64_t ready_first; /* elements of the last one from here on are in the sum */
-    char digest[33];      /* of the weights; "": none is due */
+    uint64_t ready_first; /* elements of the last lane from this one on are in the sum */
+    char digest[33];      /* of the weights; "": not due */
 };
 
 struct kelp_lane_feed *kelp_lane_feed_create(struct kelp_job_link *job_link,
@@ -108,7 +108,7 @@ static kelp_status push(struct kelp_lane_feed *feed, struct kelp_gradient *gradi
     return kelp_job_link_push(feed->job_link, &node, reterr);
 }
 
-/* Add the next lane to its node; transferred. */
+/* Add the next lane's gradient, which is transferred, to its node. */
 static kelp_status add(struct kelp_lane_feed *feed, struct kelp_gradient *gradient, uint64_t count,
                        struct kelp_error *reterr)
 {
@@ -119,7 +119,7 @@ static kelp_status add(struct kelp_lane_feed *feed, struct kelp_gradient *gradie
     return whole ? push(feed, whole, reterr) : KELP_OK;
 }
 
-/* The lane that is to be added next. */
+/* The lane that must be added next. */
 static uint32_t lane_due(const struct kelp_lane_feed *feed)
 {
     return feed->node == feed->node_count
@@ -127,8 +127,8 @@ static uint32_t lane_due(const struct kelp_lane_feed *feed)
                : feed->nodes[feed->node].first + (feed->begun ? feed->sum.done : 0);
 }
 
-/* A lane without samples is an empty node, the identity of the tree: those before the first lane
- * that is out, or before the next one. */
+/* A lane without samples is an empty node, the identity of the tree. Add all empty lanes before
+ * the first lane that is handed out, or else before the next lane. */
 static kelp_status add_empty(struct kelp_lane_feed *feed, struct kelp_error *reterr)
 {
     const uint32_t end = feed->out_count > 0 ? feed->out[feed->out_first].number : feed->next;
@@ -188,7 +188,7 @@ kelp_status kelp_lane_feed_submit(struct kelp_lane_feed *feed, struct kelp_error
     return status == KELP_OK ? add_empty(feed, reterr) : status;
 }
 
-/* Past the lane that was looked at. */
+/* Advance to the next lane. */
 static void go_on(struct kelp_lane_feed *feed)
 {
     const struct kelp_schedule_node *node = &feed->nodes[feed->next_node];

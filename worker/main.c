@@ -1,6 +1,6 @@
 /*
- * kelp-worker: computes gradients of one job. Thin: everything is in the link to the job
- * (worker/job_link.h) and the trainer.
+ * kelp-worker: computes gradients of one job. The link to the job (worker/job_link.h) and the
+ * trainer do the work.
  */
 #include <curl/curl.h>
 #include <inttypes.h>
@@ -29,7 +29,7 @@ struct stop_context {
     struct kelp_grace grace;
 };
 
-/* The rest would only be computed again. */
+/* Lanes that were not sent will be computed again by others. */
 static void give_up(void *user)
 {
     const struct stop_context *context = user;
@@ -38,7 +38,7 @@ static void give_up(void *user)
     _exit(KELP_EXIT_OK);
 }
 
-/* On the signals' thread. */
+/* Runs on the signals' thread. */
 static void on_signal(int signal_number, void *user)
 {
     struct stop_context *context = user;
@@ -51,7 +51,8 @@ static void on_signal(int signal_number, void *user)
     }
 }
 
-/* A library is opened only when whoever started this worker meant it: etcd alone has no say. */
+/* A library is opened only if whoever started this worker allowed it: a job in etcd alone
+ * cannot. */
 static kelp_status check_plugin(const struct kelp_job *job, const char *spec_sha256,
                                 struct kelp_error *reterr)
 {
@@ -88,21 +89,21 @@ static kelp_status work(struct kelp_job_link *job_link, const struct kelp_option
     if (status == KELP_OK) {
         status = kelp_trainer_run(*ret_trainer, &fault, stop, reterr);
     }
-    kelp_trace_finish(kelp_job_link_trace(job_link)); /* before the names of layers go */
+    kelp_trace_finish(kelp_job_link_trace(job_link)); /* before the layers' names are freed */
     if (status == KELP_ERR_NO_MEMORY &&
         kelp_job_link_job(job_link)->cluster.device == KELP_DEVICE_CUDA) {
-        return KELP_ERR_DEVICE; /* the GPU's: others of it may have taken it */
+        return KELP_ERR_DEVICE; /* GPU memory: other processes may use it */
     }
     return status;
 }
 
-/* NULL: there are none. */
+/* NULL: not requested. */
 struct watchers {
     struct kelp_figures *figures;
     struct kelp_trace *trace;
 };
 
-/* *ret_again: nothing was computed, and main() must execute the program again. */
+/* *ret_again: nothing was computed, and main() must execute the program anew. */
 static kelp_status run(const struct kelp_options *values, struct kelp_credentials *credentials,
                        const struct kelp_path_map *paths, const struct watchers *watchers,
                        bool *ret_again, struct kelp_error *reterr)
@@ -119,14 +120,14 @@ static kelp_status run(const struct kelp_options *values, struct kelp_credential
         .id = kelp_options_text(values, "id"),
         .credentials = credentials,
         .spec_sha256 = kelp_options_text(values, "spec-sha256"),
-        .grace_ms = grace_ms / 4 * 3, /* the rest is for streams to end */
+        .grace_ms = grace_ms / 4 * 3, /* the rest is left for streams to end */
         .figures = watchers->figures,
         .trace = watchers->trace,
         .paths = paths,
         .shm_folder = kelp_options_text(values, KELP_SHM_FOLDER),
     };
     kelp_grace_init(&context.grace, grace_ms, give_up, &context);
-    kelp_rpc_global_several_loops(); /* membership has its own; before any thread */
+    kelp_rpc_global_several_loops(); /* membership has its own; set before any thread */
     kelp_status status = kelp_signals_start(on_signal, &context, &signals, reterr);
     if (status == KELP_OK) {
         (void)curl_global_init(CURL_GLOBAL_DEFAULT);
@@ -145,14 +146,14 @@ static kelp_status run(const struct kelp_options *values, struct kelp_credential
     }
     if (!*ret_again) {
         kelp_log_info("ends peak_memory_bytes=%" PRIu64, kelp_footprint_peak());
-        kelp_signals_stop(signals); /* before what its callback uses goes */
+        kelp_signals_stop(signals); /* before what its callback uses is freed */
     }
     kelp_job_link_close(job_link);
     kelp_trainer_destroy(trainer);
     kelp_expiry_watch_stop(expiry);
     kelp_rpc_global_fini();
     curl_global_cleanup();
-    if (*ret_again) { /* until now, so that none is lost; its callback has not seen the worker */
+    if (*ret_again) { /* kept until now so that no signal is lost; its callback has no worker */
         kelp_signals_stop(signals);
         *ret_again = !kelp_stop_raised(&context.stop);
     }
@@ -167,7 +168,7 @@ int main(int argc, char **argv)
     struct kelp_scrape *scrape = NULL;
     struct watchers watchers = {NULL, NULL};
     struct kelp_path_map paths;
-    const char *shm_folder = NULL; /* run() reads it again */
+    const char *shm_folder = NULL; /* only for the options; run() reads it again */
     struct kelp_error error = {.text = ""};
     int exit_code;
 

@@ -20,12 +20,12 @@
 struct kelp_trainer {
     struct kelp_job_link *job_link;
     struct kelp_lanes *lanes;
-    struct kelp_lane_feed *feed;  /* once it has joined */
-    const struct kelp_plan *plan; /* of lanes */
-    bool faulted;                 /* the fault has happened */
+    struct kelp_lane_feed *feed;  /* after joining */
+    const struct kelp_plan *plan; /* the lanes' plan */
+    bool faulted;                 /* the requested fault has happened */
     struct {
         uint64_t entries;
-        double wall_s, operators_s, process_s; /* the last two of processor time */
+        double wall_s, operators_s, process_s; /* the last two are processor time */
     } times;                                   /* from the first entry to the end */
 };
 
@@ -101,11 +101,11 @@ static void fail_if_asked(struct kelp_trainer *trainer, const struct kelp_work *
     kelp_log_error(KELP_WORKER_FAILING " step=%" PRIu64, work->word.step); /* at any log level */
     if (fault->kind == KELP_FAULT_STALL) {
         struct timespec stall = {.tv_sec = STALL_S};
-        (void)nanosleep(&stall, NULL); /* being late is the fault */
+        (void)nanosleep(&stall, NULL); /* lateness is the requested fault */
         return;
     }
     while (fault->kind == KELP_FAULT_HANG) {
-        (void)pause(); /* other threads of the worker go on */
+        (void)pause(); /* other threads continue */
     }
     if (fault->kind == KELP_FAULT_KILL_PUSHING) {
         kelp_job_link_send_half(trainer->job_link);
@@ -126,8 +126,8 @@ static kelp_status finish_lane(struct kelp_trainer *trainer, struct kelp_error *
     return status == KELP_OK ? kelp_lane_feed_submit(trainer->feed, reterr) : status;
 }
 
-/* Some lanes ahead of those that are awaited, where the device computes beside the host. What was
- * pushed is sent after the last one. */
+/* Where the device computes beside the host, several lanes are begun ahead of those that are
+ * awaited. Pushed lanes are sent after the last one. */
 static kelp_status compute_lanes(struct kelp_trainer *trainer, bool early,
                                  struct kelp_error *reterr)
 {
@@ -157,7 +157,7 @@ static kelp_status compute_lanes(struct kelp_trainer *trainer, bool early,
 static kelp_status compute(struct kelp_trainer *trainer, const struct kelp_work *work,
                            const struct kelp_worker_fault *fault, struct kelp_error *reterr)
 {
-    /* A fault is one of a worker that has pushed nothing of the step. */
+    /* A requested fault must find a worker that has sent nothing of the step. */
     const bool early = fault->kind == KELP_FAULT_NONE || trainer->faulted;
     kelp_status status = kelp_lanes_begin(trainer->lanes, &work->word, work->weights, reterr);
 
@@ -169,7 +169,7 @@ static kelp_status compute(struct kelp_trainer *trainer, const struct kelp_work 
     }
     if (status == KELP_ERR_BUSY && !kelp_job_link_await(trainer->job_link, 0, 0)) {
         kelp_lane_feed_give_up(trainer->feed);
-        return KELP_OK; /* it is of no use any more */
+        return KELP_OK; /* the lanes are not needed any more */
     }
     if (status == KELP_OK) {
         fail_if_asked(trainer, work, fault);
@@ -182,11 +182,11 @@ static kelp_status compute(struct kelp_trainer *trainer, const struct kelp_work 
 static double clock_s(clockid_t clock)
 {
     struct timespec time;
-    (void)clock_gettime(clock, &time); /* cannot fail for the clocks that we ask */
+    (void)clock_gettime(clock, &time); /* cannot fail for these clocks */
     return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
 }
 
-/* Communication is everything but operators that takes processor time, in any thread. */
+/* Communication is all processor time of the process that operators do not use. */
 static void log_times(const struct kelp_trainer *trainer)
 {
     const double wall_s = clock_s(CLOCK_MONOTONIC) - trainer->times.wall_s;

@@ -1,6 +1,6 @@
 /*
- * include/kelp/worker.h: the link to the job and the feed of lanes for programs of one's own. A
- * call at the wrong time is refused here; below it would be a mistake of ours.
+ * include/kelp/worker.h: the link to the job and the feed of lanes, for programs of users. Calls at
+ * a wrong time are refused here; the layers below assert that there are none.
  */
 #include <curl/curl.h>
 #include <stdlib.h>
@@ -22,7 +22,7 @@
 #define GRACE_MS 5000u
 #define BLOCK    256u
 
-#define OPTIONS_LEAST 72u /* the struct as it was first */
+#define OPTIONS_LEAST 72u /* size of the struct in its first version */
 
 static bool global_ready;
 
@@ -126,7 +126,7 @@ static kelp_status open_link(struct kelp_worker *worker, const struct kelp_worke
         .id = options->id,
         .credentials = worker->credentials,
         .spec_sha256 = options->spec_sha256,
-        .grace_ms = grace_ms / 4 * 3, /* the rest is for streams to end */
+        .grace_ms = grace_ms / 4 * 3, /* the rest is left for streams to end */
         .shm_folder = options->shm_folder,
     };
     kelp_status status =

@@ -1,4 +1,4 @@
-/* Lanes: handed out, their samples, those to come, and back. */
+/* Lanes: handing them out, reading their samples, the lanes ahead, and taking them back. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,7 +7,7 @@
 #include "worker/client/client_internal.h"
 #include "worker/compute/gradients.h"
 
-/* The structs as they were first. */
+/* Sizes of the structs in their first version. */
 #define LANE_LEAST  88u
 #define AHEAD_LEAST 40u
 
@@ -17,7 +17,7 @@ _Static_assert((int)KELP_WORKER_TRAIN == KELP_STEP_TRAIN &&
                    (int)KELP_WORKER_PREDICT == KELP_STEP_PREDICT,
                "the public kinds are the schedule's");
 
-/* Errors: those of the feed. */
+/* Errors: those of the lane feed. */
 static kelp_status find_lane(struct kelp_worker *worker, struct kelp_error *reterr)
 {
     kelp_status status = KELP_OK;
@@ -47,7 +47,8 @@ static int lane_result(struct kelp_worker *worker, kelp_status status,
     return kelp__client_result(status, error);
 }
 
-/* Nobody writes the gradient of what is held, and it is sent like the others. */
+/* Clear the gradients of held tensors once in each buffer: no one writes them, but they are sent
+ * like the others. */
 static int clear_held(struct kelp_worker *worker, const struct kelp_gradient *gradient)
 {
     if (gradient->number >= worker->cleared_count) {
@@ -126,7 +127,7 @@ int kelp_worker_next_lane(struct kelp_worker *worker, struct kelp_worker_lane *r
     return KELP_WORKER_OK;
 }
 
-/* A lane that is handed out, or one to come. */
+/* Samples of the next piece of a lane, handed out or ahead. */
 static uint64_t piece_of(const struct kelp_worker *worker, const struct kelp_schedule *schedule,
                          uint32_t lane, uint64_t done)
 {
@@ -180,7 +181,7 @@ int kelp_worker_ahead_begin(struct kelp_worker *worker)
     worker->ahead.job = NULL;
     (void)kelp_ahead_begin(&worker->ahead, kelp_job_link_job(worker->job_link), &worker->plan,
                            &worker->work->word, worker->work->lane_first, worker->work->lane_count,
-                           worker->lane->number); /* next() says OVER */
+                           worker->lane->number); /* otherwise next() reports OVER */
     return KELP_WORKER_OK;
 }
 

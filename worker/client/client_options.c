@@ -51,8 +51,8 @@ static const struct kelp_program program = {.name = "worker",
                                             .options = options_table,
                                             .option_count = KELP_ARRAY_COUNT(options_table)};
 
-/* Of "--job" and "--job=NAME": how many words of the command line belong to it; 0: it is not ours.
- */
+/* For "--job" and "--job=NAME": how many words of the command line belong to the option; 0: not
+ * an option of ours. */
 static int words_of(const char *word, int left)
 {
     for (size_t i = 0; i < KELP_ARRAY_COUNT(options_table); i++) {
@@ -64,7 +64,7 @@ static int words_of(const char *word, int left)
             return 1;
         }
         if (word[2 + length] == '\0') {
-            return left < 2 ? left : 2; /* the parser says what is missing */
+            return left < 2 ? left : 2; /* the parser reports a missing value */
         }
     }
     return 0;

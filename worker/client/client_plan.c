@@ -8,7 +8,7 @@
 #include "common/log/log.h"
 #include "worker/client/client_internal.h"
 
-#define TENSOR_LEAST 40u /* the struct as it was first */
+#define TENSOR_LEAST 40u /* size of the struct in its first version */
 
 _Static_assert((int)KELP_WORKER_INIT_CONSTANT == KELP_INIT_CONSTANT &&
                    (int)KELP_WORKER_INIT_UNIFORM == KELP_INIT_UNIFORM &&
@@ -44,7 +44,7 @@ int kelp_worker_plan_data(struct kelp_worker *worker, uint64_t train, uint64_t v
     return KELP_WORKER_OK;
 }
 
-/* Printable ASCII, so that it travels as it is and is shown as it is. */
+/* Printable ASCII, so that it can be sent and shown unchanged. */
 static bool is_plain(const char *text, size_t length_max)
 {
     const size_t length = text ? strnlen(text, length_max + 1) : 0;
@@ -190,8 +190,8 @@ int kelp_worker_plan_tensor(struct kelp_worker *worker, const struct kelp_worker
     return result == KELP_WORKER_OK ? add_tensor(&worker->plan, &known) : result;
 }
 
-/* Where the job has weights to begin with, a program that says nothing of them takes them all; and
- * what does not train has no others. */
+/* If the job has initial weights and the program does not say which tensors take them, all do. A
+ * job that does not train has no other weights. */
 static kelp_status choose_init(struct kelp_plan *plan, const struct kelp_job *job,
                                struct kelp_error *reterr)
 {

@@ -1,4 +1,4 @@
-/* How calls of libkelp-worker end, and the text of the last failure. */
+/* How calls of libkelp-worker report results, and the text of the last failure. */
 #include "worker/client/client_internal.h"
 
 #include <stdarg.h>
@@ -8,7 +8,7 @@
 #include "common/program/daemon.h"
 #include "common/program/options/version.h"
 
-/* For kelp_worker_error(): a thread that has no worker yet may fail too. */
+/* For kelp_worker_error(): a call may fail before the thread has a worker. */
 static _Thread_local char error_text[sizeof(((struct kelp_error *)NULL)->text)];
 
 const char *kelp_worker_version(void)

@@ -1,4 +1,4 @@
-/* Sums of a lane, of which metrics are made. */
+/* Sums of a lane, from which metrics are computed. */
 #include <inttypes.h>
 
 #include "worker/client/client_internal.h"
@@ -65,7 +65,8 @@ int kelp_worker_add_named(struct kelp_worker *worker, const char *name, double v
     return KELP_WORKER_OK;
 }
 
-/* What training goes by must be among the sums: without it nothing would ever get better. */
+/* The monitored metric must be among the sums; without it training would never see an
+ * improvement. */
 static int check_monitored(const struct kelp_job *job, enum kelp_metric metric, const double *sums)
 {
     char name[KELP_JOB_SUM_NAME_MAX + 1];

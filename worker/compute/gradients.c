@@ -17,9 +17,9 @@
           */
 
 struct kelp_gradient_pool {
-    pthread_mutex_t mutex; /* guards what follows */
-    bool destroyed;        /* the last buffer frees the pool */
-    bool shares;           /* new buffers lie in areas */
+    pthread_mutex_t mutex; /* guards the rest */
+    bool destroyed;        /* freed with the last buffer */
+    bool shares;           /* new buffers lie in shared memory */
     struct kelp_gradient *free_list;
     uint64_t flat_count;
     enum kelp_precision precision;
@@ -92,7 +92,7 @@ static size_t value_bytes(const struct kelp_gradient_pool *pool)
     return (size_t)pool->flat_count * sizeof(float);
 }
 
-/* Values and what travels: there, one behind the other. */
+/* Place the values and, behind them, the packed values that are sent. */
 static void lay_out(struct kelp_gradient *gradient, struct kelp_gradient_pool *pool, char *there)
 {
     gradient->values = (float *)(void *)there;
@@ -100,7 +100,7 @@ static void lay_out(struct kelp_gradient *gradient, struct kelp_gradient_pool *p
     gradient->pool = pool;
 }
 
-/* In an area of its own. NULL: there is none to be had. */
+/* Allocate in a shared memory area of its own. NULL: impossible. */
 static struct kelp_gradient *gradient_make_shared(struct kelp_gradient_pool *pool, size_t stagger)
 {
     struct kelp_gradient *gradient = calloc(1, sizeof(*gradient));
@@ -115,8 +115,8 @@ static struct kelp_gradient *gradient_make_shared(struct kelp_gradient_pool *poo
     return gradient;
 }
 
-/* Header and values in one piece: header first, values at the next page after it plus a stagger
- * that differs from buffer to buffer. */
+/* Header and values in one allocation: the header first, the values at the next page plus a
+ * stagger that differs between buffers. */
 static struct kelp_gradient *gradient_make(struct kelp_gradient_pool *pool, unsigned number,
                                            bool shares)
 {
@@ -238,12 +238,12 @@ void kelp_gradient_merge(struct kelp_gradient *left, const struct kelp_gradient 
     kelp_gradient_merge_rest(left, right, left->pool->flat_count);
 }
 
-/* to = left + right, which are `to` and the other one. */
+/* to = left + right; `to` is one of them. */
 static void merge_sums(struct kelp_gradient *to, const struct kelp_gradient *left,
                        const struct kelp_gradient *right)
 {
-    to->sum_count =
-        left->sum_count < right->sum_count ? right->sum_count : left->sum_count; /* others: zero */
+    to->sum_count = left->sum_count < right->sum_count ? right->sum_count
+                                                       : left->sum_count; /* the rest is zero */
     for (uint32_t i = 0; i < to->sum_count; i++) {
         to->sums[i] = left->sums[i] + right->sums[i];
     }

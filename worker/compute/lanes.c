@@ -118,7 +118,7 @@ static struct kelp__lanes_started *started_at(struct kelp_lanes *lanes, uint32_t
     return &lanes->started[(lanes->started_first + i) % KELP__LANES_STARTED_MAX];
 }
 
-/* The oldest block's predictions. */
+/* Write the predictions of the oldest block. */
 static kelp_status write_output(struct kelp_lanes *lanes, struct kelp_prediction_writer *writer,
                                 struct kelp_error *reterr)
 {
@@ -146,7 +146,7 @@ kelp_status kelp__lanes_take_piece(struct kelp_lanes *lanes, struct kelp__lanes_
 kelp_status kelp__lanes_finish_piece(struct kelp_lanes *lanes, struct kelp_error *reterr)
 {
     struct kelp__lanes_started *lane = started_at(lanes, 0);
-    double sums[KELP_METRIC_SUM_COUNT]; /* training: only the scalars; predictions: none */
+    double sums[KELP_METRIC_SUM_COUNT]; /* training: only the scalars are set; predictions: none */
     for (uint32_t i = 1; lane->pieces == 0; i++) {
         assert(i < lanes->started_count);
         lane = started_at(lanes, i);
@@ -160,7 +160,7 @@ kelp_status kelp__lanes_finish_piece(struct kelp_lanes *lanes, struct kelp_error
     return status;
 }
 
-/* All of its predictions are written. */
+/* Called once all predictions of the lane are written. */
 static kelp_status end_predictions(struct kelp__lanes_started *lane, struct kelp_error *reterr)
 {
     struct kelp_prediction_writer *writer = lane->writer;

@@ -1,4 +1,4 @@
-/* Data set, model, plan and memory of lanes. */
+/* Creates lanes: data set, model, plan and memory. */
 #include <stdlib.h>
 
 #include "worker/compute/lanes_internal.h"
@@ -30,8 +30,8 @@ static kelp_status prepare_output(struct kelp_lanes *lanes, struct kelp_error *r
                           : kelp_fail(reterr, KELP_ERR_NO_MEMORY, "no memory for predictions");
 }
 
-/* Memory for errors in the data's own unit. Only for losses whose output is a value of the target,
- * not a class or a probability. */
+/* Allocate for errors in the original unit of the data. Only for losses whose output is a value
+ * of the target, not a class or a probability. */
 static kelp_status prepare_factors(struct kelp_lanes *lanes, struct kelp_error *reterr)
 {
     const enum kelp_loss_kind loss = lanes->job->train.loss;
@@ -62,7 +62,7 @@ static void sample_release(void *user, const float *memory)
     kelp_model_release(user, memory);
 }
 
-/* Allocate before taking part: a failure would otherwise come in the middle of a lane. */
+/* Allocate before the worker takes part; otherwise a failure would come in the middle of a lane. */
 static kelp_status check_device(const struct kelp_lanes *lanes, struct kelp_error *reterr)
 {
     struct kelp_device_footprint footprint;
@@ -130,9 +130,9 @@ void kelp_lanes_destroy(struct kelp_lanes *lanes)
         return;
     }
     if (lanes->model) {
-        kelp_lanes_drop(lanes); /* and what was staged: they read the reader's memory */
+        kelp_lanes_drop(lanes); /* also what is staged, which reads the reader's memory */
     }
-    kelp_sample_reader_destroy(lanes->reader); /* before what its thread reads */
+    kelp_sample_reader_destroy(lanes->reader); /* before the data set that its thread reads */
     for (uint32_t i = 0; lanes->outputs && i < lanes->output_max; i++) {
         kelp_model_host_free(lanes->model, lanes->outputs[i].values);
     }

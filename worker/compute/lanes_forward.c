@@ -4,8 +4,8 @@
 #include "common/base/clock.h"
 #include "worker/compute/lanes_internal.h"
 
-/* The factor from a sample's errors to the data's own unit. 0: its columns have different factors,
- * or it is not scaled. */
+/* The factor from a sample's errors to the original unit of the data. 0: its columns differ in
+ * their factors, or the data is not scaled. */
 static double factor_of(struct kelp_lanes *lanes, const struct kelp_sample_batch *batch,
                         uint32_t which)
 {
@@ -19,7 +19,7 @@ static double factor_of(struct kelp_lanes *lanes, const struct kelp_sample_batch
     return lanes->scales[0].factor == 1.0 ? 0.0 : lanes->scales[0].factor;
 }
 
-/* Where the device has memory of its own: enqueued, behind what has to be finished first. */
+/* On a device with its own memory: enqueue the block, after finishing older ones if need be. */
 static kelp_status begin_block(struct kelp_lanes *lanes, const struct kelp_model_block *block,
                                struct kelp__lanes_started *lane, struct kelp_error *reterr)
 {
@@ -58,7 +58,7 @@ static kelp_status evaluate_batch(struct kelp_lanes *lanes, const struct kelp_sa
     return status == KELP_OK ? kelp__lanes_take_piece(lanes, started, sums, reterr) : status;
 }
 
-/* While the device computes, prepare samples of the next block, without targets. */
+/* While the device computes, prepare the samples of the next block, without targets. */
 static void on_idle_predicting(void *user)
 {
     struct kelp_lanes *lanes = user;
@@ -98,7 +98,7 @@ static kelp_status predict_batch(struct kelp_lanes *lanes, const struct kelp_sam
     return status == KELP_OK ? kelp__lanes_take_piece(lanes, started, NULL, reterr) : status;
 }
 
-/* Block by block. */
+/* Compute the lane block by block. */
 static kelp_status
 compute_blocks(struct kelp_lanes *lanes, uint32_t lane, const struct kelp_schedule_range *samples,
                struct kelp__lanes_started *started,
@@ -128,7 +128,7 @@ kelp_status kelp__lanes_evaluate(struct kelp_lanes *lanes, uint32_t lane,
     return compute_blocks(lanes, lane, samples, started, evaluate_batch, reterr);
 }
 
-/* Written to a file of its own, which exists before the lane is reported as done. */
+/* The lane's predictions go to their own file, which exists before the lane is reported as done. */
 kelp_status kelp__lanes_predict(struct kelp_lanes *lanes, uint32_t lane,
                                 const struct kelp_schedule_range *samples,
                                 struct kelp__lanes_started *started, struct kelp_error *reterr)

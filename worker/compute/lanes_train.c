@@ -11,7 +11,7 @@ static bool on_need(void *user, uint32_t index)
     return lanes->await(lanes->await_user, tensor->offset, tensor->elem_count);
 }
 
-/* The gradients of the tensors from index on are complete. */
+/* The gradients of the tensors from `index` on are complete. */
 static void on_complete(void *user, uint32_t index)
 {
     const struct kelp_lanes *lanes = user;
@@ -30,8 +30,8 @@ static bool has_samples(const struct kelp_lanes *lanes, uint32_t first, uint32_t
     return false;
 }
 
-/* Whether the model adds the lane to its node's sum, and which lanes come before and after it. On
- * the device values are not rounded. */
+/* Whether the model adds the lane to its node's sum, and which lanes come before and after it.
+ * The device cannot round values, so it adds only float32. */
 static bool sums_up(const struct kelp_lanes *lanes, uint32_t lane, struct kelp_model_sum *ret_sum)
 {
     const uint32_t first = lanes->node.first, end = first + lanes->node.count;
@@ -48,12 +48,12 @@ static bool sums_up(const struct kelp_lanes *lanes, uint32_t lane, struct kelp_m
 /* A lane's samples are computed in pieces; this is one piece. */
 struct piece {
     struct kelp_schedule_range samples; /* their positions */
-    bool further;                       /* there was one before it */
+    bool further;                       /* another piece of the lane came before */
     bool last;
-    const struct kelp_model_sum *sum; /* NULL: the lane is a node of its own */
+    const struct kelp_model_sum *sum; /* NULL: the lane is its own node */
 };
 
-/* Where the device has memory of its own: enqueued, behind what has to be finished first. */
+/* On a device with its own memory: enqueue the piece, after finishing older ones if need be. */
 static kelp_status begin_piece(struct kelp_lanes *lanes, const struct kelp_model_piece *piece,
                                struct kelp__lanes_started *lane, struct kelp_error *reterr)
 {
@@ -73,7 +73,7 @@ static kelp_status train_piece(struct kelp_lanes *lanes, uint32_t lane, const st
 {
     const struct kelp_schedule_range samples = what->samples;
     const bool tells = what->last && started->ready;
-    double sums[KELP_METRIC_SUM_COUNT]; /* the scalars alone */
+    double sums[KELP_METRIC_SUM_COUNT]; /* only the scalars are set */
     struct kelp_sample_batch batch;
     kelp_status status = kelp__lanes_read(lanes, lane, samples, &batch, reterr);
     if (status != KELP_OK) {

@@ -84,7 +84,7 @@ static kelp_status write_at(const struct kelp_prediction_writer *writer, const v
     return KELP_OK;
 }
 
-/* Under a name that no other worker uses. */
+/* The name is unique to this worker. */
 static kelp_status create_file(struct kelp_prediction_writer *writer, struct kelp_error *reterr)
 {
     uint64_t id = 0;
@@ -149,7 +149,7 @@ kelp_status kelp_prediction_end(struct kelp_prediction_writer *writer, struct ke
     assert(writer->done == writer->part.count);
     const struct header header = make_header(&writer->part, kelp_digest_short(&writer->digest));
     kelp_status status = write_at(writer, &header, sizeof(header), 0, reterr);
-    if (status == KELP_OK && close(writer->fd) != 0) { /* a quota is told here, on some systems */
+    if (status == KELP_OK && close(writer->fd) != 0) { /* some systems report a quota */
         status = kelp_files_error(errno, "write", writer->temporary, reterr);
     }
     if (status == KELP_OK) {
@@ -172,10 +172,10 @@ void kelp_prediction_drop(struct kelp_prediction_writer *writer)
         return;
     }
     if (writer->fd >= 0) {
-        (void)close(writer->fd); /* the file goes */
+        (void)close(writer->fd); /* the file is removed */
     }
     if (writer->temporary[0] != '\0') {
-        (void)unlink(writer->temporary); /* what is left of it is no part: its name says so */
+        (void)unlink(writer->temporary); /* a leftover is ignored because of its name */
     }
     free(writer);
 }
@@ -203,7 +203,7 @@ static kelp_status check_header(const struct header *header, const char *path,
     return KELP_OK;
 }
 
-/* The bytes behind the header, whose number the header and the file must agree on. */
+/* The bytes behind the header; their number must be the one in the header. */
 static kelp_status check_values(const struct header *header, const char *path, const uint8_t *bytes,
                                 size_t count, struct kelp_error *reterr)
 {

@@ -17,7 +17,7 @@ struct kelp_prefetch {
     struct kelp_sample_memory memory;
     uint32_t count_max;
     pthread_t thread;
-    pthread_mutex_t mutex; /* guards what follows; the thread alone uses the buffers in READING */
+    pthread_mutex_t mutex; /* guards the rest; in READING only the thread uses the buffers */
     pthread_cond_t changed;
     bool stop;
     enum state state;

@@ -13,7 +13,7 @@ struct kelp_sample_reader {
     struct kelp_schedule schedule;
     struct kelp_prefetch *prefetch; /* NULL: samples are in memory */
     struct kelp_sample_memory memory;
-    uint64_t *indices; /* [count_max], as the next ones */
+    uint64_t *indices; /* [count_max], like guessed and ahead.indices */
     uint64_t *guessed;
     float *input;
     float *target;
@@ -22,11 +22,12 @@ struct kelp_sample_reader {
         enum kelp_split split;
         uint32_t count;
         uint64_t *indices;
-        float *input, *target; /* NULL until they are needed */
+        float *input, *target; /* NULL until needed */
     } ahead;
     uint32_t lane; /* of the last read */
     struct kelp_schedule_range range;
-    /* For the guess: lanes [lane_first, lane_end) were read of this entry, and the entry before. */
+    /* For the guess: lanes [lane_first, lane_end) of this entry were read; lane_end_before
+     * belongs to the entry before. */
     bool lane_known;
     uint32_t lane_first, lane_end;
     uint32_t lane_end_before;
@@ -56,7 +57,7 @@ kelp_status kelp_sample_reader_begin(struct kelp_sample_reader *reader,
     return kelp_schedule_init(&reader->schedule, reader->job, info->samples, word, reterr);
 }
 
-/* ---- what comes next ------------------------------------------------------------------------- */
+/* ---- the next samples ------------------------------------------------------------------------ */
 
 struct kelp_schedule_range kelp_sample_reader_piece(const struct kelp_sample_reader *reader,
                                                     const struct kelp_schedule *schedule,
@@ -67,7 +68,7 @@ struct kelp_schedule_range kelp_sample_reader_piece(const struct kelp_sample_rea
     return kelp_schedule_next_piece(schedule, lane, first, &cut);
 }
 
-/* The word of the entry after this one, if training or predicting simply goes on. */
+/* Guess the word of the next entry: training or predicting goes on. */
 static bool guess_word(const struct kelp_sample_reader *reader, struct kelp_control_word *ret_word)
 {
     const struct kelp_control_word *word = &reader->word;
@@ -90,8 +91,8 @@ static bool guess_word(const struct kelp_sample_reader *reader, struct kelp_cont
     return next.sample_count > 0;
 }
 
-/* The samples that will be asked for after the last read, their indices in reader->guessed. False:
- * none are known. */
+/* Guess the samples that follow the last read; their indices go to reader->guessed. False:
+ * unknown. */
 static bool guess(struct kelp_sample_reader *reader, struct kelp_prefetch_batch *ret_batch)
 {
     const struct kelp_dataset_info *info = kelp_dataset_info(reader->dataset);
@@ -118,7 +119,7 @@ static bool guess(struct kelp_sample_reader *reader, struct kelp_prefetch_batch 
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
-/* Room for count_max samples. */
+/* Allocate for count_max samples. */
 static bool allocate_pair(const struct kelp_sample_reader *reader, float **input, float **target)
 {
     const struct kelp_sample_shape *shape = &kelp_dataset_info(reader->dataset)->shape;
@@ -136,7 +137,7 @@ static bool allocate_pair(const struct kelp_sample_reader *reader, float **input
     return false;
 }
 
-/* They are about to be written. */
+/* The buffers will be overwritten: nothing may read them any more. */
 static void release_pair(const struct kelp_sample_reader *reader, const float *input,
                          const float *target)
 {

@@ -1,7 +1,7 @@
 #include "worker/core/ahead.h"
 
-/* Entries without samples for any of the worker's lanes that are looked at in a row: the longest
- * such row is an epoch's short batch and the evaluations of parts with few samples. */
+/* How many entries in a row may have no samples for any of the worker's lanes. The longest such
+ * row is an epoch's short batch, followed by evaluations of splits with few samples. */
 #define EMPTY_ENTRIES_MAX 8
 
 static bool has_lanes(enum kelp_step_kind kind)
@@ -29,14 +29,14 @@ bool kelp_ahead_begin(struct kelp_ahead *ahead, const struct kelp_job *job,
     ahead->state.step = word->step;
     ahead->state.epoch = word->epoch;
     ahead->state.step_in_epoch = word->step_in_epoch;
-    if (word->kind != KELP_STEP_TRAIN && word->step_in_epoch == 0) { /* the epoch is complete */
+    if (word->kind != KELP_STEP_TRAIN && word->step_in_epoch == 0) { /* the epoch has ended */
         ahead->state.step_in_epoch = kelp_control_steps_per_epoch(job, plan);
     }
     return kelp_schedule_init(&ahead->schedule, job, plan->samples, word, NULL) == KELP_OK;
 }
 
-/* On to the first of the worker's lanes of the next entry; false: it has none. What an evaluation
- * measures decides no sample of the next one. */
+/* Go to the first of the worker's lanes in the next entry; false: it has none. The result of an
+ * evaluation does not affect which samples come next. */
 static bool enter_next(struct kelp_ahead *ahead)
 {
     static const double sums[KELP_METRIC_SUM_COUNT] = {[KELP_METRIC_SUM_SAMPLES] = 1};

@@ -34,7 +34,7 @@ static bool is_same(const struct kelp_joining_report *report,
            strcmp(report->trouble, before->trouble) == 0;
 }
 
-/* What has changed since the report before, or that nothing has. */
+/* Report what has changed since the last report, or that nothing has. */
 static void report(struct kelp_joining *joining, struct kelp_joining_actions *actions)
 {
     struct kelp_joining_report *to = &emit(actions, KELP_JOINING_REPORT)->report;
@@ -91,7 +91,7 @@ static void follow_leader(struct kelp_joining *joining, const char *leader,
     connect_or_retry(joining, actions);
 }
 
-/* The newest counts: a coordinator that leads no more may send an older one late. */
+/* Only a newer map counts: a deposed coordinator may send an older one late. */
 static void keep_map(struct kelp_joining *joining, const struct kelp_joining_event *event,
                      struct kelp_joining_actions *actions)
 {

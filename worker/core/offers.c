@@ -3,7 +3,7 @@
 #include <assert.h>
 #include <string.h>
 
-/* Where offers of this entry are kept, or the place that may be used for it; NULL: none. */
+/* Where offers of this entry are kept, or a place that can be used for them; NULL: none. */
 static struct kelp_offered *place_of(struct kelp_offers *offers,
                                      const struct kelp_control_word *word)
 {
@@ -49,7 +49,7 @@ void kelp_offers_fetched(struct kelp_offers *offers, const struct kelp_control_w
         later = later || (offered->used && offered->word.step > word->step);
     }
     if (later) {
-        (void)kelp_offers_add(offers, word, 0, 1); /* room: two later entries are never open */
+        (void)kelp_offers_add(offers, word, 0, 1); /* fits: two later entries are never open */
     }
 }
 

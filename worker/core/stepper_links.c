@@ -1,9 +1,10 @@
-/* The streams to shards: opened, ended, opened again; what is refused on them, and answered. */
+/* The streams to shards: how they are opened, closed and reopened, and what refusals and answers
+ * on them cause. */
 #include "worker/core/stepper_internal.h"
 
-#define RETRY_MS    50u   /* of a stream that ended */
+#define RETRY_MS    50u   /* delay before a stream is reopened */
 #define BUSY_MS_MAX 160u  /* the longest delay of ASK_LATER */
-#define TROUBLE_MS  3000u /* a shard that cannot be reached for so long is trouble */
+#define TROUBLE_MS  3000u /* a shard that is unreachable for this long is reported as trouble */
 
 void kelp__stepper_repeat(struct kelp_stepper *stepper, uint32_t partition)
 {
@@ -111,8 +112,8 @@ void kelp_stepper_trouble(const struct kelp_stepper *stepper, uint64_t now_ms,
     ret_trouble->lasts = ret_trouble->apart_ms >= TROUBLE_MS;
 }
 
-/* The shard does not have our map yet, is not ready, or too many pulls wait there. What is sent
- * again may be large: each time in a row the delay is longer. */
+/* The shard does not have our map yet, is not ready, or has too many waiting pulls. The resent
+ * messages may be large, so the delay grows with each attempt. */
 static void ask_later(struct kelp_stepper *stepper, uint32_t partition)
 {
     stepper->routes[partition].busy = true;
@@ -141,7 +142,7 @@ void kelp__stepper_ask_again(struct kelp_stepper *stepper)
     }
 }
 
-/* What a shard that refuses tells of the partition. */
+/* What a refusal tells about the partition. */
 struct refusal {
     uint32_t partition;
     kelp_status status;
@@ -149,7 +150,7 @@ struct refusal {
     const struct kelp_place *primary;
 };
 
-/* True: that was all. False: the status has another reason. */
+/* True: the refusal is handled. False: its status has another reason. */
 static bool hear_refusal(struct kelp_stepper *stepper, const struct refusal *refusal)
 {
     if (kelp__stepper_hear_entry(stepper, refusal->partition, refusal->map_epoch,
@@ -159,10 +160,10 @@ static bool hear_refusal(struct kelp_stepper *stepper, const struct refusal *ref
     }
     switch (refusal->status) {
     case KELP_ERR_BUSY:
-    case KELP_ERR_NOT_PRIMARY: /* not yet, or not any more: then a newer map is on its way */
+    case KELP_ERR_NOT_PRIMARY: /* not yet, or no longer: then a newer map will come */
         ask_later(stepper, refusal->partition);
         return true;
-    case KELP_ERR_OLD_MAP_EPOCH: /* when the newer entry came it was sent again, or it will be */
+    case KELP_ERR_OLD_MAP_EPOCH: /* resent when the newer entry came, or comes */
     case KELP_ERR_OLD_GENERATION: {
         struct kelp_stepper_action *action = kelp__stepper_emit(stepper, KELP_STEPPER_STALE);
         action->stale.partition = refusal->partition;
@@ -174,8 +175,8 @@ static bool hear_refusal(struct kelp_stepper *stepper, const struct refusal *ref
     }
 }
 
-/* Of our generation, and from the process that we take for the partition's primary? Else it is an
- * answer to what was sent before a change, and that was sent again. */
+/* Is the answer of our generation, and from the process that we take for the partition's
+ * primary? Otherwise it answers a message from before a change, which was sent again. */
 static bool is_current(const struct kelp_stepper *stepper, uint32_t link, uint64_t generation,
                        uint32_t partition)
 {
@@ -207,7 +208,7 @@ void kelp__stepper_answer(struct kelp_stepper *stepper, const struct kelp_steppe
                                                  .primary = event->answer.primary}))) {
         return;
     }
-    /* The last partitions may be empty: then nothing is sent, and nothing is missing. */
+    /* The last partitions may be empty: they are answered without bytes. */
     answer.has_weights =
         bytes_came || kelp_plan_partition(stepper->plan, answer.partition).count == 0;
     answer.word = answer.partition == 0 ? answer.word : NULL;

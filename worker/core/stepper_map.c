@@ -1,11 +1,13 @@
 /*
- * Where partitions are. A map of a new generation begins anew. Within a generation a map counts
- * when its serial is larger than that of the one before, and of it only the entries whose epoch is
- * larger than the partition's. So late, doubled and partial news lead to the same entries.
+ * Where partitions are.
  *
- * There are up to transport.streams links to a process, which share its partitions evenly. They
- * stay while it is primary of some partition. What was sent to a partition whose entry changed may
- * be lost, with its primary or by a refusal: it is sent again.
+ * A map of a new generation starts anew. Within a generation a map counts if its serial is larger
+ * than the last one, and of its entries only those with a larger epoch than the partition's. So
+ * late, repeated and partial maps lead to the same entries.
+ *
+ * Up to transport.streams links lead to a process and share its partitions evenly. They stay while
+ * the process is primary of any partition. What was sent to a partition whose entry changed may be
+ * lost, with its primary or by a refusal, so it is sent again.
  */
 #include <assert.h>
 #include <string.h>
@@ -53,7 +55,7 @@ enum kelp__stepper_map kelp__stepper_hear_map(struct kelp_stepper *stepper,
 
     if (places->generation < stepper->generation ||
         (places->generation == stepper->generation && places->serial <= stepper->serial)) {
-        return KELP__MAP_NOTHING; /* a new leader sends the map that we have */
+        return KELP__MAP_NOTHING; /* old, or a new leader repeats our map */
     }
     if (places->partition_count != stepper->plan->partition_count) {
         (void)kelp_fail(kelp__stepper_fail(stepper), KELP_ERR_FORMAT,
@@ -142,7 +144,8 @@ static uint32_t add_link(struct kelp_stepper *stepper, const struct kelp_place *
     return i;
 }
 
-/* The one with the fewest partitions; a further one before it gets its second. */
+/* The process's link with the fewest partitions; a new link as long as each one would get its
+ * second. */
 static uint32_t link_to(struct kelp_stepper *stepper, const struct kelp_place *place)
 {
     uint32_t best = NO_LINK, taken = 0, stream = 0;
@@ -163,7 +166,7 @@ static uint32_t link_to(struct kelp_stepper *stepper, const struct kelp_place *p
                : best;
 }
 
-/* Of the partitions that stay. */
+/* Count the partitions of each link, without those that move. */
 static void count_loads(struct kelp_stepper *stepper)
 {
     for (uint32_t i = 0; i < stepper->link_count; i++) {
@@ -177,7 +180,7 @@ static void count_loads(struct kelp_stepper *stepper)
     }
 }
 
-/* Partitions by link, ascending within each. */
+/* Sort partitions by link, ascending within each. */
 static void sort_partitions(struct kelp_stepper *stepper)
 {
     uint32_t count = 0;
@@ -194,7 +197,7 @@ static void sort_partitions(struct kelp_stepper *stepper)
     }
 }
 
-/* Returns how many changed. */
+/* Assign partitions to links. Returns how many changed. */
 static uint32_t lead_partitions(struct kelp_stepper *stepper)
 {
     uint32_t changed = 0;
@@ -219,7 +222,8 @@ static uint32_t lead_partitions(struct kelp_stepper *stepper)
     return changed;
 }
 
-/* Of several links to a process some may have no partition left while others got theirs. */
+/* Close links without partitions: one of several links to a process may have lost all of its
+ * own. */
 static void close_empty(struct kelp_stepper *stepper)
 {
     for (uint32_t i = 0; i < stepper->link_count; i++) {

@@ -1,22 +1,24 @@
 /*
- * What a worker sends to a shard. The last partitions go first: their gradients are complete first.
- * What is left of a node that went early goes the other way round.
- * A message holds pushes of up to transport.piece_bytes, and a slice is never split. Messages are
- * cut in one way, whether they go at once or, as far as they are full, while a node is computed.
+ * What a worker sends to a shard.
+ *
+ * The last partitions go first, because their gradients are complete first. The rest of a node of
+ * which a part was sent early goes in the opposite order. A message holds pushes of up to
+ * transport.piece_bytes, and a slice is never split. Messages are cut at the same places whether
+ * they are sent all at once or, as soon as they are full, while a node is being computed.
  */
 #include <assert.h>
 
 #include "worker/core/stepper_internal.h"
 
-/* Goes with a word whose decision nobody has to hear. */
+/* For a word that needs no decision. */
 static const struct kelp_step_decision undecided = {.count = 0};
 
-/* The message that is being collected: the items from here on. */
+/* The message that is being collected: items from the *_first indices on. */
 struct outbox {
     struct kelp_stepper *stepper;
     const struct kelp__stepper_link *link;
-    uint32_t number; /* of the link */
-    bool fresh;      /* with the nodes that were not sent yet */
+    uint32_t number; /* the link's index */
+    bool fresh;      /* include nodes that were not sent yet */
     size_t push_first;
     size_t pull_first;
     size_t share_first;
@@ -44,7 +46,7 @@ static bool collected_any(const struct outbox *box)
            items->pull_count > box->pull_first;
 }
 
-/* One message of what has been collected. Pointers follow: kelp__stepper_point(). */
+/* Emit one message with what was collected. kelp__stepper_point() sets its pointers later. */
 static void finish_message(struct outbox *box, const struct kelp_control_word *word,
                            const struct kelp_step_decision *decision)
 {
@@ -67,7 +69,7 @@ static void finish_message(struct outbox *box, const struct kelp_control_word *w
     begin_message(box);
 }
 
-/* Of a pushed gradient. */
+/* Bytes of a pushed gradient slice. */
 static uint64_t slice_bytes(const struct kelp_stepper *stepper, uint32_t partition)
 {
     return kelp_plan_partition(stepper->plan, partition).count *
@@ -97,8 +99,7 @@ static void collect_push(struct outbox *box, const struct kelp_stepper_node *nod
     box->push_bytes += carries ? bytes : 0;
 }
 
-/* The first of the link's partitions, by position, that end before `end` and fit into one message.
- */
+/* Position of the first of the link's partitions that end before `end` and fit into one message. */
 static uint32_t run_before(const struct outbox *box, uint32_t end)
 {
     const uint32_t *order = box->stepper->order;
@@ -114,7 +115,7 @@ static uint32_t run_before(const struct outbox *box, uint32_t end)
     return first;
 }
 
-/* Was it sent, and is it wanted again, or is it new? */
+/* Must the node be sent: because it is new, or because it was sent and is wanted again? */
 static bool is_due(const struct outbox *box, const struct kelp_stepper_node *node,
                    uint32_t partition)
 {
@@ -123,7 +124,7 @@ static bool is_due(const struct outbox *box, const struct kelp_stepper_node *nod
     return node->sent || route->early ? route->again : box->fresh;
 }
 
-/* The nodes for the link's partitions at positions [first, end). */
+/* Collect the nodes for the link's partitions at positions [first, end). */
 static void collect_run(struct outbox *box, uint32_t first, uint32_t end)
 {
     struct kelp_stepper *stepper = box->stepper;
@@ -149,7 +150,7 @@ static void collect_run(struct outbox *box, uint32_t first, uint32_t end)
     }
 }
 
-/* Entries other than training steps live on partition 0 alone. */
+/* Entries other than training steps concern partition 0 only. */
 static void collect_pushes(struct outbox *box)
 {
     bool train = box->stepper->word.kind == KELP_STEP_TRAIN;
@@ -162,7 +163,7 @@ static void collect_pushes(struct outbox *box)
     }
 }
 
-/* To the host of partition 0: the shares of all others, once they are all there. */
+/* Collect the shares of all other partitions for the host of partition 0, once all have come. */
 static void collect_shares(struct outbox *box)
 {
     struct kelp_stepper *stepper = box->stepper;
@@ -207,8 +208,8 @@ static void collect_pulls(struct outbox *box)
     }
 }
 
-/* What is left of nodes that went early: partition 0 with the pulls goes first, since the next step
- * begins with it. The messages are those that the other order has. */
+/* Send the rest of nodes of which a part went early. Partition 0 with the pulls goes first,
+ * because the next step begins with it. The messages are cut as in the other order. */
 static void send_rest(struct outbox *box)
 {
     uint32_t ends[KELP_PARTITIONS_MAX];
@@ -228,7 +229,7 @@ static void send_rest(struct outbox *box)
     }
 }
 
-/* Decisions come with words of their own, and in another order. */
+/* Not for jobs with decisions, whose words and order differ. */
 static bool is_rest(const struct outbox *box, const struct kelp__stepper_sending *sending)
 {
     const struct kelp_stepper *stepper = box->stepper;
@@ -265,7 +266,7 @@ void kelp__stepper_send(struct kelp_stepper *stepper, const struct kelp__stepper
     }
     const struct kelp_control_word *word = sync ? kelp_sync_news(sync, &decision) : NULL;
     if (word && collected_any(&box)) {
-        finish_message(&box, working, &undecided); /* pulls go with another word */
+        finish_message(&box, working, &undecided); /* pulls have another word */
     }
     if (sync) {
         collect_pulls(&box);
@@ -283,7 +284,7 @@ void kelp__stepper_sent_all(struct kelp_stepper *stepper)
     stepper->early = false;
 }
 
-/* The link's messages of partitions from there on, but for its last one. */
+/* Send the link's full messages, of partitions from partition_first on; the last message stays. */
 static void send_full(struct kelp_stepper *stepper, uint32_t number, uint32_t partition_first)
 {
     struct kelp__stepper_link *link = &stepper->links[number];

@@ -10,27 +10,27 @@
 
 struct slot {
     bool ask;          /* a pull must be sent */
-    bool answered;     /* SCANNING: has told what it has */
-    uint64_t latest;   /* newest step it told of */
+    bool answered;     /* SCANNING: the partition has answered */
+    uint64_t latest;   /* the newest step that it has */
     bool ask_share;    /* the share of the decision must be asked for */
-    bool has_share;    /* it is here, in shares */
-    uint64_t gathered; /* step of the weights in the "next" vector; NO_STEP: none */
+    bool has_share;    /* the share has come and is in shares */
+    uint64_t gathered; /* step of its weights in the "next" vector; NO_STEP: none */
 };
 
 struct kelp_sync {
     enum kelp_sync_state state;
-    bool following;  /* GATHERING what follows `held`, not a scan's result */
+    bool following;  /* GATHERING the step after `held`, not a scan's result */
     uint64_t target; /* GATHERING: the step to hold */
     bool have_held;  /* `held` is valid: its weights are in the current vector */
     struct kelp_control_word held;
     bool have_word; /* `word` is valid: it came with partition 0's newest answer */
     struct kelp_control_word word;
     bool decides;                       /* the job's training steps need decisions */
-    struct kelp_decision_share *shares; /* owned; partition_count, when it decides */
-    double *decided;                    /* owned; that came with `word` */
+    struct kelp_decision_share *shares; /* owned; [partition_count] if decides */
+    double *decided;                    /* owned; the decision that came with `word` */
     uint32_t decided_count;
     uint32_t decided_capacity;
-    bool shares_due;  /* all shares are here and not sent yet */
+    bool shares_due;  /* all shares have come and are not sent yet */
     uint32_t missing; /* partitions without weights of `target` */
     uint32_t partition_count;
     struct slot slots[];
@@ -83,7 +83,7 @@ kelp_status kelp_sync_decide(struct kelp_sync *sync, uint32_t value_count)
     sync->shares = calloc(sync->partition_count, sizeof(*sync->shares));
     sync->decided = calloc((size_t)value_count + 1, sizeof(*sync->decided));
     if (!sync->shares || !sync->decided) {
-        return KELP_ERR_NO_MEMORY; /* freed with the rest */
+        return KELP_ERR_NO_MEMORY; /* kelp_sync_destroy() frees the rest */
     }
     sync->decided_capacity = value_count;
     sync->decides = true;
@@ -120,7 +120,7 @@ static void count_missing(struct kelp_sync *sync)
     }
 }
 
-/* Every partition told what it has: settle on the lowest step and ask for what is not there yet. */
+/* Once every partition has answered: choose the lowest step and ask for what is missing. */
 static void settle(struct kelp_sync *sync)
 {
     uint64_t lowest = NO_STEP;
@@ -190,7 +190,7 @@ static void keep_share(struct kelp_sync *sync, struct slot *slot,
     sync->shares_due = all_shares(sync);
 }
 
-/* The word that follows is known, and the decision with it: the others wait to hear of it. */
+/* The next word is known, and so is its decision: tell it to partitions that wait. */
 static void spread_decision(struct kelp_sync *sync)
 {
     sync->shares_due = false;
@@ -229,10 +229,10 @@ const struct kelp_decision_share *kelp_sync_share(const struct kelp_sync *sync, 
 
 /* ---- answers --------------------------------------------------------------------------------- */
 
-/* What was decided about the step before the word that came. */
+/* Keep the decision about the step before the word that came. */
 static void keep_decision(struct kelp_sync *sync, const struct kelp_sync_answer *answer)
 {
-    bool fits = answer->value_count <= sync->decided_capacity; /* or it is of another job */
+    bool fits = answer->value_count <= sync->decided_capacity; /* otherwise of another job */
 
     sync->decided_count = fits ? answer->value_count : 0;
     if (sync->decided_count > 0) {
@@ -240,7 +240,7 @@ static void keep_decision(struct kelp_sync *sync, const struct kelp_sync_answer 
     }
 }
 
-/* Partition 0 told what follows the held word. Returns false if that is too far ahead to follow. */
+/* Partition 0 answered with the word after the held one. False: it is too far ahead to follow. */
 static bool hear_word(struct kelp_sync *sync, const struct kelp_sync_answer *answer)
 {
     const struct kelp_control_word *word = answer->word;
@@ -253,10 +253,11 @@ static bool hear_word(struct kelp_sync *sync, const struct kelp_sync_answer *ans
         return true;
     }
     if (word->version <= sync->held.version) {
-        return true; /* an answer to an older pull */
+        return true; /* answers an older pull */
     }
-    /* An evaluation was held, and a training step went by, which another partition may still lack.
-     * Perhaps nobody is left who has its word: waiting for that partition could last for ever. */
+    /* After a held evaluation a training step has passed, which another partition may still
+     * lack. Perhaps no worker is left that knows its word, so waiting for the partition could
+     * take for ever. */
     bool missed = sync->held.kind != KELP_STEP_TRAIN && word->step != sync->held.step;
     if (missed || (word->step != sync->held.step && word->step != sync->held.step + 1)) {
         return false;
@@ -272,7 +273,7 @@ static bool hear_gathered(struct kelp_sync *sync, struct slot *slot,
                           const struct kelp_sync_answer *answer)
 {
     if (answer->status != KELP_OK) {
-        scan(sync); /* no longer readable: the others went on without us */
+        scan(sync); /* not readable any more: the others have gone on */
         return false;
     }
     if (answer->word && !hear_word(sync, answer)) {

@@ -12,7 +12,7 @@ void kelp_times_waits(struct kelp_times *times, uint64_t now_us)
 void kelp_times_answered(struct kelp_times *times, uint32_t link, uint64_t now_us)
 {
     if (times->last_us > 0 && times->last_link != link) {
-        times->before_us = times->last_us; /* all others came before it */
+        times->before_us = times->last_us; /* all other links had answered by then */
     }
     times->last_us = now_us;
     times->last_link = link;
@@ -30,8 +30,7 @@ void kelp_times_begins(struct kelp_times *times)
     times->before_us = 0;
 }
 
-/* Of many links those that are waited for most stay: one that is new takes the place of the
- * least. */
+/* Keep the links that are waited for most: a new link replaces the one with the least time. */
 static void add_alone(struct kelp_times *times, uint32_t link, uint64_t us)
 {
     uint32_t least = 0;
@@ -74,7 +73,7 @@ bool kelp_times_add(struct kelp_times *times, const struct kelp_times_step *step
 
     times->waiting_us = 0;
     if (!step->train) {
-        /* A window is steps alone: what lies between them is no part of it. */
+        /* A window has only training steps; the time between them is left out. */
         times->since_us += times->since_us > 0 ? took_us : 0;
         times->alone_us = 0;
         return false;

@@ -56,7 +56,7 @@ kelp_status kelp_data_cache_add_file(struct kelp_digest *key, const char *path,
     status = buffer ? add_bytes(key, fd, path, buffer, reterr)
                     : kelp_fail(reterr, KELP_ERR_NO_MEMORY, "%s: out of memory", path);
     free(buffer);
-    (void)close(fd); /* nothing was written */
+    (void)close(fd); /* it was only read */
     return status;
 }
 

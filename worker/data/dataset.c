@@ -84,7 +84,7 @@ bool kelp__dataset_wants_path(const struct kelp_dataset *dataset, const struct k
         wanted |=
             kelp__dataset_wants(dataset, job, (enum kelp_split)split) && own[split][0] == '\0';
     }
-    /* A model that is evaluated on another file does not need it. */
+    /* A model evaluated on another file does not need data.path. */
     return wanted && (!dataset->card || job->data.path[0] != '\0');
 }
 
@@ -93,7 +93,7 @@ bool kelp__dataset_is_whole(const struct kelp_job *job)
     return job->run.mode != KELP_RUN_TRAIN && job->data.test_path[0] != '\0';
 }
 
-/* One kind of data may be read as another: a model of a generated series, from a CSV file. */
+/* Both kinds are series: a model trained on a generated series may read a CSV file. */
 static bool is_series(enum kelp_data_kind kind)
 {
     return kind == KELP_DATA_CSV || kind == KELP_DATA_SYNTHETIC;
@@ -113,8 +113,8 @@ static kelp_status check_kind(const struct kelp_dataset *dataset, const struct k
     return KELP_OK;
 }
 
-/* Scales are fitted to the training split of data.path. Another file has none, so the model must
- * carry them. */
+/* Scales are fitted to the training split of data.path. Another file has no such split, so the
+ * model must bring them. */
 static kelp_status check_file(const struct kelp_dataset *dataset, const struct kelp_job *job,
                               struct kelp_error *reterr)
 {
@@ -145,7 +145,7 @@ static kelp_status check_shape(const struct kelp_dataset *dataset, const struct 
 
 /* ---- kinds ----------------------------------------------------------------------------------- */
 
-/* What follows from the kind's info; and the targets, where nobody has looked at them yet. */
+/* Derive sizes from the kind's info, and check targets that were not surveyed yet. */
 static kelp_status settle(struct kelp_dataset *dataset, const struct kelp_job *job,
                           struct kelp_error *reterr)
 {
@@ -161,7 +161,7 @@ static kelp_status settle(struct kelp_dataset *dataset, const struct kelp_job *j
     }
     bool surveyed = job->data.kind == KELP_DATA_IDX || job->data.kind == KELP_DATA_NPY ||
                     job->data.kind == KELP_DATA_BINARY;
-    bool predicts = job->run.mode == KELP_RUN_PREDICT; /* targets are not looked at */
+    bool predicts = job->run.mode == KELP_RUN_PREDICT; /* targets are not used */
     return surveyed || predicts ? KELP_OK : kelp__dataset_check_targets(dataset, job, reterr);
 }
 

@@ -9,7 +9,7 @@
 #include "worker/data/text/calendar.h"
 #include "worker/data/text/csv.h"
 
-/* Which columns of the file are the series', in its order. */
+/* Which columns of the file belong to the series, in the series' order. */
 struct selection {
     uint32_t *columns; /* owned */
     uint32_t count;
@@ -85,7 +85,7 @@ static kelp_status grow(const struct kelp_csv *csv, struct kelp_series *series, 
     series->values = values;
     *capacity = larger;
     if (!series->times && series->row_count > 0) {
-        return KELP_OK; /* the rows before had no dates */
+        return KELP_OK; /* earlier rows had no dates */
     }
     int64_t *times = realloc(series->times, (size_t)larger * sizeof(*times));
     if (!times) {
@@ -95,7 +95,7 @@ static kelp_status grow(const struct kelp_csv *csv, struct kelp_series *series, 
     return KELP_OK;
 }
 
-/* Times label forecasts and nothing else: a first column that is no date in some row is none. */
+/* Times only label forecasts. If the first column is not a date in some row, it is not a time. */
 static void read_time(struct kelp_series *series, const struct kelp_csv_field *field)
 {
     if (series->times &&
@@ -130,7 +130,7 @@ static kelp_status read_rows(struct kelp_csv *csv, const struct selection *selec
     }
 }
 
-/* columns: of a model; NULL: the target, or all but the first. */
+/* columns: those of a model; NULL: the target, or all but the first. */
 static kelp_status read_series(struct kelp_csv *csv, const char *target,
                                const struct kelp_card_columns *columns,
                                struct kelp_series *ret_series, struct kelp_error *reterr)

@@ -4,8 +4,8 @@
 #include <inttypes.h>
 #include <math.h>
 
-/* The epoch whose permutation makes the splits. Training never gets there, so its orders of samples
- * are others. */
+/* The epoch number whose permutation makes the splits. Training never reaches it, so no epoch
+ * has this order of samples. */
 #define SPLIT_EPOCH UINT32_MAX
 
 static kelp_status check_fractions(const struct kelp_job *job, struct kelp_error *reterr)
@@ -38,7 +38,8 @@ static kelp_status check_every(const struct kelp_job *job, struct kelp_error *re
     return KELP_OK;
 }
 
-/* The borders, rounded to whole rows; exact for shares such as 0.8, whatever their last bit. */
+/* Compute the borders, rounded to whole rows; exact for fractions such as 0.8, despite their
+ * last bit. */
 static void divide(struct kelp_splits *splits, const struct kelp_job *job, uint64_t rows)
 {
     double share = 0.0;
@@ -150,7 +151,7 @@ bool kelp_splits_find(const struct kelp_splits *splits, enum kelp_split split, u
     const struct kelp_split_rows *from = &splits->rows[split];
     uint64_t place =
         splits->random && row < splits->order.n ? kelp_permutation_find(&splits->order, row) : row;
-    if (from->skip > 0) { /* the last one of each skip + 1 rows is left out */
+    if (from->skip > 0) { /* the last of every skip + 1 rows is left out */
         if (place % (from->skip + 1) == from->skip) {
             return false;
         }
@@ -196,7 +197,7 @@ void kelp_windows_place(const struct kelp_job *job, uint64_t ret_first[KELP_SPLI
     uint64_t border = 0;
     for (int split = 0; split < KELP_SPLIT_COUNT; split++) {
         uint64_t rows = job->data.split[split];
-        /* Validation and test start seq_len rows earlier; training cannot. */
+        /* Validation and test start seq_len rows earlier; training has no rows before it. */
         uint64_t early = split == KELP_SPLIT_TRAIN ? 0 : job->data.seq_len;
         ret_first[split] = border - early;
         ret_counts[split] =

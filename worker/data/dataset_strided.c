@@ -43,7 +43,7 @@ static kelp_status copy_columns(const struct kelp_card_column *from, uint32_t co
     return status;
 }
 
-/* A series: its last columns are the targets, all of them but with data.features MS. */
+/* A series: all columns are targets, or with data.features MS only the last ones. */
 static kelp_status describe_strided(const struct kelp_dataset *dataset,
                                     struct kelp_model_card *card, struct kelp_error *reterr)
 {

@@ -1,12 +1,12 @@
 /*
- * The series that the project generates: hourly, seven columns, in the layout of the ETT data sets.
+ * The generated series: hourly, seven columns, in the layout of the ETT data sets. Six loads (high,
+ * middle and low use, each useful and useless) follow daily and weekly cycles, a yearly cycle and a
+ * trend, and carry autocorrelated noise. The oil temperature follows the loads with inertia, plus
+ * the season and slower noise.
  *
- * Six loads (high, middle and low use, each useful and useless) follow a day and a week, drift over
- * the year and the years, and carry noise that remembers the hours before; the oil temperature
- * follows the loads with inertia, the season and slower noise. The same rows and seed give the same
- * bits on every machine: only + - * / and floor of doubles are used, no function of libm whose last
- * bit differs from one to the next, and values are whole thousandths, so that a CSV file holds them
- * without loss.
+ * The same rows and seed give the same bits on every machine: only + - * / and floor of doubles are
+ * used, no libm function whose last bit may differ between machines. Values are whole thousandths,
+ * so that a CSV file holds them without loss.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -29,10 +29,10 @@
 #define WEEK_HOURS     168
 #define YEAR_HOURS     8766
 #define FIRST_HOUR     INT64_C(1467331200) /* 2016-07-01 00:00:00, in seconds since 1970 */
-/* The loads' mean sum: where the oil would be without a cycle. */
+/* The loads' mean sum: the oil's temperature without any cycle. */
 #define STEADY_WARMTH 14.8
 
-/* What makes one load; amplitudes in the column's unit, phases in hours. */
+/* The parameters of one load; amplitudes in the column's unit, phases in hours. */
 struct load_profile {
     const char *name;
     double level;
@@ -41,7 +41,7 @@ struct load_profile {
     double weekend;   /* added on Saturday and Sunday */
     double year;      /* of the yearly cycle */
     double trend;     /* per year */
-    double noise;     /* deviation of each hour's innovation, roughly */
+    double noise;     /* approximate deviation of each hour's innovation */
     double memory;    /* share of the noise that stays until the next hour */
     double day_phase; /* hour at which the daily cycle rises through zero */
 };
@@ -68,8 +68,8 @@ static double cycle(double x)
     return phase < 0.5 ? half : -half;
 }
 
-/* Near to normal, deviation 1: the sum of four uniform numbers, moved and scaled (their variance is
- * 1/12 each, so the deviation of the sum is 1/sqrt(3)). */
+/* Nearly normal with deviation 1: the sum of four uniform numbers, shifted and scaled (each has
+ * variance 1/12, so the sum has deviation 1/sqrt(3)). */
 static double noise_at(uint64_t seed, uint32_t column, uint64_t hour)
 {
     uint32_t words[4];
@@ -86,11 +86,11 @@ static double round_thousandths(double value)
     return floor(value * 1000.0 + 0.5) / 1000.0;
 }
 
-/* State that an hour hands to the next one. */
+/* State that is passed from hour to hour. */
 struct generator {
     uint64_t seed;
     double remembered[COLUMN_COUNT]; /* noise */
-    double warmth;                   /* of the oil, from the loads of the hours before */
+    double warmth;                   /* of the oil, from the loads so far */
 };
 
 static double load_at(struct generator *generator, uint32_t column, uint64_t hour)
@@ -210,13 +210,13 @@ static void next_day(struct calendar *date)
     }
 }
 
-/* Exactly the value that was generated: thousandths, as round_thousandths() left them. */
+/* Print exactly the generated value, which is in thousandths after round_thousandths(). */
 static void print_value(FILE *file, double value)
 {
     int64_t thousandths = (int64_t)floor(value * 1000.0 + 0.5);
     uint64_t magnitude = (uint64_t)(thousandths < 0 ? -thousandths : thousandths);
     (void)fprintf(file, ",%s%" PRIu64 ".%03" PRIu64, thousandths < 0 ? "-" : "", magnitude / 1000,
-                  magnitude % 1000); /* errors show in ferror() at the end */
+                  magnitude % 1000); /* ferror() at the end reports errors */
 }
 
 static void print_rows(FILE *file, uint64_t row_count, uint64_t seed)
@@ -250,7 +250,7 @@ static kelp_status file_error(const char *path, const char *what, struct kelp_er
                      "%s: cannot be %s: %s", path, what, strerror(reason));
 }
 
-/* Write beside path and rename, so that nobody finds half a file. */
+/* Write to `beside` and rename it, so that no reader finds half a file. */
 static kelp_status write_file(const char *path, const char *beside, uint64_t row_count,
                               uint64_t seed, struct kelp_error *reterr)
 {

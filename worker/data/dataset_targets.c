@@ -1,4 +1,4 @@
-/* Targets that the loss cannot take, found before training starts. */
+/* Finds targets that the loss cannot use before training starts. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -47,7 +47,7 @@ static const char *path_of(const struct kelp_job *job, enum kelp_split split)
                                        : "data.kind synthetic";
 }
 
-/* Samples [first, first + count) of a split, whose targets have been read. */
+/* Samples [first, first + count) of a split, with their targets. */
 struct piece {
     enum kelp_split split;
     uint64_t first;

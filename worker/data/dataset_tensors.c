@@ -1,6 +1,6 @@
 /*
- * Samples from tensors of a safetensors file: row i of each makes sample i. Float tensors are taken
- * as they are, int64 ones are categories (inputs) or classes (the target).
+ * Samples from tensors of a safetensors file: row i of each tensor belongs to sample i. Float
+ * tensors are used as they are; int64 ones are categories (inputs) or classes (the target).
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -18,7 +18,7 @@ struct tensor_key {
     const char *name;
 };
 
-/* The tensors that are read, the target last. */
+/* The tensors to read, the target last. */
 struct tensors {
     const struct kelp_safetensors *file;
     const struct kelp_safetensors_tensor *items[KELP_SAMPLE_INPUTS_MAX + 1];
@@ -66,7 +66,7 @@ static kelp_status find_tensor(struct tensors *tensors, uint32_t index,
     return KELP_OK;
 }
 
-/* data.input_name is one name per line. may_lack: the target is not there, or it is NULL then. */
+/* data.input_name has one name per line. may_lack: the target may be missing, and is NULL then. */
 static kelp_status find_tensors(struct tensors *tensors, const struct kelp_job *job, bool may_lack,
                                 struct kelp_error *reterr)
 {
@@ -92,8 +92,8 @@ static kelp_status find_tensors(struct tensors *tensors, const struct kelp_job *
     return find_tensor(tensors, tensors->input_count, &key, reterr);
 }
 
-/* Whole numbers of an int64 tensor as float32, which is exact for what is allowed, and the largest
- * one of each column (last dimension) into ret_largest. */
+/* Copy whole numbers of an int64 tensor as float32, which is exact for allowed values, and the
+ * largest of each column (last dimension) to ret_largest. */
 static kelp_status copy_categories(const struct kelp_safetensors_tensor *tensor, uint64_t columns,
                                    float *values, uint32_t *ret_largest, struct kelp_error *reterr)
 {
@@ -116,8 +116,8 @@ static kelp_status copy_categories(const struct kelp_safetensors_tensor *tensor,
     return KELP_OK;
 }
 
-/* Sizes of the categories of one tensor: given ones (data.vocab) must be large enough, others are
- * those of the data. */
+/* Set the category sizes of one tensor: given ones (data.vocab) must be large enough; others
+ * come from the data. */
 static kelp_status set_vocab(struct kelp_sample_tensor *shape, const char *name,
                              const uint32_t *largest, const uint32_t *given,
                              struct kelp_error *reterr)
@@ -141,7 +141,7 @@ static void set_shape(struct kelp_sample_tensor *shape,
     memcpy(shape->dims, tensor->shape + 1, shape->rank * sizeof(uint64_t));
 }
 
-/* Number of the category sizes that an int64 input has, one for each column. */
+/* How many category sizes an int64 input has: one for each column. */
 static kelp_status count_columns(struct kelp_sample_tensor *shape,
                                  const struct kelp_safetensors_tensor *tensor,
                                  struct kelp_error *reterr)
@@ -156,7 +156,7 @@ static kelp_status count_columns(struct kelp_sample_tensor *shape,
     return KELP_OK;
 }
 
-/* The shapes of all, and how many sizes the inputs' categories have together. */
+/* Set the shapes of all tensors, and the total number of category sizes of the inputs. */
 static kelp_status set_shapes(const struct tensors *tensors, struct kelp_sample_shape *shape,
                               uint32_t *ret_vocab_count, struct kelp_error *reterr)
 {
@@ -173,7 +173,7 @@ static kelp_status set_shapes(const struct tensors *tensors, struct kelp_sample_
         }
     }
     if (!target_of(tensors)) {
-        return KELP_OK; /* the shape is the model's */
+        return KELP_OK; /* the model gives the shape */
     }
     set_shape(&shape->target, target_of(tensors));
     if (target_of(tensors)->dtype == KELP_DTYPE_I64) {
@@ -212,8 +212,8 @@ static kelp_status allocate(struct kelp_dataset *dataset, uint64_t samples,
 }
 
 /*
- * One tensor's rows into the samples' records: `count` elements each, `stride` from one to the
- * next. The file's numbers may have any alignment, and the file may change: they are copied.
+ * Copy one tensor's rows into the samples' records: `count` elements each, `stride` apart. The
+ * file's numbers may have any alignment and the file may change, so they are copied.
  */
 static kelp_status copy_tensor(const struct kelp_safetensors_tensor *tensor,
                                struct kelp_sample_tensor *shape, const uint32_t *given,
@@ -242,7 +242,7 @@ static kelp_status copy_tensor(const struct kelp_safetensors_tensor *tensor,
     return status;
 }
 
-/* Sizes of the categories of an input: those of the model, or of data.vocab; NULL: of the data. */
+/* Given category sizes of an input, from the model or data.vocab; NULL: they come from the data. */
 static const uint32_t *given_sizes(const struct kelp_dataset *dataset, const struct kelp_job *job,
                                    uint32_t input, uint32_t vocab_used)
 {
@@ -272,7 +272,7 @@ static kelp_status copy_tensors(struct kelp_dataset *dataset, const struct tenso
         record += kelp_sample_tensor_count(&shape->inputs[i]);
         vocab_used += shape->inputs[i].vocab_count;
     }
-    if (!target_of(tensors)) { /* to be predicted: it reads as 0 */
+    if (!target_of(tensors)) { /* to be predicted: reads as 0 */
         return KELP_OK;
     }
     const struct kelp_model_card *card = dataset->card;

@@ -77,7 +77,7 @@ struct printer {
     bool arrays; /* numbers are multiplied, not divided */
 };
 
-/* Length of the UTF-8 sequence at text; 0: it is none. */
+/* Length of the UTF-8 sequence at text; 0: not UTF-8. */
 static size_t utf8_length(const unsigned char *text)
 {
     static const struct {
@@ -118,7 +118,7 @@ static bool is_utf8(const char *text)
     return true;
 }
 
-/* JSON is UTF-8; a word of a file in another encoding is {"hex": "e9"}. */
+/* JSON is UTF-8; text in another encoding becomes {"hex": "e9"}. */
 static void print_text(FILE *out, const char *text)
 {
     if (is_utf8(text)) {

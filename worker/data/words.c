@@ -23,7 +23,7 @@ const char *kelp_words_at(const struct kelp_words *words, uint32_t number)
     return words->bytes + words->starts[number];
 }
 
-/* The slot that holds the word, or the free one where it belongs. At least one is free. */
+/* The slot that holds the word, or the free slot for it. At least one slot is free. */
 static uint32_t find_slot(const struct kelp_words *words, const char *word, size_t bytes)
 {
     uint32_t mask = words->slot_count - 1;
@@ -34,7 +34,7 @@ static uint32_t find_slot(const struct kelp_words *words, const char *word, size
     return at;
 }
 
-/* Twice the slots, so that at most half of them are in use. */
+/* Double the slots, so that at most half of them are in use. */
 static bool grow_slots(struct kelp_words *words)
 {
     struct kelp_words larger = *words;
@@ -115,7 +115,7 @@ bool kelp_words_find(const struct kelp_words *words, const char *word, uint32_t 
     return true;
 }
 
-/* Not as the user's language has it. */
+/* Independent of the locale. */
 static int by_bytes(const void *a, const void *b)
 {
     const char *const *left = a;

@@ -6,21 +6,21 @@
 
 #include "common/base/clock.h"
 
-#define PATIENCE_MS 50u /* away for so long: the keeper takes the loop */
+#define PATIENCE_MS 50u /* the keeper takes the loop after the owner was away this long */
 
 struct kelp_loop_keeper {
     struct kelp_rpc_loop *loop;
     void (*ran)(void *user);
     void *user;
     pthread_t thread;
-    atomic_bool wanted; /* the loop is to be handed back */
+    atomic_bool wanted; /* the owner wants the loop back */
 
-    pthread_mutex_t lock; /* guards what follows */
+    pthread_mutex_t lock; /* guards the rest */
     pthread_cond_t changed;
     bool away;
     bool paused;
-    bool at_once;     /* without patience */
-    uint64_t away_ms; /* since when */
+    bool at_once;     /* take the loop without waiting */
+    uint64_t away_ms; /* when the owner left */
     bool keeping;     /* the keeper has the loop */
     bool stop;
 };
@@ -34,19 +34,19 @@ static void keep(struct kelp_loop_keeper *keeper)
     }
 }
 
-/* The lock is taken. */
+/* The lock is held. */
 static void wait_a_while(struct kelp_loop_keeper *keeper)
 {
     (void)kelp_clock_wait(&keeper->changed, &keeper->lock, kelp_clock_ms() + PATIENCE_MS);
 }
 
-/* The owner may be back soon. The lock is taken. */
+/* The owner may return soon. The lock is held. */
 static bool is_early(const struct kelp_loop_keeper *keeper)
 {
     return !keeper->at_once && kelp_clock_ms() - keeper->away_ms < PATIENCE_MS;
 }
 
-/* The lock is taken. */
+/* The lock is held. */
 static void hurry(struct kelp_loop_keeper *keeper)
 {
     if (keeper->at_once) {
@@ -98,7 +98,7 @@ kelp_status kelp_loop_keeper_start(struct kelp_rpc_loop *loop, void (*ran)(void 
     return KELP_OK;
 }
 
-/* The lock is taken. */
+/* The lock is held. */
 static void take_back(struct kelp_loop_keeper *keeper)
 {
     if (!keeper->keeping) {

@@ -10,16 +10,16 @@
 #include "worker/model/graph/graph.h"
 #include "worker/model/plugin.h"
 
-/* Samples of an evaluation that a model takes at once: small models are faster with many, and for
- * large ones what so many would need is not worth it. */
+/* Samples that a model evaluates at once: small models are faster with many; for large models
+ * the memory is not worth it. */
 #define EVALUATE_BLOCK        256u
 #define EVALUATE_MEMORY_BYTES (UINT64_C(64) << 20)
 
-/* Of a lane's own memory on a GPU, up to which lanes are computed beside each other unasked. */
+/* By default, lanes are computed concurrently if a lane needs at most this much GPU memory. */
 #define SMALL_BYTES (UINT64_C(64) << 20)
 
-/* Samples of the largest piece of a lane. Blocks to predict are large, for they need no gradient;
- * an evaluation goes by the blocks of the training that it belongs to, for the same bits. */
+/* Samples of the largest piece of a lane. Blocks of predictions are large, because they need no
+ * gradient. Evaluations of a training job use its block size, for the same bits. */
 static uint32_t piece_max(const struct kelp_job *job)
 {
     if (job->run.mode == KELP_RUN_PREDICT) {
@@ -30,8 +30,8 @@ static uint32_t piece_max(const struct kelp_job *job)
     return (uint32_t)((lane + job->train.accumulate - 1) / job->train.accumulate);
 }
 
-/* Lanes that are computed beside each other: more than one where the operators of one are too small
- * to keep a GPU busy, of which what they take of its memory is a sign. */
+/* How many lanes are computed concurrently: several if the operators of one are too small to
+ * keep a GPU busy, as the small memory of a lane indicates. */
 static uint32_t streams_of(const struct kelp_job *job, const struct kelp_model *model,
                            uint64_t arena_bytes)
 {
@@ -87,13 +87,13 @@ kelp_status kelp_derive_model(const struct kelp_job *job, const struct kelp_samp
 
 /* ---- batch norm needs more than one value ---------------------------------------------------- */
 
-/* Cut into so many parts as even as can be, does one have a single sample? */
+/* If the samples are divided evenly into these parts, does a part have a single sample? */
 static bool has_single(uint64_t samples, uint32_t parts)
 {
     return samples / parts == 1 || (samples > 0 && samples < parts);
 }
 
-/* Does a piece of a lane of a step with so many samples have one alone? */
+/* In a step of so many samples, does a piece of a lane have a single sample? */
 static bool step_has_single(const struct kelp_job *job, uint64_t samples)
 {
     const uint32_t lanes = job->cluster.lanes, pieces = job->train.accumulate;

@@ -9,17 +9,18 @@
 #include "worker/core/stepper.h"
 #include "worker/model/graph/graph.h"
 
-/* A worker that has joined a job of no size: code and libraries that were touched (gRPC and
- * OpenBLAS most of all), stacks, and OpenBLAS's own buffer. */
+/* A worker that has joined an empty job: touched code and libraries (mainly gRPC and OpenBLAS),
+ * stacks, and OpenBLAS's own buffer. */
 #define PROCESS_BYTES (UINT64_C(33) << 20)
 
-/* On a GPU: CUDA's context with our kernels and cuBLASLt's, its workspace and scratch memory. An
- * estimate: it differs between GPUs and drivers. */
+/* On a GPU: CUDA's context with our kernels and those of cuBLASLt, its workspace and scratch
+ * memory. An estimate, since it differs between GPUs and drivers. */
 #define DEVICE_LIBRARY_BYTES (UINT64_C(640) << 20)
-/* Of it, for each stream: cuBLASLt's workspace and scratch memory, from its first product on. */
+/* The part of it that each stream needs: cuBLASLt's workspace and scratch memory, from the first
+ * product on. */
 #define STREAM_LIBRARY_BYTES (UINT64_C(40) << 20)
 
-/* Buffers that a node of so many lanes needs while it is computed: one for each level. */
+/* Buffers that a node of so many lanes needs during its computation: one for each level. */
 static uint32_t levels(uint32_t lanes)
 {
     uint32_t count = 1;
@@ -30,7 +31,7 @@ static uint32_t levels(uint32_t lanes)
     return count;
 }
 
-/* Gradient buffers that a worker with these lanes holds at most: what it has pushed stays until the
+/* Gradient buffers that a worker with these lanes holds at most: pushed ones stay until the
  * version is over, while the next node is computed. */
 static uint32_t buffers_of(uint32_t lane_first, uint32_t lane_count)
 {
@@ -44,7 +45,7 @@ static uint32_t buffers_of(uint32_t lane_first, uint32_t lane_count)
     return most;
 }
 
-/* On a device: the gradient that is computed, and sums that wait (worker/model/level_sums.h). */
+/* On a device: the gradient that is computed, and waiting sums (worker/model/level_sums.h). */
 static uint32_t device_buffers_of(uint32_t lane_first, uint32_t lane_count)
 {
     struct kelp_schedule_node nodes[KELP_SCHEDULE_NODES_MAX];
@@ -57,7 +58,7 @@ static uint32_t device_buffers_of(uint32_t lane_first, uint32_t lane_count)
     return most;
 }
 
-/* The most that a worker holds, by what it holds with its lanes. */
+/* The most buffers of any worker, at the smallest number of workers. */
 static uint32_t most_buffers(const struct kelp_job *job, uint32_t (*of)(uint32_t, uint32_t))
 {
     const uint32_t workers = job->cluster.workers.min, lanes = job->cluster.lanes;
@@ -71,7 +72,7 @@ static uint32_t most_buffers(const struct kelp_job *job, uint32_t (*of)(uint32_t
     return most;
 }
 
-/* What travels lies beside the values, where it has other elements. */
+/* Values in another precision than float32 are packed beside the gradient before they are sent. */
 static uint64_t packed_bytes(const struct kelp_job *job, const struct kelp_plan *plan)
 {
     const enum kelp_precision precision = job->transport.precision;
@@ -79,8 +80,8 @@ static uint64_t packed_bytes(const struct kelp_job *job, const struct kelp_plan 
                                                : plan->flat_count * kelp_precision_bytes(precision);
 }
 
-/* Of a GPU's worker: where gradients come to while the GPU computes (worker/model/mirror.h), and
- * those of lanes that are begun before the first of them is finished. */
+/* For a GPU's worker: host memory for gradients that arrive while the GPU computes
+ * (worker/model/mirror.h), and for those of lanes that begin before the first is finished. */
 static uint64_t pending_bytes(const struct kelp_job *job, const struct kelp_plan *plan,
                               const struct kelp_model *model)
 {
@@ -91,7 +92,7 @@ static uint64_t pending_bytes(const struct kelp_job *job, const struct kelp_plan
     return flat + (kelp_model_ahead(model) - 1) * (flat + packed_bytes(job, plan));
 }
 
-/* Where predictions come to: those of a block, of as many blocks as are in work at once. */
+/* Memory for predictions: of as many blocks as are computed at once. */
 static uint64_t output_bytes(const struct kelp_job *job, const struct kelp_model *model)
 {
     const struct kelp_shape *shape = kelp_model_output(model);
@@ -113,7 +114,7 @@ void kelp_footprint(const struct kelp_job *job, const struct kelp_plan *plan,
         .weights = 2 * flat,
         .gradients = most_buffers(job, buffers_of) * (flat + packed_bytes(job, plan)) +
                      pending_bytes(job, plan, model),
-        /* on a GPU they are that one's: kelp_footprint_device() */
+        /* on a GPU: see kelp_footprint_device() */
         .activations = job->cluster.device == KELP_DEVICE_CPU ? memory.total : 0,
         .batch = output_bytes(job, model),
         .messages = flat,
@@ -139,7 +140,7 @@ void kelp_footprint_device(const struct kelp_job *job, const struct kelp_plan *p
     struct kelp_graph_memory memory;
     const uint64_t flat = plan->flat_count * sizeof(float);
     kelp_graph_memory(kelp_model_graph(model), &memory);
-    /* Others than float32 are added on the host. */
+    /* In other precisions than float32 the host adds. */
     const uint32_t sums = job->transport.precision == KELP_PRECISION_FLOAT32
                               ? most_buffers(job, device_buffers_of)
                               : 1;

@@ -35,7 +35,7 @@ kelp_status kelp__level_sums_reserve(struct kelp__level_sums *sums, struct kelp_
     return status;
 }
 
-/* Behind the last lane of the smallest node that has both lanes. */
+/* End of the smallest node that contains both lanes. */
 static uint32_t end_of_both(uint32_t left, uint32_t right)
 {
     uint32_t lanes = 2;
@@ -61,7 +61,7 @@ void kelp__level_sums_advance(struct kelp__level_sums *sums, struct kelp_stream 
     }
 }
 
-/* Lane `index` of what waits, with the values, in the order of lanes. */
+/* Let the values of lane `index` wait; waiting sums are in the order of lanes. */
 static void push(struct kelp__level_sums *sums, float *values, uint32_t index)
 {
     assert(sums->waiting_count < KELP_LEVEL_SUMS_MAX);
@@ -75,7 +75,7 @@ void kelp__level_sums_keep(struct kelp__level_sums *sums, struct kelp_stream *st
 {
     const uint32_t last = sums->waiting_count - 1;
     if (sums->waiting_count > 0 && end_of_both(sums->waiting[last].index, index) == index + 1) {
-        float *left = sums->waiting[last].values; /* no copy is needed */
+        float *left = sums->waiting[last].values; /* added without a copy */
         stream->table->add(stream, left, left, gradient, sums->count);
     } else {
         assert(sums->unused_count > 0);

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* At least: each copy and its mark have a cost of their own. */
+/* The least elements of a part, because each copy and its mark have a cost. */
 #define PART_ELEMENTS ((UINT64_C(1) << 20) / sizeof(float))
 
 static void free_leaving(struct kelp__mirror *mirror, struct kelp_device *device)
@@ -119,7 +119,7 @@ kelp_status kelp__mirror_settle(struct kelp__mirror *mirror, struct kelp_stream 
     return KELP_OK;
 }
 
-/* ---- the gradient ---------------------------------------------------------------------------- */
+/* ---- gradients that are copied out ----------------------------------------------------------- */
 
 kelp_status kelp__mirror_begin(struct kelp__mirror *mirror, struct kelp_device *device,
                                struct kelp_error *reterr)
@@ -159,7 +159,7 @@ void kelp__mirror_leave(struct kelp__mirror *mirror, struct kelp_stream *stream,
 {
     const uint64_t end = kelp__mirror_left(mirror);
     if (!kelp__mirror_is_due(mirror, index, first)) {
-        return; /* with the next one */
+        return; /* copied with the next tensor */
     }
     stream->table->copy_out(stream, mirror->leaving + first, gradient + first,
                             (size_t)(end - first) * sizeof(float));

@@ -1,7 +1,7 @@
 /*
- * Training where the device has memory of its own: a piece is enqueued, and finished later, so that
- * the device always has something to do. So are blocks of evaluations and predictions. Pieces of
- * one lane follow each other in one arena, lanes take the arenas in turn.
+ * Training on a device with its own memory: a piece is enqueued now and finished later, so that the
+ * device always has work. The same holds for blocks of evaluations and predictions. Pieces of one
+ * lane follow each other in one arena; lanes take the arenas in turn.
  */
 #include <assert.h>
 
@@ -22,7 +22,7 @@ uint32_t kelp_model_pending(const struct kelp_model *model)
     return model->pending_count;
 }
 
-/* ---- weights and gradient, there ------------------------------------------------------------- */
+/* ---- weights and gradient on the device ------------------------------------------------------ */
 
 static kelp_status prepare_gradient(struct kelp_model *model, struct model_arena *arena,
                                     struct kelp_error *reterr)
@@ -107,7 +107,7 @@ static struct model_arena *begun_arena(struct kelp_model *model)
     return &model->arenas[model->begun->arena];
 }
 
-/* Weights that are to arrive: waited for, and on their way to the device. */
+/* Wait for arriving weights and copy them to the device. */
 static bool bring(struct kelp_model *model, struct kelp__mirror_group *group)
 {
     const struct kelp_model_piece *piece = &model->begun->piece;
@@ -129,17 +129,17 @@ static bool on_need(void *user, uint32_t index)
     return group->there || bring(model, group);
 }
 
-/* Weights that training does not read, for what comes after it. */
+/* Bring the weights that training does not read, for later use. */
 static void bring_rest(struct kelp_model *model)
 {
     for (uint32_t i = 0; i < model->mirror.group_count; i++) {
         if (!model->mirror.groups[i].there && !bring(model, &model->mirror.groups[i])) {
-            return; /* the next piece asks again */
+            return; /* the next piece brings them */
         }
     }
 }
 
-/* Before the lane is added to its node's sum: lanes are added in their order, whichever stream
+/* Called before the lane is added to its node's sum. Lanes are added in order, whichever stream
  * computed them. */
 static void begin_sum(struct kelp_model *model)
 {
@@ -154,7 +154,7 @@ static void begin_sum(struct kelp_model *model)
     model->sum_begun = true;
 }
 
-/* Elements [first, end) of the node's last lane. */
+/* Add elements [first, end) to the sum of the node's last lane. */
 static void add_to_last(struct kelp_model *model, uint64_t first, uint64_t end)
 {
     begin_sum(model);
@@ -181,7 +181,7 @@ static void on_complete(void *user, uint32_t index)
     }
 }
 
-/* Once all of it is: what did not leave in parts. */
+/* At the end of the piece, copy out what was not copied in parts. */
 static void end_piece(struct kelp_model *model)
 {
     const struct model_pending *begun = model->begun;
@@ -217,15 +217,15 @@ bool kelp_model_may_begin(const struct kelp_model *model, const struct kelp_mode
     }
     for (uint32_t i = 0; i < model->pending_count && brings(piece); i++) {
         if (pending_at((struct kelp_model *)model, i)->brings) {
-            return false; /* there is memory on the host for one */
+            return false; /* the host has memory for one */
         }
     }
-    /* Weights that are brought anew, since some of them are missing, are written over. */
+    /* If some weights are missing, all are brought again over the present ones. */
     return kelp_graph_pending(model->arenas[model->next].graph) < KELP_GRAPH_PENDING_MAX &&
            (!piece->need || kelp__mirror_is_there(&model->mirror));
 }
 
-/* All that needs memory. */
+/* Do all that needs memory. */
 static kelp_status prepare_piece(struct kelp_model *model, const struct model_pending *pending,
                                  bool arriving, struct kelp_error *reterr)
 {
@@ -266,14 +266,14 @@ static void fill_run(struct kelp_model *model, struct model_pending *pending, bo
     };
 }
 
-/* Its weights are not to come. */
+/* The piece's weights will not come. */
 static kelp_status end_unfinished(struct kelp_model *model, struct kelp_error *reterr)
 {
     const kelp_status status =
         kelp_graph_end(begun_arena(model)->graph, &model->begun->run, reterr);
     const kelp_status settled = kelp__mirror_settle(&model->mirror, model->copies, NULL);
     assert(status != KELP_OK);
-    (void)settled; /* what failed is known */
+    (void)settled; /* the failure is known already */
     return status;
 }
 
@@ -288,8 +288,7 @@ kelp_status kelp_model_begin(struct kelp_model *model, const struct kelp_model_p
         return status;
     }
     const bool arriving = piece->need && !model->mirror.has_weights;
-    if (arriving) { /* all of them, also after a run to which some did not come, so that pauses are
-                       the same */
+    if (arriving) { /* all weights, even if some came in an earlier run, so that pauses are equal */
         kelp__mirror_lay_out(&model->mirror, model->offsets, model->tensor_count,
                              model->flat_count);
     }
@@ -399,7 +398,7 @@ void kelp_model_drop(struct kelp_model *model)
         }
     }
     model->pending_count = 0;
-    if (model->copies) { /* nobody wants what comes by them, or to know */
+    if (model->copies) { /* what is still copied out is dropped */
         const kelp_status settled = kelp__mirror_settle(&model->mirror, model->copies, NULL);
         (void)settled;
     }

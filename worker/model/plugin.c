@@ -32,7 +32,7 @@ kelp_status kelp__plugin_digest(const char *path, uint64_t *ret_digest, struct k
     return KELP_OK;
 }
 
-/* ---- what the job says ----------------------------------------------------------------------- */
+/* ---- what the job gives ---------------------------------------------------------------------- */
 
 static void describe_tensor(const struct kelp_sample_tensor *from, struct kelp_model_tensor *to)
 {
@@ -43,7 +43,7 @@ static void describe_tensor(const struct kelp_sample_tensor *from, struct kelp_m
                                      .vocab = from->vocab};
 }
 
-/* "name=value", a line each. False, with the failure in the graph, when one is no such thing. */
+/* Parse lines of "name=value". False: a line is malformed, and the failure is in the graph. */
 static bool read_params(struct kelp_model_builder *b, const char *texts)
 {
     (void)snprintf(b->text, sizeof(b->text), "%s", texts);
@@ -67,7 +67,7 @@ static bool read_params(struct kelp_model_builder *b, const char *texts)
     return true;
 }
 
-/* A param that the library never asked for is a mistake in its name. */
+/* A parameter that the library never asked for is a misspelt name. */
 static uint32_t refuse_idle_params(struct kelp_model_builder *b, uint32_t output)
 {
     for (uint32_t i = 0; i < b->param_count; i++) {
@@ -82,8 +82,8 @@ static uint32_t refuse_idle_params(struct kelp_model_builder *b, uint32_t output
 
 /* ---- the library ----------------------------------------------------------------------------- */
 
-/* Are all segments that the loader will map within the file? It does not look itself, and what it
- * maps beyond the end kills the process. */
+/* Does the file contain all segments that the loader will map? The loader does not check that,
+ * and access beyond the end kills the process. */
 static bool is_whole(const char *bytes, size_t count)
 {
     ElfW(Ehdr) header;
@@ -106,7 +106,7 @@ static bool is_whole(const char *bytes, size_t count)
     return true;
 }
 
-/* Is it the library that is meant, wherever that is said? */
+/* Compare the library with model.plugin_sha256, if the job gives it. */
 static kelp_status check_sha256(const struct kelp_job *job, const char *bytes, size_t count,
                                 struct kelp_error *reterr)
 {
@@ -147,7 +147,7 @@ static char *read_library(struct kelp_graph *graph, const struct kelp_job *job, 
     return NULL;
 }
 
-/* A file in memory that has these bytes, and that nobody changes. -1: errno says why not. */
+/* A file in memory with these bytes that nobody can change. -1: errno tells why not. */
 static int seal(const char *bytes, size_t count)
 {
     int fd = memfd_create("kelp-plugin", MFD_CLOEXEC | MFD_ALLOW_SEALING);
@@ -165,8 +165,8 @@ static int seal(const char *bytes, size_t count)
 
 #define NAME_BYTES (KELP_JOB_PATH_MAX + 3)
 
-/* The loader takes one name for one library, and some libraries stay when they are closed: another
- * descriptor has another name. -1: errno says why there is none; *fd is closed then. */
+/* The loader identifies a library by its name, and some libraries stay loaded after they are
+ * closed, so a descriptor with a new name is used. -1: errno tells why; *fd is closed. */
 static int name_sealed(int fd, char name[NAME_BYTES])
 {
     for (;;) {
@@ -187,8 +187,8 @@ static int name_sealed(int fd, char name[NAME_BYTES])
     }
 }
 
-/* What the loader opens: for bytes that were compared a copy of them, since the file may be another
- * one by now. False with the failure in the graph. *ret_fd: to be closed; -1: none. */
+/* The name that the loader opens. If the bytes were checked, it is a copy of them, since the
+ * file may have changed. False: the failure is in the graph. *ret_fd must be closed; -1: none. */
 static bool name_library(struct kelp_graph *graph, const struct kelp_job *job, const char *bytes,
                          size_t count, char name[NAME_BYTES], int *ret_fd)
 {
@@ -196,7 +196,7 @@ static bool name_library(struct kelp_graph *graph, const struct kelp_job *job, c
 
     *ret_fd = -1;
     if (job->model.plugin_sha256[0] == '\0') {
-        /* The loader looks for a name without '/' in the system's folders: the job means a file. */
+        /* The loader searches system folders for a name without '/', but the job means a file. */
         (void)snprintf(name, NAME_BYTES, "%s%s", !strchr(path, '/') ? "./" : "", path);
         return true;
     }
@@ -212,7 +212,7 @@ static bool name_library(struct kelp_graph *graph, const struct kelp_job *job, c
     return *ret_fd >= 0;
 }
 
-/* What the loader says, under the name that the job has. */
+/* Report the loader's error with the path from the job. */
 static void fail_of_loader(struct kelp_graph *graph, const char *name, const char *path)
 {
     const char *said = dlerror(); /* NOLINT(concurrency-mt-unsafe): the loader's own */
@@ -224,7 +224,7 @@ static void fail_of_loader(struct kelp_graph *graph, const char *name, const cha
                           named ? said + length : said);
 }
 
-/* Owned by the caller (dlclose()); NULL with the failure in the graph. */
+/* The caller owns it (dlclose()); NULL: the failure is in the graph. */
 static void *open_library(struct kelp_graph *graph, const struct kelp_job *job)
 {
     char name[NAME_BYTES];
@@ -240,7 +240,7 @@ static void *open_library(struct kelp_graph *graph, const struct kelp_job *job)
         }
     }
     if (fd >= 0) {
-        (void)close(fd); /* it stays mapped */
+        (void)close(fd); /* the library stays mapped */
     }
     free(bytes);
     return library;
@@ -302,7 +302,7 @@ uint32_t kelp__plugin_build(struct kelp_graph *graph, const struct kelp_job *job
         output = refuse_idle_params(b, plugin->build(&kelp__plugin_api, b));
     }
     if (library) {
-        (void)dlclose(library); /* nothing of it is used once the graph is built */
+        (void)dlclose(library); /* nothing of it is used after the graph is built */
     }
     free(b);
     return output;

@@ -17,9 +17,9 @@
 struct kelp_array_file {
     char *path;
     struct kelp_array array;
-    uint8_t *rows; /* all of them, or NULL: they are read from fd */
+    uint8_t *rows; /* all rows, or NULL: they are read from fd */
     int fd;
-    bool has_about; /* false: it was compressed */
+    bool has_about; /* false: the file is compressed */
     struct stat about;
 };
 
@@ -116,8 +116,8 @@ static kelp_status open_plain(struct kelp_array_file *file, uint64_t *ret_bytes,
     return KELP_OK;
 }
 
-/* A small file is read now; a large one stays open. The rows of one that is read in any order are
- * not what the system should fetch ahead. */
+/* A small file is read at once; a large one stays open. The system should not read ahead in a
+ * file whose rows are read in random order. */
 static kelp_status keep_rows(struct kelp_array_file *file, struct kelp_error *reterr)
 {
     if (data_bytes(&file->array) > KELP_ARRAY_RESIDENT_MAX) {
@@ -132,7 +132,7 @@ static kelp_status keep_rows(struct kelp_array_file *file, struct kelp_error *re
                                kelp_status_text(status));
         }
     }
-    (void)close(file->fd); /* nothing was written to it */
+    (void)close(file->fd); /* it was only read */
     file->fd = -1;
     return status;
 }
@@ -159,7 +159,7 @@ static kelp_status open_stored(struct kelp_array_file *file, array_parser *parse
     return status == KELP_OK ? keep_rows(file, reterr) : status;
 }
 
-/* The header says how long the data are, so that they are bounded before there is room for them. */
+/* The length comes from the header, and is bounded before memory is allocated. */
 static kelp_status inflate_rows(struct kelp_array_file *file, struct kelp_input_file *input,
                                 struct kelp_error *reterr)
 {
@@ -203,14 +203,14 @@ static kelp_status inflate_rows(struct kelp_array_file *file, struct kelp_input_
     return status;
 }
 
-/* What an opener reads: a format, or rows of a layout. */
+/* What to open: a format, or rows of a given layout. */
 struct array_source {
     array_parser *parse; /* NULL: rows */
     const struct kelp_array *layout;
     bool may_be_gzip;
 };
 
-/* It would be read as numbers, header and all. */
+/* Otherwise the whole NPY file, with its header, would be read as numbers. */
 static kelp_status refuse_npy(const struct kelp_array_file *file, struct kelp_error *reterr)
 {
     static const uint8_t magic[] = {0x93, 'N', 'U', 'M', 'P', 'Y'};
@@ -320,7 +320,7 @@ void kelp_array_file_close(struct kelp_array_file *file)
         return;
     }
     if (file->fd >= 0) {
-        (void)close(file->fd); /* nothing was written to it */
+        (void)close(file->fd); /* it was only read */
     }
     free(file->rows);
     free(file->path);

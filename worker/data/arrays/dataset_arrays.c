@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Elements that are read and converted at once, on the stack. */
+/* Elements read and converted at once, on the stack. */
 #define PIECE_ELEMS 2048u
 
 /* ---- reading --------------------------------------------------------------------------------- */
@@ -39,7 +39,7 @@ static void convert(const struct kelp_arrays *arrays, const double *doubles, uin
     }
 }
 
-/* As PyTorch has it: divided, shifted and divided in float32. */
+/* As PyTorch does: divide, subtract and divide in float32. */
 static void convert_image(const struct kelp_arrays *arrays, const double *doubles, size_t count,
                           float *values)
 {

@@ -5,7 +5,7 @@
 
 #include "worker/data/arrays/dataset_arrays.h"
 
-/* A shape from the job file. Its elements are few enough for sizes not to overflow. */
+/* Set a shape from the job file. Its elements are few enough that sizes do not overflow. */
 static kelp_status set_shape(struct kelp_sample_tensor *shape, const char *key,
                              const uint32_t *dims, uint32_t rank, struct kelp_error *reterr)
 {
@@ -17,7 +17,7 @@ static kelp_status set_shape(struct kelp_sample_tensor *shape, const char *key,
     shape->rank = rank;
     for (uint32_t i = 0; i < rank; i++) {
         shape->dims[i] = dims[i];
-        count *= dims[i]; /* each and the product before are at most ROW_ELEMS_MAX */
+        count *= dims[i]; /* no overflow: both factors are at most ROW_ELEMS_MAX */
         if (count > KELP_ARRAY_ROW_ELEMS_MAX) {
             return kelp_fail(reterr, KELP_ERR_LIMIT, "%s: makes over %u elements", key,
                              KELP_ARRAY_ROW_ELEMS_MAX);
@@ -41,7 +41,7 @@ static enum kelp_element element_of(enum kelp_number_kind kind)
     return KELP_ELEMENT_FLOAT32;
 }
 
-/* A file does not say whether its rows have targets. Its size may tell. */
+/* Do the file's rows have targets? Only its size can tell. */
 static kelp_status choose_rows(const struct kelp_dataset *dataset, const struct kelp_job *job,
                                const char *path, bool *ret_labelled, struct kelp_error *reterr)
 {
@@ -52,7 +52,7 @@ static kelp_status choose_rows(const struct kelp_dataset *dataset, const struct 
     assert(input > 0 && row > 0); /* a job's shapes have no dimension of 0 */
     *ret_labelled = job->data.test_rows != KELP_TEST_ROWS_UNLABELLED;
     if (job->data.test_rows != KELP_TEST_ROWS_EITHER || stat(path, &about) != 0 ||
-        !S_ISREG(about.st_mode)) { /* what is wrong with it is said when it is opened */
+        !S_ISREG(about.st_mode)) { /* opening reports what is wrong with it */
         return KELP_OK;
     }
     uint64_t bytes = (uint64_t)about.st_size;

@@ -1,4 +1,5 @@
-/* Images and labels as MNIST has them: a folder of four IDX files, compressed with gzip or not. */
+/* Images and labels in the files of MNIST: a folder of four IDX files, compressed with gzip or
+ * not. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <unistd.h>
@@ -7,10 +8,10 @@
 
 struct idx_split {
     enum kelp_split split;
-    const char *prefix; /* of the files' names */
+    const char *prefix; /* of the file names */
 };
 
-/* The path of one of the four, under any of its usual names; false when there is none. */
+/* Find one of the four files under any of its usual names; false: there is none. */
 static bool find_file(const char *folder, const char *prefix, const char *what, uint32_t rank,
                       char *ret_path, size_t path_bytes)
 {
@@ -84,8 +85,8 @@ static kelp_status open_pair(struct kelp_dataset *dataset, struct kelp_array_sou
     return KELP_OK;
 }
 
-/* data.test_path: a folder with the images of a test split, or their file. They need labels to be
- * measured, not to be predicted. */
+/* data.test_path: a folder with the images of a test split, or their file. Labels are needed to
+ * evaluate, not to predict. */
 static kelp_status open_whole(struct kelp_dataset *dataset, const struct kelp_job *job,
                               struct kelp_error *reterr)
 {
@@ -106,7 +107,7 @@ static kelp_status open_whole(struct kelp_dataset *dataset, const struct kelp_jo
                      labelled ? labels : NULL, reterr);
 }
 
-/* The test split may be missing as a whole. */
+/* The whole test split may be missing. */
 static kelp_status open_split(struct kelp_dataset *dataset, const struct kelp_job *job,
                               const struct idx_split *files, struct kelp_error *reterr)
 {
@@ -127,8 +128,8 @@ static kelp_status open_split(struct kelp_dataset *dataset, const struct kelp_jo
     return open_pair(dataset, &arrays->sources[files->split], images, labels, reterr);
 }
 
-/* Of the training images, data.fractions leaves some for validation; the test images have files of
- * their own. */
+/* data.fractions divides the training images into training and validation; test images have
+ * their own files. */
 static kelp_status set_splits(struct kelp_dataset *dataset, const struct kelp_job *job,
                               struct kelp_error *reterr)
 {

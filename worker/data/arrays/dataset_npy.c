@@ -1,17 +1,17 @@
-/* Samples of NumPy arrays: row i of one file is the input of sample i, row i of another its
+/* Samples from NumPy arrays: row i of one file is the input of sample i, row i of another its
  * target. */
 #include "worker/data/arrays/dataset_arrays.h"
 
 #include <inttypes.h>
 
-/* The files of a split; input is empty where it has none of its own. */
+/* The files of a split; input is empty if it has no file of its own. */
 struct npy_split {
     const char *input;
     const char *target;
     const char *target_key; /* of the job file */
 };
 
-/* The shape of a sample is that of the training split; the others must have it too. */
+/* The training split gives the shape of a sample; the other splits must have the same. */
 static kelp_status set_shape(struct kelp_sample_tensor *shape, const struct kelp_array_file *file,
                              bool first, struct kelp_error *reterr)
 {
@@ -70,7 +70,7 @@ static kelp_status open_split(struct kelp_dataset *dataset, struct kelp_array_so
                                     : KELP_OK;
 }
 
-/* Only what is to be predicted may come without targets. */
+/* Only samples to predict may have no targets. */
 static bool may_lack_target(const struct kelp_job *job, int split)
 {
     return split == KELP_SPLIT_TEST && job->run.mode == KELP_RUN_PREDICT &&
@@ -88,7 +88,7 @@ kelp_status kelp__dataset_open_npy(struct kelp_dataset *dataset, const struct ke
     struct kelp_arrays *arrays = NULL;
     kelp_status status = kelp__dataset_make_arrays(dataset, job, &arrays, reterr);
     dataset->info.shape.input_count = 1;
-    bool shaped = dataset->card; /* the model says how samples look */
+    bool shaped = dataset->card; /* the model gives the shapes */
     if (shaped) {
         dataset->info.shape = dataset->card->shape;
         dataset->info.shape.target.vocab_count = 0; /* found in the survey */

@@ -1,5 +1,5 @@
-/* NPY headers: a magic, a version, a length, and a dictionary as Python prints it:
- * {'descr': '<f4', 'fortran_order': False, 'shape': (60000, 28, 28), } */
+/* NPY headers: a magic, a version, a length, and a dictionary as Python prints it: {'descr':
+ * '<f4', 'fortran_order': False, 'shape': (60000, 28, 28), } */
 #include <string.h>
 
 #include "worker/data/arrays/array_format.h"
@@ -8,8 +8,8 @@
 #define MAGIC_BYTES 6u
 
 struct header {
-    const char *name; /* of the file */
-    const char *at;   /* what is not read yet */
+    const char *name; /* the file's name */
+    const char *at;   /* the first byte not read yet */
     const char *end;
     char descr[16];
     bool fortran;
@@ -32,7 +32,7 @@ static void skip_blanks(struct header *header)
     }
 }
 
-/* Take one character, after blanks, if it is this one. */
+/* Skip blanks and consume the character if it is the wanted one. */
 static bool take(struct header *header, char wanted)
 {
     skip_blanks(header);
@@ -193,7 +193,7 @@ static kelp_status set_element(struct header *header, struct kelp_error *reterr)
                      header->name, header->descr);
 }
 
-/* Where the dictionary lies; the array's data_at is its end. */
+/* Find the dictionary; the array's data_at is its end. */
 static kelp_status find_dictionary(const struct kelp_array_text *text, struct header *header,
                                    struct kelp_error *reterr)
 {

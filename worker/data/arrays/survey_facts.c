@@ -79,7 +79,7 @@ void kelp_survey_facts_save(const char *path, const struct kelp_survey_facts *fa
     header.digest = kelp_digest_bytes(bytes + DIGEST_FROM, count - DIGEST_FROM);
     memcpy(bytes, &header, sizeof(header));
     if (kelp_files_write(path, bytes, count, NULL) != KELP_OK) {
-        (void)unlink(path); /* what is not whole is of no use; as the header says, it is no loss */
+        (void)unlink(path); /* an incomplete file is useless; losing it costs only a new survey */
     }
     free(bytes);
 }

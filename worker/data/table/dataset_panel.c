@@ -1,9 +1,8 @@
 /*
- * Windows over a panel: what was observed and known in seq_len rows, and what is known in the
- * pred_len rows behind them, whose targets are to forecast.
- *
- * Each series has the same windows. Samples go through all series before the next window, so that
- * the first so many of them (data.limit) are of all series.
+ * Windows over a panel: observed and known values of seq_len rows, and known values of the pred_len
+ * rows that follow, whose targets are forecast. All series have the same windows. Samples go
+ * through all series before the next window, so that a limited number of them (data.limit) covers
+ * all series.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -19,8 +18,8 @@
 struct panel_set {
     struct kelp_spool spool;
     struct kelp_prepared prepared;
-    uint64_t first[KELP_SPLIT_COUNT]; /* row of a series where a split's first window begins */
-    uint32_t *numbers;                /* of the series, as categories; owned */
+    uint64_t first[KELP_SPLIT_COUNT]; /* first row of a split's first window */
+    uint32_t *numbers;                /* categories of the series; owned */
     uint32_t seq_len;
     uint32_t pred_len;
 };
@@ -32,7 +31,7 @@ static uint64_t series_of(const struct panel_set *panel, uint64_t index)
     return index % panel->prepared.shape->series_count;
 }
 
-/* The row of the planes where a sample begins. */
+/* The row of the planes at which a sample begins. */
 static uint64_t row_of(const struct panel_set *panel, enum kelp_split split, uint64_t index)
 {
     const struct kelp_prepared_shape *shape = panel->prepared.shape;
@@ -134,7 +133,7 @@ static kelp_status check_split(const struct kelp_job *job, struct kelp_error *re
 {
     uint64_t sum;
     if (kelp__dataset_is_whole(job)) {
-        return KELP_OK; /* all of a file: nothing is cut */
+        return KELP_OK; /* all rows of the file: nothing is split */
     }
     kelp_status status = kelp_windows_check(job, " of each series", &sum, reterr);
     if (status == KELP_OK && sum > KELP_PANEL_ROWS_MAX) {
@@ -221,7 +220,7 @@ static bool belongs(const struct panel_set *panel, const struct kelp_job *job,
     return same;
 }
 
-/* The category of each series: its place, or its number in the model that is used. */
+/* The category of each series: its position, or its number in the model in use. */
 static kelp_status number_series(const struct kelp_dataset *dataset, struct panel_set *panel,
                                  const struct kelp_job *job, struct kelp_error *reterr)
 {
@@ -273,7 +272,7 @@ static kelp_status open_prepared(struct kelp_dataset *dataset, struct panel_set 
         status = name_targets(dataset, schema, reterr);
     }
     if (status == KELP_OK) {
-        dataset->info.memory_bytes = panel->spool.count; /* a mapping: all of it was looked at */
+        dataset->info.memory_bytes = panel->spool.count; /* mapped, and all of it was read */
         dataset->info.no_targets[KELP_SPLIT_TEST] = dataset->card && panel->prepared.card_bytes > 0;
         dataset->info.streamed = panel->spool.count > KELP_ARRAY_RESIDENT_MAX;
         set_splits(dataset, panel, job);

@@ -3,15 +3,15 @@
 #include <assert.h>
 #include <string.h>
 
-/* Changes with the layout, and with what the same data and job are prepared to. */
+/* Change it with the layout, and with the rules by which data and job are prepared. */
 static const char magic[16] = "kelp prepared 1";
 
-/* Bytes of each piece; all are multiples of 8, so that every piece is aligned for its type. */
+/* Bytes of each section; all are multiples of 8, so that every section is aligned for its type. */
 struct sizes {
     uint64_t series;
     uint64_t scales;
     uint64_t planes[KELP_PREPARED_PLANES];
-    uint64_t floats; /* both planes, and padding to 8 */
+    uint64_t floats; /* both planes, padded to 8 */
     uint64_t all;
 };
 _Static_assert(sizeof(magic) % 8 == 0 && sizeof(struct kelp_prepared_shape) % 8 == 0 &&
@@ -22,7 +22,7 @@ _Static_assert(sizeof(struct kelp_prepared_shape) ==
                        (2 + KELP_SAMPLE_VOCAB_MAX) * sizeof(uint32_t),
                "without padding: all of it is in the digest");
 
-/* False when they are more than any file has. */
+/* False: larger than any file can be. */
 static bool add_up(const struct kelp_prepared_shape *shape, struct sizes *sizes)
 {
     uint64_t floats = 0;
@@ -53,7 +53,7 @@ static kelp_status corrupt(const char *what, struct kelp_error *reterr)
 
 static bool are_finite(const float *values, uint64_t count)
 {
-    /* A product with zero is zero, but of what is not finite: one loop without branches. */
+    /* x * 0 is 0 unless x is not finite: one loop without branches. */
     float sum = 0.0f;
     for (uint64_t i = 0; i < count; i++) {
         sum += values[i] * 0.0f;
@@ -61,8 +61,8 @@ static bool are_finite(const float *values, uint64_t count)
     return sum == 0.0f;
 }
 
-/* What readers index with and models compute with; the digest tells accidents, this tells
- * everything else. */
+/* Check what readers index with and models compute with: the digest finds accidental damage,
+ * this finds everything else. */
 static bool shape_holds(const struct kelp_prepared *prepared)
 {
     const struct kelp_prepared_shape *shape = prepared->shape;
@@ -87,7 +87,7 @@ static bool shape_holds(const struct kelp_prepared *prepared)
            are_finite(prepared->planes[1], rows * shape->widths[1]);
 }
 
-/* The card stands behind the data. */
+/* The card follows the data. */
 static bool look_at_card(const unsigned char *at, size_t count, struct kelp_prepared *prepared)
 {
     uint64_t bytes = 0;

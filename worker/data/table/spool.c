@@ -28,7 +28,7 @@ static kelp_status write_error(const struct kelp_spool *spool, struct kelp_error
                      spool->folder, strerror(errno));
 }
 
-/* A name that mkostemp() completes; NULL: out of memory. */
+/* A template for mkostemp(); NULL: out of memory. */
 static char *name_in(const char *folder, struct kelp_error *reterr)
 {
     size_t bytes = strlen(folder) + 32;
@@ -47,7 +47,8 @@ static void forget_path(struct kelp_spool *spool)
     spool->path = NULL;
 }
 
-/* Without a name where the file system can, so that a process that dies leaves nothing. */
+/* Create a file without a name if the file system can, so that a process that dies leaves
+ * nothing. */
 static int make_nameless(const char *folder)
 {
     return open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
@@ -71,7 +72,7 @@ static kelp_status make_file(struct kelp_spool *spool, const char *folder, bool 
         return status;
     }
     if (!named) {
-        (void)unlink(spool->path); /* it goes on without a name; one that stays is only untidy */
+        (void)unlink(spool->path); /* used without a name; a leftover does no harm */
         forget_path(spool);
     }
     return KELP_OK;
@@ -117,7 +118,7 @@ kelp_status kelp_spool_write(struct kelp_spool *spool, const void *bytes, size_t
 static kelp_status map_file(struct kelp_spool *spool, int fd, struct kelp_error *reterr)
 {
     if (spool->count == 0) {
-        return KELP_OK; /* nothing can be mapped, and nothing will be read */
+        return KELP_OK; /* nothing to map or to read */
     }
     void *bytes = mmap(NULL, spool->count, PROT_READ, MAP_SHARED, fd, 0);
     if (bytes == MAP_FAILED) {
@@ -136,7 +137,7 @@ kelp_status kelp_spool_map(struct kelp_spool *spool, struct kelp_error *reterr)
     return map_file(spool, fileno(spool->out), reterr);
 }
 
-/* Give a file that has no name one beside its final name: links cannot replace. */
+/* Give a nameless file a name beside its final one, because a link cannot replace a file. */
 static kelp_status name_file(struct kelp_spool *spool, const char *path, struct kelp_error *reterr)
 {
     char file[64];
@@ -147,7 +148,7 @@ static kelp_status name_file(struct kelp_spool *spool, const char *path, struct 
     }
     (void)snprintf(spool->path, bytes, "%s.%ld.%d.new", path, (long)getpid(), fileno(spool->out));
     (void)snprintf(file, sizeof(file), "/proc/self/fd/%d", fileno(spool->out));
-    (void)unlink(spool->path); /* of a process before us with our number, which has died */
+    (void)unlink(spool->path); /* left by a dead process with our number */
     if (linkat(AT_FDCWD, file, AT_FDCWD, spool->path, AT_SYMLINK_FOLLOW) != 0) {
         kelp_status status = kelp_files_error(errno, "name", spool->path, reterr);
         forget_path(spool);
@@ -195,13 +196,13 @@ kelp_status kelp_spool_reopen(struct kelp_spool *spool, const char *path, struct
 void kelp_spool_fini(struct kelp_spool *spool)
 {
     if (spool->out) {
-        (void)fclose(spool->out); /* given up: what it held is not wanted */
+        (void)fclose(spool->out); /* given up: the content is not needed */
     }
     if (spool->bytes) {
-        (void)munmap(spool->bytes, spool->count); /* cannot fail for a mapping of ours */
+        (void)munmap(spool->bytes, spool->count); /* cannot fail for our own mapping */
     }
     if (spool->path) {
-        (void)unlink(spool->path); /* a file that stays is only untidy */
+        (void)unlink(spool->path); /* a leftover does no harm */
         free(spool->path);
     }
     free(spool->folder);

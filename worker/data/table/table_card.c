@@ -80,7 +80,7 @@ static kelp_status check_job(const struct kelp_table_input *input, struct kelp_e
 
 /* ---- columns of the files -------------------------------------------------------------------- */
 
-/* UINT32_MAX: there is none. */
+/* UINT32_MAX: not found. */
 static uint32_t find_column(const struct kelp_csv *csv, const char *name)
 {
     for (uint32_t i = 0; i < kelp_csv_column_count(csv); i++) {
@@ -91,7 +91,7 @@ static uint32_t find_column(const struct kelp_csv *csv, const char *name)
     return UINT32_MAX;
 }
 
-/* Was the column named by a source before this one? Sources have one for each view. */
+/* Does an earlier source have the same column? There is one source for each view of a column. */
 static bool is_repeated(const struct kelp_table_schema *schema, uint32_t source)
 {
     for (uint32_t i = 0; i < source; i++) {
@@ -139,8 +139,7 @@ static kelp_status check_header(struct kelp_table_input *input, const struct kel
     return KELP_OK;
 }
 
-/* Whether any row has a value in some column of labels: of a file to be learnt from, the first one.
- */
+/* Does any row have a value in a label column? In a file to train on, the first row does. */
 static kelp_status find_label(const struct kelp_table_schema *schema, struct kelp_csv *csv,
                               bool *ret_found, struct kelp_error *reterr)
 {
@@ -154,7 +153,7 @@ static kelp_status find_label(const struct kelp_table_schema *schema, struct kel
     }
     const struct kelp_csv_field *fields = NULL;
     kelp_status status = kelp_csv_next(csv, &fields, reterr);
-    *ret_found = count == 0 || !fields; /* a file without rows is told of elsewhere */
+    *ret_found = count == 0 || !fields; /* a file without rows is reported elsewhere */
     while (status == KELP_OK && fields && !*ret_found) {
         for (uint32_t i = 0; i < count; i++) {
             *ret_found = *ret_found || !kelp_table_field_is_missing(&fields[columns[i]]);
@@ -166,7 +165,7 @@ static kelp_status find_label(const struct kelp_table_schema *schema, struct kel
     return status;
 }
 
-/* Columns of labels that are there and empty say as little as none. */
+/* Empty label columns count as missing ones. */
 static kelp_status check_labels(struct kelp_table_input *input, struct kelp_csv *csv,
                                 struct kelp_error *reterr)
 {
@@ -205,7 +204,7 @@ kelp_status kelp_table_card_fits(struct kelp_table_input *input, struct kelp_err
     return status;
 }
 
-/* ---- what was fitted ------------------------------------------------------------------------- */
+/* ---- fitted values --------------------------------------------------------------------------- */
 
 struct kelp_card_number kelp_table_card_number(const struct kelp_fit *fit,
                                                const struct kelp_target_scale *scale)

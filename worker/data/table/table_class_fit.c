@@ -7,7 +7,7 @@
 
 #include "common/base/text.h"
 
-/* Bytes of the names that an error lists. */
+/* Bytes of the list of names in an error. */
 #define LISTED_BYTES 200
 
 /* ---- errors ---------------------------------------------------------------------------------- */
@@ -42,7 +42,8 @@ static kelp_status no_class(const struct kelp_table_input *input, uint64_t row,
 
 /* ---- numbers --------------------------------------------------------------------------------- */
 
-/* The names of data.path, sorted: neither their order in the file nor its splits matter. */
+/* Learn the names in data.path, sorted, so that neither their order in the file nor the splits
+ * matter. */
 static kelp_status learn_names(const struct kelp_table_raw *raw, struct kelp_words *ret_names,
                                struct kelp_error *reterr)
 {
@@ -65,7 +66,7 @@ static kelp_status learn_names(const struct kelp_table_raw *raw, struct kelp_wor
     return status;
 }
 
-/* NaN where there is none. */
+/* NaN: the field is no known name. */
 static void number_fields(struct kelp_table_classes *classes, const struct kelp_words *names)
 {
     for (uint32_t i = 0; i < classes->fields.count; i++) {
@@ -107,7 +108,7 @@ kelp_status kelp_table_classes_fit(const struct kelp_table_input *input,
         status = check_rows(input, splits, names, reterr);
     }
     for (uint32_t i = 0; i < classes->fields.count && status == KELP_OK; i++) {
-        /* Of rows that no split has. */
+        /* Only rows of no split have NaN. */
         classes->values[i] = isnan(classes->values[i]) ? 0.0 : classes->values[i];
     }
     return status;

@@ -24,7 +24,7 @@ static bool has_slot(const struct kelp_table_slots *slots, uint32_t slot)
     return (slots->bits[slot / 64] >> slot % 64 & 1) != 0;
 }
 
-/* Is the column of the file among what a derived one is computed from, in whatever view? */
+/* Is the derived column computed from this column of the file, in any view? */
 static bool uses_column(const struct kelp_table_schema *schema,
                         const struct kelp_table_derived *derived, const char *name)
 {
@@ -40,7 +40,7 @@ static bool uses_column(const struct kelp_table_schema *schema,
 
 /* ---- inputs ---------------------------------------------------------------------------------- */
 
-/* Inputs of the rows to predict, one list after the other. */
+/* Inputs of the rows to predict, all lists in a row. */
 struct inputs {
     struct {
         const char *key;
@@ -59,8 +59,8 @@ static struct inputs inputs_of(const struct kelp_table_schema *schema, bool pane
                                      {"data.categories", schema->words, schema->word_count}}};
 }
 
-/* Is the input a column of the file, or computed from it and nothing else? Parts of a time, such as
- * the hour, say little of it. */
+/* Is the input this column of the file, or computed from it alone? Parts of a time, such as the
+ * hour, do not count, because they say little about it. */
 static bool stands_for(const struct kelp_table_schema *schema,
                        const struct kelp_table_output *input, const char *column)
 {
@@ -93,7 +93,7 @@ static bool is_input(const struct kelp_table_schema *schema, const struct inputs
 
 /* ---- leaks ----------------------------------------------------------------------------------- */
 
-/* A line about an input that is the target or is computed from it; false: it is neither. */
+/* Print a line if the input is the target or is computed from it; otherwise false. */
 static bool input_leaks(const struct kelp_table_schema *schema, const char *key,
                         const struct kelp_table_output *input,
                         const struct kelp_table_output *target, char line[LINE_BYTES])
@@ -116,7 +116,7 @@ static bool input_leaks(const struct kelp_table_schema *schema, const char *key,
     return true;
 }
 
-/* A line about a target that is computed from columns which are all inputs. */
+/* Print a line if the target is computed from columns that are all inputs; otherwise false. */
 static bool target_leaks(const struct kelp_table_schema *schema, const struct inputs *inputs,
                          const struct kelp_table_output *target, char line[LINE_BYTES])
 {
@@ -131,7 +131,7 @@ static bool target_leaks(const struct kelp_table_schema *schema, const struct in
         if (!is_input(schema, inputs, source->name)) {
             return false;
         }
-        if (strcmp(source->name, last) != 0) { /* texts of one column stand together */
+        if (strcmp(source->name, last) != 0) { /* sources of one column are adjacent */
             kelp_text_list_add(list, sizeof(list), source->name);
         }
         last = source->name;

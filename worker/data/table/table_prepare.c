@@ -5,8 +5,8 @@
 #include "worker/data/data_cache.h"
 #include "worker/data/table/table_card.h"
 
-/* Everything of the job that changes what rows become. A change of the rules themselves needs a new
- * magic in worker/data/table/prepared.c. */
+/* Add every setting of the job that affects the prepared rows. If the rules themselves change,
+ * change the magic in worker/data/table/prepared.c. */
 static void add_job(struct kelp_digest *key, const struct kelp_job *job)
 {
     const char *const texts[] = {job->data.columns, job->data.categories, job->data.known,
@@ -49,7 +49,7 @@ static kelp_status add_files(struct kelp_digest *key, const struct kelp_table_in
     return KELP_OK;
 }
 
-/* The fit of a model, and which rows are taken for its use. */
+/* Add what a model was fitted with, and which rows are read for its use. */
 static void add_card(struct kelp_digest *key, const struct kelp_table_input *input)
 {
     const struct kelp_dataset *dataset = input->dataset;
@@ -65,7 +65,7 @@ static void add_card(struct kelp_digest *key, const struct kelp_table_input *inp
     }
 }
 
-/* A file that no split needs is not opened: the model was trained, and its data may be gone. */
+/* A file that no split needs is not opened: a model may outlive its training data. */
 static bool is_needed(const struct kelp_table_input *input, int split)
 {
     if (input->job->data.kind == KELP_DATA_PANEL && kelp__dataset_is_whole(input->job)) {
@@ -149,7 +149,7 @@ static kelp_status prepare(struct kelp_table_input *input, kelp_table_arrange *a
         if (kelp_prepared_look(spool->bytes, spool->count, ret_prepared, NULL) == KELP_OK) {
             return KELP_OK;
         }
-        kelp_spool_fini(spool); /* damaged: made again below */
+        kelp_spool_fini(spool); /* damaged: prepared again below */
     }
     status = read_and_arrange(input, cache.usable ? cache.folder : NULL, arrange, spool,
                               ret_prepared, reterr);

@@ -4,11 +4,11 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-/* Where things stand in a row. */
+/* Offsets within a row. */
 struct layout {
     uint32_t words;
     uint32_t time;
-    uint32_t file; /* of all files of the three keys */
+    uint32_t file; /* number among the files of all three keys */
     uint32_t line;
     uint32_t width;
 };
@@ -30,7 +30,7 @@ static const double *row_at(const struct kelp_table_raw *raw, uint64_t row)
     return values + row * layout_of(raw->schema).width;
 }
 
-/* A class stands there as the index of its field. */
+/* A class is stored as the index of its field. */
 static bool is_class(const struct kelp_table_schema *schema, uint32_t number)
 {
     return schema->has_class && !schema->unlabelled && number == schema->class_number;

@@ -6,8 +6,8 @@
 #define DAY_SECONDS 86400
 
 /*
- * Days are counted in eras of 400 years, which are all alike, with years that begin in March, so
- * that the leap day is a year's last.
+ * Days are counted in eras of 400 years, which are all alike. Years begin in March, so that the
+ * leap day is the last day of a year.
  */
 #define ERA_DAYS         146097
 #define DAYS_BEFORE_1970 719468 /* from 0000-03-01 */
@@ -73,7 +73,7 @@ static bool parse_date(struct scan *scan, struct kelp_calendar *date)
            date->day <= month_days(date->year, date->month);
 }
 
-/* What follows the hours and minutes: nothing, or seconds and perhaps a fraction. */
+/* After hours and minutes: nothing, or seconds with an optional fraction. */
 static bool parse_seconds(struct scan *scan, struct kelp_calendar *date)
 {
     if (!parse_char(scan, ':')) {
@@ -122,7 +122,7 @@ bool kelp_calendar_parse(const char *text, size_t bytes, int64_t *ret_seconds)
     return true;
 }
 
-/* ---- back ------------------------------------------------------------------------------------ */
+/* ---- from seconds to a date ------------------------------------------------------------------ */
 
 struct kelp_calendar kelp_calendar_split(int64_t seconds)
 {

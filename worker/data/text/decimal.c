@@ -9,10 +9,10 @@
 
 #include "common/base/status.h"
 
-/* Bytes of a number's text; what is longer is no number that anybody wrote. */
+/* Bytes of a number's text; a longer one is refused. */
 #define NUMBER_MAX 255
 
-/* What a number's text is made of: digits * 10^exponent. */
+/* A parsed number: digits * 10^exponent. */
 struct decimal {
     bool negative;
     uint64_t digits;
@@ -20,7 +20,7 @@ struct decimal {
     bool exact; /* all digits are in `digits`, which is at most 2^53 */
 };
 
-/* Read digits into number; returns how many there were. scale is -1 behind the point, else 0. */
+/* Read digits into number; returns how many. scale is -1 after the decimal point, otherwise 0. */
 static size_t scan_digits(const char **at, const char *end, int32_t scale, struct decimal *number)
 {
     const char *start = *at;
@@ -93,7 +93,7 @@ static double value_of(const char *text, size_t bytes, const struct decimal *num
     return strtod_l(copy, NULL, c_locale);
 }
 
-/* In any case of letters, with or without a sign. */
+/* In any letter case, with or without a sign. */
 static bool is_not_finite_word(const char *text, size_t bytes)
 {
     static const char *const words[] = {"nan", "inf", "infinity", "-nan", "-inf", "-infinity"};

@@ -13,7 +13,8 @@ void kelp_expression_destroy(struct kelp_expression *expression)
     free(expression);
 }
 
-/* Missing and false is false, missing or true is true: the other side cannot change that. */
+/* Missing and false is false, missing or true is true: the missing side cannot change the
+ * result. */
 static double both(double a, double b)
 {
     if (a == 0.0 || b == 0.0) {
@@ -30,7 +31,7 @@ static double either(double a, double b)
     return isnan(a) || isnan(b) ? (double)NAN : 0.0;
 }
 
-/* Of two values that are there. */
+/* Neither value is missing. */
 static double compare(enum kelp_operation code, double a, double b)
 {
     switch (code) {

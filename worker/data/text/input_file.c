@@ -12,7 +12,7 @@
 
 #include "common/base/files.h"
 
-#define STORED_BYTES (256u * 1024) /* read at once */
+#define STORED_BYTES (256u * 1024) /* bytes read at once */
 #define GZIP_ONLY    (16 + MAX_WBITS)
 
 struct kelp_input_file {
@@ -20,12 +20,12 @@ struct kelp_input_file {
     int fd;
     uint64_t file_bytes;
     bool gzip;
-    bool ended;     /* nothing is left in the file */
-    bool in_member; /* of a gzip file: between a header and its checksum */
+    bool ended;     /* the whole file was read */
+    bool in_member; /* gzip: between a header and its checksum */
     bool has_stream;
     z_stream stream;
-    uint64_t fetched; /* bytes of the file that were read */
-    size_t first;     /* of stored: the next byte that was not taken */
+    uint64_t fetched; /* bytes read from the file */
+    size_t first;     /* first byte of stored that is not used yet */
     size_t count;     /* bytes in stored */
     uint8_t stored[STORED_BYTES];
 };
@@ -73,14 +73,14 @@ static kelp_status truncated(const struct kelp_input_file *file, struct kelp_err
                      file->path, file->fetched);
 }
 
-/* What follows a member: another one, or padding of zeros to the end, as on tapes. */
+/* What may follow a gzip member: another one, or zero padding to the end, as on tapes. */
 static kelp_status begin_member(struct kelp_input_file *file, struct kelp_error *reterr)
 {
     while (file->first < file->count && file->stored[file->first] == 0) {
         file->first++;
     }
     if (file->first == file->count) {
-        return KELP_OK; /* look again with what is fetched next */
+        return KELP_OK; /* continue after the next fetch */
     }
     if (inflateReset(&file->stream) != Z_OK) {
         return kelp_fail(reterr, KELP_ERR_INTERNAL, "%s: zlib cannot begin again", file->path);
@@ -105,7 +105,7 @@ static kelp_status inflate_some(struct kelp_input_file *file, uint8_t *bytes, si
         file->in_member = false;
         return KELP_OK;
     case Z_OK:
-    case Z_BUF_ERROR: /* wants more of one side: it will get that */
+    case Z_BUF_ERROR: /* needs more input or room, and gets it */
         return KELP_OK;
     case Z_MEM_ERROR:
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "%s: out of memory", file->path);
@@ -238,10 +238,10 @@ void kelp_input_file_close(struct kelp_input_file *file)
         return;
     }
     if (file->has_stream) {
-        (void)inflateEnd(&file->stream); /* frees; nothing of it is needed */
+        (void)inflateEnd(&file->stream); /* only frees; its result is not needed */
     }
     if (file->fd >= 0) {
-        (void)close(file->fd); /* nothing was written to it */
+        (void)close(file->fd); /* it was only read */
     }
     free(file->path);
     free(file);

@@ -7,7 +7,7 @@
 
 #include "common/base/status.h"
 
-/* Sum of coefficients[i] * x^i, from the last one down. */
+/* Sum of coefficients[i] * x^i, by Horner's rule. */
 static double polynomial(double x, const double *coefficients, size_t count)
 {
     double sum = 0.0;
@@ -42,8 +42,8 @@ double kelp_plain_log(double x)
     return (double)exponent * log2_high + (tail + (double)exponent * log2_low);
 }
 
-/* Angles are taken to [-pi/4, pi/4] by whole quarters of the circle; pi/2 is in three pieces of 33
- * bits and a rest, so that the products with up to 2^20 quarters are exact. */
+/* Reduce an angle to [-pi/4, pi/4] by whole quarters of the circle. pi/2 is in three pieces of
+ * 33 bits and a rest, so that products with up to 2^20 quarters are exact. */
 static double turn(double x, int *ret_quarter)
 {
     static const double half_pi_1 = 1.57079632673412561417e+00;

@@ -1,11 +1,11 @@
 /*
- * Nodes that one operator can do at once: a linear layer and the function of one element behind it.
- * The layer takes the function's place, and the function is no longer reached. Nothing else may
- * read the layer's output without the function, so results are the same, bit by bit.
+ * Fuses nodes that one operator can compute: a linear layer and the elementwise function that
+ * follows it. The layer takes the function's place, and the function is no longer reached. No other
+ * node may read the layer's output, so results stay the same, bit for bit.
  */
 #include "worker/model/graph/graph_internal.h"
 
-/* Whoever reads `from` reads `to`, which comes before it. */
+/* Make all readers of `from` read `to`, an earlier node. */
 static void redirect(struct kelp_graph *graph, uint32_t from, uint32_t to)
 {
     for (uint32_t e = 0; e < graph->edge_count; e++) {

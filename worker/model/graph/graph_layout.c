@@ -1,13 +1,12 @@
 /*
- * How images stand in memory: with their channels first, as their shapes say, or last, where the
- * device takes them so (kernels/device.h). It is decided while the graph grows. Convolutions ask
- * for channels last; what computes element by element, pooling and batch norm take them as they
- * come; all others, and the model's output, need the order of the shape. Where a value stands the
- * other way it is turned by a node of its own, once for all who need it so, and the backward pass
- * turns the gradient back.
+ * The memory layout of images: channels first, as in their shapes, or channels last if the device
+ * supports it (kernels/device.h).
  *
- * Images of one channel, or of one element a channel, are the same in both layouts, and are said to
- * have their channels first.
+ * The layout is chosen while the graph grows. Convolutions ask for channels last; elementwise
+ * operators, pooling and batch norm keep the layout of their input; all others, and the model's
+ * output, need channels first. If a value has the other layout, one node transposes it for all its
+ * readers, and the backward pass transposes the gradient back. Images of one channel, or of one
+ * element per channel, are the same in both layouts and count as channels first.
  */
 #include <assert.h>
 
@@ -44,9 +43,9 @@ uint32_t kelp__graph_turned(const struct kelp_graph *graph, uint32_t node, enum 
     return stands_so(&graph->nodes[node], layout) ? node : turned;
 }
 
-/* ---- the node that turns a value ------------------------------------------------------------- */
+/* ---- the node that transposes a value -------------------------------------------------------- */
 
-/* From this layout to the other one. */
+/* The transposition from this layout to the other one. */
 static struct kelp_transpose transpose_of(const struct graph_node *node, enum kelp_layout from,
                                           uint32_t count)
 {
@@ -90,7 +89,7 @@ uint32_t kelp__graph_turn(struct kelp_graph *graph, uint32_t node, enum kelp_lay
         return node;
     }
     if (graph->nodes[node].turned == KELP_GRAPH_NONE) {
-        const struct graph_node from = graph->nodes[node]; /* it moves */
+        const struct graph_node from = graph->nodes[node]; /* a copy: adding a node may move it */
         const uint32_t turned =
             kelp__graph_add_node(graph, &turns[layout], from.name, &from.shape,
                                  (struct graph_operands){&node, 1}, from.layout, layout);

@@ -1,12 +1,12 @@
-/* Convolution and pooling over [channels, height, width], in memory perhaps with the channels
+/* Convolution and pooling over [channels, height, width], which may be in memory with channels
  * last. */
 #include "worker/model/graph/graph_internal.h"
 
 #include <inttypes.h>
 
 /*
- * The window's sizes over x; false, the failure kept, where they do not fit. Rows and columns are
- * checked as 32-bit numbers by graph_plan.c later, so overflow is all that matters here.
+ * Compute the window's sizes over x. False: they do not fit, and the failure is kept. graph_plan.c
+ * later checks rows and columns as 32-bit numbers, so only overflow matters here.
  */
 static bool fill_window(struct kelp_graph *graph, const char *name, const struct kelp_shape *x,
                         struct kelp_window *window)
@@ -91,7 +91,7 @@ const struct graph_operator kelp__graph_conv2d = {.name = "conv2d",
                                                   .backward_reads = 1,
                                                   .images = GRAPH_IMAGES_LAST};
 
-/* The device's part of the node, where the device has one (finish() reports it otherwise). */
+/* The device's part of the node, if the device has one (otherwise finish() reports it). */
 static uint32_t prepare_conv2d(struct kelp_graph *graph, uint32_t id,
                                const struct kelp_conv2d_shape *shape)
 {

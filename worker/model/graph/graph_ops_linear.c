@@ -31,7 +31,7 @@ static struct group group_of(const struct kelp_graph *graph, const struct graph_
     };
 }
 
-/* All but the gradients. */
+/* All arguments except the gradients. */
 static struct kelp_linear linear_of(const struct kelp_graph *graph, const struct graph_node *node,
                                     uint32_t count, const struct group *group)
 {
@@ -93,7 +93,7 @@ static const struct graph_operator linear_grouped = {.name = "linear_grouped",
                                                      .forward = linear_forward,
                                                      .backward = linear_backward,
                                                      .backward_reads = 1};
-/* With a function of one element behind it: u.unary. */
+/* With an elementwise function behind it: u.unary. */
 static const struct graph_operator linear_activated = {.name = "linear",
                                                        .forward = linear_forward,
                                                        .backward = linear_backward,
@@ -114,7 +114,7 @@ bool kelp__graph_linear_activate(const struct kelp_graph *graph, struct graph_no
     }
     node->u.unary = kind;
     node->op = &linear_activated;
-    if (kind == KELP_UNARY_GELU) { /* its gradient reads the sums before it */
+    if (kind == KELP_UNARY_GELU) { /* its gradient reads the function's input */
         node->op = &linear_gelu;
         node->kept_count = kelp__graph_product(node->elem_count, graph->batch_max);
     }
@@ -159,7 +159,7 @@ uint32_t kelp_graph_linear(struct kelp_graph *graph, const char *name, uint32_t 
                            (struct graph_operands){operands, bias == KELP_GRAPH_NO_BIAS ? 2 : 3});
 }
 
-/* Checks each group's parameters; returns what each gives, 0 after a failure. */
+/* Check each group's parameters. Returns the outputs per group; 0 after a failure. */
 static uint64_t check_groups(struct kelp_graph *graph, const char *name, uint64_t in,
                              const uint32_t *weights, const uint32_t *biases, uint32_t group_count)
 {
@@ -239,7 +239,7 @@ static struct pair pair_of(const struct kelp_graph *graph, const struct graph_no
                          .k = graph_last_dim(a)};
 }
 
-/* Dense matrices, one behind the other. */
+/* Dense matrices, one after the other. */
 static void set_strides(struct kelp_matmul *matmul, uint32_t batch)
 {
     matmul->batch = batch;
@@ -281,7 +281,7 @@ static void matmul_backward(struct kelp_graph *graph, struct graph_node *node, u
         set_strides(&da, p.batch);
         graph->stream->table->matmul(graph->stream, &da);
     }
-    if (graph_gradient(graph, node, 1)) { /* db = a^T dy, or of the stored b: dy^T a */
+    if (graph_gradient(graph, node, 1)) { /* db = a^T dy, or if b is stored transposed: dy^T a */
         struct kelp_matmul db = {.transpose_a = true,
                                  .m = transposed ? p.n : p.k,
                                  .n = transposed ? p.k : p.n,
@@ -311,7 +311,7 @@ uint32_t kelp_graph_matmul(struct kelp_graph *graph, const char *name, uint32_t 
     if (rank < 2) {
         return kelp__graph_fail_form(graph, name, "the first operand", "[..., m, k]", &shape);
     }
-    /* What b must be, but for n, which is its own. */
+    /* The shape that b must have; n is taken from b. */
     struct kelp_shape wanted = shape;
     const uint64_t k = shape.dims[rank - 1];
     const uint64_t n =

@@ -1,9 +1,9 @@
-/* One LSTM layer: the operator's arguments, and shapes. */
+/* One LSTM layer: arguments of the operator, and shapes. */
 #include "worker/model/graph/graph_internal.h"
 
 enum lstm_operand { LSTM_X, LSTM_H, LSTM_C, WEIGHT_IH, WEIGHT_HH, BIAS_IH, BIAS_HH, OPERANDS };
 
-/* All but the gradients. */
+/* All arguments except the gradients. */
 static struct kelp_lstm lstm_of(const struct kelp_graph *graph, const struct graph_node *node,
                                 uint32_t count)
 {
@@ -83,7 +83,7 @@ static bool check_lstm(struct kelp_graph *graph, const char *name, const uint32_
            kelp__graph_check_parameter(graph, name, "bias_hh", operands[BIAS_HH], &bias);
 }
 
-/* What a node of this size keeps and works with, for batch_max samples. */
+/* Set what a node of this size keeps and uses as scratch, for batch_max samples. */
 static void set_memory(const struct kelp_graph *graph, struct graph_node *node)
 {
     const uint64_t hidden = node->shape.dims[1] / 2;

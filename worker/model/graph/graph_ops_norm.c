@@ -136,7 +136,7 @@ const struct graph_operator kelp__graph_batch_norm = {.name = "batch_norm",
                                                       .backward_reads = 1,
                                                       .images = GRAPH_IMAGES_AS_IS};
 
-/* A running statistic of this batch norm alone. */
+/* A running statistic must belong to this batch norm only. */
 static bool check_statistic(struct kelp_graph *graph, const char *name, const char *what,
                             uint32_t statistic, const struct kelp_shape *wanted)
 {

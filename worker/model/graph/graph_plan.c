@@ -1,5 +1,5 @@
-/* Finishing a graph: whether loss, target and device fit, which gradients are computed, and who
- * writes them first. The memory for it all is graph_memory.c. */
+/* Finishes a graph: checks that loss, target and device fit, which gradients are computed, and
+ * which node writes each first. graph_memory.c plans the memory. */
 #include <assert.h>
 #include <limits.h>
 #include <stdio.h>
@@ -25,7 +25,7 @@ static void plan_backward(struct kelp_graph *graph)
     }
 }
 
-/* Where in the backward pass the gradients of the parameters from an index on are complete. */
+/* Find where in the backward pass the gradients of all parameters from an index on are complete. */
 static kelp_status plan_completion(struct kelp_graph *graph, struct kelp_error *reterr)
 {
     uint32_t *first = malloc((graph->node_count + 1u) * sizeof(*first));
@@ -35,7 +35,7 @@ static kelp_status plan_completion(struct kelp_graph *graph, struct kelp_error *
     for (uint32_t i = 0; i < graph->node_count; i++) {
         first[i] = KELP_GRAPH_NONE;
     }
-    /* Rows of a parameter come behind it: what uses them counts for it. */
+    /* Rows of a parameter are later nodes: users of the rows count as users of the parameter. */
     for (uint32_t i = graph->node_count; i-- > 0;) {
         const struct graph_node *node = &graph->nodes[i];
         const uint32_t user = node->op == &kelp__graph_rows ? first[i] : i;
@@ -44,7 +44,7 @@ static kelp_status plan_completion(struct kelp_graph *graph, struct kelp_error *
             first[operand] = user < first[operand] ? user : first[operand];
         }
     }
-    uint32_t latest = KELP_GRAPH_NONE; /* of the parameters from k on, the one that is done last */
+    uint32_t latest = KELP_GRAPH_NONE; /* last of parameters k, k + 1, ... to complete */
     for (uint32_t k = graph->parameter_count; k-- > 0;) {
         const uint32_t user = first[graph->parameters[k]];
         latest = user < latest ? user : latest;
@@ -76,7 +76,7 @@ static kelp_status check_sizes(const struct kelp_graph *graph, struct kelp_error
     return KELP_OK;
 }
 
-/* What the device cannot compute. */
+/* Report operators that the device cannot compute. */
 static kelp_status check_operators(const struct kelp_graph *graph, struct kelp_error *reterr)
 {
     const struct kelp_device_table *table = graph->stream->table;
@@ -97,8 +97,8 @@ static kelp_status check_operators(const struct kelp_graph *graph, struct kelp_e
     return KELP_OK;
 }
 
-/* Rows that were taken of a parameter must be all of it, each once: its gradient has no other
- * source. They come in any order. */
+/* The rows taken of a parameter must cover it, each row once, in any order: its gradient has no
+ * other source. */
 static kelp_status check_rows(const struct kelp_graph *graph, uint32_t parameter,
                               struct kelp_error *reterr)
 {
@@ -163,7 +163,7 @@ static kelp_status list_parameters(struct kelp_graph *graph, struct kelp_error *
     return status;
 }
 
-/* The target that this loss compares an output with; false where the output does not suit it. */
+/* The target that this loss compares with an output; false: the output does not suit the loss. */
 static bool target_of(const struct kelp_graph_loss *loss, const struct kelp_shape *output,
                       struct kelp_shape *ret_target)
 {

@@ -1,8 +1,8 @@
 /*
- * Recorded steps: runs whose operators and arguments are the same are enqueued as one replay, where
- * the device offers that. The first such run is enqueued as it comes, so that the device prepares
- * what it needs; the second is recorded. What changes from run to run (samples, the step, sums and
- * gradients on their way out) is copied outside of recordings.
+ * Recorded steps: runs with the same operators and arguments are enqueued as one replay, if the
+ * device offers that. The first such run is enqueued normally, so that the device prepares what it
+ * needs; the second is recorded. What changes from run to run (samples, the step, sums and
+ * gradients that are copied out) is copied outside of recordings.
  */
 #include <assert.h>
 #include <stdlib.h>
@@ -28,7 +28,7 @@ void kelp__graph_steps_fini(struct kelp_graph *graph)
     free(graph->steps_kept);
 }
 
-/* ---- which step it is ------------------------------------------------------------------------ */
+/* ---- finding the step ------------------------------------------------------------------------ */
 
 /* Parameter i's value is bound[2 i], its gradient bound[2 i + 1]. */
 static const float *bound_at(const struct kelp_graph *graph, uint32_t i)
@@ -65,7 +65,7 @@ static struct graph_step *find(const struct kelp_graph *graph, const struct grap
     return NULL;
 }
 
-/* A place for another step: a free one, or that of the one which was not used for longest. */
+/* A place for another step: a free one, or that of the step not used for the longest time. */
 static struct graph_step *make_place(struct kelp_graph *graph)
 {
     if (graph->steps_kept_count < KELP_GRAPH_STEPS_KEPT) {
@@ -128,8 +128,8 @@ kelp_status kelp__graph_tape_begin(struct kelp_graph *graph, const struct kelp_g
 
 /* ---- pieces ---------------------------------------------------------------------------------- */
 
-/* What is missing of this run stays missing, and kelp_graph_end() fails. The step fits no run any
- * more, and is the next one to go: its replays may still run. */
+/* The rest of this run stays missing, and kelp_graph_end() fails. The step matches no run any
+ * more and is replaced first; it is not freed yet, because its replays may still run. */
 static void give_up(struct kelp_graph *graph)
 {
     graph->step->key.count = 0;

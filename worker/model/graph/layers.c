@@ -1,11 +1,10 @@
-/* Initial values are those of PyTorch's reset_parameters(), as distributions. */
+/* Initial values have the distributions of PyTorch's reset_parameters(). */
 #include "worker/model/graph/layers.h"
 
 #include <math.h>
 #include <stdio.h>
 
-/* Longer than a parameter's name may be, so that one that is too long still is when it is checked.
- */
+/* Longer than a parameter's name may be, so that a name that is too long is not cut but refused. */
 #define NAME_SIZE (KELP_TENSOR_NAME_MAX + 64)
 
 static struct kelp_graph_init init_of(enum kelp_init_kind kind, double a)
@@ -35,7 +34,7 @@ static uint32_t matrix(struct kelp_graph *graph, const char *layer, const char *
     return parameter(graph, layer, name, &shape, init);
 }
 
-/* The operand's last dimension; 0, the failure kept, where it has none. */
+/* The operand's last dimension; 0: it has none, and the failure is kept. */
 static uint64_t last_dim(struct kelp_graph *graph, const char *name, uint32_t x)
 {
     const struct kelp_shape *shape = kelp_graph_shape(graph, x);
@@ -51,7 +50,7 @@ struct kelp__layers_linear kelp__layers_linear_parameters(struct kelp_graph *gra
                                                           const char *name, uint64_t in,
                                                           uint64_t out)
 {
-    /* kaiming_uniform_(a=sqrt(5)) of the weight comes to the bias's bound, too. */
+    /* kaiming_uniform_(a=sqrt(5)) of the weight has the same bound as the bias. */
     const double bound = 1.0 / sqrt((double)in);
     struct kelp__layers_linear linear;
     linear.weight = matrix(graph, name, "weight", out, in, init_of(KELP_INIT_UNIFORM, bound));
@@ -174,7 +173,7 @@ uint32_t kelp_layer_lstm(struct kelp_graph *graph, const char *name, uint32_t x,
 
 /* ---- multi-head attention -------------------------------------------------------------------- */
 
-/* The three projections: rows [part width, +width) of the one weight and bias. */
+/* The three projections: rows [part width, +width) of one weight and bias. */
 struct projections {
     const char *name;
     uint32_t weight, bias;

@@ -1,7 +1,7 @@
 /*
  * The small convolutional network of PyTorch's MNIST example: two 3x3 convolutions, max pooling,
- * two linear layers, and the logarithms of the classes' probabilities (train.loss nll). Its two
- * dropout layers zero 0.25 and 0.5 of their elements, or model.dropout.
+ * two linear layers, and log probabilities of the classes (train.loss nll). Its two dropout layers
+ * zero 0.25 and 0.5 of their elements, or model.dropout.
  */
 #include "worker/model/models/shapes.h"
 

@@ -17,10 +17,10 @@ struct fields {
     const struct kelp_sample_tensor *shape;
     uint32_t count;
     uint32_t ids;     /* the input */
-    uint32_t numbers; /* KELP_GRAPH_NONE where there are none */
+    uint32_t numbers; /* KELP_GRAPH_NONE: there are none */
 };
 
-/* The rows of tables "<table>.<field>", of `width` each, one behind the other: [fields * width]. */
+/* The rows of tables "<table>.<field>", each of `width`, concatenated: [fields * width]. */
 static uint32_t embed(struct kelp_graph *graph, const struct fields *fields, const char *table,
                       uint64_t width)
 {
@@ -82,7 +82,7 @@ static uint32_t perceptron(struct kelp_graph *graph, const struct kelp_job *job,
     return kelp_graph_reshape(graph, "mlp_value", x, &one);
 }
 
-/* Categories in one input, then numbers in another one or none. */
+/* The inputs: categories, then optionally numbers. */
 static bool read_fields(struct kelp_graph *graph, const struct kelp_sample_shape *shape,
                         struct fields *ret_fields)
 {

@@ -1,8 +1,8 @@
 /*
  * DLinear (Zeng et al., "Are Transformers Effective for Time Series Forecasting?", 2022): a moving
- * average splits each channel of the input into trend and remainder, and one linear map over time
- * for each of the two makes the forecast. The maps are shared by all channels, or with
- * model.individual each channel has its own.
+ * average splits each channel of the input into trend and remainder, and a linear map over time for
+ * each of the two makes the forecast. All channels share the maps; with model.individual each
+ * channel has its own.
  */
 #include "worker/model/models/shapes.h"
 

@@ -1,6 +1,6 @@
 /*
- * FarePredictor: a small perceptron over what is known of a taxi trip, 6-256-16-1, as PyTorch runs
- * it: Linear, ReLU, BatchNorm1d, twice, then Linear and a sigmoid. Any number of features.
+ * FarePredictor: a small perceptron for taxi fares, 6-256-16-1, in PyTorch's order: Linear, ReLU,
+ * BatchNorm1d, twice, then Linear and a sigmoid. The number of features may differ.
  */
 #include "worker/model/models/shapes.h"
 

@@ -1,7 +1,8 @@
 /*
- * A multi-layer perceptron: fc1, ReLU, fc2, ReLU, ..., fcN over the flattened sample. The widths in
- * between are model.hidden; the first is the elements of the inputs, the last those of the target:
- * for classes their number (logits, train.loss cross_entropy), for quantiles so many of each.
+ * A multi-layer perceptron: fc1, ReLU, fc2, ReLU, ..., fcN over the flattened sample. model.hidden
+ * gives the widths in between. The first width is the number of input elements, the last that of
+ * target elements: for classes their number (logits, train.loss cross_entropy), for quantiles each
+ * times their number.
  */
 #include <stdio.h>
 

@@ -1,8 +1,8 @@
 /*
  * NLinear (Zeng et al., "Are Transformers Effective for Time Series Forecasting?", 2022): the last
- * value of each channel is taken off, one linear map over time makes the forecast, and the value is
- * added again, so that a shift of level between training and test does no harm. The map is shared
- * by all channels, or with model.individual each channel has its own.
+ * value of each channel is subtracted, one linear map over time makes the forecast, and the value
+ * is added back, so that a shift of level between training and test does no harm. All channels
+ * share the map; with model.individual each channel has its own.
  */
 #include "worker/model/models/shapes.h"
 

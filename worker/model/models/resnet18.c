@@ -1,8 +1,8 @@
 /*
- * ResNet18 (He et al., "Deep Residual Learning for Image Recognition", 2015), as torchvision has
- * it: a 7x7 convolution and max pooling, four layers of two basic blocks, average pooling, and one
- * linear layer, whose values are logits (train.loss cross_entropy). The first convolution takes as
- * many channels as the images have.
+ * ResNet18 (He et al., "Deep Residual Learning for Image Recognition", 2015), as in torchvision: a
+ * 7x7 convolution and max pooling, four layers of two basic blocks, average pooling, and one linear
+ * layer with logits (train.loss cross_entropy). The first convolution takes the channels of the
+ * images.
  */
 #include "worker/model/models/resnet18.h"
 
@@ -31,7 +31,7 @@ static uint32_t conv(struct kelp_graph *graph, const char *name, uint32_t x, uin
     return kelp_graph_conv2d(graph, name, x, weight, KELP_GRAPH_NO_BIAS, &window);
 }
 
-/* conv3x3, bn, ReLU, conv3x3, bn, plus the input, ReLU. Where the sizes change, the input goes
+/* conv3x3, bn, ReLU, conv3x3, bn, plus the input, ReLU. If the sizes change, the input goes
  * through a 1x1 convolution and bn. */
 static uint32_t basic_block(struct kelp_graph *graph, const char *name, uint32_t x, uint64_t out,
                             uint32_t stride)

@@ -2,11 +2,11 @@
  * Temporal Fusion Transformer (Lim et al., "Temporal Fusion Transformers for Interpretable
  * Multi-horizon Time Series Forecasting", arXiv 1912.09363, 2019): variable selection, an LSTM
  * encoder-decoder, static enrichment, interpretable attention over all positions, and quantiles of
- * the target for each position ahead (train.loss quantile).
+ * the target for each future position (train.loss quantile).
  *
- * A sample (worker/data/sample.h, panel): the category of the series, known inputs [seq_len, n],
- * the observed ones [seq_len] or [seq_len, m], the targets first, and known inputs ahead [pred_len,
- * n]; to the target [pred_len], or [pred_len, t].
+ * Inputs of a sample (worker/data/sample.h, panel): the category of the series, known values
+ * [seq_len, n], observed values [seq_len] or [seq_len, m] with the targets first, and known future
+ * values [pred_len, n]. The target is [pred_len] or [pred_len, t].
  */
 #include <stdlib.h>
 
@@ -20,8 +20,8 @@ struct tft {
     uint32_t heads;
     uint64_t seq, pred;
     uint32_t known_count, observed_count, target_count;
-    bool quantiles;                          /* the output has them as its last dimension */
-    uint32_t quantile_count;                 /* 1 without */
+    bool quantiles;                          /* the output's last dimension holds quantiles */
+    uint32_t quantile_count;                 /* 1 without quantiles */
     uint32_t series, known, observed, ahead; /* inputs */
 };
 
@@ -53,7 +53,7 @@ static void declare_inputs(struct tft *tft, const struct kelp_sample_shape *shap
     static const char *const names[] = {"series", "known", "observed", "known_ahead"};
     uint32_t *const inputs[] = {&tft->series, &tft->known, &tft->observed, &tft->ahead};
     for (uint32_t i = 0; i < KELP_ARRAY_COUNT(inputs); i++) {
-        /* One category is a number, whatever its rank: its embedding is [d]. */
+        /* A single category is a scalar whatever its rank, so its embedding is [d]. */
         const struct kelp_shape dims =
             i == 0 ? (struct kelp_shape){.rank = 0} : kelp__model_shape_of(&shape->inputs[i]);
         *inputs[i] = kelp_graph_input(tft->graph, names[i], &dims);
@@ -76,8 +76,8 @@ static uint32_t project(const struct tft *tft, const char *name, uint32_t x, uin
     return kelp_graph_linear(tft->graph, name, values, layer->weight, layer->bias);
 }
 
-/* The variables of the encoder (known, then observed) and of the decoder (known), [time, d] each.
- * A known one has the same layer before and after now: "kn.<i>". */
+/* The variables of the encoder (known, then observed) and of the decoder (known), [time, d]
+ * each. A known variable uses one layer, "kn.<i>", for past and future. */
 static void project_all(const struct tft *tft, uint32_t *encoder, uint32_t *decoder)
 {
     for (uint32_t i = 0; i < tft->known_count; i++) {
@@ -149,7 +149,7 @@ static uint32_t local_processing(const struct tft *tft, const struct contexts *c
     return kelp_graph_concat(graph, "lstm", outputs, KELP_ARRAY_COUNT(outputs), 0);
 }
 
-/* The positions to forecast, of a value at all positions. */
+/* The positions to forecast, from a value of all positions. */
 static uint32_t ahead_of(const struct tft *tft, const char *name, uint32_t x)
 {
     return kelp_graph_slice(tft->graph, name, x, 0, tft->seq, tft->pred);
@@ -171,7 +171,7 @@ static uint32_t fusion(const struct tft *tft, const struct contexts *contexts, u
     return kelp__tft_gate_norm(graph, "g3", ff, ahead_of(tft, "temporal_ahead", temporal), 0.0f);
 }
 
-/* The quantiles of each target at each position ahead. */
+/* The quantiles of each target at each future position. */
 static uint32_t output(const struct tft *tft, uint32_t x)
 {
     const uint32_t values = tft->target_count * tft->quantile_count;

@@ -23,7 +23,7 @@ uint32_t kelp__tft_glu(struct kelp_graph *graph, const char *name, uint32_t x, u
     return kelp_graph_glu(graph, name, x);
 }
 
-/* context(c) with the dimensions of x in front. */
+/* context(c) with the leading dimensions of x. */
 static uint32_t add_context(struct kelp_graph *graph, const char *name, uint32_t x,
                             const struct kelp__tft_grn *grn)
 {
@@ -75,7 +75,7 @@ uint32_t kelp__tft_gate_norm(struct kelp_graph *graph, const char *name, uint32_
     return kelp_layer_layer_norm(graph, kelp__model_name(name, "norm").text, y);
 }
 
-/* softmax(GRN_weight(variables side by side, c)): [time, variables] */
+/* softmax(GRN_weight(concatenated variables, c)): [time, variables] */
 static uint32_t selection_weights(struct kelp_graph *graph, const char *name,
                                   const struct kelp__tft_selection *selection)
 {
@@ -89,7 +89,7 @@ static uint32_t selection_weights(struct kelp_graph *graph, const char *name,
     return kelp_graph_softmax(graph, kelp__model_name(name, "weights").text, scores);
 }
 
-/* GRN_i(variable i), side by side: [time, variables, d] */
+/* GRN_i(variable i), stacked: [time, variables, d] */
 static uint32_t selection_values(struct kelp_graph *graph, const char *name,
                                  const struct kelp__tft_selection *selection, uint32_t *values)
 {
@@ -126,7 +126,7 @@ uint32_t kelp__tft_selection(struct kelp_graph *graph, const char *name,
     return kelp_graph_weighted_sum(graph, name, weights, by_variable);
 }
 
-/* "<name>.<part>" of x [rows, d], cut into heads: [heads, rows, d / heads] */
+/* "<name>.<part>" of x [rows, d], split into heads: [heads, rows, d / heads] */
 static uint32_t heads_of(struct kelp_graph *graph, const struct kelp__model_name *name, uint32_t x,
                          uint32_t heads, float scale)
 {
@@ -156,7 +156,7 @@ uint32_t kelp__tft_attention(struct kelp_graph *graph, const char *name, uint32_
     const struct kelp__model_name q_name = kelp__model_name(name, "q"),
                                   k_name = kelp__model_name(name, "k");
 
-    /* Scores over sqrt(dk): taken off the queries, of which there are fewer than scores. */
+    /* The factor 1 / sqrt(dk) is applied to the queries, which are fewer than the scores. */
     const uint32_t q =
         heads_of(graph, &q_name, queries, attention->heads, (float)(1.0 / sqrt((double)dk)));
     const uint32_t k = heads_of(graph, &k_name, keys, attention->heads, 1.0f);
@@ -164,8 +164,8 @@ uint32_t kelp__tft_attention(struct kelp_graph *graph, const char *name, uint32_
     uint32_t y = kelp_graph_matmul(graph, kelp__model_name(name, "scores").text, q, k, true);
     y = kelp_graph_causal_softmax(graph, kelp__model_name(name, "weights").text, y,
                                   attention->offset);
-    /* The values are the same for all heads: the mean of the heads is the mean of their weights
-     * times the values. */
+    /* All heads share the values, so the mean of the heads is the mean of their weights times
+     * the values. */
     y = kelp_graph_reduce_mean(graph, kelp__model_name(name, "mean").text, y, 0);
     y = kelp_graph_matmul(graph, name, y, v, false);
     y = dropout_of(graph, name, y, attention->dropout);
