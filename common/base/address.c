@@ -8,7 +8,7 @@
 
 #define SOCKET_SCHEME "unix:"
 
-/* The bytes of HOST in "HOST:PORT" or "HOST". */
+/* Bytes of HOST in "HOST:PORT" or "HOST". */
 static size_t host_length(const char *text, size_t length)
 {
     const char *end = length > 0 && text[0] == '[' ? memchr(text, ']', length) : NULL;
@@ -34,8 +34,7 @@ bool kelp_address_is_loopback(const char *text, size_t length)
            (inet_pton(AF_INET, host, &address) == 1 && ntohl(address.s_addr) >> 24 == 127);
 }
 
-/* A host in numbers, an IPv6 one in brackets; false: it is none. IPv4 addresses come as IPv6 ones
- * that are mapped. */
+/* Read a numeric host, IPv6 in brackets; false: not one. IPv4 becomes a mapped IPv6 address. */
 static bool read_numbers(const char *text, size_t length, struct in6_addr *ret_address)
 {
     char host[INET6_ADDRSTRLEN + 1];

@@ -7,7 +7,7 @@ static bool choose(const char *folder, const char *below_home, char *ret_path, s
 {
     const char *home = getenv("HOME");
     int bytes = -1;
-    if (folder && folder[0] == '/') { /* the XDG rules have relative ones ignored */
+    if (folder && folder[0] == '/') { /* the XDG rules ignore relative paths */
         bytes = snprintf(ret_path, path_bytes, "%s/kelp", folder);
     } else if (home && home[0] == '/') {
         bytes = snprintf(ret_path, path_bytes, "%s/%s/kelp", home, below_home);

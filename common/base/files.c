@@ -63,7 +63,7 @@ kelp_status kelp_files_make_folder(const char *path, struct kelp_error *reterr)
     return status;
 }
 
-/* A file system that cannot sync folders says EINVAL; there is nothing to be done about it then. */
+/* EINVAL: the file system cannot sync folders, and nothing can be done about it. */
 static kelp_status sync_one(const char *path, bool folder, struct kelp_error *reterr)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC | (folder ? O_DIRECTORY : 0));
@@ -74,7 +74,7 @@ static kelp_status sync_one(const char *path, bool folder, struct kelp_error *re
     if (fsync(fd) != 0 && !(folder && errno == EINVAL)) {
         status = kelp_files_error(errno, "sync", path, reterr);
     }
-    (void)close(fd); /* nothing was written to it */
+    (void)close(fd); /* it was only read */
     return status;
 }
 
@@ -87,7 +87,7 @@ kelp_status kelp_files_sync(const char *path, struct kelp_error *reterr)
     return sync_one(path, S_ISDIR(about.st_mode), reterr);
 }
 
-/* Cut the last name off; false when nothing is above. */
+/* Cut the last name off; false: there is no folder above. */
 static bool cut_name(char *path)
 {
     char *end = path + strlen(path);
@@ -125,7 +125,8 @@ kelp_status kelp_files_sync_above(const char *path, unsigned levels, struct kelp
 
 /* ---- trees ---- */
 
-/* One entry of a tree, children before their folder; the first error is kept, the walk goes on. */
+/* Called for each entry of a tree, children before their folder. After an error the walk
+ * continues; the first error is kept. */
 typedef kelp_status walk_entry(const char *path, bool folder, struct kelp_error *reterr);
 
 static kelp_status walk_one(const FTSENT *entry, walk_entry *visit, struct kelp_error *reterr)
@@ -146,7 +147,7 @@ static kelp_status walk_one(const FTSENT *entry, walk_entry *visit, struct kelp_
 
 static kelp_status walk(const char *path, walk_entry *visit, struct kelp_error *reterr)
 {
-    char *root = strdup(path); /* fts wants it writable */
+    char *root = strdup(path); /* fts needs it writable */
     char *roots[] = {root, NULL};
     FTS *tree = root ? fts_open(roots, FTS_PHYSICAL | FTS_NOCHDIR, NULL) : NULL;
     if (!tree) {

@@ -62,8 +62,8 @@ kelp_status kelp_json_element_u64(const cJSON *element, uint64_t max, uint64_t *
 {
     uint64_t limit = max < KELP_JSON_INTEGER_MAX ? max : KELP_JSON_INTEGER_MAX;
 
-    /* The comparison is false for NaN, and comes before the conversion, which would be undefined
-     * outside the type's range. */
+    /* The comparison is false for NaN, and comes first because conversion of a value outside the
+     * type's range is undefined. */
     if (!cJSON_IsNumber(element) ||
         !(element->valuedouble >= 0 && element->valuedouble <= (double)limit) ||
         element->valuedouble != floor(element->valuedouble)) {

@@ -56,15 +56,15 @@ bool kelp_status_known(int status)
     return status == KELP_OK || strcmp(kelp_status_name(status), "UNKNOWN") != 0;
 }
 
-/* Controls a terminal, separates lines, or is no character at all. */
+/* A control character, a line separator, or not a character. */
 static bool is_control(uint32_t point)
 {
     return point < 0x20 || (point >= 0x7f && point < 0xa0) || point == 0x2028 || point == 0x2029 ||
            (point >= 0xd800 && point < 0xe000) || point > 0x10ffff;
 }
 
-/* What an error repeats of its input may hold anything, and may be cut within a character; the
- * error stays one printable line of UTF-8. */
+/* Error texts repeat input, which may hold any bytes and may be cut within a character. Turn the
+ * text into one printable line of UTF-8. */
 static void make_one_line(char *text)
 {
     while (*text != '\0') {

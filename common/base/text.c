@@ -8,7 +8,7 @@
 #define CAPACITY_FIRST 256
 #define MORE           "…"
 
-/* Room for `more` bytes and the NUL behind them. */
+/* Make room for `more` bytes and a NUL. */
 static bool make_room(struct kelp_text *text, size_t more)
 {
     size_t needed;
@@ -44,7 +44,7 @@ static ssize_t append(void *cookie, const char *bytes, size_t count)
     return (ssize_t)count;
 }
 
-/* For ftell(): where the text stands. */
+/* For ftell(): the current position. */
 static int tell(void *cookie, off64_t *position, int whence)
 {
     const struct kelp_text *text = cookie;
@@ -87,7 +87,7 @@ kelp_status kelp_text_close(struct kelp_text *text, char **ret_bytes, size_t *re
 
 void kelp_text_discard(struct kelp_text *text)
 {
-    (void)fclose(text->out); /* forgotten anyway */
+    (void)fclose(text->out); /* the text is dropped anyway */
     free(text->bytes);
 }
 

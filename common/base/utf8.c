@@ -15,7 +15,7 @@ size_t kelp_utf8_read(const char *text, uint32_t *ret_point)
     uint32_t point = length == 1 ? at[0] : length > 0 ? at[0] & (0x7fu >> length) : 0;
 
     for (size_t i = 1; i < length; i++) {
-        if ((at[i] & 0xc0) != 0x80) { /* a NUL ends it here too */
+        if ((at[i] & 0xc0) != 0x80) { /* a NUL ends the text here, too */
             return 0;
         }
         point = point << 6 | (at[i] & 0x3f);

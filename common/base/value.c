@@ -10,7 +10,7 @@
 #include "common/base/text.h"
 #include "common/base/utf8.h"
 
-#define SHOWN_MAX 64 /* bytes of the typed text that an error repeats */
+#define SHOWN_MAX 64 /* bytes of the input that an error repeats */
 
 struct unit {
     const char *name;
@@ -20,9 +20,9 @@ struct unit {
 static const struct unit size_units[] = {
     {"GiB", UINT64_C(1) << 30}, {"MiB", UINT64_C(1) << 20}, {"KiB", UINT64_C(1) << 10}, {"B", 1}};
 static const struct unit duration_units[] = {{"m", 60000}, {"s", 1000}, {"ms", 1}, {"h", 3600000}};
-#define DURATION_PRINTED 3 /* the first of them, in which durations are printed */
+#define DURATION_PRINTED 3 /* durations are printed in the first three units */
 
-/* What people write for a unit, besides its name. */
+/* Other spellings of a unit. */
 struct alias {
     const char *typed; /* in any case */
     const char *unit;
@@ -40,14 +40,14 @@ static const struct alias duration_aliases[] = {
 struct scale {
     const struct unit *units;
     size_t unit_count;
-    const struct alias *aliases; /* end with NULL */
+    const struct alias *aliases; /* ended by NULL */
 };
 
 static const struct scale sizes = {size_units, KELP_ARRAY_COUNT(size_units), size_aliases};
 static const struct scale durations = {duration_units, KELP_ARRAY_COUNT(duration_units),
                                        duration_aliases};
 
-/* "; did you mean WORD?" at the end of an error that was filled in; nothing when word is "". */
+/* Append "; did you mean WORD?" to an error; nothing if word is "". */
 static kelp_status suggest(struct kelp_error *reterr, const char *word)
 {
     if (reterr && word[0] != '\0') {
@@ -66,7 +66,7 @@ static bool is_one_of(const char *text, const char *const *words)
     return *words != NULL;
 }
 
-/* YAML's three ways to write it: true, True, TRUE. */
+/* YAML's three spellings: true, True, TRUE. */
 static bool is_word(const char *text, const char *lower, const char *title, const char *upper)
 {
     return strcmp(text, lower) == 0 || strcmp(text, title) == 0 || strcmp(text, upper) == 0;
@@ -91,7 +91,7 @@ kelp_status kelp_value_bool(const char *text, bool *ret_value, struct kelp_error
     return KELP_OK;
 }
 
-/* Digits at text, to a number; the bytes used, or 0 when there are none or it overflows. */
+/* Read digits as a number. Returns the bytes used; 0: no digits, or overflow. */
 static size_t read_digits(const char *text, uint64_t *ret_value)
 {
     uint64_t value = 0;
@@ -107,7 +107,7 @@ static size_t read_digits(const char *text, uint64_t *ret_value)
     return used;
 }
 
-/* The whole number that a text like "1e3", "3.0" or "1_000" means; "" if it means none. */
+/* The whole number meant by a text like "1e3", "3.0" or "1_000"; "": none. */
 static void near_whole(const char *text, uint64_t min, uint64_t max, char word[KELP_VALUE_TEXT_MAX])
 {
     char digits[KELP_VALUE_TEXT_MAX], *end = NULL;
@@ -176,7 +176,7 @@ kelp_status kelp_value_i64(const char *text, int64_t min, int64_t max, int64_t *
     return KELP_OK;
 }
 
-/* "0,01" is 0.01 in many countries; "" if the text is not of that form. */
+/* "0,01" means 0.01 in many countries; "": the text has another form. */
 static void near_decimal(const char *text, double min, double max, char word[KELP_VALUE_TEXT_MAX])
 {
     const char *comma = strchr(text, ',');
@@ -214,7 +214,7 @@ kelp_status kelp_value_double(const char *text, double min, double max, double *
     return KELP_OK;
 }
 
-/* A whole number with a unit. False when it is not that, or overflows. */
+/* Read a whole number with a unit. False: it is not one, or overflows. */
 static bool read_with_unit(const char *text, const struct unit *units, size_t unit_count,
                            uint64_t *ret_value)
 {
@@ -240,7 +240,7 @@ static void print_with_unit(uint64_t value, const struct unit *units, size_t uni
                    units[i].name);
 }
 
-/* The value with the unit that a text like "4MB" or "10 min" means; "" where there is none. */
+/* The value with unit meant by a text like "4MB" or "10 min"; "": none. */
 static void near_unit(const char *text, const struct scale *scale, uint64_t min, uint64_t max,
                       char word[KELP_VALUE_TEXT_MAX])
 {
@@ -304,7 +304,7 @@ kelp_status kelp_value_duration(const char *text, uint64_t min, uint64_t max, ui
     return KELP_OK;
 }
 
-/* "2-8" and "2..8" are 2:8. */
+/* "2-8" and "2..8" mean 2:8. */
 static kelp_status refuse_range(const char *text, uint32_t min, uint32_t max,
                                 struct kelp_error *reterr)
 {
@@ -367,7 +367,7 @@ kelp_status kelp_value_choice(const char *text, const char *const *choices, uint
     return suggest(reterr, nearest ? nearest : "");
 }
 
-/* What YAML can hold within one line of a quoted scalar. */
+/* What YAML can express within one line of a quoted scalar. */
 static bool printable(uint32_t point)
 {
     return (point >= 0x20 && point <= 0x7e) ||

@@ -1,4 +1,4 @@
-/* The word that somebody may have meant. */
+/* Suggests the word that a user may have meant. */
 #include <ctype.h>
 #include <string.h>
 
@@ -13,7 +13,7 @@ static uint32_t min_u32(uint32_t a, uint32_t b)
 
 uint32_t kelp_value_distance(const char *a, const char *b)
 {
-    /* Optimal string alignment: three rows of the table are enough. */
+    /* Optimal string alignment distance, which needs three rows of the table. */
     uint32_t rows[3][WORD_MAX + 1];
     size_t a_bytes = strlen(a), b_bytes = strlen(b);
 
@@ -45,7 +45,7 @@ bool kelp_value_near(uint32_t distance, const char *word)
     return distance <= (third < 3 ? third : 3) && distance < strlen(word);
 }
 
-/* In lower case; false when it is too long for kelp_value_distance(). */
+/* Convert to lower case; false: too long for kelp_value_distance(). */
 static bool lower(const char *text, char word[WORD_MAX + 1])
 {
     size_t bytes = strlen(text);

@@ -45,8 +45,8 @@ static int bits_of(char character)
     return character == '+' ? 62 : character == '/' ? 63 : -1;
 }
 
-/* One group of four characters, the last `padding` of which are '='; the number of bytes, 0 on an
- * error. */
+/* Decode one group of four characters, the last `padding` of which are '='. Returns the number
+ * of bytes; 0: error. */
 static size_t decode_group(const char *text, unsigned padding, uint8_t *to)
 {
     uint32_t bits = 0;
@@ -59,7 +59,7 @@ static size_t decode_group(const char *text, unsigned padding, uint8_t *to)
         bits = bits << 6 | (uint32_t)value;
     }
     if ((bits & ((1u << (8 * padding)) - 1)) != 0) {
-        return 0; /* bits that no byte uses are set */
+        return 0; /* unused bits are set */
     }
     to[0] = (uint8_t)(bits >> 16);
     if (padding < 2) {

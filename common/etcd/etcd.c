@@ -9,13 +9,13 @@
 #include "common/etcd/etcd_internal.h"
 
 /*
- * The background thread: it takes posts from other threads, fires timers, lets curl move bytes,
- * reports transfers that ended and hands the lines that arrived to the watches, and then sleeps in
- * curl_multi_poll() until a socket, a timer or a post (curl_multi_wakeup) wants something.
+ * The background thread: it takes posts from other threads, fires timers, lets curl transfer,
+ * reports finished transfers and passes received lines to the watches. Then it sleeps in
+ * curl_multi_poll() until a socket, a timer or a post (curl_multi_wakeup) needs attention.
  */
 
 enum {
-    LOOP_POLL_MAX_MS = 60000, /* a sleep without timers */
+    LOOP_POLL_MAX_MS = 60000, /* longest sleep without timers */
     CONNECTIONS_MAX = 8,      /* idle ones kept for reuse */
 };
 
@@ -57,7 +57,7 @@ static struct etcd_timer *next_timer(const struct kelp_etcd *etcd)
     return next;
 }
 
-/* One by one, looking anew each time, as firing one may end others. */
+/* One at a time, with a new search each time, because firing one may end others. */
 static void fire_timers(struct kelp_etcd *etcd)
 {
     int64_t now_ms = kelp__etcd_now_ms();
@@ -71,7 +71,7 @@ static void fire_timers(struct kelp_etcd *etcd)
 
 /* ---- transfers ---- */
 
-/* NULL when memory is short. token: a line of its own, or NULL. */
+/* NULL: out of memory. token: added as a header, or NULL. */
 static struct curl_slist *make_headers(bool chunked, const char *token)
 {
     const char *const lines[] = {
@@ -80,8 +80,8 @@ static struct curl_slist *make_headers(bool chunked, const char *token)
         "Expect:",
         token,
         chunked ? "Transfer-Encoding: chunked" : NULL,
-        /* Go's HTTP/1.1 server reads a request to its end before it answers, unless the connection
-         * is to be closed behind it: only then both directions flow at once. */
+        /* Go's HTTP/1.1 server reads a whole request before it answers, unless the connection
+         * will be closed afterwards: only then do both directions flow at once. */
         chunked ? "Connection: close" : NULL,
     };
     struct curl_slist *headers = NULL;
@@ -160,7 +160,7 @@ static void report_ended(struct kelp_etcd *etcd)
 
     while ((message = curl_multi_info_read(etcd->multi, &left))) {
         struct etcd_transfer *transfer = NULL;
-        CURLcode code = message->data.result; /* message dies with the handle */
+        CURLcode code = message->data.result; /* message is freed with the handle */
         if (message->msg == CURLMSG_DONE) {
             (void)curl_easy_getinfo(message->easy_handle, CURLINFO_PRIVATE, &transfer);
             transfer->ended(transfer, code);
@@ -210,7 +210,7 @@ static void *run_thread(void *user)
         report_ended(etcd);
         kelp__etcd_watches_work(etcd);
         if (!etcd->closing || etcd->call_count > 0) {
-            /* A post that comes meanwhile wakes this up, also when it came just before. */
+            /* Returns at once if a post has come in the meantime. */
             (void)curl_multi_poll(etcd->multi, NULL, 0, poll_ms(etcd), NULL);
         }
     } while (!etcd->closing || etcd->call_count > 0);
@@ -264,7 +264,7 @@ static void free_client(struct kelp_etcd *etcd)
     free(etcd);
 }
 
-/* Signals are for the program's other threads. */
+/* The program's other threads handle signals. */
 static int start_thread(struct kelp_etcd *etcd)
 {
     sigset_t all;

@@ -90,7 +90,7 @@ void kelp__etcd_call_fail(struct etcd_call *call, kelp_status status, const char
     finish(call);
 }
 
-/* Where the call is tried again, if time is left; else it has failed for good. */
+/* Try the call again if time is left; otherwise it fails. */
 static void retry(struct etcd_call *call, const char *what)
 {
     struct kelp_etcd *etcd = call->etcd;
@@ -101,7 +101,7 @@ static void retry(struct etcd_call *call, const char *what)
         fail(call, KELP_ERR_UNREACHABLE, what);
     }
     if (call->attempts < etcd->endpoint_count) {
-        backoff_ms = 1; /* another endpoint: no reason to wait for it */
+        backoff_ms = 1; /* another endpoint: no backoff needed */
     } else {
         size_t rounds = call->attempts - etcd->endpoint_count;
         for (size_t i = 0; i < rounds && backoff_ms < ETCD_BACKOFF_MAX_MS; i++) {
@@ -151,12 +151,12 @@ kelp_status kelp__etcd_refusal_status(const struct etcd_refusal *refusal)
     case GRPC_DEADLINE_EXCEEDED:
         return KELP_ERR_UNREACHABLE;
     default:
-        /* A member that just lost the lead says so without a code of its own. */
+        /* A member that has just lost leadership reports it without a code of its own. */
         return strstr(refusal->message, "proposal dropped") ? KELP_ERR_UNREACHABLE : KELP_ERR_IO;
     }
 }
 
-/* Answered, but not with a 200. */
+/* The answer was not a 200. */
 static void refused(struct etcd_call *call, long http_status)
 {
     struct etcd_refusal refusal;
@@ -171,19 +171,19 @@ static void refused(struct etcd_call *call, long http_status)
         return;
     }
     if (!call->is_login && kelp__etcd_wants_login(&refusal)) {
-        kelp__etcd_login_wait(call); /* it was not applied */
+        kelp__etcd_login_wait(call); /* the call was not applied */
         return;
     }
     kelp_status status = kelp__etcd_refusal_status(&refusal);
     if (status == KELP_ERR_UNREACHABLE) {
-        lost(call, refusal.message); /* no leader, or it gave up: the entry may still commit */
+        lost(call, refusal.message); /* no leader, or timed out: it may still commit */
         return;
     }
     fail(call, status, refusal.message);
     finish(call);
 }
 
-/* When it was answered, by the clock of who did; 0: the answer does not say. */
+/* When the server answered, by its clock; 0: the answer does not say. */
 static int64_t answered_at(CURL *curl)
 {
     struct curl_header *header = NULL;
@@ -195,7 +195,7 @@ static int64_t answered_at(CURL *curl)
     return date_s > 0 ? (int64_t)date_s : 0;
 }
 
-/* Why an attempt has failed. Of certificates curl knows more than its code says. */
+/* Why an attempt failed. About certificates curl knows more than its code says. */
 static const char *reason(const struct etcd_call *call, CURLcode code)
 {
     if (call->etcd->certificates && strstr(call->trouble, "alert") &&
@@ -272,8 +272,8 @@ static kelp_status attempt_start(struct etcd_call *call, int64_t left_ms)
     (void)curl_easy_setopt(transfer->curl, CURLOPT_WRITEFUNCTION, receive_answer);
     (void)curl_easy_setopt(transfer->curl, CURLOPT_WRITEDATA, call);
     if (call->kind == ETCD_ONCE) {
-        /* When a reused connection turns out to be closed, curl itself sends the request again on a
-         * new one, though the first may have been applied: give it no old connection. */
+        /* If a reused connection turns out to be closed, curl resends the request on a new one,
+         * although the first may have been applied. So do not reuse connections. */
         (void)curl_easy_setopt(transfer->curl, CURLOPT_FRESH_CONNECT, 1L);
     }
     return kelp__etcd_transfer_start(call->etcd, transfer);

@@ -8,14 +8,14 @@
 #include "common/base/address.h"
 
 #define UNIX_SCHEME    "unix:"
-#define PATH_MAX_BYTES 64 /* of what is asked for at the endpoint */
+#define PATH_MAX_BYTES 64 /* of the request at the endpoint */
 
 static bool starts_with(const char *text, size_t length, const char *start)
 {
     return length >= strlen(start) && strncmp(text, start, strlen(start)) == 0;
 }
 
-/* Visible ASCII without the refused ones, so that an endpoint can stand in JSON as it is. */
+/* Visible ASCII except `refused`, so that an endpoint needs no escapes in JSON. */
 static bool is_plain(const char *text, size_t length, const char *refused)
 {
     for (size_t i = 0; i < length; i++) {
@@ -46,7 +46,7 @@ bool kelp_etcd_endpoint_is_safe(const char *endpoint)
     return !starts_with(endpoint, strlen(endpoint), "http://");
 }
 
-/* "::1:2379": where does the port begin? */
+/* In "::1:2379" it is unclear where the port begins. */
 static bool lacks_brackets(const char *host, size_t length)
 {
     const char *colon = memchr(host, ':', length);
@@ -104,7 +104,7 @@ kelp_status kelp_etcd_endpoints_parse(const char *text,
     }
     for (bool more = true; more && status == KELP_OK;) {
         size_t length = strcspn(text, ",");
-        /* "http://host:port/" is what people paste */
+        /* users paste "http://host:port/" */
         size_t used = length > 0 && text[length - 1] == '/' ? length - 1 : length;
         status = check_endpoint(text, used, reterr);
         if (status == KELP_OK && found == KELP_ETCD_ENDPOINTS_MAX) {
@@ -169,7 +169,7 @@ kelp_status kelp_etcd_certificates_apply(CURL *curl,
         curl_easy_setopt(curl, CURLOPT_SSLKEY, certificates->key) != CURLE_OK) {
         return KELP_ERR_NO_MEMORY;
     }
-    /* Nothing else is believed, and nothing is kept from before the files were replaced. */
+    /* Trust nothing else, and cache nothing from before the files were replaced. */
     (void)curl_easy_setopt(curl, CURLOPT_CAPATH, NULL);
     (void)curl_easy_setopt(curl, CURLOPT_CA_CACHE_TIMEOUT, 0L);
     (void)curl_easy_setopt(curl, CURLOPT_SSL_SESSIONID_CACHE, 0L);

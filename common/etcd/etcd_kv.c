@@ -72,7 +72,7 @@ kelp_status kelp_etcd_get_next(struct kelp_etcd *etcd, const char *from, uint32_
                 : no_memory(reterr);
 }
 
-/* Runs a write whose body stands, when status says so, and frees the call. */
+/* Run a write whose body is complete, if status is OK, and free the call. */
 static kelp_status run_write(struct etcd_call *call, kelp_status status, struct kelp_error *reterr)
 {
     int64_t revision;
@@ -115,11 +115,11 @@ kelp_status kelp_etcd_delete_prefix(struct kelp_etcd *etcd, const char *prefix,
 
 /* ---- transactions ---- */
 
-/* One that is being made. */
+/* The state of a transaction over its attempts. */
 struct attempts {
     struct kelp_etcd *etcd;
     const struct kelp_etcd_transaction *of;
-    const struct kelp_etcd_operation *nonce; /* NULL: none */
+    const struct kelp_etcd_operation *nonce; /* the operation that identifies it; NULL: none */
     int64_t end_ms;
 };
 
@@ -130,7 +130,7 @@ static uint32_t left_ms(const struct attempts *attempts)
     return left < 0 ? 0 : left > UINT32_MAX ? UINT32_MAX : (uint32_t)left;
 }
 
-/* lost: the attempts before this one. */
+/* lost: the number of earlier attempts without an answer. */
 static kelp_status try_transaction(const struct attempts *attempts, unsigned lost,
                                    bool *ret_succeeded, int64_t *ret_revision,
                                    struct kelp_error *reterr)
@@ -141,7 +141,7 @@ static kelp_status try_transaction(const struct attempts *attempts, unsigned los
     if (!call) {
         return no_memory(reterr);
     }
-    /* Half of the time, so that some is left to find out what became of it. */
+    /* Half of the time, so that some is left to find out whether it was applied. */
     call->attempt_ms = attempts->nonce ? left / 2 + 1 : 0;
     if (attempts->nonce && attempts->etcd->endpoint_count > 1 &&
         call->attempt_ms > ETCD_ATTEMPT_MS) {
@@ -166,7 +166,7 @@ static kelp_status try_transaction(const struct attempts *attempts, unsigned los
     return status;
 }
 
-/* Does the value that only our transaction puts stand there? */
+/* Does etcd hold the value that only our transaction puts? */
 static kelp_status look_for_nonce(const struct attempts *attempts, bool *ret_ours,
                                   int64_t *ret_revision, struct kelp_error *reterr)
 {
@@ -187,9 +187,9 @@ static kelp_status look_for_nonce(const struct attempts *attempts, bool *ret_our
 }
 
 /*
- * Send it; when the answer is lost, look whether it was applied, and send it again if not. The
- * first one may still be on its way then: whichever comes second finds the compares broken and does
- * nothing, so "not succeeded" after a lost answer is looked into as well.
+ * Send the transaction. If the answer is lost, look whether it was applied, and send it again if
+ * not. The first one may still be under way then: whichever comes second finds its comparisons
+ * false and does nothing. So "not succeeded" after a lost answer is checked the same way.
  */
 static kelp_status run_transaction(const struct attempts *attempts, bool *ret_succeeded,
                                    int64_t *ret_revision, struct kelp_error *reterr)
@@ -217,7 +217,7 @@ static kelp_status run_transaction(const struct attempts *attempts, bool *ret_su
             }
             status = lost && !ours ? KELP_ERR_TIMEOUT : KELP_OK;
         } else if (uncertain > 0 && status == KELP_ERR_UNREACHABLE) {
-            status = KELP_ERR_TIMEOUT; /* this attempt was not applied, an earlier one may be */
+            status = KELP_ERR_TIMEOUT; /* not applied now, but perhaps by an earlier attempt */
         }
         if (status == KELP_OK) {
             *ret_succeeded = succeeded;

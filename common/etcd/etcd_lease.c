@@ -69,7 +69,7 @@ static void keep_alive_done(struct etcd_call *call, void *user)
     }
 }
 
-/* Out of memory or out of time: the next try, or the end. */
+/* Try again while the lease lives; otherwise it is lost. */
 static void keep_alive_failed(struct kelp_etcd_lease *lease, int64_t now_ms)
 {
     if (now_ms >= lease->end_ms) {
@@ -95,7 +95,7 @@ static void keep_alive(void *user)
         keep_alive_failed(lease, now_ms);
         return;
     }
-    /* A host that fell silent must not take all the time that is left. */
+    /* A silent host must not use up all the time left. */
     call->attempt_ms = third_ms(lease);
     call->done = keep_alive_done;
     call->user = lease;
@@ -141,7 +141,7 @@ int64_t kelp__etcd_lease_end(struct kelp_etcd_lease *lease)
 
 /* ---- revoking ---- */
 
-/* NULL when memory is short: the lease then runs out by itself. */
+/* NULL: out of memory; the lease then expires by itself. */
 static struct etcd_call *revocation(struct kelp_etcd *etcd, int64_t id)
 {
     struct etcd_call *call =
@@ -156,7 +156,7 @@ static struct etcd_call *revocation(struct kelp_etcd *etcd, int64_t id)
 
 static void revoke_done(struct etcd_call *call, void *user)
 {
-    (void)user; /* whatever came of it: the lease runs out by itself */
+    (void)user; /* whatever the result, the lease expires by itself */
     kelp__etcd_call_destroy(call);
 }
 
@@ -203,7 +203,7 @@ static void start_lease(struct kelp_etcd *etcd, void *user)
 static kelp_status grant(struct kelp_etcd *etcd, uint32_t deadline_ms,
                          struct lease_request *request, struct kelp_error *reterr)
 {
-    /* Repeatable: a lease that was granted twice is one that nobody keeps alive. */
+    /* Repeatable: if a lease is granted twice, nobody keeps the first one alive, and it expires. */
     struct etcd_call *call =
         kelp__etcd_call_create(etcd, "/v3/lease/grant", ETCD_REPEATABLE, deadline_ms);
     int64_t ttl_s = 0;
@@ -220,7 +220,7 @@ static kelp_status grant(struct kelp_etcd *etcd, uint32_t deadline_ms,
                                          &ttl_s, reterr);
     }
     if (status == KELP_OK && ttl_s <= ETCD_LEASE_TTL_MAX_S) {
-        request->ttl_s = (uint32_t)ttl_s; /* etcd may grant more than was asked for */
+        request->ttl_s = (uint32_t)ttl_s; /* etcd may grant more than was requested */
     }
     kelp__etcd_call_destroy(call);
     return status;
@@ -244,7 +244,7 @@ kelp_status kelp_etcd_lease_open(struct kelp_etcd *etcd,
     kelp_status status = kelp__etcd_check_ttl(options->ttl_s, reterr);
 
     if (status == KELP_OK) {
-        /* From before the request: etcd cannot have started counting earlier. */
+        /* Taken before the request: etcd cannot have started counting earlier. */
         request.granted_ms = kelp__etcd_now_ms();
         status = grant(etcd, options->deadline_ms, &request, reterr);
     }

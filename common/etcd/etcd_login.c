@@ -48,7 +48,7 @@ void kelp__etcd_login_leave(struct etcd_call *call)
     }
 }
 
-/* ---- what came of it ----------------------------------------------------------------------- */
+/* ---- results of a login -------------------------------------------------------------------- */
 
 static void retry_waiting(struct kelp_etcd *etcd, int64_t delay_ms)
 {
@@ -62,7 +62,7 @@ static void retry_waiting(struct kelp_etcd *etcd, int64_t delay_ms)
     }
 }
 
-/* A call that fails may end others, so that each is looked up anew. */
+/* A failing call may end others, so look up each one anew. */
 static void fail_waiting(struct kelp_etcd *etcd, const char *what)
 {
     struct etcd_call *call;
@@ -104,7 +104,7 @@ static void login_done(struct etcd_call *login, void *user)
     etcd->login = NULL;
     if (status == KELP_OK) {
         status = take_token(etcd, login, &error);
-    } else if (status == KELP_ERR_EXISTS) { /* it has no users any more */
+    } else if (status == KELP_ERR_EXISTS) { /* etcd has no users any more */
         kelp__etcd_forget_token(etcd);
         status = KELP_OK;
     }
@@ -167,7 +167,7 @@ static kelp_status start_login(struct kelp_etcd *etcd, struct kelp_error *reterr
         kelp__etcd_call_destroy(call);
         return status;
     }
-    kelp__etcd_forget_token(etcd); /* etcd looks at it also when somebody logs in */
+    kelp__etcd_forget_token(etcd); /* etcd checks the token even of a login */
     call->is_login = true;
     call->is_secret = true;
     call->done = login_done;
@@ -182,7 +182,7 @@ void kelp__etcd_login_wait(struct etcd_call *call)
     struct kelp_etcd *etcd = call->etcd;
     struct kelp_error error;
 
-    if (call->token_number != etcd->token_number) { /* somebody has logged in meanwhile */
+    if (call->token_number != etcd->token_number) { /* another login has succeeded meanwhile */
         call->retry.at_ms = kelp__etcd_now_ms();
         return;
     }

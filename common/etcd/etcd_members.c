@@ -1,4 +1,4 @@
-/* What the members of an etcd say of themselves and of one another. */
+/* What the members of an etcd cluster report about themselves and each other. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,7 +14,7 @@ static kelp_status foreign(struct kelp_error *reterr, const char *what)
     return kelp_fail(reterr, KELP_ERR_FORMAT, "not an answer of etcd: %s", what);
 }
 
-/* A member's id, a decimal string of 64 bits; left out: 0. */
+/* A member's id, a decimal string of 64 bits; absent: 0. */
 static kelp_status get_id(const cJSON *json, const char *name, uint64_t *ret_id)
 {
     const cJSON *member = cJSON_GetObjectItemCaseSensitive(json, name);
@@ -33,7 +33,7 @@ static kelp_status get_id(const cJSON *json, const char *name, uint64_t *ret_id)
     return errno == 0 && *end == '\0' ? KELP_OK : KELP_ERR_FORMAT;
 }
 
-/* Texts of an array, one behind the other, as far as there is room; left out: none. */
+/* Concatenate the texts of an array as far as there is room; absent: none. */
 static kelp_status get_texts(const cJSON *json, const char *name, char *text, size_t text_bytes)
 {
     const cJSON *array = cJSON_GetObjectItemCaseSensitive(json, name);
@@ -98,7 +98,7 @@ static kelp_status read_member(const cJSON *json, void *into, struct kelp_error 
         (first && !cJSON_IsString(first))) {
         return foreign(reterr, "a member");
     }
-    /* One that has not started yet has neither. */
+    /* A member that has not started yet has neither. */
     (void)snprintf(member->name, sizeof(member->name), "%s", name ? name->valuestring : "");
     (void)snprintf(member->url, sizeof(member->url), "%s", first ? first->valuestring : "");
     members->count++;
@@ -128,7 +128,7 @@ kelp_status kelp__etcd_decode_members(const char *bytes, size_t count,
 
 /* ---- calls --------------------------------------------------------------------------------- */
 
-/* Ask; NULL, with *ret_status, when there is no answer. The caller destroys the call. */
+/* Send a request. NULL: no answer, see *ret_status. The caller destroys the call. */
 static struct etcd_call *ask(struct kelp_etcd *etcd, const char *path, uint32_t deadline_ms,
                              kelp_status *ret_status, struct kelp_error *reterr)
 {

@@ -51,8 +51,7 @@ void kelp__etcd_buffer_fini(struct etcd_buffer *buffer)
 
 /* ---- writing ---- */
 
-/* A request under construction: the first failure sticks, so that it is looked at once, at the end.
- */
+/* A request under construction: the first failure is kept and checked once, at the end. */
 struct writer {
     struct etcd_buffer *body;
     kelp_status status;
@@ -142,7 +141,7 @@ kelp_status kelp__etcd_prefix_end(const char *prefix, char ret_end[ETCD_KEY_MAX]
         length--;
     }
     if (length == 0) {
-        ret_end[0] = '\0'; /* etcd's sign for "up to the last key" */
+        ret_end[0] = '\0'; /* etcd's sign for "to the last key" */
         *ret_bytes = 1;
         return KELP_OK;
     }

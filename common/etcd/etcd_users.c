@@ -2,7 +2,7 @@
 
 #include "common/etcd/etcd_internal.h"
 
-/* Send it and wait. Owns the call. */
+/* Send the call and wait. The call is transferred. */
 static kelp_status run(struct etcd_call *call, kelp_status encoded, struct kelp_error *reterr)
 {
     if (!call) {
@@ -45,7 +45,7 @@ kelp_status kelp_etcd_set_role(struct kelp_etcd *etcd, const char *role,
     return status;
 }
 
-/* One that is there gets the password, which ends its tokens. */
+/* An existing user gets the password, which invalidates its tokens. */
 kelp_status kelp_etcd_set_user(struct kelp_etcd *etcd, const char *user, const char *password,
                                const char *role, uint32_t deadline_ms, struct kelp_error *reterr)
 {

@@ -1,5 +1,5 @@
-/* Keys of a job that must fit together: where samples come from. What needs the files themselves is
- * checked when they are read (worker/data/dataset.h). */
+/* Keys of a job that must fit together: the source of samples. What depends on the files
+ * themselves is checked when they are read (worker/data/dataset.h). */
 #include <inttypes.h>
 
 #include "common/job/job_options.h"
@@ -63,7 +63,7 @@ static kelp_status check_columns(const struct kelp_job_file *file, struct kelp_e
     return KELP_OK;
 }
 
-/* Only what is to be predicted may come without targets. */
+/* Only samples to predict may have no targets. */
 static kelp_status check_arrays(const struct kelp_job_file *file, struct kelp_error *reterr)
 {
     const struct kelp_job *job = &file->job;
@@ -123,7 +123,7 @@ static kelp_status check_kind(const struct kelp_job_file *file, struct kelp_erro
     return KELP_OK;
 }
 
-/* What a model is used on may be all the data that there are. */
+/* To use a model, data.test_path may be all the data. */
 static kelp_status check_path(const struct kelp_job_file *file, struct kelp_error *reterr)
 {
     const struct kelp_job *job = &file->job;

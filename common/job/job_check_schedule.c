@@ -1,6 +1,5 @@
-/* Keys of a job that must fit together: the learning rate over time, evaluations, what they are
- * for.
- */
+/* Keys of a job that must fit together: the learning rate over time, and evaluations and what
+ * depends on them. */
 #include <inttypes.h>
 
 #include "common/job/job_options.h"
@@ -10,8 +9,8 @@ static bool class_loss(const struct kelp_job *job)
     return job->train.loss == KELP_LOSS_CROSS_ENTROPY || job->train.loss == KELP_LOSS_NLL;
 }
 
-/* Does training give accuracy and AUC? Targets that are numbers may happen to be 0 and 1, but what
- * is decided by a measure must not depend on that: without it nothing would ever get better. */
+/* Do evaluations give accuracy and AUC? Numeric targets may happen to be 0 and 1, but decisions
+ * by a metric must not depend on that: without the metric nothing would ever count as better. */
 static bool tells_classes(const struct kelp_job *job)
 {
     return class_loss(job) || job->train.loss == KELP_LOSS_BCE ||
@@ -45,7 +44,7 @@ static kelp_status check_rates(const struct kelp_job_file *file, struct kelp_err
     return KELP_OK;
 }
 
-/* It is made of the scores of single samples, and programs submit sums. */
+/* AUC needs the scores of single samples, while programs submit sums. */
 static kelp_status refuse_auc(const struct kelp_job_file *file, const char *key,
                               struct kelp_error *reterr)
 {
@@ -54,7 +53,7 @@ static kelp_status refuse_auc(const struct kelp_job_file *file, const char *key,
                             "val/mse, val/mae or val/accuracy");
 }
 
-/* What goes by evaluations needs their turns; the one at the end of training comes too late. */
+/* Keys that use evaluations need periodic ones; the one at the end of training comes too late. */
 static kelp_status check_turns(const struct kelp_job_file *file, struct kelp_error *reterr)
 {
     const struct kelp_job *job = &file->job;

@@ -1,4 +1,4 @@
-/* The sums of a job's own (model.sums), and keys that name one. */
+/* A job's own sums (model.sums), and keys that name one of them. */
 #include <stdio.h>
 #include <string.h>
 
@@ -52,7 +52,7 @@ static kelp_status check_entry(const struct kelp_job_file *file, uint32_t index,
                : KELP_OK;
 }
 
-/* A key that names a metric names one of Kelp's, or a sum of the job's. */
+/* A key for a metric names one of Kelp's metrics or a sum of the job. */
 static kelp_status check_named(const struct kelp_job_file *file, const char *name, uint32_t value,
                                const char *sum, struct kelp_error *reterr)
 {

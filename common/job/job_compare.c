@@ -22,7 +22,8 @@ static kelp_status value_text(const struct kelp_job_key *key, const struct kelp_
     return kelp_text_close(&text, ret_text, &count, reterr);
 }
 
-/* With more epochs the learning rate of those that are behind would have been another one. */
+/* Does the learning rate depend on the run's length, so that more epochs would have changed past
+ * rates? */
 static bool goes_by_whole_run(const struct kelp_job *job)
 {
     return job->train.schedule_total == 0 &&
@@ -31,7 +32,7 @@ static bool goes_by_whole_run(const struct kelp_job *job)
             job->train.schedule == KELP_SCHEDULE_LINEAR);
 }
 
-/* The same file or folder, by its name, in another place. */
+/* A path with the same last name in another folder. */
 static bool only_moved(const struct kelp_job_key *key, const struct kelp_job *before,
                        const struct kelp_job *now)
 {
@@ -60,8 +61,8 @@ static bool may_differ(const struct kelp_job_key *key, const struct kelp_job *be
     return false;
 }
 
-/* Add the key when its values differ. Values are compared as text, which is canonical: bytes of a
- * list or a text behind its end mean nothing. */
+/* Add the key if its values differ. Values are compared as text, which is canonical, because
+ * unused bytes of a list or text mean nothing. */
 static kelp_status compare_key(const struct kelp_job_key *key, const struct kelp_job *before,
                                const struct kelp_job *now, struct kelp_job_differences *differences,
                                struct kelp_error *reterr)

@@ -1,4 +1,4 @@
-/* A key explained on the command line, from the table of job keys. */
+/* Explains a key on the command line, from the table of job keys. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,7 +20,7 @@ static bool is_named(const struct kelp_job_key *key, const char *name)
            (key->name[bytes] == '\0' || key->name[bytes] == '.');
 }
 
-/* Markdown's backticks are for the reference page. */
+/* The table's texts have Markdown backticks for the reference page. */
 static void print_plain(FILE *out, const char *text)
 {
     for (; *text != '\0'; text++) {
@@ -30,7 +30,7 @@ static void print_plain(FILE *out, const char *text)
     }
 }
 
-/* Indented, broken at spaces. */
+/* Indent, and break at spaces. */
 static void print_lines(FILE *out, const char *text)
 {
     int column = 0;
@@ -48,7 +48,7 @@ static void print_lines(FILE *out, const char *text)
     (void)fputc('\n', out);
 }
 
-/* The words that only_with may stand at. */
+/* Print the choices of only_with with which the key has a meaning. */
 static void print_only_with(FILE *out, const struct kelp_job_key *key, const char *before,
                             const char *between)
 {
@@ -85,7 +85,7 @@ static void print_key(FILE *out, const struct kelp_job_key *key, const char *all
     char *help = NULL;
     size_t bytes;
     if (kelp_text_open(&text, NULL) != KELP_OK) {
-        return; /* the caller's text fails the same way */
+        return; /* the caller's text fails, too */
     }
     print_plain(text.out, key->help);
     (void)fputs(".", text.out);
@@ -101,7 +101,7 @@ static void print_key(FILE *out, const struct kelp_job_key *key, const char *all
     (void)fprintf(out, "    %s\n", on_resume(key));
 }
 
-/* "train.lr   0.005   Learning rate": as far as a line goes. */
+/* "train.lr 0.005 Learning rate", cut at the line's width. */
 static void print_row(FILE *out, const struct kelp_job_key *key)
 {
     int used = fprintf(out, "  %-*s %-*s ", NAME_COLUMN, key->name, VALUE_COLUMN, default_of(key));
@@ -133,7 +133,7 @@ static void print_json(FILE *out, const struct kelp_job_key *key, const char *al
         (void)fputs("\"]", out);
     }
     (void)fputs(",\"help\":\"", out);
-    print_plain(out, key->help); /* no quotes and no line breaks are in the table */
+    print_plain(out, key->help); /* the table has no quotes or line breaks */
     (void)fputs("\"}", out);
 }
 

@@ -1,5 +1,5 @@
-/* Paths of a job file: relative ones begin where the file lies, or where the command is given; and
- * where they are on a host that has them elsewhere. */
+/* Paths of a job file: relative ones start from the folder of the file, or from the working
+ * directory of the command. Also how they map to a host that has the files elsewhere. */
 #include <assert.h>
 #include <errno.h>
 #include <limits.h>
@@ -29,8 +29,8 @@ kelp_status kelp__job_path_folder(const char *path, char **ret_folder, struct ke
     return KELP_OK;
 }
 
-/* Take "./" and "../" off the front of path, and what the latter leave from the folder, whose name
- * has no symbolic link. The root's name is empty then. */
+/* Remove "./" and "../" from the front of path, and one name from the folder for each "../"; the
+ * folder's name has no symbolic links. The root becomes an empty name. */
 static const char *climb(char *folder, const char *path)
 {
     if (strcmp(folder, "/") == 0) {

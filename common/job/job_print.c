@@ -34,8 +34,8 @@ static void print_quoted(FILE *out, const char *text, size_t bytes)
     (void)fputc('"', out);
 }
 
-/* Plain where any reader takes it for the same text, else in double quotes. What needs an escape
- * was refused when it was read, these two characters aside. */
+/* Plain if every reader takes it for the same text, otherwise in double quotes. Except for these
+ * two characters, text that needs escapes was refused when it was read. */
 static void print_text(FILE *out, const char *text)
 {
     static const char safe[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./-";
@@ -114,7 +114,7 @@ static void print_choice(FILE *out, const struct kelp_job_key *key, const struct
 
     if (word) {
         (void)fputs(word, out);
-    } else { /* of model.sums */
+    } else { /* one of model.sums */
         (void)fprintf(out, "val/%s", (const char *)job + key->sum_offset);
     }
 }
@@ -197,7 +197,7 @@ static void print_origin(FILE *out, const struct kelp_job_file *file, size_t key
     assert(false && "origin kind");
 }
 
-/* "lr: 0.005" of one key, without the section's name and a line break. */
+/* Print "lr: 0.005" of one key, without the section's name and a line break. */
 static void print_key(FILE *out, const struct kelp_job_key *key, const struct kelp_job *job)
 {
     const char *dot = strchr(key->name, '.');
@@ -216,7 +216,7 @@ static void print_key_with_origin(FILE *out, const struct kelp_job_file *file, s
     print_origin(out, file, index);
 }
 
-/* The section's line, when key begins another section than the line before it. */
+/* Print the section's line if the key's section differs from that of the line before. */
 static void print_section(FILE *out, const struct kelp_job_key *key, char section[static 32])
 {
     size_t length = strcspn(key->name, ".");
@@ -229,7 +229,7 @@ static void print_section(FILE *out, const struct kelp_job_key *key, char sectio
     (void)fprintf(out, "%s:\n", section);
 }
 
-/* The paths of a job that lies in folder. */
+/* Set the paths of a job that lies in folder. */
 static void move_into(struct kelp_job *job, const char *folder)
 {
     size_t length = strlen(folder);
@@ -244,7 +244,7 @@ static void move_into(struct kelp_job *job, const char *folder)
     }
 }
 
-/* Of paths, what is the same wherever they lie. */
+/* Reduce paths to what does not depend on their folders. */
 static void leave_places_out(struct kelp_job *job)
 {
     for (size_t i = 0; i < kelp__job_key_count; i++) {
@@ -263,7 +263,7 @@ static bool begins_with(const char *text, const char *beginning)
     return strncmp(text, beginning, strlen(beginning)) == 0;
 }
 
-/* Does the key say how samples and model are made, wherever that is? */
+/* Does the key affect samples or the model, apart from where files lie? */
 static bool shapes_model(const char *name)
 {
     static const char *const sections[] = {"run.", "transport.", "failure.", "checkpoint."};
@@ -285,7 +285,7 @@ static bool shapes_model(const char *name)
     return !begins_with(name, "cluster.") || strcmp(name, "cluster.lanes") == 0;
 }
 
-/* scratch: room for another job. */
+/* scratch: memory for another job. */
 static bool is_default(const struct kelp_job_key *key, const struct kelp_job *job,
                        struct kelp_job *scratch)
 {
@@ -303,7 +303,7 @@ static bool is_printed(const struct kelp_job_key *key, const struct kelp_job *jo
     return form != PRINT_MODEL || shapes_model(key->name);
 }
 
-/* scratch: for PRINT_WITHOUT_RUN_DIR; NULL for the others. */
+/* scratch: for PRINT_WITHOUT_RUN_DIR; otherwise NULL. */
 static void print_file(FILE *out, const struct kelp_job_file *file, enum print_form form,
                        struct kelp_job *scratch)
 {
@@ -359,7 +359,7 @@ kelp_status kelp_job_file_print_model(const struct kelp_job_file *file, char **r
     return print_to_memory(file, PRINT_MODEL, ret_text, &text_bytes, reterr);
 }
 
-/* A copy whose job may be changed before it is printed; owned (free()). Its texts are borrowed. */
+/* A copy whose job may be changed before printing; owned (free()). Its texts are borrowed. */
 static struct kelp_job_file *copy_file(const struct kelp_job_file *file)
 {
     struct kelp_job_file *copy = malloc(sizeof(*copy));

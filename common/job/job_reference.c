@@ -1,4 +1,4 @@
-/* docs/JOB.md, from the table of job keys. */
+/* Prints docs/JOB.md from the table of job keys. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -89,7 +89,7 @@ void kelp__job_key_print_allowed(FILE *out, const struct kelp_job_key *key)
     }
 }
 
-/* The one choice of several with which the key means nothing; NULL: there are more of them. */
+/* The only choice with which the key has no meaning; NULL: there are several. */
 static const char *only_lacking(const struct kelp_job_key *key, const struct kelp_job_key *other)
 {
     const char *lacking = NULL;
@@ -146,7 +146,7 @@ static void print_key(FILE *out, const struct kelp_job_key *key)
     (void)fputc('\n', out);
 }
 
-/* A heading where key begins another section than the key before it. */
+/* Print a heading if the key's section differs from that of the key before. */
 static void print_heading(FILE *out, const struct kelp_job_key *key)
 {
     size_t length = strcspn(key->name, ".");
@@ -190,7 +190,7 @@ static void print_page(FILE *out)
     }
 }
 
-/* One line of the page, broken at spaces; an item ("- ") and what belongs to it stay indented. */
+/* Print one line of the page, broken at spaces; an item ("- ") stays indented. */
 static void print_wrapped(FILE *out, const char *line, const char *end)
 {
     int indent = (line[0] == '-' || line[0] == ' ') && line[1] == ' ' ? 2 : 0;

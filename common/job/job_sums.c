@@ -1,10 +1,10 @@
-/* Sums that a program of the user's own adds up (model.sums), by name. */
+/* Sums that a user's own program adds up (model.sums), by name. */
 #include <stdio.h>
 #include <string.h>
 
 #include "common/job/job.h"
 
-/* Entry number `index`, and how long it is; NULL: there is none. */
+/* Entry `index` and its length; NULL: there is none. */
 static const char *entry_at(const struct kelp_job *job, uint32_t index, size_t *ret_bytes)
 {
     const char *at = job->model.sums;

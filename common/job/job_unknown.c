@@ -1,4 +1,4 @@
-/* A key that there is none of: which one was meant. */
+/* Suggests the key that was meant by an unknown one. */
 #include <ctype.h>
 #include <stdio.h>
 #include <string.h>
@@ -12,7 +12,7 @@ static bool in_section(const char *key, const char *section, size_t section_byte
     return strncmp(key, section, section_bytes) == 0 && key[section_bytes] == '.';
 }
 
-/* The names of a section's keys, without the section, as far as there is room. */
+/* List the names of a section's keys, without the section, as far as there is room. */
 static void list_section(const char *section, size_t section_bytes, char *text, size_t text_bytes)
 {
     static const char more[] = ", … (kelp explain lists all)";
@@ -50,9 +50,9 @@ static void list_top(char *text, size_t text_bytes)
     }
 }
 
-/* What other programs call a key. */
+/* Names of keys in other programs. */
 static const struct {
-    const char *typed; /* without section */
+    const char *typed; /* without the section */
     const char *key;
 } aliases[] = {
     {"learning_rate", "train.lr"},
@@ -86,7 +86,7 @@ static const struct {
     {"out_dir", "run.dir"},
 };
 
-/* What stands after the section. */
+/* The key without its section. */
 static const char *leaf_of(const char *key)
 {
     const char *dot = strchr(key, '.');
@@ -94,7 +94,7 @@ static const char *leaf_of(const char *key)
     return dot ? dot + 1 : key;
 }
 
-/* "train.lr" or "model.kind or data.kind": the keys that are called so in any section. */
+/* "train.lr" or "model.kind or data.kind": the keys of that name in any section. */
 static bool same_leaf(const char *leaf, char *text, size_t text_bytes)
 {
     size_t used = 0;
@@ -114,7 +114,7 @@ static bool same_leaf(const char *leaf, char *text, size_t text_bytes)
     return used > 0;
 }
 
-/* The candidate nearest to what was typed, so far. */
+/* The nearest candidate so far. */
 struct nearest {
     char word[64];
     uint32_t distance;
@@ -128,7 +128,7 @@ static void consider(struct nearest *nearest, uint32_t distance, const char *wor
     }
 }
 
-/* The nearest key; where no section was typed, also the nearest section, or the keys of any section
+/* The nearest key. If no section was typed, also the nearest section, or keys of any section
  * whose last word is nearest. */
 static bool nearest_key(const char *typed, char *text, size_t text_bytes)
 {
@@ -151,7 +151,7 @@ static bool nearest_key(const char *typed, char *text, size_t text_bytes)
     return whole.word[0] != '\0';
 }
 
-/* In lower case, dashes as underscores: "Learning-Rate" is learning_rate. */
+/* Lower case, dashes as underscores: "Learning-Rate" is learning_rate. */
 static void plain(const char *typed, char *text, size_t text_bytes)
 {
     (void)snprintf(text, text_bytes, "%s", typed);

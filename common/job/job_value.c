@@ -21,7 +21,7 @@ static kelp_status read_name(const struct kelp_job_key *key, const char *text,
     return KELP_OK;
 }
 
-/* The next entry of "[a, b, c]" or "a, b, c": blanks around it are cut. NULL at the end. */
+/* The next entry of "[a, b, c]" or "a, b, c", without surrounding blanks. NULL at the end. */
 static const char *next_entry(const char *text, char *entry, size_t entry_bytes)
 {
     text += strspn(text, " ");
@@ -36,7 +36,8 @@ static const char *next_entry(const char *text, char *entry, size_t entry_bytes)
 
 #define LIST_BYTES_MAX 1023
 
-/* "[a, b]" or "a, b" to "a, b"; *ret_rest is where the first entry begins, NULL where none does. */
+/* "[a, b]" or "a, b" to "a, b"; *ret_rest is the start of the first entry, NULL if there is
+ * none. */
 static kelp_status open_list(const char *text, char inner[LIST_BYTES_MAX + 1],
                              const char **ret_rest, struct kelp_error *reterr)
 {
@@ -54,7 +55,7 @@ static kelp_status open_list(const char *text, char inner[LIST_BYTES_MAX + 1],
     return KELP_OK;
 }
 
-/* Whole numbers, at most count_max of them; their number in *ret_count. */
+/* Read at most count_max whole numbers; *ret_count: how many. */
 static kelp_status read_list(const struct kelp_job_key *key, const char *text, uint64_t *values,
                              size_t count_max, size_t *ret_count, struct kelp_error *reterr)
 {
@@ -75,8 +76,8 @@ static kelp_status read_list(const struct kelp_job_key *key, const char *text, u
 }
 
 /*
- * One entry of a list of texts, quoted ("a, \\"b\\"") or plain up to a comma that stands in no
- * parentheses; written to *ret_end onwards. Returns what follows it, NULL when it is malformed.
+ * Read one entry of a list of texts, quoted ("a, \\"b\\"") or plain up to a comma outside
+ * parentheses, and append it at *end. Returns what follows; NULL: malformed.
  */
 static const char *read_entry(const char *text, char **end, const char *limit)
 {
@@ -107,7 +108,7 @@ static const char *read_entry(const char *text, char **end, const char *limit)
     return text;
 }
 
-/* "[a, b]", "a, b" or "[]" into texts with a line feed between two. */
+/* Convert "[a, b]", "a, b" or "[]" to texts separated by line feeds. */
 static kelp_status read_texts(const struct kelp_job_key *key, const char *text, char *field,
                               struct kelp_error *reterr)
 {
@@ -222,7 +223,7 @@ static kelp_status read_text(const struct kelp_job_key *key, const char *text, c
     return status;
 }
 
-/* A whole number of any of the types that have one. */
+/* Read a whole number of any integer type. */
 static kelp_status read_whole(const struct kelp_job_key *key, const char *text, uint64_t *ret_value,
                               struct kelp_error *reterr)
 {
@@ -261,7 +262,8 @@ static kelp_status read_i32(const struct kelp_job_key *key, const char *text, ch
     return status;
 }
 
-/* The name of a sum in "val/NAME", where the key takes one; which there are is seen later. */
+/* Read the name of a sum in "val/NAME", if the key allows one; whether it exists is checked
+ * later. */
 static bool read_sum(const struct kelp_job_key *key, const char *text, struct kelp_job *job,
                      uint32_t *ret_index)
 {
@@ -304,7 +306,7 @@ static kelp_status read_choice(const struct kelp_job_key *key, const char *text,
 kelp_status kelp__job_key_read(const struct kelp_job_key *key, const char *text,
                                struct kelp_job *job, struct kelp_error *reterr)
 {
-    /* Fields have the type that the table names, so that the casts below are to what is there. */
+    /* Fields have the types of the table, so the casts below are valid. */
     char *field = (char *)job + key->offset;
 
     switch (key->type) {

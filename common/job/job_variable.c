@@ -1,4 +1,4 @@
-/* Names of variables in the environment: KELP_TRAIN_LR is train.lr. */
+/* Names of environment variables: KELP_TRAIN_LR is train.lr. */
 #include <ctype.h>
 #include <stdio.h>
 #include <string.h>
@@ -14,7 +14,8 @@ void kelp__job_variable(const char *key, char *name, size_t name_bytes)
     }
 }
 
-/* "KELP_TRAIN_LRR" begins as the variables of the section of KELP_TRAIN_LR do. */
+/* Does the variable start like those of the key's section? "KELP_TRAIN_LRR" does, like
+ * KELP_TRAIN_LR. */
 static bool in_section_of(const char *variable, const char *key, const char *other)
 {
     size_t section = strcspn(key, ".");

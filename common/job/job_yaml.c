@@ -1,7 +1,7 @@
 /*
- * Job files in YAML, through libyaml's document API: each node knows its line. Two levels of
- * mappings, scalars and flat lists are looked at and nothing else, so that depth, aliases and
- * cycles of a document do not matter.
+ * Job files in YAML, through libyaml's document API: each node knows its line. Only two levels of
+ * mappings, scalars and flat lists are read, so that depth, aliases and cycles of a document do not
+ * matter.
  */
 #include <errno.h>
 #include <float.h>
@@ -35,14 +35,14 @@ static kelp_status fail_at(struct reader *reader, const yaml_node_t *node, const
                      text);
 }
 
-/* What YAML reads as no value at all: "key:", "key: ~", "key: null". */
+/* What YAML reads as null: "key:", "key: ~", "key: null". */
 static bool is_null(const yaml_node_t *node, const char *text)
 {
     return node->data.scalar.style == YAML_PLAIN_SCALAR_STYLE &&
            (text[0] == '\0' || strcmp(text, "~") == 0 || strcasecmp(text, "null") == 0);
 }
 
-/* One entry as --set takes it in a list of this type; false when it cannot be one. */
+/* Print one entry as --set accepts it in a list of this type; false: it cannot be one. */
 static bool print_entry(enum kelp_job_type type, const char *entry, char *text, size_t text_bytes)
 {
     uint64_t whole;
@@ -73,7 +73,7 @@ static const char *entry_kind(enum kelp_job_type type)
                                       : "an entry of the list is not an integer";
 }
 
-/* A list's entries as "[1, 2]", the form that --set takes. */
+/* A list's entries as "[1, 2]", as --set accepts them. */
 static kelp_status join_list(struct reader *reader, const yaml_node_t *node, size_t key_index,
                              char *text, size_t text_bytes)
 {
@@ -137,7 +137,7 @@ static kelp_status read_value(struct reader *reader, const char *key, const yaml
     return kelp__job_file_assign(reader->file, key, text, origin, reader->reterr);
 }
 
-/* The key "section.name" of a node that names it; section is "" at the top. */
+/* The key "section.name" of a node; section is "" at the top level. */
 static kelp_status full_key(struct reader *reader, const yaml_node_t *name, const char *section,
                             char *key)
 {
@@ -212,7 +212,7 @@ static kelp_status read_top_pair(struct reader *reader, const yaml_node_t *name,
             return fail_at(reader, name, key, "given twice");
         }
     }
-    sections[(*section_count)++] = name; /* at most one for each key: others were refused */
+    sections[(*section_count)++] = name; /* fits: unknown and repeated ones were refused */
     if (value->type != YAML_MAPPING_NODE) {
         return fail_at(reader, value, key, "is a section; its keys must be indented below it");
     }
@@ -272,8 +272,8 @@ kelp_status kelp_job_file_parse(struct kelp_job_file *file, const char *name, co
     return kelp_yaml_read(&yaml, reterr);
 }
 
-/* The whole file; *ret_text is owned. One byte more than the limit is read, which the parser then
- * refuses. */
+/* Read the whole file; *ret_text is owned. One byte beyond the limit is read, so that the parser
+ * refuses the file. */
 #define INPUT_PATH "-" /* standard input */
 
 static kelp_status load(const char *path, char **ret_text, size_t *ret_bytes,
@@ -297,7 +297,7 @@ static kelp_status load(const char *path, char **ret_text, size_t *ret_bytes,
                                errno == EISDIR ? "is a folder; give a job file" : strerror(errno));
         }
     }
-    (void)fclose(in); /* only read from */
+    (void)fclose(in); /* it was only read */
     if (status != KELP_OK) {
         free(text);
         return status;

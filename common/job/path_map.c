@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* What is wrong with a path of an entry, or NULL. Slashes at its end are no part of it. */
+/* What is wrong with a path of an entry, or NULL. Trailing slashes do not count. */
 static const char *wrong_path(const char *path, size_t bytes)
 {
     if (bytes > KELP_JOB_PATH_MAX) {
@@ -34,7 +34,7 @@ static bool is_from(const struct kelp_path_map_entry *entry, const char *from, s
     return entry->from_bytes == from_bytes && strncmp(entry->text, from, from_bytes) == 0;
 }
 
-/* text is for errors. */
+/* text: for errors. */
 static kelp_status add(struct kelp_path_map *map, const char *text, const char *from,
                        size_t from_bytes, const char *to, struct kelp_error *reterr)
 {

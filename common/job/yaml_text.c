@@ -31,7 +31,7 @@ const char *kelp_yaml_scalar(const yaml_node_t *node)
     return (const char *)node->data.scalar.value;
 }
 
-/* Is line `line` (from 0) indented with a tab, which YAML does not allow? */
+/* Is line `line` (from 0) indented with a tab, which YAML forbids? */
 static bool has_tab(const struct kelp_yaml_text *text, size_t line)
 {
     const char *at = text->text, *end = text->text + text->text_bytes;

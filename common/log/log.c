@@ -13,7 +13,7 @@
 const char *const kelp_log_level_names[] = {"error", "warn", "info", "debug", "trace", NULL};
 const char *const kelp_log_format_names[] = {"text", "json", NULL};
 
-/* Set once by main() before threads start, read-only after that. */
+/* Set once by main() before threads start; read-only afterwards. */
 static struct {
     char role[32];
     char id[32];
@@ -24,7 +24,7 @@ static struct {
 
 void kelp_log_init(const char *role, const char *id, enum kelp_log_level level, int fd)
 {
-    (void)snprintf(sink.role, sizeof(sink.role), "%s", role); /* the cut is documented */
+    (void)snprintf(sink.role, sizeof(sink.role), "%s", role); /* documented to be cut */
     (void)snprintf(sink.id, sizeof(sink.id), "%s", id);
     sink.level = level;
     sink.fd = fd;
@@ -62,10 +62,10 @@ static void write_line(const char *line, size_t count)
     do {
         written = write(sink.fd, line, count);
     } while (written < 0 && errno == EINTR);
-    /* There is nowhere left to report that the log cannot be written. */
+    /* Nothing can report that the log cannot be written. */
 }
 
-/* What does not fit is cut and marked. Returns the length. */
+/* Cut and mark a text that does not fit. Returns the length. */
 static size_t print_text(char *text, size_t room, const char *format, va_list args)
 {
     static const char cut[] = " [cut]";
@@ -104,7 +104,7 @@ static void put(enum kelp_log_level level, const char *format, va_list args)
         used = (size_t)snprintf(line, sizeof(line), "%s %-5s %s/%s ", time,
                                 kelp_log_level_names[level], sink.role, sink.id);
     }
-    /* The room is for the text and a line break, or NUL meanwhile. */
+    /* The rest of the buffer is for the text and a line break, whose byte first holds the NUL. */
     const size_t count = print_text(text, sizeof(text) - used, format, args);
     if (sink.format == KELP_LOG_TEXT) {
         hide_controls(text, count);
@@ -121,7 +121,7 @@ static void put(enum kelp_log_level level, const char *format, va_list args)
     }
     line[used] = '\n';
     write_line(line, used + 1);
-    errno = saved_errno; /* so that logging may stand between a call and the look at errno */
+    errno = saved_errno; /* callers may log before they read errno */
 }
 
 void kelp_log(enum kelp_log_level level, const char *format, ...)

@@ -4,7 +4,7 @@
 
 #include "common/base/clock.h"
 
-/* Each connection has another port: a host is one peer. */
+/* Each connection has another port, so only the host identifies a peer. */
 static size_t host_length(const char *peer)
 {
     const char *colon = strncmp(peer, "ipv", 3) == 0 ? strrchr(peer, ':') : NULL;

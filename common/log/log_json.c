@@ -4,10 +4,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#define NUMBER_DIGITS_MAX 15 /* every reader has so many exactly */
+#define NUMBER_DIGITS_MAX 15 /* every JSON reader keeps this many exactly */
 #define END_BYTES         16 /* room for ,"cut":true} */
 
-/* ---- the text, taken apart ---- */
+/* ---- parsing a log line ---- */
 
 struct span {
     const char *at;
@@ -20,12 +20,12 @@ struct field {
 };
 
 struct parts {
-    struct span words[KELP_LOG_FIELDS_MAX + 1]; /* between fields, which make the message */
+    struct span words[KELP_LOG_FIELDS_MAX + 1]; /* texts between fields, which are the message */
     struct field fields[KELP_LOG_FIELDS_MAX];
-    size_t count; /* of fields; of words one more */
+    size_t count; /* of fields; there is one more of words */
 };
 
-/* Bytes of a key that stands there with its '='; 0: none does. */
+/* Length of a key that is followed by '='; 0: there is none. */
 static size_t key_at(const char *at, const char *end)
 {
     size_t bytes = 0;
@@ -37,13 +37,13 @@ static size_t key_at(const char *at, const char *end)
     return bytes > 0 && at + bytes < end && at[bytes] == '=' ? bytes : 0;
 }
 
-/* Does a quoted value end with this quote? One inside it is followed by something else. */
+/* Does this quote end a quoted value? A quote inside the value is followed by other characters. */
 static bool ends_quoted(const char *quote, const char *end)
 {
     return quote + 1 == end || (quote[1] == ' ' && (key_at(quote + 2, end) > 0 || quote[2] == '['));
 }
 
-/* The value that begins there. Returns what follows. */
+/* Read the value at this position. Returns what follows. */
 static const char *take_value(const char *at, const char *end, struct span *ret_value)
 {
     const char *stop = at;
@@ -94,11 +94,11 @@ static void take_apart(const char *text, size_t bytes, struct parts *ret_parts)
 struct out {
     char *at;
     size_t used;
-    size_t room; /* without the end */
+    size_t room; /* without END_BYTES */
     bool cut;
 };
 
-/* All of it or nothing. */
+/* Append all bytes or none. */
 static void put(struct out *out, const char *text, size_t bytes)
 {
     if (out->cut || bytes > out->room - out->used) {
@@ -109,7 +109,7 @@ static void put(struct out *out, const char *text, size_t bytes)
     out->used += bytes;
 }
 
-/* Bytes of the UTF-8 character that stands there; 0: it is none. */
+/* Length of the UTF-8 character at this position; 0: not UTF-8. */
 static size_t utf8_at(const unsigned char *at, size_t left)
 {
     const unsigned char c = at[0];
@@ -128,7 +128,7 @@ static size_t utf8_at(const unsigned char *at, size_t left)
             return 0;
         }
     }
-    /* Longer than it need be, half of a pair, or beyond the last one. */
+    /* Overlong, a surrogate, or beyond the last code point. */
     const bool wrong = (c == 0xe0 && at[1] < 0xa0) || (c == 0xed && at[1] > 0x9f) ||
                        (c == 0xf0 && at[1] < 0x90) || (c == 0xf4 && at[1] > 0x8f);
     return wrong ? 0 : bytes;
@@ -160,7 +160,7 @@ static struct span span_of(const char *text)
     return (struct span){text, strlen(text)};
 }
 
-/* A string that is cut has its quote all the same: `end` has room for it. */
+/* A cut string still gets its closing quote: room is reserved for it. */
 static void put_string(struct out *out, const char *name, struct span value)
 {
     if (out->cut) {
@@ -171,7 +171,7 @@ static void put_string(struct out *out, const char *name, struct span value)
     put(out, name, strlen(name));
     put(out, "\":\"", 3);
     if (out->cut) {
-        out->used = before; /* there is no room for a value */
+        out->used = before; /* no room for a value */
         return;
     }
     put_characters(out, value);
@@ -202,7 +202,7 @@ static bool is_key(struct span key, const char *name)
     return key.bytes == strlen(name) && memcmp(key.at, name, key.bytes) == 0;
 }
 
-/* How often is the key there before the field of that number? */
+/* How often the key occurs before field `index`. */
 static size_t seen(const struct parts *parts, size_t index)
 {
     static const char *const own[] = {"time", "level", "role", "id", "message", "cut"};
@@ -227,7 +227,7 @@ static void put_field(struct out *out, const struct parts *parts, size_t index)
                         (int)(field->key.bytes < 24 ? field->key.bytes : 24), field->key.at);
 
     for (size_t i = seen(parts, index); i > 0; i--) {
-        name[used++] = '_'; /* 24 and KELP_LOG_FIELDS_MAX fit */
+        name[used++] = '_'; /* fits: 24 and KELP_LOG_FIELDS_MAX */
     }
     name[used] = '\0';
     if (!is_number(field->value)) {
@@ -244,7 +244,7 @@ static void put_field(struct out *out, const struct parts *parts, size_t index)
     }
 }
 
-/* The words between fields, with one space between them. */
+/* Append the texts between fields, separated by one space. */
 static void put_message(struct out *out, const struct parts *parts)
 {
     bool any = false;

@@ -21,7 +21,7 @@ static kelp_status check_folder(const char *path, struct kelp_error *reterr)
     if (strlen(path) + sizeof(".new") > sizeof(folder)) {
         return kelp_fail(reterr, KELP_ERR_INVALID, "--trace: the path is too long");
     }
-    if (slash) { /* "/" for what lies there */
+    if (slash) { /* "/" for files directly in it */
         (void)snprintf(folder, sizeof(folder), "%.*s", (int)(slash - path) + 1, path);
     }
     return access(folder, W_OK | X_OK) == 0

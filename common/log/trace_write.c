@@ -1,6 +1,7 @@
 /*
- * A process's part of a trace: a line that says what it is, and behind it events in the form of
- * Chrome's trace files, each with a comma before it, so that parts can be poured into one array.
+ * A process's part of a trace: a line that describes it, followed by events in the format of
+ * Chrome's trace files. A comma precedes each event, so that parts can be concatenated into one
+ * array.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -14,10 +15,10 @@
 
 #define BOOT_ID "/proc/sys/kernel/random/boot_id"
 
-/* Numbers of tracks: threads come first, then the others by partition. */
+/* Track numbers: threads come first, then the others by partition. */
 #define TRACKS_EACH 100000u
 
-/* What the clock belongs to: two parts with the same have one clock. */
+/* Identifies the clock: parts with the same name share it. */
 static void read_clock_name(char *name, size_t bytes)
 {
     FILE *in = fopen(BOOT_ID, "re");
@@ -37,7 +38,7 @@ static unsigned track_number(unsigned thread, const struct kelp_trace_span *span
                                             : (unsigned)span->track * TRACKS_EACH + span->partition;
 }
 
-/* The name of a track, and its place among others: that of its number. */
+/* Print a track's name, and its number as its position. */
 static void print_track(FILE *out, unsigned track, const char *name, unsigned number)
 {
     (void)fprintf(out,
@@ -58,7 +59,7 @@ static void print_process(FILE *out, const char *name)
     (void)fprintf(out, "}}");
 }
 
-/* Microseconds with three digits behind the point. */
+/* Microseconds with three decimals. */
 static void print_time(FILE *out, const char *name, uint64_t ns)
 {
     (void)fprintf(out, ",\"%s\":%" PRIu64 ".%03u", name, ns / 1000, (unsigned)(ns % 1000));

@@ -25,7 +25,7 @@ struct kelp_process {
     int wait_status;
 };
 
-/* Where the child failed before exec, as it reports it through the pipe. */
+/* The step before exec at which the child failed, reported through the pipe. */
 enum stage { STAGE_FOLDER, STAGE_DESCRIPTORS, STAGE_EXEC };
 
 struct child_report {
@@ -33,8 +33,8 @@ struct child_report {
     int error;
 };
 
-/* All that the child needs, prepared before fork: afterwards only async-signal-safe calls are
- * allowed, as other threads may have held any lock. */
+/* Everything the child needs, prepared before fork: afterwards only async-signal-safe calls are
+ * allowed, because other threads may have held any lock. */
 struct child_plan {
     const struct kelp_process_options *options;
     const char *path;
@@ -88,8 +88,8 @@ kelp_status kelp_process_find(const char *name, char ret_path[KELP_PROCESS_PATH_
     return kelp_fail(reterr, KELP_ERR_NOT_FOUND, "program '%s' is not on PATH", name);
 }
 
-/* Does the entry "NAME=value" have a name that the list holds? Names end at '=' or at their end; a
- * '*' at the end of a listed name matches the rest. */
+/* Is the name of "NAME=value" in the list? Names end at '=' or at the end; a trailing '*' in the
+ * list matches the rest. */
 static bool entry_listed(const char *entry, const char *const *list)
 {
     size_t name_length = strcspn(entry, "=");
@@ -130,7 +130,7 @@ static char **environment_build(const struct kelp_process_options *options)
         }
     }
     for (const char *const *entry = options->set_environment; entry && *entry; entry++) {
-        environment[used++] = (char *)(uintptr_t)*entry; /* execve does not write to it */
+        environment[used++] = (char *)(uintptr_t)*entry; /* execve() does not write to it */
     }
     assert(used <= count);
     return environment;
@@ -141,11 +141,11 @@ _Noreturn static void child_fail(const struct child_plan *plan, enum stage stage
     struct child_report report = {.stage = stage, .error = errno};
     ssize_t written = write(plan->report_fd, &report, sizeof(report));
 
-    (void)written; /* nobody is left to tell */
+    (void)written; /* no one else to tell */
     _exit(127);
 }
 
-/* A descriptor above the standard ones for what shall become `standard`, so that the three dup2
+/* A descriptor above the standard ones for the source of `standard`, so that the three dup2
  * calls that follow cannot overwrite each other's sources. */
 static int child_source(int wanted, int standard)
 {
@@ -170,7 +170,8 @@ static void child_descriptors(const struct child_plan *plan)
             child_fail(plan, STAGE_DESCRIPTORS);
         }
     }
-    /* Whatever the parent forgot to mark; the report pipe among them, which thus ends at exec. */
+    /* Close descriptors that the parent did not mark; also the report pipe, which thus ends at
+     * exec. */
     if (close_range(3, ~0U, CLOSE_RANGE_CLOEXEC) < 0) {
         child_fail(plan, STAGE_DESCRIPTORS);
     }
@@ -207,7 +208,7 @@ static pid_t fork_child(const struct child_plan *plan)
     sigset_t all;
     sigset_t before;
 
-    /* No handler of the parent's may run in the child before it has reset them. */
+    /* No handler of the parent may run in the child before they are reset. */
     sigfillset(&all);
     (void)pthread_sigmask(SIG_SETMASK, &all, &before);
     pid_t pid = fork();
@@ -335,7 +336,7 @@ int kelp_process_fd(const struct kelp_process *process)
     return process->pidfd;
 }
 
-/* poll(2) the pidfd until it is readable or the time is over; true when it is readable. */
+/* Wait until the pidfd is readable (true), or the time is over. */
 static bool wait_readable(int fd, uint32_t wait_ms)
 {
     int64_t end_ms = (int64_t)kelp_clock_ms() + wait_ms;
@@ -363,7 +364,7 @@ kelp_status kelp_process_wait(struct kelp_process *process, uint32_t wait_ms, in
         do {
             got = waitpid(process->pid, &process->wait_status, 0);
         } while (got < 0 && errno == EINTR);
-        process->ended = true; /* also when somebody else collected it: it is gone */
+        process->ended = true; /* even if it was reaped elsewhere */
         if (got < 0) {
             process->wait_status = 0;
             return KELP_ERR_IO;
@@ -378,7 +379,7 @@ kelp_status kelp_process_wait(struct kelp_process *process, uint32_t wait_ms, in
 void kelp_process_signal(struct kelp_process *process, int signal_number)
 {
     if (!process->ended) {
-        /* Through the pidfd: cannot hit another process that got the number since. */
+        /* The pidfd cannot reach another process that reuses the number. */
         (void)pidfd_send_signal(process->pidfd, signal_number, NULL, 0);
     }
 }
@@ -394,7 +395,7 @@ void kelp_process_stop(struct kelp_process *process, uint32_t grace_ms)
             return;
         }
     }
-    /* Not reaped yet, so the number still is this process's, as leader of its group. */
+    /* Not reaped yet, so its number still identifies the process group. */
     (void)kill(-process->pid, SIGKILL);
     while (kelp_process_wait(process, 60000, NULL) == KELP_ERR_TIMEOUT) {
         kelp_process_signal(process, SIGKILL);

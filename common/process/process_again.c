@@ -21,7 +21,7 @@ static ssize_t read_command_line(char *text)
         return -1;
     }
     const size_t bytes = fread(text, 1, ARGUMENTS_MAX + 1, in);
-    (void)fclose(in); /* only read from */
+    (void)fclose(in); /* it was only read */
     errno = bytes == 0 ? EIO : E2BIG;
     return bytes > 0 && bytes <= ARGUMENTS_MAX ? (ssize_t)bytes : -1;
 }
@@ -54,7 +54,7 @@ char **kelp_process_own_words(char **ret_text)
     return words;
 }
 
-/* The same name up to '='? */
+/* Do both have the same name before '='? */
 static bool same_name(const char *entry, const char *variable)
 {
     const size_t length = strcspn(variable, "=");
@@ -98,7 +98,7 @@ bool kelp_process_has_variables(const char *const *variables)
 {
     for (; *variables; variables++) {
         char *const *entry = environ;
-        while (*entry && !same_name(*entry, *variables)) { /* the first one counts */
+        while (*entry && !same_name(*entry, *variables)) { /* of several, the first one counts */
             entry++;
         }
         if (!*entry || strcmp(*entry, *variables) != 0) {
@@ -112,7 +112,7 @@ kelp_status kelp_process_again(const char *const *variables, struct kelp_error *
 {
     char program[PROGRAM_MAX];
     char *text = NULL;
-    /* By its path, so that it keeps its name in ps(1). */
+    /* Execute it by its path, so that ps(1) shows its name. */
     const ssize_t length = readlink("/proc/self/exe", program, sizeof(program) - 1);
     char **words = length > 0 ? kelp_process_own_words(&text) : NULL;
     char **environment = words ? kelp_process_own_environment(variables) : NULL;

@@ -11,11 +11,11 @@ struct kelp_signals {
     int ended; /* atomic: kelp_signals_stop() sent the signal that woke the thread */
 };
 
-/* The thread that waits, for the handler alone (docs/ARCHITECTURE.md, "Globals"). */
+/* The waiting thread, for the handler only (docs/ARCHITECTURE.md, "Globals"). */
 static pthread_t waiting_thread;
 
-/* Libraries start threads before main() blocks anything (OpenBLAS when it is loaded); the kernel
- * may hand a signal to one of these, which passes it on. */
+/* Libraries start threads before main() blocks signals (OpenBLAS does when it is loaded). The
+ * kernel may deliver a signal to one of these, which then passes it on. */
 static void pass_on(int number)
 {
     (void)pthread_kill(waiting_thread, number);
@@ -56,7 +56,7 @@ kelp_status kelp_signals_start(void (*stop)(int signal_number, void *user), void
     }
     signals->stop = stop;
     signals->user = user;
-    (void)pthread_sigmask(SIG_BLOCK, &set, NULL); /* fails for a bad first argument alone */
+    (void)pthread_sigmask(SIG_BLOCK, &set, NULL); /* fails only for a bad first argument */
     if (pthread_create(&signals->thread, NULL, wait_for_signals, signals) != 0) {
         free(signals);
         return kelp_fail(reterr, KELP_ERR_NO_MEMORY, "signals: no thread");
@@ -75,7 +75,7 @@ void kelp_signals_stop(struct kelp_signals *signals)
         return;
     }
     __atomic_store_n(&signals->ended, 1, __ATOMIC_RELEASE);
-    (void)signal(SIGTERM, SIG_IGN); /* nobody is left to pass them on to */
+    (void)signal(SIGTERM, SIG_IGN); /* the waiting thread will be gone */
     (void)signal(SIGINT, SIG_IGN);
     (void)pthread_kill(signals->thread, SIGTERM); /* the thread exists until it is joined */
     (void)pthread_join(signals->thread, NULL);

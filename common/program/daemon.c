@@ -19,14 +19,14 @@ _Static_assert(KELP_PROCESS_NAME_MAX == KELP_JOB_NAME_MAX, "--job and --id are a
 #define ETCD_DEADLINE_MS 1000u
 #define ETCD_RETRY_MS    250u
 
-/* Each peer is a connection: as many as the system allows, not as many as a shell is given. */
+/* Each peer is a connection, so use as many descriptors as the system allows. */
 static void raise_descriptors(void)
 {
     struct rlimit limit;
 
     if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < limit.rlim_max) {
         limit.rlim_cur = limit.rlim_max;
-        (void)setrlimit(RLIMIT_NOFILE, &limit); /* what there is, is used */
+        (void)setrlimit(RLIMIT_NOFILE, &limit); /* on failure the old limit stays */
     }
 }
 
@@ -122,7 +122,7 @@ static const char *wrong_advertise(const char *listen, const char *advertise)
                  "as 203.0.113.7:7001";
 }
 
-/* What is wrong with listening there without certificates, or NULL. */
+/* Why this address may not be used without certificates, or NULL. */
 static const char *wrong_listen(const char *listen, bool insecure)
 {
     if (strncmp(listen, "unix:", 5) == 0) {
@@ -147,7 +147,7 @@ static bool complain(const struct kelp_program *program, const char *option, con
     return what != NULL;
 }
 
-/* The same without certificates: what is wrong is said. */
+/* The same check; reports what is wrong. */
 static bool may_listen_openly(const struct kelp_program *program, const char *listen, bool insecure)
 {
     return !complain(program, "listen", listen, wrong_listen(listen, insecure));
@@ -171,7 +171,7 @@ bool kelp_daemon_may_listen(const struct kelp_program *program, const struct kel
         (void)fprintf(stderr, "%s: --insecure with --certs: give one of them\n", program->name);
         return false;
     }
-    /* A name is looked up only where it may be listened at. */
+    /* Host names are resolved only after these checks. */
     if ((wanted.advertise && complain(program, "advertise", wanted.advertise,
                                       wrong_advertise(wanted.listen, wanted.advertise))) ||
         (wanted.listen && !credentials && !may_listen_openly(program, wanted.listen, insecure))) {
@@ -187,7 +187,7 @@ bool kelp_daemon_may_listen(const struct kelp_program *program, const struct kel
     if (!may_listen_openly(program, serving->listen, insecure)) {
         return false;
     }
-    if (strncmp(serving->listen, "unix:", 5) != 0) { /* at every --log-level */
+    if (strncmp(serving->listen, "unix:", 5) != 0) { /* shown at every --log-level */
         kelp_log_error("insecure: every user of this machine can read, steer and stop the job at "
                        "this port; --certs closes it listen=%s",
                        serving->listen);
@@ -231,7 +231,7 @@ bool kelp_stop_raised(struct kelp_stop *stop)
     return raised;
 }
 
-/* Wait until it is raised, at most wait_ms. Returns whether it is. */
+/* Wait until the stop is raised, at most wait_ms. Returns whether it is raised. */
 static bool wait_raised(struct kelp_stop *stop, uint32_t wait_ms)
 {
     const uint64_t until_ms = kelp_clock_ms() + wait_ms;

@@ -25,8 +25,8 @@ static void add(struct arguments *arguments, const char *name, const char *value
     arguments->argv[arguments->count++] = text;
 }
 
-/* Who is let in, besides by the folder of the sockets: nobody without a certificate; no page of a
- * browser that finds the port, whichever name of ours it was told. */
+/* Who may connect, apart from the protection by the sockets' folder: no one without a
+ * certificate, and no web page that finds the port, whichever host name it uses. */
 static void add_doors(struct arguments *arguments, const struct kelp_etcd_server *server)
 {
     const struct kelp_etcd_certificates *certificates = server->certificates;
@@ -56,12 +56,12 @@ static void fill_arguments(struct arguments *arguments, const struct kelp_etcd_s
     add(arguments, "initial-cluster-state", "new");
     add(arguments, "heartbeat-interval", "50");
     add(arguments, "election-timeout", "500");
-    /* Old revisions would grow the store for ever: shards renew their keys for weeks. */
+    /* Old revisions would let the store grow without bound: shards renew their keys for weeks. */
     add(arguments, "auto-compaction-mode", "periodic");
     add(arguments, "auto-compaction-retention", "1h");
     add(arguments, "logger", "zap");
     add(arguments, "log-outputs", "stderr");
-    /* With certificates that have no common name, 3.4 warns of each request. */
+    /* etcd 3.4 warns of each request if certificates have no common name. */
     add(arguments, "log-level", server->certificates ? "error" : "warn");
     add_doors(arguments, server);
 }

@@ -15,14 +15,14 @@
 
 struct kelp_expiry_watch {
     struct kelp_credentials *credentials;
-    int64_t told_s; /* the thread's; 0: not yet */
+    int64_t told_s; /* last warning; used by the thread; 0: none */
     pthread_t thread;
-    pthread_mutex_t lock; /* guards what follows */
+    pthread_mutex_t lock; /* guards the rest */
     pthread_cond_t change;
     bool stopped;
 };
 
-/* False: it lasts. */
+/* False: the certificate is valid for long. */
 static bool tell_of(const struct kelp_certificate *certificate, const char *what, int64_t now_s,
                     const char *folder)
 {
@@ -78,7 +78,7 @@ static void *look(void *user)
     return NULL;
 }
 
-/* Signals are for the thread that waits for them. */
+/* Another thread waits for signals. */
 static int start_thread(struct kelp_expiry_watch *watch)
 {
     sigset_t all, before;

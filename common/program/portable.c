@@ -2,7 +2,7 @@
 
 #include "common/process/process_again.h"
 
-/* Of all that OpenBLAS reads, only this changes the bits of a product. */
+/* The only variable of OpenBLAS that affects the bits of a product. */
 static const char *const pins[] = {"OPENBLAS_CORETYPE=Haswell", NULL};
 
 bool kelp_portable_needs_again(const struct kelp_job *job)

@@ -7,9 +7,9 @@
 
 #include "common/tls/authority.h"
 
-/* Nobody renews them: longer than any run, which takes them along when it ends. */
+/* Not renewed: longer than any run, and removed at its end. */
 #define VALID_S INT64_C(315360000)
-#define EARLY_S 300 /* a clock that is set back */
+#define EARLY_S 300 /* tolerates a clock that is set back */
 
 static const enum kelp_role roles[] = {KELP_ROLE_COORDINATOR, KELP_ROLE_SHARD, KELP_ROLE_WORKER,
                                        KELP_ROLE_OPERATOR, KELP_ROLE_ETCD};
@@ -28,7 +28,7 @@ void kelp_run_certs_role(const char *socket_folder, enum kelp_role role,
                    socket_folder, kelp_role_names[role]);
 }
 
-/* request: what is the same for all roles. */
+/* request: fields that all roles share. */
 static kelp_status issue(const struct kelp_authority *authority, const char *socket_folder,
                          const char *job, struct kelp_authority_request request,
                          struct kelp_error *reterr)

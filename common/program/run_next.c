@@ -26,7 +26,7 @@ static kelp_status join(const char *folder, const char *name, char path[PATH_MAX
                : kelp_fail(reterr, KELP_ERR_LIMIT, "the path '%.60s…' is too long", folder);
 }
 
-/* A file in one folder, and of that name in another. */
+/* The paths of a file in one folder and of a file of that name in another. */
 static kelp_status join_both(const char *folder, const char *other, const char *name,
                              char path[PATH_MAX], char other_path[PATH_MAX],
                              struct kelp_error *reterr)
@@ -49,7 +49,7 @@ kelp_status kelp_run_next_drop(const char *run, struct kelp_error *reterr)
 
     kelp_status status = join(run, KELP_RUN_NEXT "/" JOB, path, reterr);
     if (status == KELP_OK) {
-        status = kelp_files_remove(path, reterr); /* what decides goes first */
+        status = kelp_files_remove(path, reterr); /* first the file that makes next/ valid */
     }
     if (status == KELP_OK) {
         status = join(run, KELP_RUN_NEXT, path, reterr);
@@ -127,13 +127,13 @@ static kelp_status make_previous(const char *run, char path[PATH_MAX], struct ke
     return status;
 }
 
-/* Nothing was replaced: the folder goes again. */
+/* If nothing was replaced, remove the folder again. */
 static void remove_if_empty(const char *run, const char *previous)
 {
     char path[PATH_MAX];
 
     if (rmdir(previous) == 0 && join(run, KELP_RUN_PREVIOUS, path, NULL) == KELP_OK) {
-        (void)rmdir(path); /* there may be earlier ones */
+        (void)rmdir(path); /* fails if earlier ones exist */
     }
 }
 
@@ -198,7 +198,7 @@ static kelp_status replace(const char *run, const char *name, const char *previo
     return status == KELP_OK ? kelp_files_sync_above(to, 1, reterr) : status;
 }
 
-/* All of next/ but the job. */
+/* Replace everything of next/ except the job. */
 static kelp_status replace_others(const char *run, DIR *next, const char *previous,
                                   struct kelp_error *reterr)
 {
@@ -224,7 +224,7 @@ static kelp_status take(const char *run, DIR *next, kelp_run_next_cut *cut, void
     if (cut) {
         status = cut(previous, reterr, user);
     }
-    /* In this order: an old result must not count as that of the new job. */
+    /* In this order, so that an old result never counts as the new job's. */
     if (status == KELP_OK) {
         status = move_away(run, "result.json", previous, reterr);
     }

@@ -16,7 +16,7 @@
 
 /* ---- decisions ---- */
 
-/* Where etcd is another machine's, and --advertise is not given. */
+/* For an etcd on another machine, without --advertise. */
 static kelp_status choose_by_listen(const struct kelp_serving_options *options,
                                     enum kelp_address_kind listen, enum kelp_serving_rule *ret_rule,
                                     struct kelp_error *reterr)
@@ -88,7 +88,7 @@ static void print_host(const union kelp_serving_peer *address, char host[KELP_SE
     (void)snprintf(host, KELP_SERVING_HOST_MAX + 1, "%s", text);
 }
 
-/* Split HOST:PORT or HOST; an IPv6 host stands in brackets, which go. False: it is neither. */
+/* Split HOST:PORT or HOST; brackets of an IPv6 host are removed. False: neither form. */
 static bool split(const char *text, char host[KELP_SERVING_ADDRESS_MAX + 1], const char **ret_port)
 {
     const char *end = text[0] == '[' ? strchr(text, ']') : text + strcspn(text, ":");
@@ -104,7 +104,7 @@ static bool split(const char *text, char host[KELP_SERVING_ADDRESS_MAX + 1], con
     return host[0] != '\0';
 }
 
-/* ---- what is listened at ---- */
+/* ---- the address to listen on ---- */
 
 static bool is_name(const char *listen)
 {
@@ -112,8 +112,8 @@ static bool is_name(const char *listen)
            strncmp(listen, "localhost", strlen("localhost")) == 0;
 }
 
-/* A name becomes the numbers that it stands for. What is no address at all stays as it is: who
- * listens there says so. */
+/* Resolve a name to a numeric address. An invalid address stays as it is: listening on it
+ * reports the error. */
 static kelp_status read_listen(struct kelp_serving *serving, const char *listen,
                                struct kelp_error *reterr)
 {
@@ -143,7 +143,7 @@ static kelp_status read_listen(struct kelp_serving *serving, const char *listen,
     return KELP_OK;
 }
 
-/* "HOST:PORT" of an endpoint, or NULL: a socket in the file system. */
+/* "HOST:PORT" of an endpoint; NULL: a socket in the file system. */
 static const char *endpoint_host(const char *endpoint)
 {
     const char *scheme = strstr(endpoint, "://");
@@ -203,14 +203,15 @@ const char *kelp_serving_advertise(const struct kelp_serving *serving)
 
 /* ---- the source address ---- */
 
-/* Link-local addresses of IPv6 need more than numbers. */
+/* IPv6 link-local addresses need a scope besides the numbers. */
 static bool can_be_dialled(const union kelp_serving_peer *address)
 {
     return address->any.sa_family == AF_INET ||
            (address->any.sa_family == AF_INET6 && !IN6_IS_ADDR_LINKLOCAL(&address->in6.sin6_addr));
 }
 
-/* What this host would send from to that peer; nothing is sent. 0, or an errno. */
+/* The source address that this host would use towards the peer; nothing is sent. Returns 0 or an
+ * errno. */
 static int source_towards(const union kelp_serving_peer *peer, union kelp_serving_peer *ret_source)
 {
     socklen_t length = sizeof(*ret_source);
@@ -229,7 +230,7 @@ static int source_towards(const union kelp_serving_peer *peer, union kelp_servin
     return error;
 }
 
-/* Add what the endpoint's host stands for. */
+/* Add the addresses of the endpoint's host. */
 static void add_peers(struct kelp_serving *serving, const char *endpoint, struct kelp_error *reterr)
 {
     char host[KELP_SERVING_ADDRESS_MAX + 1];
@@ -240,7 +241,7 @@ static void add_peers(struct kelp_serving *serving, const char *endpoint, struct
     if (!is_remote(endpoint) || !split(endpoint_host(endpoint), host, &port)) {
         return;
     }
-    /* Any port leads there by the same way. */
+    /* The route does not depend on the port. */
     int code = getaddrinfo(host, "2379", &hints, &found);
     if (code != 0) {
         (void)kelp_fail(reterr, KELP_ERR_UNREACHABLE, "--etcd %s: %s", endpoint,
@@ -256,7 +257,7 @@ static void add_peers(struct kelp_serving *serving, const char *endpoint, struct
     freeaddrinfo(found);
 }
 
-/* By the first peer that there is a way to. Errors: as kelp_serving_find(). */
+/* Use the first reachable peer. Errors: as kelp_serving_find(). */
 static kelp_status look_up(const struct kelp_serving *serving,
                            char ret_host[KELP_SERVING_HOST_MAX + 1], struct kelp_error *reterr)
 {
@@ -315,9 +316,9 @@ kelp_status kelp_serving_find(struct kelp_serving *serving, struct kelp_error *r
     return status;
 }
 
-/* ---- later ---- */
+/* ---- later checks ---- */
 
-/* Is the host that it listens at an address of this machine? What cannot be found out is. */
+/* Does this machine still have the address that it listens on? True if unknown. */
 static bool has_address(const char *listen)
 {
     char host[KELP_SERVING_ADDRESS_MAX + 1];

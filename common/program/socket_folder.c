@@ -16,14 +16,14 @@
 
 #define PATTERN "/kelp-XXXXXX"
 
-/* Bytes that need no care in an address or in JSON. */
+/* Bytes that need no escapes in an address or in JSON. */
 static bool is_plain(const char *path)
 {
     return path[strspn(path, "/.-_+~=:@%0123456789abcdefghijklmnopqrstuvwxyz"
                              "ABCDEFGHIJKLMNOPQRSTUVWXYZ")] == '\0';
 }
 
-/* TMPDIR where a socket's path fits behind it. */
+/* TMPDIR if the path of a socket fits in it. */
 static const char *parent(void)
 {
     const char *wanted = getenv("TMPDIR");
@@ -34,8 +34,8 @@ static const char *parent(void)
                : "/tmp";
 }
 
-/* Nobody serves it any more: the connection is refused. A socket of another type has another error.
- */
+/* A connection is refused if no process serves the socket. A socket of another type gives
+ * another error. */
 static bool is_refused(const struct sockaddr_un *address, int type)
 {
     int probe = socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -48,7 +48,7 @@ static bool is_refused(const struct sockaddr_un *address, int type)
     return refused;
 }
 
-/* A socket that nobody serves any more; those of shared memory have packets. */
+/* Is it a socket without a server? Those of shared memory are packet sockets. */
 static bool is_dead(int folder, const char *path, const char *name)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
@@ -64,13 +64,13 @@ static bool is_dead(int folder, const char *path, const char *name)
     return is_refused(&address, SOCK_STREAM) || is_refused(&address, SOCK_SEQPACKET);
 }
 
-/* True when it is gone. */
+/* True: it was removed. */
 static bool remove_dead(int folder, const char *path, const char *name)
 {
     return is_dead(folder, path, name) && unlinkat(folder, name, 0) == 0;
 }
 
-/* A folder that was made here, by this user: its path may come from a file. */
+/* Was the folder made by this code and this user? Its path may come from a file. */
 static bool is_ours(int folder, const char *path)
 {
     const char *name = strrchr(path, '/');
@@ -127,9 +127,9 @@ void kelp_socket_folder_remove(const char *path)
     (void)closedir(folder);
     if (left == 0) {
         (void)snprintf(certs, sizeof(certs), "%s/" KELP_SOCKET_FOLDER_CERTS, path);
-        (void)kelp_files_remove(certs, NULL); /* what stays keeps the folder */
+        (void)kelp_files_remove(certs, NULL); /* leftovers keep the folder */
     }
-    (void)rmdir(path); /* not when somebody is served in it still */
+    (void)rmdir(path); /* fails while a socket is in use */
 }
 
 void kelp_socket_folder_clear(void)
@@ -153,7 +153,8 @@ void kelp_socket_folder_clear(void)
     (void)closedir(folders);
 }
 
-/* Lock it, which systemd-tmpfiles respects too. False: kelp_socket_folder_clear() was faster. */
+/* Lock the folder, which systemd-tmpfiles respects, too. False: kelp_socket_folder_clear() came
+ * first. */
 static bool hold(const char *path, int *ret_held)
 {
     struct stat about;

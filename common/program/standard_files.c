@@ -1,15 +1,15 @@
 /*
- * A program that was started with its standard input, output or error closed gets /dev/null in
- * their place, before any library opens a file. Else a socket or a file of a library's own becomes
- * descriptor 2, and the log goes there. Nobody wants what is written then, so it is lost without an
- * error; reading fails as from a closed one.
+ * If a program is started with its standard input, output or error closed, /dev/null takes their
+ * place before any library opens a file. Otherwise a socket or file of a library would become
+ * descriptor 2 and receive the log. Output is then lost without an error; reading fails as from a
+ * closed descriptor.
  */
 #include <fcntl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* System calls, since wrappers of sanitizers are not ready yet. The lowest descriptor that is free
- * is the one that is looked at. Where there is no /dev/null all stays as it was. */
+/* Uses system calls, since sanitizers' wrappers are not ready yet. open() returns the lowest
+ * free descriptor, which is the one checked. Without /dev/null nothing changes. */
 static void open_standard_files(void)
 {
     for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) {
@@ -19,6 +19,6 @@ static void open_standard_files(void)
     }
 }
 
-/* Before the constructors of shared libraries; programs alone may have that. */
+/* Runs before the constructors of shared libraries; only programs may have this section. */
 __attribute__((section(".preinit_array"),
                used)) static void (*const before_libraries)(void) = open_standard_files;

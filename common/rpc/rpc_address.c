@@ -1,5 +1,5 @@
 /*
- * Addresses: what a server listens at, what clients are told, and what gRPC is given to dial.
+ * Addresses: what a server listens on, what clients are told, and what gRPC dials.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -28,7 +28,7 @@ static const char *unix_path(const char *address)
 
 /* ---- sockets in the file system ---- */
 
-/* A socket that nobody serves is what a process that was killed left; gRPC replaces it. */
+/* A socket without a server was left by a killed process; gRPC replaces it. */
 static kelp_status try_unix(const char *path, struct kelp_error *reterr)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
@@ -59,7 +59,7 @@ static kelp_status try_unix(const char *path, struct kelp_error *reterr)
 
 /* ---- hosts and ports ---- */
 
-/* Split HOST:PORT; an IPv6 host stands in brackets. */
+/* Split HOST:PORT; an IPv6 host is in brackets. */
 static bool split_address(const char *address, char *host, size_t host_size, const char **ret_port)
 {
     const char *colon = strrchr(address, ':');
@@ -106,7 +106,7 @@ static bool is_any(const struct sockaddr *address)
     return in4->sin_addr.s_addr == htonl(INADDR_ANY);
 }
 
-/* The host as numbers, in brackets when it is IPv6. */
+/* Print the host in numbers, IPv6 in brackets. */
 static void print_host(const struct sockaddr *address, char dial[KELP_RPC_ADDRESS_MAX + 1])
 {
     char text[INET6_ADDRSTRLEN] = "";
@@ -122,8 +122,8 @@ static void print_host(const struct sockaddr *address, char dial[KELP_RPC_ADDRES
     (void)snprintf(dial, KELP_RPC_ADDRESS_MAX + 1, "%s", text);
 }
 
-/* A server on every interface is reached at the first that leads out of this machine; on a machine
- * without one, at loopback. Link-local addresses of IPv6 need more than numbers. */
+/* A server on every interface is reached at the first one that leads out of this machine, or at
+ * loopback if there is none. IPv6 link-local addresses are skipped, since they need a scope. */
 static void print_first_interface(const struct sockaddr *any, char dial[KELP_RPC_ADDRESS_MAX + 1])
 {
     struct ifaddrs *interfaces = NULL;
@@ -158,7 +158,7 @@ static kelp_status not_bound(const char *address, int error, struct kelp_error *
     case EADDRINUSE:
         return kelp_fail(reterr, KELP_ERR_EXISTS,
                          "cannot listen on %s: the address is in use by another program", address);
-    case EADDRNOTAVAIL: /* it may come, or come back */
+    case EADDRNOTAVAIL: /* may appear later */
         return kelp_fail(reterr, KELP_ERR_UNREACHABLE,
                          "cannot listen on %s: this host has no such address", address);
     default:
@@ -197,7 +197,7 @@ static kelp_status try_host(const char *address, char bound[KELP_RPC_ADDRESS_MAX
     return not_bound(address, error, reterr);
 }
 
-/* ---- for the rest of the room ---- */
+/* ---- used by the rest of common/rpc ---- */
 
 kelp_status kelp__rpc_address_try(const char *address, char bound[KELP_RPC_ADDRESS_MAX + 1],
                                   char dial[KELP_RPC_ADDRESS_MAX + 1], struct kelp_error *reterr)

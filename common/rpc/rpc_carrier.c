@@ -1,10 +1,10 @@
 /*
- * Threads that move the bytes of some channels, each in a completion queue of its own.
+ * Threads that transfer the bytes of some channels, each with its own completion queue.
  *
- * gRPC reads and writes a connection's socket, and encrypts, in whichever thread waits in a queue
- * of the connection. So a carrier waits in the queue of its channels. What completes there goes
- * the way of all events of the loop, unless any thread may take it up: the write that follows one
- * needs no loop.
+ * gRPC reads and writes a connection's socket, and encrypts, in any thread that waits in a queue of
+ * the connection. So a carrier waits in the queue of its channels. A completion there goes the way
+ * of all events of the loop, unless any thread may handle it: the write that follows another needs
+ * no loop.
  */
 #include <assert.h>
 #include <signal.h>

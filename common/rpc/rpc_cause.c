@@ -1,11 +1,11 @@
-/* Why a connection could not be made, or broke, in a few words instead of gRPC's. */
+/* Why a connection could not be made, or broke: a few words that replace gRPC's text. */
 #include <string.h>
 
 #include "common/rpc/rpc_internal.h"
 
 static const char failed[] = "failed to connect to all addresses";
 
-/* What gRPC says, the first that fits, and what it means. */
+/* Parts of gRPC's texts and what they mean; the first match counts. */
 static const struct {
     const char *says, *means;
 } causes[] = {
@@ -24,7 +24,7 @@ static const struct {
     {"Socket closed", "connection closed: its log may say why"},
 };
 
-/* One that was made, and broke. */
+/* Texts of connections that were made and then broke. */
 static const char *const broken[] = {"Socket closed", "recvmsg:Connection reset by peer"};
 
 static bool is_grpcs(const char *text)

@@ -5,10 +5,10 @@
 #include "common/base/clock.h"
 #include "common/rpc/rpc_internal.h"
 
-/* ---- memory of others ---- */
+/* ---- borrowed memory ---- */
 
-static atomic_size_t borrowed;  /* segments that are not given back yet */
-static pthread_cond_t *awaited; /* somebody waits until there are none; guarded by awaited_lock */
+static atomic_size_t borrowed;  /* segments not released yet */
+static pthread_cond_t *awaited; /* a thread waits for zero; guarded by awaited_lock */
 static pthread_mutex_t awaited_lock = PTHREAD_MUTEX_INITIALIZER;
 
 static void count_given_back(void)
@@ -38,7 +38,7 @@ size_t kelp__rpc_borrowed_await(uint32_t timeout_ms)
     return atomic_load(&borrowed);
 }
 
-/* Its release counts. */
+/* release must call count_given_back(). */
 static kelp_status add_borrowed(struct kelp_rpc_message *message, const void *bytes, size_t length,
                                 kelp_rpc_release release, void *user)
 {
@@ -121,12 +121,12 @@ kelp_status kelp_rpc_message_borrow(struct kelp_rpc_message *message, const void
     return status;
 }
 
-/* Its own memory: gRPC may give the slice back on any of its threads. Its reference count orders
- * the two; `handed` says so in terms of the language. */
+/* A separate allocation: gRPC may release the slice on any of its threads. gRPC's reference
+ * count orders the two threads; `handed` expresses that order in C11. */
 struct kelp__rpc_lent {
     struct kelp__rpc_lent *next;
     struct kelp_rpc_loan loan;
-    size_t index; /* of its segment */
+    size_t index; /* of its segment in the message */
     atomic_bool handed;
     atomic_bool unread;
 };

@@ -4,7 +4,7 @@
 
 #include "common/rpc/rpc_internal.h"
 
-/* May that much more wait here? */
+/* May so many more bytes wait here? */
 static bool has_room(const struct kelp__rpc_queue *queue, size_t more)
 {
     const size_t max = atomic_load_explicit(&queue->queues->bytes_max, memory_order_relaxed);

@@ -1,4 +1,4 @@
-/* How a loop waits when it has sources of its own (rpc_shared_internal.h). */
+/* How a loop waits if it has sources other than gRPC (rpc_shared_internal.h). */
 #include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -13,12 +13,12 @@
 struct kelp__rpc_shared {
     struct kelp_rpc_loop *loop;
     int epoll;
-    int bell; /* an eventfd of this process alone: there are events, or something was kicked */
+    int bell; /* a private eventfd: there are events, or a source was kicked */
     pthread_t thread;
     struct kelp__rpc_op stop_op;
-    pthread_mutex_t lock; /* guards what follows */
+    pthread_mutex_t lock; /* guards the rest */
     struct kelp__rpc_op *first, *last;
-    struct kelp__rpc_source *sources, *sources_last; /* whoever ran last is last */
+    struct kelp__rpc_source *sources, *sources_last; /* the last one to run is last */
     uint64_t names;
 };
 
@@ -29,7 +29,7 @@ static void ring(const struct kelp__rpc_shared *shared)
     const uint64_t one = 1;
 
     if (write(shared->bell, &one, sizeof(one)) < 0) {
-        assert(errno == EAGAIN); /* it rings anyway */
+        assert(errno == EAGAIN); /* it is signalled anyway */
     }
 }
 
@@ -44,7 +44,7 @@ void kelp__rpc_shared_put(struct kelp__rpc_shared *shared, struct kelp__rpc_op *
     ring(shared);
 }
 
-/* The lock is taken. NULL: there is none. */
+/* The lock is held. NULL: there is none. */
 static struct kelp__rpc_op *take_event(struct kelp__rpc_shared *shared)
 {
     struct kelp__rpc_op *op = shared->first;
@@ -126,7 +126,7 @@ void kelp__rpc_shared_end(struct kelp_rpc_loop *loop)
         return;
     }
     bool more = true;
-    while (more) { /* streams whose server is gone end here */
+    while (more) { /* ends streams whose server is gone */
         const bool came = kelp__rpc_shared_wait(shared, 0);
         more = kelp__rpc_shared_run(shared) || came;
     }
@@ -142,7 +142,7 @@ void kelp__rpc_shared_end(struct kelp_rpc_loop *loop)
 
 /* ---- sources ---- */
 
-/* The lock is taken for all of these. */
+/* The lock is held for all functions of this section. */
 static void append(struct kelp__rpc_shared *shared, struct kelp__rpc_source *source)
 {
     source->next = NULL;
@@ -180,7 +180,7 @@ void kelp__rpc_source_remove(struct kelp__rpc_shared *shared, struct kelp__rpc_s
     (void)pthread_mutex_unlock(&shared->lock);
 }
 
-/* The lock is taken. */
+/* The lock is held. */
 static void wake(struct kelp__rpc_source *source)
 {
     source->kicked = true;
@@ -212,7 +212,7 @@ void kelp__rpc_source_each(struct kelp__rpc_shared *shared,
     ring(shared);
 }
 
-/* The lock is taken. NULL: none has something to do. */
+/* The lock is held. NULL: no source has work. */
 static struct kelp__rpc_source *take_source(struct kelp__rpc_shared *shared)
 {
     for (struct kelp__rpc_source *source = shared->sources; source; source = source->next) {
@@ -250,7 +250,7 @@ bool kelp__rpc_shared_run(struct kelp__rpc_shared *shared)
 
 /* ---- waiting ---- */
 
-/* The lock is taken. False: there is something to do at once. */
+/* Let all sources sleep. False: there is work to do at once. The lock is held. */
 static bool rest_all(struct kelp__rpc_shared *shared)
 {
     bool may_wait = !shared->first;
@@ -279,7 +279,7 @@ static int wait_ms(int64_t until_us)
     return left_us <= 0 ? 0 : left_us > 3600000000 ? 3600000 : (int)((left_us + 999) / 1000);
 }
 
-/* The lock is taken. */
+/* The lock is held. */
 static void wake_named(struct kelp__rpc_shared *shared, uint64_t name)
 {
     for (struct kelp__rpc_source *source = shared->sources; source; source = source->next) {
@@ -290,7 +290,7 @@ static void wake_named(struct kelp__rpc_shared *shared, uint64_t name)
     }
 }
 
-/* One event at a time, so that other threads find the others. */
+/* Takes one event at a time, so that other threads get the others. */
 bool kelp__rpc_shared_wait(struct kelp__rpc_shared *shared, int64_t until_us)
 {
     struct epoll_event event;

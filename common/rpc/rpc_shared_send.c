@@ -1,10 +1,10 @@
 /*
- * What is sent through shared memory.
+ * Sending through shared memory.
  *
- * A message leaves in the thread that sends it, as far as there is room. Its first segment, which
- * has the fields, is copied into the ring. What follows is read in place by the other side: where
- * it was lent, if that is in an area; else in an area of ours, into which it is copied once, and
- * which is used again when the other side has released it.
+ * The thread that sends a message also transfers it, as far as there is room. The first segment,
+ * which has the fields, is copied into the ring. The peer reads the rest in place: where it was
+ * lent, if that is in an area; otherwise in an area of ours, into which it is copied once, and
+ * which is reused after the peer has released it.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,7 +14,7 @@
 #include "common/shm/layout.h"
 
 #define COPIED_MAX (KELP_SHM_COPIED_MAX - sizeof(struct kelp__rpc_head))
-/* Areas that wait to be used again: as many as there are pieces of a step, mostly. */
+/* Areas kept for reuse: usually as many as a step has pieces. */
 #define IDLE_MAX 32
 
 /* ---- memory ---- */
@@ -26,7 +26,7 @@ void kelp__rpc_bounce_free(struct kelp__rpc_bounce *bounce)
     free(bounce);
 }
 
-/* Room for so many bytes. NULL: out of memory. */
+/* Take an area of at least so many bytes. NULL: out of memory. */
 static struct kelp__rpc_bounce *bounce_take(struct kelp_rpc_shared_stream *shared, size_t bytes)
 {
     size_t room = 64u << 10;
@@ -51,15 +51,15 @@ static struct kelp__rpc_bounce *bounce_take(struct kelp_rpc_shared_stream *share
     return bounce;
 }
 
-/* A server's answers wait when their reader is slow, instead of taking memory for each reader. What
- * a client sends does not: a shard keeps it until others have sent theirs. */
+/* A server's answers wait for a slow reader instead of taking memory for each reader. A client's
+ * messages do not wait: a shard may hold them until other clients have sent theirs. */
 static bool may_lend(const struct kelp_rpc_shared_stream *shared, size_t bytes)
 {
     return !shared->stream.server || shared->lent_bytes == 0 ||
            shared->lent_bytes + bytes <= KELP_RPC_SHARED_LENT_MAX;
 }
 
-/* The other side is done with it; or has gone, and may read on. */
+/* The peer has released it (read), or has gone and may still read. */
 static void bounce_done(void *user, bool read)
 {
     struct kelp__rpc_bounce *bounce = user;
@@ -75,9 +75,9 @@ static void bounce_done(void *user, bool read)
     shared->idle_count++;
 }
 
-/* ---- sending; the stream's lock is taken ---- */
+/* ---- sending; the stream's lock is held ---- */
 
-/* From segment `first` on, in one piece. */
+/* Copy the segments from `first` on, concatenated. */
 static void gather(const struct kelp_rpc_message *message, size_t first, uint8_t *to)
 {
     for (size_t i = first; i < kelp_rpc_message_segment_count(message); i++) {
@@ -107,13 +107,13 @@ static kelp_status put_large(struct kelp_rpc_shared_stream *shared,
 {
     const struct kelp__rpc_head head = {.kind = KELP__RPC_KIND_MESSAGE};
     struct kelp_rpc_segment fields = kelp_rpc_message_segment(message, 0);
-    const size_t copied = fields.length <= COPIED_MAX ? 1 : 0; /* segments */
+    const size_t copied = fields.length <= COPIED_MAX ? 1 : 0; /* segments copied into the ring */
     const size_t length = kelp_rpc_message_length(message) - (copied > 0 ? fields.length : 0);
 
     kelp_shm_channel_collect(shared->channel);
     if (!may_lend(shared, length)) {
         kelp_shm_channel_want(shared->channel);
-        kelp_shm_channel_collect(shared->channel); /* just before they could see that */
+        kelp_shm_channel_collect(shared->channel); /* released before they saw the wish */
     }
     struct kelp__rpc_bounce *bounce = may_lend(shared, length) ? bounce_take(shared, length) : NULL;
     if (!bounce) {
@@ -128,14 +128,14 @@ static kelp_status put_large(struct kelp_rpc_shared_stream *shared,
     kelp_status status = kelp_shm_channel_send(shared->channel, parts, KELP_ARRAY_COUNT(parts),
                                                bounce_done, bounce, NULL);
     if (status == KELP_OK) {
-        kelp_shm_area_settle(bounce->area); /* it has no other reader */
+        kelp_shm_area_settle(bounce->area); /* only this peer reads it */
     } else {
         bounce_done(bounce, true);
     }
     return status;
 }
 
-/* May its segments be read where they are? All but a few small ones lie in areas. */
+/* Can its segments be read in place? All except a few small ones lie in areas. */
 static bool is_in_areas(const struct kelp_rpc_message *message)
 {
     const size_t count = kelp_rpc_message_segment_count(message);
@@ -162,7 +162,7 @@ static void lent_done(void *user, bool read)
     kelp_rpc_message_unref(message);
 }
 
-/* Errors: as kelp_shm_channel_send(); KELP_ERR_LIMIT: a copy may go. */
+/* Errors: as kelp_shm_channel_send(); KELP_ERR_LIMIT: a copy may be sent instead. */
 static kelp_status put_lent(struct kelp_rpc_shared_stream *shared, struct kelp_rpc_message *message)
 {
     const struct kelp__rpc_head head = {.kind = KELP__RPC_KIND_MESSAGE};
@@ -176,7 +176,7 @@ static kelp_status put_lent(struct kelp_rpc_shared_stream *shared, struct kelp_r
                                               .length = segment.length,
                                               .area = kelp__rpc_message_area(message, i)};
     }
-    kelp_rpc_message_ref(message); /* until it is done */
+    kelp_rpc_message_ref(message); /* until it is released */
     kelp_status status =
         kelp_shm_channel_send(shared->channel, parts, 1 + count, lent_done, message, NULL);
     if (status != KELP_OK) {
@@ -211,7 +211,7 @@ static kelp_status put_opening(struct kelp_rpc_shared_stream *shared)
     return kelp_shm_channel_send(shared->channel, parts, KELP_ARRAY_COUNT(parts), NULL, NULL, NULL);
 }
 
-/* Send what waits, as far as there is room. */
+/* Send waiting messages as far as there is room. */
 void kelp__rpc_shared_flush(struct kelp_rpc_shared_stream *shared)
 {
     struct kelp_rpc_stream *stream = &shared->stream;
@@ -223,7 +223,7 @@ void kelp__rpc_shared_flush(struct kelp_rpc_shared_stream *shared)
         }
         free(shared->opening);
         shared->opening = NULL;
-        stream->broken = status != KELP_OK; /* whoever receives finds the end */
+        stream->broken = status != KELP_OK; /* receiving reports the end */
     }
     while (!stream->broken) {
         if (!shared->pending) {
@@ -245,12 +245,12 @@ void kelp__rpc_shared_flush(struct kelp_rpc_shared_stream *shared)
                            kelp_status_text(status));
             kelp__rpc_shared_break_off(shared);
         } else if (status == KELP_ERR_CLOSED) {
-            stream->broken = true; /* whoever receives finds the end, and what was sent before it */
+            stream->broken = true; /* receiving reports what was sent before, then the end */
         }
     }
 }
 
-/* After what was queued; then nothing is left to do. */
+/* Send the end after the queued messages; nothing follows it. */
 void kelp__rpc_shared_send_end(struct kelp_rpc_shared_stream *shared)
 {
     struct kelp_rpc_stream *stream = &shared->stream;

@@ -1,4 +1,4 @@
-/* Servers that are reached through shared memory too. */
+/* Servers that also accept streams through shared memory. */
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -10,7 +10,7 @@ struct kelp__rpc_shared_listener {
     struct kelp_rpc_server *server;
     struct kelp_rpc_loop *loop;
     size_t message_bytes_max;
-    bool hello; /* the first message has to come soon */
+    bool hello; /* the first message must come soon */
     atomic_bool closing;
     char path[KELP_RPC_ADDRESS_MAX + 1];
 };
@@ -22,14 +22,14 @@ static void welcome(struct kelp__rpc_shared_listener *listener, int socket)
     if (kelp__rpc_shared_stream_create(listener->loop, socket, listener->message_bytes_max,
                                        "a process of this host, through shared memory", &shared,
                                        NULL) != KELP_OK) {
-        return; /* it sees the end */
+        return; /* the peer sees the end */
     }
     kelp__rpc_server_hold(listener->server);
     shared->stream.server = listener->server;
     shared->stream.queue.queues = kelp__rpc_server_queues(listener->server);
     shared->hello = listener->hello;
     if (kelp__rpc_shared_stream_begin(shared, NULL, NULL, KELP_RPC_HELLO_MS) != KELP_OK) {
-        kelp__rpc_shared_stream_drop(shared); /* it sees the end */
+        kelp__rpc_shared_stream_drop(shared); /* the peer sees the end */
     }
 }
 
@@ -105,6 +105,6 @@ void kelp__rpc_shared_unlisten(struct kelp__rpc_shared_listener *listener)
     }
     struct kelp__rpc_shared *shared = atomic_load(&listener->loop->shared);
     struct kelp_rpc_server *server = listener->server;
-    atomic_store(&listener->closing, true); /* it ends in the loop, as they do */
+    atomic_store(&listener->closing, true); /* it ends on the loop, like its streams */
     kelp__rpc_shared_cancel(shared, server);
 }

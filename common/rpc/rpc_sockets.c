@@ -1,4 +1,4 @@
-/* libgrpc's way to new connections, and their bound (rpc_sockets.h). */
+/* How libgrpc gets new connections, and their limit (rpc_sockets.h). */
 #include "common/rpc/rpc_sockets.h"
 
 #include <dlfcn.h>
@@ -18,23 +18,23 @@
 #include "common/log/log_gate.h"
 #include "common/rpc/rpc_trust.h"
 
-/* Segments of a read of a stranger; libgrpc has up to 64. */
+/* Segments of a read from a stranger; libgrpc uses up to 64. */
 #define SEGMENTS_MAX 64
 
-/* The system gives the lowest free descriptor: one at or above this says that as many are in use.
- * 0: no server, no bound. */
+/* The system returns the lowest free descriptor, so one at or above this limit means that as
+ * many are in use. 0: no server, no limit. */
 static atomic_int descriptors_max;
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards what follows */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards the rest */
 static unsigned servers;
-static int spare = -1; /* given up for a moment when there is no other descriptor */
+static int spare = -1; /* closed for a moment if no other descriptor is left */
 
 /* Local sockets get a larger send buffer. */
 static atomic_bool local_large;
 
 static struct kelp_log_gate refusals = KELP_LOG_GATE_INIT;
 
-/* ---- the bound ---- */
+/* ---- the limit ---- */
 
 static int find_descriptors_max(void)
 {
@@ -85,7 +85,7 @@ void kelp__rpc_sockets_local(size_t message_bytes_max)
     }
 }
 
-/* Where it is refused, the socket works as it did. */
+/* If the system refuses, the socket keeps its size. */
 static void widen(int fd)
 {
     const int bytes = KELP_RPC_LOCAL_SEND_BYTES;
@@ -115,7 +115,7 @@ static void *c_library(const char *name)
     void *symbol = dlsym(RTLD_NEXT, name);
 
     if (!symbol) {
-        abort(); /* no program of ours runs without a C library */
+        abort(); /* Kelp's programs always have a C library */
     }
     return symbol;
 }
@@ -143,8 +143,8 @@ static ssize_t next_recvmsg(int fd, struct msghdr *message, int flags)
     return next(fd, message, flags);
 }
 
-/* No descriptor is left: take one connection in place of the spare one and close it, so that those
- * who wait see an end. False: none waits, or none can be taken. */
+/* No descriptor is left: accept one connection in place of the spare descriptor and close it, so
+ * that the peer sees an end. False: none waits, or none can be accepted. */
 static bool drop_one(int listener)
 {
     (void)pthread_mutex_lock(&lock);
@@ -160,7 +160,8 @@ static bool drop_one(int listener)
     return fd >= 0;
 }
 
-/* One that was about to be taken is gone; the next is tried. accept(2) lists them. */
+/* Errors that accept(2) lists for a connection which ended before it was accepted: try the next
+ * one. */
 static bool is_of_one_connection(int error)
 {
     switch (error) {
@@ -184,7 +185,7 @@ static bool is_lack(int error)
     return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM;
 }
 
-/* ---- in place of the C library's, for the whole process ---- */
+/* ---- replacements of C library functions, for the whole process ---- */
 
 __attribute__((visibility("default"))) int accept4(int listener, struct sockaddr *address,
                                                    socklen_t *length, int flags)
@@ -209,7 +210,7 @@ __attribute__((visibility("default"))) int accept4(int listener, struct sockaddr
         } else if (is_lack(errno) && drop_one(listener)) {
             log_refusal("the system has no descriptor or memory for it");
         } else if (is_lack(errno)) {
-            errno = EAGAIN; /* libgrpc asks again when the next one comes */
+            errno = EAGAIN; /* libgrpc calls again at the next connection */
             return -1;
         } else if (!is_of_one_connection(errno)) {
             return -1;
@@ -230,7 +231,7 @@ __attribute__((visibility("default"))) int connect(int fd, const struct sockaddr
     return next(fd, address, length);
 }
 
-/* No more than room of what the caller would take. */
+/* Receive at most `room` bytes of what the caller asked for. */
 static ssize_t receive_some(int fd, struct msghdr *message, int flags, size_t room)
 {
     struct iovec segments[SEGMENTS_MAX];

@@ -1,5 +1,5 @@
-/* Where gRPC's codes become ours and back. The exact kelp_status of an error travels as the trailer
- * "kelp-status"; the gRPC code beside it is for clients that know nothing of Kelp. */
+/* Converts gRPC's codes to ours and back. The exact kelp_status is sent as the trailer
+ * "kelp-status"; the gRPC code is for clients that do not know Kelp. */
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -93,7 +93,7 @@ static kelp_status from_code(grpc_status_code code)
     return KELP_ERR_INTERNAL;
 }
 
-/* The number in "kelp-status", if it is one of ours and an error; else 0. */
+/* The number in "kelp-status" if it is an error of ours; otherwise 0. */
 static kelp_status from_trailer(const grpc_metadata_array *trailing)
 {
     for (size_t i = 0; trailing && i < trailing->count; i++) {

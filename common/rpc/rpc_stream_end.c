@@ -1,4 +1,4 @@
-/* How a stream ends: by its owner, by its peer, by a deadline, with its caller's certificate. */
+/* How a stream ends: by its owner, its peer or a deadline, or with its caller's certificate. */
 #include <stdio.h>
 #include <time.h>
 
@@ -7,7 +7,7 @@
 
 #define EXPIRY_LOOK_S 86400
 
-/* The analyser does not follow the counts, and takes whoever lets go for the last one.
+/* The analyser does not follow reference counts, and takes any release for the last one.
  * NOLINTBEGIN(clang-analyzer-unix.Malloc) */
 
 void kelp__rpc_stream_stop_timer(struct kelp_rpc_stream *stream, struct kelp_rpc_timer *timer)
@@ -17,14 +17,14 @@ void kelp__rpc_stream_stop_timer(struct kelp_rpc_stream *stream, struct kelp_rpc
     }
 }
 
-/* Timers have no work once the call has ended. */
+/* The call has ended: stop the timers. */
 void kelp__rpc_stream_watched(struct kelp__rpc_op *op, bool success)
 {
     struct kelp_rpc_stream *stream = KELP_CONTAINER_OF(op, struct kelp_rpc_stream, watch_op);
 
     (void)success;
     (void)pthread_mutex_lock(&stream->lock);
-    stream->broken = true; /* a message that was read before may still be delivered */
+    stream->broken = true; /* messages read before may still be delivered */
     (void)pthread_mutex_unlock(&stream->lock);
     kelp__rpc_stream_stop_timer(stream, &stream->close_timer);
     kelp__rpc_stream_stop_timer(stream, &stream->expiry_timer);
@@ -39,7 +39,7 @@ void kelp__rpc_stream_late(void *user)
     stream->timed_out = !stream->closing && !stream->broken;
     stream->closing = true;
     (void)pthread_mutex_unlock(&stream->lock);
-    (void)grpc_call_cancel(stream->call, NULL); /* harmless when it has ended */
+    (void)grpc_call_cancel(stream->call, NULL); /* harmless after the end */
     kelp__rpc_stream_let_go(stream, false);
 }
 
@@ -59,7 +59,7 @@ void kelp_rpc_stream_close(struct kelp_rpc_stream *stream, kelp_status status, c
     }
     (void)pthread_mutex_lock(&stream->lock);
     if (stream->closing || stream->broken) {
-        stream->closing = true; /* broken: the watch knows why, and its word stays */
+        stream->closing = true; /* if broken, the status found by the watch stays */
         (void)pthread_mutex_unlock(&stream->lock);
         return;
     }
@@ -77,7 +77,7 @@ void kelp_rpc_stream_close(struct kelp_rpc_stream *stream, kelp_status status, c
         kelp__rpc_timer_set(stream->loop, &stream->close_timer, KELP_RPC_CLOSE_MS, close_late,
                             stream);
     }
-    stream->writes++; /* until we are done with the call */
+    stream->writes++; /* holds the call until we are done */
     (void)pthread_mutex_unlock(&stream->lock);
 
     if (cancel) {
@@ -93,7 +93,8 @@ void kelp_rpc_stream_close(struct kelp_rpc_stream *stream, kelp_status status, c
 
 static void expired(void *user);
 
-/* Look again when it ends, or in a day: clocks are set. The timer has a hold. */
+/* Check again when the certificate expires, at the latest in a day, since clocks are set. The
+ * timer holds a reference. */
 void kelp__rpc_stream_await_expiry(struct kelp_rpc_stream *stream)
 {
     const int64_t left_s = stream->caller.until_s - (int64_t)time(NULL);
@@ -109,7 +110,7 @@ static void expired(void *user)
     const bool ends = (int64_t)time(NULL) >= stream->caller.until_s;
 
     (void)pthread_mutex_lock(&stream->lock);
-    const bool again = !ends && !stream->broken; /* else the watch has looked for the timer */
+    const bool again = !ends && !stream->broken; /* otherwise the watch has stopped the timer */
     if (again) {
         kelp__rpc_stream_await_expiry(stream);
     }

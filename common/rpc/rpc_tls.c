@@ -1,9 +1,9 @@
 /*
- * Mutual TLS: what gRPC is given for a handshake, and who the peer is afterwards.
+ * Mutual TLS: what gRPC gets for a handshake, and who the peer is afterwards.
  *
- * The server asks for its certificate anew for each handshake, and a channel takes what is in the
- * folder when it connects for a stream or a call (rpc_client.c). gRPC checks chains, dates and the
- * server's DNS name; names of jobs and roles are checked here.
+ * The server loads its certificate for each handshake, and a channel reads the folder when it
+ * connects for a stream or a call (rpc_client.c). gRPC checks chains, dates and the server's DNS
+ * name; the names of jobs and roles are checked here.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,7 +24,7 @@ void kelp__rpc_log_handshake(const char *why)
 {
     unsigned held = 0;
 
-    /* gRPC does not say who it was. */
+    /* gRPC does not tell the peer. */
     if (kelp_log_gate_pass(&handshakes, "", 0, &held)) {
         kelp_log_warn("connection refused: the handshake failed reason=\"%s\" more_before=%u", why,
                       held);
@@ -33,11 +33,11 @@ void kelp__rpc_log_handshake(const char *why)
 
 /* ---- the server ---- */
 
-/* Of one server; belongs to its loop, as gRPC may ask until that ends. */
+/* One for each server; owned by its loop, because gRPC may ask until the loop ends. */
 struct kelp__rpc_fetch {
     struct kelp__rpc_fetch *next;
     struct kelp_credentials *credentials;
-    uint64_t version; /* what gRPC has; 0: nothing. gRPC asks under a lock of its own */
+    uint64_t version; /* what gRPC has; 0: none. gRPC calls under its own lock */
 };
 
 static grpc_ssl_certificate_config_reload_status fetch(void *user,
@@ -149,9 +149,9 @@ grpc_channel_credentials *kelp__rpc_channel_credentials(struct kelp_credentials 
     return made;
 }
 
-/* ---- who called ---- */
+/* ---- the caller ---- */
 
-/* The first value of a property; NULL: there is none. Borrowed from the context. */
+/* The first value of a property, borrowed from the context; NULL: none. */
 static const grpc_auth_property *find_property(const grpc_auth_context *context, const char *name)
 {
     grpc_auth_property_iterator all = grpc_auth_context_find_properties_by_name(context, name);
@@ -201,7 +201,7 @@ void kelp__rpc_log_expired(const char *address)
     }
 }
 
-/* The role is right; so is the certificate as long as it lasts. */
+/* The role is right; check that the certificate has not expired. */
 static kelp_status check_until(const struct kelp__rpc_caller *caller, const char *address,
                                struct kelp_error *reterr)
 {

@@ -13,17 +13,17 @@
 #include "common/log/log.h"
 #include "common/log/log_gate.h"
 
-#define SERVERS_MAX 8 /* of one process, which has one; tests have more */
+#define SERVERS_MAX 8 /* of one process: normally one, more in tests */
 #define PEER_MAX    80
 
 struct connection {
     atomic_bool watched;
     atomic_bool trusted;
     atomic_bool cut;
-    atomic_size_t bytes; /* read: all of a stranger, since its last message of a trusted one */
+    atomic_size_t bytes; /* read: by a stranger in all, by a trusted peer since its last message */
     atomic_uint_fast64_t cookie;
-    size_t trusted_max; /* for bytes, once trusted; written before `watched` */
-    uint64_t calls_ms;  /* its calls are all paid for then, at KELP_RPC_CALL_MS each; locked */
+    size_t trusted_max; /* limit of bytes once trusted; written before `watched` */
+    uint64_t calls_ms;  /* when its calls are paid for, at KELP_RPC_CALL_MS each; locked */
     char peer[PEER_MAX];
 };
 
@@ -36,9 +36,9 @@ struct server {
 
 static struct connection connections[CONNECTIONS]; /* by descriptor */
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards what follows, and peers */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards the rest, and peer names */
 static struct server servers[SERVERS_MAX];
-static int by_port[UINT16_MAX + 1]; /* the descriptor that the peer's port had last */
+static int by_port[UINT16_MAX + 1]; /* the last descriptor with this peer port */
 static size_t shared_left = KELP_RPC_STRANGERS_BYTES;
 static uint64_t shared_at_ms;
 
@@ -89,7 +89,7 @@ static bool same_cookie(const struct connection *connection, uint64_t cookie)
     return atomic_load(&connection->cookie) == cookie;
 }
 
-/* As gRPC names it, but for what it encodes; 0: no port, which is a unix socket. */
+/* The peer as gRPC names it, without escapes. Returns the port; 0: a unix socket. */
 static uint16_t print_peer(const struct sockaddr *address, char text[PEER_MAX])
 {
     const struct sockaddr_in *in4 = (const struct sockaddr_in *)(const void *)address;
@@ -112,7 +112,7 @@ static uint16_t print_peer(const struct sockaddr *address, char text[PEER_MAX])
     return ntohs(in6->sin6_port);
 }
 
-/* What the server of that connection takes; 0: it is not watched. Locked. */
+/* The limit for trusted peers of the connection's server; 0: not watched. Locked. */
 static size_t trusted_max_of(int fd)
 {
     struct sockaddr_storage own;
@@ -181,7 +181,7 @@ static size_t room_of_stranger(const struct connection *connection)
     return left < KELP_RPC_STRANGER_BYTES ? left : KELP_RPC_STRANGER_BYTES;
 }
 
-/* Its next read fails. */
+/* Cut the connection: its next read fails. */
 static void cut(struct connection *connection, const char *why)
 {
     unsigned held = 0;
@@ -206,7 +206,7 @@ size_t kelp__rpc_trust_room(int fd)
         return KELP__RPC_ALL;
     }
     if (!same_cookie(connection, cookie_of(fd))) {
-        atomic_store(&connection->watched, false); /* another socket has the descriptor now */
+        atomic_store(&connection->watched, false); /* another socket uses the descriptor now */
         return KELP__RPC_ALL;
     }
     size_t room = trusted || atomic_load(&connection->cut) ? 0 : room_of_stranger(connection);
@@ -237,8 +237,8 @@ void kelp__rpc_trust_read(int fd, size_t bytes)
 
 /* ---- trust ---- */
 
-/* gRPC writes the brackets of IPv6 as %5B and %5D, and may add a scope: only the host must be in
- * it. Locked. */
+/* gRPC writes the brackets of IPv6 as %5B and %5D and may add a scope, so only the host must
+ * occur in the text. Locked. */
 static bool is_peer(const struct connection *connection, const char *peer)
 {
     char host[PEER_MAX];

@@ -2,7 +2,7 @@
 
 #define NS_PER_US     INT64_C(1000)
 #define SAVED_NS_MAX  (KELP_SPIN_SAVED_US * NS_PER_US)
-#define LOOKED_US_MAX UINT64_C(1000000) /* a second of debts is enough to remember */
+#define LOOKED_US_MAX UINT64_C(1000000) /* older debts are forgotten */
 
 static void save(struct kelp_spin *spin, int64_t ns)
 {

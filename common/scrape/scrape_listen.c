@@ -33,7 +33,7 @@ static kelp_status not_possible(const char *address, int error, struct kelp_erro
 
 /* ---- sockets in the file system ---- */
 
-/* Does anybody serve it? What nobody serves was left by a process that was killed. */
+/* Does a process serve the socket? If not, a killed process left it. */
 static bool is_served(const struct sockaddr_un *name)
 {
     int probe = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -47,14 +47,14 @@ static bool is_served(const struct sockaddr_un *name)
     return !refused;
 }
 
-/* A socket that nobody serves goes. Anything else stays. */
+/* Remove a socket without a server. Anything else stays. */
 static kelp_status make_way(const char *address, const struct sockaddr_un *name,
                             struct kelp_error *reterr)
 {
     struct stat info;
 
     if (lstat(name->sun_path, &info) != 0) {
-        return KELP_OK; /* bind() tells what is wrong besides */
+        return KELP_OK; /* bind() reports other errors */
     }
     if (!S_ISSOCK(info.st_mode)) {
         return kelp_fail(reterr, KELP_ERR_EXISTS,
@@ -84,7 +84,7 @@ static kelp_status listen_path(const char *address, const char *path, int *ret_f
         return status;
     }
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    /* The mode counts from the first moment when it is set before the bind. */
+    /* Set the mode before bind(), so that it holds from the first moment. */
     if (fd < 0 || fchmod(fd, S_IRUSR | S_IWUSR) != 0 ||
         bind(fd, (const struct sockaddr *)&name, sizeof(name)) != 0 ||
         listen(fd, KELP_SCRAPE_CONNECTIONS) != 0) {
@@ -129,7 +129,7 @@ static int open_port(const struct addrinfo *found)
     if (fd < 0) {
         return -1;
     }
-    (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one)); /* bind() tells */
+    (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one)); /* bind() reports it */
     if (bind(fd, found->ai_addr, found->ai_addrlen) != 0 ||
         listen(fd, KELP_SCRAPE_CONNECTIONS) != 0) {
         const int error = errno;
@@ -147,7 +147,7 @@ static void print_address(int fd, char address[KELP_SCRAPE_ADDRESS_MAX + 1])
     char host[NI_MAXHOST] = "?";
     char port[NI_MAXSERV] = "?";
 
-    (void)getsockname(fd, (struct sockaddr *)&name, &length); /* of a socket that is bound */
+    (void)getsockname(fd, (struct sockaddr *)&name, &length); /* cannot fail for a bound socket */
     (void)getnameinfo((const struct sockaddr *)&name, length, host, sizeof(host), port,
                       sizeof(port), NI_NUMERICHOST | NI_NUMERICSERV);
     const bool bare = strchr(host, ':') == NULL;

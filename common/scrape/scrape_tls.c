@@ -10,8 +10,8 @@
     (KELP_ROLE_BIT(KELP_ROLE_READER) | KELP_ROLE_BIT(KELP_ROLE_OPERATOR) |                         \
      KELP_ROLE_BIT(KELP_ROLE_COORDINATOR))
 
-/* It signed what was sent in the handshake with its key; is it of an authority that is believed,
- * and valid now? */
+/* The peer proved in the handshake that it has the key. Is its certificate from a trusted
+ * authority, and valid now? */
 static bool is_believed(gnutls_session_t session)
 {
     gnutls_typed_vdata_st purpose = {.type = GNUTLS_DT_KEY_PURPOSE_OID,
@@ -23,7 +23,7 @@ static bool is_believed(gnutls_session_t session)
            status == 0;
 }
 
-/* False: it has no name of Kelp. */
+/* False: the certificate has no name of Kelp. */
 static bool read_name(gnutls_session_t session, struct kelp_spiffe *ret_name)
 {
     unsigned count = 0;
@@ -35,7 +35,7 @@ static bool read_name(gnutls_session_t session, struct kelp_spiffe *ret_name)
         gnutls_pem_base64_encode2("CERTIFICATE", &chain[0], &pem) != GNUTLS_E_SUCCESS) {
         return false;
     }
-    /* The text ends with a NUL, which does not count. */
+    /* The data ends with a NUL that its size does not count. */
     bool read = kelp_certificate_read((const char *)pem.data, &certificate, NULL) == KELP_OK;
     gnutls_free(pem.data);
     *ret_name = certificate.name;

@@ -4,8 +4,8 @@
 
 _Static_assert((KELP_SHM_AREA_PLACES & MASK) == 0, "places are masked");
 
-/* Where it is, or the free place where the search for it ends: names are given in turn, so a look
- * at the first place mostly finds it. */
+/* Where the name is, or the free place at which the search ends. Names are consecutive, so the
+ * first place usually matches. */
 static uint32_t place_of(const struct kelp_shm_area_table *table, uint32_t name)
 {
     uint32_t place = name & MASK;
@@ -40,7 +40,7 @@ kelp_status kelp_shm_area_table_add(struct kelp_shm_area_table *table, uint32_t 
     return KELP_OK;
 }
 
-/* Those that follow without a gap may have been kept from their place by it: each moves up. */
+/* Entries that follow without a gap may belong before it: move them up. */
 static void close_gap(struct kelp_shm_area_table *table, uint32_t gap)
 {
     for (uint32_t at = (gap + 1) & MASK; table->places[at].name != 0; at = (at + 1) & MASK) {

@@ -20,7 +20,7 @@ kelp_status kelp_shm_ring_room(const struct kelp_shm_ring_writer *writer, size_t
     return KELP_OK;
 }
 
-/* Bytes from `at` on up to the end of the memory, and to length. */
+/* Bytes from `at` to the end of the memory, at most length. */
 static size_t straight(uint64_t at, uint32_t capacity, size_t length)
 {
     const size_t left = capacity - (size_t)(at & (capacity - 1));

@@ -22,7 +22,7 @@ struct kelp_shm_area {
     atomic_uint refs;
     atomic_bool retired;
     uint32_t id;
-    int fd; /* -1: another process's, or settled */
+    int fd; /* -1: belongs to another process, or settled */
     void *bytes;
     size_t length;
 };
@@ -50,7 +50,7 @@ static kelp_status no_memory(struct kelp_error *reterr, size_t length)
                      length);
 }
 
-/* Have all pages: none has to be found when one is written. */
+/* Allocate all pages now, so that no write can fail for lack of one. */
 static bool fill(int fd, size_t length)
 {
     int result;
@@ -61,7 +61,8 @@ static bool fill(int fd, size_t length)
     return result == 0;
 }
 
-/* Pages, then the mapping that may write, then the seals: from then on there is no other. */
+/* First the pages, then the writable mapping, then the seals, which exclude any other writable
+ * mapping. */
 static kelp_status area_make(int fd, size_t length, struct kelp_shm_area **ret_area,
                              struct kelp_error *reterr)
 {
@@ -105,7 +106,7 @@ kelp_status kelp_shm_area_create(size_t length, struct kelp_shm_area **ret_area,
     return status;
 }
 
-/* Is it what kelp_shm_area_create() makes? Nothing of it can change after that. */
+/* Does the descriptor have the form and seals of kelp_shm_area_create()? Then it cannot change. */
 static kelp_status check(int fd, uint64_t length, struct kelp_error *reterr)
 {
     const int seals = fcntl(fd, F_GET_SEALS);

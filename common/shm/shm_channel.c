@@ -27,14 +27,16 @@ void kelp__shm_line_unref(struct kelp__shm_line *line)
     free(line);
 }
 
-/* Odd: they wait, and one bell is enough for each time. What they wait for was written before their
- * number is read here, and they wrote their number before they looked: one of us sees the other. */
+/* Wake the peer if its counter is odd, which means that it waits; ring once for each wait. We
+ * write our data before we read its counter, and it writes the counter before it looks for data,
+ * so one of the two sees the other. */
 static void ring(struct kelp__shm_line *line, uint32_t waits, atomic_uint *told)
 {
     const struct kelp_shm_note bell = {.kind = KELP_SHM_NOTE_BELL};
 
     if ((waits & 1) != 0 && atomic_exchange(told, waits) != waits) {
-        /* Full: notes wait for them, so they do not sleep. Closed: the receiver sees it. */
+        /* Full: unread notes are there, so the peer does not sleep. Closed: receiving reports
+         * it. */
         kelp_status status = kelp_shm_note_send(line->socket, &bell, -1);
         (void)status;
     }
@@ -107,7 +109,7 @@ void kelp_shm_channel_close(struct kelp_shm_channel *channel)
     if (!channel) {
         return;
     }
-    (void)shutdown(channel->line->socket, SHUT_RDWR); /* messages may keep the descriptor */
+    (void)shutdown(channel->line->socket, SHUT_RDWR); /* messages may keep the descriptor open */
     kelp__shm_channel_give_up(channel);
     kelp_shm_area_table_clear(&channel->passed);
     kelp_shm_area_table_clear(&channel->came);
@@ -126,7 +128,7 @@ bool kelp_shm_channel_rest(struct kelp_shm_channel *channel)
 {
     struct kelp_shm_page *page = channel->line->page;
     const uint32_t naps = atomic_load(&page->naps);
-    /* A note may have been the bell for a send that found no room. */
+    /* A note may have announced room for a send that failed. */
     const bool room = channel->news && (atomic_load(&page->wants) & 1) != 0;
 
     channel->news = false;

@@ -1,4 +1,4 @@
-/* The receiving side of a channel. What comes from the other process is copied, then checked. */
+/* The receiving side of a channel. Data of the other process is copied first and then checked. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -10,16 +10,16 @@
 
 struct piece {
     struct kelp_shm_bytes bytes;
-    struct kelp_shm_area *area; /* a reference; NULL: copied */
+    struct kelp_shm_area *area; /* a reference; NULL: the bytes were copied */
 };
 
 struct kelp_shm_message {
     struct kelp__shm_line *line;
-    uint32_t slot; /* KELP_SHM_NO_SLOT: nothing to be released */
+    uint32_t slot; /* KELP_SHM_NO_SLOT: nothing to release */
     uint32_t use;
     size_t length;
     size_t count;
-    struct piece pieces[]; /* count of them; then the copied bytes */
+    struct piece pieces[]; /* `count` pieces, then the copied bytes */
 };
 
 static uint8_t *copied_of(struct kelp_shm_message *message)
@@ -27,7 +27,7 @@ static uint8_t *copied_of(struct kelp_shm_message *message)
     return (uint8_t *)&message->pieces[message->count];
 }
 
-/* Without its parts yet. NULL: out of memory. */
+/* A message without its parts. NULL: out of memory. */
 static struct kelp_shm_message *message_new(struct kelp__shm_line *line,
                                             const struct kelp_shm_frame *frame)
 {
@@ -128,7 +128,7 @@ static kelp_status take_area(struct kelp_shm_channel *channel, const struct kelp
         return status;
     }
     status = kelp_shm_area_table_add(&channel->came, note->value, area);
-    kelp_shm_area_unref(area); /* the table has one */
+    kelp_shm_area_unref(area); /* the table holds a reference */
     return status == KELP_OK
                ? KELP_OK
                : kelp_fail(reterr, KELP_ERR_FORMAT, "shared area %u came twice, or is one too many",
@@ -189,7 +189,7 @@ bool kelp_shm_channel_has_message(const struct kelp_shm_channel *channel)
            (kelp_shm_ring_ready(&channel->reader, &ready, NULL) != KELP_OK || ready > 0);
 }
 
-/* The area of a part: its note was sent before the frame. NULL: there is none. */
+/* The area of a part; its note was sent before the frame. NULL: unknown. */
 static struct kelp_shm_area *find_area(struct kelp_shm_channel *channel, uint32_t name,
                                        struct kelp_error *reterr)
 {
@@ -225,7 +225,7 @@ static kelp_status take_shared(struct kelp_shm_channel *channel,
     return KELP_OK;
 }
 
-/* Parts, in their order; *copied bytes of the frame are still without one. */
+/* Read the next part; *copied: bytes of the frame that belong to no part yet. */
 static kelp_status take_part(struct kelp_shm_channel *channel, struct kelp_shm_message *message,
                              size_t index, size_t *copied, struct kelp_error *reterr)
 {
@@ -258,7 +258,7 @@ static kelp_status take_part(struct kelp_shm_channel *channel, struct kelp_shm_m
     return KELP_OK;
 }
 
-/* The copied bytes, and where each part's are. */
+/* Read the copied bytes and set where those of each part are. */
 static void take_copied(struct kelp_shm_channel *channel, struct kelp_shm_message *message,
                         size_t bytes)
 {
@@ -294,7 +294,7 @@ static kelp_status fill(struct kelp_shm_channel *channel, struct kelp_shm_messag
     return status;
 }
 
-/* A frame is written as a whole: what is there of it is all of it. */
+/* A frame is published as a whole, so it must be complete. */
 static kelp_status check_frame(const struct kelp_shm_frame *frame, size_t ready,
                                struct kelp_error *reterr)
 {
@@ -312,7 +312,7 @@ static kelp_status check_frame(const struct kelp_shm_frame *frame, size_t ready,
     return KELP_OK;
 }
 
-/* Frames that only say what was dropped are taken until *ret_frame is another one. */
+/* Read the next frame, after handling those that only report dropped areas. */
 static kelp_status next_frame(struct kelp_shm_channel *channel, struct kelp_shm_frame *ret_frame,
                               struct kelp_error *reterr)
 {
@@ -374,7 +374,7 @@ kelp_status kelp_shm_channel_receive(struct kelp_shm_channel *channel,
     if (status == KELP_ERR_BUSY && channel->look && !channel->ended) {
         channel->look = false;
         status = take_note(channel, reterr);
-        if (status == KELP_OK || status == KELP_ERR_CLOSED) { /* what was sent before the end? */
+        if (status == KELP_OK || status == KELP_ERR_CLOSED) { /* sent before the end? */
             status = take_message(channel, ret_message, reterr);
         }
     }

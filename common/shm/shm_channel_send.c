@@ -4,7 +4,7 @@
 #include "common/shm/shm_channel_internal.h"
 #include "common/shm/shm_socket.h"
 
-/* The other side's page. NULL: it has not said hello yet. */
+/* The peer's page. NULL: it has not sent its hello yet. */
 static struct kelp_shm_page *other_page(struct kelp_shm_channel *channel)
 {
     struct kelp_shm_page *theirs = atomic_load(&channel->line->theirs);
@@ -13,7 +13,7 @@ static struct kelp_shm_page *other_page(struct kelp_shm_channel *channel)
     return theirs;
 }
 
-/* ---- what is lent ---- */
+/* ---- lent messages ---- */
 
 void kelp_shm_channel_collect(struct kelp_shm_channel *channel)
 {
@@ -51,7 +51,7 @@ size_t kelp_shm_channel_lent(const struct kelp_shm_channel *channel)
     return channel->lent;
 }
 
-/* KELP_SHM_NO_SLOT: all are used. */
+/* KELP_SHM_NO_SLOT: all are in use. */
 static uint32_t free_slot(struct kelp_shm_channel *channel)
 {
     kelp_shm_channel_collect(channel);
@@ -76,7 +76,8 @@ void kelp_shm_channel_sweep(struct kelp_shm_channel *channel)
     if (retired == channel->swept) {
         return;
     }
-    /* Until they have heard what was dropped before, they may have two tables full. */
+    /* Until the peer has handled the areas dropped before, it may hold two full tables: drop no
+     * more now. */
     if (!theirs || atomic_load(&theirs->taken) - channel->dropped_at > UINT64_MAX / 2) {
         return;
     }
@@ -93,7 +94,7 @@ void kelp_shm_channel_sweep(struct kelp_shm_channel *channel)
     channel->swept = name == 0 ? retired : channel->swept;
 }
 
-/* Let them map it, once. */
+/* Pass the area to the peer, once. */
 static kelp_status pass(struct kelp_shm_channel *channel, struct kelp_shm_area *area,
                         struct kelp_error *reterr)
 {
@@ -128,7 +129,7 @@ static kelp_status pass(struct kelp_shm_channel *channel, struct kelp_shm_area *
 struct measure {
     size_t copied_bytes;
     size_t frame_bytes;
-    bool shared; /* some part lies in an area */
+    bool shared; /* a part lies in an area */
 };
 
 static kelp_status measure(const struct kelp_shm_part *parts, size_t count,
@@ -171,7 +172,7 @@ static void put_part(struct kelp_shm_ring_writer *writer, const struct kelp_shm_
     kelp_shm_ring_put(writer, &place, sizeof(place));
 }
 
-/* There is room. */
+/* Called when there is room. */
 static void put_frame(struct kelp_shm_channel *channel, const struct kelp_shm_part *parts,
                       size_t count, const struct measure *sum, uint32_t slot)
 {
@@ -246,7 +247,7 @@ static kelp_status try_send(struct kelp_shm_channel *channel, const struct kelp_
     return KELP_OK;
 }
 
-/* We are to be told when there is room: once more, if we were told before. */
+/* Ask to be told about room: anew, if we were told already. */
 void kelp_shm_channel_want(struct kelp_shm_channel *channel)
 {
     struct kelp_shm_page *page = channel->line->page;
@@ -277,7 +278,7 @@ kelp_status kelp_shm_channel_send(struct kelp_shm_channel *channel,
     status = try_send(channel, parts, count, &sum, done, user, reterr);
     if (status == KELP_ERR_BUSY) {
         kelp_shm_channel_want(channel);
-        /* They may have made room just before they could see that. */
+        /* The peer may have made room just before it could see the wish. */
         status = try_send(channel, parts, count, &sum, done, user, reterr);
     }
     if (status != KELP_ERR_BUSY) {

@@ -8,9 +8,9 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#define WAITING_MAX 128 /* connections that were not accepted yet */
+#define WAITING_MAX 128 /* connections not accepted yet */
 
-/* A socket, not bound or connected yet, and the address that path stands for. */
+/* A socket, neither bound nor connected, and the address of path. */
 static kelp_status new_socket(const char *path, struct sockaddr_un *ret_address, int *ret_fd,
                               struct kelp_error *reterr)
 {
@@ -20,13 +20,13 @@ static kelp_status new_socket(const char *path, struct sockaddr_un *ret_address,
                          sizeof(ret_address->sun_path) - 1);
     }
     memcpy(ret_address->sun_path, path, strlen(path) + 1);
-    /* Packets, so that a note is never half there. */
+    /* Packets, so that notes are never partial. */
     *ret_fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     return *ret_fd >= 0 ? KELP_OK
                         : kelp_fail(reterr, KELP_ERR_IO, "no socket: %s", strerror(errno));
 }
 
-/* Whose process is at the other end? */
+/* Check that the peer runs as the same user. */
 static kelp_status check_user(int fd, struct kelp_error *reterr)
 {
     struct ucred peer = {.uid = (uid_t)-1};
@@ -40,7 +40,7 @@ static kelp_status check_user(int fd, struct kelp_error *reterr)
     return KELP_OK;
 }
 
-/* Is it a socket of packets at which nobody is served any more? */
+/* Is it a packet socket without a server? */
 static bool is_left(const struct sockaddr_un *address)
 {
     int probe = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -56,7 +56,7 @@ static bool is_left(const struct sockaddr_un *address)
     return left;
 }
 
-/* 0, or why not. */
+/* Returns 0 or an errno. */
 static int bind_there(int fd, const struct sockaddr_un *address)
 {
     if (bind(fd, (const struct sockaddr *)address, sizeof(*address)) == 0) {
@@ -86,7 +86,7 @@ kelp_status kelp_shm_listen(const char *path, int *ret_fd, struct kelp_error *re
         return kelp_fail(reterr, error == EADDRINUSE ? KELP_ERR_EXISTS : KELP_ERR_IO,
                          "cannot listen at '%s': %s", path, strerror(error));
     }
-    /* Nobody can connect before listen(). */
+    /* No one can connect before listen(). */
     if (chmod(path, S_IRUSR | S_IWUSR) != 0 || listen(fd, WAITING_MAX) != 0) {
         const int why = errno;
         (void)close(fd);
@@ -143,8 +143,8 @@ kelp_status kelp_shm_connect(const char *path, int *ret_fd, struct kelp_error *r
 
 /* ---- notes ---- */
 
-/* Room for one descriptor, aligned as the system wants it. The room that is named is shorter than
- * CMSG_SPACE(), into which a second one would fit. */
+/* Memory for one descriptor, aligned as the system requires. The length passed is shorter than
+ * CMSG_SPACE(), in which a second descriptor would fit. */
 union control {
     struct cmsghdr header;
     char bytes[CMSG_SPACE(sizeof(int))];
@@ -177,7 +177,7 @@ kelp_status kelp_shm_note_send(int socket, const struct kelp_shm_note *note, int
     return full ? KELP_ERR_BUSY : KELP_ERR_CLOSED;
 }
 
-/* The descriptor that came, or -1. There is room for one, so the system has closed any others. */
+/* The received descriptor, or -1. The buffer holds one, so the system has closed any others. */
 static int descriptor_of(struct msghdr *message)
 {
     int fd = -1;
@@ -214,8 +214,8 @@ kelp_status kelp_shm_note_take(int socket, struct kelp_shm_note *ret_note, int *
     ssize_t length = receive_packet(socket, &message);
 
     if (length < 0 && errno == ECONNRESET) {
-        /* Said once, when the other side has ended without reading all of ours: what it sent before
-         * is still there. */
+        /* Reported once if the peer ended without reading all of our packets; its own packets
+         * can still be read. */
         length = receive_packet(socket, &message);
     }
     if (length < 0 && (errno == EAGAIN || errno == ENOMEM)) {

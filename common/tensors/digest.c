@@ -1,4 +1,4 @@
-/* Inlined, so that the size of the state is known here and no library version can change it. */
+/* Inlined, so that the size of the state is known and does not depend on the library's version. */
 #define XXH_INLINE_ALL
 #include <inttypes.h>
 #include <xxhash.h>
@@ -25,13 +25,13 @@ static const XXH3_state_t *const_state_of(const struct kelp_digest *digest)
 void kelp_digest_init(struct kelp_digest *digest)
 {
     memset(digest, 0, sizeof(*digest));
-    (void)XXH3_128bits_reset(state_of(digest)); /* fails on NULL alone */
+    (void)XXH3_128bits_reset(state_of(digest)); /* fails only for NULL */
 }
 
 void kelp_digest_update(struct kelp_digest *digest, const void *bytes, size_t count)
 {
     if (count > 0) {
-        (void)XXH3_128bits_update(state_of(digest), bytes, count); /* fails on NULL alone */
+        (void)XXH3_128bits_update(state_of(digest), bytes, count); /* fails only for NULL */
     }
 }
 

@@ -6,9 +6,9 @@
 
 #include "common/base/status.h"
 
-#define CENTRAL   0.425    /* |p - 1/2| up to which one rational function is good */
+#define CENTRAL   0.425    /* largest |p - 1/2| of the central rational function */
 #define CENTRAL_2 0.180625 /* its square */
-#define TAIL      1.6      /* where the tail's rational function is centred */
+#define TAIL      1.6      /* centre of the tail's rational function */
 
 /* Coefficients from the constant term on, of numerators and denominators. */
 static const double central_over[] = {3.3871328727963666080e0, 1.3314166789178437745e2,
@@ -49,7 +49,7 @@ static double ratio(const double *over, const double *under, double x)
     return a / b;
 }
 
-/* The logarithm of x > 0, by the series of the inverse hyperbolic tangent around 1. */
+/* The logarithm of x > 0, by the series of artanh around 1. */
 static double logarithm(double x)
 {
     const double ln2_high = 0x1.62e42fefa38p-1, ln2_low = 0x1.ef35793c7673p-45;
@@ -62,7 +62,7 @@ static double logarithm(double x)
     }
     double s = (m - 1.0) / (m + 1.0);
     double square = s * s, sum = 0.0;
-    for (int k = 25; k >= 3; k -= 2) { /* |s| < 0.172: what is left out is below 1e-20 */
+    for (int k = 25; k >= 3; k -= 2) { /* |s| < 0.172: the omitted terms are below 1e-20 */
         sum = (sum + 1.0 / k) * square;
     }
     double e = (double)exponent;

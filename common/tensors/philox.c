@@ -113,15 +113,15 @@ uint64_t kelp_permutation_at(const struct kelp_permutation *permutation, uint64_
 {
     assert(position < permutation->n);
 
-    /* The walk ends: it follows a cycle of a bijection that contains position itself. Fewer than
-     * sqrt(n) + 1 cells lie outside, so that it is almost always one step. */
+    /* The walk ends because it follows a cycle of a bijection that contains position itself.
+     * Fewer than sqrt(n) + 1 cells lie outside, so that it is almost always one step. */
     do {
         position = permute_cell(permutation, position);
     } while (position >= permutation->n);
     return position;
 }
 
-/* The rounds backwards. */
+/* The rounds in reverse. */
 static uint64_t find_cell(const struct kelp_permutation *permutation, uint64_t cell)
 {
     uint64_t halves[2] = {cell / permutation->sides[1], cell % permutation->sides[1]};
@@ -140,7 +140,7 @@ uint64_t kelp_permutation_find(const struct kelp_permutation *permutation, uint6
 {
     assert(number < permutation->n);
 
-    /* The same walk, backwards. */
+    /* The same walk in reverse. */
     do {
         number = find_cell(permutation, number);
     } while (number >= permutation->n);

@@ -4,11 +4,11 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A text up to where its star is, if there is one, and behind it. */
+/* A text up to its star, if it has one, and what follows the star. */
 struct pattern {
     const char *head;
     size_t head_bytes;
-    const char *tail; /* NULL: there is no star */
+    const char *tail; /* NULL: no star */
     size_t tail_bytes;
 };
 struct rule {
@@ -28,7 +28,7 @@ static struct pattern read_pattern(const char *text, size_t bytes)
                             .tail_bytes = bytes - head_bytes - 1};
 }
 
-/* One '=', no star or one on each side, and something to look for. */
+/* A rule has one '=', no star or one on each side, and a non-empty left side. */
 static bool read_rule(const char *text, size_t bytes, struct rule *ret_rule)
 {
     const char *equals = memchr(text, '=', bytes);

@@ -90,7 +90,7 @@ static kelp_status print_items(FILE *out, const struct kelp_safetensors_item *it
     return KELP_OK;
 }
 
-/* What a file holds. */
+/* The content of a file. */
 struct contents {
     const struct kelp_safetensors_item *items;
     size_t item_count;
@@ -144,7 +144,7 @@ static bool write_contents(int fd, const struct contents *contents)
     return true;
 }
 
-/* The renamed entry is on disk only once its folder is. */
+/* A renamed entry is durable only after its folder is synced. */
 static bool sync_folder_of(const char *path)
 {
     char *copy = strdup(path);
@@ -154,7 +154,7 @@ static bool sync_folder_of(const char *path)
 
     free(copy);
     if (fd >= 0) {
-        (void)close(fd); /* nothing was written to it */
+        (void)close(fd); /* it was only read */
     }
     errno = saved_errno;
     return done;
@@ -168,7 +168,7 @@ static kelp_status write_file(const char *path, char *temporary, const struct co
     if (fd < 0) {
         return io_error(path, reterr);
     }
-    /* mkostemp() makes it private; a model is as readable as any other file. */
+    /* mkostemp() makes the file private, but a model should be as readable as other files. */
     bool done = fchmod(fd, 0644) == 0 && write_contents(fd, contents) && fsync(fd) == 0;
     int saved_errno = errno;
     if (close(fd) != 0 && done) {

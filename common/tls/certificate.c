@@ -11,14 +11,14 @@
 #define SPIFFE_SCHEME "spiffe:"
 #define HOST_MAX      255
 
-/* NOLINTNEXTLINE(readability-non-const-parameter): the form that OpenSSL asks for */
+/* NOLINTNEXTLINE(readability-non-const-parameter): OpenSSL requires this type */
 static int no_password(char *buffer, int size, int writing, void *user)
 {
     (void)buffer;
     (void)size;
     (void)writing;
     (void)user;
-    return -1; /* else OpenSSL asks on the terminal */
+    return -1; /* otherwise OpenSSL asks on the terminal */
 }
 
 static X509 *read_x509(const char *pem)
@@ -33,7 +33,7 @@ static X509 *read_x509(const char *pem)
 
 /* ---- names ---- */
 
-/* What is no letter of a host's name becomes '?': terminals see it. */
+/* Bytes that no host name has become '?', because the text is shown on terminals. */
 static void add_host(struct kelp_certificate *certificate, const char *text, size_t length)
 {
     char host[HOST_MAX + 1] = "";
@@ -66,7 +66,7 @@ static kelp_status add_uri(struct kelp_certificate *certificate, const char *tex
 {
     if (length < strlen(SPIFFE_SCHEME) ||
         strncmp(text, SPIFFE_SCHEME, strlen(SPIFFE_SCHEME)) != 0) {
-        return KELP_OK; /* of somebody else's system */
+        return KELP_OK; /* a URI of another system */
     }
     if (certificate->has_name) {
         return kelp_fail(reterr, KELP_ERR_FORMAT, "it has more than one spiffe: name");
@@ -100,7 +100,7 @@ static kelp_status read_names(const X509 *x509, struct kelp_certificate *certifi
     return status;
 }
 
-/* ---- the rest ---- */
+/* ---- times and keys ---- */
 
 static bool read_time(const ASN1_TIME *time, int64_t *ret_s)
 {
@@ -180,6 +180,6 @@ void kelp_certificate_date(int64_t at_s, char text[KELP_CERTIFICATE_DATE_BYTES])
 
     (void)gmtime_r(&at, &parts);
     if (strftime(text, KELP_CERTIFICATE_DATE_BYTES, "%Y-%m-%dT%H:%M:%SZ", &parts) == 0) {
-        text[0] = '\0'; /* a year of many digits */
+        text[0] = '\0'; /* a year with too many digits */
     }
 }

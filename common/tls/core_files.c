@@ -2,7 +2,7 @@
 
 #include <sys/resource.h>
 
-/* A limit of 0 bytes stops files alone: one of 1 stops also what the system pipes to a program
+/* A limit of 0 bytes prevents only core files; a limit of 1 also prevents piping to a program
  * (core_pattern "|..."), and is too small for a file. */
 #define CORE_BYTES 1
 
@@ -12,6 +12,6 @@ void kelp_core_files_forbid(void)
 
     if (getrlimit(RLIMIT_CORE, &limit) == 0) {
         limit.rlim_cur = limit.rlim_max < CORE_BYTES ? limit.rlim_max : CORE_BYTES;
-        (void)setrlimit(RLIMIT_CORE, &limit); /* lower than it may be: cannot fail */
+        (void)setrlimit(RLIMIT_CORE, &limit); /* lowering it cannot fail */
     }
 }

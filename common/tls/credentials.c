@@ -18,7 +18,7 @@ static const char *const file_names[FILES] = {KELP_CREDENTIALS_CA, KELP_CREDENTI
 
 #define FILE_PATH_MAX (KELP_CREDENTIALS_PATH_MAX + 16)
 
-/* By which one sees that a file was replaced or written. */
+/* Shows whether a file was replaced or written. */
 struct trace {
     dev_t device;
     ino_t inode;
@@ -34,10 +34,10 @@ struct set {
 struct kelp_credentials {
     char folder[KELP_CREDENTIALS_PATH_MAX + 1];
     struct kelp_spiffe name;
-    pthread_mutex_t lock; /* guards what follows */
+    pthread_mutex_t lock; /* guards the rest */
     struct set set;
-    struct trace traces[FILES]; /* of what was read last, taken or not */
-    bool hidden;                /* the files could not be looked at the last time */
+    struct trace traces[FILES]; /* of the files read last, accepted or not */
+    bool hidden;                /* the files could not be examined last time */
     uint64_t version;
 };
 
@@ -64,7 +64,7 @@ static void file_path(const char *folder, int file, char path[FILE_PATH_MAX])
     (void)snprintf(path, FILE_PATH_MAX, "%s/%s", folder, file_names[file]);
 }
 
-/* A key of the system's may be lent to a group, as PostgreSQL allows it. */
+/* Root's keys may be readable by a group, as PostgreSQL allows. */
 static bool is_private(const struct stat *info)
 {
     mode_t others = info->st_uid == 0 ? S_IWGRP | S_IRWXO : S_IRWXG | S_IRWXO;

@@ -14,7 +14,7 @@
 
 #define PATH_BYTES     1100
 #define FILE_MAX       1024
-#define PASSWORD_BYTES 32 /* drawn; printed as twice as many digits */
+#define PASSWORD_BYTES 32 /* random bytes; printed as twice as many digits */
 
 static bool is_user(const char *text)
 {
@@ -45,7 +45,7 @@ static kelp_status set_path(const char *folder, char path[PATH_BYTES], struct ke
                : kelp_fail(reterr, KELP_ERR_LIMIT, "the path of the certificates is too long");
 }
 
-/* A file of the system's may be lent to a group, as a key may. */
+/* Root's files may be readable by a group, like keys. */
 static kelp_status check_mode(const char *path, struct kelp_error *reterr)
 {
     struct stat info;

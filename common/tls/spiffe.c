@@ -6,7 +6,7 @@
 #define SCHEME    "spiffe://kelp/"
 #define PARTS_MAX 3
 #define NAME_BYTES                                                                                 \
-    "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_." /* of jobs and ids */
+    "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_." /* of job names and ids */
 
 const char *const kelp_role_names[] = {
     [KELP_ROLE_COORDINATOR] = "coordinator",
@@ -36,7 +36,7 @@ struct part {
     size_t length;
 };
 
-/* What stands between the slashes; 0 when one of them is no name, or there are too many. */
+/* Split at slashes. Returns the number of parts; 0: one of them is not a name, or too many. */
 static size_t split(const char *text, size_t length, struct part parts[PARTS_MAX])
 {
     size_t count = 0;

@@ -6,7 +6,7 @@
 
 #include "common/training/learning_rate.h"
 
-/* PyTorch's: a change of the rate that is smaller is not made. */
+/* As in PyTorch: smaller changes of the rate are not made. */
 #define PLATEAU_EPS 1e-8
 
 /* ---- from entry to entry ---- */
@@ -27,7 +27,7 @@ void kelp__control_next_step(struct kelp_control_state *state, const struct kelp
     state->kind = KELP_STEP_TRAIN;
 }
 
-/* From an evaluation on to the first one of a part that has samples, or behind them. */
+/* From an evaluation, advance to the first one whose split has samples, or beyond them. */
 static void settle_evaluation(struct kelp_control_state *state, const struct kelp_job *job,
                               const struct kelp_plan *plan)
 {
@@ -82,7 +82,7 @@ static bool digest_due(const struct kelp_control_state *state, const struct kelp
     switch (state->kind) {
     case KELP_STEP_TRAIN:
         if (state->step == 0 || kelp_control_evaluation_due(job, plan, state->step)) {
-            return false; /* else the evaluation has reported these weights */
+            return false; /* the evaluation has reported these weights */
         }
         return state->step_in_epoch == 0 || (job->checkpoint.digest_steps > 0 &&
                                              state->step % job->checkpoint.digest_steps == 0);
@@ -162,7 +162,7 @@ void kelp_control_word(const struct kelp_control_state *state, const struct kelp
     *ret_word = word;
 }
 
-/* ---- completing ---- */
+/* ---- completing an entry ---- */
 
 static double mean(double sum, double count)
 {
@@ -177,7 +177,7 @@ static void add_to_sums(struct kelp_control_state *state, const double *sums)
     state->window_samples += sums[KELP_METRIC_SUM_SAMPLES];
 }
 
-/* Goes by the step alone, so that a run that was made longer has the same lines. */
+/* Depends only on the step, so that a prolonged run has the same lines. */
 static bool is_window_end(const struct kelp_job *job, uint64_t step)
 {
     uint64_t every = job->metrics.every;
@@ -191,7 +191,7 @@ static bool is_window_end(const struct kelp_job *job, uint64_t step)
     return step % every == 0;
 }
 
-/* The end of the steps over which one line of metrics.every tells the loss. */
+/* At the end of a window, record the mean loss of its steps for metrics.every. */
 static void end_window(struct kelp_control_state *state, const struct kelp_job *job,
                        struct kelp_record *record)
 {
@@ -227,7 +227,7 @@ static void apply_train(struct kelp_control_state *state, const struct kelp_job 
     after_training(state, job, plan);
 }
 
-/* Early stopping. Only a turn counts: an evaluation that is there because training ends stops
+/* Early stopping. Only scheduled evaluations count: one that is made because training ends stops
  * nothing. */
 static void wait_for_better(struct kelp_control_state *state, const struct kelp_job *job,
                             bool larger, double value)
@@ -290,7 +290,7 @@ static void apply_validation(struct kelp_control_state *state, const struct kelp
     }
 }
 
-/* The record of the entry that the state stands at. */
+/* Begin the record of the current entry. */
 static void begin_record(const struct kelp_control_state *state, const struct kelp_job *job,
                          const struct kelp_plan *plan, const char *digest,
                          struct kelp_record *ret_record)
@@ -364,7 +364,7 @@ void kelp_control_skip(struct kelp_control_state *state, const struct kelp_job *
     complete(state, job, plan, sums, ret_record);
 }
 
-/* Equal bits: a word that went over the wire must come back as the same double. */
+/* Compare bits: a word sent over the wire must come back as the same double. */
 static bool same_bits(double a, double b)
 {
     uint64_t a_bits, b_bits;

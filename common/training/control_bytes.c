@@ -19,7 +19,7 @@
 #include "common/training/control.h"
 
 #define LAYOUT     2
-#define FIRST      9 /* metrics that stand in best; the others at the end */
+#define FIRST      9 /* metrics stored in best; the others come at the end */
 #define BEST_BYTES (4 + 4 + 8 + 4 + 4 + 2 * FIRST * 8)
 #define MORE_BYTES (4 * (KELP_METRIC_COUNT - FIRST) * 8)
 #define USED                                                                                       \
@@ -158,7 +158,7 @@ static void get_more(const unsigned char **at, struct kelp_best *best)
     get_metrics(at, &best->test, FIRST, KELP_METRIC_COUNT);
 }
 
-/* What is not there is zero, and of what is there nothing is left over. */
+/* Absent metrics must be zero, and no unknown metric may be present. */
 static bool metrics_possible(const struct kelp_metrics *metrics)
 {
     bool possible = metrics->present >> KELP_METRIC_COUNT == 0;
@@ -220,7 +220,7 @@ static kelp_status decode(const unsigned char *bytes, struct kelp_control_state 
     while (at < bytes + KELP_CONTROL_BYTES) {
         zeros = *at++ == 0 && zeros;
     }
-    /* A loss may be anything, also infinite; counts and what is compared with may not. */
+    /* A loss may have any value, even infinity; counts and values that are compared may not. */
     if (kind < KELP_STEP_TRAIN || kind > KELP_STEP_KIND_MAX || !zeros ||
         flags > (FLAG_SKIPPED | FLAG_STOPPED) || (state->skipped && state->step == 0) ||
         !(state->epoch_samples >= 0 && isfinite(state->epoch_samples)) ||
@@ -234,7 +234,7 @@ static kelp_status decode(const unsigned char *bytes, struct kelp_control_state 
     return KELP_OK;
 }
 
-/* ---- its place among the entries ---- */
+/* ---- the state among the job's entries ---- */
 
 static kelp_status other_schedule(struct kelp_error *reterr, const struct kelp_control_state *state)
 {
@@ -245,7 +245,7 @@ static kelp_status other_schedule(struct kelp_error *reterr, const struct kelp_c
                      state->version, state->step, state->epoch, state->step_in_epoch);
 }
 
-/* Is it where training ends: in this job, or in one with fewer epochs? */
+/* Is this the end of training, of this job or of one with fewer epochs? */
 static bool at_an_end(const struct kelp_control_state *state, const struct kelp_job *job,
                       const struct kelp_plan *plan)
 {
@@ -254,7 +254,7 @@ static bool at_an_end(const struct kelp_control_state *state, const struct kelp_
             state->step < kelp_control_total_steps(job, plan));
 }
 
-/* Is the entry there, after `step` training steps, and has it that version? */
+/* Does this entry exist after `step` training steps, and does it have this version? */
 static bool version_fits(const struct kelp_control_state *state, const struct kelp_job *job,
                          const struct kelp_plan *plan)
 {
@@ -317,7 +317,7 @@ static bool predict_fits(const struct kelp_control_state *state, const struct ke
                                              : false;
 }
 
-/* What stops training and changes its rate: counts that this job comes to. */
+/* Are the counts for early stopping and the rate possible in this job? */
 static bool counts_fit(const struct kelp_control_state *state, const struct kelp_job *job)
 {
     bool out = job->train.patience > 0 && state->patience_count == job->train.patience;
@@ -328,8 +328,8 @@ static bool counts_fit(const struct kelp_control_state *state, const struct kelp
            state->plateau_lr <= job->train.lr;
 }
 
-/* An entry at the end of a job with fewer epochs, where this one goes on: the state that this one
- * has there. */
+/* The state is at the end of a job with fewer epochs: turn it into the state that this job has
+ * there. */
 static void go_on(struct kelp_control_state *state, const struct kelp_job *job,
                   const struct kelp_plan *plan)
 {

@@ -1,4 +1,4 @@
-/* The entries of a job, counted: where evaluations stand among the training steps. */
+/* Counts the entries of a job: where evaluations come between training steps. */
 #include <assert.h>
 #include <inttypes.h>
 
@@ -45,9 +45,9 @@ uint64_t kelp_control_predict_blocks(const struct kelp_job *job, const struct ke
     return samples / job->train.batch_size + (samples % job->train.batch_size != 0 ? 1 : 0);
 }
 
-/* ---- turns ---- */
+/* ---- periods of evaluations ---- */
 
-/* Two periods in training steps, 0: none. */
+/* Two periods in training steps; 0: none. */
 struct turns {
     uint64_t steps, epochs;
 };
@@ -74,7 +74,7 @@ static uint64_t count_of(uint64_t period, uint64_t step)
     return period > 0 ? step / period : 0;
 }
 
-/* Steps 1 to `step` at which one of the two periods ends. */
+/* How many of the steps 1 to `step` end one of the two periods. */
 static uint64_t turns_until(const struct turns *turns, uint64_t step)
 {
     uint64_t count = count_of(turns->steps, step) + count_of(turns->epochs, step);
@@ -82,7 +82,7 @@ static uint64_t turns_until(const struct turns *turns, uint64_t step)
     if (turns->steps == 0 || turns->epochs == 0) {
         return count;
     }
-    /* Both at once, every so many: step / lcm, without the product, which may not fit. */
+    /* Steps at which both end: step / lcm, without the product, which may overflow. */
     uint64_t factor = turns->epochs / common_divisor(turns->steps, turns->epochs);
     return count - step / turns->steps / factor;
 }

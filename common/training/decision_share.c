@@ -60,7 +60,7 @@ uint32_t kelp_tree_level(uint64_t first, uint64_t end)
     return level;
 }
 
-/* Nodes that leaves [first, end) need. */
+/* How many nodes cover leaves [first, end). */
 static uint32_t count_nodes(uint64_t first, uint64_t end)
 {
     uint32_t count = 0;
@@ -71,7 +71,7 @@ static uint32_t count_nodes(uint64_t first, uint64_t end)
     return count;
 }
 
-/* Add nodes of leaves [sum->next, end) from values; how many. */
+/* Add the nodes of leaves [sum->next, end) from values. Returns how many. */
 static uint32_t add_nodes(struct kelp_tree_sum *sum, uint64_t end, const double *values)
 {
     uint32_t count = 0;
@@ -106,7 +106,7 @@ bool kelp_tensor_shared(const struct kelp_plan *plan, uint32_t tensor)
            whole.first / slice != (whole.first + whole.count - 1) / slice;
 }
 
-/* ---- parts ---- */
+/* ---- shares ---- */
 
 bool kelp_control_decides(const struct kelp_job *job)
 {
@@ -128,7 +128,7 @@ uint32_t kelp_step_decision_count(const struct kelp_job *job, const struct kelp_
     return count;
 }
 
-/* Leaves [first, first + count) of the tensor, counted from its beginning, in the range. */
+/* Leaves [first, first + count) of the tensor that lie in the range, counted from its beginning. */
 static struct kelp_slice_range tensor_leaves(const struct kelp_plan *plan, uint32_t tensor,
                                              struct kelp_slice_range range)
 {
@@ -203,8 +203,8 @@ static double decide_clip(const struct kelp_job *job, const struct kelp_plan *pl
     return kelp_clip_factor(job->train.clip_norm, kelp_tree_sum_total(&sum));
 }
 
-/* Where the values of one tensor begin in a partition's part: behind those of the shared tensors
- * before it, of which there is one at most. */
+/* Index of a tensor's values in a partition's share: after those of shared tensors before it, of
+ * which there is at most one. */
 static uint32_t values_before(const struct kelp_plan *plan, struct kelp_slice_range range,
                               uint32_t tensor)
 {

@@ -1,4 +1,4 @@
-/* Of the manifest, and pure: the coordinator checks names that shards report. */
+/* Part of manifest.h without I/O: the coordinator checks folder names that shards report. */
 #include <string.h>
 
 #include "common/training/manifest.h"

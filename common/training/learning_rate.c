@@ -1,11 +1,11 @@
-/* A step's learning rate: kelp_learning_rate(), at the end, after the schedules. */
+/* A step's learning rate; kelp_learning_rate() is at the end, after the schedules. */
 #include "common/training/learning_rate.h"
 
 #include <assert.h>
 
 #define PI 3.14159265358979323846
 
-/* base^exponent by squaring: as exact as multiplying one after the other, in a few steps. */
+/* base^exponent by squaring: as exact as repeated multiplication, in fewer steps. */
 static double power(double base, uint64_t exponent)
 {
     double result = 1;
@@ -19,8 +19,7 @@ static double power(double base, uint64_t exponent)
     return result;
 }
 
-/* sin(pi x) and cos(pi x) for 0 <= x <= 1/4: the series, whose first term left out is below 2^-60.
- */
+/* sin(pi x) and cos(pi x) for 0 <= x <= 1/4: series whose first omitted term is below 2^-60. */
 static double sine_series(double x)
 {
     double angle = PI * x, square = angle * angle, term = angle, sum = 0;
@@ -43,7 +42,8 @@ static double cosine_series(double x)
     return sum;
 }
 
-/* (1 + cos(pi x)) / 2 = cos(pi x / 2)^2 for 0 <= x <= 1; written so that it ends at 0 exactly. */
+/* (1 + cos(pi x)) / 2 = cos(pi x / 2)^2 for 0 <= x <= 1, written so that it is exactly 0 at the
+ * end. */
 static double cosine_share(double x)
 {
     double root = x <= 0.5 ? cosine_series(x / 2) : sine_series((1 - x) / 2);
@@ -56,7 +56,7 @@ static double cosine(const struct kelp_job *job, uint64_t unit, uint64_t total)
     return job->train.lr_min + (job->train.lr - job->train.lr_min) * cosine_share(x);
 }
 
-/* Where `unit` lies within its period, and how long that is. */
+/* Position of `unit` within its period, and the period's length. */
 static double cosine_restarts(const struct kelp_job *job, uint64_t unit, uint64_t total)
 {
     uint64_t period = total, factor = job->train.restart_factor;
@@ -88,7 +88,7 @@ static double linear(const struct kelp_job *job, uint64_t unit, uint64_t total)
     return job->train.lr * (start + (1 - start) * share);
 }
 
-/* Units until a schedule has come to its end, without warm-up; at least one. */
+/* Length of a schedule in units, without warm-up; at least one. */
 static uint64_t total_of(const struct kelp_job *job, uint64_t run)
 {
     uint64_t total = job->train.schedule_total > 0 ? job->train.schedule_total : run;
@@ -113,8 +113,8 @@ static double scheduled(const struct kelp_job *job, const struct kelp_run_place 
     case KELP_SCHEDULE_EXPONENTIAL:
         return lr * power(job->train.gamma, unit);
     case KELP_SCHEDULE_TYPE1:
-        /* The article's code adjusts after epoch e (0-based) to lr / 2^e, so that the first two
-         * epochs have the full rate. Powers of two are exact. */
+        /* The article's code sets lr / 2^e after epoch e (from 0), so the first two epochs have
+         * the full rate. Powers of two are exact. */
         return place->epoch < 2 ? lr : lr * power(0.5, place->epoch - 1);
     case KELP_SCHEDULE_COSINE:
         return cosine(job, after, total_of(job, run));

@@ -127,7 +127,7 @@ static kelp_status folder_string(const cJSON *item, char name[KELP_FOLDER_NAME_M
     return KELP_OK;
 }
 
-/* A number that was not finite was printed as null. */
+/* Numbers that are not finite are printed as null. */
 static kelp_status parse_metric(const cJSON *json, struct kelp_manifest *manifest,
                                 struct kelp_error *reterr)
 {

@@ -38,7 +38,7 @@ enum kelp_metric kelp_metric_of_sum(uint32_t index)
     return places[index];
 }
 
-/* The sum of model.sums that stands there; false: none does. */
+/* The entry of model.sums that has this metric; false: none. */
 static bool sum_at(const struct kelp_job *job, enum kelp_metric metric,
                    struct kelp_job_sum *ret_sum)
 {
@@ -116,7 +116,8 @@ void kelp_metrics_for_checkpoint(const struct kelp_job *job, const struct kelp_m
 {
     for (uint32_t i = 0; i < KELP_CHECKPOINT_METRICS; i++) {
         enum kelp_metric metric = kelp_metric_of_checkpoint(job, i);
-        /* A program has no AUC: what stands there may be another sum than is asked for. */
+        /* A program has no AUC: the place of val_auc may hold another sum than the requested
+         * one. */
         bool other = job->model.kind == KELP_MODEL_PROGRAM && i == KELP_CHECKPOINT_VAL_AUC &&
                      job->checkpoint.metric != KELP_CHECKPOINT_VAL_SUM;
         bool finite = !other && kelp_metrics_have(metrics, metric) && isfinite(metrics->of[metric]);
@@ -143,9 +144,8 @@ double kelp_metric_worst(bool larger)
 }
 
 /*
- * The share of pairs of a positive and a negative sample in which the positive one has the higher
- * score. Counts are whole numbers, so no order of the sums matters below 2^53. False: there are no
- * pairs.
+ * The share of pairs of a positive and a negative sample in which the positive one scores higher.
+ * Counts are whole numbers, so the order of summation does not matter below 2^53. False: no pairs.
  */
 static bool auc_of(const double sums[KELP_METRIC_SUM_COUNT], double *ret_auc)
 {
@@ -176,7 +176,7 @@ static void set_classes(const double sums[KELP_METRIC_SUM_COUNT], struct kelp_me
     }
 }
 
-/* mse, rmse, and rse where the target's sums tell how far it deviates. */
+/* mse, rmse, and rse if the target's sums give its deviation. */
 static void set_squared(const double sums[KELP_METRIC_SUM_COUNT], struct kelp_metrics *metrics)
 {
     double elements = sums[KELP_METRIC_SUM_ELEMENTS];
@@ -223,13 +223,13 @@ static void set_loss(const double sums[KELP_METRIC_SUM_COUNT], struct kelp_metri
                      samples > 0 ? sums[KELP_METRIC_SUM_LOSS] / samples : 0.0);
 }
 
-/* Was anything added to it, and was no target zero? */
+/* Does the sum have terms, and was no target zero? */
 static bool is_relative(double sum)
 {
     return sum != 0 && !isinf(sum);
 }
 
-/* Those of model.sums take the places that they have in the job. */
+/* Sums of model.sums get metrics in their order in the job. */
 static void set_named(const struct kelp_job *job, const double sums[KELP_METRIC_SUM_COUNT],
                       struct kelp_metrics *metrics)
 {

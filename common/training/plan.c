@@ -103,7 +103,7 @@ static kelp_status parse_init(const cJSON *item, struct kelp_tensor *tensor,
                      name);
 }
 
-/* "momentum" makes a statistic; a parameter decays unless "decays" says that it does not. */
+/* "momentum" marks a statistic; a parameter decays unless "decays" is false. */
 static kelp_status parse_update(const cJSON *item, struct kelp_tensor *tensor,
                                 struct kelp_error *reterr)
 {
@@ -206,8 +206,8 @@ static kelp_status parse_samples(const cJSON *json, struct kelp_plan *plan,
     return status;
 }
 
-/* The number of partitions follows from the job's max_shards, which the text does not hold: each
- * number that the formula can give is taken, and the comparison of plans finds another one. */
+/* The number of partitions follows from the job's max_shards, which the text does not have. So
+ * each number that the formula can give is accepted; comparing plans finds a wrong one. */
 static kelp_status parse_partitions(const cJSON *json, struct kelp_plan *plan,
                                     struct kelp_error *reterr)
 {
@@ -281,7 +281,7 @@ kelp_status kelp_plan_parse(const char *text, size_t text_bytes, struct kelp_pla
 
 /* ---- difference ---- */
 
-/* Equal bits: -0 and 0 give different weights. */
+/* Compare bits: -0 and 0 give different weights. */
 static bool same_bits(float a, float b)
 {
     uint32_t a_bits, b_bits;
@@ -330,14 +330,14 @@ bool kelp_plan_is_portable(const struct kelp_plan *plan)
     return strncmp(plan->compute_kind, portable, sizeof(portable) - 1) == 0;
 }
 
-/* The kind from cuDNN on; "": it has none. */
+/* The compute kind from " cudnn-" on; "": it has none. */
 static const char *cudnn_of(const struct kelp_plan *plan)
 {
     const char *cudnn = strstr(plan->compute_kind, " cudnn-");
     return cudnn ? cudnn : "";
 }
 
-/* What would be right. */
+/* Advice how to make the plans equal. */
 static const char *advice(const struct kelp_plan *ours, const struct kelp_plan *theirs)
 {
     if (strcmp(ours->compute_kind, theirs->compute_kind) == 0) {

@@ -1,11 +1,11 @@
-/* Which parameters weight decay leaves alone. */
+/* Which parameters weight decay excludes. */
 #include <inttypes.h>
 #include <string.h>
 
 #include "common/training/plan.h"
 
-/* `*` stands for any characters, `?` for one. Each `*` is tried at its shortest first; going back
- * to the newest one is enough. */
+/* `*` matches any characters, `?` one. Each `*` first takes as few characters as possible;
+ * backtracking to the latest one suffices. */
 static bool matches(const char *pattern, size_t pattern_bytes, const char *name)
 {
     const char *end = pattern + pattern_bytes, *star = NULL, *resume = NULL;
@@ -30,7 +30,7 @@ static bool matches(const char *pattern, size_t pattern_bytes, const char *name)
     return pattern == end;
 }
 
-/* Parameters that the pattern names stop decaying; false: there is none. */
+/* Exclude parameters that match the pattern from decay; false: none does. */
 static bool exclude(struct kelp_plan *plan, const char *pattern, size_t pattern_bytes)
 {
     bool found = false;

@@ -10,7 +10,7 @@
 
 /* ---- names ---- */
 
-/* The model's name for a tensor of the file; false: it lies outside the prefix. */
+/* The model's name for a tensor of the file; false: it is outside the prefix. */
 static bool model_name(const char *in_file, const char *prefix, const char *rules, char *name,
                        size_t name_bytes)
 {
@@ -21,13 +21,13 @@ static bool model_name(const char *in_file, const char *prefix, const char *rule
     return true;
 }
 
-/* What was looked for, and what there is of it. */
+/* What is searched for, and what was found. */
 struct search {
     const struct kelp_safetensors *file;
     const char *rules;
     const char *name;
-    const struct kelp_safetensors_tensor *exact, *also; /* the same name to the letter */
-    const struct kelp_safetensors_tensor *loose;        /* in other letter case */
+    const struct kelp_safetensors_tensor *exact, *also; /* exactly the same name */
+    const struct kelp_safetensors_tensor *loose;        /* the same name in other letter case */
     size_t loose_count;
 };
 
@@ -62,8 +62,8 @@ static bool all_begin_with(const struct kelp_safetensors *file, const char *pref
     return true;
 }
 
-/* What DataParallel, DistributedDataParallel and torch.compile put before every name; "" where they
- * did not. */
+/* The prefix that DataParallel, DistributedDataParallel or torch.compile added to every name;
+ * "": none. */
 static const char *wrapper_of(const struct kelp_safetensors *file)
 {
     static const char *const wrappers[] = {"module._orig_mod.", "_orig_mod.module.", "module.",
@@ -99,7 +99,7 @@ kelp_status kelp__init_find(const struct kelp_safetensors *file, const struct ke
     return KELP_OK;
 }
 
-/* Where another prefix would do: how long it is, or 0. */
+/* Length of a prefix that would make the names match; 0: none. */
 static size_t prefix_bytes(const char *in_file, const char *name)
 {
     size_t bytes = strlen(in_file), own = strlen(name);

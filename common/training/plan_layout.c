@@ -6,9 +6,9 @@
 #include <string.h>
 
 #define ALIGN_ELEMS     (KELP_TENSOR_ALIGN / sizeof(float))
-#define PARTITION_BYTES (UINT64_C(4) << 20)  /* a partition of a large model */
-#define SMALL_BYTES     (UINT64_C(64) << 10) /* the smallest worth cutting off in a small one */
-#define LEAST_BYTES     (UINT64_C(4) << 10)  /* ... so that a shard may have one of its own */
+#define PARTITION_BYTES (UINT64_C(4) << 20)  /* of a partition of a large model */
+#define SMALL_BYTES     (UINT64_C(64) << 10) /* smallest partition of a small model */
+#define LEAST_BYTES     (UINT64_C(4) << 10)  /* ... if otherwise a shard would have none */
 
 _Static_assert(ALIGN_ELEMS == 16, "plan.h promises multiples of 16 elements");
 
@@ -80,8 +80,8 @@ static kelp_status count_elements(struct kelp_tensor *tensor, struct kelp_error 
     return KELP_OK;
 }
 
-/* Four for each shard that there may be divide evenly among fewer. In a small model each costs more
- * than the arithmetic on its bytes, so there one for each shard is enough. */
+/* Four partitions for each possible shard divide evenly among fewer shards. In a small model a
+ * partition costs more than the arithmetic on its bytes, so there one for each shard is enough. */
 static uint32_t count_partitions(uint64_t bytes, uint32_t max_shards)
 {
     const uint64_t one_each = min_u64(max_shards, divide_up(bytes, LEAST_BYTES));

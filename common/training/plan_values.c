@@ -1,5 +1,5 @@
 /*
- * What the tensors of a plan hold: initial values S_0, and their digest.
+ * The values of a plan's tensors: the initial values S_0, and their digest.
  */
 #include <assert.h>
 #include <inttypes.h>
@@ -43,7 +43,7 @@ static void fill_normal(uint64_t seed, uint32_t tensor_index, float a,
     }
 }
 
-/* "[2, 3]"; cut where it does not fit. */
+/* "[2, 3]", cut if it does not fit. */
 static void print_dims(const uint64_t *dims, uint32_t rank, char *text, size_t text_bytes)
 {
     size_t used = (size_t)snprintf(text, text_bytes, "[");
@@ -71,8 +71,8 @@ static kelp_status refuse_shape(const struct kelp_tensor *tensor,
                      path, found->name, theirs, ours);
 }
 
-/* The tensor's values in the file; NULL, which is no error, for a running statistic that the file
- * lacks, where training goes on from its usual start. */
+/* Find the tensor in the file. NULL without an error: a running statistic that the file lacks,
+ * which starts as usual. */
 static kelp_status find_in_file(const struct kelp_tensor *tensor, const struct kelp_job *job,
                                 const struct kelp_safetensors *init_data,
                                 const struct kelp_safetensors_tensor **ret_found,
@@ -145,7 +145,7 @@ kelp_status kelp_plan_check_init(const struct kelp_plan *plan, const struct kelp
     return status;
 }
 
-/* Where values come from. */
+/* The source of values. */
 struct filling {
     const struct kelp_plan *plan;
     const struct kelp_job *job;

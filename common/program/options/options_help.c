@@ -56,7 +56,7 @@ static void bounds(const struct kelp_option *option, char *text, size_t text_byt
     (void)snprintf(text, text_bytes, "%s to %s", low, high);
 }
 
-/* Words of text from `column` on, broken so that lines stay within HELP_WIDTH. */
+/* Print text from `column` on, broken at spaces so that lines stay within HELP_WIDTH. */
 static void print_wrapped(FILE *out, const char *text)
 {
     size_t column = HELP_COLUMN;
@@ -96,7 +96,7 @@ static void print_option(FILE *out, const char *name, char letter, const char *v
     print_wrapped(out, help);
 }
 
-/* Append a note, with what separates it from the one before. */
+/* Append a note, separated from the one before. */
 static void note(char text[KELP_OPTION_NOTES_MAX + 1], const char *before, const char *what)
 {
     size_t used = strlen(text);

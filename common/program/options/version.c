@@ -12,7 +12,8 @@ const char *kelp_version_commit(void)
     return kelp__commit ? kelp__commit : "unknown commit";
 }
 
-/* As kernels/CMakeLists.txt compiles the loops, and kernels/cpu/loops/loops.c chooses. */
+/* The loops that kernels/CMakeLists.txt compiles, and the ones that kernels/cpu/loops/loops.c
+ * chooses. */
 static void print_loops(FILE *out)
 {
 #ifdef __x86_64__
